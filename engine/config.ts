@@ -1,0 +1,43 @@
+/** Settings of one engine; read from the environment elsewhere, never here. */
+
+export type DeviceName = "cpu" | "cuda" | "webgpu";
+
+/** `auto` is the fastest that is as true as the checkpoint: float32 on `cpu`, float16 on GPU devices. */
+export type DtypeName = "auto" | "float32" | "float16" | "int8" | "int4";
+
+export interface LogitsProcessorReference {
+  /** `module:Export`. */
+  readonly className: string;
+  readonly options: Readonly<Record<string, unknown>>;
+}
+
+export interface ImageLimits {
+  readonly maxImagesPerPrompt: number;
+  readonly maxImageBytes: number;
+  readonly maxImagePixels: number;
+  readonly fetchTimeoutMs: number;
+}
+
+export interface EngineConfig {
+  /** Folder of a Hugging Face checkpoint, or `s3://bucket/prefix`. */
+  readonly model: string;
+  readonly dtype: DtypeName;
+  readonly device: DeviceName;
+  readonly deviceId: number;
+  /** Most tokens of one sequence, prompt and output; null takes the checkpoint's own limit. */
+  readonly maxModelLen: number | null;
+  /** Most sequences running together: the number of KV slots. */
+  readonly maxNumSequences: number;
+  /** Most tokens computed in one step. */
+  readonly maxNumBatchedTokens: number;
+  /** Most requests waiting for a slot; one more is refused with `queue_full`. */
+  readonly maxNumWaiting: number;
+  readonly logitsProcessors: readonly LogitsProcessorReference[];
+  /** Folders below which dotted module paths of logits processors are looked up. */
+  readonly logitsProcessorPath: readonly string[];
+  /** Threads of one ONNX Runtime call; null is the number of physical cores. */
+  readonly numThreads: number | null;
+  /** Holds downloaded checkpoints, quantised weights and built graphs. */
+  readonly cacheFolder: string;
+  readonly imageLimits: ImageLimits;
+}

@@ -1,0 +1,48 @@
+/** What the facade and the engine thread say to each other. */
+import type { EngineConfig } from "../config.ts";
+import type { EngineErrorCode } from "../errors.ts";
+import type { EngineRequest } from "../engine-request.ts";
+import type { FinishReason, SampledLogprobs } from "../request-output.ts";
+import type { BuiltModel } from "../models/built-model.ts";
+
+/** `workerData` of the engine thread. */
+export interface WorkerOptions {
+  readonly config: EngineConfig;
+  readonly model: BuiltModel;
+  readonly eosTokenIds: readonly number[];
+}
+
+export type ToEngineThread =
+  | { readonly kind: "add"; readonly request: EngineRequest }
+  | { readonly kind: "abort"; readonly requestIds: readonly string[] }
+  | { readonly kind: "close" };
+
+/** One sequence's share of one step. */
+export interface EngineCoreOutput {
+  readonly requestId: string;
+  /** The tokens this step sampled; empty for an abort or error. */
+  readonly tokenIds: readonly number[];
+  readonly logprobs: readonly SampledLogprobs[] | null;
+  readonly finishReason: FinishReason | null;
+  readonly stopReason: number | null;
+  /** Set when `finishReason` is "error". */
+  readonly error: { readonly code: EngineErrorCode; readonly message: string } | null;
+  readonly numCachedTokens: number;
+}
+
+/** Gauges and counters since start, sent with the outputs. */
+export interface EngineCoreStats {
+  readonly numRequestsRunning: number;
+  readonly numRequestsWaiting: number;
+  /** Share of KV positions in use, 0 to 1. */
+  readonly kvCacheUsage: number;
+  readonly numPromptTokens: number;
+  readonly numGenerationTokens: number;
+  readonly numSteps: number;
+}
+
+export type FromEngineThread =
+  | { readonly kind: "ready" }
+  | { readonly kind: "outputs"; readonly outputs: readonly EngineCoreOutput[]; readonly stats: EngineCoreStats }
+  /** The thread cannot go on; every request is lost. */
+  | { readonly kind: "failed"; readonly code: EngineErrorCode; readonly message: string };

@@ -1,0 +1,22 @@
+/** A validated, tokenized, processed request as the engine thread receives it; immutable. */
+import type { SamplingParams } from "./sampling-params.ts";
+import type { PlaceholderRange } from "./multimodal/placeholder.ts";
+
+/** One image of a prompt, ready for the vision encoder. */
+export interface ImageFeature {
+  /** Row-major [channels, height, width], float32, normalised. */
+  readonly pixelValues: Float32Array;
+  readonly shape: readonly [channels: number, height: number, width: number];
+  /** Hash of model, processor options and encoded bytes: equal hashes have equal embeddings. */
+  readonly mmHash: string;
+  readonly placeholder: PlaceholderRange;
+}
+
+export interface EngineRequest {
+  readonly requestId: string;
+  /** Image placeholders already expanded to one id per embedding. */
+  readonly promptTokenIds: readonly number[];
+  /** In the order of their placeholders. */
+  readonly images: readonly ImageFeature[];
+  readonly samplingParams: SamplingParams;
+}

@@ -1,0 +1,43 @@
+/** The one error class of the engine and its closed list of codes; HTTP statuses are chosen outside. */
+
+export type EngineErrorCode =
+  /** A field of the request has a value the engine cannot serve; `parameter` names it. */
+  | "invalid_argument"
+  | "prompt_too_long"
+  | "too_many_images"
+  /** The image reference is malformed, of an unknown scheme, or not allowed. */
+  | "invalid_image_reference"
+  /** The image could not be fetched: refused, not found, timed out, no rights. */
+  | "image_unreachable"
+  /** More bytes or pixels than the limits allow. */
+  | "image_too_large"
+  /** The bytes are not a picture the engine decodes. */
+  | "invalid_image"
+  | "queue_full"
+  | "aborted"
+  | "not_ready"
+  | "closed"
+  | "unsupported_model"
+  | "invalid_checkpoint"
+  | "invalid_configuration"
+  | "logits_processor_failed"
+  | "runtime_failed"
+  | "internal";
+
+export class EngineError extends Error {
+  override readonly name = "EngineError";
+  readonly code: EngineErrorCode;
+  /** The request field at fault, in our spelling (`samplingParams.temperature`), where one is. */
+  readonly parameter: string | null;
+
+  constructor(code: EngineErrorCode, message: string, options: { cause?: unknown; parameter?: string } = {}) {
+    super(message, options.cause === undefined ? undefined : { cause: options.cause });
+    this.code = code;
+    this.parameter = options.parameter ?? null;
+  }
+}
+
+/** Throws an `internal` error when a condition that only a bug of ours can break does not hold. */
+export function invariant(condition: unknown, message: string): asserts condition {
+  if (!condition) throw new EngineError("internal", `Invariant broken: ${message}`);
+}

@@ -1,0 +1,26 @@
+/** What a caller of `Engine.generate` sends: text and image references, nothing processed yet. */
+import type { SamplingParams } from "./sampling-params.ts";
+
+export type ChatRole = "system" | "user" | "assistant";
+
+export type ContentPart =
+  | { readonly type: "text"; readonly text: string }
+  /** `data:`, `https://` or `s3://` reference. */
+  | { readonly type: "image"; readonly reference: string };
+
+export interface ChatMessage {
+  readonly role: ChatRole;
+  readonly content: string | readonly ContentPart[];
+}
+
+export type Prompt =
+  | { readonly kind: "chat"; readonly messages: readonly ChatMessage[]; readonly addGenerationPrompt: boolean }
+  | { readonly kind: "text"; readonly text: string; readonly addSpecialTokens: boolean }
+  | { readonly kind: "tokens"; readonly tokenIds: readonly number[] };
+
+export interface GenerationRequest {
+  /** Unique among the requests in flight. */
+  readonly requestId: string;
+  readonly prompt: Prompt;
+  readonly samplingParams: SamplingParams;
+}

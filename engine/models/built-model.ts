@@ -1,0 +1,52 @@
+/**
+ * A checkpoint turned into ONNX files whose weights lie in mapped files: what `models` hands to `core`.
+ * Plain data, so that it crosses to the engine thread.
+ */
+
+export type KvElementType = "float32" | "float16";
+
+/**
+ * Inputs (B sequences of S tokens each in one run; N = B * S):
+ * - `input_ids` int64 [B, S]
+ * - `seqlens_k` int32 [B]: tokens of each sequence after this run, minus one
+ * - `total_sequence_length` int32 []: the largest of those lengths, i.e. max(seqlens_k) + 1
+ * - `image_embeds` float32 [M, hiddenSize], `image_positions` int64 [M, 1]: rows of the flat [N] tokens that are
+ *   replaced by an image embedding (only where `acceptsImages`; M may be 0)
+ * - `logit_rows` int64 [R]: rows of the flat [N] tokens whose logits are wanted (R may be 0)
+ * - `past.{layer}.key`, `past.{layer}.value` [B, numKvHeads, maxLen, headDim]
+ *
+ * Outputs: `logits` float32 [R, vocabSize]; `present.{layer}.key`, `present.{layer}.value`, to be bound to the very
+ * memory of the past. B > 1 is for S = 1 only; S > 1 with B = 1 continues at any length (chunked prefill).
+ */
+export interface DecoderGraph {
+  readonly path: string;
+  readonly numLayers: number;
+  readonly numKvHeads: number;
+  readonly headDim: number;
+  readonly hiddenSize: number;
+  readonly vocabSize: number;
+  readonly kvElementType: KvElementType;
+  readonly acceptsImages: boolean;
+}
+
+/**
+ * Input `pixel_values` float32 [numImages, 3, imageSize, imageSize];
+ * output `image_features` float32 [numImages, numImageTokens, hiddenSize] (the projector's output).
+ */
+export interface VisionEncoderGraph {
+  readonly path: string;
+  readonly imageSize: number;
+  readonly numImageTokens: number;
+}
+
+export interface BuiltModel {
+  /** As `architectures[0]` of config.json names it. */
+  readonly architecture: string;
+  readonly decoder: DecoderGraph;
+  readonly visionEncoder: VisionEncoderGraph | null;
+  /** The checkpoint's own limit on tokens of one sequence. */
+  readonly maxPositionEmbeddings: number;
+  readonly imageTokenId: number | null;
+  /** Identifies weights, options and graph; part of every cache key. */
+  readonly contentHash: string;
+}

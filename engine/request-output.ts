@@ -1,0 +1,39 @@
+/** What a caller of `Engine.generate` receives, delta by delta. */
+
+export type FinishReason = "stop" | "length" | "abort" | "error";
+
+export interface TokenLogprob {
+  readonly tokenId: number;
+  /** Natural logarithm of the token's probability before any processor, penalty or temperature. */
+  readonly logprob: number;
+  /** 1-based; tokens of equal logit count against it. */
+  readonly rank: number;
+}
+
+/** One generated token: its own logprob and the `logprobs` most likely ones, most likely first. */
+export interface SampledLogprobs {
+  readonly sampled: TokenLogprob;
+  readonly top: readonly TokenLogprob[];
+}
+
+export interface RequestOutput {
+  readonly requestId: string;
+  /** Text that became certain since the last output; "" where a character or stop string is still open. */
+  readonly text: string;
+  /** Tokens since the last output. */
+  readonly tokenIds: readonly number[];
+  /** One entry per token of `tokenIds`; null when the request asks for none. */
+  readonly logprobs: readonly SampledLogprobs[] | null;
+  /** Null until the last output. */
+  readonly finishReason: FinishReason | null;
+  /** The stop string or stop token id that ended the text, where one did. */
+  readonly stopReason: string | number | null;
+  /** Tokens of the prompt, expanded image placeholders included. */
+  readonly numPromptTokens: number;
+  /** Those of the prompt's tokens that are image embeddings. */
+  readonly numImageTokens: number;
+  /** Prompt tokens whose KV was reused. */
+  readonly numCachedTokens: number;
+  /** All tokens generated so far. */
+  readonly numOutputTokens: number;
+}

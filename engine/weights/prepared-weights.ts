@@ -1,0 +1,30 @@
+/** How a model asks for its weights, and in what form it gets them. */
+import type { StoredTensor } from "./stored-tensor.ts";
+
+export type WeightFormat =
+  /** As float; taken in place from the checkpoint where it is stored in that type, converted once otherwise. */
+  | { readonly kind: "plain"; readonly elementType: "float32" | "float16" }
+  /**
+   * `MatMulNBits` of [out, in]: `weight` uint8 [out, ceil(in / blockSize), blockSize * bits / 8] (zero point 2^(bits-1)),
+   * `scales` float32 [out * ceil(in / blockSize)].
+   */
+  | { readonly kind: "blockwise"; readonly bits: 4 | 8; readonly blockSize: number }
+  /** W8A8: `weight` int8 [in, out] (transposed for `MatMulInteger`), symmetric, `scales` float32 [out]. */
+  | { readonly kind: "per-channel-int8" };
+
+export interface WeightRequest {
+  /** Name of the initializer in the graph. */
+  readonly name: string;
+  /** Tensors of the checkpoint; several are concatenated along axis 0 (packed QKV, gate and up). */
+  readonly sources: readonly string[];
+  /** Shape after concatenation; anything else in the checkpoint is an `invalid_checkpoint` error that names the tensor. */
+  readonly shape: readonly number[];
+  readonly format: WeightFormat;
+}
+
+export interface PreparedWeight {
+  readonly request: WeightRequest;
+  readonly weight: StoredTensor;
+  /** Null for `plain`. */
+  readonly scales: StoredTensor | null;
+}

@@ -1,0 +1,13 @@
+import { defineConfig } from "vitest/config";
+
+export default defineConfig({
+  test: {
+    include: ["test/**/*.test.ts"],
+    testTimeout: 60_000,
+    hookTimeout: 120_000,
+    // Each test file holds ONNX Runtime's native state of its own.
+    pool: "forks",
+    maxWorkers: 2,
+    reporters: ["default"],
+  },
+});
