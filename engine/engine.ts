@@ -1,0 +1,38 @@
+/** The public facade: one model, served to any number of concurrent requests. */
+import type { GenerationRequest } from "./generation-request.ts";
+import type { RequestOutput } from "./request-output.ts";
+import type { EngineCoreStats } from "./core/messages.ts";
+
+export type EngineState = "loading" | "ready" | "failed" | "closed";
+
+/** Known once the engine is ready. */
+export interface ModelInfo {
+  readonly architecture: string;
+  /** Most tokens of one sequence, prompt and output. */
+  readonly maxModelLen: number;
+  readonly vocabSize: number;
+  readonly acceptsImages: boolean;
+}
+
+export interface GenerateOptions {
+  /** Aborting it frees the sequence's slot; the iteration then throws EngineError `aborted`. */
+  readonly signal?: AbortSignal;
+}
+
+export interface Engine {
+  readonly state: EngineState;
+  /** Resolves when requests can be served; rejects with the EngineError that made loading fail. */
+  readonly ready: Promise<void>;
+  /** Null until ready. */
+  readonly modelInfo: ModelInfo | null;
+  /** Gauges and counters of the engine thread, as of its last step. */
+  readonly stats: EngineCoreStats;
+  /**
+   * Deltas until one has a `finishReason`. Throws EngineError before the first output for input it refuses
+   * (`invalid_argument`, `prompt_too_long`, image codes, `queue_full`, `not_ready`, `closed`). Ending the iteration
+   * early (`return`) aborts the sequence.
+   */
+  generate(request: GenerationRequest, options?: GenerateOptions): AsyncIterable<RequestOutput>;
+  /** Aborts what runs, ends the threads and frees all memory; idempotent. */
+  close(): Promise<void>;
+}
