@@ -1,4 +1,9 @@
 /** The public facade: one model, served to any number of concurrent requests. */
+import type { S3Client } from "@aws-sdk/client-s3";
+
+import { EngineError } from "./errors.ts";
+import type { EngineConfig } from "./config.ts";
+import type { ImageSource } from "./images/image-source.ts";
 import type { GenerationRequest } from "./generation-request.ts";
 import type { RequestOutput } from "./request-output.ts";
 import type { EngineCoreStats } from "./core/messages.ts";
@@ -35,4 +40,25 @@ export interface Engine {
   generate(request: GenerationRequest, options?: GenerateOptions): AsyncIterable<RequestOutput>;
   /** Aborts what runs, ends the threads and frees all memory; idempotent. */
   close(): Promise<void>;
+}
+
+/** How far one slow part of loading is: a download, a quantisation. */
+export interface LoadProgress {
+  readonly task: string;
+  readonly completed: number;
+  readonly total: number;
+  readonly unit: "bytes" | "tensors";
+}
+
+export interface EngineDependencies {
+  /** Where images come from; a reference whose scheme none serves is refused. Not closed by the engine. */
+  readonly imageSources: readonly ImageSource[];
+  /** Called once, only when the model is an `s3://` reference; the engine destroys the client when it has loaded. */
+  readonly createS3Client?: () => S3Client;
+  readonly onProgress?: (progress: LoadProgress) => void;
+}
+
+/** Returns at once, in state `loading`; `ready` tells how loading ended. */
+export function createEngine(config: EngineConfig, dependencies: EngineDependencies): Engine {
+  throw new EngineError("internal", `Cannot serve ${config.model} from ${dependencies.imageSources.length} sources.`);
 }

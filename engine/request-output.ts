@@ -16,6 +16,19 @@ export interface SampledLogprobs {
   readonly top: readonly TokenLogprob[];
 }
 
+/** A token as text: what the token itself contributes, which may be part of a character. */
+export interface DecodedLogprob extends TokenLogprob {
+  /** U+FFFD stands for bytes that are no whole character. */
+  readonly token: string;
+  /** UTF-8. */
+  readonly bytes: readonly number[];
+}
+
+export interface DecodedTokenLogprobs {
+  readonly sampled: DecodedLogprob;
+  readonly top: readonly DecodedLogprob[];
+}
+
 export interface RequestOutput {
   readonly requestId: string;
   /** Text that became certain since the last output; "" where a character or stop string is still open. */
@@ -23,7 +36,7 @@ export interface RequestOutput {
   /** Tokens since the last output. */
   readonly tokenIds: readonly number[];
   /** One entry per token of `tokenIds`; null when the request asks for none. */
-  readonly logprobs: readonly SampledLogprobs[] | null;
+  readonly logprobs: readonly DecodedTokenLogprobs[] | null;
   /** Null until the last output. */
   readonly finishReason: FinishReason | null;
   /** The stop string or stop token id that ended the text, where one did. */

@@ -1,0 +1,26 @@
+/** The engine's public surface: the only file of `engine/` that code outside it imports. */
+export { createEngine } from "./engine.ts";
+export type { Engine, EngineDependencies, EngineState, GenerateOptions, LoadProgress, ModelInfo } from "./engine.ts";
+export { EngineError } from "./errors.ts";
+export type { EngineErrorCode } from "./errors.ts";
+export type { DeviceName, DtypeName, EngineConfig, ImageLimits, LogitsProcessorReference } from "./config.ts";
+export type { ChatMessage, ChatRole, ContentPart, GenerationRequest, Prompt } from "./generation-request.ts";
+export type {
+  DecodedLogprob,
+  DecodedTokenLogprobs,
+  FinishReason,
+  RequestOutput,
+  SampledLogprobs,
+  TokenLogprob,
+} from "./request-output.ts";
+export type { ExtraArgument, SamplingParams } from "./sampling-params.ts";
+export type { EngineCoreStats } from "./core/messages.ts";
+export type { FetchImageOptions, ImageSource } from "./images/image-source.ts";
+export { LogitsProcessor } from "./sampling/logits-processor.ts";
+export type {
+  AddedRequest,
+  BatchUpdate,
+  Logits,
+  MoveDirectionality,
+  MovedRequest,
+} from "./sampling/logits-processor.ts";
