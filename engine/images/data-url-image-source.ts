@@ -1,0 +1,51 @@
+/** Images carried in the request itself: `data:image/png;base64,…`. */
+import { EngineError } from "../errors.ts";
+import { describeReference } from "./describe-reference.ts";
+import type { ImageSource } from "./image-source.ts";
+
+/** Longest part before the comma: a media type and a few parameters. */
+const MAX_HEADER_CHARACTERS = 1024;
+
+/**
+ * Serves `data:[<type>][;<parameter>]…;base64,<data>`. The type is ignored: formats are told apart by content. The data
+ * is strict base64 of the standard alphabet, padded, without white space; its size is checked before it is decoded.
+ * Throws `invalid_image_reference` or `image_too_large`.
+ */
+export function createDataUrlImageSource(): ImageSource {
+  return {
+    schemes: ["data"],
+    async fetch(reference, { signal, maxImageBytes }) {
+      signal.throwIfAborted();
+      return decodeDataUrl(reference, maxImageBytes);
+    },
+  };
+}
+
+function decodeDataUrl(reference: string, maxImageBytes: number): Uint8Array {
+  const comma = reference.slice(0, MAX_HEADER_CHARACTERS).indexOf(",");
+  if (comma === -1) throw invalid(reference, "has no comma between its header and its data");
+  const header = reference.slice(0, comma);
+  if (!/^data:/i.test(header)) throw invalid(reference, "does not start with data:");
+  if (!/;base64$/i.test(header)) throw invalid(reference, "is not marked ;base64, the only encoding served");
+
+  const numCharacters = reference.length - comma - 1;
+  if (numCharacters === 0) throw invalid(reference, "has no data after its comma");
+  if (numCharacters % 4 !== 0) {
+    throw invalid(reference, `has ${numCharacters} characters of base64, which is no multiple of 4`);
+  }
+  const numPadding = reference.endsWith("==") ? 2 : reference.endsWith("=") ? 1 : 0;
+  const numBytes = (numCharacters / 4) * 3 - numPadding;
+  if (numBytes > maxImageBytes) {
+    throw new EngineError("image_too_large", `The image has ${numBytes} bytes; the limit is ${maxImageBytes}.`);
+  }
+
+  // Buffer skips what is not base64, so any such character shows as missing bytes; the URL alphabet alone would pass.
+  const bytes = Buffer.from(reference.slice(comma + 1), "base64");
+  const hasUrlAlphabet = reference.includes("-", comma) || reference.includes("_", comma);
+  if (bytes.byteLength !== numBytes || hasUrlAlphabet) throw invalid(reference, "holds characters that are not base64");
+  return bytes;
+}
+
+function invalid(reference: string, reason: string): EngineError {
+  return new EngineError("invalid_image_reference", `The data URL ${describeReference(reference)} ${reason}.`);
+}

@@ -1,0 +1,61 @@
+/** From an image reference of a request to its encoded bytes, by whichever source serves its scheme. */
+import type { ImageLimits } from "../config.ts";
+import { EngineError } from "../errors.ts";
+import { describeReference } from "./describe-reference.ts";
+import type { ImageSource } from "./image-source.ts";
+
+export interface FetchImageContext {
+  readonly signal: AbortSignal;
+  readonly limits: Pick<ImageLimits, "maxImageBytes" | "fetchTimeoutMs">;
+}
+
+/**
+ * Encoded bytes of one image, at most `maxImageBytes`, within `fetchTimeoutMs` for everything: redirects, retries and
+ * body. Throws EngineError `invalid_image_reference`, `image_unreachable`, `image_too_large`, or `aborted` when
+ * `signal` ends it.
+ */
+export async function fetchImage(
+  sources: readonly ImageSource[],
+  reference: string,
+  { signal, limits }: FetchImageContext,
+): Promise<Uint8Array> {
+  const source = findSource(sources, reference);
+  const timeout = AbortSignal.timeout(limits.fetchTimeoutMs);
+  try {
+    return await source.fetch(reference, {
+      signal: AbortSignal.any([signal, timeout]),
+      maxImageBytes: limits.maxImageBytes,
+    });
+  } catch (error) {
+    if (signal.aborted) {
+      throw new EngineError("aborted", "The request was aborted while its image was fetched.", { cause: error });
+    }
+    if (timeout.aborted && error === timeout.reason) {
+      throw new EngineError(
+        "image_unreachable",
+        `The image ${describeReference(reference)} did not arrive within ${limits.fetchTimeoutMs} ms.`,
+        { cause: error },
+      );
+    }
+    throw error;
+  }
+}
+
+function findSource(sources: readonly ImageSource[], reference: string): ImageSource {
+  const served = sources.flatMap((source) => source.schemes.map((scheme) => `${scheme}:`)).join(", ");
+  const scheme = /^([a-z][a-z0-9+.-]*):/i.exec(reference.slice(0, 64))?.[1]?.toLowerCase();
+  if (scheme === undefined) {
+    throw new EngineError(
+      "invalid_image_reference",
+      `The image reference ${describeReference(reference)} is not a URL; schemes served: ${served}.`,
+    );
+  }
+  const source = sources.find((candidate) => candidate.schemes.includes(scheme));
+  if (source === undefined) {
+    throw new EngineError(
+      "invalid_image_reference",
+      `The image reference ${describeReference(reference)} has the scheme ${scheme}:; schemes served: ${served}.`,
+    );
+  }
+  return source;
+}
