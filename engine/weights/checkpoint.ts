@@ -1,0 +1,145 @@
+/** A folder in Hugging Face's layout, opened: its configuration and where each of its tensors lies. */
+import { createHash } from "node:crypto";
+import { readFile } from "node:fs/promises";
+import { basename, join, resolve } from "node:path";
+import { EngineError } from "../errors.ts";
+import { hashFile } from "./file-hash.ts";
+import { readSafetensorsHeader } from "./safetensors.ts";
+import type { StoredTensor } from "./stored-tensor.ts";
+
+export const singleFileName = "model.safetensors";
+export const indexFileName = "model.safetensors.index.json";
+
+export interface Checkpoint {
+  /** Absolute path. */
+  readonly folder: string;
+  /** `config.json`, parsed and not checked further. */
+  readonly config: unknown;
+  readonly tensors: ReadonlyMap<string, StoredTensor>;
+  /**
+   * Hex SHA-256 of config.json and the safetensors files; the same content in another folder has the same. Reads every
+   * byte the first time, then remembers it in the cache folder for as long as the files stay untouched.
+   */
+  contentHash(options?: { readonly signal?: AbortSignal }): Promise<string>;
+  /** Null where the folder has no such file; EngineError `invalid_checkpoint` where it is not JSON. */
+  readJson(fileName: string): Promise<unknown>;
+}
+
+export interface OpenCheckpointOptions {
+  /** Remembers content hashes between starts. */
+  readonly cacheFolder: string;
+}
+
+/**
+ * Weights are `model.safetensors`, or else the shards that `model.safetensors.index.json` names.
+ *
+ * @throws EngineError `invalid_checkpoint`, naming what is missing or wrong.
+ */
+export async function openCheckpoint(folder: string, { cacheFolder }: OpenCheckpointOptions): Promise<Checkpoint> {
+  const absoluteFolder = resolve(folder);
+  const folderName = basename(absoluteFolder);
+  const configBytes = await readOptional(join(absoluteFolder, "config.json"));
+  if (configBytes === null) {
+    throw new EngineError("invalid_checkpoint", `The checkpoint ${folderName} has no config.json.`);
+  }
+  const config = parseJson(configBytes, "config.json");
+  const indexBytes = await readOptional(join(absoluteFolder, indexFileName));
+  const single = await readSingleFile(join(absoluteFolder, singleFileName), indexBytes !== null);
+  const tensors = single ?? (await readShards(absoluteFolder, indexBytes));
+
+  return {
+    folder: absoluteFolder,
+    config,
+    tensors,
+    async contentHash({ signal } = {}) {
+      const hash = createHash("sha256").update(configBytes);
+      for (const file of [...new Set([...tensors.values()].map((tensor) => tensor.file))].sort()) {
+        hash.update(await hashFile(file, { cacheFolder, signal }));
+      }
+      return hash.digest("hex");
+    },
+    async readJson(fileName) {
+      const bytes = await readOptional(join(absoluteFolder, fileName));
+      return bytes === null ? null : parseJson(bytes, fileName);
+    },
+  };
+}
+
+/** Null where the file is absent and an index can take its place. */
+async function readSingleFile(file: string, hasIndex: boolean): Promise<ReadonlyMap<string, StoredTensor> | null> {
+  try {
+    return await readSafetensorsHeader(file);
+  } catch (error) {
+    if (!(error instanceof EngineError) || !isNotFound(error.cause)) throw error;
+    if (hasIndex) return null;
+    const folderName = basename(resolve(file, ".."));
+    throw new EngineError(
+      "invalid_checkpoint",
+      `The checkpoint ${folderName} has neither ${singleFileName} nor ${indexFileName}.`,
+      { cause: error },
+    );
+  }
+}
+
+async function readShards(folder: string, indexBytes: Buffer | null): Promise<ReadonlyMap<string, StoredTensor>> {
+  const weightMap = parseWeightMap(indexBytes);
+  const shardNames = [...new Set(Object.values(weightMap))];
+  const shards = new Map<string, ReadonlyMap<string, StoredTensor>>();
+  for (const shardName of shardNames) {
+    const tensors = await readSafetensorsHeader(join(folder, shardName)).catch((error: unknown) => {
+      if (!(error instanceof EngineError) || !isNotFound(error.cause)) throw error;
+      throw new EngineError("invalid_checkpoint", `The shard ${shardName} named by ${indexFileName} is missing.`, {
+        cause: error,
+      });
+    });
+    shards.set(shardName, tensors);
+  }
+  const tensors = new Map<string, StoredTensor>();
+  for (const [name, shardName] of Object.entries(weightMap)) {
+    const tensor = shards.get(shardName)?.get(name);
+    if (tensor === undefined) {
+      throw new EngineError(
+        "invalid_checkpoint",
+        `${indexFileName} places tensor ${name} in ${shardName}, which lacks it.`,
+      );
+    }
+    tensors.set(name, tensor);
+  }
+  return tensors;
+}
+
+function parseWeightMap(indexBytes: Buffer | null): Readonly<Record<string, string>> {
+  const index = indexBytes === null ? null : parseJson(indexBytes, indexFileName);
+  const weightMap = typeof index === "object" && index !== null && "weight_map" in index ? index.weight_map : undefined;
+  if (typeof weightMap !== "object" || weightMap === null || Object.keys(weightMap).length === 0) {
+    throw new EngineError("invalid_checkpoint", `${indexFileName} has no weight_map.`);
+  }
+  for (const [name, shardName] of Object.entries(weightMap)) {
+    // A name with folders in it could lead out of the checkpoint.
+    if (typeof shardName !== "string" || shardName !== basename(shardName) || !shardName.endsWith(".safetensors")) {
+      throw new EngineError("invalid_checkpoint", `${indexFileName} names no safetensors file for tensor ${name}.`);
+    }
+  }
+  return weightMap as Readonly<Record<string, string>>;
+}
+
+async function readOptional(file: string): Promise<Buffer | null> {
+  try {
+    return await readFile(file);
+  } catch (cause) {
+    if (isNotFound(cause)) return null;
+    throw new EngineError("invalid_checkpoint", `${basename(file)} cannot be read.`, { cause });
+  }
+}
+
+function parseJson(bytes: Buffer, fileName: string): unknown {
+  try {
+    return JSON.parse(bytes.toString("utf8"));
+  } catch (cause) {
+    throw new EngineError("invalid_checkpoint", `${fileName} is not JSON.`, { cause });
+  }
+}
+
+function isNotFound(error: unknown): boolean {
+  return error instanceof Error && "code" in error && error.code === "ENOENT";
+}

@@ -1,0 +1,39 @@
+/** Content hashes of large files, remembered so that a start does not read gigabytes to learn what it has. */
+import { createHash, hash } from "node:crypto";
+import { createReadStream } from "node:fs";
+import { readFile, stat, writeFile } from "node:fs/promises";
+import { join, resolve } from "node:path";
+import { writeAtomically } from "./atomic-file.ts";
+
+/** Large enough to be as fast as the disk, small enough that hashing one chunk does not hold up the event loop. */
+const chunkBytes = 4 * 1024 * 1024;
+
+export interface HashFileOptions {
+  readonly cacheFolder: string;
+  readonly signal?: AbortSignal | undefined;
+}
+
+/**
+ * Hex SHA-256 of a file. A remembered one is taken only while size, inode, modification and change time are the same;
+ * they are read before the bytes, so that a file altered meanwhile is hashed again the next time.
+ */
+export async function hashFile(file: string, { cacheFolder, signal }: HashFileOptions): Promise<string> {
+  const path = resolve(file);
+  const { size, ino, mtimeNs, ctimeNs } = await stat(path, { bigint: true });
+  const identity = [path, size, ino, mtimeNs, ctimeNs].join("\n");
+  const memoFile = join(cacheFolder, "hashes", `${hash("sha256", path)}.txt`);
+
+  const memo = await readFile(memoFile, "utf8").catch(() => "");
+  const [rememberedHash, ...rememberedIdentity] = memo.split("\n");
+  if (rememberedHash !== undefined && rememberedHash.length === 64 && rememberedIdentity.join("\n") === identity) {
+    return rememberedHash;
+  }
+
+  const digest = createHash("sha256");
+  for await (const chunk of createReadStream(path, { highWaterMark: chunkBytes, signal })) {
+    digest.update(chunk as Buffer);
+  }
+  const contentHash = digest.digest("hex");
+  await writeAtomically(memoFile, (temporaryFile) => writeFile(temporaryFile, `${contentHash}\n${identity}`));
+  return contentHash;
+}

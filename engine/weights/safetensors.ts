@@ -1,0 +1,168 @@
+/**
+ * Reads the header of a safetensors file: where each tensor's bytes lie, checked so that nothing later can read past
+ * them. The bytes themselves are never read here.
+ */
+import { open, type FileHandle } from "node:fs/promises";
+import { basename, resolve } from "node:path";
+import { EngineError } from "../errors.ts";
+import type { ElementType, StoredTensor } from "./stored-tensor.ts";
+
+/** The format's own limit: a lying length must not make us allocate what the file may really hold. */
+const maxHeaderBytes = 100_000_000;
+
+const elementTypes: ReadonlyMap<string, ElementType> = new Map([
+  ["F32", "float32"],
+  ["F16", "float16"],
+  ["BF16", "bfloat16"],
+  ["I8", "int8"],
+  ["U8", "uint8"],
+  ["I32", "int32"],
+  ["I64", "int64"],
+]);
+
+export const bytesPerElement: Readonly<Record<ElementType, number>> = {
+  float32: 4,
+  float16: 2,
+  bfloat16: 2,
+  int8: 1,
+  uint8: 1,
+  int32: 4,
+  int64: 8,
+};
+
+/**
+ * The layout is 8 bytes of little-endian header length, a JSON header `{ name: { dtype, shape, data_offsets } }`, then
+ * the tensors, which must fill the rest of the file without holes or overlaps (the format's specification).
+ *
+ * @throws EngineError `invalid_checkpoint`, naming the file and, where one is at fault, the tensor.
+ */
+export async function readSafetensorsHeader(file: string): Promise<ReadonlyMap<string, StoredTensor>> {
+  const fileName = basename(file);
+  const handle = await open(file, "r").catch((cause: unknown) => {
+    throw new EngineError("invalid_checkpoint", `${fileName} cannot be opened.`, { cause });
+  });
+  try {
+    const stats = await handle.stat();
+    if (!stats.isFile()) throw new EngineError("invalid_checkpoint", `${fileName} is not a file.`);
+    const { size } = stats;
+    const headerBytes = await readHeaderLength(handle, size, fileName);
+    const header = parseHeader(await readExactly(handle, headerBytes, 8, fileName), fileName);
+    return locateTensors(header, resolve(file), 8 + headerBytes, size);
+  } finally {
+    await handle.close();
+  }
+}
+
+async function readHeaderLength(handle: FileHandle, fileBytes: number, fileName: string): Promise<number> {
+  if (fileBytes < 8) {
+    throw new EngineError("invalid_checkpoint", `${fileName} is truncated: it has ${fileBytes} of at least 8 bytes.`);
+  }
+  const declared = (await readExactly(handle, 8, 0, fileName)).readBigUInt64LE();
+  if (declared > BigInt(maxHeaderBytes)) {
+    throw new EngineError(
+      "invalid_checkpoint",
+      `${fileName} is no safetensors file: it declares a header of ${declared} bytes; the limit is ${maxHeaderBytes}.`,
+    );
+  }
+  if (8n + declared > BigInt(fileBytes)) {
+    throw new EngineError(
+      "invalid_checkpoint",
+      `${fileName} is truncated: its header ends at byte ${8n + declared}, the file at ${fileBytes}.`,
+    );
+  }
+  return Number(declared);
+}
+
+async function readExactly(handle: FileHandle, length: number, position: number, fileName: string): Promise<Buffer> {
+  const buffer = Buffer.alloc(length);
+  const { bytesRead } = await handle.read(buffer, 0, length, position);
+  if (bytesRead !== length) {
+    throw new EngineError("invalid_checkpoint", `${fileName} is truncated: ${bytesRead} of ${length} bytes were read.`);
+  }
+  return buffer;
+}
+
+function parseHeader(bytes: Buffer, fileName: string): Readonly<Record<string, unknown>> {
+  let header: unknown;
+  try {
+    header = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(bytes));
+  } catch (cause) {
+    throw new EngineError("invalid_checkpoint", `${fileName} has a header that is not JSON.`, { cause });
+  }
+  if (!isRecord(header)) throw new EngineError("invalid_checkpoint", `${fileName} has a header that is no object.`);
+  return header;
+}
+
+/** In the order of the bytes; refuses holes and overlaps, so that every byte of the file belongs to one tensor. */
+function locateTensors(
+  header: Readonly<Record<string, unknown>>,
+  file: string,
+  dataOffset: number,
+  fileBytes: number,
+): ReadonlyMap<string, StoredTensor> {
+  const fileName = basename(file);
+  const tensors = Object.entries(header)
+    .filter(([name]) => name !== "__metadata__")
+    .map(([name, entry]) => locateTensor(name, entry, file, dataOffset))
+    .sort((left, right) => left.byteOffset - right.byteOffset || left.byteLength - right.byteLength);
+
+  let end = dataOffset;
+  for (const { name, byteOffset, byteLength } of tensors) {
+    if (byteOffset !== end) {
+      const fault = byteOffset < end ? "overlaps the tensor before it" : "leaves a hole before it";
+      throw new EngineError(
+        "invalid_checkpoint",
+        `Tensor ${name} in ${fileName} ${fault}: it starts at byte ${byteOffset}, expected ${end}.`,
+      );
+    }
+    end = byteOffset + byteLength;
+    if (end > fileBytes) {
+      throw new EngineError(
+        "invalid_checkpoint",
+        `${fileName} is truncated: tensor ${name} ends at byte ${end}, the file at ${fileBytes}.`,
+      );
+    }
+  }
+  if (end !== fileBytes) {
+    throw new EngineError(
+      "invalid_checkpoint",
+      `${fileName} has ${fileBytes} bytes, but its tensors end at byte ${end}.`,
+    );
+  }
+  return new Map(tensors.map((tensor) => [tensor.name, tensor]));
+}
+
+function locateTensor(name: string, entry: unknown, file: string, dataOffset: number): StoredTensor {
+  const fail = (fault: string): never => {
+    throw new EngineError("invalid_checkpoint", `Tensor ${name} in ${basename(file)} ${fault}.`);
+  };
+  if (!isRecord(entry)) return fail("is not described by an object");
+  const elementType = elementTypes.get(String(entry.dtype));
+  if (elementType === undefined) {
+    return fail(`has the dtype ${excerpt(entry.dtype)}; supported are ${[...elementTypes.keys()].join(", ")}`);
+  }
+  const { shape, data_offsets: offsets } = entry;
+  if (!isListOfCounts(shape)) return fail(`has no shape: ${excerpt(shape)}`);
+  if (!isListOfCounts(offsets) || offsets.length !== 2) return fail(`has no offsets: ${excerpt(offsets)}`);
+  const [start, end] = offsets as [number, number];
+  const declared = shape.reduce((product, size) => product * size, bytesPerElement[elementType]);
+  if (end - start !== declared) {
+    return fail(
+      `has ${end - start} bytes; its shape [${shape.join(", ")}] of ${String(entry.dtype)} needs ${declared}`,
+    );
+  }
+  return { name, elementType, shape, file, byteOffset: dataOffset + start, byteLength: declared };
+}
+
+function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+function isListOfCounts(value: unknown): value is readonly number[] {
+  return Array.isArray(value) && value.every((item) => Number.isSafeInteger(item) && item >= 0);
+}
+
+/** A header may hold anything of any size; a message holds its beginning. */
+function excerpt(value: unknown): string {
+  return (JSON.stringify(value) ?? "nothing").slice(0, 80);
+}
