@@ -19,4 +19,6 @@ export interface EngineRequest {
   /** In the order of their placeholders. */
   readonly images: readonly ImageFeature[];
   readonly samplingParams: SamplingParams;
+  /** Safe integer: `samplingParams.seed`, or one that the facade drew where that is null. */
+  readonly seed: number;
 }

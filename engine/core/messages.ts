@@ -9,6 +9,8 @@ import type { BuiltModel } from "../models/built-model.ts";
 export interface WorkerOptions {
   readonly config: EngineConfig;
   readonly model: BuiltModel;
+  /** Most tokens of one sequence: the setting, or the checkpoint's own limit; never more than the latter. */
+  readonly maxModelLen: number;
   readonly eosTokenIds: readonly number[];
 }
 
