@@ -13,6 +13,7 @@ export type {
   SampledLogprobs,
   TokenLogprob,
 } from "./request-output.ts";
+export { createSamplingParams } from "./sampling-params.ts";
 export type { ExtraArgument, SamplingParams } from "./sampling-params.ts";
 export type { EngineCoreStats } from "./core/messages.ts";
 export type { FetchImageOptions, ImageSource } from "./images/image-source.ts";
