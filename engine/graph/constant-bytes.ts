@@ -1,0 +1,34 @@
+/** Numbers to the little-endian bytes of an ONNX tensor. */
+import { endianness } from "node:os";
+import { EngineError } from "../errors.ts";
+import type { ElementType } from "../weights/stored-tensor.ts";
+
+/** Row-major values, converted to the element type. */
+export type ConstantData = readonly number[] | Float32Array | Float64Array;
+
+const arrayTypes = {
+  float32: Float32Array,
+  float16: Float16Array,
+  int8: Int8Array,
+  uint8: Uint8Array,
+  int32: Int32Array,
+} as const;
+
+export function constantBytes(
+  name: string,
+  elementType: ElementType,
+  shape: readonly number[],
+  data: ConstantData,
+): Uint8Array {
+  const numElements = shape.reduce((product, size) => product * size, 1);
+  if (data.length !== numElements) {
+    throw new EngineError(
+      "internal",
+      `Constant ${name} has ${data.length} values; its shape [${shape.join(", ")}] needs ${numElements}.`,
+    );
+  }
+  if (endianness() !== "LE") throw new EngineError("internal", "Constants are written on little-endian machines only.");
+  if (elementType === "bfloat16") throw new EngineError("internal", `Constant ${name}: bfloat16 is not written.`);
+  if (elementType === "int64") return new Uint8Array(BigInt64Array.from(Array.from(data, BigInt)).buffer);
+  return new Uint8Array(arrayTypes[elementType].from(data).buffer);
+}

@@ -1,0 +1,176 @@
+/**
+ * ONNX Runtime's own operators (`docs/ContribOperators.md` of its repository), as far as the models use them.
+ * The normalisations and the activation fuse what would be three to five standard nodes.
+ */
+import type { ElementType } from "../weights/stored-tensor.ts";
+import { microsoftDomain, standardDomain, type AttributeValue, type GraphBuilder } from "./graph-builder.ts";
+import { checkElementType, checkRank, checkShape, knownSize, nodeError } from "./node-checks.ts";
+import { describeValue, type Shape, type Value } from "./value.ts";
+
+const float = (value: number): AttributeValue => ({ kind: "float", value });
+const int = (value: number): AttributeValue => ({ kind: "int", value });
+
+/** RMS norm over the last axis: `input / sqrt(mean(input^2) + epsilon) * weight`. */
+export function simplifiedLayerNormalization(
+  graph: GraphBuilder,
+  name: string,
+  { input, weight, epsilon }: { readonly input: Value; readonly weight: Value; readonly epsilon: number },
+): Value {
+  const node = { name, operator: "SimplifiedLayerNormalization" };
+  checkElementType(node, weight, input.elementType);
+  checkShape(node, weight, [input.shape.at(-1)!]);
+  return graph.addNode({
+    ...node,
+    // Registered under the standard domain although the standard does not have it.
+    domain: standardDomain,
+    inputs: [input, weight],
+    attributes: { epsilon: float(epsilon), axis: int(-1), stash_type: int(1) },
+    outputs: [{ name, elementType: input.elementType, shape: input.shape }],
+  })[0];
+}
+
+/** RMS norm of `input + skip`; `sum` is `input + skip` itself, the residual stream. */
+export function skipSimplifiedLayerNormalization(
+  graph: GraphBuilder,
+  name: string,
+  inputs: { readonly input: Value; readonly skip: Value; readonly weight: Value; readonly epsilon: number },
+): { normalised: Value; sum: Value } {
+  const { input, skip, weight, epsilon } = inputs;
+  const node = { name, operator: "SkipSimplifiedLayerNormalization" };
+  const { elementType, shape } = input;
+  checkElementType(node, input, "float32", "float16");
+  checkElementType(node, skip, elementType);
+  checkElementType(node, weight, elementType);
+  checkShape(node, skip, shape);
+  checkShape(node, weight, [shape.at(-1)!]);
+  const [normalised, , , sum] = graph.addNode({
+    ...node,
+    domain: microsoftDomain,
+    inputs: [input, skip, weight],
+    attributes: { epsilon: float(epsilon) },
+    outputs: [
+      { name, elementType, shape },
+      // Mean and inverse deviation, which exist for training only.
+      { name: "", elementType: "float32", shape: [] },
+      { name: "", elementType: "float32", shape: [] },
+      { name: `${name}.sum`, elementType, shape },
+    ],
+  });
+  return { normalised: normalised, sum: sum };
+}
+
+/** `input * sigmoid(alpha * input)`: SiLU with alpha 1, CLIP's quick_gelu with 1.702. */
+export function quickGelu(graph: GraphBuilder, name: string, input: Value, alpha: number): Value {
+  return graph.addNode({
+    name,
+    operator: "QuickGelu",
+    domain: microsoftDomain,
+    inputs: [input],
+    attributes: { alpha: float(alpha) },
+    outputs: [{ name, elementType: input.elementType, shape: input.shape }],
+  })[0];
+}
+
+/** Attention without mask, cache or causality over `[batch, tokens, heads * headDim]` projections. */
+export function multiHeadAttention(
+  graph: GraphBuilder,
+  name: string,
+  inputs: { readonly query: Value; readonly key: Value; readonly value: Value; readonly numHeads: number },
+): Value {
+  const { query, key, value, numHeads } = inputs;
+  const node = { name, operator: "MultiHeadAttention" };
+  checkElementType(node, query, "float32", "float16");
+  checkRank(node, query, 3);
+  for (const other of [key, value]) {
+    checkElementType(node, other, query.elementType);
+    checkShape(node, other, query.shape);
+  }
+  if (knownSize(node, query, 2) % numHeads !== 0) {
+    throw nodeError(node, `${describeValue(query)} does not divide into ${numHeads} heads.`);
+  }
+  return graph.addNode({
+    ...node,
+    domain: microsoftDomain,
+    inputs: [query, key, value],
+    attributes: { num_heads: int(numHeads) },
+    outputs: [{ name, elementType: query.elementType, shape: query.shape }],
+  })[0];
+}
+
+export interface GroupQueryAttentionInputs {
+  /** `[B, S, numHeads * headDim]`, or packed `[B, S, (numHeads + 2 * numKvHeads) * headDim]` with key and value null. */
+  readonly query: Value;
+  /** `[B, S, numKvHeads * headDim]`. */
+  readonly key: Value | null;
+  readonly value: Value | null;
+  /** `[B, numKvHeads, maxLen, headDim]`. */
+  readonly pastKey: Value;
+  readonly pastValue: Value;
+  /** int32 [B]: tokens of each sequence after this run, minus one. */
+  readonly seqlensK: Value;
+  /** int32 []: the largest of those lengths. */
+  readonly totalSequenceLength: Value;
+  /** `[positions, headDim / 2]`, as the half-split rotary embedding uses them. */
+  readonly cosCache: Value;
+  readonly sinCache: Value;
+  readonly numHeads: number;
+  readonly numKvHeads: number;
+  readonly headDim: number;
+  /** Tokens a position sees, itself included; null is all before it. */
+  readonly localWindowSize: number | null;
+  readonly presentKeyName: string;
+  readonly presentValueName: string;
+}
+
+/** Causal attention with rotary embedding and KV cache in one node; see `BuiltModel` for the ragged batch. */
+export function groupQueryAttention(
+  graph: GraphBuilder,
+  name: string,
+  inputs: GroupQueryAttentionInputs,
+): { output: Value; presentKey: Value; presentValue: Value } {
+  const { query, key, value, pastKey, pastValue, cosCache, sinCache, numHeads, numKvHeads, headDim } = inputs;
+  const node = { name, operator: "GroupQueryAttention" };
+  const elementType: ElementType = query.elementType;
+  checkElementType(node, query, "float32", "float16");
+  checkRank(node, query, 3);
+  const [batch, length] = query.shape as Shape & readonly [Shape[number], Shape[number]];
+  if (numHeads % numKvHeads !== 0) throw nodeError(node, `${numHeads} heads do not divide into ${numKvHeads} groups.`);
+  if ((key === null) !== (value === null)) throw nodeError(node, "key and value are both given or both packed.");
+  if (key === null || value === null) {
+    checkShape(node, query, [batch, length, (numHeads + 2 * numKvHeads) * headDim]);
+  } else {
+    checkShape(node, query, [batch, length, numHeads * headDim]);
+    checkShape(node, key, [batch, length, numKvHeads * headDim]);
+    checkShape(node, value, [batch, length, numKvHeads * headDim]);
+  }
+  for (const past of [pastKey, pastValue]) {
+    checkElementType(node, past, elementType);
+    checkShape(node, past, [batch, numKvHeads, past.shape[2], headDim]);
+  }
+  checkElementType(node, inputs.seqlensK, "int32");
+  checkShape(node, inputs.seqlensK, [batch]);
+  checkElementType(node, inputs.totalSequenceLength, "int32");
+  checkShape(node, inputs.totalSequenceLength, []);
+  for (const cache of [cosCache, sinCache]) {
+    checkElementType(node, cache, elementType);
+    checkShape(node, cache, [cache.shape[0], headDim / 2]);
+  }
+  const [output, presentKey, presentValue] = graph.addNode({
+    ...node,
+    domain: microsoftDomain,
+    inputs: [query, key, value, pastKey, pastValue, inputs.seqlensK, inputs.totalSequenceLength, cosCache, sinCache],
+    attributes: {
+      num_heads: int(numHeads),
+      kv_num_heads: int(numKvHeads),
+      do_rotary: int(1),
+      rotary_interleaved: int(0),
+      local_window_size: int(inputs.localWindowSize ?? -1),
+    },
+    outputs: [
+      { name, elementType, shape: [batch, length, numHeads * headDim] },
+      { name: inputs.presentKeyName, elementType, shape: pastKey.shape },
+      { name: inputs.presentValueName, elementType, shape: pastValue.shape },
+    ],
+  });
+  return { output: output, presentKey: presentKey, presentValue: presentValue };
+}

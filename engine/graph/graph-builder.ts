@@ -1,0 +1,179 @@
+/**
+ * Builds an ONNX graph node by node. Operators are functions of their own (`standard-ops.ts`, `attention-ops.ts`,
+ * `quantised-ops.ts`); they check element types and shapes and then call `addNode` here.
+ */
+import { EngineError } from "../errors.ts";
+import type { ElementType, StoredTensor } from "../weights/stored-tensor.ts";
+import { constantBytes, type ConstantData } from "./constant-bytes.ts";
+import {
+  encodeModel,
+  externalDataLocation,
+  onnxAttributeTypes,
+  onnxDataTypes,
+  type AttributeProto,
+  type NodeProto,
+  type TensorProto,
+  type ValueInfoProto,
+} from "./onnx-schema.ts";
+import { describeShape, describeValue, sameShape, type Shape, type Value } from "./value.ts";
+
+/** Operators of the ONNX standard have the empty domain. */
+export const standardDomain = "";
+/** ONNX Runtime's own operators (`docs/ContribOperators.md` of its repository). */
+export const microsoftDomain = "com.microsoft";
+
+// The oldest versions that have every operator used here; ONNX Runtime 1.30 reads up to IR 13 and opset 26.
+const irVersion = 10;
+const opsetImport = [
+  { domain: standardDomain, version: 21 },
+  { domain: microsoftDomain, version: 1 },
+];
+
+export type AttributeValue =
+  | { readonly kind: "int"; readonly value: number }
+  | { readonly kind: "ints"; readonly value: readonly number[] }
+  | { readonly kind: "float"; readonly value: number }
+  | { readonly kind: "string"; readonly value: string };
+
+export interface NodeDefinition {
+  readonly name: string;
+  readonly operator: string;
+  readonly domain: string;
+  /** Null stands for an optional input that is left out. */
+  readonly inputs: readonly (Value | null)[];
+  readonly attributes?: Readonly<Record<string, AttributeValue>>;
+  /** An empty name stands for an optional output that is left out. */
+  readonly outputs: readonly Value[];
+}
+
+/** Mutable: nodes and initializers accumulate until `encode`. */
+export class GraphBuilder {
+  readonly #name: string;
+  readonly #nodes: NodeProto[] = [];
+  readonly #initializers: TensorProto[] = [];
+  readonly #inputs: ValueInfoProto[] = [];
+  readonly #outputs: ValueInfoProto[] = [];
+  readonly #values = new Map<string, Value>();
+
+  constructor(name: string) {
+    this.#name = name;
+  }
+
+  input(name: string, elementType: ElementType, shape: Shape): Value {
+    const value = this.#define({ name, elementType, shape }, `input ${name}`);
+    this.#inputs.push(toValueInfo(value));
+    return value;
+  }
+
+  /** Makes a value an output of the graph, under the value's own name. */
+  output(value: Value, shape: Shape = value.shape): void {
+    if (!sameShape(value.shape, shape)) {
+      throw new EngineError(
+        "internal",
+        `Output ${describeValue(value)} of graph ${this.#name} should have shape ${describeShape(shape)}.`,
+      );
+    }
+    this.#outputs.push(toValueInfo(value));
+  }
+
+  /** A small constant, stored in the model file itself. Equal names must have equal contents and are stored once. */
+  constant(name: string, elementType: ElementType, shape: readonly number[], data: ConstantData): Value {
+    const known = this.#values.get(name);
+    if (known !== undefined && known.elementType === elementType && sameShape(known.shape, shape)) return known;
+    const value = this.#define({ name, elementType, shape }, `constant ${name}`);
+    const rawData = constantBytes(name, elementType, shape, data);
+    this.#initializers.push({ name, dims: shape, dataType: onnxDataTypes[elementType], rawData });
+    return value;
+  }
+
+  /**
+   * A tensor that stays in its own file, from where ONNX Runtime maps it. The file's location is written relative to the
+   * root of the file system: see `external-data.ts`.
+   */
+  externalTensor(name: string, stored: StoredTensor, shape: readonly number[] = stored.shape): Value {
+    const value = this.#define({ name, elementType: stored.elementType, shape }, `initializer ${name}`);
+    if (!stored.file.startsWith("/")) {
+      throw new EngineError("internal", `Initializer ${name}: ${stored.file} is not an absolute path.`);
+    }
+    this.#initializers.push({
+      name,
+      dims: shape,
+      dataType: onnxDataTypes[stored.elementType],
+      dataLocation: externalDataLocation,
+      externalData: [
+        { key: "location", value: stored.file.slice(1) },
+        { key: "offset", value: String(stored.byteOffset) },
+        { key: "length", value: String(stored.byteLength) },
+      ],
+    });
+    return value;
+  }
+
+  /** For operator functions only: the caller has checked the inputs and states the outputs' types and shapes. */
+  addNode(definition: NodeDefinition): Value[] {
+    const what = `node ${definition.name} (${definition.operator})`;
+    for (const input of definition.inputs) {
+      if (input !== null && this.#values.get(input.name) !== input) {
+        throw new EngineError("internal", `Input ${describeValue(input)} of ${what} is not a value of this graph.`);
+      }
+    }
+    const outputs = definition.outputs.map((output) => (output.name === "" ? output : this.#define(output, what)));
+    this.#nodes.push({
+      name: definition.name,
+      opType: definition.operator,
+      domain: definition.domain,
+      input: definition.inputs.map((input) => input?.name ?? ""),
+      output: outputs.map((output) => output.name),
+      attribute: Object.entries(definition.attributes ?? {}).map(([name, value]) => toAttribute(name, value)),
+    });
+    return outputs;
+  }
+
+  /** The ONNX model as protobuf bytes. */
+  encode(): Uint8Array {
+    return encodeModel({
+      irVersion,
+      producerName: "fovea",
+      opsetImport,
+      graph: {
+        name: this.#name,
+        node: this.#nodes,
+        initializer: this.#initializers,
+        input: this.#inputs,
+        output: this.#outputs,
+      },
+    });
+  }
+
+  #define(value: Value, what: string): Value {
+    if (this.#values.has(value.name)) {
+      throw new EngineError(
+        "internal",
+        `Graph ${this.#name} has two values named ${value.name}; the second is ${what}.`,
+      );
+    }
+    this.#values.set(value.name, value);
+    return value;
+  }
+}
+
+function toValueInfo(value: Value): ValueInfoProto {
+  const dim = value.shape.map((dimension) =>
+    typeof dimension === "number" ? { dimValue: dimension } : { dimParam: dimension },
+  );
+  return { name: value.name, type: { tensorType: { elemType: onnxDataTypes[value.elementType], shape: { dim } } } };
+}
+
+function toAttribute(name: string, attribute: AttributeValue): AttributeProto {
+  switch (attribute.kind) {
+    case "int":
+      return { name, type: onnxAttributeTypes.int, i: attribute.value };
+    case "ints":
+      return { name, type: onnxAttributeTypes.ints, ints: attribute.value };
+    case "float":
+      return { name, type: onnxAttributeTypes.float, f: attribute.value };
+    case "string":
+      return { name, type: onnxAttributeTypes.string, s: new TextEncoder().encode(attribute.value) };
+  }
+  return attribute satisfies never;
+}

@@ -1,0 +1,39 @@
+/** What operator functions check before they add a node; every error names the node. */
+import { EngineError } from "../errors.ts";
+import type { ElementType } from "../weights/stored-tensor.ts";
+import { describeShape, describeValue, sameShape, type Shape, type Value } from "./value.ts";
+
+/** The node being checked. */
+export interface NodeLabel {
+  readonly name: string;
+  readonly operator: string;
+}
+
+export function nodeError(node: NodeLabel, problem: string): EngineError {
+  return new EngineError("internal", `Node ${node.name} (${node.operator}): ${problem}`);
+}
+
+export function checkElementType(node: NodeLabel, value: Value, ...allowed: readonly ElementType[]): void {
+  if (!allowed.includes(value.elementType)) {
+    throw nodeError(node, `${describeValue(value)} should be ${allowed.join(" or ")}.`);
+  }
+}
+
+export function checkRank(node: NodeLabel, value: Value, rank: number): void {
+  if (value.shape.length !== rank) {
+    throw nodeError(node, `${describeValue(value)} should have ${rank} dimensions, not ${value.shape.length}.`);
+  }
+}
+
+export function checkShape(node: NodeLabel, value: Value, expected: Shape): void {
+  if (!sameShape(value.shape, expected)) {
+    throw nodeError(node, `${describeValue(value)} should have shape ${describeShape(expected)}.`);
+  }
+}
+
+/** The dimension as a number, where the operator must know it while building. */
+export function knownSize(node: NodeLabel, value: Value, axis: number): number {
+  const size = value.shape.at(axis);
+  if (typeof size !== "number") throw nodeError(node, `axis ${axis} of ${describeValue(value)} should be known.`);
+  return size;
+}

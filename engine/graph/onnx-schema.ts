@@ -1,0 +1,145 @@
+/**
+ * The part of ONNX's protobuf schema that the builder writes, and its encoder.
+ *
+ * Field numbers are those of `onnx.proto3` of ONNX's IR specification; the names are ours where camelCase differs.
+ */
+import protobuf from "protobufjs/light.js";
+import type { ElementType } from "../weights/stored-tensor.ts";
+
+/** `TensorProto.DataType`. */
+export const onnxDataTypes: Readonly<Record<ElementType, number>> = {
+  float32: 1,
+  uint8: 2,
+  int8: 3,
+  int32: 6,
+  int64: 7,
+  float16: 10,
+  bfloat16: 16,
+};
+
+/** `AttributeProto.AttributeType`. */
+export const onnxAttributeTypes = { float: 1, int: 2, string: 3, floats: 6, ints: 7 } as const;
+
+/** `TensorProto.DataLocation`. */
+export const externalDataLocation = 1;
+
+export interface AttributeProto {
+  readonly name: string;
+  readonly type: number;
+  readonly f?: number;
+  readonly i?: number;
+  readonly s?: Uint8Array;
+  readonly floats?: readonly number[];
+  readonly ints?: readonly number[];
+}
+
+export interface NodeProto {
+  readonly name: string;
+  readonly opType: string;
+  readonly domain: string;
+  /** "" stands for an optional input that is left out. */
+  readonly input: readonly string[];
+  readonly output: readonly string[];
+  readonly attribute: readonly AttributeProto[];
+}
+
+export interface TensorProto {
+  readonly name: string;
+  readonly dims: readonly number[];
+  readonly dataType: number;
+  readonly rawData?: Uint8Array;
+  readonly externalData?: readonly { readonly key: string; readonly value: string }[];
+  readonly dataLocation?: number;
+}
+
+export interface ValueInfoProto {
+  readonly name: string;
+  readonly type: {
+    readonly tensorType: {
+      readonly elemType: number;
+      readonly shape: { readonly dim: readonly ({ readonly dimValue: number } | { readonly dimParam: string })[] };
+    };
+  };
+}
+
+export interface ModelProto {
+  readonly irVersion: number;
+  readonly producerName: string;
+  readonly graph: {
+    readonly name: string;
+    readonly node: readonly NodeProto[];
+    readonly initializer: readonly TensorProto[];
+    readonly input: readonly ValueInfoProto[];
+    readonly output: readonly ValueInfoProto[];
+  };
+  readonly opsetImport: readonly { readonly domain: string; readonly version: number }[];
+}
+
+const root = protobuf.Root.fromJSON({
+  nested: {
+    StringStringEntryProto: { fields: { key: { type: "string", id: 1 }, value: { type: "string", id: 2 } } },
+    AttributeProto: {
+      fields: {
+        name: { type: "string", id: 1 },
+        f: { type: "float", id: 2 },
+        i: { type: "int64", id: 3 },
+        s: { type: "bytes", id: 4 },
+        floats: { rule: "repeated", type: "float", id: 7 },
+        ints: { rule: "repeated", type: "int64", id: 8 },
+        type: { type: "int32", id: 20 },
+      },
+    },
+    NodeProto: {
+      fields: {
+        input: { rule: "repeated", type: "string", id: 1 },
+        output: { rule: "repeated", type: "string", id: 2 },
+        name: { type: "string", id: 3 },
+        opType: { type: "string", id: 4 },
+        attribute: { rule: "repeated", type: "AttributeProto", id: 5 },
+        domain: { type: "string", id: 7 },
+      },
+    },
+    TensorProto: {
+      fields: {
+        dims: { rule: "repeated", type: "int64", id: 1 },
+        dataType: { type: "int32", id: 2 },
+        name: { type: "string", id: 8 },
+        rawData: { type: "bytes", id: 9 },
+        externalData: { rule: "repeated", type: "StringStringEntryProto", id: 13 },
+        dataLocation: { type: "int32", id: 14 },
+      },
+    },
+    Dimension: {
+      oneofs: { value: { oneof: ["dimValue", "dimParam"] } },
+      fields: { dimValue: { type: "int64", id: 1 }, dimParam: { type: "string", id: 2 } },
+    },
+    TensorShapeProto: { fields: { dim: { rule: "repeated", type: "Dimension", id: 1 } } },
+    TensorTypeProto: { fields: { elemType: { type: "int32", id: 1 }, shape: { type: "TensorShapeProto", id: 2 } } },
+    TypeProto: { fields: { tensorType: { type: "TensorTypeProto", id: 1 } } },
+    ValueInfoProto: { fields: { name: { type: "string", id: 1 }, type: { type: "TypeProto", id: 2 } } },
+    GraphProto: {
+      fields: {
+        node: { rule: "repeated", type: "NodeProto", id: 1 },
+        name: { type: "string", id: 2 },
+        initializer: { rule: "repeated", type: "TensorProto", id: 5 },
+        input: { rule: "repeated", type: "ValueInfoProto", id: 11 },
+        output: { rule: "repeated", type: "ValueInfoProto", id: 12 },
+      },
+    },
+    OperatorSetIdProto: { fields: { domain: { type: "string", id: 1 }, version: { type: "int64", id: 2 } } },
+    ModelProto: {
+      fields: {
+        irVersion: { type: "int64", id: 1 },
+        producerName: { type: "string", id: 2 },
+        graph: { type: "GraphProto", id: 7 },
+        opsetImport: { rule: "repeated", type: "OperatorSetIdProto", id: 8 },
+      },
+    },
+  },
+});
+
+const modelType = root.lookupType("ModelProto");
+
+export function encodeModel(model: ModelProto): Uint8Array {
+  return modelType.encode(modelType.fromObject(model)).finish();
+}

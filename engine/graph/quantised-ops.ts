@@ -1,0 +1,127 @@
+/** Linear layers and embeddings over integer weights. */
+import { microsoftDomain, standardDomain, type AttributeValue, type GraphBuilder } from "./graph-builder.ts";
+import { checkElementType, checkRank, checkShape, knownSize, nodeError } from "./node-checks.ts";
+import { describeValue, withLastSize, type Value } from "./value.ts";
+
+const int = (value: number): AttributeValue => ({ kind: "int", value });
+
+export interface BlockwiseWeight {
+  /** uint8 [out, blocks, blockSize * bits / 8], zero point 2^(bits - 1). */
+  readonly weight: Value;
+  /** float [out * blocks]. */
+  readonly scales: Value;
+  readonly bits: 4 | 8;
+  readonly blockSize: number;
+}
+
+/**
+ * `input [..., in] x weight^T`, weights dequantised block by block. With accuracy level 4 the activations are quantised
+ * to int8 per block as well, which is what makes it fast on CPU.
+ */
+export function matMulNBits(
+  graph: GraphBuilder,
+  name: string,
+  {
+    input,
+    quantised,
+    bias,
+  }: { readonly input: Value; readonly quantised: BlockwiseWeight; readonly bias: Value | null },
+): Value {
+  const { weight, scales, bits, blockSize } = quantised;
+  const node = { name, operator: "MatMulNBits" };
+  const inSize = knownSize(node, input, -1);
+  const outSize = knownSize(node, weight, 0);
+  const numBlocks = Math.ceil(inSize / blockSize);
+  checkElementType(node, input, "float32", "float16");
+  checkElementType(node, weight, "uint8");
+  checkElementType(node, scales, input.elementType);
+  checkShape(node, weight, [outSize, numBlocks, (blockSize * bits) / 8]);
+  checkShape(node, scales, [outSize * numBlocks]);
+  if (bias !== null) {
+    checkElementType(node, bias, input.elementType);
+    checkShape(node, bias, [outSize]);
+  }
+  return graph.addNode({
+    ...node,
+    domain: microsoftDomain,
+    // The empty inputs are zero points (symmetric) and the group index of activation-ordered quantisation.
+    inputs: bias === null ? [input, weight, scales] : [input, weight, scales, null, null, bias],
+    attributes: {
+      K: int(inSize),
+      N: int(outSize),
+      bits: int(bits),
+      block_size: int(blockSize),
+      accuracy_level: int(4),
+    },
+    outputs: [{ name, elementType: input.elementType, shape: withLastSize(input.shape, outSize) }],
+  })[0];
+}
+
+/** Rows of a block-wise quantised `[rows, columns]` table, dequantised. Same bytes as `matMulNBits` takes. */
+export function gatherBlockQuantized(
+  graph: GraphBuilder,
+  name: string,
+  {
+    indices,
+    quantised,
+    columns,
+  }: { readonly indices: Value; readonly quantised: BlockwiseWeight; readonly columns: number },
+): Value {
+  const { weight, scales, bits, blockSize } = quantised;
+  const node = { name, operator: "GatherBlockQuantized" };
+  checkElementType(node, indices, "int32", "int64");
+  checkElementType(node, weight, "uint8");
+  checkRank(node, weight, 2);
+  checkShape(node, weight, [weight.shape[0], (columns * bits) / 8]);
+  if (columns % blockSize !== 0)
+    throw nodeError(node, `${columns} columns are no multiple of block size ${blockSize}.`);
+  checkShape(node, scales, [weight.shape[0], columns / blockSize]);
+  return graph.addNode({
+    ...node,
+    domain: microsoftDomain,
+    inputs: [weight, indices, scales],
+    attributes: { bits: int(bits), block_size: int(blockSize), gather_axis: int(0), quantize_axis: int(1) },
+    outputs: [{ name, elementType: scales.elementType, shape: [...indices.shape, columns] }],
+  })[0];
+}
+
+/** uint8 `round(input / scale) + zeroPoint`, one scale per row: `scales` has one element per index of axis 0. */
+export function quantizeLinearPerRow(
+  graph: GraphBuilder,
+  name: string,
+  { input, scales, zeroPoints }: { readonly input: Value; readonly scales: Value; readonly zeroPoints: Value },
+): Value {
+  const node = { name, operator: "QuantizeLinear" };
+  checkElementType(node, input, "float32");
+  checkElementType(node, zeroPoints, "uint8");
+  checkShape(node, scales, [input.shape[0]]);
+  checkShape(node, zeroPoints, [input.shape[0]]);
+  return graph.addNode({
+    ...node,
+    domain: standardDomain,
+    inputs: [input, scales, zeroPoints],
+    attributes: { axis: int(0) },
+    outputs: [{ name, elementType: "uint8", shape: input.shape }],
+  })[0];
+}
+
+/** int32 `(input - inputZeroPoint) [M, K] x weight [K, N]`. */
+export function matMulInteger(
+  graph: GraphBuilder,
+  name: string,
+  { input, weight, inputZeroPoint }: { readonly input: Value; readonly weight: Value; readonly inputZeroPoint: Value },
+): Value {
+  const node = { name, operator: "MatMulInteger" };
+  checkElementType(node, input, "uint8");
+  checkElementType(node, weight, "int8");
+  checkElementType(node, inputZeroPoint, "uint8");
+  checkRank(node, input, 2);
+  checkShape(node, weight, [input.shape[1], weight.shape[1]]);
+  if (inputZeroPoint.shape.length !== 0) throw nodeError(node, `${describeValue(inputZeroPoint)} should be a scalar.`);
+  return graph.addNode({
+    ...node,
+    domain: standardDomain,
+    inputs: [input, weight, inputZeroPoint],
+    outputs: [{ name, elementType: "int32", shape: [input.shape[0], weight.shape[1]] }],
+  })[0];
+}

@@ -1,0 +1,248 @@
+/** Operators of the ONNX standard (https://onnx.ai/onnx/operators), as far as the models use them. */
+import type { ElementType } from "../weights/stored-tensor.ts";
+import { standardDomain, type AttributeValue, type GraphBuilder } from "./graph-builder.ts";
+import { checkElementType, checkRank, checkShape, knownSize, nodeError, type NodeLabel } from "./node-checks.ts";
+import {
+  broadcastShapes,
+  describeShape,
+  describeValue,
+  sameShape,
+  type Dimension,
+  type Shape,
+  type Value,
+} from "./value.ts";
+
+interface Result {
+  readonly elementType: ElementType;
+  readonly shape: Shape;
+}
+
+/** Adds a standard node with one output, named as the node. */
+function addStandardNode(
+  graph: GraphBuilder,
+  node: NodeLabel,
+  inputs: readonly (Value | null)[],
+  result: Result,
+  attributes: Readonly<Record<string, AttributeValue>> = {},
+): Value {
+  const outputs = [{ name: node.name, ...result }];
+  return graph.addNode({ ...node, domain: standardDomain, inputs, attributes, outputs })[0];
+}
+
+/** `input [M, K] x weight [N, K] transposed + bias [N]`: a linear layer over Hugging Face's weight layout. */
+export function gemm(graph: GraphBuilder, name: string, input: Value, weight: Value, bias: Value | null): Value {
+  const node = { name, operator: "Gemm" };
+  checkElementType(node, input, "float32", "float16");
+  checkElementType(node, weight, input.elementType);
+  checkRank(node, input, 2);
+  checkRank(node, weight, 2);
+  checkShape(node, weight, [weight.shape[0], input.shape[1]]);
+  if (bias !== null) {
+    checkElementType(node, bias, input.elementType);
+    checkShape(node, bias, [weight.shape[0]]);
+  }
+  const shape = [input.shape[0], weight.shape[0]];
+  const inputs = bias === null ? [input, weight] : [input, weight, bias];
+  return addStandardNode(graph, node, inputs, { elementType: input.elementType, shape }, { transB: int(1) });
+}
+
+export function add(graph: GraphBuilder, name: string, left: Value, right: Value): Value {
+  return broadcastingNode(graph, { name, operator: "Add" }, left, right);
+}
+
+export function multiply(graph: GraphBuilder, name: string, left: Value, right: Value): Value {
+  return broadcastingNode(graph, { name, operator: "Mul" }, left, right);
+}
+
+function broadcastingNode(graph: GraphBuilder, node: NodeLabel, left: Value, right: Value): Value {
+  checkElementType(node, right, left.elementType);
+  const shape = broadcastShapes(left.shape, right.shape);
+  if (shape === null) throw nodeError(node, `${describeValue(left)} and ${describeValue(right)} do not broadcast.`);
+  return addStandardNode(graph, node, [left, right], { elementType: left.elementType, shape });
+}
+
+/** Rows of `data` along axis 0: `[...indices.shape, ...data.shape[1:]]`. */
+export function gatherRows(graph: GraphBuilder, name: string, data: Value, indices: Value): Value {
+  const node = { name, operator: "Gather" };
+  checkElementType(node, indices, "int32", "int64");
+  const shape = [...indices.shape, ...data.shape.slice(1)];
+  return addStandardNode(graph, node, [data, indices], { elementType: data.elementType, shape }, { axis: int(0) });
+}
+
+/** `data [N, ...]` with rows `indices [M, 1]` replaced by `updates [M, ...]`. */
+export function scatterRows(graph: GraphBuilder, name: string, data: Value, indices: Value, updates: Value): Value {
+  const node = { name, operator: "ScatterND" };
+  checkElementType(node, indices, "int64");
+  checkElementType(node, updates, data.elementType);
+  checkShape(node, indices, [indices.shape[0], 1]);
+  checkShape(node, updates, [indices.shape[0], ...data.shape.slice(1)]);
+  return addStandardNode(graph, node, [data, indices, updates], data);
+}
+
+/** `target` is the run-time shape tensor (0 copies a dimension, -1 infers one); `shape` is what it comes to. */
+export function reshape(graph: GraphBuilder, name: string, input: Value, target: Value, shape: Shape): Value {
+  const node = { name, operator: "Reshape" };
+  checkElementType(node, target, "int64");
+  checkShape(node, target, [shape.length]);
+  const inputSize = knownProduct(input.shape);
+  const outputSize = knownProduct(shape);
+  if (inputSize !== null && outputSize !== null && inputSize !== outputSize) {
+    throw nodeError(node, `${describeValue(input)} has not the size of ${describeShape(shape)}.`);
+  }
+  return addStandardNode(graph, node, [input, target], { elementType: input.elementType, shape });
+}
+
+/** Null where a dimension is known at run time only. */
+function knownProduct(shape: Shape): number | null {
+  let product = 1;
+  for (const dimension of shape) {
+    if (typeof dimension !== "number") return null;
+    product *= dimension;
+  }
+  return product;
+}
+
+/** The input's shape as int64. */
+export function shapeOf(graph: GraphBuilder, name: string, input: Value): Value {
+  const node = { name, operator: "Shape" };
+  return addStandardNode(graph, node, [input], { elementType: "int64", shape: [input.shape.length] });
+}
+
+export function transpose(graph: GraphBuilder, name: string, input: Value, permutation: readonly number[]): Value {
+  const node = { name, operator: "Transpose" };
+  if (
+    !sameShape(
+      permutation.toSorted((left, right) => left - right),
+      [...input.shape.keys()],
+    )
+  ) {
+    throw nodeError(node, `[${permutation.join(", ")}] is no permutation of the axes of ${describeValue(input)}.`);
+  }
+  const shape = permutation.map((axis) => input.shape[axis]);
+  return addStandardNode(graph, node, [input], { elementType: input.elementType, shape }, { perm: ints(permutation) });
+}
+
+export function concat(graph: GraphBuilder, name: string, inputs: readonly Value[], axis: number): Value {
+  const node = { name, operator: "Concat" };
+  const first = inputs[0];
+  if (first === undefined) throw nodeError(node, "nothing to concatenate.");
+  let size: Dimension = 0;
+  for (const input of inputs) {
+    checkElementType(node, input, first.elementType);
+    checkShape(node, input, first.shape.with(axis, input.shape[axis]));
+    size += knownSize(node, input, axis);
+  }
+  const shape = first.shape.with(axis, size);
+  return addStandardNode(graph, node, inputs, { elementType: first.elementType, shape }, { axis: int(axis) });
+}
+
+/** Repeats axes of size 1; `target` is the run-time shape tensor, `shape` what it comes to. */
+export function expand(graph: GraphBuilder, name: string, input: Value, target: Value, shape: Shape): Value {
+  const node = { name, operator: "Expand" };
+  checkElementType(node, target, "int64");
+  checkShape(node, target, [shape.length]);
+  const broadcast = broadcastShapes(input.shape, shape);
+  if (broadcast === null || !sameShape(broadcast, shape)) {
+    throw nodeError(node, `${describeValue(input)} does not expand to ${describeShape(shape)}.`);
+  }
+  return addStandardNode(graph, node, [input, target], { elementType: input.elementType, shape });
+}
+
+/** Cuts one axis into pieces of the given sizes. */
+export function split(
+  graph: GraphBuilder,
+  name: string,
+  input: Value,
+  { axis, sizes }: { readonly axis: number; readonly sizes: readonly number[] },
+): Value[] {
+  const node = { name, operator: "Split" };
+  const total = sizes.reduce((sum, size) => sum + size, 0);
+  if (knownSize(node, input, axis) !== total) {
+    throw nodeError(node, `axis ${axis} of ${describeValue(input)} should have size ${total}.`);
+  }
+  const sizesValue = graph.constant(`split.${sizes.join(".")}`, "int64", [sizes.length], sizes);
+  return graph.addNode({
+    ...node,
+    domain: standardDomain,
+    inputs: [input, sizesValue],
+    attributes: { axis: int(axis) },
+    outputs: sizes.map((size, index) => ({
+      name: `${name}.${index}`,
+      elementType: input.elementType,
+      shape: input.shape.with(axis, size),
+    })),
+  });
+}
+
+/** Elements `start` (inclusive) to the end along one axis. */
+export function sliceFrom(
+  graph: GraphBuilder,
+  name: string,
+  input: Value,
+  { axis, start }: { readonly axis: number; readonly start: number },
+): Value {
+  const node = { name, operator: "Slice" };
+  const size = knownSize(node, input, axis);
+  if (start < 0 || start > size) throw nodeError(node, `start ${start} lies outside of ${describeValue(input)}.`);
+  const bounds = [start, size, axis].map((value) => graph.constant(`int64.${value}`, "int64", [1], [value]));
+  const shape = input.shape.with(axis, size - start);
+  return addStandardNode(graph, node, [input, ...bounds], { elementType: input.elementType, shape });
+}
+
+export function cast(graph: GraphBuilder, name: string, input: Value, elementType: ElementType): Value {
+  if (input.elementType === elementType) return input;
+  const codes = { float32: 1, uint8: 2, int8: 3, int32: 6, int64: 7, float16: 10, bfloat16: 16 } as const;
+  const node = { name, operator: "Cast" };
+  return addStandardNode(graph, node, [input], { elementType, shape: input.shape }, { to: int(codes[elementType]) });
+}
+
+/** Over the last axis. */
+export function layerNormalization(
+  graph: GraphBuilder,
+  name: string,
+  input: Value,
+  { weight, bias, epsilon }: { readonly weight: Value; readonly bias: Value; readonly epsilon: number },
+): Value {
+  const node = { name, operator: "LayerNormalization" };
+  checkElementType(node, input, "float32", "float16");
+  for (const parameter of [weight, bias]) {
+    checkElementType(node, parameter, input.elementType);
+    checkShape(node, parameter, [input.shape.at(-1)!]);
+  }
+  return addStandardNode(graph, node, [input, weight, bias], input, { epsilon: float(epsilon), axis: int(-1) });
+}
+
+/** Exact (erf), or its tanh approximation. */
+export function gelu(graph: GraphBuilder, name: string, input: Value, approximate: "none" | "tanh"): Value {
+  const node = { name, operator: "Gelu" };
+  checkElementType(node, input, "float32", "float16");
+  return addStandardNode(graph, node, [input], input, { approximate: { kind: "string", value: approximate } });
+}
+
+export function relu(graph: GraphBuilder, name: string, input: Value): Value {
+  return addStandardNode(graph, { name, operator: "Relu" }, [input], input);
+}
+
+export function abs(graph: GraphBuilder, name: string, input: Value): Value {
+  return addStandardNode(graph, { name, operator: "Abs" }, [input], input);
+}
+
+/** Largest value along the last axis, which is dropped. */
+export function reduceMaxLast(graph: GraphBuilder, name: string, input: Value): Value {
+  const node = { name, operator: "ReduceMax" };
+  const axes = graph.constant("int64.-1", "int64", [1], [-1]);
+  const shape = input.shape.slice(0, -1);
+  return addStandardNode(graph, node, [input, axes], { elementType: input.elementType, shape }, { keepdims: int(0) });
+}
+
+function int(value: number): AttributeValue {
+  return { kind: "int", value };
+}
+
+function ints(value: readonly number[]): AttributeValue {
+  return { kind: "ints", value };
+}
+
+function float(value: number): AttributeValue {
+  return { kind: "float", value };
+}
