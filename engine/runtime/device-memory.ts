@@ -1,0 +1,88 @@
+/** Tensors in the memory of a session's device, where they stay between runs. */
+import type { TensorData, TensorElementType } from "./element-type.ts";
+import { elementTypeCode, typedArrayOver } from "./element-type.ts";
+import { readTypeAndShape } from "./native-tensor.ts";
+import type { Pointer } from "./ort-api.ts";
+import { checkStatus, createMemoryInfo, ortEnvironment } from "./ort-environment.ts";
+import { checkedByteLength, Tensor, toNativeShape } from "./tensor.ts";
+
+export class DeviceMemory implements Disposable {
+  /** Native description of the memory. */
+  readonly memoryInfo: Pointer;
+  readonly #allocator: Pointer;
+  // Disposed of with the memory: native code would otherwise free them into a device that is gone.
+  readonly #tensors = new Set<Tensor>();
+  #isDisposed = false;
+
+  /** @param memoryName As the device's execution provider calls it. */
+  constructor(session: Pointer, memoryName: string, deviceId: number) {
+    const { api, out } = ortEnvironment();
+    this.memoryInfo = createMemoryInfo(memoryName, deviceId);
+    try {
+      checkStatus(api, api.CreateAllocator(session, this.memoryInfo, out));
+      this.#allocator = out[0];
+    } catch (error) {
+      api.ReleaseMemoryInfo(this.memoryInfo);
+      throw error;
+    }
+  }
+
+  /** A tensor of undefined contents. */
+  allocate<E extends TensorElementType>(elementType: E, shape: readonly number[]): Tensor<E> {
+    checkedByteLength(elementType, shape);
+    const { api, out } = ortEnvironment();
+    checkStatus(
+      api,
+      api.CreateTensorAsOrtValue(
+        this.#allocator,
+        toNativeShape(shape),
+        shape.length,
+        elementTypeCode(elementType),
+        out,
+      ),
+    );
+    return this.#keep(new Tensor({ elementType, shape, value: out[0], memory: this }));
+  }
+
+  /** Takes over a value that ONNX Runtime allocated in this memory. */
+  adopt(value: Pointer): Tensor {
+    return this.#keep(new Tensor({ ...readTypeAndShape(value), value, memory: this }));
+  }
+
+  readToHost(tensor: Tensor): TensorData {
+    const data = typedArrayOver(tensor.elementType, new ArrayBuffer(tensor.byteLength));
+    using staged = Tensor.fromTypedArray(tensor.elementType, data, tensor.shape);
+    copyTensor(tensor, staged);
+    return data;
+  }
+
+  write(tensor: Tensor, source: Tensor): void {
+    copyTensor(source, tensor);
+  }
+
+  forget(tensor: Tensor): void {
+    this.#tensors.delete(tensor);
+  }
+
+  [Symbol.dispose](): void {
+    if (this.#isDisposed) return;
+    this.#isDisposed = true;
+    for (const tensor of this.#tensors) tensor[Symbol.dispose]();
+    const { api } = ortEnvironment();
+    api.ReleaseAllocator(this.#allocator);
+    api.ReleaseMemoryInfo(this.memoryInfo);
+  }
+
+  #keep<T extends Tensor>(tensor: T): T {
+    this.#tensors.add(tensor);
+    return tensor;
+  }
+}
+
+function copyTensor(source: Tensor, target: Tensor): void {
+  if (source.byteLength === 0) return;
+  const { api, env } = ortEnvironment();
+  const sources = BigUint64Array.of(source.value);
+  const targets = BigUint64Array.of(target.value);
+  checkStatus(api, api.CopyTensors(env, sources, targets, null, 1));
+}

@@ -1,0 +1,94 @@
+/** The devices a session may run on: how each is added to a session's options, and what its memory is called. */
+import { existsSync } from "node:fs";
+import { platform } from "node:os";
+import { join } from "node:path";
+import type { DeviceName } from "../config.ts";
+import { EngineError } from "../errors.ts";
+import { nativeFolder } from "./ort-api.ts";
+import type { Pointer } from "./ort-api.ts";
+import { checkStatus, ortEnvironment } from "./ort-environment.ts";
+
+export interface ProviderOptions {
+  readonly deviceId: number;
+  /**
+   * Options of the CUDA provider by its own names (`gpu_mem_limit`, `arena_extend_strategy`, `cudnn_conv_algo_search`,
+   * `use_tf32`, ...); they go before what we set.
+   */
+  readonly cudaProviderOptions?: Readonly<Record<string, string>>;
+}
+
+interface Device {
+  /** Name of the memory that its kernels read and write; null where that is the host's. */
+  readonly memoryName: string | null;
+  readonly append: (sessionOptions: Pointer, options: ProviderOptions) => void;
+}
+
+const devices: Readonly<Record<DeviceName, Device>> = {
+  // Always there, and last resort of the others.
+  cpu: { memoryName: null, append: () => {} },
+  webgpu: { memoryName: "WebGPU_Buf", append: appendWebGpu },
+  cuda: { memoryName: "Cuda", append: appendCuda },
+};
+
+export function deviceMemoryName(device: DeviceName): string | null {
+  return devices[device].memoryName;
+}
+
+/**
+ * Adds the provider that runs on `device` to native session options.
+ *
+ * @throws EngineError `invalid_configuration` when the installation lacks the provider, `runtime_failed` when it
+ *   refuses its options.
+ */
+export function appendExecutionProvider(device: DeviceName, sessionOptions: Pointer, options: ProviderOptions): void {
+  devices[device].append(sessionOptions, options);
+}
+
+function appendWebGpu(sessionOptions: Pointer, { deviceId }: ProviderOptions): void {
+  if (deviceId !== 0) {
+    throw new EngineError(
+      "invalid_configuration",
+      `The webgpu device runs on the system's default adapter: device id 0 only, not ${deviceId}.`,
+    );
+  }
+  const { api } = ortEnvironment();
+  checkStatus(api, api.SessionOptionsAppendExecutionProvider(sessionOptions, "WebGPU", [], [], 0));
+}
+
+function appendCuda(sessionOptions: Pointer, { deviceId, cudaProviderOptions }: ProviderOptions): void {
+  requireCudaLibraries();
+  const { api, out } = ortEnvironment();
+  // Same-as-requested growth: doubling would take memory that the KV cache was promised.
+  const entries = Object.entries({
+    arena_extend_strategy: "kSameAsRequested",
+    ...cudaProviderOptions,
+    device_id: String(deviceId),
+  });
+  checkStatus(api, api.CreateCUDAProviderOptions(out));
+  const cudaOptions = out[0];
+  try {
+    const keys = entries.map(([key]) => key);
+    const values = entries.map(([, value]) => value);
+    checkStatus(api, api.UpdateCUDAProviderOptions(cudaOptions, keys, values, entries.length));
+    checkStatus(api, api.SessionOptionsAppendExecutionProvider_CUDA_V2(sessionOptions, cudaOptions));
+  } finally {
+    api.ReleaseCUDAProviderOptions(cudaOptions);
+  }
+}
+
+// The package does not bring the provider's libraries; its install script downloads them.
+function requireCudaLibraries(): void {
+  const fileNames =
+    platform() === "win32"
+      ? ["onnxruntime_providers_shared.dll", "onnxruntime_providers_cuda.dll"]
+      : ["libonnxruntime_providers_shared.so", "libonnxruntime_providers_cuda.so"];
+  for (const fileName of fileNames) {
+    const path = join(nativeFolder(), fileName);
+    if (existsSync(path)) continue;
+    throw new EngineError(
+      "invalid_configuration",
+      `The cuda device needs ${fileName}, and ${path} does not exist. Run this in the folder of the installation: ` +
+        "ONNXRUNTIME_NODE_INSTALL=cuda12 node node_modules/onnxruntime-node/script/install",
+    );
+  }
+}

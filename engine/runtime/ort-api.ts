@@ -1,0 +1,244 @@
+/**
+ * ONNX Runtime's C API as typed functions: the only file that imports koffi.
+ *
+ * `OrtGetApiBase()->GetApi(version)` returns a table of function pointers that only ever grows at its end, so an index
+ * into it is for good; the indexes here follow the order of `struct OrtApi` in onnxruntime_c_api.h. Functions keep the
+ * names of that header, where their contracts are written.
+ */
+import { existsSync } from "node:fs";
+import { createRequire } from "node:module";
+import { arch, platform } from "node:os";
+import { dirname, join } from "node:path";
+import koffi from "koffi";
+import { EngineError } from "../errors.ts";
+
+/** An address of native memory. */
+export type Pointer = bigint;
+/** One element; receives the pointer or size that a function hands out. */
+export type OutPointer = BigUint64Array;
+/** Null is success; anything else must be released with `ReleaseStatus`. */
+export type Status = Pointer | null;
+
+export const apiVersion = 30;
+
+export interface OrtApi {
+  readonly GetErrorMessage: (status: Pointer) => string;
+  readonly CreateEnv: (severity: number, logId: string, env: OutPointer) => Status;
+  readonly CreateSession: (env: Pointer, path: string, options: Pointer, session: OutPointer) => Status;
+  readonly CreateSessionOptions: (options: OutPointer) => Status;
+  readonly DisableMemPattern: (options: Pointer) => Status;
+  readonly SetSessionLogSeverityLevel: (options: Pointer, severity: number) => Status;
+  readonly SetSessionGraphOptimizationLevel: (options: Pointer, level: number) => Status;
+  readonly SetIntraOpNumThreads: (options: Pointer, numThreads: number) => Status;
+  readonly SessionGetInputCount: (session: Pointer, count: OutPointer) => Status;
+  readonly SessionGetOutputCount: (session: Pointer, count: OutPointer) => Status;
+  readonly SessionGetInputName: (session: Pointer, index: number, allocator: Pointer, name: OutPointer) => Status;
+  readonly SessionGetOutputName: (session: Pointer, index: number, allocator: Pointer, name: OutPointer) => Status;
+  readonly CreateTensorAsOrtValue: (
+    allocator: Pointer,
+    shape: BigInt64Array,
+    rank: number,
+    elementType: number,
+    value: OutPointer,
+  ) => Status;
+  readonly CreateTensorWithDataAsOrtValue: (
+    memoryInfo: Pointer,
+    data: Pointer,
+    numBytes: number,
+    shape: BigInt64Array,
+    rank: number,
+    elementType: number,
+    value: OutPointer,
+  ) => Status;
+  readonly GetTensorMutableData: (value: Pointer, data: OutPointer) => Status;
+  readonly GetTensorElementType: (typeAndShape: Pointer, elementType: Int32Array) => Status;
+  readonly GetDimensionsCount: (typeAndShape: Pointer, rank: OutPointer) => Status;
+  readonly GetDimensions: (typeAndShape: Pointer, shape: BigInt64Array, rank: number) => Status;
+  readonly GetTensorTypeAndShape: (value: Pointer, typeAndShape: OutPointer) => Status;
+  readonly CreateMemoryInfo: (
+    name: string,
+    allocatorType: number,
+    deviceId: number,
+    memoryType: number,
+    memoryInfo: OutPointer,
+  ) => Status;
+  readonly AllocatorFree: (allocator: Pointer, memory: Pointer) => Status;
+  readonly GetAllocatorWithDefaultOptions: (allocator: OutPointer) => Status;
+  readonly ReleaseStatus: (status: Pointer) => void;
+  readonly ReleaseMemoryInfo: (memoryInfo: Pointer) => void;
+  readonly ReleaseSession: (session: Pointer) => void;
+  readonly ReleaseValue: (value: Pointer) => void;
+  readonly ReleaseTensorTypeAndShapeInfo: (typeAndShape: Pointer) => void;
+  readonly ReleaseSessionOptions: (options: Pointer) => void;
+  readonly AddSessionConfigEntry: (options: Pointer, key: string, value: string) => Status;
+  readonly CreateAllocator: (session: Pointer, memoryInfo: Pointer, allocator: OutPointer) => Status;
+  readonly ReleaseAllocator: (allocator: Pointer) => void;
+  readonly RunWithBinding: (session: Pointer, runOptions: null, binding: Pointer) => Status;
+  readonly CreateIoBinding: (session: Pointer, binding: OutPointer) => Status;
+  readonly ReleaseIoBinding: (binding: Pointer) => void;
+  readonly BindInput: (binding: Pointer, name: string, value: Pointer) => Status;
+  readonly BindOutput: (binding: Pointer, name: string, value: Pointer) => Status;
+  readonly BindOutputToDevice: (binding: Pointer, name: string, memoryInfo: Pointer) => Status;
+  readonly GetBoundOutputValues: (
+    binding: Pointer,
+    allocator: Pointer,
+    values: OutPointer,
+    count: OutPointer,
+  ) => Status;
+  readonly ClearBoundInputs: (binding: Pointer) => void;
+  readonly ClearBoundOutputs: (binding: Pointer) => void;
+  readonly SessionOptionsAppendExecutionProvider_CUDA_V2: (options: Pointer, cudaOptions: Pointer) => Status;
+  readonly CreateCUDAProviderOptions: (cudaOptions: OutPointer) => Status;
+  readonly UpdateCUDAProviderOptions: (
+    cudaOptions: Pointer,
+    keys: readonly string[],
+    values: readonly string[],
+    count: number,
+  ) => Status;
+  readonly ReleaseCUDAProviderOptions: (cudaOptions: Pointer) => void;
+  readonly SessionOptionsAppendExecutionProvider: (
+    options: Pointer,
+    provider: string,
+    keys: readonly string[],
+    values: readonly string[],
+    count: number,
+  ) => Status;
+  readonly CopyTensors: (
+    env: Pointer,
+    sources: BigUint64Array,
+    targets: BigUint64Array,
+    stream: null,
+    count: number,
+  ) => Status;
+}
+
+type Signature = readonly [index: number, result: "void *" | "void" | "str", parameters: readonly string[]];
+
+const ptr = "void *";
+const strings = "const char **";
+const path = platform() === "win32" ? "str16" : "str";
+
+const signatures: Readonly<Record<keyof OrtApi, Signature>> = {
+  GetErrorMessage: [2, "str", [ptr]],
+  CreateEnv: [3, ptr, ["int", "str", ptr]],
+  CreateSession: [7, ptr, [ptr, path, ptr, ptr]],
+  CreateSessionOptions: [10, ptr, [ptr]],
+  DisableMemPattern: [17, ptr, [ptr]],
+  SetSessionLogSeverityLevel: [22, ptr, [ptr, "int"]],
+  SetSessionGraphOptimizationLevel: [23, ptr, [ptr, "int"]],
+  SetIntraOpNumThreads: [24, ptr, [ptr, "int"]],
+  SessionGetInputCount: [30, ptr, [ptr, ptr]],
+  SessionGetOutputCount: [31, ptr, [ptr, ptr]],
+  SessionGetInputName: [36, ptr, [ptr, "size_t", ptr, ptr]],
+  SessionGetOutputName: [37, ptr, [ptr, "size_t", ptr, ptr]],
+  CreateTensorAsOrtValue: [48, ptr, [ptr, ptr, "size_t", "int", ptr]],
+  CreateTensorWithDataAsOrtValue: [49, ptr, [ptr, ptr, "size_t", ptr, "size_t", "int", ptr]],
+  GetTensorMutableData: [51, ptr, [ptr, ptr]],
+  GetTensorElementType: [60, ptr, [ptr, ptr]],
+  GetDimensionsCount: [61, ptr, [ptr, ptr]],
+  GetDimensions: [62, ptr, [ptr, ptr, "size_t"]],
+  GetTensorTypeAndShape: [65, ptr, [ptr, ptr]],
+  CreateMemoryInfo: [68, ptr, ["str", "int", "int", "int", ptr]],
+  AllocatorFree: [76, ptr, [ptr, ptr]],
+  GetAllocatorWithDefaultOptions: [78, ptr, [ptr]],
+  ReleaseStatus: [93, "void", [ptr]],
+  ReleaseMemoryInfo: [94, "void", [ptr]],
+  ReleaseSession: [95, "void", [ptr]],
+  ReleaseValue: [96, "void", [ptr]],
+  ReleaseTensorTypeAndShapeInfo: [99, "void", [ptr]],
+  ReleaseSessionOptions: [100, "void", [ptr]],
+  AddSessionConfigEntry: [130, ptr, [ptr, "str", "str"]],
+  CreateAllocator: [131, ptr, [ptr, ptr, ptr]],
+  ReleaseAllocator: [132, "void", [ptr]],
+  RunWithBinding: [133, ptr, [ptr, ptr, ptr]],
+  CreateIoBinding: [134, ptr, [ptr, ptr]],
+  ReleaseIoBinding: [135, "void", [ptr]],
+  BindInput: [136, ptr, [ptr, "str", ptr]],
+  BindOutput: [137, ptr, [ptr, "str", ptr]],
+  BindOutputToDevice: [138, ptr, [ptr, "str", ptr]],
+  GetBoundOutputValues: [140, ptr, [ptr, ptr, ptr, ptr]],
+  ClearBoundInputs: [141, "void", [ptr]],
+  ClearBoundOutputs: [142, "void", [ptr]],
+  SessionOptionsAppendExecutionProvider_CUDA_V2: [204, ptr, [ptr, ptr]],
+  CreateCUDAProviderOptions: [205, ptr, [ptr]],
+  UpdateCUDAProviderOptions: [206, ptr, [ptr, strings, strings, "size_t"]],
+  ReleaseCUDAProviderOptions: [208, "void", [ptr]],
+  SessionOptionsAppendExecutionProvider: [216, ptr, [ptr, "str", strings, strings, "size_t"]],
+  CopyTensors: [378, ptr, [ptr, ptr, ptr, ptr, "size_t"]],
+};
+
+/** The folder of this platform's native files inside the installed onnxruntime-node package. */
+export function nativeFolder(): string {
+  const packageFile = createRequire(import.meta.url).resolve("onnxruntime-node/package.json");
+  return join(dirname(packageFile), "bin", "napi-v6", platform(), arch());
+}
+
+const libraryNames: Readonly<Record<string, string>> = {
+  linux: "libonnxruntime.so.1",
+  darwin: "libonnxruntime.1.dylib",
+  win32: "onnxruntime.dll",
+};
+
+// koffi unloads a library when the object that `load` returned is collected; the next call would then jump into
+// unmapped memory. This list keeps it for the life of the thread.
+const loadedLibraries: unknown[] = [];
+
+/**
+ * Loads the library and returns its functions.
+ *
+ * @throws EngineError `invalid_configuration` when the package brings no library for this platform or one that does
+ *   not speak API version 30.
+ */
+export function loadOrtApi(): OrtApi {
+  const libraryPath = join(nativeFolder(), libraryNames[platform()] ?? "libonnxruntime.so.1");
+  if (!existsSync(libraryPath)) {
+    throw new EngineError(
+      "invalid_configuration",
+      `onnxruntime-node has no library for ${platform()}-${arch()}: ${libraryPath} does not exist.`,
+    );
+  }
+  const library = koffi.load(libraryPath);
+  loadedLibraries.push(library);
+  const base: Pointer = library.func("OrtGetApiBase", ptr, [])();
+  const getApi = functionAt(base, [0, ptr, ["uint32_t"]]);
+  const table = getApi(apiVersion) as Pointer | null;
+  if (table === null) {
+    throw new EngineError(
+      "invalid_configuration",
+      `${libraryPath} does not have version ${apiVersion} of ONNX Runtime's C API.`,
+    );
+  }
+  return Object.fromEntries(
+    Object.entries(signatures).map(([name, signature]) => [name, functionAt(table, signature)]),
+  ) as unknown as OrtApi;
+}
+
+function functionAt(table: Pointer, [index, result, parameters]: Signature): (...args: unknown[]) => unknown {
+  const address: Pointer = koffi.decode(table, index * koffi.sizeof(ptr), ptr);
+  return koffi.decode(address, koffi.proto(result, [...parameters]));
+}
+
+/**
+ * The address of a view's first element; 0 when it has none. The memory must stay referenced while native code knows
+ * the address.
+ */
+export function addressOf(view: ArrayBufferView): Pointer {
+  // V8 keeps small typed arrays inside its moving heap until somebody asks for their buffer.
+  void view.buffer;
+  return koffi.address(view);
+}
+
+/** The zero-terminated UTF-8 string at an address. */
+export function stringAt(address: Pointer): string {
+  return koffi.decode.string(address);
+}
+
+/** The pointers of an array at an address. */
+export function pointersAt(address: Pointer, count: number): Pointer[] {
+  return koffi.decode(address, ptr, count);
+}
+
+/** A copy of native memory. */
+export function copyOfMemory(address: Pointer, numBytes: number): ArrayBuffer {
+  return koffi.view(address, numBytes).slice(0);
+}

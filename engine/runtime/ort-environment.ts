@@ -1,0 +1,62 @@
+/** What every session and tensor of a thread shares: the API, the environment, the host's memory. */
+import { EngineError } from "../errors.ts";
+import { loadOrtApi } from "./ort-api.ts";
+import type { OrtApi, OutPointer, Pointer, Status } from "./ort-api.ts";
+
+/** Only what makes the process unusable is logged to stderr; everything else arrives as a status. */
+export const logSeverityFatal = 4;
+
+const deviceAllocator = 0;
+const defaultMemory = 0;
+
+export interface OrtEnvironment {
+  readonly api: OrtApi;
+  readonly env: Pointer;
+  /** Describes memory of the host. */
+  readonly hostMemory: Pointer;
+  /** Frees what the API allocates for its caller: names, lists. Never released. */
+  readonly allocator: Pointer;
+  /** Receives the pointer of the call just made; the next call overwrites it. */
+  readonly out: OutPointer;
+}
+
+let environment: OrtEnvironment | null = null;
+
+/**
+ * Made at first use and kept for the life of the thread. ONNX Runtime itself holds one environment per process, counted
+ * by its creators, so several threads may each have theirs.
+ */
+export function ortEnvironment(): OrtEnvironment {
+  environment ??= createEnvironment();
+  return environment;
+}
+
+function createEnvironment(): OrtEnvironment {
+  const api = loadOrtApi();
+  const out = new BigUint64Array(1);
+  checkStatus(api, api.CreateEnv(logSeverityFatal, "fovea", out));
+  const env = out[0];
+  checkStatus(api, api.CreateMemoryInfo("Cpu", deviceAllocator, 0, defaultMemory, out));
+  const hostMemory = out[0];
+  checkStatus(api, api.GetAllocatorWithDefaultOptions(out));
+  return { api, env, hostMemory, allocator: out[0], out };
+}
+
+/** Describes the memory of a device; the caller releases it with `ReleaseMemoryInfo`. */
+export function createMemoryInfo(name: string, deviceId: number): Pointer {
+  const { api, out } = ortEnvironment();
+  checkStatus(api, api.CreateMemoryInfo(name, deviceAllocator, deviceId, defaultMemory, out));
+  return out[0];
+}
+
+/**
+ * Releases a failed call's status.
+ *
+ * @throws EngineError `runtime_failed` with ONNX Runtime's message.
+ */
+export function checkStatus(api: OrtApi, status: Status): void {
+  if (status === null) return;
+  const message = api.GetErrorMessage(status);
+  api.ReleaseStatus(status);
+  throw new EngineError("runtime_failed", message);
+}

@@ -1,0 +1,157 @@
+/** A loaded model: made from an ONNX file, run through bindings. Calls block the thread that makes them. */
+import type { DeviceName } from "../config.ts";
+import { invariant } from "../errors.ts";
+import { DeviceMemory } from "./device-memory.ts";
+import { typedArrayOver } from "./element-type.ts";
+import type { TensorElementType } from "./element-type.ts";
+import { appendExecutionProvider, deviceMemoryName } from "./execution-provider.ts";
+import type { ProviderOptions } from "./execution-provider.ts";
+import { IoBinding } from "./io-binding.ts";
+import { stringAt } from "./ort-api.ts";
+import type { OutPointer, Pointer, Status } from "./ort-api.ts";
+import { checkStatus, logSeverityFatal, ortEnvironment } from "./ort-environment.ts";
+import { numUsableCores } from "./physical-cores.ts";
+import { checkedByteLength, Tensor } from "./tensor.ts";
+
+export type GraphOptimizationLevel = "disabled" | "basic" | "extended" | "all";
+
+const graphOptimizationLevels: Readonly<Record<GraphOptimizationLevel, number>> = {
+  disabled: 0,
+  basic: 1,
+  extended: 2,
+  all: 99,
+};
+
+export interface SessionOptions extends ProviderOptions {
+  readonly device: DeviceName;
+  /** Threads of one run, the calling one included; null is one per physical core. */
+  readonly numThreads: number | null;
+  /** "all" where not given. */
+  readonly graphOptimizationLevel?: GraphOptimizationLevel;
+  /** By ONNX Runtime's names, e.g. `session.intra_op.allow_spinning`: "0". */
+  readonly configEntries?: Readonly<Record<string, string>>;
+}
+
+export class Session implements Disposable {
+  readonly device: DeviceName;
+  readonly inputNames: readonly string[];
+  readonly outputNames: readonly string[];
+  /** Null where the device's memory is the host's. */
+  readonly deviceMemory: DeviceMemory | null;
+  #session: Pointer | null;
+  // Disposed of with the session: a run would otherwise reach into a session that is gone.
+  readonly #bindings = new Set<IoBinding>();
+
+  private constructor(session: Pointer, device: DeviceName, deviceId: number) {
+    const { api } = ortEnvironment();
+    this.#session = session;
+    this.device = device;
+    const memoryName = deviceMemoryName(device);
+    this.deviceMemory = memoryName === null ? null : new DeviceMemory(session, memoryName, deviceId);
+    this.inputNames = readNames(session, api.SessionGetInputCount, api.SessionGetInputName);
+    this.outputNames = readNames(session, api.SessionGetOutputCount, api.SessionGetOutputName);
+  }
+
+  /**
+   * Loads a model by path, so that weights in external files are mapped, not read.
+   *
+   * @throws EngineError `runtime_failed` with ONNX Runtime's message for a missing, broken or unsupported model;
+   *   `invalid_configuration` when the installation lacks the device's provider.
+   */
+  static load(path: string, options: SessionOptions): Session {
+    const { api, env, out } = ortEnvironment();
+    const nativeOptions = createSessionOptions(options);
+    try {
+      checkStatus(api, api.CreateSession(env, path, nativeOptions, out));
+    } finally {
+      api.ReleaseSessionOptions(nativeOptions);
+    }
+    const session = out[0];
+    try {
+      return new Session(session, options.device, options.deviceId);
+    } catch (error) {
+      api.ReleaseSession(session);
+      throw error;
+    }
+  }
+
+  /** Disposed of with the session, if not before. */
+  createBinding(): IoBinding {
+    const { api, out } = ortEnvironment();
+    checkStatus(api, api.CreateIoBinding(this.handle, out));
+    const binding = new IoBinding(this, out[0]);
+    this.#bindings.add(binding);
+    return binding;
+  }
+
+  /** The native handle; for this folder only. */
+  get handle(): Pointer {
+    invariant(this.#session !== null, "the session is used after its disposal");
+    return this.#session;
+  }
+
+  /** For a binding that is disposed of before the session. */
+  forget(binding: IoBinding): void {
+    this.#bindings.delete(binding);
+  }
+
+  /**
+   * A tensor where this session's kernels read and write; it lives until it or the session is disposed of. On `cpu` it
+   * lies over an array of zeros, of which only what is touched takes memory; elsewhere its contents are undefined.
+   */
+  allocateTensor<E extends TensorElementType>(elementType: E, shape: readonly number[]): Tensor<E> {
+    invariant(this.#session !== null, "the session is used after its disposal");
+    if (this.deviceMemory !== null) return this.deviceMemory.allocate(elementType, shape);
+    const buffer = new ArrayBuffer(checkedByteLength(elementType, shape));
+    return Tensor.fromTypedArray(elementType, typedArrayOver(elementType, buffer), shape);
+  }
+
+  /** Bindings and device tensors of the session go first; disposing twice does nothing. */
+  [Symbol.dispose](): void {
+    if (this.#session === null) return;
+    for (const binding of this.#bindings) binding[Symbol.dispose]();
+    this.deviceMemory?.[Symbol.dispose]();
+    ortEnvironment().api.ReleaseSession(this.#session);
+    this.#session = null;
+  }
+}
+
+/** The caller releases them. */
+function createSessionOptions(options: SessionOptions): Pointer {
+  const { api, out } = ortEnvironment();
+  checkStatus(api, api.CreateSessionOptions(out));
+  const nativeOptions = out[0];
+  try {
+    checkStatus(api, api.SetSessionLogSeverityLevel(nativeOptions, logSeverityFatal));
+    checkStatus(api, api.SetIntraOpNumThreads(nativeOptions, options.numThreads ?? numUsableCores()));
+    // A pattern is kept for every set of input shapes ever seen, and a batch's shapes change from step to step.
+    checkStatus(api, api.DisableMemPattern(nativeOptions));
+    const level = graphOptimizationLevels[options.graphOptimizationLevel ?? "all"];
+    checkStatus(api, api.SetSessionGraphOptimizationLevel(nativeOptions, level));
+    for (const [key, value] of Object.entries(options.configEntries ?? {})) {
+      checkStatus(api, api.AddSessionConfigEntry(nativeOptions, key, value));
+    }
+    appendExecutionProvider(options.device, nativeOptions, options);
+    return nativeOptions;
+  } catch (error) {
+    api.ReleaseSessionOptions(nativeOptions);
+    throw error;
+  }
+}
+
+type GetCount = (session: Pointer, count: OutPointer) => Status;
+type GetName = (session: Pointer, index: number, allocator: Pointer, name: OutPointer) => Status;
+
+function readNames(session: Pointer, getCount: GetCount, getName: GetName): string[] {
+  const { api, allocator, out } = ortEnvironment();
+  checkStatus(api, getCount(session, out));
+  const names: string[] = [];
+  const count = Number(out[0]);
+  for (let index = 0; index < count; index++) {
+    checkStatus(api, getName(session, index, allocator, out));
+    const name = out[0];
+    names.push(stringAt(name));
+    checkStatus(api, api.AllocatorFree(allocator, name));
+  }
+  return names;
+}
