@@ -47,6 +47,14 @@ export abstract class LogitsProcessor {
 
   constructor(_engineConfig: EngineConfig, _device: DeviceName, _options: Readonly<Record<string, unknown>>) {}
 
+  /**
+   * False skips `apply` in this step; asked after `updateState`. Override it when the processor knows that no row of
+   * the batch uses it: the step then does not pay for it.
+   */
+  isActive(): boolean {
+    return true;
+  }
+
   /** Edits rows in place and returns `logits`, or returns another buffer of the same length. */
   abstract apply(logits: Logits): Logits | Float32Array;
 

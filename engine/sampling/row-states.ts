@@ -1,0 +1,40 @@
+/** State by row of the persistent batch, for processors that few requests use. */
+import type { AddedRequest, BatchUpdate } from "./logits-processor.ts";
+
+/** Mutable map of row index to state; a row without an entry does not use the processor. */
+export class RowStates<State> {
+  readonly #states = new Map<number, State>();
+
+  get size(): number {
+    return this.#states.size;
+  }
+
+  entries(): IterableIterator<[rowIndex: number, state: State]> {
+    return this.#states.entries();
+  }
+
+  delete(rowIndex: number): void {
+    this.#states.delete(rowIndex);
+  }
+
+  /**
+   * Replays a batch update in its order: removed, added, moved. `createState` returns undefined for a request that
+   * does not use the processor, which also discards what its row held before.
+   */
+  update(batchUpdate: BatchUpdate | null, createState: (request: AddedRequest) => State | undefined): void {
+    if (batchUpdate === null) return;
+    for (const rowIndex of batchUpdate.removed) this.#states.delete(rowIndex);
+    for (const request of batchUpdate.added) this.#set(request.index, createState(request));
+    if (this.#states.size === 0) return;
+    for (const { from, to, directionality } of batchUpdate.moved) {
+      const moved = this.#states.get(from);
+      this.#set(from, directionality === "swap" ? this.#states.get(to) : undefined);
+      this.#set(to, moved);
+    }
+  }
+
+  #set(rowIndex: number, state: State | undefined): void {
+    if (state === undefined) this.#states.delete(rowIndex);
+    else this.#states.set(rowIndex, state);
+  }
+}

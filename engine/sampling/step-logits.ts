@@ -1,0 +1,42 @@
+/** The memory that holds one step's logits, with row views made once. */
+import type { Logits } from "./logits-processor.ts";
+
+/** Mutable: `numRequests` is set before each step. */
+export class StepLogits implements Logits {
+  readonly vocabSize: number;
+  /** Row-major [maxNumRequests, vocabSize]. */
+  readonly buffer: Float32Array;
+  readonly #rows: readonly Float32Array[];
+  #data: Float32Array;
+  #numRequests = 0;
+
+  constructor(maxNumRequests: number, vocabSize: number) {
+    this.vocabSize = vocabSize;
+    this.buffer = new Float32Array(maxNumRequests * vocabSize);
+    this.#rows = Array.from({ length: maxNumRequests }, (_, index) =>
+      this.buffer.subarray(index * vocabSize, (index + 1) * vocabSize),
+    );
+    this.#data = this.buffer.subarray(0, 0);
+  }
+
+  get numRequests(): number {
+    return this.#numRequests;
+  }
+
+  set numRequests(numRequests: number) {
+    if (numRequests === this.#numRequests) return;
+    this.#numRequests = numRequests;
+    this.#data = this.buffer.subarray(0, numRequests * this.vocabSize);
+  }
+
+  get data(): Float32Array {
+    return this.#data;
+  }
+
+  row(index: number): Float32Array {
+    if (!(index >= 0 && index < this.#numRequests)) {
+      throw new RangeError(`Row ${index} of logits with ${this.#numRequests} rows.`);
+    }
+    return this.#rows[index];
+  }
+}

@@ -1,0 +1,200 @@
+/** Draws one token of a row by temperature, top-k and top-p without sorting the vocabulary. */
+import { maximum } from "./row-operations.ts";
+
+/** Buckets per unit of logit. */
+const bucketsPerNat = 64;
+/** A token this far below the most likely one has less than 1e-14 of its probability: it is never drawn. */
+const windowNats = 32;
+const numBuckets = windowNats * bucketsPerNat;
+/** Bucket of the tokens that cannot be drawn. */
+const outside = numBuckets;
+
+export interface DrawOptions {
+  /** Multiplies every logit: 1 / temperature, or 1 where the row was scaled in place. */
+  readonly scale: number;
+  /** 0 is off. Tokens equal to the k-th stay. */
+  readonly topK: number;
+  /** 1 is off. Of tokens equal in logit the lower ids stay. */
+  readonly topP: number;
+  /** In [0, 1). */
+  readonly uniform: number;
+}
+
+/** The tokens that may be drawn: all above the threshold and the first few of those that equal it. */
+interface Cut {
+  readonly bucket: number;
+  readonly threshold: number;
+  readonly numAtThreshold: number;
+  /** Sum of exp(logit - largest logit) of the kept tokens. */
+  readonly mass: number;
+}
+
+/**
+ * Mutable scratch memory for one draw at a time.
+ *
+ * One pass puts every token into a bucket by its distance from the largest logit and adds up the buckets' probability
+ * mass. Walking the buckets from the top finds where top-k and top-p cut, so only the one bucket that a cut falls into
+ * is ever sorted; a second walk finds the bucket that holds the drawn mass, and its tokens are visited by id. The
+ * mass of a bucket is exp(-bucket) times the sum of exp(-rest), the rest being below 1/64, where four terms of the
+ * series are exact to 1e-11.
+ */
+export class TokenDraw {
+  /** [vocabSize] */
+  readonly #bucketOf: Uint16Array;
+  /** [numBuckets + 1] */
+  readonly #counts = new Int32Array(numBuckets + 1);
+  /** [numBuckets], relative to the bucket's upper edge while counting, to the largest logit afterwards. */
+  readonly #masses = new Float64Array(numBuckets);
+  /** exp(-bucket / bucketsPerNat) */
+  readonly #edgeMasses = Float64Array.from({ length: numBuckets }, (_, bucket) => Math.exp(-bucket / bucketsPerNat));
+  /** [vocabSize] */
+  readonly #values: Float32Array;
+  #row: Float32Array = new Float32Array(0);
+  #scale = 1;
+  #largest = 0;
+
+  constructor(vocabSize: number) {
+    this.#bucketOf = new Uint16Array(vocabSize);
+    this.#values = new Float32Array(vocabSize);
+  }
+
+  /** Token id, or -1 when every logit is -Infinity or NaN. */
+  draw(row: Float32Array, { scale, topK, topP, uniform }: DrawOptions): number {
+    this.#row = row;
+    this.#scale = scale;
+    this.#largest = Math.fround(maximum(row) * scale);
+    if (this.#largest === -Infinity) return -1;
+    if (this.#largest === Infinity) return row.indexOf(Infinity);
+    this.#fillBuckets();
+    let cut: Cut = { bucket: numBuckets - 1, threshold: -Infinity, numAtThreshold: 0, mass: this.#totalMass() };
+    if (topK > 0 && topK < row.length) cut = this.#cutTopK(topK, cut);
+    if (topP < 1) cut = this.#cutTopP(topP, cut);
+    return this.#locate(uniform * cut.mass, cut);
+  }
+
+  /** Rounded to float32, so that a row scaled in place and one scaled here are drawn from alike. */
+  #scaled(tokenId: number): number {
+    return Math.fround(this.#row[tokenId] * this.#scale);
+  }
+
+  #fillBuckets(): void {
+    const row = this.#row;
+    const scale = this.#scale;
+    const largest = this.#largest;
+    const bucketOf = this.#bucketOf;
+    const counts = this.#counts.fill(0);
+    const masses = this.#masses.fill(0);
+    for (let tokenId = 0; tokenId < row.length; tokenId++) {
+      const position = (largest - Math.fround(row[tokenId] * scale)) * bucketsPerNat;
+      if (!(position < numBuckets)) {
+        bucketOf[tokenId] = outside;
+        continue;
+      }
+      const bucket = position | 0;
+      const rest = (position - bucket) * (1 / bucketsPerNat);
+      bucketOf[tokenId] = bucket;
+      counts[bucket] += 1;
+      masses[bucket] += 1 - rest * (1 - rest * (1 / 2 - rest * (1 / 6 - rest * (1 / 24))));
+    }
+    for (let bucket = 0; bucket < numBuckets; bucket++) masses[bucket] *= this.#edgeMasses[bucket];
+  }
+
+  #totalMass(): number {
+    let mass = 0;
+    for (let bucket = 0; bucket < numBuckets; bucket++) mass += this.#masses[bucket];
+    return mass;
+  }
+
+  #cutTopK(topK: number, uncut: Cut): Cut {
+    let count = 0;
+    let mass = 0;
+    for (let bucket = 0; bucket < numBuckets; bucket++) {
+      const inBucket = this.#counts[bucket];
+      if (count + inBucket < topK) {
+        count += inBucket;
+        mass += this.#masses[bucket];
+        continue;
+      }
+      const values = this.#sortedValues(bucket);
+      const threshold = values[topK - count - 1];
+      let numKept = topK - count;
+      while (numKept < values.length && values[numKept] === threshold) numKept++;
+      for (let index = 0; index < numKept; index++) mass += Math.exp(values[index] - this.#largest);
+      return { bucket, threshold, numAtThreshold: countEqual(values, threshold), mass };
+    }
+    return uncut;
+  }
+
+  /** Keeps tokens, most likely first, while the mass before them is below `topP` of what the earlier cut left. */
+  #cutTopP(topP: number, earlier: Cut): Cut {
+    const wanted = topP * earlier.mass;
+    let mass = 0;
+    for (let bucket = 0; bucket < earlier.bucket; bucket++) {
+      const inBucket = this.#masses[bucket];
+      if (mass + inBucket >= wanted) return this.#cutWithin(bucket, mass, wanted, earlier);
+      mass += inBucket;
+    }
+    return this.#cutWithin(earlier.bucket, mass, wanted, earlier);
+  }
+
+  #cutWithin(bucket: number, massAbove: number, wanted: number, earlier: Cut): Cut {
+    let mass = massAbove;
+    let threshold = Infinity;
+    let numAtThreshold = 0;
+    for (const value of this.#sortedValues(bucket)) {
+      if (mass >= wanted || value < earlier.threshold) break;
+      numAtThreshold = value === threshold ? numAtThreshold + 1 : 1;
+      threshold = value;
+      mass += Math.exp(value - this.#largest);
+    }
+    return { bucket, threshold, numAtThreshold, mass };
+  }
+
+  /** Scaled logits of a bucket, largest first; valid until the next call. */
+  #sortedValues(bucket: number): Float32Array {
+    const values = this.#values.subarray(0, this.#counts[bucket]);
+    let tokenId = -1;
+    for (let index = 0; index < values.length; index++) {
+      tokenId = this.#bucketOf.indexOf(bucket, tokenId + 1);
+      values[index] = this.#scaled(tokenId);
+    }
+    return values.sort().reverse();
+  }
+
+  /** The token at which the mass, added up bucket by bucket and in each by token id, exceeds `target`. */
+  #locate(target: number, cut: Cut): number {
+    let mass = 0;
+    let bucket = 0;
+    while (bucket < cut.bucket && mass + this.#masses[bucket] <= target) mass += this.#masses[bucket++];
+    let last = -1;
+    let numAtThreshold = 0;
+    for (let tokenId = this.#bucketOf.indexOf(bucket); tokenId !== -1;) {
+      const value = this.#scaled(tokenId);
+      const isKept =
+        bucket < cut.bucket ||
+        value > cut.threshold ||
+        (value === cut.threshold && numAtThreshold++ < cut.numAtThreshold);
+      if (isKept) {
+        last = tokenId;
+        mass += Math.exp(value - this.#largest);
+        if (mass > target) return tokenId;
+      }
+      tokenId = this.#bucketOf.indexOf(bucket, tokenId + 1);
+    }
+    // Rounding may leave the target a hair above the sum.
+    return last === -1 ? this.#lastAbove(bucket) : last;
+  }
+
+  /** The last token of the nearest bucket above that has one; the top bucket always does. */
+  #lastAbove(bucket: number): number {
+    let above = bucket - 1;
+    while (above > 0 && this.#counts[above] === 0) above--;
+    return this.#bucketOf.lastIndexOf(above);
+  }
+}
+
+function countEqual(values: Float32Array, value: number): number {
+  let count = 0;
+  for (const candidate of values) if (candidate === value) count++;
+  return count;
+}
