@@ -1,7 +1,8 @@
 /** Encoded bytes to 8-bit RGB; the only importer of sharp. */
 import sharp from "sharp";
-import { EngineError } from "../errors.ts";
+import { EngineError, invariant } from "../errors.ts";
 import { detectImageFormat, IMAGE_FORMATS } from "./image-format.ts";
+import { toRgb, type ColourModel } from "./to-rgb.ts";
 
 export interface DecodedImage {
   readonly width: number;
@@ -51,7 +52,7 @@ export async function decodeImage(bytes: Uint8Array, { maxImagePixels }: DecodeI
   }
   const input = { limitInputPixels: false, failOn: "error", ignoreIcc: true } as const;
   try {
-    const { width, height } = await sharp(bytes, input).metadata();
+    const { width, height, space, channels } = await sharp(bytes, input).metadata();
     const numPixels = width * height;
     if (numPixels > maxImagePixels) {
       throw new EngineError(
@@ -59,13 +60,15 @@ export async function decodeImage(bytes: Uint8Array, { maxImagePixels }: DecodeI
         `The image has ${width}x${height} = ${numPixels} pixels; the limit is ${maxImagePixels}.`,
       );
     }
+    const isCmyk = space === "cmyk" && channels === 4;
     const { data, info } = await sharp(bytes, input)
       .autoOrient()
-      .toColourspace("srgb")
+      .pipelineColourspace(isCmyk ? "cmyk" : "srgb")
+      .toColourspace(isCmyk ? "cmyk" : "srgb")
       .timeout({ seconds: MAX_DECODE_SECONDS })
       .raw({ depth: "uchar" })
       .toBuffer({ resolveWithObject: true });
-    return { width: info.width, height: info.height, data: toRgb(data, info.channels) };
+    return { width: info.width, height: info.height, data: toRgb(data, isCmyk ? "cmyk" : colourModel(info.channels)) };
   } catch (error) {
     if (error instanceof EngineError) throw error;
     // The library's words may hold addresses of memory or paths of the host; the log has them through the cause.
@@ -73,21 +76,10 @@ export async function decodeImage(bytes: Uint8Array, { maxImagePixels }: DecodeI
   }
 }
 
-/** [n, channels] of grey, grey + alpha, RGB or RGBA to [n, 3]; RGBA and grey + alpha are composited on white. */
-function toRgb(pixels: Uint8Array, channels: number): Uint8Array {
-  if (channels === 3) return pixels;
-  const numPixels = pixels.length / channels;
-  const rgb = new Uint8Array(numPixels * 3);
-  const hasAlpha = channels === 2 || channels === 4;
-  const isGrey = channels < 3;
-  for (let pixel = 0; pixel < numPixels; pixel++) {
-    const from = pixel * channels;
-    const alpha = hasAlpha ? pixels[from + channels - 1] : 255;
-    for (let channel = 0; channel < 3; channel++) {
-      // Pillow's alpha_composite over opaque white: the rounded quotient by 255.
-      const sum = pixels[from + (isGrey ? 0 : channel)] * alpha + 255 * (255 - alpha) + 128;
-      rgb[pixel * 3 + channel] = (sum + (sum >> 8)) >> 8;
-    }
-  }
-  return rgb;
+const COLOUR_MODELS: readonly (ColourModel | undefined)[] = [undefined, "grey", "grey-alpha", "rgb", "rgb-alpha"];
+
+function colourModel(numSamples: number): ColourModel {
+  const model = COLOUR_MODELS[numSamples];
+  invariant(model !== undefined, `sharp gave ${numSamples} samples a pixel`);
+  return model;
 }

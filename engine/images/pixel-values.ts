@@ -1,0 +1,100 @@
+/** From an RGB picture to the values a vision encoder takes: pad, resize, crop, rescale, normalise. */
+import { EngineError } from "../errors.ts";
+import type { DecodedImage } from "./decode-image.ts";
+import type { PixelSize, PreprocessorPlan, ResizeRule, Rgb } from "./preprocessor-config.ts";
+import { resample } from "./resample.ts";
+
+export interface PixelValues {
+  /** Row-major [3, height, width]: red, green and blue planes. */
+  readonly pixelValues: Float32Array<ArrayBuffer>;
+  readonly shape: readonly [channels: number, height: number, width: number];
+}
+
+/** Most pixels of one result, so that a strip of an image under a config without a crop cannot ask for gigabytes. */
+const MAX_OUTPUT_PIXELS = 1 << 24;
+
+/**
+ * The very numbers of Hugging Face's CLIP and LLaVA image processors in their Pillow form (their torchvision form
+ * differs by up to one step of 255 a pixel). Steps work on bytes until the last, so that rescale and normalise are a
+ * table of 256 values a channel. Only the pixels inside the crop are computed.
+ *
+ * Throws EngineError `image_too_large`.
+ */
+export function toPixelValues(image: DecodedImage, plan: PreprocessorPlan): PixelValues {
+  const source = plan.padToSquare === null ? image : padToSquare(image, plan.padToSquare);
+  const resized = plan.resize === null ? source : resizedSize(source, plan.resize.rule);
+  const { width, height } = plan.centerCrop ?? resized;
+  const numPixels = width * height;
+  if (numPixels > MAX_OUTPUT_PIXELS) {
+    throw new EngineError(
+      "image_too_large",
+      `The image becomes ${width}x${height} = ${numPixels} pixels for the model; the limit is ${MAX_OUTPUT_PIXELS}.`,
+    );
+  }
+
+  // Negative where the picture is smaller than its crop: it then starts inside the black.
+  const left = Math.floor((resized.width - width) / 2);
+  const top = Math.floor((resized.height - height) / 2);
+  const visible = resample(source, {
+    width: resized.width,
+    height: resized.height,
+    filter: plan.resize?.filter ?? "nearest",
+    window: {
+      left: Math.max(left, 0),
+      top: Math.max(top, 0),
+      width: Math.min(width, resized.width),
+      height: Math.min(height, resized.height),
+    },
+  });
+
+  const pixelValues = new Float32Array(3 * numPixels);
+  for (let channel = 0; channel < 3; channel++) {
+    const values = valueOfByte(plan, channel);
+    const plane = pixelValues.subarray(channel * numPixels, (channel + 1) * numPixels);
+    if (visible.data.length < pixelValues.length) plane.fill(values[0]);
+    for (let row = 0; row < visible.height; row++) {
+      let from = row * visible.width * 3 + channel;
+      const start = (row + Math.max(-top, 0)) * width + Math.max(-left, 0);
+      for (let to = start; to < start + visible.width; to++) {
+        plane[to] = values[visible.data[from]];
+        from += 3;
+      }
+    }
+  }
+  return { pixelValues, shape: [3, height, width] };
+}
+
+/** [256]: rescaled in double and rounded to float32, then mean and deviation in float32, as numpy does it. */
+function valueOfByte({ rescaleFactor, normalize }: PreprocessorPlan, channel: number): Float32Array {
+  const values = new Float32Array(256);
+  for (let byte = 0; byte < 256; byte++) {
+    const rescaled = Math.fround(rescaleFactor === null ? byte : byte * rescaleFactor);
+    values[byte] =
+      normalize === null
+        ? rescaled
+        : Math.fround(rescaled - Math.fround(normalize.mean[channel])) / Math.fround(normalize.std[channel]);
+  }
+  return values;
+}
+
+function resizedSize({ width, height }: PixelSize, rule: ResizeRule): PixelSize {
+  if (rule.kind === "exact") return rule;
+  return width <= height
+    ? { width: rule.edge, height: Math.trunc((rule.edge * height) / width) }
+    : { width: Math.trunc((rule.edge * width) / height), height: rule.edge };
+}
+
+/** The picture in the middle of a square of its longer edge; an odd pixel goes below or to the right. */
+function padToSquare(image: DecodedImage, colour: Rgb): DecodedImage {
+  const edge = Math.max(image.width, image.height);
+  if (image.width === image.height) return image;
+  const data = new Uint8Array(edge * edge * 3);
+  for (let index = 0; index < data.length; index++) data[index] = colour[index % 3];
+  const left = Math.floor((edge - image.width) / 2);
+  const top = Math.floor((edge - image.height) / 2);
+  const stride = image.width * 3;
+  for (let row = 0; row < image.height; row++) {
+    data.set(image.data.subarray(row * stride, (row + 1) * stride), ((row + top) * edge + left) * 3);
+  }
+  return { width: edge, height: edge, data };
+}
