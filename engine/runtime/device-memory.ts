@@ -1,6 +1,8 @@
 /** Tensors in the memory of a session's device, where they stay between runs. */
+import type { DeviceName } from "../config.ts";
 import type { TensorData, TensorElementType } from "./element-type.ts";
 import { elementTypeCode, typedArrayOver } from "./element-type.ts";
+import { enableCopies } from "./execution-provider.ts";
 import { readTypeAndShape } from "./native-tensor.ts";
 import type { Pointer } from "./ort-api.ts";
 import { checkStatus, createMemoryInfo, ortEnvironment } from "./ort-environment.ts";
@@ -14,9 +16,12 @@ export class DeviceMemory implements Disposable {
   readonly #tensors = new Set<Tensor>();
   #isDisposed = false;
 
+  readonly #device: DeviceName;
+
   /** @param memoryName As the device's execution provider calls it. */
-  constructor(session: Pointer, memoryName: string, deviceId: number) {
+  constructor(session: Pointer, device: DeviceName, memoryName: string, deviceId: number) {
     const { api, out } = ortEnvironment();
+    this.#device = device;
     this.memoryInfo = createMemoryInfo(memoryName, deviceId);
     try {
       checkStatus(api, api.CreateAllocator(session, this.memoryInfo, out));
@@ -52,12 +57,12 @@ export class DeviceMemory implements Disposable {
   readToHost(tensor: Tensor): TensorData {
     const data = typedArrayOver(tensor.elementType, new ArrayBuffer(tensor.byteLength));
     using staged = Tensor.fromTypedArray(tensor.elementType, data, tensor.shape);
-    copyTensor(tensor, staged);
+    this.#copy(tensor, staged);
     return data;
   }
 
   write(tensor: Tensor, source: Tensor): void {
-    copyTensor(source, tensor);
+    this.#copy(source, tensor);
   }
 
   forget(tensor: Tensor): void {
@@ -77,12 +82,13 @@ export class DeviceMemory implements Disposable {
     this.#tensors.add(tensor);
     return tensor;
   }
-}
 
-function copyTensor(source: Tensor, target: Tensor): void {
-  if (source.byteLength === 0) return;
-  const { api, env } = ortEnvironment();
-  const sources = BigUint64Array.of(source.value);
-  const targets = BigUint64Array.of(target.value);
-  checkStatus(api, api.CopyTensors(env, sources, targets, null, 1));
+  #copy(source: Tensor, target: Tensor): void {
+    if (source.byteLength === 0) return;
+    enableCopies(this.#device);
+    const { api, env } = ortEnvironment();
+    const sources = BigUint64Array.of(source.value);
+    const targets = BigUint64Array.of(target.value);
+    checkStatus(api, api.CopyTensors(env, sources, targets, null, 1));
+  }
 }

@@ -2,6 +2,7 @@
 import { existsSync } from "node:fs";
 import { platform } from "node:os";
 import { join } from "node:path";
+import { threadId } from "node:worker_threads";
 import type { DeviceName } from "../config.ts";
 import { EngineError } from "../errors.ts";
 import { nativeFolder } from "./ort-api.ts";
@@ -21,17 +22,28 @@ interface Device {
   /** Name of the memory that its kernels read and write; null where that is the host's. */
   readonly memoryName: string | null;
   readonly append: (sessionOptions: Pointer, options: ProviderOptions) => void;
+  /** Lets `CopyTensors` reach the memory, where appending the provider does not. */
+  readonly enableCopies: () => void;
 }
 
 const devices: Readonly<Record<DeviceName, Device>> = {
   // Always there, and last resort of the others.
-  cpu: { memoryName: null, append: () => {} },
-  webgpu: { memoryName: "WebGPU_Buf", append: appendWebGpu },
-  cuda: { memoryName: "Cuda", append: appendCuda },
+  cpu: { memoryName: null, append: () => {}, enableCopies: () => {} },
+  webgpu: { memoryName: "WebGPU_Buf", append: appendWebGpu, enableCopies: () => {} },
+  cuda: { memoryName: "Cuda", append: appendCuda, enableCopies: enableCudaCopies },
 };
 
 export function deviceMemoryName(device: DeviceName): string | null {
   return devices[device].memoryName;
+}
+
+const devicesWithCopies = new Set<DeviceName>();
+
+/** Makes `CopyTensors` work on the memory of a device; only the first call of a thread does anything. */
+export function enableCopies(device: DeviceName): void {
+  if (devicesWithCopies.has(device)) return;
+  devices[device].enableCopies();
+  devicesWithCopies.add(device);
 }
 
 /**
@@ -76,13 +88,22 @@ function appendCuda(sessionOptions: Pointer, { deviceId, cudaProviderOptions }: 
   }
 }
 
+// A provider added to session options copies for its sessions only; registered, it copies for the environment too.
+function enableCudaCopies(): void {
+  const { api, env } = ortEnvironment();
+  // The environment is the process's and refuses a name it knows, so each thread registers under one of its own.
+  const registrationName = `fovea-cuda-${threadId}`;
+  checkStatus(api, api.RegisterExecutionProviderLibrary(env, registrationName, join(nativeFolder(), cudaLibraryName)));
+}
+
+const [sharedLibraryName, cudaLibraryName] =
+  platform() === "win32"
+    ? ["onnxruntime_providers_shared.dll", "onnxruntime_providers_cuda.dll"]
+    : ["libonnxruntime_providers_shared.so", "libonnxruntime_providers_cuda.so"];
+
 // The package does not bring the provider's libraries; its install script downloads them.
 function requireCudaLibraries(): void {
-  const fileNames =
-    platform() === "win32"
-      ? ["onnxruntime_providers_shared.dll", "onnxruntime_providers_cuda.dll"]
-      : ["libonnxruntime_providers_shared.so", "libonnxruntime_providers_cuda.so"];
-  for (const fileName of fileNames) {
+  for (const fileName of [cudaLibraryName, sharedLibraryName]) {
     const path = join(nativeFolder(), fileName);
     if (existsSync(path)) continue;
     throw new EngineError(

@@ -103,6 +103,7 @@ export interface OrtApi {
     values: readonly string[],
     count: number,
   ) => Status;
+  readonly RegisterExecutionProviderLibrary: (env: Pointer, registrationName: string, path: string) => Status;
   readonly CopyTensors: (
     env: Pointer,
     sources: BigUint64Array,
@@ -116,6 +117,7 @@ type Signature = readonly [index: number, result: "void *" | "void" | "str", par
 
 const ptr = "void *";
 const strings = "const char **";
+// ORTCHAR_T: wide on Windows.
 const path = platform() === "win32" ? "str16" : "str";
 
 const signatures: Readonly<Record<keyof OrtApi, Signature>> = {
@@ -164,7 +166,8 @@ const signatures: Readonly<Record<keyof OrtApi, Signature>> = {
   UpdateCUDAProviderOptions: [206, ptr, [ptr, strings, strings, "size_t"]],
   ReleaseCUDAProviderOptions: [208, "void", [ptr]],
   SessionOptionsAppendExecutionProvider: [216, ptr, [ptr, "str", strings, strings, "size_t"]],
-  CopyTensors: [378, ptr, [ptr, ptr, ptr, ptr, "size_t"]],
+  RegisterExecutionProviderLibrary: [301, ptr, [ptr, "str", path]],
+  CopyTensors: [386, ptr, [ptr, ptr, ptr, ptr, "size_t"]],
 };
 
 /** The folder of this platform's native files inside the installed onnxruntime-node package. */

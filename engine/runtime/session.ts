@@ -47,7 +47,7 @@ export class Session implements Disposable {
     this.#session = session;
     this.device = device;
     const memoryName = deviceMemoryName(device);
-    this.deviceMemory = memoryName === null ? null : new DeviceMemory(session, memoryName, deviceId);
+    this.deviceMemory = memoryName === null ? null : new DeviceMemory(session, device, memoryName, deviceId);
     this.inputNames = readNames(session, api.SessionGetInputCount, api.SessionGetInputName);
     this.outputNames = readNames(session, api.SessionGetOutputCount, api.SessionGetOutputName);
   }
