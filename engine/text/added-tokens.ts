@@ -1,0 +1,123 @@
+/** Finds a tokenizer's added tokens (special ones among them) in text, before any normaliser or BPE sees it. */
+
+export interface AddedToken {
+  readonly id: number;
+  /** What is searched for: the token's text, normalised where the token asks for it. */
+  readonly content: string;
+  /** Matches only where no word character stands beside it. */
+  readonly singleWord: boolean;
+  /** Swallows the white space to its left or right. */
+  readonly stripLeft: boolean;
+  readonly stripRight: boolean;
+}
+
+/** Half-open range of UTF-16 code units. */
+export interface TextRange {
+  readonly start: number;
+  readonly end: number;
+}
+
+/** A stretch of text, or the token that was found in its place. */
+export type TextSection =
+  | { readonly kind: "text"; readonly text: string; readonly start: number }
+  | { readonly kind: "token"; readonly id: number };
+
+interface TrieNode {
+  readonly children: Map<number, TrieNode>;
+  token: AddedToken | null;
+}
+
+const WORD_CHARACTER = /[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]/u;
+const WHITE_SPACE = /\p{White_Space}/u;
+
+/**
+ * Splits text as Hugging Face's `AddedVocabulary` does: leftmost, longest, not overlapping; a match that its flags
+ * rule out is passed over whole. Linear in the text for tokens of bounded length.
+ */
+export class AddedTokenSplitter {
+  readonly #root: TrieNode = { children: new Map(), token: null };
+
+  constructor(tokens: readonly AddedToken[]) {
+    for (const token of tokens) {
+      if (token.content === "") continue;
+      let node = this.#root;
+      for (let index = 0; index < token.content.length; index += 1) {
+        const unit = token.content.charCodeAt(index);
+        let child = node.children.get(unit);
+        if (child === undefined) node.children.set(unit, (child = { children: new Map(), token: null }));
+        node = child;
+      }
+      node.token = token;
+    }
+  }
+
+  /** `literal`: ranges whose added tokens are ordinary text, in order. */
+  split(text: string, literal: readonly TextRange[] = []): TextSection[] {
+    const sections: TextSection[] = [];
+    let sectionStart = 0;
+    let position = 0;
+    let literalIndex = 0;
+    while (position < text.length) {
+      while (literalIndex < literal.length && literal[literalIndex].end <= position) literalIndex += 1;
+      const match = this.#longestMatchAt(text, position);
+      if (match === null) {
+        position += 1;
+        continue;
+      }
+      const end = position + match.content.length;
+      const isLiteral = literalIndex < literal.length && literal[literalIndex].start < end;
+      if (isLiteral || (match.singleWord && touchesWord(text, position, end))) {
+        position = end;
+        continue;
+      }
+      const start = match.stripLeft ? trimmedEnd(text, sectionStart, position) : position;
+      if (sectionStart < start) {
+        sections.push({ kind: "text", text: text.slice(sectionStart, start), start: sectionStart });
+      }
+      sections.push({ kind: "token", id: match.id });
+      position = match.stripRight ? trimmedStart(text, end) : end;
+      sectionStart = position;
+    }
+    if (sectionStart < text.length) {
+      sections.push({ kind: "text", text: text.slice(sectionStart), start: sectionStart });
+    }
+    return sections;
+  }
+
+  #longestMatchAt(text: string, position: number): AddedToken | null {
+    let longest: AddedToken | null = null;
+    let node: TrieNode | undefined = this.#root;
+    for (let index = position; index < text.length; index += 1) {
+      node = node.children.get(text.charCodeAt(index));
+      if (node === undefined) break;
+      if (node.token !== null) longest = node.token;
+    }
+    return longest;
+  }
+}
+
+function touchesWord(text: string, start: number, end: number): boolean {
+  return WORD_CHARACTER.test(characterBefore(text, start)) || WORD_CHARACTER.test(characterAt(text, end));
+}
+
+function characterAt(text: string, index: number): string {
+  return index < text.length ? String.fromCodePoint(text.codePointAt(index) as number) : "";
+}
+
+function characterBefore(text: string, index: number): string {
+  const isTrailingSurrogate = index > 1 && (text.charCodeAt(index - 1) & 0xfc00) === 0xdc00;
+  return text.slice(Math.max(0, index - (isTrailingSurrogate ? 2 : 1)), index);
+}
+
+// White space is within the basic plane, so code units suffice here.
+function trimmedEnd(text: string, from: number, to: number): number {
+  let end = to;
+  while (end > from && WHITE_SPACE.test(text[end - 1])) end -= 1;
+  return end;
+}
+
+function trimmedStart(text: string, from: number): number {
+  let start = from;
+  while (start < text.length && WHITE_SPACE.test(text[start])) start += 1;
+  return start;
+}

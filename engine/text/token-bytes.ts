@@ -1,0 +1,89 @@
+/** What a single token contributes to the text, as UTF-8 bytes: a decoder of tokenizer.json applied to one token. */
+import { EngineError } from "../errors.ts";
+import type { TokenizerComponent } from "./tokenizer-json.ts";
+
+/** One rule of a decoder: the token's text so far, or its bytes once a rule has made it bytes. */
+type Rule = (token: string) => string | Uint8Array;
+
+const BYTE_TOKEN = /^<0x([0-9A-Fa-f]{2})>$/;
+const encoder = new TextEncoder();
+
+/**
+ * Maps tokens to bytes whose concatenation is the text Hugging Face decodes, as far as a text that goes on after a
+ * prompt is concerned: rules for the very start of a text (`Strip` after `Fuse`, Metaspace's first space) do not
+ * apply. Throws `unsupported_model` for a decoder whose tokens depend on their neighbours.
+ */
+export function createTokenBytes(decoder: TokenizerComponent | null): (token: string) => Uint8Array {
+  const rules = decoder === null ? [] : rulesOf(decoder);
+  return (token) => {
+    let text = token;
+    for (const rule of rules) {
+      const result = rule(text);
+      if (typeof result !== "string") return result;
+      text = result;
+    }
+    return encoder.encode(text);
+  };
+}
+
+function rulesOf(decoder: TokenizerComponent): Rule[] {
+  switch (decoder.type) {
+    case "Sequence":
+      return ((decoder.decoders ?? []) as TokenizerComponent[]).flatMap(rulesOf);
+    case "ByteLevel":
+      return [byteLevelRule];
+    case "ByteFallback":
+      return [byteFallbackRule];
+    case "Replace":
+      return [replaceRule(decoder)];
+    case "Metaspace": {
+      const replacement = typeof decoder.replacement === "string" ? decoder.replacement : "▁";
+      return [(token) => token.replaceAll(replacement, " ")];
+    }
+    case "Fuse":
+    case "Strip":
+      return [];
+    default:
+      throw new EngineError("unsupported_model", `The tokenizer's decoder "${decoder.type}" is not supported.`);
+  }
+}
+
+function replaceRule(decoder: TokenizerComponent): Rule {
+  const pattern = decoder.pattern as { readonly String?: unknown } | undefined;
+  const { content } = decoder;
+  if (typeof pattern?.String !== "string" || typeof content !== "string") {
+    throw new EngineError("unsupported_model", 'The tokenizer\'s decoder "Replace" is supported for strings only.');
+  }
+  const target = pattern.String;
+  return (token) => token.replaceAll(target, content);
+}
+
+function byteFallbackRule(token: string): string | Uint8Array {
+  const match = BYTE_TOKEN.exec(token);
+  return match === null ? token : Uint8Array.of(Number.parseInt(match[1], 16));
+}
+
+/**
+ * GPT-2's printable alphabet for bytes: printable Latin-1 stands for itself, the other 68 bytes, in order, for the
+ * characters from U+0100 on. A token with any other character (an added token) is its own text.
+ */
+function byteLevelRule(token: string): string | Uint8Array {
+  const bytes = new Uint8Array(token.length);
+  for (let index = 0; index < token.length; index += 1) {
+    const byte = BYTE_OF_CHARACTER.get(token.charCodeAt(index));
+    if (byte === undefined) return token;
+    bytes[index] = byte;
+  }
+  return bytes;
+}
+
+const BYTE_OF_CHARACTER: ReadonlyMap<number, number> = (() => {
+  const byteOf = new Map<number, number>();
+  let numShifted = 0;
+  for (let byte = 0; byte < 256; byte += 1) {
+    const isPrintable = (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
+    byteOf.set(isPrintable ? byte : 0x100 + numShifted, byte);
+    if (!isPrintable) numShifted += 1;
+  }
+  return byteOf;
+})();

@@ -1,0 +1,88 @@
+/** The two files of a checkpoint that describe its tokenizer, parsed as far as the engine reads them. */
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { z } from "zod";
+
+import { EngineError } from "../errors.ts";
+
+const addedToken = z.object({
+  id: z.int().nonnegative(),
+  content: z.string(),
+  single_word: z.boolean().default(false),
+  lstrip: z.boolean().default(false),
+  rstrip: z.boolean().default(false),
+  normalized: z.boolean().optional(),
+  special: z.boolean().default(false),
+});
+
+const component = z.looseObject({ type: z.string() });
+
+/** tokenizer.json; components keep their fields, which the tokenizer library reads. */
+const tokenizerJson = z.looseObject({
+  added_tokens: z.array(addedToken).default([]),
+  normalizer: component.nullish().default(null),
+  pre_tokenizer: component.nullish().default(null),
+  post_processor: component.nullish().default(null),
+  decoder: component.nullish().default(null),
+  model: z.looseObject({ type: z.string().optional() }),
+});
+
+const tokenText = z.union([z.string(), z.object({ content: z.string() }).transform((token) => token.content)]);
+
+const tokenizerConfig = z.looseObject({
+  bos_token: tokenText.nullish().default(null),
+  eos_token: tokenText.nullish().default(null),
+  unk_token: tokenText.nullish().default(null),
+  pad_token: tokenText.nullish().default(null),
+  add_bos_token: z.boolean().nullish().default(null),
+  add_eos_token: z.boolean().nullish().default(null),
+  chat_template: z
+    .union([z.string(), z.array(z.object({ name: z.string(), template: z.string() }))])
+    .nullish()
+    .default(null),
+});
+
+export type TokenizerJson = z.infer<typeof tokenizerJson>;
+export type TokenizerConfig = z.infer<typeof tokenizerConfig>;
+export type TokenizerComponent = z.infer<typeof component>;
+export type AddedTokenJson = z.infer<typeof addedToken>;
+
+/** Text of a checkpoint's file; null when there is no such file. */
+export async function tryReadCheckpointFile(folder: string, name: string): Promise<string | null> {
+  try {
+    return await readFile(join(folder, name), "utf8");
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return null;
+    throw new EngineError("invalid_checkpoint", `${name} of the checkpoint cannot be read.`, { cause: error });
+  }
+}
+
+/** The parsed JSON file; throws `invalid_checkpoint` with the file's name and the field at fault. */
+export function parseCheckpointJson<Schema extends z.ZodType>(
+  name: string,
+  text: string,
+  schema: Schema,
+): z.infer<Schema> {
+  let json: unknown;
+  try {
+    json = JSON.parse(text);
+  } catch (error) {
+    throw new EngineError("invalid_checkpoint", `${name} of the checkpoint is not JSON.`, { cause: error });
+  }
+  const parsed = schema.safeParse(json);
+  if (parsed.success) return parsed.data;
+  const issue = parsed.error.issues[0];
+  throw new EngineError(
+    "invalid_checkpoint",
+    `${name} of the checkpoint: ${issue?.path.join(".") || "the file"}: ${issue?.message ?? "has a wrong shape"}.`,
+    { cause: parsed.error },
+  );
+}
+
+export function parseTokenizerJson(text: string): TokenizerJson {
+  return parseCheckpointJson("tokenizer.json", text, tokenizerJson);
+}
+
+export function parseTokenizerConfig(text: string): TokenizerConfig {
+  return parseCheckpointJson("tokenizer_config.json", text, tokenizerConfig);
+}

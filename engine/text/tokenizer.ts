@@ -1,0 +1,269 @@
+/** Text to token ids and back, as Hugging Face's fast tokenizers do it; the only importer of @huggingface/tokenizers. */
+import { setImmediate as nextTurn } from "node:timers/promises";
+import { Tokenizer as HuggingFaceTokenizer } from "@huggingface/tokenizers";
+
+import { EngineError } from "../errors.ts";
+import { AddedTokenSplitter } from "./added-tokens.ts";
+import { faithfulPreTokenizer } from "./pre-tokenizer-rules.ts";
+import { createTokenBytes } from "./token-bytes.ts";
+import { parseTokenizerConfig, parseTokenizerJson, tryReadCheckpointFile } from "./tokenizer-json.ts";
+import type { AddedToken, TextRange } from "./added-tokens.ts";
+import type { TokenizerConfig, TokenizerJson } from "./tokenizer-json.ts";
+
+/**
+ * Characters encoded in one go, 2 to 15 ms: between such pieces the event loop gets its turn, so that a prompt of a
+ * million characters delays nobody.
+ */
+const PIECE_LENGTH = 4096;
+/** A space between letters, where a piece may end: every known pre-tokenizer begins a word there. */
+const WORD_START = /\p{L}(?=[ ▁]\p{L})/gu;
+/** A space inside a token, as the kinds of vocabularies spell it. */
+const INNER_SPACE = /.[ ▁Ġ]/u;
+/** U+FFFD: bytes that may be the end of a letter. */
+const SPACE_AFTER_LETTER = /[\p{L}\uFFFD][ ▁]/u;
+
+export interface EncodeOptions {
+  /** Adds what the checkpoint adds around a text (usually the token that begins it). Chat templates write their own. */
+  readonly addSpecialTokens: boolean;
+  /** Ranges of the text, in order, in which the spelling of an added token is nothing but text. */
+  readonly literal?: readonly TextRange[];
+  /** Encoding ends early, with null, once there are certainly more tokens than this. */
+  readonly maxTokens?: number;
+  readonly signal?: AbortSignal;
+}
+
+/** What decoding needs to know of a vocabulary. */
+export interface Vocabulary {
+  /** The text of the token, as UTF-8; empty for an id that has no token. */
+  tokenBytes(tokenId: number): Uint8Array;
+  isSpecial(tokenId: number): boolean;
+}
+
+/** Reads tokenizer.json and tokenizer_config.json; throws `invalid_checkpoint` or `unsupported_model`. */
+export async function loadTokenizer(folder: string): Promise<Tokenizer> {
+  const [json, config] = await Promise.all([
+    tryReadCheckpointFile(folder, "tokenizer.json"),
+    tryReadCheckpointFile(folder, "tokenizer_config.json"),
+  ]);
+  if (json === null) throw new EngineError("invalid_checkpoint", "The checkpoint has no tokenizer.json.");
+  return parseTokenizer(json, config ?? "{}");
+}
+
+/** The texts of the two files. */
+export function parseTokenizer(tokenizerJson: string, tokenizerConfig: string): Tokenizer {
+  return new Tokenizer(parseTokenizerJson(tokenizerJson), parseTokenizerConfig(tokenizerConfig));
+}
+
+export class Tokenizer implements Vocabulary {
+  readonly bosToken: string | null;
+  readonly eosToken: string | null;
+  /** Special tokens by the names chat templates know them by: `bos_token`, `eos_token`, `unk_token`, `pad_token`. */
+  readonly namedTokens: Readonly<Record<string, string>>;
+  readonly #library: HuggingFaceTokenizer;
+  readonly #inText: AddedTokenSplitter;
+  readonly #inNormalizedText: AddedTokenSplitter;
+  /** Added tokens that are found in normalised text, and decoded as they are found. */
+  readonly #normalizedContents: ReadonlyMap<number, string>;
+  readonly #specialIds: ReadonlySet<number>;
+  readonly #addedIds: ReadonlySet<number>;
+  readonly #prefixIds: readonly number[];
+  readonly #suffixIds: readonly number[];
+  readonly #toBytes: (token: string) => Uint8Array;
+  /** Bytes of the tokens asked for so far, by id. */
+  readonly #bytesOf: (Uint8Array | undefined)[] = [];
+  /** Whether words are encoded independently of each other; found out when the first long text comes. */
+  #hasIndependentWords: boolean | null = null;
+  /** Most characters one token stands for; null where a token may stand for any number of them. */
+  #longestToken: number | null = null;
+
+  constructor(json: TokenizerJson, config: TokenizerConfig) {
+    this.#library = createLibraryTokenizer(json, config);
+    const { normalizer } = this.#library;
+    const inText: AddedToken[] = [];
+    const inNormalizedText: AddedToken[] = [];
+    for (const { id, content, special, ...token } of json.added_tokens) {
+      const isNormalized = (token.normalized ?? !special) && normalizer !== null;
+      (isNormalized ? inNormalizedText : inText).push({
+        id,
+        content: isNormalized ? normalizer.normalize(content) : content,
+        singleWord: token.single_word,
+        stripLeft: token.lstrip,
+        stripRight: token.rstrip,
+      });
+    }
+    this.#inText = new AddedTokenSplitter(inText);
+    this.#inNormalizedText = new AddedTokenSplitter(inNormalizedText);
+    this.#normalizedContents = new Map(inNormalizedText.map((token) => [token.id, token.content]));
+    this.#addedIds = new Set(json.added_tokens.map((token) => token.id));
+    this.#specialIds = new Set(json.added_tokens.filter((token) => token.special).map((token) => token.id));
+    this.#toBytes = createTokenBytes(json.decoder);
+    const names = ["bos_token", "eos_token", "unk_token", "pad_token"] as const;
+    this.namedTokens = Object.fromEntries(
+      names.flatMap((name) => (config[name] === null ? [] : [[name, config[name]]])),
+    );
+    this.bosToken = config.bos_token;
+    this.eosToken = config.eos_token;
+    const surroundings = this.#postProcessorTokens();
+    this.#prefixIds = configuredToken(config.add_bos_token, this.#idOf(config.bos_token)) ?? surroundings.prefix;
+    this.#suffixIds = configuredToken(config.add_eos_token, this.#idOf(config.eos_token)) ?? surroundings.suffix;
+  }
+
+  /** The id of the token with exactly this text; null when there is none. */
+  tokenId(token: string): number | null {
+    return this.#library.token_to_id(token) ?? null;
+  }
+
+  /** The token as the vocabulary spells it; null for an id without one. */
+  token(tokenId: number): string | null {
+    return this.#library.id_to_token(tokenId) ?? null;
+  }
+
+  isSpecial(tokenId: number): boolean {
+    return this.#specialIds.has(tokenId);
+  }
+
+  tokenBytes(tokenId: number): Uint8Array {
+    let bytes = this.#bytesOf[tokenId];
+    if (bytes === undefined) {
+      const token = this.#normalizedContents.get(tokenId) ?? this.token(tokenId);
+      bytes = token === null ? new Uint8Array() : this.#toBytes(token);
+      this.#bytesOf[tokenId] = bytes;
+    }
+    return bytes;
+  }
+
+  /**
+   * Token ids of `text`, equal to those of Hugging Face's `encode`; null when there are more than `maxTokens`.
+   * Gives the event loop its turn every few thousand characters; rejects with the signal's reason when aborted.
+   */
+  async encode(text: string, options: EncodeOptions): Promise<number[] | null> {
+    const maxTokens = options.maxTokens ?? Number.POSITIVE_INFINITY;
+    const tokenIds: number[] = options.addSpecialTokens ? [...this.#prefixIds] : [];
+    let numSinceTurn = 0;
+    for (const unit of this.#units(text, options.literal)) {
+      if (typeof unit === "number") {
+        tokenIds.push(unit);
+      } else {
+        numSinceTurn += unit.text.length;
+        if (numSinceTurn > PIECE_LENGTH) {
+          await nextTurn(undefined, { signal: options.signal });
+          numSinceTurn = unit.text.length;
+        }
+        if (this.#leastTokens(unit.text) > maxTokens - tokenIds.length) return null;
+        for (const token of this.#encodePiece(unit)) tokenIds.push(token);
+      }
+      if (tokenIds.length > maxTokens) return null;
+    }
+    if (options.addSpecialTokens) tokenIds.push(...this.#suffixIds);
+    return tokenIds.length > maxTokens ? null : tokenIds;
+  }
+
+  /** Added tokens as their ids, the text between them normalised and in pieces. */
+  *#units(text: string, literal: readonly TextRange[] | undefined): Iterable<number | Piece> {
+    const { normalizer } = this.#library;
+    for (const section of this.#inText.split(text, literal)) {
+      if (section.kind === "token") {
+        yield section.id;
+        continue;
+      }
+      const normalized = normalizer === null ? section.text : normalizer.normalize(section.text);
+      for (const part of this.#inNormalizedText.split(normalized)) {
+        if (part.kind === "token") yield part.id;
+        else yield* this.#pieces(part.text, section.start === 0 && part.start === 0);
+      }
+    }
+  }
+
+  *#pieces(text: string, beginsText: boolean): Iterable<Piece> {
+    let start = 0;
+    if (text.length > PIECE_LENGTH && this.#areWordsIndependent()) {
+      WORD_START.lastIndex = PIECE_LENGTH;
+      for (let match = WORD_START.exec(text); match !== null; match = WORD_START.exec(text)) {
+        const end = match.index + match[0].length;
+        yield { text: text.slice(start, end), beginsText: beginsText && start === 0 };
+        start = end;
+        // Generators are resumed later: another text may have used the shared expression meanwhile.
+        WORD_START.lastIndex = end + PIECE_LENGTH;
+      }
+    }
+    yield { text: text.slice(start), beginsText: beginsText && start === 0 };
+  }
+
+  #encodePiece({ text, beginsText }: Piece): number[] {
+    const { pre_tokenizer: preTokenizer, model } = this.#library;
+    if (model === null) return [];
+    const words =
+      preTokenizer === null ? [text] : preTokenizer.pre_tokenize(text, { section_index: beginsText ? 0 : 1 });
+    const tokenIds: number[] = [];
+    for (const token of model._call(words)) {
+      const tokenId = model.tokens_to_ids.get(token) ?? model.unk_token_id;
+      if (tokenId !== undefined) tokenIds.push(tokenId);
+    }
+    return tokenIds;
+  }
+
+  /** A lower bound that costs nothing, so that a word of a million letters is not encoded only to be refused. */
+  #leastTokens(text: string): number {
+    if (text.length <= PIECE_LENGTH) return 0;
+    this.#areWordsIndependent();
+    return this.#longestToken === null ? 0 : text.length / this.#longestToken;
+  }
+
+  /** True when no token spans the end of a word, so that encoding words one by one gives the same ids. */
+  #areWordsIndependent(): boolean {
+    if (this.#hasIndependentWords !== null) return this.#hasIndependentWords;
+    this.#hasIndependentWords = true;
+    const decoder = new TextDecoder();
+    let longest = 1;
+    for (const [token, tokenId] of this.#library.get_vocab(false)) {
+      if (token === undefined || this.#addedIds.has(tokenId)) continue;
+      longest = Math.max(longest, token.length);
+      if (INNER_SPACE.test(token) && SPACE_AFTER_LETTER.test(decoder.decode(this.#toBytes(token)))) {
+        this.#hasIndependentWords = false;
+      }
+    }
+    const isLossless = (this.#library.model?.config as { byte_fallback?: boolean } | undefined)?.byte_fallback === true;
+    const hasUnknown = this.#library.model?.unk_token_id !== undefined;
+    this.#longestToken = isLossless || !hasUnknown ? longest : null;
+    return this.#hasIndependentWords;
+  }
+
+  #idOf(token: string | null): readonly number[] | null {
+    const tokenId = token === null ? null : this.tokenId(token);
+    return tokenId === null ? null : [tokenId];
+  }
+
+  #postProcessorTokens(): { readonly prefix: readonly number[]; readonly suffix: readonly number[] } {
+    const postProcessor = this.#library.post_processor;
+    if (postProcessor === null) return { prefix: [], suffix: [] };
+    const text = "\u0000text\u0000";
+    const { tokens } = postProcessor.post_process([text], null, true);
+    const index = tokens.indexOf(text);
+    const toIds = (names: string[]): number[] => names.flatMap((name) => this.tokenId(name) ?? []);
+    return { prefix: toIds(tokens.slice(0, index)), suffix: toIds(tokens.slice(index + 1)) };
+  }
+}
+
+/** Text between added tokens, normalised. */
+interface Piece {
+  readonly text: string;
+  /** Whether it is the very start of the text, where some tokenizers put a space. */
+  readonly beginsText: boolean;
+}
+
+/** An explicit `add_bos_token` or `add_eos_token` overrules tokenizer.json, as in transformers; null where absent. */
+function configuredToken(isAdded: boolean | null, tokenIds: readonly number[] | null): readonly number[] | null {
+  if (isAdded === null) return null;
+  return isAdded ? tokenIds : [];
+}
+
+function createLibraryTokenizer(json: TokenizerJson, config: TokenizerConfig): HuggingFaceTokenizer {
+  const preTokenizer = json.pre_tokenizer === null ? null : faithfulPreTokenizer(json.pre_tokenizer);
+  try {
+    return new HuggingFaceTokenizer({ ...json, pre_tokenizer: preTokenizer }, config);
+  } catch (error) {
+    throw new EngineError("unsupported_model", "The tokenizer.json of the checkpoint is of an unsupported kind.", {
+      cause: error,
+    });
+  }
+}
