@@ -2,7 +2,8 @@
 import { createHash, hash } from "node:crypto";
 import { createReadStream } from "node:fs";
 import { readFile, stat, writeFile } from "node:fs/promises";
-import { join, resolve } from "node:path";
+import { basename, join, resolve } from "node:path";
+import { EngineError } from "../errors.ts";
 import { writeAtomically } from "./atomic-file.ts";
 
 /** Large enough to be as fast as the disk, small enough that hashing one chunk does not hold up the event loop. */
@@ -16,6 +17,8 @@ export interface HashFileOptions {
 /**
  * Hex SHA-256 of a file. A remembered one is taken only while size, inode, modification and change time are the same;
  * they are read before the bytes, so that a file altered meanwhile is hashed again the next time.
+ *
+ * @throws EngineError `invalid_checkpoint`, `aborted`.
  */
 export async function hashFile(file: string, { cacheFolder, signal }: HashFileOptions): Promise<string> {
   const path = resolve(file);
@@ -30,8 +33,13 @@ export async function hashFile(file: string, { cacheFolder, signal }: HashFileOp
   }
 
   const digest = createHash("sha256");
-  for await (const chunk of createReadStream(path, { highWaterMark: chunkBytes, signal })) {
-    digest.update(chunk as Buffer);
+  try {
+    for await (const chunk of createReadStream(path, { highWaterMark: chunkBytes, signal })) {
+      digest.update(chunk as Buffer);
+    }
+  } catch (cause) {
+    if (signal?.aborted === true) throw new EngineError("aborted", "Hashing the checkpoint was aborted.", { cause });
+    throw new EngineError("invalid_checkpoint", `${basename(path)} cannot be read.`, { cause });
   }
   const contentHash = digest.digest("hex");
   await writeAtomically(memoFile, (temporaryFile) => writeFile(temporaryFile, `${contentHash}\n${identity}`));

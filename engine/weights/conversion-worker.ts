@@ -1,0 +1,118 @@
+/** Thread entry: converts a few rows of one tensor at a time and writes them where the plan put them. */
+import { closeSync, openSync, readSync, writeSync } from "node:fs";
+import { isFloat, largestFloat16, toFloat16, toFloat32 } from "./float-conversion.ts";
+import { quantizeBlockwise, quantizePerChannel } from "./quantize.ts";
+import { bytesPerElement } from "./safetensors.ts";
+import type { WeightFormat } from "./prepared-weights.ts";
+import type { StoredTensor } from "./stored-tensor.ts";
+
+/** Rows `firstRow` to `firstRow + numRows` of a source seen as a matrix, and where what they become is written. */
+export interface ConversionTask {
+  readonly source: StoredTensor;
+  readonly firstRow: number;
+  readonly numRows: number;
+  readonly columns: number;
+  readonly format: WeightFormat;
+  readonly targetFile: string;
+  /** Of the whole weight, and the row of it that `firstRow` becomes after concatenation. */
+  readonly weightOffset: number;
+  readonly scalesOffset: number;
+  readonly targetRow: number;
+  readonly totalRows: number;
+}
+
+/** What is wrong with the tensor, for a message that begins with its name; null where all was written. */
+export type ConversionFault = string | null;
+
+export function convertRows(task: ConversionTask): ConversionFault {
+  const { source, firstRow, numRows, columns, format } = task;
+  if (!isFloat(source.elementType)) return `is stored as ${source.elementType}`;
+  const rowBytes = columns * bytesPerElement[source.elementType];
+  const bytes = readBytes(source.file, source.byteOffset + firstRow * rowBytes, numRows * rowBytes);
+  if (bytes === null) return "could not be read to its end";
+  const values = toFloat32(bytes, source.elementType);
+  const target = openSync(task.targetFile, "r+");
+  try {
+    return writeConverted(target, task, values, format);
+  } finally {
+    closeSync(target);
+  }
+}
+
+function writeConverted(
+  target: number,
+  { numRows, columns, weightOffset, scalesOffset, targetRow, totalRows }: ConversionTask,
+  values: Float32Array<ArrayBuffer>,
+  format: WeightFormat,
+): ConversionFault {
+  switch (format.kind) {
+    case "plain": {
+      if (format.elementType === "float16" && hasValueBeyondFloat16(values)) {
+        return `has a value beyond ${largestFloat16}, the largest of float16`;
+      }
+      const converted = format.elementType === "float16" ? toFloat16(values) : values;
+      writeBytes(target, weightOffset + targetRow * columns * converted.BYTES_PER_ELEMENT, converted);
+      return null;
+    }
+    case "blockwise": {
+      if (hasNonFinite(values)) return "has a value that is not finite, which cannot be quantised";
+      const { weight, scales } = quantizeBlockwise(values, numRows, columns, format);
+      writeBytes(target, weightOffset + (targetRow * weight.byteLength) / numRows, weight);
+      writeBytes(target, scalesOffset + (targetRow * scales.byteLength) / numRows, scales);
+      return null;
+    }
+    case "per-channel-int8": {
+      if (hasNonFinite(values)) return "has a value that is not finite, which cannot be quantised";
+      const { weight, scales } = quantizePerChannel(values, numRows, columns);
+      // Rows have become columns: each column of the source is a strip in one row of [columns, totalRows].
+      for (let column = 0; column < columns; column++) {
+        const strip = weight.subarray(column * numRows, (column + 1) * numRows);
+        writeBytes(target, weightOffset + column * totalRows + targetRow, strip);
+      }
+      writeBytes(target, scalesOffset + targetRow * scales.BYTES_PER_ELEMENT, scales);
+      return null;
+    }
+    default:
+      return format satisfies never;
+  }
+}
+
+function readBytes(file: string, position: number, length: number): Uint8Array<ArrayBuffer> | null {
+  const bytes = new Uint8Array(length);
+  const source = openSync(file, "r");
+  try {
+    let numRead = 0;
+    while (numRead < length) {
+      const count = readSync(source, bytes, numRead, length - numRead, position + numRead);
+      if (count === 0) return null;
+      numRead += count;
+    }
+    return bytes;
+  } finally {
+    closeSync(source);
+  }
+}
+
+function writeBytes(target: number, position: number, view: NodeJS.ArrayBufferView): void {
+  let numWritten = 0;
+  while (numWritten < view.byteLength) {
+    numWritten += writeSync(target, view, numWritten, view.byteLength - numWritten, position + numWritten);
+  }
+}
+
+function hasNonFinite(values: Float32Array): boolean {
+  for (let index = 0; index < values.length; index++) {
+    if (!Number.isFinite(values[index])) return true;
+  }
+  return false;
+}
+
+/** Infinities and NaN of the source are kept, they are in float16's range. */
+function hasValueBeyondFloat16(values: Float32Array): boolean {
+  for (let index = 0; index < values.length; index++) {
+    const magnitude = Math.abs(values[index]);
+    // Up to 65519.99 rounds to 65504.
+    if (magnitude >= 65520 && magnitude !== Infinity) return true;
+  }
+  return false;
+}

@@ -1,0 +1,201 @@
+/** Turns the tensors of a checkpoint into the weights a model asks for, once per content, in a file that is mapped. */
+import { hash } from "node:crypto";
+import { open } from "node:fs/promises";
+import { resolve } from "node:path";
+import { EngineError } from "../errors.ts";
+import { writeAtomically } from "./atomic-file.ts";
+import type { Checkpoint } from "./checkpoint.ts";
+import { convertRows, type ConversionFault, type ConversionTask } from "./conversion-worker.ts";
+import type { PreparedWeight, WeightRequest } from "./prepared-weights.ts";
+import type { WeightProgress } from "./progress.ts";
+import { bytesPerElement } from "./safetensors.ts";
+import type { StoredTensor } from "./stored-tensor.ts";
+import { countElements, planWeights, type PlannedTensor, type PlannedWeight, type WeightPlan } from "./weight-plan.ts";
+
+/** Counts up when the same request makes other bytes, so that files of an older version are not taken. */
+const formatVersion = 1;
+
+/** The file begins with a page that says what it is; tensors follow. */
+const headerBytes = 4096;
+
+/** A task's rows, as float32, fit into a core's share of the last cache, and there are enough tasks to share out. */
+const elementsPerTask = 1024 * 1024;
+
+/** The transposed form is written in strips of this many bytes or more; shorter ones cost more calls than bytes. */
+const minRowsPerTransposedTask = 256;
+
+/** Below this much to read, starting threads takes longer than doing it. */
+const inlineBytes = 4 * 1024 * 1024;
+
+export interface PrepareWeightsOptions {
+  readonly cacheFolder: string;
+  readonly numThreads: number;
+  readonly onProgress?: ((progress: WeightProgress) => void) | undefined;
+  readonly signal?: AbortSignal | undefined;
+}
+
+type MadeWeight = Extract<PlannedWeight, { kind: "made" }>;
+
+/**
+ * By the name of the request. Plain weights stored in the wanted type stay where they are in the checkpoint; all others
+ * are written, at multiples of 64 bytes, into one file below `cacheFolder` that is named by content and requests. Two
+ * processes may do so at once: each writes a file of its own, and the last one to finish replaces an equal file.
+ *
+ * @throws EngineError `invalid_checkpoint` (a tensor is missing, of another shape, or has values that the format cannot
+ * hold), `invalid_configuration` (the cache folder cannot be written), `aborted`.
+ */
+export async function prepareWeights(
+  checkpoint: Checkpoint,
+  requests: readonly WeightRequest[],
+  options: PrepareWeightsOptions,
+): Promise<ReadonlyMap<string, PreparedWeight>> {
+  const plan = planWeights(checkpoint.tensors, requests, headerBytes);
+  const made = plan.weights.filter((weight) => weight.kind === "made");
+  const file = made.length === 0 ? "" : await findOrMakeFile(checkpoint, plan, made, options);
+
+  const stored = (name: string, tensor: PlannedTensor): StoredTensor => ({ name, file, ...tensor });
+  return new Map(
+    plan.weights.map((planned): [string, PreparedWeight] => {
+      const { request } = planned;
+      if (planned.kind === "in-place") return [request.name, { request, weight: planned.source, scales: null }];
+      const scales = planned.scales && stored(`${request.name}.scales`, planned.scales);
+      return [request.name, { request, weight: stored(request.name, planned.weight), scales }];
+    }),
+  );
+}
+
+async function findOrMakeFile(
+  checkpoint: Checkpoint,
+  { fileBytes }: WeightPlan,
+  made: readonly MadeWeight[],
+  options: PrepareWeightsOptions,
+): Promise<string> {
+  const contentHash = await checkpoint.contentHash({ signal: options.signal });
+  const key = hash("sha256", JSON.stringify([formatVersion, contentHash, made.map((weight) => weight.request)]));
+  const header = Buffer.alloc(headerBytes);
+  header.write(JSON.stringify({ format: "fovea-weights", formatVersion, key, fileBytes }));
+  const file = resolve(options.cacheFolder, "weights", `${key}.bin`);
+  if (await isWhole(file, header, fileBytes)) return file;
+
+  try {
+    await writeAtomically(file, async (targetFile) => {
+      const target = await open(targetFile, "wx");
+      try {
+        await target.truncate(fileBytes);
+        await convertAll(createTasks(made, targetFile), options);
+        await target.write(header, 0, header.byteLength, 0);
+      } finally {
+        await target.close();
+      }
+    });
+  } catch (cause) {
+    throw asEngineError(cause, `The cache folder cannot hold ${fileBytes} bytes of prepared weights`);
+  }
+  return file;
+}
+
+/** False for a file that is absent, cut off or of another making. */
+async function isWhole(file: string, header: Buffer, fileBytes: number): Promise<boolean> {
+  const handle = await open(file, "r").catch(() => null);
+  if (handle === null) return false;
+  try {
+    const { size } = await handle.stat();
+    const found = Buffer.alloc(header.byteLength);
+    await handle.read(found, 0, found.byteLength, 0);
+    return size === fileBytes && found.equals(header);
+  } finally {
+    await handle.close();
+  }
+}
+
+function createTasks(made: readonly MadeWeight[], targetFile: string): readonly ConversionTask[] {
+  return made.flatMap(({ request, sources, weight, scales }) => {
+    const { format, shape } = request;
+    // A plain weight of any rank is a column of elements: nothing depends on its rows.
+    const columns = format.kind === "plain" ? 1 : (shape[1] ?? 1);
+    if (countElements(shape) === 0) return [];
+    const totalRows = countElements(shape) / columns;
+    const minRows = format.kind === "per-channel-int8" ? minRowsPerTransposedTask : 1;
+    const rowsPerTask = Math.max(minRows, Math.floor(elementsPerTask / columns));
+
+    const tasks: ConversionTask[] = [];
+    let sourceRow = 0;
+    for (const source of sources) {
+      const sourceRows = countElements(source.shape) / columns;
+      for (let firstRow = 0; firstRow < sourceRows; firstRow += rowsPerTask) {
+        tasks.push({
+          source,
+          firstRow,
+          numRows: Math.min(rowsPerTask, sourceRows - firstRow),
+          columns,
+          format,
+          targetFile,
+          weightOffset: weight.byteOffset,
+          scalesOffset: scales?.byteOffset ?? 0,
+          targetRow: sourceRow + firstRow,
+          totalRows,
+        });
+      }
+      sourceRow += sourceRows;
+    }
+    return tasks;
+  });
+}
+
+/** As many tasks at a time as there are threads; the rest wait, so that little is held in memory. */
+async function convertAll(tasks: readonly ConversionTask[], options: PrepareWeightsOptions): Promise<void> {
+  const { onProgress, signal } = options;
+  const total = tasks.reduce((sum, task) => sum + sourceBytes(task), 0);
+  const numThreads = total <= inlineBytes ? 0 : options.numThreads;
+  await using converter = numThreads === 0 ? inlineConverter : await startThreads(numThreads);
+
+  // One iterator for all: each thread takes the next task when it has done its last.
+  const queue = tasks.values();
+  let completed = 0;
+  const convertNext = async (): Promise<void> => {
+    for (const task of queue) {
+      if (signal?.aborted === true) throw new EngineError("aborted", "Preparing the weights was aborted.");
+      const fault = await converter.convert(task);
+      if (fault !== null) throw new EngineError("invalid_checkpoint", `Tensor ${task.source.name} ${fault}.`);
+      completed += sourceBytes(task);
+      onProgress?.({ task: "preparing weights", completed, total, unit: "bytes" });
+    }
+  };
+  await Promise.all(Array.from({ length: Math.max(1, numThreads) }, convertNext));
+}
+
+interface Converter extends AsyncDisposable {
+  convert(task: ConversionTask): ConversionFault | Promise<ConversionFault>;
+}
+
+const inlineConverter: Converter = {
+  convert: convertRows,
+  async [Symbol.asyncDispose]() {},
+};
+
+async function startThreads(numThreads: number): Promise<Converter> {
+  // Loaded here because most starts have nothing to convert.
+  const { Piscina } = await import("piscina");
+  const filename = new URL("conversion-worker.ts", import.meta.url).href;
+  const pool = new Piscina<ConversionTask, ConversionFault>({
+    filename,
+    name: convertRows.name,
+    minThreads: numThreads,
+    maxThreads: numThreads,
+  });
+  return {
+    convert: (task) => pool.run(task),
+    [Symbol.asyncDispose]: () => pool.destroy(),
+  };
+}
+
+function sourceBytes({ source, numRows, columns }: ConversionTask): number {
+  return numRows * columns * bytesPerElement[source.elementType];
+}
+
+/** The system's message ends in the path of the host, after a comma. */
+function asEngineError(cause: unknown, consequence: string): EngineError {
+  if (cause instanceof EngineError) return cause;
+  const reason = cause instanceof Error ? cause.message.split(",")[0] : String(cause);
+  return new EngineError("invalid_configuration", `${consequence} (${reason}).`, { cause });
+}

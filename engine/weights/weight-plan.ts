@@ -1,0 +1,133 @@
+/** Decides for each weight a model asks for whether it lies ready in the checkpoint, and where a made one will lie. */
+import { EngineError, invariant } from "../errors.ts";
+import { isFloat } from "./float-conversion.ts";
+import { bytesPerElement } from "./safetensors.ts";
+import type { WeightFormat, WeightRequest } from "./prepared-weights.ts";
+import type { ElementType, StoredTensor } from "./stored-tensor.ts";
+
+/** A cache line, and the widest vector register: kernels read aligned, and no two tensors share a line. */
+const alignment = 64;
+
+/** Where one tensor lies in the file to be made. */
+export interface PlannedTensor {
+  readonly elementType: ElementType;
+  readonly shape: readonly number[];
+  readonly byteOffset: number;
+  readonly byteLength: number;
+}
+
+export type PlannedWeight =
+  | { readonly kind: "in-place"; readonly request: WeightRequest; readonly source: StoredTensor }
+  | {
+      readonly kind: "made";
+      readonly request: WeightRequest;
+      /** Concatenated along axis 0. */
+      readonly sources: readonly StoredTensor[];
+      readonly weight: PlannedTensor;
+      readonly scales: PlannedTensor | null;
+    };
+
+export interface WeightPlan {
+  readonly weights: readonly PlannedWeight[];
+  /** Size of the file that holds the made weights; `dataOffset` where there are none. */
+  readonly fileBytes: number;
+}
+
+/**
+ * @param dataOffset first byte of the file that tensors may take
+ * @throws EngineError `invalid_checkpoint` naming a tensor that is missing, of another shape or not of a float type.
+ */
+export function planWeights(
+  tensors: ReadonlyMap<string, StoredTensor>,
+  requests: readonly WeightRequest[],
+  dataOffset: number,
+): WeightPlan {
+  let fileBytes = dataOffset;
+  const place = (elementType: ElementType, shape: readonly number[]): PlannedTensor => {
+    const byteOffset = Math.ceil(fileBytes / alignment) * alignment;
+    const byteLength = countElements(shape) * bytesPerElement[elementType];
+    fileBytes = byteOffset + byteLength;
+    return { elementType, shape, byteOffset, byteLength };
+  };
+  const weights = requests.map((request): PlannedWeight => {
+    const sources = findSources(tensors, request);
+    const [source] = sources;
+    if (source !== undefined && sources.length === 1 && liesReady(source, request.format)) {
+      return { kind: "in-place", request, source };
+    }
+    const { weightType, weightShape, scalesShape } = preparedLayout(request);
+    const weight = place(weightType, weightShape);
+    return { kind: "made", request, sources, weight, scales: scalesShape && place("float32", scalesShape) };
+  });
+  return { weights, fileBytes };
+}
+
+function liesReady({ elementType, byteOffset }: StoredTensor, format: WeightFormat): boolean {
+  // Old writers did not pad the header; kernels must not read floats from odd addresses.
+  const isAligned = byteOffset % bytesPerElement[elementType] === 0;
+  return format.kind === "plain" && format.elementType === elementType && isAligned;
+}
+
+function preparedLayout({ name, shape, format }: WeightRequest): {
+  readonly weightType: ElementType;
+  readonly weightShape: readonly number[];
+  readonly scalesShape: readonly number[] | null;
+} {
+  if (format.kind === "plain") return { weightType: format.elementType, weightShape: shape, scalesShape: null };
+  invariant(shape.length === 2, `${name} is a matrix, as only matrices are quantised`);
+  const [outputSize, inputSize] = shape as readonly [number, number];
+  switch (format.kind) {
+    case "blockwise": {
+      const { bits, blockSize } = format;
+      invariant(blockSize >= 16 && Number.isInteger(Math.log2(blockSize)), `block size ${blockSize} is a power of two`);
+      const numBlocks = Math.ceil(inputSize / blockSize);
+      const weightShape = [outputSize, numBlocks, (blockSize * bits) / 8];
+      return { weightType: "uint8", weightShape, scalesShape: [outputSize * numBlocks] };
+    }
+    case "per-channel-int8":
+      return { weightType: "int8", weightShape: [inputSize, outputSize], scalesShape: [outputSize] };
+    default:
+      return format satisfies never;
+  }
+}
+
+function findSources(
+  tensors: ReadonlyMap<string, StoredTensor>,
+  { name, sources, shape }: WeightRequest,
+): readonly StoredTensor[] {
+  invariant(sources.length > 0, `${name} has sources`);
+  const found = sources.map((source) => {
+    const tensor = tensors.get(source);
+    if (tensor === undefined) throw new EngineError("invalid_checkpoint", `The checkpoint has no tensor ${source}.`);
+    if (!isFloat(tensor.elementType)) {
+      throw new EngineError(
+        "invalid_checkpoint",
+        `Tensor ${source} is stored as ${tensor.elementType}; float32, float16 or bfloat16 is needed.`,
+      );
+    }
+    return tensor;
+  });
+  for (const tensor of found) {
+    const fits =
+      tensor.shape.length === shape.length && tensor.shape.slice(1).every((size, i) => size === shape[i + 1]);
+    if (!fits || (found.length === 1 && tensor.shape[0] !== shape[0])) {
+      throw new EngineError(
+        "invalid_checkpoint",
+        `Tensor ${tensor.name} has shape [${tensor.shape.join(", ")}]; the config asks for ` +
+          `[${(found.length === 1 ? shape : ["...", ...shape.slice(1)]).join(", ")}].`,
+      );
+    }
+  }
+  const rows = found.reduce((sum, tensor) => sum + (tensor.shape[0] ?? 0), 0);
+  if (found.length > 1 && rows !== shape[0]) {
+    throw new EngineError(
+      "invalid_checkpoint",
+      `Tensors ${sources.join(", ")} have ${rows} rows together; the config asks for ${shape[0]}.`,
+    );
+  }
+  return found;
+}
+
+export function countElements(shape: readonly number[]): number {
+  return shape.reduce((product, size) => product * size, 1);
+}
