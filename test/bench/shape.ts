@@ -1,0 +1,53 @@
+/** The shape every bench of speed runs on: SmolLM2-135M's, with random weights. */
+export const shape = {
+  numLayers: 30,
+  hiddenSize: 576,
+  numHeads: 9,
+  numKvHeads: 3,
+  headDim: 64,
+  intermediateSize: 1536,
+  vocabSize: 49_152,
+  maxPositionEmbeddings: 2048,
+  ropeTheta: 100_000,
+  rmsNormEps: 1e-5,
+} as const;
+
+/** Rows and columns of every linear weight of one layer, under Hugging Face's and llama.cpp's names. */
+export const layerWeights = [
+  ["self_attn.q_proj", "attn_q", shape.numHeads * shape.headDim, shape.hiddenSize],
+  ["self_attn.k_proj", "attn_k", shape.numKvHeads * shape.headDim, shape.hiddenSize],
+  ["self_attn.v_proj", "attn_v", shape.numKvHeads * shape.headDim, shape.hiddenSize],
+  ["self_attn.o_proj", "attn_output", shape.hiddenSize, shape.numHeads * shape.headDim],
+  ["mlp.gate_proj", "ffn_gate", shape.intermediateSize, shape.hiddenSize],
+  ["mlp.up_proj", "ffn_up", shape.intermediateSize, shape.hiddenSize],
+  ["mlp.down_proj", "ffn_down", shape.hiddenSize, shape.intermediateSize],
+] as const;
+
+/** Numbers that look like a normal distribution (sum of three uniforms), from a 32-bit generator of our own seed. */
+export function fillRandom(target: Float32Array, standardDeviation: number, seed: number): void {
+  let state = seed >>> 0 || 1;
+  const next = (): number => {
+    state ^= state << 13;
+    state ^= state >>> 17;
+    state ^= state << 5;
+    return (state >>> 0) / 4294967296;
+  };
+  for (let index = 0; index < target.length; index++) {
+    target[index] = (next() + next() + next() - 1.5) * 2 * standardDeviation;
+  }
+}
+
+/** Texts of the made-up vocabulary; the first 256 are the byte alphabet, so that any text tokenizes. */
+export function vocabulary(): string[] {
+  const bytes = byteAlphabet();
+  const rest = Array.from({ length: shape.vocabSize - bytes.length - 2 }, (_, index) => `token${index}`);
+  return ["<s>", "</s>", ...bytes, ...rest];
+}
+
+/** GPT-2's printable stand-ins for the 256 bytes. */
+function byteAlphabet(): string[] {
+  const printable = (byte: number): boolean =>
+    (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || (byte >= 174 && byte <= 255);
+  let shifted = 256;
+  return Array.from({ length: 256 }, (_, byte) => String.fromCodePoint(printable(byte) ? byte : shifted++));
+}
