@@ -1,0 +1,92 @@
+/** Renders a conversation as the text a checkpoint was trained on; the only importer of @huggingface/jinja. */
+import { Template } from "@huggingface/jinja";
+import { z } from "zod";
+
+import { EngineError } from "../errors.ts";
+import { descendants, detectContentFormat } from "./content-format.ts";
+import { parseCheckpointJson, parseTokenizerConfig, tryReadCheckpointFile } from "./tokenizer-json.ts";
+import type { ContentFormat } from "./content-format.ts";
+
+export type TemplatePart = { readonly type: "text"; readonly text: string } | { readonly type: "image" };
+
+export interface TemplateMessage {
+  readonly role: string;
+  /** A list of parts for a template whose `contentFormat` is "parts", a string otherwise. */
+  readonly content: string | readonly TemplatePart[];
+}
+
+/** Thrown by a template's `raise_exception`: the conversation is not one the model takes. */
+class TemplateRefusal extends Error {}
+
+const RAISE = "raise_exception";
+const RAISE_REFUSAL = "raise_refusal";
+
+export class ChatTemplate {
+  readonly contentFormat: ContentFormat;
+  readonly #template: Template;
+  readonly #namedTokens: Readonly<Record<string, string>>;
+
+  /** `namedTokens`: `bos_token` and the like. Throws `invalid_checkpoint` for a template that is no Jinja. */
+  constructor(source: string, namedTokens: Readonly<Record<string, string>>) {
+    try {
+      this.#template = new Template(source);
+    } catch (error) {
+      throw new EngineError("invalid_checkpoint", "The chat template of the checkpoint is not valid Jinja.", {
+        cause: error,
+      });
+    }
+    this.contentFormat = detectContentFormat(this.#template.parsed);
+    this.#namedTokens = namedTokens;
+    // The library's own function throws an Error like any other; ours tells a refusal from a template that fails.
+    for (const node of descendants(this.#template.parsed)) {
+      if (node.type === "Identifier" && node.value === RAISE) Object.assign(node, { value: RAISE_REFUSAL });
+    }
+  }
+
+  /** Throws `invalid_argument` with the template's own words when it refuses the conversation. */
+  render(messages: readonly TemplateMessage[], options: { readonly addGenerationPrompt: boolean }): string {
+    try {
+      return this.#template.render({
+        ...this.#namedTokens,
+        messages,
+        add_generation_prompt: options.addGenerationPrompt,
+        [RAISE_REFUSAL]: (message: unknown) => {
+          throw new TemplateRefusal(String(message));
+        },
+      });
+    } catch (error) {
+      if (error instanceof TemplateRefusal) {
+        const reason = `The model's chat template refuses the messages: ${error.message}`;
+        throw new EngineError("invalid_argument", reason, { parameter: "prompt.messages", cause: error });
+      }
+      throw new EngineError("invalid_checkpoint", "The chat template of the checkpoint fails on these messages.", {
+        cause: error,
+      });
+    }
+  }
+}
+
+const chatTemplateJson = z.object({ chat_template: z.string() });
+
+/**
+ * The template of a checkpoint folder: chat_template.jinja, else chat_template.json, else `chat_template` of
+ * tokenizer_config.json (of several the one named "default"). Null when it has none.
+ */
+export async function loadChatTemplate(
+  folder: string,
+  namedTokens: Readonly<Record<string, string>>,
+): Promise<ChatTemplate | null> {
+  const source = await tryReadTemplate(folder);
+  return source === null ? null : new ChatTemplate(source, namedTokens);
+}
+
+async function tryReadTemplate(folder: string): Promise<string | null> {
+  const jinja = await tryReadCheckpointFile(folder, "chat_template.jinja");
+  if (jinja !== null) return jinja;
+  const json = await tryReadCheckpointFile(folder, "chat_template.json");
+  if (json !== null) return parseCheckpointJson("chat_template.json", json, chatTemplateJson).chat_template;
+  const config = parseTokenizerConfig((await tryReadCheckpointFile(folder, "tokenizer_config.json")) ?? "{}");
+  const templates = config.chat_template;
+  if (templates === null || typeof templates === "string") return templates;
+  return templates.find(({ name }) => name === "default")?.template ?? null;
+}

@@ -1,0 +1,119 @@
+/** Tells whether a chat template takes a message's content as one string or as a list of parts. */
+
+/**
+ * `parts`: the template walks over the content and writes each part itself, pictures included.
+ * `string`: it prints the content; the pictures' placeholders have to be in the text.
+ */
+export type ContentFormat = "string" | "parts";
+
+/** A node of @huggingface/jinja's syntax tree, as far as it is read here. */
+interface SyntaxNode {
+  readonly type: string;
+  readonly [field: string]: unknown;
+}
+
+/**
+ * Looks for a loop over `message.content`, as vLLM detects its content format: names are followed through `set`,
+ * slices, filters and macro arguments, and no template has to be rendered to find out.
+ */
+export function detectContentFormat(program: object): ContentFormat {
+  const names = new ContentNames();
+  const nodes = [...descendants(program)];
+  let numKnown = -1;
+  // A name may be used above the place that explains it (macros): repeat until nothing new is learned.
+  while (numKnown !== names.size) {
+    numKnown = names.size;
+    for (const node of nodes) names.learnFrom(node, nodes);
+  }
+  const loops = nodes.filter((node) => node.type === "For");
+  return loops.some((loop) => names.isContent(loop.iterable)) ? "parts" : "string";
+}
+
+/** Names that a template gives to the messages, to one of them, and to a message's content. */
+class ContentNames {
+  readonly #messages = new Set(["messages"]);
+  readonly #message = new Set<string>();
+  readonly #content = new Set<string>();
+
+  get size(): number {
+    return this.#messages.size + this.#message.size + this.#content.size;
+  }
+
+  learnFrom(node: SyntaxNode, nodes: readonly SyntaxNode[]): void {
+    if (node.type === "For" && this.#isMessages(node.iterable)) this.#add(this.#message, node.loopvar);
+    if (node.type === "Set") this.#bind(node.assignee, node.value);
+    if (node.type === "CallExpression") {
+      const macro = nodes.find((other) => other.type === "Macro" && nameOf(other.name) === nameOf(node.callee));
+      const parameters = asList(macro?.args);
+      for (const [index, argument] of asList(node.args).entries()) this.#bind(parameters[index], argument);
+    }
+  }
+
+  isContent(value: unknown): boolean {
+    const node = asNode(value);
+    if (node === null) return false;
+    if (node.type === "Identifier") return this.#content.has(nameOf(node) ?? "");
+    if (node.type === "MemberExpression") return this.#isMessage(node.object) && nameOf(node.property) === "content";
+    return insides(node).some((inside) => this.isContent(inside));
+  }
+
+  #isMessages(value: unknown): boolean {
+    const node = asNode(value);
+    if (node === null) return false;
+    if (node.type === "Identifier") return this.#messages.has(nameOf(node) ?? "");
+    if (node.type === "MemberExpression") {
+      return this.#isMessages(node.object) && asNode(node.property)?.type === "SliceExpression";
+    }
+    return insides(node).some((inside) => this.#isMessages(inside));
+  }
+
+  #isMessage(value: unknown): boolean {
+    const node = asNode(value);
+    if (node?.type === "Identifier") return this.#message.has(nameOf(node) ?? "");
+    return node?.type === "MemberExpression" && !this.#isMessages(node) && this.#isMessages(node.object);
+  }
+
+  #bind(target: unknown, value: unknown): void {
+    if (this.isContent(value)) this.#add(this.#content, target);
+    else if (this.#isMessages(value)) this.#add(this.#messages, target);
+    else if (this.#isMessage(value)) this.#add(this.#message, target);
+  }
+
+  #add(names: Set<string>, target: unknown): void {
+    const name = asNode(target)?.type === "Identifier" ? nameOf(target) : null;
+    if (name !== null) names.add(name);
+  }
+}
+
+/** Every node of the tree, parents before children. */
+export function* descendants(value: unknown): Iterable<SyntaxNode> {
+  if (typeof value !== "object" || value === null) return;
+  const node = asNode(value);
+  if (node !== null) yield node;
+  const children = value instanceof Map ? [...value.entries()].flat() : Object.values(value);
+  for (const child of children) yield* descendants(child);
+}
+
+/** What an expression passes through unchanged but for filtering: operands of filters, selections, conditionals. */
+function insides(node: SyntaxNode): unknown[] {
+  if (node.type === "FilterExpression") return [node.operand];
+  if (node.type === "SelectExpression") return [node.lhs];
+  if (node.type === "Ternary") return [node.trueExpr, node.falseExpr];
+  return [];
+}
+
+function asNode(value: unknown): SyntaxNode | null {
+  const isNode = typeof value === "object" && value !== null && "type" in value && typeof value.type === "string";
+  return isNode ? (value as SyntaxNode) : null;
+}
+
+function asList(value: unknown): readonly unknown[] {
+  return Array.isArray(value) ? value : [];
+}
+
+/** The name of an identifier, or the text of a string: `message.content` and `message["content"]` are the same. */
+function nameOf(value: unknown): string | null {
+  const node = asNode(value);
+  const isName = node?.type === "Identifier" || node?.type === "StringLiteral";
+  return isName && typeof node.value === "string" ? node.value : null;
+}
