@@ -1,0 +1,166 @@
+/** Images on the web: `https://…`, as much of it as a stranger may be trusted with. */
+import { lookup as systemLookup } from "node:dns";
+import type { LookupFunction } from "node:net";
+import { setTimeout as delay } from "node:timers/promises";
+import type { Agent } from "undici";
+import { EngineError } from "../errors.ts";
+import { discard, readBounded } from "./bounded-bytes.ts";
+import { describeReference } from "./describe-reference.ts";
+import { createGuardedAgent } from "./guarded-agent.ts";
+import type { ConnectedImageSource, FetchImageOptions } from "./image-source.ts";
+
+export interface HttpsImageSourceOptions {
+  /** Serve `http://` as well. Default false. */
+  readonly allowHttp?: boolean;
+  /** Exact host names that images may come from, redirects included; empty (default) is all public ones. */
+  readonly allowedDomains?: readonly string[];
+  /** `host:port` entries whose addresses may be private. Default none. */
+  readonly allowedPrivateHosts?: readonly string[];
+  /** How names are resolved. Default the system's way. */
+  readonly lookup?: LookupFunction;
+  /** PEM certificates trusted instead of the public authorities; null (default) trusts those. */
+  readonly certificateAuthorities?: string | null;
+}
+
+const MAX_REDIRECTS = 3;
+const MAX_ATTEMPTS = 3;
+/** Before the second attempt; four times as long before each further one. */
+const RETRY_DELAY_MS = 100;
+/** A host that is silent this long is tried again, as far as the caller's time goes. */
+const SILENCE_TIMEOUT_MS = 5_000;
+
+const REDIRECT_STATUSES: ReadonlySet<number> = new Set([301, 302, 303, 307, 308]);
+/** Statuses that may be different next time: timed out, too many requests; and every 5xx. */
+const TRANSIENT_STATUSES: ReadonlySet<number> = new Set([408, 429]);
+
+type Outcome =
+  | { readonly kind: "bytes"; readonly bytes: Uint8Array }
+  | { readonly kind: "redirect"; readonly location: string }
+  | { readonly kind: "failed"; readonly reason: string; readonly isTransient: boolean; readonly cause?: unknown };
+
+/**
+ * Fetches over connections that reach public addresses only (see `createGuardedAgent`). Every hop of a redirect is
+ * judged like the first address and never leads from https to http; connection errors, silence, 5xx, 408 and 429 are
+ * tried three times. How long all of it may take is the caller's signal to say.
+ */
+export function createHttpsImageSource(options: HttpsImageSourceOptions = {}): ConnectedImageSource {
+  const schemes = options.allowHttp === true ? ["https", "http"] : ["https"];
+  const allowedDomains = new Set(options.allowedDomains);
+  let agent: Promise<Agent> | null = null;
+
+  async function request(url: URL, fetchOptions: FetchImageOptions): Promise<Outcome> {
+    agent ??= createGuardedAgent({
+      allowedPrivateHosts: new Set(options.allowedPrivateHosts),
+      lookup: options.lookup ?? systemLookup,
+      certificateAuthorities: options.certificateAuthorities ?? null,
+    });
+    try {
+      const { statusCode, headers, body } = await (
+        await agent
+      ).request({
+        origin: url.origin,
+        path: url.pathname + url.search,
+        method: "GET",
+        headers: { accept: "image/*,*/*;q=0.5", "accept-encoding": "identity", "user-agent": "fovea" },
+        signal: fetchOptions.signal,
+        headersTimeout: SILENCE_TIMEOUT_MS,
+        bodyTimeout: SILENCE_TIMEOUT_MS,
+      });
+      if (statusCode === 200) {
+        const announcedBytes = typeof headers["content-length"] === "string" ? Number(headers["content-length"]) : null;
+        const { maxImageBytes } = fetchOptions;
+        return { kind: "bytes", bytes: await readBounded(body, { announcedBytes, maxImageBytes }) };
+      }
+      discard(body);
+      if (REDIRECT_STATUSES.has(statusCode) && typeof headers.location === "string") {
+        return { kind: "redirect", location: headers.location };
+      }
+      const isTransient = statusCode >= 500 || TRANSIENT_STATUSES.has(statusCode);
+      return { kind: "failed", reason: `its host answered with status ${statusCode}`, isTransient };
+    } catch (error) {
+      fetchOptions.signal.throwIfAborted();
+      if (error instanceof EngineError) throw error;
+      return { kind: "failed", ...explain(error), cause: error };
+    }
+  }
+
+  /** The parsed address, if it is one that may be fetched. */
+  function judge(address: string, reference: string, base?: URL): URL {
+    const refuse = (reason: string): EngineError =>
+      new EngineError("invalid_image_reference", `The image ${describeReference(reference)} ${reason}.`);
+    if (!URL.canParse(address, base?.href))
+      throw refuse(base === undefined ? "is no valid URL" : "redirects to no valid URL");
+    const url = new URL(address, base);
+    const scheme = url.protocol.slice(0, -1);
+    if (!schemes.includes(scheme) || (base?.protocol === "https:" && scheme !== "https")) {
+      throw refuse(
+        base === undefined ? `is not of ${schemes.join(" or ")}` : `redirects to ${scheme}:, which is not allowed`,
+      );
+    }
+    if (url.username !== "" || url.password !== "")
+      throw refuse("carries a user name or password, which is not allowed");
+    if (allowedDomains.size > 0 && !allowedDomains.has(url.hostname)) {
+      throw refuse(`is at ${url.hostname.slice(0, 60)}, which is none of the allowed domains`);
+    }
+    return url;
+  }
+
+  return {
+    schemes,
+    async fetch(reference, fetchOptions) {
+      fetchOptions.signal.throwIfAborted();
+      const unreachable = (reason: string, cause?: unknown): EngineError =>
+        new EngineError("image_unreachable", `The image ${describeReference(reference)} is unreachable: ${reason}.`, {
+          cause,
+        });
+      let url = judge(reference, reference);
+      let numRedirects = 0;
+      let numAttempts = 0;
+      for (;;) {
+        const outcome = await request(url, fetchOptions);
+        switch (outcome.kind) {
+          case "bytes":
+            return outcome.bytes;
+          case "redirect":
+            if (++numRedirects > MAX_REDIRECTS) throw unreachable(`it redirects more than ${MAX_REDIRECTS} times`);
+            url = judge(outcome.location, reference, url);
+            break;
+          case "failed":
+            if (!outcome.isTransient || ++numAttempts === MAX_ATTEMPTS)
+              throw unreachable(outcome.reason, outcome.cause);
+            await delay(RETRY_DELAY_MS * 4 ** (numAttempts - 1), null, { signal: fetchOptions.signal }).catch(() => {
+              fetchOptions.signal.throwIfAborted();
+            });
+            break;
+          default:
+            outcome satisfies never;
+        }
+      }
+    },
+    async close() {
+      await (await agent)?.destroy();
+    },
+  };
+}
+
+/** A failed connection in words, by its error code alone: messages hold addresses of the inside. */
+function explain(error: unknown): { reason: string; isTransient: boolean } {
+  const code = error instanceof Error && "code" in error ? String(error.code) : "";
+  switch (code) {
+    case "ENOTFOUND":
+      return { reason: "its host name does not exist", isTransient: false };
+    case "EAI_AGAIN":
+      return { reason: "its host name cannot be resolved now", isTransient: true };
+    case "ECONNREFUSED":
+      return { reason: "its host refuses connections", isTransient: true };
+    case "UND_ERR_CONNECT_TIMEOUT":
+    case "UND_ERR_HEADERS_TIMEOUT":
+    case "UND_ERR_BODY_TIMEOUT":
+    case "ETIMEDOUT":
+      return { reason: "its host does not answer", isTransient: true };
+    default:
+      return /CERT|SSL|TLS|ISSUER|SIGNATURE/.test(code)
+        ? { reason: "its host has no valid certificate", isTransient: false }
+        : { reason: "the connection failed", isTransient: true };
+  }
+}

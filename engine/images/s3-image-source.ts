@@ -1,0 +1,106 @@
+/** Images in object stores: `s3://bucket/key`, read with the service's own rights. */
+import { addAbortSignal, type Readable } from "node:stream";
+import type { S3Client } from "@aws-sdk/client-s3";
+import { EngineError } from "../errors.ts";
+import { readBounded } from "./bounded-bytes.ts";
+import { describeReference } from "./describe-reference.ts";
+import type { ConnectedImageSource } from "./image-source.ts";
+
+export interface S3ImageSourceOptions {
+  /** Called once, by the first image that needs it: loading the SDK takes longer than starting the rest. */
+  readonly createClient: () => S3Client | Promise<S3Client>;
+}
+
+/** S3's own limit on keys. */
+const MAX_KEY_BYTES = 1024;
+
+/**
+ * The key is taken as it stands after the bucket's slash: no percent-decoding, `?` and `#` are part of it. Retries are
+ * the client's. The source destroys the client on `close`.
+ */
+export function createS3ImageSource({ createClient }: S3ImageSourceOptions): ConnectedImageSource {
+  let client: Promise<S3Client> | null = null;
+
+  async function connect(): Promise<S3Client> {
+    try {
+      return await createClient();
+    } catch (error) {
+      // The next image tries again.
+      client = null;
+      throw error;
+    }
+  }
+
+  return {
+    schemes: ["s3"],
+    async fetch(reference, { signal, maxImageBytes }) {
+      signal.throwIfAborted();
+      const { bucket, key } = parseS3Reference(reference);
+      const { GetObjectCommand } = await import("@aws-sdk/client-s3");
+      client ??= Promise.resolve(createClient());
+      try {
+        const object = await (
+          await client
+        ).send(new GetObjectCommand({ Bucket: bucket, Key: key }), {
+          abortSignal: signal,
+        });
+        const announcedBytes = object.ContentLength ?? null;
+        const body = addAbortSignal(signal, object.Body as Readable);
+        return await readBounded(body, { announcedBytes, maxImageBytes });
+      } catch (error) {
+        signal.throwIfAborted();
+        if (error instanceof EngineError) throw error;
+        const message = `The image ${describeReference(reference)} is unreachable: ${explain(error)}.`;
+        throw new EngineError("image_unreachable", message, { cause: error });
+      }
+    },
+    async close() {
+      (await client)?.destroy();
+    },
+  };
+}
+
+function parseS3Reference(reference: string): { bucket: string; key: string } {
+  const invalid = (reason: string): EngineError =>
+    new EngineError("invalid_image_reference", `The image ${describeReference(reference)} ${reason}.`);
+  const [, bucket = "", key = ""] = /^s3:\/\/([^/]*)\/?(.*)$/is.exec(reference) ?? [];
+  if (bucket === "" || key === "") throw invalid("is not of the form s3://bucket/key");
+  if (!/^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$/.test(bucket)) throw invalid("names no valid bucket");
+  if (Buffer.byteLength(key) > MAX_KEY_BYTES) {
+    throw invalid(`has a key of ${Buffer.byteLength(key)} bytes; the limit is ${MAX_KEY_BYTES}`);
+  }
+  return { bucket, key };
+}
+
+/** By the error's name, which S3 documents; its message may hold host names, key ids and request ids. */
+function explain(error: unknown): string {
+  const name = error instanceof Error ? error.name : "";
+  switch (name) {
+    case "NoSuchKey":
+    case "NotFound":
+      return "the bucket has no object of that key";
+    case "NoSuchBucket":
+      return "the bucket does not exist";
+    case "AccessDenied":
+    case "Forbidden":
+      return "the service may not read it";
+    case "ExpiredToken":
+    case "ExpiredTokenException":
+    case "RequestExpired":
+      return "the service's credentials have expired";
+    case "CredentialsProviderError":
+      return "the service has no credentials for object stores";
+    case "InvalidAccessKeyId":
+    case "SignatureDoesNotMatch":
+    case "InvalidToken":
+      return "the object store does not accept the service's credentials";
+    case "PermanentRedirect":
+      return "the bucket is in another region";
+    case "InvalidObjectState":
+      return "the object is archived";
+    case "TimeoutError":
+      return "the object store does not answer";
+    default:
+      return "the object store cannot be reached or failed";
+  }
+}
