@@ -22,13 +22,7 @@ export function createS3ImageSource({ createClient }: S3ImageSourceOptions): Con
   let client: Promise<S3Client> | null = null;
 
   async function connect(): Promise<S3Client> {
-    try {
-      return await createClient();
-    } catch (error) {
-      // The next image tries again.
-      client = null;
-      throw error;
-    }
+    return createClient();
   }
 
   return {
@@ -37,7 +31,11 @@ export function createS3ImageSource({ createClient }: S3ImageSourceOptions): Con
       signal.throwIfAborted();
       const { bucket, key } = parseS3Reference(reference);
       const { GetObjectCommand } = await import("@aws-sdk/client-s3");
-      client ??= Promise.resolve(createClient());
+      client ??= connect().catch((error: unknown) => {
+        // The next image tries again.
+        client = null;
+        throw error;
+      });
       try {
         const object = await (
           await client
