@@ -68,7 +68,7 @@ function appendWebGpu(sessionOptions: Pointer, { deviceId }: ProviderOptions): v
 }
 
 function appendCuda(sessionOptions: Pointer, { deviceId, cudaProviderOptions }: ProviderOptions): void {
-  requireCudaLibraries();
+  requireCudaLibraries(nativeFolder());
   const { api, out } = ortEnvironment();
   // Same-as-requested growth: doubling would take memory that the KV cache was promised.
   const entries = Object.entries({
@@ -101,10 +101,14 @@ const [sharedLibraryName, cudaLibraryName] =
     ? ["onnxruntime_providers_shared.dll", "onnxruntime_providers_cuda.dll"]
     : ["libonnxruntime_providers_shared.so", "libonnxruntime_providers_cuda.so"];
 
-// The package does not bring the provider's libraries; its install script downloads them.
-function requireCudaLibraries(): void {
+/**
+ * The package does not bring the provider's libraries; its install script downloads them.
+ *
+ * @throws EngineError `invalid_configuration` that names the missing file and the command that gets it.
+ */
+export function requireCudaLibraries(folder: string): void {
   for (const fileName of [cudaLibraryName, sharedLibraryName]) {
-    const path = join(nativeFolder(), fileName);
+    const path = join(folder, fileName);
     if (existsSync(path)) continue;
     throw new EngineError(
       "invalid_configuration",
