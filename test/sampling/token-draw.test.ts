@@ -1,4 +1,4 @@
-import fc from "fast-check";
+import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { philox4x32, uniformAt } from "../../engine/sampling/random.ts";
 import { scale } from "../../engine/sampling/row-operations.ts";

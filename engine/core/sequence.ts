@@ -1,0 +1,47 @@
+/** The engine's record of one generation. */
+import type { EngineRequest, ImageFeature } from "../engine-request.ts";
+import type { FinishReason } from "../request-output.ts";
+import type { SamplingParams } from "../sampling-params.ts";
+
+/** Mutable: the scheduler is the only one to change it. */
+export class Sequence {
+  readonly requestId: string;
+  readonly promptTokenIds: readonly number[];
+  /** In the order of their placeholders. */
+  readonly images: readonly ImageFeature[];
+  readonly samplingParams: SamplingParams;
+  readonly seed: number;
+  /** The live list that logits processors hold; do not replace. */
+  readonly outputTokenIds: number[] = [];
+  /** Tokens whose keys and values lie in the KV slot. */
+  numComputedTokens = 0;
+  /** Prompt tokens whose KV was there already when the sequence was admitted. */
+  numCachedTokens = 0;
+  /** Null while waiting and once finished. */
+  kvSlot: number | null = null;
+  finishReason: FinishReason | null = null;
+  /** `images[firstHeldImage]` up to `images[endHeldImage]`, exclusive, are referenced in the encoder cache. */
+  firstHeldImage = 0;
+  endHeldImage = 0;
+
+  constructor(request: EngineRequest) {
+    this.requestId = request.requestId;
+    this.promptTokenIds = request.promptTokenIds;
+    this.images = request.images;
+    this.samplingParams = request.samplingParams;
+    this.seed = request.seed;
+  }
+
+  get numPromptTokens(): number {
+    return this.promptTokenIds.length;
+  }
+
+  /** Prompt and output, the newest token included, which is not computed yet. */
+  get numTokens(): number {
+    return this.promptTokenIds.length + this.outputTokenIds.length;
+  }
+
+  get isPrefilling(): boolean {
+    return this.numComputedTokens < this.promptTokenIds.length;
+  }
+}
