@@ -5,9 +5,10 @@
 import { EngineError } from "../errors.ts";
 import type { ElementType, StoredTensor } from "../weights/stored-tensor.ts";
 import { constantBytes, type ConstantData } from "./constant-bytes.ts";
+import { externalDataLocation } from "./external-data.ts";
 import {
   encodeModel,
-  externalDataLocation,
+  dataLocationExternal,
   onnxAttributeTypes,
   onnxDataTypes,
   type AttributeProto,
@@ -92,16 +93,13 @@ export class GraphBuilder {
    */
   externalTensor(name: string, stored: StoredTensor, shape: readonly number[] = stored.shape): Value {
     const value = this.#define({ name, elementType: stored.elementType, shape }, `initializer ${name}`);
-    if (!stored.file.startsWith("/")) {
-      throw new EngineError("internal", `Initializer ${name}: ${stored.file} is not an absolute path.`);
-    }
     this.#initializers.push({
       name,
       dims: shape,
       dataType: onnxDataTypes[stored.elementType],
-      dataLocation: externalDataLocation,
+      dataLocation: dataLocationExternal,
       externalData: [
-        { key: "location", value: stored.file.slice(1) },
+        { key: "location", value: externalDataLocation(stored.file) },
         { key: "offset", value: String(stored.byteOffset) },
         { key: "length", value: String(stored.byteLength) },
       ],

@@ -20,8 +20,8 @@ export const onnxDataTypes: Readonly<Record<ElementType, number>> = {
 /** `AttributeProto.AttributeType`. */
 export const onnxAttributeTypes = { float: 1, int: 2, string: 3, floats: 6, ints: 7 } as const;
 
-/** `TensorProto.DataLocation`. */
-export const externalDataLocation = 1;
+/** `TensorProto.DataLocation.EXTERNAL`. */
+export const dataLocationExternal = 1;
 
 export interface AttributeProto {
   readonly name: string;

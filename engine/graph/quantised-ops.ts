@@ -1,7 +1,7 @@
 /** Linear layers and embeddings over integer weights. */
 import { microsoftDomain, standardDomain, type AttributeValue, type GraphBuilder } from "./graph-builder.ts";
 import { checkElementType, checkRank, checkShape, knownSize, nodeError } from "./node-checks.ts";
-import { describeValue, withLastSize, type Value } from "./value.ts";
+import { withLastSize, type Value } from "./value.ts";
 
 const int = (value: number): AttributeValue => ({ kind: "int", value });
 
@@ -105,23 +105,37 @@ export function quantizeLinearPerRow(
   })[0];
 }
 
-/** int32 `(input - inputZeroPoint) [M, K] x weight [K, N]`. */
-export function matMulInteger(
+/**
+ * float `((input - inputZeroPoint) x weight) * inputScale * weightScales` of uint8 [M, K] and int8 [K, N]; one scale for
+ * the input, one per column for the weight.
+ */
+export function matMulIntegerToFloat(
   graph: GraphBuilder,
   name: string,
-  { input, weight, inputZeroPoint }: { readonly input: Value; readonly weight: Value; readonly inputZeroPoint: Value },
+  inputs: {
+    readonly input: Value;
+    readonly weight: Value;
+    readonly inputScale: Value;
+    readonly weightScales: Value;
+    readonly inputZeroPoint: Value;
+  },
 ): Value {
-  const node = { name, operator: "MatMulInteger" };
+  const { input, weight, inputScale, weightScales, inputZeroPoint } = inputs;
+  const node = { name, operator: "MatMulIntegerToFloat" };
   checkElementType(node, input, "uint8");
   checkElementType(node, weight, "int8");
+  checkElementType(node, inputScale, "float32");
+  checkElementType(node, weightScales, "float32");
   checkElementType(node, inputZeroPoint, "uint8");
   checkRank(node, input, 2);
   checkShape(node, weight, [input.shape[1], weight.shape[1]]);
-  if (inputZeroPoint.shape.length !== 0) throw nodeError(node, `${describeValue(inputZeroPoint)} should be a scalar.`);
+  checkShape(node, inputScale, []);
+  checkShape(node, weightScales, [weight.shape[1]]);
+  checkShape(node, inputZeroPoint, []);
   return graph.addNode({
     ...node,
-    domain: standardDomain,
-    inputs: [input, weight, inputZeroPoint],
-    outputs: [{ name, elementType: "int32", shape: [input.shape[0], weight.shape[1]] }],
+    domain: microsoftDomain,
+    inputs: [input, weight, inputScale, weightScales, inputZeroPoint],
+    outputs: [{ name, elementType: "float32", shape: [input.shape[0], weight.shape[1]] }],
   })[0];
 }

@@ -7,7 +7,6 @@ import {
   describeShape,
   describeValue,
   sameShape,
-  type Dimension,
   type Shape,
   type Value,
 } from "./value.ts";
@@ -52,6 +51,11 @@ export function add(graph: GraphBuilder, name: string, left: Value, right: Value
 
 export function multiply(graph: GraphBuilder, name: string, left: Value, right: Value): Value {
   return broadcastingNode(graph, { name, operator: "Mul" }, left, right);
+}
+
+/** Element-wise larger of the two. */
+export function maximum(graph: GraphBuilder, name: string, left: Value, right: Value): Value {
+  return broadcastingNode(graph, { name, operator: "Max" }, left, right);
 }
 
 function broadcastingNode(graph: GraphBuilder, node: NodeLabel, left: Value, right: Value): Value {
@@ -102,10 +106,11 @@ function knownProduct(shape: Shape): number | null {
   return product;
 }
 
-/** The input's shape as int64. */
-export function shapeOf(graph: GraphBuilder, name: string, input: Value): Value {
+/** The input's shape, or its first `numAxes` sizes, as int64. */
+export function shapeOf(graph: GraphBuilder, name: string, input: Value, numAxes = input.shape.length): Value {
   const node = { name, operator: "Shape" };
-  return addStandardNode(graph, node, [input], { elementType: "int64", shape: [input.shape.length] });
+  const result: Result = { elementType: "int64", shape: [numAxes] };
+  return addStandardNode(graph, node, [input], result, { start: int(0), end: int(numAxes) });
 }
 
 export function transpose(graph: GraphBuilder, name: string, input: Value, permutation: readonly number[]): Value {
@@ -126,7 +131,7 @@ export function concat(graph: GraphBuilder, name: string, inputs: readonly Value
   const node = { name, operator: "Concat" };
   const first = inputs[0];
   if (first === undefined) throw nodeError(node, "nothing to concatenate.");
-  let size: Dimension = 0;
+  let size = 0;
   for (const input of inputs) {
     checkElementType(node, input, first.elementType);
     checkShape(node, input, first.shape.with(axis, input.shape[axis]));

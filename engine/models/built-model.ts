@@ -42,6 +42,8 @@ export interface VisionEncoderGraph {
 export interface BuiltModel {
   /** As `architectures[0]` of config.json names it. */
   readonly architecture: string;
+  /** What the graphs' external data locations are relative to; for `SessionOptions` of every graph here. */
+  readonly externalDataFolder: string;
   readonly decoder: DecoderGraph;
   readonly visionEncoder: VisionEncoderGraph | null;
   /** The checkpoint's own limit on tokens of one sequence. */

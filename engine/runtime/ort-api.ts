@@ -25,6 +25,13 @@ export interface OrtApi {
   readonly GetErrorMessage: (status: Pointer) => string;
   readonly CreateEnv: (severity: number, logId: string, env: OutPointer) => Status;
   readonly CreateSession: (env: Pointer, path: string, options: Pointer, session: OutPointer) => Status;
+  readonly CreateSessionFromArray: (
+    env: Pointer,
+    model: Uint8Array,
+    numBytes: number,
+    options: Pointer,
+    session: OutPointer,
+  ) => Status;
   readonly CreateSessionOptions: (options: OutPointer) => Status;
   readonly DisableMemPattern: (options: Pointer) => Status;
   readonly SetSessionLogSeverityLevel: (options: Pointer, severity: number) => Status;
@@ -124,6 +131,7 @@ const signatures: Readonly<Record<keyof OrtApi, Signature>> = {
   GetErrorMessage: [2, "str", [ptr]],
   CreateEnv: [3, ptr, ["int", "str", ptr]],
   CreateSession: [7, ptr, [ptr, path, ptr, ptr]],
+  CreateSessionFromArray: [8, ptr, [ptr, ptr, "size_t", ptr, ptr]],
   CreateSessionOptions: [10, ptr, [ptr]],
   DisableMemPattern: [17, ptr, [ptr]],
   SetSessionLogSeverityLevel: [22, ptr, [ptr, "int"]],

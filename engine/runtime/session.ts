@@ -1,6 +1,7 @@
 /** A loaded model: made from an ONNX file, run through bindings. Calls block the thread that makes them. */
+import { readFileSync } from "node:fs";
 import type { DeviceName } from "../config.ts";
-import { invariant } from "../errors.ts";
+import { EngineError, invariant } from "../errors.ts";
 import { DeviceMemory } from "./device-memory.ts";
 import { typedArrayOver } from "./element-type.ts";
 import type { TensorElementType } from "./element-type.ts";
@@ -22,12 +23,19 @@ const graphOptimizationLevels: Readonly<Record<GraphOptimizationLevel, number>> 
   all: 99,
 };
 
+const externalDataFolderKey = "session.model_external_initializers_file_folder_path";
+
 export interface SessionOptions extends ProviderOptions {
   readonly device: DeviceName;
   /** Threads of one run, the calling one included; null is one per physical core. */
   readonly numThreads: number | null;
   /** "all" where not given. */
   readonly graphOptimizationLevel?: GraphOptimizationLevel;
+  /**
+   * Absolute path of the folder that the model's external data locations are relative to; the model's own where not
+   * given. Weights that lie in several folders take one above them all, as ONNX Runtime accepts no location outside.
+   */
+  readonly externalDataFolder?: string;
   /** By ONNX Runtime's names, e.g. `session.intra_op.allow_spinning`: "0". */
   readonly configEntries?: Readonly<Record<string, string>>;
 }
@@ -62,7 +70,13 @@ export class Session implements Disposable {
     const { api, env, out } = ortEnvironment();
     const nativeOptions = createSessionOptions(options);
     try {
-      checkStatus(api, api.CreateSession(env, path, nativeOptions, out));
+      if (options.externalDataFolder === undefined) {
+        checkStatus(api, api.CreateSession(env, path, nativeOptions, out));
+      } else {
+        // The folder can be chosen for a model given as bytes only. They are small: the weights are elsewhere.
+        const model = readModel(path);
+        checkStatus(api, api.CreateSessionFromArray(env, model, model.byteLength, nativeOptions, out));
+      }
     } finally {
       api.ReleaseSessionOptions(nativeOptions);
     }
@@ -116,6 +130,14 @@ export class Session implements Disposable {
   }
 }
 
+function readModel(path: string): Uint8Array {
+  try {
+    return readFileSync(path);
+  } catch (cause) {
+    throw new EngineError("runtime_failed", `The model ${path} cannot be read.`, { cause });
+  }
+}
+
 /** The caller releases them. */
 function createSessionOptions(options: SessionOptions): Pointer {
   const { api, out } = ortEnvironment();
@@ -128,6 +150,9 @@ function createSessionOptions(options: SessionOptions): Pointer {
     checkStatus(api, api.DisableMemPattern(nativeOptions));
     const level = graphOptimizationLevels[options.graphOptimizationLevel ?? "all"];
     checkStatus(api, api.SetSessionGraphOptimizationLevel(nativeOptions, level));
+    if (options.externalDataFolder !== undefined) {
+      checkStatus(api, api.AddSessionConfigEntry(nativeOptions, externalDataFolderKey, options.externalDataFolder));
+    }
     for (const [key, value] of Object.entries(options.configEntries ?? {})) {
       checkStatus(api, api.AddSessionConfigEntry(nativeOptions, key, value));
     }

@@ -1,0 +1,110 @@
+/** A checkpoint becomes ONNX files: configuration understood, weights prepared, graphs built and written. */
+import { createHash } from "node:crypto";
+import { access } from "node:fs/promises";
+import { writeFile } from "node:fs/promises";
+import { join, resolve } from "node:path";
+import type { DeviceName, DtypeName } from "../config.ts";
+import { EngineError } from "../errors.ts";
+import { externalDataFolder } from "../graph/external-data.ts";
+import { writeAtomically } from "../weights/atomic-file.ts";
+import type { Checkpoint } from "../weights/checkpoint.ts";
+import { prepareWeights } from "../weights/prepare-weights.ts";
+import type { WeightProgress } from "../weights/progress.ts";
+import type { BuiltModel } from "./built-model.ts";
+import { createGraphContext, type GraphContext, type Precision } from "./graph-context.ts";
+import { precisionOf, resolveDtype } from "./precision.ts";
+import { findModelDefinition } from "./registry.ts";
+import { createPreparedSource, WeightCollector, type WeightSource } from "./weight-source.ts";
+
+export interface BuildModelOptions {
+  readonly dtype: DtypeName;
+  readonly device: DeviceName;
+  /** Most tokens of one sequence; null takes the checkpoint's own limit. */
+  readonly maxModelLen: number | null;
+  /** Receives prepared weights and the ONNX files. */
+  readonly cacheFolder: string;
+  /** Threads that prepare weights. */
+  readonly numThreads: number;
+  readonly onProgress?: (progress: WeightProgress) => void;
+  readonly signal?: AbortSignal;
+}
+
+/**
+ * @throws EngineError `unsupported_model` and `invalid_checkpoint` (both name the field or tensor),
+ *   `invalid_configuration` for a dtype that the device lacks or a length beyond the checkpoint's, `aborted`.
+ */
+export async function buildModel(checkpoint: Checkpoint, options: BuildModelOptions): Promise<BuiltModel> {
+  const dtype = resolveDtype(options.dtype, options.device);
+  const precision = precisionOf(dtype);
+  const definition = findModelDefinition(checkpoint.config);
+  const model = definition.configure(checkpoint.config);
+  const maxModelLen = checkedLength(options.maxModelLen, model.maxPositionEmbeddings);
+
+  const buildGraphs = (weights: WeightSource): { decoder: GraphContext; visionEncoder: GraphContext | null } => {
+    const decoder = createGraphContext("decoder", weights, precision);
+    model.buildDecoder(decoder, maxModelLen);
+    if (model.visionEncoder === null) return { decoder, visionEncoder: null };
+    const visionEncoder = createGraphContext("vision_encoder", weights, precision);
+    model.visionEncoder.build(visionEncoder);
+    return { decoder, visionEncoder };
+  };
+
+  const collector = new WeightCollector(checkpoint.tensors);
+  buildGraphs(collector);
+  const prepared = await prepareWeights(checkpoint, [...collector.requests.values()], options);
+  const graphs = buildGraphs(createPreparedSource(prepared, checkpoint.tensors));
+
+  const folder = resolve(options.cacheFolder, "graphs");
+  return {
+    architecture: definition.architecture,
+    externalDataFolder,
+    decoder: {
+      path: await writeGraph(folder, graphs.decoder),
+      ...model.decoder,
+      kvElementType: precision.activations,
+      acceptsImages: model.visionEncoder !== null,
+    },
+    visionEncoder:
+      model.visionEncoder === null || graphs.visionEncoder === null
+        ? null
+        : {
+            path: await writeGraph(folder, graphs.visionEncoder),
+            imageSize: model.visionEncoder.imageSize,
+            numImageTokens: model.visionEncoder.numImageTokens,
+          },
+    maxPositionEmbeddings: model.maxPositionEmbeddings,
+    imageTokenId: model.imageTokenId,
+    contentHash: await contentHash(checkpoint, precision, options.signal),
+  };
+}
+
+function checkedLength(maxModelLen: number | null, maxPositionEmbeddings: number): number {
+  if (maxModelLen === null) return maxPositionEmbeddings;
+  if (maxModelLen > maxPositionEmbeddings) {
+    throw new EngineError(
+      "invalid_configuration",
+      `The model length is set to ${maxModelLen} tokens; the checkpoint's limit is ${maxPositionEmbeddings}.`,
+    );
+  }
+  return maxModelLen;
+}
+
+/** Named by its content, weight files' paths included, so that equal graphs are written once and none is stale. */
+async function writeGraph(folder: string, { graph }: GraphContext): Promise<string> {
+  const bytes = graph.encode();
+  const path = join(folder, `${createHash("sha256").update(bytes).digest("hex")}.onnx`);
+  const exists = await access(path).then(
+    () => true,
+    () => false,
+  );
+  if (!exists) await writeAtomically(path, (file) => writeFile(file, bytes));
+  return path;
+}
+
+/** Counts up when the same checkpoint and precision come to compute other numbers. */
+const graphVersion = 1;
+
+async function contentHash(checkpoint: Checkpoint, precision: Precision, signal?: AbortSignal): Promise<string> {
+  const hash = createHash("sha256").update(await checkpoint.contentHash(signal === undefined ? {} : { signal }));
+  return hash.update(JSON.stringify([graphVersion, precision])).digest("hex");
+}

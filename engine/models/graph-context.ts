@@ -1,0 +1,35 @@
+/** What the parts of a model's graph are built with: the builder, the weights, and in which numbers to compute. */
+import { GraphBuilder } from "../graph/graph-builder.ts";
+import type { Dimension, Value } from "../graph/value.ts";
+import type { WeightFormat } from "../weights/prepared-weights.ts";
+import type { WeightSource } from "./weight-source.ts";
+
+export interface Precision {
+  /** Of activations, norms, biases and the KV cache. */
+  readonly activations: "float32" | "float16";
+  /** Of the decoder's linear layers. */
+  readonly linear: WeightFormat;
+  /** Of the projection onto the vocabulary. */
+  readonly head: WeightFormat;
+  /** Of the vision tower's and the projector's linear layers. */
+  readonly vision: WeightFormat;
+}
+
+export interface GraphContext {
+  readonly graph: GraphBuilder;
+  readonly weights: WeightSource;
+  readonly precision: Precision;
+  /** Filled by `linear.ts`: zero points of quantised activations, shared by all layers over the same tokens. */
+  readonly zeroPointsByTokens: Map<Dimension, Value>;
+}
+
+export function createGraphContext(name: string, weights: WeightSource, precision: Precision): GraphContext {
+  return { graph: new GraphBuilder(name), weights, precision, zeroPointsByTokens: new Map() };
+}
+
+/** A parameter in the activations' element type: norms, biases, embeddings of positions. */
+export function parameter({ graph, weights, precision }: GraphContext, name: string, shape: readonly number[]): Value {
+  const format = { kind: "plain", elementType: precision.activations } as const;
+  const { weight } = weights.prepared({ name, sources: [name], shape, format });
+  return graph.externalTensor(name, weight);
+}

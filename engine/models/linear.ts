@@ -1,0 +1,164 @@
+/** Linear layers in every form that weights come in. Activations are flat: `[tokens, features]`. */
+import { matMulIntegerToFloat, matMulNBits, quantizeLinearPerRow } from "../graph/quantised-ops.ts";
+import { abs, add, expand, gemm, maximum, multiply, reduceMaxLast, reshape, shapeOf } from "../graph/standard-ops.ts";
+import type { Value } from "../graph/value.ts";
+import { invariant } from "../errors.ts";
+import type { WeightFormat } from "../weights/prepared-weights.ts";
+import { parameter, type GraphContext } from "./graph-context.ts";
+
+// Unsigned activations times signed weights is the form that processors multiply fastest.
+const int8ZeroPoint = 128;
+
+/** One `nn.Linear` of the checkpoint: tensors `{name}.weight` [outFeatures, inFeatures] and, maybe, `{name}.bias`. */
+export interface LinearLayer {
+  readonly name: string;
+  readonly inFeatures: number;
+  readonly outFeatures: number;
+  readonly hasBias: boolean;
+  /** Shape in the checkpoint where it is not [outFeatures, inFeatures], but of the same elements in the same order. */
+  readonly storedShape?: readonly number[];
+}
+
+/** float [tokens, outFeatures], named `outputName`. */
+export function linear(
+  context: GraphContext,
+  input: Value,
+  layer: LinearLayer,
+  format: WeightFormat,
+  outputName: string = layer.name,
+): Value {
+  return project(context, { outputName, weightName: layer.name }, input, [layer], format);
+}
+
+export type JointProjection =
+  /** float [tokens, sum of outFeatures]. */
+  | { readonly kind: "packed"; readonly value: Value }
+  /** One float [tokens, outFeatures] per layer. */
+  | { readonly kind: "separate"; readonly values: readonly Value[] };
+
+/**
+ * Several linear layers over one input. Weights that are converted anyway become one matrix, which takes fewer nodes;
+ * weights that can stay where they are in the checkpoint are multiplied one by one.
+ */
+export function jointLinear(
+  context: GraphContext,
+  name: string,
+  input: Value,
+  layers: readonly LinearLayer[],
+  format: WeightFormat,
+): JointProjection {
+  if (format.kind === "plain") {
+    return { kind: "separate", values: layers.map((layer) => linear(context, input, layer, format)) };
+  }
+  return { kind: "packed", value: project(context, { outputName: name, weightName: name }, input, layers, format) };
+}
+
+function project(
+  context: GraphContext,
+  { outputName, weightName }: { readonly outputName: string; readonly weightName: string },
+  input: Value,
+  layers: readonly LinearLayer[],
+  format: WeightFormat,
+): Value {
+  const { graph, weights, precision } = context;
+  const outFeatures = layers.reduce((sum, layer) => sum + layer.outFeatures, 0);
+  const [{ inFeatures, hasBias, storedShape }] = layers;
+  const { weight, scales } = weights.prepared({
+    name: `${weightName}.weight`,
+    sources: layers.map((layer) => `${layer.name}.weight`),
+    shape: storedShape ?? [outFeatures, inFeatures],
+    format,
+  });
+  const bias = hasBias ? packedBias(context, weightName, layers, outFeatures) : null;
+
+  switch (format.kind) {
+    case "plain": {
+      const weightValue = graph.externalTensor(`${weightName}.weight`, weight, [outFeatures, inFeatures]);
+      return gemm(graph, outputName, input, weightValue, bias);
+    }
+    case "blockwise": {
+      invariant(scales !== null && precision.activations === "float32", "block-wise weights have float32 scales");
+      const quantised = {
+        weight: graph.externalTensor(`${weightName}.weight`, weight),
+        scales: graph.externalTensor(`${weightName}.scales`, scales),
+        bits: format.bits,
+        blockSize: format.blockSize,
+      };
+      return matMulNBits(graph, outputName, { input, quantised, bias });
+    }
+    case "per-channel-int8": {
+      invariant(scales !== null, "int8 weights have scales");
+      const productName = bias === null ? outputName : `${outputName}.unbiased`;
+      const product = int8Product(context, productName, input, {
+        weight: graph.externalTensor(`${weightName}.weight`, weight),
+        scales: graph.externalTensor(`${weightName}.scales`, scales),
+      });
+      return bias === null ? product : add(graph, outputName, product, bias);
+    }
+  }
+  return format satisfies never;
+}
+
+function packedBias(context: GraphContext, name: string, layers: readonly LinearLayer[], outFeatures: number): Value {
+  const { graph, weights, precision } = context;
+  invariant(
+    layers.every((layer) => layer.hasBias),
+    `the layers of ${name} have biases, or none has`,
+  );
+  if (layers.length === 1) return parameter(context, `${layers[0].name}.bias`, [outFeatures]);
+  const { weight } = weights.prepared({
+    name: `${name}.bias`,
+    sources: layers.map((layer) => `${layer.name}.bias`),
+    shape: [outFeatures],
+    format: { kind: "plain", elementType: precision.activations },
+  });
+  return graph.externalTensor(`${name}.bias`, weight);
+}
+
+/**
+ * W8A8: weights int8 with a scale per output channel, activations quantised to 8 bits with a scale per token, so that
+ * no token depends on its neighbours in the batch.
+ */
+function int8Product(
+  context: GraphContext,
+  name: string,
+  input: Value,
+  { weight, scales }: { readonly weight: Value; readonly scales: Value },
+): Value {
+  const { graph } = context;
+  const tokens = input.shape[0];
+  const largest = reduceMaxLast(graph, `${name}.largest`, abs(graph, `${name}.magnitudes`, input));
+  const step = graph.constant("int8.step", "float32", [], [1 / 127]);
+  // A token of zeros only would divide by zero.
+  const smallest = graph.constant("int8.smallest_scale", "float32", [], [1e-20]);
+  const rowScales = maximum(graph, `${name}.row_scales`, multiply(graph, `${name}.steps`, largest, step), smallest);
+  const quantised = quantizeLinearPerRow(graph, `${name}.quantised`, {
+    input,
+    scales: rowScales,
+    zeroPoints: zeroPoints(context, rowScales),
+  });
+  const product = matMulIntegerToFloat(graph, `${name}.product`, {
+    input: quantised,
+    weight,
+    // The scale per token cannot be given to the product: it takes one for all.
+    inputScale: graph.constant("int8.one", "float32", [], [1]),
+    weightScales: scales,
+    inputZeroPoint: graph.constant("int8.zero_point", "uint8", [], [int8ZeroPoint]),
+  });
+  const columnShape = graph.constant("int8.column", "int64", [2], [-1, 1]);
+  const columnScales = reshape(graph, `${name}.column_scales`, rowScales, columnShape, [tokens, 1]);
+  return multiply(graph, name, product, columnScales);
+}
+
+/** uint8 [tokens], made once for each number of tokens. */
+function zeroPoints({ graph, zeroPointsByTokens }: GraphContext, rowScales: Value): Value {
+  const tokens = rowScales.shape[0];
+  let value = zeroPointsByTokens.get(tokens);
+  if (value === undefined) {
+    const shape = shapeOf(graph, `int8.${tokens}.shape`, rowScales);
+    const zeroPoint = graph.constant("int8.zero_point", "uint8", [], [int8ZeroPoint]);
+    value = expand(graph, `int8.${tokens}.zero_points`, zeroPoint, shape, [tokens]);
+    zeroPointsByTokens.set(tokens, value);
+  }
+  return value;
+}

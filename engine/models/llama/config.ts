@@ -1,0 +1,165 @@
+/** Configurations of the Llama family (Llama, Mistral, Qwen2), reduced to what their one decoder graph differs in. */
+import { z } from "zod";
+import { count, parseConfigObject, positiveNumber, refuseOtherThan, unsupportedField } from "../config-field.ts";
+import { parseRopeConfig, type RopeConfig } from "./rope.ts";
+
+export interface DecoderConfig {
+  readonly vocabSize: number;
+  readonly hiddenSize: number;
+  readonly intermediateSize: number;
+  readonly numLayers: number;
+  readonly numHeads: number;
+  readonly numKvHeads: number;
+  readonly headDim: number;
+  readonly maxPositionEmbeddings: number;
+  readonly rmsNormEpsilon: number;
+  readonly tieWordEmbeddings: boolean;
+  readonly rope: RopeConfig;
+  readonly hasQkvBias: boolean;
+  readonly hasOutputBias: boolean;
+  readonly hasMlpBias: boolean;
+  /** Per layer, the tokens a position sees, itself included; null is all before it. */
+  readonly slidingWindows: readonly (number | null)[];
+}
+
+export type DecoderFamily = "llama" | "mistral" | "qwen2";
+
+/** What transformers assumes where config.json is silent; LLaVA's text_config leaves out most of it. */
+const familyDefaults = {
+  llama: {
+    vocab_size: 32000,
+    intermediate_size: 11008,
+    num_key_value_heads: null,
+    max_position_embeddings: 2048,
+    sliding_window: null,
+  },
+  mistral: {
+    vocab_size: 32000,
+    intermediate_size: 14336,
+    num_key_value_heads: 8,
+    max_position_embeddings: 131072,
+    sliding_window: 4096,
+  },
+  qwen2: {
+    vocab_size: 151936,
+    intermediate_size: 22016,
+    num_key_value_heads: 32,
+    max_position_embeddings: 32768,
+    sliding_window: 4096,
+  },
+} as const;
+
+const defaultRopeTheta = 10000;
+
+const decoderFields = z.looseObject({
+  vocab_size: count.optional(),
+  hidden_size: count.default(4096),
+  intermediate_size: count.optional(),
+  num_hidden_layers: count.default(32),
+  num_attention_heads: count.default(32),
+  num_key_value_heads: count.nullish(),
+  head_dim: count.nullish(),
+  max_position_embeddings: count.optional(),
+  rms_norm_eps: positiveNumber.default(1e-6),
+  tie_word_embeddings: z.boolean().default(false),
+  attention_bias: z.boolean().default(false),
+  mlp_bias: z.boolean().default(false),
+  sliding_window: count.nullish(),
+  use_sliding_window: z.boolean().default(false),
+  max_window_layers: z.int().nonnegative().default(28),
+  layer_types: z.array(z.string()).nullish(),
+});
+
+/** Fields of relatives of the family that would change the maths, and the values under which they do not. */
+const neutralValues = {
+  hidden_act: ["silu", "swish"],
+  partial_rotary_factor: [1],
+  rope_interleaved: [false],
+  use_qk_norm: [false],
+  qk_norm: [false],
+  attn_logit_softcapping: [],
+  final_logit_softcapping: [],
+  query_pre_attn_scalar: [],
+  attention_multiplier: [],
+  embedding_multiplier: [1],
+  residual_multiplier: [1],
+  logits_scaling: [1],
+  logit_scale: [1],
+  num_local_experts: [],
+  no_rope_layers: [],
+  quantization_config: [],
+} as const;
+
+/**
+ * @param path Where in config.json the object lies: "" or "text_config".
+ * @throws EngineError `invalid_checkpoint` for fields of a wrong type, `unsupported_model` for values that would change
+ *   the maths.
+ */
+export function parseDecoderConfig(config: unknown, path: string, family: DecoderFamily): DecoderConfig {
+  const fields = parseConfigObject(decoderFields, config, path);
+  refuseOtherThan(config, path, neutralValues);
+  const defaults = familyDefaults[family];
+  const numHeads = fields.num_attention_heads;
+  const numKvHeads =
+    (fields.num_key_value_heads === undefined ? defaults.num_key_value_heads : fields.num_key_value_heads) ?? numHeads;
+  if (numHeads % numKvHeads !== 0) {
+    throw unsupportedField(path, "num_key_value_heads", numKvHeads, `${numHeads} query heads do not divide by it`);
+  }
+  if (fields.head_dim == null && fields.hidden_size % numHeads !== 0) {
+    throw unsupportedField(path, "num_attention_heads", numHeads, `hidden_size ${fields.hidden_size} is no multiple`);
+  }
+  const headDim = fields.head_dim ?? fields.hidden_size / numHeads;
+  if (headDim % 8 !== 0) throw unsupportedField(path, "head_dim", headDim, "it must be a multiple of 8");
+  // Qwen2 has biases on query, key and value always, Mistral never, Llama by its field and then on the output as well.
+  const llamaBias = family === "llama" && fields.attention_bias;
+  if (family !== "llama") refuseOtherThan(config, path, { attention_bias: [false], mlp_bias: [false] });
+  const maxPositionEmbeddings = fields.max_position_embeddings ?? defaults.max_position_embeddings;
+  return {
+    vocabSize: fields.vocab_size ?? defaults.vocab_size,
+    hiddenSize: fields.hidden_size,
+    intermediateSize: fields.intermediate_size ?? defaults.intermediate_size,
+    numLayers: fields.num_hidden_layers,
+    numHeads,
+    numKvHeads,
+    headDim,
+    maxPositionEmbeddings,
+    rmsNormEpsilon: fields.rms_norm_eps,
+    tieWordEmbeddings: fields.tie_word_embeddings,
+    rope: parseRopeConfig(config, path, { defaultTheta: defaultRopeTheta, maxPositionEmbeddings }),
+    hasQkvBias: family === "qwen2" || llamaBias,
+    hasOutputBias: llamaBias,
+    hasMlpBias: family === "llama" && fields.mlp_bias,
+    slidingWindows: slidingWindows(fields, path, family),
+  };
+}
+
+function slidingWindows(
+  fields: z.output<typeof decoderFields>,
+  path: string,
+  family: DecoderFamily,
+): (number | null)[] {
+  const { num_hidden_layers: numLayers, layer_types: layerTypes } = fields;
+  const window = fields.sliding_window === undefined ? familyDefaults[family].sliding_window : fields.sliding_window;
+  switch (family) {
+    case "llama":
+      if (window !== null) throw unsupportedField(path, "sliding_window", window, "Llama has none");
+      return Array.from({ length: numLayers }, () => null);
+    case "mistral":
+      return Array.from({ length: numLayers }, () => window);
+    case "qwen2": {
+      const used = fields.use_sliding_window ? window : null;
+      if (layerTypes == null) {
+        return Array.from({ length: numLayers }, (_, layer) => (layer >= fields.max_window_layers ? used : null));
+      }
+      if (layerTypes.length !== numLayers) {
+        throw unsupportedField(path, "layer_types", layerTypes, `there are ${numLayers} layers`);
+      }
+      return layerTypes.map((layerType) => {
+        if (layerType === "full_attention") return null;
+        if (layerType === "sliding_attention" && used !== null) return used;
+        throw unsupportedField(path, "layer_types", layerType);
+      });
+    }
+  }
+  return family satisfies never;
+}

@@ -1,0 +1,33 @@
+/** The decoder-only models of the Llama family. */
+import type { GraphContext } from "../graph-context.ts";
+import type { ConfiguredModel, DecoderDimensions, ModelDefinition } from "../model-definition.ts";
+import { parseDecoderConfig, type DecoderConfig, type DecoderFamily } from "./config.ts";
+import { buildDecoderGraph } from "./decoder-graph.ts";
+
+export const llamaDefinition = createDecoderDefinition("LlamaForCausalLM", "llama");
+export const mistralDefinition = createDecoderDefinition("MistralForCausalLM", "mistral");
+export const qwen2Definition = createDecoderDefinition("Qwen2ForCausalLM", "qwen2");
+
+function createDecoderDefinition(architecture: string, family: DecoderFamily): ModelDefinition {
+  return {
+    architecture,
+    configure(json): ConfiguredModel {
+      const config = parseDecoderConfig(json, "", family);
+      return {
+        decoder: decoderDimensions(config),
+        maxPositionEmbeddings: config.maxPositionEmbeddings,
+        imageTokenId: null,
+        visionEncoder: null,
+        buildDecoder(context: GraphContext, maxModelLen: number): void {
+          const names = { prefix: "model.", headName: "lm_head" };
+          buildDecoderGraph(context, { config, ...names, acceptsImages: false, maxModelLen });
+        },
+      };
+    },
+  };
+}
+
+export function decoderDimensions(config: DecoderConfig): DecoderDimensions {
+  const { numLayers, numKvHeads, headDim, hiddenSize, vocabSize } = config;
+  return { numLayers, numKvHeads, headDim, hiddenSize, vocabSize };
+}

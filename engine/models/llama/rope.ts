@@ -1,0 +1,190 @@
+/**
+ * Rotary position embeddings of the Llama family: from configuration to the cosine and sine tables of the graph.
+ * The formulas are those of transformers' `modeling_rope_utils.py`, in single precision as there.
+ */
+import { z } from "zod";
+import { parseConfigObject, positiveNumber, unsupportedField } from "../config-field.ts";
+
+export type RopeScaling =
+  | { readonly kind: "none" }
+  | { readonly kind: "linear"; readonly factor: number }
+  | {
+      readonly kind: "llama3";
+      readonly factor: number;
+      readonly lowFrequencyFactor: number;
+      readonly highFrequencyFactor: number;
+      readonly originalMaxPositionEmbeddings: number;
+    }
+  | {
+      readonly kind: "yarn";
+      readonly factor: number;
+      /** What cosines and sines are multiplied by. */
+      readonly attentionFactor: number;
+      readonly betaFast: number;
+      readonly betaSlow: number;
+      readonly truncate: boolean;
+      readonly originalMaxPositionEmbeddings: number;
+    };
+
+export interface RopeConfig {
+  /** Base wavelength. */
+  readonly theta: number;
+  readonly scaling: RopeScaling;
+}
+
+const ropeFields = z.looseObject({
+  rope_type: z.string().optional(),
+  type: z.string().optional(),
+  rope_theta: positiveNumber.nullish(),
+  factor: positiveNumber.nullish(),
+  low_freq_factor: positiveNumber.nullish(),
+  high_freq_factor: positiveNumber.nullish(),
+  original_max_position_embeddings: positiveNumber.nullish(),
+  attention_factor: positiveNumber.nullish(),
+  beta_fast: positiveNumber.nullish(),
+  beta_slow: positiveNumber.nullish(),
+  mscale: z.number().nullish(),
+  mscale_all_dim: z.number().nullish(),
+  truncate: z.boolean().nullish(),
+  partial_rotary_factor: z.number().nullish(),
+});
+
+const ropeHolder = z.looseObject({
+  rope_theta: positiveNumber.nullish(),
+  rope_scaling: z.looseObject({}).nullish(),
+  rope_parameters: z.looseObject({}).nullish(),
+  original_max_position_embeddings: positiveNumber.nullish(),
+});
+
+/**
+ * Reads both spellings: `rope_parameters` (transformers 5), or `rope_theta` with `rope_scaling` (transformers 4).
+ *
+ * @throws EngineError `unsupported_model` for a kind of scaling that is not one of `RopeScaling`.
+ */
+export function parseRopeConfig(
+  config: unknown,
+  path: string,
+  { defaultTheta, maxPositionEmbeddings }: { readonly defaultTheta: number; readonly maxPositionEmbeddings: number },
+): RopeConfig {
+  const holder = parseConfigObject(ropeHolder, config, path);
+  const field = holder.rope_scaling ? "rope_scaling" : "rope_parameters";
+  const fieldPath = path === "" ? field : `${path}.${field}`;
+  const fields = parseConfigObject(ropeFields, holder[field] ?? {}, fieldPath);
+  if ((fields.partial_rotary_factor ?? 1) !== 1) {
+    throw unsupportedField(fieldPath, "partial_rotary_factor", fields.partial_rotary_factor);
+  }
+  const theta = fields.rope_theta ?? holder.rope_theta ?? defaultTheta;
+  const kind = fields.rope_type ?? fields.type ?? "default";
+  const original =
+    holder.original_max_position_embeddings ?? fields.original_max_position_embeddings ?? maxPositionEmbeddings;
+
+  const required = (name: "factor" | "low_freq_factor" | "high_freq_factor"): number => {
+    const value = fields[name];
+    if (value == null) throw unsupportedField(fieldPath, "rope_type", kind, `it lacks ${name}`);
+    return value;
+  };
+
+  switch (kind) {
+    case "default":
+    // Stretches the base only beyond max_position_embeddings, which is the longest sequence served.
+    case "dynamic":
+      return { theta, scaling: { kind: "none" } };
+    case "linear":
+      return { theta, scaling: { kind: "linear", factor: required("factor") } };
+    case "llama3":
+      return {
+        theta,
+        scaling: {
+          kind: "llama3",
+          factor: required("factor"),
+          lowFrequencyFactor: required("low_freq_factor"),
+          highFrequencyFactor: required("high_freq_factor"),
+          originalMaxPositionEmbeddings: original,
+        },
+      };
+    case "yarn": {
+      const factor = fields.factor ?? maxPositionEmbeddings / original;
+      return {
+        theta,
+        scaling: {
+          kind: "yarn",
+          factor,
+          attentionFactor: fields.attention_factor ?? yarnAttentionFactor(factor, fields.mscale, fields.mscale_all_dim),
+          betaFast: fields.beta_fast ?? 32,
+          betaSlow: fields.beta_slow ?? 1,
+          truncate: fields.truncate ?? true,
+          originalMaxPositionEmbeddings: original,
+        },
+      };
+    }
+    default:
+      throw unsupportedField(fieldPath, "rope_type", kind, "known are default, linear, dynamic, llama3, yarn");
+  }
+}
+
+function yarnAttentionFactor(factor: number, mscale?: number | null, mscaleAllDim?: number | null): number {
+  const scaled = (multiplier: number) => (factor <= 1 ? 1 : 0.1 * multiplier * Math.log(factor) + 1);
+  return mscale && mscaleAllDim ? scaled(mscale) / scaled(mscaleAllDim) : scaled(1);
+}
+
+export interface RopeTables {
+  /** Row-major [numPositions, headDim / 2]. */
+  readonly cos: Float32Array;
+  readonly sin: Float32Array;
+}
+
+export function ropeTables(config: RopeConfig, headDim: number, numPositions: number): RopeTables {
+  const frequencies = inverseFrequencies(config, headDim);
+  const amplitude = config.scaling.kind === "yarn" ? config.scaling.attentionFactor : 1;
+  const half = frequencies.length;
+  const cos = new Float32Array(numPositions * half);
+  const sin = new Float32Array(numPositions * half);
+  for (let position = 0; position < numPositions; position++) {
+    for (let index = 0; index < half; index++) {
+      const angle = Math.fround(position * frequencies[index]);
+      cos[position * half + index] = Math.cos(angle) * amplitude;
+      sin[position * half + index] = Math.sin(angle) * amplitude;
+    }
+  }
+  return { cos, sin };
+}
+
+/** Radians per position of each pair of dimensions, [headDim / 2]. */
+export function inverseFrequencies({ theta, scaling }: RopeConfig, headDim: number): Float32Array {
+  const frequencies = new Float32Array(headDim / 2).map(
+    (_, index) => 1 / Math.fround(theta ** ((2 * index) / headDim)),
+  );
+  switch (scaling.kind) {
+    case "none":
+      return frequencies;
+    case "linear":
+      return frequencies.map((frequency) => frequency / scaling.factor);
+    case "llama3": {
+      const { factor, lowFrequencyFactor, highFrequencyFactor, originalMaxPositionEmbeddings } = scaling;
+      return frequencies.map((frequency) => {
+        const wavelength = (2 * Math.PI) / frequency;
+        if (wavelength < originalMaxPositionEmbeddings / highFrequencyFactor) return frequency;
+        if (wavelength > originalMaxPositionEmbeddings / lowFrequencyFactor) return frequency / factor;
+        const smooth =
+          (originalMaxPositionEmbeddings / wavelength - lowFrequencyFactor) /
+          (highFrequencyFactor - lowFrequencyFactor);
+        return ((1 - smooth) * frequency) / factor + smooth * frequency;
+      });
+    }
+    case "yarn": {
+      const { factor, betaFast, betaSlow, truncate, originalMaxPositionEmbeddings } = scaling;
+      const dimensionOf = (rotations: number) =>
+        (headDim * Math.log(originalMaxPositionEmbeddings / (rotations * 2 * Math.PI))) / (2 * Math.log(theta));
+      const bounds = [dimensionOf(betaFast), dimensionOf(betaSlow)];
+      const low = Math.max(truncate ? Math.floor(bounds[0]) : bounds[0], 0);
+      const upper = Math.min(truncate ? Math.ceil(bounds[1]) : bounds[1], headDim - 1);
+      // An empty ramp becomes a steep one.
+      const high = upper === low ? upper + 0.001 : upper;
+      return frequencies.map((frequency, index) => {
+        const interpolated = Math.min(Math.max((index - low) / (high - low), 0), 1);
+        return (frequency / factor) * interpolated + frequency * (1 - interpolated);
+      });
+    }
+  }
+  return scaling satisfies never;
+}

@@ -1,0 +1,99 @@
+/** Configuration of LLaVA 1.5: a vision tower, a projector and a decoder. */
+import { z } from "zod";
+import { parseActivation, type ActivationName } from "../activation.ts";
+import { numPatches, parseVisionConfig, type VisionConfig } from "../clip/config.ts";
+import { parseConfigObject, refuseOtherThan, unsupportedField } from "../config-field.ts";
+import { parseDecoderConfig, type DecoderConfig, type DecoderFamily } from "../llama/config.ts";
+
+export interface LlavaConfig {
+  readonly text: DecoderConfig;
+  readonly vision: VisionConfig;
+  readonly imageTokenId: number;
+  readonly projectorActivation: ActivationName;
+  readonly projectorHasBias: boolean;
+  /** Hidden states of the tower whose concatenation is projected: 0 is before the first layer. */
+  readonly featureLayers: readonly number[];
+  /** Whether the class token is among the features. */
+  readonly keepsClassToken: boolean;
+  /** Embeddings of one picture. */
+  readonly numImageTokens: number;
+}
+
+const nestedConfig = z.looseObject({ model_type: z.string().optional() });
+
+const llavaFields = z.looseObject({
+  text_config: nestedConfig.default({}),
+  vision_config: nestedConfig.optional(),
+  image_token_index: z.int().nonnegative().optional(),
+  image_token_id: z.int().nonnegative().optional(),
+  projector_hidden_act: z.string().default("gelu"),
+  multimodal_projector_bias: z.boolean().default(true),
+  vision_feature_layer: z.union([z.int(), z.array(z.int()).nonempty()]).default(-2),
+  vision_feature_select_strategy: z.string().default("default"),
+  tie_word_embeddings: z.boolean().default(false),
+});
+
+/** The tower that transformers assumes where config.json has no vision_config at all: CLIP ViT-L/14 at 336 pixels. */
+const defaultVisionConfig = {
+  hidden_size: 1024,
+  intermediate_size: 4096,
+  patch_size: 14,
+  image_size: 336,
+  num_hidden_layers: 24,
+  num_attention_heads: 16,
+};
+
+const decoderFamilies: Readonly<Record<string, DecoderFamily>> = { llama: "llama", mistral: "mistral", qwen2: "qwen2" };
+
+/** @throws EngineError `invalid_checkpoint` or `unsupported_model`, naming the field. */
+export function parseLlavaConfig(json: unknown): LlavaConfig {
+  const fields = parseConfigObject(llavaFields, json, "");
+  refuseOtherThan(json, "", { quantization_config: [] });
+
+  const textType = fields.text_config.model_type ?? "llama";
+  const family = decoderFamilies[textType];
+  if (family === undefined) {
+    const known = Object.keys(decoderFamilies).join(", ");
+    throw unsupportedField("text_config", "model_type", textType, `known are ${known}`);
+  }
+  const visionFields = fields.vision_config ?? defaultVisionConfig;
+  refuseOtherThan(visionFields, "vision_config", { model_type: ["clip_vision_model"] });
+
+  const text = parseDecoderConfig(fields.text_config, "text_config", family);
+  const vision = parseVisionConfig(visionFields, "vision_config");
+  const keepsClassToken = selectStrategy(fields.vision_feature_select_strategy);
+  return {
+    // Written at the top by some versions, in text_config by others; either one ties.
+    text: { ...text, tieWordEmbeddings: text.tieWordEmbeddings || fields.tie_word_embeddings },
+    vision,
+    imageTokenId: fields.image_token_index ?? fields.image_token_id ?? 32000,
+    projectorActivation: parseActivation("", "projector_hidden_act", fields.projector_hidden_act),
+    projectorHasBias: fields.multimodal_projector_bias,
+    featureLayers: featureLayers(fields.vision_feature_layer, vision.numLayers),
+    keepsClassToken,
+    numImageTokens: numPatches(vision) + (keepsClassToken ? 1 : 0),
+  };
+}
+
+function selectStrategy(strategy: string): boolean {
+  switch (strategy) {
+    case "default":
+      return false;
+    case "full":
+      return true;
+    default:
+      throw unsupportedField("", "vision_feature_select_strategy", strategy, "known are default, full");
+  }
+}
+
+/** Negative indices count from the last of the `numLayers + 1` hidden states. */
+function featureLayers(setting: number | readonly number[], numLayers: number): number[] {
+  const layers = typeof setting === "number" ? [setting] : setting;
+  return layers.map((layer) => {
+    const index = layer < 0 ? numLayers + 1 + layer : layer;
+    if (index < 0 || index > numLayers) {
+      throw unsupportedField("", "vision_feature_layer", setting, `the tower has ${numLayers} layers`);
+    }
+    return index;
+  });
+}

@@ -1,0 +1,92 @@
+/** LLaVA 1.5: CLIP's hidden states, projected to the decoder's width, take the places of image tokens. */
+import { invariant } from "../../errors.ts";
+import { concat, reshape, sliceFrom } from "../../graph/standard-ops.ts";
+import type { Value } from "../../graph/value.ts";
+import { cast } from "../../graph/standard-ops.ts";
+import { applyActivation } from "../activation.ts";
+import { buildVisionTower, images } from "../clip/vision-tower.ts";
+import type { GraphContext } from "../graph-context.ts";
+import { linear } from "../linear.ts";
+import { buildDecoderGraph } from "../llama/decoder-graph.ts";
+import { decoderDimensions } from "../llama/definition.ts";
+import type { ConfiguredModel, ModelDefinition } from "../model-definition.ts";
+import type { WeightSource } from "../weight-source.ts";
+import { parseLlavaConfig, type LlavaConfig } from "./config.ts";
+
+export const llavaDefinition: ModelDefinition = {
+  architecture: "LlavaForConditionalGeneration",
+  configure(json): ConfiguredModel {
+    const config = parseLlavaConfig(json);
+    return {
+      decoder: decoderDimensions(config.text),
+      maxPositionEmbeddings: config.text.maxPositionEmbeddings,
+      imageTokenId: config.imageTokenId,
+      visionEncoder: {
+        imageSize: config.vision.imageSize,
+        numImageTokens: config.numImageTokens,
+        build: (context) => buildVisionEncoder(context, config),
+      },
+      buildDecoder(context, maxModelLen) {
+        const { weights } = context;
+        const prefix = findPrefix(weights, decoderPrefixes, "embed_tokens.weight");
+        const headName = weights.has("language_model.lm_head.weight") ? "language_model.lm_head" : "lm_head";
+        buildDecoderGraph(context, { config: config.text, prefix, headName, acceptsImages: true, maxModelLen });
+      },
+    };
+  },
+};
+
+// The names of tensors changed with transformers' versions; those that it still reads are read here.
+const decoderPrefixes = ["language_model.model.", "model.language_model.", "language_model."];
+const towerPrefixes = [
+  "vision_tower.vision_model.",
+  "model.vision_tower.vision_model.",
+  "vision_tower.",
+  "model.vision_tower.",
+];
+const projectorPrefixes = ["multi_modal_projector.", "model.multi_modal_projector."];
+
+/** The first prefix under which the checkpoint has the tensor; the first of all where it has none, for the error. */
+function findPrefix(weights: WeightSource, prefixes: readonly string[], tensor: string): string {
+  return prefixes.find((prefix) => weights.has(`${prefix}${tensor}`)) ?? prefixes[0];
+}
+
+/** `pixel_values` to `image_features`, as `VisionEncoderGraph` states. */
+function buildVisionEncoder(context: GraphContext, config: LlavaConfig): void {
+  const { graph, weights } = context;
+  const { vision, text, featureLayers, keepsClassToken, numImageTokens } = config;
+  const towerPrefix = findPrefix(weights, towerPrefixes, "embeddings.class_embedding");
+  const states = buildVisionTower(context, vision, towerPrefix, featureLayers).map((state, index) =>
+    keepsClassToken ? state : sliceFrom(graph, `features.${index}`, state, { axis: 1, start: 1 }),
+  );
+  const [first] = states;
+  invariant(first !== undefined, "there is at least one feature layer");
+  const features = states.length === 1 ? first : concat(graph, "features", states, 2);
+  const featureSize = vision.hiddenSize * states.length;
+  const flatShape = graph.constant("features.flat_shape", "int64", [2], [-1, featureSize]);
+  const flat = reshape(graph, "features.flat", features, flatShape, ["numImages * numImageTokens", featureSize]);
+
+  const projected = project(context, config, flat);
+  const outputShape = [numImageTokens, text.hiddenSize];
+  const target = graph.constant("image_features.shape", "int64", [3], [-1, ...outputShape]);
+  const unflattened = cast(graph, "projected.cast", projected, "float32");
+  graph.output(reshape(graph, "image_features", unflattened, target, [images, ...outputShape]));
+}
+
+/** [tokens, features] to [tokens, the decoder's hiddenSize]. */
+function project(context: GraphContext, config: LlavaConfig, input: Value): Value {
+  const { graph, weights, precision } = context;
+  const prefix = findPrefix(weights, projectorPrefixes, "linear_1.weight");
+  const { hiddenSize } = config.text;
+  const hasBias = config.projectorHasBias;
+  const inFeatures = config.vision.hiddenSize * config.featureLayers.length;
+  const up = { name: `${prefix}linear_1`, inFeatures, outFeatures: hiddenSize, hasBias };
+  const activated = applyActivation(
+    graph,
+    `${prefix}activation`,
+    linear(context, input, up, precision.vision),
+    config.projectorActivation,
+  );
+  const down = { name: `${prefix}linear_2`, inFeatures: hiddenSize, outFeatures: hiddenSize, hasBias };
+  return linear(context, activated, down, precision.vision);
+}

@@ -1,0 +1,43 @@
+/** What one architecture must say about itself to be served: its configuration read, and its graphs. */
+import type { GraphContext } from "./graph-context.ts";
+
+/** The numbers of a decoder that its runner needs; see `DecoderGraph`. */
+export interface DecoderDimensions {
+  readonly numLayers: number;
+  readonly numKvHeads: number;
+  readonly headDim: number;
+  readonly hiddenSize: number;
+  readonly vocabSize: number;
+}
+
+export interface VisionEncoderDefinition {
+  /** Side of the square picture, in pixels. */
+  readonly imageSize: number;
+  /** Embeddings of one picture. */
+  readonly numImageTokens: number;
+  /** Builds what `VisionEncoderGraph` states. */
+  build(context: GraphContext): void;
+}
+
+/** A checkpoint's configuration, understood. */
+export interface ConfiguredModel {
+  readonly decoder: DecoderDimensions;
+  /** The checkpoint's own limit on tokens of one sequence. */
+  readonly maxPositionEmbeddings: number;
+  /** The id that stands for an image embedding in a prompt; null where the model takes no images. */
+  readonly imageTokenId: number | null;
+  /** Null where the model takes no images. */
+  readonly visionEncoder: VisionEncoderDefinition | null;
+  /** Builds what `DecoderGraph` states, for sequences of at most `maxModelLen` tokens. */
+  buildDecoder(context: GraphContext, maxModelLen: number): void;
+}
+
+export interface ModelDefinition {
+  /** As `architectures[0]` of config.json names it. */
+  readonly architecture: string;
+  /**
+   * @throws EngineError `invalid_checkpoint` for fields of a wrong type, `unsupported_model` for values that would
+   *   change the maths; both name the field.
+   */
+  configure(config: unknown): ConfiguredModel;
+}

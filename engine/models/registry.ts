@@ -1,0 +1,28 @@
+/** The architectures that are served. A new one is a folder with a definition, and its line here. */
+import { z } from "zod";
+import { EngineError } from "../errors.ts";
+import { parseConfigObject } from "./config-field.ts";
+import { llamaDefinition, mistralDefinition, qwen2Definition } from "./llama/definition.ts";
+import { llavaDefinition } from "./llava/definition.ts";
+import type { ModelDefinition } from "./model-definition.ts";
+
+const definitions: readonly ModelDefinition[] = [llamaDefinition, mistralDefinition, qwen2Definition, llavaDefinition];
+
+const architectureField = z.looseObject({ architectures: z.array(z.string()).nonempty() });
+
+/**
+ * @param config The content of config.json.
+ * @throws EngineError `unsupported_model` for an architecture that has no definition.
+ */
+export function findModelDefinition(config: unknown): ModelDefinition {
+  const architecture = parseConfigObject(architectureField, config, "").architectures[0];
+  const definition = definitions.find((candidate) => candidate.architecture === architecture);
+  if (definition === undefined) {
+    const known = definitions.map((candidate) => candidate.architecture).join(", ");
+    throw new EngineError(
+      "unsupported_model",
+      `The architecture ${architecture} is not supported; these are: ${known}.`,
+    );
+  }
+  return definition;
+}

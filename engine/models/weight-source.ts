@@ -1,0 +1,102 @@
+/**
+ * Where a graph under construction gets its weights from. Graphs are built twice by the same code: first to find out
+ * which weights they want in what form, then, once those are prepared, in earnest.
+ */
+import { EngineError, invariant } from "../errors.ts";
+import type { PreparedWeight, WeightRequest } from "../weights/prepared-weights.ts";
+import type { ElementType, StoredTensor } from "../weights/stored-tensor.ts";
+
+export interface WeightSource {
+  /** The weight in the requested form. The same name is requested in the same form everywhere. */
+  prepared(request: WeightRequest): { readonly weight: StoredTensor; readonly scales: StoredTensor | null };
+  /** A tensor of the checkpoint as it is stored. @throws EngineError `invalid_checkpoint` when its shape is another. */
+  stored(name: string, shape: readonly number[]): StoredTensor;
+  /** Whether the checkpoint has the tensor. */
+  has(name: string): boolean;
+}
+
+/** Collects what is requested and answers with tensors that have the right types and shapes and lie nowhere. */
+export class WeightCollector implements WeightSource {
+  readonly requests = new Map<string, WeightRequest>();
+  readonly #tensors: ReadonlyMap<string, StoredTensor>;
+
+  constructor(tensors: ReadonlyMap<string, StoredTensor>) {
+    this.#tensors = tensors;
+  }
+
+  prepared(request: WeightRequest): { weight: StoredTensor; scales: StoredTensor | null } {
+    for (const source of request.sources) requireTensor(this.#tensors, source);
+    this.requests.set(request.name, request);
+    const { weight, scales } = preparedShapes(request);
+    return {
+      weight: placeholder(request.name, weight.elementType, weight.shape),
+      scales: scales === null ? null : placeholder(`${request.name}.scales`, "float32", scales),
+    };
+  }
+
+  stored(name: string, shape: readonly number[]): StoredTensor {
+    return storedTensor(this.#tensors, name, shape);
+  }
+
+  has(name: string): boolean {
+    return this.#tensors.has(name);
+  }
+}
+
+export function createPreparedSource(
+  prepared: ReadonlyMap<string, PreparedWeight>,
+  tensors: ReadonlyMap<string, StoredTensor>,
+): WeightSource {
+  return {
+    prepared(request) {
+      const weight = prepared.get(request.name);
+      invariant(weight !== undefined, `the weight ${request.name} was not requested the first time`);
+      return weight;
+    },
+    stored: (name, shape) => storedTensor(tensors, name, shape),
+    has: (name) => tensors.has(name),
+  };
+}
+
+function preparedShapes({ shape, format }: WeightRequest): {
+  weight: { elementType: ElementType; shape: readonly number[] };
+  scales: readonly number[] | null;
+} {
+  switch (format.kind) {
+    case "plain":
+      return { weight: { elementType: format.elementType, shape }, scales: null };
+    case "blockwise": {
+      const numBlocks = Math.ceil(shape[1] / format.blockSize);
+      const packed = [shape[0], numBlocks, (format.blockSize * format.bits) / 8];
+      return { weight: { elementType: "uint8", shape: packed }, scales: [shape[0] * numBlocks] };
+    }
+    case "per-channel-int8":
+      return { weight: { elementType: "int8", shape: [shape[1], shape[0]] }, scales: [shape[0]] };
+  }
+  return format satisfies never;
+}
+
+function placeholder(name: string, elementType: ElementType, shape: readonly number[]): StoredTensor {
+  return { name, elementType, shape, file: "/", byteOffset: 0, byteLength: 0 };
+}
+
+function storedTensor(
+  tensors: ReadonlyMap<string, StoredTensor>,
+  name: string,
+  shape: readonly number[],
+): StoredTensor {
+  const tensor = requireTensor(tensors, name);
+  if (tensor.shape.length !== shape.length || tensor.shape.some((size, axis) => size !== shape[axis])) {
+    throw new EngineError(
+      "invalid_checkpoint",
+      `Tensor ${name} has shape [${tensor.shape.join(", ")}]; config.json implies [${shape.join(", ")}].`,
+    );
+  }
+  return tensor;
+}
+
+function requireTensor(tensors: ReadonlyMap<string, StoredTensor>, name: string): StoredTensor {
+  const tensor = tensors.get(name);
+  if (tensor === undefined) throw new EngineError("invalid_checkpoint", `The checkpoint has no tensor ${name}.`);
+  return tensor;
+}
