@@ -16,7 +16,12 @@ export type {
 export { createSamplingParams } from "./sampling-params.ts";
 export type { ExtraArgument, SamplingParams } from "./sampling-params.ts";
 export type { EngineCoreStats } from "./core/messages.ts";
-export type { FetchImageOptions, ImageSource } from "./images/image-source.ts";
+export type { ConnectedImageSource, FetchImageOptions, ImageSource } from "./images/image-source.ts";
+export { createDataUrlImageSource } from "./images/data-url-image-source.ts";
+export { createHttpsImageSource } from "./images/https-image-source.ts";
+export type { HttpsImageSourceOptions } from "./images/https-image-source.ts";
+export { createS3ImageSource } from "./images/s3-image-source.ts";
+export type { S3ImageSourceOptions } from "./images/s3-image-source.ts";
 export { LogitsProcessor } from "./sampling/logits-processor.ts";
 export type {
   AddedRequest,

@@ -1,0 +1,73 @@
+/** The HTTP application: which route is answered by what, and what every request goes through. */
+import { Hono } from "hono";
+import type { Context } from "hono";
+import type { ContentfulStatusCode } from "hono/utils/http-status";
+
+import type { Config } from "../config.ts";
+import type { Logger } from "../logger.ts";
+import type { Metrics } from "../metrics.ts";
+import type { Service } from "../service.ts";
+import { requireApiKey } from "./auth.ts";
+import { CLIENT_CLOSED_REQUEST, HttpError, toErrorAnswer } from "./errors.ts";
+import { traceRequests } from "./request-trace.ts";
+import type { AppEnvironment } from "./request-trace.ts";
+import { chatCompletionsRoute } from "./routes/chat-completions.ts";
+import { completionsRoute } from "./routes/completions.ts";
+import { discoveryRoute } from "./routes/discovery.ts";
+import { livenessRoute, pingRoute, readinessRoute } from "./routes/health.ts";
+import { metricsRoute } from "./routes/metrics.ts";
+import { modelRoute, modelsRoute } from "./routes/models.ts";
+
+export type ApiConfig = Pick<
+  Config,
+  "apiKeys" | "maxBodyBytes" | "maxLogprobs" | "servedModelNames" | "pingStatusWhileStarting"
+>;
+
+export interface AppDependencies {
+  readonly service: Service;
+  readonly metrics: Metrics;
+  readonly logger: Logger;
+  readonly config: ApiConfig;
+  /** Silence after which a stream sends a comment; 10 s unless told. */
+  readonly keepAliveMs?: number;
+}
+
+export function createApp(dependencies: AppDependencies): Hono<AppEnvironment> {
+  const { service, metrics, logger, config } = dependencies;
+  const app = new Hono<AppEnvironment>();
+
+  app.use(traceRequests({ logger, metrics, service }));
+  app.use("/v1/*", requireApiKey(config.apiKeys));
+  app.post("/v1/chat/completions", chatCompletionsRoute(dependencies));
+  app.post("/v1/completions", completionsRoute(dependencies));
+  app.get("/v1/models", modelsRoute(service, config.servedModelNames));
+  app.get("/v1/models/:model{.+}", modelRoute(service, config.servedModelNames));
+  app.get("/health", readinessRoute(service));
+  app.get("/readyz", readinessRoute(service));
+  app.get("/livez", livenessRoute(service));
+  app.on(["GET", "POST"], "/ping", pingRoute(service, config.pingStatusWhileStarting));
+  app.get("/metrics", metricsRoute(metrics));
+  app.get("/", discoveryRoute(service, config.servedModelNames));
+
+  const answerError = (error: unknown, c: Context<AppEnvironment>): Response => {
+    const requestId = c.get("requestId");
+    const { status, headers, body } = toErrorAnswer(error, requestId);
+    if (c.req.raw.signal.aborted) return c.body(null, CLIENT_CLOSED_REQUEST as ContentfulStatusCode);
+    if (status >= 500 && status !== 503) logger.error("A request failed.", { requestId, error });
+    return c.json(body, status as ContentfulStatusCode, { ...headers });
+  };
+  app.onError(answerError);
+  app.notFound((c) => answerError(notFound(app, c), c));
+  return app;
+}
+
+function notFound(app: Hono<AppEnvironment>, c: Context<AppEnvironment>): HttpError {
+  const { method, path } = c.req;
+  const allowed = ["GET", "POST"].filter((other) =>
+    app.router.match(other, path)[0].some(([[, route]]) => route.method === other),
+  );
+  if (allowed.length === 0) return new HttpError(404, "not_found", `There is no ${path}.`);
+  return new HttpError(405, "method_not_allowed", `${path} answers ${allowed.join(" and ")}, not ${method}.`, {
+    headers: { Allow: allowed.join(", ") },
+  });
+}

@@ -1,0 +1,115 @@
+/** Which HTTP status and OpenAI error body an error becomes; the only place where statuses are chosen. */
+import { EngineError } from "../../engine/index.ts";
+import type { EngineErrorCode } from "../../engine/index.ts";
+import { toWireParameter, toWireWords } from "./wire-parameter.ts";
+
+export interface ErrorBody {
+  readonly error: {
+    readonly message: string;
+    readonly type: string;
+    /** Path of the request field at fault: `messages[0].content`. */
+    readonly param: string | null;
+    readonly code: string;
+  };
+}
+
+export interface HttpErrorOptions {
+  readonly parameter?: string;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly cause?: unknown;
+}
+
+/** A request refused by the HTTP layer itself. */
+export class HttpError extends Error {
+  override readonly name = "HttpError";
+  readonly status: number;
+  readonly code: string;
+  readonly parameter: string | null;
+  readonly headers: Readonly<Record<string, string>>;
+
+  constructor(status: number, code: string, message: string, options: HttpErrorOptions = {}) {
+    const { parameter, headers = {}, cause } = options;
+    super(message, cause === undefined ? undefined : { cause });
+    this.status = status;
+    this.code = code;
+    this.parameter = parameter ?? null;
+    this.headers = headers;
+  }
+}
+
+/** Long enough for a slot to come free or a small model to load. */
+const RETRY_AFTER_SECONDS = "2";
+
+/** nginx's status for a client that closed the connection; only ever seen in the log. */
+export const CLIENT_CLOSED_REQUEST = 499;
+
+const statusOfCode = {
+  invalid_argument: 400,
+  prompt_too_long: 400,
+  too_many_images: 400,
+  invalid_image_reference: 400,
+  image_unreachable: 422,
+  image_too_large: 400,
+  invalid_image: 400,
+  queue_full: 429,
+  aborted: CLIENT_CLOSED_REQUEST,
+  not_ready: 503,
+  closed: 503,
+  unsupported_model: 500,
+  invalid_checkpoint: 500,
+  invalid_configuration: 500,
+  logits_processor_failed: 500,
+  runtime_failed: 500,
+  internal: 500,
+} as const satisfies Record<EngineErrorCode, number>;
+
+/** Codes that OpenAI's clients know under another name. */
+const wireCodes: Partial<Record<EngineErrorCode, string>> = {
+  prompt_too_long: "context_length_exceeded",
+  not_ready: "model_loading",
+  closed: "shutting_down",
+};
+
+export interface ErrorAnswer {
+  readonly status: number;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body: ErrorBody;
+}
+
+/** Errors that are not the client's show the request id and nothing of the inside. */
+export function toErrorAnswer(error: unknown, requestId: string): ErrorAnswer {
+  if (error instanceof HttpError) {
+    return answer(error.status, error.code, error.message, error.parameter, error.headers);
+  }
+  if (error instanceof EngineError) {
+    const status = statusOfCode[error.code];
+    if (status < 500 || status === 503) {
+      const parameter = error.parameter === null ? null : toWireParameter(error.parameter);
+      const message = error.parameter?.startsWith("samplingParams.") ? toWireWords(error.message) : error.message;
+      return answer(status, wireCodes[error.code] ?? error.code, message, parameter, headersOf(error.code));
+    }
+  }
+  return answer(500, "internal_error", `Internal error; the log has it under request id ${requestId}.`, null, {});
+}
+
+function headersOf(code: EngineErrorCode): Readonly<Record<string, string>> {
+  if (code === "queue_full" || code === "not_ready") return { "Retry-After": RETRY_AFTER_SECONDS };
+  if (code === "closed") return { "Retry-After": RETRY_AFTER_SECONDS, Connection: "close" };
+  return {};
+}
+
+function answer(
+  status: number,
+  code: string,
+  message: string,
+  param: string | null,
+  headers: Readonly<Record<string, string>>,
+): ErrorAnswer {
+  return { status, headers, body: { error: { message, type: typeOf(status), param, code } } };
+}
+
+function typeOf(status: number): string {
+  if (status === 401) return "authentication_error";
+  if (status === 429) return "rate_limit_error";
+  return status < 500 ? "invalid_request_error" : "server_error";
+}

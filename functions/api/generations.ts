@@ -1,0 +1,96 @@
+/** Runs the sequences of one HTTP request, merged into one stream of outputs, and measures them. */
+import { EngineError } from "../../engine/index.ts";
+import type { GenerationRequest, RequestOutput } from "../../engine/index.ts";
+import type { Metrics } from "../metrics.ts";
+import type { Admission } from "../service.ts";
+
+export interface Generation {
+  /** Of the request in the list that was run. */
+  readonly index: number;
+  readonly output: RequestOutput;
+}
+
+/**
+ * Outputs of all requests as they come, each sequence's in order; one that fails ends them all. Throws EngineError;
+ * where the admission was aborted, its reason.
+ */
+export async function* runGenerations(
+  admission: Admission,
+  requests: readonly GenerationRequest[],
+  metrics: Metrics,
+): AsyncGenerator<Generation> {
+  const { engine, signal } = admission;
+  try {
+    yield* merge(requests.map((request) => measure(engine.generate(request, { signal }), metrics)));
+  } catch (error) {
+    throw signal.reason instanceof EngineError ? signal.reason : error;
+  } finally {
+    // Where one of several fails or the reader leaves, the others must not run on.
+    admission.abort(new EngineError("aborted", "The request is over."));
+  }
+}
+
+async function* measure(outputs: AsyncIterable<RequestOutput>, metrics: Metrics): AsyncGenerator<RequestOutput> {
+  const start = performance.now();
+  let lastToken = start;
+  let last: RequestOutput | null = null;
+  try {
+    for await (const output of outputs) {
+      const now = performance.now();
+      if (output.tokenIds.length > 0) {
+        if (lastToken === start) metrics.observeTimeToFirstToken((now - start) / 1000);
+        else metrics.observeTokens((now - lastToken) / 1000, output.tokenIds.length);
+        lastToken = now;
+      }
+      last = output;
+      if (output.finishReason === "error") throw new EngineError("internal", "The sequence ended with an error.");
+      yield output;
+    }
+  } finally {
+    if (last !== null) {
+      const finishReason = last.finishReason ?? "abort";
+      metrics.observeSequence({ ...last, finishReason }, (performance.now() - start) / 1000);
+    }
+  }
+}
+
+interface Arrival {
+  readonly index: number;
+  readonly result: IteratorResult<RequestOutput>;
+}
+
+/** The next item of an iterable is asked for only after the one before it was taken, so readers set the pace. */
+async function* merge(iterables: readonly AsyncGenerator<RequestOutput>[]): AsyncGenerator<Generation> {
+  const arrivals: Arrival[] = [];
+  const failures: unknown[] = [];
+  let notify = Promise.withResolvers<void>();
+  const askNext = async (index: number): Promise<void> => {
+    try {
+      arrivals.push({ index, result: await iterables[index].next() });
+    } catch (error) {
+      failures.push(error);
+    }
+    notify.resolve();
+  };
+
+  try {
+    for (const index of iterables.keys()) void askNext(index);
+    let numOpen = iterables.length;
+    while (numOpen > 0) {
+      await notify.promise;
+      notify = Promise.withResolvers();
+      if (failures.length > 0) throw failures[0];
+      for (const { index, result } of arrivals.splice(0)) {
+        if (result.done) {
+          numOpen--;
+          continue;
+        }
+        yield { index, output: result.value };
+        void askNext(index);
+      }
+    }
+  } finally {
+    // Not awaited: those in the middle of a step end when the caller aborts them.
+    for (const iterable of iterables) void iterable.return(undefined).catch(() => {});
+  }
+}

@@ -1,0 +1,65 @@
+/** Request ids, the access log and HTTP metrics. */
+import { randomUUID } from "node:crypto";
+import type { MiddlewareHandler } from "hono";
+import { routePath } from "hono/route";
+
+import type { Logger } from "../logger.ts";
+import type { Metrics } from "../metrics.ts";
+import type { Service } from "../service.ts";
+import { CLIENT_CLOSED_REQUEST } from "./errors.ts";
+
+export interface AppEnvironment {
+  Variables: {
+    requestId: string;
+    /** Mutable: what routes add to the request's line in the access log. */
+    logFields: Record<string, unknown>;
+    /** Set where the response goes on after the handler returned: resolves when it is complete or given up. */
+    whenComplete: Promise<void> | undefined;
+  };
+}
+
+export interface TraceDependencies {
+  readonly logger: Logger;
+  readonly metrics: Metrics;
+  readonly service: Service;
+}
+
+/** Echoes X-Request-Id where it is harmless, else makes one; one log line a request, when its response is complete. */
+export function traceRequests({ logger, metrics, service }: TraceDependencies): MiddlewareHandler<AppEnvironment> {
+  return async function traceRequest(c, next) {
+    const start = performance.now();
+    const requestId = sanitizeRequestId(c.req.header("x-request-id")) ?? randomUUID();
+    c.set("requestId", requestId);
+    c.set("logFields", {});
+    c.header("X-Request-Id", requestId);
+    if (service.state === "draining") c.header("Connection", "close");
+
+    await next();
+
+    const { method, path } = c.req;
+    const route = routePath(c, -1);
+    const handler = route === "/*" || route === "/v1/*" ? "other" : route;
+    const logRequest = (): void => {
+      const status = c.req.raw.signal.aborted ? CLIENT_CLOSED_REQUEST : c.res.status;
+      const seconds = (performance.now() - start) / 1000;
+      metrics.observeHttpRequest(handler, method, status, seconds);
+      const isProbe = method === "GET" && !path.startsWith("/v1/");
+      logger[isProbe ? "debug" : "info"]("request", {
+        requestId,
+        method,
+        path: path.slice(0, 200),
+        status,
+        durationMs: Math.round(seconds * 1000),
+        ...c.get("logFields"),
+      });
+    };
+    const whenComplete = c.get("whenComplete");
+    if (whenComplete === undefined) logRequest();
+    else void whenComplete.then(logRequest);
+  };
+}
+
+/** Ids end up in headers and logs. */
+function sanitizeRequestId(id: string | undefined): string | undefined {
+  return id !== undefined && /^[\w.:=+/-]{1,128}$/.test(id) ? id : undefined;
+}

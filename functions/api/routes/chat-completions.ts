@@ -1,0 +1,24 @@
+/** POST /v1/chat/completions. */
+import type { Handler } from "hono";
+
+import type { AppDependencies } from "../app.ts";
+import { toChatChunks, toChatCompletion } from "../chat-answer.ts";
+import { generationRoute } from "../generation-route.ts";
+import type { AppEnvironment } from "../request-trace.ts";
+import { chatCompletionRequest } from "../schemas/chat-completion-request.ts";
+import { unservedInChat } from "../schemas/unserved-fields.ts";
+import { toChatRequest } from "../to-engine-request.ts";
+
+export function chatCompletionsRoute(dependencies: AppDependencies): Handler<AppEnvironment> {
+  return generationRoute(
+    {
+      idPrefix: "chatcmpl",
+      schema: chatCompletionRequest,
+      unservedFields: unservedInChat,
+      toRequests: (requestId, fields, limits) => [toChatRequest(requestId, fields, limits)],
+      toAnswer: toChatCompletion,
+      toChunks: toChatChunks,
+    },
+    dependencies,
+  );
+}

@@ -1,0 +1,24 @@
+/** POST /v1/completions. */
+import type { Handler } from "hono";
+
+import type { AppDependencies } from "../app.ts";
+import { toCompletion, toCompletionChunks } from "../completion-answer.ts";
+import { generationRoute } from "../generation-route.ts";
+import type { AppEnvironment } from "../request-trace.ts";
+import { completionRequest } from "../schemas/completion-request.ts";
+import { unservedInCompletions } from "../schemas/unserved-fields.ts";
+import { toCompletionRequests } from "../to-engine-request.ts";
+
+export function completionsRoute(dependencies: AppDependencies): Handler<AppEnvironment> {
+  return generationRoute(
+    {
+      idPrefix: "cmpl",
+      schema: completionRequest,
+      unservedFields: unservedInCompletions,
+      toRequests: toCompletionRequests,
+      toAnswer: toCompletion,
+      toChunks: toCompletionChunks,
+    },
+    dependencies,
+  );
+}

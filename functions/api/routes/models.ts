@@ -1,0 +1,27 @@
+/** GET /v1/models and one of them. */
+import type { Handler } from "hono";
+
+import type { Service } from "../../service.ts";
+import { HttpError } from "../errors.ts";
+
+/** Seconds since 1970 at which this process began to serve; clients expect a date, checkpoints carry none. */
+const created = Math.floor(Date.now() / 1000);
+
+export function modelsRoute(service: Service, servedModelNames: readonly string[]): Handler {
+  return (c) => c.json({ object: "list", data: servedModelNames.map((name) => toModelCard(name, service)) });
+}
+
+export function modelRoute(service: Service, servedModelNames: readonly string[]): Handler {
+  return (c) => {
+    const name = c.req.param("model") ?? "";
+    if (servedModelNames.includes(name)) return c.json(toModelCard(name, service));
+    throw new HttpError(404, "model_not_found", `The model \`${name.slice(0, 100)}\` does not exist.`, {
+      parameter: "model",
+    });
+  };
+}
+
+function toModelCard(id: string, service: Service): object {
+  const maxModelLen = service.engine?.modelInfo?.maxModelLen ?? null;
+  return { id, object: "model", created, owned_by: "fovea", root: id, parent: null, max_model_len: maxModelLen };
+}

@@ -1,0 +1,97 @@
+/** Wire schema of POST /v1/chat/completions. */
+import { z } from "zod";
+
+import { addIssue, checkStreamOptions, flag, samplingFields, wholeNumber } from "./sampling-fields.ts";
+
+const text = z.string("must be a string");
+
+const imageUrl = z.object(
+  {
+    url: text,
+    // Asks OpenAI's models for another resolution; ours have one.
+    detail: z.string("must be a string").nullish(),
+  },
+  'must be an object: {"url": …}',
+);
+
+const contentPart = z.discriminatedUnion(
+  "type",
+  [
+    z.object({ type: z.enum(["text", "input_text", "output_text"]), text }),
+    z.object({ type: z.literal("refusal"), refusal: text }),
+    z.object({ type: z.literal("image_url"), image_url: imageUrl }),
+    z.object({ type: z.literal("input_image"), image_url: text }),
+  ],
+  { error: ({ input }) => `must be a served part type: text, input_text or image_url${shown(input, "type")}` },
+);
+
+/** A bare string is a text part, and a part without type is known by its key. */
+const normalizedPart = z.preprocess((part) => {
+  if (typeof part === "string") return { type: "text", text: part };
+  if (typeof part !== "object" || part === null || "type" in part) return part;
+  if ("image_url" in part) {
+    return {
+      type: "image_url",
+      image_url: typeof part.image_url === "string" ? { url: part.image_url } : part.image_url,
+    };
+  }
+  return "text" in part ? { ...part, type: "text" } : part;
+}, contentPart);
+
+const content = z.union([z.string(), z.array(normalizedPart)]);
+
+const absentOrEmpty = z
+  .unknown()
+  .refine((value) => value === undefined || value === null || (Array.isArray(value) && value.length === 0), {
+    error: "is not served: tools are not",
+  });
+
+const message = z.discriminatedUnion(
+  "role",
+  [
+    z.object({ role: z.enum(["system", "developer"]), content }),
+    z.object({ role: z.literal("user"), content }),
+    z.object({
+      role: z.literal("assistant"),
+      content: content.nullish(),
+      tool_calls: absentOrEmpty,
+      function_call: absentOrEmpty,
+    }),
+  ],
+  {
+    error: ({ input }) => {
+      const isTool = hasValue(input, "role", "tool") || hasValue(input, "role", "function");
+      return isTool
+        ? "is tool: tools are not served"
+        : `must be one of system, developer, user, assistant${shown(input, "role")}`;
+    },
+  },
+);
+
+export const chatCompletionRequest = z
+  .object({
+    ...samplingFields,
+    messages: z.array(message, "must be a list of messages").min(1, "must hold at least one message"),
+    max_completion_tokens: samplingFields.max_tokens,
+    logprobs: flag.nullish(),
+    top_logprobs: wholeNumber.refine((value) => value >= 0, "must be at least 0").nullish(),
+    add_generation_prompt: flag.nullish(),
+  })
+  .superRefine((fields, context) => {
+    checkStreamOptions(fields, context);
+    if ((fields.top_logprobs ?? 0) > 0 && fields.logprobs !== true) {
+      addIssue(context, "top_logprobs", "can only be given when logprobs is true");
+    }
+  });
+
+export type ChatCompletionRequest = z.output<typeof chatCompletionRequest>;
+export type ChatMessageFields = ChatCompletionRequest["messages"][number];
+
+function shown(input: unknown, key: string): string {
+  if (typeof input !== "object" || input === null || !(key in input)) return "";
+  return `; got ${JSON.stringify((input as Record<string, unknown>)[key])?.slice(0, 40)}`;
+}
+
+function hasValue(input: unknown, key: string, value: string): boolean {
+  return typeof input === "object" && input !== null && (input as Record<string, unknown>)[key] === value;
+}

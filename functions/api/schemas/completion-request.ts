@@ -1,0 +1,36 @@
+/** Wire schema of POST /v1/completions. */
+import { z } from "zod";
+
+import { checkStreamOptions, samplingFields, tokenId, wholeNumber } from "./sampling-fields.ts";
+
+export const DEFAULT_MAX_TOKENS = 16;
+const MAX_PROMPTS = 1024;
+
+/** One prompt: its text, or its token ids. */
+export type PromptFields = string | readonly number[];
+
+const tokenIds = z.array(tokenId).min(1, "must hold at least one token id");
+
+/** The four shapes as one: a list of prompts. */
+const prompt = z.preprocess(
+  (value) => {
+    const isOnePrompt = typeof value === "string" || (Array.isArray(value) && typeof value[0] === "number");
+    return isOnePrompt ? [value] : value;
+  },
+  z
+    .array(z.union([z.string(), tokenIds], "must be a string or a list of token ids"), {
+      error: "must be a string, a list of strings, a list of token ids or a list of such lists",
+    })
+    .min(1, "must hold at least one prompt")
+    .max(MAX_PROMPTS, `can hold at most ${MAX_PROMPTS} prompts`),
+);
+
+export const completionRequest = z
+  .object({
+    ...samplingFields,
+    prompt,
+    logprobs: wholeNumber.nullish(),
+  })
+  .superRefine(checkStreamOptions);
+
+export type CompletionRequest = z.output<typeof completionRequest>;

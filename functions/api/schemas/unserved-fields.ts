@@ -1,0 +1,85 @@
+/**
+ * Fields that would change the answer but are not served: refused by name, never silently ignored. Values that ask for
+ * nothing (null, the field's off value) pass, since clients send them unasked.
+ */
+import { HttpError } from "../errors.ts";
+
+type AsksForNothing = (value: unknown) => boolean;
+
+const never: AsksForNothing = () => false;
+const equals =
+  (...values: readonly unknown[]): AsksForNothing =>
+  (value) =>
+    values.includes(value);
+const isEmpty: AsksForNothing = (value) =>
+  typeof value === "object" && value !== null && Object.keys(value).length === 0;
+const hasType =
+  (type: string): AsksForNothing =>
+  (value) =>
+    typeof value === "object" && value !== null && "type" in value && value.type === type;
+
+/** By name, which values of the field ask for nothing. */
+export type UnservedFields = Readonly<Record<string, AsksForNothing>>;
+
+const unservedEverywhere: UnservedFields = {
+  n: equals(1),
+  best_of: equals(1),
+  echo: equals(false),
+  logit_bias: isEmpty,
+  frequency_penalty: equals(0),
+  presence_penalty: equals(0),
+  repetition_penalty: equals(1),
+  use_beam_search: equals(false),
+  prompt_logprobs: never,
+  logprob_token_ids: isEmpty,
+  allowed_token_ids: never,
+  bad_words: isEmpty,
+  response_format: hasType("text"),
+  structured_outputs: never,
+  guided_json: never,
+  guided_regex: never,
+  guided_choice: never,
+  guided_grammar: never,
+  truncate_prompt_tokens: never,
+  spaces_between_special_tokens: equals(true),
+  logits_processors: isEmpty,
+  mm_processor_kwargs: isEmpty,
+  media_io_kwargs: isEmpty,
+  repetition_detection: never,
+  thinking_token_budget: never,
+  return_token_ids: equals(false),
+  return_tokens_as_token_ids: equals(false),
+  // Ignoring it would share cached prompts across the tenants it is meant to keep apart.
+  cache_salt: never,
+};
+
+export const unservedInChat: UnservedFields = {
+  ...unservedEverywhere,
+  tools: isEmpty,
+  tool_choice: equals("none", "auto"),
+  functions: isEmpty,
+  function_call: equals("none", "auto"),
+  add_special_tokens: equals(false),
+  continue_final_message: equals(false),
+  chat_template: never,
+  chat_template_kwargs: isEmpty,
+  documents: isEmpty,
+  audio: never,
+  modalities: (value) => Array.isArray(value) && value.every((modality) => modality === "text"),
+};
+
+export const unservedInCompletions: UnservedFields = {
+  ...unservedEverywhere,
+  suffix: equals(""),
+  prompt_embeds: never,
+};
+
+/** Throws a 400 that names the first such field. */
+export function refuseUnservedFields(body: object, unserved: UnservedFields): void {
+  for (const [field, value] of Object.entries(body)) {
+    if (value === null || !Object.hasOwn(unserved, field) || unserved[field](value)) continue;
+    throw new HttpError(400, "unsupported_field", `${field} is not served by this service; leave it out.`, {
+      parameter: field,
+    });
+  }
+}

@@ -1,0 +1,114 @@
+/** From wire fields to what the engine takes; snake_case ends here. */
+import { createSamplingParams } from "../../engine/index.ts";
+import type { ChatMessage, ContentPart, GenerationRequest, SamplingParams } from "../../engine/index.ts";
+import { HttpError } from "./errors.ts";
+import type { ChatCompletionRequest, ChatMessageFields } from "./schemas/chat-completion-request.ts";
+import { DEFAULT_MAX_TOKENS } from "./schemas/completion-request.ts";
+import type { CompletionRequest } from "./schemas/completion-request.ts";
+
+export interface RequestLimits {
+  readonly maxLogprobs: number;
+}
+
+/** Throws HttpError or EngineError `invalid_argument` for values out of range. */
+export function toChatRequest(
+  requestId: string,
+  fields: ChatCompletionRequest,
+  { maxLogprobs }: RequestLimits,
+): GenerationRequest {
+  const logprobs = fields.logprobs ? (fields.top_logprobs ?? 0) : null;
+  checkLogprobs(logprobs, maxLogprobs, "top_logprobs");
+  return {
+    requestId,
+    prompt: {
+      kind: "chat",
+      messages: fields.messages.map(toChatMessage),
+      addGenerationPrompt: fields.add_generation_prompt ?? true,
+    },
+    samplingParams: toSamplingParams(fields, fields.max_completion_tokens ?? fields.max_tokens ?? null, logprobs),
+  };
+}
+
+/** One request a prompt; ids are `requestId` followed by the prompt's index. */
+export function toCompletionRequests(
+  requestId: string,
+  fields: CompletionRequest,
+  { maxLogprobs }: RequestLimits,
+): GenerationRequest[] {
+  const logprobs = fields.logprobs ?? null;
+  checkLogprobs(logprobs, maxLogprobs, "logprobs");
+  const samplingParams = toSamplingParams(fields, fields.max_tokens ?? DEFAULT_MAX_TOKENS, logprobs);
+  return fields.prompt.map((prompt, index) => ({
+    requestId: `${requestId}-${index}`,
+    prompt:
+      typeof prompt === "string"
+        ? { kind: "text", text: prompt, addSpecialTokens: fields.add_special_tokens ?? true }
+        : { kind: "tokens", tokenIds: prompt },
+    samplingParams,
+  }));
+}
+
+export function countImages({ prompt }: GenerationRequest): number {
+  if (prompt.kind !== "chat") return 0;
+  return prompt.messages
+    .flatMap(({ content }): readonly ContentPart[] => (typeof content === "string" ? [] : content))
+    .filter((part) => part.type === "image").length;
+}
+
+type SamplingFields = Omit<CompletionRequest, "prompt" | "logprobs" | "max_tokens">;
+
+function toSamplingParams(fields: SamplingFields, maxTokens: number | null, logprobs: number | null): SamplingParams {
+  return createSamplingParams({
+    temperature: fields.temperature ?? undefined,
+    topP: fields.top_p ?? undefined,
+    topK: fields.top_k ?? undefined,
+    minP: fields.min_p ?? undefined,
+    seed: toSeed(fields.seed),
+    maxTokens,
+    minTokens: fields.min_tokens ?? undefined,
+    stop: fields.stop ?? undefined,
+    stopTokenIds: fields.stop_token_ids ?? undefined,
+    includeStopStringInOutput: fields.include_stop_str_in_output ?? undefined,
+    ignoreEos: fields.ignore_eos ?? undefined,
+    skipSpecialTokens: fields.skip_special_tokens ?? undefined,
+    logprobs,
+    extraArgs: fields.vllm_xargs ?? undefined,
+  });
+}
+
+/** Some clients send 64-bit seeds; the engine takes 53 bits. Equal seeds stay equal. */
+function toSeed(seed: number | null | undefined): number | null {
+  if (seed === null || seed === undefined) return null;
+  return Number.isSafeInteger(seed) ? seed : Number(BigInt.asIntN(53, BigInt(seed)));
+}
+
+function toChatMessage({ role, content }: ChatMessageFields): ChatMessage {
+  return {
+    role: role === "developer" ? "system" : role,
+    content: typeof content === "object" && content !== null ? content.map(toContentPart) : (content ?? ""),
+  };
+}
+
+type PartFields = Exclude<NonNullable<ChatMessageFields["content"]>, string>[number];
+
+function toContentPart(part: PartFields): ContentPart {
+  switch (part.type) {
+    case "text":
+    case "input_text":
+    case "output_text":
+      return { type: "text", text: part.text };
+    case "refusal":
+      return { type: "text", text: part.refusal };
+    case "image_url":
+      return { type: "image", reference: part.image_url.url };
+    case "input_image":
+      return { type: "image", reference: part.image_url };
+  }
+}
+
+function checkLogprobs(logprobs: number | null, maxLogprobs: number, parameter: string): void {
+  if (logprobs === null || logprobs <= maxLogprobs) return;
+  throw new HttpError(400, "invalid_value", `${parameter} is ${logprobs}; at most ${maxLogprobs} are served.`, {
+    parameter,
+  });
+}

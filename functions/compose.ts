@@ -1,0 +1,75 @@
+/** The composition root: builds the clients, the engine and the application, and knows how to close them. */
+import type { RequestListener } from "node:http";
+import { getRequestListener } from "@hono/node-server";
+import type { S3Client } from "@aws-sdk/client-s3";
+
+import {
+  createDataUrlImageSource,
+  createEngine,
+  createHttpsImageSource,
+  createS3ImageSource,
+} from "../engine/index.ts";
+import type { Engine, LoadProgress } from "../engine/index.ts";
+import { createApp } from "./api/app.ts";
+import type { Config } from "./config.ts";
+import type { Logger } from "./logger.ts";
+import { createMetrics } from "./metrics.ts";
+import { Service } from "./service.ts";
+
+export interface CompositionOptions {
+  readonly config: Config;
+  readonly logger: Logger;
+  readonly onProgress?: (progress: LoadProgress) => void;
+}
+
+export interface Composition {
+  readonly listener: RequestListener;
+  readonly service: Service;
+  /** Its model is still loading; `engine.ready` tells how that ends. */
+  readonly engine: Engine;
+  /** Ends the engine and the clients; requests must have been drained. */
+  close(): Promise<void>;
+}
+
+export async function compose({ config, logger, onProgress }: CompositionOptions): Promise<Composition> {
+  const { maxNumSequences, maxNumWaiting } = config.engine;
+  const service = new Service({ maxNumRequests: maxNumSequences + maxNumWaiting });
+  const metrics = createMetrics(service, config.servedModelNames[0]);
+  const app = createApp({ service, metrics, logger, config });
+
+  const connectedSources = [
+    createHttpsImageSource(config.images),
+    createS3ImageSource({ createClient: async () => (await loadS3ClientFactory(config))() }),
+  ];
+  const engine = createEngine(config.engine, {
+    imageSources: [createDataUrlImageSource(), ...connectedSources],
+    ...(isS3(config.engine.model) && { createS3Client: await loadS3ClientFactory(config) }),
+    ...(onProgress && { onProgress }),
+  });
+  service.engine = engine;
+  const listen = getRequestListener(app.fetch, { overrideGlobalObjects: false });
+  return {
+    listener: (request, response) => void listen(request, response),
+    service,
+    engine,
+    async close() {
+      await engine.close();
+      await Promise.all(connectedSources.map((source) => source.close()));
+    },
+  };
+}
+
+function isS3(reference: string): boolean {
+  return /^s3:/i.test(reference);
+}
+
+/** The SDK takes longer to load than all the rest, so it is loaded only when something is on S3. */
+async function loadS3ClientFactory({ s3 }: Config): Promise<() => S3Client> {
+  const { S3Client: Client } = await import("@aws-sdk/client-s3");
+  const region = s3.region ?? (s3.endpoint === null ? undefined : "us-east-1");
+  return () =>
+    new Client({
+      ...(s3.endpoint !== null && { endpoint: s3.endpoint, forcePathStyle: true }),
+      ...(region !== undefined && { region }),
+    });
+}

@@ -1,0 +1,130 @@
+/** How the text of one environment variable becomes a value; every parser names what it expects. */
+import { isAbsolute, resolve } from "node:path";
+import { z } from "zod";
+
+import type { LogitsProcessorReference } from "../engine/index.ts";
+
+/** A string schema whose issue says what was expected; `parse` returns undefined for text it does not take. */
+export function parsed<Value>(expected: string, parse: (text: string) => Value | undefined) {
+  return z.string().transform((text, context): Value => {
+    const value = parse(text.trim());
+    if (value !== undefined) return value;
+    context.addIssue({ code: "custom", message: `expected ${expected}`, input: text });
+    return z.NEVER;
+  });
+}
+
+export function integer(min: number, max: number = Number.MAX_SAFE_INTEGER) {
+  const range = max === Number.MAX_SAFE_INTEGER ? `of at least ${min}` : `from ${min} to ${max}`;
+  return parsed(`an integer ${range}`, (text) => within(/^[+-]?\d+$/.test(text) ? Number(text) : Number.NaN, min, max));
+}
+
+/** Seconds as milliseconds; fractions are taken. */
+export function seconds(min: number, max: number) {
+  return parsed(`a number of seconds from ${min} to ${max}`, (text) => {
+    const value = within(/^\d+(\.\d+)?$/.test(text) ? Number(text) : Number.NaN, min, max);
+    return value === undefined ? undefined : Math.round(value * 1000);
+  });
+}
+
+/** Bytes, with an optional binary unit: `33554432`, `32M`, `32MiB`. */
+export function bytes(min: number, max: number) {
+  const exponents = { "": 0, k: 1, m: 2, g: 3 } as const;
+  return parsed(`bytes from ${min} to ${max}, such as 1048576 or 1MiB`, (text) => {
+    const match = /^(\d+)\s*([kmg]?)(?:i?b)?$/i.exec(text);
+    if (match === null) return undefined;
+    const exponent = exponents[match[2].toLowerCase() as keyof typeof exponents];
+    return within(Number(match[1]) * 1024 ** exponent, min, max);
+  });
+}
+
+export function oneOf<const Name extends string>(names: readonly Name[]) {
+  return parsed(`one of ${names.join(", ")}`, (text) => names.find((name) => name === text.toLowerCase()));
+}
+
+/** Comma-separated, white space around entries ignored; at least one entry. */
+export function commaSeparated(expected: string, isEntry: (entry: string) => boolean = () => true) {
+  return parsed(expected, (text) => {
+    const entries = text.split(",").map((entry) => entry.trim());
+    return entries.every((entry) => entry !== "" && isEntry(entry)) ? entries : undefined;
+  });
+}
+
+export function httpUrl() {
+  return parsed("an http:// or https:// URL", (text) => (isHttpUrl(text) ? text : undefined));
+}
+
+export function path() {
+  return parsed("a path", (text) => (text === "" ? undefined : resolve(text)));
+}
+
+/** Folders, separated as in PATH. */
+export function searchPath() {
+  return parsed("folders separated by colons", (text) =>
+    text
+      .split(":")
+      .filter((folder) => folder !== "")
+      .map((folder) => (isAbsolute(folder) ? folder : resolve(folder))),
+  );
+}
+
+/** A checkpoint: a folder, made absolute, or `s3://bucket/prefix`. */
+export function checkpointReference() {
+  return parsed("the folder of a checkpoint or s3://bucket/prefix", (text) => {
+    if (/^s3:\/\//i.test(text)) return /^s3:\/\/[^/]+\/+[^/]/i.test(text) ? text : undefined;
+    if (/^[a-z][a-z0-9+.-]*:\/\//i.test(text)) return undefined;
+    return resolve(text);
+  });
+}
+
+/** vLLM's `{"image": 4}`, or its older spelling `image=4`: most images of one prompt. */
+export function imagesPerPrompt() {
+  return parsed('{"image": N} or image=N, with N from 0 to 1000', (text) => {
+    const short = /^image\s*=\s*(\d+)$/.exec(text);
+    if (short !== null) return within(Number(short[1]), 0, 1000);
+    const limits = z.strictObject({ image: z.int().min(0).max(1000) }).safeParse(parseJson(text));
+    return limits.success ? limits.data.image : undefined;
+  });
+}
+
+const logitsProcessorList = z.array(
+  z.union([
+    z.string().transform((className) => ({ className, options: {} })),
+    z
+      .strictObject({ class: z.string(), options: z.record(z.string(), z.unknown()).default({}) })
+      .transform((entry) => ({ className: entry.class, options: entry.options })),
+  ]),
+);
+
+/** `module:Export` names separated by commas or white space, or a JSON array of them and of {"class", "options"}. */
+export function logitsProcessors() {
+  const expected =
+    'module:Export names separated by commas or white space, or a JSON array of such names and of {"class": name, "options": {...}}';
+  return parsed(expected, (text): readonly LogitsProcessorReference[] | undefined => {
+    const list = text.startsWith("[") ? parseJson(text) : text.split(/[\s,]+/).filter((name) => name !== "");
+    const references = logitsProcessorList.safeParse(list);
+    if (!references.success) return undefined;
+    return references.data.every(({ className }) => isClassName(className)) ? references.data : undefined;
+  });
+}
+
+/** The module may hold colons of its own (`file:///…`); the export is what follows the last one. */
+function isClassName(name: string): boolean {
+  return /^\S+:[\p{ID_Start}$_][\p{ID_Continue}$.]*$/u.test(name);
+}
+
+function within(value: number, min: number, max: number): number | undefined {
+  return value >= min && value <= max ? value : undefined;
+}
+
+function isHttpUrl(text: string): boolean {
+  return /^https?:\/\//i.test(text) && URL.canParse(text);
+}
+
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,170 @@
+/**
+ * Prometheus metrics. What vLLM measures too has vLLM's name (`vllm:…`), since autoscaling recipes (KEDA, KServe) ask
+ * for those names; the rest is `fovea_…`, `http_…` and prom-client's process metrics.
+ */
+import { Counter, Gauge, Histogram, Registry, collectDefaultMetrics } from "prom-client";
+
+import type { FinishReason } from "../engine/index.ts";
+import type { Service } from "./service.ts";
+
+/** What one finished or given-up sequence adds to the counters. */
+export interface SequenceFigures {
+  readonly numPromptTokens: number;
+  readonly numCachedTokens: number;
+  readonly numImageTokens: number;
+  readonly numOutputTokens: number;
+  readonly finishReason: FinishReason;
+}
+
+export interface Metrics {
+  readonly contentType: string;
+  /** The text that Prometheus scrapes. */
+  render(): Promise<string>;
+  observeHttpRequest(route: string, method: string, status: number, seconds: number): void;
+  observeTimeToFirstToken(seconds: number): void;
+  /** `numTokens` tokens arrived together, `seconds` after those before them. */
+  observeTokens(seconds: number, numTokens: number): void;
+  observeSequence(figures: SequenceFigures, seconds: number): void;
+  addImages(numImages: number): void;
+}
+
+const LATENCY_BUCKETS = [
+  0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160,
+];
+const INTER_TOKEN_BUCKETS = [
+  0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5,
+];
+const TOKEN_BUCKETS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000];
+
+export function createMetrics(service: Service, modelName: string): Metrics {
+  const registry = new Registry();
+  registry.setDefaultLabels({ model_name: modelName, engine: "0" });
+  collectDefaultMetrics({ register: registry });
+  const registers = [registry];
+
+  addEngineFigures(registry, service);
+  const timeToFirstToken = new Histogram({
+    name: "vllm:time_to_first_token_seconds",
+    help: "From the arrival of a request to its first token.",
+    buckets: LATENCY_BUCKETS,
+    registers,
+  });
+  const interTokenLatency = new Histogram({
+    name: "vllm:inter_token_latency_seconds",
+    help: "Between one token and the next of a sequence.",
+    buckets: INTER_TOKEN_BUCKETS,
+    registers,
+  });
+  const requestLatency = new Histogram({
+    name: "vllm:e2e_request_latency_seconds",
+    help: "From the arrival of a request to the end of its sequence.",
+    buckets: LATENCY_BUCKETS,
+    registers,
+  });
+  const promptTokens = new Histogram({
+    name: "vllm:request_prompt_tokens",
+    help: "Tokens of a prompt, image tokens included.",
+    buckets: TOKEN_BUCKETS,
+    registers,
+  });
+  const generationTokens = new Histogram({
+    name: "vllm:request_generation_tokens",
+    help: "Tokens generated for a request.",
+    buckets: TOKEN_BUCKETS,
+    registers,
+  });
+  const successes = new Counter({
+    name: "vllm:request_success_total",
+    help: "Sequences by the reason for which they ended.",
+    labelNames: ["finished_reason"],
+    registers,
+  });
+  const prefixQueries = new Counter({
+    name: "vllm:prefix_cache_queries_total",
+    help: "Prompt tokens looked up for reuse.",
+    registers,
+  });
+  const prefixHits = new Counter({
+    name: "vllm:prefix_cache_hits_total",
+    help: "Prompt tokens whose keys and values were reused.",
+    registers,
+  });
+  const images = new Counter({ name: "fovea_images_total", help: "Images of admitted requests.", registers });
+  const imageTokens = new Counter({
+    name: "fovea_image_tokens_total",
+    help: "Prompt tokens that are image embeddings.",
+    registers,
+  });
+  const httpRequests = new Counter({
+    name: "http_requests_total",
+    help: "HTTP requests by route, method and status.",
+    labelNames: ["handler", "method", "status"],
+    registers,
+  });
+  const httpDuration = new Histogram({
+    name: "http_request_duration_seconds",
+    help: "Time to the end of the response, by route and method.",
+    labelNames: ["handler", "method"],
+    buckets: LATENCY_BUCKETS,
+    registers,
+  });
+
+  return {
+    contentType: registry.contentType,
+    render: () => registry.metrics(),
+    observeHttpRequest(handler, method, status, seconds) {
+      httpRequests.inc({ handler, method, status });
+      httpDuration.observe({ handler, method }, seconds);
+    },
+    observeTimeToFirstToken: (seconds) => timeToFirstToken.observe(seconds),
+    observeTokens(seconds, numTokens) {
+      for (let token = 0; token < numTokens; token++) interTokenLatency.observe(seconds / numTokens);
+    },
+    observeSequence(figures, seconds) {
+      successes.inc({ finished_reason: figures.finishReason });
+      requestLatency.observe(seconds);
+      promptTokens.observe(figures.numPromptTokens);
+      generationTokens.observe(figures.numOutputTokens);
+      prefixQueries.inc(figures.numPromptTokens);
+      prefixHits.inc(figures.numCachedTokens);
+      imageTokens.inc(figures.numImageTokens);
+    },
+    addImages: (numImages) => images.inc(numImages),
+  };
+}
+
+/** Read from the engine at every scrape. */
+function addEngineFigures(registry: Registry, service: Service): void {
+  const addGauge = (name: string, help: string, read: () => number | undefined): void => {
+    registry.registerMetric(
+      new Gauge({
+        name,
+        help,
+        registers: [],
+        collect() {
+          this.set(read() ?? 0);
+        },
+      }),
+    );
+  };
+  const addCounter = (name: string, help: string, read: () => number | undefined): void => {
+    registry.registerMetric(
+      new Counter({
+        name,
+        help,
+        registers: [],
+        collect() {
+          this.reset();
+          this.inc(read() ?? 0);
+        },
+      }),
+    );
+  };
+  const stats = () => service.engine?.stats;
+  addGauge("vllm:num_requests_running", "Sequences that hold a KV slot.", () => stats()?.numRequestsRunning);
+  addGauge("vllm:num_requests_waiting", "Sequences that wait for a KV slot.", () => stats()?.numRequestsWaiting);
+  addGauge("vllm:kv_cache_usage_perc", "Share of KV positions in use, 0 to 1.", () => stats()?.kvCacheUsage);
+  addCounter("vllm:prompt_tokens_total", "Prompt tokens computed or reused.", () => stats()?.numPromptTokens);
+  addCounter("vllm:generation_tokens_total", "Tokens generated.", () => stats()?.numGenerationTokens);
+  addGauge("fovea_http_requests_in_flight", "Requests for answers under way.", () => service.numRequests);
+}
