@@ -36,12 +36,9 @@ export function createS3ImageSource({ createClient }: S3ImageSourceOptions): Con
         client = null;
         throw error;
       });
+      const s3 = await client;
       try {
-        const object = await (
-          await client
-        ).send(new GetObjectCommand({ Bucket: bucket, Key: key }), {
-          abortSignal: signal,
-        });
+        const object = await s3.send(new GetObjectCommand({ Bucket: bucket, Key: key }), { abortSignal: signal });
         const announcedBytes = object.ContentLength ?? null;
         const body = addAbortSignal(signal, object.Body as Readable);
         return await readBounded(body, { announcedBytes, maxImageBytes });
