@@ -97,6 +97,41 @@ export function multiHeadAttention(
   })[0];
 }
 
+/** `[positions, headDim / 2]` each, for the half-split (not interleaved) rotary embedding. */
+export interface RotaryTables {
+  readonly cosCache: Value;
+  readonly sinCache: Value;
+}
+
+/** Rotates `[B, S, heads * headDim]` by the angles of `positions` int64 [B, S]. */
+export function rotaryEmbedding(
+  graph: GraphBuilder,
+  name: string,
+  inputs: RotaryTables & { readonly input: Value; readonly positions: Value },
+): Value {
+  const { input, positions, cosCache, sinCache } = inputs;
+  const node = { name, operator: "RotaryEmbedding" };
+  checkElementType(node, input, "float32", "float16");
+  checkElementType(node, positions, "int64");
+  checkRank(node, input, 3);
+  checkShape(node, positions, input.shape.slice(0, 2));
+  checkElementType(node, cosCache, input.elementType);
+  checkShape(node, sinCache, cosCache.shape);
+  if (knownSize(node, input, 2) % (2 * knownSize(node, cosCache, 1)) !== 0) {
+    throw nodeError(node, `${describeValue(input)} does not divide into heads of ${describeValue(cosCache)}.`);
+  }
+  return graph.addNode({
+    ...node,
+    domain: microsoftDomain,
+    inputs: [input, positions, cosCache, sinCache],
+    attributes: { interleaved: int(0) },
+    outputs: [{ name, elementType: input.elementType, shape: input.shape }],
+  })[0];
+}
+
+/** What the operator's own rotary embedding takes: heads of a multiple of this size. */
+export const rotaryHeadMultiple = 16;
+
 export interface GroupQueryAttentionInputs {
   /** `[B, S, numHeads * headDim]`, or packed `[B, S, (numHeads + 2 * numKvHeads) * headDim]` with key and value null. */
   readonly query: Value;
@@ -110,9 +145,8 @@ export interface GroupQueryAttentionInputs {
   readonly seqlensK: Value;
   /** int32 []: the largest of those lengths. */
   readonly totalSequenceLength: Value;
-  /** `[positions, headDim / 2]`, as the half-split rotary embedding uses them. */
-  readonly cosCache: Value;
-  readonly sinCache: Value;
+  /** Null where query and key come rotated. */
+  readonly rotary: RotaryTables | null;
   readonly numHeads: number;
   readonly numKvHeads: number;
   readonly headDim: number;
@@ -128,7 +162,7 @@ export function groupQueryAttention(
   name: string,
   inputs: GroupQueryAttentionInputs,
 ): { output: Value; presentKey: Value; presentValue: Value } {
-  const { query, key, value, pastKey, pastValue, cosCache, sinCache, numHeads, numKvHeads, headDim } = inputs;
+  const { query, key, value, pastKey, pastValue, rotary, numHeads, numKvHeads, headDim } = inputs;
   const node = { name, operator: "GroupQueryAttention" };
   const elementType: ElementType = query.elementType;
   checkElementType(node, query, "float32", "float16");
@@ -151,18 +185,25 @@ export function groupQueryAttention(
   checkShape(node, inputs.seqlensK, [batch]);
   checkElementType(node, inputs.totalSequenceLength, "int32");
   checkShape(node, inputs.totalSequenceLength, []);
-  for (const cache of [cosCache, sinCache]) {
-    checkElementType(node, cache, elementType);
-    checkShape(node, cache, [cache.shape[0], headDim / 2]);
+  if (rotary !== null && headDim % rotaryHeadMultiple !== 0) {
+    throw nodeError(
+      node,
+      `heads of ${headDim} are no multiple of ${rotaryHeadMultiple}, as its rotary embedding needs.`,
+    );
+  }
+  const tables = rotary === null ? [] : [rotary.cosCache, rotary.sinCache];
+  for (const table of tables) {
+    checkElementType(node, table, elementType);
+    checkShape(node, table, [table.shape[0], headDim / 2]);
   }
   const [output, presentKey, presentValue] = graph.addNode({
     ...node,
     domain: microsoftDomain,
-    inputs: [query, key, value, pastKey, pastValue, inputs.seqlensK, inputs.totalSequenceLength, cosCache, sinCache],
+    inputs: [query, key, value, pastKey, pastValue, inputs.seqlensK, inputs.totalSequenceLength, ...tables],
     attributes: {
       num_heads: int(numHeads),
       kv_num_heads: int(numKvHeads),
-      do_rotary: int(1),
+      do_rotary: int(rotary === null ? 0 : 1),
       rotary_interleaved: int(0),
       local_window_size: int(inputs.localWindowSize ?? -1),
     },

@@ -7,6 +7,7 @@ import {
   describeShape,
   describeValue,
   sameShape,
+  type Dimension,
   type Shape,
   type Value,
 } from "./value.ts";
@@ -24,7 +25,7 @@ function addStandardNode(
   result: Result,
   attributes: Readonly<Record<string, AttributeValue>> = {},
 ): Value {
-  const outputs = [{ name: node.name, ...result }];
+  const outputs = [{ name: node.name, elementType: result.elementType, shape: result.shape }];
   return graph.addNode({ ...node, domain: standardDomain, inputs, attributes, outputs })[0];
 }
 
@@ -51,6 +52,10 @@ export function add(graph: GraphBuilder, name: string, left: Value, right: Value
 
 export function multiply(graph: GraphBuilder, name: string, left: Value, right: Value): Value {
   return broadcastingNode(graph, { name, operator: "Mul" }, left, right);
+}
+
+export function subtract(graph: GraphBuilder, name: string, left: Value, right: Value): Value {
+  return broadcastingNode(graph, { name, operator: "Sub" }, left, right);
 }
 
 /** Element-wise larger of the two. */
@@ -238,6 +243,15 @@ export function reduceMaxLast(graph: GraphBuilder, name: string, input: Value): 
   const axes = graph.constant("int64.-1", "int64", [1], [-1]);
   const shape = input.shape.slice(0, -1);
   return addStandardNode(graph, node, [input, axes], { elementType: input.elementType, shape }, { keepdims: int(0) });
+}
+
+/** `0, 1, ..., limit - 1` for a scalar `limit`; `size` is the result's. */
+export function range(graph: GraphBuilder, name: string, limit: Value, size: Dimension): Value {
+  const node = { name, operator: "Range" };
+  checkElementType(node, limit, "int64");
+  checkShape(node, limit, []);
+  const [start, step] = [0, 1].map((value) => graph.constant(`int64.scalar.${value}`, "int64", [], [value]));
+  return addStandardNode(graph, node, [start, limit, step], { elementType: "int64", shape: [size] });
 }
 
 function int(value: number): AttributeValue {

@@ -2,13 +2,29 @@
 import {
   groupQueryAttention,
   quickGelu,
+  rotaryEmbedding,
+  rotaryHeadMultiple,
   simplifiedLayerNormalization,
   skipSimplifiedLayerNormalization,
+  type RotaryTables,
 } from "../../graph/contrib-ops.ts";
-import { cast, concat, gatherRows, multiply, reshape, scatterRows, shapeOf, split } from "../../graph/standard-ops.ts";
+import type { GraphBuilder } from "../../graph/graph-builder.ts";
+import {
+  add,
+  cast,
+  concat,
+  gatherRows,
+  multiply,
+  range,
+  reshape,
+  scatterRows,
+  shapeOf,
+  split,
+  subtract,
+} from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { parameter, type GraphContext } from "../graph-context.ts";
-import { jointLinear, linear, type LinearLayer } from "../linear.ts";
+import { jointLinear, linear, type JointProjection, type LinearLayer } from "../linear.ts";
 import type { DecoderConfig } from "./config.ts";
 import { ropeTables } from "./rope.ts";
 
@@ -34,8 +50,9 @@ const cacheLength = "maxLen";
 interface AttentionInputs {
   readonly seqlensK: Value;
   readonly totalSequenceLength: Value;
-  readonly cosCache: Value;
-  readonly sinCache: Value;
+  readonly tables: RotaryTables;
+  /** int64 [B, S]; null where attention rotates by itself. */
+  readonly positions: Value | null;
   /** int64 [3]: B, S, -1. */
   readonly batchShape: Value;
 }
@@ -80,13 +97,31 @@ function createAttentionInputs(
   const { cos, sin } = ropeTables(config.rope, config.headDim, maxModelLen);
   const tableShape = [maxModelLen, config.headDim / 2];
   const anySize = graph.constant("any_size", "int64", [1], [-1]);
+  const seqlensK = graph.input("seqlens_k", "int32", [batch]);
+  const inputShape = shapeOf(graph, "input_ids.shape", inputIds);
+  const rotatesItself = config.headDim % rotaryHeadMultiple === 0;
   return {
-    seqlensK: graph.input("seqlens_k", "int32", [batch]),
+    seqlensK,
     totalSequenceLength: graph.input("total_sequence_length", "int32", []),
-    cosCache: graph.constant("rope.cos", precision.activations, tableShape, cos),
-    sinCache: graph.constant("rope.sin", precision.activations, tableShape, sin),
-    batchShape: concat(graph, "batch_shape", [shapeOf(graph, "input_ids.shape", inputIds), anySize], 0),
+    tables: {
+      cosCache: graph.constant("rope.cos", precision.activations, tableShape, cos),
+      sinCache: graph.constant("rope.sin", precision.activations, tableShape, sin),
+    },
+    positions: rotatesItself ? null : tokenPositions(graph, seqlensK, inputShape),
+    batchShape: concat(graph, "batch_shape", [inputShape, anySize], 0),
   };
+}
+
+/** int64 [B, S]: the last of a sequence's S tokens has position `seqlens_k`. */
+function tokenPositions(graph: GraphBuilder, seqlensK: Value, inputShape: Value): Value {
+  const one = graph.constant("int64.scalar.1", "int64", [], [1]);
+  const numTokens = gatherRows(graph, "input_ids.length", inputShape, one);
+  const offsets = range(graph, "positions.offsets", numTokens, length);
+  const last = cast(graph, "positions.last", seqlensK, "int64");
+  const first = subtract(graph, "positions.first", last, subtract(graph, "positions.span", numTokens, one));
+  const columnShape = graph.constant("positions.column_shape", "int64", [2], [-1, 1]);
+  const column = reshape(graph, "positions.column", first, columnShape, [batch, 1]);
+  return add(graph, "positions", column, offsets);
 }
 
 /** [N, hiddenSize]: token embeddings, with image embeddings in the rows that `image_positions` names. */
@@ -150,17 +185,26 @@ function attention(
   });
   const layers = [projection("q", numHeads), projection("k", numKvHeads), projection("v", numKvHeads)];
   const projected = jointLinear(context, `${name}.qkv`, input, layers, precision.linear);
-  const values = projected.kind === "packed" ? [projected.value] : projected.values;
-  const [query, key = null, value = null] = values.map((flat, index) =>
-    reshape(graph, `${name}.batched.${index}`, flat, shared.batchShape, [batch, length, flat.shape[1]]),
-  );
+  const batched = (flat: Value, part: string): Value =>
+    reshape(graph, `${name}.${part}`, flat, shared.batchShape, [batch, length, flat.shape[1]]);
+  let qkv: { query: Value; key: Value | null; value: Value | null };
+  if (projected.kind === "packed" && shared.positions === null) {
+    qkv = { query: batched(projected.value, "qkv.batched"), key: null, value: null };
+  } else {
+    const [query, key, value] = separated(graph, `${name}.qkv`, projected, layers);
+    qkv = {
+      query: rotated(graph, `${name}.query.rotated`, batched(query, "query"), shared),
+      key: rotated(graph, `${name}.key.rotated`, batched(key, "key"), shared),
+      value: batched(value, "value"),
+    };
+  }
   const past = (part: string): Value =>
     graph.input(`past.${layer}.${part}`, precision.activations, [batch, numKvHeads, cacheLength, headDim]);
   const { output, presentKey, presentValue } = groupQueryAttention(graph, name, {
-    ...shared,
-    query,
-    key,
-    value,
+    ...qkv,
+    seqlensK: shared.seqlensK,
+    totalSequenceLength: shared.totalSequenceLength,
+    rotary: shared.positions === null ? shared.tables : null,
     pastKey: past("key"),
     pastValue: past("value"),
     numHeads,
@@ -174,6 +218,22 @@ function attention(
   graph.output(presentValue);
   const flatShape = graph.constant("attention.flat_shape", "int64", [2], [-1, numHeads * headDim]);
   return reshape(graph, `${name}.flat`, output, flatShape, [tokens, numHeads * headDim]);
+}
+
+/** As it is where attention rotates by itself. */
+function rotated(graph: GraphBuilder, name: string, input: Value, { positions, tables }: AttentionInputs): Value {
+  return positions === null ? input : rotaryEmbedding(graph, name, { input, positions, ...tables });
+}
+
+function separated(
+  graph: GraphBuilder,
+  name: string,
+  projected: JointProjection,
+  layers: readonly LinearLayer[],
+): readonly Value[] {
+  if (projected.kind === "separate") return projected.values;
+  const sizes = layers.map((layer) => layer.outFeatures);
+  return split(graph, `${name}.split`, projected.value, { axis: 1, sizes });
 }
 
 function outputProjection(config: DecoderConfig, name: string): LinearLayer {
@@ -196,10 +256,7 @@ function gatedPerceptron(context: GraphContext, config: DecoderConfig, name: str
     hasBias,
   }));
   const projected = jointLinear(context, `${name}.gate_up`, input, layers, precision.linear);
-  const [gate, up] =
-    projected.kind === "packed"
-      ? split(graph, `${name}.split`, projected.value, { axis: 1, sizes: [intermediateSize, intermediateSize] })
-      : projected.values;
+  const [gate, up] = separated(graph, `${name}.gate_up`, projected, layers);
   const gated = multiply(graph, `${name}.gated`, quickGelu(graph, `${name}.silu`, gate, 1), up);
   const down = { name: `${name}.down_proj`, inFeatures: intermediateSize, outFeatures: hiddenSize, hasBias };
   return linear(context, gated, down, precision.linear);

@@ -1,0 +1,137 @@
+/** Runs a built model's graphs directly, without an engine: KV slots bound in place, runs of any shape. */
+import type { BuiltModel } from "../../engine/models/built-model.ts";
+import type { DeviceName } from "../../engine/config.ts";
+import type { IoBinding } from "../../engine/runtime/io-binding.ts";
+import { Session } from "../../engine/runtime/session.ts";
+import { Tensor } from "../../engine/runtime/tensor.ts";
+
+export interface ImageRows {
+  /** Row-major [positions.length, hiddenSize]. */
+  readonly embeddings: Float32Array;
+  /** Rows of this run's tokens that the embeddings replace. */
+  readonly positions: readonly number[];
+}
+
+export interface DirectRun {
+  /** One list per slot from the first on; several lists have one token each. */
+  readonly tokenIds: readonly (readonly number[])[];
+  /** Tokens that each slot has already. */
+  readonly numComputed: readonly number[];
+  readonly images?: ImageRows;
+  /** Rows of the flattened tokens whose logits are returned. */
+  readonly logitRows: readonly number[];
+}
+
+export interface DirectDecoderOptions {
+  readonly numSlots: number;
+  readonly maxLength: number;
+  readonly device?: DeviceName;
+  readonly configEntries?: Readonly<Record<string, string>>;
+}
+
+export class DirectDecoder implements Disposable {
+  readonly #model: BuiltModel;
+  readonly #options: DirectDecoderOptions;
+  readonly #session: Session;
+  readonly #binding: IoBinding;
+  readonly #caches = new Map<string, Float32Array>();
+  #boundSlots = 0;
+
+  constructor(model: BuiltModel, options: DirectDecoderOptions) {
+    this.#model = model;
+    this.#options = options;
+    this.#session = loadSession(model, model.decoder.path, options);
+    this.#binding = this.#session.createBinding();
+    const { numLayers, numKvHeads, headDim } = model.decoder;
+    for (let layer = 0; layer < numLayers; layer++) {
+      for (const part of ["key", "value"]) {
+        const size = options.numSlots * numKvHeads * options.maxLength * headDim;
+        this.#caches.set(`${layer}.${part}`, new Float32Array(size));
+      }
+    }
+  }
+
+  /** Row-major [logitRows.length, vocabSize]. */
+  run({ tokenIds, numComputed, images, logitRows }: DirectRun): Float32Array {
+    const numSlots = tokenIds.length;
+    const [{ length }] = tokenIds;
+    const numTokens = numSlots * length;
+    this.#bindSlots(numSlots);
+    const { hiddenSize, vocabSize, acceptsImages } = this.#model.decoder;
+    const int64 = (values: readonly number[], shape: readonly number[]): Tensor =>
+      Tensor.fromTypedArray("int64", BigInt64Array.from(values, BigInt), shape);
+    const lengths = numComputed.map((computed) => computed + length);
+
+    const positions = images?.positions ?? [];
+    const inputs: Record<string, Tensor> = {
+      input_ids: int64(tokenIds.flat(), [numSlots, length]),
+      seqlens_k: Tensor.fromTypedArray(
+        "int32",
+        Int32Array.from(lengths, (total) => total - 1),
+        [numSlots],
+      ),
+      total_sequence_length: Tensor.fromTypedArray("int32", Int32Array.of(Math.max(...lengths)), []),
+      logit_rows: int64(logitRows, [logitRows.length]),
+    };
+    if (acceptsImages) {
+      const embeddings = images?.embeddings ?? new Float32Array(0);
+      inputs.image_embeds = Tensor.fromTypedArray("float32", embeddings, [positions.length, hiddenSize]);
+      inputs.image_positions = int64(positions, [positions.length, 1]);
+    }
+    const logits = new Float32Array(logitRows.length * vocabSize);
+    using output = Tensor.fromTypedArray("float32", logits, [logitRows.length, vocabSize]);
+    for (const [name, tensor] of Object.entries(inputs)) this.#binding.bindInput(name, tensor);
+    this.#binding.bindOutput("logits", output);
+    this.#binding.run();
+    for (const tensor of Object.values(inputs)) tensor[Symbol.dispose]();
+    if (numTokens === 0) throw new Error("a run needs a token");
+    return logits;
+  }
+
+  [Symbol.dispose](): void {
+    this.#session[Symbol.dispose]();
+  }
+
+  #bindSlots(numSlots: number): void {
+    if (numSlots === this.#boundSlots) return;
+    const { numKvHeads, headDim } = this.#model.decoder;
+    const shape = [numSlots, numKvHeads, this.#options.maxLength, headDim];
+    for (const [name, cache] of this.#caches) {
+      const view = cache.subarray(
+        0,
+        shape.reduce((product, size) => product * size, 1),
+      );
+      const tensor = Tensor.fromTypedArray("float32", view, shape);
+      this.#binding.bindInput(`past.${name}`, tensor);
+      this.#binding.bindOutput(`present.${name}`, tensor);
+    }
+    this.#boundSlots = numSlots;
+  }
+}
+
+/** Row-major [numImages, numImageTokens, hiddenSize]. */
+export function encodeImages(model: BuiltModel, pixelValues: Float32Array, device: DeviceName = "cpu"): Float32Array {
+  const encoder = model.visionEncoder;
+  if (encoder === null) throw new Error("the model takes no images");
+  const { imageSize, numImageTokens } = encoder;
+  const numImages = pixelValues.length / (3 * imageSize * imageSize);
+  using session = loadSession(model, encoder.path, { numSlots: 0, maxLength: 0, device });
+  using binding = session.createBinding();
+  using input = Tensor.fromTypedArray("float32", pixelValues, [numImages, 3, imageSize, imageSize]);
+  const features = new Float32Array(numImages * numImageTokens * model.decoder.hiddenSize);
+  using output = Tensor.fromTypedArray("float32", features, [numImages, numImageTokens, model.decoder.hiddenSize]);
+  binding.bindInput("pixel_values", input);
+  binding.bindOutput("image_features", output);
+  binding.run();
+  return features;
+}
+
+function loadSession(model: BuiltModel, path: string, { device, configEntries }: DirectDecoderOptions): Session {
+  return Session.load(path, {
+    device: device ?? "cpu",
+    deviceId: 0,
+    numThreads: 2,
+    externalDataFolder: model.externalDataFolder,
+    ...(configEntries === undefined ? {} : { configEntries }),
+  });
+}
