@@ -108,7 +108,7 @@ async function readShards(folder: string, indexBytes: Buffer | null): Promise<Re
   return tensors;
 }
 
-function parseWeightMap(indexBytes: Buffer | null): Readonly<Record<string, string>> {
+export function parseWeightMap(indexBytes: Buffer | null): Readonly<Record<string, string>> {
   const index = indexBytes === null ? null : parseJson(indexBytes, indexFileName);
   const weightMap = typeof index === "object" && index !== null && "weight_map" in index ? index.weight_map : undefined;
   if (typeof weightMap !== "object" || weightMap === null || Object.keys(weightMap).length === 0) {

@@ -1,0 +1,156 @@
+/** Downloads large objects in parallel ranges into files that only ever appear whole. */
+import { open, type FileHandle } from "node:fs/promises";
+import { setTimeout as delay } from "node:timers/promises";
+import type { S3Client } from "@aws-sdk/client-s3";
+import { EngineError } from "../errors.ts";
+import { writeAtomically } from "./atomic-file.ts";
+import type { WeightProgress } from "./progress.ts";
+import { readRange, TransientDownloadError, type S3Object } from "./s3-objects.ts";
+
+/** Object stores serve one connection at some 50 to 100 MB/s: ranges this large keep the cost of a request small. */
+export const rangeBytes = 8 * 1024 * 1024;
+
+/** Enough for a 10 Gbit/s link, below the SDK's own limit of sockets. */
+export const maxParallelRanges = 16;
+
+const maxAttempts = 5;
+const firstRetryDelayMs = 200;
+
+/** A range slower than 70 kB/s is stuck. */
+const rangeTimeoutMs = 120_000;
+
+export interface DownloadOptions {
+  readonly onProgress?: ((progress: WeightProgress) => void) | undefined;
+  readonly signal?: AbortSignal | undefined;
+}
+
+export interface Download {
+  readonly object: S3Object;
+  /** Absolute path of the file it becomes. */
+  readonly file: string;
+}
+
+/**
+ * Resolves when every file is there. One that fails for good ends all others; files complete by then stay, so that the
+ * next start goes on from there.
+ *
+ * @throws EngineError as `readRange`, or `invalid_configuration` where the server or the disk keeps failing.
+ */
+export async function downloadObjects(
+  client: S3Client,
+  downloads: readonly Download[],
+  { onProgress, signal }: DownloadOptions,
+): Promise<void> {
+  const total = downloads.reduce((sum, { object }) => sum + object.byteLength, 0);
+  let completed = 0;
+  const addCompleted = (numBytes: number): void => {
+    completed += numBytes;
+    onProgress?.({ task: "downloading checkpoint", completed, total, unit: "bytes" });
+  };
+  const ending = new AbortController();
+  const endingSignal = signal === undefined ? ending.signal : AbortSignal.any([signal, ending.signal]);
+  const limit = createLimit(maxParallelRanges);
+
+  const settled = downloads.map(async ({ object, file }) => {
+    try {
+      await writeAtomically(file, (target) =>
+        downloadObject(client, object, target, limit, addCompleted, endingSignal),
+      );
+    } catch (error) {
+      // The first failure is the cause; those after it are only its echo.
+      ending.abort(error);
+    }
+  });
+  await Promise.all(settled);
+  if (signal?.aborted === true) throw new EngineError("aborted", "The download of the checkpoint was aborted.");
+  if (!ending.signal.aborted) return;
+  const cause: unknown = ending.signal.reason;
+  if (cause instanceof EngineError) throw cause;
+  const reason = cause instanceof Error ? cause.message.split(",")[0] : String(cause);
+  throw new EngineError("invalid_configuration", `The checkpoint cannot be downloaded: ${reason}`, { cause });
+}
+
+async function downloadObject(
+  client: S3Client,
+  object: S3Object,
+  targetFile: string,
+  limit: Limit,
+  addCompleted: (numBytes: number) => void,
+  signal: AbortSignal,
+): Promise<void> {
+  const target = await open(targetFile, "wx");
+  try {
+    await target.truncate(object.byteLength);
+    const ranges: Promise<void>[] = [];
+    for (let start = 0; start < object.byteLength; start += rangeBytes) {
+      const end = Math.min(start + rangeBytes, object.byteLength);
+      const range = limit(async () => {
+        signal.throwIfAborted();
+        await downloadRange(client, object, target, start, end, signal);
+        addCompleted(end - start);
+      });
+      ranges.push(range);
+    }
+    // All have ended before the file is closed, whatever the first failure was.
+    const failed = (await Promise.allSettled(ranges)).find((result) => result.status === "rejected");
+    if (failed !== undefined) throw failed.reason;
+  } finally {
+    await target.close();
+  }
+}
+
+async function downloadRange(
+  client: S3Client,
+  object: S3Object,
+  target: FileHandle,
+  start: number,
+  end: number,
+  signal: AbortSignal,
+): Promise<void> {
+  for (let attempt = 1; ; attempt++) {
+    try {
+      const attemptSignal = AbortSignal.any([signal, AbortSignal.timeout(rangeTimeoutMs)]);
+      let position = start;
+      for await (const bytes of readRange(client, object, start, end, attemptSignal)) {
+        if (position + bytes.byteLength > end)
+          throw new TransientDownloadError(`${object.name} came with extra bytes.`);
+        await writeAll(target, bytes, position);
+        position += bytes.byteLength;
+      }
+      if (position === end) return;
+      throw new TransientDownloadError(`${object.name} broke off at byte ${position} of ${end}.`);
+    } catch (error) {
+      if (!(error instanceof TransientDownloadError) || attempt === maxAttempts) throw error;
+      await delay(firstRetryDelayMs * 2 ** (attempt - 1), undefined, { signal });
+    }
+  }
+}
+
+async function writeAll(target: FileHandle, bytes: Uint8Array, position: number): Promise<void> {
+  let numWritten = 0;
+  while (numWritten < bytes.byteLength) {
+    const length = bytes.byteLength - numWritten;
+    const { bytesWritten } = await target.write(bytes, numWritten, length, position + numWritten);
+    numWritten += bytesWritten;
+  }
+}
+
+type Limit = (run: () => Promise<void>) => Promise<void>;
+
+/** At most `maxRunning` at once, in the order of the calls. */
+function createLimit(maxRunning: number): Limit {
+  const waiting: (() => void)[] = [];
+  let numRunning = 0;
+  return async (run) => {
+    if (numRunning === maxRunning) await new Promise<void>((resolve) => void waiting.push(resolve));
+    else numRunning++;
+    try {
+      await run();
+    } finally {
+      // A waiting call takes over the place of this one.
+      const next = waiting.shift();
+      if (next === undefined) numRunning--;
+      else next();
+    }
+  };
+}

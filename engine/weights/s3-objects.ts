@@ -1,0 +1,133 @@
+/** The two calls a checkpoint in S3 needs, with their failures told apart. The only file here that knows the AWS SDK. */
+import { addAbortSignal, Readable } from "node:stream";
+import { GetObjectCommand, ListObjectsV2Command, type S3Client } from "@aws-sdk/client-s3";
+import { EngineError } from "../errors.ts";
+
+export interface S3Location {
+  readonly bucket: string;
+  /** "" or ends in "/". */
+  readonly prefix: string;
+}
+
+export interface S3Object {
+  readonly bucket: string;
+  readonly key: string;
+  /** The key without the location's prefix. */
+  readonly name: string;
+  readonly eTag: string;
+  readonly byteLength: number;
+}
+
+/** A checkpoint has some hundred files; a prefix that holds more is not one, and is not read to its end. */
+const maxListedObjects = 10_000;
+
+/** Worth another attempt: the connection broke, the server was busy, or fewer bytes came than were promised. */
+export class TransientDownloadError extends Error {
+  override readonly name = "TransientDownloadError";
+}
+
+/**
+ * The objects directly below the prefix, not those in folders below it. One call per thousand objects.
+ *
+ * @throws EngineError `invalid_configuration` naming bucket and prefix (absent, no rights, not reached).
+ */
+export async function listObjects(
+  client: S3Client,
+  { bucket, prefix }: S3Location,
+  signal: AbortSignal | undefined,
+): Promise<readonly S3Object[]> {
+  const objects: S3Object[] = [];
+  let continuation: string | undefined;
+  do {
+    const command = new ListObjectsV2Command({
+      Bucket: bucket,
+      Prefix: prefix,
+      Delimiter: "/",
+      ContinuationToken: continuation,
+    });
+    const page = await client.send(command, { abortSignal: signal }).catch((cause: unknown) => {
+      throw explainFailure(cause, `s3://${bucket}/${prefix} cannot be listed`, signal);
+    });
+    for (const { Key: key, ETag: eTag, Size: byteLength } of page.Contents ?? []) {
+      if (key === undefined || eTag === undefined || byteLength === undefined) continue;
+      objects.push({ bucket, key, name: key.slice(prefix.length), eTag, byteLength });
+    }
+    if (objects.length > maxListedObjects) {
+      throw new EngineError(
+        "invalid_configuration",
+        `s3://${bucket}/${prefix} holds ${objects.length} objects or more; a checkpoint has at most ${maxListedObjects}.`,
+      );
+    }
+    continuation = page.IsTruncated === true ? page.NextContinuationToken : undefined;
+  } while (continuation !== undefined);
+  return objects;
+}
+
+/**
+ * Bytes `start` up to, not including, `end` of the object as it was when it was listed.
+ *
+ * @throws TransientDownloadError, also while reading; EngineError `invalid_checkpoint` where the object vanished or
+ * changed since, `invalid_configuration` where it may not be read, `aborted`.
+ */
+export async function* readRange(
+  client: S3Client,
+  { bucket, key, eTag, byteLength }: S3Object,
+  start: number,
+  end: number,
+  signal: AbortSignal,
+): AsyncGenerator<Uint8Array> {
+  const name = `s3://${bucket}/${key}`;
+  const command = new GetObjectCommand({ Bucket: bucket, Key: key, IfMatch: eTag, Range: `bytes=${start}-${end - 1}` });
+  try {
+    const response = await client.send(command, { abortSignal: signal });
+    if (!(response.Body instanceof Readable)) throw new TransientDownloadError(`${name} came without a body.`);
+    const isPart = response.ContentRange?.startsWith(`bytes ${start}-${end - 1}/`) ?? end - start === byteLength;
+    // The SDK watches the signal only until the headers are there.
+    const body = addAbortSignal(signal, response.Body);
+    if (!isPart) {
+      body.destroy();
+      throw new EngineError("invalid_configuration", `${name}: the server does not serve ranges of an object.`);
+    }
+    yield* body as AsyncIterable<Uint8Array>;
+  } catch (cause) {
+    throw explainFailure(cause, `${name} cannot be read`, signal);
+  }
+}
+
+function explainFailure(cause: unknown, failure: string, signal: AbortSignal | undefined): Error {
+  if (cause instanceof EngineError || cause instanceof TransientDownloadError) return cause;
+  if (signal?.aborted === true && signal.reason instanceof Error && signal.reason.name === "TimeoutError") {
+    return new TransientDownloadError(`${failure}: no answer in time.`, { cause });
+  }
+  if (signal?.aborted === true) return new EngineError("aborted", `${failure}: aborted.`, { cause });
+  const { name, status } = describeFailure(cause);
+  switch (status) {
+    case 404:
+      return new EngineError(
+        name === "NoSuchBucket" ? "invalid_configuration" : "invalid_checkpoint",
+        `${failure}: it does not exist (${name}).`,
+        { cause },
+      );
+    case 412:
+      return new EngineError("invalid_checkpoint", `${failure}: it changed while the checkpoint was downloaded.`, {
+        cause,
+      });
+    case 429:
+    case 500:
+    case 502:
+    case 503:
+    case 504:
+    case null:
+      return new TransientDownloadError(`${failure} (${name}).`, { cause });
+    default:
+      return new EngineError("invalid_configuration", `${failure}: refused (${name}, status ${status}).`, { cause });
+  }
+}
+
+/** Status null where the server was not reached or its answer broke off. */
+function describeFailure(cause: unknown): { readonly name: string; readonly status: number | null } {
+  if (!(cause instanceof Error)) return { name: String(cause), status: null };
+  const code = "code" in cause && typeof cause.code === "string" ? cause.code : cause.name;
+  const metadata = "$metadata" in cause ? (cause.$metadata as { httpStatusCode?: number } | undefined) : undefined;
+  return { name: code, status: metadata?.httpStatusCode ?? null };
+}
