@@ -11,7 +11,7 @@ import { readRange, TransientDownloadError, type S3Object } from "./s3-objects.t
 export const rangeBytes = 8 * 1024 * 1024;
 
 /** Enough for a 10 Gbit/s link, below the SDK's own limit of sockets. */
-export const maxParallelRanges = 16;
+const maxParallelRanges = 16;
 
 const maxAttempts = 5;
 const firstRetryDelayMs = 200;
