@@ -1,0 +1,59 @@
+/** The commands: `fovea serve`, `--help`, `--version`, `--print-config`. */
+import { readFileSync } from "node:fs";
+
+import { ConfigError, loadConfig, settingDescriptions } from "../config.ts";
+import type { Config } from "../config.ts";
+import { createLogger } from "../logger.ts";
+import { findNearNames } from "../near-names.ts";
+import { parseArguments } from "./arguments.ts";
+import type { Arguments } from "./arguments.ts";
+import { serve } from "./serve.ts";
+import { formatConfig, formatHelp } from "./usage.ts";
+
+/** The command line or the environment is wrong. */
+const EXIT_USAGE = 2;
+
+/** Exits with 2 and all problems when the command line or the environment is wrong. */
+export async function run(argv: readonly string[]): Promise<void> {
+  const args = orExit(() => parseArguments(argv));
+  if (args.help) return void process.stdout.write(formatHelp(settingDescriptions));
+  if (args.version) return void process.stdout.write(`${readVersion()}\n`);
+
+  warnOfNearNames();
+  const config = orExit(() => loadConfig({ ...process.env, ...args.settings }));
+  if (args.printConfig) {
+    process.stdout.write(formatConfig(settingDescriptions, process.env, args.settings));
+    return;
+  }
+  await runCommand(args, config);
+}
+
+async function runCommand({ command }: Arguments, config: Config): Promise<void> {
+  const logger = createLogger({ level: config.logLevel, write: (line) => process.stdout.write(line) });
+  switch (command) {
+    case "serve":
+      return serve(config, logger);
+  }
+}
+
+function warnOfNearNames(): void {
+  const ourNames = settingDescriptions.map(({ name }) => name);
+  for (const { found, meant } of findNearNames(process.env, ourNames)) {
+    console.error(`fovea: ${found} is set but is not a setting; did you mean ${meant}?`);
+  }
+}
+
+function orExit<Value>(parse: () => Value): Value {
+  try {
+    return parse();
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error;
+    for (const problem of error.problems) console.error(`fovea: ${problem}`);
+    process.exit(EXIT_USAGE);
+  }
+}
+
+function readVersion(): string {
+  const packageFile = new URL("../../package.json", import.meta.url);
+  return (JSON.parse(readFileSync(packageFile, "utf8")) as { version: string }).version;
+}
