@@ -15,8 +15,15 @@ export interface ChatMessage {
 
 export type Prompt =
   | { readonly kind: "chat"; readonly messages: readonly ChatMessage[]; readonly addGenerationPrompt: boolean }
-  | { readonly kind: "text"; readonly text: string; readonly addSpecialTokens: boolean }
-  | { readonly kind: "tokens"; readonly tokenIds: readonly number[] };
+  /** `images`: references in the order of the model's image placeholders in `text`. */
+  | {
+      readonly kind: "text";
+      readonly text: string;
+      readonly addSpecialTokens: boolean;
+      readonly images?: readonly string[];
+    }
+  /** `images`: references in the order of the placeholders, one image token each, in `tokenIds`. */
+  | { readonly kind: "tokens"; readonly tokenIds: readonly number[]; readonly images?: readonly string[] };
 
 export interface GenerationRequest {
   /** Unique among the requests in flight. */

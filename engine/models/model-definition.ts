@@ -1,4 +1,7 @@
 /** What one architecture must say about itself to be served: its configuration read, and its graphs. */
+import type { CanonicalValue } from "../multimodal/hasher.ts";
+import type { MultiModalProcessor } from "../multimodal/multimodal-processor.ts";
+import type { VisionEncoderGraph } from "./built-model.ts";
 import type { GraphContext } from "./graph-context.ts";
 
 /** The numbers of a decoder that its runner needs; see `DecoderGraph`. */
@@ -32,6 +35,16 @@ export interface ConfiguredModel {
   buildDecoder(context: GraphContext, maxModelLen: number): void;
 }
 
+/** What a checkpoint adds to its architecture where images enter its prompts. */
+export interface ProcessorContext {
+  /** The image token as the tokenizer spells it. */
+  readonly imageToken: string;
+  readonly imageTokenId: number;
+  readonly visionEncoder: VisionEncoderGraph;
+  /** preprocessor_config.json as it is. */
+  readonly preprocessorConfig: CanonicalValue;
+}
+
 export interface ModelDefinition {
   /** As `architectures[0]` of config.json names it. */
   readonly architecture: string;
@@ -40,4 +53,6 @@ export interface ModelDefinition {
    *   change the maths; both name the field.
    */
   configure(config: unknown): ConfiguredModel;
+  /** How images enter the prompts; absent for an architecture that takes none. */
+  readonly createProcessor?: (context: ProcessorContext) => MultiModalProcessor;
 }

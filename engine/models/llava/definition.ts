@@ -12,9 +12,11 @@ import { decoderDimensions } from "../llama/definition.ts";
 import type { ConfiguredModel, ModelDefinition } from "../model-definition.ts";
 import type { WeightSource } from "../weight-source.ts";
 import { parseLlavaConfig, type LlavaConfig } from "./config.ts";
+import { createLlavaProcessor } from "./processor.ts";
 
 export const llavaDefinition: ModelDefinition = {
   architecture: "LlavaForConditionalGeneration",
+  createProcessor: createLlavaProcessor,
   configure(json): ConfiguredModel {
     const config = parseLlavaConfig(json);
     return {
