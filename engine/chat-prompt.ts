@@ -1,0 +1,112 @@
+/** From a conversation to the text of a prompt in which exactly the images it has are placeholders. */
+import { EngineError } from "./errors.ts";
+import type { ChatMessage } from "./generation-request.ts";
+import type { TextRange } from "./text/added-tokens.ts";
+import type { ChatTemplate, TemplateMessage } from "./text/chat-template.ts";
+
+export interface ChatPrompt {
+  readonly text: string;
+  /** Image references in the order of the messages, and so of the placeholders. */
+  readonly images: readonly string[];
+  /** Where `text` spells the placeholder without meaning an image. */
+  readonly literal: readonly TextRange[];
+}
+
+export interface ChatPromptOptions {
+  readonly template: ChatTemplate;
+  /** Text that stands for an image; null for a model that takes none. */
+  readonly imagePlaceholder: string | null;
+  readonly addGenerationPrompt: boolean;
+}
+
+/** Image references of a conversation, in order; nothing is looked at but that they are there. */
+export function imageReferences(messages: readonly ChatMessage[]): string[] {
+  return messages.flatMap(({ content }) =>
+    typeof content === "string" ? [] : content.flatMap((part) => (part.type === "image" ? [part.reference] : [])),
+  );
+}
+
+/**
+ * Renders the chat template. A template that walks over content parts places the images itself; a placeholder written
+ * in a message's text is then nothing but text. For a template that prints the content, the text parts are joined by
+ * newlines, placeholders in them are taken for the message's images, those missing are put before the text, one a line
+ * (as vLLM does), and any more than there are images are nothing but text.
+ */
+export function renderChat(messages: readonly ChatMessage[], options: ChatPromptOptions): ChatPrompt {
+  const { template, imagePlaceholder, addGenerationPrompt } = options;
+  const mark = imagePlaceholder === null ? null : createLiteralMark(messages, imagePlaceholder);
+  const templateMessages = messages.map((message) => toTemplateMessage(message, template, imagePlaceholder, mark));
+  const rendered = template.render(templateMessages, { addGenerationPrompt });
+  return { images: imageReferences(messages), ...(mark?.remove(rendered) ?? { text: rendered, literal: [] }) };
+}
+
+function toTemplateMessage(
+  { role, content }: ChatMessage,
+  template: ChatTemplate,
+  imagePlaceholder: string | null,
+  mark: LiteralMark | null,
+): TemplateMessage {
+  const parts = typeof content === "string" ? [{ type: "text", text: content } as const] : content;
+  if (template.contentFormat === "parts") {
+    return {
+      role,
+      content: parts.map((part) =>
+        part.type === "image" ? { type: "image" } : { type: "text", text: mark?.apply(part.text, 0) ?? part.text },
+      ),
+    };
+  }
+  const numImages = parts.filter((part) => part.type === "image").length;
+  const text = parts.flatMap((part) => (part.type === "text" ? [part.text] : [])).join("\n");
+  if (mark === null || imagePlaceholder === null) return { role, content: text };
+  const numPlaced = Math.min(numImages, text.split(imagePlaceholder).length - 1);
+  const missing = Array.from({ length: numImages - numPlaced }, () => imagePlaceholder);
+  return { role, content: [...missing, mark.apply(text, numPlaced)].join("\n") };
+}
+
+/** A character that no message contains, put inside placeholders that mean no image while the template is rendered. */
+interface LiteralMark {
+  /** Marks all placeholders in `text` but the first `numMeant`. */
+  apply(text: string, numMeant: number): string;
+  /** Takes the marks out again and tells where they were. */
+  remove(rendered: string): { readonly text: string; readonly literal: readonly TextRange[] };
+}
+
+function createLiteralMark(messages: readonly ChatMessage[], placeholder: string): LiteralMark {
+  const character = unusedPrivateCharacter(messages);
+  const marked = placeholder.slice(0, 1) + character + placeholder.slice(1);
+  return {
+    apply(text, numMeant) {
+      const pieces = text.split(placeholder);
+      const meant = pieces.slice(0, numMeant + 1).join(placeholder);
+      return [meant, ...pieces.slice(numMeant + 1)].join(marked);
+    },
+    remove(rendered) {
+      const literal: TextRange[] = [];
+      const pieces = rendered.split(character);
+      let length = 0;
+      for (const piece of pieces.slice(0, -1)) {
+        length += piece.length;
+        literal.push({ start: length - 1, end: length - 1 + placeholder.length });
+      }
+      return { text: pieces.join(""), literal };
+    },
+  };
+}
+
+function unusedPrivateCharacter(messages: readonly ChatMessage[]): string {
+  const used = new Set<string>();
+  for (const { content } of messages) {
+    const texts =
+      typeof content === "string" ? [content] : content.map((part) => (part.type === "text" ? part.text : ""));
+    for (const text of texts) {
+      for (const [character] of text.matchAll(/[\uE000-\uF8FF]/g)) used.add(character);
+    }
+  }
+  for (let code = 0xe000; code <= 0xf8ff; code += 1) {
+    const character = String.fromCharCode(code);
+    if (!used.has(character)) return character;
+  }
+  throw new EngineError("invalid_argument", "The messages use every private use character there is.", {
+    parameter: "prompt.messages",
+  });
+}
