@@ -17,11 +17,14 @@ export interface SamplingRow {
 }
 
 export interface SampledToken {
-  /** -1 when processors or the model left no token: every logit is -Infinity or NaN. */
+  /** `noToken` when processors or the model left no token: every logit is -Infinity or NaN. */
   readonly tokenId: number;
   /** Null when the request asks for none. */
   readonly logprobs: SampledLogprobs | null;
 }
+
+/** In the place of a token id. */
+export const noToken = -1;
 
 const notCaptured = -1;
 
@@ -104,7 +107,7 @@ export class Sampler {
 
   #readLogprobs(rowIndex: number, { samplingParams }: SamplingRow, tokenId: number): SampledLogprobs | null {
     const captured = this.#captured[rowIndex];
-    if (captured === notCaptured || tokenId === -1) return null;
+    if (captured === notCaptured || tokenId === noToken) return null;
     return this.#rawLogprobs.read(captured, tokenId, samplingParams.logprobs!);
   }
 }

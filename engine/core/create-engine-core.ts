@@ -1,0 +1,69 @@
+/** Puts the parts of an engine thread together. */
+import { MinPLogitsProcessor } from "../sampling/min-p.ts";
+import { MinTokensLogitsProcessor } from "../sampling/min-tokens.ts";
+import type { NamedProcessor } from "../sampling/processor-chain.ts";
+import { ProcessorChain } from "../sampling/processor-chain.ts";
+import { createLogitsProcessor, loadLogitsProcessors } from "../sampling/processor-loading.ts";
+import { Sampler } from "../sampling/sampler.ts";
+import { Decoder } from "./decoder.ts";
+import { EncoderCache } from "./encoder-cache.ts";
+import { EngineCore } from "./engine-core.ts";
+import { KvSlots } from "./kv-slots.ts";
+import type { ToEngineThread, WorkerOptions } from "./messages.ts";
+import { ModelRunner } from "./model-runner.ts";
+import { Scheduler } from "./scheduler.ts";
+import { decoderSessionOptions, visionEncoderSessionOptions } from "./session-options.ts";
+import { VisionEncoder } from "./vision-encoder.ts";
+
+/** Embeddings of images beyond the ones in use; a 336-pixel LLaVA 1.5 image takes 9 MiB at a hidden size of 4096. */
+const encoderCacheBytes = 64 * 2 ** 20;
+
+/**
+ * Loads processors and sessions.
+ *
+ * @param takeMessages As `EngineCore` takes it.
+ * @throws EngineError `invalid_configuration` for processors that do not load or KV that does not fit,
+ *   `runtime_failed` for graphs that do not load.
+ */
+export async function createEngineCore(
+  options: WorkerOptions,
+  takeMessages: () => readonly ToEngineThread[],
+): Promise<EngineCore> {
+  const { config, maxModelLen } = options;
+  const { decoder: graph, visionEncoder: visionGraph } = options.model;
+  const processors = await createProcessors(options);
+  const kvSlots = new KvSlots(config.maxNumSequences, maxModelLen);
+  const encoderCache = new EncoderCache(
+    Math.max(visionGraph?.numImageTokens ?? 0, Math.floor(encoderCacheBytes / (graph.hiddenSize * 4))),
+  );
+  const scheduler = new Scheduler({
+    ...config,
+    maxModelLen,
+    eosTokenIds: new Set(options.eosTokenIds),
+    kvSlots,
+    encoderCache,
+  });
+  const runner = new ModelRunner({
+    decoder: new Decoder(graph, decoderSessionOptions(config, options.model), kvSlots),
+    visionEncoder:
+      visionGraph === null
+        ? null
+        : new VisionEncoder(visionGraph, graph.hiddenSize, visionEncoderSessionOptions(config, options.model)),
+    encoderCache,
+    processors,
+    sampler: new Sampler(processors, config.maxNumSequences, graph.vocabSize),
+    hiddenSize: graph.hiddenSize,
+    vocabSize: graph.vocabSize,
+    maxNumSequences: config.maxNumSequences,
+  });
+  return new EngineCore(scheduler, runner, takeMessages);
+}
+
+async function createProcessors({ config, eosTokenIds }: WorkerOptions): Promise<ProcessorChain> {
+  const custom = await loadLogitsProcessors(config.logitsProcessors, config.logitsProcessorPath);
+  const builtIns: NamedProcessor[] = [
+    { name: "min_tokens", processor: new MinTokensLogitsProcessor(config, eosTokenIds) },
+    { name: "min_p", processor: new MinPLogitsProcessor(config) },
+  ];
+  return new ProcessorChain([...builtIns, ...custom.map((loaded) => createLogitsProcessor(loaded, config))]);
+}

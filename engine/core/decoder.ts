@@ -1,0 +1,98 @@
+/** The decoder's session with the KV cache: prompt chunks of one sequence, one-token steps of many. */
+import { invariant } from "../errors.ts";
+import type { DecoderGraph } from "../models/built-model.ts";
+import { Session } from "../runtime/session.ts";
+import type { SessionOptions } from "../runtime/session.ts";
+import { Tensor } from "../runtime/tensor.ts";
+import type { StepLogits } from "../sampling/step-logits.ts";
+import { BoundedCache } from "./bounded-cache.ts";
+import { DecodeBatch } from "./decode-batch.ts";
+import { DecoderRun } from "./decoder-run.ts";
+import { createKvCache } from "./kv-cache.ts";
+import type { KvCache } from "./kv-cache.ts";
+import type { KvSlots } from "./kv-slots.ts";
+import type { Sequence } from "./sequence.ts";
+import type { SlotRange } from "./slot-ranges.ts";
+
+/** A run holds native handles of every layer's KV; sequences come and go in few different ranges. */
+const maxCachedRuns = 64;
+
+/** Embeddings that replace tokens of a prompt chunk. */
+export interface ChunkEmbeddings {
+  /** Row-major [positions.length, hiddenSize]. */
+  readonly embeddings: Float32Array;
+  /** Indices into the chunk. */
+  readonly positions: BigInt64Array;
+}
+
+/** Mutable; owns the session and the KV memory. */
+export class Decoder implements Disposable {
+  readonly #graph: DecoderGraph;
+  readonly #session: Session;
+  readonly #kvSlots: KvSlots;
+  readonly #kvCache: KvCache;
+  readonly #prefillRuns = new BoundedCache<number, DecoderRun>(maxCachedRuns);
+  readonly #decodeBatches = new BoundedCache<number, DecodeBatch>(maxCachedRuns);
+
+  /** Throws EngineError `runtime_failed` for a graph that does not load, `invalid_configuration` for too much KV. */
+  constructor(graph: DecoderGraph, sessionOptions: SessionOptions, kvSlots: KvSlots) {
+    this.#graph = graph;
+    this.#kvSlots = kvSlots;
+    this.#session = Session.load(graph.path, sessionOptions);
+    this.#kvCache = createKvCache(this.#session, graph, kvSlots);
+  }
+
+  get maxSlotsPerRun(): number {
+    return this.#kvCache.maxSlotsPerRun;
+  }
+
+  /**
+   * Computes the prompt's tokens from `firstToken` up to `endToken`, exclusive. `logitsRow`, [vocabSize], receives the
+   * logits of the last one; null computes none. Throws EngineError `runtime_failed`.
+   */
+  prefill(
+    { promptTokenIds, kvSlot }: Sequence,
+    firstToken: number,
+    endToken: number,
+    { embeddings, positions }: ChunkEmbeddings,
+    logitsRow: Float32Array | null,
+  ): void {
+    const { hiddenSize, vocabSize, acceptsImages } = this.#graph;
+    invariant(kvSlot !== null, "a prompt is computed without a KV slot");
+    const run = this.#prefillRuns.getOrCreate(kvSlot, () => this.#createRun({ firstSlot: kvSlot, numSlots: 1 }));
+    const tokenIds = BigInt64Array.from(promptTokenIds.slice(firstToken, endToken), BigInt);
+    const logitRows = logitsRow === null ? new BigInt64Array(0) : BigInt64Array.of(BigInt(tokenIds.length - 1));
+    run.setInput("input_ids", Tensor.fromTypedArray("int64", tokenIds, [1, tokenIds.length]));
+    run.setInput("seqlens_k", Tensor.fromTypedArray("int32", Int32Array.of(endToken - 1), [1]));
+    run.setInput("total_sequence_length", Tensor.fromTypedArray("int32", Int32Array.of(endToken), []));
+    run.setInput("logit_rows", Tensor.fromTypedArray("int64", logitRows, [logitRows.length]));
+    run.setLogits(Tensor.fromTypedArray("float32", logitsRow ?? new Float32Array(0), [logitRows.length, vocabSize]));
+    if (acceptsImages) {
+      run.setInput("image_embeds", Tensor.fromTypedArray("float32", embeddings, [positions.length, hiddenSize]));
+      run.setInput("image_positions", Tensor.fromTypedArray("int64", positions, [positions.length, 1]));
+    }
+    run.run();
+    this.#kvSlots.setNumKeptTokens(kvSlot, endToken);
+  }
+
+  /** As `DecodeBatch.decode`, for sequences whose slots lie in the range. Throws EngineError `runtime_failed`. */
+  decode(range: SlotRange, sequences: readonly Sequence[], logits: StepLogits, firstRow: number): void {
+    const key = range.firstSlot * (this.#kvSlots.numSlots + 1) + range.numSlots;
+    const batch = this.#decodeBatches.getOrCreate(
+      key,
+      () => new DecodeBatch(this.#createRun(range), this.#graph, range),
+    );
+    batch.decode(sequences, this.#kvSlots, logits, firstRow);
+  }
+
+  [Symbol.dispose](): void {
+    this.#prefillRuns[Symbol.dispose]();
+    this.#decodeBatches[Symbol.dispose]();
+    this.#kvCache[Symbol.dispose]();
+    this.#session[Symbol.dispose]();
+  }
+
+  #createRun({ firstSlot, numSlots }: SlotRange): DecoderRun {
+    return new DecoderRun(this.#session, this.#graph, this.#kvCache.view(firstSlot, numSlots));
+  }
+}

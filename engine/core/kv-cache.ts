@@ -1,0 +1,110 @@
+/** The memory of the KV slots, and views of it that the decoder's past and present are bound to. */
+import { EngineError } from "../errors.ts";
+import type { DecoderGraph } from "../models/built-model.ts";
+import type { Session } from "../runtime/session.ts";
+import { Tensor } from "../runtime/tensor.ts";
+
+/** Keys and values of a range of slots, layer by layer: [numSlots, numKvHeads, maxLen, headDim] each. */
+export interface KvView extends Disposable {
+  readonly keys: readonly Tensor[];
+  readonly values: readonly Tensor[];
+}
+
+export interface KvCache extends Disposable {
+  /** Most neighbouring slots that one run can see as one batch. */
+  readonly maxSlotsPerRun: number;
+  /** Reserved for all slots; on the host only what is touched is committed. */
+  readonly byteLength: number;
+  /** A view of `numSlots` slots from `firstSlot` on; the caller disposes of it, and of the cache only afterwards. */
+  view(firstSlot: number, numSlots: number): KvView;
+}
+
+export interface KvCacheShape {
+  readonly numSlots: number;
+  readonly maxLen: number;
+}
+
+/** Throws EngineError `invalid_configuration` when the memory cannot be reserved. */
+export function createKvCache(session: Session, decoder: DecoderGraph, shape: KvCacheShape): KvCache {
+  const { numSlots, maxLen } = shape;
+  try {
+    return session.deviceMemory === null
+      ? new HostKvCache(session, decoder, shape)
+      : new DeviceKvCache(session, decoder, shape);
+  } catch (cause) {
+    throw new EngineError(
+      "invalid_configuration",
+      `The KV cache of ${numSlots} sequences of ${maxLen} tokens does not fit into memory.`,
+      { cause },
+    );
+  }
+}
+
+/** All slots of a layer lie in one array, so any range of neighbours is a batch of its own without a copy. */
+class HostKvCache implements KvCache {
+  readonly maxSlotsPerRun: number;
+  readonly byteLength: number;
+  /** Keys, then values, by layer: [numSlots, numKvHeads, maxLen, headDim]. */
+  readonly #tensors: readonly Tensor[];
+
+  constructor(session: Session, decoder: DecoderGraph, { numSlots, maxLen }: KvCacheShape) {
+    this.maxSlotsPerRun = numSlots;
+    this.#tensors = allocateLayers(session, decoder, numSlots, maxLen);
+    this.byteLength = totalBytes(this.#tensors);
+  }
+
+  view(firstSlot: number, numSlots: number): KvView {
+    const views = this.#tensors.map(({ elementType, shape, data }) => {
+      const slotLength = data.length / shape[0];
+      const slots = data.subarray(firstSlot * slotLength, (firstSlot + numSlots) * slotLength);
+      return Tensor.fromTypedArray(elementType, slots, [numSlots, ...shape.slice(1)]);
+    });
+    return { ...splitLayers(views), [Symbol.dispose]: () => disposeAll(views) };
+  }
+
+  [Symbol.dispose](): void {
+    disposeAll(this.#tensors);
+  }
+}
+
+/**
+ * On a device a tensor cannot be a part of another, so each slot has tensors of its own and is run by itself. The
+ * paged form, which runs any set of sequences at once there, takes this class's place when it comes.
+ */
+class DeviceKvCache implements KvCache {
+  readonly maxSlotsPerRun = 1;
+  readonly byteLength: number;
+  /** By slot: keys, then values, by layer: [1, numKvHeads, maxLen, headDim]. */
+  readonly #slots: readonly (readonly Tensor[])[];
+
+  constructor(session: Session, decoder: DecoderGraph, { numSlots, maxLen }: KvCacheShape) {
+    this.#slots = Array.from({ length: numSlots }, () => allocateLayers(session, decoder, 1, maxLen));
+    this.byteLength = totalBytes(this.#slots.flat());
+  }
+
+  view(firstSlot: number): KvView {
+    return { ...splitLayers(this.#slots[firstSlot]), [Symbol.dispose]: () => undefined };
+  }
+
+  [Symbol.dispose](): void {
+    for (const tensors of this.#slots) disposeAll(tensors);
+  }
+}
+
+function allocateLayers(session: Session, decoder: DecoderGraph, numSlots: number, maxLen: number): Tensor[] {
+  const { numLayers, numKvHeads, headDim, kvElementType } = decoder;
+  const shape = [numSlots, numKvHeads, maxLen, headDim];
+  return Array.from({ length: 2 * numLayers }, () => session.allocateTensor(kvElementType, shape));
+}
+
+function splitLayers(tensors: readonly Tensor[]): { keys: readonly Tensor[]; values: readonly Tensor[] } {
+  return { keys: tensors.slice(0, tensors.length / 2), values: tensors.slice(tensors.length / 2) };
+}
+
+function totalBytes(tensors: readonly Tensor[]): number {
+  return tensors.reduce((total, { byteLength }) => total + byteLength, 0);
+}
+
+function disposeAll(tensors: readonly Tensor[]): void {
+  for (const tensor of tensors) tensor[Symbol.dispose]();
+}

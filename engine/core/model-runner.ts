@@ -1,0 +1,167 @@
+/** Runs what the scheduler decided: encodes images, computes prompts and newest tokens, samples the next ones. */
+import { EngineError, invariant } from "../errors.ts";
+import type { ImageFeature } from "../engine-request.ts";
+import type { BatchUpdate } from "../sampling/logits-processor.ts";
+import type { ProcessorChain } from "../sampling/processor-chain.ts";
+import { noToken } from "../sampling/sampler.ts";
+import type { Sampler } from "../sampling/sampler.ts";
+import { StepLogits } from "../sampling/step-logits.ts";
+import type { ChunkEmbeddings, Decoder } from "./decoder.ts";
+import type { EncoderCache } from "./encoder-cache.ts";
+import { visitEmbeddings } from "./image-span.ts";
+import { InputBatch } from "./input-batch.ts";
+import { isLastChunk } from "./scheduler-output.ts";
+import type { PrefillChunk, SchedulerOutput } from "./scheduler-output.ts";
+import type { Sequence } from "./sequence.ts";
+import { coverSlots } from "./slot-ranges.ts";
+import type { SlotRange } from "./slot-ranges.ts";
+import type { StepResult, StepResults } from "./step-results.ts";
+import type { VisionEncoder } from "./vision-encoder.ts";
+
+export interface ModelRunnerParts {
+  readonly decoder: Decoder;
+  /** Null for a model that takes no images. */
+  readonly visionEncoder: VisionEncoder | null;
+  readonly encoderCache: EncoderCache;
+  readonly processors: ProcessorChain;
+  readonly sampler: Sampler;
+  readonly hiddenSize: number;
+  readonly vocabSize: number;
+  readonly maxNumSequences: number;
+}
+
+/** Mutable: keeps the persistent batch and the logits of the last step; owns decoder and encoder. */
+export class ModelRunner implements Disposable {
+  readonly #parts: ModelRunnerParts;
+  readonly #batch = new InputBatch();
+  readonly #logits: StepLogits;
+
+  constructor(parts: ModelRunnerParts) {
+    this.#parts = parts;
+    this.#logits = new StepLogits(parts.maxNumSequences, parts.vocabSize);
+  }
+
+  /**
+   * One step. A failure stays with the sequences it happened to: a run's with those it computed, a logits processor's
+   * with all rows of the step, since their logits may be half edited. Only a bug of ours is thrown.
+   */
+  run(scheduled: SchedulerOutput): StepResults {
+    const results = new Map<Sequence, StepResult>();
+    const decodeRanges = this.#coverDecodes(scheduled.decodes);
+    const batchUpdate = this.#updateBatch(scheduled, decodeRanges);
+    attempt(results, this.#batch.sequences, () => this.#parts.processors.updateState(batchUpdate));
+    for (const chunk of scheduled.prefills) {
+      attempt(results, [chunk.sequence], () => this.#prefill(chunk));
+    }
+    let firstRow = 0;
+    for (const range of decodeRanges) {
+      const sequences = this.#rowsOf(range, firstRow);
+      attempt(results, sequences, () => this.#parts.decoder.decode(range, sequences, this.#logits, firstRow));
+      firstRow += sequences.length;
+    }
+    attempt(results, this.#batch.sequences, () => this.#sample(results));
+    return results;
+  }
+
+  [Symbol.dispose](): void {
+    this.#parts.decoder[Symbol.dispose]();
+    this.#parts.visionEncoder?.[Symbol.dispose]();
+  }
+
+  #coverDecodes(decodes: readonly Sequence[]): SlotRange[] {
+    const slots = decodes.map(({ kvSlot }) => kvSlot!).sort((left, right) => left - right);
+    return coverSlots(slots, this.#parts.decoder.maxSlotsPerRun);
+  }
+
+  /**
+   * Rows are the sequences that sample in this step: first those of each decode range, so that a run's logits are
+   * neighbours, then the prompts that end.
+   */
+  #updateBatch({ decodes, prefills }: SchedulerOutput, decodeRanges: readonly SlotRange[]): BatchUpdate | null {
+    const endedPrompts = prefills.filter(isLastChunk).map(({ sequence }) => sequence);
+    this.#batch.replace([...decodes, ...endedPrompts]);
+    this.#batch.groupBy(({ isPrefilling, kvSlot }) =>
+      isPrefilling ? decodeRanges.length : decodeRanges.findIndex((range) => containsSlot(range, kvSlot!)),
+    );
+    this.#logits.numRequests = this.#batch.numRows;
+    return this.#batch.takeBatchUpdate();
+  }
+
+  /** Sequences of the batch that decode in the range; their rows start at `firstRow`. */
+  #rowsOf(range: SlotRange, firstRow: number): Sequence[] {
+    const { sequences } = this.#batch;
+    let endRow = firstRow;
+    while (
+      endRow < sequences.length &&
+      !sequences[endRow].isPrefilling &&
+      containsSlot(range, sequences[endRow].kvSlot!)
+    )
+      endRow++;
+    return sequences.slice(firstRow, endRow);
+  }
+
+  #prefill(chunk: PrefillChunk): void {
+    const { sequence, firstToken, numTokens } = chunk;
+    this.#encodeImages(chunk.imagesToEncode);
+    const logitsRow = isLastChunk(chunk) ? this.#logits.row(this.#batch.rowIndexOf(sequence)) : null;
+    const endToken = firstToken + numTokens;
+    this.#parts.decoder.prefill(sequence, firstToken, endToken, this.#gatherEmbeddings(chunk), logitsRow);
+  }
+
+  /** An image that two prompts of this step share is listed by both and encoded for the first. */
+  #encodeImages(images: readonly ImageFeature[]): void {
+    const { encoderCache, visionEncoder } = this.#parts;
+    for (const image of images) {
+      invariant(visionEncoder !== null, "an image reached a model without a vision encoder");
+      if (!encoderCache.has(image.mmHash)) encoderCache.store(image.mmHash, visionEncoder.encode(image));
+    }
+  }
+
+  #gatherEmbeddings({ sequence, firstToken, numTokens }: PrefillChunk): ChunkEmbeddings {
+    const { encoderCache, hiddenSize } = this.#parts;
+    const endToken = firstToken + numTokens;
+    const positions: bigint[] = [];
+    const rows: Float32Array[] = [];
+    for (const image of sequence.images.slice(sequence.firstHeldImage, sequence.endHeldImage)) {
+      const embeddings = encoderCache.get(image.mmHash);
+      visitEmbeddings(image, firstToken, endToken, (token, embeddingRow) => {
+        positions.push(BigInt(token - firstToken));
+        rows.push(embeddings.subarray(embeddingRow * hiddenSize, (embeddingRow + 1) * hiddenSize));
+      });
+    }
+    const gathered = new Float32Array(rows.length * hiddenSize);
+    rows.forEach((row, index) => gathered.set(row, index * hiddenSize));
+    return { embeddings: gathered, positions: BigInt64Array.from(positions) };
+  }
+
+  #sample(results: Map<Sequence, StepResult>): void {
+    const { sequences } = this.#batch;
+    const sampled = this.#parts.sampler.sample(this.#logits, sequences);
+    sequences.forEach((sequence, rowIndex) => {
+      if (results.has(sequence)) return;
+      const { tokenId, logprobs } = sampled[rowIndex];
+      results.set(
+        sequence,
+        tokenId === noToken ? { kind: "failed", error: noTokenLeft() } : { kind: "sampled", tokenId, logprobs },
+      );
+    });
+  }
+}
+
+function containsSlot({ firstSlot, numSlots }: SlotRange, slot: number): boolean {
+  return slot >= firstSlot && slot < firstSlot + numSlots;
+}
+
+/** Runs `action`; what it throws becomes the result of `sequences`, of those that have none yet. */
+function attempt(results: Map<Sequence, StepResult>, sequences: readonly Sequence[], action: () => void): void {
+  try {
+    action();
+  } catch (error) {
+    if (!(error instanceof EngineError) || error.code === "internal") throw error;
+    for (const sequence of sequences) if (!results.has(sequence)) results.set(sequence, { kind: "failed", error });
+  }
+}
+
+function noTokenLeft(): EngineError {
+  return new EngineError("logits_processor_failed", "No token is left to sample: every logit is -Infinity or NaN.");
+}

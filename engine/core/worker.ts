@@ -1,0 +1,36 @@
+/** Entry of the engine thread: owns the model, steps while there is work, sleeps while there is none. */
+import { parentPort, workerData } from "node:worker_threads";
+import type { MessagePort } from "node:worker_threads";
+import { EngineError, invariant } from "../errors.ts";
+import { createEngineCore } from "./create-engine-core.ts";
+import { Inbox } from "./inbox.ts";
+import type { FromEngineThread, WorkerOptions } from "./messages.ts";
+
+/** Ends when asked to close, or after a failure it has reported; frees the model's memory either way. */
+async function serve(port: MessagePort, options: WorkerOptions): Promise<void> {
+  const inbox = new Inbox(port);
+  const post = (message: FromEngineThread): void => port.postMessage(message);
+  try {
+    using core = await createEngineCore(options, () => inbox.take());
+    post({ kind: "ready" });
+    for (;;) {
+      core.drainMessages();
+      if (core.isClosing) break;
+      if (core.hasWork) post({ kind: "outputs", outputs: core.step(), stats: core.stats });
+      else await inbox.nextMessage();
+    }
+  } catch (error) {
+    post({ kind: "failed", ...describeFailure(error) });
+  } finally {
+    port.close();
+  }
+}
+
+function describeFailure(error: unknown): Pick<FromEngineThread & { kind: "failed" }, "code" | "message"> {
+  if (error instanceof EngineError) return { code: error.code, message: error.message };
+  const reason = error instanceof Error ? error.message : String(error);
+  return { code: "internal", message: `The engine thread failed: ${reason}` };
+}
+
+invariant(parentPort !== null, "worker.ts is the entry of a worker thread");
+await serve(parentPort, workerData as WorkerOptions);
