@@ -10,6 +10,9 @@ import type { ElementType, StoredTensor } from "./stored-tensor.ts";
 /** The format's own limit: a lying length must not make us allocate what the file may really hold. */
 const maxHeaderBytes = 100_000_000;
 
+/** How every Git LFS pointer file begins: what a clone without LFS has in place of the weights. */
+const gitLfsPointer = Buffer.from("version ");
+
 const elementTypes: ReadonlyMap<string, ElementType> = new Map([
   ["F32", "float32"],
   ["F16", "float16"],
@@ -57,7 +60,14 @@ async function readHeaderLength(handle: FileHandle, fileBytes: number, fileName:
   if (fileBytes < 8) {
     throw new EngineError("invalid_checkpoint", `${fileName} is truncated: it has ${fileBytes} of at least 8 bytes.`);
   }
-  const declared = (await readExactly(handle, 8, 0, fileName)).readBigUInt64LE();
+  const beginning = await readExactly(handle, 8, 0, fileName);
+  if (beginning.equals(gitLfsPointer)) {
+    throw new EngineError(
+      "invalid_checkpoint",
+      `${fileName} is a Git LFS pointer, not the weights; run \`git lfs pull\` where it was cloned.`,
+    );
+  }
+  const declared = beginning.readBigUInt64LE();
   if (declared > BigInt(maxHeaderBytes)) {
     throw new EngineError(
       "invalid_checkpoint",

@@ -137,6 +137,13 @@ test("a header length of exabytes is refused without allocating it", async () =>
   }
 });
 
+test("a Git LFS pointer in place of the weights is told as one", async () => {
+  await using folder = await createTemporaryFolder();
+  const file = join(folder.path, "model.safetensors");
+  await writeFile(file, "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n");
+  await expect(readSafetensorsHeader(file)).rejects.toThrow("model.safetensors is a Git LFS pointer");
+});
+
 test("messages name the file, not where it lies on the host", async () => {
   await using folder = await createTemporaryFolder();
   for (const name of ["missing.safetensors", "."]) {
