@@ -29,6 +29,7 @@ interface Device {
 const devices: Readonly<Record<DeviceName, Device>> = {
   // Always there, and last resort of the others.
   cpu: { memoryName: null, append: () => {}, enableCopies: () => {} },
+  // ONNX Runtime 1.30 shares one GPU context among all sessions without locking it: one thread of a process at a time.
   webgpu: { memoryName: "WebGPU_Buf", append: appendWebGpu, enableCopies: () => {} },
   cuda: { memoryName: "Cuda", append: appendCuda, enableCopies: enableCudaCopies },
 };

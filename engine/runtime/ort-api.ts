@@ -190,9 +190,19 @@ const libraryNames: Readonly<Record<string, string>> = {
   win32: "onnxruntime.dll",
 };
 
-// koffi unloads a library when the object that `load` returned is collected; the next call would then jump into
-// unmapped memory. This list keeps it for the life of the thread.
-const loadedLibraries: unknown[] = [];
+/**
+ * Holds a library in the process for good, by loading it once more than anybody unloads it. koffi unloads one when the
+ * object that `load` returned is collected, at the latest when its thread ends; ONNX Runtime's own threads may still run
+ * then, and they would run into unmapped memory.
+ */
+function pinLibrary(libraryPath: string): void {
+  if (platform() === "win32") {
+    koffi.load("kernel32.dll").func("LoadLibraryW", ptr, ["str16"])(libraryPath);
+    return;
+  }
+  const lazyBinding = 1;
+  koffi.load(null).func("dlopen", ptr, ["str", "int"])(libraryPath, lazyBinding);
+}
 
 /**
  * Loads the library and returns its functions.
@@ -208,8 +218,8 @@ export function loadOrtApi(): OrtApi {
       `onnxruntime-node has no library for ${platform()}-${arch()}: ${libraryPath} does not exist.`,
     );
   }
+  pinLibrary(libraryPath);
   const library = koffi.load(libraryPath);
-  loadedLibraries.push(library);
   const base: Pointer = library.func("OrtGetApiBase", ptr, [])();
   const getApi = functionAt(base, [0, ptr, ["uint32_t"]]);
   const table = getApi(apiVersion) as Pointer | null;
