@@ -82,18 +82,21 @@ const preprocessorConfig = z.object({
 });
 
 /**
- * Throws EngineError `unsupported_model` for another processor class or a field this one does not know, by name;
+ * Takes the content of preprocessor_config.json, or of processor_config.json, which newer checkpoints have instead and
+ * which holds it below `image_processor`. Throws EngineError `unsupported_model` for another processor class or a field this one does not know, by name;
  * `invalid_checkpoint` for a value of the wrong kind.
  */
 export function parsePreprocessorConfig(json: unknown): PreprocessorPlan {
-  const parsed = preprocessorConfig.safeParse(json);
+  const nested = json as { readonly image_processor?: unknown } | null;
+  const fields = nested?.image_processor ?? json;
+  const parsed = preprocessorConfig.safeParse(fields);
   if (!parsed.success) {
     const [issue] = parsed.error.issues;
     const field = issue.path.length === 0 ? "it" : issue.path.join(".");
     throw new EngineError("invalid_checkpoint", `preprocessor_config.json: ${field}: ${issue.message}.`);
   }
   const config = parsed.data;
-  refuseUnknownFields(json as Readonly<Record<string, unknown>>);
+  refuseUnknownFields(fields as Readonly<Record<string, unknown>>);
 
   const type = (config.image_processor_type ?? config.feature_extractor_type ?? PROCESSOR_TYPES[0]).replace(
     /Fast$/,
