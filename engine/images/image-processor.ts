@@ -1,5 +1,5 @@
 /** Encoded pictures to pixel values, on threads of its own. */
-import { Piscina } from "piscina";
+import type { Piscina } from "piscina";
 import { EngineError } from "../errors.ts";
 import type { PixelValues } from "./pixel-values.ts";
 import type { PixelReply, PixelTask } from "./pixel-worker.ts";
@@ -9,7 +9,7 @@ export interface ImageProcessorOptions {
   readonly maxImagePixels: number;
   /** Threads decoding at once, which bounds the memory of decoded pictures too. Default 2. */
   readonly numThreads?: number;
-  /** Pictures waiting for a thread; one more is refused with `queue_full`. Default 1024. */
+  /** Pictures waiting for a thread; one more is refused with `queue_full`. Default 256. */
   readonly maxNumWaiting?: number;
 }
 
@@ -32,35 +32,20 @@ const IDLE_TIMEOUT_MS = 30_000;
  */
 export function createImageProcessor(
   preprocessorConfig: unknown,
-  { maxImagePixels, numThreads = 2, maxNumWaiting = 1024 }: ImageProcessorOptions,
+  { maxImagePixels, numThreads = 2, maxNumWaiting = 256 }: ImageProcessorOptions,
 ): ImageProcessor {
   const plan = parsePreprocessorConfig(preprocessorConfig);
-  let pool: Piscina<PixelTask, PixelReply> | null = null;
+  const maxNumUnfinished = numThreads + maxNumWaiting;
   const closing = new AbortController();
-
-  function startPool(): Piscina<PixelTask, PixelReply> {
-    return new Piscina({
-      filename: new URL("./pixel-worker.ts", import.meta.url).href,
-      name: "processPixels",
-      minThreads: 0,
-      maxThreads: numThreads,
-      maxQueue: maxNumWaiting,
-      idleTimeout: IDLE_TIMEOUT_MS,
-      // Waiting by Atomics would hold up the thread's own event loop, which libuv's finished decodes come through.
-      atomics: "disabled",
-    });
-  }
+  let numUnfinished = 0;
+  let pool: Promise<PixelPool> | null = null;
 
   return {
     async process(bytes, signal) {
       if (closing.signal.aborted) throw closed();
       if (signal.aborted) throw aborted();
-      pool ??= startPool();
-      if (pool.queueSize >= maxNumWaiting) {
-        throw new EngineError(
-          "queue_full",
-          `${pool.queueSize} images wait to be decoded; the limit is ${maxNumWaiting}.`,
-        );
+      if (numUnfinished >= maxNumUnfinished) {
+        throw new EngineError("queue_full", `${numUnfinished} images are in work; the limit is ${maxNumUnfinished}.`);
       }
 
       // Aborting through the pool would end a thread in the middle of native code; a task nobody waits for ends itself.
@@ -70,10 +55,19 @@ export function createImageProcessor(
       const onClose = (): void => given.reject(closed());
       signal.addEventListener("abort", onAbort, { once: true });
       closing.signal.addEventListener("abort", onClose, { once: true });
+      numUnfinished++;
       try {
         const copy = new Uint8Array(bytes);
-        const running = pool.run({ bytes: copy, plan, maxImagePixels, abandoned }, { transferList: [copy.buffer] });
+        pool ??= startPool(numThreads, maxNumUnfinished);
+        const running = pool
+          .then((threads) =>
+            threads.run({ bytes: copy, plan, maxImagePixels, abandoned }, { transferList: [copy.buffer] }),
+          )
+          .finally(() => numUnfinished--);
         return pixelsOf(await Promise.race([running, given.promise]));
+      } catch (error) {
+        if (error instanceof EngineError) throw error;
+        throw new EngineError("internal", "A thread that processes images failed.", { cause: error });
       } finally {
         Atomics.store(abandoned, 0, 1);
         signal.removeEventListener("abort", onAbort);
@@ -82,9 +76,29 @@ export function createImageProcessor(
     },
     async close() {
       closing.abort();
-      await pool?.close();
+      await (await pool)?.close();
     },
   };
+}
+
+type PixelPool = Piscina<PixelTask, PixelReply>;
+
+async function startPool(numThreads: number, maxNumUnfinished: number): Promise<PixelPool> {
+  // Loaded by the first picture, as the start of the service should not wait for it.
+  const { Piscina } = await import("piscina");
+  const pool: PixelPool = new Piscina({
+    filename: new URL("./pixel-worker.ts", import.meta.url).href,
+    name: "processPixels",
+    minThreads: 0,
+    maxThreads: numThreads,
+    maxQueue: maxNumUnfinished,
+    idleTimeout: IDLE_TIMEOUT_MS,
+    // Waiting by Atomics would hold up the thread's own event loop, which libuv's finished decodes come through.
+    atomics: "disabled",
+  });
+  // A thread that dies without a task harms nobody: the next task starts another.
+  pool.on("error", () => {});
+  return pool;
 }
 
 function pixelsOf(reply: PixelReply): PixelValues {
