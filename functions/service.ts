@@ -108,6 +108,11 @@ export class Service {
   }
 }
 
+/** Why a request whose client has left is aborted. */
+export function clientGone(): EngineError {
+  return new EngineError("aborted", "The client went away.");
+}
+
 /** One request under way. Released exactly when its response is complete or given up. */
 export class Admission {
   readonly engine: Engine;
@@ -115,7 +120,7 @@ export class Admission {
   readonly #requestSignal: AbortSignal;
   readonly #onRelease: () => void;
   readonly #onClientGone = (): void => {
-    this.abort(new EngineError("aborted", "The client went away."));
+    this.abort(clientGone());
   };
 
   constructor(engine: Engine, requestSignal: AbortSignal, onRelease: () => void) {

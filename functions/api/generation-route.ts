@@ -5,6 +5,7 @@ import type { z } from "zod";
 
 import type { GenerationRequest } from "../../engine/index.ts";
 import type { Metrics } from "../metrics.ts";
+import { clientGone } from "../service.ts";
 import type { Admission } from "../service.ts";
 import type { AppDependencies } from "./app.ts";
 import type { AnswerHead, StreamUsageOptions } from "./chat-answer.ts";
@@ -81,6 +82,7 @@ export function generationRoute<Fields extends CommonFields>(
           if (status === 500) logger.error("A stream failed.", { requestId, error });
           return body;
         },
+        onCancel: () => admission.abort(clientGone()),
         onClose() {
           admission.release();
           complete.resolve();

@@ -5,7 +5,9 @@ export interface EventStreamOptions {
   readonly keepAliveMs: number;
   /** The body of the event that an error becomes once the status has been sent. */
   readonly toErrorEvent: (error: unknown) => object;
-  /** Called exactly once, when the stream is complete or its reader has gone. */
+  /** The reader has gone: what still runs is to be aborted. */
+  readonly onCancel: () => void;
+  /** The stream is complete, or given up and all that belonged to it has ended. */
   readonly onClose: () => void;
 }
 
@@ -26,8 +28,8 @@ export const eventStreamHeaders = {
  * reads.
  */
 export async function createEventStream(
-  chunks: AsyncIterator<object>,
-  { keepAliveMs, toErrorEvent, onClose }: EventStreamOptions,
+  chunks: AsyncGenerator<object>,
+  { keepAliveMs, toErrorEvent, onCancel, onClose }: EventStreamOptions,
 ): Promise<ReadableStream<Uint8Array>> {
   let next = chunks.next();
   await within(next, keepAliveMs);
@@ -52,7 +54,12 @@ export async function createEventStream(
         controller.close();
         onClose();
       },
-      cancel: onClose,
+      async cancel() {
+        onCancel();
+        // Its `finally` blocks are to run also where it stands at a chunk nobody took.
+        await chunks.return(undefined).catch(() => {});
+        onClose();
+      },
     },
     { highWaterMark: 0 },
   );

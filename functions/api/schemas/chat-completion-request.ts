@@ -22,7 +22,7 @@ const contentPart = z.discriminatedUnion(
     z.object({ type: z.literal("image_url"), image_url: imageUrl }),
     z.object({ type: z.literal("input_image"), image_url: text }),
   ],
-  { error: ({ input }) => `must be a served part type: text, input_text or image_url${shown(input, "type")}` },
+  { error: ({ input }) => describeUnknown(input, "type", "must be a served part type: text, input_text or image_url") },
 );
 
 /** A bare string is a text part, and a part without type is known by its key. */
@@ -38,13 +38,11 @@ const normalizedPart = z.preprocess((part) => {
   return "text" in part ? { ...part, type: "text" } : part;
 }, contentPart);
 
-const content = z.union([z.string(), z.array(normalizedPart)]);
+const content = z.union([z.string(), z.array(normalizedPart)], "must be a string or a list of parts");
 
-const absentOrEmpty = z
-  .unknown()
-  .refine((value) => value === undefined || value === null || (Array.isArray(value) && value.length === 0), {
-    error: "is not served: tools are not",
-  });
+const absentOrEmpty = z.unknown().refine((value) => value === null || (Array.isArray(value) && value.length === 0), {
+  error: "is not served: tools are not",
+});
 
 const message = z.discriminatedUnion(
   "role",
@@ -54,17 +52,15 @@ const message = z.discriminatedUnion(
     z.object({
       role: z.literal("assistant"),
       content: content.nullish(),
-      tool_calls: absentOrEmpty,
-      function_call: absentOrEmpty,
+      tool_calls: absentOrEmpty.optional(),
+      function_call: absentOrEmpty.optional(),
     }),
   ],
   {
-    error: ({ input }) => {
-      const isTool = hasValue(input, "role", "tool") || hasValue(input, "role", "function");
-      return isTool
+    error: ({ input }) =>
+      isTool(input)
         ? "is tool: tools are not served"
-        : `must be one of system, developer, user, assistant${shown(input, "role")}`;
-    },
+        : describeUnknown(input, "role", "must be one of system, developer, user, assistant"),
   },
 );
 
@@ -87,11 +83,15 @@ export const chatCompletionRequest = z
 export type ChatCompletionRequest = z.output<typeof chatCompletionRequest>;
 export type ChatMessageFields = ChatCompletionRequest["messages"][number];
 
-function shown(input: unknown, key: string): string {
-  if (typeof input !== "object" || input === null || !(key in input)) return "";
-  return `; got ${JSON.stringify((input as Record<string, unknown>)[key])?.slice(0, 40)}`;
+function describeUnknown(input: unknown, key: string, rule: string): string {
+  if (!isRecord(input)) return "must be an object";
+  return key in input ? `${rule}; got ${JSON.stringify(input[key]).slice(0, 40)}` : rule;
 }
 
-function hasValue(input: unknown, key: string, value: string): boolean {
-  return typeof input === "object" && input !== null && (input as Record<string, unknown>)[key] === value;
+function isTool(input: unknown): boolean {
+  return isRecord(input) && (input.role === "tool" || input.role === "function");
+}
+
+function isRecord(input: unknown): input is Record<string, unknown> {
+  return typeof input === "object" && input !== null && !Array.isArray(input);
 }

@@ -19,10 +19,8 @@ export const flag = z.boolean("must be true or false");
 const MAX_STOP_STRINGS = 64;
 const MAX_STOP_TOKEN_IDS = 1024;
 
-const extraArgument = z.union(
-  [z.string(), finite, z.boolean()],
-  "must be a string, number or boolean, or a list of those",
-);
+const extraArgumentRule = "must be a string, number or boolean, or a list of those";
+const extraArgument = z.union([z.string(), finite, z.boolean()], extraArgumentRule);
 
 export const samplingFields = {
   model: z.string("must be a string").nullish(),
@@ -34,10 +32,11 @@ export const samplingFields = {
   max_tokens: wholeNumber.nullish(),
   min_tokens: wholeNumber.nullish(),
   stop: z
-    .union([
-      z.string().transform((text) => [text]),
-      z.array(z.string("must be a string")).max(MAX_STOP_STRINGS, `can hold at most ${MAX_STOP_STRINGS} strings`),
-    ])
+    .union(
+      [z.string().transform((text) => [text]), z.array(z.string("must be a string"))],
+      "must be a string or a list",
+    )
+    .refine((strings) => strings.length <= MAX_STOP_STRINGS, `can hold at most ${MAX_STOP_STRINGS} strings`)
     .nullish(),
   stop_token_ids: z
     .array(tokenId, "must be a list of token ids")
@@ -51,7 +50,9 @@ export const samplingFields = {
   stream_options: z
     .object({ include_usage: flag.nullish(), continuous_usage_stats: flag.nullish() }, "must be an object")
     .nullish(),
-  vllm_xargs: z.record(z.string(), z.union([extraArgument, z.array(extraArgument)]), "must be an object").nullish(),
+  vllm_xargs: z
+    .record(z.string(), z.union([extraArgument, z.array(extraArgument)], extraArgumentRule), "must be an object")
+    .nullish(),
 };
 
 interface StreamFields {

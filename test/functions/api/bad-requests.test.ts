@@ -1,0 +1,279 @@
+import { expect, test } from "vitest";
+
+import { EngineError } from "../../../engine/index.ts";
+import type { EngineErrorCode } from "../../../engine/index.ts";
+import { chatBody, createTestApp } from "../../support/test-app.ts";
+
+interface ErrorAnswer {
+  readonly error: {
+    readonly message: string;
+    readonly type: string;
+    readonly param: string | null;
+    readonly code: string;
+  };
+}
+
+const user = (content: unknown) => ({ messages: [{ role: "user", content }] });
+const longKey = "x".repeat(200_000);
+
+/** Body, the path of the field at fault, and what the message says. */
+const badChats: [unknown, string | null, RegExp][] = [
+  ["{", null, /not valid JSON/],
+  ['{"messages": [{"role":"user","content":"a"}], "temperature": NaN}', null, /not valid JSON/],
+  ["[]", null, /must be a JSON object/],
+  ["null", null, /must be a JSON object/],
+  ["", null, /not valid JSON/],
+  [{}, "messages", /must be a list of messages/],
+  [{ messages: [] }, "messages", /at least one message/],
+  [{ messages: "hi" }, "messages", /must be a list/],
+  [
+    { messages: [{ role: "wizard", content: "a" }] },
+    "messages[0].role",
+    /one of system, developer, user, assistant; got "wizard"/,
+  ],
+  [{ messages: [{ content: "a" }] }, "messages[0].role", /one of system/],
+  [{ messages: [{ role: "tool", content: "a", tool_call_id: "1" }] }, "messages[0].role", /tools are not served/],
+  [{ messages: ["hi"] }, "messages[0]", /must be an object/],
+  [user(5), "messages[0].content", /must be a string or a list of parts/],
+  [user(null), "messages[0].content", /must be a string or a list of parts/],
+  [user([{ type: "video_url", video_url: { url: "x" } }]), "messages[0].content[0].type", /got "video_url"/],
+  [user([{ type: "text" }]), "messages[0].content[0].text", /must be a string/],
+  [user([5]), "messages[0].content[0]", /must be an object/],
+  [user([{ type: "image_url", image_url: "http://x" }]), "messages[0].content[0].image_url", /must be an object/],
+  [
+    user([
+      { type: "text", text: "a" },
+      { type: "image_url", image_url: {} },
+    ]),
+    "messages[0].content[1].image_url.url",
+    /must be a string/,
+  ],
+  [
+    { messages: [{ role: "assistant", content: null, tool_calls: [{ id: "1" }] }] },
+    "messages[0].tool_calls",
+    /not served/,
+  ],
+  [{ ...chatBody, temperature: "NaN" }, "temperature", /must be a number/],
+  [JSON.stringify(chatBody).replace("}]}", '}],"temperature":1e999}'), "temperature", /must be a finite number/],
+  [{ ...chatBody, temperature: -1 }, "temperature", /^temperature must be between 0 and 2, got -1/],
+  [{ ...chatBody, temperature: 2.5 }, "temperature", /between 0 and 2/],
+  [{ ...chatBody, top_p: 0 }, "top_p", /^top_p must be above 0 and at most 1, got 0/],
+  [{ ...chatBody, top_p: 1.1 }, "top_p", /at most 1/],
+  [{ ...chatBody, top_k: -2 }, "top_k", /^top_k must be an integer/],
+  [{ ...chatBody, top_k: 1.5 }, "top_k", /whole number/],
+  [{ ...chatBody, min_p: 1.5 }, "min_p", /^min_p must be between 0 and 1/],
+  [{ ...chatBody, max_tokens: 0 }, "max_tokens", /^max_tokens must be an integer: at least 1, got 0/],
+  [{ ...chatBody, max_tokens: -1 }, "max_tokens", /at least 1/],
+  [{ ...chatBody, max_tokens: "5" }, "max_tokens", /must be a number/],
+  [{ ...chatBody, max_completion_tokens: 0 }, "max_tokens", /at least 1/],
+  [{ ...chatBody, min_tokens: -1 }, "min_tokens", /at least 0/],
+  [
+    { ...chatBody, min_tokens: 5, max_tokens: 2 },
+    "min_tokens",
+    /^min_tokens must be at most max_tokens, which is 2, got 5/,
+  ],
+  [{ ...chatBody, seed: 1.5 }, "seed", /whole number/],
+  [{ ...chatBody, stop: [""] }, "stop", /empty string/],
+  [{ ...chatBody, stop: [5] }, "stop[0]", /must be a string/],
+  [{ ...chatBody, stop: Array.from({ length: 65 }, () => "a") }, "stop", /at most 64/],
+  [{ ...chatBody, stop_token_ids: ["a"] }, "stop_token_ids[0]", /must be a number/],
+  [{ ...chatBody, stop_token_ids: [-1] }, "stop_token_ids[0]", /token id/],
+  [{ ...chatBody, top_logprobs: 2 }, "top_logprobs", /when logprobs is true/],
+  [{ ...chatBody, logprobs: true, top_logprobs: 21 }, "top_logprobs", /is 21; at most 20/],
+  [{ ...chatBody, logprobs: true, top_logprobs: -1 }, "top_logprobs", /at least 0/],
+  [{ ...chatBody, logprobs: 3 }, "logprobs", /true or false/],
+  [{ ...chatBody, stream: "yes" }, "stream", /true or false/],
+  [{ ...chatBody, stream_options: { include_usage: false } }, "stream_options", /when stream is true/],
+  [{ ...chatBody, stream: true, stream_options: 5 }, "stream_options", /must be an object/],
+  [{ ...chatBody, vllm_xargs: { a: null } }, "vllm_xargs.a", /string, number or boolean/],
+  [{ ...chatBody, vllm_xargs: { a: [[1]] } }, "vllm_xargs.a[0]", /string, number or boolean/],
+  [{ ...chatBody, vllm_xargs: { a: {} } }, "vllm_xargs.a", /string, number or boolean/],
+  [{ ...chatBody, n: 2 }, "n", /not served/],
+  [{ ...chatBody, tools: [{ type: "function" }] }, "tools", /not served/],
+  [{ ...chatBody, tool_choice: "required" }, "tool_choice", /not served/],
+  [{ ...chatBody, response_format: { type: "json_object" } }, "response_format", /not served/],
+  [{ ...chatBody, logit_bias: { 5: 1 } }, "logit_bias", /not served/],
+  [{ ...chatBody, presence_penalty: 0.5 }, "presence_penalty", /not served/],
+  [{ ...chatBody, frequency_penalty: -0.5 }, "frequency_penalty", /not served/],
+  [{ ...chatBody, repetition_penalty: 1.1 }, "repetition_penalty", /not served/],
+  [{ ...chatBody, echo: true }, "echo", /not served/],
+  [{ ...chatBody, prompt_logprobs: 0 }, "prompt_logprobs", /not served/],
+  [{ ...chatBody, continue_final_message: true }, "continue_final_message", /not served/],
+  [{ ...chatBody, chat_template: "{{ x }}" }, "chat_template", /not served/],
+  [{ ...chatBody, structured_outputs: { choice: ["a"] } }, "structured_outputs", /not served/],
+  [{ ...chatBody, cache_salt: "tenant" }, "cache_salt", /not served/],
+  [{ ...chatBody, model: 5 }, "model", /must be a string/],
+];
+
+test.for(badChats)("chat: %j is refused at %s", async ([body, param, message]) => {
+  const { post, engine } = createTestApp();
+  const response = await post("/v1/chat/completions", body);
+  expect(response.status).toBe(400);
+  const { error } = (await response.json()) as ErrorAnswer;
+  expect(error.message).toMatch(message);
+  expect(error).toMatchObject({ type: "invalid_request_error", param, code: expect.any(String) });
+  expect(engine.requests).toHaveLength(0);
+});
+
+test.for<[unknown, string, RegExp]>([
+  [{}, "prompt", /must be a string, a list/],
+  [{ prompt: [] }, "prompt", /at least one prompt/],
+  [{ prompt: [[]] }, "prompt[0]", /token id/],
+  [{ prompt: [1, -5] }, "prompt[0][1]", /token id/],
+  [{ prompt: ["a", 5] }, "prompt[1]", /string or a list of token ids/],
+  [{ prompt: Array.from({ length: 1025 }, () => "a") }, "prompt", /at most 1024/],
+  [{ prompt: "a", suffix: "b" }, "suffix", /not served/],
+  [{ prompt: "a", best_of: 2 }, "best_of", /not served/],
+  [{ prompt: "a", logprobs: 21 }, "logprobs", /is 21; at most 20/],
+  [{ prompt: "a", min_tokens: 17 }, "min_tokens", /which is 16, got 17/],
+])("completions: %j is refused at %s", async ([body, param, message]) => {
+  const response = await createTestApp().post("/v1/completions", body);
+  expect(response.status).toBe(400);
+  const { error } = (await response.json()) as ErrorAnswer;
+  expect(error.param).toBe(param);
+  expect(error.message).toMatch(message);
+});
+
+test("fields that ask for nothing are taken, as are fields nobody knows", async () => {
+  const { post } = createTestApp();
+  const response = await post("/v1/chat/completions", {
+    ...chatBody,
+    model: null,
+    max_tokens: 1e9,
+    temperature: null,
+    n: 1,
+    tools: null,
+    tool_choice: "none",
+    response_format: { type: "text" },
+    logit_bias: {},
+    presence_penalty: 0,
+    stop: null,
+    user: "someone",
+    metadata: { a: "b" },
+    reasoning_effort: "low",
+    __proto__: { polluted: true },
+    some_new_field: [1, 2],
+  });
+  expect(response.status).toBe(200);
+});
+
+test.for<[EngineErrorCode, number, string, string]>([
+  ["invalid_argument", 400, "invalid_argument", "invalid_request_error"],
+  ["prompt_too_long", 400, "context_length_exceeded", "invalid_request_error"],
+  ["too_many_images", 400, "too_many_images", "invalid_request_error"],
+  ["invalid_image_reference", 400, "invalid_image_reference", "invalid_request_error"],
+  ["image_unreachable", 422, "image_unreachable", "invalid_request_error"],
+  ["image_too_large", 400, "image_too_large", "invalid_request_error"],
+  ["invalid_image", 400, "invalid_image", "invalid_request_error"],
+  ["queue_full", 429, "queue_full", "rate_limit_error"],
+  ["not_ready", 503, "model_loading", "server_error"],
+  ["closed", 503, "shutting_down", "server_error"],
+])("the engine's %s is answered with %i %s", async ([code, status, wireCode, type]) => {
+  const { post } = createTestApp({ script: [new EngineError(code, "What happened, 5 of 4.")] });
+  for (const stream of [false, true]) {
+    const response = await post("/v1/chat/completions", { ...chatBody, stream });
+    expect(response.status).toBe(status);
+    expect(await response.json()).toEqual({
+      error: { message: "What happened, 5 of 4.", type, param: null, code: wireCode },
+    });
+    expect(response.headers.has("retry-after")).toBe(status === 429 || status === 503);
+  }
+});
+
+test("an error of the engine's names the field as the client spelled it", async () => {
+  const parameter = "prompt.messages[0].content[1].reference";
+  const { post } = createTestApp({ script: [new EngineError("image_unreachable", "Gone.", { parameter })] });
+  const { error } = (await (await post("/v1/chat/completions", chatBody)).json()) as ErrorAnswer;
+  expect(error.param).toBe("messages[0].content[1].image_url.url");
+});
+
+test.for([
+  new EngineError("internal", "Invariant broken at /srv/fovea/engine/core.ts"),
+  new EngineError("runtime_failed", "/srv/lib/libonnxruntime.so said no"),
+  new TypeError("Cannot read properties of undefined (reading 'secret')"),
+])("a failure of ours tells nothing of the inside, and is logged with its stack: %s", async (failure) => {
+  const { post, log } = createTestApp({ script: [failure] });
+  const response = await post("/v1/chat/completions", chatBody, { "x-request-id": "req-17" });
+  expect(response.status).toBe(500);
+  const text = await response.text();
+  expect(text).toContain("req-17");
+  expect(text).not.toMatch(/srv|secret|Invariant|\.ts|at /);
+  expect(JSON.parse(text)).toMatchObject({ error: { type: "server_error", code: "internal_error", param: null } });
+  expect(log).toContainEqual(
+    expect.objectContaining({
+      level: "error",
+      requestId: "req-17",
+      error: expect.objectContaining({ stack: expect.any(String) }),
+    }),
+  );
+});
+
+test("broken JSON is answered with its place but none of its text", async () => {
+  const response = await createTestApp().post("/v1/chat/completions", '{"messages": secret-image-bytes');
+  expect(await response.text()).not.toContain("secret");
+});
+
+test("a longer body than allowed is refused, announced or not", async () => {
+  const { post, app } = createTestApp();
+  const body = JSON.stringify({ ...chatBody, user: longKey });
+  const announced = await post("/v1/chat/completions", body, { "content-length": String(body.length) });
+  expect(announced.status).toBe(413);
+  expect(announced.headers.get("connection")).toBe("close");
+  expect(await announced.json()).toMatchObject({
+    error: { code: "body_too_large", message: `The body has ${body.length} bytes; the limit is 100000.` },
+  });
+  const unannounced = await app.request("/v1/chat/completions", {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: new Blob([body]).stream(),
+    duplex: "half",
+  });
+  expect(unannounced.status).toBe(413);
+});
+
+test("a body that is not UTF-8 is refused", async () => {
+  const { app } = createTestApp();
+  const response = await app.request("/v1/chat/completions", {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: Buffer.from([0x7b, 0xff, 0xfe, 0x7d]),
+  });
+  expect(response.status).toBe(400);
+});
+
+test.for(["text/plain", "multipart/form-data; boundary=x", ""])("content type %j is refused", async (contentType) => {
+  const response = await createTestApp().post("/v1/chat/completions", chatBody, { "content-type": contentType });
+  expect(response.status).toBe(400);
+  expect(await response.json()).toMatchObject({ error: { code: "unsupported_media_type" } });
+});
+
+test("a content type may carry a charset", async () => {
+  const contentType = "Application/JSON; charset=utf-8";
+  const response = await createTestApp().post("/v1/chat/completions", chatBody, { "content-type": contentType });
+  expect(response.status).toBe(200);
+});
+
+test("an unknown model is 404 with param model", async () => {
+  const response = await createTestApp().post("/v1/chat/completions", { ...chatBody, model: "gpt-9" });
+  expect(response.status).toBe(404);
+  expect(await response.json()).toEqual({
+    error: {
+      message: "The model `gpt-9` does not exist.",
+      type: "invalid_request_error",
+      param: "model",
+      code: "model_not_found",
+    },
+  });
+});
+
+test("unknown paths and wrong methods are answered in JSON", async () => {
+  const { app } = createTestApp();
+  const missing = await app.request("/v2/anything");
+  expect(missing.status).toBe(404);
+  expect(await missing.json()).toMatchObject({ error: { code: "not_found" } });
+  const wrongMethod = await app.request("/v1/chat/completions");
+  expect(wrongMethod.status).toBe(405);
+  expect(wrongMethod.headers.get("allow")).toBe("POST");
+  expect(await wrongMethod.json()).toMatchObject({ error: { code: "method_not_allowed" } });
+  expect((await app.request("/v1/models/tiny", { method: "DELETE" })).status).toBe(405);
+});

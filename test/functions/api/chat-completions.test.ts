@@ -1,0 +1,311 @@
+import { describe, expect, test } from "vitest";
+
+import { EngineError } from "../../../engine/index.ts";
+import type { DecodedLogprob, DecodedTokenLogprobs } from "../../../engine/index.ts";
+import { hang } from "../../support/scripted-engine.ts";
+import { chatBody, createTestApp } from "../../support/test-app.ts";
+
+const path = "/v1/chat/completions";
+const usage = {
+  prompt_tokens: 5,
+  completion_tokens: 3,
+  total_tokens: 8,
+  prompt_tokens_details: { cached_tokens: 0, multimodal_tokens: { image: 0 } },
+};
+
+/** The events of a stream, `[DONE]` and comments as they are. */
+async function readEvents(response: Response): Promise<unknown[]> {
+  const blocks = (await response.text()).split("\n\n");
+  expect(blocks.pop()).toBe("");
+  return blocks.map((block) => (block.startsWith("data: {") ? JSON.parse(block.slice(6)) : block) as unknown);
+}
+
+test("an answer has OpenAI's shape", async () => {
+  const response = await createTestApp().post(path, chatBody);
+  expect(response.headers.get("content-type")).toBe("application/json");
+  expect(await response.json()).toEqual({
+    id: expect.stringMatching(/^chatcmpl-[0-9a-f]{32}$/),
+    object: "chat.completion",
+    created: expect.any(Number),
+    model: "tiny",
+    choices: [
+      {
+        index: 0,
+        message: { role: "assistant", content: "Hello.", refusal: null },
+        logprobs: null,
+        finish_reason: "stop",
+        stop_reason: null,
+      },
+    ],
+    usage,
+  });
+});
+
+test("the alias that the request names is the one that answers", async () => {
+  const response = await createTestApp().post(path, { ...chatBody, model: "tiny-alias" });
+  expect(await response.json()).toMatchObject({ model: "tiny-alias" });
+});
+
+test("all fields reach the engine, in its spelling", async () => {
+  const { post, engine } = createTestApp();
+  await post(path, {
+    messages: [
+      { role: "developer", content: "Be brief." },
+      {
+        role: "user",
+        content: [
+          "bare",
+          { type: "text", text: "one" },
+          { type: "input_text", text: "two" },
+          { type: "image_url", image_url: { url: "https://example.com/a.png", detail: "low" } },
+          { image_url: "s3://bucket/key" },
+          { type: "input_image", image_url: "data:image/png;base64,AAAA" },
+        ],
+      },
+      { role: "assistant", content: null },
+      { role: "assistant", content: [{ type: "output_text", text: "three" }] },
+    ],
+    temperature: 0.5,
+    top_p: 0.9,
+    top_k: 40,
+    min_p: 0.1,
+    seed: 2 ** 60,
+    max_tokens: 5,
+    max_completion_tokens: 7,
+    min_tokens: 2,
+    stop: "END",
+    stop_token_ids: [3, 4],
+    ignore_eos: true,
+    include_stop_str_in_output: true,
+    skip_special_tokens: false,
+    logprobs: true,
+    top_logprobs: 2,
+    add_generation_prompt: false,
+    vllm_xargs: { target: 5, names: ["a", 1, true] },
+  });
+  expect(engine.requests).toEqual([
+    {
+      requestId: expect.stringMatching(/^chatcmpl-/),
+      prompt: {
+        kind: "chat",
+        addGenerationPrompt: false,
+        messages: [
+          { role: "system", content: "Be brief." },
+          {
+            role: "user",
+            content: [
+              { type: "text", text: "bare" },
+              { type: "text", text: "one" },
+              { type: "text", text: "two" },
+              { type: "image", reference: "https://example.com/a.png" },
+              { type: "image", reference: "s3://bucket/key" },
+              { type: "image", reference: "data:image/png;base64,AAAA" },
+            ],
+          },
+          { role: "assistant", content: "" },
+          { role: "assistant", content: [{ type: "text", text: "three" }] },
+        ],
+      },
+      samplingParams: {
+        temperature: 0.5,
+        topP: 0.9,
+        topK: 40,
+        minP: 0.1,
+        seed: 0,
+        maxTokens: 7,
+        minTokens: 2,
+        stop: ["END"],
+        stopTokenIds: [3, 4],
+        ignoreEos: true,
+        includeStopStringInOutput: true,
+        skipSpecialTokens: false,
+        logprobs: 2,
+        extraArgs: { target: 5, names: ["a", 1, true] },
+      },
+    },
+  ]);
+});
+
+describe("a stream", () => {
+  test("is a role chunk, content chunks, one finish chunk and [DONE], byte by byte", async () => {
+    const response = await createTestApp().post(path, { ...chatBody, stream: true });
+    expect(response.headers.get("content-type")).toBe("text/event-stream; charset=utf-8");
+    expect(response.headers.get("cache-control")).toBe("no-cache");
+    const text = await response.text();
+    const head =
+      /^data: (\{"id":"chatcmpl-[0-9a-f]{32}","created":\d+,"model":"tiny","object":"chat.completion.chunk",)/;
+    const start = `data: ${head.exec(text)![1]}`;
+    expect(text).toBe(
+      [
+        `${start}"choices":[{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]}`,
+        `${start}"choices":[{"index":0,"delta":{"content":"Hel"},"logprobs":null,"finish_reason":null}]}`,
+        `${start}"choices":[{"index":0,"delta":{"content":"lo"},"logprobs":null,"finish_reason":null}]}`,
+        `${start}"choices":[{"index":0,"delta":{"content":"."},"logprobs":null,"finish_reason":"stop","stop_reason":null}]}`,
+        "data: [DONE]",
+        "",
+      ].join("\n\n"),
+    );
+  });
+
+  test("tells the usage in a chunk of its own when asked", async () => {
+    const { post } = createTestApp();
+    const events = await readEvents(
+      await post(path, { ...chatBody, stream: true, stream_options: { include_usage: true } }),
+    );
+    expect(events.at(-1)).toBe("data: [DONE]");
+    expect(events.at(-2)).toMatchObject({ choices: [], usage });
+    expect(events.slice(0, -2).every((event) => !Object.hasOwn(event as object, "usage"))).toBe(true);
+  });
+
+  test("tells the usage so far in every chunk when asked for both", async () => {
+    const streamOptions = { include_usage: true, continuous_usage_stats: true };
+    const { post } = createTestApp();
+    const events = await readEvents(await post(path, { ...chatBody, stream: true, stream_options: streamOptions }));
+    const counts = events.slice(0, -1).map((event) => (event as { usage: typeof usage }).usage.completion_tokens);
+    expect(counts).toEqual([0, 1, 2, 3, 3]);
+    const alone = await post(path, { ...chatBody, stream: true, stream_options: { continuous_usage_stats: true } });
+    expect(await alone.text()).not.toContain("usage");
+  });
+
+  test("gives no chunk for outputs without text, and an empty delta for an empty end", async () => {
+    const { post } = createTestApp({ script: ["", "a", "", { text: "", finishReason: "length" }] });
+    const events = await readEvents(await post(path, { ...chatBody, stream: true }));
+    expect(events).toMatchObject([
+      { choices: [{ delta: { role: "assistant" } }] },
+      { choices: [{ delta: { content: "a" } }] },
+      { choices: [{ delta: {}, finish_reason: "length" }] },
+      "data: [DONE]",
+    ]);
+  });
+
+  test("ends with an error event and [DONE] when something fails after the first token", async () => {
+    const { post, log } = createTestApp({ script: ["a", new Error("at /srv/secret.ts")] });
+    const response = await post(path, { ...chatBody, stream: true }, { "x-request-id": "r1" });
+    expect(response.status).toBe(200);
+    const events = await readEvents(response);
+    expect(events.slice(2)).toEqual([
+      {
+        error: {
+          message: "Internal error; the log has it under request id r1.",
+          type: "server_error",
+          param: null,
+          code: "internal_error",
+        },
+      },
+      "data: [DONE]",
+    ]);
+    expect(log).toContainEqual(expect.objectContaining({ level: "error", message: "A stream failed." }));
+  });
+
+  test("sends comments while the engine is silent", async () => {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const { post } = createTestApp({ script: [promise, "late"], keepAliveMs: 1 });
+    const response = await post(path, { ...chatBody, stream: true });
+    const reader = response.body!.getReader();
+    const first = new TextDecoder().decode((await reader.read()).value);
+    expect(first).toBe(": keep-alive\n\n");
+    resolve();
+    let text = "";
+    for (let result = await reader.read(); !result.done; result = await reader.read()) {
+      text += new TextDecoder().decode(result.value);
+    }
+    expect(text).toMatch(/"content":"late"[\s\S]*data: \[DONE\]\n\n$/);
+  });
+
+  test("asks the engine for the next output only when the reader has taken the last", async () => {
+    let numAsked = 0;
+    const script = Array.from({ length: 100 }, (_, step) => `${step} `);
+    const counted = new Proxy(script, {
+      get(target, key) {
+        if (key !== "entries") return Reflect.get(target, key) as unknown;
+        return function* entries() {
+          for (const entry of target.entries()) {
+            numAsked++;
+            yield entry;
+          }
+        };
+      },
+    });
+    const { post } = createTestApp({ script: counted });
+    const reader = (await post(path, { ...chatBody, stream: true })).body!.getReader();
+    for (let chunk = 0; chunk < 4; chunk++) await reader.read();
+    expect(numAsked).toBeLessThan(10);
+    await reader.cancel();
+  });
+
+  test("frees the sequence when its reader leaves", async () => {
+    const { post, engine, service, log } = createTestApp({ script: ["a", hang] });
+    const reader = (await post(path, { ...chatBody, stream: true })).body!.getReader();
+    await reader.read();
+    expect(service.numRequests).toBe(1);
+    await reader.cancel();
+    await expect.poll(() => engine.numAborted).toBe(1);
+    expect(service.numRequests).toBe(0);
+    expect(log.at(-1)).toMatchObject({ message: "request", finishReason: "abort" });
+  });
+});
+
+describe("logprobs", () => {
+  const entry = (token: string, logprob: number): DecodedLogprob => ({
+    tokenId: 1,
+    token,
+    logprob,
+    rank: 1,
+    bytes: [...Buffer.from(token)],
+  });
+  const sampled = (token: string): DecodedTokenLogprobs[] => [
+    { sampled: entry(token, -0.5), top: [entry(token, -0.5), entry("x", Number.NEGATIVE_INFINITY)] },
+  ];
+  const script = [
+    { text: "a", logprobs: sampled("a") },
+    { text: "", logprobs: sampled("\uFFFD") },
+    { text: "b", logprobs: sampled("b"), finishReason: "stop" as const },
+  ];
+  const ask = { ...chatBody, logprobs: true, top_logprobs: 2 };
+
+  test("have an entry a token, minus infinity floored", async () => {
+    const { choices } = (await (await createTestApp({ script }).post(path, ask)).json()) as {
+      choices: { logprobs: { content: { token: string }[] } }[];
+    };
+    expect(choices[0].logprobs.content.map(({ token }) => token)).toEqual(["a", "\uFFFD", "b"]);
+    expect(choices[0].logprobs.content[0]).toEqual({
+      token: "a",
+      logprob: -0.5,
+      bytes: [97],
+      top_logprobs: [
+        { token: "a", logprob: -0.5, bytes: [97] },
+        { token: "x", logprob: -9999, bytes: [120] },
+      ],
+    });
+  });
+
+  test("of tokens without text come with the next chunk of a stream", async () => {
+    const response = await createTestApp({ script }).post(path, { ...ask, stream: true });
+    expect(await readEvents(response)).toMatchObject([
+      { choices: [{ logprobs: null }] },
+      { choices: [{ logprobs: { content: [{ token: "a" }] } }] },
+      { choices: [{ logprobs: { content: [{ token: "\uFFFD" }, { token: "b" }] } }] },
+      "data: [DONE]",
+    ]);
+  });
+});
+
+test("one request more than may be under way is 429, and the next after one has gone is served", async () => {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const { post } = createTestApp({ script: [promise, "done"], maxNumRequests: 1 });
+  const first = post(path, chatBody);
+  await Promise.resolve();
+  const refused = await post(path, chatBody);
+  expect(refused.status).toBe(429);
+  expect(refused.headers.get("retry-after")).toBe("2");
+  expect(await refused.json()).toMatchObject({ error: { message: "1 requests are under way; the limit is 1." } });
+  resolve();
+  expect((await first).status).toBe(200);
+  expect((await post(path, chatBody)).status).toBe(200);
+});
+
+test("a request is counted as over however it ends", async () => {
+  const { post, service } = createTestApp({ script: [new EngineError("queue_full", "Full.")] });
+  for (const body of ["{", { ...chatBody, n: 2 }, chatBody, { ...chatBody, stream: true }]) await post(path, body);
+  expect(service.numRequests).toBe(0);
+});

@@ -1,0 +1,113 @@
+import { expect, test } from "vitest";
+
+import { EngineError } from "../../../engine/index.ts";
+import { hang } from "../../support/scripted-engine.ts";
+import { createTestApp } from "../../support/test-app.ts";
+
+const path = "/v1/completions";
+
+test.for<[unknown, unknown[]]>([
+  ["one", [{ kind: "text", text: "one", addSpecialTokens: true }]],
+  [
+    ["one", "two"],
+    [expect.objectContaining({ text: "one" }), expect.objectContaining({ text: "two" })],
+  ],
+  [[1, 2, 3], [{ kind: "tokens", tokenIds: [1, 2, 3] }]],
+  [
+    [[1, 2], [3]],
+    [
+      { kind: "tokens", tokenIds: [1, 2] },
+      { kind: "tokens", tokenIds: [3] },
+    ],
+  ],
+])("prompt %j", async ([prompt, expected]) => {
+  const { post, engine } = createTestApp();
+  const response = await post(path, { prompt });
+  expect(response.status).toBe(200);
+  expect(engine.requests.map((request) => request.prompt)).toEqual(expected);
+  expect(engine.requests[0].samplingParams.maxTokens).toBe(16);
+});
+
+test("several prompts give choices in their order, and usage sums them", async () => {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const { post } = createTestApp({
+    script: (prompt) => {
+      if (prompt === "slow") return [promise, "s", "low"];
+      queueMicrotask(resolve);
+      return ["fast"];
+    },
+  });
+  const response = await post(path, { prompt: ["slow", "quick"] });
+  expect(await response.json()).toEqual({
+    id: expect.stringMatching(/^cmpl-/),
+    object: "text_completion",
+    created: expect.any(Number),
+    model: "tiny",
+    choices: [
+      { index: 0, text: "slow", logprobs: null, finish_reason: "stop", stop_reason: null },
+      { index: 1, text: "fast", logprobs: null, finish_reason: "stop", stop_reason: null },
+    ],
+    usage: {
+      prompt_tokens: 10,
+      completion_tokens: 3,
+      total_tokens: 13,
+      prompt_tokens_details: { cached_tokens: 0, multimodal_tokens: { image: 0 } },
+    },
+  });
+});
+
+test("a stream interleaves its choices, one a chunk, each with one finish chunk", async () => {
+  const { post } = createTestApp({ script: (prompt) => [`${prompt}1`, `${prompt}2`, `${prompt}3`] });
+  const response = await post(path, { prompt: ["a", "b"], stream: true, stream_options: { include_usage: true } });
+  const blocks = (await response.text()).trimEnd().split("\n\n");
+  expect(blocks.pop()).toBe("data: [DONE]");
+  const chunks = blocks.map((block) => JSON.parse(block.slice("data: ".length)) as StreamChunk);
+  expect(chunks.pop()).toMatchObject({ choices: [], usage: { prompt_tokens: 10, completion_tokens: 6 } });
+  const textOf = (index: number): string =>
+    chunks
+      .flatMap(({ choices }) => choices)
+      .filter((choice) => choice.index === index)
+      .map(({ text }) => text)
+      .join("");
+  expect([textOf(0), textOf(1)]).toEqual(["a1a2a3", "b1b2b3"]);
+  const endings = chunks.flatMap(({ choices }) => choices).filter((choice) => choice.finish_reason !== null);
+  expect(new Set(endings.map(({ index }) => index))).toEqual(new Set([0, 1]));
+  expect(endings).toHaveLength(2);
+});
+
+interface StreamChunk {
+  readonly choices: readonly { readonly index: number; readonly text: string; readonly finish_reason: string | null }[];
+}
+
+test("when one of several prompts fails, the others are ended", async () => {
+  const { post, engine, service } = createTestApp({
+    script: (prompt) => (prompt === "bad" ? [new EngineError("prompt_too_long", "6 of 5.")] : ["a", hang]),
+  });
+  const response = await post(path, { prompt: ["good", "bad", "good"] });
+  expect(response.status).toBe(400);
+  await expect.poll(() => engine.numRunning).toBe(0);
+  expect(engine.numAborted).toBe(3);
+  expect(service.numRequests).toBe(0);
+});
+
+test("logprobs are lists a token, with the sampled one among the top and offsets that go on across chunks", async () => {
+  const of = (token: string, logprob: number) => ({ tokenId: 1, token, logprob, rank: 2, bytes: [] });
+  const entry = (token: string) => [{ sampled: of(token, -2), top: [of("x", -1)] }];
+  const script = [
+    { text: "ab", logprobs: entry("ab") },
+    { text: "cd", logprobs: entry("cd"), finishReason: "stop" as const },
+  ];
+  const { post } = createTestApp({ script });
+  const whole = (await (await post(path, { prompt: "a", logprobs: 1 })).json()) as { choices: { logprobs: unknown }[] };
+  expect(whole.choices[0].logprobs).toEqual({
+    tokens: ["ab", "cd"],
+    token_logprobs: [-2, -2],
+    top_logprobs: [
+      { x: -1, ab: -2 },
+      { x: -1, cd: -2 },
+    ],
+    text_offset: [0, 2],
+  });
+  const stream = await (await post(path, { prompt: "a", logprobs: 1, stream: true })).text();
+  expect(stream).toMatch(/"text_offset":\[0\][\s\S]*"text_offset":\[2\]/);
+});

@@ -1,0 +1,89 @@
+/** An Engine that says what it is told to: for tests of HTTP behaviour that need exact control over its outputs. */
+import { once } from "node:events";
+
+import { EngineError } from "../../engine/index.ts";
+import type { Engine, EngineState, GenerationRequest, RequestOutput } from "../../engine/index.ts";
+
+export interface ScriptedEngine extends Engine {
+  state: EngineState;
+  /** In the order of their arrival. */
+  readonly requests: GenerationRequest[];
+  readonly numAborted: number;
+  readonly numRunning: number;
+}
+
+/** Waits until the request is aborted. */
+export const hang = Symbol("hang");
+
+/** What one generation does, in order: texts and outputs are yielded, errors thrown, promises awaited. */
+export type Script = readonly (string | Partial<RequestOutput> | Error | typeof hang | Promise<unknown>)[];
+
+/** The last output of a script without an error gets `finishReason` "stop" unless it has one. */
+export function createScriptedEngine(scriptOf: (request: GenerationRequest) => Script): ScriptedEngine {
+  const requests: GenerationRequest[] = [];
+  let numAborted = 0;
+  let numRunning = 0;
+  return {
+    state: "ready",
+    ready: Promise.resolve(),
+    modelInfo: { architecture: "Scripted", maxModelLen: 512, vocabSize: 1000, acceptsImages: true },
+    stats: {
+      numRequestsRunning: 3,
+      numRequestsWaiting: 2,
+      kvCacheUsage: 0.25,
+      numPromptTokens: 100,
+      numGenerationTokens: 50,
+      numSteps: 50,
+    },
+    requests,
+    get numAborted() {
+      return numAborted;
+    },
+    get numRunning() {
+      return numRunning;
+    },
+    async *generate(request, { signal } = {}) {
+      requests.push(request);
+      numRunning++;
+      let isFinished = false;
+      try {
+        let numOutputTokens = 0;
+        const script = scriptOf(request);
+        for (const [step, entry] of script.entries()) {
+          if (entry === hang) {
+            if (signal !== undefined && !signal.aborted) await once(signal, "abort");
+          } else if (entry instanceof Promise) await entry;
+          else if (entry instanceof Error) throw entry;
+          if (signal?.aborted) throw new EngineError("aborted", "The request was aborted.");
+          if (typeof entry !== "string" && (entry === hang || entry instanceof Promise || entry instanceof Error))
+            continue;
+          const told = typeof entry === "string" ? { text: entry } : entry;
+          const tokenIds = told.tokenIds ?? [7];
+          numOutputTokens += tokenIds.length;
+          const finishReason = step === script.length - 1 ? "stop" : null;
+          const output = {
+            requestId: request.requestId,
+            text: "",
+            tokenIds,
+            logprobs: null,
+            finishReason,
+            stopReason: null,
+            numPromptTokens: 5,
+            numImageTokens: 0,
+            numCachedTokens: 0,
+            numOutputTokens,
+            ...told,
+          } satisfies RequestOutput;
+          isFinished = output.finishReason !== null;
+          yield output;
+        }
+      } finally {
+        numRunning--;
+        if (!isFinished) numAborted++;
+      }
+    },
+    async close() {
+      this.state = "closed";
+    },
+  };
+}
