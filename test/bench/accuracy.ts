@@ -1,0 +1,75 @@
+/** Share of held-out questions that the service answers exactly right, asked as a client would, over HTTP. */
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import type { Figure } from "./measure.ts";
+import { startServerProcess, untilReady } from "./server-process.ts";
+
+const heldOutFolder = fileURLToPath(new URL("../../models/fovea-shapes/heldout/", import.meta.url));
+const numConcurrent = 16;
+const targetShare = 0.95;
+
+interface HeldOutQuestion {
+  readonly image: string;
+  readonly question: string;
+  readonly answer: string;
+  readonly kind: string;
+}
+
+async function ask(url: string, { image, question }: HeldOutQuestion): Promise<string> {
+  const picture = await readFile(join(heldOutFolder, image));
+  const response = await fetch(`${url}/v1/chat/completions`, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify({
+      temperature: 0,
+      messages: [
+        {
+          role: "user",
+          content: [
+            { type: "image_url", image_url: { url: `data:image/png;base64,${picture.toString("base64")}` } },
+            { type: "text", text: question },
+          ],
+        },
+      ],
+    }),
+  });
+  if (!response.ok) throw new Error(`${response.status} ${await response.text()}`);
+  const answer = (await response.json()) as { choices: [{ message: { content: string } }] };
+  return answer.choices[0].message.content;
+}
+
+function shareFigure(name: string, right: number, asked: number): Figure {
+  return {
+    name,
+    ours: `${((right / asked) * 100).toFixed(1)} % of ${asked}`,
+    theirs: "",
+    ratio: "",
+    target: `>= ${targetShare * 100} %`,
+    reached: right / asked >= targetShare,
+  };
+}
+
+/** One figure a kind of question, then the whole set's, which is the one that has a target. */
+export async function benchAccuracy(): Promise<Figure[]> {
+  const lines = (await readFile(join(heldOutFolder, "questions.jsonl"), "utf8")).trim().split("\n");
+  const questions = lines.map((line) => JSON.parse(line) as HeldOutQuestion);
+  await using server = await startServerProcess({});
+  await untilReady(server);
+  const byKind = new Map<string, { right: number; asked: number }>();
+  let next = 0;
+  const askOn = async (): Promise<void> => {
+    while (next < questions.length) {
+      const question = questions[next++];
+      const answer = await ask(server.url, question);
+      const tally = byKind.get(question.kind) ?? { right: 0, asked: 0 };
+      tally.asked += 1;
+      if (answer === question.answer) tally.right += 1;
+      byKind.set(question.kind, tally);
+    }
+  };
+  await Promise.all(Array.from({ length: numConcurrent }, askOn));
+  const figures = [...byKind].map(([kind, { right, asked }]) => shareFigure(`held-out: ${kind}`, right, asked));
+  const right = [...byKind.values()].reduce((sum, tally) => sum + tally.right, 0);
+  return [...figures, shareFigure("held-out: all", right, questions.length)];
+}

@@ -1,0 +1,67 @@
+/** The service in a process of its own, as a platform would start it. */
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { createServer, connect } from "node:net";
+import type { AddressInfo } from "node:net";
+import { performance } from "node:perf_hooks";
+import { setTimeout as delay } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
+
+const entry = fileURLToPath(new URL("../../functions/cli/main.ts", import.meta.url));
+
+export interface ServerProcess extends AsyncDisposable {
+  readonly url: string;
+  readonly pid: number;
+  /** Milliseconds from the start of the process until its port accepted a connection. */
+  readonly portOpenMs: number;
+  /** `performance.now()` when the process was started. */
+  readonly startedAt: number;
+}
+
+export async function startServerProcess(environment: Readonly<Record<string, string>>): Promise<ServerProcess> {
+  const port = await freePort();
+  const startedAt = performance.now();
+  const child = spawn(process.execPath, [entry, "serve"], {
+    env: { ...process.env, LOG_LEVEL: "warn", ...environment, HOST: "127.0.0.1", PORT: String(port) },
+    stdio: ["ignore", "ignore", "inherit"],
+  });
+  const exited = once(child, "exit");
+  while (!(await accepts(port))) {
+    if (child.exitCode !== null) throw new Error(`The server ended with code ${child.exitCode}.`);
+    await delay(2);
+  }
+  return {
+    url: `http://127.0.0.1:${port}`,
+    pid: child.pid!,
+    portOpenMs: performance.now() - startedAt,
+    startedAt,
+    async [Symbol.asyncDispose]() {
+      child.kill("SIGTERM");
+      await exited;
+    },
+  };
+}
+
+export async function untilReady(server: ServerProcess): Promise<void> {
+  while (!(await fetch(`${server.url}/health`)).ok) await delay(5);
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  server.close();
+  await once(server, "close");
+  return port;
+}
+
+function accepts(port: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const socket = connect(port, "127.0.0.1");
+    socket.once("connect", () => {
+      socket.destroy();
+      resolve(true);
+    });
+    socket.once("error", () => resolve(false));
+  });
+}

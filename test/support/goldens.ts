@@ -1,0 +1,62 @@
+/** Reads what test/fixtures/goldens/record.py recorded. */
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { readSafetensorsHeader } from "../../engine/weights/safetensors.ts";
+
+export const goldensFolder = fileURLToPath(new URL("../fixtures/goldens/", import.meta.url));
+const shippedCheckpoint = fileURLToPath(new URL("../../models/fovea-shapes/", import.meta.url));
+
+export interface GoldenMessage {
+  readonly role: "user" | "assistant";
+  readonly content: readonly ({ readonly type: "text"; readonly text: string } | { readonly type: "image" })[];
+}
+
+export interface GoldenCase {
+  readonly name: string;
+  readonly messages: readonly GoldenMessage[];
+  /** Files of the `pictures` folder, one per image part. */
+  readonly pictures: readonly string[];
+  readonly promptTokenIds: readonly number[];
+  readonly greedyTokenIds: readonly number[];
+  /** Row-major [32, vocabSize]: the logits each greedy token was chosen from. */
+  readonly logits: Float32Array;
+  /** Row-major [numImages, 3, height, width]; null without images. */
+  readonly pixelValues: Float32Array | null;
+  /** Row-major [numImages, numImageTokens, hiddenSize]; null without images. */
+  readonly imageFeatures: Float32Array | null;
+}
+
+export interface Goldens {
+  readonly name: string;
+  readonly checkpointFolder: string;
+  readonly cases: readonly GoldenCase[];
+}
+
+export const goldenCheckpoints = ["llava-default", "llava-full", "llama", "qwen2", "mistral", "fovea-shapes"] as const;
+
+export async function loadGoldens(name: (typeof goldenCheckpoints)[number]): Promise<Goldens> {
+  const folder = join(goldensFolder, name);
+  const rows = JSON.parse(await readFile(join(folder, "goldens.json"), "utf8")) as GoldenCase[];
+  const tensorFile = join(folder, "goldens.safetensors");
+  const tensors = await readSafetensorsHeader(tensorFile);
+  const bytes = await readFile(tensorFile);
+  const values = (key: string): Float32Array | null => {
+    const tensor = tensors.get(key);
+    if (tensor === undefined) return null;
+    return new Float32Array(bytes.buffer.slice(bytes.byteOffset + tensor.byteOffset).slice(0, tensor.byteLength));
+  };
+  const cases = rows.map((row) => ({
+    ...row,
+    logits: values(`${row.name}.logits`)!,
+    pixelValues: values(`${row.name}.pixel_values`),
+    imageFeatures: values(`${row.name}.image_features`),
+  }));
+  return { name, checkpointFolder: name === "fovea-shapes" ? shippedCheckpoint : folder, cases };
+}
+
+/** The picture as a `data:` reference. */
+export async function pictureReference(name: string): Promise<string> {
+  const bytes = await readFile(join(goldensFolder, "pictures", name));
+  return `data:image/png;base64,${bytes.toString("base64")}`;
+}
