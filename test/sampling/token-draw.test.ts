@@ -49,8 +49,8 @@ describe("drawing a token", () => {
         const expected = referenceProbabilities(logits, topK, topP);
         const measured = measuredProbabilities(logits, topK, topP);
         for (let id = 0; id < logits.length; id++) {
- expect(Math.abs(measured[id] - expected[id])).toBeLessThan(expected[id] === 0 ? 1e-9 : 1e-3);
- }
+          expect(Math.abs(measured[id] - expected[id])).toBeLessThan(expected[id] === 0 ? 1e-9 : 1e-3);
+        }
       }),
       { numRuns: 60 },
     );

@@ -1,0 +1,85 @@
+import { mkdir, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { EngineError } from "../../engine/errors.ts";
+import { LogitsProcessor } from "../../engine/sampling/logits-processor.ts";
+import type { Logits } from "../../engine/sampling/logits-processor.ts";
+import { loadLogitsProcessors, validateWithProcessors } from "../../engine/sampling/processor-loading.ts";
+import { createSamplingParams } from "../../engine/sampling-params.ts";
+import { createTemporaryFolder } from "../support/temporary-folder.ts";
+import type { TemporaryFolder } from "../support/temporary-folder.ts";
+
+let folder: TemporaryFolder;
+
+beforeAll(async () => {
+  folder = await createTemporaryFolder();
+  await mkdir(join(folder.path, "steering"));
+  await writeFile(
+    join(folder.path, "steering", "things.mjs"),
+    "export const notAClass = 3; export class Stranger {}; export const nested = { Inner: class {} };",
+  );
+  await writeFile(join(folder.path, "broken.mjs"), "export class {");
+});
+
+afterAll(() => folder[Symbol.asyncDispose]());
+
+function load(className: string): Promise<unknown> {
+  return loadLogitsProcessors([{ className, options: {} }], [folder.path]);
+}
+
+const failures: [string, string][] = [
+  ["steering.things", "expected <module>:<export>, with one colon between the two."],
+  ["steering:things:Stranger", "expected <module>:<export>, with one colon between the two."],
+  ["steering.missing:Processor", "the module was not found; tried "],
+  ["steering.things:Missing", "there is no export Missing; there are: "],
+  ["steering.things:nested.Missing", "there is no export Missing; there are: Inner."],
+  ["steering.things:notAClass", "the export is not a class but of type number."],
+  ["steering.things:Stranger", "the class does not extend LogitsProcessor."],
+  ["steering.things:nested.Inner", "the class does not extend LogitsProcessor."],
+];
+
+test.for(failures)("%s: %s", async ([className, reason]) => {
+  await expect(load(className)).rejects.toThrow(
+    `Logits processor 1 of 1, ${className}, could not be loaded: ${reason}`,
+  );
+});
+
+test("a module that is not found names every place tried", async () => {
+  const tried = ["ts", "js", "mjs"].map((extension) => join(folder.path, "a", `b.${extension}`)).join(", ");
+  await expect(load("a.b:C")).rejects.toThrow(`tried ${tried}.`);
+  await expect(loadLogitsProcessors([{ className: "a.b:C", options: {} }], [])).rejects.toThrow(
+    "tried no folder: none is configured.",
+  );
+});
+
+test("paths and file URLs lead to the same module as a dotted path", async () => {
+  const file = join(folder.path, "steering", "things.mjs");
+  for (const module of [file, file.slice(0, -".mjs".length), pathToFileURL(file).href]) {
+    await expect(load(`${module}:Stranger`)).rejects.toThrow("the class does not extend LogitsProcessor.");
+  }
+});
+
+test("a module that does not compile is an error with its cause", async () => {
+  const failure = load("broken:Processor");
+  await expect(failure).rejects.toMatchObject({ code: "invalid_configuration", cause: expect.any(Error) });
+});
+
+test("what a processor refuses is the caller's fault, in its own words", () => {
+  class Strict extends LogitsProcessor {
+    static override validateParams(): void {
+      throw new Error("target_token must be a number");
+    }
+    override isArgmaxInvariant(): boolean {
+      return true;
+    }
+    override updateState(): void {}
+    override apply(logits: Logits): Logits {
+      return logits;
+    }
+  }
+  const loaded = [{ name: "strict", processorClass: Strict, options: {} }];
+  expect(() => validateWithProcessors(loaded, createSamplingParams())).toThrow(
+    new EngineError("invalid_argument", "target_token must be a number", { parameter: "samplingParams.extraArgs" }),
+  );
+});
