@@ -1,11 +1,12 @@
 /** The public facade: one model, served to any number of concurrent requests. */
 import type { S3Client } from "@aws-sdk/client-s3";
 
-import { EngineError } from "./errors.ts";
+import { ThreadedEngine } from "./threaded-engine.ts";
 import type { EngineConfig } from "./config.ts";
 import type { ImageSource } from "./images/image-source.ts";
 import type { GenerationRequest } from "./generation-request.ts";
 import type { RequestOutput } from "./request-output.ts";
+import type { SamplingParams } from "./sampling-params.ts";
 import type { EngineCoreStats } from "./core/messages.ts";
 
 export type EngineState = "loading" | "ready" | "failed" | "closed";
@@ -17,6 +18,13 @@ export interface ModelInfo {
   readonly maxModelLen: number;
   readonly vocabSize: number;
   readonly acceptsImages: boolean;
+  /** Whether it takes conversations. */
+  readonly hasChatTemplate: boolean;
+  readonly eosTokenIds: readonly number[];
+  /** Texts of special tokens by name: `bos_token`, `eos_token`, `image_token`, ..., as far as there are such. */
+  readonly specialTokens: Readonly<Record<string, string>>;
+  /** What the checkpoint's generation_config.json sets, for fields that a request leaves open. */
+  readonly defaultSamplingParams: Partial<SamplingParams>;
 }
 
 export interface GenerateOptions {
@@ -60,5 +68,5 @@ export interface EngineDependencies {
 
 /** Returns at once, in state `loading`; `ready` tells how loading ended. */
 export function createEngine(config: EngineConfig, dependencies: EngineDependencies): Engine {
-  throw new EngineError("internal", `Cannot serve ${config.model} from ${dependencies.imageSources.length} sources.`);
+  return new ThreadedEngine(config, dependencies);
 }

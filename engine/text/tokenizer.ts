@@ -158,6 +158,11 @@ export class Tokenizer implements Vocabulary {
     return tokenIds.length > maxTokens ? null : tokenIds;
   }
 
+  /** The text of the tokens, special ones included; bytes that are no UTF-8 become U+FFFD. */
+  decode(tokenIds: readonly number[]): string {
+    return Buffer.concat(tokenIds.map((tokenId) => this.tokenBytes(tokenId))).toString();
+  }
+
   /** Added tokens as their ids, the text between them normalised and in pieces. */
   *#units(text: string, literal: readonly TextRange[] | undefined): Iterable<number | Piece> {
     const { normalizer } = this.#library;

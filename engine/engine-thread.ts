@@ -1,0 +1,65 @@
+/** The engine thread seen from outside: started, written to, listened to, ended. */
+import { Worker } from "node:worker_threads";
+
+import { EngineError } from "./errors.ts";
+import type { FromEngineThread, ToEngineThread, WorkerOptions } from "./core/messages.ts";
+
+export interface EngineThreadListener {
+  /** The thread takes requests from now on. */
+  onReady(): void;
+  onOutputs(message: Extract<FromEngineThread, { kind: "outputs" }>): void;
+  /** The thread has ended, or is about to, without being asked. Called at most once, and last. */
+  onFailed(error: EngineError): void;
+}
+
+/** A step of a large model may take this long; the thread can be ended only between two of them. */
+const CLOSE_TIMEOUT_MS = 30_000;
+
+/** Mutable. Nothing is reported any more once it has failed or is being closed. */
+export class EngineThread {
+  readonly #worker: Worker;
+  readonly #exited: Promise<void>;
+  #isOver = false;
+
+  constructor(options: WorkerOptions, listener: EngineThreadListener) {
+    this.#worker = new Worker(new URL("./core/worker.ts", import.meta.url), {
+      name: "engine",
+      workerData: options,
+    });
+    this.#exited = new Promise((resolve) => this.#worker.once("exit", () => resolve()));
+    const fail = (error: EngineError): void => {
+      if (this.#isOver) return;
+      this.#isOver = true;
+      listener.onFailed(error);
+    };
+    this.#worker.on("message", (message: FromEngineThread) => {
+      if (this.#isOver) return;
+      if (message.kind === "outputs") listener.onOutputs(message);
+      else if (message.kind === "ready") listener.onReady();
+      else fail(new EngineError(message.code, message.message));
+    });
+    this.#worker.on("error", (cause) => {
+      fail(new EngineError("internal", "The engine thread ended with an error.", { cause }));
+    });
+    this.#worker.on("exit", (exitCode) => {
+      fail(new EngineError("internal", `The engine thread ended by itself, with exit code ${exitCode}.`));
+    });
+  }
+
+  /** `transfer`: buffers that the caller gives away. A message to a thread that has ended is lost. */
+  post(message: ToEngineThread, transfer: readonly ArrayBuffer[] = []): void {
+    this.#worker.postMessage(message, transfer);
+  }
+
+  /** Resolves when the thread has freed the model and ended. Idempotent. */
+  async close(): Promise<void> {
+    this.#isOver = true;
+    this.post({ kind: "close" });
+    const timer = setTimeout(() => void this.#worker.terminate(), CLOSE_TIMEOUT_MS);
+    try {
+      await this.#exited;
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+}

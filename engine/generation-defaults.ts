@@ -1,0 +1,67 @@
+/** What generation_config.json of a checkpoint says about sampling and about the end of a text. */
+import { z } from "zod";
+
+import { EngineError } from "./errors.ts";
+import { createSamplingParams } from "./sampling-params.ts";
+import type { SamplingParams } from "./sampling-params.ts";
+
+const tokenIds = z
+  .union([z.int().nonnegative(), z.array(z.int().nonnegative())])
+  .transform((ids) => (typeof ids === "number" ? [ids] : ids));
+
+const generationConfig = z.looseObject({
+  do_sample: z.boolean().nullish(),
+  temperature: z.number().nullish(),
+  top_p: z.number().nullish(),
+  top_k: z.int().nullish(),
+  min_p: z.number().nullish(),
+  eos_token_id: tokenIds.nullish(),
+});
+
+/** config.json names the end of text at its top or, for a vision-language model, in its text part. */
+const modelConfig = z.looseObject({
+  eos_token_id: tokenIds.nullish(),
+  text_config: z.looseObject({ eos_token_id: tokenIds.nullish() }).nullish(),
+});
+
+export interface GenerationDefaults {
+  /** Taken where a request leaves the field open. Greedy when the checkpoint says not to sample. */
+  readonly samplingParams: Partial<SamplingParams>;
+  /** Any of them ends a text: those of generation_config.json (else config.json) and the tokenizer's. */
+  readonly eosTokenIds: readonly number[];
+}
+
+export interface CheckpointSettings {
+  /** generation_config.json, parsed as JSON; null where there is none. */
+  readonly generationConfig: unknown;
+  readonly modelConfig: unknown;
+  readonly tokenizerEosTokenId: number | null;
+}
+
+/** Throws EngineError `invalid_checkpoint` that names the field. */
+export function readGenerationDefaults(settings: CheckpointSettings): GenerationDefaults {
+  const generation = parse("generation_config.json", generationConfig, settings.generationConfig ?? {});
+  const model = parse("config.json", modelConfig, settings.modelConfig);
+  const modelEos = model.eos_token_id ?? model.text_config?.eos_token_id ?? [];
+  const tokenizerEos = settings.tokenizerEosTokenId === null ? [] : [settings.tokenizerEosTokenId];
+  const eosTokenIds = [...new Set([...(generation.eos_token_id ?? modelEos), ...tokenizerEos])];
+  const { do_sample: doesSample, temperature, top_p: topP, top_k: topK, min_p: minP } = generation;
+  const given = { temperature: doesSample === false ? 0 : temperature, topP, topK, minP };
+  const samplingParams = Object.fromEntries(
+    Object.entries(given).filter(([, value]) => value !== null && value !== undefined),
+  );
+  try {
+    createSamplingParams(samplingParams);
+  } catch (cause) {
+    const reason = cause instanceof EngineError ? cause.message : String(cause);
+    throw new EngineError("invalid_checkpoint", `generation_config.json of the checkpoint: ${reason}`, { cause });
+  }
+  return { samplingParams, eosTokenIds };
+}
+
+function parse<Schema extends z.ZodType>(file: string, schema: Schema, json: unknown): z.infer<Schema> {
+  const parsed = schema.safeParse(json);
+  if (parsed.success) return parsed.data;
+  const [issue] = parsed.error.issues;
+  throw new EngineError("invalid_checkpoint", `${file} of the checkpoint: ${issue.path.join(".")}: ${issue.message}.`);
+}

@@ -1,0 +1,133 @@
+/** From the settings to a model that is ready to be given to the engine thread, and the processor of its inputs. */
+import { EngineError } from "./errors.ts";
+import { readGenerationDefaults } from "./generation-defaults.ts";
+import { createImageProcessor } from "./images/image-processor.ts";
+import { InputProcessor } from "./input-processor.ts";
+import { buildModel } from "./models/build-model.ts";
+import { findModelDefinition } from "./models/registry.ts";
+import { numUsableCores } from "./runtime/physical-cores.ts";
+import { loadLogitsProcessors, validateWithProcessors } from "./sampling/processor-loading.ts";
+import { loadChatTemplate } from "./text/chat-template.ts";
+import { loadTokenizer } from "./text/tokenizer.ts";
+import { openCheckpoint } from "./weights/checkpoint.ts";
+import { resolveCheckpoint } from "./weights/resolve-checkpoint.ts";
+import type { EngineConfig } from "./config.ts";
+import type { WorkerOptions } from "./core/messages.ts";
+import type { EngineDependencies, ModelInfo } from "./engine.ts";
+import type { ImageInputs } from "./input-processor.ts";
+import type { BuiltModel } from "./models/built-model.ts";
+import type { CanonicalValue } from "./multimodal/hasher.ts";
+import type { SamplingParams } from "./sampling-params.ts";
+import type { Tokenizer } from "./text/tokenizer.ts";
+import type { Checkpoint } from "./weights/checkpoint.ts";
+
+export interface LoadedModel extends AsyncDisposable {
+  readonly modelInfo: ModelInfo;
+  readonly inputProcessor: InputProcessor;
+  readonly tokenizer: Tokenizer;
+  /** Lets every logits processor refuse a request's parameters; throws EngineError `invalid_argument`. */
+  checkParams(params: SamplingParams): void;
+  readonly workerOptions: WorkerOptions;
+}
+
+/**
+ * Downloads, quantises and builds what is not in the cache folder yet. Throws EngineError `invalid_configuration`,
+ * `invalid_checkpoint`, `unsupported_model` or `aborted`.
+ */
+export async function loadModel(
+  config: EngineConfig,
+  { imageSources, createS3Client, onProgress }: EngineDependencies,
+  signal: AbortSignal,
+): Promise<LoadedModel> {
+  const { cacheFolder } = config;
+  const folder = await resolveCheckpoint(config.model, { cacheFolder, createS3Client, onProgress, signal });
+  const checkpoint = await openCheckpoint(folder, { cacheFolder });
+  const numThreads = config.numThreads ?? numUsableCores();
+  const [model, tokenizer, generationConfig, preprocessorConfig, logitsProcessors] = await Promise.all([
+    buildModel(checkpoint, { ...config, numThreads, signal, ...(onProgress && { onProgress }) }),
+    loadTokenizer(folder),
+    checkpoint.readJson("generation_config.json"),
+    readPreprocessorConfig(checkpoint),
+    loadLogitsProcessors(config.logitsProcessors, config.logitsProcessorPath),
+  ]);
+  const chatTemplate = await loadChatTemplate(folder, tokenizer.namedTokens);
+  signal.throwIfAborted();
+
+  const tokenizerEosTokenId = tokenizer.eosToken === null ? null : tokenizer.tokenId(tokenizer.eosToken);
+  const settings = { generationConfig, modelConfig: checkpoint.config, tokenizerEosTokenId };
+  const { samplingParams, eosTokenIds } = readGenerationDefaults(settings);
+  const maxModelLen = config.maxModelLen ?? model.maxPositionEmbeddings;
+  const imageInputs = createImageInputs(config, checkpoint, { model, tokenizer, preprocessorConfig, imageSources });
+  return {
+    modelInfo: {
+      architecture: model.architecture,
+      maxModelLen,
+      vocabSize: model.decoder.vocabSize,
+      acceptsImages: imageInputs !== null,
+      hasChatTemplate: chatTemplate !== null,
+      eosTokenIds,
+      specialTokens: {
+        ...tokenizer.namedTokens,
+        ...(imageInputs && { image_token: imageInputs.processor.imagePlaceholder }),
+      },
+      defaultSamplingParams: samplingParams,
+    },
+    inputProcessor: new InputProcessor({
+      tokenizer,
+      chatTemplate,
+      imageInputs,
+      imageLimits: config.imageLimits,
+      maxModelLen,
+      vocabSize: model.decoder.vocabSize,
+      modelContentHash: model.contentHash,
+    }),
+    tokenizer,
+    checkParams: (params) => validateWithProcessors(logitsProcessors, params),
+    workerOptions: { config, model, maxModelLen, eosTokenIds },
+    [Symbol.asyncDispose]: async () => imageInputs?.pixels.close(),
+  };
+}
+
+interface ImageParts {
+  readonly model: BuiltModel;
+  readonly tokenizer: Tokenizer;
+  readonly preprocessorConfig: unknown;
+  readonly imageSources: EngineDependencies["imageSources"];
+}
+
+/** Null for a model that takes no images. */
+function createImageInputs(
+  { imageLimits }: EngineConfig,
+  checkpoint: Checkpoint,
+  { model, tokenizer, preprocessorConfig, imageSources }: ImageParts,
+): ImageInputs | null {
+  const { visionEncoder, imageTokenId } = model;
+  const { createProcessor } = findModelDefinition(checkpoint.config);
+  if (visionEncoder === null || imageTokenId === null || createProcessor === undefined) return null;
+  if (preprocessorConfig === null) {
+    throw new EngineError("invalid_checkpoint", "The checkpoint has no preprocessor_config.json.");
+  }
+  const imageToken = tokenizer.token(imageTokenId);
+  if (imageToken === null) {
+    throw new EngineError("invalid_checkpoint", `tokenizer.json has no token for the image token id ${imageTokenId}.`);
+  }
+  return {
+    processor: createProcessor({
+      imageToken,
+      imageTokenId,
+      visionEncoder,
+      preprocessorConfig: preprocessorConfig as CanonicalValue,
+    }),
+    pixels: createImageProcessor(preprocessorConfig, imageLimits),
+    sources: imageSources,
+  };
+}
+
+/** Newer checkpoints keep it inside processor_config.json. */
+async function readPreprocessorConfig(checkpoint: Checkpoint): Promise<unknown> {
+  const own = await checkpoint.readJson("preprocessor_config.json");
+  if (own !== null) return own;
+  const processor = await checkpoint.readJson("processor_config.json");
+  const isObject = typeof processor === "object" && processor !== null;
+  return isObject && "image_processor" in processor ? processor.image_processor : null;
+}
