@@ -1,0 +1,236 @@
+import { describe, expect, test } from "vitest";
+
+import { hang } from "../../support/scripted-engine.ts";
+import { chatBody, createTestApp } from "../../support/test-app.ts";
+import type { TestApp, TestAppOptions } from "../../support/test-app.ts";
+
+const states = {
+  starting: (options?: TestAppOptions) => {
+    const testApp = createTestApp(options);
+    testApp.engine.state = "loading";
+    return testApp;
+  },
+  ready: createTestApp,
+  draining: (options?: TestAppOptions) => {
+    const testApp = createTestApp(options);
+    void testApp.service.drain(0);
+    return testApp;
+  },
+  failed: (options?: TestAppOptions) => {
+    const testApp = createTestApp(options);
+    testApp.engine.state = "failed";
+    return testApp;
+  },
+} satisfies Record<string, (options?: TestAppOptions) => TestApp>;
+
+test.for<[string, number, number, number, number]>([
+  ["/livez", 200, 200, 200, 500],
+  ["/health", 503, 200, 503, 503],
+  ["/readyz", 503, 200, 503, 503],
+  ["/ping", 503, 200, 503, 500],
+  ["/v1/models", 200, 200, 200, 200],
+  ["/metrics", 200, 200, 200, 200],
+  ["/", 200, 200, 200, 200],
+])(
+  "GET %s answers %i starting, %i ready, %i draining, %i failed",
+  async ([path, starting, ready, draining, failed]) => {
+    const statuses = { starting, ready, draining, failed };
+    for (const [state, expected] of Object.entries(statuses) as [keyof typeof statuses, number][]) {
+      const response = await states[state]().app.request(path);
+      expect([state, response.status]).toEqual([state, expected]);
+      expect(response.headers.get("connection")).toBe(state === "draining" ? "close" : null);
+    }
+  },
+);
+
+test("answers of a service that is not ready say when to come back", async () => {
+  const { app, post } = states.starting();
+  expect((await app.request("/health")).headers.get("retry-after")).toBe("2");
+  const response = await post("/v1/chat/completions", chatBody);
+  expect(response.status).toBe(503);
+  expect(response.headers.get("retry-after")).toBe("2");
+  expect(await response.json()).toMatchObject({ error: { code: "model_loading", type: "server_error" } });
+});
+
+test("a draining service refuses new requests and closes their connections", async () => {
+  const response = await states.draining().post("/v1/completions", { prompt: "a" });
+  expect(response.status).toBe(503);
+  expect(response.headers.get("connection")).toBe("close");
+  expect(await response.json()).toMatchObject({ error: { code: "shutting_down" } });
+});
+
+test("a failed engine is a 500 that tells nothing", async () => {
+  const response = await states.failed().post("/v1/chat/completions", chatBody);
+  expect(response.status).toBe(500);
+  expect(await response.json()).toMatchObject({ error: { code: "internal_error" } });
+});
+
+test("RunPod's way of saying that a worker still starts is 204", async () => {
+  const { app } = states.starting({ config: { pingStatusWhileStarting: 204 } });
+  const response = await app.request("/ping", { method: "POST" });
+  expect(response.status).toBe(204);
+  expect(await response.text()).toBe("");
+});
+
+test("models are listed, and found one by one, by all their names", async () => {
+  const { app } = createTestApp({ config: { servedModelNames: ["a", "org/b"] } });
+  const list = (await (await app.request("/v1/models")).json()) as { data: unknown[] };
+  const card = (id: string) => ({
+    id,
+    object: "model",
+    created: expect.any(Number),
+    owned_by: "fovea",
+    root: id,
+    parent: null,
+    max_model_len: 512,
+  });
+  expect(list).toEqual({ object: "list", data: [card("a"), card("org/b")] });
+  expect(await (await app.request("/v1/models/org/b")).json()).toEqual(card("org/b"));
+  const missing = await app.request("/v1/models/c");
+  expect(missing.status).toBe(404);
+  expect(await missing.json()).toMatchObject({ error: { code: "model_not_found", param: "model" } });
+});
+
+describe("with API keys", () => {
+  const { app, post } = createTestApp({ config: { apiKeys: ["key-one", "key-two"] } });
+
+  test.for([
+    [undefined, 401],
+    ["key-one", 401],
+    ["Bearer", 401],
+    ["Bearer wrong", 401],
+    ["Bearer key-on", 401],
+    ["Basic key-one", 401],
+    ["Bearer key-one key-two", 401],
+    ["Bearer key-one", 200],
+    ["bearer  key-two", 200],
+  ] as const)("%s is answered with %i", async ([authorization, status]) => {
+    const headers: Record<string, string> = authorization === undefined ? {} : { authorization };
+    const response = await post("/v1/chat/completions", chatBody, headers);
+    expect(response.status).toBe(status);
+    expect(response.headers.get("www-authenticate")).toBe(status === 401 ? "Bearer" : null);
+  });
+
+  test("all of /v1 wants one, and a refusal has OpenAI's shape", async () => {
+    for (const path of ["/v1/models", "/v1/models/tiny", "/v1/chat/completions", "/v1/completions", "/v1/unknown"]) {
+      expect((await app.request(path)).status).toBe(401);
+    }
+    expect(await (await app.request("/v1/models")).json()).toEqual({
+      error: {
+        message: "Send an API key: Authorization: Bearer <key>.",
+        type: "authentication_error",
+        param: null,
+        code: "invalid_api_key",
+      },
+    });
+  });
+
+  test("probes and metrics want none", async () => {
+    for (const path of ["/health", "/livez", "/readyz", "/ping", "/metrics", "/"]) {
+      expect((await app.request(path)).status).toBe(200);
+    }
+  });
+});
+
+describe("request ids", () => {
+  test.for([
+    ["abc-123", true],
+    ["a/b:c=d+e.f_g", true],
+    ["x".repeat(129), false],
+    ["with space", false],
+    ['quote"', false],
+  ] as const)("%s echoed: %s", async ([id, isEchoed]) => {
+    const { app } = createTestApp();
+    for (const path of ["/livez", "/nowhere", "/v1/models"]) {
+      const echoed = (await app.request(path, { headers: { "x-request-id": id } })).headers.get("x-request-id");
+      expect(echoed === id).toBe(isEchoed);
+      expect(echoed).toMatch(/^\S+$/);
+    }
+  });
+
+  test("streams carry one too", async () => {
+    const response = await createTestApp().post("/v1/chat/completions", { ...chatBody, stream: true });
+    expect(response.headers.get("x-request-id")).toMatch(/^[0-9a-f-]{36}$/);
+    await response.text();
+  });
+});
+
+test("the access log has a line a request, with figures and without bodies or keys", async () => {
+  const { post, app, log } = createTestApp({ config: { apiKeys: ["hunter2"] } });
+  const headers = { authorization: "Bearer hunter2", "x-request-id": "r1" };
+  const response = await post("/v1/chat/completions?token=hunter2", { ...chatBody, stream: true }, headers);
+  await response.text();
+  await app.request("/health");
+  expect(log).toEqual([
+    {
+      time: expect.any(String),
+      level: "info",
+      message: "request",
+      requestId: "r1",
+      method: "POST",
+      path: "/v1/chat/completions",
+      status: 200,
+      durationMs: expect.any(Number),
+      id: expect.stringMatching(/^chatcmpl-/),
+      model: "tiny",
+      images: 0,
+      stream: true,
+      timeToFirstTokenMs: expect.any(Number),
+      promptTokens: 5,
+      completionTokens: 3,
+      finishReason: "stop",
+    },
+    expect.objectContaining({ level: "debug", path: "/health", status: 200 }),
+  ]);
+  expect(JSON.stringify(log)).not.toMatch(/hunter2|Hello/);
+});
+
+test("metrics have vLLM's names and count what was served", async () => {
+  const { post, app } = createTestApp();
+  await post("/v1/chat/completions", chatBody);
+  await post("/v1/chat/completions", "{");
+  await app.request("/nowhere/at/all");
+  const response = await app.request("/metrics");
+  expect(response.headers.get("content-type")).toMatch(/^text\/plain; version=0\.0\.4/);
+  const text = await response.text();
+  const valueOf = (sample: RegExp): number =>
+    Number(
+      text
+        .split("\n")
+        .find((line) => sample.test(line))
+        ?.split(" ")
+        .at(-1),
+    );
+  expect(valueOf(/^vllm:num_requests_running\{.*model_name="tiny"/)).toBe(3);
+  expect(valueOf(/^vllm:num_requests_waiting\{/)).toBe(2);
+  expect(valueOf(/^vllm:kv_cache_usage_perc\{/)).toBe(0.25);
+  expect(valueOf(/^vllm:prompt_tokens_total\{/)).toBe(100);
+  expect(valueOf(/^vllm:generation_tokens_total\{/)).toBe(50);
+  expect(valueOf(/^vllm:request_success_total\{.*finished_reason="stop"/)).toBe(1);
+  expect(valueOf(/^vllm:time_to_first_token_seconds_count\{/)).toBe(1);
+  expect(valueOf(/^vllm:inter_token_latency_seconds_count\{/)).toBe(2);
+  expect(valueOf(/^vllm:e2e_request_latency_seconds_count\{/)).toBe(1);
+  expect(valueOf(/^http_requests_total\{.*handler="\/v1\/chat\/completions",method="POST",status="200"/)).toBe(1);
+  expect(valueOf(/^http_requests_total\{.*handler="\/v1\/chat\/completions",method="POST",status="400"/)).toBe(1);
+  expect(valueOf(/^http_requests_total\{.*handler="other",method="GET",status="404"/)).toBe(1);
+});
+
+test("a drain waits for requests under way, and ends those that outlast its grace", async () => {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const quick = createTestApp({ script: ["a", promise, "b"] });
+  const answer = quick.post("/v1/chat/completions", { ...chatBody, stream: true });
+  const text = (await answer).text();
+  const drained = quick.service.drain(60_000);
+  resolve();
+  expect(await text).toMatch(/"content":"b"[\s\S]*\[DONE\]\n\n$/);
+  expect(await drained).toBe(true);
+
+  const endless = createTestApp({ script: ["a", hang] });
+  const cut = (await endless.post("/v1/chat/completions", { ...chatBody, stream: true })).text();
+  const whole = endless.post("/v1/chat/completions", chatBody);
+  await expect.poll(() => endless.engine.numRunning).toBe(2);
+  expect(await endless.service.drain(1)).toBe(false);
+  expect(await cut).toMatch(/"code":"shutting_down"\}\}\n\ndata: \[DONE\]\n\n$/);
+  expect((await whole).status).toBe(503);
+  expect(endless.engine.numRunning).toBe(0);
+});
