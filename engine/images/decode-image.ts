@@ -33,6 +33,8 @@ sharp.unblock({
 });
 // Requests rarely repeat a picture, and a repeated one is met by the processor cache.
 sharp.cache(false);
+// Pictures are decoded side by side; threads inside one would only contend with those.
+sharp.concurrency(1);
 
 /**
  * Decodes the first frame as Pillow's `convert("RGB")` does, after EXIF orientation, with colour profiles ignored and
@@ -50,9 +52,9 @@ export async function decodeImage(bytes: Uint8Array, { maxImagePixels }: DecodeI
       `The ${bytes.byteLength} bytes are no picture of a served format: ${served}.`,
     );
   }
-  const input = { limitInputPixels: false, failOn: "error", ignoreIcc: true } as const;
+  const input = { failOn: "error", ignoreIcc: true } as const;
   try {
-    const { width, height, space, channels } = await sharp(bytes, input).metadata();
+    const { width, height, space, channels } = await sharp(bytes, { ...input, limitInputPixels: false }).metadata();
     const numPixels = width * height;
     if (numPixels > maxImagePixels) {
       throw new EngineError(
@@ -61,7 +63,7 @@ export async function decodeImage(bytes: Uint8Array, { maxImagePixels }: DecodeI
       );
     }
     const isCmyk = space === "cmyk" && channels === 4;
-    const { data, info } = await sharp(bytes, input)
+    const { data, info } = await sharp(bytes, { ...input, limitInputPixels: maxImagePixels })
       .autoOrient()
       .pipelineColourspace(isCmyk ? "cmyk" : "srgb")
       .toColourspace(isCmyk ? "cmyk" : "srgb")

@@ -1,4 +1,5 @@
 /** Encoded pictures to pixel values, on threads of its own. */
+import { availableParallelism } from "node:os";
 import type { Piscina } from "piscina";
 import { EngineError } from "../errors.ts";
 import type { PixelValues } from "./pixel-values.ts";
@@ -7,7 +8,10 @@ import { parsePreprocessorConfig } from "./preprocessor-config.ts";
 
 export interface ImageProcessorOptions {
   readonly maxImagePixels: number;
-  /** Threads decoding at once, which bounds the memory of decoded pictures too. Default 2. */
+  /**
+   * Threads decoding at once, which bounds the memory of decoded pictures too. Default half of the processors, 1 to 4:
+   * decoding a photograph costs more than many a decode step, and the engine needs the other half.
+   */
   readonly numThreads?: number;
   /** Pictures waiting for a thread; one more is refused with `queue_full`. Default 256. */
   readonly maxNumWaiting?: number;
@@ -32,7 +36,7 @@ const IDLE_TIMEOUT_MS = 30_000;
  */
 export function createImageProcessor(
   preprocessorConfig: unknown,
-  { maxImagePixels, numThreads = 2, maxNumWaiting = 256 }: ImageProcessorOptions,
+  { maxImagePixels, numThreads = defaultNumThreads(), maxNumWaiting = 256 }: ImageProcessorOptions,
 ): ImageProcessor {
   const plan = parsePreprocessorConfig(preprocessorConfig);
   const maxNumUnfinished = numThreads + maxNumWaiting;
@@ -79,6 +83,10 @@ export function createImageProcessor(
       await (await pool)?.close();
     },
   };
+}
+
+function defaultNumThreads(): number {
+  return Math.min(Math.max(availableParallelism() >> 1, 1), 4);
 }
 
 type PixelPool = Piscina<PixelTask, PixelReply>;

@@ -8,7 +8,7 @@ import {
 } from "./resample-coefficients.ts";
 
 /** A rectangle of the resized picture, wholly inside it. */
-export interface ResampleWindow {
+interface ResampleWindow {
   readonly left: number;
   readonly top: number;
   readonly width: number;

@@ -38,15 +38,10 @@ describe("a decoded picture is what Pillow and Hugging Face's convert_to_rgb mak
   });
 });
 
-test.for([
-  ["animated.webp", "lossless.webp"],
-  ["animated.gif", "still.gif"],
-])("of %s the first frame alone is served", async ([animated, still]) => {
-  const [first, whole] = await Promise.all([
-    decodeImage(readPicture(animated), limits),
-    decodeImage(readPicture(still), limits),
-  ]);
-  expect([first.width, first.height]).toEqual([whole.width, whole.height]);
+test("of an animated WebP the first frame alone is served", async () => {
+  expect(await decodeImage(readPicture("animated.webp"), limits)).toEqual(
+    await decodeImage(readPicture("lossless.webp"), limits),
+  );
 });
 
 test("a GIF called PNG is served by its content", async () => {

@@ -3,7 +3,8 @@ import { createDataUrlImageSource } from "../../engine/images/data-url-image-sou
 import { fetchImage } from "../../engine/images/fetch-image.ts";
 import { createHttpsImageSource } from "../../engine/images/https-image-source.ts";
 import type { ConnectedImageSource } from "../../engine/images/image-source.ts";
-import { makeCertificate, startWebServer, type WebServer } from "./web-server.ts";
+import { makeCertificate } from "./certificate.ts";
+import { startWebServer, type WebServer } from "./web-server.ts";
 
 const certificate = makeCertificate();
 let server: WebServer;

@@ -6,7 +6,8 @@ import type { EngineError } from "../../engine/errors.ts";
 import { createHttpsImageSource, type HttpsImageSourceOptions } from "../../engine/images/https-image-source.ts";
 import type { ConnectedImageSource } from "../../engine/images/image-source.ts";
 import { testImageSource } from "../contracts/image-source.ts";
-import { makeCertificate, startWebServer, type WebServer } from "./web-server.ts";
+import { makeCertificate } from "./certificate.ts";
+import { startWebServer, type WebServer } from "./web-server.ts";
 
 const certificate = makeCertificate();
 const never = new AbortController().signal;
