@@ -45,19 +45,18 @@ type Outcome =
  */
 export function createHttpsImageSource(options: HttpsImageSourceOptions = {}): ConnectedImageSource {
   const schemes = options.allowHttp === true ? ["https", "http"] : ["https"];
-  const allowedDomains = new Set(options.allowedDomains);
+  const allowedDomains = new Set(options.allowedDomains?.map((domain) => domain.toLowerCase()));
   let agent: Promise<Agent> | null = null;
 
   async function request(url: URL, fetchOptions: FetchImageOptions): Promise<Outcome> {
     agent ??= createGuardedAgent({
-      allowedPrivateHosts: new Set(options.allowedPrivateHosts),
+      allowedPrivateHosts: new Set(options.allowedPrivateHosts?.map((host) => host.toLowerCase())),
       lookup: options.lookup ?? systemLookup,
       certificateAuthorities: options.certificateAuthorities ?? null,
     });
+    const connections = await agent;
     try {
-      const { statusCode, headers, body } = await (
-        await agent
-      ).request({
+      const { statusCode, headers, body } = await connections.request({
         origin: url.origin,
         path: url.pathname + url.search,
         method: "GET",
@@ -88,8 +87,9 @@ export function createHttpsImageSource(options: HttpsImageSourceOptions = {}): C
   function judge(address: string, reference: string, base?: URL): URL {
     const refuse = (reason: string): EngineError =>
       new EngineError("invalid_image_reference", `The image ${describeReference(reference)} ${reason}.`);
-    if (!URL.canParse(address, base?.href))
+    if (!URL.canParse(address, base?.href)) {
       throw refuse(base === undefined ? "is no valid URL" : "redirects to no valid URL");
+    }
     const url = new URL(address, base);
     const scheme = url.protocol.slice(0, -1);
     if (!schemes.includes(scheme) || (base?.protocol === "https:" && scheme !== "https")) {
@@ -97,8 +97,9 @@ export function createHttpsImageSource(options: HttpsImageSourceOptions = {}): C
         base === undefined ? `is not of ${schemes.join(" or ")}` : `redirects to ${scheme}:, which is not allowed`,
       );
     }
-    if (url.username !== "" || url.password !== "")
+    if (url.username !== "" || url.password !== "") {
       throw refuse("carries a user name or password, which is not allowed");
+    }
     if (allowedDomains.size > 0 && !allowedDomains.has(url.hostname)) {
       throw refuse(`is at ${url.hostname.slice(0, 60)}, which is none of the allowed domains`);
     }
@@ -126,8 +127,9 @@ export function createHttpsImageSource(options: HttpsImageSourceOptions = {}): C
             url = judge(outcome.location, reference, url);
             break;
           case "failed":
-            if (!outcome.isTransient || ++numAttempts === MAX_ATTEMPTS)
+            if (!outcome.isTransient || ++numAttempts === MAX_ATTEMPTS) {
               throw unreachable(outcome.reason, outcome.cause);
+            }
             await delay(RETRY_DELAY_MS * 4 ** (numAttempts - 1), null, { signal: fetchOptions.signal }).catch(() => {
               fetchOptions.signal.throwIfAborted();
             });

@@ -114,7 +114,7 @@ function pixelsOf(reply: PixelReply): PixelValues {
     case "pixels":
       return reply.result;
     case "refused":
-      throw new EngineError(reply.code, reply.message);
+      throw new EngineError(reply.code, reply.message, { cause: reply.detail });
     case "abandoned":
       throw aborted();
     default:

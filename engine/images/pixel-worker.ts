@@ -17,7 +17,13 @@ export interface PixelTask {
 /** Errors cross threads as data: a cloned Error loses its class and code. */
 export type PixelReply =
   | { readonly kind: "pixels"; readonly result: PixelValues }
-  | { readonly kind: "refused"; readonly code: EngineErrorCode; readonly message: string }
+  /** `detail` is what the decoder said; for the log, never for the caller. */
+  | {
+      readonly kind: "refused";
+      readonly code: EngineErrorCode;
+      readonly message: string;
+      readonly detail: string | null;
+    }
   | { readonly kind: "abandoned" };
 
 export async function processPixels(task: PixelTask): Promise<PixelReply> {
@@ -28,8 +34,9 @@ export async function processPixels(task: PixelTask): Promise<PixelReply> {
     const result = toPixelValues(image, task.plan);
     return movingBuffer({ kind: "pixels", result });
   } catch (error) {
-    if (error instanceof EngineError) return { kind: "refused", code: error.code, message: error.message };
-    throw error;
+    if (!(error instanceof EngineError)) throw error;
+    const detail = error.cause instanceof Error ? error.cause.message : null;
+    return { kind: "refused", code: error.code, message: error.message, detail };
   }
 }
 
