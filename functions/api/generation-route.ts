@@ -19,7 +19,7 @@ import { refuseUnservedFields } from "./schemas/unserved-fields.ts";
 import type { UnservedFields } from "./schemas/unserved-fields.ts";
 import { createEventStream, eventStreamHeaders } from "./sse.ts";
 import { countImages } from "./to-engine-request.ts";
-import type { RequestLimits } from "./to-engine-request.ts";
+import type { RequestDefaults } from "./to-engine-request.ts";
 
 const DEFAULT_KEEP_ALIVE_MS = 10_000;
 
@@ -40,7 +40,7 @@ export interface GenerationKind<Fields extends CommonFields> {
   readonly idPrefix: string;
   readonly schema: z.ZodType<Fields>;
   readonly unservedFields: UnservedFields;
-  toRequests(requestId: string, fields: Fields, limits: RequestLimits): readonly GenerationRequest[];
+  toRequests(requestId: string, fields: Fields, defaults: RequestDefaults): readonly GenerationRequest[];
   toAnswer(head: AnswerHead, generations: AsyncIterable<Generation>): Promise<object>;
   toChunks(head: AnswerHead, generations: AsyncIterable<Generation>, usage: StreamUsageOptions): AsyncGenerator<object>;
 }
@@ -55,7 +55,10 @@ export function generationRoute<Fields extends CommonFields>(
     const fields = parseFields(kind.schema, body);
     const model = resolveModel(fields.model, config.servedModelNames);
     const id = `${kind.idPrefix}-${randomUUID().replaceAll("-", "")}`;
-    const requests = kind.toRequests(id, fields, config);
+    const requests = kind.toRequests(id, fields, {
+      maxLogprobs: config.maxLogprobs,
+      samplingParams: admission.engine.modelInfo?.defaultSamplingParams ?? {},
+    });
     const numImages = requests.reduce((sum, request) => sum + countImages(request), 0);
     metrics.addImages(numImages);
     Object.assign(c.get("logFields"), { id, model, images: numImages, stream: fields.stream === true });

@@ -6,15 +6,17 @@ import type { ChatCompletionRequest, ChatMessageFields } from "./schemas/chat-co
 import { DEFAULT_MAX_TOKENS } from "./schemas/completion-request.ts";
 import type { CompletionRequest } from "./schemas/completion-request.ts";
 
-export interface RequestLimits {
+export interface RequestDefaults {
   readonly maxLogprobs: number;
+  /** The checkpoint's own, for fields that a request leaves open. */
+  readonly samplingParams: Partial<SamplingParams>;
 }
 
 /** Throws HttpError or EngineError `invalid_argument` for values out of range. */
 export function toChatRequest(
   requestId: string,
   fields: ChatCompletionRequest,
-  { maxLogprobs }: RequestLimits,
+  { maxLogprobs, samplingParams: defaults }: RequestDefaults,
 ): GenerationRequest {
   const logprobs = fields.logprobs ? (fields.top_logprobs ?? 0) : null;
   checkLogprobs(logprobs, maxLogprobs, "top_logprobs");
@@ -25,7 +27,7 @@ export function toChatRequest(
       messages: fields.messages.map(toChatMessage),
       addGenerationPrompt: fields.add_generation_prompt ?? true,
     },
-    samplingParams: toSamplingParams(fields, fields.max_completion_tokens ?? fields.max_tokens ?? null, logprobs),
+    samplingParams: toSamplingParams(fields, fields.max_completion_tokens ?? fields.max_tokens, logprobs, defaults),
   };
 }
 
@@ -33,11 +35,11 @@ export function toChatRequest(
 export function toCompletionRequests(
   requestId: string,
   fields: CompletionRequest,
-  { maxLogprobs }: RequestLimits,
+  { maxLogprobs, samplingParams: defaults }: RequestDefaults,
 ): GenerationRequest[] {
   const logprobs = fields.logprobs ?? null;
   checkLogprobs(logprobs, maxLogprobs, "logprobs");
-  const samplingParams = toSamplingParams(fields, fields.max_tokens ?? DEFAULT_MAX_TOKENS, logprobs);
+  const samplingParams = toSamplingParams(fields, fields.max_tokens ?? DEFAULT_MAX_TOKENS, logprobs, defaults);
   return fields.prompt.map((prompt, index) => ({
     requestId: `${requestId}-${index}`,
     prompt:
@@ -57,19 +59,24 @@ export function countImages({ prompt }: GenerationRequest): number {
 
 type SamplingFields = Omit<CompletionRequest, "prompt" | "logprobs" | "max_tokens">;
 
-function toSamplingParams(fields: SamplingFields, maxTokens: number | null, logprobs: number | null): SamplingParams {
+function toSamplingParams(
+  fields: SamplingFields,
+  maxTokens: number | null | undefined,
+  logprobs: number | null,
+  defaults: Partial<SamplingParams>,
+): SamplingParams {
   return createSamplingParams({
-    temperature: fields.temperature ?? undefined,
-    topP: fields.top_p ?? undefined,
-    topK: fields.top_k ?? undefined,
-    minP: fields.min_p ?? undefined,
-    seed: toSeed(fields.seed),
-    maxTokens,
-    minTokens: fields.min_tokens ?? undefined,
-    stop: fields.stop ?? undefined,
-    stopTokenIds: fields.stop_token_ids ?? undefined,
+    temperature: fields.temperature ?? defaults.temperature,
+    topP: fields.top_p ?? defaults.topP,
+    topK: fields.top_k ?? defaults.topK,
+    minP: fields.min_p ?? defaults.minP,
+    seed: toSeed(fields.seed) ?? defaults.seed,
+    maxTokens: maxTokens ?? defaults.maxTokens,
+    minTokens: fields.min_tokens ?? defaults.minTokens,
+    stop: fields.stop ?? defaults.stop,
+    stopTokenIds: fields.stop_token_ids ?? defaults.stopTokenIds,
     includeStopStringInOutput: fields.include_stop_str_in_output ?? undefined,
-    ignoreEos: fields.ignore_eos ?? undefined,
+    ignoreEos: fields.ignore_eos ?? defaults.ignoreEos,
     skipSpecialTokens: fields.skip_special_tokens ?? undefined,
     logprobs,
     extraArgs: fields.vllm_xargs ?? undefined,
@@ -77,8 +84,8 @@ function toSamplingParams(fields: SamplingFields, maxTokens: number | null, logp
 }
 
 /** Some clients send 64-bit seeds; the engine takes 53 bits. Equal seeds stay equal. */
-function toSeed(seed: number | null | undefined): number | null {
-  if (seed === null || seed === undefined) return null;
+function toSeed(seed: number | null | undefined): number | undefined {
+  if (seed === null || seed === undefined) return undefined;
   return Number.isSafeInteger(seed) ? seed : Number(BigInt.asIntN(53, BigInt(seed)));
 }
 

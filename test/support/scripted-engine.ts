@@ -26,7 +26,16 @@ export function createScriptedEngine(scriptOf: (request: GenerationRequest) => S
   return {
     state: "ready",
     ready: Promise.resolve(),
-    modelInfo: { architecture: "Scripted", maxModelLen: 512, vocabSize: 1000, acceptsImages: true },
+    modelInfo: {
+      architecture: "Scripted",
+      maxModelLen: 512,
+      vocabSize: 1000,
+      acceptsImages: true,
+      hasChatTemplate: true,
+      eosTokenIds: [2],
+      specialTokens: {},
+      defaultSamplingParams: { topK: 50, maxTokens: 256 },
+    },
     stats: {
       numRequestsRunning: 3,
       numRequestsWaiting: 2,

@@ -15,7 +15,7 @@ export function chatCompletionsRoute(dependencies: AppDependencies): Handler<App
       idPrefix: "chatcmpl",
       schema: chatCompletionRequest,
       unservedFields: unservedInChat,
-      toRequests: (requestId, fields, limits) => [toChatRequest(requestId, fields, limits)],
+      toRequests: (requestId, fields, defaults) => [toChatRequest(requestId, fields, defaults)],
       toAnswer: toChatCompletion,
       toChunks: toChatChunks,
     },

@@ -126,6 +126,16 @@ test("all fields reach the engine, in its spelling", async () => {
   ]);
 });
 
+test("what a request leaves open is the checkpoint's own default", async () => {
+  const { post, engine } = createTestApp();
+  await post(path, { ...chatBody, top_p: 0.5, top_k: null });
+  await post(path, { ...chatBody, top_k: 3, max_tokens: 9 });
+  expect(engine.requests.map(({ samplingParams }) => samplingParams)).toMatchObject([
+    { topP: 0.5, topK: 50, maxTokens: 256, temperature: 1 },
+    { topP: 1, topK: 3, maxTokens: 9 },
+  ]);
+});
+
 describe("a stream", () => {
   test("is a role chunk, content chunks, one finish chunk and [DONE], byte by byte", async () => {
     const response = await createTestApp().post(path, { ...chatBody, stream: true });

@@ -1,0 +1,87 @@
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import { expect, test } from "vitest";
+
+import { startCli } from "../../support/cli-process.ts";
+
+async function runCli(args: readonly string[], environment: Readonly<Record<string, string>> = {}) {
+  await using cli = startCli(args, environment);
+  const exitCode = await cli.exitCode;
+  return { exitCode, stdout: cli.stdout(), stderr: cli.stderr() };
+}
+
+test("--print-config shows every setting with its source, secrets masked", async () => {
+  const environment = {
+    API_KEY: "hunter2",
+    AWS_SECRET_ACCESS_KEY: "hunter3",
+    AWS_ENDPOINT_URL_S3: "http://user:hunter4@minio:9000",
+    MAX_NUM_SEQS: "8",
+    LIMIT_MM_PER_PROMPT: '{"image": 2}',
+  };
+  const { exitCode, stdout, stderr } = await runCli(["serve", "--print-config", "--max-num-seqs=4"], environment);
+  expect({ exitCode, stderr }).toEqual({ exitCode: 0, stderr: "" });
+  expect(stdout).toMatch(/^PORT=8000 +# default$/m);
+  expect(stdout).toMatch(/^MAX_NUM_SEQS=4 +# flag$/m);
+  expect(stdout).toMatch(/^LIMIT_MM_PER_PROMPT='\{"image": 2\}' +# environment$/m);
+  expect(stdout).toMatch(/^API_KEY=\*{8} +# environment$/m);
+  expect(stdout).toMatch(/^AWS_SECRET_ACCESS_KEY=\*{8} /m);
+  expect(stdout).toMatch(/^AWS_ENDPOINT_URL_S3=http:\/\/\*{8}@minio:9000 /m);
+  expect(stdout).not.toContain("hunter");
+});
+
+test("values that do not parse end it with 2 and all of them on stderr", async () => {
+  const { exitCode, stdout, stderr } = await runCli(["--dtype", "int5"], { PORT: "80a", API_KEY: ",hunter2" });
+  expect({ exitCode, stdout }).toEqual({ exitCode: 2, stdout: "" });
+  expect(stderr).toContain('fovea: PORT is "80a": expected an integer from 0 to 65535.\n');
+  expect(stderr).toContain('fovea: DTYPE is "int5": expected one of auto, float32, float16, int8, int4.\n');
+  expect(stderr).toMatch(/^fovea: API_KEY has a value that does not parse/m);
+  expect(stderr).not.toContain("hunter2");
+});
+
+test("a name that is nearly one of ours is reported and the rest goes on", async () => {
+  const { exitCode, stderr } = await runCli(["--print-config"], { LOGIT_PROCESSORS: "a:B", MAX_NUM_SEQ: "4" });
+  expect(exitCode).toBe(0);
+  expect(stderr).toBe(
+    "fovea: LOGIT_PROCESSORS is set but is not a setting; did you mean LOGITS_PROCESSORS?\n" +
+      "fovea: MAX_NUM_SEQ is set but is not a setting; did you mean MAX_NUM_SEQS?\n",
+  );
+});
+
+test.for<[string[], RegExp]>([
+  [["--max-num-seq", "4"], /There is no option --max-num-seq; did you mean --max-num-seqs\?/],
+  [["--frobnicate"], /There is no option --frobnicate; --help lists all\./],
+  [["--port"], /--port needs a value\./],
+  [["sreve"], /There is no command sreve; commands: serve\./],
+  [["serve", "now"], /serve takes no arguments, got now\./],
+])("%j ends it with 2", async ([args, expected]) => {
+  const { exitCode, stderr } = await runCli(args);
+  expect(exitCode).toBe(2);
+  expect(stderr).toMatch(expected);
+});
+
+test("--help lists every setting, --version the version", async () => {
+  const help = await runCli(["--help"]);
+  expect(help.exitCode).toBe(0);
+  for (const name of ["PORT", "MAX_NUM_SEQS", "LOGITS_PROCESSORS", "AWS_ENDPOINT_URL_S3"]) {
+    expect(help.stdout).toMatch(new RegExp(`^  ${name} `, "m"));
+  }
+  expect((await runCli(["--version"])).stdout).toMatch(/^\d+\.\d+\.\d+\n$/);
+});
+
+test("a port in use is named, and ends it with 1", async () => {
+  const other = createServer();
+  const { promise, resolve } = Promise.withResolvers<void>();
+  other.listen(0, "127.0.0.1", resolve);
+  await promise;
+  const { port } = other.address() as AddressInfo;
+  const { exitCode, stdout } = await runCli([], { HOST: "127.0.0.1", PORT: String(port) });
+  other.close();
+  expect(exitCode).toBe(1);
+  expect(stdout).toContain(`Cannot listen on 127.0.0.1 port ${port}.`);
+});
+
+test("a model that is not there is named, and ends it with 1", async () => {
+  const { exitCode, stdout } = await runCli(["--model", "/nowhere/at/all", "--port", "0"]);
+  expect(exitCode).toBe(1);
+  expect(stdout).toContain("Cannot serve the model /nowhere/at/all.");
+});

@@ -1,0 +1,95 @@
+import OpenAI from "openai";
+import { expect, test } from "vitest";
+
+import { startCli } from "../../support/cli-process.ts";
+import type { CliProcess } from "../../support/cli-process.ts";
+
+const messages = [{ role: "user" as const, content: "How many shapes are there?" }];
+
+async function startService(environment: Readonly<Record<string, string>> = {}) {
+  const cli = startCli([], { HOST: "127.0.0.1", PORT: "0", ...environment });
+  const { port } = await cli.waitForLog("Listening.");
+  const baseUrl = `http://127.0.0.1:${String(port)}`;
+  return { cli, baseUrl, client: new OpenAI({ baseURL: `${baseUrl}/v1`, apiKey: "none", maxRetries: 0 }) };
+}
+
+/** A stream of as many sequences as run together, each as long as the model allows; one chunk has been read. */
+async function openLongStream(client: OpenAI, numSequences = 32) {
+  const stream = await client.completions.create({
+    model: "fovea-shapes",
+    prompt: Array.from({ length: numSequences }, () => "a"),
+    max_tokens: 1e9,
+    stream: true,
+    // @ts-expect-error -- not one of OpenAI's fields
+    ignore_eos: true,
+  });
+  const iterator = stream[Symbol.asyncIterator]();
+  await iterator.next();
+  return iterator;
+}
+
+test("the port opens before the model is there, and requests are answered from then on", async () => {
+  const { cli, baseUrl, client } = await startService();
+  await using _ = cli;
+  const health = await fetch(`${baseUrl}/health`);
+  expect([200, 503]).toContain(health.status);
+  expect((await fetch(`${baseUrl}/livez`)).status).toBe(200);
+  await cli.waitForLog("Ready.");
+  expect(cli.stdout()).toMatch(/"Listening\."[\s\S]*"Ready\."/);
+  expect((await fetch(`${baseUrl}/health`)).status).toBe(200);
+  const answer = await client.chat.completions.create({ model: "fovea-shapes", messages, max_tokens: 4 });
+  expect(answer.usage?.completion_tokens).toBeGreaterThan(0);
+});
+
+test("SIGTERM in the middle of a stream lets it finish, then ends the process with 0", async () => {
+  const { cli, baseUrl, client } = await startService();
+  await using _ = cli;
+  await cli.waitForLog("Ready.");
+  const stream = await openLongStream(client, 1);
+  cli.child.kill("SIGTERM");
+  await cli.waitForLog("Draining.");
+  const refused = await fetch(`${baseUrl}/health`).then(
+    (response) => response.status,
+    () => 503,
+  );
+  expect(refused).toBe(503);
+  let finishReason: string | null = null;
+  for (let next = await stream.next(); !next.done; next = await stream.next()) {
+    finishReason = next.value.choices[0].finish_reason;
+  }
+  expect(finishReason).toBe("length");
+  const { code, log } = await waitForExit(cli);
+  expect(code).toBe(0);
+  expect(log).toContain('"isClean":true');
+});
+
+test("a stream that outlasts the grace is ended with an error event", async () => {
+  const { cli, client } = await startService({ SHUTDOWN_GRACE_SECONDS: "0" });
+  await using _ = cli;
+  await cli.waitForLog("Ready.");
+  const stream = await openLongStream(client);
+  cli.child.kill("SIGINT");
+  const readRest = async (): Promise<void> => {
+    for (let next = await stream.next(); !next.done; next = await stream.next());
+  };
+  await expect(readRest()).rejects.toThrow(/shut down before the answer was complete/);
+  expect((await waitForExit(cli)).code).toBe(1);
+});
+
+test("a second signal ends the process at once", async () => {
+  const { cli, client } = await startService();
+  await using _ = cli;
+  await cli.waitForLog("Ready.");
+  await openLongStream(client);
+  cli.child.kill("SIGTERM");
+  await cli.waitForLog("Draining.");
+  cli.child.kill("SIGTERM");
+  expect((await waitForExit(cli)).code).toBe(143);
+});
+
+test("SIGTERM before the model is loaded ends the process with 0", async () => {
+  const { cli } = await startService();
+  await using _ = cli;
+  cli.child.kill("SIGTERM");
+  expect((await waitForExit(cli)).code).toBe(0);
+});
