@@ -2,26 +2,32 @@
 
 /** Lowest index of the largest value; -1 when every value is -Infinity or NaN. */
 export function argmax(row: Float32Array): number {
-  let best = -1;
-  let bestValue = -Infinity;
-  for (let index = 0; index < row.length; index++) {
-    const value = row[index];
-    if (value > bestValue) {
-      bestValue = value;
-      best = index;
-    }
-  }
-  return best;
+  const largest = maximum(row);
+  return largest === -Infinity ? -1 : row.indexOf(largest);
 }
 
-/** Largest value; -Infinity when there is none. */
+/**
+ * Largest value; -Infinity when there is none. Four running maxima do not wait for one another; besides, the compiler
+ * does not inline a function of this size into code that it never optimises fully.
+ */
 export function maximum(row: Float32Array): number {
-  let largest = -Infinity;
-  for (let index = 0; index < row.length; index++) {
-    const value = row[index];
-    if (value > largest) largest = value;
+  let first = -Infinity;
+  let second = -Infinity;
+  let third = -Infinity;
+  let fourth = -Infinity;
+  const numQuarters = row.length & ~3;
+  for (let index = 0; index < numQuarters; index += 4) {
+    const a = row[index];
+    const b = row[index + 1];
+    const c = row[index + 2];
+    const d = row[index + 3];
+    if (a > first) first = a;
+    if (b > second) second = b;
+    if (c > third) third = c;
+    if (d > fourth) fourth = d;
   }
-  return largest;
+  for (let index = numQuarters; index < row.length; index++) if (row[index] > first) first = row[index];
+  return Math.max(first, second, third, fourth);
 }
 
 /** `row[i] * factor` in place, rounded to float32 as the typed array does. */

@@ -6,6 +6,10 @@ const bucketsPerNat = 64;
 /** A token this far below the most likely one has less than 1e-14 of its probability: it is never drawn. */
 const windowNats = 32;
 const numBuckets = windowNats * bucketsPerNat;
+// exp(-rest / bucketsPerNat) as a polynomial of the rest, which is in [0, 1).
+const linearTerm = -1 / bucketsPerNat;
+const quadraticTerm = linearTerm ** 2 / 2;
+const cubicTerm = linearTerm ** 3 / 6;
 /** Bucket of the tokens that cannot be drawn. */
 const outside = numBuckets;
 
@@ -36,15 +40,15 @@ interface Cut {
  * mass. Walking the buckets from the top finds where top-k and top-p cut, so only the one bucket that a cut falls into
  * is ever sorted; a second walk finds the bucket that holds the drawn mass, and its tokens are visited by id. The
  * mass of a bucket is exp(-bucket) times the sum of exp(-rest), the rest being below 1/64, where four terms of the
- * series are exact to 1e-11.
+ * series are exact to 3e-9, next to which float32 logits are coarse.
  */
 export class TokenDraw {
   /** [vocabSize] */
   readonly #bucketOf: Uint16Array;
   /** [numBuckets + 1] */
   readonly #counts = new Int32Array(numBuckets + 1);
-  /** [numBuckets], relative to the bucket's upper edge while counting, to the largest logit afterwards. */
-  readonly #masses = new Float64Array(numBuckets);
+  /** [numBuckets + 1], relative to the bucket's upper edge while counting, to the largest logit afterwards. */
+  readonly #masses = new Float64Array(numBuckets + 1);
   /** exp(-bucket / bucketsPerNat) */
   readonly #edgeMasses = Float64Array.from({ length: numBuckets }, (_, bucket) => Math.exp(-bucket / bucketsPerNat));
   /** [vocabSize] */
@@ -86,15 +90,11 @@ export class TokenDraw {
     const masses = this.#masses.fill(0);
     for (let tokenId = 0; tokenId < row.length; tokenId++) {
       const position = (largest - Math.fround(row[tokenId] * scale)) * bucketsPerNat;
-      if (!(position < numBuckets)) {
-        bucketOf[tokenId] = outside;
-        continue;
-      }
-      const bucket = position | 0;
-      const rest = (position - bucket) * (1 / bucketsPerNat);
+      const bucket = position < numBuckets ? position | 0 : outside;
+      const rest = position - bucket;
       bucketOf[tokenId] = bucket;
       counts[bucket] += 1;
-      masses[bucket] += 1 - rest * (1 - rest * (1 / 2 - rest * (1 / 6 - rest * (1 / 24))));
+      masses[bucket] += 1 + rest * (linearTerm + rest * (quadraticTerm + rest * cubicTerm));
     }
     for (let bucket = 0; bucket < numBuckets; bucket++) masses[bucket] *= this.#edgeMasses[bucket];
   }
