@@ -27,16 +27,11 @@ const seedLimit = 2 ** 48 - 1;
 
 /** One request from its admission to its end; mutable. */
 class RunningRequest {
-  readonly requestId: string;
   readonly #ended = new AbortController();
   /** Null while the input is processed. */
   outputs: RequestOutputs | null = null;
   /** Whether the engine thread has the sequence and has not reported its end. */
   isInThread = false;
-
-  constructor(requestId: string) {
-    this.requestId = requestId;
-  }
 
   /** Aborted, with an EngineError, when the request ends before its last output. */
   get ended(): AbortSignal {
@@ -56,6 +51,8 @@ export class ThreadedEngine implements Engine {
   readonly #closing = new AbortController();
   /** By the id the engine thread knows, which is never used again: a late output must not meet a namesake. */
   readonly #running = new Map<string, RunningRequest>();
+  /** The callers' ids of those that run. */
+  readonly #requestIds = new Set<string>();
   #numAdmitted = 0;
   #state: EngineState = "loading";
   #failure: EngineError | null = null;
@@ -84,7 +81,7 @@ export class ThreadedEngine implements Engine {
   }
 
   generate(request: GenerationRequest, { signal }: GenerateOptions = {}): AsyncIterable<RequestOutput> {
-    const running = new RunningRequest(request.requestId);
+    const running = new RunningRequest();
     const outputs = this.#generate(request, running, signal);
     const iterator: AsyncIterableIterator<RequestOutput> = {
       [Symbol.asyncIterator]: () => iterator,
@@ -162,6 +159,7 @@ export class ThreadedEngine implements Engine {
     const threadRequestId = `${request.requestId}#${this.#numAdmitted}`;
     const onAbort = (): void => running.end(new EngineError("aborted", "The request was aborted."));
     this.#running.set(threadRequestId, running);
+    this.#requestIds.add(request.requestId);
     signal?.addEventListener("abort", onAbort, { once: true });
     if (signal?.aborted === true) onAbort();
     try {
@@ -178,6 +176,7 @@ export class ThreadedEngine implements Engine {
     } finally {
       signal?.removeEventListener("abort", onAbort);
       this.#running.delete(threadRequestId);
+      this.#requestIds.delete(request.requestId);
       if (running.isInThread) thread.post({ kind: "abort", requestIds: [threadRequestId] });
     }
   }
@@ -199,8 +198,7 @@ export class ThreadedEngine implements Engine {
         `${this.#running.size} requests run or wait; the limits are ${maxNumSequences} and ${maxNumWaiting}.`,
       );
     }
-    for (const other of this.#running.values()) {
-      if (other.requestId !== requestId) continue;
+    if (this.#requestIds.has(requestId)) {
       throw new EngineError("invalid_argument", `A request with the id ${requestId} is already running.`, {
         parameter: "requestId",
       });

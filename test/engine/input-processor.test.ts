@@ -100,7 +100,12 @@ test("a text prompt and a token prompt take images at their placeholders", async
 
 test.for([
   ["no token at all", { kind: "text", text: "", addSpecialTokens: false }, "invalid_argument", /empty/],
-  ["a token out of the vocabulary", { kind: "tokens", tokenIds: [1, 336] }, "invalid_argument", /336 is out of the vocabulary, whose size is \d+/],
+  [
+    "a token out of the vocabulary",
+    { kind: "tokens", tokenIds: [1, 336] },
+    "invalid_argument",
+    /336 is out of the vocabulary, whose size is \d+/,
+  ],
   ["a negative token", { kind: "tokens", tokenIds: [-1] }, "invalid_argument", /-1 is out/],
   ["a fraction for a token", { kind: "tokens", tokenIds: [1.5] }, "invalid_argument", /1.5 is out/],
   [

@@ -66,7 +66,12 @@ test("every placeholder range points at its item's content, and what is left is 
     fc.array(token, { maxLength: 40 }),
     fc.array(update, { maxLength: 6 }),
     (prompt, rules) => {
-      const updates = rules.map(({ target, length }, item) => replacement(target, Array.from({ length }, () => 100 + item)));
+      const updates = rules.map(({ target, length }, item) =>
+        replacement(
+          target,
+          Array.from({ length }, () => 100 + item),
+        ),
+      );
       const { tokenIds, placeholders } = applyPromptUpdates(prompt, updates);
       let restored: number[] = [...tokenIds];
       for (const [item, range] of [...placeholders.entries()].reverse().sort(byOffsetDescending)) {

@@ -1,0 +1,264 @@
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+
+import { createDataUrlImageSource, createEngine, createSamplingParams } from "../../engine/index.ts";
+import { goldensFolder, loadGoldens, pictureReference } from "../support/goldens.ts";
+import { createTemporaryFolder } from "../support/temporary-folder.ts";
+import type { ChatMessage, Engine, EngineConfig, GenerationRequest, RequestOutput } from "../../engine/index.ts";
+import type { SamplingParams } from "../../engine/index.ts";
+import type { GoldenCase } from "../support/goldens.ts";
+import type { TemporaryFolder } from "../support/temporary-folder.ts";
+
+let cache: TemporaryFolder;
+let engine: Engine;
+
+beforeAll(async () => {
+  cache = await createTemporaryFolder();
+  engine = startEngine();
+  await engine.ready;
+});
+
+afterAll(async () => {
+  await engine.close();
+  await cache[Symbol.asyncDispose]();
+});
+
+function startEngine(overrides: Partial<EngineConfig> = {}): Engine {
+  const config: EngineConfig = {
+    model: join(goldensFolder, "llava-default"),
+    dtype: "float32",
+    device: "cpu",
+    deviceId: 0,
+    maxModelLen: null,
+    maxNumSequences: 4,
+    maxNumBatchedTokens: 64,
+    maxNumWaiting: 4,
+    logitsProcessors: [],
+    logitsProcessorPath: [],
+    numThreads: 1,
+    cacheFolder: cache.path,
+    imageLimits: { maxImagesPerPrompt: 3, maxImageBytes: 1e6, maxImagePixels: 1e6, fetchTimeoutMs: 5000 },
+    ...overrides,
+  };
+  return createEngine(config, { imageSources: [createDataUrlImageSource()] });
+}
+
+let numRequests = 0;
+
+function ask(messages: readonly ChatMessage[], params: Partial<SamplingParams> = {}): GenerationRequest {
+  numRequests += 1;
+  return {
+    requestId: `request-${numRequests}`,
+    prompt: { kind: "chat", messages, addGenerationPrompt: true },
+    samplingParams: createSamplingParams({ temperature: 0, maxTokens: 32, ignoreEos: true, ...params }),
+  };
+}
+
+const greeting = [{ role: "user", content: "Describe the picture." }] as const;
+
+async function askGolden({ messages, pictures }: GoldenCase, params?: Partial<SamplingParams>) {
+  const references = await Promise.all(pictures.map(pictureReference));
+  const filled = messages.map(({ role, content }) => ({
+    role,
+    content: content.map((part) =>
+      part.type === "image" ? { type: "image" as const, reference: references.shift() as string } : part,
+    ),
+  }));
+  return ask(filled, params);
+}
+
+async function collect(outputs: AsyncIterable<RequestOutput>) {
+  const all: RequestOutput[] = [];
+  for await (const output of outputs) all.push(output);
+  return {
+    text: all.map(({ text }) => text).join(""),
+    tokenIds: all.flatMap(({ tokenIds }) => tokenIds),
+    logprobs: all.flatMap(({ logprobs }) => logprobs ?? []),
+    last: all.at(-1) as RequestOutput,
+  };
+}
+
+/** What the engine thread last reported, once it has reported that nothing runs any more. */
+async function waitUntilIdle(of: Engine): Promise<void> {
+  while (of.stats.numRequestsRunning > 0 || of.stats.numRequestsWaiting > 0) {
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+}
+
+test("greedy tokens equal those of transformers, all prompts at once", async () => {
+  const { cases } = await loadGoldens("llava-default");
+  const results = await Promise.all(cases.map(async (golden) => collect(engine.generate(await askGolden(golden)))));
+  for (const [index, golden] of cases.entries()) {
+    const { tokenIds, last } = results[index];
+    expect(tokenIds).toEqual(golden.greedyTokenIds);
+    expect(last).toMatchObject({
+      finishReason: "length",
+      numPromptTokens: golden.promptTokenIds.length,
+      numImageTokens: golden.pictures.length * 16,
+      numOutputTokens: 32,
+    });
+  }
+});
+
+test("what a ready engine says about its model", () => {
+  expect(engine.state).toBe("ready");
+  expect(engine.modelInfo).toMatchObject({
+    architecture: "LlavaForConditionalGeneration",
+    acceptsImages: true,
+    hasChatTemplate: true,
+    specialTokens: { bos_token: "<s>", eos_token: "</s>", image_token: "<image>" },
+  });
+});
+
+test("a stop string ends the text and the sequence in the engine thread", async () => {
+  const whole = await collect(engine.generate(ask(greeting)));
+  const stop = whole.text.slice(3, 6);
+  const { text, last } = await collect(engine.generate(ask(greeting, { stop: [stop], maxTokens: 400 })));
+  expect(text).toBe(whole.text.slice(0, whole.text.indexOf(stop)));
+  expect(last).toMatchObject({ finishReason: "stop", stopReason: stop });
+  expect(last.numOutputTokens).toBeLessThan(32);
+  await waitUntilIdle(engine);
+});
+
+test("logprobs come with every token", async () => {
+  const { logprobs, tokenIds } = await collect(engine.generate(ask(greeting, { logprobs: 2 })));
+  expect(logprobs.map(({ sampled }) => sampled.tokenId)).toEqual(tokenIds);
+  for (const { sampled, top } of logprobs) {
+    expect(top).toHaveLength(2);
+    expect(top[0]).toEqual(sampled);
+  }
+});
+
+test("the same seed gives the same tokens, and no seed gives others", async () => {
+  const sample = async (seed: number | null) =>
+    (await collect(engine.generate(ask(greeting, { temperature: 2, seed })))).tokenIds;
+  expect(await sample(5)).toEqual(await sample(5));
+  expect(await sample(null)).not.toEqual(await sample(null));
+});
+
+describe("a request that ends early", () => {
+  test("by its signal throws aborted and frees the slot", async () => {
+    const aborting = new AbortController();
+    const outputs = engine.generate(ask(greeting, { maxTokens: 400 }), { signal: aborting.signal });
+    const reading = async (): Promise<void> => {
+      for await (const output of outputs) if (output.numOutputTokens > 2) aborting.abort();
+    };
+    await expect(reading()).rejects.toMatchObject({ code: "aborted" });
+    await waitUntilIdle(engine);
+  });
+
+  test("by a signal that was aborted before never starts", async () => {
+    const outputs = engine.generate(ask(greeting), { signal: AbortSignal.abort() });
+    await expect(collect(outputs)).rejects.toMatchObject({ code: "aborted" });
+  });
+
+  test("by the end of its iteration frees the slot", async () => {
+    for await (const output of engine.generate(ask(greeting, { maxTokens: 400 }))) {
+      if (output.numOutputTokens > 2) break;
+    }
+    await waitUntilIdle(engine);
+    expect(engine.stats.kvCacheUsage).toBe(0);
+  });
+
+  test("by return, while an output is being waited for, ends the wait", async () => {
+    const iterator = engine.generate(ask(greeting, { maxTokens: 400 }))[Symbol.asyncIterator]();
+    await iterator.next();
+    const waiting = iterator.next();
+    const returned = iterator.return?.();
+    await Promise.allSettled([waiting]);
+    expect(await returned).toEqual({ done: true, value: undefined });
+    await waitUntilIdle(engine);
+  });
+});
+
+describe("a request that is refused", () => {
+  test("leaves the engine as it was", async () => {
+    const bad: [GenerationRequest, string][] = [
+      [ask([{ role: "user", content: "word ".repeat(10_000) }]), "prompt_too_long"],
+      [ask([{ role: "user", content: [{ type: "image", reference: "data:image/png;base64,AAAA" }] }]), "invalid_image"],
+      [ask([{ role: "user", content: [{ type: "image", reference: "nothing" }] }]), "invalid_image_reference"],
+    ];
+    for (const [request, code] of bad) {
+      await expect(collect(engine.generate(request))).rejects.toMatchObject({ code });
+    }
+    const { cases } = await loadGoldens("llava-default");
+    const { tokenIds } = await collect(engine.generate(await askGolden(cases[1])));
+    expect(tokenIds).toEqual(cases[1].greedyTokenIds);
+  });
+
+  test("because its id is in use can be sent again afterwards", async () => {
+    const request = ask(greeting);
+    const first = collect(engine.generate(request));
+    await expect(collect(engine.generate(request))).rejects.toMatchObject({
+      code: "invalid_argument",
+      parameter: "requestId",
+    });
+    const { tokenIds } = await first;
+    expect((await collect(engine.generate(request))).tokenIds).toEqual(tokenIds);
+  });
+
+  test("because the queue is full names both limits, and the others are served", async () => {
+    const started = Array.from({ length: 8 }, () => collect(engine.generate(ask(greeting, { maxTokens: 4 }))));
+    await expect(collect(engine.generate(ask(greeting)))).rejects.toMatchObject({
+      code: "queue_full",
+      message: expect.stringMatching(/8 .* 4 and 4/),
+    });
+    expect(await Promise.all(started)).toHaveLength(8);
+  });
+});
+
+describe("life and death", () => {
+  test("requests are refused while the model loads and after it is closed", async () => {
+    const other = startEngine();
+    expect(other.state).toBe("loading");
+    expect(other.modelInfo).toBeNull();
+    await expect(collect(other.generate(ask(greeting)))).rejects.toMatchObject({ code: "not_ready" });
+    await other.ready;
+    const running = collect(other.generate(ask(greeting, { maxTokens: 400 })));
+    const closing = other.close();
+    await expect(running).rejects.toMatchObject({ code: "closed" });
+    expect(other.close()).toBe(closing);
+    await closing;
+    expect(other.state).toBe("closed");
+    await expect(collect(other.generate(ask(greeting)))).rejects.toMatchObject({ code: "closed" });
+  });
+
+  test("the death of the engine thread ends every request with an error, and the engine for good", async () => {
+    const processor = `${join(import.meta.dirname, "exiting-processor.ts")}:Exiting`;
+    const other = startEngine({ logitsProcessors: [{ className: processor, options: {} }] });
+    await other.ready;
+    const refused = collect(other.generate(ask(greeting, { extraArgs: { refused: true } })));
+    await expect(refused).rejects.toMatchObject({ code: "invalid_argument", message: "This request is refused." });
+    const running = [collect(other.generate(ask(greeting))), collect(other.generate(ask(greeting)))];
+    for (const request of running) {
+      await expect(request).rejects.toMatchObject({ code: "internal", message: expect.stringContaining("code 7") });
+    }
+    expect(other.state).toBe("failed");
+    await expect(collect(other.generate(ask(greeting)))).rejects.toMatchObject({ code: "internal" });
+    await other.close();
+  });
+
+  test("closing while the model loads ends the loading", async () => {
+    const other = startEngine();
+    const closing = other.close();
+    await expect(other.ready).rejects.toMatchObject({ code: "closed" });
+    await closing;
+  });
+
+  test.for([
+    ["a folder that is not there", { model: "/nowhere" }, "invalid_configuration"],
+    ["a folder without a checkpoint", { model: goldensFolder }, "invalid_checkpoint"],
+    ["a length beyond the checkpoint's", { maxModelLen: 1e6 }, "invalid_configuration"],
+    [
+      "a logits processor that is not there",
+      { logitsProcessors: [{ className: "no.such:Thing", options: {} }] },
+      "invalid_configuration",
+    ],
+  ] as const)("%s fails the engine by name", async ([, overrides, code]) => {
+    const other = startEngine(overrides);
+    await expect(other.ready).rejects.toMatchObject({ code });
+    expect(other.state).toBe("failed");
+    await expect(collect(other.generate(ask(greeting)))).rejects.toMatchObject({ code });
+    await other.close();
+  });
+});
