@@ -175,11 +175,11 @@ export class InputProcessor {
   ): Promise<readonly LoadedImage[]> {
     const failed = new AbortController();
     const either = AbortSignal.any([signal, failed.signal]);
-    const loading = references.map(async (reference) => {
+    const loading = references.map(async (reference, index) => {
       try {
         return await this.#loadImage(imageInputs, reference, either);
       } catch (error) {
-        failed.abort(error);
+        failed.abort(namingImage(error, index));
         throw error;
       }
     });
@@ -214,6 +214,12 @@ function requireTemplate(template: ChatTemplate | null): ChatTemplate {
   throw new EngineError("invalid_argument", "This model has no chat template; send a prompt instead of messages.", {
     parameter: "prompt.messages",
   });
+}
+
+/** The same error, with `prompt.images[index]` as its parameter: the index counts all images of the prompt. */
+function namingImage(error: unknown, index: number): unknown {
+  if (!(error instanceof EngineError)) return error;
+  return new EngineError(error.code, error.message, { cause: error, parameter: `prompt.images[${index}]` });
 }
 
 function withPlaceholders(images: readonly LoadedImage[], updated: UpdatedPrompt): ImageFeature[] {

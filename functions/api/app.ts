@@ -51,7 +51,7 @@ export function createApp(dependencies: AppDependencies): Hono<AppEnvironment> {
 
   const answerError = (error: unknown, c: Context<AppEnvironment>): Response => {
     const requestId = c.get("requestId");
-    const { status, headers, body } = toErrorAnswer(error, requestId);
+    const { status, headers, body } = toErrorAnswer(error, requestId, c.get("promptPaths"));
     if (c.req.raw.signal.aborted) return c.body(null, CLIENT_CLOSED_REQUEST as ContentfulStatusCode);
     if (status >= 500 && status !== 503) logger.error("A request failed.", { requestId, error });
     return c.json(body, status as ContentfulStatusCode, { ...headers });

@@ -2,6 +2,7 @@
 import { EngineError } from "../../engine/index.ts";
 import type { EngineErrorCode } from "../../engine/index.ts";
 import { toWireParameter, toWireWords } from "./wire-parameter.ts";
+import type { PromptPaths } from "./wire-parameter.ts";
 
 export interface ErrorBody {
   readonly error: {
@@ -76,15 +77,17 @@ export interface ErrorAnswer {
   readonly body: ErrorBody;
 }
 
+const unknownPaths: PromptPaths = { prompt: "prompt", images: [] };
+
 /** Errors that are not the client's show the request id and nothing of the inside. */
-export function toErrorAnswer(error: unknown, requestId: string): ErrorAnswer {
+export function toErrorAnswer(error: unknown, requestId: string, paths: PromptPaths = unknownPaths): ErrorAnswer {
   if (error instanceof HttpError) {
     return answer(error.status, error.code, error.message, error.parameter, error.headers);
   }
   if (error instanceof EngineError) {
     const status = statusOfCode[error.code];
     if (status < 500 || status === 503) {
-      const parameter = error.parameter === null ? null : toWireParameter(error.parameter);
+      const parameter = error.parameter === null ? null : toWireParameter(error.parameter, paths);
       const message = error.parameter?.startsWith("samplingParams.") ? toWireWords(error.message) : error.message;
       return answer(status, wireCodes[error.code] ?? error.code, message, parameter, headersOf(error.code));
     }

@@ -18,8 +18,8 @@ import { parseFields } from "./schemas/parse-fields.ts";
 import { refuseUnservedFields } from "./schemas/unserved-fields.ts";
 import type { UnservedFields } from "./schemas/unserved-fields.ts";
 import { createEventStream, eventStreamHeaders } from "./sse.ts";
-import { countImages } from "./to-engine-request.ts";
 import type { RequestDefaults } from "./to-engine-request.ts";
+import type { PromptPaths } from "./wire-parameter.ts";
 
 const DEFAULT_KEEP_ALIVE_MS = 10_000;
 
@@ -41,6 +41,7 @@ export interface GenerationKind<Fields extends CommonFields> {
   readonly schema: z.ZodType<Fields>;
   readonly unservedFields: UnservedFields;
   toRequests(requestId: string, fields: Fields, defaults: RequestDefaults): readonly GenerationRequest[];
+  promptPaths(fields: Fields): PromptPaths;
   toAnswer(head: AnswerHead, generations: AsyncIterable<Generation>): Promise<object>;
   toChunks(head: AnswerHead, generations: AsyncIterable<Generation>, usage: StreamUsageOptions): AsyncGenerator<object>;
 }
@@ -59,9 +60,10 @@ export function generationRoute<Fields extends CommonFields>(
       maxLogprobs: config.maxLogprobs,
       samplingParams: admission.engine.modelInfo?.defaultSamplingParams ?? {},
     });
-    const numImages = requests.reduce((sum, request) => sum + countImages(request), 0);
-    metrics.addImages(numImages);
-    Object.assign(c.get("logFields"), { id, model, images: numImages, stream: fields.stream === true });
+    const paths = kind.promptPaths(fields);
+    c.set("promptPaths", paths);
+    metrics.addImages(paths.images.length);
+    Object.assign(c.get("logFields"), { id, model, images: paths.images.length, stream: fields.stream === true });
     const head = { id, created: Math.floor(Date.now() / 1000), model };
     return { fields, head, generations: runGenerations(admission, requests, withLog(metrics, c.get("logFields"))) };
   };
@@ -81,7 +83,7 @@ export function generationRoute<Fields extends CommonFields>(
         keepAliveMs,
         toErrorEvent(error) {
           const requestId = c.get("requestId");
-          const { status, body } = toErrorAnswer(error, requestId);
+          const { status, body } = toErrorAnswer(error, requestId, c.get("promptPaths"));
           if (status === 500) logger.error("A stream failed.", { requestId, error });
           return body;
         },

@@ -5,6 +5,7 @@ import { HttpError } from "./errors.ts";
 import type { ChatCompletionRequest, ChatMessageFields } from "./schemas/chat-completion-request.ts";
 import { DEFAULT_MAX_TOKENS } from "./schemas/completion-request.ts";
 import type { CompletionRequest } from "./schemas/completion-request.ts";
+import type { PromptPaths } from "./wire-parameter.ts";
 
 export interface RequestDefaults {
   readonly maxLogprobs: number;
@@ -50,11 +51,16 @@ export function toCompletionRequests(
   }));
 }
 
-export function countImages({ prompt }: GenerationRequest): number {
-  if (prompt.kind !== "chat") return 0;
-  return prompt.messages
-    .flatMap(({ content }): readonly ContentPart[] => (typeof content === "string" ? [] : content))
-    .filter((part) => part.type === "image").length;
+/** Where the request's prompt and its images are, for errors that name them. */
+export function chatPromptPaths({ messages }: ChatCompletionRequest): PromptPaths {
+  const images = messages.flatMap(({ content }, message) =>
+    typeof content === "object" && content !== null
+      ? content.flatMap((part, index) =>
+          toContentPart(part).type === "image" ? [`messages[${message}].content[${index}].image_url`] : [],
+        )
+      : [],
+  );
+  return { prompt: "messages", images };
 }
 
 type SamplingFields = Omit<CompletionRequest, "prompt" | "logprobs" | "max_tokens">;

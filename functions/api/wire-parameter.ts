@@ -11,21 +11,30 @@ const wireNames: Readonly<Record<string, string>> = {
   ignoreEos: "ignore_eos",
   skipSpecialTokens: "skip_special_tokens",
   extraArgs: "vllm_xargs",
-  reference: "image_url.url",
 };
 
+/** Where in the body of a request its prompt is. */
+export interface PromptPaths {
+  /** `messages` or `prompt`. */
+  readonly prompt: string;
+  /** Of all images, in their order. */
+  readonly images: readonly string[];
+}
+
 /**
- * From the engine's spelling of a field to the wire's: `samplingParams.topP` is `top_p`,
- * `prompt.messages[1].content[0].reference` is `messages[1].content[0].image_url.url`.
+ * From the engine's spelling of a field to the wire's: `samplingParams.topP` is `top_p`, `prompt` is the field that
+ * holds it, `prompt.images[1]` the path of the prompt's second image.
  */
-export function toWireParameter(parameter: string): string {
-  const path = parameter.replace(/^samplingParams\./, "").replace(/^prompt\.messages/, "messages");
-  return path.startsWith("prompt.") ? "prompt" : toWireWords(path);
+export function toWireParameter(parameter: string, paths: PromptPaths): string {
+  const image = /^prompt\.images\[(\d+)\]$/.exec(parameter);
+  if (image !== null) return paths.images[Number(image[1])] ?? paths.prompt;
+  if (/^prompt\b/.test(parameter)) return paths.prompt;
+  return toWireWords(parameter.replace(/^samplingParams\./, ""));
 }
 
 /** Replaces the engine's names of fields in a text by the wire's. */
 export function toWireWords(text: string): string {
-  return text.replace(/[a-z]+[A-Z]\w*|\breference\b/g, (word) => wireNames[word] ?? word);
+  return text.replace(/[a-z]+[A-Z]\w*/g, (word) => wireNames[word] ?? word);
 }
 
 /** A path within the request body: `["messages", 0, "content"]` is `messages[0].content`. */

@@ -7,7 +7,7 @@ import { generationRoute } from "../generation-route.ts";
 import type { AppEnvironment } from "../request-trace.ts";
 import { chatCompletionRequest } from "../schemas/chat-completion-request.ts";
 import { unservedInChat } from "../schemas/unserved-fields.ts";
-import { toChatRequest } from "../to-engine-request.ts";
+import { chatPromptPaths, toChatRequest } from "../to-engine-request.ts";
 
 export function chatCompletionsRoute(dependencies: AppDependencies): Handler<AppEnvironment> {
   return generationRoute(
@@ -16,6 +16,7 @@ export function chatCompletionsRoute(dependencies: AppDependencies): Handler<App
       schema: chatCompletionRequest,
       unservedFields: unservedInChat,
       toRequests: (requestId, fields, defaults) => [toChatRequest(requestId, fields, defaults)],
+      promptPaths: chatPromptPaths,
       toAnswer: toChatCompletion,
       toChunks: toChatChunks,
     },

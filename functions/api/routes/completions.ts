@@ -16,6 +16,7 @@ export function completionsRoute(dependencies: AppDependencies): Handler<AppEnvi
       schema: completionRequest,
       unservedFields: unservedInCompletions,
       toRequests: toCompletionRequests,
+      promptPaths: () => ({ prompt: "prompt", images: [] }),
       toAnswer: toCompletion,
       toChunks: toCompletionChunks,
     },

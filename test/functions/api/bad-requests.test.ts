@@ -180,11 +180,23 @@ test.for<[EngineErrorCode, number, string, string]>([
   }
 });
 
-test("an error of the engine's names the field as the client spelled it", async () => {
-  const parameter = "prompt.messages[0].content[1].reference";
+test.for([
+  ["prompt.images[0]", "messages[0].content[1].image_url"],
+  ["prompt.images[1]", "messages[2].content[0].image_url"],
+  ["prompt.messages", "messages"],
+  ["prompt", "messages"],
+  ["samplingParams.topP", "top_p"],
+  ["samplingParams.extraArgs", "vllm_xargs"],
+] as const)("the engine's %s is %s on the wire", async ([parameter, param]) => {
+  const image = { type: "image_url", image_url: { url: "https://example.com/a.png" } };
+  const messages = [
+    { role: "user", content: [{ type: "text", text: "a" }, image] },
+    { role: "assistant", content: "b" },
+    { role: "user", content: [image, "c"] },
+  ];
   const { post } = createTestApp({ script: [new EngineError("image_unreachable", "Gone.", { parameter })] });
-  const { error } = (await (await post("/v1/chat/completions", chatBody)).json()) as ErrorAnswer;
-  expect(error.param).toBe("messages[0].content[1].image_url.url");
+  const { error } = (await (await post("/v1/chat/completions", { messages })).json()) as ErrorAnswer;
+  expect(error.param).toBe(param);
 });
 
 test.for([

@@ -2,7 +2,6 @@ import OpenAI from "openai";
 import { expect, test } from "vitest";
 
 import { startCli } from "../../support/cli-process.ts";
-import type { CliProcess } from "../../support/cli-process.ts";
 
 const messages = [{ role: "user" as const, content: "How many shapes are there?" }];
 
@@ -58,9 +57,8 @@ test("SIGTERM in the middle of a stream lets it finish, then ends the process wi
     finishReason = next.value.choices[0].finish_reason;
   }
   expect(finishReason).toBe("length");
-  const { code, log } = await waitForExit(cli);
-  expect(code).toBe(0);
-  expect(log).toContain('"isClean":true');
+  expect(await cli.exitCode).toBe(0);
+  expect(cli.stdout()).toContain('"isClean":true');
 });
 
 test("a stream that outlasts the grace is ended with an error event", async () => {
@@ -73,7 +71,7 @@ test("a stream that outlasts the grace is ended with an error event", async () =
     for (let next = await stream.next(); !next.done; next = await stream.next());
   };
   await expect(readRest()).rejects.toThrow(/shut down before the answer was complete/);
-  expect((await waitForExit(cli)).code).toBe(1);
+  expect(await cli.exitCode).toBe(1);
 });
 
 test("a second signal ends the process at once", async () => {
@@ -84,12 +82,12 @@ test("a second signal ends the process at once", async () => {
   cli.child.kill("SIGTERM");
   await cli.waitForLog("Draining.");
   cli.child.kill("SIGTERM");
-  expect((await waitForExit(cli)).code).toBe(143);
+  expect(await cli.exitCode).toBe(143);
 });
 
 test("SIGTERM before the model is loaded ends the process with 0", async () => {
   const { cli } = await startService();
   await using _ = cli;
   cli.child.kill("SIGTERM");
-  expect((await waitForExit(cli)).code).toBe(0);
+  expect(await cli.exitCode).toBe(0);
 });
