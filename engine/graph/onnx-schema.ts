@@ -1,5 +1,5 @@
 /**
- * The part of ONNX's protobuf schema that the builder writes, and its encoder.
+ * The part of ONNX's protobuf schema that the builder writes, its encoder and its decoder.
  *
  * Field numbers are those of `onnx.proto3` of ONNX's IR specification; the names are ours where camelCase differs.
  */
@@ -142,4 +142,9 @@ const modelType = root.lookupType("ModelProto");
 
 export function encodeModel(model: ModelProto): Uint8Array {
   return modelType.encode(modelType.fromObject(model)).finish();
+}
+
+/** The other way round, for tools that rewrite a graph: fields that the builder does not write are lost. */
+export function decodeModel(bytes: Uint8Array): ModelProto {
+  return modelType.toObject(modelType.decode(bytes), { longs: Number, arrays: true }) as ModelProto;
 }

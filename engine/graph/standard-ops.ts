@@ -58,9 +58,12 @@ export function subtract(graph: GraphBuilder, name: string, left: Value, right: 
   return broadcastingNode(graph, { name, operator: "Sub" }, left, right);
 }
 
-/** Element-wise larger of the two. */
-export function maximum(graph: GraphBuilder, name: string, left: Value, right: Value): Value {
-  return broadcastingNode(graph, { name, operator: "Max" }, left, right);
+/** Element-wise `max(input, smallest)`. */
+export function clipBelow(graph: GraphBuilder, name: string, input: Value, smallest: Value): Value {
+  const node = { name, operator: "Clip" };
+  checkElementType(node, smallest, input.elementType);
+  checkShape(node, smallest, []);
+  return addStandardNode(graph, node, [input, smallest], input);
 }
 
 function broadcastingNode(graph: GraphBuilder, node: NodeLabel, left: Value, right: Value): Value {

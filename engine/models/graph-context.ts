@@ -15,16 +15,22 @@ export interface Precision {
   readonly vision: WeightFormat;
 }
 
+/** Number of rows whose logits are wanted, in graphs that have logits. */
+export const logitRows = "R";
+
 export interface GraphContext {
   readonly graph: GraphBuilder;
   readonly weights: WeightSource;
   readonly precision: Precision;
   /** Filled by `linear.ts`: zero points of quantised activations, shared by all layers over the same tokens. */
   readonly zeroPointsByTokens: Map<Dimension, Value>;
+  /** Sizes that may be 0 at run time. */
+  readonly emptySizes: ReadonlySet<Dimension>;
 }
 
 export function createGraphContext(name: string, weights: WeightSource, precision: Precision): GraphContext {
-  return { graph: new GraphBuilder(name), weights, precision, zeroPointsByTokens: new Map() };
+  const graph = new GraphBuilder(name);
+  return { graph, weights, precision, zeroPointsByTokens: new Map(), emptySizes: new Set([logitRows]) };
 }
 
 /** A parameter in the activations' element type: norms, biases, embeddings of positions. */

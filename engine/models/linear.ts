@@ -1,6 +1,6 @@
 /** Linear layers in every form that weights come in. Activations are flat: `[tokens, features]`. */
 import { matMulIntegerToFloat, matMulNBits, quantizeLinearPerRow } from "../graph/quantised-ops.ts";
-import { abs, add, expand, gemm, maximum, multiply, reduceMaxLast, reshape, shapeOf } from "../graph/standard-ops.ts";
+import { abs, add, clipBelow, expand, gemm, multiply, reduceMaxLast, reshape, shapeOf } from "../graph/standard-ops.ts";
 import type { Value } from "../graph/value.ts";
 import { invariant } from "../errors.ts";
 import type { WeightFormat } from "../weights/prepared-weights.ts";
@@ -127,11 +127,11 @@ function int8Product(
 ): Value {
   const { graph } = context;
   const tokens = input.shape[0];
-  const largest = reduceMaxLast(graph, `${name}.largest`, abs(graph, `${name}.magnitudes`, input));
+  const largest = largestMagnitudes(context, name, input);
   const step = graph.constant("int8.step", "float32", [], [1 / 127]);
   // A token of zeros only would divide by zero.
   const smallest = graph.constant("int8.smallest_scale", "float32", [], [1e-20]);
-  const rowScales = maximum(graph, `${name}.row_scales`, multiply(graph, `${name}.steps`, largest, step), smallest);
+  const rowScales = clipBelow(graph, `${name}.row_scales`, multiply(graph, `${name}.steps`, largest, step), smallest);
   const quantised = quantizeLinearPerRow(graph, `${name}.quantised`, {
     input,
     scales: rowScales,
@@ -148,6 +148,16 @@ function int8Product(
   const columnShape = graph.constant("int8.column", "int64", [2], [-1, 1]);
   const columnScales = reshape(graph, `${name}.column_scales`, rowScales, columnShape, [tokens, 1]);
   return multiply(graph, name, product, columnScales);
+}
+
+/** float [tokens]: of each token's features. */
+function largestMagnitudes({ graph, emptySizes }: GraphContext, name: string, input: Value): Value {
+  const tokens = input.shape[0];
+  const largest = reduceMaxLast(graph, `${name}.largest`, abs(graph, `${name}.magnitudes`, input));
+  if (!emptySizes.has(tokens)) return largest;
+  // ONNX Runtime 1.30 gives a reduction of no rows at all the shape of its input.
+  const anySize = graph.constant("any_size", "int64", [1], [-1]);
+  return reshape(graph, `${name}.largest.flat`, largest, anySize, [tokens]);
 }
 
 /** uint8 [tokens], made once for each number of tokens. */

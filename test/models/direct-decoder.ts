@@ -34,28 +34,21 @@ export class DirectDecoder implements Disposable {
   readonly #options: DirectDecoderOptions;
   readonly #session: Session;
   readonly #binding: IoBinding;
-  readonly #caches = new Map<string, Float32Array>();
-  #boundSlots = 0;
+  // By number of slots: tensors over the same memory where that is the host's.
+  readonly #caches = new Map<number, ReadonlyMap<string, Tensor>>();
 
   constructor(model: BuiltModel, options: DirectDecoderOptions) {
     this.#model = model;
     this.#options = options;
     this.#session = loadSession(model, model.decoder.path, options);
     this.#binding = this.#session.createBinding();
-    const { numLayers, numKvHeads, headDim } = model.decoder;
-    for (let layer = 0; layer < numLayers; layer++) {
-      for (const part of ["key", "value"]) {
-        const size = options.numSlots * numKvHeads * options.maxLength * headDim;
-        this.#caches.set(`${layer}.${part}`, new Float32Array(size));
-      }
-    }
+    this.#caches.set(options.numSlots, this.#allocateCaches());
   }
 
   /** Row-major [logitRows.length, vocabSize]. */
   run({ tokenIds, numComputed, images, logitRows }: DirectRun): Float32Array {
     const numSlots = tokenIds.length;
     const [{ length }] = tokenIds;
-    const numTokens = numSlots * length;
     this.#bindSlots(numSlots);
     const { hiddenSize, vocabSize, acceptsImages } = this.#model.decoder;
     const int64 = (values: readonly number[], shape: readonly number[]): Tensor =>
@@ -84,7 +77,6 @@ export class DirectDecoder implements Disposable {
     this.#binding.bindOutput("logits", output);
     this.#binding.run();
     for (const tensor of Object.values(inputs)) tensor[Symbol.dispose]();
-    if (numTokens === 0) throw new Error("a run needs a token");
     return logits;
   }
 
@@ -92,20 +84,43 @@ export class DirectDecoder implements Disposable {
     this.#session[Symbol.dispose]();
   }
 
+  #allocateCaches(): Map<string, Tensor> {
+    const { numLayers, kvElementType } = this.#model.decoder;
+    const caches = new Map<string, Tensor>();
+    for (let layer = 0; layer < numLayers; layer++) {
+      for (const part of ["key", "value"]) {
+        const tensor = this.#session.allocateTensor(kvElementType, this.#cacheShape(this.#options.numSlots));
+        caches.set(`${layer}.${part}`, tensor);
+      }
+    }
+    return caches;
+  }
+
+  /** On a device all slots are run together, always: its tensors have no views. */
   #bindSlots(numSlots: number): void {
-    if (numSlots === this.#boundSlots) return;
-    const { numKvHeads, headDim } = this.#model.decoder;
-    const shape = [numSlots, numKvHeads, this.#options.maxLength, headDim];
-    for (const [name, cache] of this.#caches) {
-      const view = cache.subarray(
-        0,
-        shape.reduce((product, size) => product * size, 1),
+    const all = this.#caches.get(this.#options.numSlots)!;
+    const caches =
+      this.#caches.get(numSlots) ??
+      new Map(
+        [...all].map(([name, tensor]) => {
+          const shape = this.#cacheShape(numSlots);
+          const data = tensor.data.subarray(
+            0,
+            shape.reduce((product, size) => product * size, 1),
+          );
+          return [name, Tensor.fromTypedArray(tensor.elementType, data, shape)];
+        }),
       );
-      const tensor = Tensor.fromTypedArray("float32", view, shape);
+    this.#caches.set(numSlots, caches);
+    for (const [name, tensor] of caches) {
       this.#binding.bindInput(`past.${name}`, tensor);
       this.#binding.bindOutput(`present.${name}`, tensor);
     }
-    this.#boundSlots = numSlots;
+  }
+
+  #cacheShape(numSlots: number): number[] {
+    const { numKvHeads, headDim } = this.#model.decoder;
+    return [numSlots, numKvHeads, this.#options.maxLength, headDim];
   }
 }
 

@@ -23,7 +23,7 @@ import {
   subtract,
 } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
-import { parameter, type GraphContext } from "../graph-context.ts";
+import { logitRows, parameter, type GraphContext } from "../graph-context.ts";
 import { jointLinear, linear, type JointProjection, type LinearLayer } from "../linear.ts";
 import type { DecoderConfig } from "./config.ts";
 import { ropeTables } from "./rope.ts";
@@ -42,7 +42,6 @@ export interface DecoderOptions {
 const batch = "B";
 const length = "S";
 const tokens = "N";
-const logitRows = "R";
 const imageTokens = "M";
 const cacheLength = "maxLen";
 

@@ -1,0 +1,164 @@
+import { expect, test } from "vitest";
+import { EngineError } from "../../engine/errors.ts";
+import { parseLlavaConfig } from "../../engine/models/llava/config.ts";
+import { parseDecoderConfig } from "../../engine/models/llama/config.ts";
+import { findModelDefinition } from "../../engine/models/registry.ts";
+
+const llama = { architectures: ["LlamaForCausalLM"], hidden_size: 64, num_attention_heads: 4, num_hidden_layers: 2 };
+const mistral = { ...llama, architectures: ["MistralForCausalLM"], num_key_value_heads: 4 };
+const qwen2 = { ...llama, architectures: ["Qwen2ForCausalLM"], num_key_value_heads: 4 };
+const llava = {
+  architectures: ["LlavaForConditionalGeneration"],
+  text_config: { hidden_size: 64, num_attention_heads: 4 },
+  vision_config: { model_type: "clip_vision_model", num_hidden_layers: 3, image_size: 32, patch_size: 8 },
+};
+
+const refusals: readonly (readonly [config: Readonly<Record<string, unknown>>, message: string])[] = [
+  [{ architectures: ["GemmaForCausalLM"] }, "The architecture GemmaForCausalLM is not supported"],
+  [{ ...llama, hidden_act: "gelu" }, 'config.json: hidden_act = "gelu" is not supported'],
+  [{ ...llama, quantization_config: { bits: 4 } }, 'config.json: quantization_config = {"bits":4} is not supported'],
+  [{ ...llama, partial_rotary_factor: 0.5 }, "config.json: partial_rotary_factor = 0.5 is not supported"],
+  [{ ...llama, final_logit_softcapping: 30 }, "config.json: final_logit_softcapping = 30 is not supported"],
+  [{ ...llama, num_key_value_heads: 3 }, "config.json: num_key_value_heads = 3 is not supported"],
+  [{ ...llama, head_dim: 20 }, "config.json: head_dim = 20 is not supported"],
+  [{ ...mistral, attention_bias: true }, "config.json: attention_bias = true is not supported"],
+  [{ ...qwen2, layer_types: ["full_attention"] }, 'config.json: layer_types = ["full_attention"] is not supported'],
+  [{ ...qwen2, layer_types: ["linear", "linear"] }, 'config.json: layer_types = "linear" is not supported'],
+  [
+    { ...llava, vision_feature_select_strategy: "cls" },
+    'config.json: vision_feature_select_strategy = "cls" is not supported',
+  ],
+  [{ ...llava, vision_feature_layer: -5 }, "config.json: vision_feature_layer = -5 is not supported"],
+  [{ ...llava, projector_hidden_act: "mish" }, 'config.json: projector_hidden_act = "mish" is not supported'],
+  [
+    { ...llava, text_config: { model_type: "gemma" } },
+    'config.json: text_config.model_type = "gemma" is not supported',
+  ],
+  [
+    { ...llava, text_config: { ...llava.text_config, hidden_act: "relu" } },
+    'config.json: text_config.hidden_act = "relu" is not supported',
+  ],
+  [
+    { ...llava, vision_config: { model_type: "siglip_vision_model" } },
+    'config.json: vision_config.model_type = "siglip_vision_model" is not supported',
+  ],
+  [
+    { ...llava, vision_config: { ...llava.vision_config, patch_size: 7 } },
+    "config.json: vision_config.patch_size = 7 is not supported",
+  ],
+];
+
+test.for(refusals.map(([config, message]) => ({ config, message })))("refused: $message", ({ config, message }) => {
+  const error = errorOf(() => findModelDefinition(config).configure(config));
+  expect(error.code).toBe("unsupported_model");
+  expect(error.message).toContain(message);
+});
+
+test.for([
+  { config: { ...llama, hidden_size: "64" }, message: "config.json: hidden_size is wrong" },
+  { config: { ...llama, num_hidden_layers: 0 }, message: "config.json: num_hidden_layers is wrong" },
+  { config: { ...llava, text_config: { vocab_size: 1.5 } }, message: "config.json: text_config.vocab_size is wrong" },
+  { config: { architectures: [] }, message: "config.json: architectures is wrong" },
+  { config: "text", message: "config.json: the whole is wrong" },
+])("an invalid checkpoint: $message", ({ config, message }) => {
+  const error = errorOf(() => findModelDefinition(config).configure(config));
+  expect(error.code).toBe("invalid_checkpoint");
+  expect(error.message).toContain(message);
+});
+
+test("fields that config.json leaves out have transformers' defaults", () => {
+  expect(parseDecoderConfig({}, "text_config", "llama")).toMatchObject({
+    vocabSize: 32000,
+    hiddenSize: 4096,
+    intermediateSize: 11008,
+    numLayers: 32,
+    numHeads: 32,
+    numKvHeads: 32,
+    headDim: 128,
+    maxPositionEmbeddings: 2048,
+    rmsNormEpsilon: 1e-6,
+    tieWordEmbeddings: false,
+    rope: { theta: 10000, scaling: { kind: "none" } },
+    hasQkvBias: false,
+  });
+  expect(parseDecoderConfig({}, "", "mistral")).toMatchObject({ numKvHeads: 8, intermediateSize: 14336 });
+  expect(parseDecoderConfig({}, "", "mistral").slidingWindows[0]).toBe(4096);
+  expect(parseDecoderConfig({}, "", "qwen2")).toMatchObject({
+    vocabSize: 151936,
+    hasQkvBias: true,
+    hasOutputBias: false,
+  });
+});
+
+test("the configuration of LLaVA 1.5 as the hub has it is understood", () => {
+  const config = parseLlavaConfig({
+    ignore_index: -100,
+    image_token_index: 32000,
+    projector_hidden_act: "gelu",
+    text_config: {
+      _name_or_path: "lmsys/vicuna-7b-v1.5",
+      max_position_embeddings: 4096,
+      model_type: "llama",
+      rms_norm_eps: 1e-5,
+      vocab_size: 32064,
+    },
+    vision_config: {
+      hidden_size: 1024,
+      image_size: 336,
+      intermediate_size: 4096,
+      model_type: "clip_vision_model",
+      num_attention_heads: 16,
+      num_hidden_layers: 24,
+      patch_size: 14,
+      projection_dim: 768,
+      vocab_size: 32000,
+    },
+    vision_feature_layer: -2,
+    vision_feature_select_strategy: "default",
+  });
+  expect(config).toMatchObject({
+    imageTokenId: 32000,
+    featureLayers: [23],
+    keepsClassToken: false,
+    numImageTokens: 576,
+    projectorHasBias: true,
+    text: { vocabSize: 32064, hiddenSize: 4096, numLayers: 32, rmsNormEpsilon: 1e-5, maxPositionEmbeddings: 4096 },
+    vision: { activation: "quick_gelu", layerNormEpsilon: 1e-5 },
+  });
+});
+
+test.for([
+  [-2, [2]],
+  [-1, [3]],
+  [0, [0]],
+  [
+    [-3, 2],
+    [1, 2],
+  ],
+] as const)("vision_feature_layer %o is the hidden states %o of a tower of three layers", ([setting, layers]) => {
+  expect(parseLlavaConfig({ ...llava, vision_feature_layer: setting }).featureLayers).toEqual(layers);
+});
+
+test("an image token id is read in both spellings, and either place ties the embeddings", () => {
+  expect(parseLlavaConfig({ ...llava, image_token_index: 7 }).imageTokenId).toBe(7);
+  expect(parseLlavaConfig({ ...llava, image_token_id: 8 }).imageTokenId).toBe(8);
+  expect(parseLlavaConfig({ ...llava, tie_word_embeddings: true }).text.tieWordEmbeddings).toBe(true);
+  const inText = { ...llava, text_config: { ...llava.text_config, tie_word_embeddings: true } };
+  expect(parseLlavaConfig(inText).text.tieWordEmbeddings).toBe(true);
+});
+
+test("Qwen2 slides over its upper layers only where use_sliding_window says so", () => {
+  const sliding = { ...qwen2, sliding_window: 16, max_window_layers: 1 };
+  expect(parseDecoderConfig(sliding, "", "qwen2").slidingWindows).toEqual([null, null]);
+  expect(parseDecoderConfig({ ...sliding, use_sliding_window: true }, "", "qwen2").slidingWindows).toEqual([null, 16]);
+});
+
+function errorOf(action: () => unknown): EngineError {
+  try {
+    action();
+  } catch (error) {
+    if (error instanceof EngineError) return error;
+    throw error;
+  }
+  throw new Error("nothing was thrown");
+}
