@@ -53,6 +53,8 @@ export class ThreadedEngine implements Engine {
   readonly #running = new Map<string, RunningRequest>();
   /** The callers' ids of those that run. */
   readonly #requestIds = new Set<string>();
+  /** Sequences the thread is to be told to abort. */
+  #toAbort: string[] = [];
   #numAdmitted = 0;
   #state: EngineState = "loading";
   #failure: EngineError | null = null;
@@ -177,7 +179,7 @@ export class ThreadedEngine implements Engine {
       signal?.removeEventListener("abort", onAbort);
       this.#running.delete(threadRequestId);
       this.#requestIds.delete(request.requestId);
-      if (running.isInThread) thread.post({ kind: "abort", requestIds: [threadRequestId] });
+      if (running.isInThread) this.#abortInThread(threadRequestId);
     }
   }
 
@@ -231,23 +233,32 @@ export class ThreadedEngine implements Engine {
       numImageTokens: prompt.images.reduce((sum, image) => sum + numEmbeddingsOf(image), 0),
     });
     running.isInThread = true;
-    to.thread.post({ kind: "add", request: engineRequest });
+    const pixels = prompt.images.map(({ pixelValues }) => pixelValues.buffer).filter((b) => b instanceof ArrayBuffer);
+    to.thread.post({ kind: "add", request: engineRequest }, pixels);
     return running.outputs;
   }
 
   #takeOutputs({ outputs, stats }: Extract<FromEngineThread, { kind: "outputs" }>): void {
     this.#stats = stats;
-    const toAbort: string[] = [];
     for (const output of outputs) {
       const running = this.#running.get(output.requestId);
       if (running === undefined || running.outputs === null) continue;
       if (output.finishReason !== null) running.isInThread = false;
       if (running.outputs.append(output)) {
-        toAbort.push(output.requestId);
         running.isInThread = false;
+        this.#abortInThread(output.requestId);
       }
     }
-    if (toAbort.length > 0) this.#thread?.post({ kind: "abort", requestIds: toAbort });
+  }
+
+  /** One message for all that end in one turn of the event loop, which may be thousands of clients gone at once. */
+  #abortInThread(threadRequestId: string): void {
+    this.#toAbort.push(threadRequestId);
+    if (this.#toAbort.length > 1) return;
+    setImmediate(() => {
+      this.#thread?.post({ kind: "abort", requestIds: this.#toAbort });
+      this.#toAbort = [];
+    });
   }
 }
 

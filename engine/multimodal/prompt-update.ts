@@ -2,14 +2,14 @@
 import type { PlaceholderRange } from "./placeholder.ts";
 
 /** What is put into the prompt for one item. */
-export interface PromptUpdateDetails {
+interface PromptUpdateDetails {
   readonly full: readonly number[];
   /** Which tokens of `full` receive an embedding; null is all. */
   readonly isEmbed: readonly boolean[] | null;
 }
 
 /** Rule for one item: the first occurrence of `target` that no other item took makes way for `content`. */
-export interface PromptReplacement {
+interface PromptReplacement {
   readonly kind: "replacement";
   /** Token ids, matched exactly. Empty matches nothing. */
   readonly target: readonly number[];

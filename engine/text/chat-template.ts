@@ -7,7 +7,7 @@ import { descendants, detectContentFormat } from "./content-format.ts";
 import { parseCheckpointJson, parseTokenizerConfig, tryReadCheckpointFile } from "./tokenizer-json.ts";
 import type { ContentFormat } from "./content-format.ts";
 
-export type TemplatePart = { readonly type: "text"; readonly text: string } | { readonly type: "image" };
+type TemplatePart = { readonly type: "text"; readonly text: string } | { readonly type: "image" };
 
 export interface TemplateMessage {
   readonly role: string;

@@ -45,7 +45,6 @@ const tokenizerConfig = z.looseObject({
 export type TokenizerJson = z.infer<typeof tokenizerJson>;
 export type TokenizerConfig = z.infer<typeof tokenizerConfig>;
 export type TokenizerComponent = z.infer<typeof component>;
-export type AddedTokenJson = z.infer<typeof addedToken>;
 
 /** Text of a checkpoint's file; null when there is no such file. */
 export async function tryReadCheckpointFile(folder: string, name: string): Promise<string | null> {

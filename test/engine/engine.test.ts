@@ -4,6 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { createDataUrlImageSource, createEngine, createSamplingParams } from "../../engine/index.ts";
 import { goldensFolder, loadGoldens, pictureReference } from "../support/goldens.ts";
 import { createTemporaryFolder } from "../support/temporary-folder.ts";
+import { Exiting } from "./exiting-processor.ts";
 import type { ChatMessage, Engine, EngineConfig, GenerationRequest, RequestOutput } from "../../engine/index.ts";
 import type { SamplingParams } from "../../engine/index.ts";
 import type { GoldenCase } from "../support/goldens.ts";
@@ -224,7 +225,7 @@ describe("life and death", () => {
   });
 
   test("the death of the engine thread ends every request with an error, and the engine for good", async () => {
-    const processor = `${join(import.meta.dirname, "exiting-processor.ts")}:Exiting`;
+    const processor = `${join(import.meta.dirname, "exiting-processor.ts")}:${Exiting.name}`;
     const other = startEngine({ logitsProcessors: [{ className: processor, options: {} }] });
     await other.ready;
     const refused = collect(other.generate(ask(greeting, { extraArgs: { refused: true } })));
