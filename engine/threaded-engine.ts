@@ -159,7 +159,9 @@ export class ThreadedEngine implements Engine {
     const { model, thread } = this.#admit(request.requestId);
     this.#numAdmitted += 1;
     const threadRequestId = `${request.requestId}#${this.#numAdmitted}`;
-    const onAbort = (): void => running.end(new EngineError("aborted", "The request was aborted."));
+    const onAbort = (): void => {
+      running.end(new EngineError("aborted", "The request was aborted.", { cause: signal?.reason }));
+    };
     this.#running.set(threadRequestId, running);
     this.#requestIds.add(request.requestId);
     signal?.addEventListener("abort", onAbort, { once: true });

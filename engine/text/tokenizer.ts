@@ -55,7 +55,6 @@ export function parseTokenizer(tokenizerJson: string, tokenizerConfig: string): 
 }
 
 export class Tokenizer implements Vocabulary {
-  readonly bosToken: string | null;
   readonly eosToken: string | null;
   /** Special tokens by the names chat templates know them by: `bos_token`, `eos_token`, `unk_token`, `pad_token`. */
   readonly namedTokens: Readonly<Record<string, string>>;
@@ -101,7 +100,6 @@ export class Tokenizer implements Vocabulary {
     this.namedTokens = Object.fromEntries(
       names.flatMap((name) => (config[name] === null ? [] : [[name, config[name]]])),
     );
-    this.bosToken = config.bos_token;
     this.eosToken = config.eos_token;
     const surroundings = this.#postProcessorTokens();
     this.#prefixIds = configuredToken(config.add_bos_token, this.#idOf(config.bos_token)) ?? surroundings.prefix;

@@ -1,9 +1,10 @@
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 
 import { ChatTemplate, loadChatTemplate } from "../../engine/text/chat-template.ts";
+import type { TemplateMessage } from "../../engine/text/chat-template.ts";
 
 const namedTokens = { bos_token: "<s>", eos_token: "</s>" };
 
@@ -46,6 +47,31 @@ test.for([
   ],
 ] as const)("the content format is seen in %s", ([, source, format]) => {
   expect(new ChatTemplate(source, namedTokens).contentFormat).toBe(format);
+});
+
+interface RecordedCase {
+  readonly name: string;
+  readonly template: string;
+  readonly messages: readonly TemplateMessage[];
+  readonly addGenerationPrompt: boolean;
+  readonly rendered?: string;
+  readonly refused?: string;
+}
+
+const recorded: readonly RecordedCase[] = JSON.parse(
+  await readFile(new URL("../fixtures/chat-templates/cases.json", import.meta.url), "utf8"),
+);
+
+function renderRecorded({ template, messages, addGenerationPrompt }: RecordedCase): string {
+  return new ChatTemplate(template, namedTokens).render(messages, { addGenerationPrompt });
+}
+
+test.for(recorded.filter(({ refused }) => refused === undefined))("$name is rendered as by transformers", (one) => {
+  expect(renderRecorded(one)).toBe(one.rendered);
+});
+
+test.for(recorded.filter(({ refused }) => refused !== undefined))("$name is refused as by transformers", (one) => {
+  expect(() => renderRecorded(one)).toThrow(one.refused);
 });
 
 test("a conversation with a picture is rendered as LLaVA expects it", () => {

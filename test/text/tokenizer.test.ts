@@ -65,6 +65,12 @@ test("other work gets its turn while a long text is encoded", async () => {
   expect(numTurns).toBeGreaterThan(20);
 });
 
+test("half a surrogate pair becomes a replacement character", async () => {
+  const tokenizer = await loadFixtureTokenizer("qwen2");
+  const tokenIds = await tokenizer.encode("a\ud800b", { addSpecialTokens: false });
+  expect(tokenizer.decode(tokenIds ?? [])).toBe("a\uFFFDb");
+});
+
 test("an aborted signal ends a long encoding", async () => {
   const tokenizer = await loadFixtureTokenizer("qwen2");
   const reason = new Error("gone");
