@@ -1,4 +1,7 @@
+import { execFile } from "node:child_process";
 import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import { createDataUrlImageSource, createEngine, createSamplingParams } from "../../engine/index.ts";
@@ -237,6 +240,13 @@ describe("life and death", () => {
     expect(other.state).toBe("failed");
     await expect(collect(other.generate(ask(greeting)))).rejects.toMatchObject({ code: "internal" });
     await other.close();
+  });
+
+  test("a process whose engine is closed ends by itself", async () => {
+    const script = fileURLToPath(new URL("./close-child.ts", import.meta.url));
+    const folder = join(goldensFolder, "llava-default");
+    const { stdout, stderr } = await promisify(execFile)(process.execPath, [script, folder, cache.path]);
+    expect({ stdout, stderr }).toEqual({ stdout: "4", stderr: "" });
   });
 
   test("closing while the model loads ends the loading", async () => {
