@@ -12,6 +12,9 @@ async function startService(environment: Readonly<Record<string, string>> = {}) 
   return { cli, baseUrl, client: new OpenAI({ baseURL: `${baseUrl}/v1`, apiKey: "none", maxRetries: 0 }) };
 }
 
+/** Fields of vLLM's: the end of the text is a token like any other, and has a text. */
+const goingOn = { ignore_eos: true, skip_special_tokens: false };
+
 /** A stream of as many sequences as run together, each as long as the model allows; one chunk has been read. */
 async function openLongStream(client: OpenAI, numSequences = 32) {
   const stream = await client.completions.create({
@@ -19,8 +22,7 @@ async function openLongStream(client: OpenAI, numSequences = 32) {
     prompt: Array.from({ length: numSequences }, () => "a"),
     max_tokens: 1e9,
     stream: true,
-    // @ts-expect-error -- not one of OpenAI's fields
-    ignore_eos: true,
+    ...goingOn,
   });
   const iterator = stream[Symbol.asyncIterator]();
   await iterator.next();
@@ -90,4 +92,24 @@ test("SIGTERM before the model is loaded ends the process with 0", async () => {
   await using _ = cli;
   cli.child.kill("SIGTERM");
   expect(await cli.exitCode).toBe(0);
+});
+
+test("an engine that dies ends its requests, and the service asks to be started anew", async () => {
+  const processor = new URL("../../engine/exiting-processor.ts", import.meta.url).pathname;
+  const { cli, baseUrl, client } = await startService({ LOGITS_PROCESSORS: `${processor}:Exiting` });
+  await using _ = cli;
+  await cli.waitForLog("Ready.");
+  const stream = await client.chat.completions.create({
+    model: "fovea-shapes",
+    messages,
+    stream: true,
+    ...goingOn,
+  });
+  const read = async (): Promise<void> => {
+    for await (const chunk of stream) expect(chunk.object).toBe("chat.completion.chunk");
+  };
+  await expect(read()).rejects.toThrow(/Internal error/);
+  const statusOf = async (path: string): Promise<number> => (await fetch(baseUrl + path)).status;
+  expect([await statusOf("/livez"), await statusOf("/health"), await statusOf("/ping")]).toEqual([500, 503, 500]);
+  await expect(client.chat.completions.create({ model: "fovea-shapes", messages })).rejects.toThrow(/Internal error/);
 });

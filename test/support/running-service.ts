@@ -1,0 +1,29 @@
+/** The whole service as composed for users, with the shipped checkpoint, on a free port of this process. */
+import { compose } from "../../functions/compose.ts";
+import { loadConfig } from "../../functions/config.ts";
+import { createLogger } from "../../functions/logger.ts";
+import { openServer } from "../../functions/server.ts";
+
+export interface RunningService extends AsyncDisposable {
+  readonly baseUrl: string;
+  /** All log lines so far. */
+  readonly log: () => string;
+}
+
+export async function startService(environment: Readonly<Record<string, string>> = {}): Promise<RunningService> {
+  const config = loadConfig({ HOST: "127.0.0.1", PORT: "0", ...environment });
+  let log = "";
+  const logger = createLogger({ level: "debug", write: (line) => (log += line) });
+  const composition = await compose({ config, logger });
+  await composition.engine.ready;
+  const server = await openServer(config, Promise.resolve(composition.listener));
+  return {
+    baseUrl: `http://127.0.0.1:${server.port}`,
+    log: () => log,
+    async [Symbol.asyncDispose]() {
+      await composition.service.drain(0);
+      await server.close();
+      await composition.close();
+    },
+  };
+}
