@@ -1,7 +1,7 @@
 /** Structured log: one JSON object a line. Callers pass no secrets and no request bodies. */
 import type { LogLevel } from "./config.ts";
 
-export type LogFields = Readonly<Record<string, unknown>>;
+type LogFields = Readonly<Record<string, unknown>>;
 
 export interface Logger {
   debug(message: string, fields?: LogFields): void;

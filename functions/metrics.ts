@@ -8,7 +8,7 @@ import type { FinishReason } from "../engine/index.ts";
 import type { Service } from "./service.ts";
 
 /** What one finished or given-up sequence adds to the counters. */
-export interface SequenceFigures {
+interface SequenceFigures {
   readonly numPromptTokens: number;
   readonly numCachedTokens: number;
   readonly numImageTokens: number;

@@ -4,7 +4,7 @@ import type { EngineErrorCode } from "../../engine/index.ts";
 import { toWireParameter, toWireWords } from "./wire-parameter.ts";
 import type { PromptPaths } from "./wire-parameter.ts";
 
-export interface ErrorBody {
+interface ErrorBody {
   readonly error: {
     readonly message: string;
     readonly type: string;

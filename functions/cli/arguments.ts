@@ -4,8 +4,8 @@ import { parseArgs } from "node:util";
 import { ConfigError, settingDescriptions } from "../config.ts";
 import { findNearNames } from "../near-names.ts";
 
-export const commands = ["serve"] as const;
-export type Command = (typeof commands)[number];
+const commands = ["serve"] as const;
+type Command = (typeof commands)[number];
 
 export interface Arguments {
   readonly command: Command;

@@ -6,9 +6,6 @@ import { checkStreamOptions, samplingFields, tokenId, wholeNumber } from "./samp
 export const DEFAULT_MAX_TOKENS = 16;
 const MAX_PROMPTS = 1024;
 
-/** One prompt: its text, or its token ids. */
-export type PromptFields = string | readonly number[];
-
 const tokenIds = z.array(tokenId).min(1, "must hold at least one token id");
 
 /** The four shapes as one: a list of prompts. */
