@@ -66,7 +66,7 @@ function notFound(app: Hono<AppEnvironment>, c: Context<AppEnvironment>): HttpEr
   const allowed = ["GET", "POST"].filter((other) =>
     app.router.match(other, path)[0].some(([[, route]]) => route.method === other),
   );
-  if (allowed.length === 0) return new HttpError(404, "not_found", `There is no ${path}.`);
+  if (allowed.length === 0) return new HttpError(404, "not_found", `There is no ${path.slice(0, 200)}.`);
   return new HttpError(405, "method_not_allowed", `${path} answers ${allowed.join(" and ")}, not ${method}.`, {
     headers: { Allow: allowed.join(", ") },
   });
