@@ -1,7 +1,6 @@
 /** A checkpoint becomes ONNX files: configuration understood, weights prepared, graphs built and written. */
 import { createHash } from "node:crypto";
-import { access } from "node:fs/promises";
-import { writeFile } from "node:fs/promises";
+import { access, writeFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import type { DeviceName, DtypeName } from "../config.ts";
 import { EngineError } from "../errors.ts";
@@ -35,7 +34,7 @@ export interface BuildModelOptions {
  */
 export async function buildModel(checkpoint: Checkpoint, options: BuildModelOptions): Promise<BuiltModel> {
   const dtype = resolveDtype(options.dtype, options.device);
-  const precision = precisionOf(dtype);
+  const precision = precisionOf(dtype, options.device);
   const definition = findModelDefinition(checkpoint.config);
   const model = definition.configure(checkpoint.config);
   const maxModelLen = checkedLength(options.maxModelLen, model.maxPositionEmbeddings);

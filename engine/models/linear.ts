@@ -1,6 +1,17 @@
 /** Linear layers in every form that weights come in. Activations are flat: `[tokens, features]`. */
 import { matMulIntegerToFloat, matMulNBits, quantizeLinearPerRow } from "../graph/quantised-ops.ts";
-import { abs, add, clipBelow, expand, gemm, multiply, reduceMaxLast, reshape, shapeOf } from "../graph/standard-ops.ts";
+import {
+  abs,
+  add,
+  cast,
+  clipBelow,
+  expand,
+  gemm,
+  multiply,
+  reduceMaxLast,
+  reshape,
+  shapeOf,
+} from "../graph/standard-ops.ts";
 import type { Value } from "../graph/value.ts";
 import { invariant } from "../errors.ts";
 import type { WeightFormat } from "../weights/prepared-weights.ts";
@@ -77,10 +88,12 @@ function project(
       return gemm(graph, outputName, input, weightValue, bias);
     }
     case "blockwise": {
-      invariant(scales !== null && precision.activations === "float32", "block-wise weights have float32 scales");
+      invariant(scales !== null, "block-wise weights have scales");
+      const storedScales = graph.externalTensor(`${weightName}.scales`, scales);
       const quantised = {
         weight: graph.externalTensor(`${weightName}.weight`, weight),
-        scales: graph.externalTensor(`${weightName}.scales`, scales),
+        // ONNX Runtime converts them once, when it loads the graph.
+        scales: cast(graph, `${weightName}.scales.cast`, storedScales, precision.activations),
         bits: format.bits,
         blockSize: format.blockSize,
       };

@@ -1,6 +1,7 @@
 /** From the `dtype` setting to the numbers a model computes in. */
 import type { DeviceName, DtypeName } from "../config.ts";
 import { EngineError } from "../errors.ts";
+import type { WeightFormat } from "../weights/prepared-weights.ts";
 import type { Precision } from "./graph-context.ts";
 
 export type ResolvedDtype = Exclude<DtypeName, "auto">;
@@ -17,20 +18,34 @@ export function resolveDtype(dtype: DtypeName, device: DeviceName): ResolvedDtyp
   return resolved;
 }
 
-export function precisionOf(dtype: ResolvedDtype): Precision {
-  const float32 = { kind: "plain", elementType: "float32" } as const;
-  const float16 = { kind: "plain", elementType: "float16" } as const;
-  const int8 = { kind: "per-channel-int8" } as const;
-  const int4 = { kind: "blockwise", bits: 4, blockSize: 32 } as const;
+const float32 = { kind: "plain", elementType: "float32" } as const;
+const float16 = { kind: "plain", elementType: "float16" } as const;
+
+/**
+ * On cpu, 8 bits are W8A8: two to three times as fast as block-wise wherever several tokens meet, and next to it in
+ * divergence from float32 (`quantised-fidelity.test.ts`). It takes the vocabulary's projection of 4-bit models as well,
+ * whose rounding errors nothing after it could even out. No other provider has those kernels, so GPUs take blocks of 8
+ * bits there.
+ *
+ * Blocks of 64 rather than 32 weights leave 9.0 instead of 8.1 % of normally distributed weights' norm as error (Q4_0 of
+ * llama.cpp, of the same size in bytes: 8.6 %), for a prefill that is 14 % faster.
+ */
+export function precisionOf(dtype: ResolvedDtype, device: DeviceName): Precision {
+  const isCpu = device === "cpu";
+  const exact = isCpu ? float32 : float16;
+  const activations = exact.elementType;
+  const int8: WeightFormat = isCpu ? { kind: "per-channel-int8" } : { kind: "blockwise", bits: 8, blockSize: 32 };
+  const int4: WeightFormat = { kind: "blockwise", bits: 4, blockSize: 64 };
   switch (dtype) {
     case "float32":
       return { activations: "float32", linear: float32, head: float32, vision: float32 };
     case "float16":
       return { activations: "float16", linear: float16, head: float16, vision: float16 };
+    // The vision tower stays exact: it is run once per picture, and everything said about the picture rests on it.
     case "int8":
-      return { activations: "float32", linear: int8, head: int8, vision: float32 };
+      return { activations, linear: int8, head: int8, vision: exact };
     case "int4":
-      return { activations: "float32", linear: int4, head: int8, vision: float32 };
+      return { activations, linear: int4, head: int8, vision: exact };
   }
   return dtype satisfies never;
 }
