@@ -43,12 +43,17 @@ export async function createEngineCore(
     kvSlots,
     encoderCache,
   });
+  using loaded = new DisposableStack();
+  const decoder = loaded.use(new Decoder(graph, decoderSessionOptions(config, options.model), kvSlots));
+  const visionEncoder =
+    visionGraph === null
+      ? null
+      : loaded.use(
+          new VisionEncoder(visionGraph, graph.hiddenSize, visionEncoderSessionOptions(config, options.model)),
+        );
   const runner = new ModelRunner({
-    decoder: new Decoder(graph, decoderSessionOptions(config, options.model), kvSlots),
-    visionEncoder:
-      visionGraph === null
-        ? null
-        : new VisionEncoder(visionGraph, graph.hiddenSize, visionEncoderSessionOptions(config, options.model)),
+    decoder,
+    visionEncoder,
     encoderCache,
     processors,
     sampler: new Sampler(processors, config.maxNumSequences, graph.vocabSize),
@@ -56,6 +61,7 @@ export async function createEngineCore(
     vocabSize: graph.vocabSize,
     maxNumSequences: config.maxNumSequences,
   });
+  loaded.move();
   return new EngineCore(scheduler, runner, takeMessages);
 }
 

@@ -38,8 +38,10 @@ export class Decoder implements Disposable {
   constructor(graph: DecoderGraph, sessionOptions: SessionOptions, kvSlots: KvSlots) {
     this.#graph = graph;
     this.#kvSlots = kvSlots;
-    this.#session = Session.load(graph.path, sessionOptions);
+    using loaded = new DisposableStack();
+    this.#session = loaded.use(Session.load(graph.path, sessionOptions));
     this.#kvCache = createKvCache(this.#session, graph, kvSlots);
+    loaded.move();
   }
 
   get maxSlotsPerRun(): number {

@@ -136,6 +136,7 @@ export class ModelRunner implements Disposable {
 
   #sample(results: Map<Sequence, StepResult>): void {
     const { sequences } = this.#batch;
+    if (sequences.length === 0) return;
     const sampled = this.#parts.sampler.sample(this.#logits, sequences);
     sequences.forEach((sequence, rowIndex) => {
       if (results.has(sequence)) return;

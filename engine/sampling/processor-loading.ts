@@ -9,7 +9,7 @@ import type { SamplingParams } from "../sampling-params.ts";
 import { LogitsProcessor } from "./logits-processor.ts";
 import type { NamedProcessor } from "./processor-chain.ts";
 
-export interface LogitsProcessorClass {
+interface LogitsProcessorClass {
   new (config: EngineConfig, device: DeviceName, options: Readonly<Record<string, unknown>>): LogitsProcessor;
   validateParams?(params: SamplingParams): void;
 }

@@ -12,6 +12,8 @@ import { openCheckpoint } from "../../engine/weights/checkpoint.ts";
 import { loadGoldens } from "../support/goldens.ts";
 import type { GoldenCase, goldenCheckpoints } from "../support/goldens.ts";
 
+const maxModelLen = 512;
+
 export interface GoldenModel {
   readonly model: BuiltModel;
   readonly cases: readonly GoldenCase[];
@@ -26,14 +28,12 @@ export async function buildGoldenModel(
   const model = await buildModel(checkpoint, {
     dtype: "float32",
     device: "cpu",
-    maxModelLen: maxModelLen,
+    maxModelLen,
     cacheFolder,
     numThreads: 1,
   });
   return { model, cases };
 }
-
-export const maxModelLen = 512;
 
 export function createWorkerOptions(model: BuiltModel, overrides: Partial<EngineConfig> = {}): WorkerOptions {
   return {
