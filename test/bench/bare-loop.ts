@@ -1,6 +1,7 @@
 /** The least that a decode step costs: the engine's own graph, bound once, run in a loop with nothing around it. */
 import { performance } from "node:perf_hooks";
 import { buildModel } from "../../engine/models/build-model.ts";
+import type { BuiltModel } from "../../engine/models/built-model.ts";
 import { Session } from "../../engine/runtime/session.ts";
 import { Tensor } from "../../engine/runtime/tensor.ts";
 import { openCheckpoint } from "../../engine/weights/checkpoint.ts";
@@ -8,12 +9,19 @@ import { decoderSessionOptions } from "../../engine/core/session-options.ts";
 import { benchConfig } from "./engine-throughput.ts";
 import type { EngineBenchOptions } from "./engine-throughput.ts";
 
+/** As the engine builds it; weights and graph come from the cache where the engine made them before. */
+export async function buildBenchModel(options: EngineBenchOptions): Promise<BuiltModel> {
+  const { dtype, device, maxModelLen, cacheFolder } = benchConfig(options);
+  const checkpoint = await openCheckpoint(options.model, { cacheFolder });
+  return buildModel(checkpoint, { dtype, device, maxModelLen, cacheFolder, numThreads: options.numThreads });
+}
+
 export class BareLoop implements Disposable {
   readonly #session: Session;
-  readonly #model: Awaited<ReturnType<typeof buildModel>>;
+  readonly #model: BuiltModel;
   readonly #maxLen: number;
 
-  private constructor(model: Awaited<ReturnType<typeof buildModel>>, options: EngineBenchOptions) {
+  private constructor(model: BuiltModel, options: EngineBenchOptions) {
     const config = benchConfig(options);
     this.#model = model;
     this.#maxLen = config.maxModelLen! + 1;
@@ -21,15 +29,7 @@ export class BareLoop implements Disposable {
   }
 
   static async create(options: EngineBenchOptions): Promise<BareLoop> {
-    const config = benchConfig(options);
-    const model = await buildModel(await openCheckpoint(options.model, { cacheFolder: config.cacheFolder }), {
-      dtype: config.dtype,
-      device: config.device,
-      maxModelLen: config.maxModelLen,
-      cacheFolder: config.cacheFolder,
-      numThreads: options.numThreads,
-    });
-    return new BareLoop(model, options);
+    return new BareLoop(await buildBenchModel(options), options);
   }
 
   /** Tokens per second of `concurrency` sequences of `contextTokens` tokens, `decodeTokens` steps long. */

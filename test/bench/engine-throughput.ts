@@ -49,50 +49,58 @@ export function benchPrompt(length: number, salt: number): number[] {
 
 let numRequests = 0;
 
-/** Calls `onTokens` with the number of tokens of each output; greedy, and no end-of-sequence token ends it. */
+/** Calls `onTokens` with the tokens of each output; greedy, and no end-of-sequence token ends it. */
 async function generate(
   engine: Engine,
   promptTokenIds: readonly number[],
   maxTokens: number,
-  onTokens: (count: number) => void,
+  onTokens: (tokenIds: readonly number[]) => void,
 ): Promise<void> {
   const request = {
     requestId: `bench-${numRequests++}`,
     prompt: { kind: "tokens" as const, tokenIds: promptTokenIds },
     samplingParams: createSamplingParams({ temperature: 0, maxTokens, ignoreEos: true }),
   };
-  for await (const output of engine.generate(request)) onTokens(output.tokenIds.length);
+  for await (const output of engine.generate(request)) onTokens(output.tokenIds);
 }
 
-/** Generated tokens per second of `concurrency` requests, counted from when every one of them decodes. */
+interface Arrival {
+  readonly atMs: number;
+  readonly numTokens: number;
+}
+
+/**
+ * Generated tokens per second of `concurrency` requests together while every one of them decodes: between the first
+ * token of the request that started last and the last token of the one that ended first. Each request's tokens are
+ * counted between two arrivals of its own, so that no step counts by half.
+ *
+ * @throws Error where `decodeTokens` is too few for such a time to exist.
+ */
 export async function decodeTokensPerSecond(
   engine: Engine,
   concurrency: number,
   contextTokens: number,
   decodeTokens: number,
 ): Promise<number> {
-  let numStarted = 0;
-  let startMs = 0;
-  let countedTokens = 0;
-  let endMs = 0;
-  await Promise.all(
+  const timelines = await Promise.all(
     Array.from({ length: concurrency }, async (_, index) => {
-      let isFirst = true;
-      await generate(engine, benchPrompt(contextTokens, index), decodeTokens, (count) => {
-        const now = performance.now();
-        if (isFirst) {
-          isFirst = false;
-          if (++numStarted === concurrency) startMs = now;
-          return;
-        }
-        if (numStarted === concurrency) {
-          countedTokens += count;
-          endMs = now;
-        }
+      const arrivals: Arrival[] = [];
+      await generate(engine, benchPrompt(contextTokens, index), decodeTokens, (tokenIds) => {
+        arrivals.push({ atMs: performance.now(), numTokens: tokenIds.length });
       });
+      return arrivals;
     }),
   );
-  return (countedTokens * 1000) / (endMs - startMs);
+  const startMs = Math.max(...timelines.map((arrivals) => arrivals[0].atMs));
+  const endMs = Math.min(...timelines.map((arrivals) => arrivals.at(-1)!.atMs));
+  return timelines.reduce((sum, arrivals) => sum + speedBetween(arrivals, startMs, endMs), 0);
+}
+
+function speedBetween(arrivals: readonly Arrival[], startMs: number, endMs: number): number {
+  const [first, ...rest] = arrivals.filter(({ atMs }) => atMs >= startMs && atMs <= endMs);
+  const last = rest.at(-1);
+  if (last === undefined) throw new Error("The first request ended before the last one had started.");
+  return (rest.reduce((sum, { numTokens }) => sum + numTokens, 0) * 1000) / (last.atMs - first.atMs);
 }
 
 /** Prompt tokens per second of one request: time to its only token. */
@@ -100,4 +108,14 @@ export async function prefillTokensPerSecond(engine: Engine, promptTokens: numbe
   const startMs = performance.now();
   await generate(engine, benchPrompt(promptTokens, 1000 + salt), 1, () => {});
   return (promptTokens * 1000) / (performance.now() - startMs);
+}
+
+export async function greedyTokenIds(
+  engine: Engine,
+  promptTokenIds: readonly number[],
+  maxTokens: number,
+): Promise<number[]> {
+  const generated: number[] = [];
+  await generate(engine, promptTokenIds, maxTokens, (tokenIds) => generated.push(...tokenIds));
+  return generated;
 }

@@ -1,131 +1,84 @@
 /**
- * `npm run bench [-- NAME ...]`: measures the claims the README makes and prints them as tables. Figures of speed are
- * ratios of two sides measured in turn in one run; nothing here gates a test.
+ * `npm run bench [-- NAME ...] [-- --json FILE]`: measures the claims the README makes and prints them as tables.
+ * Figures of speed are ratios of two sides measured in turn in one run; nothing here gates a test.
  */
-import { mkdirSync } from "node:fs";
-import { availableParallelism } from "node:os";
-import { join } from "node:path";
-import { fileURLToPath } from "node:url";
-import type { DtypeName } from "../../engine/index.ts";
+import { mkdirSync, writeFileSync } from "node:fs";
+import { cpus, totalmem } from "node:os";
+import { parseArgs } from "node:util";
 import { benchAccuracy } from "./accuracy.ts";
-import { BareLoop } from "./bare-loop.ts";
-import { decodeTokensPerSecond, prefillTokensPerSecond, withEngine } from "./engine-throughput.ts";
-import { printTable, ratioFigure } from "./measure.ts";
+import { benchAgainstBareLoop } from "./against-bare-loop.ts";
+import { benchAgainstLlamaCpp } from "./against-llama-cpp.ts";
+import { benchAgainstTransformersJs } from "./against-transformers-js.ts";
+import { printTable, reportProgress } from "./measure.ts";
 import type { Figure } from "./measure.ts";
 import { benchMemory } from "./memory.ts";
+import { benchFolder, engineOptions, numThreads, rounds } from "./settings.ts";
 import { benchStartUp } from "./start-up.ts";
-import { measureLlamaCpp, requirePeers } from "./peers.ts";
-import { writeBenchCheckpoint } from "./write-checkpoint.ts";
-import { writeGguf } from "./write-gguf.ts";
 
-const folder = fileURLToPath(new URL("../../.cache/bench/", import.meta.url));
-const cacheFolder = join(folder, "cache");
-const numThreads = Math.min(2, availableParallelism());
-const rounds = 3;
-const concurrencies = [1, 8, 32] as const;
-const contextTokens = 256;
-const decodeTokens = 48;
-const prefillTokens = 512;
-const quantisedDtypes = ["int8", "int4"] as const satisfies readonly DtypeName[];
-
-function engineOptions(dtype: DtypeName) {
-  return { model: writeBenchCheckpoint(join(folder, "smollm2-135m-random")), dtype, numThreads, cacheFolder };
+interface Bench {
+  readonly title: string;
+  readonly run: () => Promise<Figure[]>;
 }
 
-/** What the engine keeps of the speed of its own session. */
-async function benchEngine(): Promise<Figure[]> {
-  const figures: Figure[] = [];
-  for (const dtype of quantisedDtypes) {
-    for (const concurrency of concurrencies) {
-      const ours: number[] = [];
-      const theirs: number[] = [];
-      for (let round = 0; round < rounds; round++) {
-        ours.push(
-          await withEngine(engineOptions(dtype), async (engine) => {
-            await decodeTokensPerSecond(engine, concurrency, 32, 8);
-            return decodeTokensPerSecond(engine, concurrency, contextTokens, decodeTokens);
-          }),
-        );
-        using loop = await BareLoop.create(engineOptions(dtype));
-        theirs.push(loop.decodeTokensPerSecond(concurrency, contextTokens, decodeTokens));
-      }
-      const name = `${dtype} decode, ${concurrency} at once, against a bare loop`;
-      figures.push(ratioFigure({ name, unit: "tok/s", ours, theirs, target: 0.9 }));
-    }
-  }
-  return figures;
-}
-
-async function benchLlamaCpp(): Promise<Figure[]> {
-  requirePeers();
-  const pairs = [
-    { dtype: "int8", quantisation: "q8_0", prefillTarget: 1.5 },
-    { dtype: "int4", quantisation: "q4_0", prefillTarget: 0.8 },
-  ] as const;
-  const figures: Figure[] = [];
-  for (const { dtype, quantisation, prefillTarget } of pairs) {
-    const gguf = join(folder, `${quantisation}.gguf`);
-    writeGguf(gguf, quantisation);
-    const options = { threads: numThreads, prefillTokens, decodeTokens, contextTokens, concurrency: concurrencies };
-    const ours = [];
-    const theirs = [];
-    for (let round = 0; round < rounds; round++) {
-      theirs.push(await measureLlamaCpp(gguf, options));
-      ours.push(
-        await withEngine(engineOptions(dtype), async (engine) => {
-          await prefillTokensPerSecond(engine, 64, 0);
-          const prefill = await prefillTokensPerSecond(engine, prefillTokens, round + 1);
-          const decode: Record<number, number> = {};
-          for (const concurrency of concurrencies) {
-            decode[concurrency] = await decodeTokensPerSecond(engine, concurrency, contextTokens, decodeTokens);
-          }
-          return { prefillTokensPerSecond: prefill, decodeTokensPerSecond: decode };
-        }),
-      );
-    }
-    figures.push(
-      ratioFigure({
-        name: `${dtype} prefill of ${prefillTokens} against llama.cpp ${quantisation}`,
-        unit: "tok/s",
-        ours: ours.map((round) => round.prefillTokensPerSecond),
-        theirs: theirs.map((round) => round.prefillTokensPerSecond),
-        target: prefillTarget,
-      }),
-      ...concurrencies.map((concurrency) =>
-        ratioFigure({
-          name: `${dtype} decode, ${concurrency} at once, against llama.cpp ${quantisation}`,
-          unit: "tok/s",
-          ours: ours.map((round) => round.decodeTokensPerSecond[concurrency]),
-          theirs: theirs.map((round) => round.decodeTokensPerSecond[concurrency]),
-          target: 2,
-        }),
-      ),
-    );
-  }
-  return figures;
-}
-
-const benches: Readonly<Record<string, { readonly title: string; readonly run: () => Promise<Figure[]> }>> = {
-  engine: { title: "Engine against a bare loop over the same session", run: benchEngine },
-  "llama-cpp": { title: "Against node-llama-cpp on the same shape", run: benchLlamaCpp },
+const benches: Readonly<Record<string, Bench>> = {
+  engine: { title: "Engine against a bare loop over the same session", run: benchAgainstBareLoop },
+  "llama-cpp": { title: "Against node-llama-cpp on the same shape", run: benchAgainstLlamaCpp },
+  "transformers-js": { title: "Against transformers.js on the same graph", run: benchAgainstTransformersJs },
   "start-up": { title: "Start-up", run: () => benchStartUp(5) },
   memory: {
     title: "Resident memory",
-    run: () => benchMemory(engineOptions("int8").model, ["int8", "int4", "float32"], folder),
+    run: () => benchMemory(engineOptions("int8").model, ["int8", "int4", "float32"], benchFolder),
   },
   accuracy: { title: "Answers of the shipped checkpoint", run: benchAccuracy },
 };
 
-const wanted = process.argv.slice(2);
-const unknown = wanted.filter((name) => !(name in benches));
-if (unknown.length > 0 || wanted.includes("--help")) {
-  console.log(
-    `Usage: npm run bench [-- NAME ...]\nNames: ${Object.keys(benches).join(", ")} (all where none is given)`,
-  );
-  process.exit(wanted.includes("--help") ? 0 : 2);
+const usage = `Usage: npm run bench -- [NAME ...] [--json FILE]
+Names: ${Object.keys(benches).join(", ")} (all where none is given)
+--json FILE  writes the figures of every round there as well`;
+
+function parseCommandLine(): { names: readonly string[]; jsonFile: string | undefined } {
+  try {
+    const { values, positionals } = parseArgs({
+      allowPositionals: true,
+      options: { json: { type: "string" }, help: { type: "boolean", short: "h" } },
+    });
+    if (values.help === true) {
+      console.log(usage);
+      process.exit(0);
+    }
+    const unknown = positionals.filter((name) => !Object.hasOwn(benches, name));
+    if (unknown.length > 0) throw new Error(`There is no bench ${unknown.join(", ")}.`);
+    return { names: positionals.length > 0 ? positionals : Object.keys(benches), jsonFile: values.json };
+  } catch (error) {
+    console.error(`${(error as Error).message}\n${usage}`);
+    process.exit(2);
+  }
 }
-mkdirSync(folder, { recursive: true });
-console.log(`${numThreads} threads, ${rounds} rounds; ratios are medians over rounds measured in turn.`);
-for (const [name, { title, run }] of Object.entries(benches)) {
-  if (wanted.length === 0 || wanted.includes(name)) printTable(title, await run());
+
+const { names, jsonFile } = parseCommandLine();
+mkdirSync(benchFolder, { recursive: true });
+const machine = `${cpus()[0]?.model.trim()}, ${cpus().length} cores, Node ${process.version}`;
+console.log(`${machine}; ${numThreads} threads, ${rounds} rounds; ratios are medians over rounds measured in turn.`);
+
+const results: Record<string, readonly Figure[]> = {};
+const failures: Record<string, string> = {};
+for (const name of names) {
+  const { title, run } = benches[name];
+  reportProgress(`${title} ...`);
+  try {
+    results[name] = await run();
+    printTable(title, results[name]);
+  } catch (error) {
+    // A peer that is not installed, or anything else that stops one bench, does not stop the others.
+    failures[name] = error instanceof Error ? error.message : String(error);
+    console.log(`\n${title}\nnot measured: ${failures[name]}`);
+    process.exitCode = 1;
+  }
+  if (jsonFile !== undefined) writeJson(jsonFile);
+}
+
+/** Rewritten after every bench, so that a run that is cut short leaves what it measured. */
+function writeJson(file: string): void {
+  const settings = { machine, memoryBytes: totalmem(), numThreads, rounds };
+  writeFileSync(file, `${JSON.stringify({ ...settings, results, failures }, null, 2)}\n`);
 }

@@ -1,4 +1,5 @@
-/** Figures, ratios and the table they are printed in. */
+/** Figures, ratios, the table they are printed in, and the lines that tell how far a long measurement is. */
+import { performance } from "node:perf_hooks";
 
 export function median(values: readonly number[]): number {
   const sorted = values.toSorted((left, right) => left - right);
@@ -6,14 +7,19 @@ export function median(values: readonly number[]): number {
   return sorted.length % 2 === 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
 }
 
-/** One line of the table: what was measured, what it is held against, and the wanted ratio or limit. */
+/** One line of the table, and one entry of the JSON file: what was measured and what it is held against. */
 export interface Figure {
   readonly name: string;
-  readonly ours: string;
-  readonly theirs: string;
-  readonly ratio: string;
-  readonly target: string;
+  readonly unit: string;
+  /** Median over the rounds. */
+  readonly ours: number;
+  /** The other side's median; null where a limit stands in its place, as is `ratio`. */
+  readonly theirs: number | null;
+  readonly ratio: number | null;
+  /** Of the ratio where there is one, else of `ours`. */
+  readonly target: { readonly comparison: ">=" | "<="; readonly value: number };
   readonly reached: boolean;
+  readonly rounds: { readonly ours: readonly number[]; readonly theirs: readonly number[] };
 }
 
 export interface RatioOptions {
@@ -30,29 +36,47 @@ export function ratioFigure({ name, unit, ours, theirs, target }: RatioOptions):
   const ratio = median(ours.map((value, round) => value / theirs[round]));
   return {
     name,
-    ours: `${format(median(ours))} ${unit}`,
-    theirs: `${format(median(theirs))} ${unit}`,
-    ratio: ratio.toFixed(2),
-    target: `>= ${target}`,
+    unit,
+    ours: median(ours),
+    theirs: median(theirs),
+    ratio,
+    target: { comparison: ">=", value: target },
     reached: ratio >= target,
+    rounds: { ours, theirs },
   };
 }
 
-/** A figure with an upper limit instead of a peer. */
-export function limitFigure(name: string, unit: string, values: readonly number[], limit: number): Figure {
-  const value = median(values);
+export interface LimitOptions {
+  readonly name: string;
+  readonly unit: string;
+  /** One entry per round. */
+  readonly values: readonly number[];
+  readonly comparison: ">=" | "<=";
+  readonly limit: number;
+}
+
+/** A figure with a limit instead of a peer. */
+export function limitFigure({ name, unit, values, comparison, limit }: LimitOptions): Figure {
+  const ours = median(values);
   return {
     name,
-    ours: `${format(value)} ${unit}`,
-    theirs: "",
-    ratio: "",
-    target: `<= ${limit} ${unit}`,
-    reached: value <= limit,
+    unit,
+    ours,
+    theirs: null,
+    ratio: null,
+    target: { comparison, value: limit },
+    reached: comparison === ">=" ? ours >= limit : ours <= limit,
+    rounds: { ours: values, theirs: [] },
   };
 }
 
 function format(value: number): string {
-  return value >= 100 ? value.toFixed(0) : value.toPrecision(3);
+  return Math.abs(value) >= 100 ? value.toFixed(0) : value.toPrecision(3);
+}
+
+function formatTarget({ unit, ratio, target }: Figure): string {
+  const limit = `${target.comparison} ${target.value}`;
+  return ratio === null ? `${limit} ${unit}` : limit;
 }
 
 export function printTable(title: string, figures: readonly Figure[]): void {
@@ -60,10 +84,10 @@ export function printTable(title: string, figures: readonly Figure[]): void {
     ["", "ours", "theirs", "ratio", "target", ""],
     ...figures.map((figure) => [
       figure.name,
-      figure.ours,
-      figure.theirs,
-      figure.ratio,
-      figure.target,
+      `${format(figure.ours)} ${figure.unit}`,
+      figure.theirs === null ? "" : `${format(figure.theirs)} ${figure.unit}`,
+      figure.ratio === null ? "" : figure.ratio.toFixed(2),
+      formatTarget(figure),
       figure.reached ? "reached" : "MISSED",
     ]),
   ];
@@ -76,4 +100,9 @@ export function printTable(title: string, figures: readonly Figure[]): void {
         .join("  ")
         .trimEnd(),
     );
+}
+
+/** Goes to stderr, so that stdout holds the tables only; with the seconds since the process started. */
+export function reportProgress(text: string): void {
+  console.error(`[${(performance.now() / 1000).toFixed(0).padStart(4)} s] ${text}`);
 }

@@ -2,7 +2,7 @@
 import { readFile, readdir, stat } from "node:fs/promises";
 import { join } from "node:path";
 import type { DtypeName } from "../../engine/index.ts";
-import { limitFigure } from "./measure.ts";
+import { limitFigure, reportProgress } from "./measure.ts";
 import type { Figure } from "./measure.ts";
 import { startServerProcess, untilReady } from "./server-process.ts";
 import { shape } from "./shape.ts";
@@ -12,6 +12,7 @@ const numRequests = 8;
 const promptTokens = 256;
 const outputTokens = 32;
 const mebibyte = 2 ** 20;
+const limitMebibytes = 150;
 
 /** Bytes of float32 keys and values of the tokens that were computed. */
 const touchedKvBytes =
@@ -60,7 +61,11 @@ export async function benchMemory(model: string, dtypes: readonly DtypeName[], c
     );
     const weightBytes = await folderBytes(join(cacheFolder, "weights"));
     const rest = (await residentBytes(server.pid)) - weightBytes - touchedKvBytes;
-    figures.push(limitFigure(`resident beyond weights and touched KV, ${dtype}`, "MiB", [rest / mebibyte], 150));
+    const name = `resident beyond weights and touched KV, ${dtype}`;
+    figures.push(
+      limitFigure({ name, unit: "MiB", values: [rest / mebibyte], comparison: "<=", limit: limitMebibytes }),
+    );
+    reportProgress(`${name}: ${(rest / mebibyte).toFixed(0)} MiB`);
   }
   return figures;
 }

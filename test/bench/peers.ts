@@ -1,12 +1,16 @@
 /** Runs the peers, each in a process of its own, from their own folder and packages. */
-import { execFile } from "node:child_process";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { existsSync } from "node:fs";
+import { join } from "node:path";
+import { text } from "node:stream/consumers";
 import { fileURLToPath } from "node:url";
-import { promisify } from "node:util";
+import type { TransformersJsDtype } from "./write-transformers-js-model.ts";
 
 const peersFolder = fileURLToPath(new URL("./peers/", import.meta.url));
+const installCommand = "npm ci --ignore-scripts --prefix test/bench/peers";
 
-export interface PeerOptions {
+export interface LlamaCppOptions {
   readonly threads: number;
   readonly prefillTokens: number;
   readonly decodeTokens: number;
@@ -14,23 +18,50 @@ export interface PeerOptions {
   readonly concurrency: readonly number[];
 }
 
-export interface PeerFigures {
+export interface SpeedFigures {
   readonly prefillTokensPerSecond: number;
   /** By number of sequences. */
   readonly decodeTokensPerSecond: Readonly<Record<number, number>>;
 }
 
-/** Throws where the peers are not installed, saying how to install them. */
-export function requirePeers(): void {
-  if (existsSync(`${peersFolder}node_modules`)) return;
-  throw new Error("The peers are not installed; run: npm ci --ignore-scripts --prefix test/bench/peers");
+export interface TransformersJsOptions {
+  readonly dtype: TransformersJsDtype;
+  readonly threads: number;
+  readonly decodeTokens: number;
+  readonly promptTokenIds: readonly number[];
 }
 
-export function measureLlamaCpp(gguf: string, options: PeerOptions): Promise<PeerFigures> {
-  return runPeer("llama-cpp.ts", [gguf, JSON.stringify(options)]);
+export interface TransformersJsFigures {
+  readonly decodeTokensPerSecond: number;
+  /** What it generated, greedily. */
+  readonly tokenIds: readonly number[];
 }
 
-async function runPeer(script: string, options: readonly string[]): Promise<PeerFigures> {
-  const { stdout } = await promisify(execFile)(process.execPath, [script, ...options], { cwd: peersFolder });
-  return JSON.parse(stdout.trim().split("\n").at(-1)!) as PeerFigures;
+/** @throws Error that says how to install the peers, where this one is missing. */
+export function requirePeer(packageName: "node-llama-cpp" | "@huggingface/transformers"): void {
+  if (existsSync(join(peersFolder, "node_modules", packageName))) return;
+  throw new Error(`${packageName} is not installed; run: ${installCommand}`);
+}
+
+export async function measureLlamaCpp(gguf: string, options: LlamaCppOptions): Promise<SpeedFigures> {
+  return (await runPeer("llama-cpp.ts", [gguf, JSON.stringify(options)])) as SpeedFigures;
+}
+
+/** @param folder Absolute path of what `writeTransformersJsModel` wrote. */
+export async function measureTransformersJs(
+  folder: string,
+  options: TransformersJsOptions,
+): Promise<TransformersJsFigures> {
+  return (await runPeer("transformers-js.ts", [folder, JSON.stringify(options)])) as TransformersJsFigures;
+}
+
+/** What the script prints as its last line, parsed; what it says on stderr is passed on. */
+async function runPeer(script: string, options: readonly string[]): Promise<unknown> {
+  const child = spawn(process.execPath, [script, ...options], {
+    cwd: peersFolder,
+    stdio: ["ignore", "pipe", "inherit"],
+  });
+  const [output, [code, signal]] = await Promise.all([text(child.stdout), once(child, "close")]);
+  if (code !== 0) throw new Error(`${script} ended with ${code === null ? signal : `code ${code}`}.`);
+  return JSON.parse(output.trim().split("\n").at(-1)!);
 }
