@@ -55,7 +55,7 @@ export class ModelRunner implements Disposable {
     }
     let firstRow = 0;
     for (const range of decodeRanges) {
-      const sequences = this.#rowsOf(range, firstRow);
+      const sequences = this.#rowsOf(range);
       attempt(results, sequences, () => this.#parts.decoder.decode(range, sequences, this.#logits, firstRow));
       firstRow += sequences.length;
     }
@@ -87,17 +87,9 @@ export class ModelRunner implements Disposable {
     return this.#batch.takeBatchUpdate();
   }
 
-  /** Sequences of the batch that decode in the range; their rows start at `firstRow`. */
-  #rowsOf(range: SlotRange, firstRow: number): Sequence[] {
-    const { sequences } = this.#batch;
-    let endRow = firstRow;
-    while (
-      endRow < sequences.length &&
-      !sequences[endRow].isPrefilling &&
-      containsSlot(range, sequences[endRow].kvSlot!)
-    )
-      endRow++;
-    return sequences.slice(firstRow, endRow);
+  /** Sequences of the batch that decode in the range, in the order of their rows, which are neighbours. */
+  #rowsOf(range: SlotRange): Sequence[] {
+    return this.#batch.sequences.filter(({ isPrefilling, kvSlot }) => !isPrefilling && containsSlot(range, kvSlot!));
   }
 
   #prefill(chunk: PrefillChunk): void {
