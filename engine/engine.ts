@@ -1,8 +1,6 @@
 /** The public facade: one model, served to any number of concurrent requests. */
 import type { S3Client } from "@aws-sdk/client-s3";
 
-import { ThreadedEngine } from "./threaded-engine.ts";
-import type { EngineConfig } from "./config.ts";
 import type { ImageSource } from "./images/image-source.ts";
 import type { GenerationRequest } from "./generation-request.ts";
 import type { RequestOutput } from "./request-output.ts";
@@ -64,9 +62,4 @@ export interface EngineDependencies {
   /** Called once, only when the model is an `s3://` reference; the engine destroys the client when it has loaded. */
   readonly createS3Client?: () => S3Client;
   readonly onProgress?: (progress: LoadProgress) => void;
-}
-
-/** Returns at once, in state `loading`; `ready` tells how loading ended. */
-export function createEngine(config: EngineConfig, dependencies: EngineDependencies): Engine {
-  return new ThreadedEngine(config, dependencies);
 }

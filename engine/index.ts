@@ -1,5 +1,5 @@
 /** The engine's public surface: the only file of `engine/` that code outside it imports. */
-export { createEngine } from "./engine.ts";
+export { createEngine } from "./create-engine.ts";
 export type { Engine, EngineDependencies, EngineState, GenerateOptions, LoadProgress, ModelInfo } from "./engine.ts";
 export { EngineError } from "./errors.ts";
 export type { EngineErrorCode } from "./errors.ts";

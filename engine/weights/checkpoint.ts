@@ -3,12 +3,10 @@ import { createHash } from "node:crypto";
 import { readFile } from "node:fs/promises";
 import { basename, join, resolve } from "node:path";
 import { EngineError } from "../errors.ts";
+import { indexFileName, singleFileName } from "./checkpoint-files.ts";
 import { hashFile } from "./file-hash.ts";
 import { readSafetensorsHeader } from "./safetensors.ts";
 import type { StoredTensor } from "./stored-tensor.ts";
-
-export const singleFileName = "model.safetensors";
-export const indexFileName = "model.safetensors.index.json";
 
 export interface Checkpoint {
   /** Absolute path. */

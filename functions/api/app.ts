@@ -3,10 +3,7 @@ import { Hono } from "hono";
 import type { Context } from "hono";
 import type { ContentfulStatusCode } from "hono/utils/http-status";
 
-import type { Config } from "../config.ts";
-import type { Logger } from "../logger.ts";
-import type { Metrics } from "../metrics.ts";
-import type { Service } from "../service.ts";
+import type { AppDependencies } from "./app-dependencies.ts";
 import { requireApiKey } from "./auth.ts";
 import { CLIENT_CLOSED_REQUEST, HttpError, toErrorAnswer } from "./errors.ts";
 import { traceRequests } from "./request-trace.ts";
@@ -17,20 +14,6 @@ import { discoveryRoute } from "./routes/discovery.ts";
 import { livenessRoute, pingRoute, readinessRoute } from "./routes/health.ts";
 import { metricsRoute } from "./routes/metrics.ts";
 import { modelRoute, modelsRoute } from "./routes/models.ts";
-
-export type ApiConfig = Pick<
-  Config,
-  "apiKeys" | "maxBodyBytes" | "maxLogprobs" | "servedModelNames" | "pingStatusWhileStarting"
->;
-
-export interface AppDependencies {
-  readonly service: Service;
-  readonly metrics: Metrics;
-  readonly logger: Logger;
-  readonly config: ApiConfig;
-  /** Silence after which a stream sends a comment; 10 s unless told. */
-  readonly keepAliveMs?: number;
-}
 
 export function createApp(dependencies: AppDependencies): Hono<AppEnvironment> {
   const { service, metrics, logger, config } = dependencies;

@@ -7,7 +7,7 @@ import type { GenerationRequest } from "../../engine/index.ts";
 import type { Metrics } from "../metrics.ts";
 import { clientGone } from "../service.ts";
 import type { Admission } from "../service.ts";
-import type { AppDependencies } from "./app.ts";
+import type { AppDependencies } from "./app-dependencies.ts";
 import type { AnswerHead, StreamUsageOptions } from "./chat-answer.ts";
 import { HttpError, toErrorAnswer } from "./errors.ts";
 import { runGenerations } from "./generations.ts";

@@ -5,7 +5,7 @@ import { getRequestListener } from "@hono/node-server";
 import type { Hono } from "hono";
 
 import { createApp } from "../../functions/api/app.ts";
-import type { ApiConfig } from "../../functions/api/app.ts";
+import type { ApiConfig } from "../../functions/api/app-dependencies.ts";
 import type { AppEnvironment } from "../../functions/api/request-trace.ts";
 import { createLogger } from "../../functions/logger.ts";
 import { createMetrics } from "../../functions/metrics.ts";

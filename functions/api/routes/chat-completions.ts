@@ -1,7 +1,7 @@
 /** POST /v1/chat/completions. */
 import type { Handler } from "hono";
 
-import type { AppDependencies } from "../app.ts";
+import type { AppDependencies } from "../app-dependencies.ts";
 import { toChatChunks, toChatCompletion } from "../chat-answer.ts";
 import { generationRoute } from "../generation-route.ts";
 import type { AppEnvironment } from "../request-trace.ts";

@@ -1,7 +1,7 @@
 /** POST /v1/completions. */
 import type { Handler } from "hono";
 
-import type { AppDependencies } from "../app.ts";
+import type { AppDependencies } from "../app-dependencies.ts";
 import { toCompletion, toCompletionChunks } from "../completion-answer.ts";
 import { generationRoute } from "../generation-route.ts";
 import type { AppEnvironment } from "../request-trace.ts";

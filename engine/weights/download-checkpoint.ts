@@ -1,0 +1,90 @@
+/** Downloads the files of a checkpoint from S3 into a folder that is complete or not there. */
+import { hash } from "node:crypto";
+import { readFile, stat, writeFile } from "node:fs/promises";
+import { join, resolve } from "node:path";
+import type { S3Client } from "@aws-sdk/client-s3";
+import { EngineError } from "../errors.ts";
+import { writeAtomically } from "./atomic-file.ts";
+import { parseWeightMap } from "./checkpoint.ts";
+import { indexFileName, lacks, singleFileName, weightFileNames } from "./checkpoint-files.ts";
+import type { WeightProgress } from "./progress.ts";
+import { downloadObjects, type Download } from "./ranged-download.ts";
+import { listObjects, TransientDownloadError, type S3Location, type S3Object } from "./s3-objects.ts";
+
+/** Written last; holds what was downloaded. */
+const completeMarker = ".complete.json";
+
+/** What else of a checkpoint the engine may read; optimiser states, other formats and pictures stay where they are. */
+const checkpointFile = /^[A-Za-z0-9_][\w.+-]*\.(json|jinja|txt|safetensors)$|^tokenizer\.model$/;
+
+export interface DownloadCheckpointOptions {
+  readonly cacheFolder: string;
+  readonly onProgress?: ((progress: WeightProgress) => void) | undefined;
+  readonly signal?: AbortSignal | undefined;
+}
+
+/**
+ * Absolute path of the folder. It is named by what the listing says (keys, ETags, sizes), so it never changes once
+ * complete: while nothing changed in the bucket a start costs one LIST, a changed object makes another folder, and
+ * processes that do it at once write equal files. What was complete when a process was killed is not fetched again.
+ */
+export async function downloadCheckpoint(
+  client: S3Client,
+  location: S3Location,
+  { cacheFolder, onProgress, signal }: DownloadCheckpointOptions,
+): Promise<string> {
+  const reference = `s3://${location.bucket}/${location.prefix}`;
+  const listed = await listObjects(client, location, signal).catch((error: unknown) => {
+    if (!(error instanceof TransientDownloadError)) throw error;
+    throw new EngineError("invalid_configuration", error.message, { cause: error });
+  });
+  const objects = new Map(
+    listed.filter(({ name }) => checkpointFile.test(name)).map((object) => [object.name, object]),
+  );
+  if (!objects.has("config.json")) throw lacks(reference, "config.json");
+  if (!objects.has(singleFileName) && !objects.has(indexFileName)) throw lacks(reference, weightFileNames);
+
+  const manifest = JSON.stringify({ reference, objects: [...objects.values()] }, null, 1);
+  const folder = resolve(cacheFolder, "checkpoints", hash("sha256", manifest));
+  const fetchMissing = async (wanted: readonly S3Object[]): Promise<void> => {
+    const downloads: Download[] = [];
+    for (const object of wanted) {
+      const file = join(folder, object.name);
+      if (!(await hasSize(file, object.byteLength))) downloads.push({ object, file });
+    }
+    await downloadObjects(client, downloads, { onProgress, signal });
+  };
+
+  const markerFile = join(folder, completeMarker);
+  const isComplete = (await readFile(markerFile, "utf8").catch(() => "")) === manifest;
+  const index = objects.get(indexFileName);
+  const isSharded = index !== undefined && !objects.has(singleFileName);
+  if (isSharded) await fetchMissing([index]);
+  const weightNames = isSharded ? await readShardNames(folder, reference, objects) : new Set([singleFileName]);
+  // Repositories often hold their weights twice, under other names.
+  await fetchMissing([...objects.values()].filter(({ name }) => isWanted(name, weightNames)));
+  if (!isComplete) await writeAtomically(markerFile, (temporaryFile) => writeFile(temporaryFile, manifest));
+  return folder;
+}
+
+function isWanted(name: string, weightNames: ReadonlySet<string>): boolean {
+  return !name.endsWith(".safetensors") || weightNames.has(name);
+}
+
+async function readShardNames(
+  folder: string,
+  reference: string,
+  objects: ReadonlyMap<string, S3Object>,
+): Promise<ReadonlySet<string>> {
+  const shardNames = new Set(Object.values(parseWeightMap(await readFile(join(folder, indexFileName)))));
+  for (const shardName of shardNames) {
+    if (!objects.has(shardName)) throw lacks(reference, `the shard ${shardName} that ${indexFileName} names`);
+  }
+  return shardNames;
+}
+
+/** Files appear whole and are never altered, so the size tells a complete one from a damaged disk's. */
+async function hasSize(file: string, byteLength: number): Promise<boolean> {
+  const stats = await stat(file).catch(() => null);
+  return stats?.isFile() === true && stats.size === byteLength;
+}

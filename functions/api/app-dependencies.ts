@@ -1,0 +1,19 @@
+/** What the routes are built with. */
+import type { Config } from "../config.ts";
+import type { Logger } from "../logger.ts";
+import type { Metrics } from "../metrics.ts";
+import type { Service } from "../service.ts";
+
+export type ApiConfig = Pick<
+  Config,
+  "apiKeys" | "maxBodyBytes" | "maxLogprobs" | "servedModelNames" | "pingStatusWhileStarting"
+>;
+
+export interface AppDependencies {
+  readonly service: Service;
+  readonly metrics: Metrics;
+  readonly logger: Logger;
+  readonly config: ApiConfig;
+  /** Silence after which a stream sends a comment; 10 s unless told. */
+  readonly keepAliveMs?: number;
+}
