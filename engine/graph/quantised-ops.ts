@@ -85,7 +85,7 @@ export function gatherBlockQuantized(
   })[0];
 }
 
-/** uint8 `round(input / scale) + zeroPoint`, one scale per row: `scales` has one element per index of axis 0. */
+/** uint8 `round(input / scale) + zeroPoint` of [M, K], one scale per row: scales and zero points are [M, 1]. */
 export function quantizeLinearPerRow(
   graph: GraphBuilder,
   name: string,
@@ -94,13 +94,15 @@ export function quantizeLinearPerRow(
   const node = { name, operator: "QuantizeLinear" };
   checkElementType(node, input, "float32");
   checkElementType(node, zeroPoints, "uint8");
-  checkShape(node, scales, [input.shape[0]]);
-  checkShape(node, zeroPoints, [input.shape[0]]);
+  checkRank(node, input, 2);
+  checkShape(node, scales, [input.shape[0], 1]);
+  checkShape(node, zeroPoints, [input.shape[0], 1]);
   return graph.addNode({
     ...node,
     domain: standardDomain,
     inputs: [input, scales, zeroPoints],
-    attributes: { axis: int(0) },
+    // One block is a whole row; the form with one scale per index of an axis is slower, and takes vectors only.
+    attributes: { axis: int(1), block_size: int(knownSize(node, input, 1)) },
     outputs: [{ name, elementType: "uint8", shape: input.shape }],
   })[0];
 }

@@ -7,6 +7,7 @@ import {
   describeShape,
   describeValue,
   sameShape,
+  withLastSize,
   type Dimension,
   type Shape,
   type Value,
@@ -240,12 +241,12 @@ export function abs(graph: GraphBuilder, name: string, input: Value): Value {
   return addStandardNode(graph, { name, operator: "Abs" }, [input], input);
 }
 
-/** Largest value along the last axis, which is dropped. */
+/** Largest value along the last axis, which stays with size 1. */
 export function reduceMaxLast(graph: GraphBuilder, name: string, input: Value): Value {
   const node = { name, operator: "ReduceMax" };
   const axes = graph.constant("int64.-1", "int64", [1], [-1]);
-  const shape = input.shape.slice(0, -1);
-  return addStandardNode(graph, node, [input, axes], { elementType: input.elementType, shape }, { keepdims: int(0) });
+  const shape = withLastSize(input.shape, 1);
+  return addStandardNode(graph, node, [input, axes], { elementType: input.elementType, shape }, { keepdims: int(1) });
 }
 
 /** `0, 1, ..., limit - 1` for a scalar `limit`; `size` is the result's. */

@@ -139,7 +139,6 @@ function int8Product(
   { weight, scales }: { readonly weight: Value; readonly scales: Value },
 ): Value {
   const { graph } = context;
-  const tokens = input.shape[0];
   const largest = largestMagnitudes(context, name, input);
   const step = graph.constant("int8.step", "float32", [], [1 / 127]);
   // A token of zeros only would divide by zero.
@@ -158,29 +157,27 @@ function int8Product(
     weightScales: scales,
     inputZeroPoint: graph.constant("int8.zero_point", "uint8", [], [int8ZeroPoint]),
   });
-  const columnShape = graph.constant("int8.column", "int64", [2], [-1, 1]);
-  const columnScales = reshape(graph, `${name}.column_scales`, rowScales, columnShape, [tokens, 1]);
-  return multiply(graph, name, product, columnScales);
+  return multiply(graph, name, product, rowScales);
 }
 
-/** float [tokens]: of each token's features. */
+/** float [tokens, 1]: of each token's features. */
 function largestMagnitudes({ graph, emptySizes }: GraphContext, name: string, input: Value): Value {
   const tokens = input.shape[0];
   const largest = reduceMaxLast(graph, `${name}.largest`, abs(graph, `${name}.magnitudes`, input));
   if (!emptySizes.has(tokens)) return largest;
   // ONNX Runtime 1.30 gives a reduction of no rows at all the shape of its input.
-  const anySize = graph.constant("any_size", "int64", [1], [-1]);
-  return reshape(graph, `${name}.largest.flat`, largest, anySize, [tokens]);
+  const columnShape = graph.constant("column_shape", "int64", [2], [-1, 1]);
+  return reshape(graph, `${name}.largest.column`, largest, columnShape, [tokens, 1]);
 }
 
-/** uint8 [tokens], made once for each number of tokens. */
+/** uint8 [tokens, 1], made once for each number of tokens. */
 function zeroPoints({ graph, zeroPointsByTokens }: GraphContext, rowScales: Value): Value {
   const tokens = rowScales.shape[0];
   let value = zeroPointsByTokens.get(tokens);
   if (value === undefined) {
     const shape = shapeOf(graph, `int8.${tokens}.shape`, rowScales);
     const zeroPoint = graph.constant("int8.zero_point", "uint8", [], [int8ZeroPoint]);
-    value = expand(graph, `int8.${tokens}.zero_points`, zeroPoint, shape, [tokens]);
+    value = expand(graph, `int8.${tokens}.zero_points`, zeroPoint, shape, [tokens, 1]);
     zeroPointsByTokens.set(tokens, value);
   }
   return value;

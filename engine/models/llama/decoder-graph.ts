@@ -118,7 +118,7 @@ function tokenPositions(graph: GraphBuilder, seqlensK: Value, inputShape: Value)
   const offsets = range(graph, "positions.offsets", numTokens, length);
   const last = cast(graph, "positions.last", seqlensK, "int64");
   const first = subtract(graph, "positions.first", last, subtract(graph, "positions.span", numTokens, one));
-  const columnShape = graph.constant("positions.column_shape", "int64", [2], [-1, 1]);
+  const columnShape = graph.constant("column_shape", "int64", [2], [-1, 1]);
   const column = reshape(graph, "positions.column", first, columnShape, [batch, 1]);
   return add(graph, "positions", column, offsets);
 }
