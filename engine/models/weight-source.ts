@@ -4,13 +4,18 @@
  */
 import { EngineError, invariant } from "../errors.ts";
 import type { PreparedWeight, WeightRequest } from "../weights/prepared-weights.ts";
+import { bytesPerElement } from "../weights/safetensors.ts";
 import type { ElementType, StoredTensor } from "../weights/stored-tensor.ts";
 
 export interface WeightSource {
   /** The weight in the requested form. The same name is requested in the same form everywhere. */
   prepared(request: WeightRequest): { readonly weight: StoredTensor; readonly scales: StoredTensor | null };
-  /** A tensor of the checkpoint as it is stored. @throws EngineError `invalid_checkpoint` when its shape is another. */
-  stored(name: string, shape: readonly number[]): StoredTensor;
+  /**
+   * A tensor of floats as the checkpoint stores it; null where its bytes do not lie so that kernels can read them.
+   *
+   * @throws EngineError `invalid_checkpoint` when its shape is another.
+   */
+  stored(name: string, shape: readonly number[]): StoredTensor | null;
   /** Whether the checkpoint has the tensor. */
   has(name: string): boolean;
 }
@@ -34,7 +39,7 @@ export class WeightCollector implements WeightSource {
     };
   }
 
-  stored(name: string, shape: readonly number[]): StoredTensor {
+  stored(name: string, shape: readonly number[]): StoredTensor | null {
     return storedTensor(this.#tensors, name, shape);
   }
 
@@ -84,7 +89,7 @@ function storedTensor(
   tensors: ReadonlyMap<string, StoredTensor>,
   name: string,
   shape: readonly number[],
-): StoredTensor {
+): StoredTensor | null {
   const tensor = requireTensor(tensors, name);
   if (tensor.shape.length !== shape.length || tensor.shape.some((size, axis) => size !== shape[axis])) {
     throw new EngineError(
@@ -92,8 +97,11 @@ function storedTensor(
       `Tensor ${name} has shape [${tensor.shape.join(", ")}]; config.json implies [${shape.join(", ")}].`,
     );
   }
-  return tensor;
+  const isFloat = storedFloats.includes(tensor.elementType);
+  return isFloat && tensor.byteOffset % bytesPerElement[tensor.elementType] === 0 ? tensor : null;
 }
+
+const storedFloats: readonly ElementType[] = ["float32", "float16", "bfloat16"];
 
 function requireTensor(tensors: ReadonlyMap<string, StoredTensor>, name: string): StoredTensor {
   const tensor = tensors.get(name);

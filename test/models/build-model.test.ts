@@ -3,7 +3,8 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { loadGoldens } from "../support/goldens.ts";
 import { createTemporaryFolder } from "../support/temporary-folder.ts";
-import { encodeWithHeader } from "../support/safetensors-writer.ts";
+import { readSafetensorsHeader } from "../../engine/weights/safetensors.ts";
+import { encodeWithHeader, floatTensor, writeSafetensors } from "../support/safetensors-writer.ts";
 import { buildFrom } from "./direct-build.ts";
 import { DirectDecoder, encodeImages } from "./direct-decoder.ts";
 import { decodeGolden, relativeError } from "./golden-decoding.ts";
@@ -57,6 +58,40 @@ test.for(spellings)("tensors named as in $version are found", async ({ rename })
     const features = golden.pixelValues === null ? null : encodeImages(model, golden.pixelValues);
     expect(relativeError(decodeGolden(decoder, model, golden, 512, features), golden.logits)).toBeLessThan(1e-4);
   }
+});
+
+/** The golden's weights rounded to half precision, in a file of half precision or of single precision again. */
+async function copyRounded(
+  source: string,
+  target: string,
+  { dtype, padding }: { readonly dtype: "F16" | "F32"; readonly padding: number },
+): Promise<void> {
+  await cp(source, target, { recursive: true });
+  const file = join(target, "model.safetensors");
+  const bytes = await readFile(file);
+  const tensors = [...(await readSafetensorsHeader(file)).values()].map(({ name, shape, byteOffset, byteLength }) => {
+    const values = new Float32Array(bytes.buffer.slice(bytes.byteOffset + byteOffset).slice(0, byteLength));
+    return floatTensor(name, shape, Float16Array.from(values), dtype);
+  });
+  const odd = { name: "odd", dtype: "I8", shape: [padding], bytes: new Uint8Array(padding) } as const;
+  await writeSafetensors(file, [odd, ...tensors]);
+}
+
+test.for([
+  { layout: "aligned", padding: 8 },
+  // Writers that do not pad: no kernel may read such floats in place.
+  { layout: "at odd addresses", padding: 7 },
+])("half-precision tensors $layout are computed with in single precision", async ({ padding }) => {
+  await using folder = await createTemporaryFolder();
+  const { checkpointFolder, cases } = await loadGoldens("llava-full");
+  const logitsOf = async (dtype: "F16" | "F32"): Promise<Float32Array> => {
+    const rounded = join(folder.path, dtype);
+    await copyRounded(checkpointFolder, rounded, { dtype, padding });
+    const model = await buildFrom(rounded, { cacheFolder: folder.path });
+    using decoder = new DirectDecoder(model, { numSlots: 1, maxLength: 512 });
+    return decodeGolden(decoder, model, cases[1], 512, encodeImages(model, cases[1].pixelValues!));
+  };
+  expect(relativeError(await logitsOf("F16"), await logitsOf("F32"))).toBeLessThan(1e-6);
 });
 
 test("a tensor that is missing is named", async () => {

@@ -127,12 +127,14 @@ function tokenPositions(graph: GraphBuilder, seqlensK: Value, inputShape: Value)
 function embedTokens({ graph, weights, precision }: GraphContext, options: DecoderOptions, inputIds: Value): Value {
   const { config, prefix, acceptsImages } = options;
   const tableName = `${prefix}embed_tokens.weight`;
+  const tableShape = [config.vocabSize, config.hiddenSize];
   // Stays as the checkpoint stores it, also where the rest is quantised: a token reads one row, so nothing is gained
   // by making it smaller, and mapped memory is committed for the rows that are read only.
-  const table = graph.externalTensor(
-    "embedding_table",
-    weights.stored(tableName, [config.vocabSize, config.hiddenSize]),
-  );
+  const format = { kind: "plain", elementType: precision.activations } as const;
+  const tableTensor =
+    weights.stored(tableName, tableShape) ??
+    weights.prepared({ name: "embedding_table", sources: [tableName], shape: tableShape, format }).weight;
+  const table = graph.externalTensor("embedding_table", tableTensor);
   const anySize = graph.constant("any_size", "int64", [1], [-1]);
   const flatIds = reshape(graph, "input_ids.flat", inputIds, anySize, [tokens]);
   const gathered = gatherRows(graph, "embedded", table, flatIds);
