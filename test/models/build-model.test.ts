@@ -60,38 +60,48 @@ test.for(spellings)("tensors named as in $version are found", async ({ rename })
   }
 });
 
-/** The golden's weights rounded to half precision, in a file of half precision or of single precision again. */
-async function copyRounded(
-  source: string,
-  target: string,
-  { dtype, padding }: { readonly dtype: "F16" | "F32"; readonly padding: number },
-): Promise<void> {
+// To values that the type holds exactly.
+const rounding = {
+  F16: (values: Float32Array): Float32Array => Float32Array.from(Float16Array.from(values)),
+  BF16: (values: Float32Array): Float32Array =>
+    new Float32Array(new Uint32Array(values.buffer).map((word) => word & 0xffff_0000).buffer),
+} as const;
+
+interface RoundedCopy {
+  readonly rounded: keyof typeof rounding;
+  readonly stored: "F16" | "BF16" | "F32";
+  /** Bytes of a tensor before all others. */
+  readonly padding: number;
+}
+
+async function copyRounded(source: string, target: string, { rounded, stored, padding }: RoundedCopy): Promise<void> {
   await cp(source, target, { recursive: true });
   const file = join(target, "model.safetensors");
   const bytes = await readFile(file);
   const tensors = [...(await readSafetensorsHeader(file)).values()].map(({ name, shape, byteOffset, byteLength }) => {
     const values = new Float32Array(bytes.buffer.slice(bytes.byteOffset + byteOffset).slice(0, byteLength));
-    return floatTensor(name, shape, Float16Array.from(values), dtype);
+    return floatTensor(name, shape, rounding[rounded](values), stored);
   });
   const odd = { name: "odd", dtype: "I8", shape: [padding], bytes: new Uint8Array(padding) } as const;
   await writeSafetensors(file, [odd, ...tensors]);
 }
 
 test.for([
-  { layout: "aligned", padding: 8 },
+  { rounded: "F16", padding: 8, layout: "aligned" },
+  { rounded: "BF16", padding: 8, layout: "aligned" },
   // Writers that do not pad: no kernel may read such floats in place.
-  { layout: "at odd addresses", padding: 7 },
-])("half-precision tensors $layout are computed with in single precision", async ({ padding }) => {
+  { rounded: "F16", padding: 7, layout: "at odd addresses" },
+] as const)("$rounded tensors $layout are computed with in single precision", async ({ rounded, padding }) => {
   await using folder = await createTemporaryFolder();
   const { checkpointFolder, cases } = await loadGoldens("llava-full");
-  const logitsOf = async (dtype: "F16" | "F32"): Promise<Float32Array> => {
-    const rounded = join(folder.path, dtype);
-    await copyRounded(checkpointFolder, rounded, { dtype, padding });
-    const model = await buildFrom(rounded, { cacheFolder: folder.path });
+  const logitsOf = async (stored: RoundedCopy["stored"]): Promise<Float32Array> => {
+    const copy = join(folder.path, stored);
+    await copyRounded(checkpointFolder, copy, { rounded, stored, padding });
+    const model = await buildFrom(copy, { cacheFolder: folder.path });
     using decoder = new DirectDecoder(model, { numSlots: 1, maxLength: 512 });
     return decodeGolden(decoder, model, cases[1], 512, encodeImages(model, cases[1].pixelValues!));
   };
-  expect(relativeError(await logitsOf("F16"), await logitsOf("F32"))).toBeLessThan(1e-6);
+  expect(relativeError(await logitsOf(rounded), await logitsOf("F32"))).toBeLessThan(1e-6);
 });
 
 test("a tensor that is missing is named", async () => {
