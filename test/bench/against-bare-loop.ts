@@ -3,11 +3,11 @@ import { BareLoop } from "./bare-loop.ts";
 import { decodeTokensPerSecond, withEngine } from "./engine-throughput.ts";
 import { ratioFigure, reportProgress } from "./measure.ts";
 import type { Figure } from "./measure.ts";
-import { benchDtypes, concurrencies, contextTokens, decodeTokens, engineOptions, rounds } from "./settings.ts";
+import { benchDtypes, concurrencies, contextTokens, decodeTokens, engineOptions } from "./settings.ts";
 
 const target = 0.9;
 
-export async function benchAgainstBareLoop(): Promise<Figure[]> {
+export async function benchAgainstBareLoop(rounds: number): Promise<Figure[]> {
   const figures: Figure[] = [];
   for (const dtype of benchDtypes) {
     for (const concurrency of concurrencies) {

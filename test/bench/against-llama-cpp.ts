@@ -13,7 +13,6 @@ import {
   engineOptions,
   numThreads,
   prefillTokens,
-  rounds,
 } from "./settings.ts";
 import type { BenchDtype } from "./settings.ts";
 import { writeGguf } from "./write-gguf.ts";
@@ -41,7 +40,7 @@ function summary({ prefillTokensPerSecond, decodeTokensPerSecond }: SpeedFigures
   return `prefill ${prefillTokensPerSecond.toFixed(0)}, decode at ${decode.join(", ")} tok/s`;
 }
 
-export async function benchAgainstLlamaCpp(): Promise<Figure[]> {
+export async function benchAgainstLlamaCpp(rounds: number): Promise<Figure[]> {
   requirePeer("node-llama-cpp");
   const figures: Figure[] = [];
   for (const { dtype, quantisation, prefillTarget } of pairs) {

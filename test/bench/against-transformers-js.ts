@@ -5,22 +5,16 @@ import { benchPrompt, decodeTokensPerSecond, greedyTokenIds, withEngine } from "
 import { ratioFigure, reportProgress } from "./measure.ts";
 import type { Figure } from "./measure.ts";
 import { measureTransformersJs, requirePeer } from "./peers.ts";
-import {
-  benchDtypes,
-  benchFolder,
-  contextTokens,
-  decodeTokens,
-  engineOptions,
-  numThreads,
-  rounds,
-} from "./settings.ts";
+import { benchDtypes, benchFolder, decodeTokens, engineOptions, numThreads } from "./settings.ts";
 import { writeTransformersJsModel } from "./write-transformers-js-model.ts";
 
 const theirDtypes = { int8: "q8", int4: "q4" } as const;
+/** It copies keys and values at every step, so that its speed depends on their number; both fit the bench's 1024. */
+const contextLengths = [256, 896];
 const target = 4;
 
 /** @throws Error where both sides do not generate the same tokens: they would not have run the same model. */
-export async function benchAgainstTransformersJs(): Promise<Figure[]> {
+export async function benchAgainstTransformersJs(rounds: number): Promise<Figure[]> {
   requirePeer("@huggingface/transformers");
   const figures: Figure[] = [];
   for (const dtype of benchDtypes) {
@@ -30,29 +24,25 @@ export async function benchAgainstTransformersJs(): Promise<Figure[]> {
     const theirDtype = theirDtypes[dtype];
     writeTransformersJsModel({ folder, checkpoint: options.model, decoderPath: decoder.path, dtype: theirDtype });
 
-    const promptTokenIds = benchPrompt(contextTokens, 0);
-    const ours: number[] = [];
-    const theirs: number[] = [];
-    for (let round = 0; round < rounds; round++) {
-      const label = `round ${round + 1} of ${rounds}`;
-      reportProgress(`${label}: transformers.js ${theirDtype} ...`);
-      const peer = await measureTransformersJs(folder, {
-        dtype: theirDtype,
-        threads: numThreads,
-        decodeTokens,
-        promptTokenIds,
-      });
-      theirs.push(peer.decodeTokensPerSecond);
-      reportProgress(`${label}: transformers.js ${theirDtype}: ${theirs[round].toFixed(1)} tok/s; engine ${dtype} ...`);
-      await withEngine(options, async (engine) => {
-        const tokenIds = await greedyTokenIds(engine, promptTokenIds, decodeTokens); // Warms up as well.
-        checkEqual(tokenIds, peer.tokenIds);
-        ours.push(await decodeTokensPerSecond(engine, 1, contextTokens, decodeTokens));
-      });
-      reportProgress(`${label}: engine ${dtype}: ${ours[round].toFixed(1)} tok/s`);
+    for (const contextTokens of contextLengths) {
+      const name = `${dtype} decode, 1 at once after ${contextTokens}, against transformers.js ${theirDtype}`;
+      const promptTokenIds = benchPrompt(contextTokens, 0);
+      const peerOptions = { dtype: theirDtype, threads: numThreads, decodeTokens, promptTokenIds };
+      const ours: number[] = [];
+      const theirs: number[] = [];
+      for (let round = 0; round < rounds; round++) {
+        const peer = await measureTransformersJs(folder, peerOptions);
+        theirs.push(peer.decodeTokensPerSecond);
+        await withEngine(options, async (engine) => {
+          const tokenIds = await greedyTokenIds(engine, promptTokenIds, decodeTokens); // Warms up as well.
+          checkEqual(tokenIds, peer.tokenIds);
+          ours.push(await decodeTokensPerSecond(engine, 1, contextTokens, decodeTokens));
+        });
+        const speeds = `${ours[round].toFixed(1)} and ${theirs[round].toFixed(1)} tok/s`;
+        reportProgress(`${name}, round ${round + 1} of ${rounds}: ${speeds}`);
+      }
+      figures.push(ratioFigure({ name, unit: "tok/s", ours, theirs, target }));
     }
-    const name = `${dtype} decode, 1 at once, against transformers.js ${theirDtype}`;
-    figures.push(ratioFigure({ name, unit: "tok/s", ours, theirs, target }));
   }
   return figures;
 }

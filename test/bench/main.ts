@@ -1,9 +1,9 @@
 /**
- * `npm run bench [-- NAME ...] [-- --json FILE]`: measures the claims the README makes and prints them as tables.
+ * `npm run bench -- [NAME ...] [--rounds N] [--json FILE]`: measures the claims the README makes and prints them as tables.
  * Figures of speed are ratios of two sides measured in turn in one run; nothing here gates a test.
  */
 import { mkdirSync, writeFileSync } from "node:fs";
-import { cpus, totalmem } from "node:os";
+import { cpus, loadavg, totalmem } from "node:os";
 import { parseArgs } from "node:util";
 import { benchAccuracy } from "./accuracy.ts";
 import { benchAgainstBareLoop } from "./against-bare-loop.ts";
@@ -12,19 +12,20 @@ import { benchAgainstTransformersJs } from "./against-transformers-js.ts";
 import { printTable, reportProgress } from "./measure.ts";
 import type { Figure } from "./measure.ts";
 import { benchMemory } from "./memory.ts";
-import { benchFolder, engineOptions, numThreads, rounds } from "./settings.ts";
+import { benchFolder, engineOptions, numThreads } from "./settings.ts";
 import { benchStartUp } from "./start-up.ts";
 
 interface Bench {
   readonly title: string;
-  readonly run: () => Promise<Figure[]>;
+  /** @param rounds How often each side is measured, in turn. */
+  readonly run: (rounds: number) => Promise<Figure[]>;
 }
 
 const benches: Readonly<Record<string, Bench>> = {
   engine: { title: "Engine against a bare loop over the same session", run: benchAgainstBareLoop },
   "llama-cpp": { title: "Against node-llama-cpp on the same shape", run: benchAgainstLlamaCpp },
   "transformers-js": { title: "Against transformers.js on the same graph", run: benchAgainstTransformersJs },
-  "start-up": { title: "Start-up", run: () => benchStartUp(5) },
+  "start-up": { title: "Start-up", run: benchStartUp },
   memory: {
     title: "Resident memory",
     run: () => benchMemory(engineOptions("int8").model, ["int8", "int4", "float32"], benchFolder),
@@ -32,15 +33,18 @@ const benches: Readonly<Record<string, Bench>> = {
   accuracy: { title: "Answers of the shipped checkpoint", run: benchAccuracy },
 };
 
-const usage = `Usage: npm run bench -- [NAME ...] [--json FILE]
+const defaultRounds = 3;
+const busyLoadPerCore = 0.3;
+const usage = `Usage: npm run bench -- [NAME ...] [--rounds N] [--json FILE]
 Names: ${Object.keys(benches).join(", ")} (all where none is given)
+--rounds N   measures every figure of time N times, ${defaultRounds} where not given
 --json FILE  writes the figures of every round there as well`;
 
-function parseCommandLine(): { names: readonly string[]; jsonFile: string | undefined } {
+function parseCommandLine(): { names: readonly string[]; rounds: number; jsonFile: string | undefined } {
   try {
     const { values, positionals } = parseArgs({
       allowPositionals: true,
-      options: { json: { type: "string" }, help: { type: "boolean", short: "h" } },
+      options: { rounds: { type: "string" }, json: { type: "string" }, help: { type: "boolean", short: "h" } },
     });
     if (values.help === true) {
       console.log(usage);
@@ -48,17 +52,24 @@ function parseCommandLine(): { names: readonly string[]; jsonFile: string | unde
     }
     const unknown = positionals.filter((name) => !Object.hasOwn(benches, name));
     if (unknown.length > 0) throw new Error(`There is no bench ${unknown.join(", ")}.`);
-    return { names: positionals.length > 0 ? positionals : Object.keys(benches), jsonFile: values.json };
+    const rounds = Number(values.rounds ?? defaultRounds);
+    if (!Number.isInteger(rounds) || rounds < 1) throw new Error(`--rounds is ${values.rounds}, not a number from 1.`);
+    return { names: positionals.length > 0 ? positionals : Object.keys(benches), rounds, jsonFile: values.json };
   } catch (error) {
     console.error(`${(error as Error).message}\n${usage}`);
     process.exit(2);
   }
 }
 
-const { names, jsonFile } = parseCommandLine();
+const { names, rounds, jsonFile } = parseCommandLine();
 mkdirSync(benchFolder, { recursive: true });
 const machine = `${cpus()[0]?.model.trim()}, ${cpus().length} cores, Node ${process.version}`;
 console.log(`${machine}; ${numThreads} threads, ${rounds} rounds; ratios are medians over rounds measured in turn.`);
+const loadAverage = loadavg()[0];
+if (loadAverage > busyLoadPerCore * cpus().length) {
+  // A runtime whose threads spin while they wait loses far more than its share of a core.
+  console.log(`The machine is busy (load average ${loadAverage.toFixed(1)}): ratios will mislead.`);
+}
 
 const results: Record<string, readonly Figure[]> = {};
 const failures: Record<string, string> = {};
@@ -66,19 +77,24 @@ for (const name of names) {
   const { title, run } = benches[name];
   reportProgress(`${title} ...`);
   try {
-    results[name] = await run();
+    results[name] = await run(rounds);
     printTable(title, results[name]);
   } catch (error) {
     // A peer that is not installed, or anything else that stops one bench, does not stop the others.
-    failures[name] = error instanceof Error ? error.message : String(error);
+    failures[name] = describe(error);
     console.log(`\n${title}\nnot measured: ${failures[name]}`);
     process.exitCode = 1;
   }
   if (jsonFile !== undefined) writeJson(jsonFile);
 }
 
+function describe(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  return error.cause === undefined ? error.message : `${error.message} (${describe(error.cause)})`;
+}
+
 /** Rewritten after every bench, so that a run that is cut short leaves what it measured. */
 function writeJson(file: string): void {
-  const settings = { machine, memoryBytes: totalmem(), numThreads, rounds };
+  const settings = { machine, memoryBytes: totalmem(), loadAverage, numThreads, rounds };
   writeFileSync(file, `${JSON.stringify({ ...settings, results, failures }, null, 2)}\n`);
 }

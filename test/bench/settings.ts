@@ -10,8 +10,6 @@ import { writeBenchCheckpoint } from "./write-checkpoint.ts";
 export const benchFolder = fileURLToPath(new URL("../../.cache/bench/", import.meta.url));
 
 export const numThreads = Math.min(2, availableParallelism());
-/** Each side is measured this many times, in turn. */
-export const rounds = 3;
 export const concurrencies = [1, 8, 32] as const;
 /** Tokens in the context before decoding is measured. */
 export const contextTokens = 256;
