@@ -22,6 +22,7 @@ export { createHttpsImageSource } from "./images/https-image-source.ts";
 export type { HttpsImageSourceOptions } from "./images/https-image-source.ts";
 export { createS3ImageSource } from "./images/s3-image-source.ts";
 export type { S3ImageSourceOptions } from "./images/s3-image-source.ts";
+export type { ByteStore, ByteStoreEntry } from "./multimodal/caches/byte-store.ts";
 export { LogitsProcessor } from "./sampling/logits-processor.ts";
 export type {
   AddedRequest,

@@ -21,17 +21,17 @@ interface ElementType {
   /** `ONNXTensorElementDataType`. */
   readonly code: number;
   readonly bytesPerElement: number;
-  readonly fromBuffer: (buffer: ArrayBuffer) => TensorData;
+  readonly over: (buffer: ArrayBufferLike, byteOffset: number, length?: number) => TensorData;
 }
 
 const elementTypes: Readonly<Record<TensorElementType, ElementType>> = {
-  float32: { code: 1, bytesPerElement: 4, fromBuffer: (buffer) => new Float32Array(buffer) },
-  uint8: { code: 2, bytesPerElement: 1, fromBuffer: (buffer) => new Uint8Array(buffer) },
-  int8: { code: 3, bytesPerElement: 1, fromBuffer: (buffer) => new Int8Array(buffer) },
-  int32: { code: 6, bytesPerElement: 4, fromBuffer: (buffer) => new Int32Array(buffer) },
-  int64: { code: 7, bytesPerElement: 8, fromBuffer: (buffer) => new BigInt64Array(buffer) },
-  bool: { code: 9, bytesPerElement: 1, fromBuffer: (buffer) => new Uint8Array(buffer) },
-  float16: { code: 10, bytesPerElement: 2, fromBuffer: (buffer) => new Float16Array(buffer) },
+  float32: { code: 1, bytesPerElement: 4, over: (...span) => new Float32Array(...span) },
+  uint8: { code: 2, bytesPerElement: 1, over: (...span) => new Uint8Array(...span) },
+  int8: { code: 3, bytesPerElement: 1, over: (...span) => new Int8Array(...span) },
+  int32: { code: 6, bytesPerElement: 4, over: (...span) => new Int32Array(...span) },
+  int64: { code: 7, bytesPerElement: 8, over: (...span) => new BigInt64Array(...span) },
+  bool: { code: 9, bytesPerElement: 1, over: (...span) => new Uint8Array(...span) },
+  float16: { code: 10, bytesPerElement: 2, over: (...span) => new Float16Array(...span) },
 };
 
 export function elementTypeCode(elementType: TensorElementType): number {
@@ -50,9 +50,17 @@ export function bytesPerElement(elementType: TensorElementType): number {
   return elementTypes[elementType].bytesPerElement;
 }
 
-/** A typed array over the whole buffer; `float16` becomes a `Float16Array`. */
-export function typedArrayOver<E extends TensorElementType>(elementType: E, buffer: ArrayBuffer): TensorArrays[E] {
-  return elementTypes[elementType].fromBuffer(buffer) as TensorArrays[E];
+/**
+ * A typed array over the buffer from `byteOffset` on: `length` elements, or all to its end. `float16` becomes a
+ * `Float16Array`.
+ */
+export function typedArrayOver<E extends TensorElementType>(
+  elementType: E,
+  buffer: ArrayBufferLike,
+  byteOffset = 0,
+  length?: number,
+): TensorArrays[E] {
+  return elementTypes[elementType].over(buffer, byteOffset, length) as TensorArrays[E];
 }
 
 /** Number of elements of a shape; 1 for a scalar's []. */

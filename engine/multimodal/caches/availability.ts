@@ -1,0 +1,54 @@
+/** Whether something outside can be used: taken as gone at its first failure, and as back when a probe succeeds. */
+import { setTimeout as delay } from "node:timers/promises";
+
+/** Before the first probe; each failure after one that was never made good doubles it. */
+const minPauseMs = 100;
+/** What is gone for long is asked this often, and something flickering troubles a request this often. */
+const maxPauseMs = 5_000;
+
+/** Mutable. Probes run in the background, one at a time, and keep no process alive. */
+export class Availability implements Disposable {
+  readonly #probe: () => Promise<void>;
+  readonly #closing = new AbortController();
+  #isAvailable = true;
+  #pauseMs = minPauseMs;
+
+  /** @param probe Does what the real calls do, in small; rejects while they would fail, and ends in bounded time. */
+  constructor(probe: () => Promise<void>) {
+    this.#probe = probe;
+  }
+
+  get isAvailable(): boolean {
+    return this.#isAvailable;
+  }
+
+  /** A real call, not a probe, was served. */
+  reportSuccess(): void {
+    if (this.#isAvailable) this.#pauseMs = minPauseMs;
+  }
+
+  /** A real call failed: nobody else should wait for one. */
+  reportFailure(): void {
+    if (!this.#isAvailable || this.#closing.signal.aborted) return;
+    this.#isAvailable = false;
+    void this.#probeUntilBack();
+  }
+
+  [Symbol.dispose](): void {
+    this.#closing.abort();
+  }
+
+  async #probeUntilBack(): Promise<void> {
+    while (!this.#isAvailable && !this.#closing.signal.aborted) {
+      const pauseMs = this.#pauseMs;
+      this.#pauseMs = Math.min(pauseMs * 2, maxPauseMs);
+      try {
+        await delay(pauseMs, null, { signal: this.#closing.signal, ref: false });
+        await this.#probe();
+        this.#isAvailable = true;
+      } catch {
+        // Still gone, or being disposed of.
+      }
+    }
+  }
+}

@@ -1,0 +1,21 @@
+/** The store that replicas share, as the caches need it; Redis is one. */
+
+export interface ByteStoreEntry {
+  readonly key: string;
+  readonly bytes: Uint8Array;
+  /** The entry is gone after this. */
+  readonly timeToLiveSeconds: number;
+}
+
+/**
+ * Calls made while there is no connection reject at once: nothing is queued for better times. A call that is not
+ * answered may stay pending; the caller puts the limit.
+ */
+export interface ByteStore {
+  /** One round trip; by position, null where there is nothing. */
+  getMany(keys: readonly string[]): Promise<readonly (Uint8Array | null)[]>;
+  /** One round trip; rejects when any entry was refused, the others are kept. */
+  setMany(entries: readonly ByteStoreEntry[]): Promise<void>;
+  /** Ends the connection. Idempotent. */
+  close(): Promise<void>;
+}

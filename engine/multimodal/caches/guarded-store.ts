@@ -1,0 +1,100 @@
+/**
+ * The shared store, made harmless: whatever happens to it, callers get an answer in bounded time and never an error.
+ * Reads and writes fail apart, as a store that is full or read-only still answers reads.
+ */
+import { Availability } from "./availability.ts";
+import type { ByteStore, ByteStoreEntry } from "./byte-store.ts";
+import type { CacheTierStats } from "./cache-tier.ts";
+
+export interface GuardedStoreOptions {
+  /** Most that a request waits for the store. */
+  readonly commandTimeoutMs: number;
+  /** A key that probes may read and write. */
+  readonly probeKey: string;
+}
+
+export interface StoreState {
+  readonly canRead: boolean;
+  readonly canWrite: boolean;
+}
+
+/** Nobody waits for a write, but one that takes this long shows that the store cannot take any. */
+const writeTimeoutMs = 2_000;
+/** Of values on their way to the store; what comes on top is not written. */
+const maxPendingWriteBytes = 64 * 2 ** 20;
+const probeBytes = Uint8Array.of(1);
+const probeTimeToLiveSeconds = 60;
+
+/** Mutable; owns the store. */
+export class GuardedStore {
+  readonly #store: ByteStore;
+  readonly #commandTimeoutMs: number;
+  readonly #reads: Availability;
+  readonly #writes: Availability;
+  #pendingWriteBytes = 0;
+
+  constructor(store: ByteStore, { commandTimeoutMs, probeKey }: GuardedStoreOptions) {
+    this.#store = store;
+    this.#commandTimeoutMs = commandTimeoutMs;
+    this.#reads = new Availability(async () => {
+      await within(commandTimeoutMs, store.getMany([probeKey]));
+    });
+    const probe = { key: probeKey, bytes: probeBytes, timeToLiveSeconds: probeTimeToLiveSeconds };
+    this.#writes = new Availability(() => within(commandTimeoutMs, store.setMany([probe])));
+  }
+
+  get state(): StoreState {
+    return { canRead: this.#reads.isAvailable, canWrite: this.#reads.isAvailable && this.#writes.isAvailable };
+  }
+
+  /**
+   * By position; all null while the store is gone. The call that finds it gone waits for one command timeout and counts
+   * an error; those after it do not wait.
+   */
+  async getMany(keys: readonly string[], stats: CacheTierStats): Promise<readonly (Uint8Array | null)[]> {
+    if (this.state.canRead) {
+      try {
+        const values = await within(this.#commandTimeoutMs, this.#store.getMany(keys));
+        this.#reads.reportSuccess();
+        return values;
+      } catch {
+        stats.errors += 1;
+        this.#reads.reportFailure();
+      }
+    }
+    return keys.map(() => null);
+  }
+
+  /** Writes what the store takes now; never waits for longer than a write may take, and keeps nothing for later. */
+  async setMany(entries: readonly ByteStoreEntry[], stats: CacheTierStats): Promise<void> {
+    const numBytes = entries.reduce((sum, { bytes }) => sum + bytes.length, 0);
+    if (!this.state.canWrite || this.#pendingWriteBytes + numBytes > maxPendingWriteBytes) return;
+    this.#pendingWriteBytes += numBytes;
+    try {
+      await within(writeTimeoutMs, this.#store.setMany(entries));
+      stats.writtenBytes += numBytes;
+      this.#writes.reportSuccess();
+    } catch {
+      stats.errors += 1;
+      this.#writes.reportFailure();
+    } finally {
+      this.#pendingWriteBytes -= numBytes;
+    }
+  }
+
+  async close(): Promise<void> {
+    this.#reads[Symbol.dispose]();
+    this.#writes[Symbol.dispose]();
+    await this.#store.close();
+  }
+}
+
+async function within<Value>(timeoutMs: number, work: Promise<Value>): Promise<Value> {
+  const { promise: tooLate, reject } = Promise.withResolvers<never>();
+  const timer = setTimeout(() => reject(new Error(`No answer within ${timeoutMs} ms.`)), timeoutMs);
+  try {
+    return await Promise.race([work, tooLate]);
+  } finally {
+    clearTimeout(timer);
+  }
+}

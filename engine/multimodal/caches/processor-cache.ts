@@ -1,0 +1,93 @@
+/** Work shared by key: found in a cache, waited for where another request does it already, or done. */
+import { EngineError, invariant } from "../../errors.ts";
+import type { TieredCache } from "./tiered-cache.ts";
+
+/** Values of keys that no one else works on, by position. May reject as a whole. */
+export type ProcessMissing<Value> = (missing: readonly string[]) => Promise<readonly Value[]>;
+
+/** Mutable. */
+export class ProcessorCache<Value> {
+  readonly cache: TieredCache<Value>;
+  /** Keys being looked up or processed by a request; settles without a value where that request failed. */
+  readonly #inWork = new Map<string, Promise<Value | null>>();
+
+  constructor(cache: TieredCache<Value>) {
+    this.cache = cache;
+  }
+
+  /**
+   * Values by position; equal keys get one value. Those neither cached nor in work are processed by one call. A
+   * request's failure is its own (it was aborted, or another of its images is broken): others that waited for its work
+   * take it over. Rejects with what `processMissing` rejects with, or with `aborted` as soon as `signal` aborts while
+   * it waits for others.
+   */
+  async getOrProcess(
+    keys: readonly string[],
+    processMissing: ProcessMissing<Value>,
+    signal: AbortSignal,
+  ): Promise<readonly Value[]> {
+    const values = new Map<string, Value>();
+    for (;;) {
+      const wanted = [...new Set(keys)].filter((key) => !values.has(key));
+      if (wanted.length === 0) break;
+      const others = wanted.filter((key) => this.#inWork.has(key));
+      const own = wanted.filter((key) => !this.#inWork.has(key));
+      const waited = others.map((key) => this.#inWork.get(key)!);
+      const results = [
+        ...(await this.#work(own, processMissing)),
+        ...(await unlessAborted(Promise.all(waited), signal)),
+      ];
+      for (const [index, key] of [...own, ...others].entries()) {
+        const value = results[index];
+        if (value !== null) values.set(key, value);
+      }
+    }
+    return keys.map((key) => values.get(key)!);
+  }
+
+  /** Looks up and processes keys for this request and for all that come to want them meanwhile. */
+  async #work(keys: readonly string[], processMissing: ProcessMissing<Value>): Promise<readonly Value[]> {
+    if (keys.length === 0) return [];
+    const work = this.#lookUpOrProcess(keys, processMissing);
+    for (const [index, key] of keys.entries()) {
+      this.#inWork.set(
+        key,
+        work.then(
+          (values) => values[index],
+          () => null,
+        ),
+      );
+    }
+    try {
+      return await work;
+    } finally {
+      for (const key of keys) this.#inWork.delete(key);
+    }
+  }
+
+  async #lookUpOrProcess(keys: readonly string[], processMissing: ProcessMissing<Value>): Promise<readonly Value[]> {
+    const cached = await this.cache.getMany(keys);
+    const missing = keys.filter((_, index) => cached[index] === null);
+    if (missing.length === 0) return cached as readonly Value[];
+    const processed = await processMissing(missing);
+    invariant(processed.length === missing.length, `${processed.length} values for ${missing.length} keys`);
+    this.cache.setMany(missing.map((key, index) => ({ key, value: processed[index] })));
+    let next = 0;
+    return cached.map((value) => value ?? processed[next++]);
+  }
+}
+
+async function unlessAborted<Value>(work: Promise<Value>, signal: AbortSignal): Promise<Value> {
+  const { promise: aborted, reject } = Promise.withResolvers<never>();
+  const onAbort = (): void =>
+    reject(
+      new EngineError("aborted", "The request was aborted while an image was processed.", { cause: signal.reason }),
+    );
+  if (signal.aborted) onAbort();
+  signal.addEventListener("abort", onAbort, { once: true });
+  try {
+    return await Promise.race([work, aborted]);
+  } finally {
+    signal.removeEventListener("abort", onAbort);
+  }
+}

@@ -1,0 +1,129 @@
+/**
+ * The bytes of one cached value: named tensors and a JSON part, with everything that is needed to refuse bytes that are
+ * not exactly what was written.
+ *
+ * Little-endian: "FVRC", then as uint32 the version, the CRC-32 of all bytes after it, the length of the whole and the
+ * length of the header; the header as JSON; the tensors, each from a multiple of 64 on.
+ */
+import { crc32 } from "node:zlib";
+
+import { invariant } from "../../errors.ts";
+import { bytesPerElement, numElements, typedArrayOver } from "../../runtime/element-type.ts";
+import type { TensorArrays, TensorData, TensorElementType } from "../../runtime/element-type.ts";
+
+/** Part of every key: replicas of different versions share a store without reading each other's values. */
+export const recordVersion = 1;
+
+const magic = Buffer.from("FVRC");
+const versionAt = 4;
+const checksumAt = 8;
+const checkedFrom = 12;
+const totalLengthAt = 12;
+const headerLengthAt = 16;
+const headerAt = 20;
+/** Typed arrays of every element type can lie over a tensor. */
+const alignment = 64;
+
+export type JsonValue =
+  | null
+  | boolean
+  | number
+  | string
+  | readonly JsonValue[]
+  | { readonly [key: string]: JsonValue | undefined };
+
+export interface RecordTensor {
+  readonly elementType: TensorElementType;
+  readonly shape: readonly number[];
+  /** Row-major. */
+  readonly data: TensorData;
+}
+
+export interface CacheRecord {
+  readonly tensors: ReadonlyMap<string, RecordTensor>;
+  readonly details: JsonValue;
+}
+
+interface RecordHeader {
+  /** A value that ended up under another key is refused. */
+  readonly key: string;
+  readonly details: JsonValue;
+  readonly tensors: readonly TensorEntry[];
+}
+
+interface TensorEntry {
+  readonly name: string;
+  readonly elementType: TensorElementType;
+  readonly shape: readonly number[];
+  /** Bytes from the end of the padded header. */
+  readonly offset: number;
+}
+
+export function encodeRecord(key: string, record: CacheRecord): Uint8Array {
+  const entries: TensorEntry[] = [];
+  let dataLength = 0;
+  for (const [name, { elementType, shape, data }] of record.tensors) {
+    const numBytes = numElements(shape) * bytesPerElement(elementType);
+    invariant(data.byteLength === numBytes, `tensor ${name} of ${data.byteLength} bytes, its shape has ${numBytes}`);
+    entries.push({ name, elementType, shape, offset: dataLength });
+    dataLength = aligned(dataLength + numBytes);
+  }
+  const header: RecordHeader = { key, details: record.details, tensors: entries };
+  const headerBytes = Buffer.from(JSON.stringify(header));
+  const dataAt = aligned(headerAt + headerBytes.length);
+
+  const bytes = Buffer.alloc(dataAt + dataLength);
+  magic.copy(bytes);
+  bytes.writeUInt32LE(recordVersion, versionAt);
+  bytes.writeUInt32LE(bytes.length, totalLengthAt);
+  bytes.writeUInt32LE(headerBytes.length, headerLengthAt);
+  headerBytes.copy(bytes, headerAt);
+  for (const [index, { data }] of [...record.tensors.values()].entries()) {
+    const { offset } = entries[index];
+    bytes.set(new Uint8Array(data.buffer, data.byteOffset, data.byteLength), dataAt + offset);
+  }
+  bytes.writeUInt32LE(crc32(bytes.subarray(checkedFrom)), checksumAt);
+  return bytes;
+}
+
+/**
+ * Null for bytes that `encodeRecord` of this version did not write for this key: truncated, altered, foreign. CRC-32
+ * tells every change within 4 bytes, and others but for one in 2^32; a cryptographic hash takes six times as long and
+ * would not keep out who may write to the store either. Tensors are views of `bytes` where its alignment allows that
+ * (it begins at a multiple of 8 in its buffer), else copies.
+ */
+export function decodeRecord(key: string, bytes: Uint8Array): CacheRecord | null {
+  if (bytes.length < headerAt) return null;
+  const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const headerEnd = headerAt + buffer.readUInt32LE(headerLengthAt);
+  const isWhole =
+    magic.compare(buffer, 0, magic.length) === 0 &&
+    buffer.readUInt32LE(versionAt) === recordVersion &&
+    buffer.readUInt32LE(totalLengthAt) === buffer.length &&
+    headerEnd <= buffer.length &&
+    buffer.readUInt32LE(checksumAt) === crc32(buffer.subarray(checkedFrom));
+  if (!isWhole) return null;
+  const header = JSON.parse(buffer.toString("utf8", headerAt, headerEnd)) as RecordHeader;
+  if (header.key !== key) return null;
+
+  const dataAt = aligned(headerEnd);
+  const tensors = header.tensors.map(({ name, elementType, shape, offset }) => {
+    const start = dataAt + offset;
+    const data = viewOrCopy(
+      elementType,
+      bytes.subarray(start, start + numElements(shape) * bytesPerElement(elementType)),
+    );
+    return [name, { elementType, shape, data }] as const;
+  });
+  return { tensors: new Map(tensors), details: header.details };
+}
+
+function viewOrCopy<E extends TensorElementType>(elementType: E, bytes: Uint8Array): TensorArrays[E] {
+  const size = bytesPerElement(elementType);
+  const source = bytes.byteOffset % size === 0 ? bytes : bytes.slice();
+  return typedArrayOver(elementType, source.buffer, source.byteOffset, source.byteLength / size);
+}
+
+function aligned(length: number): number {
+  return Math.ceil(length / alignment) * alignment;
+}
