@@ -1,0 +1,87 @@
+/** Keeps every row with a structured output within its grammar. Applied before anything else reads the logits. */
+import type { EngineConfig } from "../config.ts";
+import type { EngineError } from "../errors.ts";
+import { LogitsProcessor } from "../sampling/logits-processor.ts";
+import type { AddedRequest, BatchUpdate, Logits } from "../sampling/logits-processor.ts";
+import { RowStates } from "../sampling/row-states.ts";
+import type { CompiledGrammar } from "./grammar-compiler.ts";
+import { GrammarRow } from "./grammar-row.ts";
+import { LoadedGrammars } from "./loaded-grammars.ts";
+import { createTokenBitmask, maskRow } from "./token-bitmask.ts";
+import type { TokenBitmask } from "./token-bitmask.ts";
+
+export interface GrammarLogitsProcessorOptions {
+  /** Length of a row of logits. */
+  readonly vocabSize: number;
+  /** The model's end tokens, of which one ends each text; the same as the grammars were compiled with. */
+  readonly eosTokenIds: readonly number[];
+  /** The grammar of a request; null for one whose text is free. */
+  readonly grammarOf: (request: AddedRequest) => CompiledGrammar | null;
+}
+
+/**
+ * One matcher per row, which follows the row's tokens. A request that comes back after a preemption is matched from its
+ * first token again. Nothing is thrown for what happens to one row: its logits become -Infinity, which leaves the
+ * sampler no token, and `failureOf` tells why.
+ */
+export class GrammarLogitsProcessor extends LogitsProcessor {
+  readonly #grammarOf: GrammarLogitsProcessorOptions["grammarOf"];
+  readonly #grammars: LoadedGrammars;
+  readonly #rows = new RowStates<GrammarRow>();
+  /** Those whose matcher is not freed yet: rows leave the batch without a word. */
+  readonly #liveRows = new Set<GrammarRow>();
+  /** Of the row at hand; see `TokenBitmask`. */
+  readonly #bitmask: TokenBitmask;
+
+  constructor(config: EngineConfig, options: GrammarLogitsProcessorOptions) {
+    super(config, config.device, {});
+    this.#grammarOf = options.grammarOf;
+    this.#grammars = new LoadedGrammars(options.vocabSize, options.eosTokenIds);
+    this.#bitmask = createTokenBitmask(options.vocabSize);
+  }
+
+  override isArgmaxInvariant(): boolean {
+    return false;
+  }
+
+  override isActive(): boolean {
+    return this.#rows.size > 0;
+  }
+
+  override updateState(batchUpdate: BatchUpdate | null): void {
+    this.#rows.update(batchUpdate, (request) => this.#createRow(request));
+    if (batchUpdate !== null && this.#liveRows.size > 0) this.#disposeGoneRows();
+    for (const [, row] of this.#rows.entries()) row.acceptNewTokens();
+  }
+
+  override apply(logits: Logits): Logits {
+    for (const [rowIndex, row] of this.#rows.entries()) {
+      row.fillBitmask(this.#bitmask);
+      maskRow(logits.row(rowIndex), this.#bitmask);
+    }
+    return logits;
+  }
+
+  /** Why no token of the row is allowed; null while its grammar works. Of the batch as of the last `updateState`. */
+  failureOf(rowIndex: number): EngineError | null {
+    for (const [index, { failure }] of this.#rows.entries()) if (index === rowIndex) return failure;
+    return null;
+  }
+
+  #createRow(request: AddedRequest): GrammarRow | undefined {
+    const grammar = this.#grammarOf(request);
+    if (grammar === null) return undefined;
+    const row = new GrammarRow(this.#grammars, grammar, request.outputTokenIds);
+    this.#liveRows.add(row);
+    return row;
+  }
+
+  #disposeGoneRows(): void {
+    const present = new Set(Array.from(this.#rows.entries(), ([, row]) => row));
+    for (const row of this.#liveRows) {
+      if (present.has(row)) continue;
+      row[Symbol.dispose]();
+      this.#liveRows.delete(row);
+    }
+  }
+}

@@ -1,0 +1,58 @@
+/** What grammars need to know of a vocabulary, in a form that crosses threads as two blocks of memory. */
+import { setImmediate as nextTurn } from "node:timers/promises";
+
+import { refuseStructuredOutput } from "./refusal.ts";
+
+export interface GrammarVocabulary {
+  /** Length of a row of logits; ids that have no token are never allowed. */
+  readonly vocabSize: number;
+  /** The bytes of token i begin where those of token i - 1 end; none for a token that is no part of a text. */
+  readonly tokenBytes: Uint8Array<SharedArrayBuffer>;
+  /** [vocabSize] */
+  readonly tokenEnds: Uint32Array<SharedArrayBuffer>;
+  /** Not empty. */
+  readonly eosTokenIds: readonly number[];
+}
+
+/** The part of a tokenizer that is needed here. */
+export interface TokenTexts {
+  /** UTF-8; tokens may hold parts of a character. */
+  tokenBytes(tokenId: number): Uint8Array;
+  isSpecial(tokenId: number): boolean;
+}
+
+/** Takes a few milliseconds. */
+const TOKENS_PER_TURN = 4096;
+
+/**
+ * Special tokens are no part of a text, so that no grammar ever allows them. Gives the event loop its turn every few
+ * milliseconds. Throws EngineError `invalid_argument` for a model without end tokens, whose texts could not end where
+ * their grammar does.
+ */
+export async function createGrammarVocabulary(
+  texts: TokenTexts,
+  vocabSize: number,
+  eosTokenIds: readonly number[],
+): Promise<GrammarVocabulary> {
+  const ends = eosTokenIds.filter((tokenId) => tokenId < vocabSize);
+  if (ends.length === 0)
+    refuseStructuredOutput("The model has no token that ends a text, which structured output needs");
+  const tokens: Uint8Array[] = [];
+  const tokenEnds = new Uint32Array(new SharedArrayBuffer(vocabSize * Uint32Array.BYTES_PER_ELEMENT));
+  let numBytes = 0;
+  for (let tokenId = 0; tokenId < vocabSize; tokenId++) {
+    if (tokenId % TOKENS_PER_TURN === 0) await nextTurn();
+    const bytes = texts.isSpecial(tokenId) ? new Uint8Array() : texts.tokenBytes(tokenId);
+    tokens.push(bytes);
+    numBytes += bytes.length;
+    tokenEnds[tokenId] = numBytes;
+  }
+  const tokenBytes = new Uint8Array(new SharedArrayBuffer(numBytes));
+  tokens.forEach((bytes, tokenId) => tokenBytes.set(bytes, tokenEnds[tokenId] - bytes.length));
+  return { vocabSize, tokenBytes, tokenEnds, eosTokenIds: ends };
+}
+
+/** The tokens one by one, as views. */
+export function tokensOf({ tokenBytes, tokenEnds }: GrammarVocabulary): Uint8Array[] {
+  return Array.from(tokenEnds, (end, tokenId) => tokenBytes.subarray(tokenId === 0 ? 0 : tokenEnds[tokenId - 1], end));
+}

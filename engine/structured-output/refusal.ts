@@ -1,0 +1,10 @@
+/** The one way a structured output is refused. */
+import { EngineError } from "../errors.ts";
+
+/** Throws EngineError `invalid_argument`; `problem` is a sentence without its full stop. */
+export function refuseStructuredOutput(problem: string, cause?: unknown): never {
+  throw new EngineError("invalid_argument", `${problem}.`, {
+    ...(cause !== undefined && { cause }),
+    parameter: "samplingParams.structuredOutput",
+  });
+}

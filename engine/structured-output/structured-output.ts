@@ -1,0 +1,81 @@
+/** What a request may demand of the form of its text, and the checks that need no grammar engine. */
+import { checkJsonSchema } from "./json-schema.ts";
+import { refuseStructuredOutput } from "./refusal.ts";
+
+export type StructuredOutput =
+  /** The text is a JSON value of this schema, itself given as JSON. */
+  | { readonly kind: "json-schema"; readonly schema: string }
+  /** The text is any JSON object. */
+  | { readonly kind: "json-object" }
+  /** The whole text matches the pattern. */
+  | { readonly kind: "regex"; readonly pattern: string }
+  | { readonly kind: "choice"; readonly choices: readonly string[] }
+  /** EBNF in XGrammar's dialect; its start is the rule `root`. */
+  | { readonly kind: "grammar"; readonly grammar: string };
+
+/** Compiling takes time at least proportional to the text. */
+const maxSourceBytes = 256 * 1024;
+const maxChoices = 10_000;
+/** The grammar engine recurses over groups in a stack of fixed size. */
+const maxNesting = 64;
+
+/**
+ * Throws EngineError `invalid_argument` for what is empty, too large or too deep, or no JSON Schema that is enforced
+ * whole. That a grammar or pattern is well-formed only its compilation tells.
+ */
+export function checkStructuredOutput(structuredOutput: StructuredOutput): void {
+  switch (structuredOutput.kind) {
+    case "json-object":
+      return;
+    case "json-schema":
+      checkText("json", structuredOutput.schema);
+      return checkJsonSchema(structuredOutput.schema, maxNesting);
+    case "regex":
+      checkText("regex", structuredOutput.pattern);
+      return checkNesting("regex", structuredOutput.pattern);
+    case "choice":
+      return checkChoices(structuredOutput.choices);
+    case "grammar":
+      checkText("grammar", structuredOutput.grammar);
+      return checkNesting("grammar", structuredOutput.grammar);
+    default:
+      structuredOutput satisfies never;
+  }
+}
+
+function checkText(name: string, text: string): void {
+  if (text.trim() === "") refuseStructuredOutput(`${name} cannot be an empty string`);
+  const numBytes = Buffer.byteLength(text);
+  if (numBytes > maxSourceBytes) {
+    refuseStructuredOutput(`${name} may have at most ${maxSourceBytes} bytes, got ${numBytes}`);
+  }
+  if (!text.isWellFormed()) refuseStructuredOutput(`${name} contains half of a surrogate pair`);
+  if (text.includes("\0")) refuseStructuredOutput(`${name} contains a NUL character`);
+}
+
+function checkChoices(choices: readonly string[]): void {
+  if (choices.length === 0) refuseStructuredOutput("choice cannot be an empty list");
+  if (choices.length > maxChoices) {
+    refuseStructuredOutput(`choice may have at most ${maxChoices} entries, got ${choices.length}`);
+  }
+  let numBytes = 0;
+  for (const choice of choices) {
+    if (choice === "") refuseStructuredOutput("choice cannot contain an empty string");
+    if (!choice.isWellFormed()) refuseStructuredOutput("choice contains half of a surrogate pair");
+    if (choice.includes("\0")) refuseStructuredOutput("choice contains a NUL character");
+    numBytes += Buffer.byteLength(choice);
+  }
+  if (numBytes > maxSourceBytes) {
+    refuseStructuredOutput(`choice may have at most ${maxSourceBytes} bytes in all, got ${numBytes}`);
+  }
+}
+
+/** Counts parentheses wherever they stand; a text with 64 open ones inside strings is refused as well. */
+function checkNesting(name: string, text: string): void {
+  let depth = 0;
+  for (const character of text) {
+    if (character === "(") depth++;
+    else if (character === ")") depth = Math.max(0, depth - 1);
+    if (depth > maxNesting) refuseStructuredOutput(`${name} may nest at most ${maxNesting} groups`);
+  }
+}

@@ -1,0 +1,225 @@
+/**
+ * Compiled grammars that can be given to another thread.
+ *
+ * XGrammar compiles in a millisecond to many seconds, which the engine thread cannot give, and its WebAssembly build
+ * has no serialised form of the result. Between two calls, however, a WebAssembly instance is nothing but its linear
+ * memory: the memory of the instance that compiled a grammar, copied into a fresh instance on another thread, is that
+ * grammar there, for about ten milliseconds. So every grammar has an instance of its own, and what breaks or leaks in
+ * one stays in it and is freed with it.
+ */
+import type * as WebXGrammar from "@mlc-ai/web-xgrammar";
+
+import { toEbnf } from "./choice-grammar.ts";
+import { tokensOf } from "./grammar-vocabulary.ts";
+import type { GrammarVocabulary } from "./grammar-vocabulary.ts";
+import type { StructuredOutput } from "./structured-output.ts";
+import type { TokenBitmask } from "./token-bitmask.ts";
+import type { WebAssemblyMemory } from "./web-assembly.ts";
+import { createLibrary, settle } from "./xgrammar-bundle.ts";
+import type { XGrammarLibrary } from "./xgrammar-bundle.ts";
+
+/** The memory of a WebAssembly instance. A plain value that can be posted to threads; not to be changed. */
+export interface MemoryImage {
+  /** From address 0 up to the last byte that is not 0, in shared memory, so that posting copies nothing. */
+  readonly bytes: Uint8Array<SharedArrayBuffer>;
+  readonly memoryBytes: number;
+  /** Address of the object that the image was taken for. */
+  readonly address: number;
+}
+
+/** How the library refers to a C++ object: `$$.ptr` is its address. */
+interface NativeHandle {
+  readonly $$: { ptr: number };
+  delete(): void;
+}
+
+interface MatcherHandle {
+  /** A vector of 32-bit words: start and end address of its elements are its first two fields. */
+  GetNextTokenBitmask(vocabSize: number): NativeHandle;
+}
+
+/** Of WebAssembly memory. */
+const PAGE_BYTES = 65_536;
+/** The one that explains a failure is followed by few others. */
+const MAX_MESSAGES = 8;
+const FATAL_MESSAGE = /^\[FATAL\] [^ ]+: (?:Check failed: .*? is false: )?(.*)$/s;
+
+/** One instance of the WebAssembly module. Mutable. */
+class Instance {
+  readonly library: XGrammarLibrary;
+  readonly #messages: string[] = [];
+  // Set while the library is created.
+  #memory!: WebAssemblyMemory;
+
+  constructor(memoryBytes: number) {
+    this.library = createLibrary({
+      onMessage: (message) => {
+        this.#messages.push(message);
+        if (this.#messages.length > MAX_MESSAGES) this.#messages.shift();
+      },
+      onMemory: (memory) => {
+        this.#memory = memory;
+        const missingBytes = memoryBytes - memory.buffer.byteLength;
+        if (missingBytes > 0) memory.grow(Math.ceil(missingBytes / PAGE_BYTES));
+      },
+    });
+  }
+
+  /** Views of the memory last until the next call into the instance, which may move it. */
+  get memory(): ArrayBuffer {
+    return this.#memory.buffer;
+  }
+
+  takeImage(address: number): MemoryImage {
+    const words = new BigUint64Array(this.memory);
+    let numWords = words.length;
+    while (numWords > 0 && words[numWords - 1] === 0n) numWords--;
+    const bytes = new Uint8Array(new SharedArrayBuffer(numWords * words.BYTES_PER_ELEMENT));
+    bytes.set(new Uint8Array(this.memory, 0, bytes.length));
+    return { bytes, memoryBytes: this.memory.byteLength, address };
+  }
+
+  /** Every object made before, except for those whose handles are given a new address, is gone. */
+  restore({ bytes }: MemoryImage): void {
+    const memory = new Uint8Array(this.memory);
+    memory.set(bytes);
+    memory.fill(0, bytes.length);
+  }
+
+  /** What the library had to say about its last failure; null when nothing. */
+  get failureMessage(): string | null {
+    const message = this.#messages.findLast((line) => FATAL_MESSAGE.test(line));
+    return message === undefined ? null : FATAL_MESSAGE.exec(message)![1].trim().replace(/\.$/, "");
+  }
+}
+
+/** A compiler for one vocabulary, ready to compile; making it takes up to a few hundred milliseconds. */
+export function createCompilerImage(vocabulary: GrammarVocabulary): MemoryImage {
+  const instance = new Instance(0);
+  const compiler = createCompiler(instance, tokensOf(vocabulary), vocabulary.vocabSize, vocabulary.eosTokenIds);
+  return instance.takeImage(addressOf(compiler));
+}
+
+/** Errors cross threads as data. */
+export type CompilationResult =
+  | { readonly kind: "compiled"; readonly image: MemoryImage }
+  /** A sentence without its full stop, with XGrammar's words where it has any. */
+  | { readonly kind: "refused"; readonly problem: string };
+
+/** Compiles for as long as it takes. Whatever goes wrong is put down to the structured output. */
+export function compileGrammar(compilerImage: MemoryImage, structuredOutput: StructuredOutput): CompilationResult {
+  const instance = new Instance(compilerImage.memoryBytes);
+  const compiler = createCompiler(instance, [Uint8Array.of(0)], 1, [0]);
+  instance.restore(compilerImage);
+  setAddress(compiler, compilerImage.address);
+  try {
+    const grammar = settle(() => startCompiling(compiler, structuredOutput));
+    return { kind: "compiled", image: instance.takeImage(addressOf(grammar)) };
+  } catch {
+    const reason = instance.failureMessage ?? "it is too complex";
+    return { kind: "refused", problem: `The structured output cannot be enforced: ${reason}` };
+  }
+}
+
+function startCompiling(
+  compiler: WebXGrammar.GrammarCompiler,
+  structuredOutput: StructuredOutput,
+): Promise<WebXGrammar.CompiledGrammar> {
+  switch (structuredOutput.kind) {
+    case "json-object":
+      return compiler.compileBuiltinJSONGrammar();
+    case "json-schema":
+      return compiler.compileJSONSchema(structuredOutput.schema);
+    case "regex":
+      return compiler.compileStructuralTag({ type: "regex", pattern: structuredOutput.pattern });
+    case "choice":
+      return compiler.compileGrammar(toEbnf(structuredOutput.choices));
+    case "grammar":
+      return compiler.compileGrammar(structuredOutput.grammar);
+    default:
+      return structuredOutput satisfies never;
+  }
+}
+
+/** A compiled grammar on this thread. What its matchers throw is a failure of the library: drop grammar and matchers. */
+export class LoadedGrammar {
+  readonly #instance: Instance;
+  readonly #grammar: WebXGrammar.CompiledGrammar;
+  readonly #vocabSize: number;
+
+  /** Blocks for about ten milliseconds. */
+  constructor(image: MemoryImage, vocabSize: number) {
+    this.#instance = new Instance(image.memoryBytes);
+    const compiler = createCompiler(this.#instance, [Uint8Array.of(0)], 1, [0]);
+    this.#grammar = settle(() => compiler.compileGrammar('root ::= "x"'));
+    this.#instance.restore(image);
+    setAddress(this.#grammar, image.address);
+    this.#vocabSize = vocabSize;
+    // Asked for by every new matcher, which would leak the object it gets.
+    const tokenizerInfo = this.#grammar.tokenizerInfo();
+    this.#grammar.tokenizerInfo = () => tokenizerInfo;
+  }
+
+  createMatcher(): TokenMatcher {
+    const matcher = settle(() => this.#instance.library.GrammarMatcher.createGrammarMatcher(this.#grammar));
+    return new TokenMatcher(this.#instance, matcher, this.#vocabSize);
+  }
+}
+
+/** How far one text has come in a grammar. Mutable; owns memory of its grammar's instance. */
+export class TokenMatcher implements Disposable {
+  readonly #instance: Instance;
+  readonly #matcher: WebXGrammar.GrammarMatcher;
+  readonly #vocabSize: number;
+
+  constructor(instance: Instance, matcher: WebXGrammar.GrammarMatcher, vocabSize: number) {
+    this.#instance = instance;
+    this.#matcher = matcher;
+    this.#vocabSize = vocabSize;
+  }
+
+  /** Whether an end token was accepted; nothing more can be. */
+  get isTerminated(): boolean {
+    return this.#matcher.isTerminated();
+  }
+
+  /** False, and no change, when the grammar does not allow the token here. */
+  accept(tokenId: number): boolean {
+    return this.#matcher.acceptToken(tokenId);
+  }
+
+  /** Not to be called once terminated. */
+  fillBitmask(bitmask: TokenBitmask): void {
+    const handle = (this.#matcher as unknown as { readonly handle: MatcherHandle }).handle;
+    const vector = handle.GetNextTokenBitmask(this.#vocabSize);
+    const [start] = new Uint32Array(this.#instance.memory, vector.$$.ptr, 1);
+    bitmask.set(new Int32Array(this.#instance.memory, start, bitmask.length));
+    vector.delete();
+  }
+
+  [Symbol.dispose](): void {
+    this.#matcher.dispose();
+  }
+}
+
+function createCompiler(
+  { library }: Instance,
+  tokens: readonly Uint8Array[],
+  vocabSize: number,
+  eosTokenIds: readonly number[],
+): WebXGrammar.GrammarCompiler {
+  // The library passes the tokens on to C++ strings, which take bytes as well.
+  const rawTokens = tokens as readonly unknown[] as string[];
+  const tokenizer = settle(() =>
+    library.TokenizerInfo.createTokenizerInfo(rawTokens, "raw", false, vocabSize, [...eosTokenIds]),
+  );
+  return settle(() => library.GrammarCompiler.createGrammarCompiler(tokenizer, false));
+}
+
+function addressOf(object: { readonly handle: NativeHandle }): number {
+  return object.handle.$$.ptr;
+}
+
+function setAddress(object: { readonly handle: NativeHandle }, address: number): void {
+  object.handle.$$.ptr = address;
+}
