@@ -24,13 +24,15 @@ export function createRedisStore(url: string, logger: Logger): ByteStore {
     retryStrategy: (attempt) => Math.min(50 * 2 ** attempt, maxReconnectPauseMs),
     connectionName: "fovea",
   });
+  let isClosed = false;
   let isReported = false;
-  const report = (error: Error): void => {
-    if (isReported) return;
+  const report = (reason: string): void => {
+    if (isReported || isClosed) return;
     isReported = true;
-    logger.warn("Redis cannot be used; requests are served without it until it is back", { reason: error.message });
+    logger.warn("Redis cannot be used; requests are served without it until it is back", { reason });
   };
-  redis.on("error", report);
+  redis.on("error", (error) => report(error.message));
+  redis.on("close", () => report("The connection was closed."));
   redis.on("ready", () => {
     if (isReported) logger.info("Redis is connected again", {});
     isReported = false;
@@ -46,6 +48,7 @@ export function createRedisStore(url: string, logger: Logger): ByteStore {
       for (const [error] of (await pipeline.exec()) ?? []) if (error !== null) throw error;
     },
     async close() {
+      isClosed = true;
       redis.disconnect();
     },
   };
