@@ -15,6 +15,7 @@ const generationConfig = z.looseObject({
   top_p: z.number().nullish(),
   top_k: z.int().nullish(),
   min_p: z.number().nullish(),
+  repetition_penalty: z.number().nullish(),
   eos_token_id: tokenIds.nullish(),
 });
 
@@ -46,7 +47,8 @@ export function readGenerationDefaults(settings: CheckpointSettings): Generation
   const tokenizerEos = settings.tokenizerEosTokenId === null ? [] : [settings.tokenizerEosTokenId];
   const eosTokenIds = [...new Set([...(generation.eos_token_id ?? modelEos), ...tokenizerEos])];
   const { do_sample: doesSample, temperature, top_p: topP, top_k: topK, min_p: minP } = generation;
-  const given = { temperature: doesSample === false ? 0 : temperature, topP, topK, minP };
+  const repetitionPenalty = generation.repetition_penalty;
+  const given = { temperature: doesSample === false ? 0 : temperature, topP, topK, minP, repetitionPenalty };
   const samplingParams = Object.fromEntries(
     Object.entries(given).filter(([, value]) => value !== null && value !== undefined),
   );

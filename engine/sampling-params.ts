@@ -12,6 +12,18 @@ export interface SamplingParams {
   readonly topK: number;
   /** In [0, 1]; 0 is off. */
   readonly minP: number;
+  /** In [-2, 2]; subtracted from the logit of every token the output has. 0 is off. */
+  readonly presencePenalty: number;
+  /** In [-2, 2]; subtracted once for each time the output has the token. 0 is off. */
+  readonly frequencyPenalty: number;
+  /** Above 0; makes tokens of prompt and output less likely where it is above 1. 1 is off. */
+  readonly repetitionPenalty: number;
+  /** Added to logits, by token id, clamped to -100 and 100; null is none. */
+  readonly logitBias: Readonly<Record<number, number>> | null;
+  /** The only tokens that may be generated; null allows all. */
+  readonly allowedTokenIds: readonly number[] | null;
+  /** Words that the output must not contain, as the tokenizer spells them with and without a space in front. */
+  readonly badWords: readonly string[];
   /** Same seed, same request, same checkpoint: same tokens. Null draws one at random. */
   readonly seed: number | null;
   /** Most tokens generated; null is what fits into the model's length. */
@@ -24,6 +36,8 @@ export interface SamplingParams {
   readonly skipSpecialTokens: boolean;
   /** Number of alternatives reported per generated token (0: the token's own only); null reports none. */
   readonly logprobs: number | null;
+  /** As `logprobs`, for every token of the prompt but the first. Such a prompt is computed without reused KV. */
+  readonly promptLogprobs: number | null;
   /** Arguments for logits processors, by name. */
   readonly extraArgs: Readonly<Record<string, ExtraArgument>>;
 }
@@ -33,6 +47,12 @@ const defaultSamplingParams: SamplingParams = {
   topP: 1,
   topK: 0,
   minP: 0,
+  presencePenalty: 0,
+  frequencyPenalty: 0,
+  repetitionPenalty: 1,
+  logitBias: null,
+  allowedTokenIds: null,
+  badWords: [],
   seed: null,
   maxTokens: null,
   minTokens: 0,
@@ -42,6 +62,7 @@ const defaultSamplingParams: SamplingParams = {
   ignoreEos: false,
   skipSpecialTokens: true,
   logprobs: null,
+  promptLogprobs: null,
   extraArgs: {},
 };
 
@@ -52,6 +73,14 @@ const minTemperature = 0.01;
 const maxTemperature = 2;
 /** As many alternatives per token as OpenAI's clients may ask for; each costs a scan of the vocabulary. */
 const maxLogprobs = 20;
+const maxPenalty = 2;
+/** Every generated token is held against all of them. */
+const maxStops = 256;
+const maxBadWords = 1024;
+/** The end of a text is held back by the length of the longest stop string. */
+const maxStopCharacters = 1024;
+/** They are tokenised twice each, in about a tenth of a second for as many. */
+const maxBadWordsCharacters = 65_536;
 
 /**
  * Fills in defaults, checks every field and normalises: `topK` and `seed` of -1 are off, a temperature below 1e-5 is
@@ -65,11 +94,13 @@ export function createSamplingParams(partial: Partial<SamplingParams> = {}): Sam
   checkProbabilities(params);
   checkTokenLimits(params);
   checkStops(params);
+  checkPenalties(params);
+  checkLogitBias(params);
+  checkAllowedTokenIds(params);
+  checkBadWords(params);
   if (params.topK !== -1) requireInteger("topK", params.topK, 0, "0 (off) or at least 1");
-  if (params.logprobs !== null) {
-    requireInteger("logprobs", params.logprobs, 0, "at least 0");
-    if (params.logprobs > maxLogprobs) refuse("logprobs", `must be at most ${maxLogprobs}, got ${params.logprobs}`);
-  }
+  checkLogprobs("logprobs", params.logprobs);
+  checkLogprobs("promptLogprobs", params.promptLogprobs);
   if (params.seed !== null && !Number.isSafeInteger(params.seed)) {
     refuse("seed", `must be an integer between -2^53 and 2^53, got ${params.seed}`);
   }
@@ -115,7 +146,72 @@ function checkTokenLimits({ maxTokens, minTokens }: SamplingParams): void {
 
 function checkStops({ stop, stopTokenIds }: SamplingParams): void {
   if (stop.includes("")) refuse("stop", "must not contain an empty string");
+  requireAtMost("stop", stop.length, maxStops);
+  const longest = stop.reduce((length, text) => Math.max(length, text.length), 0);
+  if (longest > maxStopCharacters) {
+    refuse("stop", `must hold texts of at most ${maxStopCharacters} characters, got one of ${longest}`);
+  }
+  requireAtMost("stopTokenIds", stopTokenIds.length, maxStops);
   for (const tokenId of stopTokenIds) requireInteger("stopTokenIds", tokenId, 0, "token ids of at least 0");
+}
+
+/** Negated comparisons refuse NaN too. */
+function checkPenalties(params: SamplingParams): void {
+  for (const field of ["presencePenalty", "frequencyPenalty"] as const) {
+    const penalty = params[field];
+    if (!(Math.abs(penalty) <= maxPenalty)) refuse(field, `must be in [-${maxPenalty}, ${maxPenalty}], got ${penalty}`);
+  }
+  const { repetitionPenalty } = params;
+  if (!Number.isFinite(repetitionPenalty)) {
+    refuse("repetitionPenalty", `must be a finite number, got ${repetitionPenalty}`);
+  }
+  if (repetitionPenalty <= 0) refuse("repetitionPenalty", `must be greater than zero, got ${repetitionPenalty}`);
+}
+
+function checkLogitBias({ logitBias }: SamplingParams): void {
+  if (logitBias === null) return;
+  const strangers = Object.keys(logitBias).filter((key) => !/^-?\d+$/.test(key));
+  if (strangers.length > 0) {
+    const keys = describeSome(strangers.map((key) => JSON.stringify(key)));
+    refuse("logitBias", `contains key(s) that cannot be converted to integer token IDs: [${keys}]`);
+  }
+  for (const [tokenId, bias] of Object.entries(logitBias)) {
+    if (typeof bias !== "number" || Number.isNaN(bias)) {
+      refuse("logitBias", `must give each token a number, got ${bias} for ${tokenId}`);
+    }
+  }
+}
+
+function checkAllowedTokenIds({ allowedTokenIds }: SamplingParams): void {
+  if (allowedTokenIds === null) return;
+  if (allowedTokenIds.length === 0) refuse("allowedTokenIds", "is not null and empty");
+  for (const tokenId of allowedTokenIds) requireInteger("allowedTokenIds", tokenId, 0, "token ids of at least 0");
+}
+
+function checkBadWords({ badWords }: SamplingParams): void {
+  // Blanks alone have nothing left once their spaces are taken off, which is how they are tokenised.
+  if (badWords.some((word) => word.trim() === "")) refuse("badWords", "cannot contain an empty string");
+  requireAtMost("badWords", badWords.length, maxBadWords);
+  const numCharacters = badWords.reduce((sum, word) => sum + word.length, 0);
+  if (numCharacters > maxBadWordsCharacters) {
+    refuse("badWords", `must have at most ${maxBadWordsCharacters} characters in all, got ${numCharacters}`);
+  }
+}
+
+function checkLogprobs(field: "logprobs" | "promptLogprobs", count: number | null): void {
+  if (count === null) return;
+  requireInteger(field, count, 0, "at least 0");
+  if (count > maxLogprobs) refuse(field, `must be at most ${maxLogprobs}, got ${count}`);
+}
+
+function requireAtMost(field: keyof SamplingParams, count: number, maximum: number): void {
+  if (count > maximum) refuse(field, `must have at most ${maximum} entries, got ${count}`);
+}
+
+/** A list as it fits into a message. */
+function describeSome(values: readonly (string | number)[]): string {
+  const shown = values.slice(0, 8).join(", ");
+  return values.length > 8 ? `${shown}, and ${values.length - 8} more` : shown;
 }
 
 function requireInteger(field: keyof SamplingParams, value: number, minimum: number, expected: string): void {

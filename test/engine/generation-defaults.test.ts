@@ -16,10 +16,11 @@ test.for([
 });
 
 test("sampling fields that are set become defaults, the others stay open", () => {
-  const generationConfig = { temperature: 0.6, top_p: 0.9, top_k: null, max_new_tokens: 20 };
+  const generationConfig = { temperature: 0.6, top_p: 0.9, top_k: null, max_new_tokens: 20, repetition_penalty: 1.1 };
   expect(readGenerationDefaults({ ...nothing, generationConfig }).samplingParams).toEqual({
     temperature: 0.6,
     topP: 0.9,
+    repetitionPenalty: 1.1,
   });
   expect(readGenerationDefaults({ ...nothing, generationConfig: { do_sample: false } }).samplingParams).toEqual({
     temperature: 0,

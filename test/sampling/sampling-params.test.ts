@@ -22,6 +22,40 @@ const refusals: [Partial<SamplingParams>, keyof SamplingParams, string][] = [
   [{ seed: 0.5 }, "seed", "seed must be an integer between -2^53 and 2^53, got 0.5."],
   [{ stop: ["a", ""] }, "stop", "stop must not contain an empty string."],
   [{ stopTokenIds: [1, -5] }, "stopTokenIds", "stopTokenIds must be an integer: token ids of at least 0, got -5."],
+  [{ stop: Array.from({ length: 257 }, () => "x") }, "stop", "stop must have at most 256 entries, got 257."],
+  [{ stop: ["x".repeat(1025)] }, "stop", "stop must hold texts of at most 1024 characters, got one of 1025."],
+  [
+    { stopTokenIds: Array.from({ length: 257 }, () => 1) },
+    "stopTokenIds",
+    "stopTokenIds must have at most 256 entries, got 257.",
+  ],
+  [{ presencePenalty: 2.1 }, "presencePenalty", "presencePenalty must be in [-2, 2], got 2.1."],
+  [{ presencePenalty: NaN }, "presencePenalty", "presencePenalty must be in [-2, 2], got NaN."],
+  [{ frequencyPenalty: -3 }, "frequencyPenalty", "frequencyPenalty must be in [-2, 2], got -3."],
+  [{ repetitionPenalty: 0 }, "repetitionPenalty", "repetitionPenalty must be greater than zero, got 0."],
+  [{ repetitionPenalty: NaN }, "repetitionPenalty", "repetitionPenalty must be a finite number, got NaN."],
+  [{ repetitionPenalty: Infinity }, "repetitionPenalty", "repetitionPenalty must be a finite number, got Infinity."],
+  [
+    { logitBias: JSON.parse('{"1": 2, "two": 3, "1.5": 1}') as Record<number, number> },
+    "logitBias",
+    'logitBias contains key(s) that cannot be converted to integer token IDs: ["two", "1.5"].',
+  ],
+  [{ logitBias: { 7: NaN } }, "logitBias", "logitBias must give each token a number, got NaN for 7."],
+  [{ allowedTokenIds: [] }, "allowedTokenIds", "allowedTokenIds is not null and empty."],
+  [
+    { allowedTokenIds: [1, 0.5] },
+    "allowedTokenIds",
+    "allowedTokenIds must be an integer: token ids of at least 0, got 0.5.",
+  ],
+  [{ badWords: ["a", ""] }, "badWords", "badWords cannot contain an empty string."],
+  [{ badWords: ["  "] }, "badWords", "badWords cannot contain an empty string."],
+  [
+    { badWords: Array.from({ length: 1025 }, () => "x") },
+    "badWords",
+    "badWords must have at most 1024 entries, got 1025.",
+  ],
+  [{ badWords: ["x".repeat(65_537)] }, "badWords", "badWords must have at most 65536 characters in all, got 65537."],
+  [{ promptLogprobs: 21 }, "promptLogprobs", "promptLogprobs must be at most 20, got 21."],
 ];
 
 test.for(refusals)("%o is refused", ([partial, field, message]) => {
@@ -36,6 +70,12 @@ test("a request that says nothing is sampled at temperature 1 without limits", (
     topP: 1,
     topK: 0,
     minP: 0,
+    presencePenalty: 0,
+    frequencyPenalty: 0,
+    repetitionPenalty: 1,
+    logitBias: null,
+    allowedTokenIds: null,
+    badWords: [],
     seed: null,
     maxTokens: null,
     minTokens: 0,
@@ -45,6 +85,7 @@ test("a request that says nothing is sampled at temperature 1 without limits", (
     ignoreEos: false,
     skipSpecialTokens: true,
     logprobs: null,
+    promptLogprobs: null,
     extraArgs: {},
   });
 });
@@ -69,6 +110,11 @@ test("a temperature that would overflow is raised", () => {
 
 test("minus one is off for topK and seed", () => {
   expect(createSamplingParams({ topK: -1, seed: -1 })).toMatchObject({ topK: 0, seed: null });
+});
+
+test("penalties and biases are kept in a greedy request, which they steer too", () => {
+  const params = { presencePenalty: -2, frequencyPenalty: 2, repetitionPenalty: 1.3, logitBias: { 5: 1000 } };
+  expect(createSamplingParams({ temperature: 0, ...params })).toMatchObject(params);
 });
 
 test("a huge limit on tokens is left to the model's length", () => {
