@@ -2,7 +2,8 @@
 import type { ImageLimits } from "../config.ts";
 import { EngineError } from "../errors.ts";
 import { describeReference } from "./describe-reference.ts";
-import type { ImageSource } from "./image-source.ts";
+import { bytesOf } from "./image-source.ts";
+import type { FetchedImage, ImageSource } from "./image-source.ts";
 
 export interface FetchImageContext {
   readonly signal: AbortSignal;
@@ -17,15 +18,24 @@ export interface FetchImageContext {
 export async function fetchImage(
   sources: readonly ImageSource[],
   reference: string,
-  { signal, limits }: FetchImageContext,
+  context: FetchImageContext,
 ): Promise<Uint8Array> {
+  return bytesOf(await fetchImageIfChanged(sources, reference, null, context));
+}
+
+/** As `fetchImage`; `validator` as `ImageSource.fetchIfChanged` takes it. Sources without that fetch in any case. */
+export async function fetchImageIfChanged(
+  sources: readonly ImageSource[],
+  reference: string,
+  validator: string | null,
+  { signal, limits }: FetchImageContext,
+): Promise<FetchedImage> {
   const source = findSource(sources, reference);
   const timeout = AbortSignal.timeout(limits.fetchTimeoutMs);
+  const options = { signal: AbortSignal.any([signal, timeout]), maxImageBytes: limits.maxImageBytes };
   try {
-    return await source.fetch(reference, {
-      signal: AbortSignal.any([signal, timeout]),
-      maxImageBytes: limits.maxImageBytes,
-    });
+    if (source.fetchIfChanged !== undefined) return await source.fetchIfChanged(reference, { ...options, validator });
+    return { kind: "fetched", bytes: await source.fetch(reference, options), validator: null };
   } catch (error) {
     if (signal.aborted) {
       throw new EngineError("aborted", "The request was aborted while its image was fetched.", { cause: error });

@@ -7,7 +7,9 @@ import { EngineError } from "../errors.ts";
 import { discard, readBounded } from "./bounded-bytes.ts";
 import { describeReference } from "./describe-reference.ts";
 import { createGuardedAgent } from "./guarded-agent.ts";
-import type { ConnectedImageSource, FetchImageOptions } from "./image-source.ts";
+import { conditionalHeaders, validatorOf } from "./http-validator.ts";
+import { fetchAlways } from "./image-source.ts";
+import type { ConnectedImageSource, FetchedImage, FetchIfChangedOptions } from "./image-source.ts";
 
 export interface HttpsImageSourceOptions {
   /** Serve `http://` as well. Default false. */
@@ -34,33 +36,35 @@ const REDIRECT_STATUSES: ReadonlySet<number> = new Set([301, 302, 303, 307, 308]
 const TRANSIENT_STATUSES: ReadonlySet<number> = new Set([408, 429]);
 
 type Outcome =
-  | { readonly kind: "bytes"; readonly bytes: Uint8Array }
+  | FetchedImage
   | { readonly kind: "redirect"; readonly location: string }
   | { readonly kind: "failed"; readonly reason: string; readonly isTransient: boolean; readonly cause?: unknown };
 
 /**
  * Fetches over connections that reach public addresses only (see `createGuardedAgent`). Every hop of a redirect is
  * judged like the first address and never leads from https to http; connection errors, silence, 5xx, 408 and 429 are
- * tried three times. How long all of it may take is the caller's signal to say.
+ * tried three times. How long all of it may take is the caller's signal to say. An image's validator names the address
+ * that sent it, behind all redirects, and is shown to no other.
  */
 export function createHttpsImageSource(options: HttpsImageSourceOptions = {}): ConnectedImageSource {
   const schemes = options.allowHttp === true ? ["https", "http"] : ["https"];
   const allowedDomains = new Set(options.allowedDomains?.map((domain) => domain.toLowerCase()));
   let agent: Promise<Agent> | null = null;
 
-  async function request(url: URL, fetchOptions: FetchImageOptions): Promise<Outcome> {
+  async function request(url: URL, fetchOptions: FetchIfChangedOptions): Promise<Outcome> {
     agent ??= createGuardedAgent({
       allowedPrivateHosts: new Set(options.allowedPrivateHosts?.map((host) => host.toLowerCase())),
       lookup: options.lookup ?? systemLookup,
       certificateAuthorities: options.certificateAuthorities ?? null,
     });
     const connections = await agent;
+    const condition = conditionalHeaders(fetchOptions.validator, url);
     try {
       const { statusCode, headers, body } = await connections.request({
         origin: url.origin,
         path: url.pathname + url.search,
         method: "GET",
-        headers: { accept: "image/*,*/*;q=0.5", "accept-encoding": "identity", "user-agent": "fovea" },
+        headers: { accept: "image/*,*/*;q=0.5", "accept-encoding": "identity", "user-agent": "fovea", ...condition },
         signal: fetchOptions.signal,
         headersTimeout: SILENCE_TIMEOUT_MS,
         bodyTimeout: SILENCE_TIMEOUT_MS,
@@ -68,9 +72,11 @@ export function createHttpsImageSource(options: HttpsImageSourceOptions = {}): C
       if (statusCode === 200) {
         const announcedBytes = typeof headers["content-length"] === "string" ? Number(headers["content-length"]) : null;
         const { maxImageBytes } = fetchOptions;
-        return { kind: "bytes", bytes: await readBounded(body, { announcedBytes, maxImageBytes }) };
+        const bytes = await readBounded(body, { announcedBytes, maxImageBytes });
+        return { kind: "fetched", bytes, validator: validatorOf(headers, url) };
       }
       discard(body);
+      if (statusCode === 304 && condition !== null) return { kind: "unchanged" };
       if (REDIRECT_STATUSES.has(statusCode) && typeof headers.location === "string") {
         return { kind: "redirect", location: headers.location };
       }
@@ -106,39 +112,43 @@ export function createHttpsImageSource(options: HttpsImageSourceOptions = {}): C
     return url;
   }
 
+  async function fetchIfChanged(reference: string, fetchOptions: FetchIfChangedOptions): Promise<FetchedImage> {
+    fetchOptions.signal.throwIfAborted();
+    const unreachable = (reason: string, cause?: unknown): EngineError =>
+      new EngineError("image_unreachable", `The image ${describeReference(reference)} is unreachable: ${reason}.`, {
+        cause,
+      });
+    let url = judge(reference, reference);
+    let numRedirects = 0;
+    let numAttempts = 0;
+    for (;;) {
+      const outcome = await request(url, fetchOptions);
+      switch (outcome.kind) {
+        case "unchanged":
+        case "fetched":
+          return outcome;
+        case "redirect":
+          if (++numRedirects > MAX_REDIRECTS) throw unreachable(`it redirects more than ${MAX_REDIRECTS} times`);
+          url = judge(outcome.location, reference, url);
+          break;
+        case "failed":
+          if (!outcome.isTransient || ++numAttempts === MAX_ATTEMPTS) {
+            throw unreachable(outcome.reason, outcome.cause);
+          }
+          await delay(RETRY_DELAY_MS * 4 ** (numAttempts - 1), null, { signal: fetchOptions.signal }).catch(() => {
+            fetchOptions.signal.throwIfAborted();
+          });
+          break;
+        default:
+          outcome satisfies never;
+      }
+    }
+  }
+
   return {
     schemes,
-    async fetch(reference, fetchOptions) {
-      fetchOptions.signal.throwIfAborted();
-      const unreachable = (reason: string, cause?: unknown): EngineError =>
-        new EngineError("image_unreachable", `The image ${describeReference(reference)} is unreachable: ${reason}.`, {
-          cause,
-        });
-      let url = judge(reference, reference);
-      let numRedirects = 0;
-      let numAttempts = 0;
-      for (;;) {
-        const outcome = await request(url, fetchOptions);
-        switch (outcome.kind) {
-          case "bytes":
-            return outcome.bytes;
-          case "redirect":
-            if (++numRedirects > MAX_REDIRECTS) throw unreachable(`it redirects more than ${MAX_REDIRECTS} times`);
-            url = judge(outcome.location, reference, url);
-            break;
-          case "failed":
-            if (!outcome.isTransient || ++numAttempts === MAX_ATTEMPTS) {
-              throw unreachable(outcome.reason, outcome.cause);
-            }
-            await delay(RETRY_DELAY_MS * 4 ** (numAttempts - 1), null, { signal: fetchOptions.signal }).catch(() => {
-              fetchOptions.signal.throwIfAborted();
-            });
-            break;
-          default:
-            outcome satisfies never;
-        }
-      }
-    },
+    fetch: fetchAlways(fetchIfChanged),
+    fetchIfChanged,
     async close() {
       await (await agent)?.destroy();
     },

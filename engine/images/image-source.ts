@@ -1,4 +1,5 @@
 /** Where encoded images come from: one implementation a scheme. */
+import { invariant } from "../errors.ts";
 
 export interface FetchImageOptions {
   /** The source stops at once when it aborts and throws the signal's reason. */
@@ -7,15 +8,42 @@ export interface FetchImageOptions {
   readonly maxImageBytes: number;
 }
 
+export interface FetchIfChangedOptions extends FetchImageOptions {
+  /** What the source gave with the bytes the last time; null fetches in any case. */
+  readonly validator: string | null;
+}
+
+export type FetchedImage =
+  /** The image's bytes are those that came with the validator. */
+  | { readonly kind: "unchanged" }
+  /** `validator`: null where the source has nothing to tell these bytes from later ones. */
+  | { readonly kind: "fetched"; readonly bytes: Uint8Array; readonly validator: string | null };
+
 export interface ImageSource {
   /** URL schemes served, without the colon: "data", "https", "s3". */
   readonly schemes: readonly string[];
   /** Encoded bytes; throws EngineError `invalid_image_reference`, `image_unreachable` or `image_too_large`. */
   fetch(reference: string, options: FetchImageOptions): Promise<Uint8Array>;
+  /**
+   * As `fetch`, asking the source first whether it still has the same bytes, in the same call. Only of sources whose
+   * images can change and say so.
+   */
+  fetchIfChanged?(reference: string, options: FetchIfChangedOptions): Promise<FetchedImage>;
 }
 
 /** A source that holds connections; who made it closes it. */
 export interface ConnectedImageSource extends ImageSource {
   /** Ends its connections; fetches in flight fail. Idempotent. */
   close(): Promise<void>;
+}
+
+/** `fetch` of a source that has `fetchIfChanged`. */
+export function fetchAlways(fetchIfChanged: NonNullable<ImageSource["fetchIfChanged"]>): ImageSource["fetch"] {
+  return async (reference, options) => bytesOf(await fetchIfChanged(reference, { ...options, validator: null }));
+}
+
+/** Of an image that was fetched without a validator. */
+export function bytesOf(image: FetchedImage): Uint8Array {
+  invariant(image.kind === "fetched", "an image without a validator cannot be unchanged");
+  return image.bytes;
 }

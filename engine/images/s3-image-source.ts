@@ -4,7 +4,8 @@ import type { S3Client } from "@aws-sdk/client-s3";
 import { EngineError } from "../errors.ts";
 import { readBounded } from "./bounded-bytes.ts";
 import { describeReference } from "./describe-reference.ts";
-import type { ConnectedImageSource } from "./image-source.ts";
+import { fetchAlways } from "./image-source.ts";
+import type { ConnectedImageSource, FetchedImage, FetchIfChangedOptions } from "./image-source.ts";
 
 export interface S3ImageSourceOptions {
   /** Called once, by the first image that needs it: loading the SDK takes longer than starting the rest. */
@@ -16,7 +17,8 @@ const MAX_KEY_BYTES = 1024;
 
 /**
  * The key is taken as it stands after the bucket's slash: no percent-decoding, `?` and `#` are part of it. Retries are
- * the client's. The source destroys the client on `close`.
+ * the client's. An image's validator is its object's ETag, which changes with the bytes. The source destroys the client
+ * on `close`.
  */
 export function createS3ImageSource({ createClient }: S3ImageSourceOptions): ConnectedImageSource {
   let client: Promise<S3Client> | null = null;
@@ -25,34 +27,51 @@ export function createS3ImageSource({ createClient }: S3ImageSourceOptions): Con
     return createClient();
   }
 
+  async function fetchIfChanged(
+    reference: string,
+    { signal, maxImageBytes, validator }: FetchIfChangedOptions,
+  ): Promise<FetchedImage> {
+    signal.throwIfAborted();
+    const { bucket, key } = parseS3Reference(reference);
+    const { GetObjectCommand } = await import("@aws-sdk/client-s3");
+    client ??= connect().catch((error: unknown) => {
+      // The next image tries again.
+      client = null;
+      throw error;
+    });
+    const s3 = await client;
+    try {
+      const request = { Bucket: bucket, Key: key, ...(validator !== null && { IfNoneMatch: validator }) };
+      const object = await s3.send(new GetObjectCommand(request), { abortSignal: signal });
+      const announcedBytes = object.ContentLength ?? null;
+      const body = addAbortSignal(signal, object.Body as Readable);
+      const bytes = await readBounded(body, { announcedBytes, maxImageBytes });
+      return { kind: "fetched", bytes, validator: object.ETag ?? null };
+    } catch (error) {
+      signal.throwIfAborted();
+      if (error instanceof EngineError) throw error;
+      if (validator !== null && isNotModified(error)) return { kind: "unchanged" };
+      const message = `The image ${describeReference(reference)} is unreachable: ${explain(error)}.`;
+      throw new EngineError("image_unreachable", message, { cause: error });
+    }
+  }
+
   return {
     schemes: ["s3"],
-    async fetch(reference, { signal, maxImageBytes }) {
-      signal.throwIfAborted();
-      const { bucket, key } = parseS3Reference(reference);
-      const { GetObjectCommand } = await import("@aws-sdk/client-s3");
-      client ??= connect().catch((error: unknown) => {
-        // The next image tries again.
-        client = null;
-        throw error;
-      });
-      const s3 = await client;
-      try {
-        const object = await s3.send(new GetObjectCommand({ Bucket: bucket, Key: key }), { abortSignal: signal });
-        const announcedBytes = object.ContentLength ?? null;
-        const body = addAbortSignal(signal, object.Body as Readable);
-        return await readBounded(body, { announcedBytes, maxImageBytes });
-      } catch (error) {
-        signal.throwIfAborted();
-        if (error instanceof EngineError) throw error;
-        const message = `The image ${describeReference(reference)} is unreachable: ${explain(error)}.`;
-        throw new EngineError("image_unreachable", message, { cause: error });
-      }
-    },
+    fetch: fetchAlways(fetchIfChanged),
+    fetchIfChanged,
     async close() {
       (await client)?.destroy();
     },
   };
+}
+
+/** The SDK throws for 304, which has no body and so no error code. */
+function isNotModified(error: unknown): boolean {
+  const metadata = error instanceof Error && "$metadata" in error ? error.$metadata : null;
+  return (
+    typeof metadata === "object" && metadata !== null && "httpStatusCode" in metadata && metadata.httpStatusCode === 304
+  );
 }
 
 function parseS3Reference(reference: string): { bucket: string; key: string } {

@@ -9,7 +9,8 @@ import { crc32 } from "node:zlib";
 
 import { invariant } from "../../errors.ts";
 import { bytesPerElement, numElements, typedArrayOver } from "../../runtime/element-type.ts";
-import type { TensorArrays, TensorData, TensorElementType } from "../../runtime/element-type.ts";
+import type { TensorArrays, TensorElementType } from "../../runtime/element-type.ts";
+import type { ItemTensor } from "../processed-item.ts";
 
 /** Part of every key: replicas of different versions share a store without reading each other's values. */
 export const recordVersion = 1;
@@ -32,15 +33,8 @@ export type JsonValue =
   | readonly JsonValue[]
   | { readonly [key: string]: JsonValue | undefined };
 
-export interface RecordTensor {
-  readonly elementType: TensorElementType;
-  readonly shape: readonly number[];
-  /** Row-major. */
-  readonly data: TensorData;
-}
-
 export interface CacheRecord {
-  readonly tensors: ReadonlyMap<string, RecordTensor>;
+  readonly tensors: ReadonlyMap<string, ItemTensor>;
   readonly details: JsonValue;
 }
 
@@ -113,7 +107,7 @@ export function decodeRecord(key: string, bytes: Uint8Array): CacheRecord | null
       elementType,
       bytes.subarray(start, start + numElements(shape) * bytesPerElement(elementType)),
     );
-    return [name, { elementType, shape, data }] as const;
+    return [name, { elementType, shape, data } as ItemTensor] as const;
   });
   return { tensors: new Map(tensors), details: header.details };
 }

@@ -1,16 +1,17 @@
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { decodeRecord, encodeRecord } from "../../../engine/multimodal/caches/record-codec.ts";
-import type { CacheRecord, JsonValue, RecordTensor } from "../../../engine/multimodal/caches/record-codec.ts";
+import type { CacheRecord, JsonValue } from "../../../engine/multimodal/caches/record-codec.ts";
+import type { ItemTensor } from "../../../engine/multimodal/processed-item.ts";
 import { bytesPerElement, typedArrayOver } from "../../../engine/runtime/element-type.ts";
 import type { TensorElementType } from "../../../engine/runtime/element-type.ts";
 
 const elementTypes = ["float32", "float16", "int64", "int32", "int8", "uint8", "bool"] as const;
 
-function tensorOf(elementType: TensorElementType, shape: readonly number[], seed: number): RecordTensor {
+function tensorOf(elementType: TensorElementType, shape: readonly number[], seed: number): ItemTensor {
   const length = shape.reduce((product, size) => product * size, 1) * bytesPerElement(elementType);
   const bytes = Uint8Array.from({ length }, (_, index) => (index * 29 + seed) & 127);
-  return { elementType, shape, data: typedArrayOver(elementType, bytes.buffer) };
+  return { elementType, shape, data: typedArrayOver(elementType, bytes.buffer) } as ItemTensor;
 }
 
 const tensors = fc
@@ -32,7 +33,7 @@ const details = fc.jsonValue().map((value) => JSON.parse(JSON.stringify(value)) 
 const records = fc.record({ tensors, details });
 const key = "a".repeat(64);
 
-function bytesOf({ data }: RecordTensor): Uint8Array {
+function bytesOf({ data }: ItemTensor): Uint8Array {
   return new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
 }
 

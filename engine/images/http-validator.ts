@@ -1,0 +1,36 @@
+/** What a web server gives to tell by later whether an image is still the same, byte by byte. */
+import type { IncomingHttpHeaders } from "node:http";
+
+interface HttpValidator {
+  /** Of the host that gave it: another one may give the same to other bytes. */
+  readonly url: string;
+  readonly header: "if-none-match" | "if-modified-since";
+  readonly value: string;
+}
+
+/** A file changed twice within the resolution of its date has one date; dates this old when sent stand for the bytes. */
+const minAgeOfDateMs = 60_000;
+
+/**
+ * The strong ETag, else the date of the last change where RFC 9110 (8.8.2.2) lets it count as a strong validator: at
+ * least a minute before the answer's own date. Null where there is neither.
+ */
+export function validatorOf(headers: IncomingHttpHeaders, url: URL): string | null {
+  const { etag, date = "", "last-modified": lastModified = "" } = headers;
+  if (etag !== undefined && /^"[\x21\x23-\x7e]*"$/.test(etag)) {
+    return serialise({ url: url.href, header: "if-none-match", value: etag });
+  }
+  const age = Date.parse(date) - Date.parse(lastModified);
+  return age >= minAgeOfDateMs ? serialise({ url: url.href, header: "if-modified-since", value: lastModified }) : null;
+}
+
+/** Headers that ask for the image only if it changed; null where the validator is of another address, or is none. */
+export function conditionalHeaders(validator: string | null, url: URL): Record<string, string> | null {
+  if (validator === null) return null;
+  const { url: givenBy, header, value } = JSON.parse(validator) as HttpValidator;
+  return givenBy === url.href ? { [header]: value } : null;
+}
+
+function serialise(validator: HttpValidator): string {
+  return JSON.stringify(validator);
+}
