@@ -31,3 +31,5 @@ export type {
   MoveDirectionality,
   MovedRequest,
 } from "./sampling/logits-processor.ts";
+export { RequestLogitsProcessorAdapter } from "./sampling/request-logits-processor-adapter.ts";
+export type { RequestLogitsProcessor } from "./sampling/request-logits-processor-adapter.ts";

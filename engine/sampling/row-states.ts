@@ -1,5 +1,10 @@
 /** State by row of the persistent batch, for processors that few requests use. */
-import type { AddedRequest, BatchUpdate } from "./logits-processor.ts";
+import type { BatchUpdate } from "./logits-processor.ts";
+
+/** As much of a batch update as moves state around, with requests that know at least their row. */
+export interface RowChanges<Added extends { readonly index: number }> extends Pick<BatchUpdate, "removed" | "moved"> {
+  readonly added: readonly Added[];
+}
 
 /** Mutable map of row index to state; a row without an entry does not use the processor. */
 export class RowStates<State> {
@@ -21,12 +26,15 @@ export class RowStates<State> {
    * Replays a batch update in its order: removed, added, moved. `createState` returns undefined for a request that
    * does not use the processor, which also discards what its row held before.
    */
-  update(batchUpdate: BatchUpdate | null, createState: (request: AddedRequest) => State | undefined): void {
-    if (batchUpdate === null) return;
-    for (const rowIndex of batchUpdate.removed) this.#states.delete(rowIndex);
-    for (const request of batchUpdate.added) this.#set(request.index, createState(request));
+  update<Added extends { readonly index: number }>(
+    changes: RowChanges<Added> | null,
+    createState: (request: Added) => State | undefined,
+  ): void {
+    if (changes === null) return;
+    for (const rowIndex of changes.removed) this.#states.delete(rowIndex);
+    for (const request of changes.added) this.#set(request.index, createState(request));
     if (this.#states.size === 0) return;
-    for (const { from, to, directionality } of batchUpdate.moved) {
+    for (const { from, to, directionality } of changes.moved) {
       const moved = this.#states.get(from);
       this.#set(from, directionality === "swap" ? this.#states.get(to) : undefined);
       this.#set(to, moved);

@@ -23,7 +23,7 @@ function update(states: RowStates<number>, { removed = [], added = [], moved = [
     promptTokenIds: [],
     outputTokenIds: [],
   }));
-  states.update({ batchSize: 0, removed, added: requests, moved }, ({ params }) => params.extraArgs.state as number);
+  states.update({ removed, added: requests, moved }, ({ params }) => params.extraArgs.state as number);
 }
 
 const cases: [string, Update, [number, number][]][] = [
