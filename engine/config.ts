@@ -8,6 +8,8 @@ export type DtypeName = "auto" | "float32" | "float16" | "int8" | "int4";
 export interface LogitsProcessorReference {
   /** `module:Export`. */
   readonly className: string;
+  /** What messages and lists call it; `className` where absent. */
+  readonly name?: string;
   readonly options: Readonly<Record<string, unknown>>;
 }
 
@@ -33,7 +35,10 @@ export interface EngineConfig {
   /** Most requests waiting for a slot; one more is refused with `queue_full`. */
   readonly maxNumWaiting: number;
   readonly logitsProcessors: readonly LogitsProcessorReference[];
-  /** Folders below which dotted module paths of logits processors are looked up. */
+  /**
+   * Folders below which dotted module paths of logits processors are looked up, and whose node_modules hold packages of
+   * them, as the working directory's may.
+   */
   readonly logitsProcessorPath: readonly string[];
   /** Threads of one ONNX Runtime call; null is the number of physical cores. */
   readonly numThreads: number | null;

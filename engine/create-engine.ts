@@ -1,9 +1,24 @@
 /** Where an engine comes from. */
+import { threadName } from "node:worker_threads";
+
+import { ENGINE_THREAD_NAME } from "./engine-thread.ts";
+import { EngineError } from "./errors.ts";
 import { ThreadedEngine } from "./threaded-engine.ts";
 import type { EngineConfig } from "./config.ts";
 import type { Engine, EngineDependencies } from "./engine.ts";
 
-/** Returns at once, in state `loading`; `ready` tells how loading ended. */
+/**
+ * Returns at once, in state `loading`; `ready` tells how loading ended.
+ *
+ * @throws EngineError `invalid_configuration` on an engine's own thread, where the module of a logits processor that
+ *   creates an engine when it is imported would create one engine after the other.
+ */
 export function createEngine(config: EngineConfig, dependencies: EngineDependencies): Engine {
+  if (threadName === ENGINE_THREAD_NAME) {
+    throw new EngineError(
+      "invalid_configuration",
+      "The module of a logits processor creates an engine when it is imported; move the class to a module of its own.",
+    );
+  }
   return new ThreadedEngine(config, dependencies);
 }

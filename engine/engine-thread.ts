@@ -12,6 +12,8 @@ export interface EngineThreadListener {
   onFailed(error: EngineError): void;
 }
 
+export const ENGINE_THREAD_NAME = "fovea-engine";
+
 /** A step of a large model may take this long; the thread can be ended only between two of them. */
 const CLOSE_TIMEOUT_MS = 30_000;
 
@@ -23,7 +25,7 @@ export class EngineThread {
 
   constructor(options: WorkerOptions, listener: EngineThreadListener) {
     this.#worker = new Worker(new URL("./core/worker.ts", import.meta.url), {
-      name: "engine",
+      name: ENGINE_THREAD_NAME,
       workerData: options,
     });
     this.#exited = new Promise((resolve) => this.#worker.once("exit", () => resolve()));

@@ -6,6 +6,7 @@ import type { GenerationRequest } from "./generation-request.ts";
 import type { RequestOutput } from "./request-output.ts";
 import type { SamplingParams } from "./sampling-params.ts";
 import type { EngineCoreStats } from "./core/messages.ts";
+import type { GivenLogitsProcessor } from "./sampling/class-references.ts";
 
 export type EngineState = "loading" | "ready" | "failed" | "closed";
 
@@ -23,6 +24,8 @@ export interface ModelInfo {
   readonly specialTokens: Readonly<Record<string, string>>;
   /** What the checkpoint's generation_config.json sets, for fields that a request leaves open. */
   readonly defaultSamplingParams: Partial<SamplingParams>;
+  /** Names of the custom logits processors in the order they apply. */
+  readonly logitsProcessors: readonly string[];
 }
 
 export interface GenerateOptions {
@@ -62,4 +65,9 @@ export interface EngineDependencies {
   /** Called once, only when the model is an `s3://` reference; the engine destroys the client when it has loaded. */
   readonly createS3Client?: () => S3Client;
   readonly onProgress?: (progress: LoadProgress) => void;
+  /**
+   * Logits processors as classes, applied after those that settings name. The engine thread imports each again, so a
+   * class must be exported, from a module that can be imported without harm: not from the one that creates the engine.
+   */
+  readonly logitsProcessors?: readonly GivenLogitsProcessor[];
 }

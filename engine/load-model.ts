@@ -6,6 +6,8 @@ import { InputProcessor } from "./input-processor.ts";
 import { buildModel } from "./models/build-model.ts";
 import { findModelDefinition } from "./models/registry.ts";
 import { numUsableCores } from "./runtime/physical-cores.ts";
+import { referToClasses } from "./sampling/class-references.ts";
+import { findInstalledProcessors } from "./sampling/installed-processors.ts";
 import { loadLogitsProcessors, validateWithProcessors } from "./sampling/processor-loading.ts";
 import { loadChatTemplate } from "./text/chat-template.ts";
 import { loadTokenizer } from "./text/tokenizer.ts";
@@ -18,6 +20,8 @@ import type { ImageInputs } from "./input-processor.ts";
 import type { BuiltModel } from "./models/built-model.ts";
 import type { CanonicalValue } from "./multimodal/hasher.ts";
 import type { SamplingParams } from "./sampling-params.ts";
+import type { GivenLogitsProcessor } from "./sampling/class-references.ts";
+import type { LoadedLogitsProcessor } from "./sampling/processor-loading.ts";
 import type { Tokenizer } from "./text/tokenizer.ts";
 import type { Checkpoint } from "./weights/checkpoint.ts";
 
@@ -36,7 +40,7 @@ export interface LoadedModel extends AsyncDisposable {
  */
 export async function loadModel(
   config: EngineConfig,
-  { imageSources, createS3Client, onProgress }: EngineDependencies,
+  { imageSources, createS3Client, onProgress, logitsProcessors: classes = [] }: EngineDependencies,
   signal: AbortSignal,
 ): Promise<LoadedModel> {
   const { cacheFolder } = config;
@@ -48,7 +52,7 @@ export async function loadModel(
     loadTokenizer(folder),
     checkpoint.readJson("generation_config.json"),
     readPreprocessorConfig(checkpoint),
-    loadLogitsProcessors(config.logitsProcessors, config.logitsProcessorPath),
+    loadAllLogitsProcessors(config, classes),
   ]);
   const chatTemplate = await loadChatTemplate(folder, tokenizer.namedTokens);
   signal.throwIfAborted();
@@ -71,6 +75,7 @@ export async function loadModel(
         ...(imageInputs && { image_token: imageInputs.processor.imagePlaceholder }),
       },
       defaultSamplingParams: samplingParams,
+      logitsProcessors: logitsProcessors.map(({ name }) => name),
     },
     inputProcessor: new InputProcessor({
       tokenizer,
@@ -83,9 +88,24 @@ export async function loadModel(
     }),
     tokenizer,
     checkParams: (params) => validateWithProcessors(logitsProcessors, params),
-    workerOptions: { config, model, maxModelLen, eosTokenIds },
+    workerOptions: {
+      config: { ...config, logitsProcessors: logitsProcessors.map(({ reference }) => reference) },
+      model,
+      maxModelLen,
+      eosTokenIds,
+    },
     [Symbol.asyncDispose]: async () => imageInputs?.pixels.close(),
   };
+}
+
+/** Those of installed packages first, then those of the settings, then those given as classes. */
+async function loadAllLogitsProcessors(
+  { logitsProcessors, logitsProcessorPath }: EngineConfig,
+  classes: readonly GivenLogitsProcessor[],
+): Promise<LoadedLogitsProcessor[]> {
+  const installed = await findInstalledProcessors(logitsProcessorPath);
+  const references = [...installed, ...logitsProcessors, ...(await referToClasses(classes))];
+  return loadLogitsProcessors(references, logitsProcessorPath);
 }
 
 interface ImageParts {

@@ -29,8 +29,10 @@ function load(className: string): Promise<unknown> {
 }
 
 const failures: [string, string][] = [
-  ["steering.things", "expected <module>:<export>, with one colon between the two."],
-  ["steering:things:Stranger", "expected <module>:<export>, with one colon between the two."],
+  ["steering.things", "it has no colon; expected <module>:<export>, such as steering.target_token:TargetToken."],
+  ["steering:things:Stranger", "it has 2 colons; expected <module>:<export>, "],
+  [":Stranger", "there is no module in front of the colon; "],
+  ["steering.things:", "there is no export behind the colon; "],
   ["steering.missing:Processor", "the module was not found; tried "],
   ["steering.things:Missing", "there is no export Missing; there are: "],
   ["steering.things:nested.Missing", "there is no export Missing; there are: Inner."],
@@ -46,11 +48,8 @@ test.for(failures)("%s: %s", async ([className, reason]) => {
 });
 
 test("a module that is not found names every place tried", async () => {
-  const tried = ["ts", "js", "mjs"].map((extension) => join(folder.path, "a", `b.${extension}`)).join(", ");
-  await expect(load("a.b:C")).rejects.toThrow(`tried ${tried}.`);
-  await expect(loadLogitsProcessors([{ className: "a.b:C", options: {} }], [])).rejects.toThrow(
-    "tried no folder: none is configured.",
-  );
+  const tried = ["ts", "mts", "js", "mjs"].map((extension) => join(folder.path, "a", `b.${extension}`)).join(", ");
+  await expect(load("a.b:C")).rejects.toThrow(`tried ${tried}, the package a.b from ${folder.path}`);
 });
 
 test("paths and file URLs lead to the same module as a dotted path", async () => {
@@ -78,8 +77,7 @@ test("what a processor refuses is the caller's fault, in its own words", () => {
       return logits;
     }
   }
-  const loaded = [{ name: "strict", processorClass: Strict, options: {} }];
-  expect(() => validateWithProcessors(loaded, createSamplingParams())).toThrow(
+  expect(() => validateWithProcessors([{ processorClass: Strict }], createSamplingParams())).toThrow(
     new EngineError("invalid_argument", "target_token must be a number", { parameter: "samplingParams.extraArgs" }),
   );
 });

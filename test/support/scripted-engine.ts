@@ -35,6 +35,7 @@ export function createScriptedEngine(scriptOf: (request: GenerationRequest) => S
       eosTokenIds: [2],
       specialTokens: {},
       defaultSamplingParams: { topK: 50, maxTokens: 256 },
+      logitsProcessors: ["steering.target_token:TargetToken"],
     },
     stats: {
       numRequestsRunning: 3,
