@@ -188,18 +188,21 @@ export function split(
   });
 }
 
-/** Elements `start` (inclusive) to the end along one axis. */
-export function sliceFrom(
+/** Elements `start` (inclusive) to `end` (exclusive; the axis' size where it is left out) along one axis. */
+export function slice(
   graph: GraphBuilder,
   name: string,
   input: Value,
-  { axis, start }: { readonly axis: number; readonly start: number },
+  { axis, start, end }: { readonly axis: number; readonly start: number; readonly end?: number },
 ): Value {
   const node = { name, operator: "Slice" };
   const size = knownSize(node, input, axis);
-  if (start < 0 || start > size) throw nodeError(node, `start ${start} lies outside of ${describeValue(input)}.`);
-  const bounds = [start, size, axis].map((value) => graph.constant(`int64.${value}`, "int64", [1], [value]));
-  const shape = input.shape.with(axis, size - start);
+  const last = end ?? size;
+  if (start < 0 || start > last || last > size) {
+    throw nodeError(node, `[${start}, ${last}) lies outside of ${describeValue(input)}.`);
+  }
+  const bounds = [start, last, axis].map((value) => graph.constant(`int64.${value}`, "int64", [1], [value]));
+  const shape = input.shape.with(axis, last - start);
   return addStandardNode(graph, node, [input, ...bounds], { elementType: input.elementType, shape });
 }
 

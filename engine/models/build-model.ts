@@ -68,6 +68,7 @@ export async function buildModel(checkpoint: Checkpoint, options: BuildModelOpti
         ? null
         : {
             path: await writeGraph(folder, graphs.visionEncoder),
+            inputs: model.visionEncoder.inputs,
             imageSize: model.visionEncoder.imageSize,
             numImageTokens: model.visionEncoder.numImageTokens,
           },

@@ -29,13 +29,28 @@ export interface DecoderGraph {
   readonly acceptsImages: boolean;
 }
 
+/** One of the vision encoder's inputs, without the dimension of the batch. */
+export interface VisionEncoderInput {
+  /** As the tensors of a `ProcessedItem` are named. */
+  readonly name: string;
+  readonly elementType: "float32" | "int64";
+  /** Sizes, or names of those that differ from item to item. */
+  readonly shape: readonly (number | string)[];
+}
+
 /**
- * Input `pixel_values` float32 [numImages, 3, imageSize, imageSize];
- * output `image_features` float32 [numImages, numImageTokens, hiddenSize] (the projector's output).
+ * Inputs: `inputs`, each with a dimension of the batch in front. Output: `image_features` float32
+ * [batch, numTokens, hiddenSize], the rows that take the places of image tokens. Only encoders of equally large items
+ * (all sizes of `inputs` known) take more than one a run.
+ *
+ * An item is one tile or several of the same size: a whole picture (LLaVA), a part of one (SmolVLM), a patch (Fuyu).
  */
 export interface VisionEncoderGraph {
   readonly path: string;
+  readonly inputs: readonly VisionEncoderInput[];
+  /** Side of a tile, in pixels. */
   readonly imageSize: number;
+  /** Embeddings of one tile. */
   readonly numImageTokens: number;
 }
 

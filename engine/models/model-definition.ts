@@ -1,7 +1,7 @@
 /** What one architecture must say about itself to be served: its configuration read, and its graphs. */
 import type { CanonicalValue } from "../multimodal/hasher.ts";
 import type { MultiModalProcessor } from "../multimodal/multimodal-processor.ts";
-import type { VisionEncoderGraph } from "./built-model.ts";
+import type { VisionEncoderGraph, VisionEncoderInput } from "./built-model.ts";
 import type { GraphContext } from "./graph-context.ts";
 
 /** The numbers of a decoder that its runner needs; see `DecoderGraph`. */
@@ -13,10 +13,10 @@ export interface DecoderDimensions {
   readonly vocabSize: number;
 }
 
+/** See `VisionEncoderGraph`. */
 export interface VisionEncoderDefinition {
-  /** Side of the square picture, in pixels. */
+  readonly inputs: readonly VisionEncoderInput[];
   readonly imageSize: number;
-  /** Embeddings of one picture. */
   readonly numImageTokens: number;
   /** Builds what `VisionEncoderGraph` states. */
   build(context: GraphContext): void;

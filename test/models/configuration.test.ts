@@ -39,8 +39,8 @@ const refusals: readonly (readonly [config: Readonly<Record<string, unknown>>, m
     'config.json: text_config.hidden_act = "relu" is not supported',
   ],
   [
-    { ...llava, vision_config: { model_type: "siglip_vision_model" } },
-    'config.json: vision_config.model_type = "siglip_vision_model" is not supported',
+    { ...llava, vision_config: { model_type: "pixtral" } },
+    'config.json: vision_config.model_type = "pixtral" is not supported',
   ],
   [
     { ...llava, vision_config: { ...llava.vision_config, patch_size: 7 } },
@@ -119,7 +119,7 @@ test("the configuration of LLaVA 1.5 as the hub has it is understood", () => {
   expect(config).toMatchObject({
     imageTokenId: 32000,
     featureLayers: [23],
-    keepsClassToken: false,
+    keepsFirstToken: false,
     numImageTokens: 576,
     projectorHasBias: true,
     text: { vocabSize: 32064, hiddenSize: 4096, numLayers: 32, rmsNormEpsilon: 1e-5, maxPositionEmbeddings: 4096 },

@@ -9,8 +9,9 @@ import { argmaxRows, decodeGolden, prefill, relativeError } from "./golden-decod
 // Share of the logit range that single precision may differ by from transformers' single precision.
 const tolerance = 1e-4;
 const maxLength = 512;
+const checkpoints = ["llama", "qwen2", "mistral", "llava-default", "llava-full", "llava-siglip"] as const;
 
-describe.for(["llama", "qwen2", "mistral", "llava-default", "llava-full"] as const)("%s in float32", (name) => {
+describe.for(checkpoints)("%s in float32", (name) => {
   let goldens: Goldens;
   let cache: TemporaryFolder;
   let model: BuiltModel;

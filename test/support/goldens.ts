@@ -35,7 +35,10 @@ export interface Goldens {
 
 export const goldenCheckpoints = ["llava-default", "llava-full", "llama", "qwen2", "mistral", "fovea-shapes"] as const;
 
-export async function loadGoldens(name: (typeof goldenCheckpoints)[number]): Promise<Goldens> {
+/** Beside those, checkpoints whose graphs alone are held to transformers. */
+type GoldenCheckpoint = (typeof goldenCheckpoints)[number] | "llava-siglip";
+
+export async function loadGoldens(name: GoldenCheckpoint): Promise<Goldens> {
   const folder = join(goldensFolder, name);
   const rows = JSON.parse(await readFile(join(folder, "goldens.json"), "utf8")) as GoldenCase[];
   const tensorFile = join(folder, "goldens.safetensors");

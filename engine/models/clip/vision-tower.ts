@@ -1,95 +1,51 @@
-/** The CLIP vision tower: pictures to the hidden states of one of its layers. */
-import { multiHeadAttention } from "../../graph/contrib-ops.ts";
-import {
-  add,
-  cast,
-  concat,
-  expand,
-  layerNormalization,
-  reshape,
-  shapeOf,
-  transpose,
-} from "../../graph/standard-ops.ts";
+/** The CLIP vision tower: a class token in front of the patches, and a norm before the first layer. */
+import { add, concat, expand, shapeOf } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
-import { applyActivation } from "../activation.ts";
+import { unsupportedField } from "../config-field.ts";
 import { parameter, type GraphContext } from "../graph-context.ts";
-import { linear, type LinearLayer } from "../linear.ts";
-import { numPatches, type VisionConfig } from "./config.ts";
+import { numPatches, parseVisionConfig, type VisionConfig } from "../vision-transformer/config.ts";
+import { buildEncoderLayers, flattenPictures, layerNorm } from "../vision-transformer/encoder-layers.ts";
+import { embedPatches } from "../vision-transformer/patch-embedding.ts";
+import type { VisionTower } from "../vision-transformer/vision-tower.ts";
 
-// Names of the sizes that are known at run time only.
-export const images = "numImages";
-const tokens = "numImages * numTokens";
-const patches = "numImages * numPatches";
+const defaults = {
+  hidden_size: 768,
+  num_attention_heads: 12,
+  image_size: 224,
+  patch_size: 32,
+  hidden_act: "quick_gelu",
+  layer_norm_eps: 1e-5,
+} as const;
 
-/**
- * @param prefix Prefix of the tower's tensors, e.g. "vision_tower.vision_model."
- * @param layers Which hidden states: 0 is before the first layer, n after the n-th. Later layers are not computed, and
- *   the norm after the last is no part of any.
- * @returns For each of `layers`, [numImages, 1 + numPatches, hiddenSize], the class token first.
- */
-export function buildVisionTower(
-  context: GraphContext,
-  config: VisionConfig,
-  prefix: string,
-  layers: readonly number[],
-): Value[] {
-  const { graph, precision } = context;
-  const numTokens = numPatches(config) + 1;
-  const shape = [images, numTokens, config.hiddenSize];
-  const pixels = graph.input("pixel_values", "float32", [
-    images,
-    config.numChannels,
-    config.imageSize,
-    config.imageSize,
-  ]);
-  const embedded = embedPatches(context, config, prefix, cast(graph, "pixels", pixels, precision.activations));
-  const flatShape = graph.constant("vision.flat_shape", "int64", [2], [-1, config.hiddenSize]);
-  const batchShape = graph.constant("vision.batch_shape", "int64", [3], [-1, numTokens, config.hiddenSize]);
-
-  const flat = reshape(graph, "embedded.flat", embedded, flatShape, [tokens, config.hiddenSize]);
-  let hidden = norm(context, config, `${prefix}pre_layrnorm`, flat);
-  const wanted = new Map<number, Value>();
-  const keep = (layer: number): void => {
-    if (layers.includes(layer)) {
-      wanted.set(layer, reshape(graph, `hidden_states.${layer}`, hidden, batchShape, shape));
+export const clipTower: VisionTower = {
+  parseConfig(json, path) {
+    const config = parseVisionConfig(json, path, defaults);
+    if (config.imageSize % config.patchSize !== 0) {
+      const reason = `image_size ${config.imageSize} is no multiple of it`;
+      throw unsupportedField(path, "patch_size", config.patchSize, reason);
     }
-  };
-  keep(0);
-  for (let layer = 0; layer < Math.max(...layers); layer++) {
-    hidden = encoderLayer(context, config, `${prefix}encoder.layers.${layer}`, hidden, batchShape);
-    keep(layer + 1);
-  }
-  return layers.map((layer) => wanted.get(layer)!);
-}
+    return config;
+  },
+  numTokens: (config) => numPatches(config) + 1,
+  build(context, config, prefix, pixels, layers) {
+    const tokens = embedPicture(context, config, prefix, pixels);
+    const embedded = flattenPictures(context, "embedded.flat", tokens);
+    return buildEncoderLayers(context, config, `${prefix}encoder.layers.`, {
+      // transformers' spelling.
+      embedded: layerNorm(context, config, `${prefix}pre_layrnorm`, embedded),
+      shape: [pixels.shape[0], numPatches(config) + 1, config.hiddenSize],
+      layers,
+    });
+  },
+};
 
-/**
- * The convolution over patches as one matrix product: its stride is its kernel's size, so no pixel is in two patches.
- * [numImages, 1 + numPatches, hiddenSize].
- */
-function embedPatches(context: GraphContext, config: VisionConfig, prefix: string, pixels: Value): Value {
+/** [numImages, 1 + numPatches, hiddenSize]. */
+function embedPicture(context: GraphContext, config: VisionConfig, prefix: string, pixels: Value): Value {
   const { graph, weights, precision } = context;
-  const { numChannels, patchSize, hiddenSize } = config;
-  const side = config.imageSize / patchSize;
-  const patchFeatures = numChannels * patchSize * patchSize;
-  const count = numPatches(config);
-
-  const gridShape = [numChannels, side, patchSize, side, patchSize];
-  const gridTarget = graph.constant("patches.grid_shape", "int64", [6], [-1, ...gridShape]);
-  const grid = reshape(graph, "patches.grid", pixels, gridTarget, [images, ...gridShape]);
-  const ordered = transpose(graph, "patches.ordered", grid, [0, 2, 4, 1, 3, 5]);
-  const flatTarget = graph.constant("patches.flat_shape", "int64", [2], [-1, patchFeatures]);
-  const flat = reshape(graph, "patches.flat", ordered, flatTarget, [patches, patchFeatures]);
-  const projection: LinearLayer = {
-    name: `${prefix}embeddings.patch_embedding`,
-    inFeatures: patchFeatures,
-    outFeatures: hiddenSize,
-    hasBias: false,
-    storedShape: [hiddenSize, numChannels, patchSize, patchSize],
-  };
-  // Pixels are what everything else is computed from, and this is a small part of the work: never quantised.
-  const projected = linear(context, flat, projection, { kind: "plain", elementType: precision.activations });
-  const batchTarget = graph.constant("patches.batch_shape", "int64", [3], [-1, count, hiddenSize]);
-  const batched = reshape(graph, "patches.batched", projected, batchTarget, [images, count, hiddenSize]);
+  const { hiddenSize } = config;
+  const [images] = pixels.shape;
+  const convolution = { name: `${prefix}embeddings.patch_embedding`, hasBias: false };
+  const patches = embedPatches(context, config, convolution, pixels);
 
   const className = `${prefix}embeddings.class_embedding`;
   const { weight: classWeight } = weights.prepared({
@@ -102,49 +58,7 @@ function embedPatches(context: GraphContext, config: VisionConfig, prefix: strin
   const oneByOne = graph.constant("vision.one_by_one", "int64", [2], [1, 1]);
   const classTarget = concat(graph, "class.shape", [shapeOf(graph, "num_images", pixels, 1), oneByOne], 0);
   const classTokens = expand(graph, "class.tokens", classEmbedding, classTarget, [images, 1, hiddenSize]);
-  const withClass = concat(graph, "patches.with_class", [classTokens, batched], 1);
-  const positions = parameter(context, `${prefix}embeddings.position_embedding.weight`, [count + 1, hiddenSize]);
-  return add(graph, "embedded", withClass, positions);
-}
-
-function encoderLayer(
-  context: GraphContext,
-  config: VisionConfig,
-  name: string,
-  hidden: Value,
-  batchShape: Value,
-): Value {
-  const { graph, precision } = context;
-  const { hiddenSize, intermediateSize, numHeads } = config;
-  const shape = [images, numPatches(config) + 1, hiddenSize];
-  const layer = (part: string, inFeatures: number, outFeatures: number): LinearLayer => ({
-    name: `${name}.${part}`,
-    inFeatures,
-    outFeatures,
-    hasBias: true,
-  });
-
-  const attentionInput = norm(context, config, `${name}.layer_norm1`, hidden);
-  const [query, key, value] = ["q", "k", "v"].map((part) => {
-    const projection = layer(`self_attn.${part}_proj`, hiddenSize, hiddenSize);
-    const flat = linear(context, attentionInput, projection, precision.vision);
-    return reshape(graph, `${name}.self_attn.${part}`, flat, batchShape, shape);
-  });
-  const attended = multiHeadAttention(graph, `${name}.self_attn`, { query, key, value, numHeads });
-  const flatShape = graph.constant("vision.flat_shape", "int64", [2], [-1, hiddenSize]);
-  const flat = reshape(graph, `${name}.self_attn.flat`, attended, flatShape, [tokens, hiddenSize]);
-  const projected = linear(context, flat, layer("self_attn.out_proj", hiddenSize, hiddenSize), precision.vision);
-  const middle = add(graph, `${name}.after_attention`, hidden, projected);
-
-  const perceptronInput = norm(context, config, `${name}.layer_norm2`, middle);
-  const up = linear(context, perceptronInput, layer("mlp.fc1", hiddenSize, intermediateSize), precision.vision);
-  const activated = applyActivation(graph, `${name}.mlp.activation`, up, config.activation);
-  const down = linear(context, activated, layer("mlp.fc2", intermediateSize, hiddenSize), precision.vision);
-  return add(graph, `${name}.after_mlp`, middle, down);
-}
-
-function norm(context: GraphContext, config: VisionConfig, name: string, input: Value): Value {
-  const weight = parameter(context, `${name}.weight`, [config.hiddenSize]);
-  const bias = parameter(context, `${name}.bias`, [config.hiddenSize]);
-  return layerNormalization(context.graph, name, input, { weight, bias, epsilon: config.layerNormEpsilon });
+  const withClass = concat(graph, "patches.with_class", [classTokens, patches], 1);
+  const positionName = `${prefix}embeddings.position_embedding.weight`;
+  return add(graph, "embedded", withClass, parameter(context, positionName, [numPatches(config) + 1, hiddenSize]));
 }

@@ -1,20 +1,24 @@
-/** Configuration of LLaVA 1.5: a vision tower, a projector and a decoder. */
+/** Configuration of LLaVA: a vision tower, a projector and a decoder. */
 import { z } from "zod";
 import { parseActivation, type ActivationName } from "../activation.ts";
-import { numPatches, parseVisionConfig, type VisionConfig } from "../clip/config.ts";
+import { clipTower } from "../clip/vision-tower.ts";
 import { parseConfigObject, refuseOtherThan, unsupportedField } from "../config-field.ts";
 import { parseDecoderConfig, type DecoderConfig, type DecoderFamily } from "../llama/config.ts";
+import { siglipTower } from "../siglip/vision-tower.ts";
+import type { VisionConfig } from "../vision-transformer/config.ts";
+import type { VisionTower } from "../vision-transformer/vision-tower.ts";
 
 export interface LlavaConfig {
   readonly text: DecoderConfig;
+  readonly tower: VisionTower;
   readonly vision: VisionConfig;
   readonly imageTokenId: number;
   readonly projectorActivation: ActivationName;
   readonly projectorHasBias: boolean;
   /** Hidden states of the tower whose concatenation is projected: 0 is before the first layer. */
   readonly featureLayers: readonly number[];
-  /** Whether the class token is among the features. */
-  readonly keepsClassToken: boolean;
+  /** Whether the first row of the hidden states, the class token where the tower has one, is among the features. */
+  readonly keepsFirstToken: boolean;
   /** Embeddings of one picture. */
   readonly numImageTokens: number;
 }
@@ -43,6 +47,11 @@ const defaultVisionConfig = {
   num_attention_heads: 16,
 };
 
+const towers: Readonly<Record<string, VisionTower>> = {
+  clip_vision_model: clipTower,
+  siglip_vision_model: siglipTower,
+};
+
 const decoderFamilies: Readonly<Record<string, DecoderFamily>> = { llama: "llama", mistral: "mistral", qwen2: "qwen2" };
 
 /** @throws EngineError `invalid_checkpoint` or `unsupported_model`, naming the field. */
@@ -50,29 +59,31 @@ export function parseLlavaConfig(json: unknown): LlavaConfig {
   const fields = parseConfigObject(llavaFields, json, "");
   refuseOtherThan(json, "", { quantization_config: [] });
 
-  const textType = fields.text_config.model_type ?? "llama";
-  const family = decoderFamilies[textType];
-  if (family === undefined) {
-    const known = Object.keys(decoderFamilies).join(", ");
-    throw unsupportedField("text_config", "model_type", textType, `known are ${known}`);
-  }
+  const family = byModelType(decoderFamilies, "text_config", fields.text_config.model_type ?? "llama");
   const visionFields = fields.vision_config ?? defaultVisionConfig;
-  refuseOtherThan(visionFields, "vision_config", { model_type: ["clip_vision_model"] });
+  const tower = byModelType(towers, "vision_config", fields.vision_config?.model_type ?? "clip_vision_model");
 
   const text = parseDecoderConfig(fields.text_config, "text_config", family);
-  const vision = parseVisionConfig(visionFields, "vision_config");
-  const keepsClassToken = selectStrategy(fields.vision_feature_select_strategy);
+  const vision = tower.parseConfig(visionFields, "vision_config");
+  const keepsFirstToken = selectStrategy(fields.vision_feature_select_strategy);
   return {
     // Written at the top by some versions, in text_config by others; either one ties.
     text: { ...text, tieWordEmbeddings: text.tieWordEmbeddings || fields.tie_word_embeddings },
+    tower,
     vision,
     imageTokenId: fields.image_token_index ?? fields.image_token_id ?? 32000,
     projectorActivation: parseActivation("", "projector_hidden_act", fields.projector_hidden_act),
     projectorHasBias: fields.multimodal_projector_bias,
     featureLayers: featureLayers(fields.vision_feature_layer, vision.numLayers),
-    keepsClassToken,
-    numImageTokens: numPatches(vision) + (keepsClassToken ? 1 : 0),
+    keepsFirstToken,
+    numImageTokens: tower.numTokens(vision) - (keepsFirstToken ? 0 : 1),
   };
+}
+
+function byModelType<Part>(parts: Readonly<Record<string, Part>>, path: string, modelType: string): Part {
+  const part = Object.hasOwn(parts, modelType) ? parts[modelType] : undefined;
+  if (part !== undefined) return part;
+  throw unsupportedField(path, "model_type", modelType, `known are ${Object.keys(parts).join(", ")}`);
 }
 
 function selectStrategy(strategy: string): boolean {

@@ -1,10 +1,8 @@
-/** LLaVA 1.5: CLIP's hidden states, projected to the decoder's width, take the places of image tokens. */
+/** LLaVA: a vision tower's hidden states, projected to the decoder's width, take the places of image tokens. */
 import { invariant } from "../../errors.ts";
-import { concat, reshape, sliceFrom } from "../../graph/standard-ops.ts";
+import { cast, concat, reshape, slice } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
-import { cast } from "../../graph/standard-ops.ts";
 import { applyActivation } from "../activation.ts";
-import { buildVisionTower, images } from "../clip/vision-tower.ts";
 import type { GraphContext } from "../graph-context.ts";
 import { linear } from "../linear.ts";
 import { buildDecoderGraph } from "../llama/decoder-graph.ts";
@@ -24,6 +22,7 @@ export const llavaDefinition: ModelDefinition = {
       maxPositionEmbeddings: config.text.maxPositionEmbeddings,
       imageTokenId: config.imageTokenId,
       visionEncoder: {
+        inputs: [{ name: pixelValues, elementType: "float32", shape: pictureShape(config) }],
         imageSize: config.vision.imageSize,
         numImageTokens: config.numImageTokens,
         build: (context) => buildVisionEncoder(context, config),
@@ -53,14 +52,23 @@ function findPrefix(weights: WeightSource, prefixes: readonly string[], tensor: 
   return prefixes.find((prefix) => weights.has(`${prefix}${tensor}`)) ?? prefixes[0];
 }
 
+const pixelValues = "pixel_values";
+const images = "numImages";
+
+function pictureShape({ vision: { numChannels, imageSize } }: LlavaConfig): number[] {
+  return [numChannels, imageSize, imageSize];
+}
+
 /** `pixel_values` to `image_features`, as `VisionEncoderGraph` states. */
 function buildVisionEncoder(context: GraphContext, config: LlavaConfig): void {
-  const { graph, weights } = context;
-  const { vision, text, featureLayers, keepsClassToken, numImageTokens } = config;
-  const towerPrefix = findPrefix(weights, towerPrefixes, "embeddings.class_embedding");
-  const states = buildVisionTower(context, vision, towerPrefix, featureLayers).map((state, index) =>
-    keepsClassToken ? state : sliceFrom(graph, `features.${index}`, state, { axis: 1, start: 1 }),
-  );
+  const { graph, weights, precision } = context;
+  const { tower, vision, text, featureLayers, keepsFirstToken, numImageTokens } = config;
+  const towerPrefix = findPrefix(weights, towerPrefixes, "embeddings.patch_embedding.weight");
+  const pixels = graph.input(pixelValues, "float32", [images, ...pictureShape(config)]);
+  const castPixels = cast(graph, "pixels", pixels, precision.activations);
+  const states = tower
+    .build(context, vision, towerPrefix, castPixels, featureLayers)
+    .map((state, index) => (keepsFirstToken ? state : slice(graph, `features.${index}`, state, { axis: 1, start: 1 })));
   const [first] = states;
   invariant(first !== undefined, "there is at least one feature layer");
   const features = states.length === 1 ? first : concat(graph, "features", states, 2);

@@ -1,0 +1,51 @@
+/** Pictures to embeddings of their patches. */
+import { reshape, slice, transpose } from "../../graph/standard-ops.ts";
+import type { Value } from "../../graph/value.ts";
+import type { GraphContext } from "../graph-context.ts";
+import { linear, type LinearLayer } from "../linear.ts";
+import { numPatches, patchesPerSide, type VisionConfig } from "./config.ts";
+
+/**
+ * The convolution over patches as one matrix product: its stride is its kernel's size, so no pixel is in two patches.
+ *
+ * @param name Of the convolution in the checkpoint.
+ * @param pixels float [numImages, channels, imageSize, imageSize].
+ * @returns [numImages, numPatches, hiddenSize], row by row of patches.
+ */
+export function embedPatches(
+  context: GraphContext,
+  config: VisionConfig,
+  { name, hasBias }: { readonly name: string; readonly hasBias: boolean },
+  pixels: Value,
+): Value {
+  const { graph, precision } = context;
+  const { numChannels, patchSize, hiddenSize } = config;
+  const [images] = pixels.shape;
+  const side = patchesPerSide(config);
+  const patchFeatures = numChannels * patchSize * patchSize;
+
+  const end = side * patchSize;
+  let covered = pixels;
+  if (end !== config.imageSize) {
+    covered = slice(graph, "pixels.rows", covered, { axis: 2, start: 0, end });
+    covered = slice(graph, "pixels.columns", covered, { axis: 3, start: 0, end });
+  }
+  const gridShape = [numChannels, side, patchSize, side, patchSize];
+  const gridTarget = graph.constant("patches.grid_shape", "int64", [6], [-1, ...gridShape]);
+  const grid = reshape(graph, "patches.grid", covered, gridTarget, [images, ...gridShape]);
+  const ordered = transpose(graph, "patches.ordered", grid, [0, 2, 4, 1, 3, 5]);
+  const flatTarget = graph.constant("patches.flat_shape", "int64", [2], [-1, patchFeatures]);
+  const flat = reshape(graph, "patches.flat", ordered, flatTarget, [`${images} * numPatches`, patchFeatures]);
+  const projection: LinearLayer = {
+    name,
+    inFeatures: patchFeatures,
+    outFeatures: hiddenSize,
+    hasBias,
+    storedShape: [hiddenSize, numChannels, patchSize, patchSize],
+  };
+  // Pixels are what everything else is computed from, and this is a small part of the work: never quantised.
+  const projected = linear(context, flat, projection, { kind: "plain", elementType: precision.activations });
+  const count = numPatches(config);
+  const batchTarget = graph.constant("patches.batch_shape", "int64", [3], [-1, count, hiddenSize]);
+  return reshape(graph, "patches.batched", projected, batchTarget, [images, count, hiddenSize]);
+}
