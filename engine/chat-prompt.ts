@@ -1,13 +1,11 @@
 /** From a conversation to the text of a prompt in which exactly the images it has are placeholders. */
 import { EngineError } from "./errors.ts";
-import type { ChatMessage } from "./generation-request.ts";
+import type { ChatMessage, ImagePart } from "./generation-request.ts";
 import type { TextRange } from "./text/added-tokens.ts";
 import type { ChatTemplate, TemplateMessage } from "./text/chat-template.ts";
 
 export interface ChatPrompt {
   readonly text: string;
-  /** Image references in the order of the messages, and so of the placeholders. */
-  readonly images: readonly string[];
   /** Where `text` spells the placeholder without meaning an image. */
   readonly literal: readonly TextRange[];
 }
@@ -19,10 +17,10 @@ export interface ChatPromptOptions {
   readonly addGenerationPrompt: boolean;
 }
 
-/** Image references of a conversation, in order; nothing is looked at but that they are there. */
-export function imageReferences(messages: readonly ChatMessage[]): string[] {
+/** Images of a conversation in the order of the messages, and so of the placeholders. */
+export function imagePartsOf(messages: readonly ChatMessage[]): ImagePart[] {
   return messages.flatMap(({ content }) =>
-    typeof content === "string" ? [] : content.flatMap((part) => (part.type === "image" ? [part.reference] : [])),
+    typeof content === "string" ? [] : content.filter((part): part is ImagePart => part.type !== "text"),
   );
 }
 
@@ -37,7 +35,7 @@ export function renderChat(messages: readonly ChatMessage[], options: ChatPrompt
   const mark = imagePlaceholder === null ? null : createLiteralMark(messages, imagePlaceholder);
   const templateMessages = messages.map((message) => toTemplateMessage(message, template, imagePlaceholder, mark));
   const rendered = template.render(templateMessages, { addGenerationPrompt });
-  return { images: imageReferences(messages), ...(mark?.remove(rendered) ?? { text: rendered, literal: [] }) };
+  return mark?.remove(rendered) ?? { text: rendered, literal: [] };
 }
 
 function toTemplateMessage(
@@ -51,11 +49,11 @@ function toTemplateMessage(
     return {
       role,
       content: parts.map((part) =>
-        part.type === "image" ? { type: "image" } : { type: "text", text: mark?.apply(part.text, 0) ?? part.text },
+        part.type === "text" ? { type: "text", text: mark?.apply(part.text, 0) ?? part.text } : { type: "image" },
       ),
     };
   }
-  const numImages = parts.filter((part) => part.type === "image").length;
+  const numImages = parts.filter((part) => part.type !== "text").length;
   const text = parts.flatMap((part) => (part.type === "text" ? [part.text] : [])).join("\n");
   if (mark === null || imagePlaceholder === null) return { role, content: text };
   const numPlaced = Math.min(numImages, text.split(imagePlaceholder).length - 1);

@@ -45,4 +45,8 @@ export interface EngineConfig {
   /** Holds downloaded checkpoints, quantised weights and built graphs. */
   readonly cacheFolder: string;
   readonly imageLimits: ImageLimits;
+  /** Whether requests may bring image embeddings of their own; they are believed to be the encoder's. Default false. */
+  readonly enableMmEmbeds?: boolean;
+  /** Changes to the checkpoint's image processor options, as preprocessor_config.json names them. */
+  readonly mmProcessorOptions?: Readonly<Record<string, unknown>>;
 }

@@ -1,12 +1,15 @@
 /** A validated, tokenized, processed request as the engine thread receives it; immutable. */
 import type { SamplingParams } from "./sampling-params.ts";
 import type { PlaceholderRange } from "./multimodal/placeholder.ts";
+import type { ProcessedItem } from "./multimodal/processed-item.ts";
 
 /** One image of a prompt, ready for the vision encoder. */
 export interface ImageFeature {
-  /** Row-major [channels, height, width], float32, normalised. */
-  readonly pixelValues: Float32Array;
-  readonly shape: readonly [channels: number, height: number, width: number];
+  /**
+   * Row-major, by the vision encoder's input names, without the dimension of the batch; or `image_embeds` alone, which
+   * is what the encoder would make of them.
+   */
+  readonly tensors: ProcessedItem["tensors"];
   /** Hash of model, processor options and encoded bytes: equal hashes have equal embeddings. */
   readonly mmHash: string;
   readonly placeholder: PlaceholderRange;

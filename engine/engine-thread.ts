@@ -48,9 +48,9 @@ export class EngineThread {
     });
   }
 
-  /** `transfer`: buffers that the caller gives away. A message to a thread that has ended is lost. */
-  post(message: ToEngineThread, transfer: readonly ArrayBuffer[] = []): void {
-    this.#worker.postMessage(message, transfer);
+  /** A message to a thread that has ended is lost. */
+  post(message: ToEngineThread): void {
+    this.#worker.postMessage(message);
   }
 
   /** Resolves when the thread has freed the model and ended. Idempotent. */

@@ -3,10 +3,19 @@ import type { SamplingParams } from "./sampling-params.ts";
 
 export type ChatRole = "system" | "user" | "assistant";
 
-export type ContentPart =
-  | { readonly type: "text"; readonly text: string }
-  /** `data:`, `https://` or `s3://` reference. */
-  | { readonly type: "image"; readonly reference: string };
+/** An image of a prompt. */
+export type ImagePart =
+  | {
+      readonly type: "image";
+      /** `data:`, `https://` or `s3://` reference; null where its `uuid` is expected to be cached. */
+      readonly reference: string | null;
+      /** The caller's own name for the picture, which stands for its content: one that is cached is not fetched. */
+      readonly uuid?: string;
+    }
+  /** Reference to an .npy or safetensors file of what the vision encoder would make of an image. */
+  | { readonly type: "image_embeds"; readonly reference: string };
+
+export type ContentPart = { readonly type: "text"; readonly text: string } | ImagePart;
 
 export interface ChatMessage {
   readonly role: ChatRole;
@@ -15,19 +24,31 @@ export interface ChatMessage {
 
 export type Prompt =
   | { readonly kind: "chat"; readonly messages: readonly ChatMessage[]; readonly addGenerationPrompt: boolean }
-  /** `images`: references in the order of the model's image placeholders in `text`. */
+  /** `images` in the order of the model's image placeholders in `text`. */
   | {
       readonly kind: "text";
       readonly text: string;
       readonly addSpecialTokens: boolean;
-      readonly images?: readonly string[];
+      readonly images?: readonly ImagePart[];
     }
-  /** `images`: references in the order of the placeholders, one image token each, in `tokenIds`. */
-  | { readonly kind: "tokens"; readonly tokenIds: readonly number[]; readonly images?: readonly string[] };
+  /**
+   * `images` in the order of the placeholders in `tokenIds`: one image token each, or already as many as each image has
+   * features.
+   */
+  | { readonly kind: "tokens"; readonly tokenIds: readonly number[]; readonly images?: readonly ImagePart[] };
 
 export interface GenerationRequest {
   /** Unique among the requests in flight. */
   readonly requestId: string;
   readonly prompt: Prompt;
   readonly samplingParams: SamplingParams;
+  /**
+   * Changes to the image processor's options (`mm_processor_kwargs`), as preprocessor_config.json names them; those the
+   * processor does not know are ignored.
+   */
+  readonly mmProcessorOptions?: Readonly<Record<string, unknown>>;
+  /** Whom the request's image uuids belong to: another tenant's equal uuid is another image. Default "". */
+  readonly tenant?: string;
+  /** Requests of different salts share nothing that was cached for their images. */
+  readonly cacheSalt?: string;
 }

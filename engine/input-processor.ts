@@ -1,25 +1,28 @@
-/** From a request as it came to one the engine thread can run: tokens, pixels, and where the two meet. */
+/** From a request as it came to one the engine thread can run: tokens, tensors, and where the two meet. */
 import { EngineError, invariant } from "./errors.ts";
-import { imageReferences, renderChat } from "./chat-prompt.ts";
-import { fetchImage } from "./images/fetch-image.ts";
-import { computeMmHash } from "./multimodal/hasher.ts";
-import { applyPromptUpdates, countMatches } from "./multimodal/prompt-update.ts";
-import { applyPromptUpdatesToText } from "./multimodal/prompt-text-fallback.ts";
+import { imagePartsOf, renderChat } from "./chat-prompt.ts";
+import { requestOptions } from "./request-options.ts";
+import { allowedLimit } from "./multimodal/processing-info.ts";
+import { expandPrompt } from "./multimodal/prompt-expansion.ts";
+import { countOccurrences } from "./multimodal/sequence-search.ts";
 import type { ImageLimits } from "./config.ts";
 import type { EngineRequest, ImageFeature } from "./engine-request.ts";
-import type { GenerationRequest, Prompt } from "./generation-request.ts";
-import type { ImageProcessor } from "./images/image-processor.ts";
-import type { ImageSource } from "./images/image-source.ts";
-import type { MultiModalProcessor, ProcessedImage } from "./multimodal/multimodal-processor.ts";
-import type { UpdatedPrompt } from "./multimodal/prompt-update.ts";
+import type { GenerationRequest, ImagePart, Prompt } from "./generation-request.ts";
+import type { ItemLoader, LoadedItem } from "./item-loader.ts";
+import type { UpdatedPrompt } from "./multimodal/apply-prompt-updates.ts";
+import type { MultiModalProcessor, ProcessorOptions } from "./multimodal/multimodal-processor.ts";
+import type { ProcessingInfo } from "./multimodal/processing-info.ts";
+import type { PromptText } from "./multimodal/prompt-text.ts";
 import type { ChatTemplate } from "./text/chat-template.ts";
 import type { Tokenizer } from "./text/tokenizer.ts";
 
 /** How a model takes images. */
 export interface ImageInputs {
+  readonly info: ProcessingInfo;
   readonly processor: MultiModalProcessor;
-  readonly pixels: ImageProcessor;
-  readonly sources: readonly ImageSource[];
+  readonly loader: ItemLoader;
+  /** Whether requests may bring embeddings. */
+  readonly enableMmEmbeds: boolean;
 }
 
 export interface InputProcessorOptions {
@@ -31,15 +34,17 @@ export interface InputProcessorOptions {
   readonly imageLimits: ImageLimits;
   readonly maxModelLen: number;
   readonly vocabSize: number;
-  /** Of the built model; part of every image's hash. */
-  readonly modelContentHash: string;
 }
 
 /** What the engine thread needs beside what the caller decides (id, sampling, seed). */
 export type ProcessedPrompt = Pick<EngineRequest, "promptTokenIds" | "images">;
 
-/** An image without its place in the prompt. */
-type LoadedImage = ProcessedImage & Pick<ImageFeature, "mmHash">;
+/** A prompt whose images are still to be put in. */
+interface TokenizedPrompt {
+  readonly tokenIds: readonly number[];
+  /** Images have to be where the tokens say: the rest of the text is known to mean none. */
+  readonly isExact: boolean;
+}
 
 /** A longer text is not counted to its end before it is refused. */
 const MAX_COUNTED_LENGTHS = 4;
@@ -58,40 +63,66 @@ export class InputProcessor {
    * or `aborted`.
    */
   async process(request: GenerationRequest, signal: AbortSignal): Promise<ProcessedPrompt> {
-    const references = referencesOf(request.prompt);
-    this.#checkImages(references, request.prompt);
-    const tokenIds = await this.#tokenize(request.prompt, references.length, signal);
-    this.#checkTokens(tokenIds, references.length);
-    if (references.length === 0) return { promptTokenIds: tokenIds, images: [] };
+    const { prompt } = request;
+    const parts = prompt.kind === "chat" ? imagePartsOf(prompt.messages) : (prompt.images ?? []);
+    this.#checkImages(parts, prompt);
+    const options = this.#processorOptions(request);
+    const tokenized = await this.#tokenize(prompt, signal);
+    this.#checkTokens(tokenized, parts);
+    if (parts.length === 0) return { promptTokenIds: tokenized.tokenIds, images: [] };
 
-    const { imageInputs } = this.#options;
-    invariant(imageInputs !== null, "images of a text-only model were let through");
-    const images = await this.#loadImages(imageInputs, references, signal);
-    const updated = applyPromptUpdates(tokenIds, imageInputs.processor.promptUpdates(images));
-    this.#checkLength(updated.tokenIds.length);
-    return { promptTokenIds: updated.tokenIds, images: withPlaceholders(images, updated) };
+    const items = await this.#loadItems(parts, options, request, signal);
+    const expanded = await this.#expand(tokenized, items, signal);
+    this.#checkLength(expanded.tokenIds.length);
+    return { promptTokenIds: expanded.tokenIds, images: this.#features(items, expanded) };
   }
 
-  #checkImages(references: readonly string[], prompt: Prompt): void {
+  #checkImages(parts: readonly ImagePart[], prompt: Prompt): void {
     const { imageInputs, imageLimits } = this.#options;
-    if (references.length === 0) return;
+    if (parts.length === 0) return;
     const parameter = prompt.kind === "chat" ? "prompt.messages" : "prompt.images";
     if (imageInputs === null) {
       throw new EngineError("invalid_argument", "This model takes no images.", { parameter });
     }
-    if (references.length > imageLimits.maxImagesPerPrompt) {
+    const { info, enableMmEmbeds } = imageInputs;
+    const limit = allowedLimit(info, "image", imageLimits.maxImagesPerPrompt);
+    if (parts.length > limit) {
+      const supported = info.supportedLimits.image ?? null;
+      const reason = supported === null || parts.length <= supported ? "as the server is set up" : "by this model";
       throw new EngineError(
         "too_many_images",
-        `The prompt has ${references.length} images; the limit is ${imageLimits.maxImagesPerPrompt}.`,
+        `The prompt has ${parts.length} images; the limit is ${limit}, ${reason}.`,
+        { parameter },
+      );
+    }
+    const numEmbeddings = parts.filter(({ type }) => type === "image_embeds").length;
+    if (numEmbeddings > 0 && !enableMmEmbeds) {
+      throw new EngineError("invalid_argument", "This server takes no image embeddings, only images.", { parameter });
+    }
+    if (numEmbeddings > 0 && numEmbeddings < parts.length) {
+      throw new EngineError(
+        "invalid_argument",
+        `The prompt has ${numEmbeddings} image embeddings among its ${parts.length} images; it may have one or the other.`,
         { parameter },
       );
     }
   }
 
-  /** Token ids in which every image is still one placeholder. */
-  async #tokenize(prompt: Prompt, numImages: number, signal: AbortSignal): Promise<readonly number[]> {
+  #processorOptions({ mmProcessorOptions }: GenerationRequest): ProcessorOptions {
+    const { imageInputs } = this.#options;
+    return imageInputs === null ? {} : requestOptions(imageInputs.processor, mmProcessorOptions);
+  }
+
+  /** Token ids in which every image is still one placeholder, or (of token prompts) has its features already. */
+  async #tokenize(prompt: Prompt, signal: AbortSignal): Promise<TokenizedPrompt> {
+    const processor = this.#options.imageInputs?.processor;
+    const { tokenIds, isExact } = await this.#encode(prompt, signal);
+    return { tokenIds: processor?.applyTokensOnly?.(tokenIds) ?? tokenIds, isExact };
+  }
+
+  async #encode(prompt: Prompt, signal: AbortSignal): Promise<TokenizedPrompt> {
+    if (prompt.kind === "tokens") return { tokenIds: prompt.tokenIds, isExact: false };
     const { tokenizer, chatTemplate, imageInputs, maxModelLen } = this.#options;
-    if (prompt.kind === "tokens") return this.#spellPlaceholders(prompt.tokenIds, numImages, signal);
     const rendered =
       prompt.kind === "text"
         ? { text: prompt.text, literal: [] }
@@ -108,32 +139,10 @@ export class InputProcessor {
       signal,
     });
     if (tokenIds === null) throw tooLong(`more than ${maxTokens}`, maxModelLen);
-    return tokenIds;
+    return { tokenIds, isExact: prompt.kind === "chat" };
   }
 
-  /** Token prompts may spell a placeholder with the tokens of its characters: those become the placeholder's own. */
-  async #spellPlaceholders(
-    tokenIds: readonly number[],
-    numImages: number,
-    signal: AbortSignal,
-  ): Promise<readonly number[]> {
-    const { tokenizer, imageInputs } = this.#options;
-    const placeholder = imageInputs?.processor.imagePlaceholderTokenIds ?? [];
-    if (countMatches(tokenIds, placeholder) >= numImages) return tokenIds;
-    this.#checkLength(tokenIds.length);
-    const update = { kind: "replacement", target: placeholder, content: { full: placeholder, isEmbed: null } } as const;
-    const respelled = await applyPromptUpdatesToText(
-      tokenIds,
-      Array.from({ length: numImages }, () => update),
-      {
-        decode: (ids) => tokenizer.decode(ids),
-        encode: async (text) => (await tokenizer.encode(text, { addSpecialTokens: false, signal })) ?? [],
-      },
-    );
-    return respelled.tokenIds;
-  }
-
-  #checkTokens(tokenIds: readonly number[], numImages: number): void {
+  #checkTokens({ tokenIds, isExact }: TokenizedPrompt, parts: readonly ImagePart[]): void {
     const { imageInputs, vocabSize } = this.#options;
     if (tokenIds.length === 0) {
       throw new EngineError("invalid_argument", "The prompt is empty.", { parameter: "prompt" });
@@ -146,19 +155,25 @@ export class InputProcessor {
         { parameter: "prompt" },
       );
     }
-    if (imageInputs === null) {
+    if (imageInputs === null || imageInputs.processor.imagePlaceholder === null) {
       this.#checkLength(tokenIds.length);
       return;
     }
-    const { imagePlaceholder, imagePlaceholderTokenIds, minImageTokens } = imageInputs.processor;
-    this.#checkLength(tokenIds.length + numImages * (minImageTokens - imagePlaceholderTokenIds.length));
-    const numPlaceholders = countMatches(tokenIds, imagePlaceholderTokenIds);
-    if (numPlaceholders === numImages) return;
-    throw new EngineError(
-      "invalid_argument",
-      `The prompt has ${numPlaceholders} image placeholders (${imagePlaceholder}) for ${numImages} images.`,
-      { parameter: "prompt" },
-    );
+    const { imagePlaceholder, imagePlaceholderTokenIds } = imageInputs.processor;
+    const numPlaceholders = countOccurrences(tokenIds, imagePlaceholderTokenIds);
+    const fewestTokens = sumOf(parts, ({ type }) => (type === "image" ? imageInputs.info.minTokensPerItem : 1));
+    if (!isExact && parts.length > 0 && numPlaceholders > parts.length && numPlaceholders >= fewestTokens) {
+      // They may be the features of the images; the images will tell.
+      this.#checkLength(tokenIds.length);
+      return;
+    }
+    this.#checkLength(tokenIds.length + fewestTokens - parts.length * imagePlaceholderTokenIds.length);
+    if (numPlaceholders === parts.length) return;
+    if (!isExact && numPlaceholders < parts.length) {
+      const pieces = this.#options.tokenizer.decode(tokenIds).split(imagePlaceholder);
+      if (pieces.length - 1 === parts.length) return;
+    }
+    throw wrongPlaceholders(numPlaceholders, imagePlaceholder, parts.length);
   }
 
   #checkLength(numTokens: number): void {
@@ -167,46 +182,101 @@ export class InputProcessor {
     if (numTokens >= maxModelLen) throw tooLong(String(numTokens), maxModelLen);
   }
 
-  /** In the order of the references. The first failure cancels the rest, which have ended when this rejects. */
-  async #loadImages(
-    imageInputs: ImageInputs,
-    references: readonly string[],
+  /** Options that cannot be followed are the request's fault where it changed them. */
+  async #loadItems(
+    parts: readonly ImagePart[],
+    options: ProcessorOptions,
+    request: GenerationRequest,
     signal: AbortSignal,
-  ): Promise<readonly LoadedImage[]> {
-    const failed = new AbortController();
-    const either = AbortSignal.any([signal, failed.signal]);
-    const loading = references.map(async (reference, index) => {
-      try {
-        return await this.#loadImage(imageInputs, reference, either);
-      } catch (error) {
-        failed.abort(namingImage(error, index));
-        throw error;
-      }
-    });
-    const settled = await Promise.allSettled(loading);
-    if (signal.aborted) throw new EngineError("aborted", "The request was aborted.", { cause: signal.reason });
-    if (failed.signal.aborted) throw failed.signal.reason;
-    return settled.flatMap((result) => (result.status === "fulfilled" ? [result.value] : []));
+  ): Promise<readonly LoadedItem[]> {
+    const { processor, loader } = this.#imageInputs();
+    try {
+      return await loader.load(parts, options, request, signal);
+    } catch (error) {
+      const isOptions = error instanceof EngineError && optionErrors.has(error.code);
+      if (!isOptions || options === processor.options) throw error;
+      throw new EngineError("invalid_argument", error.message, { cause: error, parameter: "mmProcessorOptions" });
+    }
   }
 
-  async #loadImage(imageInputs: ImageInputs, reference: string, signal: AbortSignal): Promise<LoadedImage> {
-    const { imageLimits, modelContentHash } = this.#options;
-    const encodedBytes = await fetchImage(imageInputs.sources, reference, { signal, limits: imageLimits });
-    const [processed, mmHash] = await Promise.all([
-      imageInputs.pixels.process(encodedBytes, signal),
-      computeMmHash({
-        modality: "image",
-        modelContentHash,
-        processorOptions: imageInputs.processor.options,
-        encodedBytes,
-      }),
-    ]);
-    return { ...processed, mmHash };
+  async #expand(
+    { tokenIds, isExact }: TokenizedPrompt,
+    items: readonly LoadedItem[],
+    signal: AbortSignal,
+  ): Promise<UpdatedPrompt> {
+    const { processor } = this.#imageInputs();
+    const numPlaceholders = countOccurrences(tokenIds, processor.imagePlaceholderTokenIds);
+    const expanded = await expandPrompt(
+      tokenIds,
+      items.map(({ item }) => item.promptUpdates),
+      {
+        promptText: createPromptText(this.#options.tokenizer, signal),
+        // As many placeholders as images are placeholders, even where an image has no more features than one.
+        mayBeExpanded: !isExact && (processor.imagePlaceholder === null || numPlaceholders > items.length),
+        mayMatchText: !isExact,
+      },
+    );
+    const { imagePlaceholder, imagePlaceholderTokenIds } = processor;
+    const isWhole = expanded.placeholders.every((placeholder) => placeholder !== null);
+    // A placeholder that is left would be taken for a feature without an image.
+    const isLeft = imagePlaceholder !== null && countOutside(expanded, imagePlaceholderTokenIds) > 0;
+    if (isWhole && !isLeft) return expanded;
+    if (imagePlaceholder === null) {
+      const numPlaced = expanded.placeholders.filter((placeholder) => placeholder !== null).length;
+      throw new EngineError(
+        "invalid_argument",
+        `The prompt has places for ${numPlaced} of its ${items.length} images.`,
+        { parameter: "prompt" },
+      );
+    }
+    throw wrongPlaceholders(numPlaceholders, imagePlaceholder, items.length);
+  }
+
+  /** In the order of their places. */
+  #features(items: readonly LoadedItem[], { placeholders }: UpdatedPrompt): ImageFeature[] {
+    const features = items.map(({ mmHash, item: { tensors } }, index) => {
+      const placeholder = placeholders[index];
+      invariant(placeholder !== null, "items without a place were refused");
+      return { tensors, mmHash, placeholder };
+    });
+    return features.sort((left, right) => left.placeholder.offset - right.placeholder.offset);
+  }
+
+  #imageInputs(): ImageInputs {
+    const { imageInputs } = this.#options;
+    invariant(imageInputs !== null, "images of a text-only model were let through");
+    return imageInputs;
   }
 }
 
-function referencesOf(prompt: Prompt): readonly string[] {
-  return prompt.kind === "chat" ? imageReferences(prompt.messages) : (prompt.images ?? []);
+/** What processors say of options they cannot follow. */
+const optionErrors: ReadonlySet<string> = new Set(["invalid_checkpoint", "unsupported_model"]);
+
+export function createPromptText(tokenizer: Tokenizer, signal?: AbortSignal): PromptText {
+  return {
+    decode: (tokenIds) => tokenizer.decode(tokenIds),
+    encode: async (text) => {
+      const tokenIds = await tokenizer.encode(text, { addSpecialTokens: false, ...(signal && { signal }) });
+      invariant(tokenIds !== null, "an encoding without a limit is whole");
+      return tokenIds;
+    },
+  };
+}
+
+/** Occurrences in the prompt that are in no item's place. */
+function countOutside({ tokenIds, placeholders }: UpdatedPrompt, sequence: readonly number[]): number {
+  let end = 0;
+  let count = 0;
+  const ranges = placeholders.filter((placeholder) => placeholder !== null);
+  for (const { offset, length } of ranges.sort((left, right) => left.offset - right.offset)) {
+    count += countOccurrences(tokenIds.slice(end, offset), sequence);
+    end = offset + length;
+  }
+  return count + countOccurrences(tokenIds.slice(end), sequence);
+}
+
+function sumOf<Element>(elements: readonly Element[], valueOf: (element: Element) => number): number {
+  return elements.reduce((sum, element) => sum + valueOf(element), 0);
 }
 
 function requireTemplate(template: ChatTemplate | null): ChatTemplate {
@@ -216,19 +286,12 @@ function requireTemplate(template: ChatTemplate | null): ChatTemplate {
   });
 }
 
-/** The same error, with `prompt.images[index]` as its parameter: the index counts all images of the prompt. */
-function namingImage(error: unknown, index: number): unknown {
-  if (!(error instanceof EngineError)) return error;
-  return new EngineError(error.code, error.message, { cause: error, parameter: `prompt.images[${index}]` });
-}
-
-function withPlaceholders(images: readonly LoadedImage[], updated: UpdatedPrompt): ImageFeature[] {
-  const features = images.map((image, item) => {
-    const placeholder = updated.placeholders[item];
-    invariant(placeholder !== null, "placeholders were counted before");
-    return { ...image, placeholder };
-  });
-  return features.sort((left, right) => left.placeholder.offset - right.placeholder.offset);
+function wrongPlaceholders(numPlaceholders: number, imagePlaceholder: string, numImages: number): EngineError {
+  return new EngineError(
+    "invalid_argument",
+    `The prompt has ${numPlaceholders} image placeholders (${imagePlaceholder}) for ${numImages} images.`,
+    { parameter: "prompt" },
+  );
 }
 
 function tooLong(numTokens: string, maxModelLen: number): EngineError {

@@ -1,8 +1,7 @@
 /** From the settings to a model that is ready to be given to the engine thread, and the processor of its inputs. */
-import { EngineError } from "./errors.ts";
 import { readGenerationDefaults } from "./generation-defaults.ts";
-import { createImageProcessor } from "./images/image-processor.ts";
 import { InputProcessor } from "./input-processor.ts";
+import { createImageInputs } from "./multimodal-inputs.ts";
 import { buildModel } from "./models/build-model.ts";
 import { findModelDefinition } from "./models/registry.ts";
 import { numUsableCores } from "./runtime/physical-cores.ts";
@@ -16,9 +15,6 @@ import { resolveCheckpoint } from "./weights/resolve-checkpoint.ts";
 import type { EngineConfig } from "./config.ts";
 import type { WorkerOptions } from "./core/messages.ts";
 import type { EngineDependencies, ModelInfo } from "./engine.ts";
-import type { ImageInputs } from "./input-processor.ts";
-import type { BuiltModel } from "./models/built-model.ts";
-import type { CanonicalValue } from "./multimodal/hasher.ts";
 import type { SamplingParams } from "./sampling-params.ts";
 import type { GivenLogitsProcessor } from "./sampling/class-references.ts";
 import type { LoadedLogitsProcessor } from "./sampling/processor-loading.ts";
@@ -61,7 +57,9 @@ export async function loadModel(
   const settings = { generationConfig, modelConfig: checkpoint.config, tokenizerEosTokenId };
   const { samplingParams, eosTokenIds } = readGenerationDefaults(settings);
   const maxModelLen = config.maxModelLen ?? model.maxPositionEmbeddings;
-  const imageInputs = createImageInputs(config, checkpoint, { model, tokenizer, preprocessorConfig, imageSources });
+  const definition = findModelDefinition(checkpoint.config);
+  const imageInputs = createImageInputs(config, { definition, model, tokenizer, preprocessorConfig, imageSources });
+  const imagePlaceholder = imageInputs?.processor.imagePlaceholder ?? null;
   return {
     modelInfo: {
       architecture: model.architecture,
@@ -72,7 +70,7 @@ export async function loadModel(
       eosTokenIds,
       specialTokens: {
         ...tokenizer.namedTokens,
-        ...(imageInputs && { image_token: imageInputs.processor.imagePlaceholder }),
+        ...(imagePlaceholder !== null && { image_token: imagePlaceholder }),
       },
       defaultSamplingParams: samplingParams,
       logitsProcessors: logitsProcessors.map(({ name }) => name),
@@ -84,7 +82,6 @@ export async function loadModel(
       imageLimits: config.imageLimits,
       maxModelLen,
       vocabSize: model.decoder.vocabSize,
-      modelContentHash: model.contentHash,
     }),
     tokenizer,
     checkParams: (params) => validateWithProcessors(logitsProcessors, params),
@@ -94,7 +91,7 @@ export async function loadModel(
       maxModelLen,
       eosTokenIds,
     },
-    [Symbol.asyncDispose]: async () => imageInputs?.pixels.close(),
+    [Symbol.asyncDispose]: async () => imageInputs?.[Symbol.asyncDispose](),
   };
 }
 
@@ -106,41 +103,6 @@ async function loadAllLogitsProcessors(
   const installed = await findInstalledProcessors(logitsProcessorPath);
   const references = [...installed, ...logitsProcessors, ...(await referToClasses(classes))];
   return loadLogitsProcessors(references, logitsProcessorPath);
-}
-
-interface ImageParts {
-  readonly model: BuiltModel;
-  readonly tokenizer: Tokenizer;
-  readonly preprocessorConfig: unknown;
-  readonly imageSources: EngineDependencies["imageSources"];
-}
-
-/** Null for a model that takes no images. */
-function createImageInputs(
-  { imageLimits }: EngineConfig,
-  checkpoint: Checkpoint,
-  { model, tokenizer, preprocessorConfig, imageSources }: ImageParts,
-): ImageInputs | null {
-  const { visionEncoder, imageTokenId } = model;
-  const { createProcessor } = findModelDefinition(checkpoint.config);
-  if (visionEncoder === null || imageTokenId === null || createProcessor === undefined) return null;
-  if (preprocessorConfig === null) {
-    throw new EngineError("invalid_checkpoint", "The checkpoint has no preprocessor_config.json.");
-  }
-  const imageToken = tokenizer.token(imageTokenId);
-  if (imageToken === null) {
-    throw new EngineError("invalid_checkpoint", `tokenizer.json has no token for the image token id ${imageTokenId}.`);
-  }
-  return {
-    processor: createProcessor({
-      imageToken,
-      imageTokenId,
-      visionEncoder,
-      preprocessorConfig: preprocessorConfig as CanonicalValue,
-    }),
-    pixels: createImageProcessor(preprocessorConfig, imageLimits),
-    sources: imageSources,
-  };
 }
 
 /** Newer checkpoints keep it inside processor_config.json. */

@@ -235,8 +235,8 @@ export class ThreadedEngine implements Engine {
       numImageTokens: prompt.images.reduce((sum, image) => sum + numEmbeddingsOf(image), 0),
     });
     running.isInThread = true;
-    const pixels = prompt.images.map(({ pixelValues }) => pixelValues.buffer).filter((b) => b instanceof ArrayBuffer);
-    to.thread.post({ kind: "add", request: engineRequest }, pixels);
+    // Copied, or shared where their memory is: caches keep the tensors of images.
+    to.thread.post({ kind: "add", request: engineRequest });
     return running.outputs;
   }
 

@@ -4,7 +4,7 @@ import type { Piscina } from "piscina";
 import { EngineError } from "../errors.ts";
 import type { PixelValues } from "./pixel-values.ts";
 import type { PixelReply, PixelTask } from "./pixel-worker.ts";
-import { parsePreprocessorConfig } from "./preprocessor-config.ts";
+import { parsePreprocessorConfig, type PreprocessorPlan } from "./preprocessor-config.ts";
 
 export interface ImageProcessorOptions {
   readonly maxImagePixels: number;
@@ -21,8 +21,10 @@ export interface ImageProcessor {
   /**
    * Pixel values of one picture. `bytes` are copied at once and stay the caller's. Throws EngineError `invalid_image`,
    * `image_too_large`, `queue_full`, `aborted` or `closed`.
+   *
+   * @param plan Steps other than the checkpoint's, for this picture.
    */
-  process(bytes: Uint8Array, signal: AbortSignal): Promise<PixelValues>;
+  process(bytes: Uint8Array, signal: AbortSignal, plan?: PreprocessorPlan): Promise<PixelValues>;
   /** Ends the threads; pictures still waiting or in work are refused with `closed`. Idempotent. */
   close(): Promise<void>;
 }
@@ -38,14 +40,14 @@ export function createImageProcessor(
   preprocessorConfig: unknown,
   { maxImagePixels, numThreads = defaultNumThreads(), maxNumWaiting = 256 }: ImageProcessorOptions,
 ): ImageProcessor {
-  const plan = parsePreprocessorConfig(preprocessorConfig);
+  const checkpointPlan = parsePreprocessorConfig(preprocessorConfig);
   const maxNumUnfinished = numThreads + maxNumWaiting;
   const closing = new AbortController();
   let numUnfinished = 0;
   let pool: Promise<PixelPool> | null = null;
 
   return {
-    async process(bytes, signal) {
+    async process(bytes, signal, plan = checkpointPlan) {
       if (closing.signal.aborted) throw closed();
       if (signal.aborted) throw aborted();
       if (numUnfinished >= maxNumUnfinished) {

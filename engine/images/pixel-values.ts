@@ -8,6 +8,8 @@ export interface PixelValues {
   /** Row-major [3, height, width]: red, green and blue planes. */
   readonly pixelValues: Float32Array<ArrayBuffer>;
   readonly shape: readonly [channels: number, height: number, width: number];
+  /** Of the picture as it came. */
+  readonly imageSize: PixelSize;
 }
 
 /** Most pixels of one result, so that a strip of an image under a config without a crop cannot ask for gigabytes. */
@@ -61,7 +63,7 @@ export function toPixelValues(image: DecodedImage, plan: PreprocessorPlan): Pixe
       }
     }
   }
-  return { pixelValues, shape: [3, height, width] };
+  return { pixelValues, shape: [3, height, width], imageSize: { width: image.width, height: image.height } };
 }
 
 /** [256]: rescaled in double and rounded to float32, then mean and deviation in float32, as numpy does it. */

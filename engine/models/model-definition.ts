@@ -1,6 +1,5 @@
 /** What one architecture must say about itself to be served: its configuration read, and its graphs. */
-import type { CanonicalValue } from "../multimodal/hasher.ts";
-import type { MultiModalProcessor } from "../multimodal/multimodal-processor.ts";
+import type { MultiModalInputs, PixelProcessor, ProcessorOptions } from "../multimodal/multimodal-processor.ts";
 import type { VisionEncoderGraph, VisionEncoderInput } from "./built-model.ts";
 import type { GraphContext } from "./graph-context.ts";
 
@@ -41,8 +40,9 @@ export interface ProcessorContext {
   readonly imageToken: string;
   readonly imageTokenId: number;
   readonly visionEncoder: VisionEncoderGraph;
-  /** preprocessor_config.json as it is. */
-  readonly preprocessorConfig: CanonicalValue;
+  /** preprocessor_config.json as it is, with what the deployment sets of it. */
+  readonly preprocessorConfig: ProcessorOptions;
+  readonly pixels: PixelProcessor;
 }
 
 export interface ModelDefinition {
@@ -54,5 +54,5 @@ export interface ModelDefinition {
    */
   configure(config: unknown): ConfiguredModel;
   /** How images enter the prompts; absent for an architecture that takes none. */
-  readonly createProcessor?: (context: ProcessorContext) => MultiModalProcessor;
+  readonly multiModal?: MultiModalInputs<ProcessorContext>;
 }

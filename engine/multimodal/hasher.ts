@@ -13,24 +13,40 @@ export type CanonicalValue =
   | readonly CanonicalValue[]
   | { readonly [key: string]: CanonicalValue };
 
+/** What an item is told from others by. */
+export type HashedItem =
+  /** The file as it was received, not its pixels. */
+  | { readonly kind: "content"; readonly encodedBytes: Uint8Array }
+  /** A name that the caller gave it. Names are the tenant's own: nobody else's name is ever this item's. */
+  | { readonly kind: "uuid"; readonly tenant: string; readonly uuid: string };
+
 export interface MultiModalHashInput {
-  readonly modality: "image";
+  readonly modality: "image" | "image_embeds";
   /** Of the weights and the graph that make embeddings of the item. */
   readonly modelContentHash: string;
-  /** The processor's whole configuration, as JSON has it. */
+  /** All that the processor goes by: the checkpoint's configuration with the deployment's and the request's changes. */
   readonly processorOptions: CanonicalValue;
-  /** The item as it was received: the file's bytes, not its pixels. */
-  readonly encodedBytes: Uint8Array;
+  readonly item: HashedItem;
+  /** Items of different salts share nothing; null is a salt of its own. */
+  readonly cacheSalt: string | null;
 }
+
+/** Counts up when equal bytes and options come to be processed to other tensors. */
+const processingVersion = 1;
 
 /** Hex SHA-256. The item's bytes are digested off the calling thread. */
 export async function computeMmHash(input: MultiModalHashInput): Promise<string> {
-  const itemDigest = await webcrypto.subtle.digest("SHA-256", input.encodedBytes);
+  const { modality, modelContentHash, processorOptions, item, cacheSalt } = input;
   return hashCanonical({
-    model: input.modelContentHash,
-    modality: input.modality,
-    options: input.processorOptions,
-    item: new Uint8Array(itemDigest),
+    version: processingVersion,
+    model: modelContentHash,
+    modality,
+    options: processorOptions,
+    item:
+      item.kind === "content"
+        ? { content: new Uint8Array(await webcrypto.subtle.digest("SHA-256", item.encodedBytes)) }
+        : { tenant: item.tenant, uuid: item.uuid },
+    salt: cacheSalt,
   });
 }
 

@@ -1,26 +1,77 @@
 /** What a vision model says about its inputs: everything that shared code needs to put images into its prompts. */
+import type { DummyInputsBuilder } from "./dummy-inputs.ts";
+import type { BatchedTensor, FieldConfig } from "./field-config.ts";
 import type { CanonicalValue } from "./hasher.ts";
+import type { ItemTensor } from "./processed-item.ts";
+import type { ImageSize, ProcessingInfo } from "./processing-info.ts";
 import type { PromptUpdate } from "./prompt-update.ts";
 
-/** One image as the vision encoder takes it. */
-export interface ProcessedImage {
-  /** Row-major [channels, height, width], float32, normalised. */
-  readonly pixelValues: Float32Array;
-  readonly shape: readonly [channels: number, height: number, width: number];
+/** As preprocessor_config.json has them. */
+export type ProcessorOptions = Readonly<Record<string, CanonicalValue>>;
+
+/** A picture as it came. */
+export interface EncodedImage {
+  readonly bytes: Uint8Array;
+  /** Names the picture in errors: `prompt.images[2]`. */
+  readonly parameter: string;
 }
 
-export interface MultiModalProcessor {
-  /** The text that stands for one image in a prompt. */
-  readonly imagePlaceholder: string;
-  /** The tokens of `imagePlaceholder` in a prompt. */
-  readonly imagePlaceholderTokenIds: readonly number[];
-  /** Fewest tokens that an image takes, known before it is fetched. */
-  readonly minImageTokens: number;
-  /** The whole configuration of the processor, part of every item's hash. */
-  readonly options: CanonicalValue;
+/** Turns pictures into tensors away from the calling thread. */
+export interface PixelProcessor {
   /**
-   * One update per image, in the order of the images. Throws EngineError `invalid_checkpoint` when the processed image
-   * does not fit the vision encoder.
+   * The tensors of one picture, without a dimension of a batch, and its size as it came. Throws EngineError of
+   * pictures, `invalid_checkpoint` or `unsupported_model` for options it cannot follow, or `aborted`.
    */
-  promptUpdates(images: readonly ProcessedImage[]): readonly PromptUpdate[];
+  process(image: EncodedImage, options: ProcessorOptions, signal: AbortSignal): Promise<ProcessedPixels>;
+}
+
+export interface ProcessedPixels {
+  readonly tensors: ReadonlyMap<string, ItemTensor>;
+  readonly imageSize: ImageSize;
+}
+
+/** What came out of processing some images, in their order. */
+export interface ProcessedBatch {
+  /** By the vision encoder's input names, all images together. */
+  readonly fields: ReadonlyMap<string, BatchedTensor>;
+  readonly imageSizes: readonly ImageSize[];
+}
+
+/** What a prompt update may depend on: one image of a request. */
+export type UpdateItem =
+  | { readonly kind: "image"; readonly imageSize: ImageSize; readonly tensors: ReadonlyMap<string, ItemTensor> }
+  /** Its embeddings came with the request. */
+  | { readonly kind: "embeddings"; readonly numEmbeddings: number };
+
+export interface MultiModalProcessor {
+  /** The text that stands for one image in a prompt; null where images have no place of their own in it. */
+  readonly imagePlaceholder: string | null;
+  /** The tokens of `imagePlaceholder` in a prompt; empty where that is null. */
+  readonly imagePlaceholderTokenIds: readonly number[];
+  /** The checkpoint's. Together with what a request changes of them they are part of every item's hash. */
+  readonly options: ProcessorOptions;
+  /** Those of the options that a request may set. */
+  readonly requestOptions: ReadonlySet<string>;
+  /** An item must not depend on the others of its batch. Throws as `PixelProcessor.process` does. */
+  processImages(
+    images: readonly EncodedImage[],
+    options: ProcessorOptions,
+    signal: AbortSignal,
+  ): Promise<ProcessedBatch>;
+  /** How `ProcessedBatch.fields` belong to the images; fields without one are dropped. */
+  fieldConfigs(batch: ProcessedBatch): Readonly<Record<string, FieldConfig>>;
+  /** Rules for all items; where there are several, an item takes the first whose target is in the prompt. */
+  promptUpdates(items: readonly UpdateItem[]): readonly PromptUpdate[];
+  /**
+   * What the model does to any prompt, whatever images it has (a token at the end, say). Does not change its argument;
+   * applied twice it does nothing more.
+   */
+  applyTokensOnly?(tokenIds: readonly number[]): readonly number[];
+}
+
+/** What an architecture registers to take images. */
+export interface MultiModalInputs<Context> {
+  createProcessingInfo(context: Context): ProcessingInfo;
+  createDummyInputs(info: ProcessingInfo, context: Context): DummyInputsBuilder;
+  createProcessor(info: ProcessingInfo, context: Context): MultiModalProcessor;
 }

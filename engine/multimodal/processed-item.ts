@@ -7,6 +7,9 @@ export type ItemTensor<E extends TensorElementType = TensorElementType> = {
   [Type in E]: { readonly elementType: Type; readonly shape: readonly number[]; readonly data: TensorArrays[Type] };
 }[E];
 
+/** An item with a tensor of this name, float32 [numEmbeddings, hiddenSize], brings what the encoder would make of it. */
+export const embeddingsField = "image_embeds";
+
 /** Immutable: several requests share one. */
 export interface ProcessedItem {
   /** By the vision encoder's input names (`pixel_values`, `image_grid_thw`), without the dimension of the batch. */

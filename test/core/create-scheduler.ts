@@ -60,8 +60,7 @@ export function createRequest(requestId: string, overrides: RequestOverrides = {
 
 export function createImage(mmHash: string, offset: number, length: number): ImageFeature {
   return {
-    pixelValues: new Float32Array(3),
-    shape: [3, 1, 1],
+    tensors: new Map(),
     mmHash,
     placeholder: { offset, length, isEmbed: null },
   };

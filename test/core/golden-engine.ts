@@ -4,6 +4,7 @@ import { createEngineCore } from "../../engine/core/create-engine-core.ts";
 import type { EngineCore } from "../../engine/core/engine-core.ts";
 import type { EngineCoreOutput, ToEngineThread, WorkerOptions } from "../../engine/core/messages.ts";
 import type { EngineRequest, ImageFeature } from "../../engine/engine-request.ts";
+import type { ItemTensor } from "../../engine/multimodal/processed-item.ts";
 import type { BuiltModel } from "../../engine/models/built-model.ts";
 import { buildModel } from "../../engine/models/build-model.ts";
 import { createSamplingParams } from "../../engine/sampling-params.ts";
@@ -149,9 +150,13 @@ function imagesOf({ promptTokenIds, pixelValues, pictures }: GoldenCase, model: 
   const firstTokens = promptTokenIds.flatMap((id, position) =>
     id === model.imageTokenId && promptTokenIds[position - 1] !== id ? [position] : [],
   );
-  return pictures.map((picture, index) => ({
-    pixelValues: pixelValues.subarray(index * 3 * imageSize ** 2, (index + 1) * 3 * imageSize ** 2),
+  const pixelsOf = (index: number): ItemTensor => ({
+    elementType: "float32",
     shape: [3, imageSize, imageSize],
+    data: pixelValues.subarray(index * 3 * imageSize ** 2, (index + 1) * 3 * imageSize ** 2),
+  });
+  return pictures.map((picture, index) => ({
+    tensors: new Map([["pixel_values", pixelsOf(index)]]),
     mmHash: picture,
     placeholder: { offset: firstTokens[index], length: numImageTokens, isEmbed: null },
   }));

@@ -36,7 +36,6 @@ test("more placeholders in a printed text than images are literal", () => {
 test("a template that walks over parts keeps their order, and every placeholder in a text is literal", () => {
   const rendered = render(walking, text(" what is <image>? "), image("1"), text("x"), image("2"));
   expect(rendered.text).toBe("[what is <image>?|<image>|x|<image>|]");
-  expect(rendered.images).toEqual(["1", "2"]);
   expect(rendered.literal).toEqual([{ start: 9, end: 16 }]);
 });
 
@@ -54,7 +53,6 @@ test("for a model without images nothing in a text is a placeholder", () => {
   const messages = [{ role: "user", content: "an <image>" }] as const;
   expect(renderChat(messages, { template: printing, imagePlaceholder: null, addGenerationPrompt: true })).toEqual({
     text: "[an <image>]",
-    images: [],
     literal: [],
   });
 });

@@ -3,15 +3,17 @@ import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 
 import { createDataUrlImageSource } from "../../engine/images/data-url-image-source.ts";
-import { createImageProcessor } from "../../engine/images/image-processor.ts";
 import { InputProcessor } from "../../engine/input-processor.ts";
+import { createImageInputs } from "../../engine/multimodal-inputs.ts";
 import { findModelDefinition } from "../../engine/models/registry.ts";
 import { loadChatTemplate } from "../../engine/text/chat-template.ts";
 import { loadTokenizer } from "../../engine/text/tokenizer.ts";
 import { goldensFolder } from "../support/goldens.ts";
-import type { ImageLimits } from "../../engine/config.ts";
+import type { EngineConfig, ImageLimits } from "../../engine/config.ts";
 import type { ImageSource } from "../../engine/images/image-source.ts";
 import type { InputProcessorOptions } from "../../engine/input-processor.ts";
+import type { ItemCache } from "../../engine/item-loader.ts";
+import type { LoadedImageInputs } from "../../engine/multimodal-inputs.ts";
 
 export const imageLimits: ImageLimits = {
   maxImagesPerPrompt: 3,
@@ -20,14 +22,21 @@ export const imageLimits: ImageLimits = {
   fetchTimeoutMs: 5000,
 };
 
+export interface GoldenOverrides extends Partial<InputProcessorOptions> {
+  readonly sources?: readonly ImageSource[];
+  readonly cache?: ItemCache;
+  readonly settings?: Partial<Pick<EngineConfig, "imageLimits" | "enableMmEmbeds" | "mmProcessorOptions">>;
+}
+
 export interface GoldenInputs extends AsyncDisposable {
   readonly inputProcessor: InputProcessor;
   readonly options: InputProcessorOptions;
+  readonly imageInputs: LoadedImageInputs | null;
 }
 
 export async function createGoldenInputs(
   name: "llava-default" | "llama",
-  overrides: Partial<InputProcessorOptions> & { readonly sources?: readonly ImageSource[] } = {},
+  overrides: GoldenOverrides = {},
 ): Promise<GoldenInputs> {
   const folder = join(goldensFolder, name);
   const readJson = async (file: string) => JSON.parse(await readFile(join(folder, file), "utf8"));
@@ -35,21 +44,23 @@ export async function createGoldenInputs(
   const definition = findModelDefinition(config);
   const model = definition.configure(config);
   const tokenizer = await loadTokenizer(folder);
-  const { sources = [createDataUrlImageSource()], ...rest } = overrides;
-  const takesImages = model.visionEncoder !== null && model.imageTokenId !== null && definition.createProcessor;
-  const preprocessorConfig = takesImages ? (await readJson("processor_config.json")).image_processor : null;
-  const imageInputs = takesImages
-    ? {
-        sources,
-        pixels: createImageProcessor(preprocessorConfig, imageLimits),
-        processor: takesImages({
-          imageToken: tokenizer.token(model.imageTokenId) ?? "",
-          imageTokenId: model.imageTokenId,
-          visionEncoder: { path: "", ...model.visionEncoder },
-          preprocessorConfig,
-        }),
-      }
-    : null;
+  const { sources = [createDataUrlImageSource()], settings, cache, ...rest } = overrides;
+  const imageInputs = createImageInputs(
+    { imageLimits, ...settings },
+    {
+      definition,
+      model: {
+        ...model,
+        visionEncoder: model.visionEncoder && { path: "", ...model.visionEncoder },
+        contentHash: name,
+      },
+      tokenizer,
+      preprocessorConfig:
+        model.visionEncoder === null ? null : (await readJson("processor_config.json")).image_processor,
+      imageSources: sources,
+      ...(cache && { cache }),
+    },
+  );
   const options: InputProcessorOptions = {
     tokenizer,
     chatTemplate: await loadChatTemplate(folder, tokenizer.namedTokens),
@@ -57,12 +68,12 @@ export async function createGoldenInputs(
     imageLimits,
     maxModelLen: model.maxPositionEmbeddings,
     vocabSize: model.decoder.vocabSize,
-    modelContentHash: name,
     ...rest,
   };
   return {
     inputProcessor: new InputProcessor(options),
     options,
-    [Symbol.asyncDispose]: async () => imageInputs?.pixels.close(),
+    imageInputs,
+    [Symbol.asyncDispose]: async () => imageInputs?.[Symbol.asyncDispose](),
   };
 }

@@ -7,8 +7,9 @@ import { createSamplingParams } from "../../engine/sampling-params.ts";
 import { loadGoldens, pictureReference } from "../support/goldens.ts";
 import { createGoldenInputs, imageLimits } from "./golden-inputs.ts";
 import type { AddressInfo } from "node:net";
-import type { ChatMessage, GenerationRequest, Prompt } from "../../engine/generation-request.ts";
+import type { ChatMessage, GenerationRequest, ImagePart, Prompt } from "../../engine/generation-request.ts";
 import type { ImageSource } from "../../engine/images/image-source.ts";
+import type { ItemTensor } from "../../engine/multimodal/processed-item.ts";
 
 const never = new AbortController().signal;
 
@@ -20,9 +21,12 @@ function chat(...messages: ChatMessage[]): GenerationRequest {
   return request({ kind: "chat", messages, addGenerationPrompt: true });
 }
 
+function image(reference: string): ImagePart {
+  return { type: "image", reference };
+}
+
 function userSays(text: string, ...references: string[]): GenerationRequest {
-  const images = references.map((reference) => ({ type: "image", reference }) as const);
-  return chat({ role: "user", content: [...images, { type: "text", text }] });
+  return chat({ role: "user", content: [...references.map(image), { type: "text", text }] });
 }
 
 test("ids, pixel values and placeholders equal those of transformers, with 0, 1 and 3 images", async () => {
@@ -33,14 +37,14 @@ test("ids, pixel values and placeholders equal those of transformers, with 0, 1 
     const references = await Promise.all(golden.pictures.map(pictureReference));
     const messages = golden.messages.map(({ role, content }) => ({
       role,
-      content: content.map((part) =>
-        part.type === "image" ? { type: "image" as const, reference: references.shift() as string } : part,
-      ),
+      content: content.map((part) => (part.type === "image" ? image(references.shift() as string) : part)),
     }));
     const { promptTokenIds, images } = await inputs.inputProcessor.process(chat(...messages), never);
     expect(promptTokenIds).toEqual(golden.promptTokenIds);
     expect(images).toHaveLength(golden.pictures.length);
-    for (const [index, { pixelValues, shape, placeholder }] of images.entries()) {
+    for (const [index, { tensors, placeholder }] of images.entries()) {
+      expect([...tensors.keys()]).toEqual(["pixel_values"]);
+      const { shape, data: pixelValues } = tensors.get("pixel_values") as ItemTensor<"float32">;
       expect(shape).toEqual([3, 32, 32]);
       const expected = golden.pixelValues?.subarray(index * pixelValues.length, (index + 1) * pixelValues.length);
       const largest = Math.max(...pixelValues.map((value, at) => Math.abs(value - (expected?.[at] ?? Number.NaN))));
@@ -79,7 +83,7 @@ test("a text prompt and a token prompt take images at their placeholders", async
   const picture = await pictureReference("drawing.png");
   const { tokenizer } = inputs.options;
   const text = "One: <image> two: <image>.";
-  const images = [picture, picture];
+  const images = [image(picture), image(picture)];
   const fromText = await inputs.inputProcessor.process(
     request({ kind: "text", text, addSpecialTokens: false, images }),
     never,
@@ -116,13 +120,13 @@ test.for([
   ],
   [
     "an image without its placeholder",
-    { kind: "text", text: "nothing", addSpecialTokens: false, images: ["data:,"] },
+    { kind: "text", text: "nothing", addSpecialTokens: false, images: [image("data:,")] },
     "invalid_argument",
     /0 image placeholders .* 1 images/,
   ],
   [
     "more images than allowed",
-    { kind: "text", text: "<image>", addSpecialTokens: false, images: ["a", "b", "c", "d"] },
+    { kind: "text", text: "<image>", addSpecialTokens: false, images: ["a", "b", "c", "d"].map(image) },
     "too_many_images",
     /4 images; the limit is 3/,
   ],
@@ -157,7 +161,7 @@ test("a prompt that leaves no room for output is refused with both numbers, befo
   const withImage = request({
     kind: "tokens",
     tokenIds: [2, ...(await words(40))],
-    images: ["data:image/png;base64,"],
+    images: [image("data:image/png;base64,")],
   });
   await expect(inputProcessor.process(withImage, never)).rejects.toMatchObject({
     code: "prompt_too_long",
@@ -205,9 +209,10 @@ test("when one image fails the others are cancelled and have ended", async () =>
     },
   };
   await using inputs = await createGoldenInputs("llava-default", { sources: [createDataUrlImageSource(), slow] });
-  const broken = "data:image/png;base64,AAAA";
+  const broken = "data:image/png;base64,A";
   await expect(inputs.inputProcessor.process(userSays("?", "slow:1", broken, "slow:2"), never)).rejects.toMatchObject({
-    code: "invalid_image",
+    code: "invalid_image_reference",
+    parameter: "prompt.images[1]",
   });
   expect(ended.sort()).toEqual(["slow:1", "slow:2"]);
 

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 
 import { computeMmHash, hashCanonical } from "../../engine/multimodal/hasher.ts";
-import type { CanonicalValue } from "../../engine/multimodal/hasher.ts";
+import type { CanonicalValue, MultiModalHashInput } from "../../engine/multimodal/hasher.ts";
 
 const pairs: [CanonicalValue, CanonicalValue][] = [
   [{ ab: "c" }, { a: "bc" }],
@@ -28,17 +28,48 @@ test("the order of keys does not matter, and an undefined value is an absent one
   expect(hashCanonical(withUndefined)).toBe(hashCanonical({ a: 1 }));
 });
 
-test("model, options and bytes each change the hash of an item; equal inputs do not", async () => {
-  const input = {
-    modality: "image",
-    modelContentHash: "model",
-    processorOptions: { size: 224 },
-    encodedBytes: Uint8Array.of(1, 2, 3),
-  } as const;
+const content = (...bytes: number[]): MultiModalHashInput["item"] => ({
+  kind: "content",
+  encodedBytes: Uint8Array.from(bytes),
+});
+const uuid = (tenant: string, name: string): MultiModalHashInput["item"] => ({ kind: "uuid", tenant, uuid: name });
+const input: MultiModalHashInput = {
+  modality: "image",
+  modelContentHash: "model",
+  processorOptions: { size: 224 },
+  item: content(1, 2, 3),
+  cacheSalt: null,
+};
+
+test("equal bytes have equal hashes, wherever they lie", async () => {
   const hash = await computeMmHash(input);
   expect(hash).toMatch(/^[0-9a-f]{64}$/);
-  expect(await computeMmHash({ ...input, encodedBytes: Uint8Array.of(9, 1, 2, 3).subarray(1) })).toBe(hash);
-  expect(await computeMmHash({ ...input, modelContentHash: "other" })).not.toBe(hash);
-  expect(await computeMmHash({ ...input, processorOptions: { size: 225 } })).not.toBe(hash);
-  expect(await computeMmHash({ ...input, encodedBytes: Uint8Array.of(1, 2) })).not.toBe(hash);
+  const view = { kind: "content", encodedBytes: Uint8Array.of(9, 1, 2, 3).subarray(1) } as const;
+  expect(await computeMmHash({ ...input, item: view })).toBe(hash);
+  expect(await computeMmHash({ ...input, item: uuid("t", "u") })).toBe(
+    await computeMmHash({ ...input, item: uuid("t", "u") }),
+  );
+});
+
+test("all that makes an item another has a hash of its own", async () => {
+  const others: MultiModalHashInput[] = [
+    input,
+    { ...input, modality: "image_embeds" },
+    { ...input, modelContentHash: "other" },
+    { ...input, processorOptions: { size: 225 } },
+    { ...input, processorOptions: { size: 224, do_resize: false } },
+    { ...input, item: content(1, 2) },
+    { ...input, item: content() },
+    { ...input, cacheSalt: "" },
+    { ...input, cacheSalt: "salt" },
+    { ...input, item: uuid("", "a") },
+    { ...input, item: uuid("a", "") },
+    { ...input, item: uuid("a", "b") },
+    { ...input, item: uuid("b", "a") },
+    { ...input, item: uuid("", "ab") },
+    { ...input, item: uuid("", "a"), cacheSalt: "salt" },
+    { ...input, item: uuid("", "a"), processorOptions: {} },
+  ];
+  const hashes = await Promise.all(others.map(computeMmHash));
+  expect(new Set(hashes).size).toBe(others.length);
 });

@@ -1,106 +1,65 @@
-import * as fc from "fast-check";
-import { describe, expect, test } from "vitest";
+import { expect, test } from "vitest";
 
-import { applyPromptUpdates, countMatches } from "../../engine/multimodal/prompt-update.ts";
-import type { PromptUpdate } from "../../engine/multimodal/prompt-update.ts";
+import { promptIndexTargets, resolvePromptUpdate, selectTokenIds } from "../../engine/multimodal/prompt-update.ts";
+import type { PromptText } from "../../engine/multimodal/prompt-text.ts";
 
-function replacement(target: number[], full: number[], isEmbed: boolean[] | null = null): PromptUpdate {
-  return { kind: "replacement", target, content: { full, isEmbed } };
-}
+/** A token is a character. */
+const promptText: PromptText = {
+  decode: (tokenIds) => String.fromCodePoint(...tokenIds),
+  encode: async (text) => Array.from(text, (character) => character.codePointAt(0) as number),
+};
 
-describe("replacements", () => {
-  test("items that share a target take its occurrences in order", () => {
-    const updates = [replacement([9], [1, 1]), replacement([9], [2])];
-    expect(applyPromptUpdates([5, 9, 6, 9, 9], updates)).toEqual({
-      tokenIds: [5, 1, 1, 6, 2, 9],
-      placeholders: [
-        { offset: 1, length: 2, isEmbed: null },
-        { offset: 4, length: 1, isEmbed: null },
-      ],
-    });
+test("targets are text, tokens or places; contents become tokens", async () => {
+  const text = { mode: "replacement", target: "<i>", content: "ab" } as const;
+  expect(await resolvePromptUpdate(text, 0, promptText)).toEqual({
+    mode: "replacement",
+    target: { kind: "text", text: "<i>" },
+    content: { full: [97, 98], isEmbed: null },
   });
-
-  test("items with targets of their own may stand in any order", () => {
-    const updates = [replacement([7, 7], [1]), replacement([8], [2])];
-    const { tokenIds, placeholders } = applyPromptUpdates([8, 0, 7, 7], updates);
-    expect(tokenIds).toEqual([2, 0, 1]);
-    expect(placeholders.map((range) => range?.offset)).toEqual([2, 0]);
+  const tokens = { mode: "insertion", target: [3, 4], content: [5] } as const;
+  expect(await resolvePromptUpdate(tokens, 0, promptText)).toEqual({
+    mode: "insertion",
+    target: { kind: "tokens", tokenIds: [3, 4] },
+    content: { full: [5], isEmbed: null },
   });
+  for (const target of [promptIndexTargets.start(), promptIndexTargets.end(), promptIndexTargets.prefix("a")]) {
+    const resolved = await resolvePromptUpdate({ mode: "insertion", target, content: [1] }, 0, promptText);
+    expect(resolved.target).toEqual(target);
+  }
+  expect(promptIndexTargets.prefix("a")).toEqual({ kind: "prefix", sequence: { kind: "text", text: "a" } });
+});
 
-  test("content that holds the target again is not replaced again", () => {
-    const updates = [replacement([9], [9, 9, 9]), replacement([9], [9, 9])];
-    const { tokenIds, placeholders } = applyPromptUpdates([9, 9], updates);
-    expect(tokenIds).toEqual([9, 9, 9, 9, 9]);
-    expect(placeholders.map((range) => [range?.offset, range?.length])).toEqual([
-      [0, 3],
-      [3, 2],
-    ]);
-  });
-
-  test("an item without a target in the prompt has no placeholder", () => {
-    expect(applyPromptUpdates([1, 2], [replacement([9], [3]), replacement([2], [4])])).toEqual({
-      tokenIds: [1, 4],
-      placeholders: [null, { offset: 1, length: 1, isEmbed: null }],
-    });
-  });
-
-  test("an empty target matches nothing, and no updates leave the prompt as it is", () => {
-    expect(applyPromptUpdates([1, 2], [replacement([], [3])])).toEqual({ tokenIds: [1, 2], placeholders: [null] });
-    expect(applyPromptUpdates([1, 2], [])).toEqual({ tokenIds: [1, 2], placeholders: [] });
-  });
-
-  test("the mask of embedded tokens goes along", () => {
-    const [placeholder] = applyPromptUpdates([9], [replacement([9], [1, 1, 2], [true, true, false])]).placeholders;
-    expect(placeholder).toEqual({ offset: 0, length: 3, isEmbed: [true, true, false] });
+test("targets and contents may depend on the item", async () => {
+  const update = {
+    mode: "replacement",
+    target: (item: number) => `<i${item}>`,
+    content: (item: number) => [7, item],
+  } as const;
+  expect(await resolvePromptUpdate(update, 3, promptText)).toEqual({
+    mode: "replacement",
+    target: { kind: "text", text: "<i3>" },
+    content: { full: [7, 3], isEmbed: null },
   });
 });
 
-test("every placeholder range points at its item's content, and what is left is the prompt without the targets", () => {
-  const token = fc.integer({ min: 0, max: 3 });
-  const update = fc.record({
-    target: fc.array(token, { minLength: 1, maxLength: 2 }),
-    // Contents are told apart from the prompt, and from each other, by their tokens.
-    length: fc.integer({ min: 1, max: 5 }),
+test.for([
+  ["a mask by tokens", { full: [1, 1, 2, 9], isEmbed: selectTokenIds(1) }, [true, true, false, false]],
+  ["the features among the tokens", { full: [1, 1, 2, 9], features: [1, 1, 2] }, [true, true, true, false]],
+  ["features as text", { full: "xxn.", features: "xn" }, [false, true, true, false]],
+  ["nothing", { full: [1, 2] }, null],
+] as const)("details say which tokens are embedded by %s", async ([, content, isEmbed]) => {
+  const resolved = await resolvePromptUpdate({ mode: "replacement", target: [0], content }, 0, promptText);
+  expect(resolved.content.isEmbed).toEqual(isEmbed);
+});
+
+test("features that are no stretch of the content, and masks of another length, are a model's bug", async () => {
+  const missing = { mode: "replacement", target: [0], content: { full: [1, 2], features: [2, 1] } } as const;
+  await expect(resolvePromptUpdate(missing, 0, promptText)).rejects.toMatchObject({
+    code: "internal",
+    message: expect.stringContaining("the 2 features are no stretch of the content's 2 tokens"),
   });
-  const property = fc.property(
-    fc.array(token, { maxLength: 40 }),
-    fc.array(update, { maxLength: 6 }),
-    (prompt, rules) => {
-      const updates = rules.map(({ target, length }, item) =>
-        replacement(
-          target,
-          Array.from({ length }, () => 100 + item),
-        ),
-      );
-      const { tokenIds, placeholders } = applyPromptUpdates(prompt, updates);
-      let restored: number[] = [...tokenIds];
-      for (const [item, range] of [...placeholders.entries()].reverse().sort(byOffsetDescending)) {
-        if (range === null) continue;
-        expect(tokenIds.slice(range.offset, range.offset + range.length)).toEqual(updates[item].content.full);
-        restored.splice(range.offset, range.length, ...updates[item].target);
-      }
-      expect(restored).toEqual(prompt);
-    },
-  );
-  fc.assert(property, { numRuns: 2000 });
-});
-
-function byOffsetDescending(
-  [, left]: [number, { readonly offset: number } | null],
-  [, right]: [number, { readonly offset: number } | null],
-): number {
-  return (right?.offset ?? 0) - (left?.offset ?? 0);
-}
-
-test("occurrences are counted without overlap", () => {
-  expect(countMatches([1, 1, 1, 2, 1, 1], [1, 1])).toBe(2);
-  expect(countMatches([], [1])).toBe(0);
-  expect(countMatches([1, 2], [])).toBe(0);
-});
-
-test("thousands of items and targets are placed in one pass each", () => {
-  const prompt = Array.from({ length: 60_000 }, (_, index) => index % 3);
-  const updates = Array.from({ length: 2000 }, () => replacement([0, 1, 2], [7]));
-  const { placeholders } = applyPromptUpdates(prompt, updates);
-  expect(placeholders.every((range, item) => range?.offset === item)).toBe(true);
+  const short = { mode: "replacement", target: [0], content: { full: [1, 2], isEmbed: () => [true] } } as const;
+  await expect(resolvePromptUpdate(short, 0, promptText)).rejects.toMatchObject({
+    message: expect.stringContaining("a mask of 1 for 2 tokens"),
+  });
 });

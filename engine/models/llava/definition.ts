@@ -10,11 +10,11 @@ import { decoderDimensions } from "../llama/definition.ts";
 import type { ConfiguredModel, ModelDefinition } from "../model-definition.ts";
 import type { WeightSource } from "../weight-source.ts";
 import { parseLlavaConfig, type LlavaConfig } from "./config.ts";
-import { createLlavaProcessor } from "./processor.ts";
+import { llavaInputs } from "./processor.ts";
 
 export const llavaDefinition: ModelDefinition = {
   architecture: "LlavaForConditionalGeneration",
-  createProcessor: createLlavaProcessor,
+  multiModal: llavaInputs,
   configure(json): ConfiguredModel {
     const config = parseLlavaConfig(json);
     return {

@@ -1,29 +1,64 @@
 /** LLaVA 1.5's images in its prompts: every image takes the same number of image tokens, whatever its size. */
 import { EngineError } from "../../errors.ts";
-import type { MultiModalProcessor } from "../../multimodal/multimodal-processor.ts";
+import { allOrNone } from "../../multimodal/all-or-none.ts";
+import { createDummyInputsBuilder } from "../../multimodal/dummy-inputs.ts";
+import { fieldConfig } from "../../multimodal/field-config.ts";
+import type { ItemTensor } from "../../multimodal/processed-item.ts";
+import type { MultiModalInputs } from "../../multimodal/multimodal-processor.ts";
+import { clipRequestOptions } from "../clip/request-options.ts";
 import type { ProcessorContext } from "../model-definition.ts";
 
 /** Replaces `<image>` by `<image>` once per embedding, as Hugging Face's LlavaProcessor does. */
-export function createLlavaProcessor(context: ProcessorContext): MultiModalProcessor {
-  const { imageToken, imageTokenId, preprocessorConfig } = context;
-  const { numImageTokens, imageSize } = context.visionEncoder;
-  const target = [imageTokenId];
-  const content = { full: new Array<number>(numImageTokens).fill(imageTokenId), isEmbed: null };
-  return {
-    imagePlaceholder: imageToken,
-    imagePlaceholderTokenIds: target,
-    minImageTokens: numImageTokens,
-    options: preprocessorConfig,
-    promptUpdates(images) {
-      return images.map(({ shape: [, height, width] }) => {
-        if (height !== imageSize || width !== imageSize) {
-          throw new EngineError(
-            "invalid_checkpoint",
-            `The checkpoint's image processor makes pictures of ${width}x${height}; its vision encoder takes ${imageSize}x${imageSize}.`,
-          );
-        }
-        return { kind: "replacement", target, content };
-      });
-    },
-  };
+export const llavaInputs: MultiModalInputs<ProcessorContext> = {
+  createProcessingInfo({ visionEncoder: { imageSize, numImageTokens } }) {
+    return {
+      supportedLimits: { image: null },
+      minTokensPerItem: numImageTokens,
+      maxTokensPerItem: numImageTokens,
+      imageSizeWithMostFeatures: { width: imageSize, height: imageSize },
+      numImageTokens: () => numImageTokens,
+    };
+  },
+  createDummyInputs(info, { imageToken }) {
+    return createDummyInputsBuilder(imageToken, info.imageSizeWithMostFeatures);
+  },
+  createProcessor(info, { imageToken, imageTokenId, preprocessorConfig, pixels, visionEncoder: { imageSize } }) {
+    return {
+      imagePlaceholder: imageToken,
+      imagePlaceholderTokenIds: [imageTokenId],
+      options: preprocessorConfig,
+      requestOptions: clipRequestOptions,
+      async processImages(images, options, signal) {
+        const processed = await allOrNone(images, (image, either) => pixels.process(image, options, either), signal);
+        const pixelValues = processed.map(({ tensors }) => checkedPixels(tensors.get("pixel_values"), imageSize));
+        return {
+          fields: new Map([["pixel_values", pixelValues]]),
+          imageSizes: processed.map((image) => image.imageSize),
+        };
+      },
+      fieldConfigs: () => ({ pixel_values: fieldConfig.batched() }),
+      promptUpdates(items) {
+        return [
+          {
+            mode: "replacement",
+            target: [imageTokenId],
+            content(itemIndex) {
+              const item = items[itemIndex];
+              const numTokens = item.kind === "image" ? info.numImageTokens(item.imageSize) : item.numEmbeddings;
+              return new Array<number>(numTokens).fill(imageTokenId);
+            },
+          },
+        ];
+      },
+    };
+  },
+};
+
+function checkedPixels(pixelValues: ItemTensor | undefined, imageSize: number): ItemTensor {
+  const [, height, width] = pixelValues?.shape ?? [];
+  if (pixelValues !== undefined && height === imageSize && width === imageSize) return pixelValues;
+  throw new EngineError(
+    "invalid_checkpoint",
+    `The checkpoint's image processor makes pictures of ${width}x${height}; its vision encoder takes ${imageSize}x${imageSize}.`,
+  );
 }

@@ -1,0 +1,139 @@
+/** Turns the placeholders of a prompt into as many tokens as their items have features. */
+import type { PlaceholderRange } from "./placeholder.ts";
+import { placeUpdates } from "./place-updates.ts";
+import type { ElementTarget, PlaceableUpdate } from "./place-updates.ts";
+import type { PromptText } from "./prompt-text.ts";
+import type { PromptSequence, PromptTarget, ResolvedPromptUpdate } from "./resolved-prompt-update.ts";
+
+/** Each item's alternatives, the preferred one first. Items of one modality are in their order, modalities in theirs. */
+export type ItemUpdates = readonly (readonly ResolvedPromptUpdate[])[];
+
+export interface UpdatedPrompt {
+  readonly tokenIds: readonly number[];
+  /** By item; null for one whose targets are not in the prompt. */
+  readonly placeholders: readonly (PlaceholderRange | null)[];
+}
+
+/**
+ * As `placeUpdates` says, on the tokens of the prompt. Ranges are recorded while applying, so a token of the prompt
+ * that looks like content is never taken for it.
+ */
+export async function applyPromptUpdates(
+  promptTokenIds: readonly number[],
+  items: ItemUpdates,
+  promptText: PromptText,
+): Promise<UpdatedPrompt> {
+  const placeable = await placeableUpdates(items, async (target) => ({
+    kind: "sequence",
+    elements: target.kind === "tokens" ? target.tokenIds : await promptText.encode(target.text),
+  }));
+  const updated = new PromptBuilder(items);
+  let position = 0;
+  for (const { item, alternative, keepUntil, resumeAt } of placeUpdates(promptTokenIds, placeable)) {
+    updated.appendTokens(promptTokenIds, position, keepUntil);
+    updated.appendContent(item, alternative);
+    position = resumeAt;
+  }
+  updated.appendTokens(promptTokenIds, position, promptTokenIds.length);
+  return updated.prompt;
+}
+
+/**
+ * As `applyPromptUpdates`, but on the text of the prompt and of the targets, for prompts whose tokens spell a target in
+ * another way than it is encoded by itself. The text between two items is encoded by itself, so that no token ever
+ * grows into an item's content.
+ */
+export async function applyPromptUpdatesToText(
+  promptTokenIds: readonly number[],
+  items: ItemUpdates,
+  promptText: PromptText,
+): Promise<UpdatedPrompt> {
+  const text = promptText.decode(promptTokenIds);
+  const placeable = await placeableUpdates(items, async (target) => {
+    // An empty text is everywhere in a text, though nowhere in tokens.
+    if (target.kind === "text" && target.text === "") return { kind: "anywhere" };
+    const targetText = target.kind === "text" ? target.text : promptText.decode(target.tokenIds);
+    return { kind: "sequence", elements: codeUnitsOf(targetText) };
+  });
+  const updated = new PromptBuilder(items);
+  const appendText = async (start: number, end: number): Promise<void> => {
+    if (start === end) return;
+    const tokenIds = await promptText.encode(text.slice(start, end));
+    updated.appendTokens(tokenIds, 0, tokenIds.length);
+  };
+  let position = 0;
+  for (const { item, alternative, keepUntil, resumeAt } of placeUpdates(codeUnitsOf(text), placeable)) {
+    await appendText(position, keepUntil);
+    updated.appendContent(item, alternative);
+    position = resumeAt;
+  }
+  await appendText(position, text.length);
+  return updated.prompt;
+}
+
+/** The updates in terms of the elements that the prompt is made of. */
+async function placeableUpdates(
+  items: ItemUpdates,
+  elementsOf: (sequence: PromptSequence) => Promise<ElementTarget>,
+): Promise<readonly (readonly PlaceableUpdate[])[]> {
+  const elementTargetOf = async (target: PromptTarget): Promise<ElementTarget> => {
+    switch (target.kind) {
+      case "start":
+      case "end":
+        return target;
+      case "prefix": {
+        const prefix = await elementsOf(target.sequence);
+        return prefix.kind === "sequence" ? { kind: "prefix", elements: prefix.elements } : { kind: "start" };
+      }
+      case "tokens":
+      case "text":
+        return elementsOf(target);
+      default:
+        return target satisfies never;
+    }
+  };
+  // Items share their targets as a rule.
+  const known = new Map<PromptTarget, ElementTarget>();
+  const placeable: PlaceableUpdate[][] = [];
+  for (const alternatives of items) {
+    const updates: PlaceableUpdate[] = [];
+    for (const { mode, target } of alternatives) {
+      const elementTarget = known.get(target) ?? (await elementTargetOf(target));
+      known.set(target, elementTarget);
+      updates.push({ mode, target: elementTarget });
+    }
+    placeable.push(updates);
+  }
+  return placeable;
+}
+
+/** Collects the tokens of a prompt and where its items come to stand; mutable. */
+class PromptBuilder {
+  readonly #items: ItemUpdates;
+  readonly #tokenIds: number[] = [];
+  readonly #placeholders: (PlaceholderRange | null)[];
+
+  constructor(items: ItemUpdates) {
+    this.#items = items;
+    this.#placeholders = items.map(() => null);
+  }
+
+  get prompt(): UpdatedPrompt {
+    return { tokenIds: this.#tokenIds, placeholders: this.#placeholders };
+  }
+
+  /** Prompts may be longer than a call can take arguments, so no spread. */
+  appendTokens(tokenIds: readonly number[], start: number, end: number): void {
+    for (let index = start; index < end; index += 1) this.#tokenIds.push(tokenIds[index]);
+  }
+
+  appendContent(item: number, alternative: number): void {
+    const { full, isEmbed } = this.#items[item][alternative].content;
+    this.#placeholders[item] = { offset: this.#tokenIds.length, length: full.length, isEmbed };
+    this.appendTokens(full, 0, full.length);
+  }
+}
+
+function codeUnitsOf(text: string): number[] {
+  return Array.from({ length: text.length }, (_, index) => text.charCodeAt(index));
+}

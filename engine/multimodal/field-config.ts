@@ -1,0 +1,198 @@
+/** How the tensors of a processed batch belong to its items: split into items, and merged back, bit by bit equal. */
+import { EngineError, invariant } from "../errors.ts";
+import { bytesPerElement, numElements, typedArrayOver } from "../runtime/element-type.ts";
+import type { TensorData } from "../runtime/element-type.ts";
+import type { ItemTensor } from "./processed-item.ts";
+
+/** One tensor for all items, or one each where their shapes differ. */
+export type BatchedTensor = ItemTensor | readonly ItemTensor[];
+
+export interface FieldSlice {
+  readonly start: number;
+  readonly end: number;
+}
+
+export type FieldConfig =
+  /** Item i is row i of the first dimension, or tensor i of a list. */
+  | { readonly kind: "batched" }
+  /** Item i is the i-th slice along a dimension. */
+  | { readonly kind: "flat"; readonly slices: readonly FieldSlice[]; readonly dimension: number }
+  /** Every item has the whole tensor. */
+  | { readonly kind: "shared"; readonly numItems: number };
+
+export const fieldConfig = {
+  batched: (): FieldConfig => ({ kind: "batched" }),
+  flat: (slices: readonly FieldSlice[], dimension = 0): FieldConfig => ({ kind: "flat", slices, dimension }),
+  /** Item i has `sizes[i]` along the dimension, one after the other. `sizes` is integers of one dimension. */
+  flatFromSizes(sizes: ItemTensor, dimension = 0): FieldConfig {
+    if (sizes.shape.length !== 1) {
+      throw new EngineError("internal", `Sizes of items have one dimension; these have [${sizes.shape.join(", ")}].`);
+    }
+    let start = 0;
+    const slices: FieldSlice[] = [];
+    for (const size of sizes.data) {
+      const end = start + Number(size);
+      slices.push({ start, end });
+      start = end;
+    }
+    return { kind: "flat", slices, dimension };
+  },
+  shared: (numItems: number): FieldConfig => ({ kind: "shared", numItems }),
+};
+
+/** Views where an item's elements lie together, copies elsewhere. */
+export function splitField(field: BatchedTensor, config: FieldConfig): readonly ItemTensor[] {
+  switch (config.kind) {
+    case "batched": {
+      if (isList(field)) return field;
+      const [numItems, ...shape] = field.shape;
+      invariant(numItems !== undefined, "a batched field has a dimension of items");
+      return Array.from({ length: numItems }, (_, item) => reshaped(sliced(field, 0, item, item + 1), shape));
+    }
+    case "flat": {
+      if (!isList(field)) return config.slices.map(({ start, end }) => sliced(field, config.dimension, start, end));
+      invariant(config.dimension === 0, "lists have one dimension to be sliced along");
+      return config.slices.map(({ start, end }) => concatenated(field.slice(start, end), 0));
+    }
+    case "shared":
+      invariant(!isList(field), "a shared field is one tensor");
+      return Array.from({ length: config.numItems }, () => field);
+    default:
+      return config satisfies never;
+  }
+}
+
+/**
+ * What `splitField` was given, of some of its items, or of items of several batches. Batched items of different shapes
+ * stay a list; flat ones are filled up with zeros in the dimensions in which they differ.
+ */
+export function mergeField(items: readonly ItemTensor[], config: FieldConfig): BatchedTensor {
+  const [first] = items;
+  invariant(first !== undefined, "there is an item to be merged");
+  switch (config.kind) {
+    case "batched": {
+      if (!items.every((item) => isSameShape(item.shape, first.shape))) return items;
+      return concatenated(
+        items.map((item) => reshaped(item, [1, ...item.shape])),
+        0,
+      );
+    }
+    case "flat":
+      return concatenated(items, config.dimension);
+    case "shared":
+      return first;
+    default:
+      return config satisfies never;
+  }
+}
+
+/** Each item's tensors. Fields without a config are dropped; the rest must be of equally many items. */
+export function splitFields(
+  fields: ReadonlyMap<string, BatchedTensor>,
+  configs: Readonly<Record<string, FieldConfig>>,
+): readonly ReadonlyMap<string, ItemTensor>[] {
+  const split = Object.entries(configs).flatMap(([name, config]) => {
+    const field = fields.get(name);
+    return field === undefined ? [] : [{ name, items: splitField(field, config) }];
+  });
+  const numItems = split[0]?.items.length ?? 0;
+  if (split.some(({ items }) => items.length !== numItems)) {
+    const found = split.map(({ name, items }) => `${name} of ${items.length}`).join(", ");
+    throw new EngineError("internal", `The processed tensors are of different numbers of images: ${found}.`);
+  }
+  return Array.from({ length: numItems }, (_, item) => new Map(split.map(({ name, items }) => [name, items[item]])));
+}
+
+function isList(field: BatchedTensor): field is readonly ItemTensor[] {
+  return Array.isArray(field);
+}
+
+function isSameShape(left: readonly number[], right: readonly number[]): boolean {
+  return left.length === right.length && left.every((size, dimension) => size === right[dimension]);
+}
+
+function reshaped(tensor: ItemTensor, shape: readonly number[]): ItemTensor {
+  return { ...tensor, shape };
+}
+
+/** `[start, end)` of one dimension; ends are cut to the tensor's, as slices of arrays are. */
+function sliced(tensor: ItemTensor, dimension: number, start: number, end: number): ItemTensor {
+  const { shape, data } = tensor;
+  invariant(dimension < shape.length, `dimension ${dimension} of [${shape.join(", ")}]`);
+  const first = Math.min(start, shape[dimension]);
+  const last = Math.max(first, Math.min(end, shape[dimension]));
+  const inner = numElements(shape.slice(dimension + 1));
+  const outer = numElements(shape.slice(0, dimension));
+  const target = shape.with(dimension, last - first);
+  if (outer === 1) return withData(tensor, data.subarray(first * inner, last * inner), target);
+  const copy = emptyLike(tensor, numElements(target));
+  const length = (last - first) * inner;
+  for (let index = 0; index < outer; index += 1) {
+    const from = (index * shape[dimension] + first) * inner;
+    copyElements(copy, index * length, data.subarray(from, from + length));
+  }
+  return withData(tensor, copy, target);
+}
+
+function concatenated(tensors: readonly ItemTensor[], dimension: number): ItemTensor {
+  const [first] = tensors;
+  invariant(first !== undefined, "there is a tensor to be concatenated");
+  if (tensors.length === 1) return first;
+  const rank = first.shape.length;
+  for (const { shape, elementType } of tensors) {
+    invariant(shape.length === rank && elementType === first.elementType, "tensors of one field are alike");
+  }
+  const shape = first.shape.map((_, axis) =>
+    axis === dimension
+      ? tensors.reduce((sum, tensor) => sum + tensor.shape[axis], 0)
+      : Math.max(...tensors.map((tensor) => tensor.shape[axis])),
+  );
+  const data = emptyLike(first, numElements(shape));
+  let offset = 0;
+  for (const tensor of tensors) {
+    const origin = shape.map((_, axis) => (axis === dimension ? offset : 0));
+    placeInto(data, shape, tensor, origin);
+    offset += tensor.shape[dimension];
+  }
+  return withData(first, data, shape);
+}
+
+/** Copies a tensor into a larger one of the given shape, in the longest runs that lie together in both. */
+function placeInto(
+  target: TensorData,
+  targetShape: readonly number[],
+  tensor: ItemTensor,
+  origin: readonly number[],
+): void {
+  const { shape, data } = tensor;
+  let runAxis = shape.length - 1;
+  while (runAxis > 0 && shape[runAxis] === targetShape[runAxis]) runAxis -= 1;
+  const runLength = numElements(shape.slice(runAxis));
+  const numRuns = numElements(shape.slice(0, runAxis));
+  if (runLength === 0) return;
+  for (let run = 0; run < numRuns; run += 1) {
+    let stride = numElements(targetShape.slice(runAxis + 1));
+    let at = origin[runAxis] * stride;
+    let rest = run;
+    for (let axis = runAxis - 1; axis >= 0; axis -= 1) {
+      stride *= targetShape[axis + 1];
+      at += ((rest % shape[axis]) + origin[axis]) * stride;
+      rest = Math.floor(rest / shape[axis]);
+    }
+    copyElements(target, at, data.subarray(run * runLength, (run + 1) * runLength));
+  }
+}
+
+function emptyLike({ elementType }: ItemTensor, length: number): TensorData {
+  return typedArrayOver(elementType, new ArrayBuffer(length * bytesPerElement(elementType)));
+}
+
+/** As bytes: one array may hold the bits of half-precision numbers and the other the numbers. */
+function copyElements(to: TensorData, offset: number, from: TensorData): void {
+  const bytes = new Uint8Array(to.buffer, to.byteOffset, to.byteLength);
+  bytes.set(new Uint8Array(from.buffer, from.byteOffset, from.byteLength), offset * to.BYTES_PER_ELEMENT);
+}
+
+function withData({ elementType }: ItemTensor, data: TensorData, shape: readonly number[]): ItemTensor {
+  return { elementType, shape, data } as ItemTensor;
+}

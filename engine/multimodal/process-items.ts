@@ -1,0 +1,62 @@
+/** From pictures to items that a cache can keep: what belongs to each, and what it does to its prompt. */
+import { EngineError, invariant } from "../errors.ts";
+import { splitFields } from "./field-config.ts";
+import type { EncodedImage, MultiModalProcessor, ProcessorOptions, UpdateItem } from "./multimodal-processor.ts";
+import { embeddingsField } from "./processed-item.ts";
+import type { ItemTensor, ProcessedItem } from "./processed-item.ts";
+import type { PromptText } from "./prompt-text.ts";
+import { resolvePromptUpdate } from "./prompt-update.ts";
+
+export interface ProcessItemsOptions {
+  readonly options: ProcessorOptions;
+  readonly promptText: PromptText;
+  readonly signal: AbortSignal;
+}
+
+/** In the order of the images, processed as one batch. Throws as `MultiModalProcessor.processImages` does. */
+export async function processImages(
+  processor: MultiModalProcessor,
+  images: readonly EncodedImage[],
+  { options, promptText, signal }: ProcessItemsOptions,
+): Promise<readonly ProcessedItem[]> {
+  const batch = await processor.processImages(images, options, signal);
+  const tensorsOfItems = splitFields(batch.fields, processor.fieldConfigs(batch));
+  const { imageSizes } = batch;
+  if (tensorsOfItems.length !== images.length || imageSizes.length !== images.length) {
+    throw new EngineError(
+      "internal",
+      `The processor made ${tensorsOfItems.length} items and ${imageSizes.length} sizes of ${images.length} images.`,
+    );
+  }
+  const items = tensorsOfItems.map(
+    (tensors, index) => ({ kind: "image", imageSize: imageSizes[index], tensors }) as const,
+  );
+  return resolveItems(processor, items, tensorsOfItems, promptText);
+}
+
+/** Items of embeddings that came with the request, float32 [numEmbeddings, hiddenSize] each. */
+export async function toEmbeddingItems(
+  processor: MultiModalProcessor,
+  embeddings: readonly ItemTensor<"float32">[],
+  promptText: PromptText,
+): Promise<readonly ProcessedItem[]> {
+  const items = embeddings.map(({ shape }) => ({ kind: "embeddings", numEmbeddings: shape[0] }) as const);
+  const tensors = embeddings.map((tensor) => new Map([[embeddingsField, tensor]]));
+  return resolveItems(processor, items, tensors, promptText);
+}
+
+async function resolveItems(
+  processor: MultiModalProcessor,
+  items: readonly UpdateItem[],
+  tensorsOfItems: readonly ReadonlyMap<string, ItemTensor>[],
+  promptText: PromptText,
+): Promise<readonly ProcessedItem[]> {
+  const updates = processor.promptUpdates(items);
+  invariant(updates.length > 0, "a processor has a prompt update for its images");
+  return Promise.all(
+    tensorsOfItems.map(async (tensors, index) => ({
+      tensors,
+      promptUpdates: await Promise.all(updates.map((update) => resolvePromptUpdate(update, index, promptText))),
+    })),
+  );
+}

@@ -1,0 +1,85 @@
+/** Finds short sequences in a long one: tokens in a prompt, or code units in its text. */
+
+/** Remembers where each sequence was found last, so that asking on costs nothing twice. Mutable. */
+export class SequenceSearch {
+  readonly #prompt: readonly number[];
+  /** Where each element stands, in order; made when first needed. */
+  #positions: Map<number, number[]> | null = null;
+  /** By sequence: index into the positions of its first element. */
+  readonly #found = new Map<string, number>();
+
+  constructor(prompt: readonly number[]) {
+    this.#prompt = prompt;
+  }
+
+  /**
+   * First occurrence that starts at or after `from`, which must not decrease between calls for one sequence; null when
+   * there is none. An empty sequence is found nowhere. All calls for one sequence together take time linear in the
+   * places where its first element stands, times its length.
+   */
+  find(sequence: readonly number[], from: number): number | null {
+    if (sequence.length === 0) return null;
+    const positions = this.#positionsOf(sequence[0]);
+    const key = sequence.join();
+    let index = this.#found.get(key) ?? 0;
+    while (index < positions.length && !(positions[index] >= from && this.#isAt(sequence, positions[index])))
+      index += 1;
+    this.#found.set(key, index);
+    return index < positions.length ? positions[index] : null;
+  }
+
+  #positionsOf(element: number): readonly number[] {
+    if (this.#positions === null) {
+      this.#positions = new Map();
+      for (const [position, value] of this.#prompt.entries()) {
+        const known = this.#positions.get(value);
+        if (known === undefined) this.#positions.set(value, [position]);
+        else known.push(position);
+      }
+    }
+    return this.#positions.get(element) ?? [];
+  }
+
+  #isAt(sequence: readonly number[], start: number): boolean {
+    for (let index = 1; index < sequence.length; index += 1) {
+      if (this.#prompt[start + index] !== sequence[index]) return false;
+    }
+    return true;
+  }
+}
+
+/** Number of occurrences that do not overlap. */
+export function countOccurrences(prompt: readonly number[], sequence: readonly number[]): number {
+  const search = new SequenceSearch(prompt);
+  let count = 0;
+  for (let at = search.find(sequence, 0); at !== null; at = search.find(sequence, at + sequence.length)) count += 1;
+  return count;
+}
+
+/**
+ * First occurrence of `sequence` in `prompt` at or after `from`, in time linear in both whatever they hold (Knuth,
+ * Morris and Pratt); null when there is none. For long sequences that are looked for once.
+ */
+export function findSequence(prompt: readonly number[], sequence: readonly number[], from: number): number | null {
+  if (sequence.length === 0) return null;
+  const borders = bordersOf(sequence);
+  let matched = 0;
+  for (let position = from; position < prompt.length; position += 1) {
+    while (matched > 0 && prompt[position] !== sequence[matched]) matched = borders[matched - 1];
+    if (prompt[position] === sequence[matched]) matched += 1;
+    if (matched === sequence.length) return position + 1 - matched;
+  }
+  return null;
+}
+
+/** [sequence.length]: of each beginning, the length of its longest proper beginning that is also its end. */
+function bordersOf(sequence: readonly number[]): Int32Array {
+  const borders = new Int32Array(sequence.length);
+  let length = 0;
+  for (let index = 1; index < sequence.length; index += 1) {
+    while (length > 0 && sequence[index] !== sequence[length]) length = borders[length - 1];
+    if (sequence[index] === sequence[length]) length += 1;
+    borders[index] = length;
+  }
+  return borders;
+}
