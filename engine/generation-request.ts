@@ -43,6 +43,13 @@ export interface GenerationRequest {
   readonly prompt: Prompt;
   readonly samplingParams: SamplingParams;
   /**
+   * Sequences generated from the prompt, which is processed once. The seeds of those after the first follow the
+   * request's. Default 1; greedy sampling, which would give one text several times, takes no other.
+   */
+  readonly numChoices?: number;
+  /** Whether the first output of each choice carries the prompt. Default false. */
+  readonly includePrompt?: boolean;
+  /**
    * Changes to the image processor's options (`mm_processor_kwargs`), as preprocessor_config.json names them; those the
    * processor does not know are ignored.
    */

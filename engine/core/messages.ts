@@ -25,6 +25,8 @@ export interface EngineCoreOutput {
   /** The tokens this step sampled; empty for an abort or error. */
   readonly tokenIds: readonly number[];
   readonly logprobs: readonly SampledLogprobs[] | null;
+  /** With the first token of a sequence that asks for them: of every token of the prompt but the first. */
+  readonly promptLogprobs?: readonly SampledLogprobs[] | null;
   readonly finishReason: FinishReason | null;
   readonly stopReason: number | null;
   /** Set when `finishReason` is "error". */
