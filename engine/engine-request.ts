@@ -1,5 +1,6 @@
 /** A validated, tokenized, processed request as the engine thread receives it; immutable. */
 import type { SamplingParams } from "./sampling-params.ts";
+import type { CompiledGrammar } from "./structured-output/grammar-compiler.ts";
 import type { PlaceholderRange } from "./multimodal/placeholder.ts";
 import type { ProcessedItem } from "./multimodal/processed-item.ts";
 
@@ -22,6 +23,10 @@ export interface EngineRequest {
   /** In the order of their placeholders. */
   readonly images: readonly ImageFeature[];
   readonly samplingParams: SamplingParams;
+  /** `samplingParams.badWords`: token sequences, none empty, of which none may be completed in the output. */
+  readonly badWordsTokenIds: readonly (readonly number[])[];
+  /** `samplingParams.structuredOutput`, compiled; null where the text is free. */
+  readonly grammar: CompiledGrammar | null;
   /** Safe integer: `samplingParams.seed`, or one that the facade drew where that is null. */
   readonly seed: number;
 }

@@ -15,6 +15,7 @@ export type {
 } from "./request-output.ts";
 export { createSamplingParams } from "./sampling-params.ts";
 export type { ExtraArgument, SamplingParams } from "./sampling-params.ts";
+export type { StructuredOutput } from "./structured-output/structured-output.ts";
 export type { EngineCoreStats } from "./core/messages.ts";
 export type { ConnectedImageSource, FetchImageOptions, ImageSource } from "./images/image-source.ts";
 export { createDataUrlImageSource } from "./images/data-url-image-source.ts";

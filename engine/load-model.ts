@@ -1,6 +1,7 @@
 /** From the settings to a model that is ready to be given to the engine thread, and the processor of its inputs. */
 import { readGenerationDefaults } from "./generation-defaults.ts";
 import { InputProcessor } from "./input-processor.ts";
+import { OutputConstraints } from "./output-constraints.ts";
 import { createImageInputs } from "./multimodal-inputs.ts";
 import { buildModel } from "./models/build-model.ts";
 import { findModelDefinition } from "./models/registry.ts";
@@ -25,7 +26,8 @@ export interface LoadedModel extends AsyncDisposable {
   readonly modelInfo: ModelInfo;
   readonly inputProcessor: InputProcessor;
   readonly tokenizer: Tokenizer;
-  /** Lets every logits processor refuse a request's parameters; throws EngineError `invalid_argument`. */
+  readonly outputConstraints: OutputConstraints;
+  /** Lets vocabulary and logits processors refuse a request's parameters; throws EngineError `invalid_argument`. */
   checkParams(params: SamplingParams): void;
   readonly workerOptions: WorkerOptions;
 }
@@ -57,6 +59,7 @@ export async function loadModel(
   const settings = { generationConfig, modelConfig: checkpoint.config, tokenizerEosTokenId };
   const { samplingParams, eosTokenIds } = readGenerationDefaults(settings);
   const maxModelLen = config.maxModelLen ?? model.maxPositionEmbeddings;
+  const outputConstraints = new OutputConstraints({ tokenizer, vocabSize: model.decoder.vocabSize, eosTokenIds });
   const definition = findModelDefinition(checkpoint.config);
   const imageInputs = createImageInputs(config, { definition, model, tokenizer, preprocessorConfig, imageSources });
   const imagePlaceholder = imageInputs?.processor.imagePlaceholder ?? null;
@@ -84,14 +87,20 @@ export async function loadModel(
       vocabSize: model.decoder.vocabSize,
     }),
     tokenizer,
-    checkParams: (params) => validateWithProcessors(logitsProcessors, params),
+    outputConstraints,
+    checkParams: (params) => {
+      outputConstraints.check(params);
+      validateWithProcessors(logitsProcessors, params);
+    },
     workerOptions: {
       config: { ...config, logitsProcessors: logitsProcessors.map(({ reference }) => reference) },
       model,
       maxModelLen,
       eosTokenIds,
     },
-    [Symbol.asyncDispose]: async () => imageInputs?.[Symbol.asyncDispose](),
+    [Symbol.asyncDispose]: async () => {
+      await Promise.all([imageInputs?.[Symbol.asyncDispose](), outputConstraints[Symbol.asyncDispose]()]);
+    },
   };
 }
 

@@ -1,5 +1,6 @@
 /** Decoding settings of one request, and the one place that checks them. */
 import { EngineError } from "./errors.ts";
+import type { StructuredOutput } from "./structured-output/structured-output.ts";
 
 export type ExtraArgument = string | number | boolean | readonly (string | number | boolean)[];
 
@@ -24,6 +25,8 @@ export interface SamplingParams {
   readonly allowedTokenIds: readonly number[] | null;
   /** Words that the output must not contain, as the tokenizer spells them with and without a space in front. */
   readonly badWords: readonly string[];
+  /** What the text must have the form of; null is any. Checked whole when the engine takes the request. */
+  readonly structuredOutput: StructuredOutput | null;
   /** Same seed, same request, same checkpoint: same tokens. Null draws one at random. */
   readonly seed: number | null;
   /** Most tokens generated; null is what fits into the model's length. */
@@ -53,6 +56,7 @@ const defaultSamplingParams: SamplingParams = {
   logitBias: null,
   allowedTokenIds: null,
   badWords: [],
+  structuredOutput: null,
   seed: null,
   maxTokens: null,
   minTokens: 0,

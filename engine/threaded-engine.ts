@@ -219,10 +219,12 @@ export class ThreadedEngine implements Engine {
     const { inputProcessor, tokenizer } = to.model;
     const { requestId, samplingParams } = request;
     to.model.checkParams(samplingParams);
+    const constraints = await to.model.outputConstraints.resolve(samplingParams, running.ended);
     const prompt = await inputProcessor.process(request, running.ended);
     running.ended.throwIfAborted();
     const engineRequest: EngineRequest = {
       ...prompt,
+      ...constraints,
       requestId: to.threadRequestId,
       samplingParams,
       seed: samplingParams.seed ?? randomInt(seedLimit),

@@ -54,6 +54,8 @@ export function createRequest(requestId: string, overrides: RequestOverrides = {
     promptTokenIds: Array.from({ length: overrides.numPromptTokens ?? 4 }, (_, index) => 10 + index),
     images: overrides.images ?? [],
     samplingParams: createSamplingParams({ temperature: 0, ...overrides.samplingParams }),
+    badWordsTokenIds: [],
+    grammar: null,
     seed: overrides.seed ?? 0,
   };
 }

@@ -140,6 +140,8 @@ export function goldenRequest(
     promptTokenIds: golden.promptTokenIds,
     images: imagesOf(golden, model),
     samplingParams: createSamplingParams(params),
+    badWordsTokenIds: [],
+    grammar: null,
     seed,
   };
 }

@@ -76,6 +76,7 @@ test("a request that says nothing is sampled at temperature 1 without limits", (
     logitBias: null,
     allowedTokenIds: null,
     badWords: [],
+    structuredOutput: null,
     seed: null,
     maxTokens: null,
     minTokens: 0,
