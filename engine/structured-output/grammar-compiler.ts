@@ -14,10 +14,11 @@ export interface CompiledGrammar {
   /** Equal for equal structured outputs. */
   readonly id: string;
   readonly image: MemoryImage;
+  readonly vocabulary: GrammarVocabulary;
 }
 
 export interface GrammarCompilerOptions {
-  /** Called when the first grammar comes, and again when the thread had to be ended. */
+  /** Called when the first grammar comes, and again where it failed. */
   readonly loadVocabulary: () => Promise<GrammarVocabulary>;
   /** Most grammars take milliseconds; some would take minutes. Default 10 s. */
   readonly compileTimeoutMs?: number;
@@ -52,6 +53,7 @@ export class GrammarCompiler implements AsyncDisposable {
   #keptBytes = 0;
   /** Those not finished, by id, in the order they came. */
   readonly #jobs = new Map<string, Job>();
+  #vocabulary: GrammarVocabulary | null = null;
   #thread: GrammarThread | null = null;
   #isWorking = false;
   #isClosed = false;
@@ -108,7 +110,7 @@ export class GrammarCompiler implements AsyncDisposable {
     for (const job of this.#jobs.values()) {
       try {
         if (job.numWaiting === 0) throw new EngineError("aborted", "Nobody waits for the grammar.");
-        job.result.resolve(this.#keep(job.id, await this.#compile(job.structuredOutput)));
+        job.result.resolve(this.#keep({ id: job.id, ...(await this.#compile(job.structuredOutput)) }));
       } catch (error) {
         job.result.reject(error);
       }
@@ -117,9 +119,10 @@ export class GrammarCompiler implements AsyncDisposable {
     this.#isWorking = false;
   }
 
-  async #compile(structuredOutput: StructuredOutput): Promise<MemoryImage> {
+  async #compile(structuredOutput: StructuredOutput): Promise<Omit<CompiledGrammar, "id">> {
+    const vocabulary = (this.#vocabulary ??= await this.#loadVocabulary());
     if (this.#thread === null || this.#thread.isOver) {
-      this.#thread = await GrammarThread.start(await this.#loadVocabulary());
+      this.#thread = await GrammarThread.start(vocabulary);
       if (this.#isClosed) await this.#thread.close();
     }
     const image = await this.#thread.compile(structuredOutput, this.#compileTimeoutMs);
@@ -127,13 +130,12 @@ export class GrammarCompiler implements AsyncDisposable {
     if (numBytes > maxGrammarBytes) {
       refuseStructuredOutput(`The compiled structured output has ${numBytes} bytes; the limit is ${maxGrammarBytes}`);
     }
-    return image;
+    return { image, vocabulary };
   }
 
-  #keep(id: string, image: MemoryImage): CompiledGrammar {
-    const grammar = { id, image };
-    this.#compiled.set(id, grammar);
-    this.#keptBytes += image.bytes.length;
+  #keep(grammar: CompiledGrammar): CompiledGrammar {
+    this.#compiled.set(grammar.id, grammar);
+    this.#keptBytes += grammar.image.bytes.length;
     for (const [oldId, old] of this.#compiled) {
       if (this.#keptBytes <= maxKeptBytes) break;
       this.#compiled.delete(oldId);

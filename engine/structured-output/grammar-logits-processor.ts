@@ -13,8 +13,6 @@ import type { TokenBitmask } from "./token-bitmask.ts";
 export interface GrammarLogitsProcessorOptions {
   /** Length of a row of logits. */
   readonly vocabSize: number;
-  /** The model's end tokens, of which one ends each text; the same as the grammars were compiled with. */
-  readonly eosTokenIds: readonly number[];
   /** The grammar of a request; null for one whose text is free. */
   readonly grammarOf: (request: AddedRequest) => CompiledGrammar | null;
 }
@@ -26,7 +24,7 @@ export interface GrammarLogitsProcessorOptions {
  */
 export class GrammarLogitsProcessor extends LogitsProcessor {
   readonly #grammarOf: GrammarLogitsProcessorOptions["grammarOf"];
-  readonly #grammars: LoadedGrammars;
+  readonly #grammars = new LoadedGrammars();
   readonly #rows = new RowStates<GrammarRow>();
   /** Those whose matcher is not freed yet: rows leave the batch without a word. */
   readonly #liveRows = new Set<GrammarRow>();
@@ -36,7 +34,6 @@ export class GrammarLogitsProcessor extends LogitsProcessor {
   constructor(config: EngineConfig, options: GrammarLogitsProcessorOptions) {
     super(config, config.device, {});
     this.#grammarOf = options.grammarOf;
-    this.#grammars = new LoadedGrammars(options.vocabSize, options.eosTokenIds);
     this.#bitmask = createTokenBitmask(options.vocabSize);
   }
 

@@ -52,7 +52,7 @@ export class GrammarRow implements Disposable {
   fillBitmask(bitmask: TokenBitmask): void {
     const matcher = this.#matcher;
     if (matcher === null) return void bitmask.fill(0);
-    const { vocabSize, eosTokenIds } = this.#grammars;
+    const { vocabSize, eosTokenIds } = this.#grammar.vocabulary;
     try {
       if (matcher.isTerminated) allowOnly(bitmask, eosTokenIds);
       else matcher.fillBitmask(bitmask);

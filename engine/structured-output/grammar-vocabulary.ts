@@ -2,6 +2,7 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 
 import { refuseStructuredOutput } from "./refusal.ts";
+import { isNeverInUtf8 } from "./utf8-continuation.ts";
 
 export interface GrammarVocabulary {
   /** Length of a row of logits; ids that have no token are never allowed. */
@@ -21,6 +22,7 @@ export interface TokenTexts {
   isSpecial(tokenId: number): boolean;
 }
 
+const noBytes = new Uint8Array();
 /** Takes a few milliseconds. */
 const TOKENS_PER_TURN = 4096;
 
@@ -42,7 +44,7 @@ export async function createGrammarVocabulary(
   let numBytes = 0;
   for (let tokenId = 0; tokenId < vocabSize; tokenId++) {
     if (tokenId % TOKENS_PER_TURN === 0) await nextTurn();
-    const bytes = texts.isSpecial(tokenId) ? new Uint8Array() : texts.tokenBytes(tokenId);
+    const bytes = textBytes(texts, tokenId);
     tokens.push(bytes);
     numBytes += bytes.length;
     tokenEnds[tokenId] = numBytes;
@@ -52,7 +54,13 @@ export async function createGrammarVocabulary(
   return { vocabSize, tokenBytes, tokenEnds, eosTokenIds: ends };
 }
 
-/** The tokens one by one, as views. */
-export function tokensOf({ tokenBytes, tokenEnds }: GrammarVocabulary): Uint8Array[] {
-  return Array.from(tokenEnds, (end, tokenId) => tokenBytes.subarray(tokenId === 0 ? 0 : tokenEnds[tokenId - 1], end));
+/** Vocabularies of bytes have tokens for those that no text contains, too. */
+function textBytes(texts: TokenTexts, tokenId: number): Uint8Array {
+  const bytes = texts.isSpecial(tokenId) ? noBytes : texts.tokenBytes(tokenId);
+  return isNeverInUtf8(bytes) ? noBytes : bytes;
+}
+
+/** The bytes of one token, as a view. */
+export function bytesOf({ tokenBytes, tokenEnds }: GrammarVocabulary, tokenId: number): Uint8Array {
+  return tokenBytes.subarray(tokenId === 0 ? 0 : tokenEnds[tokenId - 1], tokenEnds[tokenId]);
 }

@@ -1,4 +1,5 @@
-/** Refuses JSON Schemas of which the grammar engine would silently enforce only a part. */
+/** What the grammar engine is told of a JSON Schema, and what it must not be told since it would not enforce it. */
+import { toEnginePattern } from "./engine-pattern.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
 
 type JsonObject = Readonly<Record<string, unknown>>;
@@ -40,6 +41,39 @@ export function checkJsonSchema(text: string, maxNesting: number): void {
     return refuseStructuredOutput(`json is not JSON: ${(error as Error).message}`, error);
   }
   checkSchema(schema, "json", maxNesting);
+}
+
+/**
+ * The schema, which was checked, with its patterns in XGrammar's spelling, and those for bounds of length, where XGrammar
+ * would let control characters into strings. Throws EngineError `invalid_argument`.
+ */
+export function toEngineSchema(text: string): string {
+  return /"pattern|Length"/.test(text) ? JSON.stringify(spellPatterns(JSON.parse(text))) : text;
+}
+
+function spellPatterns(schema: unknown): unknown {
+  if (!isObject(schema)) return schema;
+  const spelled: Record<string, unknown> = { ...schema };
+  if (typeof schema.pattern === "string") spelled.pattern = toEnginePattern(schema.pattern, { isInJson: true });
+  const { minLength = 0, maxLength = "" } = schema;
+  if (isBound(minLength) && (maxLength === "" ? minLength > 0 : isBound(maxLength) && minLength <= maxLength)) {
+    delete spelled.minLength;
+    delete spelled.maxLength;
+    spelled.pattern = toEnginePattern(`[^"]{${minLength},${maxLength as number | ""}}`, { isInJson: true });
+  }
+  for (const keyword of keywordsWithSchema) if (keyword in schema) spelled[keyword] = spellPatterns(schema[keyword]);
+  for (const keyword of keywordsWithSchemas) {
+    if (Array.isArray(schema[keyword])) spelled[keyword] = schema[keyword].map(spellPatterns);
+  }
+  for (const keyword of keywordsWithNamedSchemas) {
+    if (!isObject(schema[keyword])) continue;
+    const spellName = (name: string): string =>
+      keyword === "patternProperties" ? toEnginePattern(name, { isInJson: true }) : name;
+    spelled[keyword] = Object.fromEntries(
+      Object.entries(schema[keyword]).map(([name, inner]) => [spellName(name), spellPatterns(inner)]),
+    );
+  }
+  return spelled;
 }
 
 function checkSchema(schema: unknown, path: string, levelsLeft: number): void {
@@ -89,6 +123,10 @@ function refuseCombination(path: string, left: string, right: string): never {
 function isPresent(schema: JsonObject, keyword: string): boolean {
   const value = schema[keyword];
   return value !== undefined && !(keyword === "uniqueItems" && value === false);
+}
+
+function isBound(value: unknown): value is number {
+  return Number.isSafeInteger(value) && (value as number) >= 0;
 }
 
 function isObject(value: unknown): value is JsonObject {

@@ -16,24 +16,16 @@ interface Entry {
 
 /** Mutable. */
 export class LoadedGrammars {
-  readonly vocabSize: number;
-  readonly eosTokenIds: readonly number[];
   /** By id, in the order of last use. */
   readonly #entries = new Map<string, Entry>();
-
-  /** Of the model; the same as the grammars were compiled for. */
-  constructor(vocabSize: number, eosTokenIds: readonly number[]) {
-    this.vocabSize = vocabSize;
-    this.eosTokenIds = eosTokenIds;
-  }
 
   get size(): number {
     return this.#entries.size;
   }
 
   /** At the start of a text. Throws what the grammar engine throws when it runs out of memory. */
-  createMatcher({ id, image }: CompiledGrammar): TokenMatcher {
-    const entry = this.#entries.get(id) ?? { loaded: new LoadedGrammar(image, this.vocabSize), matchers: new Set() };
+  createMatcher({ id, image, vocabulary }: CompiledGrammar): TokenMatcher {
+    const entry = this.#entries.get(id) ?? { loaded: new LoadedGrammar(image, vocabulary), matchers: new Set() };
     this.#entries.delete(id);
     this.#entries.set(id, entry);
     const matcher = entry.loaded.createMatcher();

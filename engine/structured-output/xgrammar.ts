@@ -9,11 +9,15 @@
  */
 import type * as WebXGrammar from "@mlc-ai/web-xgrammar";
 
+import { EngineError } from "../errors.ts";
 import { toEbnf } from "./choice-grammar.ts";
-import { tokensOf } from "./grammar-vocabulary.ts";
+import { toEngineGrammar, toEnginePattern } from "./engine-pattern.ts";
+import { bytesOf } from "./grammar-vocabulary.ts";
 import type { GrammarVocabulary } from "./grammar-vocabulary.ts";
+import { toEngineSchema } from "./json-schema.ts";
 import type { StructuredOutput } from "./structured-output.ts";
 import type { TokenBitmask } from "./token-bitmask.ts";
+import { isPickyFirstByte, isWrongContinuation } from "./utf8-continuation.ts";
 import type { WebAssemblyMemory } from "./web-assembly.ts";
 import { createLibrary, settle } from "./xgrammar-bundle.ts";
 import type { XGrammarLibrary } from "./xgrammar-bundle.ts";
@@ -70,11 +74,16 @@ class Instance {
     return this.#memory.buffer;
   }
 
-  takeImage(address: number): MemoryImage {
+  /** Up to the last byte that is not 0, rounded up to 8. */
+  get usedBytes(): number {
     const words = new BigUint64Array(this.memory);
     let numWords = words.length;
     while (numWords > 0 && words[numWords - 1] === 0n) numWords--;
-    const bytes = new Uint8Array(new SharedArrayBuffer(numWords * words.BYTES_PER_ELEMENT));
+    return numWords * words.BYTES_PER_ELEMENT;
+  }
+
+  takeImage(address: number): MemoryImage {
+    const bytes = new Uint8Array(new SharedArrayBuffer(this.usedBytes));
     bytes.set(new Uint8Array(this.memory, 0, bytes.length));
     return { bytes, memoryBytes: this.memory.byteLength, address };
   }
@@ -96,7 +105,8 @@ class Instance {
 /** A compiler for one vocabulary, ready to compile; making it takes up to a few hundred milliseconds. */
 export function createCompilerImage(vocabulary: GrammarVocabulary): MemoryImage {
   const instance = new Instance(0);
-  const compiler = createCompiler(instance, tokensOf(vocabulary), vocabulary.vocabSize, vocabulary.eosTokenIds);
+  const tokens = Array.from({ length: vocabulary.vocabSize }, (_, tokenId) => bytesOf(vocabulary, tokenId));
+  const compiler = createCompiler(instance, tokens, vocabulary.vocabSize, vocabulary.eosTokenIds);
   return instance.takeImage(addressOf(compiler));
 }
 
@@ -115,7 +125,8 @@ export function compileGrammar(compilerImage: MemoryImage, structuredOutput: Str
   try {
     const grammar = settle(() => startCompiling(compiler, structuredOutput));
     return { kind: "compiled", image: instance.takeImage(addressOf(grammar)) };
-  } catch {
+  } catch (error) {
+    if (error instanceof EngineError) return { kind: "refused", problem: error.message.replace(/\.$/, "") };
     const reason = instance.failureMessage ?? "it is too complex";
     return { kind: "refused", problem: `The structured output cannot be enforced: ${reason}` };
   }
@@ -129,13 +140,16 @@ function startCompiling(
     case "json-object":
       return compiler.compileBuiltinJSONGrammar();
     case "json-schema":
-      return compiler.compileJSONSchema(structuredOutput.schema);
+      return compiler.compileJSONSchema(toEngineSchema(structuredOutput.schema));
     case "regex":
-      return compiler.compileStructuralTag({ type: "regex", pattern: structuredOutput.pattern });
+      return compiler.compileStructuralTag({
+        type: "regex",
+        pattern: toEnginePattern(structuredOutput.pattern, { isInJson: false }),
+      });
     case "choice":
       return compiler.compileGrammar(toEbnf(structuredOutput.choices));
     case "grammar":
-      return compiler.compileGrammar(structuredOutput.grammar);
+      return compiler.compileGrammar(toEngineGrammar(structuredOutput.grammar));
     default:
       return structuredOutput satisfies never;
   }
@@ -145,24 +159,29 @@ function startCompiling(
 export class LoadedGrammar {
   readonly #instance: Instance;
   readonly #grammar: WebXGrammar.CompiledGrammar;
-  readonly #vocabSize: number;
+  readonly #vocabulary: GrammarVocabulary;
 
-  /** Blocks for about ten milliseconds. */
-  constructor(image: MemoryImage, vocabSize: number) {
+  /** Blocks for about ten milliseconds. `vocabulary` is the one that the grammar was compiled for. */
+  constructor(image: MemoryImage, vocabulary: GrammarVocabulary) {
     this.#instance = new Instance(image.memoryBytes);
     const compiler = createCompiler(this.#instance, [Uint8Array.of(0)], 1, [0]);
     this.#grammar = settle(() => compiler.compileGrammar('root ::= "x"'));
     this.#instance.restore(image);
     setAddress(this.#grammar, image.address);
-    this.#vocabSize = vocabSize;
+    this.#vocabulary = vocabulary;
     // Asked for by every new matcher, which would leak the object it gets.
     const tokenizerInfo = this.#grammar.tokenizerInfo();
     this.#grammar.tokenizerInfo = () => tokenizerInfo;
   }
 
+  /** Memory up to the last byte that is not 0. */
+  get usedBytes(): number {
+    return this.#instance.usedBytes;
+  }
+
   createMatcher(): TokenMatcher {
     const matcher = settle(() => this.#instance.library.GrammarMatcher.createGrammarMatcher(this.#grammar));
-    return new TokenMatcher(this.#instance, matcher, this.#vocabSize);
+    return new TokenMatcher(this.#instance, matcher, this.#vocabulary);
   }
 }
 
@@ -170,12 +189,14 @@ export class LoadedGrammar {
 export class TokenMatcher implements Disposable {
   readonly #instance: Instance;
   readonly #matcher: WebXGrammar.GrammarMatcher;
-  readonly #vocabSize: number;
+  readonly #vocabulary: GrammarVocabulary;
+  /** The last byte of the accepted tokens. */
+  #lastByte = 0;
 
-  constructor(instance: Instance, matcher: WebXGrammar.GrammarMatcher, vocabSize: number) {
+  constructor(instance: Instance, matcher: WebXGrammar.GrammarMatcher, vocabulary: GrammarVocabulary) {
     this.#instance = instance;
     this.#matcher = matcher;
-    this.#vocabSize = vocabSize;
+    this.#vocabulary = vocabulary;
   }
 
   /** Whether an end token was accepted; nothing more can be. */
@@ -185,20 +206,33 @@ export class TokenMatcher implements Disposable {
 
   /** False, and no change, when the grammar does not allow the token here. */
   accept(tokenId: number): boolean {
-    return this.#matcher.acceptToken(tokenId);
+    const bytes = bytesOf(this.#vocabulary, tokenId);
+    if (bytes.length > 0 && isWrongContinuation(this.#lastByte, bytes[0])) return false;
+    if (!this.#matcher.acceptToken(tokenId)) return false;
+    this.#lastByte = bytes.at(-1) ?? 0;
+    return true;
   }
 
   /** Not to be called once terminated. */
   fillBitmask(bitmask: TokenBitmask): void {
     const handle = (this.#matcher as unknown as { readonly handle: MatcherHandle }).handle;
-    const vector = handle.GetNextTokenBitmask(this.#vocabSize);
+    const vector = handle.GetNextTokenBitmask(this.#vocabulary.vocabSize);
     const [start] = new Uint32Array(this.#instance.memory, vector.$$.ptr, 1);
     bitmask.set(new Int32Array(this.#instance.memory, start, bitmask.length));
     vector.delete();
+    if (isPickyFirstByte(this.#lastByte)) this.#forbidWrongContinuations(bitmask);
   }
 
   [Symbol.dispose](): void {
     this.#matcher.dispose();
+  }
+
+  #forbidWrongContinuations(bitmask: TokenBitmask): void {
+    for (let tokenId = 0; tokenId < this.#vocabulary.vocabSize; tokenId++) {
+      const bytes = bytesOf(this.#vocabulary, tokenId);
+      if (bytes.length > 0 && isWrongContinuation(this.#lastByte, bytes[0]))
+        bitmask[tokenId >> 5] &= ~(1 << (tokenId & 31));
+    }
   }
 }
 
