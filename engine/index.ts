@@ -7,6 +7,7 @@ export type { DeviceName, DtypeName, EngineConfig, ImageLimits, LogitsProcessorR
 export type { ChatMessage, ChatRole, ContentPart, GenerationRequest, Prompt } from "./generation-request.ts";
 export type {
   DecodedLogprob,
+  DecodedPrompt,
   DecodedTokenLogprobs,
   FinishReason,
   RequestOutput,

@@ -1,25 +1,29 @@
-/** From the engine thread's tokens to the text a caller reads: one stream per request. */
-import { EngineError, invariant } from "./errors.ts";
+/** From the engine thread's tokens to text, logprobs and the prompt in words: one object per sequence. */
+import { invariant } from "./errors.ts";
 import { IncrementalDetokenizer } from "./text/incremental-detokenizer.ts";
 import { StopStrings } from "./text/stop-strings.ts";
 import type { EngineCoreOutput } from "./core/messages.ts";
 import type {
   DecodedLogprob,
+  DecodedPrompt,
   DecodedTokenLogprobs,
   FinishReason,
   RequestOutput,
   SampledLogprobs,
-  TokenLogprob,
 } from "./request-output.ts";
 import type { SamplingParams } from "./sampling-params.ts";
 import type { Vocabulary } from "./text/tokenizer.ts";
 
-export interface RequestOutputsOptions {
+export interface SequenceOutputsOptions {
   readonly requestId: string;
+  /** Of the sequence among the request's. */
+  readonly index: number;
   readonly samplingParams: SamplingParams;
   readonly vocabulary: Vocabulary;
   readonly numPromptTokens: number;
   readonly numImageTokens: number;
+  /** What the first output is to tell of the prompt; null for nothing. */
+  readonly prompt: { readonly text: string; readonly tokenIds: readonly number[] } | null;
 }
 
 /** What the consumer has not taken yet. */
@@ -27,25 +31,22 @@ interface PendingOutput {
   text: string;
   readonly tokenIds: number[];
   readonly logprobs: DecodedTokenLogprobs[];
+  readonly prompt: DecodedPrompt | null;
 }
 
-/**
- * The outputs of one request, mutable. Whatever comes while the consumer is busy is merged into one output, so a slow
- * consumer costs the size of its text, never a queue of steps.
- */
-export class RequestOutputs {
-  readonly #options: RequestOutputsOptions;
+/** Mutable. */
+export class SequenceOutputs {
+  readonly #options: SequenceOutputsOptions;
   readonly #detokenizer: IncrementalDetokenizer;
   readonly #stopStrings: StopStrings;
   #pending: PendingOutput | null = null;
+  #hasBegun = false;
   #numOutputTokens = 0;
   #numCachedTokens = 0;
   #finishReason: FinishReason | null = null;
   #stopReason: string | number | null = null;
-  #error: EngineError | null = null;
-  #consumer: PromiseWithResolvers<void> | null = null;
 
-  constructor(options: RequestOutputsOptions) {
+  constructor(options: SequenceOutputsOptions) {
     const { stop, includeStopStringInOutput, skipSpecialTokens } = options.samplingParams;
     this.#options = options;
     this.#detokenizer = new IncrementalDetokenizer(options.vocabulary, { skipSpecialTokens });
@@ -54,21 +55,17 @@ export class RequestOutputs {
 
   /** True once nothing more is taken in; what was taken in may still be unread. */
   get isFinished(): boolean {
-    return this.#finishReason !== null || this.#error !== null;
+    return this.#finishReason !== null;
   }
 
   /**
-   * Takes in a step's tokens. True when a stop string ended the text that the engine thread would go on with: the
-   * caller then aborts the sequence there. Tokens after the end are dropped.
+   * Takes in a step's tokens. True when a stop string ended the text before the sequence; tokens after the end are
+   * dropped. Not to be called once finished.
    */
   append(output: EngineCoreOutput): boolean {
-    if (this.isFinished) return false;
-    if (output.finishReason === "error" || output.finishReason === "abort") {
-      this.fail(errorOf(output));
-      return false;
-    }
+    invariant(!this.isFinished, "tokens came after the end of a sequence");
     this.#numCachedTokens = output.numCachedTokens;
-    const pending = (this.#pending ??= { text: "", tokenIds: [], logprobs: [] });
+    const pending = (this.#pending ??= { text: "", tokenIds: [], logprobs: [], prompt: this.#describePrompt(output) });
     for (const [index, tokenId] of output.tokenIds.entries()) {
       const isLast = output.finishReason !== null && index === output.tokenIds.length - 1;
       pending.tokenIds.push(tokenId);
@@ -86,33 +83,19 @@ export class RequestOutputs {
       pending.text += text + this.#stopStrings.finish();
       this.#finish(output.finishReason, output.stopReason);
     }
-    this.#wakeConsumer();
     return false;
   }
 
-  /** Ends the request with an error that the consumer gets in place of what is pending. */
-  fail(error: EngineError): void {
-    if (this.isFinished) return;
-    this.#error = error;
-    this.#wakeConsumer();
-  }
-
-  /** Everything since the last output, as soon as there is something. Rejects with the error that ended the request. */
-  async next(): Promise<RequestOutput> {
-    while (true) {
-      if (this.#error !== null) throw this.#error;
-      if (this.#pending !== null) return this.#take(this.#pending);
-      invariant(this.#finishReason === null, "read beyond the last output");
-      this.#consumer = Promise.withResolvers();
-      await this.#consumer.promise;
-    }
-  }
-
-  #take({ text, tokenIds, logprobs }: PendingOutput): RequestOutput {
-    const { requestId, samplingParams, numPromptTokens, numImageTokens } = this.#options;
+  /** Everything since the last output; null where there is nothing. */
+  take(): RequestOutput | null {
+    if (this.#pending === null) return null;
+    const { text, tokenIds, logprobs, prompt } = this.#pending;
+    const { requestId, index, samplingParams, numPromptTokens, numImageTokens } = this.#options;
     this.#pending = null;
     return {
       requestId,
+      index,
+      prompt,
       text,
       tokenIds,
       logprobs: samplingParams.logprobs === null ? null : logprobs,
@@ -138,25 +121,27 @@ export class RequestOutputs {
   #finish(finishReason: FinishReason, stopReason: string | number | null): void {
     this.#finishReason = finishReason;
     this.#stopReason = stopReason;
-    this.#wakeConsumer();
   }
 
-  #wakeConsumer(): void {
-    this.#consumer?.resolve();
-    this.#consumer = null;
+  /** Null but for the first output. */
+  #describePrompt({ promptLogprobs = null }: EngineCoreOutput): DecodedPrompt | null {
+    const { prompt } = this.#options;
+    if (prompt === null || this.#hasBegun) return null;
+    this.#hasBegun = true;
+    const logprobs = promptLogprobs?.map((logprob) => this.#decodeLogprobs(logprob)) ?? null;
+    return {
+      text: prompt.text,
+      tokens: prompt.tokenIds.map((tokenId) => this.#decode({ tokenId })),
+      logprobs: logprobs === null ? null : [null, ...logprobs],
+    };
   }
 
   #decodeLogprobs({ sampled, top }: SampledLogprobs): DecodedTokenLogprobs {
     return { sampled: this.#decode(sampled), top: top.map((logprob) => this.#decode(logprob)) };
   }
 
-  #decode(logprob: TokenLogprob): DecodedLogprob {
-    const bytes = this.#options.vocabulary.tokenBytes(logprob.tokenId);
-    return { ...logprob, token: Buffer.from(bytes).toString(), bytes: [...bytes] };
+  #decode<Token extends { readonly tokenId: number }>(token: Token): Token & Pick<DecodedLogprob, "token" | "bytes"> {
+    const bytes = this.#options.vocabulary.tokenBytes(token.tokenId);
+    return { ...token, token: Buffer.from(bytes).toString(), bytes: [...bytes] };
   }
-}
-
-function errorOf({ error }: EngineCoreOutput): EngineError {
-  if (error === null) return new EngineError("aborted", "The request was aborted.");
-  return new EngineError(error.code, error.message);
 }

@@ -4,14 +4,17 @@ import { randomInt } from "node:crypto";
 import { numEmbeddingsOf } from "./core/image-span.ts";
 import { EngineThread } from "./engine-thread.ts";
 import { EngineError, invariant } from "./errors.ts";
-import { RequestOutputs } from "./output-processor.ts";
+import { RequestOutputs } from "./request-outputs.ts";
+import { isGreedy } from "./sampling-params.ts";
 import type { EngineConfig } from "./config.ts";
 import type { EngineCoreStats, FromEngineThread, WorkerOptions } from "./core/messages.ts";
-import type { EngineRequest } from "./engine-request.ts";
 import type { Engine, EngineDependencies, EngineState, GenerateOptions, ModelInfo } from "./engine.ts";
 import type { GenerationRequest } from "./generation-request.ts";
+import type { ProcessedPrompt } from "./input-processor.ts";
 import type { LoadedModel } from "./load-model.ts";
+import type { SequenceOutputsOptions } from "./output-processor.ts";
 import type { RequestOutput } from "./request-output.ts";
+import type { Tokenizer } from "./text/tokenizer.ts";
 
 const noStats: EngineCoreStats = {
   numRequestsRunning: 0,
@@ -30,8 +33,8 @@ class RunningRequest {
   readonly #ended = new AbortController();
   /** Null while the input is processed. */
   outputs: RequestOutputs | null = null;
-  /** Whether the engine thread has the sequence and has not reported its end. */
-  isInThread = false;
+  /** Ids of its sequences that the engine thread has and whose end it has not reported. */
+  readonly inThread = new Set<string>();
 
   /** Aborted, with an EngineError, when the request ends before its last output. */
   get ended(): AbortSignal {
@@ -44,13 +47,19 @@ class RunningRequest {
   }
 }
 
+/** One of the sequences of a request. */
+interface RunningSequence {
+  readonly request: RunningRequest;
+  readonly index: number;
+}
+
 /** Mutable; owns the engine thread and the threads that process images. */
 export class ThreadedEngine implements Engine {
   readonly ready: Promise<void>;
   readonly #config: EngineConfig;
   readonly #closing = new AbortController();
   /** By the id the engine thread knows, which is never used again: a late output must not meet a namesake. */
-  readonly #running = new Map<string, RunningRequest>();
+  readonly #running = new Map<string, RunningSequence>();
   /** The callers' ids of those that run. */
   readonly #requestIds = new Set<string>();
   /** Sequences the thread is to be told to abort. */
@@ -139,13 +148,13 @@ export class ThreadedEngine implements Engine {
     this.#state = "failed";
     this.#failure = error;
     this.#stats = { ...this.#stats, numRequestsRunning: 0, numRequestsWaiting: 0, kvCacheUsage: 0 };
-    for (const running of this.#running.values()) running.end(error);
+    for (const { request } of this.#running.values()) request.end(error);
   }
 
   async #close(): Promise<void> {
     this.#state = "closed";
     this.#closing.abort(closedError());
-    for (const running of this.#running.values()) running.end(closedError());
+    for (const { request } of this.#running.values()) request.end(closedError());
     await this.ready.catch(() => undefined);
     await this.#thread?.close();
     await this.#model?.[Symbol.asyncDispose]();
@@ -156,37 +165,40 @@ export class ThreadedEngine implements Engine {
     running: RunningRequest,
     signal: AbortSignal | undefined,
   ): AsyncGenerator<RequestOutput, void, undefined> {
-    const { model, thread } = this.#admit(request.requestId);
+    const { numChoices = 1 } = request;
+    const { model, thread } = this.#admit(request.requestId, numChoices);
     this.#numAdmitted += 1;
-    const threadRequestId = `${request.requestId}#${this.#numAdmitted}`;
+    const sequenceIds = Array.from(
+      { length: numChoices },
+      (_, index) => `${request.requestId}#${this.#numAdmitted}.${index}`,
+    );
     const onAbort = (): void => {
       running.end(new EngineError("aborted", "The request was aborted.", { cause: signal?.reason }));
     };
-    this.#running.set(threadRequestId, running);
+    for (const [index, sequenceId] of sequenceIds.entries()) this.#running.set(sequenceId, { request: running, index });
     this.#requestIds.add(request.requestId);
     signal?.addEventListener("abort", onAbort, { once: true });
     if (signal?.aborted === true) onAbort();
     try {
       running.ended.throwIfAborted();
-      const outputs = await this.#start(request, running, { model, thread, threadRequestId });
-      let isLast = false;
-      while (!isLast) {
+      const outputs = await this.#start(request, running, { model, thread, sequenceIds });
+      for (let numOpen = numChoices; numOpen > 0;) {
         const output = await outputs.next();
-        isLast = output.finishReason !== null;
+        if (output.finishReason !== null) numOpen -= 1;
         yield output;
       }
     } catch (error) {
       throw running.ended.aborted ? running.ended.reason : error;
     } finally {
       signal?.removeEventListener("abort", onAbort);
-      this.#running.delete(threadRequestId);
+      for (const sequenceId of sequenceIds) this.#running.delete(sequenceId);
       this.#requestIds.delete(request.requestId);
-      if (running.isInThread) this.#abortInThread(threadRequestId);
+      for (const sequenceId of running.inThread) this.#abortInThread(sequenceId);
     }
   }
 
   /** Throws what a request meets that comes too early, too late, twice, or when too many are here. */
-  #admit(requestId: string): { readonly model: LoadedModel; readonly thread: EngineThread } {
+  #admit(requestId: string, numChoices: number): { readonly model: LoadedModel; readonly thread: EngineThread } {
     if (this.#state === "loading") throw new EngineError("not_ready", "The model is still loading.");
     if (this.#state === "closed") throw closedError();
     if (this.#failure !== null) {
@@ -196,7 +208,15 @@ export class ThreadedEngine implements Engine {
     }
     invariant(this.#model !== null && this.#thread !== null, "a ready engine has a model and a thread");
     const { maxNumSequences, maxNumWaiting } = this.#config;
-    if (this.#running.size >= maxNumSequences + maxNumWaiting) {
+    const maxNumRunning = maxNumSequences + maxNumWaiting;
+    if (!Number.isInteger(numChoices) || numChoices < 1 || numChoices > maxNumRunning) {
+      throw new EngineError(
+        "invalid_argument",
+        `numChoices must be an integer from 1 to ${maxNumRunning}, as many sequences as run or wait at most; got ${numChoices}.`,
+        { parameter: "numChoices" },
+      );
+    }
+    if (this.#running.size + numChoices > maxNumRunning) {
       throw new EngineError(
         "queue_full",
         `${this.#running.size} requests run or wait; the limits are ${maxNumSequences} and ${maxNumWaiting}.`,
@@ -210,60 +230,85 @@ export class ThreadedEngine implements Engine {
     return { model: this.#model, thread: this.#thread };
   }
 
-  /** Processes the input and hands the sequence to the engine thread. */
+  /** Processes the input, once, and hands the sequences to the engine thread. */
   async #start(
     request: GenerationRequest,
     running: RunningRequest,
-    to: { readonly model: LoadedModel; readonly thread: EngineThread; readonly threadRequestId: string },
+    to: { readonly model: LoadedModel; readonly thread: EngineThread; readonly sequenceIds: readonly string[] },
   ): Promise<RequestOutputs> {
     const { inputProcessor, tokenizer } = to.model;
     const { requestId, samplingParams } = request;
+    if (to.sequenceIds.length > 1 && isGreedy(samplingParams)) {
+      throw new EngineError(
+        "invalid_argument",
+        `numChoices must be 1 when using greedy sampling, got ${to.sequenceIds.length}.`,
+        { parameter: "numChoices" },
+      );
+    }
     to.model.checkParams(samplingParams);
     const constraints = await to.model.outputConstraints.resolve(samplingParams, running.ended);
     const prompt = await inputProcessor.process(request, running.ended);
     running.ended.throwIfAborted();
-    const engineRequest: EngineRequest = {
-      ...prompt,
-      ...constraints,
-      requestId: to.threadRequestId,
-      samplingParams,
-      seed: samplingParams.seed ?? randomInt(seedLimit),
-    };
-    running.outputs = new RequestOutputs({
+    const options = {
       requestId,
       samplingParams,
       vocabulary: tokenizer,
       numPromptTokens: prompt.promptTokenIds.length,
       numImageTokens: prompt.images.reduce((sum, image) => sum + numEmbeddingsOf(image), 0),
-    });
-    running.isInThread = true;
+      prompt: describePrompt(request, prompt, tokenizer),
+    };
+    running.outputs = new RequestOutputs(options, to.sequenceIds.length);
+    const seed = samplingParams.seed ?? randomInt(seedLimit);
+    const [first, ...siblings] = to.sequenceIds.map((sequenceId, index) => ({
+      requestId: sequenceId,
+      seed: followingSeed(seed, index),
+    }));
+    for (const sequenceId of to.sequenceIds) running.inThread.add(sequenceId);
     // Copied, or shared where their memory is: caches keep the tensors of images.
-    to.thread.post({ kind: "add", request: engineRequest });
+    to.thread.post({ kind: "add", request: { ...prompt, ...constraints, ...first, samplingParams }, siblings });
     return running.outputs;
   }
 
   #takeOutputs({ outputs, stats }: Extract<FromEngineThread, { kind: "outputs" }>): void {
     this.#stats = stats;
     for (const output of outputs) {
-      const running = this.#running.get(output.requestId);
-      if (running === undefined || running.outputs === null) continue;
-      if (output.finishReason !== null) running.isInThread = false;
-      if (running.outputs.append(output)) {
-        running.isInThread = false;
+      const sequence = this.#running.get(output.requestId);
+      if (sequence === undefined || sequence.request.outputs === null) continue;
+      const { request, index } = sequence;
+      if (output.finishReason !== null) request.inThread.delete(output.requestId);
+      if (sequence.request.outputs.append(output, index)) {
+        request.inThread.delete(output.requestId);
         this.#abortInThread(output.requestId);
       }
     }
   }
 
   /** One message for all that end in one turn of the event loop, which may be thousands of clients gone at once. */
-  #abortInThread(threadRequestId: string): void {
-    this.#toAbort.push(threadRequestId);
+  #abortInThread(sequenceId: string): void {
+    this.#toAbort.push(sequenceId);
     if (this.#toAbort.length > 1) return;
     setImmediate(() => {
       this.#thread?.post({ kind: "abort", requestIds: this.#toAbort });
       this.#toAbort = [];
     });
   }
+}
+
+/** Null where nobody asks for the prompt. */
+function describePrompt(
+  { prompt, samplingParams, includePrompt = false }: GenerationRequest,
+  { promptTokenIds }: ProcessedPrompt,
+  tokenizer: Tokenizer,
+): SequenceOutputsOptions["prompt"] {
+  if (!includePrompt && samplingParams.promptLogprobs === null) return null;
+  const text = prompt.kind === "text" ? prompt.text : tokenizer.decode(promptTokenIds);
+  return { text, tokenIds: promptTokenIds };
+}
+
+/** The seed of the choice at `index`, a safe integer like that of the first. */
+function followingSeed(seed: number, index: number): number {
+  const room = Number.MAX_SAFE_INTEGER - seed;
+  return index <= room ? seed + index : Number.MIN_SAFE_INTEGER + (index - room - 1);
 }
 
 function closedError(): EngineError {

@@ -49,6 +49,7 @@ export class EngineCore implements Disposable {
       switch (message.kind) {
         case "add":
           this.#add(message.request);
+          for (const sibling of message.siblings ?? []) this.#add({ ...message.request, ...sibling });
           break;
         case "abort":
           this.#pendingOutputs.push(...this.#scheduler.abort(message.requestIds));

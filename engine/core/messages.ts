@@ -15,7 +15,12 @@ export interface WorkerOptions {
 }
 
 export type ToEngineThread =
-  | { readonly kind: "add"; readonly request: EngineRequest }
+  | {
+      readonly kind: "add";
+      readonly request: EngineRequest;
+      /** Further sequences of the same prompt, whose images are thus sent once. */
+      readonly siblings?: readonly Pick<EngineRequest, "requestId" | "seed">[];
+    }
   | { readonly kind: "abort"; readonly requestIds: readonly string[] }
   | { readonly kind: "close" };
 

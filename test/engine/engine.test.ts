@@ -211,6 +211,59 @@ describe("a request that is refused", () => {
   });
 });
 
+describe("a request of several choices", () => {
+  const sampled = { temperature: 1, seed: 11, maxTokens: 12 };
+
+  async function collectChoices(request: GenerationRequest): Promise<Map<number, RequestOutput[]>> {
+    const choices = new Map<number, RequestOutput[]>();
+    for await (const output of engine.generate(request)) {
+      choices.set(output.index, [...(choices.get(output.index) ?? []), output]);
+    }
+    return choices;
+  }
+
+  test("gives each the text of a request of its own with the seed that follows", async () => {
+    const golden = (await loadGoldens("llava-default")).cases[0];
+    const choices = await collectChoices({ ...(await askGolden(golden, sampled)), numChoices: 3 });
+    expect(new Set(choices.keys())).toEqual(new Set([0, 1, 2]));
+    for (const [index, outputs] of choices) {
+      const alone = await collect(engine.generate(await askGolden(golden, { ...sampled, seed: sampled.seed + index })));
+      expect(outputs.flatMap(({ tokenIds }) => tokenIds)).toEqual(alone.tokenIds);
+      expect(outputs.at(-1)).toMatchObject({ finishReason: "length", numOutputTokens: 12 });
+    }
+  });
+
+  test("is aborted whole", async () => {
+    const request = { ...ask(greeting, { ...sampled, maxTokens: 400 }), numChoices: 3 };
+    for await (const output of engine.generate(request)) if (output.numOutputTokens > 2) break;
+    await waitUntilIdle(engine);
+    expect(engine.stats).toMatchObject({ numRequestsRunning: 0, numRequestsWaiting: 0 });
+  });
+
+  test.for([
+    [{ numChoices: 2 }, "must be 1 when using greedy sampling, got 2"],
+    [{ numChoices: 0 }, "must be an integer from 1 to 8, "],
+    [{ numChoices: 9 }, "must be an integer from 1 to 8, "],
+  ] as const)("%o is refused", async ([more, problem]) => {
+    const refused = collect(engine.generate({ ...ask(greeting), ...more }));
+    await expect(refused).rejects.toMatchObject({
+      code: "invalid_argument",
+      parameter: "numChoices",
+      message: expect.stringContaining(problem),
+    });
+  });
+
+  test("carries the prompt on each choice's first output where it is asked for", async () => {
+    const prompt = { kind: "text", text: "a red", addSpecialTokens: false } as const;
+    const request = { ...ask(greeting, sampled), prompt, numChoices: 2, includePrompt: true };
+    for (const [first, ...rest] of (await collectChoices(request)).values()) {
+      expect(first.prompt).toMatchObject({ text: "a red", logprobs: null });
+      expect(first.prompt?.tokens.map(({ token }) => token).join("")).toBe("a red");
+      expect(rest.every((output) => output.prompt === null)).toBe(true);
+    }
+  });
+});
+
 describe("life and death", () => {
   test("requests are refused while the model loads and after it is closed", async () => {
     const other = startEngine();

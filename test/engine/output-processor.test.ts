@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 
 import { EngineError } from "../../engine/errors.ts";
-import { RequestOutputs } from "../../engine/output-processor.ts";
+import { RequestOutputs } from "../../engine/request-outputs.ts";
 import { createSamplingParams } from "../../engine/sampling-params.ts";
 import { loadFixtureTokenizer } from "../text/fixture-tokenizer.ts";
 import type { EngineCoreOutput } from "../../engine/core/messages.ts";
@@ -21,6 +21,7 @@ function createOutputs(params: Partial<SamplingParams> = {}): RequestOutputs {
     vocabulary: tokenizer,
     numPromptTokens: 7,
     numImageTokens: 4,
+    prompt: null,
   });
 }
 
@@ -48,6 +49,8 @@ test("a slow consumer finds everything merged into one output", async () => {
   feed(outputs, tokenIds, { finishReason: "length" });
   expect(await outputs.next()).toEqual({
     requestId: "request",
+    index: 0,
+    prompt: null,
     text: "A red circle.",
     tokenIds,
     logprobs: null,

@@ -73,6 +73,8 @@ export function createScriptedEngine(scriptOf: (request: GenerationRequest) => S
           const finishReason = step === script.length - 1 ? "stop" : null;
           const output = {
             requestId: request.requestId,
+            index: 0,
+            prompt: null,
             text: "",
             tokenIds,
             logprobs: null,
