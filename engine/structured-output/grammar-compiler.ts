@@ -20,7 +20,7 @@ export interface CompiledGrammar {
 export interface GrammarCompilerOptions {
   /** Called when the first grammar comes, and again where it failed. */
   readonly loadVocabulary: () => Promise<GrammarVocabulary>;
-  /** Most grammars take milliseconds; some would take minutes. Default 10 s. */
+  /** Most grammars take milliseconds, bounds on the length of strings seconds, some would take hours. Default 30 s. */
   readonly compileTimeoutMs?: number;
 }
 
@@ -36,7 +36,7 @@ interface Job {
   numWaiting: number;
 }
 
-const defaultCompileTimeoutMs = 10_000;
+const defaultCompileTimeoutMs = 30_000;
 /** Grammars waiting for the thread. */
 const maxNumJobs = 64;
 /** One grammar's share of memory, here and again on the thread that uses it. */

@@ -50,7 +50,10 @@ export async function createGrammarVocabulary(
     tokenEnds[tokenId] = numBytes;
   }
   const tokenBytes = new Uint8Array(new SharedArrayBuffer(numBytes));
-  tokens.forEach((bytes, tokenId) => tokenBytes.set(bytes, tokenEnds[tokenId] - bytes.length));
+  for (const [tokenId, bytes] of tokens.entries()) {
+    if (tokenId % TOKENS_PER_TURN === 0) await nextTurn();
+    tokenBytes.set(bytes, tokenEnds[tokenId] - bytes.length);
+  }
   return { vocabSize, tokenBytes, tokenEnds, eosTokenIds: ends };
 }
 
