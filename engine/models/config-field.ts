@@ -47,6 +47,17 @@ export function refuseOtherThan(
   }
 }
 
+/**
+ * The part that an object's `model_type` names.
+ *
+ * @throws EngineError `unsupported_model` naming those there are.
+ */
+export function byModelType<Part>(parts: Readonly<Record<string, Part>>, path: string, modelType: string): Part {
+  const part = Object.hasOwn(parts, modelType) ? parts[modelType] : undefined;
+  if (part !== undefined) return part;
+  throw unsupportedField(path, "model_type", modelType, `known are ${Object.keys(parts).join(", ")}`);
+}
+
 function fieldPath(path: string, field: string): string {
   return path === "" || field === "" ? path + field : `${path}.${field}`;
 }

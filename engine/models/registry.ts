@@ -2,11 +2,19 @@
 import { z } from "zod";
 import { EngineError } from "../errors.ts";
 import { parseConfigObject } from "./config-field.ts";
+import { idefics3Definition, smolVlmDefinition } from "./idefics3/definition.ts";
 import { llamaDefinition, mistralDefinition, qwen2Definition } from "./llama/definition.ts";
 import { llavaDefinition } from "./llava/definition.ts";
 import type { ModelDefinition } from "./model-definition.ts";
 
-const definitions: readonly ModelDefinition[] = [llamaDefinition, mistralDefinition, qwen2Definition, llavaDefinition];
+const definitions: readonly ModelDefinition[] = [
+  llamaDefinition,
+  mistralDefinition,
+  qwen2Definition,
+  llavaDefinition,
+  idefics3Definition,
+  smolVlmDefinition,
+];
 
 const architectureField = z.looseObject({ architectures: z.array(z.string()).nonempty() });
 

@@ -20,6 +20,11 @@ export interface WeightSource {
   has(name: string): boolean;
 }
 
+/** The first prefix under which the checkpoint has the tensor; the first of all where it has none, for the error. */
+export function findPrefix(weights: WeightSource, prefixes: readonly string[], tensor: string): string {
+  return prefixes.find((prefix) => weights.has(`${prefix}${tensor}`)) ?? prefixes[0];
+}
+
 /** Collects what is requested and answers with tensors that have the right types and shapes and lie nowhere. */
 export class WeightCollector implements WeightSource {
   readonly requests = new Map<string, WeightRequest>();
@@ -97,11 +102,11 @@ function storedTensor(
       `Tensor ${name} has shape [${tensor.shape.join(", ")}]; config.json implies [${shape.join(", ")}].`,
     );
   }
-  const isFloat = storedFloats.includes(tensor.elementType);
+  const isFloat = storedFloats.has(tensor.elementType);
   return isFloat && tensor.byteOffset % bytesPerElement[tensor.elementType] === 0 ? tensor : null;
 }
 
-const storedFloats: readonly ElementType[] = ["float32", "float16", "bfloat16"];
+const storedFloats: ReadonlySet<ElementType> = new Set(["float32", "float16", "bfloat16"]);
 
 function requireTensor(tensors: ReadonlyMap<string, StoredTensor>, name: string): StoredTensor {
   const tensor = tensors.get(name);

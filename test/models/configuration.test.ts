@@ -1,8 +1,12 @@
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import { expect, test } from "vitest";
 import { EngineError } from "../../engine/errors.ts";
+import { parseIdefics3Config, unevenSides } from "../../engine/models/idefics3/config.ts";
 import { parseLlavaConfig } from "../../engine/models/llava/config.ts";
 import { parseDecoderConfig } from "../../engine/models/llama/config.ts";
 import { findModelDefinition } from "../../engine/models/registry.ts";
+import { goldensFolder } from "../support/goldens.ts";
 
 const llama = { architectures: ["LlamaForCausalLM"], hidden_size: 64, num_attention_heads: 4, num_hidden_layers: 2 };
 const mistral = { ...llama, architectures: ["MistralForCausalLM"], num_key_value_heads: 4 };
@@ -11,6 +15,12 @@ const llava = {
   architectures: ["LlavaForConditionalGeneration"],
   text_config: { hidden_size: 64, num_attention_heads: 4 },
   vision_config: { model_type: "clip_vision_model", num_hidden_layers: 3, image_size: 32, patch_size: 8 },
+};
+
+const smolVlm = {
+  architectures: ["SmolVLMForConditionalGeneration"],
+  text_config: { hidden_size: 64, num_attention_heads: 4 },
+  vision_config: { image_size: 32, patch_size: 8 },
 };
 
 const refusals: readonly (readonly [config: Readonly<Record<string, unknown>>, message: string])[] = [
@@ -45,6 +55,15 @@ const refusals: readonly (readonly [config: Readonly<Record<string, unknown>>, m
   [
     { ...llava, vision_config: { ...llava.vision_config, patch_size: 7 } },
     "config.json: vision_config.patch_size = 7 is not supported",
+  ],
+  [{ ...smolVlm, scale_factor: 3 }, "config.json: scale_factor = 3 is not supported: 4 patches a side"],
+  [
+    { ...smolVlm, vision_config: { image_size: 100, patch_size: 4 } },
+    "config.json: vision_config.patch_size = 4 is not supported: the positions of 25 patches a side",
+  ],
+  [
+    { ...smolVlm, vision_config: { model_type: "siglip2_vision_model" } },
+    'config.json: vision_config.model_type = "siglip2_vision_model" is not supported',
   ],
 ];
 
@@ -145,6 +164,57 @@ test("an image token id is read in both spellings, and either place ties the emb
   expect(parseLlavaConfig({ ...llava, tie_word_embeddings: true }).text.tieWordEmbeddings).toBe(true);
   const inText = { ...llava, text_config: { ...llava.text_config, tie_word_embeddings: true } };
   expect(parseLlavaConfig(inText).text.tieWordEmbeddings).toBe(true);
+});
+
+test("the configuration of SmolVLM 256M as the hub has it is understood", () => {
+  const config = parseIdefics3Config({
+    architectures: ["Idefics3ForConditionalGeneration"],
+    image_token_id: 49190,
+    model_type: "idefics3",
+    scale_factor: 4,
+    text_config: {
+      architectures: ["VLlama3ForCausalLM"],
+      head_dim: 64,
+      hidden_size: 576,
+      intermediate_size: 1536,
+      is_llama_config: true,
+      max_position_embeddings: 8192,
+      model_type: "llama",
+      num_attention_heads: 9,
+      num_hidden_layers: 30,
+      num_key_value_heads: 3,
+      pixel_shuffle_factor: 4,
+      qk_layer_norms: false,
+      rms_norm_eps: 1e-5,
+      rope_interleaved: false,
+      rope_theta: 100000,
+      use_resampler: false,
+      vocab_size: 49280,
+    },
+    tie_word_embeddings: false,
+    vision_config: {
+      hidden_size: 768,
+      image_size: 512,
+      max_image_size: { longest_edge: 512 },
+      model_type: "idefics3",
+      num_attention_heads: 12,
+      patch_size: 16,
+      size: { longest_edge: 2048 },
+      tie_word_embeddings: false,
+      use_base_siglip: false,
+    },
+  });
+  expect(config).toMatchObject({
+    imageTokenId: 49190,
+    numImageTokens: 64,
+    text: { numHeads: 9, numKvHeads: 3, rope: { theta: 100000 }, tieWordEmbeddings: false },
+    vision: { hiddenSize: 768, intermediateSize: 3072, numLayers: 12, activation: "gelu_pytorch_tanh" },
+  });
+});
+
+test("tiles are refused whose patches transformers does not put into positions of their own", () => {
+  const recorded = JSON.parse(readFileSync(join(goldensFolder, "smolvlm/uneven_sides.json"), "utf8")) as number[];
+  expect(unevenSides).toEqual(recorded);
 });
 
 test("Qwen2 slides over its upper layers only where use_sliding_window says so", () => {

@@ -124,18 +124,26 @@ export class DirectDecoder implements Disposable {
   }
 }
 
-/** Row-major [numImages, numImageTokens, hiddenSize]. */
-export function encodeImages(model: BuiltModel, pixelValues: Float32Array, device: DeviceName = "cpu"): Float32Array {
+/**
+ * Row-major [numTiles, numImageTokens, hiddenSize], of an encoder with one input: pictures of one size in a batch, or
+ * one item of many tiles.
+ */
+export function encodeImages(model: BuiltModel, values: Float32Array, device: DeviceName = "cpu"): Float32Array {
   const encoder = model.visionEncoder;
   if (encoder === null) throw new Error("the model takes no images");
-  const { imageSize, numImageTokens } = encoder;
-  const numImages = pixelValues.length / (3 * imageSize * imageSize);
+  const { hiddenSize } = model.decoder;
+  const [{ name, shape }] = encoder.inputs;
+  const tileShape = shape.filter((size) => typeof size === "number");
+  const numTiles = values.length / tileShape.reduce((product, size) => product * size, 1);
+  const isOneItem = tileShape.length < shape.length;
+  const batch = isOneItem ? [1, numTiles] : [numTiles];
+  const rows = isOneItem ? [1, numTiles * encoder.numImageTokens] : [numTiles, encoder.numImageTokens];
   using session = loadSession(model, encoder.path, { numSlots: 0, maxLength: 0, device });
   using binding = session.createBinding();
-  using input = Tensor.fromTypedArray("float32", pixelValues, [numImages, 3, imageSize, imageSize]);
-  const features = new Float32Array(numImages * numImageTokens * model.decoder.hiddenSize);
-  using output = Tensor.fromTypedArray("float32", features, [numImages, numImageTokens, model.decoder.hiddenSize]);
-  binding.bindInput("pixel_values", input);
+  using input = Tensor.fromTypedArray("float32", values, [...batch, ...tileShape]);
+  const features = new Float32Array(numTiles * encoder.numImageTokens * hiddenSize);
+  using output = Tensor.fromTypedArray("float32", features, [...rows, hiddenSize]);
+  binding.bindInput(name, input);
   binding.bindOutput("image_features", output);
   binding.run();
   return features;

@@ -1,6 +1,13 @@
 /** Configurations of the Llama family (Llama, Mistral, Qwen2), reduced to what their one decoder graph differs in. */
 import { z } from "zod";
-import { count, parseConfigObject, positiveNumber, refuseOtherThan, unsupportedField } from "../config-field.ts";
+import {
+  byModelType,
+  count,
+  parseConfigObject,
+  positiveNumber,
+  refuseOtherThan,
+  unsupportedField,
+} from "../config-field.ts";
 import { parseRopeConfig, type RopeConfig } from "./rope.ts";
 
 export interface DecoderConfig {
@@ -89,6 +96,16 @@ const neutralValues = {
   no_rope_layers: [],
   quantization_config: [],
 } as const;
+
+const families: Readonly<Record<string, DecoderFamily>> = { llama: "llama", mistral: "mistral", qwen2: "qwen2" };
+
+const textFields = z.looseObject({ model_type: z.string().default("llama") });
+
+/** The decoder inside another model: `text_config`, whose `model_type` names the family. Throws as `parseDecoderConfig`. */
+export function parseTextConfig(config: unknown): DecoderConfig {
+  const { model_type: modelType } = parseConfigObject(textFields, config, "text_config");
+  return parseDecoderConfig(config, "text_config", byModelType(families, "text_config", modelType));
+}
 
 /**
  * @param path Where in config.json the object lies: "" or "text_config".

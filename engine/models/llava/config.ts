@@ -2,8 +2,8 @@
 import { z } from "zod";
 import { parseActivation, type ActivationName } from "../activation.ts";
 import { clipTower } from "../clip/vision-tower.ts";
-import { parseConfigObject, refuseOtherThan, unsupportedField } from "../config-field.ts";
-import { parseDecoderConfig, type DecoderConfig, type DecoderFamily } from "../llama/config.ts";
+import { byModelType, parseConfigObject, refuseOtherThan, unsupportedField } from "../config-field.ts";
+import { parseTextConfig, type DecoderConfig } from "../llama/config.ts";
 import { siglipTower } from "../siglip/vision-tower.ts";
 import type { VisionConfig } from "../vision-transformer/config.ts";
 import type { VisionTower } from "../vision-transformer/vision-tower.ts";
@@ -23,11 +23,9 @@ export interface LlavaConfig {
   readonly numImageTokens: number;
 }
 
-const nestedConfig = z.looseObject({ model_type: z.string().optional() });
-
 const llavaFields = z.looseObject({
-  text_config: nestedConfig.default({}),
-  vision_config: nestedConfig.optional(),
+  text_config: z.looseObject({}).default({}),
+  vision_config: z.looseObject({ model_type: z.string().optional() }).optional(),
   image_token_index: z.int().nonnegative().optional(),
   image_token_id: z.int().nonnegative().optional(),
   projector_hidden_act: z.string().default("gelu"),
@@ -52,18 +50,15 @@ const towers: Readonly<Record<string, VisionTower>> = {
   siglip_vision_model: siglipTower,
 };
 
-const decoderFamilies: Readonly<Record<string, DecoderFamily>> = { llama: "llama", mistral: "mistral", qwen2: "qwen2" };
-
 /** @throws EngineError `invalid_checkpoint` or `unsupported_model`, naming the field. */
 export function parseLlavaConfig(json: unknown): LlavaConfig {
   const fields = parseConfigObject(llavaFields, json, "");
   refuseOtherThan(json, "", { quantization_config: [] });
 
-  const family = byModelType(decoderFamilies, "text_config", fields.text_config.model_type ?? "llama");
   const visionFields = fields.vision_config ?? defaultVisionConfig;
   const tower = byModelType(towers, "vision_config", fields.vision_config?.model_type ?? "clip_vision_model");
 
-  const text = parseDecoderConfig(fields.text_config, "text_config", family);
+  const text = parseTextConfig(fields.text_config);
   const vision = tower.parseConfig(visionFields, "vision_config");
   const keepsFirstToken = selectStrategy(fields.vision_feature_select_strategy);
   return {
@@ -78,12 +73,6 @@ export function parseLlavaConfig(json: unknown): LlavaConfig {
     keepsFirstToken,
     numImageTokens: tower.numTokens(vision) - (keepsFirstToken ? 0 : 1),
   };
-}
-
-function byModelType<Part>(parts: Readonly<Record<string, Part>>, path: string, modelType: string): Part {
-  const part = Object.hasOwn(parts, modelType) ? parts[modelType] : undefined;
-  if (part !== undefined) return part;
-  throw unsupportedField(path, "model_type", modelType, `known are ${Object.keys(parts).join(", ")}`);
 }
 
 function selectStrategy(strategy: string): boolean {

@@ -8,7 +8,7 @@ import { linear } from "../linear.ts";
 import { buildDecoderGraph } from "../llama/decoder-graph.ts";
 import { decoderDimensions } from "../llama/definition.ts";
 import type { ConfiguredModel, ModelDefinition } from "../model-definition.ts";
-import type { WeightSource } from "../weight-source.ts";
+import { findPrefix } from "../weight-source.ts";
 import { parseLlavaConfig, type LlavaConfig } from "./config.ts";
 import { llavaInputs } from "./processor.ts";
 
@@ -46,11 +46,6 @@ const towerPrefixes = [
   "model.vision_tower.",
 ];
 const projectorPrefixes = ["multi_modal_projector.", "model.multi_modal_projector."];
-
-/** The first prefix under which the checkpoint has the tensor; the first of all where it has none, for the error. */
-function findPrefix(weights: WeightSource, prefixes: readonly string[], tensor: string): string {
-  return prefixes.find((prefix) => weights.has(`${prefix}${tensor}`)) ?? prefixes[0];
-}
 
 const pixelValues = "pixel_values";
 const images = "numImages";

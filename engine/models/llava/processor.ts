@@ -45,7 +45,7 @@ export const llavaInputs: MultiModalInputs<ProcessorContext> = {
             content(itemIndex) {
               const item = items[itemIndex];
               const numTokens = item.kind === "image" ? info.numImageTokens(item.imageSize) : item.numEmbeddings;
-              return new Array<number>(numTokens).fill(imageTokenId);
+              return Array.from({ length: numTokens }, () => imageTokenId);
             },
           },
         ];
