@@ -30,7 +30,7 @@ export interface RedisCache extends AsyncDisposable {
 }
 
 /** Resolves once the store answers; a service would not wait. */
-async function connected(store: ByteStore): Promise<ByteStore> {
+export async function connected(store: ByteStore): Promise<ByteStore> {
   while (
     await store
       .getMany(["probe"])

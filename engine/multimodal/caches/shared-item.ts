@@ -1,0 +1,24 @@
+/** Processed items in memory of their own that threads share. */
+import { typedArrayOver } from "../../runtime/element-type.ts";
+import { tensorBytesOf } from "../processed-item.ts";
+import type { ItemTensor, ProcessedItem } from "../processed-item.ts";
+
+/** Of every element type. */
+const alignment = 8;
+
+/**
+ * The item with its tensors copied together: it keeps nothing of its batch in memory, and a message that holds it is
+ * not a copy of it.
+ */
+export function toSharedItem(item: ProcessedItem): ProcessedItem {
+  const buffer = new SharedArrayBuffer(tensorBytesOf(item) + alignment * item.tensors.size);
+  const tensors = new Map<string, ItemTensor>();
+  let offset = 0;
+  for (const [name, { elementType, shape, data }] of item.tensors) {
+    const copy = typedArrayOver(elementType, buffer, offset, data.length);
+    new Uint8Array(buffer, offset, data.byteLength).set(new Uint8Array(data.buffer, data.byteOffset, data.byteLength));
+    tensors.set(name, { elementType, shape, data: copy } as ItemTensor);
+    offset += Math.ceil(data.byteLength / alignment) * alignment;
+  }
+  return { ...item, tensors };
+}
