@@ -191,7 +191,7 @@ export class InputProcessor {
   ): Promise<readonly LoadedItem[]> {
     const { processor, loader } = this.#imageInputs();
     try {
-      return await loader.load(parts, options, request, signal);
+      return await loader.load(parts, { ...request, processorOptions: options }, signal);
     } catch (error) {
       const isOptions = error instanceof EngineError && optionErrors.has(error.code);
       if (!isOptions || options === processor.options) throw error;

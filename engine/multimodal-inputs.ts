@@ -9,7 +9,7 @@ import type { EngineConfig } from "./config.ts";
 import type { ImageProcessor } from "./images/image-processor.ts";
 import type { ImageSource } from "./images/image-source.ts";
 import type { ImageInputs } from "./input-processor.ts";
-import type { ItemCache } from "./item-loader.ts";
+import type { ItemCaches } from "./item-loader.ts";
 import type { BuiltModel } from "./models/built-model.ts";
 import type { ModelDefinition, ProcessorContext } from "./models/model-definition.ts";
 import type { DummyInputsBuilder } from "./multimodal/dummy-inputs.ts";
@@ -26,7 +26,7 @@ export interface MultiModalParts {
   readonly preprocessorConfig: unknown;
   readonly imageSources: readonly ImageSource[];
   /** Without one every image is processed anew. */
-  readonly cache?: ItemCache;
+  readonly caches?: ItemCaches;
 }
 
 /** Disposing of it ends the threads. */
@@ -41,7 +41,7 @@ export function createImageInputs(
     enableMmEmbeds = false,
     mmProcessorOptions,
   }: Pick<EngineConfig, "imageLimits" | "enableMmEmbeds" | "mmProcessorOptions">,
-  { definition, model, tokenizer, preprocessorConfig, imageSources, cache = processAlways }: MultiModalParts,
+  { definition, model, tokenizer, preprocessorConfig, imageSources, caches = noCaches }: MultiModalParts,
 ): LoadedImageInputs | null {
   const { visionEncoder, imageTokenId } = model;
   const { multiModal, architecture } = definition;
@@ -49,20 +49,21 @@ export function createImageInputs(
   if (multiModal === undefined) {
     throw new EngineError("unsupported_model", `No processor of images is registered for ${architecture}.`);
   }
-  if (preprocessorConfig === null) {
+  const { pixelProgram } = multiModal;
+  if (preprocessorConfig === null && pixelProgram === undefined) {
     throw new EngineError("invalid_checkpoint", "The checkpoint has no preprocessor_config.json.");
   }
   const imageToken = tokenizer.token(imageTokenId);
   if (imageToken === null) {
     throw new EngineError("invalid_checkpoint", `tokenizer.json has no token for the image token id ${imageTokenId}.`);
   }
-  const imageProcessor = createImageProcessor(preprocessorConfig, imageLimits);
+  const imageProcessor = createImageProcessor(pixelProgram === undefined ? preprocessorConfig : null, imageLimits);
   const context: ProcessorContext = {
     imageToken,
     imageTokenId,
     visionEncoder,
-    preprocessorConfig: preprocessorConfig as ProcessorOptions,
-    pixels: createPixelProcessor(imageProcessor),
+    preprocessorConfig: (preprocessorConfig ?? {}) as ProcessorOptions,
+    pixels: createPixelProcessor(imageProcessor, pixelProgram),
   };
   const info = multiModal.createProcessingInfo(context);
   const registered = multiModal.createProcessor(info, context);
@@ -71,7 +72,7 @@ export function createImageInputs(
     processor,
     info,
     sources: imageSources,
-    cache,
+    caches,
     limits: imageLimits,
     promptText: createPromptText(tokenizer),
     modelContentHash: model.contentHash,
@@ -87,12 +88,18 @@ export function createImageInputs(
   };
 }
 
-const processAlways: ItemCache = { getOrProcess: (mmHashes, processMissing) => processMissing(mmHashes) };
+const noCaches: ItemCaches = {
+  processor: { getOrProcess: (mmHashes, processMissing) => processMissing(mmHashes) },
+  source: { getMany: async (keys) => keys.map(() => null), setMany: () => {} },
+};
 
-function createPixelProcessor(imageProcessor: ImageProcessor): PixelProcessor {
+function createPixelProcessor(imageProcessor: ImageProcessor, program: URL | undefined): PixelProcessor {
   return {
     async process({ bytes, parameter }, options, signal) {
       try {
+        if (program !== undefined) {
+          return await imageProcessor.runProgram(bytes, signal, { module: program.href, options });
+        }
         const plan = parsePreprocessorConfig(options);
         const { pixelValues, shape, imageSize } = await imageProcessor.process(bytes, signal, plan);
         const tensor = { elementType: "float32", shape, data: pixelValues } as const;

@@ -51,6 +51,11 @@ export async function fetchImageIfChanged(
   }
 }
 
+/** Whether the reference's source can tell that an image has not changed. Throws as `fetchImage` for no source. */
+export function canTellUnchanged(sources: readonly ImageSource[], reference: string): boolean {
+  return findSource(sources, reference).fetchIfChanged !== undefined;
+}
+
 function findSource(sources: readonly ImageSource[], reference: string): ImageSource {
   const served = sources.flatMap((source) => source.schemes.map((scheme) => `${scheme}:`)).join(", ");
   const scheme = /^([a-z][a-z0-9+.-]*):/i.exec(reference.slice(0, 64))?.[1]?.toLowerCase();

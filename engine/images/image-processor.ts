@@ -1,9 +1,9 @@
 /** Encoded pictures to pixel values, on threads of its own. */
 import { availableParallelism } from "node:os";
 import type { Piscina } from "piscina";
-import { EngineError } from "../errors.ts";
+import { EngineError, invariant } from "../errors.ts";
 import type { PixelValues } from "./pixel-values.ts";
-import type { PixelReply, PixelTask } from "./pixel-worker.ts";
+import type { PixelReply, PixelTask, PixelWork, ProgramTensors } from "./pixel-worker.ts";
 import { parsePreprocessorConfig, type PreprocessorPlan } from "./preprocessor-config.ts";
 
 export interface ImageProcessorOptions {
@@ -25,6 +25,8 @@ export interface ImageProcessor {
    * @param plan Steps other than the checkpoint's, for this picture.
    */
   process(bytes: Uint8Array, signal: AbortSignal, plan?: PreprocessorPlan): Promise<PixelValues>;
+  /** As `process`, by a model's own program; also throws what that throws. */
+  runProgram(bytes: Uint8Array, signal: AbortSignal, program: Omit<PixelProgramWork, "kind">): Promise<ProgramTensors>;
   /** Ends the threads; pictures still waiting or in work are refused with `closed`. Idempotent. */
   close(): Promise<void>;
 }
@@ -33,52 +35,64 @@ export interface ImageProcessor {
 const IDLE_TIMEOUT_MS = 30_000;
 
 /**
- * Starts nothing yet. Throws EngineError `unsupported_model` or `invalid_checkpoint` for a preprocessor_config.json it
+ * Starts nothing yet. `preprocessorConfig` is null for a model that has a program of its own. Throws EngineError `unsupported_model` or `invalid_checkpoint` for a preprocessor_config.json it
  * cannot follow to the letter.
  */
 export function createImageProcessor(
   preprocessorConfig: unknown,
   { maxImagePixels, numThreads = defaultNumThreads(), maxNumWaiting = 256 }: ImageProcessorOptions,
 ): ImageProcessor {
-  const checkpointPlan = parsePreprocessorConfig(preprocessorConfig);
+  const checkpointPlan = preprocessorConfig === null ? null : parsePreprocessorConfig(preprocessorConfig);
   const maxNumUnfinished = numThreads + maxNumWaiting;
   const closing = new AbortController();
   let numUnfinished = 0;
   let pool: Promise<PixelPool> | null = null;
 
-  return {
-    async process(bytes, signal, plan = checkpointPlan) {
-      if (closing.signal.aborted) throw closed();
-      if (signal.aborted) throw aborted();
-      if (numUnfinished >= maxNumUnfinished) {
-        throw new EngineError("queue_full", `${numUnfinished} images are in work; the limit is ${maxNumUnfinished}.`);
-      }
+  const finish = async (bytes: Uint8Array, signal: AbortSignal, work: PixelWork): Promise<FinishedReply> => {
+    if (closing.signal.aborted) throw closed();
+    if (signal.aborted) throw aborted();
+    if (numUnfinished >= maxNumUnfinished) {
+      throw new EngineError("queue_full", `${numUnfinished} images are in work; the limit is ${maxNumUnfinished}.`);
+    }
 
-      // Aborting through the pool would end a thread in the middle of native code; a task nobody waits for ends itself.
-      const abandoned = new Int32Array(new SharedArrayBuffer(4));
-      const given = Promise.withResolvers<never>();
-      const onAbort = (): void => given.reject(aborted());
-      const onClose = (): void => given.reject(closed());
-      signal.addEventListener("abort", onAbort, { once: true });
-      closing.signal.addEventListener("abort", onClose, { once: true });
-      numUnfinished++;
-      try {
-        const copy = new Uint8Array(bytes);
-        pool ??= startPool(numThreads, maxNumUnfinished);
-        const running = pool
-          .then((threads) =>
-            threads.run({ bytes: copy, plan, maxImagePixels, abandoned }, { transferList: [copy.buffer] }),
-          )
-          .finally(() => numUnfinished--);
-        return pixelsOf(await Promise.race([running, given.promise]));
-      } catch (error) {
-        if (error instanceof EngineError) throw error;
-        throw new EngineError("internal", "A thread that processes images failed.", { cause: error });
-      } finally {
-        Atomics.store(abandoned, 0, 1);
-        signal.removeEventListener("abort", onAbort);
-        closing.signal.removeEventListener("abort", onClose);
-      }
+    // Aborting through the pool would end a thread in the middle of native code; a task nobody waits for ends itself.
+    const abandoned = new Int32Array(new SharedArrayBuffer(4));
+    const given = Promise.withResolvers<never>();
+    const onAbort = (): void => given.reject(aborted());
+    const onClose = (): void => given.reject(closed());
+    signal.addEventListener("abort", onAbort, { once: true });
+    closing.signal.addEventListener("abort", onClose, { once: true });
+    numUnfinished++;
+    try {
+      const copy = new Uint8Array(bytes);
+      pool ??= startPool(numThreads, maxNumUnfinished);
+      const running = pool
+        .then((threads) =>
+          threads.run({ bytes: copy, work, maxImagePixels, abandoned }, { transferList: [copy.buffer] }),
+        )
+        .finally(() => numUnfinished--);
+      return finishedReply(await Promise.race([running, given.promise]));
+    } catch (error) {
+      if (error instanceof EngineError) throw error;
+      throw new EngineError("internal", "A thread that processes images failed.", { cause: error });
+    } finally {
+      Atomics.store(abandoned, 0, 1);
+      signal.removeEventListener("abort", onAbort);
+      closing.signal.removeEventListener("abort", onClose);
+    }
+  };
+
+  return {
+    async process(bytes, signal, plan = checkpointPlan ?? undefined) {
+      invariant(plan !== undefined, "a checkpoint that a program processes has no plan");
+      const reply = await finish(bytes, signal, { kind: "plan", plan });
+      invariant(reply.kind === "pixels", "a plan makes pixel values");
+      return reply.result;
+    },
+    async runProgram(bytes, signal, program) {
+      const reply = await finish(bytes, signal, { kind: "program", ...program });
+      invariant(reply.kind === "tensors", "a program makes tensors");
+      return reply.result;
     },
     async close() {
       closing.abort();
@@ -91,6 +105,8 @@ function defaultNumThreads(): number {
   return Math.min(Math.max(availableParallelism() >> 1, 1), 4);
 }
 
+type FinishedReply = Extract<PixelReply, { readonly kind: "pixels" | "tensors" }>;
+type PixelProgramWork = Extract<PixelWork, { readonly kind: "program" }>;
 type PixelPool = Piscina<PixelTask, PixelReply>;
 
 async function startPool(numThreads: number, maxNumUnfinished: number): Promise<PixelPool> {
@@ -111,10 +127,11 @@ async function startPool(numThreads: number, maxNumUnfinished: number): Promise<
   return pool;
 }
 
-function pixelsOf(reply: PixelReply): PixelValues {
+function finishedReply(reply: PixelReply): FinishedReply {
   switch (reply.kind) {
     case "pixels":
-      return reply.result;
+    case "tensors":
+      return reply;
     case "refused":
       throw new EngineError(reply.code, reply.message, { cause: reply.detail });
     case "abandoned":

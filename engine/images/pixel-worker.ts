@@ -2,13 +2,33 @@
 import { move, transferableSymbol, valueSymbol } from "piscina";
 import { EngineError, type EngineErrorCode } from "../errors.ts";
 import { decodeImage } from "./decode-image.ts";
+import type { CanonicalValue } from "../multimodal/hasher.ts";
+import type { PixelProgram } from "../multimodal/pixel-program.ts";
+import type { ItemTensor } from "../multimodal/processed-item.ts";
 import { toPixelValues, type PixelValues } from "./pixel-values.ts";
-import type { PreprocessorPlan } from "./preprocessor-config.ts";
+import type { PixelSize, PreprocessorPlan } from "./preprocessor-config.ts";
+import { resample } from "./resample.ts";
+
+export type PixelWork =
+  | { readonly kind: "plan"; readonly plan: PreprocessorPlan }
+  /** `module`: URL of a module that exports a `PixelProgram` called `toTensors`. */
+  | {
+      readonly kind: "program";
+      readonly module: string;
+      readonly options: Readonly<Record<string, CanonicalValue>>;
+    };
+
+/** What a program made of a picture. */
+export interface ProgramTensors {
+  readonly tensors: ReadonlyMap<string, ItemTensor>;
+  /** Of the picture as it came. */
+  readonly imageSize: PixelSize;
+}
 
 export interface PixelTask {
   /** Encoded picture, owned by the task. */
   readonly bytes: Uint8Array;
-  readonly plan: PreprocessorPlan;
+  readonly work: PixelWork;
   readonly maxImagePixels: number;
   /** One shared number; not 0 once nobody waits for the result. */
   readonly abandoned: Int32Array;
@@ -17,6 +37,7 @@ export interface PixelTask {
 /** Errors cross threads as data: a cloned Error loses its class and code. */
 export type PixelReply =
   | { readonly kind: "pixels"; readonly result: PixelValues }
+  | { readonly kind: "tensors"; readonly result: ProgramTensors }
   /** `detail` is what the decoder said; for the log, never for the caller. */
   | {
       readonly kind: "refused";
@@ -31,8 +52,16 @@ export async function processPixels(task: PixelTask): Promise<PixelReply> {
     if (Atomics.load(task.abandoned, 0) !== 0) return { kind: "abandoned" };
     const image = await decodeImage(task.bytes, { maxImagePixels: task.maxImagePixels });
     if (Atomics.load(task.abandoned, 0) !== 0) return { kind: "abandoned" };
-    const result = toPixelValues(image, task.plan);
-    return movingBuffer({ kind: "pixels", result });
+    if (task.work.kind === "plan") {
+      const result = toPixelValues(image, task.work.plan);
+      return movingBuffers({ kind: "pixels", result }, [result.pixelValues.buffer]);
+    }
+    const { module, options } = task.work;
+    const { toTensors } = (await import(module)) as { readonly toTensors: PixelProgram };
+    const tensors = toTensors(image, options, { resample: (from, to) => resample(from, { ...to, window: null }) });
+    const imageSize = { width: image.width, height: image.height };
+    const buffers = new Set([...tensors.values()].map(({ data }) => data.buffer));
+    return movingBuffers({ kind: "tensors", result: { tensors, imageSize } }, [...buffers]);
   } catch (error) {
     if (!(error instanceof EngineError)) throw error;
     const detail = error.cause instanceof Error ? error.cause.message : null;
@@ -41,7 +70,7 @@ export async function processPixels(task: PixelTask): Promise<PixelReply> {
 }
 
 /** Marks the values' memory to be handed over, not copied; the pool unwraps it. */
-function movingBuffer(reply: Extract<PixelReply, { kind: "pixels" }>): PixelReply {
-  const marked = { [transferableSymbol]: reply.result.pixelValues.buffer, [valueSymbol]: reply };
+function movingBuffers(reply: PixelReply, buffers: readonly ArrayBufferLike[]): PixelReply {
+  const marked = { [transferableSymbol]: buffers, [valueSymbol]: reply };
   return move(marked) as unknown as PixelReply;
 }

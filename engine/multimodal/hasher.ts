@@ -15,8 +15,8 @@ export type CanonicalValue =
 
 /** What an item is told from others by. */
 export type HashedItem =
-  /** The file as it was received, not its pixels. */
-  | { readonly kind: "content"; readonly encodedBytes: Uint8Array }
+  /** The file as it was received, not its pixels; see `contentHashOf`. */
+  | { readonly kind: "content"; readonly contentHash: string }
   /** A name that the caller gave it. Names are the tenant's own: nobody else's name is ever this item's. */
   | { readonly kind: "uuid"; readonly tenant: string; readonly uuid: string };
 
@@ -34,18 +34,25 @@ export interface MultiModalHashInput {
 /** Counts up when equal bytes and options come to be processed to other tensors. */
 const processingVersion = 1;
 
-/** Hex SHA-256. The item's bytes are digested off the calling thread. */
-export async function computeMmHash(input: MultiModalHashInput): Promise<string> {
-  const { modality, modelContentHash, processorOptions, item, cacheSalt } = input;
+/** Hex SHA-256, digested off the calling thread. */
+export async function contentHashOf(encodedBytes: Uint8Array): Promise<string> {
+  return Buffer.from(await webcrypto.subtle.digest("SHA-256", encodedBytes)).toString("hex");
+}
+
+/** Hex SHA-256. */
+export function computeMmHash({
+  modality,
+  modelContentHash,
+  processorOptions,
+  item,
+  cacheSalt,
+}: MultiModalHashInput): string {
   return hashCanonical({
     version: processingVersion,
     model: modelContentHash,
     modality,
     options: processorOptions,
-    item:
-      item.kind === "content"
-        ? { content: new Uint8Array(await webcrypto.subtle.digest("SHA-256", item.encodedBytes)) }
-        : { tenant: item.tenant, uuid: item.uuid },
+    item: item.kind === "content" ? { content: item.contentHash } : { tenant: item.tenant, uuid: item.uuid },
     salt: cacheSalt,
   });
 }

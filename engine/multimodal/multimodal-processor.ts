@@ -74,4 +74,9 @@ export interface MultiModalInputs<Context> {
   createProcessingInfo(context: Context): ProcessingInfo;
   createDummyInputs(info: ProcessingInfo, context: Context): DummyInputsBuilder;
   createProcessor(info: ProcessingInfo, context: Context): MultiModalProcessor;
+  /**
+   * Module of a `PixelProgram`, for checkpoints whose image processor is none of the usual ones, or that have none:
+   * `PixelProcessor.process` runs it. Left out, preprocessor_config.json is followed to `pixel_values`.
+   */
+  readonly pixelProgram?: URL;
 }

@@ -12,7 +12,7 @@ import { goldensFolder } from "../support/goldens.ts";
 import type { EngineConfig, ImageLimits } from "../../engine/config.ts";
 import type { ImageSource } from "../../engine/images/image-source.ts";
 import type { InputProcessorOptions } from "../../engine/input-processor.ts";
-import type { ItemCache } from "../../engine/item-loader.ts";
+import type { ItemCaches } from "../../engine/item-loader.ts";
 import type { LoadedImageInputs } from "../../engine/multimodal-inputs.ts";
 
 export const imageLimits: ImageLimits = {
@@ -24,7 +24,7 @@ export const imageLimits: ImageLimits = {
 
 export interface GoldenOverrides extends Partial<InputProcessorOptions> {
   readonly sources?: readonly ImageSource[];
-  readonly cache?: ItemCache;
+  readonly caches?: ItemCaches;
   readonly settings?: Partial<Pick<EngineConfig, "imageLimits" | "enableMmEmbeds" | "mmProcessorOptions">>;
 }
 
@@ -44,7 +44,7 @@ export async function createGoldenInputs(
   const definition = findModelDefinition(config);
   const model = definition.configure(config);
   const tokenizer = await loadTokenizer(folder);
-  const { sources = [createDataUrlImageSource()], settings, cache, ...rest } = overrides;
+  const { sources = [createDataUrlImageSource()], settings, caches, ...rest } = overrides;
   const imageInputs = createImageInputs(
     { imageLimits, ...settings },
     {
@@ -58,7 +58,7 @@ export async function createGoldenInputs(
       preprocessorConfig:
         model.visionEncoder === null ? null : (await readJson("processor_config.json")).image_processor,
       imageSources: sources,
-      ...(cache && { cache }),
+      ...(caches && { caches }),
     },
   );
   const options: InputProcessorOptions = {
