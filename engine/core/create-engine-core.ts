@@ -1,10 +1,12 @@
 /** Puts the parts of an engine thread together. */
-import { MinPLogitsProcessor } from "../sampling/min-p.ts";
-import { MinTokensLogitsProcessor } from "../sampling/min-tokens.ts";
-import type { NamedProcessor } from "../sampling/processor-chain.ts";
+import type { AddedSequence } from "../sampling/added-sequence.ts";
+import { createBuiltInProcessors } from "../sampling/built-in-processors.ts";
+import { CustomProcessor } from "../sampling/custom-processor.ts";
 import { ProcessorChain } from "../sampling/processor-chain.ts";
 import { createLogitsProcessor, loadLogitsProcessors } from "../sampling/processor-loading.ts";
 import { Sampler } from "../sampling/sampler.ts";
+import { StepLogits } from "../sampling/step-logits.ts";
+import { GrammarLogitsProcessor } from "../structured-output/grammar-logits-processor.ts";
 import { Decoder } from "./decoder.ts";
 import { EncoderCache } from "./encoder-cache.ts";
 import { EngineCore } from "./engine-core.ts";
@@ -51,25 +53,29 @@ export async function createEngineCore(
       : loaded.use(
           new VisionEncoder(visionGraph, graph.hiddenSize, visionEncoderSessionOptions(config, options.model)),
         );
+  const logits = new StepLogits(config.maxNumSequences, graph.vocabSize);
   const runner = new ModelRunner({
     decoder,
     visionEncoder,
     encoderCache,
     processors,
-    sampler: new Sampler(processors, config.maxNumSequences, graph.vocabSize),
+    sampler: new Sampler(processors, logits),
+    logits,
     hiddenSize: graph.hiddenSize,
-    vocabSize: graph.vocabSize,
-    maxNumSequences: config.maxNumSequences,
   });
   loaded.move();
   return new EngineCore(scheduler, runner, takeMessages);
 }
 
-async function createProcessors({ config, eosTokenIds }: WorkerOptions): Promise<ProcessorChain> {
-  const custom = await loadLogitsProcessors(config.logitsProcessors, config.logitsProcessorPath);
-  const builtIns: NamedProcessor[] = [
-    { name: "min_tokens", processor: new MinTokensLogitsProcessor(config, eosTokenIds) },
-    { name: "min_p", processor: new MinPLogitsProcessor(config) },
-  ];
-  return new ProcessorChain([...builtIns, ...custom.map((loaded) => createLogitsProcessor(loaded, config))]);
+async function createProcessors({ config, eosTokenIds, model }: WorkerOptions): Promise<ProcessorChain> {
+  const loadedProcessors = await loadLogitsProcessors(config.logitsProcessors, config.logitsProcessorPath);
+  const custom = loadedProcessors.map(
+    (loaded) => new CustomProcessor(loaded.name, () => createLogitsProcessor(loaded, config)),
+  );
+  const grammars = new GrammarLogitsProcessor(config, {
+    vocabSize: model.decoder.vocabSize,
+    // The batch adds none but sequences.
+    grammarOf: (request) => (request as AddedSequence).grammar,
+  });
+  return new ProcessorChain(createBuiltInProcessors(config, eosTokenIds, grammars), custom);
 }

@@ -49,26 +49,27 @@ export class Decoder implements Disposable {
   }
 
   /**
-   * Computes the prompt's tokens from `firstToken` up to `endToken`, exclusive. `logitsRow`, [vocabSize], receives the
-   * logits of the last one; null computes none. Throws EngineError `runtime_failed`.
+   * Computes the prompt's tokens from `firstToken` up to `endToken`, exclusive. `logits`, [numRows, vocabSize], receives
+   * what the last `numRows` of them predict; an empty array computes none. Throws EngineError `runtime_failed`.
    */
   prefill(
     { promptTokenIds, kvSlot }: Sequence,
     firstToken: number,
     endToken: number,
     { embeddings, positions }: ChunkEmbeddings,
-    logitsRow: Float32Array | null,
+    logits: Float32Array,
   ): void {
     const { hiddenSize, vocabSize, acceptsImages } = this.#graph;
     invariant(kvSlot !== null, "a prompt is computed without a KV slot");
     const run = this.#prefillRuns.getOrCreate(kvSlot, () => this.#createRun({ firstSlot: kvSlot, numSlots: 1 }));
     const tokenIds = BigInt64Array.from(promptTokenIds.slice(firstToken, endToken), BigInt);
-    const logitRows = logitsRow === null ? new BigInt64Array(0) : BigInt64Array.of(BigInt(tokenIds.length - 1));
+    const numRows = logits.length / vocabSize;
+    const logitRows = BigInt64Array.from({ length: numRows }, (_, row) => BigInt(tokenIds.length - numRows + row));
     run.setInput("input_ids", Tensor.fromTypedArray("int64", tokenIds, [1, tokenIds.length]));
     run.setInput("seqlens_k", Tensor.fromTypedArray("int32", Int32Array.of(endToken - 1), [1]));
     run.setInput("total_sequence_length", Tensor.fromTypedArray("int32", Int32Array.of(endToken), []));
-    run.setInput("logit_rows", Tensor.fromTypedArray("int64", logitRows, [logitRows.length]));
-    run.setLogits(Tensor.fromTypedArray("float32", logitsRow ?? new Float32Array(0), [logitRows.length, vocabSize]));
+    run.setInput("logit_rows", Tensor.fromTypedArray("int64", logitRows, [numRows]));
+    run.setLogits(Tensor.fromTypedArray("float32", logits, [numRows, vocabSize]));
     if (acceptsImages) {
       run.setInput("image_embeds", Tensor.fromTypedArray("float32", embeddings, [positions.length, hiddenSize]));
       run.setInput("image_positions", Tensor.fromTypedArray("int64", positions, [positions.length, 1]));

@@ -1,6 +1,7 @@
 /** The rows of logits: sequences that sample, kept in place from step to step. */
 import { invariant } from "../errors.ts";
-import type { AddedRequest, BatchUpdate, MovedRequest } from "../sampling/logits-processor.ts";
+import type { AddedSequence, SequenceBatchUpdate } from "../sampling/added-sequence.ts";
+import type { MovedRequest } from "../sampling/logits-processor.ts";
 import type { Sequence } from "./sequence.ts";
 
 /**
@@ -14,7 +15,7 @@ export class InputBatch {
   readonly #rowIndexes = new Map<Sequence, number>();
   /** Rows removed and not refilled, highest first, so that the lowest is popped. */
   #holes: number[] = [];
-  #added: AddedRequest[] = [];
+  #added: AddedSequence[] = [];
   #moved: MovedRequest[] = [];
 
   get numRows(): number {
@@ -62,6 +63,8 @@ export class InputBatch {
       params: sequence.samplingParams,
       promptTokenIds: sequence.promptTokenIds,
       outputTokenIds: sequence.outputTokenIds,
+      badWordsTokenIds: sequence.badWordsTokenIds,
+      grammar: sequence.grammar,
     });
     return index;
   }
@@ -101,7 +104,7 @@ export class InputBatch {
   }
 
   /** What changed since the last call; null when nothing did. */
-  takeBatchUpdate(): BatchUpdate | null {
+  takeBatchUpdate(): SequenceBatchUpdate | null {
     const batchUpdate = { batchSize: this.numRows, removed: this.#holes, added: this.#added, moved: this.#moved };
     const isUnchanged = this.#holes.length === 0 && this.#added.length === 0 && this.#moved.length === 0;
     this.#holes = [];

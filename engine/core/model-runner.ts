@@ -1,15 +1,16 @@
 /** Runs what the scheduler decided: encodes images, computes prompts and newest tokens, samples the next ones. */
 import { EngineError, invariant } from "../errors.ts";
 import type { ImageFeature } from "../engine-request.ts";
-import type { BatchUpdate } from "../sampling/logits-processor.ts";
+import type { SequenceBatchUpdate } from "../sampling/added-sequence.ts";
 import type { ProcessorChain } from "../sampling/processor-chain.ts";
 import { noToken } from "../sampling/sampler.ts";
 import type { Sampler } from "../sampling/sampler.ts";
-import { StepLogits } from "../sampling/step-logits.ts";
+import type { StepLogits } from "../sampling/step-logits.ts";
 import type { ChunkEmbeddings, Decoder } from "./decoder.ts";
 import type { EncoderCache } from "./encoder-cache.ts";
 import { visitEmbeddings } from "./image-span.ts";
 import { InputBatch } from "./input-batch.ts";
+import { PromptLogprobs } from "./prompt-logprobs.ts";
 import { isLastChunk } from "./scheduler-output.ts";
 import type { PrefillChunk, SchedulerOutput } from "./scheduler-output.ts";
 import type { Sequence } from "./sequence.ts";
@@ -25,31 +26,35 @@ export interface ModelRunnerParts {
   readonly encoderCache: EncoderCache;
   readonly processors: ProcessorChain;
   readonly sampler: Sampler;
+  /** Where the sampler expects each step's logits. */
+  readonly logits: StepLogits;
   readonly hiddenSize: number;
-  readonly vocabSize: number;
-  readonly maxNumSequences: number;
 }
 
-/** Mutable: keeps the persistent batch and the logits of the last step; owns decoder and encoder. */
+const noLogits = new Float32Array(0);
+
+/** Mutable: keeps the persistent batch; owns decoder and encoder. */
 export class ModelRunner implements Disposable {
   readonly #parts: ModelRunnerParts;
   readonly #batch = new InputBatch();
   readonly #logits: StepLogits;
+  readonly #promptLogprobs: PromptLogprobs;
 
   constructor(parts: ModelRunnerParts) {
     this.#parts = parts;
-    this.#logits = new StepLogits(parts.maxNumSequences, parts.vocabSize);
+    this.#logits = parts.logits;
+    this.#promptLogprobs = new PromptLogprobs(parts.logits.vocabSize);
   }
 
   /**
    * One step. A failure stays with the sequences it happened to: a run's with those it computed, a logits processor's
-   * with all rows of the step, since their logits may be half edited. Only a bug of ours is thrown.
+   * with the rows it served. Only a bug of ours is thrown.
    */
   run(scheduled: SchedulerOutput): StepResults {
     const results = new Map<Sequence, StepResult>();
     const decodeRanges = this.#coverDecodes(scheduled.decodes);
     const batchUpdate = this.#updateBatch(scheduled, decodeRanges);
-    attempt(results, this.#batch.sequences, () => this.#parts.processors.updateState(batchUpdate));
+    this.#parts.processors.updateState(batchUpdate);
     for (const chunk of scheduled.prefills) {
       attempt(results, [chunk.sequence], () => this.#prefill(chunk));
     }
@@ -59,7 +64,7 @@ export class ModelRunner implements Disposable {
       attempt(results, sequences, () => this.#parts.decoder.decode(range, sequences, this.#logits, firstRow));
       firstRow += sequences.length;
     }
-    attempt(results, this.#batch.sequences, () => this.#sample(results));
+    this.#sample(results);
     return results;
   }
 
@@ -77,7 +82,7 @@ export class ModelRunner implements Disposable {
    * Rows are the sequences that sample in this step: first those of each decode range, so that a run's logits are
    * neighbours, then the prompts that end.
    */
-  #updateBatch({ decodes, prefills }: SchedulerOutput, decodeRanges: readonly SlotRange[]): BatchUpdate | null {
+  #updateBatch({ decodes, prefills }: SchedulerOutput, decodeRanges: readonly SlotRange[]): SequenceBatchUpdate | null {
     const endedPrompts = prefills.filter(isLastChunk).map(({ sequence }) => sequence);
     this.#batch.replace([...decodes, ...endedPrompts]);
     this.#batch.groupBy(({ isPrefilling, kvSlot }) =>
@@ -93,11 +98,22 @@ export class ModelRunner implements Disposable {
   }
 
   #prefill(chunk: PrefillChunk): void {
-    const { sequence, firstToken, numTokens } = chunk;
+    const { sequence } = chunk;
     this.#encodeImages(chunk.imagesToEncode);
-    const logitsRow = isLastChunk(chunk) ? this.#logits.row(this.#batch.rowIndexOf(sequence)) : null;
-    const endToken = firstToken + numTokens;
-    this.#parts.decoder.prefill(sequence, firstToken, endToken, this.#gatherEmbeddings(chunk), logitsRow);
+    const lastRow = isLastChunk(chunk) ? this.#logits.row(this.#batch.rowIndexOf(sequence)) : noLogits;
+    if (sequence.samplingParams.promptLogprobs === null) return this.#computeTokens(chunk, lastRow);
+    for (const piece of this.#promptLogprobs.piecesOf(chunk)) {
+      const logits = this.#promptLogprobs.logitsFor(piece);
+      this.#computeTokens(piece, logits);
+      this.#promptLogprobs.read(piece, logits);
+      if (isLastChunk(piece)) lastRow.set(logits.subarray(-lastRow.length));
+    }
+  }
+
+  /** `logits` as `Decoder.prefill` takes it. */
+  #computeTokens(chunk: PrefillChunk, logits: Float32Array): void {
+    const { sequence, firstToken, numTokens } = chunk;
+    this.#parts.decoder.prefill(sequence, firstToken, firstToken + numTokens, this.#gatherEmbeddings(chunk), logits);
   }
 
   /** An image that two prompts of this step share is listed by both and encoded for the first. */
@@ -129,14 +145,12 @@ export class ModelRunner implements Disposable {
   #sample(results: Map<Sequence, StepResult>): void {
     const { sequences } = this.#batch;
     if (sequences.length === 0) return;
-    const sampled = this.#parts.sampler.sample(this.#logits, sequences);
+    const sampled = this.#parts.sampler.sample(sequences);
     sequences.forEach((sequence, rowIndex) => {
       if (results.has(sequence)) return;
-      const { tokenId, logprobs } = sampled[rowIndex];
-      results.set(
-        sequence,
-        tokenId === noToken ? { kind: "failed", error: noTokenLeft() } : { kind: "sampled", tokenId, logprobs },
-      );
+      const row = sampled[rowIndex];
+      const result = row.kind === "sampled" ? { ...row, promptLogprobs: this.#promptLogprobs.take(sequence) } : row;
+      results.set(sequence, result);
     });
   }
 }

@@ -1,6 +1,7 @@
 /** The engine's record of one generation. */
 import type { EngineRequest, ImageFeature } from "../engine-request.ts";
 import type { FinishReason } from "../request-output.ts";
+import type { CompiledGrammar } from "../structured-output/grammar-compiler.ts";
 import type { SamplingParams } from "../sampling-params.ts";
 
 /** Mutable: the scheduler is the only one to change it. */
@@ -10,6 +11,9 @@ export class Sequence {
   /** In the order of their placeholders. */
   readonly images: readonly ImageFeature[];
   readonly samplingParams: SamplingParams;
+  /** None of them is empty. */
+  readonly badWordsTokenIds: readonly (readonly number[])[];
+  readonly grammar: CompiledGrammar | null;
   readonly seed: number;
   /** The live list that logits processors hold; do not replace. */
   readonly outputTokenIds: number[] = [];
@@ -29,6 +33,8 @@ export class Sequence {
     this.promptTokenIds = request.promptTokenIds;
     this.images = request.images;
     this.samplingParams = request.samplingParams;
+    this.badWordsTokenIds = request.badWordsTokenIds;
+    this.grammar = request.grammar;
     this.seed = request.seed;
   }
 

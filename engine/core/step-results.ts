@@ -1,11 +1,14 @@
 /** What one step gave each sequence that was to sample, or that could not go on. */
-import type { EngineError } from "../errors.ts";
 import type { SampledLogprobs } from "../request-output.ts";
+import type { SampledRow } from "../sampling/sampler.ts";
 import type { Sequence } from "./sequence.ts";
 
 export type StepResult =
-  | { readonly kind: "sampled"; readonly tokenId: number; readonly logprobs: SampledLogprobs | null }
-  | { readonly kind: "failed"; readonly error: EngineError };
+  | (Extract<SampledRow, { kind: "sampled" }> & {
+      /** With a sequence's first token: of every token of its prompt but the first. Null where it asks for none. */
+      readonly promptLogprobs: readonly SampledLogprobs[] | null;
+    })
+  | Extract<SampledRow, { kind: "failed" }>;
 
 /** A sequence without an entry computed a part of its prompt. */
 export type StepResults = ReadonlyMap<Sequence, StepResult>;

@@ -17,10 +17,6 @@ export class MinPLogitsProcessor extends LogitsProcessor {
     return true;
   }
 
-  override isActive(): boolean {
-    return this.#maxDistances.size > 0;
-  }
-
   override updateState(batchUpdate: BatchUpdate | null): void {
     this.#maxDistances.update(batchUpdate, ({ params }) => (params.minP > 0 ? -Math.log(params.minP) : undefined));
   }

@@ -25,10 +25,6 @@ export class MinTokensLogitsProcessor extends LogitsProcessor {
     return false;
   }
 
-  override isActive(): boolean {
-    return this.#minimums.size > 0;
-  }
-
   override updateState(batchUpdate: BatchUpdate | null): void {
     this.#minimums.update(batchUpdate, ({ params: { minTokens, stopTokenIds }, outputTokenIds }) =>
       minTokens > 0 ? { minTokens, outputTokenIds, stopTokenIds: [...this.#eosTokenIds, ...stopTokenIds] } : undefined,

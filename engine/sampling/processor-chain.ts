@@ -1,92 +1,75 @@
-/** The engine's logits processors in the order they apply, and what happens when one of them throws. */
-import { EngineError } from "../errors.ts";
-import type { BatchUpdate, LogitsProcessor } from "./logits-processor.ts";
-import type { StepLogits } from "./step-logits.ts";
+/** The engine's logits processors in the order they apply. */
+import type { EngineError } from "../errors.ts";
+import type { SequenceBatchUpdate } from "./added-sequence.ts";
+import type { CustomProcessor, ProcessedRow, RowErrors } from "./custom-processor.ts";
+import type { GuardedLogits } from "./guarded-logits.ts";
+import type { LogitsProcessor } from "./logits-processor.ts";
 
-export interface NamedProcessor {
-  /** As the setting spells it; part of error messages. */
-  readonly name: string;
-  readonly processor: LogitsProcessor;
+/** Masks what no grammar allows. It never throws for a row but leaves it no token. */
+export interface GrammarProcessor extends LogitsProcessor {
+  /** Why; null while the row's grammar works. */
+  failureOf(rowIndex: number): EngineError | null;
 }
 
-/** Built-ins first, then custom ones in the order loaded; fixed for the engine's life. */
-export class ProcessorChain {
-  readonly #all: readonly NamedProcessor[];
-  /** May change the most likely token; applied to raw logits. */
-  readonly #argmaxChanging: readonly NamedProcessor[];
-  /** Applied after the temperature, and not at all when the whole batch is greedy. */
-  readonly #argmaxInvariant: readonly NamedProcessor[];
+/** The engine's own, by when they apply; what one of them throws is a bug. */
+export interface BuiltInProcessors {
+  /** Ahead of everything, raw logprobs included. */
+  readonly grammars: GrammarProcessor;
+  /** Ahead of custom ones; they may change the most likely token. */
+  readonly argmaxChanging: readonly LogitsProcessor[];
+  /** After custom ones. */
+  readonly penalties: readonly LogitsProcessor[];
+  /** After the temperature, ahead of custom ones that keep the most likely token. */
+  readonly argmaxInvariant: readonly LogitsProcessor[];
+}
 
-  constructor(processors: readonly NamedProcessor[]) {
-    this.#all = processors;
-    this.#argmaxInvariant = processors.filter(({ processor }) => processor.isArgmaxInvariant());
-    this.#argmaxChanging = processors.filter((named) => !this.#argmaxInvariant.includes(named));
+/** Mutable: keeps the errors of one step. The processors are fixed for the engine's life. */
+export class ProcessorChain {
+  readonly #builtIns: BuiltInProcessors;
+  /** In the order loaded. */
+  readonly #custom: readonly CustomProcessor[];
+  readonly #errors: RowErrors = new Map();
+
+  constructor(builtIns: BuiltInProcessors, custom: readonly CustomProcessor[]) {
+    this.#builtIns = builtIns;
+    this.#custom = custom;
+  }
+
+  /** Begins a step: tells every processor, also after one has failed, so that none loses track of the rows. */
+  updateState(batchUpdate: SequenceBatchUpdate | null): void {
+    const { grammars, argmaxChanging, penalties, argmaxInvariant } = this.#builtIns;
+    this.#errors.clear();
+    grammars.updateState(batchUpdate);
+    for (const processor of argmaxChanging) processor.updateState(batchUpdate);
+    for (const processor of argmaxInvariant) processor.updateState(batchUpdate);
+    for (const processor of this.#custom) processor.updateState(batchUpdate, this.#errors);
+    for (const processor of penalties) processor.updateState(batchUpdate);
+  }
+
+  applyGrammars(logits: GuardedLogits): void {
+    this.#builtIns.grammars.apply(logits);
+  }
+
+  applyArgmaxChanging(logits: GuardedLogits, rows: readonly ProcessedRow[]): void {
+    for (const processor of this.#builtIns.argmaxChanging) processor.apply(logits);
+    for (const processor of this.#custom) {
+      if (!processor.isArgmaxInvariant) processor.apply(logits, rows, this.#errors);
+    }
+    for (const processor of this.#builtIns.penalties) processor.apply(logits);
+  }
+
+  applyArgmaxInvariant(logits: GuardedLogits, rows: readonly ProcessedRow[]): void {
+    for (const processor of this.#builtIns.argmaxInvariant) processor.apply(logits);
+    for (const processor of this.#custom) {
+      if (processor.isArgmaxInvariant) processor.apply(logits, rows, this.#errors);
+    }
   }
 
   /**
-   * Tells every processor, also after one has thrown, so that none loses track of the rows. Throws the first failure
-   * as EngineError `logits_processor_failed` with the processor's name.
+   * Why the row gets no token in this step: a custom processor failed at it (`logits_processor_failed`), or its grammar
+   * did; null where neither did.
    */
-  updateState(batchUpdate: BatchUpdate | null): void {
-    let firstFailure: EngineError | null = null;
-    for (const { name, processor } of this.#all) {
-      try {
-        processor.updateState(batchUpdate);
-      } catch (cause) {
-        firstFailure ??= processorFailure(name, cause);
-      }
-    }
-    if (firstFailure !== null) throw firstFailure;
+  errorOf(rowIndex: number): EngineError | null {
+    return this.#errors.get(rowIndex) ?? this.#builtIns.grammars.failureOf(rowIndex);
   }
-
-  /** Throws EngineError `logits_processor_failed`; rows may then be half edited. */
-  applyArgmaxChanging(logits: StepLogits): void {
-    for (const named of this.#argmaxChanging) applyProcessor(named, logits);
-  }
-
-  hasActiveArgmaxInvariant(): boolean {
-    return this.#argmaxInvariant.some(isActive);
-  }
-
-  /** Throws EngineError `logits_processor_failed`; rows may then be half edited. */
-  applyArgmaxInvariant(logits: StepLogits): void {
-    for (const named of this.#argmaxInvariant) applyProcessor(named, logits);
-  }
-}
-
-function isActive({ name, processor }: NamedProcessor): boolean {
-  try {
-    return processor.isActive();
-  } catch (cause) {
-    throw processorFailure(name, cause);
-  }
-}
-
-function applyProcessor(named: NamedProcessor, logits: StepLogits): void {
-  if (!isActive(named)) return;
-  let returned: unknown;
-  try {
-    returned = named.processor.apply(logits);
-  } catch (cause) {
-    throw processorFailure(named.name, cause);
-  }
-  if (returned === logits || returned === logits.data) return;
-  const data = returned instanceof Float32Array ? returned : dataOf(returned);
-  if (data === null || data.length !== logits.data.length) {
-    const got = data === null ? String(returned) : `${data.length} values`;
-    const { numRequests, vocabSize } = logits;
-    const expected = `logits of ${numRequests} x ${vocabSize} values`;
-    throw processorFailure(named.name, new TypeError(`apply() must return ${expected}, got ${got}`));
-  }
-  logits.data.set(data);
-}
-
-function dataOf(returned: unknown): Float32Array | null {
-  const isLogits = typeof returned === "object" && returned !== null && "data" in returned;
-  return isLogits && returned.data instanceof Float32Array ? returned.data : null;
-}
-
-function processorFailure(name: string, cause: unknown): EngineError {
-  const reason = cause instanceof Error ? cause.message : String(cause);
-  return new EngineError("logits_processor_failed", `The logits processor ${name} failed: ${reason}`, { cause });
 }

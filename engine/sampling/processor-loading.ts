@@ -4,6 +4,7 @@ import { EngineError } from "../errors.ts";
 import type { SamplingParams } from "../sampling-params.ts";
 import { findProcessorModule } from "./find-processor-module.ts";
 import { requireProcessorClass, walkExports } from "./processor-class.ts";
+import type { LogitsProcessor } from "./logits-processor.ts";
 import type { LogitsProcessorClass } from "./processor-class.ts";
 import type { NamedProcessor } from "./processor-chain.ts";
 import { prepareProcessorModules } from "./processor-modules.ts";
@@ -44,10 +45,10 @@ export async function loadLogitsProcessors(
 }
 
 /** Throws EngineError `invalid_configuration` when the constructor throws. */
-export function createLogitsProcessor(loaded: LoadedLogitsProcessor, config: EngineConfig): NamedProcessor {
+export function createLogitsProcessor(loaded: LoadedLogitsProcessor, config: EngineConfig): LogitsProcessor {
   const { name, processorClass, options } = loaded;
   try {
-    return { name, processor: new processorClass(config, config.device, options) };
+    return new processorClass(config, config.device, options);
   } catch (cause) {
     const message = `The constructor of the logits processor ${name} threw: ${messageOf(cause)}`;
     throw new EngineError("invalid_configuration", message, { cause });

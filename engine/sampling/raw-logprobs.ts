@@ -22,20 +22,24 @@ export class RawLogprobs {
     return this.#numCaptured++;
   }
 
-  /** The sampled token's logprob and the `numTop` largest, largest first. */
+  /** As `logprobsOf` of a captured row. */
   read(captured: number, tokenId: number, numTop: number): SampledLogprobs {
-    const row = this.#copies[captured];
-    const normaliser = logSumExp(row);
-    const describe = (id: number, rank: number): TokenLogprob => ({
-      tokenId: id,
-      logprob: Math.max(row[id] - normaliser, smallestLogprob),
-      rank,
-    });
-    return {
-      sampled: describe(tokenId, rankOf(row, tokenId)),
-      top: withRanks(row, largestIndices(row, numTop)).map(([id, rank]) => describe(id, rank)),
-    };
+    return logprobsOf(this.#copies[captured], tokenId, numTop);
   }
+}
+
+/** The token's logprob and the `numTop` largest of a row of raw logits, largest first. */
+export function logprobsOf(row: Float32Array, tokenId: number, numTop: number): SampledLogprobs {
+  const normaliser = logSumExp(row);
+  const describe = (id: number, rank: number): TokenLogprob => ({
+    tokenId: id,
+    logprob: Math.max(row[id] - normaliser, smallestLogprob),
+    rank,
+  });
+  return {
+    sampled: describe(tokenId, rankOf(row, tokenId)),
+    top: withRanks(row, largestIndices(row, numTop)).map(([id, rank]) => describe(id, rank)),
+  };
 }
 
 /** Ranks of the largest values, largest first; only those equal to the last may have equals outside of the list. */

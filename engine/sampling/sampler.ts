@@ -1,113 +1,129 @@
 /** Turns one step's logits into one token per row. */
+import { EngineError } from "../errors.ts";
 import type { SampledLogprobs } from "../request-output.ts";
 import { isGreedy } from "../sampling-params.ts";
-import type { SamplingParams } from "../sampling-params.ts";
+import type { ProcessedRow } from "./custom-processor.ts";
+import { GuardedLogits } from "./guarded-logits.ts";
 import type { ProcessorChain } from "./processor-chain.ts";
 import { uniformAt } from "./random.ts";
 import { RawLogprobs } from "./raw-logprobs.ts";
 import { argmax, scale } from "./row-operations.ts";
 import type { StepLogits } from "./step-logits.ts";
-import { TokenDraw } from "./token-draw.ts";
+import { noToken, TokenDraw } from "./token-draw.ts";
 
 /** What the sampler asks of a row of the persistent batch. */
-export interface SamplingRow {
-  readonly samplingParams: SamplingParams;
+export interface SamplingRow extends ProcessedRow {
   readonly seed: number;
-  readonly outputTokenIds: readonly number[];
 }
 
-export interface SampledToken {
-  /** `noToken` when processors or the model left no token: every logit is -Infinity or NaN. */
-  readonly tokenId: number;
-  /** Null when the request asks for none. */
-  readonly logprobs: SampledLogprobs | null;
-}
-
-/** In the place of a token id. */
-export const noToken = -1;
+export type SampledRow =
+  | {
+      readonly kind: "sampled";
+      readonly tokenId: number;
+      /** Null when the request asks for none. */
+      readonly logprobs: SampledLogprobs | null;
+    }
+  | { readonly kind: "failed"; readonly error: EngineError };
 
 const notCaptured = -1;
 
 /** Mutable scratch memory; one per engine. */
 export class Sampler {
   readonly #processors: ProcessorChain;
+  readonly #logits: StepLogits;
+  readonly #guardedLogits: GuardedLogits;
   readonly #draw: TokenDraw;
-  readonly #rawLogprobs = new RawLogprobs();
+  readonly #rawLogprobs: RawLogprobs;
   /** By row: the captured raw row, or `notCaptured`. */
   readonly #captured: Int32Array;
   /** By row: the most likely token before the temperature; only filled for greedy rows. */
   readonly #greedyTokenIds: Int32Array;
+  /** By row: whether its logits are divided by its temperature already. */
+  readonly #isScaled: Uint8Array;
+  /** Of the step under way, while rows are to be divided by their temperatures when a processor asks for them. */
+  #rowsToScale: readonly SamplingRow[] | null = null;
 
-  constructor(processors: ProcessorChain, maxNumRequests: number, vocabSize: number) {
+  /** @param logits Where each step's logits lie; the sampler edits them. */
+  constructor(processors: ProcessorChain, logits: StepLogits) {
     this.#processors = processors;
-    this.#draw = new TokenDraw(vocabSize);
-    this.#captured = new Int32Array(maxNumRequests);
-    this.#greedyTokenIds = new Int32Array(maxNumRequests);
+    this.#logits = logits;
+    this.#guardedLogits = new GuardedLogits(logits, (rowIndex) => this.#scaleRow(rowIndex));
+    this.#draw = new TokenDraw(logits.vocabSize);
+    this.#rawLogprobs = new RawLogprobs();
+    this.#captured = new Int32Array(logits.maxNumRequests);
+    this.#greedyTokenIds = new Int32Array(logits.maxNumRequests);
+    this.#isScaled = new Uint8Array(logits.maxNumRequests);
   }
 
   /**
-   * Samples row i of `logits` for `rows[i]`; edits `logits`. Order as in vLLM's sampler: raw logprobs, processors that
-   * may change the argmax, greedy choice, temperature, the other processors, top-k, top-p, draw. Throws EngineError
-   * `logits_processor_failed`.
+   * Samples row i of the logits for `rows[i]`. Order as in vLLM's sampler: grammars, raw logprobs, processors that may
+   * change the argmax, penalties, greedy choice, temperature, the other processors, top-k, top-p, draw. A row fails
+   * when a custom processor failed at it, or when no token is left to it.
    */
-  sample(logits: StepLogits, rows: readonly SamplingRow[]): SampledToken[] {
-    this.#captureRawLogprobs(logits, rows);
-    this.#processors.applyArgmaxChanging(logits);
-    const allGreedy = this.#chooseGreedy(logits, rows);
-    const isScaled = !allGreedy && this.#processors.hasActiveArgmaxInvariant();
-    if (isScaled) {
-      this.#applyTemperature(logits, rows);
-      this.#processors.applyArgmaxInvariant(logits);
+  sample(rows: readonly SamplingRow[]): SampledRow[] {
+    this.#processors.applyGrammars(this.#guardedLogits);
+    this.#captureRawLogprobs(rows);
+    this.#processors.applyArgmaxChanging(this.#guardedLogits, rows);
+    const allGreedy = this.#chooseGreedy(rows);
+    this.#isScaled.fill(0);
+    if (!allGreedy) {
+      this.#rowsToScale = rows;
+      this.#processors.applyArgmaxInvariant(this.#guardedLogits, rows);
+      this.#rowsToScale = null;
     }
-    return rows.map((row, rowIndex) => {
-      const tokenId = isGreedy(row.samplingParams)
-        ? this.#greedyTokenIds[rowIndex]
-        : this.#drawToken(logits.row(rowIndex), row, isScaled);
-      return { tokenId, logprobs: this.#readLogprobs(rowIndex, row, tokenId) };
-    });
+    return rows.map((row, rowIndex) => this.#sampleRow(row, rowIndex));
   }
 
-  #captureRawLogprobs(logits: StepLogits, rows: readonly SamplingRow[]): void {
+  #sampleRow(row: SamplingRow, rowIndex: number): SampledRow {
+    const error = this.#processors.errorOf(rowIndex);
+    if (error !== null) return { kind: "failed", error };
+    const tokenId = isGreedy(row.samplingParams) ? this.#greedyTokenIds[rowIndex] : this.#drawToken(row, rowIndex);
+    if (tokenId === noToken) return { kind: "failed", error: noTokenLeft() };
+    return { kind: "sampled", tokenId, logprobs: this.#readLogprobs(row, rowIndex, tokenId) };
+  }
+
+  #captureRawLogprobs(rows: readonly SamplingRow[]): void {
     this.#rawLogprobs.clear();
     for (let rowIndex = 0; rowIndex < rows.length; rowIndex++) {
       const isWanted = rows[rowIndex].samplingParams.logprobs !== null;
-      this.#captured[rowIndex] = isWanted ? this.#rawLogprobs.capture(logits.row(rowIndex)) : notCaptured;
+      this.#captured[rowIndex] = isWanted ? this.#rawLogprobs.capture(this.#logits.row(rowIndex)) : notCaptured;
     }
   }
 
   /** Whether every row is greedy. */
-  #chooseGreedy(logits: StepLogits, rows: readonly SamplingRow[]): boolean {
+  #chooseGreedy(rows: readonly SamplingRow[]): boolean {
     let allGreedy = true;
     for (let rowIndex = 0; rowIndex < rows.length; rowIndex++) {
-      if (isGreedy(rows[rowIndex].samplingParams)) this.#greedyTokenIds[rowIndex] = argmax(logits.row(rowIndex));
+      if (isGreedy(rows[rowIndex].samplingParams)) this.#greedyTokenIds[rowIndex] = argmax(this.#logits.row(rowIndex));
       else allGreedy = false;
     }
     return allGreedy;
   }
 
-  #applyTemperature(logits: StepLogits, rows: readonly SamplingRow[]): void {
-    for (let rowIndex = 0; rowIndex < rows.length; rowIndex++) {
-      const { samplingParams } = rows[rowIndex];
-      if (!isGreedy(samplingParams)) scale(logits.row(rowIndex), 1 / samplingParams.temperature);
-    }
+  /** A row that no processor asks for is scaled in the draw's own pass. */
+  #scaleRow(rowIndex: number): void {
+    if (this.#rowsToScale === null || this.#isScaled[rowIndex] === 1) return;
+    const { samplingParams } = this.#rowsToScale[rowIndex];
+    if (isGreedy(samplingParams)) return;
+    this.#isScaled[rowIndex] = 1;
+    scale(this.#logits.row(rowIndex), 1 / samplingParams.temperature);
   }
 
-  #drawToken(
-    logitsRow: Float32Array,
-    { samplingParams, seed, outputTokenIds }: SamplingRow,
-    isScaled: boolean,
-  ): number {
-    return this.#draw.draw(logitsRow, {
-      scale: isScaled ? 1 : 1 / samplingParams.temperature,
+  #drawToken({ samplingParams, seed, outputTokenIds }: SamplingRow, rowIndex: number): number {
+    return this.#draw.draw(this.#logits.row(rowIndex), {
+      scale: this.#isScaled[rowIndex] === 1 ? 1 : 1 / samplingParams.temperature,
       topK: samplingParams.topK,
       topP: samplingParams.topP,
       uniform: uniformAt(seed, outputTokenIds.length),
     });
   }
 
-  #readLogprobs(rowIndex: number, { samplingParams }: SamplingRow, tokenId: number): SampledLogprobs | null {
+  #readLogprobs({ samplingParams }: SamplingRow, rowIndex: number, tokenId: number): SampledLogprobs | null {
     const captured = this.#captured[rowIndex];
-    if (captured === notCaptured || tokenId === noToken) return null;
-    return this.#rawLogprobs.read(captured, tokenId, samplingParams.logprobs!);
+    return captured === notCaptured ? null : this.#rawLogprobs.read(captured, tokenId, samplingParams.logprobs!);
   }
+}
+
+function noTokenLeft(): EngineError {
+  return new EngineError("logits_processor_failed", "No token is left to sample: every logit is -Infinity or NaN.");
 }

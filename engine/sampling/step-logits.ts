@@ -3,6 +3,7 @@ import type { Logits } from "./logits-processor.ts";
 
 /** Mutable: `numRequests` is set before each step. */
 export class StepLogits implements Logits {
+  readonly maxNumRequests: number;
   readonly vocabSize: number;
   /** Row-major [maxNumRequests, vocabSize]. */
   readonly buffer: Float32Array;
@@ -11,6 +12,7 @@ export class StepLogits implements Logits {
   #numRequests = 0;
 
   constructor(maxNumRequests: number, vocabSize: number) {
+    this.maxNumRequests = maxNumRequests;
     this.vocabSize = vocabSize;
     this.buffer = new Float32Array(maxNumRequests * vocabSize);
     this.#rows = Array.from({ length: maxNumRequests }, (_, index) =>

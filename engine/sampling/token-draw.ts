@@ -13,6 +13,9 @@ const cubicTerm = linearTerm ** 3 / 6;
 /** Bucket of the tokens that cannot be drawn. */
 const outside = numBuckets;
 
+/** In the place of a token id. */
+export const noToken = -1;
+
 export interface DrawOptions {
   /** Multiplies every logit: 1 / temperature, or 1 where the row was scaled in place. */
   readonly scale: number;
@@ -62,12 +65,12 @@ export class TokenDraw {
     this.#values = new Float32Array(vocabSize);
   }
 
-  /** Token id, or -1 when every logit is -Infinity or NaN. */
+  /** Token id, or `noToken` when every logit is -Infinity or NaN. */
   draw(row: Float32Array, { scale, topK, topP, uniform }: DrawOptions): number {
     this.#row = row;
     this.#scale = scale;
     this.#largest = Math.fround(maximum(row) * scale);
-    if (this.#largest === -Infinity) return -1;
+    if (this.#largest === -Infinity) return noToken;
     if (this.#largest === Infinity) return row.indexOf(Infinity);
     this.#fillBuckets();
     let cut: Cut = { bucket: numBuckets - 1, threshold: -Infinity, numAtThreshold: 0, mass: this.#totalMass() };

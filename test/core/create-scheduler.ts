@@ -71,7 +71,7 @@ export function createImage(mmHash: string, offset: number, length: number): Ima
 /** What a runner would report when every sequence that samples gets the same token; marks images as encoded. */
 export function resultsOf(scheduled: SchedulerOutput, tokenId = 7, encoderCache?: EncoderCache): StepResults {
   const results = new Map<Sequence, StepResult>();
-  const sampled: StepResult = { kind: "sampled", tokenId, logprobs: null };
+  const sampled: StepResult = { kind: "sampled", tokenId, logprobs: null, promptLogprobs: null };
   for (const chunk of scheduled.prefills) {
     for (const { mmHash } of chunk.imagesToEncode) encoderCache?.store(mmHash, new Float32Array(1));
     if (isLastChunk(chunk)) results.set(chunk.sequence, sampled);

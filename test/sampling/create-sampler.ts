@@ -1,14 +1,18 @@
 /** A sampler over a few rows, with the processors an engine has, and rows for it. */
 import type { EngineConfig } from "../../engine/config.ts";
+import type { EngineError } from "../../engine/errors.ts";
+import type { SampledLogprobs } from "../../engine/request-output.ts";
 import { createSamplingParams } from "../../engine/sampling-params.ts";
 import type { SamplingParams } from "../../engine/sampling-params.ts";
+import type { AddedSequence } from "../../engine/sampling/added-sequence.ts";
+import { createBuiltInProcessors } from "../../engine/sampling/built-in-processors.ts";
+import { CustomProcessor } from "../../engine/sampling/custom-processor.ts";
 import type { LogitsProcessor } from "../../engine/sampling/logits-processor.ts";
-import { MinPLogitsProcessor } from "../../engine/sampling/min-p.ts";
-import { MinTokensLogitsProcessor } from "../../engine/sampling/min-tokens.ts";
 import { ProcessorChain } from "../../engine/sampling/processor-chain.ts";
 import { Sampler } from "../../engine/sampling/sampler.ts";
-import type { SampledToken, SamplingRow } from "../../engine/sampling/sampler.ts";
+import type { SamplingRow } from "../../engine/sampling/sampler.ts";
 import { StepLogits } from "../../engine/sampling/step-logits.ts";
+import { GrammarLogitsProcessor } from "../../engine/structured-output/grammar-logits-processor.ts";
 
 export const engineConfig: EngineConfig = {
   model: "test",
@@ -32,35 +36,58 @@ export interface TestRow {
   readonly logits: readonly number[];
   readonly params?: Partial<SamplingParams>;
   readonly seed?: number;
+  readonly promptTokenIds?: readonly number[];
   readonly outputTokenIds?: readonly number[];
+  readonly badWordsTokenIds?: readonly (readonly number[])[];
 }
 
-/** Samples one step of a new batch of these rows, with `custom` processors after the built-in ones. */
-export function sampleOnce(rows: readonly TestRow[], custom: readonly LogitsProcessor[] = []): SampledToken[] {
+/** What became of a row: a token or an error. */
+export interface TestSample {
+  readonly tokenId: number | null;
+  readonly logprobs: SampledLogprobs | null;
+  readonly error: EngineError | null;
+}
+
+/** The engine's own processors, and `custom` ones after them. */
+export function createChain(vocabSize: number, custom: readonly (() => LogitsProcessor)[] = []): ProcessorChain {
+  const grammars = new GrammarLogitsProcessor(engineConfig, { vocabSize, grammarOf: () => null });
+  return new ProcessorChain(
+    createBuiltInProcessors(engineConfig, [eosTokenId], grammars),
+    custom.map((create, index) => new CustomProcessor(`custom ${index}`, create)),
+  );
+}
+
+/** Samples one step of a new batch of these rows. */
+export function sampleOnce(rows: readonly TestRow[], custom: readonly (() => LogitsProcessor)[] = []): TestSample[] {
   const vocabSize = rows[0].logits.length;
-  const chain = new ProcessorChain([
-    { name: "min_tokens", processor: new MinTokensLogitsProcessor(engineConfig, [eosTokenId]) },
-    { name: "min_p", processor: new MinPLogitsProcessor(engineConfig) },
-    ...custom.map((processor, index) => ({ name: `custom ${index}`, processor })),
-  ]);
+  const chain = createChain(vocabSize, custom);
   const logits = new StepLogits(rows.length, vocabSize);
   logits.numRequests = rows.length;
-  const samplingRows = rows.map(({ params, seed, outputTokenIds }): SamplingRow => ({
-    samplingParams: createSamplingParams(params),
-    seed: seed ?? 0,
-    outputTokenIds: outputTokenIds ?? [],
-  }));
   rows.forEach((row, index) => logits.row(index).set(row.logits));
-  chain.updateState({
-    batchSize: rows.length,
-    removed: [],
-    added: samplingRows.map(({ samplingParams, outputTokenIds }, index) => ({
-      index,
-      params: samplingParams,
-      promptTokenIds: [],
-      outputTokenIds,
-    })),
-    moved: [],
-  });
-  return new Sampler(chain, rows.length, vocabSize).sample(logits, samplingRows);
+  const added = rows.map(toAdded);
+  chain.updateState({ batchSize: rows.length, removed: [], added, moved: [] });
+  const samplingRows = added.map(({ params, promptTokenIds, outputTokenIds }, index): SamplingRow => ({
+    samplingParams: params,
+    seed: rows[index].seed ?? 0,
+    promptTokenIds,
+    outputTokenIds,
+  }));
+  return new Sampler(chain, logits)
+    .sample(samplingRows)
+    .map((row) =>
+      row.kind === "sampled"
+        ? { tokenId: row.tokenId, logprobs: row.logprobs, error: null }
+        : { tokenId: null, logprobs: null, error: row.error },
+    );
+}
+
+function toAdded(row: TestRow, index: number): AddedSequence {
+  return {
+    index,
+    params: createSamplingParams(row.params),
+    promptTokenIds: row.promptTokenIds ?? [],
+    outputTokenIds: row.outputTokenIds ?? [],
+    badWordsTokenIds: row.badWordsTokenIds ?? [],
+    grammar: null,
+  };
 }

@@ -2,7 +2,6 @@ import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { LogitsProcessor } from "../../engine/sampling/logits-processor.ts";
 import type { BatchUpdate, Logits } from "../../engine/sampling/logits-processor.ts";
-import { noToken } from "../../engine/sampling/sampler.ts";
 import { engineConfig, eosTokenId, sampleOnce } from "./create-sampler.ts";
 import type { TestRow } from "./create-sampler.ts";
 
@@ -39,10 +38,12 @@ describe("the choice of a token", () => {
 
   test("is none when every logit is excluded, for greedy and drawn rows alike", () => {
     const logits = [-Infinity, NaN, -Infinity];
-    expect(sampleOnce([{ logits, params: greedy }, { logits }]).map(({ tokenId }) => tokenId)).toEqual([
-      noToken,
-      noToken,
-    ]);
+    for (const { error } of sampleOnce([{ logits, params: greedy }, { logits }])) {
+      expect(error).toMatchObject({
+        code: "logits_processor_failed",
+        message: "No token is left to sample: every logit is -Infinity or NaN.",
+      });
+    }
   });
 
   test("follows the probabilities at the temperature", () => {
@@ -100,11 +101,11 @@ describe("built-in processors", () => {
   ];
 
   test.for(minPCases)("min-p of %f drops what has a smaller share of the largest probability", ([minP, expected]) => {
-    const drawn = new Set<number>();
+    const drawn = new Set<number | null>();
     for (let seed = 0; seed < 300; seed++) {
       drawn.add(sampleOnce([{ logits: probabilities.map(Math.log), params: { minP }, seed }])[0].tokenId);
     }
-    expect([...drawn].toSorted((left, right) => left - right)).toEqual(expected);
+    expect([...drawn].toSorted((left, right) => left! - right!)).toEqual(expected);
   });
 
   test("end and stop tokens are out of reach below the minimum, also where the end is ignored", () => {
@@ -122,8 +123,8 @@ describe("custom processors", () => {
       return logits;
     };
     const row = { logits: [1, 2, 3], params: greedy };
-    expect(sampleOnce([row], [new TestProcessor(flip)])[0].tokenId).toBe(0);
-    expect(sampleOnce([row], [new TestProcessor(flip, true)])[0].tokenId).toBe(2);
+    expect(sampleOnce([row], [() => new TestProcessor(flip)])[0].tokenId).toBe(0);
+    expect(sampleOnce([row], [() => new TestProcessor(flip, true)])[0].tokenId).toBe(2);
   });
 
   test("that keep the argmax see logits divided by the temperature, and are not asked in a greedy batch", () => {
@@ -132,7 +133,7 @@ describe("custom processors", () => {
       seen.push([...logits.data]);
       return logits;
     };
-    const processors = [new TestProcessor(record, true)];
+    const processors = [() => new TestProcessor(record, true)];
     sampleOnce([{ logits: [1, 2], params: greedy }], processors);
     expect(seen).toEqual([]);
     sampleOnce(
@@ -147,27 +148,17 @@ describe("custom processors", () => {
 
   test("may return another buffer of the same length", () => {
     const replace: Apply = () => Float32Array.of(9, 0, 0);
-    expect(sampleOnce([{ logits: [1, 2, 3], params: greedy }], [new TestProcessor(replace)])[0].tokenId).toBe(0);
+    expect(sampleOnce([{ logits: [1, 2, 3], params: greedy }], [() => new TestProcessor(replace)])[0].tokenId).toBe(0);
   });
 
   test.for([
     ["nothing", () => undefined as unknown as Logits, "got undefined"],
     ["a buffer of another length", () => new Float32Array(2), "got 2 values"],
   ] as const)("that return %s fail by name", ([, apply, got]) => {
-    const sample = () => sampleOnce([{ logits: [1, 2, 3] }], [new TestProcessor(apply)]);
-    expect(sample).toThrow(`The logits processor custom 0 failed: apply() must return logits of 1 x 3 values, ${got}`);
-  });
-
-  test("are skipped in steps in which they are not active", () => {
-    class Idle extends TestProcessor {
-      override isActive(): boolean {
-        return false;
-      }
-    }
-    const fail: Apply = () => {
-      throw new Error("not to be called");
-    };
-    expect(sampleOnce([{ logits: [0, 1], params: greedy }], [new Idle(fail)])[0].tokenId).toBe(1);
+    const [{ error }] = sampleOnce([{ logits: [1, 2, 3] }], [() => new TestProcessor(apply)]);
+    expect(error?.message).toBe(
+      `The logits processor custom 0 failed: apply() must return logits of 1 x 3 values, ${got}`,
+    );
   });
 });
 
@@ -195,7 +186,7 @@ describe("logprobs", () => {
     };
     const [{ tokenId, logprobs }] = sampleOnce(
       [{ ...row, params: { logprobs: 1, temperature: 0.01 } }],
-      [new TestProcessor(ban)],
+      [() => new TestProcessor(ban)],
     );
     expect(tokenId).toBe(1);
     expect(logprobs?.sampled).toMatchObject({ tokenId: 1, rank: 3 });

@@ -1,0 +1,56 @@
+/** Logprobs of the tokens of prompts, computed a few rows of logits at a time. */
+import type { SampledLogprobs } from "../request-output.ts";
+import { logprobsOf } from "../sampling/raw-logprobs.ts";
+import type { PrefillChunk } from "./scheduler-output.ts";
+import type { Sequence } from "./sequence.ts";
+
+/** Rows of logits in memory at once: with a vocabulary of 150,000 tokens they take 20 MB. */
+const maxRows = 32;
+
+/** Mutable. A chunk is computed in pieces, since all logits of a long prompt would take gigabytes. */
+export class PromptLogprobs {
+  readonly #vocabSize: number;
+  /** Row-major [maxRows, vocabSize]; made for the first request that asks. */
+  #logits = new Float32Array(0);
+  /** Of prompts under way; a sequence that ends takes its own with it. */
+  readonly #logprobs = new WeakMap<Sequence, SampledLogprobs[]>();
+
+  constructor(vocabSize: number) {
+    this.#vocabSize = vocabSize;
+  }
+
+  piecesOf({ sequence, firstToken, numTokens }: PrefillChunk): PrefillChunk[] {
+    return Array.from({ length: Math.ceil(numTokens / maxRows) }, (_, piece) => ({
+      sequence,
+      firstToken: firstToken + piece * maxRows,
+      numTokens: Math.min(maxRows, numTokens - piece * maxRows),
+      imagesToEncode: [],
+    }));
+  }
+
+  /** Row-major [piece.numTokens, vocabSize], to be filled; valid until the next call. */
+  logitsFor({ numTokens }: PrefillChunk): Float32Array {
+    if (this.#logits.length === 0) this.#logits = new Float32Array(maxRows * this.#vocabSize);
+    return this.#logits.subarray(0, numTokens * this.#vocabSize);
+  }
+
+  /** Each row predicts the token after its own; that of the prompt's last token predicts none of the prompt. */
+  read({ sequence, firstToken, numTokens }: PrefillChunk, logits: Float32Array): void {
+    const { promptTokenIds, samplingParams } = sequence;
+    const logprobs = this.#logprobs.get(sequence) ?? [];
+    this.#logprobs.set(sequence, logprobs);
+    for (let row = 0; row < numTokens; row++) {
+      const predicted = promptTokenIds[firstToken + row + 1];
+      if (predicted === undefined) break;
+      const values = logits.subarray(row * this.#vocabSize, (row + 1) * this.#vocabSize);
+      logprobs.push(logprobsOf(values, predicted, samplingParams.promptLogprobs!));
+    }
+  }
+
+  /** Those of the whole prompt, once; null where it asked for none, or for a later token. */
+  take(sequence: Sequence): SampledLogprobs[] | null {
+    const logprobs = this.#logprobs.get(sequence) ?? null;
+    this.#logprobs.delete(sequence);
+    return logprobs;
+  }
+}

@@ -1,0 +1,65 @@
+/** One step's logits as logits processors see them: a row is prepared and kept aside when it is first asked for. */
+import type { Logits } from "./logits-processor.ts";
+import type { StepLogits } from "./step-logits.ts";
+
+/**
+ * Mutable. Rows nobody asks for cost nothing, which is what a processor that no request uses is to cost. A copy of a
+ * row is kept from `guard` on, so that the edits of a processor that fails can be taken back.
+ */
+export class GuardedLogits implements Logits {
+  readonly #logits: StepLogits;
+  /** Called before a row is handed out, once or more often. */
+  readonly #prepareRow: (rowIndex: number) => void;
+  /** By row: its values when the guarded processor asked for it, of meaning while `#isKept`. */
+  readonly #copies: Float32Array[] = [];
+  /** By row. */
+  readonly #isKept: Uint8Array;
+  #isGuarding = false;
+
+  constructor(logits: StepLogits, prepareRow: (rowIndex: number) => void) {
+    this.#logits = logits;
+    this.#prepareRow = prepareRow;
+    this.#isKept = new Uint8Array(logits.maxNumRequests);
+  }
+
+  get numRequests(): number {
+    return this.#logits.numRequests;
+  }
+
+  get vocabSize(): number {
+    return this.#logits.vocabSize;
+  }
+
+  get data(): Float32Array {
+    for (let rowIndex = 0; rowIndex < this.numRequests; rowIndex++) this.row(rowIndex);
+    return this.#logits.data;
+  }
+
+  row(index: number): Float32Array {
+    const row = this.#logits.row(index);
+    this.#prepareRow(index);
+    if (this.#isGuarding && this.#isKept[index] === 0) {
+      this.#isKept[index] = 1;
+      (this.#copies[index] ??= new Float32Array(row.length)).set(row);
+    }
+    return row;
+  }
+
+  /** From here on, up to the next call of either, rows that are handed out can be restored. */
+  guard(): void {
+    this.#isGuarding = true;
+    this.#isKept.fill(0);
+  }
+
+  unguard(): void {
+    this.#isGuarding = false;
+  }
+
+  restoreRow(index: number): void {
+    if (this.#isKept[index] === 1) this.#logits.row(index).set(this.#copies[index]);
+  }
+
+  restore(): void {
+    for (let rowIndex = 0; rowIndex < this.numRequests; rowIndex++) this.restoreRow(rowIndex);
+  }
+}

@@ -1,0 +1,21 @@
+/** What `apply` of a logits processor may return, and nothing else. */
+import type { Logits } from "./logits-processor.ts";
+
+/** Copies a returned buffer of the same shape into `logits`; throws TypeError for nothing and for another shape. */
+export function takeReturned(logits: Logits, returned: unknown): void {
+  if (returned === logits) return;
+  const { numRequests, vocabSize } = logits;
+  const data = returned instanceof Float32Array ? returned : dataOf(returned);
+  if (data === null || data.length !== numRequests * vocabSize) {
+    const got = data === null ? String(returned) : `${data.length} values`;
+    throw new TypeError(`apply() must return logits of ${numRequests} x ${vocabSize} values, got ${got}`);
+  }
+  // Compared by memory: asking `logits` for its data would hand out every row.
+  const ours = logits.row(0);
+  if (data.buffer !== ours.buffer || data.byteOffset !== ours.byteOffset) logits.data.set(data);
+}
+
+function dataOf(returned: unknown): Float32Array | null {
+  const isLogits = typeof returned === "object" && returned !== null && "data" in returned;
+  return isLogits && returned.data instanceof Float32Array ? returned.data : null;
+}
