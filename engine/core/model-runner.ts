@@ -3,7 +3,6 @@ import { EngineError, invariant } from "../errors.ts";
 import type { ImageFeature } from "../engine-request.ts";
 import type { SequenceBatchUpdate } from "../sampling/added-sequence.ts";
 import type { ProcessorChain } from "../sampling/processor-chain.ts";
-import { noToken } from "../sampling/sampler.ts";
 import type { Sampler } from "../sampling/sampler.ts";
 import type { StepLogits } from "../sampling/step-logits.ts";
 import type { ChunkEmbeddings, Decoder } from "./decoder.ts";
@@ -167,8 +166,4 @@ function attempt(results: Map<Sequence, StepResult>, sequences: readonly Sequenc
     if (!(error instanceof EngineError) || error.code === "internal") throw error;
     for (const sequence of sequences) if (!results.has(sequence)) results.set(sequence, { kind: "failed", error });
   }
-}
-
-function noTokenLeft(): EngineError {
-  return new EngineError("logits_processor_failed", "No token is left to sample: every logit is -Infinity or NaN.");
 }

@@ -6,7 +6,6 @@ import { findProcessorModule } from "./find-processor-module.ts";
 import { requireProcessorClass, walkExports } from "./processor-class.ts";
 import type { LogitsProcessor } from "./logits-processor.ts";
 import type { LogitsProcessorClass } from "./processor-class.ts";
-import type { NamedProcessor } from "./processor-chain.ts";
 import { prepareProcessorModules } from "./processor-modules.ts";
 import { parseProcessorName } from "./processor-name.ts";
 
