@@ -25,14 +25,39 @@ SYSTEM_PROMPTS = (
 )
 
 
+Cells = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Look:
+    """Where to look to answer: the cells of the things that the question is about.
+
+    `one` and `two` differ where a question compares two things; `then` is where to look next.
+    Empty: there is no such thing. None: no opinion. `words` are those that the question uses for
+    `one` and for `two`.
+    """
+
+    one: Cells
+    two: Cells
+    then: Cells | None = None
+    words: tuple[str, str] = ("", "")
+
+
 @dataclass(frozen=True)
 class Question:
     text: str
     answer: str
     kind: str
+    look: Look | None = None
 
 
-Found = tuple[str, str] | None  # question, answer; None where the scene offers none
+# Question, answer, where to look; None where the scene offers no such question.
+Found = tuple[str, str, Look | None] | None
+
+
+def at(phrase: str, *things: Thing) -> Look:
+    cells = tuple(thing.cell for thing in things)
+    return Look(cells, cells, words=(phrase, phrase))
 
 
 def words(rng: random.Random, *templates: str, **fields: str) -> str:
@@ -64,8 +89,11 @@ class Description:
             and self.shape in (None, thing.shape)
         )
 
+    def matches(self, scene: Scene) -> list[Thing]:
+        return [thing for thing in scene.things if self.fits(thing)]
+
     def count(self, scene: Scene) -> int:
-        return sum(self.fits(thing) for thing in scene.things)
+        return len(self.matches(scene))
 
     def phrase(self, noun: str) -> str:
         return " ".join(word for word in (self.size, self.color, self.shape or noun) if word)
@@ -107,12 +135,12 @@ def describe(scene: Scene, rng: random.Random) -> Found:
         "What does the {picture} show?", "Can you describe the {picture}?", "What is this?",
     )  # fmt: skip
     if scene.label:
-        return question, f"A label that says {scene.label.text}."
+        return question, f"A label that says {scene.label.text}.", None
     if not scene.things:
-        return question, "An empty picture."
+        return question, "An empty picture.", None
     parts = [f"a {thing.phrase} in the {thing.place}" for thing in scene.things]
     sentence = joined(parts) + "."
-    return question, sentence[0].upper() + sentence[1:]
+    return question, sentence[0].upper() + sentence[1:], None
 
 
 def count(scene: Scene, rng: random.Random) -> Found:
@@ -133,13 +161,13 @@ def count(scene: Scene, rng: random.Random) -> Found:
         "How many {phrase} can you see?", "What is the number of {phrase}?", "How many {phrase}?",
         phrase=phrase,
     )  # fmt: skip
-    return question, str(description.count(scene))
+    return question, str(description.count(scene)), at(description.phrase(""), *description.matches(scene))
 
 
 def exists(scene: Scene, rng: random.Random) -> Found:
     if rng.random() < 0.06:
         question = words(rng, "Is there a label?", "Is there any text in the {picture}?", "Do you see a label?")
-        return question, "Yes" if scene.label else "No"
+        return question, "Yes" if scene.label else "No", None
     if rng.random() < 0.2:
         cell = rng.choice(scene.things).cell if scene.things and rng.random() < 0.4 else rng.randrange(9)
         here = [thing for thing in scene.things if thing.cell == cell]
@@ -148,9 +176,9 @@ def exists(scene: Scene, rng: random.Random) -> Found:
         if here and rng.random() < 0.6 or rng.random() < 0.3:
             shape = here[0].shape if here and rng.random() < 0.6 else rng.choice(SHAPES)
             question = words(rng, "Is there a {shape} in the {place}?", shape=shape, place=PLACES[cell])
-            return question, "Yes" if here and here[0].shape == shape else "No"
+            return question, "Yes" if here and here[0].shape == shape else "No", at(shape, *here)
         question = words(rng, "Is there anything in the {place}?", "Is there something in the {place}?", place=PLACES[cell])
-        return question, "Yes" if here else "No"
+        return question, "Yes" if here else "No", at("", *here)
     form = rng.choice(FORMS)
     if scene.things and rng.random() < 0.5:
         description = description_of(rng.choice(scene.things), form)
@@ -162,8 +190,9 @@ def exists(scene: Scene, rng: random.Random) -> Found:
     else:
         description = random_description(rng, form)
     answer = "Yes" if description.count(scene) else "No"
+    look = at(description.phrase(""), *description.matches(scene))
     if form == "color" and rng.random() < 0.4:
-        return words(rng, "Is there anything {color}?", "Is anything {color}?", color=description.color), answer
+        return words(rng, "Is there anything {color}?", "Is anything {color}?", color=description.color), answer, look
     phrase = said(description.phrase(rng.choice(NOUNS)), rng)
     question = words(
         rng,
@@ -171,7 +200,7 @@ def exists(scene: Scene, rng: random.Random) -> Found:
         "Are there any {many}?", "Does the {picture} contain {one}?", "Is {one} in the {picture}?",
         "Does the {picture} have {one}?", one=article(phrase), many=phrase + "s",
     )  # fmt: skip
-    return question, answer
+    return question, answer, look
 
 
 def where(scene: Scene, rng: random.Random) -> Found:
@@ -183,7 +212,7 @@ def where(scene: Scene, rng: random.Random) -> Found:
         rng, "Where is {name}?", "Where's {name}?", "Where is {name} in the {picture}?",
         "In which part of the {picture} is {name}?", "Where do you see {name}?", name=name,
     )  # fmt: skip
-    return name and (question, f"In the {thing.place}")
+    return name and (question, f"In the {thing.place}", at(name, thing))
 
 
 def what_is_at(scene: Scene, rng: random.Random) -> Found:
@@ -201,19 +230,19 @@ def what_is_at(scene: Scene, rng: random.Random) -> Found:
         "What shape is in the {place}?", "What color is the object in the {place}?", place=place,
     )  # fmt: skip
     if not here:
-        return question, "Nothing"
+        return question, "Nothing", at("")
     if "What shape" in question:
-        return question, here[0].shape.capitalize()
+        return question, here[0].shape.capitalize(), at("", *here)
     if "What color" in question:
-        return question, here[0].color.capitalize()
-    return question, f"A {here[0].phrase}"
+        return question, here[0].color.capitalize(), at("", *here)
+    return question, f"A {here[0].phrase}", at("", *here)
 
 
 def color(scene: Scene, rng: random.Random) -> Found:
     word = rng.choice(("color", "color", "colour"))
     if scene.label:
         name = rng.choice(("the label", "the text", "the print", "the writing"))
-        answer = scene.label.color
+        answer, look = scene.label.color, None
     else:
         if not scene.things:
             return None
@@ -222,11 +251,12 @@ def color(scene: Scene, rng: random.Random) -> Found:
         answer = thing.color
         if not name and len(scene.things) == 1:
             name = f"the {rng.choice(NOUNS)}"
+        look = at(name or "", thing)
     question = name and words(
         rng, "What {word} is {name}?", "What is the {word} of {name}?", "Which {word} is {name}?",
         "Which {word} does {name} have?", word=word, name=name,
     )  # fmt: skip
-    return name and (question, answer.capitalize())
+    return name and (question, answer.capitalize(), look)
 
 
 def shape(scene: Scene, rng: random.Random) -> Found:
@@ -242,7 +272,7 @@ def shape(scene: Scene, rng: random.Random) -> Found:
         rng, "What shape is {name}?", "What is the shape of {name}?", "Which shape is {name}?",
         "What is {name}?", name=name,
     )  # fmt: skip
-    return name and (question, thing.shape.capitalize())
+    return name and (question, thing.shape.capitalize(), at(name, thing))
 
 
 def size(scene: Scene, rng: random.Random) -> Found:
@@ -254,7 +284,7 @@ def size(scene: Scene, rng: random.Random) -> Found:
         rng, "How big is {name}?", "What size is {name}?", "Is {name} large or small?", "Is {name} small or large?",
         "How large is {name}?", name=name,
     )  # fmt: skip
-    return name and (question, thing.size.capitalize())
+    return name and (question, thing.size.capitalize(), at(name, thing))
 
 
 # Side: does `other` lie on that side of `thing`?
@@ -285,7 +315,8 @@ def beside(scene: Scene, rng: random.Random) -> Found:
             rng, "What is {side} {name}?", "What's {side} {name}?", "What do you see {side} {name}?",
             "Which object is {side} {name}?", side=side_words(side, rng), name=name,
         )  # fmt: skip
-        return question, f"A {others[0].phrase}" if others else "Nothing"
+        look = Look((thing.cell,), (thing.cell,), tuple(other.cell for other in others), (name, name))
+        return question, f"A {others[0].phrase}" if others else "Nothing", look
     return None
 
 
@@ -300,7 +331,8 @@ def compare(scene: Scene, rng: random.Random) -> Found:
     holds, reverse = SIDES[side](one, two), SIDES[opposite](one, two)
     if not first or not second or not (holds or reverse):
         return None
-    return f"Is {first} {side_words(side, rng)} {second}?", "Yes" if holds else "No"
+    look = Look((one.cell,), (two.cell,), words=(first, second))
+    return f"Is {first} {side_words(side, rng)} {second}?", "Yes" if holds else "No", look
 
 
 def read(scene: Scene, rng: random.Random) -> Found:
@@ -311,21 +343,21 @@ def read(scene: Scene, rng: random.Random) -> Found:
         "What does the text say?", "What is printed on the label?", "What is the text in this {picture}?",
         "What is written here?", "What text do you see?", "Please read the label.",
     )  # fmt: skip
-    return question, scene.label.text if scene.label else "There is no label"
+    return question, scene.label.text if scene.label else "There is no label", None
 
 
 # Weights: how often each kind is tried.
 SCENE_KINDS: dict[str, tuple[Callable[[Scene, random.Random], Found], float]] = {
-    "describe": (describe, 2.0),
-    "count": (count, 2.5),
+    "describe": (describe, 0.8),
+    "count": (count, 2.2),
     "exists": (exists, 2.0),
-    "where": (where, 1.5),
-    "what-is-at": (what_is_at, 2.0),
+    "where": (where, 2.0),
+    "what-is-at": (what_is_at, 1.2),
     "color": (color, 1.2),
     "shape": (shape, 1.0),
-    "size": (size, 0.8),
-    "beside": (beside, 2.2),
-    "compare": (compare, 1.3),
+    "size": (size, 1.0),
+    "beside": (beside, 2.0),
+    "compare": (compare, 4.0),
     "read": (read, 0.15),
 }
 LABEL_KINDS = {
@@ -357,5 +389,5 @@ def ask(scene: Scene, rng: random.Random, kind: str | None = None) -> Question:
         chosen = kind or rng.choices(list(kinds), [weight for _, weight in kinds.values()])[0]
         found = kinds[chosen][0](scene, rng)
         if found:
-            return Question(restyled(found[0], rng), found[1], chosen)
+            return Question(restyled(found[0], rng), found[1], chosen, found[2])
         kind = None
