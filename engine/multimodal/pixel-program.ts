@@ -13,10 +13,10 @@ export interface RgbImage extends ImageSize {
 
 export interface PixelTools {
   /** To the very bytes of Pillow's `Image.resize`. */
-  resample(
+  readonly resample: (
     image: RgbImage,
     to: ImageSize & { readonly filter: "nearest" | "lanczos" | "bilinear" | "bicubic" | "box" | "hamming" },
-  ): RgbImage;
+  ) => RgbImage;
 }
 
 /**

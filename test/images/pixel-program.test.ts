@@ -20,7 +20,7 @@ test("a model's own program makes tensors of a picture, on a thread, and its err
   await expect(processor.runProgram(picture, never, { module, options: { edge: "x" } })).rejects.toMatchObject({
     name: "EngineError",
     code: "unsupported_model",
-    message: "The edge x is no number.",
+    message: 'The edge "x" is no number.',
   });
   const large = dummyPicture({ width: 200, height: 100 });
   await expect(processor.runProgram(large, never, { module, options: { edge: 4 } })).rejects.toMatchObject({

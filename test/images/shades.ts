@@ -3,7 +3,8 @@ import { EngineError } from "../../engine/errors.ts";
 import type { PixelProgram } from "../../engine/multimodal/pixel-program.ts";
 
 export const toTensors: PixelProgram = (image, { edge }, { resample }) => {
-  if (typeof edge !== "number") throw new EngineError("unsupported_model", `The edge ${String(edge)} is no number.`);
+  if (typeof edge !== "number")
+    throw new EngineError("unsupported_model", `The edge ${JSON.stringify(edge)} is no number.`);
   const { data } = resample(image, { width: edge, height: edge, filter: "bilinear" });
   const sums = new Float32Array(3);
   for (const [index, value] of data.entries()) sums[index % 3] += value;

@@ -1,0 +1,277 @@
+import { describe, expect, test } from "vitest";
+
+import { createDataUrlImageSource } from "../../engine/images/data-url-image-source.ts";
+import { defaultCacheConfig, MultiModalCaches } from "../../engine/multimodal/caches/multimodal-caches.ts";
+import { createSamplingParams } from "../../engine/sampling-params.ts";
+import { numpyFile, safetensorsFile } from "../multimodal/embedding-files.ts";
+import { pictureReference } from "../support/goldens.ts";
+import { createGoldenInputs } from "./golden-inputs.ts";
+import type { GenerationRequest, ImagePart, Prompt } from "../../engine/generation-request.ts";
+import type { ImageSource } from "../../engine/images/image-source.ts";
+import type { ProcessedPrompt } from "../../engine/input-processor.ts";
+import type { GoldenInputs } from "./golden-inputs.ts";
+
+const never = new AbortController().signal;
+const imageTokenId = 2;
+const hiddenSize = 48;
+
+type Extras = Omit<GenerationRequest, "requestId" | "prompt" | "samplingParams">;
+
+function process(inputs: GoldenInputs, prompt: Prompt, extras: Extras = {}): Promise<ProcessedPrompt> {
+  const request = { requestId: "request", prompt, samplingParams: createSamplingParams(), ...extras };
+  return inputs.inputProcessor.process(request, never);
+}
+
+function text(value: string, ...images: readonly ImagePart[]): Prompt {
+  return { kind: "text", text: value, addSpecialTokens: false, images };
+}
+
+function tokens(tokenIds: readonly number[], ...images: readonly ImagePart[]): Prompt {
+  return { kind: "tokens", tokenIds, images };
+}
+
+function userSays(...content: readonly (ImagePart | { readonly type: "text"; readonly text: string })[]): Prompt {
+  return { kind: "chat", messages: [{ role: "user", content }], addGenerationPrompt: true };
+}
+
+const image = async (name: string): Promise<ImagePart> => ({ type: "image", reference: await pictureReference(name) });
+
+function embeds(file: Uint8Array): ImagePart {
+  return { type: "image_embeds", reference: `data:;base64,${Buffer.from(file).toString("base64")}` };
+}
+
+function rows(numRows: number, width = hiddenSize): Buffer {
+  return Buffer.from(Float32Array.from({ length: numRows * width }, (_, index) => index).buffer);
+}
+
+describe("token prompts", () => {
+  test("that already hold an image's features are taken as they are", async () => {
+    await using inputs = await createGoldenInputs("llava-default");
+    const pictures = [await image("drawing.png"), await image("photo.png")];
+    const expanded = await process(inputs, text("a <image> b <image> c", ...pictures));
+    const again = await process(inputs, tokens(expanded.promptTokenIds, ...pictures));
+    expect(again).toEqual(expanded);
+  });
+
+  test("with features for some of the images, or a place too many, are refused with the counts", async () => {
+    await using inputs = await createGoldenInputs("llava-default");
+    const picture = await image("drawing.png");
+    const some = [...new Array<number>(16).fill(imageTokenId), 50, imageTokenId];
+    for (const [numTokens, prompt] of [
+      [17, tokens(some, picture, picture)],
+      [17, tokens(new Array<number>(17).fill(imageTokenId), picture)],
+      [2, tokens([imageTokenId, 50, imageTokenId], picture)],
+    ] as const) {
+      await expect(process(inputs, prompt)).rejects.toMatchObject({
+        code: "invalid_argument",
+        message: expect.stringContaining(`${numTokens} image placeholders (<image>) for`),
+      });
+    }
+  });
+
+  test("may have as many images side by side as an image has features", async () => {
+    const imageLimits = { maxImagesPerPrompt: 16, maxImageBytes: 1e6, maxImagePixels: 1e6, fetchTimeoutMs: 5000 };
+    await using inputs = await createGoldenInputs("llava-default", { imageLimits, settings: { imageLimits } });
+    const pictures = new Array<ImagePart>(16).fill(await image("small.png"));
+    const { promptTokenIds } = await process(inputs, tokens(new Array<number>(16).fill(imageTokenId), ...pictures));
+    expect(promptTokenIds).toHaveLength(256);
+  });
+});
+
+describe("embeddings", () => {
+  const settings = { enableMmEmbeds: true };
+
+  test("take the places of images, as many tokens as they have rows, in every kind of prompt", async () => {
+    await using inputs = await createGoldenInputs("llava-default", { settings });
+    const [three, five] = [
+      embeds(numpyFile("<f4", [3, hiddenSize], rows(3))),
+      embeds(safetensorsFile("F32", [5, hiddenSize], rows(5))),
+    ];
+    const fromText = await process(inputs, text("a <image> b <image>", three, five));
+    const { tokenizer } = inputs.options;
+    const tokenIds = (await tokenizer.encode("a <image> b <image>", { addSpecialTokens: false })) as number[];
+    expect(await process(inputs, tokens(tokenIds, three, five))).toEqual(fromText);
+    const fromChat = await process(inputs, userSays(three, { type: "text", text: "?" }, five));
+    for (const { promptTokenIds, images } of [fromText, fromChat]) {
+      expect(images.map(({ placeholder }) => placeholder.length)).toEqual([3, 5]);
+      expect(images.map(({ tensors }) => [...tensors.keys()])).toEqual([["image_embeds"], ["image_embeds"]]);
+      expect(images[1].tensors.get("image_embeds")?.shape).toEqual([5, hiddenSize]);
+      for (const { placeholder } of images) {
+        const { offset, length } = placeholder;
+        expect(new Set(promptTokenIds.slice(offset, offset + length))).toEqual(new Set([imageTokenId]));
+      }
+    }
+    expect(fromText.images[0].mmHash).not.toBe(fromText.images[1].mmHash);
+  });
+
+  test("are refused where the server does not take them, and beside images", async () => {
+    const file = embeds(numpyFile("<f4", [3, hiddenSize], rows(3)));
+    await using closed = await createGoldenInputs("llava-default");
+    await expect(process(closed, text("<image>", file))).rejects.toMatchObject({
+      code: "invalid_argument",
+      message: expect.stringContaining("takes no image embeddings"),
+      parameter: "prompt.images",
+    });
+    await using open = await createGoldenInputs("llava-default", { settings });
+    await expect(process(open, text("<image><image>", file, await image("small.png")))).rejects.toMatchObject({
+      code: "invalid_argument",
+      message: expect.stringContaining("1 image embeddings among its 2 images"),
+    });
+  });
+
+  test("of another width, or more rows than an image can have, are refused by their place in the prompt", async () => {
+    await using inputs = await createGoldenInputs("llava-default", { settings });
+    const good = embeds(numpyFile("<f4", [3, hiddenSize], rows(3)));
+    for (const [file, message] of [
+      [numpyFile("<f4", [3, 40], rows(3, 40)), /40 wide .* the model's width is 48/],
+      [numpyFile("<f4", [17, hiddenSize], rows(17)), /17 rows; an image of this model has 1 to 16/],
+      [Buffer.from("no file"), /neither an .npy nor a safetensors file/],
+    ] as const) {
+      await expect(process(inputs, text("<image><image>", good, embeds(file)))).rejects.toMatchObject({
+        code: "invalid_image",
+        parameter: "prompt.images[1]",
+        message: expect.stringMatching(message),
+      });
+    }
+  });
+});
+
+describe("processor options", () => {
+  test("of a request change its pixels and its hash; unknown ones change nothing", async () => {
+    await using inputs = await createGoldenInputs("llava-default");
+    const prompt = text("<image>", await image("photo.png"));
+    const [plain] = (await process(inputs, prompt)).images;
+    const [raw] = (await process(inputs, prompt, { mmProcessorOptions: { do_normalize: false } })).images;
+    const [unknown] = (await process(inputs, prompt, { mmProcessorOptions: { max_pixels: 3, crop: [1] } })).images;
+    expect(unknown).toEqual(plain);
+    expect(raw.mmHash).not.toBe(plain.mmHash);
+    const values = raw.tensors.get("pixel_values")?.data as Float32Array;
+    expect(Math.min(...values)).toBeGreaterThanOrEqual(0);
+    expect(Math.max(...values)).toBeLessThanOrEqual(1);
+    expect(Math.min(...(plain.tensors.get("pixel_values")?.data as Float32Array))).toBeLessThan(0);
+  });
+
+  test("of a deployment are the request's to change, and what is set to the checkpoint's own value is the same image", async () => {
+    const settings = { mmProcessorOptions: { do_normalize: false } };
+    await using set = await createGoldenInputs("llava-default", { settings });
+    await using plain = await createGoldenInputs("llava-default");
+    const prompt = text("<image>", await image("photo.png"));
+    const back = { mmProcessorOptions: { do_normalize: true } };
+    const hashes = await Promise.all([
+      process(set, prompt),
+      process(plain, prompt, settings),
+      process(set, prompt, back),
+      process(plain, prompt),
+    ]);
+    const [first, second, third, fourth] = hashes.map(({ images }) => images[0].mmHash);
+    expect(first).toBe(second);
+    expect(third).toBe(fourth);
+    expect(first).not.toBe(fourth);
+  });
+
+  test.for([
+    [{ resample: 99 }, /resample/],
+    [{ size: { longest: 3 } }, /size/],
+    [{ crop_size: 16 }, /pictures of 16x16; its vision encoder takes 32x32/],
+    [{ image_mean: () => 0 }, /image_mean is no JSON value/],
+    [{ size: { height: Number.NaN } }, /size is no JSON value/],
+  ] as const)("that cannot be followed are the request's error: %j", async ([mmProcessorOptions, message]) => {
+    await using inputs = await createGoldenInputs("llava-default");
+    await expect(
+      process(inputs, text("<image>", await image("photo.png")), { mmProcessorOptions }),
+    ).rejects.toMatchObject({
+      code: "invalid_argument",
+      parameter: "mmProcessorOptions",
+      message: expect.stringMatching(message),
+    });
+  });
+});
+
+describe("with caches", () => {
+  /** Counts what is fetched; tells unchanged images by a validator. */
+  function countingSource(bytes: () => Uint8Array): ImageSource & { readonly answers: string[] } {
+    const answers: string[] = [];
+    return {
+      answers,
+      schemes: ["counted"],
+      fetch: async () => bytes(),
+      fetchIfChanged: async (_, { validator }) => {
+        const version = String(bytes()[bytes().length - 1]);
+        answers.push(validator === version ? "unchanged" : "fetched");
+        return validator === version ? { kind: "unchanged" } : { kind: "fetched", bytes: bytes(), validator: version };
+      },
+    };
+  }
+
+  async function cachedInputs(...sources: readonly ImageSource[]): Promise<GoldenInputs> {
+    const caches = new MultiModalCaches(defaultCacheConfig, null);
+    return createGoldenInputs("llava-default", { caches, sources: [createDataUrlImageSource(), ...sources] });
+  }
+
+  const bytesOf = async (name: string): Promise<Buffer> =>
+    Buffer.from((await pictureReference(name)).split(",")[1], "base64");
+
+  test("an image is processed once, several in one batch, and a hit is the same item", async () => {
+    await using inputs = await cachedInputs();
+    const [drawing, photo] = [await image("drawing.png"), await image("photo.png")];
+    const first = await process(inputs, text("<image><image>", drawing, photo));
+    const second = await process(inputs, text("x <image><image><image>", photo, drawing, photo));
+    expect(second.images[0].tensors).toBe(second.images[2].tensors);
+    expect(second.images.map(({ mmHash }) => mmHash)).toEqual([1, 0, 1].map((index) => first.images[index].mmHash));
+    expect(second.images[1].tensors).toEqual(first.images[0].tensors);
+  });
+
+  test("an unchanged image is asked for, not fetched; a changed one is fetched", async () => {
+    let bytes = await bytesOf("drawing.png");
+    const source = countingSource(() => bytes);
+    await using inputs = await cachedInputs(source);
+    const prompt = text("<image>", { type: "image", reference: "counted:1" });
+    const hashOf = async (extras?: Extras) => (await process(inputs, prompt, extras)).images[0].mmHash;
+    const first = await hashOf();
+    expect(await hashOf()).toBe(first);
+    expect(source.answers).toEqual(["fetched", "unchanged"]);
+    // Other options are another item of the same bytes, which have to be fetched for it.
+    await hashOf({ mmProcessorOptions: { do_normalize: false } });
+    expect(source.answers.splice(0)).toEqual(["fetched", "unchanged", "unchanged", "fetched"]);
+    // What another tenant's credentials saw is not believed.
+    expect(await hashOf({ tenant: "other" })).toBe(first);
+    expect(source.answers.splice(0)).toEqual(["fetched"]);
+    bytes = Buffer.concat([await bytesOf("photo.png"), Buffer.of(1)]);
+    expect(await hashOf()).not.toBe(first);
+    expect(source.answers).toEqual(["fetched"]);
+  });
+
+  test("a uuid stands for an image of its tenant: once cached it needs neither reference nor fetch", async () => {
+    const bytes = await bytesOf("drawing.png");
+    const source = countingSource(() => bytes);
+    await using inputs = await cachedInputs(source);
+    const named = (reference: string | null): Prompt => text("<image>", { type: "image", reference, uuid: "cat" });
+    const refused = {
+      code: "invalid_argument",
+      parameter: "prompt.images[0]",
+      message: expect.stringContaining("is not cached"),
+    };
+    await expect(process(inputs, named(null), { tenant: "a" })).rejects.toMatchObject(refused);
+    const first = await process(inputs, named("counted:1"), { tenant: "a" });
+    expect(await process(inputs, named(null), { tenant: "a" })).toEqual(first);
+    expect(await process(inputs, named("counted:2"), { tenant: "a" })).toEqual(first);
+    expect(source.answers).toEqual(["fetched"]);
+    for (const extras of [{ tenant: "b" }, {}, { tenant: "a", cacheSalt: "s" }]) {
+      await expect(process(inputs, named(null), extras)).rejects.toMatchObject(refused);
+    }
+    const otherOptions = { tenant: "a", mmProcessorOptions: { do_normalize: false } };
+    await expect(process(inputs, named(null), otherOptions)).rejects.toMatchObject(refused);
+  });
+
+  test("a salt keeps equal images apart", async () => {
+    await using inputs = await cachedInputs();
+    const prompt = text("<image>", await image("small.png"));
+    const hashes = await Promise.all(
+      [{}, { cacheSalt: "a" }, { cacheSalt: "b" }, { tenant: "x" }].map(
+        async (extras) => (await process(inputs, prompt, extras)).images[0].mmHash,
+      ),
+    );
+    expect(new Set(hashes).size).toBe(3);
+    expect(hashes[0]).toBe(hashes[3]);
+  });
+});
