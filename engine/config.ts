@@ -20,6 +20,19 @@ export interface ImageLimits {
   readonly fetchTimeoutMs: number;
 }
 
+export interface CacheConfig {
+  /** Of this process, for all caches of images together; 0 keeps nothing in memory. */
+  readonly maxMemoryBytes: number;
+  /** In the store that replicas share. */
+  readonly timeToLiveSeconds: number;
+  /** A larger value is not written to the shared store. */
+  readonly maxValueBytes: number;
+  /** Most that a request waits for the shared store. */
+  readonly commandTimeoutMs: number;
+  /** In front of every key in the shared store. */
+  readonly keyPrefix: string;
+}
+
 export interface EngineConfig {
   /** Folder of a Hugging Face checkpoint, or `s3://bucket/prefix`. */
   readonly model: string;
@@ -45,6 +58,8 @@ export interface EngineConfig {
   /** Holds downloaded checkpoints, quantised weights and built graphs. */
   readonly cacheFolder: string;
   readonly imageLimits: ImageLimits;
+  /** What is remembered of images. Default: `defaultCacheConfig`. */
+  readonly caches?: CacheConfig;
   /** Whether requests may bring image embeddings of their own; they are believed to be the encoder's. Default false. */
   readonly enableMmEmbeds?: boolean;
   /** Changes to the checkpoint's image processor options, as preprocessor_config.json names them. */

@@ -2,12 +2,13 @@
 import { Worker } from "node:worker_threads";
 
 import { EngineError } from "./errors.ts";
-import type { FromEngineThread, ToEngineThread, WorkerOptions } from "./core/messages.ts";
+import type { EncodedImage, FromEngineThread, ToEngineThread, WorkerOptions } from "./core/messages.ts";
 
 export interface EngineThreadListener {
   /** The thread takes requests from now on. */
   onReady(): void;
   onOutputs(message: Extract<FromEngineThread, { kind: "outputs" }>): void;
+  onEncoded(images: readonly EncodedImage[]): void;
   /** The thread has ended, or is about to, without being asked. Called at most once, and last. */
   onFailed(error: EngineError): void;
 }
@@ -36,9 +37,16 @@ export class EngineThread {
     };
     this.#worker.on("message", (message: FromEngineThread) => {
       if (this.#isOver) return;
-      if (message.kind === "outputs") listener.onOutputs(message);
-      else if (message.kind === "ready") listener.onReady();
-      else fail(new EngineError(message.code, message.message));
+      switch (message.kind) {
+        case "ready":
+          return listener.onReady();
+        case "outputs":
+          return listener.onOutputs(message);
+        case "encoded":
+          return listener.onEncoded(message.images);
+        case "failed":
+          return fail(new EngineError(message.code, message.message));
+      }
     });
     this.#worker.on("error", (cause) => {
       fail(new EngineError("internal", "The engine thread ended with an error.", { cause }));

@@ -6,6 +6,8 @@ import type { GenerationRequest } from "./generation-request.ts";
 import type { RequestOutput } from "./request-output.ts";
 import type { SamplingParams } from "./sampling-params.ts";
 import type { EngineCoreStats } from "./core/messages.ts";
+import type { ByteStore } from "./multimodal/caches/byte-store.ts";
+import type { CacheReport } from "./multimodal/caches/multimodal-caches.ts";
 import type { GivenLogitsProcessor } from "./sampling/class-references.ts";
 
 export type EngineState = "loading" | "ready" | "failed" | "closed";
@@ -41,6 +43,8 @@ export interface Engine {
   readonly modelInfo: ModelInfo | null;
   /** Gauges and counters of the engine thread, as of its last step. */
   readonly stats: EngineCoreStats;
+  /** Live counters of what is remembered of images; null until ready. */
+  readonly caches: CacheReport | null;
   /**
    * Deltas until one has a `finishReason`. Throws EngineError before the first output for input it refuses
    * (`invalid_argument`, `prompt_too_long`, image codes, `queue_full`, `not_ready`, `closed`). Ending the iteration
@@ -64,6 +68,8 @@ export interface EngineDependencies {
   readonly imageSources: readonly ImageSource[];
   /** Called once, only when the model is an `s3://` reference; the engine destroys the client when it has loaded. */
   readonly createS3Client?: () => S3Client;
+  /** Called once while loading; what it gives is the engine's to close. Without it replicas share nothing. */
+  readonly createByteStore?: () => Promise<ByteStore>;
   readonly onProgress?: (progress: LoadProgress) => void;
   /**
    * Logits processors as classes, applied after those that settings name. The engine thread imports each again, so a

@@ -3,7 +3,14 @@ export { createEngine } from "./create-engine.ts";
 export type { Engine, EngineDependencies, EngineState, GenerateOptions, LoadProgress, ModelInfo } from "./engine.ts";
 export { EngineError } from "./errors.ts";
 export type { EngineErrorCode } from "./errors.ts";
-export type { DeviceName, DtypeName, EngineConfig, ImageLimits, LogitsProcessorReference } from "./config.ts";
+export type {
+  CacheConfig,
+  DeviceName,
+  DtypeName,
+  EngineConfig,
+  ImageLimits,
+  LogitsProcessorReference,
+} from "./config.ts";
 export type { ChatMessage, ChatRole, ContentPart, GenerationRequest, Prompt } from "./generation-request.ts";
 export type {
   DecodedLogprob,
@@ -24,6 +31,7 @@ export { createHttpsImageSource } from "./images/https-image-source.ts";
 export type { HttpsImageSourceOptions } from "./images/https-image-source.ts";
 export { createS3ImageSource } from "./images/s3-image-source.ts";
 export type { S3ImageSourceOptions } from "./images/s3-image-source.ts";
+export type { CacheReport, CacheTierReport } from "./multimodal/caches/multimodal-caches.ts";
 export type { ByteStore, ByteStoreEntry } from "./multimodal/caches/byte-store.ts";
 export { LogitsProcessor } from "./sampling/logits-processor.ts";
 export type {

@@ -3,6 +3,7 @@ import { readGenerationDefaults } from "./generation-defaults.ts";
 import { InputProcessor } from "./input-processor.ts";
 import { OutputConstraints } from "./output-constraints.ts";
 import { createImageInputs } from "./multimodal-inputs.ts";
+import { defaultCacheConfig, MultiModalCaches } from "./multimodal/caches/multimodal-caches.ts";
 import { buildModel } from "./models/build-model.ts";
 import { findModelDefinition } from "./models/registry.ts";
 import { numUsableCores } from "./runtime/physical-cores.ts";
@@ -25,6 +26,7 @@ import type { Checkpoint } from "./weights/checkpoint.ts";
 export interface LoadedModel extends AsyncDisposable {
   readonly modelInfo: ModelInfo;
   readonly inputProcessor: InputProcessor;
+  readonly caches: MultiModalCaches;
   readonly tokenizer: Tokenizer;
   readonly outputConstraints: OutputConstraints;
   /** Lets vocabulary and logits processors refuse a request's parameters; throws EngineError `invalid_argument`. */
@@ -38,10 +40,11 @@ export interface LoadedModel extends AsyncDisposable {
  */
 export async function loadModel(
   config: EngineConfig,
-  { imageSources, createS3Client, onProgress, logitsProcessors: classes = [] }: EngineDependencies,
+  { imageSources, createS3Client, createByteStore, onProgress, logitsProcessors: classes = [] }: EngineDependencies,
   signal: AbortSignal,
 ): Promise<LoadedModel> {
   const { cacheFolder } = config;
+  await using parts = new AsyncDisposableStack();
   const folder = await resolveCheckpoint(config.model, { cacheFolder, createS3Client, onProgress, signal });
   const checkpoint = await openCheckpoint(folder, { cacheFolder });
   const numThreads = config.numThreads ?? numUsableCores();
@@ -59,9 +62,16 @@ export async function loadModel(
   const settings = { generationConfig, modelConfig: checkpoint.config, tokenizerEosTokenId };
   const { samplingParams, eosTokenIds } = readGenerationDefaults(settings);
   const maxModelLen = config.maxModelLen ?? model.maxPositionEmbeddings;
-  const outputConstraints = new OutputConstraints({ tokenizer, vocabSize: model.decoder.vocabSize, eosTokenIds });
+  const outputConstraints = parts.use(
+    new OutputConstraints({ tokenizer, vocabSize: model.decoder.vocabSize, eosTokenIds }),
+  );
   const definition = findModelDefinition(checkpoint.config);
-  const imageInputs = createImageInputs(config, { definition, model, tokenizer, preprocessorConfig, imageSources });
+  const store = model.visionEncoder === null ? undefined : await createByteStore?.();
+  const caches = new MultiModalCaches(config.caches ?? defaultCacheConfig, store ?? null);
+  parts.defer(() => caches.close());
+  const imageInputs = parts.use(
+    createImageInputs(config, { definition, model, tokenizer, preprocessorConfig, imageSources, caches }),
+  );
   const imagePlaceholder = imageInputs?.processor.imagePlaceholder ?? null;
   return {
     modelInfo: {
@@ -86,6 +96,7 @@ export async function loadModel(
       maxModelLen,
       vocabSize: model.decoder.vocabSize,
     }),
+    caches,
     tokenizer,
     outputConstraints,
     checkParams: (params) => {
@@ -98,10 +109,12 @@ export async function loadModel(
       maxModelLen,
       eosTokenIds,
     },
-    [Symbol.asyncDispose]: async () => {
-      await Promise.all([imageInputs?.[Symbol.asyncDispose](), outputConstraints[Symbol.asyncDispose]()]);
-    },
+    [Symbol.asyncDispose]: disposeOf(parts.move()),
   };
+}
+
+function disposeOf(parts: AsyncDisposableStack): () => Promise<void> {
+  return () => parts.disposeAsync();
 }
 
 /** Those of installed packages first, then those of the settings, then those given as classes. */

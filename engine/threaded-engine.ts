@@ -2,6 +2,7 @@
 import { randomInt } from "node:crypto";
 
 import { numEmbeddingsOf } from "./core/image-span.ts";
+import { withCachedEmbeddings } from "./cached-embeddings.ts";
 import { EngineThread } from "./engine-thread.ts";
 import { EngineError, invariant } from "./errors.ts";
 import { RequestOutputs } from "./request-outputs.ts";
@@ -11,6 +12,7 @@ import type { EngineCoreStats, FromEngineThread, WorkerOptions } from "./core/me
 import type { Engine, EngineDependencies, EngineState, GenerateOptions, ModelInfo } from "./engine.ts";
 import type { GenerationRequest } from "./generation-request.ts";
 import type { ProcessedPrompt } from "./input-processor.ts";
+import type { CacheReport } from "./multimodal/caches/multimodal-caches.ts";
 import type { LoadedModel } from "./load-model.ts";
 import type { SequenceOutputsOptions } from "./output-processor.ts";
 import type { RequestOutput } from "./request-output.ts";
@@ -91,6 +93,10 @@ export class ThreadedEngine implements Engine {
     return this.#stats;
   }
 
+  get caches(): CacheReport | null {
+    return this.#model?.caches.report ?? null;
+  }
+
   generate(request: GenerationRequest, { signal }: GenerateOptions = {}): AsyncIterable<RequestOutput> {
     const running = new RunningRequest();
     const outputs = this.#generate(request, running, signal);
@@ -134,6 +140,10 @@ export class ThreadedEngine implements Engine {
     this.#thread = new EngineThread(options, {
       onReady: resolve,
       onOutputs: (message) => this.#takeOutputs(message),
+      onEncoded: (images) => {
+        const entries = images.map(({ mmHash, embeddings }) => ({ key: mmHash, value: embeddings }));
+        this.#model?.caches.encoder.setMany(entries);
+      },
       onFailed: (error) => {
         reject(error);
         this.#fail(error);
@@ -236,7 +246,7 @@ export class ThreadedEngine implements Engine {
     running: RunningRequest,
     to: { readonly model: LoadedModel; readonly thread: EngineThread; readonly sequenceIds: readonly string[] },
   ): Promise<RequestOutputs> {
-    const { inputProcessor, tokenizer } = to.model;
+    const { inputProcessor, tokenizer, caches } = to.model;
     const { requestId, samplingParams } = request;
     if (to.sequenceIds.length > 1 && isGreedy(samplingParams)) {
       throw new EngineError(
@@ -247,7 +257,8 @@ export class ThreadedEngine implements Engine {
     }
     to.model.checkParams(samplingParams);
     const constraints = await to.model.outputConstraints.resolve(samplingParams, running.ended);
-    const prompt = await inputProcessor.process(request, running.ended);
+    const processed = await inputProcessor.process(request, running.ended);
+    const prompt = { ...processed, images: await withCachedEmbeddings(processed.images, caches.encoder) };
     running.ended.throwIfAborted();
     const options = {
       requestId,

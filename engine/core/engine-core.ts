@@ -1,7 +1,7 @@
 /** The inner loop of the engine: sequences join and leave between steps, each step gives every one its share. */
 import { EngineError } from "../errors.ts";
 import type { EngineRequest } from "../engine-request.ts";
-import type { EngineCoreOutput, EngineCoreStats, ToEngineThread } from "./messages.ts";
+import type { EncodedImage, EngineCoreOutput, EngineCoreStats, ToEngineThread } from "./messages.ts";
 import type { ModelRunner } from "./model-runner.ts";
 import type { Scheduler } from "./scheduler.ts";
 
@@ -41,6 +41,11 @@ export class EngineCore implements Disposable {
     const results = this.#runner.run(scheduled);
     this.drainMessages();
     return [...this.#takePendingOutputs(), ...this.#scheduler.update(scheduled, results)];
+  }
+
+  /** Images encoded since the last call, for caches outside the thread. */
+  takeEncodedImages(): EncodedImage[] {
+    return this.#runner.takeEncodedImages();
   }
 
   /** Takes in requests and aborts; the latter free what they hold at once. */

@@ -4,6 +4,7 @@ import type { EngineErrorCode } from "../errors.ts";
 import type { EngineRequest } from "../engine-request.ts";
 import type { FinishReason, SampledLogprobs } from "../request-output.ts";
 import type { BuiltModel } from "../models/built-model.ts";
+import type { ItemTensor } from "../multimodal/processed-item.ts";
 
 /** `workerData` of the engine thread. */
 export interface WorkerOptions {
@@ -50,8 +51,16 @@ export interface EngineCoreStats {
   readonly numSteps: number;
 }
 
+/** What the vision encoder made of one image. */
+export interface EncodedImage {
+  readonly mmHash: string;
+  /** Row-major [numEmbeddings, hiddenSize], in memory that threads share; not written to any more. */
+  readonly embeddings: ItemTensor<"float32">;
+}
+
 export type FromEngineThread =
   | { readonly kind: "ready" }
   | { readonly kind: "outputs"; readonly outputs: readonly EngineCoreOutput[]; readonly stats: EngineCoreStats }
+  | { readonly kind: "encoded"; readonly images: readonly EncodedImage[] }
   /** The thread cannot go on; every request is lost. */
   | { readonly kind: "failed"; readonly code: EngineErrorCode; readonly message: string };

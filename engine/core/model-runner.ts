@@ -1,6 +1,7 @@
 /** Runs what the scheduler decided: encodes images, computes prompts and newest tokens, samples the next ones. */
 import { EngineError, invariant } from "../errors.ts";
 import type { ImageFeature } from "../engine-request.ts";
+import { embeddingsField } from "../multimodal/processed-item.ts";
 import type { SequenceBatchUpdate } from "../sampling/added-sequence.ts";
 import type { ProcessorChain } from "../sampling/processor-chain.ts";
 import type { Sampler } from "../sampling/sampler.ts";
@@ -9,6 +10,7 @@ import type { ChunkEmbeddings, Decoder } from "./decoder.ts";
 import type { EncoderCache } from "./encoder-cache.ts";
 import { visitEmbeddings } from "./image-span.ts";
 import { InputBatch } from "./input-batch.ts";
+import type { EncodedImage } from "./messages.ts";
 import { PromptLogprobs } from "./prompt-logprobs.ts";
 import { isLastChunk } from "./scheduler-output.ts";
 import type { PrefillChunk, SchedulerOutput } from "./scheduler-output.ts";
@@ -36,6 +38,7 @@ const noLogits = new Float32Array(0);
 export class ModelRunner implements Disposable {
   readonly #parts: ModelRunnerParts;
   readonly #batch = new InputBatch();
+  readonly #encodedImages: EncodedImage[] = [];
   readonly #logits: StepLogits;
   readonly #promptLogprobs: PromptLogprobs;
 
@@ -65,6 +68,11 @@ export class ModelRunner implements Disposable {
     }
     this.#sample(results);
     return results;
+  }
+
+  /** Those that the encoder has run for since the last call. */
+  takeEncodedImages(): EncodedImage[] {
+    return this.#encodedImages.splice(0);
   }
 
   [Symbol.dispose](): void {
@@ -117,10 +125,16 @@ export class ModelRunner implements Disposable {
 
   /** An image that two prompts of this step share is listed by both and encoded for the first. */
   #encodeImages(images: readonly ImageFeature[]): void {
-    const { encoderCache, visionEncoder } = this.#parts;
+    const { encoderCache, visionEncoder, hiddenSize } = this.#parts;
     for (const image of images) {
+      const { mmHash, tensors } = image;
+      if (encoderCache.has(mmHash)) continue;
       invariant(visionEncoder !== null, "an image reached a model without a vision encoder");
-      if (!encoderCache.has(image.mmHash)) encoderCache.store(image.mmHash, visionEncoder.encode(image));
+      const data = visionEncoder.encode(image);
+      encoderCache.store(mmHash, data);
+      if (tensors.has(embeddingsField)) continue;
+      const shape = [data.length / hiddenSize, hiddenSize];
+      this.#encodedImages.push({ mmHash, embeddings: { elementType: "float32", shape, data } });
     }
   }
 

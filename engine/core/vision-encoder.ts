@@ -23,15 +23,16 @@ export class VisionEncoder implements Disposable {
   }
 
   /**
-   * Row-major [numEmbeddings, hiddenSize]. One image a run: its embeddings are cached and must not depend on what it
-   * was encoded with. Throws EngineError `runtime_failed`, also where the graph makes more or fewer than the prompt
-   * has places for.
+   * Row-major [numEmbeddings, hiddenSize], in memory that threads share. One image a run: its embeddings are cached and
+   * must not depend on what it was encoded with. Throws EngineError `runtime_failed`, also where the graph makes more
+   * or fewer than the prompt has places for.
    */
   encode(image: ImageFeature): Float32Array {
     const given = image.tensors.get(embeddingsField);
     if (given?.elementType === "float32") return given.data;
     const numEmbeddings = numEmbeddingsOf(image);
-    const embeddings = new Float32Array(numEmbeddings * this.#hiddenSize);
+    const numBytes = numEmbeddings * this.#hiddenSize * Float32Array.BYTES_PER_ELEMENT;
+    const embeddings = new Float32Array(new SharedArrayBuffer(numBytes));
     using inputs = new DisposableStack();
     using features = Tensor.fromTypedArray("float32", embeddings, [1, numEmbeddings, this.#hiddenSize]);
     for (const [name, { elementType, data, shape }] of image.tensors) {

@@ -16,8 +16,13 @@ async function serve(port: MessagePort, options: WorkerOptions): Promise<void> {
     for (;;) {
       core.drainMessages();
       if (core.isClosing) break;
-      if (core.hasWork) post({ kind: "outputs", outputs: core.step(), stats: core.stats });
-      else await inbox.nextMessage();
+      if (!core.hasWork) {
+        await inbox.nextMessage();
+        continue;
+      }
+      post({ kind: "outputs", outputs: core.step(), stats: core.stats });
+      const images = core.takeEncodedImages();
+      if (images.length > 0) post({ kind: "encoded", images });
     }
   } catch (error) {
     post({ kind: "failed", ...describeFailure(error) });

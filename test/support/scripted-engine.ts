@@ -45,6 +45,7 @@ export function createScriptedEngine(scriptOf: (request: GenerationRequest) => S
       numGenerationTokens: 50,
       numSteps: 50,
     },
+    caches: null,
     requests,
     get numAborted() {
       return numAborted;

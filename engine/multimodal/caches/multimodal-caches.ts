@@ -1,5 +1,6 @@
 /** All that is remembered of images between requests: of their sources, of their processing and of their encoding. */
 import { knownImageCodec, sourceCacheVersion } from "../../images/source-cache.ts";
+import type { CacheConfig } from "../../config.ts";
 import type { KnownImage } from "../../images/source-cache.ts";
 import type { ProcessedItem } from "../processed-item.ts";
 import type { ByteStore } from "./byte-store.ts";
@@ -12,22 +13,10 @@ import { createMemoryTier, MemoryPool } from "./memory-tier.ts";
 import { processedItemCodec, processedItemVersion } from "./processed-item-codec.ts";
 import { ProcessorCache } from "./processor-cache.ts";
 import { recordVersion } from "./record-codec.ts";
+import { toSharedItem } from "./shared-item.ts";
 import { createSharedTier } from "./shared-tier.ts";
 import { TieredCache } from "./tiered-cache.ts";
 import type { ValueCodec } from "./value-codec.ts";
-
-export interface CacheConfig {
-  /** Of this process, for all caches together; 0 keeps nothing in memory. */
-  readonly maxMemoryBytes: number;
-  /** In the shared store. */
-  readonly timeToLiveSeconds: number;
-  /** A larger value is not written to the shared store. */
-  readonly maxValueBytes: number;
-  /** Most that a request waits for the shared store. */
-  readonly commandTimeoutMs: number;
-  /** In front of every key in the shared store. */
-  readonly keyPrefix: string;
-}
 
 /**
  * A quarter of a GiB holds the pixels of 190 images of 336 x 336, or of 5,000 of the shipped checkpoint's: a replica of
@@ -83,7 +72,8 @@ export class MultiModalCaches {
       for (const tier of tiers) this.#tiers.push({ cache: name, tier: tier.name, stats: tier.stats });
       return new TieredCache(tiers);
     };
-    this.processor = new ProcessorCache(createCache("processor", processedItemVersion, processedItemCodec));
+    const items = createCache("processor", processedItemVersion, processedItemCodec);
+    this.processor = new ProcessorCache(items, toSharedItem);
     this.encoder = createCache("encoder", embeddingsVersion, embeddingsCodec);
     this.source = createCache("source", sourceCacheVersion, knownImageCodec);
   }

@@ -8,11 +8,14 @@ export type ProcessMissing<Value> = (missing: readonly string[]) => Promise<read
 /** Mutable. */
 export class ProcessorCache<Value> {
   readonly cache: TieredCache<Value>;
+  readonly #toKept: (value: Value) => Value;
   /** Keys being looked up or processed by a request; settles without a value where that request failed. */
   readonly #inWork = new Map<string, Promise<Value | null>>();
 
-  constructor(cache: TieredCache<Value>) {
+  /** @param toKept Makes of a processed value the one that is kept and given to all who want it. */
+  constructor(cache: TieredCache<Value>, toKept: (value: Value) => Value = (value) => value) {
     this.cache = cache;
+    this.#toKept = toKept;
   }
 
   /**
@@ -69,7 +72,7 @@ export class ProcessorCache<Value> {
     const cached = await this.cache.getMany(keys);
     const missing = keys.filter((_, index) => cached[index] === null);
     if (missing.length === 0) return cached as readonly Value[];
-    const processed = await processMissing(missing);
+    const processed = (await processMissing(missing)).map(this.#toKept);
     invariant(processed.length === missing.length, `${processed.length} values for ${missing.length} keys`);
     this.cache.setMany(missing.map((key, index) => ({ key, value: processed[index] })));
     let next = 0;

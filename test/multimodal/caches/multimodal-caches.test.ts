@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { defaultCacheConfig, MultiModalCaches } from "../../../engine/multimodal/caches/multimodal-caches.ts";
-import type { CacheConfig } from "../../../engine/multimodal/caches/multimodal-caches.ts";
+import type { CacheConfig } from "../../../engine/config.ts";
 import { createLogger } from "../../../functions/logger.ts";
 import { createRedisStore } from "../../../functions/redis-store.ts";
 import { startRedisServer } from "../../support/redis-server.ts";
