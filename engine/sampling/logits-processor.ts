@@ -5,11 +5,14 @@
 import type { DeviceName, EngineConfig } from "../config.ts";
 import type { SamplingParams } from "../sampling-params.ts";
 
-/** View of one step's logits; valid until `apply` returns. */
+/**
+ * View of one step's logits; valid until `apply` returns. The engine keeps a copy of what a row held before a processor
+ * asked for it, so that a processor that fails leaves no trace: ask for the rows in use, not for all.
+ */
 export interface Logits {
   readonly numRequests: number;
   readonly vocabSize: number;
-  /** Row-major [numRequests, vocabSize]. */
+  /** Row-major [numRequests, vocabSize]: asks for every row. */
   readonly data: Float32Array;
   /** Row `index` as a view of `data`: edits are in place. */
   row(index: number): Float32Array;
@@ -41,6 +44,11 @@ export interface BatchUpdate {
   readonly moved: readonly MovedRequest[];
 }
 
+/**
+ * What `apply` or `updateState` throws ends the requests that the processor was serving; the others go on as if those
+ * had not been there. Where the engine has to find out which they are, it makes a new instance and adds each row to it
+ * alone, the output so far included, as it does with a request that comes back after a pause.
+ */
 export abstract class LogitsProcessor {
   /** Throws to refuse a request before it reaches the engine; the message goes to the client. */
   static validateParams?(params: SamplingParams): void;
@@ -48,14 +56,9 @@ export abstract class LogitsProcessor {
   constructor(_engineConfig: EngineConfig, _device: DeviceName, _options: Readonly<Record<string, unknown>>) {}
 
   /**
-   * False skips `apply` in this step; asked after `updateState`. Override it when the processor knows that no row of
-   * the batch uses it: the step then does not pay for it.
+   * Edits rows in place and returns `logits`, or returns another buffer of the same length. Called in each step that
+   * samples; one that returns `logits` at once, because no row uses the processor, costs the step nothing.
    */
-  isActive(): boolean {
-    return true;
-  }
-
-  /** Edits rows in place and returns `logits`, or returns another buffer of the same length. */
   abstract apply(logits: Logits): Logits | Float32Array;
 
   /** True when the processor never changes which token of a row is the most likely. Asked once. */

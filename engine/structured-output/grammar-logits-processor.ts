@@ -41,10 +41,6 @@ export class GrammarLogitsProcessor extends LogitsProcessor {
     return false;
   }
 
-  override isActive(): boolean {
-    return this.#rows.size > 0;
-  }
-
   override updateState(batchUpdate: BatchUpdate | null): void {
     this.#rows.update(batchUpdate, (request) => this.#createRow(request));
     if (batchUpdate !== null && this.#liveRows.size > 0) this.#disposeGoneRows();
