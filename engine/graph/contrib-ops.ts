@@ -103,13 +103,17 @@ export interface RotaryTables {
   readonly sinCache: Value;
 }
 
-/** Rotates `[B, S, heads * headDim]` by the angles of `positions` int64 [B, S]. */
+/**
+ * Rotates `[B, S, heads * headDim]` by the angles of `positions` int64 [B, S].
+ *
+ * @param inputs.numHeads Given where heads are longer than the tables say: the rest of each stays as it is.
+ */
 export function rotaryEmbedding(
   graph: GraphBuilder,
   name: string,
-  inputs: RotaryTables & { readonly input: Value; readonly positions: Value },
+  inputs: RotaryTables & { readonly input: Value; readonly positions: Value; readonly numHeads?: number },
 ): Value {
-  const { input, positions, cosCache, sinCache } = inputs;
+  const { input, positions, cosCache, sinCache, numHeads } = inputs;
   const node = { name, operator: "RotaryEmbedding" };
   checkElementType(node, input, "float32", "float16");
   checkElementType(node, positions, "int64");
@@ -117,14 +121,19 @@ export function rotaryEmbedding(
   checkShape(node, positions, input.shape.slice(0, 2));
   checkElementType(node, cosCache, input.elementType);
   checkShape(node, sinCache, cosCache.shape);
-  if (knownSize(node, input, 2) % (2 * knownSize(node, cosCache, 1)) !== 0) {
+  const rotaryDim = 2 * knownSize(node, cosCache, 1);
+  const features = knownSize(node, input, 2);
+  const headDim = numHeads === undefined ? rotaryDim : features / numHeads;
+  if (features % headDim !== 0 || rotaryDim > headDim) {
     throw nodeError(node, `${describeValue(input)} does not divide into heads of ${describeValue(cosCache)}.`);
   }
+  const partial: Readonly<Record<string, AttributeValue>> =
+    rotaryDim < headDim ? { num_heads: int(features / headDim), rotary_embedding_dim: int(rotaryDim) } : {};
   return graph.addNode({
     ...node,
     domain: microsoftDomain,
     inputs: [input, positions, cosCache, sinCache],
-    attributes: { interleaved: int(0) },
+    attributes: { interleaved: int(0), ...partial },
     outputs: [{ name, elementType: input.elementType, shape: input.shape }],
   })[0];
 }

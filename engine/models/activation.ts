@@ -2,11 +2,20 @@
 import { z } from "zod";
 import { quickGelu } from "../graph/contrib-ops.ts";
 import type { GraphBuilder } from "../graph/graph-builder.ts";
-import { gelu, relu } from "../graph/standard-ops.ts";
+import { gelu, multiply, relu } from "../graph/standard-ops.ts";
 import type { Value } from "../graph/value.ts";
 import { unsupportedField } from "./config-field.ts";
 
-const activationNames = ["gelu", "gelu_new", "gelu_pytorch_tanh", "quick_gelu", "relu", "silu", "swish"] as const;
+const activationNames = [
+  "gelu",
+  "gelu_new",
+  "gelu_pytorch_tanh",
+  "quick_gelu",
+  "relu",
+  "relu2",
+  "silu",
+  "swish",
+] as const;
 const activationName = z.enum(activationNames);
 export type ActivationName = z.output<typeof activationName>;
 
@@ -27,6 +36,10 @@ export function applyActivation(graph: GraphBuilder, name: string, input: Value,
       return quickGelu(graph, name, input, 1.702);
     case "relu":
       return relu(graph, name, input);
+    case "relu2": {
+      const positive = relu(graph, `${name}.relu`, input);
+      return multiply(graph, name, positive, positive);
+    }
     case "silu":
     case "swish":
       return quickGelu(graph, name, input, 1);

@@ -2,6 +2,7 @@
 import { z } from "zod";
 import { EngineError } from "../errors.ts";
 import { parseConfigObject } from "./config-field.ts";
+import { fuyuDefinition } from "./fuyu/definition.ts";
 import { idefics3Definition, smolVlmDefinition } from "./idefics3/definition.ts";
 import { llamaDefinition, mistralDefinition, qwen2Definition } from "./llama/definition.ts";
 import { llavaDefinition } from "./llava/definition.ts";
@@ -14,6 +15,7 @@ const definitions: readonly ModelDefinition[] = [
   llavaDefinition,
   idefics3Definition,
   smolVlmDefinition,
+  fuyuDefinition,
 ];
 
 const architectureField = z.looseObject({ architectures: z.array(z.string()).nonempty() });

@@ -2,6 +2,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { EngineError } from "../../engine/errors.ts";
+import { parseFuyuConfig } from "../../engine/models/fuyu/config.ts";
 import { parseIdefics3Config, unevenSides } from "../../engine/models/idefics3/config.ts";
 import { parseLlavaConfig } from "../../engine/models/llava/config.ts";
 import { parseDecoderConfig } from "../../engine/models/llama/config.ts";
@@ -21,6 +22,11 @@ const smolVlm = {
   architectures: ["SmolVLMForConditionalGeneration"],
   text_config: { hidden_size: 64, num_attention_heads: 4 },
   vision_config: { image_size: 32, patch_size: 8 },
+};
+
+const fuyu = {
+  architectures: ["FuyuForCausalLM"],
+  text_config: { model_type: "persimmon", hidden_size: 64, num_attention_heads: 4 },
 };
 
 const refusals: readonly (readonly [config: Readonly<Record<string, unknown>>, message: string])[] = [
@@ -64,6 +70,15 @@ const refusals: readonly (readonly [config: Readonly<Record<string, unknown>>, m
   [
     { ...smolVlm, vision_config: { model_type: "siglip2_vision_model" } },
     'config.json: vision_config.model_type = "siglip2_vision_model" is not supported',
+  ],
+  [{ ...fuyu, text_config: { model_type: "llama" } }, 'config.json: text_config.model_type = "llama" is not supported'],
+  [
+    { ...fuyu, text_config: { ...fuyu.text_config, partial_rotary_factor: 0.3 } },
+    "config.json: text_config.partial_rotary_factor = 0.3 is not supported: 4 of 16 dimensions",
+  ],
+  [
+    { ...fuyu, text_config: { ...fuyu.text_config, hidden_act: "mish" } },
+    'config.json: text_config.hidden_act = "mish" is not supported',
   ],
 ];
 
@@ -209,6 +224,33 @@ test("the configuration of SmolVLM 256M as the hub has it is understood", () => 
     numImageTokens: 64,
     text: { numHeads: 9, numKvHeads: 3, rope: { theta: 100000 }, tieWordEmbeddings: false },
     vision: { hiddenSize: 768, intermediateSize: 3072, numLayers: 12, activation: "gelu_pytorch_tanh" },
+  });
+});
+
+test("the configuration of Fuyu 8B as the hub has it, flat, is understood", () => {
+  const config = parseFuyuConfig({
+    architectures: ["FuyuForCausalLM"],
+    hidden_act: "relu2",
+    hidden_size: 4096,
+    image_size: 300,
+    intermediate_size: 16384,
+    layer_norm_eps: 1e-5,
+    max_position_embeddings: 16384,
+    model_type: "fuyu",
+    num_attention_heads: 64,
+    num_channels: 3,
+    num_hidden_layers: 36,
+    patch_size: 30,
+    qk_layernorm: true,
+    rope_scaling: null,
+    rope_theta: 25000.0,
+    tie_word_embeddings: false,
+    vocab_size: 262144,
+  });
+  expect(config).toMatchObject({
+    imageTokenId: 71011,
+    patchSize: 30,
+    text: { headDim: 64, rotaryDim: 32, normalisesQueryAndKey: true, activation: "relu2", rope: { theta: 25000 } },
   });
 });
 

@@ -9,7 +9,16 @@ import { argmaxRows, decodeGolden, prefill, relativeError } from "./golden-decod
 // Share of the logit range that single precision may differ by from transformers' single precision.
 const tolerance = 1e-4;
 const maxLength = 512;
-const checkpoints = ["llama", "qwen2", "mistral", "llava-default", "llava-full", "llava-siglip", "smolvlm"] as const;
+const checkpoints = [
+  "llama",
+  "qwen2",
+  "mistral",
+  "llava-default",
+  "llava-full",
+  "llava-siglip",
+  "smolvlm",
+  "fuyu",
+] as const;
 
 describe.for(checkpoints)("%s in float32", (name) => {
   let goldens: Goldens;

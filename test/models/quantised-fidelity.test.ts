@@ -14,7 +14,9 @@ const bounds = [
   { dtype: "int4", maxDivergence: 3, minAgreement: 0.25 },
 ] as const;
 
-describe.for(["llama", "qwen2", "mistral", "llava-default", "llava-full"] as const)("%s", (name) => {
+const checkpoints = ["llama", "qwen2", "mistral", "llava-default", "llava-full", "smolvlm", "fuyu"] as const;
+
+describe.for(checkpoints)("%s", (name) => {
   test.for(bounds)("in $dtype stays near transformers' float32", async ({ dtype, maxDivergence, minAgreement }) => {
     await using cache = await createTemporaryFolder();
     const goldens = await loadGoldens(name);

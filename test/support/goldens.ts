@@ -36,7 +36,7 @@ export interface Goldens {
 export const goldenCheckpoints = ["llava-default", "llava-full", "llama", "qwen2", "mistral", "fovea-shapes"] as const;
 
 /** Beside those, checkpoints whose graphs alone are held to transformers. */
-type GoldenCheckpoint = (typeof goldenCheckpoints)[number] | "llava-siglip" | "smolvlm";
+type GoldenCheckpoint = (typeof goldenCheckpoints)[number] | "llava-siglip" | "smolvlm" | "fuyu";
 
 export async function loadGoldens(name: GoldenCheckpoint): Promise<Goldens> {
   const folder = join(goldensFolder, name);

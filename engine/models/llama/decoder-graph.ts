@@ -1,6 +1,5 @@
 /** The decoder graph of the Llama family. Inputs and outputs are those that `DecoderGraph` states. */
 import {
-  groupQueryAttention,
   quickGelu,
   rotaryEmbedding,
   rotaryHeadMultiple,
@@ -9,21 +8,18 @@ import {
   type RotaryTables,
 } from "../../graph/contrib-ops.ts";
 import type { GraphBuilder } from "../../graph/graph-builder.ts";
-import {
-  add,
-  cast,
-  concat,
-  gatherRows,
-  multiply,
-  range,
-  reshape,
-  scatterRows,
-  shapeOf,
-  split,
-  subtract,
-} from "../../graph/standard-ops.ts";
+import { gatherRows, multiply, split } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
-import { logitRows, parameter, type GraphContext } from "../graph-context.ts";
+import {
+  attendToCache,
+  batched,
+  createDecoderInputs,
+  embedTokens,
+  outputLogits,
+  tokenPositions,
+  type DecoderInputs,
+} from "../decoder-parts.ts";
+import { parameter, type GraphContext } from "../graph-context.ts";
 import { jointLinear, linear, type JointProjection, type LinearLayer } from "../linear.ts";
 import type { DecoderConfig } from "./config.ts";
 import { ropeTables } from "./rope.ts";
@@ -38,22 +34,10 @@ export interface DecoderOptions {
   readonly maxModelLen: number;
 }
 
-// Names of the sizes that are known at run time only; see `DecoderGraph`.
-const batch = "B";
-const length = "S";
-const tokens = "N";
-const imageTokens = "M";
-const cacheLength = "maxLen";
-
-/** What every layer's attention reads. */
-interface AttentionInputs {
-  readonly seqlensK: Value;
-  readonly totalSequenceLength: Value;
+interface Rotary {
   readonly tables: RotaryTables;
-  /** int64 [B, S]; null where attention rotates by itself. */
+  /** int64 [B, S], rows of the tables; null where attention rotates by itself. */
   readonly positions: Value | null;
-  /** int64 [3]: B, S, -1. */
-  readonly batchShape: Value;
 }
 
 /**
@@ -62,88 +46,44 @@ interface AttentionInputs {
  */
 export function buildDecoderGraph(context: GraphContext, options: DecoderOptions): void {
   const { graph } = context;
-  const { config, prefix } = options;
-  const inputIds = graph.input("input_ids", "int64", [batch, length]);
-  const attentionInputs = createAttentionInputs(context, options, inputIds);
-  const embeddings = embedTokens(context, options, inputIds);
-  const rows = graph.input("logit_rows", "int64", [logitRows]);
+  const { config, prefix, headName, acceptsImages } = options;
+  const inputs = createDecoderInputs(context);
+  const rotary = createRotary(context, options, inputs);
+  const tableName = `${prefix}embed_tokens.weight`;
 
-  let hidden: Value = embeddings;
+  let hidden = embedTokens(context, inputs.inputIds, { tableName, size: config, acceptsImages });
   let residual: Value | null = null;
   for (let layer = 0; layer < config.numLayers; layer++) {
     const name = `${prefix}layers.${layer}`;
     let normalised: Value;
     [normalised, residual] = normalise(context, options, `${name}.input_layernorm`, hidden, residual);
-    let attended = attention(context, config, { name: `${name}.self_attn`, layer, input: normalised }, attentionInputs);
+    const layerInput = { name: `${name}.self_attn`, layer, input: normalised };
+    let attended = attention(context, config, layerInput, inputs, rotary);
     if (layer === config.numLayers - 1) {
       // Nothing after the last attention looks at other tokens, so only those whose logits are wanted go on.
-      attended = gatherRows(graph, "last.attended", attended, rows);
-      residual = gatherRows(graph, "last.residual", residual, rows);
+      attended = gatherRows(graph, "last.attended", attended, inputs.logitRows);
+      residual = gatherRows(graph, "last.residual", residual, inputs.logitRows);
     }
     hidden = linear(context, attended, outputProjection(config, `${name}.self_attn`), context.precision.linear);
     [normalised, residual] = normalise(context, options, `${name}.post_attention_layernorm`, hidden, residual);
     hidden = gatedPerceptron(context, config, `${name}.mlp`, normalised);
   }
   const [normalised] = normalise(context, options, `${prefix}norm`, hidden, residual);
-  graph.output(headProjection(context, options, normalised), [logitRows, config.vocabSize]);
+  outputLogits(context, normalised, config.tieWordEmbeddings ? `${prefix}embed_tokens` : headName, config);
 }
 
-function createAttentionInputs(
-  { graph, precision }: GraphContext,
-  { config, maxModelLen }: DecoderOptions,
-  inputIds: Value,
-): AttentionInputs {
+/** Tables of the positions there are, and whether attention or nodes before it look them up. */
+function createRotary(context: GraphContext, { config, maxModelLen }: DecoderOptions, inputs: DecoderInputs): Rotary {
+  const { graph, precision } = context;
   const { cos, sin } = ropeTables(config.rope, config.headDim, maxModelLen);
   const tableShape = [maxModelLen, config.headDim / 2];
-  const anySize = graph.constant("any_size", "int64", [1], [-1]);
-  const seqlensK = graph.input("seqlens_k", "int32", [batch]);
-  const inputShape = shapeOf(graph, "input_ids.shape", inputIds);
-  const rotatesItself = config.headDim % rotaryHeadMultiple === 0;
   return {
-    seqlensK,
-    totalSequenceLength: graph.input("total_sequence_length", "int32", []),
     tables: {
       cosCache: graph.constant("rope.cos", precision.activations, tableShape, cos),
       sinCache: graph.constant("rope.sin", precision.activations, tableShape, sin),
     },
-    positions: rotatesItself ? null : tokenPositions(graph, seqlensK, inputShape),
-    batchShape: concat(graph, "batch_shape", [inputShape, anySize], 0),
+    positions: config.headDim % rotaryHeadMultiple === 0 ? null : tokenPositions(context, inputs),
   };
-}
-
-/** int64 [B, S]: the last of a sequence's S tokens has position `seqlens_k`. */
-function tokenPositions(graph: GraphBuilder, seqlensK: Value, inputShape: Value): Value {
-  const one = graph.constant("int64.scalar.1", "int64", [], [1]);
-  const numTokens = gatherRows(graph, "input_ids.length", inputShape, one);
-  const offsets = range(graph, "positions.offsets", numTokens, length);
-  const last = cast(graph, "positions.last", seqlensK, "int64");
-  const first = subtract(graph, "positions.first", last, subtract(graph, "positions.span", numTokens, one));
-  const columnShape = graph.constant("column_shape", "int64", [2], [-1, 1]);
-  const column = reshape(graph, "positions.column", first, columnShape, [batch, 1]);
-  return add(graph, "positions", column, offsets);
-}
-
-/** [N, hiddenSize]: token embeddings, with image embeddings in the rows that `image_positions` names. */
-function embedTokens({ graph, weights, precision }: GraphContext, options: DecoderOptions, inputIds: Value): Value {
-  const { config, prefix, acceptsImages } = options;
-  const tableName = `${prefix}embed_tokens.weight`;
-  const tableShape = [config.vocabSize, config.hiddenSize];
-  // Stays as the checkpoint stores it, also where the rest is quantised: a token reads one row, so nothing is gained
-  // by making it smaller, and mapped memory is committed for the rows that are read only.
-  const format = { kind: "plain", elementType: precision.activations } as const;
-  const tableTensor =
-    weights.stored(tableName, tableShape) ??
-    weights.prepared({ name: "embedding_table", sources: [tableName], shape: tableShape, format }).weight;
-  const table = graph.externalTensor("embedding_table", tableTensor);
-  const anySize = graph.constant("any_size", "int64", [1], [-1]);
-  const flatIds = reshape(graph, "input_ids.flat", inputIds, anySize, [tokens]);
-  const gathered = gatherRows(graph, "embedded", table, flatIds);
-  const embedded = cast(graph, "embedded.cast", gathered, precision.activations);
-  if (!acceptsImages) return embedded;
-  const imageEmbeds = graph.input("image_embeds", "float32", [imageTokens, config.hiddenSize]);
-  const imagePositions = graph.input("image_positions", "int64", [imageTokens, 1]);
-  const updates = cast(graph, "image_embeds.cast", imageEmbeds, precision.activations);
-  return scatterRows(graph, "embedded.with_images", embedded, imagePositions, updates);
 }
 
 /** The RMS norm of the residual stream, and the stream itself. */
@@ -174,7 +114,8 @@ function attention(
   context: GraphContext,
   config: DecoderConfig,
   { name, layer, input }: { readonly name: string; readonly layer: number; readonly input: Value },
-  shared: AttentionInputs,
+  inputs: DecoderInputs,
+  rotary: Rotary,
 ): Value {
   const { graph, precision } = context;
   const { numHeads, numKvHeads, headDim, hiddenSize: inFeatures, hasQkvBias: hasBias } = config;
@@ -186,43 +127,31 @@ function attention(
   });
   const layers = [projection("q", numHeads), projection("k", numKvHeads), projection("v", numKvHeads)];
   const projected = jointLinear(context, `${name}.qkv`, input, layers, precision.linear);
-  const batched = (flat: Value, part: string): Value =>
-    reshape(graph, `${name}.${part}`, flat, shared.batchShape, [batch, length, flat.shape[1]]);
   let qkv: { query: Value; key: Value | null; value: Value | null };
-  if (projected.kind === "packed" && shared.positions === null) {
-    qkv = { query: batched(projected.value, "qkv.batched"), key: null, value: null };
+  if (projected.kind === "packed" && rotary.positions === null) {
+    qkv = { query: batched(context, inputs, `${name}.qkv.batched`, projected.value), key: null, value: null };
   } else {
     const [query, key, value] = separated(graph, `${name}.qkv`, projected, layers);
     qkv = {
-      query: rotated(graph, `${name}.query.rotated`, batched(query, "query"), shared),
-      key: rotated(graph, `${name}.key.rotated`, batched(key, "key"), shared),
-      value: batched(value, "value"),
+      query: rotated(graph, `${name}.query.rotated`, batched(context, inputs, `${name}.query`, query), rotary),
+      key: rotated(graph, `${name}.key.rotated`, batched(context, inputs, `${name}.key`, key), rotary),
+      value: batched(context, inputs, `${name}.value`, value),
     };
   }
-  const past = (part: string): Value =>
-    graph.input(`past.${layer}.${part}`, precision.activations, [batch, numKvHeads, cacheLength, headDim]);
-  const { output, presentKey, presentValue } = groupQueryAttention(graph, name, {
+  return attendToCache(context, inputs, {
+    name,
+    layer,
     ...qkv,
-    seqlensK: shared.seqlensK,
-    totalSequenceLength: shared.totalSequenceLength,
-    rotary: shared.positions === null ? shared.tables : null,
-    pastKey: past("key"),
-    pastValue: past("value"),
+    rotary: rotary.positions === null ? rotary.tables : null,
     numHeads,
     numKvHeads,
     headDim,
     localWindowSize: config.slidingWindows[layer],
-    presentKeyName: `present.${layer}.key`,
-    presentValueName: `present.${layer}.value`,
   });
-  graph.output(presentKey);
-  graph.output(presentValue);
-  const flatShape = graph.constant("attention.flat_shape", "int64", [2], [-1, numHeads * headDim]);
-  return reshape(graph, `${name}.flat`, output, flatShape, [tokens, numHeads * headDim]);
 }
 
 /** As it is where attention rotates by itself. */
-function rotated(graph: GraphBuilder, name: string, input: Value, { positions, tables }: AttentionInputs): Value {
+function rotated(graph: GraphBuilder, name: string, input: Value, { positions, tables }: Rotary): Value {
   return positions === null ? input : rotaryEmbedding(graph, name, { input, positions, ...tables });
 }
 
@@ -261,14 +190,4 @@ function gatedPerceptron(context: GraphContext, config: DecoderConfig, name: str
   const gated = multiply(graph, `${name}.gated`, quickGelu(graph, `${name}.silu`, gate, 1), up);
   const down = { name: `${name}.down_proj`, inFeatures: intermediateSize, outFeatures: hiddenSize, hasBias };
   return linear(context, gated, down, precision.linear);
-}
-
-/** `logits` float32 [R, vocabSize]. */
-function headProjection(context: GraphContext, { config, prefix, headName }: DecoderOptions, input: Value): Value {
-  const { graph, precision } = context;
-  const { hiddenSize: inFeatures, vocabSize: outFeatures } = config;
-  const name = config.tieWordEmbeddings ? `${prefix}embed_tokens` : headName;
-  const layer = { name, inFeatures, outFeatures, hasBias: false };
-  if (precision.activations === "float32") return linear(context, input, layer, precision.head, "logits");
-  return cast(graph, "logits", linear(context, input, layer, precision.head), "float32");
 }

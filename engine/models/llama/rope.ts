@@ -56,6 +56,13 @@ const ropeHolder = z.looseObject({
   original_max_position_embeddings: positiveNumber.nullish(),
 });
 
+export interface RopeDefaults {
+  readonly defaultTheta: number;
+  readonly maxPositionEmbeddings: number;
+  /** The caller sees to `partial_rotary_factor`; otherwise one that is not 1 is refused. */
+  readonly isPartial?: boolean;
+}
+
 /**
  * Reads both spellings: `rope_parameters` (transformers 5), or `rope_theta` with `rope_scaling` (transformers 4).
  *
@@ -64,13 +71,13 @@ const ropeHolder = z.looseObject({
 export function parseRopeConfig(
   config: unknown,
   path: string,
-  { defaultTheta, maxPositionEmbeddings }: { readonly defaultTheta: number; readonly maxPositionEmbeddings: number },
+  { defaultTheta, maxPositionEmbeddings, isPartial = false }: RopeDefaults,
 ): RopeConfig {
   const holder = parseConfigObject(ropeHolder, config, path);
   const field = holder.rope_scaling ? "rope_scaling" : "rope_parameters";
   const fieldPath = path === "" ? field : `${path}.${field}`;
   const fields = parseConfigObject(ropeFields, holder[field] ?? {}, fieldPath);
-  if ((fields.partial_rotary_factor ?? 1) !== 1) {
+  if (!isPartial && (fields.partial_rotary_factor ?? 1) !== 1) {
     throw unsupportedField(fieldPath, "partial_rotary_factor", fields.partial_rotary_factor);
   }
   const theta = fields.rope_theta ?? holder.rope_theta ?? defaultTheta;

@@ -1,0 +1,82 @@
+/** Configuration of the Persimmon decoder. */
+import { z } from "zod";
+import { parseActivation, type ActivationName } from "../activation.ts";
+import { count, parseConfigObject, positiveNumber, refuseOtherThan, unsupportedField } from "../config-field.ts";
+import { parseRopeConfig, type RopeConfig } from "../llama/rope.ts";
+
+export interface PersimmonConfig {
+  readonly vocabSize: number;
+  readonly hiddenSize: number;
+  readonly intermediateSize: number;
+  readonly numLayers: number;
+  readonly numHeads: number;
+  readonly headDim: number;
+  /** Of each head, the first dimensions that are rotated; the rest stay as they are. */
+  readonly rotaryDim: number;
+  readonly maxPositionEmbeddings: number;
+  readonly layerNormEpsilon: number;
+  readonly activation: ActivationName;
+  /** Whether every head's query and key go through a layer norm of their own. */
+  readonly normalisesQueryAndKey: boolean;
+  readonly tieWordEmbeddings: boolean;
+  readonly rope: RopeConfig;
+}
+
+const persimmonFields = z.looseObject({
+  vocab_size: count.default(262144),
+  hidden_size: count.default(4096),
+  intermediate_size: count.default(16384),
+  num_hidden_layers: count.default(36),
+  num_attention_heads: count.default(64),
+  max_position_embeddings: count.default(16384),
+  hidden_act: z.string().default("relu2"),
+  layer_norm_eps: positiveNumber.default(1e-5),
+  qk_layernorm: z.boolean().default(true),
+  tie_word_embeddings: z.boolean().default(false),
+  partial_rotary_factor: positiveNumber.max(1).nullish(),
+  rope_parameters: z.looseObject({ partial_rotary_factor: positiveNumber.max(1).nullish() }).nullish(),
+});
+
+const defaultTheta = 10000;
+const defaultRotaryFactor = 0.5;
+
+/** Fields of relatives that would change the maths, and the values under which they do not. */
+const neutralValues = { head_dim: [], num_key_value_heads: [], sliding_window: [], quantization_config: [] } as const;
+
+/**
+ * @param path Where in config.json the object lies: "" or "text_config".
+ * @throws EngineError `invalid_checkpoint` or `unsupported_model`, naming the field.
+ */
+export function parsePersimmonConfig(config: unknown, path: string): PersimmonConfig {
+  const fields = parseConfigObject(persimmonFields, config, path);
+  refuseOtherThan(config, path, neutralValues);
+  const numHeads = fields.num_attention_heads;
+  const headDim = fields.hidden_size / numHeads;
+  if (!Number.isInteger(headDim)) {
+    throw unsupportedField(path, "num_attention_heads", numHeads, `hidden_size ${fields.hidden_size} is no multiple`);
+  }
+  if (headDim % 8 !== 0) throw unsupportedField(path, "head_dim", headDim, "it must be a multiple of 8");
+  const rotaryFactor =
+    fields.rope_parameters?.partial_rotary_factor ?? fields.partial_rotary_factor ?? defaultRotaryFactor;
+  const rotaryDim = Math.trunc(headDim * rotaryFactor);
+  if (rotaryDim === 0 || rotaryDim % 8 !== 0) {
+    const reason = `${rotaryDim} of ${headDim} dimensions are no multiple of 8`;
+    throw unsupportedField(path, "partial_rotary_factor", rotaryFactor, reason);
+  }
+  const maxPositionEmbeddings = fields.max_position_embeddings;
+  return {
+    vocabSize: fields.vocab_size,
+    hiddenSize: fields.hidden_size,
+    intermediateSize: fields.intermediate_size,
+    numLayers: fields.num_hidden_layers,
+    numHeads,
+    headDim,
+    rotaryDim,
+    maxPositionEmbeddings,
+    layerNormEpsilon: fields.layer_norm_eps,
+    activation: parseActivation(path, "hidden_act", fields.hidden_act),
+    normalisesQueryAndKey: fields.qk_layernorm,
+    tieWordEmbeddings: fields.tie_word_embeddings,
+    rope: parseRopeConfig(config, path, { defaultTheta, maxPositionEmbeddings, isPartial: true }),
+  };
+}

@@ -1,0 +1,155 @@
+/** The decoder graph of Persimmon. Inputs and outputs are those that `DecoderGraph` states. */
+import { rotaryEmbedding, type RotaryTables } from "../../graph/contrib-ops.ts";
+import { add, gatherRows, layerNormalization, reshape, split } from "../../graph/standard-ops.ts";
+import type { Value } from "../../graph/value.ts";
+import { applyActivation } from "../activation.ts";
+import {
+  attendToCache,
+  batch,
+  createDecoderInputs,
+  embedTokens,
+  length,
+  outputLogits,
+  tokenPositions,
+  type DecoderInputs,
+} from "../decoder-parts.ts";
+import { parameter, type GraphContext } from "../graph-context.ts";
+import { linear, type LinearLayer } from "../linear.ts";
+import { ropeTables } from "../llama/rope.ts";
+import type { PersimmonConfig } from "./config.ts";
+
+export interface PersimmonOptions {
+  readonly config: PersimmonConfig;
+  /** Prefix of the decoder's own tensors, e.g. "model.language_model." */
+  readonly prefix: string;
+  readonly headName: string;
+  readonly acceptsImages: boolean;
+  /** Length of the rotary tables: most tokens of one sequence. */
+  readonly maxModelLen: number;
+}
+
+interface Rotary {
+  readonly tables: RotaryTables;
+  /** int64 [B, S]. */
+  readonly positions: Value;
+}
+
+/** Pre-norm transformer with biases everywhere and layer norms that subtract the mean. */
+export function buildPersimmonGraph(context: GraphContext, options: PersimmonOptions): void {
+  const { graph } = context;
+  const { config, prefix, headName, acceptsImages } = options;
+  const inputs = createDecoderInputs(context);
+  const rotary = createRotary(context, options, inputs);
+  const tableName = `${prefix}embed_tokens.weight`;
+
+  let hidden = embedTokens(context, inputs.inputIds, { tableName, size: config, acceptsImages });
+  for (let layer = 0; layer < config.numLayers; layer++) {
+    const name = `${prefix}layers.${layer}`;
+    const normalised = norm(context, config, `${name}.input_layernorm`, hidden);
+    let attended = attention(context, config, { name: `${name}.self_attn`, layer, input: normalised }, inputs, rotary);
+    if (layer === config.numLayers - 1) {
+      // Nothing after the last attention looks at other tokens, so only those whose logits are wanted go on.
+      attended = gatherRows(graph, "last.attended", attended, inputs.logitRows);
+      hidden = gatherRows(graph, "last.hidden", hidden, inputs.logitRows);
+    }
+    const projected = linear(context, attended, square(config, `${name}.self_attn.dense`), context.precision.linear);
+    hidden = add(graph, `${name}.after_attention`, hidden, projected);
+    const perceptronInput = norm(context, config, `${name}.post_attention_layernorm`, hidden);
+    hidden = add(graph, `${name}.after_mlp`, perceptron(context, config, `${name}.mlp`, perceptronInput), hidden);
+  }
+  const last = norm(context, config, `${prefix}final_layernorm`, hidden);
+  outputLogits(context, last, config.tieWordEmbeddings ? `${prefix}embed_tokens` : headName, config);
+}
+
+function createRotary(context: GraphContext, { config, maxModelLen }: PersimmonOptions, inputs: DecoderInputs): Rotary {
+  const { graph, precision } = context;
+  const { cos, sin } = ropeTables(config.rope, config.rotaryDim, maxModelLen);
+  const tableShape = [maxModelLen, config.rotaryDim / 2];
+  return {
+    tables: {
+      cosCache: graph.constant("rope.cos", precision.activations, tableShape, cos),
+      sinCache: graph.constant("rope.sin", precision.activations, tableShape, sin),
+    },
+    positions: tokenPositions(context, inputs),
+  };
+}
+
+/** [N, hiddenSize], before the output projection. */
+function attention(
+  context: GraphContext,
+  config: PersimmonConfig,
+  { name, layer, input }: { readonly name: string; readonly layer: number; readonly input: Value },
+  inputs: DecoderInputs,
+  rotary: Rotary,
+): Value {
+  const { graph, precision } = context;
+  const { hiddenSize, numHeads, headDim, normalisesQueryAndKey } = config;
+  const fusedLayer = {
+    name: `${name}.query_key_value`,
+    inFeatures: hiddenSize,
+    outFeatures: 3 * hiddenSize,
+    hasBias: true,
+  };
+  const fused = linear(context, input, fusedLayer, precision.linear);
+  // A token's features are query, key and value of its first head, then of its second, and so on.
+  const headShape = graph.constant("attention.head_shape", "int64", [2], [-1, 3 * headDim]);
+  const perHead = reshape(graph, `${name}.per_head`, fused, headShape, ["N * numHeads", 3 * headDim]);
+  const parts = split(graph, `${name}.parts`, perHead, { axis: 1, sizes: [headDim, headDim, headDim] });
+  const batched = (part: string, value: Value): Value =>
+    reshape(graph, `${name}.${part}`, value, inputs.batchShape, [batch, length, hiddenSize]);
+  const rotated = (part: string, value: Value): Value => {
+    const weights = { size: headDim, epsilon: config.layerNormEpsilon };
+    const normed = normalisesQueryAndKey ? namedNorm(context, `${name}.${part}_layernorm`, value, weights) : value;
+    return rotaryEmbedding(graph, `${name}.${part}.rotated`, {
+      input: batched(part, normed),
+      numHeads,
+      ...rotary.tables,
+      positions: rotary.positions,
+    });
+  };
+  return attendToCache(context, inputs, {
+    name,
+    layer,
+    query: rotated("q", parts[0]),
+    key: rotated("k", parts[1]),
+    value: batched("v", parts[2]),
+    rotary: null,
+    numHeads,
+    numKvHeads: numHeads,
+    headDim,
+    localWindowSize: null,
+  });
+}
+
+function perceptron(context: GraphContext, config: PersimmonConfig, name: string, input: Value): Value {
+  const { hiddenSize, intermediateSize } = config;
+  const { linear: format } = context.precision;
+  const layer = (part: string, inFeatures: number, outFeatures: number): LinearLayer => ({
+    name: `${name}.${part}`,
+    inFeatures,
+    outFeatures,
+    hasBias: true,
+  });
+  const up = linear(context, input, layer("dense_h_to_4h", hiddenSize, intermediateSize), format);
+  const activated = applyActivation(context.graph, `${name}.activation`, up, config.activation);
+  return linear(context, activated, layer("dense_4h_to_h", intermediateSize, hiddenSize), format);
+}
+
+function square({ hiddenSize }: PersimmonConfig, name: string): LinearLayer {
+  return { name, inFeatures: hiddenSize, outFeatures: hiddenSize, hasBias: true };
+}
+
+function norm(context: GraphContext, config: PersimmonConfig, name: string, input: Value): Value {
+  return namedNorm(context, name, input, { size: config.hiddenSize, epsilon: config.layerNormEpsilon });
+}
+
+function namedNorm(
+  context: GraphContext,
+  name: string,
+  input: Value,
+  { size, epsilon }: { readonly size: number; readonly epsilon: number },
+): Value {
+  const weight = parameter(context, `${name}.weight`, [size]);
+  const bias = parameter(context, `${name}.bias`, [size]);
+  return layerNormalization(context.graph, name, input, { weight, bias, epsilon });
+}
