@@ -3,6 +3,7 @@ import { isAbsolute, resolve } from "node:path";
 import { z } from "zod";
 
 import type { LogitsProcessorReference } from "../engine/index.ts";
+import { extraArguments } from "./api/schemas/extra-arguments.ts";
 
 /** A string schema whose issue says what was expected; `parse` returns undefined for text it does not take. */
 export function parsed<Value>(expected: string, parse: (text: string) => Value | undefined) {
@@ -96,21 +97,28 @@ const logitsProcessorList = z.array(
   ]),
 );
 
-/** `module:Export` names separated by commas or white space, or a JSON array of them and of {"class", "options"}. */
+/** A JSON object of strings, numbers, booleans and lists of those. */
+export function extraArgumentsObject() {
+  return parsed(
+    'a JSON object such as {"target_token": 67}, of strings, numbers, booleans and lists of those',
+    (text) => {
+      const result = extraArguments.safeParse(parseJson(text));
+      return result.success ? result.data : undefined;
+    },
+  );
+}
+
+/**
+ * Names separated by commas or white space, or a JSON array of them and of {"class", "options"}. Whether a name leads
+ * anywhere the engine tells when it loads it, each with a message of its own.
+ */
 export function logitsProcessors() {
   const expected =
     'module:Export names separated by commas or white space, or a JSON array of such names and of {"class": name, "options": {...}}';
   return parsed(expected, (text): readonly LogitsProcessorReference[] | undefined => {
     const list = text.startsWith("[") ? parseJson(text) : text.split(/[\s,]+/).filter((name) => name !== "");
-    const references = logitsProcessorList.safeParse(list);
-    if (!references.success) return undefined;
-    return references.data.every(({ className }) => isClassName(className)) ? references.data : undefined;
+    return logitsProcessorList.safeParse(list).data;
   });
-}
-
-/** The module may hold colons of its own (`file:///…`); the export is what follows the last one. */
-function isClassName(name: string): boolean {
-  return /^\S+:[\p{ID_Start}$_][\p{ID_Continue}$.]*$/u.test(name);
 }
 
 function within(value: number, min: number, max: number): number | undefined {

@@ -7,11 +7,12 @@ import { basename, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { z } from "zod";
 
-import type { EngineConfig } from "../engine/index.ts";
+import type { EngineConfig, ExtraArgument } from "../engine/index.ts";
 import {
   bytes,
   checkpointReference,
   commaSeparated,
+  extraArgumentsObject,
   httpUrl,
   imagesPerPrompt,
   integer,
@@ -100,6 +101,12 @@ const settings = z.object({
   ),
   LOGITS_PROCESSOR_PATH: required(searchPath(), ".", "Folders in which modules of logits processors are looked up."),
 
+  LOGITS_PROCESSOR_DEFAULT_ARGS: required(
+    extraArgumentsObject(),
+    "{}",
+    "JSON object: arguments for logits processors that every request has, unless its own vllm_xargs say otherwise.",
+  ),
+
   API_KEY: optional(
     commaSeparated("one or more keys separated by commas"),
     "Keys of which /v1 requests must send one as a bearer token; without it everyone is served.",
@@ -163,6 +170,8 @@ export interface Config {
   readonly apiKeys: readonly string[];
   readonly maxBodyBytes: number;
   readonly maxLogprobs: number;
+  /** Arguments for logits processors, which those of a request override. */
+  readonly defaultExtraArguments: Readonly<Record<string, ExtraArgument>>;
   readonly shutdownGraceMs: number;
   readonly logLevel: LogLevel;
   readonly pingStatusWhileStarting: 204 | 503;
@@ -220,6 +229,7 @@ function toConfig(values: z.output<typeof settings>, environment: Environment): 
     apiKeys: values.API_KEY ?? [],
     maxBodyBytes: values.MAX_BODY_BYTES,
     maxLogprobs: values.MAX_LOGPROBS,
+    defaultExtraArguments: values.LOGITS_PROCESSOR_DEFAULT_ARGS,
     shutdownGraceMs: values.SHUTDOWN_GRACE_SECONDS,
     logLevel: values.LOG_LEVEL,
     pingStatusWhileStarting: initializingCode === "204" ? 204 : 503,

@@ -6,7 +6,7 @@ import type { Service } from "../service.ts";
 
 export type ApiConfig = Pick<
   Config,
-  "apiKeys" | "maxBodyBytes" | "maxLogprobs" | "servedModelNames" | "pingStatusWhileStarting"
+  "apiKeys" | "defaultExtraArguments" | "maxBodyBytes" | "maxLogprobs" | "servedModelNames" | "pingStatusWhileStarting"
 >;
 
 export interface AppDependencies {

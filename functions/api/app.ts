@@ -12,6 +12,7 @@ import { chatCompletionsRoute } from "./routes/chat-completions.ts";
 import { completionsRoute } from "./routes/completions.ts";
 import { discoveryRoute } from "./routes/discovery.ts";
 import { livenessRoute, pingRoute, readinessRoute } from "./routes/health.ts";
+import { logitsProcessorsRoute } from "./routes/logits-processors.ts";
 import { metricsRoute } from "./routes/metrics.ts";
 import { modelRoute, modelsRoute } from "./routes/models.ts";
 
@@ -25,6 +26,7 @@ export function createApp(dependencies: AppDependencies): Hono<AppEnvironment> {
   app.post("/v1/completions", completionsRoute(dependencies));
   app.get("/v1/models", modelsRoute(service, config.servedModelNames));
   app.get("/v1/models/:model{.+}", modelRoute(service, config.servedModelNames));
+  app.get("/v1/logits-processors", logitsProcessorsRoute(service));
   app.get("/health", readinessRoute(service));
   app.get("/readyz", readinessRoute(service));
   app.get("/livez", livenessRoute(service));
@@ -34,7 +36,7 @@ export function createApp(dependencies: AppDependencies): Hono<AppEnvironment> {
 
   const answerError = (error: unknown, c: Context<AppEnvironment>): Response => {
     const requestId = c.get("requestId");
-    const { status, headers, body } = toErrorAnswer(error, requestId, c.get("promptPaths"));
+    const { status, headers, body } = toErrorAnswer(error, requestId, c.get("requestPaths"));
     if (c.req.raw.signal.aborted) return c.body(null, CLIENT_CLOSED_REQUEST as ContentfulStatusCode);
     if (status >= 500 && status !== 503) logger.error("A request failed.", { requestId, error });
     return c.json(body, status as ContentfulStatusCode, { ...headers });

@@ -1,8 +1,10 @@
 /** Answers of POST /v1/chat/completions, whole and chunk by chunk. */
 import type { DecodedTokenLogprobs, FinishReason, RequestOutput } from "../../engine/index.ts";
+import { gatherChoices } from "./gathered-choices.ts";
 import type { Generation } from "./generations.ts";
-import { toUsage } from "./usage.ts";
-import { toChatLogprobs } from "./wire-logprobs.ts";
+import { toChoiceUsage, toUsage } from "./usage.ts";
+import type { Usage } from "./usage.ts";
+import { toChatLogprobs, toPromptLogprobs } from "./wire-logprobs.ts";
 import type { ChatLogprobs } from "./wire-logprobs.ts";
 
 export interface AnswerHead {
@@ -19,22 +21,21 @@ export interface StreamUsageOptions {
 }
 
 export async function toChatCompletion(head: AnswerHead, generations: AsyncIterable<Generation>): Promise<object> {
-  let text = "";
-  const logprobs: DecodedTokenLogprobs[] = [];
-  let last: RequestOutput | null = null;
-  for await (const { output } of generations) {
-    text += output.text;
-    if (output.logprobs) logprobs.push(...output.logprobs);
-    last = output;
-  }
-  const choice = {
-    index: 0,
-    message: { role: "assistant", content: text, refusal: null },
-    logprobs: last?.logprobs ? toChatLogprobs(logprobs) : null,
-    finish_reason: last?.finishReason ?? null,
-    stop_reason: last?.stopReason ?? null,
+  const choices = await gatherChoices(generations);
+  const promptLogprobs = choices[0]?.prompt?.logprobs ?? null;
+  return {
+    ...head,
+    object: "chat.completion",
+    choices: choices.map(({ text, logprobs, last }, index) => ({
+      index,
+      message: { role: "assistant", content: text, refusal: null },
+      logprobs: logprobs === null ? null : toChatLogprobs(logprobs),
+      finish_reason: last.finishReason,
+      stop_reason: last.stopReason,
+    })),
+    usage: toUsage(choices.map(({ last }) => last)),
+    ...(promptLogprobs !== null && { prompt_logprobs: toPromptLogprobs(promptLogprobs) }),
   };
-  return { ...head, object: "chat.completion", choices: [choice], usage: toUsage(last === null ? [] : [last]) };
 }
 
 interface ChatDelta {
@@ -51,37 +52,39 @@ interface ChunkChoice {
 }
 
 /**
- * A role chunk, chunks with text, one finish chunk that carries what text is left, and a usage chunk when asked for.
- * Outputs without text (an open character or stop string) give no chunk; their logprobs come with the next one.
+ * For each choice a role chunk, chunks with text, and one finish chunk that carries what text is left; at the end a
+ * usage chunk when asked for. Choices take turns as their tokens come. Outputs without text (an open character or stop
+ * string) give no chunk; their logprobs come with the next one.
  */
 export async function* toChatChunks(
   head: AnswerHead,
   generations: AsyncIterable<Generation>,
   { includeUsage, continuousUsage }: StreamUsageOptions,
 ): AsyncGenerator<object> {
-  const chunk = (choices: readonly ChunkChoice[], output: RequestOutput, withUsage: boolean): object => ({
+  const chunk = (choices: readonly ChunkChoice[], usage: Usage | null): object => ({
     ...head,
     object: "chat.completion.chunk",
     choices,
-    ...(withUsage && { usage: toUsage([output]) }),
+    ...(usage !== null && { usage }),
   });
-  const withUsage = includeUsage && continuousUsage;
-  let heldLogprobs: DecodedTokenLogprobs[] = [];
-  let last: RequestOutput | null = null;
-  for await (const { output } of generations) {
-    if (last === null) {
+  const usageOf = (output: RequestOutput): Usage | null =>
+    includeUsage && continuousUsage ? toChoiceUsage(output) : null;
+  const lastOutputs: RequestOutput[] = [];
+  const heldLogprobs: DecodedTokenLogprobs[][] = [];
+  for await (const { index, output } of generations) {
+    if (lastOutputs[index] === undefined) {
+      heldLogprobs[index] = [];
       const delta: ChatDelta = { role: "assistant", content: "" };
-      const noneYet = { ...output, numOutputTokens: 0 };
-      yield chunk([{ index: 0, delta, logprobs: null, finish_reason: null }], noneYet, withUsage);
+      yield chunk([{ index, delta, logprobs: null, finish_reason: null }], usageOf({ ...output, numOutputTokens: 0 }));
     }
-    last = output;
-    if (output.logprobs) heldLogprobs.push(...output.logprobs);
+    lastOutputs[index] = output;
+    if (output.logprobs) heldLogprobs[index].push(...output.logprobs);
     if (output.text === "" && output.finishReason === null) continue;
-    const logprobs = output.logprobs === null ? null : toChatLogprobs(heldLogprobs);
-    heldLogprobs = [];
+    const logprobs = output.logprobs === null ? null : toChatLogprobs(heldLogprobs[index]);
+    heldLogprobs[index] = [];
     const delta: ChatDelta = output.text === "" ? {} : { content: output.text };
     const ending = output.finishReason === null ? {} : { stop_reason: output.stopReason };
-    yield chunk([{ index: 0, delta, logprobs, finish_reason: output.finishReason, ...ending }], output, withUsage);
+    yield chunk([{ index, delta, logprobs, finish_reason: output.finishReason, ...ending }], usageOf(output));
   }
-  if (includeUsage && last !== null) yield chunk([], last, true);
+  if (includeUsage) yield chunk([], toUsage(lastOutputs));
 }

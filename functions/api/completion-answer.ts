@@ -1,10 +1,22 @@
-/** Answers of POST /v1/completions, whole and chunk by chunk; choice `index` is the prompt's. */
-import type { DecodedTokenLogprobs, FinishReason, RequestOutput } from "../../engine/index.ts";
+/** Answers of POST /v1/completions, whole and chunk by chunk; the choices of a prompt follow those of the one before. */
+import type { DecodedPrompt, FinishReason, RequestOutput } from "../../engine/index.ts";
 import type { AnswerHead, StreamUsageOptions } from "./chat-answer.ts";
+import { gatherChoices } from "./gathered-choices.ts";
 import type { Generation } from "./generations.ts";
-import { toUsage } from "./usage.ts";
-import { toCompletionLogprobs } from "./wire-logprobs.ts";
-import type { CompletionLogprobs } from "./wire-logprobs.ts";
+import { toChoiceUsage, toUsage } from "./usage.ts";
+import type { Usage } from "./usage.ts";
+import { promptTokenEntries, toCompletionLogprobs, toPromptLogprobs, tokenEntries } from "./wire-logprobs.ts";
+import type { CompletionLogprobs, TokenEntry } from "./wire-logprobs.ts";
+
+/** What an answer tells of its prompt. */
+export interface EchoOptions {
+  /** Whether text and logprobs begin with the prompt's. */
+  readonly echo: boolean;
+  readonly withLogprobs: boolean;
+  readonly withPromptLogprobs: boolean;
+  /** Whether the one token that was generated, since the engine generates one at least, is left out. */
+  readonly promptOnly: boolean;
+}
 
 interface CompletionChoice {
   readonly index: number;
@@ -12,31 +24,27 @@ interface CompletionChoice {
   readonly logprobs: CompletionLogprobs | null;
   readonly finish_reason: FinishReason | null;
   readonly stop_reason?: string | number | null;
+  readonly prompt_logprobs?: ReturnType<typeof toPromptLogprobs>;
 }
 
-/** Mutable: one choice while it grows. */
-interface GrowingChoice {
-  text: string;
-  logprobs: DecodedTokenLogprobs[];
-  last: RequestOutput;
-}
-
-export async function toCompletion(head: AnswerHead, generations: AsyncIterable<Generation>): Promise<object> {
-  const growing: GrowingChoice[] = [];
-  for await (const { index, output } of generations) {
-    const choice = (growing[index] ??= { text: "", logprobs: [], last: output });
-    choice.text += output.text;
-    if (output.logprobs) choice.logprobs.push(...output.logprobs);
-    choice.last = output;
-  }
-  const choices = growing.map(({ text, logprobs, last }, index): CompletionChoice => ({
-    index,
-    text,
-    logprobs: last.logprobs === null ? null : toCompletionLogprobs(logprobs, 0),
-    finish_reason: last.finishReason,
-    stop_reason: last.stopReason,
-  }));
-  return { ...head, object: "text_completion", choices, usage: toUsage(growing.map(({ last }) => last)) };
+export async function toCompletion(
+  head: AnswerHead,
+  generations: AsyncIterable<Generation>,
+  options: EchoOptions,
+): Promise<object> {
+  const gathered = await gatherChoices(options.promptOnly ? withoutTokens(generations) : generations);
+  const choices = gathered.map(({ text, logprobs, prompt, last }, index): CompletionChoice => {
+    const entries = [...echoedEntries(prompt, options), ...tokenEntries(logprobs ?? [])];
+    return {
+      index,
+      text: echoedText(prompt, options) + text,
+      logprobs: options.withLogprobs ? toCompletionLogprobs(entries, 0) : null,
+      finish_reason: last.finishReason,
+      stop_reason: last.stopReason,
+      ...(options.withPromptLogprobs && prompt?.logprobs && { prompt_logprobs: toPromptLogprobs(prompt.logprobs) }),
+    };
+  });
+  return { ...head, object: "text_completion", choices, usage: toUsage(gathered.map(({ last }) => last)) };
 }
 
 /** Chunks with text, one finish chunk a choice that carries what text is left, and a usage chunk when asked for. */
@@ -44,32 +52,53 @@ export async function* toCompletionChunks(
   head: AnswerHead,
   generations: AsyncIterable<Generation>,
   { includeUsage, continuousUsage }: StreamUsageOptions,
+  options: EchoOptions,
 ): AsyncGenerator<object> {
-  const chunk = (choices: readonly CompletionChoice[], usageOf: readonly RequestOutput[] | null): object => ({
+  const chunk = (choices: readonly CompletionChoice[], usage: Usage | null): object => ({
     ...head,
     object: "text_completion",
     choices,
-    ...(usageOf !== null && { usage: toUsage(usageOf) }),
+    ...(usage !== null && { usage }),
   });
   const lastOutputs: RequestOutput[] = [];
-  const heldLogprobs: DecodedTokenLogprobs[][] = [];
+  const heldEntries: TokenEntry[][] = [];
   const textOffsets: number[] = [];
-  for await (const { index, output } of generations) {
+  for await (const { index, output } of options.promptOnly ? withoutTokens(generations) : generations) {
+    const prompt = lastOutputs[index] === undefined ? output.prompt : null;
     lastOutputs[index] = output;
-    const held = (heldLogprobs[index] ??= []);
-    if (output.logprobs) held.push(...output.logprobs);
-    if (output.text === "" && output.finishReason === null) continue;
+    const held = (heldEntries[index] ??= []);
+    held.push(...echoedEntries(prompt, options), ...tokenEntries(output.logprobs ?? []));
+    const text = echoedText(prompt, options) + output.text;
+    if (text === "" && output.finishReason === null) continue;
     const offset = textOffsets[index] ?? 0;
     const choice = {
       index,
-      text: output.text,
-      logprobs: output.logprobs === null ? null : toCompletionLogprobs(held, offset),
+      text,
+      logprobs: options.withLogprobs ? toCompletionLogprobs(held, offset) : null,
       finish_reason: output.finishReason,
       ...(output.finishReason !== null && { stop_reason: output.stopReason }),
     };
-    textOffsets[index] = held.reduce((sum, { sampled }) => sum + sampled.token.length, offset);
-    heldLogprobs[index] = [];
-    yield chunk([choice], includeUsage && continuousUsage ? [output] : null);
+    textOffsets[index] = held.reduce((sum, { token }) => sum + token.length, offset);
+    heldEntries[index] = [];
+    yield chunk([choice], includeUsage && continuousUsage ? toChoiceUsage(output) : null);
   }
-  if (includeUsage) yield chunk([], lastOutputs);
+  if (includeUsage) yield chunk([], toUsage(lastOutputs));
+}
+
+function echoedText(prompt: DecodedPrompt | null, { echo }: EchoOptions): string {
+  return echo && prompt !== null ? prompt.text : "";
+}
+
+function echoedEntries(prompt: DecodedPrompt | null, { echo }: EchoOptions): readonly TokenEntry[] {
+  return echo && prompt !== null ? promptTokenEntries(prompt) : [];
+}
+
+async function* withoutTokens(generations: AsyncIterable<Generation>): AsyncGenerator<Generation> {
+  for await (const { index, output } of generations) {
+    const logprobs = output.logprobs === null ? null : [];
+    yield {
+      index,
+      output: { ...output, text: "", tokenIds: [], logprobs, numOutputTokens: 0, finishReason: "length" },
+    };
+  }
 }

@@ -2,7 +2,7 @@
 import { EngineError } from "../../engine/index.ts";
 import type { EngineErrorCode } from "../../engine/index.ts";
 import { toWireParameter, toWireWords } from "./wire-parameter.ts";
-import type { PromptPaths } from "./wire-parameter.ts";
+import type { RequestPaths } from "./wire-parameter.ts";
 
 interface ErrorBody {
   readonly error: {
@@ -77,10 +77,10 @@ export interface ErrorAnswer {
   readonly body: ErrorBody;
 }
 
-const unknownPaths: PromptPaths = { prompt: "prompt", images: [] };
+const unknownPaths: RequestPaths = { prompt: "prompt", images: [], structuredOutput: "structured_outputs" };
 
 /** Errors that are not the client's show the request id and nothing of the inside. */
-export function toErrorAnswer(error: unknown, requestId: string, paths: PromptPaths = unknownPaths): ErrorAnswer {
+export function toErrorAnswer(error: unknown, requestId: string, paths: RequestPaths = unknownPaths): ErrorAnswer {
   if (error instanceof HttpError) {
     return answer(error.status, error.code, error.message, error.parameter, error.headers);
   }
@@ -88,7 +88,7 @@ export function toErrorAnswer(error: unknown, requestId: string, paths: PromptPa
     const status = statusOfCode[error.code];
     if (status < 500 || status === 503) {
       const parameter = error.parameter === null ? null : toWireParameter(error.parameter, paths);
-      const message = error.parameter?.startsWith("samplingParams.") ? toWireWords(error.message) : error.message;
+      const message = isAboutFields(error) ? toWireWords(error.message) : error.message;
       return answer(status, wireCodes[error.code] ?? error.code, message, parameter, headersOf(error.code));
     }
   }
@@ -99,6 +99,11 @@ function headersOf(code: EngineErrorCode): Readonly<Record<string, string>> {
   if (code === "queue_full" || code === "not_ready") return { "Retry-After": RETRY_AFTER_SECONDS };
   if (code === "closed") return { "Retry-After": RETRY_AFTER_SECONDS, Connection: "close" };
   return {};
+}
+
+/** Its message may name fields as the engine does. */
+function isAboutFields({ parameter }: EngineError): boolean {
+  return parameter !== null && (parameter.startsWith("samplingParams.") || parameter === "numChoices");
 }
 
 function answer(

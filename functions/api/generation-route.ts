@@ -19,7 +19,7 @@ import { refuseUnservedFields } from "./schemas/unserved-fields.ts";
 import type { UnservedFields } from "./schemas/unserved-fields.ts";
 import { createEventStream, eventStreamHeaders } from "./sse.ts";
 import type { RequestDefaults } from "./to-engine-request.ts";
-import type { PromptPaths } from "./wire-parameter.ts";
+import type { RequestPaths } from "./wire-parameter.ts";
 
 const DEFAULT_KEEP_ALIVE_MS = 10_000;
 
@@ -41,9 +41,14 @@ export interface GenerationKind<Fields extends CommonFields> {
   readonly schema: z.ZodType<Fields>;
   readonly unservedFields: UnservedFields;
   toRequests(requestId: string, fields: Fields, defaults: RequestDefaults): readonly GenerationRequest[];
-  promptPaths(fields: Fields): PromptPaths;
-  toAnswer(head: AnswerHead, generations: AsyncIterable<Generation>): Promise<object>;
-  toChunks(head: AnswerHead, generations: AsyncIterable<Generation>, usage: StreamUsageOptions): AsyncGenerator<object>;
+  paths(fields: Fields): RequestPaths;
+  toAnswer(head: AnswerHead, generations: AsyncIterable<Generation>, fields: Fields): Promise<object>;
+  toChunks(
+    head: AnswerHead,
+    generations: AsyncIterable<Generation>,
+    usage: StreamUsageOptions,
+    fields: Fields,
+  ): AsyncGenerator<object>;
 }
 
 export function generationRoute<Fields extends CommonFields>(
@@ -56,12 +61,15 @@ export function generationRoute<Fields extends CommonFields>(
     const fields = parseFields(kind.schema, body);
     const model = resolveModel(fields.model, config.servedModelNames);
     const id = `${kind.idPrefix}-${randomUUID().replaceAll("-", "")}`;
+    const paths = kind.paths(fields);
+    c.set("requestPaths", paths);
     const requests = kind.toRequests(id, fields, {
       maxLogprobs: config.maxLogprobs,
-      samplingParams: admission.engine.modelInfo?.defaultSamplingParams ?? {},
+      samplingParams: {
+        ...admission.engine.modelInfo?.defaultSamplingParams,
+        extraArgs: config.defaultExtraArguments,
+      },
     });
-    const paths = kind.promptPaths(fields);
-    c.set("promptPaths", paths);
     metrics.addImages(paths.images.length);
     Object.assign(c.get("logFields"), { id, model, images: paths.images.length, stream: fields.stream === true });
     const head = { id, created: Math.floor(Date.now() / 1000), model };
@@ -73,17 +81,17 @@ export function generationRoute<Fields extends CommonFields>(
     let isStreaming = false;
     try {
       const { fields, head, generations } = await startGenerations(c, admission);
-      if (fields.stream !== true) return c.json(await kind.toAnswer(head, generations));
+      if (fields.stream !== true) return c.json(await kind.toAnswer(head, generations, fields));
       const usage = {
         includeUsage: fields.stream_options?.include_usage === true,
         continuousUsage: fields.stream_options?.continuous_usage_stats === true,
       };
       const complete = Promise.withResolvers<void>();
-      const events = await createEventStream(kind.toChunks(head, generations, usage), {
+      const events = await createEventStream(kind.toChunks(head, generations, usage, fields), {
         keepAliveMs,
         toErrorEvent(error) {
           const requestId = c.get("requestId");
-          const { status, body } = toErrorAnswer(error, requestId, c.get("promptPaths"));
+          const { status, body } = toErrorAnswer(error, requestId, c.get("requestPaths"));
           if (status === 500) logger.error("A stream failed.", { requestId, error });
           return body;
         },

@@ -5,7 +5,7 @@ import type { Metrics } from "../metrics.ts";
 import type { Admission } from "../service.ts";
 
 export interface Generation {
-  /** Of the request in the list that was run. */
+  /** Of the choice: those of one request follow those of the request before it in the list that was run. */
   readonly index: number;
   readonly output: RequestOutput;
 }
@@ -21,7 +21,9 @@ export async function* runGenerations(
 ): AsyncGenerator<Generation> {
   const { engine, signal } = admission;
   try {
-    yield* merge(requests.map((request) => measure(engine.generate(request, { signal }), metrics)));
+    const outputs = requests.map((request) => measure(engine.generate(request, { signal }), metrics));
+    const firstChoices = firstChoicesOf(requests);
+    for await (const { index, output } of merge(outputs)) yield { index: firstChoices[index] + output.index, output };
   } catch (error) {
     throw signal.reason instanceof EngineError ? signal.reason : error;
   } finally {
@@ -30,28 +32,45 @@ export async function* runGenerations(
   }
 }
 
+function firstChoicesOf(requests: readonly GenerationRequest[]): number[] {
+  let numChoices = 0;
+  return requests.map((request) => {
+    const first = numChoices;
+    numChoices += request.numChoices ?? 1;
+    return first;
+  });
+}
+
 async function* measure(outputs: AsyncIterable<RequestOutput>, metrics: Metrics): AsyncGenerator<RequestOutput> {
   const start = performance.now();
-  let lastToken = start;
-  let last: RequestOutput | null = null;
+  /** By choice. */
+  const lastTokens: number[] = [];
+  const lastOutputs: RequestOutput[] = [];
   try {
     for await (const output of outputs) {
       const now = performance.now();
       if (output.tokenIds.length > 0) {
-        if (lastToken === start) metrics.observeTimeToFirstToken((now - start) / 1000);
-        else metrics.observeTokens((now - lastToken) / 1000, output.tokenIds.length);
-        lastToken = now;
+        const lastToken = lastTokens[output.index];
+        if (lastTokens.length === 0) metrics.observeTimeToFirstToken((now - start) / 1000);
+        if (lastToken !== undefined) metrics.observeTokens((now - lastToken) / 1000, output.tokenIds.length);
+        lastTokens[output.index] = now;
       }
-      last = output;
+      lastOutputs[output.index] = output;
       if (output.finishReason === "error") throw new EngineError("internal", "The sequence ended with an error.");
       yield output;
     }
   } finally {
-    if (last !== null) {
-      const finishReason = last.finishReason ?? "abort";
-      metrics.observeSequence({ ...last, finishReason }, (performance.now() - start) / 1000);
+    const seconds = (performance.now() - start) / 1000;
+    for (const last of Object.values(lastOutputs)) {
+      metrics.observeSequence({ ...last, finishReason: last.finishReason ?? "abort" }, seconds);
     }
   }
+}
+
+/** `index` is that of the iterable. */
+interface MergedOutput {
+  readonly index: number;
+  readonly output: RequestOutput;
 }
 
 interface Arrival {
@@ -60,7 +79,7 @@ interface Arrival {
 }
 
 /** The next item of an iterable is asked for only after the one before it was taken, so readers set the pace. */
-async function* merge(iterables: readonly AsyncGenerator<RequestOutput>[]): AsyncGenerator<Generation> {
+async function* merge(iterables: readonly AsyncGenerator<RequestOutput>[]): AsyncGenerator<MergedOutput> {
   const arrivals: Arrival[] = [];
   const failures: unknown[] = [];
   let notify = Promise.withResolvers<void>();

@@ -7,7 +7,7 @@ import type { Logger } from "../logger.ts";
 import type { Metrics } from "../metrics.ts";
 import type { Service } from "../service.ts";
 import { CLIENT_CLOSED_REQUEST } from "./errors.ts";
-import type { PromptPaths } from "./wire-parameter.ts";
+import type { RequestPaths } from "./wire-parameter.ts";
 
 export interface AppEnvironment {
   Variables: {
@@ -15,7 +15,7 @@ export interface AppEnvironment {
     /** Mutable: what routes add to the request's line in the access log. */
     logFields: Record<string, unknown>;
     /** Set once the request is understood. */
-    promptPaths: PromptPaths | undefined;
+    requestPaths: RequestPaths | undefined;
     /** Set where the response goes on after the handler returned: resolves when it is complete or given up. */
     whenComplete: Promise<void> | undefined;
   };

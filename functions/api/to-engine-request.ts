@@ -1,15 +1,17 @@
 /** From wire fields to what the engine takes; snake_case ends here. */
 import { createSamplingParams } from "../../engine/index.ts";
 import type { ChatMessage, ContentPart, GenerationRequest, SamplingParams } from "../../engine/index.ts";
+import type { EchoOptions } from "./completion-answer.ts";
 import { HttpError } from "./errors.ts";
 import type { ChatCompletionRequest, ChatMessageFields } from "./schemas/chat-completion-request.ts";
 import { DEFAULT_MAX_TOKENS } from "./schemas/completion-request.ts";
 import type { CompletionRequest } from "./schemas/completion-request.ts";
-import type { PromptPaths } from "./wire-parameter.ts";
+import { structuredOutputField, structuredOutputOf } from "./schemas/structured-output-fields.ts";
+import type { RequestPaths } from "./wire-parameter.ts";
 
 export interface RequestDefaults {
   readonly maxLogprobs: number;
-  /** The checkpoint's own, for fields that a request leaves open. */
+  /** The checkpoint's own, for fields that a request leaves open; of `extraArgs` the service's. */
   readonly samplingParams: Partial<SamplingParams>;
 }
 
@@ -21,6 +23,7 @@ export function toChatRequest(
 ): GenerationRequest {
   const logprobs = fields.logprobs ? (fields.top_logprobs ?? 0) : null;
   checkLogprobs(logprobs, maxLogprobs, "top_logprobs");
+  checkLogprobs(fields.prompt_logprobs ?? null, maxLogprobs, "prompt_logprobs");
   return {
     requestId,
     prompt: {
@@ -28,7 +31,16 @@ export function toChatRequest(
       messages: fields.messages.map(toChatMessage),
       addGenerationPrompt: fields.add_generation_prompt ?? true,
     },
-    samplingParams: toSamplingParams(fields, fields.max_completion_tokens ?? fields.max_tokens, logprobs, defaults),
+    numChoices: fields.n ?? 1,
+    samplingParams: toSamplingParams(
+      fields,
+      {
+        maxTokens: fields.max_completion_tokens ?? fields.max_tokens,
+        logprobs,
+        promptLogprobs: fields.prompt_logprobs ?? null,
+      },
+      defaults,
+    ),
   };
 }
 
@@ -40,19 +52,41 @@ export function toCompletionRequests(
 ): GenerationRequest[] {
   const logprobs = fields.logprobs ?? null;
   checkLogprobs(logprobs, maxLogprobs, "logprobs");
-  const samplingParams = toSamplingParams(fields, fields.max_tokens ?? DEFAULT_MAX_TOKENS, logprobs, defaults);
+  checkLogprobs(fields.prompt_logprobs ?? null, maxLogprobs, "prompt_logprobs");
+  const { echo, promptOnly } = echoOptions(fields);
+  const samplingParams = toSamplingParams(
+    fields,
+    {
+      maxTokens: promptOnly ? 1 : (fields.max_tokens ?? DEFAULT_MAX_TOKENS),
+      logprobs,
+      promptLogprobs: fields.prompt_logprobs ?? (echo ? logprobs : null),
+    },
+    defaults,
+  );
   return fields.prompt.map((prompt, index) => ({
     requestId: `${requestId}-${index}`,
     prompt:
       typeof prompt === "string"
         ? { kind: "text", text: prompt, addSpecialTokens: fields.add_special_tokens ?? true }
         : { kind: "tokens", tokenIds: prompt },
+    numChoices: fields.n ?? 1,
+    includePrompt: echo,
     samplingParams,
   }));
 }
 
+export function echoOptions({ echo, logprobs, prompt_logprobs, max_tokens }: CompletionRequest): EchoOptions {
+  return {
+    echo: echo === true,
+    withLogprobs: typeof logprobs === "number",
+    withPromptLogprobs: typeof prompt_logprobs === "number",
+    promptOnly: max_tokens === 0,
+  };
+}
+
 /** Where the request's prompt and its images are, for errors that name them. */
-export function chatPromptPaths({ messages }: ChatCompletionRequest): PromptPaths {
+export function chatRequestPaths(fields: ChatCompletionRequest): RequestPaths {
+  const { messages } = fields;
   const images = messages.flatMap(({ content }, message) =>
     typeof content === "object" && content !== null
       ? content.flatMap((part, index) =>
@@ -60,15 +94,25 @@ export function chatPromptPaths({ messages }: ChatCompletionRequest): PromptPath
         )
       : [],
   );
-  return { prompt: "messages", images };
+  return { prompt: "messages", images, structuredOutput: structuredOutputField(fields) };
 }
 
-type SamplingFields = Omit<CompletionRequest, "prompt" | "logprobs" | "max_tokens">;
+export function completionRequestPaths(fields: CompletionRequest): RequestPaths {
+  return { prompt: "prompt", images: [], structuredOutput: structuredOutputField(fields) };
+}
+
+type SamplingFields = Omit<CompletionRequest, "prompt" | "logprobs" | "echo">;
+
+/** What chat and plain completions spell in ways of their own. */
+interface OwnParams {
+  readonly maxTokens: number | null | undefined;
+  readonly logprobs: number | null;
+  readonly promptLogprobs: number | null;
+}
 
 function toSamplingParams(
   fields: SamplingFields,
-  maxTokens: number | null | undefined,
-  logprobs: number | null,
+  { maxTokens, logprobs, promptLogprobs }: OwnParams,
   defaults: Partial<SamplingParams>,
 ): SamplingParams {
   return createSamplingParams({
@@ -76,6 +120,12 @@ function toSamplingParams(
     topP: fields.top_p ?? defaults.topP,
     topK: fields.top_k ?? defaults.topK,
     minP: fields.min_p ?? defaults.minP,
+    presencePenalty: fields.presence_penalty ?? defaults.presencePenalty,
+    frequencyPenalty: fields.frequency_penalty ?? defaults.frequencyPenalty,
+    repetitionPenalty: fields.repetition_penalty ?? defaults.repetitionPenalty,
+    logitBias: fields.logit_bias ?? undefined,
+    allowedTokenIds: fields.allowed_token_ids ?? undefined,
+    badWords: fields.bad_words ?? undefined,
     seed: toSeed(fields.seed) ?? defaults.seed,
     maxTokens: maxTokens ?? defaults.maxTokens,
     minTokens: fields.min_tokens ?? defaults.minTokens,
@@ -85,7 +135,9 @@ function toSamplingParams(
     ignoreEos: fields.ignore_eos ?? defaults.ignoreEos,
     skipSpecialTokens: fields.skip_special_tokens ?? undefined,
     logprobs,
-    extraArgs: fields.vllm_xargs ?? undefined,
+    promptLogprobs,
+    structuredOutput: structuredOutputOf(fields),
+    extraArgs: { ...defaults.extraArgs, ...fields.vllm_xargs },
   });
 }
 

@@ -12,19 +12,33 @@ export interface Usage {
   };
 }
 
-/** Of the latest output of each sequence. */
+/** Of the latest output of each choice; a prompt counts once, with the first of its choices. */
 export function toUsage(outputs: readonly RequestOutput[]): Usage {
-  const sum = (count: (output: RequestOutput) => number): number =>
-    outputs.reduce((total, output) => total + count(output), 0);
-  const promptTokens = sum((output) => output.numPromptTokens);
-  const completionTokens = sum((output) => output.numOutputTokens);
+  return countTokens(
+    outputs.filter(({ index }) => index === 0),
+    outputs,
+  );
+}
+
+/** Of one choice alone. */
+export function toChoiceUsage(output: RequestOutput): Usage {
+  return countTokens([output], [output]);
+}
+
+function countTokens(prompts: readonly RequestOutput[], choices: readonly RequestOutput[]): Usage {
+  const promptTokens = sum(prompts, (output) => output.numPromptTokens);
+  const completionTokens = sum(choices, (output) => output.numOutputTokens);
   return {
     prompt_tokens: promptTokens,
     completion_tokens: completionTokens,
     total_tokens: promptTokens + completionTokens,
     prompt_tokens_details: {
-      cached_tokens: sum((output) => output.numCachedTokens),
-      multimodal_tokens: { image: sum((output) => output.numImageTokens) },
+      cached_tokens: sum(prompts, (output) => output.numCachedTokens),
+      multimodal_tokens: { image: sum(prompts, (output) => output.numImageTokens) },
     },
   };
+}
+
+function sum(outputs: readonly RequestOutput[], count: (output: RequestOutput) => number): number {
+  return outputs.reduce((total, output) => total + count(output), 0);
 }

@@ -1,5 +1,5 @@
 /** Logprobs as chat and plain completions report them. */
-import type { DecodedLogprob, DecodedTokenLogprobs } from "../../engine/index.ts";
+import type { DecodedLogprob, DecodedPrompt, DecodedTokenLogprobs } from "../../engine/index.ts";
 
 /** JSON has no minus infinity; vLLM's floor. */
 const LEAST_LOGPROB = -9999;
@@ -24,39 +24,78 @@ export function toChatLogprobs(logprobs: readonly DecodedTokenLogprobs[]): ChatL
 }
 
 function toChatLogprob({ token, logprob, bytes }: DecodedLogprob): ChatLogprob {
-  return { token, logprob: Math.max(logprob, LEAST_LOGPROB), bytes };
+  return { token, logprob: floored(logprob), bytes };
+}
+
+/** A token of a text and, but for the first of a prompt, what was known of it before. */
+export interface TokenEntry {
+  readonly token: string;
+  readonly logprobs: DecodedTokenLogprobs | null;
+}
+
+export function tokenEntries(logprobs: readonly DecodedTokenLogprobs[]): TokenEntry[] {
+  return logprobs.map((entry) => ({ token: entry.sampled.token, logprobs: entry }));
+}
+
+export function promptTokenEntries({ tokens, logprobs }: DecodedPrompt): TokenEntry[] {
+  return tokens.map(({ token }, index) => ({ token, logprobs: logprobs?.[index] ?? null }));
 }
 
 export interface CompletionLogprobs {
   readonly tokens: readonly string[];
-  readonly token_logprobs: readonly number[];
+  /** Null for the first token of an echoed prompt. */
+  readonly token_logprobs: readonly (number | null)[];
   /** The sampled token is always among them. */
-  readonly top_logprobs: readonly Readonly<Record<string, number>>[];
+  readonly top_logprobs: readonly (Readonly<Record<string, number>> | null)[];
   /** Characters from the start of the returned text. */
   readonly text_offset: readonly number[];
 }
 
 /** `textOffset` is where the first token's text starts. */
-export function toCompletionLogprobs(
-  logprobs: readonly DecodedTokenLogprobs[],
-  textOffset: number,
-): CompletionLogprobs {
+export function toCompletionLogprobs(entries: readonly TokenEntry[], textOffset: number): CompletionLogprobs {
   let nextOffset = textOffset;
   return {
-    tokens: logprobs.map(({ sampled }) => sampled.token),
-    token_logprobs: logprobs.map(({ sampled }) => Math.max(sampled.logprob, LEAST_LOGPROB)),
-    // Entries may share a text (U+FFFD); the likelier one is written last and stays.
-    top_logprobs: logprobs.map(({ sampled, top }) =>
-      Object.fromEntries(
-        [...top, sampled]
-          .sort((first, second) => first.logprob - second.logprob)
-          .map(({ token, logprob }) => [token, Math.max(logprob, LEAST_LOGPROB)]),
-      ),
-    ),
-    text_offset: logprobs.map(({ sampled }) => {
+    tokens: entries.map(({ token }) => token),
+    token_logprobs: entries.map(({ logprobs }) => (logprobs === null ? null : floored(logprobs.sampled.logprob))),
+    top_logprobs: entries.map(({ logprobs }) => (logprobs === null ? null : toTopLogprobs(logprobs))),
+    text_offset: entries.map(({ token }) => {
       const offset = nextOffset;
-      nextOffset += sampled.token.length;
+      nextOffset += token.length;
       return offset;
     }),
   };
+}
+
+/** Entries may share a text (U+FFFD); the likelier one is written last and stays. */
+function toTopLogprobs({ sampled, top }: DecodedTokenLogprobs): Readonly<Record<string, number>> {
+  return Object.fromEntries(
+    [...top, sampled]
+      .sort((first, second) => first.logprob - second.logprob)
+      .map(({ token, logprob }) => [token, floored(logprob)]),
+  );
+}
+
+interface PromptLogprob {
+  readonly logprob: number;
+  readonly rank: number;
+  readonly decoded_token: string;
+}
+
+/** vLLM's `prompt_logprobs`: for each token of the prompt but the first, by token id, the alternatives and itself. */
+export function toPromptLogprobs(
+  logprobs: readonly (DecodedTokenLogprobs | null)[],
+): (Readonly<Record<string, PromptLogprob>> | null)[] {
+  return logprobs.map((entry) => {
+    if (entry === null) return null;
+    return Object.fromEntries(
+      [entry.sampled, ...entry.top].map(({ tokenId, logprob, rank, token }) => [
+        String(tokenId),
+        { logprob: floored(logprob), rank, decoded_token: token },
+      ]),
+    );
+  });
+}
+
+function floored(logprob: number): number {
+  return Math.max(logprob, LEAST_LOGPROB);
 }

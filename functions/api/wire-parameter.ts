@@ -4,6 +4,14 @@ const wireNames: Readonly<Record<string, string>> = {
   topP: "top_p",
   topK: "top_k",
   minP: "min_p",
+  presencePenalty: "presence_penalty",
+  frequencyPenalty: "frequency_penalty",
+  repetitionPenalty: "repetition_penalty",
+  logitBias: "logit_bias",
+  allowedTokenIds: "allowed_token_ids",
+  badWords: "bad_words",
+  promptLogprobs: "prompt_logprobs",
+  numChoices: "n",
   maxTokens: "max_tokens",
   minTokens: "min_tokens",
   stopTokenIds: "stop_token_ids",
@@ -13,22 +21,24 @@ const wireNames: Readonly<Record<string, string>> = {
   extraArgs: "vllm_xargs",
 };
 
-/** Where in the body of a request its prompt is. */
-export interface PromptPaths {
+/** Where in the body of a request is what several fields can hold. */
+export interface RequestPaths {
   /** `messages` or `prompt`. */
   readonly prompt: string;
   /** Of all images, in their order. */
   readonly images: readonly string[];
+  readonly structuredOutput: "response_format" | "structured_outputs";
 }
 
 /**
  * From the engine's spelling of a field to the wire's: `samplingParams.topP` is `top_p`, `prompt` is the field that
  * holds it, `prompt.images[1]` the path of the prompt's second image.
  */
-export function toWireParameter(parameter: string, paths: PromptPaths): string {
+export function toWireParameter(parameter: string, paths: RequestPaths): string {
   const image = /^prompt\.images\[(\d+)\]$/.exec(parameter);
   if (image !== null) return paths.images[Number(image[1])] ?? paths.prompt;
   if (/^prompt\b/.test(parameter)) return paths.prompt;
+  if (parameter === "samplingParams.structuredOutput") return paths.structuredOutput;
   return toWireWords(parameter.replace(/^samplingParams\./, ""));
 }
 

@@ -52,6 +52,7 @@ export function createTestApp({
       apiKeys: [],
       maxBodyBytes: 100_000,
       maxLogprobs: 20,
+      defaultExtraArguments: {},
       servedModelNames: ["tiny", "tiny-alias"],
       pingStatusWhileStarting: 503,
       ...config,

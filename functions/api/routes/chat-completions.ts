@@ -7,7 +7,7 @@ import { generationRoute } from "../generation-route.ts";
 import type { AppEnvironment } from "../request-trace.ts";
 import { chatCompletionRequest } from "../schemas/chat-completion-request.ts";
 import { unservedInChat } from "../schemas/unserved-fields.ts";
-import { chatPromptPaths, toChatRequest } from "../to-engine-request.ts";
+import { chatRequestPaths, toChatRequest } from "../to-engine-request.ts";
 
 export function chatCompletionsRoute(dependencies: AppDependencies): Handler<AppEnvironment> {
   return generationRoute(
@@ -16,7 +16,7 @@ export function chatCompletionsRoute(dependencies: AppDependencies): Handler<App
       schema: chatCompletionRequest,
       unservedFields: unservedInChat,
       toRequests: (requestId, fields, defaults) => [toChatRequest(requestId, fields, defaults)],
-      promptPaths: chatPromptPaths,
+      paths: chatRequestPaths,
       toAnswer: toChatCompletion,
       toChunks: toChatChunks,
     },

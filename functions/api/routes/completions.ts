@@ -7,7 +7,7 @@ import { generationRoute } from "../generation-route.ts";
 import type { AppEnvironment } from "../request-trace.ts";
 import { completionRequest } from "../schemas/completion-request.ts";
 import { unservedInCompletions } from "../schemas/unserved-fields.ts";
-import { toCompletionRequests } from "../to-engine-request.ts";
+import { completionRequestPaths, echoOptions, toCompletionRequests } from "../to-engine-request.ts";
 
 export function completionsRoute(dependencies: AppDependencies): Handler<AppEnvironment> {
   return generationRoute(
@@ -16,9 +16,9 @@ export function completionsRoute(dependencies: AppDependencies): Handler<AppEnvi
       schema: completionRequest,
       unservedFields: unservedInCompletions,
       toRequests: toCompletionRequests,
-      promptPaths: () => ({ prompt: "prompt", images: [] }),
-      toAnswer: toCompletion,
-      toChunks: toCompletionChunks,
+      paths: completionRequestPaths,
+      toAnswer: (head, generations, fields) => toCompletion(head, generations, echoOptions(fields)),
+      toChunks: (head, generations, usage, fields) => toCompletionChunks(head, generations, usage, echoOptions(fields)),
     },
     dependencies,
   );

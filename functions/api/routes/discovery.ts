@@ -15,6 +15,7 @@ export function discoveryRoute(service: Service, servedModelNames: readonly stri
         chat_completions: "/v1/chat/completions",
         completions: "/v1/completions",
         models: "/v1/models",
+        logits_processors: "/v1/logits-processors",
         health: "/health",
         liveness: "/livez",
         metrics: "/metrics",

@@ -1,7 +1,8 @@
 /** Wire schema of POST /v1/chat/completions. */
 import { z } from "zod";
 
-import { addIssue, checkStreamOptions, flag, samplingFields, wholeNumber } from "./sampling-fields.ts";
+import { checkCombinations, samplingFields } from "./sampling-fields.ts";
+import { addIssue, count, flag } from "./wire-types.ts";
 
 const text = z.string("must be a string");
 
@@ -70,11 +71,11 @@ export const chatCompletionRequest = z
     messages: z.array(message, "must be a list of messages").min(1, "must hold at least one message"),
     max_completion_tokens: samplingFields.max_tokens,
     logprobs: flag.nullish(),
-    top_logprobs: wholeNumber.refine((value) => value >= 0, "must be at least 0").nullish(),
+    top_logprobs: count.nullish(),
     add_generation_prompt: flag.nullish(),
   })
   .superRefine((fields, context) => {
-    checkStreamOptions(fields, context);
+    checkCombinations(fields, context);
     if ((fields.top_logprobs ?? 0) > 0 && fields.logprobs !== true) {
       addIssue(context, "top_logprobs", "can only be given when logprobs is true");
     }

@@ -1,7 +1,8 @@
 /** Wire schema of POST /v1/completions. */
 import { z } from "zod";
 
-import { checkStreamOptions, samplingFields, tokenId, wholeNumber } from "./sampling-fields.ts";
+import { checkCombinations, samplingFields } from "./sampling-fields.ts";
+import { addIssue, count, flag, tokenId } from "./wire-types.ts";
 
 export const DEFAULT_MAX_TOKENS = 16;
 const MAX_PROMPTS = 1024;
@@ -26,8 +27,14 @@ export const completionRequest = z
   .object({
     ...samplingFields,
     prompt,
-    logprobs: wholeNumber.nullish(),
+    logprobs: count.nullish(),
+    echo: flag.nullish(),
   })
-  .superRefine(checkStreamOptions);
+  .superRefine((fields, context) => {
+    checkCombinations(fields, context);
+    if (fields.max_tokens === 0 && fields.echo !== true) {
+      addIssue(context, "max_tokens", "must be at least 1 unless echo is true");
+    }
+  });
 
 export type CompletionRequest = z.output<typeof completionRequest>;

@@ -4,23 +4,13 @@
  */
 import { z } from "zod";
 
-const finite = z.number({
-  error: ({ input }) => (typeof input === "number" ? "must be a finite number" : "must be a number"),
-});
-
-/** Of any size: clients send 1e9 tokens and 64-bit seeds. */
-export const wholeNumber = finite.refine(Number.isInteger, "must be a whole number");
-
-export const tokenId = wholeNumber.refine((id) => id >= 0, "must be a token id, 0 or more");
-
-export const flag = z.boolean("must be true or false");
+import { extraArguments } from "./extra-arguments.ts";
+import { structuredOutputFields } from "./structured-output-fields.ts";
+import { addIssue, count, finite, flag, tokenId, wholeNumber } from "./wire-types.ts";
 
 /** Each string is looked for after every token. */
 const MAX_STOP_STRINGS = 64;
 const MAX_STOP_TOKEN_IDS = 1024;
-
-const extraArgumentRule = "must be a string, number or boolean, or a list of those";
-const extraArgument = z.union([z.string(), finite, z.boolean()], extraArgumentRule);
 
 export const samplingFields = {
   model: z.string("must be a string").nullish(),
@@ -28,6 +18,14 @@ export const samplingFields = {
   top_p: finite.nullish(),
   top_k: wholeNumber.nullish(),
   min_p: finite.nullish(),
+  presence_penalty: finite.nullish(),
+  frequency_penalty: finite.nullish(),
+  repetition_penalty: finite.nullish(),
+  logit_bias: z.record(z.string(), finite, "must be an object: token ids and their biases").nullish(),
+  allowed_token_ids: z.array(tokenId, "must be a list of token ids").nullish(),
+  bad_words: z.array(z.string("must be a string"), "must be a list of strings").nullish(),
+  n: wholeNumber.nullish(),
+  prompt_logprobs: count.nullish(),
   seed: wholeNumber.nullish(),
   max_tokens: wholeNumber.nullish(),
   min_tokens: wholeNumber.nullish(),
@@ -50,22 +48,27 @@ export const samplingFields = {
   stream_options: z
     .object({ include_usage: flag.nullish(), continuous_usage_stats: flag.nullish() }, "must be an object")
     .nullish(),
-  vllm_xargs: z
-    .record(z.string(), z.union([extraArgument, z.array(extraArgument)], extraArgumentRule), "must be an object")
-    .nullish(),
+  vllm_xargs: extraArguments.nullish(),
+  ...structuredOutputFields,
 };
 
-interface StreamFields {
+interface CombinedFields {
   readonly stream?: boolean | null | undefined;
   readonly stream_options?: object | null | undefined;
+  readonly prompt_logprobs?: number | null | undefined;
+  readonly response_format?: object | null | undefined;
+  readonly structured_outputs?: object | null | undefined;
 }
 
-export function checkStreamOptions({ stream, stream_options }: StreamFields, context: z.RefinementCtx): void {
-  if (stream_options && stream !== true) {
+/** Fields that do not go together. */
+export function checkCombinations(fields: CombinedFields, context: z.RefinementCtx): void {
+  if (fields.stream_options && fields.stream !== true) {
     addIssue(context, "stream_options", "can only be given when stream is true");
   }
-}
-
-export function addIssue(context: z.RefinementCtx, field: string, message: string): void {
-  context.addIssue({ code: "custom", path: [field], message });
+  if (typeof fields.prompt_logprobs === "number" && fields.stream === true) {
+    addIssue(context, "prompt_logprobs", "can only be given when stream is false");
+  }
+  if (fields.structured_outputs && fields.response_format) {
+    addIssue(context, "structured_outputs", "cannot be given beside response_format");
+  }
 }

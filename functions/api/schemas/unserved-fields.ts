@@ -13,33 +13,20 @@ const equals =
     values.includes(value);
 const isEmpty: AsksForNothing = (value) =>
   typeof value === "object" && value !== null && Object.keys(value).length === 0;
-const hasType =
-  (type: string): AsksForNothing =>
-  (value) =>
-    typeof value === "object" && value !== null && "type" in value && value.type === type;
 
 /** By name, which values of the field ask for nothing. */
 export type UnservedFields = Readonly<Record<string, AsksForNothing>>;
 
 const unservedEverywhere: UnservedFields = {
-  n: equals(1),
   best_of: equals(1),
-  echo: equals(false),
-  logit_bias: isEmpty,
-  frequency_penalty: equals(0),
-  presence_penalty: equals(0),
-  repetition_penalty: equals(1),
   use_beam_search: equals(false),
-  prompt_logprobs: never,
   logprob_token_ids: isEmpty,
-  allowed_token_ids: never,
-  bad_words: isEmpty,
-  response_format: hasType("text"),
-  structured_outputs: never,
   guided_json: never,
   guided_regex: never,
   guided_choice: never,
   guided_grammar: never,
+  guided_decoding_backend: never,
+  guided_whitespace_pattern: never,
   truncate_prompt_tokens: never,
   spaces_between_special_tokens: equals(true),
   logits_processors: isEmpty,
@@ -53,8 +40,19 @@ const unservedEverywhere: UnservedFields = {
   cache_salt: never,
 };
 
+/** What to send instead. */
+const advice: Readonly<Record<string, string>> = {
+  best_of: "n gives several choices, none of them left out",
+  guided_json: 'send structured_outputs: {"json": …} instead',
+  guided_regex: 'send structured_outputs: {"regex": …} instead',
+  guided_choice: 'send structured_outputs: {"choice": […]} instead',
+  guided_grammar: 'send structured_outputs: {"grammar": …} instead',
+  logits_processors: "those of LOGITS_PROCESSORS take their arguments from vllm_xargs",
+};
+
 export const unservedInChat: UnservedFields = {
   ...unservedEverywhere,
+  echo: equals(false),
   tools: isEmpty,
   tool_choice: equals("none", "auto"),
   functions: isEmpty,
@@ -78,8 +76,13 @@ export const unservedInCompletions: UnservedFields = {
 export function refuseUnservedFields(body: object, unserved: UnservedFields): void {
   for (const [field, value] of Object.entries(body)) {
     if (value === null || !Object.hasOwn(unserved, field) || unserved[field](value)) continue;
-    throw new HttpError(400, "unsupported_field", `${field} is not served by this service; leave it out.`, {
-      parameter: field,
-    });
+    throw new HttpError(
+      400,
+      "unsupported_field",
+      `${field} is not served by this service; ${advice[field] ?? "leave it out"}.`,
+      {
+        parameter: field,
+      },
+    );
   }
 }

@@ -69,6 +69,15 @@ test("all fields reach the engine, in its spelling", async () => {
     top_p: 0.9,
     top_k: 40,
     min_p: 0.1,
+    presence_penalty: 0.5,
+    frequency_penalty: -0.5,
+    repetition_penalty: 1.1,
+    logit_bias: { 5: 1.5 },
+    allowed_token_ids: [5, 6],
+    bad_words: ["red"],
+    n: 3,
+    prompt_logprobs: 1,
+    response_format: { type: "json_schema", json_schema: { name: "a", schema: { type: "object" } } },
     seed: 2 ** 60,
     max_tokens: 5,
     max_completion_tokens: 7,
@@ -86,6 +95,7 @@ test("all fields reach the engine, in its spelling", async () => {
   expect(engine.requests).toEqual([
     {
       requestId: expect.stringMatching(/^chatcmpl-/),
+      numChoices: 3,
       prompt: {
         kind: "chat",
         addGenerationPrompt: false,
@@ -111,6 +121,12 @@ test("all fields reach the engine, in its spelling", async () => {
         topP: 0.9,
         topK: 40,
         minP: 0.1,
+        presencePenalty: 0.5,
+        frequencyPenalty: -0.5,
+        repetitionPenalty: 1.1,
+        logitBias: { 5: 1.5 },
+        allowedTokenIds: [5, 6],
+        badWords: ["red"],
         seed: 0,
         maxTokens: 7,
         minTokens: 2,
@@ -120,11 +136,88 @@ test("all fields reach the engine, in its spelling", async () => {
         includeStopStringInOutput: true,
         skipSpecialTokens: false,
         logprobs: 2,
+        promptLogprobs: 1,
+        structuredOutput: { kind: "json-schema", schema: '{"type":"object"}' },
         extraArgs: { target: 5, names: ["a", 1, true] },
       },
     },
   ]);
 });
+
+test.for<[object, unknown]>([
+  [{ response_format: { type: "text" } }, null],
+  [{ response_format: { type: "json_object" } }, { kind: "json-object" }],
+  [{ response_format: null, structured_outputs: { json_object: true } }, { kind: "json-object" }],
+  [{ structured_outputs: { json: { type: "string" } } }, { kind: "json-schema", schema: '{"type":"string"}' }],
+  [{ structured_outputs: { json: '{"type": "string"}' } }, { kind: "json-schema", schema: '{"type": "string"}' }],
+  [{ structured_outputs: { regex: "a|b", choice: null } }, { kind: "regex", pattern: "a|b" }],
+  [{ structured_outputs: { choice: ["a", "b"] } }, { kind: "choice", choices: ["a", "b"] }],
+  [{ structured_outputs: { grammar: "root ::= [0-9]" } }, { kind: "grammar", grammar: "root ::= [0-9]" }],
+])("%j is one structured output", async ([fields, expected]) => {
+  const { post, engine } = createTestApp();
+  expect((await post(path, { ...chatBody, ...fields })).status).toBe(200);
+  expect(engine.requests[0].samplingParams.structuredOutput).toEqual(expected);
+});
+
+test("arguments for logits processors are the service's where a request gives none of that name", async () => {
+  const { post, engine } = createTestApp({ config: { defaultExtraArguments: { target_token: 5, names: ["a"] } } });
+  await post(path, chatBody);
+  await post(path, { ...chatBody, vllm_xargs: { target_token: 7, other: true } });
+  expect(engine.requests.map(({ samplingParams }) => samplingParams.extraArgs)).toEqual([
+    { target_token: 5, names: ["a"] },
+    { target_token: 7, names: ["a"], other: true },
+  ]);
+});
+
+const twoChoices = [
+  { index: 1, text: "B", numOutputTokens: 1 },
+  { index: 0, text: "A", numOutputTokens: 1 },
+  { index: 1, text: "b", numOutputTokens: 2, finishReason: "stop" as const },
+  { index: 0, text: "a", numOutputTokens: 2, finishReason: "length" as const },
+];
+
+test("several choices are told apart by their indices, and their prompt counts once", async () => {
+  const response = await createTestApp({ script: twoChoices }).post(path, { ...chatBody, n: 2 });
+  expect(await response.json()).toMatchObject({
+    choices: [
+      { index: 0, message: { content: "Aa" }, finish_reason: "length" },
+      { index: 1, message: { content: "Bb" }, finish_reason: "stop" },
+    ],
+    usage: { prompt_tokens: 5, completion_tokens: 4, total_tokens: 9 },
+  });
+});
+
+test("a stream of several choices has a role chunk and a finish chunk for each", async () => {
+  const { post } = createTestApp({ script: twoChoices });
+  const stream = { stream: true, stream_options: { include_usage: true, continuous_usage_stats: true } };
+  const blocks = (await (await post(path, { ...chatBody, n: 2, ...stream })).text()).trimEnd().split("\n\n");
+  const chunks = blocks.slice(0, -1).map((block) => JSON.parse(block.slice("data: ".length)) as ChoiceChunk);
+  const seen = chunks.map(({ choices: [choice], usage }) => [
+    choice?.index,
+    choice?.delta.content ?? null,
+    choice?.finish_reason,
+    usage.prompt_tokens,
+    usage.completion_tokens,
+  ]);
+  expect(seen).toEqual([
+    [1, "", null, 5, 0],
+    [1, "B", null, 5, 1],
+    [0, "", null, 5, 0],
+    [0, "A", null, 5, 1],
+    [1, "b", "stop", 5, 2],
+    [0, "a", "length", 5, 2],
+    [undefined, null, undefined, 5, 4],
+  ]);
+});
+
+interface ChoiceChunk {
+  readonly choices: readonly {
+    readonly index: number;
+    readonly delta: { readonly content?: string };
+    readonly finish_reason: string | null;
+  }[];
+  readonly usage: { readonly prompt_tokens: number; readonly completion_tokens: number };
+}
 
 test("what a request leaves open is the checkpoint's own default", async () => {
   const { post, engine } = createTestApp();

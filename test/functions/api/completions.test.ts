@@ -1,4 +1,4 @@
-import { expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 
 import { EngineError } from "../../../engine/index.ts";
 import { hang } from "../../support/scripted-engine.ts";
@@ -110,4 +110,90 @@ test("logprobs are lists a token, with the sampled one among the top and offsets
   });
   const stream = await (await post(path, { prompt: "a", logprobs: 1, stream: true })).text();
   expect(stream).toMatch(/"text_offset":\[0\][\s\S]*"text_offset":\[2\]/);
+});
+
+test("each prompt has its choices, which follow those of the prompt before it", async () => {
+  const { post } = createTestApp({
+    script: (prompt) => [
+      { index: 0, text: `${prompt}0`, finishReason: "stop" },
+      { index: 1, text: `${prompt}1`, finishReason: "stop" },
+    ],
+  });
+  const answer = (await (await post(path, { prompt: ["a", "b"], n: 2 })).json()) as Completion;
+  expect(answer.choices.map(({ index, text }) => [index, text])).toEqual([
+    [0, "a0"],
+    [1, "a1"],
+    [2, "b0"],
+    [3, "b1"],
+  ]);
+  expect(answer.usage.prompt_tokens).toBe(10);
+});
+
+interface Completion {
+  readonly choices: readonly { readonly index: number; readonly text: string; readonly logprobs: object | null }[];
+  readonly usage: object & { readonly prompt_tokens: number };
+}
+
+describe("an answer that begins with its prompt", () => {
+  const of = (token: string, logprob: number) => ({ tokenId: token.length, token, logprob, rank: 1, bytes: [] });
+  const entry = (token: string, logprob: number) => ({ sampled: of(token, logprob), top: [of("xyz", -0.5)] });
+  const prompt = {
+    text: "one two",
+    tokens: ["one", " two"].map((token) => ({ tokenId: 1, token, bytes: [] })),
+    logprobs: [null, entry(" two", -1)],
+  };
+  const script = [{ prompt, text: "!", logprobs: [entry("!", -2)] }];
+
+  test("has its text and, where asked for, its logprobs, of which the first is null", async () => {
+    const { post, engine } = createTestApp({ script });
+    const answer = (await (await post(path, { prompt: "one two", echo: true, logprobs: 1 })).json()) as Completion;
+    expect(engine.requests[0]).toMatchObject({ includePrompt: true, samplingParams: { promptLogprobs: 1 } });
+    expect(answer.choices).toEqual([
+      {
+        index: 0,
+        text: "one two!",
+        logprobs: {
+          tokens: ["one", " two", "!"],
+          token_logprobs: [null, -1, -2],
+          top_logprobs: [null, { xyz: -0.5, " two": -1 }, { xyz: -0.5, "!": -2 }],
+          text_offset: [0, 3, 7],
+        },
+        finish_reason: "stop",
+        stop_reason: null,
+      },
+    ]);
+    const streamed = await (await post(path, { prompt: "one two", echo: true, logprobs: 1, stream: true })).text();
+    expect(JSON.parse(streamed.slice("data: ".length, streamed.indexOf("\n\n")))).toMatchObject({
+      choices: answer.choices,
+    });
+  });
+
+  test("is the prompt alone where no token is asked for", async () => {
+    const { post, engine } = createTestApp({ script });
+    const asked = { prompt: "one two", echo: true, max_tokens: 0, logprobs: 1 };
+    const answer = (await (await post(path, asked)).json()) as Completion;
+    expect(engine.requests[0].samplingParams.maxTokens).toBe(1);
+    expect(answer).toMatchObject({
+      choices: [{ text: "one two", logprobs: { tokens: ["one", " two"] }, finish_reason: "length" }],
+      usage: { completion_tokens: 0 },
+    });
+  });
+
+  test("is not begun with it for prompt_logprobs alone, which are told by token id", async () => {
+    const { post } = createTestApp({ script });
+    const answer = (await (await post(path, { prompt: "one two", prompt_logprobs: 1 })).json()) as Completion;
+    expect(answer.choices).toMatchObject([
+      {
+        text: "!",
+        logprobs: null,
+        prompt_logprobs: [
+          null,
+          {
+            4: { logprob: -1, rank: 1, decoded_token: " two" },
+            3: { logprob: -0.5, rank: 1, decoded_token: "xyz" },
+          },
+        ],
+      },
+    ]);
+  });
 });

@@ -23,6 +23,16 @@ const states = {
   },
 } satisfies Record<string, (options?: TestAppOptions) => TestApp>;
 
+test("the logits processors that were loaded are listed in their order, for those with a key", async () => {
+  const { app } = createTestApp({ config: { apiKeys: ["secret"] } });
+  expect((await app.request("/v1/logits-processors")).status).toBe(401);
+  const response = await app.request("/v1/logits-processors", { headers: { authorization: "Bearer secret" } });
+  expect(await response.json()).toEqual({
+    object: "list",
+    data: [{ id: "steering.target_token:TargetToken", object: "logits_processor" }],
+  });
+});
+
 test.for<[string, number, number, number, number]>([
   ["/livez", 200, 200, 200, 500],
   ["/health", 503, 200, 503, 503],

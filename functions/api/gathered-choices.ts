@@ -1,0 +1,26 @@
+/** The choices of an answer that is sent whole. */
+import type { DecodedPrompt, DecodedTokenLogprobs, RequestOutput } from "../../engine/index.ts";
+import type { Generation } from "./generations.ts";
+
+export interface GatheredChoice {
+  readonly text: string;
+  /** Null where the request asks for none. */
+  readonly logprobs: readonly DecodedTokenLogprobs[] | null;
+  readonly prompt: DecodedPrompt | null;
+  readonly last: RequestOutput;
+}
+
+/** In the order of their indices. */
+export async function gatherChoices(generations: AsyncIterable<Generation>): Promise<GatheredChoice[]> {
+  const outputsOf: RequestOutput[][] = [];
+  for await (const { index, output } of generations) (outputsOf[index] ??= []).push(output);
+  return outputsOf.map((outputs) => {
+    const last = outputs[outputs.length - 1];
+    return {
+      text: outputs.map(({ text }) => text).join(""),
+      logprobs: last.logprobs === null ? null : outputs.flatMap(({ logprobs }) => logprobs ?? []),
+      prompt: outputs[0].prompt,
+      last,
+    };
+  });
+}

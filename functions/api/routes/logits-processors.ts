@@ -1,0 +1,11 @@
+/** GET /v1/logits-processors: which custom logits processors were loaded, in the order they apply. */
+import type { Handler } from "hono";
+
+import type { Service } from "../../service.ts";
+
+export function logitsProcessorsRoute(service: Service): Handler {
+  return (c) => {
+    const names = service.engine?.modelInfo?.logitsProcessors ?? [];
+    return c.json({ object: "list", data: names.map((id) => ({ id, object: "logits_processor" })) });
+  };
+}

@@ -1,0 +1,94 @@
+/** Wire fields that demand a form of the text: OpenAI's `response_format` and vLLM's `structured_outputs`. */
+import { z } from "zod";
+
+import type { StructuredOutput } from "../../../engine/index.ts";
+import { flag } from "./wire-types.ts";
+
+const jsonObject = z.record(z.string(), z.unknown(), "must be an object");
+/** `true` and `false` are schemas too. */
+const jsonSchema = z.union([jsonObject, z.boolean()], "must be a JSON Schema: an object");
+const text = z.string("must be a string");
+
+const responseFormat = z
+  .discriminatedUnion(
+    "type",
+    [
+      z.object({ type: z.literal("text") }),
+      z.object({ type: z.literal("json_object") }),
+      z.object({
+        type: z.literal("json_schema"),
+        json_schema: z.object({ schema: jsonSchema }, 'must be an object: {"name": …, "schema": …}'),
+      }),
+    ],
+    "must be text, json_object or json_schema",
+  )
+  .transform((format): StructuredOutput | null => {
+    switch (format.type) {
+      case "text":
+        return null;
+      case "json_object":
+        return { kind: "json-object" };
+      case "json_schema":
+        return { kind: "json-schema", schema: JSON.stringify(format.json_schema.schema) };
+    }
+  });
+
+const notServed = (value: unknown): boolean => value === null || value === undefined || value === false;
+const unserved = z.unknown().refine(notServed, "is not served; leave it out");
+
+const constraintNames = ["json", "regex", "choice", "grammar", "json_object"] as const;
+
+const structuredOutputs = z
+  .strictObject(
+    {
+      json: z.union([jsonSchema, text], "must be a JSON Schema, as an object or as text").nullish(),
+      regex: text.nullish(),
+      choice: z.array(text, "must be a list of strings").nullish(),
+      grammar: text.nullish(),
+      json_object: flag.refine((value) => value, "must be true or left out").nullish(),
+      structural_tag: unserved.optional(),
+      disable_any_whitespace: unserved.optional(),
+      disable_additional_properties: unserved.optional(),
+      whitespace_pattern: unserved.optional(),
+    },
+    `must be an object with one of ${constraintNames.join(", ")}`,
+  )
+  .transform((fields, context): StructuredOutput => {
+    const given = constraintNames.filter((name) => fields[name] !== null && fields[name] !== undefined);
+    if (given.length !== 1) {
+      const found = given.length === 0 ? "none" : given.join(" and ");
+      context.addIssue({
+        code: "custom",
+        message: `must have exactly one of ${constraintNames.join(", ")}; got ${found}`,
+      });
+      return z.NEVER;
+    }
+    if (typeof fields.regex === "string") return { kind: "regex", pattern: fields.regex };
+    if (typeof fields.grammar === "string") return { kind: "grammar", grammar: fields.grammar };
+    if (fields.choice) return { kind: "choice", choices: fields.choice };
+    if (fields.json_object === true) return { kind: "json-object" };
+    return {
+      kind: "json-schema",
+      schema: typeof fields.json === "string" ? fields.json : JSON.stringify(fields.json),
+    };
+  });
+
+export const structuredOutputFields = {
+  response_format: responseFormat.nullish(),
+  structured_outputs: structuredOutputs.nullish(),
+};
+
+interface StructuredFields {
+  readonly response_format?: StructuredOutput | null | undefined;
+  readonly structured_outputs?: StructuredOutput | null | undefined;
+}
+
+/** The one that is given; null for free text. */
+export function structuredOutputOf(fields: StructuredFields): StructuredOutput | null {
+  return fields.structured_outputs ?? fields.response_format ?? null;
+}
+
+/** The name of the field that errors of a structured output are about. */
+export function structuredOutputField(fields: StructuredFields): "response_format" | "structured_outputs" {
+  return fields.structured_outputs ? "structured_outputs" : "response_format";
+}
