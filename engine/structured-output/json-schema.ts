@@ -1,5 +1,6 @@
 /** What the grammar engine is told of a JSON Schema, and what it must not be told since it would not enforce it. */
 import { toEnginePattern } from "./engine-pattern.ts";
+import { numberRangeOf } from "./number-range.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
 
 type JsonObject = Readonly<Record<string, unknown>>;
@@ -43,16 +44,48 @@ export function checkJsonSchema(text: string, maxNesting: number): void {
   checkSchema(schema, "json", maxNesting);
 }
 
-/**
- * The schema, which was checked, with its patterns in XGrammar's spelling, and those for bounds of length, where XGrammar
- * would let control characters into strings. Throws EngineError `invalid_argument`.
- */
-export function toEngineSchema(text: string): string {
-  return /"pattern|Length"/.test(text) ? JSON.stringify(spellPatterns(JSON.parse(text))) : text;
+/** A schema as XGrammar is told it. */
+export interface EngineSchema {
+  readonly schema: string;
+  /**
+   * Strings that stand in the schema as constants, each for one of several JSON texts: XGrammar mixes up values of an
+   * `enum` that begin alike.
+   */
+  readonly alternatives: ReadonlyMap<string, readonly string[]>;
 }
 
-function spellPatterns(schema: unknown): unknown {
+/**
+ * The schema, which was checked, in a form that is enforced rightly: patterns in XGrammar's spelling; patterns for bounds
+ * of length, with which it would let control characters into strings; constants for lists and ranges of values. Throws
+ * EngineError `invalid_argument`.
+ */
+export function toEngineSchema(text: string): EngineSchema {
+  let prefix = "one_of_";
+  while (text.includes(prefix)) prefix += "_";
+  const alternatives = new Map<string, readonly string[]>();
+  if (!/"pattern|Length"|imum"|"enum"|"const"/.test(text)) return { schema: text, alternatives };
+  const nameAlternatives = (values: readonly unknown[]): JsonObject => {
+    const name = `${prefix}${alternatives.size}_`;
+    alternatives.set(
+      name,
+      values.map((value) => JSON.stringify(value)),
+    );
+    return { const: name };
+  };
+  return { schema: JSON.stringify(spellSchema(JSON.parse(text), nameAlternatives)), alternatives };
+}
+
+function spellSchema(schema: unknown, nameAlternatives: (values: readonly unknown[]) => JsonObject): unknown {
   if (!isObject(schema)) return schema;
+  const range = numberRangeOf(schema);
+  if (range.kind === "listed") return nameAlternatives(range.values);
+  if (Array.isArray(schema.enum) && schema.enum.length > 1 && schema.enum.every(isScalar)) {
+    return nameAlternatives(schema.enum);
+  }
+  const options = schema.anyOf ?? schema.oneOf;
+  if (Array.isArray(options) && options.length > 1 && options.every(isScalarConstant)) {
+    return nameAlternatives(options.map((option: JsonObject) => option.const));
+  }
   const spelled: Record<string, unknown> = { ...schema };
   if (typeof schema.pattern === "string") spelled.pattern = toEnginePattern(schema.pattern, { isInJson: true });
   const { minLength = 0, maxLength = "" } = schema;
@@ -61,16 +94,18 @@ function spellPatterns(schema: unknown): unknown {
     delete spelled.maxLength;
     spelled.pattern = toEnginePattern(`[^"]{${minLength},${maxLength as number | ""}}`, { isInJson: true });
   }
-  for (const keyword of keywordsWithSchema) if (keyword in schema) spelled[keyword] = spellPatterns(schema[keyword]);
+  for (const keyword of keywordsWithSchema)
+    if (keyword in schema) spelled[keyword] = spellSchema(schema[keyword], nameAlternatives);
   for (const keyword of keywordsWithSchemas) {
-    if (Array.isArray(schema[keyword])) spelled[keyword] = schema[keyword].map(spellPatterns);
+    if (Array.isArray(schema[keyword]))
+      spelled[keyword] = schema[keyword].map((inner) => spellSchema(inner, nameAlternatives));
   }
   for (const keyword of keywordsWithNamedSchemas) {
     if (!isObject(schema[keyword])) continue;
     const spellName = (name: string): string =>
       keyword === "patternProperties" ? toEnginePattern(name, { isInJson: true }) : name;
     spelled[keyword] = Object.fromEntries(
-      Object.entries(schema[keyword]).map(([name, inner]) => [spellName(name), spellPatterns(inner)]),
+      Object.entries(schema[keyword]).map(([name, inner]) => [spellName(name), spellSchema(inner, nameAlternatives)]),
     );
   }
   return spelled;
@@ -110,6 +145,10 @@ function checkCombinations(schema: JsonObject, path: string): void {
   const length = lengthKeywords.filter((keyword) => isPresent(schema, keyword)).slice(0, 1);
   const [text, ignored] = [...textKeywords.filter((keyword) => isPresent(schema, keyword)), ...length];
   if (ignored !== undefined) refuseCombination(path, text, ignored);
+  if (numberRangeOf(schema).kind === "unsupported") {
+    const supported = "integers between bounds at most 2047 apart, or from a bound of at least 0 upwards";
+    refuseStructuredOutput(`${path} has a range of numbers that cannot be enforced; supported are ${supported}`);
+  }
   if (Array.isArray(schema.allOf) && schema.allOf.length > 1) {
     refuseStructuredOutput(`${path}.allOf may have one entry, got ${schema.allOf.length}`);
   }
@@ -123,6 +162,14 @@ function refuseCombination(path: string, left: string, right: string): never {
 function isPresent(schema: JsonObject, keyword: string): boolean {
   const value = schema[keyword];
   return value !== undefined && !(keyword === "uniqueItems" && value === false);
+}
+
+function isScalar(value: unknown): boolean {
+  return typeof value !== "object" || value === null;
+}
+
+function isScalarConstant(schema: unknown): schema is JsonObject {
+  return isObject(schema) && schema.const !== undefined && isScalar(schema.const);
 }
 
 function isBound(value: unknown): value is number {

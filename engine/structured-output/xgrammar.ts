@@ -123,7 +123,7 @@ export function compileGrammar(compilerImage: MemoryImage, structuredOutput: Str
   instance.restore(compilerImage);
   setAddress(compiler, compilerImage.address);
   try {
-    const grammar = settle(() => startCompiling(compiler, structuredOutput));
+    const grammar = compile(instance.library, compiler, structuredOutput);
     return { kind: "compiled", image: instance.takeImage(addressOf(grammar)) };
   } catch (error) {
     if (error instanceof EngineError) return { kind: "refused", problem: error.message.replace(/\.$/, "") };
@@ -132,27 +132,44 @@ export function compileGrammar(compilerImage: MemoryImage, structuredOutput: Str
   }
 }
 
-function startCompiling(
+function compile(
+  library: XGrammarLibrary,
   compiler: WebXGrammar.GrammarCompiler,
   structuredOutput: StructuredOutput,
-): Promise<WebXGrammar.CompiledGrammar> {
+): WebXGrammar.CompiledGrammar {
   switch (structuredOutput.kind) {
     case "json-object":
-      return compiler.compileBuiltinJSONGrammar();
-    case "json-schema":
-      return compiler.compileJSONSchema(toEngineSchema(structuredOutput.schema));
-    case "regex":
-      return compiler.compileStructuralTag({
-        type: "regex",
-        pattern: toEnginePattern(structuredOutput.pattern, { isInJson: false }),
-      });
+      return settle(() => compiler.compileBuiltinJSONGrammar());
+    case "json-schema": {
+      const grammar = jsonSchemaGrammar(library, structuredOutput.schema);
+      return settle(() => compiler.compileGrammar(grammar));
+    }
+    case "regex": {
+      const pattern = toEnginePattern(structuredOutput.pattern, { isInJson: false });
+      return settle(() => compiler.compileStructuralTag({ type: "regex", pattern }));
+    }
     case "choice":
-      return compiler.compileGrammar(toEbnf(structuredOutput.choices));
-    case "grammar":
-      return compiler.compileGrammar(toEngineGrammar(structuredOutput.grammar));
+      return settle(() => compiler.compileGrammar(toEbnf(structuredOutput.choices, "root")));
+    case "grammar": {
+      const grammar = toEngineGrammar(structuredOutput.grammar);
+      return settle(() => compiler.compileGrammar(grammar));
+    }
     default:
       return structuredOutput satisfies never;
   }
+}
+
+/** As EBNF, in which rules take the place of the constants that stand for alternatives. */
+function jsonSchemaGrammar(library: XGrammarLibrary, text: string): string {
+  const { schema, alternatives } = toEngineSchema(text);
+  let grammar = settle(() => library.Grammar.fromJSONSchema(schema)).toString();
+  for (const [name, texts] of alternatives) {
+    const constant = `"\\"${name}\\""`;
+    // A definition that nothing refers to is not part of the grammar.
+    if (!grammar.includes(constant)) continue;
+    grammar = `${grammar.replaceAll(constant, name)}\n${toEbnf(texts, name)}`;
+  }
+  return grammar;
 }
 
 /** A compiled grammar on this thread. What its matchers throw is a failure of the library: drop grammar and matchers. */

@@ -40,6 +40,9 @@ const refusals: [string, StructuredOutput, string][] = [
     "json.properties.a has the keyword multipleOf",
   ],
   ["restrictions beside anyOf", schema({ anyOf: [{}], required: ["a"] }), "the keywords anyOf and required together"],
+  ["a range of any numbers", schema({ type: "number", minimum: 0, maximum: 1 }), "json has a range of numbers"],
+  ["a wide range of integers", schema({ type: "integer", minimum: 0, maximum: 2048 }), "at most 2047 apart"],
+  ["an empty range", schema({ type: "integer", minimum: 5, maximum: 4 }), "json has a range of numbers"],
   [
     "a pattern beside a length",
     schema({ type: "string", pattern: "a", maxLength: 3 }),

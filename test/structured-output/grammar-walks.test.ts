@@ -1,5 +1,5 @@
 import { Ajv } from "ajv";
-import { describe, expect, test } from "vitest";
+import { afterAll, describe, expect, test } from "vitest";
 
 import type { CompiledGrammar } from "../../engine/structured-output/grammar-compiler.ts";
 import type { StructuredOutput } from "../../engine/structured-output/structured-output.ts";
@@ -63,7 +63,7 @@ const schemas: [string, object][] = [
   ],
   [
     "numbers in a range",
-    { type: "array", items: { type: "integer", minimum: -5, maximum: 99 }, minItems: 2, maxItems: 5 },
+    { type: "array", items: { type: "integer", minimum: -5, maximum: 120 }, minItems: 2, maxItems: 5 },
   ],
   [
     "anyOf and constants",
@@ -87,6 +87,16 @@ const schemas: [string, object][] = [
     "properties by pattern",
     { type: "object", patternProperties: { "^x_[a-z]{1,3}$": { type: "integer" } }, additionalProperties: false },
   ],
+  ["values that begin alike", { enum: Array.from({ length: 112 }, (_, index) => `a${index + 17}`) }],
+  [
+    "constants that begin alike",
+    { anyOf: Array.from({ length: 112 }, (_, index) => ({ const: -17 - index })), $defs: { unused: { enum: [1, 2] } } },
+  ],
+  ["natural numbers", { type: "array", items: { type: "integer", exclusiveMinimum: 16 }, maxItems: 5 }],
+  [
+    "negative numbers",
+    { type: "array", items: { type: "integer", minimum: -128.5, exclusiveMaximum: -16 }, maxItems: 5 },
+  ],
   ["anything", {}],
 ];
 
@@ -107,9 +117,12 @@ function load({ image, vocabulary }: CompiledGrammar): LoadedGrammar {
 }
 
 describe.for(vocabularies)("with %s", ([, vocabulary]) => {
+  const compiler = createTestCompiler(vocabulary);
+  afterAll(() => compiler[Symbol.asyncDispose]());
+
   test.for(schemas)("every random JSON text fits a schema of %s", async ([, schema]) => {
     const isValid = new Ajv({ strict: false }).compile(schema);
-    const grammar = await compileOnce(vocabulary, { kind: "json-schema", schema: JSON.stringify(schema) });
+    const grammar = await compiler.compile({ kind: "json-schema", schema: JSON.stringify(schema) });
     for (const bytes of walk(grammar, vocabulary, numWalks)) {
       const json = utf8.decode(bytes);
       expect(isValid(JSON.parse(json)), `${json}: ${JSON.stringify(isValid.errors)}`).toBe(true);
@@ -117,7 +130,7 @@ describe.for(vocabularies)("with %s", ([, vocabulary]) => {
   });
 
   test("every random JSON object parses", async () => {
-    const grammar = await compileOnce(vocabulary, { kind: "json-object" });
+    const grammar = await compiler.compile({ kind: "json-object" });
     for (const bytes of walk(grammar, vocabulary, numWalks)) {
       expect(JSON.parse(utf8.decode(bytes))).toBeTypeOf("object");
     }
@@ -125,19 +138,26 @@ describe.for(vocabularies)("with %s", ([, vocabulary]) => {
 
   test.for(patterns)("every random text matches the pattern %s", async (pattern) => {
     const expression = new RegExp(`^(?:${pattern.replace('\\"', '"')})$`, "u");
-    const grammar = await compileOnce(vocabulary, { kind: "regex", pattern });
+    const grammar = await compiler.compile({ kind: "regex", pattern });
     for (const bytes of walk(grammar, vocabulary, numWalks)) expect(utf8.decode(bytes)).toMatch(expression);
   });
 
   test("every choice is reached and nothing else", async () => {
     const choices = ["yes", "no", "yesterday", 'say "no"', "back\\slash", "two\nlines", "\u0001\t", "é 中 😀", " "];
-    const grammar = await compileOnce(vocabulary, { kind: "choice", choices });
+    const grammar = await compiler.compile({ kind: "choice", choices });
     const reached = new Set(Array.from(walk(grammar, vocabulary, numWalks), (bytes) => utf8.decode(bytes)));
     expect([...reached].sort()).toEqual(choices.toSorted());
   });
 
+  test("of choices that begin alike none is mixed up with another", async () => {
+    const choices = Array.from({ length: 112 }, (_, index) => `a${index + 17}`);
+    const grammar = await compiler.compile({ kind: "choice", choices });
+    const reached = Array.from(walk(grammar, vocabulary, numWalks), (bytes) => utf8.decode(bytes));
+    expect(reached.filter((text) => !choices.includes(text))).toEqual([]);
+  });
+
   test("every random text is a sentence of the grammar", async () => {
-    const grammar = await compileOnce(vocabulary, {
+    const grammar = await compiler.compile({
       kind: "grammar",
       grammar: 'root ::= sum\nsum ::= term ("+" term){0,3}\nterm ::= [0-9]{1,3} | "(" sum ")"',
     });
