@@ -22,6 +22,8 @@ export const imageLimits: ImageLimits = {
   fetchTimeoutMs: 5000,
 };
 
+export type GoldenName = "llama" | "llava-default" | "llava-full" | "llava-siglip" | "smolvlm" | "fuyu";
+
 export interface GoldenOverrides extends Partial<InputProcessorOptions> {
   readonly sources?: readonly ImageSource[];
   readonly caches?: ItemCaches;
@@ -34,10 +36,7 @@ export interface GoldenInputs extends AsyncDisposable {
   readonly imageInputs: LoadedImageInputs | null;
 }
 
-export async function createGoldenInputs(
-  name: "llava-default" | "llama",
-  overrides: GoldenOverrides = {},
-): Promise<GoldenInputs> {
+export async function createGoldenInputs(name: GoldenName, overrides: GoldenOverrides = {}): Promise<GoldenInputs> {
   const folder = join(goldensFolder, name);
   const readJson = async (file: string) => JSON.parse(await readFile(join(folder, file), "utf8"));
   const config = await readJson("config.json");
@@ -55,8 +54,7 @@ export async function createGoldenInputs(
         contentHash: name,
       },
       tokenizer,
-      preprocessorConfig:
-        model.visionEncoder === null ? null : (await readJson("processor_config.json")).image_processor,
+      preprocessorConfig: model.visionEncoder === null ? null : await readPreprocessorConfig(folder),
       imageSources: sources,
       ...(caches && { caches }),
     },
@@ -76,4 +74,10 @@ export async function createGoldenInputs(
     imageInputs,
     [Symbol.asyncDispose]: async () => imageInputs?.[Symbol.asyncDispose](),
   };
+}
+
+async function readPreprocessorConfig(folder: string): Promise<unknown> {
+  const own = await readFile(join(folder, "preprocessor_config.json"), "utf8").catch(() => null);
+  if (own !== null) return JSON.parse(own);
+  return JSON.parse(await readFile(join(folder, "processor_config.json"), "utf8")).image_processor;
 }

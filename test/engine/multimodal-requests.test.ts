@@ -30,6 +30,8 @@ function tokens(tokenIds: readonly number[], ...images: readonly ImagePart[]): P
   return { kind: "tokens", tokenIds, images };
 }
 
+const imageTokens = (count: number): number[] => Array.from({ length: count }, () => imageTokenId);
+
 function userSays(...content: readonly (ImagePart | { readonly type: "text"; readonly text: string })[]): Prompt {
   return { kind: "chat", messages: [{ role: "user", content }], addGenerationPrompt: true };
 }
@@ -56,10 +58,10 @@ describe("token prompts", () => {
   test("with features for some of the images, or a place too many, are refused with the counts", async () => {
     await using inputs = await createGoldenInputs("llava-default");
     const picture = await image("drawing.png");
-    const some = [...new Array<number>(16).fill(imageTokenId), 50, imageTokenId];
+    const some = [...imageTokens(16), 50, imageTokenId];
     for (const [numTokens, prompt] of [
       [17, tokens(some, picture, picture)],
-      [17, tokens(new Array<number>(17).fill(imageTokenId), picture)],
+      [17, tokens(imageTokens(17), picture)],
       [2, tokens([imageTokenId, 50, imageTokenId], picture)],
     ] as const) {
       await expect(process(inputs, prompt)).rejects.toMatchObject({
@@ -72,8 +74,9 @@ describe("token prompts", () => {
   test("may have as many images side by side as an image has features", async () => {
     const imageLimits = { maxImagesPerPrompt: 16, maxImageBytes: 1e6, maxImagePixels: 1e6, fetchTimeoutMs: 5000 };
     await using inputs = await createGoldenInputs("llava-default", { imageLimits, settings: { imageLimits } });
-    const pictures = new Array<ImagePart>(16).fill(await image("small.png"));
-    const { promptTokenIds } = await process(inputs, tokens(new Array<number>(16).fill(imageTokenId), ...pictures));
+    const picture = await image("small.png");
+    const pictures = Array.from({ length: 16 }, () => picture);
+    const { promptTokenIds } = await process(inputs, tokens(imageTokens(16), ...pictures));
     expect(promptTokenIds).toHaveLength(256);
   });
 });

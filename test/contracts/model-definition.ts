@@ -1,0 +1,179 @@
+/** What every model that takes images holds to; a new model is one folder, one line of registration and one call of this. */
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+
+import { dummyPicture } from "../../engine/multimodal/dummy-inputs.ts";
+import { mergeField, splitFields } from "../../engine/multimodal/field-config.ts";
+import { findPlaceholders } from "../../engine/multimodal/find-placeholders.ts";
+import { numElements } from "../../engine/runtime/element-type.ts";
+import { createSamplingParams } from "../../engine/sampling-params.ts";
+import { computePicture, encodePng } from "../images/computed-picture.ts";
+import type { ImageFeature } from "../../engine/engine-request.ts";
+import type { ImagePart, Prompt } from "../../engine/generation-request.ts";
+import type { InputProcessor, ProcessedPrompt } from "../../engine/input-processor.ts";
+import type { LoadedImageInputs } from "../../engine/multimodal-inputs.ts";
+import type { ModelDefinition } from "../../engine/models/model-definition.ts";
+import type { VisionEncoderInput } from "../../engine/models/built-model.ts";
+import type { EncodedImage } from "../../engine/multimodal/multimodal-processor.ts";
+import type { ItemTensor } from "../../engine/multimodal/processed-item.ts";
+import type { ImageSize } from "../../engine/multimodal/processing-info.ts";
+import type { Tokenizer } from "../../engine/text/tokenizer.ts";
+
+export interface ModelDefinitionFixture extends AsyncDisposable {
+  readonly imageInputs: LoadedImageInputs;
+  /** Serves `data:` references, without caches. */
+  readonly inputProcessor: InputProcessor;
+  readonly tokenizer: Tokenizer;
+  readonly encoderInputs: readonly VisionEncoderInput[];
+}
+
+/** Around what processors round and split at, besides the fixture's own. */
+const edgeSizes: readonly ImageSize[] = [
+  { width: 1, height: 1 },
+  { width: 1, height: 300 },
+  { width: 300, height: 1 },
+  { width: 37, height: 53 },
+  { width: 64, height: 64 },
+  { width: 301, height: 40 },
+  { width: 40, height: 301 },
+];
+
+const never = new AbortController().signal;
+
+export function testModelDefinition(
+  name: string,
+  definition: ModelDefinition,
+  createFixture: () => Promise<ModelDefinitionFixture>,
+  ownSizes: readonly ImageSize[] = [],
+): void {
+  describe(`the model definition contract: ${name}`, () => {
+    const sizes = [...edgeSizes, ...ownSizes];
+    let fixture: ModelDefinitionFixture;
+
+    beforeAll(async () => {
+      fixture = await createFixture();
+    });
+    afterAll(async () => {
+      await fixture[Symbol.asyncDispose]();
+    });
+
+    const process = async (prompt: Prompt): Promise<ProcessedPrompt> => {
+      const request = { requestId: "request", prompt, samplingParams: createSamplingParams() };
+      return fixture.inputProcessor.process(request, never);
+    };
+    /** A prompt of the images alone, as the model's dummy text has it. */
+    const processPictures = async (pictures: readonly Uint8Array[]): Promise<ProcessedPrompt> => {
+      const { dummyInputs } = fixture.imageInputs;
+      const text = dummyInputs.build(pictures.length).text;
+      return process({ kind: "text", text, addSpecialTokens: true, images: pictures.map(toPart) });
+    };
+    const maxImages = (): number => fixture.imageInputs.info.supportedLimits.image ?? 2;
+
+    test("registers a processor, what is known of its inputs, and dummy inputs together", () => {
+      expect(definition.multiModal).toBeDefined();
+      expect(fixture.imageInputs.info.supportedLimits).toHaveProperty("image");
+      expect(maxImages()).toBeGreaterThanOrEqual(1);
+    });
+
+    test.for(sizes)("counts the embeddings of a picture of $width x $height as processing makes them", async (size) => {
+      const { info } = fixture.imageInputs;
+      const { images } = await processPictures([picture(size)]);
+      expect(images).toHaveLength(1);
+      expect(numEmbeddingsOf(images[0])).toBe(info.numImageTokens(size));
+      expect(info.numImageTokens(size)).toBeLessThanOrEqual(info.maxTokensPerItem);
+      expect(images[0].placeholder.length).toBeGreaterThanOrEqual(info.minTokensPerItem);
+    });
+
+    test.for(sizes)("makes the encoder's inputs of a picture of $width x $height", async (size) => {
+      const { images } = await processPictures([picture(size)]);
+      const { tensors } = images[0];
+      expect([...tensors.keys()].sort()).toEqual(fixture.encoderInputs.map((input) => input.name).sort());
+      for (const input of fixture.encoderInputs) {
+        const tensor = tensors.get(input.name) as ItemTensor;
+        expect(tensor.elementType).toBe(input.elementType);
+        expect(tensor.shape).toEqual(
+          input.shape.map((size, axis) => (typeof size === "number" ? size : tensor.shape[axis])),
+        );
+        expect(tensor.data).toHaveLength(numElements(tensor.shape));
+      }
+    });
+
+    test("has dummy inputs that are its worst case, which sizes make smaller but never larger", async () => {
+      const { info, dummyInputs } = fixture.imageInputs;
+      expect(info.numImageTokens(info.imageSizeWithMostFeatures)).toBe(info.maxTokensPerItem);
+      const { imageSizes } = dummyInputs.build(maxImages());
+      expect(imageSizes).toHaveLength(maxImages());
+      for (const size of imageSizes) expect(info.numImageTokens(size)).toBe(info.maxTokensPerItem);
+      const { width, height } = info.imageSizeWithMostFeatures;
+      expect(dummyInputs.build(1, { width: 1 }).imageSizes).toEqual([{ width: 1, height }]);
+      expect(dummyInputs.build(1, { width: width * 2, height: height * 2 }).imageSizes).toEqual([{ width, height }]);
+      const { images } = await processPictures(imageSizes.map(dummyPicture));
+      expect(images.map(numEmbeddingsOf)).toEqual(imageSizes.map(() => info.maxTokensPerItem));
+    });
+
+    test("splits a batch into items that depend on no other, and merges them again bit by bit", async () => {
+      const { processor } = fixture.imageInputs;
+      const encoded = sizes.map((size, index) => toEncoded(picture(size), index));
+      const batch = await processor.processImages(encoded, processor.options, never);
+      const configs = processor.fieldConfigs(batch);
+      const items = splitFields(batch.fields, configs);
+      expect(items).toHaveLength(encoded.length);
+      expect(batch.imageSizes).toEqual(sizes);
+      for (const [index, image] of encoded.entries()) {
+        const alone = await processor.processImages([image], processor.options, never);
+        expect(splitFields(alone.fields, processor.fieldConfigs(alone))).toEqual([items[index]]);
+      }
+      const merged = Object.entries(configs).map(([field, config]) => {
+        const tensors = items.map((item) => item.get(field) as ItemTensor);
+        return [field, mergeField(tensors, config)] as const;
+      });
+      expect(splitFields(new Map(merged), configs)).toEqual(items);
+    });
+
+    test("has placeholders that are found in the prompt where they were put, from text and from its tokens", async () => {
+      const { processor, loader } = fixture.imageInputs;
+      const pictures = sizes.slice(-maxImages()).map(picture);
+      const placeholder = processor.imagePlaceholder ?? "";
+      const text = pictures.map((_, index) => `${placeholder} word ${index}`).join("");
+      const parts = pictures.map(toPart);
+      const fromText = await process({ kind: "text", text, addSpecialTokens: true, images: parts });
+      const tokenIds = (await fixture.tokenizer.encode(text, { addSpecialTokens: true })) as number[];
+      const before = [...tokenIds];
+      expect(await process({ kind: "tokens", tokenIds, images: parts })).toEqual(fromText);
+      expect(tokenIds).toEqual(before);
+
+      const items = await loader.load(parts, { processorOptions: processor.options }, never);
+      const updates = items.map(({ item }) => item.promptUpdates);
+      const [found] = findPlaceholders(fromText.promptTokenIds, [updates]);
+      expect(found).toEqual(fromText.images.map((image) => image.placeholder));
+      // What is there already is not put in again.
+      expect(await process({ kind: "tokens", tokenIds: fromText.promptTokenIds, images: parts })).toEqual(fromText);
+    });
+
+    test("does to a prompt of tokens what it does to any, once, and leaves the caller's tokens alone", async () => {
+      const { processor } = fixture.imageInputs;
+      const tokenIds = (await fixture.tokenizer.encode("some words", { addSpecialTokens: true })) as number[];
+      const frozen = Object.freeze([...tokenIds]);
+      const once = processor.applyTokensOnly?.(frozen) ?? frozen;
+      expect(processor.applyTokensOnly?.(once) ?? once).toEqual(once);
+      expect(frozen).toEqual(tokenIds);
+      const fromText = await process({ kind: "text", text: "some words", addSpecialTokens: true });
+      expect(fromText.promptTokenIds).toEqual(once);
+    });
+  });
+}
+
+function picture(size: ImageSize): Uint8Array {
+  return encodePng(computePicture("photo", size.width, size.height));
+}
+
+function toPart(bytes: Uint8Array): ImagePart {
+  return { type: "image", reference: `data:image/png;base64,${Buffer.from(bytes).toString("base64")}` };
+}
+
+function toEncoded(bytes: Uint8Array, index: number): EncodedImage {
+  return { bytes, parameter: `prompt.images[${index}]` };
+}
+
+function numEmbeddingsOf({ placeholder }: Pick<ImageFeature, "placeholder">): number {
+  return placeholder.isEmbed === null ? placeholder.length : placeholder.isEmbed.filter(Boolean).length;
+}

@@ -1,0 +1,40 @@
+import { join } from "node:path";
+
+import { findModelDefinition } from "../../engine/models/registry.ts";
+import { testModelDefinition } from "../contracts/model-definition.ts";
+import { createGoldenInputs } from "../engine/golden-inputs.ts";
+import { goldensFolder } from "../support/goldens.ts";
+import { readFileSync } from "node:fs";
+import type { ModelDefinition } from "../../engine/models/model-definition.ts";
+import type { ImageSize } from "../../engine/multimodal/processing-info.ts";
+import type { ModelDefinitionFixture } from "../contracts/model-definition.ts";
+import type { GoldenName } from "../engine/golden-inputs.ts";
+
+/** Sizes at which each model's processor turns from one case to the next. */
+const checkpoints: readonly { readonly name: GoldenName; readonly sizes: readonly ImageSize[] }[] = [
+  { name: "llava-default", sizes: [{ width: 32, height: 32 }] },
+  { name: "llava-full", sizes: [{ width: 33, height: 32 }] },
+];
+
+for (const { name, sizes } of checkpoints) {
+  const config: unknown = JSON.parse(readFileSync(join(goldensFolder, name, "config.json"), "utf8"));
+  const definition = findModelDefinition(config);
+  testModelDefinition(name, definition, () => createFixture(name, definition, config), sizes);
+}
+
+async function createFixture(
+  name: GoldenName,
+  definition: ModelDefinition,
+  config: unknown,
+): Promise<ModelDefinitionFixture> {
+  const inputs = await createGoldenInputs(name);
+  const { visionEncoder } = definition.configure(config);
+  if (inputs.imageInputs === null || visionEncoder === null) throw new Error(`${name} takes no images`);
+  return {
+    imageInputs: inputs.imageInputs,
+    inputProcessor: inputs.inputProcessor,
+    tokenizer: inputs.options.tokenizer,
+    encoderInputs: visionEncoder.inputs,
+    [Symbol.asyncDispose]: () => inputs[Symbol.asyncDispose](),
+  };
+}
