@@ -9,7 +9,7 @@ import {
   createHttpsImageSource,
   createS3ImageSource,
 } from "../engine/index.ts";
-import type { Engine, LoadProgress } from "../engine/index.ts";
+import type { ByteStore, Engine, LoadProgress } from "../engine/index.ts";
 import { createApp } from "./api/app.ts";
 import type { Config } from "./config.ts";
 import type { Logger } from "./logger.ts";
@@ -44,6 +44,7 @@ export async function compose({ config, logger, onProgress }: CompositionOptions
   const engine = createEngine(config.engine, {
     imageSources: [createDataUrlImageSource(), ...connectedSources],
     ...(isS3(config.engine.model) && { createS3Client: await loadS3ClientFactory(config) }),
+    ...(config.redisUrl !== null && { createByteStore: createStoreFactory(config.redisUrl, logger) }),
     ...(onProgress && { onProgress }),
   });
   service.engine = engine;
@@ -61,6 +62,14 @@ export async function compose({ config, logger, onProgress }: CompositionOptions
 
 function isS3(reference: string): boolean {
   return /^s3:/i.test(reference);
+}
+
+/** The client is loaded while the model is, not before the port is open. */
+function createStoreFactory(url: string, logger: Logger): () => Promise<ByteStore> {
+  return async () => {
+    const { createRedisStore } = await import("./redis-store.ts");
+    return createRedisStore(url, logger);
+  };
 }
 
 /** The SDK takes longer to load than all the rest, so it is loaded only when something is on S3. */

@@ -39,6 +39,14 @@ export function bytes(min: number, max: number) {
   });
 }
 
+/** GiB as bytes; fractions are taken. */
+export function gibibytes(min: number, max: number) {
+  return parsed(`a number of GiB from ${min} to ${max}`, (text) => {
+    const value = within(/^\d+(\.\d+)?$/.test(text) ? Number(text) : Number.NaN, min, max);
+    return value === undefined ? undefined : Math.round(value * 1024 ** 3);
+  });
+}
+
 export function oneOf<const Name extends string>(names: readonly Name[]) {
   return parsed(`one of ${names.join(", ")}`, (text) => names.find((name) => name === text.toLowerCase()));
 }
@@ -53,6 +61,12 @@ export function commaSeparated(expected: string, isEntry: (entry: string) => boo
 
 export function httpUrl() {
   return parsed("an http:// or https:// URL", (text) => (isHttpUrl(text) ? text : undefined));
+}
+
+export function redisUrl() {
+  return parsed("a redis:// or rediss:// URL", (text) =>
+    /^rediss?:\/\//i.test(text) && URL.canParse(text) ? text : undefined,
+  );
 }
 
 export function path() {

@@ -13,6 +13,7 @@ import {
   checkpointReference,
   commaSeparated,
   extraArgumentsObject,
+  gibibytes,
   httpUrl,
   imagesPerPrompt,
   integer,
@@ -20,6 +21,7 @@ import {
   oneOf,
   parsed,
   path,
+  redisUrl,
   searchPath,
   seconds,
 } from "./config-values.ts";
@@ -143,6 +145,37 @@ const settings = z.object({
     "Whether http:// images are fetched, not only https://.",
   ),
 
+  MM_PROCESSOR_CACHE_GB: required(
+    gibibytes(0, 1024),
+    "0.25",
+    "GiB of this process's memory for what is remembered of images: processed, encoded, where they came from; 0 is none.",
+  ),
+  REDIS_URL: optional(
+    redisUrl(),
+    "redis:// or rediss:// server over which replicas share what they remember of images; default: none.",
+    { secret: true },
+  ),
+  REDIS_COMMAND_TIMEOUT_MS: required(
+    integer(1, 60_000),
+    "50",
+    "Longest that a request waits for Redis; one that waited in vain spares the next ones until Redis is back.",
+  ),
+  REDIS_KEY_PREFIX: required(
+    text,
+    "fovea",
+    "In front of every key in Redis; deployments of different ones share nothing.",
+  ),
+  PROCESSOR_CACHE_TTL_SECONDS: required(
+    integer(1, 31_536_000),
+    "86400",
+    "How long Redis keeps what was written of an image.",
+  ),
+  PROCESSOR_CACHE_MAX_ITEM_BYTES: required(
+    bytes(1024, 512 * MEBIBYTE),
+    "32MiB",
+    "Longest value written to Redis; larger ones stay in memory.",
+  ),
+
   AWS_REGION: optional(text, "Region of S3 buckets; default: us-east-1 where an endpoint is set."),
   AWS_ENDPOINT_URL_S3: optional(httpUrl(), "Another S3 service than Amazon's; buckets are then addressed by path."),
   AWS_ENDPOINT_URL: optional(httpUrl(), "The same for all of AWS; AWS_ENDPOINT_URL_S3 comes first."),
@@ -183,6 +216,8 @@ export interface Config {
     /** `host:port`. */
     readonly allowedPrivateHosts: readonly string[];
   };
+  /** Null where replicas share nothing. */
+  readonly redisUrl: string | null;
   readonly s3: {
     readonly endpoint: string | null;
     readonly region: string | null;
@@ -252,12 +287,20 @@ function toConfig(values: z.output<typeof settings>, environment: Environment): 
         maxImagePixels: values.MAX_IMAGE_PIXELS,
         fetchTimeoutMs: values.IMAGE_FETCH_TIMEOUT_SECONDS,
       },
+      caches: {
+        maxMemoryBytes: values.MM_PROCESSOR_CACHE_GB,
+        timeToLiveSeconds: values.PROCESSOR_CACHE_TTL_SECONDS,
+        maxValueBytes: values.PROCESSOR_CACHE_MAX_ITEM_BYTES,
+        commandTimeoutMs: values.REDIS_COMMAND_TIMEOUT_MS,
+        keyPrefix: values.REDIS_KEY_PREFIX,
+      },
     },
     images: {
       allowHttp: values.ALLOW_HTTP_IMAGES === "true",
       allowedDomains: values.ALLOWED_MEDIA_DOMAINS ?? [],
       allowedPrivateHosts: values.ALLOWED_PRIVATE_HOSTS ?? [],
     },
+    redisUrl: values.REDIS_URL,
     s3: { endpoint: values.AWS_ENDPOINT_URL_S3 ?? values.AWS_ENDPOINT_URL, region: values.AWS_REGION },
   };
 }

@@ -5,6 +5,7 @@
 import { Counter, Gauge, Histogram, Registry, collectDefaultMetrics } from "prom-client";
 
 import type { FinishReason } from "../engine/index.ts";
+import { addCacheMetrics } from "./cache-metrics.ts";
 import type { Service } from "./service.ts";
 
 /** What one finished or given-up sequence adds to the counters. */
@@ -43,6 +44,7 @@ export function createMetrics(service: Service, modelName: string): Metrics {
   const registers = [registry];
 
   addEngineFigures(registry, service);
+  addCacheMetrics(registry, () => service.engine?.caches ?? null);
   const timeToFirstToken = new Histogram({
     name: "vllm:time_to_first_token_seconds",
     help: "From the arrival of a request to its first token.",

@@ -59,6 +59,19 @@ test.for<[Record<string, string>, (config: Config) => unknown, unknown]>([
   ],
   [{ LOGITS_PROCESSOR_DEFAULT_ARGS: '{"a": [1, "b"]}' }, (config) => config.defaultExtraArguments, { a: [1, "b"] }],
   [{ LOGITS_PROCESSOR_PATH: "/a:b" }, (config) => config.engine.logitsProcessorPath, ["/a", resolve("b")]],
+  [{ REDIS_URL: "rediss://:pw@cache:6380/2" }, (config) => config.redisUrl, "rediss://:pw@cache:6380/2"],
+  [
+    { MM_PROCESSOR_CACHE_GB: "1.5", PROCESSOR_CACHE_TTL_SECONDS: "60", REDIS_KEY_PREFIX: "blue" },
+    (config) => config.engine.caches,
+    {
+      maxMemoryBytes: 1.5 * 1024 ** 3,
+      timeToLiveSeconds: 60,
+      maxValueBytes: 32 * 1024 ** 2,
+      commandTimeoutMs: 50,
+      keyPrefix: "blue",
+    },
+  ],
+  [{ MM_PROCESSOR_CACHE_GB: "0" }, (config) => config.engine.caches?.maxMemoryBytes, 0],
   [{ AWS_ENDPOINT_URL: "http://one:9000" }, (config) => config.s3.endpoint, "http://one:9000"],
   [
     { AWS_ENDPOINT_URL: "http://one:9000", AWS_ENDPOINT_URL_S3: "http://two:9000" },
@@ -92,6 +105,9 @@ test.for<[string, string, RegExp]>([
   ["LOGITS_PROCESSORS", "[broken", /expected module:Export names/],
   ["ALLOWED_PRIVATE_HOSTS", "minio", /expected host:port entries/],
   ["AWS_ENDPOINT_URL_S3", "minio:9000", /expected an http:\/\/ or https:\/\/ URL/],
+  ["REDIS_URL", "cache:6379", /^REDIS_URL has a value that does not parse: expected a redis:/],
+  ["REDIS_COMMAND_TIMEOUT_MS", "0", /expected an integer from 1 to 60000/],
+  ["MM_PROCESSOR_CACHE_GB", "-1", /expected a number of GiB from 0 to 1024/],
   ["API_KEY", "", /^API_KEY has a value that does not parse: expected one or more keys/],
   ["API_KEY", "secret,,other", /^API_KEY has a value that does not parse: expected one or more keys/],
 ])("%s=%j is fatal and says what was expected", ([name, value, expected]) => {

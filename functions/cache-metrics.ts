@@ -1,0 +1,87 @@
+/** What is remembered of images, as metrics by cache (processor, encoder, source) and tier (memory, redis). */
+import { Counter, Gauge } from "prom-client";
+import type { Registry } from "prom-client";
+
+import type { CacheReport, CacheTierReport } from "../engine/index.ts";
+
+type Stat = keyof CacheTierReport["stats"];
+
+const counters: readonly (readonly [name: string, help: string, stat: Stat])[] = [
+  ["queries", "Values asked for.", "queries"],
+  ["hits", "Values found.", "hits"],
+  ["errors", "Calls of the tier that failed.", "errors"],
+  ["refused_values", "Values found and refused: foreign, truncated or altered.", "refusedValues"],
+  ["read_bytes", "Bytes of values read.", "readBytes"],
+  ["written_bytes", "Bytes of values written.", "writtenBytes"],
+];
+
+/** Read from the report at every scrape; nothing is told while there is none. */
+export function addCacheMetrics(registry: Registry, readReport: () => CacheReport | null): void {
+  const tiers = (): readonly CacheTierReport[] => readReport()?.tiers ?? [];
+  for (const [name, help, stat] of counters) {
+    registry.registerMetric(
+      new Counter({
+        name: `fovea_cache_${name}_total`,
+        help,
+        labelNames: ["cache", "tier"],
+        registers: [],
+        collect() {
+          this.reset();
+          for (const { cache, tier, stats } of tiers()) this.inc({ cache, tier }, stats[stat]);
+        },
+      }),
+    );
+  }
+  registry.registerMetric(
+    new Gauge({
+      name: "fovea_cache_held_bytes",
+      help: "Bytes of values held in memory.",
+      labelNames: ["cache"],
+      registers: [],
+      collect() {
+        for (const { cache, tier, stats } of tiers()) if (tier === "memory") this.set({ cache }, stats.heldBytes);
+      },
+    }),
+  );
+  registry.registerMetric(
+    new Gauge({
+      name: "fovea_redis_available",
+      help: "Whether Redis is used, 1 or 0: a call that fails ends its use until a probe succeeds.",
+      labelNames: ["operation"],
+      registers: [],
+      collect() {
+        const state = readReport()?.store ?? null;
+        if (state === null) return;
+        this.set({ operation: "read" }, Number(state.canRead));
+        this.set({ operation: "write" }, Number(state.canWrite));
+      },
+    }),
+  );
+  addProcessorCacheMetrics(registry, tiers);
+}
+
+/** vLLM's two, which count items whatever tier they come from. */
+function addProcessorCacheMetrics(registry: Registry, tiers: () => readonly CacheTierReport[]): void {
+  const addCounter = (name: string, help: string, read: (processor: readonly CacheTierReport[]) => number): void => {
+    registry.registerMetric(
+      new Counter({
+        name,
+        help,
+        registers: [],
+        collect() {
+          this.reset();
+          this.inc(read(tiers().filter(({ cache }) => cache === "processor")));
+        },
+      }),
+    );
+  };
+  // A slower tier is asked only for what the first one lacks.
+  addCounter(
+    "vllm:mm_cache_queries_total",
+    "Images looked up in the processor cache.",
+    ([first]) => first?.stats.queries ?? 0,
+  );
+  addCounter("vllm:mm_cache_hits_total", "Images found in the processor cache.", (processor) =>
+    processor.reduce((sum, { stats }) => sum + stats.hits, 0),
+  );
+}
