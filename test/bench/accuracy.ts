@@ -2,13 +2,18 @@
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { limitFigure, reportProgress } from "./measure.ts";
+import { limitFigure, plainFigure, reportProgress } from "./measure.ts";
 import type { Figure } from "./measure.ts";
 import { startServerProcess, untilReady } from "./server-process.ts";
 
 const heldOutFolder = fileURLToPath(new URL("../../models/fovea-shapes/heldout/", import.meta.url));
 const numConcurrent = 16;
 const targetPercent = 95;
+
+interface Tally {
+  right: number;
+  asked: number;
+}
 
 interface HeldOutQuestion {
   readonly image: string;
@@ -40,18 +45,13 @@ async function ask(url: string, { image, question }: HeldOutQuestion): Promise<s
   return answer.choices[0].message.content;
 }
 
-function shareFigure(name: string, right: number, asked: number): Figure {
-  const values = [(right / asked) * 100];
-  return limitFigure({ name: `${name} (${asked})`, unit: "%", values, comparison: ">=", limit: targetPercent });
-}
-
 /** One figure a kind of question, then the whole set's, which is the one that the README states. */
 export async function benchAccuracy(): Promise<Figure[]> {
   const lines = (await readFile(join(heldOutFolder, "questions.jsonl"), "utf8")).trim().split("\n");
   const questions = lines.map((line) => JSON.parse(line) as HeldOutQuestion);
   await using server = await startServerProcess({});
   await untilReady(server);
-  const byKind = new Map<string, { right: number; asked: number }>();
+  const byKind = new Map<string, Tally>();
   let next = 0;
   const askOn = async (): Promise<void> => {
     while (next < questions.length) {
@@ -65,7 +65,14 @@ export async function benchAccuracy(): Promise<Figure[]> {
     }
   };
   await Promise.all(Array.from({ length: numConcurrent }, askOn));
-  const figures = [...byKind].map(([kind, { right, asked }]) => shareFigure(`held-out: ${kind}`, right, asked));
-  const right = [...byKind.values()].reduce((sum, tally) => sum + tally.right, 0);
-  return [...figures, shareFigure("held-out: all", right, questions.length)];
+  const percentOf = ({ right, asked }: Tally): number[] => [(right / asked) * 100];
+  const figures = [...byKind].map(([kind, tally]) =>
+    plainFigure(`held-out: ${kind} (${tally.asked})`, "%", percentOf(tally)),
+  );
+  const all = [...byKind.values()].reduce((sum, { right, asked }) => ({
+    right: sum.right + right,
+    asked: sum.asked + asked,
+  }));
+  const whole = { name: `held-out: all (${all.asked})`, unit: "%", values: percentOf(all) };
+  return [...figures, limitFigure({ ...whole, comparison: ">=", limit: targetPercent })];
 }

@@ -16,9 +16,10 @@ export interface Figure {
   /** The other side's median; null where a limit stands in its place, as is `ratio`. */
   readonly theirs: number | null;
   readonly ratio: number | null;
-  /** Of the ratio where there is one, else of `ours`. */
-  readonly target: { readonly comparison: ">=" | "<="; readonly value: number };
-  readonly reached: boolean;
+  /** Of the ratio where there is one, else of `ours`; null for a figure that is there to be read. */
+  readonly target: { readonly comparison: ">=" | "<="; readonly value: number } | null;
+  /** Null without a target. */
+  readonly reached: boolean | null;
   readonly rounds: { readonly ours: readonly number[]; readonly theirs: readonly number[] };
 }
 
@@ -70,14 +71,23 @@ export function limitFigure({ name, unit, values, comparison, limit }: LimitOpti
   };
 }
 
+/** A figure of ours that nothing is asked of. */
+export function plainFigure(name: string, unit: string, values: readonly number[]): Figure {
+  const rounds = { ours: values, theirs: [] };
+  return { name, unit, ours: median(values), theirs: null, ratio: null, target: null, reached: null, rounds };
+}
+
 function format(value: number): string {
   return Math.abs(value) >= 100 ? value.toFixed(0) : value.toPrecision(3);
 }
 
 function formatTarget({ unit, ratio, target }: Figure): string {
+  if (target === null) return "";
   const limit = `${target.comparison} ${target.value}`;
   return ratio === null ? `${limit} ${unit}` : limit;
 }
+
+const verdicts: Readonly<Record<string, string>> = { true: "reached", false: "MISSED", null: "" };
 
 export function printTable(title: string, figures: readonly Figure[]): void {
   const rows = [
@@ -88,7 +98,7 @@ export function printTable(title: string, figures: readonly Figure[]): void {
       figure.theirs === null ? "" : `${format(figure.theirs)} ${figure.unit}`,
       figure.ratio === null ? "" : figure.ratio.toFixed(2),
       formatTarget(figure),
-      figure.reached ? "reached" : "MISSED",
+      verdicts[String(figure.reached)],
     ]),
   ];
   const widths = rows[0].map((_, column) => Math.max(...rows.map((row) => row[column].length)));

@@ -72,14 +72,13 @@ async function completeGolden({ messages, pictures, greedyTokenIds }: GoldenCase
   const remaining = [...pictures];
   const answer = await client.chat.completions.create({
     model: "fovea-shapes",
-    messages: (await Promise.all(
-      messages.map((message) => toWireMessage(message, remaining)),
-    )) as OpenAI.ChatCompletionMessageParam[],
+    messages: await Promise.all(messages.map((message) => toWireMessage(message, remaining))),
+    // Not one of OpenAI's fields, so the client's types do not know it.
+    ignore_eos: true,
     temperature: 0,
     max_completion_tokens: greedyTokenIds.length,
     logprobs: true,
-    ...{ ignore_eos: true },
-  });
+  } as OpenAI.ChatCompletionCreateParamsNonStreaming);
   return {
     promptTokens: answer.usage?.prompt_tokens,
     tokens: answer.choices[0].logprobs?.content?.map(({ token }) => token),
