@@ -1,0 +1,76 @@
+/** What a picture costs the second time, over HTTP: with the shipped checkpoint, on one replica and on two. */
+import { readFile } from "node:fs/promises";
+import { afterAll, beforeAll, expect, test } from "vitest";
+
+import { startRedisServer } from "../support/redis-server.ts";
+import type { RedisServer } from "../support/redis-server.ts";
+import { startService } from "../support/running-service.ts";
+import type { RunningService } from "../support/running-service.ts";
+
+let redis: RedisServer;
+let picture: string;
+
+beforeAll(async () => {
+  redis = await startRedisServer();
+  const bytes = await readFile(new URL("../../models/fovea-shapes/examples/scene.png", import.meta.url));
+  picture = `data:image/png;base64,${bytes.toString("base64")}`;
+});
+afterAll(() => redis.kill());
+
+/** Waiting for Redis is not what is tested, so the limit is generous. */
+function replica(environment: Readonly<Record<string, string>> = {}): Promise<RunningService> {
+  return startService({ MAX_NUM_SEQS: "2", REDIS_URL: redis.url, REDIS_COMMAND_TIMEOUT_MS: "5000", ...environment });
+}
+
+async function ask({ baseUrl }: RunningService, fields: object = {}, headers: object = {}): Promise<string> {
+  const content = [
+    { type: "image_url", image_url: { url: picture } },
+    { type: "text", text: "How many shapes are there?" },
+  ];
+  const body = { messages: [{ role: "user", content }], temperature: 0, max_tokens: 16, ...fields };
+  const response = await fetch(`${baseUrl}/v1/chat/completions`, {
+    method: "POST",
+    headers: { "content-type": "application/json", ...headers },
+    body: JSON.stringify(body),
+  });
+  const answer = (await response.json()) as { choices: { message: { content: string } }[] };
+  expect(response.status, JSON.stringify(answer)).toBe(200);
+  return answer.choices[0].message.content;
+}
+
+/** The metric's value; labels as Prometheus writes them. */
+async function metric({ baseUrl }: RunningService, name: string, ...labels: readonly string[]): Promise<number> {
+  const lines = (await (await fetch(`${baseUrl}/metrics`)).text()).split("\n");
+  const line = lines.find((text) => text.startsWith(`${name}{`) && labels.every((label) => text.includes(label)));
+  return Number(line?.slice(line.lastIndexOf(" ") + 1));
+}
+
+test("a picture is processed and encoded once by all replicas, and every answer is the same", async () => {
+  await using first = await replica();
+  await using second = await replica();
+  const answer = await ask(first);
+  expect(await ask(first)).toBe(answer);
+  expect(await metric(first, "vllm:mm_cache_queries_total")).toBe(2);
+  expect(await metric(first, "vllm:mm_cache_hits_total")).toBe(1);
+  expect(await metric(first, "fovea_cache_hits_total", 'cache="encoder"', 'tier="memory"')).toBe(1);
+  // Written in the background: pixels and embeddings.
+  await expect.poll(() => redis.command("dbsize"), { interval: 10 }).toBe("2");
+
+  expect(await ask(second)).toBe(answer);
+  for (const cache of ["processor", "encoder"]) {
+    expect(await metric(second, "fovea_cache_hits_total", `cache="${cache}"`, 'tier="redis"')).toBe(1);
+    expect(await metric(second, "fovea_cache_written_bytes_total", `cache="${cache}"`, 'tier="redis"')).toBe(0);
+  }
+  expect(await metric(second, "fovea_redis_available", 'operation="write"')).toBe(1);
+});
+
+test("Redis may go in the middle: answers stay, the metrics tell", async () => {
+  const doomed = await startRedisServer();
+  await using service = await replica({ REDIS_URL: doomed.url, MM_PROCESSOR_CACHE_GB: "0" });
+  const answer = await ask(service);
+  await expect.poll(() => doomed.command("dbsize"), { interval: 10 }).toBe("2");
+  await doomed.kill();
+  expect(await ask(service)).toBe(answer);
+  expect(await metric(service, "fovea_redis_available", 'operation="read"')).toBe(0);
+  expect(await metric(service, "fovea_cache_errors_total", 'cache="processor"')).toBeGreaterThan(0);
+});
