@@ -62,14 +62,9 @@ class Favourites extends RequestLogitsProcessorAdapter {
       for (const [tokenId, count] of counts) row[tokenId] += count;
       return row;
     };
-    switch (extraArgs.favour) {
-      case "output":
-        return favour;
-      case "both":
-        return (promptTokenIds, outputTokenIds, row) => favour([...promptTokenIds, ...outputTokenIds], row.slice());
-      default:
-        return null;
-    }
+    if (extraArgs.favour === "output") return favour;
+    if (extraArgs.favour !== "both") return null;
+    return (promptTokenIds, outputTokenIds, row) => favour([...promptTokenIds, ...outputTokenIds], row.slice());
   }
 }
 
