@@ -18,6 +18,8 @@ import type { PromptText } from "./multimodal/prompt-text.ts";
 
 /** Looks items up by `mmHash` and has those that are missing processed as one batch, once for all who want them. */
 export interface ItemCache {
+  /** By position; null for those that would have to be processed. Never rejects. */
+  getMany(mmHashes: readonly string[]): Promise<readonly (ProcessedItem | null)[]>;
   getOrProcess(
     mmHashes: readonly string[],
     processMissing: (missing: readonly string[]) => Promise<readonly ProcessedItem[]>,
@@ -51,6 +53,18 @@ export interface ItemLoaderOptions {
 
 export interface LoadedItem {
   readonly mmHash: string;
+  readonly item: ProcessedItem;
+}
+
+interface IdentifiedImage {
+  readonly mmHash: string;
+  /** Null where it is still to be looked up or processed. */
+  readonly item: ProcessedItem | null;
+}
+
+interface KnownItem extends IdentifiedImage {
+  /** Of the source, for the bytes that the item was made of. */
+  readonly validator: string;
   readonly item: ProcessedItem;
 }
 
@@ -88,30 +102,35 @@ export class ItemLoader {
     signal: AbortSignal,
   ): Promise<readonly LoadedItem[]> {
     const { caches, processor, promptText } = this.#options;
-    const known = await this.#knownImages(parts, request);
+    const known = await this.#knownItems(parts, request);
     /** Bytes that had to be fetched to know which image it is. */
     const fetched: (EncodedImage | undefined)[] = [];
-    const mmHashes = await allOrNone(
+    const identified = await allOrNone<ImagePart, IdentifiedImage>(
       parts,
       async (part, either, index) => {
         const uuid = part.type === "image" ? part.uuid : undefined;
-        if (uuid !== undefined)
-          return this.#hash("image", { kind: "uuid", tenant: request.tenant ?? "", uuid }, request);
-        const { contentHash, image } = await this.#identify(part, index, {
-          request,
-          known: known[index],
-          signal: either,
-        });
-        if (image !== null) fetched[index] = image;
-        return this.#hash("image", { kind: "content", contentHash }, request);
+        if (uuid !== undefined) {
+          const named = { kind: "uuid", tenant: request.tenant ?? "", uuid } as const;
+          return { mmHash: this.#hash("image", named, request), item: null };
+        }
+        const knownItem = known[index];
+        const answer = await this.#fetchIfChanged(part, index, knownItem?.validator ?? null, either);
+        if (answer.kind === "unchanged") {
+          invariant(knownItem !== null, "what is not known is not unchanged");
+          return knownItem;
+        }
+        fetched[index] = { bytes: answer.bytes, parameter: parameterOf(index) };
+        const contentHash = await this.#remember(part, index, answer, request);
+        return { mmHash: this.#hash("image", { kind: "content", contentHash }, request), item: null };
       },
       signal,
     );
+    const mmHashes = identified.map(({ mmHash }) => mmHash);
     const processMissing = async (missing: readonly string[]): Promise<readonly ProcessedItem[]> => {
       const images = await allOrNone(
         missing,
         async (mmHash, either) => {
-          const index = mmHashes.indexOf(mmHash);
+          const index = identified.findIndex(({ item, mmHash: other }) => item === null && other === mmHash);
           invariant(index !== -1, "a cache asks for what it was asked for");
           return fetched[index] ?? this.#fetch(parts[index], index, either);
         },
@@ -119,8 +138,9 @@ export class ItemLoader {
       );
       return processImages(processor, images, { options: request.processorOptions, promptText, signal });
     };
-    const items = await caches.processor.getOrProcess(mmHashes, processMissing, signal);
-    return items.map((item, index) => ({ mmHash: mmHashes[index], item }));
+    const wanted = identified.filter(({ item }) => item === null).map(({ mmHash }) => mmHash);
+    const found = (await caches.processor.getOrProcess(wanted, processMissing, signal)).values();
+    return identified.map(({ item }, index) => ({ mmHash: mmHashes[index], item: item ?? found.next().value! }));
   }
 
   /** Not cached: they are what a cache would hold, and came with the request. */
@@ -142,18 +162,28 @@ export class ItemLoader {
       signal,
     );
     const embeddings = loaded.map((item) => item.embeddings);
-    const items = await toEmbeddingItems(processor, embeddings, promptText);
+    const items = await toEmbeddingItems(processor, embeddings, {
+      options: request.processorOptions,
+      promptText,
+    });
     return items.map((item, index) => ({ mmHash: loaded[index].mmHash, item }));
   }
 
-  /** By part: what its source said of it the last time; null where that is not known or would not matter. */
-  async #knownImages(parts: readonly ImagePart[], request: ItemRequest): Promise<readonly (KnownImage | null)[]> {
+  /**
+   * By part: the item its source may tell to be unchanged, held from here on, as it may leave the cache before the source
+   * has answered and its bytes may be others when they are fetched after all. Null where source or cache has nothing.
+   */
+  async #knownItems(parts: readonly ImagePart[], request: ItemRequest): Promise<readonly (KnownItem | null)[]> {
     const { caches } = this.#options;
     const keys = await Promise.all(parts.map((part, index) => this.#sourceKey(part, index, request)));
-    const wanted = keys.filter((key) => key !== null);
-    if (wanted.length === 0) return keys.map(() => null);
-    const found = (await caches.source.getMany(wanted)).values();
-    return keys.map((key) => (key === null ? null : (found.next().value ?? null)));
+    const known = await getSome(caches.source, keys);
+    const mmHashes = known.map((image) =>
+      image === null ? null : this.#hash("image", { kind: "content", contentHash: image.contentHash }, request),
+    );
+    const items = await getSome(caches.processor, mmHashes);
+    return items.map((item, index) =>
+      item === null ? null : { item, mmHash: mmHashes[index]!, validator: known[index]!.validator },
+    );
   }
 
   /** Null where the source cannot tell an image that is unchanged, or a uuid tells the image anyway. */
@@ -165,25 +195,19 @@ export class ItemLoader {
     return isTold ? sourceCacheKey(reference, JSON.stringify([tenant, cacheSalt ?? null])) : null;
   }
 
-  /** The hash of an image's bytes, and the bytes where they had to be fetched for it. */
-  async #identify(
+  /** The hash of the image's bytes, which the source cache is told. */
+  async #remember(
     part: ImagePart,
     index: number,
-    of: { readonly request: ItemRequest; readonly known: KnownImage | null; readonly signal: AbortSignal },
-  ): Promise<{ readonly contentHash: string; readonly image: EncodedImage | null }> {
-    const { known, signal, request } = of;
-    const answer = await this.#fetchIfChanged(part, index, known?.validator ?? null, signal);
-    if (answer.kind === "unchanged") {
-      invariant(known !== null, "what is not known is not unchanged");
-      return { contentHash: known.contentHash, image: null };
-    }
-    const { bytes, validator } = answer;
+    { bytes, validator }: Extract<FetchedImage, { readonly kind: "fetched" }>,
+    request: ItemRequest,
+  ): Promise<string> {
     const contentHash = await contentHashOf(bytes);
     const key = await this.#sourceKey(part, index, request);
     if (key !== null && validator !== null) {
       this.#options.caches.source.setMany([{ key, value: { validator, contentHash } }]);
     }
-    return { contentHash, image: { bytes, parameter: parameterOf(index) } };
+    return contentHash;
   }
 
   async #fetch(part: ImagePart, index: number, signal: AbortSignal): Promise<EncodedImage> {
@@ -210,6 +234,17 @@ export class ItemLoader {
     const { processorOptions, cacheSalt } = request;
     return computeMmHash({ modality, modelContentHash, processorOptions, item, cacheSalt: cacheSalt ?? null });
   }
+}
+
+/** By position; null for what has no key. */
+async function getSome<Value>(
+  cache: { getMany(keys: readonly string[]): Promise<readonly (Value | null)[]> },
+  keys: readonly (string | null)[],
+): Promise<readonly (Value | null)[]> {
+  const wanted = keys.filter((key) => key !== null);
+  if (wanted.length === 0) return keys.map(() => null);
+  const found = (await cache.getMany(wanted)).values();
+  return keys.map((key) => (key === null ? null : (found.next().value ?? null)));
 }
 
 /** The index counts all images of the prompt. */

@@ -64,6 +64,7 @@ export function createImageInputs(
     visionEncoder,
     preprocessorConfig: (preprocessorConfig ?? {}) as ProcessorOptions,
     pixels: createPixelProcessor(imageProcessor, pixelProgram),
+    tokenId: (token) => tokenizer.tokenId(token),
   };
   const info = multiModal.createProcessingInfo(context);
   const registered = multiModal.createProcessor(info, context);
@@ -89,7 +90,10 @@ export function createImageInputs(
 }
 
 const noCaches: ItemCaches = {
-  processor: { getOrProcess: (mmHashes, processMissing) => processMissing(mmHashes) },
+  processor: {
+    getMany: async (mmHashes) => mmHashes.map(() => null),
+    getOrProcess: (mmHashes, processMissing) => processMissing(mmHashes),
+  },
   source: { getMany: async (keys) => keys.map(() => null), setMany: () => {} },
 };
 

@@ -67,7 +67,10 @@ export function toPixelValues(image: DecodedImage, plan: PreprocessorPlan): Pixe
 }
 
 /** [256]: rescaled in double and rounded to float32, then mean and deviation in float32, as numpy does it. */
-function valueOfByte({ rescaleFactor, normalize }: PreprocessorPlan, channel: number): Float32Array {
+export function valueOfByte(
+  { rescaleFactor, normalize }: Pick<PreprocessorPlan, "rescaleFactor" | "normalize">,
+  channel: number,
+): Float32Array {
   const values = new Float32Array(256);
   for (let byte = 0; byte < 256; byte++) {
     const rescaled = Math.fround(rescaleFactor === null ? byte : byte * rescaleFactor);

@@ -3,9 +3,9 @@ import { move, transferableSymbol, valueSymbol } from "piscina";
 import { EngineError, type EngineErrorCode } from "../errors.ts";
 import { decodeImage } from "./decode-image.ts";
 import type { CanonicalValue } from "../multimodal/hasher.ts";
-import type { PixelProgram } from "../multimodal/pixel-program.ts";
+import type { PixelProgram, PixelTools } from "../multimodal/pixel-program.ts";
 import type { ItemTensor } from "../multimodal/processed-item.ts";
-import { toPixelValues, type PixelValues } from "./pixel-values.ts";
+import { toPixelValues, valueOfByte, type PixelValues } from "./pixel-values.ts";
 import type { PixelSize, PreprocessorPlan } from "./preprocessor-config.ts";
 import { resample } from "./resample.ts";
 
@@ -58,7 +58,7 @@ export async function processPixels(task: PixelTask): Promise<PixelReply> {
     }
     const { module, options } = task.work;
     const { toTensors } = (await import(module)) as { readonly toTensors: PixelProgram };
-    const tensors = toTensors(image, options, { resample: (from, to) => resample(from, { ...to, window: null }) });
+    const tensors = toTensors(image, options, pixelTools);
     const imageSize = { width: image.width, height: image.height };
     const buffers = new Set([...tensors.values()].map(({ data }) => data.buffer));
     return movingBuffers({ kind: "tensors", result: { tensors, imageSize } }, [...buffers]);
@@ -68,6 +68,11 @@ export async function processPixels(task: PixelTask): Promise<PixelReply> {
     return { kind: "refused", code: error.code, message: error.message, detail };
   }
 }
+
+const pixelTools: PixelTools = {
+  resample: (image, to) => resample(image, { ...to, window: null }),
+  valuesOfBytes: (steps) => [0, 1, 2].map((channel) => valueOfByte(steps, channel)),
+};
 
 /** Marks the values' memory to be handed over, not copied; the pool unwraps it. */
 function movingBuffers(reply: PixelReply, buffers: readonly ArrayBufferLike[]): PixelReply {

@@ -23,7 +23,7 @@ export interface PreprocessorPlan {
   readonly centerCrop: PixelSize | null;
   readonly rescaleFactor: number | null;
   /** In the unit of the rescaled values. */
-  readonly normalize: { readonly mean: Rgb; readonly std: Rgb } | null;
+  readonly normalize: { readonly mean: readonly number[]; readonly std: readonly number[] } | null;
 }
 
 const PROCESSOR_TYPES = ["CLIPImageProcessor", "CLIPFeatureExtractor", "LlavaImageProcessor"];

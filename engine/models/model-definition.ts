@@ -43,6 +43,8 @@ export interface ProcessorContext {
   /** preprocessor_config.json as it is, with what the deployment sets of it. */
   readonly preprocessorConfig: ProcessorOptions;
   readonly pixels: PixelProcessor;
+  /** The id of a token by its text, special ones included; null where there is no such token. */
+  readonly tokenId: (token: string) => number | null;
 }
 
 export interface ModelDefinition {

@@ -60,8 +60,11 @@ export interface MultiModalProcessor {
   ): Promise<ProcessedBatch>;
   /** How `ProcessedBatch.fields` belong to the images; fields without one are dropped. */
   fieldConfigs(batch: ProcessedBatch): Readonly<Record<string, FieldConfig>>;
-  /** Rules for all items; where there are several, an item takes the first whose target is in the prompt. */
-  promptUpdates(items: readonly UpdateItem[]): readonly PromptUpdate[];
+  /**
+   * Rules for all items; where there are several, an item takes the first whose target is in the prompt. Throws
+   * EngineError `invalid_argument` for embeddings of which it cannot know where they belong.
+   */
+  promptUpdates(items: readonly UpdateItem[], options: ProcessorOptions): readonly PromptUpdate[];
   /**
    * What the model does to any prompt, whatever images it has (a token at the end, say). Does not change its argument;
    * applied twice it does nothing more.

@@ -17,6 +17,14 @@ export interface PixelTools {
     image: RgbImage,
     to: ImageSize & { readonly filter: "nearest" | "lanczos" | "bilinear" | "bicubic" | "box" | "hamming" },
   ) => RgbImage;
+  /**
+   * By channel, what each of the 256 bytes becomes when it is rescaled and normalised; null leaves a step out. Mean and
+   * deviation are by channel, in the unit of the rescaled values.
+   */
+  readonly valuesOfBytes: (steps: {
+    readonly rescaleFactor: number | null;
+    readonly normalize: { readonly mean: readonly number[]; readonly std: readonly number[] } | null;
+  }) => readonly Float32Array[];
 }
 
 /**

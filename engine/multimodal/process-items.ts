@@ -31,27 +31,27 @@ export async function processImages(
   const items = tensorsOfItems.map(
     (tensors, index) => ({ kind: "image", imageSize: imageSizes[index], tensors }) as const,
   );
-  return resolveItems(processor, items, tensorsOfItems, promptText);
+  return resolveItems(processor, items, tensorsOfItems, { options, promptText });
 }
 
 /** Items of embeddings that came with the request, float32 [numEmbeddings, hiddenSize] each. */
 export async function toEmbeddingItems(
   processor: MultiModalProcessor,
   embeddings: readonly ItemTensor<"float32">[],
-  promptText: PromptText,
+  settings: Omit<ProcessItemsOptions, "signal">,
 ): Promise<readonly ProcessedItem[]> {
   const items = embeddings.map(({ shape }) => ({ kind: "embeddings", numEmbeddings: shape[0] }) as const);
   const tensors = embeddings.map((tensor) => new Map([[embeddingsField, tensor]]));
-  return resolveItems(processor, items, tensors, promptText);
+  return resolveItems(processor, items, tensors, settings);
 }
 
 async function resolveItems(
   processor: MultiModalProcessor,
   items: readonly UpdateItem[],
   tensorsOfItems: readonly ReadonlyMap<string, ItemTensor>[],
-  promptText: PromptText,
+  { options, promptText }: Omit<ProcessItemsOptions, "signal">,
 ): Promise<readonly ProcessedItem[]> {
-  const updates = processor.promptUpdates(items);
+  const updates = processor.promptUpdates(items, options);
   invariant(updates.length > 0, "a processor has a prompt update for its images");
   return Promise.all(
     tensorsOfItems.map(async (tensors, index) => ({

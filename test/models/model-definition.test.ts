@@ -14,6 +14,18 @@ import type { GoldenName } from "../engine/golden-inputs.ts";
 const checkpoints: readonly { readonly name: GoldenName; readonly sizes: readonly ImageSize[] }[] = [
   { name: "llava-default", sizes: [{ width: 32, height: 32 }] },
   { name: "llava-full", sizes: [{ width: 33, height: 32 }] },
+  {
+    name: "fuyu",
+    // Up to 60 x 48 in patches of 6: exactly one patch, the target itself, larger in one direction only.
+    sizes: [
+      { width: 6, height: 6 },
+      { width: 60, height: 48 },
+      { width: 61, height: 48 },
+      { width: 61, height: 5 },
+      { width: 5, height: 49 },
+      { width: 7, height: 48 },
+    ],
+  },
 ];
 
 for (const { name, sizes } of checkpoints) {

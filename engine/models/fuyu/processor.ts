@@ -1,0 +1,81 @@
+/** Fuyu's images in its prompts: rows of patches, each ended by a newline, in front of the text. */
+import { EngineError } from "../../errors.ts";
+import { allOrNone } from "../../multimodal/all-or-none.ts";
+import { createDummyInputsBuilder } from "../../multimodal/dummy-inputs.ts";
+import { fieldConfig } from "../../multimodal/field-config.ts";
+import type { MultiModalInputs } from "../../multimodal/multimodal-processor.ts";
+import type { ImageSize } from "../../multimodal/processing-info.ts";
+import { promptIndexTargets, selectTokenIds } from "../../multimodal/prompt-update.ts";
+import type { PromptUpdate } from "../../multimodal/prompt-update.ts";
+import type { ProcessorContext } from "../model-definition.ts";
+import { fuyuPatchGrid, fuyuRequestOptions, parseFuyuImageOptions } from "./image-options.ts";
+
+/**
+ * The layout of Hugging Face's FuyuProcessor: for each row of patches an image token a patch and a newline, then the
+ * token that begins a text; at the end of every prompt the token that begins an answer. The tokenizer's own token at
+ * the beginning, where a prompt has one, makes way for the image.
+ */
+export const fuyuInputs: MultiModalInputs<ProcessorContext> = {
+  pixelProgram: new URL("./pixels.ts", import.meta.url),
+  createProcessingInfo({ preprocessorConfig }) {
+    const options = parseFuyuImageOptions(preprocessorConfig);
+    const numImageTokens = (size: ImageSize): number => {
+      const { numColumns, numRows } = fuyuPatchGrid(size, options);
+      return numColumns * numRows;
+    };
+    return {
+      supportedLimits: { image: 1 },
+      // One patch, a newline and the beginning of the text.
+      minTokensPerItem: 3,
+      maxTokensPerItem: numImageTokens(options.largestSize),
+      imageSizeWithMostFeatures: options.largestSize,
+      numImageTokens,
+    };
+  },
+  createDummyInputs: (info) => createDummyInputsBuilder("", info.imageSizeWithMostFeatures),
+  createProcessor(_, { imageTokenId, preprocessorConfig, pixels, tokenId }) {
+    const newlineId = requiredToken(tokenId, "|NEWLINE|");
+    const beginningOfText = requiredToken(tokenId, "<s>");
+    const beginningOfAnswer = requiredToken(tokenId, "<0x04>");
+    const tokenizersBeginning = tokenId("|ENDOFTEXT|");
+    return {
+      imagePlaceholder: null,
+      imagePlaceholderTokenIds: [],
+      options: preprocessorConfig,
+      requestOptions: fuyuRequestOptions,
+      async processImages(images, options, signal) {
+        const processed = await allOrNone(images, (image, either) => pixels.process(image, options, either), signal);
+        return {
+          fields: new Map([["image_patches", processed.flatMap(({ tensors }) => tensors.get("image_patches") ?? [])]]),
+          imageSizes: processed.map(({ imageSize }) => imageSize),
+        };
+      },
+      fieldConfigs: () => ({ image_patches: fieldConfig.batched() }),
+      promptUpdates(items, options): readonly PromptUpdate[] {
+        const plan = parseFuyuImageOptions(options);
+        const content = (itemIndex: number) => {
+          const item = items[itemIndex];
+          if (item.kind === "embeddings") {
+            throw new EngineError("invalid_argument", "Nobody can tell the rows of this model's image embeddings.");
+          }
+          const { numColumns, numRows } = fuyuPatchGrid(item.imageSize, plan);
+          const row = [...Array.from({ length: numColumns }, () => imageTokenId), newlineId];
+          const full = [...Array.from({ length: numRows }, () => row).flat(), beginningOfText];
+          return { full, isEmbed: selectTokenIds(imageTokenId) };
+        };
+        const atStart = { mode: "insertion", target: promptIndexTargets.start(), content } as const;
+        if (tokenizersBeginning === null) return [atStart];
+        return [{ mode: "replacement", target: [tokenizersBeginning], content }, atStart];
+      },
+      applyTokensOnly(tokenIds) {
+        return tokenIds.at(-1) === beginningOfAnswer ? tokenIds : [...tokenIds, beginningOfAnswer];
+      },
+    };
+  },
+};
+
+function requiredToken(tokenId: ProcessorContext["tokenId"], token: string): number {
+  const id = tokenId(token);
+  if (id !== null) return id;
+  throw new EngineError("invalid_checkpoint", `tokenizer.json has no token ${token}, which Fuyu's prompts need.`);
+}
