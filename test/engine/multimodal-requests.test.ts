@@ -235,13 +235,37 @@ describe("with caches", () => {
     expect(source.answers).toEqual(["fetched", "unchanged"]);
     // Other options are another item of the same bytes, which have to be fetched for it.
     await hashOf({ mmProcessorOptions: { do_normalize: false } });
-    expect(source.answers.splice(0)).toEqual(["fetched", "unchanged", "unchanged", "fetched"]);
+    expect(source.answers.splice(0)).toEqual(["fetched", "unchanged", "fetched"]);
     // What another tenant's credentials saw is not believed.
     expect(await hashOf({ tenant: "other" })).toBe(first);
     expect(source.answers.splice(0)).toEqual(["fetched"]);
     bytes = Buffer.concat([await bytesOf("photo.png"), Buffer.of(1)]);
     expect(await hashOf()).not.toBe(first);
     expect(source.answers).toEqual(["fetched"]);
+  });
+
+  test("an image that changes while its item leaves the cache is served as it was when it was asked for", async () => {
+    let bytes = await bytesOf("drawing.png");
+    const caches = new MultiModalCaches({ ...defaultCacheConfig, maxMemoryBytes: 50_000 }, null);
+    const source = countingSource(() => bytes);
+    const { fetchIfChanged } = source;
+    source.fetchIfChanged = async (reference, options) => {
+      const answer = await fetchIfChanged!(reference, options);
+      const large = { elementType: "float32", shape: [12_000], data: new Float32Array(12_000) } as const;
+      caches.encoder.setMany([{ key: "large", value: large }]);
+      bytes = Buffer.concat([await bytesOf("photo.png"), Buffer.of(1)]);
+      return answer;
+    };
+    await using inputs = await createGoldenInputs("llava-default", { caches, sources: [source] });
+    const prompt = text("<image>", { type: "image", reference: "counted:1" });
+    const [first] = (await process(inputs, prompt)).images;
+    bytes = await bytesOf("drawing.png");
+    const [second] = (await process(inputs, prompt)).images;
+    expect(second).toEqual(first);
+    // Its item is gone: there is nothing that could be unchanged.
+    const [third] = (await process(inputs, prompt)).images;
+    expect(third.mmHash).not.toBe(first.mmHash);
+    expect(source.answers).toEqual(["fetched", "unchanged", "fetched"]);
   });
 
   test("a uuid stands for an image of its tenant: once cached it needs neither reference nor fetch", async () => {

@@ -18,6 +18,11 @@ export class ProcessorCache<Value> {
     this.#toKept = toKept;
   }
 
+  /** As the cache has them, by position; null for those it lacks, also where they are in work. Never rejects. */
+  getMany(keys: readonly string[]): Promise<readonly (Value | null)[]> {
+    return this.cache.getMany(keys);
+  }
+
   /**
    * Values by position; equal keys get one value. Those neither cached nor in work are processed by one call. A
    * request's failure is its own (it was aborted, or another of its images is broken): others that waited for its work

@@ -1,0 +1,101 @@
+/** Embeddings come back from the store in half precision: the reference's greedy tokens must not notice. */
+import { afterAll, beforeAll, expect, test } from "vitest";
+
+import { createDataUrlImageSource, createEngine, createSamplingParams } from "../../engine/index.ts";
+import { defaultCacheConfig } from "../../engine/multimodal/caches/multimodal-caches.ts";
+import { createLogger } from "../../functions/logger.ts";
+import { createRedisStore } from "../../functions/redis-store.ts";
+import { connected } from "../multimodal/caches/redis-caches.ts";
+import { loadGoldens, pictureReference } from "../support/goldens.ts";
+import { startRedisServer } from "../support/redis-server.ts";
+import { createTemporaryFolder } from "../support/temporary-folder.ts";
+import type { CacheReport, Engine, RequestOutput } from "../../engine/index.ts";
+import type { GoldenCase, Goldens } from "../support/goldens.ts";
+import type { RedisServer } from "../support/redis-server.ts";
+import type { TemporaryFolder } from "../support/temporary-folder.ts";
+
+let redis: RedisServer;
+let folder: TemporaryFolder;
+
+beforeAll(async () => {
+  redis = await startRedisServer();
+  folder = await createTemporaryFolder();
+});
+afterAll(async () => {
+  await redis.kill();
+  await folder[Symbol.asyncDispose]();
+});
+
+/** Keeps nothing in memory, so that all it knows of images it has from the store. */
+async function startReplica({ name, checkpointFolder }: Goldens): Promise<Engine> {
+  const logger = createLogger({ level: "debug", write: () => {} });
+  const engine = createEngine(
+    {
+      model: checkpointFolder,
+      dtype: "float32",
+      device: "cpu",
+      deviceId: 0,
+      maxModelLen: null,
+      maxNumSequences: 4,
+      maxNumBatchedTokens: 64,
+      maxNumWaiting: 64,
+      logitsProcessors: [],
+      logitsProcessorPath: [],
+      numThreads: 1,
+      cacheFolder: folder.path,
+      imageLimits: { maxImagesPerPrompt: 3, maxImageBytes: 1e6, maxImagePixels: 1e6, fetchTimeoutMs: 5000 },
+      caches: { ...defaultCacheConfig, maxMemoryBytes: 0, commandTimeoutMs: 5_000, keyPrefix: name },
+    },
+    {
+      imageSources: [createDataUrlImageSource()],
+      createByteStore: () => connected(createRedisStore(redis.url, logger)),
+    },
+  );
+  await engine.ready;
+  return engine;
+}
+
+async function answer(engine: Engine, { messages, pictures }: GoldenCase, requestId: string): Promise<number[]> {
+  const references = await Promise.all(pictures.map(pictureReference));
+  const filled = messages.map(({ role, content }) => ({
+    role,
+    content: content.map((part) =>
+      part.type === "image" ? { type: "image" as const, reference: references.shift() as string } : part,
+    ),
+  }));
+  const outputs: RequestOutput[] = [];
+  const request = {
+    requestId,
+    prompt: { kind: "chat", messages: filled, addGenerationPrompt: true },
+    samplingParams: createSamplingParams({ temperature: 0, maxTokens: 32, ignoreEos: true }),
+  } as const;
+  for await (const output of engine.generate(request)) outputs.push(output);
+  return outputs.flatMap(({ tokenIds }) => tokenIds);
+}
+
+function statsOf({ tiers }: CacheReport, cache: string) {
+  return tiers.find((tier) => tier.cache === cache)!.stats;
+}
+
+test.for(["llava-default", "llava-full", "fovea-shapes"] as const)(
+  "%s: a replica that takes all embeddings from the store answers with the reference's tokens",
+  async (model) => {
+    const goldens = await loadGoldens(model);
+    const cases = goldens.cases.filter(({ pictures }) => pictures.length > 0);
+    const numPictures = new Set(cases.flatMap(({ pictures }) => pictures)).size;
+    const first = await startReplica(goldens);
+    for (const golden of cases) expect(await answer(first, golden, golden.name)).toEqual(golden.greedyTokenIds);
+    await expect.poll(() => statsOf(first.caches!, "encoder").writtenBytes, { interval: 10 }).toBeGreaterThan(0);
+    await expect
+      .poll(() => Number(redis.command("eval", `return #redis.call("keys", "${model}:encoder:*")`, "0")))
+      .toBe(numPictures);
+    await first.close();
+
+    const second = await startReplica(goldens);
+    for (const golden of cases) expect(await answer(second, golden, golden.name)).toEqual(golden.greedyTokenIds);
+    const { queries, hits, errors } = statsOf(second.caches!, "encoder");
+    expect({ hits, errors }).toEqual({ hits: queries, errors: 0 });
+    expect(statsOf(second.caches!, "processor").hits).toBeGreaterThanOrEqual(numPictures);
+    await second.close();
+  },
+);
