@@ -7,7 +7,7 @@ import { performance } from "node:perf_hooks";
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 
-const entry = fileURLToPath(new URL("../../functions/cli/main.ts", import.meta.url));
+const entry = fileURLToPath(new URL("../../functions/cli/main.js", import.meta.url));
 
 export interface ServerProcess extends AsyncDisposable {
   readonly url: string;

@@ -3,7 +3,7 @@ import { spawn } from "node:child_process";
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
 
-const main = new URL("../../functions/cli/main.ts", import.meta.url).pathname;
+const main = new URL("../../functions/cli/main.js", import.meta.url).pathname;
 
 export interface CliProcess extends AsyncDisposable {
   readonly child: ChildProcess;
