@@ -5,6 +5,7 @@ import { numEmbeddingsOf } from "./core/image-span.ts";
 import { withCachedEmbeddings } from "./cached-embeddings.ts";
 import { EngineThread } from "./engine-thread.ts";
 import { EngineError, invariant } from "./errors.ts";
+import { collectGarbage } from "./runtime/collect-garbage.ts";
 import { RequestOutputs } from "./request-outputs.ts";
 import { isGreedy } from "./sampling-params.ts";
 import type { EngineConfig } from "./config.ts";
@@ -124,7 +125,8 @@ export class ThreadedEngine implements Engine {
       this.#closing.signal.throwIfAborted();
       this.#model = await loadModel(this.#config, dependencies, this.#closing.signal);
       this.#closing.signal.throwIfAborted();
-      await this.#startThread(this.#model.workerOptions);
+      // Parsed files and graphs under construction are garbage now, and this thread has nothing to do but wait.
+      await Promise.all([this.#startThread(this.#model.workerOptions), collectGarbage()]);
       if (this.#state === "loading") this.#state = "ready";
     } catch (error) {
       const failure = this.#closing.signal.aborted ? closedError() : toEngineError(error);

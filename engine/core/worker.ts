@@ -2,6 +2,8 @@
 import { parentPort, workerData } from "node:worker_threads";
 import type { MessagePort } from "node:worker_threads";
 import { EngineError, invariant } from "../errors.ts";
+import { collectGarbage } from "../runtime/collect-garbage.ts";
+import { releaseLoadingMemory } from "../runtime/release-memory.ts";
 import { createEngineCore } from "./create-engine-core.ts";
 import { Inbox } from "./inbox.ts";
 import type { FromEngineThread, WorkerOptions } from "./messages.ts";
@@ -12,6 +14,8 @@ async function serve(port: MessagePort, options: WorkerOptions): Promise<void> {
   const post = (message: FromEngineThread): void => port.postMessage(message);
   try {
     using core = await createEngineCore(options, () => inbox.take());
+    await collectGarbage();
+    releaseLoadingMemory();
     post({ kind: "ready" });
     for (;;) {
       core.drainMessages();
