@@ -1,4 +1,4 @@
-/** preprocessor_config.json of CLIP's and LLaVA's image processors, parsed to the steps it stands for. */
+/** preprocessor_config.json of CLIP's, SigLIP's and LLaVA's image processors, parsed to the steps it stands for. */
 import { z } from "zod";
 import { EngineError } from "../errors.ts";
 import type { ResampleFilterName } from "./resample-coefficients.ts";
@@ -26,14 +26,42 @@ export interface PreprocessorPlan {
   readonly normalize: { readonly mean: readonly number[]; readonly std: readonly number[] } | null;
 }
 
-const PROCESSOR_TYPES = ["CLIPImageProcessor", "CLIPFeatureExtractor", "LlavaImageProcessor"];
-
 /** By Pillow's number. */
 const FILTERS: readonly ResampleFilterName[] = ["nearest", "lanczos", "bilinear", "bicubic", "box", "hamming"];
 
-const OPENAI_CLIP_MEAN: Rgb = [0.48145466, 0.4578275, 0.40821073];
-const OPENAI_CLIP_STD: Rgb = [0.26862954, 0.26130258, 0.27577711];
-const CLIP_SIZE = 224;
+/** What a processor class does where the file is silent. */
+interface ProcessorDefaults {
+  readonly size: Size;
+  readonly doCenterCrop: boolean;
+  readonly cropSize: number;
+  readonly mean: Rgb;
+  readonly std: Rgb;
+  readonly mayPad: boolean;
+}
+
+const CLIP: ProcessorDefaults = {
+  size: { shortest_edge: 224 },
+  doCenterCrop: true,
+  cropSize: 224,
+  mean: [0.48145466, 0.4578275, 0.40821073],
+  std: [0.26862954, 0.26130258, 0.27577711],
+  mayPad: false,
+};
+const SIGLIP: ProcessorDefaults = {
+  size: { height: 224, width: 224 },
+  doCenterCrop: false,
+  cropSize: 224,
+  mean: [0.5, 0.5, 0.5],
+  std: [0.5, 0.5, 0.5],
+  mayPad: false,
+};
+
+const PROCESSORS: Readonly<Record<string, ProcessorDefaults>> = {
+  CLIPImageProcessor: CLIP,
+  CLIPFeatureExtractor: CLIP,
+  LlavaImageProcessor: { ...CLIP, mayPad: true },
+  SiglipImageProcessor: SIGLIP,
+};
 
 const edge = z.int().min(1).max(16_384);
 const size = z.union([edge, z.tuple([edge, edge]), z.record(z.string(), edge.nullish())]);
@@ -98,31 +126,37 @@ export function parsePreprocessorConfig(json: unknown): PreprocessorPlan {
   const config = parsed.data;
   refuseUnknownFields(fields as Readonly<Record<string, unknown>>);
 
-  const type = (config.image_processor_type ?? config.feature_extractor_type ?? PROCESSOR_TYPES[0]).replace(
-    /Fast$/,
-    "",
-  );
-  if (!PROCESSOR_TYPES.includes(type)) {
-    throw unsupported(`the image processor ${type} is not supported; supported are ${PROCESSOR_TYPES.join(", ")}`);
-  }
+  const type = config.image_processor_type ?? config.feature_extractor_type ?? "CLIPImageProcessor";
+  const defaults = processorDefaults(type.replace(/Fast$/, ""));
   const isPadded = config.do_pad ?? false;
-  if (isPadded && type !== "LlavaImageProcessor") throw unsupported(`do_pad is not supported with ${type}`);
+  if (isPadded && !defaults.mayPad) throw unsupported(`do_pad is not supported with ${type}`);
 
-  const mean = config.image_mean ?? OPENAI_CLIP_MEAN;
-  const std = config.image_std ?? OPENAI_CLIP_STD;
+  const mean = config.image_mean ?? defaults.mean;
+  const std = config.image_std ?? defaults.std;
   return {
     padToSquare: isPadded ? [byteOf(mean[0]), byteOf(mean[1]), byteOf(mean[2])] : null,
     resize:
       (config.do_resize ?? true)
         ? {
-            rule: resizeRule(config.size ?? { shortest_edge: CLIP_SIZE }, config.default_to_square ?? false),
+            rule: resizeRule(config.size ?? defaults.size, config.default_to_square ?? false),
             filter: FILTERS[config.resample ?? 3],
           }
         : null,
-    centerCrop: (config.do_center_crop ?? true) ? exactSize("crop_size", config.crop_size ?? CLIP_SIZE) : null,
+    centerCrop:
+      (config.do_center_crop ?? defaults.doCenterCrop)
+        ? exactSize("crop_size", config.crop_size ?? defaults.cropSize)
+        : null,
     rescaleFactor: (config.do_rescale ?? true) ? (config.rescale_factor ?? 1 / 255) : null,
     normalize: (config.do_normalize ?? true) ? { mean, std } : null,
   };
+}
+
+function processorDefaults(type: string): ProcessorDefaults {
+  const defaults = Object.hasOwn(PROCESSORS, type) ? PROCESSORS[type] : undefined;
+  if (defaults !== undefined) return defaults;
+  throw unsupported(
+    `the image processor ${type} is not supported; supported are ${Object.keys(PROCESSORS).join(", ")}`,
+  );
 }
 
 function refuseUnknownFields(config: Readonly<Record<string, unknown>>): void {

@@ -22,6 +22,16 @@ test.for([
   expect(parsePreprocessorConfig(config)).toEqual(clipDefaults);
 });
 
+test("SigLIP's processor takes the whole picture to a square, whatever its shape", () => {
+  expect(parsePreprocessorConfig({ image_processor_type: "SiglipImageProcessorFast" })).toEqual({
+    padToSquare: null,
+    resize: { rule: { kind: "exact", width: 224, height: 224 }, filter: "bicubic" },
+    centerCrop: null,
+    rescaleFactor: 1 / 255,
+    normalize: { mean: [0.5, 0.5, 0.5], std: [0.5, 0.5, 0.5] },
+  });
+});
+
 test("steps that are switched off are left out", () => {
   const off = { do_resize: false, do_center_crop: false, do_rescale: false, do_normalize: false };
   expect(parsePreprocessorConfig(off)).toEqual({
@@ -51,7 +61,8 @@ test("LLaVA's padding has the mean's colour, rounded down", () => {
 });
 
 test.for([
-  [{ image_processor_type: "SiglipImageProcessor" }, "SiglipImageProcessor"],
+  [{ image_processor_type: "BitImageProcessor" }, "BitImageProcessor"],
+  [{ image_processor_type: "SiglipImageProcessor", do_pad: true }, "do_pad"],
   [{ image_processor_type: "CLIPImageProcessor", do_pad: true }, "do_pad"],
   [{ size: { shortest_edge: 224, longest_edge: 448 } }, "size with shortest_edge, longest_edge"],
   [{ size: { max_height: 10, max_width: 10 } }, "size with max_height, max_width"],
