@@ -14,6 +14,14 @@ import type { GoldenName } from "../engine/golden-inputs.ts";
 const checkpoints: readonly { readonly name: GoldenName; readonly sizes: readonly ImageSize[] }[] = [
   { name: "llava-default", sizes: [{ width: 32, height: 32 }] },
   { name: "llava-full", sizes: [{ width: 33, height: 32 }] },
+  { name: "llava-siglip", sizes: [{ width: 26, height: 27 }] },
+  {
+    name: "smolvlm",
+    sizes: [
+      { width: 72, height: 24 },
+      { width: 72, height: 25 },
+    ],
+  },
   {
     name: "fuyu",
     // Up to 60 x 48 in patches of 6: exactly one patch, the target itself, larger in one direction only.

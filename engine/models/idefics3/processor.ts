@@ -1,0 +1,101 @@
+/** Pictures in the prompts of Idefics3 and SmolVLM: every tile is announced by its place, the whole picture comes last. */
+import { EngineError } from "../../errors.ts";
+import { allOrNone } from "../../multimodal/all-or-none.ts";
+import { createDummyInputsBuilder } from "../../multimodal/dummy-inputs.ts";
+import { fieldConfig } from "../../multimodal/field-config.ts";
+import type { MultiModalInputs, UpdateItem } from "../../multimodal/multimodal-processor.ts";
+import type { ItemTensor } from "../../multimodal/processed-item.ts";
+import { selectTokenIds } from "../../multimodal/prompt-update.ts";
+import type { ProcessorContext } from "../model-definition.ts";
+import { scalingOptions } from "../processor-options.ts";
+import { numTiles, parseTileOptions, tileGrid, type TileGrid, type TileOptions } from "./tiles.ts";
+
+const aroundImage = "<fake_token_around_image>";
+const wholePicture = "<global-img>";
+
+/** As Hugging Face's Idefics3Processor and, for images, SmolVLMProcessor do. */
+export const idefics3Inputs: MultiModalInputs<ProcessorContext> = {
+  pixelProgram: new URL("pixel-program.ts", import.meta.url),
+  createProcessingInfo(context) {
+    const { numImageTokens } = context.visionEncoder;
+    const options = checkedOptions(context);
+    const edge = options.size.longest_edge;
+    const imageSizeWithMostFeatures = { width: edge, height: edge };
+    const count = (grid: TileGrid): number => numTiles(grid) * numImageTokens;
+    return {
+      supportedLimits: { image: null },
+      minTokensPerItem: numImageTokens,
+      maxTokensPerItem: count(tileGrid(imageSizeWithMostFeatures, options)),
+      imageSizeWithMostFeatures,
+      numImageTokens: (size) => count(tileGrid(size, options)),
+    };
+  },
+  createDummyInputs(info, { imageToken }) {
+    return createDummyInputsBuilder(imageToken, info.imageSizeWithMostFeatures);
+  },
+  createProcessor(info, context) {
+    const { imageToken, imageTokenId, preprocessorConfig, pixels, visionEncoder } = context;
+    const features = imageToken.repeat(visionEncoder.numImageTokens);
+    return {
+      imagePlaceholder: imageToken,
+      imagePlaceholderTokenIds: [imageTokenId],
+      options: preprocessorConfig,
+      // None under which a picture could have more tiles than with the checkpoint's own.
+      requestOptions: new Set(["do_image_splitting", "resample", ...scalingOptions]),
+      async processImages(images, options, signal) {
+        const processed = await allOrNone(images, (image, either) => pixels.process(image, options, either), signal);
+        return {
+          fields: new Map([
+            ["pixel_values", processed.map(({ tensors }) => tensors.get("pixel_values") as ItemTensor)],
+          ]),
+          imageSizes: processed.map((image) => image.imageSize),
+        };
+      },
+      fieldConfigs: () => ({ pixel_values: fieldConfig.batched() }),
+      promptUpdates(items, options) {
+        const tileOptions = parseTileOptions(options);
+        return [
+          {
+            mode: "replacement",
+            target: [imageTokenId],
+            content: (itemIndex) => ({
+              full: layOut(gridOf(items[itemIndex], tileOptions, visionEncoder.numImageTokens), features),
+              isEmbed: selectTokenIds(imageTokenId),
+            }),
+          },
+        ];
+      },
+    };
+  },
+};
+
+/** Throws EngineError as `parseTileOptions`, and `invalid_checkpoint` for tiles that the encoder does not take. */
+function checkedOptions({ preprocessorConfig, visionEncoder: { imageSize } }: ProcessorContext): TileOptions {
+  const options = parseTileOptions(preprocessorConfig);
+  const tile = options.max_image_size.longest_edge;
+  if (tile === imageSize) return options;
+  throw new EngineError(
+    "invalid_checkpoint",
+    `The checkpoint's image processor makes tiles of ${tile}x${tile}; its vision encoder takes ${imageSize}x${imageSize}.`,
+  );
+}
+
+/** Throws EngineError `invalid_argument` for embeddings of more than one tile, whose places are not known. */
+function gridOf(item: UpdateItem, options: TileOptions, numImageTokens: number): Pick<TileGrid, "rows" | "columns"> {
+  if (item.kind === "image") return tileGrid(item.imageSize, options);
+  if (item.numEmbeddings === numImageTokens) return { rows: 0, columns: 0 };
+  throw new EngineError(
+    "invalid_argument",
+    `This model takes embeddings of pictures of one tile, ${numImageTokens} of them; there are ${item.numEmbeddings}.`,
+  );
+}
+
+function layOut({ rows, columns }: Pick<TileGrid, "rows" | "columns">, features: string): string {
+  let text = "";
+  for (let row = 1; row <= rows; row++) {
+    for (let column = 1; column <= columns; column++) text += `${aroundImage}<row_${row}_col_${column}>${features}`;
+    text += "\n";
+  }
+  if (rows > 0) text += "\n";
+  return `${text}${aroundImage}${wholePicture}${features}${aroundImage}`;
+}

@@ -1,0 +1,92 @@
+/** How Idefics3 and SmolVLM cut a picture into tiles: sizes and counts alone, as their image processor has them. */
+import { z } from "zod";
+import { EngineError } from "../../errors.ts";
+import type { ProcessorOptions } from "../../multimodal/multimodal-processor.ts";
+import type { ImageSize } from "../../multimodal/processing-info.ts";
+import { count } from "../config-field.ts";
+import { filter, parseProcessorOptions, scalingFields } from "../processor-options.ts";
+
+/** Pillow's number of the Lanczos filter. */
+const lanczos = 1;
+/** No picture becomes larger than this, whatever its options say. */
+const largestEdge = 4096;
+
+const tileOptions = z.object({
+  ...scalingFields,
+  do_resize: z.boolean().default(true),
+  size: z.strictObject({ longest_edge: count }).default({ longest_edge: 4 * 364 }),
+  resample: filter.default(filter.parse(lanczos)),
+  do_image_splitting: z.boolean().default(true),
+  max_image_size: z.strictObject({ longest_edge: count }).default({ longest_edge: 364 }),
+  // Pads pictures of one batch to the same number of tiles; each picture is by itself here.
+  do_pad: z.boolean().default(true),
+});
+
+export type TileOptions = z.output<typeof tileOptions>;
+
+/** @throws EngineError as `parseProcessorOptions`, and `unsupported_model` for pictures left at any size. */
+export function parseTileOptions(options: ProcessorOptions): TileOptions {
+  const parsed = parseProcessorOptions(tileOptions, options);
+  if (!parsed.do_resize) {
+    throw new EngineError("unsupported_model", "preprocessor_config.json: do_resize = false is not supported.");
+  }
+  return parsed;
+}
+
+export interface TileGrid {
+  /** The sizes a picture takes one after the other before it is cut. */
+  readonly sizes: readonly ImageSize[];
+  /** Tiles that it is cut into; both 0 where the whole picture is the only tile. */
+  readonly rows: number;
+  readonly columns: number;
+}
+
+/** The whole picture in the size of one tile comes after the tiles it is cut into. */
+export function numTiles({ rows, columns }: TileGrid): number {
+  return rows * columns + 1;
+}
+
+/** In double precision and with the truncations of transformers' `Idefics3ImageProcessor`. */
+export function tileGrid(size: ImageSize, options: TileOptions): TileGrid {
+  const tile = options.max_image_size.longest_edge;
+  const resized = belowLargestEdge(toLongestEdge(size, options.size.longest_edge));
+  if (!options.do_image_splitting) {
+    return { sizes: [resized, { width: tile, height: tile }], rows: 0, columns: 0 };
+  }
+  const whole = toWholeTiles(resized, tile);
+  const isCut = whole.width > tile || whole.height > tile;
+  return {
+    sizes: [resized, whole],
+    rows: isCut ? whole.height / tile : 0,
+    columns: isCut ? whole.width / tile : 0,
+  };
+}
+
+/** The shorter edge becomes even. */
+function toLongestEdge({ width, height }: ImageSize, edge: number): ImageSize {
+  const aspectRatio = width / height;
+  if (width >= height) return { width: edge, height: Math.max(toEven(Math.trunc(edge / aspectRatio)), 1) };
+  return { width: Math.max(toEven(Math.trunc(edge * aspectRatio)), 1), height: edge };
+}
+
+function toEven(size: number): number {
+  return size + (size % 2);
+}
+
+function belowLargestEdge({ width, height }: ImageSize): ImageSize {
+  const aspectRatio = width / height;
+  if (width >= height && width > largestEdge) {
+    return { width: largestEdge, height: Math.max(Math.trunc(largestEdge / aspectRatio), 1) };
+  }
+  if (height > width && height > largestEdge) {
+    return { width: Math.max(Math.trunc(largestEdge * aspectRatio), 1), height: largestEdge };
+  }
+  return { width, height };
+}
+
+function toWholeTiles({ width, height }: ImageSize, tile: number): ImageSize {
+  const aspectRatio = width / height;
+  const whole = (edge: number): number => Math.ceil(edge / tile) * tile;
+  if (width >= height) return { width: whole(width), height: whole(Math.trunc(whole(width) / aspectRatio)) };
+  return { width: whole(Math.trunc(whole(height) * aspectRatio)), height: whole(height) };
+}
