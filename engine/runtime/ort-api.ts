@@ -19,7 +19,7 @@ export type OutPointer = BigUint64Array;
 /** Null is success; anything else must be released with `ReleaseStatus`. */
 export type Status = Pointer | null;
 
-export const apiVersion = 30;
+const apiVersion = 30;
 
 export interface OrtApi {
   readonly GetErrorMessage: (status: Pointer) => string;

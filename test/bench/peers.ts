@@ -8,7 +8,7 @@ import { fileURLToPath } from "node:url";
 import type { TransformersJsDtype } from "./write-transformers-js-model.ts";
 
 const peersFolder = fileURLToPath(new URL("./peers/", import.meta.url));
-const installCommand = "npm ci --ignore-scripts --prefix test/bench/peers";
+const installCommand = "npm install --ignore-scripts --prefix test/bench/peers";
 
 export interface LlamaCppOptions {
   readonly threads: number;

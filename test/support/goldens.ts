@@ -49,12 +49,13 @@ export async function loadGoldens(name: GoldenCheckpoint): Promise<Goldens> {
     if (tensor === undefined) return null;
     return new Float32Array(bytes.buffer.slice(bytes.byteOffset + tensor.byteOffset).slice(0, tensor.byteLength));
   };
-  const cases = rows.map((row) => ({
-    ...row,
-    logits: values(`${row.name}.logits`)!,
-    pixelValues: values(`${row.name}.pixel_values`),
-    imageFeatures: values(`${row.name}.image_features`),
-  }));
+  const cases = rows.map((row) =>
+    Object.assign(row, {
+      logits: values(`${row.name}.logits`)!,
+      pixelValues: values(`${row.name}.pixel_values`),
+      imageFeatures: values(`${row.name}.image_features`),
+    }),
+  );
   return { name, checkpointFolder: name === "fovea-shapes" ? shippedCheckpoint : folder, cases };
 }
 
