@@ -3,11 +3,13 @@ import { createHash, timingSafeEqual } from "node:crypto";
 import type { MiddlewareHandler } from "hono";
 
 import { HttpError } from "./errors.ts";
+import type { AppEnvironment } from "./request-trace.ts";
 
-/** Refuses with 401 unless one of the keys is sent; with no keys everyone passes. */
-export function requireApiKey(apiKeys: readonly string[]): MiddlewareHandler {
+/** Refuses with 401 unless one of the keys is sent; with no keys everyone passes. Tells who it is. */
+export function requireApiKey(apiKeys: readonly string[]): MiddlewareHandler<AppEnvironment> {
   const digests = apiKeys.map(digest);
   return async function checkApiKey(c, next) {
+    c.set("tenant", "");
     if (digests.length > 0) {
       const sent = /^bearer +(\S+)\s*$/i.exec(c.req.header("authorization") ?? "")?.[1];
       if (sent === undefined) throw unauthorized("Send an API key: Authorization: Bearer <key>.");
@@ -15,6 +17,7 @@ export function requireApiKey(apiKeys: readonly string[]): MiddlewareHandler {
       const sentDigest = digest(sent);
       const isKnown = digests.reduce((known, key) => timingSafeEqual(key, sentDigest) || known, false);
       if (!isKnown) throw unauthorized("The API key is not one of this service.");
+      c.set("tenant", sentDigest.toString("hex"));
     }
     await next();
   };

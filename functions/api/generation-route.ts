@@ -65,6 +65,7 @@ export function generationRoute<Fields extends CommonFields>(
     c.set("requestPaths", paths);
     const requests = kind.toRequests(id, fields, {
       maxLogprobs: config.maxLogprobs,
+      tenant: c.get("tenant"),
       samplingParams: {
         ...admission.engine.modelInfo?.defaultSamplingParams,
         extraArgs: config.defaultExtraArguments,

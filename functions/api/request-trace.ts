@@ -12,6 +12,8 @@ import type { RequestPaths } from "./wire-parameter.ts";
 export interface AppEnvironment {
   Variables: {
     requestId: string;
+    /** Who sends the request, as far as that is known: a digest of the API key, "" where none is asked for. */
+    tenant: string;
     /** Mutable: what routes add to the request's line in the access log. */
     logFields: Record<string, unknown>;
     /** Set once the request is understood. */

@@ -13,13 +13,15 @@ export interface RequestDefaults {
   readonly maxLogprobs: number;
   /** The checkpoint's own, for fields that a request leaves open; of `extraArgs` the service's. */
   readonly samplingParams: Partial<SamplingParams>;
+  /** See `AppEnvironment`. */
+  readonly tenant: string;
 }
 
 /** Throws HttpError or EngineError `invalid_argument` for values out of range. */
 export function toChatRequest(
   requestId: string,
   fields: ChatCompletionRequest,
-  { maxLogprobs, samplingParams: defaults }: RequestDefaults,
+  { maxLogprobs, samplingParams: defaults, tenant }: RequestDefaults,
 ): GenerationRequest {
   const logprobs = fields.logprobs ? (fields.top_logprobs ?? 0) : null;
   checkLogprobs(logprobs, maxLogprobs, "top_logprobs");
@@ -32,6 +34,7 @@ export function toChatRequest(
       addGenerationPrompt: fields.add_generation_prompt ?? true,
     },
     numChoices: fields.n ?? 1,
+    ...cacheOwner(fields, tenant),
     samplingParams: toSamplingParams(
       fields,
       {
@@ -48,7 +51,7 @@ export function toChatRequest(
 export function toCompletionRequests(
   requestId: string,
   fields: CompletionRequest,
-  { maxLogprobs, samplingParams: defaults }: RequestDefaults,
+  { maxLogprobs, samplingParams: defaults, tenant }: RequestDefaults,
 ): GenerationRequest[] {
   const logprobs = fields.logprobs ?? null;
   checkLogprobs(logprobs, maxLogprobs, "logprobs");
@@ -63,6 +66,7 @@ export function toCompletionRequests(
     },
     defaults,
   );
+  const owner = cacheOwner(fields, tenant);
   return fields.prompt.map((prompt, index) => ({
     requestId: `${requestId}-${index}`,
     prompt:
@@ -71,8 +75,18 @@ export function toCompletionRequests(
         : { kind: "tokens", tokenIds: prompt },
     numChoices: fields.n ?? 1,
     includePrompt: echo,
+    tenant: owner.tenant,
+    cacheSalt: owner.cacheSalt,
     samplingParams,
   }));
+}
+
+/** Tenants share nothing that is cached of their images, lest one learns from an answer's speed what another has sent. */
+function cacheOwner(
+  { cache_salt: salt }: Pick<CompletionRequest, "cache_salt">,
+  tenant: string,
+): { readonly tenant: string; readonly cacheSalt: string } {
+  return { tenant, cacheSalt: JSON.stringify([tenant, salt ?? ""]) };
 }
 
 export function echoOptions({ echo, logprobs, prompt_logprobs, max_tokens }: CompletionRequest): EchoOptions {

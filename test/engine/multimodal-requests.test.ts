@@ -248,9 +248,9 @@ describe("with caches", () => {
     let bytes = await bytesOf("drawing.png");
     const caches = new MultiModalCaches({ ...defaultCacheConfig, maxMemoryBytes: 50_000 }, null);
     const source = countingSource(() => bytes);
-    const { fetchIfChanged } = source;
+    const ask = source.fetchIfChanged!.bind(source);
     source.fetchIfChanged = async (reference, options) => {
-      const answer = await fetchIfChanged!(reference, options);
+      const answer = await ask(reference, options);
       const large = { elementType: "float32", shape: [12_000], data: new Float32Array(12_000) } as const;
       caches.encoder.setMany([{ key: "large", value: large }]);
       bytes = Buffer.concat([await bytesOf("photo.png"), Buffer.of(1)]);

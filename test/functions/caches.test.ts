@@ -33,8 +33,8 @@ async function ask({ baseUrl }: RunningService, fields: object = {}, headers: ob
     headers: { "content-type": "application/json", ...headers },
     body: JSON.stringify(body),
   });
+  if (!response.ok) throw new Error(await response.text());
   const answer = (await response.json()) as { choices: { message: { content: string } }[] };
-  expect(response.status, JSON.stringify(answer)).toBe(200);
   return answer.choices[0].message.content;
 }
 
@@ -62,6 +62,19 @@ test("a picture is processed and encoded once by all replicas, and every answer 
     expect(await metric(second, "fovea_cache_written_bytes_total", `cache="${cache}"`, 'tier="redis"')).toBe(0);
   }
   expect(await metric(second, "fovea_redis_available", 'operation="write"')).toBe(1);
+});
+
+test("tenants share nothing of a picture: neither those of other API keys nor requests of other salts", async () => {
+  await using service = await replica({ API_KEY: "one,two", REDIS_KEY_PREFIX: "tenants" });
+  const as = (key: string) => ({ authorization: `Bearer ${key}` });
+  const hits = (): Promise<number> => metric(service, "vllm:mm_cache_hits_total");
+  const answer = await ask(service, {}, as("one"));
+  expect(await ask(service, {}, as("two"))).toBe(answer);
+  expect(await ask(service, { cache_salt: "mine" }, as("one"))).toBe(answer);
+  expect(await hits()).toBe(0);
+  await ask(service, {}, as("two"));
+  await ask(service, { cache_salt: "mine" }, as("one"));
+  expect(await hits()).toBe(2);
 });
 
 test("Redis may go in the middle: answers stay, the metrics tell", async () => {

@@ -14,6 +14,7 @@ const MAX_STOP_TOKEN_IDS = 1024;
 
 export const samplingFields = {
   model: z.string("must be a string").nullish(),
+  cache_salt: z.string("must be a string").min(1, "must not be empty").nullish(),
   temperature: finite.nullish(),
   top_p: finite.nullish(),
   top_k: wholeNumber.nullish(),

@@ -36,8 +36,6 @@ const unservedEverywhere: UnservedFields = {
   thinking_token_budget: never,
   return_token_ids: equals(false),
   return_tokens_as_token_ids: equals(false),
-  // Ignoring it would share cached prompts across the tenants it is meant to keep apart.
-  cache_salt: never,
 };
 
 /** What to send instead. */

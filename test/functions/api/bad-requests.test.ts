@@ -129,7 +129,8 @@ const badChats: [unknown, string | null, RegExp][] = [
     /cannot be given beside response_format/,
   ],
   [{ ...chatBody, guided_json: { type: "object" } }, "guided_json", /send structured_outputs: \{"json": …\} instead/],
-  [{ ...chatBody, cache_salt: "tenant" }, "cache_salt", /not served/],
+  [{ ...chatBody, cache_salt: "" }, "cache_salt", /must not be empty/],
+  [{ ...chatBody, cache_salt: 7 }, "cache_salt", /must be a string/],
   [{ ...chatBody, model: 5 }, "model", /must be a string/],
 ];
 

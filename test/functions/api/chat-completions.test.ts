@@ -91,10 +91,13 @@ test("all fields reach the engine, in its spelling", async () => {
     top_logprobs: 2,
     add_generation_prompt: false,
     vllm_xargs: { target: 5, names: ["a", 1, true] },
+    cache_salt: "mine",
   });
   expect(engine.requests).toEqual([
     {
       requestId: expect.stringMatching(/^chatcmpl-/),
+      tenant: "",
+      cacheSalt: '["","mine"]',
       numChoices: 3,
       prompt: {
         kind: "chat",
