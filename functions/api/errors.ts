@@ -79,14 +79,15 @@ export interface ErrorAnswer {
 
 const unknownPaths: RequestPaths = { prompt: "prompt", images: [], structuredOutput: "structured_outputs" };
 
-/** Errors that are not the client's show the request id and nothing of the inside. */
+/** Errors that are neither the client's nor a logits processor's show the request id and nothing of the inside. */
 export function toErrorAnswer(error: unknown, requestId: string, paths: RequestPaths = unknownPaths): ErrorAnswer {
   if (error instanceof HttpError) {
     return answer(error.status, error.code, error.message, error.parameter, error.headers);
   }
   if (error instanceof EngineError) {
     const status = statusOfCode[error.code];
-    if (status < 500 || status === 503) {
+    // Whoever wrote the processor chose its words for those who use it.
+    if (status < 500 || status === 503 || error.code === "logits_processor_failed") {
       const parameter = error.parameter === null ? null : toWireParameter(error.parameter, paths);
       const message = isAboutFields(error) ? toWireWords(error.message) : error.message;
       return answer(status, wireCodes[error.code] ?? error.code, message, parameter, headersOf(error.code));

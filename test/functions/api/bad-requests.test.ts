@@ -253,6 +253,17 @@ test.for([
   );
 });
 
+test("a logits processor that failed is named to the client, in its own words", async () => {
+  const message = "The logits processor steering.target_token:TargetToken failed: target_token is 9999, of 512 tokens";
+  const { post, log } = createTestApp({ script: [new EngineError("logits_processor_failed", message)] });
+  const response = await post("/v1/chat/completions", chatBody);
+  expect(response.status).toBe(500);
+  expect(await response.json()).toMatchObject({
+    error: { message, type: "server_error", code: "logits_processor_failed" },
+  });
+  expect(log).toContainEqual(expect.objectContaining({ level: "error" }));
+});
+
 test("broken JSON is answered with its place but none of its text", async () => {
   const response = await createTestApp().post("/v1/chat/completions", '{"messages": secret-image-bytes');
   expect(await response.text()).not.toContain("secret");

@@ -1,0 +1,71 @@
+/** The tutorial of docs/logits-processors.md as a reader follows it: its files and commands, in an empty folder. */
+import { execFile, spawn } from "node:child_process";
+import { once } from "node:events";
+import { readFile, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+import { expect, test } from "vitest";
+
+import { createTemporaryFolder } from "../support/temporary-folder.ts";
+
+const repository = fileURLToPath(new URL("../..", import.meta.url));
+const page = await readFile(join(repository, "docs/logits-processors.md"), "utf8");
+const tutorial = page.slice(page.indexOf("## In five minutes"), page.indexOf("## The contract"));
+const blocks = [...tutorial.matchAll(/^```(?<kind>.+)\n(?<text>[^]*?)\n```$/gm)].map((match) => match.groups!);
+const commands = blocks.filter(({ kind }) => kind === "sh").map(({ text }) => text);
+
+test("every command of the tutorial does what the page says", async () => {
+  await using folder = await createTemporaryFolder();
+  for (const { kind, text } of blocks) {
+    if (kind.startsWith("ts ")) await writeFile(join(folder.path, kind.slice("ts ".length)), text);
+  }
+  const [setFovea, start, ask, askSteered, list] = commands;
+  expect(setFovea).toContain("export FOVEA=");
+  const options = { cwd: folder.path, env: { PATH: process.env.PATH, HOME: process.env.HOME, FOVEA: repository } };
+
+  const service = spawn("sh", ["-c", start], {
+    ...options,
+    env: { ...options.env, PORT: "0" },
+    // A process group, which ends whole.
+    detached: true,
+    stdio: ["ignore", "pipe", "ignore"],
+  });
+  const exited = once(service, "exit");
+  try {
+    const port = await portOfReadyService(service.stdout);
+    const run = async (command: string): Promise<Answer> => {
+      const { stdout } = await promisify(execFile)("sh", ["-c", command.replace(":8000/", `:${port}/`)], options);
+      return JSON.parse(stdout) as Answer;
+    };
+    const described = (await run(ask)).choices[0].message.content;
+    expect(described).toContain("red circle");
+    const steered = (await run(askSteered)).choices[0].message.content;
+    expect(steered).not.toBe(described);
+    const words = steered.split(" ");
+    expect(new Set(words).size).toBe(words.length);
+    expect(blocks.map(({ text }) => text)).toContain(JSON.stringify(await run(list)));
+  } finally {
+    process.kill(-service.pid!, "SIGTERM");
+    await exited;
+  }
+});
+
+interface Answer {
+  readonly choices: readonly { readonly message: { readonly content: string } }[];
+}
+
+async function portOfReadyService(log: NodeJS.ReadableStream): Promise<number> {
+  let port: number | null = null;
+  for await (const line of createInterface({ input: log })) {
+    if (!line.startsWith("{")) continue;
+    const entry = JSON.parse(line) as { readonly message: string; readonly port?: number };
+    if (entry.message === "Listening.") port = entry.port ?? null;
+    if (entry.message === "Ready." && port !== null) {
+      log.resume();
+      return port;
+    }
+  }
+  throw new Error("The service ended before it was ready.");
+}
