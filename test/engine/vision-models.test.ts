@@ -1,0 +1,92 @@
+/** Pictures through the whole engine, to the very tokens that transformers generates. */
+import { join } from "node:path";
+import { afterAll, beforeAll, expect, test } from "vitest";
+
+import { createDataUrlImageSource, createEngine, createSamplingParams } from "../../engine/index.ts";
+import { numpyFile } from "../multimodal/embedding-files.ts";
+import { goldensFolder, loadGoldens, pictureReference } from "../support/goldens.ts";
+import { createTemporaryFolder } from "../support/temporary-folder.ts";
+import type { ChatMessage, ContentPart, Engine, Prompt } from "../../engine/index.ts";
+import type { GoldenCase } from "../support/goldens.ts";
+import type { TemporaryFolder } from "../support/temporary-folder.ts";
+
+let cache: TemporaryFolder;
+
+beforeAll(async () => {
+  cache = await createTemporaryFolder();
+});
+afterAll(async () => {
+  await cache[Symbol.asyncDispose]();
+});
+
+async function startEngine(name: string): Promise<Engine> {
+  const config = {
+    model: join(goldensFolder, name),
+    dtype: "float32",
+    device: "cpu",
+    deviceId: 0,
+    maxModelLen: null,
+    maxNumSequences: 4,
+    maxNumBatchedTokens: 64,
+    maxNumWaiting: 4,
+    logitsProcessors: [],
+    logitsProcessorPath: [],
+    numThreads: 1,
+    cacheFolder: cache.path,
+    imageLimits: { maxImagesPerPrompt: 3, maxImageBytes: 1e6, maxImagePixels: 1e6, fetchTimeoutMs: 5000 },
+    enableMmEmbeds: true,
+  } as const;
+  const engine = createEngine(config, { imageSources: [createDataUrlImageSource()] });
+  await engine.ready;
+  return engine;
+}
+
+/** The golden's conversation with its images put in, in order. */
+function fill({ messages }: GoldenCase, images: readonly ContentPart[]): ChatMessage[] {
+  const parts = [...images];
+  return messages.map(({ role, content }) => ({
+    role,
+    content: content.map((part) => (part.type === "image" ? (parts.shift() as ContentPart) : part)),
+  }));
+}
+
+async function generate(engine: Engine, prompt: Prompt, maxTokens: number): Promise<readonly number[]> {
+  const samplingParams = createSamplingParams({ temperature: 0, maxTokens, ignoreEos: true });
+  const tokenIds: number[] = [];
+  for await (const output of engine.generate({ requestId: crypto.randomUUID(), prompt, samplingParams })) {
+    tokenIds.push(...output.tokenIds);
+  }
+  return tokenIds;
+}
+
+test("Fuyu, whose pictures take as many rows as they have", async () => {
+  const engine = await startEngine("fuyu");
+  const { cases } = await loadGoldens("fuyu");
+  for (const { messages, pictures, greedyTokenIds } of cases.filter((golden) => golden.pictures.length > 0)) {
+    const [text] = messages.flatMap(({ content }) =>
+      content.flatMap((part) => (part.type === "text" ? [part.text] : [])),
+    );
+    const references = await Promise.all(pictures.map(pictureReference));
+    const images = references.map((reference) => ({ type: "image", reference }) as const);
+    const prompt = { kind: "text", text, addSpecialTokens: false, images } as const;
+    expect(await generate(engine, prompt, greedyTokenIds.length)).toEqual(greedyTokenIds);
+  }
+  await engine.close();
+});
+
+test("embeddings in the place of pictures are what the pictures' own would be", async () => {
+  const engine = await startEngine("llava-default");
+  const { cases } = await loadGoldens("llava-default");
+  for (const golden of cases.filter(({ pictures }) => pictures.length > 0)) {
+    const features = golden.imageFeatures ?? new Float32Array();
+    const size = features.length / golden.pictures.length;
+    const images = golden.pictures.map((_, index): ContentPart => {
+      const rows = Buffer.from(features.slice(index * size, (index + 1) * size).buffer);
+      const file = numpyFile("<f4", [1, 16, size / 16], rows);
+      return { type: "image_embeds", reference: `data:;base64,${file.toString("base64")}` };
+    });
+    const prompt = { kind: "chat", messages: fill(golden, images), addGenerationPrompt: true } as const;
+    expect(await generate(engine, prompt, golden.greedyTokenIds.length)).toEqual(golden.greedyTokenIds);
+  }
+  await engine.close();
+});
