@@ -262,8 +262,14 @@ function configuredToken(isAdded: boolean | null, tokenIds: readonly number[] | 
 
 function createLibraryTokenizer(json: TokenizerJson, config: TokenizerConfig): HuggingFaceTokenizer {
   const preTokenizer = json.pre_tokenizer === null ? null : faithfulPreTokenizer(json.pre_tokenizer);
+  const model = { ...json.model };
   try {
-    return new HuggingFaceTokenizer({ ...json, pre_tokenizer: preTokenizer }, config);
+    const library = new HuggingFaceTokenizer({ ...json, model, pre_tokenizer: preTokenizer }, config);
+    // The library has made maps of these, never reads them again, and would keep them: megabytes each.
+    delete model.vocab;
+    delete model.merges;
+    if (library.model !== null && "merges" in library.model) library.model.merges = [];
+    return library;
   } catch (error) {
     throw new EngineError("unsupported_model", "The tokenizer.json of the checkpoint is of an unsupported kind.", {
       cause: error,
