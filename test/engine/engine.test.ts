@@ -264,6 +264,31 @@ describe("a request of several choices", () => {
   });
 });
 
+describe("logits processors given as classes", () => {
+  async function runChild(kind: string): Promise<string> {
+    const script = fileURLToPath(new URL("./given-classes-child.ts", import.meta.url));
+    const folder = join(goldensFolder, "llava-default");
+    return (await promisify(execFile)(process.execPath, [script, kind, folder, cache.path])).stdout;
+  }
+
+  test("are imported by the engine thread from the module that exports them", async () => {
+    expect(await runChild("exported")).toBe("TargetToken gives 7,7,7");
+  });
+
+  test("are refused from the module that creates the engine", async () => {
+    expect(await runChild("local")).toMatch(
+      /^invalid_configuration: Logits processor class 1 of 1, Local, .*export it from a module of its own\.$/,
+    );
+  });
+
+  test("do not create one engine after the other", async () => {
+    const creating = `${join(import.meta.dirname, "creating-engine-processor.ts")}:Creating`;
+    const other = startEngine({ logitsProcessors: [{ className: creating, options: {} }] });
+    await expect(other.ready).rejects.toThrow(/creates an engine when it is imported; move the class/);
+    await other.close();
+  });
+});
+
 describe("life and death", () => {
   test("requests are refused while the model loads and after it is closed", async () => {
     const other = startEngine();
