@@ -2,6 +2,7 @@
 import { EngineError, invariant } from "./errors.ts";
 import { imagePartsOf, renderChat } from "./chat-prompt.ts";
 import { requestOptions } from "./request-options.ts";
+import { numEmbeddingsIn } from "./multimodal/placeholder.ts";
 import { allowedLimit } from "./multimodal/processing-info.ts";
 import { expandPrompt } from "./multimodal/prompt-expansion.ts";
 import { countOccurrences } from "./multimodal/sequence-search.ts";
@@ -74,7 +75,9 @@ export class InputProcessor {
     const items = await this.#loadItems(parts, options, request, signal);
     const expanded = await this.#expand(tokenized, items, signal);
     this.#checkLength(expanded.tokenIds.length);
-    return { promptTokenIds: expanded.tokenIds, images: this.#features(items, expanded) };
+    const images = this.#features(items, expanded);
+    this.#checkEmbeddings(images);
+    return { promptTokenIds: expanded.tokenIds, images };
   }
 
   #checkImages(parts: readonly ImagePart[], prompt: Prompt): void {
@@ -240,6 +243,20 @@ export class InputProcessor {
       return { tensors, mmHash, placeholder };
     });
     return features.sort((left, right) => left.placeholder.offset - right.placeholder.offset);
+  }
+
+  /** A request's options can make more of an image than the engine has room for at once. */
+  #checkEmbeddings(images: readonly ImageFeature[]): void {
+    const { maxTokensPerItem } = this.#imageInputs().info;
+    for (const { placeholder } of images) {
+      const numEmbeddings = numEmbeddingsIn(placeholder);
+      if (numEmbeddings <= maxTokensPerItem) continue;
+      throw new EngineError(
+        "invalid_argument",
+        `An image has ${numEmbeddings} embeddings under the request's options; the engine has room for ${maxTokensPerItem}.`,
+        { parameter: "mmProcessorOptions" },
+      );
+    }
   }
 
   #imageInputs(): ImageInputs {

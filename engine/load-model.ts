@@ -108,6 +108,7 @@ export async function loadModel(
       model,
       maxModelLen,
       eosTokenIds,
+      maxEmbeddingsPerImage: imageInputs?.info.maxTokensPerItem ?? 0,
     },
     [Symbol.asyncDispose]: disposeOf(parts.move()),
   };

@@ -36,7 +36,7 @@ export async function createEngineCore(
   const processors = await createProcessors(options);
   const kvSlots = new KvSlots(config.maxNumSequences, maxModelLen);
   const encoderCache = new EncoderCache(
-    Math.max(visionGraph?.numImageTokens ?? 0, Math.floor(encoderCacheBytes / (graph.hiddenSize * 4))),
+    Math.max(options.maxEmbeddingsPerImage, Math.floor(encoderCacheBytes / (graph.hiddenSize * 4))),
   );
   const scheduler = new Scheduler({
     ...config,

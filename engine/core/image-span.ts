@@ -1,8 +1,9 @@
 /** Which of a prompt's images a stretch of its tokens needs, and which rows of their embeddings. */
 import type { ImageFeature } from "../engine-request.ts";
+import { numEmbeddingsIn } from "../multimodal/placeholder.ts";
 
 export function numEmbeddingsOf({ placeholder }: ImageFeature): number {
-  return placeholder.isEmbed === null ? placeholder.length : placeholder.isEmbed.filter(Boolean).length;
+  return numEmbeddingsIn(placeholder);
 }
 
 /** First token after the image's placeholder. */

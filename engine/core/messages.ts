@@ -13,6 +13,8 @@ export interface WorkerOptions {
   /** Most tokens of one sequence: the setting, or the checkpoint's own limit; never more than the latter. */
   readonly maxModelLen: number;
   readonly eosTokenIds: readonly number[];
+  /** Most embeddings of one image; 0 where there are none. */
+  readonly maxEmbeddingsPerImage: number;
 }
 
 export type ToEngineThread =

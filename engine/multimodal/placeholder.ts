@@ -8,3 +8,7 @@ export interface PlaceholderRange {
   /** Which of the `length` tokens receive an embedding; null is all. */
   readonly isEmbed: readonly boolean[] | null;
 }
+
+export function numEmbeddingsIn({ length, isEmbed }: PlaceholderRange): number {
+  return isEmbed === null ? length : isEmbed.filter(Boolean).length;
+}

@@ -4,10 +4,10 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { dummyPicture } from "../../engine/multimodal/dummy-inputs.ts";
 import { mergeField, splitFields } from "../../engine/multimodal/field-config.ts";
 import { findPlaceholders } from "../../engine/multimodal/find-placeholders.ts";
+import { numEmbeddingsIn } from "../../engine/multimodal/placeholder.ts";
 import { numElements } from "../../engine/runtime/element-type.ts";
 import { createSamplingParams } from "../../engine/sampling-params.ts";
 import { computePicture, encodePng } from "../images/computed-picture.ts";
-import type { ImageFeature } from "../../engine/engine-request.ts";
 import type { ImagePart, Prompt } from "../../engine/generation-request.ts";
 import type { InputProcessor, ProcessedPrompt } from "../../engine/input-processor.ts";
 import type { LoadedImageInputs } from "../../engine/multimodal-inputs.ts";
@@ -78,7 +78,7 @@ export function testModelDefinition(
       const { info } = fixture.imageInputs;
       const { images } = await processPictures([picture(size)]);
       expect(images).toHaveLength(1);
-      expect(numEmbeddingsOf(images[0])).toBe(info.numImageTokens(size));
+      expect(numEmbeddingsIn(images[0].placeholder)).toBe(info.numImageTokens(size));
       expect(info.numImageTokens(size)).toBeLessThanOrEqual(info.maxTokensPerItem);
       expect(images[0].placeholder.length).toBeGreaterThanOrEqual(info.minTokensPerItem);
     });
@@ -107,7 +107,9 @@ export function testModelDefinition(
       expect(dummyInputs.build(1, { width: 1 }).imageSizes).toEqual([{ width: 1, height }]);
       expect(dummyInputs.build(1, { width: width * 2, height: height * 2 }).imageSizes).toEqual([{ width, height }]);
       const { images } = await processPictures(imageSizes.map(dummyPicture));
-      expect(images.map(numEmbeddingsOf)).toEqual(imageSizes.map(() => info.maxTokensPerItem));
+      expect(images.map(({ placeholder }) => numEmbeddingsIn(placeholder))).toEqual(
+        imageSizes.map(() => info.maxTokensPerItem),
+      );
     });
 
     test("splits a batch into items that depend on no other, and merges them again bit by bit", async () => {
@@ -172,8 +174,4 @@ function toPart(bytes: Uint8Array): ImagePart {
 
 function toEncoded(bytes: Uint8Array, index: number): EncodedImage {
   return { bytes, parameter: `prompt.images[${index}]` };
-}
-
-function numEmbeddingsOf({ placeholder }: Pick<ImageFeature, "placeholder">): number {
-  return placeholder.isEmbed === null ? placeholder.length : placeholder.isEmbed.filter(Boolean).length;
 }

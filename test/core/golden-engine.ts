@@ -57,6 +57,7 @@ export function createWorkerOptions(model: BuiltModel, overrides: Partial<Engine
     model,
     maxModelLen,
     eosTokenIds: [],
+    maxEmbeddingsPerImage: model.visionEncoder?.numImageTokens ?? 0,
   };
 }
 

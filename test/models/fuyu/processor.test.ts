@@ -64,6 +64,19 @@ describe("the prompt", () => {
     }
   });
 
+  test("refuses options of a request that make more of a picture than there is room for", async () => {
+    await using inputs = await createGoldenInputs("fuyu");
+    const samplingParams = createSamplingParams();
+    const mmProcessorOptions = { size: { width: 102, height: 66 } };
+    const prompt = { kind: "tokens", tokenIds: [50], images: [await image("drawing.png")] } as const;
+    const request = { requestId: "request", prompt, samplingParams, mmProcessorOptions };
+    await expect(inputs.inputProcessor.process(request, never)).rejects.toMatchObject({
+      code: "invalid_argument",
+      parameter: "mmProcessorOptions",
+      message: expect.stringMatching(/187 embeddings under the request's options; the engine has room for 80/),
+    });
+  });
+
   test("takes one image, and no embeddings, whose rows nobody could tell", async () => {
     await using inputs = await createGoldenInputs("fuyu", { settings: { enableMmEmbeds: true } });
     const images = [await picture, await picture];
