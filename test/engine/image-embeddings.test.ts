@@ -1,10 +1,10 @@
-/** Pictures through the whole engine, to the very tokens that transformers generates. */
+/** Embeddings of images through the whole engine, to the very tokens that transformers generates for the images. */
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { createDataUrlImageSource, createEngine, createSamplingParams } from "../../engine/index.ts";
 import { numpyFile } from "../multimodal/embedding-files.ts";
-import { goldensFolder, loadGoldens, pictureReference } from "../support/goldens.ts";
+import { goldensFolder, loadGoldens } from "../support/goldens.ts";
 import { createTemporaryFolder } from "../support/temporary-folder.ts";
 import type { ChatMessage, ContentPart, Engine, Prompt } from "../../engine/index.ts";
 import type { GoldenCase } from "../support/goldens.ts";
@@ -58,21 +58,6 @@ async function generate(engine: Engine, prompt: Prompt, maxTokens: number): Prom
   }
   return tokenIds;
 }
-
-test("Fuyu, whose pictures take as many rows as they have", async () => {
-  const engine = await startEngine("fuyu");
-  const { cases } = await loadGoldens("fuyu");
-  for (const { messages, pictures, greedyTokenIds } of cases.filter((golden) => golden.pictures.length > 0)) {
-    const [text] = messages.flatMap(({ content }) =>
-      content.flatMap((part) => (part.type === "text" ? [part.text] : [])),
-    );
-    const references = await Promise.all(pictures.map(pictureReference));
-    const images = references.map((reference) => ({ type: "image", reference }) as const);
-    const prompt = { kind: "text", text, addSpecialTokens: false, images } as const;
-    expect(await generate(engine, prompt, greedyTokenIds.length)).toEqual(greedyTokenIds);
-  }
-  await engine.close();
-});
 
 test("embeddings in the place of pictures are what the pictures' own would be", async () => {
   const engine = await startEngine("llava-default");
