@@ -1,5 +1,5 @@
 /** Content hashes of multimodal items: equal hashes mean equal embeddings, so anything that changes them is in. */
-import { createHash, webcrypto } from "node:crypto";
+import { createHash, hash, webcrypto } from "node:crypto";
 
 import { invariant } from "../errors.ts";
 
@@ -34,8 +34,12 @@ export interface MultiModalHashInput {
 /** Counts up when equal bytes and options come to be processed to other tensors. */
 const processingVersion = 1;
 
-/** Hex SHA-256, digested off the calling thread. */
+/** Fewer bytes are hashed sooner than another thread could be asked to. */
+const minBytesOfThread = 32 * 1024;
+
+/** Hex SHA-256; what takes long is digested off the calling thread. */
 export async function contentHashOf(encodedBytes: Uint8Array): Promise<string> {
+  if (encodedBytes.length < minBytesOfThread) return hash("sha256", encodedBytes, "hex");
   return Buffer.from(await webcrypto.subtle.digest("SHA-256", encodedBytes)).toString("hex");
 }
 

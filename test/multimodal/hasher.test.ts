@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import { expect, test } from "vitest";
 
 import { computeMmHash, contentHashOf, hashCanonical } from "../../engine/multimodal/hasher.ts";
@@ -43,6 +44,11 @@ test("equal bytes have equal hashes, wherever they lie", async () => {
   expect(hash).toMatch(/^[0-9a-f]{64}$/);
   expect(await contentHashOf(Uint8Array.of(9, 1, 2, 3).subarray(1))).toBe(hash);
   expect(await contentHashOf(Uint8Array.of(1, 2))).not.toBe(hash);
+});
+
+test.for([0, 1, 32_767, 32_768, 1_000_000])("%i bytes are hashed by SHA-256, on whichever thread", async (length) => {
+  const bytes = new Uint8Array(length).fill(7);
+  expect(await contentHashOf(bytes)).toBe(createHash("sha256").update(bytes).digest("hex"));
 });
 
 test("equal items have equal hashes", () => {
