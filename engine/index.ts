@@ -11,7 +11,7 @@ export type {
   ImageLimits,
   LogitsProcessorReference,
 } from "./config.ts";
-export type { ChatMessage, ChatRole, ContentPart, GenerationRequest, Prompt } from "./generation-request.ts";
+export type { ChatMessage, ChatRole, ContentPart, GenerationRequest, ImagePart, Prompt } from "./generation-request.ts";
 export type {
   DecodedLogprob,
   DecodedPrompt,

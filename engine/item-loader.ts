@@ -130,8 +130,12 @@ export class ItemLoader {
       const images = await allOrNone(
         missing,
         async (mmHash, either) => {
-          const index = identified.findIndex(({ item, mmHash: other }) => item === null && other === mmHash);
-          invariant(index !== -1, "a cache asks for what it was asked for");
+          const indices = identified.flatMap(({ item, mmHash: other }, at) =>
+            item === null && other === mmHash ? [at] : [],
+          );
+          // Of several of one uuid any may bring the image.
+          const index = indices.find((at) => parts[at].reference !== null) ?? indices[0];
+          invariant(index !== undefined, "a cache asks for what it was asked for");
           return fetched[index] ?? this.#fetch(parts[index], index, either);
         },
         signal,

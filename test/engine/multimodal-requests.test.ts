@@ -290,6 +290,14 @@ describe("with caches", () => {
     await expect(process(inputs, named(null), otherOptions)).rejects.toMatchObject(refused);
   });
 
+  test("of several images of one uuid any may bring it", async () => {
+    await using inputs = await cachedInputs();
+    const bytes = await pictureReference("drawing.png");
+    const named = (reference: string | null): ImagePart => ({ type: "image", reference, uuid: "dog" });
+    const { images } = await process(inputs, text("<image><image>", named(null), named(bytes)));
+    expect(images[0].tensors).toBe(images[1].tensors);
+  });
+
   test("a salt keeps equal images apart", async () => {
     await using inputs = await cachedInputs();
     const prompt = text("<image>", await image("small.png"));
