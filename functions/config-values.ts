@@ -92,14 +92,26 @@ export function checkpointReference() {
   });
 }
 
-/** vLLM's `{"image": 4}`, or its older spelling `image=4`: most images of one prompt. */
+const mostImages = z.int().min(0).max(1000);
+
+/** Sizes only shape vLLM's dummy inputs, and other modalities have no items here: both are taken and change nothing. */
+const limitsPerPrompt = z.looseObject({
+  image: z.union([mostImages, z.looseObject({ count: mostImages }).transform(({ count }) => count)]),
+});
+
+/** vLLM's `{"image": 4}`, `{"image": {"count": 4}}`, or its older spelling `image=4`: most images of one prompt. */
 export function imagesPerPrompt() {
   return parsed('{"image": N} or image=N, with N from 0 to 1000', (text) => {
     const short = /^image\s*=\s*(\d+)$/.exec(text);
     if (short !== null) return within(Number(short[1]), 0, 1000);
-    const limits = z.strictObject({ image: z.int().min(0).max(1000) }).safeParse(parseJson(text));
-    return limits.success ? limits.data.image : undefined;
+    return limitsPerPrompt.safeParse(parseJson(text)).data?.image;
   });
+}
+
+/** What a browser sends as Origin, or * for any. */
+export function origins() {
+  const isOrigin = (entry: string): boolean => entry === "*" || (isHttpUrl(entry) && new URL(entry).origin === entry);
+  return commaSeparated("origins such as https://app.example.com separated by commas, or *", isOrigin);
 }
 
 const logitsProcessorList = z.array(

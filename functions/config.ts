@@ -19,6 +19,7 @@ import {
   integer,
   logitsProcessors,
   oneOf,
+  origins,
   parsed,
   path,
   redisUrl,
@@ -126,6 +127,11 @@ const settings = z.object({
   RUNPOD_ENDPOINT_ID: optional(text, "Set by RunPod."),
   LOG_LEVEL: required(oneOf(["debug", "info", "warn", "error"]), "info", "Least level that is logged."),
 
+  ALLOWED_ORIGINS: optional(
+    origins(),
+    "Origins of web pages that may read answers, separated by commas, or * for all; default: none.",
+  ),
+
   MAX_BODY_BYTES: required(bytes(1024, 1024 * MEBIBYTE), "32MiB", "Longest request body, images within it included."),
   LIMIT_MM_PER_PROMPT: required(imagesPerPrompt(), '{"image": 16}', "Most images of one prompt."),
   MAX_IMAGE_BYTES: required(bytes(1024, 1024 * MEBIBYTE), "20MiB", "Longest encoded image."),
@@ -201,6 +207,8 @@ export interface Config {
   readonly servedModelNames: readonly string[];
   /** Empty serves everyone. */
   readonly apiKeys: readonly string[];
+  /** Origins of web pages that may read answers; `*` is every one. */
+  readonly allowedOrigins: readonly string[];
   readonly maxBodyBytes: number;
   readonly maxLogprobs: number;
   /** Arguments for logits processors, which those of a request override. */
@@ -262,6 +270,7 @@ function toConfig(values: z.output<typeof settings>, environment: Environment): 
     port: values.PORT,
     servedModelNames: values.SERVED_MODEL_NAME ?? [basename(values.MODEL)],
     apiKeys: values.API_KEY ?? [],
+    allowedOrigins: values.ALLOWED_ORIGINS ?? [],
     maxBodyBytes: values.MAX_BODY_BYTES,
     maxLogprobs: values.MAX_LOGPROBS,
     defaultExtraArguments: values.LOGITS_PROCESSOR_DEFAULT_ARGS,

@@ -8,6 +8,8 @@ const KEEP_ALIVE_MS = 75_000;
 const HEADERS_TIMEOUT_MS = 80_000;
 /** For a whole request to arrive: 32 MiB over a slow line. */
 const REQUEST_TIMEOUT_MS = 300_000;
+/** A reader that takes nothing of what was written for it in this time has gone or holds its place for nothing. */
+const STALL_TIMEOUT_MS = 120_000;
 /** For answers already written to leave. */
 const CLOSE_MS = 1000;
 const CLOSE_POLL_MS = 20;
@@ -18,14 +20,24 @@ export interface OpenServer {
   close(): Promise<void>;
 }
 
-/** Connections are accepted at once; requests wait for `listener`. Rejects where the address cannot be listened on. */
+/**
+ * Connections are accepted at once; requests wait for `listener`. A connection whose reader takes nothing for
+ * `stallTimeoutMs` is closed. Rejects where the address cannot be listened on.
+ */
 export async function openServer(
   { host, port }: { readonly host: string; readonly port: number },
   listener: Promise<RequestListener>,
+  stallTimeoutMs: number = STALL_TIMEOUT_MS,
 ): Promise<OpenServer> {
   const server = createServer(
     { keepAliveTimeout: KEEP_ALIVE_MS, headersTimeout: HEADERS_TIMEOUT_MS, requestTimeout: REQUEST_TIMEOUT_MS },
     (request, response) => {
+      // Fires when nothing moved either way, which alone may mean a client that waits for a long answer.
+      const { socket } = request;
+      response.setTimeout(stallTimeoutMs, () => {
+        if (socket.writableLength > 0) socket.destroy();
+        else socket.setTimeout(stallTimeoutMs);
+      });
       listener.then(
         (listen) => listen(request, response),
         () => response.writeHead(503).end(),

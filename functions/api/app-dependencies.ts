@@ -6,7 +6,13 @@ import type { Service } from "../service.ts";
 
 export type ApiConfig = Pick<
   Config,
-  "apiKeys" | "defaultExtraArguments" | "maxBodyBytes" | "maxLogprobs" | "servedModelNames" | "pingStatusWhileStarting"
+  | "allowedOrigins"
+  | "apiKeys"
+  | "defaultExtraArguments"
+  | "maxBodyBytes"
+  | "maxLogprobs"
+  | "servedModelNames"
+  | "pingStatusWhileStarting"
 >;
 
 export interface AppDependencies {

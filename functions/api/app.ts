@@ -5,6 +5,7 @@ import type { ContentfulStatusCode } from "hono/utils/http-status";
 
 import type { AppDependencies } from "./app-dependencies.ts";
 import { requireApiKey } from "./auth.ts";
+import { allowOrigins } from "./origins.ts";
 import { CLIENT_CLOSED_REQUEST, HttpError, toErrorAnswer } from "./errors.ts";
 import { traceRequests } from "./request-trace.ts";
 import type { AppEnvironment } from "./request-trace.ts";
@@ -21,6 +22,7 @@ export function createApp(dependencies: AppDependencies): Hono<AppEnvironment> {
   const app = new Hono<AppEnvironment>();
 
   app.use(traceRequests({ logger, metrics, service }));
+  if (config.allowedOrigins.length > 0) app.use(allowOrigins(config.allowedOrigins));
   app.use("/v1/*", requireApiKey(config.apiKeys));
   app.post("/v1/chat/completions", chatCompletionsRoute(dependencies));
   app.post("/v1/completions", completionsRoute(dependencies));

@@ -49,6 +49,7 @@ export function createTestApp({
     metrics: createMetrics(service, "tiny"),
     logger: createLogger({ level: "debug", write: (line) => log.push(JSON.parse(line) as Record<string, unknown>) }),
     config: {
+      allowedOrigins: [],
       apiKeys: [],
       maxBodyBytes: 100_000,
       maxLogprobs: 20,

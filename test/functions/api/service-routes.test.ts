@@ -23,6 +23,31 @@ const states = {
   },
 } satisfies Record<string, (options?: TestAppOptions) => TestApp>;
 
+describe("web pages of other origins", () => {
+  const preflight = {
+    method: "OPTIONS",
+    headers: { origin: "https://a.example", "access-control-request-method": "POST" },
+  };
+  const allowed = "access-control-allow-origin";
+
+  test("may read nothing unless the service is told so", async () => {
+    const { app } = createTestApp();
+    const response = await app.request("/v1/models", { headers: { origin: "https://a.example" } });
+    expect(response.headers.has(allowed)).toBe(false);
+    expect((await app.request("/v1/chat/completions", preflight)).status).toBe(405);
+  });
+
+  test("may read answers where theirs is allowed, after a preflight without a key", async () => {
+    const { app } = createTestApp({ config: { apiKeys: ["secret"], allowedOrigins: ["https://a.example"] } });
+    const asked = await app.request("/v1/chat/completions", preflight);
+    expect([asked.status, asked.headers.get(allowed)]).toEqual([204, "https://a.example"]);
+    const refused = await app.request("/v1/models", { headers: { origin: "https://a.example" } });
+    expect([refused.status, refused.headers.get(allowed)]).toEqual([401, "https://a.example"]);
+    const other = await app.request("/v1/models", { headers: { origin: "https://b.example" } });
+    expect(other.headers.has(allowed)).toBe(false);
+  });
+});
+
 test("the logits processors that were loaded are listed in their order, for those with a key", async () => {
   const { app } = createTestApp({ config: { apiKeys: ["secret"] } });
   expect((await app.request("/v1/logits-processors")).status).toBe(401);
