@@ -1,0 +1,199 @@
+/**
+ * Time to the first token of a prompt with a picture: never seen, known to another replica over Redis, known to this
+ * one; and of a prompt of as many tokens without one. Every prompt begins with words of its own, so that none is
+ * reused; a picture is made new by bytes behind its end, which no decoder reads.
+ */
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { performance } from "node:perf_hooks";
+import { setImmediate as nextTurn } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
+import { createDataUrlImageSource, createEngine, createSamplingParams } from "../../engine/index.ts";
+import type { CacheConfig, Engine, Prompt } from "../../engine/index.ts";
+import { createLogger } from "../../functions/logger.ts";
+import { createRedisStore } from "../../functions/redis-store.ts";
+import { startRedisServer } from "../support/redis-server.ts";
+import { limitFigure, plainFigure, ratioFigure, reportProgress } from "./measure.ts";
+import type { Figure } from "./measure.ts";
+import { benchFolder, numThreads } from "./settings.ts";
+
+const checkpoint = fileURLToPath(new URL("../../models/fovea-shapes/", import.meta.url));
+const scene = join(checkpoint, "examples", "scene.png");
+/** Of each kind in a round, whose median counts. */
+const promptsPerRound = 40;
+const memoryHitTarget = 0.9;
+const redisHitLimitMs = 15;
+
+const caches: CacheConfig = {
+  maxMemoryBytes: 2 ** 28,
+  timeToLiveSeconds: 3_600,
+  maxValueBytes: 2 ** 25,
+  commandTimeoutMs: 1_000,
+  keyPrefix: "bench",
+};
+
+async function startReplica(redisUrl: string): Promise<Engine> {
+  const engine = createEngine(
+    {
+      model: checkpoint,
+      dtype: "float32",
+      device: "cpu",
+      deviceId: 0,
+      maxModelLen: null,
+      maxNumSequences: 4,
+      maxNumBatchedTokens: 512,
+      maxNumWaiting: 64,
+      logitsProcessors: [],
+      logitsProcessorPath: [],
+      numThreads,
+      cacheFolder: join(benchFolder, "cache"),
+      imageLimits: { maxImagesPerPrompt: 4, maxImageBytes: 2 ** 24, maxImagePixels: 2 ** 24, fetchTimeoutMs: 5_000 },
+      caches,
+    },
+    {
+      imageSources: [createDataUrlImageSource()],
+      createByteStore: async () => createRedisStore(redisUrl, createLogger({ level: "error", write: () => {} })),
+    },
+  );
+  await engine.ready;
+  return engine;
+}
+
+let numRequests = 0;
+
+/** Milliseconds to the first token, and the tokens of the prompt. */
+async function firstToken(
+  engine: Engine,
+  prompt: Prompt,
+): Promise<{ readonly ms: number; readonly numTokens: number }> {
+  const start = performance.now();
+  const samplingParams = createSamplingParams({ temperature: 0, maxTokens: 1 });
+  let numTokens = 0;
+  for await (const output of engine.generate({ requestId: `${numRequests++}`, prompt, samplingParams })) {
+    numTokens = output.numPromptTokens;
+  }
+  return { ms: performance.now() - start, numTokens };
+}
+
+const question = "How many shapes are there?";
+
+function userSays(content: Extract<Prompt, { readonly kind: "chat" }>["messages"][number]["content"]): Prompt {
+  return { kind: "chat", messages: [{ role: "user", content }], addGenerationPrompt: true };
+}
+
+function withPicture(reference: string): Prompt {
+  return userSays([
+    { type: "text", text: `Question ${numRequests}. ` },
+    { type: "image", reference },
+    { type: "text", text: question },
+  ]);
+}
+
+function withWords(numWords: number): Prompt {
+  return userSays(`Question ${numRequests}. ${"shapes ".repeat(numWords)}${question}`);
+}
+
+/** Words that make a prompt of as many tokens as a picture does, as nearly as words can. */
+async function wordsOfPicture(engine: Engine, picture: string): Promise<number> {
+  const { numTokens } = await firstToken(engine, withPicture(picture));
+  let numWords = 0;
+  while ((await firstToken(engine, withWords(numWords))).numTokens < numTokens) numWords++;
+  return numWords;
+}
+
+interface Round {
+  readonly cold: number;
+  readonly redis: number;
+  readonly memory: number;
+  readonly text: number;
+}
+
+export async function benchImageCaches(rounds: number): Promise<Figure[]> {
+  const redis = await startRedisServer();
+  const [first, second] = await Promise.all([startReplica(redis.url), startReplica(redis.url)]);
+  try {
+    const bytes = await readFile(scene);
+    let numPictures = 0;
+    const newPicture = (): string => {
+      const number = Buffer.alloc(4);
+      number.writeUInt32LE(numPictures++);
+      return `data:image/png;base64,${Buffer.concat([bytes, number]).toString("base64")}`;
+    };
+    const numWords = await wordsOfPicture(second, newPicture());
+    const measureRound = async (): Promise<Round> => {
+      const times: Round[] = [];
+      for (let prompt = 0; prompt < promptsPerRound; prompt++) {
+        const [shared, unseen] = [newPicture(), newPicture()];
+        const before = writtenBytes(first);
+        await firstToken(first, withPicture(shared));
+        while (writtenBytes(first).some((numBytes, cache) => numBytes === before[cache])) await nextTurn();
+        const cold = await firstToken(second, withPicture(unseen));
+        const overRedis = await firstToken(second, withPicture(shared));
+        const memory = await firstToken(second, withPicture(shared));
+        const text = await firstToken(second, withWords(numWords));
+        times.push({ cold: cold.ms, redis: overRedis.ms, memory: memory.ms, text: text.ms });
+      }
+      const medianOf = (kind: keyof Round): number =>
+        plainFigure(
+          kind,
+          "ms",
+          times.map((time) => time[kind]),
+        ).ours;
+      return { cold: medianOf("cold"), redis: medianOf("redis"), memory: medianOf("memory"), text: medianOf("text") };
+    };
+    await measureRound(); // The first prompts pay for code that was never run.
+    const measured: Round[] = [];
+    for (let round = 0; round < rounds; round++) {
+      const times = await measureRound();
+      measured.push(times);
+      const shown = Object.entries(times).map(([kind, ms]) => `${kind} ${ms.toFixed(2)} ms`);
+      reportProgress(`round ${round + 1} of ${rounds}: ${shown.join(", ")}`);
+    }
+    return figuresOf(measured);
+  } finally {
+    await Promise.all([first.close(), second.close()]);
+    await redis.kill();
+  }
+}
+
+function figuresOf(rounds: readonly Round[]): Figure[] {
+  const per = (value: number): number => 1_000 / value;
+  const speed = (kind: keyof Round): number[] => rounds.map((round) => per(round[kind]));
+  const unit = "1/s";
+  return [
+    ratioFigure({
+      name: "first tokens, picture in memory, against text of as many tokens",
+      unit,
+      ours: speed("memory"),
+      theirs: speed("text"),
+      target: memoryHitTarget,
+    }),
+    limitFigure({
+      name: "first token, picture from Redis, beyond one from memory",
+      unit: "ms",
+      values: rounds.map(({ redis, memory }) => redis - memory),
+      comparison: "<=",
+      limit: redisHitLimitMs,
+    }),
+    ratioFigure({
+      name: "first tokens, picture from Redis, against one never seen",
+      unit,
+      ours: speed("redis"),
+      theirs: speed("cold"),
+      target: 1,
+    }),
+    plainFigure(
+      "first token, picture never seen",
+      "ms",
+      rounds.map(({ cold }) => cold),
+    ),
+  ];
+}
+
+/** Bytes in Redis by this replica, of each of the two caches that a picture goes into. */
+function writtenBytes({ caches: report }: Engine): number[] {
+  const tiers = report?.tiers ?? [];
+  return tiers
+    .filter(({ cache, tier }) => tier === "redis" && cache !== "source")
+    .map(({ stats }) => stats.writtenBytes);
+}
