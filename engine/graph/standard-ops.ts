@@ -59,6 +59,16 @@ export function subtract(graph: GraphBuilder, name: string, left: Value, right: 
   return broadcastingNode(graph, { name, operator: "Sub" }, left, right);
 }
 
+/** Of integers, rounded towards zero. */
+export function divide(graph: GraphBuilder, name: string, left: Value, right: Value): Value {
+  return broadcastingNode(graph, { name, operator: "Div" }, left, right);
+}
+
+/** Remainder with the sign of `right`. */
+export function modulo(graph: GraphBuilder, name: string, left: Value, right: Value): Value {
+  return broadcastingNode(graph, { name, operator: "Mod" }, left, right);
+}
+
 /** Element-wise `max(input, smallest)`. */
 export function clipBelow(graph: GraphBuilder, name: string, input: Value, smallest: Value): Value {
   const node = { name, operator: "Clip" };
@@ -242,6 +252,14 @@ export function relu(graph: GraphBuilder, name: string, input: Value): Value {
 
 export function abs(graph: GraphBuilder, name: string, input: Value): Value {
   return addStandardNode(graph, { name, operator: "Abs" }, [input], input);
+}
+
+export function cosine(graph: GraphBuilder, name: string, input: Value): Value {
+  return addStandardNode(graph, { name, operator: "Cos" }, [input], input);
+}
+
+export function sine(graph: GraphBuilder, name: string, input: Value): Value {
+  return addStandardNode(graph, { name, operator: "Sin" }, [input], input);
 }
 
 /** Largest value along the last axis, which stays with size 1. */

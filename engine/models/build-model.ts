@@ -59,6 +59,7 @@ export async function buildModel(checkpoint: Checkpoint, options: BuildModelOpti
     externalDataFolder,
     decoder: {
       path: await writeGraph(folder, graphs.decoder),
+      takesPositions: false,
       ...model.decoder,
       kvElementType: precision.activations,
       acceptsImages: model.visionEncoder !== null,

@@ -12,6 +12,7 @@ export type KvElementType = "float32" | "float16";
  * - `total_sequence_length` int32 []: the largest of those lengths, i.e. max(seqlens_k) + 1
  * - `image_embeds` float32 [M, hiddenSize], `image_positions` int64 [M, 1]: rows of the flat [N] tokens that are
  *   replaced by an image embedding (only where `acceptsImages`; M may be 0)
+ * - `positions` int64 [3, N] (only where `takesPositions`): temporal, height and width of each token's position
  * - `logit_rows` int64 [R]: rows of the flat [N] tokens whose logits are wanted (R may be 0)
  * - `past.{layer}.key`, `past.{layer}.value` [B, numKvHeads, maxLen, headDim]
  *
@@ -27,6 +28,8 @@ export interface DecoderGraph {
   readonly vocabSize: number;
   readonly kvElementType: KvElementType;
   readonly acceptsImages: boolean;
+  /** Whether tokens have positions of three axes, which the graph does not work out by itself. */
+  readonly takesPositions: boolean;
 }
 
 /** One of the vision encoder's inputs, without the dimension of the batch. */

@@ -10,6 +10,7 @@ export interface DecoderDimensions {
   readonly headDim: number;
   readonly hiddenSize: number;
   readonly vocabSize: number;
+  readonly takesPositions?: boolean;
 }
 
 /** See `VisionEncoderGraph`. */

@@ -6,6 +6,7 @@ import { fuyuDefinition } from "./fuyu/definition.ts";
 import { idefics3Definition, smolVlmDefinition } from "./idefics3/definition.ts";
 import { llamaDefinition, mistralDefinition, qwen2Definition } from "./llama/definition.ts";
 import { llavaDefinition } from "./llava/definition.ts";
+import { qwen2VlDefinition } from "./qwen2-vl/definition.ts";
 import type { ModelDefinition } from "./model-definition.ts";
 
 const definitions: readonly ModelDefinition[] = [
@@ -16,6 +17,7 @@ const definitions: readonly ModelDefinition[] = [
   idefics3Definition,
   smolVlmDefinition,
   fuyuDefinition,
+  qwen2VlDefinition,
 ];
 
 const architectureField = z.looseObject({ architectures: z.array(z.string()).nonempty() });

@@ -6,6 +6,7 @@ import { parseFuyuConfig } from "../../engine/models/fuyu/config.ts";
 import { parseIdefics3Config, unevenSides } from "../../engine/models/idefics3/config.ts";
 import { parseLlavaConfig } from "../../engine/models/llava/config.ts";
 import { parseDecoderConfig } from "../../engine/models/llama/config.ts";
+import { parseQwen2VlConfig } from "../../engine/models/qwen2-vl/config.ts";
 import { findModelDefinition } from "../../engine/models/registry.ts";
 import { goldensFolder } from "../support/goldens.ts";
 
@@ -27,6 +28,15 @@ const smolVlm = {
 const fuyu = {
   architectures: ["FuyuForCausalLM"],
   text_config: { model_type: "persimmon", hidden_size: 64, num_attention_heads: 4 },
+};
+
+const qwen2Vl = {
+  architectures: ["Qwen2VLForConditionalGeneration"],
+  hidden_size: 64,
+  num_attention_heads: 4,
+  num_key_value_heads: 2,
+  rope_scaling: { type: "mrope", mrope_section: [2, 3, 3] },
+  vision_config: { hidden_size: 64 },
 };
 
 const refusals: readonly (readonly [config: Readonly<Record<string, unknown>>, message: string])[] = [
@@ -79,6 +89,19 @@ const refusals: readonly (readonly [config: Readonly<Record<string, unknown>>, m
   [
     { ...fuyu, text_config: { ...fuyu.text_config, hidden_act: "mish" } },
     'config.json: text_config.hidden_act = "mish" is not supported',
+  ],
+  [
+    { ...qwen2Vl, rope_scaling: { type: "mrope", mrope_section: [2, 3, 4] } },
+    "config.json: mrope_section = [2,3,4] is not supported: heads of 16 have half as many frequencies",
+  ],
+  [
+    { ...qwen2Vl, rope_scaling: { type: "longrope", mrope_section: [2, 3, 3] } },
+    'config.json: rope_scaling.rope_type = "longrope" is not supported',
+  ],
+  [{ ...qwen2Vl, vision_config: { hidden_size: 32 } }, "config.json: vision_config.hidden_size = 32 is not supported"],
+  [
+    { ...qwen2Vl, vision_config: { hidden_size: 64, model_type: "qwen2_5_vl" } },
+    'config.json: vision_config.model_type = "qwen2_5_vl" is not supported',
   ],
 ];
 
@@ -251,6 +274,49 @@ test("the configuration of Fuyu 8B as the hub has it, flat, is understood", () =
     imageTokenId: 71011,
     patchSize: 30,
     text: { headDim: 64, rotaryDim: 32, normalisesQueryAndKey: true, activation: "relu2", rope: { theta: 25000 } },
+  });
+});
+
+test("the configuration of Qwen2-VL 2B as the hub has it, flat, is understood", () => {
+  const config = parseQwen2VlConfig({
+    architectures: ["Qwen2VLForConditionalGeneration"],
+    attention_dropout: 0.0,
+    hidden_act: "silu",
+    hidden_size: 1536,
+    image_token_id: 151655,
+    intermediate_size: 8960,
+    max_position_embeddings: 32768,
+    max_window_layers: 28,
+    model_type: "qwen2_vl",
+    num_attention_heads: 12,
+    num_hidden_layers: 28,
+    num_key_value_heads: 2,
+    rms_norm_eps: 1e-6,
+    rope_scaling: { type: "mrope", mrope_section: [16, 24, 24] },
+    rope_theta: 1000000.0,
+    sliding_window: 32768,
+    tie_word_embeddings: true,
+    use_sliding_window: false,
+    vision_config: {
+      depth: 32,
+      embed_dim: 1280,
+      hidden_size: 1536,
+      in_chans: 3,
+      mlp_ratio: 4,
+      model_type: "qwen2_vl",
+      num_heads: 16,
+      patch_size: 14,
+      spatial_merge_size: 2,
+      spatial_patch_size: 14,
+      temporal_patch_size: 2,
+    },
+    vocab_size: 151936,
+  });
+  expect(config).toMatchObject({
+    imageTokenId: 151655,
+    rotarySections: [16, 24, 24],
+    text: { hasQkvBias: true, tieWordEmbeddings: true, headDim: 128, rope: { theta: 1e6, scaling: { kind: "none" } } },
+    vision: { embedDim: 1280, intermediateSize: 5120, activation: "quick_gelu", ropeTheta: 10000 },
   });
 });
 

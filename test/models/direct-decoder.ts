@@ -18,6 +18,8 @@ export interface DirectRun {
   /** Tokens that each slot has already. */
   readonly numComputed: readonly number[];
   readonly images?: ImageRows;
+  /** [3][tokens of all slots], where the decoder takes positions; left out, tokens have the places they stand at. */
+  readonly positions?: readonly (readonly number[])[];
   /** Rows of the flattened tokens whose logits are returned. */
   readonly logitRows: readonly number[];
 }
@@ -46,11 +48,11 @@ export class DirectDecoder implements Disposable {
   }
 
   /** Row-major [logitRows.length, vocabSize]. */
-  run({ tokenIds, numComputed, images, logitRows }: DirectRun): Float32Array {
+  run({ tokenIds, numComputed, images, positions: given, logitRows }: DirectRun): Float32Array {
     const numSlots = tokenIds.length;
     const [{ length }] = tokenIds;
     this.#bindSlots(numSlots);
-    const { hiddenSize, vocabSize, acceptsImages } = this.#model.decoder;
+    const { hiddenSize, vocabSize, acceptsImages, takesPositions } = this.#model.decoder;
     const int64 = (values: readonly number[], shape: readonly number[]): Tensor =>
       Tensor.fromTypedArray("int64", BigInt64Array.from(values, BigInt), shape);
     const lengths = numComputed.map((computed) => computed + length);
@@ -70,6 +72,10 @@ export class DirectDecoder implements Disposable {
       const embeddings = images?.embeddings ?? new Float32Array(0);
       inputs.image_embeds = Tensor.fromTypedArray("float32", embeddings, [positions.length, hiddenSize]);
       inputs.image_positions = int64(positions, [positions.length, 1]);
+    }
+    if (takesPositions) {
+      const places = tokenIds.flatMap((ids, slot) => ids.map((_, index) => numComputed[slot] + index));
+      inputs.positions = int64((given ?? [places, places, places]).flat(), [3, places.length]);
     }
     const logits = new Float32Array(logitRows.length * vocabSize);
     using output = Tensor.fromTypedArray("float32", logits, [logitRows.length, vocabSize]);
@@ -147,6 +153,38 @@ export function encodeImages(model: BuiltModel, values: Float32Array, device: De
   binding.bindOutput("image_features", output);
   binding.run();
   return features;
+}
+
+/** The same of pictures that come with their grids of patches, one after the other. */
+export function encodeGrids(
+  model: BuiltModel,
+  values: Float32Array,
+  grids: readonly (readonly [number, number, number])[],
+): Float32Array {
+  const encoder = model.visionEncoder;
+  if (encoder === null) throw new Error("the model takes no images");
+  const { hiddenSize } = model.decoder;
+  const [pixels, grid] = encoder.inputs;
+  const numFeatures = Number(pixels.shape[1]);
+  using session = loadSession(model, encoder.path, { numSlots: 0, maxLength: 0 });
+  using binding = session.createBinding();
+  const features: number[] = [];
+  let firstPatch = 0;
+  for (const [time, rows, columns] of grids) {
+    const numPatches = time * rows * columns;
+    const patches = values.subarray(firstPatch * numFeatures, (firstPatch + numPatches) * numFeatures);
+    const merged = new Float32Array((numPatches / 4) * hiddenSize);
+    using input = Tensor.fromTypedArray("float32", patches, [1, numPatches, numFeatures]);
+    using gridInput = Tensor.fromTypedArray("int64", BigInt64Array.from([time, rows, columns], BigInt), [1, 3]);
+    using output = Tensor.fromTypedArray("float32", merged, [1, numPatches / 4, hiddenSize]);
+    binding.bindInput(pixels.name, input);
+    binding.bindInput(grid.name, gridInput);
+    binding.bindOutput("image_features", output);
+    binding.run();
+    features.push(...merged);
+    firstPatch += numPatches;
+  }
+  return Float32Array.from(features);
 }
 
 function loadSession(model: BuiltModel, path: string, { device, configEntries }: DirectDecoderOptions): Session {

@@ -3,7 +3,7 @@ import type { BuiltModel } from "../../engine/models/built-model.ts";
 import { loadGoldens, type Goldens } from "../support/goldens.ts";
 import { createTemporaryFolder, type TemporaryFolder } from "../support/temporary-folder.ts";
 import { buildFrom } from "./direct-build.ts";
-import { DirectDecoder, encodeImages } from "./direct-decoder.ts";
+import { DirectDecoder, encodeGrids, encodeImages } from "./direct-decoder.ts";
 import { argmaxRows, decodeGolden, prefill, relativeError } from "./golden-decoding.ts";
 
 // Share of the logit range that single precision may differ by from transformers' single precision.
@@ -18,6 +18,7 @@ const checkpoints = [
   "llava-siglip",
   "smolvlm",
   "fuyu",
+  "qwen2-vl",
 ] as const;
 
 describe.for(checkpoints)("%s in float32", (name) => {
@@ -34,9 +35,10 @@ describe.for(checkpoints)("%s in float32", (name) => {
   afterAll(() => cache[Symbol.asyncDispose]());
 
   test("image features are those of transformers", () => {
-    for (const { pixelValues, imageFeatures } of goldens.cases) {
+    for (const { pixelValues, imageFeatures, grids } of goldens.cases) {
       if (pixelValues === null || imageFeatures === null) continue;
-      expect(relativeError(encodeImages(model, pixelValues), imageFeatures)).toBeLessThan(tolerance);
+      const features = grids === undefined ? encodeImages(model, pixelValues) : encodeGrids(model, pixelValues, grids);
+      expect(relativeError(features, imageFeatures)).toBeLessThan(tolerance);
     }
   });
 
@@ -55,7 +57,7 @@ describe.for(checkpoints)("%s in float32", (name) => {
     const { vocabSize } = model.decoder;
     using decoder = new DirectDecoder(model, { numSlots, maxLength });
     for (const golden of goldens.cases) {
-      const { promptTokenIds, greedyTokenIds } = golden;
+      const { promptTokenIds, greedyTokenIds, positions } = golden;
       prefill(decoder, model, golden, maxLength);
       for (let step = 1; step < greedyTokenIds.length; step++) {
         // Its neighbours are at lengths of their own, with whatever their slots hold.
@@ -63,7 +65,10 @@ describe.for(checkpoints)("%s in float32", (name) => {
         const numComputed = Array.from({ length: numSlots }, (_, other) => other * 17 + step);
         tokenIds[slot] = [greedyTokenIds[step - 1]];
         numComputed[slot] = promptTokenIds.length + step - 1;
-        const logits = decoder.run({ tokenIds, numComputed, logitRows: [slot] });
+        const ownPosition = positions && {
+          positions: positions.map((axis) => numComputed.with(slot, axis[numComputed[slot]])),
+        };
+        const logits = decoder.run({ tokenIds, numComputed, ...ownPosition, logitRows: [slot] });
         const expected = golden.logits.subarray(step * vocabSize, (step + 1) * vocabSize);
         expect(relativeError(logits, expected)).toBeLessThan(tolerance);
       }

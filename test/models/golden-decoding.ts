@@ -1,7 +1,7 @@
 /** Takes a built model through a golden conversation, every token given, and collects the logits. */
 import type { BuiltModel } from "../../engine/models/built-model.ts";
 import type { GoldenCase } from "../support/goldens.ts";
-import type { DirectDecoder, ImageRows } from "./direct-decoder.ts";
+import type { DirectDecoder, DirectRun, ImageRows } from "./direct-decoder.ts";
 
 /** Prefills slot 0 in chunks; the images' embeddings are the recorded ones unless others are given. */
 export function prefill(
@@ -20,6 +20,7 @@ export function prefill(
       tokenIds: [chunk],
       numComputed: [start],
       images: imageRowsOf(model, promptTokenIds, imageFeatures, start, start + chunk.length),
+      ...positionsOf(golden, start, start + chunk.length),
       logitRows: isLast ? [chunk.length - 1] : [],
     });
   }
@@ -41,9 +42,14 @@ export function decodeGolden(
   for (let step = 1; step < greedyTokenIds.length; step++) {
     const tokenIds = [[greedyTokenIds[step - 1]]];
     const numComputed = [promptTokenIds.length + step - 1];
-    logits.set(decoder.run({ tokenIds, numComputed, logitRows: [0] }), step * vocabSize);
+    const positions = positionsOf(golden, numComputed[0], numComputed[0] + 1);
+    logits.set(decoder.run({ tokenIds, numComputed, ...positions, logitRows: [0] }), step * vocabSize);
   }
   return logits;
+}
+
+function positionsOf({ positions }: GoldenCase, start: number, end: number): Pick<DirectRun, "positions"> {
+  return positions === undefined ? {} : { positions: positions.map((axis) => axis.slice(start, end)) };
 }
 
 function imageRowsOf(

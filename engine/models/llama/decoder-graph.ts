@@ -8,15 +8,18 @@ import {
   type RotaryTables,
 } from "../../graph/contrib-ops.ts";
 import type { GraphBuilder } from "../../graph/graph-builder.ts";
-import { gatherRows, multiply, split } from "../../graph/standard-ops.ts";
+import { concat, gatherRows, multiply, range, reshape, shapeOf, slice, split } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import {
   attendToCache,
+  batch,
   batched,
   createDecoderInputs,
   embedTokens,
+  length,
   outputLogits,
   tokenPositions,
+  tokens,
   type DecoderInputs,
 } from "../decoder-parts.ts";
 import { parameter, type GraphContext } from "../graph-context.ts";
@@ -32,6 +35,11 @@ export interface DecoderOptions {
   readonly acceptsImages: boolean;
   /** Length of the rotary tables: most tokens of one sequence. */
   readonly maxModelLen: number;
+  /**
+   * How many of a head's frequencies turn with each of a token's three positions, which the graph then takes as an
+   * input. Left out, a token has the one position at which it stands.
+   */
+  readonly rotarySections?: readonly [number, number, number];
 }
 
 interface Rotary {
@@ -73,16 +81,42 @@ export function buildDecoderGraph(context: GraphContext, options: DecoderOptions
 }
 
 /** Tables of the positions there are, and whether attention or nodes before it look them up. */
-function createRotary(context: GraphContext, { config, maxModelLen }: DecoderOptions, inputs: DecoderInputs): Rotary {
+function createRotary(context: GraphContext, options: DecoderOptions, inputs: DecoderInputs): Rotary {
   const { graph, precision } = context;
+  const { config, maxModelLen, rotarySections } = options;
   const { cos, sin } = ropeTables(config.rope, config.headDim, maxModelLen);
   const tableShape = [maxModelLen, config.headDim / 2];
+  const tables = {
+    cosCache: graph.constant("rope.cos", precision.activations, tableShape, cos),
+    sinCache: graph.constant("rope.sin", precision.activations, tableShape, sin),
+  };
+  if (rotarySections !== undefined) return sectionedRotary(context, inputs, tables, rotarySections);
+  return { tables, positions: config.headDim % rotaryHeadMultiple === 0 ? null : tokenPositions(context, inputs) };
+}
+
+/** Every token of the run gets a row of its own, put together from those of its three positions. */
+function sectionedRotary(
+  { graph }: GraphContext,
+  inputs: DecoderInputs,
+  { cosCache, sinCache }: RotaryTables,
+  sections: readonly [number, number, number],
+): Rotary {
+  const positions = graph.input("positions", "int64", [3, tokens]);
+  const putTogether = (name: string, table: Value): Value => {
+    const rows = gatherRows(graph, `${name}.rows`, table, positions);
+    const pieces = split(graph, `${name}.pieces`, rows, { axis: 2, sizes: sections }).map((piece, axis) =>
+      slice(graph, `${name}.axis.${axis}`, piece, { axis: 0, start: axis, end: axis + 1 }),
+    );
+    const [, half] = table.shape;
+    const flatShape = graph.constant("rope.flat_shape", "int64", [2], [-1, Number(half)]);
+    return reshape(graph, name, concat(graph, `${name}.joined`, pieces, 2), flatShape, [tokens, half]);
+  };
+  const one = graph.constant("int64.scalar.1", "int64", [], [1]);
+  const numTokens = gatherRows(graph, "positions.length", shapeOf(graph, "positions.shape", positions), one);
+  const ownRows = range(graph, "positions.own_rows", numTokens, tokens);
   return {
-    tables: {
-      cosCache: graph.constant("rope.cos", precision.activations, tableShape, cos),
-      sinCache: graph.constant("rope.sin", precision.activations, tableShape, sin),
-    },
-    positions: config.headDim % rotaryHeadMultiple === 0 ? null : tokenPositions(context, inputs),
+    tables: { cosCache: putTogether("rope.cos.own", cosCache), sinCache: putTogether("rope.sin.own", sinCache) },
+    positions: reshape(graph, "positions.rows", ownRows, inputs.inputShape, [batch, length]),
   };
 }
 

@@ -1,0 +1,148 @@
+/** Configuration of Qwen2-VL: a vision tower over pictures of any size, and a Qwen2 decoder with positions of three axes. */
+import { z } from "zod";
+import { parseActivation, type ActivationName } from "../activation.ts";
+import { count, parseConfigObject, positiveNumber, refuseOtherThan, unsupportedField } from "../config-field.ts";
+import { parseDecoderConfig, type DecoderConfig } from "../llama/config.ts";
+
+export interface Qwen2VlVisionConfig {
+  /** Width of the tower. */
+  readonly embedDim: number;
+  readonly numLayers: number;
+  readonly numHeads: number;
+  readonly intermediateSize: number;
+  readonly activation: ActivationName;
+  readonly numChannels: number;
+  readonly patchSize: number;
+  /** Pictures that a patch spans; a still picture is repeated. */
+  readonly temporalPatchSize: number;
+  /** Side of the squares of patches that become one embedding. */
+  readonly mergeSize: number;
+  readonly ropeTheta: number;
+}
+
+/** How many of a head's frequencies turn with the first, second and third axis of a position. */
+export type RotarySections = readonly [temporal: number, height: number, width: number];
+
+export interface Qwen2VlConfig {
+  readonly text: DecoderConfig;
+  readonly rotarySections: RotarySections;
+  readonly vision: Qwen2VlVisionConfig;
+  readonly imageTokenId: number;
+}
+
+const visionFields = z.looseObject({
+  depth: count.default(32),
+  embed_dim: count.default(1280),
+  hidden_size: count.default(3584),
+  hidden_act: z.string().default("quick_gelu"),
+  mlp_ratio: positiveNumber.default(4),
+  num_heads: count.default(16),
+  in_channels: count.default(3),
+  patch_size: count.default(14),
+  spatial_merge_size: count.default(2),
+  temporal_patch_size: count.default(2),
+  rope_parameters: z.looseObject({ rope_theta: positiveNumber.default(10000) }).nullish(),
+});
+
+const sections = z.tuple([z.int().nonnegative(), z.int().nonnegative(), z.int().nonnegative()]);
+const ropeFields = z.looseObject({
+  type: z.string().optional(),
+  rope_type: z.string().optional(),
+  mrope_section: sections.optional(),
+});
+
+const qwen2VlFields = z.looseObject({
+  text_config: z.looseObject({}).nullish(),
+  vision_config: z.looseObject({}).default({}),
+  image_token_id: z.int().nonnegative().default(151655),
+  tie_word_embeddings: z.boolean().default(false),
+});
+
+const textFields = z.looseObject({
+  rope_scaling: ropeFields.nullish(),
+  rope_parameters: ropeFields.nullish(),
+  tie_word_embeddings: z.boolean().default(false),
+});
+
+/** Where Qwen2-VL's decoder assumes something else than Qwen2's. */
+const textDefaults = {
+  vocab_size: 152064,
+  hidden_size: 8192,
+  intermediate_size: 29568,
+  num_hidden_layers: 80,
+  num_attention_heads: 64,
+  num_key_value_heads: 8,
+  rms_norm_eps: 1e-5,
+  max_window_layers: 80,
+  rope_theta: 1e6,
+} as const;
+const defaultSections: RotarySections = [16, 24, 24];
+
+/** @throws EngineError `invalid_checkpoint` or `unsupported_model`, naming the field. */
+export function parseQwen2VlConfig(json: unknown): Qwen2VlConfig {
+  const fields = parseConfigObject(qwen2VlFields, json, "");
+  refuseOtherThan(json, "", { quantization_config: [] });
+  // Checkpoints of the hub have the decoder's fields at the top.
+  const path = fields.text_config == null ? "" : "text_config";
+  const textJson = fields.text_config ?? fields;
+  const given = parseConfigObject(textFields, textJson, path);
+  const rope = given.rope_scaling ?? given.rope_parameters ?? {};
+  const text = parseDecoderConfig({ ...textDefaults, ...textJson, ...withoutSections(given) }, path, "qwen2");
+  const rotarySections = rope.mrope_section ?? defaultSections;
+  if (2 * (rotarySections[0] + rotarySections[1] + rotarySections[2]) !== text.headDim) {
+    throw unsupportedField(
+      path,
+      "mrope_section",
+      rotarySections,
+      `heads of ${text.headDim} have half as many frequencies`,
+    );
+  }
+  return {
+    text: { ...text, tieWordEmbeddings: fields.tie_word_embeddings || given.tie_word_embeddings },
+    rotarySections,
+    vision: parseVisionConfig(fields.vision_config, text.hiddenSize),
+    imageTokenId: fields.image_token_id,
+  };
+}
+
+/** Both spellings of the rotary embedding, with its kind as if all three axes were one. */
+function withoutSections({ rope_scaling: scaling, rope_parameters: parameters }: z.output<typeof textFields>): object {
+  const asOneAxis = (rope: z.output<typeof ropeFields>): object => {
+    const kind = rope.rope_type ?? rope.type;
+    return { ...rope, rope_type: kind === "mrope" ? "default" : kind };
+  };
+  return {
+    ...(scaling == null ? {} : { rope_scaling: asOneAxis(scaling) }),
+    ...(parameters == null ? {} : { rope_parameters: asOneAxis(parameters) }),
+  };
+}
+
+function parseVisionConfig(json: unknown, textHiddenSize: number): Qwen2VlVisionConfig {
+  const path = "vision_config";
+  const fields = parseConfigObject(visionFields, json, path);
+  refuseOtherThan(json, path, {
+    model_type: ["qwen2_vl", "qwen2_vl_vision"],
+    in_channels: [3],
+    in_chans: [3],
+    quantization_config: [],
+  });
+  const { embed_dim: embedDim, num_heads: numHeads } = fields;
+  if (embedDim % numHeads !== 0 || (embedDim / numHeads) % 4 !== 0) {
+    throw unsupportedField(path, "num_heads", numHeads, `embed_dim ${embedDim} does not divide into heads of fours`);
+  }
+  if (fields.hidden_size !== textHiddenSize) {
+    throw unsupportedField(path, "hidden_size", fields.hidden_size, `the decoder's is ${textHiddenSize}`);
+  }
+  return {
+    embedDim,
+    numLayers: fields.depth,
+    numHeads,
+    intermediateSize: Math.trunc(embedDim * fields.mlp_ratio),
+    activation: parseActivation(path, "hidden_act", fields.hidden_act),
+    numChannels: fields.in_channels,
+    patchSize: fields.patch_size,
+    temporalPatchSize: fields.temporal_patch_size,
+    mergeSize: fields.spatial_merge_size,
+    ropeTheta: fields.rope_parameters?.rope_theta ?? 10000,
+  };
+}
