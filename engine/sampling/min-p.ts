@@ -3,7 +3,7 @@ import type { EngineConfig } from "../config.ts";
 import { LogitsProcessor } from "./logits-processor.ts";
 import type { BatchUpdate, Logits } from "./logits-processor.ts";
 import { RowStates } from "./row-states.ts";
-import { maximum } from "./row-operations.ts";
+import { dropBelow, maximum } from "./row-operations.ts";
 
 export class MinPLogitsProcessor extends LogitsProcessor {
   /** Distance from the largest logit beyond which a token is dropped: -ln(minP). */
@@ -25,10 +25,7 @@ export class MinPLogitsProcessor extends LogitsProcessor {
   override apply(logits: Logits): Logits {
     for (const [rowIndex, maxDistance] of this.#maxDistances.entries()) {
       const row = logits.row(rowIndex);
-      const smallestKept = maximum(row) - maxDistance;
-      for (let tokenId = 0; tokenId < row.length; tokenId++) {
-        if (row[tokenId] < smallestKept) row[tokenId] = -Infinity;
-      }
+      dropBelow(row, maximum(row) - maxDistance);
     }
     return logits;
   }

@@ -31,24 +31,20 @@ export class RawLogprobs {
 /** The token's logprob and the `numTop` largest of a row of raw logits, largest first. */
 export function logprobsOf(row: Float32Array, tokenId: number, numTop: number): SampledLogprobs {
   const normaliser = logSumExp(row);
-  const describe = (id: number, rank: number): TokenLogprob => ({
-    tokenId: id,
-    logprob: Math.max(row[id] - normaliser, smallestLogprob),
-    rank,
-  });
-  return {
-    sampled: describe(tokenId, rankOf(row, tokenId)),
-    top: withRanks(row, largestIndices(row, numTop)).map(([id, rank]) => describe(id, rank)),
+  const top = largestIndices(row, numTop);
+  const ranks = new Map<number, number>();
+  const describe = (id: number): TokenLogprob => {
+    const value = row[id];
+    const rank = ranks.get(value) ?? rankAmong(row, top, value);
+    ranks.set(value, rank);
+    return { tokenId: id, logprob: Math.max(value - normaliser, smallestLogprob), rank };
   };
+  return { sampled: describe(tokenId), top: top.map(describe) };
 }
 
-/** Ranks of the largest values, largest first; only those equal to the last may have equals outside of the list. */
-function withRanks(row: Float32Array, largest: readonly number[]): [tokenId: number, rank: number][] {
+/** A value above the last of the largest has no equals outside of the list; for others the row is counted. */
+function rankAmong(row: Float32Array, largest: readonly number[], value: number): number {
   const last = largest.at(-1);
-  if (last === undefined) return [];
-  const lastRank = rankOf(row, last);
-  return largest.map((id) => {
-    if (row[id] === row[last]) return [id, lastRank];
-    return [id, largest.findLastIndex((other) => row[other] === row[id]) + 1];
-  });
+  if (last === undefined || !(value > row[last])) return rankOf(row, value);
+  return largest.findLastIndex((tokenId) => row[tokenId] === value) + 1;
 }

@@ -1,17 +1,13 @@
 /** Draws one token of a row by temperature, top-k and top-p without sorting the vocabulary. */
+import { expOfRest, expOfStep, numSteps, stepsPerUnit } from "./exponential.ts";
 import { maximum } from "./row-operations.ts";
 
-/** Buckets per unit of logit. */
-const bucketsPerNat = 64;
-/** A token this far below the most likely one has less than 1e-14 of its probability: it is never drawn. */
-const windowNats = 32;
-const numBuckets = windowNats * bucketsPerNat;
-// exp(-rest / bucketsPerNat) as a polynomial of the rest, which is in [0, 1).
-const linearTerm = -1 / bucketsPerNat;
-const quadraticTerm = linearTerm ** 2 / 2;
-const cubicTerm = linearTerm ** 3 / 6;
-/** Bucket of the tokens that cannot be drawn. */
+/** A token beyond the last one has less than 1e-13 of the probability of the most likely one: it is never drawn. */
+const numBuckets = numSteps;
+/** First of the buckets of the tokens that cannot be drawn; nobody reads what is in them. */
 const outside = numBuckets;
+/** A power of two. */
+const numOutside = 8;
 
 /** In the place of a token id. */
 export const noToken = -1;
@@ -41,19 +37,16 @@ interface Cut {
  *
  * One pass puts every token into a bucket by its distance from the largest logit and adds up the buckets' probability
  * mass. Walking the buckets from the top finds where top-k and top-p cut, so only the one bucket that a cut falls into
- * is ever sorted; a second walk finds the bucket that holds the drawn mass, and its tokens are visited by id. The
- * mass of a bucket is exp(-bucket) times the sum of exp(-rest), the rest being below 1/64, where four terms of the
- * series are exact to 3e-9, next to which float32 logits are coarse.
+ * is ever sorted; a second walk finds the bucket that holds the drawn mass, and its tokens are visited by id. Buckets
+ * are the steps of `expOfStep`.
  */
 export class TokenDraw {
   /** [vocabSize] */
   readonly #bucketOf: Uint16Array;
-  /** [numBuckets + 1] */
-  readonly #counts = new Int32Array(numBuckets + 1);
-  /** [numBuckets + 1], relative to the bucket's upper edge while counting, to the largest logit afterwards. */
-  readonly #masses = new Float64Array(numBuckets + 1);
-  /** exp(-bucket / bucketsPerNat) */
-  readonly #edgeMasses = Float64Array.from({ length: numBuckets }, (_, bucket) => Math.exp(-bucket / bucketsPerNat));
+  /** [numBuckets + numOutside] */
+  readonly #counts = new Int32Array(numBuckets + numOutside);
+  /** [numBuckets + numOutside], relative to the bucket's upper edge while counting, to the largest logit afterwards. */
+  readonly #masses = new Float64Array(numBuckets + numOutside);
   /** [vocabSize] */
   readonly #values: Float32Array;
   #row: Float32Array = new Float32Array(0);
@@ -92,14 +85,15 @@ export class TokenDraw {
     const counts = this.#counts.fill(0);
     const masses = this.#masses.fill(0);
     for (let tokenId = 0; tokenId < row.length; tokenId++) {
-      const position = (largest - Math.fround(row[tokenId] * scale)) * bucketsPerNat;
-      const bucket = position < numBuckets ? position | 0 : outside;
-      const rest = position - bucket;
+      const position = (largest - Math.fround(row[tokenId] * scale)) * stepsPerUnit;
+      // False for NaN as well. Additions to one place wait for one another: tokens outside take turns over several.
+      const alternative = outside + (tokenId & (numOutside - 1));
+      const bucket = position < numBuckets ? position | 0 : alternative;
       bucketOf[tokenId] = bucket;
       counts[bucket] += 1;
-      masses[bucket] += 1 + rest * (linearTerm + rest * (quadraticTerm + rest * cubicTerm));
+      masses[bucket] += expOfRest(position - bucket);
     }
-    for (let bucket = 0; bucket < numBuckets; bucket++) masses[bucket] *= this.#edgeMasses[bucket];
+    for (let bucket = 0; bucket < numBuckets; bucket++) masses[bucket] *= expOfStep[bucket];
   }
 
   #totalMass(): number {

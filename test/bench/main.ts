@@ -14,6 +14,7 @@ import { printTable, reportProgress } from "./measure.ts";
 import type { Figure } from "./measure.ts";
 import { benchMemory } from "./memory.ts";
 import { benchFolder, engineOptions, numThreads } from "./settings.ts";
+import { benchSampling } from "./sampling.ts";
 import { benchStartUp } from "./start-up.ts";
 
 interface Bench {
@@ -24,6 +25,7 @@ interface Bench {
 
 const benches: Readonly<Record<string, Bench>> = {
   engine: { title: "Engine against a bare loop over the same session", run: benchAgainstBareLoop },
+  sampling: { title: "Sampling of 32 sequences", run: benchSampling },
   "llama-cpp": { title: "Against node-llama-cpp on the same shape", run: benchAgainstLlamaCpp },
   "transformers-js": { title: "Against transformers.js on the same graph", run: benchAgainstTransformersJs },
   "start-up": { title: "Start-up", run: benchStartUp },
