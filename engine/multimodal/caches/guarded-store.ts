@@ -91,7 +91,9 @@ export class GuardedStore {
 
 async function within<Value>(timeoutMs: number, work: Promise<Value>): Promise<Value> {
   const { promise: tooLate, reject } = Promise.withResolvers<never>();
-  const timer = setTimeout(() => reject(new Error(`No answer within ${timeoutMs} ms.`)), timeoutMs);
+  const giveUp = (): void => reject(new Error(`No answer within ${timeoutMs} ms.`));
+  // After a busy turn of the event loop timers come before the sockets, where the answer may lie by then.
+  const timer = setTimeout(() => setImmediate(giveUp), timeoutMs);
   try {
     return await Promise.race([work, tooLate]);
   } finally {

@@ -129,6 +129,17 @@ describe("a Redis in trouble", () => {
     await expectRecovery(cache, "a");
   });
 
+  test("in time while this process was busy: its answer is taken, however late it is read", async () => {
+    const server = await serverOf();
+    const cache = await cacheOf(server.url, { commandTimeoutMs: 50 });
+    await isProcessed(cache, "a");
+    const asking = cache.tier.getMany(["a"]);
+    const end = performance.now() + 200;
+    while (performance.now() < end);
+    expect(await asking).toEqual([numbersOf("a")]);
+    expect(cache.tier.stats.errors).toBe(0);
+  });
+
   test("full: what it has is served, what it refuses is not tried for a while, and room is used again", async () => {
     const server = await serverOf();
     const cache = await cacheOf(server.url);
