@@ -22,8 +22,10 @@ export class SequenceSearch {
     const positions = this.#positionsOf(sequence[0]);
     const key = sequence.join();
     let index = this.#found.get(key) ?? 0;
-    while (index < positions.length && !(positions[index] >= from && this.#isAt(sequence, positions[index])))
+    while (index < positions.length) {
+      if (positions[index] >= from && isSequenceAt(this.#prompt, sequence, positions[index])) break;
       index += 1;
+    }
     this.#found.set(key, index);
     return index < positions.length ? positions[index] : null;
   }
@@ -39,20 +41,25 @@ export class SequenceSearch {
     }
     return this.#positions.get(element) ?? [];
   }
-
-  #isAt(sequence: readonly number[], start: number): boolean {
-    for (let index = 1; index < sequence.length; index += 1) {
-      if (this.#prompt[start + index] !== sequence[index]) return false;
-    }
-    return true;
-  }
 }
 
-/** Number of occurrences that do not overlap. */
+function isSequenceAt(prompt: readonly number[], sequence: readonly number[], start: number): boolean {
+  for (let index = 1; index < sequence.length; index += 1) {
+    if (prompt[start + index] !== sequence[index]) return false;
+  }
+  return true;
+}
+
+/** Number of occurrences that do not overlap. Keeps nothing: every prompt is counted, also those without images. */
 export function countOccurrences(prompt: readonly number[], sequence: readonly number[]): number {
-  const search = new SequenceSearch(prompt);
+  if (sequence.length === 0) return 0;
   let count = 0;
-  for (let at = search.find(sequence, 0); at !== null; at = search.find(sequence, at + sequence.length)) count += 1;
+  let at = prompt.indexOf(sequence[0]);
+  while (at !== -1) {
+    const isFound = isSequenceAt(prompt, sequence, at);
+    if (isFound) count += 1;
+    at = prompt.indexOf(sequence[0], at + (isFound ? sequence.length : 1));
+  }
   return count;
 }
 
