@@ -164,7 +164,7 @@ const settings = z.object({
   REDIS_COMMAND_TIMEOUT_MS: required(
     integer(1, 60_000),
     "50",
-    "Longest that a request waits for Redis; one that waited in vain spares the next ones until Redis is back.",
+    "Longest that a request waits for Redis, which one in vain spares the next; megabytes over a slow network take more.",
   ),
   REDIS_KEY_PREFIX: required(
     text,
