@@ -132,16 +132,19 @@ export function compileGrammar(compilerImage: MemoryImage, structuredOutput: Str
   }
 }
 
+const anyObject = JSON.stringify({ type: "object", additionalProperties: true });
+
 function compile(
   library: XGrammarLibrary,
   compiler: WebXGrammar.GrammarCompiler,
   structuredOutput: StructuredOutput,
 ): WebXGrammar.CompiledGrammar {
   switch (structuredOutput.kind) {
+    // The library's own grammar of JSON takes arrays as well.
     case "json-object":
-      return settle(() => compiler.compileBuiltinJSONGrammar());
     case "json-schema": {
-      const grammar = jsonSchemaGrammar(library, structuredOutput.schema);
+      const schema = structuredOutput.kind === "json-object" ? anyObject : structuredOutput.schema;
+      const grammar = jsonSchemaGrammar(library, schema);
       return settle(() => compiler.compileGrammar(grammar));
     }
     case "regex": {
