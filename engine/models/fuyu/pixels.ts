@@ -1,5 +1,6 @@
 /** Pictures to Fuyu's patches, on the pixel threads. */
 import type { PixelProgram } from "../../multimodal/pixel-program.ts";
+import { scalingOf } from "../processor-options.ts";
 import { fuyuPatchGrid, fuyuResizedSize, parseFuyuImageOptions } from "./image-options.ts";
 
 /**
@@ -10,9 +11,10 @@ import { fuyuPatchGrid, fuyuResizedSize, parseFuyuImageOptions } from "./image-o
 export const toTensors: PixelProgram = (image, options, { resample, valuesOfBytes }) => {
   const plan = parseFuyuImageOptions(options);
   const { numColumns, numRows } = fuyuPatchGrid(image, plan);
-  const { patchSize, padding } = plan;
-  const resized = resample(image, { ...fuyuResizedSize(image, plan), filter: plan.filter });
-  const values = valuesOfBytes(plan);
+  const { patch_size: patchShape, padding_value: padding } = plan;
+  const patchSize = patchShape.width;
+  const resized = resample(image, { ...fuyuResizedSize(image, plan), filter: plan.resample });
+  const values = valuesOfBytes(scalingOf(plan));
   const patches = new Float32Array(numRows * numColumns * patchSize * patchSize * 3);
   let at = 0;
   for (let patch = 0; patch < numRows * numColumns; patch += 1) {

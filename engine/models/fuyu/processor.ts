@@ -27,8 +27,8 @@ export const fuyuInputs: MultiModalInputs<ProcessorContext> = {
       supportedLimits: { image: 1 },
       // One patch, a newline and the beginning of the text.
       minTokensPerItem: 3,
-      maxTokensPerItem: numImageTokens(options.largestSize),
-      imageSizeWithMostFeatures: options.largestSize,
+      maxTokensPerItem: numImageTokens(options.size),
+      imageSizeWithMostFeatures: options.size,
       numImageTokens,
     };
   },

@@ -7,6 +7,7 @@ import { loadGoldens, pictureReference } from "../../support/goldens.ts";
 import { numpyFile } from "../../multimodal/embedding-files.ts";
 import type { ImagePart, Prompt } from "../../../engine/generation-request.ts";
 import type { ProcessedPrompt } from "../../../engine/input-processor.ts";
+import type { ProcessorOptions } from "../../../engine/multimodal/multimodal-processor.ts";
 import type { ItemTensor } from "../../../engine/multimodal/processed-item.ts";
 import type { GoldenInputs } from "../../engine/golden-inputs.ts";
 
@@ -121,7 +122,7 @@ describe("at the checkpoint's own size of 1920 x 1080 in patches of 30", () => {
 });
 
 test("sizes of no whole patches, other paddings and values of a wrong kind are refused", () => {
-  const parse = (json: unknown) => () => parseFuyuImageOptions(json);
+  const parse = (json: ProcessorOptions) => () => parseFuyuImageOptions(json);
   expect(parse({ size: { width: 100, height: 90 } })).toThrow(/100x90 is not made of square patches of 30x30/);
   expect(parse({ patch_size: { width: 30, height: 10 } })).toThrow(/square patches of 30x10/);
   expect(parse({ padding_mode: "reflect" })).toThrow(/padding_mode/);
