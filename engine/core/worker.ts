@@ -3,7 +3,7 @@ import { parentPort, workerData } from "node:worker_threads";
 import type { MessagePort } from "node:worker_threads";
 import { EngineError, invariant } from "../errors.ts";
 import { collectGarbage } from "../runtime/collect-garbage.ts";
-import { releaseLoadingMemory } from "../runtime/release-memory.ts";
+import { releaseFreedMemory } from "../runtime/release-memory.ts";
 import { createEngineCore } from "./create-engine-core.ts";
 import { Inbox } from "./inbox.ts";
 import type { FromEngineThread, WorkerOptions } from "./messages.ts";
@@ -15,7 +15,7 @@ async function serve(port: MessagePort, options: WorkerOptions): Promise<void> {
   try {
     using core = await createEngineCore(options, () => inbox.take());
     await collectGarbage();
-    releaseLoadingMemory();
+    releaseFreedMemory();
     post({ kind: "ready" });
     for (;;) {
       core.drainMessages();

@@ -1,5 +1,5 @@
 /**
- * ONNX Runtime's C API as typed functions: the only file that imports koffi.
+ * ONNX Runtime's C API as typed functions: the only file that reaches into its library.
  *
  * `OrtGetApiBase()->GetApi(version)` returns a table of function pointers that only ever grows at its end, so an index
  * into it is for good; the indexes here follow the order of `struct OrtApi` in onnxruntime_c_api.h. Functions keep the

@@ -9,9 +9,6 @@
  *   occurred are touched) at the resident pages of its files.
  *
  * Touched KV is the keys and values of the tokens computed; those of one head fill whole pages at these lengths.
- *
- * Code that only start-up runs is part of the figure as far as it is mapped; the engine unmaps it after loading, which
- * leaves it to the system's cache of files (`engine/runtime/release-memory.ts`).
  */
 import { readFile, readdir, realpath, stat } from "node:fs/promises";
 import { join } from "node:path";

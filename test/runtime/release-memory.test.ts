@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { collectGarbage } from "../../engine/runtime/collect-garbage.ts";
-import { releaseLoadingMemory } from "../../engine/runtime/release-memory.ts";
+import { releaseFreedMemory } from "../../engine/runtime/release-memory.ts";
 import { Session } from "../../engine/runtime/session.ts";
 import { Tensor } from "../../engine/runtime/tensor.ts";
 import { createTemporaryFolder } from "../support/temporary-folder.ts";
@@ -11,8 +11,8 @@ test("sessions run as before after the memory of loading is given back, and new 
   const path = await writeSumModel(folder.path);
   using loadedBefore = Session.load(path, { device: "cpu", deviceId: 0, numThreads: 2 });
   expect(doubled(loadedBefore)).toEqual(Float32Array.of(2, 4, 6));
-  releaseLoadingMemory();
-  releaseLoadingMemory();
+  releaseFreedMemory();
+  releaseFreedMemory();
   expect(doubled(loadedBefore)).toEqual(Float32Array.of(2, 4, 6));
   using loadedAfter = Session.load(path, { device: "cpu", deviceId: 0, numThreads: 2 });
   expect(doubled(loadedAfter)).toEqual(Float32Array.of(2, 4, 6));
