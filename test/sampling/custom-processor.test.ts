@@ -1,0 +1,183 @@
+import { describe, expect, test } from "vitest";
+import { LogitsProcessor } from "../../engine/sampling/logits-processor.ts";
+import type { AddedRequest, BatchUpdate, Logits } from "../../engine/sampling/logits-processor.ts";
+import { CustomProcessor } from "../../engine/sampling/custom-processor.ts";
+import { RequestLogitsProcessorAdapter } from "../../engine/sampling/request-logits-processor-adapter.ts";
+import type { RequestLogitsProcessor } from "../../engine/sampling/request-logits-processor-adapter.ts";
+import { RowStates } from "../../engine/sampling/row-states.ts";
+import type { SamplingParams } from "../../engine/sampling-params.ts";
+import { engineConfig, sampleOnce } from "./create-sampler.ts";
+import type { TestRow, TestSample } from "./create-sampler.ts";
+
+interface Wish {
+  readonly target: number;
+  readonly fault: string | null;
+}
+
+function wishOf({ extraArgs: { target, fault } }: SamplingParams): Wish | undefined {
+  if (typeof target !== "number") return undefined;
+  return { target, fault: typeof fault === "string" ? fault : null };
+}
+
+/** Forces each request's target token, row by row, and throws where a request tells it to. */
+class Forcing extends LogitsProcessor {
+  protected readonly wishes = new RowStates<Wish>();
+
+  override isArgmaxInvariant(): boolean {
+    return false;
+  }
+
+  override updateState(batchUpdate: BatchUpdate | null): void {
+    this.wishes.update(batchUpdate, ({ params }: AddedRequest) => {
+      const wish = wishOf(params);
+      if (wish?.fault === "update") throw new Error("cannot take it");
+      return wish;
+    });
+  }
+
+  override apply(logits: Logits): Logits | Float32Array {
+    for (const [rowIndex, wish] of this.wishes.entries()) {
+      logits.row(rowIndex).fill(-Infinity)[wish.target] = 1;
+      if (wish.fault === "apply") throw new Error("cannot apply");
+      if (wish.fault === "nothing") return undefined as unknown as Logits;
+      if (wish.fault === "crowd" && logits.numRequests > 1) throw new Error("cannot serve so many");
+    }
+    return logits;
+  }
+}
+
+/** The same in one go over the whole buffer. */
+class ForcingAtOnce extends Forcing {
+  override apply(logits: Logits): Float32Array {
+    const data = logits.data;
+    for (const [rowIndex, { target }] of this.wishes.entries()) {
+      const start = rowIndex * logits.vocabSize;
+      data.fill(-Infinity, start, start + logits.vocabSize);
+      data[start + target] = 1;
+    }
+    for (const [, { fault }] of this.wishes.entries()) if (fault === "apply") throw new Error("cannot apply");
+    return data;
+  }
+}
+
+/** The same by a function per request. */
+class ForcingFunctions extends RequestLogitsProcessorAdapter {
+  override isArgmaxInvariant(): boolean {
+    return false;
+  }
+
+  override newRequestLogitsProcessor(params: SamplingParams): RequestLogitsProcessor | null {
+    const wish = wishOf(params);
+    if (wish?.fault === "update") throw new Error("cannot take it");
+    if (wish === undefined) return null;
+    return (_outputTokenIds: readonly number[], row: Float32Array) => {
+      row.fill(-Infinity)[wish.target] = 1;
+      if (wish.fault === "apply") throw new Error("cannot apply");
+      return wish.fault === "nothing" ? (undefined as unknown as Float32Array) : row;
+    };
+  }
+}
+
+const drawn = { temperature: 1, topP: 0.95 };
+const logits = Array.from({ length: 12 }, (_, tokenId) => Math.sin(tokenId * 2.3));
+
+function row(seed: number, extraArgs: SamplingParams["extraArgs"] = {}): TestRow {
+  return {
+    logits: logits.map((logit, tokenId) => logit + Math.cos(seed + tokenId)),
+    seed,
+    params: { ...drawn, extraArgs },
+  };
+}
+
+function tokensOf(samples: readonly TestSample[]): (number | null)[] {
+  return samples.map(({ tokenId }) => tokenId);
+}
+
+describe.for([
+  ["rows one by one", () => new Forcing(engineConfig, "cpu", {})],
+  ["the buffer at once", () => new ForcingAtOnce(engineConfig, "cpu", {})],
+  ["a function per request", () => new ForcingFunctions(engineConfig, "cpu", {})],
+] as const)("a processor of %s", ([, create]) => {
+  test.for(["apply", "update"])("that throws in %s for one request ends that one, the others never notice", (fault) => {
+    const culprit = row(3, { target: 5, fault });
+    const others = [row(1), row(2, { target: 7 }), row(4, { target: 0 }), row(5)];
+    const expected = tokensOf(sampleOnce(others, [create]));
+    for (let position = 0; position <= others.length; position++) {
+      const samples = sampleOnce(others.toSpliced(position, 0, culprit), [create]);
+      const [failed] = samples.splice(position, 1);
+      const reason = fault === "apply" ? "cannot apply" : "cannot take it";
+      expect(failed.error).toMatchObject({
+        code: "logits_processor_failed",
+        message: `The logits processor custom 0 failed: ${reason}`,
+      });
+      expect(tokensOf(samples)).toEqual(expected);
+    }
+  });
+
+  test("that throws for two requests ends both", () => {
+    const rows = [row(1, { target: 1, fault: "apply" }), row(2, { target: 2 }), row(3, { target: 3, fault: "apply" })];
+    expect(tokensOf(sampleOnce(rows, [create]))).toEqual([null, 2, null]);
+  });
+});
+
+describe("a processor", () => {
+  test.for([
+    [
+      "batches",
+      () => new Forcing(engineConfig, "cpu", {}),
+      "apply() must return logits of 1 x 12 values, got undefined",
+    ],
+    [
+      "functions",
+      () => new ForcingFunctions(engineConfig, "cpu", {}),
+      "the function of a request must return a row of 12 logits, got undefined",
+    ],
+  ] as const)("of %s that returns nothing for one request is told so, by name", ([, create, problem]) => {
+    const samples = sampleOnce([row(1, { target: 4, fault: "nothing" }), row(2, { target: 6 }), row(3)], [create]);
+    expect(samples[0].error?.message).toBe(`The logits processor custom 0 failed: ${problem}`);
+    expect(tokensOf(samples.slice(1))).toEqual(tokensOf(sampleOnce([row(2, { target: 6 }), row(3)], [create])));
+  });
+
+  test("that fails at no row alone ends the requests that use it, and no others", () => {
+    const create = () => new Forcing(engineConfig, "cpu", {});
+    const samples = sampleOnce(
+      [row(1), row(2, { target: 4, fault: "crowd" }), row(3, { target: 4 }), row(4)],
+      [create],
+    );
+    expect(samples.map(({ error }) => error?.message ?? null)).toEqual([
+      null,
+      "The logits processor custom 0 failed: cannot serve so many",
+      "The logits processor custom 0 failed: cannot serve so many",
+      null,
+    ]);
+    expect(tokensOf([samples[0], samples[3]])).toEqual(tokensOf(sampleOnce([row(1), row(4)])));
+  });
+
+  test("ahead of one that fails keeps its effect, and one behind it is asked all the same", () => {
+    const create = () => new Forcing(engineConfig, "cpu", {});
+    class Doubling extends Forcing {
+      override apply(all: Logits): Float32Array {
+        return all.data.map((logit) => 2 * logit);
+      }
+    }
+    const double = () => new Doubling(engineConfig, "cpu", {});
+    const rows = [row(1), row(2, { target: 4, fault: "apply" }), row(3)];
+    const samples = sampleOnce(rows, [double, create, double]);
+    expect(samples[1].error?.message).toBe("The logits processor custom 1 failed: cannot apply");
+    expect(tokensOf([samples[0], samples[2]])).toEqual(tokensOf(sampleOnce([row(1), row(3)], [double, double])));
+  });
+
+  test("that throws when asked for its place is refused by name", () => {
+    class Undecided extends Forcing {
+      override isArgmaxInvariant(): boolean {
+        throw new Error("it depends");
+      }
+    }
+    expect(() => new CustomProcessor("Undecided", () => new Undecided(engineConfig, "cpu", {}))).toThrow(
+      expect.objectContaining({
+        code: "invalid_configuration",
+        message: "isArgmaxInvariant() of the logits processor Undecided threw: it depends",
+      }),
+    );
+  });
+});
