@@ -12,6 +12,8 @@ import { parseProcessorName } from "./processor-name.ts";
 export interface LoadedLogitsProcessor {
   /** As the setting spells it. */
   readonly name: string;
+  /** Among those loaded, for messages: `1 of 2`. */
+  readonly position: string;
   readonly processorClass: LogitsProcessorClass;
   readonly options: Readonly<Record<string, unknown>>;
   /** Leads to the same class from any thread and working directory. */
@@ -32,10 +34,10 @@ export async function loadLogitsProcessors(
   const loaded: LoadedLogitsProcessor[] = [];
   for (const [index, reference] of references.entries()) {
     const name = reference.name ?? reference.className;
+    const position = `${index + 1} of ${references.length}`;
     try {
-      loaded.push(await loadOne(reference, name, searchPath));
+      loaded.push({ name, position, ...(await resolveReference(reference, name, searchPath)) });
     } catch (cause) {
-      const position = `${index + 1} of ${references.length}`;
       const message = `Logits processor ${position}, ${name}, could not be loaded: ${messageOf(cause)}`;
       throw new EngineError("invalid_configuration", message, { cause });
     }
@@ -45,11 +47,11 @@ export async function loadLogitsProcessors(
 
 /** Throws EngineError `invalid_configuration` when the constructor throws. */
 export function createLogitsProcessor(loaded: LoadedLogitsProcessor, config: EngineConfig): LogitsProcessor {
-  const { name, processorClass, options } = loaded;
+  const { name, position, processorClass, options } = loaded;
   try {
     return new processorClass(config, config.device, options);
   } catch (cause) {
-    const message = `The constructor of the logits processor ${name} threw: ${messageOf(cause)}`;
+    const message = `The constructor of logits processor ${position}, ${name}, threw: ${messageOf(cause)}`;
     throw new EngineError("invalid_configuration", message, { cause });
   }
 }
@@ -69,17 +71,17 @@ export function validateWithProcessors(
   }
 }
 
-async function loadOne(
+async function resolveReference(
   { className, options }: LogitsProcessorReference,
   name: string,
   searchPath: readonly string[],
-): Promise<LoadedLogitsProcessor> {
+): Promise<Omit<LoadedLogitsProcessor, "name" | "position">> {
   const { modulePath, exportPath } = parseProcessorName(className);
   const url = await findProcessorModule(modulePath, searchPath);
   const module = await importModule(url);
   const processorClass = requireProcessorClass(walkExports(module, exportPath));
   const reference = { name, className: `${url}:${exportPath.join(".")}`, options };
-  return { name, processorClass, options, reference };
+  return { processorClass, options, reference };
 }
 
 async function importModule(url: string): Promise<unknown> {

@@ -1,0 +1,82 @@
+import { copyFile, mkdir, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { afterAll, beforeAll, expect, test } from "vitest";
+
+import { startCli } from "../../support/cli-process.ts";
+import type { CliProcess } from "../../support/cli-process.ts";
+import { createTemporaryFolder } from "../../support/temporary-folder.ts";
+import type { TemporaryFolder } from "../../support/temporary-folder.ts";
+
+const example = fileURLToPath(new URL("../../../examples/steering/target-token.ts", import.meta.url));
+let folder: TemporaryFolder;
+
+beforeAll(async () => {
+  folder = await createTemporaryFolder();
+  const packageFolder = join(folder.path, "node_modules", "@acme", "steering");
+  await mkdir(packageFolder, { recursive: true });
+  await copyFile(example, join(packageFolder, "processors.ts"));
+  const manifest = {
+    name: "@acme/steering",
+    type: "module",
+    fovea: { logitsProcessors: { target: "./processors.ts:TargetToken" } },
+  };
+  await writeFile(join(packageFolder, "package.json"), JSON.stringify(manifest));
+  await writeFile(
+    join(folder.path, "throwing.js"),
+    `import { LogitsProcessor } from "fovea";
+     export class Throwing extends LogitsProcessor {
+       constructor(config, device, options) { super(config, device, options); throw new Error(\`no \${options.what}\`); }
+     }`,
+  );
+});
+
+afterAll(() => folder[Symbol.asyncDispose]());
+
+function serve(logitsProcessors: string): CliProcess {
+  return startCli(["serve"], {
+    HOST: "127.0.0.1",
+    PORT: "0",
+    LOGITS_PROCESSOR_PATH: folder.path,
+    LOGITS_PROCESSORS: logitsProcessors,
+  });
+}
+
+test("what an installed package announces is loaded unasked, before what the setting names, and steers", async () => {
+  await using service = serve("@acme/steering/processors:TargetToken");
+  const { port } = await service.waitForLog("Listening.");
+  const { logitsProcessors } = await service.waitForLog("Ready.");
+  expect(logitsProcessors).toEqual(["target of @acme/steering", "@acme/steering/processors:TargetToken"]);
+  const response = await fetch(`http://127.0.0.1:${port as number}/v1/completions`, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify({
+      prompt: "a",
+      max_tokens: 3,
+      logprobs: 0,
+      ignore_eos: true,
+      vllm_xargs: { target_token: 67 },
+    }),
+  });
+  const answer = (await response.json()) as { choices: { logprobs: { tokens: string[] } }[] };
+  const { tokens } = answer.choices[0].logprobs;
+  expect(tokens).toHaveLength(3);
+  expect(new Set(tokens).size).toBe(1);
+});
+
+test.for([
+  ["steering", /^Logits processor 2 of 2, steering, could not be loaded: it has no colon;/],
+  ["no.such:Thing", /^Logits processor 2 of 2, no\.such:Thing, could not be loaded: the module was not found; tried/],
+  [
+    '[{"class": "throwing:Throwing", "options": {"what": "licence"}}]',
+    /^The constructor of logits processor 2 of 2, throwing:Throwing, threw: no licence$/,
+  ],
+] as const)("a service that is to load %s does not start, and says why", async ([logitsProcessors, reason]) => {
+  await using service = serve(logitsProcessors);
+  expect(await service.exitCode).toBe(1);
+  const last = service.stdout().trimEnd().split("\n").at(-1)!;
+  expect(JSON.parse(last)).toMatchObject({
+    level: "error",
+    error: { code: "invalid_configuration", message: expect.stringMatching(reason) },
+  });
+});
