@@ -10,6 +10,8 @@ import type { Service } from "./service.ts";
 
 /** What one finished or given-up sequence adds to the counters. */
 interface SequenceFigures {
+  /** Of the choice; the prompt of several counts with the first. */
+  readonly index: number;
   readonly numPromptTokens: number;
   readonly numCachedTokens: number;
   readonly numImageTokens: number;
@@ -125,10 +127,11 @@ export function createMetrics(service: Service, modelName: string): Metrics {
     observeSequence(figures, seconds) {
       successes.inc({ finished_reason: figures.finishReason });
       requestLatency.observe(seconds);
-      promptTokens.observe(figures.numPromptTokens);
       generationTokens.observe(figures.numOutputTokens);
       prefixQueries.inc(figures.numPromptTokens);
       prefixHits.inc(figures.numCachedTokens);
+      if (figures.index > 0) return;
+      promptTokens.observe(figures.numPromptTokens);
       imageTokens.inc(figures.numImageTokens);
     },
     addImages: (numImages) => images.inc(numImages),

@@ -130,7 +130,7 @@ function withLog(metrics: Metrics, logFields: Record<string, unknown>): Metrics 
       metrics.observeTimeToFirstToken(seconds);
     },
     observeSequence(figures, seconds) {
-      promptTokens += figures.numPromptTokens;
+      if (figures.index === 0) promptTokens += figures.numPromptTokens;
       completionTokens += figures.numOutputTokens;
       Object.assign(logFields, { promptTokens, completionTokens, finishReason: figures.finishReason });
       metrics.observeSequence(figures, seconds);

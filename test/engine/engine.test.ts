@@ -282,7 +282,7 @@ describe("logits processors given as classes", () => {
   });
 
   test("do not create one engine after the other", async () => {
-    const creating = `${join(import.meta.dirname, "creating-engine-processor.ts")}:Creating`;
+    const creating = `${new URL("./creating-engine-processor.ts", import.meta.url).href}:Creating`;
     const other = startEngine({ logitsProcessors: [{ className: creating, options: {} }] });
     await expect(other.ready).rejects.toThrow(/creates an engine when it is imported; move the class/);
     await other.close();
