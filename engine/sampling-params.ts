@@ -27,7 +27,11 @@ export interface SamplingParams {
   readonly badWords: readonly string[];
   /** What the text must have the form of; null is any. Checked whole when the engine takes the request. */
   readonly structuredOutput: StructuredOutput | null;
-  /** Same seed, same request, same checkpoint: same tokens. Null draws one at random. */
+  /**
+   * Same seed, same request, same checkpoint: same tokens, alone or in any batch. A draw is a function of seed, position
+   * and logits alone; the last bits of logits may differ with the size of a batch, which turns a draw only where it
+   * falls within them of a boundary between two tokens. Null draws a seed at random.
+   */
   readonly seed: number | null;
   /** Most tokens generated; null is what fits into the model's length. */
   readonly maxTokens: number | null;

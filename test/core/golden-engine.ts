@@ -1,5 +1,5 @@
 /** Engine cores over the recorded checkpoints, fed with messages and stepped by the test. */
-import type { EngineConfig } from "../../engine/config.ts";
+import type { DtypeName, EngineConfig } from "../../engine/config.ts";
 import { createEngineCore } from "../../engine/core/create-engine-core.ts";
 import type { EngineCore } from "../../engine/core/engine-core.ts";
 import type { EngineCoreOutput, ToEngineThread, WorkerOptions } from "../../engine/core/messages.ts";
@@ -23,11 +23,12 @@ export interface GoldenModel {
 export async function buildGoldenModel(
   name: (typeof goldenCheckpoints)[number],
   cacheFolder: string,
+  dtype: DtypeName = "float32",
 ): Promise<GoldenModel> {
   const { checkpointFolder, cases } = await loadGoldens(name);
   const checkpoint = await openCheckpoint(checkpointFolder, { cacheFolder });
   const model = await buildModel(checkpoint, {
-    dtype: "float32",
+    dtype,
     device: "cpu",
     maxModelLen,
     cacheFolder,
