@@ -2,6 +2,7 @@
 import type { SamplingParams } from "./sampling-params.ts";
 import type { CompiledGrammar } from "./structured-output/grammar-compiler.ts";
 import type { PlaceholderRange } from "./multimodal/placeholder.ts";
+import type { PromptPositions } from "./multimodal/prompt-positions.ts";
 import type { ProcessedItem } from "./multimodal/processed-item.ts";
 
 /** One image of a prompt, ready for the vision encoder. */
@@ -22,6 +23,8 @@ export interface EngineRequest {
   readonly promptTokenIds: readonly number[];
   /** In the order of their placeholders. */
   readonly images: readonly ImageFeature[];
+  /** Left out where every token's position is the place it stands at. */
+  readonly positions?: PromptPositions;
   readonly samplingParams: SamplingParams;
   /** `samplingParams.badWords`: token sequences, none empty, of which none may be completed in the output. */
   readonly badWordsTokenIds: readonly (readonly number[])[];
@@ -29,4 +32,6 @@ export interface EngineRequest {
   readonly grammar: CompiledGrammar | null;
   /** Safe integer: `samplingParams.seed`, or one that the facade drew where that is null. */
   readonly seed: number;
+  /** Requests of different salts reuse none of each other's keys and values; null is a salt of its own. */
+  readonly cacheSalt: string | null;
 }

@@ -38,7 +38,7 @@ export interface InputProcessorOptions {
 }
 
 /** What the engine thread needs beside what the caller decides (id, sampling, seed). */
-export type ProcessedPrompt = Pick<EngineRequest, "promptTokenIds" | "images">;
+export type ProcessedPrompt = Pick<EngineRequest, "promptTokenIds" | "images" | "positions">;
 
 /** A prompt whose images are still to be put in. */
 interface TokenizedPrompt {
@@ -77,7 +77,8 @@ export class InputProcessor {
     this.#checkLength(expanded.tokenIds.length);
     const images = this.#features(items, expanded);
     this.#checkEmbeddings(images);
-    return { promptTokenIds: expanded.tokenIds, images };
+    const positions = this.#imageInputs().processor.promptPositions?.(expanded.tokenIds.length, images);
+    return { promptTokenIds: expanded.tokenIds, images, ...(positions && { positions }) };
   }
 
   #checkImages(parts: readonly ImagePart[], prompt: Prompt): void {

@@ -6,6 +6,7 @@ import { DecoderRun } from "./decoder-run.ts";
 import type { KvSlots } from "./kv-slots.ts";
 import type { Sequence } from "./sequence.ts";
 import type { SlotRange } from "./slot-ranges.ts";
+import { outputPosition } from "./token-positions.ts";
 
 /** Mutable. */
 export class DecodeBatch implements Disposable {
@@ -20,6 +21,8 @@ export class DecodeBatch implements Disposable {
   readonly #totalLength = new Int32Array(1);
   /** [numSlots], of which the first `numRows` are in use. */
   readonly #logitRows: BigInt64Array;
+  /** [3, numSlots]; null where the graph works positions out by itself. */
+  readonly #positions: BigInt64Array | null;
   #firstRow = -1;
   #numRows = -1;
 
@@ -31,9 +34,13 @@ export class DecodeBatch implements Disposable {
     this.#inputIds = new BigInt64Array(numSlots);
     this.#sequenceLengths = new Int32Array(numSlots);
     this.#logitRows = new BigInt64Array(numSlots);
+    this.#positions = graph.takesPositions ? new BigInt64Array(3 * numSlots) : null;
     run.setInput("input_ids", Tensor.fromTypedArray("int64", this.#inputIds, [numSlots, 1]));
     run.setInput("seqlens_k", Tensor.fromTypedArray("int32", this.#sequenceLengths, [numSlots]));
     run.setInput("total_sequence_length", Tensor.fromTypedArray("int32", this.#totalLength, []));
+    if (this.#positions !== null) {
+      run.setInput("positions", Tensor.fromTypedArray("int64", this.#positions, [3, numSlots]));
+    }
     if (!graph.acceptsImages) return;
     run.setInput("image_embeds", Tensor.fromTypedArray("float32", new Float32Array(0), [0, graph.hiddenSize]));
     run.setInput("image_positions", Tensor.fromTypedArray("int64", new BigInt64Array(0), [0, 1]));
@@ -58,6 +65,7 @@ export class DecodeBatch implements Disposable {
       const index = kvSlot! - this.#firstSlot;
       this.#inputIds[index] = BigInt(outputTokenIds[outputTokenIds.length - 1]);
       this.#logitRows[row] = BigInt(index);
+      if (this.#positions !== null) this.#setPosition(this.#positions, index, sequences[row], kvSlots);
     }
     this.#bindRows(firstRow, sequences.length, logits);
     this.#run.run();
@@ -77,5 +85,11 @@ export class DecodeBatch implements Disposable {
     this.#run.setLogits(Tensor.fromTypedArray("float32", rows, [numRows, vocabSize]));
     this.#firstRow = firstRow;
     this.#numRows = numRows;
+  }
+
+  #setPosition(positions: BigInt64Array, index: number, sequence: Sequence, kvSlots: KvSlots): void {
+    const position = outputPosition(sequence, kvSlots.numKeptTokens(sequence.kvSlot!));
+    const numSlots = this.#inputIds.length;
+    for (let axis = 0; axis < 3; axis++) positions[axis * numSlots + index] = position;
   }
 }

@@ -13,6 +13,7 @@ import type { KvCache } from "./kv-cache.ts";
 import type { KvSlots } from "./kv-slots.ts";
 import type { Sequence } from "./sequence.ts";
 import type { SlotRange } from "./slot-ranges.ts";
+import { chunkPositions } from "./token-positions.ts";
 
 /** A run holds native handles of every layer's KV; sequences come and go in few different ranges. */
 const maxCachedRuns = 64;
@@ -48,18 +49,23 @@ export class Decoder implements Disposable {
     return this.#kvCache.maxSlotsPerRun;
   }
 
+  get canCopyPrefixes(): boolean {
+    return this.#kvCache.canCopyPrefixes;
+  }
+
   /**
    * Computes the prompt's tokens from `firstToken` up to `endToken`, exclusive. `logits`, [numRows, vocabSize], receives
    * what the last `numRows` of them predict; an empty array computes none. Throws EngineError `runtime_failed`.
    */
   prefill(
-    { promptTokenIds, kvSlot }: Sequence,
+    sequence: Sequence,
     firstToken: number,
     endToken: number,
     { embeddings, positions }: ChunkEmbeddings,
     logits: Float32Array,
   ): void {
-    const { hiddenSize, vocabSize, acceptsImages } = this.#graph;
+    const { promptTokenIds, kvSlot } = sequence;
+    const { hiddenSize, vocabSize, acceptsImages, takesPositions } = this.#graph;
     invariant(kvSlot !== null, "a prompt is computed without a KV slot");
     const run = this.#prefillRuns.getOrCreate(kvSlot, () => this.#createRun({ firstSlot: kvSlot, numSlots: 1 }));
     const tokenIds = BigInt64Array.from(promptTokenIds.slice(firstToken, endToken), BigInt);
@@ -73,6 +79,10 @@ export class Decoder implements Disposable {
     if (acceptsImages) {
       run.setInput("image_embeds", Tensor.fromTypedArray("float32", embeddings, [positions.length, hiddenSize]));
       run.setInput("image_positions", Tensor.fromTypedArray("int64", positions, [positions.length, 1]));
+    }
+    if (takesPositions) {
+      const axes = chunkPositions(sequence, firstToken, endToken);
+      run.setInput("positions", Tensor.fromTypedArray("int64", axes, [3, tokenIds.length]));
     }
     run.run();
     this.#kvSlots.setNumKeptTokens(kvSlot, endToken);

@@ -4,6 +4,8 @@ import type { BatchedTensor, FieldConfig } from "./field-config.ts";
 import type { CanonicalValue } from "./hasher.ts";
 import type { ItemTensor } from "./processed-item.ts";
 import type { ImageSize, ProcessingInfo } from "./processing-info.ts";
+import type { PlaceholderRange } from "./placeholder.ts";
+import type { PromptPositions } from "./prompt-positions.ts";
 import type { PromptUpdate } from "./prompt-update.ts";
 
 /** As preprocessor_config.json has them. */
@@ -70,6 +72,18 @@ export interface MultiModalProcessor {
    * applied twice it does nothing more.
    */
   applyTokensOnly?(tokenIds: readonly number[]): readonly number[];
+  /**
+   * Positions of a prompt's tokens, of models that give them more than the places they stand at.
+   *
+   * @param images In the order of their placeholders; prompts without any are not asked for.
+   */
+  promptPositions?(numTokens: number, images: readonly PlacedImage[]): PromptPositions;
+}
+
+/** An image of an expanded prompt. */
+export interface PlacedImage {
+  readonly placeholder: PlaceholderRange;
+  readonly tensors: ReadonlyMap<string, ItemTensor>;
 }
 
 /** What an architecture registers to take images. */

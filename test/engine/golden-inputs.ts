@@ -22,7 +22,7 @@ export const imageLimits: ImageLimits = {
   fetchTimeoutMs: 5000,
 };
 
-export type GoldenName = "llama" | "llava-default" | "llava-full" | "llava-siglip" | "smolvlm" | "fuyu";
+export type GoldenName = "llama" | "llava-default" | "llava-full" | "llava-siglip" | "smolvlm" | "fuyu" | "qwen2-vl";
 
 export interface GoldenOverrides extends Partial<InputProcessorOptions> {
   readonly sources?: readonly ImageSource[];

@@ -29,10 +29,22 @@ async function text({ messages, pictures }: GoldenCase): Promise<Prompt> {
   return { kind: "text", text: words.join(""), addSpecialTokens: false, images: await Promise.all(images) };
 }
 
+/** As the chat template of Qwen2-VL marks pictures. */
+async function qwen2Vl({ messages, pictures }: GoldenCase): Promise<Prompt> {
+  const marks = messages.flatMap(({ content }) =>
+    content.map((part) => (part.type === "text" ? part.text : "<|vision_start|><|image_pad|><|vision_end|>")),
+  );
+  const images = pictures.map(
+    async (picture) => ({ type: "image", reference: await pictureReference(picture) }) as const,
+  );
+  return { kind: "text", text: marks.join(""), addSpecialTokens: false, images: await Promise.all(images) };
+}
+
 const models = [
   { name: "llava-siglip", toPrompt: chat },
   { name: "smolvlm", toPrompt: chat },
   { name: "fuyu", toPrompt: text },
+  { name: "qwen2-vl", toPrompt: qwen2Vl },
 ] as const;
 
 test.for(models)("$name answers about pictures with the tokens of transformers", async ({ name, toPrompt }) => {

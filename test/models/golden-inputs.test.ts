@@ -3,8 +3,16 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 
+import { EngineError } from "../../engine/errors.ts";
 import type { ChatMessage, ImagePart } from "../../engine/generation-request.ts";
 import { parseTileOptions, tileGrid } from "../../engine/models/idefics3/tiles.ts";
+import {
+  largestImageSize,
+  parseImageOptions,
+  squareGrid,
+  type Qwen2VlImageOptions,
+} from "../../engine/models/qwen2-vl/image-options.ts";
+import type { ImageSize } from "../../engine/multimodal/processing-info.ts";
 import type { ItemTensor } from "../../engine/multimodal/processed-item.ts";
 import { createSamplingParams } from "../../engine/sampling-params.ts";
 import { createGoldenInputs } from "../engine/golden-inputs.ts";
@@ -59,6 +67,74 @@ test("pictures of every shape are cut into the tiles that transformers cuts", ()
     const { rows, columns } = tileGrid({ width, height }, options);
     expect({ width, height, rows, columns }).toEqual({ width, height, ...expected });
   }
+});
+
+interface RecordedSquares {
+  readonly width: number;
+  readonly height: number;
+  readonly grid: readonly [rows: number, columns: number] | null;
+}
+
+function gridOrRefusal(size: ImageSize, options: Qwen2VlImageOptions): readonly number[] | string {
+  try {
+    const { rows, columns } = squareGrid(size, options);
+    return [rows, columns];
+  } catch (error) {
+    if (error instanceof EngineError) return error.code;
+    throw error;
+  }
+}
+
+test("pictures of every shape become as many squares as transformers makes of them", () => {
+  const recorded = JSON.parse(
+    readFileSync(join(goldensFolder, "qwen2-vl/resized_grids.json"), "utf8"),
+  ) as RecordedSquares[];
+  const options = parseImageOptions({ patch_size: 6, min_pixels: 24 ** 2, max_pixels: 48 ** 2 });
+  for (const { width, height, grid } of recorded) {
+    const made = gridOrRefusal({ width, height }, options);
+    expect({ width, height, made }).toEqual({ width, height, made: grid ?? "invalid_image" });
+  }
+});
+
+test("qwen2-vl: ids, patches, grids and positions are those of transformers", async () => {
+  await using inputs = await createGoldenInputs("qwen2-vl");
+  for (const golden of (await loadGoldens("qwen2-vl")).cases) {
+    const mark = "<|vision_start|><|image_pad|><|vision_end|>";
+    const parts = golden.messages[0].content.map((part) => (part.type === "text" ? part.text : mark));
+    const references = await Promise.all(golden.pictures.map(pictureReference));
+    const images = references.map((reference) => ({ type: "image", reference }) as const);
+    const prompt = { kind: "text", text: parts.join(""), addSpecialTokens: false, images } as const;
+    const request = { requestId: "request", prompt, samplingParams: createSamplingParams() };
+    const processed = await inputs.inputProcessor.process(request, never);
+    expect(processed.promptTokenIds).toEqual(golden.promptTokenIds);
+    const numTokens = golden.promptTokenIds.length;
+    const recorded = golden.positions!.map((axis) => axis.slice(0, numTokens));
+    // Prompts without pictures are left where they stand.
+    const places = Array.from({ length: 3 }, () => Array.from({ length: numTokens }, (_, place) => place));
+    const { axes, next } = processed.positions ?? { axes: places.flat(), next: numTokens };
+    expect([...axes]).toEqual(recorded.flat());
+    expect(next).toBe(golden.positions![0][numTokens]);
+    let at = 0;
+    for (const [index, { tensors }] of processed.images.entries()) {
+      const { data } = tensors.get("pixel_values") as ItemTensor<"float32">;
+      const expected = golden.pixelValues!.subarray(at, at + data.length);
+      const largest = data.reduce((max, value, element) => Math.max(max, Math.abs(value - expected[element])), 0);
+      // One step of 255, in units of CLIP's smallest deviation.
+      expect(largest).toBeLessThanOrEqual(1 / 255 / 0.26 + 1e-6);
+      expect([...(tensors.get("image_grid_thw") as ItemTensor<"int64">).data].map(Number)).toEqual(
+        golden.grids![index],
+      );
+      at += data.length;
+    }
+    expect(at).toBe(golden.pixelValues?.length ?? 0);
+  }
+});
+
+test("the picture with the most squares has as many as the options allow", () => {
+  const options = parseImageOptions({ min_pixels: 3136, max_pixels: 12845056 });
+  const size = largestImageSize(options);
+  const { rows, columns } = squareGrid(size, options);
+  expect(rows * columns).toBe(16384);
 });
 
 test("a request may have its picture left whole", async () => {

@@ -1,0 +1,102 @@
+/** Qwen2-VL's preprocessor_config.json, and the grid of patches that a picture becomes under it. */
+import { z } from "zod";
+import { EngineError } from "../../errors.ts";
+import type { ProcessorOptions } from "../../multimodal/multimodal-processor.ts";
+import type { ImageSize } from "../../multimodal/processing-info.ts";
+import { count } from "../config-field.ts";
+import { filter, parseProcessorOptions, scalingFields } from "../processor-options.ts";
+
+/** Pillow's number of the bicubic filter. */
+const bicubic = 3;
+const clipMean: [number, number, number] = [0.48145466, 0.4578275, 0.40821073];
+const clipStd: [number, number, number] = [0.26862954, 0.26130258, 0.27577711];
+/** A picture more elongated than this is refused, as transformers does. */
+const mostElongated = 200;
+
+const imageOptions = z.object({
+  ...scalingFields,
+  image_mean: scalingFields.image_mean.removeDefault().default(clipMean),
+  image_std: scalingFields.image_std.removeDefault().default(clipStd),
+  do_resize: z.literal(true).default(true),
+  resample: filter.default(filter.parse(bicubic)),
+  /** In pixels of the whole picture, whatever the names say. */
+  size: z
+    .strictObject({ shortest_edge: count, longest_edge: count })
+    .default({ shortest_edge: 56 * 56, longest_edge: 28 * 28 * 1280 }),
+  min_pixels: count.optional(),
+  max_pixels: count.optional(),
+  patch_size: count.default(14),
+  temporal_patch_size: count.default(2),
+  merge_size: count.default(2),
+});
+
+export interface Qwen2VlImageOptions extends z.output<typeof imageOptions> {
+  readonly minPixels: number;
+  readonly maxPixels: number;
+  /** Side of a square of patches that becomes one embedding, in pixels. */
+  readonly squareSize: number;
+}
+
+/** @throws EngineError as `parseProcessorOptions`. */
+export function parseImageOptions(json: ProcessorOptions): Qwen2VlImageOptions {
+  const options = parseProcessorOptions(imageOptions, json);
+  return {
+    ...options,
+    minPixels: options.min_pixels ?? options.size.shortest_edge,
+    maxPixels: options.max_pixels ?? options.size.longest_edge,
+    squareSize: options.patch_size * options.merge_size,
+  };
+}
+
+/** A picture in squares, each of which becomes one embedding. */
+export interface SquareGrid {
+  readonly rows: number;
+  readonly columns: number;
+}
+
+/**
+ * As many squares as come closest to the picture's own size and shape, with no fewer and no more pixels than the
+ * options allow: transformers' `smart_resize`. Throws EngineError `invalid_image` for a picture too elongated.
+ */
+export function squareGrid({ width, height }: ImageSize, options: Qwen2VlImageOptions): SquareGrid {
+  const { minPixels, maxPixels, squareSize } = options;
+  const elongation = Math.max(width, height) / Math.min(width, height);
+  if (elongation > mostElongated) {
+    throw new EngineError(
+      "invalid_image",
+      `The image has ${width}x${height} pixels, ${elongation} times as many one way as the other; the limit is ${mostElongated}.`,
+    );
+  }
+  const nearest = { rows: roundHalfToEven(height / squareSize), columns: roundHalfToEven(width / squareSize) };
+  const numPixels = nearest.rows * nearest.columns * squareSize ** 2;
+  if (numPixels > maxPixels) {
+    const shrink = Math.sqrt((height * width) / maxPixels);
+    const squares = (edge: number): number => Math.max(Math.floor(edge / shrink / squareSize), 1);
+    return { rows: squares(height), columns: squares(width) };
+  }
+  if (numPixels < minPixels) {
+    const grow = Math.sqrt(minPixels / (height * width));
+    const squares = (edge: number): number => Math.ceil((edge * grow) / squareSize);
+    return { rows: squares(height), columns: squares(width) };
+  }
+  return nearest;
+}
+
+/** Python's `round`. */
+function roundHalfToEven(value: number): number {
+  const below = Math.floor(value);
+  const fraction = value - below;
+  if (fraction !== 0.5) return Math.round(value);
+  return below % 2 === 0 ? below : below + 1;
+}
+
+/** The picture that has the most squares: one of them exactly. */
+export function largestImageSize({ maxPixels, squareSize }: Qwen2VlImageOptions): ImageSize {
+  const mostSquares = Math.max(Math.floor(maxPixels / squareSize ** 2), 1);
+  let best = { rows: 1, columns: 1 };
+  for (let rows = 1; rows * rows <= mostSquares; rows++) {
+    const columns = Math.min(Math.floor(mostSquares / rows), rows * mostElongated);
+    if (rows * columns >= best.rows * best.columns) best = { rows, columns };
+  }
+  return { width: best.columns * squareSize, height: best.rows * squareSize };
+}

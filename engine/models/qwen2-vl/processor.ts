@@ -1,0 +1,92 @@
+/** Pictures in Qwen2-VL's prompts: as many image tokens as a picture has squares of patches. */
+import { EngineError } from "../../errors.ts";
+import { allOrNone } from "../../multimodal/all-or-none.ts";
+import { createDummyInputsBuilder } from "../../multimodal/dummy-inputs.ts";
+import { fieldConfig } from "../../multimodal/field-config.ts";
+import type { MultiModalInputs } from "../../multimodal/multimodal-processor.ts";
+import type { ItemTensor } from "../../multimodal/processed-item.ts";
+import type { ImageSize } from "../../multimodal/processing-info.ts";
+import type { ProcessorContext } from "../model-definition.ts";
+import { scalingOptions } from "../processor-options.ts";
+import { largestImageSize, parseImageOptions, squareGrid, type Qwen2VlImageOptions } from "./image-options.ts";
+import { promptPositions } from "./prompt-positions.ts";
+
+/** As Hugging Face's Qwen2VLProcessor does with images; videos are not taken. */
+export const qwen2VlInputs: MultiModalInputs<ProcessorContext> = {
+  pixelProgram: new URL("pixel-program.ts", import.meta.url),
+  createProcessingInfo(context) {
+    const options = checkedOptions(context);
+    const imageSizeWithMostFeatures = largestImageSize(options);
+    return {
+      supportedLimits: { image: null },
+      minTokensPerItem: 1,
+      maxTokensPerItem: numSquares(imageSizeWithMostFeatures, options),
+      imageSizeWithMostFeatures,
+      numImageTokens: (size) => numSquares(size, options),
+    };
+  },
+  createDummyInputs(info, { imageToken }) {
+    return createDummyInputsBuilder(imageToken, info.imageSizeWithMostFeatures);
+  },
+  createProcessor(_, { imageToken, imageTokenId, preprocessorConfig, pixels }) {
+    const { merge_size: mergeSize } = parseImageOptions(preprocessorConfig);
+    return {
+      imagePlaceholder: imageToken,
+      imagePlaceholderTokenIds: [imageTokenId],
+      options: preprocessorConfig,
+      requestOptions: new Set(["size", "min_pixels", "max_pixels", "resample", ...scalingOptions]),
+      async processImages(images, options, signal) {
+        const processed = await allOrNone(images, (image, either) => pixels.process(image, options, either), signal);
+        const field = (name: string): [string, ItemTensor[]] => [
+          name,
+          processed.map(({ tensors }) => tensors.get(name) as ItemTensor),
+        ];
+        return {
+          fields: new Map([field("pixel_values"), field("image_grid_thw")]),
+          imageSizes: processed.map((image) => image.imageSize),
+        };
+      },
+      fieldConfigs: () => ({ pixel_values: fieldConfig.batched(), image_grid_thw: fieldConfig.batched() }),
+      promptUpdates(items, options) {
+        const parsed = parseImageOptions(options);
+        return [
+          {
+            mode: "replacement",
+            target: [imageTokenId],
+            content(itemIndex) {
+              const item = items[itemIndex];
+              if (item.kind === "embeddings") {
+                throw new EngineError("invalid_argument", "Nobody can tell the rows of this model's image embeddings.");
+              }
+              return Array.from({ length: numSquares(item.imageSize, parsed) }, () => imageTokenId);
+            },
+          },
+        ];
+      },
+      promptPositions(numTokens, images) {
+        const placed = images.map(({ placeholder, tensors }) => {
+          const [, rows, columns] = Array.from((tensors.get("image_grid_thw") as ItemTensor<"int64">).data, Number);
+          return { offset: placeholder.offset, rows: rows / mergeSize, columns: columns / mergeSize };
+        });
+        return promptPositions(numTokens, placed);
+      },
+    };
+  },
+};
+
+function numSquares(size: ImageSize, options: Qwen2VlImageOptions): number {
+  const { rows, columns } = squareGrid(size, options);
+  return rows * columns;
+}
+
+/** Throws EngineError as `parseImageOptions`, and `invalid_checkpoint` for patches that the encoder does not take. */
+function checkedOptions({ preprocessorConfig, visionEncoder }: ProcessorContext): Qwen2VlImageOptions {
+  const options = parseImageOptions(preprocessorConfig);
+  const numFeatures = 3 * options.temporal_patch_size * options.patch_size ** 2;
+  const [, expectedFeatures] = visionEncoder.inputs[0].shape;
+  if (options.squareSize === visionEncoder.imageSize && numFeatures === expectedFeatures) return options;
+  throw new EngineError(
+    "invalid_checkpoint",
+    `The checkpoint's image processor makes squares of ${options.squareSize} pixels and patches of ${numFeatures} values; its vision encoder takes ${visionEncoder.imageSize} and ${expectedFeatures}.`,
+  );
+}
