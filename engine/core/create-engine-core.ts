@@ -1,4 +1,5 @@
 /** Puts the parts of an engine thread together. */
+import { planEncoderCache } from "../memory-plan.ts";
 import type { AddedSequence } from "../sampling/added-sequence.ts";
 import { createBuiltInProcessors } from "../sampling/built-in-processors.ts";
 import { CustomProcessor } from "../sampling/custom-processor.ts";
@@ -17,9 +18,6 @@ import { Scheduler } from "./scheduler.ts";
 import { decoderSessionOptions, visionEncoderSessionOptions } from "./session-options.ts";
 import { VisionEncoder } from "./vision-encoder.ts";
 
-/** Embeddings of images beyond the ones in use; a 336-pixel LLaVA 1.5 image takes 9 MiB at a hidden size of 4096. */
-const encoderCacheBytes = 64 * 2 ** 20;
-
 /**
  * Loads processors and sessions.
  *
@@ -36,17 +34,18 @@ export async function createEngineCore(
   const processors = await createProcessors(options);
   const kvSlots = new KvSlots(config.maxNumSequences, maxModelLen);
   const encoderCache = new EncoderCache(
-    Math.max(options.maxEmbeddingsPerImage, Math.floor(encoderCacheBytes / (graph.hiddenSize * 4))),
+    planEncoderCache(graph.hiddenSize, options.maxEmbeddingsPerImage).maxNumEmbeddings,
   );
+  using loaded = new DisposableStack();
+  const decoder = loaded.use(new Decoder(graph, decoderSessionOptions(config, options.model), kvSlots));
   const scheduler = new Scheduler({
     ...config,
     maxModelLen,
     eosTokenIds: new Set(options.eosTokenIds),
     kvSlots,
     encoderCache,
+    canCopyPrefixes: decoder.canCopyPrefixes,
   });
-  using loaded = new DisposableStack();
-  const decoder = loaded.use(new Decoder(graph, decoderSessionOptions(config, options.model), kvSlots));
   const visionEncoder =
     visionGraph === null
       ? null

@@ -50,14 +50,24 @@ export interface NodeDefinition {
 /** Mutable: nodes and initializers accumulate until `encode`. */
 export class GraphBuilder {
   readonly #name: string;
-  readonly #nodes: NodeProto[] = [];
+  readonly #nodes: NodeDefinition[] = [];
   readonly #initializers: TensorProto[] = [];
   readonly #inputs: ValueInfoProto[] = [];
-  readonly #outputs: ValueInfoProto[] = [];
+  readonly #outputs: Value[] = [];
   readonly #values = new Map<string, Value>();
 
   constructor(name: string) {
     this.#name = name;
+  }
+
+  /** In the order of computation; the live list. */
+  get nodes(): readonly NodeDefinition[] {
+    return this.#nodes;
+  }
+
+  /** The live list. */
+  get outputs(): readonly Value[] {
+    return this.#outputs;
   }
 
   input(name: string, elementType: ElementType, shape: Shape): Value {
@@ -74,7 +84,7 @@ export class GraphBuilder {
         `Output ${describeValue(value)} of graph ${this.#name} should have shape ${describeShape(shape)}.`,
       );
     }
-    this.#outputs.push(toValueInfo(value));
+    this.#outputs.push(value);
   }
 
   /** A small constant, stored in the model file itself. Equal names must have equal contents and are stored once. */
@@ -116,14 +126,7 @@ export class GraphBuilder {
       }
     }
     const outputs = definition.outputs.map((output) => (output.name === "" ? output : this.#define(output, what)));
-    this.#nodes.push({
-      name: definition.name,
-      opType: definition.operator,
-      domain: definition.domain,
-      input: definition.inputs.map((input) => input?.name ?? ""),
-      output: outputs.map((output) => output.name),
-      attribute: Object.entries(definition.attributes ?? {}).map(([name, value]) => toAttribute(name, value)),
-    });
+    this.#nodes.push({ ...definition, outputs });
     return outputs;
   }
 
@@ -135,10 +138,10 @@ export class GraphBuilder {
       opsetImport,
       graph: {
         name: this.#name,
-        node: this.#nodes,
+        node: this.#nodes.map(toNode),
         initializer: this.#initializers,
         input: this.#inputs,
-        output: this.#outputs,
+        output: this.#outputs.map(toValueInfo),
       },
     });
   }
@@ -160,6 +163,17 @@ function toValueInfo(value: Value): ValueInfoProto {
     typeof dimension === "number" ? { dimValue: dimension } : { dimParam: dimension },
   );
   return { name: value.name, type: { tensorType: { elemType: onnxDataTypes[value.elementType], shape: { dim } } } };
+}
+
+function toNode({ name, operator, domain, inputs, outputs, attributes = {} }: NodeDefinition): NodeProto {
+  return {
+    name,
+    opType: operator,
+    domain,
+    input: inputs.map((input) => input?.name ?? ""),
+    output: outputs.map((output) => output.name),
+    attribute: Object.entries(attributes).map(([key, value]) => toAttribute(key, value)),
+  };
 }
 
 function toAttribute(name: string, attribute: AttributeValue): AttributeProto {

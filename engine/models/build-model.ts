@@ -3,17 +3,15 @@ import { createHash } from "node:crypto";
 import { access, writeFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import type { DeviceName, DtypeName } from "../config.ts";
-import { EngineError } from "../errors.ts";
 import { externalDataFolder } from "../graph/external-data.ts";
 import { writeAtomically } from "../weights/atomic-file.ts";
 import type { Checkpoint } from "../weights/checkpoint.ts";
 import { prepareWeights } from "../weights/prepare-weights.ts";
 import type { WeightProgress } from "../weights/progress.ts";
 import type { BuiltModel } from "./built-model.ts";
-import { createGraphContext, type GraphContext, type Precision } from "./graph-context.ts";
-import { precisionOf, resolveDtype } from "./precision.ts";
-import { findModelDefinition } from "./registry.ts";
-import { createPreparedSource, WeightCollector, type WeightSource } from "./weight-source.ts";
+import type { GraphContext, Precision } from "./graph-context.ts";
+import { configureGraphs } from "./model-graphs.ts";
+import { createPreparedSource, WeightCollector } from "./weight-source.ts";
 
 export interface BuildModelOptions {
   readonly dtype: DtypeName;
@@ -33,25 +31,16 @@ export interface BuildModelOptions {
  *   `invalid_configuration` for a dtype that the device lacks or a length beyond the checkpoint's, `aborted`.
  */
 export async function buildModel(checkpoint: Checkpoint, options: BuildModelOptions): Promise<BuiltModel> {
-  const dtype = resolveDtype(options.dtype, options.device);
-  const precision = precisionOf(dtype, options.device);
-  const definition = findModelDefinition(checkpoint.config);
-  const model = definition.configure(checkpoint.config);
-  const maxModelLen = checkedLength(options.maxModelLen, model.maxPositionEmbeddings);
-
-  const buildGraphs = (weights: WeightSource): { decoder: GraphContext; visionEncoder: GraphContext | null } => {
-    const decoder = createGraphContext("decoder", weights, precision);
-    model.buildDecoder(decoder, maxModelLen);
-    if (model.visionEncoder === null) return { decoder, visionEncoder: null };
-    const visionEncoder = createGraphContext("vision_encoder", weights, precision);
-    model.visionEncoder.build(visionEncoder);
-    return { decoder, visionEncoder };
-  };
-
+  const { definition, model, precision, buildDecoder, buildVisionEncoder } = configureGraphs(
+    checkpoint.config,
+    options,
+  );
   const collector = new WeightCollector(checkpoint.tensors);
-  buildGraphs(collector);
+  buildDecoder(collector);
+  buildVisionEncoder(collector);
   const prepared = await prepareWeights(checkpoint, [...collector.requests.values()], options);
-  const graphs = buildGraphs(createPreparedSource(prepared, checkpoint.tensors));
+  const source = createPreparedSource(prepared, checkpoint.tensors);
+  const graphs = { decoder: buildDecoder(source), visionEncoder: buildVisionEncoder(source) };
 
   const folder = resolve(options.cacheFolder, "graphs");
   return {
@@ -75,19 +64,8 @@ export async function buildModel(checkpoint: Checkpoint, options: BuildModelOpti
           },
     maxPositionEmbeddings: model.maxPositionEmbeddings,
     imageTokenId: model.imageTokenId,
-    contentHash: await contentHash(checkpoint, precision, options.signal),
+    contentHash: await modelContentHash(checkpoint, precision, options.signal),
   };
-}
-
-function checkedLength(maxModelLen: number | null, maxPositionEmbeddings: number): number {
-  if (maxModelLen === null) return maxPositionEmbeddings;
-  if (maxModelLen > maxPositionEmbeddings) {
-    throw new EngineError(
-      "invalid_configuration",
-      `The model length is set to ${maxModelLen} tokens; the checkpoint's limit is ${maxPositionEmbeddings}.`,
-    );
-  }
-  return maxModelLen;
 }
 
 /** Named by its content, weight files' paths included, so that equal graphs are written once and none is stale. */
@@ -105,7 +83,12 @@ async function writeGraph(folder: string, { graph }: GraphContext): Promise<stri
 /** Counts up when the same checkpoint and precision come to compute other numbers. */
 const graphVersion = 1;
 
-async function contentHash(checkpoint: Checkpoint, precision: Precision, signal?: AbortSignal): Promise<string> {
+/** Of weights, configuration and the numbers computed in; reads all weights the first time. */
+export async function modelContentHash(
+  checkpoint: Checkpoint,
+  precision: Precision,
+  signal?: AbortSignal,
+): Promise<string> {
   const hash = createHash("sha256").update(await checkpoint.contentHash(signal === undefined ? {} : { signal }));
   return hash.update(JSON.stringify([graphVersion, precision])).digest("hex");
 }

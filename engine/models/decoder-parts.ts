@@ -19,8 +19,8 @@ import { linear } from "./linear.ts";
 export const batch = "B";
 export const length = "S";
 export const tokens = "N";
-const imageTokens = "M";
-const cacheLength = "maxLen";
+export const imageTokens = "M";
+export const cacheLength = "maxLen";
 
 export interface DecoderInputs {
   /** int64 [B, S]. */

@@ -28,6 +28,8 @@ export function findPrefix(weights: WeightSource, prefixes: readonly string[], t
 /** Collects what is requested and answers with tensors that have the right types and shapes and lie nowhere. */
 export class WeightCollector implements WeightSource {
   readonly requests = new Map<string, WeightRequest>();
+  /** Those that are taken as the checkpoint stores them. */
+  readonly storedTensors = new Set<StoredTensor>();
   readonly #tensors: ReadonlyMap<string, StoredTensor>;
 
   constructor(tensors: ReadonlyMap<string, StoredTensor>) {
@@ -45,7 +47,9 @@ export class WeightCollector implements WeightSource {
   }
 
   stored(name: string, shape: readonly number[]): StoredTensor | null {
-    return storedTensor(this.#tensors, name, shape);
+    const tensor = storedTensor(this.#tensors, name, shape);
+    if (tensor !== null) this.storedTensors.add(tensor);
+    return tensor;
   }
 
   has(name: string): boolean {

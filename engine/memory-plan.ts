@@ -1,0 +1,83 @@
+/**
+ * What an engine's memory is taken by, in bytes, from its settings and the shapes of its model. The engine sizes its
+ * caches by these functions, and `fovea check` prints what they say.
+ */
+import { EngineError } from "./errors.ts";
+import type { DecoderGraph } from "./models/built-model.ts";
+
+export type KvShape = Pick<DecoderGraph, "numLayers" | "numKvHeads" | "headDim" | "kvElementType">;
+
+export interface KvCachePlan {
+  readonly bytesPerToken: number;
+  /** Of one sequence of the greatest length. */
+  readonly bytesPerSequence: number;
+  /** For all sequences; on the host only what is touched is committed. */
+  readonly reservedBytes: number;
+}
+
+const kvElementBytes: Readonly<Record<DecoderGraph["kvElementType"], number>> = { float32: 4, float16: 2 };
+
+/** A key and a value of `headDim` numbers for every layer and head, for each of a sequence's tokens. */
+export function planKvCache(
+  { numLayers, numKvHeads, headDim, kvElementType }: KvShape,
+  { numSlots, maxLen }: { readonly numSlots: number; readonly maxLen: number },
+): KvCachePlan {
+  const bytesPerToken = 2 * numLayers * numKvHeads * headDim * kvElementBytes[kvElementType];
+  const bytesPerSequence = bytesPerToken * maxLen;
+  return { bytesPerToken, bytesPerSequence, reservedBytes: bytesPerSequence * numSlots };
+}
+
+/** Embeddings of images beyond the ones in use; a 336-pixel LLaVA 1.5 image takes 9 MiB at a hidden size of 4096. */
+const encoderCacheBytes = 64 * 2 ** 20;
+
+export interface EncoderCachePlan {
+  /** Room of the cache; never less than the largest image needs. */
+  readonly maxNumEmbeddings: number;
+  readonly maxBytes: number;
+}
+
+/** @param maxEmbeddingsPerImage 0 for a model that takes no images. */
+export function planEncoderCache(hiddenSize: number, maxEmbeddingsPerImage: number): EncoderCachePlan {
+  if (maxEmbeddingsPerImage === 0) return { maxNumEmbeddings: 0, maxBytes: 0 };
+  const embeddingBytes = hiddenSize * Float32Array.BYTES_PER_ELEMENT;
+  const maxNumEmbeddings = Math.max(maxEmbeddingsPerImage, Math.floor(encoderCacheBytes / embeddingBytes));
+  return { maxNumEmbeddings, maxBytes: maxNumEmbeddings * embeddingBytes };
+}
+
+/** One step's logits, and what the sampler works on. */
+export function logitsBytes(maxNumSequences: number, vocabSize: number): number {
+  return maxNumSequences * vocabSize * Float32Array.BYTES_PER_ELEMENT;
+}
+
+/** Tokens that one run of the decoder computes at most: a chunk of one prompt, or the newest of all sequences. */
+export function mostTokensOfARun(maxNumBatchedTokens: number, maxModelLen: number): number {
+  return Math.min(maxNumBatchedTokens, maxModelLen);
+}
+
+/**
+ * Refuses a KV cache that the machine could never fill: it would be ended by the system once its sequences had grown,
+ * with nothing to say why.
+ *
+ * @throws EngineError `invalid_configuration` with both numbers and what would fit.
+ */
+export function requireRoomForKv(
+  { bytesPerToken, bytesPerSequence, reservedBytes }: KvCachePlan,
+  { numSlots, maxLen }: { readonly numSlots: number; readonly maxLen: number },
+  machineBytes: number,
+): void {
+  if (reservedBytes <= machineBytes) return;
+  const numFitting = Math.floor(machineBytes / bytesPerSequence);
+  const advice =
+    numFitting > 0
+      ? `${numFitting} sequences of that length would fit, or ${numSlots} of ${Math.floor(machineBytes / numSlots / bytesPerToken)} tokens.`
+      : `One sequence of ${Math.floor(machineBytes / bytesPerToken)} tokens would fit.`;
+  throw new EngineError(
+    "invalid_configuration",
+    `The KV cache of ${numSlots} sequences of ${maxLen} tokens does not fit into memory. ` +
+      `It takes ${formatGibibytes(reservedBytes)}; the machine has ${formatGibibytes(machineBytes)}. ${advice}`,
+  );
+}
+
+function formatGibibytes(bytes: number): string {
+  return `${(bytes / 2 ** 30).toFixed(1)} GiB`;
+}

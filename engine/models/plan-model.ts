@@ -1,0 +1,95 @@
+/** What a checkpoint's weights and the runs of its graphs will take, from headers only: nothing is prepared. */
+import { peakBytes } from "../graph/peak-bytes.ts";
+import type { Checkpoint } from "../weights/checkpoint.ts";
+import { planWeights } from "../weights/weight-plan.ts";
+import type { StoredTensor } from "../weights/stored-tensor.ts";
+import type { VisionEncoderDefinition } from "./model-definition.ts";
+import { batch, cacheLength, imageTokens, length, tokens } from "./decoder-parts.ts";
+import { logitRows, type GraphContext } from "./graph-context.ts";
+import type { ModelGraphs } from "./model-graphs.ts";
+import { WeightCollector } from "./weight-source.ts";
+
+export interface WeightBytes {
+  /** The table alone; of one that lies in the checkpoint only the rows of tokens that occur become resident. */
+  readonly embedding: number;
+  readonly decoder: number;
+  /** With the projector; 0 for a model that takes no images. */
+  readonly visionEncoder: number;
+}
+
+export interface PlannedModel {
+  readonly weights: WeightBytes;
+  /** Most that values between the nodes take in a run of `numTokens` tokens for each of `numSequences`. */
+  decoderRunBytes(run: { readonly numSequences: number; readonly numTokens: number }): number;
+  /** The same for one image of so many embeddings; 0 for a model that takes none. */
+  visionRunBytes(numEmbeddings: number): number;
+}
+
+/** @throws EngineError `invalid_checkpoint`, naming a tensor that is missing, of another shape or not of floats. */
+export function planModel({ tensors }: Checkpoint, graphs: ModelGraphs): PlannedModel {
+  const decoderWeights = new WeightCollector(tensors);
+  const decoder = graphs.buildDecoder(decoderWeights);
+  const visionWeights = new WeightCollector(tensors);
+  const vision = graphs.buildVisionEncoder(visionWeights);
+  const { visionEncoder } = graphs.model;
+  return {
+    weights: {
+      ...decoderBytes(tensors, decoderWeights),
+      visionEncoder: preparedBytes(tensors, visionWeights, new Set()),
+    },
+    decoderRunBytes: ({ numSequences, numTokens }) =>
+      peakBytes(
+        decoder.graph,
+        new Map([
+          [batch, numSequences],
+          [length, numTokens],
+          [tokens, numSequences * numTokens],
+          [imageTokens, graphs.model.imageTokenId === null ? 0 : numTokens],
+          [logitRows, numSequences],
+          [cacheLength, graphs.maxModelLen],
+        ]),
+      ),
+    visionRunBytes: (numEmbeddings) =>
+      vision === null || visionEncoder === null ? 0 : visionRunBytes(vision, visionEncoder, numEmbeddings),
+  };
+}
+
+/** The number of an item's tiles or patches is the one size of its encoder's inputs that is not known before. */
+function visionRunBytes(
+  { graph }: GraphContext,
+  { inputs, numImageTokens }: VisionEncoderDefinition,
+  numEmbeddings: number,
+): number {
+  const names = inputs.flatMap(({ shape }) => shape.filter((dimension) => typeof dimension === "string"));
+  const numParts = Math.ceil(numEmbeddings / numImageTokens);
+  return peakBytes(graph, new Map(names.map((name) => [name, numParts])));
+}
+
+/** The embedding table is the one tensor that the decoder takes as it is stored, or by the name it is prepared under. */
+function decoderBytes(
+  tensors: ReadonlyMap<string, StoredTensor>,
+  weights: WeightCollector,
+): Pick<WeightBytes, "embedding" | "decoder"> {
+  const all = preparedBytes(tensors, weights, new Set(weights.storedTensors));
+  const stored = [...weights.storedTensors].reduce((sum, { byteLength }) => sum + byteLength, 0);
+  if (stored > 0) return { embedding: stored, decoder: all };
+  const table = new WeightCollector(tensors);
+  const request = weights.requests.get("embedding_table");
+  if (request !== undefined) table.requests.set(request.name, request);
+  const embedding = preparedBytes(tensors, table, new Set());
+  return { embedding, decoder: all - embedding };
+}
+
+/** Without tensors that lie ready in the checkpoint and are counted elsewhere. */
+function preparedBytes(
+  tensors: ReadonlyMap<string, StoredTensor>,
+  { requests }: WeightCollector,
+  counted: ReadonlySet<StoredTensor>,
+): number {
+  let bytes = 0;
+  for (const planned of planWeights(tensors, [...requests.values()], 0).weights) {
+    if (planned.kind === "made") bytes += planned.weight.byteLength + (planned.scales?.byteLength ?? 0);
+    else if (!counted.has(planned.source)) bytes += planned.source.byteLength;
+  }
+  return bytes;
+}
