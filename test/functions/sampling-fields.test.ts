@@ -1,6 +1,7 @@
 /** Fields of decoding on the whole service, with the shipped checkpoint. */
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
+import OpenAI from "openai";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { startService } from "../support/running-service.ts";
@@ -73,6 +74,23 @@ test("several choices of a question about a picture are those of its seeds, and 
   expect(new Set(textsOf(answer)).size).toBeGreaterThan(1);
   expect(answer.usage.prompt_tokens).toBe(alone[0].usage.prompt_tokens);
   expect(answer.usage.completion_tokens).toBe(alone.reduce((sum, { usage }) => sum + usage.completion_tokens, 0));
+});
+
+test("a stream of several choices tells each in full, and a client that leaves ends them all", async () => {
+  const client = new OpenAI({ baseURL: `${service.baseUrl}/v1`, apiKey: "none", maxRetries: 0 });
+  const sampled = { prompt: "a red", model: "fovea-shapes", temperature: 2, seed: 3, n: 3, max_tokens: 8 };
+  const whole = await client.completions.create(sampled);
+  const texts = ["", "", ""];
+  for await (const { choices } of await client.completions.create({ ...sampled, stream: true })) {
+    for (const { index, text } of choices) texts[index] += text;
+  }
+  expect(texts).toEqual(whole.choices.map(({ text }) => text));
+
+  const endless = { ...sampled, max_tokens: 1e9, ignore_eos: true, stream: true } as const;
+  for await (const { choices } of await client.completions.create(endless)) if (choices[0].index === 2) break;
+  await expect
+    .poll(async () => (await fetch(`${service.baseUrl}/metrics`)).text())
+    .toMatch(/requests_running\{.*\} 0$/m);
 });
 
 test.for<[object, string, RegExp]>([
