@@ -11,7 +11,11 @@ import type { ModelDefinitionFixture } from "../contracts/model-definition.ts";
 import type { GoldenName } from "../engine/golden-inputs.ts";
 
 /** Sizes at which each model's processor turns from one case to the next. */
-const checkpoints: readonly { readonly name: GoldenName; readonly sizes: readonly ImageSize[] }[] = [
+const checkpoints: readonly {
+  readonly name: GoldenName;
+  readonly sizes: readonly ImageSize[];
+  readonly isTaken?: (size: ImageSize) => boolean;
+}[] = [
   { name: "llava-default", sizes: [{ width: 32, height: 32 }] },
   { name: "llava-full", sizes: [{ width: 33, height: 32 }] },
   { name: "llava-siglip", sizes: [{ width: 26, height: 27 }] },
@@ -34,12 +38,23 @@ const checkpoints: readonly { readonly name: GoldenName; readonly sizes: readonl
       { width: 7, height: 48 },
     ],
   },
+  {
+    name: "qwen2-vl",
+    // Squares of 12, from 4 to 16 of them.
+    sizes: [
+      { width: 24, height: 24 },
+      { width: 30, height: 18 },
+      { width: 48, height: 48 },
+      { width: 49, height: 48 },
+    ],
+    isTaken: ({ width, height }) => Math.max(width, height) <= 200 * Math.min(width, height),
+  },
 ];
 
-for (const { name, sizes } of checkpoints) {
+for (const { name, sizes, isTaken } of checkpoints) {
   const config: unknown = JSON.parse(readFileSync(join(goldensFolder, name, "config.json"), "utf8"));
   const definition = findModelDefinition(config);
-  testModelDefinition(name, definition, () => createFixture(name, definition, config), sizes);
+  testModelDefinition(name, definition, () => createFixture(name, definition, config), sizes, isTaken);
 }
 
 async function createFixture(
