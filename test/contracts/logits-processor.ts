@@ -70,6 +70,7 @@ export function testLogitsProcessor(name: string, fixture: LogitsProcessorFixtur
       samplingParams,
       badWordsTokenIds: kind < using.length ? badWordsTokenIds : [],
       grammar: null,
+      cacheSalt: null,
       seed: 0,
     });
   };
