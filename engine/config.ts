@@ -47,6 +47,8 @@ export interface EngineConfig {
   readonly maxNumBatchedTokens: number;
   /** Most requests waiting for a slot; one more is refused with `queue_full`. */
   readonly maxNumWaiting: number;
+  /** Whether prompts reuse keys and values that equal prefixes have left in KV slots. Default true. */
+  readonly enablePrefixCaching?: boolean;
   readonly logitsProcessors: readonly LogitsProcessorReference[];
   /**
    * Folders below which dotted module paths of logits processors are looked up, and whose node_modules hold packages of

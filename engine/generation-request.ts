@@ -56,6 +56,6 @@ export interface GenerationRequest {
   readonly mmProcessorOptions?: Readonly<Record<string, unknown>>;
   /** Whom the request's image uuids belong to: another tenant's equal uuid is another image. Default "". */
   readonly tenant?: string;
-  /** Requests of different salts share nothing that was cached for their images. */
+  /** Requests of different salts share nothing that was cached of their prompts and images. */
   readonly cacheSalt?: string;
 }

@@ -25,6 +25,8 @@ const noStats: EngineCoreStats = {
   kvCacheUsage: 0,
   numPromptTokens: 0,
   numGenerationTokens: 0,
+  numPrefixCacheQueries: 0,
+  numPrefixCacheHits: 0,
   numSteps: 0,
 };
 
@@ -278,7 +280,12 @@ export class ThreadedEngine implements Engine {
     }));
     for (const sequenceId of to.sequenceIds) running.inThread.add(sequenceId);
     // Copied, or shared where their memory is: caches keep the tensors of images.
-    to.thread.post({ kind: "add", request: { ...prompt, ...constraints, ...first, samplingParams }, siblings });
+    const { cacheSalt = null } = request;
+    to.thread.post({
+      kind: "add",
+      request: { ...prompt, ...constraints, ...first, samplingParams, cacheSalt },
+      siblings,
+    });
     return running.outputs;
   }
 

@@ -49,13 +49,15 @@ export class Decoder implements Disposable {
     return this.#kvCache.maxSlotsPerRun;
   }
 
+  /** Whether a sequence's `prefixSlot` may be another slot than its own. */
   get canCopyPrefixes(): boolean {
-    return this.#kvCache.canCopyPrefixes;
+    return this.#kvCache.copyPrefix !== null;
   }
 
   /**
-   * Computes the prompt's tokens from `firstToken` up to `endToken`, exclusive. `logits`, [numRows, vocabSize], receives
-   * what the last `numRows` of them predict; an empty array computes none. Throws EngineError `runtime_failed`.
+   * Computes the prompt's tokens from `firstToken` up to `endToken`, exclusive; a prefix that lies in another slot is
+   * copied first. `logits`, [numRows, vocabSize], receives what the last `numRows` of them predict; an empty array
+   * computes none. Throws EngineError `runtime_failed`.
    */
   prefill(
     sequence: Sequence,
@@ -67,6 +69,7 @@ export class Decoder implements Disposable {
     const { promptTokenIds, kvSlot } = sequence;
     const { hiddenSize, vocabSize, acceptsImages, takesPositions } = this.#graph;
     invariant(kvSlot !== null, "a prompt is computed without a KV slot");
+    this.#copyPrefix(sequence, kvSlot, firstToken);
     const run = this.#prefillRuns.getOrCreate(kvSlot, () => this.#createRun({ firstSlot: kvSlot, numSlots: 1 }));
     const tokenIds = BigInt64Array.from(promptTokenIds.slice(firstToken, endToken), BigInt);
     const numRows = logits.length / vocabSize;
@@ -103,6 +106,14 @@ export class Decoder implements Disposable {
     this.#decodeBatches[Symbol.dispose]();
     this.#kvCache[Symbol.dispose]();
     this.#session[Symbol.dispose]();
+  }
+
+  /** Before a prompt's first chunk, where its slot does not have what comes before the chunk. */
+  #copyPrefix({ prefixSlot }: Sequence, kvSlot: number, firstToken: number): void {
+    if (this.#kvSlots.numKeptTokens(kvSlot) >= firstToken) return;
+    invariant(prefixSlot !== null && this.#kvCache.copyPrefix !== null, `KV slot ${kvSlot} lacks a prefix`);
+    this.#kvCache.copyPrefix(prefixSlot, kvSlot, firstToken);
+    this.#kvSlots.setNumKeptTokens(kvSlot, firstToken);
   }
 
   #createRun({ firstSlot, numSlots }: SlotRange): DecoderRun {

@@ -1,6 +1,8 @@
 /** The memory of the KV slots, and views of it that the decoder's past and present are bound to. */
 import { EngineError } from "../errors.ts";
+import { planKvCache, requireRoomForKv } from "../memory-plan.ts";
 import type { DecoderGraph } from "../models/built-model.ts";
+import { machineMemoryBytes } from "../runtime/machine-memory.ts";
 import type { Session } from "../runtime/session.ts";
 import { Tensor } from "../runtime/tensor.ts";
 
@@ -17,6 +19,8 @@ export interface KvCache extends Disposable {
   readonly byteLength: number;
   /** A view of `numSlots` slots from `firstSlot` on; the caller disposes of it, and of the cache only afterwards. */
   view(firstSlot: number, numSlots: number): KvView;
+  /** Copies the first `numTokens` positions of one slot to another; null where memory is not reached in parts. */
+  readonly copyPrefix: ((fromSlot: number, toSlot: number, numTokens: number) => void) | null;
 }
 
 export interface KvCacheShape {
@@ -24,9 +28,10 @@ export interface KvCacheShape {
   readonly maxLen: number;
 }
 
-/** Throws EngineError `invalid_configuration` when the memory cannot be reserved. */
+/** Throws EngineError `invalid_configuration` when the machine lacks the memory, or it cannot be reserved. */
 export function createKvCache(session: Session, decoder: DecoderGraph, shape: KvCacheShape): KvCache {
   const { numSlots, maxLen } = shape;
+  if (session.deviceMemory === null) requireRoomForKv(planKvCache(decoder, shape), shape, machineMemoryBytes());
   try {
     return session.deviceMemory === null
       ? new HostKvCache(session, decoder, shape)
@@ -62,6 +67,18 @@ class HostKvCache implements KvCache {
     return { ...splitLayers(views), [Symbol.dispose]: () => disposeAll(views) };
   }
 
+  /** Moves `numTokens` neighbouring rows of every head: far less memory than computing one token reads of weights. */
+  copyPrefix(fromSlot: number, toSlot: number, numTokens: number): void {
+    for (const { data, shape } of this.#tensors) {
+      const [, numKvHeads, maxLen, headDim] = shape;
+      for (let head = 0; head < numKvHeads; head++) {
+        const from = (fromSlot * numKvHeads + head) * maxLen * headDim;
+        const to = (toSlot * numKvHeads + head) * maxLen * headDim;
+        data.copyWithin(to, from, from + numTokens * headDim);
+      }
+    }
+  }
+
   [Symbol.dispose](): void {
     disposeAll(this.#tensors);
   }
@@ -73,6 +90,8 @@ class HostKvCache implements KvCache {
  */
 class DeviceKvCache implements KvCache {
   readonly maxSlotsPerRun = 1;
+  /** A whole slot over the host and back would often cost more than computing the prefix. */
+  readonly copyPrefix = null;
   readonly byteLength: number;
   /** By slot: keys, then values, by layer: [1, numKvHeads, maxLen, headDim]. */
   readonly #slots: readonly (readonly Tensor[])[];

@@ -1,7 +1,10 @@
-/** Which KV slots are taken, and how many tokens each keeps. */
+/** Which KV slots are taken, how many tokens each keeps, and which to give up for a new sequence. */
 import { invariant } from "../errors.ts";
 
-/** Mutable. The scheduler allocates and frees, the runner records what it has written. */
+/**
+ * Mutable. The scheduler takes and frees, the runner records what it has written. A freed slot keeps its tokens until
+ * it is taken again.
+ */
 export class KvSlots {
   readonly numSlots: number;
   /** Positions of one slot. */
@@ -9,48 +12,76 @@ export class KvSlots {
   readonly #isTaken: Uint8Array;
   /** By slot: leading positions that must not be overwritten. */
   readonly #numKeptTokens: Int32Array;
+  /** By slot: how many slots had been freed when it was. */
+  readonly #freedAt: Float64Array;
+  #numFreed = 0;
   #numTaken = 0;
-  #numKept = 0;
+  /** Of slots that are taken. */
+  #numTokensInUse = 0;
 
   constructor(numSlots: number, maxLen: number) {
     this.numSlots = numSlots;
     this.maxLen = maxLen;
     this.#isTaken = new Uint8Array(numSlots);
     this.#numKeptTokens = new Int32Array(numSlots);
+    this.#freedAt = new Float64Array(numSlots);
   }
 
   get numFree(): number {
     return this.numSlots - this.#numTaken;
   }
 
-  /** Share of all positions that keep a token, 0 to 1. */
+  /** Share of all positions that hold a token of a sequence under way, 0 to 1. */
   get usage(): number {
-    return this.#numKept / (this.numSlots * this.maxLen);
+    return this.#numTokensInUse / (this.numSlots * this.maxLen);
   }
 
-  /** The lowest free slot, so that the slots in use stay close together; null when all are taken. */
-  tryAllocate(): number | null {
-    const slot = this.#isTaken.indexOf(0);
-    if (slot === -1) return null;
+  isTaken(slot: number): boolean {
+    return this.#isTaken[slot] === 1;
+  }
+
+  /**
+   * The free slot whose tokens are missed least: the lowest that keeps none, so that the slots in use stay close
+   * together, else the one that was freed first. Null when all are taken.
+   */
+  findFree(): number | null {
+    let oldest: number | null = null;
+    for (let slot = 0; slot < this.numSlots; slot++) {
+      if (this.isTaken(slot)) continue;
+      if (this.#numKeptTokens[slot] === 0) return slot;
+      if (oldest === null || this.#freedAt[slot] < this.#freedAt[oldest]) oldest = slot;
+    }
+    return oldest;
+  }
+
+  /** Of what the slot keeps, only the first `numTokens` stay. */
+  take(slot: number, numTokens: number): void {
+    invariant(!this.isTaken(slot), `KV slot ${slot} is taken twice`);
+    const numKept = this.#numKeptTokens[slot];
+    invariant(numTokens <= numKept, `${numTokens} tokens are reused of KV slot ${slot}; it keeps ${numKept}`);
     this.#isTaken[slot] = 1;
     this.#numTaken++;
-    return slot;
+    this.#numKeptTokens[slot] = numTokens;
+    this.#numTokensInUse += numTokens;
   }
 
   free(slot: number): void {
-    invariant(this.#isTaken[slot] === 1, `KV slot ${slot} is freed but not taken`);
-    this.setNumKeptTokens(slot, 0);
+    invariant(this.isTaken(slot), `KV slot ${slot} is freed but not taken`);
     this.#isTaken[slot] = 0;
     this.#numTaken--;
+    this.#numTokensInUse -= this.#numKeptTokens[slot];
+    this.#freedAt[slot] = ++this.#numFreed;
   }
 
   numKeptTokens(slot: number): number {
     return this.#numKeptTokens[slot];
   }
 
+  /** Of a slot that is taken. */
   setNumKeptTokens(slot: number, numTokens: number): void {
+    invariant(this.isTaken(slot), `KV slot ${slot} is written to but not taken`);
     invariant(numTokens < this.maxLen, `KV slot ${slot} keeps ${numTokens} tokens; it has ${this.maxLen} positions`);
-    this.#numKept += numTokens - this.#numKeptTokens[slot];
+    this.#numTokensInUse += numTokens - this.#numKeptTokens[slot];
     this.#numKeptTokens[slot] = numTokens;
   }
 }

@@ -48,8 +48,13 @@ export interface EngineCoreStats {
   readonly numRequestsWaiting: number;
   /** Share of KV positions in use, 0 to 1. */
   readonly kvCacheUsage: number;
+  /** Computed or reused. */
   readonly numPromptTokens: number;
   readonly numGenerationTokens: number;
+  /** Prompt tokens for which reusable keys and values were looked for. */
+  readonly numPrefixCacheQueries: number;
+  /** Of those, how many were reused. */
+  readonly numPrefixCacheHits: number;
   readonly numSteps: number;
 }
 

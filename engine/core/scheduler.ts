@@ -6,13 +6,15 @@ import type { EncoderCache } from "./encoder-cache.ts";
 import { endTokenOf, numEmbeddingsOf } from "./image-span.ts";
 import type { KvSlots } from "./kv-slots.ts";
 import type { EngineCoreOutput, EngineCoreStats } from "./messages.ts";
+import { PrefixCache } from "./prefix-cache.ts";
+import type { PrefixCacheOptions, SlotPlacement } from "./prefix-cache.ts";
 import type { PrefillChunk, SchedulerOutput } from "./scheduler-output.ts";
 import { Sequence } from "./sequence.ts";
 import { checkStop } from "./stop-conditions.ts";
 import type { StopLimits } from "./stop-conditions.ts";
 import type { StepResults } from "./step-results.ts";
 
-export interface SchedulerOptions extends StopLimits {
+export interface SchedulerOptions extends StopLimits, PrefixCacheOptions {
   readonly maxNumBatchedTokens: number;
   readonly maxNumWaiting: number;
   readonly kvSlots: KvSlots;
@@ -24,18 +26,22 @@ export class Scheduler {
   readonly #options: SchedulerOptions;
   readonly #kvSlots: KvSlots;
   readonly #encoderCache: EncoderCache;
+  readonly #prefixCache: PrefixCache;
   /** In order of arrival. */
   #waiting: Sequence[] = [];
   /** In order of admission; each owns a KV slot. */
   #running: Sequence[] = [];
   #numPromptTokens = 0;
   #numGenerationTokens = 0;
+  #numPrefixCacheQueries = 0;
+  #numPrefixCacheHits = 0;
   #numSteps = 0;
 
   constructor(options: SchedulerOptions) {
     this.#options = options;
     this.#kvSlots = options.kvSlots;
     this.#encoderCache = options.encoderCache;
+    this.#prefixCache = new PrefixCache(options.kvSlots, options);
   }
 
   get hasUnfinished(): boolean {
@@ -49,6 +55,8 @@ export class Scheduler {
       kvCacheUsage: this.#kvSlots.usage,
       numPromptTokens: this.#numPromptTokens,
       numGenerationTokens: this.#numGenerationTokens,
+      numPrefixCacheQueries: this.#numPrefixCacheQueries,
+      numPrefixCacheHits: this.#numPrefixCacheHits,
       numSteps: this.#numSteps,
     };
   }
@@ -78,7 +86,8 @@ export class Scheduler {
   /**
    * One step's work within the token budget. Sequences that decode take one token each, then prompts under way take
    * what is left in chunks, then waiting requests are admitted in order of arrival as long as tokens and slots last.
-   * A prompt's chunk may end inside an image; an image is encoded whole, in the step of the first chunk that needs it.
+   * One whose prefix is about to be computed waits for it, and so do those behind it. Prompts are computed in the order
+   * listed: a prefix is copied before a later prompt overwrites the slot it lies in. A prompt's chunk may end inside an image; an image is encoded whole, in the step of the first chunk that needs it.
    */
   schedule(): SchedulerOutput {
     let tokenBudget = this.#options.maxNumBatchedTokens;
@@ -89,10 +98,18 @@ export class Scheduler {
       if (sequence.isPrefilling) tokenBudget -= this.#schedulePrefill(sequence, tokenBudget, prefills);
     }
     while (tokenBudget > 0 && this.#waiting.length > 0 && this.#kvSlots.numFree > 0) {
-      const numTokens = this.#schedulePrefill(this.#waiting[0], tokenBudget, prefills);
-      if (numTokens === 0) break;
+      const sequence = this.#waiting[0];
+      const placement = this.#prefixCache.tryPlace(sequence);
+      if (placement === null) break;
+      sequence.skipCachedTokens(placement.numCachedTokens);
+      const numTokens = this.#schedulePrefill(sequence, tokenBudget, prefills);
+      if (numTokens === 0) {
+        sequence.skipCachedTokens(0);
+        break;
+      }
       tokenBudget -= numTokens;
-      this.#admit(this.#waiting.shift()!);
+      this.#waiting.shift();
+      this.#admit(sequence, placement);
     }
     return { decodes, prefills };
   }
@@ -143,9 +160,14 @@ export class Scheduler {
     }
   }
 
-  #admit(sequence: Sequence): void {
-    sequence.kvSlot = this.#kvSlots.tryAllocate();
+  #admit(sequence: Sequence, placement: SlotPlacement): void {
+    this.#prefixCache.take(sequence, placement);
+    sequence.kvSlot = placement.kvSlot;
+    sequence.prefixSlot = placement.prefixSlot;
     this.#running.push(sequence);
+    this.#numPromptTokens += placement.numCachedTokens;
+    this.#numPrefixCacheHits += placement.numCachedTokens;
+    if (this.#prefixCache.serves(sequence)) this.#numPrefixCacheQueries += sequence.numPromptTokens;
   }
 
   /** Appends the sequence's next chunk; returns its tokens, 0 when none can be computed in this step. */
@@ -181,7 +203,8 @@ export class Scheduler {
   #finish(sequence: Sequence, finishReason: FinishReason): void {
     sequence.finishReason = finishReason;
     this.#releaseImages(sequence, () => true);
-    if (sequence.kvSlot !== null) this.#kvSlots.free(sequence.kvSlot);
+    // What a failed run leaves behind is not built upon.
+    if (sequence.kvSlot !== null) this.#prefixCache.release(sequence.kvSlot, finishReason !== "error");
     sequence.kvSlot = null;
   }
 

@@ -72,6 +72,7 @@ export function testLogitsProcessor(name: string, fixture: LogitsProcessorFixtur
       grammar: null,
       cacheSalt: null,
       seed: 0,
+      cacheSalt: null,
     });
   };
 

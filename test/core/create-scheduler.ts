@@ -35,6 +35,7 @@ export function createScheduler(overrides: SchedulerOverrides = {}): SchedulerPa
     maxNumWaiting,
     kvSlots,
     encoderCache,
+    canCopyPrefixes: true,
     eosTokenIds: new Set([eosTokenId]),
     maxModelLen,
   });
@@ -55,6 +56,7 @@ export function createRequest(requestId: string, overrides: RequestOverrides = {
     images: overrides.images ?? [],
     samplingParams: createSamplingParams({ temperature: 0, ...overrides.samplingParams }),
     badWordsTokenIds: [],
+    cacheSalt: null,
     grammar: null,
     seed: overrides.seed ?? 0,
   };

@@ -143,6 +143,7 @@ export function goldenRequest(
     images: imagesOf(golden, model),
     samplingParams: createSamplingParams(params),
     badWordsTokenIds: [],
+    cacheSalt: null,
     grammar: null,
     seed,
   };

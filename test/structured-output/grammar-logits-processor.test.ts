@@ -43,6 +43,7 @@ class GrammarBatch {
       grammar,
       samplingParams,
       seed: 0,
+      cacheSalt: null,
     });
   }
 

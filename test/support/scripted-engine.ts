@@ -43,6 +43,8 @@ export function createScriptedEngine(scriptOf: (request: GenerationRequest) => S
       kvCacheUsage: 0.25,
       numPromptTokens: 100,
       numGenerationTokens: 50,
+      numPrefixCacheQueries: 90,
+      numPrefixCacheHits: 40,
       numSteps: 50,
     },
     caches: null,

@@ -1,0 +1,131 @@
+/** Prefix reuse: which KV slot a prompt is computed in, and which of its tokens need not be computed. */
+import { invariant } from "../errors.ts";
+import type { KvSlots } from "./kv-slots.ts";
+import { numSharedTokens } from "./sequence-tokens.ts";
+import type { SequenceTokens } from "./sequence-tokens.ts";
+import type { Sequence } from "./sequence.ts";
+
+/** A shorter prefix is computed in about the time that copying it, or waiting for it, takes. */
+const minSharedTokens = 16;
+
+export interface SlotPlacement {
+  /** A free slot. */
+  readonly kvSlot: number;
+  /** Leading tokens of the prompt that are reused, fewer than all. */
+  readonly numCachedTokens: number;
+  /** The slot they are to be copied from; null where `kvSlot` keeps them itself. */
+  readonly prefixSlot: number | null;
+}
+
+export interface PrefixCacheOptions {
+  /** Default true; false reuses nothing. */
+  readonly enablePrefixCaching?: boolean;
+  /** Whether a prefix can be copied from one slot to another, also while the former's sequence runs. */
+  readonly canCopyPrefixes: boolean;
+}
+
+/** A slot, and how many of its tokens a prompt shares. */
+interface Match {
+  readonly slot: number;
+  readonly numTokens: number;
+}
+
+/**
+ * Mutable; knows what each slot's tokens are, as `KvSlots` knows how many it keeps.
+ *
+ * Prompts are compared with the slots token by token instead of by hashes of blocks: slots are few, so this takes
+ * microseconds, it is exact, and a prefix may end anywhere.
+ */
+export class PrefixCache {
+  readonly #kvSlots: KvSlots;
+  readonly #isEnabled: boolean;
+  readonly #canCopy: boolean;
+  /** By slot; of a slot that was never taken, null. */
+  readonly #tokens: (SequenceTokens | null)[];
+
+  constructor(kvSlots: KvSlots, { enablePrefixCaching = true, canCopyPrefixes }: PrefixCacheOptions) {
+    this.#kvSlots = kvSlots;
+    this.#isEnabled = enablePrefixCaching;
+    this.#canCopy = canCopyPrefixes;
+    this.#tokens = Array.from({ length: kvSlots.numSlots }, () => null);
+  }
+
+  /** Whether a prefix is looked up for the sequence: logprobs of a prompt are read from its whole computation. */
+  serves({ samplingParams }: Sequence): boolean {
+    return this.#isEnabled && samplingParams.promptLogprobs === null;
+  }
+
+  /**
+   * The slot whose prefix matches best, taken in place; where it is in use, or keeps more that another turn may ask
+   * for, the prefix is copied into the slot whose own tokens are missed least. Null when the sequence should wait,
+   * since a running one is about to compute the prefix. To be called while a slot is free; changes nothing.
+   */
+  tryPlace(sequence: Sequence): SlotPlacement | null {
+    const free = this.#kvSlots.findFree();
+    invariant(free !== null, "a sequence is placed while all KV slots are taken");
+    if (!this.serves(sequence)) return { kvSlot: free, numCachedTokens: 0, prefixSlot: null };
+    const { tokens } = sequence;
+    const best = this.#findBest(tokens);
+    if (best === null) return null;
+    const { slot, numTokens } = best;
+    if (numTokens >= minSharedTokens && slot !== free) {
+      if (this.#takesInPlace(best)) return { kvSlot: slot, numCachedTokens: numTokens, prefixSlot: null };
+      if (this.#canCopy) return { kvSlot: free, numCachedTokens: numTokens, prefixSlot: slot };
+    }
+    return { kvSlot: free, numCachedTokens: this.#numReusable(free, tokens), prefixSlot: null };
+  }
+
+  /** Takes the slot for the sequence. */
+  take({ tokens }: Sequence, { kvSlot, numCachedTokens, prefixSlot }: SlotPlacement): void {
+    this.#kvSlots.take(kvSlot, prefixSlot === null ? numCachedTokens : 0);
+    this.#tokens[kvSlot] = tokens;
+  }
+
+  /** Gives the slot back, with its tokens unless `keepsTokens` is false. */
+  release(kvSlot: number, keepsTokens: boolean): void {
+    if (!keepsTokens || !this.#isEnabled) this.#kvSlots.setNumKeptTokens(kvSlot, 0);
+    this.#kvSlots.free(kvSlot);
+  }
+
+  /** The best match of what slots keep now; null when one that is under way will be better by enough to wait. */
+  #findBest(prompt: SequenceTokens): Match | null {
+    let best: Match = { slot: 0, numTokens: 0 };
+    let numAwaited = 0;
+    for (let slot = 0; slot < this.#kvSlots.numSlots; slot++) {
+      if (this.#kvSlots.isTaken(slot)) {
+        if (!this.#canCopy) continue;
+        numAwaited = Math.max(
+          numAwaited,
+          this.#numShared(slot, prompt, this.#tokens[slot]?.promptTokenIds.length ?? 0),
+        );
+      }
+      const match = { slot, numTokens: this.#numReusable(slot, prompt) };
+      if (this.#isBetter(match, best)) best = match;
+    }
+    return numAwaited - best.numTokens >= minSharedTokens ? null : best;
+  }
+
+  /** Of equal matches a free slot is better than one in use, and the one that loses fewer other tokens. */
+  #isBetter(match: Match, best: Match): boolean {
+    if (match.numTokens !== best.numTokens) return match.numTokens > best.numTokens;
+    const isTaken = this.#kvSlots.isTaken(match.slot);
+    if (isTaken !== this.#kvSlots.isTaken(best.slot)) return !isTaken;
+    return this.#kvSlots.numKeptTokens(match.slot) < this.#kvSlots.numKeptTokens(best.slot);
+  }
+
+  /** Not where most of the slot would be lost: a system prompt in common must not cost another conversation its turns. */
+  #takesInPlace({ slot, numTokens }: Match): boolean {
+    if (this.#kvSlots.isTaken(slot)) return false;
+    return !this.#canCopy || 2 * numTokens >= this.#kvSlots.numKeptTokens(slot);
+  }
+
+  #numReusable(slot: number, prompt: SequenceTokens): number {
+    return this.#numShared(slot, prompt, this.#kvSlots.numKeptTokens(slot));
+  }
+
+  /** At most `limit`, and one fewer than the prompt has: what follows is predicted by a token that is computed. */
+  #numShared(slot: number, prompt: SequenceTokens, limit: number): number {
+    const tokens = this.#tokens[slot];
+    return tokens === null ? 0 : numSharedTokens(tokens, prompt, Math.min(limit, prompt.promptTokenIds.length - 1));
+  }
+}
