@@ -4,6 +4,7 @@ import type { DeviceName } from "../../engine/config.ts";
 import type { IoBinding } from "../../engine/runtime/io-binding.ts";
 import { Session } from "../../engine/runtime/session.ts";
 import { Tensor } from "../../engine/runtime/tensor.ts";
+import type { GoldenCase } from "../support/goldens.ts";
 
 export interface ImageRows {
   /** Row-major [positions.length, hiddenSize]. */
@@ -155,8 +156,14 @@ export function encodeImages(model: BuiltModel, values: Float32Array, device: De
   return features;
 }
 
-/** The same of pictures that come with their grids of patches, one after the other. */
-export function encodeGrids(
+/** The features of a golden case's pictures, in whatever way its model takes them; null without pictures. */
+export function encodeGolden(model: BuiltModel, { pixelValues, grids }: GoldenCase): Float32Array | null {
+  if (pixelValues === null) return null;
+  return grids === undefined ? encodeImages(model, pixelValues) : encodeGrids(model, pixelValues, grids);
+}
+
+/** As `encodeImages`, of pictures that come with their grids of patches, one after the other. */
+function encodeGrids(
   model: BuiltModel,
   values: Float32Array,
   grids: readonly (readonly [number, number, number])[],

@@ -3,7 +3,7 @@ import type { BuiltModel } from "../../engine/models/built-model.ts";
 import { loadGoldens, type Goldens } from "../support/goldens.ts";
 import { createTemporaryFolder, type TemporaryFolder } from "../support/temporary-folder.ts";
 import { buildFrom } from "./direct-build.ts";
-import { DirectDecoder, encodeGrids, encodeImages } from "./direct-decoder.ts";
+import { DirectDecoder, encodeGolden } from "./direct-decoder.ts";
 import { argmaxRows, decodeGolden, prefill, relativeError } from "./golden-decoding.ts";
 
 // Share of the logit range that single precision may differ by from transformers' single precision.
@@ -35,10 +35,10 @@ describe.for(checkpoints)("%s in float32", (name) => {
   afterAll(() => cache[Symbol.asyncDispose]());
 
   test("image features are those of transformers", () => {
-    for (const { pixelValues, imageFeatures, grids } of goldens.cases) {
-      if (pixelValues === null || imageFeatures === null) continue;
-      const features = grids === undefined ? encodeImages(model, pixelValues) : encodeGrids(model, pixelValues, grids);
-      expect(relativeError(features, imageFeatures)).toBeLessThan(tolerance);
+    for (const golden of goldens.cases) {
+      const features = encodeGolden(model, golden);
+      if (features === null) continue;
+      expect(relativeError(features, golden.imageFeatures!)).toBeLessThan(tolerance);
     }
   });
 

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { loadGoldens } from "../support/goldens.ts";
 import { createTemporaryFolder } from "../support/temporary-folder.ts";
 import { buildFrom } from "./direct-build.ts";
-import { DirectDecoder, encodeImages } from "./direct-decoder.ts";
+import { DirectDecoder, encodeGolden } from "./direct-decoder.ts";
 import { argmaxRows, decodeGolden, meanDivergence } from "./golden-decoding.ts";
 
 const maxLength = 512;
@@ -14,7 +14,16 @@ const bounds = [
   { dtype: "int4", maxDivergence: 3, minAgreement: 0.25 },
 ] as const;
 
-const checkpoints = ["llama", "qwen2", "mistral", "llava-default", "llava-full", "smolvlm", "fuyu"] as const;
+const checkpoints = [
+  "llama",
+  "qwen2",
+  "mistral",
+  "llava-default",
+  "llava-full",
+  "smolvlm",
+  "fuyu",
+  "qwen2-vl",
+] as const;
 
 describe.for(checkpoints)("%s", (name) => {
   test.for(bounds)("in $dtype stays near transformers' float32", async ({ dtype, maxDivergence, minAgreement }) => {
@@ -24,7 +33,7 @@ describe.for(checkpoints)("%s", (name) => {
     using decoder = new DirectDecoder(model, { numSlots: 1, maxLength });
     const { vocabSize } = model.decoder;
     for (const golden of goldens.cases) {
-      const features = golden.pixelValues === null ? null : encodeImages(model, golden.pixelValues);
+      const features = encodeGolden(model, golden);
       const logits = decodeGolden(decoder, model, golden, maxLength, features);
       expect(meanDivergence(golden.logits, logits, vocabSize)).toBeLessThan(maxDivergence);
       const tokens = argmaxRows(logits, vocabSize);
