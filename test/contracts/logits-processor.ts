@@ -72,7 +72,6 @@ export function testLogitsProcessor(name: string, fixture: LogitsProcessorFixtur
       grammar: null,
       cacheSalt: null,
       seed: 0,
-      cacheSalt: null,
     });
   };
 
