@@ -37,7 +37,9 @@ export function logprobsOf(row: Float32Array, tokenId: number, numTop: number): 
     const value = row[id];
     const rank = ranks.get(value) ?? rankAmong(row, top, value);
     ranks.set(value, rank);
-    return { tokenId: id, logprob: Math.max(value - normaliser, smallestLogprob), rank };
+    const logprob = value - normaliser;
+    // NaN, which a broken model gives, has no place in JSON either.
+    return { tokenId: id, logprob: logprob > smallestLogprob ? logprob : smallestLogprob, rank };
   };
   return { sampled: describe(tokenId), top: top.map(describe) };
 }

@@ -1,0 +1,109 @@
+/** What sampling parameters demand of texts, through both threads, on the shipped checkpoint. */
+import { afterAll, beforeAll, expect, test } from "vitest";
+
+import { createEngine, createSamplingParams } from "../../engine/index.ts";
+import { loadGoldens } from "../support/goldens.ts";
+import { createTemporaryFolder } from "../support/temporary-folder.ts";
+import { engineConfig } from "../sampling/create-sampler.ts";
+import type { Engine, SamplingParams, StructuredOutput } from "../../engine/index.ts";
+import type { TemporaryFolder } from "../support/temporary-folder.ts";
+
+let cache: TemporaryFolder;
+let engine: Engine;
+
+beforeAll(async () => {
+  cache = await createTemporaryFolder();
+  const { checkpointFolder } = await loadGoldens("fovea-shapes");
+  const limits = { maxNumSequences: 8, maxNumBatchedTokens: 128, maxNumWaiting: 64 };
+  const config = { ...engineConfig, ...limits, model: checkpointFolder, cacheFolder: cache.path };
+  engine = createEngine(config, { imageSources: [] });
+  await engine.ready;
+});
+
+afterAll(async () => {
+  await engine.close();
+  await cache[Symbol.asyncDispose]();
+});
+
+let numRequests = 0;
+
+async function generate(params: Partial<SamplingParams>): Promise<{ text: string; tokenIds: number[] }> {
+  const request = {
+    requestId: `steered-${numRequests++}`,
+    prompt: { kind: "text", text: "a red circle", addSpecialTokens: true },
+    samplingParams: createSamplingParams({ maxTokens: 24, seed: 1, ...params }),
+  } as const;
+  let text = "";
+  const tokenIds: number[] = [];
+  for await (const output of engine.generate(request)) {
+    text += output.text;
+    tokenIds.push(...output.tokenIds);
+  }
+  return { text, tokenIds };
+}
+
+const structuredOutputs: [StructuredOutput, RegExp][] = [
+  [{ kind: "choice", choices: ["red", "green and blue"] }, /^(red|green and blue)$/],
+  [{ kind: "regex", pattern: "[ab]{3}c" }, /^[ab]{3}c$/],
+  [{ kind: "grammar", grammar: 'root ::= ("x" | "y")  "z"' }, /^[xy]z$/],
+  [{ kind: "json-schema", schema: '{"type": "boolean"}' }, /^(true|false)$/],
+];
+
+test.for([0, 0.7, 2])(
+  "structured outputs have their form at temperature %f, whatever runs beside them",
+  async (temperature) => {
+    const free = generate({ temperature, seed: 9 });
+    const texts = await Promise.all(
+      [...structuredOutputs, ...structuredOutputs].map(async ([structuredOutput, form], index) => {
+        const { text } = await generate({ temperature, seed: index, structuredOutput });
+        return { text, form };
+      }),
+    );
+    for (const { text, form } of texts) expect(text).toMatch(form);
+    expect((await free).text).toBe((await generate({ temperature, seed: 9 })).text);
+  },
+);
+
+test("logprobs of a structured output are those among the tokens its grammar allows", async () => {
+  const { samplingParams, ...request } = {
+    requestId: "scored",
+    prompt: { kind: "text", text: "a", addSpecialTokens: true },
+    samplingParams: createSamplingParams({
+      temperature: 0,
+      logprobs: 20,
+      structuredOutput: { kind: "regex", pattern: "[ab]" },
+    }),
+  } as const;
+  for await (const { logprobs } of engine.generate({ ...request, samplingParams })) {
+    for (const { top } of logprobs ?? []) {
+      const possible = top.filter(({ logprob }) => logprob > -9999);
+      expect(possible.length).toBeLessThan(20);
+      expect(possible.reduce((sum, { logprob }) => sum + Math.exp(logprob), 0)).toBeCloseTo(1, 5);
+    }
+  }
+});
+
+test("allowed tokens are all that comes, bad words are nothing that comes, biased tokens are what comes", async () => {
+  const { tokenIds: free, text } = await generate({ temperature: 0 });
+  const allowedTokenIds = [free[0], free[0] + 1, free[0] + 2];
+  const { tokenIds } = await generate({ allowedTokenIds, ignoreEos: true });
+  for (const tokenId of tokenIds) expect(allowedTokenIds).toContain(tokenId);
+  const [firstWord] = text.trim().split(/\s+/);
+  const { text: without } = await generate({ temperature: 0, badWords: [firstWord] });
+  expect(without.split(/\s+/)).not.toContain(firstWord);
+  expect((await generate({ logitBias: { 7: 100 }, ignoreEos: true, maxTokens: 4 })).tokenIds).toEqual([7, 7, 7, 7]);
+});
+
+test("a presence penalty lets no token come twice where it outweighs what the model prefers", async () => {
+  const allowedTokenIds = [10, 11, 12, 13, 14, 15];
+  const { tokenIds } = await generate({
+    temperature: 0,
+    allowedTokenIds,
+    frequencyPenalty: 2,
+    presencePenalty: 2,
+    repetitionPenalty: 1e6,
+    maxTokens: 6,
+    ignoreEos: true,
+  });
+  expect(new Set(tokenIds).size).toBe(tokenIds.length);
+});
