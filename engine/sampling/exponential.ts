@@ -3,7 +3,7 @@
 /** Steps per unit of x. */
 export const stepsPerUnit = 64;
 /** From here on exp(-x) is less than 1e-13, which next to 1 is nothing: it counts as 0. */
-export const maxExponent = 32;
+const maxExponent = 32;
 export const numSteps = maxExponent * stepsPerUnit;
 
 const linearTerm = -1 / stepsPerUnit;

@@ -49,7 +49,7 @@ export interface TestSample {
 }
 
 /** The engine's own processors, and `custom` ones after them. */
-export function createChain(vocabSize: number, custom: readonly (() => LogitsProcessor)[] = []): ProcessorChain {
+function createChain(vocabSize: number, custom: readonly (() => LogitsProcessor)[] = []): ProcessorChain {
   const grammars = new GrammarLogitsProcessor(engineConfig, { vocabSize, grammarOf: () => null });
   return new ProcessorChain(
     createBuiltInProcessors(engineConfig, [eosTokenId], grammars),
