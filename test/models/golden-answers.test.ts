@@ -69,7 +69,7 @@ test.for(models)("$name answers about pictures with the tokens of transformers",
   try {
     await engine.ready;
     const cases = (await loadGoldens(name)).cases.filter(({ pictures }) => pictures.length > 0);
-    const answers = cases.map(async (golden) => {
+    const ask = async (golden: GoldenCase): Promise<void> => {
       const tokenIds: number[] = [];
       const request = {
         requestId: golden.name,
@@ -78,8 +78,10 @@ test.for(models)("$name answers about pictures with the tokens of transformers",
       };
       for await (const output of engine.generate(request)) tokenIds.push(...output.tokenIds);
       expect(tokenIds).toEqual(golden.greedyTokenIds);
-    });
-    await Promise.all(answers);
+    };
+    await Promise.all(cases.map(ask));
+    // Again, on the keys and values that the first time left behind.
+    for (const golden of cases) await ask(golden);
   } finally {
     await engine.close();
   }
