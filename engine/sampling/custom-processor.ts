@@ -21,8 +21,8 @@ export type RowErrors = Map<number, EngineError>;
  * Mutable. A failure ends the requests it belongs to and no others; these get the logits that they would have got
  * without them. Which those are the processor says (`RowFailures`), or it is found out: its edits are taken back, a
  * new instance is made, and every row is given to it alone. The rows at which it fails again are at fault; if there
- * are none, the rows that it changed, since they use it; the others never knew it. The new instance takes the place of
- * the old one, whose state may be half updated.
+ * are none, the rows that it changed, since they use it; the others never knew it; where no new instance can be made,
+ * all. The new instance takes the place of the old one, whose state may be half updated.
  */
 export class CustomProcessor {
   /** As the setting spells it; part of error messages. */

@@ -167,6 +167,19 @@ describe("a processor", () => {
     expect(tokensOf([samples[0], samples[2]])).toEqual(tokensOf(sampleOnce([row(1), row(3)], [double, double])));
   });
 
+  test("that cannot be made anew ends every request, for nobody can tell whose it was", () => {
+    let numCreated = 0;
+    const create = () => {
+      numCreated += 1;
+      if (numCreated > 1) throw new Error("its table is gone");
+      return new Forcing(engineConfig, "cpu", {});
+    };
+    const samples = sampleOnce([row(1), row(2, { target: 4, fault: "apply" })], [create]);
+    for (const { error } of samples) {
+      expect(error?.message).toBe("The logits processor custom 0 failed: its table is gone");
+    }
+  });
+
   test("that throws when asked for its place is refused by name", () => {
     class Undecided extends Forcing {
       override isArgmaxInvariant(): boolean {
