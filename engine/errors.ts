@@ -24,16 +24,28 @@ export type EngineErrorCode =
   | "runtime_failed"
   | "internal";
 
+/** Settings that decide what is served, by their names in `EngineConfig`. */
+export type ServingSetting = "maxImagesPerPrompt" | "enableMmEmbeds";
+
+export interface EngineErrorOptions {
+  readonly cause?: unknown;
+  readonly parameter?: string;
+  readonly setting?: ServingSetting;
+}
+
 export class EngineError extends Error {
   override readonly name = "EngineError";
   readonly code: EngineErrorCode;
   /** The request field at fault, in our spelling (`samplingParams.temperature`), where one is. */
   readonly parameter: string | null;
+  /** The setting that could be changed so that the engine serves this, where there is one. */
+  readonly setting: ServingSetting | null;
 
-  constructor(code: EngineErrorCode, message: string, options: { cause?: unknown; parameter?: string } = {}) {
+  constructor(code: EngineErrorCode, message: string, options: EngineErrorOptions = {}) {
     super(message, options.cause === undefined ? undefined : { cause: options.cause });
     this.code = code;
     this.parameter = options.parameter ?? null;
+    this.setting = options.setting ?? null;
   }
 }
 

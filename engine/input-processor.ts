@@ -92,16 +92,19 @@ export class InputProcessor {
     const limit = allowedLimit(info, "image", imageLimits.maxImagesPerPrompt);
     if (parts.length > limit) {
       const supported = info.supportedLimits.image ?? null;
-      const reason = supported === null || parts.length <= supported ? "as the server is set up" : "by this model";
+      const isSet = supported === null || parts.length <= supported;
       throw new EngineError(
         "too_many_images",
-        `The prompt has ${parts.length} images; the limit is ${limit}, ${reason}.`,
-        { parameter },
+        `The prompt has ${parts.length} images; the limit is ${limit}, ${isSet ? "as the server is set up" : "by this model"}.`,
+        { parameter, ...(isSet && { setting: "maxImagesPerPrompt" }) },
       );
     }
     const numEmbeddings = parts.filter(({ type }) => type === "image_embeds").length;
     if (numEmbeddings > 0 && !enableMmEmbeds) {
-      throw new EngineError("invalid_argument", "This server takes no image embeddings, only images.", { parameter });
+      throw new EngineError("invalid_argument", "This server takes no image embeddings, only images.", {
+        parameter,
+        setting: "enableMmEmbeds",
+      });
     }
     if (numEmbeddings > 0 && numEmbeddings < parts.length) {
       throw new EngineError(

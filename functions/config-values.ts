@@ -123,6 +123,8 @@ const logitsProcessorList = z.array(
   ]),
 );
 
+const anyObject = z.record(z.string(), z.unknown());
+
 /** A JSON object of strings, numbers, booleans and lists of those. */
 export function extraArgumentsObject() {
   return parsed(
@@ -132,6 +134,11 @@ export function extraArgumentsObject() {
       return result.success ? result.data : undefined;
     },
   );
+}
+
+/** A JSON object of anything. */
+export function jsonObject() {
+  return parsed('a JSON object such as {"do_normalize": false}', (text) => anyObject.safeParse(parseJson(text)).data);
 }
 
 /**

@@ -17,6 +17,7 @@ import {
   httpUrl,
   imagesPerPrompt,
   integer,
+  jsonObject,
   logitsProcessors,
   oneOf,
   origins,
@@ -134,6 +135,16 @@ const settings = z.object({
 
   MAX_BODY_BYTES: required(bytes(1024, 1024 * MEBIBYTE), "32MiB", "Longest request body, images within it included."),
   LIMIT_MM_PER_PROMPT: required(imagesPerPrompt(), '{"image": 16}', "Most images of one prompt."),
+  ENABLE_MM_EMBEDS: required(
+    oneOf(["true", "false"]),
+    "false",
+    "Whether requests may bring image embeddings, which are believed to be the vision encoder's.",
+  ),
+  MM_PROCESSOR_KWARGS: required(
+    jsonObject(),
+    "{}",
+    "JSON object: changes to the checkpoint's image processor, as preprocessor_config.json names its options; names it does not know are ignored.",
+  ),
   MAX_IMAGE_BYTES: required(bytes(1024, 1024 * MEBIBYTE), "20MiB", "Longest encoded image."),
   MAX_IMAGE_PIXELS: required(integer(1, 268_402_689), "67108864", "Most pixels of one image, checked before decoding."),
   IMAGE_FETCH_TIMEOUT_SECONDS: required(seconds(0.1, 600), "10", "Time for fetching one image, redirects included."),
@@ -290,6 +301,8 @@ function toConfig(values: z.output<typeof settings>, environment: Environment): 
       logitsProcessorPath: values.LOGITS_PROCESSOR_PATH,
       numThreads: values.NUM_THREADS,
       cacheFolder: values.CACHE_FOLDER ?? defaultCacheFolder(environment),
+      enableMmEmbeds: values.ENABLE_MM_EMBEDS === "true",
+      mmProcessorOptions: values.MM_PROCESSOR_KWARGS,
       imageLimits: {
         maxImagesPerPrompt: values.LIMIT_MM_PER_PROMPT,
         maxImageBytes: values.MAX_IMAGE_BYTES,

@@ -89,7 +89,7 @@ export function toErrorAnswer(error: unknown, requestId: string, paths: RequestP
     // Whoever wrote the processor chose its words for those who use it.
     if (status < 500 || status === 503 || error.code === "logits_processor_failed") {
       const parameter = error.parameter === null ? null : toWireParameter(error.parameter, paths);
-      const message = isAboutFields(error) ? toWireWords(error.message) : error.message;
+      const message = `${isAboutFields(error) ? toWireWords(error.message) : error.message}${settingHint(error)}`;
       return answer(status, wireCodes[error.code] ?? error.code, message, parameter, headersOf(error.code));
     }
   }
@@ -100,6 +100,16 @@ function headersOf(code: EngineErrorCode): Readonly<Record<string, string>> {
   if (code === "queue_full" || code === "not_ready") return { "Retry-After": RETRY_AFTER_SECONDS };
   if (code === "closed") return { "Retry-After": RETRY_AFTER_SECONDS, Connection: "close" };
   return {};
+}
+
+/** What whoever runs the service would have to set. */
+const settingHints: Readonly<Record<NonNullable<EngineError["setting"]>, string>> = {
+  maxImagesPerPrompt: "LIMIT_MM_PER_PROMPT sets the limit.",
+  enableMmEmbeds: "Set ENABLE_MM_EMBEDS=true to serve them.",
+};
+
+function settingHint({ setting }: EngineError): string {
+  return setting === null ? "" : ` ${settingHints[setting]}`;
 }
 
 /** Its message may name fields as the engine does. */

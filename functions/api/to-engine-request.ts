@@ -1,6 +1,6 @@
 /** From wire fields to what the engine takes; snake_case ends here. */
 import { createSamplingParams } from "../../engine/index.ts";
-import type { ChatMessage, ContentPart, GenerationRequest, SamplingParams } from "../../engine/index.ts";
+import type { ChatMessage, ContentPart, GenerationRequest, ImagePart, SamplingParams } from "../../engine/index.ts";
 import type { EchoOptions } from "./completion-answer.ts";
 import { HttpError } from "./errors.ts";
 import type { ChatCompletionRequest, ChatMessageFields } from "./schemas/chat-completion-request.ts";
@@ -34,6 +34,7 @@ export function toChatRequest(
       addGenerationPrompt: fields.add_generation_prompt ?? true,
     },
     numChoices: fields.n ?? 1,
+    ...processorOptions(fields),
     ...cacheOwner(fields, tenant),
     samplingParams: toSamplingParams(
       fields,
@@ -75,6 +76,7 @@ export function toCompletionRequests(
         : { kind: "tokens", tokenIds: prompt },
     numChoices: fields.n ?? 1,
     includePrompt: echo,
+    ...processorOptions(fields),
     tenant: owner.tenant,
     cacheSalt: owner.cacheSalt,
     samplingParams,
@@ -87,6 +89,12 @@ function cacheOwner(
   tenant: string,
 ): { readonly tenant: string; readonly cacheSalt: string } {
   return { tenant, cacheSalt: JSON.stringify([tenant, salt ?? ""]) };
+}
+
+function processorOptions({
+  mm_processor_kwargs: options,
+}: Pick<CompletionRequest, "mm_processor_kwargs">): Pick<GenerationRequest, "mmProcessorOptions"> {
+  return options ? { mmProcessorOptions: options } : {};
 }
 
 export function echoOptions({ echo, logprobs, prompt_logprobs, max_tokens }: CompletionRequest): EchoOptions {
@@ -103,12 +111,25 @@ export function chatRequestPaths(fields: ChatCompletionRequest): RequestPaths {
   const { messages } = fields;
   const images = messages.flatMap(({ content }, message) =>
     typeof content === "object" && content !== null
-      ? content.flatMap((part, index) =>
-          toContentPart(part).type === "image" ? [`messages[${message}].content[${index}].image_url`] : [],
-        )
+      ? content.flatMap((part, index) => {
+          const field = imageField(toContentPart(part));
+          return field === null ? [] : [`messages[${message}].content[${index}].${field}`];
+        })
       : [],
   );
   return { prompt: "messages", images, structuredOutput: structuredOutputField(fields) };
+}
+
+/** The field of the part that holds the image. */
+function imageField({ type }: ContentPart): "image_url" | "image_embeds" | null {
+  switch (type) {
+    case "text":
+      return null;
+    case "image":
+      return "image_url";
+    case "image_embeds":
+      return "image_embeds";
+  }
 }
 
 export function completionRequestPaths(fields: CompletionRequest): RequestPaths {
@@ -179,10 +200,21 @@ function toContentPart(part: PartFields): ContentPart {
     case "refusal":
       return { type: "text", text: part.refusal };
     case "image_url":
-      return { type: "image", reference: part.image_url.url };
+      return toImagePart(part.image_url?.url, part.uuid);
     case "input_image":
-      return { type: "image", reference: part.image_url };
+      return toImagePart(part.image_url, part.uuid);
+    case "image_embeds":
+      return { type: "image_embeds", reference: embeddingsReference(part.image_embeds) };
   }
+}
+
+function toImagePart(reference: string | null | undefined, uuid: string | null | undefined): ImagePart {
+  return { type: "image", reference: reference ?? null, ...(typeof uuid === "string" && { uuid }) };
+}
+
+/** Base64 has no colon. */
+function embeddingsReference(text: string): string {
+  return /^[a-z][a-z\d+.-]*:/i.test(text) ? text : `data:;base64,${text}`;
 }
 
 function checkLogprobs(logprobs: number | null, maxLogprobs: number, parameter: string): void {

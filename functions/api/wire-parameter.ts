@@ -19,6 +19,7 @@ const wireNames: Readonly<Record<string, string>> = {
   ignoreEos: "ignore_eos",
   skipSpecialTokens: "skip_special_tokens",
   extraArgs: "vllm_xargs",
+  mmProcessorOptions: "mm_processor_kwargs",
 };
 
 /** Where in the body of a request is what several fields can hold. */

@@ -74,6 +74,12 @@ test.for<[Record<string, string>, (config: Config) => unknown, unknown]>([
     },
   ],
   [{ MM_PROCESSOR_CACHE_GB: "0" }, (config) => config.engine.caches?.maxMemoryBytes, 0],
+  [{ ENABLE_MM_EMBEDS: "true" }, (config) => config.engine.enableMmEmbeds, true],
+  [
+    { MM_PROCESSOR_KWARGS: '{"size": {"height": 8}}' },
+    (config) => config.engine.mmProcessorOptions,
+    { size: { height: 8 } },
+  ],
   [{ AWS_ENDPOINT_URL: "http://one:9000" }, (config) => config.s3.endpoint, "http://one:9000"],
   [
     { AWS_ENDPOINT_URL: "http://one:9000", AWS_ENDPOINT_URL_S3: "http://two:9000" },
@@ -98,6 +104,8 @@ test.for<[string, string, RegExp]>([
   ["SHUTDOWN_GRACE_SECONDS", "soon", /expected a number of seconds from 0 to 86400/],
   ["MAX_BODY_BYTES", "32XB", /expected bytes from 1024/],
   ["LIMIT_MM_PER_PROMPT", '{"video": 1}', /expected {"image": N}/],
+  ["ENABLE_MM_EMBEDS", "yes", /expected one of true, false/],
+  ["MM_PROCESSOR_KWARGS", "[1]", /expected a JSON object such as/],
   ["LIMIT_MM_PER_PROMPT", "4", /expected {"image": N}/],
   ["ALLOWED_ORIGINS", "https://a.example/", /expected origins such as/],
   ["LOGITS_PROCESSORS", "[5]", /expected module:Export names/],

@@ -15,15 +15,38 @@ const imageUrl = z.object(
   'must be an object: {"url": …}',
 );
 
+/** The client's own name for a picture, by which it can be asked about again without being sent. */
+const uuid = text.min(1, "must not be empty").nullish();
+
+function imagePart<Type extends string, Image extends z.ZodType>(type: Type, image: Image, shape: string) {
+  return z
+    .object({ type: z.literal(type), image_url: image.nullish(), uuid })
+    .refine((part) => isGiven(part.image_url) || isGiven(part.uuid), {
+      path: ["image_url"],
+      message: `${shape}; it can be null only beside a uuid`,
+    });
+}
+
+function isGiven(value: unknown): boolean {
+  return value !== null && value !== undefined;
+}
+
 const contentPart = z.discriminatedUnion(
   "type",
   [
     z.object({ type: z.enum(["text", "input_text", "output_text"]), text }),
     z.object({ type: z.literal("refusal"), refusal: text }),
-    z.object({ type: z.literal("image_url"), image_url: imageUrl }),
-    z.object({ type: z.literal("input_image"), image_url: text }),
+    imagePart("image_url", imageUrl, 'must be an object: {"url": …}'),
+    imagePart("input_image", text, "must be a string"),
+    z.object({
+      type: z.literal("image_embeds"),
+      image_embeds: z.string("must be a string: an .npy or safetensors file in base64, or a reference to one"),
+    }),
   ],
-  { error: ({ input }) => describeUnknown(input, "type", "must be a served part type: text, input_text or image_url") },
+  {
+    error: ({ input }) =>
+      describeUnknown(input, "type", "must be a served part type: text, input_text, image_url or image_embeds"),
+  },
 );
 
 /** A bare string is a text part, and a part without type is known by its key. */
@@ -32,10 +55,12 @@ const normalizedPart = z.preprocess((part) => {
   if (typeof part !== "object" || part === null || "type" in part) return part;
   if ("image_url" in part) {
     return {
+      ...part,
       type: "image_url",
       image_url: typeof part.image_url === "string" ? { url: part.image_url } : part.image_url,
     };
   }
+  if ("image_embeds" in part) return { ...part, type: "image_embeds" };
   return "text" in part ? { ...part, type: "text" } : part;
 }, contentPart);
 

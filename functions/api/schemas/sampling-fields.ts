@@ -50,6 +50,7 @@ export const samplingFields = {
     .object({ include_usage: flag.nullish(), continuous_usage_stats: flag.nullish() }, "must be an object")
     .nullish(),
   vllm_xargs: extraArguments.nullish(),
+  mm_processor_kwargs: z.record(z.string(), z.unknown(), "must be an object").nullish(),
   ...structuredOutputFields,
 };
 

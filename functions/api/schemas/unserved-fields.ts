@@ -30,7 +30,6 @@ const unservedEverywhere: UnservedFields = {
   truncate_prompt_tokens: never,
   spaces_between_special_tokens: equals(true),
   logits_processors: isEmpty,
-  mm_processor_kwargs: isEmpty,
   media_io_kwargs: isEmpty,
   repetition_detection: never,
   thinking_token_budget: never,

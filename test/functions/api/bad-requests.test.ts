@@ -38,6 +38,13 @@ const badChats: [unknown, string | null, RegExp][] = [
   [user(null), "messages[0].content", /must be a string or a list of parts/],
   [user([{ type: "video_url", video_url: { url: "x" } }]), "messages[0].content[0].type", /got "video_url"/],
   [user([{ type: "text" }]), "messages[0].content[0].text", /must be a string/],
+  [user([{ type: "image_url" }]), "messages[0].content[0].image_url", /must be an object.* null only beside a uuid/],
+  [user([{ type: "image_url", image_url: null }]), "messages[0].content[0].image_url", /null only beside a uuid/],
+  [user([{ type: "input_image", image_url: null }]), "messages[0].content[0].image_url", /null only beside a uuid/],
+  [user([{ type: "image_url", image_url: null, uuid: 5 }]), "messages[0].content[0].uuid", /must be a string/],
+  [user([{ type: "image_url", image_url: null, uuid: "" }]), "messages[0].content[0].uuid", /must not be empty/],
+  [user([{ type: "image_embeds" }]), "messages[0].content[0].image_embeds", /must be a string/],
+  [{ ...chatBody, mm_processor_kwargs: [1] }, "mm_processor_kwargs", /must be an object/],
   [user([5]), "messages[0].content[0]", /must be an object/],
   [user([{ type: "image_url", image_url: "http://x" }]), "messages[0].content[0].image_url", /must be an object/],
   [

@@ -1,0 +1,239 @@
+/** Pictures by name, as embeddings and with options of their processor, over HTTP with whole models. */
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+
+import { numpyFile } from "../multimodal/embedding-files.ts";
+import { goldensFolder, loadGoldens, pictureReference } from "../support/goldens.ts";
+import type { GoldenCase } from "../support/goldens.ts";
+import { startService } from "../support/running-service.ts";
+import type { RunningService } from "../support/running-service.ts";
+import { createTemporaryFolder } from "../support/temporary-folder.ts";
+import type { TemporaryFolder } from "../support/temporary-folder.ts";
+
+interface Answer {
+  readonly error?: { readonly code: string; readonly message: string; readonly param: string | null };
+  readonly choices?: readonly {
+    readonly message: { readonly content: string };
+    readonly logprobs: {
+      readonly content: readonly { readonly top_logprobs: readonly { readonly logprob: number }[] }[];
+    } | null;
+  }[];
+}
+
+async function ask(
+  { baseUrl }: RunningService,
+  messages: readonly object[],
+  fields: object = {},
+  headers: Readonly<Record<string, string>> = {},
+): Promise<{ readonly status: number; readonly body: Answer }> {
+  const response = await fetch(`${baseUrl}/v1/chat/completions`, {
+    method: "POST",
+    headers: { "content-type": "application/json", ...headers },
+    body: JSON.stringify({ messages, temperature: 0, max_tokens: 8, ...fields }),
+  });
+  return { status: response.status, body: (await response.json()) as Answer };
+}
+
+/** Above what a prompt's split into steps makes of rounding, below what another picture does. */
+const same = 0.01;
+const other = 0.1;
+
+function logprobsOf({ choices }: Answer): readonly number[] {
+  return choices![0].logprobs!.content.flatMap(({ top_logprobs: top }) => top.map(({ logprob }) => logprob));
+}
+
+function distance(left: readonly number[], right: readonly number[]): number {
+  return Math.max(...left.map((value, index) => Math.abs(value - right[index])));
+}
+
+const question = { type: "text", text: "What is in the picture?" };
+const about = (...images: readonly object[]) => [{ role: "user", content: [...images, question] }];
+const as = (key: string) => ({ authorization: `Bearer ${key}` });
+
+describe("the shipped checkpoint", () => {
+  let service: RunningService;
+  let scene: string;
+  let photo: string;
+
+  beforeAll(async () => {
+    service = await startService({ MAX_NUM_SEQS: "2", API_KEY: "one,two", LIMIT_MM_PER_PROMPT: "image=2" });
+    const bytes = await readFile(new URL("../../models/fovea-shapes/examples/scene.png", import.meta.url));
+    scene = `data:image/png;base64,${bytes.toString("base64")}`;
+    photo = await pictureReference("photo.png");
+  });
+  afterAll(() => service[Symbol.asyncDispose]());
+
+  const image = (url: string, uuid?: string) => ({ type: "image_url", image_url: { url }, uuid });
+  const named = (uuid: string) => ({ type: "image_url", image_url: null, uuid });
+  const withLogprobs = { logprobs: true, top_logprobs: 5, max_tokens: 4 };
+
+  /** Logprobs of the likeliest tokens at every step of the answer: what the model makes of the picture. */
+  async function impression(part: object, key = "one", fields: object = {}): Promise<readonly number[]> {
+    const { status, body } = await ask(service, about(part), { ...withLogprobs, ...fields }, as(key));
+    expect({ status, error: body.error }).toEqual({ status: 200 });
+    return logprobsOf(body);
+  }
+
+  test("a picture that was sent with a uuid is asked about again by the uuid alone", async () => {
+    const sent = await impression(image(scene, "scene"));
+    expect(distance(await impression(named("scene")), sent)).toBeLessThan(same);
+    expect(distance(await impression({ type: "input_image", uuid: "scene" }), sent)).toBeLessThan(same);
+    expect(distance(await impression({ image_url: null, uuid: "scene" }), sent)).toBeLessThan(same);
+    expect(distance(await impression(image(photo)), sent)).toBeGreaterThan(other);
+  });
+
+  test("another API key's equal uuid is another picture, and so is another salt's", async () => {
+    const mine = await impression(image(scene, "private"), "one");
+    const refused = await ask(service, about(named("private")), {}, as("two"));
+    expect(refused).toMatchObject({ status: 400, body: { error: { param: "messages[0].content[0].image_url" } } });
+    expect(refused.body.error?.message).toMatch(/by its uuid alone, and is not cached/);
+    const theirs = await impression(image(photo, "private"), "two");
+    expect(distance(theirs, await impression(image(photo), "two"))).toBeLessThan(same);
+    expect(distance(await impression(named("private"), "one"), mine)).toBeLessThan(same);
+    expect((await ask(service, about(named("private")), { cache_salt: "other" }, as("one"))).status).toBe(400);
+  });
+
+  test("a request's options of the image processor change what the model sees, for it alone", async () => {
+    const raw = { mm_processor_kwargs: { do_normalize: false } };
+    const usual = await impression(image(scene));
+    const changed = await impression(image(scene), "one", raw);
+    expect(distance(changed, usual)).toBeGreaterThan(other);
+    for (const options of [null, {}, { unknown: 1 }, { do_normalize: true }]) {
+      const unchanged = await impression(image(scene), "one", { mm_processor_kwargs: options });
+      expect(distance(unchanged, usual)).toBeLessThan(same);
+    }
+
+    await using deployment = await startService({ MM_PROCESSOR_KWARGS: '{"do_normalize": false}' });
+    const { body } = await ask(deployment, about(image(scene)), withLogprobs);
+    expect(distance(logprobsOf(body), changed)).toBeLessThan(same);
+  });
+
+  const embeddings = {
+    type: "image_embeds",
+    image_embeds: numpyFile("<f4", [1, 4], Buffer.alloc(16)).toString("base64"),
+  };
+  const deep = JSON.parse(`{"size": ${'{"a":'.repeat(9)}1${"}".repeat(9)}}`) as object;
+
+  test.for<[string, () => readonly object[], object, string, RegExp]>([
+    ["embeddings", () => [embeddings], {}, "messages", /Set ENABLE_MM_EMBEDS=true/],
+    [
+      "three pictures",
+      () => [named("a"), named("b"), named("c")],
+      {},
+      "messages",
+      /3 images; .* 2, .*LIMIT_MM_PER_PROMPT/,
+    ],
+    ["a uuid that is not known", () => [named("unheard")], {}, "messages[0].content[0].image_url", /not cached/],
+    ["options of nine levels", () => [image(scene)], { mm_processor_kwargs: deep }, "mm_processor_kwargs", /size/],
+    [
+      "options that cannot be followed",
+      () => [image(scene)],
+      { mm_processor_kwargs: { image_mean: "grey" } },
+      "mm_processor_kwargs",
+      /image_mean/,
+    ],
+  ])("%s: refused with the field and what to do", async ([, parts, fields, param, message]) => {
+    const { status, body } = await ask(service, about(...parts()), fields, as("one"));
+    expect({ status, param: body.error?.param }).toEqual({ status: 400, param });
+    expect(body.error?.message).toMatch(message);
+  });
+});
+
+describe("a checkpoint that takes embeddings", () => {
+  let cache: TemporaryFolder;
+  let service: RunningService;
+  let golden: GoldenCase;
+  let picture: string;
+  let embeddings: readonly object[];
+
+  beforeAll(async () => {
+    cache = await createTemporaryFolder();
+    service = await startService({
+      MODEL: join(goldensFolder, "llava-default"),
+      DTYPE: "float32",
+      ENABLE_MM_EMBEDS: "true",
+      CACHE_FOLDER: cache.path,
+    });
+    const { cases } = await loadGoldens("llava-default");
+    golden = cases.find(({ pictures }) => pictures.length === 3)!;
+    picture = await pictureReference(golden.pictures[0]);
+    const features = golden.imageFeatures!;
+    const size = features.length / golden.pictures.length;
+    embeddings = golden.pictures.map((_, index) => {
+      const rows = Buffer.from(features.slice(index * size, (index + 1) * size).buffer);
+      return part(numpyFile("<f4", [1, 16, size / 16], rows));
+    });
+  });
+  afterAll(async () => {
+    await service[Symbol.asyncDispose]();
+    await cache[Symbol.asyncDispose]();
+  });
+
+  const part = (file: Buffer) => ({ type: "image_embeds", image_embeds: file.toString("base64") });
+  const fill = (images: readonly object[]) => {
+    const rest = images.values();
+    return golden.messages.map(({ role, content }) => ({
+      role,
+      content: content.map((item) => (item.type === "image" ? rest.next().value : item)),
+    }));
+  };
+  const greedy = () => ({ max_tokens: golden.greedyTokenIds.length, ignore_eos: true, skip_special_tokens: false });
+
+  async function textOf(tokenIds: readonly number[]): Promise<string> {
+    const response = await fetch(`${service.baseUrl}/v1/completions`, {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify({ prompt: tokenIds, echo: true, max_tokens: 0, skip_special_tokens: false }),
+    });
+    return ((await response.json()) as { choices: [{ text: string }] }).choices[0].text;
+  }
+
+  test("answers about recorded embeddings, however they are spelled, as transformers does about the pictures", async () => {
+    const references = await Promise.all(golden.pictures.map(pictureReference));
+    const pictures = fill(references.map((url) => ({ type: "image_url", image_url: { url } })));
+    const expected = (await ask(service, pictures, greedy())).body.choices?.[0].message.content;
+    expect(expected).toBe(await textOf(golden.greedyTokenIds));
+    for (const spelled of [
+      embeddings,
+      embeddings.map(({ image_embeds: base64 }: { image_embeds?: string }) => ({ image_embeds: base64 })),
+      embeddings.map(({ image_embeds: base64 }: { image_embeds?: string }) => ({
+        type: "image_embeds",
+        image_embeds: `data:application/octet-stream;base64,${base64}`,
+      })),
+    ]) {
+      const { status, body } = await ask(service, fill(spelled), greedy());
+      expect(status).toBe(200);
+      expect(body.choices?.[0].message.content).toBe(expected);
+    }
+  });
+
+  const here = "messages[0].content[0].image_embeds";
+  const rows = Buffer.alloc(4 * 48);
+  test.for<[string, () => object[], string, RegExp]>([
+    [
+      "a shape of 10^15 rows",
+      () => [part(numpyFile("<f4", [1e15, 48], rows))],
+      here,
+      /1000000000000000 rows; .* 1 to \d+/,
+    ],
+    ["a width that is not the model's", () => [part(numpyFile("<f4", [1, 33], rows))], here, /33 wide/],
+    ["text in base64", () => [part(Buffer.from("not a file of numbers"))], here, /neither an \.npy nor a safetensors/],
+    ["text", () => [{ type: "image_embeds", image_embeds: "not base64!!" }], here, /not base64/],
+    ["nothing", () => [{ type: "image_embeds", image_embeds: "" }], here, /no data/],
+    ["null", () => [{ type: "image_embeds", image_embeds: null, uuid: "a" }], here, /must be a string/],
+    ["a list", () => [{ type: "image_embeds", image_embeds: [1, 2] }], here, /must be a string/],
+    ["a file", () => [{ type: "image_embeds", image_embeds: "file:///etc/passwd" }], here, /file/],
+    [
+      "a picture beside embeddings",
+      () => [embeddings[0], { type: "image_url", image_url: { url: picture } }],
+      "messages",
+      /1 image embeddings among its 2 images/,
+    ],
+  ])("%s: refused by its field, and the next request is served", async ([, images, param, message]) => {
+    const { status, body } = await ask(service, about(...images()));
+    expect({ status, param: body.error?.param }).toEqual({ status: 400, param });
+    expect(body.error?.message).toMatch(message);
+    expect((await ask(service, [{ role: "user", content: "Hello?" }])).status).toBe(200);
+  });
+});
