@@ -13,7 +13,6 @@ interface SequenceFigures {
   /** Of the choice; the prompt of several counts with the first. */
   readonly index: number;
   readonly numPromptTokens: number;
-  readonly numCachedTokens: number;
   readonly numImageTokens: number;
   readonly numOutputTokens: number;
   readonly finishReason: FinishReason;
@@ -83,16 +82,6 @@ export function createMetrics(service: Service, modelName: string): Metrics {
     labelNames: ["finished_reason"],
     registers,
   });
-  const prefixQueries = new Counter({
-    name: "vllm:prefix_cache_queries_total",
-    help: "Prompt tokens looked up for reuse.",
-    registers,
-  });
-  const prefixHits = new Counter({
-    name: "vllm:prefix_cache_hits_total",
-    help: "Prompt tokens whose keys and values were reused.",
-    registers,
-  });
   const images = new Counter({ name: "fovea_images_total", help: "Images of admitted requests.", registers });
   const imageTokens = new Counter({
     name: "fovea_image_tokens_total",
@@ -128,8 +117,6 @@ export function createMetrics(service: Service, modelName: string): Metrics {
       successes.inc({ finished_reason: figures.finishReason });
       requestLatency.observe(seconds);
       generationTokens.observe(figures.numOutputTokens);
-      prefixQueries.inc(figures.numPromptTokens);
-      prefixHits.inc(figures.numCachedTokens);
       if (figures.index > 0) return;
       promptTokens.observe(figures.numPromptTokens);
       imageTokens.inc(figures.numImageTokens);
@@ -170,6 +157,16 @@ function addEngineFigures(registry: Registry, service: Service): void {
   addGauge("vllm:num_requests_waiting", "Sequences that wait for a KV slot.", () => stats()?.numRequestsWaiting);
   addGauge("vllm:kv_cache_usage_perc", "Share of KV positions in use, 0 to 1.", () => stats()?.kvCacheUsage);
   addCounter("vllm:prompt_tokens_total", "Prompt tokens computed or reused.", () => stats()?.numPromptTokens);
+  addCounter(
+    "vllm:prefix_cache_queries_total",
+    "Prompt tokens looked up for reuse.",
+    () => stats()?.numPrefixCacheQueries,
+  );
+  addCounter(
+    "vllm:prefix_cache_hits_total",
+    "Prompt tokens whose keys and values were reused.",
+    () => stats()?.numPrefixCacheHits,
+  );
   addCounter("vllm:generation_tokens_total", "Tokens generated.", () => stats()?.numGenerationTokens);
   addGauge("fovea_http_requests_in_flight", "Requests for answers under way.", () => service.numRequests);
 }

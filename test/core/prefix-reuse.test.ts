@@ -45,8 +45,10 @@ describe.for(["llama", "qwen2", "llava-default", "llava-full"] as const)("%s", (
         engine.add(goldenRequest(requestId, recorded, golden.model));
         engine.runToEnd();
         expect(engine.tokensOf(requestId)).toEqual(recorded.greedyTokenIds);
-        if (turn === "second") expect(numCachedOf(engine, requestId)).toBe(recorded.promptTokenIds.length - 1);
       }
+    }
+    for (const { name: caseName, promptTokenIds } of golden.cases) {
+      expect(numCachedOf(engine, `${caseName} second`)).toBe(promptTokenIds.length - 1);
     }
   });
 
@@ -82,6 +84,28 @@ describe.for(["llama", "qwen2", "llava-default", "llava-full"] as const)("%s", (
       expect(engine.tokensOf(`${index}`)).toEqual(engine.tokensOf("0"));
       expect(numCachedOf(engine, `${index}`)).toBe(promptTokenIds.length - 1);
     }
+  });
+
+  test("a kept prefix is as it was after others have decoded around it", async () => {
+    const requestOf = (requestId: string, index: number, maxTokens: number): EngineRequest =>
+      goldenRequest(requestId, golden.cases[index % golden.cases.length], golden.model, { maxTokens });
+    const left = { ...requestOf("left", 0, 20), cacheSalt: "left" };
+    const kept = requestOf("kept", 1, 1);
+    const right = { ...requestOf("right", 2, 20), cacheSalt: "right" };
+    const turn = { ...kept, requestId: "turn", samplingParams: { ...left.samplingParams, logprobs: 2 } };
+    using engine = await createEngine();
+    for (const request of [left, kept, right]) engine.add(request);
+    engine.runToEnd();
+    using withoutReuse = await createEngine({ enablePrefixCaching: false });
+    for (const one of [engine, withoutReuse]) {
+      one.add(turn);
+      one.runToEnd();
+    }
+    expect(numCachedOf(engine, "turn")).toBe(kept.promptTokenIds.length - 1);
+    const logprobsOf = (one: SteppedEngine): number[] =>
+      one.generations.get("turn")!.outputs.flatMap(({ logprobs }) => logprobs!.map(({ sampled }) => sampled.logprob));
+    const expected = logprobsOf(withoutReuse);
+    for (const [index, logprob] of logprobsOf(engine).entries()) expect(logprob).toBeCloseTo(expected[index], 4);
   });
 
   test("random conversations with turns, branches, aborts and evictions get the tokens of an engine without reuse", async () => {
@@ -130,7 +154,7 @@ describe.for(["llama", "qwen2", "llava-default", "llava-full"] as const)("%s", (
             const tokenIds = engine.tokensOf(`${index}`);
             const expected = reference.tokensOf(`${index}`);
             expect(tokenIds).toEqual(isAborted ? expected.slice(0, tokenIds.length) : expected);
-            if (wantsPromptLogprobs) expect(numCachedOf(engine, `${index}`)).toBe(0);
+            expect(wantsPromptLogprobs ? numCachedOf(engine, `${index}`) : 0).toBe(0);
           }
           expect(engine.stats).toMatchObject({ numRequestsRunning: 0, numRequestsWaiting: 0, kvCacheUsage: 0 });
         },

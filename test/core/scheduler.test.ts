@@ -111,6 +111,56 @@ describe("images", () => {
   });
 });
 
+describe("a prefix that a slot keeps", () => {
+  const images = [createImage("cat", 2, 8), createImage("dog", 20, 8)];
+
+  /** A scheduler that has computed `numTokens` tokens of a prompt of 40. */
+  function schedulerAfter(numTokens: number): SchedulerParts {
+    const parts = createScheduler({ numSlots: 1, maxNumBatchedTokens: 64 });
+    parts.scheduler.add(createRequest("first", { numPromptTokens: 40, images }));
+    const scheduled = parts.scheduler.schedule();
+    parts.kvSlots.setNumKeptTokens(0, numTokens);
+    parts.scheduler.abort(["first"]);
+    parts.scheduler.update(scheduled, resultsOf(scheduled, 7));
+    return parts;
+  }
+
+  test.for([
+    [40, 39, []],
+    [28, 28, []],
+    [24, 24, ["dog"]],
+    [19, 19, ["dog"]],
+    [9, 9, ["cat", "dog"]],
+  ] as const)(
+    "of %i tokens is not computed, nor are the images encoded that lie in it whole",
+    ([kept, first, encoded]) => {
+      const { scheduler } = schedulerAfter(kept);
+      scheduler.add(createRequest("second", { numPromptTokens: 40, images }));
+      const { prefills } = scheduler.schedule();
+      expect(prefills).toMatchObject([{ firstToken: first, numTokens: 40 - first }]);
+      expect(prefills[0].imagesToEncode.map(({ mmHash }) => mmHash)).toEqual(encoded);
+      expect(scheduler.stats).toMatchObject({ numPrefixCacheHits: first, numPrefixCacheQueries: 80 });
+    },
+  );
+
+  test("is not counted as reused while the image behind it finds no room", () => {
+    const parts = createScheduler({ maxNumBatchedTokens: 24, maxNumEmbeddings: 8 });
+    const imageAt20 = (mmHash: string) => ({ numPromptTokens: 48, images: [createImage(mmHash, 20, 8)] });
+    parts.scheduler.add(createRequest("first", imageAt20("cat")));
+    const scheduled = parts.scheduler.schedule();
+    parts.kvSlots.setNumKeptTokens(0, 24);
+    parts.scheduler.update(scheduled, resultsOf(scheduled, 7, parts.encoderCache));
+    parts.scheduler.add(createRequest("second", imageAt20("dog")));
+    parts.scheduler.add(createRequest("third", imageAt20("cat")));
+    const tokens = parts.scheduler
+      .schedule()
+      .prefills.map(({ sequence, firstToken }) => [sequence.requestId, firstToken]);
+    expect(tokens).toEqual([["first", 24]]);
+    expect(parts.scheduler.abort(["second"])).toMatchObject([{ numCachedTokens: 0 }]);
+    expect(parts.scheduler.stats.numPrefixCacheHits).toBe(0);
+  });
+});
+
 describe("the end of a sequence", () => {
   const endings: [string, RequestOverrides["samplingParams"], number, unknown][] = [
     ["the end token", {}, eosTokenId, { finishReason: "stop", stopReason: null }],
