@@ -128,8 +128,8 @@ async function loadAllLogitsProcessors(
   return loadLogitsProcessors(references, logitsProcessorPath);
 }
 
-/** Newer checkpoints keep it inside processor_config.json. */
-async function readPreprocessorConfig(checkpoint: Checkpoint): Promise<unknown> {
+/** Null for a checkpoint without one. Newer ones keep it inside processor_config.json. */
+export async function readPreprocessorConfig(checkpoint: Checkpoint): Promise<unknown> {
   const own = await checkpoint.readJson("preprocessor_config.json");
   if (own !== null) return own;
   const processor = await checkpoint.readJson("processor_config.json");

@@ -18,7 +18,9 @@ import type { Tokenizer } from "./text/tokenizer.ts";
 
 export interface MultiModalParts {
   readonly definition: ModelDefinition;
-  readonly model: Pick<BuiltModel, "visionEncoder" | "imageTokenId" | "contentHash"> & {
+  readonly model: Pick<BuiltModel, "imageTokenId" | "contentHash"> & {
+    /** Null where the model takes no images; whether its graph is written yet does not matter here. */
+    readonly visionEncoder: ProcessorContext["visionEncoder"] | null;
     readonly decoder: Pick<BuiltModel["decoder"], "hiddenSize">;
   };
   readonly tokenizer: Tokenizer;

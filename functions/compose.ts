@@ -60,7 +60,7 @@ export async function compose({ config, logger, onProgress }: CompositionOptions
   };
 }
 
-function isS3(reference: string): boolean {
+export function isS3(reference: string): boolean {
   return /^s3:/i.test(reference);
 }
 
@@ -73,7 +73,7 @@ function createStoreFactory(url: string, logger: Logger): () => Promise<ByteStor
 }
 
 /** The SDK takes longer to load than all the rest, so it is loaded only when something is on S3. */
-async function loadS3ClientFactory({ s3 }: Config): Promise<() => S3Client> {
+export async function loadS3ClientFactory({ s3 }: Config): Promise<() => S3Client> {
   const { S3Client: Client } = await import("@aws-sdk/client-s3");
   const region = s3.region ?? (s3.endpoint === null ? undefined : "us-east-1");
   return () =>

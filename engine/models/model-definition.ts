@@ -40,7 +40,7 @@ export interface ProcessorContext {
   /** The image token as the tokenizer spells it. */
   readonly imageToken: string;
   readonly imageTokenId: number;
-  readonly visionEncoder: VisionEncoderGraph;
+  readonly visionEncoder: Omit<VisionEncoderGraph, "path">;
   /** preprocessor_config.json as it is, with what the deployment sets of it. */
   readonly preprocessorConfig: ProcessorOptions;
   readonly pixels: PixelProcessor;

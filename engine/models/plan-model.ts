@@ -20,9 +20,9 @@ export interface WeightBytes {
 export interface PlannedModel {
   readonly weights: WeightBytes;
   /** Most that values between the nodes take in a run of `numTokens` tokens for each of `numSequences`. */
-  decoderRunBytes(run: { readonly numSequences: number; readonly numTokens: number }): number;
+  decoderRunBytes(this: void, run: { readonly numSequences: number; readonly numTokens: number }): number;
   /** The same for one image of so many embeddings; 0 for a model that takes none. */
-  visionRunBytes(numEmbeddings: number): number;
+  visionRunBytes(this: void, numEmbeddings: number): number;
 }
 
 /** @throws EngineError `invalid_checkpoint`, naming a tensor that is missing, of another shape or not of floats. */

@@ -4,7 +4,7 @@ import { parseArgs } from "node:util";
 import { ConfigError, settingDescriptions } from "../config.ts";
 import { findNearNames } from "../near-names.ts";
 
-const commands = ["serve"] as const;
+const commands = ["serve", "check"] as const;
 type Command = (typeof commands)[number];
 
 export interface Arguments {
@@ -12,6 +12,10 @@ export interface Arguments {
   readonly help: boolean;
   readonly version: boolean;
   readonly printConfig: boolean;
+  /** Of `check`: JSON instead of a table. */
+  readonly json: boolean;
+  /** Of `check`: start the engine and fill it. */
+  readonly run: boolean;
   /** Settings given as flags, by environment name; they come before the environment's. */
   readonly settings: Readonly<Record<string, string>>;
 }
@@ -20,6 +24,8 @@ const actionOptions = {
   help: { type: "boolean", short: "h", default: false },
   version: { type: "boolean", short: "v", default: false },
   "print-config": { type: "boolean", default: false },
+  json: { type: "boolean", default: false },
+  run: { type: "boolean", default: false },
 } as const;
 
 /** Throws ConfigError for an unknown command or flag. */
@@ -42,6 +48,10 @@ export function parseArguments(argv: readonly string[]): Arguments {
   const [command = "serve", ...rest] = positionals;
   if (!isCommand(command)) problems.push(`There is no command ${command}; commands: ${commands.join(", ")}.`);
   else if (rest.length > 0) problems.push(`${command} takes no arguments, got ${rest.join(" ")}.`);
+  for (const flag of ["json", "run"] as const) {
+    if (values[flag] === true && command !== "check")
+      problems.push(`--${flag} is an option of check, not of ${command}.`);
+  }
   if (problems.length > 0 || !isCommand(command)) throw new ConfigError(problems);
 
   const settings = Object.entries(values).flatMap(([flag, value]) => {
@@ -53,6 +63,8 @@ export function parseArguments(argv: readonly string[]): Arguments {
     help: values.help === true,
     version: values.version === true,
     printConfig: values["print-config"] === true,
+    json: values.json === true,
+    run: values.run === true,
     settings: Object.fromEntries(settings),
   };
 }

@@ -8,8 +8,12 @@ import type { Logger } from "../logger.ts";
 /** Log lines at every so many per cent. */
 const LINE_STEP_PERCENT = 10;
 
+export interface Progress extends Omit<LoadProgress, "unit"> {
+  readonly unit: LoadProgress["unit"] | "tokens";
+}
+
 export interface ProgressDisplay {
-  readonly show: (progress: LoadProgress) => void;
+  readonly show: (progress: Progress) => void;
   readonly stop: () => void;
 }
 
@@ -53,8 +57,8 @@ function createLines(logger: Logger): ProgressDisplay {
   };
 }
 
-function formatAmount({ completed, total, unit }: LoadProgress): string {
-  if (unit === "tensors") return `${completed}/${total} tensors`;
+function formatAmount({ completed, total, unit }: Progress): string {
+  if (unit !== "bytes") return `${completed}/${total} ${unit}`;
   const mebibytes = (bytes: number): string => (bytes / 1024 ** 2).toFixed(1);
   return `${mebibytes(completed)}/${mebibytes(total)} MiB`;
 }

@@ -1,4 +1,4 @@
-/** The commands: `fovea serve`, `--help`, `--version`, `--print-config`. */
+/** The commands: `fovea serve`, `fovea check`, `--help`, `--version`, `--print-config`. */
 import { readFileSync } from "node:fs";
 
 import { ConfigError, loadConfig, settingDescriptions } from "../config.ts";
@@ -8,7 +8,7 @@ import { findNearNames } from "../near-names.ts";
 import { parseArguments } from "./arguments.ts";
 import type { Arguments } from "./arguments.ts";
 import { serve } from "./serve.ts";
-import { formatConfig, formatHelp } from "./usage.ts";
+import { describeSettings, formatConfig, formatHelp } from "./usage.ts";
 
 /** The command line or the environment is wrong. */
 const EXIT_USAGE = 2;
@@ -28,11 +28,14 @@ export async function run(argv: readonly string[]): Promise<void> {
   await runCommand(args, config);
 }
 
-async function runCommand({ command }: Arguments, config: Config): Promise<void> {
-  const logger = createLogger({ level: config.logLevel, write: (line) => process.stdout.write(line) });
+async function runCommand({ command, json, run, settings }: Arguments, config: Config): Promise<void> {
   switch (command) {
     case "serve":
-      return serve(config, logger);
+      return serve(config, createLogger({ level: config.logLevel, write: (line) => process.stdout.write(line) }));
+    case "check": {
+      const { check } = await import("./check.ts");
+      return check(config, describeSettings(settingDescriptions, process.env, settings), { json, run });
+    }
   }
 }
 

@@ -11,10 +11,15 @@ export function formatHelp(settings: readonly SettingDescription[]): string {
   });
   return [
     "fovea [serve] [--print-config] [--setting value ...]",
+    "fovea check [--json] [--run] [--setting value ...]",
     "",
-    "Serves a vision-language model over OpenAI-compatible HTTP.",
+    "serve  serves a vision-language model over OpenAI-compatible HTTP",
+    "check  shows what would be served and the memory it takes, without serving; ends with 0 where it fits,",
+    "       1 where it does not or the model does not load, 2 for a wrong setting",
     "",
     "  --print-config  show all settings with secrets masked, and end",
+    "  --json          of check: print JSON instead of a table",
+    "  --run           of check: start the engine, fill it with the largest inputs, and measure",
     "  --help          show this text, and end",
     "  --version       show the version, and end",
     "",
@@ -25,19 +30,36 @@ export function formatHelp(settings: readonly SettingDescription[]): string {
   ].join("\n");
 }
 
+export interface DescribedSetting {
+  readonly name: string;
+  /** As a shell takes it, secrets masked. */
+  readonly value: string;
+  readonly source: "default" | "flag" | "environment";
+}
+
+export function describeSettings(
+  settings: readonly SettingDescription[],
+  environment: Environment,
+  flags: Readonly<Record<string, string>>,
+): DescribedSetting[] {
+  return settings.map(({ name, defaultText, isSecret }) => {
+    const given = flags[name] ?? environment[name];
+    const isGiven = given !== undefined && given.trim() !== "";
+    const value = isGiven ? given.trim() : (defaultText ?? "");
+    const source = !isGiven ? "default" : name in flags ? "flag" : "environment";
+    return { name, value: isSecret && isGiven ? MASK : maskUrl(quote(value)), source };
+  });
+}
+
 /** One `NAME=value` line a setting, with where it comes from. */
 export function formatConfig(
   settings: readonly SettingDescription[],
   environment: Environment,
   flags: Readonly<Record<string, string>>,
 ): string {
-  const lines = settings.map(({ name, defaultText, isSecret }) => {
-    const given = flags[name] ?? environment[name];
-    const isGiven = given !== undefined && given.trim() !== "";
-    const value = isGiven ? given.trim() : (defaultText ?? "");
-    const source = !isGiven ? "default" : name in flags ? "flag" : "environment";
-    return `${`${name}=${isSecret && isGiven ? MASK : maskUrl(quote(value))}`.padEnd(48)} # ${source}`;
-  });
+  const lines = describeSettings(settings, environment, flags).map(
+    ({ name, value, source }) => `${`${name}=${value}`.padEnd(48)} # ${source}`,
+  );
   return `${lines.join("\n")}\n`;
 }
 

@@ -50,7 +50,6 @@ export async function createGoldenInputs(name: GoldenName, overrides: GoldenOver
       definition,
       model: {
         ...model,
-        visionEncoder: model.visionEncoder && { path: "", ...model.visionEncoder },
         contentHash: name,
       },
       tokenizer,

@@ -1,0 +1,100 @@
+/** What an engine would be, from its settings and the headers of its checkpoint: nothing is prepared, built or started. */
+import { createImageInputs } from "./multimodal-inputs.ts";
+import { createDataUrlImageSource } from "./images/data-url-image-source.ts";
+import { readPreprocessorConfig } from "./load-model.ts";
+import { planMemory } from "./memory-plan.ts";
+import { modelContentHash } from "./models/build-model.ts";
+import { configureGraphs } from "./models/model-graphs.ts";
+import { planModel } from "./models/plan-model.ts";
+import { defaultCacheConfig } from "./multimodal/caches/multimodal-caches.ts";
+import { machineMemoryBytes } from "./runtime/machine-memory.ts";
+import { tryLogitsProcessors } from "./sampling/try-processors.ts";
+import { loadChatTemplate } from "./text/chat-template.ts";
+import { loadTokenizer } from "./text/tokenizer.ts";
+import { openCheckpoint } from "./weights/checkpoint.ts";
+import { resolveCheckpoint } from "./weights/resolve-checkpoint.ts";
+import { measureWorstImage } from "./worst-image.ts";
+import type { DtypeName, EngineConfig } from "./config.ts";
+import type { EngineDependencies } from "./engine.ts";
+import type { MemoryPlan } from "./memory-plan.ts";
+import type { TriedLogitsProcessor } from "./sampling/try-processors.ts";
+import type { WorstImage } from "./worst-image.ts";
+
+export interface ModelInspection {
+  readonly architecture: string;
+  readonly dtype: Exclude<DtypeName, "auto">;
+  /** Of weights, configuration and dtype, as cache keys carry it. */
+  readonly contentHash: string;
+  /** Most tokens of one sequence. */
+  readonly maxModelLen: number;
+  readonly vocabSize: number;
+  /** Whether it takes conversations. */
+  readonly hasChatTemplate: boolean;
+  readonly memory: MemoryPlan;
+  /** The host's, or its container's; nothing is known of a GPU's before it is used. */
+  readonly machineBytes: number;
+  /** Null for a model that takes no images. */
+  readonly worstImage: WorstImage | null;
+  /** In the order in which they apply. */
+  readonly logitsProcessors: readonly TriedLogitsProcessor[];
+}
+
+/**
+ * Downloads a checkpoint on S3, as an engine would, and reads all weights once for their hash.
+ *
+ * @throws EngineError `invalid_configuration`, `invalid_checkpoint`, `unsupported_model` or `aborted`, as loading does;
+ *   not for logits processors, whose errors it lists.
+ */
+export async function inspectModel(
+  config: EngineConfig,
+  { createS3Client, onProgress }: Pick<EngineDependencies, "createS3Client" | "onProgress">,
+  signal: AbortSignal,
+): Promise<ModelInspection> {
+  const { cacheFolder, maxNumSequences, maxNumBatchedTokens, imageLimits } = config;
+  const folder = await resolveCheckpoint(config.model, { cacheFolder, createS3Client, onProgress, signal });
+  const checkpoint = await openCheckpoint(folder, { cacheFolder });
+  const graphs = configureGraphs(checkpoint.config, config);
+  const { definition, model, dtype, precision, maxModelLen } = graphs;
+  const planned = planModel(checkpoint, graphs);
+  const tokenizer = await loadTokenizer(folder);
+  const [preprocessorConfig, contentHash, logitsProcessors, chatTemplate] = await Promise.all([
+    readPreprocessorConfig(checkpoint),
+    modelContentHash(checkpoint, precision, signal),
+    tryLogitsProcessors(config),
+    loadChatTemplate(folder, tokenizer.namedTokens),
+  ]);
+  await using imageInputs = createImageInputs(
+    // Its own dummy picture is never too large.
+    { ...config, imageLimits: { ...imageLimits, maxImageBytes: Infinity, maxImagePixels: Number.MAX_SAFE_INTEGER } },
+    {
+      definition,
+      model: { ...model, contentHash },
+      tokenizer,
+      preprocessorConfig,
+      imageSources: [createDataUrlImageSource()],
+    },
+  );
+  const { vocabSize } = model.decoder;
+  const worstImage =
+    imageInputs === null
+      ? null
+      : await measureWorstImage(imageInputs, { tokenizer, vocabSize, maxModelLen, imageLimits }, signal);
+  return {
+    architecture: definition.architecture,
+    dtype,
+    contentHash,
+    maxModelLen,
+    vocabSize,
+    hasChatTemplate: chatTemplate !== null,
+    memory: planMemory({ ...model.decoder, kvElementType: precision.activations }, planned, {
+      maxNumSequences,
+      maxNumBatchedTokens,
+      maxModelLen,
+      maxEmbeddingsPerImage: worstImage?.maxEmbeddings ?? 0,
+      processorCacheBytes: (config.caches ?? defaultCacheConfig).maxMemoryBytes,
+    }),
+    machineBytes: machineMemoryBytes(),
+    worstImage,
+    logitsProcessors,
+  };
+}

@@ -1,0 +1,44 @@
+/** Requests made up to fill an engine: every sequence as long as it may be, with all the images it has room for. */
+import { createSamplingParams } from "./sampling-params.ts";
+import { fillerTokenId } from "./worst-image.ts";
+import type { EngineConfig } from "./config.ts";
+import type { GenerationRequest, ImagePart } from "./generation-request.ts";
+import type { ModelInspection } from "./inspect-model.ts";
+
+/**
+ * One for every sequence that runs at once. Prompts leave as many tokens to be generated as it takes steps to compute
+ * all of them, so that no sequence ends before the last one is there. No two prompts begin alike and no two images are
+ * the same to a cache.
+ */
+export function createWorstCaseRequests(
+  { maxModelLen, vocabSize, worstImage }: Pick<ModelInspection, "maxModelLen" | "vocabSize" | "worstImage">,
+  { maxNumSequences, maxNumBatchedTokens }: Pick<EngineConfig, "maxNumSequences" | "maxNumBatchedTokens">,
+): GenerationRequest[] {
+  const promptTokensPerStep = Math.max(1, maxNumBatchedTokens - maxNumSequences);
+  const numSteps = Math.ceil((maxNumSequences * maxModelLen) / promptTokensPerStep) + 1;
+  const numOutputTokens = Math.max(1, Math.min(numSteps, Math.floor(maxModelLen / 2)));
+  // Models that end every prompt in a token of their own add one.
+  const numPromptTokens = Math.max(1, maxModelLen - numOutputTokens - 1);
+  const numImages =
+    worstImage === null ? 0 : Math.min(worstImage.numFitting, Math.floor((numPromptTokens - 1) / worstImage.numTokens));
+  const placeholders = worstImage?.placeholderTokenIds ?? [];
+  const numFillers = numPromptTokens - numImages * (worstImage?.numTokens ?? 0);
+  const firstFiller = fillerTokenId(placeholders);
+
+  return Array.from({ length: maxNumSequences }, (_, index) => {
+    const fillers = Array.from({ length: numFillers }, () => firstFiller);
+    const ownTokenId = firstFiller + 1 + (index % Math.max(1, vocabSize - firstFiller - 1));
+    if (!placeholders.includes(ownTokenId) && ownTokenId < vocabSize) fillers[0] = ownTokenId;
+    const tokenIds = [...fillers, ...Array.from({ length: numImages }, () => placeholders).flat()];
+    const images = Array.from({ length: numImages }, (_, image): ImagePart => ({
+      type: "image",
+      reference: worstImage!.reference,
+      uuid: `worst-case-${index}-${image}`,
+    }));
+    return {
+      requestId: `worst-case-${index}`,
+      prompt: { kind: "tokens", tokenIds, images },
+      samplingParams: createSamplingParams({ temperature: 0, maxTokens: numOutputTokens, ignoreEos: true }),
+    };
+  });
+}

@@ -1,0 +1,75 @@
+/** The picture that takes most of a model, measured by having its processor process one. */
+import { InputProcessor } from "./input-processor.ts";
+import { dummyPicture } from "./multimodal/dummy-inputs.ts";
+import { numEmbeddingsIn } from "./multimodal/placeholder.ts";
+import { allowedLimit } from "./multimodal/processing-info.ts";
+import { createSamplingParams } from "./sampling-params.ts";
+import type { ImagePart } from "./generation-request.ts";
+import type { InputProcessorOptions, ProcessedPrompt } from "./input-processor.ts";
+
+import type { LoadedImageInputs } from "./multimodal-inputs.ts";
+import type { ImageSize } from "./multimodal/processing-info.ts";
+
+export interface WorstImage {
+  readonly size: ImageSize;
+  /** As a `data:` reference. */
+  readonly reference: string;
+  /** What stands for an image in a prompt of token ids; empty where images have no place of their own there. */
+  readonly placeholderTokenIds: readonly number[];
+  /** Places in a prompt, row ends and the like included. */
+  readonly numTokens: number;
+  /** Those of them that the vision encoder fills. */
+  readonly numEmbeddings: number;
+  /** Most that any image may have, and that caches make room for. */
+  readonly maxEmbeddings: number;
+  /** Most images of a prompt, by settings and model. */
+  readonly maxPerPrompt: number;
+  /** Those of them for which one sequence has room. */
+  readonly numFitting: number;
+}
+
+export async function measureWorstImage(
+  imageInputs: LoadedImageInputs,
+  options: Pick<InputProcessorOptions, "tokenizer" | "vocabSize" | "maxModelLen" | "imageLimits">,
+  signal: AbortSignal,
+): Promise<WorstImage> {
+  const { info, dummyInputs, processor } = imageInputs;
+  const placeholderTokenIds = processor.imagePlaceholderTokenIds;
+  const [size] = dummyInputs.build(1).imageSizes;
+  const reference = `data:image/png;base64,${Buffer.from(dummyPicture(size)).toString("base64")}`;
+  const inputProcessor = new InputProcessor({
+    ...options,
+    maxModelLen: Number.MAX_SAFE_INTEGER,
+    chatTemplate: null,
+    imageInputs,
+    imageLimits: { ...options.imageLimits, maxImagesPerPrompt: 1 },
+  });
+  const process = (images: readonly ImagePart[]): Promise<ProcessedPrompt> => {
+    const tokenIds = [fillerTokenId(placeholderTokenIds), ...(images.length > 0 ? placeholderTokenIds : [])];
+    const prompt = { kind: "tokens", tokenIds, images } as const;
+    return inputProcessor.process({ requestId: "worst-image", prompt, samplingParams: createSamplingParams() }, signal);
+  };
+  const without = await process([]);
+  const withImage = await process([{ type: "image", reference }]);
+  const numTokens = withImage.promptTokenIds.length - without.promptTokenIds.length;
+  const maxPerPrompt = allowedLimit(info, "image", options.imageLimits.maxImagesPerPrompt);
+  // One place is for the output.
+  const numFree = options.maxModelLen - 1 - without.promptTokenIds.length;
+  return {
+    size,
+    reference,
+    placeholderTokenIds,
+    numTokens,
+    numEmbeddings: numEmbeddingsIn(withImage.images[0].placeholder),
+    maxEmbeddings: info.maxTokensPerItem,
+    maxPerPrompt,
+    numFitting: Math.min(maxPerPrompt, Math.max(0, Math.floor(numFree / numTokens))),
+  };
+}
+
+/** Any token that stands for itself. */
+export function fillerTokenId(placeholderTokenIds: readonly number[]): number {
+  let tokenId = 1;
+  while (placeholderTokenIds.includes(tokenId)) tokenId++;
+  return tokenId;
+}

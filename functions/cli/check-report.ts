@@ -1,0 +1,207 @@
+/** What `fovea check` found, as a table for people and as JSON for machines. */
+import type { ModelInspection } from "../../engine/index.ts";
+import type { Config } from "../config.ts";
+import type { MeasuredStage } from "./check-run.ts";
+import type { DescribedSetting } from "./usage.ts";
+
+/** "unknown" for a device whose memory is not the host's. */
+export type Fit = "fits" | "does not fit" | "unknown";
+
+export interface CheckReport {
+  readonly config: Config;
+  readonly inspection: ModelInspection;
+  /** Those given, secrets masked. */
+  readonly remoteSettings: readonly DescribedSetting[];
+  readonly isRunWanted: boolean;
+  /** Null where nothing was run. */
+  readonly measured: readonly MeasuredStage[] | null;
+  readonly fit: Fit;
+}
+
+/** A heading, or a name with what is to be said of it. */
+type Line = string | readonly [name: string, value: string, note?: string];
+
+export function formatReport(report: CheckReport): string {
+  return [
+    ...modelLines(report),
+    ...memoryLines(report),
+    ...imageLines(report),
+    ...processorLines(report),
+    ...remoteLines(report),
+    ...measuredLines(report),
+    ...verdictLines(report),
+  ]
+    .map(formatLine)
+    .join("\n")
+    .concat("\n");
+}
+
+function modelLines({ config: { engine }, inspection }: CheckReport): Line[] {
+  const { architecture, dtype, contentHash, maxModelLen, vocabSize, hasChatTemplate } = inspection;
+  return [
+    "Model",
+    ["model", engine.model],
+    ["architecture", architecture],
+    ["dtype", dtype, engine.dtype === "auto" ? "chosen by DTYPE=auto" : ""],
+    ["device", engine.device],
+    ["content hash", contentHash.slice(0, 16)],
+    ["longest sequence", `${maxModelLen} tokens`, engine.maxModelLen === null ? "the checkpoint's limit" : ""],
+    ["vocabulary", `${vocabSize} tokens`],
+    ["chat template", hasChatTemplate ? "yes" : "none", hasChatTemplate ? "" : "conversations are refused"],
+  ];
+}
+
+function memoryLines({
+  config: { engine },
+  inspection: { memory, machineBytes, worstImage },
+  fit,
+}: CheckReport): Line[] {
+  const { weights, kvCache, encoderCache, step, processorCacheBytes, programBytes, requestBytes, totalBytes } = memory;
+  const { maxNumSequences, maxNumBatchedTokens } = engine;
+  const ofImages: Line[] = [
+    ["encoder cache", bytes(encoderCache.maxBytes), `${encoderCache.maxNumEmbeddings} embeddings`],
+    ["processor cache", bytes(processorCacheBytes), "MM_PROCESSOR_CACHE_GB"],
+  ];
+  return [
+    "",
+    "Memory",
+    ["weights, embedding table", bytes(weights.embedding)],
+    ["weights, decoder", bytes(weights.decoder)],
+    ...(worstImage === null ? [] : [["weights, vision encoder", bytes(weights.visionEncoder)] as const]),
+    ["KV cache", bytes(kvCache.reservedBytes), `reserved for ${maxNumSequences} sequences, committed when touched`],
+    ["  of one sequence", bytes(kvCache.bytesPerSequence)],
+    ["  of one token", bytes(kvCache.bytesPerToken)],
+    ["decoder, one step", bytes(step.decoderBytes), `estimate; MAX_NUM_BATCHED_TOKENS=${maxNumBatchedTokens}`],
+    ...(worstImage === null
+      ? []
+      : [["vision encoder, one image", bytes(step.visionEncoderBytes), "estimate"] as const]),
+    ["logits", bytes(step.logitsBytes)],
+    ...(worstImage === null ? [] : ofImages),
+    ["program", bytes(programBytes), "Node, ONNX Runtime, tokenizer; about"],
+    ["requests under way", bytes(requestBytes), "about"],
+    ["total", bytes(totalBytes)],
+    ["machine", bytes(machineBytes), fit === "unknown" ? `the host's; that of ${engine.device} is not known here` : ""],
+  ];
+}
+
+function imageLines({ inspection: { worstImage, maxModelLen } }: CheckReport): Line[] {
+  if (worstImage === null) return ["", "Images", ["none", "the model takes no images"]];
+  const { size, numTokens, numEmbeddings, maxPerPrompt, numFitting } = worstImage;
+  return [
+    "",
+    "Images",
+    ["largest", `${size.width} x ${size.height}`, "of the most features"],
+    ["tokens of one", String(numTokens), `${numEmbeddings} of them embeddings`],
+    ["of one prompt", String(maxPerPrompt), "LIMIT_MM_PER_PROMPT, or the model's own limit"],
+    ["of those fit", String(numFitting), `into ${maxModelLen} tokens, each at its largest`],
+  ];
+}
+
+function processorLines({ inspection: { logitsProcessors } }: CheckReport): Line[] {
+  if (logitsProcessors.length === 0) return ["", "Logits processors", ["none", ""]];
+  return [
+    "",
+    "Logits processors",
+    ...logitsProcessors.map(({ name, error }): Line => [name, error === null ? "loads" : `does not load: ${error}`]),
+  ];
+}
+
+function remoteLines({ remoteSettings }: CheckReport): Line[] {
+  if (remoteSettings.length === 0) return ["", "S3 and Redis", ["none set", ""]];
+  return ["", "S3 and Redis", ...remoteSettings.map(({ name, value, source }): Line => [name, value, source])];
+}
+
+function measuredLines({ measured }: CheckReport): Line[] {
+  if (measured === null) return [];
+  return [
+    "",
+    "Measured (resident memory)",
+    ...measured.map(({ name, computedBytes, measuredBytes }): Line => [
+      name,
+      bytes(measuredBytes),
+      `computed ${bytes(computedBytes)}`,
+    ]),
+  ];
+}
+
+function verdictLines({ config: { engine }, inspection, fit, isRunWanted, measured }: CheckReport): Line[] {
+  const { memory, machineBytes, maxModelLen, logitsProcessors } = inspection;
+  const lines: Line[] = [""];
+  const numBroken = logitsProcessors.filter(({ error }) => error !== null).length;
+  if (numBroken > 0)
+    lines.push(`WILL NOT START: ${numBroken} of ${logitsProcessors.length} logits processors do not load.`);
+  switch (fit) {
+    case "fits":
+      lines.push(`Fits: ${bytes(memory.totalBytes)} of ${bytes(machineBytes)} with every sequence at its longest.`);
+      break;
+    case "unknown":
+      lines.push(`Whether it fits is not known: ${engine.device} has memory of its own.`);
+      break;
+    case "does not fit": {
+      lines.push(
+        `DOES NOT FIT: ${bytes(memory.totalBytes)} with every sequence at its longest; the machine has ${bytes(machineBytes)}.`,
+        adviceFor(engine.maxNumSequences, maxModelLen, inspection),
+      );
+      break;
+    }
+    default:
+      fit satisfies never;
+  }
+  if (isRunWanted && measured === null) lines.push("The dummy run was left out.");
+  return lines;
+}
+
+function adviceFor(maxNumSequences: number, maxModelLen: number, { memory, machineBytes }: ModelInspection): string {
+  const { bytesPerSequence, bytesPerToken, reservedBytes } = memory.kvCache;
+  const roomBytes = machineBytes - (memory.totalBytes - reservedBytes);
+  if (roomBytes < bytesPerToken)
+    return "The rest alone takes more than that: take a smaller DTYPE, or a larger machine.";
+  const numSequences = Math.floor(roomBytes / bytesPerSequence);
+  const numTokens = Math.min(maxModelLen, Math.floor(roomBytes / bytesPerToken / maxNumSequences));
+  const choices = [
+    ...(numSequences > 0 ? [`MAX_NUM_SEQS=${numSequences}`] : []),
+    ...(numTokens > 0 ? [`MAX_MODEL_LEN=${numTokens}`] : []),
+  ];
+  return `It would with ${choices.join(" or ")}.`;
+}
+
+function formatLine(line: Line): string {
+  if (typeof line === "string") return line;
+  const [name, value, note = ""] = line;
+  return `  ${name.padEnd(28)}${note === "" ? value : `${value.padEnd(12)}  ${note}`}`.trimEnd();
+}
+
+/** The same facts with bytes as numbers; secrets are masked here too. */
+export function toJsonReport({ config: { engine }, inspection, remoteSettings, measured, fit }: CheckReport): object {
+  const { worstImage, logitsProcessors, ...rest } = inspection;
+  return {
+    ok: fit !== "does not fit" && logitsProcessors.every(({ error }) => error === null),
+    fit,
+    model: engine.model,
+    device: engine.device,
+    maxNumSequences: engine.maxNumSequences,
+    maxNumBatchedTokens: engine.maxNumBatchedTokens,
+    ...rest,
+    worstImage: worstImage && {
+      size: worstImage.size,
+      numTokens: worstImage.numTokens,
+      numEmbeddings: worstImage.numEmbeddings,
+      maxPerPrompt: worstImage.maxPerPrompt,
+      numFitting: worstImage.numFitting,
+    },
+    logitsProcessors,
+    remoteSettings,
+    measured,
+  };
+}
+
+function bytes(numBytes: number): string {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"] as const;
+  let value = numBytes;
+  let unit = 0;
+  while (value >= 1024 && unit < units.length - 1) {
+    value /= 1024;
+    unit++;
+  }
+  return `${unit === 0 ? value : value.toFixed(1)} ${units[unit]}`;
+}

@@ -1,0 +1,98 @@
+/** The dummy run of `fovea check --run`: an engine filled with the largest inputs, its memory measured on the way. */
+import { createDataUrlImageSource, createEngine, createWorstCaseRequests } from "../../engine/index.ts";
+import type { Engine, GenerationRequest, ModelInspection } from "../../engine/index.ts";
+import { isS3, loadS3ClientFactory } from "../compose.ts";
+import type { Config } from "../config.ts";
+import type { Progress } from "./progress.ts";
+
+export interface MeasuredStage {
+  readonly name: string;
+  readonly computedBytes: number;
+  /** Growth of this process's resident memory, or all of it. */
+  readonly measuredBytes: number;
+}
+
+/** Throws what loading or a request threw. Processed images are not cached in the run, but for the encoder's. */
+export async function runWorstCase(
+  config: Config,
+  inspection: ModelInspection,
+  onProgress: (progress: Progress) => void,
+): Promise<readonly MeasuredStage[]> {
+  const engineConfig = { ...config.engine, caches: { ...config.engine.caches!, maxMemoryBytes: 0 } };
+  const engine = createEngine(engineConfig, {
+    imageSources: [createDataUrlImageSource()],
+    ...(isS3(engineConfig.model) && { createS3Client: await loadS3ClientFactory(config) }),
+    onProgress,
+  });
+  try {
+    await engine.ready;
+    const startedBytes = process.memoryUsage.rss();
+    const requests = createWorstCaseRequests(inspection, config.engine);
+    const [first] = requests;
+    await runAll(engine, [{ ...first, requestId: "first" }], onProgress);
+    const firstBytes = process.memoryUsage.rss();
+    await runAll(engine, requests, onProgress);
+    return stages(inspection, requests, { startedBytes, firstBytes, filledBytes: process.memoryUsage.rss() });
+  } finally {
+    await engine.close();
+  }
+}
+
+/** Fewer than the engine refuses to process at once. */
+const maxImagesInWork = 128;
+
+/** Starts a request when one before it has its first token, so that the images of few are in work. */
+async function runAll(
+  engine: Engine,
+  requests: readonly GenerationRequest[],
+  onProgress: (progress: Progress) => void,
+): Promise<void> {
+  const total = requests.reduce((sum, { samplingParams }) => sum + (samplingParams.maxTokens ?? 0), 0);
+  const task = `dummy run of ${requests.length}`;
+  let completed = 0;
+  const run = async (request: GenerationRequest, onFirstOutput: () => void): Promise<void> => {
+    for await (const { tokenIds } of engine.generate(request)) {
+      onFirstOutput();
+      completed += tokenIds.length;
+      onProgress({ task, completed, total, unit: "tokens" });
+    }
+  };
+  const queue = requests.values();
+  const startNext = async (): Promise<void> => {
+    const { value: request } = queue.next();
+    if (request === undefined) return;
+    const { promise: rest, resolve } = Promise.withResolvers<void>();
+    let hasStarted = false;
+    await run(request, () => {
+      if (hasStarted) return;
+      hasStarted = true;
+      resolve(startNext());
+    });
+    await rest;
+  };
+  const numAtOnce = Math.max(1, Math.floor(maxImagesInWork / Math.max(1, imagesOf(requests[0]))));
+  await Promise.all(Array.from({ length: numAtOnce }, startNext));
+}
+
+function imagesOf({ prompt }: GenerationRequest): number {
+  return prompt.kind === "chat" ? 0 : (prompt.images?.length ?? 0);
+}
+
+function stages(
+  { memory }: ModelInspection,
+  requests: readonly GenerationRequest[],
+  { startedBytes, firstBytes, filledBytes }: Readonly<Record<"startedBytes" | "firstBytes" | "filledBytes", number>>,
+): readonly MeasuredStage[] {
+  const { weights, kvCache, encoderCache, step, programBytes, requestBytes } = memory;
+  const weightBytes = weights.embedding + weights.decoder + weights.visionEncoder;
+  const stepBytes = step.decoderBytes + step.visionEncoderBytes + step.logitsBytes;
+  const started = programBytes + weightBytes;
+  const first = kvCache.bytesPerSequence + stepBytes;
+  const others = kvCache.bytesPerSequence * (requests.length - 1) + encoderCache.maxBytes + requestBytes;
+  return [
+    { name: "started: program, weights", computedBytes: started, measuredBytes: startedBytes },
+    { name: "one sequence, one step", computedBytes: first, measuredBytes: firstBytes - startedBytes },
+    { name: "all sequences and images", computedBytes: others, measuredBytes: filledBytes - firstBytes },
+    { name: "together", computedBytes: started + first + others, measuredBytes: filledBytes },
+  ];
+}

@@ -1,0 +1,84 @@
+/** `fovea check`: what would be served, the memory it takes, and whether that fits. Starts no server. */
+import { EngineError, inspectModel } from "../../engine/index.ts";
+import type { ModelInspection } from "../../engine/index.ts";
+import { isS3, loadS3ClientFactory } from "../compose.ts";
+import type { Config } from "../config.ts";
+import { createLogger } from "../logger.ts";
+import { formatReport, toJsonReport } from "./check-report.ts";
+import type { CheckReport, Fit } from "./check-report.ts";
+import { createProgressDisplay } from "./progress.ts";
+import type { Progress } from "./progress.ts";
+import type { DescribedSetting } from "./usage.ts";
+
+/** It does not fit, or does not load. */
+const EXIT_FAILED = 1;
+
+export interface CheckOptions {
+  readonly json: boolean;
+  readonly run: boolean;
+}
+
+/** Settings that say where things are outside this process. */
+const remoteSetting = /^(AWS|REDIS)_/;
+
+/** Ends the process: a logits processor's module may have left a timer behind. */
+export async function check(
+  config: Config,
+  settings: readonly DescribedSetting[],
+  { json, run }: CheckOptions,
+): Promise<never> {
+  const logger = createLogger({ level: config.logLevel, write: (line) => process.stderr.write(line) });
+  const progress = createProgressDisplay(process.stderr, logger);
+  let report: CheckReport;
+  let isGood: boolean;
+  try {
+    const inspection = await inspect(config, progress.show);
+    const fit = fitOf(config, inspection);
+    const doesLoad = inspection.logitsProcessors.every((processor) => processor.error === null);
+    isGood = doesLoad && fit !== "does not fit";
+    const measured = run && isGood ? await measure(config, inspection, progress.show) : null;
+    const remoteSettings = settings.filter(({ name, source }) => remoteSetting.test(name) && source !== "default");
+    report = { config, inspection, remoteSettings, measured, isRunWanted: run, fit };
+  } catch (error) {
+    progress.stop();
+    return fail(config.engine.model, error, json);
+  }
+  progress.stop();
+  await write(json ? `${JSON.stringify(toJsonReport(report), null, 2)}\n` : formatReport(report));
+  process.exit(isGood ? 0 : EXIT_FAILED);
+}
+
+async function inspect(config: Config, onProgress: (progress: Progress) => void): Promise<ModelInspection> {
+  const createS3Client = isS3(config.engine.model) ? await loadS3ClientFactory(config) : undefined;
+  const dependencies = { onProgress, ...(createS3Client && { createS3Client }) };
+  return inspectModel(config.engine, dependencies, new AbortController().signal);
+}
+
+async function measure(
+  config: Config,
+  inspection: ModelInspection,
+  onProgress: (progress: Progress) => void,
+): Promise<CheckReport["measured"]> {
+  const { runWorstCase } = await import("./check-run.ts");
+  return runWorstCase(config, inspection, onProgress);
+}
+
+function fitOf({ engine }: Config, { memory, machineBytes }: ModelInspection): Fit {
+  if (engine.device !== "cpu") return "unknown";
+  return memory.totalBytes <= machineBytes ? "fits" : "does not fit";
+}
+
+async function fail(model: string, error: unknown, json: boolean): Promise<never> {
+  const code = error instanceof EngineError ? error.code : "internal";
+  const message = error instanceof Error ? error.message : String(error);
+  if (json) await write(`${JSON.stringify({ ok: false, model, error: { code, message } }, null, 2)}\n`);
+  console.error(`fovea: The model ${model} cannot be served: ${message}`);
+  process.exit(EXIT_FAILED);
+}
+
+/** Resolves when all of it is out, which a pipe may take a while for. */
+async function write(text: string): Promise<void> {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  process.stdout.write(text, () => resolve());
+  await promise;
+}

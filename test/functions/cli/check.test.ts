@@ -1,0 +1,101 @@
+import { expect, test } from "vitest";
+
+import { startCli } from "../../support/cli-process.ts";
+
+interface Report {
+  readonly ok: boolean;
+  readonly fit: string;
+  readonly memory: { readonly totalBytes: number; readonly kvCache: Readonly<Record<string, number>> };
+  readonly logitsProcessors: readonly { readonly name: string; readonly error: string | null }[];
+  readonly measured: readonly {
+    readonly name: string;
+    readonly computedBytes: number;
+    readonly measuredBytes: number;
+  }[];
+}
+
+async function check(args: readonly string[] = [], environment: Readonly<Record<string, string>> = {}) {
+  await using cli = startCli(["check", ...args], environment);
+  const exitCode = await cli.exitCode;
+  return { exitCode, stdout: cli.stdout(), stderr: cli.stderr() };
+}
+
+async function checkJson(args: readonly string[] = [], environment: Readonly<Record<string, string>> = {}) {
+  const { exitCode, stdout } = await check(["--json", ...args], environment);
+  return { exitCode, report: JSON.parse(stdout) as Report };
+}
+
+const steering = "./examples/steering/target-token.ts:TargetToken";
+
+test("it shows the model, what its memory is taken by, and that it fits", async () => {
+  const { exitCode, stdout, stderr } = await check([], { MAX_NUM_SEQS: "4", MAX_MODEL_LEN: "1024" });
+  expect({ exitCode, stderr }).toEqual({ exitCode: 0, stderr: "" });
+  expect(stdout).toMatch(/^ {2}architecture +LlavaForConditionalGeneration$/m);
+  expect(stdout).toMatch(/^ {2}dtype +float32 +chosen by DTYPE=auto$/m);
+  expect(stdout).toMatch(/^ {2}content hash +[0-9a-f]{16}$/m);
+  // 2 * 4 layers * 2 heads * 32 numbers * 4 bytes, 1024 times, 4 times.
+  expect(stdout).toMatch(/^ {4}of one token +2\.0 KiB$/m);
+  expect(stdout).toMatch(/^ {4}of one sequence +2\.0 MiB$/m);
+  expect(stdout).toMatch(/^ {2}KV cache +8\.0 MiB +reserved for 4 sequences/m);
+  expect(stdout).toMatch(/^ {2}largest +64 x 64 /m);
+  expect(stdout).toMatch(/^ {2}of those fit +15 +into 1024 tokens/m);
+  expect(stdout).toMatch(/^Fits: /m);
+});
+
+test("settings that cannot fit end it with 1", async () => {
+  const tooMuch = await check(["--run"], { MM_PROCESSOR_CACHE_GB: "1024" });
+  expect(tooMuch.exitCode).toBe(1);
+  expect(tooMuch.stdout).toMatch(/^DOES NOT FIT: 1\.0 TiB with every sequence at its longest; the machine has /m);
+  expect(tooMuch.stdout).toContain("The dummy run was left out.");
+});
+
+test("logits processors are loaded; one that does not load is named, with the reason, and ends it with 1", async () => {
+  const good = await checkJson([], { LOGITS_PROCESSORS: steering });
+  expect(good).toMatchObject({
+    exitCode: 0,
+    report: { ok: true, logitsProcessors: [{ name: steering, error: null }] },
+  });
+  const bad = await check([], { LOGITS_PROCESSORS: `${steering},nowhere.at_all:Missing` });
+  expect(bad.exitCode).toBe(1);
+  expect(bad.stdout).toMatch(/^ {2}nowhere\.at_all:Missing +does not load: .*nowhere/m);
+  expect(bad.stdout).toContain("WILL NOT START: 1 of 2 logits processors do not load.");
+});
+
+test("secrets of S3 and Redis are masked, in the table and in JSON", async () => {
+  const environment = {
+    REDIS_URL: "redis://user:hunter2@redis:6379",
+    AWS_SECRET_ACCESS_KEY: "hunter3",
+    AWS_ENDPOINT_URL_S3: "http://user:hunter4@minio:9000",
+  };
+  const table = await check([], environment);
+  expect(table.stdout).toMatch(/^ {2}REDIS_URL +\*{8} +environment$/m);
+  expect(table.stdout).toMatch(/^ {2}AWS_ENDPOINT_URL_S3 +http:\/\/\*{8}@minio:9000 /m);
+  expect(table.stdout).not.toContain("hunter");
+  const { report } = await checkJson([], environment);
+  expect(JSON.stringify(report)).not.toContain("hunter");
+});
+
+test.for<[string, Record<string, string>, number, RegExp]>([
+  ["a setting that does not parse", { MAX_NUM_SEQS: "many" }, 2, /MAX_NUM_SEQS is "many"/],
+  ["a model that is not there", { MODEL: "/nowhere/at/all" }, 1, /\/nowhere\/at\/all cannot be served/],
+  ["a length beyond the checkpoint's", { MAX_MODEL_LEN: "9999" }, 1, /9999 tokens; the checkpoint's limit is 2048/],
+  ["a dtype that the device lacks", { DTYPE: "float16" }, 1, /float16 is for GPU devices/],
+])("%s is told on stderr", async ([, environment, expectedCode, expected]) => {
+  const { exitCode, stdout, stderr } = await check([], environment);
+  expect({ exitCode, stdout }).toEqual({ exitCode: expectedCode, stdout: "" });
+  expect(stderr).toMatch(expected);
+});
+
+test("--run fills the engine, and what it measures is in the range of what was computed", async () => {
+  const { exitCode, report } = await checkJson(["--run"], {
+    MAX_NUM_SEQS: "4",
+    MAX_MODEL_LEN: "512",
+    MAX_NUM_BATCHED_TOKENS: "256",
+  });
+  expect(exitCode).toBe(0);
+  const together = report.measured.at(-1)!;
+  expect(together.name).toBe("together");
+  // Resident memory belongs to the system and its garbage collector: a factor of two either way is no accident.
+  expect(together.measuredBytes).toBeGreaterThan(together.computedBytes / 2);
+  expect(together.measuredBytes).toBeLessThan(together.computedBytes * 2);
+});
