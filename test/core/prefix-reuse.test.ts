@@ -90,7 +90,9 @@ describe.for(["llama", "qwen2", "llava-default", "llava-full"] as const)("%s", (
     const requestOf = (requestId: string, index: number, maxTokens: number): EngineRequest =>
       goldenRequest(requestId, golden.cases[index % golden.cases.length], golden.model, { maxTokens });
     const left = { ...requestOf("left", 0, 20), cacheSalt: "left" };
-    const kept = requestOf("kept", 1, 1);
+    const recorded = requestOf("kept", 1, 1);
+    // Rows that ride along compute token 0, with which the recorded prompts begin: to be seen, it must differ.
+    const kept = { ...recorded, promptTokenIds: [9, ...recorded.promptTokenIds.slice(1)] };
     const right = { ...requestOf("right", 2, 20), cacheSalt: "right" };
     const turn = { ...kept, requestId: "turn", samplingParams: { ...left.samplingParams, logprobs: 2 } };
     using engine = await createEngine();
