@@ -10,6 +10,7 @@ import { benchAgainstBareLoop } from "./against-bare-loop.ts";
 import { benchAgainstLlamaCpp } from "./against-llama-cpp.ts";
 import { benchAgainstTransformersJs } from "./against-transformers-js.ts";
 import { benchImageCaches } from "./image-caches.ts";
+import { benchImageProcessor } from "./image-processor.ts";
 import { printTable, reportProgress } from "./measure.ts";
 import type { Figure } from "./measure.ts";
 import { benchMemory } from "./memory.ts";
@@ -30,6 +31,7 @@ const benches: Readonly<Record<string, Bench>> = {
   "transformers-js": { title: "Against transformers.js on the same graph", run: benchAgainstTransformersJs },
   "start-up": { title: "Start-up", run: benchStartUp },
   "image-caches": { title: "First token about a picture, by where it is known", run: benchImageCaches },
+  "image-processor": { title: "Pictures to LLaVA's pixel values", run: benchImageProcessor },
   memory: {
     title: "Resident memory",
     run: () => benchMemory(engineOptions("int8").model, ["int8", "int4", "float32"], benchFolder),

@@ -55,6 +55,12 @@ export async function measureTransformersJs(
   return (await runPeer("transformers-js.ts", [folder, JSON.stringify(options)])) as TransformersJsFigures;
 }
 
+/** Pictures a second, all asked for at once. @param folder Absolute path of a folder with a preprocessor_config.json. */
+export async function measureTransformersJsImages(folder: string, file: string, pictures: number): Promise<number> {
+  const figures = await runPeer("transformers-js-images.ts", [folder, file, JSON.stringify({ pictures })]);
+  return (figures as { readonly picturesPerSecond: number }).picturesPerSecond;
+}
+
 /** What the script prints as its last line, parsed; what it says on stderr is passed on. */
 async function runPeer(script: string, options: readonly string[]): Promise<unknown> {
   const child = spawn(process.execPath, [script, ...options], {
