@@ -97,6 +97,11 @@ const settings = z.object({
     "Most tokens computed in one step; long prompts are split, so that answers under way do not stall.",
   ),
   MAX_NUM_WAITING: required(integer(0, 1_000_000), "256", "Most requests waiting; one more is answered with 429."),
+  ENABLE_PREFIX_CACHING: required(
+    oneOf(["true", "false"]),
+    "true",
+    "Whether prompts reuse what equal beginnings, images included, have left in KV slots.",
+  ),
   MAX_LOGPROBS: required(integer(0, 20), "20", "Most alternatives a request may ask for per token."),
   LOGITS_PROCESSORS: required(
     logitsProcessors(),
@@ -297,6 +302,7 @@ function toConfig(values: z.output<typeof settings>, environment: Environment): 
       maxNumSequences: values.MAX_NUM_SEQS,
       maxNumBatchedTokens: values.MAX_NUM_BATCHED_TOKENS,
       maxNumWaiting: values.MAX_NUM_WAITING,
+      enablePrefixCaching: values.ENABLE_PREFIX_CACHING === "true",
       logitsProcessors: values.LOGITS_PROCESSORS,
       logitsProcessorPath: values.LOGITS_PROCESSOR_PATH,
       numThreads: values.NUM_THREADS,
