@@ -48,8 +48,8 @@ export function planEncoderCache(hiddenSize: number, maxEmbeddingsPerImage: numb
 /** Node, ONNX Runtime, the tokenizer and the threads: measured after the start, 105 MiB without images, 150 with. */
 const programBytes = 160 * 2 ** 20;
 
-/** What requests under way and their garbage take of this process: up to 72 MiB in dummy runs, most of it of images. */
-const requestBytes = 72 * 2 ** 20;
+/** What else requests and their garbage take of this process: up to 91 MiB in a dummy run of 512 small images. */
+const garbageBytes = 96 * 2 ** 20;
 
 export interface MemoryPlan {
   readonly weights: WeightBytes;
@@ -65,6 +65,7 @@ export interface MemoryPlan {
   /** Most that is remembered of images in this process. */
   readonly processorCacheBytes: number;
   readonly programBytes: number;
+  /** Processed images of the sequences that run, and garbage. */
   readonly requestBytes: number;
   /** All of it, every sequence at its greatest length. */
   readonly totalBytes: number;
@@ -76,6 +77,8 @@ export interface MemorySettings {
   readonly maxModelLen: number;
   /** 0 for a model that takes no images. */
   readonly maxEmbeddingsPerImage: number;
+  /** Of the processed images of one sequence, as many and as large as it has room for. */
+  readonly imageBytesPerSequence: number;
   readonly processorCacheBytes: number;
 }
 
@@ -98,6 +101,7 @@ export function planMemory(
     logitsBytes: maxNumSequences * decoder.vocabSize * Float32Array.BYTES_PER_ELEMENT,
   };
   const processorCacheBytes = maxEmbeddingsPerImage === 0 ? 0 : settings.processorCacheBytes;
+  const requestBytes = garbageBytes + maxNumSequences * settings.imageBytesPerSequence;
   const parts = [...Object.values(weights), ...Object.values(step)];
   const totalBytes =
     parts.reduce((sum, bytes) => sum + bytes, 0) +

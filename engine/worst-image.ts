@@ -20,6 +20,8 @@ export interface WorstImage {
   readonly numTokens: number;
   /** Those of them that the vision encoder fills. */
   readonly numEmbeddings: number;
+  /** Of what its processor makes for the vision encoder. */
+  readonly numBytes: number;
   /** Most that any image may have, and that caches make room for. */
   readonly maxEmbeddings: number;
   /** Most images of a prompt, by settings and model. */
@@ -52,6 +54,7 @@ export async function measureWorstImage(
   const without = await process([]);
   const withImage = await process([{ type: "image", reference }]);
   const numTokens = withImage.promptTokenIds.length - without.promptTokenIds.length;
+  const [image] = withImage.images;
   const maxPerPrompt = allowedLimit(info, "image", options.imageLimits.maxImagesPerPrompt);
   // One place is for the output.
   const numFree = options.maxModelLen - 1 - without.promptTokenIds.length;
@@ -60,7 +63,8 @@ export async function measureWorstImage(
     reference,
     placeholderTokenIds,
     numTokens,
-    numEmbeddings: numEmbeddingsIn(withImage.images[0].placeholder),
+    numEmbeddings: numEmbeddingsIn(image.placeholder),
+    numBytes: [...image.tensors.values()].reduce((sum, { data }) => sum + data.byteLength, 0),
     maxEmbeddings: info.maxTokensPerItem,
     maxPerPrompt,
     numFitting: Math.min(maxPerPrompt, Math.max(0, Math.floor(numFree / numTokens))),

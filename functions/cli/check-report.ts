@@ -78,7 +78,7 @@ function memoryLines({
     ["logits", bytes(step.logitsBytes)],
     ...(worstImage === null ? [] : ofImages),
     ["program", bytes(programBytes), "Node, ONNX Runtime, tokenizer; about"],
-    ["requests under way", bytes(requestBytes), "about"],
+    ["requests under way", bytes(requestBytes), "their processed images, and garbage; about"],
     ["total", bytes(totalBytes)],
     ["machine", bytes(machineBytes), fit === "unknown" ? `the host's; that of ${engine.device} is not known here` : ""],
   ];
@@ -186,6 +186,7 @@ export function toJsonReport({ config: { engine }, inspection, remoteSettings, m
       size: worstImage.size,
       numTokens: worstImage.numTokens,
       numEmbeddings: worstImage.numEmbeddings,
+      numBytes: worstImage.numBytes,
       maxPerPrompt: worstImage.maxPerPrompt,
       numFitting: worstImage.numFitting,
     },

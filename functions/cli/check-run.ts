@@ -79,7 +79,7 @@ function imagesOf({ prompt }: GenerationRequest): number {
 }
 
 function stages(
-  { memory }: ModelInspection,
+  { memory, worstImage }: ModelInspection,
   requests: readonly GenerationRequest[],
   { startedBytes, firstBytes, filledBytes }: Readonly<Record<"startedBytes" | "firstBytes" | "filledBytes", number>>,
 ): readonly MeasuredStage[] {
@@ -88,7 +88,9 @@ function stages(
   const stepBytes = step.decoderBytes + step.visionEncoderBytes + step.logitsBytes;
   const started = programBytes + weightBytes;
   const first = kvCache.bytesPerSequence + stepBytes;
-  const others = kvCache.bytesPerSequence * (requests.length - 1) + encoderCache.maxBytes + requestBytes;
+  const numEmbeddings = requests.length * imagesOf(requests[0]) * (worstImage?.numEmbeddings ?? 0);
+  const encodedShare = Math.min(1, numEmbeddings / Math.max(1, encoderCache.maxNumEmbeddings));
+  const others = kvCache.bytesPerSequence * (requests.length - 1) + encoderCache.maxBytes * encodedShare + requestBytes;
   return [
     { name: "started: program, weights", computedBytes: started, measuredBytes: startedBytes },
     { name: "one sequence, one step", computedBytes: first, measuredBytes: firstBytes - startedBytes },

@@ -61,6 +61,7 @@ test("the total is the sum of the parts, each at its largest", () => {
     maxNumBatchedTokens: 512,
     maxModelLen: 256,
     maxEmbeddingsPerImage: 576,
+    imageBytesPerSequence: 5,
     processorCacheBytes: 7,
   };
   const plan = planMemory(smolLm2135m, planned, settings);
@@ -70,6 +71,8 @@ test("the total is the sum of the parts, each at its largest", () => {
   expect(plan.totalBytes - rest).toBe(
     1230 + 256 + 1152 + 6 * mebibyte + 46_080 * 256 * 32 + plan.encoderCache.maxBytes + 7,
   );
+  const withoutImages = planMemory(smolLm2135m, planned, { ...settings, imageBytesPerSequence: 0 });
+  expect(plan.requestBytes - withoutImages.requestBytes).toBe(5 * 32);
   const textOnly = planMemory(smolLm2135m, planned, { ...settings, maxEmbeddingsPerImage: 0 });
   expect([textOnly.processorCacheBytes, textOnly.encoderCache.maxBytes]).toEqual([0, 0]);
 });
