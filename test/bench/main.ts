@@ -14,6 +14,7 @@ import { benchImageProcessor } from "./image-processor.ts";
 import { printTable, reportProgress } from "./measure.ts";
 import type { Figure } from "./measure.ts";
 import { benchMemory } from "./memory.ts";
+import { benchPrefix } from "./prefix.ts";
 import { benchFolder, engineOptions, numThreads } from "./settings.ts";
 import { benchSampling } from "./sampling.ts";
 import { benchStartUp } from "./start-up.ts";
@@ -30,6 +31,7 @@ const benches: Readonly<Record<string, Bench>> = {
   "llama-cpp": { title: "Against node-llama-cpp on the same shape", run: benchAgainstLlamaCpp },
   "transformers-js": { title: "Against transformers.js on the same graph", run: benchAgainstTransformersJs },
   "start-up": { title: "Start-up", run: benchStartUp },
+  prefix: { title: "First token of a second turn, 900 tokens of history", run: benchPrefix },
   "image-caches": { title: "First token about a picture, by where it is known", run: benchImageCaches },
   "image-processor": { title: "Pictures to LLaVA's pixel values", run: benchImageProcessor },
   memory: {
