@@ -67,7 +67,7 @@ class HostKvCache implements KvCache {
     return { ...splitLayers(views), [Symbol.dispose]: () => disposeAll(views) };
   }
 
-  /** Moves `numTokens` neighbouring rows of every head: far less memory than computing one token reads of weights. */
+  /** Neighbouring rows of every head: a token has far fewer bytes here than the weights that computing it reads. */
   copyPrefix(fromSlot: number, toSlot: number, numTokens: number): void {
     for (const { data, shape } of this.#tensors) {
       const [, numKvHeads, maxLen, headDim] = shape;
