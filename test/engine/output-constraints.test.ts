@@ -73,7 +73,7 @@ describe("bad words", () => {
 
   test("of an aborted request are given up", async () => {
     const params = createSamplingParams({ badWords: Array.from({ length: 500 }, (_, index) => `word ${index}`) });
-    await expect(constraints.resolve(params, AbortSignal.abort(new Error("gone")))).rejects.toThrow();
+    await expect(constraints.resolve(params, AbortSignal.abort(new Error("gone")))).rejects.toThrow("aborted");
   });
 
   test("whose tokens the model does not have are refused", async () => {
