@@ -44,7 +44,7 @@ export async function createEngineCore(
     eosTokenIds: new Set(options.eosTokenIds),
     kvSlots,
     encoderCache,
-    canCopyPrefixes: decoder.canCopyPrefixes,
+    canTransfer: decoder.canTransfer,
   });
   const visionEncoder =
     visionGraph === null

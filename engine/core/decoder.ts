@@ -13,6 +13,7 @@ import type { KvCache } from "./kv-cache.ts";
 import type { KvSlots } from "./kv-slots.ts";
 import type { Sequence } from "./sequence.ts";
 import type { SlotRange } from "./slot-ranges.ts";
+import type { SlotTransfer } from "./slot-transfer.ts";
 import { chunkPositions } from "./token-positions.ts";
 
 /** A run holds native handles of every layer's KV; sequences come and go in few different ranges. */
@@ -49,14 +50,19 @@ export class Decoder implements Disposable {
     return this.#kvCache.maxSlotsPerRun;
   }
 
-  /** Whether a sequence's `prefixSlot` may be another slot than its own. */
-  get canCopyPrefixes(): boolean {
-    return this.#kvCache.copyPrefix !== null;
+  /** Whether what slots keep can be brought to other slots. */
+  get canTransfer(): boolean {
+    return this.#kvCache.transfer !== null;
+  }
+
+  transfer(transfer: SlotTransfer): void {
+    invariant(this.#kvCache.transfer !== null, "KV is moved on a device that cannot");
+    this.#kvCache.transfer(transfer);
+    if (transfer.kind === "copy") this.#kvSlots.setNumKeptTokens(transfer.toSlot, transfer.numTokens);
   }
 
   /**
-   * Computes the prompt's tokens from `firstToken` up to `endToken`, exclusive; a prefix that lies in another slot is
-   * copied first. `logits`, [numRows, vocabSize], receives what the last `numRows` of them predict; an empty array
+   * Computes the prompt's tokens from `firstToken` up to `endToken`, exclusive. `logits`, [numRows, vocabSize], receives what the last `numRows` of them predict; an empty array
    * computes none. Throws EngineError `runtime_failed`.
    */
   prefill(
@@ -69,7 +75,6 @@ export class Decoder implements Disposable {
     const { promptTokenIds, kvSlot } = sequence;
     const { hiddenSize, vocabSize, acceptsImages, takesPositions } = this.#graph;
     invariant(kvSlot !== null, "a prompt is computed without a KV slot");
-    this.#copyPrefix(sequence, kvSlot, firstToken);
     const run = this.#prefillRuns.getOrCreate(kvSlot, () => this.#createRun({ firstSlot: kvSlot, numSlots: 1 }));
     const tokenIds = BigInt64Array.from(promptTokenIds.slice(firstToken, endToken), BigInt);
     const numRows = logits.length / vocabSize;
@@ -106,14 +111,6 @@ export class Decoder implements Disposable {
     this.#decodeBatches[Symbol.dispose]();
     this.#kvCache[Symbol.dispose]();
     this.#session[Symbol.dispose]();
-  }
-
-  /** Before a prompt's first chunk, where its slot does not have what comes before the chunk. */
-  #copyPrefix({ prefixSlot }: Sequence, kvSlot: number, firstToken: number): void {
-    if (this.#kvSlots.numKeptTokens(kvSlot) >= firstToken) return;
-    invariant(prefixSlot !== null && this.#kvCache.copyPrefix !== null, `KV slot ${kvSlot} lacks a prefix`);
-    this.#kvCache.copyPrefix(prefixSlot, kvSlot, firstToken);
-    this.#kvSlots.setNumKeptTokens(kvSlot, firstToken);
   }
 
   #createRun({ firstSlot, numSlots }: SlotRange): DecoderRun {

@@ -5,6 +5,7 @@ import type { DecoderGraph } from "../models/built-model.ts";
 import { machineMemoryBytes } from "../runtime/machine-memory.ts";
 import type { Session } from "../runtime/session.ts";
 import { Tensor } from "../runtime/tensor.ts";
+import type { SlotTransfer } from "./slot-transfer.ts";
 
 /** Keys and values of a range of slots, layer by layer: [numSlots, numKvHeads, maxLen, headDim] each. */
 export interface KvView extends Disposable {
@@ -19,8 +20,8 @@ export interface KvCache extends Disposable {
   readonly byteLength: number;
   /** A view of `numSlots` slots from `firstSlot` on; the caller disposes of it, and of the cache only afterwards. */
   view(firstSlot: number, numSlots: number): KvView;
-  /** Copies the first `numTokens` positions of one slot to another; null where memory is not reached in parts. */
-  readonly copyPrefix: ((fromSlot: number, toSlot: number, numTokens: number) => void) | null;
+  /** Null where memory is not reached in parts. */
+  readonly transfer: ((transfer: SlotTransfer) => void) | null;
 }
 
 export interface KvCacheShape {
@@ -67,14 +68,22 @@ class HostKvCache implements KvCache {
     return { ...splitLayers(views), [Symbol.dispose]: () => disposeAll(views) };
   }
 
-  /** Neighbouring rows of every head: a token has far fewer bytes here than the weights that computing it reads. */
-  copyPrefix(fromSlot: number, toSlot: number, numTokens: number): void {
+  /** A token has far fewer bytes here than the weights that computing it reads. */
+  transfer(transfer: SlotTransfer): void {
     for (const { data, shape } of this.#tensors) {
       const [, numKvHeads, maxLen, headDim] = shape;
       for (let head = 0; head < numKvHeads; head++) {
-        const from = (fromSlot * numKvHeads + head) * maxLen * headDim;
-        const to = (toSlot * numKvHeads + head) * maxLen * headDim;
-        data.copyWithin(to, from, from + numTokens * headDim);
+        const offsetOf = (slot: number): number => (slot * numKvHeads + head) * maxLen * headDim;
+        if (transfer.kind === "copy") {
+          const from = offsetOf(transfer.fromSlot);
+          data.copyWithin(offsetOf(transfer.toSlot), from, from + transfer.numTokens * headDim);
+        } else {
+          const [first, second] = transfer.slots.map(offsetOf);
+          const [numFirst, numSecond] = transfer.numTokens;
+          const kept = data.slice(first, first + numFirst * headDim);
+          data.copyWithin(first, second, second + numSecond * headDim);
+          (data as Float32Array).set(kept as Float32Array, second);
+        }
       }
     }
   }
@@ -91,7 +100,7 @@ class HostKvCache implements KvCache {
 class DeviceKvCache implements KvCache {
   readonly maxSlotsPerRun = 1;
   /** A whole slot over the host and back would often cost more than computing the prefix. */
-  readonly copyPrefix = null;
+  readonly transfer = null;
   readonly byteLength: number;
   /** By slot: keys, then values, by layer: [1, numKvHeads, maxLen, headDim]. */
   readonly #slots: readonly (readonly Tensor[])[];

@@ -54,6 +54,34 @@ export class KvSlots {
     return oldest;
   }
 
+  /**
+   * The free slot that lies nearest to one that is taken, the lower of two; null when none is free or none is taken.
+   */
+  findNearestFree(): number | null {
+    let nearest: number | null = null;
+    for (let slot = 0; slot < this.numSlots; slot++) {
+      if (this.isTaken(slot)) continue;
+      if (nearest === null || this.distanceToTaken(slot) < this.distanceToTaken(nearest)) nearest = slot;
+    }
+    return nearest === null || this.#numTaken === 0 ? null : nearest;
+  }
+
+  /** From the slot to the nearest one that is taken; infinite when none is. */
+  distanceToTaken(slot: number): number {
+    for (let distance = 0; distance < this.numSlots; distance++) {
+      if (this.#isTaken[slot - distance] === 1 || this.#isTaken[slot + distance] === 1) return distance;
+    }
+    return Number.POSITIVE_INFINITY;
+  }
+
+  /** What two free slots keep changes places. */
+  swap(first: number, second: number): void {
+    invariant(!this.isTaken(first) && !this.isTaken(second), `KV slot ${first} or ${second} is moved while taken`);
+    for (const values of [this.#numKeptTokens, this.#freedAt]) {
+      [values[first], values[second]] = [values[second], values[first]];
+    }
+  }
+
   /** Of what the slot keeps, only the first `numTokens` stay. */
   take(slot: number, numTokens: number): void {
     invariant(!this.isTaken(slot), `KV slot ${slot} is taken twice`);

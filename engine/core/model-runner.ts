@@ -57,6 +57,7 @@ export class ModelRunner implements Disposable {
     const decodeRanges = this.#coverDecodes(scheduled.decodes);
     const batchUpdate = this.#updateBatch(scheduled, decodeRanges);
     this.#parts.processors.updateState(batchUpdate);
+    for (const transfer of scheduled.transfers) this.#parts.decoder.transfer(transfer);
     for (const chunk of scheduled.prefills) {
       attempt(results, [chunk.sequence], () => this.#prefill(chunk));
     }

@@ -1,6 +1,7 @@
 /** What the scheduler decided for one step, as data. */
 import type { ImageFeature } from "../engine-request.ts";
 import type { Sequence } from "./sequence.ts";
+import type { SlotTransfer } from "./slot-transfer.ts";
 
 /** The next tokens of one prompt: `numTokens` from `firstToken` on. */
 export interface PrefillChunk {
@@ -12,6 +13,8 @@ export interface PrefillChunk {
 }
 
 export interface SchedulerOutput {
+  /** To be made in this order, before anything is computed. */
+  readonly transfers: readonly SlotTransfer[];
   /** Sequences that compute their newest output token and sample the next. */
   readonly decodes: readonly Sequence[];
   readonly prefills: readonly PrefillChunk[];

@@ -10,6 +10,7 @@ import { PrefixCache } from "./prefix-cache.ts";
 import type { PrefixCacheOptions, SlotPlacement } from "./prefix-cache.ts";
 import type { PrefillChunk, SchedulerOutput } from "./scheduler-output.ts";
 import { Sequence } from "./sequence.ts";
+import type { SlotTransfer } from "./slot-transfer.ts";
 import { checkStop } from "./stop-conditions.ts";
 import type { StopLimits } from "./stop-conditions.ts";
 import type { StepResults } from "./step-results.ts";
@@ -86,14 +87,15 @@ export class Scheduler {
   /**
    * One step's work within the token budget. Sequences that decode take one token each, then prompts under way take
    * what is left in chunks, then waiting requests are admitted in order of arrival as long as tokens and slots last.
-   * One whose prefix is about to be computed waits for it, and so do those behind it. Prompts are computed in the order
-   * listed: a prefix is copied before a later prompt overwrites the slot it lies in. A prompt's chunk may end inside an image; an image is encoded whole, in the step of the first chunk that needs it.
+   * One whose prefix is about to be computed waits for it, and so do those behind it. A prompt's chunk may end inside an
+   * image; an image is encoded whole, in the step of the first chunk that needs it.
    */
   schedule(): SchedulerOutput {
     let tokenBudget = this.#options.maxNumBatchedTokens;
     const decodes = this.#running.filter((sequence) => !sequence.isPrefilling).slice(0, tokenBudget);
     tokenBudget -= decodes.length;
     const prefills: PrefillChunk[] = [];
+    const transfers: SlotTransfer[] = [];
     for (const sequence of this.#running) {
       if (sequence.isPrefilling) tokenBudget -= this.#schedulePrefill(sequence, tokenBudget, prefills);
     }
@@ -109,9 +111,9 @@ export class Scheduler {
       }
       tokenBudget -= numTokens;
       this.#waiting.shift();
-      this.#admit(sequence, placement);
+      transfers.push(...this.#admit(sequence, placement));
     }
-    return { decodes, prefills };
+    return { transfers, decodes, prefills };
   }
 
   /** Takes in what the step computed; sequences aborted meanwhile have no share in it. */
@@ -160,14 +162,15 @@ export class Scheduler {
     }
   }
 
-  #admit(sequence: Sequence, placement: SlotPlacement): void {
-    this.#prefixCache.take(sequence, placement);
+  /** What its slot needs before its first chunk. */
+  #admit(sequence: Sequence, placement: SlotPlacement): SlotTransfer[] {
+    const transfers = this.#prefixCache.take(sequence, placement);
     sequence.kvSlot = placement.kvSlot;
-    sequence.prefixSlot = placement.prefixSlot;
     this.#running.push(sequence);
     this.#numPromptTokens += placement.numCachedTokens;
     this.#numPrefixCacheHits += placement.numCachedTokens;
     if (this.#prefixCache.serves(sequence)) this.#numPrefixCacheQueries += sequence.numPromptTokens;
+    return transfers;
   }
 
   /** Appends the sequence's next chunk; returns its tokens, 0 when none can be computed in this step. */

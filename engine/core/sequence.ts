@@ -31,8 +31,6 @@ export class Sequence {
   numCachedTokens = 0;
   /** Null while waiting and once finished. */
   kvSlot: number | null = null;
-  /** Slot from which the first `numCachedTokens` are copied before the first chunk; null where `kvSlot` has them. */
-  prefixSlot: number | null = null;
   finishReason: FinishReason | null = null;
   /** `images[firstHeldImage]` up to `images[endHeldImage]`, exclusive, are referenced in the encoder cache. */
   firstHeldImage = 0;

@@ -9,7 +9,7 @@ export interface SlotRange {
  * Rows that ride along cost about as much as rows that decode, a run of its own about as much as a few rows (least
  * with quantised weights: a step of one sequence takes twice what a row adds to a batch). So a wider gap splits.
  */
-const maxGap = 2;
+export const maxGap = 2;
 
 /**
  * Covers `slots` (ascending, no duplicates) with ranges of neighbours in ascending order; slots in between that are

@@ -35,7 +35,7 @@ export function createScheduler(overrides: SchedulerOverrides = {}): SchedulerPa
     maxNumWaiting,
     kvSlots,
     encoderCache,
-    canCopyPrefixes: true,
+    canTransfer: true,
     eosTokenIds: new Set([eosTokenId]),
     maxModelLen,
   });

@@ -72,11 +72,11 @@ describe("a slot for a prompt", () => {
     readonly numComputed?: number;
   }
 
-  function cacheWith(kept: readonly Kept[], options: Partial<PrefixCacheOptions> = {}) {
-    const kvSlots = new KvSlots(3, 200);
-    const prefixCache = new PrefixCache(kvSlots, { canCopyPrefixes: true, ...options });
+  function cacheWith(kept: readonly Kept[], options: Partial<PrefixCacheOptions> = {}, numSlots = 3) {
+    const kvSlots = new KvSlots(numSlots, 200);
+    const prefixCache = new PrefixCache(kvSlots, { canTransfer: true, ...options });
     for (const { slot, ids, isRunning = false, numComputed = ids.length } of kept) {
-      prefixCache.take(sequenceOf(ids), { kvSlot: slot, numCachedTokens: 0, prefixSlot: null });
+      prefixCache.take(sequenceOf(ids), { kvSlot: slot, numCachedTokens: 0, prefixSlot: null, swappedSlot: null });
       kvSlots.setNumKeptTokens(slot, numComputed);
       if (!isRunning) prefixCache.release(slot, true);
     }
@@ -157,7 +157,7 @@ describe("a slot for a prompt", () => {
   });
 
   test("is given at once where prefixes cannot be copied, then in place or not at all", () => {
-    const options = { canCopyPrefixes: false };
+    const options = { canTransfer: false };
     const running = [{ slot: 0, ids: history, isRunning: true, numComputed: 60 }];
     expect(cacheWith(running, options).tryPlace(sequenceOf(history))).toMatchObject({ kvSlot: 1, numCachedTokens: 0 });
     const turn = sequenceOf([...history.slice(0, 40), 7]);
@@ -168,10 +168,33 @@ describe("a slot for a prompt", () => {
     });
   });
 
+  test("changes places with one beside the slots in use where it lies off them, and what that one kept is found", () => {
+    const kept = [
+      { slot: 0, ids: countFrom(2000, 50), isRunning: true },
+      { slot: 1, ids: unrelated },
+      { slot: 8, ids: history },
+    ];
+    const cache = cacheWith(kept, {}, 10);
+    const turn = sequenceOf([...history, 7]);
+    const placement = cache.tryPlace(turn);
+    expect(placement).toEqual({ kvSlot: 1, numCachedTokens: 100, prefixSlot: null, swappedSlot: 8 });
+    expect(cache.take(turn, placement!)).toEqual([{ kind: "swap", slots: [1, 8], numTokens: [100, 100] }]);
+    const moved = cache.tryPlace(sequenceOf([...unrelated, 7]));
+    expect(moved).toEqual({ kvSlot: 2, numCachedTokens: 100, prefixSlot: null, swappedSlot: 8 });
+  });
+
+  test("stays where it is while nothing runs, or where nothing free lies nearer", () => {
+    const turn = sequenceOf([...history, 7]);
+    const inPlace = { kvSlot: 8, numCachedTokens: 100, prefixSlot: null, swappedSlot: null };
+    expect(cacheWith([{ slot: 8, ids: history }], {}, 10).tryPlace(turn)).toEqual(inPlace);
+    const running = [0, 1, 2, 3, 4, 5, 6, 7].map((slot) => ({ slot, ids: countFrom(2000, 50), isRunning: true }));
+    expect(cacheWith([...running, { slot: 8, ids: history }], {}, 10).tryPlace(turn)).toEqual(inPlace);
+  });
+
   test("has nothing to reuse for logprobs of the prompt, nor where reuse is switched off", () => {
     const samplingParams = createSamplingParams({ promptLogprobs: 0 });
     const kept = [{ slot: 0, ids: history }];
-    const placement = { kvSlot: 1, numCachedTokens: 0, prefixSlot: null };
+    const placement = { kvSlot: 1, numCachedTokens: 0, prefixSlot: null, swappedSlot: null };
     expect(cacheWith(kept).tryPlace(sequenceOf(history, { samplingParams }))).toEqual(placement);
     const switchedOff = cacheWith(kept, { enablePrefixCaching: false });
     expect(switchedOff.tryPlace(sequenceOf(history))).toEqual({ ...placement, kvSlot: 0 });

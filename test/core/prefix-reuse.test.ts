@@ -124,7 +124,7 @@ describe.for(["llama", "qwen2", "llava-default", "llava-full"] as const)("%s", (
       isAborted: fc.nat(5).map((value) => value === 0),
     });
     const budgets = fc.constantFrom(5, 16, 200);
-    const numSlots = fc.constantFrom(1, 3, 6);
+    const numSlots = fc.constantFrom(1, 3, 6, 12);
     const { model, cases } = golden;
     await fc.assert(
       fc.asyncProperty(
