@@ -1,8 +1,8 @@
 /** From the settings to a model that is ready to be given to the engine thread, and the processor of its inputs. */
-import { readGenerationDefaults } from "./generation-defaults.ts";
-import { InputProcessor } from "./input-processor.ts";
-import { OutputConstraints } from "./output-constraints.ts";
-import { createImageInputs } from "./multimodal-inputs.ts";
+import { readGenerationDefaults } from "./input/generation-defaults.ts";
+import { InputProcessor } from "./input/input-processor.ts";
+import { OutputConstraints } from "./input/output-constraints.ts";
+import { createImageInputs } from "./input/multimodal-inputs.ts";
 import { defaultCacheConfig, MultiModalCaches } from "./multimodal/caches/multimodal-caches.ts";
 import { buildModel } from "./models/build-model.ts";
 import { findModelDefinition } from "./models/registry.ts";

@@ -2,20 +2,20 @@
 import { randomInt } from "node:crypto";
 
 import { numEmbeddingsOf } from "./core/image-span.ts";
-import { withCachedEmbeddings } from "./cached-embeddings.ts";
+import { withCachedEmbeddings } from "./input/cached-embeddings.ts";
 import { EngineThread } from "./engine-thread.ts";
 import { EngineError, invariant } from "./errors.ts";
 import { collectGarbage } from "./runtime/collect-garbage.ts";
-import { RequestOutputs } from "./request-outputs.ts";
+import { RequestOutputs } from "./output/request-outputs.ts";
 import { isGreedy } from "./sampling-params.ts";
 import type { EngineConfig } from "./config.ts";
 import type { EngineCoreStats, FromEngineThread, WorkerOptions } from "./core/messages.ts";
 import type { Engine, EngineDependencies, EngineState, GenerateOptions, ModelInfo } from "./engine.ts";
 import type { GenerationRequest } from "./generation-request.ts";
-import type { ProcessedPrompt } from "./input-processor.ts";
+import type { ProcessedPrompt } from "./input/input-processor.ts";
 import type { CacheReport } from "./multimodal/caches/multimodal-caches.ts";
 import type { LoadedModel } from "./load-model.ts";
-import type { SequenceOutputsOptions } from "./output-processor.ts";
+import type { SequenceOutputsOptions } from "./output/output-processor.ts";
 import type { RequestOutput } from "./request-output.ts";
 import type { Tokenizer } from "./text/tokenizer.ts";
 

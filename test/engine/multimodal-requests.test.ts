@@ -5,11 +5,11 @@ import { defaultCacheConfig, MultiModalCaches } from "../../engine/multimodal/ca
 import { createSamplingParams } from "../../engine/sampling-params.ts";
 import { numpyFile, safetensorsFile } from "../multimodal/embedding-files.ts";
 import { pictureReference } from "../support/goldens.ts";
-import { createGoldenInputs } from "./golden-inputs.ts";
+import { createGoldenInputs } from "../input/golden-inputs.ts";
 import type { GenerationRequest, ImagePart, Prompt } from "../../engine/generation-request.ts";
 import type { ImageSource } from "../../engine/images/image-source.ts";
-import type { ProcessedPrompt } from "../../engine/input-processor.ts";
-import type { GoldenInputs } from "./golden-inputs.ts";
+import type { ProcessedPrompt } from "../../engine/input/input-processor.ts";
+import type { GoldenInputs } from "../input/golden-inputs.ts";
 
 const never = new AbortController().signal;
 const imageTokenId = 2;

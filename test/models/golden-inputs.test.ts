@@ -15,7 +15,7 @@ import {
 import type { ImageSize } from "../../engine/multimodal/processing-info.ts";
 import type { ItemTensor } from "../../engine/multimodal/processed-item.ts";
 import { createSamplingParams } from "../../engine/sampling-params.ts";
-import { createGoldenInputs } from "../engine/golden-inputs.ts";
+import { createGoldenInputs } from "../input/golden-inputs.ts";
 import { goldensFolder, loadGoldens, pictureReference, type GoldenCase } from "../support/goldens.ts";
 
 const never = new AbortController().signal;

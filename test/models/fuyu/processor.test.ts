@@ -2,14 +2,14 @@ import { describe, expect, test } from "vitest";
 
 import { fuyuPatchGrid, fuyuResizedSize, parseFuyuImageOptions } from "../../../engine/models/fuyu/image-options.ts";
 import { createSamplingParams } from "../../../engine/sampling-params.ts";
-import { createGoldenInputs } from "../../engine/golden-inputs.ts";
+import { createGoldenInputs } from "../../input/golden-inputs.ts";
 import { loadGoldens, pictureReference } from "../../support/goldens.ts";
 import { numpyFile } from "../../multimodal/embedding-files.ts";
 import type { ImagePart, Prompt } from "../../../engine/generation-request.ts";
-import type { ProcessedPrompt } from "../../../engine/input-processor.ts";
+import type { ProcessedPrompt } from "../../../engine/input/input-processor.ts";
 import type { ProcessorOptions } from "../../../engine/multimodal/multimodal-processor.ts";
 import type { ItemTensor } from "../../../engine/multimodal/processed-item.ts";
-import type { GoldenInputs } from "../../engine/golden-inputs.ts";
+import type { GoldenInputs } from "../../input/golden-inputs.ts";
 
 const never = new AbortController().signal;
 const [beginningOfText, endOfText, imageToken, newline, beginningOfAnswer] = [0, 1, 2, 3, 4];

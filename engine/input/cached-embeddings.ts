@@ -1,9 +1,9 @@
 /** The way past the vision encoder: images whose embeddings an earlier request, of any replica, has paid for. */
-import { numEmbeddingsOf } from "./core/image-span.ts";
-import { embeddingsField } from "./multimodal/processed-item.ts";
-import type { ImageFeature } from "./engine-request.ts";
-import type { Embeddings } from "./multimodal/caches/embeddings-codec.ts";
-import type { TieredCache } from "./multimodal/caches/tiered-cache.ts";
+import { numEmbeddingsOf } from "../core/image-span.ts";
+import { embeddingsField } from "../multimodal/processed-item.ts";
+import type { ImageFeature } from "../engine-request.ts";
+import type { Embeddings } from "../multimodal/caches/embeddings-codec.ts";
+import type { TieredCache } from "../multimodal/caches/tiered-cache.ts";
 
 /** The images, with embeddings in place of what the encoder would make them of where those are cached. Never rejects. */
 export async function withCachedEmbeddings(

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 
-import { createWorstCaseRequests } from "../../engine/worst-case-requests.ts";
-import type { WorstImage } from "../../engine/worst-image.ts";
+import { createWorstCaseRequests } from "../../engine/inspection/worst-case-requests.ts";
+import type { WorstImage } from "../../engine/inspection/worst-image.ts";
 
 const worstImage: WorstImage = {
   size: { width: 336, height: 336 },

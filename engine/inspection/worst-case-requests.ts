@@ -1,8 +1,8 @@
 /** Requests made up to fill an engine: every sequence as long as it may be, with all the images it has room for. */
-import { createSamplingParams } from "./sampling-params.ts";
+import { createSamplingParams } from "../sampling-params.ts";
 import { fillerTokenId } from "./worst-image.ts";
-import type { EngineConfig } from "./config.ts";
-import type { GenerationRequest, ImagePart } from "./generation-request.ts";
+import type { EngineConfig } from "../config.ts";
+import type { GenerationRequest, ImagePart } from "../generation-request.ts";
 import type { ModelInspection } from "./inspect-model.ts";
 
 /**

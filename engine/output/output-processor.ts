@@ -1,8 +1,8 @@
 /** From the engine thread's tokens to text, logprobs and the prompt in words: one object per sequence. */
-import { invariant } from "./errors.ts";
-import { IncrementalDetokenizer } from "./text/incremental-detokenizer.ts";
-import { StopStrings } from "./text/stop-strings.ts";
-import type { EngineCoreOutput } from "./core/messages.ts";
+import { invariant } from "../errors.ts";
+import { IncrementalDetokenizer } from "../text/incremental-detokenizer.ts";
+import { StopStrings } from "../text/stop-strings.ts";
+import type { EngineCoreOutput } from "../core/messages.ts";
 import type {
   DecodedLogprob,
   DecodedPrompt,
@@ -10,9 +10,9 @@ import type {
   FinishReason,
   RequestOutput,
   SampledLogprobs,
-} from "./request-output.ts";
-import type { SamplingParams } from "./sampling-params.ts";
-import type { Vocabulary } from "./text/tokenizer.ts";
+} from "../request-output.ts";
+import type { SamplingParams } from "../sampling-params.ts";
+import type { Vocabulary } from "../text/tokenizer.ts";
 
 export interface SequenceOutputsOptions {
   readonly requestId: string;

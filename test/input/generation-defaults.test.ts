@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 
-import { readGenerationDefaults } from "../../engine/generation-defaults.ts";
+import { readGenerationDefaults } from "../../engine/input/generation-defaults.ts";
 
 const nothing = { generationConfig: null, modelConfig: {}, tokenizerEosTokenId: null };
 

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 
 import { EngineError } from "../../engine/errors.ts";
-import { RequestOutputs } from "../../engine/request-outputs.ts";
+import { RequestOutputs } from "../../engine/output/request-outputs.ts";
 import { createSamplingParams } from "../../engine/sampling-params.ts";
 import { loadFixtureTokenizer } from "../text/fixture-tokenizer.ts";
 import type { EngineCoreOutput } from "../../engine/core/messages.ts";

@@ -1,6 +1,6 @@
 import { afterAll, describe, expect, test } from "vitest";
 
-import { OutputConstraints } from "../../engine/output-constraints.ts";
+import { OutputConstraints } from "../../engine/input/output-constraints.ts";
 import { createSamplingParams } from "../../engine/sampling-params.ts";
 import { loadFixtureTokenizer } from "../text/fixture-tokenizer.ts";
 import type { SamplingParams } from "../../engine/sampling-params.ts";

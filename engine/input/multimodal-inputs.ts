@@ -1,20 +1,20 @@
 /** Puts together how a loaded model takes images: its own registered parts, the pixel threads, sources and caches. */
-import { EngineError } from "./errors.ts";
-import { createImageProcessor } from "./images/image-processor.ts";
-import { parsePreprocessorConfig } from "./images/preprocessor-config.ts";
+import { EngineError } from "../errors.ts";
+import { createImageProcessor } from "../images/image-processor.ts";
+import { parsePreprocessorConfig } from "../images/preprocessor-config.ts";
 import { createPromptText } from "./input-processor.ts";
 import { ItemLoader } from "./item-loader.ts";
 import { requestOptions } from "./request-options.ts";
-import type { EngineConfig } from "./config.ts";
-import type { ImageProcessor } from "./images/image-processor.ts";
-import type { ImageSource } from "./images/image-source.ts";
+import type { EngineConfig } from "../config.ts";
+import type { ImageProcessor } from "../images/image-processor.ts";
+import type { ImageSource } from "../images/image-source.ts";
 import type { ImageInputs } from "./input-processor.ts";
 import type { ItemCaches } from "./item-loader.ts";
-import type { BuiltModel } from "./models/built-model.ts";
-import type { ModelDefinition, ProcessorContext } from "./models/model-definition.ts";
-import type { DummyInputsBuilder } from "./multimodal/dummy-inputs.ts";
-import type { PixelProcessor, ProcessorOptions } from "./multimodal/multimodal-processor.ts";
-import type { Tokenizer } from "./text/tokenizer.ts";
+import type { BuiltModel } from "../models/built-model.ts";
+import type { ModelDefinition, ProcessorContext } from "../models/model-definition.ts";
+import type { DummyInputsBuilder } from "../multimodal/dummy-inputs.ts";
+import type { PixelProcessor, ProcessorOptions } from "../multimodal/multimodal-processor.ts";
+import type { Tokenizer } from "../text/tokenizer.ts";
 
 export interface MultiModalParts {
   readonly definition: ModelDefinition;

@@ -1,14 +1,14 @@
 /** The picture that takes most of a model, measured by having its processor process one. */
-import { InputProcessor } from "./input-processor.ts";
-import { dummyPicture } from "./multimodal/dummy-inputs.ts";
-import { numEmbeddingsIn } from "./multimodal/placeholder.ts";
-import { allowedLimit } from "./multimodal/processing-info.ts";
-import { createSamplingParams } from "./sampling-params.ts";
-import type { ImagePart } from "./generation-request.ts";
-import type { InputProcessorOptions, ProcessedPrompt } from "./input-processor.ts";
+import { InputProcessor } from "../input/input-processor.ts";
+import { dummyPicture } from "../multimodal/dummy-inputs.ts";
+import { numEmbeddingsIn } from "../multimodal/placeholder.ts";
+import { allowedLimit } from "../multimodal/processing-info.ts";
+import { createSamplingParams } from "../sampling-params.ts";
+import type { ImagePart } from "../generation-request.ts";
+import type { InputProcessorOptions, ProcessedPrompt } from "../input/input-processor.ts";
 
-import type { LoadedImageInputs } from "./multimodal-inputs.ts";
-import type { ImageSize } from "./multimodal/processing-info.ts";
+import type { LoadedImageInputs } from "../input/multimodal-inputs.ts";
+import type { ImageSize } from "../multimodal/processing-info.ts";
 
 export interface WorstImage {
   readonly size: ImageSize;

@@ -1,7 +1,7 @@
 /** What a request, or a deployment, changes of an image processor's options. */
-import { EngineError } from "./errors.ts";
-import type { CanonicalValue } from "./multimodal/hasher.ts";
-import type { MultiModalProcessor, ProcessorOptions } from "./multimodal/multimodal-processor.ts";
+import { EngineError } from "../errors.ts";
+import type { CanonicalValue } from "../multimodal/hasher.ts";
+import type { MultiModalProcessor, ProcessorOptions } from "../multimodal/multimodal-processor.ts";
 
 /**
  * The checkpoint's options with the request's over them; those that no request may set are dropped, as vLLM does. The

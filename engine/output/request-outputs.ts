@@ -1,9 +1,9 @@
 /** What the caller of one request reads: the outputs of all its sequences, as they come. */
-import { EngineError, invariant } from "./errors.ts";
+import { EngineError, invariant } from "../errors.ts";
 import { SequenceOutputs } from "./output-processor.ts";
-import type { EngineCoreOutput } from "./core/messages.ts";
+import type { EngineCoreOutput } from "../core/messages.ts";
 import type { SequenceOutputsOptions } from "./output-processor.ts";
-import type { RequestOutput } from "./request-output.ts";
+import type { RequestOutput } from "../request-output.ts";
 
 /**
  * Mutable. An error of one sequence is the whole request's. Whatever comes while the consumer is busy is merged into one

@@ -1,23 +1,23 @@
 /** What an engine would be, from its settings and the headers of its checkpoint: nothing is prepared, built or started. */
-import { createImageInputs } from "./multimodal-inputs.ts";
-import { createDataUrlImageSource } from "./images/data-url-image-source.ts";
-import { readPreprocessorConfig } from "./load-model.ts";
-import { planMemory } from "./memory-plan.ts";
-import { modelContentHash } from "./models/build-model.ts";
-import { configureGraphs } from "./models/model-graphs.ts";
-import { planModel } from "./models/plan-model.ts";
-import { defaultCacheConfig } from "./multimodal/caches/multimodal-caches.ts";
-import { machineMemoryBytes } from "./runtime/machine-memory.ts";
-import { tryLogitsProcessors } from "./sampling/try-processors.ts";
-import { loadChatTemplate } from "./text/chat-template.ts";
-import { loadTokenizer } from "./text/tokenizer.ts";
-import { openCheckpoint } from "./weights/checkpoint.ts";
-import { resolveCheckpoint } from "./weights/resolve-checkpoint.ts";
+import { createImageInputs } from "../input/multimodal-inputs.ts";
+import { createDataUrlImageSource } from "../images/data-url-image-source.ts";
+import { readPreprocessorConfig } from "../load-model.ts";
+import { planMemory } from "../memory-plan.ts";
+import { modelContentHash } from "../models/build-model.ts";
+import { configureGraphs } from "../models/model-graphs.ts";
+import { planModel } from "../models/plan-model.ts";
+import { defaultCacheConfig } from "../multimodal/caches/multimodal-caches.ts";
+import { machineMemoryBytes } from "../runtime/machine-memory.ts";
+import { tryLogitsProcessors } from "../sampling/try-processors.ts";
+import { loadChatTemplate } from "../text/chat-template.ts";
+import { loadTokenizer } from "../text/tokenizer.ts";
+import { openCheckpoint } from "../weights/checkpoint.ts";
+import { resolveCheckpoint } from "../weights/resolve-checkpoint.ts";
 import { measureWorstImage } from "./worst-image.ts";
-import type { DtypeName, EngineConfig } from "./config.ts";
-import type { EngineDependencies } from "./engine.ts";
-import type { MemoryPlan } from "./memory-plan.ts";
-import type { TriedLogitsProcessor } from "./sampling/try-processors.ts";
+import type { DtypeName, EngineConfig } from "../config.ts";
+import type { EngineDependencies } from "../engine.ts";
+import type { MemoryPlan } from "../memory-plan.ts";
+import type { TriedLogitsProcessor } from "../sampling/try-processors.ts";
 import type { WorstImage } from "./worst-image.ts";
 
 export interface ModelInspection {

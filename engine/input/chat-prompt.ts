@@ -1,8 +1,8 @@
 /** From a conversation to the text of a prompt in which exactly the images it has are placeholders. */
-import { EngineError } from "./errors.ts";
-import type { ChatMessage, ImagePart } from "./generation-request.ts";
-import type { TextRange } from "./text/added-tokens.ts";
-import type { ChatTemplate, TemplateMessage } from "./text/chat-template.ts";
+import { EngineError } from "../errors.ts";
+import type { ChatMessage, ImagePart } from "../generation-request.ts";
+import type { TextRange } from "../text/added-tokens.ts";
+import type { ChatTemplate, TemplateMessage } from "../text/chat-template.ts";
 
 export interface ChatPrompt {
   readonly text: string;

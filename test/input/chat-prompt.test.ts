@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 
-import { renderChat } from "../../engine/chat-prompt.ts";
+import { renderChat } from "../../engine/input/chat-prompt.ts";
 import { ChatTemplate } from "../../engine/text/chat-template.ts";
 import type { ContentPart } from "../../engine/generation-request.ts";
 

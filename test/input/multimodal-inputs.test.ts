@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 
-import { createImageInputs } from "../../engine/multimodal-inputs.ts";
+import { createImageInputs } from "../../engine/input/multimodal-inputs.ts";
 import { fuyuDefinition } from "../../engine/models/fuyu/definition.ts";
 import { llamaDefinition } from "../../engine/models/llama/definition.ts";
 import { llavaDefinition } from "../../engine/models/llava/definition.ts";
@@ -8,7 +8,7 @@ import { loadTokenizer } from "../../engine/text/tokenizer.ts";
 import { goldensFolder } from "../support/goldens.ts";
 import { imageLimits } from "./golden-inputs.ts";
 import type { ModelDefinition } from "../../engine/models/model-definition.ts";
-import type { MultiModalParts } from "../../engine/multimodal-inputs.ts";
+import type { MultiModalParts } from "../../engine/input/multimodal-inputs.ts";
 
 const tokenizer = await loadTokenizer(`${goldensFolder}llava-default`);
 const preprocessorConfig = { size: { shortest_edge: 32 }, crop_size: 32 };

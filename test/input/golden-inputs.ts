@@ -3,17 +3,17 @@ import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 
 import { createDataUrlImageSource } from "../../engine/images/data-url-image-source.ts";
-import { InputProcessor } from "../../engine/input-processor.ts";
-import { createImageInputs } from "../../engine/multimodal-inputs.ts";
+import { InputProcessor } from "../../engine/input/input-processor.ts";
+import { createImageInputs } from "../../engine/input/multimodal-inputs.ts";
 import { findModelDefinition } from "../../engine/models/registry.ts";
 import { loadChatTemplate } from "../../engine/text/chat-template.ts";
 import { loadTokenizer } from "../../engine/text/tokenizer.ts";
 import { goldensFolder } from "../support/goldens.ts";
 import type { EngineConfig, ImageLimits } from "../../engine/config.ts";
 import type { ImageSource } from "../../engine/images/image-source.ts";
-import type { InputProcessorOptions } from "../../engine/input-processor.ts";
-import type { ItemCaches } from "../../engine/item-loader.ts";
-import type { LoadedImageInputs } from "../../engine/multimodal-inputs.ts";
+import type { InputProcessorOptions } from "../../engine/input/input-processor.ts";
+import type { ItemCaches } from "../../engine/input/item-loader.ts";
+import type { LoadedImageInputs } from "../../engine/input/multimodal-inputs.ts";
 
 export const imageLimits: ImageLimits = {
   maxImagesPerPrompt: 3,
