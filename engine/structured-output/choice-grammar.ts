@@ -52,7 +52,7 @@ function followChain(first: string, child: TrieNode): { readonly text: string; r
 }
 
 /** The two characters that mean something inside an EBNF string, and those that a grammar cannot contain as they are. */
-// oxlint-disable-next-line no-control-regex
+// oxlint-disable-next-line no-control-regex -- control characters are what it looks for
 const SPECIAL_CHARACTERS = /["\\\u0000-\u001F\u007F]/gu;
 
 function quote(text: string): string {

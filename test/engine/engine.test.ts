@@ -5,6 +5,7 @@ import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import { createDataUrlImageSource, createEngine, createSamplingParams } from "../../engine/index.ts";
+import { goldenEngineConfig } from "../support/engine-config.ts";
 import { goldensFolder, loadGoldens, pictureReference } from "../support/goldens.ts";
 import { createTemporaryFolder } from "../support/temporary-folder.ts";
 import { Exiting } from "./exiting-processor.ts";
@@ -29,19 +30,7 @@ afterAll(async () => {
 
 function startEngine(overrides: Partial<EngineConfig> = {}): Engine {
   const config: EngineConfig = {
-    model: join(goldensFolder, "llava-default"),
-    dtype: "float32",
-    device: "cpu",
-    deviceId: 0,
-    maxModelLen: null,
-    maxNumSequences: 4,
-    maxNumBatchedTokens: 64,
-    maxNumWaiting: 4,
-    logitsProcessors: [],
-    logitsProcessorPath: [],
-    numThreads: 1,
-    cacheFolder: cache.path,
-    imageLimits: { maxImagesPerPrompt: 3, maxImageBytes: 1e6, maxImagePixels: 1e6, fetchTimeoutMs: 5000 },
+    ...goldenEngineConfig("llava-default", cache.path),
     ...overrides,
   };
   return createEngine(config, { imageSources: [createDataUrlImageSource()] });

@@ -1,8 +1,8 @@
-import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { createDataUrlImageSource, createEngine, createSamplingParams } from "../../engine/index.ts";
-import { goldensFolder, pictureReference } from "../support/goldens.ts";
+import { goldenEngineConfig } from "../support/engine-config.ts";
+import { pictureReference } from "../support/goldens.ts";
 import { createTemporaryFolder } from "../support/temporary-folder.ts";
 import type { ChatMessage, Engine, GenerationRequest, RequestOutput } from "../../engine/index.ts";
 import type { TemporaryFolder } from "../support/temporary-folder.ts";
@@ -13,24 +13,9 @@ let picture: string;
 
 beforeAll(async () => {
   cache = await createTemporaryFolder();
-  engine = createEngine(
-    {
-      model: join(goldensFolder, "llava-default"),
-      dtype: "float32",
-      device: "cpu",
-      deviceId: 0,
-      maxModelLen: null,
-      maxNumSequences: 4,
-      maxNumBatchedTokens: 64,
-      maxNumWaiting: 4,
-      logitsProcessors: [],
-      logitsProcessorPath: [],
-      numThreads: 1,
-      cacheFolder: cache.path,
-      imageLimits: { maxImagesPerPrompt: 3, maxImageBytes: 1e6, maxImagePixels: 1e6, fetchTimeoutMs: 5000 },
-    },
-    { imageSources: [createDataUrlImageSource()] },
-  );
+  engine = createEngine(goldenEngineConfig("llava-default", cache.path), {
+    imageSources: [createDataUrlImageSource()],
+  });
   await engine.ready;
   picture = await pictureReference("drawing.png");
 });

@@ -1,10 +1,10 @@
 /** Embeddings of images through the whole engine, to the very tokens that transformers generates for the images. */
-import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { createDataUrlImageSource, createEngine, createSamplingParams } from "../../engine/index.ts";
 import { numpyFile } from "../multimodal/embedding-files.ts";
-import { goldensFolder, loadGoldens } from "../support/goldens.ts";
+import { goldenEngineConfig } from "../support/engine-config.ts";
+import { loadGoldens } from "../support/goldens.ts";
 import { createTemporaryFolder } from "../support/temporary-folder.ts";
 import type { ChatMessage, ContentPart, Engine, Prompt } from "../../engine/index.ts";
 import type { GoldenCase } from "../support/goldens.ts";
@@ -21,19 +21,7 @@ afterAll(async () => {
 
 async function startEngine(name: string): Promise<Engine> {
   const config = {
-    model: join(goldensFolder, name),
-    dtype: "float32",
-    device: "cpu",
-    deviceId: 0,
-    maxModelLen: null,
-    maxNumSequences: 4,
-    maxNumBatchedTokens: 64,
-    maxNumWaiting: 4,
-    logitsProcessors: [],
-    logitsProcessorPath: [],
-    numThreads: 1,
-    cacheFolder: cache.path,
-    imageLimits: { maxImagesPerPrompt: 3, maxImageBytes: 1e6, maxImagePixels: 1e6, fetchTimeoutMs: 5000 },
+    ...goldenEngineConfig(name, cache.path),
     enableMmEmbeds: true,
   } as const;
   const engine = createEngine(config, { imageSources: [createDataUrlImageSource()] });
