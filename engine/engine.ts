@@ -9,6 +9,7 @@ import type { EngineCoreStats } from "./core/messages.ts";
 import type { ByteStore } from "./multimodal/caches/byte-store.ts";
 import type { CacheReport } from "./multimodal/caches/multimodal-caches.ts";
 import type { GivenLogitsProcessor } from "./sampling/class-references.ts";
+import type { ProcessorRefusal } from "./sampling/processor-loading.ts";
 
 export type EngineState = "loading" | "ready" | "failed" | "closed";
 
@@ -45,6 +46,11 @@ export interface Engine {
   readonly stats: EngineCoreStats;
   /** Live counters of what is remembered of images; null until ready. */
   readonly caches: CacheReport | null;
+  /**
+   * What the first logits processor that refuses requests with these parameters has against them; null where none does,
+   * or the engine is not ready. `generate` throws for them by itself.
+   */
+  refusalOf(params: SamplingParams): ProcessorRefusal | null;
   /**
    * Deltas until one has a `finishReason`. Throws EngineError before the first output for input it refuses
    * (`invalid_argument`, `prompt_too_long`, image codes, `queue_full`, `not_ready`, `closed`). Ending the iteration

@@ -20,6 +20,8 @@ export type EngineErrorCode =
   | "unsupported_model"
   | "invalid_checkpoint"
   | "invalid_configuration"
+  /** One that the settings name, or a package announces, does not load or cannot be constructed. */
+  | "invalid_logits_processor"
   | "logits_processor_failed"
   | "runtime_failed"
   | "internal";

@@ -9,7 +9,7 @@ import { findModelDefinition } from "./models/registry.ts";
 import { numUsableCores } from "./runtime/physical-cores.ts";
 import { referToClasses } from "./sampling/class-references.ts";
 import { findInstalledProcessors } from "./sampling/installed-processors.ts";
-import { loadLogitsProcessors, validateWithProcessors } from "./sampling/processor-loading.ts";
+import { findRefusal, loadLogitsProcessors, validateWithProcessors } from "./sampling/processor-loading.ts";
 import { loadChatTemplate } from "./text/chat-template.ts";
 import { loadTokenizer } from "./text/tokenizer.ts";
 import { openCheckpoint } from "./weights/checkpoint.ts";
@@ -19,7 +19,7 @@ import type { WorkerOptions } from "./core/messages.ts";
 import type { EngineDependencies, ModelInfo } from "./engine.ts";
 import type { SamplingParams } from "./sampling-params.ts";
 import type { GivenLogitsProcessor } from "./sampling/class-references.ts";
-import type { LoadedLogitsProcessor } from "./sampling/processor-loading.ts";
+import type { LoadedLogitsProcessor, ProcessorRefusal } from "./sampling/processor-loading.ts";
 import type { Tokenizer } from "./text/tokenizer.ts";
 import type { Checkpoint } from "./weights/checkpoint.ts";
 
@@ -31,12 +31,14 @@ export interface LoadedModel extends AsyncDisposable {
   readonly outputConstraints: OutputConstraints;
   /** Lets vocabulary and logits processors refuse a request's parameters; throws EngineError `invalid_argument`. */
   checkParams(params: SamplingParams): void;
+  /** Of the first logits processor that refuses the parameters. */
+  refusalOf(params: SamplingParams): ProcessorRefusal | null;
   readonly workerOptions: WorkerOptions;
 }
 
 /**
  * Downloads, quantises and builds what is not in the cache folder yet. Throws EngineError `invalid_configuration`,
- * `invalid_checkpoint`, `unsupported_model` or `aborted`.
+ * `invalid_logits_processor`, `invalid_checkpoint`, `unsupported_model` or `aborted`.
  */
 export async function loadModel(
   config: EngineConfig,
@@ -103,6 +105,7 @@ export async function loadModel(
       outputConstraints.check(params);
       validateWithProcessors(logitsProcessors, params);
     },
+    refusalOf: (params) => findRefusal(logitsProcessors, params),
     workerOptions: {
       config: { ...config, logitsProcessors: logitsProcessors.map(({ reference }) => reference) },
       model,

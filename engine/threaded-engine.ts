@@ -17,6 +17,8 @@ import type { CacheReport } from "./multimodal/caches/multimodal-caches.ts";
 import type { LoadedModel } from "./load-model.ts";
 import type { SequenceOutputsOptions } from "./output/output-processor.ts";
 import type { RequestOutput } from "./request-output.ts";
+import type { SamplingParams } from "./sampling-params.ts";
+import type { ProcessorRefusal } from "./sampling/processor-loading.ts";
 import type { Tokenizer } from "./text/tokenizer.ts";
 
 const noStats: EngineCoreStats = {
@@ -98,6 +100,10 @@ export class ThreadedEngine implements Engine {
 
   get caches(): CacheReport | null {
     return this.#model?.caches.report ?? null;
+  }
+
+  refusalOf(params: SamplingParams): ProcessorRefusal | null {
+    return this.#model?.refusalOf(params) ?? null;
   }
 
   generate(request: GenerationRequest, { signal }: GenerateOptions = {}): AsyncIterable<RequestOutput> {

@@ -22,8 +22,8 @@ import { VisionEncoder } from "./vision-encoder.ts";
  * Loads processors and sessions.
  *
  * @param takeMessages As `EngineCore` takes it.
- * @throws EngineError `invalid_configuration` for processors that do not load or KV that does not fit,
- *   `runtime_failed` for graphs that do not load.
+ * @throws EngineError `invalid_logits_processor`, `invalid_configuration` for KV that does not fit, `runtime_failed` for
+ *   graphs that do not load.
  */
 export async function createEngineCore(
   options: WorkerOptions,

@@ -17,7 +17,7 @@ export type GivenLogitsProcessor =
   | { readonly class: LogitsProcessorClass; readonly options: Readonly<Record<string, unknown>> };
 
 /**
- * @throws EngineError `invalid_configuration`, with position and name, for a class that its module does not export
+ * @throws EngineError `invalid_logits_processor`, with position and name, for a class that its module does not export
  *   under a name of its own.
  */
 export async function referToClasses(given: readonly GivenLogitsProcessor[]): Promise<LogitsProcessorReference[]> {
@@ -31,7 +31,7 @@ export async function referToClasses(given: readonly GivenLogitsProcessor[]): Pr
     } catch (cause) {
       const reason = cause instanceof Error ? cause.message : String(cause);
       const message = `Logits processor class ${index + 1} of ${given.length}, ${name}, could not be loaded: ${reason}`;
-      throw new EngineError("invalid_configuration", message, { cause });
+      throw new EngineError("invalid_logits_processor", message, { cause });
     }
   }
   return references;

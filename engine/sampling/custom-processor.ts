@@ -33,7 +33,7 @@ export class CustomProcessor {
   #instance: LogitsProcessor | null;
   #failure: unknown = null;
 
-  /** Throws what `create` throws, and EngineError `invalid_configuration` when the processor does not answer. */
+  /** Throws what `create` throws, and EngineError `invalid_logits_processor` when the processor does not answer. */
   constructor(name: string, create: () => LogitsProcessor) {
     this.name = name;
     this.#create = create;
@@ -42,7 +42,7 @@ export class CustomProcessor {
       this.isArgmaxInvariant = this.#instance.isArgmaxInvariant();
     } catch (cause) {
       const message = `isArgmaxInvariant() of the logits processor ${name} threw: ${reasonOf(cause)}`;
-      throw new EngineError("invalid_configuration", message, { cause });
+      throw new EngineError("invalid_logits_processor", message, { cause });
     }
   }
 

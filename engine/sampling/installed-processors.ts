@@ -22,7 +22,7 @@ const announcement = z.record(
  * node_modules of each of `folders` and of the working directory, packages in alphabetical order, their processors in
  * the order announced. A package reached twice counts once.
  *
- * @throws EngineError `invalid_configuration` for an announcement of another form, with the package's name.
+ * @throws EngineError `invalid_logits_processor` for an announcement of another form, with the package's name.
  */
 export async function findInstalledProcessors(folders: readonly string[]): Promise<LogitsProcessorReference[]> {
   const packageFolders: string[] = [];
@@ -30,7 +30,7 @@ export async function findInstalledProcessors(folders: readonly string[]): Promi
     packageFolders.push(...(await listPackages(join(folder, "node_modules"))));
     if (packageFolders.length > MAX_PACKAGES) {
       throw new EngineError(
-        "invalid_configuration",
+        "invalid_logits_processor",
         `${folder} and the folders before it hold ${packageFolders.length} packages to look for logits processors in; the limit is ${MAX_PACKAGES}.`,
       );
     }
@@ -82,7 +82,7 @@ async function readAnnouncement(packageFolder: string): Promise<AnnouncedProcess
   if (!parsed.success) {
     const [{ path, message }] = parsed.error.issues;
     const field = ["fovea.logitsProcessors", ...path].join(".");
-    throw new EngineError("invalid_configuration", `package.json of ${packageName}: ${field} ${message}.`);
+    throw new EngineError("invalid_logits_processor", `package.json of ${packageName}: ${field} ${message}.`);
   }
   const realFolder = await realpath(packageFolder);
   const references = Object.entries(parsed.data).map(([name, className]) => {

@@ -24,7 +24,7 @@ export interface LoadedLogitsProcessor {
  * Imports each class, in order, also one named twice. Names are `module:Export`; `findProcessorModule` says what the
  * module may be, and the export may be dotted. In those modules `fovea` is this very engine.
  *
- * @throws EngineError `invalid_configuration` with the processor's position, its name and what was tried.
+ * @throws EngineError `invalid_logits_processor` with the processor's position, its name and what was tried.
  */
 export async function loadLogitsProcessors(
   references: readonly LogitsProcessorReference[],
@@ -39,36 +39,56 @@ export async function loadLogitsProcessors(
       loaded.push({ name, position, ...(await resolveReference(reference, name, searchPath)) });
     } catch (cause) {
       const message = `Logits processor ${position}, ${name}, could not be loaded: ${messageOf(cause)}`;
-      throw new EngineError("invalid_configuration", message, { cause });
+      throw new EngineError("invalid_logits_processor", message, { cause });
     }
   }
   return loaded;
 }
 
-/** Throws EngineError `invalid_configuration` when the constructor throws. */
+/** Throws EngineError `invalid_logits_processor` when the constructor throws. */
 export function createLogitsProcessor(loaded: LoadedLogitsProcessor, config: EngineConfig): LogitsProcessor {
   const { name, position, processorClass, options } = loaded;
   try {
     return new processorClass(config, config.device, options);
   } catch (cause) {
     const message = `The constructor of logits processor ${position}, ${name}, threw: ${messageOf(cause)}`;
-    throw new EngineError("invalid_configuration", message, { cause });
+    throw new EngineError("invalid_logits_processor", message, { cause });
   }
 }
 
-/** Asks every class; throws EngineError `invalid_argument` with the message of the first that refuses. */
-export function validateWithProcessors(
-  loaded: readonly Pick<LoadedLogitsProcessor, "processorClass">[],
+/** What a logits processor has against a request's parameters. */
+export interface ProcessorRefusal {
+  /** The processor's, as the setting spells it. */
+  readonly name: string;
+  /** In the processor's words. */
+  readonly reason: string;
+  readonly cause: unknown;
+}
+
+/** Asks every class; null where none refuses. */
+export function findRefusal(
+  loaded: readonly Pick<LoadedLogitsProcessor, "name" | "processorClass">[],
   params: SamplingParams,
-): void {
-  for (const { processorClass } of loaded) {
+): ProcessorRefusal | null {
+  for (const { name, processorClass } of loaded) {
     try {
       processorClass.validateParams?.(params);
     } catch (cause) {
-      const parameter = "samplingParams.extraArgs";
-      throw new EngineError("invalid_argument", messageOf(cause), { cause, parameter });
+      return { name, reason: messageOf(cause), cause };
     }
   }
+  return null;
+}
+
+/** Throws EngineError `invalid_argument` with the message of the first class that refuses. */
+export function validateWithProcessors(
+  loaded: readonly Pick<LoadedLogitsProcessor, "name" | "processorClass">[],
+  params: SamplingParams,
+): void {
+  const refusal = findRefusal(loaded, params);
+  if (refusal === null) return;
+  const { reason, cause } = refusal;
+  throw new EngineError("invalid_argument", reason, { cause, parameter: "samplingParams.extraArgs" });
 }
 
 async function resolveReference(

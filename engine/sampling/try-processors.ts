@@ -9,7 +9,7 @@ export interface TriedLogitsProcessor {
   readonly error: string | null;
 }
 
-/** In the order in which they apply. Throws EngineError `invalid_configuration` for a package's broken announcement. */
+/** In the order in which they apply. Throws EngineError `invalid_logits_processor` for a package's broken announcement. */
 export async function tryLogitsProcessors(config: EngineConfig): Promise<TriedLogitsProcessor[]> {
   const installed = await findInstalledProcessors(config.logitsProcessorPath);
   const tried: TriedLogitsProcessor[] = [];

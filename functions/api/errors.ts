@@ -59,6 +59,7 @@ const statusOfCode = {
   unsupported_model: 500,
   invalid_checkpoint: 500,
   invalid_configuration: 500,
+  invalid_logits_processor: 500,
   logits_processor_failed: 500,
   runtime_failed: 500,
   internal: 500,

@@ -6,12 +6,10 @@ import type { Config } from "../config.ts";
 import { createLogger } from "../logger.ts";
 import { formatReport, toJsonReport } from "./check-report.ts";
 import type { CheckReport, Fit } from "./check-report.ts";
+import { EXIT_FAILED, EXIT_USAGE, exitCodeOf } from "./exit-codes.ts";
 import { createProgressDisplay } from "./progress.ts";
 import type { Progress } from "./progress.ts";
 import type { DescribedSetting } from "./usage.ts";
-
-/** It does not fit, or does not load. */
-const EXIT_FAILED = 1;
 
 export interface CheckOptions {
   readonly json: boolean;
@@ -30,13 +28,13 @@ export async function check(
   const logger = createLogger({ level: config.logLevel, write: (line) => process.stderr.write(line) });
   const progress = createProgressDisplay(process.stderr, logger);
   let report: CheckReport;
-  let isGood: boolean;
+  let exitCode: number;
   try {
     const inspection = await inspect(config, progress.show);
     const fit = fitOf(config, inspection);
     const doesLoad = inspection.logitsProcessors.every((processor) => processor.error === null);
-    isGood = doesLoad && fit !== "does not fit";
-    const measured = run && isGood ? await measure(config, inspection, progress.show) : null;
+    exitCode = !doesLoad ? EXIT_USAGE : fit === "does not fit" ? EXIT_FAILED : 0;
+    const measured = run && exitCode === 0 ? await measure(config, inspection, progress.show) : null;
     const remoteSettings = settings.filter(({ name, source }) => remoteSetting.test(name) && source !== "default");
     report = { config, inspection, remoteSettings, measured, isRunWanted: run, fit };
   } catch (error) {
@@ -45,7 +43,7 @@ export async function check(
   }
   progress.stop();
   await write(json ? `${JSON.stringify(toJsonReport(report), null, 2)}\n` : formatReport(report));
-  process.exit(isGood ? 0 : EXIT_FAILED);
+  process.exit(exitCode);
 }
 
 async function inspect(config: Config, onProgress: (progress: Progress) => void): Promise<ModelInspection> {
@@ -73,7 +71,7 @@ async function fail(model: string, error: unknown, json: boolean): Promise<never
   const message = error instanceof Error ? error.message : String(error);
   if (json) await write(`${JSON.stringify({ ok: false, model, error: { code, message } }, null, 2)}\n`);
   console.error(`fovea: The model ${model} cannot be served: ${message}`);
-  process.exit(EXIT_FAILED);
+  process.exit(exitCodeOf(error));
 }
 
 /** Resolves when all of it is out, which a pipe may take a while for. */

@@ -7,11 +7,9 @@ import { createLogger } from "../logger.ts";
 import { findNearNames } from "../near-names.ts";
 import { parseArguments } from "./arguments.ts";
 import type { Arguments } from "./arguments.ts";
+import { EXIT_USAGE } from "./exit-codes.ts";
 import { serve } from "./serve.ts";
 import { describeSettings, formatConfig, formatHelp } from "./usage.ts";
-
-/** The command line or the environment is wrong. */
-const EXIT_USAGE = 2;
 
 /** Exits with 2 and all problems when the command line or the environment is wrong. */
 export async function run(argv: readonly string[]): Promise<void> {

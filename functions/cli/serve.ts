@@ -1,9 +1,11 @@
 /** The service from its first socket to its last: start, signals, drain, end. */
 import type { Config } from "../config.ts";
+import { warnOfRefusedDefaults } from "../default-arguments.ts";
 import type { Composition } from "../compose.ts";
 import type { Logger } from "../logger.ts";
 import { openServer } from "../server.ts";
 import type { OpenServer } from "../server.ts";
+import { exitCodeOf } from "./exit-codes.ts";
 
 /** Exit codes of a process ended by a signal, as shells count them. */
 const exitCodeOfSignal = { SIGINT: 130, SIGTERM: 143 } as const;
@@ -52,6 +54,7 @@ export async function serve(config: Config, logger: Logger): Promise<void> {
   } finally {
     progress.stop();
   }
+  warnOfRefusedDefaults(composition.engine, config, logger);
   logger.info("Ready.", {
     models: config.servedModelNames,
     ...composition.engine.modelInfo,
@@ -93,5 +96,5 @@ function reportStrayErrors(logger: Logger): void {
 
 function die(logger: Logger, message: string, error: unknown): void {
   logger.error(message, { error });
-  process.exit(1);
+  process.exit(exitCodeOf(error));
 }

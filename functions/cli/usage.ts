@@ -15,7 +15,7 @@ export function formatHelp(settings: readonly SettingDescription[]): string {
     "",
     "serve  serves a vision-language model over OpenAI-compatible HTTP",
     "check  shows what would be served and the memory it takes, without serving; ends with 0 where it fits,",
-    "       1 where it does not or the model does not load, 2 for a wrong setting",
+    "       1 where it does not or the model does not load, 2 for a wrong setting or logits processor",
     "",
     "  --print-config  show all settings with secrets masked, and end",
     "  --json          of check: print JSON instead of a table",

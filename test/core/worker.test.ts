@@ -224,7 +224,7 @@ describe("the engine thread", () => {
     await using thread = new EngineThread(golden, { logitsProcessors, logitsProcessorPath: [folder.path] });
     expect(await thread.first).toMatchObject({
       kind: "failed",
-      code: "invalid_configuration",
+      code: "invalid_logits_processor",
       message: expect.stringContaining(`tried ${join(folder.path, "steering", "missing.ts")}`),
     });
   });

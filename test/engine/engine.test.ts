@@ -266,7 +266,7 @@ describe("logits processors given as classes", () => {
 
   test("are refused from the module that creates the engine", async () => {
     expect(await runChild("local")).toMatch(
-      /^invalid_configuration: Logits processor class 1 of 1, Local, .*export it from a module of its own\.$/,
+      /^invalid_logits_processor: Logits processor class 1 of 1, Local, .*export it from a module of its own\.$/,
     );
   });
 
@@ -330,7 +330,7 @@ describe("life and death", () => {
     [
       "a logits processor that is not there",
       { logitsProcessors: [{ className: "no.such:Thing", options: {} }] },
-      "invalid_configuration",
+      "invalid_logits_processor",
     ],
   ] as const)("%s fails the engine by name", async ([, overrides, code]) => {
     const other = startEngine(overrides);

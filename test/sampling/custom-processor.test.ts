@@ -188,7 +188,7 @@ describe("a processor", () => {
     }
     expect(() => new CustomProcessor("Undecided", () => new Undecided(engineConfig, "cpu", {}))).toThrow(
       expect.objectContaining({
-        code: "invalid_configuration",
+        code: "invalid_logits_processor",
         message: "isArgmaxInvariant() of the logits processor Undecided threw: it depends",
       }),
     );

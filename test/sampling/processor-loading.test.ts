@@ -61,7 +61,7 @@ test("paths and file URLs lead to the same module as a dotted path", async () =>
 
 test("a module that does not compile is an error with its cause", async () => {
   const failure = load("broken:Processor");
-  await expect(failure).rejects.toMatchObject({ code: "invalid_configuration", cause: expect.any(Error) });
+  await expect(failure).rejects.toMatchObject({ code: "invalid_logits_processor", cause: expect.any(Error) });
 });
 
 test("what a processor refuses is the caller's fault, in its own words", () => {
@@ -77,7 +77,7 @@ test("what a processor refuses is the caller's fault, in its own words", () => {
       return logits;
     }
   }
-  expect(() => validateWithProcessors([{ processorClass: Strict }], createSamplingParams())).toThrow(
+  expect(() => validateWithProcessors([{ name: "a:Strict", processorClass: Strict }], createSamplingParams())).toThrow(
     new EngineError("invalid_argument", "target_token must be a number", { parameter: "samplingParams.extraArgs" }),
   );
 });

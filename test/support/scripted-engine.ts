@@ -48,6 +48,7 @@ export function createScriptedEngine(scriptOf: (request: GenerationRequest) => S
       numSteps: 50,
     },
     caches: null,
+    refusalOf: () => null,
     requests,
     get numAborted() {
       return numAborted;

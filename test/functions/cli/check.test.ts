@@ -49,14 +49,14 @@ test("settings that cannot fit end it with 1", async () => {
   expect(tooMuch.stdout).toContain("The dummy run was left out.");
 });
 
-test("logits processors are loaded; one that does not load is named, with the reason, and ends it with 1", async () => {
+test("logits processors are loaded; one that does not load is named, with the reason, and ends it with 2", async () => {
   const good = await checkJson([], { LOGITS_PROCESSORS: steering });
   expect(good).toMatchObject({
     exitCode: 0,
     report: { ok: true, logitsProcessors: [{ name: steering, error: null }] },
   });
   const bad = await check([], { LOGITS_PROCESSORS: `${steering},nowhere.at_all:Missing` });
-  expect(bad.exitCode).toBe(1);
+  expect(bad.exitCode).toBe(2);
   expect(bad.stdout).toMatch(/^ {2}nowhere\.at_all:Missing +does not load: .*nowhere/m);
   expect(bad.stdout).toContain("WILL NOT START: 1 of 2 logits processors do not load.");
 });

@@ -33,12 +33,13 @@ beforeAll(async () => {
 
 afterAll(() => folder[Symbol.asyncDispose]());
 
-function serve(logitsProcessors: string): CliProcess {
+function serve(logitsProcessors: string, environment: Readonly<Record<string, string>> = {}): CliProcess {
   return startCli(["serve"], {
     HOST: "127.0.0.1",
     PORT: "0",
     LOGITS_PROCESSOR_PATH: folder.path,
     LOGITS_PROCESSORS: logitsProcessors,
+    ...environment,
   });
 }
 
@@ -73,10 +74,28 @@ test.for([
   ],
 ] as const)("a service that is to load %s does not start, and says why", async ([logitsProcessors, reason]) => {
   await using service = serve(logitsProcessors);
-  expect(await service.exitCode).toBe(1);
+  expect(await service.exitCode).toBe(2);
   const last = service.stdout().trimEnd().split("\n").at(-1)!;
   expect(JSON.parse(last)).toMatchObject({
     level: "error",
-    error: { code: "invalid_configuration", message: expect.stringMatching(reason) },
+    error: { code: "invalid_logits_processor", message: expect.stringMatching(reason) },
   });
+});
+
+test("a default argument that its processor refuses is warned of; a request with another is served", async () => {
+  await using service = serve("", { LOGITS_PROCESSOR_DEFAULT_ARGS: '{"target_token": "x"}' });
+  const { port } = await service.waitForLog("Listening.");
+  await service.waitForLog("Ready.");
+  const warning = await service.waitForLog(
+    'LOGITS_PROCESSOR_DEFAULT_ARGS: target of @acme/steering refuses requests that change none of them: target_token must be a token id, got "x".',
+  );
+  expect(warning.level).toBe("warn");
+  const ask = (more: object) =>
+    fetch(`http://127.0.0.1:${port as number}/v1/completions`, {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify({ prompt: "a", max_tokens: 1, ...more }),
+    });
+  expect((await ask({})).status).toBe(400);
+  expect((await ask({ vllm_xargs: { target_token: 67 } })).status).toBe(200);
 });

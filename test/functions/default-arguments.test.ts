@@ -1,0 +1,41 @@
+import { expect, test } from "vitest";
+
+import type { ExtraArgument } from "../../engine/index.ts";
+import { warnOfRefusedDefaults } from "../../functions/default-arguments.ts";
+import { createLogger } from "../../functions/logger.ts";
+import { createScriptedEngine } from "../support/scripted-engine.ts";
+
+type Arguments = Readonly<Record<string, ExtraArgument>>;
+
+/** Messages logged at start by a service whose one logits processor has something against the arguments. */
+function warningsFor(defaultExtraArguments: Arguments, problemWith: (given: Arguments) => string | null): string[] {
+  const engine = createScriptedEngine(() => []);
+  engine.refusalOf = ({ extraArgs }) => {
+    const reason = problemWith(extraArgs);
+    return reason === null ? null : { name: "steering:Strict", reason, cause: null };
+  };
+  const messages: string[] = [];
+  const write = (line: string) => messages.push((JSON.parse(line) as { message: string }).message);
+  warnOfRefusedDefaults(engine, { defaultExtraArguments }, createLogger({ level: "warn", write }));
+  return messages;
+}
+
+const mustBeNumber = ({ target }: Arguments) =>
+  target === undefined || typeof target === "number" ? null : "target must be a number.";
+
+test("a default that its processor refuses is warned of, with the variable, the processor and the reason", () => {
+  expect(warningsFor({ target: "x" }, mustBeNumber)).toEqual([
+    "LOGITS_PROCESSOR_DEFAULT_ARGS: steering:Strict refuses requests that change none of them: target must be a number.",
+  ]);
+});
+
+test("defaults that the processor takes, and none at all, are not", () => {
+  expect(warningsFor({ target: 1 }, mustBeNumber)).toEqual([]);
+  expect(warningsFor({}, mustBeNumber)).toEqual([]);
+});
+
+test("an argument that every request has to bring itself is no fault of the defaults", () => {
+  const needsTarget = (given: Arguments) => ("target" in given ? mustBeNumber(given) : "target is missing.");
+  expect(warningsFor({ strength: 2 }, needsTarget)).toEqual([]);
+  expect(warningsFor({ target: "x" }, needsTarget)).toEqual([expect.stringContaining("target must be a number.")]);
+});
