@@ -15,7 +15,7 @@ import type { GenerationRequest } from "./generation-request.ts";
 import type { ProcessedPrompt } from "./input/input-processor.ts";
 import type { CacheReport } from "./multimodal/caches/multimodal-caches.ts";
 import type { LoadedModel } from "./load-model.ts";
-import type { SequenceOutputsOptions } from "./output/output-processor.ts";
+import type { PromptTokens } from "./output/decode-logprobs.ts";
 import type { RequestOutput } from "./request-output.ts";
 import type { SamplingParams } from "./sampling-params.ts";
 import type { ProcessorRefusal } from "./sampling/processor-loading.ts";
@@ -280,16 +280,19 @@ export class ThreadedEngine implements Engine {
     };
     running.outputs = new RequestOutputs(options, to.sequenceIds.length);
     const seed = samplingParams.seed ?? randomInt(seedLimit);
+    // Those of the prompt are the same for all sequences.
+    const withoutPromptLogprobs = { ...samplingParams, promptLogprobs: null };
     const [first, ...siblings] = to.sequenceIds.map((sequenceId, index) => ({
       requestId: sequenceId,
       seed: followingSeed(seed, index),
+      samplingParams: index === 0 ? samplingParams : withoutPromptLogprobs,
     }));
     for (const sequenceId of to.sequenceIds) running.inThread.add(sequenceId);
     // Copied, or shared where their memory is: caches keep the tensors of images.
     const { cacheSalt = null } = request;
     to.thread.post({
       kind: "add",
-      request: { ...prompt, ...constraints, ...first, samplingParams, cacheSalt },
+      request: { ...prompt, ...constraints, ...first, cacheSalt },
       siblings,
     });
     return running.outputs;
@@ -325,7 +328,7 @@ function describePrompt(
   { prompt, samplingParams, includePrompt = false }: GenerationRequest,
   { promptTokenIds }: ProcessedPrompt,
   tokenizer: Tokenizer,
-): SequenceOutputsOptions["prompt"] {
+): PromptTokens | null {
   if (!includePrompt && samplingParams.promptLogprobs === null) return null;
   const text = prompt.kind === "text" ? prompt.text : tokenizer.decode(promptTokenIds);
   return { text, tokenIds: promptTokenIds };

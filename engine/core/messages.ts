@@ -22,7 +22,7 @@ export type ToEngineThread =
       readonly kind: "add";
       readonly request: EngineRequest;
       /** Further sequences of the same prompt, whose images are thus sent once. */
-      readonly siblings?: readonly Pick<EngineRequest, "requestId" | "seed">[];
+      readonly siblings?: readonly Pick<EngineRequest, "requestId" | "seed" | "samplingParams">[];
     }
   | { readonly kind: "abort"; readonly requestIds: readonly string[] }
   | { readonly kind: "close" };

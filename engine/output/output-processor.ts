@@ -1,16 +1,10 @@
-/** From the engine thread's tokens to text, logprobs and the prompt in words: one object per sequence. */
+/** From the engine thread's tokens to text and logprobs: one object per sequence. */
 import { invariant } from "../errors.ts";
 import { IncrementalDetokenizer } from "../text/incremental-detokenizer.ts";
 import { StopStrings } from "../text/stop-strings.ts";
+import { decodeLogprobs } from "./decode-logprobs.ts";
 import type { EngineCoreOutput } from "../core/messages.ts";
-import type {
-  DecodedLogprob,
-  DecodedPrompt,
-  DecodedTokenLogprobs,
-  FinishReason,
-  RequestOutput,
-  SampledLogprobs,
-} from "../request-output.ts";
+import type { DecodedPrompt, DecodedTokenLogprobs, FinishReason, RequestOutput } from "../request-output.ts";
 import type { SamplingParams } from "../sampling-params.ts";
 import type { Vocabulary } from "../text/tokenizer.ts";
 
@@ -22,8 +16,6 @@ export interface SequenceOutputsOptions {
   readonly vocabulary: Vocabulary;
   readonly numPromptTokens: number;
   readonly numImageTokens: number;
-  /** What the first output is to tell of the prompt; null for nothing. */
-  readonly prompt: { readonly text: string; readonly tokenIds: readonly number[] } | null;
 }
 
 /** What the consumer has not taken yet. */
@@ -31,7 +23,6 @@ interface PendingOutput {
   text: string;
   readonly tokenIds: number[];
   readonly logprobs: DecodedTokenLogprobs[];
-  readonly prompt: DecodedPrompt | null;
 }
 
 /** Mutable. */
@@ -40,6 +31,7 @@ export class SequenceOutputs {
   readonly #detokenizer: IncrementalDetokenizer;
   readonly #stopStrings: StopStrings;
   #pending: PendingOutput | null = null;
+  /** Whether an output was taken. */
   #hasBegun = false;
   #numOutputTokens = 0;
   #numCachedTokens = 0;
@@ -65,11 +57,12 @@ export class SequenceOutputs {
   append(output: EngineCoreOutput): boolean {
     invariant(!this.isFinished, "tokens came after the end of a sequence");
     this.#numCachedTokens = output.numCachedTokens;
-    const pending = (this.#pending ??= { text: "", tokenIds: [], logprobs: [], prompt: this.#describePrompt(output) });
+    const pending = (this.#pending ??= { text: "", tokenIds: [], logprobs: [] });
     for (const [index, tokenId] of output.tokenIds.entries()) {
       const isLast = output.finishReason !== null && index === output.tokenIds.length - 1;
       pending.tokenIds.push(tokenId);
-      if (output.logprobs !== null) pending.logprobs.push(this.#decodeLogprobs(output.logprobs[index]));
+      if (output.logprobs !== null)
+        pending.logprobs.push(decodeLogprobs(output.logprobs[index], this.#options.vocabulary));
       this.#numOutputTokens += 1;
       const matched = this.#appendText(pending, tokenId, isLast && output.finishReason === "stop");
       if (matched !== null) {
@@ -86,16 +79,22 @@ export class SequenceOutputs {
     return false;
   }
 
-  /** Everything since the last output; null where there is nothing. */
-  take(): RequestOutput | null {
+  /**
+   * Everything since the last output; null where there is nothing.
+   *
+   * @param prompt What the first output of the sequence tells of the prompt.
+   */
+  take(prompt: DecodedPrompt | null): RequestOutput | null {
     if (this.#pending === null) return null;
-    const { text, tokenIds, logprobs, prompt } = this.#pending;
+    const { text, tokenIds, logprobs } = this.#pending;
     const { requestId, index, samplingParams, numPromptTokens, numImageTokens } = this.#options;
+    const isFirst = !this.#hasBegun;
     this.#pending = null;
+    this.#hasBegun = true;
     return {
       requestId,
       index,
-      prompt,
+      prompt: isFirst ? prompt : null,
       text,
       tokenIds,
       logprobs: samplingParams.logprobs === null ? null : logprobs,
@@ -121,27 +120,5 @@ export class SequenceOutputs {
   #finish(finishReason: FinishReason, stopReason: string | number | null): void {
     this.#finishReason = finishReason;
     this.#stopReason = stopReason;
-  }
-
-  /** Null but for the first output. */
-  #describePrompt({ promptLogprobs = null }: EngineCoreOutput): DecodedPrompt | null {
-    const { prompt } = this.#options;
-    if (prompt === null || this.#hasBegun) return null;
-    this.#hasBegun = true;
-    const logprobs = promptLogprobs?.map((logprob) => this.#decodeLogprobs(logprob)) ?? null;
-    return {
-      text: prompt.text,
-      tokens: prompt.tokenIds.map((tokenId) => this.#decode({ tokenId })),
-      logprobs: logprobs === null ? null : [null, ...logprobs],
-    };
-  }
-
-  #decodeLogprobs({ sampled, top }: SampledLogprobs): DecodedTokenLogprobs {
-    return { sampled: this.#decode(sampled), top: top.map((logprob) => this.#decode(logprob)) };
-  }
-
-  #decode<Token extends { readonly tokenId: number }>(token: Token): Token & Pick<DecodedLogprob, "token" | "bytes"> {
-    const bytes = this.#options.vocabulary.tokenBytes(token.tokenId);
-    return { ...token, token: Buffer.from(bytes).toString(), bytes: [...bytes] };
   }
 }

@@ -251,6 +251,22 @@ describe("a request of several choices", () => {
       expect(rest.every((output) => output.prompt === null)).toBe(true);
     }
   });
+
+  test("has the logprobs of its prompt computed once, and each choice tells them", async () => {
+    const golden = (await loadGoldens("llava-default")).cases[0];
+    const params = { ...sampled, promptLogprobs: 1 };
+    await waitUntilIdle(engine);
+    const before = engine.stats;
+    const choices = await collectChoices({ ...(await askGolden(golden, params)), numChoices: 3 });
+    await waitUntilIdle(engine);
+    const numPromptTokens = golden.promptTokenIds.length;
+    // The first computes its whole prompt, the others what nobody has computed before.
+    expect(engine.stats.numPrefixCacheQueries - before.numPrefixCacheQueries).toBe(2 * numPromptTokens);
+    expect(engine.stats.numPrefixCacheHits - before.numPrefixCacheHits).toBe(2 * (numPromptTokens - 1));
+    const prompts = [...choices.values()].map(([first]) => first.prompt);
+    expect(prompts[0]!.logprobs).toHaveLength(numPromptTokens);
+    expect(prompts).toEqual([prompts[0], prompts[0], prompts[0]]);
+  });
 });
 
 describe("logits processors given as classes", () => {

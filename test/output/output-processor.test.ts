@@ -163,6 +163,30 @@ test("logprobs carry the text and the bytes of their tokens", async () => {
   ]);
 });
 
+test("sequences that are ahead of the first wait for the logprobs of the prompt, which it computes for all", async () => {
+  const [a, b] = await encode("ab");
+  const samplingParams = createSamplingParams({ promptLogprobs: 0 });
+  const prompt = { text: "ab", tokenIds: [a, b] };
+  const shared = { samplingParams, vocabulary: tokenizer, prompt, numPromptTokens: 2, numImageTokens: 0 };
+  const outputs = new RequestOutputs({ requestId: "request", ...shared }, 2);
+  outputs.append(step([a], { finishReason: "length" }), 1);
+  const first = outputs.next();
+  outputs.append(step([b], { promptLogprobs: [{ sampled: { tokenId: b, logprob: -1, rank: 2 }, top: [] }] }), 0);
+  outputs.append(step([b], { finishReason: "length" }), 0);
+  const both = [await first, await outputs.next()].toSorted((left, right) => left.index - right.index);
+  expect(both.map(({ tokenIds }) => tokenIds)).toEqual([[b, b], [a]]);
+  for (const output of both) {
+    expect(output.prompt).toEqual({
+      text: "ab",
+      tokens: [
+        { tokenId: a, token: "a", bytes: [0x61] },
+        { tokenId: b, token: "b", bytes: [0x62] },
+      ],
+      logprobs: [null, { sampled: { tokenId: b, logprob: -1, rank: 2, token: "b", bytes: [0x62] }, top: [] }],
+    });
+  }
+});
+
 test("an error of the engine thread and a failure from outside reach a waiting consumer", async () => {
   const failed = createOutputs();
   const waiting = failed.next();
