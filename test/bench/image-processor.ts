@@ -22,7 +22,8 @@ const pictures = [
 const edge = 336;
 const target = 1;
 
-const preprocessorConfig = {
+/** LLaVA 1.5's. */
+export const preprocessorConfig = {
   image_processor_type: "CLIPImageProcessor",
   do_convert_rgb: true,
   do_resize: true,

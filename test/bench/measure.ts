@@ -1,7 +1,7 @@
 /** Figures, ratios, the table they are printed in, and the lines that tell how far a long measurement is. */
 import { performance } from "node:perf_hooks";
 
-function median(values: readonly number[]): number {
+export function median(values: readonly number[]): number {
   const sorted = values.toSorted((left, right) => left - right);
   const middle = sorted.length >> 1;
   return sorted.length % 2 === 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;

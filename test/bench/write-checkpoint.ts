@@ -1,26 +1,31 @@
-/** Writes the bench's shape as a Hugging Face checkpoint (Llama, tied embeddings, bfloat16) with random weights. */
+/** Writes Hugging Face checkpoints of random weights (bfloat16): the bench's shape as it is (Llama, tied embeddings). */
 import { closeSync, existsSync, mkdirSync, openSync, renameSync, rmSync, writeFileSync, writeSync } from "node:fs";
 import { join } from "node:path";
 import { fillRandom, layerWeights, shape, vocabulary } from "./shape.ts";
 
-interface CheckpointTensor {
+export interface CheckpointTensor {
   readonly name: string;
   readonly shape: readonly number[];
   /** Null for the ones of a norm. */
   readonly standardDeviation: number | null;
 }
 
-function tensors(): CheckpointTensor[] {
+/** @param prefix Of every name, `model.` where the decoder is all there is. */
+export function decoderTensors(prefix: string): CheckpointTensor[] {
   const list: CheckpointTensor[] = [
-    { name: "model.embed_tokens.weight", shape: [shape.vocabSize, shape.hiddenSize], standardDeviation: 0.05 },
-    { name: "model.norm.weight", shape: [shape.hiddenSize], standardDeviation: null },
+    { name: `${prefix}embed_tokens.weight`, shape: [shape.vocabSize, shape.hiddenSize], standardDeviation: 0.05 },
+    { name: `${prefix}norm.weight`, shape: [shape.hiddenSize], standardDeviation: null },
   ];
   for (let layer = 0; layer < shape.numLayers; layer++) {
     for (const norm of ["input_layernorm", "post_attention_layernorm"]) {
-      list.push({ name: `model.layers.${layer}.${norm}.weight`, shape: [shape.hiddenSize], standardDeviation: null });
+      list.push({
+        name: `${prefix}layers.${layer}.${norm}.weight`,
+        shape: [shape.hiddenSize],
+        standardDeviation: null,
+      });
     }
     for (const [name, , rows, columns] of layerWeights) {
-      const tensorName = `model.layers.${layer}.${name}.weight`;
+      const tensorName = `${prefix}layers.${layer}.${name}.weight`;
       list.push({ name: tensorName, shape: [rows, columns], standardDeviation: 0.8 / Math.sqrt(columns) });
     }
   }
@@ -36,8 +41,7 @@ function toBfloat16(values: Float32Array): Uint16Array {
   return halves;
 }
 
-function writeWeights(path: string): void {
-  const list = tensors();
+function writeWeights(path: string, list: readonly CheckpointTensor[]): void {
   const header: Record<string, unknown> = { __metadata__: { format: "pt" } };
   let offset = 0;
   for (const tensor of list) {
@@ -60,9 +64,8 @@ function writeWeights(path: string): void {
   closeSync(file);
 }
 
-function config(): unknown {
+export function decoderConfig(): object {
   return {
-    architectures: ["LlamaForCausalLM"],
     model_type: "llama",
     hidden_act: "silu",
     hidden_size: shape.hiddenSize,
@@ -81,12 +84,12 @@ function config(): unknown {
   };
 }
 
-function tokenizer(): unknown {
+function tokenizer(addedTokens: Readonly<Record<string, number>>): unknown {
   return {
     version: "1.0",
     truncation: null,
     padding: null,
-    added_tokens: ["<s>", "</s>"].map((content, id) => ({
+    added_tokens: Object.entries({ "<s>": 0, "</s>": 1, ...addedTokens }).map(([content, id]) => ({
       id,
       content,
       single_word: false,
@@ -113,24 +116,43 @@ function tokenizer(): unknown {
   };
 }
 
+export interface BenchCheckpoint {
+  readonly config: object;
+  readonly tensors: readonly CheckpointTensor[];
+  readonly chatTemplate: string;
+  /** Ids by text, of tokens beside those that begin and end a text. */
+  readonly addedTokens: Readonly<Record<string, number>>;
+  readonly preprocessorConfig?: object;
+}
+
 /** Writes the folder unless it is there already; returns it. */
-export function writeBenchCheckpoint(folder: string): string {
+export function writeCheckpoint(folder: string, checkpoint: BenchCheckpoint): string {
   if (existsSync(folder)) return folder;
+  const { config, tensors, chatTemplate, addedTokens, preprocessorConfig } = checkpoint;
   const temporary = `${folder}.${process.pid}`;
   rmSync(temporary, { recursive: true, force: true });
   mkdirSync(temporary, { recursive: true });
-  writeFileSync(join(temporary, "config.json"), JSON.stringify(config(), null, 2));
-  writeFileSync(join(temporary, "tokenizer.json"), JSON.stringify(tokenizer()));
-  writeFileSync(
-    join(temporary, "tokenizer_config.json"),
-    JSON.stringify({
-      tokenizer_class: "PreTrainedTokenizerFast",
-      bos_token: "<s>",
-      eos_token: "</s>",
-      chat_template: "{{ bos_token }}{% for message in messages %}{{ message['content'] }}{% endfor %}",
-    }),
-  );
-  writeWeights(join(temporary, "model.safetensors"));
+  const writeJson = (name: string, value: unknown): void =>
+    writeFileSync(join(temporary, name), JSON.stringify(value, null, 2));
+  writeJson("config.json", config);
+  writeJson("tokenizer.json", tokenizer(addedTokens));
+  writeJson("tokenizer_config.json", {
+    tokenizer_class: "PreTrainedTokenizerFast",
+    bos_token: "<s>",
+    eos_token: "</s>",
+    chat_template: chatTemplate,
+  });
+  if (preprocessorConfig !== undefined) writeJson("preprocessor_config.json", preprocessorConfig);
+  writeWeights(join(temporary, "model.safetensors"), tensors);
   renameSync(temporary, folder);
   return folder;
+}
+
+export function writeBenchCheckpoint(folder: string): string {
+  return writeCheckpoint(folder, {
+    config: { architectures: ["LlamaForCausalLM"], ...decoderConfig() },
+    tensors: decoderTensors("model."),
+    chatTemplate: "{{ bos_token }}{% for message in messages %}{{ message['content'] }}{% endfor %}",
+    addedTokens: {},
+  });
 }
