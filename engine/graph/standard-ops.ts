@@ -69,14 +69,6 @@ export function modulo(graph: GraphBuilder, name: string, left: Value, right: Va
   return broadcastingNode(graph, { name, operator: "Mod" }, left, right);
 }
 
-/** Element-wise `max(input, smallest)`. */
-export function clipBelow(graph: GraphBuilder, name: string, input: Value, smallest: Value): Value {
-  const node = { name, operator: "Clip" };
-  checkElementType(node, smallest, input.elementType);
-  checkShape(node, smallest, []);
-  return addStandardNode(graph, node, [input, smallest], input);
-}
-
 function broadcastingNode(graph: GraphBuilder, node: NodeLabel, left: Value, right: Value): Value {
   checkElementType(node, right, left.elementType);
   const shape = broadcastShapes(left.shape, right.shape);

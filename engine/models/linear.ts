@@ -1,17 +1,6 @@
 /** Linear layers in every form that weights come in. Activations are flat: `[tokens, features]`. */
 import { matMulIntegerToFloat, matMulNBits, quantizeLinearPerRow } from "../graph/quantised-ops.ts";
-import {
-  abs,
-  add,
-  cast,
-  clipBelow,
-  expand,
-  gemm,
-  multiply,
-  reduceMaxLast,
-  reshape,
-  shapeOf,
-} from "../graph/standard-ops.ts";
+import { abs, add, cast, expand, gemm, multiply, reduceMaxLast, reshape, shapeOf } from "../graph/standard-ops.ts";
 import type { Value } from "../graph/value.ts";
 import { invariant } from "../errors.ts";
 import type { WeightFormat } from "../weights/prepared-weights.ts";
@@ -141,9 +130,8 @@ function int8Product(
   const { graph } = context;
   const largest = largestMagnitudes(context, name, input);
   const step = graph.constant("int8.step", "float32", [], [1 / 127]);
-  // A token of zeros only would divide by zero.
-  const smallest = graph.constant("int8.smallest_scale", "float32", [], [1e-20]);
-  const rowScales = clipBelow(graph, `${name}.row_scales`, multiply(graph, `${name}.steps`, largest, step), smallest);
+  // A token of zeros only has scale 0 and is quantised to anything; the product is multiplied by its scale again.
+  const rowScales = multiply(graph, `${name}.row_scales`, largest, step);
   const quantised = quantizeLinearPerRow(graph, `${name}.quantised`, {
     input,
     scales: rowScales,

@@ -55,3 +55,18 @@ describe.for(checkpoints)("%s", (name) => {
     }
   });
 });
+
+test("in int8 a token of zeros only, which has no scale, stays near float32 and leaves its neighbours alone", async () => {
+  await using cache = await createTemporaryFolder();
+  const { checkpointFolder } = await loadGoldens("llava-default");
+  const logits: Float32Array[] = [];
+  let vocabSize = 0;
+  for (const dtype of ["float32", "int8"] as const) {
+    const model = await buildFrom(checkpointFolder, { cacheFolder: cache.path, dtype });
+    ({ vocabSize } = model.decoder);
+    using decoder = new DirectDecoder(model, { numSlots: 1, maxLength: 16 });
+    const images = { embeddings: new Float32Array(model.decoder.hiddenSize), positions: [1] };
+    logits.push(decoder.run({ tokenIds: [[5, 6, 7]], numComputed: [0], images, logitRows: [0, 1, 2] }));
+  }
+  expect(meanDivergence(logits[0], logits[1], vocabSize)).toBeLessThan(0.05);
+});
