@@ -161,6 +161,10 @@ export interface GroupQueryAttentionInputs {
   readonly headDim: number;
   /** Tokens a position sees, itself included; null is all before it. */
   readonly localWindowSize: number | null;
+  /** What products of query and key are multiplied by; null is `1 / sqrt(headDim)`. */
+  readonly scale: number | null;
+  /** Float [numHeads]: a score of each head that takes its share of the softmax and adds nothing; null is none. */
+  readonly headSink: Value | null;
   readonly presentKeyName: string;
   readonly presentValueName: string;
 }
@@ -200,21 +204,34 @@ export function groupQueryAttention(
       `heads of ${headDim} are no multiple of ${rotaryHeadMultiple}, as its rotary embedding needs.`,
     );
   }
-  const tables = rotary === null ? [] : [rotary.cosCache, rotary.sinCache];
-  for (const table of tables) {
+  for (const table of rotary === null ? [] : [rotary.cosCache, rotary.sinCache]) {
     checkElementType(node, table, elementType);
     checkShape(node, table, [table.shape[0], headDim / 2]);
   }
+  if (inputs.headSink !== null) {
+    checkElementType(node, inputs.headSink, elementType);
+    checkShape(node, inputs.headSink, [numHeads]);
+  }
+  const optionalInputs = [
+    rotary?.cosCache ?? null,
+    rotary?.sinCache ?? null,
+    // Positions and a bias of the scores.
+    null,
+    null,
+    inputs.headSink,
+  ];
+  while (optionalInputs.at(-1) === null) optionalInputs.pop();
   const [output, presentKey, presentValue] = graph.addNode({
     ...node,
     domain: microsoftDomain,
-    inputs: [query, key, value, pastKey, pastValue, inputs.seqlensK, inputs.totalSequenceLength, ...tables],
+    inputs: [query, key, value, pastKey, pastValue, inputs.seqlensK, inputs.totalSequenceLength, ...optionalInputs],
     attributes: {
       num_heads: int(numHeads),
       kv_num_heads: int(numKvHeads),
       do_rotary: int(rotary === null ? 0 : 1),
       rotary_interleaved: int(0),
       local_window_size: int(inputs.localWindowSize ?? -1),
+      ...(inputs.scale === null ? {} : { scale: float(inputs.scale) }),
     },
     outputs: [
       { name, elementType, shape: [batch, length, numHeads * headDim] },

@@ -113,14 +113,17 @@ export interface CachedAttention {
   readonly numKvHeads: number;
   readonly headDim: number;
   readonly localWindowSize: number | null;
+  /** What products of query and key are multiplied by; null is `1 / sqrt(headDim)`. */
+  readonly scale: number | null;
 }
 
 /** [N, numHeads * headDim], before the output projection; the layer's cache becomes inputs and outputs of the graph. */
 export function attendToCache(
-  { graph, precision }: GraphContext,
+  context: GraphContext,
   { seqlensK, totalSequenceLength }: DecoderInputs,
   { name, layer, ...attention }: CachedAttention,
 ): Value {
+  const { graph, precision } = context;
   const { numHeads, numKvHeads, headDim } = attention;
   const past = (part: string): Value =>
     graph.input(`past.${layer}.${part}`, precision.activations, [batch, numKvHeads, cacheLength, headDim]);
@@ -128,6 +131,7 @@ export function attendToCache(
     ...attention,
     seqlensK,
     totalSequenceLength,
+    headSink: context.device === "cpu" ? emptySink(context, numHeads) : null,
     pastKey: past("key"),
     pastValue: past("value"),
     presentKeyName: `present.${layer}.key`,
@@ -137,6 +141,16 @@ export function attendToCache(
   graph.output(presentValue);
   const flatShape = graph.constant("attention.flat_shape", "int64", [2], [-1, numHeads * headDim]);
   return reshape(graph, `${name}.flat`, output, flatShape, [tokens, numHeads * headDim]);
+}
+
+/**
+ * A sink whose share of the softmax is 0. Where there is one, ONNX Runtime's CPU kernel does not take its tiled path,
+ * which computes sequences of different lengths one after the other, but the one that spreads all heads of all
+ * sequences over the threads: decoding many at once gains far more than long prompts lose.
+ */
+function emptySink({ graph, precision }: GraphContext, numHeads: number): Value {
+  const lowest = new Array<number>(numHeads).fill(-1e30);
+  return graph.constant(`attention.empty_sink.${numHeads}`, precision.activations, [numHeads], lowest);
 }
 
 /** Makes `logits` float32 [R, vocabSize] of the rows' hidden states. */

@@ -1,4 +1,5 @@
 /** What the parts of a model's graph are built with: the builder, the weights, and in which numbers to compute. */
+import type { DeviceName } from "../config.ts";
 import { GraphBuilder } from "../graph/graph-builder.ts";
 import type { Dimension, Value } from "../graph/value.ts";
 import type { WeightFormat } from "../weights/prepared-weights.ts";
@@ -22,15 +23,20 @@ export interface GraphContext {
   readonly graph: GraphBuilder;
   readonly weights: WeightSource;
   readonly precision: Precision;
+  /** What runs the graph: kernels for the same operator differ in what they are fast at. */
+  readonly device: DeviceName;
   /** Filled by `linear.ts`: zero points of quantised activations, shared by all layers over the same tokens. */
   readonly zeroPointsByTokens: Map<Dimension, Value>;
   /** Sizes that may be 0 at run time. */
   readonly emptySizes: ReadonlySet<Dimension>;
 }
 
-export function createGraphContext(name: string, weights: WeightSource, precision: Precision): GraphContext {
+export function createGraphContext(
+  name: string,
+  { weights, precision, device }: Pick<GraphContext, "weights" | "precision" | "device">,
+): GraphContext {
   const graph = new GraphBuilder(name);
-  return { graph, weights, precision, zeroPointsByTokens: new Map(), emptySizes: new Set([logitRows]) };
+  return { graph, weights, precision, device, zeroPointsByTokens: new Map(), emptySizes: new Set([logitRows]) };
 }
 
 /** A parameter in the activations' element type: norms, biases, embeddings of positions. */

@@ -43,13 +43,13 @@ export function configureGraphs(config: unknown, { dtype: name, device, maxModel
     precision,
     maxModelLen: length,
     buildDecoder(weights) {
-      const context = createGraphContext("decoder", weights, precision);
+      const context = createGraphContext("decoder", { weights, precision, device });
       model.buildDecoder(context, length);
       return context;
     },
     buildVisionEncoder(weights) {
       if (model.visionEncoder === null) return null;
-      const context = createGraphContext("vision_encoder", weights, precision);
+      const context = createGraphContext("vision_encoder", { weights, precision, device });
       model.visionEncoder.build(context);
       return context;
     },

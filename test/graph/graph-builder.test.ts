@@ -72,6 +72,8 @@ const faults: readonly {
         numKvHeads: 2,
         headDim: 16,
         localWindowSize: null,
+        scale: null,
+        headSink: null,
         presentKeyName: "present.key",
         presentValueName: "present.value",
       });

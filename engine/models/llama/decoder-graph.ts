@@ -86,9 +86,13 @@ function createRotary(context: GraphContext, options: DecoderOptions, inputs: De
   const { config, maxModelLen, rotarySections } = options;
   const { cos, sin } = ropeTables(config.rope, config.headDim, maxModelLen);
   const tableShape = [maxModelLen, config.headDim / 2];
+  // Query and key each bring half of the scores' scale along: the CPU's product of one row with many, which is what
+  // decoding is, has a fast form for products that nothing multiplies afterwards.
+  const rootOfScale = config.headDim ** -0.25;
+  const scaled = (table: Float32Array): Float32Array => table.map((value) => value * rootOfScale);
   const tables = {
-    cosCache: graph.constant("rope.cos", precision.activations, tableShape, cos),
-    sinCache: graph.constant("rope.sin", precision.activations, tableShape, sin),
+    cosCache: graph.constant("rope.cos", precision.activations, tableShape, scaled(cos)),
+    sinCache: graph.constant("rope.sin", precision.activations, tableShape, scaled(sin)),
   };
   if (rotarySections !== undefined) return sectionedRotary(context, inputs, tables, rotarySections);
   return { tables, positions: config.headDim % rotaryHeadMultiple === 0 ? null : tokenPositions(context, inputs) };
@@ -181,6 +185,8 @@ function attention(
     numKvHeads,
     headDim,
     localWindowSize: config.slidingWindows[layer],
+    // All of it is in the rotary tables.
+    scale: 1,
   });
 }
 

@@ -118,6 +118,8 @@ function attention(
     numKvHeads: numHeads,
     headDim,
     localWindowSize: null,
+    // Rotation reaches a part of a head only.
+    scale: null,
   });
 }
 
