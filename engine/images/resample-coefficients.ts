@@ -4,8 +4,11 @@ import { EngineError } from "../errors.ts";
 /** Pillow's numbers for its filters, as `resample` in preprocessor_config.json spells them. */
 export type ResampleFilterName = "nearest" | "lanczos" | "bilinear" | "bicubic" | "box" | "hamming";
 
-/** Fixed-point fraction bits of a weight: 32 less 8 of the pixel and 2 of headroom for overshoot and sign. */
-export const PRECISION_BITS = 32 - 8 - 2;
+/**
+ * Fixed-point fraction bits of a weight: 32 less 8 of the pixel and 2 of headroom for overshoot and sign; as in
+ * kernel/filter.ts.
+ */
+const PRECISION_BITS = 32 - 8 - 2;
 
 export interface AxisCoefficients {
   readonly numOutputs: number;

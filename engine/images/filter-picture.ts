@@ -1,0 +1,113 @@
+/** A picture through the two passes of a resize, whose sums are WebAssembly: kernel/filter.ts says what they are. */
+import type { DecodedImage } from "./decode-image.ts";
+import { takeFilterKernel } from "./filter-kernel.ts";
+import type { AxisCoefficients } from "./resample-coefficients.ts";
+
+/** Input that is copied in and filtered at once: small enough for the nearer caches. */
+const CHUNK_BYTES = 1 << 16;
+/** Filtered rows that the band holds beyond one output row's taps, so that rows are moved up rarely. */
+const NUM_SPARE_ROWS = 64;
+/** As in kernel/filter.ts. */
+const LOW_BITS = 15;
+
+/**
+ * [rows.numOutputs, columns.numOutputs, 3]: the rows of the picture that `rows` needs filtered by `columns` and rounded
+ * to bytes, the result of that by `rows`. The filtered rows stand in a band that moves down the picture, so memory
+ * follows the taps and the width of the result, not the height of the picture.
+ */
+export function filterPicture(image: DecodedImage, columns: AxisCoefficients, rows: AxisCoefficients): Uint8Array {
+  const lastOutput = rows.numOutputs - 1;
+  const endRow = rows.starts[lastOutput] + rows.numTaps[lastOutput];
+  const numRows = endRow - rows.starts[0];
+  const inputStride = image.width * 3;
+  const rowLength = columns.numOutputs * 3;
+  // The kernel writes a byte after each row, and takes 16 bytes at once.
+  const stride = roundUpTo16(rowLength + 1);
+  const chunkRows = Math.min(Math.max(Math.trunc(CHUNK_BYTES / inputStride) & ~3, 4), numRows);
+  const bandRows = Math.min(rows.maxTaps + NUM_SPARE_ROWS, numRows);
+  const taps = columnTaps(columns);
+  const columnWeights = packWeights(columns);
+  const rowWeights = packWeights(rows);
+  const columnWeightsStride = columnWeights.byteLength / columns.numOutputs;
+  const rowWeightsStride = rowWeights.byteLength / rows.numOutputs;
+
+  const tapsAt = 0;
+  const columnWeightsAt = roundUpTo16(taps.byteLength);
+  const rowWeightsAt = columnWeightsAt + columnWeights.byteLength;
+  const chunkAt = rowWeightsAt + rowWeights.byteLength;
+  // Taps are made up to fours and pairs by what comes after the last: bytes of the next part, times nothing.
+  const bandAt = chunkAt + roundUpTo16(chunkRows * inputStride);
+  const outputAt = bandAt + bandRows * stride;
+  const kernel = takeFilterKernel(outputAt + stride);
+  const memory = new Uint8Array(kernel.memory.buffer);
+  new Uint32Array(memory.buffer, tapsAt).set(taps);
+  new Int16Array(memory.buffer, columnWeightsAt).set(columnWeights);
+  new Int16Array(memory.buffer, rowWeightsAt).set(rowWeights);
+
+  // Rows [bandStart, bandEnd) of the picture stand filtered in the band.
+  let bandStart = 0;
+  let bandEnd = 0;
+  const moveBandTo = (start: number): void => {
+    if (start < bandEnd) memory.copyWithin(bandAt, bandAt + (start - bandStart) * stride, outputAt);
+    bandStart = start;
+    // A box can leave out a row between two outputs.
+    bandEnd = Math.max(bandEnd, start);
+    const fullEnd = Math.min(start + bandRows, endRow);
+    while (bandEnd < fullEnd) {
+      const chunkEnd = Math.min(bandEnd + chunkRows, fullEnd);
+      memory.set(image.data.subarray(bandEnd * inputStride, chunkEnd * inputStride), chunkAt);
+      kernel.filterRows(
+        chunkAt,
+        inputStride,
+        chunkEnd - bandEnd,
+        tapsAt,
+        columnWeightsAt,
+        columnWeightsStride,
+        columns.numOutputs,
+        bandAt + (bandEnd - bandStart) * stride,
+        stride,
+      );
+      bandEnd = chunkEnd;
+    }
+  };
+
+  const output = new Uint8Array(rows.numOutputs * rowLength);
+  for (let row = 0; row < rows.numOutputs; row++) {
+    const start = rows.starts[row];
+    if (start + rows.numTaps[row] > bandEnd) moveBandTo(start);
+    const rowsAt = bandAt + (start - bandStart) * stride;
+    const numPairs = (rows.numTaps[row] + 1) >> 1;
+    kernel.filterColumns(rowsAt, stride, rowWeightsAt + row * rowWeightsStride, numPairs, outputAt);
+    output.set(memory.subarray(outputAt, outputAt + rowLength), row * rowLength);
+  }
+  return output;
+}
+
+/** By column: the byte of a row where its first pixel starts, and the bytes of its weights that count. */
+function columnTaps({ numOutputs, starts, numTaps }: AxisCoefficients): Uint32Array {
+  const taps = new Uint32Array(numOutputs * 2);
+  for (let column = 0; column < numOutputs; column++) {
+    taps[column * 2] = starts[column] * 3;
+    taps[column * 2 + 1] = Math.ceil(numTaps[column] / 4) * 16;
+  }
+  return taps;
+}
+
+/** [numOutputs, taps rounded up to fours / 2, 2, 2]: for each pair of taps the highs of both, then the lows. */
+function packWeights({ numOutputs, maxTaps, numTaps, weights }: AxisCoefficients): Int16Array {
+  const stride = Math.ceil(maxTaps / 4) * 8;
+  const packed = new Int16Array(numOutputs * stride);
+  for (let output = 0; output < numOutputs; output++) {
+    for (let tap = 0; tap < numTaps[output]; tap++) {
+      const weight = weights[output * maxTaps + tap];
+      const at = output * stride + (tap >> 1) * 4 + (tap & 1);
+      packed[at] = weight >> LOW_BITS;
+      packed[at + 2] = weight & ((1 << LOW_BITS) - 1);
+    }
+  }
+  return packed;
+}
+
+function roundUpTo16(numBytes: number): number {
+  return Math.ceil(numBytes / 16) * 16;
+}
