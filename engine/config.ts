@@ -1,5 +1,7 @@
 /** Settings of one engine; read from the environment elsewhere, never here. */
 
+import type { ImageSize } from "./multimodal/processing-info.ts";
+
 export type DeviceName = "cpu" | "cuda" | "webgpu";
 
 /** `auto` is the fastest that is as true as the checkpoint: float32 on `cpu`, float16 on GPU devices. */
@@ -15,6 +17,11 @@ export interface LogitsProcessorReference {
 
 export interface ImageLimits {
   readonly maxImagesPerPrompt: number;
+  /**
+   * The largest picture to plan memory for, where that is smaller than the largest that matters to the model. Larger
+   * ones are taken all the same.
+   */
+  readonly largestExpectedImage?: Partial<ImageSize>;
   readonly maxImageBytes: number;
   readonly maxImagePixels: number;
   readonly fetchTimeoutMs: number;

@@ -77,6 +77,8 @@ export interface MemorySettings {
   readonly maxModelLen: number;
   /** 0 for a model that takes no images. */
   readonly maxEmbeddingsPerImage: number;
+  /** Of the largest image that is expected, where that has fewer. */
+  readonly expectedEmbeddingsPerImage?: number;
   /** Of the processed images of one sequence, as many and as large as it has room for. */
   readonly imageBytesPerSequence: number;
   readonly processorCacheBytes: number;
@@ -97,7 +99,7 @@ export function planMemory(
       decoderRunBytes({ numSequences: 1, numTokens: chunkLength }),
       decoderRunBytes({ numSequences: maxNumSequences, numTokens: 1 }),
     ),
-    visionEncoderBytes: visionRunBytes(maxEmbeddingsPerImage),
+    visionEncoderBytes: visionRunBytes(settings.expectedEmbeddingsPerImage ?? maxEmbeddingsPerImage),
     logitsBytes: maxNumSequences * decoder.vocabSize * Float32Array.BYTES_PER_ELEMENT,
   };
   const processorCacheBytes = maxEmbeddingsPerImage === 0 ? 0 : settings.processorCacheBytes;

@@ -92,19 +92,39 @@ export function checkpointReference() {
   });
 }
 
+export interface ImagesPerPrompt {
+  readonly count: number;
+  readonly width?: number;
+  readonly height?: number;
+}
+
+const defaultImageCount = 16;
 const mostImages = z.int().min(0).max(1000);
 
-/** Sizes only shape vLLM's dummy inputs, and other modalities have no items here: both are taken and change nothing. */
+/** Other modalities have no items here: what is set for them is taken and changes nothing. */
 const limitsPerPrompt = z.looseObject({
-  image: z.union([mostImages, z.looseObject({ count: mostImages }).transform(({ count }) => count)]),
+  image: z
+    .union([
+      mostImages.transform((count) => ({ count })),
+      z.strictObject({
+        count: mostImages.default(defaultImageCount),
+        width: z.int().positive().optional(),
+        height: z.int().positive().optional(),
+      }),
+    ])
+    .default({ count: defaultImageCount }),
 });
 
-/** vLLM's `{"image": 4}`, `{"image": {"count": 4}}`, or its older spelling `image=4`: most images of one prompt. */
+/**
+ * vLLM's `{"image": 4}`, `{"image": {"count": 4, "width": 512, "height": 512}}`, or its older spelling `image=4`: most
+ * images of one prompt, and the largest picture to plan for.
+ */
 export function imagesPerPrompt() {
-  return parsed('{"image": N} or image=N, with N from 0 to 1000', (text) => {
+  const expected = '{"image": N}, {"image": {"count": N, "width": W, "height": H}} or image=N, with N from 0 to 1000';
+  return parsed(expected, (text): ImagesPerPrompt | undefined => {
     const short = /^image\s*=\s*(\d+)$/.exec(text);
-    if (short !== null) return within(Number(short[1]), 0, 1000);
-    return limitsPerPrompt.safeParse(parseJson(text)).data?.image;
+    const json = short === null ? parseJson(text) : { image: Number(short[1]) };
+    return limitsPerPrompt.safeParse(json).data?.image;
   });
 }
 

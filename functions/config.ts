@@ -139,7 +139,11 @@ const settings = z.object({
   ),
 
   MAX_BODY_BYTES: required(bytes(1024, 1024 * MEBIBYTE), "32MiB", "Longest request body, images within it included."),
-  LIMIT_MM_PER_PROMPT: required(imagesPerPrompt(), '{"image": 16}', "Most images of one prompt."),
+  LIMIT_MM_PER_PROMPT: required(
+    imagesPerPrompt(),
+    '{"image": 16}',
+    'Most images of one prompt; {"image": {"count": 4, "width": 512, "height": 512}} also has check plan for no larger ones.',
+  ),
   ENABLE_MM_EMBEDS: required(
     oneOf(["true", "false"]),
     "false",
@@ -280,6 +284,7 @@ export function loadConfig(environment: Environment): Config {
 }
 
 function toConfig(values: z.output<typeof settings>, environment: Environment): Config {
+  const { count, width, height } = values.LIMIT_MM_PER_PROMPT;
   const initializingCode = values.HEALTH_INITIALIZING_CODE ?? (values.RUNPOD_ENDPOINT_ID === null ? "503" : "204");
   return {
     host: values.HOST,
@@ -310,7 +315,8 @@ function toConfig(values: z.output<typeof settings>, environment: Environment): 
       enableMmEmbeds: values.ENABLE_MM_EMBEDS === "true",
       mmProcessorOptions: values.MM_PROCESSOR_KWARGS,
       imageLimits: {
-        maxImagesPerPrompt: values.LIMIT_MM_PER_PROMPT,
+        maxImagesPerPrompt: count,
+        ...((width ?? height) !== undefined && { largestExpectedImage: { width, height } }),
         maxImageBytes: values.MAX_IMAGE_BYTES,
         maxImagePixels: values.MAX_IMAGE_PIXELS,
         fetchTimeoutMs: values.IMAGE_FETCH_TIMEOUT_SECONDS,

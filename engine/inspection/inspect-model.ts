@@ -91,6 +91,7 @@ export async function inspectModel(
       maxNumBatchedTokens,
       maxModelLen,
       maxEmbeddingsPerImage: worstImage?.maxEmbeddings ?? 0,
+      expectedEmbeddingsPerImage: worstImage?.numEmbeddings ?? 0,
       imageBytesPerSequence: worstImage === null ? 0 : worstImage.numBytes * worstImage.numFitting,
       processorCacheBytes: (config.caches ?? defaultCacheConfig).maxMemoryBytes,
     }),

@@ -12,6 +12,8 @@ import type { ImageSize } from "../multimodal/processing-info.ts";
 
 export interface WorstImage {
   readonly size: ImageSize;
+  /** How `size` came to be: it is the model's worst case, or the settings' smaller one. */
+  readonly boundedBy: "model" | "settings";
   /** As a `data:` reference. */
   readonly reference: string;
   /** What stands for an image in a prompt of token ids; empty where images have no place of their own there. */
@@ -37,7 +39,10 @@ export async function measureWorstImage(
 ): Promise<WorstImage> {
   const { info, dummyInputs, processor } = imageInputs;
   const placeholderTokenIds = processor.imagePlaceholderTokenIds;
-  const [size] = dummyInputs.build(1).imageSizes;
+  const { maxImagesPerPrompt, largestExpectedImage } = options.imageLimits;
+  const [size] = dummyInputs.build(1, largestExpectedImage).imageSizes;
+  const [largest] = dummyInputs.build(1).imageSizes;
+  const isLargest = size.width === largest.width && size.height === largest.height;
   const reference = `data:image/png;base64,${Buffer.from(dummyPicture(size)).toString("base64")}`;
   const inputProcessor = new InputProcessor({
     ...options,
@@ -55,11 +60,12 @@ export async function measureWorstImage(
   const withImage = await process([{ type: "image", reference }]);
   const numTokens = withImage.promptTokenIds.length - without.promptTokenIds.length;
   const [image] = withImage.images;
-  const maxPerPrompt = allowedLimit(info, "image", options.imageLimits.maxImagesPerPrompt);
+  const maxPerPrompt = allowedLimit(info, "image", maxImagesPerPrompt);
   // One place is for the output.
   const numFree = options.maxModelLen - 1 - without.promptTokenIds.length;
   return {
     size,
+    boundedBy: isLargest ? "model" : "settings",
     reference,
     placeholderTokenIds,
     numTokens,

@@ -84,13 +84,18 @@ function memoryLines({
   ];
 }
 
+const bounds: Readonly<Record<"model" | "settings", string>> = {
+  model: "of the most features",
+  settings: "by LIMIT_MM_PER_PROMPT; larger ones are taken, and take more",
+};
+
 function imageLines({ inspection: { worstImage, maxModelLen } }: CheckReport): Line[] {
   if (worstImage === null) return ["", "Images", ["none", "the model takes no images"]];
-  const { size, numTokens, numEmbeddings, maxPerPrompt, numFitting } = worstImage;
+  const { size, boundedBy, numTokens, numEmbeddings, maxPerPrompt, numFitting } = worstImage;
   return [
     "",
     "Images",
-    ["largest", `${size.width} x ${size.height}`, "of the most features"],
+    ["largest", `${size.width} x ${size.height}`, bounds[boundedBy]],
     ["tokens of one", String(numTokens), `${numEmbeddings} of them embeddings`],
     ["of one prompt", String(maxPerPrompt), "LIMIT_MM_PER_PROMPT, or the model's own limit"],
     ["of those fit", String(numFitting), `into ${maxModelLen} tokens, each at its largest`],
@@ -184,6 +189,7 @@ export function toJsonReport({ config: { engine }, inspection, remoteSettings, m
     ...rest,
     worstImage: worstImage && {
       size: worstImage.size,
+      boundedBy: worstImage.boundedBy,
       numTokens: worstImage.numTokens,
       numEmbeddings: worstImage.numEmbeddings,
       numBytes: worstImage.numBytes,

@@ -5,6 +5,7 @@ import type { WorstImage } from "../../engine/inspection/worst-image.ts";
 
 const worstImage: WorstImage = {
   size: { width: 336, height: 336 },
+  boundedBy: "model",
   reference: "data:image/png;base64,",
   placeholderTokenIds: [2],
   numTokens: 576,
