@@ -149,7 +149,7 @@ export function attendToCache(
  * sequences over the threads: decoding many at once gains far more than long prompts lose.
  */
 function emptySink({ graph, precision }: GraphContext, numHeads: number): Value {
-  const lowest = new Array<number>(numHeads).fill(-1e30);
+  const lowest = Array.from({ length: numHeads }, () => -1e30);
   return graph.constant(`attention.empty_sink.${numHeads}`, precision.activations, [numHeads], lowest);
 }
 
