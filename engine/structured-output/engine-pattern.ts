@@ -31,7 +31,8 @@ export function toEnginePattern(pattern: string, { isInJson }: PatternUse): stri
     else spelled += source;
     index = part.end;
   }
-  return spelled;
+  // XGrammar puts quotes before and behind what stands here, which alternatives would share out between them.
+  return isInJson && spelled.includes("|") ? `(?:${spelled})` : spelled;
 }
 
 type PatternPart =

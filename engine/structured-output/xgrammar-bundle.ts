@@ -13,6 +13,7 @@ import type * as WebXGrammar from "@mlc-ai/web-xgrammar";
 import { invariant } from "../errors.ts";
 import { webAssembly } from "./web-assembly.ts";
 import type { WebAssemblyInstance, WebAssemblyMemory, WebAssemblyModule } from "./web-assembly.ts";
+import { withoutStateMerging } from "./xgrammar-repair.ts";
 
 export type XGrammarLibrary = typeof WebXGrammar;
 
@@ -61,7 +62,7 @@ export function createLibrary(hooks: LibraryHooks): XGrammarLibrary {
   const hookedWebAssembly = {
     RuntimeError: webAssembly.RuntimeError,
     instantiate: (code: Uint8Array, imports: object) => {
-      compiledModule ??= new webAssembly.Module(code);
+      compiledModule ??= new webAssembly.Module(withoutStateMerging(code));
       const instance = new webAssembly.Instance(compiledModule, imports);
       hooks.onMemory(memoryOf(instance));
       return sandbox.promiseOf({ instance, module: compiledModule });
