@@ -94,7 +94,9 @@ function padToSquare(image: DecodedImage, colour: Rgb): DecodedImage {
   const edge = Math.max(image.width, image.height);
   if (image.width === image.height) return image;
   const data = new Uint8Array(edge * edge * 3);
-  for (let index = 0; index < data.length; index++) data[index] = colour[index % 3];
+  data.set(colour);
+  // What is filled is copied behind itself, twice as much each time.
+  for (let filled = 3; filled < data.length; filled *= 2) data.copyWithin(filled, 0, filled);
   const left = Math.floor((edge - image.width) / 2);
   const top = Math.floor((edge - image.height) / 2);
   const stride = image.width * 3;
