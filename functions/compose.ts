@@ -14,6 +14,7 @@ import { createApp } from "./api/app.ts";
 import type { Config } from "./config.ts";
 import type { Logger } from "./logger.ts";
 import { createMetrics } from "./metrics.ts";
+import type { Metrics } from "./metrics.ts";
 import { Service } from "./service.ts";
 
 export interface CompositionOptions {
@@ -25,6 +26,7 @@ export interface CompositionOptions {
 export interface Composition {
   readonly listener: RequestListener;
   readonly service: Service;
+  readonly metrics: Metrics;
   /** Its model is still loading; `engine.ready` tells how that ends. */
   readonly engine: Engine;
   /** Ends the engine and the clients; requests must have been drained. */
@@ -52,6 +54,7 @@ export async function compose({ config, logger, onProgress }: CompositionOptions
   return {
     listener: (request, response) => void listen(request, response),
     service,
+    metrics,
     engine,
     async close() {
       await engine.close();

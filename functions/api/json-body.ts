@@ -11,7 +11,7 @@ export async function readJsonObject(request: Request, maxBodyBytes: number): Pr
       "Unsupported Media Type: only application/json is allowed in Content-Type.",
     );
   }
-  const body = parseJson(await readText(request, maxBodyBytes));
+  const body = parseJson(await readText(request, maxBodyBytes), "The body");
   if (typeof body !== "object" || body === null || Array.isArray(body)) {
     throw new HttpError(400, "invalid_json", "The body must be a JSON object.");
   }
@@ -35,14 +35,15 @@ async function readText(request: Request, maxBodyBytes: number): Promise<string>
   }
 }
 
-function parseJson(text: string): unknown {
+/** Throws HttpError 400 that says where what `subject` names is no JSON. */
+export function parseJson(text: string, subject: string): unknown {
   try {
     return JSON.parse(text);
   } catch (error) {
     // V8's message quotes the text around the fault, which may be an image or a secret; its position is enough.
     const position = /position (\d+)/.exec(error instanceof Error ? error.message : "")?.[1];
     const where = position === undefined ? "" : ` at character ${position}`;
-    throw new HttpError(400, "invalid_json", `The body is not valid JSON${where}.`, { cause: error });
+    throw new HttpError(400, "invalid_json", `${subject} is not valid JSON${where}.`, { cause: error });
   }
 }
 

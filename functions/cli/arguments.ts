@@ -4,7 +4,7 @@ import { parseArgs } from "node:util";
 import { ConfigError, settingDescriptions } from "../config.ts";
 import { findNearNames } from "../near-names.ts";
 
-const commands = ["serve", "check"] as const;
+const commands = ["serve", "check", "batch"] as const;
 type Command = (typeof commands)[number];
 
 export interface Arguments {
@@ -16,6 +16,8 @@ export interface Arguments {
   readonly json: boolean;
   /** Of `check`: start the engine and fill it. */
   readonly run: boolean;
+  /** Of `batch`, and not null there: paths, or `-`. */
+  readonly files: { readonly input: string; readonly output: string } | null;
   /** Settings given as flags, by environment name; they come before the environment's. */
   readonly settings: Readonly<Record<string, string>>;
 }
@@ -26,7 +28,12 @@ const actionOptions = {
   "print-config": { type: "boolean", default: false },
   json: { type: "boolean", default: false },
   run: { type: "boolean", default: false },
+  input: { type: "string" },
+  output: { type: "string" },
 } as const;
+
+/** Options of one command. */
+const commandOf = { json: "check", run: "check", input: "batch", output: "batch" } as const;
 
 /** Throws ConfigError for an unknown command or flag. */
 export function parseArguments(argv: readonly string[]): Arguments {
@@ -41,16 +48,19 @@ export function parseArguments(argv: readonly string[]): Arguments {
   });
   const problems: string[] = [];
   for (const token of tokens) {
-    if (token.kind !== "option" || token.name in actionOptions) continue;
-    if (!flags.has(token.name)) problems.push(`There is no option ${token.rawName}${suggestion(token.name)}.`);
+    if (token.kind !== "option" || isSwitch(token.name)) continue;
+    if (!flags.has(token.name) && !(token.name in actionOptions))
+      problems.push(`There is no option ${token.rawName}${suggestion(token.name)}.`);
     else if (token.value === undefined) problems.push(`${token.rawName} needs a value.`);
   }
   const [command = "serve", ...rest] = positionals;
   if (!isCommand(command)) problems.push(`There is no command ${command}; commands: ${commands.join(", ")}.`);
   else if (rest.length > 0) problems.push(`${command} takes no arguments, got ${rest.join(" ")}.`);
-  for (const flag of ["json", "run"] as const) {
-    if (values[flag] === true && command !== "check")
-      problems.push(`--${flag} is an option of check, not of ${command}.`);
+  for (const [flag, itsCommand] of Object.entries(commandOf)) {
+    const isGiven = values[flag] !== undefined && values[flag] !== false;
+    if (isGiven && command !== itsCommand) problems.push(`--${flag} is an option of ${itsCommand}, not of ${command}.`);
+    if (!isGiven && command === "batch" && itsCommand === "batch" && values.help !== true)
+      problems.push(`batch needs --${flag}: a file, or -.`);
   }
   if (problems.length > 0 || !isCommand(command)) throw new ConfigError(problems);
 
@@ -65,12 +75,22 @@ export function parseArguments(argv: readonly string[]): Arguments {
     printConfig: values["print-config"] === true,
     json: values.json === true,
     run: values.run === true,
+    files: isText(values.input) && isText(values.output) ? { input: values.input, output: values.output } : null,
     settings: Object.fromEntries(settings),
   };
 }
 
 export function toFlag(settingName: string): string {
   return settingName.toLowerCase().replaceAll("_", "-");
+}
+
+/** Whether it is an option without a value. */
+function isSwitch(option: string): boolean {
+  return option in actionOptions && actionOptions[option as keyof typeof actionOptions].type === "boolean";
+}
+
+function isText(value: unknown): value is string {
+  return typeof value === "string";
 }
 
 function isCommand(name: string): name is Command {

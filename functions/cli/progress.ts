@@ -1,4 +1,4 @@
-/** Shows how far a download or a quantisation is: bars on a terminal, log lines elsewhere. */
+/** Shows how far a download, a quantisation or a batch is: bars on a terminal, log lines elsewhere. */
 import { MultiBar, Presets } from "cli-progress";
 import type { SingleBar } from "cli-progress";
 
@@ -9,7 +9,7 @@ import type { Logger } from "../logger.ts";
 const LINE_STEP_PERCENT = 10;
 
 export interface Progress extends Omit<LoadProgress, "unit"> {
-  readonly unit: LoadProgress["unit"] | "tokens";
+  readonly unit: LoadProgress["unit"] | "tokens" | "lines";
 }
 
 export interface ProgressDisplay {

@@ -1,4 +1,4 @@
-/** The commands: `fovea serve`, `fovea check`, `--help`, `--version`, `--print-config`. */
+/** The commands: `fovea serve`, `fovea check`, `fovea batch`, `--help`, `--version`, `--print-config`. */
 import { readFileSync } from "node:fs";
 
 import { ConfigError, loadConfig, settingDescriptions } from "../config.ts";
@@ -26,13 +26,20 @@ export async function run(argv: readonly string[]): Promise<void> {
   await runCommand(args, config);
 }
 
-async function runCommand({ command, json, run, settings }: Arguments, config: Config): Promise<void> {
+async function runCommand({ command, json, run, files, settings }: Arguments, config: Config): Promise<void> {
   switch (command) {
     case "serve":
       return serve(config, createLogger({ level: config.logLevel, write: (line) => process.stdout.write(line) }));
     case "check": {
       const { check } = await import("./check.ts");
       return check(config, describeSettings(settingDescriptions, process.env, settings), { json, run });
+    }
+    case "batch": {
+      if (files === null) throw new Error("A batch without files was let through.");
+      const { batch } = await import("./batch.ts");
+      // Standard output may be where the results go.
+      const logger = createLogger({ level: config.logLevel, write: (line) => process.stderr.write(line) });
+      return batch(config, files, logger).catch(exitOnConfigError);
     }
   }
 }
@@ -48,10 +55,15 @@ function orExit<Value>(parse: () => Value): Value {
   try {
     return parse();
   } catch (error) {
-    if (!(error instanceof ConfigError)) throw error;
-    for (const problem of error.problems) console.error(`fovea: ${problem}`);
-    process.exit(EXIT_USAGE);
+    return exitOnConfigError(error);
   }
+}
+
+/** Throws any other error. */
+function exitOnConfigError(error: unknown): never {
+  if (!(error instanceof ConfigError)) throw error;
+  for (const problem of error.problems) console.error(`fovea: ${problem}`);
+  process.exit(EXIT_USAGE);
 }
 
 function readVersion(): string {

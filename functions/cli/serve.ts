@@ -5,10 +5,7 @@ import type { Composition } from "../compose.ts";
 import type { Logger } from "../logger.ts";
 import { openServer } from "../server.ts";
 import type { OpenServer } from "../server.ts";
-import { exitCodeOf } from "./exit-codes.ts";
-
-/** Exit codes of a process ended by a signal, as shells count them. */
-const exitCodeOfSignal = { SIGINT: 130, SIGTERM: 143 } as const;
+import { exitCodeOf, exitCodeOfSignal } from "./exit-codes.ts";
 
 /** Of sockets whose other end went away: they say nothing about the state of this process. */
 const connectionErrorCodes = new Set(["ECONNRESET", "EPIPE", "ERR_STREAM_PREMATURE_CLOSE", "ERR_STREAM_DESTROYED"]);

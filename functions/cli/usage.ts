@@ -12,10 +12,13 @@ export function formatHelp(settings: readonly SettingDescription[]): string {
   return [
     "fovea [serve] [--print-config] [--setting value ...]",
     "fovea check [--json] [--run] [--setting value ...]",
+    "fovea batch --input FILE --output FILE [--setting value ...]",
     "",
     "serve  serves a vision-language model over OpenAI-compatible HTTP",
     "check  shows what would be served and the memory it takes, without serving; ends with 0 where it fits,",
     "       1 where it does not or the model does not load, 2 for a wrong setting or logits processor",
+    "batch  answers the lines of a file in OpenAI's Batch format, - for standard input or output; a FILE of results is",
+    "       continued; ends with 0 when every line has a result, 1 where it had to stop, 2 for a wrong setting or file",
     "",
     "  --print-config  show all settings with secrets masked, and end",
     "  --json          of check: print JSON instead of a table",

@@ -16,12 +16,17 @@ export interface CliProcess extends AsyncDisposable {
   readonly exitCode: Promise<number | null>;
 }
 
-/** The environment is empty but for PATH, HOME and what is given. */
-export function startCli(args: readonly string[], environment: Readonly<Record<string, string>> = {}): CliProcess {
+/** The environment is empty but for PATH, HOME and what is given; standard input is `input`. */
+export function startCli(
+  args: readonly string[],
+  environment: Readonly<Record<string, string>> = {},
+  input = "",
+): CliProcess {
   const child = spawn(process.execPath, [main, ...args], {
     env: { PATH: process.env.PATH, HOME: process.env.HOME, ...environment },
-    stdio: ["ignore", "pipe", "pipe"],
+    stdio: ["pipe", "pipe", "pipe"],
   });
+  child.stdin.end(input);
   let stdout = "";
   let stderr = "";
   child.stdout.on("data", (chunk: Buffer) => (stdout += chunk.toString()));

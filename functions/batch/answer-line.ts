@@ -1,0 +1,98 @@
+/** Answers the lines of a batch by what answers HTTP requests: the same fields, checks, errors and bodies. */
+import { randomUUID } from "node:crypto";
+
+import { EngineError } from "../../engine/index.ts";
+import type { Engine, GenerationRequest } from "../../engine/index.ts";
+import type { ApiConfig } from "../api/app-dependencies.ts";
+import { toErrorAnswer } from "../api/errors.ts";
+import { createRequests, parseBody } from "../api/generation-kind.ts";
+import type { CommonFields, GenerationKind, ParsedBody } from "../api/generation-kind.ts";
+import { runGenerations } from "../api/generations.ts";
+import { chatCompletionKind } from "../api/routes/chat-completions.ts";
+import { completionKind } from "../api/routes/completions.ts";
+import type { Logger } from "../logger.ts";
+import type { Metrics } from "../metrics.ts";
+import type { Admission, Service } from "../service.ts";
+import type { BatchLine, BatchUrl } from "./batch-line.ts";
+import type { LineResponse } from "./result-line.ts";
+
+export interface AnswerDependencies {
+  readonly service: Service;
+  /** The service's, ready. */
+  readonly engine: Engine;
+  readonly metrics: Metrics;
+  readonly logger: Logger;
+  readonly config: Pick<ApiConfig, "defaultExtraArguments" | "maxLogprobs" | "servedModelNames">;
+}
+
+export type LineAnswer =
+  | { readonly kind: "answered"; readonly response: LineResponse }
+  /** Too much is under way; `response` is what HTTP would answer. */
+  | { readonly kind: "busy"; readonly response: LineResponse }
+  /** The service ended before the answer was complete: nothing was wrong with the line. */
+  | { readonly kind: "given up" };
+
+/** A line whose body has been looked at. */
+export interface PreparedLine {
+  /** That it takes in the engine at once; 0 for one that is refused already. */
+  readonly numSequences: number;
+  /** May be called again where it was busy. */
+  readonly answer: () => Promise<LineAnswer>;
+}
+
+/** Throws nothing of what is wrong with the line: that is its answer. */
+export function prepareLine(line: BatchLine, dependencies: AnswerDependencies): PreparedLine {
+  return preparers[line.url](line, dependencies);
+}
+
+const preparers: Readonly<Record<BatchUrl, typeof prepareLine>> = {
+  "/v1/chat/completions": (line, dependencies) => prepare(chatCompletionKind, line, dependencies),
+  "/v1/completions": (line, dependencies) => prepare(completionKind, line, dependencies),
+};
+
+function prepare<Fields extends CommonFields>(
+  kind: GenerationKind<Fields>,
+  { body, extraArguments }: BatchLine,
+  dependencies: AnswerDependencies,
+): PreparedLine {
+  const { service, engine, config, metrics } = dependencies;
+  let parsed: ParsedBody<Fields> | null = null;
+  let requests: readonly GenerationRequest[];
+  try {
+    parsed = parseBody(kind, body, config.servedModelNames);
+    requests = createRequests(kind, parsed, { engine, config, tenant: "", extraArguments });
+  } catch (error) {
+    return { numSequences: 0, answer: async () => toAnswer(error, parsed, dependencies) };
+  }
+  const { fields, head, paths } = parsed;
+  return {
+    numSequences: requests.reduce((sum, { numChoices = 1 }) => sum + numChoices, 0),
+    async answer() {
+      let admission: Admission | null = null;
+      try {
+        admission = service.admit(new AbortController().signal);
+        const answer = await kind.toAnswer(head, runGenerations(admission, requests, metrics), fields);
+        metrics.addImages(paths.images.length);
+        return { kind: "answered", response: { statusCode: 200, requestId: randomUUID(), body: answer } };
+      } catch (error) {
+        return toAnswer(error, parsed, dependencies);
+      } finally {
+        admission?.release();
+      }
+    },
+  };
+}
+
+function toAnswer(
+  error: unknown,
+  parsed: ParsedBody<CommonFields> | null,
+  { service, logger }: AnswerDependencies,
+): LineAnswer {
+  const requestId = randomUUID();
+  const { status, body } = toErrorAnswer(error, requestId, parsed?.paths);
+  const code = error instanceof EngineError ? error.code : null;
+  const isEnding = service.state === "draining" && (code === "closed" || code === "aborted");
+  if (isEnding || (service.state === "failed" && status >= 500)) return { kind: "given up" };
+  if (status === 500) logger.error("A line failed.", { requestId, error });
+  return { kind: code === "queue_full" ? "busy" : "answered", response: { statusCode: status, requestId, body } };
+}

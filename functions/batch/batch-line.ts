@@ -1,0 +1,96 @@
+/**
+ * One line of a batch: OpenAI's Batch input line, and beside its body `extra_args`, the arguments for logits processors
+ * that vLLM calls so. https://platform.openai.com/docs/guides/batch
+ */
+import { z } from "zod";
+
+import type { ExtraArgument } from "../../engine/index.ts";
+import { HttpError } from "../api/errors.ts";
+import { parseJson } from "../api/json-body.ts";
+import { extraArguments } from "../api/schemas/extra-arguments.ts";
+import { parseFields } from "../api/schemas/parse-fields.ts";
+import type { NumberedLine } from "./numbered-lines.ts";
+
+/** They are kept in memory for as long as the batch runs. */
+const MAX_CUSTOM_ID_LENGTH = 1024;
+
+const batchUrls = ["/v1/chat/completions", "/v1/completions"] as const;
+export type BatchUrl = (typeof batchUrls)[number];
+
+const schema = z.object({
+  custom_id: z
+    .string("must be a string")
+    .min(1, "must not be empty")
+    .max(MAX_CUSTOM_ID_LENGTH, `must have at most ${MAX_CUSTOM_ID_LENGTH} characters`),
+  method: z.literal("POST", "must be POST"),
+  url: z.enum(batchUrls, `must be one of ${batchUrls.join(", ")}`),
+  body: z.looseObject(
+    {
+      stream: z.literal(false, "must be false: the lines of a batch are answered whole").nullish(),
+      extra_args: z.undefined("belongs beside the body, or into it as vllm_xargs").optional(),
+    },
+    "must be an object",
+  ),
+  extra_args: extraArguments.nullish(),
+});
+
+export interface BatchLine {
+  readonly lineNumber: number;
+  readonly customId: string;
+  readonly url: BatchUrl;
+  /** As POST on `url` takes it. */
+  readonly body: object;
+  /** Those that `vllm_xargs` in the body names too are the body's. */
+  readonly extraArguments: Readonly<Record<string, ExtraArgument>>;
+}
+
+/** A line that is no request. */
+export interface BadBatchLine {
+  readonly lineNumber: number;
+  /** Where the line has one. */
+  readonly customId: string | null;
+  readonly code: "invalid_json" | "invalid_value" | "line_too_long" | "duplicate_custom_id";
+  /** Begins with the number of the line. */
+  readonly message: string;
+  /** Path within the line: `body.stream`. */
+  readonly parameter: string | null;
+}
+
+export type ParsedLine = ({ readonly kind: "good" } & BatchLine) | ({ readonly kind: "bad" } & BadBatchLine);
+
+export function parseBatchLine({ lineNumber, text, problem }: NumberedLine): ParsedLine {
+  const bad = (error: Pick<BadBatchLine, "code" | "message" | "parameter">, customId: string | null): ParsedLine => {
+    return { kind: "bad", lineNumber, customId, ...error, message: `Line ${lineNumber}: ${error.message}` };
+  };
+  if (problem !== null) return bad({ ...problem, parameter: null }, null);
+  let json: unknown = null;
+  try {
+    json = parseJson(text, "it");
+    if (typeof json !== "object" || json === null || Array.isArray(json)) {
+      return bad({ code: "invalid_value", message: "it must be a JSON object.", parameter: null }, null);
+    }
+    const { custom_id: customId, url, body, extra_args: given } = parseFields(schema, json);
+    return { kind: "good", lineNumber, customId, url, body, extraArguments: given ?? {} };
+  } catch (error) {
+    if (!(error instanceof HttpError)) throw error;
+    const code = error.code === "invalid_json" ? "invalid_json" : "invalid_value";
+    return bad({ code, message: error.message, parameter: error.parameter || null }, customIdOf(json));
+  }
+}
+
+/** A line under an id that another line has. */
+export function duplicateOf({ lineNumber, customId }: BatchLine, firstLineNumber: number): BadBatchLine {
+  return {
+    lineNumber,
+    customId,
+    code: "duplicate_custom_id",
+    message: `Line ${lineNumber}: custom_id is that of line ${firstLineNumber}, ${JSON.stringify(customId)}.`,
+    parameter: "custom_id",
+  };
+}
+
+function customIdOf(json: unknown): string | null {
+  if (typeof json !== "object" || json === null || !("custom_id" in json)) return null;
+  const { custom_id: customId } = json;
+  return typeof customId === "string" ? customId.slice(0, MAX_CUSTOM_ID_LENGTH) : null;
+}

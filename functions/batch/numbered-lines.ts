@@ -1,0 +1,64 @@
+/** Splits a stream of bytes into lines, each of bounded length. */
+
+const NEWLINE = 10;
+const BYTE_ORDER_MARK = "\uFEFF";
+
+export interface NumberedLine {
+  /** From 1; empty lines count, but are left out. */
+  readonly lineNumber: number;
+  /** Without its line end; "" where there is a problem. */
+  readonly text: string;
+  /** Why the line cannot be read. */
+  readonly problem: { readonly code: "line_too_long" | "invalid_json"; readonly message: string } | null;
+}
+
+/** Never holds more than `maxLineBytes` and one chunk: what a longer line has beyond that is passed over. */
+export async function* readLines(
+  chunks: AsyncIterable<Uint8Array>,
+  maxLineBytes: number,
+): AsyncGenerator<NumberedLine> {
+  let pieces: Uint8Array[] = [];
+  let numBytes = 0;
+  let lineNumber = 0;
+  const add = (piece: Uint8Array): void => {
+    numBytes += piece.byteLength;
+    if (numBytes <= maxLineBytes) pieces.push(piece);
+    else pieces = [];
+  };
+  const takeLine = (): NumberedLine | null => {
+    lineNumber += 1;
+    const line = numBytes > maxLineBytes ? tooLong(lineNumber, numBytes, maxLineBytes) : decode(lineNumber, pieces);
+    pieces = [];
+    numBytes = 0;
+    return line;
+  };
+  for await (const chunk of chunks) {
+    let start = 0;
+    for (let end = chunk.indexOf(NEWLINE); end !== -1; end = chunk.indexOf(NEWLINE, start)) {
+      add(chunk.subarray(start, end));
+      start = end + 1;
+      const line = takeLine();
+      if (line !== null) yield line;
+    }
+    // Copied: a line must not keep the whole chunk in memory that it began in.
+    add(Uint8Array.from(chunk.subarray(start)));
+  }
+  const line = takeLine();
+  if (line !== null) yield line;
+}
+
+/** Null for an empty line. */
+function decode(lineNumber: number, pieces: readonly Uint8Array[]): NumberedLine | null {
+  try {
+    const decoded = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(Buffer.concat(pieces));
+    const text = lineNumber === 1 && decoded.startsWith(BYTE_ORDER_MARK) ? decoded.slice(1) : decoded;
+    return text.trim() === "" ? null : { lineNumber, text, problem: null };
+  } catch {
+    return { lineNumber, text: "", problem: { code: "invalid_json", message: "it is not UTF-8." } };
+  }
+}
+
+function tooLong(lineNumber: number, numBytes: number, maxLineBytes: number): NumberedLine {
+  const message = `it has ${numBytes} bytes; the limit is ${maxLineBytes}, which MAX_BODY_BYTES sets.`;
+  return { lineNumber, text: "", problem: { code: "line_too_long", message } };
+}

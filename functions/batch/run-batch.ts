@@ -1,0 +1,146 @@
+/** Runs a batch: takes lines as fast as the engine takes them, and writes each result when it is there. */
+import { parseBatchLine, duplicateOf } from "./batch-line.ts";
+import type { BadBatchLine, BatchLine } from "./batch-line.ts";
+import type { LineAnswer, PreparedLine } from "./answer-line.ts";
+import type { NumberedLine } from "./numbered-lines.ts";
+import type { DoneLines, ResultSink } from "./result-file.ts";
+import { errorLine, responseLine } from "./result-line.ts";
+import type { LineResponse } from "./result-line.ts";
+import { WorkWindow } from "./work-window.ts";
+
+export interface BatchOptions {
+  readonly lines: AsyncIterable<NumberedLine>;
+  /** What an earlier run has written already. */
+  readonly done: DoneLines;
+  readonly results: ResultSink;
+  readonly prepare: (line: BatchLine) => PreparedLine;
+  /** Most sequences under way together; a line with more runs alone. */
+  readonly maxNumSequences: number;
+  /**
+   * Aborted by the caller, or by the run where a result cannot be written or the service has ended: no line is begun any
+   * more, and those under way are waited for. `lines` may throw when it is aborted.
+   */
+  readonly stopping: AbortController;
+  /** Called when another line is dealt with. */
+  readonly onProgress: (numLines: number) => void;
+}
+
+/** Lines of a run. */
+interface Counts {
+  /** With status 200. */
+  numSucceeded: number;
+  /** With another status. */
+  numFailed: number;
+  /** No requests. */
+  numBad: number;
+  /** That an earlier run had dealt with. */
+  numSkipped: number;
+}
+
+export interface BatchSummary extends Readonly<Counts> {
+  /** Whether no line is left over. */
+  readonly isComplete: boolean;
+}
+
+/** Rejects where the lines cannot be read or a result cannot be written, once nothing is under way any more. */
+export async function runBatch(options: BatchOptions): Promise<BatchSummary> {
+  return new BatchRun(options).run();
+}
+
+const givenUp: LineAnswer = { kind: "given up" };
+
+/** Mutable. */
+class BatchRun {
+  readonly #options: BatchOptions;
+  readonly #window: WorkWindow;
+  /** Of all good lines so far, by custom_id: the first line that has it. */
+  readonly #lineNumbers = new Map<string, number>();
+  /** Why a result could not be written. */
+  #failure: { readonly cause: unknown } | null = null;
+  #numGivenUp = 0;
+  readonly #counts: Counts = { numSucceeded: 0, numFailed: 0, numBad: 0, numSkipped: 0 };
+
+  constructor(options: BatchOptions) {
+    this.#options = options;
+    this.#window = new WorkWindow(options.maxNumSequences);
+  }
+
+  async run(): Promise<BatchSummary> {
+    let hasReadAll = false;
+    try {
+      await this.#takeLines();
+      hasReadAll = !this.#isStopping;
+    } catch (error) {
+      if (!this.#isStopping) throw error;
+    } finally {
+      await this.#window.whenEmpty();
+    }
+    if (this.#failure !== null) throw this.#failure.cause;
+    return { ...this.#counts, isComplete: hasReadAll && this.#numGivenUp === 0 };
+  }
+
+  async #takeLines(): Promise<void> {
+    for await (const numbered of this.#options.lines) {
+      if (this.#isStopping) return;
+      const line = parseBatchLine(numbered);
+      if (line.kind === "bad") await this.#report(line);
+      else await this.#begin(line);
+    }
+  }
+
+  get #isStopping(): boolean {
+    return this.#options.stopping.signal.aborted;
+  }
+
+  async #begin(line: BatchLine): Promise<void> {
+    const firstLineNumber = this.#lineNumbers.get(line.customId);
+    if (firstLineNumber !== undefined) return this.#report(duplicateOf(line, firstLineNumber));
+    this.#lineNumbers.set(line.customId, line.lineNumber);
+    if (this.#options.done.customIds.has(line.customId)) return this.#count("numSkipped");
+    const prepared = this.#options.prepare(line);
+    await this.#window.enter(prepared.numSequences);
+    const completed = this.#complete(line, prepared);
+    // Nothing else would hold back the reading of lines that cost the engine nothing.
+    if (prepared.numSequences === 0) await completed;
+  }
+
+  /** Leaves the window, whatever happens. Never rejects. */
+  async #complete({ customId }: BatchLine, { numSequences, answer }: PreparedLine): Promise<void> {
+    let weight = numSequences;
+    try {
+      let answered = this.#isStopping ? givenUp : await answer();
+      if (answered.kind === "busy") {
+        this.#window.leave(weight);
+        weight = this.#window.maxWeight;
+        await this.#window.enter(weight);
+        answered = this.#isStopping ? givenUp : await answer();
+      }
+      if (answered.kind === "given up") {
+        this.#numGivenUp += 1;
+        this.#options.stopping.abort();
+      } else await this.#write(customId, answered.response);
+    } catch (cause) {
+      this.#failure ??= { cause };
+      this.#options.stopping.abort();
+    } finally {
+      this.#window.leave(weight);
+    }
+  }
+
+  async #write(customId: string, response: LineResponse): Promise<void> {
+    await this.#options.results.append(responseLine(customId, response));
+    this.#count(response.statusCode === 200 ? "numSucceeded" : "numFailed");
+  }
+
+  async #report(line: BadBatchLine): Promise<void> {
+    if (this.#options.done.badLines.has(line.lineNumber)) return this.#count("numSkipped");
+    await this.#options.results.append(errorLine(line));
+    this.#count("numBad");
+  }
+
+  #count(kind: keyof Counts): void {
+    this.#counts[kind] += 1;
+    const { numSucceeded, numFailed, numBad, numSkipped } = this.#counts;
+    this.#options.onProgress(numSucceeded + numFailed + numBad + numSkipped);
+  }
+}

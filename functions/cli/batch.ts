@@ -1,0 +1,142 @@
+/** `fovea batch`: answers the lines of a file, and goes on where an earlier run has stopped. */
+import { createReadStream } from "node:fs";
+import { stat } from "node:fs/promises";
+import { addAbortSignal } from "node:stream";
+
+import { prepareLine } from "../batch/answer-line.ts";
+import type { AnswerDependencies } from "../batch/answer-line.ts";
+import { readLines } from "../batch/numbered-lines.ts";
+import { createResultStream, openResultFile } from "../batch/result-file.ts";
+import type { ResultFile } from "../batch/result-file.ts";
+import { runBatch } from "../batch/run-batch.ts";
+import type { BatchSummary } from "../batch/run-batch.ts";
+import { compose } from "../compose.ts";
+import type { Composition } from "../compose.ts";
+import { ConfigError } from "../config.ts";
+import type { Config } from "../config.ts";
+import { warnOfRefusedDefaults } from "../default-arguments.ts";
+import type { Logger } from "../logger.ts";
+import { EXIT_FAILED, exitCodeOf, exitCodeOfSignal } from "./exit-codes.ts";
+import { createProgressDisplay } from "./progress.ts";
+import type { ProgressDisplay } from "./progress.ts";
+
+/** What a line has beside its body, at most. */
+const LINE_ROOM_BYTES = 64 * 1024;
+
+export interface BatchFiles {
+  /** Path, or `-` for standard input. */
+  readonly input: string;
+  /** Path of a file that is continued, or `-` for standard output. */
+  readonly output: string;
+}
+
+/**
+ * Ends the process: with 0 when every line has a result, the results being what they are; with 1 when the model, the
+ * engine or a file fails on the way; after a signal with the signal's code. Throws ConfigError for files that are not
+ * what they should be, before anything is loaded.
+ */
+export async function batch(config: Config, files: BatchFiles, logger: Logger): Promise<never> {
+  const numLines = await countLines(files, config);
+  const results = files.output === "-" ? createResultStream(process.stdout) : await openResultFile(files.output);
+  const stopping = new AbortController();
+  const signal = stopOnSignals(stopping, logger);
+  const progress = createProgressDisplay(process.stderr, logger);
+  let composition: Composition | null = null;
+  let exitCode = EXIT_FAILED;
+  try {
+    composition = await compose({ config, logger, onProgress: progress.show });
+    const summary = await run(config, composition, { files, results, stopping, logger, progress, numLines });
+    progress.stop();
+    if (summary !== null) logger.info(summary.isComplete ? "Done." : "Stopped; run it again to go on.", { ...summary });
+    if (summary?.isComplete === true) exitCode = 0;
+    else if (signal.name !== null) exitCode = exitCodeOfSignal[signal.name];
+  } catch (error) {
+    progress.stop();
+    logger.error("The batch ended early; run it again to go on.", { error });
+    exitCode = exitCodeOf(error);
+  }
+  await results.close();
+  await composition?.close();
+  process.exit(exitCode);
+}
+
+interface BatchRun {
+  readonly files: BatchFiles;
+  readonly results: ResultFile;
+  readonly stopping: AbortController;
+  readonly logger: Logger;
+  readonly progress: ProgressDisplay;
+  /** Null where that is not known before they have all come. */
+  readonly numLines: number | null;
+}
+
+/** Null where it was stopped before the model was loaded. */
+async function run(
+  config: Config,
+  { engine, service, metrics }: Composition,
+  { files, results, stopping, logger, progress, numLines }: BatchRun,
+): Promise<BatchSummary | null> {
+  const stopped = Promise.withResolvers<void>();
+  stopping.signal.addEventListener("abort", () => stopped.resolve(), { once: true });
+  await Promise.race([engine.ready, stopped.promise]);
+  if (stopping.signal.aborted) return null;
+  warnOfRefusedDefaults(engine, config, logger);
+  void stopped.promise.then(() => service.drain(config.shutdownGraceMs));
+
+  const { maxNumSequences, maxNumWaiting } = config.engine;
+  const dependencies: AnswerDependencies = { service, engine, metrics, logger, config };
+  return runBatch({
+    lines: readInput(files.input, config, stopping.signal),
+    done: results.done,
+    results,
+    prepare: (line) => prepareLine(line, dependencies),
+    // As many again are made ready while those before them are computed.
+    maxNumSequences: maxNumSequences + Math.min(maxNumSequences, maxNumWaiting),
+    stopping,
+    onProgress(completed) {
+      if (numLines !== null) progress.show({ task: "lines", completed, total: numLines, unit: "lines" });
+    },
+  });
+}
+
+function readInput(input: string, { maxBodyBytes }: Config, signal: AbortSignal) {
+  const stream = input === "-" ? process.stdin : createReadStream(input);
+  return readLines(addAbortSignal(signal, stream), maxBodyBytes + LINE_ROOM_BYTES);
+}
+
+/** Null for standard input. Throws ConfigError for an input that cannot be read, or that is the output. */
+async function countLines({ input, output }: BatchFiles, config: Config): Promise<number | null> {
+  if (input === "-") return null;
+  try {
+    const [ofInput, ofOutput] = await Promise.all([stat(input), stat(output).catch(() => null)]);
+    if (ofInput.dev === ofOutput?.dev && ofInput.ino === ofOutput.ino) {
+      throw new ConfigError([`--input and --output are one file, ${input}.`]);
+    }
+    let numLines = 0;
+    if (!ofInput.isFile()) return null;
+    for await (const _ of readInput(input, config, new AbortController().signal)) numLines += 1;
+    return numLines;
+  } catch (error) {
+    if (error instanceof ConfigError) throw error;
+    throw new ConfigError([
+      `--input ${input} cannot be read: ${error instanceof Error ? error.message : String(error)}.`,
+    ]);
+  }
+}
+
+/** The first signal lets what is under way finish, within the grace of the settings; a second ends the process. */
+function stopOnSignals(
+  stopping: AbortController,
+  logger: Logger,
+): { readonly name: keyof typeof exitCodeOfSignal | null } {
+  const received: { name: keyof typeof exitCodeOfSignal | null } = { name: null };
+  const onSignal = (name: keyof typeof exitCodeOfSignal): void => {
+    if (received.name !== null) process.exit(exitCodeOfSignal[name]);
+    received.name = name;
+    logger.info("Stopping.", { signal: name });
+    stopping.abort();
+  };
+  process.on("SIGTERM", onSignal);
+  process.on("SIGINT", onSignal);
+  return received;
+}

@@ -1,0 +1,90 @@
+import { appendFile, readFile, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { afterAll, beforeAll, expect, test } from "vitest";
+
+import { openResultFile } from "../../../functions/batch/result-file.ts";
+import { errorLine, responseLine } from "../../../functions/batch/result-line.ts";
+import { createTemporaryFolder } from "../../support/temporary-folder.ts";
+import type { TemporaryFolder } from "../../support/temporary-folder.ts";
+
+let folder: TemporaryFolder;
+let numFiles = 0;
+
+beforeAll(async () => {
+  folder = await createTemporaryFolder();
+});
+
+afterAll(() => folder[Symbol.asyncDispose]());
+
+function newPath(): string {
+  return join(folder.path, `results-${numFiles++}.jsonl`);
+}
+
+function response(customId: string, text = "") {
+  return responseLine(customId, { statusCode: 200, requestId: "request", body: { text } });
+}
+
+const duplicate = errorLine({
+  lineNumber: 3,
+  customId: "a",
+  code: "duplicate_custom_id",
+  message: "Line 3: …",
+  parameter: "custom_id",
+});
+
+test("what was appended is known to the next run, errors of lines by the number of the line", async () => {
+  const path = newPath();
+  const file = await openResultFile(path);
+  expect(file.done).toEqual({ customIds: new Set(), badLines: new Set() });
+  // Longer than what is read of the file at once.
+  const long = response("b", "é".repeat(1024 ** 2));
+  await Promise.all([file.append(duplicate), file.append(long), file.append(response("c"))]);
+  await file.close();
+  const again = await openResultFile(path);
+  expect(again.done).toEqual({ customIds: new Set(["b", "c"]), badLines: new Set([3]) });
+  await again.close();
+  const lines = (await readFile(path, "utf8")).trimEnd().split("\n");
+  expect(lines.map((line) => JSON.parse(line) as object)).toEqual([duplicate, long, response("c")].map(withAnyId));
+});
+
+function withAnyId(line: object): object {
+  return { ...line, id: expect.stringMatching(/^batch_req_[0-9a-f]{32}$/) };
+}
+
+test.for([1, 9, 30, 200])("a line of which %i bytes were written before the end is cut off", async (numBytes) => {
+  const path = newPath();
+  const whole = `${JSON.stringify(response("a"))}\n`;
+  await writeFile(path, whole + JSON.stringify(response("b", "x".repeat(300))).slice(0, numBytes));
+  const file = await openResultFile(path);
+  expect(file.done.customIds).toEqual(new Set(["a"]));
+  await file.close();
+  expect(await readFile(path, "utf8")).toBe(whole);
+});
+
+test("a last line that only lacks its end gets it", async () => {
+  const path = newPath();
+  await writeFile(path, JSON.stringify(response("a")));
+  const file = await openResultFile(path);
+  expect(file.done.customIds).toEqual(new Set(["a"]));
+  await file.append(response("b"));
+  await file.close();
+  expect((await readFile(path, "utf8")).match(/\n/g)).toHaveLength(2);
+});
+
+test.for([
+  ["a line of another file", '{"custom_id": "a", "method": "POST"}\n', "line 2 is none"],
+  ["text", "something\n", "line 2 is none"],
+  ["text at the end", "something", "its last line is none"],
+])("a file that holds %s is left as it is", async ([, more, problem]) => {
+  const path = newPath();
+  const whole = `${JSON.stringify(response("a"))}\n`;
+  await writeFile(path, whole);
+  await appendFile(path, more);
+  await expect(openResultFile(path)).rejects.toThrow(`--output ${path} holds other things than results: ${problem}.`);
+  expect(await readFile(path, "utf8")).toBe(whole + more);
+});
+
+test("a folder that is not there, and what is no file, are refused", async () => {
+  await expect(openResultFile("/nowhere/at/all")).rejects.toThrow("--output /nowhere/at/all cannot be written: ENOENT");
+  await expect(openResultFile("/dev/null")).rejects.toThrow("--output /dev/null is not a file; - is standard output.");
+});

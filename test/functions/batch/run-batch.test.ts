@@ -1,0 +1,153 @@
+import { expect, test } from "vitest";
+
+import type { LineAnswer } from "../../../functions/batch/answer-line.ts";
+import { runBatch } from "../../../functions/batch/run-batch.ts";
+import type { BatchOptions } from "../../../functions/batch/run-batch.ts";
+import type { ResultLine } from "../../../functions/batch/result-line.ts";
+
+const responseOf = (statusCode: number) => ({ statusCode, requestId: "request", body: {} });
+const answered: LineAnswer = { kind: "answered", response: responseOf(200) };
+const busy: LineAnswer = { kind: "busy", response: responseOf(429) };
+
+/** Lines with these ids, one after the other. */
+async function* linesOf(customIds: readonly string[]) {
+  for (const [index, customId] of customIds.entries()) {
+    const content = { custom_id: customId, method: "POST", url: "/v1/completions", body: {} };
+    yield { lineNumber: index + 1, text: JSON.stringify(content), problem: null };
+  }
+}
+
+/** Runs lines that each are one sequence, of which three go together. */
+async function run(
+  customIds: readonly string[],
+  answer: (customId: string) => Promise<LineAnswer>,
+  overrides: Partial<BatchOptions> = {},
+) {
+  const written: ResultLine[] = [];
+  const progress: number[] = [];
+  const stopping = new AbortController();
+  const summary = await runBatch({
+    lines: linesOf(customIds),
+    done: { customIds: new Set(), badLines: new Set() },
+    results: { append: async (line) => void written.push(line), close: async () => {} },
+    prepare: ({ customId }) => ({ numSequences: 1, answer: () => answer(customId) }),
+    maxNumSequences: 3,
+    stopping,
+    onProgress: (numLines) => progress.push(numLines),
+    ...overrides,
+  });
+  return { summary, written, progress, stopping };
+}
+
+/** What is under way, and the most that ever was together. */
+class Load {
+  now = 0;
+  most = 0;
+
+  async during<Value>(work: () => Promise<Value>): Promise<Value> {
+    this.now += 1;
+    this.most = Math.max(this.most, this.now);
+    await new Promise((resolve) => setImmediate(resolve));
+    try {
+      return await work();
+    } finally {
+      this.now -= 1;
+    }
+  }
+}
+
+const ids = Array.from({ length: 20 }, (_, index) => `line-${index}`);
+
+test("no more sequences are under way than the engine has room for", async () => {
+  const load = new Load();
+  const { summary, written, progress } = await run(ids, () => load.during(async () => answered));
+  expect(load.most).toBe(3);
+  expect(new Set(written.map((line) => line.custom_id))).toEqual(new Set(ids));
+  expect(progress).toEqual(ids.map((_, index) => index + 1));
+  expect(summary).toEqual({ numSucceeded: 20, numFailed: 0, numBad: 0, numSkipped: 0, isComplete: true });
+});
+
+test("a line with more sequences than there is room for runs alone", async () => {
+  const load = new Load();
+  const besideLarge: number[] = [];
+  const prepare: BatchOptions["prepare"] = ({ customId }) => ({
+    numSequences: customId === "line-7" ? 100 : 1,
+    answer: () =>
+      load.during(async () => {
+        if (customId === "line-7") besideLarge.push(load.now);
+        return answered;
+      }),
+  });
+  await run(ids, async () => answered, { prepare });
+  expect(besideLarge).toEqual([1]);
+});
+
+test("a line for which there is no room is tried again alone, and then takes what it gets", async () => {
+  const load = new Load();
+  const { summary, written } = await run(ids, (customId) =>
+    load.during(async () => {
+      if (customId === "line-5") return busy;
+      return customId === "line-3" && load.now > 1 ? busy : answered;
+    }),
+  );
+  expect(summary).toMatchObject({ numSucceeded: 19, numFailed: 1, isComplete: true });
+  const refused = written.filter(({ response }) => response?.status_code !== 200);
+  expect(refused.map((line) => line.custom_id)).toEqual(["line-5"]);
+});
+
+test("lines that an earlier run has answered are left out; a second line with an id is an error, once", async () => {
+  const answeredIds: string[] = [];
+  const answer = async (customId: string): Promise<LineAnswer> => {
+    answeredIds.push(customId);
+    return answered;
+  };
+  const first = await run(["a", "b", "a", "c"], answer, {
+    done: { customIds: new Set(["b"]), badLines: new Set() },
+  });
+  expect(answeredIds).toEqual(["a", "c"]);
+  expect(first.summary).toEqual({ numSucceeded: 2, numFailed: 0, numBad: 1, numSkipped: 1, isComplete: true });
+  expect(first.written.find(({ error }) => error !== null)).toMatchObject({
+    custom_id: "a",
+    error: { code: "duplicate_custom_id", line: 3 },
+  });
+  const second = await run(["a", "b", "a", "c"], answer, {
+    done: { customIds: new Set(["a", "b", "c"]), badLines: new Set([3]) },
+  });
+  expect(second.summary).toMatchObject({ numSkipped: 4, isComplete: true });
+});
+
+test("once it is stopped no line is begun, and those under way are written", async () => {
+  const stopping = new AbortController();
+  const { summary, written } = await run(
+    ids,
+    async (customId) => {
+      if (customId === "line-4") stopping.abort();
+      return answered;
+    },
+    { stopping },
+  );
+  expect(summary.isComplete).toBe(false);
+  expect(written.map((line) => line.custom_id)).toContain("line-4");
+  expect(written.length).toBeLessThan(ids.length);
+});
+
+test("a line that was given up is not written and stops the run", async () => {
+  const { summary, written, stopping } = await run(ids, async (customId) =>
+    customId === "line-2" ? { kind: "given up" } : answered,
+  );
+  expect(stopping.signal.aborted).toBe(true);
+  expect(summary.isComplete).toBe(false);
+  expect(written.map((line) => line.custom_id)).not.toContain("line-2");
+});
+
+test("a result that cannot be written ends the run with the reason", async () => {
+  let numAppended = 0;
+  const append = async (): Promise<void> => {
+    numAppended += 1;
+    if (numAppended === 4) throw new Error("no space left");
+  };
+  await expect(run(ids, async () => answered, { results: { append, close: async () => {} } })).rejects.toThrow(
+    "no space left",
+  );
+  expect(numAppended).toBeLessThan(ids.length);
+});
