@@ -2,7 +2,7 @@
 import { readGenerationDefaults } from "./input/generation-defaults.ts";
 import { InputProcessor } from "./input/input-processor.ts";
 import { OutputConstraints } from "./input/output-constraints.ts";
-import { createImageInputs } from "./input/multimodal-inputs.ts";
+import { loadImageInputs } from "./input/multimodal-inputs.ts";
 import { defaultCacheConfig, MultiModalCaches } from "./multimodal/caches/multimodal-caches.ts";
 import { buildModel } from "./models/build-model.ts";
 import { findModelDefinition } from "./models/registry.ts";
@@ -72,7 +72,7 @@ export async function loadModel(
   const caches = new MultiModalCaches(config.caches ?? defaultCacheConfig, store ?? null);
   parts.defer(() => caches.close());
   const imageInputs = parts.use(
-    createImageInputs(config, { definition, model, tokenizer, preprocessorConfig, imageSources, caches }),
+    await loadImageInputs(config, { definition, model, tokenizer, preprocessorConfig, imageSources, caches }, signal),
   );
   const imagePlaceholder = imageInputs?.processor.imagePlaceholder ?? null;
   return {

@@ -152,7 +152,7 @@ const settings = z.object({
   MM_PROCESSOR_KWARGS: required(
     jsonObject(),
     "{}",
-    "JSON object: changes to the checkpoint's image processor, as preprocessor_config.json names its options; names it does not know are ignored.",
+    "JSON object: changes to the checkpoint's image processor, as preprocessor_config.json names its options.",
   ),
   MAX_IMAGE_BYTES: required(bytes(1024, 1024 * MEBIBYTE), "20MiB", "Longest encoded image."),
   MAX_IMAGE_PIXELS: required(integer(1, 268_402_689), "67108864", "Most pixels of one image, checked before decoding."),

@@ -64,12 +64,18 @@ const PROCESSORS: Readonly<Record<string, ProcessorDefaults>> = {
 };
 
 const edge = z.int().min(1).max(16_384);
-const size = z.union([edge, z.tuple([edge, edge]), z.record(z.string(), edge.nullish())]);
+const size = z.union(
+  [edge, z.tuple([edge, edge]), z.record(z.string(), edge.nullish())],
+  "expected a length from 1 to 16384, or two, or an object of lengths",
+);
 type Size = z.infer<typeof size>;
-const perChannel = z.union([
-  z.tuple([z.number(), z.number(), z.number()]),
-  z.number().transform((value): [number, number, number] => [value, value, value]),
-]);
+const perChannel = z.union(
+  [
+    z.tuple([z.number(), z.number(), z.number()]),
+    z.number().transform((value): [number, number, number] => [value, value, value]),
+  ],
+  "expected a number, or three",
+);
 const nonZero = perChannel.refine((values) => values.every((value) => value !== 0), "must not be 0");
 
 /** Fields that change nothing for one RGB picture turned into channels-first values. */

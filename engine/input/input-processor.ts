@@ -1,7 +1,7 @@
 /** From a request as it came to one the engine thread can run: tokens, tensors, and where the two meet. */
 import { EngineError, invariant } from "../errors.ts";
 import { imagePartsOf, renderChat } from "./chat-prompt.ts";
-import { requestOptions } from "./request-options.ts";
+import { isAboutOptions, requestOptions } from "./request-options.ts";
 import { numEmbeddingsIn } from "../multimodal/placeholder.ts";
 import { allowedLimit } from "../multimodal/processing-info.ts";
 import { expandPrompt } from "../multimodal/prompt-expansion.ts";
@@ -200,8 +200,7 @@ export class InputProcessor {
     try {
       return await loader.load(parts, { ...request, processorOptions: options }, signal);
     } catch (error) {
-      const isOptions = error instanceof EngineError && optionErrors.has(error.code);
-      if (!isOptions || options === processor.options) throw error;
+      if (!isAboutOptions(error) || options === processor.options) throw error;
       throw new EngineError("invalid_argument", error.message, { cause: error, parameter: "mmProcessorOptions" });
     }
   }
@@ -269,9 +268,6 @@ export class InputProcessor {
     return imageInputs;
   }
 }
-
-/** What processors say of options they cannot follow. */
-const optionErrors: ReadonlySet<string> = new Set(["invalid_checkpoint", "unsupported_model"]);
 
 export function createPromptText(tokenizer: Tokenizer, signal?: AbortSignal): PromptText {
   return {

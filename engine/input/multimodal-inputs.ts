@@ -4,7 +4,9 @@ import { createImageProcessor } from "../images/image-processor.ts";
 import { parsePreprocessorConfig } from "../images/preprocessor-config.ts";
 import { createPromptText } from "./input-processor.ts";
 import { ItemLoader } from "./item-loader.ts";
-import { requestOptions } from "./request-options.ts";
+import { deploymentOptions, isAboutOptions, optionsError } from "./request-options.ts";
+import { dummyPicture } from "../multimodal/dummy-inputs.ts";
+import { processImages } from "../multimodal/process-items.ts";
 import type { EngineConfig } from "../config.ts";
 import type { ImageProcessor } from "../images/image-processor.ts";
 import type { ImageSource } from "../images/image-source.ts";
@@ -13,7 +15,7 @@ import type { ItemCaches } from "./item-loader.ts";
 import type { BuiltModel } from "../models/built-model.ts";
 import type { ModelDefinition, ProcessorContext } from "../models/model-definition.ts";
 import type { DummyInputsBuilder } from "../multimodal/dummy-inputs.ts";
-import type { PixelProcessor, ProcessorOptions } from "../multimodal/multimodal-processor.ts";
+import type { MultiModalInputs, PixelProcessor, ProcessorOptions } from "../multimodal/multimodal-processor.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
 
 export interface MultiModalParts {
@@ -68,9 +70,7 @@ export function createImageInputs(
     pixels: createPixelProcessor(imageProcessor, pixelProgram),
     tokenId: (token) => tokenizer.tokenId(token),
   };
-  const info = multiModal.createProcessingInfo(context);
-  const registered = multiModal.createProcessor(info, context);
-  const processor = { ...registered, options: requestOptions(registered, mmProcessorOptions) };
+  const { info, processor, dummyInputs } = changedBySettings(connect(multiModal, context), mmProcessorOptions);
   const loader = new ItemLoader({
     processor,
     info,
@@ -86,9 +86,63 @@ export function createImageInputs(
     processor,
     loader,
     enableMmEmbeds,
-    dummyInputs: multiModal.createDummyInputs(info, context),
+    dummyInputs,
     [Symbol.asyncDispose]: () => imageProcessor.close(),
   };
+}
+
+/**
+ * As `createImageInputs`, and holds what the settings change of the processor to a picture: a change that it cannot
+ * follow is told before anything is served. Throws EngineError `invalid_configuration` for that.
+ */
+export async function loadImageInputs(
+  config: Parameters<typeof createImageInputs>[0],
+  parts: MultiModalParts,
+  signal: AbortSignal,
+): Promise<LoadedImageInputs | null> {
+  const inputs = createImageInputs(config, parts);
+  if (inputs === null || Object.keys(config.mmProcessorOptions ?? {}).length === 0) return inputs;
+  const { processor, dummyInputs } = inputs;
+  const [size] = dummyInputs.build(1, { width: checkedEdge, height: checkedEdge }).imageSizes;
+  const picture = { bytes: dummyPicture(size), parameter: "mmProcessorOptions" };
+  const settings = { options: processor.options, promptText: createPromptText(parts.tokenizer), signal };
+  try {
+    await processImages(processor, [picture], settings);
+    return inputs;
+  } catch (error) {
+    await inputs[Symbol.asyncDispose]();
+    throw isAboutOptions(error) ? optionsError(error.message, error) : error;
+  }
+}
+
+/** Small enough for every limit. */
+const checkedEdge = 32;
+
+interface ConnectedInputs extends Pick<LoadedImageInputs, "info" | "processor" | "dummyInputs"> {
+  readonly registered: MultiModalInputs<ProcessorContext>;
+  readonly context: ProcessorContext;
+}
+
+function connect(registered: MultiModalInputs<ProcessorContext>, context: ProcessorContext): ConnectedInputs {
+  const info = registered.createProcessingInfo(context);
+  return {
+    registered,
+    context,
+    info,
+    processor: registered.createProcessor(info, context),
+    dummyInputs: registered.createDummyInputs(info, context),
+  };
+}
+
+/** What is known without looking depends on the options too, so all of it is made anew. */
+function changedBySettings(inputs: ConnectedInputs, changes: EngineConfig["mmProcessorOptions"] = {}): ConnectedInputs {
+  if (Object.keys(changes).length === 0) return inputs;
+  const preprocessorConfig = deploymentOptions(inputs.processor, changes);
+  try {
+    return connect(inputs.registered, { ...inputs.context, preprocessorConfig });
+  } catch (error) {
+    throw isAboutOptions(error) ? optionsError(error.message, error) : error;
+  }
 }
 
 const noCaches: ItemCaches = {

@@ -22,6 +22,36 @@ export function requestOptions(
   return { ...options, ...Object.fromEntries(changed) };
 }
 
+/**
+ * The checkpoint's options with a deployment's over them. Throws EngineError `invalid_configuration` for a name that
+ * the processor does not let be changed: unlike a request's, which are written for many models, it can only be a slip.
+ */
+export function deploymentOptions(
+  processor: Pick<MultiModalProcessor, "options" | "requestOptions">,
+  changes: Readonly<Record<string, unknown>>,
+): ProcessorOptions {
+  const unknown = Object.keys(changes).filter((name) => !processor.requestOptions.has(name));
+  if (unknown.length > 0) {
+    const known = [...processor.requestOptions].join(", ");
+    throw optionsError(`it takes no ${unknown.join(", ")}; it takes ${known}.`);
+  }
+  return requestOptions(processor, changes);
+}
+
+/** Whether a processor cannot follow its options; else whatever went wrong has nothing to do with them. */
+export function isAboutOptions(error: unknown): error is EngineError {
+  return error instanceof EngineError && (error.code === "invalid_checkpoint" || error.code === "unsupported_model");
+}
+
+/** Options that a deployment changed; those of the checkpoint itself were followed. */
+export function optionsError(reason: string, cause?: unknown): EngineError {
+  return new EngineError(
+    "invalid_configuration",
+    `The settings change options of the image processor (mm_processor_kwargs) that it cannot follow: ${reason}`,
+    { cause, parameter: "mmProcessorOptions" },
+  );
+}
+
 /** Options of real processors have two levels; what is deeper could exhaust the stack. */
 const MAX_DEPTH = 8;
 

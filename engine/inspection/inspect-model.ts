@@ -1,5 +1,5 @@
 /** What an engine would be, from its settings and the headers of its checkpoint: nothing is prepared, built or started. */
-import { createImageInputs } from "../input/multimodal-inputs.ts";
+import { loadImageInputs } from "../input/multimodal-inputs.ts";
 import { createDataUrlImageSource } from "../images/data-url-image-source.ts";
 import { readPreprocessorConfig } from "../load-model.ts";
 import { planMemory } from "../memory-plan.ts";
@@ -63,7 +63,7 @@ export async function inspectModel(
     tryLogitsProcessors(config),
     loadChatTemplate(folder, tokenizer.namedTokens),
   ]);
-  await using imageInputs = createImageInputs(
+  await using imageInputs = await loadImageInputs(
     // Its own dummy picture is never too large.
     { ...config, imageLimits: { ...imageLimits, maxImageBytes: Infinity, maxImagePixels: Number.MAX_SAFE_INTEGER } },
     {
@@ -73,6 +73,7 @@ export async function inspectModel(
       preprocessorConfig,
       imageSources: [createDataUrlImageSource()],
     },
+    signal,
   );
   const { vocabSize } = model.decoder;
   const worstImage =

@@ -15,10 +15,13 @@ export const filter = z
   .max(filterNames.length - 1)
   .transform((index) => filterNames[index]);
 
-const perChannel = z.union([
-  z.tuple([z.number(), z.number(), z.number()]),
-  z.number().transform((value): [number, number, number] => [value, value, value]),
-]);
+const perChannel = z.union(
+  [
+    z.tuple([z.number(), z.number(), z.number()]),
+    z.number().transform((value): [number, number, number] => [value, value, value]),
+  ],
+  "expected a number, or three",
+);
 
 /** Rescaling and normalising; every processor here has the same defaults for them. */
 export const scalingFields = {

@@ -1,16 +1,17 @@
-import { expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 
-import { createImageInputs } from "../../engine/input/multimodal-inputs.ts";
+import { createImageInputs, loadImageInputs } from "../../engine/input/multimodal-inputs.ts";
 import { fuyuDefinition } from "../../engine/models/fuyu/definition.ts";
 import { llamaDefinition } from "../../engine/models/llama/definition.ts";
 import { llavaDefinition } from "../../engine/models/llava/definition.ts";
 import { loadTokenizer } from "../../engine/text/tokenizer.ts";
 import { goldensFolder } from "../support/goldens.ts";
-import { imageLimits } from "./golden-inputs.ts";
+import { createGoldenInputs, imageLimits } from "./golden-inputs.ts";
 import type { ModelDefinition } from "../../engine/models/model-definition.ts";
 import type { MultiModalParts } from "../../engine/input/multimodal-inputs.ts";
 
 const tokenizer = await loadTokenizer(`${goldensFolder}llava-default`);
+const neverAborted = new AbortController().signal;
 const preprocessorConfig = { size: { shortest_edge: 32 }, crop_size: 32 };
 
 function parts(definition: ModelDefinition, overrides: Partial<MultiModalParts> = {}): MultiModalParts {
@@ -49,8 +50,42 @@ test("an image token that the tokenizer does not have is refused by its id", () 
   );
 });
 
-test("what the deployment sets of the options is the processor's own, as far as it knows it", async () => {
-  const mmProcessorOptions = { do_normalize: false, max_pixels: 3 };
+test("what the deployment sets of the options is the processor's own", async () => {
+  const mmProcessorOptions = { do_normalize: false };
   await using inputs = createImageInputs({ imageLimits, mmProcessorOptions }, parts(llavaDefinition));
   expect(inputs?.processor.options).toEqual({ ...preprocessorConfig, do_normalize: false });
+});
+
+describe("options of the deployment that cannot be followed end the start, named", () => {
+  test.for<[string, Record<string, unknown>, RegExp]>([
+    ["a name that the processor does not know", { max_pixel: 3 }, /takes no max_pixel; it takes do_resize, size,/],
+    ["a name that no deployment may set", { patch_size: 8 }, /takes no patch_size; it takes/],
+    ["a value of the wrong kind", { image_mean: "grey" }, /image_mean: expected a number, or three/],
+    ["a value out of range", { resample: 99 }, /resample: .*expected number to be <=5/],
+    ["pictures that the encoder does not take", { crop_size: 16 }, /pictures of 16x16; its vision encoder takes 32x32/],
+  ])("%s", async ([, mmProcessorOptions, message]) => {
+    const loading = loadImageInputs({ imageLimits, mmProcessorOptions }, parts(llavaDefinition), neverAborted);
+    await expect(loading).rejects.toMatchObject({
+      code: "invalid_configuration",
+      message: expect.stringMatching(new RegExp(`\\(mm_processor_kwargs\\).*${message.source}`)),
+    });
+  });
+
+  test("also where the model's own program reads them", async () => {
+    const settings = { mmProcessorOptions: { min_pixels: -1 } };
+    await expect(createGoldenInputs("qwen2-vl", { settings })).rejects.toMatchObject({
+      code: "invalid_configuration",
+      message: expect.stringMatching(/\(mm_processor_kwargs\).*min_pixels/),
+    });
+  });
+});
+
+test("what the deployment sets changes what is known of the model's inputs without looking", async () => {
+  const settings = { mmProcessorOptions: { max_pixels: 1152 } };
+  await using plain = await createGoldenInputs("qwen2-vl");
+  await using smaller = await createGoldenInputs("qwen2-vl", { settings });
+  expect(plain.imageInputs?.info.maxTokensPerItem).toBe(16);
+  expect(smaller.imageInputs?.info.maxTokensPerItem).toBe(8);
+  const [size] = smaller.imageInputs!.dummyInputs.build(1).imageSizes;
+  expect(size.width * size.height).toBe(1152);
 });
