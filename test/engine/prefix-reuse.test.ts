@@ -4,7 +4,7 @@ import { createDataUrlImageSource, createEngine, createSamplingParams } from "..
 import { goldenEngineConfig } from "../support/engine-config.ts";
 import { pictureReference } from "../support/goldens.ts";
 import { createTemporaryFolder } from "../support/temporary-folder.ts";
-import type { ChatMessage, Engine, GenerationRequest, RequestOutput } from "../../engine/index.ts";
+import type { ChatMessage, Engine, GenerationRequest, ImagePart, RequestOutput } from "../../engine/index.ts";
 import type { TemporaryFolder } from "../support/temporary-folder.ts";
 
 let cache: TemporaryFolder;
@@ -92,4 +92,55 @@ test("choices of one prompt compute it once", async () => {
     numPromptTokens - 1,
     numPromptTokens - 1,
   ]);
+});
+
+test("a model whose tokens stand on three axes continues a reused prefix of pictures where it would without reuse", async () => {
+  const start = async (enablePrefixCaching: boolean): Promise<Engine> => {
+    const config = { ...goldenEngineConfig("qwen2-vl", cache.path), enablePrefixCaching };
+    const engine = createEngine(config, { imageSources: [createDataUrlImageSource()] });
+    await engine.ready;
+    return engine;
+  };
+  const [reusing, computing] = await Promise.all([start(true), start(false)]);
+  const [beginOfPicture, pictureToken, endOfPicture] = [4, 2, 5];
+  const placeOfPicture = [beginOfPicture, pictureToken, endOfPicture];
+  const words = Array.from({ length: 300 }, (_, index) => 20 + index);
+  const generate = async (of: Engine, tokenIds: readonly number[], images: readonly ImagePart[]) => {
+    const outputs: RequestOutput[] = [];
+    const samplingParams = createSamplingParams({ temperature: 0, maxTokens: 12, allowedTokenIds: words });
+    const prompt = { kind: "tokens", tokenIds, images } as const;
+    for await (const output of of.generate({ requestId: `axes-${numRequests++}`, prompt, samplingParams })) {
+      outputs.push(output);
+    }
+    const { numCachedTokens, numPromptTokens } = outputs[0];
+    return { tokenIds: outputs.flatMap((output) => output.tokenIds), numCachedTokens, numPromptTokens };
+  };
+  try {
+    // Wider than high and higher than wide, so that the text behind each is as far on as its longer edge.
+    const [wide, high] = await Promise.all(["drawing.png", "photo.png"].map(pictureReference));
+    const first: ImagePart[] = [
+      { type: "image", reference: wide },
+      { type: "image", reference: high },
+    ];
+    const question = [301, ...placeOfPicture, 306, 227, ...placeOfPicture, 318, 37];
+    const answer = await generate(reusing, question, first);
+    expect(answer.tokenIds).toEqual((await generate(computing, question, first)).tokenIds);
+
+    const followUp = [...question, ...answer.tokenIds, 302, ...placeOfPicture, 264, 37];
+    const images = [...first, first[0]];
+    const continued = await generate(reusing, followUp, images);
+    const computed = await generate(computing, followUp, images);
+    expect(continued.tokenIds).toEqual(computed.tokenIds);
+    expect([continued.numCachedTokens, computed.numCachedTokens]).toEqual([
+      answer.numPromptTokens + answer.tokenIds.length - 1,
+      0,
+    ]);
+    // Another prompt, that parts from the first behind its pictures.
+    const otherEnd = [...question.slice(0, -2), 90, 91];
+    const cut = await generate(reusing, otherEnd, first);
+    expect(cut.tokenIds).toEqual((await generate(computing, otherEnd, first)).tokenIds);
+    expect(cut.numCachedTokens).toBeGreaterThan(0);
+  } finally {
+    await Promise.all([reusing.close(), computing.close()]);
+  }
 });
