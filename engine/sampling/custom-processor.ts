@@ -38,12 +38,7 @@ export class CustomProcessor {
     this.name = name;
     this.#create = create;
     this.#instance = create();
-    try {
-      this.isArgmaxInvariant = this.#instance.isArgmaxInvariant();
-    } catch (cause) {
-      const message = `isArgmaxInvariant() of the logits processor ${name} threw: ${reasonOf(cause)}`;
-      throw new EngineError("invalid_logits_processor", message, { cause });
-    }
+    this.isArgmaxInvariant = askArgmaxInvariance(this.#instance, name);
   }
 
   updateState(batchUpdate: BatchUpdate | null, errors: RowErrors): void {
@@ -123,6 +118,19 @@ export class CustomProcessor {
       this.#giveUp(thrown);
     }
   }
+}
+
+/** Throws EngineError `invalid_logits_processor` when the processor throws, or says neither. */
+export function askArgmaxInvariance(processor: LogitsProcessor, name: string): boolean {
+  const subject = `isArgmaxInvariant() of the logits processor ${name}`;
+  let answer: unknown;
+  try {
+    answer = processor.isArgmaxInvariant();
+  } catch (cause) {
+    throw new EngineError("invalid_logits_processor", `${subject} threw: ${reasonOf(cause)}`, { cause });
+  }
+  if (typeof answer === "boolean") return answer;
+  throw new EngineError("invalid_logits_processor", `${subject} must return true or false, got ${String(answer)}.`);
 }
 
 function toAdded({ samplingParams, promptTokenIds, outputTokenIds }: ProcessedRow, index: number): AddedRequest {

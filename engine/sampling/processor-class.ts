@@ -11,6 +11,8 @@ export interface LogitsProcessorClass {
 /** Throws an Error that says what the value is instead. */
 export function requireProcessorClass(value: unknown): LogitsProcessorClass {
   if (typeof value !== "function") throw new Error(`the export is not a class but of type ${typeof value}.`);
+  // Those that cannot be called with `new`.
+  if (value.prototype === undefined) throw new Error("the export is not a class but a function.");
   if (!(value.prototype instanceof LogitsProcessor)) throw new Error("the class does not extend LogitsProcessor.");
   return value as LogitsProcessorClass;
 }

@@ -38,22 +38,36 @@ export async function loadLogitsProcessors(
     try {
       loaded.push({ name, position, ...(await resolveReference(reference, name, searchPath)) });
     } catch (cause) {
-      const message = `Logits processor ${position}, ${name}, could not be loaded: ${messageOf(cause)}`;
-      throw new EngineError("invalid_logits_processor", message, { cause });
+      throw loadingError({ name, position }, cause);
     }
   }
   return loaded;
 }
 
-/** Throws EngineError `invalid_logits_processor` when the constructor throws. */
+function loadingError(
+  { name, position }: Pick<LoadedLogitsProcessor, "name" | "position">,
+  cause: unknown,
+): EngineError {
+  const message = `Logits processor ${position}, ${name}, could not be loaded: ${messageOf(cause)}`;
+  return new EngineError("invalid_logits_processor", message, { cause });
+}
+
+const methods = ["apply", "isArgmaxInvariant", "updateState"] as const satisfies (keyof LogitsProcessor)[];
+
+/** Throws EngineError `invalid_logits_processor` when the constructor throws, or methods are missing. */
 export function createLogitsProcessor(loaded: LoadedLogitsProcessor, config: EngineConfig): LogitsProcessor {
   const { name, position, processorClass, options } = loaded;
+  let processor: LogitsProcessor;
   try {
-    return new processorClass(config, config.device, options);
+    processor = new processorClass(config, config.device, options);
   } catch (cause) {
     const message = `The constructor of logits processor ${position}, ${name}, threw: ${messageOf(cause)}`;
     throw new EngineError("invalid_logits_processor", message, { cause });
   }
+  // Nobody has checked the types of a class in JavaScript.
+  const missing = methods.filter((method) => typeof processor[method] !== "function");
+  if (missing.length > 0) throw loadingError(loaded, new Error(`the class lacks ${missing.join(", ")}.`));
+  return processor;
 }
 
 /** What a logits processor has against a request's parameters. */

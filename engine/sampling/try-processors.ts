@@ -1,5 +1,6 @@
 /** Loads the logits processors of settings and packages one by one, to tell of each whether it would. */
 import type { EngineConfig, LogitsProcessorReference } from "../config.ts";
+import { askArgmaxInvariance } from "./custom-processor.ts";
 import { findInstalledProcessors } from "./installed-processors.ts";
 import { createLogitsProcessor, loadLogitsProcessors } from "./processor-loading.ts";
 
@@ -22,7 +23,7 @@ export async function tryLogitsProcessors(config: EngineConfig): Promise<TriedLo
 async function errorOf(reference: LogitsProcessorReference, config: EngineConfig): Promise<string | null> {
   try {
     const [loaded] = await loadLogitsProcessors([reference], config.logitsProcessorPath);
-    createLogitsProcessor(loaded, config);
+    askArgmaxInvariance(createLogitsProcessor(loaded, config), loaded.name);
     return null;
   } catch (error) {
     // What it was caused by says it without the processor's position among those loaded.

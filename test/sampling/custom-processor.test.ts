@@ -193,4 +193,16 @@ describe("a processor", () => {
       }),
     );
   });
+
+  test("that does not say whether it is argmax-invariant is refused by name", () => {
+    class Silent extends Forcing {
+      // As JavaScript can: nothing checks its types.
+      override isArgmaxInvariant(): boolean {
+        return undefined as unknown as boolean;
+      }
+    }
+    expect(() => new CustomProcessor("Silent", () => new Silent(engineConfig, "cpu", {}))).toThrow(
+      "isArgmaxInvariant() of the logits processor Silent must return true or false, got undefined.",
+    );
+  });
 });

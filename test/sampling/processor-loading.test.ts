@@ -5,8 +5,14 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { EngineError } from "../../engine/errors.ts";
 import { LogitsProcessor } from "../../engine/sampling/logits-processor.ts";
 import type { Logits } from "../../engine/sampling/logits-processor.ts";
-import { loadLogitsProcessors, validateWithProcessors } from "../../engine/sampling/processor-loading.ts";
+import {
+  createLogitsProcessor,
+  loadLogitsProcessors,
+  validateWithProcessors,
+} from "../../engine/sampling/processor-loading.ts";
+import type { LoadedLogitsProcessor } from "../../engine/sampling/processor-loading.ts";
 import { createSamplingParams } from "../../engine/sampling-params.ts";
+import { goldenEngineConfig } from "../support/engine-config.ts";
 import { createTemporaryFolder } from "../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../support/temporary-folder.ts";
 
@@ -17,7 +23,7 @@ beforeAll(async () => {
   await mkdir(join(folder.path, "steering"));
   await writeFile(
     join(folder.path, "steering", "things.mjs"),
-    "export const notAClass = 3; export class Stranger {}; export const nested = { Inner: class {} };",
+    "export const notAClass = 3; export const arrow = () => 3; export class Stranger {}; export const nested = { Inner: class {} };",
   );
   await writeFile(join(folder.path, "broken.mjs"), "export class {");
 });
@@ -37,6 +43,7 @@ const failures: [string, string][] = [
   ["steering.things:Missing", "there is no export Missing; there are: "],
   ["steering.things:nested.Missing", "there is no export Missing; there are: Inner."],
   ["steering.things:notAClass", "the export is not a class but of type number."],
+  ["steering.things:arrow", "the export is not a class but a function."],
   ["steering.things:Stranger", "the class does not extend LogitsProcessor."],
   ["steering.things:nested.Inner", "the class does not extend LogitsProcessor."],
 ];
@@ -62,6 +69,21 @@ test("paths and file URLs lead to the same module as a dotted path", async () =>
 test("a module that does not compile is an error with its cause", async () => {
   const failure = load("broken:Processor");
   await expect(failure).rejects.toMatchObject({ code: "invalid_logits_processor", cause: expect.any(Error) });
+});
+
+test("a class that lacks methods is refused with their names", () => {
+  abstract class Incomplete extends LogitsProcessor {
+    override isArgmaxInvariant(): boolean {
+      return true;
+    }
+  }
+  // As JavaScript can be: abstract classes are TypeScript's alone.
+  const processorClass = Incomplete as unknown as LoadedLogitsProcessor["processorClass"];
+  const reference = { className: "a:Incomplete", options: {} };
+  const loaded = { name: "a:Incomplete", position: "2 of 3", processorClass, options: {}, reference };
+  expect(() => createLogitsProcessor(loaded, goldenEngineConfig("llama", folder.path))).toThrow(
+    "Logits processor 2 of 3, a:Incomplete, could not be loaded: the class lacks apply, updateState.",
+  );
 });
 
 test("what a processor refuses is the caller's fault, in its own words", () => {
