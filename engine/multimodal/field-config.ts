@@ -1,4 +1,4 @@
-/** How the tensors of a processed batch belong to its items: split into items, and merged back, bit by bit equal. */
+/** How the tensors of a processed batch belong to its items. */
 import { EngineError, invariant } from "../errors.ts";
 import { bytesPerElement, numElements, typedArrayOver } from "../runtime/element-type.ts";
 import type { TensorData } from "../runtime/element-type.ts";
@@ -52,35 +52,11 @@ export function splitField(field: BatchedTensor, config: FieldConfig): readonly 
     case "flat": {
       if (!isList(field)) return config.slices.map(({ start, end }) => sliced(field, config.dimension, start, end));
       invariant(config.dimension === 0, "lists have one dimension to be sliced along");
-      return config.slices.map(({ start, end }) => concatenated(field.slice(start, end), 0));
+      return config.slices.map(({ start, end }) => joined(field.slice(start, end)));
     }
     case "shared":
       invariant(!isList(field), "a shared field is one tensor");
       return Array.from({ length: config.numItems }, () => field);
-    default:
-      return config satisfies never;
-  }
-}
-
-/**
- * What `splitField` was given, of some of its items, or of items of several batches. Batched items of different shapes
- * stay a list; flat ones are filled up with zeros in the dimensions in which they differ.
- */
-export function mergeField(items: readonly ItemTensor[], config: FieldConfig): BatchedTensor {
-  const [first] = items;
-  invariant(first !== undefined, "there is an item to be merged");
-  switch (config.kind) {
-    case "batched": {
-      if (!items.every((item) => isSameShape(item.shape, first.shape))) return items;
-      return concatenated(
-        items.map((item) => reshaped(item, [1, ...item.shape])),
-        0,
-      );
-    }
-    case "flat":
-      return concatenated(items, config.dimension);
-    case "shared":
-      return first;
     default:
       return config satisfies never;
   }
@@ -107,10 +83,6 @@ function isList(field: BatchedTensor): field is readonly ItemTensor[] {
   return Array.isArray(field);
 }
 
-function isSameShape(left: readonly number[], right: readonly number[]): boolean {
-  return left.length === right.length && left.every((size, dimension) => size === right[dimension]);
-}
-
 function reshaped(tensor: ItemTensor, shape: readonly number[]): ItemTensor {
   return { ...tensor, shape };
 }
@@ -134,53 +106,26 @@ function sliced(tensor: ItemTensor, dimension: number, start: number, end: numbe
   return withData(tensor, copy, target);
 }
 
-function concatenated(tensors: readonly ItemTensor[], dimension: number): ItemTensor {
+/** One after the other along the first dimension; the others are equal. */
+function joined(tensors: readonly ItemTensor[]): ItemTensor {
   const [first] = tensors;
-  invariant(first !== undefined, "there is a tensor to be concatenated");
-  if (tensors.length === 1) return first;
-  const rank = first.shape.length;
+  invariant(first !== undefined, "there is a tensor to be joined");
+  const [, ...inner] = first.shape;
+  let length = 0;
   for (const { shape, elementType } of tensors) {
-    invariant(shape.length === rank && elementType === first.elementType, "tensors of one field are alike");
+    invariant(
+      elementType === first.elementType && shape.slice(1).join() === inner.join(),
+      `tensors of one image are of [${shape.join(", ")}] and of [${first.shape.join(", ")}]`,
+    );
+    length += shape[0];
   }
-  const shape = first.shape.map((_, axis) =>
-    axis === dimension
-      ? tensors.reduce((sum, tensor) => sum + tensor.shape[axis], 0)
-      : Math.max(...tensors.map((tensor) => tensor.shape[axis])),
-  );
-  const data = emptyLike(first, numElements(shape));
+  const data = emptyLike(first, length * numElements(inner));
   let offset = 0;
   for (const tensor of tensors) {
-    const origin = shape.map((_, axis) => (axis === dimension ? offset : 0));
-    placeInto(data, shape, tensor, origin);
-    offset += tensor.shape[dimension];
+    copyElements(data, offset, tensor.data);
+    offset += tensor.data.length;
   }
-  return withData(first, data, shape);
-}
-
-/** Copies a tensor into a larger one of the given shape, in the longest runs that lie together in both. */
-function placeInto(
-  target: TensorData,
-  targetShape: readonly number[],
-  tensor: ItemTensor,
-  origin: readonly number[],
-): void {
-  const { shape, data } = tensor;
-  let runAxis = shape.length - 1;
-  while (runAxis > 0 && shape[runAxis] === targetShape[runAxis]) runAxis -= 1;
-  const runLength = numElements(shape.slice(runAxis));
-  const numRuns = numElements(shape.slice(0, runAxis));
-  if (runLength === 0) return;
-  for (let run = 0; run < numRuns; run += 1) {
-    let stride = numElements(targetShape.slice(runAxis + 1));
-    let at = origin[runAxis] * stride;
-    let rest = run;
-    for (let axis = runAxis - 1; axis >= 0; axis -= 1) {
-      stride *= targetShape[axis + 1];
-      at += ((rest % shape[axis]) + origin[axis]) * stride;
-      rest = Math.floor(rest / shape[axis]);
-    }
-    copyElements(target, at, data.subarray(run * runLength, (run + 1) * runLength));
-  }
+  return withData(first, data, [length, ...inner]);
 }
 
 function emptyLike({ elementType }: ItemTensor, length: number): TensorData {
