@@ -1,7 +1,9 @@
 /**
- * Pictures a second from the bytes of a JPEG to the pixel values of LLaVA 1.5 (336 x 336), several at once, against the
- * image processor of transformers.js, which lets its decoding library resize. Ours gives Pillow's very bytes, by sums
- * of integers in JavaScript, which bound it: they take two thirds of its time and more, decoding the rest.
+ * Pictures a second from the bytes of a JPEG to the tensors of a vision encoder, several at once, against the same
+ * processors of transformers.js. Theirs let the library that decodes also resize, LLaVA's and Qwen2-VL's from 16 pixels
+ * around each new one; ours give Pillow's very bytes. Ours are bounded by decoding for LLaVA and, of a large picture,
+ * for Qwen2-VL; by resizing to 2048 pixels and writing the values, 12 MiB and more, for the rest. The photograph is
+ * enlarged, so it decodes sooner than one of that size from a camera, and resizing weighs more than in practice.
  */
 import { mkdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -10,38 +12,100 @@ import { fileURLToPath } from "node:url";
 import sharp from "sharp";
 import { createImageProcessor } from "../../engine/images/image-processor.ts";
 import { ratioFigure, reportProgress } from "./measure.ts";
+import type { CanonicalValue } from "../../engine/multimodal/hasher.ts";
 import type { Figure } from "./measure.ts";
 import { measureTransformersJsImages, requirePeer } from "./peers.ts";
 import { benchFolder, numThreads } from "./settings.ts";
 
 const photo = fileURLToPath(new URL("../fixtures/goldens/pictures/photo.png", import.meta.url));
 const pictures = [
-  { name: "1 megapixel", width: 1152, height: 864, numPictures: 48 },
-  { name: "12 megapixels", width: 4000, height: 3000, numPictures: 12 },
+  { name: "1 megapixel", width: 1152, height: 864, share: 1 },
+  { name: "12 megapixels", width: 4000, height: 3000, share: 1 / 4 },
 ] as const;
-const edge = 336;
 const target = 1;
 
-/** LLaVA 1.5's. */
-export const preprocessorConfig = {
-  image_processor_type: "CLIPImageProcessor",
-  do_convert_rgb: true,
-  do_resize: true,
-  size: { shortest_edge: edge },
-  resample: 3,
-  do_center_crop: true,
-  crop_size: { height: edge, width: edge },
-  do_rescale: true,
-  rescale_factor: 1 / 255,
+const rescaled = { do_convert_rgb: true, do_resize: true, do_rescale: true, rescale_factor: 1 / 255 };
+const clipNormalized = {
   do_normalize: true,
   image_mean: [0.48145466, 0.4578275, 0.40821073],
   image_std: [0.26862954, 0.26130258, 0.27577711],
 };
 
-async function ourPicturesPerSecond(bytes: Uint8Array, numPictures: number): Promise<number> {
-  const processor = createImageProcessor(preprocessorConfig, { maxImagePixels: 2 ** 26, numThreads });
+/** LLaVA 1.5's. */
+export const preprocessorConfig = {
+  image_processor_type: "CLIPImageProcessor",
+  ...rescaled,
+  ...clipNormalized,
+  size: { shortest_edge: 336 },
+  resample: 3,
+  do_center_crop: true,
+  crop_size: { height: 336, width: 336 },
+};
+
+interface BenchedProcessor {
+  readonly name: string;
+  /** Of pictures of one megapixel in a round. */
+  readonly numPictures: number;
+  readonly preprocessorConfig: Readonly<Record<string, CanonicalValue>>;
+  /** Null where the configuration says all. */
+  readonly program: string | null;
+}
+
+const processors: readonly BenchedProcessor[] = [
+  {
+    name: "LLaVA 1.5",
+    numPictures: 48,
+    preprocessorConfig,
+    program: null,
+  },
+  {
+    name: "Qwen2-VL",
+    numPictures: 24,
+    preprocessorConfig: {
+      image_processor_type: "Qwen2VLImageProcessor",
+      ...rescaled,
+      ...clipNormalized,
+      resample: 3,
+      min_pixels: 56 * 56,
+      max_pixels: 28 * 28 * 1280,
+      patch_size: 14,
+      temporal_patch_size: 2,
+      merge_size: 2,
+    },
+    program: "qwen2-vl/pixel-program.ts",
+  },
+  {
+    name: "SmolVLM",
+    numPictures: 24,
+    preprocessorConfig: {
+      image_processor_type: "Idefics3ImageProcessor",
+      ...rescaled,
+      do_normalize: true,
+      image_mean: [0.5, 0.5, 0.5],
+      image_std: [0.5, 0.5, 0.5],
+      resample: 1,
+      do_image_splitting: true,
+      do_pad: true,
+      size: { longest_edge: 2048 },
+      max_image_size: { longest_edge: 512 },
+    },
+    program: "idefics3/pixel-program.ts",
+  },
+];
+
+async function ourPicturesPerSecond(
+  { preprocessorConfig: options, program }: BenchedProcessor,
+  bytes: Uint8Array,
+  numPictures: number,
+): Promise<number> {
+  const limits = { maxImagePixels: 2 ** 26, numThreads };
+  const processor = createImageProcessor(program === null ? options : null, limits);
+  const signal = new AbortController().signal;
+  const work =
+    program === null ? null : { module: new URL(`../../engine/models/${program}`, import.meta.url).href, options };
+  const process = (): Promise<unknown> =>
+    work === null ? processor.process(bytes, signal) : processor.runProgram(bytes, signal, work);
   try {
-    const process = (): Promise<unknown> => processor.process(bytes, new AbortController().signal);
     // Warms up every thread.
     await Promise.all(Array.from({ length: numThreads }, process));
     const start = performance.now();
@@ -54,24 +118,26 @@ async function ourPicturesPerSecond(bytes: Uint8Array, numPictures: number): Pro
 
 export async function benchImageProcessor(rounds: number): Promise<Figure[]> {
   requirePeer("@huggingface/transformers");
-  const folder = join(benchFolder, "llava-image-processor");
-  await mkdir(folder, { recursive: true });
-  await writeFile(join(folder, "preprocessor_config.json"), JSON.stringify(preprocessorConfig));
   const figures: Figure[] = [];
-  for (const { name, width, height, numPictures } of pictures) {
-    const file = join(folder, `${width}x${height}.jpg`);
-    await sharp(photo).resize(width, height, { fit: "fill" }).jpeg({ quality: 90 }).toFile(file);
-    const bytes = await readFile(file);
-    const ours: number[] = [];
-    const theirs: number[] = [];
-    for (let round = 0; round < rounds; round++) {
-      theirs.push(await measureTransformersJsImages(folder, file, numPictures));
-      ours.push(await ourPicturesPerSecond(bytes, numPictures));
-      reportProgress(`${name}: ${ours[round].toFixed(1)} and ${theirs[round].toFixed(1)} pictures/s`);
+  for (const processor of processors) {
+    const folder = join(benchFolder, "image-processors", processor.name.replaceAll(" ", "-"));
+    await mkdir(folder, { recursive: true });
+    await writeFile(join(folder, "preprocessor_config.json"), JSON.stringify(processor.preprocessorConfig));
+    for (const { name: size, width, height, share } of pictures) {
+      const name = `${processor.name}, JPEG of ${size}`;
+      const numPictures = processor.numPictures * share;
+      const file = join(folder, `${width}x${height}.jpg`);
+      await sharp(photo).resize(width, height, { fit: "fill" }).jpeg({ quality: 90 }).toFile(file);
+      const bytes = await readFile(file);
+      const ours: number[] = [];
+      const theirs: number[] = [];
+      for (let round = 0; round < rounds; round++) {
+        theirs.push(await measureTransformersJsImages(folder, file, numPictures));
+        ours.push(await ourPicturesPerSecond(processor, bytes, numPictures));
+        reportProgress(`${name}: ${ours[round].toFixed(1)} and ${theirs[round].toFixed(1)} pictures/s`);
+      }
+      figures.push(ratioFigure({ name, unit: "pictures/s", ours, theirs, target }));
     }
-    figures.push(
-      ratioFigure({ name: `JPEG of ${name}, against transformers.js`, unit: "pictures/s", ours, theirs, target }),
-    );
   }
   return figures;
 }

@@ -33,7 +33,7 @@ const benches: Readonly<Record<string, Bench>> = {
   "start-up": { title: "Start-up", run: benchStartUp },
   prefix: { title: "First token of a second turn, 900 tokens of history", run: benchPrefix },
   "image-caches": { title: "First token about a picture, by where it is known", run: benchImageCaches },
-  "image-processor": { title: "Pictures to LLaVA's pixel values", run: benchImageProcessor },
+  "image-processor": { title: "Pictures to pixel values, against transformers.js", run: benchImageProcessor },
   memory: {
     title: "Resident memory",
     run: () => benchMemory(engineOptions("int8").model, ["int8", "int4", "float32"], benchFolder),
