@@ -14,10 +14,6 @@ export class RowStates<State> {
     return this.#states.size;
   }
 
-  get(rowIndex: number): State | undefined {
-    return this.#states.get(rowIndex);
-  }
-
   entries(): IterableIterator<[rowIndex: number, state: State]> {
     return this.#states.entries();
   }
