@@ -152,6 +152,11 @@ describe("a Redis in trouble", () => {
     expect(cache.tier.stats.errors).toBe(1);
     server.command("config", "set", "maxmemory", "0");
     await expectRecovery(cache, "b");
+    const told = cache.log.filter((line) => /"warn"|takes/.test(line));
+    expect(told).toEqual([
+      expect.stringMatching(/Redis refuses writes.*OOM command not allowed/),
+      expect.stringContaining("Redis takes writes again"),
+    ]);
   });
 
   test("that drops old values to make room: requests do the work, nothing fails", async () => {
@@ -203,6 +208,22 @@ describe("a Redis in trouble", () => {
     expect(cache.log.join("")).not.toContain("wr0ng");
     server.command("-a", "right", "config", "set", "requirepass", "wr0ng");
     await expectRecovery(cache, "a");
+  });
+
+  test("a node of a cluster: requests do the work, and one warning says what REDIS_URL must name", async () => {
+    const server = await serverOf({ settings: ["--cluster-enabled", "yes"] });
+    server.command("cluster", "addslotsrange", "0", "16383");
+    await expect.poll(() => server.command("cluster", "info")).toContain("cluster_state:ok");
+    const cache = await cacheOf(server.url);
+    const keys = ["a", "b", "c"];
+    const process = async (missing: readonly string[]) => missing.map((key) => numbersOf(key));
+    for (const _ of Array.from({ length: 3 })) {
+      expect(await cache.processorCache.getOrProcess(keys, process, never)).toEqual(keys.map((key) => numbersOf(key)));
+      await cache.processorCache.cache.settled();
+      await expect.poll(() => cache.store.state.canRead).toBe(true);
+    }
+    const warnings = cache.log.filter((line) => line.includes('"warn"'));
+    expect(warnings).toEqual([expect.stringMatching(/node of a cluster.*REDIS_URL must name a single server/)]);
   });
 
   test("nowhere to be found: requests do the work, and the process can end", async () => {
