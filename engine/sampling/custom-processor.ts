@@ -21,8 +21,8 @@ export type RowErrors = Map<number, EngineError>;
  * Mutable. A failure ends the requests it belongs to and no others; these get the logits that they would have got
  * without them. Which those are the processor says (`RowFailures`), or it is found out: its edits are taken back, a
  * new instance is made, and every row is given to it alone. The rows at which it fails again are at fault; if there
- * are none, the rows that it changed, since they use it; the others never knew it; where no new instance can be made,
- * all. The new instance takes the place of the old one, whose state may be half updated.
+ * are none, those at which it fails when it is told of the next step; if there are none either, the rows that it
+ * changed, since they use it; the others never knew it; where no new instance can be made, all. The new instance takes the place of the old one, whose state may be half updated.
  */
 export class CustomProcessor {
   /** As the setting spells it; part of error messages. */
@@ -100,9 +100,24 @@ export class CustomProcessor {
         instance = null;
       }
     }
+    if (failures.size === 0) this.#updateRowByRow(rows, errors, failures);
     if (failures.size === 0) for (const rowIndex of changed) failures.set(rowIndex, this.#failure);
     this.#blame(failures, errors);
     this.#reinstate(instance, rows, errors);
+  }
+
+  /** A processor may look at the output of a row not when it is added, but at the steps after that. */
+  #updateRowByRow(rows: readonly ProcessedRow[], errors: RowErrors, failures: Map<number, unknown>): void {
+    for (const [rowIndex, row] of rows.entries()) {
+      if (errors.has(rowIndex)) continue;
+      try {
+        const instance = this.#create();
+        instance.updateState({ batchSize: 1, removed: [], added: [toAdded(row, 0)], moved: [] });
+        instance.updateState(null);
+      } catch (thrown) {
+        failures.set(rowIndex, thrown);
+      }
+    }
   }
 
   /** Gives the rows that are left to an instance that has seen at most a row 0. */

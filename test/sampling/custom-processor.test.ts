@@ -4,8 +4,13 @@ import type { AddedRequest, BatchUpdate, Logits } from "../../engine/sampling/lo
 import { CustomProcessor } from "../../engine/sampling/custom-processor.ts";
 import { RequestLogitsProcessorAdapter } from "../../engine/sampling/request-logits-processor-adapter.ts";
 import type { RequestLogitsProcessor } from "../../engine/sampling/request-logits-processor-adapter.ts";
+import { argmax } from "../../engine/sampling/row-operations.ts";
 import { RowStates } from "../../engine/sampling/row-states.ts";
+import { createSamplingParams } from "../../engine/sampling-params.ts";
 import type { SamplingParams } from "../../engine/sampling-params.ts";
+import { GuardedLogits } from "../../engine/sampling/guarded-logits.ts";
+import { StepLogits } from "../../engine/sampling/step-logits.ts";
+import type { EngineError } from "../../engine/errors.ts";
 import { engineConfig, sampleOnce } from "./create-sampler.ts";
 import type { TestRow, TestSample } from "./create-sampler.ts";
 
@@ -151,6 +156,44 @@ describe("a processor", () => {
       null,
     ]);
     expect(tokensOf([samples[0], samples[3]])).toEqual(tokensOf(sampleOnce([row(1), row(4)])));
+  });
+
+  test("that fails at what a request has generated ends that request", () => {
+    class Watching extends Forcing {
+      readonly #outputs = new RowStates<readonly number[]>();
+
+      override updateState(batchUpdate: BatchUpdate | null): void {
+        for (const [, tokenIds] of this.#outputs.entries()) {
+          if (tokenIds.includes(9)) throw new Error("9 was generated");
+        }
+        super.updateState(batchUpdate);
+        this.#outputs.update(batchUpdate, ({ outputTokenIds }: AddedRequest) => outputTokenIds);
+      }
+    }
+    const processor = new CustomProcessor("Watching", () => new Watching(engineConfig, "cpu", {}));
+    const outputs: number[][] = [[], [], []];
+    const rows = [{ target: 1 }, { target: 2 }, {}].map((extraArgs, index) => ({
+      samplingParams: createSamplingParams({ extraArgs }),
+      promptTokenIds: [],
+      outputTokenIds: outputs[index],
+    }));
+    const stepLogits = new StepLogits(rows.length, logits.length);
+    stepLogits.numRequests = rows.length;
+    const errors = new Map<number, EngineError>();
+    const added = rows.map(({ samplingParams: params, ...row }, index) => ({ ...row, params, index }));
+    processor.updateState({ batchSize: rows.length, removed: [], added, moved: [] }, errors);
+    processor.apply(new GuardedLogits(stepLogits, () => {}), rows, errors);
+    expect(errors.size).toBe(0);
+
+    outputs[1].push(9);
+    rows.forEach((_, index) => stepLogits.row(index).set(logits));
+    processor.updateState(null, errors);
+    processor.apply(new GuardedLogits(stepLogits, () => {}), rows, errors);
+    expect([...errors].map(([rowIndex, { message }]) => [rowIndex, message])).toEqual([
+      [1, "The logits processor Watching failed: 9 was generated"],
+    ]);
+    expect(argmax(stepLogits.row(0))).toBe(1);
+    expect(stepLogits.row(2)).toEqual(Float32Array.from(logits));
   });
 
   test("ahead of one that fails keeps its effect, and one behind it is asked all the same", () => {
