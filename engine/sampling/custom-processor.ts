@@ -93,6 +93,8 @@ export class CustomProcessor {
         instance ??= this.#create();
         instance.updateState({ batchSize: 1, removed: [], added: [toAdded(row, 0)], moved: [] });
         takeReturned(alone, instance.apply(alone));
+        // Before the next row comes, so that what is thrown at the sight of this one's output is not laid to that.
+        instance.updateState({ batchSize: 0, removed: [0], added: [], moved: [] });
         if (alone.isChanged) changed.push(rowIndex);
       } catch (thrown) {
         alone.restore();
@@ -120,13 +122,12 @@ export class CustomProcessor {
     }
   }
 
-  /** Gives the rows that are left to an instance that has seen at most a row 0. */
+  /** Gives the rows that are left to an instance without rows. */
   #reinstate(instance: LogitsProcessor | null, rows: readonly ProcessedRow[], errors: RowErrors): void {
     const added = rows.flatMap((row, rowIndex) => (errors.has(rowIndex) ? [] : [toAdded(row, rowIndex)]));
-    const removed = errors.has(0) ? [0] : [];
     try {
       const successor = instance ?? this.#create();
-      successor.updateState({ batchSize: rows.length, removed, added, moved: [] });
+      successor.updateState({ batchSize: rows.length, removed: [], added, moved: [] });
       this.#instance = successor;
       this.#failure = null;
     } catch (thrown) {

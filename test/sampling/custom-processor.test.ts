@@ -158,12 +158,12 @@ describe("a processor", () => {
     expect(tokensOf([samples[0], samples[3]])).toEqual(tokensOf(sampleOnce([row(1), row(4)])));
   });
 
-  test("that fails at what a request has generated ends that request", () => {
+  test.for(["in every update", "in those without changes"])("that fails at an output %s ends its request", (when) => {
     class Watching extends Forcing {
       readonly #outputs = new RowStates<readonly number[]>();
 
       override updateState(batchUpdate: BatchUpdate | null): void {
-        for (const [, tokenIds] of this.#outputs.entries()) {
+        for (const [, tokenIds] of when === "in every update" || batchUpdate === null ? this.#outputs.entries() : []) {
           if (tokenIds.includes(9)) throw new Error("9 was generated");
         }
         super.updateState(batchUpdate);
@@ -172,10 +172,10 @@ describe("a processor", () => {
     }
     const processor = new CustomProcessor("Watching", () => new Watching(engineConfig, "cpu", {}));
     const outputs: number[][] = [[], [], []];
-    const rows = [{ target: 1 }, { target: 2 }, {}].map((extraArgs, index) => ({
-      samplingParams: createSamplingParams({ extraArgs }),
+    const rows = outputs.map((outputTokenIds, index) => ({
+      samplingParams: createSamplingParams({ extraArgs: index < 2 ? { target: index + 1 } : {} }),
       promptTokenIds: [],
-      outputTokenIds: outputs[index],
+      outputTokenIds,
     }));
     const stepLogits = new StepLogits(rows.length, logits.length);
     stepLogits.numRequests = rows.length;
