@@ -55,7 +55,7 @@ describe("a line that is no request says which it is and what is wrong with it",
     [{ ...line, extra_args: 3 }, "extra_args must be an object.", "extra_args"],
     [
       { ...line, extra_args: { target: [1, {}] } },
-      "extra_args.target[1] must be a string, number or boolean, or a list of those.",
+      "extra_args.target[1] must be a string, number or boolean.",
       "extra_args.target[1]",
     ],
   ])("%j", ([content, message, parameter]) => {
