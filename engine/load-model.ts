@@ -47,7 +47,13 @@ export async function loadModel(
 ): Promise<LoadedModel> {
   const { cacheFolder } = config;
   await using parts = new AsyncDisposableStack();
-  const folder = await resolveCheckpoint(config.model, { cacheFolder, createS3Client, onProgress, signal });
+  const folder = await resolveCheckpoint(config.model, {
+    variant: config,
+    cacheFolder,
+    createS3Client,
+    onProgress,
+    signal,
+  });
   const checkpoint = await openCheckpoint(folder, { cacheFolder });
   const numThreads = config.numThreads ?? numUsableCores();
   const [model, tokenizer, generationConfig, preprocessorConfig, logitsProcessors] = await Promise.all([

@@ -3,10 +3,13 @@
  * caches by these functions, and `fovea check` prints what they say.
  */
 import { EngineError } from "./errors.ts";
-import type { DecoderGraph } from "./models/built-model.ts";
+import type { DecoderExport, DecoderGraph, DecoderShape } from "./models/built-model.ts";
 import type { PlannedModel, WeightBytes } from "./models/plan-model.ts";
 
-export type KvShape = Pick<DecoderGraph, "numLayers" | "numKvHeads" | "headDim" | "kvElementType">;
+export type KvShape = Pick<DecoderShape, "numLayers" | "numKvHeads" | "headDim" | "kvElementType"> & {
+  /** Default: in place. */
+  readonly form?: (DecoderGraph | DecoderExport)["form"];
+};
 
 export interface KvCachePlan {
   readonly bytesPerToken: number;
@@ -16,16 +19,20 @@ export interface KvCachePlan {
   readonly reservedBytes: number;
 }
 
-const kvElementBytes: Readonly<Record<DecoderGraph["kvElementType"], number>> = { float32: 4, float16: 2 };
+const kvElementBytes: Readonly<Record<DecoderShape["kvElementType"], number>> = { float32: 4, float16: 2 };
 
-/** A key and a value of `headDim` numbers for every layer and head, for each of a sequence's tokens. */
+/**
+ * A key and a value of `headDim` numbers for every layer and head, for each of a sequence's tokens. An export that is not
+ * run in place writes those of one sequence into memory beside those of all.
+ */
 export function planKvCache(
-  { numLayers, numKvHeads, headDim, kvElementType }: KvShape,
+  { form, numLayers, numKvHeads, headDim, kvElementType }: KvShape,
   { numSlots, maxLen }: { readonly numSlots: number; readonly maxLen: number },
 ): KvCachePlan {
   const bytesPerToken = 2 * numLayers * numKvHeads * headDim * kvElementBytes[kvElementType];
   const bytesPerSequence = bytesPerToken * maxLen;
-  return { bytesPerToken, bytesPerSequence, reservedBytes: bytesPerSequence * numSlots };
+  const numSpareSlots = form === "export" ? 1 : 0;
+  return { bytesPerToken, bytesPerSequence, reservedBytes: bytesPerSequence * (numSlots + numSpareSlots) };
 }
 
 /** Embeddings of images beyond the ones in use; a 336-pixel LLaVA 1.5 image takes 9 MiB at a hidden size of 4096. */
@@ -85,7 +92,7 @@ export interface MemorySettings {
 }
 
 export function planMemory(
-  decoder: KvShape & Pick<DecoderGraph, "hiddenSize" | "vocabSize">,
+  decoder: KvShape & Pick<DecoderShape, "hiddenSize" | "vocabSize">,
   { weights, decoderRunBytes, visionRunBytes }: PlannedModel,
   settings: MemorySettings,
 ): MemoryPlan {

@@ -8,15 +8,13 @@ import { createLogitsProcessor, loadLogitsProcessors } from "../sampling/process
 import { Sampler } from "../sampling/sampler.ts";
 import { StepLogits } from "../sampling/step-logits.ts";
 import { GrammarLogitsProcessor } from "../structured-output/grammar-logits-processor.ts";
-import { Decoder } from "./decoder.ts";
 import { EncoderCache } from "./encoder-cache.ts";
 import { EngineCore } from "./engine-core.ts";
 import { KvSlots } from "./kv-slots.ts";
+import { loadDecoder, loadVisionEncoder } from "./load-graphs.ts";
 import type { ToEngineThread, WorkerOptions } from "./messages.ts";
 import { ModelRunner } from "./model-runner.ts";
 import { Scheduler } from "./scheduler.ts";
-import { decoderSessionOptions, visionEncoderSessionOptions } from "./session-options.ts";
-import { VisionEncoder } from "./vision-encoder.ts";
 
 /**
  * Loads processors and sessions.
@@ -30,14 +28,14 @@ export async function createEngineCore(
   takeMessages: () => readonly ToEngineThread[],
 ): Promise<EngineCore> {
   const { config, maxModelLen } = options;
-  const { decoder: graph, visionEncoder: visionGraph } = options.model;
+  const { decoder: graph } = options.model;
   const processors = await createProcessors(options);
   const kvSlots = new KvSlots(config.maxNumSequences, maxModelLen);
   const encoderCache = new EncoderCache(
     planEncoderCache(graph.hiddenSize, options.maxEmbeddingsPerImage).maxNumEmbeddings,
   );
   using loaded = new DisposableStack();
-  const decoder = loaded.use(new Decoder(graph, decoderSessionOptions(config, options.model), kvSlots));
+  const decoder = loaded.use(loadDecoder(config, options.model, kvSlots));
   const scheduler = new Scheduler({
     ...config,
     maxModelLen,
@@ -46,12 +44,7 @@ export async function createEngineCore(
     encoderCache,
     canTransfer: decoder.canTransfer,
   });
-  const visionEncoder =
-    visionGraph === null
-      ? null
-      : loaded.use(
-          new VisionEncoder(visionGraph, graph.hiddenSize, visionEncoderSessionOptions(config, options.model)),
-        );
+  const visionEncoder = loaded.use(loadVisionEncoder(config, options.model));
   const logits = new StepLogits(config.maxNumSequences, graph.vocabSize);
   const runner = new ModelRunner({
     decoder,

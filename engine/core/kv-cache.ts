@@ -1,7 +1,7 @@
 /** The memory of the KV slots, and views of it that the decoder's past and present are bound to. */
 import { EngineError } from "../errors.ts";
 import { planKvCache, requireRoomForKv } from "../memory-plan.ts";
-import type { DecoderGraph } from "../models/built-model.ts";
+import type { KvShape } from "../memory-plan.ts";
 import { machineMemoryBytes } from "../runtime/machine-memory.ts";
 import type { Session } from "../runtime/session.ts";
 import { Tensor } from "../runtime/tensor.ts";
@@ -30,7 +30,7 @@ export interface KvCacheShape {
 }
 
 /** Throws EngineError `invalid_configuration` when the machine lacks the memory, or it cannot be reserved. */
-export function createKvCache(session: Session, decoder: DecoderGraph, shape: KvCacheShape): KvCache {
+export function createKvCache(session: Session, decoder: KvShape, shape: KvCacheShape): KvCache {
   const { numSlots, maxLen } = shape;
   if (session.deviceMemory === null) requireRoomForKv(planKvCache(decoder, shape), shape, machineMemoryBytes());
   try {
@@ -53,7 +53,7 @@ class HostKvCache implements KvCache {
   /** Keys, then values, by layer: [numSlots, numKvHeads, maxLen, headDim]. */
   readonly #tensors: readonly Tensor[];
 
-  constructor(session: Session, decoder: DecoderGraph, { numSlots, maxLen }: KvCacheShape) {
+  constructor(session: Session, decoder: KvShape, { numSlots, maxLen }: KvCacheShape) {
     this.maxSlotsPerRun = numSlots;
     this.#tensors = allocateLayers(session, decoder, numSlots, maxLen);
     this.byteLength = totalBytes(this.#tensors);
@@ -105,7 +105,7 @@ class DeviceKvCache implements KvCache {
   /** By slot: keys, then values, by layer: [1, numKvHeads, maxLen, headDim]. */
   readonly #slots: readonly (readonly Tensor[])[];
 
-  constructor(session: Session, decoder: DecoderGraph, { numSlots, maxLen }: KvCacheShape) {
+  constructor(session: Session, decoder: KvShape, { numSlots, maxLen }: KvCacheShape) {
     this.#slots = Array.from({ length: numSlots }, () => allocateLayers(session, decoder, 1, maxLen));
     this.byteLength = totalBytes(this.#slots.flat());
   }
@@ -119,7 +119,7 @@ class DeviceKvCache implements KvCache {
   }
 }
 
-function allocateLayers(session: Session, decoder: DecoderGraph, numSlots: number, maxLen: number): Tensor[] {
+function allocateLayers(session: Session, decoder: KvShape, numSlots: number, maxLen: number): Tensor[] {
   const { numLayers, numKvHeads, headDim, kvElementType } = decoder;
   const shape = [numSlots, numKvHeads, maxLen, headDim];
   return Array.from({ length: 2 * numLayers }, () => session.allocateTensor(kvElementType, shape));

@@ -148,3 +148,15 @@ export function encodeModel(model: ModelProto): Uint8Array {
 export function decodeModel(bytes: Uint8Array): ModelProto {
   return modelType.toObject(modelType.decode(bytes), { longs: Number, arrays: true }) as ModelProto;
 }
+
+const valueInfoType = root.lookupType("ValueInfoProto");
+const tensorType = root.lookupType("TensorProto");
+
+/** One of a graph's inputs or outputs; a shape that is not stated is left out. */
+export function decodeValueInfo(bytes: Uint8Array): Partial<ValueInfoProto> {
+  return valueInfoType.toObject(valueInfoType.decode(bytes), { longs: Number });
+}
+
+export function decodeTensor(bytes: Uint8Array): Partial<TensorProto> {
+  return tensorType.toObject(tensorType.decode(bytes), { longs: Number });
+}

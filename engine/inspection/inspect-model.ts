@@ -3,9 +3,7 @@ import { loadImageInputs } from "../input/multimodal-inputs.ts";
 import { createDataUrlImageSource } from "../images/data-url-image-source.ts";
 import { readPreprocessorConfig } from "../load-model.ts";
 import { planMemory } from "../memory-plan.ts";
-import { modelContentHash } from "../models/build-model.ts";
-import { configureGraphs } from "../models/model-graphs.ts";
-import { planModel } from "../models/plan-model.ts";
+import { planCheckpoint } from "../models/plan-checkpoint.ts";
 import { defaultCacheConfig } from "../multimodal/caches/multimodal-caches.ts";
 import { machineMemoryBytes } from "../runtime/machine-memory.ts";
 import { tryLogitsProcessors } from "../sampling/try-processors.ts";
@@ -51,15 +49,21 @@ export async function inspectModel(
   signal: AbortSignal,
 ): Promise<ModelInspection> {
   const { cacheFolder, maxNumSequences, maxNumBatchedTokens, imageLimits } = config;
-  const folder = await resolveCheckpoint(config.model, { cacheFolder, createS3Client, onProgress, signal });
+  const folder = await resolveCheckpoint(config.model, {
+    variant: config,
+    cacheFolder,
+    createS3Client,
+    onProgress,
+    signal,
+  });
   const checkpoint = await openCheckpoint(folder, { cacheFolder });
-  const graphs = configureGraphs(checkpoint.config, config);
-  const { definition, model, dtype, precision, maxModelLen } = graphs;
-  const planned = planModel(checkpoint, graphs);
+  const { definition, model, dtype, contentHash, maxModelLen, decoder, planned } = await planCheckpoint(checkpoint, {
+    ...config,
+    signal,
+  });
   const tokenizer = await loadTokenizer(folder);
-  const [preprocessorConfig, contentHash, logitsProcessors, chatTemplate] = await Promise.all([
+  const [preprocessorConfig, logitsProcessors, chatTemplate] = await Promise.all([
     readPreprocessorConfig(checkpoint),
-    modelContentHash(checkpoint, precision, signal),
     tryLogitsProcessors(config),
     loadChatTemplate(folder, tokenizer.namedTokens),
   ]);
@@ -87,7 +91,7 @@ export async function inspectModel(
     maxModelLen,
     vocabSize,
     hasChatTemplate: chatTemplate !== null,
-    memory: planMemory({ ...model.decoder, kvElementType: precision.activations }, planned, {
+    memory: planMemory(decoder, planned, {
       maxNumSequences,
       maxNumBatchedTokens,
       maxModelLen,

@@ -1,4 +1,7 @@
-/** A checkpoint becomes ONNX files: configuration understood, weights prepared, graphs built and written. */
+/**
+ * A checkpoint becomes ONNX files: configuration understood, weights prepared, graphs built and written; a ready-made
+ * export brings its own.
+ */
 import { createHash } from "node:crypto";
 import { access, writeFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
@@ -11,6 +14,7 @@ import type { WeightProgress } from "../weights/progress.ts";
 import type { BuiltModel } from "./built-model.ts";
 import type { GraphContext, Precision } from "./graph-context.ts";
 import { configureGraphs } from "./model-graphs.ts";
+import { openExport } from "./onnx-export/open-export.ts";
 import { createPreparedSource, WeightCollector } from "./weight-source.ts";
 
 export interface BuildModelOptions {
@@ -31,6 +35,9 @@ export interface BuildModelOptions {
  *   `invalid_configuration` for a dtype that the device lacks or a length beyond the checkpoint's, `aborted`.
  */
 export async function buildModel(checkpoint: Checkpoint, options: BuildModelOptions): Promise<BuiltModel> {
+  if (checkpoint.onnxFileNames !== null) {
+    return (await openExport(checkpoint, checkpoint.onnxFileNames, options)).model;
+  }
   const { definition, model, precision, buildDecoder, buildVisionEncoder } = configureGraphs(
     checkpoint.config,
     options,
@@ -47,6 +54,7 @@ export async function buildModel(checkpoint: Checkpoint, options: BuildModelOpti
     architecture: definition.architecture,
     externalDataFolder,
     decoder: {
+      form: "in-place",
       path: await writeGraph(folder, graphs.decoder),
       takesPositions: false,
       ...model.decoder,
@@ -57,6 +65,7 @@ export async function buildModel(checkpoint: Checkpoint, options: BuildModelOpti
       model.visionEncoder === null || graphs.visionEncoder === null
         ? null
         : {
+            form: "in-place",
             path: await writeGraph(folder, graphs.visionEncoder),
             inputs: model.visionEncoder.inputs,
             imageSize: model.visionEncoder.imageSize,

@@ -1,12 +1,25 @@
 /**
- * A checkpoint turned into ONNX files whose weights lie in mapped files: what `models` hands to `core`.
+ * A checkpoint turned into ONNX files whose weights lie in mapped files, or an export of it: what `models` hands to `core`.
  * Plain data, so that it crosses to the engine thread.
  */
 
 export type KvElementType = "float32" | "float16";
 
+/** What is asked of every decoder, whatever its form. */
+export interface DecoderShape {
+  readonly numLayers: number;
+  readonly numKvHeads: number;
+  readonly headDim: number;
+  readonly hiddenSize: number;
+  readonly vocabSize: number;
+  readonly kvElementType: KvElementType;
+  readonly acceptsImages: boolean;
+  /** Whether tokens have positions of three axes, which the graph does not work out by itself. */
+  readonly takesPositions: boolean;
+}
+
 /**
- * Inputs (B sequences of S tokens each in one run; N = B * S):
+ * A graph of ours. Inputs (B sequences of S tokens each in one run; N = B * S):
  * - `input_ids` int64 [B, S]
  * - `seqlens_k` int32 [B]: tokens of each sequence after this run, minus one
  * - `total_sequence_length` int32 []: the largest of those lengths, i.e. max(seqlens_k) + 1
@@ -19,17 +32,40 @@ export type KvElementType = "float32" | "float16";
  * Outputs: `logits` float32 [R, vocabSize]; `present.{layer}.key`, `present.{layer}.value`, to be bound to the very
  * memory of the past. B > 1 is for S = 1 only; S > 1 with B = 1 continues at any length (chunked prefill).
  */
-export interface DecoderGraph {
+export interface DecoderGraph extends DecoderShape {
+  readonly form: "in-place";
   readonly path: string;
-  readonly numLayers: number;
-  readonly numKvHeads: number;
-  readonly headDim: number;
-  readonly hiddenSize: number;
-  readonly vocabSize: number;
-  readonly kvElementType: KvElementType;
-  readonly acceptsImages: boolean;
-  /** Whether tokens have positions of three axes, which the graph does not work out by itself. */
-  readonly takesPositions: boolean;
+}
+
+type FloatType = "float32" | "float16";
+
+/**
+ * A ready-made export. Inputs (one sequence of S tokens after P that it has computed before):
+ * - `inputs_embeds` [1, S, hiddenSize] where there is `embedTokens`, else `input_ids` int64 [1, S]
+ * - `attention_mask` int64 [1, P + S], all ones
+ * - `position_ids` int64 [1, S] or [3, 1, S]
+ * - `num_logits_to_keep` int64, `use_cache_branch` bool [1]
+ * - `past_key_values.{layer}.key`, `past_key_values.{layer}.value` [1, numKvHeads, P, headDim]
+ *
+ * of which it has those that are told below. Outputs: `logits` [1, S or as many as are kept, vocabSize];
+ * `present.{layer}.key`, `present.{layer}.value` [1, numKvHeads, P + S, headDim], which must not be the memory of the
+ * past.
+ */
+export interface DecoderExport extends DecoderShape {
+  readonly form: "export";
+  readonly path: string;
+  /** Null where the decoder takes token ids. */
+  readonly embedTokens: { readonly path: string; readonly elementType: FloatType } | null;
+  /** Of `inputs_embeds`. */
+  readonly embedsElementType: FloatType;
+  readonly logitsElementType: FloatType;
+  readonly takesAttentionMask: boolean;
+  /** Axes of `position_ids`; 0 where there is no such input. */
+  readonly numPositionAxes: 0 | 1 | 3;
+  /** Dimensions of `num_logits_to_keep`; null where there is no such input, and all logits are computed. */
+  readonly numLogitsToKeepRank: 0 | 1 | null;
+  /** Whether two graphs lie in one, for prompts and for single tokens after them, and `use_cache_branch` tells which. */
+  readonly hasCacheBranch: boolean;
 }
 
 /** One of the vision encoder's inputs, without the dimension of the batch. */
@@ -41,15 +77,8 @@ export interface VisionEncoderInput {
   readonly shape: readonly (number | string)[];
 }
 
-/**
- * Inputs: `inputs`, each with a dimension of the batch in front. Output: `image_features` float32
- * [batch, numTokens, hiddenSize], the rows that take the places of image tokens. Only encoders of equally large items
- * (all sizes of `inputs` known) take more than one a run.
- *
- * An item is one tile or several of the same size: a whole picture (LLaVA), a part of one (SmolVLM), a patch (Fuyu).
- */
-export interface VisionEncoderGraph {
-  readonly path: string;
+/** An item is one tile or several of the same size: a whole picture (LLaVA), a part of one (SmolVLM), a patch (Fuyu). */
+export interface VisionEncoderShape {
   readonly inputs: readonly VisionEncoderInput[];
   /** Side of a tile, in pixels. */
   readonly imageSize: number;
@@ -57,13 +86,43 @@ export interface VisionEncoderGraph {
   readonly numImageTokens: number;
 }
 
+/**
+ * A graph of ours. Inputs: `inputs`, each with a dimension of the batch in front. Output: `image_features` float32
+ * [batch, numTokens, hiddenSize], the rows that take the places of image tokens. Only encoders of equally large items
+ * (all sizes of `inputs` known) take more than one a run.
+ */
+export interface VisionEncoderGraph extends VisionEncoderShape {
+  readonly form: "in-place";
+  readonly path: string;
+}
+
+/** One of the inputs of an exported vision encoder, for one image a run. */
+export interface ExportedVisionInput {
+  readonly name: string;
+  readonly elementType: "float32" | "float16" | "int64" | "bool";
+  /** The item's tensor that is given; null for a mask that leaves no pixel of `pixel_values` out. */
+  readonly source: string | null;
+  /** Whether a dimension of 1 stands in front of the tensor's. */
+  readonly hasBatch: boolean;
+}
+
+/** A ready-made export. Output: `image_features`, [..., hiddenSize], the rows of one image. */
+export interface VisionEncoderExport extends VisionEncoderShape {
+  readonly form: "export";
+  readonly path: string;
+  readonly exportedInputs: readonly ExportedVisionInput[];
+}
+
 export interface BuiltModel {
   /** As `architectures[0]` of config.json names it. */
   readonly architecture: string;
-  /** What the graphs' external data locations are relative to; for `SessionOptions` of every graph here. */
-  readonly externalDataFolder: string;
-  readonly decoder: DecoderGraph;
-  readonly visionEncoder: VisionEncoderGraph | null;
+  /**
+   * What the graphs' external data locations are relative to; for `SessionOptions` of every graph here. Undefined for
+   * exports, whose weights lie beside them.
+   */
+  readonly externalDataFolder: string | undefined;
+  readonly decoder: DecoderGraph | DecoderExport;
+  readonly visionEncoder: VisionEncoderGraph | VisionEncoderExport | null;
   /** The checkpoint's own limit on tokens of one sequence. */
   readonly maxPositionEmbeddings: number;
   readonly imageTokenId: number | null;

@@ -1,6 +1,6 @@
 /** What one architecture must say about itself to be served: its configuration read, and its graphs. */
 import type { MultiModalInputs, PixelProcessor, ProcessorOptions } from "../multimodal/multimodal-processor.ts";
-import type { VisionEncoderGraph, VisionEncoderInput } from "./built-model.ts";
+import type { VisionEncoderShape } from "./built-model.ts";
 import type { GraphContext } from "./graph-context.ts";
 
 /** The numbers of a decoder that its runner needs; see `DecoderGraph`. */
@@ -13,11 +13,7 @@ export interface DecoderDimensions {
   readonly takesPositions?: boolean;
 }
 
-/** See `VisionEncoderGraph`. */
-export interface VisionEncoderDefinition {
-  readonly inputs: readonly VisionEncoderInput[];
-  readonly imageSize: number;
-  readonly numImageTokens: number;
+export interface VisionEncoderDefinition extends VisionEncoderShape {
   /** Builds what `VisionEncoderGraph` states. */
   build(context: GraphContext): void;
 }
@@ -40,7 +36,7 @@ export interface ProcessorContext {
   /** The image token as the tokenizer spells it. */
   readonly imageToken: string;
   readonly imageTokenId: number;
-  readonly visionEncoder: Omit<VisionEncoderGraph, "path">;
+  readonly visionEncoder: VisionEncoderShape;
   /** preprocessor_config.json as it is, with what the deployment sets of it. */
   readonly preprocessorConfig: ProcessorOptions;
   readonly pixels: PixelProcessor;

@@ -31,12 +31,23 @@ export function planModel({ tensors }: Checkpoint, graphs: ModelGraphs): Planned
   const decoder = graphs.buildDecoder(decoderWeights);
   const visionWeights = new WeightCollector(tensors);
   const vision = graphs.buildVisionEncoder(visionWeights);
-  const { visionEncoder } = graphs.model;
   return {
     weights: {
       ...decoderBytes(tensors, decoderWeights),
       visionEncoder: preparedBytes(tensors, visionWeights, new Set()),
     },
+    ...planRuns(graphs, decoder, vision),
+  };
+}
+
+/** What runs of these graphs take. */
+export function planRuns(
+  { model, maxModelLen }: Pick<ModelGraphs, "model" | "maxModelLen">,
+  decoder: GraphContext,
+  vision: GraphContext | null,
+): Pick<PlannedModel, "decoderRunBytes" | "visionRunBytes"> {
+  const { visionEncoder } = model;
+  return {
     decoderRunBytes: ({ numSequences, numTokens }) =>
       peakBytes(
         decoder.graph,
@@ -44,9 +55,9 @@ export function planModel({ tensors }: Checkpoint, graphs: ModelGraphs): Planned
           [batch, numSequences],
           [length, numTokens],
           [tokens, numSequences * numTokens],
-          [imageTokens, graphs.model.imageTokenId === null ? 0 : numTokens],
+          [imageTokens, model.imageTokenId === null ? 0 : numTokens],
           [logitRows, numSequences],
-          [cacheLength, graphs.maxModelLen],
+          [cacheLength, maxModelLen],
         ]),
       ),
     visionRunBytes: (numEmbeddings) =>

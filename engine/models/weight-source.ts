@@ -39,11 +39,7 @@ export class WeightCollector implements WeightSource {
   prepared(request: WeightRequest): { weight: StoredTensor; scales: StoredTensor | null } {
     for (const source of request.sources) requireTensor(this.#tensors, source);
     this.requests.set(request.name, request);
-    const { weight, scales } = preparedShapes(request);
-    return {
-      weight: placeholder(request.name, weight.elementType, weight.shape),
-      scales: scales === null ? null : placeholder(`${request.name}.scales`, "float32", scales),
-    };
+    return imaginedWeights.prepared(request);
   }
 
   stored(name: string, shape: readonly number[]): StoredTensor | null {
@@ -56,6 +52,19 @@ export class WeightCollector implements WeightSource {
     return this.#tensors.has(name);
   }
 }
+
+/** Has every tensor there could be, in the shape asked for, and none of them lies anywhere. */
+export const imaginedWeights: WeightSource = {
+  prepared(request) {
+    const { weight, scales } = preparedShapes(request);
+    return {
+      weight: placeholder(request.name, weight.elementType, weight.shape),
+      scales: scales === null ? null : placeholder(`${request.name}.scales`, "float32", scales),
+    };
+  },
+  stored: (name, shape) => placeholder(name, "float32", shape),
+  has: () => true,
+};
 
 export function createPreparedSource(
   prepared: ReadonlyMap<string, PreparedWeight>,

@@ -1,10 +1,11 @@
 /** A folder in Hugging Face's layout, opened: its configuration and where each of its tensors lies. */
 import { createHash } from "node:crypto";
-import { readFile } from "node:fs/promises";
+import { readdir, readFile } from "node:fs/promises";
 import { basename, join, resolve } from "node:path";
 import { EngineError } from "../errors.ts";
 import { indexFileName, singleFileName } from "./checkpoint-files.ts";
 import { hashFile } from "./file-hash.ts";
+import { isOnnxExport, onnxFolder } from "./onnx-variants.ts";
 import { readSafetensorsHeader } from "./safetensors.ts";
 import type { StoredTensor } from "./stored-tensor.ts";
 
@@ -13,14 +14,23 @@ export interface Checkpoint {
   readonly folder: string;
   /** `config.json`, parsed and not checked further. */
   readonly config: unknown;
+  /** Empty for a ready-made export. */
   readonly tensors: ReadonlyMap<string, StoredTensor>;
+  /** Names of the files in `onnx/` where the checkpoint is a ready-made export: it has no safetensors. Else null. */
+  readonly onnxFileNames: readonly string[] | null;
   /**
-   * Hex SHA-256 of config.json and the safetensors files; the same content in another folder has the same. Reads every
-   * byte the first time, then remembers it in the cache folder for as long as the files stay untouched.
+   * Hex SHA-256 of config.json and the weight files; the same content in another folder has the same. Reads every byte
+   * the first time, then remembers it in the cache folder for as long as the files stay untouched.
    */
-  contentHash(options?: { readonly signal?: AbortSignal }): Promise<string>;
+  contentHash(options?: ContentHashOptions): Promise<string>;
   /** Null where the folder has no such file; EngineError `invalid_checkpoint` where it is not JSON. */
   readJson(fileName: string): Promise<unknown>;
+}
+
+export interface ContentHashOptions {
+  readonly signal?: AbortSignal;
+  /** Absolute paths of the weight files that matter. Default: the safetensors files. */
+  readonly files?: readonly string[];
 }
 
 export interface OpenCheckpointOptions {
@@ -29,7 +39,8 @@ export interface OpenCheckpointOptions {
 }
 
 /**
- * Weights are `model.safetensors`, or else the shards that `model.safetensors.index.json` names.
+ * Weights are `model.safetensors`, or else the shards that `model.safetensors.index.json` names, or else those of the
+ * ready-made ONNX files in `onnx/`.
  *
  * @throws EngineError `invalid_checkpoint`, naming what is missing or wrong.
  */
@@ -42,16 +53,20 @@ export async function openCheckpoint(folder: string, { cacheFolder }: OpenCheckp
   }
   const config = parseJson(configBytes, "config.json");
   const indexBytes = await readOptional(join(absoluteFolder, indexFileName));
-  const single = await readSingleFile(join(absoluteFolder, singleFileName), indexBytes !== null);
-  const tensors = single ?? (await readShards(absoluteFolder, indexBytes));
+  const inOnnxFolder = await readdir(join(absoluteFolder, onnxFolder)).catch((): string[] => []);
+  const hasExport = isOnnxExport(inOnnxFolder);
+  const single = await readSingleFile(join(absoluteFolder, singleFileName), indexBytes !== null || hasExport);
+  const isExport = single === null && indexBytes === null;
+  const tensors = single ?? (isExport ? new Map<string, StoredTensor>() : await readShards(absoluteFolder, indexBytes));
 
   return {
     folder: absoluteFolder,
     config,
     tensors,
-    async contentHash({ signal } = {}) {
+    onnxFileNames: isExport ? inOnnxFolder : null,
+    async contentHash({ signal, files = [...new Set([...tensors.values()].map(({ file }) => file))].sort() } = {}) {
       const hash = createHash("sha256").update(configBytes);
-      for (const file of [...new Set([...tensors.values()].map((tensor) => tensor.file))].sort()) {
+      for (const file of files) {
         hash.update(await hashFile(file, { cacheFolder, signal }));
       }
       return hash.digest("hex");
@@ -63,17 +78,17 @@ export async function openCheckpoint(folder: string, { cacheFolder }: OpenCheckp
   };
 }
 
-/** Null where the file is absent and an index can take its place. */
-async function readSingleFile(file: string, hasIndex: boolean): Promise<ReadonlyMap<string, StoredTensor> | null> {
+/** Null where the file is absent and others can take its place. */
+async function readSingleFile(file: string, hasOthers: boolean): Promise<ReadonlyMap<string, StoredTensor> | null> {
   try {
     return await readSafetensorsHeader(file);
   } catch (error) {
     if (!(error instanceof EngineError) || !isNotFound(error.cause)) throw error;
-    if (hasIndex) return null;
+    if (hasOthers) return null;
     const folderName = basename(resolve(file, ".."));
     throw new EngineError(
       "invalid_checkpoint",
-      `The checkpoint ${folderName} has neither ${singleFileName} nor ${indexFileName}.`,
+      `The checkpoint ${folderName} has neither ${singleFileName} nor ${indexFileName}, nor an ONNX export in ${onnxFolder}/.`,
       { cause: error },
     );
   }

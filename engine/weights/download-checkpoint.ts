@@ -7,6 +7,7 @@ import { EngineError } from "../errors.ts";
 import { writeAtomically } from "./atomic-file.ts";
 import { parseWeightMap } from "./checkpoint.ts";
 import { indexFileName, lacks, singleFileName, weightFileNames } from "./checkpoint-files.ts";
+import { belongsTo, chooseOnnxFiles, isOnnxExport, onnxFolder, type OnnxVariant } from "./onnx-variants.ts";
 import type { WeightProgress } from "./progress.ts";
 import { downloadObjects, type Download } from "./ranged-download.ts";
 import { listObjects, TransientDownloadError, type S3Location, type S3Object } from "./s3-objects.ts";
@@ -19,6 +20,8 @@ const checkpointFile = /^[A-Za-z0-9_][\w.+-]*\.(json|jinja|txt|safetensors)$|^to
 
 export interface DownloadCheckpointOptions {
   readonly cacheFolder: string;
+  /** Which files of a ready-made export are wanted. Default: float32 on the CPU. */
+  readonly variant?: OnnxVariant | undefined;
   readonly onProgress?: ((progress: WeightProgress) => void) | undefined;
   readonly signal?: AbortSignal | undefined;
 }
@@ -31,18 +34,24 @@ export interface DownloadCheckpointOptions {
 export async function downloadCheckpoint(
   client: S3Client,
   location: S3Location,
-  { cacheFolder, onProgress, signal }: DownloadCheckpointOptions,
+  { cacheFolder, variant = { dtype: "float32", device: "cpu" }, onProgress, signal }: DownloadCheckpointOptions,
 ): Promise<string> {
   const reference = `s3://${location.bucket}/${location.prefix}`;
-  const listed = await listObjects(client, location, signal).catch((error: unknown) => {
-    if (!(error instanceof TransientDownloadError)) throw error;
-    throw new EngineError("invalid_configuration", error.message, { cause: error });
-  });
+  const list = (below: S3Location): Promise<readonly S3Object[]> =>
+    listObjects(client, below, signal).catch((error: unknown) => {
+      if (!(error instanceof TransientDownloadError)) throw error;
+      throw new EngineError("invalid_configuration", error.message, { cause: error });
+    });
+  const listed = await list(location);
   const objects = new Map(
     listed.filter(({ name }) => checkpointFile.test(name)).map((object) => [object.name, object]),
   );
   if (!objects.has("config.json")) throw lacks(reference, "config.json");
-  if (!objects.has(singleFileName) && !objects.has(indexFileName)) throw lacks(reference, weightFileNames);
+  if (!objects.has(singleFileName) && !objects.has(indexFileName)) {
+    const inOnnxFolder = await list({ ...location, prefix: `${location.prefix}${onnxFolder}/` });
+    if (!isOnnxExport(inOnnxFolder.map(({ name }) => name))) throw lacks(reference, weightFileNames);
+    for (const object of exportedObjects(inOnnxFolder, variant)) objects.set(object.name, object);
+  }
 
   const manifest = JSON.stringify({ reference, objects: [...objects.values()] }, null, 1);
   const folder = resolve(cacheFolder, "checkpoints", hash("sha256", manifest));
@@ -65,6 +74,16 @@ export async function downloadCheckpoint(
   await fetchMissing([...objects.values()].filter(({ name }) => isWanted(name, weightNames)));
   if (!isComplete) await writeAtomically(markerFile, (temporaryFile) => writeFile(temporaryFile, manifest));
   return folder;
+}
+
+/** Those of the variant, by their names below the checkpoint's prefix. */
+function exportedObjects(inOnnxFolder: readonly S3Object[], variant: OnnxVariant): S3Object[] {
+  const files = chooseOnnxFiles(
+    inOnnxFolder.map(({ name }) => name),
+    variant,
+  );
+  const wanted = inOnnxFolder.filter(({ name }) => belongsTo(name, files));
+  return Array.from(wanted, ({ name, ...object }) => ({ name: `${onnxFolder}/${name}`, ...object }));
 }
 
 function isWanted(name: string, weightNames: ReadonlySet<string>): boolean {

@@ -1,10 +1,11 @@
 /** Makes a checkpoint reference into a folder on this machine: checks a path, downloads `s3://bucket/prefix`. */
-import { stat } from "node:fs/promises";
+import { readdir, stat } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import type { S3Client } from "@aws-sdk/client-s3";
 import { EngineError } from "../errors.ts";
 import { indexFileName, lacks, singleFileName, weightFileNames } from "./checkpoint-files.ts";
 import type { DownloadCheckpointOptions } from "./download-checkpoint.ts";
+import { isOnnxExport, onnxFolder } from "./onnx-variants.ts";
 import type { S3Location } from "./s3-objects.ts";
 
 export interface ResolveCheckpointOptions extends DownloadCheckpointOptions {
@@ -13,7 +14,7 @@ export interface ResolveCheckpointOptions extends DownloadCheckpointOptions {
 }
 
 /**
- * Absolute path of a folder with config.json and safetensors files.
+ * Absolute path of a folder with config.json and safetensors files, or else the files of a ready-made export.
  *
  * @throws EngineError `invalid_configuration` (no such folder or bucket, no rights, not reached), `invalid_checkpoint`
  * (something of a checkpoint is missing, or changed meanwhile), `aborted`.
@@ -54,6 +55,9 @@ async function checkFolder(reference: string): Promise<string> {
   const present = async (fileName: string): Promise<boolean> =>
     (await stat(join(folder, fileName)).catch(() => null)) !== null;
   if (!(await present("config.json"))) throw lacks(reference, "config.json");
-  if (!(await present(singleFileName)) && !(await present(indexFileName))) throw lacks(reference, weightFileNames);
+  const hasSafetensors = (await present(singleFileName)) || (await present(indexFileName));
+  if (!hasSafetensors && !isOnnxExport(await readdir(join(folder, onnxFolder)).catch((): string[] => []))) {
+    throw lacks(reference, weightFileNames);
+  }
   return folder;
 }

@@ -19,11 +19,13 @@ export interface GoldenCase {
   readonly pictures: readonly string[];
   readonly promptTokenIds: readonly number[];
   readonly greedyTokenIds: readonly number[];
+  /** Of ready-made exports, by dtype: what onnxruntime chooses with a quantised variant. */
+  readonly variantTokenIds?: Readonly<Record<string, readonly number[]>>;
   /** Rows of [time, rows, columns] of patches, of models that take pictures in their own sizes. */
   readonly grids?: readonly (readonly [number, number, number])[];
   /** [3][tokens of prompt and answer], of models whose tokens have positions of three axes. */
   readonly positions?: readonly (readonly number[])[];
-  /** Row-major [32, vocabSize]: the logits each greedy token was chosen from. */
+  /** Row-major [32, vocabSize]: the logits each greedy token was chosen from; of exports, the first few. */
   readonly logits: Float32Array;
   /** Row-major [numImages, 3, height, width]; null without images. */
   readonly pixelValues: Float32Array | null;
@@ -40,7 +42,13 @@ export interface Goldens {
 export const goldenCheckpoints = ["llava-default", "llava-full", "llama", "qwen2", "mistral", "fovea-shapes"] as const;
 
 /** Beside those, checkpoints whose graphs alone are held to transformers. */
-type GoldenCheckpoint = (typeof goldenCheckpoints)[number] | "llava-siglip" | "smolvlm" | "fuyu" | "qwen2-vl";
+type GoldenCheckpoint =
+  | (typeof goldenCheckpoints)[number]
+  | "llava-siglip"
+  | "smolvlm"
+  | "fuyu"
+  | "qwen2-vl"
+  | `onnx-exports/${"llava" | "smolvlm" | "qwen2-vl" | "llama"}`;
 
 export async function loadGoldens(name: GoldenCheckpoint): Promise<Goldens> {
   const folder = join(goldensFolder, name);

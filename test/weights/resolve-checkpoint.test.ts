@@ -299,7 +299,7 @@ test("a shard that the bucket lacks, and a prefix without a checkpoint, are name
     message: `The checkpoint s3://${Bucket}/models/other/ lacks config.json.`,
   });
   expect(await errorOf(resolveIn(folder.path, `s3://${Bucket}/models/tiny-2`))).toMatchObject({
-    message: expect.stringContaining("lacks model.safetensors and model.safetensors.index.json"),
+    message: expect.stringContaining("lacks model.safetensors and model.safetensors.index.json and an export in onnx/"),
   });
 });
 
@@ -349,7 +349,7 @@ test("a folder is taken as it is, or refused with what it lacks", async () => {
   await writeFile(join(path, "config.json"), "{}");
   expect(await errorOf(resolveFolder(path))).toMatchObject({
     code: "invalid_checkpoint",
-    message: expect.stringContaining("lacks model.safetensors and model.safetensors.index.json"),
+    message: expect.stringContaining("lacks model.safetensors and model.safetensors.index.json and an export in onnx/"),
   });
   await writeCheckpoint(path, {}, shards.flat());
   expect(await resolveFolder(path)).toBe(path);

@@ -1,0 +1,30 @@
+/** Loads a model's graphs in the form it has them. */
+import type { EngineConfig } from "../config.ts";
+import type { BuiltModel } from "../models/built-model.ts";
+import { BuiltVisionEncoder } from "./built-vision-encoder.ts";
+import type { Decoder } from "./decoder.ts";
+import { ExportedDecoder } from "./exported-decoder.ts";
+import { ExportedVisionEncoder } from "./exported-vision-encoder.ts";
+import { InPlaceDecoder } from "./in-place-decoder.ts";
+import type { KvSlots } from "./kv-slots.ts";
+import { decoderSessionOptions, visionEncoderSessionOptions } from "./session-options.ts";
+import type { VisionEncoder } from "./vision-encoder.ts";
+
+/** Throws EngineError `runtime_failed` for a graph that does not load, `invalid_configuration` for too much KV. */
+export function loadDecoder(config: EngineConfig, model: BuiltModel, kvSlots: KvSlots): Decoder {
+  const { decoder } = model;
+  const options = decoderSessionOptions(config, model);
+  return decoder.form === "export"
+    ? new ExportedDecoder(decoder, options, kvSlots)
+    : new InPlaceDecoder(decoder, options, kvSlots);
+}
+
+/** Null for a model that takes no images. Throws EngineError `runtime_failed` for a graph that does not load. */
+export function loadVisionEncoder(config: EngineConfig, model: BuiltModel): VisionEncoder | null {
+  const { visionEncoder, decoder } = model;
+  if (visionEncoder === null) return null;
+  const options = visionEncoderSessionOptions(config, model);
+  return visionEncoder.form === "export"
+    ? new ExportedVisionEncoder(visionEncoder, decoder.hiddenSize, options)
+    : new BuiltVisionEncoder(visionEncoder, decoder.hiddenSize, options);
+}

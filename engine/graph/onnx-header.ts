@@ -1,0 +1,137 @@
+/** What an ONNX file says about itself beside its weights, which are passed over: they may take gigabytes. */
+import { open, type FileHandle } from "node:fs/promises";
+import { basename } from "node:path";
+import protobuf from "protobufjs/light.js";
+import { EngineError } from "../errors.ts";
+import { decodeTensor, decodeValueInfo } from "./onnx-schema.ts";
+
+export interface OnnxValue {
+  readonly name: string;
+  /** `TensorProto.DataType`. */
+  readonly dataType: number;
+  /** Sizes, or names of those that differ from run to run; null where the file does not say. */
+  readonly shape: readonly (number | string)[] | null;
+}
+
+export interface OnnxHeader {
+  /** By name, in the order of the file. */
+  readonly inputs: ReadonlyMap<string, OnnxValue>;
+  readonly outputs: ReadonlyMap<string, OnnxValue>;
+  /** Locations of weights outside of the file, as it names them: relative to its folder. */
+  readonly externalFiles: ReadonlySet<string>;
+}
+
+/** Field numbers of `onnx.proto3`. */
+const graphField = 7;
+const initializerField = 5;
+const inputField = 11;
+const outputField = 12;
+
+/** A weight that lies in another file is described in less. */
+const maxDescriptionBytes = 16 * 1024;
+const windowBytes = 64 * 1024;
+const lengthDelimited = 2;
+
+/**
+ * Reads the file in windows and skips what is not asked for.
+ *
+ * @throws EngineError `invalid_checkpoint` for a file that cannot be read or is not ONNX, naming it.
+ */
+export async function readOnnxHeader(path: string): Promise<OnnxHeader> {
+  const fileName = basename(path);
+  const handle = await open(path).catch((cause: unknown) => {
+    throw new EngineError("invalid_checkpoint", `${fileName} cannot be read.`, { cause });
+  });
+  try {
+    const { size } = await handle.stat();
+    return await readModel(new FieldReader(handle), size);
+  } catch (cause) {
+    throw new EngineError("invalid_checkpoint", `${fileName} is not an ONNX file, or only a part of one.`, { cause });
+  } finally {
+    await handle.close();
+  }
+}
+
+async function readModel(reader: FieldReader, size: number): Promise<OnnxHeader> {
+  const inputs = new Map<string, OnnxValue>();
+  const outputs = new Map<string, OnnxValue>();
+  const externalFiles = new Set<string>();
+  let hasGraph = false;
+  for await (const model of reader.fields(0, size)) {
+    if (model.number !== graphField) continue;
+    hasGraph = true;
+    for await (const { number, start, end } of reader.fields(model.start, model.end)) {
+      if (number === inputField || number === outputField) {
+        const value = toValue(await reader.read(start, end));
+        (number === inputField ? inputs : outputs).set(value.name, value);
+      } else if (number === initializerField && end - start <= maxDescriptionBytes) {
+        const { externalData = [] } = decodeTensor(await reader.read(start, end));
+        for (const { key, value } of externalData) if (key === "location") externalFiles.add(value);
+      }
+    }
+  }
+  if (!hasGraph) throw new Error("There is no graph.");
+  return { inputs, outputs, externalFiles };
+}
+
+function toValue(bytes: Uint8Array): OnnxValue {
+  const { name = "", type } = decodeValueInfo(bytes);
+  const dimensions = type?.tensorType?.shape?.dim;
+  const shape = dimensions?.map((dimension) =>
+    "dimValue" in dimension ? dimension.dimValue : (dimension.dimParam ?? ""),
+  );
+  return { name, dataType: type?.tensorType?.elemType ?? 0, shape: shape ?? null };
+}
+
+interface Field {
+  readonly number: number;
+  /** Where its content lies in the file. */
+  readonly start: number;
+  readonly end: number;
+}
+
+/** Protobuf's wire format over a file. Mutable: holds the window read last. */
+class FieldReader {
+  readonly #handle: FileHandle;
+  #window: Uint8Array = new Uint8Array(0);
+  #windowStart = 0;
+
+  constructor(handle: FileHandle) {
+    this.#handle = handle;
+  }
+
+  /** Fields of the message between two places; throws for one that ends behind it. */
+  async *fields(start: number, end: number): AsyncGenerator<Field> {
+    for (let at = start; at < end;) {
+      const reader = new protobuf.Reader(await this.#around(at, end));
+      const tag = reader.uint32();
+      const number = tag >>> 3;
+      const isMessage = (tag & 7) === lengthDelimited;
+      const length = isMessage ? Number(reader.uint64()) : 0;
+      if (!isMessage) reader.skipType(tag & 7);
+      const contentStart = at + reader.pos;
+      at = contentStart + length;
+      if (number === 0 || at > end) throw new Error(`A field ends at ${at}; its message ends at ${end}.`);
+      if (isMessage) yield { number, start: contentStart, end: at };
+    }
+  }
+
+  async read(start: number, end: number): Promise<Uint8Array> {
+    const bytes = new Uint8Array(end - start);
+    const { bytesRead } = await this.#handle.read(bytes, 0, bytes.byteLength, start);
+    if (bytesRead < bytes.byteLength) throw new Error(`${bytes.byteLength} bytes are wanted; ${bytesRead} are left.`);
+    return bytes;
+  }
+
+  /** From a place on, enough for a field's head. */
+  async #around(at: number, end: number): Promise<Uint8Array> {
+    const enough = 32;
+    const offset = at - this.#windowStart;
+    const isInside = offset >= 0 && offset + Math.min(enough, end - at) <= this.#window.byteLength;
+    if (!isInside) {
+      this.#window = await this.read(at, Math.min(at + windowBytes, end));
+      this.#windowStart = at;
+    }
+    return this.#window.subarray(at - this.#windowStart);
+  }
+}

@@ -1,0 +1,93 @@
+/** Reads from an exported decoder what it takes and gives, and holds that to config.json. */
+import { EngineError } from "../../errors.ts";
+import type { DecoderExport } from "../built-model.ts";
+import type { ConfiguredModel } from "../model-definition.ts";
+import { elementTypeIn, refuseOtherInputs, requireShape, requireValue, type OnnxFile } from "./onnx-file.ts";
+
+const floats = ["float32", "float16"] as const;
+const pastName = /^past_key_values\.(\d+)\.(key|value)$/;
+
+/**
+ * @param embedTokens Null for a decoder of token ids.
+ * @throws EngineError `unsupported_model` and `invalid_checkpoint`, naming the file and what is expected of it.
+ */
+export function readDecoderInterface(
+  { decoder: dimensions, visionEncoder }: ConfiguredModel,
+  decoder: OnnxFile,
+  embedTokens: OnnxFile | null,
+): DecoderExport {
+  const { numLayers, numKvHeads, headDim, hiddenSize, vocabSize, takesPositions = false } = dimensions;
+  requireLayers(decoder, numLayers);
+  const past = pastNames(numLayers, "past_key_values");
+  const inputsName = embedTokens === null ? "input_ids" : "inputs_embeds";
+  const known = [inputsName, "attention_mask", "position_ids", "num_logits_to_keep", "use_cache_branch", ...past];
+  refuseOtherInputs(decoder, new Set(known));
+
+  const inputs = requireValue(decoder, "inputs", inputsName);
+  requireShape(decoder, inputs, embedTokens === null ? [null, null] : [null, null, hiddenSize]);
+  if (embedTokens === null) elementTypeIn(decoder, inputs, ["int64"]);
+  const kvShape = [null, numKvHeads, null, headDim];
+  for (const name of past) requireShape(decoder, requireValue(decoder, "inputs", name), kvShape);
+  for (const name of pastNames(numLayers, "present"))
+    requireShape(decoder, requireValue(decoder, "outputs", name), kvShape);
+  const logits = requireValue(decoder, "outputs", "logits");
+  requireShape(decoder, logits, [null, null, vocabSize]);
+  const mask = decoder.inputs.get("attention_mask");
+  if (mask !== undefined) {
+    requireShape(decoder, mask, [null, null]);
+    elementTypeIn(decoder, mask, ["int64"]);
+  }
+  const toKeep = decoder.inputs.get("num_logits_to_keep");
+  const branch = decoder.inputs.get("use_cache_branch");
+  if (branch !== undefined) elementTypeIn(decoder, branch, ["bool"]);
+  return {
+    form: "export",
+    path: decoder.path,
+    numLayers,
+    numKvHeads,
+    headDim,
+    hiddenSize,
+    vocabSize,
+    takesPositions,
+    kvElementType: elementTypeIn(decoder, requireValue(decoder, "inputs", past[0]), floats),
+    acceptsImages: visionEncoder !== null,
+    embedTokens: embedTokens === null ? null : readEmbedTokens(embedTokens, hiddenSize),
+    embedsElementType: embedTokens === null ? "float32" : elementTypeIn(decoder, inputs, floats),
+    logitsElementType: elementTypeIn(decoder, logits, floats),
+    takesAttentionMask: mask !== undefined,
+    numPositionAxes: numPositionAxes(decoder, takesPositions),
+    numLogitsToKeepRank: toKeep === undefined ? null : toKeep.shape?.length === 1 ? 1 : 0,
+    hasCacheBranch: branch !== undefined,
+  };
+}
+
+function pastNames(numLayers: number, prefix: string): string[] {
+  return Array.from({ length: numLayers }, (_, layer) => [`${prefix}.${layer}.key`, `${prefix}.${layer}.value`]).flat();
+}
+
+function requireLayers(decoder: OnnxFile, numLayers: number): void {
+  const layers = new Set([...decoder.inputs.keys()].flatMap((name) => pastName.exec(name)?.[1] ?? []));
+  if (layers.size === numLayers) return;
+  throw new EngineError(
+    "invalid_checkpoint",
+    `${decoder.name} takes keys and values of ${layers.size} layers, as past_key_values.0.key; config.json implies ${numLayers}.`,
+  );
+}
+
+function readEmbedTokens(file: OnnxFile, hiddenSize: number): NonNullable<DecoderExport["embedTokens"]> {
+  refuseOtherInputs(file, new Set(["input_ids"]));
+  elementTypeIn(file, requireValue(file, "inputs", "input_ids"), ["int64"]);
+  const embeddings = requireValue(file, "outputs", "inputs_embeds");
+  requireShape(file, embeddings, [null, null, hiddenSize]);
+  return { path: file.path, elementType: elementTypeIn(file, embeddings, floats) };
+}
+
+/** Throws EngineError `unsupported_model` for positions of another number of axes than the model's tokens have. */
+function numPositionAxes(decoder: OnnxFile, takesPositions: boolean): DecoderExport["numPositionAxes"] {
+  const positions = decoder.inputs.get("position_ids");
+  if (positions === undefined && !takesPositions) return 0;
+  const value = requireValue(decoder, "inputs", "position_ids");
+  elementTypeIn(decoder, value, ["int64"]);
+  requireShape(decoder, value, takesPositions ? [3, null, null] : [null, null]);
+  return takesPositions ? 3 : 1;
+}

@@ -1,0 +1,91 @@
+/**
+ * A ready-made export: the ONNX files of hub repositories, in the layout of transformers.js, served as they are. Its
+ * configuration, prompts and pictures are those of the model's own definition; only the graphs are not.
+ */
+import { createHash } from "node:crypto";
+import { EngineError } from "../../errors.ts";
+import type { Checkpoint } from "../../weights/checkpoint.ts";
+import { chooseOnnxFiles, onnxFolder } from "../../weights/onnx-variants.ts";
+import type { BuiltModel, DecoderExport } from "../built-model.ts";
+import { configureGraphs, type GraphOptions, type ModelGraphs } from "../model-graphs.ts";
+import type { ResolvedDtype } from "../precision.ts";
+import { readDecoderInterface } from "./decoder-interface.ts";
+import { openOnnxFile, type OnnxFile } from "./onnx-file.ts";
+import { readVisionInterface } from "./vision-interface.ts";
+
+export interface OpenedExport {
+  readonly decoder: OnnxFile;
+  /** Null for a decoder of token ids. */
+  readonly embedTokens: OnnxFile | null;
+  /** Null for a model that takes no images. */
+  readonly visionEncoder: OnnxFile | null;
+  readonly model: BuiltModel & { readonly decoder: DecoderExport };
+  readonly dtype: ResolvedDtype;
+  /** What the model's own definition would build instead. */
+  readonly graphs: ModelGraphs;
+}
+
+/** Counts up when the same files come to compute other numbers. */
+const exportVersion = 1;
+
+/**
+ * @param fileNames Files of the checkpoint's `onnx/`.
+ * @throws EngineError `invalid_configuration` for a dtype or device that the export lacks or a length beyond the
+ *   model's; `invalid_checkpoint` for files that are missing or contradict config.json; `unsupported_model` for ones of
+ *   another layout; `aborted`.
+ */
+export async function openExport(
+  checkpoint: Checkpoint,
+  fileNames: readonly string[],
+  options: GraphOptions & { readonly signal?: AbortSignal },
+): Promise<OpenedExport> {
+  if (options.device !== "cpu") {
+    throw new EngineError(
+      "invalid_configuration",
+      `The checkpoint is a ready-made ONNX export, which is served on cpu, not on ${options.device}; with its safetensors it would be.`,
+    );
+  }
+  // The dtype is that of files; what our own graphs could compute in does not matter.
+  const graphs = configureGraphs(checkpoint.config, { ...options, dtype: "float32" });
+  const { definition, model } = graphs;
+  const chosen = chooseOnnxFiles(fileNames, options);
+  const openPart = async (name: string | null): Promise<OnnxFile | null> =>
+    name === null ? null : openOnnxFile(checkpoint.folder, name);
+  const decoder = await openOnnxFile(checkpoint.folder, chosen.decoder);
+  const embedTokens = await openPart(chosen.embedTokens);
+  const visionEncoder = model.visionEncoder === null ? null : await openPart(chosen.visionEncoder);
+  if (model.visionEncoder !== null && visionEncoder === null) {
+    throw new EngineError(
+      "invalid_checkpoint",
+      `The export lacks ${onnxFolder}/vision_encoder.onnx, which ${definition.architecture} needs beside ${decoder.name}.`,
+    );
+  }
+  const interfaces = {
+    decoder: readDecoderInterface(model, decoder, embedTokens),
+    visionEncoder:
+      model.visionEncoder === null || visionEncoder === null
+        ? null
+        : readVisionInterface(model.visionEncoder, model.decoder.hiddenSize, visionEncoder),
+  };
+  const parts = [decoder, embedTokens, visionEncoder].filter((part) => part !== null);
+  const { signal } = options;
+  const files = parts.flatMap((part) => part.files);
+  const contentHash = await checkpoint.contentHash({ files, ...(signal && { signal }) });
+  return {
+    decoder,
+    embedTokens,
+    visionEncoder,
+    dtype: options.dtype === "auto" ? "float32" : options.dtype,
+    graphs,
+    model: {
+      architecture: definition.architecture,
+      externalDataFolder: undefined,
+      ...interfaces,
+      maxPositionEmbeddings: model.maxPositionEmbeddings,
+      imageTokenId: model.imageTokenId,
+      contentHash: createHash("sha256")
+        .update(JSON.stringify(["export", exportVersion, contentHash]))
+        .digest("hex"),
+    },
+  };
+}

@@ -1,0 +1,55 @@
+/** Reads from an exported vision encoder which tensors of an image go into which of its inputs. */
+import { EngineError } from "../../errors.ts";
+import type { OnnxValue } from "../../graph/onnx-header.ts";
+import type { ExportedVisionInput, VisionEncoderExport, VisionEncoderInput } from "../built-model.ts";
+import type { VisionEncoderDefinition } from "../model-definition.ts";
+import { elementTypeIn, refuseOtherInputs, requireShape, requireValue, type OnnxFile } from "./onnx-file.ts";
+
+/** Inputs that exports call otherwise than transformers does. */
+const exportedNames: Readonly<Record<string, string>> = { image_grid_thw: "grid_thw" };
+
+/** 1 for each pixel that is one of the picture; pictures are not padded here. */
+const pixelMask = "pixel_attention_mask";
+
+/** @throws EngineError `unsupported_model` and `invalid_checkpoint`, naming the file and what is expected of it. */
+export function readVisionInterface(
+  { inputs, imageSize, numImageTokens }: VisionEncoderDefinition,
+  hiddenSize: number,
+  file: OnnxFile,
+): VisionEncoderExport {
+  const exportedInputs = inputs.map((input) => readInput(file, input));
+  const mask = file.inputs.get(pixelMask);
+  if (mask !== undefined) {
+    const elementType = elementTypeIn(file, mask, ["bool", "int64"]);
+    exportedInputs.push({ name: pixelMask, elementType, source: null, hasBatch: true });
+  }
+  refuseOtherInputs(file, new Set(exportedInputs.map(({ name }) => name)));
+  const features = requireValue(file, "outputs", "image_features");
+  elementTypeIn(file, features, ["float32", "float16"]);
+  if (features.shape !== null) {
+    requireShape(file, features, [...features.shape.slice(0, -1).map(() => null), hiddenSize]);
+  }
+  return { form: "export", path: file.path, inputs, imageSize, numImageTokens, exportedInputs };
+}
+
+function readInput(file: OnnxFile, { name, elementType, shape }: VisionEncoderInput): ExportedVisionInput {
+  const otherName = exportedNames[name] ?? name;
+  const value = file.inputs.get(otherName) ?? requireValue(file, "inputs", name);
+  const accepted = elementType === "float32" ? (["float32", "float16"] as const) : (["int64"] as const);
+  return {
+    name: value.name,
+    elementType: elementTypeIn<"float32" | "float16" | "int64">(file, value, accepted),
+    source: name,
+    hasBatch: hasBatch(file, value, shape),
+  };
+}
+
+function hasBatch(file: OnnxFile, value: OnnxValue, shape: VisionEncoderInput["shape"]): boolean {
+  const sizes = shape.map((size) => (typeof size === "number" ? size : null));
+  if (value.shape === null) {
+    throw new EngineError("unsupported_model", `${file.name}: the shape of ${value.name} is not told.`);
+  }
+  const isItem = value.shape.length === shape.length;
+  requireShape(file, value, isItem ? sizes : [null, ...sizes]);
+  return !isItem;
+}

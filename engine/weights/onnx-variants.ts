@@ -1,0 +1,137 @@
+/**
+ * The `onnx/` folder of hub repositories: which of its files are served.
+ *
+ * The layout is that of transformers.js: a file for each part of a model, and of each part several variants that a
+ * suffix tells apart. Weights beyond 2 GB lie beside their file, in `<file>_data`, `<file>_data_1` and so on.
+ */
+import type { DeviceName, DtypeName } from "../config.ts";
+import { EngineError } from "../errors.ts";
+
+export const onnxFolder = "onnx";
+
+/** Whether a folder of these files is an export. */
+export function isOnnxExport(fileNames: readonly string[]): boolean {
+  return fileNames.some((fileName) => fileName.endsWith(".onnx"));
+}
+
+/** Names of the files in `onnx/` that one start loads. */
+export interface OnnxFiles {
+  /** Takes embeddings where there is `embedTokens`, token ids where there is not. */
+  readonly decoder: string;
+  readonly embedTokens: string | null;
+  readonly visionEncoder: string | null;
+}
+
+/** What is asked for. */
+export interface OnnxVariant {
+  readonly dtype: DtypeName;
+  readonly device: DeviceName;
+}
+
+/** Of embeddings; the one that exports of text models have in its place takes token ids. */
+const mergedDecoder = "decoder_model_merged";
+const wholeModel = "model";
+const embedTokens = "embed_tokens";
+const visionEncoder = "vision_encoder";
+
+const exact = "";
+const float16 = ["_fp16"];
+const int8 = ["_quantized", "_int8", "_uint8"];
+
+/** Suffixes by dtype, the first that there is being taken. 16-bit activations are what GPUs compute in. */
+function suffixesOf(dtype: Exclude<DtypeName, "auto">, device: DeviceName): readonly string[] {
+  switch (dtype) {
+    case "float32":
+      return [exact];
+    case "float16":
+      return float16;
+    case "int8":
+      return int8;
+    case "int4":
+      return device === "cpu" ? ["_q4", "_bnb4", "_q4f16"] : ["_q4f16", "_q4", "_bnb4"];
+  }
+  return dtype satisfies never;
+}
+
+/** What the other parts may take where theirs is missing: more exact, never less. */
+function substitutesOf(dtype: Exclude<DtypeName, "auto">, device: DeviceName): readonly string[] {
+  const floats = device === "cpu" ? [exact, ...float16] : [...float16, exact];
+  switch (dtype) {
+    case "float32":
+      return [];
+    case "float16":
+      return [exact];
+    case "int8":
+      return floats;
+    case "int4":
+      return [...int8, ...floats];
+  }
+  return dtype satisfies never;
+}
+
+/**
+ * The decoder must be there in the dtype asked for. Token embeddings and vision encoder, which many repositories
+ * quantise less or not at all, are taken in the next more exact variant where it is missing.
+ *
+ * @param fileNames All files of the folder.
+ * @throws EngineError `invalid_configuration` listing the dtypes there are, `invalid_checkpoint` for a missing part.
+ */
+export function chooseOnnxFiles(fileNames: readonly string[], { dtype: name, device }: OnnxVariant): OnnxFiles {
+  const dtype = name === "auto" ? (device === "cpu" ? "float32" : "float16") : name;
+  const wanted = suffixesOf(dtype, device);
+  const find = (part: string, suffixes: readonly string[]): string | null =>
+    suffixes.map((suffix) => `${part}${suffix}.onnx`).find((fileName) => fileNames.includes(fileName)) ?? null;
+  const hasMerged = fileNames.some((fileName) => variantOf(fileName, mergedDecoder) !== null);
+  const part = hasMerged ? mergedDecoder : wholeModel;
+  const decoder = find(part, wanted);
+  if (decoder === null) {
+    const variants = fileNames.filter((fileName) => variantOf(fileName, part) !== null).sort();
+    throw new EngineError(
+      "invalid_configuration",
+      `The export has no decoder in ${dtype}, ${onnxFolder}/${part}${wanted[0]}.onnx. ${
+        variants.length === 0 ? "It has none at all." : `There are: ${variants.map(describeVariant).join(", ")}.`
+      }`,
+    );
+  }
+  if (!hasMerged) return { decoder, embedTokens: null, visionEncoder: null };
+  const suffixes = [...wanted, ...substitutesOf(dtype, device)];
+  const embeddings = find(embedTokens, suffixes);
+  if (embeddings === null) {
+    throw new EngineError(
+      "invalid_checkpoint",
+      `The export lacks ${onnxFolder}/${embedTokens}${wanted[0]}.onnx, which ${decoder} takes its inputs from.`,
+    );
+  }
+  return { decoder, embedTokens: embeddings, visionEncoder: find(visionEncoder, suffixes) };
+}
+
+/** Whether the file is one of the chosen ones or holds weights of one. */
+export function belongsTo(fileName: string, files: OnnxFiles): boolean {
+  return [files.decoder, files.embedTokens, files.visionEncoder].some(
+    (chosen) =>
+      chosen !== null &&
+      (fileName === chosen || fileName.startsWith(`${chosen}_data`) || fileName === `${chosen}.data`),
+  );
+}
+
+/** The suffix that tells the variant; null for a file of another part. */
+function variantOf(fileName: string, part: string): string | null {
+  if (!fileName.startsWith(part) || !fileName.endsWith(".onnx")) return null;
+  const suffix = fileName.slice(part.length, -".onnx".length);
+  return suffix === "" || suffix in dtypeNames ? suffix : null;
+}
+
+const dtypeNames: Readonly<Record<string, DtypeName>> = {
+  _fp16: "float16",
+  _quantized: "int8",
+  _int8: "int8",
+  _uint8: "int8",
+  _q4: "int4",
+  _bnb4: "int4",
+  _q4f16: "int4",
+};
+
+function describeVariant(fileName: string): string {
+  const suffix = /_[a-z0-9]+(?=\.onnx$)/.exec(fileName)?.[0] ?? "";
+  return `${fileName} (${dtypeNames[suffix] ?? "float32"})`;
+}

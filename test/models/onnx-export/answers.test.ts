@@ -1,0 +1,92 @@
+/** Whole engines over ready-made exports, from a request with pictures to its tokens. */
+import { describe, expect, test } from "vitest";
+
+import { loadGoldens } from "../../support/goldens.ts";
+import { createTemporaryFolder } from "../../support/temporary-folder.ts";
+import { ask, exports, startExport } from "./export-engine.ts";
+
+// Share of the logit range that single precision may differ by from transformers' single precision.
+const tolerance = 1e-4;
+const longest = 512;
+
+describe.for(exports)("$name", ({ name, toPrompt }) => {
+  test.for([1, 16, longest])("prompts in chunks of %i tokens lead to the tokens of transformers", async (chunk) => {
+    await using cache = await createTemporaryFolder();
+    const { cases } = await loadGoldens(name);
+    const engine = await startExport(name, cache.path, { maxNumBatchedTokens: chunk, enablePrefixCaching: false });
+    try {
+      for (const golden of cases) {
+        expect((await ask(engine, toPrompt, golden)).tokenIds).toEqual(golden.greedyTokenIds);
+      }
+    } finally {
+      await engine.close();
+    }
+  });
+
+  test("eight sequences at once lead to the tokens of each alone, then again on what they left behind", async () => {
+    await using cache = await createTemporaryFolder();
+    const { cases } = await loadGoldens(name);
+    const engine = await startExport(name, cache.path, { maxNumSequences: 8, maxNumBatchedTokens: 24 });
+    try {
+      const asked = Array.from({ length: 8 }, (_, index) => cases[index % cases.length]);
+      const answers = await Promise.all(
+        asked.map((golden, index) => ask(engine, toPrompt, golden, { requestId: `${golden.name}-${index}` })),
+      );
+      expect(answers.map(({ tokenIds }) => tokenIds)).toEqual(asked.map(({ greedyTokenIds }) => greedyTokenIds));
+      for (const golden of cases) {
+        const { tokenIds, numCachedTokens } = await ask(engine, toPrompt, golden);
+        expect(tokenIds).toEqual(golden.greedyTokenIds);
+        expect(numCachedTokens).toBe(golden.promptTokenIds.length - 1);
+      }
+    } finally {
+      await engine.close();
+    }
+  });
+
+  test("logits are those of transformers", async () => {
+    await using cache = await createTemporaryFolder();
+    const { cases } = await loadGoldens(name);
+    const engine = await startExport(name, cache.path);
+    try {
+      for (const golden of cases) {
+        const { logprobs } = await ask(engine, toPrompt, golden, { logprobs: 20 });
+        const { vocabSize } = engine.modelInfo!;
+        const numRows = golden.logits.length / vocabSize;
+        expect(numRows).toBeGreaterThan(1);
+        for (let row = 0; row < numRows; row++) {
+          const expected = golden.logits.subarray(row * vocabSize, (row + 1) * vocabSize);
+          const norm = Math.log(expected.reduce((sum, logit) => sum + Math.exp(logit), 0));
+          const range = Math.max(...expected) - Math.min(...expected);
+          expect(logprobs[row].top).toHaveLength(20);
+          for (const { tokenId, logprob } of logprobs[row].top) {
+            expect(Math.abs(logprob - (expected[tokenId] - norm))).toBeLessThan(tolerance * range);
+          }
+        }
+      }
+    } finally {
+      await engine.close();
+    }
+  });
+});
+
+test.for([
+  { name: "onnx-exports/llava", dtype: "int8" },
+  { name: "onnx-exports/llava", dtype: "int4" },
+  { name: "onnx-exports/smolvlm", dtype: "float16" },
+] as const)("$name in $dtype answers as onnxruntime does with the variant", async ({ name, dtype }) => {
+  await using cache = await createTemporaryFolder();
+  const { cases } = await loadGoldens(name);
+  const { toPrompt } = exports.find((candidate) => candidate.name === name)!;
+  // Scales of activations are those of all tokens of a run, so prompts are computed whole as they were there.
+  const whole = { maxNumBatchedTokens: longest, enablePrefixCaching: false };
+  const engine = await startExport(name, cache.path, { dtype, ...whole });
+  try {
+    for (const golden of cases) {
+      const { tokenIds } = await ask(engine, toPrompt, golden);
+      expect(tokenIds).toEqual(golden.variantTokenIds?.[dtype]);
+      expect(tokenIds).toHaveLength(golden.greedyTokenIds.length);
+    }
+  } finally {
+    await engine.close();
+  }
+});
