@@ -9,6 +9,8 @@ import type { LogitsProcessor } from "./logits-processor.ts";
 export interface GrammarProcessor extends LogitsProcessor {
   /** Why; null while the row's grammar works. */
   failureOf(rowIndex: number): EngineError | null;
+  /** Why the token, drawn for the row, is not what its grammar allows; null where it is. */
+  failureWith(rowIndex: number, tokenId: number): EngineError | null;
 }
 
 /** The engine's own, by when they apply; what one of them throws is a bug. */
@@ -71,5 +73,10 @@ export class ProcessorChain {
    */
   errorOf(rowIndex: number): EngineError | null {
     return this.#errors.get(rowIndex) ?? this.#builtIns.grammars.failureOf(rowIndex);
+  }
+
+  /** Why the token that was drawn for the row must not be its next: its grammar does not allow it. Null where it may. */
+  errorWith(rowIndex: number, tokenId: number): EngineError | null {
+    return this.#builtIns.grammars.failureWith(rowIndex, tokenId);
   }
 }

@@ -14,6 +14,10 @@ export class RowStates<State> {
     return this.#states.size;
   }
 
+  get(rowIndex: number): State | undefined {
+    return this.#states.get(rowIndex);
+  }
+
   entries(): IterableIterator<[rowIndex: number, state: State]> {
     return this.#states.entries();
   }

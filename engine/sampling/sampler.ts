@@ -58,7 +58,7 @@ export class Sampler {
   /**
    * Samples row i of the logits for `rows[i]`. Order as in vLLM's sampler: grammars, raw logprobs, processors that may
    * change the argmax, penalties, greedy choice, temperature, the other processors, top-k, top-p, draw. A row fails
-   * when a custom processor failed at it, or when no token is left to it.
+   * when a custom processor failed at it, when no token is left to it, or when its grammar does not allow the token.
    */
   sample(rows: readonly SamplingRow[]): SampledRow[] {
     this.#processors.applyGrammars(this.#guardedLogits);
@@ -79,6 +79,8 @@ export class Sampler {
     if (error !== null) return { kind: "failed", error };
     const tokenId = isGreedy(row.samplingParams) ? this.#greedyTokenIds[rowIndex] : this.#drawToken(row, rowIndex);
     if (tokenId === noToken) return { kind: "failed", error: noTokenLeft() };
+    const refusal = this.#processors.errorWith(rowIndex, tokenId);
+    if (refusal !== null) return { kind: "failed", error: refusal };
     return { kind: "sampled", tokenId, logprobs: this.#readLogprobs(row, rowIndex, tokenId) };
   }
 

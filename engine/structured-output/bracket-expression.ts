@@ -35,6 +35,7 @@ const codesByLetter: Readonly<Record<string, number>> = {
   e: 0x1b,
   0: 0,
 };
+const hyphen: CodePointRange = [0x2d, 0x2d];
 const HEX_ESCAPE = /x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|u\{([0-9A-Fa-f]{1,6})\}/y;
 
 export interface ReadSet {
@@ -79,10 +80,12 @@ export function readBracketExpression(text: string, start: number): ReadSet | nu
       ranges.push(...first.set);
       continue;
     }
-    const [from, to] = [singleOf(first.set), singleOf(last.set)];
-    if (from === null || to === null || from > to) return null;
-    ranges.push([from, to]);
     index = last.end;
+    const [from, to] = [singleOf(first.set), singleOf(last.set)];
+    // Beside a set, as in `[\w-.]`, a hyphen stands for itself.
+    if (from === null || to === null) ranges.push(...first.set, hyphen, ...last.set);
+    else if (from <= to) ranges.push([from, to]);
+    else return null;
   }
   if (text[index] !== "]" || ranges.length === 0) return null;
   const set = unite(ranges);

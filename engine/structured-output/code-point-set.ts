@@ -66,11 +66,16 @@ export function spellSet(set: CodePointSet): SetSpelling {
   return { kind: "class-or-one-of", text: ascii.length === 0 ? "" : `[${spellRanges(ascii)}]`, characters };
 }
 
+/** Letters and digits come first: XGrammar takes those behind some characters for more digits of their codes. */
 function spellRanges(set: CodePointSet): string {
-  return set.map(([first, last]) => (first === last ? spell(first) : `${spell(first)}-${spell(last)}`)).join("");
+  const isPlain = ([first]: CodePointRange): boolean => spell(first).length === 1;
+  const ranges = [...set.filter(isPlain), ...set.filter((range) => !isPlain(range))];
+  return ranges.map(([first, last]) => (first === last ? spell(first) : `${spell(first)}-${spell(last)}`)).join("");
 }
 
-function spell(codePoint: number): string {
+/** For a bracket expression or a pattern. */
+export function spell(codePoint: number): string {
   const character = String.fromCodePoint(codePoint);
-  return /[a-z0-9]/i.test(character) ? character : `\\u${codePoint.toString(16).padStart(4, "0")}`;
+  if (codePoint > 0xff_ff || /[a-z0-9]/i.test(character)) return character;
+  return `\\u${codePoint.toString(16).padStart(4, "0")}`;
 }

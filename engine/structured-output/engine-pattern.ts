@@ -1,7 +1,7 @@
 /** Spells patterns and grammars so that XGrammar reads every set of characters in them right. */
 import { anyButLineEnds, readBracketExpression, readEscape } from "./bracket-expression.ts";
 import type { ReadSet } from "./bracket-expression.ts";
-import { spellSet, subtract } from "./code-point-set.ts";
+import { spell, spellSet, subtract } from "./code-point-set.ts";
 import type { CodePointSet } from "./code-point-set.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
 
@@ -28,6 +28,8 @@ export function toEnginePattern(pattern: string, { isInJson }: PatternUse): stri
     const matched = part.kind === "other" ? [] : isInJson ? subtract(part.set, escapedInJson) : part.set;
     if (part.kind === "set") spelled += spellInPattern(matched, source);
     else if (part.kind === "literal" && matched.length === 0) refuseEmpty(source);
+    // XGrammar reads as many digits after \x as there are.
+    else if (part.kind === "literal" && source.startsWith("\\")) spelled += spell(part.set[0][0]);
     else spelled += source;
     index = part.end;
   }

@@ -4,8 +4,9 @@ import { createHash } from "node:crypto";
 import { EngineError } from "../errors.ts";
 import { GrammarThread } from "./grammar-thread.ts";
 import type { GrammarVocabulary } from "./grammar-vocabulary.ts";
+import type { LanguageSource } from "./language.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
-import { checkStructuredOutput } from "./structured-output.ts";
+import { checkStructuredOutput, describeStructuredOutput } from "./structured-output.ts";
 import type { StructuredOutput } from "./structured-output.ts";
 import type { MemoryImage } from "./xgrammar.ts";
 
@@ -13,7 +14,11 @@ import type { MemoryImage } from "./xgrammar.ts";
 export interface CompiledGrammar {
   /** Equal for equal structured outputs. */
   readonly id: string;
+  /** The structured output as a message tells it. */
+  readonly description: string;
   readonly image: MemoryImage;
+  /** Which texts it is for, told independently of the image. */
+  readonly source: LanguageSource;
   readonly vocabulary: GrammarVocabulary;
 }
 
@@ -125,12 +130,12 @@ export class GrammarCompiler implements AsyncDisposable {
       this.#thread = await GrammarThread.start(vocabulary);
       if (this.#isClosed) await this.#thread.close();
     }
-    const image = await this.#thread.compile(structuredOutput, this.#compileTimeoutMs);
+    const { image, source } = await this.#thread.compile(structuredOutput, this.#compileTimeoutMs);
     const numBytes = image.bytes.length;
     if (numBytes > maxGrammarBytes) {
       refuseStructuredOutput(`The compiled structured output has ${numBytes} bytes; the limit is ${maxGrammarBytes}`);
     }
-    return { image, vocabulary };
+    return { description: describeStructuredOutput(structuredOutput), image, source, vocabulary };
   }
 
   #keep(grammar: CompiledGrammar): CompiledGrammar {

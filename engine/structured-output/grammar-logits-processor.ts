@@ -57,8 +57,17 @@ export class GrammarLogitsProcessor extends LogitsProcessor {
 
   /** Why no token of the row is allowed; null while its grammar works. Of the batch as of the last `updateState`. */
   failureOf(rowIndex: number): EngineError | null {
-    for (const [index, { failure }] of this.#rows.entries()) if (index === rowIndex) return failure;
-    return null;
+    return this.#rows.get(rowIndex)?.failure ?? null;
+  }
+
+  /**
+   * Why the token, which was drawn for the row, must not follow its text; null where it may. Processors that come after
+   * the grammars may have allowed it again.
+   */
+  failureWith(rowIndex: number, tokenId: number): EngineError | null {
+    const row = this.#rows.get(rowIndex);
+    row?.checkChosen(tokenId);
+    return row?.failure ?? null;
   }
 
   #createRow(request: AddedRequest): GrammarRow | undefined {

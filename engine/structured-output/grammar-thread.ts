@@ -7,10 +7,12 @@ import type { CompileReply, CompileTask } from "./compile-worker.ts";
 import type { GrammarVocabulary } from "./grammar-vocabulary.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
 import type { StructuredOutput } from "./structured-output.ts";
-import type { MemoryImage } from "./xgrammar.ts";
+import type { CompilationResult } from "./xgrammar.ts";
 
 /** Sorting a vocabulary of 150,000 tokens takes less than a second. */
 const START_TIMEOUT_MS = 60_000;
+
+type CompilerOutput = Extract<CompilationResult, { readonly kind: "compiled" }>;
 
 /** Mutable. Does not keep the process alive except while something is waited for. */
 export class GrammarThread {
@@ -43,10 +45,10 @@ export class GrammarThread {
    * One at a time. Throws EngineError `invalid_argument` for a structured output that the grammar engine refuses or that
    * takes longer than `timeoutMs`, which ends the thread; `internal` when the thread ends otherwise.
    */
-  async compile(structuredOutput: StructuredOutput, timeoutMs: number): Promise<MemoryImage> {
+  async compile(structuredOutput: StructuredOutput, timeoutMs: number): Promise<CompilerOutput> {
     this.#worker.postMessage(structuredOutput satisfies CompileTask);
     const reply = await this.#nextReply(timeoutMs);
-    if (reply.kind === "compiled") return reply.image;
+    if (reply.kind === "compiled") return reply;
     invariant(reply.kind === "refused", "the grammar thread started twice");
     return refuseStructuredOutput(reply.problem);
   }

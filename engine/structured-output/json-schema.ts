@@ -31,7 +31,7 @@ const restrictingKeywords = [
 
 const keywordsWithSchema = [...restKeywords, "propertyNames", "items", "unevaluatedItems"];
 const keywordsWithSchemas = ["anyOf", "oneOf", "allOf", "prefixItems"];
-const keywordsWithNamedSchemas = ["properties", "patternProperties", "$defs", "definitions"];
+const keywordsWithNamedSchemas = ["properties", "patternProperties", "$defs", "definitions"] as const;
 
 /** Throws EngineError `invalid_argument` that names the place in the schema. */
 export function checkJsonSchema(text: string, maxNesting: number): void {
@@ -55,15 +55,16 @@ export interface EngineSchema {
 }
 
 /**
- * The schema, which was checked, in a form that is enforced rightly: patterns in XGrammar's spelling; patterns for bounds
- * of length, with which it would let control characters into strings; constants for lists and ranges of values. Throws
+ * The schema, which was checked, in a form that is enforced rightly: patterns and names in XGrammar's spelling; patterns
+ * for bounds of length, with which it would let control characters into strings; constants for lists and ranges of
+ * values. Throws
  * EngineError `invalid_argument`.
  */
 export function toEngineSchema(text: string): EngineSchema {
   let prefix = "one_of_";
   while (text.includes(prefix)) prefix += "_";
   const alternatives = new Map<string, readonly string[]>();
-  if (!/"pattern|Length"|imum"|"enum"|"const"/.test(text)) return { schema: text, alternatives };
+  if (!/"pattern|Length"|imum"|"enum"|"const"|\\/.test(text)) return { schema: text, alternatives };
   const nameAlternatives = (values: readonly unknown[]): JsonObject => {
     const name = `${prefix}${alternatives.size}_`;
     alternatives.set(
@@ -94,6 +95,9 @@ function spellSchema(schema: unknown, nameAlternatives: (values: readonly unknow
     delete spelled.maxLength;
     spelled.pattern = toEnginePattern(`[^"]{${minLength},${maxLength as number | ""}}`, { isInJson: true });
   }
+  if (Array.isArray(schema.required)) {
+    spelled.required = schema.required.map((name) => (typeof name === "string" ? escapeName(name) : name));
+  }
   for (const keyword of keywordsWithSchema)
     if (keyword in schema) spelled[keyword] = spellSchema(schema[keyword], nameAlternatives);
   for (const keyword of keywordsWithSchemas) {
@@ -102,14 +106,27 @@ function spellSchema(schema: unknown, nameAlternatives: (values: readonly unknow
   }
   for (const keyword of keywordsWithNamedSchemas) {
     if (!isObject(schema[keyword])) continue;
-    const spellName = (name: string): string =>
-      keyword === "patternProperties" ? toEnginePattern(name, { isInJson: true }) : name;
+    const spellName = spellNameOf[keyword];
     spelled[keyword] = Object.fromEntries(
       Object.entries(schema[keyword]).map(([name, inner]) => [spellName(name), spellSchema(inner, nameAlternatives)]),
     );
   }
   return spelled;
 }
+
+/** XGrammar puts the names of properties as they are between the quotes of JSON strings, inside strings of EBNF. */
+function escapeName(name: string): string {
+  return JSON.stringify(name)
+    .slice(1, -1)
+    .replaceAll(/["\\]/g, String.raw`\$&`);
+}
+
+const spellNameOf = {
+  properties: escapeName,
+  patternProperties: (name: string) => toEnginePattern(name, { isInJson: true }),
+  $defs: (name: string) => name,
+  definitions: (name: string) => name,
+} as const;
 
 function checkSchema(schema: unknown, path: string, levelsLeft: number): void {
   if (schema === true) return;

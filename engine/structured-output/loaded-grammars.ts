@@ -1,5 +1,7 @@
 /** The grammars in use on this thread. */
 import type { CompiledGrammar } from "./grammar-compiler.ts";
+import { readLanguage } from "./language.ts";
+import { Recognizer } from "./recognizer.ts";
 import { LoadedGrammar } from "./xgrammar.ts";
 import type { TokenMatcher } from "./xgrammar.ts";
 
@@ -11,7 +13,15 @@ const maxNumIdle = 8;
 
 interface Entry {
   readonly loaded: LoadedGrammar;
+  readonly recognizer: Recognizer;
   readonly matchers: Set<TokenMatcher>;
+}
+
+/** What one text needs of its grammar. */
+export interface GrammarTools {
+  /** At the start of a text. */
+  readonly matcher: TokenMatcher;
+  readonly recognizer: Recognizer;
 }
 
 /** Mutable. */
@@ -23,14 +33,15 @@ export class LoadedGrammars {
     return this.#entries.size;
   }
 
-  /** At the start of a text. Throws what the grammar engine throws when it runs out of memory. */
-  createMatcher({ id, image, vocabulary }: CompiledGrammar): TokenMatcher {
-    const entry = this.#entries.get(id) ?? { loaded: new LoadedGrammar(image, vocabulary), matchers: new Set() };
+  /** Throws what the grammar engine throws when it runs out of memory. */
+  open(grammar: CompiledGrammar): GrammarTools {
+    const { id } = grammar;
+    const entry = this.#entries.get(id) ?? load(grammar);
     this.#entries.delete(id);
     this.#entries.set(id, entry);
     const matcher = entry.loaded.createMatcher();
     entry.matchers.add(matcher);
-    return matcher;
+    return { matcher, recognizer: entry.recognizer };
   }
 
   /** Frees the matcher. */
@@ -49,4 +60,12 @@ export class LoadedGrammars {
     const idle = Array.from(this.#entries).filter(([, { matchers }]) => matchers.size === 0);
     for (const [id] of idle.slice(0, -maxNumIdle)) this.#entries.delete(id);
   }
+}
+
+function load({ image, source, vocabulary }: CompiledGrammar): Entry {
+  return {
+    loaded: new LoadedGrammar(image, vocabulary),
+    recognizer: new Recognizer(readLanguage(source)),
+    matchers: new Set(),
+  };
 }

@@ -43,6 +43,31 @@ export function checkStructuredOutput(structuredOutput: StructuredOutput): void 
   }
 }
 
+/** As many characters of a structured output as a message needs to name it. */
+const maxTold = 80;
+
+/** Such as `regex "yes|no"`; the text is cut where it is long. */
+export function describeStructuredOutput(structuredOutput: StructuredOutput): string {
+  switch (structuredOutput.kind) {
+    case "json-object":
+      return "json_object";
+    case "json-schema":
+      return `json ${tell(structuredOutput.schema)}`;
+    case "regex":
+      return `regex ${tell(JSON.stringify(structuredOutput.pattern))}`;
+    case "choice":
+      return `choice ${tell(JSON.stringify(structuredOutput.choices))}`;
+    case "grammar":
+      return `grammar ${tell(JSON.stringify(structuredOutput.grammar))}`;
+    default:
+      return structuredOutput satisfies never;
+  }
+}
+
+function tell(text: string): string {
+  return text.length > maxTold ? `${text.slice(0, maxTold)}…` : text;
+}
+
 function checkText(name: string, text: string): void {
   if (text.trim() === "") refuseStructuredOutput(`${name} cannot be an empty string`);
   const numBytes = Buffer.byteLength(text);

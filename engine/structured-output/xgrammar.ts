@@ -15,6 +15,9 @@ import { toEngineGrammar, toEnginePattern } from "./engine-pattern.ts";
 import { bytesOf } from "./grammar-vocabulary.ts";
 import type { GrammarVocabulary } from "./grammar-vocabulary.ts";
 import { toEngineSchema } from "./json-schema.ts";
+import { readLanguage } from "./language.ts";
+import type { LanguageSource } from "./language.ts";
+import { Recognizer } from "./recognizer.ts";
 import type { StructuredOutput } from "./structured-output.ts";
 import type { TokenBitmask } from "./token-bitmask.ts";
 import { isPickyFirstByte, isWrongContinuation } from "./utf8-continuation.ts";
@@ -112,7 +115,7 @@ export function createCompilerImage(vocabulary: GrammarVocabulary): MemoryImage 
 
 /** Errors cross threads as data. */
 export type CompilationResult =
-  | { readonly kind: "compiled"; readonly image: MemoryImage }
+  | { readonly kind: "compiled"; readonly image: MemoryImage; readonly source: LanguageSource }
   /** A sentence without its full stop, with XGrammar's words where it has any. */
   | { readonly kind: "refused"; readonly problem: string };
 
@@ -123,8 +126,10 @@ export function compileGrammar(compilerImage: MemoryImage, structuredOutput: Str
   instance.restore(compilerImage);
   setAddress(compiler, compilerImage.address);
   try {
-    const grammar = compile(instance.library, compiler, structuredOutput);
-    return { kind: "compiled", image: instance.takeImage(addressOf(grammar)) };
+    const { grammar, source } = compile(instance.library, compiler, structuredOutput);
+    // Whatever it has against it is told here instead of where the text is made.
+    void new Recognizer(readLanguage(source));
+    return { kind: "compiled", image: instance.takeImage(addressOf(grammar)), source };
   } catch (error) {
     if (error instanceof EngineError) return { kind: "refused", problem: error.message.replace(/\.$/, "") };
     const reason = instance.failureMessage ?? "it is too complex";
@@ -138,34 +143,42 @@ function compile(
   library: XGrammarLibrary,
   compiler: WebXGrammar.GrammarCompiler,
   structuredOutput: StructuredOutput,
-): WebXGrammar.CompiledGrammar {
+): { readonly grammar: WebXGrammar.CompiledGrammar; readonly source: LanguageSource } {
   switch (structuredOutput.kind) {
     // The library's own grammar of JSON takes arrays as well.
     case "json-object":
     case "json-schema": {
       const schema = structuredOutput.kind === "json-object" ? anyObject : structuredOutput.schema;
       const grammar = jsonSchemaGrammar(library, schema);
-      return settle(() => compiler.compileGrammar(grammar));
+      return { grammar: settle(() => compiler.compileGrammar(grammar)), source: { kind: "grammar", grammar } };
     }
     case "regex": {
       const pattern = toEnginePattern(structuredOutput.pattern, { isInJson: false });
-      return settle(() => compiler.compileStructuralTag({ type: "regex", pattern }));
+      const grammar = settle(() => compiler.compileStructuralTag({ type: "regex", pattern }));
+      return { grammar, source: structuredOutput };
     }
-    case "choice":
-      return settle(() => compiler.compileGrammar(toEbnf(structuredOutput.choices, "root")));
+    case "choice": {
+      const grammar = settle(() => compiler.compileGrammar(toEbnf(structuredOutput.choices, "root")));
+      return { grammar, source: structuredOutput };
+    }
     case "grammar": {
-      const grammar = toEngineGrammar(structuredOutput.grammar);
-      return settle(() => compiler.compileGrammar(grammar));
+      const text = toEngineGrammar(structuredOutput.grammar);
+      return { grammar: settle(() => compiler.compileGrammar(text)), source: structuredOutput };
     }
     default:
       return structuredOutput satisfies never;
   }
 }
 
+/** XGrammar writes two digits after \x and reads as many as there are. */
+function spellOut(grammar: string): string {
+  return grammar.replaceAll(/\\(?:x([0-9a-f]{2})|.)/gs, (escape, hex) => (hex === undefined ? escape : `\\u00${hex}`));
+}
+
 /** As EBNF, in which rules take the place of the constants that stand for alternatives. */
 function jsonSchemaGrammar(library: XGrammarLibrary, text: string): string {
   const { schema, alternatives } = toEngineSchema(text);
-  let grammar = settle(() => library.Grammar.fromJSONSchema(schema)).toString();
+  let grammar = spellOut(settle(() => library.Grammar.fromJSONSchema(schema)).toString());
   for (const [name, texts] of alternatives) {
     const constant = `"\\"${name}\\""`;
     // A definition that nothing refers to is not part of the grammar.

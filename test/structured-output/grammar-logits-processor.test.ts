@@ -132,10 +132,43 @@ test("a token that the grammar does not allow ends its row alone, and says so", 
   expect(allowed[0]).toEqual([]);
   expect(rows.processor.failureOf(0)).toMatchObject({
     code: "runtime_failed",
-    message: `The structured output failed: its grammar does not allow the token ${tokenizer.tokenId("z")} that was chosen.`,
+    message: `The structured output regex "[a-f]{3,9}" does not allow the token ${tokenizer.tokenId("z")} that was chosen.`,
   });
   expect(allowed[1]).toEqual(naivelyAllowed(grammars[0], faithful.outputTokenIds));
   expect(rows.processor.failureOf(1)).toBeNull();
+});
+
+test("a token that a later processor allowed again is stopped before it gets out, the end too early as well", () => {
+  const rows = new GrammarBatch();
+  const sequences = [rows.create(grammars[0]), rows.create(grammars[0]), rows.create(grammars[0]), rows.create(null)];
+  rows.batch.replace(sequences);
+  rows.step();
+  const [a, z] = [tokenizer.tokenId("a")!, tokenizer.tokenId("z")!];
+  const failures = [a, z, eosTokenIds[0], z].map((tokenId, rowIndex) => rows.processor.failureWith(rowIndex, tokenId));
+  expect(failures).toEqual([
+    null,
+    expect.objectContaining({ message: expect.stringContaining(`does not allow the token ${z}`) }),
+    expect.objectContaining({ message: expect.stringContaining(`does not allow the token ${eosTokenIds[0]}`) }),
+    null,
+  ]);
+  sequences[0].outputTokenIds.push(a);
+  expect(rows.step()[0]).toEqual(naivelyAllowed(grammars[0], [a]));
+});
+
+test("what the grammar engine lets through and the language does not ends the row, and does not get out", () => {
+  const rows = new GrammarBatch();
+  const source = { kind: "choice", choices: ["abc"] } as const;
+  const sequence = rows.create({ ...grammars[0], id: "other", description: "choice", source });
+  rows.batch.replace([sequence]);
+  const [a, c] = [tokenizer.tokenId("a")!, tokenizer.tokenId("c")!];
+  rows.step();
+  expect(rows.processor.failureWith(0, a)).toBeNull();
+  sequence.outputTokenIds.push(a);
+  expect(rows.step()[0]).toContain(c);
+  expect(rows.processor.failureWith(0, c)).toMatchObject({
+    code: "runtime_failed",
+    message: `The structured output choice does not allow the token ${c} that was chosen.`,
+  });
 });
 
 test("a grammar that allows nothing ends its row and says so", async () => {

@@ -97,6 +97,15 @@ const schemas: [string, object][] = [
     "negative numbers",
     { type: "array", items: { type: "integer", minimum: -128.5, exclusiveMaximum: -16 }, maxItems: 5 },
   ],
+  [
+    "names and constants past ASCII, before letters that could be digits",
+    {
+      type: "object",
+      properties: { éa: { const: "àb" }, '\u0001c"\\': { type: "string", pattern: "yes|no|éa" } },
+      required: ["éa", '\u0001c"\\'],
+      additionalProperties: false,
+    },
+  ],
   ["anything", {}],
 ];
 
@@ -110,6 +119,7 @@ const patterns = [
   String.raw`a\.b\\c\"\t?`,
   "[a-zà-üß]{2,3}",
   String.raw`\S\D\W`,
+  String.raw`[\x01-\x1fab]{1,3}\x41b`,
 ];
 
 function load({ image, vocabulary }: CompiledGrammar): LoadedGrammar {

@@ -4,6 +4,10 @@ import { readFile } from "node:fs/promises";
 import { GrammarCompiler } from "../../engine/structured-output/grammar-compiler.ts";
 import type { CompiledGrammar } from "../../engine/structured-output/grammar-compiler.ts";
 import { createGrammarVocabulary } from "../../engine/structured-output/grammar-vocabulary.ts";
+import { readLanguage } from "../../engine/structured-output/language.ts";
+import { Recognizer } from "../../engine/structured-output/recognizer.ts";
+import { advanceText, canEnd, startText } from "../../engine/structured-output/text-tracker.ts";
+import type { TrackedText } from "../../engine/structured-output/text-tracker.ts";
 import { createTokenBitmask } from "../../engine/structured-output/token-bitmask.ts";
 import type { StructuredOutput } from "../../engine/structured-output/structured-output.ts";
 import { LoadedGrammar } from "../../engine/structured-output/xgrammar.ts";
@@ -69,29 +73,47 @@ const freeTokens = 40;
 const maxTokens = 2000;
 const closingTexts = new Set(["}", "]", '"']);
 
-/** The texts of random walks: evenly among the allowed tokens, to an end token. Throws for a walk that does not end. */
+export interface WalkOptions {
+  /** Leaves out walks that go on for long instead of leading them to an end. */
+  readonly skipsLong?: boolean;
+}
+
+/**
+ * The texts of random walks: evenly among the allowed tokens, to an end token. Throws for a walk that does not end, and
+ * for one that the recognizer does not go along with.
+ */
 export function* walk(
   grammar: CompiledGrammar,
   { tokenizer, vocabSize, eosTokenIds }: TestVocabulary,
   numWalks: number,
+  { skipsLong = false }: WalkOptions = {},
 ): Iterable<Uint8Array> {
   const loaded = new LoadedGrammar(grammar.image, grammar.vocabulary);
+  const recognizer = new Recognizer(readLanguage(grammar.source));
   const closing = Array.from({ length: vocabSize }, (_, id) => id).filter((id) =>
     closingTexts.has(tokenizer.decode([id])),
   );
-  for (let seed = 1; seed <= numWalks; seed++) {
+  walks: for (let seed = 1; seed <= numWalks; seed++) {
     using matcher = loaded.createMatcher();
     const random = createRandom(seed);
     const bytes: number[] = [];
+    let text: TrackedText | null = startText(recognizer);
     for (let numTokens = 0; !matcher.isTerminated; numTokens++) {
       const allowed = allowedTokens(matcher, vocabSize);
+      if (skipsLong && numTokens === freeTokens) continue walks;
       if (allowed.length === 0 || numTokens === maxTokens)
         throw new Error(`Walk ${seed} ends nowhere: ${bytes.length}`);
       const preferred = [...eosTokenIds, ...closing].find((id) => allowed.includes(id));
       const isHurried = numTokens > freeTokens && preferred !== undefined && random() < 0.5;
       const tokenId = isHurried ? preferred : allowed[Math.floor(random() * allowed.length)];
       if (!matcher.accept(tokenId)) throw new Error(`Walk ${seed}: token ${tokenId} is allowed and not accepted.`);
-      if (!matcher.isTerminated) bytes.push(...tokenizer.tokenBytes(tokenId));
+      if (canEnd(text) !== eosTokenIds.some((id) => allowed.includes(id)))
+        throw new Error(`Walk ${seed}: after ${Buffer.from(bytes).toString()} the recognizer differs about the end.`);
+      if (matcher.isTerminated) continue;
+      bytes.push(...tokenizer.tokenBytes(tokenId));
+      text = advanceText(recognizer, text, tokenizer.tokenBytes(tokenId));
+      if (text === null)
+        throw new Error(`Walk ${seed}: the recognizer does not go on to ${Buffer.from(bytes).toString()}.`);
     }
     yield Uint8Array.from(bytes);
   }

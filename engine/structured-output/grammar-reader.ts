@@ -1,0 +1,159 @@
+/** Reads EBNF in XGrammar's dialect. */
+import { readBracketExpression } from "./bracket-expression.ts";
+import { lastCodePoint } from "./code-point-set.ts";
+import { alternativesOf, readQuantifier, sequenceOf } from "./expression.ts";
+import type { Expression, Language } from "./expression.ts";
+import { refuseStructuredOutput } from "./refusal.ts";
+
+/** Throws EngineError `invalid_argument` for what it does not understand; the start is the rule `root`. */
+export function readGrammar(grammar: string): Language {
+  const rules = new GrammarReader(grammar).readRules();
+  const root = rules.get("root");
+  if (root === undefined) return refuseStructuredOutput('The grammar has no rule "root"');
+  return { root, rules };
+}
+
+const BLANK = /(?:[ \t\r\n]|#[^\r\n]*)*/y;
+const NAME = /[A-Za-z_.-][\w.-]*/y;
+const ASSIGNMENT = /([A-Za-z_.-][\w.-]*)(?:[ \t\r\n]|#[^\r\n]*)*::=/y;
+const STRING = /"((?:[^"\\\r\n]|\\[^\r\n])*)"/y;
+const ESCAPE = /\\(?:x([0-9A-Fa-f]+)|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.))/gsu;
+const codesByLetter: Readonly<Record<string, string>> = {
+  n: "\n",
+  r: "\r",
+  t: "\t",
+  v: "\v",
+  f: "\f",
+  a: "\u0007",
+  b: "\b",
+  e: "\u001B",
+  0: "\0",
+  "'": "'",
+  '"': '"',
+  "?": "?",
+  "\\": "\\",
+};
+
+const macros = new Set(["TagDispatch", "Token", "ExcludeToken", "TokenTagDispatch"]);
+
+class GrammarReader {
+  readonly #grammar: string;
+  readonly #rules = new Map<string, Expression>();
+  readonly #usedNames = new Set<string>();
+  #index = 0;
+
+  constructor(grammar: string) {
+    this.#grammar = grammar;
+  }
+
+  readRules(): ReadonlyMap<string, Expression> {
+    this.#skip(BLANK);
+    while (this.#index < this.#grammar.length) {
+      const [, name] = this.#match(ASSIGNMENT) ?? this.#refuse("no rule");
+      if (this.#rules.has(name)) this.#refuse(`a second rule ${name}`);
+      this.#skip(BLANK);
+      const body = this.#readAlternatives();
+      // XGrammar takes it for a hint of what follows the rule wherever it is used.
+      if (this.#takes("(=")) {
+        this.#readAlternatives();
+        this.#expect(")");
+      }
+      this.#rules.set(name, body);
+    }
+    for (const name of this.#usedNames) if (!this.#rules.has(name)) this.#refuse(`no rule ${name}`);
+    return this.#rules;
+  }
+
+  #readAlternatives(): Expression {
+    const options = [this.#readSequence()];
+    while (this.#takes("|")) options.push(this.#readSequence());
+    return alternativesOf(options);
+  }
+
+  #readSequence(): Expression {
+    const parts: Expression[] = [];
+    for (let part = this.#tryReadPart(); part !== null; part = this.#tryReadPart()) parts.push(part);
+    if (parts.length === 0) this.#refuse("nothing");
+    return sequenceOf(parts);
+  }
+
+  /** Null where the sequence ends. */
+  #tryReadPart(): Expression | null {
+    const part = this.#tryReadElement();
+    if (part === null) return null;
+    const quantifier = readQuantifier(this.#grammar, this.#index);
+    if (quantifier === null) return part;
+    const { min, max, end } = quantifier;
+    if (min > max) this.#refuse(`{${min}, ${max}}`);
+    this.#index = end;
+    this.#skip(BLANK);
+    return { kind: "repetition", part, min, max };
+  }
+
+  #tryReadElement(): Expression | null {
+    const next = this.#grammar[this.#index];
+    if (next === '"') return this.#readString();
+    if (next === "[") {
+      const read = readBracketExpression(this.#grammar, this.#index) ?? this.#refuse("a set");
+      this.#index = read.end;
+      this.#skip(BLANK);
+      return { kind: "set", set: read.set };
+    }
+    if (next === "(" && this.#grammar[this.#index + 1] !== "=") {
+      this.#expect("(");
+      if (this.#takes(")")) return sequenceOf([]);
+      const group = this.#readAlternatives();
+      this.#expect(")");
+      return group;
+    }
+    ASSIGNMENT.lastIndex = this.#index;
+    if (ASSIGNMENT.test(this.#grammar)) return null;
+    const match = this.#match(NAME);
+    if (match === null) return null;
+    const [name] = match;
+    this.#skip(BLANK);
+    // Otherwise one of XGrammar's macros, which are about tokens.
+    if (this.#grammar[this.#index] === "(" && macros.has(name)) this.#refuse(name);
+    this.#usedNames.add(name);
+    return { kind: "rule", name };
+  }
+
+  #readString(): Expression {
+    const [, source] = this.#match(STRING) ?? this.#refuse("a string");
+    const text = source.replaceAll(ESCAPE, (escape, x, u, long, letter) => {
+      const hex: string | undefined = x ?? u ?? long;
+      const code = hex === undefined ? null : Number.parseInt(hex, 16);
+      if (code !== null) return code <= lastCodePoint ? String.fromCodePoint(code) : this.#refuse(escape);
+      return codesByLetter[letter] ?? this.#refuse(escape);
+    });
+    this.#skip(BLANK);
+    return { kind: "literal", text };
+  }
+
+  /** Whether `symbol` came next; it is then read. */
+  #takes(symbol: string): boolean {
+    if (!this.#grammar.startsWith(symbol, this.#index)) return false;
+    this.#index += symbol.length;
+    this.#skip(BLANK);
+    return true;
+  }
+
+  #expect(symbol: string): void {
+    if (!this.#takes(symbol)) this.#refuse(`no ${symbol}`);
+  }
+
+  #match(expression: RegExp): RegExpExecArray | null {
+    expression.lastIndex = this.#index;
+    const match = expression.exec(this.#grammar);
+    if (match !== null) this.#index = expression.lastIndex;
+    return match;
+  }
+
+  #skip(expression: RegExp): void {
+    this.#match(expression);
+  }
+
+  #refuse(what: string): never {
+    return refuseStructuredOutput(`The grammar has ${what} at position ${this.#index}, which is not supported`);
+  }
+}

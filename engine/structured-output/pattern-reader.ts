@@ -1,0 +1,118 @@
+/** Reads patterns: the part of regular expressions that describes whole texts without looking around. */
+import { anyButLineEnds, readBracketExpression, readEscape } from "./bracket-expression.ts";
+import { alternativesOf, readQuantifier, sequenceOf } from "./expression.ts";
+import type { Expression } from "./expression.ts";
+import { refuseStructuredOutput } from "./refusal.ts";
+
+/** Throws EngineError `invalid_argument` for what it does not understand. */
+export function readPattern(pattern: string): Expression {
+  const reader = new PatternReader(pattern);
+  const { expression } = reader.readAlternatives();
+  if (!reader.isAtEnd) reader.refuse(")");
+  return expression;
+}
+
+/** An expression, and whether it stands on the start or the end of the text: nothing may then precede or follow it. */
+interface Read {
+  readonly expression: Expression;
+  readonly startsText: boolean;
+  readonly endsText: boolean;
+}
+
+const GROUP_START = /\((?:\?:|\?P?<[A-Za-z_]\w*>|(?!\?))/y;
+/** Characters that mean something by themselves. */
+const SPECIAL = new Set("*+?{}()[]|\\^$");
+
+class PatternReader {
+  readonly #pattern: string;
+  #index = 0;
+
+  constructor(pattern: string) {
+    this.#pattern = pattern;
+  }
+
+  get isAtEnd(): boolean {
+    return this.#index === this.#pattern.length;
+  }
+
+  refuse(what: string): never {
+    return refuseStructuredOutput(`The pattern has ${what} at position ${this.#index}, which is not supported`);
+  }
+
+  readAlternatives(): Read {
+    const options = [this.#readSequence()];
+    while (this.#pattern[this.#index] === "|") {
+      this.#index++;
+      options.push(this.#readSequence());
+    }
+    return {
+      expression: alternativesOf(options.map(({ expression }) => expression)),
+      startsText: options.some(({ startsText }) => startsText),
+      endsText: options.some(({ endsText }) => endsText),
+    };
+  }
+
+  #readSequence(): Read {
+    const parts: Expression[] = [];
+    let startsText = false;
+    let endsText = false;
+    for (let next = this.#pattern[this.#index]; next !== undefined && next !== "|" && next !== ")";) {
+      if (next === "^") {
+        if (parts.length > 0) this.refuse("^ behind characters");
+        startsText = true;
+        this.#index++;
+      } else if (next === "$") {
+        endsText = true;
+        this.#index++;
+      } else {
+        if (endsText) this.refuse("characters behind $");
+        const read = this.#readQuantified();
+        if (read.startsText && parts.length > 0) this.refuse("^ behind characters");
+        startsText ||= read.startsText;
+        endsText = read.endsText;
+        parts.push(read.expression);
+      }
+      next = this.#pattern[this.#index];
+    }
+    return { expression: sequenceOf(parts), startsText, endsText };
+  }
+
+  #readQuantified(): Read {
+    const read = this.#readAtom();
+    const quantifier = readQuantifier(this.#pattern, this.#index);
+    if (quantifier === null) return read;
+    if (read.startsText || read.endsText) this.refuse("a repetition of ^ or $");
+    const { min, max, end } = quantifier;
+    if (min > max) this.refuse(`{${min},${max}}`);
+    // Whether it takes as little as it can makes no difference to a whole text.
+    this.#index = this.#pattern[end] === "?" ? end + 1 : end;
+    return { ...read, expression: { kind: "repetition", part: read.expression, min, max } };
+  }
+
+  #readAtom(): Read {
+    const character = String.fromCodePoint(this.#pattern.codePointAt(this.#index)!);
+    if (character === "(") return this.#readGroup();
+    if (character === ".") return this.#take({ set: anyButLineEnds, end: this.#index + 1 }, character);
+    if (character === "[") return this.#take(readBracketExpression(this.#pattern, this.#index), "a set");
+    if (character === "\\") return this.#take(readEscape(this.#pattern, this.#index), "an escape");
+    if (SPECIAL.has(character)) this.refuse(character);
+    this.#index += character.length;
+    return { expression: { kind: "literal", text: character }, startsText: false, endsText: false };
+  }
+
+  #take(read: ReturnType<typeof readEscape>, what: string): Read {
+    if (read === null) return this.refuse(what);
+    this.#index = read.end;
+    return { expression: { kind: "set", set: read.set }, startsText: false, endsText: false };
+  }
+
+  #readGroup(): Read {
+    GROUP_START.lastIndex = this.#index;
+    if (!GROUP_START.test(this.#pattern)) this.refuse("a group of this kind");
+    this.#index = GROUP_START.lastIndex;
+    const read = this.readAlternatives();
+    if (this.#pattern[this.#index] !== ")") this.refuse("an open group");
+    this.#index++;
+    return read;
+  }
+}

@@ -1,0 +1,133 @@
+/** Random languages, each written as a pattern and as a grammar, with random texts that belong to it. */
+
+/** Numbers in [0, 1). */
+type Random = () => number;
+
+export interface Sketch {
+  /** Also for JavaScript, with the flag `u`. */
+  readonly pattern: string;
+  /** What stands for it in a rule. */
+  readonly rule: string;
+  readonly sample: () => string;
+}
+
+export interface SketchedLanguage extends Sketch {
+  /** Whole, with `root`. */
+  readonly grammar: string;
+}
+
+/** Each is a string of the characters that a language is made of. */
+const alphabets = ["abc", "01", "0123456789", "aé中😀", "eèéê"];
+
+/** The same for the same numbers. */
+export class Sketcher {
+  readonly #random: Random;
+  #rules: string[] = [];
+  #alphabet: readonly string[] = [];
+
+  constructor(random: Random) {
+    this.#random = random;
+  }
+
+  /** Of sets, repetitions, groups and alternatives, up to `depth` within each other. */
+  sketchLanguage(depth: number): SketchedLanguage {
+    this.#begin();
+    const sketch = this.#sketch(depth);
+    return { ...sketch, grammar: [`root ::= ${sketch.rule}`, ...this.#rules].join("\n") };
+  }
+
+  /** Different words over few letters, so that many begin or end alike; some begin with another. */
+  words(maxNumWords: number): string[] {
+    this.#begin();
+    const numWords = 2 + this.#below(maxNumWords - 1);
+    return [...new Set(Array.from({ length: numWords }, () => this.#word(5)))];
+  }
+
+  pick<Item>(items: readonly Item[]): Item {
+    return items[this.#below(items.length)];
+  }
+
+  #begin(): void {
+    this.#rules = [];
+    this.#alphabet = Array.from(this.pick(alphabets));
+  }
+
+  #below(limit: number): number {
+    return Math.floor(this.#random() * limit);
+  }
+
+  #word(maxLength: number): string {
+    return Array.from({ length: 1 + this.#below(maxLength) }, () => this.pick(this.#alphabet)).join("");
+  }
+
+  #sketch(depth: number): Sketch {
+    const kind = this.#random();
+    if (depth === 0 || kind < 0.1) return this.#random() < 0.6 ? literal(this.#word(3)) : this.#set();
+    const inner = (): Sketch => this.#sketch(depth - 1);
+    if (kind < 0.4) return this.#named(sequence(Array.from({ length: 2 + this.#below(2) }, inner)));
+    if (kind < 0.65) {
+      const options = Array.from({ length: 2 + this.#below(4) }, inner);
+      return this.#named(this.#alternatives(options));
+    }
+    return this.#named(this.#repetition(this.#random() < 0.5 ? this.#set() : inner()));
+  }
+
+  #set(): Sketch {
+    const members = [...new Set([this.pick(this.#alphabet), this.pick(this.#alphabet)])];
+    const others = this.#alphabet.filter((character) => !members.includes(character));
+    if (this.#random() < 0.3 && members.every((character) => character < "\u0080") && others.length > 0) {
+      const text = `[^${members.join("")}]`;
+      return { pattern: text, rule: text, sample: () => this.pick(others) };
+    }
+    const text = `[${members.join("")}]`;
+    return { pattern: text, rule: text, sample: () => this.pick(members) };
+  }
+
+  #alternatives(options: readonly Sketch[]): Sketch {
+    return {
+      pattern: `(?:${options.map(({ pattern }) => pattern).join("|")})`,
+      rule: `(${options.map(({ rule }) => rule).join(" | ")})`,
+      sample: () => this.pick(options).sample(),
+    };
+  }
+
+  #repetition(part: Sketch): Sketch {
+    const [quantifier, min, max] = this.pick(quantifiers);
+    return {
+      pattern: `(?:${part.pattern})${quantifier}`,
+      rule: `(${part.rule})${quantifier}`,
+      sample: () => Array.from({ length: min + this.#below(max - min + 1) }, part.sample).join(""),
+    };
+  }
+
+  /** Half of the time through a rule of its own. */
+  #named(sketch: Sketch): Sketch {
+    if (this.#random() < 0.5) return sketch;
+    const rule = `rule${this.#rules.length}`;
+    this.#rules.push(`${rule} ::= ${sketch.rule}`);
+    return { pattern: `(?:${sketch.pattern})`, rule, sample: sketch.sample };
+  }
+}
+
+/** With how many rounds a sample takes. */
+const quantifiers = [
+  ["*", 0, 3],
+  ["+", 1, 3],
+  ["?", 0, 1],
+  ["{2}", 2, 2],
+  ["{1,2}", 1, 2],
+  ["{0,3}", 0, 3],
+  ["{2,}", 2, 4],
+] as const;
+
+function literal(text: string): Sketch {
+  return { pattern: text, rule: `"${text}"`, sample: () => text };
+}
+
+function sequence(parts: readonly Sketch[]): Sketch {
+  return {
+    pattern: parts.map(({ pattern }) => pattern).join(""),
+    rule: parts.map(({ rule }) => rule).join(" "),
+    sample: () => parts.map(({ sample }) => sample()).join(""),
+  };
+}
