@@ -10,10 +10,9 @@ test("the compiled kernel is what `npm run build:kernel` makes of its source", a
   try {
     const compiled = join(folder, "filter.wasm");
     // In a process of its own: the compiler's types would become global to every file here.
-    await promisify(execFile)(process.execPath, [
-      ...["node_modules/assemblyscript/bin/asc.js", "engine/images/kernel/filter.ts"],
-      ...["--config", "engine/images/kernel/asconfig.json", "--target", "release", "--outFile", compiled],
-    ]);
+    const compiler = "node_modules/assemblyscript/bin/asc.js";
+    const options = ["--config", "engine/images/kernel/asconfig.json", "--target", "release", "--outFile", compiled];
+    await promisify(execFile)(process.execPath, [compiler, "engine/images/kernel/filter.ts", ...options]);
     expect(await readFile(compiled)).toEqual(await readFile("engine/images/kernel/filter.wasm"));
   } finally {
     await rm(folder, { recursive: true });
