@@ -81,8 +81,10 @@ export function chooseOnnxFiles(fileNames: readonly string[], { dtype: name, dev
   const wanted = suffixesOf(dtype, device);
   const find = (part: string, suffixes: readonly string[]): string | null =>
     suffixes.map((suffix) => `${part}${suffix}.onnx`).find((fileName) => fileNames.includes(fileName)) ?? null;
-  const hasMerged = fileNames.some((fileName) => variantOf(fileName, mergedDecoder) !== null);
-  const part = hasMerged ? mergedDecoder : wholeModel;
+  const isInParts = [mergedDecoder, embedTokens].some((part) =>
+    fileNames.some((fileName) => variantOf(fileName, part) !== null),
+  );
+  const part = isInParts ? mergedDecoder : wholeModel;
   const decoder = find(part, wanted);
   if (decoder === null) {
     const variants = fileNames.filter((fileName) => variantOf(fileName, part) !== null).sort();
@@ -93,7 +95,7 @@ export function chooseOnnxFiles(fileNames: readonly string[], { dtype: name, dev
       }`,
     );
   }
-  if (!hasMerged) return { decoder, embedTokens: null, visionEncoder: null };
+  if (!isInParts) return { decoder, embedTokens: null, visionEncoder: null };
   const suffixes = [...wanted, ...substitutesOf(dtype, device)];
   const embeddings = find(embedTokens, suffixes);
   if (embeddings === null) {

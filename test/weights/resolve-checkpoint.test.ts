@@ -198,6 +198,37 @@ test("a large object comes in ranges, several at once, and is put together right
   expect((await readFile(file)).subarray(byteOffset).equals(large.bytes)).toBe(true);
 });
 
+test("of a ready-made export the files of one variant are downloaded, with the weights beside them", async () => {
+  await using folder = await createTemporaryFolder();
+  const Bucket = await uploadCheckpoint((path) => writeFile(join(path, "config.json"), "{}"));
+  const parts = ["embed_tokens", "decoder_model_merged", "vision_encoder"];
+  const names = parts.flatMap((part) => [
+    `${part}.onnx`,
+    `${part}_q4.onnx`,
+    `${part}_q4.onnx_data`,
+    `${part}_fp16.onnx`,
+  ]);
+  for (const name of [...names, "decoder_model_merged_q4.onnx_data_1", "readme.md"]) {
+    await server.client.send(new PutObjectCommand({ Bucket, Key: `models/tiny/onnx/${name}`, Body: name }));
+  }
+  const resolveVariant = (dtype: "int4" | "float32" | "int8"): Promise<string> =>
+    resolveIn(folder.path, `s3://${Bucket}/models/tiny`, { variant: { dtype, device: "cpu" } });
+  const path = await resolveVariant("int4");
+  const wanted = names.filter((name) => name.includes("_q4"));
+  expect((await readdir(join(path, "onnx"))).sort()).toEqual([...wanted, "decoder_model_merged_q4.onnx_data_1"].sort());
+  expect((await openCheckpoint(path, { cacheFolder: folder.path })).onnxFileNames).toHaveLength(wanted.length + 1);
+  takeLog();
+  expect(await resolveVariant("int4")).toBe(path);
+  expect(takeLog()).toEqual({ lists: 2, objects: [] });
+
+  const exact = await resolveVariant("float32");
+  expect((await readdir(join(exact, "onnx"))).sort()).toEqual(parts.map((part) => `${part}.onnx`).sort());
+  expect(await errorOf(resolveVariant("int8"))).toMatchObject({
+    code: "invalid_configuration",
+    message: expect.stringContaining("There are: decoder_model_merged.onnx (float32), "),
+  });
+});
+
 test("a connection that breaks off is tried again", async () => {
   await using folder = await createTemporaryFolder();
   const bucket = await uploadSharded();
