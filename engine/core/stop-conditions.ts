@@ -15,13 +15,17 @@ export interface StopLimits {
 
 /**
  * Looks at the newest token, in vLLM's order: end token, stop token (neither before `minTokens`), length. Null goes on.
+ * The end token of a structured output ends it at any time: before `minTokens` it only comes where nothing else can.
  */
 export function checkStop(sequence: Sequence, { eosTokenIds, maxModelLen }: StopLimits): TokenStop | null {
   const { samplingParams, outputTokenIds } = sequence;
   const tokenId = outputTokenIds.at(-1)!;
-  if (outputTokenIds.length >= samplingParams.minTokens) {
-    if (!samplingParams.ignoreEos && eosTokenIds.has(tokenId)) return { finishReason: "stop", stopReason: null };
-    if (samplingParams.stopTokenIds.includes(tokenId)) return { finishReason: "stop", stopReason: tokenId };
+  const isLongEnoughToStop = outputTokenIds.length >= samplingParams.minTokens;
+  if (!samplingParams.ignoreEos && eosTokenIds.has(tokenId) && (isLongEnoughToStop || sequence.grammar !== null)) {
+    return { finishReason: "stop", stopReason: null };
+  }
+  if (isLongEnoughToStop && samplingParams.stopTokenIds.includes(tokenId)) {
+    return { finishReason: "stop", stopReason: tokenId };
   }
   const isFull = sequence.numTokens >= maxModelLen;
   const isLongEnough = samplingParams.maxTokens !== null && outputTokenIds.length >= samplingParams.maxTokens;

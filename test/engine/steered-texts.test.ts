@@ -64,6 +64,17 @@ test.for([0, 0.7, 2])(
   },
 );
 
+test("a structured output that is complete ends before the fewest tokens asked for, and goes on where it can", async () => {
+  const choice: StructuredOutput = { kind: "choice", choices: ["red"] };
+  const complete = await generate({ minTokens: 20, structuredOutput: choice });
+  expect(complete.text).toBe("red");
+  expect(complete.tokenIds.length).toBeLessThan(20);
+  const open: StructuredOutput = { kind: "regex", pattern: "[ab]+" };
+  const { text, tokenIds } = await generate({ minTokens: 20, structuredOutput: open });
+  expect(text).toMatch(/^[ab]+$/);
+  expect(tokenIds.length).toBeGreaterThanOrEqual(20);
+});
+
 test("logprobs of a structured output are those among the tokens its grammar allows", async () => {
   const { samplingParams, ...request } = {
     requestId: "scored",
