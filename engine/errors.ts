@@ -27,7 +27,7 @@ export type EngineErrorCode =
   | "internal";
 
 /** Settings that decide what is served, by their names in `EngineConfig`. */
-export type ServingSetting = "maxImagesPerPrompt" | "enableMmEmbeds";
+export type ServingSetting = "maxImagesPerPrompt" | "maxNumWaiting" | "enableMmEmbeds";
 
 export interface EngineErrorOptions {
   readonly cause?: unknown;

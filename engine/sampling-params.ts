@@ -106,7 +106,7 @@ export function createSamplingParams(partial: Partial<SamplingParams> = {}): Sam
   checkLogitBias(params);
   checkAllowedTokenIds(params);
   checkBadWords(params);
-  if (params.topK !== -1) requireInteger("topK", params.topK, 0, "0 (off) or at least 1");
+  if (params.topK !== -1) requireInteger("topK", params.topK, 0, "0 (disable), or at least 1");
   checkLogprobs("logprobs", params.logprobs);
   checkLogprobs("promptLogprobs", params.promptLogprobs);
   if (params.seed !== null && !Number.isSafeInteger(params.seed)) {
@@ -133,34 +133,33 @@ function normalise(params: SamplingParams): SamplingParams {
 
 function checkTemperature(temperature: number): void {
   if (!Number.isFinite(temperature)) refuse("temperature", `must be a finite number, got ${temperature}`);
-  if (temperature < 0 || temperature > maxTemperature) {
-    refuse("temperature", `must be between 0 and ${maxTemperature}, got ${temperature}`);
-  }
+  if (temperature < 0) refuse("temperature", `must be non-negative, got ${temperature}`);
+  if (temperature > maxTemperature) refuse("temperature", `must be in [0, ${maxTemperature}], got ${temperature}`);
 }
 
 /** Negated comparisons refuse NaN too. */
 function checkProbabilities({ topP, minP }: SamplingParams): void {
-  if (!(topP > 0 && topP <= 1)) refuse("topP", `must be above 0 and at most 1, got ${topP}`);
-  if (!(minP >= 0 && minP <= 1)) refuse("minP", `must be between 0 and 1, got ${minP}`);
+  if (!(topP > 0 && topP <= 1)) refuse("topP", `must be in (0, 1], got ${topP}`);
+  if (!(minP >= 0 && minP <= 1)) refuse("minP", `must be in [0, 1], got ${minP}`);
 }
 
 function checkTokenLimits({ maxTokens, minTokens }: SamplingParams): void {
   if (maxTokens !== null) requireInteger("maxTokens", maxTokens, 1, "at least 1");
-  requireInteger("minTokens", minTokens, 0, "at least 0");
+  requireInteger("minTokens", minTokens, 0, "greater than or equal to 0");
   if (maxTokens !== null && minTokens > maxTokens) {
-    refuse("minTokens", `must be at most maxTokens, which is ${maxTokens}, got ${minTokens}`);
+    refuse("minTokens", `must be less than or equal to maxTokens=${maxTokens}, got ${minTokens}`);
   }
 }
 
 function checkStops({ stop, stopTokenIds }: SamplingParams): void {
-  if (stop.includes("")) refuse("stop", "must not contain an empty string");
+  if (stop.includes("")) refuse("stop", "cannot contain an empty string");
   requireAtMost("stop", stop.length, maxStops);
   const longest = stop.reduce((length, text) => Math.max(length, text.length), 0);
   if (longest > maxStopCharacters) {
     refuse("stop", `must hold texts of at most ${maxStopCharacters} characters, got one of ${longest}`);
   }
   requireAtMost("stopTokenIds", stopTokenIds.length, maxStops);
-  for (const tokenId of stopTokenIds) requireInteger("stopTokenIds", tokenId, 0, "token ids of at least 0");
+  requireTokenIds("stopTokenIds", stopTokenIds);
 }
 
 /** Negated comparisons refuse NaN too. */
@@ -193,7 +192,7 @@ function checkLogitBias({ logitBias }: SamplingParams): void {
 function checkAllowedTokenIds({ allowedTokenIds }: SamplingParams): void {
   if (allowedTokenIds === null) return;
   if (allowedTokenIds.length === 0) refuse("allowedTokenIds", "is not null and empty");
-  for (const tokenId of allowedTokenIds) requireInteger("allowedTokenIds", tokenId, 0, "token ids of at least 0");
+  requireTokenIds("allowedTokenIds", allowedTokenIds);
 }
 
 function checkBadWords({ badWords }: SamplingParams): void {
@@ -208,8 +207,15 @@ function checkBadWords({ badWords }: SamplingParams): void {
 
 function checkLogprobs(field: "logprobs" | "promptLogprobs", count: number | null): void {
   if (count === null) return;
-  requireInteger(field, count, 0, "at least 0");
+  requireInteger(field, count, 0, "non-negative");
   if (count > maxLogprobs) refuse(field, `must be at most ${maxLogprobs}, got ${count}`);
+}
+
+function requireTokenIds(field: keyof SamplingParams, tokenIds: readonly number[]): void {
+  for (const tokenId of tokenIds) {
+    if (!Number.isInteger(tokenId)) refuse(field, `must contain only integers, got ${tokenId}`);
+    if (tokenId < 0) refuse(field, `must contain token ids of at least 0, got ${tokenId}`);
+  }
 }
 
 function requireAtMost(field: keyof SamplingParams, count: number, maximum: number): void {
@@ -223,7 +229,8 @@ function describeSome(values: readonly (string | number)[]): string {
 }
 
 function requireInteger(field: keyof SamplingParams, value: number, minimum: number, expected: string): void {
-  if (!Number.isInteger(value) || value < minimum) refuse(field, `must be an integer: ${expected}, got ${value}`);
+  if (!Number.isInteger(value)) refuse(field, `must be an integer, ${expected}, got ${value}`);
+  if (value < minimum) refuse(field, `must be ${expected}, got ${value}`);
 }
 
 function refuse(field: keyof SamplingParams, problem: string): never {

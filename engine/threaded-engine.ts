@@ -229,11 +229,16 @@ export class ThreadedEngine implements Engine {
     invariant(this.#model !== null && this.#thread !== null, "a ready engine has a model and a thread");
     const { maxNumSequences, maxNumWaiting } = this.#config;
     const maxNumRunning = maxNumSequences + maxNumWaiting;
-    if (!Number.isInteger(numChoices) || numChoices < 1 || numChoices > maxNumRunning) {
+    if (!Number.isInteger(numChoices) || numChoices < 1) {
+      throw new EngineError("invalid_argument", `numChoices must be at least 1, got ${numChoices}.`, {
+        parameter: "numChoices",
+      });
+    }
+    if (numChoices > maxNumRunning) {
       throw new EngineError(
         "invalid_argument",
-        `numChoices must be an integer from 1 to ${maxNumRunning}, as many sequences as run or wait at most; got ${numChoices}.`,
-        { parameter: "numChoices" },
+        `numChoices must be at most ${maxNumRunning}, as many sequences as run or wait, got ${numChoices}.`,
+        { parameter: "numChoices", setting: "maxNumWaiting" },
       );
     }
     if (this.#running.size + numChoices > maxNumRunning) {

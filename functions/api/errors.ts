@@ -106,6 +106,7 @@ function headersOf(code: EngineErrorCode): Readonly<Record<string, string>> {
 /** What whoever runs the service would have to set. */
 const settingHints: Readonly<Record<NonNullable<EngineError["setting"]>, string>> = {
   maxImagesPerPrompt: "LIMIT_MM_PER_PROMPT sets the limit.",
+  maxNumWaiting: "MAX_NUM_SEQS and MAX_NUM_WAITING set the limit.",
   enableMmEmbeds: "Set ENABLE_MM_EMBEDS=true to serve them.",
 };
 

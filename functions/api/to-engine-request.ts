@@ -219,7 +219,11 @@ function embeddingsReference(text: string): string {
 
 function checkLogprobs(logprobs: number | null, maxLogprobs: number, parameter: string): void {
   if (logprobs === null || logprobs <= maxLogprobs) return;
-  throw new HttpError(400, "invalid_value", `${parameter} is ${logprobs}; at most ${maxLogprobs} are served.`, {
-    parameter,
-  });
+  const kind = parameter === "prompt_logprobs" ? "prompt" : "sample";
+  throw new HttpError(
+    400,
+    "invalid_value",
+    `Requested ${kind} logprobs of ${logprobs}, which is greater than max allowed: ${maxLogprobs}.`,
+    { parameter },
+  );
 }

@@ -231,8 +231,8 @@ describe("a request of several choices", () => {
 
   test.for([
     [{ numChoices: 2 }, "must be 1 when using greedy sampling, got 2"],
-    [{ numChoices: 0 }, "must be an integer from 1 to 8, "],
-    [{ numChoices: 9 }, "must be an integer from 1 to 8, "],
+    [{ numChoices: 0 }, "must be at least 1, got 0."],
+    [{ numChoices: 9 }, "must be at most 8, "],
   ] as const)("%o is refused", async ([more, problem]) => {
     const refused = collect(engine.generate({ ...ask(greeting), ...more }));
     await expect(refused).rejects.toMatchObject({

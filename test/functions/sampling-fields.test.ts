@@ -95,8 +95,12 @@ test("a stream of several choices tells each in full, and a client that leaves e
 
 test.for<[object, string, RegExp]>([
   [{ n: 2 }, "n", /^n must be 1 when using greedy sampling, got 2\.$/],
-  [{ n: 0 }, "n", /^n must be an integer from 1 to 264, /],
-  [{ n: 1000, temperature: 1 }, "n", /^n must be an integer from 1 to 264, .*; got 1000\.$/],
+  [{ n: 0 }, "n", /^n must be at least 1, got 0\.$/],
+  [
+    { n: 1000, temperature: 1 },
+    "n",
+    /^n must be at most 264, .*, got 1000\. MAX_NUM_SEQS and MAX_NUM_WAITING set the limit\.$/,
+  ],
   [{ logit_bias: { 99999: 1 } }, "logit_bias", /out-of-vocab token ids\. Vocabulary size: 598\.$/],
   [{ allowed_token_ids: [1, 99999] }, "allowed_token_ids", /\[99999\].* Vocabulary size: 598\.$/],
   [{ response_format: { type: "json_schema", json_schema: { schema: { type: "no" } } } }, "response_format", /./],
