@@ -19,6 +19,8 @@ import type { Tokenizer } from "../text/tokenizer.ts";
 
 /** How a model takes images. */
 export interface ImageInputs {
+  /** Stands for one embedding of an image; a model's placeholder of a whole image may be another token. */
+  readonly imageTokenId: number;
   readonly info: ProcessingInfo;
   readonly processor: MultiModalProcessor;
   readonly loader: ItemLoader;
@@ -169,8 +171,8 @@ export class InputProcessor {
     const { imagePlaceholder, imagePlaceholderTokenIds } = imageInputs.processor;
     const numPlaceholders = countOccurrences(tokenIds, imagePlaceholderTokenIds);
     const fewestTokens = sumOf(parts, ({ type }) => (type === "image" ? imageInputs.info.minTokensPerItem : 1));
-    if (!isExact && parts.length > 0 && numPlaceholders > parts.length && numPlaceholders >= fewestTokens) {
-      // They may be the features of the images; the images will tell.
+    if (!isExact && parts.length > 0 && mayHoldFeatures(tokenIds, imageInputs, parts.length, fewestTokens)) {
+      // The images will tell.
       this.#checkLength(tokenIds.length);
       return;
     }
@@ -217,8 +219,7 @@ export class InputProcessor {
       items.map(({ item }) => item.promptUpdates),
       {
         promptText: createPromptText(this.#options.tokenizer, signal),
-        // As many placeholders as images are placeholders, even where an image has no more features than one.
-        mayBeExpanded: !isExact && (processor.imagePlaceholder === null || numPlaceholders > items.length),
+        mayBeExpanded: !isExact && mayHoldFeatures(tokenIds, this.#imageInputs(), items.length, items.length),
         mayMatchText: !isExact,
       },
     );
@@ -278,6 +279,20 @@ export function createPromptText(tokenizer: Tokenizer, signal?: AbortSignal): Pr
       return tokenIds;
     },
   };
+}
+
+/** Whether there are enough image tokens to be the embeddings of the images already. */
+function mayHoldFeatures(
+  tokenIds: readonly number[],
+  { imageTokenId, processor: { imagePlaceholder, imagePlaceholderTokenIds } }: ImageInputs,
+  numImages: number,
+  fewestTokens: number,
+): boolean {
+  if (imagePlaceholder === null) return true;
+  const numImageTokens = countOccurrences(tokenIds, [imageTokenId]);
+  const isPlaceholder = imagePlaceholderTokenIds.length === 1 && imagePlaceholderTokenIds[0] === imageTokenId;
+  // As many placeholders as images are placeholders, even where an image has no more embeddings than one.
+  return numImageTokens >= fewestTokens && (!isPlaceholder || numImageTokens > numImages);
 }
 
 /** Occurrences in the prompt that are in no item's place. */

@@ -82,6 +82,7 @@ export function createImageInputs(
     hiddenSize: model.decoder.hiddenSize,
   });
   return {
+    imageTokenId,
     info,
     processor,
     loader,

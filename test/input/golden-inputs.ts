@@ -22,8 +22,6 @@ export const imageLimits: ImageLimits = {
   fetchTimeoutMs: 5000,
 };
 
-export type GoldenName = "llama" | "llava-default" | "llava-full" | "llava-siglip" | "smolvlm" | "fuyu" | "qwen2-vl";
-
 export interface GoldenOverrides extends Partial<InputProcessorOptions> {
   readonly sources?: readonly ImageSource[];
   readonly caches?: ItemCaches;
@@ -36,7 +34,8 @@ export interface GoldenInputs extends AsyncDisposable {
   readonly imageInputs: LoadedImageInputs | null;
 }
 
-export async function createGoldenInputs(name: GoldenName, overrides: GoldenOverrides = {}): Promise<GoldenInputs> {
+/** @param name Of a folder below `test/fixtures/goldens/`. */
+export async function createGoldenInputs(name: string, overrides: GoldenOverrides = {}): Promise<GoldenInputs> {
   const folder = join(goldensFolder, name);
   const readJson = async (file: string) => JSON.parse(await readFile(join(folder, file), "utf8"));
   const config = await readJson("config.json");

@@ -1,11 +1,15 @@
 import { describe, expect, test } from "vitest";
 
+import { InputProcessor } from "../../engine/input/input-processor.ts";
 import { createImageInputs, loadImageInputs } from "../../engine/input/multimodal-inputs.ts";
 import { fuyuDefinition } from "../../engine/models/fuyu/definition.ts";
 import { llamaDefinition } from "../../engine/models/llama/definition.ts";
 import { llavaDefinition } from "../../engine/models/llava/definition.ts";
+import { createDataUrlImageSource } from "../../engine/images/data-url-image-source.ts";
+import { selectTokenIds } from "../../engine/multimodal/prompt-update.ts";
+import { createSamplingParams } from "../../engine/sampling-params.ts";
 import { loadTokenizer } from "../../engine/text/tokenizer.ts";
-import { goldensFolder } from "../support/goldens.ts";
+import { goldensFolder, pictureReference } from "../support/goldens.ts";
 import { createGoldenInputs, imageLimits } from "./golden-inputs.ts";
 import type { ModelDefinition } from "../../engine/models/model-definition.ts";
 import type { MultiModalParts } from "../../engine/input/multimodal-inputs.ts";
@@ -88,4 +92,47 @@ test("what the deployment sets changes what is known of the model's inputs witho
   expect(smaller.imageInputs?.info.maxTokensPerItem).toBe(8);
   const [size] = smaller.imageInputs!.dummyInputs.build(1).imageSizes;
   expect(size.width * size.height).toBe(1152);
+});
+
+test("a placeholder may be another token than its embeddings', which a prompt of tokens may hold already", async () => {
+  const [imageToken, pad] = [2, 3];
+  const { multiModal } = llavaDefinition;
+  const definition: ModelDefinition = {
+    ...llavaDefinition,
+    multiModal: {
+      ...multiModal!,
+      createProcessor: (info, context) => ({
+        ...multiModal!.createProcessor(info, context),
+        imagePlaceholder: "<pad>",
+        imagePlaceholderTokenIds: [pad],
+        promptUpdates: () => [
+          {
+            mode: "replacement",
+            target: [pad],
+            content: {
+              full: [4, ...Array.from({ length: 16 }, () => imageToken), 5],
+              isEmbed: selectTokenIds(imageToken),
+            },
+          },
+        ],
+      }),
+    },
+  };
+  await using imageInputs = createImageInputs(
+    { imageLimits },
+    parts(definition, { imageSources: [createDataUrlImageSource()] }),
+  );
+  const settings = { tokenizer, chatTemplate: null, imageInputs, imageLimits, maxModelLen: 512, vocabSize: 331 };
+  const inputProcessor = new InputProcessor(settings);
+  const process = async (tokenIds: readonly number[]) => {
+    const images = [{ type: "image", reference: await pictureReference("photo.png") } as const];
+    const prompt = { kind: "tokens", tokenIds, images } as const;
+    const request = { requestId: "request", prompt, samplingParams: createSamplingParams() };
+    return inputProcessor.process(request, neverAborted);
+  };
+  const expanded = await process([70, pad, 71]);
+  expect(expanded.promptTokenIds).toEqual([70, 4, ...Array.from({ length: 16 }, () => imageToken), 5, 71]);
+  expect(await process(expanded.promptTokenIds)).toEqual(expanded);
+  await expect(process([70, 71])).rejects.toThrow(/0 image placeholders \(<pad>\) for 1 images/);
+  await expect(process(expanded.promptTokenIds.slice(0, -4))).rejects.toThrow(/0 image placeholders/);
 });

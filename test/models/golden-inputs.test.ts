@@ -19,8 +19,6 @@ import { createGoldenInputs } from "../input/golden-inputs.ts";
 import { goldensFolder, loadGoldens, pictureReference, type GoldenCase } from "../support/goldens.ts";
 
 const never = new AbortController().signal;
-/** One step of 255, in units of a deviation of 0.5. */
-const oneStep = 2 / 255 + 1e-6;
 
 async function messagesOf(golden: GoldenCase): Promise<ChatMessage[]> {
   const references = await Promise.all(golden.pictures.map(pictureReference));
@@ -34,6 +32,7 @@ async function messagesOf(golden: GoldenCase): Promise<ChatMessage[]> {
 
 test.for(["llava-siglip", "smolvlm"] as const)("%s: ids and pixel values are those of transformers", async (name) => {
   await using inputs = await createGoldenInputs(name);
+  const smallestDeviation = Math.min(...(inputs.imageInputs!.processor.options.image_std as number[]));
   const { cases } = await loadGoldens(name);
   for (const golden of cases) {
     const prompt = { kind: "chat", messages: await messagesOf(golden), addGenerationPrompt: true } as const;
@@ -41,6 +40,8 @@ test.for(["llava-siglip", "smolvlm"] as const)("%s: ids and pixel values are tho
     const { promptTokenIds, images } = await inputs.inputProcessor.process(request, never);
     expect(promptTokenIds).toEqual(golden.promptTokenIds);
     expect(images).toHaveLength(golden.pictures.length);
+    // Of 255, in the unit of the values.
+    const oneStep = 1 / 255 / smallestDeviation + 1e-6;
     let at = 0;
     for (const { tensors } of images) {
       const { data } = tensors.get("pixel_values") as ItemTensor<"float32">;

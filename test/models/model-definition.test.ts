@@ -8,11 +8,10 @@ import { readFileSync } from "node:fs";
 import type { ModelDefinition } from "../../engine/models/model-definition.ts";
 import type { ImageSize } from "../../engine/multimodal/processing-info.ts";
 import type { ModelDefinitionFixture } from "../contracts/model-definition.ts";
-import type { GoldenName } from "../input/golden-inputs.ts";
 
 /** Sizes at which each model's processor turns from one case to the next. */
 const checkpoints: readonly {
-  readonly name: GoldenName;
+  readonly name: string;
   readonly sizes: readonly ImageSize[];
   readonly isTaken?: (size: ImageSize) => boolean;
 }[] = [
@@ -58,7 +57,7 @@ for (const { name, sizes, isTaken } of checkpoints) {
 }
 
 async function createFixture(
-  name: GoldenName,
+  name: string,
   definition: ModelDefinition,
   config: unknown,
 ): Promise<ModelDefinitionFixture> {
