@@ -12,18 +12,41 @@ import { createTemporaryFolder } from "../support/temporary-folder.ts";
 
 const repository = fileURLToPath(new URL("../..", import.meta.url));
 const page = await readFile(join(repository, "docs/logits-processors.md"), "utf8");
-const tutorial = page.slice(page.indexOf("## In five minutes"), page.indexOf("## The contract"));
-const blocks = [...tutorial.matchAll(/^```(?<kind>.+)\n(?<text>[^]*?)\n```$/gm)].map((match) => match.groups!);
-const commands = blocks.filter(({ kind }) => kind === "sh").map(({ text }) => text);
+const blocks = blocksOf(page.slice(page.indexOf("## In five minutes"), page.indexOf("## The contract")));
+const testingBlocks = blocksOf(page.slice(page.indexOf("## Testing yours")));
+
+interface Block {
+  /** `sh`, `json`, or `ts` with the name of the file. */
+  readonly kind: string;
+  readonly text: string;
+}
+
+function blocksOf(section: string): readonly Block[] {
+  return [...section.matchAll(/^```(?<kind>.+)\n(?<text>[^]*?)\n```$/gm)].map(
+    (match) => match.groups as unknown as Block,
+  );
+}
+
+function commandsOf(section: readonly Block[]): string[] {
+  return section.filter(({ kind }) => kind === "sh").map(({ text }) => text);
+}
+
+async function writeFiles(section: readonly Block[], folder: string): Promise<void> {
+  for (const { kind, text } of section) {
+    if (kind.startsWith("ts ")) await writeFile(join(folder, kind.slice("ts ".length)), text);
+  }
+}
+
+function shellIn(folder: string) {
+  return { cwd: folder, env: { PATH: process.env.PATH, HOME: process.env.HOME, FOVEA: repository } };
+}
 
 test("every command of the tutorial does what the page says", async () => {
   await using folder = await createTemporaryFolder();
-  for (const { kind, text } of blocks) {
-    if (kind.startsWith("ts ")) await writeFile(join(folder.path, kind.slice("ts ".length)), text);
-  }
-  const [setFovea, start, ask, askSteered, list] = commands;
+  await writeFiles(blocks, folder.path);
+  const [setFovea, start, ask, askSteered, list] = commandsOf(blocks);
   expect(setFovea).toContain("export FOVEA=");
-  const options = { cwd: folder.path, env: { PATH: process.env.PATH, HOME: process.env.HOME, FOVEA: repository } };
+  const options = shellIn(folder.path);
 
   const service = spawn("sh", ["-c", start], {
     ...options,
@@ -50,6 +73,14 @@ test("every command of the tutorial does what the page says", async () => {
     process.kill(-service.pid!, "SIGTERM");
     await exited;
   }
+});
+
+test("the tutorial's processor passes the suite, in a folder of its own", async () => {
+  await using folder = await createTemporaryFolder();
+  await writeFiles([...blocks, ...testingBlocks], folder.path);
+  const [command] = commandsOf(testingBlocks);
+  const { stdout } = await promisify(execFile)("sh", ["-ec", command], shellIn(folder.path));
+  expect(stdout).toMatch(/Test Files .*1 passed/);
 });
 
 interface Answer {
