@@ -7,7 +7,16 @@ import type { TemporaryFolder } from "../support/temporary-folder.ts";
 import { buildGoldenModel, createWorkerOptions, goldenRequest, SteppedEngine } from "./golden-engine.ts";
 import type { GoldenModel } from "./golden-engine.ts";
 
-describe.for(["llama", "qwen2", "llava-default", "llava-full"] as const)("%s", (name) => {
+const checkpoints = [
+  "llama",
+  "qwen2",
+  "llava-default",
+  "llava-full",
+  "onnx-exports/llama",
+  "onnx-exports/llava",
+] as const;
+
+describe.for(checkpoints)("%s", (name) => {
   let cache: TemporaryFolder;
   let golden: GoldenModel;
 
