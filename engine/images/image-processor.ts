@@ -121,6 +121,7 @@ async function startPool(numThreads: number, maxNumUnfinished: number): Promise<
     idleTimeout: IDLE_TIMEOUT_MS,
     // Waiting by Atomics would hold up the thread's own event loop, which libuv's finished decodes come through.
     atomics: "disabled",
+    recordTiming: false,
   });
   // A thread that dies without a task harms nobody: the next task starts another.
   pool.on("error", () => {});

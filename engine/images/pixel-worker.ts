@@ -1,7 +1,7 @@
 /** Entry of the threads that decode and resample, so that neither ever holds up the HTTP thread. */
 import { move, transferableSymbol, valueSymbol } from "piscina";
 import { EngineError, type EngineErrorCode } from "../errors.ts";
-import { decodeImage } from "./decode-image.ts";
+import { decodeImage, type DecodedImage } from "./decode-image.ts";
 import type { CanonicalValue } from "../multimodal/hasher.ts";
 import type { PixelProgram, PixelTools } from "../multimodal/pixel-program.ts";
 import type { ItemTensor } from "../multimodal/processed-item.ts";
@@ -54,6 +54,7 @@ export async function processPixels(task: PixelTask): Promise<PixelReply> {
     if (Atomics.load(task.abandoned, 0) !== 0) return { kind: "abandoned" };
     if (task.work.kind === "plan") {
       const result = toPixelValues(image, task.work.plan);
+      freePicture(image);
       return movingBuffers({ kind: "pixels", result }, [result.pixelValues.buffer]);
     }
     const { module, options } = task.work;
@@ -61,6 +62,7 @@ export async function processPixels(task: PixelTask): Promise<PixelReply> {
     const tensors = toTensors(image, options, pixelTools);
     const imageSize = { width: image.width, height: image.height };
     const buffers = new Set([...tensors.values()].map(({ data }) => data.buffer));
+    if (!buffers.has(image.data.buffer)) freePicture(image);
     return movingBuffers({ kind: "tensors", result: { tensors, imageSize } }, [...buffers]);
   } catch (error) {
     if (!(error instanceof EngineError)) throw error;
@@ -73,6 +75,12 @@ const pixelTools: PixelTools = {
   resample: (image, to) => resample(image, { ...to, window: null }),
   valuesOfBytes: (steps) => [0, 1, 2].map((channel) => valueOfByte(steps, channel)),
 };
+
+/** At once: collected as garbage, several pictures of tens of megabytes would stand side by side before they go. */
+function freePicture({ data }: DecodedImage): void {
+  const isWhole = data.byteLength === data.buffer.byteLength;
+  if (isWhole && data.buffer instanceof ArrayBuffer) data.buffer.transfer(0);
+}
 
 /** Marks the values' memory to be handed over, not copied; the pool unwraps it. */
 function movingBuffers(reply: PixelReply, buffers: readonly ArrayBufferLike[]): PixelReply {
