@@ -2,12 +2,11 @@
 import { Redis, ReplyError } from "ioredis";
 
 import type { ByteStore, ByteStoreEntry } from "../engine/index.ts";
+import { RedisLog } from "./redis-log.ts";
 import type { Logger } from "./logger.ts";
 
 const connectTimeoutMs = 5_000;
 const maxReconnectPauseMs = 2_000;
-/** What a node of a cluster says of keys that others hold, or that lie apart. */
-const clusterReply = /^(?:MOVED|ASK|CROSSSLOT|CLUSTERDOWN)\b/;
 
 /**
  * Connects in the background and for as long as it is not closed. A cache is of no use late: calls without a connection
@@ -28,46 +27,31 @@ export function createRedisStore(url: string, logger: Logger): ByteStore {
     connectionName: "fovea",
   });
   let isClosed = false;
-  let isReported = false;
-  const report = (reason: string): void => {
-    if (isReported || isClosed) return;
-    isReported = true;
-    logger.warn("Redis cannot be used; requests are served without it until it is back", { reason });
+  const log = new RedisLog(logger);
+  const disconnected = (reason: string): void => {
+    if (!isClosed) log.disconnected(reason);
   };
-  redis.on("error", (error) => report(error.message));
-  redis.on("close", () => report("The connection was closed."));
-  redis.on("ready", () => {
-    if (isReported) logger.info("Redis is connected again", {});
-    isReported = false;
-  });
+  redis.on("error", (error) => disconnected(error.message));
+  redis.on("close", () => disconnected("The connection was closed."));
+  redis.on("ready", () => log.connected());
 
-  let isCluster = false;
-  const refused = new Set<"reads" | "writes">();
   /** Whoever called sees a miss, and nobody would know why. */
-  async function tellingRefusals<Result>(operation: "reads" | "writes", work: Promise<Result>): Promise<Result> {
+  async function logged<Result>(operation: "reads" | "writes", work: Promise<Result>): Promise<Result> {
+    const { numGivenUp } = log;
     try {
       const result = await work;
-      if (refused.delete(operation) && !isCluster) logger.info(`Redis takes ${operation} again`, {});
+      log.answered(operation, numGivenUp);
       return result;
     } catch (error) {
-      const isReply = error instanceof Error && error instanceof ReplyError;
-      if (isReply && !isReported && !isCluster && !refused.has(operation)) {
-        isCluster = clusterReply.test(error.message);
-        const reason = isCluster
-          ? `It is a node of a cluster, and REDIS_URL must name a single server: ${error.message}`
-          : error.message;
-        logger.warn(`Redis refuses ${operation}; requests are served without them until it takes them again`, {
-          reason,
-        });
-        refused.add(operation);
-      }
+      if (error instanceof Error && error instanceof ReplyError) log.refused(operation, error.message);
       throw error;
     }
   }
 
   return {
-    getMany: (keys) => tellingRefusals("reads", redis.mgetBuffer([...keys])),
-    setMany: (entries) => tellingRefusals("writes", write(entries)),
+    getMany: (keys) => logged("reads", redis.mgetBuffer([...keys])),
+    setMany: (entries) => logged("writes", write(entries)),
+    onGivenUp: (timeoutMs) => log.givenUp(timeoutMs),
     async close() {
       isClosed = true;
       redis.disconnect();

@@ -16,6 +16,8 @@ export interface ByteStore {
   getMany(keys: readonly string[]): Promise<readonly (Uint8Array | null)[]>;
   /** One round trip; rejects when any entry was refused, the others are kept. */
   setMany(entries: readonly ByteStoreEntry[]): Promise<void>;
+  /** Told, for its log, that the caller has stopped waiting for a call, which may still be answered. */
+  onGivenUp?(timeoutMs: number): void;
   /** Ends the connection. Idempotent. */
   close(): Promise<void>;
 }

@@ -37,10 +37,10 @@ export class GuardedStore {
     this.#store = store;
     this.#commandTimeoutMs = commandTimeoutMs;
     this.#reads = new Availability(async () => {
-      await within(commandTimeoutMs, store.getMany([probeKey]));
+      await this.#within(commandTimeoutMs, store.getMany([probeKey]));
     });
     const probe = { key: probeKey, bytes: probeBytes, timeToLiveSeconds: probeTimeToLiveSeconds };
-    this.#writes = new Availability(() => within(commandTimeoutMs, store.setMany([probe])));
+    this.#writes = new Availability(() => this.#within(commandTimeoutMs, store.setMany([probe])));
   }
 
   get state(): StoreState {
@@ -54,7 +54,7 @@ export class GuardedStore {
   async getMany(keys: readonly string[], stats: CacheTierStats): Promise<readonly (Uint8Array | null)[]> {
     if (this.state.canRead) {
       try {
-        const values = await within(this.#commandTimeoutMs, this.#store.getMany(keys));
+        const values = await this.#within(this.#commandTimeoutMs, this.#store.getMany(keys));
         this.#reads.reportSuccess();
         return values;
       } catch {
@@ -71,7 +71,7 @@ export class GuardedStore {
     if (!this.state.canWrite || this.#pendingWriteBytes + numBytes > maxPendingWriteBytes) return;
     this.#pendingWriteBytes += numBytes;
     try {
-      await within(writeTimeoutMs, this.#store.setMany(entries));
+      await this.#within(writeTimeoutMs, this.#store.setMany(entries));
       stats.writtenBytes += numBytes;
       this.#writes.reportSuccess();
     } catch {
@@ -87,16 +87,22 @@ export class GuardedStore {
     this.#writes[Symbol.dispose]();
     await this.#store.close();
   }
-}
 
-async function within<Value>(timeoutMs: number, work: Promise<Value>): Promise<Value> {
-  const { promise: tooLate, reject } = Promise.withResolvers<never>();
-  const giveUp = (): void => reject(new Error(`No answer within ${timeoutMs} ms.`));
-  // After a busy turn of the event loop timers come before the sockets, where the answer may lie by then.
-  const timer = setTimeout(() => setImmediate(giveUp), timeoutMs);
-  try {
-    return await Promise.race([work, tooLate]);
-  } finally {
-    clearTimeout(timer);
+  async #within<Value>(timeoutMs: number, work: Promise<Value>): Promise<Value> {
+    const { promise: tooLate, reject } = Promise.withResolvers<never>();
+    let isSettled = false;
+    const giveUp = (): void => {
+      if (isSettled) return;
+      this.#store.onGivenUp?.(timeoutMs);
+      reject(new Error(`No answer within ${timeoutMs} ms.`));
+    };
+    // After a busy turn of the event loop timers come before the sockets, where the answer may lie by then.
+    const timer = setTimeout(() => setImmediate(giveUp), timeoutMs);
+    try {
+      return await Promise.race([work, tooLate]);
+    } finally {
+      isSettled = true;
+      clearTimeout(timer);
+    }
   }
 }

@@ -127,6 +127,10 @@ describe("a Redis in trouble", () => {
     expect(cache.tier.stats.errors).toBe(1);
     server.resume();
     await expectRecovery(cache, "a");
+    expect(cache.log.filter((line) => line.includes("in time"))).toEqual([
+      expect.stringMatching(/"warn".*does not answer in time.*"timeoutMs":400/),
+      expect.stringMatching(/"info".*answers in time again/),
+    ]);
   });
 
   test("in time while this process was busy: its answer is taken, however late it is read", async () => {
