@@ -51,9 +51,9 @@ export class CustomProcessor {
   }
 
   apply(logits: GuardedLogits, rows: readonly ProcessedRow[], errors: RowErrors): void {
-    if (this.#instance === null) return this.#applyRowByRow(logits, rows, errors);
-    logits.guard();
+    logits.guard(this.name);
     try {
+      if (this.#instance === null) return this.#applyRowByRow(logits, rows, errors);
       takeReturned(logits, this.#instance.apply(logits));
     } catch (thrown) {
       if (thrown instanceof RowFailures) {

@@ -14,12 +14,16 @@ export class GuardedLogits implements Logits {
   readonly #copies: Float32Array[] = [];
   /** By row. */
   readonly #isKept: Uint8Array;
-  #isGuarding = false;
+  /** By row: the guarded processors that asked for it in this step. */
+  readonly #askers: string[][];
+  /** Null while nobody is guarded against. */
+  #guarded: string | null = null;
 
   constructor(logits: StepLogits, prepareRow: (rowIndex: number) => void) {
     this.#logits = logits;
     this.#prepareRow = prepareRow;
     this.#isKept = new Uint8Array(logits.maxNumRequests);
+    this.#askers = Array.from({ length: logits.maxNumRequests }, () => []);
   }
 
   get numRequests(): number {
@@ -38,21 +42,32 @@ export class GuardedLogits implements Logits {
   row(index: number): Float32Array {
     const row = this.#logits.row(index);
     this.#prepareRow(index);
-    if (this.#isGuarding && this.#isKept[index] === 0) {
+    if (this.#guarded !== null && this.#isKept[index] === 0) {
       this.#isKept[index] = 1;
+      this.#askers[index].push(this.#guarded);
       (this.#copies[index] ??= new Float32Array(row.length)).set(row);
     }
     return row;
   }
 
-  /** From here on, up to the next call of either, rows that are handed out can be restored. */
-  guard(): void {
-    this.#isGuarding = true;
+  /** Forgets who asked for rows in the step before. */
+  beginStep(): void {
+    for (const askers of this.#askers) if (askers.length > 0) askers.length = 0;
+  }
+
+  /** Names of the processors that were given the row in this step while guarded, in their order. */
+  askersOf(index: number): readonly string[] {
+    return this.#askers[index];
+  }
+
+  /** From here on, up to the next call of either, rows that are handed out to the processor can be restored. */
+  guard(processorName: string): void {
+    this.#guarded = processorName;
     this.#isKept.fill(0);
   }
 
   unguard(): void {
-    this.#isGuarding = false;
+    this.#guarded = null;
   }
 
   restoreRow(index: number): void {

@@ -61,6 +61,7 @@ export class Sampler {
    * when a custom processor failed at it, when no token is left to it, or when its grammar does not allow the token.
    */
   sample(rows: readonly SamplingRow[]): SampledRow[] {
+    this.#guardedLogits.beginStep();
     this.#processors.applyGrammars(this.#guardedLogits);
     this.#captureRawLogprobs(rows);
     this.#processors.applyArgmaxChanging(this.#guardedLogits, rows);
@@ -78,10 +79,29 @@ export class Sampler {
     const error = this.#processors.errorOf(rowIndex);
     if (error !== null) return { kind: "failed", error };
     const tokenId = isGreedy(row.samplingParams) ? this.#greedyTokenIds[rowIndex] : this.#drawToken(row, rowIndex);
-    if (tokenId === noToken) return { kind: "failed", error: noTokenLeft() };
+    if (tokenId === noToken) return { kind: "failed", error: this.#noTokenLeft(rowIndex) };
     const refusal = this.#processors.errorWith(rowIndex, tokenId);
     if (refusal !== null) return { kind: "failed", error: refusal };
     return { kind: "sampled", tokenId, logprobs: this.#readLogprobs(row, rowIndex, tokenId) };
+  }
+
+  /** The fault of the custom processors that had the row, if any; else of a request that rules out every token. */
+  #noTokenLeft(rowIndex: number): EngineError {
+    const askers = this.#guardedLogits.askersOf(rowIndex);
+    if (askers.length > 0) {
+      const message = `No token is left to sample: every logit is -Infinity or NaN after the logits processors ${askers.join(", ")}.`;
+      return new EngineError("logits_processor_failed", message);
+    }
+    if (this.#logits.row(rowIndex).some(Number.isNaN)) {
+      return new EngineError(
+        "runtime_failed",
+        "No token is left to sample: the model gave logits that are no numbers.",
+      );
+    }
+    return new EngineError(
+      "invalid_argument",
+      "No token is left to sample: what the request allows, forbids and asks for rules out every one.",
+    );
   }
 
   #captureRawLogprobs(rows: readonly SamplingRow[]): void {
@@ -124,8 +144,4 @@ export class Sampler {
     const captured = this.#captured[rowIndex];
     return captured === notCaptured ? null : this.#rawLogprobs.read(captured, tokenId, samplingParams.logprobs!);
   }
-}
-
-function noTokenLeft(): EngineError {
-  return new EngineError("logits_processor_failed", "No token is left to sample: every logit is -Infinity or NaN.");
 }

@@ -36,14 +36,43 @@ describe("the choice of a token", () => {
     expect(sampleOnce([{ logits: [1, 3, 3, 2], params: greedy }])[0].tokenId).toBe(1);
   });
 
-  test("is none when every logit is excluded, for greedy and drawn rows alike", () => {
-    const logits = [-Infinity, NaN, -Infinity];
-    for (const { error } of sampleOnce([{ logits, params: greedy }, { logits }])) {
-      expect(error).toMatchObject({
-        code: "logits_processor_failed",
-        message: "No token is left to sample: every logit is -Infinity or NaN.",
-      });
-    }
+  describe("is none when every logit is excluded, for greedy and drawn rows alike:", () => {
+    const logits = [1, 2, 3];
+
+    test("by processors, which are named", () => {
+      const custom = [
+        () => new TestProcessor((all) => all),
+        () => new TestProcessor(({ data }) => data.fill(-Infinity)),
+      ];
+      for (const { error } of sampleOnce([{ logits, params: greedy }, { logits }], custom)) {
+        expect(error).toMatchObject({
+          code: "logits_processor_failed",
+          message: "No token is left to sample: every logit is -Infinity or NaN after the logits processors custom 1.",
+        });
+      }
+    });
+
+    test("by the request itself", () => {
+      const params = { allowedTokenIds: [1] };
+      const badWordsTokenIds = [[1]];
+      const rows = [
+        { logits, params: { ...greedy, ...params }, badWordsTokenIds },
+        { logits, params, badWordsTokenIds },
+      ];
+      for (const { error } of sampleOnce(rows)) {
+        expect(error).toMatchObject({
+          code: "invalid_argument",
+          message: expect.stringMatching(/rules out every one/),
+        });
+      }
+    });
+
+    test("by the model", () => {
+      const broken = [NaN, NaN, NaN];
+      for (const { error } of sampleOnce([{ logits: broken, params: greedy }, { logits: broken }])) {
+        expect(error?.code).toBe("runtime_failed");
+      }
+    });
   });
 
   test("follows the probabilities at the temperature", () => {
