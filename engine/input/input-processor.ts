@@ -203,7 +203,11 @@ export class InputProcessor {
       return await loader.load(parts, { ...request, processorOptions: options }, signal);
     } catch (error) {
       if (!isAboutOptions(error) || options === processor.options) throw error;
-      throw new EngineError("invalid_argument", error.message, { cause: error, parameter: "mmProcessorOptions" });
+      throw new EngineError(
+        "invalid_argument",
+        `The image processor cannot follow the request's options: ${error.message}`,
+        { cause: error, parameter: "mmProcessorOptions" },
+      );
     }
   }
 
