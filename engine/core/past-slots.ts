@@ -7,20 +7,27 @@
  */
 import { invariant } from "../errors.ts";
 import { planKvCache, requireRoomForKv } from "../memory-plan.ts";
-import type { DecoderExport } from "../models/built-model.ts";
-import { typedArrayOver } from "../runtime/element-type.ts";
+import type { DecoderExport, KvElementType } from "../models/built-model.ts";
 import { machineMemoryBytes } from "../runtime/machine-memory.ts";
 import { Tensor } from "../runtime/tensor.ts";
 import type { KvSlots } from "./kv-slots.ts";
 import type { SlotTransfer } from "./slot-transfer.ts";
 
-type Numbers = Float32Array | Float16Array;
+export type PastNumbers = Float32Array | Float16Array;
 
 /** By layer a key and a value, each with room for [numKvHeads, maxLen, headDim], of which memory takes what is touched. */
-type BufferSet = readonly Numbers[];
+type BufferSet = readonly PastNumbers[];
+
+/** Zeros, of which memory takes what is touched. */
+export function createPastNumbers(elementType: KvElementType, length: number): PastNumbers {
+  return elementType === "float32" ? new Float32Array(length) : new Float16Array(length);
+}
 
 /** Mutable. */
 export class PastSlots {
+  readonly numSlots: number;
+  /** Positions of one slot. */
+  readonly maxLen: number;
   readonly #graph: DecoderExport;
   readonly #sets: BufferSet[];
   #spare: BufferSet;
@@ -30,19 +37,30 @@ export class PastSlots {
   /** Throws EngineError `invalid_configuration` when the machine lacks the memory. */
   constructor(graph: DecoderExport, { numSlots, maxLen }: Pick<KvSlots, "numSlots" | "maxLen">) {
     const shape = { numSlots, maxLen };
+    this.numSlots = numSlots;
+    this.maxLen = maxLen;
     requireRoomForKv(planKvCache(graph, shape), shape, machineMemoryBytes());
     this.#graph = graph;
     this.#lengths = new Int32Array(numSlots);
     const { numLayers, numKvHeads, headDim, kvElementType } = graph;
-    const numBytes = numKvHeads * maxLen * headDim * (kvElementType === "float16" ? 2 : 4);
     const createSet = (): BufferSet =>
-      Array.from({ length: 2 * numLayers }, () => typedArrayOver(kvElementType, new ArrayBuffer(numBytes)) as Numbers);
+      Array.from({ length: 2 * numLayers }, () => createPastNumbers(kvElementType, numKvHeads * maxLen * headDim));
     this.#sets = Array.from({ length: numSlots }, createSet);
     this.#spare = createSet();
   }
 
   lengthOf(slot: number): number {
     return this.#lengths[slot];
+  }
+
+  /** The slot's live key or value of a layer, [numKvHeads, numTokens, headDim] in front; 2 * layer is the key. */
+  buffer(slot: number, index: number): PastNumbers {
+    return this.#sets[slot][index];
+  }
+
+  /** For who has written that many tokens into the slot's buffers. */
+  setLength(slot: number, numTokens: number): void {
+    this.#lengths[slot] = numTokens;
   }
 
   /** What the slot keeps, as tensors of [1, numKvHeads, numTokens, headDim]: by layer a key and a value. */
@@ -101,7 +119,7 @@ export class PastSlots {
   }
 
   /** The first `numTokens` of each head; in one buffer every head moves down, behind the one before. */
-  #copyHeads(from: Numbers, length: number, to: Numbers, numTokens: number): void {
+  #copyHeads(from: PastNumbers, length: number, to: PastNumbers, numTokens: number): void {
     const { numKvHeads, headDim } = this.#graph;
     const size = numTokens * headDim;
     for (let head = 0; head < numKvHeads; head++) {

@@ -3,7 +3,7 @@ import { open, type FileHandle } from "node:fs/promises";
 import { basename } from "node:path";
 import protobuf from "protobufjs/light.js";
 import { EngineError } from "../errors.ts";
-import { decodeTensor, decodeValueInfo } from "./onnx-schema.ts";
+import { decodeNode, decodeTensor, decodeValueInfo } from "./onnx-schema.ts";
 
 export interface OnnxValue {
   readonly name: string;
@@ -17,17 +17,20 @@ export interface OnnxHeader {
   /** By name, in the order of the file. */
   readonly inputs: ReadonlyMap<string, OnnxValue>;
   readonly outputs: ReadonlyMap<string, OnnxValue>;
+  /** Kinds of the graph's nodes, not of graphs inside of them. */
+  readonly operators: ReadonlySet<string>;
   /** Locations of weights outside of the file, as it names them: relative to its folder. */
   readonly externalFiles: ReadonlySet<string>;
 }
 
 /** Field numbers of `onnx.proto3`. */
 const graphField = 7;
+const nodeField = 1;
 const initializerField = 5;
 const inputField = 11;
 const outputField = 12;
 
-/** A weight that lies in another file is described in less. */
+/** A weight that lies in another file is described in less, and so is a node that holds no weight or graph. */
 const maxDescriptionBytes = 16 * 1024;
 const windowBytes = 64 * 1024;
 const lengthDelimited = 2;
@@ -55,6 +58,7 @@ export async function readOnnxHeader(path: string): Promise<OnnxHeader> {
 async function readModel(reader: FieldReader, size: number): Promise<OnnxHeader> {
   const inputs = new Map<string, OnnxValue>();
   const outputs = new Map<string, OnnxValue>();
+  const operators = new Set<string>();
   const externalFiles = new Set<string>();
   let hasGraph = false;
   for await (const model of reader.fields(0, size)) {
@@ -64,6 +68,8 @@ async function readModel(reader: FieldReader, size: number): Promise<OnnxHeader>
       if (number === inputField || number === outputField) {
         const value = toValue(await reader.read(start, end));
         (number === inputField ? inputs : outputs).set(value.name, value);
+      } else if (number === nodeField && end - start <= maxDescriptionBytes) {
+        operators.add(decodeNode(await reader.read(start, end)).opType ?? "");
       } else if (number === initializerField && end - start <= maxDescriptionBytes) {
         const { externalData = [] } = decodeTensor(await reader.read(start, end));
         for (const { key, value } of externalData) if (key === "location") externalFiles.add(value);
@@ -71,7 +77,7 @@ async function readModel(reader: FieldReader, size: number): Promise<OnnxHeader>
     }
   }
   if (!hasGraph) throw new Error("There is no graph.");
-  return { inputs, outputs, externalFiles };
+  return { inputs, outputs, operators, externalFiles };
 }
 
 function toValue(bytes: Uint8Array): OnnxValue {

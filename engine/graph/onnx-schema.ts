@@ -151,6 +151,7 @@ export function decodeModel(bytes: Uint8Array): ModelProto {
 
 const valueInfoType = root.lookupType("ValueInfoProto");
 const tensorType = root.lookupType("TensorProto");
+const nodeType = root.lookupType("NodeProto");
 
 /** One of a graph's inputs or outputs; a shape that is not stated is left out. */
 export function decodeValueInfo(bytes: Uint8Array): Partial<ValueInfoProto> {
@@ -159,4 +160,8 @@ export function decodeValueInfo(bytes: Uint8Array): Partial<ValueInfoProto> {
 
 export function decodeTensor(bytes: Uint8Array): Partial<TensorProto> {
   return tensorType.toObject(tensorType.decode(bytes), { longs: Number });
+}
+
+export function decodeNode(bytes: Uint8Array): Partial<NodeProto> {
+  return nodeType.toObject(nodeType.decode(bytes), { longs: Number });
 }

@@ -40,15 +40,15 @@ export interface DecoderGraph extends DecoderShape {
 type FloatType = "float32" | "float16";
 
 /**
- * A ready-made export. Inputs (one sequence of S tokens after P that it has computed before):
- * - `inputs_embeds` [1, S, hiddenSize] where there is `embedTokens`, else `input_ids` int64 [1, S]
- * - `attention_mask` int64 [1, P + S], all ones
- * - `position_ids` int64 [1, S] or [3, 1, S]
+ * A ready-made export. Inputs (B sequences of S tokens each after P that they have computed before, or padding):
+ * - `inputs_embeds` [B, S, hiddenSize] where there is `embedTokens`, else `input_ids` int64 [B, S]
+ * - `attention_mask` int64 [B, P + S], 0 for padding, else 1
+ * - `position_ids` int64 [B, S] or [3, B, S]
  * - `num_logits_to_keep` int64, `use_cache_branch` bool [1]
- * - `past_key_values.{layer}.key`, `past_key_values.{layer}.value` [1, numKvHeads, P, headDim]
+ * - `past_key_values.{layer}.key`, `past_key_values.{layer}.value` [B, numKvHeads, P, headDim]
  *
- * of which it has those that are told below. Outputs: `logits` [1, S or as many as are kept, vocabSize];
- * `present.{layer}.key`, `present.{layer}.value` [1, numKvHeads, P + S, headDim], which must not be the memory of the
+ * of which it has those that are told below. Outputs: `logits` [B, S or as many as are kept, vocabSize];
+ * `present.{layer}.key`, `present.{layer}.value` [B, numKvHeads, P + S, headDim], which must not be the memory of the
  * past.
  */
 export interface DecoderExport extends DecoderShape {
@@ -66,6 +66,10 @@ export interface DecoderExport extends DecoderShape {
   readonly numLogitsToKeepRank: 0 | 1 | null;
   /** Whether two graphs lie in one, for prompts and for single tokens after them, and `use_cache_branch` tells which. */
   readonly hasCacheBranch: boolean;
+  /** Of the decoder alone. */
+  readonly weightBytes: number;
+  /** Whether B may be more than 1, each sequence padded in front, and none changes what the others compute. */
+  readonly decodesTogether: boolean;
 }
 
 /** One of the vision encoder's inputs, without the dimension of the batch. */

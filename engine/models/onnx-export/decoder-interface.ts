@@ -58,7 +58,24 @@ export function readDecoderInterface(
     numPositionAxes: numPositionAxes(decoder, takesPositions),
     numLogitsToKeepRank: toKeep === undefined ? null : toKeep.shape?.length === 1 ? 1 : 0,
     hasCacheBranch: branch !== undefined,
+    weightBytes: decoder.byteLength,
+    decodesTogether: decodesTogether(decoder),
   };
+}
+
+/** Operators for which sequences side by side are not each by themselves, or padding in front is a part of them. */
+const notTogether = [
+  // Takes one scale for the activations of all of them.
+  "DynamicQuantizeLinear",
+  "DynamicQuantizeMatMul",
+  // Takes lengths in the place of a mask, of sequences that begin in front.
+  "GroupQueryAttention",
+];
+
+/** Positions must be told, since those of padded sequences do not begin at 0; graphs inside of others are not looked at. */
+function decodesTogether({ inputs, operators }: OnnxFile): boolean {
+  const isTold = inputs.has("attention_mask") && inputs.has("position_ids") && !inputs.has("use_cache_branch");
+  return isTold && !notTogether.some((operator) => operators.has(operator));
 }
 
 function pastNames(numLayers: number, prefix: string): string[] {

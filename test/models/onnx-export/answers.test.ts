@@ -1,6 +1,8 @@
 /** Whole engines over ready-made exports, from a request with pictures to its tokens. */
 import { describe, expect, test } from "vitest";
 
+import { buildModel } from "../../../engine/models/build-model.ts";
+import { openCheckpoint } from "../../../engine/weights/checkpoint.ts";
 import { loadGoldens } from "../../support/goldens.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import { ask, exports, startExport } from "./export-engine.ts";
@@ -89,4 +91,19 @@ test.for([
   } finally {
     await engine.close();
   }
+});
+
+test.for([
+  { name: "onnx-exports/llava", dtype: "float32", together: true },
+  { name: "onnx-exports/llava", dtype: "int4", together: true },
+  // One scale for the activations of all sequences of a run would have each depend on the others.
+  { name: "onnx-exports/llava", dtype: "int8", together: false },
+  // Positions would be counted from the padding on.
+  { name: "onnx-exports/llama", dtype: "float32", together: false },
+] as const)("$name in $dtype decodes sequences together: $together", async ({ name, dtype, together }) => {
+  await using cache = await createTemporaryFolder();
+  const { checkpointFolder } = await loadGoldens(name);
+  const checkpoint = await openCheckpoint(checkpointFolder, { cacheFolder: cache.path });
+  const options = { dtype, device: "cpu", maxModelLen: null, cacheFolder: cache.path, numThreads: 1 } as const;
+  expect((await buildModel(checkpoint, options)).decoder).toMatchObject({ form: "export", decodesTogether: together });
 });
