@@ -1,4 +1,5 @@
 /** What the grammar engine is told of a JSON Schema, and what it must not be told since it would not enforce it. */
+import { toEbnf } from "./choice-grammar.ts";
 import { toEnginePattern } from "./engine-pattern.ts";
 import { numberRangeOf } from "./number-range.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
@@ -47,45 +48,48 @@ export function checkJsonSchema(text: string, maxNesting: number): void {
 /** A schema as XGrammar is told it. */
 export interface EngineSchema {
   readonly schema: string;
-  /**
-   * Strings that stand in the schema as constants, each for one of several JSON texts: XGrammar mixes up values of an
-   * `enum` that begin alike.
-   */
-  readonly alternatives: ReadonlyMap<string, readonly string[]>;
+  /** In EBNF, by the strings that stand for them in the schema as constants. Each defines what it is named. */
+  readonly rules: ReadonlyMap<string, string>;
 }
 
 /**
  * The schema, which was checked, in a form that is enforced rightly: patterns and names in XGrammar's spelling; patterns
- * for bounds of length, with which it would let control characters into strings; constants for lists and ranges of
- * values. Throws
- * EngineError `invalid_argument`.
+ * for bounds of length, with which it would let control characters into strings; rules for lists and ranges of values;
+ * what it would overlook made plain. Throws EngineError `invalid_argument`.
  */
 export function toEngineSchema(text: string): EngineSchema {
-  let prefix = "one_of_";
+  let prefix = "own_rule_";
   while (text.includes(prefix)) prefix += "_";
-  const alternatives = new Map<string, readonly string[]>();
-  if (!/"pattern|Length"|imum"|"enum"|"const"|\\/.test(text)) return { schema: text, alternatives };
-  const nameAlternatives = (values: readonly unknown[]): JsonObject => {
-    const name = `${prefix}${alternatives.size}_`;
-    alternatives.set(
-      name,
-      values.map((value) => JSON.stringify(value)),
-    );
+  const rules = new Map<string, string>();
+  const addRule: AddRule = (define) => {
+    const name = `${prefix}${rules.size}_`;
+    rules.set(name, define(name));
     return { const: name };
   };
-  return { schema: JSON.stringify(spellSchema(JSON.parse(text), nameAlternatives)), alternatives };
+  return { schema: JSON.stringify(spellSchema(JSON.parse(text), addRule)), rules };
 }
 
-function spellSchema(schema: unknown, nameAlternatives: (values: readonly unknown[]) => JsonObject): unknown {
+/** The schema that stands for the rule, whose text `define` makes of its name. */
+type AddRule = (define: (name: string) => string) => JsonObject;
+
+function spellSchema(schema: unknown, addRule: AddRule): unknown {
   if (!isObject(schema)) return schema;
   const range = numberRangeOf(schema);
-  if (range.kind === "listed") return nameAlternatives(range.values);
+  if (range.kind === "bounded") return addRule((name) => `${name} ::= ${range.rule}`);
   if (Array.isArray(schema.enum) && schema.enum.length > 1 && schema.enum.every(isScalar)) {
-    return nameAlternatives(schema.enum);
+    return addOneOf(schema.enum, addRule);
   }
   const options = schema.anyOf ?? schema.oneOf;
   if (Array.isArray(options) && options.length > 1 && options.every(isScalarConstant)) {
-    return nameAlternatives(options.map((option: JsonObject) => option.const));
+    return addOneOf(
+      options.map((option: JsonObject) => option.const),
+      addRule,
+    );
+  }
+  if (isObject(schema.propertyNames) && isObject(schema.additionalProperties)) {
+    const { propertyNames, additionalProperties, ...others } = schema;
+    const patternProperties = { [propertyNames.pattern as string]: additionalProperties };
+    return spellSchema({ ...others, patternProperties, additionalProperties: false }, addRule);
   }
   const spelled: Record<string, unknown> = { ...schema };
   if (typeof schema.pattern === "string") spelled.pattern = toEnginePattern(schema.pattern, { isInJson: true });
@@ -95,23 +99,49 @@ function spellSchema(schema: unknown, nameAlternatives: (values: readonly unknow
     delete spelled.maxLength;
     spelled.pattern = toEnginePattern(`[^"]{${minLength},${maxLength as number | ""}}`, { isInJson: true });
   }
+  if (schema.type === undefined && describesText(schema)) spelled.type = "string";
   if (Array.isArray(schema.required)) {
-    spelled.required = schema.required.map((name) => (typeof name === "string" ? escapeName(name) : name));
+    Object.assign(spelled, withRequired(schema, schema.required));
+    spelled.required = schema.required.map(escapeName);
   }
   for (const keyword of keywordsWithSchema)
-    if (keyword in schema) spelled[keyword] = spellSchema(schema[keyword], nameAlternatives);
+    if (keyword in spelled) spelled[keyword] = spellSchema(spelled[keyword], addRule);
   for (const keyword of keywordsWithSchemas) {
-    if (Array.isArray(schema[keyword]))
-      spelled[keyword] = schema[keyword].map((inner) => spellSchema(inner, nameAlternatives));
+    if (Array.isArray(schema[keyword])) spelled[keyword] = schema[keyword].map((inner) => spellSchema(inner, addRule));
   }
   for (const keyword of keywordsWithNamedSchemas) {
-    if (!isObject(schema[keyword])) continue;
+    const named = spelled[keyword];
+    if (!isObject(named)) continue;
     const spellName = spellNameOf[keyword];
     spelled[keyword] = Object.fromEntries(
-      Object.entries(schema[keyword]).map(([name, inner]) => [spellName(name), spellSchema(inner, nameAlternatives)]),
+      Object.entries(named).map(([name, inner]) => [spellName(name), spellSchema(inner, addRule)]),
     );
   }
   return spelled;
+}
+
+function addOneOf(values: readonly unknown[], addRule: AddRule): JsonObject {
+  const texts = values.map((value) => JSON.stringify(value));
+  return addRule((name) => toEbnf(texts, name));
+}
+
+/** Whether a schema without a type is about texts, so that no other value is left free by leaving them out. */
+function describesText(schema: JsonObject): boolean {
+  const isPresentHere = (keyword: string): boolean => isPresent(schema, keyword);
+  return (
+    [...textKeywords, ...lengthKeywords].some(isPresentHere) && ![...nameKeywords, ...listKeywords].some(isPresentHere)
+  );
+}
+
+/** What changes where properties are required that are not described: XGrammar would leave them out. */
+function withRequired(schema: JsonObject, required: readonly string[]): JsonObject {
+  const { additionalProperties = {} } = schema;
+  const properties = isObject(schema.properties) ? schema.properties : {};
+  const missing = required.filter((name) => !Object.hasOwn(properties, name));
+  if (missing.length === 0) return {};
+  const described = { ...properties, ...Object.fromEntries(missing.map((name) => [name, additionalProperties])) };
+  // An object without a description may have any other properties.
+  return { properties: described, ...(schema.properties === undefined && { additionalProperties }) };
 }
 
 /** XGrammar puts the names of properties as they are between the quotes of JSON strings, inside strings of EBNF. */
@@ -163,11 +193,32 @@ function checkCombinations(schema: JsonObject, path: string): void {
   const [text, ignored] = [...textKeywords.filter((keyword) => isPresent(schema, keyword)), ...length];
   if (ignored !== undefined) refuseCombination(path, text, ignored);
   if (numberRangeOf(schema).kind === "unsupported") {
-    const supported = "integers between bounds at most 2047 apart, or from a bound of at least 0 upwards";
+    const supported = "those of type integer or number that is not empty, the latter between integers";
     refuseStructuredOutput(`${path} has a range of numbers that cannot be enforced; supported are ${supported}`);
   }
+  checkNames(schema, path);
   if (Array.isArray(schema.allOf) && schema.allOf.length > 1) {
     refuseStructuredOutput(`${path}.allOf may have one entry, got ${schema.allOf.length}`);
+  }
+}
+
+function checkNames(schema: JsonObject, path: string): void {
+  const { propertyNames, additionalProperties, properties = {}, required = [] } = schema;
+  if (isObject(propertyNames)) {
+    const named = ["properties", "patternProperties", "required"].find((keyword) => isPresent(schema, keyword));
+    if (named !== undefined) refuseCombination(path, "propertyNames", named);
+    if (isObject(additionalProperties) && typeof propertyNames.pattern !== "string") {
+      refuseCombination(path, "propertyNames without a pattern", "additionalProperties");
+    }
+  }
+  if (!Array.isArray(required) || !required.every((name) => typeof name === "string")) {
+    return refuseStructuredOutput(`${path}.required must be a list of names`);
+  }
+  const missing = required.find((name: string) => isObject(properties) && !Object.hasOwn(properties, name));
+  if (missing === undefined) return;
+  if (isPresent(schema, "patternProperties")) refuseCombination(path, "patternProperties", "required");
+  if (additionalProperties === false || isPresent(schema, "unevaluatedProperties")) {
+    refuseStructuredOutput(`${path} requires the property ${missing}, which is none of its properties`);
   }
 }
 

@@ -1,37 +1,131 @@
-/** Bounds of numbers. XGrammar lets pass some numbers outside of most ranges, but not outside of those told it here. */
+/** Bounds of numbers as grammars of their digits. XGrammar lets pass some numbers outside of most ranges by itself. */
 
 export type NumberRange =
   | { readonly kind: "unbounded" }
-  /** XGrammar keeps to it. */
-  | { readonly kind: "from-natural-number" }
-  /** Few enough to be told one by one. */
-  | { readonly kind: "listed"; readonly values: readonly number[] }
+  /** What a rule has to be to match the JSON numbers in it, in EBNF. */
+  | { readonly kind: "bounded"; readonly rule: string }
   | { readonly kind: "unsupported" };
 
-/** Each becomes a literal of the grammar. */
-const maxListed = 2048;
+/** Numbers of so many digits in all are different as double-precision numbers, too, and in the same order. */
+const maxDigits = 15;
+
+/** `null` is no bound. */
+interface Bounds {
+  readonly min: number | null;
+  readonly max: number | null;
+}
+
+interface NumberBounds extends Bounds {
+  readonly excludesMin: boolean;
+  readonly excludesMax: boolean;
+}
 
 /** Of a JSON Schema, whose `type` and bounds decide. */
 export function numberRangeOf(schema: Readonly<Record<string, unknown>>): NumberRange {
   const { type, minimum, maximum, exclusiveMinimum, exclusiveMaximum } = schema;
   const bounds = [minimum, maximum, exclusiveMinimum, exclusiveMaximum];
   if (bounds.every((bound) => bound === undefined)) return { kind: "unbounded" };
-  if (type !== "integer") return { kind: "unsupported" };
-  const first = Math.max(lowerBound(minimum, 0), lowerBound(exclusiveMinimum, 1));
-  const last = -Math.max(lowerBound(negated(maximum), 0), lowerBound(negated(exclusiveMaximum), 1));
-  if (last === Infinity && first >= 0 && Number.isSafeInteger(first)) return { kind: "from-natural-number" };
-  const numValues = last - first + 1;
-  if (!(numValues >= 1 && numValues <= maxListed && Number.isSafeInteger(first))) return { kind: "unsupported" };
-  return { kind: "listed", values: Array.from({ length: numValues }, (_, index) => first + index) };
+  if (!bounds.every((bound) => bound === undefined || typeof bound === "number")) return { kind: "unsupported" };
+  const lower = [minimum, exclusiveMinimum].filter((bound) => bound !== undefined) as number[];
+  const upper = [maximum, exclusiveMaximum].filter((bound) => bound !== undefined) as number[];
+  const min = lower.length === 0 ? null : Math.max(...lower);
+  const max = upper.length === 0 ? null : Math.min(...upper);
+  const excludesMin = min !== null && min === exclusiveMinimum;
+  const excludesMax = max !== null && max === exclusiveMaximum;
+  const options =
+    type === "integer"
+      ? integers({
+          min: min === null ? null : excludesMin ? Math.floor(min) + 1 : Math.ceil(min),
+          max: max === null ? null : excludesMax ? Math.ceil(max) - 1 : Math.floor(max),
+        })
+      : type === "number"
+        ? numbers({ min, max, excludesMin, excludesMax })
+        : [];
+  return options.length === 0 ? { kind: "unsupported" } : { kind: "bounded", rule: options.join(" | ") };
 }
 
-/** The least integer allowed, where 1 is `distance` if the bound itself is not; NaN for what is no number. */
-function lowerBound(bound: unknown, distance: 0 | 1): number {
-  if (bound === undefined) return -Infinity;
-  if (typeof bound !== "number") return Number.NaN;
-  return Number.isInteger(bound) ? bound + distance : Math.ceil(bound);
+/** None where no integer lies between the bounds, or a bound is no integer that is exact. */
+function integers({ min, max }: Bounds): string[] {
+  if (!isExact(min) || !isExact(max) || (min !== null && max !== null && min > max)) return [];
+  const options: string[] = [];
+  if (max === null || max >= 0) options.push(...naturals(Math.max(0, min ?? 0), max));
+  if (min === null || min < 0) {
+    const below = naturals(max === null ? 1 : Math.max(1, -max), min === null ? null : -min);
+    options.push(...below.map((digits) => `"-" ${digits}`));
+  }
+  return options;
 }
 
-function negated(bound: unknown): unknown {
-  return typeof bound === "number" ? -bound : bound;
+/** As `integers`, with digits behind the point where they fit. */
+function numbers({ min, max, excludesMin, excludesMax }: NumberBounds): string[] {
+  if (!isExact(min) || !isExact(max) || (min !== null && max !== null && min > max)) return [];
+  const options: string[] = [];
+  if (max === null || max >= 0) {
+    const isFromZero = min === null || min < 0;
+    options.push(
+      ...magnitudes({ min: isFromZero ? 0 : min, max, excludesMin: !isFromZero && excludesMin, excludesMax }),
+    );
+  }
+  if (min === null || min < 0) {
+    // Zero is written without a sign.
+    const isToZero = max === null || max >= 0;
+    const below = magnitudes({
+      min: isToZero ? 0 : -max,
+      max: min === null ? null : -min,
+      excludesMin: isToZero || excludesMax,
+      excludesMax: excludesMin,
+    });
+    options.push(...below.map((digits) => `"-" (${digits})`));
+  }
+  return options;
+}
+
+/** Of numbers from zero on. */
+function magnitudes({ min, max, excludesMin, excludesMax }: NumberBounds & { readonly min: number }): string[] {
+  const options: string[] = [];
+  if (max === null || min < max) {
+    const numDecimals = Math.max(1, maxDigits - String(max ?? min).length);
+    const first = excludesMin ? min + 1 : min;
+    if (excludesMin) options.push(`"${min}." [0-9]{0, ${numDecimals - 1}} [1-9]`);
+    if (max === null || first < max) {
+      const whole = naturals(first, max === null ? null : max - 1);
+      options.push(...whole.map((digits) => `${digits} ("." [0-9]{1, ${numDecimals}})?`));
+    }
+  }
+  if (max !== null && !excludesMax && (min < max || !excludesMin)) options.push(`"${max}" ("." "0"{1, ${maxDigits}})?`);
+  return options;
+}
+
+/** Natural numbers by how many digits they have; `max` of null is no bound. */
+function naturals(min: number, max: number | null): string[] {
+  const least = String(min);
+  const options: string[] = [];
+  const numDigits = max === null ? least.length : String(max).length;
+  for (let length = least.length; length <= numDigits; length++) {
+    const first = length === least.length ? least : `1${"0".repeat(length - 1)}`;
+    const last = length === numDigits && max !== null ? String(max) : "9".repeat(length);
+    options.push(digitsBetween(first, last));
+  }
+  if (max === null) options.push(`[1-9] [0-9]{${numDigits},}`);
+  return options;
+}
+
+/** Texts of digits from `first` to `last`, which are as long as each other. */
+function digitsBetween(first: string, last: string): string {
+  if (first === last) return `"${first}"`;
+  const numRest = first.length - 1;
+  const [from, to] = [Number(first[0]), Number(last[0])];
+  if (from === to) return `"${from}" ${digitsBetween(first.slice(1), last.slice(1))}`;
+  const startsLow = /^0*$/.test(first.slice(1));
+  const endsHigh = /^9*$/.test(last.slice(1));
+  const options: string[] = [];
+  if (!startsLow) options.push(`"${from}" ${digitsBetween(first.slice(1), "9".repeat(numRest))}`);
+  const [whole, wholeEnd] = [startsLow ? from : from + 1, endsHigh ? to : to - 1];
+  if (whole <= wholeEnd) options.push(`[${whole}-${wholeEnd}]${numRest === 0 ? "" : ` [0-9]{${numRest}}`}`);
+  if (!endsHigh) options.push(`"${to}" ${digitsBetween("0".repeat(numRest), last.slice(1))}`);
+  return options.length === 1 ? options[0] : `(${options.join(" | ")})`;
+}
+
+function isExact(bound: number | null): boolean {
+  return bound === null || (Number.isInteger(bound) && Math.abs(bound) < 10 ** maxDigits);
 }

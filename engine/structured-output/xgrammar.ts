@@ -177,13 +177,13 @@ function spellOut(grammar: string): string {
 
 /** As EBNF, in which rules take the place of the constants that stand for alternatives. */
 function jsonSchemaGrammar(library: XGrammarLibrary, text: string): string {
-  const { schema, alternatives } = toEngineSchema(text);
+  const { schema, rules } = toEngineSchema(text);
   let grammar = spellOut(settle(() => library.Grammar.fromJSONSchema(schema)).toString());
-  for (const [name, texts] of alternatives) {
+  for (const [name, rule] of rules) {
     const constant = `"\\"${name}\\""`;
     // A definition that nothing refers to is not part of the grammar.
     if (!grammar.includes(constant)) continue;
-    grammar = `${grammar.replaceAll(constant, name)}\n${toEbnf(texts, name)}`;
+    grammar = `${grammar.replaceAll(constant, name)}\n${rule}`;
   }
   return grammar;
 }

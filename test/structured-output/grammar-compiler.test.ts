@@ -40,8 +40,24 @@ const refusals: [string, StructuredOutput, string][] = [
     "json.properties.a has the keyword multipleOf",
   ],
   ["restrictions beside anyOf", schema({ anyOf: [{}], required: ["a"] }), "the keywords anyOf and required together"],
-  ["a range of any numbers", schema({ type: "number", minimum: 0, maximum: 1 }), "json has a range of numbers"],
-  ["a wide range of integers", schema({ type: "integer", minimum: 0, maximum: 2048 }), "at most 2047 apart"],
+  ["a range between fractions", schema({ type: "number", minimum: 0.5, maximum: 1 }), "json has a range of numbers"],
+  ["a range of any values", schema({ minimum: 0 }), "json has a range of numbers"],
+  [
+    "names of a form beside names",
+    schema({ propertyNames: { pattern: "a" }, properties: { a: {} } }),
+    "propertyNames and properties together",
+  ],
+  [
+    "names without a pattern beside values of a form",
+    schema({ propertyNames: { maxLength: 3 }, additionalProperties: { type: "null" } }),
+    "propertyNames without a pattern and additionalProperties together",
+  ],
+  [
+    "a property that is required and forbidden",
+    schema({ properties: { a: {} }, required: ["b"], additionalProperties: false }),
+    "requires the property b",
+  ],
+  ["a required property that is no name", schema({ required: [1] }), "json.required must be a list of names"],
   ["an empty range", schema({ type: "integer", minimum: 5, maximum: 4 }), "json has a range of numbers"],
   [
     "a pattern beside a length",
