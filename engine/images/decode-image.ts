@@ -19,16 +19,31 @@ export interface DecodeImageOptions {
 /** No picture within sensible pixel limits takes this long; a file made to be slow does. */
 const MAX_DECODE_SECONDS = 30;
 
-// Pictures come from strangers: decoders of formats that are not served stay off, whatever the bytes look like.
-sharp.block({ operation: ["VipsForeignLoad"] });
-sharp.unblock({
+// Pictures come from strangers: decoders of formats that are not served stay off, whatever the bytes look like. They are
+// named one by one, as this is for the whole process and runs in each thread: blocking all and letting some through again
+// would refuse the pictures that other threads are just opening.
+sharp.block({
   operation: [
-    "VipsForeignLoadPng",
-    "VipsForeignLoadJpeg",
-    "VipsForeignLoadWebp",
-    "VipsForeignLoadNsgif",
-    "VipsForeignLoadHeif",
-    "VipsForeignLoadTiff",
+    "VipsForeignLoadAnalyze",
+    "VipsForeignLoadCsv",
+    "VipsForeignLoadDcRaw",
+    "VipsForeignLoadFits",
+    "VipsForeignLoadJp2k",
+    "VipsForeignLoadJxl",
+    "VipsForeignLoadMagick",
+    "VipsForeignLoadMagick7",
+    "VipsForeignLoadMat",
+    "VipsForeignLoadMatrix",
+    "VipsForeignLoadNifti",
+    "VipsForeignLoadOpenexr",
+    "VipsForeignLoadOpenslide",
+    "VipsForeignLoadPdf",
+    "VipsForeignLoadPpm",
+    "VipsForeignLoadRad",
+    "VipsForeignLoadRaw",
+    "VipsForeignLoadSvg",
+    "VipsForeignLoadUhdr",
+    "VipsForeignLoadVips",
   ],
 });
 // Requests rarely repeat a picture, and a repeated one is met by the processor cache.

@@ -1,5 +1,8 @@
+import { once } from "node:events";
 import { readFileSync, readdirSync } from "node:fs";
+import { Worker } from "node:worker_threads";
 import { deflateSync } from "node:zlib";
+import sharp from "sharp";
 import { describe, expect, test } from "vitest";
 import { decodeImage } from "../../engine/images/decode-image.ts";
 import { computePicture, encodePng, writePng } from "./computed-picture.ts";
@@ -132,4 +135,22 @@ test("pictures full of noise after their first bytes are broken or served, and t
     }
   }
   expect((await decodeImage(readPicture("rgb.png"), limits)).width).toBe(23);
+});
+
+test("a picture is served while another thread begins to decode", async () => {
+  const jpeg = readPicture("baseline.jpg");
+  const expected = await decodeImage(jpeg, limits);
+  for (let thread = 0; thread < 8; thread++) {
+    const worker = new Worker(new URL("../../engine/images/pixel-worker.ts", import.meta.url));
+    const ended = once(worker, "exit").then(() => null);
+    for (;;) {
+      const decoded = await Promise.race([ended, decodeImage(jpeg, limits)]);
+      if (decoded === null) break;
+      expect(decoded).toEqual(expected);
+    }
+  }
+});
+
+test("the decoding library itself refuses an SVG", async () => {
+  await expect(sharp(Buffer.from(svg)).metadata()).rejects.toThrow("unsupported image format");
 });
