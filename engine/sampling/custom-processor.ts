@@ -4,6 +4,7 @@ import type { GuardedLogits } from "./guarded-logits.ts";
 import type { AddedRequest, BatchUpdate, LogitsProcessor } from "./logits-processor.ts";
 import { reasonOf, RowFailures } from "./row-failures.ts";
 import { SingleRowLogits } from "./single-row-logits.ts";
+import { refusePromise } from "./synchronous.ts";
 import { takeReturned } from "./take-returned.ts";
 
 /** What a row needs to be known of to be added anew. */
@@ -43,7 +44,7 @@ export class CustomProcessor {
 
   updateState(batchUpdate: BatchUpdate | null, errors: RowErrors): void {
     try {
-      this.#instance?.updateState(batchUpdate);
+      if (this.#instance !== null) updateState(this.#instance, batchUpdate);
     } catch (thrown) {
       if (thrown instanceof RowFailures) this.#blame(thrown.failures, errors);
       else this.#giveUp(thrown);
@@ -91,10 +92,10 @@ export class CustomProcessor {
       const alone = new SingleRowLogits(logits.row(rowIndex));
       try {
         instance ??= this.#create();
-        instance.updateState({ batchSize: 1, removed: [], added: [toAdded(row, 0)], moved: [] });
+        updateState(instance, { batchSize: 1, removed: [], added: [toAdded(row, 0)], moved: [] });
         takeReturned(alone, instance.apply(alone));
         // Before the next row comes, so that what is thrown at the sight of this one's output is not laid to that.
-        instance.updateState({ batchSize: 0, removed: [0], added: [], moved: [] });
+        updateState(instance, { batchSize: 0, removed: [0], added: [], moved: [] });
         if (alone.isChanged) changed.push(rowIndex);
       } catch (thrown) {
         alone.restore();
@@ -114,8 +115,8 @@ export class CustomProcessor {
       if (errors.has(rowIndex)) continue;
       try {
         const instance = this.#create();
-        instance.updateState({ batchSize: 1, removed: [], added: [toAdded(row, 0)], moved: [] });
-        instance.updateState(null);
+        updateState(instance, { batchSize: 1, removed: [], added: [toAdded(row, 0)], moved: [] });
+        updateState(instance, null);
       } catch (thrown) {
         failures.set(rowIndex, thrown);
       }
@@ -127,13 +128,18 @@ export class CustomProcessor {
     const added = rows.flatMap((row, rowIndex) => (errors.has(rowIndex) ? [] : [toAdded(row, rowIndex)]));
     try {
       const successor = instance ?? this.#create();
-      successor.updateState({ batchSize: rows.length, removed: [], added, moved: [] });
+      updateState(successor, { batchSize: rows.length, removed: [], added, moved: [] });
       this.#instance = successor;
       this.#failure = null;
     } catch (thrown) {
       this.#giveUp(thrown);
     }
   }
+}
+
+function updateState(processor: LogitsProcessor, batchUpdate: BatchUpdate | null): void {
+  const returned: unknown = processor.updateState(batchUpdate);
+  refusePromise(returned, "updateState()");
 }
 
 /** Throws EngineError `invalid_logits_processor` when the processor throws, or says neither. */

@@ -2,6 +2,7 @@
 import type { DeviceName, EngineConfig } from "../config.ts";
 import type { SamplingParams } from "../sampling-params.ts";
 import { LogitsProcessor } from "./logits-processor.ts";
+import { isAsyncFunction } from "./synchronous.ts";
 
 export interface LogitsProcessorClass {
   new (config: EngineConfig, device: DeviceName, options: Readonly<Record<string, unknown>>): LogitsProcessor;
@@ -14,6 +15,8 @@ export function requireProcessorClass(value: unknown): LogitsProcessorClass {
   // Those that cannot be called with `new`.
   if (value.prototype === undefined) throw new Error("the export is not a class but a function.");
   if (!(value.prototype instanceof LogitsProcessor)) throw new Error("the class does not extend LogitsProcessor.");
+  if (isAsyncFunction(Reflect.get(value, "validateParams")))
+    throw new Error("validateParams must not be asynchronous.");
   return value as LogitsProcessorClass;
 }
 

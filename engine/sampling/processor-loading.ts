@@ -8,6 +8,7 @@ import type { LogitsProcessor } from "./logits-processor.ts";
 import type { LogitsProcessorClass } from "./processor-class.ts";
 import { prepareProcessorModules } from "./processor-modules.ts";
 import { parseProcessorName } from "./processor-name.ts";
+import { isAsyncFunction, refusePromise } from "./synchronous.ts";
 
 export interface LoadedLogitsProcessor {
   /** As the setting spells it. */
@@ -54,7 +55,7 @@ function loadingError(
 
 const methods = ["apply", "isArgmaxInvariant", "updateState"] as const satisfies (keyof LogitsProcessor)[];
 
-/** Throws EngineError `invalid_logits_processor` when the constructor throws, or methods are missing. */
+/** Throws EngineError `invalid_logits_processor` when the constructor throws, or methods are missing or asynchronous. */
 export function createLogitsProcessor(loaded: LoadedLogitsProcessor, config: EngineConfig): LogitsProcessor {
   const { name, position, processorClass, options } = loaded;
   let processor: LogitsProcessor;
@@ -67,6 +68,8 @@ export function createLogitsProcessor(loaded: LoadedLogitsProcessor, config: Eng
   // Nobody has checked the types of a class in JavaScript.
   const missing = methods.filter((method) => typeof processor[method] !== "function");
   if (missing.length > 0) throw loadingError(loaded, new Error(`the class lacks ${missing.join(", ")}.`));
+  const late = methods.filter((method) => isAsyncFunction(processor[method]));
+  if (late.length > 0) throw loadingError(loaded, new Error(`${late.join(", ")} must not be asynchronous.`));
   return processor;
 }
 
@@ -86,7 +89,8 @@ export function findRefusal(
 ): ProcessorRefusal | null {
   for (const { name, processorClass } of loaded) {
     try {
-      processorClass.validateParams?.(params);
+      const returned: unknown = processorClass.validateParams?.(params);
+      refusePromise(returned, "validateParams()");
     } catch (cause) {
       return { name, reason: messageOf(cause), cause };
     }

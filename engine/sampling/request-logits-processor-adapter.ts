@@ -4,6 +4,7 @@ import { LogitsProcessor } from "./logits-processor.ts";
 import type { AddedRequest, BatchUpdate, Logits } from "./logits-processor.ts";
 import { RowFailures } from "./row-failures.ts";
 import { RowStates } from "./row-states.ts";
+import { refusePromise } from "./synchronous.ts";
 
 /**
  * Transforms the logits of one request, `[vocabSize]`: edits the row in place and returns it, or returns a new one. The
@@ -63,6 +64,7 @@ export abstract class RequestLogitsProcessorAdapter extends LogitsProcessor {
 
   #bind({ params, promptTokenIds, outputTokenIds }: AddedRequest): BoundProcessor | undefined {
     const process = this.newRequestLogitsProcessor(params);
+    refusePromise(process, "newRequestLogitsProcessor()");
     if (process === null) return undefined;
     if (takesPrompt(process)) return (logits) => process(promptTokenIds, outputTokenIds, logits);
     return (logits) => process(outputTokenIds, logits);
@@ -79,6 +81,7 @@ function takesPrompt(process: RequestLogitsProcessor): process is OfPromptAndOut
 
 function requireRow(returned: unknown, vocabSize: number): Float32Array {
   if (returned instanceof Float32Array && returned.length === vocabSize) return returned;
+  refusePromise(returned, "the function of a request");
   const got = returned instanceof Float32Array ? `${returned.length} values` : String(returned);
   throw new TypeError(`the function of a request must return a row of ${vocabSize} logits, got ${got}`);
 }

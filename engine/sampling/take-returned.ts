@@ -1,9 +1,11 @@
 /** What `apply` of a logits processor may return, and nothing else. */
 import type { Logits } from "./logits-processor.ts";
+import { refusePromise } from "./synchronous.ts";
 
 /** Copies a returned buffer of the same shape into `logits`; throws TypeError for nothing and for another shape. */
 export function takeReturned(logits: Logits, returned: unknown): void {
   if (returned === logits) return;
+  refusePromise(returned, "apply()");
   const { numRequests, vocabSize } = logits;
   const data = returned instanceof Float32Array ? returned : dataOf(returned);
   if (data === null || data.length !== numRequests * vocabSize) {

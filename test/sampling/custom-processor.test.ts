@@ -223,6 +223,30 @@ describe("a processor", () => {
     }
   });
 
+  test.for(["updateState", "apply"] as const)(
+    "that answers with a promise in %s is refused, and the promise with it",
+    (method) => {
+      class Late extends Forcing {
+        override updateState(batchUpdate: BatchUpdate | null): void {
+          super.updateState(batchUpdate);
+          // As JavaScript can: nothing checks its types.
+          if (method === "updateState" && [...this.wishes.entries()].length > 0)
+            return Promise.reject(new Error("late")) as unknown as undefined;
+        }
+
+        override apply(all: Logits): Logits | Float32Array {
+          const isUsed = [...this.wishes.entries()].length > 0;
+          return method === "apply" && isUsed ? (Promise.reject(new Error("late")) as unknown as Logits) : all;
+        }
+      }
+      const samples = sampleOnce([row(1), row(2, { target: 4 })], [() => new Late(engineConfig, "cpu", {})]);
+      expect(samples.map(({ error }) => error?.message ?? null)).toEqual([
+        null,
+        `The logits processor custom 0 failed: ${method}() must not be asynchronous`,
+      ]);
+    },
+  );
+
   test("that throws when asked for its place is refused by name", () => {
     class Undecided extends Forcing {
       override isArgmaxInvariant(): boolean {

@@ -23,7 +23,17 @@ beforeAll(async () => {
   await mkdir(join(folder.path, "steering"));
   await writeFile(
     join(folder.path, "steering", "things.mjs"),
-    "export const notAClass = 3; export const arrow = () => 3; export class Stranger {}; export const nested = { Inner: class {} };",
+    `import { LogitsProcessor } from "fovea";
+     export const notAClass = 3;
+     export const arrow = () => 3;
+     export class Stranger {}
+     export const nested = { Inner: class {} };
+     export class Late extends LogitsProcessor {
+       isArgmaxInvariant() { return true; }
+       async apply(logits) { return logits; }
+       async updateState() {}
+     }
+     export class LateCheck extends Late { static async validateParams() {} }`,
   );
   await writeFile(join(folder.path, "broken.mjs"), "export class {");
 });
@@ -83,6 +93,16 @@ test("a class that lacks methods is refused with their names", () => {
   const loaded = { name: "a:Incomplete", position: "2 of 3", processorClass, options: {}, reference };
   expect(() => createLogitsProcessor(loaded, goldenEngineConfig("llama", folder.path))).toThrow(
     "Logits processor 2 of 3, a:Incomplete, could not be loaded: the class lacks apply, updateState.",
+  );
+});
+
+test("a class whose methods are asynchronous is refused with their names", async () => {
+  await expect(load("steering.things:LateCheck")).rejects.toThrow(
+    "Logits processor 1 of 1, steering.things:LateCheck, could not be loaded: validateParams must not be asynchronous.",
+  );
+  const [loaded] = await loadLogitsProcessors([{ className: "steering.things:Late", options: {} }], [folder.path]);
+  expect(() => createLogitsProcessor(loaded, goldenEngineConfig("llama", folder.path))).toThrow(
+    "Logits processor 1 of 1, steering.things:Late, could not be loaded: apply, updateState must not be asynchronous.",
   );
 });
 
