@@ -40,7 +40,7 @@ export class ExportedDecoder implements Decoder {
     this.#kvSlots = kvSlots;
     this.#pastSlots = new PastSlots(graph, kvSlots);
     this.#pastBatch = new PastBatch(graph, this.#pastSlots);
-    this.maxSlotsPerRun = graph.decodesTogether ? kvSlots.numSlots : 1;
+    this.maxSlotsPerRun = graph.padding === null ? 1 : kvSlots.numSlots;
     this.#ones = new BigInt64Array(kvSlots.maxLen).fill(1n);
     this.#session = new ExportedSession(graph, sessionOptions);
   }
@@ -87,7 +87,7 @@ export class ExportedDecoder implements Decoder {
     const { vocabSize } = this.#graph;
     for (let index = 0; index < sequences.length;) {
       const slots = sequences.slice(index).map(({ kvSlot }) => kvSlot!);
-      const end = index + (this.#graph.decodesTogether ? this.#pastBatch.numFitting(slots) : 1);
+      const end = index + (this.#graph.padding === null ? 1 : this.#pastBatch.numFitting(slots));
       const rows = logits.buffer.subarray((firstRow + index) * vocabSize, (firstRow + end) * vocabSize);
       this.#decodeTogether(sequences.slice(index, end), rows);
       index = end;

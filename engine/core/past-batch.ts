@@ -1,6 +1,6 @@
 /**
- * The pasts of several KV slots side by side, so that one run decodes all of them: shorter ones are padded in front and
- * the mask leaves the padding out. What the run adds goes back to the slots.
+ * The pasts of several KV slots side by side, so that one run decodes all of them: shorter ones are padded and the
+ * mask leaves the padding out. What the run adds goes back to the slots.
  */
 import { planKvCache } from "../memory-plan.ts";
 import type { DecoderExport } from "../models/built-model.ts";
@@ -58,22 +58,26 @@ export class PastBatch {
       const size = slots.length * numKvHeads * numTokens * headDim;
       return buffers.map((buffer) => Tensor.fromTypedArray(kvElementType, buffer.subarray(0, size), shape));
     };
-    const mask = new BigInt64Array(slots.length * (longest + 1)).fill(1n);
+    const isInFront = this.#graph.padding === "front";
+    const numTotal = longest + 1;
+    const mask = new BigInt64Array(slots.length * numTotal);
     for (let row = 0; row < slots.length; row++) {
       const padding = longest - lengths[row];
-      mask.fill(0n, row * (longest + 1), row * (longest + 1) + padding);
+      const firstSeen = row * numTotal + (isInFront ? padding : 0);
+      mask.fill(1n, firstSeen, firstSeen + lengths[row] + 1);
       const size = lengths[row] * headDim;
       for (let index = 0; index < 2 * numLayers; index++) {
         const from = this.#pastSlots.buffer(slots[row], index);
         for (let head = 0; head < numKvHeads; head++) {
           const start = (row * numKvHeads + head) * longest * headDim;
           // Numbers left from before could be no numbers, which no mask leaves out.
-          past[index].fill(0, start, start + padding * headDim);
-          past[index].set(from.subarray(head * size, (head + 1) * size), start + padding * headDim);
+          const paddingStart = start + (isInFront ? 0 : size);
+          past[index].fill(0, paddingStart, paddingStart + padding * headDim);
+          past[index].set(from.subarray(head * size, (head + 1) * size), start + (isInFront ? padding * headDim : 0));
         }
       }
     }
-    return { mask, past: tensorsOver(past, longest), present: tensorsOver(present, longest + 1) };
+    return { mask, past: tensorsOver(past, longest), present: tensorsOver(present, numTotal) };
   }
 
   /** After the run of what was gathered last, for the same slots: each keeps one token more. */
@@ -84,11 +88,12 @@ export class PastBatch {
     for (let row = 0; row < slots.length; row++) {
       const numTokens = this.#pastSlots.lengthOf(slots[row]) + 1;
       const size = numTokens * headDim;
+      const skipped = this.#graph.padding === "front" ? (total - numTokens) * headDim : 0;
       for (let index = 0; index < 2 * numLayers; index++) {
         const to = this.#pastSlots.buffer(slots[row], index);
         for (let head = 0; head < numKvHeads; head++) {
-          const end = (row * numKvHeads + head + 1) * total * headDim;
-          to.set(present[index].subarray(end - size, end), head * size);
+          const start = (row * numKvHeads + head) * total * headDim + skipped;
+          to.set(present[index].subarray(start, start + size), head * size);
         }
       }
     }

@@ -68,8 +68,8 @@ export interface DecoderExport extends DecoderShape {
   readonly hasCacheBranch: boolean;
   /** Of the decoder alone. */
   readonly weightBytes: number;
-  /** Whether B may be more than 1, each sequence padded in front, and none changes what the others compute. */
-  readonly decodesTogether: boolean;
+  /** Where sequences of a run are padded; null where B must be 1 for none to change what the others compute. */
+  readonly padding: "front" | "back" | null;
 }
 
 /** One of the vision encoder's inputs, without the dimension of the batch. */

@@ -21,7 +21,7 @@ export interface GoldenModel {
 }
 
 export async function buildGoldenModel(
-  name: (typeof goldenCheckpoints)[number] | "onnx-exports/llama" | "onnx-exports/llava",
+  name: (typeof goldenCheckpoints)[number] | `onnx-exports/${"llama" | "llava" | "smolvlm" | "qwen2-vl"}`,
   cacheFolder: string,
   dtype: DtypeName = "float32",
 ): Promise<GoldenModel> {

@@ -30,7 +30,7 @@ const graph: DecoderExport = {
   numLogitsToKeepRank: null,
   hasCacheBranch: false,
   weightBytes: 1e6,
-  decodesTogether: true,
+  padding: "front",
 };
 
 /** What one token has in a head: told apart from all others by its name. */
@@ -43,6 +43,8 @@ function writePresent(
   past: readonly Tensor[],
   present: readonly Tensor[],
   newTokens: readonly (readonly number[])[],
+  /** Of each row, tokens of the past in front of its padding. */
+  lengths: readonly number[] = newTokens.map(() => past[0].shape[2]),
 ): void {
   past.forEach((tensor, tensorIndex) => {
     const [numRows, , numPast] = tensor.shape;
@@ -53,10 +55,9 @@ function writePresent(
       for (let head = 0; head < numKvHeads; head++) {
         const start = (row * numKvHeads + head) * numPast * headDim;
         const added = newTokens[row].flatMap((token) => numbersOf(token, tensorIndex, head));
-        to.set(
-          [...from.subarray(start, start + numPast * headDim), ...added],
-          (row * numKvHeads + head) * numTotal * headDim,
-        );
+        const target = (row * numKvHeads + head) * numTotal * headDim;
+        to.set(from.subarray(start, start + numPast * headDim), target);
+        to.set(added, target + lengths[row] * headDim);
       }
     }
   });
@@ -76,67 +77,72 @@ const operation = fc.oneof(
   fc.record({ kind: fc.constant("swap" as const), slot, toSlot: slot }),
 );
 
-test("each slot keeps its own tokens through runs alone and together, cuts, copies and swaps", () => {
-  fc.assert(
-    fc.property(fc.array(operation, { maxLength: 40 }), (operations) => {
-      const pastSlots = new PastSlots(graph, { numSlots, maxLen });
-      const pastBatch = new PastBatch(graph, pastSlots);
-      const expected: number[][] = Array.from({ length: numSlots }, () => []);
-      const masks: bigint[][] = [];
-      const expectedMasks: bigint[][] = [];
-      let nextToken = 1;
-      const take = (numTokens: number): number[] => Array.from({ length: numTokens }, () => nextToken++);
-      for (const step of operations) {
-        if (step.kind === "run") {
-          const tokens = take(step.numTokens);
-          const numTotal = expected[step.slot].length + tokens.length;
-          if (numTotal > maxLen) continue;
-          writePresent(pastSlots.past(step.slot), pastSlots.present(numTotal), [tokens]);
-          pastSlots.keepPresent(step.slot, numTotal);
-          expected[step.slot].push(...tokens);
-        } else if (step.kind === "together") {
-          const slots = step.slots.filter((candidate) => expected[candidate].length < maxLen);
-          if (slots.length < 2) continue;
-          const tokens = slots.map(() => take(1));
-          const { mask, past, present } = pastBatch.gather(slots);
-          const numTotal = mask.length / slots.length;
-          slots.forEach((candidate, row) => {
-            const padding = numTotal - expected[candidate].length - 1;
-            masks.push([...mask.subarray(row * numTotal, (row + 1) * numTotal)]);
-            expectedMasks.push(Array.from({ length: numTotal }, (_, index) => (index < padding ? 0n : 1n)));
-          });
-          writePresent(past, present, tokens);
-          pastBatch.scatter(slots);
-          slots.forEach((candidate, row) => expected[candidate].push(...tokens[row]));
-        } else if (step.kind === "truncate") {
-          const numTokens = Math.floor(expected[step.slot].length * step.share);
-          pastSlots.truncate(step.slot, numTokens);
-          expected[step.slot].length = numTokens;
-        } else if (step.kind === "copy") {
-          if (step.slot === step.toSlot) continue;
-          const numTokens = Math.floor(expected[step.slot].length * step.share);
-          pastSlots.transfer({ kind: "copy", fromSlot: step.slot, toSlot: step.toSlot, numTokens });
-          expected[step.toSlot] = expected[step.slot].slice(0, numTokens);
-        } else {
-          const slots = [step.slot, step.toSlot] as const;
-          pastSlots.transfer({ kind: "swap", slots, numTokens: [0, 0] });
-          [expected[slots[0]], expected[slots[1]]] = [expected[slots[1]], expected[slots[0]]];
+test.for(["front", "back"] as const)(
+  "with padding in %s each slot keeps its own tokens, whatever is done",
+  (padding) => {
+    fc.assert(
+      fc.property(fc.array(operation, { maxLength: 40 }), (operations) => {
+        const pastSlots = new PastSlots(graph, { numSlots, maxLen });
+        const pastBatch = new PastBatch({ ...graph, padding }, pastSlots);
+        const expected: number[][] = Array.from({ length: numSlots }, () => []);
+        const masks: bigint[][] = [];
+        const expectedMasks: bigint[][] = [];
+        let nextToken = 1;
+        const take = (numTokens: number): number[] => Array.from({ length: numTokens }, () => nextToken++);
+        for (const step of operations) {
+          if (step.kind === "run") {
+            const tokens = take(step.numTokens);
+            const numTotal = expected[step.slot].length + tokens.length;
+            if (numTotal > maxLen) continue;
+            writePresent(pastSlots.past(step.slot), pastSlots.present(numTotal), [tokens]);
+            pastSlots.keepPresent(step.slot, numTotal);
+            expected[step.slot].push(...tokens);
+          } else if (step.kind === "together") {
+            const slots = step.slots.filter((candidate) => expected[candidate].length < maxLen);
+            if (slots.length < 2) continue;
+            const tokens = slots.map(() => take(1));
+            const { mask, past, present } = pastBatch.gather(slots);
+            const numTotal = mask.length / slots.length;
+            slots.forEach((candidate, row) => {
+              const seen = Array.from({ length: expected[candidate].length + 1 }, () => 1n);
+              const unseen = Array.from({ length: numTotal - seen.length }, () => 0n);
+              masks.push([...mask.subarray(row * numTotal, (row + 1) * numTotal)]);
+              expectedMasks.push(padding === "front" ? [...unseen, ...seen] : [...seen, ...unseen]);
+            });
+            const lengths = slots.map((candidate) => (padding === "front" ? numTotal - 1 : expected[candidate].length));
+            writePresent(past, present, tokens, lengths);
+            pastBatch.scatter(slots);
+            slots.forEach((candidate, row) => expected[candidate].push(...tokens[row]));
+          } else if (step.kind === "truncate") {
+            const numTokens = Math.floor(expected[step.slot].length * step.share);
+            pastSlots.truncate(step.slot, numTokens);
+            expected[step.slot].length = numTokens;
+          } else if (step.kind === "copy") {
+            if (step.slot === step.toSlot) continue;
+            const numTokens = Math.floor(expected[step.slot].length * step.share);
+            pastSlots.transfer({ kind: "copy", fromSlot: step.slot, toSlot: step.toSlot, numTokens });
+            expected[step.toSlot] = expected[step.slot].slice(0, numTokens);
+          } else {
+            const slots = [step.slot, step.toSlot] as const;
+            pastSlots.transfer({ kind: "swap", slots, numTokens: [0, 0] });
+            [expected[slots[0]], expected[slots[1]]] = [expected[slots[1]], expected[slots[0]]];
+          }
         }
-      }
-      expect(masks).toEqual(expectedMasks);
-      expected.forEach((tokens, index) => {
-        expect(pastSlots.lengthOf(index)).toBe(tokens.length);
-        pastSlots.past(index).forEach(({ data, shape }, tensorIndex) => {
-          expect(shape).toEqual([1, numKvHeads, tokens.length, headDim]);
-          const heads = Array.from({ length: numKvHeads }, (_, head) => head);
-          expect([...data]).toEqual(
-            heads.flatMap((head) => tokens.flatMap((token) => numbersOf(token, tensorIndex, head))),
-          );
+        expect(masks).toEqual(expectedMasks);
+        expected.forEach((tokens, index) => {
+          expect(pastSlots.lengthOf(index)).toBe(tokens.length);
+          pastSlots.past(index).forEach(({ data, shape }, tensorIndex) => {
+            expect(shape).toEqual([1, numKvHeads, tokens.length, headDim]);
+            const heads = Array.from({ length: numKvHeads }, (_, head) => head);
+            expect([...data]).toEqual(
+              heads.flatMap((head) => tokens.flatMap((token) => numbersOf(token, tensorIndex, head))),
+            );
+          });
         });
-      });
-    }),
-  );
-});
+      }),
+    );
+  },
+);
 
 test("pasts are run together as long as they have fewer bytes than the weights", () => {
   const bytesPerToken = 2 * numLayers * numKvHeads * headDim * 4;

@@ -59,23 +59,22 @@ export function readDecoderInterface(
     numLogitsToKeepRank: toKeep === undefined ? null : toKeep.shape?.length === 1 ? 1 : 0,
     hasCacheBranch: branch !== undefined,
     weightBytes: decoder.byteLength,
-    decodesTogether: decodesTogether(decoder),
+    padding: paddingOf(decoder),
   };
 }
 
-/** Operators for which sequences side by side are not each by themselves, or padding in front is a part of them. */
-const notTogether = [
-  // Takes one scale for the activations of all of them.
-  "DynamicQuantizeLinear",
-  "DynamicQuantizeMatMul",
-  // Takes lengths in the place of a mask, of sequences that begin in front.
-  "GroupQueryAttention",
-];
+/** Operators that take one scale for the activations of all sequences of a run. */
+const sharedScales = ["DynamicQuantizeLinear", "DynamicQuantizeMatMul"];
 
-/** Positions must be told, since those of padded sequences do not begin at 0; graphs inside of others are not looked at. */
-function decodesTogether({ inputs, operators }: OnnxFile): boolean {
-  const isTold = inputs.has("attention_mask") && inputs.has("position_ids") && !inputs.has("use_cache_branch");
-  return isTold && !notTogether.some((operator) => operators.has(operator));
+/**
+ * The fused attention takes lengths, which exports sum from the mask: its sequences begin in front. Any other is masked,
+ * and may be padded where the first token's position can be told to be 0. Graphs inside of others are not looked at.
+ */
+function paddingOf({ inputs, operators }: OnnxFile): DecoderExport["padding"] {
+  const isMasked = inputs.has("attention_mask") && !inputs.has("use_cache_branch");
+  if (!isMasked || sharedScales.some((operator) => operators.has(operator))) return null;
+  if (operators.has("GroupQueryAttention")) return "back";
+  return inputs.has("position_ids") ? "front" : null;
 }
 
 function pastNames(numLayers: number, prefix: string): string[] {

@@ -10,7 +10,7 @@ import type { OpenedExport } from "./open-export.ts";
  */
 export function planExport({ decoder, embedTokens, visionEncoder, graphs, model }: OpenedExport): PlannedModel {
   const runs = planRuns(graphs, graphs.buildDecoder(imaginedWeights), graphs.buildVisionEncoder(imaginedWeights));
-  const { hiddenSize, headDim, vocabSize, numLogitsToKeepRank, decodesTogether } = model.decoder;
+  const { hiddenSize, headDim, vocabSize, numLogitsToKeepRank, padding } = model.decoder;
   const float = Float32Array.BYTES_PER_ELEMENT;
   const mostRows = numLogitsToKeepRank === null ? maxExportedLogitsRows(vocabSize) : 1;
   return {
@@ -21,7 +21,7 @@ export function planExport({ decoder, embedTokens, visionEncoder, graphs, model 
     },
     decoderRunBytes({ numSequences, numTokens }) {
       // Sequences that decode together have their keys and values side by side: no more bytes than there are weights.
-      const together = numSequences > 1 && decodesTogether ? 2 * decoder.byteLength : 0;
+      const together = numSequences > 1 && padding !== null ? 2 * decoder.byteLength : 0;
       const scores = 2 * Math.ceil(hiddenSize / headDim) * numTokens * graphs.maxModelLen * float;
       const repeated = 2 * graphs.maxModelLen * hiddenSize * float;
       const logits = Math.min(numTokens, mostRows) * vocabSize * float;

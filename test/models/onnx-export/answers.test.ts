@@ -94,16 +94,17 @@ test.for([
 });
 
 test.for([
-  { name: "onnx-exports/llava", dtype: "float32", together: true },
-  { name: "onnx-exports/llava", dtype: "int4", together: true },
+  { name: "onnx-exports/llava", dtype: "float32", padding: "front" },
+  { name: "onnx-exports/llava", dtype: "int4", padding: "front" },
+  { name: "onnx-exports/smolvlm", dtype: "float32", padding: "back" },
   // One scale for the activations of all sequences of a run would have each depend on the others.
-  { name: "onnx-exports/llava", dtype: "int8", together: false },
+  { name: "onnx-exports/llava", dtype: "int8", padding: null },
   // Positions would be counted from the padding on.
-  { name: "onnx-exports/llama", dtype: "float32", together: false },
-] as const)("$name in $dtype decodes sequences together: $together", async ({ name, dtype, together }) => {
+  { name: "onnx-exports/llama", dtype: "float32", padding: null },
+] as const)("$name in $dtype decodes sequences together with padding: $padding", async ({ name, dtype, padding }) => {
   await using cache = await createTemporaryFolder();
   const { checkpointFolder } = await loadGoldens(name);
   const checkpoint = await openCheckpoint(checkpointFolder, { cacheFolder: cache.path });
   const options = { dtype, device: "cpu", maxModelLen: null, cacheFolder: cache.path, numThreads: 1 } as const;
-  expect((await buildModel(checkpoint, options)).decoder).toMatchObject({ form: "export", decodesTogether: together });
+  expect((await buildModel(checkpoint, options)).decoder).toMatchObject({ form: "export", padding });
 });
