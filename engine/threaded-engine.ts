@@ -2,7 +2,6 @@
 import { randomInt } from "node:crypto";
 
 import { numEmbeddingsOf } from "./core/image-span.ts";
-import { withCachedEmbeddings } from "./input/cached-embeddings.ts";
 import { EngineThread } from "./engine-thread.ts";
 import { EngineError, invariant } from "./errors.ts";
 import { collectGarbage } from "./runtime/collect-garbage.ts";
@@ -261,7 +260,7 @@ export class ThreadedEngine implements Engine {
     running: RunningRequest,
     to: { readonly model: LoadedModel; readonly thread: EngineThread; readonly sequenceIds: readonly string[] },
   ): Promise<RequestOutputs> {
-    const { inputProcessor, tokenizer, caches } = to.model;
+    const { inputProcessor, tokenizer } = to.model;
     const { requestId, samplingParams } = request;
     if (to.sequenceIds.length > 1 && isGreedy(samplingParams)) {
       throw new EngineError(
@@ -272,8 +271,7 @@ export class ThreadedEngine implements Engine {
     }
     to.model.checkParams(samplingParams);
     const constraints = await to.model.outputConstraints.resolve(samplingParams, running.ended);
-    const processed = await inputProcessor.process(request, running.ended);
-    const prompt = { ...processed, images: await withCachedEmbeddings(processed.images, caches.encoder) };
+    const prompt = await inputProcessor.process(request, running.ended);
     running.ended.throwIfAborted();
     const options = {
       requestId,

@@ -1,4 +1,4 @@
-/** What is remembered of images, as metrics by cache (processor, encoder, source) and tier (memory, redis). */
+/** What is remembered of images, as metrics by cache (processor, encoder, pixels, source) and tier (memory, redis). */
 import { Counter, Gauge } from "prom-client";
 import type { Registry } from "prom-client";
 

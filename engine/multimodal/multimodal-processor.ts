@@ -75,7 +75,8 @@ export interface MultiModalProcessor {
   /**
    * Positions of a prompt's tokens, of models that give them more than the places they stand at.
    *
-   * @param images In the order of their placeholders; prompts without any are not asked for.
+   * @param images In the order of their placeholders; prompts without any are not asked for. Of an image whose
+   *   embeddings are cached only its smallest tensors, of 256 bytes at most, are there.
    */
   promptPositions?(numTokens: number, images: readonly PlacedImage[]): PromptPositions;
 }

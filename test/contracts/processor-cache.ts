@@ -1,11 +1,12 @@
 /** What every arrangement of cache tiers holds to; a new tier is one file, one line of registration and one call of this. */
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import type { ProcessorCache } from "../../engine/multimodal/caches/processor-cache.ts";
+import type { TieredCache } from "../../engine/multimodal/caches/tiered-cache.ts";
 import { numbersOf } from "../multimodal/caches/numbers.ts";
 
 export interface ProcessorCacheFixture {
   /** A cache of `numbersCodec` values over the fixture's tiers, empty, with room for 64 KiB at least. */
-  createCache(): Promise<ProcessorCache<Float32Array>>;
+  createCache(): Promise<ProcessorCache<Float32Array, TieredCache<Float32Array>>>;
   close(): Promise<void>;
 }
 
@@ -14,7 +15,7 @@ const never = new AbortController().signal;
 export function testProcessorCache(name: string, createFixture: () => Promise<ProcessorCacheFixture>): void {
   describe(`the processor cache contract: ${name}`, () => {
     let fixture: ProcessorCacheFixture;
-    let cache: ProcessorCache<Float32Array>;
+    let cache: ProcessorCache<Float32Array, TieredCache<Float32Array>>;
     /** The keys of each call for work. */
     let processed: (readonly string[])[];
 

@@ -53,14 +53,15 @@ test("a picture is processed and encoded once by all replicas, and every answer 
   expect(await metric(first, "vllm:mm_cache_queries_total")).toBe(2);
   expect(await metric(first, "vllm:mm_cache_hits_total")).toBe(1);
   expect(await metric(first, "fovea_cache_hits_total", 'cache="encoder"', 'tier="memory"')).toBe(1);
-  // Written in the background: pixels and embeddings.
-  await expect.poll(() => redis.command("dbsize"), { interval: 10 }).toBe("2");
+  // Written in the background: pixels, embeddings, and what the picture does to a prompt.
+  await expect.poll(() => redis.command("dbsize"), { interval: 10 }).toBe("3");
 
   expect(await ask(second)).toBe(answer);
   for (const cache of ["processor", "encoder"]) {
     expect(await metric(second, "fovea_cache_hits_total", `cache="${cache}"`, 'tier="redis"')).toBe(1);
     expect(await metric(second, "fovea_cache_written_bytes_total", `cache="${cache}"`, 'tier="redis"')).toBe(0);
   }
+  expect(await metric(second, "fovea_cache_queries_total", 'cache="pixels"', 'tier="redis"')).toBe(0);
   expect(await metric(second, "fovea_redis_available", 'operation="write"')).toBe(1);
 });
 
@@ -81,7 +82,7 @@ test("Redis may go in the middle: answers stay, the metrics tell", async () => {
   const doomed = await startRedisServer();
   await using service = await replica({ REDIS_URL: doomed.url, MM_PROCESSOR_CACHE_GB: "0" });
   const answer = await ask(service);
-  await expect.poll(() => doomed.command("dbsize"), { interval: 10 }).toBe("2");
+  await expect.poll(() => doomed.command("dbsize"), { interval: 10 }).toBe("3");
   await doomed.kill();
   expect(await ask(service)).toBe(answer);
   expect(await metric(service, "fovea_redis_available", 'operation="read"')).toBe(0);

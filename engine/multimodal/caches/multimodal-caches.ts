@@ -10,7 +10,8 @@ import type { Embeddings } from "./embeddings-codec.ts";
 import { GuardedStore } from "./guarded-store.ts";
 import type { StoreState } from "./guarded-store.ts";
 import { createMemoryTier, MemoryPool } from "./memory-tier.ts";
-import { processedItemCodec, processedItemVersion } from "./processed-item-codec.ts";
+import { DividedItemCache } from "./divided-item-cache.ts";
+import { itemPlacementCodec, itemTensorsCodec, processedItemVersion } from "./processed-item-codec.ts";
 import { ProcessorCache } from "./processor-cache.ts";
 import { recordVersion } from "./record-codec.ts";
 import { toSharedItem } from "./shared-item.ts";
@@ -30,7 +31,8 @@ export const defaultCacheConfig: CacheConfig = {
   keyPrefix: "fovea",
 };
 
-export type CacheName = "processor" | "encoder" | "source";
+/** `pixels` are the processor's, of images whose embeddings are not known. */
+export type CacheName = "processor" | "pixels" | "encoder" | "source";
 
 export interface CacheTierReport {
   readonly cache: CacheName;
@@ -54,7 +56,7 @@ export class MultiModalCaches {
   /** By `sourceCacheKey`. */
   readonly source: TieredCache<KnownImage>;
   readonly #store: GuardedStore | null;
-  readonly #tiers: CacheTierReport[] = [];
+  readonly #tiers: readonly CacheTierReport[];
 
   /** @param store Null where replicas share nothing. */
   constructor(config: CacheConfig, store: ByteStore | null) {
@@ -69,13 +71,24 @@ export class MultiModalCaches {
         const valuePrefix = `${keyPrefix}:${name}:${recordVersion}.${version}:`;
         tiers.push(createSharedTier({ ...config, store: this.#store, keyPrefix: valuePrefix, codec }));
       }
-      for (const tier of tiers) this.#tiers.push({ cache: name, tier: tier.name, stats: tier.stats });
       return new TieredCache(tiers);
     };
-    const items = createCache("processor", processedItemVersion, processedItemCodec);
-    this.processor = new ProcessorCache(items, toSharedItem);
+    const placements = createCache("processor", processedItemVersion, itemPlacementCodec);
+    const pixels = createCache("pixels", processedItemVersion, itemTensorsCodec);
     this.encoder = createCache("encoder", embeddingsVersion, embeddingsCodec);
     this.source = createCache("source", sourceCacheVersion, knownImageCodec);
+    this.processor = new ProcessorCache(
+      new DividedItemCache({ placements, pixels, embeddings: this.encoder }),
+      toSharedItem,
+    );
+    const report = (cache: CacheName, { tiers }: TieredCache<unknown>): CacheTierReport[] =>
+      tiers.map(({ name, stats }) => ({ cache, tier: name, stats }));
+    this.#tiers = [
+      ...report("processor", placements),
+      ...report("pixels", pixels),
+      ...report("encoder", this.encoder),
+      ...report("source", this.source),
+    ];
   }
 
   get report(): CacheReport {

@@ -1,14 +1,44 @@
-/** Processed items as cached bytes: their tensors, and beside them what they do to the prompt. */
-import { tensorBytesOf } from "../processed-item.ts";
-import type { ProcessedItem } from "../processed-item.ts";
+/**
+ * Processed items as cached bytes, in two values: what they do to the prompt, with the few numbers beside it that
+ * positions are worked out from; and the pixels, which nobody needs of an image whose embeddings are known.
+ */
+import { numEmbeddingsIn } from "../placeholder.ts";
+import type { ItemTensor, ProcessedItem } from "../processed-item.ts";
 import { decodeRecord, encodeRecord } from "./record-codec.ts";
 import type { JsonValue } from "./record-codec.ts";
 import type { ValueCodec } from "./value-codec.ts";
 
-/** To be raised with any change of what `ProcessedItem` says; part of every key. */
-export const processedItemVersion = 1;
+/** To be raised with any change of what `ProcessedItem` says, or of how it is divided; part of every key. */
+export const processedItemVersion = 2;
 
-export const processedItemCodec: ValueCodec<ProcessedItem> = {
+/** Tensors of no more bytes stay with the placement: grids and sizes do, pixels do not. */
+const mostBytesOfPlacement = 256;
+
+export type ItemTensors = ReadonlyMap<string, ItemTensor>;
+
+/** Everything of an item but its large tensors. */
+export interface ItemPlacement {
+  readonly tensors: ItemTensors;
+  readonly promptUpdates: ProcessedItem["promptUpdates"];
+}
+
+export function divideItem({ tensors, promptUpdates }: ProcessedItem): {
+  placement: ItemPlacement;
+  pixels: ItemTensors;
+} {
+  const isSmall = ([, { data }]: readonly [string, ItemTensor]): boolean => data.byteLength <= mostBytesOfPlacement;
+  const small = new Map([...tensors].filter(isSmall));
+  const pixels = new Map([...tensors].filter((entry) => !isSmall(entry)));
+  return { placement: { tensors: small, promptUpdates }, pixels };
+}
+
+/** Rows that the vision encoder makes of the item. */
+export function numEmbeddingsOfItem({ promptUpdates: [{ content }] }: ItemPlacement): number {
+  const { full, isEmbed } = content;
+  return numEmbeddingsIn({ offset: 0, length: full.length, isEmbed });
+}
+
+export const itemPlacementCodec: ValueCodec<ItemPlacement> = {
   encode(key, { tensors, promptUpdates }) {
     return encodeRecord(key, { tensors, details: promptUpdates as unknown as JsonValue });
   },
@@ -17,5 +47,19 @@ export const processedItemCodec: ValueCodec<ProcessedItem> = {
     if (record === null) return null;
     return { tensors: record.tensors, promptUpdates: record.details as unknown as ProcessedItem["promptUpdates"] };
   },
+  byteLengthOf({ tensors, promptUpdates }) {
+    const bytesOfToken = 8;
+    const numTokens = promptUpdates.reduce((sum, { content }) => sum + content.full.length, 0);
+    return tensorBytesOf(tensors) + bytesOfToken * numTokens;
+  },
+};
+
+export const itemTensorsCodec: ValueCodec<ItemTensors> = {
+  encode: (key, tensors) => encodeRecord(key, { tensors, details: null }),
+  decode: (key, bytes) => decodeRecord(key, bytes)?.tensors ?? null,
   byteLengthOf: tensorBytesOf,
 };
+
+function tensorBytesOf(tensors: ItemTensors): number {
+  return [...tensors.values()].reduce((sum, { data }) => sum + data.byteLength, 0);
+}

@@ -1,19 +1,19 @@
 /** Work shared by key: found in a cache, waited for where another request does it already, or done. */
 import { EngineError, invariant } from "../../errors.ts";
-import type { TieredCache } from "./tiered-cache.ts";
+import type { ValueCache } from "./tiered-cache.ts";
 
 /** Values of keys that no one else works on, by position. May reject as a whole. */
 export type ProcessMissing<Value> = (missing: readonly string[]) => Promise<readonly Value[]>;
 
 /** Mutable. */
-export class ProcessorCache<Value> {
-  readonly cache: TieredCache<Value>;
+export class ProcessorCache<Value, Cache extends ValueCache<Value> = ValueCache<Value>> {
+  readonly cache: Cache;
   readonly #toKept: (value: Value) => Value;
   /** Keys being looked up or processed by a request; settles without a value where that request failed. */
   readonly #inWork = new Map<string, Promise<Value | null>>();
 
   /** @param toKept Makes of a processed value the one that is kept and given to all who want it. */
-  constructor(cache: TieredCache<Value>, toKept: (value: Value) => Value = (value) => value) {
+  constructor(cache: Cache, toKept: (value: Value) => Value = (value) => value) {
     this.cache = cache;
     this.#toKept = toKept;
   }

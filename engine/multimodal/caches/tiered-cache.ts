@@ -1,8 +1,17 @@
 /** A cache over tiers, the fastest first: what a slower one has is put into the faster ones. */
 import type { CacheEntry, CacheTier } from "./cache-tier.ts";
 
+export interface ValueCache<Value> {
+  /** By position; null where there is none. Never rejects. */
+  getMany(keys: readonly string[]): Promise<readonly (Value | null)[]>;
+  /** Never waits for anything slow. */
+  setMany(entries: readonly CacheEntry<Value>[]): void;
+  /** Resolves when everything set so far has been written, or has failed to be. */
+  settled(): Promise<void>;
+}
+
 /** Mutable; without tiers it keeps nothing. */
-export class TieredCache<Value> {
+export class TieredCache<Value> implements ValueCache<Value> {
   readonly tiers: readonly CacheTier<Value>[];
   readonly #writes = new Set<Promise<void>>();
 
@@ -34,7 +43,6 @@ export class TieredCache<Value> {
     this.#write(this.tiers, entries);
   }
 
-  /** Resolves when everything set so far has been written, or has failed to be. */
   async settled(): Promise<void> {
     await Promise.all(this.#writes);
   }

@@ -20,7 +20,7 @@ export interface RedisCacheOptions {
 }
 
 export interface RedisCache extends AsyncDisposable {
-  readonly processorCache: ProcessorCache<Float32Array>;
+  readonly processorCache: ProcessorCache<Float32Array, TieredCache<Float32Array>>;
   readonly tier: CacheTier<Float32Array>;
   readonly store: GuardedStore;
   /** What the store guards. */

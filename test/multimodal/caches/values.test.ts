@@ -2,7 +2,11 @@ import { describe, expect, test } from "vitest";
 import { knownImageCodec, sourceCacheKey } from "../../../engine/images/source-cache.ts";
 import { embeddingsCodec } from "../../../engine/multimodal/caches/embeddings-codec.ts";
 import type { Embeddings } from "../../../engine/multimodal/caches/embeddings-codec.ts";
-import { processedItemCodec } from "../../../engine/multimodal/caches/processed-item-codec.ts";
+import {
+  divideItem,
+  itemPlacementCodec,
+  itemTensorsCodec,
+} from "../../../engine/multimodal/caches/processed-item-codec.ts";
 import { toSharedItem } from "../../../engine/multimodal/caches/shared-item.ts";
 import type { ProcessedItem } from "../../../engine/multimodal/processed-item.ts";
 
@@ -20,10 +24,10 @@ function embeddingsOf(...numbers: number[]): Embeddings {
 
 describe("processed items", () => {
   // Views of a batch, as a processor leaves them.
-  const batch = Float32Array.from({ length: 40 }, (_, index) => index / 7);
+  const batch = Float32Array.from({ length: 100 }, (_, index) => index / 7);
   const item: ProcessedItem = {
     tensors: new Map([
-      ["pixel_values", { elementType: "float32", shape: [1, 3, 4], data: batch.subarray(12, 24) }],
+      ["pixel_values", { elementType: "float32", shape: [2, 3, 12], data: batch.subarray(12, 84) }],
       ["pixel_mask", { elementType: "bool", shape: [3], data: Uint8Array.of(1, 0, 1) }],
       ["image_grid_thw", { elementType: "int64", shape: [3], data: BigInt64Array.of(1n, 2n, 3n) }],
     ]),
@@ -42,8 +46,12 @@ describe("processed items", () => {
     ],
   };
 
-  test("come back whole: tensors of every type and what they do to the prompt", () => {
-    expect(processedItemCodec.decode(key, shared(processedItemCodec.encode(key, item)))).toEqual(item);
+  test("come back whole from two values: pixels; and what they do to the prompt, with all small tensors", () => {
+    const { placement, pixels } = divideItem(item);
+    expect([...pixels.keys()]).toEqual(["pixel_values"]);
+    expect([...placement.tensors.keys()]).toEqual(["pixel_mask", "image_grid_thw"]);
+    expect(itemPlacementCodec.decode(key, shared(itemPlacementCodec.encode(key, placement)))).toEqual(placement);
+    expect(itemTensorsCodec.decode(key, shared(itemTensorsCodec.encode(key, pixels)))).toEqual(pixels);
   });
 
   test("are copied out of their batch into memory that a message does not copy", () => {

@@ -1,0 +1,60 @@
+/** Processed items by hash: with embeddings in the place of pixels wherever those are known. */
+import { embeddingsField } from "../processed-item.ts";
+import type { ProcessedItem } from "../processed-item.ts";
+import type { CacheEntry } from "./cache-tier.ts";
+import type { Embeddings } from "./embeddings-codec.ts";
+import { divideItem, numEmbeddingsOfItem } from "./processed-item-codec.ts";
+import type { ItemPlacement, ItemTensors } from "./processed-item-codec.ts";
+import type { TieredCache, ValueCache } from "./tiered-cache.ts";
+
+export interface DividedItemCacheParts {
+  readonly placements: TieredCache<ItemPlacement>;
+  readonly pixels: TieredCache<ItemTensors>;
+  readonly embeddings: TieredCache<Embeddings>;
+}
+
+/** Keeps nothing itself; `embeddings` is somebody else's to fill. */
+export class DividedItemCache implements ValueCache<ProcessedItem> {
+  readonly #parts: DividedItemCacheParts;
+
+  constructor(parts: DividedItemCacheParts) {
+    this.#parts = parts;
+  }
+
+  /**
+   * Placements and embeddings are asked for at once; pixels only of what has no embeddings, which can be a hundred times
+   * as many bytes.
+   */
+  async getMany(keys: readonly string[]): Promise<readonly (ProcessedItem | null)[]> {
+    const { placements, pixels, embeddings } = this.#parts;
+    const [placed, encoded] = await Promise.all([placements.getMany(keys), embeddings.getMany(keys)]);
+    const items = placed.map((placement, index) => encodedItem(placement, encoded[index]));
+    const isWanted = (index: number): boolean => items[index] === null && placed[index] !== null;
+    const wanted = keys.filter((_, index) => isWanted(index));
+    if (wanted.length === 0) return items;
+    const found = (await pixels.getMany(wanted)).values();
+    return items.map((item, index) => (isWanted(index) ? unencodedItem(placed[index], found.next().value) : item));
+  }
+
+  setMany(entries: readonly CacheEntry<ProcessedItem>[]): void {
+    const divided = entries.map(({ key, value }) => ({ key, ...divideItem(value) }));
+    this.#parts.placements.setMany(divided.map(({ key, placement }) => ({ key, value: placement })));
+    this.#parts.pixels.setMany(divided.map(({ key, pixels }) => ({ key, value: pixels })));
+  }
+
+  async settled(): Promise<void> {
+    await Promise.all([this.#parts.placements.settled(), this.#parts.pixels.settled()]);
+  }
+}
+
+/** Null without embeddings, or with fewer or more than the prompt has places for. */
+function encodedItem(placement: ItemPlacement | null, embeddings: Embeddings | null): ProcessedItem | null {
+  if (placement === null || embeddings?.shape[0] !== numEmbeddingsOfItem(placement)) return null;
+  const { tensors, promptUpdates } = placement;
+  return { tensors: new Map([...tensors, [embeddingsField, embeddings]]), promptUpdates };
+}
+
+function unencodedItem(placement: ItemPlacement | null, pixels: ItemTensors | null | undefined): ProcessedItem | null {
+  if (placement === null || pixels == null) return null;
+  return { tensors: new Map([...placement.tensors, ...pixels]), promptUpdates: placement.promptUpdates };
+}
