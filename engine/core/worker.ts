@@ -3,7 +3,7 @@ import { parentPort, workerData } from "node:worker_threads";
 import type { MessagePort } from "node:worker_threads";
 import { EngineError, invariant } from "../errors.ts";
 import { collectGarbage } from "../runtime/collect-garbage.ts";
-import { releaseFreedMemory } from "../runtime/release-memory.ts";
+import { releaseFreedMemory, releaseIdleMemory } from "../runtime/release-memory.ts";
 import { createEngineCore } from "./create-engine-core.ts";
 import { Inbox } from "./inbox.ts";
 import type { FromEngineThread, WorkerOptions } from "./messages.ts";
@@ -21,6 +21,7 @@ async function serve(port: MessagePort, options: WorkerOptions): Promise<void> {
       core.drainMessages();
       if (core.isClosing) break;
       if (!core.hasWork) {
+        releaseIdleMemory();
         await inbox.nextMessage();
         continue;
       }

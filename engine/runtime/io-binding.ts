@@ -13,7 +13,7 @@ import type { DeviceMemory } from "./device-memory.ts";
 import { takeHostTensor } from "./native-tensor.ts";
 import { pointersAt } from "./ort-api.ts";
 import type { OutPointer, Pointer } from "./ort-api.ts";
-import { checkStatus, ortEnvironment } from "./ort-environment.ts";
+import { checkStatus, ortEnvironment, shrinkingRunOptions } from "./ort-environment.ts";
 import type { Tensor } from "./tensor.ts";
 
 /** Where ONNX Runtime allocates an output. */
@@ -26,6 +26,8 @@ export interface BindingOwner {
   readonly outputNames: readonly string[];
   /** Null where the device's memory is the host's. */
   readonly deviceMemory: DeviceMemory | null;
+  /** Called after each run. */
+  noteRun(binding: IoBinding): void;
   forget(binding: IoBinding): void;
 }
 
@@ -91,6 +93,15 @@ export class IoBinding implements Disposable {
     // A value left by the run before would be taken as the place to write to, at its old shape.
     for (const [name, bound] of this.#outputs) if (typeof bound === "string") this.#bindLocation(name, bound);
     checkStatus(api, api.RunWithBinding(this.#owner.handle, null, this.#handle));
+    this.#owner.noteRun(this);
+  }
+
+  /** As `Session.releaseRunMemory`; needs what a run needs. Outputs that ONNX Runtime allocated are gone afterwards. */
+  releaseRunMemory(): void {
+    const { api } = ortEnvironment();
+    // The memory is reached at the end of a run only; this one ends, with an error, before its first node.
+    const status = api.RunWithBinding(this.#owner.handle, shrinkingRunOptions(), this.#handle);
+    if (status !== null) api.ReleaseStatus(status);
   }
 
   /**

@@ -77,10 +77,13 @@ export interface OrtApi {
   readonly ReleaseValue: (value: Pointer) => void;
   readonly ReleaseTensorTypeAndShapeInfo: (typeAndShape: Pointer) => void;
   readonly ReleaseSessionOptions: (options: Pointer) => void;
+  readonly CreateRunOptions: (options: OutPointer) => Status;
+  readonly RunOptionsSetTerminate: (options: Pointer) => Status;
   readonly AddSessionConfigEntry: (options: Pointer, key: string, value: string) => Status;
   readonly CreateAllocator: (session: Pointer, memoryInfo: Pointer, allocator: OutPointer) => Status;
   readonly ReleaseAllocator: (allocator: Pointer) => void;
-  readonly RunWithBinding: (session: Pointer, runOptions: null, binding: Pointer) => Status;
+  readonly RunWithBinding: (session: Pointer, runOptions: Pointer | null, binding: Pointer) => Status;
+  readonly AddRunConfigEntry: (runOptions: Pointer, key: string, value: string) => Status;
   readonly CreateIoBinding: (session: Pointer, binding: OutPointer) => Status;
   readonly ReleaseIoBinding: (binding: Pointer) => void;
   readonly BindInput: (binding: Pointer, name: string, value: Pointer) => Status;
@@ -141,6 +144,8 @@ const signatures: Readonly<Record<keyof OrtApi, Signature>> = {
   SessionGetOutputCount: [31, ptr, [ptr, ptr]],
   SessionGetInputName: [36, ptr, [ptr, "size_t", ptr, ptr]],
   SessionGetOutputName: [37, ptr, [ptr, "size_t", ptr, ptr]],
+  CreateRunOptions: [39, ptr, [ptr]],
+  RunOptionsSetTerminate: [46, ptr, [ptr]],
   CreateTensorAsOrtValue: [48, ptr, [ptr, ptr, "size_t", "int", ptr]],
   CreateTensorWithDataAsOrtValue: [49, ptr, [ptr, ptr, "size_t", ptr, "size_t", "int", ptr]],
   GetTensorMutableData: [51, ptr, [ptr, ptr]],
@@ -169,6 +174,7 @@ const signatures: Readonly<Record<keyof OrtApi, Signature>> = {
   GetBoundOutputValues: [140, ptr, [ptr, ptr, ptr, ptr]],
   ClearBoundInputs: [141, "void", [ptr]],
   ClearBoundOutputs: [142, "void", [ptr]],
+  AddRunConfigEntry: [165, ptr, [ptr, "str", "str"]],
   SessionOptionsAppendExecutionProvider_CUDA_V2: [204, ptr, [ptr, ptr]],
   CreateCUDAProviderOptions: [205, ptr, [ptr]],
   UpdateCUDAProviderOptions: [206, ptr, [ptr, strings, strings, "size_t"]],

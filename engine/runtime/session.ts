@@ -40,6 +40,9 @@ export interface SessionOptions extends ProviderOptions {
   readonly configEntries?: Readonly<Record<string, string>>;
 }
 
+/** Those of this thread that are not disposed of. */
+const openSessions = new Set<Session>();
+
 export class Session implements Disposable {
   readonly device: DeviceName;
   readonly inputNames: readonly string[];
@@ -49,6 +52,8 @@ export class Session implements Disposable {
   #session: Pointer | null;
   // Disposed of with the session: a run would otherwise reach into a session that is gone.
   readonly #bindings = new Set<IoBinding>();
+  /** Null where no binding that still exists has run since the memory of runs was given back. */
+  #lastRun: IoBinding | null = null;
 
   private constructor(session: Pointer, device: DeviceName, deviceId: number) {
     const { api } = ortEnvironment();
@@ -58,6 +63,7 @@ export class Session implements Disposable {
     this.deviceMemory = memoryName === null ? null : new DeviceMemory(session, device, memoryName, deviceId);
     this.inputNames = readNames(session, api.SessionGetInputCount, api.SessionGetInputName);
     this.outputNames = readNames(session, api.SessionGetOutputCount, api.SessionGetOutputName);
+    openSessions.add(this);
   }
 
   /**
@@ -104,9 +110,27 @@ export class Session implements Disposable {
     return this.#session;
   }
 
+  /** For bindings. */
+  noteRun(binding: IoBinding): void {
+    this.#lastRun = binding;
+  }
+
   /** For a binding that is disposed of before the session. */
   forget(binding: IoBinding): void {
     this.#bindings.delete(binding);
+    if (this.#lastRun === binding) this.#lastRun = null;
+  }
+
+  /**
+   * Gives back what runs keep for the values between nodes, as much as the largest of them took: the next one takes it
+   * anew. False where there is nothing since the last call, or the memory is not the host's. Takes 0.3 to 1.3 ms.
+   */
+  releaseRunMemory(): boolean {
+    const binding = this.#lastRun;
+    if (binding === null || this.deviceMemory !== null) return false;
+    this.#lastRun = null;
+    binding.releaseRunMemory();
+    return true;
   }
 
   /**
@@ -127,7 +151,15 @@ export class Session implements Disposable {
     this.deviceMemory?.[Symbol.dispose]();
     ortEnvironment().api.ReleaseSession(this.#session);
     this.#session = null;
+    openSessions.delete(this);
   }
+}
+
+/** Of all sessions of this thread; returns whether there was any. */
+export function releaseRunMemory(): boolean {
+  let hasReleased = false;
+  for (const session of openSessions) hasReleased = session.releaseRunMemory() || hasReleased;
+  return hasReleased;
 }
 
 function readModel(path: string): Uint8Array {

@@ -3,6 +3,7 @@ import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { GraphBuilder, microsoftDomain, standardDomain } from "../../engine/graph/graph-builder.ts";
 import { encodeModel } from "../../engine/graph/onnx-schema.ts";
+import type { Value } from "../../engine/graph/value.ts";
 
 /** Input `left` and `right`, output `sum`: all float32 [rows, columns]. */
 export async function writeSumModel(folder: string): Promise<string> {
@@ -19,6 +20,18 @@ export async function writeSumModel(folder: string): Promise<string> {
   });
   graph.output(sum);
   return writeModel(folder, "sum", graph.encode());
+}
+
+/** Input `x`, output `tripled`, float32 [size]; between two nodes there is a value as large as they are. */
+export async function writeTripleModel(folder: string): Promise<string> {
+  const graph = new GraphBuilder("triple");
+  const x = graph.input("x", "float32", ["size"]);
+  const addX = (name: string, value: Value): Value => {
+    const outputs = [{ name, elementType: "float32" as const, shape: ["size"] }];
+    return graph.addNode({ name, operator: "Add", domain: standardDomain, inputs: [value, x], outputs })[0];
+  };
+  graph.output(addX("tripled", addX("doubled", x)));
+  return writeModel(folder, "triple", graph.encode());
 }
 
 /** Input `x`, output `y` = `x`: [size] of an ONNX element type by its number, which the graph builder need not know. */
