@@ -86,13 +86,14 @@ function prepare<Fields extends CommonFields>(
 function toAnswer(
   error: unknown,
   parsed: ParsedBody<CommonFields> | null,
-  { service, logger }: AnswerDependencies,
+  { service, engine, logger }: AnswerDependencies,
 ): LineAnswer {
   const requestId = randomUUID();
   const { status, body } = toErrorAnswer(error, requestId, parsed?.paths);
   const code = error instanceof EngineError ? error.code : null;
-  const isEnding = service.state === "draining" && (code === "closed" || code === "aborted");
-  if (isEnding || (service.state === "failed" && status >= 500)) return { kind: "given up" };
+  const isDrained = service.state === "draining" && (code === "closed" || code === "aborted");
+  // The engine is asked: the service drains as soon as one of its lines has been given up.
+  if (isDrained || (engine.state !== "ready" && status >= 500)) return { kind: "given up" };
   if (status === 500) logger.error("A line failed.", { requestId, error });
   return { kind: code === "queue_full" ? "busy" : "answered", response: { statusCode: status, requestId, body } };
 }

@@ -189,12 +189,13 @@ const manyLines = Array.from({ length: 120 }, (_, index) =>
 );
 
 test.for([
-  ["SIGKILL", null],
-  ["SIGTERM", 143],
-  ["SIGINT", 130],
-] as const)("after %s in the middle another run goes on, and every line has one result", async ([signal, code]) => {
+  ["SIGKILL", "25", null],
+  ["SIGTERM", "25", 143],
+  ["SIGINT", "0", 130],
+] as const)("after %s and %s s in the middle another run goes on, every line has one result", async (ending) => {
+  const [signal, SHUTDOWN_GRACE_SECONDS, code] = ending;
   const files = await writeInput(manyLines);
-  await using first = startBatch(files);
+  await using first = startBatch(files, { SHUTDOWN_GRACE_SECONDS });
   await expect.poll(() => readResults(files.output).length).toBeGreaterThan(0);
   first.child.kill(signal);
   expect(await first.exitCode).toBe(code);
@@ -208,6 +209,20 @@ test.for([
   const ids = results.map(({ custom_id: id }) => id!);
   expect(ids.toSorted()).toEqual(manyLines.map((_, index) => `line-${index}`).toSorted());
   expect(results.every(({ response }) => response?.status_code === 200)).toBe(true);
+});
+
+test("when the engine dies nothing is laid to the lines, and another run goes on", async () => {
+  const dying = new URL("../../engine/exiting-processor.ts", import.meta.url).pathname;
+  const lines = manyLines.slice(0, 12);
+  const files = await writeInput([...lines, line("short", { prompt: "a", max_tokens: 1 })]);
+  await using first = startBatch(files, { MAX_NUM_SEQS: "8", LOGITS_PROCESSORS: `${dying}:Exiting` });
+  expect(await first.exitCode).toBe(1);
+  expect(readResults(files.output)).toEqual([]);
+  expect(first.stderr()).toContain('"message":"Stopped; run it again to go on."');
+
+  await using second = startBatch(files);
+  expect(await second.exitCode).toBe(0);
+  expect(readResults(files.output).map(({ response }) => response?.status_code)).toEqual(Array(13).fill(200));
 });
 
 test("standard input and output take and give lines, with the log elsewhere", async () => {
