@@ -184,8 +184,8 @@ test("no line is refused for want of room, however many sequences it has and how
 });
 
 /** Long enough for a run to be ended in the middle of them. */
-const manyLines = Array.from({ length: 120 }, (_, index) =>
-  line(`line-${index}`, { prompt: "a red", max_tokens: 200, ignore_eos: true, temperature: 1, seed: index }),
+const manyLines = Array.from({ length: 80 }, (_, index) =>
+  line(`line-${index}`, { prompt: "a red", max_tokens: 150, ignore_eos: true, temperature: 1, seed: index }),
 );
 
 test.for([
