@@ -8,7 +8,7 @@ import { parseArgs } from "node:util";
 import { benchAccuracy } from "./accuracy.ts";
 import { benchAgainstBareLoop } from "./against-bare-loop.ts";
 import { benchAgainstLlamaCpp } from "./against-llama-cpp.ts";
-import { benchAgainstTransformersJs } from "./against-transformers-js.ts";
+import { benchAgainstHubExport, benchAgainstSameGraph } from "./against-transformers-js.ts";
 import { benchImageCaches } from "./image-caches.ts";
 import { benchImageProcessor } from "./image-processor.ts";
 import { printTable, reportProgress } from "./measure.ts";
@@ -29,7 +29,11 @@ const benches: Readonly<Record<string, Bench>> = {
   engine: { title: "Engine against a bare loop over the same session", run: benchAgainstBareLoop },
   sampling: { title: "Sampling of 32 sequences", run: benchSampling },
   "llama-cpp": { title: "Against node-llama-cpp on the same shape", run: benchAgainstLlamaCpp },
-  "transformers-js": { title: "Against transformers.js on the same graph", run: benchAgainstTransformersJs },
+  "transformers-js": { title: "Against transformers.js on the engine's own graph", run: benchAgainstSameGraph },
+  "transformers-js-hub": {
+    title: "Against transformers.js on an export as the hub has them",
+    run: benchAgainstHubExport,
+  },
   "start-up": { title: "Start-up", run: benchStartUp },
   prefix: { title: "First token of a second turn, 900 tokens of history", run: benchPrefix },
   "image-caches": { title: "First token about a picture, by where it is known", run: benchImageCaches },

@@ -47,7 +47,7 @@ export async function measureLlamaCpp(gguf: string, options: LlamaCppOptions): P
   return (await runPeer("llama-cpp.ts", [gguf, JSON.stringify(options)])) as SpeedFigures;
 }
 
-/** @param folder Absolute path of what `writeTransformersJsModel` wrote. */
+/** @param folder Absolute path of a model in the hub's layout. */
 export async function measureTransformersJs(
   folder: string,
   options: TransformersJsOptions,
