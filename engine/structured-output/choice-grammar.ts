@@ -8,7 +8,7 @@ interface TrieNode {
 
 /**
  * EBNF in XGrammar's spelling: `ruleName` matches exactly one of `choices`, which are well-formed and not empty. Every
- * rule decides on one character: of alternatives that begin alike, the build in use mixes up some.
+ * rule decides on one character, so that thousands of choices that begin alike make small automata.
  */
 export function toEbnf(choices: readonly string[], ruleName: string): string {
   const root: TrieNode = { children: new Map(), isEnd: false };

@@ -150,7 +150,7 @@ function compile(
     case "json-schema": {
       const schema = structuredOutput.kind === "json-object" ? anyObject : structuredOutput.schema;
       const grammar = jsonSchemaGrammar(library, schema);
-      return { grammar: settle(() => compiler.compileGrammar(grammar)), source: { kind: "grammar", grammar } };
+      return { grammar: compileEbnf(compiler, grammar), source: { kind: "grammar", grammar } };
     }
     case "regex": {
       const pattern = toEnginePattern(structuredOutput.pattern, { isInJson: false });
@@ -163,11 +163,23 @@ function compile(
     }
     case "grammar": {
       const text = toEngineGrammar(structuredOutput.grammar);
-      return { grammar: settle(() => compiler.compileGrammar(text)), source: structuredOutput };
+      return { grammar: compileEbnf(compiler, text), source: structuredOutput };
     }
     default:
       return structuredOutput satisfies never;
   }
+}
+
+/**
+ * XGrammar's masks leave out tokens that go past the end of the start rule, also where a rule within it has called it:
+ * the start becomes a rule that nothing calls.
+ */
+function compileEbnf(compiler: WebXGrammar.GrammarCompiler, grammar: string): WebXGrammar.CompiledGrammar {
+  const mentions = grammar.match(/(?<![\w.-])root(?![\w.-])/g) ?? [];
+  if (mentions.length < 2) return settle(() => compiler.compileGrammar(grammar));
+  let start = "start";
+  while (grammar.includes(start)) start += "_";
+  return settle(() => compiler.compileGrammar(`${grammar}\n${start} ::= root`, start));
 }
 
 /** XGrammar writes two digits after \x and reads as many as there are. */

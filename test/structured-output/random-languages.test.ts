@@ -1,8 +1,11 @@
 import { expect, test } from "vitest";
 
 import type { CompiledGrammar } from "../../engine/structured-output/grammar-compiler.ts";
-import { createGrammarVocabulary } from "../../engine/structured-output/grammar-vocabulary.ts";
+import { bytesOf, createGrammarVocabulary } from "../../engine/structured-output/grammar-vocabulary.ts";
+import { readLanguage } from "../../engine/structured-output/language.ts";
+import { Recognizer } from "../../engine/structured-output/recognizer.ts";
 import type { StructuredOutput } from "../../engine/structured-output/structured-output.ts";
+import { advanceText, canEnd, startText } from "../../engine/structured-output/text-tracker.ts";
 import { LoadedGrammar, compileGrammar, createCompilerImage } from "../../engine/structured-output/xgrammar.ts";
 import { allowedTokens, createRandom, shapesVocabulary, walk } from "./grammars.ts";
 import { Sketcher } from "./sketches.ts";
@@ -76,6 +79,37 @@ test.for(["regex", "grammar"] as const)("texts of random %s languages are those 
   }
   expect(numTexts).toBeGreaterThan(120);
 });
+
+test("masks of random recursive grammars allow what the recognizer does and nothing else", () => {
+  const sketcher = new Sketcher(createRandom(17));
+  for (let round = 0; round < 25; round++) {
+    const grammar = sketcher.recursiveGrammar();
+    const { image, source } = compile({ kind: "grammar", grammar });
+    const recognizer = new Recognizer(readLanguage(source));
+    const loaded = new LoadedGrammar(image, vocabulary);
+    for (const text of ["", "a", "b", "ca", "ab", "aba", "bbb", "acab"]) {
+      using matcher = loaded.createMatcher();
+      const isBegun = Array.from(text, (letter) => matcher.accept(tokenizer.tokenId(letter)!)).every(Boolean);
+      const begun = advanceText(recognizer, startText(recognizer), Buffer.from(text));
+      expect(isBegun, `${grammar}\n${text}`).toBe(begun !== null);
+      if (begun === null) continue;
+      const allowed = new Set(allowedTokens(matcher, vocabSize));
+      const expected = Array.from({ length: vocabSize }, (_, tokenId) => tokenId).filter((tokenId) => {
+        if (eosTokenIds.includes(tokenId)) return canEnd(begun);
+        const bytes = bytesOf(vocabulary, tokenId);
+        return bytes.length > 0 && advanceText(recognizer, begun, bytes) !== null && isText(bytes);
+      });
+      const isWhole = (tokenId: number): boolean =>
+        eosTokenIds.includes(tokenId) || isText(bytesOf(vocabulary, tokenId));
+      expect([...allowed].filter(isWhole), `${grammar}\n${text}`).toEqual(expected);
+    }
+  }
+});
+
+/** Whether the bytes are whole characters. */
+function isText(bytes: Uint8Array): boolean {
+  return Buffer.from(Buffer.from(bytes).toString()).equals(Buffer.from(bytes));
+}
 
 test("random schemas are kept to, and their values reached", async () => {
   const sketcher = new Sketcher(createRandom(13));

@@ -16,6 +16,7 @@ export interface SketchedLanguage extends Sketch {
   readonly grammar: string;
 }
 
+const recursiveRules = ["root", "list", "item"];
 /** Each is a string of the characters that a language is made of. */
 const alphabets = ["abc", "01", "0123456789", "aé中😀", "eèéê"];
 
@@ -36,6 +37,18 @@ export class Sketcher {
     return { ...sketch, grammar: [`root ::= ${sketch.rule}`, ...this.#rules].join("\n") };
   }
 
+  /** Of three rules over the letters a, b and c that refer to each other and to themselves, on the left as well. */
+  recursiveGrammar(): string {
+    const part = (): string => {
+      const kind = this.#random();
+      if (kind < 0.45) return this.pick(['"a"', '"b"', '"ab"', '"ca"']);
+      if (kind < 0.55) return this.pick(["[ab]", "[^a]", "[b-c]*", "[a]*"]);
+      return this.pick(recursiveRules) + this.pick(["", "", "", "?", "*", "+", "{1,2}"]);
+    };
+    const option = (): string => this.#several(part).join(" ");
+    return recursiveRules.map((name) => `${name} ::= ${this.#several(option).join(" | ")}`).join("\n");
+  }
+
   /** Different words over few letters, so that many begin or end alike; some begin with another. */
   words(maxNumWords: number): string[] {
     this.#begin();
@@ -54,6 +67,10 @@ export class Sketcher {
 
   #below(limit: number): number {
     return Math.floor(this.#random() * limit);
+  }
+
+  #several<Item>(create: () => Item): Item[] {
+    return Array.from({ length: 1 + this.#below(3) }, create);
   }
 
   #word(maxLength: number): string {
