@@ -76,6 +76,8 @@ const closingTexts = new Set(["}", "]", '"']);
 export interface WalkOptions {
   /** Leaves out walks that go on for long instead of leading them to an end. */
   readonly skipsLong?: boolean;
+  /** The grammar, where it is loaded already. */
+  readonly loaded?: LoadedGrammar;
 }
 
 /**
@@ -86,9 +88,8 @@ export function* walk(
   grammar: CompiledGrammar,
   { tokenizer, vocabSize, eosTokenIds }: TestVocabulary,
   numWalks: number,
-  { skipsLong = false }: WalkOptions = {},
+  { skipsLong = false, loaded = new LoadedGrammar(grammar.image, grammar.vocabulary) }: WalkOptions = {},
 ): Iterable<Uint8Array> {
-  const loaded = new LoadedGrammar(grammar.image, grammar.vocabulary);
   const recognizer = new Recognizer(readLanguage(grammar.source));
   const closing = Array.from({ length: vocabSize }, (_, id) => id).filter((id) =>
     closingTexts.has(tokenizer.decode([id])),

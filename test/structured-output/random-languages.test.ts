@@ -23,8 +23,13 @@ function compile(output: StructuredOutput): CompiledGrammar {
   return { id: "test", description: JSON.stringify(output), image, source, vocabulary };
 }
 
-function textsOf(grammar: CompiledGrammar): string[] {
-  return Array.from(walk(grammar, shapesVocabulary, numWalks, { skipsLong: true }), (bytes) => utf8.decode(bytes));
+function load({ image }: CompiledGrammar): LoadedGrammar {
+  return new LoadedGrammar(image, vocabulary);
+}
+
+function textsOf(grammar: CompiledGrammar, loaded: LoadedGrammar): string[] {
+  const walks = walk(grammar, shapesVocabulary, numWalks, { skipsLong: true, loaded });
+  return Array.from(walks, (bytes) => utf8.decode(bytes));
 }
 
 /** Goes through a text in the tokenizer's tokens; throws where the mask does not have the next one. */
@@ -37,8 +42,7 @@ async function follow(grammar: LoadedGrammar, text: string): Promise<void> {
   }
 }
 
-async function followAll({ image }: CompiledGrammar, texts: readonly string[]): Promise<void> {
-  const loaded = new LoadedGrammar(image, vocabulary);
+async function followAll(loaded: LoadedGrammar, texts: readonly string[]): Promise<void> {
   for (const text of texts) await follow(loaded, text);
 }
 
@@ -60,8 +64,9 @@ test.for(wordKinds)("of random words in a %s each is reached and nothing else", 
     const output = toOutput(words);
     const texts = words.map((word) => (output.kind === "json-schema" ? JSON.stringify(word) : word));
     const grammar = compile(output);
-    expect(textsOf(grammar).filter((text) => !texts.includes(text))).toEqual([]);
-    await followAll(grammar, texts.slice(0, 20));
+    const loaded = load(grammar);
+    expect(textsOf(grammar, loaded).filter((text) => !texts.includes(text))).toEqual([]);
+    await followAll(loaded, texts.slice(0, 20));
   }
 });
 
@@ -72,10 +77,11 @@ test.for(["regex", "grammar"] as const)("texts of random %s languages are those 
     const { pattern, grammar, sample } = sketcher.sketchLanguage(3);
     const expression = new RegExp(`^(?:${pattern})$`, "u");
     const compiled = compile(kind === "regex" ? { kind, pattern } : { kind, grammar });
-    const texts = textsOf(compiled);
+    const loaded = load(compiled);
+    const texts = textsOf(compiled, loaded);
     numTexts += texts.length;
     for (const text of texts) expect(text, `${pattern}\n${grammar}`).toMatch(expression);
-    await followAll(compiled, Array.from({ length: 6 }, sample));
+    await followAll(loaded, Array.from({ length: 6 }, sample));
   }
   expect(numTexts).toBeGreaterThan(120);
 });
@@ -84,9 +90,9 @@ test("masks of random recursive grammars allow what the recognizer does and noth
   const sketcher = new Sketcher(createRandom(17));
   for (let round = 0; round < 25; round++) {
     const grammar = sketcher.recursiveGrammar();
-    const { image, source } = compile({ kind: "grammar", grammar });
-    const recognizer = new Recognizer(readLanguage(source));
-    const loaded = new LoadedGrammar(image, vocabulary);
+    const compiled = compile({ kind: "grammar", grammar });
+    const recognizer = new Recognizer(readLanguage(compiled.source));
+    const loaded = load(compiled);
     for (const text of ["", "a", "b", "ca", "ab", "aba", "bbb", "acab"]) {
       using matcher = loaded.createMatcher();
       const isBegun = Array.from(text, (letter) => matcher.accept(tokenizer.tokenId(letter)!)).every(Boolean);
@@ -116,11 +122,12 @@ test("random schemas are kept to, and their values reached", async () => {
   for (let round = 0; round < 16; round++) {
     const { schema, sample, accepts } = sketchSchema(sketcher, 2);
     const grammar = compile({ kind: "json-schema", schema: JSON.stringify(schema) });
-    for (const text of textsOf(grammar)) {
+    const loaded = load(grammar);
+    for (const text of textsOf(grammar, loaded)) {
       expect(accepts(JSON.parse(text)), `${text} for ${JSON.stringify(schema)}`).toBe(true);
     }
     await followAll(
-      grammar,
+      loaded,
       Array.from({ length: 4 }, () => JSON.stringify(sample())),
     );
   }
