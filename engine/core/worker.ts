@@ -1,4 +1,5 @@
 /** Entry of the engine thread: owns the model, steps while there is work, sleeps while there is none. */
+import process from "node:process";
 import { parentPort, workerData } from "node:worker_threads";
 import type { MessagePort } from "node:worker_threads";
 import { EngineError, invariant } from "../errors.ts";
@@ -42,5 +43,10 @@ function describeFailure(error: unknown): Pick<FromEngineThread & { kind: "faile
   return { code: "internal", message: `The engine thread failed: ${reason}` };
 }
 
+// Nobody but logits processors leaves promises behind here; one that fails must not end everybody's requests.
+process.on("unhandledRejection", (reason) => {
+  const message = reason instanceof Error ? reason.message : String(reason);
+  process.emitWarning(`A promise that a logits processor waits for no more was rejected: ${message}`);
+});
 invariant(parentPort !== null, "worker.ts is the entry of a worker thread");
 await serve(parentPort, workerData as WorkerOptions);

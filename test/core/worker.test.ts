@@ -18,11 +18,15 @@ class EngineThread implements AsyncDisposable {
   #waiting: (() => boolean)[] = [];
   first: Promise<FromEngineThread>;
   failure: FromEngineThread | null = null;
+  /** All of it so far. */
+  stderr = "";
 
   constructor(golden: GoldenModel, overrides: Partial<EngineConfig> = {}) {
     this.#worker = new Worker(new URL("../../engine/core/worker.ts", import.meta.url), {
       workerData: createWorkerOptions(golden.model, overrides),
+      stderr: true,
     });
+    this.#worker.stderr.on("data", (chunk: Buffer) => (this.stderr += chunk.toString()));
     this.#exited = new Promise((resolve) => {
       this.#worker.once("exit", resolve);
     });
@@ -131,6 +135,15 @@ export class FailsOnDemand extends LogitsProcessor {
     throw new Error("cannot apply");
   }
 }
+
+export class FailsLater extends LogitsProcessor {
+  isArgmaxInvariant() { return false; }
+  updateState() {}
+  apply(logits) {
+    void Promise.reject(new Error("no table"));
+    return logits;
+  }
+}
 `;
 
 describe("the engine thread", () => {
@@ -210,6 +223,17 @@ describe("the engine thread", () => {
     expect(tokensOf(await thread.generate(goldenRequest("next", recorded, golden.model)))).toEqual(
       recorded.greedyTokenIds,
     );
+  });
+
+  test("outlives a promise of a processor that fails when nobody waits for it, and warns of it", async () => {
+    const className = `${join(folder.path, "failing.js")}:FailsLater`;
+    await using thread = new EngineThread(golden, { logitsProcessors: [{ className, options: {} }] });
+    const [recorded] = golden.cases;
+    for (const name of ["first", "second"]) {
+      const outputs = await thread.generate(goldenRequest(name, recorded, golden.model));
+      expect(tokensOf(outputs)).toEqual(recorded.greedyTokenIds);
+    }
+    await expect.poll(() => thread.stderr).toContain("rejected: no table");
   });
 
   test("reports a model that does not load and ends", async () => {
