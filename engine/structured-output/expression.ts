@@ -4,9 +4,9 @@ import type { CodePointSet } from "./code-point-set.ts";
 export type Expression =
   /** One character of the set. */
   | { readonly kind: "set"; readonly set: CodePointSet }
-  /** Exactly this, which may be empty. */
-  | { readonly kind: "literal"; readonly text: string }
-  /** One after the other; none is the empty text. */
+  /** One of these, which may be empty. There is at least one. */
+  | { readonly kind: "words"; readonly words: readonly string[] }
+  /** One after the other. */
   | { readonly kind: "sequence"; readonly parts: readonly Expression[] }
   | { readonly kind: "alternatives"; readonly options: readonly Expression[] }
   /** `max` may be Infinity. */
@@ -20,12 +20,37 @@ export interface Language {
   readonly rules: ReadonlyMap<string, Expression>;
 }
 
-export function sequenceOf(parts: readonly Expression[]): Expression {
-  return parts.length === 1 ? parts[0] : { kind: "sequence", parts };
+type Words = Extract<Expression, { readonly kind: "words" }>;
+
+/** Exactly this text. */
+export function literalOf(text: string): Expression {
+  return { kind: "words", words: [text] };
 }
 
+/** Texts that follow each other become one. */
+export function sequenceOf(parts: readonly Expression[]): Expression {
+  const fused: Expression[] = [];
+  let text = "";
+  for (const part of parts) {
+    if (part.kind === "words" && part.words.length === 1) {
+      text += part.words[0];
+      continue;
+    }
+    if (text !== "") fused.push(literalOf(text));
+    text = "";
+    fused.push(part);
+  }
+  if (text !== "" || fused.length === 0) fused.push(literalOf(text));
+  return fused.length === 1 ? fused[0] : { kind: "sequence", parts: fused };
+}
+
+/** Texts become one list, of which a reader can follow all at once. */
 export function alternativesOf(options: readonly Expression[]): Expression {
-  return options.length === 1 ? options[0] : { kind: "alternatives", options };
+  const isWords = (option: Expression): option is Words => option.kind === "words";
+  const words = options.filter(isWords).flatMap((option) => option.words);
+  const united: Expression[] = options.filter((option) => !isWords(option));
+  if (words.length > 0) united.push({ kind: "words", words });
+  return united.length === 1 ? united[0] : { kind: "alternatives", options: united };
 }
 
 /** XGrammar prints `{n, -1}` for a repetition without an upper bound. */

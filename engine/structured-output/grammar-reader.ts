@@ -1,7 +1,7 @@
 /** Reads EBNF in XGrammar's dialect. */
 import { readBracketExpression } from "./bracket-expression.ts";
 import { lastCodePoint } from "./code-point-set.ts";
-import { alternativesOf, readQuantifier, sequenceOf } from "./expression.ts";
+import { alternativesOf, literalOf, readQuantifier, sequenceOf } from "./expression.ts";
 import type { Expression, Language } from "./expression.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
 
@@ -101,7 +101,7 @@ class GrammarReader {
     }
     if (next === "(" && this.#grammar[this.#index + 1] !== "=") {
       this.#expect("(");
-      if (this.#takes(")")) return sequenceOf([]);
+      if (this.#takes(")")) return literalOf("");
       const group = this.#readAlternatives();
       this.#expect(")");
       return group;
@@ -127,7 +127,7 @@ class GrammarReader {
       return codesByLetter[letter] ?? this.#refuse(escape);
     });
     this.#skip(BLANK);
-    return { kind: "literal", text };
+    return literalOf(text);
   }
 
   /** Whether `symbol` came next; it is then read. */

@@ -12,10 +12,8 @@ export function readLanguage(source: LanguageSource): Language {
   switch (source.kind) {
     case "regex":
       return { root: readPattern(source.pattern), rules: new Map() };
-    case "choice": {
-      const options = source.choices.map((text) => ({ kind: "literal", text }) as const);
-      return { root: { kind: "alternatives", options }, rules: new Map() };
-    }
+    case "choice":
+      return { root: { kind: "words", words: source.choices }, rules: new Map() };
     case "grammar":
       return readGrammar(source.grammar);
     default:

@@ -1,6 +1,6 @@
 /** Reads patterns: the part of regular expressions that describes whole texts without looking around. */
 import { anyButLineEnds, readBracketExpression, readEscape } from "./bracket-expression.ts";
-import { alternativesOf, readQuantifier, sequenceOf } from "./expression.ts";
+import { alternativesOf, literalOf, readQuantifier, sequenceOf } from "./expression.ts";
 import type { Expression } from "./expression.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
 
@@ -97,7 +97,7 @@ class PatternReader {
     if (character === "\\") return this.#take(readEscape(this.#pattern, this.#index), "an escape");
     if (SPECIAL.has(character)) this.refuse(character);
     this.#index += character.length;
-    return { expression: { kind: "literal", text: character }, startsText: false, endsText: false };
+    return { expression: literalOf(character), startsText: false, endsText: false };
   }
 
   #take(read: ReturnType<typeof readEscape>, what: string): Read {
