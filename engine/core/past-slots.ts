@@ -3,7 +3,8 @@
  * as long as it is, and each run writes all of it anew.
  *
  * A run reads the slot's buffers and writes into a spare set; then the two change roles. So no tensor is made by ONNX
- * Runtime, nothing is copied beside what the run itself copies, and memory is that of one slot more than there are.
+ * Runtime, nothing is copied beside what the run itself copies, and memory is that of one slot more than there are. It is
+ * the host's on every device: runs on others bring a past over and its present back.
  */
 import { invariant } from "../errors.ts";
 import { planKvCache, requireRoomForKv } from "../memory-plan.ts";

@@ -28,6 +28,12 @@ export interface OnnxVariant {
   readonly device: DeviceName;
 }
 
+/** What `auto` is on the device; 16 bits are allowed on the CPU, where they are slow. */
+export function resolveOnnxDtype({ dtype, device }: OnnxVariant): Exclude<DtypeName, "auto"> {
+  if (dtype !== "auto") return dtype;
+  return device === "cpu" ? "float32" : "float16";
+}
+
 /** Of embeddings; the one that exports of text models have in its place takes token ids. */
 const mergedDecoder = "decoder_model_merged";
 const wholeModel = "model";
@@ -76,8 +82,9 @@ function substitutesOf(dtype: Exclude<DtypeName, "auto">, device: DeviceName): r
  * @param fileNames All files of the folder.
  * @throws EngineError `invalid_configuration` listing the dtypes there are, `invalid_checkpoint` for a missing part.
  */
-export function chooseOnnxFiles(fileNames: readonly string[], { dtype: name, device }: OnnxVariant): OnnxFiles {
-  const dtype = name === "auto" ? (device === "cpu" ? "float32" : "float16") : name;
+export function chooseOnnxFiles(fileNames: readonly string[], variant: OnnxVariant): OnnxFiles {
+  const { device } = variant;
+  const dtype = resolveOnnxDtype(variant);
   const wanted = suffixesOf(dtype, device);
   const find = (part: string, suffixes: readonly string[]): string | null =>
     suffixes.map((suffix) => `${part}${suffix}.onnx`).find((fileName) => fileNames.includes(fileName)) ?? null;

@@ -5,7 +5,7 @@
 import { createHash } from "node:crypto";
 import { EngineError } from "../../errors.ts";
 import type { Checkpoint } from "../../weights/checkpoint.ts";
-import { chooseOnnxFiles, onnxFolder } from "../../weights/onnx-variants.ts";
+import { chooseOnnxFiles, onnxFolder, resolveOnnxDtype } from "../../weights/onnx-variants.ts";
 import type { BuiltModel, DecoderExport } from "../built-model.ts";
 import { configureGraphs, type GraphOptions, type ModelGraphs } from "../model-graphs.ts";
 import type { ResolvedDtype } from "../precision.ts";
@@ -30,8 +30,7 @@ const exportVersion = 1;
 
 /**
  * @param fileNames Files of the checkpoint's `onnx/`.
- * @throws EngineError `invalid_configuration` for a dtype or device that the export lacks or a length beyond the
- *   model's; `invalid_checkpoint` for files that are missing or contradict config.json; `unsupported_model` for ones of
+ * @throws EngineError `invalid_configuration` for a dtype that the export lacks or a length beyond the model's; `invalid_checkpoint` for files that are missing or contradict config.json; `unsupported_model` for ones of
  *   another layout; `aborted`.
  */
 export async function openExport(
@@ -39,12 +38,6 @@ export async function openExport(
   fileNames: readonly string[],
   options: GraphOptions & { readonly signal?: AbortSignal },
 ): Promise<OpenedExport> {
-  if (options.device !== "cpu") {
-    throw new EngineError(
-      "invalid_configuration",
-      `The checkpoint is a ready-made ONNX export, which is served on cpu, not on ${options.device}; with its safetensors it would be.`,
-    );
-  }
   // The dtype is that of files; what our own graphs could compute in does not matter.
   const graphs = configureGraphs(checkpoint.config, { ...options, dtype: "float32" });
   const { definition, model } = graphs;
@@ -75,7 +68,7 @@ export async function openExport(
     decoder,
     embedTokens,
     visionEncoder,
-    dtype: options.dtype === "auto" ? "float32" : options.dtype,
+    dtype: resolveOnnxDtype(options),
     graphs,
     model: {
       architecture: definition.architecture,

@@ -146,12 +146,6 @@ test.for<{
     message: "pixel_values has shape [batch_size, 3, 32, 32]; config.json implies [any, 3, 40, 40]",
   },
   {
-    what: "a device that exports are not served on",
-    options: { device: "webgpu", dtype: "float32" },
-    code: "invalid_configuration",
-    message: "served on cpu, not on webgpu",
-  },
-  {
     what: "a longer sequence than the model takes",
     options: { maxModelLen: 1024 },
     code: "invalid_configuration",
