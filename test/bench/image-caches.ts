@@ -170,6 +170,8 @@ async function measureSubject(subject: Subject, rounds: number): Promise<readonl
         const before = writtenBytes(first);
         const cold = await firstToken(first, withPicture(picture));
         while (writtenBytes(first).some((numBytes, cache) => numBytes === before[cache])) await nextTurn();
+        // Idle for as long as the first one worked, its threads and its memory's caches would pay for waking up.
+        await firstToken(second, withWords(numWords));
         const overRedis = await firstToken(second, withPicture(picture));
         const memory = await firstToken(second, withPicture(picture));
         const text = await firstToken(second, withWords(numWords));
