@@ -30,11 +30,15 @@ export class Inbox {
     }
   }
 
-  /** Resolves once `take` would return something. */
-  async nextMessage(): Promise<void> {
-    if (this.#delivered.length > 0) return;
-    await new Promise<void>((resolve) => {
-      this.#wake = resolve;
+  /** Resolves to true once `take` would return something; to false where nothing has come for `timeoutMs`. */
+  async nextMessage(timeoutMs?: number): Promise<boolean> {
+    if (this.#delivered.length > 0) return true;
+    return new Promise<boolean>((resolve) => {
+      const timer = timeoutMs === undefined ? undefined : setTimeout(() => resolve(false), timeoutMs);
+      this.#wake = () => {
+        clearTimeout(timer);
+        resolve(true);
+      };
     });
   }
 }

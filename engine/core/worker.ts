@@ -9,6 +9,9 @@ import { createEngineCore } from "./create-engine-core.ts";
 import { Inbox } from "./inbox.ts";
 import type { FromEngineThread, WorkerOptions } from "./messages.ts";
 
+/** Longer than a client takes from one answer to its next request, which finds the memory of runs as it was left. */
+const REST_AFTER_MS = 100;
+
 /** Ends when asked to close, or after a failure it has reported; frees the model's memory either way. */
 async function serve(port: MessagePort, options: WorkerOptions): Promise<void> {
   const inbox = new Inbox(port);
@@ -22,8 +25,10 @@ async function serve(port: MessagePort, options: WorkerOptions): Promise<void> {
       core.drainMessages();
       if (core.isClosing) break;
       if (!core.hasWork) {
-        releaseIdleMemory();
-        await inbox.nextMessage();
+        if (!(await inbox.nextMessage(REST_AFTER_MS))) {
+          releaseIdleMemory();
+          await inbox.nextMessage();
+        }
         continue;
       }
       post({ kind: "outputs", outputs: core.step(), stats: core.stats });
