@@ -30,8 +30,9 @@ const exportVersion = 1;
 
 /**
  * @param fileNames Files of the checkpoint's `onnx/`.
- * @throws EngineError `invalid_configuration` for a dtype that the export lacks or a length beyond the model's; `invalid_checkpoint` for files that are missing or contradict config.json; `unsupported_model` for ones of
- *   another layout; `aborted`.
+ * @throws EngineError `invalid_configuration` for a dtype that the export lacks or a length beyond the model's,
+ *   `invalid_checkpoint` for files that are missing or contradict config.json, `unsupported_model` for ones of another
+ *   layout, `aborted`.
  */
 export async function openExport(
   checkpoint: Checkpoint,

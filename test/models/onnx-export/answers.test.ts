@@ -1,10 +1,13 @@
 /** Whole engines over ready-made exports, from a request with pictures to its tokens. */
+import { copyFile, mkdir, readdir, symlink } from "node:fs/promises";
+import { dirname, extname, join, relative } from "node:path";
 import { describe, expect, test } from "vitest";
 
 import { buildModel } from "../../../engine/models/build-model.ts";
 import { openCheckpoint } from "../../../engine/weights/checkpoint.ts";
 import { loadGoldens } from "../../support/goldens.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
+import { chat } from "../golden-prompts.ts";
 import { ask, exports, startExport } from "./export-engine.ts";
 
 // Share of the logit range that single precision may differ by from transformers' single precision.
@@ -107,4 +110,24 @@ test.for([
   const checkpoint = await openCheckpoint(checkpointFolder, { cacheFolder: cache.path });
   const options = { dtype, device: "cpu", maxModelLen: null, cacheFolder: cache.path, numThreads: 1 } as const;
   expect((await buildModel(checkpoint, options)).decoder).toMatchObject({ form: "export", padding });
+});
+
+test("an export in a hub cache, where every file is a link to one named by its content, is served", async () => {
+  await using folder = await createTemporaryFolder();
+  const { checkpointFolder, cases } = await loadGoldens("onnx-exports/smolvlm");
+  const [blobs, snapshot] = [join(folder.path, "blobs"), join(folder.path, "snapshots", "main")];
+  await mkdir(blobs);
+  await mkdir(join(snapshot, "onnx"), { recursive: true });
+  const files = (await readdir(checkpointFolder, { recursive: true })).filter((file) => extname(file) !== "");
+  for (const [index, file] of files.entries()) {
+    const blob = join(blobs, `${index}`);
+    await copyFile(join(checkpointFolder, file), blob);
+    await symlink(relative(join(snapshot, dirname(file)), blob), join(snapshot, file));
+  }
+  const engine = await startExport("onnx-exports/smolvlm", folder.path, { model: snapshot });
+  try {
+    expect((await ask(engine, chat, cases[0])).tokenIds).toEqual(cases[0].greedyTokenIds);
+  } finally {
+    await engine.close();
+  }
 });
