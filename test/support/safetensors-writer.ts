@@ -42,14 +42,15 @@ export function encodeSafetensors(
   tensors: readonly SafetensorsTensor[],
   metadata: Readonly<Record<string, string>> | null = { format: "pt" },
 ): Buffer {
-  const header: Record<string, unknown> = metadata === null ? {} : { __metadata__: metadata };
+  const entries: [string, unknown][] = metadata === null ? [] : [["__metadata__", metadata]];
   let offset = 0;
   for (const { name, dtype, shape, bytes } of tensors) {
-    header[name] = { dtype, shape, data_offsets: [offset, offset + bytes.byteLength] };
+    entries.push([name, { dtype, shape, data_offsets: [offset, offset + bytes.byteLength] }]);
     offset += bytes.byteLength;
   }
   return encodeWithHeader(
-    header,
+    // Assigned one by one, a tensor named __proto__ would be lost.
+    Object.fromEntries(entries),
     tensors.map((tensor) => tensor.bytes),
   );
 }
