@@ -43,7 +43,7 @@ interface Cut {
 export class TokenDraw {
   /** [vocabSize] */
   readonly #bucketOf: Uint16Array;
-  /** [numBuckets + numOutside] */
+  /** [numBuckets + numOutside]; of the row under way only where top-k asks for them. */
   readonly #counts = new Int32Array(numBuckets + numOutside);
   /** [numBuckets + numOutside], relative to the bucket's upper edge while counting, to the largest logit afterwards. */
   readonly #masses = new Float64Array(numBuckets + numOutside);
@@ -82,7 +82,6 @@ export class TokenDraw {
     const scale = this.#scale;
     const largest = this.#largest;
     const bucketOf = this.#bucketOf;
-    const counts = this.#counts.fill(0);
     const masses = this.#masses.fill(0);
     for (let tokenId = 0; tokenId < row.length; tokenId++) {
       const position = (largest - Math.fround(row[tokenId] * scale)) * stepsPerUnit;
@@ -90,10 +89,15 @@ export class TokenDraw {
       const alternative = outside + (tokenId & (numOutside - 1));
       const bucket = position < numBuckets ? position | 0 : alternative;
       bucketOf[tokenId] = bucket;
-      counts[bucket] += 1;
       masses[bucket] += expOfRest(position - bucket);
     }
     for (let bucket = 0; bucket < numBuckets; bucket++) masses[bucket] *= expOfStep[bucket];
+  }
+
+  #countTokens(): void {
+    const bucketOf = this.#bucketOf;
+    const counts = this.#counts.fill(0);
+    for (let tokenId = 0; tokenId < bucketOf.length; tokenId++) counts[bucketOf[tokenId]] += 1;
   }
 
   #totalMass(): number {
@@ -103,6 +107,7 @@ export class TokenDraw {
   }
 
   #cutTopK(topK: number, uncut: Cut): Cut {
+    this.#countTokens();
     let count = 0;
     let mass = 0;
     for (let bucket = 0; bucket < numBuckets; bucket++) {
@@ -149,13 +154,12 @@ export class TokenDraw {
 
   /** Scaled logits of a bucket, largest first; valid until the next call. */
   #sortedValues(bucket: number): Float32Array {
-    const values = this.#values.subarray(0, this.#counts[bucket]);
-    let tokenId = -1;
-    for (let index = 0; index < values.length; index++) {
+    let count = 0;
+    for (let tokenId = this.#bucketOf.indexOf(bucket); tokenId !== -1;) {
+      this.#values[count++] = this.#scaled(tokenId);
       tokenId = this.#bucketOf.indexOf(bucket, tokenId + 1);
-      values[index] = this.#scaled(tokenId);
     }
-    return values.sort().reverse();
+    return this.#values.subarray(0, count).sort().reverse();
   }
 
   /** The token at which the mass, added up bucket by bucket and in each by token id, exceeds `target`. */
@@ -185,7 +189,7 @@ export class TokenDraw {
   /** The last token of the nearest bucket above that has one; the top bucket always does. */
   #lastAbove(bucket: number): number {
     let above = bucket - 1;
-    while (above > 0 && this.#counts[above] === 0) above--;
+    while (above > 0 && this.#masses[above] === 0) above--;
     return this.#bucketOf.lastIndexOf(above);
   }
 }
