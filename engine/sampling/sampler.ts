@@ -2,6 +2,7 @@
 import { EngineError } from "../errors.ts";
 import type { SampledLogprobs } from "../request-output.ts";
 import { isGreedy } from "../sampling-params.ts";
+import type { SamplingParams } from "../sampling-params.ts";
 import type { ProcessedRow } from "./custom-processor.ts";
 import { GuardedLogits } from "./guarded-logits.ts";
 import type { ProcessorChain } from "./processor-chain.ts";
@@ -128,12 +129,12 @@ export class Sampler {
     const { samplingParams } = this.#rowsToScale[rowIndex];
     if (isGreedy(samplingParams)) return;
     this.#isScaled[rowIndex] = 1;
-    scale(this.#logits.row(rowIndex), 1 / samplingParams.temperature);
+    scale(this.#logits.row(rowIndex), scaleOf(samplingParams));
   }
 
   #drawToken({ samplingParams, seed, outputTokenIds }: SamplingRow, rowIndex: number): number {
     return this.#draw.draw(this.#logits.row(rowIndex), {
-      scale: this.#isScaled[rowIndex] === 1 ? 1 : 1 / samplingParams.temperature,
+      scale: this.#isScaled[rowIndex] === 1 ? 1 : scaleOf(samplingParams),
       topK: samplingParams.topK,
       topP: samplingParams.topP,
       uniform: uniformAt(seed, outputTokenIds.length),
@@ -144,4 +145,9 @@ export class Sampler {
     const captured = this.#captured[rowIndex];
     return captured === notCaptured ? null : this.#rawLogprobs.read(captured, tokenId, samplingParams.logprobs!);
   }
+}
+
+/** A float32, so that a row scaled in place and one scaled in the draw are drawn from alike. */
+function scaleOf({ temperature }: SamplingParams): number {
+  return Math.fround(1 / temperature);
 }

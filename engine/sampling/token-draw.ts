@@ -1,19 +1,12 @@
 /** Draws one token of a row by temperature, top-k and top-p without sorting the vocabulary. */
-import { expOfRest, expOfStep, numSteps, stepsPerUnit } from "./exponential.ts";
-import { maximum } from "./row-operations.ts";
-
-/** A token beyond the last one has less than 1e-13 of the probability of the most likely one: it is never drawn. */
-const numBuckets = numSteps;
-/** First of the buckets of the tokens that cannot be drawn; nobody reads what is in them. */
-const outside = numBuckets;
-/** A power of two. */
-const numOutside = 8;
+import { DrawKernel, numBuckets, numOutside } from "./draw-kernel.ts";
+import { expOfStep } from "./exponential.ts";
 
 /** In the place of a token id. */
 export const noToken = -1;
 
 export interface DrawOptions {
-  /** Multiplies every logit: 1 / temperature, or 1 where the row was scaled in place. */
+  /** Multiplies every logit: 1 / temperature as a float32, or 1 where the row was scaled in place. */
   readonly scale: number;
   /** 0 is off. Tokens equal to the k-th stay. */
   readonly topK: number;
@@ -41,28 +34,32 @@ interface Cut {
  * are the steps of `expOfStep`.
  */
 export class TokenDraw {
+  readonly #kernel: DrawKernel;
   /** [vocabSize] */
   readonly #bucketOf: Uint16Array;
   /** [numBuckets + numOutside]; of the row under way only where top-k asks for them. */
   readonly #counts = new Int32Array(numBuckets + numOutside);
-  /** [numBuckets + numOutside], relative to the bucket's upper edge while counting, to the largest logit afterwards. */
-  readonly #masses = new Float64Array(numBuckets + numOutside);
+  /** [numBuckets], relative to the bucket's upper edge as they are filled, to the largest logit afterwards. */
+  readonly #masses: Float64Array;
   /** [vocabSize] */
   readonly #values: Float32Array;
-  #row: Float32Array = new Float32Array(0);
+  readonly #row: Float32Array;
   #scale = 1;
   #largest = 0;
 
   constructor(vocabSize: number) {
-    this.#bucketOf = new Uint16Array(vocabSize);
+    this.#kernel = new DrawKernel(vocabSize);
+    this.#row = this.#kernel.row;
+    this.#bucketOf = this.#kernel.bucketOf;
+    this.#masses = this.#kernel.masses;
     this.#values = new Float32Array(vocabSize);
   }
 
   /** Token id, or `noToken` when every logit is -Infinity or NaN. */
   draw(row: Float32Array, { scale, topK, topP, uniform }: DrawOptions): number {
-    this.#row = row;
+    this.#row.set(row);
     this.#scale = scale;
-    this.#largest = Math.fround(maximum(row) * scale);
+    this.#largest = Math.fround(this.#kernel.maximum() * scale);
     if (this.#largest === -Infinity) return noToken;
     if (this.#largest === Infinity) return row.indexOf(Infinity);
     this.#fillBuckets();
@@ -78,19 +75,8 @@ export class TokenDraw {
   }
 
   #fillBuckets(): void {
-    const row = this.#row;
-    const scale = this.#scale;
-    const largest = this.#largest;
-    const bucketOf = this.#bucketOf;
-    const masses = this.#masses.fill(0);
-    for (let tokenId = 0; tokenId < row.length; tokenId++) {
-      const position = (largest - Math.fround(row[tokenId] * scale)) * stepsPerUnit;
-      // False for NaN as well. Additions to one place wait for one another: tokens outside take turns over several.
-      const alternative = outside + (tokenId & (numOutside - 1));
-      const bucket = position < numBuckets ? position | 0 : alternative;
-      bucketOf[tokenId] = bucket;
-      masses[bucket] += expOfRest(position - bucket);
-    }
+    this.#kernel.fillBuckets(this.#scale, this.#largest);
+    const masses = this.#masses;
     for (let bucket = 0; bucket < numBuckets; bucket++) masses[bucket] *= expOfStep[bucket];
   }
 

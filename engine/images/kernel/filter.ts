@@ -1,5 +1,5 @@
 /**
- * The sums of a resize, 128 bits at a time. This file is AssemblyScript: `npm run build:kernel` compiles it to
+ * The sums of a resize, 128 bits at a time. This file is AssemblyScript: `npm run build:kernels` compiles it to
  * filter.wasm, a test holds the two to each other, and engine/images/filter-picture.ts is the only caller.
  *
  * WebAssembly multiplies 8 pairs of 16-bit numbers and adds neighbours in one instruction. A weight has 23 bits, so it

@@ -5,15 +5,18 @@ import { join } from "node:path";
 import { promisify } from "node:util";
 import { expect, test } from "vitest";
 
-test("the compiled kernel is what `npm run build:kernel` makes of its source", async () => {
+const kernels = ["engine/images/kernel/filter", "engine/sampling/kernel/draw"];
+
+test.for(kernels)("%s.wasm is what `npm run build:kernels` makes of its source", async (kernel) => {
   const folder = await mkdtemp(join(tmpdir(), "fovea-kernel-"));
   try {
-    const compiled = join(folder, "filter.wasm");
+    const compiled = join(folder, "compiled.wasm");
     // In a process of its own: the compiler's types would become global to every file here.
     const compiler = "node_modules/assemblyscript/bin/asc.js";
-    const options = ["--config", "engine/images/kernel/asconfig.json", "--target", "release", "--outFile", compiled];
-    await promisify(execFile)(process.execPath, [compiler, "engine/images/kernel/filter.ts", ...options]);
-    expect(await readFile(compiled)).toEqual(await readFile("engine/images/kernel/filter.wasm"));
+    const config = join(kernel, "../asconfig.json");
+    const options = ["--config", config, "--target", "release", "--outFile", compiled];
+    await promisify(execFile)(process.execPath, [compiler, `${kernel}.ts`, ...options]);
+    expect(await readFile(compiled)).toEqual(await readFile(`${kernel}.wasm`));
   } finally {
     await rm(folder, { recursive: true });
   }

@@ -1,0 +1,83 @@
+/**
+ * The passes of a draw over a whole row of logits, 128 bits at a time. This file is AssemblyScript: `npm run
+ * build:kernels` compiles it to draw.wasm, a test holds the two to each other, and engine/sampling/draw-kernel.ts is the
+ * only caller.
+ */
+
+/** As in exponential.ts and token-draw.ts. */
+const STEPS_PER_UNIT: f32 = 64;
+const NUM_BUCKETS = 2048;
+const NUM_OUTSIDE = 8;
+
+/** Largest of `numTokens` floats, a multiple of 8; NaN never compares. */
+export function maximum(row: usize, numTokens: usize): f32 {
+  let first = f32x4.splat(-Infinity);
+  let second = first;
+  const end = row + numTokens * 4;
+  for (let from = row; from < end; from += 32) {
+    first = f32x4.pmax(first, v128.load(from));
+    second = f32x4.pmax(second, v128.load(from, 16));
+  }
+  first = f32x4.pmax(first, second);
+  return max(
+    max(f32x4.extract_lane(first, 0), f32x4.extract_lane(first, 1)),
+    max(f32x4.extract_lane(first, 2), f32x4.extract_lane(first, 3)),
+  );
+}
+
+/** exp(-rest / STEPS_PER_UNIT) of rests in [0, 1], by its series. */
+function expOfRest(rest: v128): v128 {
+  const linear: f32 = -1 / STEPS_PER_UNIT;
+  let series = f32x4.splat((linear * linear * linear) / 6);
+  series = f32x4.add(f32x4.mul(series, rest), f32x4.splat((linear * linear) / 2));
+  series = f32x4.add(f32x4.mul(series, rest), f32x4.splat(linear));
+  return f32x4.add(f32x4.mul(series, rest), f32x4.splat(1));
+}
+
+function addMass(masses: usize, bucket: i32, mass: f32): void {
+  const place = masses + ((<usize>bucket) << 3);
+  store<f64>(place, load<f64>(place) + <f64>mass);
+}
+
+/**
+ * Puts each of `numTokens` tokens, a multiple of 8, into the bucket of its distance from the largest scaled logit, and
+ * adds its probability, relative to the bucket's upper edge, to the bucket's mass. Tokens too far away, and NaN, take
+ * turns over the buckets after the last: additions to one place wait for one another.
+ *
+ * `buckets` has 16 bits a token, `masses` 64 bits a bucket.
+ */
+export function fillBuckets(
+  row: usize,
+  numTokens: usize,
+  scale: f32,
+  largest: f32,
+  buckets: usize,
+  masses: usize,
+): void {
+  memory.fill(masses, 0, (NUM_BUCKETS + NUM_OUTSIDE) * 8);
+  const scales = f32x4.splat(scale);
+  const top = f32x4.splat(largest);
+  const steps = f32x4.splat(STEPS_PER_UNIT);
+  const limit = f32x4.splat(<f32>NUM_BUCKETS);
+  const outside = i32x4.splat(NUM_BUCKETS);
+  const leftOutside = i32x4.add(outside, i32x4(0, 1, 2, 3));
+  const rightOutside = i32x4.add(outside, i32x4(4, 5, 6, 7));
+  for (let token: usize = 0; token < numTokens; token += 8) {
+    const from = row + token * 4;
+    const leftAt = f32x4.mul(f32x4.sub(top, f32x4.mul(v128.load(from), scales)), steps);
+    const rightAt = f32x4.mul(f32x4.sub(top, f32x4.mul(v128.load(from, 16), scales)), steps);
+    const left = v128.bitselect(i32x4.trunc_sat_f32x4_s(leftAt), leftOutside, f32x4.lt(leftAt, limit));
+    const right = v128.bitselect(i32x4.trunc_sat_f32x4_s(rightAt), rightOutside, f32x4.lt(rightAt, limit));
+    v128.store(buckets + token * 2, i16x8.narrow_i32x4_u(left, right));
+    const leftMass = expOfRest(f32x4.sub(leftAt, f32x4.convert_i32x4_s(left)));
+    const rightMass = expOfRest(f32x4.sub(rightAt, f32x4.convert_i32x4_s(right)));
+    addMass(masses, i32x4.extract_lane(left, 0), f32x4.extract_lane(leftMass, 0));
+    addMass(masses, i32x4.extract_lane(left, 1), f32x4.extract_lane(leftMass, 1));
+    addMass(masses, i32x4.extract_lane(left, 2), f32x4.extract_lane(leftMass, 2));
+    addMass(masses, i32x4.extract_lane(left, 3), f32x4.extract_lane(leftMass, 3));
+    addMass(masses, i32x4.extract_lane(right, 0), f32x4.extract_lane(rightMass, 0));
+    addMass(masses, i32x4.extract_lane(right, 1), f32x4.extract_lane(rightMass, 1));
+    addMass(masses, i32x4.extract_lane(right, 2), f32x4.extract_lane(rightMass, 2));
+    addMass(masses, i32x4.extract_lane(right, 3), f32x4.extract_lane(rightMass, 3));
+  }
+}
