@@ -1,8 +1,14 @@
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { defineConfig } from "vitest/config";
+
+// Here, so that the processes of the tests inherit it. The same folder as functions/cli/main.js takes.
+process.env.NODE_COMPILE_CACHE ??= join(tmpdir(), "node-compile-cache");
 
 export default defineConfig({
   test: {
     include: ["test/**/*.test.ts"],
+    globalSetup: ["test/support/compile-cache.ts"],
     testTimeout: 60_000,
     hookTimeout: 120_000,
     // Polling waits for what must happen, on machines of any speed.
