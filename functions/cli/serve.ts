@@ -1,6 +1,5 @@
 /** The service from its first socket to its last: start, signals, drain, end. */
 import type { Config } from "../config.ts";
-import { warnOfRefusedDefaults } from "../default-arguments.ts";
 import type { Composition } from "../compose.ts";
 import type { Logger } from "../logger.ts";
 import { openServer } from "../server.ts";
@@ -35,9 +34,10 @@ export async function serve(config: Config, logger: Logger): Promise<void> {
   }
   logger.info("Listening.", { host: config.host, port: server.port, afterMs: Math.round(performance.now()) });
 
-  const [{ compose }, { createProgressDisplay }] = await Promise.all([
+  const [{ compose }, { createProgressDisplay }, { warnOfRefusedDefaults }] = await Promise.all([
     import("../compose.ts"),
     import("./progress.ts"),
+    import("../default-arguments.ts"),
   ]);
   const progress = createProgressDisplay(process.stderr, logger);
   try {
