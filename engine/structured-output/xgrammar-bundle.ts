@@ -11,15 +11,13 @@ import { Script, compileFunction, createContext, runInContext } from "node:vm";
 import type * as WebXGrammar from "@mlc-ai/web-xgrammar";
 
 import { invariant } from "../errors.ts";
-import { webAssembly } from "./web-assembly.ts";
-import type { WebAssemblyInstance, WebAssemblyMemory, WebAssemblyModule } from "./web-assembly.ts";
 import { withoutStateMerging } from "./xgrammar-repair.ts";
 
 export type XGrammarLibrary = typeof WebXGrammar;
 
 export interface LibraryHooks {
   /** Called with the WebAssembly instance's memory before the library looks at it. */
-  readonly onMemory: (memory: WebAssemblyMemory) => void;
+  readonly onMemory: (memory: WebAssembly.Memory) => void;
   /** What the library would write to the console. */
   readonly onMessage: (message: string) => void;
 }
@@ -52,7 +50,7 @@ const sharedConstructors = { ...byteArrays, ...wordArrays, TextDecoder, atob };
 /** One per thread; opened when the first grammar comes. */
 let openedSandbox: Sandbox | null = null;
 /** The compiled code, shared by all instances of a thread. */
-let compiledModule: WebAssemblyModule | null = null;
+let compiledModule: WebAssembly.Module | null = null;
 
 /** A copy of the library with a WebAssembly instance of its own. */
 export function createLibrary(hooks: LibraryHooks): XGrammarLibrary {
@@ -60,10 +58,10 @@ export function createLibrary(hooks: LibraryHooks): XGrammarLibrary {
   const exports = {};
   const console = { log: hooks.onMessage, warn: hooks.onMessage, error: hooks.onMessage };
   const hookedWebAssembly = {
-    RuntimeError: webAssembly.RuntimeError,
+    RuntimeError: WebAssembly.RuntimeError,
     instantiate: (code: Uint8Array, imports: object) => {
-      compiledModule ??= new webAssembly.Module(withoutStateMerging(code));
-      const instance = new webAssembly.Instance(compiledModule, imports);
+      compiledModule ??= new WebAssembly.Module(withoutStateMerging(code));
+      const instance = new WebAssembly.Instance(compiledModule, imports);
       hooks.onMemory(memoryOf(instance));
       return sandbox.promiseOf({ instance, module: compiledModule });
     },
@@ -103,8 +101,10 @@ function openSandbox(): Sandbox {
   };
 }
 
-function memoryOf(instance: WebAssemblyInstance): WebAssemblyMemory {
-  const memory = Object.values(instance.exports).find((exported) => exported instanceof webAssembly.Memory);
+function memoryOf(instance: WebAssembly.Instance): WebAssembly.Memory {
+  const memory = Object.values(instance.exports as Readonly<Record<string, unknown>>).find(
+    (exported) => exported instanceof WebAssembly.Memory,
+  );
   invariant(memory !== undefined, "the WebAssembly module of XGrammar exports no memory");
   return memory;
 }

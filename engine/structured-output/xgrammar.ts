@@ -21,7 +21,6 @@ import { Recognizer } from "./recognizer.ts";
 import type { StructuredOutput } from "./structured-output.ts";
 import type { TokenBitmask } from "./token-bitmask.ts";
 import { isPickyFirstByte, isWrongContinuation } from "./utf8-continuation.ts";
-import type { WebAssemblyMemory } from "./web-assembly.ts";
 import { createLibrary, settle } from "./xgrammar-bundle.ts";
 import type { XGrammarLibrary } from "./xgrammar-bundle.ts";
 
@@ -56,7 +55,7 @@ class Instance {
   readonly library: XGrammarLibrary;
   readonly #messages: string[] = [];
   // Set while the library is created.
-  #memory!: WebAssemblyMemory;
+  #memory!: WebAssembly.Memory;
 
   constructor(memoryBytes: number) {
     this.library = createLibrary({
