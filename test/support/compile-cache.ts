@@ -1,9 +1,8 @@
 /**
  * Lets the threads that tests start find their modules stripped of types and compiled, as those of the service do.
  *
- * Without it each of them loads Node's type stripper, which is WebAssembly; Node 24 can crash where threads with much of
- * it come and go in one process (V8 frees code of a module that another thread has given up), as in no service, but in
- * tests by the hundred.
+ * Without it each of them would load Node's type stripper, which is WebAssembly. Test processes have crashed, rarely, in
+ * V8's collection of WebAssembly code; what set it off is not known, and this leaves less of that code to collect.
  */
 import { execFile } from "node:child_process";
 import { promisify } from "node:util";
