@@ -1,0 +1,29 @@
+/** One holder for each name among all processes that share a folder. */
+import { closeSync, mkdirSync, openSync } from "node:fs";
+import { join } from "node:path";
+import koffi from "koffi";
+
+/** From sys/file.h; the same on Linux, macOS and the BSDs. */
+const LOCK_EX = 2;
+const LOCK_NB = 4;
+
+/** The C library that Node itself is linked to. */
+const flock = koffi.load(null).func("int flock(int fd, int operation)") as (file: number, operation: number) => number;
+
+export interface FolderLock {
+  release(): void;
+}
+
+/**
+ * Null where another holds it. A kernel's flock: whatever way its holder ends, it is free at that moment. Throws where
+ * the folder cannot be written.
+ */
+export function tryLockFolder(folder: string, name: string): FolderLock | null {
+  mkdirSync(folder, { recursive: true, mode: 0o700 });
+  const file = openSync(join(folder, `.${name}.lock`), "a", 0o600);
+  if (flock(file, LOCK_EX | LOCK_NB) !== 0) {
+    closeSync(file);
+    return null;
+  }
+  return { release: () => closeSync(file) };
+}

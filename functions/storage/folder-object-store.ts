@@ -1,0 +1,97 @@
+/** A local folder as object store. */
+import { randomUUID } from "node:crypto";
+import { mkdir, open, readdir, rename, rm } from "node:fs/promises";
+import type { FileHandle } from "node:fs/promises";
+import { join } from "node:path";
+
+import { checkKey, splitPrefix, StorageError } from "./object-store.ts";
+import type { ObjectStore } from "./object-store.ts";
+
+/** What users send and are answered is for nobody else of this machine. */
+const FOLDER_MODE = 0o700;
+const FILE_MODE = 0o600;
+/** Begins like no key. What a killed process leaves under such a name is never seen. */
+const TEMPORARY_PREFIX = ".writing-";
+
+/** Several processes may share the folder. It is made by the first write. */
+export function createFolderObjectStore(folder: string): ObjectStore {
+  const pathOf = (key: string): string => {
+    checkKey(key);
+    return join(folder, key);
+  };
+
+  return {
+    async write(key, chunks) {
+      const path = pathOf(key);
+      const directory = join(path, "..");
+      const temporary = join(directory, `${TEMPORARY_PREFIX}${randomUUID()}`);
+      let file: FileHandle | null = null;
+      try {
+        file = await attempt("Writing", async () => {
+          await mkdir(directory, { recursive: true, mode: FOLDER_MODE });
+          return open(temporary, "wx", FILE_MODE);
+        });
+        const numBytes = await writeAll(file, chunks);
+        await attempt("Writing", async () => {
+          await file?.sync();
+          await file?.close();
+          await rename(temporary, path);
+        });
+        return numBytes;
+      } catch (error) {
+        await file?.close().catch(() => {});
+        await rm(temporary, { force: true }).catch(() => {});
+        throw error;
+      }
+    },
+
+    async read(key) {
+      const path = pathOf(key);
+      return attempt("Reading", async () => {
+        const file = await open(path).catch(nullIfMissing);
+        if (file === null) return null;
+        const { size } = await file.stat();
+        return { numBytes: size, chunks: file.createReadStream() };
+      });
+    },
+
+    async delete(key) {
+      const path = pathOf(key);
+      await attempt("Deleting", () => rm(path, { force: true }));
+    },
+
+    async list(prefix) {
+      const { folder: name, start } = splitPrefix(prefix);
+      const names = await attempt("Listing", () => readdir(join(folder, name)).catch(nullIfMissing));
+      return (names ?? [])
+        .filter((entry) => entry.startsWith(start) && !entry.startsWith("."))
+        .sort()
+        .map((entry) => `${name}/${entry}`);
+    },
+
+    async close() {},
+  };
+}
+
+/** What `chunks` throws is not the store's fault. */
+async function writeAll(file: FileHandle, chunks: AsyncIterable<Uint8Array> | Iterable<Uint8Array>): Promise<number> {
+  let numBytes = 0;
+  for await (const chunk of chunks) {
+    await attempt("Writing", () => file.writeFile(chunk));
+    numBytes += chunk.byteLength;
+  }
+  return numBytes;
+}
+
+async function attempt<Value>(action: string, work: () => Promise<Value>): Promise<Value> {
+  try {
+    return await work();
+  } catch (cause) {
+    throw new StorageError(action, cause);
+  }
+}
+
+function nullIfMissing(error: unknown): null {
+  if (error instanceof Error && "code" in error && error.code === "ENOENT") return null;
+  throw error;
+}
