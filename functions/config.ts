@@ -137,6 +137,7 @@ const settings = z.object({
     origins(),
     "Origins of web pages that may read answers, separated by commas, or * for all; default: none.",
   ),
+  PLAYGROUND: required(oneOf(["true", "false"]), "true", "Whether /playground is a web page to try the model on."),
 
   MAX_BODY_BYTES: required(bytes(1024, 1024 * MEBIBYTE), "32MiB", "Longest request body, images within it included."),
   LIMIT_MM_PER_PROMPT: required(
@@ -229,6 +230,7 @@ export interface Config {
   readonly apiKeys: readonly string[];
   /** Origins of web pages that may read answers; `*` is every one. */
   readonly allowedOrigins: readonly string[];
+  readonly hasPlayground: boolean;
   readonly maxBodyBytes: number;
   readonly maxLogprobs: number;
   /** Arguments for logits processors, which those of a request override. */
@@ -292,6 +294,7 @@ function toConfig(values: z.output<typeof settings>, environment: Environment): 
     servedModelNames: values.SERVED_MODEL_NAME ?? [basename(values.MODEL)],
     apiKeys: values.API_KEY ?? [],
     allowedOrigins: values.ALLOWED_ORIGINS ?? [],
+    hasPlayground: values.PLAYGROUND === "true",
     maxBodyBytes: values.MAX_BODY_BYTES,
     maxLogprobs: values.MAX_LOGPROBS,
     defaultExtraArguments: values.LOGITS_PROCESSOR_DEFAULT_ARGS,

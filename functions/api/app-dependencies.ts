@@ -9,6 +9,7 @@ export type ApiConfig = Pick<
   | "allowedOrigins"
   | "apiKeys"
   | "defaultExtraArguments"
+  | "hasPlayground"
   | "maxBodyBytes"
   | "maxLogprobs"
   | "servedModelNames"

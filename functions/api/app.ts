@@ -16,6 +16,12 @@ import { livenessRoute, pingRoute, readinessRoute } from "./routes/health.ts";
 import { logitsProcessorsRoute } from "./routes/logits-processors.ts";
 import { metricsRoute } from "./routes/metrics.ts";
 import { modelRoute, modelsRoute } from "./routes/models.ts";
+import {
+  examplePictureRoute,
+  playgroundFileRoute,
+  playgroundPageRoute,
+  playgroundServiceRoute,
+} from "./routes/playground.ts";
 
 export function createApp(dependencies: AppDependencies): Hono<AppEnvironment> {
   const { service, metrics, logger, config } = dependencies;
@@ -34,7 +40,13 @@ export function createApp(dependencies: AppDependencies): Hono<AppEnvironment> {
   app.get("/livez", livenessRoute(service));
   app.on(["GET", "POST"], "/ping", pingRoute(service, config.pingStatusWhileStarting));
   app.get("/metrics", metricsRoute(metrics));
-  app.get("/", discoveryRoute(service, config.servedModelNames));
+  if (config.hasPlayground) {
+    app.get("/playground", playgroundPageRoute());
+    app.get("/playground/service.json", playgroundServiceRoute(service, config));
+    app.get("/playground/examples/:file", examplePictureRoute());
+    app.get("/playground/:file", playgroundFileRoute());
+  }
+  app.get("/", discoveryRoute(service, config));
 
   const answerError = (error: unknown, c: Context<AppEnvironment>): Response => {
     const requestId = c.get("requestId");

@@ -51,6 +51,7 @@ export function createTestApp({
     config: {
       allowedOrigins: [],
       apiKeys: [],
+      hasPlayground: true,
       maxBodyBytes: 100_000,
       maxLogprobs: 20,
       defaultExtraArguments: {},

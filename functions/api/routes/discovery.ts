@@ -1,11 +1,14 @@
-/** GET /: what this service is and where its routes are. */
+/** GET /: what this service is and where its routes are; browsers are led to the page, where there is one. */
 import type { Handler } from "hono";
 
 import type { Service } from "../../service.ts";
+import type { ApiConfig } from "../app-dependencies.ts";
 
-export function discoveryRoute(service: Service, servedModelNames: readonly string[]): Handler {
-  return (c) =>
-    c.json({
+export function discoveryRoute(service: Service, { servedModelNames, hasPlayground }: ApiConfig): Handler {
+  return (c) => {
+    c.header("Vary", "Accept", { append: true });
+    if (hasPlayground && c.req.header("accept")?.includes("text/html")) return c.redirect("playground");
+    return c.json({
       name: "fovea",
       status: service.state,
       models: servedModelNames,
@@ -21,4 +24,5 @@ export function discoveryRoute(service: Service, servedModelNames: readonly stri
         metrics: "/metrics",
       },
     });
+  };
 }

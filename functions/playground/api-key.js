@@ -1,0 +1,57 @@
+/** The API key: asked for when the server wants one, kept for this tab and nowhere else. */
+import { find } from "./elements.js";
+
+const STORAGE_NAME = "fovea-api-key";
+
+/** @typedef {ReturnType<typeof createApiKey>} ApiKey */
+
+/** @param {() => void} onKey  A new key is there to be tried. */
+export function createApiKey(onKey) {
+  const form = find(document, "#key-form", HTMLFormElement);
+  const input = find(form, "#key", HTMLInputElement);
+  const problem = find(form, "#key-problem", HTMLElement);
+  let key = readStored();
+
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    key = input.value.trim();
+    store(key);
+    onKey();
+  });
+
+  return {
+    read: () => key,
+
+    /** @param {string} message  What the server said to the key that it was sent, if it was. */
+    ask(message) {
+      problem.textContent = key === null ? "" : message;
+      form.hidden = false;
+      input.focus();
+      input.select();
+    },
+
+    accept() {
+      form.hidden = true;
+      input.value = "";
+    },
+  };
+}
+
+/** @returns {string | null} */
+function readStored() {
+  try {
+    return sessionStorage.getItem(STORAGE_NAME);
+  } catch {
+    // Storage is off: the key lasts until the page is left.
+    return null;
+  }
+}
+
+/** @param {string} key */
+function store(key) {
+  try {
+    sessionStorage.setItem(STORAGE_NAME, key);
+  } catch {
+    // As above.
+  }
+}

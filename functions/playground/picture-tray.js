@@ -1,0 +1,96 @@
+/** The pictures of the next question: chosen, dropped or pasted, shown small, each with a button that removes it. */
+import { create } from "./elements.js";
+
+/** @import { Picture } from "./chat-request.js" */
+
+/** @typedef {ReturnType<typeof createPictureTray>} PictureTray */
+
+/**
+ * @param {object} options
+ * @param {HTMLElement} options.list  Takes an item for each picture.
+ * @param {(message: string) => void} options.onProblem  A file that is no picture; empty where all is well.
+ * @param {() => void} options.onRemove  The button that had the focus is gone.
+ */
+export function createPictureTray({ list, onProblem, onRemove }) {
+  /** @type {Map<Picture, HTMLElement>} */
+  const items = new Map();
+
+  /** @param {Picture} picture */
+  function add(picture) {
+    const remove = create("button", { type: "button", className: "remove", textContent: "×" });
+    remove.setAttribute("aria-label", `Remove ${picture.name}`);
+    remove.addEventListener("click", () => {
+      items.get(picture)?.remove();
+      items.delete(picture);
+      onRemove();
+    });
+    const item = create("li", {}, [create("img", { src: picture.url, alt: picture.name }), remove]);
+    items.set(picture, item);
+    list.append(item);
+  }
+
+  return {
+    add,
+
+    /** @param {Iterable<File>} files */
+    async addFiles(files) {
+      const all = [...files];
+      const others = all.filter(({ type }) => !type.startsWith("image/"));
+      onProblem(others.length === 0 ? "" : `${others.map(({ name }) => name).join(", ")}: not a picture.`);
+      const pictures = await Promise.all(all.filter((file) => !others.includes(file)).map(readPicture));
+      pictures.forEach(add);
+    },
+
+    /** @returns {readonly Picture[]} */
+    get pictures() {
+      return [...items.keys()];
+    },
+
+    clear() {
+      items.clear();
+      list.replaceChildren();
+    },
+  };
+}
+
+/**
+ * @param {Blob} file
+ * @returns {Promise<Picture>}
+ */
+export async function readPicture(file) {
+  /** @type {PromiseWithResolvers<string>} */
+  const { promise, resolve, reject } = Promise.withResolvers();
+  const reader = new FileReader();
+  reader.addEventListener("load", () => resolve(/** @type {string} */ (reader.result)));
+  reader.addEventListener("error", () => reject(reader.error));
+  reader.readAsDataURL(file);
+  return { name: file instanceof File ? file.name : "picture", url: await promise };
+}
+
+/**
+ * Files that are dropped anywhere on the page or pasted into it.
+ *
+ * @param {HTMLElement} veil  Shown while files are dragged over the page.
+ * @param {(files: FileList) => void} onFiles
+ */
+export function receiveFiles(veil, onFiles) {
+  /** @param {DragEvent} event */
+  const hasFiles = ({ dataTransfer }) => dataTransfer?.types.includes("Files") ?? false;
+  window.addEventListener("dragover", (event) => {
+    if (!hasFiles(event)) return;
+    event.preventDefault();
+    veil.hidden = false;
+  });
+  window.addEventListener("dragleave", (event) => {
+    if (event.relatedTarget === null) veil.hidden = true;
+  });
+  window.addEventListener("drop", (event) => {
+    veil.hidden = true;
+    if (!event.dataTransfer || !hasFiles(event)) return;
+    event.preventDefault();
+    onFiles(event.dataTransfer.files);
+  });
+  window.addEventListener("paste", ({ clipboardData }) => {
+    if (clipboardData && clipboardData.files.length > 0) onFiles(clipboardData.files);
+  });
+}

@@ -1,0 +1,58 @@
+/** Waits until the server serves, and shows what it does until then. */
+
+/** @import { ServerClient } from "./server-client.js" */
+
+const POLL_MS = 1000;
+
+/** @typedef {"connecting" | "starting" | "ready" | "draining" | "failed" | "unreachable" | "locked"} ShownState */
+
+/** @type {Readonly<Record<ShownState, string>>} */
+const words = {
+  connecting: "Connecting",
+  starting: "Model is loading",
+  ready: "Ready",
+  draining: "Shutting down",
+  failed: "The engine has failed",
+  unreachable: "Server not reached, trying again",
+  locked: "API key needed",
+};
+
+/**
+ * @param {HTMLElement} element
+ * @param {ShownState} state
+ */
+export function showState(element, state) {
+  element.dataset.state = state;
+  // Said again and again it would be read out again and again.
+  if (element.textContent !== words[state]) element.textContent = words[state];
+}
+
+/**
+ * Resolves once the server is ready.
+ *
+ * @param {ServerClient} client
+ * @param {(state: ShownState) => void} onState
+ */
+export async function waitUntilReady(client, onState) {
+  while (true) {
+    const state = await readState(client);
+    if (state === "ready") return;
+    onState(state);
+    const { promise, resolve } = Promise.withResolvers();
+    setTimeout(resolve, POLL_MS, undefined);
+    await promise;
+  }
+}
+
+/**
+ * @param {ServerClient} client
+ * @returns {Promise<ShownState>}
+ */
+async function readState(client) {
+  try {
+    return await client.state();
+  } catch (error) {
+    const status = error instanceof Error && "status" in error ? error.status : 0;
+    return status === 500 ? "failed" : "unreachable";
+  }
+}
