@@ -11,6 +11,8 @@ import {
 } from "../engine/index.ts";
 import type { ByteStore, Engine, LoadProgress } from "../engine/index.ts";
 import { createApp } from "./api/app.ts";
+import type { BatchesDependencies } from "./batch/create-batches.ts";
+import { LazyBatches } from "./batch/lazy-batches.ts";
 import type { Config } from "./config.ts";
 import type { Logger } from "./logger.ts";
 import { createMetrics } from "./metrics.ts";
@@ -29,6 +31,13 @@ export interface Composition {
   readonly metrics: Metrics;
   /** Its model is still loading; `engine.ready` tells how that ends. */
   readonly engine: Engine;
+  /** To be called when the engine is ready, by servers: works on what is queued in the background. */
+  startBatches(): void;
+  /**
+   * Refuses new requests, releases batches for the next start, and waits for the requests and lines under way; after
+   * `graceMs` they are ended. Resolves to whether all of them ended by themselves.
+   */
+  drain(graceMs: number): Promise<boolean>;
   /** Ends the engine and the clients; requests must have been drained. */
   close(): Promise<void>;
 }
@@ -37,8 +46,6 @@ export async function compose({ config, logger, onProgress }: CompositionOptions
   const { maxNumSequences, maxNumWaiting } = config.engine;
   const service = new Service({ maxNumRequests: maxNumSequences + maxNumWaiting });
   const metrics = createMetrics(service, config.servedModelNames[0]);
-  const app = createApp({ service, metrics, logger, config });
-
   const connectedSources = [
     createHttpsImageSource(config.images),
     createS3ImageSource({ createClient: async () => (await loadS3ClientFactory(config))() }),
@@ -50,17 +57,33 @@ export async function compose({ config, logger, onProgress }: CompositionOptions
     ...(onProgress && { onProgress }),
   });
   service.engine = engine;
+  const batches = createLazyBatches({ config, service, engine, metrics, logger });
+  const app = createApp({ service, metrics, logger, config, ...(batches && { loadBatches: batches.load }) });
   const listen = getRequestListener(app.fetch, { overrideGlobalObjects: false });
   return {
     listener: (request, response) => void listen(request, response),
     service,
     metrics,
     engine,
+    startBatches: () => void batches?.start(),
+    async drain(graceMs) {
+      const [isClean] = await Promise.all([service.drain(graceMs), batches?.stop()]);
+      return isClean;
+    },
     async close() {
+      await batches?.stop();
       await engine.close();
       await Promise.all(connectedSources.map((source) => source.close()));
     },
   };
+}
+
+/** Null where there are none. */
+function createLazyBatches(parts: Omit<BatchesDependencies, "createS3Client">): LazyBatches | null {
+  const { config } = parts;
+  if (config.batches.store.kind === "none") return null;
+  const createS3Client = async (): Promise<S3Client> => (await loadS3ClientFactory(config))();
+  return new LazyBatches({ ...parts, createS3Client });
 }
 
 export function isS3(reference: string): boolean {

@@ -92,6 +92,22 @@ export function checkpointReference() {
   });
 }
 
+export type BatchStoreLocation =
+  | { readonly kind: "none" }
+  | { readonly kind: "folder"; readonly folder: string }
+  /** `prefix` has no slashes at its ends; it may be empty. */
+  | { readonly kind: "s3"; readonly bucket: string; readonly prefix: string };
+
+/** Where batches keep their files: a folder, made absolute, `s3://bucket/prefix`, or `none`. */
+export function batchStore() {
+  return parsed("a folder, s3://bucket/prefix or none", (text): BatchStoreLocation | undefined => {
+    if (text.toLowerCase() === "none") return { kind: "none" };
+    const s3 = /^s3:\/\/([^/]+)\/*(.*?)\/*$/i.exec(text);
+    if (s3 !== null) return { kind: "s3", bucket: s3[1], prefix: s3[2] };
+    return text === "" || /^[a-z][a-z0-9+.-]*:\/\//i.test(text) ? undefined : { kind: "folder", folder: resolve(text) };
+  });
+}
+
 export interface ImagesPerPrompt {
   readonly count: number;
   readonly width?: number;

@@ -9,6 +9,7 @@ import { z } from "zod";
 
 import type { EngineConfig, ExtraArgument } from "../engine/index.ts";
 import {
+  batchStore,
   bytes,
   checkpointReference,
   commaSeparated,
@@ -27,6 +28,7 @@ import {
   searchPath,
   seconds,
 } from "./config-values.ts";
+import type { BatchStoreLocation } from "./config-values.ts";
 
 const MEBIBYTE = 1024 ** 2;
 
@@ -203,6 +205,17 @@ const settings = z.object({
     "Longest value written to Redis; larger ones stay in memory.",
   ),
 
+  BATCH_STORE: optional(
+    batchStore(),
+    "Keeps files and batches: a folder, s3://bucket/prefix, or none for no batches; default: fovea/batches in $XDG_DATA_HOME or ~/.local/share.",
+  ),
+  BATCH_MAX_NUM_SEQS: optional(
+    integer(1, 4096),
+    "Most sequences of batches computed together, fewer while requests need the room; default: half of MAX_NUM_SEQS.",
+  ),
+  BATCH_MAX_FILE_BYTES: required(bytes(1024, 64 * 1024 * MEBIBYTE), "200MiB", "Longest file for batches."),
+  BATCH_MAX_LINES: required(integer(1, 10_000_000), "50000", "Most requests of one batch."),
+
   AWS_REGION: optional(text, "Region of S3 buckets; default: us-east-1 where an endpoint is set."),
   AWS_ENDPOINT_URL_S3: optional(httpUrl(), "Another S3 service than Amazon's; buckets are then addressed by path."),
   AWS_ENDPOINT_URL: optional(httpUrl(), "The same for all of AWS; AWS_ENDPOINT_URL_S3 comes first."),
@@ -246,12 +259,23 @@ export interface Config {
     /** `host:port`. */
     readonly allowedPrivateHosts: readonly string[];
   };
+  readonly batches: BatchConfig;
   /** Null where replicas share nothing. */
   readonly redisUrl: string | null;
   readonly s3: {
     readonly endpoint: string | null;
     readonly region: string | null;
   };
+}
+
+export interface BatchConfig {
+  readonly store: BatchStoreLocation;
+  /** Of the engine's, at most. */
+  readonly maxNumSequences: number;
+  readonly maxFileBytes: number;
+  readonly maxNumLines: number;
+  /** In front of every key of the queue in Redis. */
+  readonly queueKeyPrefix: string;
 }
 
 export type Environment = Readonly<Record<string, string | undefined>>;
@@ -280,6 +304,11 @@ export function loadConfig(environment: Environment): Config {
   if (values.MAX_NUM_BATCHED_TOKENS < values.MAX_NUM_SEQS) {
     throw new ConfigError([
       `MAX_NUM_BATCHED_TOKENS is ${values.MAX_NUM_BATCHED_TOKENS}: expected at least MAX_NUM_SEQS, which is ${values.MAX_NUM_SEQS}.`,
+    ]);
+  }
+  if (values.BATCH_MAX_NUM_SEQS !== null && values.BATCH_MAX_NUM_SEQS > values.MAX_NUM_SEQS) {
+    throw new ConfigError([
+      `BATCH_MAX_NUM_SEQS is ${values.BATCH_MAX_NUM_SEQS}: expected at most MAX_NUM_SEQS, which is ${values.MAX_NUM_SEQS}.`,
     ]);
   }
   return toConfig(values, environment);
@@ -337,6 +366,13 @@ function toConfig(values: z.output<typeof settings>, environment: Environment): 
       allowedDomains: values.ALLOWED_MEDIA_DOMAINS ?? [],
       allowedPrivateHosts: values.ALLOWED_PRIVATE_HOSTS ?? [],
     },
+    batches: {
+      store: values.BATCH_STORE ?? { kind: "folder", folder: join(defaultDataFolder(environment), "batches") },
+      maxNumSequences: values.BATCH_MAX_NUM_SEQS ?? Math.ceil(values.MAX_NUM_SEQS / 2),
+      maxFileBytes: values.BATCH_MAX_FILE_BYTES,
+      maxNumLines: values.BATCH_MAX_LINES,
+      queueKeyPrefix: values.REDIS_KEY_PREFIX,
+    },
     redisUrl: values.REDIS_URL,
     s3: { endpoint: values.AWS_ENDPOINT_URL_S3 ?? values.AWS_ENDPOINT_URL, region: values.AWS_REGION },
   };
@@ -344,11 +380,21 @@ function toConfig(values: z.output<typeof settings>, environment: Environment): 
 
 function defaultCacheFolder(environment: Environment): string {
   if (environment.XDG_CACHE_HOME) return join(environment.XDG_CACHE_HOME, "fovea");
+  return inHome([".cache", "fovea"], "fovea-cache");
+}
+
+/** For what is no cache: nothing but its users makes it again. */
+function defaultDataFolder(environment: Environment): string {
+  if (environment.XDG_DATA_HOME) return join(environment.XDG_DATA_HOME, "fovea");
+  return inHome([".local", "share", "fovea"], "fovea-data");
+}
+
+function inHome(names: readonly string[], temporaryName: string): string {
   try {
-    return join(homedir(), ".cache", "fovea");
+    return join(homedir(), ...names);
   } catch {
     // A container may run as a user id that has no home.
-    return join(tmpdir(), "fovea-cache");
+    return join(tmpdir(), temporaryName);
   }
 }
 

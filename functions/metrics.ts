@@ -5,6 +5,7 @@
 import { Counter, Gauge, Histogram, Registry, collectDefaultMetrics } from "prom-client";
 
 import type { FinishReason } from "../engine/index.ts";
+import type { FinalStatus } from "./batch/batch-record.ts";
 import { addCacheMetrics } from "./cache-metrics.ts";
 import type { Service } from "./service.ts";
 
@@ -28,6 +29,14 @@ export interface Metrics {
   observeTokens(seconds: number, numTokens: number): void;
   observeSequence(figures: SequenceFigures, seconds: number): void;
   addImages(numImages: number): void;
+  /** A batch has ended. */
+  countBatch(status: FinalStatus): void;
+  /** A line of a batch has its answer. */
+  countBatchLine(outcome: "completed" | "failed"): void;
+  /** Batches of this model that are not done yet, on all replicas. */
+  setUnfinishedBatches(numBatches: number): void;
+  /** Those of them that this process works on. */
+  setRunningBatches(numBatches: number): void;
 }
 
 const LATENCY_BUCKETS = [
@@ -88,6 +97,28 @@ export function createMetrics(service: Service, modelName: string): Metrics {
     help: "Prompt tokens that are image embeddings.",
     registers,
   });
+  const batches = new Counter({
+    name: "fovea_batches_total",
+    help: "Batches by how they ended.",
+    labelNames: ["status"],
+    registers,
+  });
+  const batchLines = new Counter({
+    name: "fovea_batch_lines_total",
+    help: "Answers to lines of queued batches; those that are errors failed.",
+    labelNames: ["outcome"],
+    registers,
+  });
+  const unfinishedBatches = new Gauge({
+    name: "fovea_batches_unfinished",
+    help: "Batches of this model that are not done yet, on all replicas.",
+    registers,
+  });
+  const runningBatches = new Gauge({
+    name: "fovea_batches_running",
+    help: "Batches that this process works on.",
+    registers,
+  });
   const httpRequests = new Counter({
     name: "http_requests_total",
     help: "HTTP requests by route, method and status.",
@@ -122,6 +153,10 @@ export function createMetrics(service: Service, modelName: string): Metrics {
       imageTokens.inc(figures.numImageTokens);
     },
     addImages: (numImages) => images.inc(numImages),
+    countBatch: (status) => batches.inc({ status }),
+    countBatchLine: (outcome) => batchLines.inc({ outcome }),
+    setUnfinishedBatches: (numBatches) => unfinishedBatches.set(numBatches),
+    setRunningBatches: (numBatches) => runningBatches.set(numBatches),
   };
 }
 

@@ -16,10 +16,12 @@ export interface ServiceOptions {
 export class Service {
   readonly #maxNumRequests: number;
   readonly #admissions = new Set<Admission>();
+  #numBatchLines = 0;
   #engine: Engine | null = null;
   #hasFailed = false;
   #isDraining = false;
   #notifyIdle: () => void = () => {};
+  #released = Promise.withResolvers<void>();
 
   constructor({ maxNumRequests }: ServiceOptions) {
     this.#maxNumRequests = maxNumRequests;
@@ -54,8 +56,14 @@ export class Service {
     }
   }
 
+  /** Without lines of batches. */
   get numRequests(): number {
-    return this.#admissions.size;
+    return this.#admissions.size - this.#numBatchLines;
+  }
+
+  /** Resolves when the next request, or line of a batch, is over. */
+  whenReleased(): Promise<void> {
+    return this.#released.promise;
   }
 
   /**
@@ -63,6 +71,23 @@ export class Service {
    * `queue_full` or `internal` where the service cannot take it.
    */
   admit(requestSignal: AbortSignal): Admission {
+    if (this.numRequests >= this.#maxNumRequests && this.state === "ready") {
+      throw new EngineError(
+        "queue_full",
+        `${this.numRequests} requests are under way; the limit is ${this.#maxNumRequests}.`,
+      );
+    }
+    return this.#admit(requestSignal, () => {});
+  }
+
+  /** Counts a line of a batch as under way, as `admit` does a request; batches bound their lines themselves. */
+  admitBatchLine(): Admission {
+    const admission = this.#admit(new AbortController().signal, () => (this.#numBatchLines -= 1));
+    this.#numBatchLines += 1;
+    return admission;
+  }
+
+  #admit(requestSignal: AbortSignal, onRelease: () => void): Admission {
     const { state } = this;
     const engine = this.#engine;
     if (state === "draining") throw new EngineError("closed", "The service is shutting down; send the request again.");
@@ -70,14 +95,11 @@ export class Service {
     if (state === "starting" || engine === null) {
       throw new EngineError("not_ready", "The model is still loading; send the request again shortly.");
     }
-    if (this.#admissions.size >= this.#maxNumRequests) {
-      throw new EngineError(
-        "queue_full",
-        `${this.#admissions.size} requests are under way; the limit is ${this.#maxNumRequests}.`,
-      );
-    }
     const admission = new Admission(engine, requestSignal, () => {
-      this.#admissions.delete(admission);
+      if (!this.#admissions.delete(admission)) return;
+      onRelease();
+      this.#released.resolve();
+      this.#released = Promise.withResolvers();
       if (this.#admissions.size === 0) this.#notifyIdle();
     });
     this.#admissions.add(admission);

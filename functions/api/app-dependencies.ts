@@ -1,4 +1,5 @@
 /** What the routes are built with. */
+import type { Batches } from "../batch/batches.ts";
 import type { Config } from "../config.ts";
 import type { Logger } from "../logger.ts";
 import type { Metrics } from "../metrics.ts";
@@ -21,6 +22,8 @@ export interface AppDependencies {
   readonly metrics: Metrics;
   readonly logger: Logger;
   readonly config: ApiConfig;
+  /** Absent where there are no batches. */
+  readonly loadBatches?: () => Promise<Batches>;
   /** Silence after which a stream sends a comment; 10 s unless told. */
   readonly keepAliveMs?: number;
 }

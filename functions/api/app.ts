@@ -9,9 +9,11 @@ import { allowOrigins } from "./origins.ts";
 import { CLIENT_CLOSED_REQUEST, HttpError, toErrorAnswer } from "./errors.ts";
 import { traceRequests } from "./request-trace.ts";
 import type { AppEnvironment } from "./request-trace.ts";
+import { cancelBatchRoute, createBatchRoute, getBatchRoute, listBatchesRoute } from "./routes/batches.ts";
 import { chatCompletionsRoute } from "./routes/chat-completions.ts";
 import { completionsRoute } from "./routes/completions.ts";
 import { discoveryRoute } from "./routes/discovery.ts";
+import { deleteFileRoute, fileContentRoute, fileRoute, listFilesRoute, uploadFileRoute } from "./routes/files.ts";
 import { livenessRoute, pingRoute, readinessRoute } from "./routes/health.ts";
 import { logitsProcessorsRoute } from "./routes/logits-processors.ts";
 import { metricsRoute } from "./routes/metrics.ts";
@@ -34,6 +36,15 @@ export function createApp(dependencies: AppDependencies): Hono<AppEnvironment> {
   app.post("/v1/completions", completionsRoute(dependencies));
   app.get("/v1/models", modelsRoute(service, config.servedModelNames));
   app.get("/v1/models/:model{.+}", modelRoute(service, config.servedModelNames));
+  app.post("/v1/files", uploadFileRoute(dependencies));
+  app.get("/v1/files", listFilesRoute(dependencies));
+  app.get("/v1/files/:file", fileRoute(dependencies));
+  app.get("/v1/files/:file/content", fileContentRoute(dependencies));
+  app.delete("/v1/files/:file", deleteFileRoute(dependencies));
+  app.post("/v1/batches", createBatchRoute(dependencies));
+  app.get("/v1/batches", listBatchesRoute(dependencies));
+  app.get("/v1/batches/:batch", getBatchRoute(dependencies));
+  app.post("/v1/batches/:batch/cancel", cancelBatchRoute(dependencies));
   app.get("/v1/logits-processors", logitsProcessorsRoute(service));
   app.get("/health", readinessRoute(service));
   app.get("/readyz", readinessRoute(service));
@@ -62,7 +73,7 @@ export function createApp(dependencies: AppDependencies): Hono<AppEnvironment> {
 
 function notFound(app: Hono<AppEnvironment>, c: Context<AppEnvironment>): HttpError {
   const { method, path } = c.req;
-  const allowed = ["GET", "POST"].filter((other) =>
+  const allowed = ["GET", "POST", "DELETE"].filter((other) =>
     app.router.match(other, path)[0].some(([[, route]]) => route.method === other),
   );
   if (allowed.length === 0) return new HttpError(404, "not_found", `There is no ${path.slice(0, 200)}.`);

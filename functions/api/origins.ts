@@ -9,7 +9,7 @@ const PREFLIGHT_MAX_AGE = 600;
 export function allowOrigins(origins: readonly string[]): MiddlewareHandler {
   return cors({
     origin: origins.includes("*") ? "*" : [...origins],
-    allowMethods: ["GET", "POST"],
+    allowMethods: ["GET", "POST", "DELETE"],
     allowHeaders: ["Authorization", "Content-Type", "X-Request-Id"],
     exposeHeaders: ["X-Request-Id", "Retry-After"],
     maxAge: PREFLIGHT_MAX_AGE,

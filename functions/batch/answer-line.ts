@@ -22,6 +22,8 @@ export interface AnswerDependencies {
   readonly engine: Engine;
   readonly metrics: Metrics;
   readonly logger: Logger;
+  /** On whose behalf; "" is nobody in particular. */
+  readonly tenant: string;
   readonly config: Pick<ApiConfig, "defaultExtraArguments" | "maxLogprobs" | "servedModelNames">;
 }
 
@@ -55,12 +57,12 @@ function prepare<Fields extends CommonFields>(
   { body, extraArguments }: BatchLine,
   dependencies: AnswerDependencies,
 ): PreparedLine {
-  const { service, engine, config, metrics } = dependencies;
+  const { service, engine, config, metrics, tenant } = dependencies;
   let parsed: ParsedBody<Fields> | null = null;
   let requests: readonly GenerationRequest[];
   try {
     parsed = parseBody(kind, body, config.servedModelNames);
-    requests = createRequests(kind, parsed, { engine, config, tenant: "", extraArguments });
+    requests = createRequests(kind, parsed, { engine, config, tenant, extraArguments });
   } catch (error) {
     return { numSequences: 0, answer: async () => toAnswer(error, parsed, dependencies) };
   }
@@ -70,7 +72,7 @@ function prepare<Fields extends CommonFields>(
     async answer() {
       let admission: Admission | null = null;
       try {
-        admission = service.admit(new AbortController().signal);
+        admission = service.admitBatchLine();
         const answer = await kind.toAnswer(head, runGenerations(admission, requests, metrics), fields);
         metrics.addImages(paths.images.length);
         return { kind: "answered", response: { statusCode: 200, requestId: randomUUID(), body: answer } };

@@ -11,10 +11,12 @@ import { extraArguments } from "../api/schemas/extra-arguments.ts";
 import { parseFields } from "../api/schemas/parse-fields.ts";
 import type { NumberedLine } from "./numbered-lines.ts";
 
+/** What a line has beside its body, at most. */
+export const LINE_ROOM_BYTES = 64 * 1024;
 /** They are kept in memory for as long as the batch runs. */
 const MAX_CUSTOM_ID_LENGTH = 1024;
 
-const batchUrls = ["/v1/chat/completions", "/v1/completions"] as const;
+export const batchUrls = ["/v1/chat/completions", "/v1/completions"] as const;
 export type BatchUrl = (typeof batchUrls)[number];
 
 const schema = z.object({

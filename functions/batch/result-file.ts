@@ -9,7 +9,7 @@ import { resultLinePrefix } from "./result-line.ts";
 import type { ResultLine } from "./result-line.ts";
 
 /** Far above what any answer comes to. */
-const MAX_RESULT_BYTES = 512 * 1024 ** 2;
+export const MAX_RESULT_BYTES = 512 * 1024 ** 2;
 const CHUNK_BYTES = 1024 ** 2;
 const NEWLINE = 10;
 
@@ -17,6 +17,8 @@ const NEWLINE = 10;
 export interface DoneLines {
   /** Of the lines that have a response. */
   readonly customIds: ReadonlySet<string>;
+  /** Of these, with status 200. */
+  readonly numSucceeded: number;
   /** Numbers of the lines that are reported to be no requests. */
   readonly badLines: ReadonlySet<number>;
 }
@@ -32,16 +34,16 @@ export interface ResultFile extends ResultSink {
 }
 
 /**
- * Opens a result file to be continued, or makes it. A line that a killed run has left unfinished at the end is cut off.
+ * Opens a result file to be continued, or makes it; errors call it `shown`. A line that a killed run has left unfinished at the end is cut off.
  *
  * @throws ConfigError for a file that cannot be opened, or that holds anything but results: it is left as it is.
  */
-export async function openResultFile(path: string): Promise<ResultFile> {
+export async function openResultFile(path: string, shown: string = `--output ${path}`): Promise<ResultFile> {
   const file = await open(path, "a+").catch((cause: unknown) => {
-    throw new ConfigError([`--output ${path} cannot be written: ${reasonOf(cause)}.`]);
+    throw new ConfigError([`${shown} cannot be written: ${reasonOf(cause)}.`]);
   });
   try {
-    const done = await readDone(file, path);
+    const done = await readDone(file, shown);
     return { ...createSink((text) => file.appendFile(text)), done, close: () => file.close() };
   } catch (error) {
     await file.close();
@@ -58,7 +60,7 @@ export function createResultStream(stream: NodeJS.WritableStream): ResultFile {
     stream.write(text, (error) => (error ? reject(error) : resolve()));
     await promise;
   };
-  return { ...createSink(write), done: { customIds: new Set(), badLines: new Set() }, close: async () => {} };
+  return { ...createSink(write), done: noLines(), close: async () => {} };
 }
 
 function createSink(write: (text: string) => Promise<void>): Pick<ResultSink, "append"> {
@@ -71,26 +73,37 @@ function createSink(write: (text: string) => Promise<void>): Pick<ResultSink, "a
   };
 }
 
+/** Mutable: what is found while results are read. */
+export interface FoundLines {
+  readonly customIds: Set<string>;
+  numSucceeded: number;
+  readonly badLines: Set<number>;
+}
+
+export function noLines(): FoundLines {
+  return { customIds: new Set(), numSucceeded: 0, badLines: new Set() };
+}
+
 /** Of a line as much as says what it is the result of. */
 const doneLine = z.union([
   z.object({ custom_id: z.string(), response: z.object({ status_code: z.int() }) }),
   z.object({ response: z.null(), error: z.object({ line: z.int() }) }),
 ]);
 
-async function readDone(file: FileHandle, path: string): Promise<DoneLines> {
-  const done = { customIds: new Set<string>(), badLines: new Set<number>() };
+async function readDone(file: FileHandle, shown: string): Promise<DoneLines> {
+  const done = noLines();
   const stats = await file.stat();
-  if (!stats.isFile()) throw new ConfigError([`--output ${path} is not a file; - is standard output.`]);
+  if (!stats.isFile()) throw new ConfigError([`${shown} is not a file; - is standard output.`]);
   const end = await endOfWholeLines(file, stats.size);
   for await (const { lineNumber, text } of readLines(readChunks(file, end), MAX_RESULT_BYTES)) {
     if (addDone(done, text)) continue;
-    throw new ConfigError([`--output ${path} holds other things than results: line ${lineNumber} is none.`]);
+    throw new ConfigError([`${shown} holds other things than results: line ${lineNumber} is none.`]);
   }
   const rest = (await readBytes(file, end, stats.size)).toString();
   if (rest === "") return done;
   if (addDone(done, rest)) await file.appendFile("\n");
   else if (rest.startsWith(resultLinePrefix.slice(0, rest.length))) await file.truncate(end);
-  else throw new ConfigError([`--output ${path} holds other things than results: its last line is none.`]);
+  else throw new ConfigError([`${shown} holds other things than results: its last line is none.`]);
   return done;
 }
 
@@ -100,12 +113,15 @@ async function* readChunks(file: FileHandle, end: number): AsyncGenerator<Uint8A
   }
 }
 
-/** False for a text that is no result. */
-function addDone({ customIds, badLines }: { customIds: Set<string>; badLines: Set<number> }, text: string): boolean {
+/** False for a text that is no result. Of several results of a line the first counts. */
+export function addDone(found: FoundLines, text: string): boolean {
   const line = doneLine.safeParse(parseOrNull(text)).data;
   if (line === undefined) return false;
-  if (line.response === null) badLines.add(line.error.line);
-  else customIds.add(line.custom_id);
+  if (line.response === null) found.badLines.add(line.error.line);
+  else if (!found.customIds.has(line.custom_id)) {
+    found.customIds.add(line.custom_id);
+    if (line.response.status_code === 200) found.numSucceeded += 1;
+  }
   return true;
 }
 

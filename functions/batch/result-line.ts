@@ -1,7 +1,7 @@
 /** One line of a batch's results: OpenAI's Batch output line. */
 import { randomUUID } from "node:crypto";
 
-import type { BadBatchLine } from "./batch-line.ts";
+import type { BadBatchLine, BatchLine } from "./batch-line.ts";
 
 export interface ResultLine {
   readonly id: string;
@@ -14,7 +14,7 @@ export interface ResultLine {
     readonly body: object;
   } | null;
   readonly error: {
-    readonly code: BadBatchLine["code"];
+    readonly code: BadBatchLine["code"] | "batch_expired";
     readonly message: string;
     /** From 1. */
     readonly line: number;
@@ -46,6 +46,17 @@ export function errorLine({ lineNumber, customId, code, message, parameter }: Ba
     custom_id: customId,
     response: null,
     error: { code, message, line: lineNumber, param: parameter },
+  };
+}
+
+/** Of a line that was not answered in time. */
+export function expiredLine({ lineNumber, customId }: BatchLine): ResultLine {
+  const message = "This request could not be executed before the completion window expired.";
+  return {
+    id: createId(),
+    custom_id: customId,
+    response: null,
+    error: { code: "batch_expired", message, line: lineNumber, param: null },
   };
 }
 

@@ -6,7 +6,7 @@ import type { NumberedLine } from "./numbered-lines.ts";
 import type { DoneLines, ResultSink } from "./result-file.ts";
 import { errorLine, responseLine } from "./result-line.ts";
 import type { LineResponse } from "./result-line.ts";
-import { WorkWindow } from "./work-window.ts";
+import type { WorkWindow } from "./work-window.ts";
 
 export interface BatchOptions {
   readonly lines: AsyncIterable<NumberedLine>;
@@ -14,19 +14,19 @@ export interface BatchOptions {
   readonly done: DoneLines;
   readonly results: ResultSink;
   readonly prepare: (line: BatchLine) => PreparedLine;
-  /** Most sequences under way together; a line with more runs alone. */
-  readonly maxNumSequences: number;
+  /** Bounds the sequences under way together, those of other batches included; a line with more runs alone. */
+  readonly window: WorkWindow;
   /**
    * Aborted by the caller, or by the run where a result cannot be written or the service has ended: no line is begun any
    * more, and those under way are waited for. `lines` may throw when it is aborted.
    */
   readonly stopping: AbortController;
-  /** Called when another line is dealt with. */
-  readonly onProgress: (numLines: number) => void;
+  /** Called when another line is dealt with; `counts` are of this run. */
+  readonly onProgress: (numLines: number, counts: Readonly<Counts>) => void;
 }
 
 /** Lines of a run. */
-interface Counts {
+export interface Counts {
   /** With status 200. */
   numSucceeded: number;
   /** With another status. */
@@ -52,7 +52,8 @@ const givenUp: LineAnswer = { kind: "given up" };
 /** Mutable. */
 class BatchRun {
   readonly #options: BatchOptions;
-  readonly #window: WorkWindow;
+  /** Lines that have entered the window. */
+  readonly #underWay = new Set<Promise<void>>();
   /** Of all good lines so far, by custom_id: the first line that has it. */
   readonly #lineNumbers = new Map<string, number>();
   /** Why a result could not be written. */
@@ -62,7 +63,6 @@ class BatchRun {
 
   constructor(options: BatchOptions) {
     this.#options = options;
-    this.#window = new WorkWindow(options.maxNumSequences);
   }
 
   async run(): Promise<BatchSummary> {
@@ -73,7 +73,7 @@ class BatchRun {
     } catch (error) {
       if (!this.#isStopping) throw error;
     } finally {
-      await this.#window.whenEmpty();
+      await Promise.all(this.#underWay);
     }
     if (this.#failure !== null) throw this.#failure.cause;
     return { ...this.#counts, isComplete: hasReadAll && this.#numGivenUp === 0 };
@@ -98,21 +98,27 @@ class BatchRun {
     this.#lineNumbers.set(line.customId, line.lineNumber);
     if (this.#options.done.customIds.has(line.customId)) return this.#count("numSkipped");
     const prepared = this.#options.prepare(line);
-    await this.#window.enter(prepared.numSequences);
+    await this.#options.window.enter(prepared.numSequences);
     const completed = this.#complete(line, prepared);
+    this.#underWay.add(completed);
+    void completed.then(() => this.#underWay.delete(completed));
     // Nothing else would hold back the reading of lines that cost the engine nothing.
     if (prepared.numSequences === 0) await completed;
   }
 
   /** Leaves the window, whatever happens. Never rejects. */
   async #complete({ customId }: BatchLine, { numSequences, answer }: PreparedLine): Promise<void> {
+    const { window } = this.#options;
     let weight = numSequences;
     try {
       let answered = this.#isStopping ? givenUp : await answer();
-      if (answered.kind === "busy") {
-        this.#window.leave(weight);
-        weight = this.#window.maxWeight;
-        await this.#window.enter(weight);
+      for (let isAlone = false; answered.kind === "busy" && !isAlone;) {
+        // Refused again while nobody else has a share, it never fits.
+        isAlone = !window.isNarrowed;
+        if (!isAlone) await window.whenChanged();
+        window.leave(weight);
+        weight = window.maxWeight;
+        await window.enter(weight);
         answered = this.#isStopping ? givenUp : await answer();
       }
       if (answered.kind === "given up") {
@@ -123,7 +129,7 @@ class BatchRun {
       this.#failure ??= { cause };
       this.#options.stopping.abort();
     } finally {
-      this.#window.leave(weight);
+      window.leave(weight);
     }
   }
 
@@ -141,6 +147,6 @@ class BatchRun {
   #count(kind: keyof Counts): void {
     this.#counts[kind] += 1;
     const { numSucceeded, numFailed, numBad, numSkipped } = this.#counts;
-    this.#options.onProgress(numSucceeded + numFailed + numBad + numSkipped);
+    this.#options.onProgress(numSucceeded + numFailed + numBad + numSkipped, this.#counts);
   }
 }

@@ -1,29 +1,47 @@
 /** Bounds what is under way together. */
 
+export interface WorkWindowOptions {
+  /** Of `maxWeight`, what others leave free at this moment. Default: all of it. */
+  readonly room?: () => number;
+  /** Resolves when `room` may have grown. Default: it never does. */
+  readonly whenRoomChanges?: () => Promise<void>;
+}
+
 /** Mutable. Who asks first enters first. */
 export class WorkWindow {
   readonly maxWeight: number;
+  readonly #room: () => number;
+  readonly #whenRoomChanges: (() => Promise<void>) | null;
   #weight = 0;
   #numInside = 0;
-  #numEntering = 0;
   #lastEntered = Promise.resolve();
   #left = Promise.withResolvers<void>();
 
-  constructor(maxWeight: number) {
+  constructor(maxWeight: number, { room = () => maxWeight, whenRoomChanges }: WorkWindowOptions = {}) {
     this.maxWeight = maxWeight;
+    this.#room = room;
+    this.#whenRoomChanges = whenRoomChanges ?? null;
   }
 
-  /** Resolves when there is room; for `maxWeight` and more that is when nothing else is inside. */
+  /** Whether others have taken of its room. */
+  get isNarrowed(): boolean {
+    return this.#room() < this.maxWeight;
+  }
+
+  /**
+   * Resolves when there is room; for `maxWeight` and more that is when nothing else is inside. One alone always enters,
+   * so that work goes on however little room there is.
+   */
   async enter(weight: number): Promise<void> {
     const before = this.#lastEntered;
     const entered = Promise.withResolvers<void>();
     this.#lastEntered = entered.promise;
-    this.#numEntering += 1;
     await before;
-    while (this.#numInside > 0 && this.#weight + weight > this.maxWeight) await this.#left.promise;
+    while (this.#numInside > 0 && this.#weight + weight > Math.min(this.maxWeight, this.#room())) {
+      await this.whenChanged();
+    }
     this.#weight += weight;
     this.#numInside += 1;
-    this.#numEntering -= 1;
     entered.resolve();
   }
 
@@ -34,8 +52,9 @@ export class WorkWindow {
     this.#left = Promise.withResolvers();
   }
 
-  /** Resolves when nothing is inside, nor waits to enter. */
-  async whenEmpty(): Promise<void> {
-    while (this.#numInside + this.#numEntering > 0) await this.#left.promise;
+  /** Resolves when something has left, or the others have. */
+  async whenChanged(): Promise<void> {
+    const left = this.#left.promise;
+    await (this.#whenRoomChanges === null ? left : Promise.race([left, this.#whenRoomChanges()]));
   }
 }

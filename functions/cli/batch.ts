@@ -5,11 +5,13 @@ import { addAbortSignal } from "node:stream";
 
 import { prepareLine } from "../batch/answer-line.ts";
 import type { AnswerDependencies } from "../batch/answer-line.ts";
+import { LINE_ROOM_BYTES } from "../batch/batch-line.ts";
 import { readLines } from "../batch/numbered-lines.ts";
 import { createResultStream, openResultFile } from "../batch/result-file.ts";
 import type { ResultFile } from "../batch/result-file.ts";
 import { runBatch } from "../batch/run-batch.ts";
 import type { BatchSummary } from "../batch/run-batch.ts";
+import { WorkWindow } from "../batch/work-window.ts";
 import { compose } from "../compose.ts";
 import type { Composition } from "../compose.ts";
 import { ConfigError } from "../config.ts";
@@ -19,9 +21,6 @@ import type { Logger } from "../logger.ts";
 import { EXIT_FAILED, exitCodeOf, exitCodeOfSignal } from "./exit-codes.ts";
 import { createProgressDisplay } from "./progress.ts";
 import type { ProgressDisplay } from "./progress.ts";
-
-/** What a line has beside its body, at most. */
-const LINE_ROOM_BYTES = 64 * 1024;
 
 export interface BatchFiles {
   /** Path, or `-` for standard input. */
@@ -84,14 +83,14 @@ async function run(
   void stopped.promise.then(() => service.drain(config.shutdownGraceMs));
 
   const { maxNumSequences, maxNumWaiting } = config.engine;
-  const dependencies: AnswerDependencies = { service, engine, metrics, logger, config };
+  const dependencies: AnswerDependencies = { service, engine, metrics, logger, config, tenant: "" };
   return runBatch({
     lines: readInput(files.input, config, stopping.signal),
     done: results.done,
     results,
     prepare: (line) => prepareLine(line, dependencies),
     // As many again are made ready while those before them are computed.
-    maxNumSequences: maxNumSequences + Math.min(maxNumSequences, maxNumWaiting),
+    window: new WorkWindow(maxNumSequences + Math.min(maxNumSequences, maxNumWaiting)),
     stopping,
     onProgress(completed) {
       if (numLines !== null) progress.show({ task: "lines", completed, total: numLines, unit: "lines" });

@@ -15,7 +15,7 @@ export async function serve(config: Config, logger: Logger): Promise<void> {
   let server: OpenServer | null = null;
   let composition: Composition | null = null;
   drainOnSignals(logger, async () => {
-    const isClean = (await composition?.service.drain(config.shutdownGraceMs)) ?? true;
+    const isClean = (await composition?.drain(config.shutdownGraceMs)) ?? true;
     await server?.close();
     await composition?.close();
     return isClean;
@@ -52,6 +52,7 @@ export async function serve(config: Config, logger: Logger): Promise<void> {
     progress.stop();
   }
   warnOfRefusedDefaults(composition.engine, config, logger);
+  composition.startBatches();
   logger.info("Ready.", {
     models: config.servedModelNames,
     ...composition.engine.modelInfo,

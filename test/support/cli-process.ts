@@ -3,6 +3,8 @@ import { spawn } from "node:child_process";
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
 
+import { testDataHome } from "./test-data-home.ts";
+
 const main = new URL("../../functions/cli/main.js", import.meta.url).pathname;
 
 export interface CliProcess extends AsyncDisposable {
@@ -16,14 +18,14 @@ export interface CliProcess extends AsyncDisposable {
   readonly exitCode: Promise<number | null>;
 }
 
-/** The environment is empty but for PATH, HOME and what is given; standard input is `input`. */
+/** The environment is empty but for PATH, HOME, XDG_DATA_HOME and what is given; standard input is `input`. */
 export function startCli(
   args: readonly string[],
   environment: Readonly<Record<string, string>> = {},
   input = "",
 ): CliProcess {
   const child = spawn(process.execPath, [main, ...args], {
-    env: { PATH: process.env.PATH, HOME: process.env.HOME, ...environment },
+    env: { PATH: process.env.PATH, HOME: process.env.HOME, XDG_DATA_HOME: testDataHome, ...environment },
     stdio: ["pipe", "pipe", "pipe"],
   });
   child.stdin.end(input);

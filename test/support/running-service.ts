@@ -3,6 +3,7 @@ import { compose } from "../../functions/compose.ts";
 import { loadConfig } from "../../functions/config.ts";
 import { createLogger } from "../../functions/logger.ts";
 import { openServer } from "../../functions/server.ts";
+import { testDataHome } from "./test-data-home.ts";
 
 export interface RunningService extends AsyncDisposable {
   readonly baseUrl: string;
@@ -11,17 +12,18 @@ export interface RunningService extends AsyncDisposable {
 }
 
 export async function startService(environment: Readonly<Record<string, string>> = {}): Promise<RunningService> {
-  const config = loadConfig({ HOST: "127.0.0.1", PORT: "0", ...environment });
+  const config = loadConfig({ HOST: "127.0.0.1", PORT: "0", XDG_DATA_HOME: testDataHome, ...environment });
   let log = "";
   const logger = createLogger({ level: "debug", write: (line) => (log += line) });
   const composition = await compose({ config, logger });
   await composition.engine.ready;
+  composition.startBatches();
   const server = await openServer(config, Promise.resolve(composition.listener));
   return {
     baseUrl: `http://127.0.0.1:${server.port}`,
     log: () => log,
     async [Symbol.asyncDispose]() {
-      await composition.service.drain(0);
+      await composition.drain(0);
       await server.close();
       await composition.close();
     },

@@ -18,6 +18,8 @@ export function discoveryRoute(service: Service, { servedModelNames, hasPlaygrou
         chat_completions: "/v1/chat/completions",
         completions: "/v1/completions",
         models: "/v1/models",
+        files: "/v1/files",
+        batches: "/v1/batches",
         logits_processors: "/v1/logits-processors",
         health: "/health",
         liveness: "/livez",

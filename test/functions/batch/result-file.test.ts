@@ -35,13 +35,13 @@ const duplicate = errorLine({
 test("what was appended is known to the next run, errors of lines by the number of the line", async () => {
   const path = newPath();
   const file = await openResultFile(path);
-  expect(file.done).toEqual({ customIds: new Set(), badLines: new Set() });
+  expect(file.done).toEqual({ customIds: new Set(), numSucceeded: 0, badLines: new Set() });
   // Longer than what is read of the file at once.
   const long = response("b", "é".repeat(1024 ** 2));
   await Promise.all([file.append(duplicate), file.append(long), file.append(response("c"))]);
   await file.close();
   const again = await openResultFile(path);
-  expect(again.done).toEqual({ customIds: new Set(["b", "c"]), badLines: new Set([3]) });
+  expect(again.done).toEqual({ customIds: new Set(["b", "c"]), numSucceeded: 2, badLines: new Set([3]) });
   await again.close();
   const lines = (await readFile(path, "utf8")).trimEnd().split("\n");
   expect(lines.map((line) => JSON.parse(line) as object)).toEqual([duplicate, long, response("c")].map(withAnyId));

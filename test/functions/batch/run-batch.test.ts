@@ -1,9 +1,11 @@
 import { expect, test } from "vitest";
 
 import type { LineAnswer } from "../../../functions/batch/answer-line.ts";
+import { noLines } from "../../../functions/batch/result-file.ts";
 import { runBatch } from "../../../functions/batch/run-batch.ts";
 import type { BatchOptions } from "../../../functions/batch/run-batch.ts";
 import type { ResultLine } from "../../../functions/batch/result-line.ts";
+import { WorkWindow } from "../../../functions/batch/work-window.ts";
 
 const responseOf = (statusCode: number) => ({ statusCode, requestId: "request", body: {} });
 const answered: LineAnswer = { kind: "answered", response: responseOf(200) };
@@ -28,10 +30,10 @@ async function run(
   const stopping = new AbortController();
   const summary = await runBatch({
     lines: linesOf(customIds),
-    done: { customIds: new Set(), badLines: new Set() },
+    done: noLines(),
     results: { append: async (line) => void written.push(line), close: async () => {} },
     prepare: ({ customId }) => ({ numSequences: 1, answer: () => answer(customId) }),
-    maxNumSequences: 3,
+    window: new WorkWindow(3),
     stopping,
     onProgress: (numLines) => progress.push(numLines),
     ...overrides,
@@ -102,7 +104,7 @@ test("lines that an earlier run has answered are left out; a second line with an
     return answered;
   };
   const first = await run(["a", "b", "a", "c"], answer, {
-    done: { customIds: new Set(["b"]), badLines: new Set() },
+    done: { ...noLines(), customIds: new Set(["b"]) },
   });
   expect(answeredIds).toEqual(["a", "c"]);
   expect(first.summary).toEqual({ numSucceeded: 2, numFailed: 0, numBad: 1, numSkipped: 1, isComplete: true });
@@ -111,7 +113,7 @@ test("lines that an earlier run has answered are left out; a second line with an
     error: { code: "duplicate_custom_id", line: 3 },
   });
   const second = await run(["a", "b", "a", "c"], answer, {
-    done: { customIds: new Set(["a", "b", "c"]), badLines: new Set([3]) },
+    done: { ...noLines(), customIds: new Set(["a", "b", "c"]), badLines: new Set([3]) },
   });
   expect(second.summary).toMatchObject({ numSkipped: 4, isComplete: true });
 });

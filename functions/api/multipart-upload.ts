@@ -1,0 +1,122 @@
+/** Reads a form with one file, which is never in memory as a whole; the only file that knows the form parser. */
+import { Readable } from "node:stream";
+import { pipeline } from "node:stream/promises";
+import type { ReadableStream } from "node:stream/web";
+import { Busboy } from "@fastify/busboy";
+import type { BusboyFileStream, BusboyHeaders } from "@fastify/busboy";
+
+import { HttpError } from "./errors.ts";
+
+const MAX_FIELDS = 20;
+const MAX_FIELD_BYTES = 4096;
+const MAX_FILENAME_LENGTH = 255;
+/** What the form has beside its file, at most. */
+const FORM_ROOM_BYTES = 256 * 1024;
+
+export interface Upload<Taken> {
+  readonly file: { readonly filename: string; readonly taken: Taken } | null;
+  /** By name; those behind the file are among them. */
+  readonly fields: ReadonlyMap<string, string>;
+}
+
+export interface UploadOptions<Taken> {
+  /** Name of the field that is the file. */
+  readonly fileField: string;
+  readonly maxFileBytes: number;
+  /** Of the setting that bounds a file. */
+  readonly limitName: string;
+  /** Reads the file to its end, or rejects with what `chunks` throws. */
+  readonly take: (chunks: AsyncIterable<Uint8Array>) => Promise<Taken>;
+  /** Undoes `take` where the form turns out to be broken behind the file. */
+  readonly giveUp: (taken: Taken) => Promise<void>;
+}
+
+/** Mutable. */
+interface FoundFile<Taken> {
+  stream: BusboyFileStream | null;
+  taking: Promise<{ readonly filename: string; readonly taken: Taken }> | null;
+}
+
+/** Throws HttpError 400 for what is no form or breaks off, 413 for a file of more than `maxFileBytes`. */
+export async function receiveUpload<Taken>(request: Request, options: UploadOptions<Taken>): Promise<Upload<Taken>> {
+  const announced = Number(request.headers.get("content-length") ?? 0);
+  if (announced > options.maxFileBytes + FORM_ROOM_BYTES) throw tooLarge(`${announced} bytes`, options);
+  const parser = createParser(request);
+  const fields = new Map<string, string>();
+  const found: FoundFile<Taken> = { stream: null, taking: null };
+  parser.on("field", (name, value) => void fields.set(name, value));
+  parser.on("file", (name, stream, filename) => {
+    if (name !== options.fileField || found.taking !== null) return void stream.resume();
+    const shown = filename.slice(0, MAX_FILENAME_LENGTH);
+    found.stream = stream;
+    found.taking = options.take(wholeFile(stream, options)).then((taken) => ({ filename: shown, taken }));
+    // Whoever takes the file no more would leave the parser waiting.
+    found.taking.catch((error: Error) => parser.destroy(error));
+  });
+  let problem: unknown = null;
+  try {
+    await pipeline(Readable.fromWeb(request.body as ReadableStream), parser);
+  } catch (error) {
+    problem = error;
+    found.stream?.destroy(error as Error);
+  }
+  const file = await found.taking?.catch((error: unknown) => {
+    throw asFormError(error);
+  });
+  if (problem !== null) {
+    if (file !== undefined) await options.giveUp(file.taken);
+    throw asFormError(problem);
+  }
+  return { file: file ?? null, fields };
+}
+
+function createParser(request: Request): InstanceType<typeof Busboy> {
+  const contentType = request.headers.get("content-type") ?? "";
+  if (!/^multipart\/form-data\s*;/i.test(contentType) || request.body === null) {
+    throw new HttpError(
+      400,
+      "unsupported_media_type",
+      "Unsupported Media Type: a file is sent as multipart/form-data.",
+    );
+  }
+  const headers: BusboyHeaders = { "content-type": contentType };
+  const limits = { fields: MAX_FIELDS, fieldSize: MAX_FIELD_BYTES, fieldNameSize: 100, files: 2 };
+  try {
+    return new Busboy({ headers, limits });
+  } catch (cause) {
+    throw new HttpError(400, "invalid_form", `The form cannot be read: ${reasonOf(cause)}.`, { cause });
+  }
+}
+
+async function* wholeFile<Taken>(stream: BusboyFileStream, options: UploadOptions<Taken>): AsyncGenerator<Uint8Array> {
+  let numBytes = 0;
+  for await (const chunk of stream as AsyncIterable<Buffer>) {
+    numBytes += chunk.byteLength;
+    if (numBytes > options.maxFileBytes) throw tooLarge("more bytes", options);
+    yield chunk;
+  }
+}
+
+/** What is neither ours nor the store's is the form's. */
+function asFormError(error: unknown): unknown {
+  const isForm = error instanceof Error && /multipart|terminated early|boundary|Malformed/i.test(error.message);
+  if (!isForm) return error;
+  return new HttpError(400, "invalid_form", `The form cannot be read: ${reasonOf(error)}.`, { cause: error });
+}
+
+function reasonOf(cause: unknown): string {
+  return cause instanceof Error ? cause.message : String(cause);
+}
+
+/** The rest of the body is not read, so the connection cannot be used again. */
+function tooLarge(
+  found: string,
+  { maxFileBytes, limitName }: Pick<UploadOptions<unknown>, "maxFileBytes" | "limitName">,
+): HttpError {
+  return new HttpError(
+    413,
+    "file_too_large",
+    `The file has ${found}; the limit is ${maxFileBytes}, which ${limitName} sets.`,
+    { parameter: "file", headers: { Connection: "close" } },
+  );
+}

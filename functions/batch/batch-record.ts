@@ -1,0 +1,75 @@
+/** A batch as it is stored and shown: OpenAI's batch object, and beside it what only its runner needs. */
+import { z } from "zod";
+
+import { batchUrls } from "./batch-line.ts";
+
+const finalStatuses = ["failed", "completed", "expired", "cancelled"] as const;
+const statuses = ["validating", "in_progress", "finalizing", "cancelling", ...finalStatuses] as const;
+export type BatchStatus = (typeof statuses)[number];
+export type FinalStatus = (typeof finalStatuses)[number];
+
+/** Seconds since 1970; null for what has not happened. */
+const timestamp = z.int().nullable();
+
+const batchError = z.object({
+  code: z.string(),
+  message: z.string(),
+  /** Of the input file, from 1. */
+  line: z.int().nullable(),
+  param: z.string().nullable(),
+});
+export type BatchError = z.output<typeof batchError>;
+
+const usage = z.object({
+  input_tokens: z.int(),
+  input_tokens_details: z.object({ cached_tokens: z.int() }),
+  output_tokens: z.int(),
+  output_tokens_details: z.object({ reasoning_tokens: z.int() }),
+  total_tokens: z.int(),
+});
+export type BatchUsage = z.output<typeof usage>;
+
+/** https://platform.openai.com/docs/api-reference/batch/object */
+const batchObject = z.object({
+  id: z.string(),
+  object: z.literal("batch"),
+  endpoint: z.enum(batchUrls),
+  model: z.string(),
+  errors: z.object({ object: z.literal("list"), data: z.array(batchError) }).nullable(),
+  input_file_id: z.string(),
+  completion_window: z.literal("24h"),
+  status: z.enum(statuses),
+  output_file_id: z.string().nullable(),
+  error_file_id: z.string().nullable(),
+  created_at: z.int(),
+  in_progress_at: timestamp,
+  expires_at: z.int(),
+  finalizing_at: timestamp,
+  completed_at: timestamp,
+  failed_at: timestamp,
+  expired_at: timestamp,
+  cancelling_at: timestamp,
+  cancelled_at: timestamp,
+  request_counts: z.object({ total: z.int(), completed: z.int(), failed: z.int() }),
+  usage: usage.nullable(),
+  metadata: z.record(z.string(), z.string()).nullable(),
+});
+export type BatchObject = z.output<typeof batchObject>;
+
+export const batchRecord = z.object({
+  batch: batchObject,
+  /** Whose it is: the lines are answered on this tenant's behalf. */
+  tenant: z.string(),
+  /** Chosen beforehand, so that results that are written a second time after a crash take the place of the first. */
+  outputFileId: z.string(),
+  errorFileId: z.string(),
+  /** How the batch ends once the results are written; null as long as that is open. */
+  ending: z.enum(finalStatuses).nullable(),
+  /** Times it was begun since a line of it was last answered. */
+  numFruitlessStarts: z.int(),
+});
+export type BatchRecord = z.output<typeof batchRecord>;
+
+export function isFinal(status: BatchStatus): status is FinalStatus {
+  return (finalStatuses as readonly string[]).includes(status);
+}

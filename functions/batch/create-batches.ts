@@ -1,0 +1,132 @@
+/** Puts batches together as the settings say; loaded when the port is open. */
+import type { S3Client } from "@aws-sdk/client-s3";
+import { createHash } from "node:crypto";
+import { join } from "node:path";
+
+import type { Engine } from "../../engine/index.ts";
+import type { Config } from "../config.ts";
+import type { Logger } from "../logger.ts";
+import type { Metrics } from "../metrics.ts";
+import type { Service } from "../service.ts";
+import type { FolderLock } from "../storage/folder-lock.ts";
+import type { ObjectStore } from "../storage/object-store.ts";
+import { modelTag } from "./batch-records.ts";
+import { Batches } from "./batches.ts";
+import type { JobQueue } from "./job-queue.ts";
+import type { ResultLogs } from "./result-log.ts";
+import { WorkWindow } from "./work-window.ts";
+
+/** They share the sequences that batches may have; a small one need not wait for all of a large one. */
+const MAX_RUNNING_BATCHES = 4;
+/** Until a batch that could not go on, for want of its store, is tried again. */
+const RETRY_MS = 5_000;
+/** What a server that is killed has answered in this time before is answered again where results are kept on S3. */
+const S3_FLUSH_MS = 5_000;
+
+export interface BatchesDependencies {
+  readonly config: Config;
+  readonly service: Service;
+  readonly engine: Engine;
+  readonly metrics: Metrics;
+  readonly logger: Logger;
+  readonly createS3Client: () => Promise<S3Client>;
+}
+
+interface Storage {
+  readonly store: ObjectStore;
+  readonly logs: ResultLogs;
+  /** The same for all servers that see the same objects. */
+  readonly tag: string;
+  /** Whether this process may work on the jobs, where no queue decides that. Null where another does. */
+  readonly tryLock: () => Promise<FolderLock | null>;
+  readonly tickMs: number;
+  readonly lookMs: number;
+}
+
+export async function createBatches(dependencies: BatchesDependencies): Promise<Batches> {
+  const { config, service, engine, metrics, logger } = dependencies;
+  const { store, logs, tag, tryLock, tickMs, lookMs } = await openStorage(dependencies);
+  const queue = await createQueue(dependencies, tag, tryLock);
+  const maxNumSequences = config.batches.maxNumSequences;
+  const window = new WorkWindow(maxNumSequences, {
+    room: () => Math.min(maxNumSequences, config.engine.maxNumSequences - service.numRequests),
+    whenRoomChanges: () => service.whenReleased(),
+  });
+  return new Batches({
+    store,
+    queue,
+    runner: {
+      logs,
+      window,
+      answer: { service, engine, metrics, logger, config },
+      maxNumLines: config.batches.maxNumLines,
+      maxBodyBytes: config.maxBodyBytes,
+      tickMs,
+      now: Date.now,
+    },
+    model: config.servedModelNames[0],
+    limits: { maxFileBytes: config.batches.maxFileBytes },
+    lookMs,
+    logger,
+  });
+}
+
+/** Shared by all servers of the same model and store where there is a Redis, else of this process. */
+async function createQueue(
+  { config, logger }: BatchesDependencies,
+  storeTag: string,
+  tryLock: Storage["tryLock"],
+): Promise<JobQueue> {
+  const options = { maxNumRunning: MAX_RUNNING_BATCHES, retryMs: RETRY_MS, logger };
+  if (config.redisUrl === null) {
+    const { createLocalJobQueue } = await import("./local-job-queue.ts");
+    return createLocalJobQueue({ ...options, tryLock });
+  }
+  const { createRedisJobQueue } = await import("./redis-job-queue.ts");
+  const name = `batches-${storeTag}-${modelTag(config.servedModelNames[0])}`;
+  return createRedisJobQueue({ ...options, url: config.redisUrl, keyPrefix: config.batches.queueKeyPrefix, name });
+}
+
+async function openStorage({ config, createS3Client }: BatchesDependencies): Promise<Storage> {
+  const location = config.batches.store;
+  switch (location.kind) {
+    case "none":
+      throw new Error("Batches were asked for where there are none.");
+    case "folder": {
+      const { folder } = location;
+      const [{ createFolderObjectStore }, { createFolderResultLogs }, { tryLockFolder }, { folderId }] =
+        await Promise.all([
+          import("../storage/folder-object-store.ts"),
+          import("./folder-result-logs.ts"),
+          import("../storage/folder-lock.ts"),
+          import("../storage/folder-id.ts"),
+        ]);
+      return {
+        store: createFolderObjectStore(folder),
+        logs: createFolderResultLogs(join(folder, "results")),
+        tag: config.redisUrl === null ? "" : await folderId(folder),
+        tryLock: async () => tryLockFolder(folder, modelTag(config.servedModelNames[0])),
+        tickMs: 1000,
+        lookMs: 5000,
+      };
+    }
+    case "s3": {
+      const { bucket, prefix } = location;
+      const [{ createS3ObjectStore }, { createSegmentedResultLogs }] = await Promise.all([
+        import("../storage/s3-object-store.ts"),
+        import("./segmented-result-logs.ts"),
+      ]);
+      const store = createS3ObjectStore({ client: await createS3Client(), bucket, prefix });
+      const url = `${config.s3.endpoint ?? ""}/${bucket}/${prefix}`;
+      return {
+        store,
+        logs: createSegmentedResultLogs(store, S3_FLUSH_MS),
+        tag: createHash("sha256").update(url).digest("hex").slice(0, 12),
+        // A bucket knows no locks: without a Redis it is for one server of each model.
+        tryLock: async () => ({ release() {} }),
+        tickMs: 5000,
+        lookMs: 15_000,
+      };
+    }
+  }
+}

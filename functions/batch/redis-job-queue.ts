@@ -1,0 +1,137 @@
+/** The job queue that replicas share over Redis; the only file that knows BullMQ. */
+import { DelayedError, Queue, WaitingError, Worker } from "bullmq";
+import type { Job } from "bullmq";
+
+import type { Logger } from "../logger.ts";
+import type { JobQueue, JobWork } from "./job-queue.ts";
+
+/** A lock is renewed at half of it, so a replica that is killed loses its jobs after one to two of these. */
+const DEFAULT_LOCK_MS = 30_000;
+/** For Redis to take a job; whoever adds it adds it again later. */
+const ADD_TIMEOUT_MS = 2_000;
+/** Batches count for themselves how often they have brought a process down. */
+const MAX_STALLED_COUNT = 1_000_000;
+
+export interface RedisJobQueueOptions {
+  /** `redis://` or `rediss://`, of a single server. */
+  readonly url: string;
+  /** In front of all keys. */
+  readonly keyPrefix: string;
+  /** Queues of one name are one. */
+  readonly name: string;
+  /** Jobs under way together in this process, at most. */
+  readonly maxNumRunning: number;
+  /** Until a job that failed, or was released while the queue is open, is taken again. */
+  readonly retryMs: number;
+  readonly lockMs?: number;
+  readonly logger: Logger;
+}
+
+/** Connects in the background. A Redis that is out of reach is told of in the log, once until it is back. */
+export function createRedisJobQueue(options: RedisJobQueueOptions): JobQueue {
+  return new RedisJobQueue(options);
+}
+
+/** Mutable. */
+class RedisJobQueue implements JobQueue {
+  readonly #options: RedisJobQueueOptions;
+  readonly #queue: Queue;
+  #worker: Worker | null = null;
+  readonly #closing = new AbortController();
+  #isInTrouble = false;
+
+  constructor(options: RedisJobQueueOptions) {
+    this.#options = options;
+    const connection = { url: options.url, enableOfflineQueue: false, connectionName: "fovea-batches" };
+    // The check would ask for INFO, which users of few rights may not.
+    this.#queue = new Queue(options.name, { connection, prefix: options.keyPrefix, skipVersionCheck: true });
+    this.#queue.on("error", this.#warnOnce);
+  }
+
+  async add(jobId: string): Promise<void> {
+    const jobOptions = { jobId, removeOnComplete: true, removeOnFail: true };
+    await withinTime(this.#queue.add("batch", null, jobOptions));
+    if (this.#isInTrouble) this.#options.logger.info("The queue of batches is in reach again.");
+    this.#isInTrouble = false;
+  }
+
+  start(work: JobWork): void {
+    const { url, name, keyPrefix, maxNumRunning, lockMs = DEFAULT_LOCK_MS } = this.#options;
+    const worker = new Worker(name, (job, token, signal) => this.#run(job, token ?? "", signal, work), {
+      connection: { url, connectionName: "fovea-batches", maxRetriesPerRequest: null },
+      prefix: keyPrefix,
+      skipVersionCheck: true,
+      concurrency: maxNumRunning,
+      lockDuration: lockMs,
+      stalledInterval: lockMs,
+      maxStalledCount: MAX_STALLED_COUNT,
+    });
+    worker.on("error", this.#warnOnce);
+    worker.on("lockRenewalFailed", (jobIds) => {
+      for (const jobId of jobIds) worker.cancelJob(jobId, "The lock was lost.");
+    });
+    this.#worker = worker;
+  }
+
+  async tryTake(jobId: string): Promise<boolean> {
+    try {
+      const job = await withinTime(this.#queue.getJob(jobId));
+      if (job === undefined) return false;
+      await withinTime(job.remove());
+      return true;
+    } catch {
+      // Another works on it, or Redis cannot tell.
+      return false;
+    }
+  }
+
+  async close(): Promise<void> {
+    this.#closing.abort();
+    await this.#worker?.close();
+    await this.#queue.close();
+  }
+
+  /** The errors it throws are BullMQ's way of giving a job back. */
+  async #run(job: Job, token: string, lost: AbortSignal | undefined, work: JobWork): Promise<void> {
+    const jobId = job.id ?? "";
+    const stop = new AbortController();
+    const onStop = (): void => stop.abort();
+    const signals = [this.#closing.signal, ...(lost === undefined ? [] : [lost])];
+    for (const signal of signals) {
+      signal.addEventListener("abort", onStop);
+      if (signal.aborted) onStop();
+    }
+    try {
+      const outcome = await work(jobId, stop.signal).catch((error: unknown) => {
+        this.#options.logger.error("A job failed; it is tried again.", { jobId, error });
+        return "released" as const;
+      });
+      if (outcome === "finished") return;
+      if (lost?.aborted) throw new Error("The lock of the job was lost.");
+      if (this.#closing.signal.aborted) {
+        await job.moveToWait(token);
+        throw new WaitingError();
+      }
+      await job.moveToDelayed(Date.now() + this.#options.retryMs, token);
+      throw new DelayedError();
+    } finally {
+      for (const signal of signals) signal.removeEventListener("abort", onStop);
+    }
+  }
+
+  readonly #warnOnce = (error: Error): void => {
+    if (this.#isInTrouble || this.#closing.signal.aborted) return;
+    this.#isInTrouble = true;
+    this.#options.logger.warn("The queue of batches is in trouble; batches wait until it is not.", { error });
+  };
+}
+
+async function withinTime<Value>(work: Promise<Value>): Promise<Value> {
+  const { promise: late, reject } = Promise.withResolvers<never>();
+  const timer = setTimeout(() => reject(new Error(`Redis did not answer in ${ADD_TIMEOUT_MS} ms.`)), ADD_TIMEOUT_MS);
+  try {
+    return await Promise.race([work, late]);
+  } finally {
+    clearTimeout(timer);
+  }
+}

@@ -1,0 +1,85 @@
+import { afterAll, beforeAll, expect, test } from "vitest";
+
+import { createLocalJobQueue } from "../../../functions/batch/local-job-queue.ts";
+import { createRedisJobQueue } from "../../../functions/batch/redis-job-queue.ts";
+import { createLogger } from "../../../functions/logger.ts";
+import { tryLockFolder } from "../../../functions/storage/folder-lock.ts";
+import { testJobQueue } from "../../contracts/job-queue.ts";
+import { startRedisServer } from "../../support/redis-server.ts";
+import type { RedisServer } from "../../support/redis-server.ts";
+import { createTemporaryFolder } from "../../support/temporary-folder.ts";
+import type { TemporaryFolder } from "../../support/temporary-folder.ts";
+
+let folder: TemporaryFolder;
+let redis: RedisServer;
+let log = "";
+const logger = createLogger({ level: "debug", write: (line) => (log += line) });
+
+beforeAll(async () => {
+  folder = await createTemporaryFolder();
+  redis = await startRedisServer();
+});
+
+afterAll(async () => {
+  await redis.kill();
+  await folder[Symbol.asyncDispose]();
+});
+
+const options = { maxNumRunning: 2, retryMs: 50, logger };
+
+testJobQueue("of one process, with a lock", {
+  open: async (name) => createLocalJobQueue({ ...options, tryLock: async () => tryLockFolder(folder.path, name) }),
+});
+
+testJobQueue("Redis", {
+  open: async (name) => createRedisJobQueue({ ...options, url: redis.url, keyPrefix: "test", name }),
+});
+
+function openRedisQueue(name: string) {
+  return createRedisJobQueue({ ...options, url: redis.url, keyPrefix: "test", name, lockMs: 300 });
+}
+
+test("a worker that has lost its lock is told, and the job is begun again", async () => {
+  const [first, second] = [openRedisQueue("lost"), openRedisQueue("lost")];
+  const events: string[] = [];
+  const finish = async (): Promise<"finished"> => {
+    events.push("done");
+    return "finished";
+  };
+  first.start(async (_, signal) => {
+    if (events.length > 0) return finish();
+    events.push("begun");
+    // As if the process had hung for longer than the lock.
+    redis.command("del", "test:lost:a:lock");
+    await new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve()));
+    events.push("told");
+    return "released";
+  });
+  await first.add("a");
+  await expect.poll(() => events).toEqual(["begun"]);
+  second.start(finish);
+  await expect.poll(() => events.toSorted()).toEqual(["begun", "done", "told"]);
+  await Promise.all([first.close(), second.close()]);
+});
+
+test("a Redis that is not there refuses jobs in words and takes them when it is", async () => {
+  const { port } = redis;
+  await redis.kill();
+  log = "";
+  const queue = openRedisQueue("absent");
+  const begun: string[] = [];
+  queue.start(async (jobId) => {
+    begun.push(jobId);
+    return "finished";
+  });
+  await expect(queue.add("a")).rejects.toThrow(/Redis|Stream|Connection|connect/);
+  expect(log.match(/The queue of batches is in trouble/g)).toHaveLength(1);
+  redis = await startRedisServer({ port });
+  await expect
+    .poll(async () => {
+      await queue.add("a").catch(() => {});
+      return begun;
+    })
+    .toContain("a");
+  await queue.close();
+});
