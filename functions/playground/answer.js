@@ -27,8 +27,12 @@ import { cutIntoSpans } from "./token-spans.js";
  * @property {number} imageTokens  Of the prompt's.
  * @property {number} cachedTokens  Of the prompt's.
  * @property {number | null} timeToFirstTokenMs
- * @property {number | null} tokensPerSecond  After the first token; null where there was no other.
+ * @property {number | null} tokensPerSecond  After the first token; null where too few came to tell.
  */
+
+/** What comes in less may have come in one packet, or while the page was busy: no rate can be told from it. */
+const LEAST_TOKENS_OF_RATE = 4;
+const LEAST_MILLISECONDS_OF_RATE = 10;
 
 /** Mutable: grows by chunks. */
 export class Answer {
@@ -82,13 +86,15 @@ export class Answer {
     const first = this.#first;
     const last = this.#last;
     const moreTokens = first && last ? last.numTokens - first.numTokens : 0;
+    const milliseconds = first && last ? last.at - first.at : 0;
+    const hasRate = moreTokens >= LEAST_TOKENS_OF_RATE && milliseconds >= LEAST_MILLISECONDS_OF_RATE;
     return {
       outputTokens: usage.completion_tokens,
       promptTokens: usage.prompt_tokens,
       imageTokens: usage.prompt_tokens_details?.multimodal_tokens.image ?? 0,
       cachedTokens: usage.prompt_tokens_details?.cached_tokens ?? 0,
       timeToFirstTokenMs: first && first.at - this.#askedAt,
-      tokensPerSecond: first && last && last.at > first.at ? (moreTokens / (last.at - first.at)) * 1000 : null,
+      tokensPerSecond: hasRate ? (moreTokens / milliseconds) * 1000 : null,
     };
   }
 }

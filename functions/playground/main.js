@@ -13,6 +13,9 @@ import { showCards } from "./token-view.js";
 /** @import { Question } from "./chat-request.js" */
 /** @import { ServiceFacts } from "./server-client.js" */
 
+/** After a server that said it was ready did not answer. */
+const RETRY_MS = 2000;
+
 /** As near to the end of the page as counts as being there. */
 const END_PIXELS = 40;
 
@@ -85,10 +88,15 @@ async function connect() {
     key.accept();
     isReady = true;
     showState(state, "ready");
+    showProblem("");
   } catch (error) {
-    const isLocked = error instanceof ServerError && error.status === 401;
-    showState(state, isLocked ? "locked" : "unreachable");
-    if (isLocked) key.ask(error.message);
+    if (error instanceof ServerError && error.status === 401) {
+      showState(state, "locked");
+      key.ask(error.message);
+    } else {
+      showState(state, "unreachable");
+      setTimeout(() => void connect(), RETRY_MS);
+    }
   }
   render();
 }
@@ -116,7 +124,8 @@ function showModels(names) {
  */
 async function ask(asked, moreQuestions = suggested) {
   const decoding = tryReadDecoding();
-  if (decoding === null || !isReady || conversation.isStreaming) return;
+  if (decoding === null || conversation.isStreaming) return;
+  if (!isReady) return showProblem(`${state.textContent}. The question can be asked as soon as the server is ready.`);
   const numBytes = JSON.stringify(conversation.toRequest(asked, decoding)).length;
   if (facts !== null && numBytes > facts.max_body_bytes) {
     showProblem(`With its pictures the request has ${numBytes} bytes; the server takes ${facts.max_body_bytes}.`);

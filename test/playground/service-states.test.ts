@@ -24,6 +24,8 @@ test("the page waits for a model that is loading, then asks", async () => {
   const send = page.getByRole("button", { name: "Ask" });
   expect(await send.isDisabled()).toBe(true);
   await page.getByLabel("Question", { exact: true }).fill("Hello?");
+  await page.keyboard.press("Enter");
+  expect(await page.locator("#composer-problem").innerText()).toMatch(/^Model is loading\. /);
 
   testApp.engine.state = "ready";
   await page.locator("#state[data-state=ready]").waitFor();
@@ -54,7 +56,7 @@ test("a key is asked for, kept for the tab, sent with every question and never p
   const dialog = page.getByRole("dialog");
   for (const [kind, reference] of [
     ["curl", "Bearer $API_KEY"],
-    ["openai client", "process.env.API_KEY"],
+    ["openai", "process.env.API_KEY"],
   ]) {
     await dialog.getByRole("button", { name: kind }).click();
     const code = await dialog.locator("code").innerText();
