@@ -45,7 +45,11 @@ export async function receiveUpload<Taken>(request: Request, options: UploadOpti
   const fields = new Map<string, string>();
   const found: FoundFile<Taken> = { stream: null, taking: null };
   parser.on("field", (name, value) => void fields.set(name, value));
+  // Whoever reads learns of errors; one that comes when nobody reads any more must not end the process.
+  const ignore = (): void => {};
+  parser.on("error", ignore);
   parser.on("file", (name, stream, filename) => {
+    stream.on("error", ignore);
     if (name !== options.fileField || found.taking !== null) return void stream.resume();
     const shown = filename.slice(0, MAX_FILENAME_LENGTH);
     found.stream = stream;

@@ -1,0 +1,410 @@
+/** The whole service with a store of its own, asked by OpenAI's client. */
+import { once } from "node:events";
+import { readdir, writeFile } from "node:fs/promises";
+import { connect } from "node:net";
+import type { Socket } from "node:net";
+import { join } from "node:path";
+import OpenAI, { toFile } from "openai";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+
+import type { ResultLine } from "../../../functions/batch/result-line.ts";
+import { startService } from "../../support/running-service.ts";
+import type { RunningService } from "../../support/running-service.ts";
+import { createTemporaryFolder } from "../../support/temporary-folder.ts";
+import type { TemporaryFolder } from "../../support/temporary-folder.ts";
+
+const endpoint = "/v1/completions";
+
+let folder: TemporaryFolder;
+let service: RunningService;
+let client: OpenAI;
+
+beforeAll(async () => {
+  folder = await createTemporaryFolder();
+  service = await startService({
+    BATCH_STORE: join(folder.path, "store"),
+    BATCH_MAX_FILE_BYTES: "1MiB",
+    BATCH_MAX_LINES: "500",
+    MAX_NUM_SEQS: "4",
+    BATCH_MAX_NUM_SEQS: "1",
+  });
+  client = clientOf(service);
+});
+
+afterAll(async () => {
+  await service[Symbol.asyncDispose]();
+  await folder[Symbol.asyncDispose]();
+});
+
+function clientOf({ baseUrl }: RunningService, apiKey = "none"): OpenAI {
+  return new OpenAI({ baseURL: `${baseUrl}/v1`, apiKey, maxRetries: 0 });
+}
+
+function line(customId: string, body: object, url = endpoint): object {
+  return { custom_id: customId, method: "POST", url, body };
+}
+
+/** Answered after some hundred steps of the engine. */
+const long = { prompt: "a", max_tokens: 400, ignore_eos: true };
+
+async function upload(lines: readonly object[] | string, to = client): Promise<string> {
+  const text = typeof lines === "string" ? lines : lines.map((each) => JSON.stringify(each)).join("\n");
+  const { id } = await to.files.create({ file: await toFile(Buffer.from(text), "in.jsonl"), purpose: "batch" });
+  return id;
+}
+
+async function queue(lines: readonly object[] | string, to = client): Promise<OpenAI.Batch> {
+  const input_file_id = await upload(lines, to);
+  return to.batches.create({ input_file_id, endpoint, completion_window: "24h" });
+}
+
+async function whenEnded({ id }: OpenAI.Batch): Promise<OpenAI.Batch> {
+  const ended = new Set(["completed", "failed", "expired", "cancelled"]);
+  await expect
+    .poll(async () => (await client.batches.retrieve(id)).status)
+    .toSatisfy((status: string) => ended.has(status));
+  return client.batches.retrieve(id);
+}
+
+async function resultsOf(fileId: string | undefined): Promise<ResultLine[]> {
+  if (!fileId) return [];
+  const text = await (await client.files.content(fileId)).text();
+  return text
+    .trimEnd()
+    .split("\n")
+    .map((each) => JSON.parse(each) as ResultLine);
+}
+
+test("a batch is answered as its lines are by themselves; answers and refusals are files of their own", async () => {
+  const good = Array.from({ length: 12 }, (_, index) =>
+    line(`good-${index}`, { prompt: "A large red", max_tokens: 4 }),
+  );
+  const lines = [
+    ...good,
+    line("bad", { prompt: "a", max_tokens: -1 }),
+    line("unknown", { prompt: "a", model: "other" }),
+  ];
+  const batch = await queue(lines);
+  expect(batch).toMatchObject({ object: "batch", status: "validating", model: "fovea-shapes", metadata: null });
+  const ended = await whenEnded(batch);
+  expect(ended).toMatchObject({
+    status: "completed",
+    request_counts: { total: 14, completed: 12, failed: 2 },
+    errors: null,
+    expired_at: null,
+    expires_at: batch.created_at + 86_400,
+  });
+  for (const name of ["in_progress_at", "finalizing_at", "completed_at"] as const) {
+    expect(ended[name]).toBeGreaterThanOrEqual(batch.created_at);
+  }
+
+  const answers = await resultsOf(ended.output_file_id);
+  expect(answers.map(({ custom_id: id }) => id!).toSorted()).toEqual(
+    good.map((_, index) => `good-${index}`).toSorted(),
+  );
+  const alone = await client.completions.create({ model: "fovea-shapes", prompt: "A large red", max_tokens: 4 });
+  const texts = answers.map(({ response }) => (response!.body as OpenAI.Completion).choices[0].text);
+  expect(new Set(texts)).toEqual(new Set([alone.choices[0].text]));
+  const promptTokens = 12 * alone.usage!.prompt_tokens;
+  expect(ended.usage).toMatchObject({
+    input_tokens: promptTokens,
+    total_tokens: promptTokens + ended.usage!.output_tokens,
+  });
+
+  const refusals = await resultsOf(ended.error_file_id);
+  expect(refusals.map(({ custom_id: id, response }) => `${id} ${response?.status_code}`).toSorted()).toEqual([
+    "bad 400",
+    "unknown 404",
+  ]);
+  expect(await client.files.retrieve(ended.output_file_id!)).toMatchObject({
+    object: "file",
+    purpose: "batch_output",
+    filename: `${batch.id}_output.jsonl`,
+    status: "processed",
+  });
+});
+
+test("chat lines are answered under their endpoint", async () => {
+  const body = { messages: [{ role: "user", content: "How many shapes are there?" }], max_tokens: 4 };
+  const input_file_id = await upload([line("chat", body, "/v1/chat/completions")]);
+  const metadata = { purpose: "a test" };
+  const batch = await client.batches.create({
+    input_file_id,
+    endpoint: "/v1/chat/completions",
+    completion_window: "24h",
+    metadata,
+  });
+  const ended = await whenEnded(batch);
+  expect(ended).toMatchObject({ status: "completed", metadata, endpoint: "/v1/chat/completions" });
+  const [answer] = await resultsOf(ended.output_file_id);
+  expect(answer.response?.body).toMatchObject({ object: "chat.completion", model: "fovea-shapes" });
+});
+
+describe("a file that is no batch fails it, with the lines at fault, and answers none", () => {
+  const good = line("a", { prompt: "a", max_tokens: 1 });
+  test.for<[string, string | object[], object]>([
+    ["not JSONL", "name,age\nx,3\n", { code: "invalid_json", line: 1, param: null }],
+    ["empty", "\n\n", { code: "empty_file", line: null }],
+    [
+      "a line for another endpoint",
+      [good, line("b", {}, "/v1/chat/completions")],
+      { code: "invalid_value", line: 2, param: "url" },
+    ],
+    ["one id twice", [good, line("b", {}), good], { code: "duplicate_custom_id", line: 3, param: "custom_id" }],
+    [
+      "too many lines",
+      Array.from({ length: 501 }, (_, index) => line(`a-${index}`, {})),
+      { code: "too_many_lines", line: null },
+    ],
+  ])("%s", async ([, lines, error]) => {
+    const ended = await whenEnded(await queue(lines));
+    expect(ended).toMatchObject({
+      status: "failed",
+      errors: { object: "list", data: [error, ...(ended.errors?.data ?? []).slice(1)] },
+      output_file_id: null,
+      error_file_id: null,
+    });
+    expect(ended.failed_at).toBeGreaterThanOrEqual(ended.created_at);
+  });
+});
+
+test("a batch under way is cancelled: what was answered is kept, more is not begun", async () => {
+  const lines = Array.from({ length: 300 }, (_, index) => line(`line-${index}`, long));
+  const batch = await queue(lines);
+  await expect.poll(async () => (await client.batches.retrieve(batch.id)).request_counts?.completed).toBeGreaterThan(0);
+  expect(await client.batches.cancel(batch.id)).toMatchObject({ status: "cancelling" });
+  expect((await client.batches.cancel(batch.id)).status).toMatch(/^cancell/);
+  const ended = await whenEnded(batch);
+  expect(ended.status).toBe("cancelled");
+  expect(ended.cancelling_at).toBeLessThanOrEqual(ended.cancelled_at!);
+  const answers = await resultsOf(ended.output_file_id);
+  expect(answers.length).toBe(ended.request_counts?.completed);
+  expect(answers.length).toBeLessThan(300);
+  expect((await client.batches.cancel(batch.id)).status).toBe("cancelled");
+});
+
+test("a batch that waits for its turn is cancelled at once; those before it go on", async () => {
+  const lines = Array.from({ length: 100 }, (_, index) => line(`line-${index}`, long));
+  const running: OpenAI.Batch[] = [];
+  for (let count = 0; count < 4; count++) running.push(await queue(lines));
+  const waiting = await queue(lines);
+  await expect.poll(async () => (await client.batches.retrieve(running[3].id)).status).toBe("in_progress");
+  await client.batches.cancel(waiting.id);
+  expect(await client.batches.retrieve(waiting.id)).toMatchObject({ status: "cancelled", output_file_id: null });
+  expect((await client.batches.retrieve(running[0].id)).status).toBe("in_progress");
+  for (const batch of running) await client.batches.cancel(batch.id);
+  for (const batch of running) expect((await whenEnded(batch)).status).toBe("cancelled");
+});
+
+test("requests are answered beside a batch that has all the sequences batches may have", async () => {
+  const batch = await queue(Array.from({ length: 100 }, (_, index) => line(`line-${index}`, long)));
+  await expect.poll(async () => (await client.batches.retrieve(batch.id)).status).toBe("in_progress");
+  for (let count = 0; count < 5; count++) {
+    await client.completions.create({ model: "fovea-shapes", prompt: "a", max_tokens: 2 });
+  }
+  expect((await client.batches.retrieve(batch.id)).status).toBe("in_progress");
+  await client.batches.cancel(batch.id);
+  await whenEnded(batch);
+});
+
+test("lists are pages, the newest first", async () => {
+  const ids: string[] = [];
+  for (let count = 0; count < 3; count++) ids.unshift(await upload("x"));
+  const all = [];
+  for await (const file of client.files.list({ limit: 2, purpose: "batch" })) all.push(file.id);
+  expect(all.slice(0, 3)).toEqual(ids);
+  const oldest = await client.files.list({ limit: 1, order: "asc" });
+  expect(oldest.data[0].id).toBe(all.at(-1));
+  const outputs = await client.files.list({ purpose: "batch_output" });
+  expect(new Set(outputs.data.map(({ purpose }) => purpose))).toEqual(new Set(["batch_output"]));
+
+  const batches = await client.batches.list({ limit: 1 });
+  expect(batches.data).toHaveLength(1);
+  expect(batches.has_more).toBe(true);
+  const next = await batches.getNextPage();
+  expect(next.data[0].created_at).toBeLessThanOrEqual(batches.data[0].created_at);
+});
+
+test("a deleted file is unknown, whatever is asked of it", async () => {
+  const id = await upload("{}");
+  expect(await client.files.retrieve(id)).toMatchObject({ id, bytes: 2, filename: "in.jsonl", purpose: "batch" });
+  expect(await client.files.delete(id)).toEqual({ id, object: "file", deleted: true });
+  const unknown = { status: 404, code: "not_found", param: "id" };
+  await expect(client.files.retrieve(id)).rejects.toMatchObject(unknown);
+  await expect(client.files.content(id)).rejects.toMatchObject(unknown);
+  await expect(client.files.delete(id)).rejects.toMatchObject(unknown);
+});
+
+describe("what is wrong with a request is said with its field", () => {
+  const post = (path: string, body: object) =>
+    fetch(`${service.baseUrl}${path}`, {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify(body),
+    });
+
+  test.for<[object, string]>([
+    [{}, "input_file_id"],
+    [{ input_file_id: "file-unknown" }, "input_file_id"],
+    [{ input_file_id: "../../etc/passwd" }, "input_file_id"],
+    [{ endpoint: "/v1/embeddings" }, "endpoint"],
+    [{ completion_window: "1h" }, "completion_window"],
+    [{ metadata: { key: 3 } }, "metadata.key"],
+    [{ metadata: { key: "x".repeat(513) } }, "metadata.key"],
+    [{ metadata: Object.fromEntries(Array.from({ length: 17 }, (_, index) => [`key${index}`, ""])) }, "metadata"],
+    [{ output_expires_after: { anchor: "created_at", seconds: 3600 } }, "output_expires_after"],
+  ])("%j", async ([change, param]) => {
+    const body = { input_file_id: await upload("{}"), endpoint, completion_window: "24h", ...change };
+    const response = await post("/v1/batches", "input_file_id" in change || param !== "input_file_id" ? body : change);
+    expect(response.status).toBe(400);
+    expect(await response.json()).toMatchObject({ error: { type: "invalid_request_error", param } });
+  });
+
+  test("results are no input, and what has ended cannot be cancelled", async () => {
+    const ended = await whenEnded(await queue([line("a", { prompt: "a", max_tokens: 1 })]));
+    const input_file_id = ended.output_file_id!;
+    await expect(client.batches.create({ input_file_id, endpoint, completion_window: "24h" })).rejects.toMatchObject({
+      status: 400,
+      param: "input_file_id",
+    });
+    await expect(client.batches.cancel(ended.id)).rejects.toMatchObject({ status: 409, code: "batch_ended" });
+    for (const id of ["batch_unknown", "..%2f..%2fetc%2fpasswd", ended.id.replace(/.$/, "x")]) {
+      const response = await fetch(`${service.baseUrl}/v1/batches/${id}`);
+      expect(response.status).toBe(404);
+    }
+  });
+
+  test.for(["limit=0", "limit=1000", "limit=x", "after=file-1", "order=up"])("of a list: %s", async (query) => {
+    const response = await fetch(`${service.baseUrl}/v1/batches?${query}`);
+    expect(response.status).toBe(400);
+    expect(await response.json()).toMatchObject({ error: { param: query.split("=")[0] } });
+  });
+});
+
+describe("an upload", () => {
+  const contents = async (): Promise<string[]> => (await readdir(join(folder.path, "store", "contents"))).toSorted();
+
+  async function send(fields: Readonly<Record<string, string | Blob>>): Promise<Response> {
+    const form = new FormData();
+    for (const [name, value] of Object.entries(fields)) form.append(name, value);
+    return fetch(`${service.baseUrl}/v1/files`, { method: "POST", body: form });
+  }
+
+  test.for<[string, Record<string, string | Blob>, number, string]>([
+    ["of another purpose", { purpose: "vision", file: new Blob(["x"]) }, 400, "purpose"],
+    ["of no purpose", { file: new Blob(["x"]) }, 400, "purpose"],
+    ["without a file", { purpose: "batch" }, 400, "file"],
+    ["whose file is a text", { purpose: "batch", file: "x" }, 400, "file"],
+    [
+      "that is to expire",
+      { purpose: "batch", file: new Blob(["x"]), "expires_after[seconds]": "3600" },
+      400,
+      "expires_after",
+    ],
+    ["over the limit", { purpose: "batch", file: new Blob(["x".repeat(1024 ** 2 + 1)]) }, 413, "file"],
+    ["far over the limit", { purpose: "batch", file: new Blob(["x".repeat(8 * 1024 ** 2)]) }, 413, "file"],
+  ])("%s is refused and leaves nothing behind", async ([, fields, status, param]) => {
+    const before = await contents();
+    const response = await send(fields);
+    expect(response.status).toBe(status);
+    expect(await response.json()).toMatchObject({ error: { param } });
+    expect(await contents()).toEqual(before);
+  });
+
+  test("of exactly the limit is taken, its purpose before or behind it", async () => {
+    const file = new Blob(["x".repeat(1024 ** 2)]);
+    for (const fields of [
+      { purpose: "batch", file },
+      { file, purpose: "batch" },
+    ]) {
+      const response = await send(fields);
+      expect(await response.json()).toMatchObject({ bytes: 1024 ** 2, object: "file", filename: "blob" });
+    }
+  });
+
+  test("that is no form is refused", async () => {
+    const response = await fetch(`${service.baseUrl}/v1/files`, { method: "POST", body: "{}" });
+    expect(response.status).toBe(400);
+    expect(await response.json()).toMatchObject({ error: { code: "unsupported_media_type" } });
+  });
+
+  /** Sends the beginning of a form whose body is said to have `numMissingBytes` more. */
+  function sendHalf(numMissingBytes: number): Socket {
+    const { hostname, port } = new URL(service.baseUrl);
+    const socket = connect(Number(port), hostname);
+    const body = [
+      "--xyz",
+      'Content-Disposition: form-data; name="file"; filename="a.jsonl"',
+      "Content-Type: application/jsonl",
+      "",
+      "x".repeat(100_000),
+    ].join("\r\n");
+    const head = [
+      "POST /v1/files HTTP/1.1",
+      "Host: x",
+      "Content-Type: multipart/form-data; boundary=xyz",
+      `Content-Length: ${body.length + numMissingBytes}`,
+    ];
+    socket.write(`${head.join("\r\n")}\r\n\r\n${body}`);
+    return socket;
+  }
+
+  test("whose form breaks off is refused and leaves nothing behind", async () => {
+    const before = await contents();
+    const socket = sendHalf(0);
+    const [answer] = (await once(socket, "data")) as [Buffer];
+    expect(answer.toString()).toMatch(/^HTTP\/1.1 400 [\s\S]*"code":"invalid_form"/);
+    expect(await contents()).toEqual(before);
+    socket.destroy();
+  });
+
+  test("whose client goes away leaves nothing behind", async () => {
+    const before = await contents();
+    const socket = sendHalf(1000);
+    await expect.poll(contents).not.toEqual(before);
+    socket.destroy();
+    await expect.poll(contents).toEqual(before);
+  });
+});
+
+test("keys are apart: what one has uploaded another does not find, nor the batches", async () => {
+  await using keyed = await startService({ BATCH_STORE: join(folder.path, "keyed"), API_KEY: "one,two" });
+  const [one, two] = [clientOf(keyed, "one"), clientOf(keyed, "two")];
+  const batch = await queue([line("a", { prompt: "a", max_tokens: 1 })], one);
+  await expect.poll(async () => (await one.batches.retrieve(batch.id)).status).toBe("completed");
+  await expect(two.batches.retrieve(batch.id)).rejects.toMatchObject({ status: 404 });
+  await expect(two.batches.cancel(batch.id)).rejects.toMatchObject({ status: 404 });
+  await expect(two.files.content(batch.input_file_id)).rejects.toMatchObject({ status: 404 });
+  await expect(
+    two.batches.create({ ...batch, endpoint, completion_window: "24h", metadata: {} }),
+  ).rejects.toMatchObject({
+    param: "input_file_id",
+  });
+  expect((await two.files.list()).data).toEqual([]);
+  expect((await two.batches.list()).data).toEqual([]);
+  await expect(clientOf(keyed, "three").files.list()).rejects.toMatchObject({ status: 401 });
+});
+
+test("a store that cannot be written is told of, and the rest of the service goes on", async () => {
+  const file = join(folder.path, "a-file");
+  await writeFile(file, "");
+  await using broken = await startService({ BATCH_STORE: file });
+  await expect(upload("x", clientOf(broken))).rejects.toMatchObject({ status: 503, code: "storage_unavailable" });
+  expect(broken.log()).toContain("ENOTDIR");
+  const answer = await clientOf(broken).completions.create({ model: "fovea-shapes", prompt: "a", max_tokens: 1 });
+  expect(answer.choices).toHaveLength(1);
+});
+
+test("a service without a store has no batches", async () => {
+  await using none = await startService({ BATCH_STORE: "none" });
+  await expect(clientOf(none).files.list()).rejects.toMatchObject({ status: 404, code: "batches_off" });
+  await expect(clientOf(none).batches.list()).rejects.toMatchObject({ status: 404, code: "batches_off" });
+});
+
+test("the metrics count batches and lines", async () => {
+  const text = await (await fetch(`${service.baseUrl}/metrics`)).text();
+  expect(text).toMatch(/^fovea_batches_total\{status="completed",.*\} [1-9]/m);
+  expect(text).toMatch(/^fovea_batches_total\{status="cancelled",.*\} 7$/m);
+  expect(text).toMatch(/^fovea_batch_lines_total\{outcome="failed",.*\} 2$/m);
+  expect(text).toMatch(/^fovea_batches_running\{.*\} 0$/m);
+});
