@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { promisify } from "node:util";
 import { expect, test } from "vitest";
 
-const kernels = ["engine/images/kernel/filter", "engine/sampling/kernel/draw"];
+const kernels = ["engine/images/kernel/filter", "engine/sampling/kernel/logits"];
 
 test.for(kernels)("%s.wasm is what `npm run build:kernels` makes of its source", async (kernel) => {
   const folder = await mkdtemp(join(tmpdir(), "fovea-kernel-"));

@@ -1,12 +1,6 @@
 /** Passes over one row of logits, `[vocabSize]`. NaN never compares, so it counts as the least likely. */
 import { expOfRest, expOfStep, numSteps, stepsPerUnit } from "./exponential.ts";
 
-/** Lowest index of the largest value; -1 when every value is -Infinity or NaN. */
-export function argmax(row: Float32Array): number {
-  const largest = maximum(row);
-  return largest === -Infinity ? -1 : row.indexOf(largest);
-}
-
 /**
  * Largest value; -Infinity when there is none. Four running maxima do not wait for one another; besides, the compiler
  * does not inline a function of this size into code that it never optimises fully.

@@ -8,7 +8,7 @@ import { GuardedLogits } from "./guarded-logits.ts";
 import type { ProcessorChain } from "./processor-chain.ts";
 import { uniformAt } from "./random.ts";
 import { RawLogprobs } from "./raw-logprobs.ts";
-import { argmax, scale } from "./row-operations.ts";
+import { scale } from "./row-operations.ts";
 import type { StepLogits } from "./step-logits.ts";
 import { noToken, TokenDraw } from "./token-draw.ts";
 
@@ -49,7 +49,7 @@ export class Sampler {
     this.#processors = processors;
     this.#logits = logits;
     this.#guardedLogits = new GuardedLogits(logits, (rowIndex) => this.#scaleRow(rowIndex));
-    this.#draw = new TokenDraw(logits.vocabSize);
+    this.#draw = new TokenDraw(logits.kernel);
     this.#rawLogprobs = new RawLogprobs();
     this.#captured = new Int32Array(logits.maxNumRequests);
     this.#greedyTokenIds = new Int32Array(logits.maxNumRequests);
@@ -115,9 +115,11 @@ export class Sampler {
 
   /** Whether every row is greedy. */
   #chooseGreedy(rows: readonly SamplingRow[]): boolean {
+    const { kernel } = this.#logits;
     let allGreedy = true;
     for (let rowIndex = 0; rowIndex < rows.length; rowIndex++) {
-      if (isGreedy(rows[rowIndex].samplingParams)) this.#greedyTokenIds[rowIndex] = argmax(this.#logits.row(rowIndex));
+      if (isGreedy(rows[rowIndex].samplingParams))
+        this.#greedyTokenIds[rowIndex] = kernel.argmax(this.#logits.row(rowIndex));
       else allGreedy = false;
     }
     return allGreedy;

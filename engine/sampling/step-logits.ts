@@ -1,20 +1,25 @@
 /** The memory that holds one step's logits, with row views made once. */
+import { LogitsKernel } from "./logits-kernel.ts";
 import type { Logits } from "./logits-processor.ts";
 
 /** Mutable: `numRequests` is set before each step. */
 export class StepLogits implements Logits {
   readonly maxNumRequests: number;
   readonly vocabSize: number;
+  /** Whose memory holds the rows. */
+  readonly kernel: LogitsKernel;
   /** Row-major [maxNumRequests, vocabSize]. */
   readonly buffer: Float32Array;
   readonly #rows: readonly Float32Array[];
   #data: Float32Array;
   #numRequests = 0;
 
+  /** @throws EngineError `invalid_configuration` where so many rows do not fit into one memory. */
   constructor(maxNumRequests: number, vocabSize: number) {
     this.maxNumRequests = maxNumRequests;
     this.vocabSize = vocabSize;
-    this.buffer = new Float32Array(maxNumRequests * vocabSize);
+    this.kernel = new LogitsKernel(maxNumRequests, vocabSize);
+    this.buffer = this.kernel.logits;
     this.#rows = Array.from({ length: maxNumRequests }, (_, index) =>
       this.buffer.subarray(index * vocabSize, (index + 1) * vocabSize),
     );

@@ -1,6 +1,7 @@
 /** Draws one token of a row by temperature, top-k and top-p without sorting the vocabulary. */
-import { DrawKernel, numBuckets, numOutside } from "./draw-kernel.ts";
 import { expOfStep } from "./exponential.ts";
+import { numBuckets, numOutside } from "./logits-kernel.ts";
+import type { LogitsKernel } from "./logits-kernel.ts";
 
 /** In the place of a token id. */
 export const noToken = -1;
@@ -34,7 +35,7 @@ interface Cut {
  * are the steps of `expOfStep`.
  */
 export class TokenDraw {
-  readonly #kernel: DrawKernel;
+  readonly #kernel: LogitsKernel;
   /** [vocabSize] */
   readonly #bucketOf: Uint16Array;
   /** [numBuckets + numOutside]; of the row under way only where top-k asks for them. */
@@ -43,23 +44,27 @@ export class TokenDraw {
   readonly #masses: Float64Array;
   /** [vocabSize] */
   readonly #values: Float32Array;
-  readonly #row: Float32Array;
+  #row: Float32Array;
   #scale = 1;
   #largest = 0;
 
-  constructor(vocabSize: number) {
-    this.#kernel = new DrawKernel(vocabSize);
-    this.#row = this.#kernel.row;
-    this.#bucketOf = this.#kernel.bucketOf;
-    this.#masses = this.#kernel.masses;
-    this.#values = new Float32Array(vocabSize);
+  constructor(kernel: LogitsKernel) {
+    this.#kernel = kernel;
+    this.#bucketOf = kernel.bucketOf;
+    this.#masses = kernel.masses;
+    this.#values = new Float32Array(kernel.bucketOf.length);
+    this.#row = this.#values;
   }
 
-  /** Token id, or `noToken` when every logit is -Infinity or NaN. */
+  /**
+   * Token id, or `noToken` when every logit is -Infinity or NaN.
+   *
+   * @param row Of the kernel's logits; not edited.
+   */
   draw(row: Float32Array, { scale, topK, topP, uniform }: DrawOptions): number {
-    this.#row.set(row);
+    this.#row = row;
     this.#scale = scale;
-    this.#largest = Math.fround(this.#kernel.maximum() * scale);
+    this.#largest = Math.fround(this.#kernel.maximum(row) * scale);
     if (this.#largest === -Infinity) return noToken;
     if (this.#largest === Infinity) return row.indexOf(Infinity);
     this.#fillBuckets();
@@ -75,7 +80,7 @@ export class TokenDraw {
   }
 
   #fillBuckets(): void {
-    this.#kernel.fillBuckets(this.#scale, this.#largest);
+    this.#kernel.fillBuckets(this.#row, this.#scale, this.#largest);
     const masses = this.#masses;
     for (let bucket = 0; bucket < numBuckets; bucket++) masses[bucket] *= expOfStep[bucket];
   }

@@ -15,7 +15,7 @@ import { createSamplingParams } from "../../engine/sampling-params.ts";
 import type { SamplingParams } from "../../engine/sampling-params.ts";
 import type { SequenceBatchUpdate } from "../../engine/sampling/added-sequence.ts";
 import type { LogitsProcessor } from "../../engine/sampling/logits-processor.ts";
-import { argmax } from "../../engine/sampling/row-operations.ts";
+import { maximum } from "../../engine/sampling/row-operations.ts";
 import { StepLogits } from "../../engine/sampling/step-logits.ts";
 import { takeReturned } from "../../engine/sampling/take-returned.ts";
 
@@ -198,4 +198,8 @@ function updateOf(update: { readonly batchSize: number; readonly added: readonly
 /** Ids of the tokens whose logits differ; NaN equals itself, and -0 is not 0. */
 function changedTokens(row: Float32Array, before: Float32Array): number[] {
   return [...row.keys()].filter((tokenId) => !Object.is(row[tokenId], before[tokenId]));
+}
+
+function argmax(row: Float32Array): number {
+  return row.indexOf(maximum(row));
 }

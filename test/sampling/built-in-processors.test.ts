@@ -21,6 +21,7 @@ import { PenaltiesLogitsProcessor } from "../../engine/sampling/penalties.ts";
 import { scale } from "../../engine/sampling/row-operations.ts";
 import { StepLogits } from "../../engine/sampling/step-logits.ts";
 import { TokenDraw } from "../../engine/sampling/token-draw.ts";
+import { kernelWithRow } from "./kernel-with-row.ts";
 import { createSamplingParams } from "../../engine/sampling-params.ts";
 import type { SamplingParams } from "../../engine/sampling-params.ts";
 import { engineConfig, sampleOnce } from "./create-sampler.ts";
@@ -174,12 +175,12 @@ describe("what shapes a draw", () => {
     [3, 0.8, [0.53565367, 0, 0, 0, 0, 0.46434633]],
     [0, 1, [0.43405337, 0.10402134, 0.02875702, 0.00597422, 0.05092278, 0.37627127]],
   ] as const)("top-k %i with top-p %f draws with NumPy's probabilities", ([topK, topP, expected]) => {
-    const row = Float32Array.from(logits);
-    const draw = new TokenDraw(row.length);
+    const kernel = kernelWithRow(logits);
+    const draw = new TokenDraw(kernel);
     const numDraws = 20_000;
     const counts = expected.map(() => 0);
     for (let index = 0; index < numDraws; index++) {
-      counts[draw.draw(row, { scale: 1 / 0.7, topK, topP, uniform: (index + 0.5) / numDraws })] += 1;
+      counts[draw.draw(kernel.logits, { scale: 1 / 0.7, topK, topP, uniform: (index + 0.5) / numDraws })] += 1;
     }
     for (const [tokenId, count] of counts.entries()) {
       expect(Math.abs(count / numDraws - expected[tokenId])).toBeLessThan(1.1e-4);

@@ -4,7 +4,6 @@ import type { AddedRequest, BatchUpdate, Logits } from "../../engine/sampling/lo
 import { CustomProcessor } from "../../engine/sampling/custom-processor.ts";
 import { RequestLogitsProcessorAdapter } from "../../engine/sampling/request-logits-processor-adapter.ts";
 import type { RequestLogitsProcessor } from "../../engine/sampling/request-logits-processor-adapter.ts";
-import { argmax } from "../../engine/sampling/row-operations.ts";
 import { RowStates } from "../../engine/sampling/row-states.ts";
 import { createSamplingParams } from "../../engine/sampling-params.ts";
 import type { SamplingParams } from "../../engine/sampling-params.ts";
@@ -192,7 +191,7 @@ describe("a processor", () => {
     expect([...errors].map(([rowIndex, { message }]) => [rowIndex, message])).toEqual([
       [1, "The logits processor Watching failed: 9 was generated"],
     ]);
-    expect(argmax(stepLogits.row(0))).toBe(1);
+    expect(stepLogits.kernel.argmax(stepLogits.row(0))).toBe(1);
     expect(stepLogits.row(2)).toEqual(Float32Array.from(logits));
   });
 

@@ -3,6 +3,7 @@ import { describe, expect, test } from "vitest";
 import { philox4x32, uniformAt } from "../../engine/sampling/random.ts";
 import { scale } from "../../engine/sampling/row-operations.ts";
 import { TokenDraw } from "../../engine/sampling/token-draw.ts";
+import { kernelWithRow } from "./kernel-with-row.ts";
 
 /** Probabilities of the tokens that may be drawn, by sorting the whole vocabulary; no code shared with TokenDraw. */
 function referenceProbabilities(logits: readonly number[], topK: number, topP: number): number[] {
@@ -27,11 +28,11 @@ function referenceProbabilities(logits: readonly number[], topK: number, topP: n
 
 /** Share of a fine grid of uniform numbers that draws each token. */
 function measuredProbabilities(logits: readonly number[], topK: number, topP: number, numDraws = 4000): number[] {
-  const row = Float32Array.from(logits);
-  const draw = new TokenDraw(row.length);
+  const kernel = kernelWithRow(logits);
+  const draw = new TokenDraw(kernel);
   const counts = logits.map(() => 0);
   for (let index = 0; index < numDraws; index++) {
-    counts[draw.draw(row, { scale: 1, topK, topP, uniform: (index + 0.5) / numDraws })] += 1;
+    counts[draw.draw(kernel.logits, { scale: 1, topK, topP, uniform: (index + 0.5) / numDraws })] += 1;
   }
   return counts.map((count) => count / numDraws);
 }
@@ -92,13 +93,13 @@ describe("drawing a token", () => {
   });
 
   test("a token forced by an infinite logit is drawn", () => {
-    const draw = new TokenDraw(3);
-    expect(draw.draw(Float32Array.of(0, Infinity, 9), { scale: 1, topK: 0, topP: 0.5, uniform: 0.9 })).toBe(1);
+    const kernel = kernelWithRow([0, Infinity, 9]);
+    expect(new TokenDraw(kernel).draw(kernel.logits, { scale: 1, topK: 0, topP: 0.5, uniform: 0.9 })).toBe(1);
   });
 
   test("no token is left when all are excluded", () => {
-    const row = new Float32Array(4).fill(-Infinity);
-    expect(new TokenDraw(4).draw(row, { scale: 1, topK: 2, topP: 0.5, uniform: 0.5 })).toBe(-1);
+    const kernel = kernelWithRow(new Float32Array(4).fill(-Infinity));
+    expect(new TokenDraw(kernel).draw(kernel.logits, { scale: 1, topK: 2, topP: 0.5, uniform: 0.5 })).toBe(-1);
   });
 
   test("a row scaled in place draws what the same row scaled on the fly draws", () => {
@@ -108,8 +109,9 @@ describe("drawing a token", () => {
         fc.double({ min: 0.01, max: 2, noNaN: true }),
         fc.double({ min: 0, max: 0.999999, noNaN: true }),
         (logits, temperature, uniform) => {
-          const row = Float32Array.from(logits);
-          const draw = new TokenDraw(row.length);
+          const kernel = kernelWithRow(logits);
+          const row = kernel.logits;
+          const draw = new TokenDraw(kernel);
           const onTheFly = draw.draw(row, { scale: 1 / temperature, topK: 5, topP: 0.9, uniform });
           scale(row, 1 / temperature);
           expect(draw.draw(row, { scale: 1, topK: 5, topP: 0.9, uniform })).toBe(onTheFly);

@@ -1,7 +1,7 @@
 /**
- * The passes of a draw over a whole row of logits, 128 bits at a time. This file is AssemblyScript: `npm run
- * build:kernels` compiles it to draw.wasm, a test holds the two to each other, and engine/sampling/draw-kernel.ts is the
- * only caller.
+ * Passes over whole rows of logits, 128 bits at a time. This file is AssemblyScript: `npm run build:kernels` compiles it
+ * to logits.wasm, a test holds the two to each other, and engine/sampling/logits-kernel.ts is the only caller. Rows lie
+ * one after the other, so that neither their beginnings nor their lengths are multiples of anything.
  */
 
 /** As in exponential.ts and token-draw.ts. */
@@ -9,20 +9,38 @@ const STEPS_PER_UNIT: f32 = 64;
 const NUM_BUCKETS = 2048;
 const NUM_OUTSIDE = 8;
 
-/** Largest of `numTokens` floats, a multiple of 8; NaN never compares. */
+/** Largest of `numTokens` floats; NaN never compares. */
 export function maximum(row: usize, numTokens: usize): f32 {
   let first = f32x4.splat(-Infinity);
   let second = first;
   const end = row + numTokens * 4;
-  for (let from = row; from < end; from += 32) {
+  const endOfEights = row + (numTokens & ~7) * 4;
+  let from = row;
+  for (; from < endOfEights; from += 32) {
     first = f32x4.pmax(first, v128.load(from));
     second = f32x4.pmax(second, v128.load(from, 16));
   }
   first = f32x4.pmax(first, second);
-  return max(
+  let largest = max(
     max(f32x4.extract_lane(first, 0), f32x4.extract_lane(first, 1)),
     max(f32x4.extract_lane(first, 2), f32x4.extract_lane(first, 3)),
   );
+  for (; from < end; from += 4) {
+    const value = load<f32>(from);
+    if (value > largest) largest = value;
+  }
+  return largest;
+}
+
+/** Lowest index of the largest of `numTokens` floats; -1 when every one is -Infinity or NaN. */
+export function argmax(row: usize, numTokens: usize): i32 {
+  const largest = maximum(row, numTokens);
+  if (largest == -Infinity) return -1;
+  const wanted = f32x4.splat(largest);
+  let token: usize = 0;
+  while (token + 4 <= numTokens && !v128.any_true(f32x4.eq(v128.load(row + token * 4), wanted))) token += 4;
+  while (load<f32>(row + token * 4) != largest) token++;
+  return <i32>token;
 }
 
 /** exp(-rest / STEPS_PER_UNIT) of rests in [0, 1], by its series. */
@@ -40,9 +58,9 @@ function addMass(masses: usize, bucket: i32, mass: f32): void {
 }
 
 /**
- * Puts each of `numTokens` tokens, a multiple of 8, into the bucket of its distance from the largest scaled logit, and
- * adds its probability, relative to the bucket's upper edge, to the bucket's mass. Tokens too far away, and NaN, take
- * turns over the buckets after the last: additions to one place wait for one another.
+ * Puts each of `numTokens` tokens into the bucket of its distance from the largest scaled logit, and adds its
+ * probability, relative to the bucket's upper edge, to the bucket's mass. Tokens too far away, and NaN, take turns over
+ * the buckets after the last: additions to one place wait for one another.
  *
  * `buckets` has 16 bits a token, `masses` 64 bits a bucket.
  */
@@ -62,7 +80,9 @@ export function fillBuckets(
   const outside = i32x4.splat(NUM_BUCKETS);
   const leftOutside = i32x4.add(outside, i32x4(0, 1, 2, 3));
   const rightOutside = i32x4.add(outside, i32x4(4, 5, 6, 7));
-  for (let token: usize = 0; token < numTokens; token += 8) {
+  const numInEights = numTokens & ~7;
+  let token: usize = 0;
+  for (; token < numInEights; token += 8) {
     const from = row + token * 4;
     const leftAt = f32x4.mul(f32x4.sub(top, f32x4.mul(v128.load(from), scales)), steps);
     const rightAt = f32x4.mul(f32x4.sub(top, f32x4.mul(v128.load(from, 16), scales)), steps);
@@ -79,5 +99,11 @@ export function fillBuckets(
     addMass(masses, i32x4.extract_lane(right, 1), f32x4.extract_lane(rightMass, 1));
     addMass(masses, i32x4.extract_lane(right, 2), f32x4.extract_lane(rightMass, 2));
     addMass(masses, i32x4.extract_lane(right, 3), f32x4.extract_lane(rightMass, 3));
+  }
+  for (; token < numTokens; token++) {
+    const at = (largest - load<f32>(row + token * 4) * scale) * STEPS_PER_UNIT;
+    const bucket = at < <f32>NUM_BUCKETS ? <i32>at : NUM_BUCKETS;
+    store<u16>(buckets + token * 2, <u16>bucket);
+    addMass(masses, bucket, f32x4.extract_lane(expOfRest(f32x4.splat(at - <f32>bucket)), 0));
   }
 }
