@@ -4,8 +4,16 @@ import { parseArgs } from "node:util";
 import { ConfigError, settingDescriptions } from "../config.ts";
 import { findNearNames } from "../near-names.ts";
 
-const commands = ["serve", "check", "batch"] as const;
-type Command = (typeof commands)[number];
+const commands = ["serve", "check", "batch", "render"] as const;
+export type Command = (typeof commands)[number];
+
+export interface Rendering {
+  readonly platform: string;
+  /** Path, or `-` for standard input. */
+  readonly deployment: string;
+  /** Null for standard output. */
+  readonly folder: string | null;
+}
 
 export interface Arguments {
   readonly command: Command;
@@ -18,6 +26,8 @@ export interface Arguments {
   readonly run: boolean;
   /** Of `batch`, and not null there: paths, or `-`. */
   readonly files: { readonly input: string; readonly output: string } | null;
+  /** Of `render`, and not null there. */
+  readonly rendering: Rendering | null;
   /** Settings given as flags, by environment name; they come before the environment's. */
   readonly settings: Readonly<Record<string, string>>;
 }
@@ -30,10 +40,17 @@ const actionOptions = {
   run: { type: "boolean", default: false },
   input: { type: "string" },
   output: { type: "string" },
+  platform: { type: "string" },
+  deployment: { type: "string" },
 } as const;
 
-/** Options of one command. */
-const commandOf = { json: "check", run: "check", input: "batch", output: "batch" } as const;
+/** Options that not every command has, each with what it is where the command cannot do without. */
+const optionsOf: Readonly<Record<Command, Readonly<Record<string, string | null>>>> = {
+  serve: {},
+  check: { json: null, run: null },
+  batch: { input: "a file, or -", output: "a file, or -" },
+  render: { platform: "its name", deployment: "a file, or -", output: null },
+};
 
 /** Throws ConfigError for an unknown command or flag. */
 export function parseArguments(argv: readonly string[]): Arguments {
@@ -56,12 +73,7 @@ export function parseArguments(argv: readonly string[]): Arguments {
   const [command = "serve", ...rest] = positionals;
   if (!isCommand(command)) problems.push(`There is no command ${command}; commands: ${commands.join(", ")}.`);
   else if (rest.length > 0) problems.push(`${command} takes no arguments, got ${rest.join(" ")}.`);
-  for (const [flag, itsCommand] of Object.entries(commandOf)) {
-    const isGiven = values[flag] !== undefined && values[flag] !== false;
-    if (isGiven && command !== itsCommand) problems.push(`--${flag} is an option of ${itsCommand}, not of ${command}.`);
-    if (!isGiven && command === "batch" && itsCommand === "batch" && values.help !== true)
-      problems.push(`batch needs --${flag}: a file, or -.`);
-  }
+  if (isCommand(command)) problems.push(...optionProblems(command, values));
   if (problems.length > 0 || !isCommand(command)) throw new ConfigError(problems);
 
   const settings = Object.entries(values).flatMap(([flag, value]) => {
@@ -75,9 +87,38 @@ export function parseArguments(argv: readonly string[]): Arguments {
     printConfig: values["print-config"] === true,
     json: values.json === true,
     run: values.run === true,
+    rendering:
+      isText(values.platform) && isText(values.deployment)
+        ? {
+            platform: values.platform,
+            deployment: values.deployment,
+            folder: isText(values.output) ? values.output : null,
+          }
+        : null,
     files: isText(values.input) && isText(values.output) ? { input: values.input, output: values.output } : null,
     settings: Object.fromEntries(settings),
   };
+}
+
+/** Options of other commands, missing ones, and settings where none are read. */
+function optionProblems(command: Command, values: Readonly<Record<string, unknown>>): string[] {
+  const isGiven = (flag: string): boolean => values[flag] !== undefined && values[flag] !== false;
+  const foreign = new Set(Object.values(optionsOf).flatMap(Object.keys)).difference(
+    new Set(Object.keys(optionsOf[command])),
+  );
+  const problems = [...foreign].filter(isGiven).map((flag) => {
+    const owners = commands.filter((name) => flag in optionsOf[name]);
+    return `--${flag} is an option of ${owners.join(" and ")}, not of ${command}.`;
+  });
+  if (values.help === true) return problems;
+  for (const [flag, need] of Object.entries(optionsOf[command])) {
+    if (need !== null && !isGiven(flag)) problems.push(`${command} needs --${flag}: ${need}.`);
+  }
+  if (command === "render") {
+    const settings = settingDescriptions.map(({ name }) => toFlag(name)).filter(isGiven);
+    problems.push(...settings.map((flag) => `--${flag} is a setting, which render takes from the deployment.`));
+  }
+  return problems;
 }
 
 export function toFlag(settingName: string): string {

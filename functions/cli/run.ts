@@ -1,4 +1,4 @@
-/** The commands: `fovea serve`, `fovea check`, `fovea batch`, `--help`, `--version`, `--print-config`. */
+/** The commands: `fovea serve`, `fovea check`, `fovea batch`, `fovea render`, `--help`, `--version`, `--print-config`. */
 import { readFileSync } from "node:fs";
 
 import { ConfigError, loadConfig, settingDescriptions } from "../config.ts";
@@ -6,7 +6,7 @@ import type { Config } from "../config.ts";
 import { createLogger } from "../logger.ts";
 import { findNearNames } from "../near-names.ts";
 import { parseArguments } from "./arguments.ts";
-import type { Arguments } from "./arguments.ts";
+import type { Arguments, Command } from "./arguments.ts";
 import { EXIT_USAGE } from "./exit-codes.ts";
 import { serve } from "./serve.ts";
 import { describeSettings, formatConfig, formatHelp } from "./usage.ts";
@@ -16,6 +16,11 @@ export async function run(argv: readonly string[]): Promise<void> {
   const args = orExit(() => parseArguments(argv));
   if (args.help) return void process.stdout.write(formatHelp(settingDescriptions));
   if (args.version) return void process.stdout.write(`${readVersion()}\n`);
+  if (args.command === "render") {
+    if (args.rendering === null) throw new Error("A rendering without a deployment was let through.");
+    const { render } = await import("./render.ts");
+    return render(args.rendering).catch(exitOnConfigError);
+  }
 
   warnOfNearNames();
   const config = orExit(() => loadConfig({ ...process.env, ...args.settings }));
@@ -23,10 +28,14 @@ export async function run(argv: readonly string[]): Promise<void> {
     process.stdout.write(formatConfig(settingDescriptions, process.env, args.settings));
     return;
   }
-  await runCommand(args, config);
+  await runCommand(args.command, args, config);
 }
 
-async function runCommand({ command, json, run, files, settings }: Arguments, config: Config): Promise<void> {
+async function runCommand(
+  command: Exclude<Command, "render">,
+  { json, run, files, settings }: Arguments,
+  config: Config,
+): Promise<void> {
   switch (command) {
     case "serve":
       return serve(config, createLogger({ level: config.logLevel, write: (line) => process.stdout.write(line) }));

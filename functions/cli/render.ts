@@ -1,0 +1,46 @@
+/** `fovea render`: a deployment, described in a file, as what a platform takes. Reads no setting of its own. */
+import { mkdir, readFile, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { text } from "node:stream/consumers";
+
+import { parseDeployment } from "../../infra/deployment.ts";
+import { deploymentTargets } from "../../infra/targets.ts";
+import { ConfigError } from "../config.ts";
+import type { Rendering } from "./arguments.ts";
+
+/**
+ * Names the written files on standard error, so that standard output holds nothing but what was rendered. Throws
+ * ConfigError for an unknown platform, a file that cannot be read or written, and a deployment that is wrong or that the
+ * platform cannot run; nothing is written then.
+ */
+export async function render({ platform, deployment, folder }: Rendering): Promise<void> {
+  const target = deploymentTargets.find(({ name }) => name === platform);
+  if (target === undefined) {
+    const names = deploymentTargets.map(({ name }) => name).join(", ");
+    throw new ConfigError([`There is no platform ${platform}; platforms: ${names}.`]);
+  }
+  const files = target.render(parseDeployment(await readDeployment(deployment)));
+  if (folder === null) return void process.stdout.write(files.map((file) => file.text).join(""));
+  try {
+    await mkdir(folder, { recursive: true });
+    for (const file of files) {
+      const path = join(folder, file.path);
+      await writeFile(path, file.text);
+      console.error(`fovea: Wrote ${path}.`);
+    }
+  } catch (error) {
+    throw new ConfigError([`--output ${folder} cannot be written: ${describe(error)}.`]);
+  }
+}
+
+async function readDeployment(path: string): Promise<string> {
+  try {
+    return path === "-" ? await text(process.stdin) : await readFile(path, "utf8");
+  } catch (error) {
+    throw new ConfigError([`--deployment ${path} cannot be read: ${describe(error)}.`]);
+  }
+}
+
+function describe(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

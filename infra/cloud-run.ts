@@ -1,0 +1,136 @@
+/** Cloud Run services, with a GPU or without: the Knative form that `gcloud run services replace` takes. */
+import type { IService } from "@kubernetes-models/knative/serving.knative.dev/v1";
+import { stringify } from "yaml";
+
+import { ConfigError } from "../functions/config.ts";
+import { PORT, exceeded, healthPaths } from "./deployment-target.ts";
+import type { DeploymentTarget } from "./deployment-target.ts";
+import type { Deployment, GpuName } from "./deployment.ts";
+
+/** The platform kills a container 10 s after SIGTERM. */
+const MAX_GRACE_SECONDS = 8;
+const MAX_STARTUP_SECONDS = { cpu: 600, gpu: 1800 } as const;
+const MAX_REQUEST_SECONDS = 3600;
+const MAX_CONCURRENCY = 1000;
+const STARTUP_PERIOD_SECONDS = 10;
+
+interface Accelerator {
+  readonly accelerator: string;
+  /** Less is refused beside this GPU. */
+  readonly minCpu: number;
+  readonly minMemoryGiB: number;
+}
+
+const accelerators: Readonly<Partial<Record<GpuName, Accelerator>>> = {
+  l4: { accelerator: "nvidia-l4", minCpu: 4, minMemoryGiB: 16 },
+  "rtx-pro-6000": { accelerator: "nvidia-rtx-pro-6000", minCpu: 20, minMemoryGiB: 80 },
+};
+
+export const cloudRun: DeploymentTarget = {
+  name: "cloud-run",
+  platformVariables: [],
+  render(deployment) {
+    const problems = [...limitProblems(deployment), ...placementProblems(deployment)];
+    if (problems.length > 0) throw new ConfigError(problems);
+    return [{ path: "service.yaml", text: stringify(service(deployment), { lineWidth: 0 }) }];
+  },
+};
+
+function limitProblems({ device, concurrency, timeouts }: Deployment): string[] {
+  const maxStartup = MAX_STARTUP_SECONDS[device.kind === "cpu" ? "cpu" : "gpu"];
+  return exceeded("Cloud Run", [
+    ["timeouts.startupSeconds", timeouts.startupSeconds, maxStartup, " s"],
+    ["timeouts.requestSeconds", timeouts.requestSeconds, MAX_REQUEST_SECONDS, " s"],
+    ["timeouts.shutdownGraceSeconds", timeouts.shutdownGraceSeconds, MAX_GRACE_SECONDS, " s"],
+    ["concurrency", concurrency, MAX_CONCURRENCY, ""],
+  ]);
+}
+
+function placementProblems({ device, resources, s3Role }: Deployment): string[] {
+  const problems =
+    s3Role === null ? [] : ["s3Role: Cloud Run gives no AWS roles; name the secrets of a key pair under secrets."];
+  if (device.kind === "cpu") return problems;
+  const accelerator = accelerators[device.gpu];
+  if (accelerator === undefined) {
+    return [...problems, `device.gpu: Cloud Run has ${Object.keys(accelerators).join(" and ")}, not ${device.gpu}.`];
+  }
+  const { minCpu, minMemoryGiB } = accelerator;
+  const { cpu, memoryGiB } = resources;
+  if (cpu < minCpu) problems.push(`resources.cpu: expected at least ${minCpu} beside ${device.gpu}, got ${cpu}.`);
+  if (memoryGiB < minMemoryGiB) {
+    problems.push(`resources.memoryGiB: expected at least ${minMemoryGiB} beside ${device.gpu}, got ${memoryGiB}.`);
+  }
+  return problems;
+}
+
+function service(deployment: Deployment) {
+  const { name, replicas, concurrency, timeouts, device } = deployment;
+  const accelerator = device.kind === "cpu" ? undefined : accelerators[device.gpu]?.accelerator;
+  return {
+    apiVersion: "serving.knative.dev/v1",
+    kind: "Service",
+    metadata: { name },
+    spec: {
+      template: {
+        metadata: {
+          annotations: {
+            "autoscaling.knative.dev/minScale": String(replicas.min),
+            "autoscaling.knative.dev/maxScale": String(replicas.max),
+            "run.googleapis.com/execution-environment": "gen2",
+            "run.googleapis.com/startup-cpu-boost": "true",
+            // Between requests the engine still gives memory back and drains.
+            "run.googleapis.com/cpu-throttling": "false",
+            ...(accelerator !== undefined && { "run.googleapis.com/gpu-zonal-redundancy-disabled": "true" }),
+          },
+        },
+        spec: {
+          containerConcurrency: concurrency,
+          timeoutSeconds: timeouts.requestSeconds,
+          ...(accelerator !== undefined && { nodeSelector: { "run.googleapis.com/accelerator": accelerator } }),
+          containers: [container(deployment)],
+        },
+      },
+    },
+  } satisfies IService;
+}
+
+function container({ image, device, environment, secrets, resources, timeouts }: Deployment) {
+  const { cpu, memoryGiB } = resources;
+  const grace = timeouts.shutdownGraceSeconds ?? MAX_GRACE_SECONDS;
+  return {
+    name: "fovea",
+    image,
+    // The platform sets PORT to this, and refuses a PORT of ours.
+    ports: [{ name: "http1", containerPort: PORT }],
+    env: [
+      ...Object.entries({ ...environment, SHUTDOWN_GRACE_SECONDS: String(grace) }).map(([name, value]) => ({
+        name,
+        value,
+      })),
+      ...Object.entries(secrets).map(([name, secret]) => ({
+        name,
+        valueFrom: { secretKeyRef: { name: secret, key: "latest" } },
+      })),
+    ],
+    resources: {
+      limits: {
+        cpu: String(cpu),
+        memory: `${Math.ceil(memoryGiB * 1024)}Mi`,
+        ...(device.kind !== "cpu" && { "nvidia.com/gpu": "1" }),
+      },
+    },
+    // Any status of 200 to 399 counts as ready, so /health: it answers 503 while the model loads.
+    startupProbe: {
+      httpGet: { path: healthPaths.readiness, port: PORT },
+      periodSeconds: STARTUP_PERIOD_SECONDS,
+      timeoutSeconds: 5,
+      failureThreshold: Math.ceil(timeouts.startupSeconds / STARTUP_PERIOD_SECONDS),
+    },
+    livenessProbe: {
+      httpGet: { path: healthPaths.liveness, port: PORT },
+      periodSeconds: 10,
+      timeoutSeconds: 5,
+      failureThreshold: 3,
+    },
+  };
+}

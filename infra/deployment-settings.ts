@@ -1,0 +1,78 @@
+/** Holds the settings of a deployment to the schema that the service itself reads: no manifest carries a wrong one. */
+import { isAbsolute } from "node:path";
+
+import { ConfigError, loadConfig, settingDescriptions } from "../functions/config.ts";
+import type { Config } from "../functions/config.ts";
+import { findNearNames } from "../functions/near-names.ts";
+
+type Settings = Readonly<Record<string, string>>;
+
+/** Where a setting is said instead, for those that are no matter of `environment`. */
+const placeOfSetting: Readonly<Record<string, string>> = {
+  MODEL: "say it as model",
+  DTYPE: "say it as dtype",
+  DEVICE: "say it as device.kind",
+  SHUTDOWN_GRACE_SECONDS: "say it as timeouts.shutdownGraceSeconds",
+  PORT: "the platform sets it",
+  HOST: "the platform needs all addresses",
+  CACHE_FOLDER: "the image sets it, and the platform puts a disk there",
+  HEALTH_INITIALIZING_CODE: "the platform sets it",
+  RUNPOD_ENDPOINT_ID: "the platform sets it",
+};
+
+const fieldOfSetting: Readonly<Record<string, string>> = { MODEL: "model", DTYPE: "dtype", DEVICE: "device.kind" };
+
+export interface DeploymentSettings {
+  readonly environment: Settings;
+  readonly secrets: Settings;
+  /** `environment` and the settings that fields stand for. */
+  readonly settings: Settings;
+}
+
+/** What the service will make of the settings. Throws ConfigError with every problem, each with the path of its field. */
+export function checkSettings({ environment, secrets, settings }: DeploymentSettings): Config {
+  const problems = [
+    ...Object.entries(environment).flatMap(([name, value]) => problemsOf("environment", name, value)),
+    ...Object.keys(secrets).flatMap((name) => problemsOf("secrets", name, null)),
+    ...Object.keys(secrets)
+      .filter((name) => name in environment)
+      .map((name) => `secrets.${name}: it is in environment too.`),
+    ...modelProblems(settings.MODEL),
+  ];
+  try {
+    const config = loadConfig(settings);
+    if (problems.length === 0) return config;
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error;
+    problems.push(...error.problems.map(withPath));
+  }
+  throw new ConfigError(problems);
+}
+
+function problemsOf(field: "environment" | "secrets", name: string, value: string | null): string[] {
+  const path = `${field}.${name}`;
+  const setting = settingDescriptions.find((known) => known.name === name);
+  if (setting === undefined) return [`${path}: there is no such setting${suggestion(name)}`];
+  if (name in placeOfSetting) return [`${path}: ${placeOfSetting[name]}.`];
+  if (field === "environment" && setting.isSecret) return [`${path}: it is secret; name a secret under secrets.`];
+  if (value !== null && /:\/\/[^/\s]*:[^/\s]*@/.test(value)) return [`${path}: a password does not belong here.`];
+  return [];
+}
+
+/** A folder of the machine that renders is not one of the container. */
+function modelProblems(model: string | undefined): string[] {
+  const isPlaced = model === undefined || /^s3:\/\//i.test(model) || isAbsolute(model);
+  return isPlaced ? [] : [`model: expected s3://bucket/prefix or an absolute folder of the image, got ${model}.`];
+}
+
+function withPath(problem: string): string {
+  const name = /^[A-Z0-9_]+/.exec(problem)?.[0] ?? "";
+  return `${fieldOfSetting[name] ?? `environment.${name}`}: ${problem}`;
+}
+
+function suggestion(name: string): string {
+  const ourNames = settingDescriptions.map((setting) => setting.name);
+  const [near] = findNearNames({ [name.toUpperCase()]: "" }, ourNames);
+  const meant = ourNames.includes(name.toUpperCase()) ? name.toUpperCase() : near?.meant;
+  return meant === undefined ? "." : `; did you mean ${meant}?`;
+}

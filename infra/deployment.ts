@@ -1,0 +1,126 @@
+/**
+ * A deployment as data: what a file describes once and every platform is rendered from. Nothing in it belongs to one
+ * platform alone, and no secret is in it, only names of secrets.
+ */
+import { parseDocument } from "yaml";
+import { z } from "zod";
+
+import { ConfigError } from "../functions/config.ts";
+import type { Config } from "../functions/config.ts";
+import { checkSettings } from "./deployment-settings.ts";
+
+export const gpuNames = ["t4", "l4", "l40s", "rtx-4090", "rtx-pro-6000", "a100-80gb", "h100", "h200"] as const;
+export type GpuName = (typeof gpuNames)[number];
+
+/** What Kubernetes takes as a label, which is the narrowest of all. */
+const resourceName = z
+  .string()
+  .max(40)
+  .regex(/^[a-z]([a-z0-9-]*[a-z0-9])?$/, "expected lower-case letters, digits and dashes, a letter first");
+
+/** A moving tag would let replicas of one deployment differ. */
+const imageReference = z
+  .string()
+  .regex(
+    /^[\w.-]+(:\d+)?(\/[\w.-]+)*(:(?!latest$)[\w.-]+|(:[\w.-]+)?@sha256:[0-9a-f]{64})$/,
+    "expected an image with a digest, or a tag other than latest",
+  );
+
+const secretName = z.string().regex(/^[A-Za-z0-9][A-Za-z0-9_.-]*$/, "expected the name of a secret");
+
+const device = z.discriminatedUnion("kind", [
+  z.strictObject({ kind: z.literal("cpu") }),
+  // One: a process computes on one GPU, and more load is more replicas.
+  z.strictObject({ kind: z.enum(["cuda", "webgpu"]), gpu: z.enum(gpuNames) }),
+]);
+
+const description = z.strictObject({
+  name: resourceName,
+  image: imageReference,
+  model: z.string().optional(),
+  dtype: z.string().optional(),
+  device,
+  resources: z.strictObject({
+    cpu: z.number().positive().max(256),
+    memoryGiB: z.number().positive().max(4096),
+    diskGiB: z.int().positive().max(4096).default(20),
+  }),
+  replicas: z
+    .strictObject({ min: z.int().min(0).max(1000), max: z.int().min(1).max(1000) })
+    .refine(({ min, max }) => min <= max, "expected min to be at most max"),
+  concurrency: z.int().positive().max(10_000).optional(),
+  environment: z.record(z.string(), z.union([z.string(), z.number(), z.boolean()]).transform(String)).default({}),
+  secrets: z.record(z.string(), secretName).default({}),
+  s3Role: z.string().min(1).optional(),
+  hosts: z.array(z.string().min(1)).min(1).optional(),
+  prometheusUrl: z.url({ protocol: /^https?$/ }).optional(),
+  timeouts: z
+    .strictObject({
+      requestSeconds: z.int().positive().max(86_400).default(300),
+      startupSeconds: z.int().min(10).max(86_400).default(600),
+      shutdownGraceSeconds: z.int().min(0).max(86_400).optional(),
+    })
+    .prefault({}),
+});
+
+export interface Deployment {
+  readonly name: string;
+  readonly image: string;
+  readonly device: z.output<typeof device>;
+  readonly resources: { readonly cpu: number; readonly memoryGiB: number; readonly diskGiB: number };
+  readonly replicas: { readonly min: number; readonly max: number };
+  /** Requests of one replica at once; with more, there should be another replica. */
+  readonly concurrency: number;
+  /** Settings by environment name, all known and valid, none secret; not PORT nor SHUTDOWN_GRACE_SECONDS. */
+  readonly environment: Readonly<Record<string, string>>;
+  /** Name of the platform's secret by environment name. */
+  readonly secrets: Readonly<Record<string, string>>;
+  /** What allows S3, by the platform's own name; null where keys or nothing do. */
+  readonly s3Role: string | null;
+  /** Host names that requests are for; at least one. */
+  readonly hosts: readonly string[];
+  readonly prometheusUrl: string | null;
+  readonly timeouts: {
+    readonly requestSeconds: number;
+    readonly startupSeconds: number;
+    /** Null for the platform's own default. */
+    readonly shutdownGraceSeconds: number | null;
+  };
+  /** What the service will read of `environment`. */
+  readonly config: Config;
+}
+
+/** Reads YAML, or JSON. Throws ConfigError with every problem, each with the path of its field. */
+export function parseDeployment(text: string): Deployment {
+  const document = parseDocument(text);
+  if (document.errors.length > 0) throw new ConfigError(document.errors.map(({ message }) => message.trim()));
+  const result = description.safeParse(document.toJS());
+  if (!result.success) throw new ConfigError(result.error.issues.flatMap(describeIssue));
+  const { model, dtype, environment, secrets, s3Role, hosts, prometheusUrl, timeouts, ...rest } = result.data;
+  const settings = {
+    ...environment,
+    ...(model !== undefined && { MODEL: model }),
+    ...(dtype !== undefined && { DTYPE: dtype }),
+    DEVICE: rest.device.kind,
+  };
+  const config = checkSettings({ environment, secrets, settings });
+  return {
+    ...rest,
+    concurrency: rest.concurrency ?? config.engine.maxNumSequences,
+    environment: settings,
+    secrets,
+    s3Role: s3Role ?? null,
+    hosts: hosts ?? [rest.name],
+    prometheusUrl: prometheusUrl ?? null,
+    timeouts: { ...timeouts, shutdownGraceSeconds: timeouts.shutdownGraceSeconds ?? null },
+    config,
+  };
+}
+
+function describeIssue(issue: z.core.$ZodIssue): string[] {
+  const path = issue.path.join(".");
+  if (issue.code === "unrecognized_keys") {
+    return issue.keys.map((key) => `${[...issue.path, key].join(".")}: there is no such field.`);
+  }
+  return [`${path === "" ? "The deployment" : path}: ${issue.message}.`];
+}

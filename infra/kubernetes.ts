@@ -1,0 +1,192 @@
+/**
+ * Kubernetes 1.30 and later, with NVIDIA's device plugin for GPUs and KEDA for scaling: one file for each object, ready
+ * for `kubectl apply --filename folder`, or all of them as one stream.
+ */
+import type { IDeployment } from "kubernetes-models/apps/v1";
+import type { IPodDisruptionBudget } from "kubernetes-models/policy/v1";
+import type { IContainer, IPodSpec, IService, IServiceAccount } from "kubernetes-models/v1";
+import { stringify } from "yaml";
+
+import { CACHE_FOLDER, PORT, healthPaths } from "./deployment-target.ts";
+import type { DeploymentTarget, RenderedFile } from "./deployment-target.ts";
+import type { Deployment, GpuName } from "./deployment.ts";
+import { scaledObject } from "./kubernetes-scaling.ts";
+
+const DEFAULT_GRACE_SECONDS = 45;
+/** Until every proxy knows that the pod is about to end; requests that come meanwhile are served. */
+const PRE_STOP_SECONDS = 5;
+/** For the process to end after its requests have; then Kubernetes kills it. */
+const EXIT_SECONDS = 10;
+
+const STARTUP_PERIOD_SECONDS = 5;
+
+/** Labels of NVIDIA's GPU feature discovery. */
+const gpuProducts: Readonly<Record<GpuName, readonly string[]>> = {
+  t4: ["Tesla-T4"],
+  l4: ["NVIDIA-L4"],
+  l40s: ["NVIDIA-L40S"],
+  "rtx-4090": ["NVIDIA-GeForce-RTX-4090"],
+  "rtx-pro-6000": ["NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition"],
+  "a100-80gb": ["NVIDIA-A100-SXM4-80GB", "NVIDIA-A100-80GB-PCIe"],
+  h100: ["NVIDIA-H100-80GB-HBM3", "NVIDIA-H100-PCIe", "NVIDIA-H100-NVL"],
+  h200: ["NVIDIA-H200", "NVIDIA-H200-NVL"],
+};
+
+export const kubernetes: DeploymentTarget = {
+  name: "kubernetes",
+  platformVariables: [],
+  render(deployment) {
+    const objects: Readonly<Record<string, unknown>> = {
+      "service-account": serviceAccount(deployment),
+      deployment: workload(deployment),
+      service: service(deployment),
+      "disruption-budget": disruptionBudget(deployment),
+      scaling: scaledObject(deployment),
+    };
+    return Object.entries(objects).flatMap(([name, object]) => (object === null ? [] : [toFile(name, object)]));
+  },
+};
+
+function toFile(name: string, object: unknown): RenderedFile {
+  return { path: `${name}.yaml`, text: `---\n${stringify(object, { lineWidth: 0 })}` };
+}
+
+function labels({ name }: Deployment) {
+  return { "app.kubernetes.io/name": "fovea", "app.kubernetes.io/instance": name };
+}
+
+function metadata(deployment: Deployment) {
+  return { name: deployment.name, labels: labels(deployment) };
+}
+
+/** Carries the role that EKS gives to pods; null where none is wanted. */
+function serviceAccount(deployment: Deployment) {
+  if (deployment.s3Role === null) return null;
+  const annotations = { "eks.amazonaws.com/role-arn": deployment.s3Role };
+  return {
+    apiVersion: "v1",
+    kind: "ServiceAccount",
+    metadata: { ...metadata(deployment), annotations },
+  } satisfies IServiceAccount;
+}
+
+function workload(deployment: Deployment) {
+  const { name, replicas, s3Role } = deployment;
+  return {
+    apiVersion: "apps/v1",
+    kind: "Deployment",
+    metadata: metadata(deployment),
+    spec: {
+      // Where KEDA sets the number, applying this again must not set it back.
+      ...(scaledObject(deployment) === null && { replicas: replicas.max }),
+      selector: { matchLabels: labels(deployment) },
+      strategy: { type: "RollingUpdate", rollingUpdate: { maxSurge: 1, maxUnavailable: 0 } },
+      template: {
+        metadata: {
+          labels: labels(deployment),
+          annotations: { "prometheus.io/scrape": "true", "prometheus.io/port": String(PORT) },
+        },
+        spec: {
+          ...(s3Role !== null && { serviceAccountName: name }),
+          // EKS puts the role's own token into the pod; the one of Kubernetes is of no use here.
+          automountServiceAccountToken: false,
+          ...placement(deployment),
+          terminationGracePeriodSeconds: PRE_STOP_SECONDS + graceSeconds(deployment) + EXIT_SECONDS,
+          securityContext: { runAsNonRoot: true, fsGroup: 65532, seccompProfile: { type: "RuntimeDefault" } },
+          containers: [container(deployment)],
+          volumes: [
+            { name: "cache", emptyDir: { sizeLimit: `${deployment.resources.diskGiB}Gi` } },
+            { name: "tmp", emptyDir: {} },
+          ],
+        },
+      },
+    },
+  } satisfies IDeployment;
+}
+
+function container(deployment: Deployment) {
+  const { image, device, resources, timeouts } = deployment;
+  const { cpu, memoryGiB } = resources;
+  const probe = (path: string) => ({ httpGet: { path, port: "http" }, timeoutSeconds: 2 });
+  const gpu: Readonly<Record<string, string>> = device.kind === "cpu" ? {} : { "nvidia.com/gpu": "1" };
+  return {
+    name: "fovea",
+    image,
+    ports: [{ name: "http", containerPort: PORT }],
+    env: environment(deployment),
+    resources: {
+      requests: { cpu: String(cpu), memory: memory(memoryGiB), ...gpu },
+      // No limit of the CPU: throttled threads of one step would all wait for the slowest.
+      limits: { memory: memory(memoryGiB), ...gpu },
+    },
+    startupProbe: {
+      ...probe(healthPaths.readiness),
+      periodSeconds: STARTUP_PERIOD_SECONDS,
+      failureThreshold: Math.ceil(timeouts.startupSeconds / STARTUP_PERIOD_SECONDS),
+    },
+    readinessProbe: { ...probe(healthPaths.readiness), periodSeconds: 5, failureThreshold: 2 },
+    livenessProbe: { ...probe(healthPaths.liveness), periodSeconds: 10, failureThreshold: 3 },
+    lifecycle: { preStop: { sleep: { seconds: PRE_STOP_SECONDS } } },
+    securityContext: {
+      allowPrivilegeEscalation: false,
+      readOnlyRootFilesystem: true,
+      capabilities: { drop: ["ALL"] },
+    },
+    volumeMounts: [
+      { name: "cache", mountPath: CACHE_FOLDER },
+      { name: "tmp", mountPath: "/tmp" },
+    ],
+  } satisfies IContainer;
+}
+
+function environment(deployment: Deployment) {
+  const settings = { ...deployment.environment, SHUTDOWN_GRACE_SECONDS: String(graceSeconds(deployment)) };
+  return [
+    ...Object.entries(settings).map(([name, value]) => ({ name, value })),
+    ...Object.entries(deployment.secrets).map(([name, secret]) => ({
+      name,
+      valueFrom: { secretKeyRef: { name: secret, key: name } },
+    })),
+  ];
+}
+
+/** Onto nodes with the GPU that was asked for, tainted or not. */
+function placement({ device }: Deployment): Pick<IPodSpec, "affinity" | "tolerations"> {
+  if (device.kind === "cpu") return {};
+  const isProduct = { key: "nvidia.com/gpu.product", operator: "In" as const, values: [...gpuProducts[device.gpu]] };
+  return {
+    affinity: {
+      nodeAffinity: {
+        requiredDuringSchedulingIgnoredDuringExecution: { nodeSelectorTerms: [{ matchExpressions: [isProduct] }] },
+      },
+    },
+    tolerations: [{ key: "nvidia.com/gpu", operator: "Exists", effect: "NoSchedule" }],
+  };
+}
+
+function service(deployment: Deployment) {
+  return {
+    apiVersion: "v1",
+    kind: "Service",
+    metadata: metadata(deployment),
+    spec: { selector: labels(deployment), ports: [{ name: "http", port: 80, targetPort: "http" }] },
+  } satisfies IService;
+}
+
+function disruptionBudget(deployment: Deployment) {
+  return {
+    apiVersion: "policy/v1",
+    kind: "PodDisruptionBudget",
+    metadata: metadata(deployment),
+    spec: { maxUnavailable: 1, selector: { matchLabels: labels(deployment) } },
+  } satisfies IPodDisruptionBudget;
+}
+
+function graceSeconds({ timeouts }: Deployment): number {
+  return timeouts.shutdownGraceSeconds ?? DEFAULT_GRACE_SECONDS;
+}
+
+/** Kubernetes refuses fractions with a unit that is not divisible. */
+function memory(gibibytes: number): string {
+  return Number.isInteger(gibibytes) ? `${gibibytes}Gi` : `${Math.round(gibibytes * 1024)}Mi`;
+}

@@ -1,0 +1,86 @@
+/**
+ * RunPod's load-balancing endpoints: the body of `POST https://api.runpod.io/v2/serverless`. Requests reach the service
+ * as they are; RunPod asks a route whether to send it any, and reads 204 as "still starting".
+ */
+import { ConfigError } from "../functions/config.ts";
+import { PORT, exceeded, healthPaths } from "./deployment-target.ts";
+import type { DeploymentTarget } from "./deployment-target.ts";
+import type { Deployment, GpuName } from "./deployment.ts";
+
+/** How long a container has after SIGTERM is not documented; other platforms give 10 s at least. */
+const MAX_GRACE_SECONDS = 8;
+const MAX_REQUEST_SECONDS = 330;
+/** Keeps a replica for the next question of a conversation, which is worth more than a cold start. */
+const IDLE_SECONDS = 60;
+/** The CUDA that the libraries in the image are of; workers with an older driver could not load them. */
+const MIN_CUDA_VERSION = "13.0";
+
+/** Groups of alike GPUs, which is what can be asked for. */
+const gpuPools: Readonly<Partial<Record<GpuName, string>>> = {
+  l4: "AMPERE_24",
+  l40s: "ADA_48_PRO",
+  "rtx-4090": "ADA_24",
+  "a100-80gb": "AMPERE_80",
+  h100: "ADA_80_PRO",
+  h200: "HOPPER_141",
+};
+
+export const runPod: DeploymentTarget = {
+  name: "runpod",
+  platformVariables: ["PORT_HEALTH", "HEALTH_CHECK_PATH"],
+  render(deployment) {
+    const problems = problemsOf(deployment);
+    const pool = poolOf(deployment);
+    if (pool === undefined || problems.length > 0) throw new ConfigError(problems);
+    return [{ path: "endpoint.json", text: `${JSON.stringify(endpoint(deployment, pool), null, 2)}\n` }];
+  },
+};
+
+function problemsOf(deployment: Deployment): string[] {
+  const { device, s3Role, timeouts } = deployment;
+  const problems = exceeded("RunPod", [
+    ["timeouts.requestSeconds", timeouts.requestSeconds, MAX_REQUEST_SECONDS, " s"],
+    ["timeouts.shutdownGraceSeconds", timeouts.shutdownGraceSeconds, MAX_GRACE_SECONDS, " s"],
+  ]);
+  if (device.kind === "cpu") problems.push("device.kind: RunPod is rendered for GPUs alone, got cpu.");
+  else if (poolOf(deployment) === undefined) {
+    problems.push(`device.gpu: RunPod has ${Object.keys(gpuPools).join(", ")}, not ${device.gpu}.`);
+  }
+  if (s3Role !== null) problems.push("s3Role: RunPod gives no roles; name the secrets of a key pair under secrets.");
+  return problems;
+}
+
+function poolOf({ device }: Deployment): string | undefined {
+  return device.kind === "cpu" ? undefined : gpuPools[device.gpu];
+}
+
+function endpoint(deployment: Deployment, pool: string) {
+  const { name, image, device, resources, replicas, concurrency, timeouts } = deployment;
+  return {
+    name,
+    type: "LOAD_BALANCER",
+    image,
+    disk: resources.diskGiB,
+    ports: [`${PORT}/http`],
+    env: environment(deployment),
+    // CPU and memory come with the GPU.
+    gpu: { pools: [pool], count: 1, ...(device.kind === "cuda" && { minCudaVersion: MIN_CUDA_VERSION }) },
+    workers: { ...replicas, idleTimeout: IDLE_SECONDS },
+    scaling: { type: "REQUEST_COUNT", requestCount: concurrency },
+    timeout: timeouts.requestSeconds * 1000,
+    flashboot: "FLASHBOOT",
+  };
+}
+
+function environment({ environment, secrets, timeouts }: Deployment): Record<string, string> {
+  const references = Object.entries(secrets).map(([name, secret]) => [name, `{{ RUNPOD_SECRET_${secret} }}`] as const);
+  return {
+    ...environment,
+    ...Object.fromEntries(references),
+    SHUTDOWN_GRACE_SECONDS: String(timeouts.shutdownGraceSeconds ?? MAX_GRACE_SECONDS),
+    PORT: String(PORT),
+    PORT_HEALTH: String(PORT),
+    HEALTH_CHECK_PATH: healthPaths.ping,
+    HEALTH_INITIALIZING_CODE: "204",
+  };
+}

@@ -1,0 +1,166 @@
+/**
+ * What every platform's rendering holds to; a new platform is one file, one line of registration and one call of this,
+ * with a reader of what it renders.
+ */
+import { describe, expect, test } from "vitest";
+
+import { ConfigError, loadConfig, settingDescriptions } from "../../functions/config.ts";
+import { PORT, healthPaths } from "../../infra/deployment-target.ts";
+import type { DeploymentTarget, RenderedFile } from "../../infra/deployment-target.ts";
+import { parseDeployment } from "../../infra/deployment.ts";
+import { deploymentTargets } from "../../infra/targets.ts";
+import { createTestApp } from "../support/test-app.ts";
+
+/** What the platform will do, as its files say. */
+export interface RenderedDeployment {
+  readonly image: string;
+  readonly port: number;
+  readonly environment: Readonly<Record<string, unknown>>;
+  /** Name of the secret by variable. */
+  readonly secrets: Readonly<Record<string, string>>;
+  /** Asked before a replica gets requests. */
+  readonly readinessPath: string;
+  /** Asked to learn whether to restart it; null where the platform does not. */
+  readonly livenessPath: string | null;
+  /** Between SIGTERM and the end by force; null where the platform does not say. */
+  readonly secondsToEnd: number | null;
+  readonly numGpus: number;
+  readonly replicas: { readonly min: number; readonly max: number };
+  readonly concurrency: number | null;
+}
+
+export interface DeploymentTargetFixture {
+  readonly target: DeploymentTarget;
+  readonly read: (files: readonly RenderedFile[]) => RenderedDeployment;
+  /** False where the platform is rendered for GPUs alone. */
+  readonly takesCpu: boolean;
+  /** Null where the platform waits for as long as it is told. */
+  readonly maxGraceSeconds: number | null;
+}
+
+const description = {
+  name: "pictures",
+  image: `registry.example.com/fovea@sha256:${"0123456789abcdef".repeat(4)}`,
+  model: "s3://models/llava",
+  dtype: "float16",
+  device: { kind: "cuda", gpu: "l4" },
+  resources: { cpu: 8, memoryGiB: 32 },
+  replicas: { min: 1, max: 5 },
+  concurrency: 24,
+  environment: { MAX_NUM_SEQS: 24, ALLOW_HTTP_IMAGES: false, LIMIT_MM_PER_PROMPT: '{"image": 2}' },
+  secrets: { API_KEY: "pictures-key", REDIS_URL: "pictures-redis" },
+};
+
+export function testDeploymentTarget({ target, read, takesCpu, maxGraceSeconds }: DeploymentTargetFixture): void {
+  const files = (changes: object = {}) =>
+    target.render(parseDeployment(JSON.stringify({ ...description, ...changes })));
+  const rendered = (changes: object = {}) => read(files(changes));
+
+  describe(`the contract of deployment targets: ${target.name}`, () => {
+    test("it is registered", () => {
+      expect(deploymentTargets).toContain(target);
+    });
+
+    test("the image is the one that was asked for, letter by letter", () => {
+      expect(rendered().image).toBe(description.image);
+    });
+
+    test("the same deployment is rendered to the same files, each with a name of its own", () => {
+      expect(files()).toEqual(files());
+      const paths = files().map(({ path }) => path);
+      expect(new Set(paths).size).toBe(paths.length);
+      for (const path of paths) expect(path).toMatch(/^[a-z-]+\.(yaml|json)$/);
+    });
+
+    test("every variable is a text and a setting of ours or the platform's own", () => {
+      const known = [...settingDescriptions.map(({ name }) => name), ...target.platformVariables];
+      for (const [name, value] of Object.entries(rendered().environment)) {
+        expect(known).toContain(name);
+        expect(value).toBeTypeOf("string");
+      }
+    });
+
+    test("the service takes the variables, and reads in them what the deployment says", () => {
+      const config = loadConfig(rendered().environment as Record<string, string>);
+      expect(config).toMatchObject({
+        port: PORT,
+        engine: { model: "s3://models/llava", dtype: "float16", device: "cuda", maxNumSequences: 24 },
+        images: { allowHttp: false },
+      });
+      expect(config.engine.imageLimits.maxImagesPerPrompt).toBe(2);
+    });
+
+    test("secrets are named, and are among the variables by name alone", () => {
+      expect(rendered().secrets).toEqual(description.secrets);
+      for (const name of Object.keys(description.secrets)) expect(rendered().environment).not.toHaveProperty(name);
+    });
+
+    test("a replica is asked at the port of the service, at a route that is ready only with the model", async () => {
+      const { port, readinessPath, environment } = rendered();
+      expect(port).toBe(PORT);
+      const { app, engine } = createTestApp({ config: loadConfig(environment as Record<string, string>) });
+      expect((await app.request(readinessPath)).status).toBe(200);
+      engine.state = "loading";
+      // 204 where the platform has a meaning of its own for it, and the service is told so.
+      const whileLoading = Number(environment.HEALTH_INITIALIZING_CODE ?? 503);
+      expect((await app.request(readinessPath)).status).toBe(whileLoading);
+    });
+
+    test("a replica is restarted when it has failed, and not while it starts or drains", async () => {
+      const livenessPath = rendered().livenessPath ?? healthPaths.liveness;
+      const { app, engine, service } = createTestApp();
+      engine.state = "loading";
+      expect((await app.request(livenessPath)).status).toBe(200);
+      engine.state = "failed";
+      expect((await app.request(livenessPath)).status).toBe(500);
+      engine.state = "ready";
+      await service.drain(0);
+      expect((await app.request(livenessPath)).status).toBe(200);
+    });
+
+    test("requests under way have less time than the platform gives the replica, however long the grace", () => {
+      for (const shutdownGraceSeconds of [undefined, 3, maxGraceSeconds ?? 120]) {
+        const { secondsToEnd, environment } = rendered({ timeouts: { shutdownGraceSeconds } });
+        const graceSeconds = Number(environment.SHUTDOWN_GRACE_SECONDS);
+        expect(graceSeconds).toBe(shutdownGraceSeconds ?? graceSeconds);
+        expect(graceSeconds).toBeGreaterThan(0);
+        expect(graceSeconds).toBeLessThan(secondsToEnd ?? 10);
+      }
+    });
+
+    test("a grace that the platform does not wait for is refused", () => {
+      const graceOf = () =>
+        Number(rendered({ timeouts: { shutdownGraceSeconds: 120 } }).environment.SHUTDOWN_GRACE_SECONDS);
+      expect(valueOrRefusedField(graceOf)).toBe(maxGraceSeconds === null ? 120 : "timeouts.shutdownGraceSeconds");
+    });
+
+    test("a replica on a GPU asks for one, and one on the CPU for none or is refused", () => {
+      expect(rendered().numGpus).toBe(1);
+      expect(rendered({ device: { kind: "webgpu", gpu: "l4" } }).numGpus).toBe(1);
+      const gpusOnCpu = () => rendered({ device: { kind: "cpu" }, dtype: "int8" }).numGpus;
+      expect(valueOrRefusedField(gpusOnCpu)).toBe(takesCpu ? 0 : "device.kind");
+    });
+
+    test("replicas may be all gone, and never more than asked for", () => {
+      expect(rendered().replicas).toEqual({ min: 1, max: 5 });
+      expect(rendered({ replicas: { min: 0, max: 2 } }).replicas).toEqual({ min: 0, max: 2 });
+      expect(rendered({ replicas: { min: 3, max: 3 } }).replicas).toEqual({ min: 3, max: 3 });
+    });
+
+    test("another replica is due when one has the requests it should, by default as many as it computes together", () => {
+      expect(rendered().concurrency).toBe(24);
+      const { concurrency: _, ...rest } = description;
+      const byDefault = { ...rest, environment: { MAX_NUM_SEQS: "6" } };
+      expect(read(target.render(parseDeployment(JSON.stringify(byDefault)))).concurrency).toBe(6);
+    });
+  });
+}
+
+function valueOrRefusedField(run: () => number): number | string {
+  try {
+    return run();
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error;
+    return error.message.split(":")[0];
+  }
+}

@@ -1,0 +1,71 @@
+import { readFile, readdir } from "node:fs/promises";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { expect, test } from "vitest";
+
+import { deploymentTargets } from "../../../infra/targets.ts";
+import { startCli } from "../../support/cli-process.ts";
+import { createTemporaryFolder } from "../../support/temporary-folder.ts";
+
+const example = fileURLToPath(new URL("../../../examples/deployments/llava.yaml", import.meta.url));
+
+async function render(args: readonly string[], input = "", environment: Readonly<Record<string, string>> = {}) {
+  await using cli = startCli(["render", ...args], environment, input);
+  const exitCode = await cli.exitCode;
+  return { exitCode, stdout: cli.stdout(), stderr: cli.stderr() };
+}
+
+test("--help names every platform, and each renders the example, whatever the settings around it", async () => {
+  const { stdout: help } = await render(["--help"]);
+  for (const { name } of deploymentTargets) {
+    expect(help).toMatch(new RegExp(`platforms: .*\\b${name}\\b`));
+    const rendered = await render(["--platform", name, "--deployment", example], "", { PORT: "no port" });
+    expect(rendered).toMatchObject({ exitCode: 0, stderr: "" });
+    expect(rendered.stdout).toContain("registry.example.com/fovea:0.1.0");
+  }
+});
+
+test("a folder gets what standard output would have got, a file each", async () => {
+  await using folder = await createTemporaryFolder();
+  const output = join(folder.path, "manifests");
+  const args = ["--platform", "kubernetes", "--deployment", example];
+  const { exitCode, stdout, stderr } = await render([...args, "--output", output]);
+  expect({ exitCode, stdout }).toEqual({ exitCode: 0, stdout: "" });
+  const names = await readdir(output);
+  expect(names.toSorted()).toEqual(["deployment.yaml", "disruption-budget.yaml", "scaling.yaml", "service.yaml"]);
+  const texts = await Promise.all(names.map((name) => readFile(join(output, name), "utf8")));
+  const all = (await render(args)).stdout;
+  for (const text of texts) expect(all).toContain(text);
+  for (const name of names) expect(stderr).toContain(`fovea: Wrote ${join(output, name)}.\n`);
+});
+
+test("a deployment from standard input that is wrong ends it with 2, every problem, and nothing written", async () => {
+  await using folder = await createTemporaryFolder();
+  const output = join(folder.path, "manifests");
+  const deployment = (await readFile(example, "utf8"))
+    .replace("MAX_MODEL_LEN", "MAX_MODEL_LENGHT")
+    .replace("gpu: l4", "gpu: l5");
+  const rendered = await render(["--platform", "runpod", "--deployment", "-", "--output", output], deployment);
+  expect(rendered).toMatchObject({ exitCode: 2, stdout: "" });
+  expect(rendered.stderr).toMatch(/^fovea: device\.gpu: Invalid option: expected one of .*"l4"/m);
+  expect(await readdir(folder.path)).toEqual([]);
+});
+
+test.for<[string[], RegExp]>([
+  [["--deployment", example], /render needs --platform: its name\./],
+  [
+    ["--platform", "fargate", "--deployment", example],
+    /There is no platform fargate; platforms: kubernetes, cloud-run,/,
+  ],
+  [["--platform", "runpod"], /render needs --deployment: a file, or -\./],
+  [["--platform", "runpod", "--deployment", "/nowhere.yaml"], /--deployment \/nowhere\.yaml cannot be read: ENOENT/],
+  [
+    ["--platform", "runpod", "--deployment", example, "--max-num-seqs", "4"],
+    /--max-num-seqs is a setting, which render takes from the deployment\./,
+  ],
+  [["--platform", "runpod", "--deployment", example, "--json"], /--json is an option of check, not of render\./],
+])("%j ends it with 2", async ([args, expected]) => {
+  const { exitCode, stderr } = await render(args);
+  expect(exitCode).toBe(2);
+  expect(stderr).toMatch(expected);
+});

@@ -1,0 +1,93 @@
+import { expect, test } from "vitest";
+import { Service } from "@kubernetes-models/knative/serving.knative.dev/v1";
+import type { IService } from "@kubernetes-models/knative/serving.knative.dev/v1";
+import { parse } from "yaml";
+
+import { cloudRun } from "../../infra/cloud-run.ts";
+import type { RenderedFile } from "../../infra/deployment-target.ts";
+import { parseDeployment } from "../../infra/deployment.ts";
+import { testDeploymentTarget } from "../contracts/deployment-target.ts";
+import type { RenderedDeployment } from "../contracts/deployment-target.ts";
+
+const description = {
+  name: "pictures",
+  image: "europe-docker.pkg.dev/project/images/fovea:1.2.3",
+  device: { kind: "cuda", gpu: "l4" },
+  resources: { cpu: 4, memoryGiB: 16 },
+  replicas: { min: 0, max: 2 },
+};
+
+function render(changes: object = {}): readonly RenderedFile[] {
+  return cloudRun.render(parseDeployment(JSON.stringify({ ...description, ...changes })));
+}
+
+function serviceOf([file]: readonly RenderedFile[]): IService {
+  return parse(file.text) as IService;
+}
+
+testDeploymentTarget({ target: cloudRun, read, takesCpu: true, maxGraceSeconds: 8 });
+
+function read(files: readonly RenderedFile[]): RenderedDeployment {
+  const template = serviceOf(files).spec?.template;
+  const container = template?.spec?.containers?.[0];
+  const annotations = template?.metadata?.annotations ?? {};
+  const variables = container?.env ?? [];
+  return {
+    image: container?.image ?? "",
+    port: Number(container?.startupProbe?.httpGet?.port),
+    environment: Object.fromEntries(
+      variables.flatMap(({ name, value }) => (value === undefined ? [] : [[name, value]])),
+    ),
+    secrets: Object.fromEntries(
+      variables.flatMap(({ name, valueFrom }) => (valueFrom ? [[name, valueFrom.secretKeyRef?.name ?? ""]] : [])),
+    ),
+    readinessPath: container?.startupProbe?.httpGet?.path ?? "",
+    livenessPath: container?.livenessProbe?.httpGet?.path ?? null,
+    secondsToEnd: 10,
+    numGpus: Number(container?.resources?.limits?.["nvidia.com/gpu"] ?? 0),
+    replicas: {
+      min: Number(annotations["autoscaling.knative.dev/minScale"]),
+      max: Number(annotations["autoscaling.knative.dev/maxScale"]),
+    },
+    concurrency: template?.spec?.containerConcurrency ?? null,
+  };
+}
+
+test("the service is what Knative's schema says", () => {
+  expect(() => new Service(serviceOf(render())).validate()).not.toThrow();
+});
+
+test("PORT is the platform's to set, from the port of the container", () => {
+  const container = serviceOf(render()).spec?.template?.spec?.containers?.[0];
+  expect(container?.ports).toEqual([{ name: "http1", containerPort: 8000 }]);
+  expect(container?.env?.map(({ name }) => name)).not.toContain("PORT");
+});
+
+test("a GPU is named where Cloud Run looks for it, and CPU stays between requests", () => {
+  const template = serviceOf(render()).spec?.template;
+  expect(template?.spec?.nodeSelector).toEqual({ "run.googleapis.com/accelerator": "nvidia-l4" });
+  expect(template?.metadata?.annotations).toMatchObject({ "run.googleapis.com/cpu-throttling": "false" });
+});
+
+test("the startup probe lasts as long as a start may take", () => {
+  const container = serviceOf(render({ timeouts: { startupSeconds: 1795 } })).spec?.template?.spec?.containers?.[0];
+  const { periodSeconds = 0, failureThreshold = 0, timeoutSeconds = 0 } = container?.startupProbe ?? {};
+  expect(periodSeconds * failureThreshold).toBe(1800);
+  expect(timeoutSeconds).toBeLessThanOrEqual(periodSeconds);
+});
+
+test.for<[object, RegExp]>([
+  [{ timeouts: { startupSeconds: 1801 } }, /^timeouts\.startupSeconds: Cloud Run allows at most 1800 s, got 1801 s\.$/],
+  [
+    { timeouts: { startupSeconds: 601 }, device: { kind: "cpu" } },
+    /^timeouts\.startupSeconds: Cloud Run allows at most 600 s, got 601 s\.$/,
+  ],
+  [{ timeouts: { requestSeconds: 3601 } }, /^timeouts\.requestSeconds: .* 3600 s, got 3601 s\.$/],
+  [{ concurrency: 1001 }, /^concurrency: Cloud Run allows at most 1000, got 1001\.$/],
+  [{ device: { kind: "cuda", gpu: "h100" } }, /^device\.gpu: Cloud Run has l4 and rtx-pro-6000, not h100\.$/],
+  [{ resources: { cpu: 2, memoryGiB: 16 } }, /^resources\.cpu: expected at least 4 beside l4, got 2\.$/],
+  [{ resources: { cpu: 4, memoryGiB: 8 } }, /^resources\.memoryGiB: expected at least 16 beside l4, got 8\.$/],
+  [{ s3Role: "arn:aws:iam::1:role/x" }, /^s3Role: Cloud Run gives no AWS roles/],
+])("what Cloud Run cannot do is refused by the path of its field: %j", ([changes, expected]) => {
+  expect(() => render(changes)).toThrow(expected);
+});

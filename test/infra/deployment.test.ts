@@ -1,0 +1,96 @@
+import { readFile, readdir } from "node:fs/promises";
+import { expect, test } from "vitest";
+
+import { ConfigError } from "../../functions/config.ts";
+import { parseDeployment } from "../../infra/deployment.ts";
+import type { Deployment } from "../../infra/deployment.ts";
+
+const description = {
+  name: "pictures",
+  image: "registry.example.com:5000/team/fovea:1.2.3",
+  device: { kind: "cpu" },
+  resources: { cpu: 2, memoryGiB: 4 },
+  replicas: { min: 1, max: 2 },
+};
+
+function parse(changes: object = {}): Deployment {
+  return parseDeployment(JSON.stringify({ ...description, ...changes }));
+}
+
+function problemsOf(changes: object): readonly string[] {
+  try {
+    parse(changes);
+  } catch (error) {
+    if (error instanceof ConfigError) return error.problems;
+    throw error;
+  }
+  return [];
+}
+
+test("what is not said has a default, most of it the service's own", () => {
+  expect(parse()).toMatchObject({
+    concurrency: 32,
+    environment: { DEVICE: "cpu" },
+    secrets: {},
+    s3Role: null,
+    hosts: ["pictures"],
+    timeouts: { requestSeconds: 300, startupSeconds: 600, shutdownGraceSeconds: null },
+  });
+});
+
+test("numbers and booleans are the texts that the service reads", () => {
+  const environment = { MAX_NUM_SEQS: 8, ALLOW_HTTP_IMAGES: true };
+  expect(parse({ environment }).environment).toMatchObject({ MAX_NUM_SEQS: "8", ALLOW_HTTP_IMAGES: "true" });
+});
+
+test.for<[object, string]>([
+  [{ replicas: { min: 3, max: 2 } }, "replicas: expected min to be at most max."],
+  [{ replica: {} }, "replica: there is no such field."],
+  [{ timeouts: { startup: 3 } }, "timeouts.startup: there is no such field."],
+  [{ image: "fovea:latest" }, "image: expected an image with a digest, or a tag other than latest."],
+  [{ image: "fovea" }, "image: expected an image with a digest, or a tag other than latest."],
+  [{ name: "My_Pictures" }, "name: expected lower-case letters, digits and dashes, a letter first."],
+  [{ dtype: "int5" }, 'dtype: DTYPE is "int5": expected one of auto, float32, float16, int8, int4.'],
+  [{ model: "models/x" }, "model: expected s3://bucket/prefix or an absolute folder of the image, got models/x."],
+  [
+    { environment: { MAX_NUM_SEQS: 0 } },
+    'environment.MAX_NUM_SEQS: MAX_NUM_SEQS is "0": expected an integer from 1 to 4096.',
+  ],
+  [
+    { environment: { MAX_NUM_SEQ: 4 } },
+    "environment.MAX_NUM_SEQ: there is no such setting; did you mean MAX_NUM_SEQS?",
+  ],
+  [{ environment: { NONSENSE: 4 } }, "environment.NONSENSE: there is no such setting."],
+  [{ environment: { API_KEY: "hunter2" } }, "environment.API_KEY: it is secret; name a secret under secrets."],
+  [
+    { environment: { AWS_ENDPOINT_URL_S3: "http://user:hunter2@minio:9000" } },
+    "environment.AWS_ENDPOINT_URL_S3: a password does not belong here.",
+  ],
+  [{ environment: { PORT: "80" } }, "environment.PORT: the platform sets it."],
+  [{ environment: { MODEL: "/m" } }, "environment.MODEL: say it as model."],
+  [{ secrets: { NONSENSE: "x" } }, "secrets.NONSENSE: there is no such setting."],
+  [{ secrets: { API_KEY: "sk-1/hunter2" } }, "secrets.API_KEY: expected the name of a secret."],
+  [
+    { device: { kind: "cuda" } },
+    'device.gpu: Invalid option: expected one of "t4"|"l4"|"l40s"|"rtx-4090"|"rtx-pro-6000"|"a100-80gb"|"h100"|"h200".',
+  ],
+])("%j is refused with the path of the field", ([changes, expected]) => {
+  const problems = problemsOf(changes);
+  expect(problems).toContain(expected);
+  expect(problems.join("\n")).not.toContain("hunter2");
+});
+
+test("all that is wrong is said at once", () => {
+  expect(problemsOf({ environment: { NONSENSE: 1, MAX_NUM_SEQS: "x" }, dtype: "int5" })).toHaveLength(3);
+});
+
+test("YAML that cannot be read is refused with the line", () => {
+  expect(() => parseDeployment("name: a\nname: b\n")).toThrow(/Map keys must be unique at line 2/);
+});
+
+test("every example is a deployment", async () => {
+  const folder = new URL("../../examples/deployments/", import.meta.url);
+  const names = await readdir(folder);
+  expect(names).not.toEqual([]);
+  for (const name of names) parseDeployment(await readFile(new URL(name, folder), "utf8"));
+});

@@ -1,0 +1,180 @@
+import { expect, test } from "vitest";
+import { ScaledObject } from "@kubernetes-models/keda/keda.sh/v1alpha1";
+import type { IScaledObject } from "@kubernetes-models/keda/keda.sh/v1alpha1";
+import { Deployment } from "kubernetes-models/apps/v1";
+import type { IDeployment } from "kubernetes-models/apps/v1";
+import { PodDisruptionBudget } from "kubernetes-models/policy/v1";
+import type { IContainer, IPodSpec } from "kubernetes-models/v1";
+import { Service, ServiceAccount } from "kubernetes-models/v1";
+import { parseAllDocuments } from "yaml";
+
+import type { RenderedFile } from "../../infra/deployment-target.ts";
+import { parseDeployment } from "../../infra/deployment.ts";
+import { kubernetes } from "../../infra/kubernetes.ts";
+import { testDeploymentTarget } from "../contracts/deployment-target.ts";
+import type { RenderedDeployment } from "../contracts/deployment-target.ts";
+
+interface ApiObject {
+  readonly kind: string;
+  readonly metadata: { readonly name: string; readonly annotations?: Record<string, string> };
+  readonly spec: Record<string, unknown>;
+}
+
+const description = {
+  name: "pictures",
+  image: "registry.example.com/fovea:1.2.3",
+  device: { kind: "cuda", gpu: "a100-80gb" },
+  resources: { cpu: 8, memoryGiB: 31.5 },
+  replicas: { min: 1, max: 5 },
+  s3Role: "arn:aws:iam::123456789012:role/pictures",
+  prometheusUrl: "http://prometheus:9090",
+  secrets: { API_KEY: "pictures-key" },
+};
+
+function render(changes: object = {}): readonly RenderedFile[] {
+  return kubernetes.render(parseDeployment(JSON.stringify({ ...description, ...changes })));
+}
+
+function objectsOf(files: readonly RenderedFile[]): readonly ApiObject[] {
+  return parseAllDocuments(files.map(({ text }) => text).join("")).map((document) => document.toJS() as ApiObject);
+}
+
+function find(files: readonly RenderedFile[], kind: string): ApiObject {
+  const object = objectsOf(files).find((candidate) => candidate.kind === kind);
+  if (object === undefined) throw new Error(`Nothing of the kind ${kind} was rendered.`);
+  return object;
+}
+
+function deploymentOf(files: readonly RenderedFile[]): IDeployment {
+  return find(files, "Deployment") as unknown as IDeployment;
+}
+
+function scaledObjectOf(files: readonly RenderedFile[]): IScaledObject {
+  return find(files, "ScaledObject") as unknown as IScaledObject;
+}
+
+function podOf(files: readonly RenderedFile[]): { readonly spec: IPodSpec; readonly container: IContainer } {
+  const { spec } = deploymentOf(files);
+  const pod = spec?.template.spec;
+  if (pod === undefined) throw new Error("The Deployment has no pod.");
+  return { spec: pod, container: pod.containers[0] };
+}
+
+const models: Readonly<Record<string, unknown>> = {
+  ServiceAccount,
+  Deployment,
+  Service,
+  PodDisruptionBudget,
+  ScaledObject,
+};
+
+testDeploymentTarget({ target: kubernetes, read, takesCpu: true, maxGraceSeconds: null });
+
+function read(files: readonly RenderedFile[]): RenderedDeployment {
+  const { spec, container } = podOf(files);
+  const variables = container.env ?? [];
+  const portName = container.startupProbe?.httpGet?.port;
+  const preStopSeconds = container.lifecycle?.preStop?.sleep?.seconds ?? 0;
+  expect(container.readinessProbe?.httpGet).toEqual(container.startupProbe?.httpGet);
+  return {
+    image: container.image ?? "",
+    port: container.ports?.find(({ name }) => name === portName)?.containerPort ?? 0,
+    environment: Object.fromEntries(
+      variables.flatMap(({ name, value }) => (value === undefined ? [] : [[name, value]])),
+    ),
+    secrets: Object.fromEntries(
+      variables.flatMap(({ name, valueFrom }) => (valueFrom ? [[name, valueFrom.secretKeyRef?.name ?? ""]] : [])),
+    ),
+    readinessPath: container.startupProbe?.httpGet?.path ?? "",
+    livenessPath: container.livenessProbe?.httpGet?.path ?? null,
+    // The hook before the signal takes its part of the time.
+    secondsToEnd: (spec.terminationGracePeriodSeconds ?? 30) - preStopSeconds,
+    numGpus: Number(container.resources?.limits?.["nvidia.com/gpu"] ?? 0),
+    ...scalingOf(files),
+  };
+}
+
+function scalingOf(files: readonly RenderedFile[]): Pick<RenderedDeployment, "replicas" | "concurrency"> {
+  const replicas = deploymentOf(files).spec?.replicas;
+  if (replicas !== undefined) return { replicas: { min: replicas, max: replicas }, concurrency: null };
+  const spec = find(files, "HTTPScaledObject").spec as unknown as RequestScaling;
+  return { replicas: spec.replicas, concurrency: spec.scalingMetric.concurrency.targetValue };
+}
+
+interface RequestScaling {
+  readonly replicas: { readonly min: number; readonly max: number };
+  readonly scalingMetric: { readonly concurrency: { readonly targetValue: number } };
+}
+
+test("every object is what its schema says", () => {
+  const files = render();
+  expect(objectsOf(files).map(({ kind }) => kind)).toEqual([
+    "ServiceAccount",
+    "Deployment",
+    "Service",
+    "PodDisruptionBudget",
+    "ScaledObject",
+  ]);
+  for (const { kind, ...object } of objectsOf(files)) {
+    const Model = models[kind] as new (object: object) => { validate(): void };
+    expect(() => new Model(object).validate()).not.toThrow();
+  }
+});
+
+test("a schema refuses what is wrong, so that the test before this one says something", () => {
+  const object = scaledObjectOf(render());
+  expect(() => new ScaledObject({ ...object, spec: { ...object.spec, triggers: 5 } } as never).validate()).toThrow(
+    /triggers must be array/,
+  );
+});
+
+test("while a replica is always there, its sequences in Prometheus say whether another is due", () => {
+  const { spec } = scaledObjectOf(render({ concurrency: 24, environment: { SERVED_MODEL_NAME: "llava" } }));
+  expect(spec).toMatchObject({ scaleTargetRef: { name: "pictures" }, minReplicaCount: 1, maxReplicaCount: 5 });
+  expect(spec?.triggers[0].metadata).toEqual({
+    serverAddress: "http://prometheus:9090",
+    query: 'sum(vllm:num_requests_running{model_name="llava"}) + sum(vllm:num_requests_waiting{model_name="llava"})',
+    threshold: "24",
+  });
+});
+
+test("from zero the HTTP add-on wakes a replica, and holds requests for as long as a start may take", () => {
+  const changes = { replicas: { min: 0, max: 2 }, hosts: ["pictures.example.com"], timeouts: { startupSeconds: 700 } };
+  expect(find(render(changes), "HTTPScaledObject").spec).toMatchObject({
+    hosts: ["pictures.example.com"],
+    scaleTargetRef: { name: "pictures", service: "pictures", portName: "http" },
+    timeouts: { conditionWait: "700s" },
+  });
+});
+
+test("a fixed number of replicas needs no scaler", () => {
+  const files = render({ replicas: { min: 2, max: 2 } });
+  expect(files.map(({ path }) => path)).not.toContain("scaling.yaml");
+  expect(deploymentOf(files).spec?.replicas).toBe(2);
+});
+
+test("the pods run as no user with rights, on a file system they cannot change but for the cache and /tmp", () => {
+  const { spec, container } = podOf(render());
+  expect(spec.securityContext?.runAsNonRoot).toBe(true);
+  expect(container.securityContext).toMatchObject({ readOnlyRootFilesystem: true, allowPrivilegeEscalation: false });
+  expect(container.volumeMounts?.map(({ mountPath }) => mountPath)).toEqual(["/var/cache/fovea", "/tmp"]);
+});
+
+test("pods go where the GPU is that was asked for, and take the role that was asked for", () => {
+  const { spec, container } = podOf(render());
+  expect(JSON.stringify(spec.affinity)).toContain("NVIDIA-A100-SXM4-80GB");
+  expect(spec.tolerations).toEqual([{ key: "nvidia.com/gpu", operator: "Exists", effect: "NoSchedule" }]);
+  expect(spec.serviceAccountName).toBe("pictures");
+  expect(find(render(), "ServiceAccount").metadata.annotations).toEqual({
+    "eks.amazonaws.com/role-arn": description.s3Role,
+  });
+  expect(container.resources?.requests).toEqual({ cpu: "8", memory: "32256Mi", "nvidia.com/gpu": "1" });
+});
+
+test("labels of the Service, the budget and the Deployment find the pods", () => {
+  const files = render();
+  const labels = deploymentOf(files).spec?.template.metadata?.labels;
+  expect(deploymentOf(files).spec?.selector.matchLabels).toEqual(labels);
+  expect(find(files, "Service").spec.selector).toEqual(labels);
+  expect(find(files, "PodDisruptionBudget").spec.selector).toEqual({ matchLabels: labels });
+});

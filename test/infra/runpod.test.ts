@@ -1,0 +1,91 @@
+import { expect, test } from "vitest";
+
+import type { RenderedFile } from "../../infra/deployment-target.ts";
+import { parseDeployment } from "../../infra/deployment.ts";
+import { runPod } from "../../infra/runpod.ts";
+import { testDeploymentTarget } from "../contracts/deployment-target.ts";
+import type { RenderedDeployment } from "../contracts/deployment-target.ts";
+import { createTestApp } from "../support/test-app.ts";
+import { loadConfig } from "../../functions/config.ts";
+
+interface Endpoint {
+  readonly type: string;
+  readonly image: string;
+  readonly ports: readonly string[];
+  readonly env: Readonly<Record<string, string>>;
+  readonly gpu: { readonly pools: readonly string[]; readonly count: number; readonly minCudaVersion?: string };
+  readonly workers: { readonly min: number; readonly max: number; readonly idleTimeout: number };
+  readonly scaling: { readonly type: string; readonly requestCount: number };
+  readonly timeout: number;
+}
+
+const description = {
+  name: "pictures",
+  image: "docker.io/example/fovea:1.2.3",
+  device: { kind: "cuda", gpu: "h100" },
+  resources: { cpu: 4, memoryGiB: 16 },
+  replicas: { min: 0, max: 2 },
+};
+
+function render(changes: object = {}): Endpoint {
+  return endpointOf(runPod.render(parseDeployment(JSON.stringify({ ...description, ...changes }))));
+}
+
+function endpointOf([file]: readonly RenderedFile[]): Endpoint {
+  return JSON.parse(file.text) as Endpoint;
+}
+
+testDeploymentTarget({ target: runPod, read, takesCpu: false, maxGraceSeconds: 8 });
+
+function read(files: readonly RenderedFile[]): RenderedDeployment {
+  const { image, env, ports, gpu, workers, scaling } = endpointOf(files);
+  const secretOf = (value: string): string | undefined => /^\{\{ RUNPOD_SECRET_(.+) \}\}$/.exec(value)?.[1];
+  const port = Number(env.PORT_HEALTH);
+  expect(ports).toEqual([`${port}/http`]);
+  return {
+    image,
+    port,
+    environment: Object.fromEntries(Object.entries(env).filter(([, value]) => secretOf(value) === undefined)),
+    secrets: Object.fromEntries(
+      Object.entries(env).flatMap(([name, value]) => {
+        const secret = secretOf(value);
+        return secret === undefined ? [] : [[name, secret]];
+      }),
+    ),
+    readinessPath: env.HEALTH_CHECK_PATH,
+    livenessPath: null,
+    secondsToEnd: null,
+    numGpus: gpu.count,
+    replicas: { min: workers.min, max: workers.max },
+    concurrency: scaling.requestCount,
+  };
+}
+
+test("a load balancer asks /ping, which says 204 while the model loads, 200 with it, and neither when draining", async () => {
+  const { type, scaling, env } = render();
+  expect({ type, scaler: scaling.type }).toEqual({ type: "LOAD_BALANCER", scaler: "REQUEST_COUNT" });
+  const { app, engine, service } = createTestApp({ config: loadConfig(env) });
+  engine.state = "loading";
+  expect((await app.request(env.HEALTH_CHECK_PATH)).status).toBe(204);
+  engine.state = "ready";
+  expect((await app.request(env.HEALTH_CHECK_PATH)).status).toBe(200);
+  await service.drain(0);
+  expect((await app.request(env.HEALTH_CHECK_PATH)).status).toBe(503);
+});
+
+test("workers have the CUDA that the image's libraries need, where they are used", () => {
+  expect(render().gpu).toEqual({ pools: ["ADA_80_PRO"], count: 1, minCudaVersion: "13.0" });
+  expect(render({ device: { kind: "webgpu", gpu: "l4" } }).gpu).toEqual({ pools: ["AMPERE_24"], count: 1 });
+});
+
+test("a request has as long as was asked for, in milliseconds", () => {
+  expect(render({ timeouts: { requestSeconds: 120 } }).timeout).toBe(120_000);
+});
+
+test.for<[object, RegExp]>([
+  [{ timeouts: { requestSeconds: 331 } }, /^timeouts\.requestSeconds: RunPod allows at most 330 s, got 331 s\.$/],
+  [{ device: { kind: "cuda", gpu: "t4" } }, /^device\.gpu: RunPod has l4, .*h200, not t4\.$/],
+  [{ s3Role: "arn:aws:iam::1:role/x" }, /^s3Role: RunPod gives no roles/],
+])("what RunPod cannot do is refused by the path of its field: %j", ([changes, expected]) => {
+  expect(() => render(changes)).toThrow(expected);
+});
