@@ -11,7 +11,7 @@ const QUESTIONS_SHOWN_AT_FIRST = 3;
  * @param {object} options
  * @param {readonly Example[]} options.examples
  * @param {HTMLElement} options.list
- * @param {(question: Question, moreQuestions: readonly string[]) => void} options.onAsk
+ * @param {(question: Question, moreQuestions: readonly string[]) => unknown} options.onAsk
  */
 export function showExamples({ examples, list, onAsk }) {
   const items = examples.map((example) => {

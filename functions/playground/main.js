@@ -1,10 +1,10 @@
 /** Builds the page's parts and connects them: the server, the composer, the conversation, the settings. */
 import { createApiKey } from "./api-key.js";
 import { createCodeDialog } from "./code-dialog.js";
+import { createComposer } from "./composer.js";
 import { Conversation } from "./conversation.js";
 import { find } from "./elements.js";
-import { createQuestionButton, showExamples } from "./examples.js";
-import { createPictureTray, receiveFiles } from "./picture-tray.js";
+import { showExamples } from "./examples.js";
 import { createServerClient, ServerError } from "./server-client.js";
 import { showState, waitUntilReady } from "./service-watch.js";
 import { createSettingsPanel } from "./settings-panel.js";
@@ -21,23 +21,19 @@ const END_PIXELS = 40;
 
 const state = find(document, "#state", HTMLElement);
 const model = find(document, "#model", HTMLSelectElement);
-const welcome = find(document, "#welcome", HTMLElement);
-const composer = find(document, "#composer", HTMLFormElement);
-const question = find(document, "#question", HTMLTextAreaElement);
-const send = find(document, "#send", HTMLButtonElement);
-const stop = find(document, "#stop", HTMLButtonElement);
-const suggestions = find(document, "#suggestions", HTMLElement);
-const pictureFiles = find(document, "#picture-files", HTMLInputElement);
 const newConversation = find(document, "#new-conversation", HTMLButtonElement);
 
 const key = createApiKey(() => void connect());
 const client = createServerClient({ baseUrl: new URL("..", import.meta.url), readKey: key.read });
 const settings = createSettingsPanel();
 const codeDialog = createCodeDialog(() => ({ baseUrl: client.baseUrl, needsKey: key.read() !== null }));
-const tray = createPictureTray({
-  list: find(document, "#tray", HTMLElement),
-  onProblem: showProblem,
-  onRemove: () => question.focus(),
+const composer = createComposer({
+  ask,
+  stop: () => conversation.stop(),
+  code(question) {
+    const decoding = tryReadDecoding();
+    if (decoding !== null) codeDialog.show(conversation.toRequest(question, decoding));
+  },
 });
 const conversation = new Conversation({
   client,
@@ -57,11 +53,9 @@ const conversation = new Conversation({
       const decoding = tryReadDecoding();
       if (decoding !== null) void conversation.retry(decoding);
     },
-    edit({ question: text, pictures }) {
-      question.value = text;
-      tray.clear();
-      pictures.forEach(tray.add);
-      question.focus();
+    edit(question) {
+      composer.write(question);
+      composer.focus();
     },
     code: (request) => codeDialog.show(request),
   },
@@ -70,7 +64,7 @@ let isReady = false;
 /** @type {ServiceFacts | null} */
 let facts = null;
 /** @type {readonly string[]} */
-let suggested = [];
+let suggestions = [];
 /** Until the reader scrolls back. */
 let followsEnd = true;
 
@@ -84,11 +78,11 @@ async function connect() {
     facts = await client.facts();
     settings.showService(facts, processors);
     showModels(names);
-    showAbilities(facts);
+    showWelcome(facts);
     key.accept();
     isReady = true;
     showState(state, "ready");
-    showProblem("");
+    composer.showProblem("");
   } catch (error) {
     if (error instanceof ServerError && error.status === 401) {
       showState(state, "locked");
@@ -102,14 +96,12 @@ async function connect() {
 }
 
 /** @param {ServiceFacts} facts */
-function showAbilities({ accepts_images: acceptsImages, examples }) {
-  find(document, "#welcome-title", HTMLElement).textContent = acceptsImages ? "Ask about a picture" : "Ask something";
-  question.placeholder = acceptsImages ? "Ask about a picture…" : "Ask something…";
-  for (const selector of ["#welcome-text", "#samples", "#choose-pictures"]) {
-    find(document, selector, HTMLElement).hidden = !acceptsImages;
-  }
+function showWelcome({ accepts_images: acceptsImages, examples }) {
   const list = find(document, "#samples", HTMLElement);
-  showExamples({ examples, list, onAsk: (asked, more) => void ask(asked, more) });
+  find(document, "#welcome-title", HTMLElement).textContent = acceptsImages ? "Ask about a picture" : "Ask something";
+  find(document, "#welcome-text", HTMLElement).hidden = !acceptsImages;
+  list.hidden = !acceptsImages;
+  showExamples({ examples, list, onAsk: ask });
 }
 
 /** @param {readonly string[]} names */
@@ -119,28 +111,37 @@ function showModels(names) {
 }
 
 /**
- * @param {Question} asked
+ * Returns whether the question is under way; if not, the page says why.
+ *
+ * @param {Question} question
  * @param {readonly string[]} [moreQuestions]  To be suggested after it.
  */
-async function ask(asked, moreQuestions = suggested) {
+function ask(question, moreQuestions = suggestions) {
+  if (conversation.isStreaming) return false;
   const decoding = tryReadDecoding();
-  if (decoding === null || conversation.isStreaming) return;
-  if (!isReady) return showProblem(`${state.textContent}. The question can be asked as soon as the server is ready.`);
-  const numBytes = JSON.stringify(conversation.toRequest(asked, decoding)).length;
-  if (facts !== null && numBytes > facts.max_body_bytes) {
-    showProblem(`With its pictures the request has ${numBytes} bytes; the server takes ${facts.max_body_bytes}.`);
-    return;
-  }
-  showProblem("");
-  suggested = moreQuestions.filter((other) => other !== asked.question);
-  question.value = "";
-  tray.clear();
-  resizeQuestion();
+  const problem = decoding === null ? "" : findObstacle(JSON.stringify(conversation.toRequest(question, decoding)));
+  composer.showProblem(problem);
+  if (decoding === null || problem !== "") return false;
+  suggestions = moreQuestions.filter((other) => other !== question.question);
   followsEnd = true;
-  const over = conversation.ask(asked, decoding);
+  void conversation.ask(question, decoding);
   // The button that asked may be gone; on a touch screen the focus would bring up the keyboard.
-  if (document.activeElement === document.body && matchMedia("(pointer: fine)").matches) question.focus();
-  await over;
+  if (document.activeElement === document.body && matchMedia("(pointer: fine)").matches) composer.focus();
+  return true;
+}
+
+/**
+ * Why a request cannot be sent; empty where it can.
+ *
+ * @param {string} body
+ */
+function findObstacle(body) {
+  if (!isReady || facts === null) {
+    return `${state.textContent}. The question can be asked as soon as the server is ready.`;
+  }
+  const { max_body_bytes: maxBytes } = facts;
+  // A server stops reading a body that is too long, which browsers take for a lost connection.
+  return body.length > maxBytes ? `The question has ${body.length} bytes; the server takes ${maxBytes}.` : "";
 }
 
 function tryReadDecoding() {
@@ -148,28 +149,17 @@ function tryReadDecoding() {
   return read === null ? null : { model: model.value, ...read };
 }
 
-/** What is in the composer. */
-function readQuestion() {
-  return { question: question.value.trim(), pictures: tray.pictures };
-}
-
-/** @param {string} message */
-function showProblem(message) {
-  find(document, "#composer-problem", HTMLElement).textContent = message;
-}
-
-/** Brings buttons, welcome and suggestions in line with the conversation. */
+/** Brings composer and welcome in line with the conversation. */
 function render() {
   const { isStreaming, isEmpty } = conversation;
-  welcome.hidden = !isEmpty;
-  send.hidden = isStreaming;
-  send.disabled = !isReady;
-  stop.hidden = !isStreaming;
+  composer.show({
+    isReady,
+    isStreaming,
+    acceptsImages: facts?.accepts_images ?? true,
+    suggestions: isStreaming || isEmpty ? [] : suggestions,
+  });
+  find(document, "#welcome", HTMLElement).hidden = !isEmpty;
   newConversation.disabled = isEmpty;
-  const shown = isStreaming || isEmpty ? [] : suggested;
-  suggestions.replaceChildren(
-    ...shown.map((text) => createQuestionButton(text, () => void ask({ question: text, pictures: [] }))),
-  );
   keepEndInView();
 }
 
@@ -177,24 +167,6 @@ function keepEndInView() {
   if (followsEnd && !conversation.isEmpty) window.scrollTo(0, document.documentElement.scrollHeight);
 }
 
-function resizeQuestion() {
-  question.style.setProperty("height", "auto");
-  question.style.setProperty("height", `${question.scrollHeight}px`);
-}
-
-composer.addEventListener("submit", (event) => {
-  event.preventDefault();
-  const asked = readQuestion();
-  if (asked.question === "" && asked.pictures.length === 0) return question.focus();
-  void ask(asked);
-});
-question.addEventListener("keydown", (event) => {
-  // Enter also ends the composing of a character.
-  if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
-  event.preventDefault();
-  composer.requestSubmit();
-});
-question.addEventListener("input", resizeQuestion);
 document.addEventListener(
   "scroll",
   () => {
@@ -202,31 +174,16 @@ document.addEventListener(
   },
   { passive: true },
 );
-stop.addEventListener("click", () => {
-  conversation.stop();
-  question.focus();
-});
 newConversation.addEventListener("click", () => {
   conversation.clear();
-  suggested = [];
-  showProblem("");
+  suggestions = [];
+  composer.showProblem("");
   render();
-  question.focus();
+  composer.focus();
 });
-find(document, "#choose-pictures", HTMLButtonElement).addEventListener("click", () => pictureFiles.click());
-pictureFiles.addEventListener("change", () => {
-  void tray.addFiles(pictureFiles.files ?? []);
-  // So that the same file can be chosen again.
-  pictureFiles.value = "";
-  question.focus();
-});
-find(document, "#show-code", HTMLButtonElement).addEventListener("click", () => {
-  const decoding = tryReadDecoding();
-  if (decoding !== null) codeDialog.show(conversation.toRequest(readQuestion(), decoding));
-});
-receiveFiles(find(document, "#drop-veil", HTMLElement), (files) => {
-  void tray.addFiles(files);
-  question.focus();
+// Such as a file that has gone since it was chosen.
+window.addEventListener("unhandledrejection", ({ reason }) => {
+  composer.showProblem(reason instanceof Error ? reason.message : String(reason));
 });
 showCards(find(document, "#token-card", HTMLElement));
 await connect();

@@ -68,9 +68,11 @@ test("one click on an example asks, and the conversation goes on from there", as
   expect(figures).toMatch(/first token after/);
   expect(figures).toMatch(/tokens\/s/);
 
+  const question = page.getByLabel("Question", { exact: true });
+  await question.fill("What color is the star?");
   await page.getByRole("button", { name: "Where is the triangle?" }).click();
   expect(await readAnswer(page)).toBe("In the bottom right");
-  await ask(page, "What color is the star?");
+  await question.press("Enter");
   expect(await readAnswer(page)).toBe("Yellow");
   expect(await page.locator(".turn").count()).toBe(3);
 

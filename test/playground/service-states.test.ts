@@ -34,6 +34,17 @@ test("the page waits for a model that is loading, then asks", async () => {
   expect(complaints).toEqual([]);
 });
 
+test("a model that takes no pictures is asked without any", async () => {
+  const testApp = createTestApp();
+  Object.assign(testApp.engine, { modelInfo: { ...testApp.engine.modelInfo, acceptsImages: false } });
+  await using served = await serveApp(testApp);
+  await using opened = await openPage(browser, `${served.baseUrl}/playground`);
+  const { page } = opened;
+  await page.getByRole("heading", { name: "Ask something" }).waitFor();
+  expect(await page.locator(".sample:visible").count()).toBe(0);
+  expect(await page.getByRole("button", { name: "Add picture" }).isVisible()).toBe(false);
+});
+
 test("a key is asked for, kept for the tab, sent with every question and never part of code", async () => {
   await using served = await serveApp(createTestApp({ config: { apiKeys: ["secret-key"] } }));
   await using opened = await openPage(browser, `${served.baseUrl}/playground`);

@@ -1,0 +1,110 @@
+/** Where a question is written: its text, its pictures, the buttons that send and stop, the questions that are suggested. */
+import { find } from "./elements.js";
+import { createQuestionButton } from "./examples.js";
+import { createPictureTray, receiveFiles } from "./picture-tray.js";
+
+/** @import { Question } from "./chat-request.js" */
+
+/**
+ * @typedef {object} ComposerState
+ * @property {boolean} isReady  The server serves.
+ * @property {boolean} isStreaming
+ * @property {boolean} acceptsImages
+ * @property {readonly string[]} suggestions
+ */
+
+/**
+ * @param {object} on
+ * @param {(question: Question) => boolean} on.ask  Returns whether the question is under way; if not, it stays here.
+ * @param {() => void} on.stop
+ * @param {(question: Question) => void} on.code
+ */
+export function createComposer(on) {
+  const form = find(document, "#composer", HTMLFormElement);
+  const question = find(form, "#question", HTMLTextAreaElement);
+  const send = find(form, "#send", HTMLButtonElement);
+  const stop = find(form, "#stop", HTMLButtonElement);
+  const suggestionList = find(form, "#suggestions", HTMLElement);
+  const choosePictures = find(form, "#choose-pictures", HTMLButtonElement);
+  const pictureFiles = find(form, "#picture-files", HTMLInputElement);
+  const problem = find(form, "#composer-problem", HTMLElement);
+  const tray = createPictureTray({
+    list: find(form, "#tray", HTMLElement),
+    onProblem: showProblem,
+    onRemove: () => question.focus(),
+  });
+
+  /** @param {string} message  Empty for none. */
+  function showProblem(message) {
+    problem.textContent = message;
+  }
+
+  /** @returns {Question} */
+  function read() {
+    return { question: question.value.trim(), pictures: tray.pictures };
+  }
+
+  /** @param {Question} written */
+  function write({ question: text, pictures }) {
+    question.value = text;
+    tray.clear();
+    pictures.forEach(tray.add);
+    resize();
+  }
+
+  function resize() {
+    question.style.setProperty("height", "auto");
+    question.style.setProperty("height", `${question.scrollHeight}px`);
+  }
+
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    const written = read();
+    if (written.question === "" && written.pictures.length === 0) return question.focus();
+    if (on.ask(written)) write({ question: "", pictures: [] });
+  });
+  question.addEventListener("keydown", (event) => {
+    // Enter also ends the composing of a character.
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    form.requestSubmit();
+  });
+  question.addEventListener("input", resize);
+  stop.addEventListener("click", () => {
+    on.stop();
+    question.focus();
+  });
+  find(form, "#show-code", HTMLButtonElement).addEventListener("click", () => on.code(read()));
+  choosePictures.addEventListener("click", () => pictureFiles.click());
+  pictureFiles.addEventListener("change", () => {
+    void tray.addFiles(pictureFiles.files ?? []);
+    // So that the same file can be chosen again.
+    pictureFiles.value = "";
+    question.focus();
+  });
+  receiveFiles(find(document, "#drop-veil", HTMLElement), (files) => {
+    void tray.addFiles(files);
+    question.focus();
+  });
+
+  return {
+    showProblem,
+    write,
+
+    focus() {
+      question.focus();
+    },
+
+    /** @param {ComposerState} state */
+    show({ isReady, isStreaming, acceptsImages, suggestions }) {
+      send.hidden = isStreaming;
+      send.disabled = !isReady;
+      stop.hidden = !isStreaming;
+      choosePictures.hidden = !acceptsImages;
+      question.placeholder = acceptsImages ? "Ask about a picture…" : "Ask something…";
+      suggestionList.replaceChildren(
+        ...suggestions.map((text) => createQuestionButton(text, () => void on.ask({ question: text, pictures: [] }))),
+      );
+    },
+  };
+}
