@@ -107,7 +107,7 @@ async function openStorage({ config, createS3Client }: BatchesDependencies): Pro
         tag: config.redisUrl === null ? "" : await folderId(folder),
         tryLock: async () => tryLockFolder(folder, modelTag(config.servedModelNames[0])),
         tickMs: 1000,
-        lookMs: 5000,
+        lookMs: 2000,
       };
     }
     case "s3": {

@@ -6,7 +6,7 @@ import type { Logger } from "../logger.ts";
 import type { JobQueue, JobWork } from "./job-queue.ts";
 
 /** A lock is renewed at half of it, so a replica that is killed loses its jobs after one to two of these. */
-const DEFAULT_LOCK_MS = 30_000;
+const DEFAULT_LOCK_MS = 10_000;
 /** For Redis to take a job; whoever adds it adds it again later. */
 const ADD_TIMEOUT_MS = 2_000;
 /** Batches count for themselves how often they have brought a process down. */

@@ -1,0 +1,278 @@
+/** Batches over an engine that says what it is told to, a clock that stands where it is put, and a store that may fail. */
+import { readdir } from "node:fs/promises";
+import { join } from "node:path";
+import { afterAll, beforeAll, expect, test } from "vitest";
+
+import { Batches } from "../../../functions/batch/batches.ts";
+import { createFolderResultLogs } from "../../../functions/batch/folder-result-logs.ts";
+import { createLocalJobQueue } from "../../../functions/batch/local-job-queue.ts";
+import type { ResultLine } from "../../../functions/batch/result-line.ts";
+import { createSegmentedResultLogs } from "../../../functions/batch/segmented-result-logs.ts";
+import { WorkWindow } from "../../../functions/batch/work-window.ts";
+import { createLogger } from "../../../functions/logger.ts";
+import { createMetrics } from "../../../functions/metrics.ts";
+import { Service } from "../../../functions/service.ts";
+import { createFolderObjectStore } from "../../../functions/storage/folder-object-store.ts";
+import { readText, StorageError } from "../../../functions/storage/object-store.ts";
+import type { ObjectStore } from "../../../functions/storage/object-store.ts";
+import { createScriptedEngine, hang } from "../../support/scripted-engine.ts";
+import type { Script } from "../../support/scripted-engine.ts";
+import { createTemporaryFolder } from "../../support/temporary-folder.ts";
+import type { TemporaryFolder } from "../../support/temporary-folder.ts";
+
+const startMs = 1_800_000_000_000;
+const dayMs = 24 * 60 * 60 * 1000;
+const tenant = "";
+
+let folder: TemporaryFolder;
+let numStores = 0;
+const storeOf = new WeakMap<Batches, ObjectStore>();
+
+beforeAll(async () => {
+  folder = await createTemporaryFolder();
+});
+
+afterAll(() => folder[Symbol.asyncDispose]());
+
+interface SetUp {
+  readonly path?: string;
+  readonly nowMs?: number;
+  readonly script?: (prompt: string) => Script;
+  readonly isSegmented?: boolean;
+  /** Of writes and reads, by key. */
+  readonly isBroken?: (key: string) => boolean;
+}
+
+/** One process, as far as batches can tell. */
+function setUp(options: SetUp = {}) {
+  const { path = join(folder.path, `store-${numStores++}`), script = () => ["x"], isBroken = () => false } = options;
+  const clock = { nowMs: options.nowMs ?? startMs };
+  let log = "";
+  const logger = createLogger({ level: "debug", write: (line) => (log += line) });
+  const engine = createScriptedEngine((request) => script(request.prompt.kind === "text" ? request.prompt.text : ""));
+  const service = new Service({ maxNumRequests: 10 });
+  service.engine = engine;
+  const metrics = createMetrics(service, "tiny");
+  const store = failing(createFolderObjectStore(path), isBroken);
+  const config = { defaultExtraArguments: {}, maxLogprobs: 20, servedModelNames: ["tiny"] };
+  const batches = new Batches({
+    store,
+    queue: createLocalJobQueue({ maxNumRunning: 2, retryMs: 20, tryLock: async () => ({ release() {} }), logger }),
+    runner: {
+      logs: options.isSegmented ? createSegmentedResultLogs(store, 10) : createFolderResultLogs(join(path, "results")),
+      window: new WorkWindow(2),
+      answer: { service, engine, metrics, logger, config },
+      maxNumLines: 100,
+      maxBodyBytes: 10_000,
+      tickMs: 10,
+      now: () => clock.nowMs,
+    },
+    model: "tiny",
+    limits: { maxFileBytes: 10_000 },
+    lookMs: 20,
+    logger,
+  });
+  storeOf.set(batches, store);
+  return {
+    path,
+    clock,
+    engine,
+    batches,
+    log: () => log,
+    queue: async (prompts: readonly string[]) => {
+      const id = batches.files.newId();
+      const numBytes = await batches.files.receive(id, linesOf(prompts));
+      await batches.files.publish(tenant, { id, numBytes, filename: "in.jsonl", purpose: "batch" });
+      const created = await batches.create(tenant, { inputFileId: id, endpoint: "/v1/completions", metadata: null });
+      if (created.kind !== "created") throw new Error(created.kind);
+      return created.batch.id;
+    },
+    status: async (batchId: string) => (await batches.find(tenant, batchId))?.status,
+    /** As SIGTERM does, without any grace. */
+    stop: async () => {
+      await Promise.all([service.drain(0), batches.stop()]);
+    },
+    results: async (fileId: string | null | undefined) => {
+      const chunks: Uint8Array[] = [];
+      for await (const chunk of (await batches.files.read(tenant, fileId ?? ""))?.chunks ?? []) chunks.push(chunk);
+      const lines = Buffer.concat(chunks).toString().split("\n").slice(0, -1);
+      return lines.map((line) => JSON.parse(line) as ResultLine);
+    },
+  };
+}
+
+async function* linesOf(prompts: readonly string[]): AsyncGenerator<Uint8Array> {
+  for (const prompt of prompts) {
+    const line = { custom_id: `id-${prompt}`, method: "POST", url: "/v1/completions", body: { prompt } };
+    yield Buffer.from(`${JSON.stringify(line)}\n`);
+  }
+}
+
+function failing(store: ObjectStore, isBroken: (key: string) => boolean): ObjectStore {
+  const check = (key: string): void => {
+    if (isBroken(key)) throw new StorageError("Reaching the store", new Error("it is away"));
+  };
+  return {
+    ...store,
+    async write(key, chunks) {
+      check(key);
+      return store.write(key, chunks);
+    },
+    async read(key) {
+      check(key);
+      return store.read(key);
+    },
+  };
+}
+
+test("a batch that is too old ends with what it has, and tells of each line that it has not", async () => {
+  const first = setUp({ script: (prompt) => (prompt === "c" ? [hang] : ["x"]) });
+  const id = await first.queue(["a", "b", "c", "d"]);
+  await first.batches.start();
+  await expect.poll(async () => (await first.batches.find(tenant, id))?.request_counts.completed).toBe(3);
+  await first.stop();
+  expect(await first.status(id)).toBe("in_progress");
+
+  const second = setUp({ path: first.path, nowMs: startMs + dayMs });
+  await second.batches.start();
+  await expect.poll(() => second.status(id)).toBe("expired");
+  expect(second.engine.requests).toEqual([]);
+  const expired = await second.batches.find(tenant, id);
+  expect(expired).toMatchObject({
+    expired_at: (startMs + dayMs) / 1000,
+    completed_at: null,
+    request_counts: { total: 4, completed: 3, failed: 0 },
+  });
+  const answers = await second.results(expired?.output_file_id);
+  expect(answers.map((line) => line.custom_id!).toSorted()).toEqual(["id-a", "id-b", "id-d"]);
+  expect(await second.results(expired?.error_file_id)).toMatchObject([
+    { custom_id: "id-c", response: null, error: { code: "batch_expired", line: 3 } },
+  ]);
+  await second.stop();
+});
+
+test("a batch that expires or is cancelled while it runs begins no more lines", async () => {
+  for (const ending of ["expired", "cancelled"] as const) {
+    const { promise: held, resolve } = Promise.withResolvers<void>();
+    const { batches, clock, engine, queue, status, stop } = setUp({ script: () => [held, "x"] });
+    const id = await queue(["a", "b", "c", "d"]);
+    await batches.start();
+    await expect.poll(() => engine.requests.length).toBe(2);
+    if (ending === "expired") clock.nowMs += dayMs;
+    else await batches.cancel(tenant, id);
+    // The record says so before the lines under way have ended.
+    await expect.poll(() => endingOf(batches, id)).toBe(ending);
+    resolve();
+    await expect.poll(() => status(id)).toBe(ending);
+    expect(engine.requests).toHaveLength(2);
+    expect((await batches.find(tenant, id))?.request_counts).toEqual({ total: 4, completed: 2, failed: 0 });
+    await stop();
+  }
+});
+
+test("a batch that ends the server each time before a line is answered is given up", async () => {
+  const path = join(folder.path, "deadly");
+  const ended: ReturnType<typeof setUp>[] = [];
+  const first = setUp({ path, script: () => [hang] });
+  const id = await first.queue(["deadly"]);
+  for (let start = 0; start < 5; start++) {
+    const server = start === 0 ? first : setUp({ path, script: () => [hang] });
+    await server.batches.start();
+    await expect.poll(() => server.engine.requests.length).toBe(1);
+    // As if killed: nothing is released.
+    ended.push(server);
+  }
+  const last = setUp({ path });
+  await last.batches.start();
+  await expect.poll(() => last.status(id)).toBe("failed");
+  expect(last.engine.requests).toEqual([]);
+  const errors = (await last.batches.find(tenant, id))?.errors?.data;
+  expect(errors).toMatchObject([{ code: "server_error", message: expect.stringContaining("begun 5 times") as string }]);
+  for (const server of [...ended, last]) await server.stop();
+});
+
+test("a batch that is released in order is begun again as often as need be", async () => {
+  const path = join(folder.path, "released");
+  const first = setUp({ path, script: () => [hang] });
+  const id = await first.queue(["slow"]);
+  for (let start = 0; start < 8; start++) {
+    const server = start === 0 ? first : setUp({ path, script: () => [hang] });
+    await server.batches.start();
+    await expect.poll(() => server.engine.requests.length).toBe(1);
+    await server.stop();
+  }
+  const last = setUp({ path });
+  await last.batches.start();
+  await expect.poll(() => last.status(id)).toBe("completed");
+  await last.stop();
+});
+
+test.for([false, true])(
+  "a store that is away makes a batch wait, every line has one result (in segments: %s)",
+  async (isSegmented) => {
+    let isAway = false;
+    let hasBeenAway = false;
+    const prompts = ["a", "b", "c", "d", "e"];
+    const { batches, engine, queue, status, results, log, stop } = setUp({
+      isSegmented,
+      isBroken: () => isAway,
+      script(prompt) {
+        if (prompt === "e" && !hasBeenAway) isAway = hasBeenAway = true;
+        return ["x"];
+      },
+    });
+    const id = await queue(prompts);
+    await batches.start();
+    await expect.poll(() => log()).toContain("A job failed; it is tried again.");
+    isAway = false;
+    await expect.poll(() => status(id)).toBe("completed");
+    const answers = await results((await batches.find(tenant, id))?.output_file_id);
+    expect(answers.map((line) => line.custom_id!).toSorted()).toEqual(prompts.map((prompt) => `id-${prompt}`));
+    const again = isSegmented ? prompts.length : 0;
+    expect(engine.requests.length).toBeLessThanOrEqual(prompts.length + again);
+    await stop();
+  },
+);
+
+test("a batch whose end could not be kept ends once: its results are one file", async () => {
+  let numRefused = 0;
+  let hasResults = false;
+  const { path, batches, engine, queue, status, stop } = setUp({
+    isBroken(key) {
+      if (key.startsWith("contents/") && engine.requests.length === 3) hasResults = true;
+      if (!hasResults || !key.startsWith("batches/") || numRefused >= 3) return false;
+      numRefused += 1;
+      return true;
+    },
+  });
+  const id = await queue(["a", "b", "c"]);
+  await batches.start();
+  await expect.poll(() => status(id).catch(() => null)).toBe("completed");
+  expect(numRefused).toBe(3);
+  expect(engine.requests).toHaveLength(3);
+  const page = { limit: 10, after: null, order: "desc" } as const;
+  expect((await batches.files.list(tenant, page, "batch_output")).items).toHaveLength(1);
+  expect(await readdir(join(path, "contents"))).toHaveLength(2);
+  await stop();
+});
+
+test("results in segments are known to the next process, and gone when the batch is done", async () => {
+  const first = setUp({ isSegmented: true, script: (prompt) => (prompt === "c" ? [hang] : ["x"]) });
+  const id = await first.queue(["a", "b", "c", "d"]);
+  await first.batches.start();
+  await expect.poll(async () => (await first.batches.find(tenant, id))?.request_counts.completed).toBe(3);
+  await first.stop();
+  const second = setUp({ path: first.path, isSegmented: true });
+  await second.batches.start();
+  await expect.poll(() => second.status(id)).toBe("completed");
+  expect(second.engine.requests.map(({ prompt }) => prompt)).toMatchObject([{ text: "c" }]);
+  expect(await readdir(join(first.path, "results"))).toEqual([]);
+  await second.stop();
+});
+
+/** As the record has it, which the batch's status need not show yet. */
+async function endingOf(batches: Batches, batchId: string): Promise<string | undefined> {
+  const store = storeOf.get(batches);
+  const text = store === undefined ? null : await readText(store, `batches/all.${batchId}`);
+  return text === null ? undefined : ((JSON.parse(text) as { ending: string | null }).ending ?? undefined);
+}
