@@ -27,6 +27,7 @@ import { cutIntoSpans } from "./token-spans.js";
  * @property {number} imageTokens  Of the prompt's.
  * @property {number} cachedTokens  Of the prompt's.
  * @property {number | null} timeToFirstTokenMs
+ * @property {number | null} timeToLastTokenMs
  * @property {number | null} tokensPerSecond  After the first token; null where too few came to tell.
  */
 
@@ -94,6 +95,7 @@ export class Answer {
       imageTokens: usage.prompt_tokens_details?.multimodal_tokens.image ?? 0,
       cachedTokens: usage.prompt_tokens_details?.cached_tokens ?? 0,
       timeToFirstTokenMs: first && first.at - this.#askedAt,
+      timeToLastTokenMs: last && last.at - this.#askedAt,
       tokensPerSecond: hasRate ? (moreTokens / milliseconds) * 1000 : null,
     };
   }

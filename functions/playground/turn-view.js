@@ -96,23 +96,19 @@ export function createTurnView({ question, pictures }, on) {
  * @param {Figures} figures
  * @returns {string[]}
  */
-function describeFigures({
-  outputTokens,
-  promptTokens,
-  imageTokens,
-  cachedTokens,
-  timeToFirstTokenMs,
-  tokensPerSecond,
-}) {
+function describeFigures(figures) {
+  const { outputTokens, promptTokens, imageTokens, cachedTokens } = figures;
+  const { timeToFirstTokenMs, timeToLastTokenMs, tokensPerSecond } = figures;
+  const tokens = outputTokens === 1 ? "1 token" : `${outputTokens} tokens`;
   const parts = [
     imageTokens > 0 ? `${imageTokens} of pictures` : "",
     cachedTokens > 0 ? `${cachedTokens} reused` : "",
   ].filter((part) => part !== "");
   return [
-    outputTokens === 1 ? "1 token" : `${outputTokens} tokens`,
-    `prompt ${promptTokens}${parts.length === 0 ? "" : ` (${parts.join(", ")})`}`,
-    timeToFirstTokenMs === null ? "" : `first token after ${formatMilliseconds(timeToFirstTokenMs)}`,
+    timeToLastTokenMs === null ? tokens : `${tokens} in ${formatMilliseconds(timeToLastTokenMs)}`,
+    timeToFirstTokenMs === null ? "" : `the first after ${formatMilliseconds(timeToFirstTokenMs)}`,
     tokensPerSecond === null ? "" : `${formatRate(tokensPerSecond)} tokens/s`,
+    `prompt ${promptTokens}${parts.length === 0 ? "" : ` (${parts.join(", ")})`}`,
   ];
 }
 

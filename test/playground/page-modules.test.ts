@@ -154,6 +154,7 @@ test("figures are those of the clock and of the server's counts", () => {
     imageTokens: 64,
     cachedTokens: 5,
     timeToFirstTokenMs: 40,
+    timeToLastTokenMs: 60,
     tokensPerSecond: 200,
   });
 });

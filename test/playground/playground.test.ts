@@ -25,7 +25,8 @@ let service: RunningService;
 let browser: Browser;
 
 beforeAll(async () => {
-  [service, browser] = await Promise.all([startService(environment), launchBrowser()]);
+  service = await startService(environment);
+  browser = await launchBrowser();
 });
 
 afterAll(async () => {
@@ -63,10 +64,9 @@ test("one click on an example asks, and the conversation goes on from there", as
   await page.getByRole("button", { name: "Describe the picture." }).click();
   expect(await readAnswer(page)).toBe(sceneDescription);
   const figures = await page.locator(".figure-list").innerText();
-  expect(figures).toMatch(/36 tokens/);
+  expect(figures).toMatch(/36 tokens in \d/);
   expect(figures).toMatch(/prompt \d+ \(64 of pictures/);
-  expect(figures).toMatch(/first token after/);
-  expect(figures).toMatch(/tokens\/s/);
+  expect(figures).toMatch(/the first after \d/);
 
   const question = page.getByLabel("Question", { exact: true });
   await question.fill("What color is the star?");
