@@ -15,6 +15,7 @@ const main = fileURLToPath(new URL("../functions/cli/main.js", import.meta.url))
 // Loaded by the service only where a setting asks for them; the SDK takes longer than everything else together.
 await import("@aws-sdk/client-s3");
 await import("../functions/redis-store.ts");
+await import("../functions/batch/redis-job-queue.ts");
 
 const service = spawn(process.execPath, [main], {
   env: { ...process.env, DEVICE: "cpu", HOST: "127.0.0.1", PORT: "0" },

@@ -38,6 +38,7 @@ export function checkSettings({ environment, secrets, settings }: DeploymentSett
       .filter((name) => name in environment)
       .map((name) => `secrets.${name}: it is in environment too.`),
     ...modelProblems(settings.MODEL),
+    ...batchStoreProblems(environment.BATCH_STORE),
   ];
   try {
     const config = loadConfig(settings);
@@ -63,6 +64,12 @@ function problemsOf(field: "environment" | "secrets", name: string, value: strin
 function modelProblems(model: string | undefined): string[] {
   const isPlaced = model === undefined || /^s3:\/\//i.test(model) || isAbsolute(model);
   return isPlaced ? [] : [`model: expected s3://bucket/prefix or an absolute folder of the image, got ${model}.`];
+}
+
+/** Replicas share no disk, and lose theirs when they end. */
+function batchStoreProblems(store: string | undefined): string[] {
+  const isShared = store === undefined || store === "none" || /^s3:\/\//i.test(store);
+  return isShared ? [] : [`environment.BATCH_STORE: expected s3://bucket/prefix or none, got ${store}.`];
 }
 
 function withPath(problem: string): string {

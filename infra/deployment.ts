@@ -98,6 +98,8 @@ export function parseDeployment(text: string): Deployment {
   if (!result.success) throw new ConfigError(result.error.issues.flatMap(describeIssue));
   const { model, dtype, environment, secrets, s3Role, hosts, prometheusUrl, timeouts, ...rest } = result.data;
   const settings = {
+    // Until it is on S3: the disk of a replica goes with it.
+    BATCH_STORE: "none",
     ...environment,
     ...(model !== undefined && { MODEL: model }),
     ...(dtype !== undefined && { DTYPE: dtype }),

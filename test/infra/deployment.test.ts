@@ -30,7 +30,7 @@ function problemsOf(changes: object): readonly string[] {
 test("what is not said has a default, most of it the service's own", () => {
   expect(parse()).toMatchObject({
     concurrency: 32,
-    environment: { DEVICE: "cpu" },
+    environment: { BATCH_STORE: "none", DEVICE: "cpu" },
     secrets: {},
     s3Role: null,
     hosts: ["pictures"],
@@ -65,6 +65,10 @@ test.for<[object, string]>([
   [
     { environment: { AWS_ENDPOINT_URL_S3: "http://user:hunter2@minio:9000" } },
     "environment.AWS_ENDPOINT_URL_S3: a password does not belong here.",
+  ],
+  [
+    { environment: { BATCH_STORE: "/data" } },
+    "environment.BATCH_STORE: expected s3://bucket/prefix or none, got /data.",
   ],
   [{ environment: { PORT: "80" } }, "environment.PORT: the platform sets it."],
   [{ environment: { MODEL: "/m" } }, "environment.MODEL: say it as model."],

@@ -1,0 +1,91 @@
+import { existsSync } from "node:fs";
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+
+import { loadConfig, settingDescriptions } from "../../functions/config.ts";
+import { CACHE_FOLDER, PORT } from "../../infra/deployment-target.ts";
+import {
+  copyOf,
+  environmentOf,
+  execFormOf,
+  instructionsOf,
+  readContext,
+  readStages,
+  repository,
+  textOf,
+  withKeyword,
+} from "./container-file.ts";
+
+const stages = await readStages();
+
+test("the image without a target is the CUDA one", () => {
+  expect([...stages.keys()].at(-1)).toBe("cuda");
+});
+
+test("what comes from outside has a version of its own, and stages are used after they are built", () => {
+  const versioned = /^[\w./-]+(:(?!latest$)[\w.-]*\d[\w.-]*|@sha256:[0-9a-f]{64})$/;
+  const known = new Set<string | null>([null]);
+  for (const { name, from, instructions } of stages.values()) {
+    expect(known.has(from) || versioned.test(from)).toBe(true);
+    for (const { stage } of withKeyword(instructions, "COPY").map(copyOf)) expect(known).toContain(stage);
+    expect(withKeyword(instructions, "ADD")).toEqual([]);
+    known.add(name);
+  }
+});
+
+describe.for(["cpu", "cuda"])("the image %s", (target) => {
+  const instructions = instructionsOf(stages, target);
+  const environment = environmentOf(instructions);
+
+  test("ends as a user by number, without rights", () => {
+    expect(textOf(withKeyword(instructions, "USER").at(-1)!)).toMatch(/^[1-9]\d*:[1-9]\d*$/);
+  });
+
+  test("starts the service with no shell between it and the signals", () => {
+    const [command, script] = execFormOf(instructions, "ENTRYPOINT");
+    expect({ command, script }).toEqual({ command: "node", script: "/app/functions/cli/main.js" });
+    expect(withKeyword(instructions, "CMD")).toEqual([]);
+    expect(withKeyword(instructions, "STOPSIGNAL").map(textOf)).toEqual(["SIGTERM"]);
+  });
+
+  test("listens on the port that it exposes and that deployments expect", () => {
+    expect(environment.PORT).toBe(String(PORT));
+    expect(withKeyword(instructions, "EXPOSE").map(textOf)).toEqual([String(PORT)]);
+  });
+
+  test("sets nothing but settings that the service takes, and what the platform reads; nothing secret", () => {
+    const ofOthers = ["NODE_COMPILE_CACHE", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"];
+    const known = settingDescriptions.filter(({ isSecret }) => !isSecret).map(({ name }) => name);
+    expect([...known, ...ofOthers]).toEqual(expect.arrayContaining(Object.keys(environment)));
+    expect(loadConfig(environment)).toMatchObject({
+      engine: { device: target, cacheFolder: CACHE_FOLDER },
+      servedModelNames: ["fovea-shapes"],
+    });
+  });
+});
+
+test("everything that is copied is there, and what is let into a build is needed for it", async () => {
+  const { included, excluded } = await readContext();
+  expect([...included, ...excluded].filter((path) => !existsSync(join(repository, path)))).toEqual([]);
+  const copied = [...stages.values()]
+    .flatMap(({ instructions }) => withKeyword(instructions, "COPY").map(copyOf))
+    .filter(({ stage }) => stage === null)
+    .flatMap(({ sources }) => sources);
+  for (const source of copied) expect([".", ...included]).toContain(source);
+  expect(included.filter((path) => /test|docs|\.git$|node_modules|\.env/.test(path))).toEqual([]);
+});
+
+test("what CUDA needs is fetched by its hash, the provider for the ONNX Runtime that the lock file names", async () => {
+  const requirements = await readFile(join(repository, "container/cuda-requirements.txt"), "utf8");
+  const entries = requirements.replaceAll("\\\n", "").match(/^[^#\n].*$/gm) ?? [];
+  for (const entry of entries) expect(entry).toMatch(/^[a-z0-9-]+==[\d.]+ +--hash=sha256:[0-9a-f]{64}$/);
+  const lock = JSON.parse(await readFile(join(repository, "package-lock.json"), "utf8")) as {
+    readonly packages: Readonly<Record<string, { readonly version: string }>>;
+  };
+  expect(requirements).toContain(`onnxruntime-gpu==${lock.packages["node_modules/onnxruntime-node"].version} `);
+  const fetching = withKeyword(stages.get("cuda-libraries")?.instructions ?? [], "RUN")
+    .map(textOf)
+    .join("\n");
+  expect(fetching).toContain("--require-hashes");
+});

@@ -1,0 +1,96 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { chmod, mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { afterAll, beforeAll, expect, test } from "vitest";
+
+import { execFormOf, instructionsOf, readStages } from "./container-file.ts";
+import { buildImageFiles, imageUser } from "./image-files.ts";
+import type { ImageFiles } from "./image-files.ts";
+
+let folder: string;
+let image: ImageFiles;
+
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), "fovea-image-"));
+  await chmod(folder, 0o755);
+  image = await buildImageFiles(folder);
+  // As on a platform that mounts the image read-only.
+  await changeMode("a-w");
+});
+
+afterAll(async () => {
+  await changeMode("u+w");
+  await rm(folder, { recursive: true, force: true });
+});
+
+async function changeMode(mode: string): Promise<void> {
+  await once(spawn("chmod", ["-R", mode, join(image.root, "app")]), "exit");
+}
+
+/** One of the image's exec forms, as the image's user. */
+async function startInImage(keyword: "ENTRYPOINT" | "HEALTHCHECK", environment: Readonly<Record<string, string>>) {
+  const [command, script] = execFormOf(instructionsOf(await readStages(), "cpu"), keyword);
+  const child = spawn(join(image.root, "usr/local/bin", command), [join(image.root, script)], {
+    cwd: join(image.root, "app"),
+    env: { ...image.environment, ...environment },
+    stdio: ["ignore", "pipe", "pipe"],
+    ...imageUser,
+  });
+  const exited = once(child, "close").then(([code]) => code as number | null);
+  let stderr = "";
+  child.stderr.on("data", (chunk: Buffer) => (stderr += chunk.toString()));
+  return { child, exited, stderr: () => stderr };
+}
+
+async function startService(environment: Readonly<Record<string, string>> = {}) {
+  const service = await startInImage("ENTRYPOINT", { HOST: "127.0.0.1", PORT: "0", ...environment });
+  let port = "";
+  for await (const line of createInterface({ input: service.child.stdout })) {
+    const entry = JSON.parse(line) as { readonly message: string; readonly port?: number };
+    if (entry.message === "Listening.") port = String(entry.port);
+    if (entry.message === "Ready.") break;
+  }
+  service.child.stdout.resume();
+  return { ...service, port, baseUrl: `http://127.0.0.1:${port}` };
+}
+
+test("the image's files serve a user who may change none of them, and end with 0 after SIGTERM", async () => {
+  const { child, exited, stderr, port, baseUrl } = await startService();
+  expect(stderr()).toBe("");
+  expect((await fetch(`${baseUrl}/health`)).status).toBe(200);
+  const response = await fetch(`${baseUrl}/v1/chat/completions`, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify({ messages: [{ role: "user", content: "How many shapes are there?" }], max_tokens: 4 }),
+  });
+  expect(response.status).toBe(200);
+  expect(await response.json()).toMatchObject({ model: "fovea-shapes", choices: [{ message: { role: "assistant" } }] });
+
+  expect(await (await startInImage("HEALTHCHECK", { PORT: port })).exited).toBe(0);
+  child.kill("SIGTERM");
+  expect(await exited).toBe(0);
+  const unhealthy = await startInImage("HEALTHCHECK", { PORT: port });
+  expect(await unhealthy.exited).toBe(1);
+  expect(unhealthy.stderr()).toMatch(/\/livez: connect ECONNREFUSED/);
+});
+
+test("a start finds every module in the compile cache, without its types and compiled", async () => {
+  const { child, exited, stderr } = await startService({ NODE_DEBUG_NATIVE: "COMPILE_CACHE" });
+  child.kill("SIGTERM");
+  expect(await exited).toBe(0);
+  const reads = stderr()
+    .split("\n")
+    .filter((line) => line.startsWith("[compile cache] reading cache from "));
+  expect(reads.length).toBeGreaterThan(300);
+  // Two threads may read one entry; the one that is later keeps what is in memory.
+  expect(reads.filter((line) => !/success, size=|keeping the in-memory entry/.test(line))).toEqual([]);
+});
+
+test("a model that is not there is an error of the service, with the image's user and folders", async () => {
+  const { child, exited } = await startInImage("ENTRYPOINT", { PORT: "0", MODEL: "/nowhere" });
+  child.stdout.resume();
+  expect(await exited).toBe(1);
+});
