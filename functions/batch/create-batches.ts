@@ -79,6 +79,9 @@ async function createQueue(
 ): Promise<JobQueue> {
   const options = { maxNumRunning: MAX_RUNNING_BATCHES, retryMs: RETRY_MS, logger };
   if (config.redisUrl === null) {
+    if (config.batches.store.kind === "s3") {
+      logger.info("Batches on S3 without REDIS_URL are for one server of each model at a time.");
+    }
     const { createLocalJobQueue } = await import("./local-job-queue.ts");
     return createLocalJobQueue({ ...options, tryLock });
   }
@@ -94,13 +97,18 @@ async function openStorage({ config, createS3Client }: BatchesDependencies): Pro
       throw new Error("Batches were asked for where there are none.");
     case "folder": {
       const { folder } = location;
-      const [{ createFolderObjectStore }, { createFolderResultLogs }, { tryLockFolder }, { folderId }] =
-        await Promise.all([
-          import("../storage/folder-object-store.ts"),
-          import("./folder-result-logs.ts"),
-          import("../storage/folder-lock.ts"),
-          import("../storage/folder-id.ts"),
-        ]);
+      const [
+        { createFolderObjectStore, removeLeftovers },
+        { createFolderResultLogs },
+        { tryLockFolder },
+        { folderId },
+      ] = await Promise.all([
+        import("../storage/folder-object-store.ts"),
+        import("./folder-result-logs.ts"),
+        import("../storage/folder-lock.ts"),
+        import("../storage/folder-id.ts"),
+      ]);
+      void removeLeftovers(folder, Date.now());
       return {
         store: createFolderObjectStore(folder),
         logs: createFolderResultLogs(join(folder, "results")),

@@ -1,8 +1,8 @@
 /** A local folder as object store. */
 import { randomUUID } from "node:crypto";
-import { mkdir, open, readdir, rename, rm } from "node:fs/promises";
+import { mkdir, open, readdir, rename, rm, stat } from "node:fs/promises";
 import type { FileHandle } from "node:fs/promises";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 
 import { checkKey, splitPrefix, StorageError } from "./object-store.ts";
 import type { ObjectStore } from "./object-store.ts";
@@ -12,6 +12,20 @@ const FOLDER_MODE = 0o700;
 const FILE_MODE = 0o600;
 /** Begins like no key. What a killed process leaves under such a name is never seen. */
 const TEMPORARY_PREFIX = ".writing-";
+
+/** Nothing is written for so long without a byte being added. */
+const LEFTOVER_AGE_MS = 24 * 60 * 60 * 1000;
+
+/** Removes what killed processes have left unfinished. Never rejects: it is in nobody's way. */
+export async function removeLeftovers(folder: string, nowMs: number): Promise<void> {
+  const entries = await readdir(folder, { recursive: true }).catch(() => []);
+  for (const entry of entries) {
+    if (!basename(entry).startsWith(TEMPORARY_PREFIX)) continue;
+    const path = join(folder, entry);
+    const stats = await stat(path).catch(() => null);
+    if (stats !== null && nowMs - stats.mtimeMs > LEFTOVER_AGE_MS) await rm(path, { force: true }).catch(() => {});
+  }
+}
 
 /** Several processes may share the folder. It is made by the first write. */
 export function createFolderObjectStore(folder: string): ObjectStore {

@@ -69,6 +69,52 @@ test("no more sequences are under way than the engine has room for", async () =>
   expect(summary).toEqual({ numSucceeded: 20, numFailed: 0, numBad: 0, numSkipped: 0, isComplete: true });
 });
 
+test("where others take of the room fewer are under way, one at least, and more when they leave", async () => {
+  const load = new Load();
+  let room = 0;
+  let notify = (): void => {};
+  const window = new WorkWindow(3, {
+    room: () => room,
+    whenRoomChanges: () => new Promise((resolve) => (notify = resolve)),
+  });
+  const most: number[] = [];
+  await run(
+    ids,
+    (customId) =>
+      load.during(async () => {
+        if (customId === "line-9") most.push(load.most);
+        if (customId === "line-10") {
+          room = 3;
+          notify();
+        }
+        return answered;
+      }),
+    { window },
+  );
+  expect(most).toEqual([1]);
+  expect(load.most).toBe(3);
+});
+
+test("a line that is refused while others have a share waits for them, however often", async () => {
+  let numRefusals = 0;
+  let room = 2;
+  const window = new WorkWindow(3, {
+    room: () => room,
+    whenRoomChanges: () => new Promise((resolve) => setImmediate(resolve)),
+  });
+  const { summary } = await run(
+    ["a"],
+    async () => {
+      numRefusals += 1;
+      if (numRefusals === 5) room = 3;
+      return numRefusals < 6 ? busy : answered;
+    },
+    { window },
+  );
+  expect(numRefusals).toBe(6);
+  expect(summary).toMatchObject({ numSucceeded: 1, numFailed: 0 });
+});
+
 test("a line with more sequences than there is room for runs alone", async () => {
   const load = new Load();
   const besideLarge: number[] = [];

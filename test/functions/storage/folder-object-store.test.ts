@@ -4,7 +4,7 @@ import { readdir, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
-import { createFolderObjectStore } from "../../../functions/storage/folder-object-store.ts";
+import { createFolderObjectStore, removeLeftovers } from "../../../functions/storage/folder-object-store.ts";
 import { tryLockFolder } from "../../../functions/storage/folder-lock.ts";
 import { StorageError, writeText } from "../../../functions/storage/object-store.ts";
 import { testObjectStore } from "../../contracts/object-store.ts";
@@ -41,6 +41,19 @@ test("a folder that cannot be written is the store's fault, in words", async () 
   const store = createFolderObjectStore(path);
   await expect(writeText(store, "files/a", "x")).rejects.toThrow(StorageError);
   await expect(writeText(store, "files/a", "x")).rejects.toThrow(/^Writing failed: ENOTDIR/);
+});
+
+test("what a killed process has left unfinished is removed after a day", async () => {
+  const path = join(folder.path, "leftovers");
+  const store = createFolderObjectStore(path);
+  await writeText(store, "files/a", "x");
+  await writeFile(join(path, "files/.writing-0"), "half");
+  const { mtimeMs } = await stat(join(path, "files/.writing-0"));
+  await removeLeftovers(path, mtimeMs + 60 * 60 * 1000);
+  expect(await readdir(join(path, "files"))).toEqual([".writing-0", "a"]);
+  await removeLeftovers(path, mtimeMs + 25 * 60 * 60 * 1000);
+  expect(await readdir(join(path, "files"))).toEqual(["a"]);
+  await removeLeftovers(join(path, "absent"), mtimeMs);
 });
 
 test("a lock has one holder among all processes, and is free when that process is killed", async () => {
