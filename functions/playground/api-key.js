@@ -3,8 +3,6 @@ import { find } from "./elements.js";
 
 const STORAGE_NAME = "fovea-api-key";
 
-/** @typedef {ReturnType<typeof createApiKey>} ApiKey */
-
 /** @param {() => void} onKey  A new key is there to be tried. */
 export function createApiKey(onKey) {
   const form = find(document, "#key-form", HTMLFormElement);

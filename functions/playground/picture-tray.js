@@ -3,8 +3,6 @@ import { create } from "./elements.js";
 
 /** @import { Picture } from "./chat-request.js" */
 
-/** @typedef {ReturnType<typeof createPictureTray>} PictureTray */
-
 /**
  * @param {object} options
  * @param {HTMLElement} options.list  Takes an item for each picture.

@@ -5,8 +5,6 @@ import { checkedFields, parseSettings } from "./settings-fields.js";
 /** @import { AnswerForm, CheckedField, Problems } from "./settings-fields.js" */
 /** @import { ServiceFacts } from "./server-client.js" */
 
-/** @typedef {ReturnType<typeof createSettingsPanel>} SettingsPanel */
-
 /** @type {Readonly<Record<AnswerForm, { label: string, placeholder: string }>>} */
 const forms = {
   text: { label: "", placeholder: "" },
@@ -15,8 +13,11 @@ const forms = {
   choice: { label: "Choices, one a line", placeholder: "circle\nsquare" },
 };
 
-/** How errors of the server name what the panel has under another name. */
-/** @type {Readonly<Record<string, CheckedField>>} */
+/**
+ * How errors of the server name what the panel has under another name.
+ *
+ * @type {Readonly<Record<string, CheckedField>>}
+ */
 const otherNames = {
   max_completion_tokens: "max_tokens",
   top_logprobs: "logprobs",
@@ -93,9 +94,7 @@ export function createSettingsPanel() {
   showForm();
 
   return {
-    /**
-     * Null where something is wrong; then the panel is open at it.
-     */
+    /** Null where something is wrong; then the panel is open at it. */
     tryRead() {
       const { fields, problems, systemPrompt } = read();
       showProblems(problems);
