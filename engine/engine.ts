@@ -18,6 +18,8 @@ export interface ModelInfo {
   readonly architecture: string;
   /** Most tokens of one sequence, prompt and output. */
   readonly maxModelLen: number;
+  /** Computed together: as many as the settings allow, or fewer where the host's memory has no room for the KV of all. */
+  readonly maxNumSequences: number;
   readonly vocabSize: number;
   readonly acceptsImages: boolean;
   /** Whether it takes conversations. */

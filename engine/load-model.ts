@@ -3,9 +3,11 @@ import { readGenerationDefaults } from "./input/generation-defaults.ts";
 import { InputProcessor } from "./input/input-processor.ts";
 import { OutputConstraints } from "./input/output-constraints.ts";
 import { loadImageInputs } from "./input/multimodal-inputs.ts";
+import { keepsKvOnHost, requireRoomForSequences } from "./memory-plan.ts";
 import { defaultCacheConfig, MultiModalCaches } from "./multimodal/caches/multimodal-caches.ts";
 import { buildModel } from "./models/build-model.ts";
 import { findModelDefinition } from "./models/registry.ts";
+import { machineMemoryBytes } from "./runtime/machine-memory.ts";
 import { numUsableCores } from "./runtime/physical-cores.ts";
 import { referToClasses } from "./sampling/class-references.ts";
 import { findInstalledProcessors } from "./sampling/installed-processors.ts";
@@ -17,6 +19,7 @@ import { resolveCheckpoint } from "./weights/resolve-checkpoint.ts";
 import type { EngineConfig } from "./config.ts";
 import type { WorkerOptions } from "./core/messages.ts";
 import type { EngineDependencies, ModelInfo } from "./engine.ts";
+import type { BuiltModel } from "./models/built-model.ts";
 import type { SamplingParams } from "./sampling-params.ts";
 import type { GivenLogitsProcessor } from "./sampling/class-references.ts";
 import type { LoadedLogitsProcessor, ProcessorRefusal } from "./sampling/processor-loading.ts";
@@ -70,6 +73,7 @@ export async function loadModel(
   const settings = { generationConfig, modelConfig: checkpoint.config, tokenizerEosTokenId };
   const { samplingParams, eosTokenIds } = readGenerationDefaults(settings);
   const maxModelLen = config.maxModelLen ?? model.maxPositionEmbeddings;
+  const maxNumSequences = numSequencesOf(config, model.decoder, maxModelLen);
   const outputConstraints = parts.use(
     new OutputConstraints({ tokenizer, vocabSize: model.decoder.vocabSize, eosTokenIds }),
   );
@@ -85,6 +89,7 @@ export async function loadModel(
     modelInfo: {
       architecture: model.architecture,
       maxModelLen,
+      maxNumSequences,
       vocabSize: model.decoder.vocabSize,
       acceptsImages: imageInputs !== null,
       hasChatTemplate: chatTemplate !== null,
@@ -113,7 +118,7 @@ export async function loadModel(
     },
     refusalOf: (params) => findRefusal(logitsProcessors, params),
     workerOptions: {
-      config: { ...config, logitsProcessors: logitsProcessors.map(({ reference }) => reference) },
+      config: { ...config, maxNumSequences, logitsProcessors: logitsProcessors.map(({ reference }) => reference) },
       model,
       maxModelLen,
       eosTokenIds,
@@ -121,6 +126,17 @@ export async function loadModel(
     },
     [Symbol.asyncDispose]: disposeOf(parts.move()),
   };
+}
+
+/** A GPU's memory is not known before it is used. */
+function numSequencesOf(
+  { device, maxNumSequences }: EngineConfig,
+  decoder: BuiltModel["decoder"],
+  maxLen: number,
+): number {
+  if (!keepsKvOnHost(device, decoder)) return maxNumSequences;
+  const memory = { weightBytes: decoder.weightBytes, machineBytes: machineMemoryBytes() };
+  return requireRoomForSequences(decoder, { maxNumSequences, maxLen }, memory);
 }
 
 function disposeOf(parts: AsyncDisposableStack): () => Promise<void> {

@@ -2,6 +2,7 @@
  * What an engine's memory is taken by, in bytes, from its settings and the shapes of its model. The engine sizes its
  * caches by these functions, and `fovea check` prints what they say.
  */
+import type { DeviceName } from "./config.ts";
 import { EngineError } from "./errors.ts";
 import type { DecoderExport, DecoderGraph, DecoderShape } from "./models/built-model.ts";
 import type { PlannedModel, WeightBytes } from "./models/plan-model.ts";
@@ -120,6 +121,53 @@ export function planMemory(
     programBytes +
     requestBytes;
   return { weights, kvCache, encoderCache, step, processorCacheBytes, programBytes, requestBytes, totalBytes };
+}
+
+export function keepsKvOnHost(device: DeviceName, { form }: KvShape): boolean {
+  return device === "cpu" || form === "export";
+}
+
+/** Of the machine's memory: for steps, images, requests and whatever else runs there. */
+const shareOfRest = 0.1;
+
+/**
+ * How many sequences of the greatest length have room for their KV beside the weights and the rest, `maxNumSequences` at
+ * most; 0 where not even one has.
+ */
+export function numSequencesThatFit(
+  decoder: KvShape,
+  { maxNumSequences, maxLen }: { readonly maxNumSequences: number; readonly maxLen: number },
+  { weightBytes, machineBytes }: { readonly weightBytes: number; readonly machineBytes: number },
+): number {
+  const { bytesPerSequence, reservedBytes } = planKvCache(decoder, { numSlots: maxNumSequences, maxLen });
+  const roomBytes = machineBytes * (1 - shareOfRest) - weightBytes - programBytes;
+  const numTooMany = Math.ceil((reservedBytes - roomBytes) / bytesPerSequence);
+  return Math.max(0, maxNumSequences - Math.max(0, numTooMany));
+}
+
+/**
+ * As `numSequencesThatFit`.
+ *
+ * @throws EngineError `invalid_configuration` where not even one fits, with both numbers and the length that would.
+ */
+export function requireRoomForSequences(
+  decoder: KvShape,
+  lengths: { readonly maxNumSequences: number; readonly maxLen: number },
+  memory: { readonly weightBytes: number; readonly machineBytes: number },
+): number {
+  const numFitting = numSequencesThatFit(decoder, lengths, memory);
+  if (numFitting > 0) return numFitting;
+  const { maxLen } = lengths;
+  const { weightBytes, machineBytes } = memory;
+  const { bytesPerToken, reservedBytes } = planKvCache(decoder, { numSlots: 1, maxLen });
+  const lacking = reservedBytes - (machineBytes * (1 - shareOfRest) - weightBytes - programBytes);
+  const numTokens = Math.floor(maxLen - lacking / bytesPerToken);
+  const advice = numTokens > 0 ? `${numTokens} tokens would fit.` : "Not one token would fit.";
+  throw new EngineError(
+    "invalid_configuration",
+    `The KV cache of one sequence of ${maxLen} tokens does not fit into memory: it takes ${formatGibibytes(reservedBytes)}, ` +
+      `the weights ${formatGibibytes(weightBytes)}; the machine has ${formatGibibytes(machineBytes)}. ${advice}`,
+  );
 }
 
 /**

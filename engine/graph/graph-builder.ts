@@ -52,6 +52,7 @@ export class GraphBuilder {
   readonly #name: string;
   readonly #nodes: NodeDefinition[] = [];
   readonly #initializers: TensorProto[] = [];
+  #externalBytes = 0;
   readonly #inputs: ValueInfoProto[] = [];
   readonly #outputs: Value[] = [];
   readonly #values = new Map<string, Value>();
@@ -68,6 +69,11 @@ export class GraphBuilder {
   /** The live list. */
   get outputs(): readonly Value[] {
     return this.#outputs;
+  }
+
+  /** Of all external tensors. */
+  get externalBytes(): number {
+    return this.#externalBytes;
   }
 
   input(name: string, elementType: ElementType, shape: Shape): Value {
@@ -103,6 +109,7 @@ export class GraphBuilder {
    */
   externalTensor(name: string, stored: StoredTensor, shape: readonly number[] = stored.shape): Value {
     const value = this.#define({ name, elementType: stored.elementType, shape }, `initializer ${name}`);
+    this.#externalBytes += stored.byteLength;
     this.#initializers.push({
       name,
       dims: shape,

@@ -2,7 +2,7 @@
 import { loadImageInputs } from "../input/multimodal-inputs.ts";
 import { createDataUrlImageSource } from "../images/data-url-image-source.ts";
 import { readPreprocessorConfig } from "../load-model.ts";
-import { planMemory } from "../memory-plan.ts";
+import { keepsKvOnHost, numSequencesThatFit, planMemory } from "../memory-plan.ts";
 import { planCheckpoint } from "../models/plan-checkpoint.ts";
 import { defaultCacheConfig } from "../multimodal/caches/multimodal-caches.ts";
 import { machineMemoryBytes } from "../runtime/machine-memory.ts";
@@ -25,6 +25,8 @@ export interface ModelInspection {
   readonly contentHash: string;
   /** Most tokens of one sequence. */
   readonly maxModelLen: number;
+  /** Computed together: fewer than the settings allow where the host has no room for the KV of all; at least 1. */
+  readonly maxNumSequences: number;
   readonly vocabSize: number;
   /** Whether it takes conversations. */
   readonly hasChatTemplate: boolean;
@@ -48,7 +50,7 @@ export async function inspectModel(
   { createS3Client, onProgress }: Pick<EngineDependencies, "createS3Client" | "onProgress">,
   signal: AbortSignal,
 ): Promise<ModelInspection> {
-  const { cacheFolder, maxNumSequences, maxNumBatchedTokens, imageLimits } = config;
+  const { cacheFolder, maxNumBatchedTokens, imageLimits } = config;
   const folder = await resolveCheckpoint(config.model, {
     variant: config,
     cacheFolder,
@@ -80,6 +82,17 @@ export async function inspectModel(
     signal,
   );
   const { vocabSize } = model.decoder;
+  const machineBytes = machineMemoryBytes();
+  const maxNumSequences = keepsKvOnHost(config.device, decoder)
+    ? Math.max(
+        1,
+        numSequencesThatFit(
+          decoder,
+          { maxNumSequences: config.maxNumSequences, maxLen: maxModelLen },
+          { weightBytes: planned.weights.embedding + planned.weights.decoder, machineBytes },
+        ),
+      )
+    : config.maxNumSequences;
   const worstImage =
     imageInputs === null
       ? null
@@ -89,6 +102,7 @@ export async function inspectModel(
     dtype,
     contentHash,
     maxModelLen,
+    maxNumSequences,
     vocabSize,
     hasChatTemplate: chatTemplate !== null,
     memory: planMemory(decoder, planned, {
@@ -100,7 +114,7 @@ export async function inspectModel(
       imageBytesPerSequence: worstImage === null ? 0 : worstImage.numBytes * worstImage.numFitting,
       processorCacheBytes: (config.caches ?? defaultCacheConfig).maxMemoryBytes,
     }),
-    machineBytes: machineMemoryBytes(),
+    machineBytes,
     worstImage,
     logitsProcessors,
   };

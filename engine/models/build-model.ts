@@ -56,6 +56,7 @@ export async function buildModel(checkpoint: Checkpoint, options: BuildModelOpti
     decoder: {
       form: "in-place",
       path: await writeGraph(folder, graphs.decoder),
+      weightBytes: graphs.decoder.graph.externalBytes,
       takesPositions: false,
       ...model.decoder,
       kvElementType: precision.activations,

@@ -35,6 +35,8 @@ export interface DecoderShape {
 export interface DecoderGraph extends DecoderShape {
   readonly form: "in-place";
   readonly path: string;
+  /** Of the decoder alone, with the whole embedding table. */
+  readonly weightBytes: number;
 }
 
 type FloatType = "float32" | "float16";

@@ -17,6 +17,7 @@ import type { Composition } from "../compose.ts";
 import { ConfigError } from "../config.ts";
 import type { Config } from "../config.ts";
 import { warnOfRefusedDefaults } from "../default-arguments.ts";
+import { warnOfFewerSequences } from "../fewer-sequences.ts";
 import type { Logger } from "../logger.ts";
 import { EXIT_FAILED, exitCodeOf, exitCodeOfSignal } from "./exit-codes.ts";
 import { createProgressDisplay } from "./progress.ts";
@@ -80,6 +81,7 @@ async function run(
   await Promise.race([engine.ready, stopped.promise]);
   if (stopping.signal.aborted) return null;
   warnOfRefusedDefaults(engine, config, logger);
+  warnOfFewerSequences(engine, config, logger);
   void stopped.promise.then(() => service.drain(config.shutdownGraceMs));
 
   const { maxNumSequences, maxNumWaiting } = config.engine;

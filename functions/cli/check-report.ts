@@ -53,11 +53,12 @@ function modelLines({ config: { engine }, inspection }: CheckReport): Line[] {
 
 function memoryLines({
   config: { engine },
-  inspection: { memory, machineBytes, worstImage },
+  inspection: { memory, machineBytes, maxNumSequences, worstImage },
   fit,
 }: CheckReport): Line[] {
   const { weights, kvCache, encoderCache, step, processorCacheBytes, programBytes, requestBytes, totalBytes } = memory;
-  const { maxNumSequences, maxNumBatchedTokens } = engine;
+  const { maxNumBatchedTokens } = engine;
+  const isLimited = maxNumSequences < engine.maxNumSequences;
   const ofImages: Line[] = [
     ["encoder cache", bytes(encoderCache.maxBytes), `${encoderCache.maxNumEmbeddings} embeddings`],
     ["processor cache", bytes(processorCacheBytes), "MM_PROCESSOR_CACHE_GB"],
@@ -69,6 +70,7 @@ function memoryLines({
     ["weights, decoder", bytes(weights.decoder)],
     ...(worstImage === null ? [] : [["weights, vision encoder", bytes(weights.visionEncoder)] as const]),
     ["KV cache", bytes(kvCache.reservedBytes), `reserved for ${maxNumSequences} sequences, committed when touched`],
+    ...(isLimited ? [["", "", `no more have room; MAX_NUM_SEQS=${engine.maxNumSequences}`] as const] : []),
     ["  of one sequence", bytes(kvCache.bytesPerSequence)],
     ["  of one token", bytes(kvCache.bytesPerToken)],
     ["decoder, one step", bytes(step.decoderBytes), `estimate; MAX_NUM_BATCHED_TOKENS=${maxNumBatchedTokens}`],
@@ -145,7 +147,7 @@ function verdictLines({ config: { engine }, inspection, fit, isRunWanted, measur
     case "does not fit": {
       lines.push(
         `DOES NOT FIT: ${bytes(memory.totalBytes)} with every sequence at its longest; the machine has ${bytes(machineBytes)}.`,
-        adviceFor(engine.maxNumSequences, maxModelLen, inspection),
+        adviceFor(inspection),
       );
       break;
     }
@@ -156,7 +158,7 @@ function verdictLines({ config: { engine }, inspection, fit, isRunWanted, measur
   return lines;
 }
 
-function adviceFor(maxNumSequences: number, maxModelLen: number, { memory, machineBytes }: ModelInspection): string {
+function adviceFor({ memory, machineBytes, maxNumSequences, maxModelLen }: ModelInspection): string {
   const { bytesPerSequence, bytesPerToken, reservedBytes } = memory.kvCache;
   const roomBytes = machineBytes - (memory.totalBytes - reservedBytes);
   if (roomBytes < bytesPerToken)
@@ -184,7 +186,6 @@ export function toJsonReport({ config: { engine }, inspection, remoteSettings, m
     fit,
     model: engine.model,
     device: engine.device,
-    maxNumSequences: engine.maxNumSequences,
     maxNumBatchedTokens: engine.maxNumBatchedTokens,
     ...rest,
     worstImage: worstImage && {

@@ -34,11 +34,13 @@ export async function serve(config: Config, logger: Logger): Promise<void> {
   }
   logger.info("Listening.", { host: config.host, port: server.port, afterMs: Math.round(performance.now()) });
 
-  const [{ compose }, { createProgressDisplay }, { warnOfRefusedDefaults }] = await Promise.all([
-    import("../compose.ts"),
-    import("./progress.ts"),
-    import("../default-arguments.ts"),
-  ]);
+  const [{ compose }, { createProgressDisplay }, { warnOfRefusedDefaults }, { warnOfFewerSequences }] =
+    await Promise.all([
+      import("../compose.ts"),
+      import("./progress.ts"),
+      import("../default-arguments.ts"),
+      import("../fewer-sequences.ts"),
+    ]);
   const progress = createProgressDisplay(process.stderr, logger);
   try {
     composition = await compose({ config, logger, onProgress: progress.show });
@@ -52,6 +54,7 @@ export async function serve(config: Config, logger: Logger): Promise<void> {
     progress.stop();
   }
   warnOfRefusedDefaults(composition.engine, config, logger);
+  warnOfFewerSequences(composition.engine, config, logger);
   composition.startBatches();
   logger.info("Ready.", {
     models: config.servedModelNames,

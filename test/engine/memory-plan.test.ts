@@ -1,6 +1,13 @@
 import { expect, test } from "vitest";
 
-import { planEncoderCache, planKvCache, planMemory, requireRoomForKv } from "../../engine/memory-plan.ts";
+import {
+  numSequencesThatFit,
+  planEncoderCache,
+  planKvCache,
+  planMemory,
+  requireRoomForKv,
+  requireRoomForSequences,
+} from "../../engine/memory-plan.ts";
 
 /** LLaVA-1.5-7B's: a Llama 2 7B decoder. */
 const llava7b = {
@@ -86,4 +93,38 @@ test("KV that the machine could never hold is refused with both numbers and what
       "7 sequences of that length would fit, or 8 of 3840 tokens.",
   );
   expect(() => requireRoomForKv(plan, shape, gibibyte)).toThrow("One sequence of 2048 tokens would fit.");
+});
+
+test("as many sequences as have room beside the weights are computed together, never more than asked for", () => {
+  // 13 GiB of weights, 160 MiB of program and a tenth of the machine leave room for KV, 2 GiB a sequence.
+  const fitting = (machineGibibytes: number, maxNumSequences = 32): number =>
+    numSequencesThatFit(
+      llava7b,
+      { maxNumSequences, maxLen: 4096 },
+      { weightBytes: 13 * gibibyte, machineBytes: machineGibibytes * gibibyte },
+    );
+  expect([12, 16, 17, 24, 64, 128].map((machine) => fitting(machine))).toEqual([0, 0, 1, 4, 22, 32]);
+  expect(fitting(128, 8)).toBe(8);
+});
+
+test("an export needs room for one sequence more", () => {
+  const machine = { weightBytes: 0, machineBytes: 11 * gibibyte };
+  const lengths = { maxNumSequences: 32, maxLen: 4096 };
+  expect(numSequencesThatFit({ ...llava7b, form: "in-place" }, lengths, machine)).toBe(4);
+  expect(numSequencesThatFit({ ...llava7b, form: "export" }, lengths, machine)).toBe(3);
+});
+
+test("where not one sequence has room, the error says what would", () => {
+  const lengths = { maxNumSequences: 32, maxLen: 4096 };
+  const refusal = (machineGibibytes: number) => () =>
+    requireRoomForSequences(llava7b, lengths, {
+      weightBytes: 13 * gibibyte,
+      machineBytes: machineGibibytes * gibibyte,
+    });
+  expect(refusal(16)).toThrow(
+    "The KV cache of one sequence of 4096 tokens does not fit into memory: it takes 2.0 GiB, the weights 13.0 GiB; " +
+      "the machine has 16.0 GiB. 2547 tokens would fit.",
+  );
+  expect(refusal(8)).toThrow("Not one token would fit.");
+  expect(refusal(17)()).toBe(1);
 });

@@ -29,6 +29,7 @@ export function createScriptedEngine(scriptOf: (request: GenerationRequest) => S
     modelInfo: {
       architecture: "Scripted",
       maxModelLen: 512,
+      maxNumSequences: 8,
       vocabSize: 1000,
       acceptsImages: true,
       hasChatTemplate: true,

@@ -1,0 +1,17 @@
+/** Says when fewer sequences are computed together than the settings allow. */
+import type { Engine } from "../engine/index.ts";
+import type { Config } from "./config.ts";
+import type { Logger } from "./logger.ts";
+
+/** For an engine that is ready. */
+export function warnOfFewerSequences(
+  { modelInfo }: Engine,
+  { engine: { maxNumSequences } }: Config,
+  logger: Logger,
+): void {
+  if (modelInfo === null || modelInfo.maxNumSequences >= maxNumSequences) return;
+  logger.warn(
+    `The KV cache of ${maxNumSequences} sequences (MAX_NUM_SEQS) of ${modelInfo.maxModelLen} tokens has no room in the ` +
+      `machine's memory: ${modelInfo.maxNumSequences} are computed together. A smaller MAX_MODEL_LEN makes room for more.`,
+  );
+}
