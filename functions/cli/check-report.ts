@@ -132,7 +132,7 @@ function measuredLines({ measured }: CheckReport): Line[] {
 }
 
 function verdictLines({ config: { engine }, inspection, fit, isRunWanted, measured }: CheckReport): Line[] {
-  const { memory, machineBytes, maxModelLen, logitsProcessors } = inspection;
+  const { memory, machineBytes, logitsProcessors } = inspection;
   const lines: Line[] = [""];
   const numBroken = logitsProcessors.filter(({ error }) => error !== null).length;
   if (numBroken > 0)
