@@ -214,6 +214,11 @@ const settings = z.object({
     "Most sequences of batches computed together, fewer while requests need the room; default: half of MAX_NUM_SEQS.",
   ),
   BATCH_MAX_FILE_BYTES: required(bytes(1024, 64 * 1024 * MEBIBYTE), "200MiB", "Longest file for batches."),
+  BATCH_MAX_STORE_BYTES: required(
+    bytes(1024, 1024 ** 3 * MEBIBYTE),
+    "16GiB",
+    "Most bytes of all files together before uploads are refused.",
+  ),
   BATCH_MAX_LINES: required(integer(1, 10_000_000), "50000", "Most requests of one batch."),
 
   AWS_REGION: optional(text, "Region of S3 buckets; default: us-east-1 where an endpoint is set."),
@@ -273,6 +278,7 @@ export interface BatchConfig {
   /** Of the engine's, at most. */
   readonly maxNumSequences: number;
   readonly maxFileBytes: number;
+  readonly maxStoreBytes: number;
   readonly maxNumLines: number;
   /** In front of every key of the queue in Redis. */
   readonly queueKeyPrefix: string;
@@ -370,6 +376,7 @@ function toConfig(values: z.output<typeof settings>, environment: Environment): 
       store: values.BATCH_STORE ?? { kind: "folder", folder: join(defaultDataFolder(environment), "batches") },
       maxNumSequences: values.BATCH_MAX_NUM_SEQS ?? Math.ceil(values.MAX_NUM_SEQS / 2),
       maxFileBytes: values.BATCH_MAX_FILE_BYTES,
+      maxStoreBytes: values.BATCH_MAX_STORE_BYTES,
       maxNumLines: values.BATCH_MAX_LINES,
       queueKeyPrefix: values.REDIS_KEY_PREFIX,
     },

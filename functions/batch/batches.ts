@@ -21,6 +21,8 @@ const COMPLETION_WINDOW_SECONDS = 24 * 60 * 60;
 
 export interface BatchLimits {
   readonly maxFileBytes: number;
+  /** Of all files together; results are kept beyond it. */
+  readonly maxStoreBytes: number;
 }
 
 export interface BatchesOptions {

@@ -65,7 +65,7 @@ export async function createBatches(dependencies: BatchesDependencies): Promise<
       now: Date.now,
     },
     model: config.servedModelNames[0],
-    limits: { maxFileBytes: config.batches.maxFileBytes },
+    limits: config.batches,
     lookMs,
     logger,
   });

@@ -43,6 +43,11 @@ export class StoredFiles {
     this.#now = now;
   }
 
+  /** Of all files of all tenants. */
+  async totalBytes(): Promise<number> {
+    return this.#store.measure("contents/");
+  }
+
   newId(): string {
     return createId("file", this.#now());
   }

@@ -34,6 +34,15 @@ export function createFolderObjectStore(folder: string): ObjectStore {
     return join(folder, key);
   };
 
+  async function list(prefix: string): Promise<readonly string[]> {
+    const { folder: name, start } = splitPrefix(prefix);
+    const names = await attempt("Listing", () => readdir(join(folder, name)).catch(nullIfMissing));
+    return (names ?? [])
+      .filter((entry) => entry.startsWith(start) && !entry.startsWith("."))
+      .sort()
+      .map((entry) => `${name}/${entry}`);
+  }
+
   return {
     async write(key, chunks) {
       const path = pathOf(key);
@@ -74,13 +83,15 @@ export function createFolderObjectStore(folder: string): ObjectStore {
       await attempt("Deleting", () => rm(path, { force: true }));
     },
 
-    async list(prefix) {
-      const { folder: name, start } = splitPrefix(prefix);
-      const names = await attempt("Listing", () => readdir(join(folder, name)).catch(nullIfMissing));
-      return (names ?? [])
-        .filter((entry) => entry.startsWith(start) && !entry.startsWith("."))
-        .sort()
-        .map((entry) => `${name}/${entry}`);
+    list,
+
+    async measure(prefix) {
+      let numBytes = 0;
+      for (const key of await list(prefix)) {
+        const stats = await attempt("Measuring", () => stat(join(folder, key)).catch(nullIfMissing));
+        numBytes += stats?.size ?? 0;
+      }
+      return numBytes;
     },
 
     async close() {},

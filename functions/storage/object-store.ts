@@ -19,6 +19,8 @@ export interface ObjectStore {
   delete(key: string): Promise<void>;
   /** All keys that begin with `prefix`, which holds the whole folder, in the order of their characters. */
   list(prefix: string): Promise<readonly string[]>;
+  /** Length of all objects whose keys begin with `prefix`, together. */
+  measure(prefix: string): Promise<number>;
   close(): Promise<void>;
 }
 

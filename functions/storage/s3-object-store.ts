@@ -1,5 +1,5 @@
 /** A prefix of an S3 bucket as object store. */
-import type { GetObjectCommandOutput, S3Client } from "@aws-sdk/client-s3";
+import type { GetObjectCommandOutput, S3Client, _Object as S3Object } from "@aws-sdk/client-s3";
 import {
   AbortMultipartUploadCommand,
   CompleteMultipartUploadCommand,
@@ -36,6 +36,17 @@ export function createS3ObjectStore({ client, bucket, prefix }: S3ObjectStoreOpt
     return { Bucket: bucket, Key: start + key };
   };
 
+  async function* entries(keyPrefix: string): AsyncGenerator<S3Object> {
+    splitPrefix(keyPrefix);
+    let token: string | undefined;
+    do {
+      const request = { Bucket: bucket, Prefix: start + keyPrefix, ContinuationToken: token };
+      const page = await attempt("Listing", () => client.send(new ListObjectsV2Command(request), deadline()));
+      yield* page.Contents ?? [];
+      token = page.NextContinuationToken;
+    } while (token !== undefined);
+  }
+
   return {
     async write(key, chunks) {
       const location = locate(key);
@@ -64,16 +75,15 @@ export function createS3ObjectStore({ client, bucket, prefix }: S3ObjectStoreOpt
     },
 
     async list(keyPrefix) {
-      splitPrefix(keyPrefix);
       const keys: string[] = [];
-      let token: string | undefined;
-      do {
-        const request = { Bucket: bucket, Prefix: start + keyPrefix, ContinuationToken: token };
-        const page = await attempt("Listing", () => client.send(new ListObjectsV2Command(request), deadline()));
-        for (const { Key } of page.Contents ?? []) if (Key !== undefined) keys.push(Key.slice(start.length));
-        token = page.NextContinuationToken;
-      } while (token !== undefined);
+      for await (const { Key = "" } of entries(keyPrefix)) keys.push(Key.slice(start.length));
       return keys.sort();
+    },
+
+    async measure(keyPrefix) {
+      let numBytes = 0;
+      for await (const { Size = 0 } of entries(keyPrefix)) numBytes += Size;
+      return numBytes;
     },
 
     async close() {

@@ -99,6 +99,15 @@ export function testObjectStore(name: string, { open }: ObjectStoreContract): vo
       expect(await store.list("listed/b-")).toEqual(["listed/b-1", "listed/b-2"]);
     });
 
+    test("says how much there is below a prefix", async () => {
+      expect(await store.measure("measured/")).toBe(0);
+      await store.write("measured/a-1", [Buffer.alloc(1000)]);
+      await store.write("measured/a-2", [Buffer.alloc(20), Buffer.alloc(3)]);
+      await store.write("measured/b", [Buffer.alloc(100_000)]);
+      expect(await store.measure("measured/a-")).toBe(1023);
+      expect(await store.measure("measured/")).toBe(101_023);
+    });
+
     test.for(["../outside", "files/../../outside", "files/.hidden", "/etc/passwd", "files/", "files", "a/b/c", "f/\0"])(
       "%j is no key",
       async (key) => {

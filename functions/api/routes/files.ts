@@ -31,6 +31,15 @@ export function uploadFileRoute(dependencies: AppDependencies): Handler<AppEnvir
 
 async function upload(request: Request, tenant: string, { files, limits }: Batches): Promise<FileObject> {
   const { receiveUpload } = await import("../multipart-upload.ts");
+  const numBytes = (await files.totalBytes()) + Number(request.headers.get("content-length") ?? 0);
+  if (numBytes > limits.maxStoreBytes) {
+    throw new HttpError(
+      507,
+      "storage_full",
+      `With this one all files would have ${numBytes} bytes; the limit is ${limits.maxStoreBytes}, which BATCH_MAX_STORE_BYTES sets. Delete files first.`,
+      { parameter: "file", headers: { Connection: "close" } },
+    );
+  }
   const id = files.newId();
   const { file, fields } = await receiveUpload(request, {
     fileField: "file",

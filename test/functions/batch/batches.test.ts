@@ -68,7 +68,7 @@ function setUp(options: SetUp = {}) {
       now: () => clock.nowMs,
     },
     model: "tiny",
-    limits: { maxFileBytes: 10_000 },
+    limits: { maxFileBytes: 10_000, maxStoreBytes: 1_000_000 },
     lookMs: 20,
     logger,
   });
