@@ -63,6 +63,9 @@ const description = z.strictObject({
     .prefault({}),
 });
 
+/** Names of what a deployment may say. */
+export const deploymentFields: readonly string[] = Object.keys(description.shape);
+
 export interface Deployment {
   readonly name: string;
   readonly image: string;
