@@ -10,6 +10,9 @@ import { execFormOf, instructionsOf, readStages } from "./container-file.ts";
 import { buildImageFiles, imageUser } from "./image-files.ts";
 import type { ImageFiles } from "./image-files.ts";
 
+/** For the packages to come from the registry, where this machine does not have them yet. */
+const INSTALL_MS = 300_000;
+
 let folder: string;
 let image: ImageFiles;
 
@@ -19,7 +22,7 @@ beforeAll(async () => {
   image = await buildImageFiles(folder);
   // As on a platform that mounts the image read-only.
   await changeMode("a-w");
-});
+}, INSTALL_MS);
 
 afterAll(async () => {
   await changeMode("u+w");

@@ -100,13 +100,19 @@ async function carryOut(
   // Files of others are root's to make.
   const command =
     imageUser.uid === undefined ? textOf(instruction).replace("-o 65532 -g 65532", "") : textOf(instruction);
-  const ofMachine = { PATH: process.env.PATH, HOME: process.env.HOME, npm_config_prefer_offline: "true" };
   await run("sh", ["-euc", inRoot(command)], {
     cwd: join(root, "app"),
-    env: usesNpm ? ofMachine : environment,
+    env: usesNpm ? npmEnvironment() : environment,
     maxBuffer: 64 * 1024 ** 2,
     ...user,
   });
+}
+
+/** How this machine reaches packages, and nothing that the npm around the tests says of its own folder. */
+function npmEnvironment(): Readonly<Record<string, string | undefined>> {
+  const isNeeded = /^(PATH|HOME|NODE_EXTRA_CA_CERTS|\w*_proxy|npm_config_(registry|cache|userconfig))$/i;
+  const needed = Object.entries(process.env).filter(([name]) => isNeeded.test(name));
+  return { ...Object.fromEntries(needed), npm_config_prefer_offline: "true" };
 }
 
 /** Throws for a path outside of the image's own folders. */
