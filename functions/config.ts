@@ -275,8 +275,8 @@ export interface Config {
 
 export interface BatchConfig {
   readonly store: BatchStoreLocation;
-  /** Of the engine's, at most. */
-  readonly maxNumSequences: number;
+  /** Of the engine's, at most; null is half of them. */
+  readonly maxNumSequences: number | null;
   readonly maxFileBytes: number;
   readonly maxStoreBytes: number;
   readonly maxNumLines: number;
@@ -374,7 +374,7 @@ function toConfig(values: z.output<typeof settings>, environment: Environment): 
     },
     batches: {
       store: values.BATCH_STORE ?? { kind: "folder", folder: join(defaultDataFolder(environment), "batches") },
-      maxNumSequences: values.BATCH_MAX_NUM_SEQS ?? Math.ceil(values.MAX_NUM_SEQS / 2),
+      maxNumSequences: values.BATCH_MAX_NUM_SEQS,
       maxFileBytes: values.BATCH_MAX_FILE_BYTES,
       maxStoreBytes: values.BATCH_MAX_STORE_BYTES,
       maxNumLines: values.BATCH_MAX_LINES,

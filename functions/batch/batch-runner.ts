@@ -24,9 +24,9 @@ export interface BatchRunnerOptions {
   readonly records: BatchRecords;
   readonly files: StoredFiles;
   readonly logs: ResultLogs;
-  /** Shared by all batches of the process. */
-  readonly window: WorkWindow;
-  /** Its engine is ready. */
+  /** Shared by all batches of the process; asked for when lines are to be answered. */
+  readonly window: () => WorkWindow;
+  /** Its engine is ready when lines are to be answered. */
   readonly answer: Omit<AnswerDependencies, "tenant">;
   readonly maxNumLines: number;
   /** Of the body of a line. */
@@ -147,7 +147,7 @@ class BatchJob {
         done: this.#log.done,
         results: { append: (line) => this.#append(line), close: async () => {} },
         prepare: (line) => prepareLine(line, { ...this.#options.answer, tenant: this.#record.tenant }),
-        window: this.#options.window,
+        window: this.#options.window(),
         stopping,
         onProgress() {},
       });

@@ -47,17 +47,13 @@ export async function createBatches(dependencies: BatchesDependencies): Promise<
   const { config, service, engine, metrics, logger } = dependencies;
   const { store, logs, tag, tryLock, tickMs, lookMs } = await openStorage(dependencies);
   const queue = await createQueue(dependencies, tag, tryLock);
-  const maxNumSequences = config.batches.maxNumSequences;
-  const window = new WorkWindow(maxNumSequences, {
-    room: () => Math.min(maxNumSequences, config.engine.maxNumSequences - service.numRequests),
-    whenRoomChanges: () => service.whenReleased(),
-  });
+  let window: WorkWindow | null = null;
   return new Batches({
     store,
     queue,
     runner: {
       logs,
-      window,
+      window: () => (window ??= createWindow(dependencies)),
       answer: { service, engine, metrics, logger, config },
       maxNumLines: config.batches.maxNumLines,
       maxBodyBytes: config.maxBodyBytes,
@@ -68,6 +64,16 @@ export async function createBatches(dependencies: BatchesDependencies): Promise<
     limits: config.batches,
     lookMs,
     logger,
+  });
+}
+
+/** The engine, which must be ready, may have room for fewer sequences than it was told. */
+function createWindow({ config, service, engine }: BatchesDependencies): WorkWindow {
+  const numSequences = engine.modelInfo?.maxNumSequences ?? config.engine.maxNumSequences;
+  const maxWeight = Math.min(numSequences, config.batches.maxNumSequences ?? Math.ceil(numSequences / 2));
+  return new WorkWindow(maxWeight, {
+    room: () => Math.min(maxWeight, numSequences - service.numRequests),
+    whenRoomChanges: () => service.whenReleased(),
   });
 }
 

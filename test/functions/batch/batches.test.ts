@@ -53,6 +53,7 @@ function setUp(options: SetUp = {}) {
   const service = new Service({ maxNumRequests: 10 });
   service.engine = engine;
   const metrics = createMetrics(service, "tiny");
+  const window = new WorkWindow(2);
   const store = failing(createFolderObjectStore(path), isBroken);
   const config = { defaultExtraArguments: {}, maxLogprobs: 20, servedModelNames: ["tiny"] };
   const batches = new Batches({
@@ -60,7 +61,7 @@ function setUp(options: SetUp = {}) {
     queue: createLocalJobQueue({ maxNumRunning: 2, retryMs: 20, tryLock: async () => ({ release() {} }), logger }),
     runner: {
       logs: options.isSegmented ? createSegmentedResultLogs(store, 10) : createFolderResultLogs(join(path, "results")),
-      window: new WorkWindow(2),
+      window: () => window,
       answer: { service, engine, metrics, logger, config },
       maxNumLines: 100,
       maxBodyBytes: 10_000,
