@@ -15,6 +15,8 @@ export default defineConfig({
     expect: { poll: { timeout: 30_000 } },
     // Each test file holds ONNX Runtime's native state of its own.
     pool: "forks",
+    // As keepWasmCode() does; here for the tests of parts that start threads without an engine.
+    execArgv: ["--no-wasm-code-gc"],
     maxWorkers: 2,
     reporters: ["default"],
   },

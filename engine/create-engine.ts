@@ -3,12 +3,14 @@ import { threadName } from "node:worker_threads";
 
 import { ENGINE_THREAD_NAME } from "./engine-thread.ts";
 import { EngineError } from "./errors.ts";
+import { keepWasmCode } from "./runtime/keep-wasm-code.ts";
 import { ThreadedEngine } from "./threaded-engine.ts";
 import type { EngineConfig } from "./config.ts";
 import type { Engine, EngineDependencies } from "./engine.ts";
 
 /**
- * Returns at once, in state `loading`; `ready` tells how loading ended.
+ * Returns at once, in state `loading`; `ready` tells how loading ended. Sets a flag of V8's for the process, once and for
+ * good: `keepWasmCode` says why.
  *
  * @throws EngineError `invalid_configuration` on an engine's own thread, where the module of a logits processor that
  *   creates an engine when it is imported would create one engine after the other.
@@ -20,5 +22,6 @@ export function createEngine(config: EngineConfig, dependencies: EngineDependenc
       "The module of a logits processor creates an engine when it is imported; move the class to a module of its own.",
     );
   }
+  keepWasmCode();
   return new ThreadedEngine(config, dependencies);
 }

@@ -1,8 +1,6 @@
 /**
  * Lets the threads that tests start find their modules stripped of types and compiled, as those of the service do.
- *
- * Without it each of them would load Node's type stripper, which is WebAssembly. Test processes have crashed, rarely, in
- * V8's collection of WebAssembly code; what set it off is not known, and this leaves less of that code to collect.
+ * Without it each of them would load Node's type stripper.
  */
 import { execFile } from "node:child_process";
 import { promisify } from "node:util";
