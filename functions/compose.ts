@@ -71,7 +71,7 @@ export async function compose({ config, logger, onProgress }: CompositionOptions
       return isClean;
     },
     async close() {
-      await batches?.stop();
+      await batches?.close();
       await engine.close();
       await Promise.all(connectedSources.map((source) => source.close()));
     },

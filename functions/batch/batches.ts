@@ -143,6 +143,10 @@ export class Batches {
   async stop(): Promise<void> {
     await this.#looking?.stop();
     await this.#options.queue.close();
+  }
+
+  /** To be called when it has stopped, and nothing is asked any more. */
+  async close(): Promise<void> {
     await this.#options.store.close();
   }
 

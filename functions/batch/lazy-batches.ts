@@ -40,7 +40,7 @@ export class LazyBatches {
     }
   }
 
-  /** Releases what is under way; idempotent. */
+  /** Releases what is under way, and takes nothing up any more; idempotent. */
   async stop(): Promise<void> {
     if (this.#isStopped) return;
     this.#isStopped = true;
@@ -53,5 +53,10 @@ export class LazyBatches {
       this.#dependencies.logger.warn("Batches were not released in order.", { error });
     });
     clearTimeout(deadline);
+  }
+
+  async close(): Promise<void> {
+    await this.stop();
+    await (await this.#batches?.catch(() => null))?.close();
   }
 }

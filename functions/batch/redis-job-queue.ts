@@ -3,7 +3,7 @@ import { DelayedError, Queue, WaitingError, Worker } from "bullmq";
 import type { Job } from "bullmq";
 
 import type { Logger } from "../logger.ts";
-import type { JobQueue, JobWork } from "./job-queue.ts";
+import type { JobOutcome, JobQueue, JobWork } from "./job-queue.ts";
 
 /** A lock is renewed at half of it, so a replica that is killed loses its jobs after one to two of these. */
 const DEFAULT_LOCK_MS = 10_000;
@@ -38,6 +38,8 @@ class RedisJobQueue implements JobQueue {
   readonly #queue: Queue;
   #worker: Worker | null = null;
   readonly #closing = new AbortController();
+  /** Without what BullMQ has to do when it is over. */
+  readonly #underWay = new Set<Promise<JobOutcome>>();
   #isInTrouble = false;
 
   constructor(options: RedisJobQueueOptions) {
@@ -87,8 +89,14 @@ class RedisJobQueue implements JobQueue {
 
   async close(): Promise<void> {
     this.#closing.abort();
-    await this.#worker?.close();
-    await this.#queue.close();
+    await Promise.all(this.#underWay);
+    if (!this.#isInTrouble) {
+      await this.#worker?.close();
+      return this.#queue.close();
+    }
+    // A Redis that is away cannot be given jobs back: their locks run out. Its connection ends when it is there again.
+    await this.#worker?.close(true);
+    void this.#queue.disconnect().catch(() => {});
   }
 
   /** The errors it throws are BullMQ's way of giving a job back. */
@@ -101,11 +109,13 @@ class RedisJobQueue implements JobQueue {
       signal.addEventListener("abort", onStop);
       if (signal.aborted) onStop();
     }
+    const working = work(jobId, stop.signal).catch((error: unknown) => {
+      this.#options.logger.error("A job failed; it is tried again.", { jobId, error });
+      return "released" as const;
+    });
+    this.#underWay.add(working);
     try {
-      const outcome = await work(jobId, stop.signal).catch((error: unknown) => {
-        this.#options.logger.error("A job failed; it is tried again.", { jobId, error });
-        return "released" as const;
-      });
+      const outcome = await working;
       if (outcome === "finished") return;
       if (lost?.aborted) throw new Error("The lock of the job was lost.");
       if (this.#closing.signal.aborted) {
@@ -115,6 +125,7 @@ class RedisJobQueue implements JobQueue {
       await job.moveToDelayed(Date.now() + this.#options.retryMs, token);
       throw new DelayedError();
     } finally {
+      this.#underWay.delete(working);
       for (const signal of signals) signal.removeEventListener("abort", onStop);
     }
   }
