@@ -1,4 +1,4 @@
-/** How many replicas Kubernetes keeps: none, KEDA's scaler on our metrics, or KEDA's HTTP add-on, which wakes from zero. */
+/** How many replicas Kubernetes keeps: a fixed number, or KEDA's scaler on our metrics or on the requests under way. */
 import type { IScaledObject } from "@kubernetes-models/keda/keda.sh/v1alpha1";
 
 import type { Deployment } from "./deployment.ts";
@@ -6,21 +6,13 @@ import type { Deployment } from "./deployment.ts";
 /** Without traffic for so long, a replica goes; a cold start costs more than some idle minutes. */
 const COOLDOWN_SECONDS = 300;
 const POLLING_SECONDS = 15;
+/** Of KEDA's HTTP add-on, where its chart puts it. */
+const HTTP_SCALER_ADDRESS = "keda-add-ons-http-external-scaler.keda:9090";
 
-/**
- * Null where the number is fixed. Replicas that are all gone report no metrics, so to wake one takes the HTTP add-on,
- * which holds requests meanwhile; while there is always one, Prometheus knows how many sequences run and wait.
- */
+/** Null where the number is fixed. */
 export function scaledObject(deployment: Deployment) {
-  const { replicas, prometheusUrl } = deployment;
+  const { name, replicas } = deployment;
   if (replicas.min === replicas.max) return null;
-  if (replicas.min === 0 || prometheusUrl === null) return scaledByRequests(deployment);
-  return scaledByMetrics(deployment, prometheusUrl);
-}
-
-function scaledByMetrics({ name, replicas, concurrency, config }: Deployment, serverAddress: string) {
-  const model = JSON.stringify(config.servedModelNames[0]);
-  const sum = (metric: string): string => `sum(${metric}{model_name=${model}})`;
   return {
     apiVersion: "keda.sh/v1alpha1",
     kind: "ScaledObject",
@@ -34,33 +26,47 @@ function scaledByMetrics({ name, replicas, concurrency, config }: Deployment, se
       advanced: {
         horizontalPodAutoscalerConfig: { behavior: { scaleDown: { stabilizationWindowSeconds: COOLDOWN_SECONDS } } },
       },
-      triggers: [
-        {
-          type: "prometheus",
-          metadata: {
-            serverAddress,
-            query: `${sum("vllm:num_requests_running")} + ${sum("vllm:num_requests_waiting")}`,
-            threshold: String(concurrency),
-          },
-        },
-      ],
+      triggers: [metricsTrigger(deployment) ?? requestsTrigger(deployment)],
     },
   } satisfies IScaledObject;
 }
 
-function scaledByRequests({ name, hosts, replicas, concurrency, timeouts }: Deployment) {
+/**
+ * Routes requests through the proxy of KEDA's HTTP add-on (0.14 and later), which counts them and holds those that wake a
+ * replica. Null where Prometheus counts, or nothing does.
+ */
+export function interceptorRoute(deployment: Deployment) {
+  const { name, hosts, concurrency, replicas, timeouts } = deployment;
+  if (replicas.min === replicas.max || metricsTrigger(deployment) !== null) return null;
   return {
-    apiVersion: "http.keda.sh/v1alpha1",
-    kind: "HTTPScaledObject",
+    apiVersion: "http.keda.sh/v1beta1",
+    kind: "InterceptorRoute",
     metadata: { name },
     spec: {
-      hosts,
-      scaleTargetRef: { name, kind: "Deployment", apiVersion: "apps/v1", service: name, portName: "http" },
-      replicas,
+      target: { service: name, portName: "http" },
+      rules: [{ hosts }],
       scalingMetric: { concurrency: { targetValue: concurrency } },
-      scaledownPeriod: COOLDOWN_SECONDS,
-      // A request that wakes a replica waits for its model; an answer that is not streamed begins when it is complete.
-      timeouts: { conditionWait: `${timeouts.startupSeconds}s`, responseHeader: `${timeouts.requestSeconds}s` },
+      // An answer that is not streamed begins when it is complete.
+      timeouts: { readiness: `${timeouts.startupSeconds}s`, responseHeader: `${timeouts.requestSeconds}s` },
     },
   };
+}
+
+/** Null from zero too: replicas that are all gone report no metrics, and nothing would wake one. */
+function metricsTrigger({ replicas, prometheusUrl, concurrency, config }: Deployment) {
+  if (replicas.min === 0 || prometheusUrl === null) return null;
+  const model = JSON.stringify(config.servedModelNames[0]);
+  const sum = (metric: string): string => `sum(${metric}{model_name=${model}})`;
+  return {
+    type: "prometheus",
+    metadata: {
+      serverAddress: prometheusUrl,
+      query: `${sum("vllm:num_requests_running")} + ${sum("vllm:num_requests_waiting")}`,
+      threshold: String(concurrency),
+    },
+  };
+}
+
+function requestsTrigger({ name }: Deployment) {
+  return { type: "external-push", metadata: { scalerAddress: HTTP_SCALER_ADDRESS, interceptorRoute: name } };
 }

@@ -10,7 +10,7 @@ import { stringify } from "yaml";
 import { CACHE_FOLDER, PORT, healthPaths } from "./deployment-target.ts";
 import type { DeploymentTarget, RenderedFile } from "./deployment-target.ts";
 import type { Deployment, GpuName } from "./deployment.ts";
-import { scaledObject } from "./kubernetes-scaling.ts";
+import { interceptorRoute, scaledObject } from "./kubernetes-scaling.ts";
 
 const DEFAULT_GRACE_SECONDS = 45;
 /** Until every proxy knows that the pod is about to end; requests that come meanwhile are served. */
@@ -42,6 +42,7 @@ export const kubernetes: DeploymentTarget = {
       service: service(deployment),
       "disruption-budget": disruptionBudget(deployment),
       scaling: scaledObject(deployment),
+      route: interceptorRoute(deployment),
     };
     return Object.entries(objects).flatMap(([name, object]) => (object === null ? [] : [toFile(name, object)]));
   },

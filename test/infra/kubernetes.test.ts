@@ -97,12 +97,15 @@ function read(files: readonly RenderedFile[]): RenderedDeployment {
 function scalingOf(files: readonly RenderedFile[]): Pick<RenderedDeployment, "replicas" | "concurrency"> {
   const replicas = deploymentOf(files).spec?.replicas;
   if (replicas !== undefined) return { replicas: { min: replicas, max: replicas }, concurrency: null };
-  const spec = find(files, "HTTPScaledObject").spec as unknown as RequestScaling;
-  return { replicas: spec.replicas, concurrency: spec.scalingMetric.concurrency.targetValue };
+  const { spec } = scaledObjectOf(files);
+  const route = find(files, "InterceptorRoute").spec as unknown as RequestScaling;
+  return {
+    replicas: { min: spec?.minReplicaCount ?? -1, max: spec?.maxReplicaCount ?? -1 },
+    concurrency: route.scalingMetric.concurrency.targetValue,
+  };
 }
 
 interface RequestScaling {
-  readonly replicas: { readonly min: number; readonly max: number };
   readonly scalingMetric: { readonly concurrency: { readonly targetValue: number } };
 }
 
@@ -140,10 +143,19 @@ test("while a replica is always there, its sequences in Prometheus say whether a
 
 test("from zero the HTTP add-on wakes a replica, and holds requests for as long as a start may take", () => {
   const changes = { replicas: { min: 0, max: 2 }, hosts: ["pictures.example.com"], timeouts: { startupSeconds: 700 } };
-  expect(find(render(changes), "HTTPScaledObject").spec).toMatchObject({
-    hosts: ["pictures.example.com"],
-    scaleTargetRef: { name: "pictures", service: "pictures", portName: "http" },
-    timeouts: { conditionWait: "700s" },
+  const files = render(changes);
+  new ScaledObject(scaledObjectOf(files)).validate();
+  expect(scaledObjectOf(files).spec).toMatchObject({
+    minReplicaCount: 0,
+    triggers: [{ type: "external-push", metadata: { interceptorRoute: "pictures" } }],
+  });
+  expect(find(files, "InterceptorRoute")).toMatchObject({
+    metadata: { name: "pictures" },
+    spec: {
+      rules: [{ hosts: ["pictures.example.com"] }],
+      target: { service: "pictures", portName: "http" },
+      timeouts: { readiness: "700s" },
+    },
   });
 });
 

@@ -32,7 +32,13 @@ test("a folder gets what standard output would have got, a file each", async () 
   const { exitCode, stdout, stderr } = await render([...args, "--output", output]);
   expect({ exitCode, stdout }).toEqual({ exitCode: 0, stdout: "" });
   const names = await readdir(output);
-  expect(names.toSorted()).toEqual(["deployment.yaml", "disruption-budget.yaml", "scaling.yaml", "service.yaml"]);
+  expect(names.toSorted()).toEqual([
+    "deployment.yaml",
+    "disruption-budget.yaml",
+    "route.yaml",
+    "scaling.yaml",
+    "service.yaml",
+  ]);
   const texts = await Promise.all(names.map((name) => readFile(join(output, name), "utf8")));
   const all = (await render(args)).stdout;
   for (const text of texts) expect(all).toContain(text);
