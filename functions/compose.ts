@@ -35,7 +35,7 @@ export interface Composition {
   startBatches(): void;
   /**
    * Refuses new requests, releases batches for the next start, and waits for the requests and lines under way; after
-   * `graceMs` they are ended. Resolves to whether all of them ended by themselves.
+   * `graceMs` they are ended. Resolves to whether all requests ended by themselves.
    */
   drain(graceMs: number): Promise<boolean>;
   /** Ends the engine and the clients; requests must have been drained. */

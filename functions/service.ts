@@ -108,15 +108,16 @@ export class Service {
 
   /**
    * Refuses new requests and waits for those under way; after `graceMs` they are ended with `closed`. Resolves to
-   * whether all of them ended by themselves.
+   * whether all of them ended by themselves; lines of batches may be ended, others go on with them.
    */
   async drain(graceMs: number): Promise<boolean> {
     this.#isDraining = true;
     if (await this.#isIdleWithin(graceMs)) return true;
+    const isClean = this.numRequests === 0;
     const reason = new EngineError("closed", "The service shut down before the answer was complete.");
     for (const admission of this.#admissions) admission.abort(reason);
     await this.#isIdleWithin(FLUSH_MS);
-    return false;
+    return isClean;
   }
 
   async #isIdleWithin(timeoutMs: number): Promise<boolean> {

@@ -1,4 +1,5 @@
 /** Brings one batch to its end, or as far as it gets before it has to be released. */
+import type { Service } from "../service.ts";
 import { prepareLine } from "./answer-line.ts";
 import type { AnswerDependencies } from "./answer-line.ts";
 import { LINE_ROOM_BYTES } from "./batch-line.ts";
@@ -127,6 +128,8 @@ class BatchJob {
 
   /** The record says how the batch ends, unless lines are left for another start. */
   async #answerLines(signal: AbortSignal): Promise<void> {
+    const { service } = this.#options.answer;
+    if (service.state !== "ready") return;
     const { numFruitlessStarts } = this.#record;
     if (numFruitlessStarts >= MAX_FRUITLESS_STARTS) return this.#fail([fruitless(numFruitlessStarts)]);
     const lines = await this.#readInput();
@@ -153,8 +156,8 @@ class BatchJob {
       });
       await ticker.stop();
       if (isComplete) await this.#update({}, { ending: "completed" });
-      // It was released in order, so it does not count as a start that led to nothing.
-      else if (!this.#isEnding) await this.#showProgress(0);
+      // Released in order it does not count as a start that led to nothing; where its lines end the engine it does.
+      else if (!this.#isEnding) await this.#showProgress(hasFailed(service) ? this.#record.numFruitlessStarts : 0);
     } finally {
       await ticker.stop();
       signal.removeEventListener("abort", stop);
@@ -224,6 +227,11 @@ class BatchJob {
     const message = `The input file ${this.#batch.input_file_id} was deleted before the batch was done.`;
     return { code: "input_file_deleted", message, line: null, param: "input_file_id" };
   }
+}
+
+/** Asked anew: the state may have changed since the lines were begun. */
+function hasFailed({ state }: Service): boolean {
+  return state === "failed";
 }
 
 function fruitless(numStarts: number): BatchError {

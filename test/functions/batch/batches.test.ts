@@ -3,6 +3,7 @@ import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
+import { EngineError } from "../../../engine/index.ts";
 import { Batches } from "../../../functions/batch/batches.ts";
 import { createFolderResultLogs } from "../../../functions/batch/folder-result-logs.ts";
 import { createLocalJobQueue } from "../../../functions/batch/local-job-queue.ts";
@@ -190,6 +191,38 @@ test("a batch that ends the server each time before a line is answered is given 
   const errors = (await last.batches.find(tenant, id))?.errors?.data;
   expect(errors).toMatchObject([{ code: "server_error", message: expect.stringContaining("begun 5 times") as string }]);
   for (const server of [...ended, last]) await server.stop();
+});
+
+test("so is one whose lines end the engine, but not one that only finds it ended", async () => {
+  const path = join(folder.path, "deadly-to-the-engine");
+  const dying = () => {
+    const server: ReturnType<typeof setUp> = setUp({
+      path,
+      script() {
+        server.engine.state = "failed";
+        return [new EngineError("internal", "The engine has failed.")];
+      },
+    });
+    return server;
+  };
+  const first = dying();
+  const id = await first.queue(["deadly"]);
+  for (let start = 0; start < 5; start++) {
+    const server = start === 0 ? first : dying();
+    await server.batches.start();
+    await expect.poll(() => server.engine.requests.length).toBe(1);
+    await server.stop();
+  }
+  const ended = setUp({ path });
+  ended.engine.state = "failed";
+  await ended.batches.start();
+  await ended.stop();
+  expect(await ended.status(id)).toBe("in_progress");
+  const last = setUp({ path });
+  await last.batches.start();
+  await expect.poll(() => last.status(id)).toBe("failed");
+  expect(last.engine.requests).toEqual([]);
+  await last.stop();
 });
 
 test("a batch that is released in order is begun again as often as need be", async () => {
