@@ -1,7 +1,7 @@
 /** The engine's public surface: the only file of `engine/` that code outside it imports. */
 export { createEngine } from "./create-engine.ts";
 export type { Engine, EngineDependencies, EngineState, GenerateOptions, LoadProgress, ModelInfo } from "./engine.ts";
-export { inspectModel } from "./inspection/inspect-model.ts";
+export { inspectModel } from "./inspect-model.ts";
 export type { ModelInspection } from "./inspection/inspect-model.ts";
 export { createWorstCaseRequests } from "./inspection/worst-case-requests.ts";
 export { EngineError } from "./errors.ts";

@@ -6,7 +6,7 @@ import { loadImageInputs } from "./input/multimodal-inputs.ts";
 import { keepsKvOnHost, requireRoomForSequences } from "./memory-plan.ts";
 import { defaultCacheConfig, MultiModalCaches } from "./multimodal/caches/multimodal-caches.ts";
 import { buildModel } from "./models/build-model.ts";
-import { findModelDefinition } from "./models/registry.ts";
+import { findMultiModalInputs } from "./models/processor-registry.ts";
 import { machineMemoryBytes } from "./runtime/machine-memory.ts";
 import { numUsableCores } from "./runtime/physical-cores.ts";
 import { referToClasses } from "./sampling/class-references.ts";
@@ -77,17 +77,22 @@ export async function loadModel(
   const outputConstraints = parts.use(
     new OutputConstraints({ tokenizer, vocabSize: model.decoder.vocabSize, eosTokenIds }),
   );
-  const definition = findModelDefinition(checkpoint.config);
+  const { architecture } = model;
+  const multiModal = findMultiModalInputs(architecture);
   const store = model.visionEncoder === null ? undefined : await createByteStore?.();
   const caches = new MultiModalCaches(config.caches ?? defaultCacheConfig, store ?? null);
   parts.defer(() => caches.close());
   const imageInputs = parts.use(
-    await loadImageInputs(config, { definition, model, tokenizer, preprocessorConfig, imageSources, caches }, signal),
+    await loadImageInputs(
+      config,
+      { architecture, multiModal, model, tokenizer, preprocessorConfig, imageSources, caches },
+      signal,
+    ),
   );
   const imagePlaceholder = imageInputs?.processor.imagePlaceholder ?? null;
   return {
     modelInfo: {
-      architecture: model.architecture,
+      architecture,
       maxModelLen,
       maxNumSequences,
       vocabSize: model.decoder.vocabSize,

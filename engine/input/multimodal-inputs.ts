@@ -13,13 +13,15 @@ import type { ImageSource } from "../images/image-source.ts";
 import type { ImageInputs } from "./input-processor.ts";
 import type { ItemCaches } from "./item-loader.ts";
 import type { BuiltModel } from "../models/built-model.ts";
-import type { ModelDefinition, ProcessorContext } from "../models/model-definition.ts";
+import type { ProcessorContext } from "../models/model-definition.ts";
 import type { DummyInputsBuilder } from "../multimodal/dummy-inputs.ts";
 import type { MultiModalInputs, PixelProcessor, ProcessorOptions } from "../multimodal/multimodal-processor.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
 
 export interface MultiModalParts {
-  readonly definition: ModelDefinition;
+  readonly architecture: string;
+  /** As the architecture registers it; null where it registers none. */
+  readonly multiModal: MultiModalInputs<ProcessorContext> | null;
   readonly model: Pick<BuiltModel, "imageTokenId" | "contentHash"> & {
     /** Null where the model takes no images; whether its graph is written yet does not matter here. */
     readonly visionEncoder: ProcessorContext["visionEncoder"] | null;
@@ -45,12 +47,11 @@ export function createImageInputs(
     enableMmEmbeds = false,
     mmProcessorOptions,
   }: Pick<EngineConfig, "imageLimits" | "enableMmEmbeds" | "mmProcessorOptions">,
-  { definition, model, tokenizer, preprocessorConfig, imageSources, caches = noCaches }: MultiModalParts,
+  { architecture, multiModal, model, tokenizer, preprocessorConfig, imageSources, caches = noCaches }: MultiModalParts,
 ): LoadedImageInputs | null {
   const { visionEncoder, imageTokenId } = model;
-  const { multiModal, architecture } = definition;
   if (visionEncoder === null || imageTokenId === null) return null;
-  if (multiModal === undefined) {
+  if (multiModal === null) {
     throw new EngineError("unsupported_model", `No processor of images is registered for ${architecture}.`);
   }
   const { pixelProgram } = multiModal;

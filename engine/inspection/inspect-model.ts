@@ -4,6 +4,7 @@ import { createDataUrlImageSource } from "../images/data-url-image-source.ts";
 import { readPreprocessorConfig } from "../load-model.ts";
 import { keepsKvOnHost, numSequencesThatFit, planMemory } from "../memory-plan.ts";
 import { planCheckpoint } from "../models/plan-checkpoint.ts";
+import { findMultiModalInputs } from "../models/processor-registry.ts";
 import { defaultCacheConfig } from "../multimodal/caches/multimodal-caches.ts";
 import { machineMemoryBytes } from "../runtime/machine-memory.ts";
 import { tryLogitsProcessors } from "../sampling/try-processors.ts";
@@ -63,6 +64,7 @@ export async function inspectModel(
     ...config,
     signal,
   });
+  const { architecture } = definition;
   const tokenizer = await loadTokenizer(folder);
   const [preprocessorConfig, logitsProcessors, chatTemplate] = await Promise.all([
     readPreprocessorConfig(checkpoint),
@@ -73,7 +75,8 @@ export async function inspectModel(
     // Its own dummy picture is never too large.
     { ...config, imageLimits: { ...imageLimits, maxImageBytes: Infinity, maxImagePixels: Number.MAX_SAFE_INTEGER } },
     {
-      definition,
+      architecture,
+      multiModal: findMultiModalInputs(architecture),
       model: { ...model, contentHash },
       tokenizer,
       preprocessorConfig,
@@ -98,7 +101,7 @@ export async function inspectModel(
       ? null
       : await measureWorstImage(imageInputs, { tokenizer, vocabSize, maxModelLen, imageLimits }, signal);
   return {
-    architecture: definition.architecture,
+    architecture,
     dtype,
     contentHash,
     maxModelLen,

@@ -1,5 +1,5 @@
 /** What one architecture must say about itself to be served: its configuration read, and its graphs. */
-import type { MultiModalInputs, PixelProcessor, ProcessorOptions } from "../multimodal/multimodal-processor.ts";
+import type { PixelProcessor, ProcessorOptions } from "../multimodal/multimodal-processor.ts";
 import type { VisionEncoderShape } from "./built-model.ts";
 import type { GraphContext } from "./graph-context.ts";
 
@@ -52,6 +52,4 @@ export interface ModelDefinition {
    *   change the maths; both name the field.
    */
   configure(config: unknown): ConfiguredModel;
-  /** How images enter the prompts; absent for an architecture that takes none. */
-  readonly multiModal?: MultiModalInputs<ProcessorContext>;
 }

@@ -10,7 +10,6 @@ import { siglipTower } from "../siglip/vision-tower.ts";
 import { patchesPerSide } from "../vision-transformer/config.ts";
 import { flattenPictures, layerNorm } from "../vision-transformer/encoder-layers.ts";
 import { parseIdefics3Config, type Idefics3Config } from "./config.ts";
-import { idefics3Inputs } from "./processor.ts";
 
 export const idefics3Definition = createDefinition("Idefics3ForConditionalGeneration");
 export const smolVlmDefinition = createDefinition("SmolVLMForConditionalGeneration");
@@ -21,7 +20,6 @@ const tiles = "numTiles";
 function createDefinition(architecture: string): ModelDefinition {
   return {
     architecture,
-    multiModal: idefics3Inputs,
     configure(json): ConfiguredModel {
       const config = parseIdefics3Config(json);
       return {

@@ -10,11 +10,9 @@ import { decoderDimensions } from "../llama/definition.ts";
 import type { ConfiguredModel, ModelDefinition } from "../model-definition.ts";
 import { findPrefix } from "../weight-source.ts";
 import { parseLlavaConfig, type LlavaConfig } from "./config.ts";
-import { llavaInputs } from "./processor.ts";
 
 export const llavaDefinition: ModelDefinition = {
   architecture: "LlavaForConditionalGeneration",
-  multiModal: llavaInputs,
   configure(json): ConfiguredModel {
     const config = parseLlavaConfig(json);
     return {

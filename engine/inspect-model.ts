@@ -1,0 +1,14 @@
+/** Looks at a model without serving it; what that needs is loaded when it is asked for, not into every server. */
+import type { EngineConfig } from "./config.ts";
+import type { EngineDependencies } from "./engine.ts";
+import type { ModelInspection } from "./inspection/inspect-model.ts";
+
+/** As `inspection/inspect-model.ts` says it. */
+export async function inspectModel(
+  config: EngineConfig,
+  dependencies: Pick<EngineDependencies, "createS3Client" | "onProgress">,
+  signal: AbortSignal,
+): Promise<ModelInspection> {
+  const inspection = await import("./inspection/inspect-model.ts");
+  return inspection.inspectModel(config, dependencies, signal);
+}
