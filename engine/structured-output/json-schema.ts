@@ -166,6 +166,10 @@ function checkSchema(schema: unknown, path: string, levelsLeft: number): void {
     if (isPresent(schema, keyword))
       refuseStructuredOutput(`${path} has the keyword ${keyword}, which is not supported`);
   }
+  // XGrammar takes any value for what another reference leads to.
+  if (isPresent(schema, "$ref") && !(typeof schema.$ref === "string" && /^#(?:\/|$)/.test(schema.$ref))) {
+    refuseStructuredOutput(`${path}.$ref must be # or begin with #/, the places of this schema`);
+  }
   checkCombinations(schema, path);
   for (const keyword of keywordsWithSchema) {
     const inner = schema[keyword];

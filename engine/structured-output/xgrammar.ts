@@ -12,12 +12,14 @@ import type * as WebXGrammar from "@mlc-ai/web-xgrammar";
 import { EngineError } from "../errors.ts";
 import { toEbnf } from "./choice-grammar.ts";
 import { toEngineGrammar, toEnginePattern } from "./engine-pattern.ts";
+import { findEndlessRule } from "./endless-rule.ts";
 import { bytesOf } from "./grammar-vocabulary.ts";
 import type { GrammarVocabulary } from "./grammar-vocabulary.ts";
 import { toEngineSchema } from "./json-schema.ts";
 import { readLanguage } from "./language.ts";
 import type { LanguageSource } from "./language.ts";
 import { Recognizer } from "./recognizer.ts";
+import { refuseStructuredOutput } from "./refusal.ts";
 import type { StructuredOutput } from "./structured-output.ts";
 import type { TokenBitmask } from "./token-bitmask.ts";
 import { isPickyFirstByte, isWrongContinuation } from "./utf8-continuation.ts";
@@ -127,7 +129,11 @@ export function compileGrammar(compilerImage: MemoryImage, structuredOutput: Str
   try {
     const { grammar, source } = compile(instance.library, compiler, structuredOutput);
     // Whatever it has against it is told here instead of where the text is made.
-    void new Recognizer(readLanguage(source));
+    const language = readLanguage(source);
+    const endless = findEndlessRule(language);
+    if (endless !== null)
+      refuseStructuredOutput(`No text can have this form: its rule ${endless} never comes to an end`);
+    void new Recognizer(language);
     return { kind: "compiled", image: instance.takeImage(addressOf(grammar)), source };
   } catch (error) {
     if (error instanceof EngineError) return { kind: "refused", problem: error.message.replace(/\.$/, "") };

@@ -33,6 +33,30 @@ const refusals: [string, StructuredOutput, string][] = [
   ["a schema that is no schema", schema(["string"]), "json must be a JSON Schema"],
   ["a type that does not exist", schema({ type: "text" }), 'Unsupported type "text"'],
   ["a reference to nothing", schema({ $ref: "#/$defs/nothing" }), "Cannot find field $defs"],
+  ["a reference elsewhere", schema({ $ref: "https://example.com/a.json" }), "json.$ref must be # or begin with #/"],
+  ["a reference to an anchor", schema({ items: { $ref: "#a" } }), "json.items.$ref must be # or begin with #/"],
+  ["a schema that is itself", schema({ $ref: "#" }), "never comes to an end"],
+  [
+    "schemas that are each other",
+    schema({ $ref: "#/$defs/a", $defs: { a: { $ref: "#/$defs/b" }, b: { $ref: "#/$defs/a" } } }),
+    "never comes to an end",
+  ],
+  [
+    "an object that requires one like itself",
+    schema({ type: "object", properties: { a: { $ref: "#" } }, required: ["a"] }),
+    "never comes to an end",
+  ],
+  [
+    "a rule that only leads to itself",
+    { kind: "grammar", grammar: 'root ::= root "a"' },
+    "its rule root never comes to an end",
+  ],
+  [
+    "a way into a rule that never ends",
+    { kind: "grammar", grammar: 'root ::= "a" | "b" more\nmore ::= "c" more' },
+    "its rule more never comes to an end",
+  ],
+  ["a grammar that never ends", { kind: "grammar", grammar: 'root ::= "a" root' }, "never comes to an end"],
   ["a keyword that would be ignored", schema({ type: "array", items: { not: {} } }), "json.items has the keyword not"],
   [
     "multipleOf",

@@ -6,8 +6,10 @@ import { Sequence } from "../../engine/core/sequence.ts";
 import { createSamplingParams } from "../../engine/sampling-params.ts";
 import type { SamplingParams } from "../../engine/sampling-params.ts";
 import { StepLogits } from "../../engine/sampling/step-logits.ts";
+import { GrammarCompiler } from "../../engine/structured-output/grammar-compiler.ts";
 import type { CompiledGrammar } from "../../engine/structured-output/grammar-compiler.ts";
 import { GrammarLogitsProcessor } from "../../engine/structured-output/grammar-logits-processor.ts";
+import { createGrammarVocabulary } from "../../engine/structured-output/grammar-vocabulary.ts";
 import { LoadedGrammar } from "../../engine/structured-output/xgrammar.ts";
 import { engineConfig } from "../sampling/create-sampler.ts";
 import { allowedTokens, compileOnce, createRandom, shapesVocabulary } from "./grammars.ts";
@@ -171,9 +173,12 @@ test("what the grammar engine lets through and the language does not ends the ro
   });
 });
 
-test("a grammar that allows nothing ends its row and says so", async () => {
+test("a form that no token of the vocabulary begins ends its row and says so", async () => {
   const rows = new GrammarBatch();
-  rows.batch.replace([rows.create(await compileOnce(shapesVocabulary, { kind: "grammar", grammar: "root ::= root" }))]);
+  const texts = { tokenBytes: () => Buffer.from("a"), isSpecial: () => false };
+  const vocabulary = await createGrammarVocabulary(texts, shapesVocabulary.vocabSize, shapesVocabulary.eosTokenIds);
+  await using compiler = new GrammarCompiler({ loadVocabulary: async () => vocabulary });
+  rows.batch.replace([rows.create(await compiler.compile({ kind: "choice", choices: ["b"] }))]);
   expect(rows.step()).toEqual([[]]);
   expect(rows.processor.failureOf(0)?.message).toContain("allows no token");
 });
