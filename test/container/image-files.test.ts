@@ -84,12 +84,9 @@ test("a start finds every module in the compile cache, without its types and com
   const { child, exited, stderr } = await startService({ NODE_DEBUG_NATIVE: "COMPILE_CACHE" });
   child.kill("SIGTERM");
   expect(await exited).toBe(0);
-  const reads = stderr()
-    .split("\n")
-    .filter((line) => line.startsWith("[compile cache] reading cache from "));
-  expect(reads.length).toBeGreaterThan(300);
-  // Two threads may read one entry; the one that is later keeps what is in memory.
-  expect(reads.filter((line) => !/success, size=|keeping the in-memory entry/.test(line))).toEqual([]);
+  // Lines of several threads run into each other; these words of each are whole.
+  expect(stderr().match(/reading cache from /g)?.length).toBeGreaterThan(300);
+  expect(stderr()).not.toContain("writing cache for ");
 });
 
 test("a model that is not there is an error of the service, with the image's user and folders", async () => {
