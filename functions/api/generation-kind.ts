@@ -3,7 +3,7 @@ import { randomUUID } from "node:crypto";
 import type { z } from "zod";
 
 import type { Engine, ExtraArgument, GenerationRequest } from "../../engine/index.ts";
-import type { ApiConfig } from "./app-dependencies.ts";
+import type { Config } from "../config.ts";
 import type { AnswerHead, StreamUsageOptions } from "./chat-answer.ts";
 import { HttpError } from "./errors.ts";
 import type { Generation } from "./generations.ts";
@@ -65,7 +65,7 @@ export function parseBody<Fields extends CommonFields>(
 /** What an engine is to be asked on whose behalf. */
 export interface RequestContext {
   readonly engine: Engine;
-  readonly config: Pick<ApiConfig, "maxLogprobs" | "defaultExtraArguments">;
+  readonly config: Pick<Config, "maxLogprobs" | "defaultExtraArguments">;
   /** See `AppEnvironment`. */
   readonly tenant: string;
   /** Arguments for logits processors that come before the service's and after those in the body. */

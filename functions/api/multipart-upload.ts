@@ -37,7 +37,7 @@ interface FoundFile<Taken> {
   taking: Promise<{ readonly filename: string; readonly taken: Taken }> | null;
 }
 
-/** Throws HttpError 400 for what is no form or breaks off, 413 for a file of more than `maxFileBytes`. */
+/** Throws HttpError 400 for what is no form, breaks off or has a second file, 413 for a file of more than `maxFileBytes`. */
 export async function receiveUpload<Taken>(request: Request, options: UploadOptions<Taken>): Promise<Upload<Taken>> {
   const announced = Number(request.headers.get("content-length") ?? 0);
   if (announced > options.maxFileBytes + FORM_ROOM_BYTES) throw tooLarge(`${announced} bytes`, options);
@@ -48,10 +48,14 @@ export async function receiveUpload<Taken>(request: Request, options: UploadOpti
   // Whoever reads learns of errors; one that comes when nobody reads any more must not end the process.
   const ignore = (): void => {};
   parser.on("error", ignore);
-  parser.on("file", (name, stream, filename) => {
+  parser.on("file", (name, stream, filename: string | undefined) => {
     stream.on("error", ignore);
-    if (name !== options.fileField || found.taking !== null) return void stream.resume();
-    const shown = filename.slice(0, MAX_FILENAME_LENGTH);
+    if (name !== options.fileField) return void stream.resume();
+    if (found.taking !== null) {
+      return void parser.destroy(new HttpError(400, "invalid_form", `The form has ${name} twice; send one.`));
+    }
+    // A part that only its type makes a file has no name.
+    const shown = (filename ?? name).slice(0, MAX_FILENAME_LENGTH);
     found.stream = stream;
     found.taking = options.take(wholeFile(stream, options)).then((taken) => ({ filename: shown, taken }));
     // Whoever takes the file no more would leave the parser waiting.

@@ -3,13 +3,13 @@ import { randomUUID } from "node:crypto";
 
 import { EngineError } from "../../engine/index.ts";
 import type { Engine, GenerationRequest } from "../../engine/index.ts";
-import type { ApiConfig } from "../api/app-dependencies.ts";
+import { chatCompletionKind } from "../api/chat-completion-kind.ts";
+import { completionKind } from "../api/completion-kind.ts";
 import { toErrorAnswer } from "../api/errors.ts";
 import { createRequests, parseBody } from "../api/generation-kind.ts";
 import type { CommonFields, GenerationKind, ParsedBody } from "../api/generation-kind.ts";
 import { runGenerations } from "../api/generations.ts";
-import { chatCompletionKind } from "../api/routes/chat-completions.ts";
-import { completionKind } from "../api/routes/completions.ts";
+import type { Config } from "../config.ts";
 import type { Logger } from "../logger.ts";
 import type { Metrics } from "../metrics.ts";
 import type { Admission, Service } from "../service.ts";
@@ -24,7 +24,7 @@ export interface AnswerDependencies {
   readonly logger: Logger;
   /** On whose behalf; "" is nobody in particular. */
   readonly tenant: string;
-  readonly config: Pick<ApiConfig, "defaultExtraArguments" | "maxLogprobs" | "servedModelNames">;
+  readonly config: Pick<Config, "defaultExtraArguments" | "maxLogprobs" | "servedModelNames">;
 }
 
 export type LineAnswer =

@@ -2,24 +2,9 @@
 import type { Handler } from "hono";
 
 import type { AppDependencies } from "../app-dependencies.ts";
-import { toChatChunks, toChatCompletion } from "../chat-answer.ts";
-import type { GenerationKind } from "../generation-kind.ts";
+import { chatCompletionKind } from "../chat-completion-kind.ts";
 import { generationRoute } from "../generation-route.ts";
 import type { AppEnvironment } from "../request-trace.ts";
-import { chatCompletionRequest } from "../schemas/chat-completion-request.ts";
-import type { ChatCompletionRequest } from "../schemas/chat-completion-request.ts";
-import { unservedInChat } from "../schemas/unserved-fields.ts";
-import { chatRequestPaths, toChatRequest } from "../to-engine-request.ts";
-
-export const chatCompletionKind: GenerationKind<ChatCompletionRequest> = {
-  idPrefix: "chatcmpl",
-  schema: chatCompletionRequest,
-  unservedFields: unservedInChat,
-  toRequests: (requestId, fields, defaults) => [toChatRequest(requestId, fields, defaults)],
-  paths: chatRequestPaths,
-  toAnswer: toChatCompletion,
-  toChunks: toChatChunks,
-};
 
 export function chatCompletionsRoute(dependencies: AppDependencies): Handler<AppEnvironment> {
   return generationRoute(chatCompletionKind, dependencies);

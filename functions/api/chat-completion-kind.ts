@@ -1,0 +1,17 @@
+/** What a conversation asks for, and how it is answered: over HTTP and in the lines of batches. */
+import { toChatChunks, toChatCompletion } from "./chat-answer.ts";
+import type { GenerationKind } from "./generation-kind.ts";
+import { chatCompletionRequest } from "./schemas/chat-completion-request.ts";
+import type { ChatCompletionRequest } from "./schemas/chat-completion-request.ts";
+import { unservedInChat } from "./schemas/unserved-fields.ts";
+import { chatRequestPaths, toChatRequest } from "./to-engine-request.ts";
+
+export const chatCompletionKind: GenerationKind<ChatCompletionRequest> = {
+  idPrefix: "chatcmpl",
+  schema: chatCompletionRequest,
+  unservedFields: unservedInChat,
+  toRequests: (requestId, fields, defaults) => [toChatRequest(requestId, fields, defaults)],
+  paths: chatRequestPaths,
+  toAnswer: toChatCompletion,
+  toChunks: toChatChunks,
+};

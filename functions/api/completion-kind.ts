@@ -1,0 +1,17 @@
+/** What a text to go on from asks for, and how it is answered: over HTTP and in the lines of batches. */
+import { toCompletion, toCompletionChunks } from "./completion-answer.ts";
+import type { GenerationKind } from "./generation-kind.ts";
+import { completionRequest } from "./schemas/completion-request.ts";
+import type { CompletionRequest } from "./schemas/completion-request.ts";
+import { unservedInCompletions } from "./schemas/unserved-fields.ts";
+import { completionRequestPaths, echoOptions, toCompletionRequests } from "./to-engine-request.ts";
+
+export const completionKind: GenerationKind<CompletionRequest> = {
+  idPrefix: "cmpl",
+  schema: completionRequest,
+  unservedFields: unservedInCompletions,
+  toRequests: toCompletionRequests,
+  paths: completionRequestPaths,
+  toAnswer: (head, generations, fields) => toCompletion(head, generations, echoOptions(fields)),
+  toChunks: (head, generations, usage, fields) => toCompletionChunks(head, generations, usage, echoOptions(fields)),
+};
