@@ -6,6 +6,7 @@ import { keepsKvOnHost, numSequencesThatFit, planMemory } from "../memory-plan.t
 import { planCheckpoint } from "../models/plan-checkpoint.ts";
 import { findMultiModalInputs } from "../models/processor-registry.ts";
 import { defaultCacheConfig } from "../multimodal/caches/multimodal-caches.ts";
+import { keepWasmCode } from "../runtime/keep-wasm-code.ts";
 import { machineMemoryBytes } from "../runtime/machine-memory.ts";
 import { tryLogitsProcessors } from "../sampling/try-processors.ts";
 import { loadChatTemplate } from "../text/chat-template.ts";
@@ -51,6 +52,7 @@ export async function inspectModel(
   { createS3Client, onProgress }: Pick<EngineDependencies, "createS3Client" | "onProgress">,
   signal: AbortSignal,
 ): Promise<ModelInspection> {
+  keepWasmCode();
   const { cacheFolder, maxNumBatchedTokens, imageLimits } = config;
   const folder = await resolveCheckpoint(config.model, {
     variant: config,
