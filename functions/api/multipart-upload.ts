@@ -54,8 +54,8 @@ export async function receiveUpload<Taken>(request: Request, options: UploadOpti
     if (found.taking !== null) {
       return void parser.destroy(new HttpError(400, "invalid_form", `The form has ${name} twice; send one.`));
     }
-    // A part that only its type makes a file has no name.
-    const shown = (filename ?? name).slice(0, MAX_FILENAME_LENGTH);
+    // Absent where only its type makes a part a file.
+    const shown = (filename || name).slice(0, MAX_FILENAME_LENGTH);
     found.stream = stream;
     found.taking = options.take(wholeFile(stream, options)).then((taken) => ({ filename: shown, taken }));
     // Whoever takes the file no more would leave the parser waiting.

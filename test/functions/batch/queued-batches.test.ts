@@ -322,6 +322,30 @@ describe("an upload", () => {
     }
   });
 
+  test("without a name has that of its field", async () => {
+    for (const disposition of ['name="file"; filename=""', 'name="file"']) {
+      const head = `Content-Disposition: form-data; ${disposition}\r\nContent-Type: application/octet-stream`;
+      const purpose = 'Content-Disposition: form-data; name="purpose"\r\n\r\nbatch';
+      const body = `--xyz\r\n${head}\r\n\r\nx\r\n--xyz\r\n${purpose}\r\n--xyz--\r\n`;
+      const headers = { "content-type": "multipart/form-data; boundary=xyz" };
+      const response = await fetch(`${service.baseUrl}/v1/files`, { method: "POST", body, headers });
+      expect(await response.json()).toMatchObject({ bytes: 1, filename: "file" });
+    }
+  });
+
+  test("of two files is refused and leaves nothing behind", async () => {
+    const before = await contents();
+    const form = new FormData();
+    form.append("purpose", "batch");
+    for (const name of ["a.jsonl", "b.jsonl"]) form.append("file", new Blob(["x"]), name);
+    const response = await fetch(`${service.baseUrl}/v1/files`, { method: "POST", body: form });
+    expect(response.status).toBe(400);
+    expect(await response.json()).toMatchObject({
+      error: { code: "invalid_form", message: expect.stringContaining("has file twice") },
+    });
+    expect(await contents()).toEqual(before);
+  });
+
   test("that is no form is refused", async () => {
     const response = await fetch(`${service.baseUrl}/v1/files`, { method: "POST", body: "{}" });
     expect(response.status).toBe(400);
