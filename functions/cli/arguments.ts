@@ -67,7 +67,7 @@ export function parseArguments(argv: readonly string[]): Arguments {
   for (const token of tokens) {
     if (token.kind !== "option" || isSwitch(token.name)) continue;
     if (!flags.has(token.name) && !(token.name in actionOptions))
-      problems.push(`There is no option ${token.rawName}${suggestion(token.name)}.`);
+      problems.push(`There is no option ${token.rawName}; ${suggestion(token.name)}`);
     else if (token.value === undefined) problems.push(`${token.rawName} needs a value.`);
   }
   const [command = "serve", ...rest] = positionals;
@@ -144,5 +144,5 @@ function suggestion(flag: string): string {
     { [name]: "" },
     settingDescriptions.map((setting) => setting.name),
   );
-  return near === undefined ? "; --help lists all" : `; did you mean --${toFlag(near.meant)}?`;
+  return near === undefined ? "--help lists all." : `did you mean --${toFlag(near.meant)}?`;
 }

@@ -5,9 +5,10 @@ import { toFlag } from "./arguments.ts";
 const MASK = "********";
 
 export function formatHelp(settings: readonly SettingDescription[]): string {
+  const width = Math.max(...settings.map(({ name }) => name.length));
   const lines = settings.map(({ name, description, defaultText }) => {
     const ending = defaultText === null ? "" : ` (${defaultText})`;
-    return `  ${name.padEnd(28)}${description}${ending}`;
+    return `  ${name.padEnd(width)}  ${description}${ending}`;
   });
   return [
     "fovea [serve] [--print-config] [--setting value ...]",

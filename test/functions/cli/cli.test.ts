@@ -2,6 +2,7 @@ import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { expect, test } from "vitest";
 
+import { settingDescriptions } from "../../../functions/config.ts";
 import { startCli } from "../../support/cli-process.ts";
 
 async function runCli(args: readonly string[], environment: Readonly<Record<string, string>> = {}) {
@@ -48,8 +49,8 @@ test("a name that is nearly one of ours is reported and the rest goes on", async
 });
 
 test.for<[string[], RegExp]>([
-  [["--max-num-seq", "4"], /There is no option --max-num-seq; did you mean --max-num-seqs\?/],
-  [["--frobnicate"], /There is no option --frobnicate; --help lists all\./],
+  [["--max-num-seq", "4"], /There is no option --max-num-seq; did you mean --max-num-seqs\?\n/],
+  [["--frobnicate"], /There is no option --frobnicate; --help lists all\.\n/],
   [["--port"], /--port needs a value\./],
   [["sreve"], /There is no command sreve; commands: serve, check, batch, render\./],
   [["serve", "now"], /serve takes no arguments, got now\./],
@@ -62,8 +63,9 @@ test.for<[string[], RegExp]>([
 test("--help lists every setting, --version the version", async () => {
   const help = await runCli(["--help"]);
   expect(help.exitCode).toBe(0);
-  for (const name of ["PORT", "MAX_NUM_SEQS", "LOGITS_PROCESSORS", "AWS_ENDPOINT_URL_S3"]) {
-    expect(help.stdout).toMatch(new RegExp(`^  ${name} `, "m"));
+  for (const { name, description } of settingDescriptions) {
+    const line = help.stdout.split("\n").find((each) => each.startsWith(`  ${name} `));
+    expect(line).toContain(` ${description}`);
   }
   expect((await runCli(["--version"])).stdout).toMatch(/^\d+\.\d+\.\d+\n$/);
 });
