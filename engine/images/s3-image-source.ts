@@ -88,7 +88,9 @@ function parseS3Reference(reference: string): { bucket: string; key: string } {
 
 /** By the error's name, which S3 documents; its message may hold host names, key ids and request ids. */
 function explain(error: unknown): string {
-  const name = error instanceof Error ? error.name : "";
+  const { name, message } = error instanceof Error ? error : { name: "", message: "" };
+  // The SDK's, which has no name of its own.
+  if (message === "Region is missing") return "the service has no AWS_REGION to look for it in";
   switch (name) {
     case "NoSuchKey":
     case "NotFound":

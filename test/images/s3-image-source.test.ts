@@ -2,7 +2,7 @@ import { createServer, type Server } from "node:http";
 import { once } from "node:events";
 import type { AddressInfo } from "node:net";
 import { CreateBucketCommand, PutObjectCommand, S3Client } from "@aws-sdk/client-s3";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import type { ConnectedImageSource } from "../../engine/images/image-source.ts";
 import { createS3ImageSource } from "../../engine/images/s3-image-source.ts";
 import { testImageSource } from "../contracts/image-source.ts";
@@ -104,6 +104,22 @@ test("an object the service has no rights to is unreachable, and so is a store w
   } finally {
     await source.close();
     await server.stop();
+  }
+});
+
+test("a service that was given no region says so", async () => {
+  for (const name of ["AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"]) vi.stubEnv(name, undefined);
+  for (const name of ["AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"]) vi.stubEnv(name, "/dev/null");
+  const source = createS3ImageSource({ createClient: () => new S3Client({ maxAttempts: 1 }) });
+  try {
+    const fetching = source.fetch("s3://pictures/a.png", { signal: never, maxImageBytes: 1_000 });
+    await expect(fetching).rejects.toMatchObject({
+      code: "image_unreachable",
+      message: 'The image "s3://pictures/a.png" is unreachable: the service has no AWS_REGION to look for it in.',
+    });
+  } finally {
+    vi.unstubAllEnvs();
+    await source.close();
   }
 });
 
