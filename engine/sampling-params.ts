@@ -29,8 +29,9 @@ export interface SamplingParams {
   readonly structuredOutput: StructuredOutput | null;
   /**
    * Same seed, same request, same checkpoint: same tokens, alone or in any batch. A draw is a function of seed, position
-   * and logits alone; the last bits of logits may differ with the size of a batch, which turns a draw only where it
-   * falls within them of a boundary between two tokens. Null draws a seed at random.
+   * and logits alone; the last bits of logits may differ with the size of a batch (more than these in int4 on the CPU,
+   * where one row is multiplied otherwise than several), which turns a draw only where it falls within them of a
+   * boundary between two tokens. Null draws a seed at random.
    */
   readonly seed: number | null;
   /** Most tokens generated; null is what fits into the model's length. */
