@@ -96,7 +96,7 @@ export interface Deployment {
 /** Reads YAML, or JSON. Throws ConfigError with every problem, each with the path of its field. */
 export function parseDeployment(text: string): Deployment {
   const document = parseDocument(text);
-  if (document.errors.length > 0) throw new ConfigError(document.errors.map(({ message }) => message.trim()));
+  if (document.errors.length > 0) throw new ConfigError(document.errors.map(({ message }) => describeSyntax(message)));
   const result = description.safeParse(document.toJS());
   if (!result.success) throw new ConfigError(result.error.issues.flatMap(describeIssue));
   const { model, dtype, environment, secrets, s3Role, hosts, prometheusUrl, timeouts, ...rest } = result.data;
@@ -122,10 +122,18 @@ export function parseDeployment(text: string): Deployment {
   };
 }
 
+/** The parser's message, without the lines of the file that it shows below. */
+function describeSyntax(message: string): string {
+  return `The deployment is no YAML: ${message.split("\n", 1)[0].replace(/:$/, "")}.`;
+}
+
 function describeIssue(issue: z.core.$ZodIssue): string[] {
   const path = issue.path.join(".");
   if (issue.code === "unrecognized_keys") {
     return issue.keys.map((key) => `${[...issue.path, key].join(".")}: there is no such field.`);
   }
-  return [`${path === "" ? "The deployment" : path}: ${issue.message}.`];
+  const problem = issue.message
+    .replace(/^Invalid input: (.*), received undefined$/, "it is missing; $1")
+    .replace(/^Invalid (?:input|option): /, "");
+  return [`${path === "" ? "The deployment" : path}: ${problem}.`];
 }

@@ -46,6 +46,8 @@ test("numbers and booleans are the texts that the service reads", () => {
 test.for<[object, string]>([
   [{ replicas: { min: 3, max: 2 } }, "replicas: expected min to be at most max."],
   [{ replica: {} }, "replica: there is no such field."],
+  [{ replicas: undefined }, "replicas: it is missing; expected object."],
+  [{ replicas: { min: "a", max: 2 } }, "replicas.min: expected number, received string."],
   [{ timeouts: { startup: 3 } }, "timeouts.startup: there is no such field."],
   [{ image: "fovea:latest" }, "image: expected an image with a digest, or a tag other than latest."],
   [{ image: "fovea" }, "image: expected an image with a digest, or a tag other than latest."],
@@ -76,7 +78,7 @@ test.for<[object, string]>([
   [{ secrets: { API_KEY: "sk-1/hunter2" } }, "secrets.API_KEY: expected the name of a secret."],
   [
     { device: { kind: "cuda" } },
-    'device.gpu: Invalid option: expected one of "t4"|"l4"|"l40s"|"rtx-4090"|"rtx-pro-6000"|"a100-80gb"|"h100"|"h200".',
+    'device.gpu: expected one of "t4"|"l4"|"l40s"|"rtx-4090"|"rtx-pro-6000"|"a100-80gb"|"h100"|"h200".',
   ],
 ])("%j is refused with the path of the field", ([changes, expected]) => {
   const problems = problemsOf(changes);
@@ -89,7 +91,9 @@ test("all that is wrong is said at once", () => {
 });
 
 test("YAML that cannot be read is refused with the line", () => {
-  expect(() => parseDeployment("name: a\nname: b\n")).toThrow(/Map keys must be unique at line 2/);
+  expect(() => parseDeployment("name: a\nname: b\n")).toThrow(
+    /^The deployment is no YAML: Map keys must be unique at line 2, column 1\.$/,
+  );
 });
 
 test("every example is a deployment", async () => {

@@ -53,7 +53,7 @@ test("a deployment from standard input that is wrong ends it with 2, every probl
     .replace("gpu: l4", "gpu: l5");
   const rendered = await render(["--platform", "runpod", "--deployment", "-", "--output", output], deployment);
   expect(rendered).toMatchObject({ exitCode: 2, stdout: "" });
-  expect(rendered.stderr).toMatch(/^fovea: device\.gpu: Invalid option: expected one of .*"l4"/m);
+  expect(rendered.stderr).toMatch(/^fovea: device\.gpu: expected one of .*"l4"/m);
   expect(await readdir(folder.path)).toEqual([]);
 });
 
