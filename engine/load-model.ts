@@ -5,6 +5,7 @@ import { OutputConstraints } from "./input/output-constraints.ts";
 import { loadImageInputs } from "./input/multimodal-inputs.ts";
 import { keepsKvOnHost, requireRoomForSequences } from "./memory-plan.ts";
 import { defaultCacheConfig, MultiModalCaches } from "./multimodal/caches/multimodal-caches.ts";
+import { buildModel } from "./models/build-model.ts";
 import { findMultiModalInputs } from "./models/processor-registry.ts";
 import { machineMemoryBytes } from "./runtime/machine-memory.ts";
 import { numUsableCores } from "./runtime/physical-cores.ts";
@@ -19,7 +20,6 @@ import type { EngineConfig } from "./config.ts";
 import type { WorkerOptions } from "./core/messages.ts";
 import type { EngineDependencies, ModelInfo } from "./engine.ts";
 import type { BuiltModel } from "./models/built-model.ts";
-import type { BuildThread } from "./models/build-thread.ts";
 import type { SamplingParams } from "./sampling-params.ts";
 import type { GivenLogitsProcessor } from "./sampling/class-references.ts";
 import type { LoadedLogitsProcessor, ProcessorRefusal } from "./sampling/processor-loading.ts";
@@ -46,7 +46,6 @@ export interface LoadedModel extends AsyncDisposable {
 export async function loadModel(
   config: EngineConfig,
   { imageSources, createS3Client, createByteStore, onProgress, logitsProcessors: classes = [] }: EngineDependencies,
-  buildThread: BuildThread,
   signal: AbortSignal,
 ): Promise<LoadedModel> {
   const { cacheFolder } = config;
@@ -61,7 +60,7 @@ export async function loadModel(
   const checkpoint = await openCheckpoint(folder, { cacheFolder });
   const numThreads = config.numThreads ?? numUsableCores();
   const [model, tokenizer, generationConfig, preprocessorConfig, logitsProcessors] = await Promise.all([
-    buildThread.build(folder, { ...config, numThreads, signal, ...(onProgress && { onProgress }) }),
+    buildModel(checkpoint, { ...config, numThreads, signal, ...(onProgress && { onProgress }) }),
     loadTokenizer(folder),
     checkpoint.readJson("generation_config.json"),
     readPreprocessorConfig(checkpoint),

@@ -4,7 +4,6 @@ import { randomInt } from "node:crypto";
 import { numEmbeddingsOf } from "./core/image-span.ts";
 import { EngineThread } from "./engine-thread.ts";
 import { EngineError, invariant } from "./errors.ts";
-import { BuildThread } from "./models/build-thread.ts";
 import { collectGarbage } from "./runtime/collect-garbage.ts";
 import { RequestOutputs } from "./output/request-outputs.ts";
 import { isGreedy } from "./sampling-params.ts";
@@ -128,12 +127,10 @@ export class ThreadedEngine implements Engine {
 
   async #load(dependencies: EngineDependencies): Promise<void> {
     try {
-      // Started first: it loads what it needs while this thread does.
-      await using buildThread = new BuildThread();
       // Loaded late, so that a process can answer health checks before tokenizers and image decoders are in memory.
       const { loadModel } = await import("./load-model.ts");
       this.#closing.signal.throwIfAborted();
-      this.#model = await loadModel(this.#config, dependencies, buildThread, this.#closing.signal);
+      this.#model = await loadModel(this.#config, dependencies, this.#closing.signal);
       this.#closing.signal.throwIfAborted();
       // Parsed files and graphs under construction are garbage now, and this thread has nothing to do but wait.
       await Promise.all([this.#startThread(this.#model.workerOptions), collectGarbage()]);
