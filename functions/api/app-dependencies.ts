@@ -4,18 +4,13 @@ import type { Config } from "../config.ts";
 import type { Logger } from "../logger.ts";
 import type { Metrics } from "../metrics.ts";
 import type { Service } from "../service.ts";
+import type { RequestConfig } from "./generation-kind.ts";
 
 export type ApiConfig = Pick<
   Config,
-  | "allowedOrigins"
-  | "apiKeys"
-  | "defaultExtraArguments"
-  | "hasPlayground"
-  | "maxBodyBytes"
-  | "maxLogprobs"
-  | "servedModelNames"
-  | "pingStatusWhileStarting"
->;
+  "allowedOrigins" | "apiKeys" | "hasPlayground" | "maxBodyBytes" | "servedModelNames" | "pingStatusWhileStarting"
+> &
+  RequestConfig;
 
 export interface AppDependencies {
   readonly service: Service;

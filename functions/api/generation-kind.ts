@@ -62,23 +62,28 @@ export function parseBody<Fields extends CommonFields>(
   return { fields, head: { id, created: Math.floor(Date.now() / 1000), model }, paths: kind.paths(fields) };
 }
 
+/** The settings that requests are held to. */
+export type RequestConfig = Pick<Config, "maxLogprobs" | "defaultExtraArguments"> & {
+  readonly engine: Pick<Config["engine"], "maxNumWaiting">;
+};
+
 /** What an engine is to be asked on whose behalf. */
 export interface RequestContext {
   readonly engine: Engine;
-  readonly config: Pick<Config, "maxLogprobs" | "defaultExtraArguments">;
+  readonly config: RequestConfig;
   /** See `AppEnvironment`. */
   readonly tenant: string;
   /** Arguments for logits processors that come before the service's and after those in the body. */
   readonly extraArguments?: Readonly<Record<string, ExtraArgument>>;
 }
 
-/** Throws HttpError or EngineError `invalid_argument` for values out of range. */
+/** Throws HttpError 400 or EngineError `invalid_argument` for values out of range. */
 export function createRequests<Fields extends CommonFields>(
   kind: GenerationKind<Fields>,
   { fields, head }: ParsedBody<Fields>,
   { engine, config, tenant, extraArguments = {} }: RequestContext,
 ): readonly GenerationRequest[] {
-  return kind.toRequests(head.id, fields, {
+  const requests = kind.toRequests(head.id, fields, {
     maxLogprobs: config.maxLogprobs,
     tenant,
     samplingParams: {
@@ -86,6 +91,22 @@ export function createRequests<Fields extends CommonFields>(
       extraArgs: { ...config.defaultExtraArguments, ...extraArguments },
     },
   });
+  if (engine.modelInfo !== null && requests.length > 1) {
+    checkNumChoices(requests, engine.modelInfo.maxNumSequences + config.engine.maxNumWaiting);
+  }
+  return requests;
+}
+
+/** One that can never be served whole is told so, instead of to come again. */
+function checkNumChoices(requests: readonly GenerationRequest[], maxNumChoices: number): void {
+  const numChoices = requests.reduce((sum, request) => sum + (request.numChoices ?? 1), 0);
+  if (numChoices <= maxNumChoices) return;
+  throw new HttpError(
+    400,
+    "invalid_value",
+    `prompt asks for ${numChoices} choices in ${requests.length} prompts; at most ${maxNumChoices} run or wait at once. MAX_NUM_SEQS and MAX_NUM_WAITING set the limit.`,
+    { parameter: "prompt" },
+  );
 }
 
 /** A request that names no model gets the first. */

@@ -7,7 +7,7 @@ import { chatCompletionKind } from "../api/chat-completion-kind.ts";
 import { completionKind } from "../api/completion-kind.ts";
 import { toErrorAnswer } from "../api/errors.ts";
 import { createRequests, parseBody } from "../api/generation-kind.ts";
-import type { CommonFields, GenerationKind, ParsedBody } from "../api/generation-kind.ts";
+import type { CommonFields, GenerationKind, ParsedBody, RequestConfig } from "../api/generation-kind.ts";
 import { runGenerations } from "../api/generations.ts";
 import type { Config } from "../config.ts";
 import type { Logger } from "../logger.ts";
@@ -24,7 +24,7 @@ export interface AnswerDependencies {
   readonly logger: Logger;
   /** On whose behalf; "" is nobody in particular. */
   readonly tenant: string;
-  readonly config: Pick<Config, "defaultExtraArguments" | "maxLogprobs" | "servedModelNames">;
+  readonly config: RequestConfig & Pick<Config, "servedModelNames">;
 }
 
 export type LineAnswer =

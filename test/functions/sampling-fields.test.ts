@@ -113,6 +113,29 @@ test.for<[object, string, RegExp]>([
   expect(error.message).toMatch(message);
 });
 
+test("more prompts than can ever run or wait together are refused, as many as can are answered", async () => {
+  const ask = (numPrompts: number, n: number): Promise<Response> =>
+    fetch(`${service.baseUrl}/v1/completions`, {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify({ prompt: Array.from({ length: numPrompts }, () => "A"), n, temperature: 1, max_tokens: 1 }),
+    });
+  for (const [numPrompts, n] of [
+    [265, 1],
+    [133, 2],
+  ]) {
+    const refused = await ask(numPrompts, n);
+    expect(refused.status).toBe(400);
+    const { error } = (await refused.json()) as { error: { message: string; param: string } };
+    expect(error.param).toBe("prompt");
+    expect(error.message).toBe(
+      `prompt asks for ${numPrompts * n} choices in ${numPrompts} prompts; at most 264 run or wait at once. MAX_NUM_SEQS and MAX_NUM_WAITING set the limit.`,
+    );
+  }
+  const answered = await ask(132, 2);
+  expect(((await answered.json()) as { choices: unknown[] }).choices).toHaveLength(264);
+});
+
 test("biases, allowed tokens and penalties change what is generated", async () => {
   const wanted = 67;
   const forced = await complete({ vllm_xargs: { target_token: wanted }, ignore_eos: true });

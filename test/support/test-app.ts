@@ -54,6 +54,7 @@ export function createTestApp({
       hasPlayground: true,
       maxBodyBytes: 100_000,
       maxLogprobs: 20,
+      engine: { maxNumWaiting: 256 },
       defaultExtraArguments: {},
       servedModelNames: ["tiny", "tiny-alias"],
       pingStatusWhileStarting: 503,

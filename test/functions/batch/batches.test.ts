@@ -56,7 +56,12 @@ function setUp(options: SetUp = {}) {
   const metrics = createMetrics(service, "tiny");
   const window = new WorkWindow(2);
   const store = failing(createFolderObjectStore(path), isBroken);
-  const config = { defaultExtraArguments: {}, maxLogprobs: 20, servedModelNames: ["tiny"] };
+  const config = {
+    defaultExtraArguments: {},
+    maxLogprobs: 20,
+    servedModelNames: ["tiny"],
+    engine: { maxNumWaiting: 256 },
+  };
   const batches = new Batches({
     store,
     queue: createLocalJobQueue({ maxNumRunning: 2, retryMs: 20, tryLock: async () => ({ release() {} }), logger }),
