@@ -1,5 +1,6 @@
 /** The engine thread seen from outside: started, written to, listened to, ended. */
-import { Worker } from "node:worker_threads";
+import { MessageChannel, Worker } from "node:worker_threads";
+import type { MessagePort } from "node:worker_threads";
 
 import { EngineError } from "./errors.ts";
 import type { EncodedImage, FromEngineThread, ToEngineThread, WorkerOptions } from "./core/messages.ts";
@@ -21,13 +22,19 @@ const CLOSE_TIMEOUT_MS = 30_000;
 /** Mutable. Nothing is reported any more once it has failed or is being closed. */
 export class EngineThread {
   readonly #worker: Worker;
+  /** Takes the options. */
+  readonly #options: MessagePort;
   readonly #exited: Promise<void>;
   #isOver = false;
 
-  constructor(options: WorkerOptions, listener: EngineThreadListener) {
+  /** Starts the thread, which loads its modules and waits for what it is to load: `load`. */
+  constructor(listener: EngineThreadListener) {
+    const { port1, port2 } = new MessageChannel();
+    this.#options = port1;
     this.#worker = new Worker(new URL("./core/worker.ts", import.meta.url), {
       name: ENGINE_THREAD_NAME,
-      workerData: options,
+      workerData: port2,
+      transferList: [port2],
     });
     this.#exited = new Promise((resolve) => this.#worker.once("exit", () => resolve()));
     const fail = (error: EngineError): void => {
@@ -56,6 +63,12 @@ export class EngineThread {
     });
   }
 
+  /** To be called once. */
+  load(options: WorkerOptions): void {
+    this.#options.postMessage(options);
+    this.#options.close();
+  }
+
   /** A message to a thread that has ended is lost. */
   post(message: ToEngineThread): void {
     this.#worker.postMessage(message);
@@ -64,6 +77,7 @@ export class EngineThread {
   /** Resolves when the thread has freed the model and ended. Idempotent. */
   async close(): Promise<void> {
     this.#isOver = true;
+    this.#options.close();
     this.post({ kind: "close" });
     const timer = setTimeout(() => void this.#worker.terminate(), CLOSE_TIMEOUT_MS);
     try {

@@ -8,7 +8,7 @@ import { collectGarbage } from "./runtime/collect-garbage.ts";
 import { RequestOutputs } from "./output/request-outputs.ts";
 import { isGreedy } from "./sampling-params.ts";
 import type { EngineConfig } from "./config.ts";
-import type { EngineCoreStats, FromEngineThread, WorkerOptions } from "./core/messages.ts";
+import type { EngineCoreStats, FromEngineThread } from "./core/messages.ts";
 import type { Engine, EngineDependencies, EngineState, GenerateOptions, ModelInfo } from "./engine.ts";
 import type { GenerationRequest } from "./generation-request.ts";
 import type { ProcessedPrompt } from "./input/input-processor.ts";
@@ -126,27 +126,31 @@ export class ThreadedEngine implements Engine {
   }
 
   async #load(dependencies: EngineDependencies): Promise<void> {
+    const ready = Promise.withResolvers<void>();
+    ready.promise.catch(() => undefined);
     try {
+      const thread = this.#startThread(ready);
       // Loaded late, so that a process can answer health checks before tokenizers and image decoders are in memory.
       const { loadModel } = await import("./load-model.ts");
       this.#closing.signal.throwIfAborted();
       this.#model = await loadModel(this.#config, dependencies, this.#closing.signal);
       this.#closing.signal.throwIfAborted();
+      thread.load(this.#model.workerOptions);
       // Parsed files and graphs under construction are garbage now, and this thread has nothing to do but wait.
-      await Promise.all([this.#startThread(this.#model.workerOptions), collectGarbage()]);
+      await Promise.all([ready.promise, collectGarbage()]);
       if (this.#state === "loading") this.#state = "ready";
     } catch (error) {
       const failure = this.#closing.signal.aborted ? closedError() : toEngineError(error);
       this.#fail(failure);
+      await this.#thread?.close();
       throw failure;
     }
   }
 
-  /** Resolves when the thread takes requests; rejects when it fails before, or when the engine is closed. */
-  async #startThread(options: WorkerOptions): Promise<void> {
-    const { promise, resolve, reject } = Promise.withResolvers<void>();
+  /** `ready` is resolved when the thread takes requests; rejected when it fails before, or when the engine is closed. */
+  #startThread({ resolve, reject }: PromiseWithResolvers<void>): EngineThread {
     this.#closing.signal.addEventListener("abort", () => reject(closedError()), { once: true });
-    this.#thread = new EngineThread(options, {
+    this.#thread = new EngineThread({
       onReady: resolve,
       onOutputs: (message) => this.#takeOutputs(message),
       onEncoded: (images) => {
@@ -158,7 +162,7 @@ export class ThreadedEngine implements Engine {
         this.#fail(error);
       },
     });
-    await promise;
+    return this.#thread;
   }
 
   /** Ends everything with the error, once. */

@@ -6,7 +6,7 @@ import type { FinishReason, SampledLogprobs } from "../request-output.ts";
 import type { BuiltModel } from "../models/built-model.ts";
 import type { ItemTensor } from "../multimodal/processed-item.ts";
 
-/** `workerData` of the engine thread. */
+/** What the engine thread is started for; sent once, by the port that is its `workerData`. */
 export interface WorkerOptions {
   readonly config: EngineConfig;
   readonly model: BuiltModel;

@@ -4,6 +4,7 @@ import { parentPort, workerData } from "node:worker_threads";
 import type { MessagePort } from "node:worker_threads";
 import { EngineError, invariant } from "../errors.ts";
 import { collectGarbage } from "../runtime/collect-garbage.ts";
+import { ortEnvironment } from "../runtime/ort-environment.ts";
 import { releaseFreedMemory, releaseIdleMemory } from "../runtime/release-memory.ts";
 import { createEngineCore } from "./create-engine-core.ts";
 import { Inbox } from "./inbox.ts";
@@ -13,10 +14,14 @@ import type { FromEngineThread, WorkerOptions } from "./messages.ts";
 const REST_AFTER_MS = 100;
 
 /** Ends when asked to close, or after a failure it has reported; frees the model's memory either way. */
-async function serve(port: MessagePort, options: WorkerOptions): Promise<void> {
+async function serve(port: MessagePort, optionsPort: MessagePort): Promise<void> {
   const inbox = new Inbox(port);
   const post = (message: FromEngineThread): void => port.postMessage(message);
   try {
+    // Takes tens of milliseconds, in which the facade finds out what there is to load.
+    ortEnvironment();
+    const options = await receiveOptions(optionsPort);
+    if (options === null) return;
     using core = await createEngineCore(options, () => inbox.take());
     await collectGarbage();
     releaseFreedMemory();
@@ -42,6 +47,14 @@ async function serve(port: MessagePort, options: WorkerOptions): Promise<void> {
   }
 }
 
+/** Null where the port is closed before any have come. */
+function receiveOptions(port: MessagePort): Promise<WorkerOptions | null> {
+  const { promise, resolve } = Promise.withResolvers<WorkerOptions | null>();
+  port.once("message", resolve);
+  port.once("close", () => resolve(null));
+  return promise;
+}
+
 function describeFailure(error: unknown): Pick<FromEngineThread & { kind: "failed" }, "code" | "message"> {
   if (error instanceof EngineError) return { code: error.code, message: error.message };
   const reason = error instanceof Error ? error.message : String(error);
@@ -54,4 +67,4 @@ process.on("unhandledRejection", (reason) => {
   process.emitWarning(`A promise that a logits processor waits for no more was rejected: ${message}`);
 });
 invariant(parentPort !== null, "worker.ts is the entry of a worker thread");
-await serve(parentPort, workerData as WorkerOptions);
+await serve(parentPort, workerData as MessagePort);

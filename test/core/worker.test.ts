@@ -1,6 +1,6 @@
 import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { Worker } from "node:worker_threads";
+import { MessageChannel, Worker } from "node:worker_threads";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { EngineConfig } from "../../engine/config.ts";
 import type { EngineCoreOutput, FromEngineThread, ToEngineThread } from "../../engine/core/messages.ts";
@@ -22,10 +22,14 @@ class EngineThread implements AsyncDisposable {
   stderr = "";
 
   constructor(golden: GoldenModel, overrides: Partial<EngineConfig> = {}) {
+    const { port1, port2 } = new MessageChannel();
     this.#worker = new Worker(new URL("../../engine/core/worker.ts", import.meta.url), {
-      workerData: createWorkerOptions(golden.model, overrides),
+      workerData: port2,
+      transferList: [port2],
       stderr: true,
     });
+    port1.postMessage(createWorkerOptions(golden.model, overrides));
+    port1.close();
     this.#worker.stderr.on("data", (chunk: Buffer) => (this.stderr += chunk.toString()));
     this.#exited = new Promise((resolve) => {
       this.#worker.once("exit", resolve);
