@@ -23,14 +23,14 @@ test("the page waits for a model that is loading, then asks", async () => {
   await page.getByText("Model is loading").waitFor();
   const send = page.getByRole("button", { name: "Ask" });
   expect(await send.isDisabled()).toBe(true);
-  expect(await page.getByLabel("Model", { exact: true }).isVisible()).toBe(false);
+  expect(await page.locator("#model").isVisible()).toBe(false);
   await page.getByLabel("Question", { exact: true }).fill("Hello?");
   await page.keyboard.press("Enter");
   expect(await page.locator("#composer-problem").innerText()).toMatch(/^Model is loading\. /);
 
   testApp.engine.state = "ready";
   await page.locator("#state[data-state=ready]").waitFor();
-  await page.getByLabel("Model", { exact: true }).waitFor();
+  await page.locator("#model").waitFor();
   await send.click();
   await expect.poll(() => page.locator(".answer-text").innerText()).toBe("Hello.");
   expect(complaints).toEqual([]);
