@@ -230,7 +230,8 @@ export class ThreadedEngine implements Engine {
       });
     }
     invariant(this.#model !== null && this.#thread !== null, "a ready engine has a model and a thread");
-    const { maxNumSequences, maxNumWaiting } = this.#config;
+    const { maxNumWaiting } = this.#config;
+    const { maxNumSequences } = this.#model.modelInfo;
     const maxNumRunning = maxNumSequences + maxNumWaiting;
     if (!Number.isInteger(numChoices) || numChoices < 1) {
       throw new EngineError("invalid_argument", `numChoices must be at least 1, got ${numChoices}.`, {
