@@ -1,5 +1,4 @@
 /** The service from its first socket to its last: start, signals, drain, end. */
-import { setFlagsFromString } from "node:v8";
 import type { Config } from "../config.ts";
 import type { Composition } from "../compose.ts";
 import type { Logger } from "../logger.ts";
@@ -57,21 +56,11 @@ export async function serve(config: Config, logger: Logger): Promise<void> {
   warnOfRefusedDefaults(composition.engine, config, logger);
   warnOfFewerSequences(composition.engine, config, logger);
   composition.startBatches();
-  keepYoungGeneration();
   logger.info("Ready.", {
     models: config.servedModelNames,
     ...composition.engine.modelInfo,
     afterMs: Math.round(performance.now()),
   });
-}
-
-/**
- * Under load V8 gives new objects more and more room, up to 32 MiB a thread, and never takes it back. From here on they
- * have what loading took, a few MiB: collecting them more often costs no more time in all.
- */
-function keepYoungGeneration(): void {
-  // Not earlier: compiled modules are taken from the cache by threads with the same flags alone.
-  setFlagsFromString("--semi-space-growth-factor=1");
 }
 
 function drainOnSignals(logger: Logger, drain: () => Promise<boolean>): void {
