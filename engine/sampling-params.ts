@@ -28,7 +28,7 @@ export interface SamplingParams {
   /** What the text must have the form of; null is any. Checked whole when the engine takes the request. */
   readonly structuredOutput: StructuredOutput | null;
   /**
-   * Same seed, same request, same checkpoint: same tokens, alone or in any batch. A draw is a function of seed, position
+   * Same seed, same request, same checkpoint: same draws, alone or in any batch. A draw is a function of seed, position
    * and logits alone; the last bits of logits may differ with the size of a batch (more than these in int4 on the CPU,
    * where one row is multiplied otherwise than several), which turns a draw only where it falls within them of a
    * boundary between two tokens. Null draws a seed at random.
