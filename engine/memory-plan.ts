@@ -130,6 +130,16 @@ export function keepsKvOnHost(device: DeviceName, { form }: KvShape): boolean {
 /** Of the machine's memory: for steps, images, requests and whatever else runs there. */
 const shareOfRest = 0.1;
 
+/** What a host has, and what of it the weights take. */
+export interface HostMemory {
+  readonly weightBytes: number;
+  readonly machineBytes: number;
+}
+
+function kvRoomBytes({ weightBytes, machineBytes }: HostMemory): number {
+  return machineBytes * (1 - shareOfRest) - weightBytes - programBytes;
+}
+
 /**
  * How many sequences of the greatest length have room for their KV beside the weights and the rest, `maxNumSequences` at
  * most; 0 where not even one has.
@@ -137,11 +147,10 @@ const shareOfRest = 0.1;
 export function numSequencesThatFit(
   decoder: KvShape,
   { maxNumSequences, maxLen }: { readonly maxNumSequences: number; readonly maxLen: number },
-  { weightBytes, machineBytes }: { readonly weightBytes: number; readonly machineBytes: number },
+  memory: HostMemory,
 ): number {
   const { bytesPerSequence, reservedBytes } = planKvCache(decoder, { numSlots: maxNumSequences, maxLen });
-  const roomBytes = machineBytes * (1 - shareOfRest) - weightBytes - programBytes;
-  const numTooMany = Math.ceil((reservedBytes - roomBytes) / bytesPerSequence);
+  const numTooMany = Math.ceil((reservedBytes - kvRoomBytes(memory)) / bytesPerSequence);
   return Math.max(0, maxNumSequences - Math.max(0, numTooMany));
 }
 
@@ -153,20 +162,18 @@ export function numSequencesThatFit(
 export function requireRoomForSequences(
   decoder: KvShape,
   lengths: { readonly maxNumSequences: number; readonly maxLen: number },
-  memory: { readonly weightBytes: number; readonly machineBytes: number },
+  memory: HostMemory,
 ): number {
   const numFitting = numSequencesThatFit(decoder, lengths, memory);
   if (numFitting > 0) return numFitting;
   const { maxLen } = lengths;
-  const { weightBytes, machineBytes } = memory;
   const { bytesPerToken, reservedBytes } = planKvCache(decoder, { numSlots: 1, maxLen });
-  const lacking = reservedBytes - (machineBytes * (1 - shareOfRest) - weightBytes - programBytes);
-  const numTokens = Math.floor(maxLen - lacking / bytesPerToken);
+  const numTokens = Math.floor(maxLen - (reservedBytes - kvRoomBytes(memory)) / bytesPerToken);
   const advice = numTokens > 0 ? `${numTokens} tokens would fit.` : "Not one token would fit.";
   throw new EngineError(
     "invalid_configuration",
     `The KV cache of one sequence of ${maxLen} tokens does not fit into memory: it takes ${formatGibibytes(reservedBytes)}, ` +
-      `the weights ${formatGibibytes(weightBytes)}; the machine has ${formatGibibytes(machineBytes)}. ${advice}`,
+      `the weights ${formatGibibytes(memory.weightBytes)}; the machine has ${formatGibibytes(memory.machineBytes)}. ${advice}`,
   );
 }
 
