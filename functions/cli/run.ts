@@ -14,7 +14,11 @@ import { describeSettings, formatConfig, formatHelp } from "./usage.ts";
 /** Exits with 2 and all problems when the command line or the environment is wrong. */
 export async function run(argv: readonly string[]): Promise<void> {
   const args = orExit(() => parseArguments(argv));
-  if (args.help) return void process.stdout.write(formatHelp(settingDescriptions));
+  if (args.help) {
+    const { deploymentTargets } = await import("../../infra/targets.ts");
+    const platforms = deploymentTargets.map(({ name }) => name);
+    return void process.stdout.write(formatHelp(settingDescriptions, platforms));
+  }
   if (args.version) return void process.stdout.write(`${readVersion()}\n`);
   if (args.command === "render") {
     if (args.rendering === null) throw new Error("A rendering without a deployment was let through.");

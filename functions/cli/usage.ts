@@ -4,7 +4,8 @@ import { toFlag } from "./arguments.ts";
 
 const MASK = "********";
 
-export function formatHelp(settings: readonly SettingDescription[]): string {
+/** @param platforms Names of those that `render` knows. */
+export function formatHelp(settings: readonly SettingDescription[], platforms: readonly string[]): string {
   const width = Math.max(...settings.map(({ name }) => name.length));
   const lines = settings.map(({ name, description, defaultText }) => {
     const ending = defaultText === null ? "" : ` (${defaultText})`;
@@ -22,8 +23,8 @@ export function formatHelp(settings: readonly SettingDescription[]): string {
     "batch  answers the lines of a file in OpenAI's Batch format, - for standard input or output; a FILE of results is",
     "       continued; ends with 0 when every line has a result, 1 where it had to stop, 2 for a wrong setting or file",
     "render writes what a platform needs to run a deployment, described in a YAML file, to standard output or into a",
-    "       folder; platforms: kubernetes, cloud-run, runpod; ends with 2 where a field or a setting is wrong, or where the",
-    "       platform cannot do it",
+    `       folder; platforms: ${platforms.join(", ")};`,
+    "       ends with 2 where a field or a setting is wrong, or where the platform cannot do it",
     "",
     "  --print-config  show all settings with secrets masked, and end",
     "  --json          of check: print JSON instead of a table",
