@@ -1,10 +1,15 @@
-/** A logits processor that ends the engine thread in the middle of a sequence, as a crash in native code would. */
+/**
+ * A logits processor that ends the engine thread in the middle of a sequence, as a crash in native code would: at its third
+ * step, and not before there is a file that a request names as `exits_when`.
+ */
+import { existsSync } from "node:fs";
 import { LogitsProcessor } from "../../engine/sampling/logits-processor.ts";
-import type { Logits } from "../../engine/sampling/logits-processor.ts";
+import type { BatchUpdate, Logits } from "../../engine/sampling/logits-processor.ts";
 import type { SamplingParams } from "../../engine/sampling-params.ts";
 
 export class Exiting extends LogitsProcessor {
   #numSteps = 0;
+  #awaitedFile: string | null = null;
 
   static override validateParams({ extraArgs }: SamplingParams): void {
     if ("refused" in extraArgs) throw new Error("This request is refused.");
@@ -12,15 +17,20 @@ export class Exiting extends LogitsProcessor {
 
   apply(logits: Logits): Logits {
     this.#numSteps += 1;
-    if (this.#numSteps === 3) process.exit(7);
-    return logits;
+    if (this.#numSteps < 3) return logits;
+    const pause = new Int32Array(new SharedArrayBuffer(4));
+    while (this.#awaitedFile !== null && !existsSync(this.#awaitedFile)) Atomics.wait(pause, 0, 0, 5);
+    process.exit(7);
   }
 
   isArgmaxInvariant(): boolean {
     return false;
   }
 
-  updateState(): void {
-    // Keeps nothing about rows.
+  updateState(batchUpdate: BatchUpdate | null): void {
+    for (const { params } of batchUpdate?.added ?? []) {
+      const { exits_when: file } = params.extraArgs;
+      if (typeof file === "string") this.#awaitedFile = file;
+    }
   }
 }

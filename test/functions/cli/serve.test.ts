@@ -1,7 +1,10 @@
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
 import OpenAI from "openai";
 import { expect, test } from "vitest";
 
 import { startCli } from "../../support/cli-process.ts";
+import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 
 const messages = [{ role: "user" as const, content: "How many shapes are there?" }];
 
@@ -99,14 +102,20 @@ test("an engine that dies ends its requests, and the service asks to be started 
   const { cli, baseUrl, client } = await startService({ LOGITS_PROCESSORS: `${processor}:Exiting` });
   await using _ = cli;
   await cli.waitForLog("Ready.");
+  await using folder = await createTemporaryFolder();
+  const sign = join(folder.path, "exit");
+  const dyingOnSign = { ...goingOn, vllm_xargs: { exits_when: sign } };
   const stream = await client.chat.completions.create({
     model: "fovea-shapes",
     messages,
     stream: true,
-    ...goingOn,
+    ...dyingOnSign,
   });
   const read = async (): Promise<void> => {
-    for await (const chunk of stream) expect(chunk.object).toBe("chat.completion.chunk");
+    for await (const chunk of stream) {
+      expect(chunk.object).toBe("chat.completion.chunk");
+      await writeFile(sign, "");
+    }
   };
   await expect(read()).rejects.toThrow(/Internal error/);
   const statusOf = async (path: string): Promise<number> => (await fetch(baseUrl + path)).status;
