@@ -1,12 +1,12 @@
 /** Where an engine comes from. */
 import { threadName } from "node:worker_threads";
 
-import { ENGINE_THREAD_NAME } from "./engine-thread.ts";
-import { EngineError } from "./errors.ts";
+import { ENGINE_THREAD_NAME } from "./thread/engine-thread.ts";
+import { EngineError } from "./contract/errors.ts";
 import { keepWasmCode } from "./runtime/keep-wasm-code.ts";
-import { ThreadedEngine } from "./threaded-engine.ts";
-import type { EngineConfig } from "./config.ts";
-import type { Engine, EngineDependencies } from "./engine.ts";
+import { ThreadedEngine } from "./engine.ts";
+import type { EngineConfig } from "./contract/config.ts";
+import type { Engine, EngineDependencies } from "./contract/engine.ts";
 
 /**
  * Returns at once, in state `loading`; `ready` tells how loading ended. Sets a flag of V8's for the process, once and for

@@ -1,87 +1,359 @@
-/** The public facade: one model, served to any number of concurrent requests. */
-import type { S3Client } from "@aws-sdk/client-s3";
+/** The engine as the rest of the process sees it: inputs on this thread, the model on one of its own. */
+import { randomInt } from "node:crypto";
 
-import type { ImageSource } from "./images/image-source.ts";
-import type { GenerationRequest } from "./generation-request.ts";
-import type { RequestOutput } from "./request-output.ts";
-import type { SamplingParams } from "./sampling-params.ts";
-import type { EngineCoreStats } from "./core/messages.ts";
-import type { ByteStore } from "./multimodal/caches/byte-store.ts";
+import { numEmbeddingsOf } from "./vision/image-span.ts";
+import { EngineThread } from "./thread/engine-thread.ts";
+import { EngineError, invariant } from "./contract/errors.ts";
+import { collectGarbage } from "./runtime/collect-garbage.ts";
+import { RequestOutputs } from "./output/request-outputs.ts";
+import { isGreedy } from "./contract/sampling-params.ts";
+import type { EngineConfig } from "./contract/config.ts";
+import type { EngineCoreStats, FromEngineThread } from "./thread/messages.ts";
+import type { Engine, EngineDependencies, EngineState, GenerateOptions, ModelInfo } from "./contract/engine.ts";
+import type { GenerationRequest } from "./contract/generation-request.ts";
+import type { ProcessedPrompt } from "./input/input-processor.ts";
 import type { CacheReport } from "./multimodal/caches/multimodal-caches.ts";
-import type { GivenLogitsProcessor } from "./sampling/class-references.ts";
-import type { ProcessorRefusal } from "./sampling/processor-loading.ts";
+import type { LoadedModel } from "./load-model.ts";
+import type { PromptTokens } from "./output/decode-logprobs.ts";
+import type { RequestOutput } from "./contract/request-output.ts";
+import type { SamplingParams } from "./contract/sampling-params.ts";
+import type { ProcessorRefusal } from "./sampling/custom/processor-loading.ts";
+import type { Tokenizer } from "./text/tokenizer.ts";
 
-export type EngineState = "loading" | "ready" | "failed" | "closed";
+const noStats: EngineCoreStats = {
+  numRequestsRunning: 0,
+  numRequestsWaiting: 0,
+  kvCacheUsage: 0,
+  numPromptTokens: 0,
+  numGenerationTokens: 0,
+  numPrefixCacheQueries: 0,
+  numPrefixCacheHits: 0,
+  numSteps: 0,
+};
 
-/** Known once the engine is ready. */
-export interface ModelInfo {
-  readonly architecture: string;
-  /** Most tokens of one sequence, prompt and output. */
-  readonly maxModelLen: number;
-  /** Computed together: as many as the settings allow, or fewer where the host's memory has no room for the KV of all. */
-  readonly maxNumSequences: number;
-  readonly vocabSize: number;
-  readonly acceptsImages: boolean;
-  /** Whether it takes conversations. */
-  readonly hasChatTemplate: boolean;
-  readonly eosTokenIds: readonly number[];
-  /** Texts of special tokens by name: `bos_token`, `eos_token`, `image_token`, ..., as far as there are such. */
-  readonly specialTokens: Readonly<Record<string, string>>;
-  /** What the checkpoint's generation_config.json sets, for fields that a request leaves open. */
-  readonly defaultSamplingParams: Partial<SamplingParams>;
-  /** Names of the custom logits processors in the order they apply. */
-  readonly logitsProcessors: readonly string[];
+/** Seeds that no request gave are drawn below it, from the system's randomness: the most `randomInt` can draw. */
+const seedLimit = 2 ** 48 - 1;
+
+/** One request from its admission to its end; mutable. */
+class RunningRequest {
+  readonly #ended = new AbortController();
+  /** Null while the input is processed. */
+  outputs: RequestOutputs | null = null;
+  /** Ids of its sequences that the engine thread has and whose end it has not reported. */
+  readonly inThread = new Set<string>();
+
+  /** Aborted, with an EngineError, when the request ends before its last output. */
+  get ended(): AbortSignal {
+    return this.#ended.signal;
+  }
+
+  end(error: EngineError): void {
+    this.#ended.abort(error);
+    this.outputs?.fail(error);
+  }
 }
 
-export interface GenerateOptions {
-  /** Aborting it frees the sequence's slot; the iteration then throws EngineError `aborted`. */
-  readonly signal?: AbortSignal;
+/** One of the sequences of a request. */
+interface RunningSequence {
+  readonly request: RunningRequest;
+  readonly index: number;
 }
 
-export interface Engine {
-  readonly state: EngineState;
-  /** Resolves when requests can be served; rejects with the EngineError that made loading fail. */
+/** Mutable; owns the engine thread and the threads that process images. */
+export class ThreadedEngine implements Engine {
   readonly ready: Promise<void>;
-  /** Null until ready. */
-  readonly modelInfo: ModelInfo | null;
-  /** Gauges and counters of the engine thread, as of its last step. */
-  readonly stats: EngineCoreStats;
-  /** Live counters of what is remembered of images; null until ready. */
-  readonly caches: CacheReport | null;
-  /**
-   * What the first logits processor that refuses requests with these parameters has against them; null where none does,
-   * or the engine is not ready. `generate` throws for them by itself.
-   */
-  refusalOf(params: SamplingParams): ProcessorRefusal | null;
-  /**
-   * Deltas until one has a `finishReason`. Throws EngineError before the first output for input it refuses
-   * (`invalid_argument`, `prompt_too_long`, image codes, `queue_full`, `not_ready`, `closed`). Ending the iteration
-   * early (`return`) aborts the sequence.
-   */
-  generate(request: GenerationRequest, options?: GenerateOptions): AsyncIterable<RequestOutput>;
-  /** Aborts what runs, ends the threads and frees all memory; idempotent. */
-  close(): Promise<void>;
+  readonly #config: EngineConfig;
+  readonly #closing = new AbortController();
+  /** By the id the engine thread knows, which is never used again: a late output must not meet a namesake. */
+  readonly #running = new Map<string, RunningSequence>();
+  /** The callers' ids of those that run. */
+  readonly #requestIds = new Set<string>();
+  /** Sequences the thread is to be told to abort. */
+  #toAbort: string[] = [];
+  #numAdmitted = 0;
+  #state: EngineState = "loading";
+  #failure: EngineError | null = null;
+  #stats = noStats;
+  #model: LoadedModel | null = null;
+  #thread: EngineThread | null = null;
+  #closed: Promise<void> | null = null;
+
+  constructor(config: EngineConfig, dependencies: EngineDependencies) {
+    this.#config = config;
+    this.ready = this.#load(dependencies);
+    // Who does not wait for it reads `state`.
+    this.ready.catch(() => undefined);
+  }
+
+  get state(): EngineState {
+    return this.#state;
+  }
+
+  get modelInfo(): ModelInfo | null {
+    return this.#state === "loading" ? null : (this.#model?.modelInfo ?? null);
+  }
+
+  get stats(): EngineCoreStats {
+    return this.#stats;
+  }
+
+  get caches(): CacheReport | null {
+    return this.#model?.caches.report ?? null;
+  }
+
+  refusalOf(params: SamplingParams): ProcessorRefusal | null {
+    return this.#model?.refusalOf(params) ?? null;
+  }
+
+  generate(request: GenerationRequest, { signal }: GenerateOptions = {}): AsyncIterable<RequestOutput> {
+    const running = new RunningRequest();
+    const outputs = this.#generate(request, running, signal);
+    const iterator: AsyncIterableIterator<RequestOutput> = {
+      [Symbol.asyncIterator]: () => iterator,
+      next: () => outputs.next(),
+      // A generator would take the end in only after the output that is being waited for.
+      return: () => {
+        running.end(new EngineError("aborted", "The request's iteration was ended."));
+        return outputs.return(undefined);
+      },
+    };
+    return iterator;
+  }
+
+  close(): Promise<void> {
+    this.#closed ??= this.#close();
+    return this.#closed;
+  }
+
+  async #load(dependencies: EngineDependencies): Promise<void> {
+    const ready = Promise.withResolvers<void>();
+    ready.promise.catch(() => undefined);
+    try {
+      const thread = this.#startThread(ready);
+      // Loaded late, so that a process can answer health checks before tokenizers and image decoders are in memory.
+      const { loadModel } = await import("./load-model.ts");
+      this.#closing.signal.throwIfAborted();
+      this.#model = await loadModel(this.#config, dependencies, this.#closing.signal);
+      this.#closing.signal.throwIfAborted();
+      thread.load(this.#model.workerOptions);
+      // Parsed files and graphs under construction are garbage now, and this thread has nothing to do but wait.
+      await Promise.all([ready.promise, collectGarbage()]);
+      if (this.#state === "loading") this.#state = "ready";
+    } catch (error) {
+      const failure = this.#closing.signal.aborted ? closedError() : toEngineError(error);
+      this.#fail(failure);
+      await this.#thread?.close();
+      throw failure;
+    }
+  }
+
+  /** `ready` is resolved when the thread takes requests; rejected when it fails before, or when the engine is closed. */
+  #startThread({ resolve, reject }: PromiseWithResolvers<void>): EngineThread {
+    this.#closing.signal.addEventListener("abort", () => reject(closedError()), { once: true });
+    this.#thread = new EngineThread({
+      onReady: resolve,
+      onOutputs: (message) => this.#takeOutputs(message),
+      onEncoded: (images) => {
+        const entries = images.map(({ mmHash, embeddings }) => ({ key: mmHash, value: embeddings }));
+        this.#model?.caches.encoder.setMany(entries);
+      },
+      onFailed: (error) => {
+        reject(error);
+        this.#fail(error);
+      },
+    });
+    return this.#thread;
+  }
+
+  /** Ends everything with the error, once. */
+  #fail(error: EngineError): void {
+    if (this.#state === "closed" || this.#state === "failed") return;
+    this.#state = "failed";
+    this.#failure = error;
+    this.#stats = { ...this.#stats, numRequestsRunning: 0, numRequestsWaiting: 0, kvCacheUsage: 0 };
+    for (const { request } of this.#running.values()) request.end(error);
+  }
+
+  async #close(): Promise<void> {
+    this.#state = "closed";
+    this.#closing.abort(closedError());
+    for (const { request } of this.#running.values()) request.end(closedError());
+    await this.ready.catch(() => undefined);
+    await this.#thread?.close();
+    await this.#model?.[Symbol.asyncDispose]();
+  }
+
+  async *#generate(
+    request: GenerationRequest,
+    running: RunningRequest,
+    signal: AbortSignal | undefined,
+  ): AsyncGenerator<RequestOutput, void, undefined> {
+    const { numChoices = 1 } = request;
+    const { model, thread } = this.#admit(request.requestId, numChoices);
+    this.#numAdmitted += 1;
+    const sequenceIds = Array.from(
+      { length: numChoices },
+      (_, index) => `${request.requestId}#${this.#numAdmitted}.${index}`,
+    );
+    const onAbort = (): void => {
+      running.end(new EngineError("aborted", "The request was aborted.", { cause: signal?.reason }));
+    };
+    for (const [index, sequenceId] of sequenceIds.entries()) this.#running.set(sequenceId, { request: running, index });
+    this.#requestIds.add(request.requestId);
+    signal?.addEventListener("abort", onAbort, { once: true });
+    if (signal?.aborted === true) onAbort();
+    try {
+      running.ended.throwIfAborted();
+      const outputs = await this.#start(request, running, { model, thread, sequenceIds });
+      for (let numOpen = numChoices; numOpen > 0;) {
+        const output = await outputs.next();
+        if (output.finishReason !== null) numOpen -= 1;
+        yield output;
+      }
+    } catch (error) {
+      throw running.ended.aborted ? running.ended.reason : error;
+    } finally {
+      signal?.removeEventListener("abort", onAbort);
+      for (const sequenceId of sequenceIds) this.#running.delete(sequenceId);
+      this.#requestIds.delete(request.requestId);
+      for (const sequenceId of running.inThread) this.#abortInThread(sequenceId);
+    }
+  }
+
+  /** Throws what a request meets that comes too early, too late, twice, or when too many are here. */
+  #admit(requestId: string, numChoices: number): { readonly model: LoadedModel; readonly thread: EngineThread } {
+    if (this.#state === "loading") throw new EngineError("not_ready", "The model is still loading.");
+    if (this.#state === "closed") throw closedError();
+    if (this.#failure !== null) {
+      throw new EngineError(this.#failure.code, `The engine has failed: ${this.#failure.message}`, {
+        cause: this.#failure,
+      });
+    }
+    invariant(this.#model !== null && this.#thread !== null, "a ready engine has a model and a thread");
+    const { maxNumWaiting } = this.#config;
+    const { maxNumSequences } = this.#model.modelInfo;
+    const maxNumRunning = maxNumSequences + maxNumWaiting;
+    if (!Number.isInteger(numChoices) || numChoices < 1) {
+      throw new EngineError("invalid_argument", `numChoices must be at least 1, got ${numChoices}.`, {
+        parameter: "numChoices",
+      });
+    }
+    if (numChoices > maxNumRunning) {
+      throw new EngineError(
+        "invalid_argument",
+        `numChoices must be at most ${maxNumRunning}, as many sequences as run or wait, got ${numChoices}.`,
+        { parameter: "numChoices", setting: "maxNumWaiting" },
+      );
+    }
+    if (this.#running.size + numChoices > maxNumRunning) {
+      throw new EngineError(
+        "queue_full",
+        `${this.#running.size} requests run or wait; the limits are ${maxNumSequences} and ${maxNumWaiting}.`,
+      );
+    }
+    if (this.#requestIds.has(requestId)) {
+      throw new EngineError("invalid_argument", `A request with the id ${requestId} is already running.`, {
+        parameter: "requestId",
+      });
+    }
+    return { model: this.#model, thread: this.#thread };
+  }
+
+  /** Processes the input, once, and hands the sequences to the engine thread. */
+  async #start(
+    request: GenerationRequest,
+    running: RunningRequest,
+    to: { readonly model: LoadedModel; readonly thread: EngineThread; readonly sequenceIds: readonly string[] },
+  ): Promise<RequestOutputs> {
+    const { inputProcessor, tokenizer } = to.model;
+    const { requestId, samplingParams } = request;
+    if (to.sequenceIds.length > 1 && isGreedy(samplingParams)) {
+      throw new EngineError(
+        "invalid_argument",
+        `numChoices must be 1 when using greedy sampling, got ${to.sequenceIds.length}.`,
+        { parameter: "numChoices" },
+      );
+    }
+    to.model.checkParams(samplingParams);
+    const constraints = await to.model.outputConstraints.resolve(samplingParams, running.ended);
+    const prompt = await inputProcessor.process(request, running.ended);
+    running.ended.throwIfAborted();
+    const options = {
+      requestId,
+      samplingParams,
+      vocabulary: tokenizer,
+      numPromptTokens: prompt.promptTokenIds.length,
+      numImageTokens: prompt.images.reduce((sum, image) => sum + numEmbeddingsOf(image), 0),
+      prompt: describePrompt(request, prompt, tokenizer),
+    };
+    running.outputs = new RequestOutputs(options, to.sequenceIds.length);
+    const seed = samplingParams.seed ?? randomInt(seedLimit);
+    // Those of the prompt are the same for all sequences.
+    const withoutPromptLogprobs = { ...samplingParams, promptLogprobs: null };
+    const [first, ...siblings] = to.sequenceIds.map((sequenceId, index) => ({
+      requestId: sequenceId,
+      seed: followingSeed(seed, index),
+      samplingParams: index === 0 ? samplingParams : withoutPromptLogprobs,
+    }));
+    for (const sequenceId of to.sequenceIds) running.inThread.add(sequenceId);
+    // Copied, or shared where their memory is: caches keep the tensors of images.
+    const { cacheSalt = null } = request;
+    to.thread.post({
+      kind: "add",
+      request: { ...prompt, ...constraints, ...first, cacheSalt },
+      siblings,
+    });
+    return running.outputs;
+  }
+
+  #takeOutputs({ outputs, stats }: Extract<FromEngineThread, { kind: "outputs" }>): void {
+    this.#stats = stats;
+    for (const output of outputs) {
+      const sequence = this.#running.get(output.requestId);
+      if (sequence === undefined || sequence.request.outputs === null) continue;
+      const { request, index } = sequence;
+      if (output.finishReason !== null) request.inThread.delete(output.requestId);
+      if (sequence.request.outputs.append(output, index)) {
+        request.inThread.delete(output.requestId);
+        this.#abortInThread(output.requestId);
+      }
+    }
+  }
+
+  /** One message for all that end in one turn of the event loop, which may be thousands of clients gone at once. */
+  #abortInThread(sequenceId: string): void {
+    this.#toAbort.push(sequenceId);
+    if (this.#toAbort.length > 1) return;
+    setImmediate(() => {
+      this.#thread?.post({ kind: "abort", requestIds: this.#toAbort });
+      this.#toAbort = [];
+    });
+  }
 }
 
-/** How far one slow part of loading is: a download, a quantisation. */
-export interface LoadProgress {
-  readonly task: string;
-  readonly completed: number;
-  readonly total: number;
-  readonly unit: "bytes" | "tensors";
+/** Null where nobody asks for the prompt. */
+function describePrompt(
+  { prompt, samplingParams, includePrompt = false }: GenerationRequest,
+  { promptTokenIds }: ProcessedPrompt,
+  tokenizer: Tokenizer,
+): PromptTokens | null {
+  if (!includePrompt && samplingParams.promptLogprobs === null) return null;
+  const text = prompt.kind === "text" ? prompt.text : tokenizer.decode(promptTokenIds);
+  return { text, tokenIds: promptTokenIds };
 }
 
-export interface EngineDependencies {
-  /** Where images come from; a reference whose scheme none serves is refused. Not closed by the engine. */
-  readonly imageSources: readonly ImageSource[];
-  /** Called once, only when the model is an `s3://` reference; the engine destroys the client when it has loaded. */
-  readonly createS3Client?: () => S3Client;
-  /** Called once while loading; what it gives is the engine's to close. Without it replicas share nothing. */
-  readonly createByteStore?: () => Promise<ByteStore>;
-  readonly onProgress?: (progress: LoadProgress) => void;
-  /**
-   * Logits processors as classes, applied after those that settings name. The engine thread imports each again, so a
-   * class must be exported, from a module that can be imported without harm: not from the one that creates the engine.
-   */
-  readonly logitsProcessors?: readonly GivenLogitsProcessor[];
+/** The seed of the choice at `index`, a safe integer like that of the first. */
+function followingSeed(seed: number, index: number): number {
+  const room = Number.MAX_SAFE_INTEGER - seed;
+  return index <= room ? seed + index : Number.MIN_SAFE_INTEGER + (index - room - 1);
+}
+
+function closedError(): EngineError {
+  return new EngineError("closed", "The engine is closed.");
+}
+
+function toEngineError(error: unknown): EngineError {
+  if (error instanceof EngineError) return error;
+  const reason = error instanceof Error ? error.message : String(error);
+  return new EngineError("internal", `The model could not be loaded: ${reason}`, { cause: error });
 }

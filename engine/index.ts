@@ -1,11 +1,18 @@
 /** The engine's public surface: the only file of `engine/` that code outside it imports. */
 export { createEngine } from "./create-engine.ts";
-export type { Engine, EngineDependencies, EngineState, GenerateOptions, LoadProgress, ModelInfo } from "./engine.ts";
-export { inspectModel } from "./inspect-model.ts";
-export type { ModelInspection } from "./inspection/inspect-model.ts";
+export type {
+  Engine,
+  EngineDependencies,
+  EngineState,
+  GenerateOptions,
+  LoadProgress,
+  ModelInfo,
+} from "./contract/engine.ts";
+export { inspectModel } from "./inspection/inspect-model.ts";
+export type { ModelInspection } from "./inspection/inspect-checkpoint.ts";
 export { createWorstCaseRequests } from "./inspection/worst-case-requests.ts";
-export { EngineError } from "./errors.ts";
-export type { EngineErrorCode } from "./errors.ts";
+export { EngineError } from "./contract/errors.ts";
+export type { EngineErrorCode } from "./contract/errors.ts";
 export type {
   CacheConfig,
   DeviceName,
@@ -13,8 +20,15 @@ export type {
   EngineConfig,
   ImageLimits,
   LogitsProcessorReference,
-} from "./config.ts";
-export type { ChatMessage, ChatRole, ContentPart, GenerationRequest, ImagePart, Prompt } from "./generation-request.ts";
+} from "./contract/config.ts";
+export type {
+  ChatMessage,
+  ChatRole,
+  ContentPart,
+  GenerationRequest,
+  ImagePart,
+  Prompt,
+} from "./contract/generation-request.ts";
 export type {
   DecodedLogprob,
   DecodedPrompt,
@@ -23,11 +37,11 @@ export type {
   RequestOutput,
   SampledLogprobs,
   TokenLogprob,
-} from "./request-output.ts";
-export { createSamplingParams } from "./sampling-params.ts";
-export type { ExtraArgument, SamplingParams } from "./sampling-params.ts";
+} from "./contract/request-output.ts";
+export { createSamplingParams } from "./contract/sampling-params.ts";
+export type { ExtraArgument, SamplingParams } from "./contract/sampling-params.ts";
 export type { StructuredOutput } from "./structured-output/structured-output.ts";
-export type { EngineCoreStats } from "./core/messages.ts";
+export type { EngineCoreStats } from "./thread/messages.ts";
 export type { ConnectedImageSource, FetchImageOptions, ImageSource } from "./images/image-source.ts";
 export { createDataUrlImageSource } from "./images/data-url-image-source.ts";
 export { createHttpsImageSource } from "./images/https-image-source.ts";
@@ -36,13 +50,13 @@ export { createS3ImageSource } from "./images/s3-image-source.ts";
 export type { S3ImageSourceOptions } from "./images/s3-image-source.ts";
 export type { CacheReport, CacheTierReport } from "./multimodal/caches/multimodal-caches.ts";
 export type { ByteStore, ByteStoreEntry } from "./multimodal/caches/byte-store.ts";
-export { LogitsProcessor } from "./sampling/logits-processor.ts";
+export { LogitsProcessor } from "./sampling/contract/logits-processor.ts";
 export type {
   AddedRequest,
   BatchUpdate,
   Logits,
   MoveDirectionality,
   MovedRequest,
-} from "./sampling/logits-processor.ts";
-export { RequestLogitsProcessorAdapter } from "./sampling/request-logits-processor-adapter.ts";
-export type { RequestLogitsProcessor } from "./sampling/request-logits-processor-adapter.ts";
+} from "./sampling/contract/logits-processor.ts";
+export { RequestLogitsProcessorAdapter } from "./sampling/contract/request-logits-processor-adapter.ts";
+export type { RequestLogitsProcessor } from "./sampling/contract/request-logits-processor-adapter.ts";

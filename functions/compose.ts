@@ -10,10 +10,10 @@ import {
   createS3ImageSource,
 } from "../engine/index.ts";
 import type { ByteStore, Engine, LoadProgress } from "../engine/index.ts";
-import { createApp } from "./api/app.ts";
+import { createApp } from "./app.ts";
 import type { BatchesDependencies } from "./batch/create-batches.ts";
 import { LazyBatches } from "./batch/lazy-batches.ts";
-import type { Config } from "./config.ts";
+import type { Config } from "./settings/config.ts";
 import type { Logger } from "./logger.ts";
 import { createMetrics } from "./metrics.ts";
 import type { Metrics } from "./metrics.ts";

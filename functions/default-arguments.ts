@@ -1,7 +1,7 @@
 /** Looks at LOGITS_PROCESSOR_DEFAULT_ARGS once the processors are there that they are for. */
 import { createSamplingParams } from "../engine/index.ts";
 import type { Engine } from "../engine/index.ts";
-import type { Config } from "./config.ts";
+import type { Config } from "./settings/config.ts";
 import type { Logger } from "./logger.ts";
 
 /**

@@ -1,6 +1,6 @@
 /** Says when fewer sequences are computed together than the settings allow. */
 import type { Engine } from "../engine/index.ts";
-import type { Config } from "./config.ts";
+import type { Config } from "./settings/config.ts";
 import type { Logger } from "./logger.ts";
 
 /** For an engine that is ready. */

@@ -1,9 +1,9 @@
 /** Holds the settings of a deployment to the schema that the service itself reads: no manifest carries a wrong one. */
 import { isAbsolute } from "node:path";
 
-import { ConfigError, loadConfig, settingDescriptions } from "../functions/config.ts";
-import type { Config } from "../functions/config.ts";
-import { findNearNames } from "../functions/near-names.ts";
+import { ConfigError, loadConfig, settingDescriptions } from "../functions/settings/config.ts";
+import type { Config } from "../functions/settings/config.ts";
+import { findNearNames } from "../functions/settings/near-names.ts";
 
 type Settings = Readonly<Record<string, string>>;
 

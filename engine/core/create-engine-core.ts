@@ -1,20 +1,20 @@
 /** Puts the parts of an engine thread together. */
-import { planEncoderCache } from "../memory-plan.ts";
-import type { AddedSequence } from "../sampling/added-sequence.ts";
-import { createBuiltInProcessors } from "../sampling/built-in-processors.ts";
-import { CustomProcessor } from "../sampling/custom-processor.ts";
+import { planEncoderCache } from "../kv/memory-plan.ts";
+import type { AddedSequence } from "../sampling/built-in/added-sequence.ts";
+import { createBuiltInProcessors } from "../sampling/built-in/built-in-processors.ts";
+import { CustomProcessor } from "../sampling/custom/custom-processor.ts";
 import { ProcessorChain } from "../sampling/processor-chain.ts";
-import { createLogitsProcessor, loadLogitsProcessors } from "../sampling/processor-loading.ts";
+import { createLogitsProcessor, loadLogitsProcessors } from "../sampling/custom/processor-loading.ts";
 import { Sampler } from "../sampling/sampler.ts";
 import { StepLogits } from "../sampling/step-logits.ts";
 import { GrammarLogitsProcessor } from "../structured-output/grammar-logits-processor.ts";
-import { EncoderCache } from "./encoder-cache.ts";
+import { EncoderCache } from "../vision/encoder-cache.ts";
 import { EngineCore } from "./engine-core.ts";
-import { KvSlots } from "./kv-slots.ts";
+import { KvSlots } from "../kv/kv-slots.ts";
 import { loadDecoder, loadVisionEncoder } from "./load-graphs.ts";
-import type { ToEngineThread, WorkerOptions } from "./messages.ts";
+import type { ToEngineThread, WorkerOptions } from "../thread/messages.ts";
 import { ModelRunner } from "./model-runner.ts";
-import { Scheduler } from "./scheduler.ts";
+import { Scheduler } from "../scheduler/scheduler.ts";
 
 /**
  * Loads processors and sessions.

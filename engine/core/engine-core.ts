@@ -1,9 +1,9 @@
 /** The inner loop of the engine: sequences join and leave between steps, each step gives every one its share. */
-import { EngineError } from "../errors.ts";
-import type { EngineRequest } from "../engine-request.ts";
-import type { EncodedImage, EngineCoreOutput, EngineCoreStats, ToEngineThread } from "./messages.ts";
+import { EngineError } from "../contract/errors.ts";
+import type { EngineRequest } from "./engine-request.ts";
+import type { EncodedImage, EngineCoreOutput, EngineCoreStats, ToEngineThread } from "../thread/messages.ts";
 import type { ModelRunner } from "./model-runner.ts";
-import type { Scheduler } from "./scheduler.ts";
+import type { Scheduler } from "../scheduler/scheduler.ts";
 
 /** Mutable; owns the runner. All calls are made by the engine thread and return when the work is done. */
 export class EngineCore implements Disposable {

@@ -1,8 +1,8 @@
 /** The rows of logits: sequences that sample, kept in place from step to step. */
-import { invariant } from "../errors.ts";
-import type { AddedSequence, SequenceBatchUpdate } from "../sampling/added-sequence.ts";
-import type { MovedRequest } from "../sampling/logits-processor.ts";
-import type { Sequence } from "./sequence.ts";
+import { invariant } from "../contract/errors.ts";
+import type { AddedSequence, SequenceBatchUpdate } from "../sampling/built-in/added-sequence.ts";
+import type { MovedRequest } from "../sampling/contract/logits-processor.ts";
+import type { Sequence } from "../scheduler/sequence.ts";
 
 /**
  * Mutable. A step changes it in this order: `remove`s, `add`s, `condense`, `swap`s, `takeBatchUpdate`. Bookkeeping as

@@ -1,14 +1,14 @@
 /** Loads a model's graphs in the form it has them. */
-import type { EngineConfig } from "../config.ts";
+import type { EngineConfig } from "../contract/config.ts";
 import type { BuiltModel } from "../models/built-model.ts";
-import { BuiltVisionEncoder } from "./built-vision-encoder.ts";
-import type { Decoder } from "./decoder.ts";
-import { ExportedDecoder } from "./exported-decoder.ts";
-import { ExportedVisionEncoder } from "./exported-vision-encoder.ts";
-import { InPlaceDecoder } from "./in-place-decoder.ts";
-import type { KvSlots } from "./kv-slots.ts";
+import { BuiltVisionEncoder } from "../vision/built-vision-encoder.ts";
+import type { Decoder } from "../decoder/decoder.ts";
+import { ExportedDecoder } from "../decoder/exported-decoder.ts";
+import { ExportedVisionEncoder } from "../vision/exported-vision-encoder.ts";
+import { InPlaceDecoder } from "../decoder/in-place-decoder.ts";
+import type { KvSlots } from "../kv/kv-slots.ts";
 import { decoderSessionOptions, visionEncoderSessionOptions } from "./session-options.ts";
-import type { VisionEncoder } from "./vision-encoder.ts";
+import type { VisionEncoder } from "../vision/vision-encoder.ts";
 
 /** Throws EngineError `runtime_failed` for a graph that does not load, `invalid_configuration` for too much KV. */
 export function loadDecoder(config: EngineConfig, model: BuiltModel, kvSlots: KvSlots): Decoder {

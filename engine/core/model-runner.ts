@@ -1,24 +1,24 @@
 /** Runs what the scheduler decided: encodes images, computes prompts and newest tokens, samples the next ones. */
-import { EngineError, invariant } from "../errors.ts";
-import type { ImageFeature } from "../engine-request.ts";
+import { EngineError, invariant } from "../contract/errors.ts";
+import type { ImageFeature } from "./engine-request.ts";
 import { embeddingsField } from "../multimodal/processed-item.ts";
-import type { SequenceBatchUpdate } from "../sampling/added-sequence.ts";
+import type { SequenceBatchUpdate } from "../sampling/built-in/added-sequence.ts";
 import type { ProcessorChain } from "../sampling/processor-chain.ts";
 import type { Sampler } from "../sampling/sampler.ts";
 import type { StepLogits } from "../sampling/step-logits.ts";
-import type { ChunkEmbeddings, Decoder } from "./decoder.ts";
-import type { EncoderCache } from "./encoder-cache.ts";
-import { visitEmbeddings } from "./image-span.ts";
+import type { ChunkEmbeddings, Decoder } from "../decoder/decoder.ts";
+import type { EncoderCache } from "../vision/encoder-cache.ts";
+import { visitEmbeddings } from "../vision/image-span.ts";
 import { InputBatch } from "./input-batch.ts";
-import type { EncodedImage } from "./messages.ts";
+import type { EncodedImage } from "../thread/messages.ts";
 import { PromptLogprobs } from "./prompt-logprobs.ts";
-import { isLastChunk } from "./scheduler-output.ts";
-import type { PrefillChunk, SchedulerOutput } from "./scheduler-output.ts";
-import type { Sequence } from "./sequence.ts";
-import { coverSlots } from "./slot-ranges.ts";
-import type { SlotRange } from "./slot-ranges.ts";
+import { isLastChunk } from "../scheduler/scheduler-output.ts";
+import type { PrefillChunk, SchedulerOutput } from "../scheduler/scheduler-output.ts";
+import type { Sequence } from "../scheduler/sequence.ts";
+import { coverSlots } from "../kv/slot-ranges.ts";
+import type { SlotRange } from "../kv/slot-ranges.ts";
 import type { StepResult, StepResults } from "./step-results.ts";
-import type { VisionEncoder } from "./vision-encoder.ts";
+import type { VisionEncoder } from "../vision/vision-encoder.ts";
 
 export interface ModelRunnerParts {
   readonly decoder: Decoder;

@@ -1,8 +1,8 @@
 /** Logprobs of the tokens of prompts, computed a few rows of logits at a time. */
-import type { SampledLogprobs } from "../request-output.ts";
+import type { SampledLogprobs } from "../contract/request-output.ts";
 import { logprobsOf } from "../sampling/raw-logprobs.ts";
-import type { PrefillChunk } from "./scheduler-output.ts";
-import type { Sequence } from "./sequence.ts";
+import type { PrefillChunk } from "../scheduler/scheduler-output.ts";
+import type { Sequence } from "../scheduler/sequence.ts";
 
 /** Rows of logits in memory at once: with a vocabulary of 150,000 tokens they take 20 MB. */
 const maxRows = 32;

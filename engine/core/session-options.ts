@@ -1,5 +1,5 @@
 /** How the engine thread's sessions are loaded. */
-import type { EngineConfig } from "../config.ts";
+import type { EngineConfig } from "../contract/config.ts";
 import type { BuiltModel } from "../models/built-model.ts";
 import type { SessionOptions } from "../runtime/session.ts";
 

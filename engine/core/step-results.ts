@@ -1,7 +1,7 @@
 /** What one step gave each sequence that was to sample, or that could not go on. */
-import type { SampledLogprobs } from "../request-output.ts";
+import type { SampledLogprobs } from "../contract/request-output.ts";
 import type { SampledRow } from "../sampling/sampler.ts";
-import type { Sequence } from "./sequence.ts";
+import type { Sequence } from "../scheduler/sequence.ts";
 
 export type StepResult =
   | (Extract<SampledRow, { kind: "sampled" }> & {

@@ -1,6 +1,6 @@
 /** Numbers to the little-endian bytes of an ONNX tensor. */
 import { endianness } from "node:os";
-import { EngineError } from "../errors.ts";
+import { EngineError } from "../contract/errors.ts";
 import type { ElementType } from "../weights/stored-tensor.ts";
 
 /** Row-major values, converted to the element type. */

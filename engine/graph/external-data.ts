@@ -7,7 +7,7 @@
  * the same.
  */
 import { isAbsolute, relative } from "node:path";
-import { EngineError } from "../errors.ts";
+import { EngineError } from "../contract/errors.ts";
 
 /** For `SessionOptions.externalDataFolder`. */
 export const externalDataFolder = "/";

@@ -2,7 +2,7 @@
  * Builds an ONNX graph node by node. Operators are functions of their own (`standard-ops.ts`, `attention-ops.ts`,
  * `quantised-ops.ts`); they check element types and shapes and then call `addNode` here.
  */
-import { EngineError } from "../errors.ts";
+import { EngineError } from "../contract/errors.ts";
 import type { ElementType, StoredTensor } from "../weights/stored-tensor.ts";
 import { constantBytes, type ConstantData } from "./constant-bytes.ts";
 import { externalDataLocation } from "./external-data.ts";

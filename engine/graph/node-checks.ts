@@ -1,5 +1,5 @@
 /** What operator functions check before they add a node; every error names the node. */
-import { EngineError } from "../errors.ts";
+import { EngineError } from "../contract/errors.ts";
 import type { ElementType } from "../weights/stored-tensor.ts";
 import { describeShape, describeValue, sameShape, type Shape, type Value } from "./value.ts";
 

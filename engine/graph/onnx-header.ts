@@ -2,7 +2,7 @@
 import { open, type FileHandle } from "node:fs/promises";
 import { basename } from "node:path";
 import protobuf from "protobufjs/light.js";
-import { EngineError } from "../errors.ts";
+import { EngineError } from "../contract/errors.ts";
 import { decodeNode, decodeTensor, decodeValueInfo } from "./onnx-schema.ts";
 
 export interface OnnxValue {

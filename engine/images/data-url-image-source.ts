@@ -1,5 +1,5 @@
 /** Images carried in the request itself: `data:image/png;base64,…`. */
-import { EngineError } from "../errors.ts";
+import { EngineError } from "../contract/errors.ts";
 import { describeReference } from "./describe-reference.ts";
 import type { ImageSource } from "./image-source.ts";
 

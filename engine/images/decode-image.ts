@@ -1,6 +1,6 @@
 /** Encoded bytes to 8-bit RGB; the only importer of sharp. */
 import sharp from "sharp";
-import { EngineError, invariant } from "../errors.ts";
+import { EngineError, invariant } from "../contract/errors.ts";
 import { detectImageFormat, IMAGE_FORMATS } from "./image-format.ts";
 import { toRgb, type ColourModel } from "./to-rgb.ts";
 

@@ -1,6 +1,6 @@
 /** From an image reference of a request to its encoded bytes, by whichever source serves its scheme. */
-import type { ImageLimits } from "../config.ts";
-import { EngineError } from "../errors.ts";
+import type { ImageLimits } from "../contract/config.ts";
+import { EngineError } from "../contract/errors.ts";
 import { describeReference } from "./describe-reference.ts";
 import { bytesOf } from "./image-source.ts";
 import type { FetchedImage, ImageSource } from "./image-source.ts";

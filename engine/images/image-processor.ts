@@ -1,7 +1,7 @@
 /** Encoded pictures to pixel values, on threads of its own. */
 import { availableParallelism } from "node:os";
 import type { Piscina } from "piscina";
-import { EngineError, invariant } from "../errors.ts";
+import { EngineError, invariant } from "../contract/errors.ts";
 import type { PixelValues } from "./pixel-values.ts";
 import type { PixelReply, PixelTask, PixelWork, ProgramTensors } from "./pixel-worker.ts";
 import { parsePreprocessorConfig, type PreprocessorPlan } from "./preprocessor-config.ts";

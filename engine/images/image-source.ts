@@ -1,5 +1,5 @@
 /** Where encoded images come from: one implementation a scheme. */
-import { invariant } from "../errors.ts";
+import { invariant } from "../contract/errors.ts";
 
 export interface FetchImageOptions {
   /** The source stops at once when it aborts and throws the signal's reason. */

@@ -1,5 +1,5 @@
 /** From an RGB picture to the values a vision encoder takes: pad, resize, crop, rescale, normalise. */
-import { EngineError } from "../errors.ts";
+import { EngineError } from "../contract/errors.ts";
 import type { DecodedImage } from "./decode-image.ts";
 import type { PixelSize, PreprocessorPlan, ResizeRule, Rgb } from "./preprocessor-config.ts";
 import { resample } from "./resample.ts";

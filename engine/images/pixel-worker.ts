@@ -1,6 +1,6 @@
 /** Entry of the threads that decode and resample, so that neither ever holds up the HTTP thread. */
 import { move, transferableSymbol, valueSymbol } from "piscina";
-import { EngineError, type EngineErrorCode } from "../errors.ts";
+import { EngineError, type EngineErrorCode } from "../contract/errors.ts";
 import { decodeImage, type DecodedImage } from "./decode-image.ts";
 import type { CanonicalValue } from "../multimodal/hasher.ts";
 import type { PixelProgram, PixelTools } from "../multimodal/pixel-program.ts";

@@ -1,6 +1,6 @@
 /** preprocessor_config.json of CLIP's, SigLIP's and LLaVA's image processors, parsed to the steps it stands for. */
 import { z } from "zod";
-import { EngineError } from "../errors.ts";
+import { EngineError } from "../contract/errors.ts";
 import type { ResampleFilterName } from "./resample-coefficients.ts";
 
 export type Rgb = readonly [red: number, green: number, blue: number];

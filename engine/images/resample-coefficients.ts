@@ -1,5 +1,5 @@
 /** Which input pixels make one output pixel, and by what weights: the one-dimensional half of a resize. */
-import { EngineError } from "../errors.ts";
+import { EngineError } from "../contract/errors.ts";
 
 /** Pillow's numbers for its filters, as `resample` in preprocessor_config.json spells them. */
 export type ResampleFilterName = "nearest" | "lanczos" | "bilinear" | "bicubic" | "box" | "hamming";

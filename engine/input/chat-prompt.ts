@@ -1,6 +1,6 @@
 /** From a conversation to the text of a prompt in which exactly the images it has are placeholders. */
-import { EngineError } from "../errors.ts";
-import type { ChatMessage, ImagePart } from "../generation-request.ts";
+import { EngineError } from "../contract/errors.ts";
+import type { ChatMessage, ImagePart } from "../contract/generation-request.ts";
 import type { TextRange } from "../text/added-tokens.ts";
 import type { ChatTemplate, TemplateMessage } from "../text/chat-template.ts";
 

@@ -1,9 +1,9 @@
 /** What generation_config.json of a checkpoint says about sampling and about the end of a text. */
 import { z } from "zod";
 
-import { EngineError } from "../errors.ts";
-import { createSamplingParams } from "../sampling-params.ts";
-import type { SamplingParams } from "../sampling-params.ts";
+import { EngineError } from "../contract/errors.ts";
+import { createSamplingParams } from "../contract/sampling-params.ts";
+import type { SamplingParams } from "../contract/sampling-params.ts";
 
 const tokenIds = z
   .union([z.int().nonnegative(), z.array(z.int().nonnegative())])

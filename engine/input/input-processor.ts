@@ -1,14 +1,14 @@
 /** From a request as it came to one the engine thread can run: tokens, tensors, and where the two meet. */
-import { EngineError, invariant } from "../errors.ts";
+import { EngineError, invariant } from "../contract/errors.ts";
 import { imagePartsOf, renderChat } from "./chat-prompt.ts";
 import { isAboutOptions, requestOptions } from "./request-options.ts";
 import { numEmbeddingsIn } from "../multimodal/placeholder.ts";
 import { allowedLimit } from "../multimodal/processing-info.ts";
 import { expandPrompt } from "../multimodal/prompt-expansion.ts";
 import { countOccurrences } from "../multimodal/sequence-search.ts";
-import type { ImageLimits } from "../config.ts";
-import type { EngineRequest, ImageFeature } from "../engine-request.ts";
-import type { GenerationRequest, ImagePart, Prompt } from "../generation-request.ts";
+import type { ImageLimits } from "../contract/config.ts";
+import type { EngineRequest, ImageFeature } from "../core/engine-request.ts";
+import type { GenerationRequest, ImagePart, Prompt } from "../contract/generation-request.ts";
 import type { ItemLoader, LoadedItem } from "./item-loader.ts";
 import type { UpdatedPrompt } from "../multimodal/apply-prompt-updates.ts";
 import type { MultiModalProcessor, ProcessorOptions } from "../multimodal/multimodal-processor.ts";

@@ -1,13 +1,13 @@
 /** From the images of a request to items ready for the model: fetched and processed only where no cache has them. */
-import { EngineError, invariant } from "../errors.ts";
+import { EngineError, invariant } from "../contract/errors.ts";
 import { canTellUnchanged, fetchImageIfChanged } from "../images/fetch-image.ts";
 import { sourceCacheKey } from "../images/source-cache.ts";
 import { allOrNone } from "../multimodal/all-or-none.ts";
 import { computeMmHash, contentHashOf } from "../multimodal/hasher.ts";
 import { parseImageEmbeddings } from "../multimodal/image-embeddings.ts";
 import { processImages, toEmbeddingItems } from "../multimodal/process-items.ts";
-import type { ImageLimits } from "../config.ts";
-import type { GenerationRequest, ImagePart } from "../generation-request.ts";
+import type { ImageLimits } from "../contract/config.ts";
+import type { GenerationRequest, ImagePart } from "../contract/generation-request.ts";
 import type { FetchedImage, ImageSource } from "../images/image-source.ts";
 import type { KnownImage } from "../images/source-cache.ts";
 import type { HashedItem } from "../multimodal/hasher.ts";

@@ -1,5 +1,5 @@
 /** Puts together how a loaded model takes images: its own registered parts, the pixel threads, sources and caches. */
-import { EngineError } from "../errors.ts";
+import { EngineError } from "../contract/errors.ts";
 import { createImageProcessor } from "../images/image-processor.ts";
 import { parsePreprocessorConfig } from "../images/preprocessor-config.ts";
 import { createPromptText } from "./input-processor.ts";
@@ -7,7 +7,7 @@ import { ItemLoader } from "./item-loader.ts";
 import { deploymentOptions, isAboutOptions, optionsError } from "./request-options.ts";
 import { dummyPicture } from "../multimodal/dummy-inputs.ts";
 import { processImages } from "../multimodal/process-items.ts";
-import type { EngineConfig } from "../config.ts";
+import type { EngineConfig } from "../contract/config.ts";
 import type { ImageProcessor } from "../images/image-processor.ts";
 import type { ImageSource } from "../images/image-source.ts";
 import type { ImageInputs } from "./input-processor.ts";

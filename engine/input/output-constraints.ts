@@ -1,11 +1,11 @@
 /** What a request's parameters demand of its output, in the form the engine thread applies it in. */
 import { setImmediate as nextTurn } from "node:timers/promises";
 
-import { EngineError } from "../errors.ts";
+import { EngineError } from "../contract/errors.ts";
 import { GrammarCompiler } from "../structured-output/grammar-compiler.ts";
 import { createGrammarVocabulary } from "../structured-output/grammar-vocabulary.ts";
-import type { EngineRequest } from "../engine-request.ts";
-import type { SamplingParams } from "../sampling-params.ts";
+import type { EngineRequest } from "../core/engine-request.ts";
+import type { SamplingParams } from "../contract/sampling-params.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
 
 export interface OutputConstraintsOptions {

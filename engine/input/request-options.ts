@@ -1,5 +1,5 @@
 /** What a request, or a deployment, changes of an image processor's options. */
-import { EngineError } from "../errors.ts";
+import { EngineError } from "../contract/errors.ts";
 import type { CanonicalValue } from "../multimodal/hasher.ts";
 import type { MultiModalProcessor, ProcessorOptions } from "../multimodal/multimodal-processor.ts";
 

@@ -1,126 +1,14 @@
-/** What an engine would be, from its settings and the headers of its checkpoint: nothing is prepared, built or started. */
-import { loadImageInputs } from "../input/multimodal-inputs.ts";
-import { createDataUrlImageSource } from "../images/data-url-image-source.ts";
-import { readPreprocessorConfig } from "../load-model.ts";
-import { keepsKvOnHost, numSequencesThatFit, planMemory } from "../memory-plan.ts";
-import { planCheckpoint } from "../models/plan-checkpoint.ts";
-import { findMultiModalInputs } from "../models/processor-registry.ts";
-import { defaultCacheConfig } from "../multimodal/caches/multimodal-caches.ts";
-import { keepWasmCode } from "../runtime/keep-wasm-code.ts";
-import { machineMemoryBytes } from "../runtime/machine-memory.ts";
-import { tryLogitsProcessors } from "../sampling/try-processors.ts";
-import { loadChatTemplate } from "../text/chat-template.ts";
-import { loadTokenizer } from "../text/tokenizer.ts";
-import { openCheckpoint } from "../weights/checkpoint.ts";
-import { resolveCheckpoint } from "../weights/resolve-checkpoint.ts";
-import { measureWorstImage } from "./worst-image.ts";
-import type { DtypeName, EngineConfig } from "../config.ts";
-import type { EngineDependencies } from "../engine.ts";
-import type { MemoryPlan } from "../memory-plan.ts";
-import type { TriedLogitsProcessor } from "../sampling/try-processors.ts";
-import type { WorstImage } from "./worst-image.ts";
+/** Looks at a model without serving it; what that needs is loaded when it is asked for, not into every server. */
+import type { EngineConfig } from "../contract/config.ts";
+import type { EngineDependencies } from "../contract/engine.ts";
+import type { ModelInspection } from "./inspect-checkpoint.ts";
 
-export interface ModelInspection {
-  readonly architecture: string;
-  readonly dtype: Exclude<DtypeName, "auto">;
-  /** Of weights, configuration and dtype, as cache keys carry it. */
-  readonly contentHash: string;
-  /** Most tokens of one sequence. */
-  readonly maxModelLen: number;
-  /** Computed together: fewer than the settings allow where the host has no room for the KV of all; at least 1. */
-  readonly maxNumSequences: number;
-  readonly vocabSize: number;
-  /** Whether it takes conversations. */
-  readonly hasChatTemplate: boolean;
-  readonly memory: MemoryPlan;
-  /** The host's, or its container's; nothing is known of a GPU's before it is used. */
-  readonly machineBytes: number;
-  /** Null for a model that takes no images. */
-  readonly worstImage: WorstImage | null;
-  /** In the order in which they apply. */
-  readonly logitsProcessors: readonly TriedLogitsProcessor[];
-}
-
-/**
- * Downloads a checkpoint on S3, as an engine would, and reads all weights once for their hash.
- *
- * @throws EngineError `invalid_configuration`, `invalid_checkpoint`, `unsupported_model` or `aborted`, as loading does;
- *   not for logits processors, whose errors it lists.
- */
+/** As `inspection/inspect-model.ts` says it. */
 export async function inspectModel(
   config: EngineConfig,
-  { createS3Client, onProgress }: Pick<EngineDependencies, "createS3Client" | "onProgress">,
+  dependencies: Pick<EngineDependencies, "createS3Client" | "onProgress">,
   signal: AbortSignal,
 ): Promise<ModelInspection> {
-  keepWasmCode();
-  const { cacheFolder, maxNumBatchedTokens, imageLimits } = config;
-  const folder = await resolveCheckpoint(config.model, {
-    variant: config,
-    cacheFolder,
-    createS3Client,
-    onProgress,
-    signal,
-  });
-  const checkpoint = await openCheckpoint(folder, { cacheFolder });
-  const { definition, model, dtype, contentHash, maxModelLen, decoder, planned } = await planCheckpoint(checkpoint, {
-    ...config,
-    signal,
-  });
-  const { architecture } = definition;
-  const tokenizer = await loadTokenizer(folder);
-  const [preprocessorConfig, logitsProcessors, chatTemplate] = await Promise.all([
-    readPreprocessorConfig(checkpoint),
-    tryLogitsProcessors(config),
-    loadChatTemplate(folder, tokenizer.namedTokens),
-  ]);
-  await using imageInputs = await loadImageInputs(
-    // Its own dummy picture is never too large.
-    { ...config, imageLimits: { ...imageLimits, maxImageBytes: Infinity, maxImagePixels: Number.MAX_SAFE_INTEGER } },
-    {
-      architecture,
-      multiModal: findMultiModalInputs(architecture),
-      model: { ...model, contentHash },
-      tokenizer,
-      preprocessorConfig,
-      imageSources: [createDataUrlImageSource()],
-    },
-    signal,
-  );
-  const { vocabSize } = model.decoder;
-  const machineBytes = machineMemoryBytes();
-  const maxNumSequences = keepsKvOnHost(config.device, decoder)
-    ? Math.max(
-        1,
-        numSequencesThatFit(
-          decoder,
-          { maxNumSequences: config.maxNumSequences, maxLen: maxModelLen },
-          { weightBytes: planned.weights.embedding + planned.weights.decoder, machineBytes },
-        ),
-      )
-    : config.maxNumSequences;
-  const worstImage =
-    imageInputs === null
-      ? null
-      : await measureWorstImage(imageInputs, { tokenizer, vocabSize, maxModelLen, imageLimits }, signal);
-  return {
-    architecture,
-    dtype,
-    contentHash,
-    maxModelLen,
-    maxNumSequences,
-    vocabSize,
-    hasChatTemplate: chatTemplate !== null,
-    memory: planMemory(decoder, planned, {
-      maxNumSequences,
-      maxNumBatchedTokens,
-      maxModelLen,
-      maxEmbeddingsPerImage: worstImage?.maxEmbeddings ?? 0,
-      expectedEmbeddingsPerImage: worstImage?.numEmbeddings ?? 0,
-      imageBytesPerSequence: worstImage === null ? 0 : worstImage.numBytes * worstImage.numFitting,
-      processorCacheBytes: (config.caches ?? defaultCacheConfig).maxMemoryBytes,
-    }),
-    machineBytes,
-    worstImage,
-    logitsProcessors,
-  };
+  const inspection = await import("./inspect-checkpoint.ts");
+  return inspection.inspectModel(config, dependencies, signal);
 }

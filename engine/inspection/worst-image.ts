@@ -3,8 +3,8 @@ import { InputProcessor } from "../input/input-processor.ts";
 import { dummyPicture } from "../multimodal/dummy-inputs.ts";
 import { numEmbeddingsIn } from "../multimodal/placeholder.ts";
 import { allowedLimit } from "../multimodal/processing-info.ts";
-import { createSamplingParams } from "../sampling-params.ts";
-import type { ImagePart } from "../generation-request.ts";
+import { createSamplingParams } from "../contract/sampling-params.ts";
+import type { ImagePart } from "../contract/generation-request.ts";
 import type { InputProcessorOptions, ProcessedPrompt } from "../input/input-processor.ts";
 
 import type { LoadedImageInputs } from "../input/multimodal-inputs.ts";

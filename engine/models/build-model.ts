@@ -5,7 +5,7 @@
 import { createHash } from "node:crypto";
 import { access, writeFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
-import type { DeviceName, DtypeName } from "../config.ts";
+import type { DeviceName, DtypeName } from "../contract/config.ts";
 import { externalDataFolder } from "../graph/external-data.ts";
 import { writeAtomically } from "../weights/atomic-file.ts";
 import type { Checkpoint } from "../weights/checkpoint.ts";

@@ -1,6 +1,6 @@
 /** Reading `config.json`: what is missing takes transformers' default, what changes the maths and is unknown is refused. */
 import { z } from "zod";
-import { EngineError } from "../errors.ts";
+import { EngineError } from "../contract/errors.ts";
 
 export const count = z.int().positive();
 export const positiveNumber = z.number().positive();

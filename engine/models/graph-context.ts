@@ -1,5 +1,5 @@
 /** What the parts of a model's graph are built with: the builder, the weights, and in which numbers to compute. */
-import type { DeviceName } from "../config.ts";
+import type { DeviceName } from "../contract/config.ts";
 import { GraphBuilder } from "../graph/graph-builder.ts";
 import type { Dimension, Value } from "../graph/value.ts";
 import type { WeightFormat } from "../weights/prepared-weights.ts";

@@ -2,7 +2,7 @@
 import { matMulIntegerToFloat, matMulNBits, quantizeLinearPerRow } from "../graph/quantised-ops.ts";
 import { abs, add, cast, expand, gemm, multiply, reduceMaxLast, reshape, shapeOf } from "../graph/standard-ops.ts";
 import type { Value } from "../graph/value.ts";
-import { invariant } from "../errors.ts";
+import { invariant } from "../contract/errors.ts";
 import type { WeightFormat } from "../weights/prepared-weights.ts";
 import { parameter, type GraphContext } from "./graph-context.ts";
 

@@ -1,6 +1,6 @@
 /** A checkpoint's configuration and the settings, understood: its graphs, before any weight is prepared. */
-import type { DeviceName, DtypeName } from "../config.ts";
-import { EngineError } from "../errors.ts";
+import type { DeviceName, DtypeName } from "../contract/config.ts";
+import { EngineError } from "../contract/errors.ts";
 import { createGraphContext, type GraphContext, type Precision } from "./graph-context.ts";
 import type { ConfiguredModel, ModelDefinition } from "./model-definition.ts";
 import { precisionOf, resolveDtype, type ResolvedDtype } from "./precision.ts";

@@ -1,6 +1,6 @@
 /** From the `dtype` setting to the numbers a model computes in. */
-import type { DeviceName, DtypeName } from "../config.ts";
-import { EngineError } from "../errors.ts";
+import type { DeviceName, DtypeName } from "../contract/config.ts";
+import { EngineError } from "../contract/errors.ts";
 import type { WeightFormat } from "../weights/prepared-weights.ts";
 import type { Precision } from "./graph-context.ts";
 

@@ -1,6 +1,6 @@
 /** Options that image processors of several models have in common, as preprocessor_config.json has them. */
 import { z } from "zod";
-import { EngineError } from "../errors.ts";
+import { EngineError } from "../contract/errors.ts";
 import type { PixelTools } from "../multimodal/pixel-program.ts";
 import type { ProcessorOptions } from "../multimodal/multimodal-processor.ts";
 

@@ -1,6 +1,6 @@
 /** The architectures that are served. A new one is a folder with a definition, and its line here. */
 import { z } from "zod";
-import { EngineError } from "../errors.ts";
+import { EngineError } from "../contract/errors.ts";
 import { parseConfigObject } from "./config-field.ts";
 import { fuyuDefinition } from "./fuyu/definition.ts";
 import { idefics3Definition, smolVlmDefinition } from "./idefics3/definition.ts";

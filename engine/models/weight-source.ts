@@ -2,7 +2,7 @@
  * Where a graph under construction gets its weights from. Graphs are built twice by the same code: first to find out
  * which weights they want in what form, then, once those are prepared, in earnest.
  */
-import { EngineError, invariant } from "../errors.ts";
+import { EngineError, invariant } from "../contract/errors.ts";
 import type { PreparedWeight, WeightRequest } from "../weights/prepared-weights.ts";
 import { bytesPerElement } from "../weights/safetensors.ts";
 import type { ElementType, StoredTensor } from "../weights/stored-tensor.ts";

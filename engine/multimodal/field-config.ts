@@ -1,5 +1,5 @@
 /** How the tensors of a processed batch belong to its items. */
-import { EngineError, invariant } from "../errors.ts";
+import { EngineError, invariant } from "../contract/errors.ts";
 import { bytesPerElement, numElements, typedArrayOver } from "../runtime/element-type.ts";
 import type { TensorData } from "../runtime/element-type.ts";
 import type { ItemTensor } from "./processed-item.ts";

@@ -1,7 +1,7 @@
 /** Content hashes of multimodal items: equal hashes mean equal embeddings, so anything that changes them is in. */
 import { createHash, hash, webcrypto } from "node:crypto";
 
-import { invariant } from "../errors.ts";
+import { invariant } from "../contract/errors.ts";
 
 /** Anything that a processor can be configured with. */
 export type CanonicalValue =

@@ -1,5 +1,5 @@
 /** Image embeddings that come with a request: an .npy file, or a safetensors file of one tensor. */
-import { EngineError } from "../errors.ts";
+import { EngineError } from "../contract/errors.ts";
 import { numElements } from "../runtime/element-type.ts";
 import { toFloat32 } from "../weights/float-conversion.ts";
 import type { FloatElementType } from "../weights/float-conversion.ts";

@@ -1,5 +1,5 @@
 /** From pictures to items that a cache can keep: what belongs to each, and what it does to its prompt. */
-import { EngineError, invariant } from "../errors.ts";
+import { EngineError, invariant } from "../contract/errors.ts";
 import { splitFields } from "./field-config.ts";
 import type { EncodedImage, MultiModalProcessor, ProcessorOptions, UpdateItem } from "./multimodal-processor.ts";
 import { embeddingsField } from "./processed-item.ts";

@@ -1,5 +1,5 @@
 /** How a model says what its items do to a prompt: rules that are worked out item by item. */
-import { invariant } from "../errors.ts";
+import { invariant } from "../contract/errors.ts";
 import type { PromptText } from "./prompt-text.ts";
 import type { PromptContent, PromptSequence, PromptTarget, ResolvedPromptUpdate } from "./resolved-prompt-update.ts";
 import { findSequence } from "./sequence-search.ts";

@@ -1,5 +1,10 @@
 /** Token ids of logprobs and prompts, in words. */
-import type { DecodedLogprob, DecodedPrompt, DecodedTokenLogprobs, SampledLogprobs } from "../request-output.ts";
+import type {
+  DecodedLogprob,
+  DecodedPrompt,
+  DecodedTokenLogprobs,
+  SampledLogprobs,
+} from "../contract/request-output.ts";
 import type { Vocabulary } from "../text/tokenizer.ts";
 
 /** A prompt that an output is to tell of. */

@@ -1,11 +1,11 @@
 /** From the engine thread's tokens to text and logprobs: one object per sequence. */
-import { invariant } from "../errors.ts";
+import { invariant } from "../contract/errors.ts";
 import { IncrementalDetokenizer } from "../text/incremental-detokenizer.ts";
 import { StopStrings } from "../text/stop-strings.ts";
 import { decodeLogprobs } from "./decode-logprobs.ts";
-import type { EngineCoreOutput } from "../core/messages.ts";
-import type { DecodedPrompt, DecodedTokenLogprobs, FinishReason, RequestOutput } from "../request-output.ts";
-import type { SamplingParams } from "../sampling-params.ts";
+import type { EngineCoreOutput } from "../thread/messages.ts";
+import type { DecodedPrompt, DecodedTokenLogprobs, FinishReason, RequestOutput } from "../contract/request-output.ts";
+import type { SamplingParams } from "../contract/sampling-params.ts";
 import type { Vocabulary } from "../text/tokenizer.ts";
 
 export interface SequenceOutputsOptions {

@@ -1,5 +1,5 @@
 /** Tensors in the memory of a session's device, where they stay between runs. */
-import type { DeviceName } from "../config.ts";
+import type { DeviceName } from "../contract/config.ts";
 import type { TensorData, TensorElementType } from "./element-type.ts";
 import { elementTypeCode, typedArrayOver } from "./element-type.ts";
 import { enableCopies } from "./execution-provider.ts";

@@ -1,5 +1,5 @@
 /** Element types of tensors: their numbers in ONNX, their sizes and the typed arrays that hold them. */
-import { EngineError } from "../errors.ts";
+import { EngineError } from "../contract/errors.ts";
 
 /** Arrays that may lie under a tensor of each element type. */
 export interface TensorArrays {

@@ -8,7 +8,7 @@
  * and release a tensor; 15 us for an output that ONNX Runtime allocates and `output` fetches, so a step loop binds
  * tensors of its own.
  */
-import { EngineError, invariant } from "../errors.ts";
+import { EngineError, invariant } from "../contract/errors.ts";
 import type { DeviceMemory } from "./device-memory.ts";
 import { takeHostTensor } from "./native-tensor.ts";
 import { pointersAt } from "./ort-api.ts";

@@ -1,5 +1,5 @@
 /** What every session and tensor of a thread shares: the API, the environment, the host's memory. */
-import { EngineError } from "../errors.ts";
+import { EngineError } from "../contract/errors.ts";
 import { loadOrtApi } from "./ort-api.ts";
 import type { OrtApi, OutPointer, Pointer, Status } from "./ort-api.ts";
 

@@ -1,7 +1,7 @@
 /** A loaded model: made from an ONNX file, run through bindings. Calls block the thread that makes them. */
 import { readFileSync } from "node:fs";
-import type { DeviceName } from "../config.ts";
-import { EngineError, invariant } from "../errors.ts";
+import type { DeviceName } from "../contract/config.ts";
+import { EngineError, invariant } from "../contract/errors.ts";
 import { DeviceMemory } from "./device-memory.ts";
 import { typedArrayOver } from "./element-type.ts";
 import type { TensorElementType } from "./element-type.ts";

@@ -1,5 +1,5 @@
 /** An `OrtValue` that is a tensor: over memory of the caller on the host, or in memory of a session's device. */
-import { EngineError, invariant } from "../errors.ts";
+import { EngineError, invariant } from "../contract/errors.ts";
 import { bytesPerElement, elementTypeCode, numElements } from "./element-type.ts";
 import type { TensorArrays, TensorData, TensorElementType } from "./element-type.ts";
 import { addressOf } from "./ort-api.ts";

@@ -1,5 +1,5 @@
 /** One step's logits as logits processors see them: a row is prepared and kept aside when it is first asked for. */
-import type { Logits } from "./logits-processor.ts";
+import type { Logits } from "./contract/logits-processor.ts";
 import type { StepLogits } from "./step-logits.ts";
 
 /**

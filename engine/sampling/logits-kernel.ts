@@ -1,7 +1,7 @@
 /** The compiled passes over rows of logits, and the memory that the rows lie in. */
 import { readFileSync } from "node:fs";
-import { EngineError } from "../errors.ts";
-import { numSteps } from "./exponential.ts";
+import { EngineError } from "../contract/errors.ts";
+import { numSteps } from "./draw/exponential.ts";
 
 /** What kernel/logits.wasm exports, as kernel/logits.ts explains it: addresses in `memory`. */
 interface LogitsExports {

@@ -1,9 +1,9 @@
 /** The engine's logits processors in the order they apply. */
-import type { EngineError } from "../errors.ts";
-import type { SequenceBatchUpdate } from "./added-sequence.ts";
-import type { CustomProcessor, ProcessedRow, RowErrors } from "./custom-processor.ts";
+import type { EngineError } from "../contract/errors.ts";
+import type { SequenceBatchUpdate } from "./built-in/added-sequence.ts";
+import type { CustomProcessor, ProcessedRow, RowErrors } from "./custom/custom-processor.ts";
 import type { GuardedLogits } from "./guarded-logits.ts";
-import type { LogitsProcessor } from "./logits-processor.ts";
+import type { LogitsProcessor } from "./contract/logits-processor.ts";
 
 /** Masks what no grammar allows. It never throws for a row but leaves it no token. */
 export interface GrammarProcessor extends LogitsProcessor {

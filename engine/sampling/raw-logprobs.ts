@@ -1,5 +1,5 @@
 /** Logprobs of the logits as the model gave them, kept aside before any processor or temperature changes a row. */
-import type { SampledLogprobs, TokenLogprob } from "../request-output.ts";
+import type { SampledLogprobs, TokenLogprob } from "../contract/request-output.ts";
 import { largestIndices, logSumExp, rankOf } from "./row-operations.ts";
 
 /** JSON has no infinity; no reachable logprob is below. */

@@ -1,5 +1,5 @@
 /** Passes over one row of logits, `[vocabSize]`. NaN never compares, so it counts as the least likely. */
-import { expOfRest, expOfStep, numSteps, stepsPerUnit } from "./exponential.ts";
+import { expOfRest, expOfStep, numSteps, stepsPerUnit } from "./draw/exponential.ts";
 
 /**
  * Largest value; -Infinity when there is none. Four running maxima do not wait for one another; besides, the compiler

@@ -1,16 +1,16 @@
 /** Turns one step's logits into one token per row. */
-import { EngineError } from "../errors.ts";
-import type { SampledLogprobs } from "../request-output.ts";
-import { isGreedy } from "../sampling-params.ts";
-import type { SamplingParams } from "../sampling-params.ts";
-import type { ProcessedRow } from "./custom-processor.ts";
+import { EngineError } from "../contract/errors.ts";
+import type { SampledLogprobs } from "../contract/request-output.ts";
+import { isGreedy } from "../contract/sampling-params.ts";
+import type { SamplingParams } from "../contract/sampling-params.ts";
+import type { ProcessedRow } from "./custom/custom-processor.ts";
 import { GuardedLogits } from "./guarded-logits.ts";
 import type { ProcessorChain } from "./processor-chain.ts";
-import { uniformAt } from "./random.ts";
+import { uniformAt } from "./draw/random.ts";
 import { RawLogprobs } from "./raw-logprobs.ts";
 import { scale } from "./row-operations.ts";
 import type { StepLogits } from "./step-logits.ts";
-import { noToken, TokenDraw } from "./token-draw.ts";
+import { noToken, TokenDraw } from "./draw/token-draw.ts";
 
 /** What the sampler asks of a row of the persistent batch. */
 export interface SamplingRow extends ProcessedRow {

@@ -1,7 +1,7 @@
 /** Entry of the thread that compiles grammars: takes as long as each needs, and is ended when that is too long. */
 import { parentPort, workerData } from "node:worker_threads";
 
-import { invariant } from "../errors.ts";
+import { invariant } from "../contract/errors.ts";
 import type { GrammarVocabulary } from "./grammar-vocabulary.ts";
 import type { StructuredOutput } from "./structured-output.ts";
 import { compileGrammar, createCompilerImage } from "./xgrammar.ts";

@@ -1,7 +1,7 @@
 /** Compiles grammars on a thread of its own: each once, one after the other, none for longer than a limit. */
 import { createHash } from "node:crypto";
 
-import { EngineError } from "../errors.ts";
+import { EngineError } from "../contract/errors.ts";
 import { GrammarThread } from "./grammar-thread.ts";
 import type { GrammarVocabulary } from "./grammar-vocabulary.ts";
 import type { LanguageSource } from "./language.ts";

@@ -1,9 +1,9 @@
 /** Keeps every row with a structured output within its grammar. Applied before anything else reads the logits. */
-import type { EngineConfig } from "../config.ts";
-import type { EngineError } from "../errors.ts";
-import { LogitsProcessor } from "../sampling/logits-processor.ts";
-import type { AddedRequest, BatchUpdate, Logits } from "../sampling/logits-processor.ts";
-import { RowStates } from "../sampling/row-states.ts";
+import type { EngineConfig } from "../contract/config.ts";
+import type { EngineError } from "../contract/errors.ts";
+import { LogitsProcessor } from "../sampling/contract/logits-processor.ts";
+import type { AddedRequest, BatchUpdate, Logits } from "../sampling/contract/logits-processor.ts";
+import { RowStates } from "../sampling/contract/row-states.ts";
 import type { CompiledGrammar } from "./grammar-compiler.ts";
 import { GrammarRow } from "./grammar-row.ts";
 import { LoadedGrammars } from "./loaded-grammars.ts";

@@ -1,5 +1,5 @@
 /** One request's way through its grammar. */
-import { EngineError } from "../errors.ts";
+import { EngineError } from "../contract/errors.ts";
 import type { CompiledGrammar } from "./grammar-compiler.ts";
 import { bytesOf } from "./grammar-vocabulary.ts";
 import type { GrammarTools, LoadedGrammars } from "./loaded-grammars.ts";

@@ -2,7 +2,7 @@
 import { once } from "node:events";
 import { Worker } from "node:worker_threads";
 
-import { EngineError, invariant } from "../errors.ts";
+import { EngineError, invariant } from "../contract/errors.ts";
 import type { CompileReply, CompileTask } from "./compile-worker.ts";
 import type { GrammarVocabulary } from "./grammar-vocabulary.ts";
 import { refuseStructuredOutput } from "./refusal.ts";

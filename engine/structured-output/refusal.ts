@@ -1,5 +1,5 @@
 /** The one way a structured output is refused. */
-import { EngineError } from "../errors.ts";
+import { EngineError } from "../contract/errors.ts";
 
 /** Throws EngineError `invalid_argument`; `problem` is a sentence without its full stop. */
 export function refuseStructuredOutput(problem: string, cause?: unknown): never {

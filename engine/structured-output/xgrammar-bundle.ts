@@ -10,7 +10,7 @@ import { pathToFileURL } from "node:url";
 import { Script, compileFunction, createContext, runInContext } from "node:vm";
 import type * as WebXGrammar from "@mlc-ai/web-xgrammar";
 
-import { invariant } from "../errors.ts";
+import { invariant } from "../contract/errors.ts";
 import { withoutStateMerging } from "./xgrammar-repair.ts";
 
 export type XGrammarLibrary = typeof WebXGrammar;

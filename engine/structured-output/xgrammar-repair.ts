@@ -1,5 +1,5 @@
 /** Mends the one thing that XGrammar's build does wrong to every kind of grammar. */
-import { invariant } from "../errors.ts";
+import { invariant } from "../contract/errors.ts";
 
 /** `i32.const 1200001`: what the size of an automaton in bytes is compared with, twelve bytes to a state. */
 const mergingLimit = [0x41, 0x81, 0x9f, 0xc9, 0x00];

@@ -9,7 +9,7 @@
  */
 import type * as WebXGrammar from "@mlc-ai/web-xgrammar";
 
-import { EngineError } from "../errors.ts";
+import { EngineError } from "../contract/errors.ts";
 import { toEbnf } from "./choice-grammar.ts";
 import { toEngineGrammar, toEnginePattern } from "./engine-pattern.ts";
 import { findEndlessRule } from "./endless-rule.ts";

@@ -1,5 +1,5 @@
 /** What a single token contributes to the text, as UTF-8 bytes: a decoder of tokenizer.json applied to one token. */
-import { EngineError } from "../errors.ts";
+import { EngineError } from "../contract/errors.ts";
 import type { TokenizerComponent } from "./tokenizer-json.ts";
 
 /** One rule of a decoder: the token's text so far, or its bytes once a rule has made it bytes. */

@@ -3,7 +3,7 @@ import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { z } from "zod";
 
-import { EngineError } from "../errors.ts";
+import { EngineError } from "../contract/errors.ts";
 
 const addedToken = z.object({
   id: z.int().nonnegative(),

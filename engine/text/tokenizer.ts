@@ -2,7 +2,7 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { Tokenizer as HuggingFaceTokenizer } from "@huggingface/tokenizers";
 
-import { EngineError } from "../errors.ts";
+import { EngineError } from "../contract/errors.ts";
 import { AddedTokenSplitter } from "./added-tokens.ts";
 import { faithfulPreTokenizer } from "./pre-tokenizer-rules.ts";
 import { createTokenBytes } from "./token-bytes.ts";

@@ -1,5 +1,5 @@
 /** Names of a checkpoint's weight files, and the error for one that is not there. */
-import { EngineError } from "../errors.ts";
+import { EngineError } from "../contract/errors.ts";
 import { onnxFolder } from "./onnx-variants.ts";
 
 export const singleFileName = "model.safetensors";

@@ -2,7 +2,7 @@
 import { createHash } from "node:crypto";
 import { readdir, readFile } from "node:fs/promises";
 import { basename, join, resolve } from "node:path";
-import { EngineError } from "../errors.ts";
+import { EngineError } from "../contract/errors.ts";
 import { indexFileName, singleFileName } from "./checkpoint-files.ts";
 import { hashFile } from "./file-hash.ts";
 import { isOnnxExport, onnxFolder } from "./onnx-variants.ts";

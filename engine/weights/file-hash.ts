@@ -3,7 +3,7 @@ import { createHash, hash } from "node:crypto";
 import { createReadStream } from "node:fs";
 import { readFile, stat, writeFile } from "node:fs/promises";
 import { basename, join, resolve } from "node:path";
-import { EngineError } from "../errors.ts";
+import { EngineError } from "../contract/errors.ts";
 import { writeAtomically } from "./atomic-file.ts";
 
 /** Large enough to be as fast as the disk, small enough that hashing one chunk does not hold up the event loop. */

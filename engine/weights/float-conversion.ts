@@ -1,5 +1,5 @@
 /** Conversion between the float types of checkpoints. */
-import { invariant } from "../errors.ts";
+import { invariant } from "../contract/errors.ts";
 import type { ElementType } from "./stored-tensor.ts";
 
 export type FloatElementType = Extract<ElementType, "float32" | "float16" | "bfloat16">;

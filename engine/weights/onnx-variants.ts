@@ -4,8 +4,8 @@
  * The layout is that of transformers.js: a file for each part of a model, and of each part several variants that a
  * suffix tells apart. Weights beyond 2 GB lie beside their file, in `<file>_data`, `<file>_data_1` and so on.
  */
-import type { DeviceName, DtypeName } from "../config.ts";
-import { EngineError } from "../errors.ts";
+import type { DeviceName, DtypeName } from "../contract/config.ts";
+import { EngineError } from "../contract/errors.ts";
 
 export const onnxFolder = "onnx";
 

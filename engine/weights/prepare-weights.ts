@@ -2,7 +2,7 @@
 import { hash } from "node:crypto";
 import { open } from "node:fs/promises";
 import { resolve } from "node:path";
-import { EngineError } from "../errors.ts";
+import { EngineError } from "../contract/errors.ts";
 import { writeAtomically } from "./atomic-file.ts";
 import type { Checkpoint } from "./checkpoint.ts";
 import { convertRows, type ConversionFault, type ConversionTask } from "./conversion-worker.ts";

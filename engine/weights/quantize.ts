@@ -1,5 +1,5 @@
 /** Quantisation of linear weights to the forms that ONNX Runtime's integer kernels take. Plain arithmetic, no I/O. */
-import { invariant } from "../errors.ts";
+import { invariant } from "../contract/errors.ts";
 
 export interface QuantizedRows {
   readonly weight: Uint8Array<ArrayBuffer> | Int8Array<ArrayBuffer>;

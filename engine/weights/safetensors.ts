@@ -4,7 +4,7 @@
  */
 import { open, type FileHandle } from "node:fs/promises";
 import { basename, resolve } from "node:path";
-import { EngineError } from "../errors.ts";
+import { EngineError } from "../contract/errors.ts";
 import type { ElementType, StoredTensor } from "./stored-tensor.ts";
 
 /** The format's own limit: a lying length must not make us allocate what the file may really hold. */

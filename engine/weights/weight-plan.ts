@@ -1,5 +1,5 @@
 /** Decides for each weight a model asks for whether it lies ready in the checkpoint, and where a made one will lie. */
-import { EngineError, invariant } from "../errors.ts";
+import { EngineError, invariant } from "../contract/errors.ts";
 import { isFloat } from "./float-conversion.ts";
 import { bytesPerElement } from "./safetensors.ts";
 import type { WeightFormat, WeightRequest } from "./prepared-weights.ts";

@@ -4,14 +4,14 @@ import type { Context, Handler } from "hono";
 import type { Metrics } from "../metrics.ts";
 import { clientGone } from "../service.ts";
 import type { Admission } from "../service.ts";
-import type { AppDependencies } from "./app-dependencies.ts";
-import { toErrorAnswer } from "./errors.ts";
-import { createRequests, parseBody } from "./generation-kind.ts";
-import type { CommonFields, GenerationKind } from "./generation-kind.ts";
-import { runGenerations } from "./generations.ts";
-import { readJsonObject } from "./json-body.ts";
-import type { AppEnvironment } from "./request-trace.ts";
-import { createEventStream, eventStreamHeaders } from "./sse.ts";
+import type { AppDependencies } from "../app-dependencies.ts";
+import { toErrorAnswer } from "../http/errors.ts";
+import { createRequests, parseBody } from "../generation/generation-kind.ts";
+import type { CommonFields, GenerationKind } from "../generation/generation-kind.ts";
+import { runGenerations } from "../generation/generations.ts";
+import { readJsonObject } from "../http/json-body.ts";
+import type { AppEnvironment } from "../http/request-trace.ts";
+import { createEventStream, eventStreamHeaders } from "../http/sse.ts";
 
 const DEFAULT_KEEP_ALIVE_MS = 10_000;
 

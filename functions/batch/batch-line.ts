@@ -5,10 +5,10 @@
 import { z } from "zod";
 
 import type { ExtraArgument } from "../../engine/index.ts";
-import { HttpError } from "../api/errors.ts";
-import { parseJson } from "../api/json-body.ts";
-import { extraArguments } from "../api/schemas/extra-arguments.ts";
-import { parseFields } from "../api/schemas/parse-fields.ts";
+import { HttpError } from "../http/errors.ts";
+import { parseJson } from "../http/json-body.ts";
+import { extraArguments } from "../generation/schemas/extra-arguments.ts";
+import { parseFields } from "../generation/schemas/parse-fields.ts";
 import type { NumberedLine } from "./numbered-lines.ts";
 
 /** What a line has beside its body, at most. */

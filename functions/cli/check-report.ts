@@ -1,6 +1,6 @@
 /** What `fovea check` found, as a table for people and as JSON for machines. */
 import type { ModelInspection } from "../../engine/index.ts";
-import type { Config } from "../config.ts";
+import type { Config } from "../settings/config.ts";
 import type { MeasuredStage } from "./check-run.ts";
 import type { DescribedSetting } from "./usage.ts";
 

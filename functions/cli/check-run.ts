@@ -2,7 +2,7 @@
 import { createDataUrlImageSource, createEngine, createWorstCaseRequests } from "../../engine/index.ts";
 import type { Engine, GenerationRequest, ModelInspection } from "../../engine/index.ts";
 import { isS3, loadS3ClientFactory } from "../compose.ts";
-import type { Config } from "../config.ts";
+import type { Config } from "../settings/config.ts";
 import type { Progress } from "./progress.ts";
 
 export interface MeasuredStage {

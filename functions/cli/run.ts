@@ -1,10 +1,10 @@
 /** The commands: `fovea serve`, `fovea check`, `fovea batch`, `fovea render`, `--help`, `--version`, `--print-config`. */
 import { readFileSync } from "node:fs";
 
-import { ConfigError, loadConfig, settingDescriptions } from "../config.ts";
-import type { Config } from "../config.ts";
+import { ConfigError, loadConfig, settingDescriptions } from "../settings/config.ts";
+import type { Config } from "../settings/config.ts";
 import { createLogger } from "../logger.ts";
-import { findNearNames } from "../near-names.ts";
+import { findNearNames } from "../settings/near-names.ts";
 import { parseArguments } from "./arguments.ts";
 import type { Arguments, Command } from "./arguments.ts";
 import { EXIT_USAGE } from "./exit-codes.ts";

@@ -1,9 +1,9 @@
 /** The service from its first socket to its last: start, signals, drain, end. */
-import type { Config } from "../config.ts";
+import type { Config } from "../settings/config.ts";
 import type { Composition } from "../compose.ts";
 import type { Logger } from "../logger.ts";
-import { openServer } from "../server.ts";
-import type { OpenServer } from "../server.ts";
+import { openServer } from "../http/server.ts";
+import type { OpenServer } from "../http/server.ts";
 import { exitCodeOf, exitCodeOfSignal } from "./exit-codes.ts";
 
 /** Of sockets whose other end went away: they say nothing about the state of this process. */

@@ -1,5 +1,5 @@
 /** The texts of `--help` and `--print-config`. */
-import type { Environment, SettingDescription } from "../config.ts";
+import type { Environment, SettingDescription } from "../settings/config.ts";
 import { toFlag } from "./arguments.ts";
 
 const MASK = "********";

@@ -3,7 +3,7 @@ import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 
-import { loadConfig, settingDescriptions } from "../../functions/config.ts";
+import { loadConfig, settingDescriptions } from "../../functions/settings/config.ts";
 import { CACHE_FOLDER, PORT } from "../../infra/deployment-target.ts";
 import {
   copyOf,

@@ -10,14 +10,14 @@
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { InputBatch } from "../../engine/core/input-batch.ts";
-import { Sequence } from "../../engine/core/sequence.ts";
-import { createSamplingParams } from "../../engine/sampling-params.ts";
-import type { SamplingParams } from "../../engine/sampling-params.ts";
-import type { SequenceBatchUpdate } from "../../engine/sampling/added-sequence.ts";
-import type { LogitsProcessor } from "../../engine/sampling/logits-processor.ts";
+import { Sequence } from "../../engine/scheduler/sequence.ts";
+import { createSamplingParams } from "../../engine/contract/sampling-params.ts";
+import type { SamplingParams } from "../../engine/contract/sampling-params.ts";
+import type { SequenceBatchUpdate } from "../../engine/sampling/built-in/added-sequence.ts";
+import type { LogitsProcessor } from "../../engine/sampling/contract/logits-processor.ts";
 import { maximum } from "../../engine/sampling/row-operations.ts";
 import { StepLogits } from "../../engine/sampling/step-logits.ts";
-import { takeReturned } from "../../engine/sampling/take-returned.ts";
+import { takeReturned } from "../../engine/sampling/contract/take-returned.ts";
 
 export interface LogitsProcessorFixture {
   /** A new instance, as an engine makes it. */

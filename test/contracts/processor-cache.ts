@@ -2,7 +2,7 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import type { ProcessorCache } from "../../engine/multimodal/caches/processor-cache.ts";
 import type { TieredCache } from "../../engine/multimodal/caches/tiered-cache.ts";
-import { numbersOf } from "../multimodal/caches/numbers.ts";
+import { numbersOf } from "../engine/multimodal/caches/numbers.ts";
 
 export interface ProcessorCacheFixture {
   /** A cache of `numbersCodec` values over the fixture's tiers, empty, with room for 64 KiB at least. */

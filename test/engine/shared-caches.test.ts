@@ -5,7 +5,7 @@ import { createDataUrlImageSource, createEngine, createSamplingParams } from "..
 import { defaultCacheConfig } from "../../engine/multimodal/caches/multimodal-caches.ts";
 import { createLogger } from "../../functions/logger.ts";
 import { createRedisStore } from "../../functions/redis-store.ts";
-import { connected } from "../multimodal/caches/redis-caches.ts";
+import { connected } from "./multimodal/caches/redis-caches.ts";
 import { loadGoldens, pictureReference } from "../support/goldens.ts";
 import { startRedisServer } from "../support/redis-server.ts";
 import { createTemporaryFolder } from "../support/temporary-folder.ts";

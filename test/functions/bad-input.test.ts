@@ -4,7 +4,7 @@ import type { AddressInfo } from "node:net";
 import sharp from "sharp";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
-import { writePng } from "../images/computed-picture.ts";
+import { writePng } from "../engine/images/computed-picture.ts";
 import { startService } from "../support/running-service.ts";
 import type { RunningService } from "../support/running-service.ts";
 

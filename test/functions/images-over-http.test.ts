@@ -3,7 +3,7 @@ import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
-import { numpyFile } from "../multimodal/embedding-files.ts";
+import { numpyFile } from "../engine/multimodal/embedding-files.ts";
 import { goldensFolder, loadGoldens, pictureReference } from "../support/goldens.ts";
 import type { GoldenCase } from "../support/goldens.ts";
 import { startService } from "../support/running-service.ts";

@@ -1,7 +1,7 @@
 import { readFile, readdir } from "node:fs/promises";
 import { expect, test } from "vitest";
 
-import { ConfigError } from "../../functions/config.ts";
+import { ConfigError } from "../../functions/settings/config.ts";
 import { parseDeployment } from "../../infra/deployment.ts";
 import type { Deployment } from "../../infra/deployment.ts";
 

@@ -6,7 +6,7 @@ import { runPod } from "../../infra/runpod.ts";
 import { testDeploymentTarget } from "../contracts/deployment-target.ts";
 import type { RenderedDeployment } from "../contracts/deployment-target.ts";
 import { createTestApp } from "../support/test-app.ts";
-import { loadConfig } from "../../functions/config.ts";
+import { loadConfig } from "../../functions/settings/config.ts";
 
 interface Endpoint {
   readonly type: string;

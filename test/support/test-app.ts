@@ -4,9 +4,9 @@ import { createServer } from "node:http";
 import { getRequestListener } from "@hono/node-server";
 import type { Hono } from "hono";
 
-import { createApp } from "../../functions/api/app.ts";
-import type { ApiConfig } from "../../functions/api/app-dependencies.ts";
-import type { AppEnvironment } from "../../functions/api/request-trace.ts";
+import { createApp } from "../../functions/app.ts";
+import type { ApiConfig } from "../../functions/app-dependencies.ts";
+import type { AppEnvironment } from "../../functions/http/request-trace.ts";
 import { createLogger } from "../../functions/logger.ts";
 import { createMetrics } from "../../functions/metrics.ts";
 import { Service } from "../../functions/service.ts";

@@ -1,6 +1,6 @@
 /** Fuyu's preprocessor_config.json, and the grid of patches that a picture becomes under it. */
 import { z } from "zod";
-import { EngineError } from "../../errors.ts";
+import { EngineError } from "../../contract/errors.ts";
 import type { ProcessorOptions } from "../../multimodal/multimodal-processor.ts";
 import type { ImageSize } from "../../multimodal/processing-info.ts";
 import { filter, parseProcessorOptions, scalingFields, scalingOptions } from "../processor-options.ts";

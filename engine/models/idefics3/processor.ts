@@ -1,5 +1,5 @@
 /** Pictures in the prompts of Idefics3 and SmolVLM: every tile is announced by its place, the whole picture comes last. */
-import { EngineError } from "../../errors.ts";
+import { EngineError } from "../../contract/errors.ts";
 import { allOrNone } from "../../multimodal/all-or-none.ts";
 import { createDummyInputsBuilder } from "../../multimodal/dummy-inputs.ts";
 import { fieldConfig } from "../../multimodal/field-config.ts";

@@ -1,6 +1,6 @@
 /** How Idefics3 and SmolVLM cut a picture into tiles: sizes and counts alone, as their image processor has them. */
 import { z } from "zod";
-import { EngineError } from "../../errors.ts";
+import { EngineError } from "../../contract/errors.ts";
 import type { ProcessorOptions } from "../../multimodal/multimodal-processor.ts";
 import type { ImageSize } from "../../multimodal/processing-info.ts";
 import { count } from "../config-field.ts";

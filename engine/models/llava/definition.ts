@@ -1,5 +1,5 @@
 /** LLaVA: a vision tower's hidden states, projected to the decoder's width, take the places of image tokens. */
-import { invariant } from "../../errors.ts";
+import { invariant } from "../../contract/errors.ts";
 import { cast, concat, reshape, slice } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { applyActivation } from "../activation.ts";

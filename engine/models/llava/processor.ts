@@ -1,5 +1,5 @@
 /** LLaVA 1.5's images in its prompts: every image takes the same number of image tokens, whatever its size. */
-import { EngineError } from "../../errors.ts";
+import { EngineError } from "../../contract/errors.ts";
 import { allOrNone } from "../../multimodal/all-or-none.ts";
 import { createDummyInputsBuilder } from "../../multimodal/dummy-inputs.ts";
 import { fieldConfig } from "../../multimodal/field-config.ts";

@@ -1,5 +1,5 @@
 /** Reads from an exported decoder what it takes and gives, and holds that to config.json. */
-import { EngineError } from "../../errors.ts";
+import { EngineError } from "../../contract/errors.ts";
 import type { DecoderExport } from "../built-model.ts";
 import type { ConfiguredModel } from "../model-definition.ts";
 import { elementTypeIn, refuseOtherInputs, requireShape, requireValue, type OnnxFile } from "./onnx-file.ts";

@@ -1,7 +1,7 @@
 /** A file of an export, opened as far as to know what it takes and gives; its weights are not read. */
 import { stat } from "node:fs/promises";
 import { basename, join } from "node:path";
-import { EngineError } from "../../errors.ts";
+import { EngineError } from "../../contract/errors.ts";
 import { readOnnxHeader, type OnnxHeader, type OnnxValue } from "../../graph/onnx-header.ts";
 import { onnxDataTypes } from "../../graph/onnx-schema.ts";
 import { onnxFolder } from "../../weights/onnx-variants.ts";

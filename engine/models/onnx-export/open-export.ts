@@ -3,7 +3,7 @@
  * configuration, prompts and pictures are those of the model's own definition; only the graphs are not.
  */
 import { createHash } from "node:crypto";
-import { EngineError } from "../../errors.ts";
+import { EngineError } from "../../contract/errors.ts";
 import type { Checkpoint } from "../../weights/checkpoint.ts";
 import { chooseOnnxFiles, onnxFolder, resolveOnnxDtype } from "../../weights/onnx-variants.ts";
 import type { BuiltModel, DecoderExport } from "../built-model.ts";

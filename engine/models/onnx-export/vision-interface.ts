@@ -1,5 +1,5 @@
 /** Reads from an exported vision encoder which tensors of an image go into which of its inputs. */
-import { EngineError } from "../../errors.ts";
+import { EngineError } from "../../contract/errors.ts";
 import type { OnnxValue } from "../../graph/onnx-header.ts";
 import type { ExportedVisionInput, VisionEncoderExport, VisionEncoderInput } from "../built-model.ts";
 import type { VisionEncoderDefinition } from "../model-definition.ts";

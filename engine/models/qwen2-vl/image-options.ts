@@ -1,6 +1,6 @@
 /** Qwen2-VL's preprocessor_config.json, and the grid of patches that a picture becomes under it. */
 import { z } from "zod";
-import { EngineError } from "../../errors.ts";
+import { EngineError } from "../../contract/errors.ts";
 import type { ProcessorOptions } from "../../multimodal/multimodal-processor.ts";
 import type { ImageSize } from "../../multimodal/processing-info.ts";
 import { count } from "../config-field.ts";

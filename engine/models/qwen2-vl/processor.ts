@@ -1,5 +1,5 @@
 /** Pictures in Qwen2-VL's prompts: as many image tokens as a picture has squares of patches. */
-import { EngineError } from "../../errors.ts";
+import { EngineError } from "../../contract/errors.ts";
 import { allOrNone } from "../../multimodal/all-or-none.ts";
 import { createDummyInputsBuilder } from "../../multimodal/dummy-inputs.ts";
 import { fieldConfig } from "../../multimodal/field-config.ts";

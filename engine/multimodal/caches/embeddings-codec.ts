@@ -1,5 +1,5 @@
 /** Vision embeddings as cached bytes: half precision in the store, single precision in memory. */
-import { invariant } from "../../errors.ts";
+import { invariant } from "../../contract/errors.ts";
 import { toFloat16 } from "../../weights/float-conversion.ts";
 import { decodeRecord, encodeRecord } from "./record-codec.ts";
 import type { ItemTensor } from "../processed-item.ts";

@@ -1,6 +1,6 @@
 /** All that is remembered of images between requests: of their sources, of their processing and of their encoding. */
 import { knownImageCodec, sourceCacheVersion } from "../../images/source-cache.ts";
-import type { CacheConfig } from "../../config.ts";
+import type { CacheConfig } from "../../contract/config.ts";
 import type { KnownImage } from "../../images/source-cache.ts";
 import type { ProcessedItem } from "../processed-item.ts";
 import type { ByteStore } from "./byte-store.ts";

@@ -1,5 +1,5 @@
 /** Work shared by key: found in a cache, waited for where another request does it already, or done. */
-import { EngineError, invariant } from "../../errors.ts";
+import { EngineError, invariant } from "../../contract/errors.ts";
 import type { ValueCache } from "./tiered-cache.ts";
 
 /** Values of keys that no one else works on, by position. May reject as a whole. */

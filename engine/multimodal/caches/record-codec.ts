@@ -7,7 +7,7 @@
  */
 import { crc32 } from "node:zlib";
 
-import { invariant } from "../../errors.ts";
+import { invariant } from "../../contract/errors.ts";
 import { bytesPerElement, numElements, typedArrayOver } from "../../runtime/element-type.ts";
 import type { TensorArrays, TensorElementType } from "../../runtime/element-type.ts";
 import type { ItemTensor } from "../processed-item.ts";

@@ -1,10 +1,10 @@
 /** POST /v1/chat/completions. */
 import type { Handler } from "hono";
 
-import type { AppDependencies } from "../app-dependencies.ts";
-import { chatCompletionKind } from "../chat-completion-kind.ts";
+import type { AppDependencies } from "../../app-dependencies.ts";
+import { chatCompletionKind } from "../../generation/chat-completion-kind.ts";
 import { generationRoute } from "../generation-route.ts";
-import type { AppEnvironment } from "../request-trace.ts";
+import type { AppEnvironment } from "../../http/request-trace.ts";
 
 export function chatCompletionsRoute(dependencies: AppDependencies): Handler<AppEnvironment> {
   return generationRoute(chatCompletionKind, dependencies);

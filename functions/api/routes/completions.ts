@@ -1,10 +1,10 @@
 /** POST /v1/completions. */
 import type { Handler } from "hono";
 
-import type { AppDependencies } from "../app-dependencies.ts";
-import { completionKind } from "../completion-kind.ts";
+import type { AppDependencies } from "../../app-dependencies.ts";
+import { completionKind } from "../../generation/completion-kind.ts";
 import { generationRoute } from "../generation-route.ts";
-import type { AppEnvironment } from "../request-trace.ts";
+import type { AppEnvironment } from "../../http/request-trace.ts";
 
 export function completionsRoute(dependencies: AppDependencies): Handler<AppEnvironment> {
   return generationRoute(completionKind, dependencies);

@@ -2,7 +2,7 @@
 import type { Handler } from "hono";
 
 import type { Service } from "../../service.ts";
-import type { ApiConfig } from "../app-dependencies.ts";
+import type { ApiConfig } from "../../app-dependencies.ts";
 
 export function discoveryRoute(service: Service, { servedModelNames, hasPlayground }: ApiConfig): Handler {
   return (c) => {

@@ -2,7 +2,7 @@
 import type { Handler } from "hono";
 
 import type { Service } from "../../service.ts";
-import { HttpError } from "../errors.ts";
+import { HttpError } from "../../http/errors.ts";
 
 /** Seconds since 1970 at which this process began to serve; clients expect a date, checkpoints carry none. */
 const created = Math.floor(Date.now() / 1000);

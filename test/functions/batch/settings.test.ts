@@ -1,7 +1,7 @@
 import { resolve } from "node:path";
 import { expect, test } from "vitest";
 
-import { loadConfig } from "../../../functions/config.ts";
+import { loadConfig } from "../../../functions/settings/config.ts";
 
 test.for<[Record<string, string>, object]>([
   [{ XDG_DATA_HOME: "/data" }, { kind: "folder", folder: "/data/fovea/batches" }],

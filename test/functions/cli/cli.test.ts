@@ -2,7 +2,7 @@ import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { expect, test } from "vitest";
 
-import { settingDescriptions } from "../../../functions/config.ts";
+import { settingDescriptions } from "../../../functions/settings/config.ts";
 import { startCli } from "../../support/cli-process.ts";
 
 async function runCli(args: readonly string[], environment: Readonly<Record<string, string>> = {}) {

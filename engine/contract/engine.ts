@@ -1,0 +1,87 @@
+/** The public facade: one model, served to any number of concurrent requests. */
+import type { S3Client } from "@aws-sdk/client-s3";
+
+import type { ImageSource } from "../images/image-source.ts";
+import type { GenerationRequest } from "./generation-request.ts";
+import type { RequestOutput } from "./request-output.ts";
+import type { SamplingParams } from "./sampling-params.ts";
+import type { EngineCoreStats } from "../thread/messages.ts";
+import type { ByteStore } from "../multimodal/caches/byte-store.ts";
+import type { CacheReport } from "../multimodal/caches/multimodal-caches.ts";
+import type { GivenLogitsProcessor } from "../sampling/custom/class-references.ts";
+import type { ProcessorRefusal } from "../sampling/custom/processor-loading.ts";
+
+export type EngineState = "loading" | "ready" | "failed" | "closed";
+
+/** Known once the engine is ready. */
+export interface ModelInfo {
+  readonly architecture: string;
+  /** Most tokens of one sequence, prompt and output. */
+  readonly maxModelLen: number;
+  /** Computed together: as many as the settings allow, or fewer where the host's memory has no room for the KV of all. */
+  readonly maxNumSequences: number;
+  readonly vocabSize: number;
+  readonly acceptsImages: boolean;
+  /** Whether it takes conversations. */
+  readonly hasChatTemplate: boolean;
+  readonly eosTokenIds: readonly number[];
+  /** Texts of special tokens by name: `bos_token`, `eos_token`, `image_token`, ..., as far as there are such. */
+  readonly specialTokens: Readonly<Record<string, string>>;
+  /** What the checkpoint's generation_config.json sets, for fields that a request leaves open. */
+  readonly defaultSamplingParams: Partial<SamplingParams>;
+  /** Names of the custom logits processors in the order they apply. */
+  readonly logitsProcessors: readonly string[];
+}
+
+export interface GenerateOptions {
+  /** Aborting it frees the sequence's slot; the iteration then throws EngineError `aborted`. */
+  readonly signal?: AbortSignal;
+}
+
+export interface Engine {
+  readonly state: EngineState;
+  /** Resolves when requests can be served; rejects with the EngineError that made loading fail. */
+  readonly ready: Promise<void>;
+  /** Null until ready. */
+  readonly modelInfo: ModelInfo | null;
+  /** Gauges and counters of the engine thread, as of its last step. */
+  readonly stats: EngineCoreStats;
+  /** Live counters of what is remembered of images; null until ready. */
+  readonly caches: CacheReport | null;
+  /**
+   * What the first logits processor that refuses requests with these parameters has against them; null where none does,
+   * or the engine is not ready. `generate` throws for them by itself.
+   */
+  refusalOf(params: SamplingParams): ProcessorRefusal | null;
+  /**
+   * Deltas until one has a `finishReason`. Throws EngineError before the first output for input it refuses
+   * (`invalid_argument`, `prompt_too_long`, image codes, `queue_full`, `not_ready`, `closed`). Ending the iteration
+   * early (`return`) aborts the sequence.
+   */
+  generate(request: GenerationRequest, options?: GenerateOptions): AsyncIterable<RequestOutput>;
+  /** Aborts what runs, ends the threads and frees all memory; idempotent. */
+  close(): Promise<void>;
+}
+
+/** How far one slow part of loading is: a download, a quantisation. */
+export interface LoadProgress {
+  readonly task: string;
+  readonly completed: number;
+  readonly total: number;
+  readonly unit: "bytes" | "tensors";
+}
+
+export interface EngineDependencies {
+  /** Where images come from; a reference whose scheme none serves is refused. Not closed by the engine. */
+  readonly imageSources: readonly ImageSource[];
+  /** Called once, only when the model is an `s3://` reference; the engine destroys the client when it has loaded. */
+  readonly createS3Client?: () => S3Client;
+  /** Called once while loading; what it gives is the engine's to close. Without it replicas share nothing. */
+  readonly createByteStore?: () => Promise<ByteStore>;
+  readonly onProgress?: (progress: LoadProgress) => void;
+  /**
+   * Logits processors as classes, applied after those that settings name. The engine thread imports each again, so a
+   * class must be exported, from a module that can be imported without harm: not from the one that creates the engine.
+   */
+  readonly logitsProcessors?: readonly GivenLogitsProcessor[];
+}

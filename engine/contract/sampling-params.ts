@@ -1,0 +1,239 @@
+/** Decoding settings of one request, and the one place that checks them. */
+import { EngineError } from "./errors.ts";
+import type { StructuredOutput } from "../structured-output/structured-output.ts";
+
+export type ExtraArgument = string | number | boolean | readonly (string | number | boolean)[];
+
+export interface SamplingParams {
+  /** 0 is greedy; values in (0, 0.01) are raised to 0.01. */
+  readonly temperature: number;
+  /** In (0, 1]; 1 is off. */
+  readonly topP: number;
+  /** 0 is off. */
+  readonly topK: number;
+  /** In [0, 1]; 0 is off. */
+  readonly minP: number;
+  /** In [-2, 2]; subtracted from the logit of every token the output has. 0 is off. */
+  readonly presencePenalty: number;
+  /** In [-2, 2]; subtracted once for each time the output has the token. 0 is off. */
+  readonly frequencyPenalty: number;
+  /** Above 0; makes tokens of prompt and output less likely where it is above 1. 1 is off. */
+  readonly repetitionPenalty: number;
+  /** Added to logits, by token id, clamped to -100 and 100; null is none. */
+  readonly logitBias: Readonly<Record<number, number>> | null;
+  /** The only tokens that may be generated; null allows all. */
+  readonly allowedTokenIds: readonly number[] | null;
+  /** Words that the output must not contain, as the tokenizer spells them with and without a space in front. */
+  readonly badWords: readonly string[];
+  /** What the text must have the form of; null is any. Checked whole when the engine takes the request. */
+  readonly structuredOutput: StructuredOutput | null;
+  /**
+   * Same seed, same request, same checkpoint: same draws, alone or in any batch. A draw is a function of seed, position
+   * and logits alone; the last bits of logits may differ with the size of a batch (more than these in int4 on the CPU,
+   * where one row is multiplied otherwise than several), which turns a draw only where it falls within them of a
+   * boundary between two tokens. Null draws a seed at random.
+   */
+  readonly seed: number | null;
+  /** Most tokens generated; null is what fits into the model's length. */
+  readonly maxTokens: number | null;
+  readonly minTokens: number;
+  readonly stop: readonly string[];
+  readonly stopTokenIds: readonly number[];
+  readonly includeStopStringInOutput: boolean;
+  readonly ignoreEos: boolean;
+  readonly skipSpecialTokens: boolean;
+  /** Number of alternatives reported per generated token (0: the token's own only); null reports none. */
+  readonly logprobs: number | null;
+  /** As `logprobs`, for every token of the prompt but the first. Such a prompt is computed without reused KV. */
+  readonly promptLogprobs: number | null;
+  /** Arguments for logits processors, by name. */
+  readonly extraArgs: Readonly<Record<string, ExtraArgument>>;
+}
+
+const defaultSamplingParams: SamplingParams = {
+  temperature: 1,
+  topP: 1,
+  topK: 0,
+  minP: 0,
+  presencePenalty: 0,
+  frequencyPenalty: 0,
+  repetitionPenalty: 1,
+  logitBias: null,
+  allowedTokenIds: null,
+  badWords: [],
+  structuredOutput: null,
+  seed: null,
+  maxTokens: null,
+  minTokens: 0,
+  stop: [],
+  stopTokenIds: [],
+  includeStopStringInOutput: false,
+  ignoreEos: false,
+  skipSpecialTokens: true,
+  logprobs: null,
+  promptLogprobs: null,
+  extraArgs: {},
+};
+
+/** Below it the division by the temperature loses all precision: the request is greedy. */
+const greedyTemperatureLimit = 1e-5;
+/** Smaller temperatures overflow float32 logits. */
+const minTemperature = 0.01;
+const maxTemperature = 2;
+/** As many alternatives per token as OpenAI's clients may ask for; each costs a scan of the vocabulary. */
+const maxLogprobs = 20;
+const maxPenalty = 2;
+/** Every generated token is held against all of them. */
+const maxStops = 256;
+const maxBadWords = 1024;
+/** The end of a text is held back by the length of the longest stop string. */
+const maxStopCharacters = 1024;
+/** They are tokenised twice each, in about a tenth of a second for as many. */
+const maxBadWordsCharacters = 65_536;
+
+/**
+ * Fills in defaults, checks every field and normalises: `topK` and `seed` of -1 are off, a temperature below 1e-5 is
+ * greedy with `topP`, `topK` and `minP` off, one below 0.01 is raised to 0.01. Fields that are undefined count as
+ * absent. Throws EngineError `invalid_argument` that names the field. Rules as in vLLM's `SamplingParams`.
+ */
+export function createSamplingParams(partial: Partial<SamplingParams> = {}): SamplingParams {
+  const given = Object.fromEntries(Object.entries(partial).filter(([, value]) => value !== undefined));
+  const params: SamplingParams = { ...defaultSamplingParams, ...given };
+  checkTemperature(params.temperature);
+  checkProbabilities(params);
+  checkTokenLimits(params);
+  checkStops(params);
+  checkPenalties(params);
+  checkLogitBias(params);
+  checkAllowedTokenIds(params);
+  checkBadWords(params);
+  if (params.topK !== -1) requireInteger("topK", params.topK, 0, "0 (disable), or at least 1");
+  checkLogprobs("logprobs", params.logprobs);
+  checkLogprobs("promptLogprobs", params.promptLogprobs);
+  if (params.seed !== null && !Number.isSafeInteger(params.seed)) {
+    refuse("seed", `must be an integer between -2^53 and 2^53, got ${params.seed}`);
+  }
+  return normalise(params);
+}
+
+/** Whether the most likely token is taken instead of drawing one. */
+export function isGreedy(params: SamplingParams): boolean {
+  return params.temperature < greedyTemperatureLimit;
+}
+
+function normalise(params: SamplingParams): SamplingParams {
+  const seed = params.seed === -1 ? null : params.seed;
+  if (isGreedy(params)) return { ...params, seed, temperature: 0, topP: 1, topK: 0, minP: 0 };
+  return {
+    ...params,
+    seed,
+    temperature: Math.max(params.temperature, minTemperature),
+    topK: params.topK === -1 ? 0 : params.topK,
+  };
+}
+
+function checkTemperature(temperature: number): void {
+  if (!Number.isFinite(temperature)) refuse("temperature", `must be a finite number, got ${temperature}`);
+  if (temperature < 0) refuse("temperature", `must be non-negative, got ${temperature}`);
+  if (temperature > maxTemperature) refuse("temperature", `must be in [0, ${maxTemperature}], got ${temperature}`);
+}
+
+/** Negated comparisons refuse NaN too. */
+function checkProbabilities({ topP, minP }: SamplingParams): void {
+  if (!(topP > 0 && topP <= 1)) refuse("topP", `must be in (0, 1], got ${topP}`);
+  if (!(minP >= 0 && minP <= 1)) refuse("minP", `must be in [0, 1], got ${minP}`);
+}
+
+function checkTokenLimits({ maxTokens, minTokens }: SamplingParams): void {
+  if (maxTokens !== null) requireInteger("maxTokens", maxTokens, 1, "at least 1");
+  requireInteger("minTokens", minTokens, 0, "greater than or equal to 0");
+  if (maxTokens !== null && minTokens > maxTokens) {
+    refuse("minTokens", `must be less than or equal to maxTokens=${maxTokens}, got ${minTokens}`);
+  }
+}
+
+function checkStops({ stop, stopTokenIds }: SamplingParams): void {
+  if (stop.includes("")) refuse("stop", "cannot contain an empty string");
+  requireAtMost("stop", stop.length, maxStops);
+  const longest = stop.reduce((length, text) => Math.max(length, text.length), 0);
+  if (longest > maxStopCharacters) {
+    refuse("stop", `must hold texts of at most ${maxStopCharacters} characters, got one of ${longest}`);
+  }
+  requireAtMost("stopTokenIds", stopTokenIds.length, maxStops);
+  requireTokenIds("stopTokenIds", stopTokenIds);
+}
+
+/** Negated comparisons refuse NaN too. */
+function checkPenalties(params: SamplingParams): void {
+  for (const field of ["presencePenalty", "frequencyPenalty"] as const) {
+    const penalty = params[field];
+    if (!(Math.abs(penalty) <= maxPenalty)) refuse(field, `must be in [-${maxPenalty}, ${maxPenalty}], got ${penalty}`);
+  }
+  const { repetitionPenalty } = params;
+  if (!Number.isFinite(repetitionPenalty)) {
+    refuse("repetitionPenalty", `must be a finite number, got ${repetitionPenalty}`);
+  }
+  if (repetitionPenalty <= 0) refuse("repetitionPenalty", `must be greater than zero, got ${repetitionPenalty}`);
+}
+
+function checkLogitBias({ logitBias }: SamplingParams): void {
+  if (logitBias === null) return;
+  const strangers = Object.keys(logitBias).filter((key) => !/^-?\d+$/.test(key));
+  if (strangers.length > 0) {
+    const keys = describeSome(strangers.map((key) => JSON.stringify(key)));
+    refuse("logitBias", `contains key(s) that cannot be converted to integer token IDs: [${keys}]`);
+  }
+  for (const [tokenId, bias] of Object.entries(logitBias)) {
+    if (typeof bias !== "number" || Number.isNaN(bias)) {
+      refuse("logitBias", `must give each token a number, got ${bias} for ${tokenId}`);
+    }
+  }
+}
+
+function checkAllowedTokenIds({ allowedTokenIds }: SamplingParams): void {
+  if (allowedTokenIds === null) return;
+  if (allowedTokenIds.length === 0) refuse("allowedTokenIds", "is not null and empty");
+  requireTokenIds("allowedTokenIds", allowedTokenIds);
+}
+
+function checkBadWords({ badWords }: SamplingParams): void {
+  // Blanks alone have nothing left once their spaces are taken off, which is how they are tokenised.
+  if (badWords.some((word) => word.trim() === "")) refuse("badWords", "cannot contain an empty string");
+  requireAtMost("badWords", badWords.length, maxBadWords);
+  const numCharacters = badWords.reduce((sum, word) => sum + word.length, 0);
+  if (numCharacters > maxBadWordsCharacters) {
+    refuse("badWords", `must have at most ${maxBadWordsCharacters} characters in all, got ${numCharacters}`);
+  }
+}
+
+function checkLogprobs(field: "logprobs" | "promptLogprobs", count: number | null): void {
+  if (count === null) return;
+  requireInteger(field, count, 0, "non-negative");
+  if (count > maxLogprobs) refuse(field, `must be at most ${maxLogprobs}, got ${count}`);
+}
+
+function requireTokenIds(field: keyof SamplingParams, tokenIds: readonly number[]): void {
+  for (const tokenId of tokenIds) {
+    if (!Number.isInteger(tokenId)) refuse(field, `must contain only integers, got ${tokenId}`);
+    if (tokenId < 0) refuse(field, `must contain token ids of at least 0, got ${tokenId}`);
+  }
+}
+
+function requireAtMost(field: keyof SamplingParams, count: number, maximum: number): void {
+  if (count > maximum) refuse(field, `must have at most ${maximum} entries, got ${count}`);
+}
+
+/** A list as it fits into a message. */
+function describeSome(values: readonly (string | number)[]): string {
+  const shown = values.slice(0, 8).join(", ");
+  return values.length > 8 ? `${shown}, and ${values.length - 8} more` : shown;
+}
+
+function requireInteger(field: keyof SamplingParams, value: number, minimum: number, expected: string): void {
+  if (!Number.isInteger(value)) refuse(field, `must be an integer, ${expected}, got ${value}`);
+  if (value < minimum) refuse(field, `must be ${expected}, got ${value}`);
+}
+
+function refuse(field: keyof SamplingParams, problem: string): never {
+  throw new EngineError("invalid_argument", `${field} ${problem}.`, { parameter: `samplingParams.${field}` });
+}

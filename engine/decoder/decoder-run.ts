@@ -1,0 +1,63 @@
+/** The decoder's session bound to a range of KV slots, kept between steps. */
+import type { DecoderGraph } from "../models/built-model.ts";
+import type { IoBinding } from "../runtime/io-binding.ts";
+import type { Session } from "../runtime/session.ts";
+import { Tensor } from "../runtime/tensor.ts";
+import type { KvView } from "../kv/kv-cache.ts";
+
+/** Mutable. Binds only what changed since its last run. */
+export class DecoderRun implements Disposable {
+  readonly #kvView: KvView;
+  readonly #binding: IoBinding;
+  /** Tensors of its own by input or output name; replaced ones are disposed of. */
+  readonly #tensors = new Map<string, Tensor>();
+  /** On a device a bound input is a copy, so inputs are bound anew at each run. */
+  readonly #copiesInputs: boolean;
+
+  /** Takes over `kvView`. */
+  constructor(session: Session, { numLayers }: DecoderGraph, kvView: KvView) {
+    this.#kvView = kvView;
+    this.#copiesInputs = session.deviceMemory !== null;
+    this.#binding = session.createBinding();
+    for (let layer = 0; layer < numLayers; layer++) {
+      this.#bindInPlace(`${layer}.key`, kvView.keys[layer]);
+      this.#bindInPlace(`${layer}.value`, kvView.values[layer]);
+    }
+  }
+
+  /** The run reads the tensor's memory when it is made; the tensor becomes this object's to dispose of. */
+  setInput(name: string, tensor: Tensor): void {
+    if (!this.#copiesInputs) this.#binding.bindInput(name, tensor);
+    this.#replace(name, tensor);
+  }
+
+  /** The run writes logits into the tensor, which becomes this object's to dispose of. */
+  setLogits(tensor: Tensor): void {
+    this.#binding.bindOutput("logits", tensor);
+    this.#replace("logits", tensor);
+  }
+
+  /** Blocks until logits and KV are written; throws EngineError `runtime_failed`. */
+  run(): void {
+    if (this.#copiesInputs) {
+      for (const [name, tensor] of this.#tensors) if (name !== "logits") this.#binding.bindInput(name, tensor);
+    }
+    this.#binding.run();
+  }
+
+  [Symbol.dispose](): void {
+    this.#binding[Symbol.dispose]();
+    for (const tensor of this.#tensors.values()) tensor[Symbol.dispose]();
+    this.#kvView[Symbol.dispose]();
+  }
+
+  #bindInPlace(name: string, tensor: Tensor): void {
+    this.#binding.bindInput(`past.${name}`, tensor);
+    this.#binding.bindOutput(`present.${name}`, tensor);
+  }
+
+  #replace(name: string, tensor: Tensor): void {
+    this.#tensors.get(name)?.[Symbol.dispose]();
+    this.#tensors.set(name, tensor);
+  }
+}

@@ -1,0 +1,163 @@
+/**
+ * Ready-made exports, which read a past and write a present that is longer.
+ *
+ * A prompt is computed by itself: in one run, or in several where its logits would take too much memory. Sequences that
+ * decode are run together where the export allows it and bringing their pasts together costs less than reading the
+ * weights once more; else one after the other.
+ */
+import { invariant } from "../contract/errors.ts";
+import type { DecoderExport } from "../models/built-model.ts";
+import { maxExportedLogitsRows } from "../models/onnx-export/bounded-logits.ts";
+import type { SessionOptions } from "../runtime/session.ts";
+import type { StepLogits } from "../sampling/step-logits.ts";
+import type { ChunkEmbeddings, Decoder } from "./decoder.ts";
+import { ExportedSession } from "./exported-session.ts";
+import type { KvSlots } from "../kv/kv-slots.ts";
+import { PastBatch } from "../kv/past-batch.ts";
+import { PastSlots } from "../kv/past-slots.ts";
+import type { Sequence } from "../scheduler/sequence.ts";
+import type { SlotRange } from "../kv/slot-ranges.ts";
+import type { SlotTransfer } from "../kv/slot-transfer.ts";
+import { chunkPositions, outputPosition } from "./token-positions.ts";
+
+const noEmbeddings: ChunkEmbeddings = { embeddings: new Float32Array(0), positions: new BigInt64Array(0) };
+
+/** Mutable; owns sessions and KV memory. */
+export class ExportedDecoder implements Decoder {
+  readonly canTransfer = true;
+  readonly maxSlotsPerRun: number;
+  readonly #graph: DecoderExport;
+  readonly #kvSlots: KvSlots;
+  readonly #pastSlots: PastSlots;
+  readonly #pastBatch: PastBatch;
+  readonly #session: ExportedSession;
+  /** [maxLen] */
+  readonly #ones: BigInt64Array;
+
+  /** Throws EngineError `runtime_failed` for a graph that does not load, `invalid_configuration` for too much KV. */
+  constructor(graph: DecoderExport, sessionOptions: SessionOptions, kvSlots: KvSlots) {
+    this.#graph = graph;
+    this.#kvSlots = kvSlots;
+    this.#pastSlots = new PastSlots(graph, kvSlots);
+    this.#pastBatch = new PastBatch(graph, this.#pastSlots);
+    this.maxSlotsPerRun = graph.padding === null ? 1 : kvSlots.numSlots;
+    this.#ones = new BigInt64Array(kvSlots.maxLen).fill(1n);
+    this.#session = new ExportedSession(graph, sessionOptions);
+  }
+
+  transfer(transfer: SlotTransfer): void {
+    this.#pastSlots.transfer(transfer);
+    if (transfer.kind === "copy") this.#kvSlots.setNumKeptTokens(transfer.toSlot, transfer.numTokens);
+  }
+
+  prefill(
+    sequence: Sequence,
+    firstToken: number,
+    endToken: number,
+    embeddings: ChunkEmbeddings,
+    logits: Float32Array,
+  ): void {
+    const { kvSlot } = sequence;
+    const { vocabSize } = this.#graph;
+    invariant(kvSlot !== null, "a prompt is computed without a KV slot");
+    this.#pastSlots.truncate(kvSlot, firstToken);
+    const firstRowToken = endToken - logits.length / vocabSize;
+    for (let start = firstToken; start < endToken;) {
+      const end = Math.min(endToken, start + this.#maxRunLength(start, endToken));
+      this.#session.run({
+        numSequences: 1,
+        tokenIds: BigInt64Array.from(sequence.promptTokenIds.slice(start, end), BigInt),
+        embeddings: this.#embeddingsBetween(embeddings, start - firstToken, end - firstToken),
+        positionIds: this.#promptPositions(sequence, start, end),
+        mask: this.#ones.subarray(0, end),
+        past: this.#pastSlots.past(kvSlot),
+        present: this.#pastSlots.present(end),
+        logits: logits.subarray(
+          Math.max(start - firstRowToken, 0) * vocabSize,
+          Math.max(end - firstRowToken, 0) * vocabSize,
+        ),
+      });
+      this.#pastSlots.keepPresent(kvSlot, end);
+      start = end;
+    }
+    this.#kvSlots.setNumKeptTokens(kvSlot, endToken);
+  }
+
+  decode(_: SlotRange, sequences: readonly Sequence[], logits: StepLogits, firstRow: number): void {
+    const { vocabSize } = this.#graph;
+    for (let index = 0; index < sequences.length;) {
+      const slots = sequences.slice(index).map(({ kvSlot }) => kvSlot!);
+      const end = index + (this.#graph.padding === null ? 1 : this.#pastBatch.numFitting(slots));
+      const rows = logits.buffer.subarray((firstRow + index) * vocabSize, (firstRow + end) * vocabSize);
+      this.#decodeTogether(sequences.slice(index, end), rows);
+      index = end;
+    }
+  }
+
+  [Symbol.dispose](): void {
+    this.#session[Symbol.dispose]();
+  }
+
+  #decodeTogether(sequences: readonly Sequence[], logits: Float32Array): void {
+    const slots = sequences.map(({ kvSlot }) => kvSlot!);
+    const [slot] = slots;
+    const isAlone = slots.length === 1;
+    const numTotal = this.#pastSlots.lengthOf(slot) + 1;
+    const batch = isAlone
+      ? {
+          mask: this.#ones.subarray(0, numTotal),
+          past: this.#pastSlots.past(slot),
+          present: this.#pastSlots.present(numTotal),
+        }
+      : this.#pastBatch.gather(slots);
+    this.#session.run({
+      numSequences: sequences.length,
+      tokenIds: BigInt64Array.from(sequences, ({ outputTokenIds }) =>
+        BigInt(outputTokenIds[outputTokenIds.length - 1]),
+      ),
+      embeddings: noEmbeddings,
+      positionIds: this.#newestPositions(sequences),
+      ...batch,
+      logits,
+    });
+    if (isAlone) this.#pastSlots.keepPresent(slot, numTotal);
+    else this.#pastBatch.scatter(slots);
+    for (const kvSlot of slots) this.#kvSlots.setNumKeptTokens(kvSlot, this.#pastSlots.lengthOf(kvSlot));
+  }
+
+  /** Most tokens of the next run of a prompt that goes on at `start`. */
+  #maxRunLength(start: number, endToken: number): number {
+    const { hasCacheBranch, numLogitsToKeepRank, vocabSize } = this.#graph;
+    // The branch with a past was traced for one token.
+    if (hasCacheBranch && start > 0) return 1;
+    return numLogitsToKeepRank === null ? maxExportedLogitsRows(vocabSize) : endToken - start;
+  }
+
+  /** Those in places from `start` up to `end` of the chunk, exclusive, by their places from `start` on. */
+  #embeddingsBetween({ embeddings, positions }: ChunkEmbeddings, start: number, end: number): ChunkEmbeddings {
+    const { hiddenSize } = this.#graph;
+    const isWithin = (position: bigint): boolean => Number(position) >= start && Number(position) < end;
+    const within = positions.filter(isWithin);
+    const firstRow = positions.findIndex(isWithin);
+    return {
+      embeddings: embeddings.subarray(firstRow * hiddenSize, (firstRow + within.length) * hiddenSize),
+      positions: within.map((position) => position - BigInt(start)),
+    };
+  }
+
+  #promptPositions(sequence: Sequence, start: number, end: number): BigInt64Array {
+    if (this.#graph.numPositionAxes === 3) return chunkPositions(sequence, start, end);
+    return BigInt64Array.from({ length: end - start }, (_, index) => BigInt(start + index));
+  }
+
+  /** Row-major [axes, sequences.length]. */
+  #newestPositions(sequences: readonly Sequence[]): BigInt64Array {
+    const numAxes = this.#graph.numPositionAxes;
+    const positions = new BigInt64Array(numAxes * sequences.length);
+    sequences.forEach((sequence, index) => {
+      const position = outputPosition(sequence, this.#pastSlots.lengthOf(sequence.kvSlot!));
+      for (let axis = 0; axis < numAxes; axis++) positions[axis * sequences.length + index] = position;
+    });
+    return positions;
+  }
+}

@@ -1,0 +1,106 @@
+/** Graphs of ours, which read and write the KV cache in place: prompt chunks of one sequence, one-token steps of many. */
+import { invariant } from "../contract/errors.ts";
+import type { DecoderGraph } from "../models/built-model.ts";
+import { Session } from "../runtime/session.ts";
+import type { SessionOptions } from "../runtime/session.ts";
+import { Tensor } from "../runtime/tensor.ts";
+import type { StepLogits } from "../sampling/step-logits.ts";
+import { BoundedCache } from "./bounded-cache.ts";
+import { DecodeBatch } from "./decode-batch.ts";
+import type { ChunkEmbeddings, Decoder } from "./decoder.ts";
+import { DecoderRun } from "./decoder-run.ts";
+import { createKvCache } from "../kv/kv-cache.ts";
+import type { KvCache } from "../kv/kv-cache.ts";
+import type { KvSlots } from "../kv/kv-slots.ts";
+import type { Sequence } from "../scheduler/sequence.ts";
+import type { SlotRange } from "../kv/slot-ranges.ts";
+import type { SlotTransfer } from "../kv/slot-transfer.ts";
+import { chunkPositions } from "./token-positions.ts";
+
+/** A run holds native handles of every layer's KV; sequences come and go in few different ranges. */
+const maxCachedRuns = 64;
+
+/** Mutable; owns the session and the KV memory. */
+export class InPlaceDecoder implements Decoder {
+  readonly #graph: DecoderGraph;
+  readonly #session: Session;
+  readonly #kvSlots: KvSlots;
+  readonly #kvCache: KvCache;
+  readonly #prefillRuns = new BoundedCache<number, DecoderRun>(maxCachedRuns);
+  readonly #decodeBatches = new BoundedCache<number, DecodeBatch>(maxCachedRuns);
+
+  /** Throws EngineError `runtime_failed` for a graph that does not load, `invalid_configuration` for too much KV. */
+  constructor(graph: DecoderGraph, sessionOptions: SessionOptions, kvSlots: KvSlots) {
+    this.#graph = graph;
+    this.#kvSlots = kvSlots;
+    using loaded = new DisposableStack();
+    this.#session = loaded.use(Session.load(graph.path, sessionOptions));
+    this.#kvCache = createKvCache(this.#session, graph, kvSlots);
+    loaded.move();
+  }
+
+  get maxSlotsPerRun(): number {
+    return this.#kvCache.maxSlotsPerRun;
+  }
+
+  get canTransfer(): boolean {
+    return this.#kvCache.transfer !== null;
+  }
+
+  transfer(transfer: SlotTransfer): void {
+    invariant(this.#kvCache.transfer !== null, "KV is moved on a device that cannot");
+    this.#kvCache.transfer(transfer);
+    if (transfer.kind === "copy") this.#kvSlots.setNumKeptTokens(transfer.toSlot, transfer.numTokens);
+  }
+
+  prefill(
+    sequence: Sequence,
+    firstToken: number,
+    endToken: number,
+    { embeddings, positions }: ChunkEmbeddings,
+    logits: Float32Array,
+  ): void {
+    const { promptTokenIds, kvSlot } = sequence;
+    const { hiddenSize, vocabSize, acceptsImages, takesPositions } = this.#graph;
+    invariant(kvSlot !== null, "a prompt is computed without a KV slot");
+    const run = this.#prefillRuns.getOrCreate(kvSlot, () => this.#createRun({ firstSlot: kvSlot, numSlots: 1 }));
+    const tokenIds = BigInt64Array.from(promptTokenIds.slice(firstToken, endToken), BigInt);
+    const numRows = logits.length / vocabSize;
+    const logitRows = BigInt64Array.from({ length: numRows }, (_, row) => BigInt(tokenIds.length - numRows + row));
+    run.setInput("input_ids", Tensor.fromTypedArray("int64", tokenIds, [1, tokenIds.length]));
+    run.setInput("seqlens_k", Tensor.fromTypedArray("int32", Int32Array.of(endToken - 1), [1]));
+    run.setInput("total_sequence_length", Tensor.fromTypedArray("int32", Int32Array.of(endToken), []));
+    run.setInput("logit_rows", Tensor.fromTypedArray("int64", logitRows, [numRows]));
+    run.setLogits(Tensor.fromTypedArray("float32", logits, [numRows, vocabSize]));
+    if (acceptsImages) {
+      run.setInput("image_embeds", Tensor.fromTypedArray("float32", embeddings, [positions.length, hiddenSize]));
+      run.setInput("image_positions", Tensor.fromTypedArray("int64", positions, [positions.length, 1]));
+    }
+    if (takesPositions) {
+      const axes = chunkPositions(sequence, firstToken, endToken);
+      run.setInput("positions", Tensor.fromTypedArray("int64", axes, [3, tokenIds.length]));
+    }
+    run.run();
+    this.#kvSlots.setNumKeptTokens(kvSlot, endToken);
+  }
+
+  decode(range: SlotRange, sequences: readonly Sequence[], logits: StepLogits, firstRow: number): void {
+    const key = range.firstSlot * (this.#kvSlots.numSlots + 1) + range.numSlots;
+    const batch = this.#decodeBatches.getOrCreate(
+      key,
+      () => new DecodeBatch(this.#createRun(range), this.#graph, range),
+    );
+    batch.decode(sequences, this.#kvSlots, logits, firstRow);
+  }
+
+  [Symbol.dispose](): void {
+    this.#prefillRuns[Symbol.dispose]();
+    this.#decodeBatches[Symbol.dispose]();
+    this.#kvCache[Symbol.dispose]();
+    this.#session[Symbol.dispose]();
+  }
+
+  #createRun({ firstSlot, numSlots }: SlotRange): DecoderRun {
+    return new DecoderRun(this.#session, this.#graph, this.#kvCache.view(firstSlot, numSlots));
+  }
+}

@@ -1,0 +1,115 @@
+/** Which KV slots are taken, how many tokens each keeps, and which to give up for a new sequence. */
+import { invariant } from "../contract/errors.ts";
+
+/**
+ * Mutable. The scheduler takes and frees, the runner records what it has written. A freed slot keeps its tokens until
+ * it is taken again.
+ */
+export class KvSlots {
+  readonly numSlots: number;
+  /** Positions of one slot. */
+  readonly maxLen: number;
+  readonly #isTaken: Uint8Array;
+  /** By slot: leading positions that must not be overwritten. */
+  readonly #numKeptTokens: Int32Array;
+  /** By slot: how many slots had been freed when it was. */
+  readonly #freedAt: Float64Array;
+  #numFreed = 0;
+  #numTaken = 0;
+  /** Of slots that are taken. */
+  #numTokensInUse = 0;
+
+  constructor(numSlots: number, maxLen: number) {
+    this.numSlots = numSlots;
+    this.maxLen = maxLen;
+    this.#isTaken = new Uint8Array(numSlots);
+    this.#numKeptTokens = new Int32Array(numSlots);
+    this.#freedAt = new Float64Array(numSlots);
+  }
+
+  get numFree(): number {
+    return this.numSlots - this.#numTaken;
+  }
+
+  /** Share of all positions that hold a token of a sequence under way, 0 to 1. */
+  get usage(): number {
+    return this.#numTokensInUse / (this.numSlots * this.maxLen);
+  }
+
+  isTaken(slot: number): boolean {
+    return this.#isTaken[slot] === 1;
+  }
+
+  /**
+   * The free slot whose tokens are missed least: the lowest that keeps none, so that the slots in use stay close
+   * together, else the one that was freed first. Null when all are taken.
+   */
+  findFree(): number | null {
+    let oldest: number | null = null;
+    for (let slot = 0; slot < this.numSlots; slot++) {
+      if (this.isTaken(slot)) continue;
+      if (this.#numKeptTokens[slot] === 0) return slot;
+      if (oldest === null || this.#freedAt[slot] < this.#freedAt[oldest]) oldest = slot;
+    }
+    return oldest;
+  }
+
+  /**
+   * The free slot that lies nearest to one that is taken, the lower of two; null when none is free or none is taken.
+   */
+  findNearestFree(): number | null {
+    let nearest: number | null = null;
+    for (let slot = 0; slot < this.numSlots; slot++) {
+      if (this.isTaken(slot)) continue;
+      if (nearest === null || this.distanceToTaken(slot) < this.distanceToTaken(nearest)) nearest = slot;
+    }
+    return nearest === null || this.#numTaken === 0 ? null : nearest;
+  }
+
+  /** From the slot to the nearest one that is taken; infinite when none is. */
+  distanceToTaken(slot: number): number {
+    for (let distance = 0; distance < this.numSlots; distance++) {
+      if (this.#isTaken[slot - distance] === 1 || this.#isTaken[slot + distance] === 1) return distance;
+    }
+    return Number.POSITIVE_INFINITY;
+  }
+
+  /** What two free slots keep changes places. */
+  swap(first: number, second: number): void {
+    invariant(!this.isTaken(first) && !this.isTaken(second), `KV slot ${first} or ${second} is moved while taken`);
+    for (const values of [this.#numKeptTokens, this.#freedAt]) {
+      [values[first], values[second]] = [values[second], values[first]];
+    }
+  }
+
+  /** Of what the slot keeps, only the first `numTokens` stay. */
+  take(slot: number, numTokens: number): void {
+    invariant(!this.isTaken(slot), `KV slot ${slot} is taken twice`);
+    const numKept = this.#numKeptTokens[slot];
+    invariant(numTokens <= numKept, `${numTokens} tokens are reused of KV slot ${slot}; it keeps ${numKept}`);
+    this.#isTaken[slot] = 1;
+    this.#numTaken++;
+    this.#numKeptTokens[slot] = numTokens;
+    this.#numTokensInUse += numTokens;
+  }
+
+  free(slot: number): void {
+    invariant(this.isTaken(slot), `KV slot ${slot} is freed but not taken`);
+    this.#isTaken[slot] = 0;
+    this.#numTaken--;
+    this.#numTokensInUse -= this.#numKeptTokens[slot];
+    this.#freedAt[slot] = ++this.#numFreed;
+  }
+
+  numKeptTokens(slot: number): number {
+    return this.#numKeptTokens[slot];
+  }
+
+  /** Of a slot that is taken. */
+  setNumKeptTokens(slot: number, numTokens: number): void {
+    invariant(this.isTaken(slot), `KV slot ${slot} is written to but not taken`);
+    invariant(numTokens < this.maxLen, `KV slot ${slot} keeps ${numTokens} tokens; it has ${this.maxLen} positions`);
+    this.#numTokensInUse += numTokens - this.#numKeptTokens[slot];
+    this.#numKeptTokens[slot] = numTokens;
+  }
+}

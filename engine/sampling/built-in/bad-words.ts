@@ -1,0 +1,50 @@
+/** Keeps the last token of a bad word from following the others. */
+import type { EngineConfig } from "../../contract/config.ts";
+import type { SequenceBatchUpdate } from "./added-sequence.ts";
+import { LogitsProcessor } from "../contract/logits-processor.ts";
+import type { Logits } from "../contract/logits-processor.ts";
+import { RowStates } from "../contract/row-states.ts";
+
+interface BadWords {
+  readonly sequences: readonly (readonly number[])[];
+  /** The live list. */
+  readonly outputTokenIds: readonly number[];
+}
+
+/** Looks at the output alone: a word that begins in the prompt may be completed. */
+export class BadWordsLogitsProcessor extends LogitsProcessor {
+  readonly #badWords = new RowStates<BadWords>();
+
+  constructor(config: EngineConfig) {
+    super(config, config.device, {});
+  }
+
+  override isArgmaxInvariant(): boolean {
+    return false;
+  }
+
+  override updateState(batchUpdate: SequenceBatchUpdate | null): void {
+    this.#badWords.update(batchUpdate, ({ badWordsTokenIds: sequences, outputTokenIds }) =>
+      sequences.length > 0 ? { sequences, outputTokenIds } : undefined,
+    );
+  }
+
+  override apply(logits: Logits): Logits {
+    for (const [rowIndex, { sequences, outputTokenIds }] of this.#badWords.entries()) {
+      const row = logits.row(rowIndex);
+      for (const sequence of sequences) {
+        if (endsWithAllButLast(outputTokenIds, sequence)) row[sequence[sequence.length - 1]] = -Infinity;
+      }
+    }
+    return logits;
+  }
+}
+
+function endsWithAllButLast(tokenIds: readonly number[], sequence: readonly number[]): boolean {
+  const start = tokenIds.length - (sequence.length - 1);
+  if (start < 0) return false;
+  for (let index = 0; index < sequence.length - 1; index++) {
+    if (tokenIds[start + index] !== sequence[index]) return false;
+  }
+  return true;
+}

@@ -1,0 +1,28 @@
+/** The processors that every engine has. */
+import type { EngineConfig } from "../../contract/config.ts";
+import { AllowedTokensLogitsProcessor } from "./allowed-tokens.ts";
+import { BadWordsLogitsProcessor } from "./bad-words.ts";
+import { LogitBiasLogitsProcessor } from "./logit-bias.ts";
+import { MinPLogitsProcessor } from "./min-p.ts";
+import { MinTokensLogitsProcessor } from "./min-tokens.ts";
+import { PenaltiesLogitsProcessor } from "./penalties.ts";
+import type { BuiltInProcessors, GrammarProcessor } from "../processor-chain.ts";
+
+/** @param eosTokenIds The model's end tokens, as `MinTokensLogitsProcessor` takes them. */
+export function createBuiltInProcessors(
+  config: EngineConfig,
+  eosTokenIds: readonly number[],
+  grammars: GrammarProcessor,
+): BuiltInProcessors {
+  return {
+    grammars,
+    argmaxChanging: [
+      new AllowedTokensLogitsProcessor(config),
+      new BadWordsLogitsProcessor(config),
+      new MinTokensLogitsProcessor(config, eosTokenIds),
+      new LogitBiasLogitsProcessor(config),
+    ],
+    penalties: [new PenaltiesLogitsProcessor(config)],
+    argmaxInvariant: [new MinPLogitsProcessor(config)],
+  };
+}

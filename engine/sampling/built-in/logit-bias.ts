@@ -1,0 +1,45 @@
+/** Adds a request's biases to the logits of its tokens. */
+import type { EngineConfig } from "../../contract/config.ts";
+import { LogitsProcessor } from "../contract/logits-processor.ts";
+import type { BatchUpdate, Logits } from "../contract/logits-processor.ts";
+import { RowStates } from "../contract/row-states.ts";
+
+/** At either end of it a token is all but forced, or all but banned. */
+const maxBias = 100;
+
+interface TokenBiases {
+  readonly tokenIds: Int32Array;
+  /** [tokenIds.length] */
+  readonly biases: Float32Array;
+}
+
+export class LogitBiasLogitsProcessor extends LogitsProcessor {
+  readonly #biases = new RowStates<TokenBiases>();
+
+  constructor(config: EngineConfig) {
+    super(config, config.device, {});
+  }
+
+  override isArgmaxInvariant(): boolean {
+    return false;
+  }
+
+  override updateState(batchUpdate: BatchUpdate | null): void {
+    this.#biases.update(batchUpdate, ({ params: { logitBias } }) => {
+      const entries = Object.entries(logitBias ?? {});
+      if (entries.length === 0) return undefined;
+      return {
+        tokenIds: Int32Array.from(entries, ([tokenId]) => Number(tokenId)),
+        biases: Float32Array.from(entries, ([, bias]) => Math.max(-maxBias, Math.min(maxBias, bias))),
+      };
+    });
+  }
+
+  override apply(logits: Logits): Logits {
+    for (const [rowIndex, { tokenIds, biases }] of this.#biases.entries()) {
+      const row = logits.row(rowIndex);
+      for (let index = 0; index < tokenIds.length; index++) row[tokenIds[index]] += biases[index];
+    }
+    return logits;
+  }
+}

@@ -1,0 +1,60 @@
+/**
+ * Keeps a request from ending before it has `minTokens` tokens. A text whose structured output is complete and cannot go
+ * on ends all the same: a longer one would not be what was asked for, and without its end token none would be left.
+ */
+import type { EngineConfig } from "../../contract/config.ts";
+import { LogitsProcessor } from "../contract/logits-processor.ts";
+import type { BatchUpdate, Logits } from "../contract/logits-processor.ts";
+import { RowStates } from "../contract/row-states.ts";
+
+interface UnfinishedMinimum {
+  readonly minTokens: number;
+  /** The live list. */
+  readonly outputTokenIds: readonly number[];
+  /** The model's end tokens, also where the request ignores them, and the request's own stop tokens. */
+  readonly stopTokenIds: readonly number[];
+  readonly isStructured: boolean;
+}
+
+export class MinTokensLogitsProcessor extends LogitsProcessor {
+  readonly #minimums = new RowStates<UnfinishedMinimum>();
+  readonly #eosTokenIds: readonly number[];
+
+  constructor(config: EngineConfig, eosTokenIds: readonly number[]) {
+    super(config, config.device, {});
+    this.#eosTokenIds = eosTokenIds;
+  }
+
+  override isArgmaxInvariant(): boolean {
+    return false;
+  }
+
+  override updateState(batchUpdate: BatchUpdate | null): void {
+    this.#minimums.update(batchUpdate, ({ params, outputTokenIds }) => {
+      const { minTokens, structuredOutput } = params;
+      if (minTokens === 0) return undefined;
+      const stopTokenIds = [...this.#eosTokenIds, ...params.stopTokenIds];
+      return { minTokens, outputTokenIds, stopTokenIds, isStructured: structuredOutput !== null };
+    });
+    for (const [rowIndex, { minTokens, outputTokenIds }] of this.#minimums.entries()) {
+      if (outputTokenIds.length >= minTokens) this.#minimums.delete(rowIndex);
+    }
+  }
+
+  override apply(logits: Logits): Logits {
+    for (const [rowIndex, { stopTokenIds, isStructured }] of this.#minimums.entries()) {
+      const row = logits.row(rowIndex);
+      if (isStructured && !allowsOthers(row, stopTokenIds)) continue;
+      for (const tokenId of stopTokenIds) row[tokenId] = -Infinity;
+    }
+    return logits;
+  }
+}
+
+/** Whether any token but these is left. */
+function allowsOthers(row: Float32Array, tokenIds: readonly number[]): boolean {
+  for (let tokenId = 0; tokenId < row.length; tokenId++) {
+    if (row[tokenId] > -Infinity && !tokenIds.includes(tokenId)) return true;
+  }
+  return false;
+}

@@ -1,0 +1,137 @@
+/** Imports the logits processors that settings name, lets them look at requests, and constructs them. */
+import type { EngineConfig, LogitsProcessorReference } from "../../contract/config.ts";
+import { EngineError } from "../../contract/errors.ts";
+import type { SamplingParams } from "../../contract/sampling-params.ts";
+import { findProcessorModule } from "./find-processor-module.ts";
+import { requireProcessorClass, walkExports } from "./processor-class.ts";
+import type { LogitsProcessor } from "../contract/logits-processor.ts";
+import type { LogitsProcessorClass } from "./processor-class.ts";
+import { prepareProcessorModules } from "./processor-modules.ts";
+import { parseProcessorName } from "./processor-name.ts";
+import { isAsyncFunction, refusePromise } from "../contract/synchronous.ts";
+
+export interface LoadedLogitsProcessor {
+  /** As the setting spells it. */
+  readonly name: string;
+  /** Among those loaded, for messages: `1 of 2`. */
+  readonly position: string;
+  readonly processorClass: LogitsProcessorClass;
+  readonly options: Readonly<Record<string, unknown>>;
+  /** Leads to the same class from any thread and working directory. */
+  readonly reference: LogitsProcessorReference;
+}
+
+/**
+ * Imports each class, in order, also one named twice. Names are `module:Export`; `findProcessorModule` says what the
+ * module may be, and the export may be dotted. In those modules `fovea` is this very engine.
+ *
+ * @throws EngineError `invalid_logits_processor` with the processor's position, its name and what was tried.
+ */
+export async function loadLogitsProcessors(
+  references: readonly LogitsProcessorReference[],
+  searchPath: readonly string[],
+): Promise<LoadedLogitsProcessor[]> {
+  if (references.length > 0) prepareProcessorModules();
+  const loaded: LoadedLogitsProcessor[] = [];
+  for (const [index, reference] of references.entries()) {
+    const name = reference.name ?? reference.className;
+    const position = `${index + 1} of ${references.length}`;
+    try {
+      loaded.push({ name, position, ...(await resolveReference(reference, name, searchPath)) });
+    } catch (cause) {
+      throw loadingError({ name, position }, cause);
+    }
+  }
+  return loaded;
+}
+
+function loadingError(
+  { name, position }: Pick<LoadedLogitsProcessor, "name" | "position">,
+  cause: unknown,
+): EngineError {
+  const message = `Logits processor ${position}, ${name}, could not be loaded: ${messageOf(cause)}`;
+  return new EngineError("invalid_logits_processor", message, { cause });
+}
+
+const methods = ["apply", "isArgmaxInvariant", "updateState"] as const satisfies (keyof LogitsProcessor)[];
+
+/** Throws EngineError `invalid_logits_processor` when the constructor throws, or methods are missing or asynchronous. */
+export function createLogitsProcessor(loaded: LoadedLogitsProcessor, config: EngineConfig): LogitsProcessor {
+  const { name, position, processorClass, options } = loaded;
+  let processor: LogitsProcessor;
+  try {
+    processor = new processorClass(config, config.device, options);
+  } catch (cause) {
+    const message = `The constructor of logits processor ${position}, ${name}, threw: ${messageOf(cause)}`;
+    throw new EngineError("invalid_logits_processor", message, { cause });
+  }
+  // Nobody has checked the types of a class in JavaScript.
+  const missing = methods.filter((method) => typeof processor[method] !== "function");
+  if (missing.length > 0) throw loadingError(loaded, new Error(`the class lacks ${missing.join(", ")}.`));
+  const late = methods.filter((method) => isAsyncFunction(processor[method]));
+  if (late.length > 0) throw loadingError(loaded, new Error(`${late.join(", ")} must not be asynchronous.`));
+  return processor;
+}
+
+/** What a logits processor has against a request's parameters. */
+export interface ProcessorRefusal {
+  /** The processor's, as the setting spells it. */
+  readonly name: string;
+  /** In the processor's words. */
+  readonly reason: string;
+  readonly cause: unknown;
+}
+
+/** Asks every class; null where none refuses. */
+export function findRefusal(
+  loaded: readonly Pick<LoadedLogitsProcessor, "name" | "processorClass">[],
+  params: SamplingParams,
+): ProcessorRefusal | null {
+  for (const { name, processorClass } of loaded) {
+    try {
+      const returned: unknown = processorClass.validateParams?.(params);
+      refusePromise(returned, "validateParams()");
+    } catch (cause) {
+      return { name, reason: messageOf(cause), cause };
+    }
+  }
+  return null;
+}
+
+/** Throws EngineError `invalid_argument` with the message of the first class that refuses. */
+export function validateWithProcessors(
+  loaded: readonly Pick<LoadedLogitsProcessor, "name" | "processorClass">[],
+  params: SamplingParams,
+): void {
+  const refusal = findRefusal(loaded, params);
+  if (refusal === null) return;
+  const { reason, cause } = refusal;
+  throw new EngineError("invalid_argument", reason, { cause, parameter: "samplingParams.extraArgs" });
+}
+
+async function resolveReference(
+  { className, options }: LogitsProcessorReference,
+  name: string,
+  searchPath: readonly string[],
+): Promise<Omit<LoadedLogitsProcessor, "name" | "position">> {
+  const { modulePath, exportPath } = parseProcessorName(className);
+  const url = await findProcessorModule(modulePath, searchPath);
+  const module = await importModule(url);
+  const processorClass = requireProcessorClass(walkExports(module, exportPath));
+  const reference = { name, className: `${url}:${exportPath.join(".")}`, options };
+  return { processorClass, options, reference };
+}
+
+async function importModule(url: string): Promise<unknown> {
+  try {
+    return await import(url);
+  } catch (cause) {
+    const isCommonJs = /outside a module|ES module syntax|Unexpected token 'export'/.test(messageOf(cause));
+    const advice = isCommonJs ? ' Does the package.json beside it lack "type": "module"?' : "";
+    throw new Error(`its module ${url} threw when it was imported: ${messageOf(cause)}${advice}`, { cause });
+  }
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

@@ -1,0 +1,47 @@
+/** What modules of logits processors need of Node's module loader; set up once per thread. */
+import { readFileSync } from "node:fs";
+import { registerHooks, stripTypeScriptTypes } from "node:module";
+import { pathToFileURL } from "node:url";
+
+const ownUrl = new URL("../../index.ts", import.meta.url).href;
+
+/** Stands in front of a request to resolve a specifier as a file of another folder would. */
+const fromFolder = "fovea-from-folder:";
+
+let isPrepared = false;
+
+/**
+ * Lets modules of any folder import `fovea` and get the module instances that run in this thread: a second copy of
+ * `LogitsProcessor` would make every class look like a stranger. Inside node_modules, where Node takes no TypeScript,
+ * their types are stripped here.
+ */
+export function prepareProcessorModules(): void {
+  if (isPrepared) return;
+  isPrepared = true;
+  registerHooks({
+    resolve(specifier, context, nextResolve) {
+      if (specifier === "fovea") return { url: ownUrl, shortCircuit: true };
+      if (!specifier.startsWith(fromFolder)) return nextResolve(specifier, context);
+      const request = JSON.parse(specifier.slice(fromFolder.length)) as FolderRequest;
+      return nextResolve(request.specifier, { ...context, parentURL: request.parentUrl });
+    },
+    load(url, context, nextLoad) {
+      const isInstalledTypeScript = /^file:.*\/node_modules\/.*\.m?ts$/.test(url);
+      if (!isInstalledTypeScript || context.format === "commonjs-typescript") return nextLoad(url, context);
+      const source = stripTypeScriptTypes(readFileSync(new URL(url), "utf8"));
+      return { format: "module", source, shortCircuit: true };
+    },
+  });
+}
+
+interface FolderRequest {
+  readonly specifier: string;
+  readonly parentUrl: string;
+}
+
+/** The URL that a file of `folder` would get by importing `specifier`. Throws Node's error where it would get none. */
+export function resolveFromFolder(specifier: string, folder: string): string {
+  prepareProcessorModules();
+  const request: FolderRequest = { specifier, parentUrl: pathToFileURL(`${folder}/`).href };
+  return import.meta.resolve(fromFolder + JSON.stringify(request));
+}

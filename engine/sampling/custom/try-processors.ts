@@ -1,0 +1,33 @@
+/** Loads the logits processors of settings and packages one by one, to tell of each whether it would. */
+import type { EngineConfig, LogitsProcessorReference } from "../../contract/config.ts";
+import { askArgmaxInvariance } from "./custom-processor.ts";
+import { findInstalledProcessors } from "./installed-processors.ts";
+import { createLogitsProcessor, loadLogitsProcessors } from "./processor-loading.ts";
+
+export interface TriedLogitsProcessor {
+  readonly name: string;
+  /** Null for one that loads and can be constructed. */
+  readonly error: string | null;
+}
+
+/** In the order in which they apply. Throws EngineError `invalid_logits_processor` for a package's broken announcement. */
+export async function tryLogitsProcessors(config: EngineConfig): Promise<TriedLogitsProcessor[]> {
+  const installed = await findInstalledProcessors(config.logitsProcessorPath);
+  const tried: TriedLogitsProcessor[] = [];
+  for (const reference of [...installed, ...config.logitsProcessors]) {
+    tried.push({ name: reference.name ?? reference.className, error: await errorOf(reference, config) });
+  }
+  return tried;
+}
+
+async function errorOf(reference: LogitsProcessorReference, config: EngineConfig): Promise<string | null> {
+  try {
+    const [loaded] = await loadLogitsProcessors([reference], config.logitsProcessorPath);
+    askArgmaxInvariance(createLogitsProcessor(loaded, config), loaded.name);
+    return null;
+  } catch (error) {
+    // What it was caused by says it without the processor's position among those loaded.
+    const { message, cause } = error as Error;
+    return cause instanceof Error ? cause.message : message;
+  }
+}

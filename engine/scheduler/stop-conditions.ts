@@ -1,0 +1,33 @@
+/** When a sequence ends by its tokens; stop strings are found where tokens become text. */
+import type { FinishReason } from "../contract/request-output.ts";
+import type { Sequence } from "./sequence.ts";
+
+export interface TokenStop {
+  readonly finishReason: FinishReason;
+  /** The request's stop token, where one ended it; null for the model's own end token and for limits. */
+  readonly stopReason: number | null;
+}
+
+export interface StopLimits {
+  readonly eosTokenIds: ReadonlySet<number>;
+  readonly maxModelLen: number;
+}
+
+/**
+ * Looks at the newest token, in vLLM's order: end token, stop token (neither before `minTokens`), length. Null goes on.
+ * The end token of a structured output ends it at any time: before `minTokens` it only comes where nothing else can.
+ */
+export function checkStop(sequence: Sequence, { eosTokenIds, maxModelLen }: StopLimits): TokenStop | null {
+  const { samplingParams, outputTokenIds } = sequence;
+  const tokenId = outputTokenIds.at(-1)!;
+  const isLongEnoughToStop = outputTokenIds.length >= samplingParams.minTokens;
+  if (!samplingParams.ignoreEos && eosTokenIds.has(tokenId) && (isLongEnoughToStop || sequence.grammar !== null)) {
+    return { finishReason: "stop", stopReason: null };
+  }
+  if (isLongEnoughToStop && samplingParams.stopTokenIds.includes(tokenId)) {
+    return { finishReason: "stop", stopReason: tokenId };
+  }
+  const isFull = sequence.numTokens >= maxModelLen;
+  const isLongEnough = samplingParams.maxTokens !== null && outputTokenIds.length >= samplingParams.maxTokens;
+  return isFull || isLongEnough ? { finishReason: "length", stopReason: null } : null;
+}

@@ -1,0 +1,89 @@
+/** The engine thread seen from outside: started, written to, listened to, ended. */
+import { MessageChannel, Worker } from "node:worker_threads";
+import type { MessagePort } from "node:worker_threads";
+
+import { EngineError } from "../contract/errors.ts";
+import type { EncodedImage, FromEngineThread, ToEngineThread, WorkerOptions } from "./messages.ts";
+
+export interface EngineThreadListener {
+  /** The thread takes requests from now on. */
+  onReady(): void;
+  onOutputs(message: Extract<FromEngineThread, { kind: "outputs" }>): void;
+  onEncoded(images: readonly EncodedImage[]): void;
+  /** The thread has ended, or is about to, without being asked. Called at most once, and last. */
+  onFailed(error: EngineError): void;
+}
+
+export const ENGINE_THREAD_NAME = "fovea-engine";
+
+/** A step of a large model may take this long; the thread can be ended only between two of them. */
+const CLOSE_TIMEOUT_MS = 30_000;
+
+/** Mutable. Nothing is reported any more once it has failed or is being closed. */
+export class EngineThread {
+  readonly #worker: Worker;
+  /** Takes the options. */
+  readonly #options: MessagePort;
+  readonly #exited: Promise<void>;
+  #isOver = false;
+
+  /** Starts the thread, which loads its modules and waits for what it is to load: `load`. */
+  constructor(listener: EngineThreadListener) {
+    const { port1, port2 } = new MessageChannel();
+    this.#options = port1;
+    this.#worker = new Worker(new URL("./worker.ts", import.meta.url), {
+      name: ENGINE_THREAD_NAME,
+      workerData: port2,
+      transferList: [port2],
+    });
+    this.#exited = new Promise((resolve) => this.#worker.once("exit", () => resolve()));
+    const fail = (error: EngineError): void => {
+      if (this.#isOver) return;
+      this.#isOver = true;
+      listener.onFailed(error);
+    };
+    this.#worker.on("message", (message: FromEngineThread) => {
+      if (this.#isOver) return;
+      switch (message.kind) {
+        case "ready":
+          return listener.onReady();
+        case "outputs":
+          return listener.onOutputs(message);
+        case "encoded":
+          return listener.onEncoded(message.images);
+        case "failed":
+          return fail(new EngineError(message.code, message.message));
+      }
+    });
+    this.#worker.on("error", (cause) => {
+      fail(new EngineError("internal", "The engine thread ended with an error.", { cause }));
+    });
+    this.#worker.on("exit", (exitCode) => {
+      fail(new EngineError("internal", `The engine thread ended by itself, with exit code ${exitCode}.`));
+    });
+  }
+
+  /** To be called once. */
+  load(options: WorkerOptions): void {
+    this.#options.postMessage(options);
+    this.#options.close();
+  }
+
+  /** A message to a thread that has ended is lost. */
+  post(message: ToEngineThread): void {
+    this.#worker.postMessage(message);
+  }
+
+  /** Resolves when the thread has freed the model and ended. Idempotent. */
+  async close(): Promise<void> {
+    this.#isOver = true;
+    this.#options.close();
+    this.post({ kind: "close" });
+    const timer = setTimeout(() => void this.#worker.terminate(), CLOSE_TIMEOUT_MS);
+    try {
+      await this.#exited;
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+}

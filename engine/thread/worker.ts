@@ -1,0 +1,70 @@
+/** Entry of the engine thread: owns the model, steps while there is work, sleeps while there is none. */
+import process from "node:process";
+import { parentPort, workerData } from "node:worker_threads";
+import type { MessagePort } from "node:worker_threads";
+import { EngineError, invariant } from "../contract/errors.ts";
+import { collectGarbage } from "../runtime/collect-garbage.ts";
+import { ortEnvironment } from "../runtime/ort-environment.ts";
+import { releaseFreedMemory, releaseIdleMemory } from "../runtime/release-memory.ts";
+import { createEngineCore } from "../core/create-engine-core.ts";
+import { Inbox } from "./inbox.ts";
+import type { FromEngineThread, WorkerOptions } from "./messages.ts";
+
+/** Longer than a client takes from one answer to its next request, which finds the memory of runs as it was left. */
+const REST_AFTER_MS = 100;
+
+/** Ends when asked to close, or after a failure it has reported; frees the model's memory either way. */
+async function serve(port: MessagePort, optionsPort: MessagePort): Promise<void> {
+  const inbox = new Inbox(port);
+  const post = (message: FromEngineThread): void => port.postMessage(message);
+  try {
+    // Takes tens of milliseconds, in which the facade finds out what there is to load.
+    ortEnvironment();
+    const options = await receiveOptions(optionsPort);
+    if (options === null) return;
+    using core = await createEngineCore(options, () => inbox.take());
+    await collectGarbage();
+    releaseFreedMemory();
+    post({ kind: "ready" });
+    for (;;) {
+      core.drainMessages();
+      if (core.isClosing) break;
+      if (!core.hasWork) {
+        if (!(await inbox.nextMessage(REST_AFTER_MS))) {
+          releaseIdleMemory();
+          await inbox.nextMessage();
+        }
+        continue;
+      }
+      post({ kind: "outputs", outputs: core.step(), stats: core.stats });
+      const images = core.takeEncodedImages();
+      if (images.length > 0) post({ kind: "encoded", images });
+    }
+  } catch (error) {
+    post({ kind: "failed", ...describeFailure(error) });
+  } finally {
+    port.close();
+  }
+}
+
+/** Null where the port is closed before any have come. */
+function receiveOptions(port: MessagePort): Promise<WorkerOptions | null> {
+  const { promise, resolve } = Promise.withResolvers<WorkerOptions | null>();
+  port.once("message", resolve);
+  port.once("close", () => resolve(null));
+  return promise;
+}
+
+function describeFailure(error: unknown): Pick<FromEngineThread & { kind: "failed" }, "code" | "message"> {
+  if (error instanceof EngineError) return { code: error.code, message: error.message };
+  const reason = error instanceof Error ? error.message : String(error);
+  return { code: "internal", message: `The engine thread failed: ${reason}` };
+}
+
+// Nobody but logits processors leaves promises behind here; one that fails must not end everybody's requests.
+process.on("unhandledRejection", (reason) => {
+  const message = reason instanceof Error ? reason.message : String(reason);
+  process.emitWarning(`A promise that a logits processor waits for no more was rejected: ${message}`);
+});
+invariant(parentPort !== null, "worker.ts is the entry of a worker thread");
+await serve(parentPort, workerData as MessagePort);

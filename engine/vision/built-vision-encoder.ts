@@ -1,0 +1,48 @@
+/** The vision tower and projector as graphs of ours. */
+import type { ImageFeature } from "../core/engine-request.ts";
+import type { VisionEncoderGraph } from "../models/built-model.ts";
+import { embeddingsField } from "../multimodal/processed-item.ts";
+import type { TensorElementType } from "../runtime/element-type.ts";
+import type { IoBinding } from "../runtime/io-binding.ts";
+import { Session } from "../runtime/session.ts";
+import type { SessionOptions } from "../runtime/session.ts";
+import { Tensor } from "../runtime/tensor.ts";
+import { numEmbeddingsOf } from "./image-span.ts";
+import type { VisionEncoder } from "./vision-encoder.ts";
+
+/** Owns its session. */
+export class BuiltVisionEncoder implements VisionEncoder {
+  readonly #hiddenSize: number;
+  readonly #session: Session;
+  readonly #binding: IoBinding;
+
+  /** Throws EngineError `runtime_failed` for a graph that does not load. */
+  constructor(graph: VisionEncoderGraph, hiddenSize: number, sessionOptions: SessionOptions) {
+    this.#hiddenSize = hiddenSize;
+    this.#session = Session.load(graph.path, sessionOptions);
+    this.#binding = this.#session.createBinding();
+  }
+
+  encode(image: ImageFeature): Float32Array {
+    const given = image.tensors.get(embeddingsField);
+    if (given?.elementType === "float32") return given.data;
+    const numEmbeddings = numEmbeddingsOf(image);
+    const numBytes = numEmbeddings * this.#hiddenSize * Float32Array.BYTES_PER_ELEMENT;
+    const embeddings = new Float32Array(new SharedArrayBuffer(numBytes));
+    using inputs = new DisposableStack();
+    using features = Tensor.fromTypedArray("float32", embeddings, [1, numEmbeddings, this.#hiddenSize]);
+    for (const [name, { elementType, data, shape }] of image.tensors) {
+      const input = Tensor.fromTypedArray<TensorElementType>(elementType, data, [1, ...shape]);
+      this.#binding.bindInput(name, inputs.use(input));
+    }
+    this.#binding.bindOutput("image_features", features);
+    this.#binding.run();
+    this.#binding.clearInputs();
+    this.#binding.clearOutputs();
+    return embeddings;
+  }
+
+  [Symbol.dispose](): void {
+    this.#session[Symbol.dispose]();
+  }
+}

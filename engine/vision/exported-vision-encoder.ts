@@ -1,0 +1,82 @@
+/** The vision encoder of a ready-made export. */
+import { EngineError, invariant } from "../contract/errors.ts";
+import type { ImageFeature } from "../core/engine-request.ts";
+import type { ExportedVisionInput, VisionEncoderExport } from "../models/built-model.ts";
+import { embeddingsField, type ItemTensor } from "../multimodal/processed-item.ts";
+import type { IoBinding } from "../runtime/io-binding.ts";
+import { Session } from "../runtime/session.ts";
+import type { SessionOptions } from "../runtime/session.ts";
+import { Tensor } from "../runtime/tensor.ts";
+import { numEmbeddingsOf } from "./image-span.ts";
+import type { VisionEncoder } from "./vision-encoder.ts";
+
+/** Owns its session. */
+export class ExportedVisionEncoder implements VisionEncoder {
+  readonly #graph: VisionEncoderExport;
+  readonly #hiddenSize: number;
+  readonly #session: Session;
+  readonly #binding: IoBinding;
+
+  /** Throws EngineError `runtime_failed` for a graph that does not load. */
+  constructor(graph: VisionEncoderExport, hiddenSize: number, sessionOptions: SessionOptions) {
+    this.#graph = graph;
+    this.#hiddenSize = hiddenSize;
+    this.#session = Session.load(graph.path, sessionOptions);
+    this.#binding = this.#session.createBinding();
+    // Exports differ in how many dimensions their features have.
+    this.#binding.bindOutputToDevice("image_features", "host");
+  }
+
+  encode(image: ImageFeature): Float32Array {
+    const given = image.tensors.get(embeddingsField);
+    if (given?.elementType === "float32") return given.data;
+    const numEmbeddings = numEmbeddingsOf(image);
+    const numValues = numEmbeddings * this.#hiddenSize;
+    using inputs = new DisposableStack();
+    for (const input of this.#graph.exportedInputs) {
+      this.#binding.bindInput(input.name, inputs.use(createInput(input, image)));
+    }
+    this.#binding.run();
+    using output = this.#binding.output("image_features");
+    this.#binding.clearInputs();
+    const { data, shape } = output;
+    if (data.length !== numValues) {
+      throw new EngineError(
+        "runtime_failed",
+        `The vision encoder makes features of shape [${shape.join(", ")}]; the prompt has places for ${numEmbeddings} of ${this.#hiddenSize}.`,
+      );
+    }
+    const embeddings = new Float32Array(new SharedArrayBuffer(numValues * Float32Array.BYTES_PER_ELEMENT));
+    embeddings.set(data as Float32Array | Float16Array);
+    return embeddings;
+  }
+
+  [Symbol.dispose](): void {
+    this.#session[Symbol.dispose]();
+  }
+}
+
+function createInput({ name, elementType, source, hasBatch }: ExportedVisionInput, image: ImageFeature): Tensor {
+  if (source === null) {
+    const { shape } = tensorOf(image, "pixel_values");
+    // All dimensions but that of the channels.
+    const maskShape = [1, ...shape.slice(0, -3), ...shape.slice(-2)];
+    const numPixels = maskShape.reduce((product, size) => product * size, 1);
+    return elementType === "int64"
+      ? Tensor.fromTypedArray("int64", new BigInt64Array(numPixels).fill(1n), maskShape)
+      : Tensor.fromTypedArray("bool", new Uint8Array(numPixels).fill(1), maskShape);
+  }
+  const { data, shape, elementType: givenType } = tensorOf(image, source);
+  const givenShape = hasBatch ? [1, ...shape] : shape;
+  if (elementType === "float16") {
+    return Tensor.fromTypedArray("float16", Float16Array.from(data as Float32Array), givenShape);
+  }
+  invariant(givenType === elementType, `${name} takes ${elementType} and is given ${givenType}`);
+  return Tensor.fromTypedArray(givenType, data, givenShape);
+}
+
+function tensorOf({ tensors }: ImageFeature, name: string): ItemTensor {
+  const tensor = tensors.get(name);
+  invariant(tensor !== undefined, `an image has no ${name}`);
+  return tensor;
+}

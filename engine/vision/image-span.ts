@@ -1,0 +1,31 @@
+/** Which of a prompt's images a stretch of its tokens needs, and which rows of their embeddings. */
+import type { ImageFeature } from "../core/engine-request.ts";
+import { numEmbeddingsIn } from "../multimodal/placeholder.ts";
+
+export function numEmbeddingsOf({ placeholder }: ImageFeature): number {
+  return numEmbeddingsIn(placeholder);
+}
+
+/** First token after the image's placeholder. */
+export function endTokenOf({ placeholder }: ImageFeature): number {
+  return placeholder.offset + placeholder.length;
+}
+
+/**
+ * Calls `visit` for each token from `firstToken` up to `endToken`, exclusive, that receives an embedding of the image,
+ * with the row of the image's embeddings.
+ */
+export function visitEmbeddings(
+  { placeholder }: ImageFeature,
+  firstToken: number,
+  endToken: number,
+  visit: (token: number, embeddingRow: number) => void,
+): void {
+  const { offset, length, isEmbed } = placeholder;
+  let embeddingRow = 0;
+  for (let index = 0; index < length && offset + index < endToken; index++) {
+    if (isEmbed !== null && !isEmbed[index]) continue;
+    if (offset + index >= firstToken) visit(offset + index, embeddingRow);
+    embeddingRow++;
+  }
+}

@@ -1,0 +1,24 @@
+/** What the routes are built with. */
+import type { Batches } from "./batch/batches.ts";
+import type { Config } from "./settings/config.ts";
+import type { Logger } from "./logger.ts";
+import type { Metrics } from "./metrics.ts";
+import type { Service } from "./service.ts";
+import type { RequestConfig } from "./generation/generation-kind.ts";
+
+export type ApiConfig = Pick<
+  Config,
+  "allowedOrigins" | "apiKeys" | "hasPlayground" | "maxBodyBytes" | "servedModelNames" | "pingStatusWhileStarting"
+> &
+  RequestConfig;
+
+export interface AppDependencies {
+  readonly service: Service;
+  readonly metrics: Metrics;
+  readonly logger: Logger;
+  readonly config: ApiConfig;
+  /** Absent where there are no batches. */
+  readonly loadBatches?: () => Promise<Batches>;
+  /** Silence after which a stream sends a comment; 10 s unless told. */
+  readonly keepAliveMs?: number;
+}

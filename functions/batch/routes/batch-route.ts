@@ -1,0 +1,42 @@
+/** What the routes of files and batches have in common: they may be off, and their store may be out of reach. */
+import type { Context, Handler } from "hono";
+
+import type { Batches } from "../batches.ts";
+import type { Page } from "../tenant-records.ts";
+import { StorageError } from "../../storage/object-store.ts";
+import type { AppDependencies } from "../../app-dependencies.ts";
+import { HttpError } from "../../http/errors.ts";
+import type { AppEnvironment } from "../../http/request-trace.ts";
+
+export type BatchHandler = (c: Context<AppEnvironment>, batches: Batches) => Promise<Response>;
+
+export function batchRoute({ loadBatches, logger }: AppDependencies, handle: BatchHandler): Handler<AppEnvironment> {
+  return async function answer(c) {
+    if (loadBatches === undefined) {
+      throw new HttpError(404, "batches_off", "This service takes no files and no batches: BATCH_STORE is none.");
+    }
+    try {
+      return await handle(c, await loadBatches());
+    } catch (error) {
+      if (!(error instanceof StorageError)) throw error;
+      logger.error("The store of files and batches cannot be used.", { requestId: c.get("requestId"), error });
+      throw new HttpError(
+        503,
+        "storage_unavailable",
+        `The store of files and batches cannot be used; the log has it under request id ${c.get("requestId")}.`,
+        { cause: error, headers: { "Retry-After": "5" } },
+      );
+    }
+  };
+}
+
+/** A page as OpenAI's lists are. */
+export function toList<Item extends { readonly id: string }>({ items, hasMore }: Page<Item>): object {
+  return {
+    object: "list",
+    data: items,
+    first_id: items[0]?.id ?? null,
+    last_id: items.at(-1)?.id ?? null,
+    has_more: hasMore,
+  };
+}

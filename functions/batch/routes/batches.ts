@@ -1,0 +1,78 @@
+/** OpenAI's Batch API. https://platform.openai.com/docs/api-reference/batch */
+import type { Handler } from "hono";
+
+import type { AppDependencies } from "../../app-dependencies.ts";
+import { HttpError } from "../../http/errors.ts";
+import { readJsonObject } from "../../http/json-body.ts";
+import type { AppEnvironment } from "../../http/request-trace.ts";
+import { batchRequest } from "./batch-request.ts";
+import { pageQuery } from "./page-query.ts";
+import { parseFields } from "../../generation/schemas/parse-fields.ts";
+import { batchRoute, toList } from "./batch-route.ts";
+
+/** A batch names a file and little else. */
+const MAX_BODY_BYTES = 64 * 1024;
+
+const listQuery = pageQuery("batch");
+
+export function createBatchRoute(dependencies: AppDependencies): Handler<AppEnvironment> {
+  return batchRoute(dependencies, async (c, batches) => {
+    const body = await readJsonObject(c.req.raw, MAX_BODY_BYTES);
+    const { input_file_id: inputFileId, endpoint, metadata } = parseFields(batchRequest, body);
+    const created = await batches.create(c.get("tenant"), { inputFileId, endpoint, metadata: metadata ?? null });
+    const shownId = inputFileId.slice(0, 100);
+    switch (created.kind) {
+      case "created":
+        Object.assign(c.get("logFields"), { id: created.batch.id });
+        return c.json(created.batch);
+      case "unknown file":
+        throw new HttpError(400, "invalid_value", `input_file_id: there is no file ${shownId}.`, {
+          parameter: "input_file_id",
+        });
+      case "file of results":
+        throw new HttpError(400, "invalid_value", `input_file_id: ${shownId} holds the results of a batch.`, {
+          parameter: "input_file_id",
+        });
+      case "too many":
+        throw new HttpError(429, "too_many_batches", `${created.limit} batches are unfinished, which is the limit.`, {
+          headers: { "Retry-After": "60" },
+        });
+    }
+  });
+}
+
+export function listBatchesRoute(dependencies: AppDependencies): Handler<AppEnvironment> {
+  return batchRoute(dependencies, async (c, batches) =>
+    c.json(toList(await batches.list(c.get("tenant"), parseFields(listQuery, c.req.query())))),
+  );
+}
+
+export function getBatchRoute(dependencies: AppDependencies): Handler<AppEnvironment> {
+  return batchRoute(dependencies, async (c, batches) => {
+    const id = c.req.param("batch") ?? "";
+    return c.json((await batches.find(c.get("tenant"), id)) ?? unknownBatch(id));
+  });
+}
+
+export function cancelBatchRoute(dependencies: AppDependencies): Handler<AppEnvironment> {
+  return batchRoute(dependencies, async (c, batches) => {
+    const id = c.req.param("batch") ?? "";
+    const cancelled = await batches.cancel(c.get("tenant"), id);
+    switch (cancelled.kind) {
+      case "cancelling":
+        return c.json(cancelled.batch);
+      case "ended":
+        throw new HttpError(
+          409,
+          "batch_ended",
+          `The batch is ${cancelled.batch.status}: it cannot be cancelled any more.`,
+        );
+      case "unknown":
+        return unknownBatch(id);
+    }
+  });
+}
+
+function unknownBatch(id: string): never {
+  throw new HttpError(404, "not_found", `There is no batch ${id.slice(0, 100)}.`, { parameter: "id" });
+}

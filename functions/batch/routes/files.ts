@@ -1,0 +1,101 @@
+/** OpenAI's Files API, for the files of batches. https://platform.openai.com/docs/api-reference/files */
+import { Readable } from "node:stream";
+import type { Handler } from "hono";
+import { z } from "zod";
+
+import type { Batches } from "../batches.ts";
+import type { FileObject } from "../stored-files.ts";
+import type { AppDependencies } from "../../app-dependencies.ts";
+import { HttpError } from "../../http/errors.ts";
+import type { AppEnvironment } from "../../http/request-trace.ts";
+import { pageQuery } from "./page-query.ts";
+import { parseFields } from "../../generation/schemas/parse-fields.ts";
+import { batchRoute, toList } from "./batch-route.ts";
+
+const listQuery = pageQuery("file").extend({
+  purpose: z.enum(["batch", "batch_output"], "must be batch or batch_output").nullable().default(null),
+});
+
+const uploadFields = z.object({
+  purpose: z.literal("batch", "must be batch: files are kept for batches only"),
+  expires_after: z.undefined("is not served: files are kept until they are deleted").optional(),
+});
+
+export function uploadFileRoute(dependencies: AppDependencies): Handler<AppEnvironment> {
+  return batchRoute(dependencies, async (c, batches) => {
+    const file = await upload(c.req.raw, c.get("tenant"), batches);
+    Object.assign(c.get("logFields"), { id: file.id, bytes: file.bytes });
+    return c.json(file);
+  });
+}
+
+async function upload(request: Request, tenant: string, { files, limits }: Batches): Promise<FileObject> {
+  const { receiveUpload } = await import("../../http/multipart-upload.ts");
+  const numBytes = (await files.totalBytes()) + Number(request.headers.get("content-length") ?? 0);
+  if (numBytes > limits.maxStoreBytes) {
+    throw new HttpError(
+      507,
+      "storage_full",
+      `With this one all files would have ${numBytes} bytes; the limit is ${limits.maxStoreBytes}, which BATCH_MAX_STORE_BYTES sets. Delete files first.`,
+      { parameter: "file", headers: { Connection: "close" } },
+    );
+  }
+  const id = files.newId();
+  const { file, fields } = await receiveUpload(request, {
+    fileField: "file",
+    maxFileBytes: limits.maxFileBytes,
+    limitName: "BATCH_MAX_FILE_BYTES",
+    take: (chunks) => files.receive(id, chunks),
+    giveUp: () => files.discard(id),
+  });
+  if (file === null) {
+    throw new HttpError(400, "missing_file", "file must be a file of the form.", { parameter: "file" });
+  }
+  try {
+    // `expires_after[anchor]` and the like are one field in parts.
+    const given = [...fields].map(([name, value]) => [name.split("[", 1)[0], value] as const);
+    const { purpose } = parseFields(uploadFields, Object.fromEntries(given));
+    return await files.publish(tenant, { id, numBytes: file.taken, filename: file.filename, purpose });
+  } catch (error) {
+    await files.discard(id);
+    throw error;
+  }
+}
+
+export function listFilesRoute(dependencies: AppDependencies): Handler<AppEnvironment> {
+  return batchRoute(dependencies, async (c, { files }) => {
+    const { purpose, ...page } = parseFields(listQuery, c.req.query());
+    return c.json(toList(await files.list(c.get("tenant"), page, purpose)));
+  });
+}
+
+export function fileRoute(dependencies: AppDependencies): Handler<AppEnvironment> {
+  return batchRoute(dependencies, async (c, { files }) => {
+    const id = c.req.param("file") ?? "";
+    return c.json((await files.find(c.get("tenant"), id)) ?? unknownFile(id));
+  });
+}
+
+export function fileContentRoute(dependencies: AppDependencies): Handler<AppEnvironment> {
+  return batchRoute(dependencies, async (c, { files }) => {
+    const id = c.req.param("file") ?? "";
+    const { file, numBytes, chunks } = (await files.read(c.get("tenant"), id)) ?? unknownFile(id);
+    return c.body(Readable.toWeb(Readable.from(chunks)) as ReadableStream, 200, {
+      "Content-Type": "application/octet-stream",
+      "Content-Length": String(numBytes),
+      "Content-Disposition": `attachment; filename="${file.id}.jsonl"`,
+    });
+  });
+}
+
+export function deleteFileRoute(dependencies: AppDependencies): Handler<AppEnvironment> {
+  return batchRoute(dependencies, async (c, { files }) => {
+    const id = c.req.param("file") ?? "";
+    if (!(await files.delete(c.get("tenant"), id))) unknownFile(id);
+    return c.json({ id, object: "file", deleted: true });
+  });
+}
+
+function unknownFile(id: string): never {
+  throw new HttpError(404, "not_found", `There is no file ${id.slice(0, 100)}.`, { parameter: "id" });
+}

@@ -1,0 +1,85 @@
+/**
+ * Fields that would change the answer but are not served: refused by name, never silently ignored. Values that ask for
+ * nothing (null, the field's off value) pass, since clients send them unasked.
+ */
+import { HttpError } from "../../http/errors.ts";
+
+type AsksForNothing = (value: unknown) => boolean;
+
+const never: AsksForNothing = () => false;
+const equals =
+  (...values: readonly unknown[]): AsksForNothing =>
+  (value) =>
+    values.includes(value);
+const isEmpty: AsksForNothing = (value) =>
+  typeof value === "object" && value !== null && Object.keys(value).length === 0;
+
+/** By name, which values of the field ask for nothing. */
+export type UnservedFields = Readonly<Record<string, AsksForNothing>>;
+
+const unservedEverywhere: UnservedFields = {
+  best_of: equals(1),
+  use_beam_search: equals(false),
+  logprob_token_ids: isEmpty,
+  guided_json: never,
+  guided_regex: never,
+  guided_choice: never,
+  guided_grammar: never,
+  guided_decoding_backend: never,
+  guided_whitespace_pattern: never,
+  truncate_prompt_tokens: never,
+  spaces_between_special_tokens: equals(true),
+  logits_processors: isEmpty,
+  media_io_kwargs: isEmpty,
+  repetition_detection: never,
+  thinking_token_budget: never,
+  return_token_ids: equals(false),
+  return_tokens_as_token_ids: equals(false),
+};
+
+/** What to send instead. */
+const advice: Readonly<Record<string, string>> = {
+  best_of: "n gives several choices, none of them left out",
+  guided_json: 'send structured_outputs: {"json": …} instead',
+  guided_regex: 'send structured_outputs: {"regex": …} instead',
+  guided_choice: 'send structured_outputs: {"choice": […]} instead',
+  guided_grammar: 'send structured_outputs: {"grammar": …} instead',
+  logits_processors: "those of LOGITS_PROCESSORS take their arguments from vllm_xargs",
+};
+
+export const unservedInChat: UnservedFields = {
+  ...unservedEverywhere,
+  echo: equals(false),
+  tools: isEmpty,
+  tool_choice: equals("none", "auto"),
+  functions: isEmpty,
+  function_call: equals("none", "auto"),
+  add_special_tokens: equals(false),
+  continue_final_message: equals(false),
+  chat_template: never,
+  chat_template_kwargs: isEmpty,
+  documents: isEmpty,
+  audio: never,
+  modalities: (value) => Array.isArray(value) && value.every((modality) => modality === "text"),
+};
+
+export const unservedInCompletions: UnservedFields = {
+  ...unservedEverywhere,
+  suffix: equals(""),
+  prompt_embeds: never,
+};
+
+/** Throws a 400 that names the first such field. */
+export function refuseUnservedFields(body: object, unserved: UnservedFields): void {
+  for (const [field, value] of Object.entries(body)) {
+    if (value === null || !Object.hasOwn(unserved, field) || unserved[field](value)) continue;
+    throw new HttpError(
+      400,
+      "unsupported_field",
+      `${field} is not served by this service; ${advice[field] ?? "leave it out"}.`,
+      {
+        parameter: field,
+      },
+    );
+  }
+}

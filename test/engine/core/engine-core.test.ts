@@ -1,0 +1,135 @@
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { createTemporaryFolder } from "../../support/temporary-folder.ts";
+import type { TemporaryFolder } from "../../support/temporary-folder.ts";
+import { buildGoldenModel, createWorkerOptions, goldenRequest, SteppedEngine } from "./golden-engine.ts";
+import type { GoldenModel } from "./golden-engine.ts";
+
+const checkpoints = [
+  "llama",
+  "qwen2",
+  "mistral",
+  "llava-default",
+  "llava-full",
+  "onnx-exports/llama",
+  "onnx-exports/llava",
+] as const;
+
+describe.for(checkpoints)("%s", (name) => {
+  let cache: TemporaryFolder;
+  let golden: GoldenModel;
+
+  beforeAll(async () => {
+    cache = await createTemporaryFolder();
+    golden = await buildGoldenModel(name, cache.path);
+  });
+
+  afterAll(() => cache[Symbol.asyncDispose]());
+
+  test.for([1, 16, 512])("alone, with %i tokens a step, every prompt gets the reference's tokens", async (budget) => {
+    const { model, cases } = golden;
+    using engine = await SteppedEngine.create(createWorkerOptions(model, { maxNumBatchedTokens: budget }));
+    for (const recorded of cases) {
+      engine.add(goldenRequest(recorded.name, recorded, model));
+      engine.runToEnd();
+      expect(engine.tokensOf(recorded.name)).toEqual(recorded.greedyTokenIds);
+    }
+    expect(engine.stats).toMatchObject({ numRequestsRunning: 0, kvCacheUsage: 0 });
+  });
+
+  test.for([9, 16, 512])("eight at once, with %i tokens a step, get the same tokens", async (budget) => {
+    const { model, cases } = golden;
+    using engine = await SteppedEngine.create(createWorkerOptions(model, { maxNumBatchedTokens: budget }));
+    const expected = new Map<string, readonly number[]>();
+    for (let index = 0; index < 8; index++) {
+      const recorded = cases[index % cases.length];
+      engine.add(goldenRequest(`${index}`, recorded, model));
+      expected.set(`${index}`, recorded.greedyTokenIds);
+    }
+    engine.runToEnd();
+    for (const [requestId, tokenIds] of expected) expect(engine.tokensOf(requestId)).toEqual(tokenIds);
+  });
+
+  test("requests that join, leave and are aborted along the way change nobody else's tokens", async () => {
+    const { model, cases } = golden;
+    using engine = await SteppedEngine.create(
+      createWorkerOptions(model, { maxNumBatchedTokens: 24, maxNumSequences: 5 }),
+    );
+    for (let index = 0; index < 24; index++) {
+      const recorded = cases[index % cases.length];
+      const maxTokens = index % 3 === 0 ? 5 : recorded.greedyTokenIds.length;
+      engine.add(goldenRequest(`${index}`, recorded, model, { maxTokens }));
+      for (let steps = 0; steps < index % 5; steps++) engine.step();
+      if (index % 4 === 3) engine.abort(`${index - 2}`);
+    }
+    engine.runToEnd();
+    for (const [requestId, { tokenIds, outputs }] of engine.generations) {
+      const recorded = cases[Number(requestId) % cases.length];
+      expect(tokenIds).toEqual(recorded.greedyTokenIds.slice(0, tokenIds.length));
+      expect(["length", "abort"]).toContain(outputs.at(-1)?.finishReason);
+    }
+    expect(engine.stats).toMatchObject({ numRequestsRunning: 0, numRequestsWaiting: 0, kvCacheUsage: 0 });
+  });
+
+  test("a seeded request draws the same tokens alone, among others and in chunks", async () => {
+    const { model, cases } = golden;
+    const draw = { temperature: 1, topP: 0.95, topK: 40, logprobs: 2 };
+    const requestOf = (index: number) =>
+      goldenRequest(`${index}`, cases[index % cases.length], model, index % 3 === 2 ? {} : draw, 1000 + index);
+    const alone: (readonly number[])[] = [];
+    using engine = await SteppedEngine.create(createWorkerOptions(model));
+    for (let index = 0; index < 8; index++) {
+      engine.add(requestOf(index));
+      engine.runToEnd();
+      alone.push(engine.tokensOf(`${index}`));
+    }
+    using batched = await SteppedEngine.create(createWorkerOptions(model, { maxNumBatchedTokens: 20 }));
+    for (let index = 7; index >= 0; index--) batched.add(requestOf(index));
+    batched.runToEnd();
+    expect(alone.map((_, index) => batched.tokensOf(`${index}`))).toEqual(alone);
+  });
+
+  test("logprobs are those of the recorded logits", async () => {
+    const { model, cases } = golden;
+    const { vocabSize } = model.decoder;
+    using engine = await SteppedEngine.create(createWorkerOptions(model));
+    for (const recorded of cases) engine.add(goldenRequest(recorded.name, recorded, model, { logprobs: 3 }));
+    engine.runToEnd();
+    for (const { name: caseName, logits, greedyTokenIds } of cases) {
+      const { outputs } = engine.generations.get(caseName)!;
+      // Of exports the first few logits are recorded.
+      outputs.slice(0, logits.length / vocabSize).forEach(({ logprobs }, position) => {
+        const row = [...logits.subarray(position * vocabSize, (position + 1) * vocabSize)];
+        const total = Math.log(row.reduce((sum, logit) => sum + Math.exp(logit), 0));
+        const [{ sampled, top }] = logprobs!;
+        expect(sampled).toMatchObject({ tokenId: greedyTokenIds[position], rank: 1 });
+        expect(top.map(({ rank }) => rank)).toEqual([1, 2, 3]);
+        for (const { tokenId, logprob } of top) expect(logprob).toBeCloseTo(row[tokenId] - total, 3);
+      });
+    }
+  });
+
+  test("a prompt that a run refuses ends with an error, and its neighbours go on", async () => {
+    const { model, cases } = golden;
+    using engine = await SteppedEngine.create(createWorkerOptions(model));
+    engine.add(goldenRequest("before", cases[0], model));
+    engine.add({
+      ...goldenRequest("broken", cases[0], model),
+      promptTokenIds: [1, model.decoder.vocabSize + 5],
+      images: [],
+    });
+    engine.add(goldenRequest("after", cases[0], model));
+    engine.runToEnd();
+    expect(engine.errorOf("broken")).toMatchObject({ code: "runtime_failed" });
+    expect(engine.tokensOf("before")).toEqual(cases[0].greedyTokenIds);
+    expect(engine.tokensOf("after")).toEqual(cases[0].greedyTokenIds);
+  });
+});
+
+test("more KV than memory can hold is refused with both numbers", async () => {
+  await using cache = await createTemporaryFolder();
+  const { model } = await buildGoldenModel("llama", cache.path);
+  const options = { ...createWorkerOptions(model), maxModelLen: 2 ** 20 };
+  await expect(
+    SteppedEngine.create({ ...options, config: { ...options.config, maxNumSequences: 2 ** 26 } }),
+  ).rejects.toThrow("The KV cache of 67108864 sequences of 1048576 tokens does not fit into memory.");
+});

@@ -1,0 +1,130 @@
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import type { SampledLogprobs } from "../../../engine/contract/request-output.ts";
+import type { SamplingParams } from "../../../engine/contract/sampling-params.ts";
+import { createTemporaryFolder } from "../../support/temporary-folder.ts";
+import type { TemporaryFolder } from "../../support/temporary-folder.ts";
+import { buildGoldenModel, createWorkerOptions, goldenRequest, SteppedEngine } from "./golden-engine.ts";
+import type { GoldenModel } from "./golden-engine.ts";
+
+/** Forces a target token, and throws when a request has as many tokens as it names. */
+const forcing = `
+import { LogitsProcessor } from "fovea";
+
+export class Forcing extends LogitsProcessor {
+  #rows = new Map();
+  isArgmaxInvariant() { return false; }
+  updateState(update) {
+    for (const index of update?.removed ?? []) this.#rows.delete(index);
+    for (const { index, params, outputTokenIds } of update?.added ?? []) {
+      if (params.extraArgs.target === undefined) this.#rows.delete(index);
+      else this.#rows.set(index, { ...params.extraArgs, outputTokenIds });
+    }
+    for (const { from, to, directionality } of update?.moved ?? []) {
+      const [moved, displaced] = [this.#rows.get(from), this.#rows.get(to)];
+      this.#rows.delete(from);
+      this.#rows.delete(to);
+      if (moved) this.#rows.set(to, moved);
+      if (displaced && directionality === "swap") this.#rows.set(from, displaced);
+    }
+  }
+  apply(logits) {
+    for (const [index, { target, failAt, outputTokenIds }] of this.#rows) {
+      logits.row(index).fill(-Infinity)[target] = 0;
+      if (outputTokenIds.length === failAt) throw new Error("enough of it");
+    }
+    return logits;
+  }
+}
+`;
+
+let folder: TemporaryFolder;
+let golden: GoldenModel;
+
+beforeAll(async () => {
+  folder = await createTemporaryFolder();
+  golden = await buildGoldenModel("llama", folder.path);
+  await writeFile(join(folder.path, "forcing.js"), forcing);
+  await writeFile(join(folder.path, "package.json"), '{ "type": "module" }');
+});
+
+afterAll(() => folder[Symbol.asyncDispose]());
+
+describe("a processor that fails along the way", () => {
+  test("ends the request it served; the steered and the free ones go on through every later change of the batch", async () => {
+    const { model, cases } = golden;
+    const logitsProcessors = [{ className: `${join(folder.path, "forcing.js")}:Forcing`, options: {} }];
+    using engine = await SteppedEngine.create(
+      createWorkerOptions(model, { logitsProcessors, maxNumSequences: 5, maxNumBatchedTokens: 48 }),
+    );
+    const paramsOf = (index: number): Partial<SamplingParams> => {
+      if (index % 3 === 0) return { maxTokens: 6 + index };
+      return { maxTokens: 6 + index, extraArgs: { target: index, ...(index % 3 === 2 && { failAt: index }) } };
+    };
+    for (let index = 0; index < 15; index++) {
+      engine.add(goldenRequest(`${index}`, cases[index % cases.length], model, paramsOf(index)));
+      if (index % 4 === 3) engine.step();
+    }
+    engine.runToEnd();
+    const message = `The logits processor ${logitsProcessors[0].className} failed: enough of it`;
+    const targets = (index: number, count: number): number[] => Array.from({ length: count }, () => index);
+    const expectedOf = (index: number) => {
+      if (index % 3 === 2) return [targets(index, index), { code: "logits_processor_failed", message }];
+      if (index % 3 === 1) return [targets(index, 6 + index), null];
+      return [cases[index % cases.length].greedyTokenIds.slice(0, 6 + index), null];
+    };
+    for (let index = 0; index < 15; index++) {
+      expect([engine.tokensOf(`${index}`), engine.errorOf(`${index}`)]).toEqual(expectedOf(index));
+    }
+    expect(engine.stats).toMatchObject({ numRequestsRunning: 0, kvCacheUsage: 0 });
+  });
+});
+
+describe("logprobs of a prompt", () => {
+  /** The recorded prompt with its greedy continuation, whose logits the reference recorded. */
+  async function promptLogprobs(budget: number): Promise<(readonly SampledLogprobs[])[]> {
+    const { model, cases } = golden;
+    using engine = await SteppedEngine.create(createWorkerOptions(model, { maxNumBatchedTokens: budget }));
+    for (const recorded of cases) {
+      const request = goldenRequest(recorded.name, recorded, model, { promptLogprobs: 2, maxTokens: 2 });
+      engine.add({ ...request, promptTokenIds: [...recorded.promptTokenIds, ...recorded.greedyTokenIds] });
+    }
+    engine.runToEnd();
+    return cases.map(({ name, promptTokenIds, greedyTokenIds }) => {
+      const { outputs } = engine.generations.get(name)!;
+      expect(outputs.map((output) => output.promptLogprobs?.length)).toEqual([
+        promptTokenIds.length + greedyTokenIds.length - 1,
+        undefined,
+      ]);
+      return outputs[0].promptLogprobs!;
+    });
+  }
+
+  test.for([7, 40, 512])("are those of the recorded logits, with %i tokens a step", async (budget) => {
+    const { model, cases } = golden;
+    const all = await promptLogprobs(budget);
+    cases.forEach(({ promptTokenIds, greedyTokenIds, logits }, index) => {
+      const { vocabSize } = model.decoder;
+      const continuation = all[index].slice(promptTokenIds.length - 1);
+      expect(continuation.map(({ sampled }) => sampled.tokenId)).toEqual(greedyTokenIds);
+      expect(all[index].slice(0, 3).map(({ sampled }) => sampled.tokenId)).toEqual(promptTokenIds.slice(1, 4));
+      continuation.forEach(({ sampled, top }, position) => {
+        const row = [...logits.subarray(position * vocabSize, (position + 1) * vocabSize)];
+        const total = Math.log(row.reduce((sum, logit) => sum + Math.exp(logit), 0));
+        expect(sampled.rank).toBe(1);
+        expect(top).toHaveLength(2);
+        expect(top[0]).toEqual(sampled);
+        for (const { tokenId, logprob } of top) expect(logprob).toBeCloseTo(row[tokenId] - total, 3);
+      });
+    });
+  });
+
+  test("change nothing of what is generated", async () => {
+    const { model, cases } = golden;
+    using engine = await SteppedEngine.create(createWorkerOptions(model));
+    for (const recorded of cases) engine.add(goldenRequest(recorded.name, recorded, model, { promptLogprobs: 0 }));
+    engine.runToEnd();
+    for (const { name, greedyTokenIds } of cases) expect(engine.tokensOf(name)).toEqual(greedyTokenIds);
+  });
+});

@@ -1,0 +1,58 @@
+/** Sequences of an export that decode in one run, each padded to the longest. */
+import { expect, test } from "vitest";
+
+import { createTemporaryFolder } from "../../support/temporary-folder.ts";
+import { buildGoldenModel, createWorkerOptions, goldenRequest, SteppedEngine } from "../core/golden-engine.ts";
+import type { EngineConfig } from "../../../engine/contract/config.ts";
+import type { EngineRequest } from "../../../engine/core/engine-request.ts";
+import type { BuiltModel } from "../../../engine/models/built-model.ts";
+
+/** So heavy that bringing any pasts together is worth it. */
+const heavy = 2 ** 40;
+const lengths = [3, 60, 1, 17, 33, 34, 8, 2];
+const numOutputTokens = 24;
+
+test.for([
+  { name: "onnx-exports/llava", padding: "front" },
+  { name: "onnx-exports/qwen2-vl", padding: "front" },
+  { name: "onnx-exports/smolvlm", padding: "back" },
+] as const)(
+  "$name: eight of all lengths, padded in $padding, get the tokens that each gets alone",
+  async ({ name }) => {
+    await using cache = await createTemporaryFolder();
+    const { model, cases } = await buildGoldenModel(name, cache.path);
+    const requests = lengths.map((length, index): EngineRequest => {
+      const params = { maxTokens: numOutputTokens, logprobs: 1 };
+      const request = goldenRequest(`${index}`, { ...cases[0], pictures: [] }, model, params);
+      const promptTokenIds = Array.from({ length }, (_, place) => 5 + ((place * 31 + index * 17) % 300));
+      return { ...request, promptTokenIds };
+    });
+    const alone = await generate(model, requests, { maxNumSequences: 1 });
+    const together = await generate(withWeightBytes(model, heavy), requests);
+    expect(together.tokenIds).toEqual(alone.tokenIds);
+    expect(together.logprobs).toHaveLength(lengths.length * numOutputTokens);
+    together.logprobs.forEach((logprob, index) => expect(logprob).toBeCloseTo(alone.logprobs[index], 4));
+  },
+);
+
+function withWeightBytes(model: BuiltModel, weightBytes: number): BuiltModel {
+  const { decoder } = model;
+  if (decoder.form !== "export") throw new Error("The model is no export.");
+  return { ...model, decoder: { ...decoder, weightBytes } };
+}
+
+async function generate(
+  model: BuiltModel,
+  requests: readonly EngineRequest[],
+  overrides: Partial<EngineConfig> = {},
+): Promise<{ tokenIds: readonly (readonly number[])[]; logprobs: readonly number[] }> {
+  using engine = await SteppedEngine.create(createWorkerOptions(model, { enablePrefixCaching: false, ...overrides }));
+  for (const request of requests) engine.add(request);
+  engine.runToEnd();
+  return {
+    tokenIds: requests.map(({ requestId }) => engine.tokensOf(requestId)),
+    logprobs: requests.flatMap(({ requestId }) =>
+      engine.generations.get(requestId)!.outputs.map(({ logprobs }) => logprobs![0].sampled.logprob),
+    ),
+  };
+}

@@ -1,0 +1,45 @@
+import { expect, test } from "vitest";
+
+import { GraphBuilder } from "../../../engine/graph/graph-builder.ts";
+import { peakBytes } from "../../../engine/graph/peak-bytes.ts";
+import { add, multiply, reshape } from "../../../engine/graph/standard-ops.ts";
+
+const sizes = new Map([["N", 10]]);
+
+test("a value takes memory from the node that makes it to the last that reads it", () => {
+  const graph = new GraphBuilder("chain");
+  const input = graph.input("input", "float32", ["N", 4]);
+  const first = add(graph, "first", input, input);
+  const second = add(graph, "second", first, first);
+  const third = add(graph, "third", second, second);
+  graph.output(add(graph, "output", third, first));
+  // first is held to the end; beside it second while third is made: 3 * 10 * 4 floats.
+  expect(peakBytes(graph, sizes)).toBe(3 * 160);
+});
+
+test("inputs and outputs lie in memory of their own", () => {
+  const graph = new GraphBuilder("single");
+  const input = graph.input("input", "float32", ["N", 4]);
+  graph.output(multiply(graph, "output", input, input));
+  expect(peakBytes(graph, sizes)).toBe(0);
+});
+
+test("a reshaped value is the same memory, held as long as either is read", () => {
+  const graph = new GraphBuilder("reshaped");
+  const input = graph.input("input", "float32", ["N", 4]);
+  const target = graph.constant("target", "int64", [1], [-1]);
+  const made = add(graph, "made", input, input);
+  const flat = reshape(graph, "flat", made, target, ["4 * N"]);
+  graph.output(add(graph, "output", flat, flat));
+  expect(peakBytes(graph, sizes)).toBe(160);
+});
+
+test("the one size of a reshape that is not known follows from its input", () => {
+  const graph = new GraphBuilder("learned");
+  const input = graph.input("input", "float32", ["N", 4]);
+  const target = graph.constant("target", "int64", [2], [-1, 2]);
+  const pairs = reshape(graph, "pairs", input, target, ["2 * N", 2]);
+  const doubled = add(graph, "doubled", pairs, pairs);
+  graph.output(add(graph, "output", doubled, doubled));
+  expect(peakBytes(graph, sizes)).toBe(20 * 2 * 4);
+});

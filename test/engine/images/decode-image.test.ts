@@ -1,0 +1,156 @@
+import { once } from "node:events";
+import { readFileSync, readdirSync } from "node:fs";
+import { Worker } from "node:worker_threads";
+import { deflateSync } from "node:zlib";
+import sharp from "sharp";
+import { describe, expect, test } from "vitest";
+import { decodeImage } from "../../../engine/images/decode-image.ts";
+import { computePicture, encodePng, writePng } from "./computed-picture.ts";
+
+interface DecodedGolden {
+  readonly file: string;
+  readonly width: number;
+  readonly height: number;
+  /** Base64 of [height, width, 3]. */
+  readonly rgb: string;
+}
+
+const fixtures = new URL("../../fixtures/pixels/", import.meta.url);
+const goldens = JSON.parse(readFileSync(new URL("decoded.json", fixtures), "utf8")) as readonly DecodedGolden[];
+const readPicture = (name: string): Buffer => readFileSync(new URL(`pictures/${name}`, fixtures));
+const limits = { maxImagePixels: 1_000_000 };
+
+/** Largest difference of any value. Lossy decoders may round apart; AVIF's decoders spread colour differently. */
+function toleranceOf(file: string): number {
+  if (file.endsWith(".avif")) return 24;
+  return /\.jpg$|^lossy\.webp$/.test(file) ? 2 : 0;
+}
+
+describe("a decoded picture is what Pillow and Hugging Face's convert_to_rgb make of it", () => {
+  test("every stored picture has its golden", () => {
+    expect(goldens.map(({ file }) => file)).toEqual(readdirSync(new URL("pictures/", fixtures)).sort());
+  });
+
+  test.for(goldens)("$file", async ({ file, width, height, rgb }) => {
+    const decoded = await decodeImage(readPicture(file), limits);
+    expect([decoded.width, decoded.height]).toEqual([width, height]);
+    const expected = Buffer.from(rgb, "base64");
+    expect(decoded.data.byteLength).toBe(expected.byteLength);
+    const differences = expected.map((value, index) => Math.abs(value - decoded.data[index]));
+    expect(Math.max(...differences)).toBeLessThanOrEqual(toleranceOf(file));
+  });
+});
+
+test("of an animated WebP the first frame alone is served", async () => {
+  expect(await decodeImage(readPicture("animated.webp"), limits)).toEqual(
+    await decodeImage(readPicture("lossless.webp"), limits),
+  );
+});
+
+test("a GIF called PNG is served by its content", async () => {
+  expect(await decodeImage(readPicture("gif-called.png"), limits)).toEqual(
+    await decodeImage(readPicture("still.gif"), limits),
+  );
+});
+
+test("16-bit grey becomes its high byte, where Pillow cuts everything above 255 to white", async () => {
+  const row = Buffer.from([0, 0x00, 0xff, 0x12, 0x34, 0xff, 0x01]);
+  const png = writePng({ width: 3, height: 1, bitDepth: 16, colourType: "grey" }, deflateSync(row));
+  const { data } = await decodeImage(png, limits);
+  expect([...data]).toEqual([0, 0, 0, 0x12, 0x12, 0x12, 0xff, 0xff, 0xff]);
+});
+
+test.for([
+  ["one pixel more than the limit", 1_001, 1_000],
+  ["50,000 x 50,000", 50_000, 50_000],
+  ["more pixels than 32 bits count", 999_999, 999_999],
+] as const)("a PNG header of %s is refused before any pixel is decoded", async ([, width, height]) => {
+  const png = writePng({ width, height, bitDepth: 8, colourType: "rgb" }, new Uint8Array(0));
+  await expect(decodeImage(png, limits)).rejects.toMatchObject({
+    code: "image_too_large",
+    message: `The image has ${width}x${height} = ${width * height} pixels; the limit is 1000000.`,
+  });
+});
+
+test("a picture of exactly the limit is decoded", async () => {
+  const picture = computePicture("photo", 50, 20);
+  expect(await decodeImage(encodePng(picture), { maxImagePixels: 1_000 })).toEqual({
+    ...picture,
+    data: Buffer.from(picture.data),
+  });
+});
+
+const svg = `<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><image href="file:///etc/passwd"/></svg>`;
+
+test.for([
+  ["no bytes", ""],
+  ["an SVG", svg],
+  ["an SVG with a declaration", `<?xml version="1.0"?>\n${svg}`],
+  ["an SVG after a byte order mark", `\ufeff${svg}`],
+  ["a PDF", "%PDF-1.7\n1 0 obj<</Type/Catalog>>endobj"],
+  ["a web page", "<!doctype html><title>Not found</title>"],
+  ["a BMP", "BM\x46\x00\x00\x00"],
+  ["PostScript", "%!PS-Adobe-3.0 EPSF-3.0"],
+  ["an ImageMagick script", "push graphic-context\nimage over 0,0 0,0 'https://127.0.0.1/'\n"],
+  ["text", "iVBORw0KGgo="],
+] as const)("%s is no picture", async ([, text]) => {
+  await expect(decodeImage(Buffer.from(text), limits)).rejects.toMatchObject({
+    code: "invalid_image",
+    message: expect.stringMatching(/are no picture of a served format: png, jpeg, webp, gif, avif, tiff\.$/),
+  });
+});
+
+test.for([
+  "rgb.png",
+  "baseline.jpg",
+  "progressive.jpg",
+  "cmyk.jpg",
+  "lossy.webp",
+  "lossless.webp",
+  "still.gif",
+  "lzw.tif",
+  "still.avif",
+])("%s cut off anywhere is broken, in words of ours", async (name) => {
+  const whole = readPicture(name);
+  for (const share of [0.1, 0.3, 0.6, 0.9]) {
+    const cut = whole.subarray(0, Math.max(Math.floor(whole.byteLength * share), 16));
+    await expect(decodeImage(cut, limits)).rejects.toMatchObject({
+      code: "invalid_image",
+      message: expect.stringMatching(/^The (png|jpeg|webp|gif|tiff|avif) picture is broken or incomplete\.$/),
+    });
+  }
+});
+
+test("pictures full of noise after their first bytes are broken or served, and the next one is right", async () => {
+  for (const name of ["rgb.png", "baseline.jpg", "lossy.webp", "animated.gif", "plain.tif", "still.avif"]) {
+    const whole = readPicture(name);
+    for (let seed = 1; seed <= 12; seed++) {
+      const bytes = Buffer.from(whole);
+      for (let index = 12 + seed; index < bytes.length; index += 7 * seed) bytes[index] ^= seed * 37;
+      const outcome = await decodeImage(bytes, limits).then(
+        ({ width, height, data }) => data.byteLength === width * height * 3,
+        (error: unknown) => (error as { code?: string }).code,
+      );
+      expect([true, "invalid_image", "image_too_large"]).toContain(outcome);
+    }
+  }
+  expect((await decodeImage(readPicture("rgb.png"), limits)).width).toBe(23);
+});
+
+test("a picture is served while another thread begins to decode", async () => {
+  const jpeg = readPicture("baseline.jpg");
+  const expected = await decodeImage(jpeg, limits);
+  for (let thread = 0; thread < 8; thread++) {
+    const worker = new Worker(new URL("../../../engine/images/pixel-worker.ts", import.meta.url));
+    const ended = once(worker, "exit").then(() => null);
+    for (;;) {
+      const decoded = await Promise.race([ended, decodeImage(jpeg, limits)]);
+      if (decoded === null) break;
+      expect(decoded).toEqual(expected);
+    }
+  }
+});
+
+test("the decoding library itself refuses an SVG", async () => {
+  await expect(sharp(Buffer.from(svg)).metadata()).rejects.toThrow("unsupported image format");
+});

@@ -1,0 +1,76 @@
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { createDataUrlImageSource } from "../../../engine/images/data-url-image-source.ts";
+import { fetchImage } from "../../../engine/images/fetch-image.ts";
+import { createHttpsImageSource } from "../../../engine/images/https-image-source.ts";
+import type { ConnectedImageSource } from "../../../engine/images/image-source.ts";
+import { makeCertificate } from "./certificate.ts";
+import { startWebServer, type WebServer } from "./web-server.ts";
+
+const certificate = makeCertificate();
+let server: WebServer;
+let web: ConnectedImageSource;
+
+beforeAll(async () => {
+  server = await startWebServer((request, response) => {
+    if (request.url === "/silent") return;
+    const timer = setInterval(() => response.write("x"), 10);
+    response.on("close", () => clearInterval(timer));
+  }, certificate);
+  web = createHttpsImageSource({ allowedPrivateHosts: [server.host], certificateAuthorities: certificate.cert });
+});
+afterAll(async () => {
+  await web.close();
+  await server.stop();
+});
+
+function fetchFrom(reference: string, signal = new AbortController().signal, fetchTimeoutMs = 5_000) {
+  return fetchImage([createDataUrlImageSource(), web], reference, {
+    signal,
+    limits: { maxImageBytes: 10_000, fetchTimeoutMs },
+  });
+}
+
+test.for(["data:;base64,Zm92ZWE=", "DATA:;base64,Zm92ZWE=", "DaTa:;BASE64,Zm92ZWE="])(
+  "%s finds its source whatever the case of its scheme",
+  async (reference) => {
+    expect(Buffer.from(await fetchFrom(reference)).toString()).toBe("fovea");
+  },
+);
+
+test.for([
+  ["file:///etc/passwd", "has the scheme file:"],
+  ["FILE:///etc/passwd", "has the scheme file:"],
+  ["http://example.com/a.png", "has the scheme http:"],
+  ["gopher://example.com/", "has the scheme gopher:"],
+  ["javascript:alert(1)", "has the scheme javascript:"],
+  ["/etc/passwd", "is not a URL"],
+  ["a.png", "is not a URL"],
+  ["", "is not a URL"],
+  ["//example.com/a.png", "is not a URL"],
+  ["iVBORw0KGgo=", "is not a URL"],
+])("%j is refused: it %s", async ([reference, reason]) => {
+  await expect(fetchFrom(reference)).rejects.toMatchObject({
+    code: "invalid_image_reference",
+    message: `The image reference "${reference}" ${reason}; schemes served: data:, https:.`,
+  });
+});
+
+test.for(["/silent", "/trickle"])("a host that answers %s is unreachable once the time is up", async (path) => {
+  await expect(fetchFrom(`https://${server.host}${path}`, undefined, 100)).rejects.toMatchObject({
+    code: "image_unreachable",
+    message: `The image "https://${server.host}${path}" did not arrive within 100 ms.`,
+  });
+});
+
+test("an aborted request is told as aborted, not as unreachable", async () => {
+  const controller = new AbortController();
+  const fetching = fetchFrom(`https://${server.host}/trickle`, controller.signal);
+  setTimeout(() => controller.abort(), 50);
+  await expect(fetching).rejects.toMatchObject({ code: "aborted" });
+});
+
+test("a message shows at most 60 characters of the reference, none of them a control character", async () => {
+  const error = await fetchFrom(`ftp://\u001b[31m${"x".repeat(1_000_000)}`).catch((e: unknown) => e);
+  const { message } = error as Error;
+  expect(message).toContain(`"ftp://?[31m${"x".repeat(49)}…"`);
+});

@@ -1,0 +1,42 @@
+import { createHash } from "node:crypto";
+import { readFileSync } from "node:fs";
+import { describe, expect, test } from "vitest";
+import { toPixelValues } from "../../../engine/images/pixel-values.ts";
+import { parsePreprocessorConfig } from "../../../engine/images/preprocessor-config.ts";
+import { computePicture, type PictureKind } from "./computed-picture.ts";
+
+interface PixelValuesGolden {
+  readonly name: string;
+  readonly config: unknown;
+  readonly cases: readonly {
+    readonly kind: PictureKind;
+    readonly width: number;
+    readonly height: number;
+    readonly shape: readonly number[];
+    readonly first: readonly number[];
+    readonly sha256: string;
+  }[];
+}
+
+/** Recorded by test/fixtures/pixels/record.py from Hugging Face's processors. */
+const goldens = JSON.parse(
+  readFileSync(new URL("../../fixtures/pixels/pixel-values.json", import.meta.url), "utf8"),
+) as readonly PixelValuesGolden[];
+
+describe.for(goldens)("pixel values are Hugging Face's, bit by bit: $name", ({ config, cases }) => {
+  const plan = parsePreprocessorConfig(config);
+
+  test.for(cases)("$kind of $width x $height", ({ kind, width, height, shape, first, sha256 }) => {
+    const result = toPixelValues(computePicture(kind, width, height), plan);
+    expect(result.shape).toEqual(shape);
+    expect([...result.pixelValues.subarray(0, 4)]).toEqual(first);
+    expect(createHash("sha256").update(result.pixelValues).digest("hex")).toBe(sha256);
+  });
+});
+
+test("a strip under a config without a crop is refused, with both numbers", () => {
+  const plan = parsePreprocessorConfig({ size: { shortest_edge: 336 }, do_center_crop: false });
+  expect(() => toPixelValues(computePicture("photo", 1, 2_000), plan)).toThrow(
+    "The image becomes 336x672000 = 225792000 pixels for the model; the limit is 16777216.",
+  );
+});

@@ -1,0 +1,96 @@
+import { expect, test } from "vitest";
+import { parsePreprocessorConfig } from "../../../engine/images/preprocessor-config.ts";
+
+const clipDefaults = {
+  padToSquare: null,
+  resize: { rule: { kind: "shortest-edge", edge: 224 }, filter: "bicubic" },
+  centerCrop: { width: 224, height: 224 },
+  rescaleFactor: 1 / 255,
+  normalize: { mean: [0.48145466, 0.4578275, 0.40821073], std: [0.26862954, 0.26130258, 0.27577711] },
+};
+
+test.for([
+  {},
+  { image_processor_type: "CLIPImageProcessor" },
+  { image_processor_type: "CLIPImageProcessorFast", processor_class: "LlavaProcessor" },
+  { feature_extractor_type: "CLIPFeatureExtractor", size: 224, crop_size: 224 },
+  { image_processor_type: "LlavaImageProcessor", do_pad: false, size: { shortest_edge: 224 } },
+  { size: { shortest_edge: 224, longest_edge: null }, crop_size: { height: 224, width: 224 }, do_convert_rgb: null },
+  { crop_size: [224, 224], do_something_new: false, pad_size: null, data_format: "channels_first" },
+  { image_processor: { image_processor_type: "CLIPImageProcessor" }, patch_size: 14, image_token: "<image>" },
+])("%j is CLIP's processor with its defaults", (config) => {
+  expect(parsePreprocessorConfig(config)).toEqual(clipDefaults);
+});
+
+test("SigLIP's processor takes the whole picture to a square, whatever its shape", () => {
+  expect(parsePreprocessorConfig({ image_processor_type: "SiglipImageProcessorFast" })).toEqual({
+    padToSquare: null,
+    resize: { rule: { kind: "exact", width: 224, height: 224 }, filter: "bicubic" },
+    centerCrop: null,
+    rescaleFactor: 1 / 255,
+    normalize: { mean: [0.5, 0.5, 0.5], std: [0.5, 0.5, 0.5] },
+  });
+});
+
+test("steps that are switched off are left out", () => {
+  const off = { do_resize: false, do_center_crop: false, do_rescale: false, do_normalize: false };
+  expect(parsePreprocessorConfig(off)).toEqual({
+    padToSquare: null,
+    resize: null,
+    centerCrop: null,
+    rescaleFactor: null,
+    normalize: null,
+  });
+});
+
+test.for([
+  [
+    { size: 100, default_to_square: true },
+    { kind: "exact", width: 100, height: 100 },
+  ],
+  [{ size: [30, 40] }, { kind: "exact", width: 40, height: 30 }],
+  [{ size: { height: 30, width: 40 } }, { kind: "exact", width: 40, height: 30 }],
+  [{ size: 100 }, { kind: "shortest-edge", edge: 100 }],
+] as const)("%j resizes by %j", ([config, rule]) => {
+  expect(parsePreprocessorConfig(config).resize?.rule).toEqual(rule);
+});
+
+test("LLaVA's padding has the mean's colour, rounded down", () => {
+  const config = { image_processor_type: "LlavaImageProcessor", do_pad: true };
+  expect(parsePreprocessorConfig(config).padToSquare).toEqual([122, 116, 104]);
+});
+
+test.for([
+  [{ image_processor_type: "BitImageProcessor" }, "BitImageProcessor"],
+  [{ image_processor_type: "SiglipImageProcessor", do_pad: true }, "do_pad"],
+  [{ image_processor_type: "CLIPImageProcessor", do_pad: true }, "do_pad"],
+  [{ size: { shortest_edge: 224, longest_edge: 448 } }, "size with shortest_edge, longest_edge"],
+  [{ size: { max_height: 10, max_width: 10 } }, "size with max_height, max_width"],
+  [{ crop_size: { shortest_edge: 224 } }, "crop_size with shortest_edge"],
+  [{ do_thumbnail: true }, "do_thumbnail"],
+  [{ image_grid_pinpoints: [[336, 672]] }, "image_grid_pinpoints"],
+  [{ auto_map: { AutoImageProcessor: "processing.Mine" } }, "auto_map"],
+] as const)("%j is refused by name: %s", ([config, name]) => {
+  expect(() => parsePreprocessorConfig(config)).toThrow(
+    expect.objectContaining({ code: "unsupported_model", message: expect.stringContaining(name) }),
+  );
+});
+
+test.for([
+  [null, "it"],
+  ["CLIP", "it"],
+  [{ do_resize: "yes" }, "do_resize"],
+  [{ resample: 6 }, "resample"],
+  [{ resample: 1.5 }, "resample"],
+  [{ size: { height: 0, width: 5 } }, "size"],
+  [{ crop_size: -1 }, "crop_size"],
+  [{ crop_size: 1e9 }, "crop_size"],
+  [{ image_mean: [0.5, 0.5] }, "image_mean"],
+  [{ image_std: [0.5, 0, 0.5] }, "image_std"],
+  [{ rescale_factor: "1/255" }, "rescale_factor"],
+  [{ data_format: "channels_last" }, "data_format"],
+] as const)("%j is no valid config: %s", ([config, field]) => {
+  expect(() => parsePreprocessorConfig(config)).toThrow(
+    expect.objectContaining({ code: "invalid_checkpoint", message: expect.stringContaining(`: ${field}`) }),
+  );
+});

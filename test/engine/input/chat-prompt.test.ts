@@ -1,0 +1,58 @@
+import { expect, test } from "vitest";
+
+import { renderChat } from "../../../engine/input/chat-prompt.ts";
+import { ChatTemplate } from "../../../engine/text/chat-template.ts";
+import type { ContentPart } from "../../../engine/contract/generation-request.ts";
+
+const printing = new ChatTemplate("{% for m in messages %}[{{ m.content }}]{% endfor %}", {});
+const walking = new ChatTemplate(
+  "{% for m in messages %}[{% for p in m.content %}{{ '<image>' if p.type == 'image' else p.text | trim }}|{% endfor %}]{% endfor %}",
+  {},
+);
+
+function render(template: ChatTemplate, ...content: ContentPart[]) {
+  const messages = [{ role: "user", content }] as const;
+  return renderChat(messages, { template, imagePlaceholder: "<image>", addGenerationPrompt: true });
+}
+
+const image = (reference: string): ContentPart => ({ type: "image", reference });
+const text = (value: string): ContentPart => ({ type: "text", text: value });
+
+test.for([
+  ["joined by newlines", [text("a"), text("b")], "[a\nb]"],
+  ["with missing placeholders put before them", [text("a"), image("1"), image("2")], "[<image>\n<image>\na]"],
+  ["with placeholders kept where they are", [image("1"), text("a <image> b")], "[a <image> b]"],
+  ["with only the missing ones added", [image("1"), image("2"), text("a <image> b")], "[<image>\na <image> b]"],
+] as const)("texts for a template that prints the content are %s", ([, parts, expected]) => {
+  expect(render(printing, ...parts)).toMatchObject({ text: expected, literal: [] });
+});
+
+test("more placeholders in a printed text than images are literal", () => {
+  const rendered = render(printing, image("1"), text("a <image> b <image>"));
+  expect(rendered.text).toBe("[a <image> b <image>]");
+  expect(rendered.literal.map(({ start, end }) => [start, rendered.text.slice(start, end)])).toEqual([[13, "<image>"]]);
+});
+
+test("a template that walks over parts keeps their order, and every placeholder in a text is literal", () => {
+  const rendered = render(walking, text(" what is <image>? "), image("1"), text("x"), image("2"));
+  expect(rendered.text).toBe("[what is <image>?|<image>|x|<image>|]");
+  expect(rendered.literal).toEqual([{ start: 9, end: 16 }]);
+});
+
+test("a message given as a string is one text part, and private use characters pass through", () => {
+  const messages = [
+    { role: "user", content: "\uE000\uE001 <image>" },
+    { role: "assistant", content: "\uE002" },
+  ] as const;
+  const rendered = renderChat(messages, { template: walking, imagePlaceholder: "<image>", addGenerationPrompt: true });
+  expect(rendered.text).toBe("[\uE000\uE001 <image>|][\uE002|]");
+  expect(rendered.literal).toEqual([{ start: 4, end: 11 }]);
+});
+
+test("for a model without images nothing in a text is a placeholder", () => {
+  const messages = [{ role: "user", content: "an <image>" }] as const;
+  expect(renderChat(messages, { template: printing, imagePlaceholder: null, addGenerationPrompt: true })).toEqual({
+    text: "[an <image>]",
+    literal: [],
+  });
+});

@@ -1,0 +1,38 @@
+import { expect, test } from "vitest";
+
+import { readGenerationDefaults } from "../../../engine/input/generation-defaults.ts";
+
+const nothing = { generationConfig: null, modelConfig: {}, tokenizerEosTokenId: null };
+
+test.for([
+  ["generation_config.json", { generationConfig: { eos_token_id: [5, 6] }, modelConfig: { eos_token_id: 7 } }, [5, 6]],
+  ["config.json where that is silent", { modelConfig: { eos_token_id: 7 } }, [7]],
+  ["the text part of config.json", { modelConfig: { text_config: { eos_token_id: [7, 8] } } }, [7, 8]],
+  ["the tokenizer as well", { generationConfig: { eos_token_id: 5 }, tokenizerEosTokenId: 9 }, [5, 9]],
+  ["the tokenizer, once", { generationConfig: { eos_token_id: 9 }, tokenizerEosTokenId: 9 }, [9]],
+  ["nowhere", {}, []],
+] as const)("the end of a text is named by %s", ([, settings, eosTokenIds]) => {
+  expect(readGenerationDefaults({ ...nothing, ...settings }).eosTokenIds).toEqual(eosTokenIds);
+});
+
+test("sampling fields that are set become defaults, the others stay open", () => {
+  const generationConfig = { temperature: 0.6, top_p: 0.9, top_k: null, max_new_tokens: 20, repetition_penalty: 1.1 };
+  expect(readGenerationDefaults({ ...nothing, generationConfig }).samplingParams).toEqual({
+    temperature: 0.6,
+    topP: 0.9,
+    repetitionPenalty: 1.1,
+  });
+  expect(readGenerationDefaults({ ...nothing, generationConfig: { do_sample: false } }).samplingParams).toEqual({
+    temperature: 0,
+  });
+});
+
+test.for([
+  [{ temperature: "hot" }, /generation_config.json.*temperature/],
+  [{ top_p: 7 }, /generation_config.json.*topP/],
+  [{ eos_token_id: -1 }, /generation_config.json.*eos_token_id/],
+] as const)("a generation_config.json with %j is refused by name", ([generationConfig, message]) => {
+  expect(() => readGenerationDefaults({ ...nothing, generationConfig })).toThrow(
+    expect.objectContaining({ code: "invalid_checkpoint", message: expect.stringMatching(message) }),
+  );
+});

@@ -1,0 +1,83 @@
+/** An input processor for a recorded checkpoint, with no graph built: all that stands between a request and the engine. */
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
+
+import { createDataUrlImageSource } from "../../../engine/images/data-url-image-source.ts";
+import { InputProcessor } from "../../../engine/input/input-processor.ts";
+import { createImageInputs } from "../../../engine/input/multimodal-inputs.ts";
+import { findMultiModalInputs } from "../../../engine/models/processor-registry.ts";
+import { findModelDefinition } from "../../../engine/models/registry.ts";
+import { loadChatTemplate } from "../../../engine/text/chat-template.ts";
+import { loadTokenizer } from "../../../engine/text/tokenizer.ts";
+import { goldensFolder } from "../../support/goldens.ts";
+import type { EngineConfig, ImageLimits } from "../../../engine/contract/config.ts";
+import type { ImageSource } from "../../../engine/images/image-source.ts";
+import type { InputProcessorOptions } from "../../../engine/input/input-processor.ts";
+import type { ItemCaches } from "../../../engine/input/item-loader.ts";
+import type { LoadedImageInputs } from "../../../engine/input/multimodal-inputs.ts";
+
+export const imageLimits: ImageLimits = {
+  maxImagesPerPrompt: 3,
+  maxImageBytes: 1_000_000,
+  maxImagePixels: 1_000_000,
+  fetchTimeoutMs: 5000,
+};
+
+export interface GoldenOverrides extends Partial<InputProcessorOptions> {
+  readonly sources?: readonly ImageSource[];
+  readonly caches?: ItemCaches;
+  readonly settings?: Partial<Pick<EngineConfig, "imageLimits" | "enableMmEmbeds" | "mmProcessorOptions">>;
+}
+
+export interface GoldenInputs extends AsyncDisposable {
+  readonly inputProcessor: InputProcessor;
+  readonly options: InputProcessorOptions;
+  readonly imageInputs: LoadedImageInputs | null;
+}
+
+/** @param name Of a folder below `test/fixtures/goldens/`. */
+export async function createGoldenInputs(name: string, overrides: GoldenOverrides = {}): Promise<GoldenInputs> {
+  const folder = join(goldensFolder, name);
+  const readJson = async (file: string) => JSON.parse(await readFile(join(folder, file), "utf8"));
+  const config = await readJson("config.json");
+  const definition = findModelDefinition(config);
+  const model = definition.configure(config);
+  const tokenizer = await loadTokenizer(folder);
+  const { sources = [createDataUrlImageSource()], settings, caches, ...rest } = overrides;
+  const imageInputs = createImageInputs(
+    { imageLimits, ...settings },
+    {
+      architecture: definition.architecture,
+      multiModal: findMultiModalInputs(definition.architecture),
+      model: {
+        ...model,
+        contentHash: name,
+      },
+      tokenizer,
+      preprocessorConfig: model.visionEncoder === null ? null : await readPreprocessorConfig(folder),
+      imageSources: sources,
+      ...(caches && { caches }),
+    },
+  );
+  const options: InputProcessorOptions = {
+    tokenizer,
+    chatTemplate: await loadChatTemplate(folder, tokenizer.namedTokens),
+    imageInputs,
+    imageLimits,
+    maxModelLen: model.maxPositionEmbeddings,
+    vocabSize: model.decoder.vocabSize,
+    ...rest,
+  };
+  return {
+    inputProcessor: new InputProcessor(options),
+    options,
+    imageInputs,
+    [Symbol.asyncDispose]: async () => imageInputs?.[Symbol.asyncDispose](),
+  };
+}
+
+async function readPreprocessorConfig(folder: string): Promise<unknown> {
+  const own = await readFile(join(folder, "preprocessor_config.json"), "utf8").catch(() => null);
+  if (own !== null) return JSON.parse(own);
+  return JSON.parse(await readFile(join(folder, "processor_config.json"), "utf8")).image_processor;
+}

@@ -1,0 +1,131 @@
+import { describe, expect, test } from "vitest";
+
+import { InputProcessor } from "../../../engine/input/input-processor.ts";
+import { createImageInputs, loadImageInputs } from "../../../engine/input/multimodal-inputs.ts";
+import { fuyuInputs } from "../../../engine/models/fuyu/processor.ts";
+import { llavaInputs } from "../../../engine/models/llava/processor.ts";
+import { createDataUrlImageSource } from "../../../engine/images/data-url-image-source.ts";
+import { selectTokenIds } from "../../../engine/multimodal/prompt-update.ts";
+import { createSamplingParams } from "../../../engine/contract/sampling-params.ts";
+import { loadTokenizer } from "../../../engine/text/tokenizer.ts";
+import { goldensFolder, pictureReference } from "../../support/goldens.ts";
+import { createGoldenInputs, imageLimits } from "./golden-inputs.ts";
+import type { MultiModalParts } from "../../../engine/input/multimodal-inputs.ts";
+
+const tokenizer = await loadTokenizer(`${goldensFolder}llava-default`);
+const neverAborted = new AbortController().signal;
+const preprocessorConfig = { size: { shortest_edge: 32 }, crop_size: 32 };
+
+function parts(multiModal: MultiModalParts["multiModal"], overrides: Partial<MultiModalParts> = {}): MultiModalParts {
+  const visionEncoder = { path: "", inputs: [], imageSize: 32, numImageTokens: 16 };
+  const model = { visionEncoder, imageTokenId: 2, contentHash: "", decoder: { hiddenSize: 48 } };
+  return { architecture: "Model", multiModal, model, tokenizer, preprocessorConfig, imageSources: [], ...overrides };
+}
+
+const withoutImages = { visionEncoder: null, imageTokenId: null, contentHash: "", decoder: { hiddenSize: 48 } };
+
+test("a model without a vision encoder takes no images", () => {
+  expect(createImageInputs({ imageLimits }, parts(null, { model: withoutImages }))).toBeNull();
+});
+
+test("a vision model whose architecture registers no processor is told by its name", () => {
+  expect(() => createImageInputs({ imageLimits }, parts(null))).toThrow(
+    expect.objectContaining({
+      code: "unsupported_model",
+      message: "No processor of images is registered for Model.",
+    }),
+  );
+});
+
+test("a checkpoint without an image processor's configuration is refused, unless the model has a program of its own", () => {
+  const none = { preprocessorConfig: null };
+  expect(() => createImageInputs({ imageLimits }, parts(llavaInputs, none))).toThrow(/no preprocessor_config.json/);
+  // Fuyu's program has defaults for all of it; this tokenizer lacks its tokens.
+  expect(() => createImageInputs({ imageLimits }, parts(fuyuInputs, none))).toThrow(/no token \|NEWLINE\|/);
+});
+
+test("an image token that the tokenizer does not have is refused by its id", () => {
+  const model = { ...parts(llavaInputs).model, imageTokenId: 99_999 };
+  expect(() => createImageInputs({ imageLimits }, parts(llavaInputs, { model }))).toThrow(
+    /no token for the image token id 99999/,
+  );
+});
+
+test("what the deployment sets of the options is the processor's own", async () => {
+  const mmProcessorOptions = { do_normalize: false };
+  await using inputs = createImageInputs({ imageLimits, mmProcessorOptions }, parts(llavaInputs));
+  expect(inputs?.processor.options).toEqual({ ...preprocessorConfig, do_normalize: false });
+});
+
+describe("options of the deployment that cannot be followed end the start, named", () => {
+  test.for<[string, Record<string, unknown>, RegExp]>([
+    ["a name that the processor does not know", { max_pixel: 3 }, /takes no max_pixel; it takes do_resize, size,/],
+    ["a name that no deployment may set", { patch_size: 8 }, /takes no patch_size; it takes/],
+    ["a value of the wrong kind", { image_mean: "grey" }, /image_mean: expected a number, or three/],
+    ["a value out of range", { resample: 99 }, /resample: .*expected number to be <=5/],
+    ["pictures that the encoder does not take", { crop_size: 16 }, /pictures of 16x16; its vision encoder takes 32x32/],
+  ])("%s", async ([, mmProcessorOptions, message]) => {
+    const loading = loadImageInputs({ imageLimits, mmProcessorOptions }, parts(llavaInputs), neverAborted);
+    await expect(loading).rejects.toMatchObject({
+      code: "invalid_configuration",
+      message: expect.stringMatching(new RegExp(`\\(mm_processor_kwargs\\).*${message.source}`)),
+    });
+  });
+
+  test("also where the model's own program reads them", async () => {
+    const settings = { mmProcessorOptions: { min_pixels: -1 } };
+    await expect(createGoldenInputs("qwen2-vl", { settings })).rejects.toMatchObject({
+      code: "invalid_configuration",
+      message: expect.stringMatching(/\(mm_processor_kwargs\).*min_pixels/),
+    });
+  });
+});
+
+test("what the deployment sets changes what is known of the model's inputs without looking", async () => {
+  const settings = { mmProcessorOptions: { max_pixels: 1152 } };
+  await using plain = await createGoldenInputs("qwen2-vl");
+  await using smaller = await createGoldenInputs("qwen2-vl", { settings });
+  expect(plain.imageInputs?.info.maxTokensPerItem).toBe(16);
+  expect(smaller.imageInputs?.info.maxTokensPerItem).toBe(8);
+  const [size] = smaller.imageInputs!.dummyInputs.build(1).imageSizes;
+  expect(size.width * size.height).toBe(1152);
+});
+
+test("a placeholder may be another token than its embeddings', which a prompt of tokens may hold already", async () => {
+  const [imageToken, pad] = [2, 3];
+  const multiModal: MultiModalParts["multiModal"] = {
+    ...llavaInputs,
+    createProcessor: (info, context) => ({
+      ...llavaInputs.createProcessor(info, context),
+      imagePlaceholder: "<pad>",
+      imagePlaceholderTokenIds: [pad],
+      promptUpdates: () => [
+        {
+          mode: "replacement",
+          target: [pad],
+          content: {
+            full: [4, ...Array.from({ length: 16 }, () => imageToken), 5],
+            isEmbed: selectTokenIds(imageToken),
+          },
+        },
+      ],
+    }),
+  };
+  await using imageInputs = createImageInputs(
+    { imageLimits },
+    parts(multiModal, { imageSources: [createDataUrlImageSource()] }),
+  );
+  const settings = { tokenizer, chatTemplate: null, imageInputs, imageLimits, maxModelLen: 512, vocabSize: 331 };
+  const inputProcessor = new InputProcessor(settings);
+  const process = async (tokenIds: readonly number[]) => {
+    const images = [{ type: "image", reference: await pictureReference("photo.png") } as const];
+    const prompt = { kind: "tokens", tokenIds, images } as const;
+    const request = { requestId: "request", prompt, samplingParams: createSamplingParams() };
+    return inputProcessor.process(request, neverAborted);
+  };
+  const expanded = await process([70, pad, 71]);
+  expect(expanded.promptTokenIds).toEqual([70, 4, ...Array.from({ length: 16 }, () => imageToken), 5, 71]);
+  expect(await process(expanded.promptTokenIds)).toEqual(expanded);
+  await expect(process([70, 71])).rejects.toThrow(/0 image placeholders \(<pad>\) for 1 images/);
+  await expect(process(expanded.promptTokenIds.slice(0, -4))).rejects.toThrow(/0 image placeholders/);
+});

@@ -1,0 +1,100 @@
+import { afterAll, describe, expect, test } from "vitest";
+
+import { OutputConstraints } from "../../../engine/input/output-constraints.ts";
+import { createSamplingParams } from "../../../engine/contract/sampling-params.ts";
+import { loadFixtureTokenizer } from "../text/fixture-tokenizer.ts";
+import type { SamplingParams } from "../../../engine/contract/sampling-params.ts";
+
+const tokenizer = await loadFixtureTokenizer("gpt2");
+const vocabSize = 900;
+const constraints = new OutputConstraints({
+  tokenizer,
+  vocabSize,
+  eosTokenIds: [tokenizer.tokenId("</s>") as number],
+});
+const never = new AbortController().signal;
+
+afterAll(() => constraints[Symbol.asyncDispose]());
+
+function resolve(params: Partial<SamplingParams>) {
+  return constraints.resolve(createSamplingParams(params), never);
+}
+
+async function encode(text: string): Promise<number[]> {
+  return (await tokenizer.encode(text, { addSpecialTokens: false })) as number[];
+}
+
+describe("token ids outside of the vocabulary", () => {
+  const cases: [Partial<SamplingParams>, keyof SamplingParams, string][] = [
+    [
+      { logitBias: { 5: 1, 900: 2, "-1": 3 } },
+      "logitBias",
+      "token_id(s) [900, -1] in logitBias contain out-of-vocab token ids. Vocabulary size: 900.",
+    ],
+    [
+      { allowedTokenIds: [0, 899, 1000] },
+      "allowedTokenIds",
+      "allowedTokenIds contains out-of-vocab token id(s) [1000]. Vocabulary size: 900.",
+    ],
+  ];
+
+  test.for(cases)("in %o are refused by name", ([params, field, message]) => {
+    expect(() => constraints.check(createSamplingParams(params))).toThrow(
+      expect.objectContaining({ code: "invalid_argument", message, parameter: `samplingParams.${field}` }),
+    );
+  });
+
+  test("that exist are taken", () => {
+    expect(constraints.check(createSamplingParams({ logitBias: { 0: 1, 899: -1 }, allowedTokenIds: [899] }))).toBe(
+      undefined,
+    );
+  });
+});
+
+describe("bad words", () => {
+  test("are spelled as at the start of a text and, where that has as many tokens, as after a space", async () => {
+    const words = ["red", "circle", "a red circle", "zq"];
+    const { badWordsTokenIds } = await resolve({ badWords: words });
+    const expected: number[][] = [];
+    for (const word of words) {
+      const [plain, spaced] = [await encode(word), await encode(` ${word}`)];
+      expected.push(plain);
+      if (spaced[0] !== plain[0] && spaced.length === plain.length) expected.push(spaced);
+    }
+    expect(badWordsTokenIds).toEqual(expected);
+    expect(badWordsTokenIds.length).toBeGreaterThan(words.length);
+  });
+
+  test("lose the spaces in front", async () => {
+    expect((await resolve({ badWords: ["  red"] })).badWordsTokenIds).toEqual(
+      (await resolve({ badWords: ["red"] })).badWordsTokenIds,
+    );
+  });
+
+  test("of an aborted request are given up", async () => {
+    const params = createSamplingParams({ badWords: Array.from({ length: 500 }, (_, index) => `word ${index}`) });
+    await expect(constraints.resolve(params, AbortSignal.abort(new Error("gone")))).rejects.toThrow("aborted");
+  });
+
+  test("whose tokens the model does not have are refused", async () => {
+    const small = new OutputConstraints({ tokenizer, vocabSize: 3, eosTokenIds: [] });
+    await expect(small.resolve(createSamplingParams({ badWords: ["red"] }), never)).rejects.toThrow(
+      /^badWords contains words whose token ids \[\d+.*\] the model does not have. Vocabulary size: 3\.$/,
+    );
+  });
+});
+
+describe("a structured output", () => {
+  test("comes compiled, and its absence as none", async () => {
+    const structuredOutput = { kind: "choice", choices: ["red", "green"] } as const;
+    expect(await resolve({ structuredOutput })).toMatchObject({ grammar: { id: expect.any(String) } });
+    expect(await resolve({})).toEqual({ badWordsTokenIds: [], grammar: null });
+  });
+
+  test("that cannot be compiled is the caller's fault", async () => {
+    await expect(resolve({ structuredOutput: { kind: "regex", pattern: "(" } })).rejects.toMatchObject({
+      code: "invalid_argument",
+      parameter: "samplingParams.structuredOutput",
+    });
+  });
+});

@@ -1,0 +1,71 @@
+import * as fc from "fast-check";
+import { expect, test } from "vitest";
+import { KvSlots } from "../../../engine/kv/kv-slots.ts";
+
+test("the lowest slot that keeps nothing is given up first, then the one that was freed first", () => {
+  const slots = new KvSlots(3, 8);
+  for (const slot of [0, 1, 2]) {
+    expect(slots.findFree()).toBe(slot);
+    slots.take(slot, 0);
+    slots.setNumKeptTokens(slot, slot);
+  }
+  expect(slots.findFree()).toBeNull();
+  for (const slot of [2, 1, 0]) slots.free(slot);
+  expect(slots.findFree()).toBe(0);
+  slots.take(0, 0);
+  expect(slots.findFree()).toBe(2);
+  slots.take(2, 0);
+  expect(slots.findFree()).toBe(1);
+});
+
+test("a freed slot keeps its tokens until it is taken, and then as many as are reused", () => {
+  const slots = new KvSlots(1, 8);
+  slots.take(0, 0);
+  slots.setNumKeptTokens(0, 5);
+  slots.free(0);
+  expect([slots.numKeptTokens(0), slots.usage]).toEqual([5, 0]);
+  expect(() => slots.take(0, 6)).toThrow("6 tokens are reused of KV slot 0; it keeps 5");
+  slots.take(0, 3);
+  expect([slots.numKeptTokens(0), slots.usage]).toEqual([3, 3 / 8]);
+});
+
+test("a slot is taken once and freed once", () => {
+  const slots = new KvSlots(1, 8);
+  slots.take(0, 0);
+  expect(() => slots.take(0, 0)).toThrow("KV slot 0 is taken twice");
+  slots.free(0);
+  expect(() => slots.free(0)).toThrow("KV slot 0 is freed but not taken");
+});
+
+test("a slot never keeps all of its positions: rows that ride along write to the last", () => {
+  const slots = new KvSlots(1, 8);
+  slots.take(0, 0);
+  expect(() => slots.setNumKeptTokens(0, 8)).toThrow("keeps 8 tokens; it has 8 positions");
+});
+
+test("slots in use and usage follow any sequence of allocations and frees", () => {
+  fc.assert(
+    fc.property(fc.array(fc.record({ takes: fc.boolean(), numTokens: fc.nat(7), pick: fc.nat() })), (operations) => {
+      const slots = new KvSlots(4, 8);
+      const inUse = new Map<number, number>();
+      const kept = [0, 0, 0, 0];
+      for (const { takes, numTokens, pick } of operations) {
+        const free = takes ? slots.findFree() : null;
+        if (free !== null) {
+          const numReused = numTokens % (kept[free] + 1);
+          slots.take(free, numReused);
+          slots.setNumKeptTokens(free, numTokens);
+          inUse.set(free, numTokens);
+          kept[free] = numTokens;
+        } else if (!takes && inUse.size > 0) {
+          const freed = [...inUse.keys()][pick % inUse.size];
+          slots.free(freed);
+          inUse.delete(freed);
+        }
+        expect(slots.numFree).toBe(4 - inUse.size);
+        expect(slots.usage).toBe([...inUse.values()].reduce((sum, tokens) => sum + tokens, 0) / 32);
+        expect(kept.map((_, slot) => slots.numKeptTokens(slot))).toEqual(kept);
+      }
+    }),
+  );
+});

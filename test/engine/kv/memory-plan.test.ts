@@ -1,0 +1,130 @@
+import { expect, test } from "vitest";
+
+import {
+  numSequencesThatFit,
+  planEncoderCache,
+  planKvCache,
+  planMemory,
+  requireRoomForKv,
+  requireRoomForSequences,
+} from "../../../engine/kv/memory-plan.ts";
+
+/** LLaVA-1.5-7B's: a Llama 2 7B decoder. */
+const llava7b = {
+  numLayers: 32,
+  numKvHeads: 32,
+  headDim: 128,
+  hiddenSize: 4096,
+  vocabSize: 32_064,
+  kvElementType: "float16",
+} as const;
+
+const smolLm2135m = {
+  numLayers: 30,
+  numKvHeads: 3,
+  headDim: 64,
+  hiddenSize: 576,
+  vocabSize: 49_152,
+  kvElementType: "float32",
+} as const;
+
+const mebibyte = 2 ** 20;
+const gibibyte = 2 ** 30;
+
+test("a token of LLaVA-1.5-7B takes half a MiB of KV in float16, a sequence 2 GiB", () => {
+  // 2 (key and value) * 32 layers * 32 heads * 128 numbers * 2 bytes = 524,288.
+  expect(planKvCache(llava7b, { numSlots: 8, maxLen: 4096 })).toEqual({
+    bytesPerToken: 524_288,
+    bytesPerSequence: 2 * gibibyte,
+    reservedBytes: 16 * gibibyte,
+  });
+});
+
+test("a token of SmolLM2-135M takes 45 KiB of KV in float32, a sequence 90 MiB", () => {
+  // 2 * 30 layers * 3 heads * 64 numbers * 4 bytes = 46,080; of 2048 tokens 94,371,840.
+  expect(planKvCache(smolLm2135m, { numSlots: 32, maxLen: 2048 })).toEqual({
+    bytesPerToken: 46_080,
+    bytesPerSequence: 90 * mebibyte,
+    reservedBytes: 2880 * mebibyte,
+  });
+});
+
+test("the encoder cache has 64 MiB, or what the largest image needs", () => {
+  // 4096 floats are 16 KiB, of which 64 MiB hold 4096: seven images of 576.
+  expect(planEncoderCache(4096, 576)).toEqual({ maxNumEmbeddings: 4096, maxBytes: 64 * mebibyte });
+  expect(planEncoderCache(4096, 5000)).toEqual({ maxNumEmbeddings: 5000, maxBytes: 81_920_000 });
+  expect(planEncoderCache(576, 0)).toEqual({ maxNumEmbeddings: 0, maxBytes: 0 });
+});
+
+test("the total is the sum of the parts, each at its largest", () => {
+  const planned = {
+    weights: { embedding: 1000, decoder: 200, visionEncoder: 30 },
+    decoderRunBytes: ({ numSequences, numTokens }: { numSequences: number; numTokens: number }) =>
+      numSequences * numTokens,
+    visionRunBytes: (numEmbeddings: number) => 2 * numEmbeddings,
+  };
+  const settings = {
+    maxNumSequences: 32,
+    maxNumBatchedTokens: 512,
+    maxModelLen: 256,
+    maxEmbeddingsPerImage: 576,
+    imageBytesPerSequence: 5,
+    processorCacheBytes: 7,
+  };
+  const plan = planMemory(smolLm2135m, planned, settings);
+  // A chunk is no longer than a sequence; logits are 32 * 49,152 floats.
+  expect(plan.step).toEqual({ decoderBytes: 256, visionEncoderBytes: 1152, logitsBytes: 6 * mebibyte });
+  const rest = plan.programBytes + plan.requestBytes;
+  expect(plan.totalBytes - rest).toBe(
+    1230 + 256 + 1152 + 6 * mebibyte + 46_080 * 256 * 32 + plan.encoderCache.maxBytes + 7,
+  );
+  const withoutImages = planMemory(smolLm2135m, planned, { ...settings, imageBytesPerSequence: 0 });
+  expect(plan.requestBytes - withoutImages.requestBytes).toBe(5 * 32);
+  const textOnly = planMemory(smolLm2135m, planned, { ...settings, maxEmbeddingsPerImage: 0 });
+  expect([textOnly.processorCacheBytes, textOnly.encoderCache.maxBytes]).toEqual([0, 0]);
+});
+
+test("KV that the machine could never hold is refused with both numbers and what would fit", () => {
+  const shape = { numSlots: 8, maxLen: 4096 };
+  const plan = planKvCache(llava7b, shape);
+  expect(() => requireRoomForKv(plan, shape, 16 * gibibyte)).not.toThrow();
+  expect(() => requireRoomForKv(plan, shape, 15 * gibibyte)).toThrow(
+    "The KV cache of 8 sequences of 4096 tokens does not fit into memory. It takes 16.0 GiB; the machine has 15.0 GiB. " +
+      "7 sequences of that length would fit, or 8 of 3840 tokens.",
+  );
+  expect(() => requireRoomForKv(plan, shape, gibibyte)).toThrow("One sequence of 2048 tokens would fit.");
+});
+
+test("as many sequences as have room beside the weights are computed together, never more than asked for", () => {
+  // 13 GiB of weights, 160 MiB of program and a tenth of the machine leave room for KV, 2 GiB a sequence.
+  const fitting = (machineGibibytes: number, maxNumSequences = 32): number =>
+    numSequencesThatFit(
+      llava7b,
+      { maxNumSequences, maxLen: 4096 },
+      { weightBytes: 13 * gibibyte, machineBytes: machineGibibytes * gibibyte },
+    );
+  expect([12, 16, 17, 24, 64, 128].map((machine) => fitting(machine))).toEqual([0, 0, 1, 4, 22, 32]);
+  expect(fitting(128, 8)).toBe(8);
+});
+
+test("an export needs room for one sequence more", () => {
+  const machine = { weightBytes: 0, machineBytes: 11 * gibibyte };
+  const lengths = { maxNumSequences: 32, maxLen: 4096 };
+  expect(numSequencesThatFit({ ...llava7b, form: "in-place" }, lengths, machine)).toBe(4);
+  expect(numSequencesThatFit({ ...llava7b, form: "export" }, lengths, machine)).toBe(3);
+});
+
+test("where not one sequence has room, the error says what would", () => {
+  const lengths = { maxNumSequences: 32, maxLen: 4096 };
+  const refusal = (machineGibibytes: number) => () =>
+    requireRoomForSequences(llava7b, lengths, {
+      weightBytes: 13 * gibibyte,
+      machineBytes: machineGibibytes * gibibyte,
+    });
+  expect(refusal(16)).toThrow(
+    "The KV cache of one sequence of 4096 tokens does not fit into memory: it takes 2.0 GiB, the weights 13.0 GiB; " +
+      "the machine has 16.0 GiB. 2547 tokens would fit.",
+  );
+  expect(refusal(8)).toThrow("Not one token would fit.");
+  expect(refusal(17)()).toBe(1);
+});

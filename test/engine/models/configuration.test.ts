@@ -1,0 +1,342 @@
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { EngineError } from "../../../engine/contract/errors.ts";
+import { parseFuyuConfig } from "../../../engine/models/fuyu/config.ts";
+import { parseIdefics3Config, unevenSides } from "../../../engine/models/idefics3/config.ts";
+import { parseLlavaConfig } from "../../../engine/models/llava/config.ts";
+import { parseDecoderConfig } from "../../../engine/models/llama/config.ts";
+import { parseQwen2VlConfig } from "../../../engine/models/qwen2-vl/config.ts";
+import { findModelDefinition } from "../../../engine/models/registry.ts";
+import { goldensFolder } from "../../support/goldens.ts";
+
+const llama = { architectures: ["LlamaForCausalLM"], hidden_size: 64, num_attention_heads: 4, num_hidden_layers: 2 };
+const mistral = { ...llama, architectures: ["MistralForCausalLM"], num_key_value_heads: 4 };
+const qwen2 = { ...llama, architectures: ["Qwen2ForCausalLM"], num_key_value_heads: 4 };
+const llava = {
+  architectures: ["LlavaForConditionalGeneration"],
+  text_config: { hidden_size: 64, num_attention_heads: 4 },
+  vision_config: { model_type: "clip_vision_model", num_hidden_layers: 3, image_size: 32, patch_size: 8 },
+};
+
+const smolVlm = {
+  architectures: ["SmolVLMForConditionalGeneration"],
+  text_config: { hidden_size: 64, num_attention_heads: 4 },
+  vision_config: { image_size: 32, patch_size: 8 },
+};
+
+const fuyu = {
+  architectures: ["FuyuForCausalLM"],
+  text_config: { model_type: "persimmon", hidden_size: 64, num_attention_heads: 4 },
+};
+
+const qwen2Vl = {
+  architectures: ["Qwen2VLForConditionalGeneration"],
+  hidden_size: 64,
+  num_attention_heads: 4,
+  num_key_value_heads: 2,
+  rope_scaling: { type: "mrope", mrope_section: [2, 3, 3] },
+  vision_config: { hidden_size: 64 },
+};
+
+const refusals: readonly (readonly [config: Readonly<Record<string, unknown>>, message: string])[] = [
+  [{ architectures: ["GemmaForCausalLM"] }, "The architecture GemmaForCausalLM is not supported"],
+  [{ ...llama, hidden_act: "gelu" }, 'config.json: hidden_act = "gelu" is not supported'],
+  [{ ...llama, quantization_config: { bits: 4 } }, 'config.json: quantization_config = {"bits":4} is not supported'],
+  [{ ...llama, partial_rotary_factor: 0.5 }, "config.json: partial_rotary_factor = 0.5 is not supported"],
+  [{ ...llama, final_logit_softcapping: 30 }, "config.json: final_logit_softcapping = 30 is not supported"],
+  [{ ...llama, num_key_value_heads: 3 }, "config.json: num_key_value_heads = 3 is not supported"],
+  [{ ...llama, head_dim: 20 }, "config.json: head_dim = 20 is not supported"],
+  [{ ...mistral, attention_bias: true }, "config.json: attention_bias = true is not supported"],
+  [{ ...qwen2, layer_types: ["full_attention"] }, 'config.json: layer_types = ["full_attention"] is not supported'],
+  [{ ...qwen2, layer_types: ["linear", "linear"] }, 'config.json: layer_types = "linear" is not supported'],
+  [
+    { ...llava, vision_feature_select_strategy: "cls" },
+    'config.json: vision_feature_select_strategy = "cls" is not supported',
+  ],
+  [{ ...llava, vision_feature_layer: -5 }, "config.json: vision_feature_layer = -5 is not supported"],
+  [{ ...llava, projector_hidden_act: "mish" }, 'config.json: projector_hidden_act = "mish" is not supported'],
+  [
+    { ...llava, text_config: { model_type: "gemma" } },
+    'config.json: text_config.model_type = "gemma" is not supported',
+  ],
+  [
+    { ...llava, text_config: { ...llava.text_config, hidden_act: "relu" } },
+    'config.json: text_config.hidden_act = "relu" is not supported',
+  ],
+  [
+    { ...llava, vision_config: { model_type: "pixtral" } },
+    'config.json: vision_config.model_type = "pixtral" is not supported',
+  ],
+  [
+    { ...llava, vision_config: { ...llava.vision_config, patch_size: 7 } },
+    "config.json: vision_config.patch_size = 7 is not supported",
+  ],
+  [{ ...smolVlm, scale_factor: 3 }, "config.json: scale_factor = 3 is not supported: 4 patches a side"],
+  [
+    { ...smolVlm, vision_config: { image_size: 100, patch_size: 4 } },
+    "config.json: vision_config.patch_size = 4 is not supported: the positions of 25 patches a side",
+  ],
+  [
+    { ...smolVlm, vision_config: { model_type: "siglip2_vision_model" } },
+    'config.json: vision_config.model_type = "siglip2_vision_model" is not supported',
+  ],
+  [{ ...fuyu, text_config: { model_type: "llama" } }, 'config.json: text_config.model_type = "llama" is not supported'],
+  [
+    { ...fuyu, text_config: { ...fuyu.text_config, partial_rotary_factor: 0.3 } },
+    "config.json: text_config.partial_rotary_factor = 0.3 is not supported: 4 of 16 dimensions",
+  ],
+  [
+    { ...fuyu, text_config: { ...fuyu.text_config, hidden_act: "mish" } },
+    'config.json: text_config.hidden_act = "mish" is not supported',
+  ],
+  [
+    { ...qwen2Vl, rope_scaling: { type: "mrope", mrope_section: [2, 3, 4] } },
+    "config.json: mrope_section = [2,3,4] is not supported: heads of 16 have half as many frequencies",
+  ],
+  [
+    { ...qwen2Vl, rope_scaling: { type: "longrope", mrope_section: [2, 3, 3] } },
+    'config.json: rope_scaling.rope_type = "longrope" is not supported',
+  ],
+  [{ ...qwen2Vl, vision_config: { hidden_size: 32 } }, "config.json: vision_config.hidden_size = 32 is not supported"],
+  [
+    { ...qwen2Vl, vision_config: { hidden_size: 64, model_type: "qwen2_5_vl" } },
+    'config.json: vision_config.model_type = "qwen2_5_vl" is not supported',
+  ],
+];
+
+test.for(refusals.map(([config, message]) => ({ config, message })))("refused: $message", ({ config, message }) => {
+  const error = errorOf(() => findModelDefinition(config).configure(config));
+  expect(error.code).toBe("unsupported_model");
+  expect(error.message).toContain(message);
+});
+
+test.for([
+  { config: { ...llama, hidden_size: "64" }, message: "config.json: hidden_size is wrong" },
+  { config: { ...llama, num_hidden_layers: 0 }, message: "config.json: num_hidden_layers is wrong" },
+  { config: { ...llava, text_config: { vocab_size: 1.5 } }, message: "config.json: text_config.vocab_size is wrong" },
+  { config: { architectures: [] }, message: "config.json: architectures is wrong" },
+  { config: "text", message: "config.json: the whole is wrong" },
+])("an invalid checkpoint: $message", ({ config, message }) => {
+  const error = errorOf(() => findModelDefinition(config).configure(config));
+  expect(error.code).toBe("invalid_checkpoint");
+  expect(error.message).toContain(message);
+});
+
+test("fields that config.json leaves out have transformers' defaults", () => {
+  expect(parseDecoderConfig({}, "text_config", "llama")).toMatchObject({
+    vocabSize: 32000,
+    hiddenSize: 4096,
+    intermediateSize: 11008,
+    numLayers: 32,
+    numHeads: 32,
+    numKvHeads: 32,
+    headDim: 128,
+    maxPositionEmbeddings: 2048,
+    rmsNormEpsilon: 1e-6,
+    tieWordEmbeddings: false,
+    rope: { theta: 10000, scaling: { kind: "none" } },
+    hasQkvBias: false,
+  });
+  expect(parseDecoderConfig({}, "", "mistral")).toMatchObject({ numKvHeads: 8, intermediateSize: 14336 });
+  expect(parseDecoderConfig({}, "", "mistral").slidingWindows[0]).toBe(4096);
+  expect(parseDecoderConfig({}, "", "qwen2")).toMatchObject({
+    vocabSize: 151936,
+    hasQkvBias: true,
+    hasOutputBias: false,
+  });
+});
+
+test("the configuration of LLaVA 1.5 as the hub has it is understood", () => {
+  const config = parseLlavaConfig({
+    ignore_index: -100,
+    image_token_index: 32000,
+    projector_hidden_act: "gelu",
+    text_config: {
+      _name_or_path: "lmsys/vicuna-7b-v1.5",
+      max_position_embeddings: 4096,
+      model_type: "llama",
+      rms_norm_eps: 1e-5,
+      vocab_size: 32064,
+    },
+    vision_config: {
+      hidden_size: 1024,
+      image_size: 336,
+      intermediate_size: 4096,
+      model_type: "clip_vision_model",
+      num_attention_heads: 16,
+      num_hidden_layers: 24,
+      patch_size: 14,
+      projection_dim: 768,
+      vocab_size: 32000,
+    },
+    vision_feature_layer: -2,
+    vision_feature_select_strategy: "default",
+  });
+  expect(config).toMatchObject({
+    imageTokenId: 32000,
+    featureLayers: [23],
+    keepsFirstToken: false,
+    numImageTokens: 576,
+    projectorHasBias: true,
+    text: { vocabSize: 32064, hiddenSize: 4096, numLayers: 32, rmsNormEpsilon: 1e-5, maxPositionEmbeddings: 4096 },
+    vision: { activation: "quick_gelu", layerNormEpsilon: 1e-5 },
+  });
+});
+
+test.for([
+  [-2, [2]],
+  [-1, [3]],
+  [0, [0]],
+  [
+    [-3, 2],
+    [1, 2],
+  ],
+] as const)("vision_feature_layer %o is the hidden states %o of a tower of three layers", ([setting, layers]) => {
+  expect(parseLlavaConfig({ ...llava, vision_feature_layer: setting }).featureLayers).toEqual(layers);
+});
+
+test("an image token id is read in both spellings, and either place ties the embeddings", () => {
+  expect(parseLlavaConfig({ ...llava, image_token_index: 7 }).imageTokenId).toBe(7);
+  expect(parseLlavaConfig({ ...llava, image_token_id: 8 }).imageTokenId).toBe(8);
+  expect(parseLlavaConfig({ ...llava, tie_word_embeddings: true }).text.tieWordEmbeddings).toBe(true);
+  const inText = { ...llava, text_config: { ...llava.text_config, tie_word_embeddings: true } };
+  expect(parseLlavaConfig(inText).text.tieWordEmbeddings).toBe(true);
+});
+
+test("the configuration of SmolVLM 256M as the hub has it is understood", () => {
+  const config = parseIdefics3Config({
+    architectures: ["Idefics3ForConditionalGeneration"],
+    image_token_id: 49190,
+    model_type: "idefics3",
+    scale_factor: 4,
+    text_config: {
+      architectures: ["VLlama3ForCausalLM"],
+      head_dim: 64,
+      hidden_size: 576,
+      intermediate_size: 1536,
+      is_llama_config: true,
+      max_position_embeddings: 8192,
+      model_type: "llama",
+      num_attention_heads: 9,
+      num_hidden_layers: 30,
+      num_key_value_heads: 3,
+      pixel_shuffle_factor: 4,
+      qk_layer_norms: false,
+      rms_norm_eps: 1e-5,
+      rope_interleaved: false,
+      rope_theta: 100000,
+      use_resampler: false,
+      vocab_size: 49280,
+    },
+    tie_word_embeddings: false,
+    vision_config: {
+      hidden_size: 768,
+      image_size: 512,
+      max_image_size: { longest_edge: 512 },
+      model_type: "idefics3",
+      num_attention_heads: 12,
+      patch_size: 16,
+      size: { longest_edge: 2048 },
+      tie_word_embeddings: false,
+      use_base_siglip: false,
+    },
+  });
+  expect(config).toMatchObject({
+    imageTokenId: 49190,
+    numImageTokens: 64,
+    text: { numHeads: 9, numKvHeads: 3, rope: { theta: 100000 }, tieWordEmbeddings: false },
+    vision: { hiddenSize: 768, intermediateSize: 3072, numLayers: 12, activation: "gelu_pytorch_tanh" },
+  });
+});
+
+test("the configuration of Fuyu 8B as the hub has it, flat, is understood", () => {
+  const config = parseFuyuConfig({
+    architectures: ["FuyuForCausalLM"],
+    hidden_act: "relu2",
+    hidden_size: 4096,
+    image_size: 300,
+    intermediate_size: 16384,
+    layer_norm_eps: 1e-5,
+    max_position_embeddings: 16384,
+    model_type: "fuyu",
+    num_attention_heads: 64,
+    num_channels: 3,
+    num_hidden_layers: 36,
+    patch_size: 30,
+    qk_layernorm: true,
+    rope_scaling: null,
+    rope_theta: 25000.0,
+    tie_word_embeddings: false,
+    vocab_size: 262144,
+  });
+  expect(config).toMatchObject({
+    imageTokenId: 71011,
+    patchSize: 30,
+    text: { headDim: 64, rotaryDim: 32, normalisesQueryAndKey: true, activation: "relu2", rope: { theta: 25000 } },
+  });
+});
+
+test("the configuration of Qwen2-VL 2B as the hub has it, flat, is understood", () => {
+  const config = parseQwen2VlConfig({
+    architectures: ["Qwen2VLForConditionalGeneration"],
+    attention_dropout: 0.0,
+    hidden_act: "silu",
+    hidden_size: 1536,
+    image_token_id: 151655,
+    intermediate_size: 8960,
+    max_position_embeddings: 32768,
+    max_window_layers: 28,
+    model_type: "qwen2_vl",
+    num_attention_heads: 12,
+    num_hidden_layers: 28,
+    num_key_value_heads: 2,
+    rms_norm_eps: 1e-6,
+    rope_scaling: { type: "mrope", mrope_section: [16, 24, 24] },
+    rope_theta: 1000000.0,
+    sliding_window: 32768,
+    tie_word_embeddings: true,
+    use_sliding_window: false,
+    vision_config: {
+      depth: 32,
+      embed_dim: 1280,
+      hidden_size: 1536,
+      in_chans: 3,
+      mlp_ratio: 4,
+      model_type: "qwen2_vl",
+      num_heads: 16,
+      patch_size: 14,
+      spatial_merge_size: 2,
+      spatial_patch_size: 14,
+      temporal_patch_size: 2,
+    },
+    vocab_size: 151936,
+  });
+  expect(config).toMatchObject({
+    imageTokenId: 151655,
+    rotarySections: [16, 24, 24],
+    text: { hasQkvBias: true, tieWordEmbeddings: true, headDim: 128, rope: { theta: 1e6, scaling: { kind: "none" } } },
+    vision: { embedDim: 1280, intermediateSize: 5120, activation: "quick_gelu", ropeTheta: 10000 },
+  });
+});
+
+test("tiles are refused whose patches transformers does not put into positions of their own", () => {
+  const recorded = JSON.parse(readFileSync(join(goldensFolder, "smolvlm/uneven_sides.json"), "utf8")) as number[];
+  expect(unevenSides).toEqual(recorded);
+});
+
+test("Qwen2 slides over its upper layers only where use_sliding_window says so", () => {
+  const sliding = { ...qwen2, sliding_window: 16, max_window_layers: 1 };
+  expect(parseDecoderConfig(sliding, "", "qwen2").slidingWindows).toEqual([null, null]);
+  expect(parseDecoderConfig({ ...sliding, use_sliding_window: true }, "", "qwen2").slidingWindows).toEqual([null, 16]);
+});
+
+function errorOf(action: () => unknown): EngineError {
+  try {
+    action();
+  } catch (error) {
+    if (error instanceof EngineError) return error;
+    throw error;
+  }
+  throw new Error("nothing was thrown");
+}

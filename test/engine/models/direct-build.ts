@@ -1,0 +1,20 @@
+/** Builds models without an engine, with everything they write in a folder of the test's own. */
+import type { DeviceName, DtypeName } from "../../../engine/contract/config.ts";
+import type { BuiltModel } from "../../../engine/models/built-model.ts";
+import { buildModel } from "../../../engine/models/build-model.ts";
+import { openCheckpoint } from "../../../engine/weights/checkpoint.ts";
+
+export interface DirectBuildOptions {
+  readonly cacheFolder: string;
+  readonly dtype?: DtypeName;
+  readonly device?: DeviceName;
+  readonly maxModelLen?: number;
+  readonly signal?: AbortSignal;
+}
+
+export async function buildFrom(checkpointFolder: string, options: DirectBuildOptions): Promise<BuiltModel> {
+  const { cacheFolder, dtype = "float32", device = "cpu", maxModelLen = null, signal } = options;
+  const checkpoint = await openCheckpoint(checkpointFolder, { cacheFolder });
+  const common = { dtype, device, maxModelLen, cacheFolder, numThreads: 1 };
+  return buildModel(checkpoint, signal === undefined ? common : { ...common, signal });
+}

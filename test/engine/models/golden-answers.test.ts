@@ -1,0 +1,56 @@
+/** Whole models, from a request with pictures to its tokens, against what transformers generates greedily. */
+import { join } from "node:path";
+import { expect, test } from "vitest";
+
+import { createDataUrlImageSource, createEngine, createSamplingParams } from "../../../engine/index.ts";
+import type { EngineConfig } from "../../../engine/index.ts";
+import { goldensFolder, loadGoldens, type GoldenCase } from "../../support/goldens.ts";
+import { createTemporaryFolder } from "../../support/temporary-folder.ts";
+import { chat, qwen2Vl, text } from "./golden-prompts.ts";
+
+const models = [
+  { name: "llava-siglip", toPrompt: chat },
+  { name: "smolvlm", toPrompt: chat },
+  { name: "fuyu", toPrompt: text },
+  { name: "qwen2-vl", toPrompt: qwen2Vl },
+] as const;
+
+test.for(models)("$name answers about pictures with the tokens of transformers", async ({ name, toPrompt }) => {
+  await using cache = await createTemporaryFolder();
+  const config: EngineConfig = {
+    model: join(goldensFolder, name),
+    dtype: "float32",
+    device: "cpu",
+    deviceId: 0,
+    maxModelLen: null,
+    maxNumSequences: 4,
+    // Fewer than a picture has, so that prompts end inside of one.
+    maxNumBatchedTokens: 24,
+    maxNumWaiting: 4,
+    logitsProcessors: [],
+    logitsProcessorPath: [],
+    numThreads: 1,
+    cacheFolder: cache.path,
+    imageLimits: { maxImagesPerPrompt: 3, maxImageBytes: 1e6, maxImagePixels: 1e6, fetchTimeoutMs: 5000 },
+  };
+  const engine = createEngine(config, { imageSources: [createDataUrlImageSource()] });
+  try {
+    await engine.ready;
+    const cases = (await loadGoldens(name)).cases.filter(({ pictures }) => pictures.length > 0);
+    const ask = async (golden: GoldenCase): Promise<void> => {
+      const tokenIds: number[] = [];
+      const request = {
+        requestId: golden.name,
+        prompt: await toPrompt(golden),
+        samplingParams: createSamplingParams({ temperature: 0, maxTokens: 32, ignoreEos: true }),
+      };
+      for await (const output of engine.generate(request)) tokenIds.push(...output.tokenIds);
+      expect(tokenIds).toEqual(golden.greedyTokenIds);
+    };
+    await Promise.all(cases.map(ask));
+    // Again, on the keys and values that the first time left behind.
+    for (const golden of cases) await ask(golden);
+  } finally {
+    await engine.close();
+  }
+});

@@ -1,0 +1,74 @@
+import { join } from "node:path";
+
+import { findModelDefinition } from "../../../engine/models/registry.ts";
+import { testModelDefinition } from "../../contracts/model-definition.ts";
+import { createGoldenInputs } from "../input/golden-inputs.ts";
+import { goldensFolder } from "../../support/goldens.ts";
+import { readFileSync } from "node:fs";
+import type { ModelDefinition } from "../../../engine/models/model-definition.ts";
+import type { ImageSize } from "../../../engine/multimodal/processing-info.ts";
+import type { ModelDefinitionFixture } from "../../contracts/model-definition.ts";
+
+/** Sizes at which each model's processor turns from one case to the next. */
+const checkpoints: readonly {
+  readonly name: string;
+  readonly sizes: readonly ImageSize[];
+  readonly isTaken?: (size: ImageSize) => boolean;
+}[] = [
+  { name: "llava-default", sizes: [{ width: 32, height: 32 }] },
+  { name: "llava-full", sizes: [{ width: 33, height: 32 }] },
+  { name: "llava-siglip", sizes: [{ width: 26, height: 27 }] },
+  {
+    name: "smolvlm",
+    sizes: [
+      { width: 72, height: 24 },
+      { width: 72, height: 25 },
+    ],
+  },
+  {
+    name: "fuyu",
+    // Up to 60 x 48 in patches of 6: exactly one patch, the target itself, larger in one direction only.
+    sizes: [
+      { width: 6, height: 6 },
+      { width: 60, height: 48 },
+      { width: 61, height: 48 },
+      { width: 61, height: 5 },
+      { width: 5, height: 49 },
+      { width: 7, height: 48 },
+    ],
+  },
+  {
+    name: "qwen2-vl",
+    // Squares of 12, from 4 to 16 of them.
+    sizes: [
+      { width: 24, height: 24 },
+      { width: 30, height: 18 },
+      { width: 48, height: 48 },
+      { width: 49, height: 48 },
+    ],
+    isTaken: ({ width, height }) => Math.max(width, height) <= 200 * Math.min(width, height),
+  },
+];
+
+for (const { name, sizes, isTaken } of checkpoints) {
+  const config: unknown = JSON.parse(readFileSync(join(goldensFolder, name, "config.json"), "utf8"));
+  const definition = findModelDefinition(config);
+  testModelDefinition(name, definition, () => createFixture(name, definition, config), sizes, isTaken);
+}
+
+async function createFixture(
+  name: string,
+  definition: ModelDefinition,
+  config: unknown,
+): Promise<ModelDefinitionFixture> {
+  const inputs = await createGoldenInputs(name);
+  const { visionEncoder } = definition.configure(config);
+  if (inputs.imageInputs === null || visionEncoder === null) throw new Error(`${name} takes no images`);
+  return {
+    imageInputs: inputs.imageInputs,
+    inputProcessor: inputs.inputProcessor,
+    tokenizer: inputs.options.tokenizer,
+    encoderInputs: visionEncoder.inputs,
+    [Symbol.asyncDispose]: () => inputs[Symbol.asyncDispose](),
+  };
+}

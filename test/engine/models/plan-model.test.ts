@@ -1,0 +1,78 @@
+import { expect, test } from "vitest";
+
+import { createKvCache } from "../../../engine/kv/kv-cache.ts";
+import { planKvCache } from "../../../engine/kv/memory-plan.ts";
+import { buildModel } from "../../../engine/models/build-model.ts";
+import { configureGraphs } from "../../../engine/models/model-graphs.ts";
+import { planModel } from "../../../engine/models/plan-model.ts";
+import { WeightCollector } from "../../../engine/models/weight-source.ts";
+import { Session } from "../../../engine/runtime/session.ts";
+import { openCheckpoint } from "../../../engine/weights/checkpoint.ts";
+import { prepareWeights } from "../../../engine/weights/prepare-weights.ts";
+import { loadGoldens } from "../../support/goldens.ts";
+import { createTemporaryFolder } from "../../support/temporary-folder.ts";
+
+test.for([
+  ["llava-default", "float32"],
+  ["llava-default", "int8"],
+  ["llava-default", "int4"],
+  ["fovea-shapes", "int4"],
+  ["qwen2", "float32"],
+] as const)("weights of %s in %s take what is planned from their headers", async ([name, dtype]) => {
+  await using cache = await createTemporaryFolder();
+  const { checkpointFolder } = await loadGoldens(name);
+  const checkpoint = await openCheckpoint(checkpointFolder, { cacheFolder: cache.path });
+  const graphs = configureGraphs(checkpoint.config, { dtype, device: "cpu", maxModelLen: null });
+  const { weights } = planModel(checkpoint, graphs);
+
+  const collector = new WeightCollector(checkpoint.tensors);
+  graphs.buildDecoder(collector);
+  graphs.buildVisionEncoder(collector);
+  const prepared = await prepareWeights(checkpoint, [...collector.requests.values()], {
+    cacheFolder: cache.path,
+    numThreads: 1,
+  });
+  // By place: a table that is tied to the head is one.
+  const byPlace = new Map<string, number>();
+  const tensors = [...prepared.values()].flatMap(({ weight, scales }) =>
+    scales === null ? [weight] : [weight, scales],
+  );
+  for (const { file, byteOffset, byteLength } of [...tensors, ...collector.storedTensors]) {
+    byPlace.set(`${file} ${byteOffset}`, byteLength);
+  }
+  const total = [...byPlace.values()].reduce((sum, bytes) => sum + bytes, 0);
+  expect(weights.embedding + weights.decoder + weights.visionEncoder).toBe(total);
+});
+
+test("the KV cache of an engine is as large as planned", async () => {
+  await using cache = await createTemporaryFolder();
+  const { checkpointFolder } = await loadGoldens("llava-default");
+  const checkpoint = await openCheckpoint(checkpointFolder, { cacheFolder: cache.path });
+  const options = {
+    dtype: "float32",
+    device: "cpu",
+    maxModelLen: 128,
+    cacheFolder: cache.path,
+    numThreads: 1,
+  } as const;
+  const { decoder, externalDataFolder } = await buildModel(checkpoint, options);
+  using session = Session.load(decoder.path, { device: "cpu", deviceId: 0, numThreads: 1, externalDataFolder });
+  const shape = { numSlots: 3, maxLen: 128 };
+  using kvCache = createKvCache(session, decoder, shape);
+  expect(kvCache.byteLength).toBe(planKvCache(decoder, shape).reservedBytes);
+});
+
+test("a step's room grows with its tokens, and with the cache they attend to", async () => {
+  await using cache = await createTemporaryFolder();
+  const { checkpointFolder } = await loadGoldens("llama");
+  const checkpoint = await openCheckpoint(checkpointFolder, { cacheFolder: cache.path });
+  const planAt = (maxModelLen: number) =>
+    planModel(checkpoint, configureGraphs(checkpoint.config, { dtype: "float32", device: "cpu", maxModelLen }));
+  const bytesOf = (numTokens: number, maxModelLen: number) =>
+    planAt(maxModelLen).decoderRunBytes({ numSequences: 1, numTokens });
+  expect(bytesOf(128, 512)).toBeGreaterThan(bytesOf(64, 512) * 1.9);
+  const { num_attention_heads: numHeads } = checkpoint.config as { num_attention_heads: number };
+  // A float of every head for every pair of token and place.
+  expect(bytesOf(128, 512) - bytesOf(128, 256)).toBe(128 * 256 * numHeads * 4);
+  expect(planAt(512).visionRunBytes(16)).toBe(0);
+});

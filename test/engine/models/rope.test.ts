@@ -1,0 +1,50 @@
+import { readFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import { expect, test } from "vitest";
+import { inverseFrequencies, parseRopeConfig, ropeTables } from "../../../engine/models/llama/rope.ts";
+
+interface RecordedRope {
+  readonly name: string;
+  readonly ropeParameters: Readonly<Record<string, unknown>>;
+  readonly inverseFrequencies: readonly number[];
+  readonly amplitude: number;
+}
+
+const recorded = JSON.parse(
+  readFileSync(fileURLToPath(new URL("../../fixtures/rope.json", import.meta.url)), "utf8"),
+) as RecordedRope[];
+const headDim = 32;
+const defaults = { defaultTheta: 10000, maxPositionEmbeddings: 2048 };
+
+test.for(recorded)("$name has the frequencies and the amplitude of transformers", (golden) => {
+  const config = parseRopeConfig({ rope_parameters: golden.ropeParameters }, "", defaults);
+  const frequencies = inverseFrequencies(config, headDim);
+  expect(frequencies.length).toBe(golden.inverseFrequencies.length);
+  golden.inverseFrequencies.forEach((expected, index) => {
+    expect(Math.abs(frequencies[index] / expected - 1)).toBeLessThan(1e-6);
+  });
+  // At position 0 every cosine is the amplitude and every sine is zero.
+  const { cos, sin } = ropeTables(config, headDim, 2);
+  expect(cos[0]).toBeCloseTo(golden.amplitude, 6);
+  expect(sin[0]).toBe(0);
+  expect(sin[headDim / 2]).toBeCloseTo(Math.sin(golden.inverseFrequencies[0]) * golden.amplitude, 6);
+});
+
+test.for(recorded)("$name is the same in the spelling of transformers 4", ({ ropeParameters }) => {
+  const { rope_theta: theta, rope_type: type, ...others } = ropeParameters;
+  const old = parseRopeConfig({ rope_theta: theta, rope_scaling: { type, ...others } }, "", defaults);
+  expect(old).toEqual(parseRopeConfig({ rope_parameters: ropeParameters }, "", defaults));
+});
+
+test("dynamic scaling is none up to the checkpoint's own length", () => {
+  const config = { rope_theta: 5000, rope_scaling: { rope_type: "dynamic", factor: 2 } };
+  expect(parseRopeConfig(config, "", defaults)).toEqual({ theta: 5000, scaling: { kind: "none" } });
+});
+
+test.for([
+  [{ rope_type: "longrope", factor: 2 }, 'config.json: rope_parameters.rope_type = "longrope" is not supported'],
+  [{ rope_type: "linear" }, 'config.json: rope_parameters.rope_type = "linear" is not supported: it lacks factor'],
+  [{ partial_rotary_factor: 0.5 }, "config.json: rope_parameters.partial_rotary_factor = 0.5 is not supported"],
+] as const)("%o is refused", ([ropeParameters, message]) => {
+  expect(() => parseRopeConfig({ rope_parameters: ropeParameters }, "", defaults)).toThrow(message);
+});

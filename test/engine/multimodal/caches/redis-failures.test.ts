@@ -1,0 +1,240 @@
+/** What requests notice of a Redis that is slow, full, read-only, restarted, gone or not theirs: the work, nothing else. */
+import { setTimeout as delay } from "node:timers/promises";
+import { afterEach, describe, expect, test } from "vitest";
+import { startRedisServer } from "../../../support/redis-server.ts";
+import type { RedisServer, RedisServerOptions } from "../../../support/redis-server.ts";
+import { numbersOf } from "./numbers.ts";
+import { createRedisCache, createUnconnectedRedisCache } from "./redis-caches.ts";
+import type { RedisCache, RedisCacheOptions } from "./redis-caches.ts";
+
+const never = new AbortController().signal;
+const opened: (() => Promise<void>)[] = [];
+
+afterEach(async () => {
+  for (const close of opened.splice(0).reverse()) await close();
+});
+
+async function serverOf(options?: RedisServerOptions): Promise<RedisServer> {
+  const server = await startRedisServer(options);
+  opened.push(() => server.kill());
+  return server;
+}
+
+async function cacheOf(url: string, options?: RedisCacheOptions): Promise<RedisCache> {
+  const cache = await createRedisCache(url, options);
+  opened.push(async () => cache[Symbol.asyncDispose]());
+  return cache;
+}
+
+/** One request for the key; whether it had to do the work. */
+async function isProcessed({ processorCache }: RedisCache, key: string): Promise<boolean> {
+  let isProcessed = false;
+  const process = async (keys: readonly string[]): Promise<Float32Array[]> => {
+    isProcessed = true;
+    return keys.map((missing) => numbersOf(missing));
+  };
+  const values = await processorCache.getOrProcess([key], process, never);
+  expect(values).toEqual([numbersOf(key)]);
+  await processorCache.cache.settled();
+  return isProcessed;
+}
+
+/** Requests until one is served from Redis again. */
+async function expectRecovery(cache: RedisCache, key: string): Promise<void> {
+  await expect.poll(async () => isProcessed(cache, key), { interval: 20 }).toBe(false);
+  expect(cache.store.state).toEqual({ canRead: true, canWrite: true });
+}
+
+describe("replicas on one Redis", () => {
+  test("a second replica takes what the first has processed, in one round trip", async () => {
+    const server = await serverOf();
+    const [first, second] = [await cacheOf(server.url), await cacheOf(server.url)];
+    const keys = ["a", "b", "c"];
+    await first.processorCache.getOrProcess(keys, async (missing) => missing.map((key) => numbersOf(key)), never);
+    await first.processorCache.cache.settled();
+    server.command("config", "resetstat");
+    const neverProcess = (): Promise<never> => Promise.reject(new Error("it was processed again"));
+    expect(await second.processorCache.getOrProcess(keys, neverProcess, never)).toEqual(
+      keys.map((key) => numbersOf(key)),
+    );
+    expect(server.command("info", "commandstats")).toMatch(/cmdstat_mget:calls=1,/);
+    expect(second.tier.stats).toMatchObject({ queries: 3, hits: 3, errors: 0 });
+  });
+
+  test("values are gone after their time, and larger ones than allowed are never written", async () => {
+    const server = await serverOf();
+    const cache = await cacheOf(server.url, { timeToLiveSeconds: 1_000, maxValueBytes: 2_000 });
+    await isProcessed(cache, "a");
+    expect(Number(server.command("ttl", "test:a"))).toBeGreaterThan(900);
+    const large = new Float32Array(1_000);
+    expect(await cache.processorCache.getOrProcess(["large"], async () => [large], never)).toEqual([large]);
+    await cache.processorCache.cache.settled();
+    expect(server.command("exists", "test:large")).toBe("0");
+  });
+
+  test.for(["altered", "cut off", "foreign", "of another key", "of another type"])(
+    "a value that is %s is a miss, is counted and is replaced",
+    async (damage) => {
+      const server = await serverOf();
+      const cache = await cacheOf(server.url);
+      await isProcessed(cache, "a");
+      await isProcessed(cache, "b");
+      const damages: Record<string, () => unknown> = {
+        altered: () => server.command("setrange", "test:a", "777", "x"),
+        "cut off": () =>
+          server.command("eval", "redis.call('set', 'test:a', redis.call('getrange', 'test:a', 0, 500))", "0"),
+        foreign: () => server.command("set", "test:a", "somebody else's"),
+        "of another key": () => server.command("copy", "test:b", "test:a", "replace"),
+        "of another type": () =>
+          server.command("eval", "redis.call('del', 'test:a'); redis.call('lpush', 'test:a', 1)", "0"),
+      };
+      damages[damage]();
+      expect(await isProcessed(cache, "a")).toBe(true);
+      expect(await isProcessed(cache, "a")).toBe(false);
+      // MGET passes over what is no string, so nobody sees that there was something.
+      expect(cache.tier.stats).toMatchObject({ errors: 0, refusedValues: damage === "of another type" ? 0 : 1 });
+    },
+  );
+});
+
+describe("a Redis in trouble", () => {
+  test("killed in the middle: requests do the work; started again: it serves by itself", async () => {
+    const server = await serverOf();
+    const cache = await cacheOf(server.url);
+    await isProcessed(cache, "a");
+    await server.kill();
+    for (const _ of Array.from({ length: 5 })) expect(await isProcessed(cache, "a")).toBe(true);
+    expect(cache.store.state.canRead).toBe(false);
+    expect(cache.tier.stats.errors).toBe(1);
+    await serverOf({ port: server.port });
+    await expectRecovery(cache, "a");
+    expect(cache.log.join("")).toContain("Redis is connected again");
+  });
+
+  test("silent: the first request waits for one timeout, the next for nothing, until it answers again", async () => {
+    const server = await serverOf();
+    const commandTimeoutMs = 400;
+    const cache = await cacheOf(server.url, { commandTimeoutMs });
+    await isProcessed(cache, "a");
+    server.pause();
+    const start = performance.now();
+    expect(await isProcessed(cache, "a")).toBe(true);
+    expect(performance.now() - start).toBeGreaterThanOrEqual(commandTimeoutMs - 5);
+    // Ten waits would be four seconds.
+    const nextStart = performance.now();
+    for (const _ of Array.from({ length: 10 })) expect(await isProcessed(cache, "a")).toBe(true);
+    expect(performance.now() - nextStart).toBeLessThan(2_000);
+    expect(cache.tier.stats.errors).toBe(1);
+    server.resume();
+    await expectRecovery(cache, "a");
+    expect(cache.log.filter((line) => line.includes("in time"))).toEqual([
+      expect.stringMatching(/"warn".*does not answer in time.*"timeoutMs":400/),
+      expect.stringMatching(/"info".*answers in time again/),
+    ]);
+  });
+
+  test("in time while this process was busy: its answer is taken, however late it is read", async () => {
+    const server = await serverOf();
+    const cache = await cacheOf(server.url, { commandTimeoutMs: 50 });
+    await isProcessed(cache, "a");
+    const asking = cache.tier.getMany(["a"]);
+    const end = performance.now() + 200;
+    while (performance.now() < end);
+    expect(await asking).toEqual([numbersOf("a")]);
+    expect(cache.tier.stats.errors).toBe(0);
+  });
+
+  test("full: what it has is served, what it refuses is not tried for a while, and room is used again", async () => {
+    const server = await serverOf();
+    const cache = await cacheOf(server.url);
+    await isProcessed(cache, "a");
+    server.command("config", "set", "maxmemory", "1");
+    expect(await isProcessed(cache, "b")).toBe(true);
+    expect(cache.store.state).toEqual({ canRead: true, canWrite: false });
+    expect(await isProcessed(cache, "a")).toBe(false);
+    expect(await isProcessed(cache, "b")).toBe(true);
+    expect(cache.tier.stats.errors).toBe(1);
+    server.command("config", "set", "maxmemory", "0");
+    await expectRecovery(cache, "b");
+    const told = cache.log.filter((line) => /"warn"|takes/.test(line));
+    expect(told).toEqual([
+      expect.stringMatching(/Redis refuses writes.*OOM command not allowed/),
+      expect.stringContaining("Redis takes writes again"),
+    ]);
+  });
+
+  test("that drops old values to make room: requests do the work, nothing fails", async () => {
+    const server = await serverOf({ settings: ["--maxmemory", "4mb", "--maxmemory-policy", "allkeys-lru"] });
+    const cache = await cacheOf(server.url);
+    for (const index of Array(100).keys()) {
+      const large = new Float32Array(50_000).fill(index);
+      await cache.processorCache.getOrProcess([`${index}`], async () => [large], never);
+      await cache.processorCache.cache.settled();
+    }
+    expect(cache.tier.stats.errors).toBe(0);
+    expect(Number(server.command("dbsize"))).toBeLessThan(30);
+  });
+
+  test("a replica that is read-only: what it has is served", async () => {
+    const server = await serverOf();
+    const cache = await cacheOf(server.url);
+    await isProcessed(cache, "a");
+    server.command("replicaof", "127.0.0.1", "1");
+    expect(await isProcessed(cache, "b")).toBe(true);
+    expect(await isProcessed(cache, "a")).toBe(false);
+    expect(cache.store.state).toEqual({ canRead: true, canWrite: false });
+    server.command("replicaof", "no", "one");
+    await expectRecovery(cache, "b");
+  });
+
+  test("a user who may only read gets hits, and no request fails", async () => {
+    const server = await serverOf();
+    const writer = await cacheOf(server.url);
+    await isProcessed(writer, "a");
+    server.command("acl", "setuser", "reader", "on", ">secret", "~test:*", "+mget", "+client", "+hello");
+    const reader = createUnconnectedRedisCache(`redis://reader:secret@127.0.0.1:${server.port}`);
+    opened.push(async () => reader[Symbol.asyncDispose]());
+    await expect.poll(async () => isProcessed(reader, "a"), { interval: 20 }).toBe(false);
+    expect(await isProcessed(reader, "b")).toBe(true);
+    expect(reader.store.state).toEqual({ canRead: true, canWrite: false });
+  });
+
+  test("a wrong password: requests do the work, one warning without it is logged; once it is right, Redis serves", async () => {
+    const server = await serverOf({ settings: ["--requirepass", "right"] });
+    const cache = createUnconnectedRedisCache(`redis://:wr0ng@127.0.0.1:${server.port}`);
+    opened.push(async () => cache[Symbol.asyncDispose]());
+    const deadline = performance.now() + 500;
+    while (performance.now() < deadline) {
+      expect(await isProcessed(cache, "a")).toBe(true);
+      await delay(20);
+    }
+    expect(cache.log.filter((line) => line.includes('"warn"'))).toHaveLength(1);
+    expect(cache.log.join("")).not.toContain("wr0ng");
+    server.command("-a", "right", "config", "set", "requirepass", "wr0ng");
+    await expectRecovery(cache, "a");
+  });
+
+  test("a node of a cluster: requests do the work, and one warning says what REDIS_URL must name", async () => {
+    const server = await serverOf({ settings: ["--cluster-enabled", "yes"] });
+    server.command("cluster", "addslotsrange", "0", "16383");
+    await expect.poll(() => server.command("cluster", "info")).toContain("cluster_state:ok");
+    const cache = await cacheOf(server.url);
+    const keys = ["a", "b", "c"];
+    const process = async (missing: readonly string[]) => missing.map((key) => numbersOf(key));
+    for (const _ of Array.from({ length: 3 })) {
+      expect(await cache.processorCache.getOrProcess(keys, process, never)).toEqual(keys.map((key) => numbersOf(key)));
+      await cache.processorCache.cache.settled();
+      await expect.poll(() => cache.store.state.canRead).toBe(true);
+    }
+    const warnings = cache.log.filter((line) => line.includes('"warn"'));
+    expect(warnings).toEqual([expect.stringMatching(/node of a cluster.*REDIS_URL must name a single server/)]);
+  });
+
+  test("nowhere to be found: requests do the work, and the process can end", async () => {
+    const cache = createUnconnectedRedisCache("redis://127.0.0.1:1");
+    opened.push(async () => cache[Symbol.asyncDispose]());
+    for (const _ of Array.from({ length: 5 })) expect(await isProcessed(cache, "a")).toBe(true);
+    expect(cache.store.state).toEqual({ canRead: false, canWrite: false });
+    expect(cache.tier.stats).toMatchObject({ errors: 1, hits: 0 });
+  });
+});

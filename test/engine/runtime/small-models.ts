@@ -1,0 +1,102 @@
+/** ONNX models of one node for the runtime's tests. */
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { GraphBuilder, microsoftDomain, standardDomain } from "../../../engine/graph/graph-builder.ts";
+import { encodeModel } from "../../../engine/graph/onnx-schema.ts";
+import type { Value } from "../../../engine/graph/value.ts";
+
+/** Input `left` and `right`, output `sum`: all float32 [rows, columns]. */
+export async function writeSumModel(folder: string): Promise<string> {
+  const graph = new GraphBuilder("sum");
+  const shape = ["rows", "columns"];
+  const left = graph.input("left", "float32", shape);
+  const right = graph.input("right", "float32", shape);
+  const [sum] = graph.addNode({
+    name: "sum",
+    operator: "Add",
+    domain: standardDomain,
+    inputs: [left, right],
+    outputs: [{ name: "sum", elementType: "float32", shape }],
+  });
+  graph.output(sum);
+  return writeModel(folder, "sum", graph.encode());
+}
+
+/** Input `x`, output `tripled`, float32 [size]; between two nodes there is a value as large as they are. */
+export async function writeTripleModel(folder: string): Promise<string> {
+  const graph = new GraphBuilder("triple");
+  const x = graph.input("x", "float32", ["size"]);
+  const addX = (name: string, value: Value): Value => {
+    const outputs = [{ name, elementType: "float32" as const, shape: ["size"] }];
+    return graph.addNode({ name, operator: "Add", domain: standardDomain, inputs: [value, x], outputs })[0];
+  };
+  graph.output(addX("tripled", addX("doubled", x)));
+  return writeModel(folder, "triple", graph.encode());
+}
+
+/** Input `x`, output `y` = `x`: [size] of an ONNX element type by its number, which the graph builder need not know. */
+export async function writeIdentityModel(folder: string, elementTypeCode: number): Promise<string> {
+  const tensorType = { elemType: elementTypeCode, shape: { dim: [{ dimParam: "size" }] } };
+  const node = {
+    name: "identity",
+    opType: "Identity",
+    domain: standardDomain,
+    input: ["x"],
+    output: ["y"],
+    attribute: [],
+  };
+  const model = encodeModel({
+    irVersion: 10,
+    producerName: "test",
+    opsetImport: [{ domain: standardDomain, version: 21 }],
+    graph: {
+      name: "identity",
+      node: [node],
+      initializer: [],
+      input: [{ name: "x", type: { tensorType } }],
+      output: [{ name: "y", type: { tensorType } }],
+    },
+  });
+  return writeModel(folder, `identity-${elementTypeCode}`, model);
+}
+
+export const attentionSizes = { numHeads: 2, numKvHeads: 1, headDim: 32, maxLength: 16 } as const;
+
+/** One `GroupQueryAttention`; inputs and outputs have the names of the operator's documentation. */
+export async function writeAttentionModel(folder: string): Promise<string> {
+  const { numHeads, numKvHeads, headDim, maxLength } = attentionSizes;
+  const graph = new GraphBuilder("attention");
+  const kvShape = ["batch", numKvHeads, maxLength, headDim];
+  const inputs = [
+    graph.input("query", "float32", ["batch", "length", numHeads * headDim]),
+    graph.input("key", "float32", ["batch", "length", numKvHeads * headDim]),
+    graph.input("value", "float32", ["batch", "length", numKvHeads * headDim]),
+    graph.input("past_key", "float32", kvShape),
+    graph.input("past_value", "float32", kvShape),
+    graph.input("seqlens_k", "int32", ["batch"]),
+    graph.input("total_sequence_length", "int32", []),
+  ];
+  const outputs = graph.addNode({
+    name: "attention",
+    operator: "GroupQueryAttention",
+    domain: microsoftDomain,
+    inputs,
+    attributes: {
+      num_heads: { kind: "int", value: numHeads },
+      kv_num_heads: { kind: "int", value: numKvHeads },
+    },
+    outputs: [
+      { name: "output", elementType: "float32", shape: ["batch", "length", numHeads * headDim] },
+      { name: "present_key", elementType: "float32", shape: kvShape },
+      { name: "present_value", elementType: "float32", shape: kvShape },
+    ],
+  });
+  for (const output of outputs) graph.output(output);
+  return writeModel(folder, "attention", graph.encode());
+}
+
+async function writeModel(folder: string, name: string, model: Uint8Array): Promise<string> {
+  const path = join(folder, `${name}.onnx`);
+  await writeFile(path, model);
+  return path;
+}

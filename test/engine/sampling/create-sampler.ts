@@ -1,0 +1,93 @@
+/** A sampler over a few rows, with the processors an engine has, and rows for it. */
+import type { EngineConfig } from "../../../engine/contract/config.ts";
+import type { EngineError } from "../../../engine/contract/errors.ts";
+import type { SampledLogprobs } from "../../../engine/contract/request-output.ts";
+import { createSamplingParams } from "../../../engine/contract/sampling-params.ts";
+import type { SamplingParams } from "../../../engine/contract/sampling-params.ts";
+import type { AddedSequence } from "../../../engine/sampling/built-in/added-sequence.ts";
+import { createBuiltInProcessors } from "../../../engine/sampling/built-in/built-in-processors.ts";
+import { CustomProcessor } from "../../../engine/sampling/custom/custom-processor.ts";
+import type { LogitsProcessor } from "../../../engine/sampling/contract/logits-processor.ts";
+import { ProcessorChain } from "../../../engine/sampling/processor-chain.ts";
+import { Sampler } from "../../../engine/sampling/sampler.ts";
+import type { SamplingRow } from "../../../engine/sampling/sampler.ts";
+import { StepLogits } from "../../../engine/sampling/step-logits.ts";
+import { GrammarLogitsProcessor } from "../../../engine/structured-output/grammar-logits-processor.ts";
+
+export const engineConfig: EngineConfig = {
+  model: "test",
+  dtype: "float32",
+  device: "cpu",
+  deviceId: 0,
+  maxModelLen: null,
+  maxNumSequences: 8,
+  maxNumBatchedTokens: 64,
+  maxNumWaiting: 8,
+  logitsProcessors: [],
+  logitsProcessorPath: [],
+  numThreads: 1,
+  cacheFolder: "",
+  imageLimits: { maxImagesPerPrompt: 1, maxImageBytes: 1, maxImagePixels: 1, fetchTimeoutMs: 1 },
+};
+
+export const eosTokenId = 2;
+
+export interface TestRow {
+  readonly logits: readonly number[];
+  readonly params?: Partial<SamplingParams>;
+  readonly seed?: number;
+  readonly promptTokenIds?: readonly number[];
+  readonly outputTokenIds?: readonly number[];
+  readonly badWordsTokenIds?: readonly (readonly number[])[];
+}
+
+/** What became of a row: a token or an error. */
+export interface TestSample {
+  readonly tokenId: number | null;
+  readonly logprobs: SampledLogprobs | null;
+  readonly error: EngineError | null;
+}
+
+/** The engine's own processors, and `custom` ones after them. */
+function createChain(vocabSize: number, custom: readonly (() => LogitsProcessor)[] = []): ProcessorChain {
+  const grammars = new GrammarLogitsProcessor(engineConfig, { vocabSize, grammarOf: () => null });
+  return new ProcessorChain(
+    createBuiltInProcessors(engineConfig, [eosTokenId], grammars),
+    custom.map((create, index) => new CustomProcessor(`custom ${index}`, create)),
+  );
+}
+
+/** Samples one step of a new batch of these rows. */
+export function sampleOnce(rows: readonly TestRow[], custom: readonly (() => LogitsProcessor)[] = []): TestSample[] {
+  const vocabSize = rows[0].logits.length;
+  const chain = createChain(vocabSize, custom);
+  const logits = new StepLogits(rows.length, vocabSize);
+  logits.numRequests = rows.length;
+  rows.forEach((row, index) => logits.row(index).set(row.logits));
+  const added = rows.map(toAdded);
+  chain.updateState({ batchSize: rows.length, removed: [], added, moved: [] });
+  const samplingRows = added.map(({ params, promptTokenIds, outputTokenIds }, index): SamplingRow => ({
+    samplingParams: params,
+    seed: rows[index].seed ?? 0,
+    promptTokenIds,
+    outputTokenIds,
+  }));
+  return new Sampler(chain, logits)
+    .sample(samplingRows)
+    .map((row) =>
+      row.kind === "sampled"
+        ? { tokenId: row.tokenId, logprobs: row.logprobs, error: null }
+        : { tokenId: null, logprobs: null, error: row.error },
+    );
+}
+
+function toAdded(row: TestRow, index: number): AddedSequence {
+  return {
+    index,
+    params: createSamplingParams(row.params),
+    promptTokenIds: row.promptTokenIds ?? [],
+    outputTokenIds: row.outputTokenIds ?? [],
+    badWordsTokenIds: row.badWordsTokenIds ?? [],
+    grammar: null,
+  };
+}

@@ -1,0 +1,125 @@
+import { mkdir, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { EngineError } from "../../../../engine/contract/errors.ts";
+import { LogitsProcessor } from "../../../../engine/sampling/contract/logits-processor.ts";
+import type { Logits } from "../../../../engine/sampling/contract/logits-processor.ts";
+import {
+  createLogitsProcessor,
+  loadLogitsProcessors,
+  validateWithProcessors,
+} from "../../../../engine/sampling/custom/processor-loading.ts";
+import type { LoadedLogitsProcessor } from "../../../../engine/sampling/custom/processor-loading.ts";
+import { createSamplingParams } from "../../../../engine/contract/sampling-params.ts";
+import { goldenEngineConfig } from "../../../support/engine-config.ts";
+import { createTemporaryFolder } from "../../../support/temporary-folder.ts";
+import type { TemporaryFolder } from "../../../support/temporary-folder.ts";
+
+let folder: TemporaryFolder;
+
+beforeAll(async () => {
+  folder = await createTemporaryFolder();
+  await mkdir(join(folder.path, "steering"));
+  await writeFile(
+    join(folder.path, "steering", "things.mjs"),
+    `import { LogitsProcessor } from "fovea";
+     export const notAClass = 3;
+     export const arrow = () => 3;
+     export class Stranger {}
+     export const nested = { Inner: class {} };
+     export class Late extends LogitsProcessor {
+       isArgmaxInvariant() { return true; }
+       async apply(logits) { return logits; }
+       async updateState() {}
+     }
+     export class LateCheck extends Late { static async validateParams() {} }`,
+  );
+  await writeFile(join(folder.path, "broken.mjs"), "export class {");
+});
+
+afterAll(() => folder[Symbol.asyncDispose]());
+
+function load(className: string): Promise<unknown> {
+  return loadLogitsProcessors([{ className, options: {} }], [folder.path]);
+}
+
+const failures: [string, string][] = [
+  ["steering.things", "it has no colon; expected <module>:<export>, such as steering.target_token:TargetToken."],
+  ["steering:things:Stranger", "it has 2 colons; expected <module>:<export>, "],
+  [":Stranger", "there is no module in front of the colon; "],
+  ["steering.things:", "there is no export behind the colon; "],
+  ["steering.missing:Processor", "the module was not found; tried "],
+  ["steering.things:Missing", "there is no export Missing; there are: "],
+  ["steering.things:nested.Missing", "there is no export Missing; there are: Inner."],
+  ["steering.things:notAClass", "the export is not a class but of type number."],
+  ["steering.things:arrow", "the export is not a class but a function."],
+  ["steering.things:Stranger", "the class does not extend LogitsProcessor."],
+  ["steering.things:nested.Inner", "the class does not extend LogitsProcessor."],
+];
+
+test.for(failures)("%s: %s", async ([className, reason]) => {
+  await expect(load(className)).rejects.toThrow(
+    `Logits processor 1 of 1, ${className}, could not be loaded: ${reason}`,
+  );
+});
+
+test("a module that is not found names every place tried", async () => {
+  const tried = ["ts", "mts", "js", "mjs"].map((extension) => join(folder.path, "a", `b.${extension}`)).join(", ");
+  await expect(load("a.b:C")).rejects.toThrow(`tried ${tried}, the package a.b from ${folder.path}`);
+});
+
+test("paths and file URLs lead to the same module as a dotted path", async () => {
+  const file = join(folder.path, "steering", "things.mjs");
+  for (const module of [file, file.slice(0, -".mjs".length), pathToFileURL(file).href]) {
+    await expect(load(`${module}:Stranger`)).rejects.toThrow("the class does not extend LogitsProcessor.");
+  }
+});
+
+test("a module that does not compile is an error with its cause", async () => {
+  const failure = load("broken:Processor");
+  await expect(failure).rejects.toMatchObject({ code: "invalid_logits_processor", cause: expect.any(Error) });
+});
+
+test("a class that lacks methods is refused with their names", () => {
+  abstract class Incomplete extends LogitsProcessor {
+    override isArgmaxInvariant(): boolean {
+      return true;
+    }
+  }
+  // As JavaScript can be: abstract classes are TypeScript's alone.
+  const processorClass = Incomplete as unknown as LoadedLogitsProcessor["processorClass"];
+  const reference = { className: "a:Incomplete", options: {} };
+  const loaded = { name: "a:Incomplete", position: "2 of 3", processorClass, options: {}, reference };
+  expect(() => createLogitsProcessor(loaded, goldenEngineConfig("llama", folder.path))).toThrow(
+    "Logits processor 2 of 3, a:Incomplete, could not be loaded: the class lacks apply, updateState.",
+  );
+});
+
+test("a class whose methods are asynchronous is refused with their names", async () => {
+  await expect(load("steering.things:LateCheck")).rejects.toThrow(
+    "Logits processor 1 of 1, steering.things:LateCheck, could not be loaded: validateParams must not be asynchronous.",
+  );
+  const [loaded] = await loadLogitsProcessors([{ className: "steering.things:Late", options: {} }], [folder.path]);
+  expect(() => createLogitsProcessor(loaded, goldenEngineConfig("llama", folder.path))).toThrow(
+    "Logits processor 1 of 1, steering.things:Late, could not be loaded: apply, updateState must not be asynchronous.",
+  );
+});
+
+test("what a processor refuses is the caller's fault, in its own words", () => {
+  class Strict extends LogitsProcessor {
+    static override validateParams(): void {
+      throw new Error("target_token must be a number");
+    }
+    override isArgmaxInvariant(): boolean {
+      return true;
+    }
+    override updateState(): void {}
+    override apply(logits: Logits): Logits {
+      return logits;
+    }
+  }
+  expect(() => validateWithProcessors([{ name: "a:Strict", processorClass: Strict }], createSamplingParams())).toThrow(
+    new EngineError("invalid_argument", "target_token must be a number", { parameter: "samplingParams.extraArgs" }),
+  );
+});

@@ -1,0 +1,256 @@
+import * as fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { LogitsProcessor } from "../../../engine/sampling/contract/logits-processor.ts";
+import type { BatchUpdate, Logits } from "../../../engine/sampling/contract/logits-processor.ts";
+import { engineConfig, eosTokenId, sampleOnce } from "./create-sampler.ts";
+import type { TestRow } from "./create-sampler.ts";
+
+type Apply = (logits: Logits) => Logits | Float32Array;
+
+/** Applies a function to every batch. */
+class TestProcessor extends LogitsProcessor {
+  readonly #apply: Apply;
+  readonly #isInvariant: boolean;
+
+  constructor(apply: Apply, isInvariant = false) {
+    super(engineConfig, "cpu", {});
+    this.#apply = apply;
+    this.#isInvariant = isInvariant;
+  }
+
+  override isArgmaxInvariant(): boolean {
+    return this.#isInvariant;
+  }
+
+  override updateState(_batchUpdate: BatchUpdate | null): void {}
+
+  override apply(logits: Logits): Logits | Float32Array {
+    return this.#apply(logits);
+  }
+}
+
+const greedy = { temperature: 0 };
+
+describe("the choice of a token", () => {
+  test("is the most likely one at temperature 0, the lowest id among equals", () => {
+    expect(sampleOnce([{ logits: [1, 3, 3, 2], params: greedy }])[0].tokenId).toBe(1);
+  });
+
+  describe("is none when every logit is excluded, for greedy and drawn rows alike:", () => {
+    const logits = [1, 2, 3];
+
+    test("by processors, which are named", () => {
+      const custom = [
+        () => new TestProcessor((all) => all),
+        () => new TestProcessor(({ data }) => data.fill(-Infinity)),
+      ];
+      for (const { error } of sampleOnce([{ logits, params: greedy }, { logits }], custom)) {
+        expect(error).toMatchObject({
+          code: "logits_processor_failed",
+          message: "No token is left to sample: every logit is -Infinity or NaN after the logits processors custom 1.",
+        });
+      }
+    });
+
+    test("by the request itself", () => {
+      const params = { allowedTokenIds: [1] };
+      const badWordsTokenIds = [[1]];
+      const rows = [
+        { logits, params: { ...greedy, ...params }, badWordsTokenIds },
+        { logits, params, badWordsTokenIds },
+      ];
+      for (const { error } of sampleOnce(rows)) {
+        expect(error).toMatchObject({
+          code: "invalid_argument",
+          message: expect.stringMatching(/rules out every one/),
+        });
+      }
+    });
+
+    test("by the model", () => {
+      const broken = [NaN, NaN, NaN];
+      for (const { error } of sampleOnce([{ logits: broken, params: greedy }, { logits: broken }])) {
+        expect(error?.code).toBe("runtime_failed");
+      }
+    });
+  });
+
+  test("follows the probabilities at the temperature", () => {
+    const numDraws = 4000;
+    let numFirst = 0;
+    for (let seed = 0; seed < numDraws; seed++) {
+      const [{ tokenId }] = sampleOnce([{ logits: [1, 0], params: { temperature: 0.5 }, seed }]);
+      if (tokenId === 0) numFirst++;
+    }
+    // softmax([2, 0])[0]; four standard deviations of the share are 0.02.
+    expect(Math.abs(numFirst / numDraws - 1 / (1 + Math.exp(-2)))).toBeLessThan(0.02);
+  });
+
+  const testRow: fc.Arbitrary<TestRow> = fc.record({
+    logits: fc.array(fc.float({ min: -8, max: 8, noNaN: true }), { minLength: 24, maxLength: 24 }),
+    params: fc.record({
+      temperature: fc.constantFrom(0, 0.3, 1, 1.7),
+      topP: fc.constantFrom(0.2, 0.9, 1),
+      topK: fc.constantFrom(0, 1, 5, 100),
+      minP: fc.constantFrom(0, 0.1),
+      minTokens: fc.constantFrom(0, 3),
+    }),
+    seed: fc.maxSafeInteger(),
+    outputTokenIds: fc.array(fc.nat(20), { maxLength: 5 }),
+  });
+
+  test("is the same alone and in any batch", () => {
+    fc.assert(
+      fc.property(fc.array(testRow, { minLength: 1, maxLength: 6 }), (rows) => {
+        const alone = rows.map((row) => sampleOnce([row])[0].tokenId);
+        expect(sampleOnce(rows).map(({ tokenId }) => tokenId)).toEqual(alone);
+        expect(sampleOnce(rows.toReversed()).map(({ tokenId }) => tokenId)).toEqual(alone.toReversed());
+      }),
+    );
+  });
+
+  test("differs from position to position of one seed", () => {
+    const logits = Array.from({ length: 16 }, () => 0);
+    const drawn = Array.from({ length: 12 }, (_, position) => {
+      const outputTokenIds = Array.from({ length: position }, () => 0);
+      return sampleOnce([{ logits, seed: 5, outputTokenIds }])[0].tokenId;
+    });
+    expect(new Set(drawn).size).toBeGreaterThan(4);
+  });
+});
+
+describe("built-in processors", () => {
+  const probabilities = [0.4, 0.4, 0.15, 0.05];
+  const minPCases: [minP: number, drawn: number[]][] = [
+    [0.1, [0, 1, 2, 3]],
+    [0.13, [0, 1, 2]],
+    [0.37, [0, 1, 2]],
+    [0.38, [0, 1]],
+    [1, [0, 1]],
+  ];
+
+  test.for(minPCases)("min-p of %f drops what has a smaller share of the largest probability", ([minP, expected]) => {
+    const drawn = new Set<number | null>();
+    for (let seed = 0; seed < 300; seed++) {
+      drawn.add(sampleOnce([{ logits: probabilities.map(Math.log), params: { minP }, seed }])[0].tokenId);
+    }
+    expect([...drawn].toSorted((left, right) => left! - right!)).toEqual(expected);
+  });
+
+  test("end and stop tokens are out of reach below the minimum, also where the end is ignored", () => {
+    const logits = [0, 1, 5, 4];
+    const params = { ...greedy, minTokens: 2, stopTokenIds: [3], ignoreEos: true };
+    expect(sampleOnce([{ logits, params, outputTokenIds: [9] }])[0].tokenId).toBe(1);
+    expect(sampleOnce([{ logits, params, outputTokenIds: [9, 9] }])[0].tokenId).toBe(eosTokenId);
+  });
+});
+
+describe("custom processors", () => {
+  test("steer greedy rows before the choice unless they promise not to", () => {
+    const flip: Apply = (logits) => {
+      logits.row(0).reverse();
+      return logits;
+    };
+    const row = { logits: [1, 2, 3], params: greedy };
+    expect(sampleOnce([row], [() => new TestProcessor(flip)])[0].tokenId).toBe(0);
+    expect(sampleOnce([row], [() => new TestProcessor(flip, true)])[0].tokenId).toBe(2);
+  });
+
+  test("that keep the argmax see logits divided by the temperature, and are not asked in a greedy batch", () => {
+    const seen: number[][] = [];
+    const record: Apply = (logits) => {
+      seen.push([...logits.data]);
+      return logits;
+    };
+    const processors = [() => new TestProcessor(record, true)];
+    sampleOnce([{ logits: [1, 2], params: greedy }], processors);
+    expect(seen).toEqual([]);
+    sampleOnce(
+      [
+        { logits: [1, 2], params: greedy },
+        { logits: [1, 2], params: { temperature: 0.5 } },
+      ],
+      processors,
+    );
+    expect(seen).toEqual([[1, 2, 2, 4]]);
+  });
+
+  test("may return another buffer of the same length", () => {
+    const replace: Apply = () => Float32Array.of(9, 0, 0);
+    expect(sampleOnce([{ logits: [1, 2, 3], params: greedy }], [() => new TestProcessor(replace)])[0].tokenId).toBe(0);
+  });
+
+  test.for([
+    ["nothing", () => undefined as unknown as Logits, "got undefined"],
+    ["a buffer of another length", () => new Float32Array(2), "got 2 values"],
+  ] as const)("that return %s fail by name", ([, apply, got]) => {
+    const [{ error }] = sampleOnce([{ logits: [1, 2, 3] }], [() => new TestProcessor(apply)]);
+    expect(error?.message).toBe(
+      `The logits processor custom 0 failed: apply() must return logits of 1 x 3 values, ${got}`,
+    );
+  });
+});
+
+describe("logprobs", () => {
+  const row = { logits: [2, 1, 2, 0], params: { ...greedy, logprobs: 3 } };
+  const total = 2 * Math.exp(2) + Math.exp(1) + 1;
+
+  test("are those of the raw logits, with ranks in which equals count against a token", () => {
+    const [{ tokenId, logprobs }] = sampleOnce([row]);
+    expect(tokenId).toBe(0);
+    expect(logprobs?.sampled.logprob).toBeCloseTo(2 - Math.log(total), 6);
+    expect(logprobs?.top.map(({ tokenId: id, rank }) => [id, rank])).toEqual([
+      [0, 2],
+      [2, 2],
+      [1, 3],
+    ]);
+    expect(logprobs?.top[2].logprob).toBeCloseTo(1 - Math.log(total), 6);
+  });
+
+  test("are untouched by processors and temperature", () => {
+    const ban: Apply = (logits) => {
+      logits.row(0)[0] = -Infinity;
+      logits.row(0)[2] = -Infinity;
+      return logits;
+    };
+    const [{ tokenId, logprobs }] = sampleOnce(
+      [{ ...row, params: { logprobs: 1, temperature: 0.01 } }],
+      [() => new TestProcessor(ban)],
+    );
+    expect(tokenId).toBe(1);
+    expect(logprobs?.sampled).toMatchObject({ tokenId: 1, rank: 3 });
+    expect(logprobs?.sampled.logprob).toBeCloseTo(1 - Math.log(total), 6);
+    expect(logprobs?.top).toMatchObject([{ tokenId: 0, rank: 2 }]);
+  });
+
+  test("of zero alternatives are the token's own, and of null none", () => {
+    const [own, none] = sampleOnce([
+      { ...row, params: { ...greedy, logprobs: 0 } },
+      { ...row, params: greedy },
+    ]);
+    expect(own.logprobs?.top).toEqual([]);
+    expect(own.logprobs?.sampled.rank).toBe(2);
+    expect(none.logprobs).toBeNull();
+  });
+
+  test("have a floor that JSON can carry", () => {
+    const logits = [0, -Infinity];
+    const [{ logprobs }] = sampleOnce([{ logits, params: { ...greedy, logprobs: 2 } }]);
+    expect(logprobs?.top[1].logprob).toBe(-9999);
+  });
+
+  test("top alternatives are those a sort would give, with their ranks", () => {
+    fc.assert(
+      fc.property(
+        fc.array(fc.integer({ min: -5, max: 5 }), { minLength: 1, maxLength: 60 }),
+        fc.nat(20),
+        (logits, n) => {
+          const [{ logprobs }] = sampleOnce([{ logits, params: { ...greedy, logprobs: n } }]);
+          const order = logits.map((_, id) => id).sort((a, b) => logits[b] - logits[a] || a - b);
+          const expected = order.slice(0, n).map((id) => [id, logits.filter((logit) => logit >= logits[id]).length]);
+          expect(logprobs?.top.map(({ tokenId, rank }) => [tokenId, rank])).toEqual(expected);
+        },
+      ),
+    );
+  });
+});

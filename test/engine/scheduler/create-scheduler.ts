@@ -1,0 +1,91 @@
+/** A scheduler with small limits, and requests for it, each field replaceable. */
+import { EncoderCache } from "../../../engine/vision/encoder-cache.ts";
+import { KvSlots } from "../../../engine/kv/kv-slots.ts";
+import { isLastChunk } from "../../../engine/scheduler/scheduler-output.ts";
+import type { SchedulerOutput } from "../../../engine/scheduler/scheduler-output.ts";
+import { Scheduler } from "../../../engine/scheduler/scheduler.ts";
+import type { Sequence } from "../../../engine/scheduler/sequence.ts";
+import type { StepResult, StepResults } from "../../../engine/core/step-results.ts";
+import type { EngineRequest, ImageFeature } from "../../../engine/core/engine-request.ts";
+import { createSamplingParams } from "../../../engine/contract/sampling-params.ts";
+import type { SamplingParams } from "../../../engine/contract/sampling-params.ts";
+
+export interface SchedulerOverrides {
+  readonly numSlots?: number;
+  readonly maxModelLen?: number;
+  readonly maxNumBatchedTokens?: number;
+  readonly maxNumWaiting?: number;
+  readonly maxNumEmbeddings?: number;
+}
+
+export const eosTokenId = 2;
+
+export interface SchedulerParts {
+  readonly scheduler: Scheduler;
+  readonly kvSlots: KvSlots;
+  readonly encoderCache: EncoderCache;
+}
+
+export function createScheduler(overrides: SchedulerOverrides = {}): SchedulerParts {
+  const { numSlots = 4, maxModelLen = 64, maxNumBatchedTokens = 16, maxNumWaiting = 8 } = overrides;
+  const kvSlots = new KvSlots(numSlots, maxModelLen);
+  const encoderCache = new EncoderCache(overrides.maxNumEmbeddings ?? 16);
+  const scheduler = new Scheduler({
+    maxNumBatchedTokens,
+    maxNumWaiting,
+    kvSlots,
+    encoderCache,
+    canTransfer: true,
+    eosTokenIds: new Set([eosTokenId]),
+    maxModelLen,
+  });
+  return { scheduler, kvSlots, encoderCache };
+}
+
+export interface RequestOverrides {
+  readonly numPromptTokens?: number;
+  readonly images?: readonly ImageFeature[];
+  readonly seed?: number;
+  readonly samplingParams?: Partial<SamplingParams>;
+}
+
+export function createRequest(requestId: string, overrides: RequestOverrides = {}): EngineRequest {
+  return {
+    requestId,
+    promptTokenIds: Array.from({ length: overrides.numPromptTokens ?? 4 }, (_, index) => 10 + index),
+    images: overrides.images ?? [],
+    samplingParams: createSamplingParams({ temperature: 0, ...overrides.samplingParams }),
+    badWordsTokenIds: [],
+    cacheSalt: null,
+    grammar: null,
+    seed: overrides.seed ?? 0,
+  };
+}
+
+export function createImage(mmHash: string, offset: number, length: number): ImageFeature {
+  return {
+    tensors: new Map(),
+    mmHash,
+    placeholder: { offset, length, isEmbed: null },
+  };
+}
+
+/** What a runner would report when every sequence that samples gets the same token; marks images as encoded. */
+export function resultsOf(scheduled: SchedulerOutput, tokenId = 7, encoderCache?: EncoderCache): StepResults {
+  const results = new Map<Sequence, StepResult>();
+  const sampled: StepResult = { kind: "sampled", tokenId, logprobs: null, promptLogprobs: null };
+  for (const chunk of scheduled.prefills) {
+    for (const { mmHash } of chunk.imagesToEncode) encoderCache?.store(mmHash, new Float32Array(1));
+    if (isLastChunk(chunk)) results.set(chunk.sequence, sampled);
+  }
+  for (const sequence of scheduled.decodes) results.set(sequence, sampled);
+  return results;
+}
+
+/** `requestId: tokens` of every sequence in a step. */
+export function describeStep({ decodes, prefills }: SchedulerOutput): string[] {
+  return [
+    ...decodes.map(({ requestId }) => `${requestId}: 1`),
+    ...prefills.map(({ sequence, numTokens }) => `${sequence.requestId}: ${numTokens}`),
+  ];
+}

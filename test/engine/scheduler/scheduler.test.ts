@@ -1,0 +1,262 @@
+import * as fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { EngineError } from "../../../engine/contract/errors.ts";
+import {
+  createImage,
+  createRequest,
+  createScheduler,
+  describeStep,
+  eosTokenId,
+  resultsOf,
+} from "./create-scheduler.ts";
+import type { RequestOverrides, SchedulerParts } from "./create-scheduler.ts";
+
+function step({ scheduler, encoderCache }: SchedulerParts, tokenId = 7): string[] {
+  const scheduled = scheduler.schedule();
+  const description = describeStep(scheduled);
+  scheduler.update(scheduled, resultsOf(scheduled, tokenId, encoderCache));
+  return description;
+}
+
+/** Outputs of the first step that gives the request's sequence a token. */
+function firstOutputs(parts: SchedulerParts, tokenId: number) {
+  const scheduled = parts.scheduler.schedule();
+  return parts.scheduler.update(scheduled, resultsOf(scheduled, tokenId, parts.encoderCache));
+}
+
+describe("the token budget", () => {
+  test("a prompt longer than the budget is computed in chunks", () => {
+    const parts = createScheduler({ maxNumBatchedTokens: 16 });
+    parts.scheduler.add(createRequest("a", { numPromptTokens: 40 }));
+    expect([step(parts), step(parts), step(parts), step(parts)]).toEqual([["a: 16"], ["a: 16"], ["a: 8"], ["a: 1"]]);
+  });
+
+  test("decoding sequences come first, then prompts under way, then new ones", () => {
+    const parts = createScheduler({ maxNumBatchedTokens: 10 });
+    parts.scheduler.add(createRequest("a", { numPromptTokens: 3 }));
+    parts.scheduler.add(createRequest("b", { numPromptTokens: 12 }));
+    parts.scheduler.add(createRequest("c", { numPromptTokens: 6 }));
+    expect(step(parts)).toEqual(["a: 3", "b: 7"]);
+    expect(step(parts)).toEqual(["a: 1", "b: 5", "c: 4"]);
+    expect(step(parts)).toEqual(["a: 1", "b: 1", "c: 2"]);
+  });
+
+  test("no more sequences run than there are slots", () => {
+    const parts = createScheduler({ numSlots: 2 });
+    for (const requestId of ["a", "b", "c"]) parts.scheduler.add(createRequest(requestId));
+    expect(step(parts)).toEqual(["a: 4", "b: 4"]);
+    expect(parts.scheduler.stats).toMatchObject({ numRequestsRunning: 2, numRequestsWaiting: 1 });
+  });
+});
+
+describe("the waiting queue", () => {
+  test("is full when slots are spoken for and the limit waits", () => {
+    const { scheduler } = createScheduler({ numSlots: 1, maxNumWaiting: 2 });
+    for (const requestId of ["a", "b", "c"]) scheduler.add(createRequest(requestId));
+    expect(() => scheduler.add(createRequest("d"))).toThrow(
+      new EngineError("queue_full", "3 requests wait; the limit is 2."),
+    );
+  });
+
+  test("of no length still admits a request to a free slot", () => {
+    const parts = createScheduler({ numSlots: 1, maxNumWaiting: 0 });
+    parts.scheduler.add(createRequest("a"));
+    expect(() => parts.scheduler.add(createRequest("b"))).toThrow(EngineError);
+    expect(step(parts)).toEqual(["a: 4"]);
+  });
+});
+
+describe("images", () => {
+  test("a chunk may end inside an image, which is encoded once, whole", () => {
+    const parts = createScheduler({ maxNumBatchedTokens: 6 });
+    parts.scheduler.add(createRequest("a", { numPromptTokens: 12, images: [createImage("cat", 4, 6)] }));
+    const first = parts.scheduler.schedule();
+    expect(first.prefills[0].imagesToEncode.map(({ mmHash }) => mmHash)).toEqual(["cat"]);
+    parts.scheduler.update(first, resultsOf(first, 7, parts.encoderCache));
+    expect(parts.encoderCache.has("cat")).toBe(true);
+    const second = parts.scheduler.schedule();
+    expect(second.prefills[0]).toMatchObject({ firstToken: 6, numTokens: 6, imagesToEncode: [] });
+  });
+
+  test("an image behind the chunk is not encoded yet", () => {
+    const { scheduler } = createScheduler({ maxNumBatchedTokens: 4 });
+    scheduler.add(createRequest("a", { numPromptTokens: 12, images: [createImage("cat", 4, 6)] }));
+    expect(scheduler.schedule().prefills[0].imagesToEncode).toEqual([]);
+  });
+
+  test("a chunk ends in front of an image that finds no room, and goes on once there is", () => {
+    const parts = createScheduler({ maxNumBatchedTokens: 32, maxNumEmbeddings: 6 });
+    const images = [createImage("cat", 0, 4), createImage("dog", 6, 4)];
+    parts.scheduler.add(createRequest("a", { numPromptTokens: 12, images }));
+    expect([step(parts), step(parts)]).toEqual([["a: 6"], ["a: 6"]]);
+  });
+
+  test("a request whose first image finds no room waits, and so do those behind it", () => {
+    const parts = createScheduler({ maxNumBatchedTokens: 6, maxNumEmbeddings: 8 });
+    parts.scheduler.add(createRequest("a", { numPromptTokens: 9, images: [createImage("cat", 0, 8)] }));
+    parts.scheduler.add(createRequest("b", { numPromptTokens: 4, images: [createImage("dog", 0, 3)] }));
+    parts.scheduler.add(createRequest("c", { numPromptTokens: 1 }));
+    expect(step(parts)).toEqual(["a: 6"]);
+    expect(step(parts)).toEqual(["a: 3"]);
+    expect(step(parts)).toEqual(["a: 1", "b: 4", "c: 1"]);
+  });
+
+  test("the same image of two requests is encoded by the first", () => {
+    const parts = createScheduler({ maxNumBatchedTokens: 8 });
+    parts.scheduler.add(createRequest("a", { numPromptTokens: 8, images: [createImage("cat", 0, 4)] }));
+    parts.scheduler.add(createRequest("b", { numPromptTokens: 7, images: [createImage("cat", 2, 4)] }));
+    step(parts);
+    const second = parts.scheduler.schedule();
+    expect(second.prefills[0].imagesToEncode).toEqual([]);
+  });
+});
+
+describe("a prefix that a slot keeps", () => {
+  const images = [createImage("cat", 2, 8), createImage("dog", 20, 8)];
+
+  /** A scheduler that has computed `numTokens` tokens of a prompt of 40. */
+  function schedulerAfter(numTokens: number): SchedulerParts {
+    const parts = createScheduler({ numSlots: 1, maxNumBatchedTokens: 64 });
+    parts.scheduler.add(createRequest("first", { numPromptTokens: 40, images }));
+    const scheduled = parts.scheduler.schedule();
+    parts.kvSlots.setNumKeptTokens(0, numTokens);
+    parts.scheduler.abort(["first"]);
+    parts.scheduler.update(scheduled, resultsOf(scheduled, 7));
+    return parts;
+  }
+
+  test.for([
+    [40, 39, []],
+    [28, 28, []],
+    [24, 24, ["dog"]],
+    [19, 19, ["dog"]],
+    [9, 9, ["cat", "dog"]],
+  ] as const)(
+    "of %i tokens is not computed, nor are the images encoded that lie in it whole",
+    ([kept, first, encoded]) => {
+      const { scheduler } = schedulerAfter(kept);
+      scheduler.add(createRequest("second", { numPromptTokens: 40, images }));
+      const { prefills } = scheduler.schedule();
+      expect(prefills).toMatchObject([{ firstToken: first, numTokens: 40 - first }]);
+      expect(prefills[0].imagesToEncode.map(({ mmHash }) => mmHash)).toEqual(encoded);
+      expect(scheduler.stats).toMatchObject({ numPrefixCacheHits: first, numPrefixCacheQueries: 80 });
+    },
+  );
+
+  test("is not counted as reused while the image behind it finds no room", () => {
+    const parts = createScheduler({ maxNumBatchedTokens: 24, maxNumEmbeddings: 8 });
+    const imageAt20 = (mmHash: string) => ({ numPromptTokens: 48, images: [createImage(mmHash, 20, 8)] });
+    parts.scheduler.add(createRequest("first", imageAt20("cat")));
+    const scheduled = parts.scheduler.schedule();
+    parts.kvSlots.setNumKeptTokens(0, 24);
+    parts.scheduler.update(scheduled, resultsOf(scheduled, 7, parts.encoderCache));
+    parts.scheduler.add(createRequest("second", imageAt20("dog")));
+    parts.scheduler.add(createRequest("third", imageAt20("cat")));
+    const tokens = parts.scheduler
+      .schedule()
+      .prefills.map(({ sequence, firstToken }) => [sequence.requestId, firstToken]);
+    expect(tokens).toEqual([["first", 24]]);
+    expect(parts.scheduler.abort(["second"])).toMatchObject([{ numCachedTokens: 0 }]);
+    expect(parts.scheduler.stats.numPrefixCacheHits).toBe(0);
+  });
+});
+
+describe("the end of a sequence", () => {
+  const endings: [string, RequestOverrides["samplingParams"], number, unknown][] = [
+    ["the end token", {}, eosTokenId, { finishReason: "stop", stopReason: null }],
+    ["a stop token", { stopTokenIds: [9] }, 9, { finishReason: "stop", stopReason: 9 }],
+    ["the last allowed token", { maxTokens: 1 }, 7, { finishReason: "length", stopReason: null }],
+    ["an end token it ignores", { ignoreEos: true }, eosTokenId, { finishReason: null }],
+    ["a stop token before its minimum", { minTokens: 2, stopTokenIds: [9] }, 9, { finishReason: null }],
+    ["the end token as its minimum", { minTokens: 1 }, eosTokenId, { finishReason: "stop" }],
+  ];
+
+  test.for(endings)("%s", ([, samplingParams, tokenId, expected]) => {
+    const parts = createScheduler();
+    parts.scheduler.add(createRequest("a", { samplingParams }));
+    expect(firstOutputs(parts, tokenId)).toMatchObject([expected]);
+  });
+
+  test("comes at the model's length, whatever minimum was asked for", () => {
+    const parts = createScheduler({ maxModelLen: 6 });
+    parts.scheduler.add(createRequest("a", { numPromptTokens: 4, samplingParams: { minTokens: 9 } }));
+    step(parts);
+    expect(firstOutputs(parts, 7)).toMatchObject([{ finishReason: "length" }]);
+    expect(parts.scheduler.hasUnfinished).toBe(false);
+  });
+
+  test("a failed sequence ends with its error and the others go on", () => {
+    const parts = createScheduler();
+    parts.scheduler.add(createRequest("a"));
+    parts.scheduler.add(createRequest("b"));
+    const scheduled = parts.scheduler.schedule();
+    const results = new Map(resultsOf(scheduled));
+    const error = new EngineError("runtime_failed", "no memory");
+    results.set(scheduled.prefills[0].sequence, { kind: "failed", error });
+    expect(parts.scheduler.update(scheduled, results)).toMatchObject([
+      { requestId: "a", finishReason: "error", tokenIds: [], error: { code: "runtime_failed", message: "no memory" } },
+      { requestId: "b", finishReason: null, tokenIds: [7] },
+    ]);
+    expect(step(parts)).toEqual(["b: 1"]);
+  });
+});
+
+describe("aborting", () => {
+  test("a sequence between the run and its update discards its token", () => {
+    const parts = createScheduler();
+    parts.scheduler.add(createRequest("a"));
+    const scheduled = parts.scheduler.schedule();
+    expect(parts.scheduler.abort(["a", "unknown"])).toMatchObject([{ requestId: "a", finishReason: "abort" }]);
+    expect(parts.scheduler.update(scheduled, resultsOf(scheduled))).toEqual([]);
+    expect(parts.kvSlots.numFree).toBe(4);
+  });
+
+  test("at any moment frees slots and images, and nobody else loses a token", () => {
+    const requests = fc.array(
+      fc.record({ numPromptTokens: fc.integer({ min: 1, max: 40 }), hasImage: fc.boolean(), abortAt: fc.nat(60) }),
+      { minLength: 1, maxLength: 12 },
+    );
+    fc.assert(
+      fc.property(requests, fc.integer({ min: 1, max: 24 }), (specs, maxNumBatchedTokens) => {
+        const parts = createScheduler({ maxNumBatchedTokens, maxNumWaiting: 20, maxNumEmbeddings: 10 });
+        const numTokens = new Map<string, number>();
+        const ended = new Map<string, string>();
+        specs.forEach(({ numPromptTokens, hasImage }, index) => {
+          const images = hasImage && numPromptTokens > 8 ? [createImage(`image ${index % 3}`, 2, 6)] : [];
+          const samplingParams = { maxTokens: 5 };
+          parts.scheduler.add(createRequest(`${index}`, { numPromptTokens, images, samplingParams }));
+        });
+        for (let moment = 0; parts.scheduler.hasUnfinished; moment++) {
+          expect(moment).toBeLessThan(1000);
+          const aborted = specs.flatMap(({ abortAt }, index) => (abortAt === moment ? [`${index}`] : []));
+          const scheduled = parts.scheduler.schedule();
+          const numScheduled = scheduled.prefills.reduce(
+            (sum, chunk) => sum + chunk.numTokens,
+            scheduled.decodes.length,
+          );
+          expect(numScheduled).toBeLessThanOrEqual(maxNumBatchedTokens);
+          const results = resultsOf(scheduled, 7, parts.encoderCache);
+          const outputs = [
+            ...(moment % 2 === 0 ? parts.scheduler.abort(aborted) : []),
+            ...parts.scheduler.update(scheduled, results),
+            ...(moment % 2 === 1 ? parts.scheduler.abort(aborted) : []),
+          ];
+          for (const { requestId, tokenIds, finishReason } of outputs) {
+            expect(ended.has(requestId)).toBe(false);
+            numTokens.set(requestId, (numTokens.get(requestId) ?? 0) + tokenIds.length);
+            if (finishReason !== null) ended.set(requestId, finishReason);
+          }
+        }
+        for (const [requestId, finishReason] of ended) {
+          expect(finishReason === "abort" || numTokens.get(requestId) === 5).toBe(true);
+        }
+        expect(ended.size).toBe(specs.length);
+        expect(parts.kvSlots.numFree).toBe(4);
+        expect(parts.kvSlots.usage).toBe(0);
+        // Every image has lost its references: an item as large as the whole cache finds room.
+        expect(parts.encoderCache.tryAcquire("large", 10)).toBe("to-encode");
+      }),
+      { numRuns: 200 },
+    );
+  });
+});

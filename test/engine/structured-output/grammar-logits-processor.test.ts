@@ -1,0 +1,217 @@
+import * as fc from "fast-check";
+import { expect, test } from "vitest";
+
+import { InputBatch } from "../../../engine/core/input-batch.ts";
+import { Sequence } from "../../../engine/scheduler/sequence.ts";
+import { createSamplingParams } from "../../../engine/contract/sampling-params.ts";
+import type { SamplingParams } from "../../../engine/contract/sampling-params.ts";
+import { StepLogits } from "../../../engine/sampling/step-logits.ts";
+import { GrammarCompiler } from "../../../engine/structured-output/grammar-compiler.ts";
+import type { CompiledGrammar } from "../../../engine/structured-output/grammar-compiler.ts";
+import { GrammarLogitsProcessor } from "../../../engine/structured-output/grammar-logits-processor.ts";
+import { createGrammarVocabulary } from "../../../engine/structured-output/grammar-vocabulary.ts";
+import { LoadedGrammar } from "../../../engine/structured-output/xgrammar.ts";
+import { engineConfig } from "../sampling/create-sampler.ts";
+import { allowedTokens, compileOnce, createRandom, shapesVocabulary } from "./grammars.ts";
+
+const { vocabSize, eosTokenIds, tokenizer } = shapesVocabulary;
+const maxNumRequests = 8;
+const grammars = await Promise.all([
+  compileOnce(shapesVocabulary, { kind: "regex", pattern: "[a-f]{3,9}" }),
+  compileOnce(shapesVocabulary, { kind: "choice", choices: ["red circle", "red square", "blue"] }),
+  compileOnce(shapesVocabulary, { kind: "json-schema", schema: '{"type":"array","items":{"type":"integer"}}' }),
+]);
+
+/** A persistent batch whose rows are within grammars. */
+class GrammarBatch {
+  readonly batch = new InputBatch();
+  readonly logits = new StepLogits(maxNumRequests, vocabSize);
+  readonly #grammarOf = new Map<SamplingParams, CompiledGrammar | null>();
+  readonly processor = new GrammarLogitsProcessor(engineConfig, {
+    vocabSize,
+    grammarOf: ({ params }) => this.#grammarOf.get(params) ?? null,
+  });
+  #numCreated = 0;
+
+  create(grammar: CompiledGrammar | null): Sequence {
+    const samplingParams = createSamplingParams();
+    this.#grammarOf.set(samplingParams, grammar);
+    const requestId = String(this.#numCreated++);
+    return new Sequence({
+      requestId,
+      promptTokenIds: [1],
+      images: [],
+      badWordsTokenIds: [],
+      grammar,
+      samplingParams,
+      seed: 0,
+      cacheSalt: null,
+    });
+  }
+
+  grammarOf(sequence: Sequence): CompiledGrammar | null {
+    return this.#grammarOf.get(sequence.samplingParams) ?? null;
+  }
+
+  /** The tokens each row may sample next. */
+  step(): number[][] {
+    this.logits.numRequests = this.batch.numRows;
+    this.processor.updateState(this.batch.takeBatchUpdate());
+    this.logits.data.fill(0.5);
+    this.processor.apply(this.logits);
+    return this.batch.sequences.map((_, rowIndex) =>
+      Array.from(this.logits.row(rowIndex).keys()).filter((id) => this.logits.row(rowIndex)[id] === 0.5),
+    );
+  }
+}
+
+const loaded = new Map(grammars.map((grammar) => [grammar, new LoadedGrammar(grammar.image, grammar.vocabulary)]));
+
+/** What may follow the output, from a matcher made for the occasion. */
+function naivelyAllowed(grammar: CompiledGrammar | null, outputTokenIds: readonly number[]): number[] {
+  if (grammar === null) return Array.from({ length: vocabSize }, (_, id) => id);
+  using matcher = loaded.get(grammar)!.createMatcher();
+  for (const tokenId of outputTokenIds) matcher.accept(tokenId);
+  return matcher.isTerminated ? [...eosTokenIds] : allowedTokens(matcher, vocabSize);
+}
+
+test("rows keep their grammars through adds, finishes, preemptions, condensing and swaps", () => {
+  const command = fc.record({
+    numAdded: fc.nat(3),
+    leaving: fc.array(fc.nat(7), { maxLength: 3 }),
+    returning: fc.array(fc.nat(7), { maxLength: 2 }),
+    swaps: fc.array(fc.tuple(fc.nat(7), fc.nat(7)), { maxLength: 2 }),
+  });
+  fc.assert(
+    fc.property(fc.array(command, { maxLength: 25 }), fc.nat(), (commands, seed) => {
+      const random = createRandom(seed);
+      const rows = new GrammarBatch();
+      const preempted: Sequence[] = [];
+      for (const { numAdded, leaving, returning, swaps } of commands) {
+        const before = [...rows.batch.sequences];
+        const left = new Set(leaving.flatMap((index) => before[index] ?? []));
+        const returned = new Set(returning.flatMap((index) => preempted[index] ?? []));
+        const added = Array.from({ length: numAdded }, () =>
+          rows.create([...grammars, null][Math.floor(random() * 4)]),
+        );
+        const staying = before.filter((sequence) => !left.has(sequence));
+        rows.batch.replace([...staying, ...returned, ...added].slice(0, maxNumRequests));
+        preempted.push(...left);
+        const { numRows } = rows.batch;
+        for (const [from, to] of swaps) if (from < numRows && to < numRows && from !== to) rows.batch.swap(from, to);
+        const allowed = rows.step();
+        rows.batch.sequences.forEach((sequence, rowIndex) => {
+          expect(allowed[rowIndex]).toEqual(naivelyAllowed(rows.grammarOf(sequence), sequence.outputTokenIds));
+          sequence.outputTokenIds.push(allowed[rowIndex][Math.floor(random() * allowed[rowIndex].length)]);
+        });
+      }
+    }),
+    { numRuns: 40 },
+  );
+});
+
+test("after the end only end tokens are allowed, so that a request that ignores them keeps its text", () => {
+  const rows = new GrammarBatch();
+  const sequence = rows.create(grammars[1]);
+  rows.batch.replace([sequence]);
+  sequence.outputTokenIds.push(...Array.from("blue", (letter) => tokenizer.tokenId(letter)!));
+  expect(rows.step()).toEqual([eosTokenIds]);
+  for (let round = 0; round < 3; round++) {
+    sequence.outputTokenIds.push(eosTokenIds[0]);
+    expect(rows.step()).toEqual([eosTokenIds]);
+  }
+  expect(rows.processor.failureOf(0)).toBeNull();
+});
+
+test("a token that the grammar does not allow ends its row alone, and says so", () => {
+  const rows = new GrammarBatch();
+  const [strayed, faithful] = [rows.create(grammars[0]), rows.create(grammars[0])];
+  rows.batch.replace([strayed, faithful]);
+  rows.step();
+  strayed.outputTokenIds.push(tokenizer.tokenId("z")!);
+  faithful.outputTokenIds.push(tokenizer.tokenId("a")!);
+  const allowed = rows.step();
+  expect(allowed[0]).toEqual([]);
+  expect(rows.processor.failureOf(0)).toMatchObject({
+    code: "runtime_failed",
+    message: `The structured output regex "[a-f]{3,9}" does not allow the token ${tokenizer.tokenId("z")} that was chosen.`,
+  });
+  expect(allowed[1]).toEqual(naivelyAllowed(grammars[0], faithful.outputTokenIds));
+  expect(rows.processor.failureOf(1)).toBeNull();
+});
+
+test("a token that a later processor allowed again is stopped before it gets out, the end too early as well", () => {
+  const rows = new GrammarBatch();
+  const sequences = [rows.create(grammars[0]), rows.create(grammars[0]), rows.create(grammars[0]), rows.create(null)];
+  rows.batch.replace(sequences);
+  rows.step();
+  const [a, z] = [tokenizer.tokenId("a")!, tokenizer.tokenId("z")!];
+  const failures = [a, z, eosTokenIds[0], z].map((tokenId, rowIndex) => rows.processor.failureWith(rowIndex, tokenId));
+  expect(failures).toEqual([
+    null,
+    expect.objectContaining({ message: expect.stringContaining(`does not allow the token ${z}`) }),
+    expect.objectContaining({ message: expect.stringContaining(`does not allow the token ${eosTokenIds[0]}`) }),
+    null,
+  ]);
+  sequences[0].outputTokenIds.push(a);
+  expect(rows.step()[0]).toEqual(naivelyAllowed(grammars[0], [a]));
+});
+
+test("what the grammar engine lets through and the language does not ends the row, and does not get out", () => {
+  const rows = new GrammarBatch();
+  const source = { kind: "choice", choices: ["abc"] } as const;
+  const sequence = rows.create({ ...grammars[0], id: "other", description: "choice", source });
+  rows.batch.replace([sequence]);
+  const [a, c] = [tokenizer.tokenId("a")!, tokenizer.tokenId("c")!];
+  rows.step();
+  expect(rows.processor.failureWith(0, a)).toBeNull();
+  sequence.outputTokenIds.push(a);
+  expect(rows.step()[0]).toContain(c);
+  expect(rows.processor.failureWith(0, c)).toMatchObject({
+    code: "runtime_failed",
+    message: `The structured output choice does not allow the token ${c} that was chosen.`,
+  });
+});
+
+test("a form that no token of the vocabulary begins ends its row and says so", async () => {
+  const rows = new GrammarBatch();
+  const texts = { tokenBytes: () => Buffer.from("a"), isSpecial: () => false };
+  const vocabulary = await createGrammarVocabulary(texts, shapesVocabulary.vocabSize, shapesVocabulary.eosTokenIds);
+  await using compiler = new GrammarCompiler({ loadVocabulary: async () => vocabulary });
+  rows.batch.replace([rows.create(await compiler.compile({ kind: "choice", choices: ["b"] }))]);
+  expect(rows.step()).toEqual([[]]);
+  expect(rows.processor.failureOf(0)?.message).toContain("allows no token");
+});
+
+test("an image that is damaged ends its rows alone", () => {
+  const rows = new GrammarBatch();
+  const image = { ...grammars[0].image, address: grammars[0].image.memoryBytes - 4 };
+  rows.batch.replace([rows.create({ ...grammars[0], id: "damaged", image }), rows.create(grammars[1])]);
+  const allowed = rows.step();
+  expect(allowed[0]).toEqual([]);
+  expect(rows.processor.failureOf(0)?.code).toBe("runtime_failed");
+  expect(allowed[1]).toEqual(naivelyAllowed(grammars[1], []));
+});
+
+test("a batch without structured output is left alone", () => {
+  const rows = new GrammarBatch();
+  rows.batch.replace([rows.create(null), rows.create(null)]);
+  const everyToken = Array.from({ length: rows.logits.vocabSize }, (_, tokenId) => tokenId);
+  expect(rows.step()).toEqual([everyToken, everyToken]);
+});
+
+test("a thousand requests take no more memory than one", () => {
+  const grammar = new LoadedGrammar(grammars[2].image, grammars[2].vocabulary);
+  const text = "[1,2]";
+  const runOnce = (): void => {
+    using matcher = grammar.createMatcher();
+    for (const character of text) {
+      allowedTokens(matcher, vocabSize);
+      expect(matcher.accept(tokenizer.tokenId(character)!)).toBe(true);
+    }
+  };
+  runOnce();
+  const before = grammar.usedBytes;
+  for (let round = 0; round < 1000; round++) runOnce();
+  expect(grammar.usedBytes).toBeLessThanOrEqual(before + 4096);
+});

@@ -1,0 +1,90 @@
+import * as fc from "fast-check";
+import { expect, test } from "vitest";
+
+import { readLanguage } from "../../../engine/structured-output/language.ts";
+import { numberRangeOf } from "../../../engine/structured-output/number-range.ts";
+import { Recognizer } from "../../../engine/structured-output/recognizer.ts";
+import { advanceText, canEnd, startText } from "../../../engine/structured-output/text-tracker.ts";
+
+const boundNames = ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"] as const;
+type Bounds = { readonly [Name in (typeof boundNames)[number]]?: number };
+
+/** What decides whether a text is a number of the range; null for a range that is not supported. */
+function matcherOf(schema: Bounds & { readonly type: string }): ((text: string) => boolean) | null {
+  const range = numberRangeOf(schema);
+  if (range.kind !== "bounded") return null;
+  const recognizer = new Recognizer(readLanguage({ kind: "grammar", grammar: `root ::= ${range.rule}` }));
+  return (text) => {
+    const end = advanceText(recognizer, startText(recognizer), Buffer.from(text));
+    return end !== null && canEnd(end);
+  };
+}
+
+function isWithin(value: number, { minimum, maximum, exclusiveMinimum, exclusiveMaximum }: Bounds): boolean {
+  const [least, most] = [minimum ?? -Infinity, maximum ?? Infinity];
+  return (
+    value >= least && value <= most && value > (exclusiveMinimum ?? -Infinity) && value < (exclusiveMaximum ?? Infinity)
+  );
+}
+
+const bound = fc.oneof(fc.integer({ min: -25, max: 25 }), fc.integer({ min: -30_000, max: 30_000 }));
+const bounds = fc
+  .record(Object.fromEntries(boundNames.map((name) => [name, bound])), { requiredKeys: [] })
+  .filter((chosen) => Object.keys(chosen).length > 0) as fc.Arbitrary<Bounds>;
+
+/** On the bounds, beside them, and anywhere. */
+function valuesNear(chosen: Bounds, further: readonly number[]): number[] {
+  const ends = Object.values(chosen).flatMap((end) => [end - 1, end, end + 1, 10 * end, -end]);
+  return [...ends, ...further, 0, 9, 10, 99, 100].map((value) => (value === 0 ? 0 : value));
+}
+
+test("of integers exactly those within the bounds match", () => {
+  fc.assert(
+    fc.property(bounds, fc.array(fc.integer({ min: -99_999, max: 99_999 }), { maxLength: 20 }), (chosen, further) => {
+      const matches = matcherOf({ type: "integer", ...chosen });
+      for (const value of valuesNear(chosen, further)) {
+        expect(matches?.(String(value)) ?? false, `${value}`).toBe(isWithin(value, chosen));
+      }
+    }),
+    { numRuns: 300 },
+  );
+});
+
+test("of numbers with a few decimals exactly those within the bounds match", () => {
+  const decimals = fc.array(fc.integer({ min: -9_999_999, max: 9_999_999 }), { maxLength: 20 });
+  fc.assert(
+    fc.property(bounds, decimals, (chosen, further) => {
+      const matches = matcherOf({ type: "number", ...chosen });
+      const near = Object.values(chosen).flatMap((end) => [end - 0.001, end + 0.001, end + 0.5]);
+      const fractions = further.map((value) => value / 1000);
+      for (const value of valuesNear(chosen, [...near, ...fractions])) {
+        const text = String(Number(value.toFixed(3)) || 0);
+        expect([text, matches?.(text) ?? false]).toEqual([text, isWithin(Number(text), chosen)]);
+      }
+    }),
+    { numRuns: 300 },
+  );
+});
+
+test("numbers are written as JSON has them", () => {
+  const matches = matcherOf({ type: "number", minimum: -10, maximum: 10 })!;
+  const texts = ["-10.0", "10.000", "0.0", "-0.5", "9.999999999999", "007", "-0", "+1", "1.", ".5", "10.01", "1e0", ""];
+  expect(texts.filter(matches)).toEqual(["-10.0", "10.000", "0.0", "-0.5", "9.999999999999"]);
+});
+
+test("numbers that would be rounded to an excluded bound do not match", () => {
+  const matches = matcherOf({ type: "number", minimum: 0, exclusiveMaximum: 1000 })!;
+  expect(matches(`999.${"9".repeat(11)}`)).toBe(true);
+  expect(matches(`999.${"9".repeat(20)}`)).toBe(false);
+});
+
+test.for([
+  [{ type: "integer", minimum: 5, maximum: 4 }],
+  [{ type: "integer", exclusiveMinimum: 1, exclusiveMaximum: 2 }],
+  [{ type: "number", exclusiveMinimum: 1, maximum: 1 }],
+  [{ type: "number", minimum: 0.5 }],
+  [{ type: "integer", minimum: 1e300 }],
+  [{ type: "string", minimum: 1 }],
+])("%o is not supported", ([schema]) => {
+  expect(numberRangeOf(schema).kind).toBe("unsupported");
+});

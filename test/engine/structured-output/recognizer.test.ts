@@ -1,0 +1,158 @@
+import { describe, expect, test } from "vitest";
+
+import { readLanguage } from "../../../engine/structured-output/language.ts";
+import type { LanguageSource } from "../../../engine/structured-output/language.ts";
+import { Recognizer } from "../../../engine/structured-output/recognizer.ts";
+import { advanceText, canEnd, startText } from "../../../engine/structured-output/text-tracker.ts";
+import type { TrackedText } from "../../../engine/structured-output/text-tracker.ts";
+import { createRandom } from "./grammars.ts";
+import { Sketcher } from "./sketches.ts";
+
+const numLanguages = 500;
+
+/** What the recognizer makes of a text: no beginning of one, a beginning, or a whole one. */
+function judge(recognizer: Recognizer, bytes: Uint8Array, bytesPerPiece = bytes.length): "none" | "begun" | "whole" {
+  let text: TrackedText | null = startText(recognizer);
+  for (let start = 0; start < bytes.length; start += bytesPerPiece) {
+    text = advanceText(recognizer, text, bytes.subarray(start, start + bytesPerPiece));
+    if (text === null) return "none";
+  }
+  return canEnd(text) ? "whole" : "begun";
+}
+
+function recognizerOf(source: LanguageSource): Recognizer {
+  return new Recognizer(readLanguage(source));
+}
+
+function judgeAll(source: LanguageSource, texts: readonly string[]): string[] {
+  const recognizer = recognizerOf(source);
+  return texts.map((text) => judge(recognizer, Buffer.from(text)));
+}
+
+/** A text with one character left out, put in or changed. */
+function change(text: string, sketcher: Sketcher): string {
+  const characters = Array.from(text);
+  const at = sketcher.pick([...characters.keys(), characters.length]);
+  const others = [...characters, "a", "0"];
+  return characters.toSpliced(at, sketcher.pick([0, 1]), ...sketcher.pick([[], [sketcher.pick(others)]])).join("");
+}
+
+test.for(["regex", "grammar"] as const)("of each %s the whole texts are those that RegExp matches", (kind) => {
+  const sketcher = new Sketcher(createRandom(1));
+  let numWhole = 0;
+  for (let index = 0; index < numLanguages; index++) {
+    const { pattern, grammar, sample } = sketcher.sketchLanguage(3);
+    const expression = new RegExp(`^(?:${pattern})$`, "u");
+    const recognizer = recognizerOf(kind === "regex" ? { kind, pattern } : { kind, grammar });
+    for (const whole of Array.from({ length: 5 }, sample)) {
+      const changed = change(whole, sketcher);
+      for (const text of [whole, changed, change(changed, sketcher)]) {
+        const judgement = judge(recognizer, Buffer.from(text), 1);
+        expect(judgement === "whole", `${pattern}\n${grammar}\n${text}`).toBe(expression.test(text));
+        if (judgement === "whole") numWhole++;
+      }
+      const beginning = Array.from(whole).slice(0, 2).join("");
+      expect(judge(recognizer, Buffer.from(beginning)), `${pattern}: ${beginning}`).not.toBe("none");
+    }
+  }
+  expect(numWhole).toBeGreaterThan(5 * numLanguages);
+});
+
+describe("grammars", () => {
+  const cases: [string, string, Record<string, string>][] = [
+    [
+      "left recursion",
+      'root ::= root "+" item | item\nitem ::= "1" | "(" root ")"',
+      { "1": "whole", "1+1+(1+1)": "whole", "1+": "begun", "+": "none", "(1": "begun" },
+    ],
+    ["right recursion", 'root ::= "a" root | "b"', { [`${"a".repeat(500)}b`]: "whole", aab: "whole", ba: "none" }],
+    [
+      "every reading of an ambiguous text",
+      'root ::= root root | "a" | ""',
+      { "": "whole", ["a".repeat(40)]: "whole", b: "none" },
+    ],
+    ["rules that are empty", 'root ::= a b a "x"\na ::= "" | b\nb ::= a?', { x: "whole", "": "begun", xx: "none" }],
+    [
+      "rules that refer to each other",
+      'root ::= "[" list? "]"\nlist ::= root ("," root)*',
+      { "[[],[[]]]": "whole", "[[": "begun", "[,]": "none" },
+    ],
+    [
+      "escapes",
+      String.raw`root ::= "\x41\u00e9\U0001F600\n\"\\" [\]\-\u4e00]{1,2}`,
+      { 'Aé😀\n"\\]-': "whole", 'Aé😀\n"\\一': "whole", 'Aé😀\n"\\': "begun", a: "none" },
+    ],
+    ["comments", '# all\nroot ::= # here\n  "a" # there\n  | "b"\n#end', { a: "whole", b: "whole", c: "none" }],
+    ["bounds", 'root ::= ("ab"){2, 3} "c"{2,} "d"{0, -1}', { ababccd: "whole", abcc: "none", ababababcc: "none" }],
+    ["a rule that nothing ends", 'root ::= "a" root', { aa: "begun", b: "none" }],
+  ];
+
+  test.for(cases)("take %s", ([, grammar, judgements]) => {
+    expect(judgeAll({ kind: "grammar", grammar }, Object.keys(judgements))).toEqual(Object.values(judgements));
+  });
+
+  test.for([
+    ["a rule that does not exist", "root ::= other", "no rule other"],
+    ["two rules of a name", 'root ::= "a"\nroot ::= "b"', "a second rule root"],
+    ["a macro", "root ::= Token(1)", "Token"],
+    ["nothing", "root ::= ", "nothing"],
+  ])("with %s are refused", ([, grammar, reason]) => {
+    expect(() => readLanguage({ kind: "grammar", grammar })).toThrow(reason);
+  });
+});
+
+describe("patterns", () => {
+  const cases: [string, string, Record<string, string>][] = [
+    ["anchors", "^a|b$", { a: "whole", b: "whole", ab: "none" }],
+    ["anchors in groups", "(^a)(b|c$)", { ab: "whole", ac: "whole", b: "none" }],
+    ["groups with names", "(?<year>[0-9]{2})-(?P<month>1)", { "24-1": "whole", "24-2": "none" }],
+    ["hyphens beside sets", String.raw`[\w-.]{2}`, { "-.": "whole", "a-": "whole", "+": "none" }],
+    ["escapes", String.raw`\x41b\.\u{1F600}\n`, { "Ab.😀\n": "whole", "A.": "none" }],
+    ["repetitions that take as little as they can", "a+?b??", { aab: "whole", a: "whole", b: "none" }],
+    ["bounds that are wide", "[ab]{3,100000}c", { [`${"ab".repeat(200)}c`]: "whole", abc: "none", ab: "begun" }],
+    ["repetitions within each other", "(?:(?:a*)*b?){0,3}", { "": "whole", aabab: "whole", abababa: "none" }],
+  ];
+
+  test.for(cases)("take %s", ([, pattern, judgements]) => {
+    expect(judgeAll({ kind: "regex", pattern }, Object.keys(judgements))).toEqual(Object.values(judgements));
+  });
+
+  test.for([
+    ["an anchor in the middle", "a^b", "^ behind characters"],
+    ["something behind the end", "a$b", "characters behind $"],
+    ["a repeated anchor", "(^a)*", "a repetition of ^ or $"],
+    ["a lookahead", "a(?=b)", "a group of this kind"],
+    ["an open group", "(a", "an open group"],
+    ["a group too many", "a)", ")"],
+    ["a reference back", String.raw`(a)\1`, "an escape"],
+    ["bounds in the wrong order", "a{3,2}", "{3,2}"],
+  ])("with %s are refused", ([, pattern, reason]) => {
+    expect(() => readLanguage({ kind: "regex", pattern })).toThrow(reason);
+  });
+});
+
+test("of choices that begin alike none is mixed up with another", () => {
+  const choices = ["a", "ab", "abc", "b", "é", "éa", "😀"];
+  const source: LanguageSource = { kind: "choice", choices };
+  expect(judgeAll(source, choices)).toEqual(choices.map(() => "whole"));
+  expect(judgeAll(source, ["", "ba", "abcd", "😁"])).toEqual(["begun", "none", "none", "none"]);
+});
+
+describe("characters in pieces", () => {
+  const recognizer = recognizerOf({ kind: "regex", pattern: "[é中😀]+" });
+
+  test.for([1, 2, 3, 5])("of %i bytes make the same text", (bytesPerPiece) => {
+    const bytes = Buffer.from("😀é中中é😀");
+    expect(judge(recognizer, bytes, bytesPerPiece)).toBe("whole");
+    expect(judge(recognizer, bytes.subarray(0, -1), bytesPerPiece)).toBe("begun");
+  });
+
+  test("that are no UTF-8 are none", () => {
+    expect(judge(recognizerOf({ kind: "regex", pattern: "[^a]*" }), Uint8Array.of(0xc3, 0x28))).toBe("none");
+  });
+});
+
+test("a text that can be read in too many ways is given up", () => {
+  const recognizer = recognizerOf({ kind: "regex", pattern: "x(?:a?){1000000}" });
+  expect(() => judge(recognizer, Buffer.from("x"))).toThrow("more than 40000 ways");
+});

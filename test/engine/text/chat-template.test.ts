@@ -1,0 +1,155 @@
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+
+import { ChatTemplate, loadChatTemplate } from "../../../engine/text/chat-template.ts";
+import type { TemplateMessage } from "../../../engine/text/chat-template.ts";
+
+const namedTokens = { bos_token: "<s>", eos_token: "</s>" };
+
+const llava = `{% for message in messages %}{% if message['role'] != 'system' %}{{ message['role'].upper() + ': '}}{% endif %}
+{# Render all images first #}
+{% for content in message['content'] | selectattr('type', 'equalto', 'image') %}{{ '<image>\\n' }}{% endfor %}
+{% if message['role'] != 'assistant' %}
+{% for content in message['content'] | selectattr('type', 'equalto', 'text') %}{{ content['text'] + ' '}}{% endfor %}
+{% else %}
+{% for content in message['content'] | selectattr('type', 'equalto', 'text') %}{% generation %}{{ content['text'] + ' '}}{% endgeneration %}{% endfor %}
+{% endif %}
+{% endfor %}
+{% if add_generation_prompt %}{{ 'ASSISTANT:' }}{% endif %}`;
+
+const mistral = `{{ bos_token }}{% for message in messages %}{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('Roles must alternate') }}{% endif %}{% if message['role'] == 'user' %}{{ '[INST] ' + message['content'] + ' [/INST]' }}{% else %}{{ message['content'] + eos_token }}{% endif %}{% endfor %}`;
+
+test.for([
+  ["LLaVA's loops over filtered content", llava, "parts"],
+  ["Mistral's prints content", mistral, "string"],
+  [
+    "a loop over a variable",
+    "{% for m in messages %}{% set c = m.content %}{% for p in c %}{{ p.text }}{% endfor %}{% endfor %}",
+    "parts",
+  ],
+  [
+    "a slice of the messages",
+    "{% set rest = messages[1:] %}{% for m in rest %}{% for p in m['content'] %}x{% endfor %}{% endfor %}",
+    "parts",
+  ],
+  ["one message by index", "{% for p in messages[0]['content'] %}{{ p }}{% endfor %}", "parts"],
+  [
+    "a macro",
+    "{% macro show(c) %}{% for p in c %}x{% endfor %}{% endmacro %}{% for m in messages %}{{ show(m.content) }}{% endfor %}",
+    "parts",
+  ],
+  [
+    "a loop over something else",
+    "{% for m in messages %}{{ m.content }}{% for t in tools %}{{ t }}{% endfor %}{% endfor %}",
+    "string",
+  ],
+] as const)("the content format is seen in %s", ([, source, format]) => {
+  expect(new ChatTemplate(source, namedTokens).contentFormat).toBe(format);
+});
+
+interface RecordedCase {
+  readonly name: string;
+  readonly template: string;
+  readonly messages: readonly TemplateMessage[];
+  readonly addGenerationPrompt: boolean;
+  readonly rendered?: string;
+  readonly refused?: string;
+}
+
+const recorded: readonly RecordedCase[] = JSON.parse(
+  await readFile(new URL("../../fixtures/chat-templates/cases.json", import.meta.url), "utf8"),
+);
+
+function renderRecorded({ template, messages, addGenerationPrompt }: RecordedCase): string {
+  return new ChatTemplate(template, namedTokens).render(messages, { addGenerationPrompt });
+}
+
+test.for(recorded.filter(({ refused }) => refused === undefined))("$name is rendered as by transformers", (one) => {
+  expect(renderRecorded(one)).toBe(one.rendered);
+});
+
+test.for(recorded.filter(({ refused }) => refused !== undefined))("$name is refused as by transformers", (one) => {
+  expect(() => renderRecorded(one)).toThrow(one.refused);
+});
+
+test("a conversation with a picture is rendered as LLaVA expects it", () => {
+  const messages = [
+    { role: "user", content: [{ type: "image" }, { type: "text", text: "What is this?" }] },
+    { role: "assistant", content: [{ type: "text", text: "A cat." }] },
+    { role: "user", content: [{ type: "text", text: "Sure?" }] },
+  ] as const;
+  expect(new ChatTemplate(llava, namedTokens).render(messages, { addGenerationPrompt: true })).toBe(
+    "USER: <image>\nWhat is this? ASSISTANT: A cat. USER: Sure? ASSISTANT:",
+  );
+});
+
+test("named tokens are known to the template, and the generation prompt can be left out", () => {
+  const messages = [
+    { role: "user", content: "Hi" },
+    { role: "assistant", content: "Hello" },
+  ];
+  const template = new ChatTemplate(mistral, namedTokens);
+  expect(template.render(messages, { addGenerationPrompt: false })).toBe("<s>[INST] Hi [/INST]Hello</s>");
+});
+
+test("what a template raises is the caller's error, in the template's words", () => {
+  const template = new ChatTemplate(mistral, namedTokens);
+  expect(() => template.render([{ role: "assistant", content: "Hi" }], { addGenerationPrompt: true })).toThrow(
+    expect.objectContaining({
+      code: "invalid_argument",
+      parameter: "prompt.messages",
+      message: expect.stringContaining("Roles must alternate"),
+    }),
+  );
+});
+
+test("a template that fails by itself is the checkpoint's error", () => {
+  const template = new ChatTemplate("{{ messages.no.such.thing() }}", namedTokens);
+  expect(() => template.render([{ role: "user", content: "" }], { addGenerationPrompt: true })).toThrow(
+    expect.objectContaining({ code: "invalid_checkpoint" }),
+  );
+  expect(() => new ChatTemplate("{% for %}", namedTokens)).toThrow(
+    expect.objectContaining({ code: "invalid_checkpoint" }),
+  );
+});
+
+test("text that looks like a template is not evaluated", () => {
+  const template = new ChatTemplate(mistral, namedTokens);
+  const content = "{{ bos_token }}{% raw %}";
+  expect(template.render([{ role: "user", content }], { addGenerationPrompt: true })).toBe(
+    `<s>[INST] ${content} [/INST]`,
+  );
+});
+
+test.for([
+  [
+    "chat_template.jinja",
+    { "chat_template.jinja": "jinja", "chat_template.json": '{"chat_template":"json"}' },
+    "jinja",
+  ],
+  [
+    "chat_template.json",
+    { "chat_template.json": '{"chat_template":"json"}', "tokenizer_config.json": '{"chat_template":"config"}' },
+    "json",
+  ],
+  ["tokenizer_config.json", { "tokenizer_config.json": '{"chat_template":"config"}' }, "config"],
+  [
+    "the one named default",
+    {
+      "tokenizer_config.json": '{"chat_template":[{"name":"tools","template":"t"},{"name":"default","template":"d"}]}',
+    },
+    "d",
+  ],
+  ["nowhere", { "tokenizer_config.json": "{}" }, null],
+] as const)("the template is taken from %s", async ([, files, expected]) => {
+  const folder = await mkdtemp(join(tmpdir(), "fovea-template-"));
+  try {
+    for (const [name, text] of Object.entries(files)) await writeFile(join(folder, name), text);
+    const template = await loadChatTemplate(folder, namedTokens);
+    expect(template?.render([], { addGenerationPrompt: false }) ?? null).toBe(expected);
+  } finally {
+    await rm(folder, { recursive: true });
+  }
+});

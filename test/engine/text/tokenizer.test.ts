@@ -1,0 +1,141 @@
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+
+import { loadTokenizer } from "../../../engine/text/tokenizer.ts";
+import { fixtureFamilies, loadFixtureTokenizer, readCases } from "./fixture-tokenizer.ts";
+
+describe.for(fixtureFamilies)("%s", (family) => {
+  test("ids equal those of Hugging Face tokenizers", async () => {
+    const tokenizer = await loadFixtureTokenizer(family);
+    const cases = await readCases(family);
+    expect(cases.length).toBeGreaterThan(150);
+    for (const { text, ids, idsWithSpecial } of cases) {
+      const plain = await tokenizer.encode(text, { addSpecialTokens: false });
+      const withSpecial = await tokenizer.encode(text, { addSpecialTokens: true });
+      expect({ text, plain, withSpecial }).toEqual({ text, plain: ids, withSpecial: idsWithSpecial });
+    }
+  });
+
+  test("a text long enough to be encoded in pieces has the ids of its words", async () => {
+    const tokenizer = await loadFixtureTokenizer(family);
+    const sentence = "The picture shows a red circle, 12 blue squares and don't\n\tforget Straße. ";
+    const once = await tokenizer.encode(`x${sentence}`, { addSpecialTokens: false });
+    const many = await tokenizer.encode(`x${sentence.repeat(400)}`, { addSpecialTokens: false });
+    const twice = await tokenizer.encode(`x${sentence.repeat(2)}`, { addSpecialTokens: false });
+    if (once === null || many === null || twice === null) throw new Error("Encoding ended early.");
+    expect(many.length).toBe(once.length + 399 * (twice.length - once.length));
+    expect(many.slice(0, twice.length - 2)).toEqual(twice.slice(0, -2));
+    expect(many.slice(-once.length + 2)).toEqual(twice.slice(-once.length + 2));
+  });
+
+  test("an added token inside a literal range is text", async () => {
+    const tokenizer = await loadFixtureTokenizer(family);
+    const imageId = tokenizer.tokenId("<image>") as number;
+    const text = "a <image> and <image> b";
+    const tokenIds = await tokenizer.encode(text, { addSpecialTokens: false, literal: [{ start: 2, end: 9 }] });
+    expect(tokenIds?.filter((id) => id === imageId)).toHaveLength(1);
+    const bytes = Buffer.concat((tokenIds as number[]).map((id) => tokenizer.tokenBytes(id)));
+    expect(bytes.toString().replaceAll(" ", "")).toBe(text.replaceAll(" ", ""));
+  });
+});
+
+test("encoding ends early beyond maxTokens, whether in many words or in one", async () => {
+  for (const family of fixtureFamilies) {
+    const tokenizer = await loadFixtureTokenizer(family);
+    const options = { addSpecialTokens: false, maxTokens: 1000 };
+    expect(await tokenizer.encode("two words ".repeat(50_000), options)).toBeNull();
+    expect(await tokenizer.encode("a".repeat(1_000_000), options)).toBeNull();
+    expect(await tokenizer.encode("two words ".repeat(50), options)).not.toBeNull();
+  }
+});
+
+test("other work gets its turn while a long text is encoded", async () => {
+  const tokenizer = await loadFixtureTokenizer("qwen2");
+  let numTurns = 0;
+  let isDone = false;
+  const count = (): void => {
+    numTurns += 1;
+    if (!isDone) setImmediate(count);
+  };
+  setImmediate(count);
+  await tokenizer.encode("some words of a long text ".repeat(8000), { addSpecialTokens: false });
+  isDone = true;
+  expect(numTurns).toBeGreaterThan(20);
+});
+
+test("half a surrogate pair becomes a replacement character", async () => {
+  const tokenizer = await loadFixtureTokenizer("qwen2");
+  const tokenIds = await tokenizer.encode("a\ud800b", { addSpecialTokens: false });
+  expect(tokenizer.decode(tokenIds ?? [])).toBe("a\uFFFDb");
+});
+
+test("an aborted signal ends a long encoding", async () => {
+  const tokenizer = await loadFixtureTokenizer("qwen2");
+  const reason = new Error("gone");
+  const encoding = tokenizer.encode("words and words ".repeat(8000), {
+    addSpecialTokens: false,
+    signal: AbortSignal.abort(reason),
+  });
+  await expect(encoding).rejects.toMatchObject({ cause: reason });
+});
+
+test("add_bos_token and add_eos_token of tokenizer_config.json overrule tokenizer.json", async () => {
+  const tokenizer = await loadFixtureTokenizer("llama3", { add_bos_token: false, add_eos_token: true });
+  const plain = await tokenizer.encode("hello", { addSpecialTokens: false });
+  const end = tokenizer.tokenId("</s>");
+  expect(await tokenizer.encode("hello", { addSpecialTokens: true })).toEqual([...(plain ?? []), end]);
+});
+
+test("a token's bytes are what it adds to the text", async () => {
+  const tokenizer = await loadFixtureTokenizer("llama2-legacy");
+  const bytes = (token: string): number[] => [...tokenizer.tokenBytes(tokenizer.tokenId(token) as number)];
+  expect(bytes("<0xE2>")).toEqual([0xe2]);
+  expect(bytes("▁the")).toEqual([...Buffer.from(" the")]);
+  expect(tokenizer.tokenBytes(1_000_000)).toHaveLength(0);
+  expect(tokenizer.isSpecial(tokenizer.tokenId("</s>") as number)).toBe(true);
+  expect(tokenizer.isSpecial(tokenizer.tokenId("<strip>") as number)).toBe(false);
+});
+
+describe("a broken checkpoint", () => {
+  const cases: [string, Record<string, string>, string, RegExp][] = [
+    ["has no tokenizer.json", {}, "invalid_checkpoint", /has no tokenizer.json/],
+    ["has one that is not JSON", { "tokenizer.json": "{" }, "invalid_checkpoint", /tokenizer.json .* not JSON/],
+    ["has one without a model", { "tokenizer.json": "{}" }, "invalid_checkpoint", /tokenizer.json.*: model:/],
+    [
+      "has a model of an unknown kind",
+      { "tokenizer.json": '{"model":{"type":"Telepathy"}}' },
+      "unsupported_model",
+      /unsupported kind/,
+    ],
+    [
+      "has a wrong tokenizer_config.json",
+      { "tokenizer.json": '{"model":{}}', "tokenizer_config.json": '{"bos_token": 5}' },
+      "invalid_checkpoint",
+      /tokenizer_config.json.*: bos_token:/,
+    ],
+  ];
+  test.for(cases)("that %s is refused by name", async ([, files, code, message]) => {
+    const folder = await mkdtemp(join(tmpdir(), "fovea-tokenizer-"));
+    try {
+      for (const [name, text] of Object.entries(files)) await writeFile(join(folder, name), text);
+      await expect(loadTokenizer(folder)).rejects.toMatchObject({ code, message: expect.stringMatching(message) });
+    } finally {
+      await rm(folder, { recursive: true });
+    }
+  });
+});
+
+test("the golden checkpoints' prompts are encoded as transformers encodes them", async () => {
+  const folder = new URL("../../fixtures/goldens/llava-default/", import.meta.url).pathname;
+  const tokenizer = await loadTokenizer(folder);
+  const goldens: { text: string; pictures: string[]; promptTokenIds: number[] }[] = JSON.parse(
+    await readFile(join(folder, "goldens.json"), "utf8"),
+  );
+  const textOnly = goldens.filter((golden) => golden.pictures.length === 0);
+  expect(textOnly.length).toBeGreaterThan(0);
+  for (const { text, promptTokenIds } of textOnly) {
+    expect(await tokenizer.encode(text, { addSpecialTokens: false })).toEqual(promptTokenIds);
+  }
+});

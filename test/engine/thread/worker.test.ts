@@ -1,0 +1,259 @@
+import { mkdir, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { MessageChannel, Worker } from "node:worker_threads";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import type { EngineConfig } from "../../../engine/contract/config.ts";
+import type { EngineCoreOutput, FromEngineThread, ToEngineThread } from "../../../engine/thread/messages.ts";
+import type { EngineRequest } from "../../../engine/core/engine-request.ts";
+import { createTemporaryFolder } from "../../support/temporary-folder.ts";
+import type { TemporaryFolder } from "../../support/temporary-folder.ts";
+import { buildGoldenModel, createWorkerOptions, goldenRequest } from "../core/golden-engine.ts";
+import type { GoldenModel } from "../core/golden-engine.ts";
+
+/** A thread as the facade starts it. */
+class EngineThread implements AsyncDisposable {
+  readonly #worker: Worker;
+  readonly #outputs: EngineCoreOutput[] = [];
+  readonly #exited: Promise<unknown>;
+  #waiting: (() => boolean)[] = [];
+  first: Promise<FromEngineThread>;
+  failure: FromEngineThread | null = null;
+  /** All of it so far. */
+  stderr = "";
+
+  constructor(golden: GoldenModel, overrides: Partial<EngineConfig> = {}) {
+    const { port1, port2 } = new MessageChannel();
+    this.#worker = new Worker(new URL("../../../engine/thread/worker.ts", import.meta.url), {
+      workerData: port2,
+      transferList: [port2],
+      stderr: true,
+    });
+    port1.postMessage(createWorkerOptions(golden.model, overrides));
+    port1.close();
+    this.#worker.stderr.on("data", (chunk: Buffer) => (this.stderr += chunk.toString()));
+    this.#exited = new Promise((resolve) => {
+      this.#worker.once("exit", resolve);
+    });
+    this.first = new Promise((resolve, reject) => {
+      this.#worker.once("message", resolve);
+      this.#worker.once("error", reject);
+    });
+    this.#worker.on("message", (message: FromEngineThread) => {
+      if (message.kind === "failed") this.failure = message;
+      if (message.kind !== "outputs") return;
+      this.#outputs.push(...message.outputs);
+      this.#waiting = this.#waiting.filter((isDone) => !isDone());
+    });
+  }
+
+  post(message: ToEngineThread): void {
+    this.#worker.postMessage(message);
+  }
+
+  /** The request's outputs up to its last. */
+  async generate(request: EngineRequest): Promise<EngineCoreOutput[]> {
+    this.post({ kind: "add", request });
+    return this.lastOutputOf(request.requestId);
+  }
+
+  async lastOutputOf(requestId: string): Promise<EngineCoreOutput[]> {
+    const outputsOf = (): EngineCoreOutput[] => this.#outputs.filter((output) => output.requestId === requestId);
+    const isDone = (): boolean =>
+      outputsOf().at(-1)?.finishReason !== undefined && outputsOf().at(-1)?.finishReason !== null;
+    if (!isDone()) {
+      await new Promise<void>((resolve) => {
+        this.#waiting.push(() => {
+          if (isDone()) resolve();
+          return isDone();
+        });
+      });
+    }
+    return outputsOf();
+  }
+
+  /** Exit code of the thread. */
+  async close(): Promise<unknown> {
+    this.post({ kind: "close" });
+    return this.#exited;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#worker.terminate();
+  }
+}
+
+function tokensOf(outputs: readonly EngineCoreOutput[]): number[] {
+  return outputs.flatMap(({ tokenIds }) => tokenIds);
+}
+
+const targetToken = `
+import { LogitsProcessor } from "fovea";
+import type { BatchUpdate, Logits } from "fovea";
+
+export class TargetToken extends LogitsProcessor {
+  #targets = new Map<number, number>();
+  isArgmaxInvariant(): boolean { return false; }
+  updateState(batchUpdate: BatchUpdate | null): void {
+    for (const index of batchUpdate?.removed ?? []) this.#targets.delete(index);
+    for (const { index, params } of batchUpdate?.added ?? []) {
+      const target = params.extraArgs["target_token"];
+      if (typeof target === "number") this.#targets.set(index, target);
+      else this.#targets.delete(index);
+    }
+    for (const { from, to, directionality } of batchUpdate?.moved ?? []) {
+      const moved = this.#targets.get(from);
+      const displaced = this.#targets.get(to);
+      this.#targets.delete(from);
+      this.#targets.delete(to);
+      if (moved !== undefined) this.#targets.set(to, moved);
+      if (displaced !== undefined && directionality === "swap") this.#targets.set(from, displaced);
+    }
+  }
+  apply(logits: Logits): Logits {
+    for (const [index, target] of this.#targets) {
+      const row = logits.row(index);
+      const kept = row[target];
+      row.fill(-Infinity);
+      row[target] = kept;
+    }
+    return logits;
+  }
+}
+`;
+
+const failing = `
+import { LogitsProcessor } from "fovea";
+
+export class FailsOnDemand extends LogitsProcessor {
+  #isArmed = false;
+  isArgmaxInvariant() { return false; }
+  updateState(batchUpdate) {
+    for (const { params } of batchUpdate?.added ?? []) {
+      if (params.extraArgs.fail === "update") throw new Error("cannot take this request");
+      this.#isArmed = params.extraArgs.fail === "apply";
+    }
+  }
+  apply(logits) {
+    if (!this.#isArmed) return logits;
+    this.#isArmed = false;
+    throw new Error("cannot apply");
+  }
+}
+
+export class FailsLater extends LogitsProcessor {
+  isArgmaxInvariant() { return false; }
+  updateState() {}
+  apply(logits) {
+    void Promise.reject(new Error("no table"));
+    return logits;
+  }
+}
+`;
+
+describe("the engine thread", () => {
+  let folder: TemporaryFolder;
+  let golden: GoldenModel;
+
+  beforeAll(async () => {
+    folder = await createTemporaryFolder();
+    golden = await buildGoldenModel("llava-default", folder.path);
+    await mkdir(join(folder.path, "steering"));
+    await writeFile(join(folder.path, "steering", "target_token.ts"), targetToken);
+    await writeFile(join(folder.path, "failing.js"), failing);
+    await writeFile(join(folder.path, "package.json"), '{ "type": "module" }');
+  });
+
+  afterAll(() => folder[Symbol.asyncDispose]());
+
+  test("announces itself, serves requests that come at any time, and ends when told to", async () => {
+    await using thread = new EngineThread(golden);
+    const recorded = golden.cases[0];
+    const early = thread.generate(goldenRequest("early", recorded, golden.model));
+    expect(await thread.first).toEqual({ kind: "ready" });
+    expect(tokensOf(await early)).toEqual(recorded.greedyTokenIds);
+    const late = golden.cases.map((one) => thread.generate(goldenRequest(one.name, one, golden.model)));
+    expect((await Promise.all(late)).map(tokensOf)).toEqual(golden.cases.map((one) => one.greedyTokenIds));
+    expect(await thread.close()).toBe(0);
+  });
+
+  test("aborts a running request, and goes on", async () => {
+    await using thread = new EngineThread(golden);
+    const [recorded] = golden.cases;
+    thread.post({ kind: "add", request: goldenRequest("endless", recorded, golden.model, { maxTokens: 400 }) });
+    thread.post({ kind: "abort", requestIds: ["endless"] });
+    expect((await thread.lastOutputOf("endless")).at(-1)).toMatchObject({ finishReason: "abort", tokenIds: [] });
+    const outputs = await thread.generate(goldenRequest("next", recorded, golden.model));
+    expect(tokensOf(outputs)).toEqual(recorded.greedyTokenIds);
+  });
+
+  test("refuses what exceeds the queue, naming both numbers", async () => {
+    await using thread = new EngineThread(golden, { maxNumSequences: 1, maxNumWaiting: 1 });
+    const [recorded] = golden.cases;
+    const [first, second, third] = ["first", "second", "third"].map((requestId) =>
+      thread.generate(goldenRequest(requestId, recorded, golden.model)),
+    );
+    expect((await third).at(-1)?.error).toEqual({
+      code: "queue_full",
+      message: "2 requests wait; the limit is 1.",
+    });
+    expect(tokensOf(await first)).toEqual(recorded.greedyTokenIds);
+    expect(tokensOf(await second)).toEqual(recorded.greedyTokenIds);
+  });
+
+  test("steers one request by a TypeScript processor named in the settings, and no other", async () => {
+    await using thread = new EngineThread(golden, {
+      logitsProcessors: [{ className: "steering.target_token:TargetToken", options: {} }],
+      logitsProcessorPath: [folder.path],
+    });
+    const [recorded] = golden.cases;
+    const steered = thread.generate(
+      goldenRequest("steered", recorded, golden.model, { maxTokens: 4, extraArgs: { target_token: 0 } }),
+    );
+    const free = thread.generate(goldenRequest("free", recorded, golden.model));
+    expect(tokensOf(await steered)).toEqual([0, 0, 0, 0]);
+    expect(tokensOf(await free)).toEqual(recorded.greedyTokenIds);
+  });
+
+  test.for(["apply", "update"])("outlives a processor that throws in %s", async (fail) => {
+    const className = `${join(folder.path, "failing.js")}:FailsOnDemand`;
+    await using thread = new EngineThread(golden, { logitsProcessors: [{ className, options: {} }] });
+    const [recorded] = golden.cases;
+    const outputs = await thread.generate(goldenRequest("failing", recorded, golden.model, { extraArgs: { fail } }));
+    const message = fail === "apply" ? "cannot apply" : "cannot take this request";
+    expect(outputs.at(-1)).toMatchObject({
+      finishReason: "error",
+      error: { code: "logits_processor_failed", message: `The logits processor ${className} failed: ${message}` },
+    });
+    expect(tokensOf(await thread.generate(goldenRequest("next", recorded, golden.model)))).toEqual(
+      recorded.greedyTokenIds,
+    );
+  });
+
+  test("outlives a promise of a processor that fails when nobody waits for it, and warns of it", async () => {
+    const className = `${join(folder.path, "failing.js")}:FailsLater`;
+    await using thread = new EngineThread(golden, { logitsProcessors: [{ className, options: {} }] });
+    const [recorded] = golden.cases;
+    for (const name of ["first", "second"]) {
+      const outputs = await thread.generate(goldenRequest(name, recorded, golden.model));
+      expect(tokensOf(outputs)).toEqual(recorded.greedyTokenIds);
+    }
+    await expect.poll(() => thread.stderr).toContain("rejected: no table");
+  });
+
+  test("reports a model that does not load and ends", async () => {
+    const model = { ...golden.model, decoder: { ...golden.model.decoder, path: join(folder.path, "missing.onnx") } };
+    await using thread = new EngineThread({ ...golden, model });
+    expect(await thread.first).toMatchObject({ kind: "failed", code: "runtime_failed" });
+    expect(await thread.close()).toBe(0);
+  });
+
+  test("reports a processor that does not load", async () => {
+    const logitsProcessors = [{ className: "steering.missing:Processor", options: {} }];
+    await using thread = new EngineThread(golden, { logitsProcessors, logitsProcessorPath: [folder.path] });
+    expect(await thread.first).toMatchObject({
+      kind: "failed",
+      code: "invalid_logits_processor",
+      message: expect.stringContaining(`tried ${join(folder.path, "steering", "missing.ts")}`),
+    });
+  });
+});

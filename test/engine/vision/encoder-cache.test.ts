@@ -1,0 +1,46 @@
+import { expect, test } from "vitest";
+import { EncoderCache } from "../../../engine/vision/encoder-cache.ts";
+
+test("an image held by two sequences stays until both have released it and its room is needed", () => {
+  const cache = new EncoderCache(4);
+  expect(cache.tryAcquire("cat", 4)).toBe("to-encode");
+  cache.store("cat", Float32Array.of(1));
+  expect(cache.tryAcquire("cat", 4)).toBe("encoded");
+  cache.release("cat");
+  expect(cache.tryAcquire("dog", 4)).toBeNull();
+  cache.release("cat");
+  expect(cache.has("cat")).toBe(true);
+  expect(cache.tryAcquire("dog", 4)).toBe("to-encode");
+  expect(cache.has("cat")).toBe(false);
+});
+
+test("the least recently used image makes room", () => {
+  const cache = new EncoderCache(3);
+  for (const mmHash of ["a", "b", "c"]) {
+    cache.tryAcquire(mmHash, 1);
+    cache.store(mmHash, new Float32Array(1));
+    cache.release(mmHash);
+  }
+  cache.tryAcquire("a", 1);
+  cache.release("a");
+  cache.tryAcquire("d", 1);
+  expect(["a", "b", "c"].filter((mmHash) => cache.has(mmHash))).toEqual(["a", "c"]);
+});
+
+test("nothing is evicted for an image that finds no room anyway", () => {
+  const cache = new EncoderCache(2);
+  cache.tryAcquire("kept", 1);
+  cache.store("kept", new Float32Array(1));
+  cache.release("kept");
+  expect(cache.tryAcquire("too large", 3)).toBeNull();
+  expect(cache.has("kept")).toBe(true);
+});
+
+test("an image whose encoding failed is forgotten with its last reference", () => {
+  const cache = new EncoderCache(2);
+  cache.tryAcquire("broken", 2);
+  expect(cache.tryAcquire("broken", 2)).toBe("to-encode");
+  cache.release("broken");
+  cache.release("broken");
+  expect(cache.numEmbeddings).toBe(0);
+});

@@ -1,0 +1,37 @@
+import { once } from "node:events";
+import type { RequestListener } from "node:http";
+import { connect } from "node:net";
+import { expect, test } from "vitest";
+
+import { openServer } from "../../../functions/http/server.ts";
+import type { OpenServer } from "../../../functions/http/server.ts";
+
+const stallTimeoutMs = 50;
+
+function open(listener: RequestListener): Promise<OpenServer> {
+  return openServer({ host: "127.0.0.1", port: 0 }, Promise.resolve(listener), stallTimeoutMs);
+}
+
+test("a reader that stops in the middle of an answer loses its connection", async () => {
+  const closed = Promise.withResolvers<boolean>();
+  const server = await open((_request, response) => {
+    response.once("close", () => closed.resolve(response.writableFinished));
+    // More than the buffers between the two take.
+    response.write(Buffer.alloc(64 * 2 ** 20));
+  });
+  const socket = connect(server.port, "127.0.0.1");
+  socket.on("error", () => {});
+  await once(socket, "connect");
+  socket.pause();
+  socket.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+  expect(await closed.promise).toBe(false);
+  socket.destroy();
+  await server.close();
+});
+
+test("a client that waits longer than that for a silent answer gets it", async () => {
+  const server = await open((_request, response) => void setTimeout(() => response.end("late"), 5 * stallTimeoutMs));
+  const response = await fetch(`http://127.0.0.1:${server.port}/`);
+  expect(await response.text()).toBe("late");
+  await server.close();
+});

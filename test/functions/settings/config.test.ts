@@ -1,0 +1,190 @@
+import { homedir } from "node:os";
+import { join, resolve } from "node:path";
+import { describe, expect, test } from "vitest";
+
+import { loadConfig, settingDescriptions } from "../../../functions/settings/config.ts";
+import type { Config, ConfigError, Environment } from "../../../functions/settings/config.ts";
+import { findNearNames } from "../../../functions/settings/near-names.ts";
+
+test("an empty environment serves the shipped checkpoint to everyone on port 8000", () => {
+  const config = loadConfig({});
+  expect(config).toMatchObject({
+    port: 8000,
+    host: "0.0.0.0",
+    servedModelNames: ["fovea-shapes"],
+    apiKeys: [],
+    shutdownGraceMs: 25_000,
+    pingStatusWhileStarting: 503,
+    engine: {
+      model: resolve("models/fovea-shapes"),
+      dtype: "auto",
+      device: "cpu",
+      maxModelLen: null,
+      numThreads: null,
+      logitsProcessors: [],
+      cacheFolder: join(homedir(), ".cache", "fovea"),
+    },
+  });
+});
+
+test.for<[Record<string, string>, (config: Config) => unknown, unknown]>([
+  [{ PORT: "0" }, (config) => config.port, 0],
+  [{ PORT: " " }, (config) => config.port, 8000],
+  [{ MODEL: "s3://bucket/models/tiny/" }, (config) => config.servedModelNames, ["tiny"]],
+  [{ MODEL: "models/x" }, (config) => config.engine.model, resolve("models/x")],
+  [{ SERVED_MODEL_NAME: "a, b" }, (config) => config.servedModelNames, ["a", "b"]],
+  [{ DTYPE: "INT8" }, (config) => config.engine.dtype, "int8"],
+  [{ API_KEY: "one,two" }, (config) => config.apiKeys, ["one", "two"]],
+  [{ SHUTDOWN_GRACE_SECONDS: "0.5" }, (config) => config.shutdownGraceMs, 500],
+  [{ MAX_BODY_BYTES: "2MiB" }, (config) => config.maxBodyBytes, 2 * 1024 ** 2],
+  [{ MAX_BODY_BYTES: "2048" }, (config) => config.maxBodyBytes, 2048],
+  [{ LIMIT_MM_PER_PROMPT: '{"image": 3}' }, (config) => config.engine.imageLimits.maxImagesPerPrompt, 3],
+  [{ LIMIT_MM_PER_PROMPT: '{"image": {"count": 4}, "video": 0}' }, (c) => c.engine.imageLimits.maxImagesPerPrompt, 4],
+  [{ LIMIT_MM_PER_PROMPT: '{"video": 1}' }, (config) => config.engine.imageLimits.maxImagesPerPrompt, 16],
+  [
+    { LIMIT_MM_PER_PROMPT: '{"image": {"count": 5, "width": 512, "height": 384}}' },
+    (config) => config.engine.imageLimits.largestExpectedImage,
+    { width: 512, height: 384 },
+  ],
+  [{ LIMIT_MM_PER_PROMPT: '{"image": {"width": 512}}' }, (c) => c.engine.imageLimits.maxImagesPerPrompt, 16],
+  [{ ALLOWED_ORIGINS: "https://a.example, http://b.example:8080" }, (config) => config.allowedOrigins.length, 2],
+  [{ LIMIT_MM_PER_PROMPT: "image=0" }, (config) => config.engine.imageLimits.maxImagesPerPrompt, 0],
+  [{ XDG_CACHE_HOME: "/cache" }, (config) => config.engine.cacheFolder, "/cache/fovea"],
+  [{ CACHE_FOLDER: "/c", XDG_CACHE_HOME: "/cache" }, (config) => config.engine.cacheFolder, "/c"],
+  [{ RUNPOD_ENDPOINT_ID: "abc" }, (config) => config.pingStatusWhileStarting, 204],
+  [{ RUNPOD_ENDPOINT_ID: "abc", HEALTH_INITIALIZING_CODE: "503" }, (config) => config.pingStatusWhileStarting, 503],
+  [
+    { LOGITS_PROCESSORS: "a.b:C, d:E.F\n./x.ts:G" },
+    (config) => config.engine.logitsProcessors.map(({ className }) => className),
+    ["a.b:C", "d:E.F", "./x.ts:G"],
+  ],
+  [
+    { LOGITS_PROCESSORS: '["a:B", {"class": "c:D", "options": {"k": 1}}]' },
+    (config) => config.engine.logitsProcessors,
+    [
+      { className: "a:B", options: {} },
+      { className: "c:D", options: { k: 1 } },
+    ],
+  ],
+  [{ LOGITS_PROCESSOR_DEFAULT_ARGS: '{"a": [1, "b"]}' }, (config) => config.defaultExtraArguments, { a: [1, "b"] }],
+  [{ LOGITS_PROCESSOR_PATH: "/a:b" }, (config) => config.engine.logitsProcessorPath, ["/a", resolve("b")]],
+  [{ REDIS_URL: "rediss://:pw@cache:6380/2" }, (config) => config.redisUrl, "rediss://:pw@cache:6380/2"],
+  [
+    { MM_PROCESSOR_CACHE_GB: "1.5", PROCESSOR_CACHE_TTL_SECONDS: "60", REDIS_KEY_PREFIX: "blue" },
+    (config) => config.engine.caches,
+    {
+      maxMemoryBytes: 1.5 * 1024 ** 3,
+      timeToLiveSeconds: 60,
+      maxValueBytes: 32 * 1024 ** 2,
+      commandTimeoutMs: 50,
+      keyPrefix: "blue",
+    },
+  ],
+  [{ MM_PROCESSOR_CACHE_GB: "0" }, (config) => config.engine.caches?.maxMemoryBytes, 0],
+  [{ ENABLE_MM_EMBEDS: "true" }, (config) => config.engine.enableMmEmbeds, true],
+  [
+    { MM_PROCESSOR_KWARGS: '{"size": {"height": 8}}' },
+    (config) => config.engine.mmProcessorOptions,
+    { size: { height: 8 } },
+  ],
+  [{ AWS_ENDPOINT_URL: "http://one:9000" }, (config) => config.s3.endpoint, "http://one:9000"],
+  [
+    { AWS_ENDPOINT_URL: "http://one:9000", AWS_ENDPOINT_URL_S3: "http://two:9000" },
+    (config) => config.s3.endpoint,
+    "http://two:9000",
+  ],
+])("%o is understood", ([environment, read, expected]) => {
+  expect(read(loadConfig(environment))).toEqual(expected);
+});
+
+test.for<[string, string, RegExp]>([
+  ["PORT", "80a", /^PORT is "80a": expected an integer from 0 to 65535\.$/],
+  ["PORT", "70000", /expected an integer from 0 to 65535/],
+  ["PORT", "8e3", /expected an integer/],
+  ["MAX_NUM_SEQS", "0", /expected an integer from 1 to 4096/],
+  ["MAX_NUM_SEQS", "-3", /expected an integer/],
+  ["MAX_NUM_BATCHED_TOKENS", "8", /expected at least MAX_NUM_SEQS, which is 32/],
+  ["DTYPE", "int5", /expected one of auto, float32, float16, int8, int4/],
+  ["DEVICE", "tpu", /expected one of cpu, cuda, webgpu/],
+  ["MODEL", "s3://bucket", /expected the folder of a checkpoint or s3:/],
+  ["MODEL", "https://host/model", /expected the folder of a checkpoint or s3:/],
+  ["SHUTDOWN_GRACE_SECONDS", "soon", /expected a number of seconds from 0 to 86400/],
+  ["MAX_BODY_BYTES", "32XB", /expected bytes from 1024/],
+  ["LIMIT_MM_PER_PROMPT", '{"image": {"count": 4, "size": 512}}', /expected {"image": N}/],
+  ["LIMIT_MM_PER_PROMPT", '{"image": {"width": 0}}', /expected {"image": N}/],
+  ["LIMIT_MM_PER_PROMPT", '{"image": 1001}', /expected {"image": N}/],
+  ["ENABLE_MM_EMBEDS", "yes", /expected one of true, false/],
+  ["MM_PROCESSOR_KWARGS", "[1]", /expected a JSON object such as/],
+  ["LIMIT_MM_PER_PROMPT", "4", /expected {"image": N}/],
+  ["ALLOWED_ORIGINS", "https://a.example/", /expected origins such as/],
+  ["LOGITS_PROCESSORS", "[5]", /expected module:Export names/],
+  ["LOGITS_PROCESSORS", '[{"class": "a:B", "option": {}}]', /expected module:Export names/],
+  ["LOGITS_PROCESSOR_DEFAULT_ARGS", "67", /expected a JSON object such as/],
+  ["LOGITS_PROCESSOR_DEFAULT_ARGS", '{"a": null}', /expected a JSON object such as/],
+  ["LOGITS_PROCESSORS", '[{"name": "a:B"}]', /expected module:Export names/],
+  ["LOGITS_PROCESSORS", "[broken", /expected module:Export names/],
+  ["ALLOWED_PRIVATE_HOSTS", "minio", /expected host:port entries/],
+  ["AWS_ENDPOINT_URL_S3", "minio:9000", /expected an http:\/\/ or https:\/\/ URL/],
+  ["REDIS_URL", "cache:6379", /^REDIS_URL has a value that does not parse: expected a redis:/],
+  ["REDIS_COMMAND_TIMEOUT_MS", "0", /expected an integer from 1 to 60000/],
+  ["MM_PROCESSOR_CACHE_GB", "-1", /expected a number of GiB from 0 to 1024/],
+  ["API_KEY", "", /^API_KEY has a value that does not parse: expected one or more keys/],
+  ["API_KEY", "secret,,other", /^API_KEY has a value that does not parse: expected one or more keys/],
+])("%s=%j is fatal and says what was expected", ([name, value, expected]) => {
+  expect(() => loadConfig({ [name]: value })).toThrow(expected);
+});
+
+test("all problems are told at once, and no secret with them", () => {
+  const problems = problemsOf({ PORT: "x", DTYPE: "y", API_KEY: "hunter2,,", MAX_NUM_SEQS: "4" });
+  expect(problems.map((problem) => problem.split(" ", 1)[0])).toEqual(["PORT", "DTYPE", "API_KEY"]);
+  expect(problems.join()).not.toContain("hunter2");
+});
+
+test("every setting has a description, and every default parses", () => {
+  const defaults = settingDescriptions.map(({ name, defaultText }) => [name, defaultText ?? undefined] as const);
+  expect(problemsOf(Object.fromEntries(defaults))).toEqual([]);
+  expect(settingDescriptions.filter(({ description }) => !description.endsWith("."))).toEqual([]);
+});
+
+function problemsOf(environment: Environment): readonly string[] {
+  try {
+    loadConfig(environment);
+    return [];
+  } catch (error) {
+    return (error as ConfigError).problems;
+  }
+}
+
+describe("names that are nearly ours", () => {
+  const ourNames = settingDescriptions.map(({ name }) => name);
+
+  test.for([
+    ["MAX_NUM_SEQ", "MAX_NUM_SEQS"],
+    ["MAX_NUM_SEQUENCE", null],
+    ["LOGIT_PROCESSORS", "LOGITS_PROCESSORS"],
+    ["LOGITS_PROCESSOR", "LOGITS_PROCESSORS"],
+    ["MAX_MODEL_LENGTH", "MAX_MODEL_LEN"],
+    ["SERVED_MODEL_NAMES", "SERVED_MODEL_NAME"],
+    ["API_KEYS", "API_KEY"],
+    ["MODLE", "MODEL"],
+    ["PROT", "PORT"],
+    ["FOVEA_API_KEY", "API_KEY"],
+    ["SHUTDOWN_GRACE_SECOND", "SHUTDOWN_GRACE_SECONDS"],
+  ] as const)("%s is reported as %s", ([found, meant]) => {
+    expect(findNearNames({ [found]: "1" }, ourNames)).toEqual(meant === null ? [] : [{ found, meant }]);
+  });
+
+  test("a usual environment raises nothing", () => {
+    const usual =
+      "PATH HOME HOSTNAME USER SHELL TERM LANG LC_ALL PWD OLDPWD SHLVL EDITOR PAGER MAIL LOGNAME TZ TMPDIR MODE POST HOSTS " +
+      "NODE_ENV NODE_OPTIONS NODE_VERSION NPM_TOKEN CI GITHUB_TOKEN GITHUB_ACTIONS RUNNER_OS OPENAI_API_KEY HF_TOKEN " +
+      "HF_HOME CUDA_VISIBLE_DEVICES NVIDIA_VISIBLE_DEVICES CUDA_HOME LD_LIBRARY_PATH OMP_NUM_THREADS MKL_NUM_THREADS " +
+      "KUBERNETES_SERVICE_HOST KUBERNETES_PORT REDIS_HOST REDIS_PORT REDIS_URL DATABASE_URL HTTP_PROXY NO_PROXY " +
+      "AWS_DEFAULT_REGION AWS_ROLE_ARN AWS_WEB_IDENTITY_TOKEN_FILE AWS_EC2_METADATA_DISABLED AWS_CONFIG_FILE " +
+      "RUNPOD_POD_ID RUNPOD_API_KEY K_SERVICE K_REVISION AIP_HTTP_PORT SAGEMAKER_BIND_TO_PORT WEBSITE_HOSTNAME " +
+      "LOGGING_LEVEL DEBUG VIRTUAL_ENV XDG_CACHE_HOME XDG_RUNTIME_DIR SSH_AUTH_SOCK DISPLAY COLORTERM VLLM_API_KEY";
+    const environment = Object.fromEntries(usual.split(" ").map((name) => [name, "x"]));
+    expect(findNearNames(environment, ourNames)).toEqual([]);
+    expect(findNearNames({ FOVEA_PORT: "tcp://10.0.0.1:80", FOVEA_SERVICE_HOST: "10.0.0.1" }, ourNames)).toEqual([]);
+  });
+});
