@@ -6,7 +6,7 @@ import { loadImageInputs } from "./input/multimodal-inputs.ts";
 import { keepsKvOnHost, requireRoomForSequences } from "./kv/memory-plan.ts";
 import { defaultCacheConfig, MultiModalCaches } from "./multimodal/caches/multimodal-caches.ts";
 import { buildModel } from "./models/build-model.ts";
-import { findMultiModalInputs } from "./models/processor-registry.ts";
+import { findModelDefinition } from "./models/registry.ts";
 import { machineMemoryBytes } from "./runtime/machine-memory.ts";
 import { numUsableCores } from "./runtime/physical-cores.ts";
 import { referToClasses } from "./sampling/custom/class-references.ts";
@@ -78,14 +78,20 @@ export async function loadModel(
     new OutputConstraints({ tokenizer, vocabSize: model.decoder.vocabSize, eosTokenIds }),
   );
   const { architecture } = model;
-  const multiModal = findMultiModalInputs(architecture);
   const store = model.visionEncoder === null ? undefined : await createByteStore?.();
   const caches = new MultiModalCaches(config.caches ?? defaultCacheConfig, store ?? null);
   parts.defer(() => caches.close());
   const imageInputs = parts.use(
     await loadImageInputs(
       config,
-      { architecture, multiModal, model, tokenizer, preprocessorConfig, imageSources, caches },
+      {
+        definition: findModelDefinition(checkpoint.config),
+        model,
+        tokenizer,
+        preprocessorConfig,
+        imageSources,
+        caches,
+      },
       signal,
     ),
   );

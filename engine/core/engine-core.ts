@@ -1,7 +1,7 @@
 /** The inner loop of the engine: sequences join and leave between steps, each step gives every one its share. */
 import { EngineError } from "../contract/errors.ts";
 import type { EngineRequest } from "./engine-request.ts";
-import type { EncodedImage, EngineCoreOutput, EngineCoreStats, ToEngineThread } from "../thread/messages.ts";
+import type { EncoderOutput, EngineCoreOutput, EngineCoreStats, ToEngineThread } from "../thread/messages.ts";
 import type { ModelRunner } from "./model-runner.ts";
 import type { Scheduler } from "../scheduler/scheduler.ts";
 
@@ -44,8 +44,8 @@ export class EngineCore implements Disposable {
   }
 
   /** Images encoded since the last call, for caches outside the thread. */
-  takeEncodedImages(): EncodedImage[] {
-    return this.#runner.takeEncodedImages();
+  takeEncoderOutputs(): EncoderOutput[] {
+    return this.#runner.takeEncoderOutputs();
   }
 
   /** Takes in requests and aborts; the latter free what they hold at once. */

@@ -10,7 +10,7 @@ import type { ChunkEmbeddings, Decoder } from "../decoder/decoder.ts";
 import type { EncoderCache } from "../vision/encoder-cache.ts";
 import { visitEmbeddings } from "../vision/image-span.ts";
 import { InputBatch } from "./input-batch.ts";
-import type { EncodedImage } from "../thread/messages.ts";
+import type { EncoderOutput } from "../thread/messages.ts";
 import { PromptLogprobs } from "./prompt-logprobs.ts";
 import { isLastChunk } from "../scheduler/scheduler-output.ts";
 import type { PrefillChunk, SchedulerOutput } from "../scheduler/scheduler-output.ts";
@@ -38,7 +38,7 @@ const noLogits = new Float32Array(0);
 export class ModelRunner implements Disposable {
   readonly #parts: ModelRunnerParts;
   readonly #batch = new InputBatch();
-  readonly #encodedImages: EncodedImage[] = [];
+  readonly #encoderOutputs: EncoderOutput[] = [];
   readonly #logits: StepLogits;
   readonly #promptLogprobs: PromptLogprobs;
 
@@ -72,8 +72,8 @@ export class ModelRunner implements Disposable {
   }
 
   /** Those that the encoder has run for since the last call. */
-  takeEncodedImages(): EncodedImage[] {
-    return this.#encodedImages.splice(0);
+  takeEncoderOutputs(): EncoderOutput[] {
+    return this.#encoderOutputs.splice(0);
   }
 
   [Symbol.dispose](): void {
@@ -135,7 +135,7 @@ export class ModelRunner implements Disposable {
       encoderCache.store(mmHash, data);
       if (tensors.has(embeddingsField)) continue;
       const shape = [data.length / hiddenSize, hiddenSize];
-      this.#encodedImages.push({ mmHash, embeddings: { elementType: "float32", shape, data } });
+      this.#encoderOutputs.push({ mmHash, embeddings: { elementType: "float32", shape, data } });
     }
   }
 

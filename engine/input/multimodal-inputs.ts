@@ -13,15 +13,13 @@ import type { ImageSource } from "../images/image-source.ts";
 import type { ImageInputs } from "./input-processor.ts";
 import type { ItemCaches } from "./item-loader.ts";
 import type { BuiltModel } from "../models/built-model.ts";
-import type { ProcessorContext } from "../models/model-definition.ts";
+import type { ModelDefinition, ProcessorContext } from "../models/model-definition.ts";
 import type { DummyInputsBuilder } from "../multimodal/dummy-inputs.ts";
 import type { MultiModalInputs, PixelProcessor, ProcessorOptions } from "../multimodal/multimodal-processor.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
 
 export interface MultiModalParts {
-  readonly architecture: string;
-  /** As the architecture registers it; null where it registers none. */
-  readonly multiModal: MultiModalInputs<ProcessorContext> | null;
+  readonly definition: Pick<ModelDefinition, "architecture" | "images">;
   readonly model: Pick<BuiltModel, "imageTokenId" | "contentHash"> & {
     /** Null where the model takes no images; whether its graph is written yet does not matter here. */
     readonly visionEncoder: ProcessorContext["visionEncoder"] | null;
@@ -47,14 +45,14 @@ export function createImageInputs(
     enableMmEmbeds = false,
     mmProcessorOptions,
   }: Pick<EngineConfig, "imageLimits" | "enableMmEmbeds" | "mmProcessorOptions">,
-  { architecture, multiModal, model, tokenizer, preprocessorConfig, imageSources, caches = noCaches }: MultiModalParts,
+  { definition, model, tokenizer, preprocessorConfig, imageSources, caches = noCaches }: MultiModalParts,
 ): LoadedImageInputs | null {
   const { visionEncoder, imageTokenId } = model;
   if (visionEncoder === null || imageTokenId === null) return null;
-  if (multiModal === null) {
-    throw new EngineError("unsupported_model", `No processor of images is registered for ${architecture}.`);
+  if (definition.images === null) {
+    throw new EngineError("unsupported_model", `No processor of images is registered for ${definition.architecture}.`);
   }
-  const { pixelProgram } = multiModal;
+  const { pixelProgram } = definition.images;
   if (preprocessorConfig === null && pixelProgram === undefined) {
     throw new EngineError("invalid_checkpoint", "The checkpoint has no preprocessor_config.json.");
   }
@@ -71,7 +69,7 @@ export function createImageInputs(
     pixels: createPixelProcessor(imageProcessor, pixelProgram),
     tokenId: (token) => tokenizer.tokenId(token),
   };
-  const { info, processor, dummyInputs } = changedBySettings(connect(multiModal, context), mmProcessorOptions);
+  const { info, processor, dummyInputs } = changedBySettings(connect(definition.images, context), mmProcessorOptions);
   const loader = new ItemLoader({
     processor,
     info,

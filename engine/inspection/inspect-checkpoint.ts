@@ -4,7 +4,6 @@ import { createDataUrlImageSource } from "../images/data-url-image-source.ts";
 import { readPreprocessorConfig } from "../load-model.ts";
 import { keepsKvOnHost, numSequencesThatFit, planMemory } from "../kv/memory-plan.ts";
 import { planCheckpoint } from "../models/plan-checkpoint.ts";
-import { findMultiModalInputs } from "../models/processor-registry.ts";
 import { defaultCacheConfig } from "../multimodal/caches/multimodal-caches.ts";
 import { keepWasmCode } from "../runtime/keep-wasm-code.ts";
 import { machineMemoryBytes } from "../runtime/machine-memory.ts";
@@ -47,7 +46,7 @@ export interface ModelInspection {
  * @throws EngineError `invalid_configuration`, `invalid_checkpoint`, `unsupported_model` or `aborted`, as loading does;
  *   not for logits processors, whose errors it lists.
  */
-export async function inspectModel(
+export async function inspectCheckpoint(
   config: EngineConfig,
   { createS3Client, onProgress }: Pick<EngineDependencies, "createS3Client" | "onProgress">,
   signal: AbortSignal,
@@ -62,7 +61,7 @@ export async function inspectModel(
     signal,
   });
   const checkpoint = await openCheckpoint(folder, { cacheFolder });
-  const { definition, model, dtype, contentHash, maxModelLen, decoder, planned } = await planCheckpoint(checkpoint, {
+  const { definition, model, dtype, contentHash, maxModelLen, decoder, costs } = await planCheckpoint(checkpoint, {
     ...config,
     signal,
   });
@@ -77,8 +76,7 @@ export async function inspectModel(
     // Its own dummy picture is never too large.
     { ...config, imageLimits: { ...imageLimits, maxImageBytes: Infinity, maxImagePixels: Number.MAX_SAFE_INTEGER } },
     {
-      architecture,
-      multiModal: findMultiModalInputs(architecture),
+      definition,
       model: { ...model, contentHash },
       tokenizer,
       preprocessorConfig,
@@ -94,7 +92,7 @@ export async function inspectModel(
         numSequencesThatFit(
           decoder,
           { maxNumSequences: config.maxNumSequences, maxLen: maxModelLen },
-          { weightBytes: planned.weights.embedding + planned.weights.decoder, machineBytes },
+          { weightBytes: costs.weights.embedding + costs.weights.decoder, machineBytes },
         ),
       )
     : config.maxNumSequences;
@@ -110,7 +108,7 @@ export async function inspectModel(
     maxNumSequences,
     vocabSize,
     hasChatTemplate: chatTemplate !== null,
-    memory: planMemory(decoder, planned, {
+    memory: planMemory(decoder, costs, {
       maxNumSequences,
       maxNumBatchedTokens,
       maxModelLen,

@@ -3,12 +3,12 @@ import type { EngineConfig } from "../contract/config.ts";
 import type { EngineDependencies } from "../contract/engine.ts";
 import type { ModelInspection } from "./inspect-checkpoint.ts";
 
-/** As `inspection/inspect-model.ts` says it. */
+/** See `inspectCheckpoint`. */
 export async function inspectModel(
   config: EngineConfig,
   dependencies: Pick<EngineDependencies, "createS3Client" | "onProgress">,
   signal: AbortSignal,
 ): Promise<ModelInspection> {
   const inspection = await import("./inspect-checkpoint.ts");
-  return inspection.inspectModel(config, dependencies, signal);
+  return inspection.inspectCheckpoint(config, dependencies, signal);
 }

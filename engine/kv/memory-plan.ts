@@ -5,7 +5,7 @@
 import type { DeviceName } from "../contract/config.ts";
 import { EngineError } from "../contract/errors.ts";
 import type { DecoderExport, DecoderGraph, DecoderShape } from "../models/built-model.ts";
-import type { PlannedModel, WeightBytes } from "../models/plan-model.ts";
+import type { ModelCosts, WeightBytes } from "../models/model-costs.ts";
 
 export type KvShape = Pick<DecoderShape, "numLayers" | "numKvHeads" | "headDim" | "kvElementType"> & {
   /** Default: in place. */
@@ -94,7 +94,7 @@ export interface MemorySettings {
 
 export function planMemory(
   decoder: KvShape & Pick<DecoderShape, "hiddenSize" | "vocabSize">,
-  { weights, decoderRunBytes, visionRunBytes }: PlannedModel,
+  { weights, decoderRunBytes, visionRunBytes }: ModelCosts,
   settings: MemorySettings,
 ): MemoryPlan {
   const { maxNumSequences, maxNumBatchedTokens, maxModelLen, maxEmbeddingsPerImage } = settings;

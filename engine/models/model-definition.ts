@@ -1,5 +1,5 @@
 /** What one architecture must say about itself to be served: its configuration read, and its graphs. */
-import type { PixelProcessor, ProcessorOptions } from "../multimodal/multimodal-processor.ts";
+import type { MultiModalInputs, PixelProcessor, ProcessorOptions } from "../multimodal/multimodal-processor.ts";
 import type { VisionEncoderShape } from "./built-model.ts";
 import type { GraphContext } from "./graph-context.ts";
 
@@ -47,6 +47,8 @@ export interface ProcessorContext {
 export interface ModelDefinition {
   /** As `architectures[0]` of config.json names it. */
   readonly architecture: string;
+  /** How images enter its prompts; null for a text model. */
+  readonly images: MultiModalInputs<ProcessorContext> | null;
   /**
    * @throws EngineError `invalid_checkpoint` for fields of a wrong type, `unsupported_model` for values that would
    *   change the maths; both name the field.

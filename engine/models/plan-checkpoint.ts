@@ -5,11 +5,11 @@ import type { DecoderExport, DecoderGraph, DecoderShape } from "./built-model.ts
 import type { ConfiguredModel, ModelDefinition } from "./model-definition.ts";
 import { configureGraphs, type GraphOptions, type ModelGraphs } from "./model-graphs.ts";
 import { openExport } from "./onnx-export/open-export.ts";
-import { planExport } from "./onnx-export/plan-export.ts";
-import { planModel, type PlannedModel } from "./plan-model.ts";
+import { exportCosts } from "./onnx-export/export-costs.ts";
+import { modelCosts, type ModelCosts } from "./model-costs.ts";
 import type { ResolvedDtype } from "./precision.ts";
 
-export interface PlannedCheckpoint {
+export interface ModelPlan {
   readonly definition: ModelDefinition;
   readonly model: ConfiguredModel;
   readonly dtype: ResolvedDtype;
@@ -20,14 +20,14 @@ export interface PlannedCheckpoint {
   readonly decoder: ConfiguredModel["decoder"] &
     Pick<DecoderShape, "kvElementType"> &
     Pick<DecoderGraph | DecoderExport, "form">;
-  readonly planned: PlannedModel;
+  readonly costs: ModelCosts;
 }
 
 /** @throws EngineError as `buildModel` does; reads all weights once for their hash. */
 export async function planCheckpoint(
   checkpoint: Checkpoint,
   options: GraphOptions & { readonly signal?: AbortSignal },
-): Promise<PlannedCheckpoint> {
+): Promise<ModelPlan> {
   if (checkpoint.onnxFileNames !== null) {
     const opened = await openExport(checkpoint, checkpoint.onnxFileNames, options);
     const { graphs, dtype } = opened;
@@ -36,7 +36,7 @@ export async function planCheckpoint(
       dtype,
       contentHash: opened.model.contentHash,
       decoder: opened.model.decoder,
-      planned: planExport(opened),
+      costs: exportCosts(opened),
     };
   }
   const graphs = configureGraphs(checkpoint.config, options);
@@ -46,7 +46,7 @@ export async function planCheckpoint(
     dtype,
     contentHash: await modelContentHash(checkpoint, precision, options.signal),
     decoder: { ...model.decoder, kvElementType: precision.activations, form: "in-place" },
-    planned: planModel(checkpoint, graphs),
+    costs: modelCosts(checkpoint, graphs),
   };
 }
 

@@ -2,7 +2,7 @@
 import type { EngineRequest } from "../core/engine-request.ts";
 
 /** An image without its pixels: a KV slot remembers it long after its request has ended. */
-interface PlacedImage {
+interface ImageTokens {
   readonly mmHash: string;
   readonly offset: number;
   readonly length: number;
@@ -13,7 +13,7 @@ export interface SequenceTokens {
   /** The sequence's live list. */
   readonly outputTokenIds: readonly number[];
   /** In the order of their placeholders. */
-  readonly images: readonly PlacedImage[];
+  readonly images: readonly ImageTokens[];
   readonly cacheSalt: string | null;
 }
 

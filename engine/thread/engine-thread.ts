@@ -3,13 +3,13 @@ import { MessageChannel, Worker } from "node:worker_threads";
 import type { MessagePort } from "node:worker_threads";
 
 import { EngineError } from "../contract/errors.ts";
-import type { EncodedImage, FromEngineThread, ToEngineThread, WorkerOptions } from "./messages.ts";
+import type { EncoderOutput, FromEngineThread, ToEngineThread, WorkerOptions } from "./messages.ts";
 
 export interface EngineThreadListener {
   /** The thread takes requests from now on. */
   onReady(): void;
   onOutputs(message: Extract<FromEngineThread, { kind: "outputs" }>): void;
-  onEncoded(images: readonly EncodedImage[]): void;
+  onEncoded(images: readonly EncoderOutput[]): void;
   /** The thread has ended, or is about to, without being asked. Called at most once, and last. */
   onFailed(error: EngineError): void;
 }

@@ -59,7 +59,7 @@ export interface EngineCoreStats {
 }
 
 /** What the vision encoder made of one image. */
-export interface EncodedImage {
+export interface EncoderOutput {
   readonly mmHash: string;
   /** Row-major [numEmbeddings, hiddenSize], in memory that threads share; not written to any more. */
   readonly embeddings: ItemTensor<"float32">;
@@ -68,6 +68,6 @@ export interface EncodedImage {
 export type FromEngineThread =
   | { readonly kind: "ready" }
   | { readonly kind: "outputs"; readonly outputs: readonly EngineCoreOutput[]; readonly stats: EngineCoreStats }
-  | { readonly kind: "encoded"; readonly images: readonly EncodedImage[] }
+  | { readonly kind: "encoded"; readonly images: readonly EncoderOutput[] }
   /** The thread cannot go on; every request is lost. */
   | { readonly kind: "failed"; readonly code: EngineErrorCode; readonly message: string };

@@ -37,7 +37,7 @@ async function serve(port: MessagePort, optionsPort: MessagePort): Promise<void>
         continue;
       }
       post({ kind: "outputs", outputs: core.step(), stats: core.stats });
-      const images = core.takeEncodedImages();
+      const images = core.takeEncoderOutputs();
       if (images.length > 0) post({ kind: "encoded", images });
     }
   } catch (error) {

@@ -6,6 +6,7 @@ import type { ConfiguredModel, ModelDefinition } from "../model-definition.ts";
 import { buildPersimmonGraph } from "../persimmon/decoder-graph.ts";
 import { findPrefix } from "../weight-source.ts";
 import { parseFuyuConfig, type FuyuConfig } from "./config.ts";
+import { fuyuInputs } from "./processor.ts";
 
 // The names of tensors changed with transformers' versions; those that it still reads are read here.
 const decoderPrefixes = ["model.language_model.", "language_model.model.", "model.language_model.model."];
@@ -14,6 +15,7 @@ const projectionNames = ["model.vision_embed_tokens", "vision_embed_tokens"];
 
 export const fuyuDefinition: ModelDefinition = {
   architecture: "FuyuForCausalLM",
+  images: fuyuInputs,
   configure(json): ConfiguredModel {
     const config = parseFuyuConfig(json);
     const { numLayers, numHeads, headDim, hiddenSize, vocabSize } = config.text;

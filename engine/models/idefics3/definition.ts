@@ -10,6 +10,7 @@ import { siglipTower } from "../siglip/vision-tower.ts";
 import { patchesPerSide } from "../vision-transformer/config.ts";
 import { flattenPictures, layerNorm } from "../vision-transformer/encoder-layers.ts";
 import { parseIdefics3Config, type Idefics3Config } from "./config.ts";
+import { idefics3Inputs } from "./processor.ts";
 
 export const idefics3Definition = createDefinition("Idefics3ForConditionalGeneration");
 export const smolVlmDefinition = createDefinition("SmolVLMForConditionalGeneration");
@@ -20,6 +21,7 @@ const tiles = "numTiles";
 function createDefinition(architecture: string): ModelDefinition {
   return {
     architecture,
+    images: idefics3Inputs,
     configure(json): ConfiguredModel {
       const config = parseIdefics3Config(json);
       return {

@@ -11,6 +11,7 @@ export const qwen2Definition = createDecoderDefinition("Qwen2ForCausalLM", "qwen
 function createDecoderDefinition(architecture: string, family: DecoderFamily): ModelDefinition {
   return {
     architecture,
+    images: null,
     configure(json): ConfiguredModel {
       const config = parseDecoderConfig(json, "", family);
       return {

@@ -10,9 +10,11 @@ import { decoderDimensions } from "../llama/definition.ts";
 import type { ConfiguredModel, ModelDefinition } from "../model-definition.ts";
 import { findPrefix } from "../weight-source.ts";
 import { parseLlavaConfig, type LlavaConfig } from "./config.ts";
+import { llavaInputs } from "./processor.ts";
 
 export const llavaDefinition: ModelDefinition = {
   architecture: "LlavaForConditionalGeneration",
+  images: llavaInputs,
   configure(json): ConfiguredModel {
     const config = parseLlavaConfig(json);
     return {

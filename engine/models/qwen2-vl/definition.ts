@@ -6,6 +6,7 @@ import { decoderDimensions } from "../llama/definition.ts";
 import type { ConfiguredModel, ModelDefinition } from "../model-definition.ts";
 import { findPrefix } from "../weight-source.ts";
 import { parseQwen2VlConfig, type Qwen2VlConfig } from "./config.ts";
+import { qwen2VlInputs } from "./processor.ts";
 import { buildVisionTower, patches, patchFeatures } from "./vision-tower.ts";
 
 // The names of tensors changed with transformers' versions; those that it still reads are read here.
@@ -17,6 +18,7 @@ const imageGrid = "image_grid_thw";
 
 export const qwen2VlDefinition: ModelDefinition = {
   architecture: "Qwen2VLForConditionalGeneration",
+  images: qwen2VlInputs,
   configure(json): ConfiguredModel {
     const config = parseQwen2VlConfig(json);
     const { text, vision, rotarySections } = config;

@@ -5,7 +5,6 @@ import { join } from "node:path";
 import { createDataUrlImageSource } from "../../../engine/images/data-url-image-source.ts";
 import { InputProcessor } from "../../../engine/input/input-processor.ts";
 import { createImageInputs } from "../../../engine/input/multimodal-inputs.ts";
-import { findMultiModalInputs } from "../../../engine/models/processor-registry.ts";
 import { findModelDefinition } from "../../../engine/models/registry.ts";
 import { loadChatTemplate } from "../../../engine/text/chat-template.ts";
 import { loadTokenizer } from "../../../engine/text/tokenizer.ts";
@@ -47,8 +46,7 @@ export async function createGoldenInputs(name: string, overrides: GoldenOverride
   const imageInputs = createImageInputs(
     { imageLimits, ...settings },
     {
-      architecture: definition.architecture,
-      multiModal: findMultiModalInputs(definition.architecture),
+      definition,
       model: {
         ...model,
         contentHash: name,

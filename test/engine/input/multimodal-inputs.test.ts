@@ -16,10 +16,14 @@ const tokenizer = await loadTokenizer(`${goldensFolder}llava-default`);
 const neverAborted = new AbortController().signal;
 const preprocessorConfig = { size: { shortest_edge: 32 }, crop_size: 32 };
 
-function parts(multiModal: MultiModalParts["multiModal"], overrides: Partial<MultiModalParts> = {}): MultiModalParts {
+function parts(
+  images: MultiModalParts["definition"]["images"],
+  overrides: Partial<MultiModalParts> = {},
+): MultiModalParts {
   const visionEncoder = { path: "", inputs: [], imageSize: 32, numImageTokens: 16 };
   const model = { visionEncoder, imageTokenId: 2, contentHash: "", decoder: { hiddenSize: 48 } };
-  return { architecture: "Model", multiModal, model, tokenizer, preprocessorConfig, imageSources: [], ...overrides };
+  const definition = { architecture: "Model", images };
+  return { definition, model, tokenizer, preprocessorConfig, imageSources: [], ...overrides };
 }
 
 const withoutImages = { visionEncoder: null, imageTokenId: null, contentHash: "", decoder: { hiddenSize: 48 } };
@@ -93,7 +97,7 @@ test("what the deployment sets changes what is known of the model's inputs witho
 
 test("a placeholder may be another token than its embeddings', which a prompt of tokens may hold already", async () => {
   const [imageToken, pad] = [2, 3];
-  const multiModal: MultiModalParts["multiModal"] = {
+  const images: MultiModalParts["definition"]["images"] = {
     ...llavaInputs,
     createProcessor: (info, context) => ({
       ...llavaInputs.createProcessor(info, context),
@@ -113,7 +117,7 @@ test("a placeholder may be another token than its embeddings', which a prompt of
   };
   await using imageInputs = createImageInputs(
     { imageLimits },
-    parts(multiModal, { imageSources: [createDataUrlImageSource()] }),
+    parts(images, { imageSources: [createDataUrlImageSource()] }),
   );
   const settings = { tokenizer, chatTemplate: null, imageInputs, imageLimits, maxModelLen: 512, vocabSize: 331 };
   const inputProcessor = new InputProcessor(settings);

@@ -7,7 +7,7 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { startService } from "../../../support/running-service.ts";
 import type { RunningService } from "../../../support/running-service.ts";
 
-const processors = join(import.meta.dirname, "..", "..", "examples");
+const processors = join(import.meta.dirname, "../../../../examples");
 let service: RunningService;
 let messages: unknown;
 

@@ -17,7 +17,7 @@ export interface WeightBytes {
   readonly visionEncoder: number;
 }
 
-export interface PlannedModel {
+export interface ModelCosts {
   readonly weights: WeightBytes;
   /** Most that values between the nodes take in a run of `numTokens` tokens for each of `numSequences`. */
   decoderRunBytes(this: void, run: { readonly numSequences: number; readonly numTokens: number }): number;
@@ -26,7 +26,7 @@ export interface PlannedModel {
 }
 
 /** @throws EngineError `invalid_checkpoint`, naming a tensor that is missing, of another shape or not of floats. */
-export function planModel({ tensors }: Checkpoint, graphs: ModelGraphs): PlannedModel {
+export function modelCosts({ tensors }: Checkpoint, graphs: ModelGraphs): ModelCosts {
   const decoderWeights = new WeightCollector(tensors);
   const decoder = graphs.buildDecoder(decoderWeights);
   const visionWeights = new WeightCollector(tensors);
@@ -36,16 +36,16 @@ export function planModel({ tensors }: Checkpoint, graphs: ModelGraphs): Planned
       ...decoderBytes(tensors, decoderWeights),
       visionEncoder: preparedBytes(tensors, visionWeights, new Set()),
     },
-    ...planRuns(graphs, decoder, vision),
+    ...runCosts(graphs, decoder, vision),
   };
 }
 
 /** What runs of these graphs take. */
-export function planRuns(
+export function runCosts(
   { model, maxModelLen }: Pick<ModelGraphs, "model" | "maxModelLen">,
   decoder: GraphContext,
   vision: GraphContext | null,
-): Pick<PlannedModel, "decoderRunBytes" | "visionRunBytes"> {
+): Pick<ModelCosts, "decoderRunBytes" | "visionRunBytes"> {
   const { visionEncoder } = model;
   return {
     decoderRunBytes: ({ numSequences, numTokens }) =>

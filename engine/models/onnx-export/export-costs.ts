@@ -1,6 +1,6 @@
 /** What an export's weights and runs will take: the former by the sizes of its files, the latter by an estimate. */
 import { maxExportedLogitsRows } from "./bounded-logits.ts";
-import { planRuns, type PlannedModel } from "../plan-model.ts";
+import { runCosts, type ModelCosts } from "../model-costs.ts";
 import { imaginedWeights } from "../weight-source.ts";
 import type { OpenedExport } from "./open-export.ts";
 
@@ -8,8 +8,8 @@ import type { OpenedExport } from "./open-export.ts";
  * Exports compute what our own graph of the model does, one sequence a run; beside that they have the scores of all
  * heads and the keys and values repeated for each in memory, and logits of every token of a run.
  */
-export function planExport({ decoder, embedTokens, visionEncoder, graphs, model }: OpenedExport): PlannedModel {
-  const runs = planRuns(graphs, graphs.buildDecoder(imaginedWeights), graphs.buildVisionEncoder(imaginedWeights));
+export function exportCosts({ decoder, embedTokens, visionEncoder, graphs, model }: OpenedExport): ModelCosts {
+  const runs = runCosts(graphs, graphs.buildDecoder(imaginedWeights), graphs.buildVisionEncoder(imaginedWeights));
   const { hiddenSize, headDim, vocabSize, numLogitsToKeepRank, padding } = model.decoder;
   const float = Float32Array.BYTES_PER_ELEMENT;
   const mostRows = numLogitsToKeepRank === null ? maxExportedLogitsRows(vocabSize) : 1;

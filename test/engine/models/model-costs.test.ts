@@ -4,7 +4,7 @@ import { createKvCache } from "../../../engine/kv/kv-cache.ts";
 import { planKvCache } from "../../../engine/kv/memory-plan.ts";
 import { buildModel } from "../../../engine/models/build-model.ts";
 import { configureGraphs } from "../../../engine/models/model-graphs.ts";
-import { planModel } from "../../../engine/models/plan-model.ts";
+import { modelCosts } from "../../../engine/models/model-costs.ts";
 import { WeightCollector } from "../../../engine/models/weight-source.ts";
 import { Session } from "../../../engine/runtime/session.ts";
 import { openCheckpoint } from "../../../engine/weights/checkpoint.ts";
@@ -23,7 +23,7 @@ test.for([
   const { checkpointFolder } = await loadGoldens(name);
   const checkpoint = await openCheckpoint(checkpointFolder, { cacheFolder: cache.path });
   const graphs = configureGraphs(checkpoint.config, { dtype, device: "cpu", maxModelLen: null });
-  const { weights } = planModel(checkpoint, graphs);
+  const { weights } = modelCosts(checkpoint, graphs);
 
   const collector = new WeightCollector(checkpoint.tensors);
   graphs.buildDecoder(collector);
@@ -67,7 +67,7 @@ test("a step's room grows with its tokens, and with the cache they attend to", a
   const { checkpointFolder } = await loadGoldens("llama");
   const checkpoint = await openCheckpoint(checkpointFolder, { cacheFolder: cache.path });
   const planAt = (maxModelLen: number) =>
-    planModel(checkpoint, configureGraphs(checkpoint.config, { dtype: "float32", device: "cpu", maxModelLen }));
+    modelCosts(checkpoint, configureGraphs(checkpoint.config, { dtype: "float32", device: "cpu", maxModelLen }));
   const bytesOf = (numTokens: number, maxModelLen: number) =>
     planAt(maxModelLen).decoderRunBytes({ numSequences: 1, numTokens });
   expect(bytesOf(128, 512)).toBeGreaterThan(bytesOf(64, 512) * 1.9);

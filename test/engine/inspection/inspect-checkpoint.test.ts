@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 
-import { inspectModel } from "../../../engine/inspection/inspect-checkpoint.ts";
+import { inspectCheckpoint } from "../../../engine/inspection/inspect-checkpoint.ts";
 import type { ModelInspection } from "../../../engine/inspection/inspect-checkpoint.ts";
 import type { WorstImage } from "../../../engine/inspection/worst-image.ts";
 import type { ImageSize } from "../../../engine/multimodal/processing-info.ts";
@@ -14,7 +14,7 @@ async function inspect(
   await using folder = await createTemporaryFolder();
   const config = goldenEngineConfig(checkpoint, folder.path);
   const imageLimits = { ...config.imageLimits, ...(largestExpectedImage && { largestExpectedImage }) };
-  const inspection = await inspectModel({ ...config, imageLimits }, {}, new AbortController().signal);
+  const inspection = await inspectCheckpoint({ ...config, imageLimits }, {}, new AbortController().signal);
   const { worstImage } = inspection;
   if (worstImage === null) throw new Error("the model takes images");
   return { ...inspection, worstImage };
