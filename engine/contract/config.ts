@@ -1,6 +1,6 @@
 /** Settings of one engine; read from the environment elsewhere, never here. */
 
-import type { ImageSize } from "../multimodal/processing-info.ts";
+import type { LargestSize } from "../multimodal/processing-info.ts";
 
 export type DeviceName = "cpu" | "cuda" | "webgpu";
 
@@ -21,7 +21,7 @@ export interface ImageLimits {
    * The largest picture to plan memory for, where that is smaller than the largest that matters to the model. Larger
    * ones are taken all the same.
    */
-  readonly largestExpectedImage?: Partial<ImageSize>;
+  readonly largestExpectedImage?: LargestSize;
   readonly maxImageBytes: number;
   readonly maxImagePixels: number;
   readonly fetchTimeoutMs: number;

@@ -91,12 +91,16 @@ const maxStopCharacters = 1024;
 /** They are tokenised twice each, in about a tenth of a second for as many. */
 const maxBadWordsCharacters = 65_536;
 
+/** Fields that are undefined count as absent. */
+export type SamplingParamsInput = {
+  readonly [Field in keyof SamplingParams]?: SamplingParams[Field] | undefined;
+};
+
 /**
  * Fills in defaults, checks every field and normalises: `topK` and `seed` of -1 are off, a temperature below 1e-5 is
- * greedy with `topP`, `topK` and `minP` off, one below 0.01 is raised to 0.01. Fields that are undefined count as
- * absent. Throws EngineError `invalid_argument` that names the field. Rules as in vLLM's `SamplingParams`.
+ * greedy with `topP`, `topK` and `minP` off, one below 0.01 is raised to 0.01. Throws EngineError `invalid_argument` that names the field. Rules as in vLLM's `SamplingParams`.
  */
-export function createSamplingParams(partial: Partial<SamplingParams> = {}): SamplingParams {
+export function createSamplingParams(partial: SamplingParamsInput = {}): SamplingParams {
   const given = Object.fromEntries(Object.entries(partial).filter(([, value]) => value !== undefined));
   const params: SamplingParams = { ...defaultSamplingParams, ...given };
   checkTemperature(params.temperature);

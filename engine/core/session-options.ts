@@ -5,7 +5,7 @@ import type { SessionOptions } from "../runtime/session.ts";
 
 export function decoderSessionOptions(config: EngineConfig, { externalDataFolder }: BuiltModel): SessionOptions {
   const { device, deviceId, numThreads } = config;
-  return { device, deviceId, numThreads, ...(externalDataFolder !== null && { externalDataFolder }) };
+  return { device, deviceId, numThreads, externalDataFolder };
 }
 
 /** Its threads do not spin after a run: they would take the cores from the decoder, which runs next. */
