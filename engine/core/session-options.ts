@@ -1,4 +1,4 @@
-/** How the engine thread's sessions are loaded. */
+/** Options with which the engine thread loads its sessions. */
 import type { EngineConfig } from "../contract/config.ts";
 import type { BuiltModel } from "../models/built-model.ts";
 import type { SessionOptions } from "../runtime/session.ts";
@@ -8,7 +8,7 @@ export function decoderSessionOptions(config: EngineConfig, { externalDataFolder
   return { device, deviceId, numThreads, externalDataFolder };
 }
 
-/** Its threads do not spin after a run: they would take the cores from the decoder, which runs next. */
+/** The threads of this session do not spin after a run: they would take the cores from the decoder, which runs next. */
 export function visionEncoderSessionOptions(config: EngineConfig, model: BuiltModel): SessionOptions {
   return { ...decoderSessionOptions(config, model), configEntries: { "session.intra_op.allow_spinning": "0" } };
 }
