@@ -8,7 +8,7 @@ process.env.NODE_COMPILE_CACHE ??= join(tmpdir(), "node-compile-cache");
 export default defineConfig({
   test: {
     include: ["test/**/*.test.ts"],
-    globalSetup: ["test/support/compile-cache.ts"],
+    globalSetup: ["test/support/programs/provide-programs.ts", "test/support/compile-cache.ts"],
     testTimeout: 60_000,
     hookTimeout: 120_000,
     // Polling waits for what must happen, on machines of any speed.
