@@ -7,7 +7,8 @@ export type CodePointSet = readonly CodePointRange[];
 
 export const lastCodePoint = 0x10_ff_ff;
 /** Halves of characters of UTF-16, which stand for none by themselves. */
-const surrogates: CodePointSet = [[0xd8_00, 0xdf_ff]];
+const firstSurrogate = 0xd8_00;
+const lastSurrogate = 0xdf_ff;
 
 export function unite(...sets: readonly (readonly CodePointRange[])[]): CodePointSet {
   const united: [number, number][] = [];
@@ -36,5 +37,5 @@ export function subtract(set: CodePointSet, removed: CodePointSet): CodePointSet
 
 /** Whether UTF-8 spells none of its characters. */
 export function isEmptySet(set: CodePointSet): boolean {
-  return subtract(set, surrogates).length === 0;
+  return set.every(([first, last]) => first >= firstSurrogate && last <= lastSurrogate);
 }

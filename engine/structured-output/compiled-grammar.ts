@@ -22,14 +22,16 @@ export interface CompiledGrammar {
 }
 
 /**
- * The structured output was checked. Takes time in proportion to its source, tens of milliseconds for the longest.
- * Throws EngineError `invalid_argument`.
+ * The structured output was checked. Takes time in proportion to its source, in slices of tens of milliseconds for the
+ * longest. Throws EngineError `invalid_argument`.
  */
-export function compileProgram(structuredOutput: StructuredOutput): Program {
+export function* compileInSlices(structuredOutput: StructuredOutput): Generator<void, Program> {
   const language = readLanguage(structuredOutput);
+  yield;
   const endless = findEndlessRule(language);
   if (endless !== null) refuseStructuredOutput(`No text can have this form: its rule ${endless} never comes to an end`);
   const program = toProgram(language);
+  yield;
   const meter = new WorkMeter();
   meter.allow(maxStepUnits);
   try {
@@ -40,4 +42,12 @@ export function compileProgram(structuredOutput: StructuredOutput): Program {
     refuseStructuredOutput(`The structured output ${description} can begin in too many ways; make it less ambiguous`);
   }
   return program;
+}
+
+/** All slices at once. */
+export function compileProgram(structuredOutput: StructuredOutput): Program {
+  const slices = compileInSlices(structuredOutput);
+  let slice = slices.next();
+  while (slice.done !== true) slice = slices.next();
+  return slice.value;
 }

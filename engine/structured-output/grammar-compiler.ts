@@ -1,9 +1,9 @@
-/** Compiles structured outputs: each once, in turns of the event loop, the smallest first. */
+/** Compiles structured outputs: each once, in slices between turns of the event loop, the smallest first. */
 import { createHash } from "node:crypto";
 import { setImmediate as nextTurn } from "node:timers/promises";
 
 import { EngineError } from "../contract/errors.ts";
-import { compileProgram } from "./compiled-grammar.ts";
+import { compileInSlices } from "./compiled-grammar.ts";
 import type { CompiledGrammar } from "./compiled-grammar.ts";
 import type { GrammarVocabulary } from "./grammar-vocabulary.ts";
 import { sizeOfProgram } from "./program.ts";
@@ -35,8 +35,8 @@ const maxNumJobs = 64;
 const maxKeptBytes = 64 * 2 ** 20;
 
 /**
- * A turn takes time in proportion to the source, less than a millisecond for most. Since small sources go first, many
- * large ones of one sender delay those of others by the one that is under way. Mutable.
+ * The time that one takes is in proportion to its source, less than a millisecond for most. Since small sources go first,
+ * many large ones of one sender delay those of others by the one that is under way. Mutable.
  */
 export class GrammarCompiler implements AsyncDisposable {
   readonly #loadVocabulary: () => Promise<GrammarVocabulary>;
@@ -104,7 +104,7 @@ export class GrammarCompiler implements AsyncDisposable {
         if (job.numWaiting === 0)
           throw new EngineError("aborted", "The request for the structured output was aborted.");
         const vocabulary = await this.#loadVocabularyOnce();
-        job.result.resolve(this.#keep(compile(job, vocabulary)));
+        job.result.resolve(this.#keep(await compile(job, vocabulary)));
       } catch (error) {
         job.result.reject(error);
       }
@@ -131,9 +131,11 @@ export class GrammarCompiler implements AsyncDisposable {
   }
 }
 
-function compile({ id, structuredOutput }: Job, vocabulary: GrammarVocabulary): CompiledGrammar {
-  const program = compileProgram(structuredOutput);
-  return { id, description: describeStructuredOutput(structuredOutput), program, vocabulary };
+async function compile({ id, structuredOutput }: Job, vocabulary: GrammarVocabulary): Promise<CompiledGrammar> {
+  const slices = compileInSlices(structuredOutput);
+  let slice = slices.next();
+  for (; slice.done !== true; slice = slices.next()) await nextTurn();
+  return { id, description: describeStructuredOutput(structuredOutput), program: slice.value, vocabulary };
 }
 
 /** A caller that gives up leaves the job to the others. */

@@ -33,6 +33,8 @@ const codesByLetter: Readonly<Record<string, string>> = {
   "\\": "\\",
 };
 
+/** Characters of a name that a message tells. */
+const maxTold = 80;
 const macros = new Set(["TagDispatch", "Token", "ExcludeToken", "TokenTagDispatch"]);
 
 class GrammarReader {
@@ -53,7 +55,7 @@ class GrammarReader {
       const [name] = this.#match(NAME)!;
       this.#skip(BLANK);
       this.#expect("::=");
-      if (this.#rules.has(name)) this.#refuse(`a second rule ${name}`);
+      if (this.#rules.has(name)) this.#refuse(`a second rule ${name.slice(0, maxTold)}`);
       const body = this.#readAlternatives();
       // XGrammar takes it for a hint of what follows the rule wherever it is used.
       if (this.#takes("(=")) {
@@ -62,7 +64,7 @@ class GrammarReader {
       }
       this.#rules.set(name, body);
     }
-    for (const name of this.#usedNames) if (!this.#rules.has(name)) this.#refuse(`no rule ${name}`);
+    for (const name of this.#usedNames) if (!this.#rules.has(name)) this.#refuse(`no rule ${name.slice(0, maxTold)}`);
     return this.#rules;
   }
 
@@ -136,7 +138,7 @@ class GrammarReader {
   }
 
   #readString(): Expression {
-    const [, source] = this.#match(STRING) ?? this.#refuse("a string");
+    const [, source] = this.#match(STRING) ?? this.#refuse("a string that is not closed");
     const text = source.replaceAll(ESCAPE, (escape, x, u, long, letter) => {
       const hex: string | undefined = x ?? u ?? long;
       const code = hex === undefined ? null : Number.parseInt(hex, 16);

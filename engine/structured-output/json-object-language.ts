@@ -33,7 +33,7 @@ interface Shape {
 }
 
 /** Rules that one object may take: those with bounds for the number of properties take one for each number. */
-const maxTails = 100_000;
+const maxTails = 50_000;
 
 /** Mutable: names the rules that it makes. */
 export class JsonObjectWriter {

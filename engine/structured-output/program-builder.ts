@@ -27,7 +27,7 @@ export class ProgramBuilder {
   readonly empty: number;
 
   constructor() {
-    this.empty = this.#add("", [nodeKinds.empty, 0, 0, 0], true, 0);
+    this.empty = this.#add("", nodeKinds.empty, 0, 0, 0, true, 0);
   }
 
   isNullable(node: number): boolean {
@@ -48,13 +48,13 @@ export class ProgramBuilder {
 
   /** The set has a character that UTF-8 can spell. */
   set(set: CodePointSet): number {
-    if (isEmptySet(set)) refuseStructuredOutput("The structured output has a set of characters that nothing can match");
     const key = `s${set.join(";")}`;
     const known = this.#nodesByKey.get(key);
     if (known !== undefined) return known;
+    if (isEmptySet(set)) refuseStructuredOutput("The structured output has a set of characters that nothing can match");
     const first = this.#ranges.length / 2;
     for (const [from, to] of set) this.#ranges.push(from, to);
-    return this.#add(key, [nodeKinds.set, first, this.#ranges.length / 2, 0], false, 1);
+    return this.#add(key, nodeKinds.set, first, this.#ranges.length / 2, 0, false, 1);
   }
 
   words(texts: readonly string[]): number {
@@ -72,17 +72,25 @@ export class ProgramBuilder {
     }
     const sorted = this.#words.splice(first).sort(Buffer.compare);
     for (const word of sorted) this.#words.push(word);
-    return this.#add(key, [nodeKinds.words, first, this.#words.length, 0], sorted[0].length === 0, maxLength);
+    return this.#add(key, nodeKinds.words, first, this.#words.length, 0, sorted[0].length === 0, maxLength);
   }
 
   /** Neighbours that repeat the same thing become one repetition. */
   sequence(parts: readonly number[]): number {
     const joined: number[] = [];
-    for (const part of parts) {
-      const last = joined.at(-1);
-      const both = last === undefined ? null : this.#joinRepetitions(last, part);
-      if (both !== null) joined[joined.length - 1] = both;
-      else if (part !== this.empty) joined.push(part);
+    for (let index = 0; index < parts.length; index++) {
+      const repeated = this.#repeatedPart(parts[index]);
+      let [min, max] = [0, 0];
+      let end = index;
+      for (; end < parts.length && this.#repeatedPart(parts[end]) === repeated; end++) {
+        min += this.#minRounds(parts[end]);
+        max += this.#maxRounds(parts[end]);
+      }
+      const isAlone = end - index === 1 || this.#isNullable[repeated];
+      if (isAlone) end = index + 1;
+      const part = isAlone ? parts[index] : this.#repeat(repeated, min, max);
+      if (part !== this.empty) joined.push(part);
+      index = end - 1;
     }
     let node = joined.pop() ?? this.empty;
     for (let part = joined.pop(); part !== undefined; part = joined.pop()) node = this.#pair(part, node);
@@ -102,7 +110,7 @@ export class ProgramBuilder {
       maxLength = Math.max(maxLength, this.#maxLengths[option]);
     }
     const isNullable = different.some((option) => this.#isNullable[option]);
-    return this.#add(key, [nodeKinds.alternatives, first, this.#options.length, 0], isNullable, maxLength);
+    return this.#add(key, nodeKinds.alternatives, first, this.#options.length, 0, isNullable, maxLength);
   }
 
   /** Rounds of the simplified repetition are never empty, so that a counted round takes a character at least. */
@@ -124,7 +132,7 @@ export class ProgramBuilder {
 
   rule(index: number, isNullable: boolean): number {
     return (
-      this.#nodesByKey.get(`r${index}`) ?? this.#add(`r${index}`, [nodeKinds.rule, index, 0, 0], isNullable, Infinity)
+      this.#nodesByKey.get(`r${index}`) ?? this.#add(`r${index}`, nodeKinds.rule, index, 0, 0, isNullable, Infinity)
     );
   }
 
@@ -183,18 +191,17 @@ export class ProgramBuilder {
     return this.alternatives(options);
   }
 
-  /** Null where the two are no repetitions of one thing. */
-  #joinRepetitions(left: number, right: number): number | null {
-    const [part, min, max] = this.#countsOf(left);
-    const [otherPart, otherMin, otherMax] = this.#countsOf(right);
-    if (part !== otherPart || this.#isNullable[part]) return null;
-    return this.#repeat(part, min + otherMin, max + otherMax);
+  /** What a repetition repeats; any other node is its own single round. */
+  #repeatedPart(node: number): number {
+    return this.isRepetition(node) ? this.part(node) : node;
   }
 
-  #countsOf(node: number): [part: number, min: number, max: number] {
-    if (!this.isRepetition(node)) return [node, 1, 1];
-    const start = node * nodeStride;
-    return [this.#nodes[start + 1], this.#nodes[start + 2], this.#nodes[start + 3]];
+  #minRounds(node: number): number {
+    return this.isRepetition(node) ? this.#nodes[node * nodeStride + 2] : 1;
+  }
+
+  #maxRounds(node: number): number {
+    return this.isRepetition(node) ? this.#nodes[node * nodeStride + 3] : 1;
   }
 
   #repeat(part: number, min: number, max: number): number {
@@ -204,7 +211,7 @@ export class ProgramBuilder {
     if (known !== undefined) return known;
     const maxLength = most === unbounded ? Infinity : most * this.#maxLengths[part];
     const isNullable = least === 0 || this.#isNullable[part];
-    return this.#add(key, [nodeKinds.repetition, part, least, most], isNullable, maxLength);
+    return this.#add(key, nodeKinds.repetition, part, least, most, isNullable, maxLength);
   }
 
   #pair(first: number, second: number): number {
@@ -213,17 +220,26 @@ export class ProgramBuilder {
     if (known !== undefined) return known;
     const isNullable = this.#isNullable[first] && this.#isNullable[second];
     const maxLength = this.#maxLengths[first] + this.#maxLengths[second];
-    return this.#add(key, [nodeKinds.sequence, first, second, 0], isNullable, maxLength);
+    return this.#add(key, nodeKinds.sequence, first, second, 0, isNullable, maxLength);
   }
 
   #kindOf(node: number): number {
     return this.#nodes[node * nodeStride];
   }
 
-  #add(key: string | number, node: readonly number[], isNullable: boolean, maxLength: number): number {
+  /** `kind`, `a`, `b` and `c` are those of `nodeKinds`. */
+  #add(
+    key: string | number,
+    kind: number,
+    a: number,
+    b: number,
+    c: number,
+    isNullable: boolean,
+    maxLength: number,
+  ): number {
     const index = this.#isNullable.length;
     if (index === maxNodes) refuseStructuredOutput(`The structured output has more than ${maxNodes} parts`);
-    this.#nodes.push(...node);
+    this.#nodes.push(kind, a, b, c);
     this.#isNullable.push(isNullable);
     this.#maxLengths.push(maxLength);
     this.#nodesByKey.set(key, index);

@@ -60,11 +60,16 @@ export function maskRow(row: Float32Array, bitmask: TokenBitmask): void {
     const word = bitmask[wordIndex];
     if (word === -1) continue;
     const first = wordIndex * 32;
-    const end = Math.min(first + 32, row.length);
-    if (word === 0) row.fill(-Infinity, first, end);
-    else
-      for (let tokenId = first; tokenId < end; tokenId++)
-        if (((word >> (tokenId & 31)) & 1) === 0) row[tokenId] = -Infinity;
+    if (word === 0) {
+      // Neighbours go together: a call for each would take longer than what it does.
+      while (wordIndex + 1 < bitmask.length && bitmask[wordIndex + 1] === 0) wordIndex++;
+      row.fill(-Infinity, first, (wordIndex + 1) * 32);
+      continue;
+    }
+    for (let forbidden = ~word; forbidden !== 0; forbidden &= forbidden - 1) {
+      const tokenId = first + 31 - Math.clz32(forbidden & -forbidden);
+      if (tokenId < row.length) row[tokenId] = -Infinity;
+    }
   }
 }
 
