@@ -25,10 +25,16 @@ export class ByteStates {
   readonly #characters = new Map<string, ByteState>();
   readonly #ended: ByteState;
   #numCreated = 0;
+  #numKept = 0;
 
   constructor(program: Program) {
     this.#program = program;
     this.#ended = { id: this.#numCreated++, canEnd: true, goesOn: false, next: () => null };
+  }
+
+  /** States that are kept. */
+  get size(): number {
+    return this.#numKept;
   }
 
   /** Before the first byte of a node that is a set or a list of words. */
@@ -45,10 +51,12 @@ export class ByteStates {
   clear(): void {
     this.#starts.clear();
     this.#characters.clear();
+    this.#numKept = 0;
   }
 
   #remember(canEnd: boolean, goesOn: boolean, toNext: (byte: number) => ByteState | null): ByteState {
     const known = new Map<number, ByteState | null>();
+    this.#numKept++;
     const next = (byte: number): ByteState | null => {
       let state = known.get(byte);
       if (state === undefined) known.set(byte, (state = toNext(byte)));

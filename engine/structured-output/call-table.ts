@@ -24,6 +24,12 @@ export class CallTable {
   /** Calls that are each other's callers. */
   readonly #groups = new Map<string, ReadonlyMap<number, Call>>();
   #numCreated = 0;
+  #numReturns = 0;
+
+  /** Returns of the calls that are kept. */
+  get size(): number {
+    return this.#numReturns;
+  }
 
   /**
    * The lasting calls that take the place of those that began at one position. Callers come before those they call; what
@@ -66,6 +72,7 @@ export class CallTable {
   clear(): void {
     this.#calls.clear();
     this.#groups.clear();
+    this.#numReturns = 0;
   }
 
   #single(call: OpenCall, lasting: ReadonlyMap<OpenCall, Call>, meter: WorkMeter): Call {
@@ -75,6 +82,7 @@ export class CallTable {
     if (known === undefined) {
       known = { id: ++this.#numCreated, rule: call.rule, returns: [...returns.values()] as Reading[] };
       this.#calls.set(key, known);
+      this.#numReturns += returns.size;
     }
     return known;
   }
@@ -93,6 +101,7 @@ export class CallTable {
         }));
       }
       this.#groups.set(key, (known = created));
+      for (const { size } of returns) this.#numReturns += size;
     }
     for (const call of group) lasting.set(call, known.get(call.rule)!);
   }

@@ -20,7 +20,7 @@ import { numberRangeOf } from "./number-range.ts";
 import { readPattern } from "./pattern-reader.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
 
-const typeNames = ["object", "array", "string", "integer", "number", "boolean", "null"];
+const typeNames = new Set<unknown>(["object", "array", "string", "integer", "number", "boolean", "null"]);
 
 /**
  * The schema was checked by `checkJsonSchema`. Properties come in the order in which they are described, white space
@@ -128,7 +128,7 @@ class SchemaReader {
   #stringOf(schema: JsonObject, path: string): Expression {
     const { pattern, format } = schema;
     if (format !== undefined) {
-      const known = patternsByFormat.get(String(format));
+      const known = typeof format === "string" ? patternsByFormat.get(format) : undefined;
       return known === undefined ? this.#stringOfLength(schema, path) : this.#stringOfPattern(known);
     }
     return typeof pattern === "string" ? this.#stringOfPattern(pattern) : this.#stringOfLength(schema, path);
@@ -185,8 +185,7 @@ function typesOf(schema: JsonObject, path: string): readonly string[] {
   }
   const types: readonly unknown[] = Array.isArray(type) ? type : [type];
   for (const name of types) {
-    if (!typeNames.includes(name as string))
-      refuseStructuredOutput(`${path}: Unsupported type ${JSON.stringify(name)}`);
+    if (!typeNames.has(name)) refuseStructuredOutput(`${path}: Unsupported type ${JSON.stringify(name)}`);
   }
   return types as readonly string[];
 }

@@ -70,7 +70,7 @@ export class ProgramBuilder {
       this.#words.push(Buffer.from(text));
       maxLength = Math.max(maxLength, text.length);
     }
-    const sorted = this.#words.splice(first).sort(Buffer.compare);
+    const sorted = this.#words.splice(first).sort((left, right) => Buffer.compare(left, right));
     for (const word of sorted) this.#words.push(word);
     return this.#add(key, nodeKinds.words, first, this.#words.length, 0, sorted[0].length === 0, maxLength);
   }

@@ -17,8 +17,8 @@ interface OpenReading {
 const readingUnits = 32;
 /** Kept until there are more, then all are forgotten and made again as they are reached. Each takes up to 3 KB. */
 const maxPositions = 4096;
-/** Of all positions, of 50 to 100 bytes each. */
-const maxReadings = 262_144;
+/** Readings, rests, returns of calls and byte states, of about 100 bytes each. */
+const maxParts = 262_144;
 
 /**
  * Follows all ways to read a text at once, as Earley's algorithm does: the calls of rules form a graph in which those
@@ -70,7 +70,7 @@ export class Recognizer {
     this.#meter.spend(4 + position.readings.length * 4);
     const next = moved.length === 0 ? null : this.positionAt(moved);
     if (position.next === null) {
-      position.next = new Array<Position | null | undefined>(256).fill(undefined);
+      position.next = Array.from<Position | null | undefined>({ length: 256 });
       this.#linked.push(position);
     }
     position.next[byte] = next;
@@ -82,7 +82,10 @@ export class Recognizer {
     const key = keyOf(readings);
     this.#meter.spend(readings.length * readingUnits);
     let position = this.#settled.get(key);
-    if (position === undefined) this.#settled.set(key, (position = this.#settle(readings)));
+    if (position === undefined) {
+      this.#settled.set(key, (position = this.#settle(readings)));
+      this.#numReadings += readings.length;
+    }
     return position;
   }
 
@@ -177,8 +180,8 @@ export class Recognizer {
 
   /** Positions that are in use outside stay right; they are made known again as texts go on from them. */
   #forgetWhenFull(): void {
-    const isFull = this.#positions.size >= maxPositions || this.#settled.size >= 4 * maxPositions;
-    if (!isFull && this.#numReadings < maxReadings && this.#heads.size < maxReadings) return;
+    const numParts = this.#numReadings + this.#heads.size + this.#calls.size + this.#states.size;
+    if (this.#positions.size < maxPositions && this.#settled.size < 4 * maxPositions && numParts < maxParts) return;
     for (const position of this.#linked) position.next = null;
     this.#linked.length = 0;
     this.#positions.clear();

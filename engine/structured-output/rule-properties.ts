@@ -30,16 +30,9 @@ function isOptional(part: Expression): boolean {
 }
 
 function partsOf(expression: Expression): readonly Expression[] {
-  switch (expression.kind) {
-    case "sequence":
-      return expression.parts;
-    case "alternatives":
-      return expression.options;
-    case "repetition":
-      return [expression.part];
-    default:
-      return [];
-  }
+  if (expression.kind === "sequence") return expression.parts;
+  if (expression.kind === "alternatives") return expression.options;
+  return expression.kind === "repetition" ? [expression.part] : [];
 }
 
 /** A place where an expression stands. Mutable. */

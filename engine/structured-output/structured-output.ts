@@ -1,4 +1,4 @@
-/** What a request may demand of the form of its text, and the checks that need no grammar engine. */
+/** The forms that a request may demand of its text, and the checks before they are compiled. */
 import { checkJsonSchema } from "./json-schema.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
 
@@ -19,7 +19,7 @@ const maxChoices = 10_000;
 
 /**
  * Throws EngineError `invalid_argument` for what is empty, too large or too deep, or no JSON Schema that is enforced
- * whole. That a grammar or pattern is well-formed only its compilation tells.
+ * whole. Whether a grammar or pattern is well-formed shows when it is compiled.
  */
 export function checkStructuredOutput(structuredOutput: StructuredOutput): void {
   switch (structuredOutput.kind) {

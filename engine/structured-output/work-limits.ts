@@ -6,8 +6,8 @@
  */
 export const maxStepUnits = 4_000_000;
 /** What a request may spend when it begins, so that it can find the masks of its form. */
-export const firstUnits = 24_000_000;
+export const firstUnits = 16_000_000;
 /** What is added at each of its tokens. What it does not spend is kept, up to `firstUnits`. */
-export const unitsPerToken = 400_000;
+export const unitsPerToken = 100_000;
 /** What a step may cost in addition for each token that is followed again after a preemption. */
 export const unitsPerReplayedToken = 10_000;

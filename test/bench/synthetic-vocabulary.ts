@@ -1,9 +1,9 @@
 /** Vocabularies of the size and make of large byte-level ones, made up of syllables, punctuation and characters. */
 
-const onsets = ["", ..."bcdfghjklmnprstvwz", "ch", "sh", "th", "st", "tr", "pr", "gr", "pl", "br", "cl"];
-const vowels = [..."aeiou", "ea", "ou", "ai", "io"];
+const onsets = ["", ...Array.from("bcdfghjklmnprstvwz"), "ch", "sh", "th", "st", "tr", "pr", "gr", "pl", "br", "cl"];
+const vowels = [...Array.from("aeiou"), "ea", "ou", "ai", "io"];
 const codas = ["", "", "n", "r", "s", "t", "l", "m", "nd", "ng", "st", "ck"];
-const symbols = [...'!"#$%&()*+,-./:;<=>?@[]^_`{|}~', "'", "\\"];
+const symbols = Array.from("!\"#$%&()*+,-./:;<=>?@[]^_`{|}~'\\");
 
 /** Tokens by id, all different: the bytes, then the rest, more common ones first. */
 export function createTokens(vocabSize: number): Buffer[] {

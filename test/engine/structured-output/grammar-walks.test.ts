@@ -137,7 +137,7 @@ const schemas: [string, object][] = [
     {
       type: "object",
       properties: { a: { type: "null" }, b: { type: "null" }, c: { type: "null" } },
-      additionalProperties: { type: "boolean" },
+      additionalProperties: { type: "null" },
       minProperties: 2,
       maxProperties: 4,
     },

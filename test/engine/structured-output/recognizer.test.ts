@@ -129,5 +129,5 @@ test("characters are followed byte by byte, and what is no UTF-8 is none", () =>
   expect(reader.judge(bytes.subarray(0, -1))).toBe("begun");
   const anything = new Reader({ kind: "regex", pattern: "[^a]*" });
   const wrong = [[0x80], [0xc0, 0x80], [0xc3, 0x28], [0xe0, 0x80], [0xed, 0xa0], [0xf0, 0x80], [0xf4, 0x90], [0xff]];
-  for (const sequence of wrong) expect(anything.judge(sequence), `${sequence}`).toBe("none");
+  for (const sequence of wrong) expect(anything.judge(sequence), `bytes ${sequence.join(" ")}`).toBe("none");
 });
