@@ -7,6 +7,7 @@ import { patternsByFormat } from "./json-format.ts";
 import { JsonObjectWriter } from "./json-object-language.ts";
 import {
   checkSchema,
+  decisiveKeywords,
   isObject,
   lengthKeywords,
   listKeywords,
@@ -50,7 +51,7 @@ class SchemaReader {
     this.#objects = new JsonObjectWriter({
       rules: this.#rules,
       valueOf: (inner, path) => this.#valueOf(inner, path),
-      nameOf: (inner, path) => this.#typed("string", inner, path),
+      nameOf: (inner, path) => this.#nameOf(inner, path),
     });
   }
 
@@ -77,6 +78,16 @@ class SchemaReader {
     if (only !== undefined) return this.#valueOf(only, `${path}.allOf.0`);
     const types = typesOf(schema, path);
     return alternativesOf(types.map((type) => this.#typed(type, schema, path)));
+  }
+
+  /** Of the values that the schema describes, those that are strings. */
+  #nameOf(schema: JsonObject, path: string): Expression {
+    const isName = (value: unknown): boolean => typeof value === "string";
+    const constants = Array.isArray(schema.enum) ? schema.enum : schema.const === undefined ? null : [schema.const];
+    if (constants !== null) return this.#valueOf({ enum: constants.filter(isName) }, path);
+    return decisiveKeywords.some((keyword) => schema[keyword] !== undefined)
+      ? this.#valueOf(schema, path)
+      : this.#typed("string", schema, path);
   }
 
   #oneOf(
@@ -174,13 +185,18 @@ class SchemaReader {
   }
 }
 
-/** Where none is given, that which the other keywords are about. */
+const describingNameKeywords = [...nameKeywords, ...restKeywords].filter((keyword) => !/^(?:min|max)/.test(keyword));
+const describingListKeywords = listKeywords.filter((keyword) => !/^(?:min|max)/.test(keyword));
+
+/** Where none is given, that which the other keywords describe; bounds of counts alone leave all other values free. */
 function typesOf(schema: JsonObject, path: string): readonly string[] {
   const { type } = schema;
   const isPresent = (keyword: string): boolean => schema[keyword] !== undefined;
   if (type === undefined || (Array.isArray(type) && type.length === 0)) {
-    if ([...nameKeywords, ...restKeywords].some(isPresent)) return ["object"];
-    if (listKeywords.some(isPresent)) return ["array"];
+    if (describingNameKeywords.some(isPresent)) return ["object"];
+    if (describingListKeywords.some(isPresent)) return ["array"];
+    const isCounted = [...nameKeywords, ...listKeywords].some(isPresent);
+    if (isCounted) return ["object", "array", "string", "number", "boolean", "null"];
     return [...textKeywords, ...lengthKeywords].some(isPresent) ? ["string"] : ["value"];
   }
   const types: readonly unknown[] = Array.isArray(type) ? type : [type];

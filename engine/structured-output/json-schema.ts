@@ -11,7 +11,7 @@ const dynamicKeywords = ["$dynamicRef", "$recursiveRef"];
 const unsupportedKeywords = [...conditionalKeywords, ...countingKeywords, ...dynamicKeywords];
 
 /** Each of these decides alone what a value looks like: restrictions beside it would be ignored. */
-const decisiveKeywords = ["$ref", "const", "enum", "anyOf", "oneOf", "allOf"];
+export const decisiveKeywords = ["$ref", "const", "enum", "anyOf", "oneOf", "allOf"];
 export const nameKeywords = [
   "properties",
   "required",

@@ -154,6 +154,8 @@ const schemas: [string, object][] = [
       additionalProperties: false,
     },
   ],
+  ["names of a list", { type: "object", propertyNames: { enum: ["a", "é", 1] }, maxProperties: 3 }],
+  ["counts without a type", { minItems: 1, maxProperties: 2 }],
   ["types in turn", { type: ["integer", "string"], maxLength: 4 }],
   ["references with escapes", { $ref: "#/$defs/a~1b", $defs: { "a/b": { type: "boolean" } } }],
   ["anything", {}],
