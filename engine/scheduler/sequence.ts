@@ -2,7 +2,7 @@
 import type { EngineRequest, ImageFeature } from "../core/engine-request.ts";
 import type { PromptPositions } from "../multimodal/prompt-positions.ts";
 import type { FinishReason } from "../contract/request-output.ts";
-import type { CompiledGrammar } from "../structured-output/grammar-compiler.ts";
+import type { CompiledGrammar } from "../structured-output/compiled-grammar.ts";
 import type { SamplingParams } from "../contract/sampling-params.ts";
 import { endTokenOf } from "../vision/image-span.ts";
 import { createSequenceTokens } from "./sequence-tokens.ts";
