@@ -9,7 +9,7 @@ export type EngineErrorCode =
   | "invalid_image_reference"
   /** The image could not be fetched: refused, not found, timed out, no rights. */
   | "image_unreachable"
-  /** More bytes or pixels than the limits allow. */
+  /** More bytes, pixels or work of decoding than the limits allow. */
   | "image_too_large"
   /** The bytes are not a picture the engine decodes. */
   | "invalid_image"
@@ -27,7 +27,15 @@ export type EngineErrorCode =
   | "internal";
 
 /** Settings that decide what is served, by their names in `EngineConfig`. */
-export type ServingSetting = "maxImagesPerPrompt" | "maxNumWaiting" | "enableMmEmbeds";
+export type ServingSetting =
+  | "maxImagesPerPrompt"
+  | "maxNumWaiting"
+  | "enableMmEmbeds"
+  | "maxImageBytes"
+  | "maxImagePixels"
+  | "maxDecodeCost"
+  | "maxRequestDecodeCost"
+  | "decodeTimeoutMs";
 
 export interface EngineErrorOptions {
   readonly cause?: unknown;
@@ -49,6 +57,12 @@ export class EngineError extends Error {
     this.parameter = options.parameter ?? null;
     this.setting = options.setting ?? null;
   }
+}
+
+/** The error as it is, said of a field of the request. */
+export function aboutParameter(error: EngineError, parameter: string): EngineError {
+  const { code, message, setting } = error;
+  return new EngineError(code, message, { cause: error, parameter, ...(setting !== null && { setting }) });
 }
 
 /** Throws an `internal` error when a condition that only a bug of ours can break does not hold. */

@@ -1,5 +1,5 @@
 /** Puts together how a loaded model takes images: its own registered parts, the pixel threads, sources and caches. */
-import { EngineError } from "../contract/errors.ts";
+import { aboutParameter, EngineError } from "../contract/errors.ts";
 import { createImageProcessor } from "../images/image-processor.ts";
 import { parsePreprocessorConfig } from "../images/preprocessor-config.ts";
 import { createPromptText } from "./input-processor.ts";
@@ -15,7 +15,12 @@ import type { ItemCaches } from "./item-loader.ts";
 import type { BuiltModel } from "../models/built-model.ts";
 import type { ProcessorContext } from "../models/model-definition.ts";
 import type { DummyInputsBuilder } from "../multimodal/dummy-inputs.ts";
-import type { MultiModalInputs, PixelProcessor, ProcessorOptions } from "../multimodal/multimodal-processor.ts";
+import type {
+  EncodedImage,
+  MultiModalInputs,
+  PixelProcessor,
+  ProcessorOptions,
+} from "../multimodal/multimodal-processor.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
 
 export interface MultiModalParts {
@@ -74,6 +79,7 @@ export function createImageInputs(
   const { info, processor, dummyInputs } = changedBySettings(connect(multiModal, context), mmProcessorOptions);
   const loader = new ItemLoader({
     processor,
+    pixels: context.pixels,
     info,
     sources: imageSources,
     caches,
@@ -157,19 +163,25 @@ const noCaches: ItemCaches = {
 
 function createPixelProcessor(imageProcessor: ImageProcessor, program: URL | undefined): PixelProcessor {
   return {
-    async process({ bytes, parameter }, options, signal) {
-      try {
+    inspect: (image, signal) => naming(image, () => imageProcessor.readHeader(image, signal)),
+    process: (image, options, signal) =>
+      naming(image, async () => {
         if (program !== undefined) {
-          return await imageProcessor.runProgram(bytes, signal, { module: program.href, options });
+          return imageProcessor.runProgram(image, signal, { module: program.href, options });
         }
         const plan = parsePreprocessorConfig(options);
-        const { pixelValues, shape, imageSize } = await imageProcessor.process(bytes, signal, plan);
+        const { pixelValues, shape, imageSize } = await imageProcessor.process(image, signal, plan);
         const tensor = { elementType: "float32", shape, data: pixelValues } as const;
         return { tensors: new Map([["pixel_values", tensor]]), imageSize };
-      } catch (error) {
-        if (!(error instanceof EngineError)) throw error;
-        throw new EngineError(error.code, error.message, { cause: error, parameter });
-      }
-    },
+      }),
   };
+}
+
+/** Errors name the picture. */
+async function naming<Result>({ parameter }: EncodedImage, run: () => Promise<Result>): Promise<Result> {
+  try {
+    return await run();
+  } catch (error) {
+    throw error instanceof EngineError ? aboutParameter(error, parameter) : error;
+  }
 }

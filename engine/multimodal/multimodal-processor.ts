@@ -1,4 +1,6 @@
 /** What a vision model says about its inputs: everything that shared code needs to put images into its prompts. */
+import type { PictureOwner } from "../images/image-processor.ts";
+import type { PictureHeader } from "../images/picture-header.ts";
 import type { DummyInputsBuilder } from "./dummy-inputs.ts";
 import type { BatchedTensor, FieldConfig } from "./field-config.ts";
 import type { CanonicalValue } from "./hasher.ts";
@@ -16,10 +18,16 @@ export interface EncodedImage {
   readonly bytes: Uint8Array;
   /** Names the picture in errors: `prompt.images[2]`. */
   readonly parameter: string;
+  /** From `PixelProcessor.inspect`, where that was asked before. */
+  readonly header?: PictureHeader;
+  /** The request that the picture is processed for; left out, it is processed as one of its own. */
+  readonly owner?: PictureOwner;
 }
 
 /** Turns pictures into tensors away from the calling thread. */
 export interface PixelProcessor {
+  /** Reads the picture's header, and holds it to the limits of one picture. Throws EngineError of pictures, or `aborted`. */
+  inspect(image: EncodedImage, signal: AbortSignal): Promise<PictureHeader>;
   /**
    * The tensors of one picture, without a dimension of a batch, and its size as it came. Throws EngineError of
    * pictures, `invalid_checkpoint` or `unsupported_model` for options it cannot follow, or `aborted`.

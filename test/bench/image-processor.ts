@@ -104,7 +104,7 @@ async function ourPicturesPerSecond(
   const work =
     program === null ? null : { module: new URL(`../../engine/models/${program}`, import.meta.url).href, options };
   const process = (): Promise<unknown> =>
-    work === null ? processor.process(bytes, signal) : processor.runProgram(bytes, signal, work);
+    work === null ? processor.process({ bytes }, signal) : processor.runProgram({ bytes }, signal, work);
   try {
     // Warms up every thread.
     await Promise.all(Array.from({ length: numThreads }, process));
