@@ -7,7 +7,7 @@ import { FairQueue, type FairQueueLimits, type QueuedWork } from "./fair-queue.t
 import type { PictureHeader } from "./picture-header.ts";
 import type { PixelValues } from "./pixel-values.ts";
 import type { PixelReply, PixelTask, PixelWork, ProgramTensors } from "./pixel-worker.ts";
-import { parsePreprocessorConfig, type PreprocessorPlan } from "./preprocessor-config.ts";
+import type { PreprocessorPlan } from "./preprocessor-config.ts";
 
 export interface ImageProcessorOptions {
   readonly maxImagePixels: number;
@@ -64,14 +64,10 @@ export interface Picture {
 export interface ImageProcessor {
   /** Checks the limits of one picture without decoding it. */
   readHeader(picture: Picture, signal: AbortSignal): Promise<PictureHeader>;
-  /**
-   * Pixel values of one picture.
-   *
-   * @param plan Steps other than the checkpoint's, for this picture.
-   */
-  process(picture: Picture, signal: AbortSignal, plan?: PreprocessorPlan): Promise<PixelValues>;
+  /** Pixel values of one picture. */
+  process(picture: Picture, plan: PreprocessorPlan, signal: AbortSignal): Promise<PixelValues>;
   /** As `process`, by a model's own program; also throws what that throws. */
-  runProgram(picture: Picture, signal: AbortSignal, program: Omit<PixelProgramWork, "kind">): Promise<ProgramTensors>;
+  runProgram(picture: Picture, program: Omit<PixelProgramWork, "kind">, signal: AbortSignal): Promise<ProgramTensors>;
   /** Ends the threads; pictures still waiting or in work are refused with `closed`. Idempotent. */
   close(): Promise<void>;
 }
@@ -100,12 +96,8 @@ interface Task extends QueuedWork {
   readonly outcome: PromiseWithResolvers<FinishedReply>;
 }
 
-/**
- * Starts nothing yet. `preprocessorConfig` is null for a model that has a program of its own. Throws EngineError
- * `unsupported_model` or `invalid_checkpoint` for a preprocessor_config.json it cannot follow to the letter.
- */
-export function createImageProcessor(preprocessorConfig: unknown, options: ImageProcessorOptions): ImageProcessor {
-  const checkpointPlan = preprocessorConfig === null ? null : parsePreprocessorConfig(preprocessorConfig);
+/** Starts nothing yet. */
+export function createImageProcessor(options: ImageProcessorOptions): ImageProcessor {
   const { maxImagePixels, maxDecodeCost, decodeTimeoutMs } = { ...defaultDecodeLimits, ...options };
   const limits = { maxImagePixels, maxDecodeCost, decodeTimeoutMs };
   const numThreads = Math.min(options.numThreads ?? defaultNumThreads(), MAX_NUM_THREADS);
@@ -197,13 +189,12 @@ export function createImageProcessor(preprocessorConfig: unknown, options: Image
 
   return {
     readHeader,
-    async process(picture, signal, plan = checkpointPlan ?? undefined) {
-      invariant(plan !== undefined, "a checkpoint that a program processes has no plan");
+    async process(picture, plan, signal) {
       const reply = await decode(picture, signal, (header) => ({ kind: "plan", header, plan }));
       invariant(reply.kind === "pixels", "a plan makes pixel values");
       return reply.result;
     },
-    async runProgram(picture, signal, program) {
+    async runProgram(picture, program, signal) {
       const reply = await decode(picture, signal, (header) => ({ kind: "program", header, ...program }));
       invariant(reply.kind === "tensors", "a program makes tensors");
       return reply.result;

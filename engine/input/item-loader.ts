@@ -3,6 +3,7 @@ import { aboutParameter, EngineError, invariant } from "../contract/errors.ts";
 import { decodeCostOf } from "../images/decode-cost.ts";
 import { canTellUnchanged, fetchImageIfChanged } from "../images/fetch-image.ts";
 import { defaultDecodeLimits } from "../images/image-processor.ts";
+import { tooManyEmbeddings } from "./request-options.ts";
 import { sourceCacheKey } from "../images/source-cache.ts";
 import { allOrNone } from "../multimodal/all-or-none.ts";
 import { computeMmHash, contentHashOf } from "../multimodal/hasher.ts";
@@ -82,6 +83,8 @@ type InspectedImage = EncodedImage & Required<Pick<EncodedImage, "header">>;
 export interface ItemRequest extends Pick<GenerationRequest, "tenant" | "cacheSalt"> {
   /** The checkpoint's with the request's changes. */
   readonly processorOptions: ProcessorOptions;
+  /** Most embeddings that the prompt has room for; left out, any number. */
+  readonly maxNumEmbeddings?: number;
 }
 
 export class ItemLoader {
@@ -151,6 +154,7 @@ export class ItemLoader {
         signal,
       );
       this.#checkWork(images);
+      this.#checkEmbeddings(images, request);
       return processImages(processor, images, { options: request.processorOptions, promptText, signal });
     };
     const wanted = identified.filter(({ item }) => item === null).map(({ mmHash }) => mmHash);
@@ -249,6 +253,24 @@ export class ItemLoader {
     );
   }
 
+  /** Of images that have to be processed, which is worth nothing where the prompt has no room for them. */
+  #checkEmbeddings(images: readonly InspectedImage[], request: ItemRequest): void {
+    const { processor, info } = this.#options;
+    const { processorOptions, maxNumEmbeddings = Number.POSITIVE_INFINITY } = request;
+    let numEmbeddings = 0;
+    for (const { header, parameter } of images) {
+      const count = about(parameter, () => processor.numImageTokens(header.shownSize, processorOptions));
+      if (count > info.maxTokensPerItem) throw tooManyEmbeddings(count, info.maxTokensPerItem);
+      numEmbeddings += count;
+    }
+    if (numEmbeddings <= maxNumEmbeddings) return;
+    throw new EngineError(
+      "prompt_too_long",
+      `The new images of the prompt have ${numEmbeddings} embeddings; beside its text there is room for ${maxNumEmbeddings}.`,
+      { parameter: "prompt" },
+    );
+  }
+
   #fetchIfChanged(
     { reference }: ImagePart,
     index: number,
@@ -291,5 +313,13 @@ async function namingImage<Result>(index: number, run: () => Result | Promise<Re
     return await run();
   } catch (error) {
     throw error instanceof EngineError ? aboutParameter(error, parameterOf(index)) : error;
+  }
+}
+
+function about<Result>(parameter: string, run: () => Result): Result {
+  try {
+    return run();
+  } catch (error) {
+    throw error instanceof EngineError ? aboutParameter(error, parameter) : error;
   }
 }

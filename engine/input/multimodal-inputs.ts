@@ -1,10 +1,10 @@
 /** Puts together how a loaded model takes images: its own registered parts, the pixel threads, sources and caches. */
 import { aboutParameter, EngineError } from "../contract/errors.ts";
 import { createImageProcessor } from "../images/image-processor.ts";
-import { parsePreprocessorConfig } from "../images/preprocessor-config.ts";
+import { parsePreprocessorConfig, plannedSize } from "../images/preprocessor-config.ts";
 import { createPromptText } from "./input-processor.ts";
 import { ItemLoader } from "./item-loader.ts";
-import { deploymentOptions, isAboutOptions, optionsError } from "./request-options.ts";
+import { deploymentOptions, isAboutOptions, noImageProcessor, optionsError } from "./request-options.ts";
 import { dummyPicture } from "../multimodal/dummy-inputs.ts";
 import { processImages } from "../multimodal/process-items.ts";
 import type { EngineConfig } from "../contract/config.ts";
@@ -45,7 +45,10 @@ export interface LoadedImageInputs extends ImageInputs, AsyncDisposable {
   readonly dummyInputs: DummyInputsBuilder;
 }
 
-/** Null for a model that takes no images. Throws EngineError `invalid_checkpoint` or `unsupported_model`. */
+/**
+ * Null for a model that takes no images. Throws EngineError `invalid_checkpoint` or `unsupported_model`, and
+ * `invalid_configuration` for settings that the model's image processor cannot follow.
+ */
 export function createImageInputs(
   {
     imageLimits,
@@ -55,7 +58,10 @@ export function createImageInputs(
   { architecture, multiModal, model, tokenizer, preprocessorConfig, imageSources, caches = noCaches }: MultiModalParts,
 ): LoadedImageInputs | null {
   const { visionEncoder, imageTokenId } = model;
-  if (visionEncoder === null || imageTokenId === null) return null;
+  if (visionEncoder === null || imageTokenId === null) {
+    deploymentOptions(noImageProcessor, mmProcessorOptions ?? {});
+    return null;
+  }
   if (multiModal === null) {
     throw new EngineError("unsupported_model", `No processor of images is registered for ${architecture}.`);
   }
@@ -67,16 +73,17 @@ export function createImageInputs(
   if (imageToken === null) {
     throw new EngineError("invalid_checkpoint", `tokenizer.json has no token for the image token id ${imageTokenId}.`);
   }
-  const imageProcessor = createImageProcessor(pixelProgram === undefined ? preprocessorConfig : null, imageLimits);
+  const imageProcessor = createImageProcessor(imageLimits);
   const context: ProcessorContext = {
     imageToken,
     imageTokenId,
     visionEncoder,
-    preprocessorConfig: (preprocessorConfig ?? {}) as ProcessorOptions,
+    preprocessorConfig: optionsOf(preprocessorConfig),
     pixels: createPixelProcessor(imageProcessor, pixelProgram),
     tokenId: (token) => tokenizer.tokenId(token),
   };
-  const { info, processor, dummyInputs } = changedBySettings(connect(multiModal, context), mmProcessorOptions);
+  const ofCheckpoint = followingFile(() => connect(multiModal, context));
+  const { info, processor, dummyInputs } = changedBySettings(ofCheckpoint, mmProcessorOptions);
   const loader = new ItemLoader({
     processor,
     pixels: context.pixels,
@@ -133,13 +140,25 @@ interface ConnectedInputs extends Pick<LoadedImageInputs, "info" | "processor" |
 
 function connect(registered: MultiModalInputs<ProcessorContext>, context: ProcessorContext): ConnectedInputs {
   const info = registered.createProcessingInfo(context);
-  return {
-    registered,
-    context,
-    info,
-    processor: registered.createProcessor(info, context),
-    dummyInputs: registered.createDummyInputs(info, context),
-  };
+  const processor = registered.createProcessor(info, context);
+  processor.checkOptions(context.preprocessorConfig);
+  return { registered, context, info, processor, dummyInputs: registered.createDummyInputs(info, context) };
+}
+
+/** processor_config.json, which newer checkpoints have, holds the options below `image_processor`. */
+function optionsOf(preprocessorConfig: unknown): ProcessorOptions {
+  const { image_processor: nested } = (preprocessorConfig ?? {}) as { readonly image_processor?: unknown };
+  return (nested ?? preprocessorConfig ?? {}) as ProcessorOptions;
+}
+
+/** Errors about an option of the checkpoint's name the file that has it. */
+function followingFile<Result>(run: () => Result): Result {
+  try {
+    return run();
+  } catch (error) {
+    if (!isAboutOptions(error) || error.parameter === null) throw error;
+    throw new EngineError(error.code, `preprocessor_config.json: ${error.message}`, { cause: error });
+  }
 }
 
 /** What is known without looking depends on the options too, so all of it is made anew. */
@@ -163,14 +182,20 @@ const noCaches: ItemCaches = {
 
 function createPixelProcessor(imageProcessor: ImageProcessor, program: URL | undefined): PixelProcessor {
   return {
+    outputSize(options) {
+      if (program !== undefined) return null;
+      const plan = parsePreprocessorConfig(options);
+      const size = plannedSize(plan);
+      return size === null ? null : { ...size, option: plan.centerCrop === null ? "size" : "crop_size" };
+    },
     inspect: (image, signal) => naming(image, () => imageProcessor.readHeader(image, signal)),
     process: (image, options, signal) =>
       naming(image, async () => {
         if (program !== undefined) {
-          return imageProcessor.runProgram(image, signal, { module: program.href, options });
+          return imageProcessor.runProgram(image, { module: program.href, options }, signal);
         }
         const plan = parsePreprocessorConfig(options);
-        const { pixelValues, shape, imageSize } = await imageProcessor.process(image, signal, plan);
+        const { pixelValues, shape, imageSize } = await imageProcessor.process(image, plan, signal);
         const tensor = { elementType: "float32", shape, data: pixelValues } as const;
         return { tensors: new Map([["pixel_values", tensor]]), imageSize };
       }),

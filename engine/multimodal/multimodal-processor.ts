@@ -26,6 +26,11 @@ export interface EncodedImage {
 
 /** Turns pictures into tensors away from the calling thread. */
 export interface PixelProcessor {
+  /**
+   * Of the `pixel_values` that options make of a square picture, and the option that says so; null where it is the
+   * picture's own, and for models with a program of their own. Throws EngineError for options that it cannot follow.
+   */
+  outputSize(options: ProcessorOptions): OutputSize | null;
   /** Reads the picture's header, and holds it to the limits of one picture. Throws EngineError of pictures, or `aborted`. */
   inspect(image: EncodedImage, signal: AbortSignal): Promise<PictureHeader>;
   /**
@@ -33,6 +38,10 @@ export interface PixelProcessor {
    * pictures, `invalid_checkpoint` or `unsupported_model` for options it cannot follow, or `aborted`.
    */
   process(image: EncodedImage, options: ProcessorOptions, signal: AbortSignal): Promise<ProcessedPixels>;
+}
+
+export interface OutputSize extends ImageSize {
+  readonly option: "size" | "crop_size";
 }
 
 export interface ProcessedPixels {
@@ -62,6 +71,18 @@ export interface MultiModalProcessor {
   readonly options: ProcessorOptions;
   /** Those of the options that a request may set. */
   readonly requestOptions: ReadonlySet<string>;
+  /** By option: older names for the same, whose values in the checkpoint no longer count where a request sets it. */
+  readonly replacedOptions?: Readonly<Record<string, readonly string[]>>;
+  /**
+   * Throws EngineError `invalid_checkpoint` or `unsupported_model` for options that it cannot follow, whatever the
+   * picture. Its `parameter` is the path of the option (`image_std[0]`), with which the message begins.
+   */
+  checkOptions(options: ProcessorOptions): void;
+  /**
+   * As `ProcessingInfo.numImageTokens`, under other options than the checkpoint's. Throws EngineError `invalid_image` or
+   * `image_too_large` for a picture that cannot be taken under them.
+   */
+  numImageTokens(size: ImageSize, options: ProcessorOptions): number;
   /** An item must not depend on the others of its batch. Throws as `PixelProcessor.process` does. */
   processImages(
     images: readonly EncodedImage[],
