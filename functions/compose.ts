@@ -9,7 +9,7 @@ import {
   createHttpsImageSource,
   createS3ImageSource,
 } from "../engine/index.ts";
-import type { ByteStore, Engine, LoadProgress } from "../engine/index.ts";
+import type { ByteStore, Engine, EngineStall, LoadProgress } from "../engine/index.ts";
 import { createApp } from "./app.ts";
 import type { BatchesDependencies } from "./batch/create-batches.ts";
 import { LazyBatches } from "./batch/lazy-batches.ts";
@@ -55,6 +55,7 @@ export async function compose({ config, logger, onProgress }: CompositionOptions
     ...(isS3(config.engine.model) && { createS3Client: await loadS3ClientFactory(config) }),
     ...(config.redisUrl !== null && { createByteStore: createStoreFactory(config.redisUrl, logger) }),
     ...(onProgress && { onProgress }),
+    onStall: (stall) => logStall(stall, logger),
   });
   service.engine = engine;
   const batches = createLazyBatches({ config, service, engine, metrics, logger });
@@ -76,6 +77,14 @@ export async function compose({ config, logger, onProgress }: CompositionOptions
       await Promise.all(connectedSources.map((source) => source.close()));
     },
   };
+}
+
+function logStall(stall: EngineStall | null, logger: Logger): void {
+  if (stall === null) return logger.info("The step of the engine has ended; requests are served again.");
+  const message = stall.isLasting
+    ? "The step of the engine still has not ended; its requests are ended, and /livez asks for a restart."
+    : "A step of the engine does not end; no requests are taken until it does.";
+  logger.error(message, { ...stall });
 }
 
 /** Null where there are none. */

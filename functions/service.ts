@@ -1,8 +1,9 @@
 /** What the routes share: the engine once it is there, the state of the service, the requests under way. */
 import { EngineError } from "../engine/index.ts";
-import type { Engine } from "../engine/index.ts";
+import type { Engine, EngineStall } from "../engine/index.ts";
 
-export type ServiceState = "starting" | "ready" | "draining" | "failed";
+/** `stalled`: a step of the engine does not end; `Service.stall` has more. */
+export type ServiceState = "starting" | "ready" | "stalled" | "draining" | "failed";
 
 /** After the deadline, the time for error events to reach clients that still read. */
 const FLUSH_MS = 1000;
@@ -49,11 +50,17 @@ export class Service {
       case "loading":
         return "starting";
       case "ready":
-        return "ready";
+      case "stalled":
+        return this.#engine.state;
       case "failed":
       case "closed":
         return "failed";
     }
+  }
+
+  /** Null while the engine's steps end in time. */
+  get stall(): EngineStall | null {
+    return this.#engine?.stall ?? null;
   }
 
   /** Without lines of batches. */
@@ -68,7 +75,7 @@ export class Service {
 
   /**
    * Counts a request as under way until its admission is released. Throws EngineError `not_ready`, `closed`,
-   * `queue_full` or `internal` where the service cannot take it.
+   * `queue_full`, `engine_stalled` or `internal` where the service cannot take it.
    */
   admit(requestSignal: AbortSignal): Admission {
     if (this.numRequests >= this.#maxNumRequests && this.state === "ready") {
@@ -92,6 +99,12 @@ export class Service {
     const engine = this.#engine;
     if (state === "draining") throw new EngineError("closed", "The service is shutting down; send the request again.");
     if (state === "failed") throw new EngineError("internal", "The engine has failed.");
+    if (state === "stalled") {
+      throw new EngineError(
+        "engine_stalled",
+        "The engine has not finished its step in time; send the request again later.",
+      );
+    }
     if (state === "starting" || engine === null) {
       throw new EngineError("not_ready", "The model is still loading; send the request again shortly.");
     }

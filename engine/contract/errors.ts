@@ -17,6 +17,8 @@ export type EngineErrorCode =
   | "aborted"
   | "not_ready"
   | "closed"
+  /** One step of the engine has not ended in the time that `stepTimeoutMs` gives it. */
+  | "engine_stalled"
   | "unsupported_model"
   | "invalid_checkpoint"
   | "invalid_configuration"

@@ -1,5 +1,6 @@
 /** The engine's logits processors in the order they apply. */
 import type { EngineError } from "../contract/errors.ts";
+import { StepProgress } from "../thread/step-progress.ts";
 import type { SequenceBatchUpdate } from "./built-in/added-sequence.ts";
 import type { CustomProcessor, ProcessedRow, RowErrors } from "./custom/custom-processor.ts";
 import type { GuardedLogits } from "./guarded-logits.ts";
@@ -31,10 +32,17 @@ export class ProcessorChain {
   /** In the order loaded. */
   readonly #custom: readonly CustomProcessor[];
   readonly #errors: RowErrors = new Map();
+  readonly #progress: StepProgress;
 
-  constructor(builtIns: BuiltInProcessors, custom: readonly CustomProcessor[]) {
+  /** @param progress Is told whose code runs while that of a custom processor does. */
+  constructor(
+    builtIns: BuiltInProcessors,
+    custom: readonly CustomProcessor[],
+    progress: StepProgress = new StepProgress(),
+  ) {
     this.#builtIns = builtIns;
     this.#custom = custom;
+    this.#progress = progress;
   }
 
   /** Begins a step: tells every processor, also after one has failed, so that none loses track of the rows. */
@@ -44,7 +52,11 @@ export class ProcessorChain {
     grammars.updateState(batchUpdate);
     for (const processor of argmaxChanging) processor.updateState(batchUpdate);
     for (const processor of argmaxInvariant) processor.updateState(batchUpdate);
-    for (const processor of this.#custom) processor.updateState(batchUpdate, this.#errors);
+    for (let index = 0; index < this.#custom.length; index++) {
+      this.#progress.enterProcessor(index);
+      this.#custom[index].updateState(batchUpdate, this.#errors);
+    }
+    this.#progress.enter("sampling");
     for (const processor of penalties) processor.updateState(batchUpdate);
   }
 
@@ -54,17 +66,23 @@ export class ProcessorChain {
 
   applyArgmaxChanging(logits: GuardedLogits, rows: readonly ProcessedRow[]): void {
     for (const processor of this.#builtIns.argmaxChanging) processor.apply(logits);
-    for (const processor of this.#custom) {
-      if (!processor.isArgmaxInvariant) processor.apply(logits, rows, this.#errors);
-    }
+    this.#applyCustom(false, logits, rows);
     for (const processor of this.#builtIns.penalties) processor.apply(logits);
   }
 
   applyArgmaxInvariant(logits: GuardedLogits, rows: readonly ProcessedRow[]): void {
     for (const processor of this.#builtIns.argmaxInvariant) processor.apply(logits);
-    for (const processor of this.#custom) {
-      if (processor.isArgmaxInvariant) processor.apply(logits, rows, this.#errors);
+    this.#applyCustom(true, logits, rows);
+  }
+
+  #applyCustom(isArgmaxInvariant: boolean, logits: GuardedLogits, rows: readonly ProcessedRow[]): void {
+    for (let index = 0; index < this.#custom.length; index++) {
+      const processor = this.#custom[index];
+      if (processor.isArgmaxInvariant !== isArgmaxInvariant) continue;
+      this.#progress.enterProcessor(index);
+      processor.apply(logits, rows, this.#errors);
     }
+    this.#progress.enter("sampling");
   }
 
   /**

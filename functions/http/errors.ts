@@ -56,6 +56,7 @@ const statusOfCode = {
   aborted: CLIENT_CLOSED_REQUEST,
   not_ready: 503,
   closed: 503,
+  engine_stalled: 503,
   unsupported_model: 500,
   invalid_checkpoint: 500,
   invalid_configuration: 500,
@@ -98,7 +99,8 @@ export function toErrorAnswer(error: unknown, requestId: string, paths: RequestP
 }
 
 function headersOf(code: EngineErrorCode): Readonly<Record<string, string>> {
-  if (code === "queue_full" || code === "not_ready") return { "Retry-After": RETRY_AFTER_SECONDS };
+  if (code === "queue_full" || code === "not_ready" || code === "engine_stalled")
+    return { "Retry-After": RETRY_AFTER_SECONDS };
   if (code === "closed") return { "Retry-After": RETRY_AFTER_SECONDS, Connection: "close" };
   return {};
 }
