@@ -2,9 +2,10 @@
 import type { EngineError } from "../contract/errors.ts";
 import { StepProgress } from "../thread/step-progress.ts";
 import type { SequenceBatchUpdate } from "./built-in/added-sequence.ts";
-import type { CustomProcessor, ProcessedRow, RowErrors } from "./custom/custom-processor.ts";
+import type { CustomProcessor, RowErrors } from "./custom/custom-processor.ts";
 import type { GuardedLogits } from "./guarded-logits.ts";
 import type { LogitsProcessor } from "./contract/logits-processor.ts";
+import { ShownBatch } from "./custom/shown-batch.ts";
 
 /** Masks what no grammar allows. It never throws for a row but leaves it no token. */
 export interface GrammarProcessor extends LogitsProcessor {
@@ -31,6 +32,8 @@ export class ProcessorChain {
   readonly #builtIns: BuiltInProcessors;
   /** In the order loaded. */
   readonly #custom: readonly CustomProcessor[];
+  /** Of the batch, for custom processors. */
+  readonly #shown = new ShownBatch();
   readonly #errors: RowErrors = new Map();
   readonly #progress: StepProgress;
 
@@ -52,11 +55,7 @@ export class ProcessorChain {
     grammars.updateState(batchUpdate);
     for (const processor of argmaxChanging) processor.updateState(batchUpdate);
     for (const processor of argmaxInvariant) processor.updateState(batchUpdate);
-    for (let index = 0; index < this.#custom.length; index++) {
-      this.#progress.enterProcessor(index);
-      this.#custom[index].updateState(batchUpdate, this.#errors);
-    }
-    this.#progress.enter("sampling");
+    this.#updateCustom(batchUpdate);
     for (const processor of penalties) processor.updateState(batchUpdate);
   }
 
@@ -64,23 +63,33 @@ export class ProcessorChain {
     this.#builtIns.grammars.apply(logits);
   }
 
-  applyArgmaxChanging(logits: GuardedLogits, rows: readonly ProcessedRow[]): void {
+  #updateCustom(batchUpdate: SequenceBatchUpdate | null): void {
+    if (this.#custom.length === 0) return;
+    const shownUpdate = this.#shown.update(batchUpdate);
+    for (let index = 0; index < this.#custom.length; index++) {
+      this.#progress.enterProcessor(index);
+      this.#custom[index].updateState(shownUpdate, this.#errors);
+    }
+    this.#progress.enter("sampling");
+  }
+
+  applyArgmaxChanging(logits: GuardedLogits): void {
     for (const processor of this.#builtIns.argmaxChanging) processor.apply(logits);
-    this.#applyCustom(false, logits, rows);
+    this.#applyCustom(false, logits);
     for (const processor of this.#builtIns.penalties) processor.apply(logits);
   }
 
-  applyArgmaxInvariant(logits: GuardedLogits, rows: readonly ProcessedRow[]): void {
+  applyArgmaxInvariant(logits: GuardedLogits): void {
     for (const processor of this.#builtIns.argmaxInvariant) processor.apply(logits);
-    this.#applyCustom(true, logits, rows);
+    this.#applyCustom(true, logits);
   }
 
-  #applyCustom(isArgmaxInvariant: boolean, logits: GuardedLogits, rows: readonly ProcessedRow[]): void {
+  #applyCustom(isArgmaxInvariant: boolean, logits: GuardedLogits): void {
     for (let index = 0; index < this.#custom.length; index++) {
       const processor = this.#custom[index];
       if (processor.isArgmaxInvariant !== isArgmaxInvariant) continue;
       this.#progress.enterProcessor(index);
-      processor.apply(logits, rows, this.#errors);
+      processor.apply(logits, this.#shown.rows, this.#errors);
     }
     this.#progress.enter("sampling");
   }

@@ -30,7 +30,7 @@ function createLoopingEngine(onStall?: (stall: EngineStall | null) => void): Eng
 function ask(requestId: string, params: Partial<SamplingParams> = {}): GenerationRequest {
   return {
     requestId,
-    prompt: { kind: "text", text: "Describe the picture." },
+    prompt: { kind: "text", text: "Describe the picture.", addSpecialTokens: true },
     samplingParams: createSamplingParams({ temperature: 0, maxTokens: 16, ignoreEos: true, ...params }),
   };
 }
