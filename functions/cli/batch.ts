@@ -21,6 +21,8 @@ import { warnOfFewerSequences } from "../fewer-sequences.ts";
 import type { Logger } from "../logger.ts";
 import { EXIT_FAILED, exitCodeOf, exitCodeOfSignal } from "./exit-codes.ts";
 import { createProgressDisplay } from "./progress.ts";
+import { onStopSignal } from "./stop-signals.ts";
+import type { StopSignal } from "./stop-signals.ts";
 import type { ProgressDisplay } from "./progress.ts";
 
 export interface BatchFiles {
@@ -126,18 +128,12 @@ async function countLines({ input, output }: BatchFiles, config: Config): Promis
 }
 
 /** The first signal lets what is under way finish, within the grace of the settings; a second ends the process. */
-function stopOnSignals(
-  stopping: AbortController,
-  logger: Logger,
-): { readonly name: keyof typeof exitCodeOfSignal | null } {
-  const received: { name: keyof typeof exitCodeOfSignal | null } = { name: null };
-  const onSignal = (name: keyof typeof exitCodeOfSignal): void => {
-    if (received.name !== null) process.exit(exitCodeOfSignal[name]);
-    received.name = name;
-    logger.info("Stopping.", { signal: name });
+function stopOnSignals(stopping: AbortController, logger: Logger): { readonly name: StopSignal | null } {
+  const received: { name: StopSignal | null } = { name: null };
+  onStopSignal((signal, { hasParentEnded }) => {
+    received.name = signal;
+    logger.info("Stopping.", hasParentEnded ? { because: "npm has ended" } : { signal });
     stopping.abort();
-  };
-  process.on("SIGTERM", onSignal);
-  process.on("SIGINT", onSignal);
+  });
   return received;
 }
