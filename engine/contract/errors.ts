@@ -31,10 +31,13 @@ export type EngineErrorCode =
 /** Settings that decide what is served, by their names in `EngineConfig`. */
 export type ServingSetting = "maxImagesPerPrompt" | "maxNumWaiting" | "enableMmEmbeds";
 
+/** Settings that decide whether a model loads. */
+export type LoadingSetting = "cacheFolder" | "maxModelLen";
+
 export interface EngineErrorOptions {
   readonly cause?: unknown;
   readonly parameter?: string;
-  readonly setting?: ServingSetting;
+  readonly setting?: ServingSetting | LoadingSetting;
 }
 
 export class EngineError extends Error {
@@ -42,8 +45,8 @@ export class EngineError extends Error {
   readonly code: EngineErrorCode;
   /** The request field at fault, in our spelling (`samplingParams.temperature`), where one is. */
   readonly parameter: string | null;
-  /** The setting that could be changed so that the engine serves this, where there is one. */
-  readonly setting: ServingSetting | null;
+  /** The setting that could be changed so that the engine serves this, or loads, where there is one. */
+  readonly setting: ServingSetting | LoadingSetting | null;
 
   constructor(code: EngineErrorCode, message: string, options: EngineErrorOptions = {}) {
     super(message, options.cause === undefined ? undefined : { cause: options.cause });

@@ -20,6 +20,7 @@ import { warnOfRefusedDefaults } from "../default-arguments.ts";
 import { warnOfFewerSequences } from "../fewer-sequences.ts";
 import type { Logger } from "../logger.ts";
 import { EXIT_FAILED, exitCodeOf, exitCodeOfSignal } from "./exit-codes.ts";
+import { describeLoadFailure } from "./load-failure.ts";
 import { createProgressDisplay } from "./progress.ts";
 import { onStopSignal } from "./stop-signals.ts";
 import type { StopSignal } from "./stop-signals.ts";
@@ -54,7 +55,8 @@ export async function batch(config: Config, files: BatchFiles, logger: Logger): 
     else if (signal.name !== null) exitCode = exitCodeOfSignal[signal.name];
   } catch (error) {
     progress.stop();
-    logger.error("The batch ended early; run it again to go on.", { error });
+    const failure = describeLoadFailure(error, config);
+    logger.error("The batch ended early; run it again to go on.", { ...(failure ?? { error }) });
     exitCode = exitCodeOf(error);
   }
   await results.close();

@@ -5,6 +5,7 @@ import type { Logger } from "../logger.ts";
 import { openServer } from "../http/server.ts";
 import type { OpenServer } from "../http/server.ts";
 import { exitCodeOf } from "./exit-codes.ts";
+import { describeLoadFailure } from "./load-failure.ts";
 import { onStopSignal } from "./stop-signals.ts";
 
 /** Of sockets whose other end went away: they say nothing about the state of this process. */
@@ -50,7 +51,10 @@ export async function serve(config: Config, logger: Logger): Promise<void> {
   } catch (error) {
     composition?.service.fail();
     if (composition?.service.state === "draining") return;
-    return die(logger, `Cannot serve the model ${config.engine.model}.`, error);
+    logger.error(`Cannot serve the model ${config.engine.model}.`, {
+      ...(describeLoadFailure(error, config) ?? { error }),
+    });
+    process.exit(exitCodeOf(error));
   } finally {
     progress.stop();
   }

@@ -110,6 +110,8 @@ const settingHints: Readonly<Record<NonNullable<EngineError["setting"]>, string>
   maxImagesPerPrompt: "LIMIT_MM_PER_PROMPT sets the limit.",
   maxNumWaiting: "MAX_NUM_SEQS and MAX_NUM_WAITING set the limit.",
   enableMmEmbeds: "Set ENABLE_MM_EMBEDS=true to serve them.",
+  maxModelLen: "MAX_MODEL_LEN sets the limit.",
+  cacheFolder: "CACHE_FOLDER sets the folder.",
 };
 
 function settingHint({ setting }: EngineError): string {

@@ -36,7 +36,7 @@ async function startByNpm(): Promise<StartedByNpm> {
   });
   let stdout = "";
   npm.stdout.on("data", (chunk: Buffer) => (stdout += chunk.toString()));
-  const exit = once(npm, "exit") as StartedByNpm["exit"];
+  const exit = once(npm, "exit") as unknown as StartedByNpm["exit"];
   await expect.poll(() => stdout, { timeout: 60_000 }).toContain('"message":"Ready."');
   const npmId = npm.pid!;
   const children = await readFile(`/proc/${npmId}/task/${npmId}/children`, "utf8");
