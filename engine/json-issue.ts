@@ -59,7 +59,13 @@ function expectationOf(issue: Issue): string {
       return `expected ${issue.inclusive === false ? "less than" : "at most"} ${issue.maximum}${unitOf(issue.origin, issue.maximum)}`;
     case "invalid_value":
       return `expected ${issue.values.map((value) => excerpt(value)).join(" or ")}`;
-    default:
+    case "custom":
+    case "invalid_element":
+    case "invalid_format":
+    case "invalid_key":
+    case "invalid_union":
+    case "not_multiple_of":
+    case "unrecognized_keys":
       return issue.message.replace(/^Invalid input(: )?/, "") || "expected another value";
   }
 }

@@ -74,9 +74,9 @@ test.for(files)("$name that is broken, no object, a pipe or a folder is named", 
     const about = `${name}, broken in way ${index}`;
     // A processor_config.json without an image processor is one that says nothing.
     if (name === "processor_config.json" && index >= texts.length && index < breaks.length - 2) continue;
-    expect(error, about).toBeInstanceOf(EngineError);
+    expect({ about, error }).toEqual({ about, error: expect.any(EngineError) as unknown });
     const { code, message } = error as EngineError;
-    expect([about, code]).toEqual([about, "invalid_checkpoint"]);
+    expect({ about, code }).toEqual({ about, code: "invalid_checkpoint" });
     expect(message).toContain(name);
     expect(message).toMatch(/^[^\n]{1,400}\.$/);
   }

@@ -55,7 +55,7 @@ async function errorOfStart(environment: Readonly<Record<string, string>>): Prom
   return errorLineOf(cli.stdout());
 }
 
-test.for<[string, (folder: string) => Promise<unknown> | unknown, string]>([
+test.for<[string, (folder: string) => unknown, string]>([
   [
     "a billion layers",
     async (folder) => {

@@ -9,6 +9,9 @@ import { expect, test } from "vitest";
 
 import { testDataHome } from "../../support/test-data-home.ts";
 
+/** Fields of vLLM's: an answer goes on to the last token. */
+const goingOn = { ignore_eos: true, skip_special_tokens: false };
+
 const repository = fileURLToPath(new URL("../../../", import.meta.url));
 
 interface StartedByNpm extends AsyncDisposable {
@@ -104,8 +107,7 @@ test("Ctrl-C, which reaches the server by itself and through npm, counts as one 
     prompt: "a",
     max_tokens: 1500,
     stream: true,
-    // Fields of vLLM's: it goes on to the last token.
-    ...{ ignore_eos: true, skip_special_tokens: false },
+    ...goingOn,
   });
   let finishReason: string | null = null;
   let hasSignalled = false;
