@@ -3,6 +3,7 @@ export { createEngine } from "./create-engine.ts";
 export type {
   Engine,
   EngineDependencies,
+  EngineStall,
   EngineState,
   GenerateOptions,
   LoadProgress,

@@ -203,5 +203,8 @@ function addEngineFigures(registry: Registry, service: Service): void {
     () => stats()?.numPrefixCacheHits,
   );
   addCounter("vllm:generation_tokens_total", "Tokens generated.", () => stats()?.numGenerationTokens);
+  addGauge("fovea_engine_stalled", "1 while a step of the engine has not ended in time, else 0.", () =>
+    service.stall === null ? 0 : 1,
+  );
   addGauge("fovea_http_requests_in_flight", "Requests for answers under way.", () => service.numRequests);
 }

@@ -4,7 +4,9 @@ import type { Composition } from "../compose.ts";
 import type { Logger } from "../logger.ts";
 import { openServer } from "../http/server.ts";
 import type { OpenServer } from "../http/server.ts";
-import { exitCodeOf, exitCodeOfSignal } from "./exit-codes.ts";
+import { exitCodeOf } from "./exit-codes.ts";
+import { describeLoadFailure } from "./load-failure.ts";
+import { onStopSignal } from "./stop-signals.ts";
 
 /** Of sockets whose other end went away: they say nothing about the state of this process. */
 const connectionErrorCodes = new Set(["ECONNRESET", "EPIPE", "ERR_STREAM_PREMATURE_CLOSE", "ERR_STREAM_DESTROYED"]);
@@ -49,7 +51,10 @@ export async function serve(config: Config, logger: Logger): Promise<void> {
   } catch (error) {
     composition?.service.fail();
     if (composition?.service.state === "draining") return;
-    return die(logger, `Cannot serve the model ${config.engine.model}.`, error);
+    logger.error(`Cannot serve the model ${config.engine.model}.`, {
+      ...(describeLoadFailure(error, config) ?? { error }),
+    });
+    process.exit(exitCodeOf(error));
   } finally {
     progress.stop();
   }
@@ -64,15 +69,10 @@ export async function serve(config: Config, logger: Logger): Promise<void> {
 }
 
 function drainOnSignals(logger: Logger, drain: () => Promise<boolean>): void {
-  let isDraining = false;
-  const onSignal = (signal: keyof typeof exitCodeOfSignal): void => {
-    if (isDraining) process.exit(exitCodeOfSignal[signal]);
-    isDraining = true;
-    logger.info("Draining.", { signal });
+  onStopSignal((signal, { hasParentEnded }) => {
+    logger.info("Draining.", hasParentEnded ? { because: "npm has ended" } : { signal });
     void endAfter(drain, logger);
-  };
-  process.on("SIGTERM", onSignal);
-  process.on("SIGINT", onSignal);
+  });
 }
 
 async function endAfter(drain: () => Promise<boolean>, logger: Logger): Promise<void> {
