@@ -203,5 +203,6 @@ function addEngineFigures(registry: Registry, service: Service): void {
     () => stats()?.numPrefixCacheHits,
   );
   addCounter("vllm:generation_tokens_total", "Tokens generated.", () => stats()?.numGenerationTokens);
+  addCounter("fovea_engine_steps_total", "Steps that the engine has computed.", () => stats()?.numSteps);
   addGauge("fovea_http_requests_in_flight", "Requests for answers under way.", () => service.numRequests);
 }
