@@ -2,6 +2,7 @@
 import { availableParallelism } from "node:os";
 import type { Piscina } from "piscina";
 import { EngineError, invariant } from "../contract/errors.ts";
+import { moduleUrl } from "../module-url.ts";
 import type { PixelValues } from "./pixel-values.ts";
 import type { PixelReply, PixelTask, PixelWork, ProgramTensors } from "./pixel-worker.ts";
 import { parsePreprocessorConfig, type PreprocessorPlan } from "./preprocessor-config.ts";
@@ -113,7 +114,7 @@ async function startPool(numThreads: number, maxNumUnfinished: number): Promise<
   // Loaded by the first picture, as the start of the service should not wait for it.
   const { Piscina } = await import("piscina");
   const pool: PixelPool = new Piscina({
-    filename: new URL("./pixel-worker.ts", import.meta.url).href,
+    filename: moduleUrl("./pixel-worker", import.meta.url).href,
     name: "processPixels",
     minThreads: 0,
     maxThreads: numThreads,

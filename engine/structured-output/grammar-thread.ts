@@ -3,6 +3,7 @@ import { once } from "node:events";
 import { Worker } from "node:worker_threads";
 
 import { EngineError, invariant } from "../contract/errors.ts";
+import { moduleUrl } from "../module-url.ts";
 import type { CompileReply, CompileTask } from "./compile-worker.ts";
 import type { GrammarVocabulary } from "./grammar-vocabulary.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
@@ -20,7 +21,7 @@ export class GrammarThread {
   #isOver = false;
 
   private constructor(vocabulary: GrammarVocabulary) {
-    this.#worker = new Worker(new URL("./compile-worker.ts", import.meta.url), {
+    this.#worker = new Worker(moduleUrl("./compile-worker", import.meta.url), {
       name: "grammar-compiler",
       workerData: vocabulary,
     });

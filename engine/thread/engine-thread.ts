@@ -3,6 +3,7 @@ import { MessageChannel, Worker } from "node:worker_threads";
 import type { MessagePort } from "node:worker_threads";
 
 import { EngineError } from "../contract/errors.ts";
+import { moduleUrl } from "../module-url.ts";
 import type { EncoderOutput, FromEngineThread, ToEngineThread, WorkerOptions } from "./messages.ts";
 
 export interface EngineThreadListener {
@@ -31,7 +32,7 @@ export class EngineThread {
   constructor(listener: EngineThreadListener) {
     const { port1, port2 } = new MessageChannel();
     this.#options = port1;
-    this.#worker = new Worker(new URL("./worker.ts", import.meta.url), {
+    this.#worker = new Worker(moduleUrl("./worker", import.meta.url), {
       name: ENGINE_THREAD_NAME,
       workerData: port2,
       transferList: [port2],
