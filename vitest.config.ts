@@ -6,6 +6,8 @@ import { defineConfig } from "vitest/config";
 process.env.NODE_COMPILE_CACHE ??= join(tmpdir(), "node-compile-cache");
 
 export default defineConfig({
+  // `fovea` means the sources here, not the package that `npm run build` makes. The other conditions are Vite's defaults.
+  ssr: { resolve: { conditions: ["fovea-source", "module", "node", "development|production"] } },
   test: {
     include: ["test/**/*.test.ts"],
     globalSetup: ["test/support/compile-cache.ts"],
