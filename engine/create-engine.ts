@@ -1,5 +1,7 @@
 /** Where an engine comes from. */
-import { threadName } from "node:worker_threads";
+import { versions } from "node:process";
+// All of it: an old Node, which lacks some of the names, can load this file and is refused below.
+import * as workerThreads from "node:worker_threads";
 
 import { ENGINE_THREAD_NAME } from "./thread/engine-thread.ts";
 import { EngineError } from "./contract/errors.ts";
@@ -16,11 +18,14 @@ import type { Engine, EngineDependencies } from "./contract/engine.ts";
  *
  * @param options Settings left out have the service's defaults; without a model, the small shipped one is loaded.
  * @param dependencies Without image sources, images come as `data:` URLs only.
- * @throws EngineError `invalid_configuration` on an engine's own thread: the module of a logits processor that creates an
- *   engine when it is imported would create one engine after the other.
+ * @throws EngineError `invalid_configuration` on a Node older than 24.6, and on an engine's own thread: the module of a
+ *   logits processor that creates an engine when it is imported would create one engine after the other.
  */
 export function createEngine(options: EngineOptions = {}, dependencies: Partial<EngineDependencies> = {}): Engine {
-  if (threadName === ENGINE_THREAD_NAME) {
+  if (workerThreads.threadName === undefined) {
+    throw new EngineError("invalid_configuration", `Node.js 24.6 or newer is needed; this is ${versions.node}.`);
+  }
+  if (workerThreads.threadName === ENGINE_THREAD_NAME) {
     throw new EngineError(
       "invalid_configuration",
       "The module of a logits processor creates an engine when it is imported; move the class to a module of its own.",
