@@ -4,9 +4,11 @@
  * sources would not run there.
  */
 import { execFileSync } from "node:child_process";
-import { cpSync, existsSync, globSync, mkdirSync, readFileSync, renameSync, rmSync } from "node:fs";
-import { dirname, join, relative } from "node:path";
+import { cpSync, globSync, mkdirSync, renameSync, rmSync } from "node:fs";
+import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
+
+import { findMissingFiles } from "./missing-files.ts";
 
 const repository = fileURLToPath(new URL("..", import.meta.url));
 const dist = join(repository, "dist");
@@ -29,25 +31,13 @@ try {
     mkdirSync(dirname(join(building, path)), { recursive: true });
     cpSync(join(repository, path), join(building, path));
   }
-  refuseMissingFiles();
+  const missing = findMissingFiles(building);
+  if (missing.length > 0) {
+    const advice = "Name modules with moduleUrl() of engine/module-url.ts, and add other files to package/build.ts.";
+    throw new Error(`The package would lack files:\n  ${missing.join("\n  ")}\n${advice}`);
+  }
   rmSync(dist, { recursive: true, force: true });
   renameSync(building, dist);
 } finally {
   rmSync(building, { recursive: true, force: true });
-}
-
-/** Throws an Error for a module that names a file beside it that dist/ lacks: a new asset, or a source by its `.ts`. */
-function refuseMissingFiles(): void {
-  const missing = globSync("**/*.js", { cwd: building, exclude: ["functions/playground/**"] }).flatMap((module) => {
-    const folder = dirname(join(building, module));
-    const source = readFileSync(join(building, module), "utf8");
-    const files = [
-      ...source.matchAll(/new URL\("([^"]+)", import\.meta\.url\)/g).map(([, path]) => join(folder, path)),
-      ...source.matchAll(/moduleUrl\("([^"]+)", import\.meta\.url\)/g).map(([, path]) => join(folder, `${path}.js`)),
-    ];
-    return files.filter((file) => !existsSync(file)).map((file) => `${module} names ${relative(building, file)}`);
-  });
-  if (missing.length === 0) return;
-  const advice = "Name modules with moduleUrl() of engine/module-url.ts, and add other files to package/build.ts.";
-  throw new Error(`The package would lack files:\n  ${missing.join("\n  ")}\n${advice}`);
 }
