@@ -10,7 +10,7 @@ export default defineConfig({
   ssr: { resolve: { conditions: ["fovea-source", "module", "node", "development|production"] } },
   test: {
     include: ["test/**/*.test.ts"],
-    globalSetup: ["test/support/compile-cache.ts"],
+    globalSetup: ["test/support/programs/provide-programs.ts", "test/support/compile-cache.ts"],
     testTimeout: 60_000,
     hookTimeout: 120_000,
     // Polling waits for what must happen, on machines of any speed.

@@ -39,7 +39,7 @@ export type {
   SampledLogprobs,
   TokenLogprob,
 } from "./contract/request-output.ts";
-export { createSamplingParams } from "./contract/sampling-params.ts";
+export { createSamplingParams, samplingLimits } from "./contract/sampling-params.ts";
 export type { ExtraArgument, SamplingParams } from "./contract/sampling-params.ts";
 export type { StructuredOutput } from "./structured-output/structured-output.ts";
 export type { EngineCoreStats } from "./thread/messages.ts";

@@ -4,6 +4,7 @@ import type { Config } from "./settings/config.ts";
 import type { Logger } from "./logger.ts";
 import type { Metrics } from "./metrics.ts";
 import type { Service } from "./service.ts";
+import type { BodyIntake } from "./http/body-intake.ts";
 import type { RequestConfig } from "./generation/generation-kind.ts";
 
 export type ApiConfig = Pick<
@@ -14,6 +15,7 @@ export type ApiConfig = Pick<
 
 export interface AppDependencies {
   readonly service: Service;
+  readonly bodies: BodyIntake;
   readonly metrics: Metrics;
   readonly logger: Logger;
   readonly config: ApiConfig;

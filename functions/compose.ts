@@ -1,6 +1,5 @@
 /** The composition root: builds the clients, the engine and the application, and knows how to close them. */
 import type { RequestListener } from "node:http";
-import { getRequestListener } from "@hono/node-server";
 import type { S3Client } from "@aws-sdk/client-s3";
 
 import {
@@ -11,6 +10,8 @@ import {
 } from "../engine/index.ts";
 import type { ByteStore, Engine, LoadProgress } from "../engine/index.ts";
 import { createApp } from "./app.ts";
+import { BodyIntake } from "./http/body-intake.ts";
+import { createListener } from "./http/listener.ts";
 import type { BatchesDependencies } from "./batch/create-batches.ts";
 import { LazyBatches } from "./batch/lazy-batches.ts";
 import type { Config } from "./settings/config.ts";
@@ -58,10 +59,14 @@ export async function compose({ config, logger, onProgress }: CompositionOptions
   });
   service.engine = engine;
   const batches = createLazyBatches({ config, service, engine, metrics, logger });
-  const app = createApp({ service, metrics, logger, config, ...(batches && { loadBatches: batches.load }) });
-  const listen = getRequestListener(app.fetch, { overrideGlobalObjects: false });
+  const bodies = new BodyIntake({
+    maxBodyBytes: config.maxBodyBytes,
+    idleTimeoutMs: config.bodyIdleTimeoutMs,
+    drainSignal: service.drainSignal,
+  });
+  const app = createApp({ service, bodies, metrics, logger, config, ...(batches && { loadBatches: batches.load }) });
   return {
-    listener: (request, response) => void listen(request, response),
+    listener: createListener(app),
     service,
     metrics,
     engine,
@@ -72,6 +77,7 @@ export async function compose({ config, logger, onProgress }: CompositionOptions
     },
     async close() {
       await batches?.close();
+      await bodies.close();
       await engine.close();
       await Promise.all(connectedSources.map((source) => source.close()));
     },

@@ -1,14 +1,14 @@
-/** What the routes share: the engine once it is there, the state of the service, the requests under way. */
+/** The state that the routes share: the engine once it is loaded, the state of the service, the requests under way. */
 import { EngineError } from "../engine/index.ts";
 import type { Engine } from "../engine/index.ts";
 
 export type ServiceState = "starting" | "ready" | "draining" | "failed";
 
-/** After the deadline, the time for error events to reach clients that still read. */
+/** Time after the deadline for error events to reach clients that still read. */
 const FLUSH_MS = 1000;
 
 export interface ServiceOptions {
-  /** Requests under way at once; one more is refused before its body is read. */
+  /** Most requests in the engine at once. */
   readonly maxNumRequests: number;
 }
 
@@ -19,7 +19,7 @@ export class Service {
   #numBatchLines = 0;
   #engine: Engine | null = null;
   #hasFailed = false;
-  #isDraining = false;
+  readonly #draining = new AbortController();
   #notifyIdle: () => void = () => {};
   #released = Promise.withResolvers<void>();
 
@@ -27,7 +27,7 @@ export class Service {
     this.#maxNumRequests = maxNumRequests;
   }
 
-  /** Null until its modules are loaded; it may still be loading its model after that. */
+  /** Null until its modules are loaded. Its model may still be loading after that. */
   get engine(): Engine | null {
     return this.#engine;
   }
@@ -36,13 +36,13 @@ export class Service {
     this.#engine = engine;
   }
 
-  /** To be called when no engine could be made at all. */
+  /** To be called when no engine can be created. */
   fail(): void {
     this.#hasFailed = true;
   }
 
   get state(): ServiceState {
-    if (this.#isDraining) return "draining";
+    if (this.drainSignal.aborted) return "draining";
     if (this.#hasFailed) return "failed";
     switch (this.#engine?.state) {
       case undefined:
@@ -56,7 +56,12 @@ export class Service {
     }
   }
 
-  /** Without lines of batches. */
+  /** Aborted with EngineError `closed` when a drain begins, for work that the drain does not wait for. */
+  get drainSignal(): AbortSignal {
+    return this.#draining.signal;
+  }
+
+  /** Requests under way, without lines of batches. */
   get numRequests(): number {
     return this.#admissions.size - this.#numBatchLines;
   }
@@ -66,35 +71,45 @@ export class Service {
     return this.#released.promise;
   }
 
+  /** Throws as `admit` would, without taking a place: to be called before a body is read. */
+  checkRoom(): void {
+    this.#requireEngine();
+    if (this.numRequests < this.#maxNumRequests) return;
+    throw new EngineError(
+      "queue_full",
+      `${this.numRequests} requests are under way; the limit is ${this.#maxNumRequests}.`,
+    );
+  }
+
   /**
-   * Counts a request as under way until its admission is released. Throws EngineError `not_ready`, `closed`,
-   * `queue_full` or `internal` where the service cannot take it.
+   * Counts a request as under way until its admission is released. To be called after the body is read, since a sender
+   * may take its time. Throws EngineError `not_ready`, `closed`, `queue_full` or `internal` when the service cannot take
+   * the request.
    */
   admit(requestSignal: AbortSignal): Admission {
-    if (this.numRequests >= this.#maxNumRequests && this.state === "ready") {
-      throw new EngineError(
-        "queue_full",
-        `${this.numRequests} requests are under way; the limit is ${this.#maxNumRequests}.`,
-      );
-    }
+    this.checkRoom();
     return this.#admit(requestSignal, () => {});
   }
 
-  /** Counts a line of a batch as under way, as `admit` does a request; batches bound their lines themselves. */
+  /** Counts a line of a batch as under way. Batches bound the number of their lines themselves. */
   admitBatchLine(): Admission {
     const admission = this.#admit(new AbortController().signal, () => (this.#numBatchLines -= 1));
     this.#numBatchLines += 1;
     return admission;
   }
 
-  #admit(requestSignal: AbortSignal, onRelease: () => void): Admission {
+  #requireEngine(): Engine {
     const { state } = this;
-    const engine = this.#engine;
-    if (state === "draining") throw new EngineError("closed", "The service is shutting down; send the request again.");
+    if (state === "draining") throw this.drainSignal.reason;
     if (state === "failed") throw new EngineError("internal", "The engine has failed.");
-    if (state === "starting" || engine === null) {
+    if (state === "starting" || this.#engine === null) {
       throw new EngineError("not_ready", "The model is still loading; send the request again shortly.");
     }
+    return this.#engine;
+  }
+
+  #admit(requestSignal: AbortSignal, onRelease: () => void): Admission {
+    const engine = this.#requireEngine();
     const admission = new Admission(engine, requestSignal, () => {
       if (!this.#admissions.delete(admission)) return;
       onRelease();
@@ -107,11 +122,11 @@ export class Service {
   }
 
   /**
-   * Refuses new requests and waits for those under way; after `graceMs` they are ended with `closed`. Resolves to
-   * whether all of them ended by themselves; lines of batches may be ended, others go on with them.
+   * Refuses new requests and waits for those under way. After `graceMs` it ends them with `closed`. Resolves to whether
+   * all requests ended by themselves; lines of batches do not count, since another run continues them.
    */
   async drain(graceMs: number): Promise<boolean> {
-    this.#isDraining = true;
+    this.#draining.abort(new EngineError("closed", "The service is shutting down; send the request again."));
     if (await this.#isIdleWithin(graceMs)) return true;
     const isClean = this.numRequests === 0;
     const reason = new EngineError("closed", "The service shut down before the answer was complete.");
@@ -131,12 +146,12 @@ export class Service {
   }
 }
 
-/** Why a request whose client has left is aborted. */
+/** The reason for aborting a request whose client has left. */
 export function clientGone(): EngineError {
   return new EngineError("aborted", "The client went away.");
 }
 
-/** One request under way. Released exactly when its response is complete or given up. */
+/** One request under way. It is released when its response is complete or given up. */
 export class Admission {
   readonly engine: Engine;
   readonly #controller = new AbortController();

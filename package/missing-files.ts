@@ -13,6 +13,9 @@ export function findMissingFiles(folder: string): string[] {
     const files = [
       ...source.matchAll(/new URL\("([^"]+)", import\.meta\.url\)/g).map(([, path]) => inFolderOf(path)),
       ...source.matchAll(/moduleUrl\("([^"]+)", import\.meta\.url\)/g).map(([, path]) => inFolderOf(`${path}.js`)),
+      ...source
+        .matchAll(/new URL\(`([^`$]+)\$\{extname\(import\.meta\.url\)\}`, import\.meta\.url\)/g)
+        .map(([, path]) => inFolderOf(`${path}.js`)),
     ];
     return files.filter((file) => !existsSync(file)).map((file) => `${module} names ${relative(folder, file)}`);
   });

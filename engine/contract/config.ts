@@ -1,16 +1,16 @@
-/** Settings of one engine; read from the environment elsewhere, never here. */
+/** Settings of one engine. The service reads them from the environment; the engine does not. */
 
-import type { ImageSize } from "../multimodal/processing-info.ts";
+import type { LargestSize } from "../multimodal/processing-info.ts";
 
 export type DeviceName = "cpu" | "cuda" | "webgpu";
 
-/** `auto` is the fastest that is as true as the checkpoint: float32 on `cpu`, float16 on GPU devices. */
+/** `auto` is the fastest type that keeps the checkpoint's accuracy: float32 on `cpu`, float16 on GPU devices. */
 export type DtypeName = "auto" | "float32" | "float16" | "int8" | "int4";
 
 export interface LogitsProcessorReference {
   /** `module:Export`. */
   readonly className: string;
-  /** What messages and lists call it; `className` where absent. */
+  /** The name in messages and lists; default: `className`. */
   readonly name?: string;
   readonly options: Readonly<Record<string, unknown>>;
 }
@@ -18,25 +18,24 @@ export interface LogitsProcessorReference {
 export interface ImageLimits {
   readonly maxImagesPerPrompt: number;
   /**
-   * The largest picture to plan memory for, where that is smaller than the largest that matters to the model. Larger
-   * ones are taken all the same.
+   * The largest image to plan memory for, if smaller than the model's largest. Larger images are accepted all the same.
    */
-  readonly largestExpectedImage?: Partial<ImageSize>;
+  readonly largestExpectedImage?: LargestSize;
   readonly maxImageBytes: number;
   readonly maxImagePixels: number;
   readonly fetchTimeoutMs: number;
 }
 
 export interface CacheConfig {
-  /** Of this process, for all caches of images together; 0 keeps nothing in memory. */
+  /** For all image caches of this process together; 0 keeps nothing in memory. */
   readonly maxMemoryBytes: number;
   /** In the store that replicas share. */
   readonly timeToLiveSeconds: number;
-  /** A larger value is not written to the shared store. */
+  /** Larger values are not written to the shared store. */
   readonly maxValueBytes: number;
-  /** Most that a request waits for the shared store. */
+  /** The longest time that a request waits for the shared store. */
   readonly commandTimeoutMs: number;
-  /** In front of every key in the shared store. */
+  /** Prefix of every key in the shared store. */
   readonly keyPrefix: string;
 }
 
@@ -46,30 +45,30 @@ export interface EngineConfig {
   readonly dtype: DtypeName;
   readonly device: DeviceName;
   readonly deviceId: number;
-  /** Most tokens of one sequence, prompt and output; null takes the checkpoint's own limit. */
+  /** The maximum length of one sequence in tokens, prompt and output; null takes the checkpoint's own limit. */
   readonly maxModelLen: number | null;
-  /** Most sequences running together: the number of KV slots. */
+  /** The largest number of sequences that run together: the number of KV slots. */
   readonly maxNumSequences: number;
-  /** Most tokens computed in one step. */
+  /** The largest number of tokens computed in one step. */
   readonly maxNumBatchedTokens: number;
-  /** Most requests waiting for a slot; one more is refused with `queue_full`. */
+  /** The largest number of requests that wait for a slot. One more is rejected with `queue_full`. */
   readonly maxNumWaiting: number;
-  /** Whether prompts reuse keys and values that equal prefixes have left in KV slots. Default true. */
+  /** Reuse cached keys and values for shared prompt prefixes, images included. Default true. */
   readonly enablePrefixCaching?: boolean;
   readonly logitsProcessors: readonly LogitsProcessorReference[];
   /**
-   * Folders below which dotted module paths of logits processors are looked up, and whose node_modules hold packages of
-   * them, as the working directory's may.
+   * Folders in which dotted module paths of logits processors are looked up. Packages are found in their node_modules
+   * and in that of the working directory.
    */
   readonly logitsProcessorPath: readonly string[];
   /** Threads of one ONNX Runtime call; null is the number of physical cores. */
   readonly numThreads: number | null;
-  /** Holds downloaded checkpoints, quantised weights and built graphs. */
+  /** Stores downloaded checkpoints, quantised weights and built graphs. */
   readonly cacheFolder: string;
   readonly imageLimits: ImageLimits;
-  /** What is remembered of images. Default: `defaultCacheConfig`. */
+  /** Limits of the image caches. Default: `defaultCacheConfig`. */
   readonly caches?: CacheConfig;
-  /** Whether requests may bring image embeddings of their own; they are believed to be the encoder's. Default false. */
+  /** Accept precomputed image embeddings in requests. They are used without verification. Default false. */
   readonly enableMmEmbeds?: boolean;
   /** Changes to the checkpoint's image processor options, as preprocessor_config.json names them. */
   readonly mmProcessorOptions?: Readonly<Record<string, unknown>>;

@@ -16,18 +16,20 @@ export type EngineState = "loading" | "ready" | "failed" | "closed";
 /** Known once the engine is ready. */
 export interface ModelInfo {
   readonly architecture: string;
-  /** Most tokens of one sequence, prompt and output. */
+  /** Maximum length of one sequence in tokens, prompt and output. */
   readonly maxModelLen: number;
-  /** Computed together: as many as the settings allow, or fewer where the host's memory has no room for the KV of all. */
+  /**
+   * Sequences computed together: the configured number, or fewer if the host's memory has no room for the KV of all.
+   */
   readonly maxNumSequences: number;
   readonly vocabSize: number;
   readonly acceptsImages: boolean;
-  /** Whether it takes conversations. */
+  /** Whether the model accepts conversations. */
   readonly hasChatTemplate: boolean;
   readonly eosTokenIds: readonly number[];
-  /** Texts of special tokens by name: `bos_token`, `eos_token`, `image_token`, ..., as far as there are such. */
+  /** Texts of the special tokens that exist, by name: `bos_token`, `eos_token`, `image_token`, ... */
   readonly specialTokens: Readonly<Record<string, string>>;
-  /** What the checkpoint's generation_config.json sets, for fields that a request leaves open. */
+  /** Defaults from the checkpoint's generation_config.json, for fields that a request leaves open. */
   readonly defaultSamplingParams: Partial<SamplingParams>;
   /** Names of the custom logits processors in the order they apply. */
   readonly logitsProcessors: readonly string[];
@@ -40,30 +42,30 @@ export interface GenerateOptions {
 
 export interface Engine {
   readonly state: EngineState;
-  /** Resolves when requests can be served; rejects with the EngineError that made loading fail. */
+  /** Resolves when the engine accepts requests; rejects with the EngineError that ended loading. */
   readonly ready: Promise<void>;
   /** Null until ready. */
   readonly modelInfo: ModelInfo | null;
   /** Gauges and counters of the engine thread, as of its last step. */
   readonly stats: EngineCoreStats;
-  /** Live counters of what is remembered of images; null until ready. */
+  /** Live counters of the image caches; null until ready. */
   readonly caches: CacheReport | null;
   /**
-   * What the first logits processor that refuses requests with these parameters has against them; null where none does,
-   * or the engine is not ready. `generate` throws for them by itself.
+   * The refusal of the first logits processor that rejects these parameters; null if none does or the engine is not
+   * ready. `generate` throws for them by itself.
    */
   refusalOf(params: SamplingParams): ProcessorRefusal | null;
   /**
-   * Deltas until one has a `finishReason`. Throws EngineError before the first output for input it refuses
-   * (`invalid_argument`, `prompt_too_long`, image codes, `queue_full`, `not_ready`, `closed`). Ending the iteration
-   * early (`return`) aborts the sequence.
+   * Yields deltas; the last one of a choice has a `finishReason`. Throws EngineError before the first output for input
+   * it rejects (`invalid_argument`, `prompt_too_long`, image codes, `queue_full`, `not_ready`, `closed`). Ending the
+   * iteration early (`return`) aborts the sequence.
    */
   generate(request: GenerationRequest, options?: GenerateOptions): AsyncIterable<RequestOutput>;
-  /** Aborts what runs, ends the threads and frees all memory; idempotent. */
+  /** Aborts running requests, ends the threads and frees all memory. Idempotent. */
   close(): Promise<void>;
 }
 
-/** How far one slow part of loading is: a download, a quantisation. */
+/** Progress of one slow part of loading, such as a download or a quantisation. */
 export interface LoadProgress {
   readonly task: string;
   readonly completed: number;
@@ -72,16 +74,16 @@ export interface LoadProgress {
 }
 
 export interface EngineDependencies {
-  /** Where images come from; a reference whose scheme none serves is refused. Not closed by the engine. */
+  /** Sources of images. A reference whose scheme no source serves is rejected. The engine does not close them. */
   readonly imageSources: readonly ImageSource[];
-  /** Called once, only when the model is an `s3://` reference; the engine destroys the client when it has loaded. */
+  /** Called once, only if the model is an `s3://` reference. The engine destroys the client after loading. */
   readonly createS3Client?: () => S3Client;
-  /** Called once while loading; what it gives is the engine's to close. Without it replicas share nothing. */
+  /** Called once while loading; the engine closes the store. Without it, replicas share nothing. */
   readonly createByteStore?: () => Promise<ByteStore>;
   readonly onProgress?: (progress: LoadProgress) => void;
   /**
-   * Logits processors as classes, applied after those that settings name. The engine thread imports each again, so a
-   * class must be exported, from a module that can be imported without harm: not from the one that creates the engine.
+   * Logits processors given as classes, applied after those that settings name. The engine thread imports each class
+   * again, so it must be exported from a module that is safe to import, not from the one that creates the engine.
    */
   readonly logitsProcessors?: readonly GivenLogitsProcessor[];
 }

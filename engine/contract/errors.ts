@@ -1,17 +1,17 @@
-/** The one error class of the engine and its closed list of codes; HTTP statuses are chosen outside. */
+/** The one error class of the engine and its closed list of codes. HTTP statuses are chosen outside. */
 
 export type EngineErrorCode =
-  /** A field of the request has a value the engine cannot serve; `parameter` names it. */
+  /** A field of the request has a value that the engine cannot serve; `parameter` names it. */
   | "invalid_argument"
   | "prompt_too_long"
   | "too_many_images"
   /** The image reference is malformed, of an unknown scheme, or not allowed. */
   | "invalid_image_reference"
-  /** The image could not be fetched: refused, not found, timed out, no rights. */
+  /** The image could not be fetched: connection refused, not found, timed out, no permission. */
   | "image_unreachable"
-  /** More bytes or pixels than the limits allow. */
+  /** The image has more bytes or pixels than the limits allow. */
   | "image_too_large"
-  /** The bytes are not a picture the engine decodes. */
+  /** The engine cannot decode the bytes as an image. */
   | "invalid_image"
   | "queue_full"
   | "aborted"
@@ -20,13 +20,13 @@ export type EngineErrorCode =
   | "unsupported_model"
   | "invalid_checkpoint"
   | "invalid_configuration"
-  /** One that the settings name, or a package announces, does not load or cannot be constructed. */
+  /** A logits processor that the settings name, or a package announces, does not load or cannot be constructed. */
   | "invalid_logits_processor"
   | "logits_processor_failed"
   | "runtime_failed"
   | "internal";
 
-/** Settings that decide what is served, by their names in `EngineConfig`. */
+/** Settings that limit what is served, by their names in `EngineConfig`. */
 export type ServingSetting = "maxImagesPerPrompt" | "maxNumWaiting" | "enableMmEmbeds";
 
 export interface EngineErrorOptions {
@@ -38,9 +38,9 @@ export interface EngineErrorOptions {
 export class EngineError extends Error {
   override readonly name = "EngineError";
   readonly code: EngineErrorCode;
-  /** The request field at fault, in our spelling (`samplingParams.temperature`), where one is. */
+  /** The request field at fault, in our spelling (`samplingParams.temperature`), if there is one. */
   readonly parameter: string | null;
-  /** The setting that could be changed so that the engine serves this, where there is one. */
+  /** The setting to change so that the engine serves this, if there is one. */
   readonly setting: ServingSetting | null;
 
   constructor(code: EngineErrorCode, message: string, options: EngineErrorOptions = {}) {
@@ -51,7 +51,7 @@ export class EngineError extends Error {
   }
 }
 
-/** Throws an `internal` error when a condition that only a bug of ours can break does not hold. */
+/** Throws an `internal` error if a condition does not hold that only a bug of ours can break. */
 export function invariant(condition: unknown, message: string): asserts condition {
   if (!condition) throw new EngineError("internal", `Invariant broken: ${message}`);
 }

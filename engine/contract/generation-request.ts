@@ -1,4 +1,4 @@
-/** What a caller of `Engine.generate` sends: text and image references, nothing processed yet. */
+/** The input of `Engine.generate`: text and image references, not processed yet. */
 import type { SamplingParams } from "./sampling-params.ts";
 
 export type ChatRole = "system" | "user" | "assistant";
@@ -7,12 +7,12 @@ export type ChatRole = "system" | "user" | "assistant";
 export type ImagePart =
   | {
       readonly type: "image";
-      /** `data:`, `https://` or `s3://` reference; null where its `uuid` is expected to be cached. */
+      /** `data:`, `https://` or `s3://` reference; null if the image is expected to be cached under its `uuid`. */
       readonly reference: string | null;
-      /** The caller's own name for the picture, which stands for its content: one that is cached is not fetched. */
+      /** The caller's own name for the image content. A cached image is not fetched again. */
       readonly uuid?: string;
     }
-  /** Reference to an .npy or safetensors file of what the vision encoder would make of an image. */
+  /** Reference to an .npy or safetensors file with the vision encoder's output for an image. */
   | { readonly type: "image_embeds"; readonly reference: string };
 
 export type ContentPart = { readonly type: "text"; readonly text: string } | ImagePart;
@@ -24,7 +24,7 @@ export interface ChatMessage {
 
 export type Prompt =
   | { readonly kind: "chat"; readonly messages: readonly ChatMessage[]; readonly addGenerationPrompt: boolean }
-  /** `images` in the order of the model's image placeholders in `text`. */
+  /** `images` are in the order of the model's image placeholders in `text`. */
   | {
       readonly kind: "text";
       readonly text: string;
@@ -32,8 +32,8 @@ export type Prompt =
       readonly images?: readonly ImagePart[];
     }
   /**
-   * `images` in the order of the placeholders in `tokenIds`: one image token each, or already as many as each image has
-   * features.
+   * `images` are in the order of the placeholders in `tokenIds`: one image token each, or already as many as each image
+   * has features.
    */
   | { readonly kind: "tokens"; readonly tokenIds: readonly number[]; readonly images?: readonly ImagePart[] };
 
@@ -43,19 +43,19 @@ export interface GenerationRequest {
   readonly prompt: Prompt;
   readonly samplingParams: SamplingParams;
   /**
-   * Sequences generated from the prompt, which is processed once. The seeds of those after the first follow the
-   * request's. Default 1; greedy sampling, which would give one text several times, takes no other.
+   * Sequences generated from the prompt, which is processed once. The seeds of the further sequences follow the
+   * request's seed. Default 1. Greedy sampling accepts only 1, since all sequences would be equal.
    */
   readonly numChoices?: number;
-  /** Whether the first output of each choice carries the prompt. Default false. */
+  /** Whether the first output of each choice contains the prompt. Default false. */
   readonly includePrompt?: boolean;
   /**
    * Changes to the image processor's options (`mm_processor_kwargs`), as preprocessor_config.json names them; those the
    * processor does not know are ignored.
    */
   readonly mmProcessorOptions?: Readonly<Record<string, unknown>>;
-  /** Whom the request's image uuids belong to: another tenant's equal uuid is another image. Default "". */
+  /** Owner of the request's image uuids: an equal uuid of another tenant is another image. Default "". */
   readonly tenant?: string;
-  /** Requests of different salts share nothing that was cached of their prompts and images. */
+  /** Requests with different salts do not share cached prompts and images. */
   readonly cacheSalt?: string;
 }

@@ -1,4 +1,4 @@
-/** What a caller of `Engine.generate` receives, delta by delta. */
+/** The output of `Engine.generate`, delta by delta. */
 
 export type FinishReason = "stop" | "length" | "abort" | "error";
 
@@ -6,19 +6,19 @@ export interface TokenLogprob {
   readonly tokenId: number;
   /** Natural logarithm of the token's probability before any processor, penalty or temperature. */
   readonly logprob: number;
-  /** 1-based; tokens of equal logit count against it. */
+  /** 1-based; tokens with an equal logit count against it. */
   readonly rank: number;
 }
 
-/** One generated token: its own logprob and the `logprobs` most likely ones, most likely first. */
+/** One generated token: its own logprob and the `logprobs` most likely tokens, most likely first. */
 export interface SampledLogprobs {
   readonly sampled: TokenLogprob;
   readonly top: readonly TokenLogprob[];
 }
 
-/** A token as text: what the token itself contributes, which may be part of a character. */
+/** A token as text: its own contribution, which may be a part of a character. */
 export interface DecodedLogprob extends TokenLogprob {
-  /** U+FFFD stands for bytes that are no whole character. */
+  /** U+FFFD stands for bytes that do not form a character. */
   readonly token: string;
   /** UTF-8. */
   readonly bytes: readonly number[];
@@ -31,33 +31,33 @@ export interface DecodedTokenLogprobs {
 
 /** The prompt as text and tokens, expanded image placeholders included. */
 export interface DecodedPrompt {
-  /** As the request gave it; decoded where it gave tokens or messages. */
+  /** As in the request; decoded if the request contained tokens or messages. */
   readonly text: string;
-  /** Of every token. */
+  /** One entry per token. */
   readonly tokens: readonly Pick<DecodedLogprob, "tokenId" | "token" | "bytes">[];
-  /** Of every token, null for the first, which nothing precedes; null when the request asks for none. */
+  /** One entry per token, null for the first; null if the request asks for none. */
   readonly logprobs: readonly (DecodedTokenLogprobs | null)[] | null;
 }
 
 export interface RequestOutput {
   readonly requestId: string;
-  /** Which of the request's choices this is a delta of. */
+  /** Index of the choice that this delta belongs to. */
   readonly index: number;
-  /** On the first output of each choice, where the request asks for the prompt or for its logprobs; else null. */
+  /** Set on the first output of each choice if the request asks for the prompt or its logprobs; otherwise null. */
   readonly prompt: DecodedPrompt | null;
-  /** Text that became certain since the last output; "" where a character or stop string is still open. */
+  /** Text that became final since the last output; "" while a character or a stop string is incomplete. */
   readonly text: string;
   /** Tokens since the last output. */
   readonly tokenIds: readonly number[];
-  /** One entry per token of `tokenIds`; null when the request asks for none. */
+  /** One entry per token of `tokenIds`; null if the request asks for none. */
   readonly logprobs: readonly DecodedTokenLogprobs[] | null;
   /** Null until the last output of the choice. */
   readonly finishReason: FinishReason | null;
-  /** The stop string or stop token id that ended the text, where one did. */
+  /** The stop string or stop token id that ended the text, if one did. */
   readonly stopReason: string | number | null;
-  /** Tokens of the prompt, expanded image placeholders included. */
+  /** Tokens of the prompt, with image placeholders expanded. */
   readonly numPromptTokens: number;
-  /** Those of the prompt's tokens that are image embeddings. */
+  /** Prompt tokens that are image embeddings. */
   readonly numImageTokens: number;
   /** Prompt tokens whose KV was reused. */
   readonly numCachedTokens: number;

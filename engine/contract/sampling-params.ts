@@ -83,20 +83,34 @@ const maxTemperature = 2;
 /** As many alternatives per token as OpenAI's clients may ask for; each costs a scan of the vocabulary. */
 const maxLogprobs = 20;
 const maxPenalty = 2;
-/** Every generated token is held against all of them. */
-const maxStops = 256;
-const maxBadWords = 1024;
-/** The end of a text is held back by the length of the longest stop string. */
-const maxStopCharacters = 1024;
-/** They are tokenised twice each, in about a tenth of a second for as many. */
-const maxBadWordsCharacters = 65_536;
+
+/** Greatest lengths of fields whose cost grows with their length. To be checked before their elements. */
+export const samplingLimits = {
+  /** Stop strings. The text is searched for each of them after every generated token. */
+  stop: 64,
+  /** Characters of one stop string. The end of the text is held back by the length of the longest. */
+  stopCharacters: 1024,
+  /** Stop tokens. Every generated token is compared with each of them. */
+  stopTokenIds: 256,
+  badWords: 1024,
+  /** Characters of all bad words. Each is tokenised twice; this many take about a tenth of a second. */
+  badWordsCharacters: 65_536,
+  /** Biased tokens. Each bias is added to a logit at every step. */
+  logitBias: 4096,
+  /** Allowed tokens. The largest vocabularies have as many. */
+  allowedTokenIds: 262_144,
+} as const;
+
+/** Fields that are undefined count as absent. */
+export type SamplingParamsInput = {
+  readonly [Field in keyof SamplingParams]?: SamplingParams[Field] | undefined;
+};
 
 /**
  * Fills in defaults, checks every field and normalises: `topK` and `seed` of -1 are off, a temperature below 1e-5 is
- * greedy with `topP`, `topK` and `minP` off, one below 0.01 is raised to 0.01. Fields that are undefined count as
- * absent. Throws EngineError `invalid_argument` that names the field. Rules as in vLLM's `SamplingParams`.
+ * greedy with `topP`, `topK` and `minP` off, one below 0.01 is raised to 0.01. Throws EngineError `invalid_argument` that names the field. Rules as in vLLM's `SamplingParams`.
  */
-export function createSamplingParams(partial: Partial<SamplingParams> = {}): SamplingParams {
+export function createSamplingParams(partial: SamplingParamsInput = {}): SamplingParams {
   const given = Object.fromEntries(Object.entries(partial).filter(([, value]) => value !== undefined));
   const params: SamplingParams = { ...defaultSamplingParams, ...given };
   checkTemperature(params.temperature);
@@ -153,13 +167,14 @@ function checkTokenLimits({ maxTokens, minTokens }: SamplingParams): void {
 }
 
 function checkStops({ stop, stopTokenIds }: SamplingParams): void {
+  requireAtMost("stop", stop.length);
   if (stop.includes("")) refuse("stop", "cannot contain an empty string");
-  requireAtMost("stop", stop.length, maxStops);
   const longest = stop.reduce((length, text) => Math.max(length, text.length), 0);
-  if (longest > maxStopCharacters) {
-    refuse("stop", `must hold texts of at most ${maxStopCharacters} characters, got one of ${longest}`);
+  const { stopCharacters } = samplingLimits;
+  if (longest > stopCharacters) {
+    refuse("stop", `must hold texts of at most ${stopCharacters} characters, got one of ${longest}`);
   }
-  requireAtMost("stopTokenIds", stopTokenIds.length, maxStops);
+  requireAtMost("stopTokenIds", stopTokenIds.length);
   requireTokenIds("stopTokenIds", stopTokenIds);
 }
 
@@ -178,9 +193,11 @@ function checkPenalties(params: SamplingParams): void {
 
 function checkLogitBias({ logitBias }: SamplingParams): void {
   if (logitBias === null) return;
-  const strangers = Object.keys(logitBias).filter((key) => !/^-?\d+$/.test(key));
+  const tokenIds = Object.keys(logitBias);
+  requireAtMost("logitBias", tokenIds.length);
+  const strangers = tokenIds.filter((key) => !/^-?\d+$/.test(key));
   if (strangers.length > 0) {
-    const keys = describeSome(strangers.map((key) => JSON.stringify(key)));
+    const keys = describeSome(strangers);
     refuse("logitBias", `contains key(s) that cannot be converted to integer token IDs: [${keys}]`);
   }
   for (const [tokenId, bias] of Object.entries(logitBias)) {
@@ -193,16 +210,18 @@ function checkLogitBias({ logitBias }: SamplingParams): void {
 function checkAllowedTokenIds({ allowedTokenIds }: SamplingParams): void {
   if (allowedTokenIds === null) return;
   if (allowedTokenIds.length === 0) refuse("allowedTokenIds", "is not null and empty");
+  requireAtMost("allowedTokenIds", allowedTokenIds.length);
   requireTokenIds("allowedTokenIds", allowedTokenIds);
 }
 
 function checkBadWords({ badWords }: SamplingParams): void {
+  requireAtMost("badWords", badWords.length);
   // Blanks alone have nothing left once their spaces are taken off, which is how they are tokenised.
   if (badWords.some((word) => word.trim() === "")) refuse("badWords", "cannot contain an empty string");
-  requireAtMost("badWords", badWords.length, maxBadWords);
   const numCharacters = badWords.reduce((sum, word) => sum + word.length, 0);
-  if (numCharacters > maxBadWordsCharacters) {
-    refuse("badWords", `must have at most ${maxBadWordsCharacters} characters in all, got ${numCharacters}`);
+  const { badWordsCharacters } = samplingLimits;
+  if (numCharacters > badWordsCharacters) {
+    refuse("badWords", `must have at most ${badWordsCharacters} characters in all, got ${numCharacters}`);
   }
 }
 
@@ -219,14 +238,18 @@ function requireTokenIds(field: keyof SamplingParams, tokenIds: readonly number[
   }
 }
 
-function requireAtMost(field: keyof SamplingParams, count: number, maximum: number): void {
+function requireAtMost(field: keyof SamplingParams & keyof typeof samplingLimits, count: number): void {
+  const maximum = samplingLimits[field];
   if (count > maximum) refuse(field, `must have at most ${maximum} entries, got ${count}`);
 }
 
-/** A list as it fits into a message. */
-function describeSome(values: readonly (string | number)[]): string {
-  const shown = values.slice(0, 8).join(", ");
-  return values.length > 8 ? `${shown}, and ${values.length - 8} more` : shown;
+/** A list of keys as it fits into a message. */
+function describeSome(keys: readonly string[]): string {
+  const shown = keys
+    .slice(0, 8)
+    .map((key) => JSON.stringify(key.slice(0, 40)))
+    .join(", ");
+  return keys.length > 8 ? `${shown}, and ${keys.length - 8} more` : shown;
 }
 
 function requireInteger(field: keyof SamplingParams, value: number, minimum: number, expected: string): void {

@@ -1,4 +1,4 @@
-/** Puts the parts of an engine thread together. */
+/** Assembles the parts of an engine thread. */
 import { planEncoderCache } from "../kv/memory-plan.ts";
 import type { AddedSequence } from "../sampling/built-in/added-sequence.ts";
 import { createBuiltInProcessors } from "../sampling/built-in/built-in-processors.ts";
@@ -17,11 +17,12 @@ import { ModelRunner } from "./model-runner.ts";
 import { Scheduler } from "../scheduler/scheduler.ts";
 
 /**
- * Loads processors and sessions.
+ * Loads logits processors and sessions.
  *
- * @param takeMessages As `EngineCore` takes it.
- * @throws EngineError `invalid_logits_processor`, `invalid_configuration` for KV that does not fit, `runtime_failed` for
- *   graphs that do not load.
+ * @param takeMessages See `EngineCore`.
+ * @throws EngineError `invalid_logits_processor`; `invalid_configuration` if the KV cache does not fit;
+ * `runtime_failed` if
+ * a graph does not load.
  */
 export async function createEngineCore(
   options: WorkerOptions,
@@ -66,7 +67,7 @@ async function createProcessors({ config, eosTokenIds, model }: WorkerOptions): 
   );
   const grammars = new GrammarLogitsProcessor(config, {
     vocabSize: model.decoder.vocabSize,
-    // The batch adds none but sequences.
+    // The batch contains sequences only.
     grammarOf: (request) => (request as AddedSequence).grammar,
   });
   return new ProcessorChain(createBuiltInProcessors(config, eosTokenIds, grammars), custom);

@@ -1,27 +1,27 @@
-/** The inner loop of the engine: sequences join and leave between steps, each step gives every one its share. */
+/** The inner loop of the engine. Sequences join and leave between steps; a step advances all of them. */
 import { EngineError } from "../contract/errors.ts";
 import type { EngineRequest } from "./engine-request.ts";
 import type { EncoderOutput, EngineCoreOutput, EngineCoreStats, ToEngineThread } from "../thread/messages.ts";
 import type { ModelRunner } from "./model-runner.ts";
 import type { Scheduler } from "../scheduler/scheduler.ts";
 
-/** Mutable; owns the runner. All calls are made by the engine thread and return when the work is done. */
+/** Mutable; owns the runner. The engine thread makes all calls, and each returns when its work is done. */
 export class EngineCore implements Disposable {
   readonly #scheduler: Scheduler;
   readonly #runner: ModelRunner;
   readonly #takeMessages: () => readonly ToEngineThread[];
-  /** Outputs that came about between steps. */
+  /** Outputs produced between steps. */
   #pendingOutputs: EngineCoreOutput[] = [];
   #isClosing = false;
 
-  /** @param takeMessages What has arrived since the last call, oldest first; does not wait. */
+  /** @param takeMessages Returns the messages that arrived since the last call, oldest first. Does not wait. */
   constructor(scheduler: Scheduler, runner: ModelRunner, takeMessages: () => readonly ToEngineThread[]) {
     this.#scheduler = scheduler;
     this.#runner = runner;
     this.#takeMessages = takeMessages;
   }
 
-  /** Whether a step would compute or report anything. */
+  /** Whether a step would compute or report something. */
   get hasWork(): boolean {
     return this.#scheduler.hasUnfinished || this.#pendingOutputs.length > 0;
   }
@@ -35,7 +35,7 @@ export class EngineCore implements Disposable {
     return this.#scheduler.stats;
   }
 
-  /** Schedules, runs and samples once; each sequence that got a token or ended has one output. */
+  /** Schedules, runs and samples once. Returns one output for each sequence that got a token or ended. */
   step(): EngineCoreOutput[] {
     const scheduled = this.#scheduler.schedule();
     const results = this.#runner.run(scheduled);
@@ -43,12 +43,12 @@ export class EngineCore implements Disposable {
     return [...this.#takePendingOutputs(), ...this.#scheduler.update(scheduled, results)];
   }
 
-  /** Images encoded since the last call, for caches outside the thread. */
+  /** Image embeddings computed since the last call, for caches outside the thread. */
   takeEncoderOutputs(): EncoderOutput[] {
     return this.#runner.takeEncoderOutputs();
   }
 
-  /** Takes in requests and aborts; the latter free what they hold at once. */
+  /** Adds new requests and aborts others. An abort frees everything the sequence holds at once. */
   drainMessages(): void {
     for (const message of this.#takeMessages()) {
       switch (message.kind) {
@@ -72,7 +72,7 @@ export class EngineCore implements Disposable {
     this.#runner[Symbol.dispose]();
   }
 
-  /** A request that is refused ends with an error in the outputs of the next step. */
+  /** A rejected request ends with an error in the outputs of the next step. */
   #add(request: EngineRequest): void {
     try {
       this.#scheduler.add(request);

@@ -1,19 +1,19 @@
-/** The rows of logits: sequences that sample, kept in place from step to step. */
+/** The rows of logits: the sequences that sample. A row stays in place from step to step. */
 import { invariant } from "../contract/errors.ts";
 import type { AddedSequence, SequenceBatchUpdate } from "../sampling/built-in/added-sequence.ts";
 import type { MovedRequest } from "../sampling/contract/logits-processor.ts";
 import type { Sequence } from "../scheduler/sequence.ts";
 
 /**
- * Mutable. A step changes it in this order: `remove`s, `add`s, `condense`, `swap`s, `takeBatchUpdate`. Bookkeeping as
- * in vLLM's persistent batch: an added sequence takes the lowest hole, the highest rows move down into the holes that
- * stay, and only the holes that end up behind the last row are announced as removed.
+ * Mutable. A step changes it in this order: `remove`, `add`, `condense`, `swap`, `takeBatchUpdate`. The bookkeeping is
+ * that of vLLM's persistent batch: an added sequence takes the lowest hole, the highest rows move down into the
+ * remaining holes, and only holes behind the last row are reported as removed.
  */
 export class InputBatch {
-  /** Null is a hole; none is left once a step's changes are made. */
+  /** Null is a hole. No hole is left after a step's changes. */
   readonly #rows: (Sequence | null)[] = [];
   readonly #rowIndexes = new Map<Sequence, number>();
-  /** Rows removed and not refilled, highest first, so that the lowest is popped. */
+  /** Rows removed and not refilled, highest first, so that `pop` returns the lowest. */
   #holes: number[] = [];
   #added: AddedSequence[] = [];
   #moved: MovedRequest[] = [];
@@ -32,12 +32,12 @@ export class InputBatch {
     return rowIndex;
   }
 
-  /** By row index; the live list, to be read between `takeBatchUpdate` and the next step's changes. */
+  /** By row index. The live list; read it between `takeBatchUpdate` and the changes of the next step. */
   get sequences(): readonly Sequence[] {
     return this.#rows as readonly Sequence[];
   }
 
-  /** Makes `sequences` the batch: removes those that are not listed, adds the new ones in order, condenses. */
+  /** Makes `sequences` the batch: removes sequences that are not listed, adds new ones in order, condenses. */
   replace(sequences: readonly Sequence[]): void {
     const listed = new Set(sequences);
     for (const sequence of this.#rows) if (sequence !== null && !listed.has(sequence)) this.remove(sequence);
@@ -92,7 +92,9 @@ export class InputBatch {
     this.#moved.push({ from: left, to: right, directionality: "swap" });
   }
 
-  /** Swaps rows until their groups ascend; rows of one group keep no particular order. Does nothing where they do. */
+  /**
+   * Swaps rows until their groups ascend. The order within a group is arbitrary. Does nothing if the rows are in order.
+   */
   groupBy(groupOf: (sequence: Sequence) => number): void {
     const wanted = this.sequences.map(groupOf).sort((left, right) => left - right);
     for (let rowIndex = 0; rowIndex < wanted.length; rowIndex++) {
@@ -103,7 +105,7 @@ export class InputBatch {
     }
   }
 
-  /** What changed since the last call; null when nothing did. */
+  /** The changes since the last call; null if there were none. */
   takeBatchUpdate(): SequenceBatchUpdate | null {
     const batchUpdate = { batchSize: this.numRows, removed: this.#holes, added: this.#added, moved: this.#moved };
     const isUnchanged = this.#holes.length === 0 && this.#added.length === 0 && this.#moved.length === 0;

@@ -1,4 +1,4 @@
-/** Loads a model's graphs in the form it has them. */
+/** Loads a model's graphs, whichever form they have. */
 import type { EngineConfig } from "../contract/config.ts";
 import type { BuiltModel } from "../models/built-model.ts";
 import { BuiltVisionEncoder } from "../vision/built-vision-encoder.ts";
@@ -10,7 +10,9 @@ import type { KvSlots } from "../kv/kv-slots.ts";
 import { decoderSessionOptions, visionEncoderSessionOptions } from "./session-options.ts";
 import type { VisionEncoder } from "../vision/vision-encoder.ts";
 
-/** Throws EngineError `runtime_failed` for a graph that does not load, `invalid_configuration` for too much KV. */
+/**
+ * Throws EngineError `runtime_failed` if a graph does not load, `invalid_configuration` if the KV cache does not fit.
+ */
 export function loadDecoder(config: EngineConfig, model: BuiltModel, kvSlots: KvSlots): Decoder {
   const { decoder } = model;
   const options = decoderSessionOptions(config, model);
@@ -19,7 +21,7 @@ export function loadDecoder(config: EngineConfig, model: BuiltModel, kvSlots: Kv
     : new InPlaceDecoder(decoder, options, kvSlots);
 }
 
-/** Null for a model that takes no images. Throws EngineError `runtime_failed` for a graph that does not load. */
+/** Null for a text model. Throws EngineError `runtime_failed` if the graph does not load. */
 export function loadVisionEncoder(config: EngineConfig, model: BuiltModel): VisionEncoder | null {
   const { visionEncoder, decoder } = model;
   if (visionEncoder === null) return null;

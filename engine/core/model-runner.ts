@@ -1,4 +1,4 @@
-/** Runs what the scheduler decided: encodes images, computes prompts and newest tokens, samples the next ones. */
+/** Runs the scheduler's output: encodes images, computes prompt chunks and newest tokens, samples the next tokens. */
 import { EngineError, invariant } from "../contract/errors.ts";
 import type { ImageFeature } from "./engine-request.ts";
 import { embeddingsField } from "../multimodal/processed-item.ts";
@@ -22,19 +22,19 @@ import type { VisionEncoder } from "../vision/vision-encoder.ts";
 
 export interface ModelRunnerParts {
   readonly decoder: Decoder;
-  /** Null for a model that takes no images. */
+  /** Null for a text model. */
   readonly visionEncoder: VisionEncoder | null;
   readonly encoderCache: EncoderCache;
   readonly processors: ProcessorChain;
   readonly sampler: Sampler;
-  /** Where the sampler expects each step's logits. */
+  /** The memory in which the sampler expects the logits of each step. */
   readonly logits: StepLogits;
   readonly hiddenSize: number;
 }
 
 const noLogits = new Float32Array(0);
 
-/** Mutable: keeps the persistent batch; owns decoder and encoder. */
+/** Mutable; holds the persistent batch and owns decoder and encoder. */
 export class ModelRunner implements Disposable {
   readonly #parts: ModelRunnerParts;
   readonly #batch = new InputBatch();
@@ -49,8 +49,8 @@ export class ModelRunner implements Disposable {
   }
 
   /**
-   * One step. A failure stays with the sequences it happened to: a run's with those it computed, a logits processor's
-   * with the rows it served. Only a bug of ours is thrown.
+   * Runs one step. A failure stays with the sequences it affects: a failed run with the sequences it computed, a failed
+   * logits processor with the rows it served. Only our own bugs are thrown.
    */
   run(scheduled: SchedulerOutput): StepResults {
     const results = new Map<Sequence, StepResult>();
@@ -71,7 +71,7 @@ export class ModelRunner implements Disposable {
     return results;
   }
 
-  /** Those that the encoder has run for since the last call. */
+  /** The encoder outputs since the last call. */
   takeEncoderOutputs(): EncoderOutput[] {
     return this.#encoderOutputs.splice(0);
   }
@@ -87,8 +87,8 @@ export class ModelRunner implements Disposable {
   }
 
   /**
-   * Rows are the sequences that sample in this step: first those of each decode range, so that a run's logits are
-   * neighbours, then the prompts that end.
+   * The rows are the sequences that sample in this step. The sequences of each decode range come first, so that the
+   * logits of a run are neighbours; prompts that end in this step follow.
    */
   #updateBatch({ decodes, prefills }: SchedulerOutput, decodeRanges: readonly SlotRange[]): SequenceBatchUpdate | null {
     const endedPrompts = prefills.filter(isLastChunk).map(({ sequence }) => sequence);
@@ -100,7 +100,7 @@ export class ModelRunner implements Disposable {
     return this.#batch.takeBatchUpdate();
   }
 
-  /** Sequences of the batch that decode in the range, in the order of their rows, which are neighbours. */
+  /** The sequences of the batch that decode in the range, in row order. Their rows are neighbours. */
   #rowsOf(range: SlotRange): Sequence[] {
     return this.#batch.sequences.filter(({ isPrefilling, kvSlot }) => !isPrefilling && containsSlot(range, kvSlot!));
   }
@@ -118,13 +118,13 @@ export class ModelRunner implements Disposable {
     }
   }
 
-  /** `logits` as `Decoder.prefill` takes it. */
+  /** `logits`: see `Decoder.prefill`. */
   #computeTokens(chunk: PrefillChunk, logits: Float32Array): void {
     const { sequence, firstToken, numTokens } = chunk;
     this.#parts.decoder.prefill(sequence, firstToken, firstToken + numTokens, this.#gatherEmbeddings(chunk), logits);
   }
 
-  /** An image that two prompts of this step share is listed by both and encoded for the first. */
+  /** If two prompts of this step share an image, both list it and it is encoded once. */
   #encodeImages(images: readonly ImageFeature[]): void {
     const { encoderCache, visionEncoder, hiddenSize } = this.#parts;
     for (const image of images) {
@@ -173,7 +173,7 @@ function containsSlot({ firstSlot, numSlots }: SlotRange, slot: number): boolean
   return slot >= firstSlot && slot < firstSlot + numSlots;
 }
 
-/** Runs `action`; what it throws becomes the result of `sequences`, of those that have none yet. */
+/** Runs `action`. If it throws, the error becomes the result of those `sequences` that have no result yet. */
 function attempt(results: Map<Sequence, StepResult>, sequences: readonly Sequence[], action: () => void): void {
   try {
     action();

@@ -1,18 +1,18 @@
-/** Logprobs of the tokens of prompts, computed a few rows of logits at a time. */
+/** Logprobs of prompt tokens, computed a few rows of logits at a time. */
 import type { SampledLogprobs } from "../contract/request-output.ts";
 import { logprobsOf } from "../sampling/raw-logprobs.ts";
 import type { PrefillChunk } from "../scheduler/scheduler-output.ts";
 import type { Sequence } from "../scheduler/sequence.ts";
 
-/** Rows of logits in memory at once: with a vocabulary of 150,000 tokens they take 20 MB. */
+/** Rows of logits in memory at once. With a vocabulary of 150,000 tokens they take 20 MB. */
 const maxRows = 32;
 
-/** Mutable. A chunk is computed in pieces, since all logits of a long prompt would take gigabytes. */
+/** Mutable. Splits a chunk into pieces, because all logits of a long prompt would take gigabytes. */
 export class PromptLogprobs {
   readonly #vocabSize: number;
-  /** Row-major [maxRows, vocabSize]; made for the first request that asks. */
+  /** Row-major [maxRows, vocabSize]; allocated for the first request that asks for prompt logprobs. */
   #logits = new Float32Array(0);
-  /** Of prompts under way; a sequence that ends takes its own with it. */
+  /** Of prompts in progress. An entry is collected with its sequence. */
   readonly #logprobs = new WeakMap<Sequence, SampledLogprobs[]>();
 
   constructor(vocabSize: number) {
@@ -28,13 +28,13 @@ export class PromptLogprobs {
     }));
   }
 
-  /** Row-major [piece.numTokens, vocabSize], to be filled; valid until the next call. */
+  /** Row-major [piece.numTokens, vocabSize], to be filled. Valid until the next call. */
   logitsFor({ numTokens }: PrefillChunk): Float32Array {
     if (this.#logits.length === 0) this.#logits = new Float32Array(maxRows * this.#vocabSize);
     return this.#logits.subarray(0, numTokens * this.#vocabSize);
   }
 
-  /** Each row predicts the token after its own; that of the prompt's last token predicts none of the prompt. */
+  /** Each row predicts the token after it. The row of the last prompt token predicts no prompt token. */
   read({ sequence, firstToken, numTokens }: PrefillChunk, logits: Float32Array): void {
     const { promptTokenIds, samplingParams } = sequence;
     const logprobs = this.#logprobs.get(sequence) ?? [];
@@ -47,7 +47,7 @@ export class PromptLogprobs {
     }
   }
 
-  /** Those of the whole prompt, once; null where it asked for none, or for a later token. */
+  /** The logprobs of the whole prompt, once. Null if the request did not ask for them, and for later tokens. */
   take(sequence: Sequence): SampledLogprobs[] | null {
     const logprobs = this.#logprobs.get(sequence) ?? null;
     this.#logprobs.delete(sequence);

@@ -1,14 +1,14 @@
-/** How the engine thread's sessions are loaded. */
+/** Options with which the engine thread loads its sessions. */
 import type { EngineConfig } from "../contract/config.ts";
 import type { BuiltModel } from "../models/built-model.ts";
 import type { SessionOptions } from "../runtime/session.ts";
 
 export function decoderSessionOptions(config: EngineConfig, { externalDataFolder }: BuiltModel): SessionOptions {
   const { device, deviceId, numThreads } = config;
-  return { device, deviceId, numThreads, ...(externalDataFolder !== null && { externalDataFolder }) };
+  return { device, deviceId, numThreads, externalDataFolder };
 }
 
-/** Its threads do not spin after a run: they would take the cores from the decoder, which runs next. */
+/** The threads of this session do not spin after a run: they would take the cores from the decoder, which runs next. */
 export function visionEncoderSessionOptions(config: EngineConfig, model: BuiltModel): SessionOptions {
   return { ...decoderSessionOptions(config, model), configEntries: { "session.intra_op.allow_spinning": "0" } };
 }

@@ -1,11 +1,13 @@
-/** What one step gave each sequence that was to sample, or that could not go on. */
+/** The result of one step for each sequence that sampled or failed. */
 import type { SampledLogprobs } from "../contract/request-output.ts";
 import type { SampledRow } from "../sampling/sampler.ts";
 import type { Sequence } from "../scheduler/sequence.ts";
 
 export type StepResult =
   | (Extract<SampledRow, { kind: "sampled" }> & {
-      /** With a sequence's first token: of every token of its prompt but the first. Null where it asks for none. */
+      /**
+       * Present with a sequence's first token: one entry for each prompt token except the first. Null if not requested.
+       */
       readonly promptLogprobs: readonly SampledLogprobs[] | null;
     })
   | Extract<SampledRow, { kind: "failed" }>;

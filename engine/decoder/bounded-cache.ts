@@ -1,9 +1,9 @@
-/** A map of disposable values that drops the least recently used one. */
+/** A map of disposable values that evicts the least recently used one. */
 
 /** Mutable; owns its values. */
 export class BoundedCache<Key, Value extends Disposable> implements Disposable {
   readonly #maxSize: number;
-  /** In the order of last use. */
+  /** Ordered by last use. */
   readonly #values = new Map<Key, Value>();
 
   constructor(maxSize: number) {

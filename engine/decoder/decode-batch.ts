@@ -1,4 +1,4 @@
-/** One-token steps of neighbouring KV slots as one ragged batch; its input arrays are written in place. */
+/** One-token steps of neighbouring KV slots as one ragged batch. The input arrays are written in place. */
 import type { DecoderGraph } from "../models/built-model.ts";
 import type { StepLogits } from "../sampling/step-logits.ts";
 import { Tensor } from "../runtime/tensor.ts";
@@ -19,14 +19,14 @@ export class DecodeBatch implements Disposable {
   readonly #sequenceLengths: Int32Array;
   /** [] */
   readonly #totalLength = new Int32Array(1);
-  /** [numSlots], of which the first `numRows` are in use. */
+  /** [numSlots]; the first `numRows` are in use. */
   readonly #logitRows: BigInt64Array;
-  /** [3, numSlots]; null where the graph works positions out by itself. */
+  /** [3, numSlots]; null if the graph computes positions itself. */
   readonly #positions: BigInt64Array | null;
   #firstRow = -1;
   #numRows = -1;
 
-  /** Takes over `run`, which is bound to the range's slots. */
+  /** Takes ownership of `run`, which is bound to the slots of the range. */
   constructor(run: DecoderRun, graph: DecoderGraph, { firstSlot, numSlots }: SlotRange) {
     this.#run = run;
     this.#vocabSize = graph.vocabSize;
@@ -47,9 +47,9 @@ export class DecodeBatch implements Disposable {
   }
 
   /**
-   * Computes the newest token of `sequences`, all of this range, and writes their next logits into rows `firstRow` and
-   * following. Every slot of the range takes a token at the position after what it keeps: those that do not decode
-   * write there what nobody reads.
+   * Computes the newest token of `sequences`, which all belong to this range. Writes their next logits into consecutive
+   * rows, starting at `firstRow`. Every slot of the range writes a token at the position after its kept tokens; slots
+   * that do not decode write there as well, and those values are never read.
    */
   decode(sequences: readonly Sequence[], kvSlots: KvSlots, logits: StepLogits, firstRow: number): void {
     let longest = 0;
@@ -76,7 +76,7 @@ export class DecodeBatch implements Disposable {
     this.#run[Symbol.dispose]();
   }
 
-  /** Usually the rows of the step before, which are bound already. */
+  /** The rows are usually those of the step before and already bound. */
   #bindRows(firstRow: number, numRows: number, { buffer }: StepLogits): void {
     if (firstRow === this.#firstRow && numRows === this.#numRows) return;
     const vocabSize = this.#vocabSize;

@@ -1,20 +1,20 @@
-/** The decoder's session bound to a range of KV slots, kept between steps. */
+/** The decoder's session bound to a range of KV slots. The binding is kept between steps. */
 import type { DecoderGraph } from "../models/built-model.ts";
 import type { IoBinding } from "../runtime/io-binding.ts";
 import type { Session } from "../runtime/session.ts";
 import { Tensor } from "../runtime/tensor.ts";
 import type { KvView } from "../kv/kv-cache.ts";
 
-/** Mutable. Binds only what changed since its last run. */
+/** Mutable. Rebinds only what changed since its last run. */
 export class DecoderRun implements Disposable {
   readonly #kvView: KvView;
   readonly #binding: IoBinding;
-  /** Tensors of its own by input or output name; replaced ones are disposed of. */
+  /** Owned tensors by input or output name. A replaced tensor is disposed of. */
   readonly #tensors = new Map<string, Tensor>();
-  /** On a device a bound input is a copy, so inputs are bound anew at each run. */
+  /** On a device, binding an input copies it, so inputs are bound again for each run. */
   readonly #copiesInputs: boolean;
 
-  /** Takes over `kvView`. */
+  /** Takes ownership of `kvView`. */
   constructor(session: Session, { numLayers }: DecoderGraph, kvView: KvView) {
     this.#kvView = kvView;
     this.#copiesInputs = session.deviceMemory !== null;
@@ -25,13 +25,13 @@ export class DecoderRun implements Disposable {
     }
   }
 
-  /** The run reads the tensor's memory when it is made; the tensor becomes this object's to dispose of. */
+  /** The run reads the tensor's memory when it starts. Takes ownership of the tensor. */
   setInput(name: string, tensor: Tensor): void {
     if (!this.#copiesInputs) this.#binding.bindInput(name, tensor);
     this.#replace(name, tensor);
   }
 
-  /** The run writes logits into the tensor, which becomes this object's to dispose of. */
+  /** The run writes logits into the tensor. Takes ownership of it. */
   setLogits(tensor: Tensor): void {
     this.#binding.bindOutput("logits", tensor);
     this.#replace("logits", tensor);

@@ -1,4 +1,4 @@
-/** What computes tokens: a decoder's session with the keys and values of the KV slots, in whatever form they are kept. */
+/** Computes tokens: a decoder's session together with the keys and values of the KV slots. */
 import type { StepLogits } from "../sampling/step-logits.ts";
 import type { Sequence } from "../scheduler/sequence.ts";
 import type { SlotRange } from "../kv/slot-ranges.ts";
@@ -13,14 +13,15 @@ export interface ChunkEmbeddings {
 }
 
 export interface Decoder extends Disposable {
-  /** Most neighbouring slots that one run decodes together. */
+  /** The largest number of neighbouring slots that one run decodes together. */
   readonly maxSlotsPerRun: number;
-  /** Whether what slots keep can be brought to other slots. */
+  /** Whether kept tokens can be moved between slots. */
   readonly canTransfer: boolean;
   transfer(transfer: SlotTransfer): void;
   /**
-   * Computes the prompt's tokens from `firstToken` up to `endToken`, exclusive. `logits`, [numRows, vocabSize], receives
-   * what the last `numRows` of them predict; an empty array computes none. Throws EngineError `runtime_failed`.
+   * Computes the prompt's tokens from `firstToken` up to, but not including, `endToken`. `logits` [numRows, vocabSize]
+   * receives the predictions of the last `numRows` tokens; an empty array computes none. Throws EngineError
+   * `runtime_failed`.
    */
   prefill(
     sequence: Sequence,
@@ -30,8 +31,8 @@ export interface Decoder extends Disposable {
     logits: Float32Array,
   ): void;
   /**
-   * Computes the newest token of `sequences`, all of this range, and writes their next logits into rows `firstRow` and
-   * following. Throws EngineError `runtime_failed`.
+   * Computes the newest token of `sequences`, which all belong to this range. Writes their next logits into consecutive
+   * rows, starting at `firstRow`. Throws EngineError `runtime_failed`.
    */
   decode(range: SlotRange, sequences: readonly Sequence[], logits: StepLogits, firstRow: number): void;
 }

@@ -1,9 +1,9 @@
 /**
- * Ready-made exports, which read a past and write a present that is longer.
+ * Decoder of a ready-made export, which reads a past and writes a longer present.
  *
- * A prompt is computed by itself: in one run, or in several where its logits would take too much memory. Sequences that
- * decode are run together where the export allows it and bringing their pasts together costs less than reading the
- * weights once more; else one after the other.
+ * A prompt runs alone: in one run, or in several if its logits would take too much memory. Sequences that decode run
+ * together if the export allows it and gathering their pasts costs less than reading the weights once more. Otherwise
+ * they run one after the other.
  */
 import { invariant } from "../contract/errors.ts";
 import type { DecoderExport } from "../models/built-model.ts";
@@ -34,7 +34,9 @@ export class ExportedDecoder implements Decoder {
   /** [maxLen] */
   readonly #ones: BigInt64Array;
 
-  /** Throws EngineError `runtime_failed` for a graph that does not load, `invalid_configuration` for too much KV. */
+  /**
+   * Throws EngineError `runtime_failed` if a graph does not load, `invalid_configuration` if the KV cache does not fit.
+   */
   constructor(graph: DecoderExport, sessionOptions: SessionOptions, kvSlots: KvSlots) {
     this.#graph = graph;
     this.#kvSlots = kvSlots;
@@ -125,15 +127,15 @@ export class ExportedDecoder implements Decoder {
     for (const kvSlot of slots) this.#kvSlots.setNumKeptTokens(kvSlot, this.#pastSlots.lengthOf(kvSlot));
   }
 
-  /** Most tokens of the next run of a prompt that goes on at `start`. */
+  /** The largest number of tokens in the next run of a prompt that continues at `start`. */
   #maxRunLength(start: number, endToken: number): number {
     const { hasCacheBranch, numLogitsToKeepRank, vocabSize } = this.#graph;
-    // The branch with a past was traced for one token.
+    // The graph branch with a past was traced for one token.
     if (hasCacheBranch && start > 0) return 1;
     return numLogitsToKeepRank === null ? maxExportedLogitsRows(vocabSize) : endToken - start;
   }
 
-  /** Those in places from `start` up to `end` of the chunk, exclusive, by their places from `start` on. */
+  /** The embeddings at places from `start` up to, but not including, `end`. Their places are relative to `start`. */
   #embeddingsBetween({ embeddings, positions }: ChunkEmbeddings, start: number, end: number): ChunkEmbeddings {
     const { hiddenSize } = this.#graph;
     const isWithin = (position: bigint): boolean => Number(position) >= start && Number(position) < end;

@@ -1,4 +1,4 @@
-/** The sessions of an exported decoder: tokens embedded, images put in their places, everything bound by its name. */
+/** The sessions of an exported decoder: embeds tokens, inserts image embeddings, and binds every input by name. */
 import type { DecoderExport } from "../models/built-model.ts";
 import type { IoBinding } from "../runtime/io-binding.ts";
 import { Session } from "../runtime/session.ts";
@@ -8,22 +8,25 @@ import type { ChunkEmbeddings } from "./decoder.ts";
 
 type Numbers = Float32Array | Float16Array;
 
-/** Tokens of `numSequences` sequences of one length, after as many that each has computed before, or padding. */
+/**
+ * Tokens of `numSequences` sequences of equal length. Each has the same number of computed tokens, or padding, before
+ * them.
+ */
 export interface ExportedRun {
   readonly numSequences: number;
   /** Row-major [numSequences, numTokens]. */
   readonly tokenIds: BigInt64Array;
-  /** Embeddings in the places of tokens, by index into `tokenIds`. */
+  /** Embeddings that replace tokens, by index into `tokenIds`. */
   readonly embeddings: ChunkEmbeddings;
-  /** Row-major [axes, numSequences, numTokens], of as many axes as the graph takes. */
+  /** Row-major [axes, numSequences, numTokens]; the graph decides the number of axes. */
   readonly positionIds: BigInt64Array;
-  /** Row-major [numSequences, numPast + numTokens]: 0 for padding, else 1. */
+  /** Row-major [numSequences, numPast + numTokens]: 0 for padding, otherwise 1. */
   readonly mask: BigInt64Array;
-  /** By layer a key and a value, [numSequences, numKvHeads, numPast, headDim]; disposed of after the run. */
+  /** A key and a value per layer, [numSequences, numKvHeads, numPast, headDim]. Disposed of after the run. */
   readonly past: readonly Tensor[];
-  /** The same for what there is afterwards, in other memory. */
+  /** The same after the run, in other memory. */
   readonly present: readonly Tensor[];
-  /** Row-major [numSequences * rows, vocabSize]: receives what the last tokens of each sequence predict. */
+  /** Row-major [numSequences * rows, vocabSize]: receives the predictions of each sequence's last tokens. */
   readonly logits: Float32Array;
 }
 
@@ -33,10 +36,10 @@ export class ExportedSession implements Disposable {
   readonly #session: Session;
   readonly #binding: IoBinding;
   readonly #embedding: { readonly session: Session; readonly binding: IoBinding } | null;
-  /** Holds the logits that the graph computes and nobody asked for. */
+  /** Receives logits that the graph computes but the caller did not request. */
   #scratch: Numbers = new Float32Array(0);
 
-  /** Throws EngineError `runtime_failed` for a graph that does not load. */
+  /** Throws EngineError `runtime_failed` if a graph does not load. */
   constructor(graph: DecoderExport, options: SessionOptions) {
     this.#graph = graph;
     using loaded = new DisposableStack();
@@ -51,13 +54,13 @@ export class ExportedSession implements Disposable {
     loaded.move();
   }
 
-  /** Throws EngineError `runtime_failed`; logits and present are of no use then. */
+  /** Throws EngineError `runtime_failed`; logits and present are then undefined. */
   run({ numSequences, tokenIds, embeddings, positionIds, mask, past, present, logits }: ExportedRun): void {
     const { vocabSize, takesAttentionMask, numPositionAxes, numLogitsToKeepRank, hasCacheBranch } = this.#graph;
     const numTokens = tokenIds.length / numSequences;
     const numTotal = mask.length / numSequences;
     const numWanted = logits.length / vocabSize / numSequences;
-    // 0 would be all of them.
+    // 0 would mean all of them.
     const numRows = numLogitsToKeepRank === null ? numTokens : Math.max(numWanted, 1);
     using tensors = new DisposableStack();
     const bind = (name: string, tensor: Tensor): void => this.#binding.bindInput(name, tensors.use(tensor));
@@ -85,7 +88,7 @@ export class ExportedSession implements Disposable {
       tensors.use(Tensor.fromTypedArray(this.#graph.logitsElementType, computed, shape)),
     );
     this.#binding.run();
-    // Several sequences have one token each, of which all logits are wanted.
+    // With several sequences each has one token, and all logits are wanted.
     if (computed !== logits) logits.set(computed.subarray(computed.length - logits.length));
   }
 
@@ -94,7 +97,7 @@ export class ExportedSession implements Disposable {
     this.#embedding?.session[Symbol.dispose]();
   }
 
-  /** Embedded and with the images in their places, where the decoder takes embeddings. */
+  /** Binds embeddings with the images in their places if the decoder takes embeddings, otherwise token ids. */
   #bindTokens(
     tokenIds: BigInt64Array,
     idsShape: readonly [number, number],
@@ -122,7 +125,7 @@ export class ExportedSession implements Disposable {
     bind("inputs_embeds", Tensor.fromTypedArray(embedsElementType, given, shape));
   }
 
-  /** The wanted rows themselves where the graph computes just these, else scratch memory for all that it computes. */
+  /** Returns the wanted rows themselves if the graph computes only these, otherwise scratch memory for all rows. */
   #logitsTarget(logits: Float32Array, numRows: number): Numbers {
     const { vocabSize, logitsElementType } = this.#graph;
     const length = numRows * vocabSize;

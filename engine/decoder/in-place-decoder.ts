@@ -1,4 +1,7 @@
-/** Graphs of ours, which read and write the KV cache in place: prompt chunks of one sequence, one-token steps of many. */
+/**
+ * Runs our own graphs, which read and write the KV cache in place: prompt chunks of one sequence, one-token steps of
+ * many.
+ */
 import { invariant } from "../contract/errors.ts";
 import type { DecoderGraph } from "../models/built-model.ts";
 import { Session } from "../runtime/session.ts";
@@ -17,7 +20,7 @@ import type { SlotRange } from "../kv/slot-ranges.ts";
 import type { SlotTransfer } from "../kv/slot-transfer.ts";
 import { chunkPositions } from "./token-positions.ts";
 
-/** A run holds native handles of every layer's KV; sequences come and go in few different ranges. */
+/** A run holds native handles for the KV of every layer. Sequences use only a few different ranges. */
 const maxCachedRuns = 64;
 
 /** Mutable; owns the session and the KV memory. */
@@ -29,7 +32,9 @@ export class InPlaceDecoder implements Decoder {
   readonly #prefillRuns = new BoundedCache<number, DecoderRun>(maxCachedRuns);
   readonly #decodeBatches = new BoundedCache<number, DecodeBatch>(maxCachedRuns);
 
-  /** Throws EngineError `runtime_failed` for a graph that does not load, `invalid_configuration` for too much KV. */
+  /**
+   * Throws EngineError `runtime_failed` if a graph does not load, `invalid_configuration` if the KV cache does not fit.
+   */
   constructor(graph: DecoderGraph, sessionOptions: SessionOptions, kvSlots: KvSlots) {
     this.#graph = graph;
     this.#kvSlots = kvSlots;

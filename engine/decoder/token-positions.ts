@@ -1,7 +1,7 @@
-/** Positions of three axes for decoders that take them as an input. */
+/** Positions on three axes, for decoders that take them as an input. */
 import type { Sequence } from "../scheduler/sequence.ts";
 
-/** Row-major [3, endToken - firstToken], of prompt tokens. */
+/** Row-major [3, endToken - firstToken], for prompt tokens. */
 export function chunkPositions(
   { positions, numPromptTokens }: Sequence,
   firstToken: number,
@@ -20,7 +20,7 @@ export function chunkPositions(
   return chunk;
 }
 
-/** In every axis, of the output token at a place of the whole sequence. */
+/** The position, on every axis, of the output token at an index of the whole sequence. */
 export function outputPosition({ positions, numPromptTokens }: Sequence, place: number): bigint {
   return BigInt(positions === null ? place : positions.next + place - numPromptTokens);
 }

@@ -1,10 +1,10 @@
 /**
- * How ONNX Runtime finds weights that lie in files of their own.
+ * Locations of weights in separate files, as ONNX Runtime finds them.
  *
- * It refuses absolute locations, and locations that leave the model's folder once links are followed. Weights lie in
- * several folders (a checkpoint that may be read-only, the cache of converted weights), so graphs name them relative to
- * the root of the file system, which sessions must be told to be the model's folder. The files are mapped in place all
- * the same.
+ * ONNX Runtime rejects absolute locations, and locations that leave the model's folder after resolving links. Weights
+ * are in several folders (a checkpoint that may be read-only, the cache of converted weights). Graphs therefore name
+ * them relative to the root of the file system, and sessions are told that the root is the model's folder. The files
+ * are still mapped in place.
  */
 import { isAbsolute, relative } from "node:path";
 import { EngineError } from "../contract/errors.ts";

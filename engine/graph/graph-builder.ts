@@ -23,7 +23,7 @@ export const standardDomain = "";
 /** ONNX Runtime's own operators (`docs/ContribOperators.md` of its repository). */
 export const microsoftDomain = "com.microsoft";
 
-// The oldest versions that have every operator used here; ONNX Runtime 1.30 reads up to IR 13 and opset 26.
+// The oldest versions that have every operator used here. ONNX Runtime 1.30 reads up to IR 13 and opset 26.
 const irVersion = 10;
 const opsetImport = [
   { domain: standardDomain, version: 21 },
@@ -40,10 +40,10 @@ export interface NodeDefinition {
   readonly name: string;
   readonly operator: string;
   readonly domain: string;
-  /** Null stands for an optional input that is left out. */
+  /** Null stands for an omitted optional input. */
   readonly inputs: readonly (Value | null)[];
   readonly attributes?: Readonly<Record<string, AttributeValue>>;
-  /** An empty name stands for an optional output that is left out. */
+  /** An empty name stands for an omitted optional output. */
   readonly outputs: readonly Value[];
 }
 
@@ -93,7 +93,7 @@ export class GraphBuilder {
     this.#outputs.push(value);
   }
 
-  /** A small constant, stored in the model file itself. Equal names must have equal contents and are stored once. */
+  /** A small constant, stored in the model file. Equal names must have equal contents and are stored once. */
   constant(name: string, elementType: ElementType, shape: readonly number[], data: ConstantData): Value {
     const known = this.#values.get(name);
     if (known !== undefined && known.elementType === elementType && sameShape(known.shape, shape)) return known;
@@ -104,8 +104,8 @@ export class GraphBuilder {
   }
 
   /**
-   * A tensor that stays in its own file, from where ONNX Runtime maps it. The file's location is written relative to the
-   * root of the file system: see `external-data.ts`.
+   * A tensor in a separate file, which ONNX Runtime maps. Its location is written relative to the root of the file
+   * system: see `external-data.ts`.
    */
   externalTensor(name: string, stored: StoredTensor, shape: readonly number[] = stored.shape): Value {
     const value = this.#define({ name, elementType: stored.elementType, shape }, `initializer ${name}`);
@@ -124,7 +124,7 @@ export class GraphBuilder {
     return value;
   }
 
-  /** For operator functions only: the caller has checked the inputs and states the outputs' types and shapes. */
+  /** For operator functions only. The caller has checked the inputs and states types and shapes of the outputs. */
   addNode(definition: NodeDefinition): Value[] {
     const what = `node ${definition.name} (${definition.operator})`;
     for (const input of definition.inputs) {

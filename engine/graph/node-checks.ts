@@ -1,4 +1,4 @@
-/** What operator functions check before they add a node; every error names the node. */
+/** Checks that operator functions make before they add a node. Every error names the node. */
 import { EngineError } from "../contract/errors.ts";
 import type { ElementType } from "../weights/stored-tensor.ts";
 import { describeShape, describeValue, sameShape, type Shape, type Value } from "./value.ts";
@@ -31,7 +31,7 @@ export function checkShape(node: NodeLabel, value: Value, expected: Shape): void
   }
 }
 
-/** The dimension as a number, where the operator must know it while building. */
+/** The dimension as a number, for operators that must know it while building. */
 export function knownSize(node: NodeLabel, value: Value, axis: number): number {
   const size = value.shape.at(axis);
   if (typeof size !== "number") throw nodeError(node, `axis ${axis} of ${describeValue(value)} should be known.`);

@@ -1,4 +1,4 @@
-/** What an ONNX file says about itself beside its weights, which are passed over: they may take gigabytes. */
+/** Reads an ONNX file without its weights, which may take gigabytes. */
 import { open, type FileHandle } from "node:fs/promises";
 import { basename } from "node:path";
 import protobuf from "protobufjs/light.js";
@@ -9,17 +9,17 @@ export interface OnnxValue {
   readonly name: string;
   /** `TensorProto.DataType`. */
   readonly dataType: number;
-  /** Sizes, or names of those that differ from run to run; null where the file does not say. */
+  /** Sizes, or names of dimensions that vary from run to run; null if the file does not state a shape. */
   readonly shape: readonly (number | string)[] | null;
 }
 
 export interface OnnxHeader {
-  /** By name, in the order of the file. */
+  /** By name, in file order. */
   readonly inputs: ReadonlyMap<string, OnnxValue>;
   readonly outputs: ReadonlyMap<string, OnnxValue>;
-  /** Kinds of the graph's nodes, not of graphs inside of them. */
+  /** Operators of the graph's nodes, without nested graphs. */
   readonly operators: ReadonlySet<string>;
-  /** Locations of weights outside of the file, as it names them: relative to its folder. */
+  /** Locations of external weight files, relative to the file's folder. */
   readonly externalFiles: ReadonlySet<string>;
 }
 
@@ -30,15 +30,15 @@ const initializerField = 5;
 const inputField = 11;
 const outputField = 12;
 
-/** A weight that lies in another file is described in less, and so is a node that holds no weight or graph. */
+/** Enough for the description of a weight in another file, and for a node without a weight or graph. */
 const maxDescriptionBytes = 16 * 1024;
 const windowBytes = 64 * 1024;
 const lengthDelimited = 2;
 
 /**
- * Reads the file in windows and skips what is not asked for.
+ * Reads the file in windows and skips everything else.
  *
- * @throws EngineError `invalid_checkpoint` for a file that cannot be read or is not ONNX, naming it.
+ * @throws EngineError `invalid_checkpoint`, naming the file, if it cannot be read or is not ONNX.
  */
 export async function readOnnxHeader(path: string): Promise<OnnxHeader> {
   const fileName = basename(path);
@@ -91,12 +91,12 @@ function toValue(bytes: Uint8Array): OnnxValue {
 
 interface Field {
   readonly number: number;
-  /** Where its content lies in the file. */
+  /** Offset of its content in the file. */
   readonly start: number;
   readonly end: number;
 }
 
-/** Protobuf's wire format over a file. Mutable: holds the window read last. */
+/** Protobuf's wire format over a file. Mutable: keeps the last window. */
 class FieldReader {
   readonly #handle: FileHandle;
   #window: Uint8Array = new Uint8Array(0);
@@ -106,7 +106,7 @@ class FieldReader {
     this.#handle = handle;
   }
 
-  /** Fields of the message between two places; throws for one that ends behind it. */
+  /** Yields the fields of a message between two offsets. Throws for a field that ends behind it. */
   async *fields(start: number, end: number): AsyncGenerator<Field> {
     for (let at = start; at < end;) {
       const reader = new protobuf.Reader(await this.#around(at, end));
@@ -129,7 +129,7 @@ class FieldReader {
     return bytes;
   }
 
-  /** From a place on, enough for a field's head. */
+  /** Returns enough bytes, starting at an offset, for the head of a field. */
   async #around(at: number, end: number): Promise<Uint8Array> {
     const enough = 32;
     const offset = at - this.#windowStart;

@@ -37,7 +37,7 @@ export interface NodeProto {
   readonly name: string;
   readonly opType: string;
   readonly domain: string;
-  /** "" stands for an optional input that is left out. */
+  /** "" stands for an omitted optional input. */
   readonly input: readonly string[];
   readonly output: readonly string[];
   readonly attribute: readonly AttributeProto[];
@@ -144,7 +144,7 @@ export function encodeModel(model: ModelProto): Uint8Array {
   return modelType.encode(modelType.fromObject(model)).finish();
 }
 
-/** The other way round, for tools that rewrite a graph: fields that the builder does not write are lost. */
+/** The reverse direction, for tools that rewrite a graph. Fields that the builder does not write are lost. */
 export function decodeModel(bytes: Uint8Array): ModelProto {
   return modelType.toObject(modelType.decode(bytes), { longs: Number, arrays: true }) as ModelProto;
 }
@@ -153,7 +153,7 @@ const valueInfoType = root.lookupType("ValueInfoProto");
 const tensorType = root.lookupType("TensorProto");
 const nodeType = root.lookupType("NodeProto");
 
-/** One of a graph's inputs or outputs; a shape that is not stated is left out. */
+/** An input or output of a graph; without the shape if the file does not state it. */
 export function decodeValueInfo(bytes: Uint8Array): Partial<ValueInfoProto> {
   return valueInfoType.toObject(valueInfoType.decode(bytes), { longs: Number });
 }

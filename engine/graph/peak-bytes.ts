@@ -1,17 +1,17 @@
-/** How much memory a run of a graph takes for what lies between its inputs and its outputs. */
+/** Computes the memory that a run of a graph takes for intermediate values. */
 import { bytesPerElement } from "../weights/safetensors.ts";
 import type { GraphBuilder, NodeDefinition } from "./graph-builder.ts";
 import type { Dimension, Value } from "./value.ts";
 
 /**
- * Walks the nodes in their order, as ONNX Runtime's sequential executor does: a value takes memory from the node that
- * makes it to the last one that reads it, and the most that is taken at once is the answer. Inputs, weights and outputs
- * lie in memory of their own and do not count; a reshaped value is the same memory. Beside values, attention takes room
- * to work in. An upper bound of what is in use: in-place operators and fusions take less. What ONNX Runtime's arena
- * holds in reserve on top is not known here.
+ * Walks the nodes in order, as ONNX Runtime's sequential executor does. A value takes memory from the node that
+ * produces it to the last one that reads it; the result is the largest sum. Inputs, weights and outputs have memory of
+ * their own and do not count; a reshaped value shares memory. Attention also needs scratch memory. The result is an
+ * upper bound of the memory in use: in-place operators and fusions take less. It excludes the reserve of ONNX Runtime's
+ * arena.
  *
- * @param sizes By name, of dimensions that are known at run time only. Those that a reshape implies need not be given;
- *   any other that is left out counts as 1.
+ * @param sizes By name, for dimensions known only at run time. Sizes implied by a reshape may be omitted; any other
+ * omitted size counts as 1.
  */
 export function peakBytes(graph: GraphBuilder, sizes: ReadonlyMap<string, number>): number {
   const known = new Map(sizes);
@@ -42,7 +42,7 @@ export function peakBytes(graph: GraphBuilder, sizes: ReadonlyMap<string, number
   return peak;
 }
 
-/** By reshaped value: the value whose memory it is. */
+/** Maps a reshaped value to the value whose memory it shares. */
 function findRoots(graph: GraphBuilder): ReadonlyMap<Value, Value> {
   const roots = new Map<Value, Value>();
   for (const { operator, inputs, outputs } of graph.nodes) {
@@ -52,7 +52,7 @@ function findRoots(graph: GraphBuilder): ReadonlyMap<Value, Value> {
   return roots;
 }
 
-/** Index of the last node that reads each value that lies in memory of the run's own. */
+/** Index of the last node that reads each value in the run's own memory. */
 function findLastReaders(graph: GraphBuilder, roots: ReadonlyMap<Value, Value>): ReadonlyMap<Value, number> {
   const outputs = new Set(graph.outputs);
   const made = new Set(graph.nodes.flatMap((node) => node.outputs).filter((value) => !outputs.has(value)));
@@ -66,7 +66,7 @@ function findLastReaders(graph: GraphBuilder, roots: ReadonlyMap<Value, Value>):
   return lastReaders;
 }
 
-/** A reshape keeps the number of elements, which tells the one size of its output that is not known yet. */
+/** A reshape keeps the number of elements, which determines the one unknown size of its output. */
 function learnSize({ inputs: [input], outputs: [output] }: NodeDefinition, known: Map<string, number>): void {
   if (!input) return;
   let numElements = 1;
@@ -84,7 +84,7 @@ function learnSize({ inputs: [input], outputs: [output] }: NodeDefinition, known
   if (unknown.length === 1) known.set(unknown[0], numElements);
 }
 
-/** What ONNX Runtime's CPU kernels allocate while they run; those of other providers take less. */
+/** Memory that ONNX Runtime's CPU kernels allocate while they run. Other providers allocate less. */
 function scratchBytes(
   { operator, inputs, attributes }: NodeDefinition,
   bytesOf: (value: Value) => number,
@@ -95,7 +95,7 @@ function scratchBytes(
   // Query, key and value head by head.
   if (operator === "MultiHeadAttention") return 3 * bytesOf(query);
   if (operator !== "GroupQueryAttention" || !past) return 0;
-  // The same, and a float of every head for every pair of a new token and a place of the cache.
+  // The same, and a float per head for every pair of a new token and a cache position.
   const heads = attributes?.num_heads;
   const numHeads = heads?.kind === "int" ? heads.value : 0;
   const [batch, length] = query.shape;

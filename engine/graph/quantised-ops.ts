@@ -15,8 +15,8 @@ export interface BlockwiseWeight {
 }
 
 /**
- * `input [..., in] x weight^T`, weights dequantised block by block. With accuracy level 4 the activations are quantised
- * to int8 per block as well, which is what makes it fast on CPU.
+ * `input [..., in] x weight^T` with block-wise dequantised weights. Accuracy level 4 also quantises the activations to
+ * int8 per block, which makes it fast on CPUs.
  */
 export function matMulNBits(
   graph: GraphBuilder,
@@ -44,7 +44,7 @@ export function matMulNBits(
   return graph.addNode({
     ...node,
     domain: microsoftDomain,
-    // The empty inputs are zero points (symmetric) and the group index of activation-ordered quantisation.
+    // The empty inputs are zero points (symmetric) and the group index for activation ordering.
     inputs: bias === null ? [input, weight, scales] : [input, weight, scales, null, null, bias],
     attributes: {
       K: int(inSize),
@@ -57,7 +57,7 @@ export function matMulNBits(
   })[0];
 }
 
-/** Rows of a block-wise quantised `[rows, columns]` table, dequantised. Same bytes as `matMulNBits` takes. */
+/** Dequantised rows of a block-wise quantised `[rows, columns]` table, in the byte layout of `matMulNBits`. */
 export function gatherBlockQuantized(
   graph: GraphBuilder,
   name: string,
@@ -101,15 +101,15 @@ export function quantizeLinearPerRow(
     ...node,
     domain: standardDomain,
     inputs: [input, scales, zeroPoints],
-    // One block is a whole row; the form with one scale per index of an axis is slower, and takes vectors only.
+    // One block is a whole row. The form with one scale per index of an axis is slower, and accepts vectors only.
     attributes: { axis: int(1), block_size: int(knownSize(node, input, 1)) },
     outputs: [{ name, elementType: "uint8", shape: input.shape }],
   })[0];
 }
 
 /**
- * float `((input - inputZeroPoint) x weight) * inputScale * weightScales` of uint8 [M, K] and int8 [K, N]; one scale for
- * the input, one per column for the weight.
+ * float `((input - inputZeroPoint) x weight) * inputScale * weightScales` for uint8 [M, K] and int8 [K, N], with one
+ * scale for the input and one per column for the weight.
  */
 export function matMulIntegerToFloat(
   graph: GraphBuilder,

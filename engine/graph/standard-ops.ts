@@ -1,4 +1,4 @@
-/** Operators of the ONNX standard (https://onnx.ai/onnx/operators), as far as the models use them. */
+/** Operators of the ONNX standard (https://onnx.ai/onnx/operators) that the models use. */
 import type { ElementType } from "../weights/stored-tensor.ts";
 import { standardDomain, type AttributeValue, type GraphBuilder } from "./graph-builder.ts";
 import { checkElementType, checkRank, checkShape, knownSize, nodeError, type NodeLabel } from "./node-checks.ts";
@@ -18,7 +18,7 @@ interface Result {
   readonly shape: Shape;
 }
 
-/** Adds a standard node with one output, named as the node. */
+/** Adds a standard node with one output, which has the node's name. */
 function addStandardNode(
   graph: GraphBuilder,
   node: NodeLabel,
@@ -94,7 +94,7 @@ export function scatterRows(graph: GraphBuilder, name: string, data: Value, indi
   return addStandardNode(graph, node, [data, indices, updates], data);
 }
 
-/** `target` is the run-time shape tensor (0 copies a dimension, -1 infers one); `shape` is what it comes to. */
+/** `target` is the run-time shape tensor (0 copies a dimension, -1 infers one); `shape` is the resulting shape. */
 export function reshape(graph: GraphBuilder, name: string, input: Value, target: Value, shape: Shape): Value {
   const node = { name, operator: "Reshape" };
   checkElementType(node, target, "int64");
@@ -107,7 +107,7 @@ export function reshape(graph: GraphBuilder, name: string, input: Value, target:
   return addStandardNode(graph, node, [input, target], { elementType: input.elementType, shape });
 }
 
-/** Null where a dimension is known at run time only. */
+/** Null if a dimension is known only at run time. */
 function knownProduct(shape: Shape): number | null {
   let product = 1;
   for (const dimension of shape) {
@@ -152,7 +152,7 @@ export function concat(graph: GraphBuilder, name: string, inputs: readonly Value
   return addStandardNode(graph, node, inputs, { elementType: first.elementType, shape }, { axis: int(axis) });
 }
 
-/** Repeats axes of size 1; `target` is the run-time shape tensor, `shape` what it comes to. */
+/** Repeats axes of size 1. `target` is the run-time shape tensor, `shape` the resulting shape. */
 export function expand(graph: GraphBuilder, name: string, input: Value, target: Value, shape: Shape): Value {
   const node = { name, operator: "Expand" };
   checkElementType(node, target, "int64");
@@ -190,7 +190,7 @@ export function split(
   });
 }
 
-/** Elements `start` (inclusive) to `end` (exclusive; the axis' size where it is left out) along one axis. */
+/** Elements from `start` (inclusive) to `end` (exclusive; default: the size of the axis) along one axis. */
 export function slice(
   graph: GraphBuilder,
   name: string,
@@ -254,7 +254,7 @@ export function sine(graph: GraphBuilder, name: string, input: Value): Value {
   return addStandardNode(graph, { name, operator: "Sin" }, [input], input);
 }
 
-/** Largest value along the last axis, which stays with size 1. */
+/** Largest value along the last axis, which keeps size 1. */
 export function reduceMaxLast(graph: GraphBuilder, name: string, input: Value): Value {
   const node = { name, operator: "ReduceMax" };
   const axes = graph.constant("int64.-1", "int64", [1], [-1]);

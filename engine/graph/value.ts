@@ -1,7 +1,7 @@
-/** Values of a graph under construction, with the element type and shape the builder knows them to have. */
+/** Values of a graph under construction, with element type and shape as far as the builder knows them. */
 import type { ElementType } from "../weights/stored-tensor.ts";
 
-/** A known size, or the name of one that is known at run time; equal names are equal sizes. */
+/** A known size, or the name of a size that is known at run time. Equal names are equal sizes. */
 export type Dimension = number | string;
 export type Shape = readonly Dimension[];
 
@@ -30,8 +30,8 @@ export function withLastSize(shape: Shape, size: Dimension): Shape {
 }
 
 /**
- * Shape of an element-wise result under ONNX's (numpy's) rules, null when the two do not fit. Two different names are
- * taken as different sizes: what cannot be seen to fit while building is refused.
+ * Shape of an element-wise result under ONNX's (NumPy's) rules; null if the two shapes do not fit. Two different names
+ * count as different sizes, so shapes that cannot be proven to fit are rejected.
  */
 export function broadcastShapes(left: Shape, right: Shape): Shape | null {
   const rank = Math.max(left.length, right.length);

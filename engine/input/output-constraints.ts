@@ -20,7 +20,7 @@ const WORDS_PER_TURN = 64;
 /** As many as fit into a message. */
 const MAX_TOLD = 8;
 
-/** Owns a thread that compiles grammars, from the first one on. */
+/** Owns the compiler of grammars. */
 export class OutputConstraints implements AsyncDisposable {
   readonly #options: OutputConstraintsOptions;
   readonly #grammars: GrammarCompiler;

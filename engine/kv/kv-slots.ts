@@ -1,9 +1,9 @@
-/** Which KV slots are taken, how many tokens each keeps, and which to give up for a new sequence. */
+/** Tracks which KV slots are taken, how many tokens each keeps, and which one to reuse for a new sequence. */
 import { invariant } from "../contract/errors.ts";
 
 /**
- * Mutable. The scheduler takes and frees, the runner records what it has written. A freed slot keeps its tokens until
- * it is taken again.
+ * Mutable. The scheduler takes and frees slots; the runner records what it has written. A freed slot keeps its tokens
+ * until it is taken again.
  */
 export class KvSlots {
   readonly numSlots: number;
@@ -12,11 +12,11 @@ export class KvSlots {
   readonly #isTaken: Uint8Array;
   /** By slot: leading positions that must not be overwritten. */
   readonly #numKeptTokens: Int32Array;
-  /** By slot: how many slots had been freed when it was. */
+  /** By slot: how many slots had been freed when it was freed. */
   readonly #freedAt: Float64Array;
   #numFreed = 0;
   #numTaken = 0;
-  /** Of slots that are taken. */
+  /** Sum over taken slots. */
   #numTokensInUse = 0;
 
   constructor(numSlots: number, maxLen: number) {
@@ -31,7 +31,7 @@ export class KvSlots {
     return this.numSlots - this.#numTaken;
   }
 
-  /** Share of all positions that hold a token of a sequence under way, 0 to 1. */
+  /** Share of all positions that hold a token of a running sequence, 0 to 1. */
   get usage(): number {
     return this.#numTokensInUse / (this.numSlots * this.maxLen);
   }
@@ -41,8 +41,8 @@ export class KvSlots {
   }
 
   /**
-   * The free slot whose tokens are missed least: the lowest that keeps none, so that the slots in use stay close
-   * together, else the one that was freed first. Null when all are taken.
+   * The free slot whose tokens are worth least: the lowest slot without tokens, so that slots in use stay close
+   * together, otherwise the one that was freed first. Null if all are taken.
    */
   findFree(): number | null {
     let oldest: number | null = null;
@@ -54,9 +54,7 @@ export class KvSlots {
     return oldest;
   }
 
-  /**
-   * The free slot that lies nearest to one that is taken, the lower of two; null when none is free or none is taken.
-   */
+  /** The free slot nearest to a taken one, the lower of two. Null if no slot is free or none is taken. */
   findNearestFree(): number | null {
     let nearest: number | null = null;
     for (let slot = 0; slot < this.numSlots; slot++) {
@@ -66,7 +64,7 @@ export class KvSlots {
     return nearest === null || this.#numTaken === 0 ? null : nearest;
   }
 
-  /** From the slot to the nearest one that is taken; infinite when none is. */
+  /** Distance from the slot to the nearest taken one; Infinity if none is taken. */
   distanceToTaken(slot: number): number {
     for (let distance = 0; distance < this.numSlots; distance++) {
       if (this.#isTaken[slot - distance] === 1 || this.#isTaken[slot + distance] === 1) return distance;
@@ -74,7 +72,7 @@ export class KvSlots {
     return Number.POSITIVE_INFINITY;
   }
 
-  /** What two free slots keep changes places. */
+  /** Swaps the kept tokens of two free slots. */
   swap(first: number, second: number): void {
     invariant(!this.isTaken(first) && !this.isTaken(second), `KV slot ${first} or ${second} is moved while taken`);
     for (const values of [this.#numKeptTokens, this.#freedAt]) {
@@ -82,7 +80,7 @@ export class KvSlots {
     }
   }
 
-  /** Of what the slot keeps, only the first `numTokens` stay. */
+  /** Keeps only the first `numTokens` of the slot's tokens. */
   take(slot: number, numTokens: number): void {
     invariant(!this.isTaken(slot), `KV slot ${slot} is taken twice`);
     const numKept = this.#numKeptTokens[slot];
@@ -105,7 +103,7 @@ export class KvSlots {
     return this.#numKeptTokens[slot];
   }
 
-  /** Of a slot that is taken. */
+  /** The slot must be taken. */
   setNumKeptTokens(slot: number, numTokens: number): void {
     invariant(this.isTaken(slot), `KV slot ${slot} is written to but not taken`);
     invariant(numTokens < this.maxLen, `KV slot ${slot} keeps ${numTokens} tokens; it has ${this.maxLen} positions`);

@@ -1,6 +1,6 @@
 /**
- * What an engine's memory is taken by, in bytes, from its settings and the shapes of its model. The engine sizes its
- * caches by these functions, and `fovea check` prints what they say.
+ * Memory that an engine takes, in bytes, from its settings and the shapes of its model. The engine sizes its caches
+ * with these functions, and `fovea check` prints them.
  */
 import type { DeviceName } from "../contract/config.ts";
 import { EngineError } from "../contract/errors.ts";
@@ -14,17 +14,17 @@ export type KvShape = Pick<DecoderShape, "numLayers" | "numKvHeads" | "headDim" 
 
 export interface KvCachePlan {
   readonly bytesPerToken: number;
-  /** Of one sequence of the greatest length. */
+  /** For one sequence of the maximum length. */
   readonly bytesPerSequence: number;
-  /** For all sequences; on the host only what is touched is committed. */
+  /** For all sequences. On the host, only touched pages are committed. */
   readonly reservedBytes: number;
 }
 
 const kvElementBytes: Readonly<Record<DecoderShape["kvElementType"], number>> = { float32: 4, float16: 2 };
 
 /**
- * A key and a value of `headDim` numbers for every layer and head, for each of a sequence's tokens. An export that is not
- * run in place writes those of one sequence into memory beside those of all.
+ * Each token of a sequence has a key and a value of `headDim` numbers for every layer and head. An export that does not
+ * run in place additionally writes those of one sequence into memory of their own.
  */
 export function planKvCache(
   { form, numLayers, numKvHeads, headDim, kvElementType }: KvShape,
@@ -36,16 +36,18 @@ export function planKvCache(
   return { bytesPerToken, bytesPerSequence, reservedBytes: bytesPerSequence * (numSlots + numSpareSlots) };
 }
 
-/** Embeddings of images beyond the ones in use; a 336-pixel LLaVA 1.5 image takes 9 MiB at a hidden size of 4096. */
+/**
+ * Embeddings of images that no request uses any more. A 336-pixel LLaVA 1.5 image takes 9 MiB at a hidden size of 4096.
+ */
 const encoderCacheBytes = 64 * 2 ** 20;
 
 export interface EncoderCachePlan {
-  /** Room of the cache; never less than the largest image needs. */
+  /** Capacity of the cache; at least the largest image. */
   readonly maxNumEmbeddings: number;
   readonly maxBytes: number;
 }
 
-/** @param maxEmbeddingsPerImage 0 for a model that takes no images. */
+/** @param maxEmbeddingsPerImage 0 for a text model. */
 export function planEncoderCache(hiddenSize: number, maxEmbeddingsPerImage: number): EncoderCachePlan {
   if (maxEmbeddingsPerImage === 0) return { maxNumEmbeddings: 0, maxBytes: 0 };
   const embeddingBytes = hiddenSize * Float32Array.BYTES_PER_ELEMENT;
@@ -53,29 +55,29 @@ export function planEncoderCache(hiddenSize: number, maxEmbeddingsPerImage: numb
   return { maxNumEmbeddings, maxBytes: maxNumEmbeddings * embeddingBytes };
 }
 
-/** Node, ONNX Runtime, the tokenizer and the threads: measured after the start, 105 MiB without images, 150 with. */
+/** Node, ONNX Runtime, the tokenizer and the threads. Measured after the start: 105 MiB without images, 150 with. */
 const programBytes = 160 * 2 ** 20;
 
-/** What else requests and their garbage take of this process: up to 91 MiB in a dummy run of 512 small images. */
+/** Further memory for requests and their garbage: up to 91 MiB in a dummy run of 512 small images. */
 const garbageBytes = 96 * 2 ** 20;
 
 export interface MemoryPlan {
   readonly weights: WeightBytes;
   readonly kvCache: KvCachePlan;
   readonly encoderCache: EncoderCachePlan;
-  /** What one step needs beside them, at its largest. */
+  /** The largest additional memory of one step. */
   readonly step: {
     readonly decoderBytes: number;
     readonly visionEncoderBytes: number;
     /** Float32 [maxNumSequences, vocabSize]. */
     readonly logitsBytes: number;
   };
-  /** Most that is remembered of images in this process. */
+  /** Limit of the image caches of this process. */
   readonly processorCacheBytes: number;
   readonly programBytes: number;
-  /** Processed images of the sequences that run, and garbage. */
+  /** Processed images of running sequences, and garbage. */
   readonly requestBytes: number;
-  /** All of it, every sequence at its greatest length. */
+  /** The sum, with every sequence at its maximum length. */
   readonly totalBytes: number;
 }
 
@@ -83,11 +85,11 @@ export interface MemorySettings {
   readonly maxNumSequences: number;
   readonly maxNumBatchedTokens: number;
   readonly maxModelLen: number;
-  /** 0 for a model that takes no images. */
+  /** 0 for a text model. */
   readonly maxEmbeddingsPerImage: number;
-  /** Of the largest image that is expected, where that has fewer. */
+  /** For the largest expected image, if that has fewer. */
   readonly expectedEmbeddingsPerImage?: number;
-  /** Of the processed images of one sequence, as many and as large as it has room for. */
+  /** For the processed images of one sequence: as many and as large as fit. */
   readonly imageBytesPerSequence: number;
   readonly processorCacheBytes: number;
 }
@@ -102,7 +104,7 @@ export function planMemory(
   const encoderCache = planEncoderCache(decoder.hiddenSize, maxEmbeddingsPerImage);
   const chunkLength = Math.min(maxNumBatchedTokens, maxModelLen);
   const step = {
-    // A run computes a piece of one prompt, or the newest tokens of all sequences.
+    // A run computes a chunk of one prompt, or the newest tokens of all sequences.
     decoderBytes: Math.max(
       decoderRunBytes({ numSequences: 1, numTokens: chunkLength }),
       decoderRunBytes({ numSequences: maxNumSequences, numTokens: 1 }),
@@ -127,10 +129,10 @@ export function keepsKvOnHost(device: DeviceName, { form }: KvShape): boolean {
   return device === "cpu" || form === "export";
 }
 
-/** Of the machine's memory: for steps, images, requests and whatever else runs there. */
+/** Share of the machine's memory that is left for steps, images, requests and other programs. */
 const shareOfRest = 0.1;
 
-/** What a host has, and what of it the weights take. */
+/** Memory of the host, and the part that the weights take. */
 export interface HostMemory {
   readonly weightBytes: number;
   readonly machineBytes: number;
@@ -141,8 +143,8 @@ function kvRoomBytes({ weightBytes, machineBytes }: HostMemory): number {
 }
 
 /**
- * How many sequences of the greatest length have room for their KV beside the weights and the rest, `maxNumSequences` at
- * most; 0 where not even one has.
+ * The number of sequences of maximum length whose KV fits beside the weights and the rest, at most `maxNumSequences`; 0
+ * if not even one fits.
  */
 export function numSequencesThatFit(
   decoder: KvShape,
@@ -155,9 +157,9 @@ export function numSequencesThatFit(
 }
 
 /**
- * As `numSequencesThatFit`.
+ * See `numSequencesThatFit`.
  *
- * @throws EngineError `invalid_configuration` where not even one fits, with both numbers and the length that would.
+ * @throws EngineError `invalid_configuration` if not even one fits; names both numbers and the length that would fit.
  */
 export function requireRoomForSequences(
   decoder: KvShape,
@@ -178,10 +180,10 @@ export function requireRoomForSequences(
 }
 
 /**
- * Refuses a KV cache that the machine could never fill: it would be ended by the system once its sequences had grown,
- * with nothing to say why.
+ * Rejects a KV cache that the machine could never fill. The system would kill the process without a message once the
+ * sequences had grown.
  *
- * @throws EngineError `invalid_configuration` with both numbers and what would fit.
+ * @throws EngineError `invalid_configuration` with both numbers and the size that would fit.
  */
 export function requireRoomForKv(
   { bytesPerToken, bytesPerSequence, reservedBytes }: KvCachePlan,

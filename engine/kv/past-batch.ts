@@ -1,6 +1,6 @@
 /**
- * The pasts of several KV slots side by side, so that one run decodes all of them: shorter ones are padded and the
- * mask leaves the padding out. What the run adds goes back to the slots.
+ * Gathers the pasts of several KV slots, so that one run decodes all of them. Shorter pasts are padded, and the mask
+ * excludes the padding. The tokens that the run adds are copied back to the slots.
  */
 import { planKvCache } from "./memory-plan.ts";
 import type { DecoderExport } from "../models/built-model.ts";
@@ -11,9 +11,9 @@ import type { PastNumbers, PastSlots } from "./past-slots.ts";
 interface GatheredPast {
   /** Row-major [numSlots, longest + 1]. */
   readonly mask: BigInt64Array;
-  /** By layer a key and a value, [numSlots, numKvHeads, longest, headDim]; the next call overwrites them. */
+  /** A key and a value per layer, [numSlots, numKvHeads, longest, headDim]. The next call overwrites them. */
   readonly past: readonly Tensor[];
-  /** The same with room for one token more. */
+  /** The same with room for one more token. */
   readonly present: readonly Tensor[];
 }
 
@@ -22,11 +22,11 @@ interface BatchBuffers {
   readonly present: readonly PastNumbers[];
 }
 
-/** Mutable: its memory is made with the first batch and kept. */
+/** Mutable. Its memory is allocated for the first batch and kept. */
 export class PastBatch {
   readonly #graph: DecoderExport;
   readonly #pastSlots: PastSlots;
-  /** Of all slots together, padding included. */
+  /** Of all slots together, including padding. */
   readonly #maxNumTokens: number;
   #buffers: BatchBuffers | null = null;
 
@@ -38,7 +38,7 @@ export class PastBatch {
     this.#maxNumTokens = Math.min(numSlots * maxLen, Math.floor(graph.weightBytes / bytesPerToken));
   }
 
-  /** How many of the slots, from the first on, are worth one run: their pasts have fewer bytes than the weights. */
+  /** The number of leading slots that are worth one run: their pasts have fewer bytes than the weights. */
   numFitting(slots: readonly number[]): number {
     let longest = 0;
     for (let count = 1; count <= slots.length; count++) {
@@ -70,7 +70,7 @@ export class PastBatch {
         const from = this.#pastSlots.buffer(slots[row], index);
         for (let head = 0; head < numKvHeads; head++) {
           const start = (row * numKvHeads + head) * longest * headDim;
-          // Numbers left from before could be no numbers, which no mask leaves out.
+          // Old values may be NaN, which no mask can exclude.
           const paddingStart = start + (isInFront ? 0 : size);
           past[index].fill(0, paddingStart, paddingStart + padding * headDim);
           past[index].set(from.subarray(head * size, (head + 1) * size), start + (isInFront ? padding * headDim : 0));
@@ -80,7 +80,7 @@ export class PastBatch {
     return { mask, past: tensorsOver(past, longest), present: tensorsOver(present, numTotal) };
   }
 
-  /** After the run of what was gathered last, for the same slots: each keeps one token more. */
+  /** Call it after the run, with the slots that were gathered last: each keeps one more token. */
   scatter(slots: readonly number[]): void {
     const { numKvHeads, headDim, numLayers } = this.#graph;
     const { present } = this.#buffers!;
@@ -97,7 +97,7 @@ export class PastBatch {
         }
       }
     }
-    // Only now: the longest of them is what the others were padded to.
+    // Only now: the longest of them determined the padding of the others.
     for (const slot of slots) this.#pastSlots.setLength(slot, this.#pastSlots.lengthOf(slot) + 1);
   }
 

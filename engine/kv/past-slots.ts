@@ -1,10 +1,10 @@
 /**
- * Keys and values of the KV slots for decoders that read a past and write a present: what a slot keeps lies together,
- * as long as it is, and each run writes all of it anew.
+ * Keys and values of the KV slots for decoders that read a past and write a present. The tokens of a slot are
+ * contiguous, and each run writes all of them again.
  *
- * A run reads the slot's buffers and writes into a spare set; then the two change roles. So no tensor is made by ONNX
- * Runtime, nothing is copied beside what the run itself copies, and memory is that of one slot more than there are. It is
- * the host's on every device: runs on others bring a past over and its present back.
+ * A run reads the slot's buffers and writes into a spare set; then the two swap roles. ONNX Runtime therefore allocates
+ * no tensor, nothing is copied except by the run itself, and the memory is that of one extra slot. It is host memory on
+ * every device: runs on other devices copy the past there and the present back.
  */
 import { invariant } from "../contract/errors.ts";
 import { planKvCache, requireRoomForKv } from "./memory-plan.ts";
@@ -16,10 +16,10 @@ import type { SlotTransfer } from "./slot-transfer.ts";
 
 export type PastNumbers = Float32Array | Float16Array;
 
-/** By layer a key and a value, each with room for [numKvHeads, maxLen, headDim], of which memory takes what is touched. */
+/** A key and a value per layer, each with room for [numKvHeads, maxLen, headDim]. Only touched pages take memory. */
 type BufferSet = readonly PastNumbers[];
 
-/** Zeros, of which memory takes what is touched. */
+/** Zeros; only touched pages take memory. */
 export function createPastNumbers(elementType: KvElementType, length: number): PastNumbers {
   return elementType === "float32" ? new Float32Array(length) : new Float16Array(length);
 }
@@ -32,10 +32,10 @@ export class PastSlots {
   readonly #graph: DecoderExport;
   readonly #sets: BufferSet[];
   #spare: BufferSet;
-  /** By slot: tokens that lie in its buffers. */
+  /** By slot: number of tokens in its buffers. */
   readonly #lengths: Int32Array;
 
-  /** Throws EngineError `invalid_configuration` when the machine lacks the memory. */
+  /** Throws EngineError `invalid_configuration` if the machine lacks the memory. */
   constructor(graph: DecoderExport, { numSlots, maxLen }: Pick<KvSlots, "numSlots" | "maxLen">) {
     const shape = { numSlots, maxLen };
     this.numSlots = numSlots;
@@ -54,27 +54,30 @@ export class PastSlots {
     return this.#lengths[slot];
   }
 
-  /** The slot's live key or value of a layer, [numKvHeads, numTokens, headDim] in front; 2 * layer is the key. */
+  /**
+   * The slot's current key or value of a layer, [numKvHeads, numTokens, headDim] at the front. Index 2 * layer is the
+   * key.
+   */
   buffer(slot: number, index: number): PastNumbers {
     return this.#sets[slot][index];
   }
 
-  /** For who has written that many tokens into the slot's buffers. */
+  /** Call it after writing that many tokens into the slot's buffers. */
   setLength(slot: number, numTokens: number): void {
     this.#lengths[slot] = numTokens;
   }
 
-  /** What the slot keeps, as tensors of [1, numKvHeads, numTokens, headDim]: by layer a key and a value. */
+  /** The slot's tokens as tensors [1, numKvHeads, numTokens, headDim]: a key and a value per layer. */
   past(slot: number): Tensor[] {
     return this.#tensorsOver(this.#sets[slot], this.#lengths[slot]);
   }
 
-  /** Where a run writes a present of `numTokens`; `keepPresent` makes it the slot's past. */
+  /** The tensors into which a run writes a present of `numTokens`. `keepPresent` makes it the slot's past. */
   present(numTokens: number): Tensor[] {
     return this.#tensorsOver(this.#spare, numTokens);
   }
 
-  /** The present written last, of `numTokens`, is the slot's past from now on. */
+  /** Makes the present that was written last, of `numTokens`, the slot's past. */
   keepPresent(slot: number, numTokens: number): void {
     const written = this.#spare;
     this.#spare = this.#sets[slot];
@@ -82,7 +85,7 @@ export class PastSlots {
     this.#lengths[slot] = numTokens;
   }
 
-  /** Drops all but the first tokens. */
+  /** Drops all tokens except the first `numTokens`. */
   truncate(slot: number, numTokens: number): void {
     const length = this.#lengths[slot];
     invariant(numTokens <= length, `${numTokens} tokens are wanted of a KV slot that has ${length}`);
@@ -119,7 +122,7 @@ export class PastSlots {
     return buffers.map((buffer) => Tensor.fromTypedArray(kvElementType, buffer.subarray(0, length), shape));
   }
 
-  /** The first `numTokens` of each head; in one buffer every head moves down, behind the one before. */
+  /** Copies the first `numTokens` of each head. Within one buffer, every head moves down behind the one before. */
   #copyHeads(from: PastNumbers, length: number, to: PastNumbers, numTokens: number): void {
     const { numKvHeads, headDim } = this.#graph;
     const size = numTokens * headDim;

@@ -1,4 +1,4 @@
-/** Prefix reuse: which KV slot a prompt is computed in, and which of its tokens need not be computed. */
+/** Prefix reuse: chooses the KV slot for a prompt, and the prompt tokens that need not be computed. */
 import { invariant } from "../contract/errors.ts";
 import type { KvSlots } from "./kv-slots.ts";
 import { numSharedTokens } from "../scheduler/sequence-tokens.ts";
@@ -7,44 +7,44 @@ import type { Sequence } from "../scheduler/sequence.ts";
 import { maxGap } from "./slot-ranges.ts";
 import type { SlotTransfer } from "./slot-transfer.ts";
 
-/** A shorter prefix is computed in about the time that copying it, or waiting for it, takes. */
+/** Computing a shorter prefix takes about as long as copying it or waiting for it. */
 const minSharedTokens = 16;
 
 export interface SlotPlacement {
   /** A free slot. */
   readonly kvSlot: number;
-  /** Leading tokens of the prompt that are reused, fewer than all. */
+  /** Leading prompt tokens that are reused; always fewer than all. */
   readonly numCachedTokens: number;
-  /** The slot they are to be copied from; null where they are kept in `kvSlot`, once it has changed places. */
+  /** The slot to copy them from; null if they are already in `kvSlot` (after the swap, if there is one). */
   readonly prefixSlot: number | null;
-  /** The free slot that `kvSlot` changes places with first; null where it does not. */
+  /** The free slot with which `kvSlot` is swapped first; null for no swap. */
   readonly swappedSlot: number | null;
 }
 
 export interface PrefixCacheOptions {
   /** Default true; false reuses nothing. */
   readonly enablePrefixCaching?: boolean;
-  /** Whether what slots keep can be brought to other slots, also while the sequence of the former runs. */
+  /** Whether kept tokens can be moved to other slots, even while their sequence runs. */
   readonly canTransfer: boolean;
 }
 
-/** A slot, and how many of its tokens a prompt shares. */
+/** A slot, and the number of its tokens that a prompt shares. */
 interface Match {
   readonly slot: number;
   readonly numTokens: number;
 }
 
 /**
- * Mutable; knows what each slot's tokens are, as `KvSlots` knows how many it keeps.
+ * Mutable; knows the tokens in each slot, while `KvSlots` knows their number.
  *
- * Prompts are compared with the slots token by token instead of by hashes of blocks: slots are few, so this takes
- * microseconds, it is exact, and a prefix may end anywhere.
+ * Prompts are compared with the slots token by token, not by block hashes. There are few slots, so the comparison takes
+ * microseconds, it is exact, and a prefix may end at any token.
  */
 export class PrefixCache {
   readonly #kvSlots: KvSlots;
   readonly #isEnabled: boolean;
   readonly #canTransfer: boolean;
-  /** By slot; of a slot that was never taken, null. */
+  /** By slot; null for a slot that was never used. */
   readonly #tokens: (SequenceTokens | null)[];
 
   constructor(kvSlots: KvSlots, { enablePrefixCaching = true, canTransfer }: PrefixCacheOptions) {
@@ -54,18 +54,19 @@ export class PrefixCache {
     this.#tokens = Array.from({ length: kvSlots.numSlots }, () => null);
   }
 
-  /** Whether a prefix is looked up for the sequence: logprobs of a prompt are read from its whole computation. */
+  /** Whether a prefix is looked up for the sequence. Prompt logprobs need the whole computation of the prompt. */
   serves({ samplingParams }: Sequence): boolean {
     return this.#isEnabled && samplingParams.promptLogprobs === null;
   }
 
   /**
-   * The slot whose prefix matches best, taken in place; where it is in use, or keeps more that another turn may ask
-   * for, the prefix is copied into the slot whose own tokens are missed least. Null when the sequence should wait,
-   * since a running one is about to compute the prefix. To be called while a slot is free; changes nothing.
+   * Finds the slot with the longest shared prefix and takes it in place. If that slot is in use, or keeps more tokens
+   * that another turn may need, the prefix is copied into the free slot whose own tokens are worth least. Returns null
+   * if the sequence should wait because a running one is about to compute the prefix. Call it while a slot is free; it
+   * changes nothing.
    *
-   * Slots that decode apart from each other are apart in memory, and so in runs of their own, each of which reads all
-   * weights. So a slot that lies off the ones in use changes places, tokens and all, with a free one beside them.
+   * Slots that are far apart decode in separate runs, and each run reads all weights. A slot far from the slots in use
+   * is therefore swapped, with its tokens, with a free slot next to them.
    */
   tryPlace(sequence: Sequence): SlotPlacement | null {
     const free = this.#kvSlots.findFree();
@@ -91,7 +92,7 @@ export class PrefixCache {
     const { kvSlot, prefixSlot } = placement;
     const nearest = this.#canTransfer ? this.#kvSlots.findNearestFree() : null;
     if (nearest === null || this.#isNear(kvSlot) || !this.#isNear(nearest)) return { ...placement, swappedSlot: null };
-    // What lies in the nearer slot is found in the other by the time the prefix is copied.
+    // The nearer slot's tokens are in the other slot by the time the prefix is copied.
     const movedPrefixSlot = prefixSlot === nearest ? kvSlot : prefixSlot;
     return { ...placement, kvSlot: nearest, prefixSlot: movedPrefixSlot, swappedSlot: kvSlot };
   }
@@ -101,7 +102,7 @@ export class PrefixCache {
     return this.#kvSlots.distanceToTaken(slot) <= maxGap + 1;
   }
 
-  /** Takes the slot for the sequence; returns what is to be moved before its first chunk is computed. */
+  /** Takes the slot for the sequence. Returns the transfers to perform before its first chunk. */
   take({ tokens }: Sequence, { kvSlot, numCachedTokens, prefixSlot, swappedSlot }: SlotPlacement): SlotTransfer[] {
     const transfers: SlotTransfer[] = [];
     const numKeptInPlace = prefixSlot === null ? numCachedTokens : 0;
@@ -119,13 +120,16 @@ export class PrefixCache {
     return transfers;
   }
 
-  /** Gives the slot back, with its tokens unless `keepsTokens` is false. */
+  /** Returns the slot, with its tokens unless `keepsTokens` is false. */
   release(kvSlot: number, keepsTokens: boolean): void {
     if (!keepsTokens || !this.#isEnabled) this.#kvSlots.setNumKeptTokens(kvSlot, 0);
     this.#kvSlots.free(kvSlot);
   }
 
-  /** The best match of what slots keep now; null when one that is under way will be better by enough to wait. */
+  /**
+   * The best match among the tokens that slots keep now; null if a sequence in progress will soon match better by
+   * enough to wait.
+   */
   #findBest(prompt: SequenceTokens): Match | null {
     let best: Match = { slot: 0, numTokens: 0 };
     let numAwaited = 0;
@@ -143,7 +147,7 @@ export class PrefixCache {
     return numAwaited - best.numTokens >= minSharedTokens ? null : best;
   }
 
-  /** Of equal matches a free slot is better than one in use, and the one that loses fewer other tokens. */
+  /** Among equal matches, prefers a free slot, then the slot that loses fewer other tokens. */
   #isBetter(match: Match, best: Match): boolean {
     if (match.numTokens !== best.numTokens) return match.numTokens > best.numTokens;
     const isTaken = this.#kvSlots.isTaken(match.slot);
@@ -151,7 +155,10 @@ export class PrefixCache {
     return this.#kvSlots.numKeptTokens(match.slot) < this.#kvSlots.numKeptTokens(best.slot);
   }
 
-  /** Not where most of the slot would be lost: a system prompt in common must not cost another conversation its turns. */
+  /**
+   * False if most of the slot's tokens would be lost: a shared system prompt must not cost another conversation its
+   * turns.
+   */
   #takesInPlace({ slot, numTokens }: Match): boolean {
     if (this.#kvSlots.isTaken(slot)) return false;
     return !this.#canTransfer || 2 * numTokens >= this.#kvSlots.numKeptTokens(slot);
@@ -161,7 +168,10 @@ export class PrefixCache {
     return this.#numShared(slot, prompt, this.#kvSlots.numKeptTokens(slot));
   }
 
-  /** At most `limit`, and one fewer than the prompt has: what follows is predicted by a token that is computed. */
+  /**
+   * At most `limit`, and at most one less than the prompt's length: the last token must be computed to predict the
+   * next.
+   */
   #numShared(slot: number, prompt: SequenceTokens, limit: number): number {
     const tokens = this.#tokens[slot];
     return tokens === null ? 0 : numSharedTokens(tokens, prompt, Math.min(limit, prompt.promptTokenIds.length - 1));

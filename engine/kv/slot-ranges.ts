@@ -1,4 +1,4 @@
-/** Groups the KV slots that decode into the ranges that are run as one batch. */
+/** Groups the KV slots that decode into ranges. Each range runs as one batch. */
 
 export interface SlotRange {
   readonly firstSlot: number;
@@ -6,14 +6,15 @@ export interface SlotRange {
 }
 
 /**
- * Rows that ride along cost about as much as rows that decode, a run of its own about as much as a few rows (least
- * with quantised weights: a step of one sequence takes twice what a row adds to a batch). So a wider gap splits.
+ * An idle row costs about as much as a row that decodes. A separate run costs about as much as a few rows; with
+ * quantised weights, a step of one sequence takes twice what a row adds to a batch. A wider gap therefore splits the
+ * range.
  */
 export const maxGap = 2;
 
 /**
- * Covers `slots` (ascending, no duplicates) with ranges of neighbours in ascending order; slots in between that are
- * not listed ride along.
+ * Covers `slots` (ascending, no duplicates) with ranges of neighbours in ascending order. Slots in between that are not
+ * listed are computed as well.
  */
 export function coverSlots(slots: readonly number[], maxSlotsPerRun: number): SlotRange[] {
   const ranges: SlotRange[] = [];

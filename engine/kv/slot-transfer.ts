@@ -1,7 +1,7 @@
-/** What is moved between KV slots before a step computes anything. */
+/** Moves between KV slots that happen before a step computes anything. */
 
 export type SlotTransfer =
-  /** The first `numTokens` positions of one slot come to be those of another as well. */
+  /** Copies the first `numTokens` positions of one slot to another. */
   | { readonly kind: "copy"; readonly fromSlot: number; readonly toSlot: number; readonly numTokens: number }
-  /** The first `numTokens` positions change places; 0 where nothing of a slot is wanted any more. */
+  /** Swaps the first `numTokens` positions of two slots; 0 if a slot's tokens are no longer needed. */
   | { readonly kind: "swap"; readonly slots: readonly [number, number]; readonly numTokens: readonly [number, number] };

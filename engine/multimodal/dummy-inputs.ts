@@ -1,6 +1,6 @@
 /** Inputs made up to measure a model with: as many features as it can have, and no meaning. */
 import { crc32, deflateSync } from "node:zlib";
-import type { ImageSize } from "./processing-info.ts";
+import type { ImageSize, LargestSize } from "./processing-info.ts";
 
 export interface DummyInputs {
   /** A text with a placeholder for each image, where the model has placeholders. */
@@ -11,7 +11,7 @@ export interface DummyInputs {
 
 export interface DummyInputsBuilder {
   /** `largestSize` makes the pictures smaller than the model's worst case, never larger. */
-  build(numImages: number, largestSize?: Partial<ImageSize>): DummyInputs;
+  build(numImages: number, largestSize?: LargestSize): DummyInputs;
 }
 
 /** Worst-case pictures for a text of one placeholder an image (none where that is empty). */

@@ -8,6 +8,12 @@ export interface ImageSize {
   readonly height: number;
 }
 
+/** Edges that are left open are bounded by the model alone. */
+export interface LargestSize {
+  readonly width?: number | undefined;
+  readonly height?: number | undefined;
+}
+
 export interface ProcessingInfo {
   /** Most items of a prompt; null is any number. A modality that is missing is not supported. */
   readonly supportedLimits: Readonly<Partial<Record<Modality, number | null>>>;

@@ -1,9 +1,9 @@
-/** Frees what JavaScript no longer reaches, once, where much of it has just become unreachable. */
+/** Frees unreachable JavaScript objects once, at a point where many have just become unreachable. */
 import { Session } from "node:inspector/promises";
 
 /**
- * A full collection of this thread's heap, which also gives the pages that it empties back to the system; V8 would keep
- * them for the next objects. Takes 20 to 60 ms, during which the thread does nothing else.
+ * Runs a full collection of this thread's heap and returns empty pages to the system; V8 alone would keep them for new
+ * objects. Blocks the thread for 20 to 60 ms.
  */
 export async function collectGarbage(): Promise<void> {
   const session = new Session();

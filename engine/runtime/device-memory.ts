@@ -1,4 +1,4 @@
-/** Tensors in the memory of a session's device, where they stay between runs. */
+/** Tensors in the memory of a session's device. They stay there between runs. */
 import type { DeviceName } from "../contract/config.ts";
 import type { TensorData, TensorElementType } from "./element-type.ts";
 import { elementTypeCode, typedArrayOver } from "./element-type.ts";
@@ -12,13 +12,13 @@ export class DeviceMemory implements Disposable {
   /** Native description of the memory. */
   readonly memoryInfo: Pointer;
   readonly #allocator: Pointer;
-  // Disposed of with the memory: native code would otherwise free them into a device that is gone.
+  // Disposed of with the memory. Otherwise native code would free them on a device that no longer exists.
   readonly #tensors = new Set<Tensor>();
   #isDisposed = false;
 
   readonly #device: DeviceName;
 
-  /** @param memoryName As the device's execution provider calls it. */
+  /** @param memoryName The name that the device's execution provider uses. */
   constructor(session: Pointer, device: DeviceName, memoryName: string, deviceId: number) {
     const { api, out } = ortEnvironment();
     this.#device = device;
@@ -49,7 +49,7 @@ export class DeviceMemory implements Disposable {
     return this.#keep(new Tensor({ elementType, shape, value: out[0], memory: this }));
   }
 
-  /** Takes over a value that ONNX Runtime allocated in this memory. */
+  /** Takes ownership of a value that ONNX Runtime allocated in this memory. */
   adopt(value: Pointer): Tensor {
     return this.#keep(new Tensor({ ...readTypeAndShape(value), value, memory: this }));
   }

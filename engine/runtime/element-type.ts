@@ -1,7 +1,7 @@
 /** Element types of tensors: their numbers in ONNX, their sizes and the typed arrays that hold them. */
 import { EngineError } from "../contract/errors.ts";
 
-/** Arrays that may lie under a tensor of each element type. */
+/** The typed arrays that a tensor of each element type may use. */
 export interface TensorArrays {
   readonly float32: Float32Array;
   /** `Uint16Array` holds the bits of each number. */
@@ -51,7 +51,7 @@ export function bytesPerElement(elementType: TensorElementType): number {
 }
 
 /**
- * A typed array over the buffer from `byteOffset` on: `length` elements, or all to its end. `float16` becomes a
+ * A typed array over the buffer, starting at `byteOffset`: `length` elements, or all up to the end. `float16` becomes a
  * `Float16Array`.
  */
 export function typedArrayOver<E extends TensorElementType>(

@@ -1,4 +1,4 @@
-/** The devices a session may run on: how each is added to a session's options, and what its memory is called. */
+/** The devices on which a session may run: how to add each to session options, and the name of its memory. */
 import { existsSync } from "node:fs";
 import { platform } from "node:os";
 import { join } from "node:path";
@@ -13,23 +13,24 @@ export interface ProviderOptions {
   readonly deviceId: number;
   /**
    * Options of the CUDA provider by its own names (`gpu_mem_limit`, `arena_extend_strategy`, `cudnn_conv_algo_search`,
-   * `use_tf32`, ...); they go before what we set.
+   * `use_tf32`, ...). They take precedence over ours.
    */
   readonly cudaProviderOptions?: Readonly<Record<string, string>>;
 }
 
 interface Device {
-  /** Name of the memory that its kernels read and write; null where that is the host's. */
+  /** Name of the memory that its kernels read and write; null if that is the host's memory. */
   readonly memoryName: string | null;
   readonly append: (sessionOptions: Pointer, options: ProviderOptions) => void;
-  /** Lets `CopyTensors` reach the memory, where appending the provider does not. */
+  /** Enables `CopyTensors` for the memory if appending the provider does not. */
   readonly enableCopies: () => void;
 }
 
 const devices: Readonly<Record<DeviceName, Device>> = {
-  // Always there, and last resort of the others.
+  // Always available; the other providers fall back to it.
   cpu: { memoryName: null, append: () => {}, enableCopies: () => {} },
-  // ONNX Runtime 1.30 shares one GPU context among all sessions without locking it: one thread of a process at a time.
+  // ONNX Runtime 1.30 shares one GPU context among all sessions without a lock, so only one thread of a process may use
+  // it.
   webgpu: { memoryName: "WebGPU_Buf", append: appendWebGpu, enableCopies: () => {} },
   cuda: { memoryName: "Cuda", append: appendCuda, enableCopies: enableCudaCopies },
 };
@@ -40,7 +41,7 @@ export function deviceMemoryName(device: DeviceName): string | null {
 
 const devicesWithCopies = new Set<DeviceName>();
 
-/** Makes `CopyTensors` work on the memory of a device; only the first call of a thread does anything. */
+/** Makes `CopyTensors` work on the memory of a device. Only the first call in a thread has an effect. */
 export function enableCopies(device: DeviceName): void {
   if (devicesWithCopies.has(device)) return;
   devices[device].enableCopies();
@@ -48,10 +49,10 @@ export function enableCopies(device: DeviceName): void {
 }
 
 /**
- * Adds the provider that runs on `device` to native session options.
+ * Adds the provider for `device` to native session options.
  *
- * @throws EngineError `invalid_configuration` when the installation lacks the provider, `runtime_failed` when it
- *   refuses its options.
+ * @throws EngineError `invalid_configuration` if the installation lacks the provider, `runtime_failed` if the provider
+ * rejects its options.
  */
 export function appendExecutionProvider(device: DeviceName, sessionOptions: Pointer, options: ProviderOptions): void {
   devices[device].append(sessionOptions, options);
@@ -71,7 +72,7 @@ function appendWebGpu(sessionOptions: Pointer, { deviceId }: ProviderOptions): v
 function appendCuda(sessionOptions: Pointer, { deviceId, cudaProviderOptions }: ProviderOptions): void {
   requireCudaLibraries(nativeFolder());
   const { api, out } = ortEnvironment();
-  // Same-as-requested growth: doubling would take memory that the KV cache was promised.
+  // Same-as-requested growth: doubling would take memory that is reserved for the KV cache.
   const entries = Object.entries({
     arena_extend_strategy: "kSameAsRequested",
     ...cudaProviderOptions,
@@ -89,10 +90,10 @@ function appendCuda(sessionOptions: Pointer, { deviceId, cudaProviderOptions }: 
   }
 }
 
-// A provider added to session options copies for its sessions only; registered, it copies for the environment too.
+// A provider in session options copies for its sessions only. A registered one also copies for the environment.
 function enableCudaCopies(): void {
   const { api, env } = ortEnvironment();
-  // The environment is the process's and refuses a name it knows, so each thread registers under one of its own.
+  // The environment belongs to the process and rejects a name that it knows, so each thread registers its own name.
   const registrationName = `fovea-cuda-${threadId}`;
   checkStatus(api, api.RegisterExecutionProviderLibrary(env, registrationName, join(nativeFolder(), cudaLibraryName)));
 }
@@ -103,9 +104,9 @@ const [sharedLibraryName, cudaLibraryName] =
     : ["libonnxruntime_providers_shared.so", "libonnxruntime_providers_cuda.so"];
 
 /**
- * The package does not bring the provider's libraries; its install script downloads them.
+ * The npm package does not contain the provider's libraries; its install script downloads them.
  *
- * @throws EngineError `invalid_configuration` that names the missing file and the command that gets it.
+ * @throws EngineError `invalid_configuration` that names the missing file and the command that installs it.
  */
 export function requireCudaLibraries(folder: string): void {
   for (const fileName of [cudaLibraryName, sharedLibraryName]) {

@@ -1,12 +1,12 @@
 /**
- * What one session reads and writes, bound by name and kept between runs: a step binds anew only what changed.
+ * Inputs and outputs of one session, bound by name and kept between runs. A step rebinds only what changed.
  *
- * One tensor may be bound as an input and as an output: kernels that allow it (attention with its past) then update
+ * One tensor may be bound as both an input and an output. Kernels that allow it (attention with its past) then update
  * it in place.
  *
- * Cost on one core of a server CPU: 0.3-0.5 us per bind, 1.2 us for the run of a model of one small node, 0.4 us to make
- * and release a tensor; 15 us for an output that ONNX Runtime allocates and `output` fetches, so a step loop binds
- * tensors of its own.
+ * Cost on one core of a server CPU: 0.3-0.5 us per bind, 1.2 us to run a model of one small node, 0.4 us to create and
+ * release a tensor. An output that ONNX Runtime allocates and `output` fetches costs 15 us, so a step loop binds its
+ * own tensors.
  */
 import { EngineError, invariant } from "../contract/errors.ts";
 import type { DeviceMemory } from "./device-memory.ts";
@@ -19,12 +19,12 @@ import type { Tensor } from "./tensor.ts";
 /** Where ONNX Runtime allocates an output. */
 export type OutputLocation = "host" | "device";
 
-/** The session as its bindings see it. */
+/** The part of a session that its bindings use. */
 export interface BindingOwner {
   readonly handle: Pointer;
   readonly inputNames: readonly string[];
   readonly outputNames: readonly string[];
-  /** Null where the device's memory is the host's. */
+  /** Null if the device uses the host's memory. */
   readonly deviceMemory: DeviceMemory | null;
   /** Called after each run. */
   noteRun(binding: IoBinding): void;
@@ -36,22 +36,22 @@ const outputCount: OutPointer = new BigUint64Array(1);
 export class IoBinding implements Disposable {
   readonly #owner: BindingOwner;
   #binding: Pointer | null;
-  // Keeps the arrays under bound tensors alive: native code knows only their addresses.
+  // Keeps the arrays under bound tensors alive, because native code knows only their addresses.
   readonly #inputs = new Map<string, Tensor>();
   // In the order of the first binding of each name, which is ONNX Runtime's order of bound outputs.
   readonly #outputs = new Map<string, Tensor | OutputLocation>();
 
-  /** For sessions; everyone else calls `Session.createBinding`. */
+  /** Only sessions call this. All other code calls `Session.createBinding`. */
   constructor(owner: BindingOwner, binding: Pointer) {
     this.#owner = owner;
     this.#binding = binding;
   }
 
   /**
-   * Replaces what was bound under the name. A tensor on the host bound to a session on another device is copied there
-   * now: bind it again after a change. Everything else is read where it lies, at each run.
+   * Replaces the tensor bound under the name. A host tensor bound to a session on another device is copied there now:
+   * bind it again after a change. Other tensors are read in place at each run.
    *
-   * @throws EngineError `runtime_failed` for a name the model does not have.
+   * @throws EngineError `runtime_failed` for a name that the model does not have.
    */
   bindInput(name: string, tensor: Tensor): void {
     requireName("input", name, this.#inputs, this.#owner.inputNames);
@@ -61,9 +61,9 @@ export class IoBinding implements Disposable {
   }
 
   /**
-   * The output is written into this tensor, whose shape must be the output's.
+   * Binds the tensor that receives the output. Its shape must be the output's shape.
    *
-   * @throws EngineError `runtime_failed` for a name the model does not have.
+   * @throws EngineError `runtime_failed` for a name that the model does not have.
    */
   bindOutput(name: string, tensor: Tensor): void {
     requireName("output", name, this.#outputs, this.#owner.outputNames);
@@ -73,9 +73,9 @@ export class IoBinding implements Disposable {
   }
 
   /**
-   * ONNX Runtime allocates the output at each run, whatever its shape; `output` fetches it.
+   * Lets ONNX Runtime allocate the output at each run, with any shape. `output` fetches it.
    *
-   * @throws EngineError `runtime_failed` for a name the model does not have.
+   * @throws EngineError `runtime_failed` for a name that the model does not have.
    */
   bindOutputToDevice(name: string, location: OutputLocation = "device"): void {
     requireName("output", name, this.#outputs, this.#owner.outputNames);
@@ -84,29 +84,32 @@ export class IoBinding implements Disposable {
   }
 
   /**
-   * Runs the model; returns when all outputs are written.
+   * Runs the model. Returns when all outputs are written.
    *
-   * @throws EngineError `runtime_failed` with ONNX Runtime's message: inputs missing, of a wrong type or shape.
+   * @throws EngineError `runtime_failed` with ONNX Runtime's message if inputs are missing or have a wrong type or
+   * shape.
    */
   run(): void {
     const { api } = ortEnvironment();
-    // A value left by the run before would be taken as the place to write to, at its old shape.
+    // ONNX Runtime would write into a value left by the previous run, with its old shape.
     for (const [name, bound] of this.#outputs) if (typeof bound === "string") this.#bindLocation(name, bound);
     checkStatus(api, api.RunWithBinding(this.#owner.handle, null, this.#handle));
     this.#owner.noteRun(this);
   }
 
-  /** As `Session.releaseRunMemory`; needs what a run needs. Outputs that ONNX Runtime allocated are gone afterwards. */
+  /**
+   * See `Session.releaseRunMemory`; requires the same inputs as a run. Discards outputs that ONNX Runtime allocated.
+   */
   releaseRunMemory(): void {
     const { api } = ortEnvironment();
-    // The memory is reached at the end of a run only; this one ends, with an error, before its first node.
+    // The memory can only be released at the end of a run. This run ends, with an error, before its first node.
     const status = api.RunWithBinding(this.#owner.handle, shrinkingRunOptions(), this.#handle);
     if (status !== null) api.ReleaseStatus(status);
   }
 
   /**
-   * The output of the last run: the tensor bound under the name, or a new one, the caller's to dispose of, where ONNX
-   * Runtime allocated it.
+   * The output of the last run: the tensor bound under the name, or a new one if ONNX Runtime allocated it. The caller
+   * disposes of a new one.
    */
   output(name: string): Tensor {
     const bound = this.#outputs.get(name);
@@ -134,7 +137,7 @@ export class IoBinding implements Disposable {
     this.#outputs.clear();
   }
 
-  /** Bound tensors stay the caller's; disposing twice does nothing. */
+  /** Bound tensors still belong to the caller. Disposing twice has no effect. */
   [Symbol.dispose](): void {
     if (this.#binding === null) return;
     ortEnvironment().api.ReleaseIoBinding(this.#binding);
@@ -155,7 +158,7 @@ export class IoBinding implements Disposable {
     checkStatus(api, api.BindOutputToDevice(this.#handle, name, memoryInfo));
   }
 
-  /** Each is the caller's to release. */
+  /** The caller releases each of them. */
   #boundValues(): Pointer[] {
     const { api, allocator, out } = ortEnvironment();
     checkStatus(api, api.GetBoundOutputValues(this.#handle, allocator, out, outputCount));
@@ -166,7 +169,7 @@ export class IoBinding implements Disposable {
   }
 }
 
-// A binding that ONNX Runtime has refused a name is broken for good, so it never gets to see one the model lacks.
+// A binding for which ONNX Runtime rejected a name is broken for good, so names are checked before.
 function requireName(
   kind: "input" | "output",
   name: string,

@@ -1,4 +1,4 @@
-/** Values that ONNX Runtime allocated, turned into tensors. */
+/** Turns values that ONNX Runtime allocated into tensors. */
 import { bytesPerElement, elementTypeOfCode, numElements, typedArrayOver } from "./element-type.ts";
 import type { TensorElementType } from "./element-type.ts";
 import { copyOfMemory } from "./ort-api.ts";
@@ -28,8 +28,8 @@ export function readTypeAndShape(value: Pointer): TypeAndShape {
 }
 
 /**
- * Moves a value in the host's memory into a tensor over memory of ours, and releases it: a view over memory that ONNX
- * Runtime frees would outlive it.
+ * Copies a value in host memory into a tensor over our own memory, and releases the value. A view would outlive the
+ * memory that ONNX Runtime frees.
  */
 export function takeHostTensor(value: Pointer): Tensor {
   const { api, out } = ortEnvironment();

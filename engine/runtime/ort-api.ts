@@ -1,9 +1,9 @@
 /**
- * ONNX Runtime's C API as typed functions: the only file that reaches into its library.
+ * ONNX Runtime's C API as typed functions. This is the only file that loads its library.
  *
- * `OrtGetApiBase()->GetApi(version)` returns a table of function pointers that only ever grows at its end, so an index
- * into it is for good; the indexes here follow the order of `struct OrtApi` in onnxruntime_c_api.h. Functions keep the
- * names of that header, where their contracts are written.
+ * `OrtGetApiBase()->GetApi(version)` returns a table of function pointers that only grows at its end, so an index never
+ * changes. The indexes here follow the order of `struct OrtApi` in onnxruntime_c_api.h. Functions keep the names of
+ * that header, which documents them.
  */
 import { existsSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -14,9 +14,9 @@ import { EngineError } from "../contract/errors.ts";
 
 /** An address of native memory. */
 export type Pointer = bigint;
-/** One element; receives the pointer or size that a function hands out. */
+/** One element; receives the pointer or size that a function returns. */
 export type OutPointer = BigUint64Array;
-/** Null is success; anything else must be released with `ReleaseStatus`. */
+/** Null is success. Any other value must be released with `ReleaseStatus`. */
 export type Status = Pointer | null;
 
 const apiVersion = 30;
@@ -185,7 +185,7 @@ const signatures: Readonly<Record<keyof OrtApi, Signature>> = {
 };
 
 /**
- * The folder of this platform's native files inside the installed onnxruntime-node package.
+ * The folder of this platform's native files in the installed onnxruntime-node package.
  *
  * @throws EngineError `invalid_configuration` with the command that installs the package, where it is missing.
  */
@@ -214,9 +214,9 @@ const libraryNames: Readonly<Record<string, string>> = {
 };
 
 /**
- * Holds a library in the process for good, by loading it once more than anybody unloads it. koffi unloads one when the
- * object that `load` returned is collected, at the latest when its thread ends; ONNX Runtime's own threads may still run
- * then, and they would run into unmapped memory.
+ * Keeps a library in the process by loading it one extra time. koffi unloads a library when the object returned by
+ * `load` is collected, at the latest when its thread ends. Threads of ONNX Runtime may still run then, and would
+ * execute unmapped memory.
  */
 function pinLibrary(libraryPath: string): void {
   if (platform() === "win32") {
@@ -230,8 +230,9 @@ function pinLibrary(libraryPath: string): void {
 /**
  * Loads the library and returns its functions.
  *
- * @throws EngineError `invalid_configuration` when the package brings no library for this platform or one that does
- *   not speak API version 30.
+ * @throws EngineError `invalid_configuration` if the package has no library for this platform, or one without API
+ * version
+ * 30.
  */
 export function loadOrtApi(): OrtApi {
   const libraryPath = join(nativeFolder(), libraryNames[platform()] ?? "libonnxruntime.so.1");
@@ -263,11 +264,11 @@ function functionAt(table: Pointer, [index, result, parameters]: Signature): (..
 }
 
 /**
- * The address of a view's first element; 0 when it has none. The memory must stay referenced while native code knows
- * the address.
+ * The address of a view's first element; 0 for an empty view. Keep the memory referenced while native code uses the
+ * address.
  */
 export function addressOf(view: ArrayBufferView): Pointer {
-  // V8 keeps small typed arrays inside its moving heap until somebody asks for their buffer.
+  // V8 keeps small typed arrays in its moving heap until their buffer is requested.
   void view.buffer;
   return koffi.address(view);
 }

@@ -1,9 +1,9 @@
-/** What every session and tensor of a thread shares: the API, the environment, the host's memory. */
+/** Shared by all sessions and tensors of a thread: the API, the environment, the host's memory. */
 import { EngineError } from "../contract/errors.ts";
 import { loadOrtApi } from "./ort-api.ts";
 import type { OrtApi, OutPointer, Pointer, Status } from "./ort-api.ts";
 
-/** Only what makes the process unusable is logged to stderr; everything else arrives as a status. */
+/** Logs to stderr only errors that make the process unusable. All other errors arrive as a status. */
 export const logSeverityFatal = 4;
 
 const deviceAllocator = 0;
@@ -14,9 +14,9 @@ export interface OrtEnvironment {
   readonly env: Pointer;
   /** Describes memory of the host. */
   readonly hostMemory: Pointer;
-  /** Frees what the API allocates for its caller: names, lists. Never released. */
+  /** Frees memory that the API allocates for its caller: names and lists. Never released. */
   readonly allocator: Pointer;
-  /** Receives the pointer of the call just made; the next call overwrites it. */
+  /** Receives the pointer of the current call. The next call overwrites it. */
   readonly out: OutPointer;
 }
 
@@ -24,8 +24,8 @@ let environment: OrtEnvironment | null = null;
 let shrinkingOptions: Pointer | null = null;
 
 /**
- * Made at first use and kept for the life of the thread. ONNX Runtime itself holds one environment per process, counted
- * by its creators, so several threads may each have theirs.
+ * Created at first use and kept for the life of the thread. ONNX Runtime has one reference-counted environment per
+ * process, so several threads may each create theirs.
  */
 export function ortEnvironment(): OrtEnvironment {
   environment ??= createEnvironment();
@@ -44,8 +44,8 @@ function createEnvironment(): OrtEnvironment {
 }
 
 /**
- * Options of a run that computes nothing and, at its end, gives back the memory that runs on the host have left unused.
- * Made at first use and kept for the life of the thread.
+ * Options of a run that computes nothing and, at its end, returns memory that host runs no longer use. Created at first
+ * use and kept for the life of the thread.
  */
 export function shrinkingRunOptions(): Pointer {
   if (shrinkingOptions !== null) return shrinkingOptions;

@@ -1,16 +1,16 @@
-/** Gives memory that is needed no more, or not now, back to the system. */
+/** Returns memory that is not needed, now or at all, to the system. */
 import { platform } from "node:os";
 import koffi from "koffi";
 import { releaseRunMemory } from "./session.ts";
 
 type TrimHeap = (numBytesToKeep: number) => number;
 
-/** Undefined until it is looked up; null where the C library has no such call. */
+/** Undefined until looked up; null if the C library lacks the call. */
 let trimHeap: TrimHeap | null | undefined;
 
 /**
- * For the whole process, to be called once its sessions are loaded: blocks that were freed, and that the C library keeps
- * for the threads that allocated them, go back. Does nothing where the C library has no such call.
+ * Returns freed blocks that the C library keeps for the threads that allocated them. Acts on the whole process; call it
+ * after loading sessions. Does nothing if the C library lacks the call.
  */
 export function releaseFreedMemory(): void {
   if (trimHeap === undefined) trimHeap = findTrimHeap();
@@ -18,9 +18,9 @@ export function releaseFreedMemory(): void {
 }
 
 /**
- * For a thread with nothing to run: also what its sessions keep for their next runs, tens of megabytes after long
- * prompts. Does nothing where none has run since the last call. Takes 1 to 3 ms, and a few percent of the next prompt's
- * time, as its pages are given out anew.
+ * Also returns memory that sessions keep for their next runs, tens of megabytes after long prompts. For a thread
+ * without work. Does nothing if no session ran since the last call. Takes 1 to 3 ms, and adds a few percent to the next
+ * prompt, whose pages must be allocated again.
  */
 export function releaseIdleMemory(): void {
   if (releaseRunMemory()) releaseFreedMemory();

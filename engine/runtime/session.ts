@@ -35,7 +35,7 @@ export interface SessionOptions extends ProviderOptions {
    * Absolute path of the folder that the model's external data locations are relative to; the model's own where not
    * given. Weights that lie in several folders take one above them all, as ONNX Runtime accepts no location outside.
    */
-  readonly externalDataFolder?: string;
+  readonly externalDataFolder?: string | undefined;
   /** By ONNX Runtime's names, e.g. `session.intra_op.allow_spinning`: "0". */
   readonly configEntries?: Readonly<Record<string, string>>;
 }

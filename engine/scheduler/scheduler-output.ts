@@ -1,26 +1,26 @@
-/** What the scheduler decided for one step, as data. */
+/** The scheduler's decision for one step, as data. */
 import type { ImageFeature } from "../core/engine-request.ts";
 import type { Sequence } from "./sequence.ts";
 import type { SlotTransfer } from "../kv/slot-transfer.ts";
 
-/** The next tokens of one prompt: `numTokens` from `firstToken` on. */
+/** The next tokens of one prompt: `numTokens` tokens, starting at `firstToken`. */
 export interface PrefillChunk {
   readonly sequence: Sequence;
   readonly firstToken: number;
   readonly numTokens: number;
-  /** Images that must be encoded before this chunk can run; their embeddings stay held for later chunks. */
+  /** Images to encode before this chunk runs. Their embeddings stay referenced for later chunks. */
   readonly imagesToEncode: readonly ImageFeature[];
 }
 
 export interface SchedulerOutput {
-  /** To be made in this order, before anything is computed. */
+  /** Performed in this order, before anything is computed. */
   readonly transfers: readonly SlotTransfer[];
   /** Sequences that compute their newest output token and sample the next. */
   readonly decodes: readonly Sequence[];
   readonly prefills: readonly PrefillChunk[];
 }
 
-/** Whether the chunk ends its prompt, so that its last token's logits are sampled. */
+/** Whether the chunk ends its prompt, so that the logits of its last token are sampled. */
 export function isLastChunk({ sequence, firstToken, numTokens }: PrefillChunk): boolean {
   return firstToken + numTokens === sequence.numPromptTokens;
 }

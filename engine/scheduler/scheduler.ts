@@ -1,4 +1,4 @@
-/** Decides who computes what in the next step, and what the step's tokens mean for each sequence. */
+/** Decides what each sequence computes in the next step, and applies the step's tokens to the sequences. */
 import { EngineError, invariant } from "../contract/errors.ts";
 import type { EngineRequest, ImageFeature } from "../core/engine-request.ts";
 import type { FinishReason } from "../contract/request-output.ts";
@@ -62,7 +62,7 @@ export class Scheduler {
     };
   }
 
-  /** Throws EngineError `queue_full` when all slots are spoken for and `maxNumWaiting` requests wait. */
+  /** Throws EngineError `queue_full` if all slots are taken and `maxNumWaiting` requests wait. */
   add(request: EngineRequest): void {
     const { maxNumWaiting, maxModelLen } = this.#options;
     const numTokens = request.promptTokenIds.length;
@@ -74,9 +74,9 @@ export class Scheduler {
     this.#waiting.push(new Sequence(request));
   }
 
-  /** Ends waiting and running sequences between steps; unknown ids are ignored, their sequences have ended. */
+  /** Ends waiting and running sequences between steps. Unknown ids are ignored: their sequences have ended already. */
   abort(requestIds: readonly string[]): EngineCoreOutput[] {
-    // A set: thousands may go at once.
+    // A set, because thousands of requests may be aborted at once.
     const ids = new Set(requestIds);
     const aborted = [...this.#waiting, ...this.#running].filter(({ requestId }) => ids.has(requestId));
     for (const sequence of aborted) this.#finish(sequence, "abort");
@@ -85,10 +85,10 @@ export class Scheduler {
   }
 
   /**
-   * One step's work within the token budget. Sequences that decode take one token each, then prompts under way take
-   * what is left in chunks, then waiting requests are admitted in order of arrival as long as tokens and slots last.
-   * One whose prefix is about to be computed waits for it, and so do those behind it. A prompt's chunk may end inside an
-   * image; an image is encoded whole, in the step of the first chunk that needs it.
+   * Fills one step within the token budget. Sequences that decode take one token each. Prompts in progress take the
+   * rest of the budget in chunks. Waiting requests are then admitted in order of arrival while tokens and slots last. A
+   * request whose prefix another sequence is about to compute waits for it, and so do the requests behind it. A chunk
+   * may end inside an image; the image is encoded whole, in the step of the first chunk that needs it.
    */
   schedule(): SchedulerOutput {
     let tokenBudget = this.#options.maxNumBatchedTokens;
@@ -116,7 +116,7 @@ export class Scheduler {
     return { transfers, decodes, prefills };
   }
 
-  /** Takes in what the step computed; sequences aborted meanwhile have no share in it. */
+  /** Applies the results of the step. Sequences aborted in the meantime are skipped. */
   update(scheduled: SchedulerOutput, results: StepResults): EngineCoreOutput[] {
     const outputs: EngineCoreOutput[] = [];
     this.#numSteps++;
@@ -162,7 +162,7 @@ export class Scheduler {
     }
   }
 
-  /** What its slot needs before its first chunk. */
+  /** Returns the transfers that its slot needs before the first chunk. */
   #admit(sequence: Sequence, placement: SlotPlacement): SlotTransfer[] {
     const transfers = this.#prefixCache.take(sequence, placement);
     sequence.kvSlot = placement.kvSlot;
@@ -173,7 +173,7 @@ export class Scheduler {
     return transfers;
   }
 
-  /** Appends the sequence's next chunk; returns its tokens, 0 when none can be computed in this step. */
+  /** Appends the sequence's next chunk. Returns its number of tokens; 0 if none can be computed in this step. */
   #schedulePrefill(sequence: Sequence, tokenBudget: number, prefills: PrefillChunk[]): number {
     const firstToken = sequence.numComputedTokens;
     const wantedEnd = Math.min(sequence.numPromptTokens, firstToken + tokenBudget);
@@ -184,7 +184,9 @@ export class Scheduler {
     return numTokens;
   }
 
-  /** Holds the images before `wantedEnd`; the chunk ends in front of the first that finds no room in the cache. */
+  /**
+   * References the images before `wantedEnd`. The chunk ends before the first image for which the cache has no room.
+   */
   #holdImages(sequence: Sequence, wantedEnd: number): { endToken: number; imagesToEncode: ImageFeature[] } {
     const imagesToEncode: ImageFeature[] = [];
     for (; sequence.endHeldImage < sequence.images.length; sequence.endHeldImage++) {
@@ -206,7 +208,7 @@ export class Scheduler {
   #finish(sequence: Sequence, finishReason: FinishReason): void {
     sequence.finishReason = finishReason;
     this.#releaseImages(sequence, () => true);
-    // What a failed run leaves behind is not built upon.
+    // The KV of a failed run is not reused.
     if (sequence.kvSlot !== null) this.#prefixCache.release(sequence.kvSlot, finishReason !== "error");
     sequence.kvSlot = null;
   }

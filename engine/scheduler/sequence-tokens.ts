@@ -1,7 +1,7 @@
-/** What the keys and values of a sequence are computed from, and how much of it two sequences share. */
+/** The inputs that determine a sequence's keys and values, and the length of the prefix that two sequences share. */
 import type { EngineRequest } from "../core/engine-request.ts";
 
-/** An image without its pixels: a KV slot remembers it long after its request has ended. */
+/** An image without its pixels. A KV slot keeps it long after its request has ended. */
 interface ImageTokens {
   readonly mmHash: string;
   readonly offset: number;
@@ -26,9 +26,9 @@ export function createSequenceTokens(
 }
 
 /**
- * Leading tokens, at most `limit`, whose keys and values are the same for `known` and for the prompt of `asked`: equal
- * ids, the same images at the same places, one salt. Placeholders of different images have equal ids, so the prefix
- * ends at the first image that differs.
+ * The number of leading tokens, at most `limit`, whose keys and values are the same for `known` and for the prompt of
+ * `asked`: equal ids, the same images at the same places, the same salt. Placeholders of different images have equal
+ * ids, so the shared prefix ends at the first image that differs.
  */
 export function numSharedTokens(known: SequenceTokens, asked: SequenceTokens, limit: number): number {
   if (known.cacheSalt !== asked.cacheSalt) return 0;
@@ -43,7 +43,7 @@ export function numSharedTokens(known: SequenceTokens, asked: SequenceTokens, li
   }
 }
 
-/** Index loops: called for every slot with every prompt. */
+/** Index loops, because this runs for every slot with every prompt. */
 function numEqualTokens(
   { promptTokenIds, outputTokenIds }: SequenceTokens,
   tokenIds: readonly number[],

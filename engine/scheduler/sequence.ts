@@ -2,37 +2,39 @@
 import type { EngineRequest, ImageFeature } from "../core/engine-request.ts";
 import type { PromptPositions } from "../multimodal/prompt-positions.ts";
 import type { FinishReason } from "../contract/request-output.ts";
-import type { CompiledGrammar } from "../structured-output/grammar-compiler.ts";
+import type { CompiledGrammar } from "../structured-output/compiled-grammar.ts";
 import type { SamplingParams } from "../contract/sampling-params.ts";
 import { endTokenOf } from "../vision/image-span.ts";
 import { createSequenceTokens } from "./sequence-tokens.ts";
 import type { SequenceTokens } from "./sequence-tokens.ts";
 
-/** Mutable: the scheduler is the only one to change it. */
+/** Mutable; only the scheduler changes it. */
 export class Sequence {
   readonly requestId: string;
   readonly promptTokenIds: readonly number[];
   /** In the order of their placeholders. */
   readonly images: readonly ImageFeature[];
-  /** Null where every token's position is the place it stands at. */
+  /** Null if the position of every token is its index. */
   readonly positions: PromptPositions | null;
   readonly samplingParams: SamplingParams;
-  /** None of them is empty. */
+  /** Each has at least one token. */
   readonly badWordsTokenIds: readonly (readonly number[])[];
   readonly grammar: CompiledGrammar | null;
   readonly seed: number;
   /** The live list that logits processors hold; do not replace. */
   readonly outputTokenIds: number[] = [];
-  /** What its keys and values are computed from; its KV slot remembers it beyond the sequence's end. */
+  /** The inputs of its keys and values. The KV slot keeps them after the sequence ends. */
   readonly tokens: SequenceTokens;
-  /** Tokens whose keys and values lie in the KV slot. */
+  /** Tokens whose keys and values are in the KV slot. */
   numComputedTokens = 0;
-  /** Prompt tokens whose KV was there already when the sequence was admitted. */
+  /** Prompt tokens whose KV was in the slot when the sequence was admitted. */
   numCachedTokens = 0;
-  /** Null while waiting and once finished. */
+  /** Null while waiting and after the end. */
   kvSlot: number | null = null;
   finishReason: FinishReason | null = null;
-  /** `images[firstHeldImage]` up to `images[endHeldImage]`, exclusive, are referenced in the encoder cache. */
+  /**
+   * The encoder cache holds references for `images[firstHeldImage]` up to, but not including, `images[endHeldImage]`.
+   */
   firstHeldImage = 0;
   endHeldImage = 0;
 
@@ -52,7 +54,7 @@ export class Sequence {
     return this.promptTokenIds.length;
   }
 
-  /** Prompt and output, the newest token included, which is not computed yet. */
+  /** Prompt and output, including the newest token, which is not computed yet. */
   get numTokens(): number {
     return this.promptTokenIds.length + this.outputTokenIds.length;
   }
@@ -61,7 +63,7 @@ export class Sequence {
     return this.numComputedTokens < this.promptTokenIds.length;
   }
 
-  /** Has the prompt begin after the tokens that are reused; images that lie among them whole are not needed. */
+  /** Starts the prompt after the reused tokens. Images that lie completely within them are not needed. */
   skipCachedTokens(numTokens: number): void {
     this.numCachedTokens = numTokens;
     this.numComputedTokens = numTokens;

@@ -1,10 +1,10 @@
-/** When a sequence ends by its tokens; stop strings are found where tokens become text. */
+/** Ends a sequence by its tokens. Stop strings are handled where tokens become text. */
 import type { FinishReason } from "../contract/request-output.ts";
 import type { Sequence } from "./sequence.ts";
 
 export interface TokenStop {
   readonly finishReason: FinishReason;
-  /** The request's stop token, where one ended it; null for the model's own end token and for limits. */
+  /** The request's stop token that ended it; null for the model's own end token and for length limits. */
   readonly stopReason: number | null;
 }
 
@@ -14,8 +14,9 @@ export interface StopLimits {
 }
 
 /**
- * Looks at the newest token, in vLLM's order: end token, stop token (neither before `minTokens`), length. Null goes on.
- * The end token of a structured output ends it at any time: before `minTokens` it only comes where nothing else can.
+ * Checks the newest token in vLLM's order: end token, stop token (neither before `minTokens`), length. Null means that
+ * the sequence continues. The end token of a structured output always ends it: before `minTokens` it appears only if
+ * the grammar allows nothing else.
  */
 export function checkStop(sequence: Sequence, { eosTokenIds, maxModelLen }: StopLimits): TokenStop | null {
   const { samplingParams, outputTokenIds } = sequence;

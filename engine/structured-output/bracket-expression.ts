@@ -5,7 +5,7 @@ import { refuseStructuredOutput } from "./refusal.ts";
 
 const digits: CodePointSet = [[0x30, 0x39]];
 const wordCharacters = unite(digits, [[0x41, 0x5a]], [[0x5f, 0x5f]], [[0x61, 0x7a]]);
-/** Of ASCII only, as the grammar engine has it. */
+/** Of ASCII only. */
 const whiteSpace: CodePointSet = [
   [0x09, 0x0d],
   [0x20, 0x20],
@@ -66,7 +66,7 @@ export function readEscape(text: string, start: number): ReadSet | null {
   return code === undefined ? null : { set: [[code, code]], end };
 }
 
-/** The expression whose `[` is at `start`. Null where it is not understood; the grammar engine then judges it. */
+/** The expression whose `[` is at `start`; null where it is not closed or not understood. */
 export function readBracketExpression(text: string, start: number): ReadSet | null {
   const isNegated = text[start + 1] === "^";
   let index = start + (isNegated ? 2 : 1);
@@ -88,7 +88,7 @@ export function readBracketExpression(text: string, start: number): ReadSet | nu
     else return null;
   }
   if (text[index] !== "]" || ranges.length === 0) return null;
-  const set = unite(ranges);
+  const set = ranges.length === 1 ? ranges : unite(ranges);
   return { set: isNegated ? complement(set) : set, end: index + 1 };
 }
 

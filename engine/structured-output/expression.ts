@@ -53,8 +53,11 @@ export function alternativesOf(options: readonly Expression[]): Expression {
   return united.length === 1 ? united[0] : { kind: "alternatives", options: united };
 }
 
-/** XGrammar prints `{n, -1}` for a repetition without an upper bound. */
-const QUANTIFIER = /[*+?]|\{\s*(\d+)\s*(?:(,)\s*(-1|\d+)?\s*)?\}/y;
+/** Of groups within each other; readers recurse over them. */
+export const maxGroupNesting = 64;
+
+/** `{n, -1}` is how XGrammar writes a repetition without an upper bound. No two parts can take the same blank. */
+const QUANTIFIER = /[*+?]|\{\s*(\d+)\s*(?:(,)\s*(?:(-1|\d+)\s*)?)?\}/y;
 
 /** `text` begins with a quantifier at `start`, or there is none. */
 export function readQuantifier(

@@ -4,7 +4,7 @@ import type { EngineError } from "../contract/errors.ts";
 import { LogitsProcessor } from "../sampling/contract/logits-processor.ts";
 import type { AddedRequest, BatchUpdate, Logits } from "../sampling/contract/logits-processor.ts";
 import { RowStates } from "../sampling/contract/row-states.ts";
-import type { CompiledGrammar } from "./grammar-compiler.ts";
+import type { CompiledGrammar } from "./compiled-grammar.ts";
 import { GrammarRow } from "./grammar-row.ts";
 import { LoadedGrammars } from "./loaded-grammars.ts";
 import { createTokenBitmask, maskRow } from "./token-bitmask.ts";
@@ -18,16 +18,15 @@ export interface GrammarLogitsProcessorOptions {
 }
 
 /**
- * One matcher per row, which follows the row's tokens. A request that comes back after a preemption is matched from its
- * first token again. Nothing is thrown for what happens to one row: its logits become -Infinity, which leaves the
- * sampler no token, and `failureOf` tells why.
+ * A request that comes back after a preemption is followed from its first token again. Nothing is thrown for what happens
+ * to one row: its logits become -Infinity, which leaves the sampler no token, and `failureOf` tells why.
  */
 export class GrammarLogitsProcessor extends LogitsProcessor {
   readonly #grammarOf: GrammarLogitsProcessorOptions["grammarOf"];
   readonly #grammars = new LoadedGrammars();
   readonly #rows = new RowStates<GrammarRow>();
-  /** Those whose matcher is not freed yet: rows leave the batch without a word. */
-  readonly #liveRows = new Set<GrammarRow>();
+  /** Those whose grammars are not given back yet: rows leave the batch without a word. */
+  readonly #liveRows = new Map<GrammarRow, CompiledGrammar>();
   /** Of the row at hand; see `TokenBitmask`. */
   readonly #bitmask: TokenBitmask;
 
@@ -43,7 +42,7 @@ export class GrammarLogitsProcessor extends LogitsProcessor {
 
   override updateState(batchUpdate: BatchUpdate | null): void {
     this.#rows.update(batchUpdate, (request) => this.#createRow(request));
-    if (batchUpdate !== null && this.#liveRows.size > 0) this.#disposeGoneRows();
+    if (batchUpdate !== null && this.#liveRows.size > 0) this.#releaseGoneRows();
     for (const [, row] of this.#rows.entries()) row.acceptNewTokens();
   }
 
@@ -73,16 +72,16 @@ export class GrammarLogitsProcessor extends LogitsProcessor {
   #createRow(request: AddedRequest): GrammarRow | undefined {
     const grammar = this.#grammarOf(request);
     if (grammar === null) return undefined;
-    const row = new GrammarRow(this.#grammars, grammar, request.outputTokenIds);
-    this.#liveRows.add(row);
+    const row = new GrammarRow(this.#grammars.open(grammar), grammar, request.outputTokenIds);
+    this.#liveRows.set(row, grammar);
     return row;
   }
 
-  #disposeGoneRows(): void {
+  #releaseGoneRows(): void {
     const present = new Set(Array.from(this.#rows.entries(), ([, row]) => row));
-    for (const row of this.#liveRows) {
+    for (const [row, grammar] of this.#liveRows) {
       if (present.has(row)) continue;
-      row[Symbol.dispose]();
+      this.#grammars.release(grammar);
       this.#liveRows.delete(row);
     }
   }

@@ -1,7 +1,7 @@
 /** Reads EBNF in XGrammar's dialect. */
 import { readBracketExpression } from "./bracket-expression.ts";
 import { lastCodePoint } from "./code-point-set.ts";
-import { alternativesOf, literalOf, readQuantifier, sequenceOf } from "./expression.ts";
+import { alternativesOf, literalOf, maxGroupNesting, readQuantifier, sequenceOf } from "./expression.ts";
 import type { Expression, Language } from "./expression.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
 
@@ -15,7 +15,6 @@ export function readGrammar(grammar: string): Language {
 
 const BLANK = /(?:[ \t\r\n]|#[^\r\n]*)*/y;
 const NAME = /[A-Za-z_.-][\w.-]*/y;
-const ASSIGNMENT = /([A-Za-z_.-][\w.-]*)(?:[ \t\r\n]|#[^\r\n]*)*::=/y;
 const STRING = /"((?:[^"\\\r\n]|\\[^\r\n])*)"/y;
 const ESCAPE = /\\(?:x([0-9A-Fa-f]+)|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.))/gsu;
 const codesByLetter: Readonly<Record<string, string>> = {
@@ -34,6 +33,8 @@ const codesByLetter: Readonly<Record<string, string>> = {
   "\\": "\\",
 };
 
+/** Characters of a name that a message tells. */
+const maxTold = 80;
 const macros = new Set(["TagDispatch", "Token", "ExcludeToken", "TokenTagDispatch"]);
 
 class GrammarReader {
@@ -41,6 +42,7 @@ class GrammarReader {
   readonly #rules = new Map<string, Expression>();
   readonly #usedNames = new Set<string>();
   #index = 0;
+  #depth = 0;
 
   constructor(grammar: string) {
     this.#grammar = grammar;
@@ -49,9 +51,11 @@ class GrammarReader {
   readRules(): ReadonlyMap<string, Expression> {
     this.#skip(BLANK);
     while (this.#index < this.#grammar.length) {
-      const [, name] = this.#match(ASSIGNMENT) ?? this.#refuse("no rule");
-      if (this.#rules.has(name)) this.#refuse(`a second rule ${name}`);
+      if (!this.#isAtRule()) this.#refuse("no rule");
+      const [name] = this.#match(NAME)!;
       this.#skip(BLANK);
+      this.#expect("::=");
+      if (this.#rules.has(name)) this.#refuse(`a second rule ${name.slice(0, maxTold)}`);
       const body = this.#readAlternatives();
       // XGrammar takes it for a hint of what follows the rule wherever it is used.
       if (this.#takes("(=")) {
@@ -60,7 +64,7 @@ class GrammarReader {
       }
       this.#rules.set(name, body);
     }
-    for (const name of this.#usedNames) if (!this.#rules.has(name)) this.#refuse(`no rule ${name}`);
+    for (const name of this.#usedNames) if (!this.#rules.has(name)) this.#refuse(`no rule ${name.slice(0, maxTold)}`);
     return this.#rules;
   }
 
@@ -94,7 +98,9 @@ class GrammarReader {
     const next = this.#grammar[this.#index];
     if (next === '"') return this.#readString();
     if (next === "[") {
-      const read = readBracketExpression(this.#grammar, this.#index) ?? this.#refuse("a set");
+      const read =
+        readBracketExpression(this.#grammar, this.#index) ??
+        this.#refuse("a set of characters that is not closed or not understood");
       this.#index = read.end;
       this.#skip(BLANK);
       return { kind: "set", set: read.set };
@@ -102,12 +108,15 @@ class GrammarReader {
     if (next === "(" && this.#grammar[this.#index + 1] !== "=") {
       this.#expect("(");
       if (this.#takes(")")) return literalOf("");
+      if (++this.#depth > maxGroupNesting) {
+        return refuseStructuredOutput(`The grammar may nest at most ${maxGroupNesting} groups`);
+      }
       const group = this.#readAlternatives();
       this.#expect(")");
+      this.#depth--;
       return group;
     }
-    ASSIGNMENT.lastIndex = this.#index;
-    if (ASSIGNMENT.test(this.#grammar)) return null;
+    if (this.#isAtRule()) return null;
     const match = this.#match(NAME);
     if (match === null) return null;
     const [name] = match;
@@ -118,8 +127,18 @@ class GrammarReader {
     return { kind: "rule", name };
   }
 
+  /** Whether a name and `::=` come next. */
+  #isAtRule(): boolean {
+    const start = this.#index;
+    const isName = this.#match(NAME) !== null;
+    this.#skip(BLANK);
+    const isRule = isName && this.#grammar.startsWith("::=", this.#index);
+    this.#index = start;
+    return isRule;
+  }
+
   #readString(): Expression {
-    const [, source] = this.#match(STRING) ?? this.#refuse("a string");
+    const [, source] = this.#match(STRING) ?? this.#refuse("a string that is not closed");
     const text = source.replaceAll(ESCAPE, (escape, x, u, long, letter) => {
       const hex: string | undefined = x ?? u ?? long;
       const code = hex === undefined ? null : Number.parseInt(hex, 16);

@@ -1,124 +1,136 @@
 /** One request's way through its grammar. */
 import { EngineError } from "../contract/errors.ts";
-import type { CompiledGrammar } from "./grammar-compiler.ts";
+import type { CompiledGrammar } from "./compiled-grammar.ts";
 import { bytesOf } from "./grammar-vocabulary.ts";
-import type { GrammarTools, LoadedGrammars } from "./loaded-grammars.ts";
-import { advanceText, canEnd, startText } from "./text-tracker.ts";
-import type { TrackedText } from "./text-tracker.ts";
-import { allowOnly, allowsNothing } from "./token-bitmask.ts";
+import type { LoadedGrammar } from "./loaded-grammars.ts";
+import type { Position } from "./reading.ts";
+import { addTokens, allowOnly, allowsNothing } from "./token-bitmask.ts";
 import type { TokenBitmask } from "./token-bitmask.ts";
+import { firstUnits, maxStepUnits, unitsPerReplayedToken, unitsPerToken } from "./work-limits.ts";
+import { TooMuchWork } from "./work-meter.ts";
 
 /**
- * Mutable; owns a matcher, which says what may come next, and follows the text itself besides, so that what the grammar
- * engine lets pass by mistake ends the row instead of getting out. Nothing throws: the first failure is kept, and from
+ * Mutable. Follows the text and says which tokens may come next. Nothing throws: the first failure is kept, and from
  * then on no token is allowed.
  */
-export class GrammarRow implements Disposable {
-  readonly #grammars: LoadedGrammars;
+export class GrammarRow {
+  readonly #loaded: LoadedGrammar;
   readonly #grammar: CompiledGrammar;
   /** The live list. */
   readonly #outputTokenIds: readonly number[];
-  /** Null once it has failed or is disposed. */
-  #tools: GrammarTools | null = null;
-  /** Up to the last accepted token. Only of use with tools. */
-  #text!: TrackedText;
+  /** Up to the last accepted token; null before the first look and after a failure. */
+  #position: Position | null = null;
+  /** Whether an end token was accepted; nothing else can follow. */
+  #isEnded = false;
   /** What `checkChosen` found last; the token is most often accepted next. */
-  #chosen: { readonly tokenId: number; readonly text: TrackedText } | null = null;
+  #chosen: { readonly tokenId: number; readonly position: Position } | null = null;
   #numAccepted = 0;
   #failure: EngineError | null = null;
+  /** Units of work that the request may still spend, and how much of it in this step. */
+  #numUnitsLeft = firstUnits;
+  #numStepUnitsLeft = maxStepUnits;
 
-  constructor(grammars: LoadedGrammars, grammar: CompiledGrammar, outputTokenIds: readonly number[]) {
-    this.#grammars = grammars;
+  constructor(loaded: LoadedGrammar, grammar: CompiledGrammar, outputTokenIds: readonly number[]) {
+    this.#loaded = loaded;
     this.#grammar = grammar;
     this.#outputTokenIds = outputTokenIds;
-    try {
-      this.#tools = grammars.open(grammar);
-      this.#text = startText(this.#tools.recognizer);
-    } catch (error) {
-      this.#breakDown(error);
-    }
+    this.#work(() => void (this.#position = loaded.recognizer.start()));
   }
 
   get failure(): EngineError | null {
     return this.#failure;
   }
 
-  /** Follows the output up to its newest token; what comes after an end token is ignored. */
+  /** Begins a step: follows the output up to its newest token. What comes after an end token is ignored. */
   acceptNewTokens(): void {
-    try {
-      while (this.#tools !== null && this.#numAccepted < this.#outputTokenIds.length) {
-        const { matcher } = this.#tools;
-        if (matcher.isTerminated) return;
-        const tokenId = this.#outputTokenIds[this.#numAccepted];
-        const text = this.#textAfter(tokenId, this.#tools);
-        if (text === null || !matcher.accept(tokenId)) return this.#failAt(tokenId);
-        this.#text = text;
-        this.#chosen = null;
-        this.#numAccepted++;
-      }
-    } catch (error) {
-      this.#breakDown(error);
+    const numNewTokens = this.#outputTokenIds.length - this.#numAccepted;
+    this.#numStepUnitsLeft = maxStepUnits + Math.max(0, numNewTokens - 1) * unitsPerReplayedToken;
+    while (this.#failure === null && !this.#isEnded && this.#numAccepted < this.#outputTokenIds.length) {
+      this.#numUnitsLeft = Math.min(firstUnits, this.#numUnitsLeft + unitsPerToken);
+      const tokenId = this.#outputTokenIds[this.#numAccepted];
+      this.#work(() => this.#accept(tokenId));
     }
   }
 
   /** What may follow the accepted tokens; after the end, which a request may ignore, the end tokens. */
   fillBitmask(bitmask: TokenBitmask): void {
-    if (this.#tools === null) return void bitmask.fill(0);
-    const { matcher } = this.#tools;
     const { vocabSize, eosTokenIds } = this.#grammar.vocabulary;
-    try {
-      if (matcher.isTerminated) allowOnly(bitmask, eosTokenIds);
-      else matcher.fillBitmask(bitmask);
-      if (allowsNothing(bitmask, vocabSize)) this.#fail("allows no token here");
-    } catch (error) {
-      this.#breakDown(error);
-      bitmask.fill(0);
-    }
+    bitmask.fill(0);
+    const position = this.#position;
+    if (position === null) return;
+    if (this.#isEnded) return allowOnly(bitmask, eosTokenIds);
+    this.#work(() => {
+      addTokens(bitmask, this.#loaded.masks.at(position));
+      if (position.canEnd) for (const tokenId of eosTokenIds) bitmask[tokenId >> 5] |= 1 << (tokenId & 31);
+      if (allowsNothing(bitmask, vocabSize)) this.#fail("runtime_failed", "allows no token here");
+    });
   }
 
   /** To be asked before `tokenId` is told to anyone: from then on `failure` tells why it must not be. */
   checkChosen(tokenId: number): void {
-    if (this.#tools === null) return;
-    try {
-      const text = this.#textAfter(tokenId, this.#tools);
-      if (text === null) return this.#failAt(tokenId);
-      this.#chosen = { tokenId, text };
-    } catch (error) {
-      this.#breakDown(error);
-    }
+    this.#work(() => {
+      const position = this.#positionAfter(tokenId);
+      if (position === null) this.#failAt(tokenId);
+      else this.#chosen = { tokenId, position };
+    });
   }
 
-  [Symbol.dispose](): void {
-    if (this.#tools !== null) this.#grammars.release(this.#grammar, this.#tools.matcher);
-    this.#tools = null;
+  #accept(tokenId: number): void {
+    const position = this.#positionAfter(tokenId);
+    if (position === null) return this.#failAt(tokenId);
+    this.#position = position;
+    this.#isEnded = this.#grammar.vocabulary.eosTokenIds.includes(tokenId);
+    this.#chosen = null;
+    this.#numAccepted++;
   }
 
   /** Null for a token that must not come next. */
-  #textAfter(tokenId: number, { matcher, recognizer }: GrammarTools): TrackedText | null {
-    if (this.#chosen?.tokenId === tokenId) return this.#chosen.text;
+  #positionAfter(tokenId: number): Position | null {
+    if (this.#chosen?.tokenId === tokenId) return this.#chosen.position;
     const { vocabulary } = this.#grammar;
+    const position = this.#position!;
     const isEnd = vocabulary.eosTokenIds.includes(tokenId);
-    if (matcher.isTerminated) return isEnd ? this.#text : null;
-    if (isEnd) return canEnd(this.#text) ? this.#text : null;
+    if (this.#isEnded || isEnd) return isEnd && (this.#isEnded || position.canEnd) ? position : null;
     const bytes = bytesOf(vocabulary, tokenId);
-    return bytes.length === 0 ? null : advanceText(recognizer, this.#text, bytes);
+    if (bytes.length === 0) return null;
+    let next: Position | null = position;
+    for (let index = 0; index < bytes.length && next !== null; index++)
+      next = this.#loaded.recognizer.advance(next, bytes[index]);
+    return next;
+  }
+
+  /** Does nothing after a failure. */
+  #work(work: () => void): void {
+    if (this.#failure !== null) return;
+    const { meter } = this.#loaded;
+    const before = meter.numSpent;
+    meter.allow(Math.min(this.#numUnitsLeft, this.#numStepUnitsLeft));
+    try {
+      work();
+    } catch (error) {
+      if (error instanceof TooMuchWork) this.#failAsTooExpensive();
+      else this.#fail("runtime_failed", `failed: ${error instanceof Error ? error.message : String(error)}`, error);
+    }
+    const numSpent = meter.numSpent - before;
+    this.#numUnitsLeft -= numSpent;
+    this.#numStepUnitsLeft -= numSpent;
   }
 
   #failAt(tokenId: number): void {
-    this.#fail(`does not allow the token ${tokenId} that was chosen`);
+    this.#fail("runtime_failed", `does not allow the token ${tokenId} that was chosen`);
   }
 
-  #fail(reason: string, cause?: unknown): void {
-    this.#failure = new EngineError("runtime_failed", `The structured output ${this.#grammar.description} ${reason}.`, {
+  #failAsTooExpensive(): void {
+    const problem = "is too expensive to follow: its text can be read in too many ways";
+    this.#fail("invalid_argument", `${problem}. Make it less ambiguous, or its counts smaller`);
+  }
+
+  #fail(code: "runtime_failed" | "invalid_argument", reason: string, cause?: unknown): void {
+    this.#failure = new EngineError(code, `The structured output ${this.#grammar.description} ${reason}.`, {
       ...(cause !== undefined && { cause }),
+      ...(code === "invalid_argument" && { parameter: "samplingParams.structuredOutput" }),
     });
-    this[Symbol.dispose]();
-  }
-
-  /** What the grammar engine throws leaves its memory in doubt: others that use it go on, new ones get a fresh copy. */
-  #breakDown(cause: unknown): void {
-    this.#tools = null;
-    this.#grammars.discard(this.#grammar);
-    this.#fail(`failed: ${cause instanceof Error ? cause.message : String(cause)}`, cause);
+    this.#position = null;
+    this.#chosen = null;
   }
 }

@@ -1,8 +1,9 @@
-/** What grammars need to know of a vocabulary, in a form that crosses threads as two blocks of memory. */
+/** What grammars need to know of a vocabulary, in a form that crosses threads as blocks of memory. */
 import { setImmediate as nextTurn } from "node:timers/promises";
 
 import { refuseStructuredOutput } from "./refusal.ts";
-import { isNeverInUtf8 } from "./utf8-continuation.ts";
+import { buildTokenTries } from "./token-trie.ts";
+import type { TokenTrie } from "./token-trie.ts";
 
 export interface GrammarVocabulary {
   /** Length of a row of logits; ids that have no token are never allowed. */
@@ -11,6 +12,8 @@ export interface GrammarVocabulary {
   readonly tokenBytes: Uint8Array<SharedArrayBuffer>;
   /** [vocabSize] */
   readonly tokenEnds: Uint32Array<SharedArrayBuffer>;
+  /** Of all tokens with bytes but those that end a text. */
+  readonly tries: readonly TokenTrie[];
   /** Not empty. */
   readonly eosTokenIds: readonly number[];
 }
@@ -44,7 +47,7 @@ export async function createGrammarVocabulary(
   let numBytes = 0;
   for (let tokenId = 0; tokenId < vocabSize; tokenId++) {
     if (tokenId % TOKENS_PER_TURN === 0) await nextTurn();
-    const bytes = textBytes(texts, tokenId);
+    const bytes = texts.isSpecial(tokenId) ? noBytes : texts.tokenBytes(tokenId);
     tokens.push(bytes);
     numBytes += bytes.length;
     tokenEnds[tokenId] = numBytes;
@@ -54,13 +57,8 @@ export async function createGrammarVocabulary(
     if (tokenId % TOKENS_PER_TURN === 0) await nextTurn();
     tokenBytes.set(bytes, tokenEnds[tokenId] - bytes.length);
   }
-  return { vocabSize, tokenBytes, tokenEnds, eosTokenIds: ends };
-}
-
-/** Vocabularies of bytes have tokens for those that no text contains, too. */
-function textBytes(texts: TokenTexts, tokenId: number): Uint8Array {
-  const bytes = texts.isSpecial(tokenId) ? noBytes : texts.tokenBytes(tokenId);
-  return isNeverInUtf8(bytes) ? noBytes : bytes;
+  const tries = await buildTokenTries({ tokenBytes, tokenEnds }, new Set(ends));
+  return { vocabSize, tokenBytes, tokenEnds, tries, eosTokenIds: ends };
 }
 
 /** The bytes of one token, as a view. */

@@ -1,22 +1,24 @@
-/** The texts that satisfy a structured output, as our own readers understand it. */
+/** The texts that satisfy a structured output. */
 import type { Language } from "./expression.ts";
 import { readGrammar } from "./grammar-reader.ts";
+import { anyJsonObject, readJsonSchema } from "./json-schema-language.ts";
 import { readPattern } from "./pattern-reader.ts";
 import type { StructuredOutput } from "./structured-output.ts";
 
-/** A structured output in a form that says by itself which texts it wants; that of a schema is a grammar. */
-export type LanguageSource = Extract<StructuredOutput, { readonly kind: "regex" | "choice" | "grammar" }>;
-
-/** Throws EngineError `invalid_argument` for what is malformed or not understood. */
-export function readLanguage(source: LanguageSource): Language {
-  switch (source.kind) {
+/** Throws EngineError `invalid_argument` for what is malformed or not supported. */
+export function readLanguage(structuredOutput: StructuredOutput): Language {
+  switch (structuredOutput.kind) {
+    case "json-object":
+      return anyJsonObject();
+    case "json-schema":
+      return readJsonSchema(structuredOutput.schema);
     case "regex":
-      return { root: readPattern(source.pattern), rules: new Map() };
+      return { root: readPattern(structuredOutput.pattern), rules: new Map() };
     case "choice":
-      return { root: { kind: "words", words: source.choices }, rules: new Map() };
+      return { root: { kind: "words", words: structuredOutput.choices }, rules: new Map() };
     case "grammar":
-      return readGrammar(source.grammar);
+      return readGrammar(structuredOutput.grammar);
     default:
-      return source satisfies never;
+      return structuredOutput satisfies never;
   }
 }

@@ -1,71 +1,57 @@
 /** The grammars in use on this thread. */
-import type { CompiledGrammar } from "./grammar-compiler.ts";
-import { readLanguage } from "./language.ts";
+import type { CompiledGrammar } from "./compiled-grammar.ts";
 import { Recognizer } from "./recognizer.ts";
-import { LoadedGrammar } from "./xgrammar.ts";
-import type { TokenMatcher } from "./xgrammar.ts";
+import { TokenMaskCache } from "./token-mask-cache.ts";
+import { TokenMasks } from "./token-masks.ts";
+import { WorkMeter } from "./work-meter.ts";
 
-/**
- * Grammars nobody uses that are kept for the next request; loading one takes about ten milliseconds, its memory is
- * that of its image.
- */
+/** Grammars nobody uses that are kept, with what is known of them, for the next request. */
 const maxNumIdle = 8;
+/** Of the masks of all grammars. One takes at most 19 KB where the vocabulary has 150,000 tokens. */
+const maxMaskBytes = 128 * 2 ** 20;
 
-interface Entry {
-  readonly loaded: LoadedGrammar;
+/** What all rows of a grammar share. */
+export interface LoadedGrammar {
   readonly recognizer: Recognizer;
-  readonly matchers: Set<TokenMatcher>;
+  readonly masks: TokenMasks;
+  /** Of the recognizer and the masks. */
+  readonly meter: WorkMeter;
 }
 
-/** What one text needs of its grammar. */
-export interface GrammarTools {
-  /** At the start of a text. */
-  readonly matcher: TokenMatcher;
-  readonly recognizer: Recognizer;
+interface Entry extends LoadedGrammar {
+  numUsers: number;
 }
 
 /** Mutable. */
 export class LoadedGrammars {
   /** By id, in the order of last use. */
   readonly #entries = new Map<string, Entry>();
+  readonly #cache = new TokenMaskCache(maxMaskBytes);
 
   get size(): number {
     return this.#entries.size;
   }
 
-  /** Throws what the grammar engine throws when it runs out of memory. */
-  open(grammar: CompiledGrammar): GrammarTools {
+  /** To be given back by `release`. */
+  open(grammar: CompiledGrammar): LoadedGrammar {
     const { id } = grammar;
-    const entry = this.#entries.get(id) ?? load(grammar);
+    const entry = this.#entries.get(id) ?? this.#load(grammar);
     this.#entries.delete(id);
     this.#entries.set(id, entry);
-    const matcher = entry.loaded.createMatcher();
-    entry.matchers.add(matcher);
-    return { matcher, recognizer: entry.recognizer };
+    entry.numUsers++;
+    return entry;
   }
 
-  /** Frees the matcher. */
-  release({ id }: CompiledGrammar, matcher: TokenMatcher): void {
-    matcher[Symbol.dispose]();
-    this.#entries.get(id)?.matchers.delete(matcher);
-    this.#dropOldestIdle();
+  release({ id }: CompiledGrammar): void {
+    this.#entries.get(id)!.numUsers--;
+    const idle = Array.from(this.#entries).filter(([, { numUsers }]) => numUsers === 0);
+    for (const [idleId] of idle.slice(0, -maxNumIdle)) this.#entries.delete(idleId);
   }
 
-  /** Leaves the grammar to the matchers that are there. */
-  discard({ id }: CompiledGrammar): void {
-    this.#entries.delete(id);
+  #load({ program, vocabulary: { tries, vocabSize } }: CompiledGrammar): Entry {
+    const meter = new WorkMeter();
+    const recognizer = new Recognizer(program, meter);
+    const masks = new TokenMasks({ recognizer, tries, vocabSize, meter, cache: this.#cache });
+    return { recognizer, masks, meter, numUsers: 0 };
   }
-
-  #dropOldestIdle(): void {
-    const idle = Array.from(this.#entries).filter(([, { matchers }]) => matchers.size === 0);
-    for (const [id] of idle.slice(0, -maxNumIdle)) this.#entries.delete(id);
-  }
-}
-
-function load({ image, source, vocabulary }: CompiledGrammar): Entry {
-  return {
-    loaded: new LoadedGrammar(image, vocabulary),
-    recognizer: new Recognizer(readLanguage(source)),
-    matchers: new Set(),
-  };
 }

@@ -1,4 +1,4 @@
-/** Bounds of numbers as grammars of their digits. XGrammar lets pass some numbers outside of most ranges by itself. */
+/** Bounds of numbers as grammars of their digits. */
 
 export type NumberRange =
   | { readonly kind: "unbounded" }

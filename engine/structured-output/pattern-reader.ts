@@ -1,6 +1,6 @@
 /** Reads patterns: the part of regular expressions that describes whole texts without looking around. */
 import { anyButLineEnds, readBracketExpression, readEscape } from "./bracket-expression.ts";
-import { alternativesOf, literalOf, readQuantifier, sequenceOf } from "./expression.ts";
+import { alternativesOf, literalOf, maxGroupNesting, readQuantifier, sequenceOf } from "./expression.ts";
 import type { Expression } from "./expression.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
 
@@ -26,6 +26,7 @@ const SPECIAL = new Set("*+?{}()[]|\\^$");
 class PatternReader {
   readonly #pattern: string;
   #index = 0;
+  #depth = 0;
 
   constructor(pattern: string) {
     this.#pattern = pattern;
@@ -93,7 +94,11 @@ class PatternReader {
     const character = String.fromCodePoint(this.#pattern.codePointAt(this.#index)!);
     if (character === "(") return this.#readGroup();
     if (character === ".") return this.#take({ set: anyButLineEnds, end: this.#index + 1 }, character);
-    if (character === "[") return this.#take(readBracketExpression(this.#pattern, this.#index), "a set");
+    if (character === "[")
+      return this.#take(
+        readBracketExpression(this.#pattern, this.#index),
+        "a set of characters that is not closed or not understood",
+      );
     if (character === "\\") return this.#take(readEscape(this.#pattern, this.#index), "an escape");
     if (SPECIAL.has(character)) this.refuse(character);
     this.#index += character.length;
@@ -108,11 +113,18 @@ class PatternReader {
 
   #readGroup(): Read {
     GROUP_START.lastIndex = this.#index;
-    if (!GROUP_START.test(this.#pattern)) this.refuse("a group of this kind");
+    if (!GROUP_START.test(this.#pattern)) {
+      const looksAround = /^\(\?<?[=!]/.test(this.#pattern.slice(this.#index, this.#index + 4));
+      this.refuse(looksAround ? "a lookahead or lookbehind" : "a group of this kind");
+    }
     this.#index = GROUP_START.lastIndex;
+    if (++this.#depth > maxGroupNesting) {
+      return refuseStructuredOutput(`The pattern may nest at most ${maxGroupNesting} groups`);
+    }
     const read = this.readAlternatives();
     if (this.#pattern[this.#index] !== ")") this.refuse("an open group");
     this.#index++;
+    this.#depth--;
     return read;
   }
 }

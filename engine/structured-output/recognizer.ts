@@ -1,211 +1,200 @@
-/** Tells which texts belong to a language, character by character. */
-import type { CodePointSet } from "./code-point-set.ts";
-import type { Expression, Language } from "./expression.ts";
+/** Tells which texts belong to a language, byte by byte. */
+import { ByteStates } from "./byte-state.ts";
+import { CallTable, isOpen } from "./call-table.ts";
+import type { OpenCall } from "./call-table.ts";
+import { HeadTable } from "./head-table.ts";
+import type { Program } from "./program.ts";
+import type { Call, Position, Reading, Rest, WaitingReading } from "./reading.ts";
+import type { WorkMeter } from "./work-meter.ts";
 
-/** What is still to come of the expressions under way, the next one first. There is one object for equal ones. */
-class Rest {
-  readonly next: Expression | null;
-  readonly behind: Rest | null;
-  readonly #before = new Map<Expression, Rest>();
-
-  constructor(next: Expression | null, behind: Rest | null) {
-    this.next = next;
-    this.behind = behind;
-  }
-
-  before(next: Expression): Rest {
-    let rest = this.#before.get(next);
-    if (rest === undefined) this.#before.set(next, (rest = new Rest(next, this)));
-    return rest;
-  }
+/** A reading while the calls of its position are not known whole. */
+interface OpenReading {
+  readonly rest: Rest | null;
+  readonly call: Call | OpenCall | null;
 }
 
-type Repetition = Extract<Expression, { readonly kind: "repetition" }>;
-type Words = Extract<Expression, { readonly kind: "words" }>;
-
-/** Words by their first characters, so that all that begin alike are followed as one. */
-interface WordList {
-  readonly canBeEmpty: boolean;
-  /** What is left of those with this first code point. */
-  readonly after: ReadonlyMap<number, Words>;
-}
-
-/** A rule that was begun at a position. Mutable until the text goes on from there. */
-interface Call {
-  readonly position: number;
-  /** What goes on when the rule has ended, by the call it goes on in. */
-  readonly returns: Returns;
-  /** Whether the rule can be the empty text here. */
-  isEmpty: boolean;
-}
-
-type Returns = Map<Call | null, Set<Rest>>;
-
-/** One way to read the text so far. */
-interface Reading {
-  readonly rest: Rest;
-  /** Null in `root`. */
-  readonly call: Call | null;
-}
-
-/** A place in a text. Not changed any more. */
-export interface TextPosition {
-  readonly position: number;
-  /** Whether the text may end here. */
-  readonly canEnd: boolean;
-  /** Each waits for a character of a set. */
-  readonly readings: readonly Reading[];
-}
-
-/** Each takes about a microsecond at every character. */
-const maxReadings = 40_000;
+/** Units of work (see WorkMeter) that a reading costs wherever it is looked at: about a quarter of a microsecond. */
+const readingUnits = 32;
+/** Kept until there are more, then all are forgotten and made again as they are reached. Each takes up to 3 KB. */
+const maxPositions = 4096;
+/** Readings, rests, returns of calls and byte states, of about 100 bytes each. */
+const maxParts = 262_144;
 
 /**
  * Follows all ways to read a text at once, as Earley's algorithm does: the calls of rules form a graph in which those
- * of one rule at one position are one, so that also left recursion and ambiguity end. Repetitions are counted as they
- * are read and never written out. A call that is the last thing in its rule returns where that rule would, so that
- * right recursion takes no longer as the text grows.
+ * of one rule at one place are one, so that also left recursion and ambiguity end. Repetitions are counted as they are
+ * read and never written out. Positions are kept with where each byte leads, as a lazily built automaton has them: a
+ * text that comes to a known one costs a look-up per byte.
+ *
+ * Mutable. Methods throw TooMuchWork when the meter allows no more.
  */
 export class Recognizer {
-  readonly #rules: ReadonlyMap<string, Expression>;
-  readonly #end = new Rest(null, null);
-  readonly #rounds = new WeakMap<Repetition, Repetition>();
-  readonly #wordLists = new WeakMap<Words, WordList>();
-  /** Before the first character. */
-  readonly start: TextPosition;
+  readonly #program: Program;
+  readonly #meter: WorkMeter;
+  readonly #states: ByteStates;
+  readonly #heads: HeadTable;
+  readonly #calls = new CallTable();
+  /** By what they were settled from, and by their own readings. */
+  readonly #settled = new Map<string, Position>();
+  readonly #positions = new Map<string, Position>();
+  /** Those that know where a byte leads. */
+  readonly #linked: Position[] = [];
+  #numReadings = 0;
 
-  constructor({ root, rules }: Language) {
-    this.#rules = rules;
-    this.start = this.#settle(0, [{ rest: this.#end.before(root), call: null }]);
+  constructor(program: Program, meter: WorkMeter) {
+    this.#program = program;
+    this.#meter = meter;
+    this.#states = new ByteStates(program);
+    this.#heads = new HeadTable(program, this.#states);
   }
 
-  /** Null when no text of the language goes on with the character. Throws when it can be read in too many ways. */
-  advance({ position, readings }: TextPosition, codePoint: number): TextPosition | null {
+  /** Before the first byte. */
+  start(): Position {
+    return this.positionAt([{ rest: this.#heads.rest(this.#heads.ofNode(this.#program.root), null), call: null }]);
+  }
+
+  /** Null when no text of the language goes on with the byte. */
+  advance(position: Position, byte: number): Position | null {
+    const known = position.next?.[byte];
+    if (known !== undefined) return known;
+    this.#forgetWhenFull();
     const moved: Reading[] = [];
-    for (const { rest, call } of readings) {
-      const next = rest.next!;
-      if (next.kind === "set" && contains(next.set, codePoint)) moved.push({ rest: rest.behind!, call });
-      if (next.kind !== "words") continue;
-      const remainder = this.#wordListOf(next).after.get(codePoint);
-      if (remainder !== undefined) moved.push({ rest: rest.behind!.before(remainder), call });
+    for (const { rest, call } of position.readings) {
+      const state = rest.head.state.next(byte);
+      if (state === null) continue;
+      moved.push({
+        rest: state.goesOn ? this.#heads.rest(this.#heads.ofState(state), rest.behind) : rest.behind,
+        call,
+      });
     }
-    if (moved.length === 0) return null;
-    return this.#settle(position + 1, moved);
+    this.#meter.spend(4 + position.readings.length * 4);
+    const next = moved.length === 0 ? null : this.positionAt(moved);
+    if (position.next === null) {
+      position.next = Array.from<Position | null | undefined>({ length: 256 });
+      this.#linked.push(position);
+    }
+    position.next[byte] = next;
+    return next;
   }
 
-  /** Goes on from `begun` as far as no character is needed. */
-  #settle(position: number, begun: readonly Reading[]): TextPosition {
-    const seen = new Map<Call | null, Set<Rest>>();
-    const calls = new Map<Expression, Call>();
-    const pending: Reading[] = [];
-    const readings: Reading[] = [];
+  /** Where some readings lead without any byte. */
+  positionAt(readings: readonly Reading[]): Position {
+    const key = keyOf(readings);
+    this.#meter.spend(readings.length * readingUnits);
+    let position = this.#settled.get(key);
+    if (position === undefined) {
+      this.#settled.set(key, (position = this.#settle(readings)));
+      this.#numReadings += readings.length;
+    }
+    return position;
+  }
+
+  /** The rest with counts of rounds that no text of so many bytes tells apart from its own. */
+  clamp(rest: Rest, numBytes: number): Rest {
+    return this.#heads.clampRest(rest, numBytes);
+  }
+
+  #settle(begun: readonly Reading[]): Position {
+    const seen = new Map<Call | OpenCall | null, Set<Rest | null>>();
+    const open = new Map<number, OpenCall>();
+    const pending: OpenReading[] = [];
+    const waiting: OpenReading[] = [];
+    const heads = this.#heads;
     let canEnd = false;
-    let numSeen = 0;
-    const add = (rest: Rest, call: Call | null): void => {
+    const add = (rest: Rest | null, call: Call | OpenCall | null): void => {
       let rests = seen.get(call);
       if (rests === undefined) seen.set(call, (rests = new Set()));
       if (rests.has(rest)) return;
       rests.add(rest);
-      if (++numSeen > maxReadings) throw new Error(`its text can be read in more than ${maxReadings} ways`);
+      this.#meter.spend(readingUnits);
       pending.push({ rest, call });
     };
     for (const { rest, call } of begun) add(rest, call);
     for (let reading = pending.pop(); reading !== undefined; reading = pending.pop()) {
       const { rest, call } = reading;
-      const { next, behind } = rest;
-      if (next === null) {
+      if (rest === null) {
         if (call === null) canEnd = true;
-        else {
-          call.isEmpty ||= call.position === position;
+        else if (isOpen(call)) {
+          call.isEmpty = true;
           for (const [caller, rests] of call.returns) for (const back of rests) add(back, caller);
-        }
+        } else for (const back of call.returns) add(back.rest, back.call);
+        this.#meter.spend(1);
         continue;
       }
-      switch (next.kind) {
-        case "set":
-          readings.push(reading);
+      const { head, behind } = rest;
+      switch (head.kind) {
+        case "empty":
+          add(behind, call);
           break;
-        case "words": {
-          const { canBeEmpty, after } = this.#wordListOf(next);
-          if (canBeEmpty) add(behind!, call);
-          if (after.size > 0) readings.push(reading);
+        case "bytes":
+          if (head.state.canEnd) add(behind, call);
+          if (head.state.goesOn) waiting.push(reading);
           break;
-        }
         case "sequence":
-          add(
-            next.parts.reduceRight<Rest>((after, part) => after.before(part), behind!),
-            call,
-          );
+          add(heads.rest(heads.ofNode(head.first), heads.rest(heads.ofNode(head.second), behind)), call);
           break;
         case "alternatives":
-          for (const option of next.options) add(behind!.before(option), call);
+          for (let index = head.first; index < head.end; index++)
+            add(heads.rest(heads.ofNode(this.#program.options[index]), behind), call);
           break;
         case "repetition":
-          if (next.min === 0) add(behind!, call);
-          if (next.max > 0) add(behind!.before(this.#roundAfter(next)).before(next.part), call);
+          if (head.min === 0) add(behind, call);
+          if (head.max > 0) add(heads.rest(head.part, heads.rest(heads.roundAfter(head), behind)), call);
           break;
         case "rule": {
-          const body = this.#rules.get(next.name)!;
-          let begunCall = calls.get(body);
+          let begunCall = open.get(head.rule);
           if (begunCall === undefined) {
-            calls.set(body, (begunCall = { position, returns: new Map(), isEmpty: false }));
-            add(this.#end.before(body), begunCall);
+            open.set(head.rule, (begunCall = { rule: head.rule, returns: new Map(), isEmpty: false }));
+            add(heads.rest(heads.ofNode(this.#program.rules[head.rule]), null), begunCall);
           }
-          // The returns of a call that was begun earlier are all known.
-          const isLast = behind === this.#end && call !== null && call.position < position;
-          const returns: Returns = isLast ? call.returns : new Map([[call, new Set([behind!])]]);
-          for (const [caller, rests] of returns) {
-            const known = begunCall.returns.get(caller) ?? new Set<Rest>();
-            begunCall.returns.set(caller, known);
-            for (const back of rests) {
-              known.add(back);
-              if (begunCall.isEmpty) add(back, caller);
-            }
-          }
+          const known = begunCall.returns.get(call);
+          if (known === undefined) begunCall.returns.set(call, new Set([behind]));
+          else known.add(behind);
+          if (begunCall.isEmpty) add(behind, call);
           break;
         }
         default:
-          next satisfies never;
+          head satisfies never;
       }
     }
-    return { position, canEnd, readings };
+    return this.#keep(waiting, open, canEnd);
   }
 
-  /** What is left of a repetition after one round. */
-  #roundAfter(repetition: Repetition): Repetition {
-    const { kind, part, min, max } = repetition;
-    if (min === 0 && max === Infinity) return repetition;
-    let round = this.#rounds.get(repetition);
-    if (round === undefined) {
-      round = { kind, part, min: Math.max(0, min - 1), max: max - 1 };
-      this.#rounds.set(repetition, round);
+  /** The position of these readings, in which the open calls are replaced by lasting ones. */
+  #keep(waiting: readonly OpenReading[], open: ReadonlyMap<number, OpenCall>, canEnd: boolean): Position {
+    const lasting = this.#calls.close(open, this.#meter);
+    const readings = waiting.map(({ rest, call }) => ({
+      rest,
+      call: isOpen(call) ? lasting.get(call)! : call,
+    })) as WaitingReading[];
+    const key = `${canEnd ? "." : ""}${keyOf(readings)}`;
+    let position = this.#positions.get(key);
+    if (position === undefined) {
+      const different = new Map(readings.map((reading) => [keyOf([reading]), reading]));
+      position = { canEnd, readings: [...different.values()], next: null };
+      this.#positions.set(key, position);
+      this.#numReadings += position.readings.length;
     }
-    return round;
+    return position;
   }
 
-  #wordListOf(words: Words): WordList {
-    let list = this.#wordLists.get(words);
-    if (list === undefined) this.#wordLists.set(words, (list = listWords(words.words)));
-    return list;
+  /** Positions that are in use outside stay right; they are made known again as texts go on from them. */
+  #forgetWhenFull(): void {
+    const numParts = this.#numReadings + this.#heads.size + this.#calls.size + this.#states.size;
+    if (this.#positions.size < maxPositions && this.#settled.size < 4 * maxPositions && numParts < maxParts) return;
+    for (const position of this.#linked) position.next = null;
+    this.#linked.length = 0;
+    this.#positions.clear();
+    this.#settled.clear();
+    this.#calls.clear();
+    this.#heads.clear();
+    this.#states.clear();
+    this.#numReadings = 0;
   }
 }
 
-function listWords(words: readonly string[]): WordList {
-  const remainders = new Map<number, string[]>();
-  for (const word of words) {
-    const first = word.codePointAt(0);
-    if (first === undefined) continue;
-    const remainder = word.slice(first > 0xff_ff ? 2 : 1);
-    const others = remainders.get(first);
-    if (others === undefined) remainders.set(first, [remainder]);
-    else others.push(remainder);
-  }
-  const after = new Map<number, Words>();
-  for (const [first, rest] of remainders) after.set(first, { kind: "words", words: rest });
-  return { canBeEmpty: words.includes(""), after };
-}
-
-function contains(set: CodePointSet, codePoint: number): boolean {
-  for (const [first, last] of set) if (codePoint <= last) return codePoint >= first;
-  return false;
+function keyOf(readings: readonly Reading[]): string {
+  if (readings.length === 1) return `${readings[0].rest?.id ?? 0}:${readings[0].call?.id ?? 0}`;
+  const keys = readings.map(({ rest, call }) => `${rest?.id ?? 0}:${call?.id ?? 0}`);
+  return [...new Set(keys)].sort().join();
 }

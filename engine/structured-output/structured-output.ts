@@ -1,4 +1,4 @@
-/** What a request may demand of the form of its text, and the checks that need no grammar engine. */
+/** The forms that a request may demand of its text, and the checks before they are compiled. */
 import { checkJsonSchema } from "./json-schema.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
 
@@ -16,12 +16,10 @@ export type StructuredOutput =
 /** Compiling takes time at least proportional to the text. */
 const maxSourceBytes = 256 * 1024;
 const maxChoices = 10_000;
-/** The grammar engine recurses over groups in a stack of fixed size. */
-const maxNesting = 64;
 
 /**
  * Throws EngineError `invalid_argument` for what is empty, too large or too deep, or no JSON Schema that is enforced
- * whole. That a grammar or pattern is well-formed only its compilation tells.
+ * whole. Whether a grammar or pattern is well-formed shows when it is compiled.
  */
 export function checkStructuredOutput(structuredOutput: StructuredOutput): void {
   switch (structuredOutput.kind) {
@@ -29,15 +27,13 @@ export function checkStructuredOutput(structuredOutput: StructuredOutput): void 
       return;
     case "json-schema":
       checkText("json", structuredOutput.schema);
-      return checkJsonSchema(structuredOutput.schema, maxNesting);
+      return checkJsonSchema(structuredOutput.schema);
     case "regex":
-      checkText("regex", structuredOutput.pattern);
-      return checkNesting("regex", structuredOutput.pattern);
+      return checkText("regex", structuredOutput.pattern);
     case "choice":
       return checkChoices(structuredOutput.choices);
     case "grammar":
-      checkText("grammar", structuredOutput.grammar);
-      return checkNesting("grammar", structuredOutput.grammar);
+      return checkText("grammar", structuredOutput.grammar);
     default:
       structuredOutput satisfies never;
   }
@@ -92,15 +88,5 @@ function checkChoices(choices: readonly string[]): void {
   }
   if (numBytes > maxSourceBytes) {
     refuseStructuredOutput(`choice may have at most ${maxSourceBytes} bytes in all, got ${numBytes}`);
-  }
-}
-
-/** Counts parentheses wherever they stand; a text with 64 open ones inside strings is refused as well. */
-function checkNesting(name: string, text: string): void {
-  let depth = 0;
-  for (const character of text) {
-    if (character === "(") depth++;
-    else if (character === ")") depth = Math.max(0, depth - 1);
-    if (depth > maxNesting) refuseStructuredOutput(`${name} may nest at most ${maxNesting} groups`);
   }
 }

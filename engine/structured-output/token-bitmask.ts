@@ -1,10 +1,15 @@
-/** Which tokens may come next, as one bit each. */
+/** Which tokens may come next. */
 
 /**
  * [ceil(vocabSize / 32)]; bit `id % 32` of word `id / 32` is 1 for an allowed token. Bits past the last token say
  * nothing.
  */
 export type TokenBitmask = Int32Array;
+
+/** Whichever takes less room. */
+export type TokenSet =
+  /** Ids, in no order. */
+  { readonly kind: "ids"; readonly ids: Int32Array } | { readonly kind: "bits"; readonly bits: TokenBitmask };
 
 export function createTokenBitmask(vocabSize: number): TokenBitmask {
   return new Int32Array(Math.ceil(vocabSize / 32));
@@ -13,6 +18,32 @@ export function createTokenBitmask(vocabSize: number): TokenBitmask {
 export function allowOnly(bitmask: TokenBitmask, tokenIds: readonly number[]): void {
   bitmask.fill(0);
   for (const tokenId of tokenIds) bitmask[tokenId >> 5] |= 1 << (tokenId & 31);
+}
+
+export function addTokens(bitmask: TokenBitmask, tokens: TokenSet): void {
+  if (tokens.kind === "bits") {
+    const { bits } = tokens;
+    for (let wordIndex = 0; wordIndex < bits.length; wordIndex++) bitmask[wordIndex] |= bits[wordIndex];
+  } else for (const tokenId of tokens.ids) bitmask[tokenId >> 5] |= 1 << (tokenId & 31);
+}
+
+/** A copy of the bits, or their ids. */
+export function packTokens(bitmask: TokenBitmask): TokenSet {
+  let numTokens = 0;
+  for (let wordIndex = 0; wordIndex < bitmask.length; wordIndex++) numTokens += countBits(bitmask[wordIndex]);
+  if (numTokens > bitmask.length) return { kind: "bits", bits: bitmask.slice() };
+  const ids = new Int32Array(numTokens);
+  let index = 0;
+  for (let wordIndex = 0; wordIndex < bitmask.length; wordIndex++) {
+    for (let word = bitmask[wordIndex]; word !== 0; word &= word - 1)
+      ids[index++] = wordIndex * 32 + 31 - Math.clz32(word & -word);
+  }
+  return { kind: "ids", ids };
+}
+
+/** Bytes of memory. */
+export function sizeOf(tokens: TokenSet): number {
+  return tokens.kind === "bits" ? tokens.bits.byteLength : tokens.ids.byteLength;
 }
 
 /** Whether no token at all may come next. */
@@ -29,10 +60,21 @@ export function maskRow(row: Float32Array, bitmask: TokenBitmask): void {
     const word = bitmask[wordIndex];
     if (word === -1) continue;
     const first = wordIndex * 32;
-    const end = Math.min(first + 32, row.length);
-    if (word === 0) row.fill(-Infinity, first, end);
-    else
-      for (let tokenId = first; tokenId < end; tokenId++)
-        if (((word >> (tokenId & 31)) & 1) === 0) row[tokenId] = -Infinity;
+    if (word === 0) {
+      // Neighbours go together: a call for each would take longer than what it does.
+      while (wordIndex + 1 < bitmask.length && bitmask[wordIndex + 1] === 0) wordIndex++;
+      row.fill(-Infinity, first, (wordIndex + 1) * 32);
+      continue;
+    }
+    for (let forbidden = ~word; forbidden !== 0; forbidden &= forbidden - 1) {
+      const tokenId = first + 31 - Math.clz32(forbidden & -forbidden);
+      if (tokenId < row.length) row[tokenId] = -Infinity;
+    }
   }
+}
+
+function countBits(word: number): number {
+  const pairs = word - ((word >>> 1) & 0x55_55_55_55);
+  const fours = (pairs & 0x33_33_33_33) + ((pairs >>> 2) & 0x33_33_33_33);
+  return Math.imul((fours + (fours >>> 4)) & 0x0f_0f_0f_0f, 0x01_01_01_01) >>> 24;
 }

@@ -1,4 +1,4 @@
-/** The vision tower and projector as graphs of ours. */
+/** Vision tower and projector as a graph that we built. */
 import type { ImageFeature } from "../core/engine-request.ts";
 import type { VisionEncoderGraph } from "../models/built-model.ts";
 import { embeddingsField } from "../multimodal/processed-item.ts";
@@ -16,7 +16,7 @@ export class BuiltVisionEncoder implements VisionEncoder {
   readonly #session: Session;
   readonly #binding: IoBinding;
 
-  /** Throws EngineError `runtime_failed` for a graph that does not load. */
+  /** Throws EngineError `runtime_failed` if the graph does not load. */
   constructor(graph: VisionEncoderGraph, hiddenSize: number, sessionOptions: SessionOptions) {
     this.#hiddenSize = hiddenSize;
     this.#session = Session.load(graph.path, sessionOptions);

@@ -1,4 +1,4 @@
-/** Vision embeddings by `mmHash`: an image that several requests hold is encoded once. */
+/** Vision embeddings by `mmHash`. An image that several requests contain is encoded once. */
 import { invariant } from "../contract/errors.ts";
 
 interface EncoderCacheEntry {
@@ -11,16 +11,16 @@ interface EncoderCacheEntry {
 export type EncoderCacheHold = "encoded" | "to-encode";
 
 /**
- * Mutable. The scheduler acquires and releases, the runner stores and reads. Entries without a reference stay, least
- * recently used first in line, until their room is needed.
+ * Mutable. The scheduler acquires and releases entries; the runner stores and reads them. Unreferenced entries stay
+ * until their room is needed, and the least recently used is evicted first.
  */
 export class EncoderCache {
   readonly #maxNumEmbeddings: number;
-  /** In the order of last use. */
+  /** Ordered by last use. */
   readonly #entries = new Map<string, EncoderCacheEntry>();
   #numEmbeddings = 0;
 
-  /** @param maxNumEmbeddings Room of the cache; an item with more can never be acquired. */
+  /** @param maxNumEmbeddings Capacity of the cache. An item with more embeddings can never be acquired. */
   constructor(maxNumEmbeddings: number) {
     this.#maxNumEmbeddings = maxNumEmbeddings;
   }
@@ -30,8 +30,8 @@ export class EncoderCache {
   }
 
   /**
-   * Takes a reference; "to-encode" obliges the caller to have the item encoded in this step, also where another
-   * sequence asked for it in the same step. Null when referenced entries leave no room: nothing is changed then.
+   * Takes a reference. "to-encode" obliges the caller to have the item encoded in this step, even if another sequence
+   * asked for it in the same step. Returns null, and changes nothing, if referenced entries leave no room.
    */
   tryAcquire(mmHash: string, numEmbeddings: number): EncoderCacheHold | null {
     const entry = this.#entries.get(mmHash) ?? this.#tryReserve(numEmbeddings);
@@ -42,7 +42,7 @@ export class EncoderCache {
     return entry.embeddings === null ? "to-encode" : "encoded";
   }
 
-  /** Gives a reference back; an item that was never encoded is forgotten with its last one. */
+  /** Releases a reference. An item that was never encoded is removed with its last reference. */
   release(mmHash: string): void {
     const entry = this.#referenced(mmHash);
     entry.numReferences--;

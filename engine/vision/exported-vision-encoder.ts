@@ -17,13 +17,13 @@ export class ExportedVisionEncoder implements VisionEncoder {
   readonly #session: Session;
   readonly #binding: IoBinding;
 
-  /** Throws EngineError `runtime_failed` for a graph that does not load. */
+  /** Throws EngineError `runtime_failed` if the graph does not load. */
   constructor(graph: VisionEncoderExport, hiddenSize: number, sessionOptions: SessionOptions) {
     this.#graph = graph;
     this.#hiddenSize = hiddenSize;
     this.#session = Session.load(graph.path, sessionOptions);
     this.#binding = this.#session.createBinding();
-    // Exports differ in how many dimensions their features have.
+    // The number of dimensions of the features differs between exports.
     this.#binding.bindOutputToDevice("image_features", "host");
   }
 
@@ -59,7 +59,7 @@ export class ExportedVisionEncoder implements VisionEncoder {
 function createInput({ name, elementType, source, hasBatch }: ExportedVisionInput, image: ImageFeature): Tensor {
   if (source === null) {
     const { shape } = tensorOf(image, "pixel_values");
-    // All dimensions but that of the channels.
+    // All dimensions except the channels.
     const maskShape = [1, ...shape.slice(0, -3), ...shape.slice(-2)];
     const numPixels = maskShape.reduce((product, size) => product * size, 1);
     return elementType === "int64"

@@ -1,4 +1,4 @@
-/** Which of a prompt's images a stretch of its tokens needs, and which rows of their embeddings. */
+/** Finds the images that a span of prompt tokens needs, and the rows of their embeddings. */
 import type { ImageFeature } from "../core/engine-request.ts";
 import { numEmbeddingsIn } from "../multimodal/placeholder.ts";
 
@@ -12,8 +12,8 @@ export function endTokenOf({ placeholder }: ImageFeature): number {
 }
 
 /**
- * Calls `visit` for each token from `firstToken` up to `endToken`, exclusive, that receives an embedding of the image,
- * with the row of the image's embeddings.
+ * Calls `visit` for each token from `firstToken` up to, but not including, `endToken` that receives an embedding of the
+ * image. Passes the row of the image's embeddings.
  */
 export function visitEmbeddings(
   { placeholder }: ImageFeature,

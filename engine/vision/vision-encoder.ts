@@ -1,11 +1,11 @@
-/** The vision tower and projector: pixels to embeddings in the decoder's space. */
+/** Vision tower and projector: pixels to embeddings in the decoder's space. */
 import type { ImageFeature } from "../core/engine-request.ts";
 
 export interface VisionEncoder extends Disposable {
   /**
-   * Row-major [numEmbeddings, hiddenSize], in memory that threads share. One image a run: its embeddings are cached and
-   * must not depend on what it was encoded with. Throws EngineError `runtime_failed`, also where the graph makes more
-   * or fewer than the prompt has places for.
+   * Row-major [numEmbeddings, hiddenSize], in shared memory. Each run encodes one image: its embeddings are cached and
+   * must not depend on other images. Throws EngineError `runtime_failed`, also if the graph returns more or fewer
+   * embeddings than the prompt has places for.
    */
   encode(image: ImageFeature): Float32Array;
 }

@@ -28,7 +28,7 @@ export interface Checkpoint {
 }
 
 export interface ContentHashOptions {
-  readonly signal?: AbortSignal;
+  readonly signal?: AbortSignal | undefined;
   /** Absolute paths of the weight files that matter. Default: the safetensors files. */
   readonly files?: readonly string[];
 }

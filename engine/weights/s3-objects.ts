@@ -45,9 +45,11 @@ export async function listObjects(
       Delimiter: "/",
       ContinuationToken: continuation,
     });
-    const page = await client.send(command, { abortSignal: signal }).catch((cause: unknown) => {
-      throw explainFailure(cause, `s3://${bucket}/${prefix} cannot be listed`, signal);
-    });
+    const page = await client
+      .send(command, signal === undefined ? {} : { abortSignal: signal })
+      .catch((cause: unknown) => {
+        throw explainFailure(cause, `s3://${bucket}/${prefix} cannot be listed`, signal);
+      });
     for (const { Key: key, ETag: eTag, Size: byteLength } of page.Contents ?? []) {
       if (key === undefined || eTag === undefined || byteLength === undefined) continue;
       objects.push({ bucket, key, name: key.slice(prefix.length), eTag, byteLength });

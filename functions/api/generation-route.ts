@@ -7,7 +7,7 @@ import type { Admission } from "../service.ts";
 import type { AppDependencies } from "../app-dependencies.ts";
 import { toErrorAnswer } from "../http/errors.ts";
 import { createRequests, parseBody } from "../generation/generation-kind.ts";
-import type { CommonFields, GenerationKind } from "../generation/generation-kind.ts";
+import type { CommonFields, GenerationKind, ParsedBody } from "../generation/generation-kind.ts";
 import { runGenerations } from "../generation/generations.ts";
 import { readJsonObject } from "../http/json-body.ts";
 import type { AppEnvironment } from "../http/request-trace.ts";
@@ -17,25 +17,28 @@ const DEFAULT_KEEP_ALIVE_MS = 10_000;
 
 export function generationRoute<Fields extends CommonFields>(
   kind: GenerationKind<Fields>,
-  { service, metrics, logger, config, keepAliveMs = DEFAULT_KEEP_ALIVE_MS }: AppDependencies,
+  { service, bodies, metrics, logger, config, keepAliveMs = DEFAULT_KEEP_ALIVE_MS }: AppDependencies,
 ): Handler<AppEnvironment> {
-  const startGenerations = async (c: Context<AppEnvironment>, admission: Admission) => {
-    const body = await readJsonObject(c.req.raw, config.maxBodyBytes);
-    const parsed = parseBody(kind, body, config.servedModelNames);
-    const { fields, head, paths } = parsed;
-    c.set("requestPaths", paths);
+  const startGenerations = (c: Context<AppEnvironment>, parsed: ParsedBody<Fields>, admission: Admission) => {
     const requests = createRequests(kind, parsed, { engine: admission.engine, config, tenant: c.get("tenant") });
+    const { fields, head, paths } = parsed;
     metrics.addImages(paths.images.length);
     const { id, model } = head;
     Object.assign(c.get("logFields"), { id, model, images: paths.images.length, stream: fields.stream === true });
-    return { fields, head, generations: runGenerations(admission, requests, withLog(metrics, c.get("logFields"))) };
+    return runGenerations(admission, requests, withLog(metrics, c.get("logFields")));
   };
 
   return async function generate(c) {
+    service.checkRoom();
+    const body = await readJsonObject(c.req.raw, config.maxBodyBytes, bodies);
+    const parsed = parseBody(kind, body, config.servedModelNames);
+    const { fields, head } = parsed;
+    c.set("requestPaths", parsed.paths);
+    // Only now, or senders that never end their bodies would hold all places.
     const admission = service.admit(c.req.raw.signal);
     let isStreaming = false;
     try {
-      const { fields, head, generations } = await startGenerations(c, admission);
+      const generations = startGenerations(c, parsed, admission);
       if (fields.stream !== true) return c.json(await kind.toAnswer(head, generations, fields));
       const usage = {
         includeUsage: fields.stream_options?.include_usage === true,

@@ -1,18 +1,10 @@
 /** Which HTTP status and OpenAI error body an error becomes; the only place where statuses are chosen. */
 import { EngineError } from "../../engine/index.ts";
 import type { EngineErrorCode } from "../../engine/index.ts";
+import { errorBody } from "./error-body.ts";
+import type { ErrorBody } from "./error-body.ts";
 import { toWireParameter, toWireWords } from "./wire-parameter.ts";
 import type { RequestPaths } from "./wire-parameter.ts";
-
-interface ErrorBody {
-  readonly error: {
-    readonly message: string;
-    readonly type: string;
-    /** Path of the request field at fault: `messages[0].content`. */
-    readonly param: string | null;
-    readonly code: string;
-  };
-}
 
 export interface HttpErrorOptions {
   readonly parameter?: string;
@@ -126,11 +118,5 @@ function answer(
   param: string | null,
   headers: Readonly<Record<string, string>>,
 ): ErrorAnswer {
-  return { status, headers, body: { error: { message, type: typeOf(status), param, code } } };
-}
-
-function typeOf(status: number): string {
-  if (status === 401) return "authentication_error";
-  if (status === 429) return "rate_limit_error";
-  return status < 500 ? "invalid_request_error" : "server_error";
+  return { status, headers, body: errorBody(status, code, message, param) };
 }

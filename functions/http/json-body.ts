@@ -1,55 +1,52 @@
-/** Reads a request body as JSON, within limits. */
+/** Reads a request body as a JSON object, within limits. */
+import type { BodyIntake } from "./body-intake.ts";
+import { parseBoundedJson } from "./bounded-json.ts";
+import type { ParsedJson } from "./bounded-json.ts";
 import { HttpError } from "./errors.ts";
 
-/** Throws HttpError 400 for another content type or broken JSON, 413 for more than `maxBodyBytes`. */
-export async function readJsonObject(request: Request, maxBodyBytes: number): Promise<object> {
-  const contentType = request.headers.get("content-type")?.split(";", 1)[0]!.trim().toLowerCase();
-  if (contentType !== "application/json" && !contentType?.endsWith("+json")) {
-    throw new HttpError(
-      400,
-      "unsupported_media_type",
-      "Unsupported Media Type: only application/json is allowed in Content-Type.",
-    );
-  }
-  const body = parseJson(await readText(request, maxBodyBytes), "The body");
+/**
+ * Throws HttpError 400 for another content type, for broken JSON and for JSON that passes a limit of structure, HttpError
+ * 415 for another charset, and the errors of `BodyIntake.receiveJson`.
+ */
+export async function readJsonObject(request: Request, maxBodyBytes: number, bodies: BodyIntake): Promise<object> {
+  checkContentType(request.headers.get("content-type") ?? "");
+  const body = valueOf(await bodies.receiveJson(request, maxBodyBytes), "The body");
   if (typeof body !== "object" || body === null || Array.isArray(body)) {
     throw new HttpError(400, "invalid_json", "The body must be a JSON object.");
   }
   return body;
 }
 
-async function readText(request: Request, maxBodyBytes: number): Promise<string> {
-  const announced = Number(request.headers.get("content-length") ?? 0);
-  if (announced > maxBodyBytes) throw tooLarge(`${announced} bytes`, maxBodyBytes);
-  const chunks: Uint8Array[] = [];
-  let numBytes = 0;
-  for await (const chunk of request.body ?? []) {
-    numBytes += chunk.byteLength;
-    if (numBytes > maxBodyBytes) throw tooLarge("more bytes", maxBodyBytes);
-    chunks.push(chunk);
-  }
-  try {
-    return new TextDecoder("utf-8", { fatal: true }).decode(Buffer.concat(chunks));
-  } catch (error) {
-    throw new HttpError(400, "invalid_json", "The body is not UTF-8.", { cause: error });
-  }
-}
-
-/** Throws HttpError 400 that says where what `subject` names is no JSON. */
+/** Throws HttpError 400 that says where the text is not JSON, or which limit it passes. `subject` names the text. */
 export function parseJson(text: string, subject: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch (error) {
-    // V8's message quotes the text around the fault, which may be an image or a secret; its position is enough.
-    const position = /position (\d+)/.exec(error instanceof Error ? error.message : "")?.[1];
-    const where = position === undefined ? "" : ` at character ${position}`;
-    throw new HttpError(400, "invalid_json", `${subject} is not valid JSON${where}.`, { cause: error });
-  }
+  return valueOf(parseBoundedJson(text), subject);
 }
 
-/** The rest of the body is not read, so the connection cannot be used again. */
-function tooLarge(found: string, maxBodyBytes: number): HttpError {
-  return new HttpError(413, "body_too_large", `The body has ${found}; the limit is ${maxBodyBytes}.`, {
-    headers: { Connection: "close" },
-  });
+function valueOf(parsed: ParsedJson, subject: string): unknown {
+  if (parsed.kind === "parsed") return parsed.value;
+  const { code, problem, member } = parsed;
+  const where = member === null ? "" : `, passed in ${member}`;
+  throw new HttpError(400, code, `${subject} ${problem}${where}.`, member === null ? {} : { parameter: member });
+}
+
+/** JSON is UTF-8 (RFC 8259, section 8.1), which includes ASCII. */
+const utf8Charsets = new Set(["utf-8", "utf8", "us-ascii"]);
+
+function checkContentType(contentType: string): void {
+  const mediaType = contentType.split(";", 1)[0].trim().toLowerCase();
+  if (mediaType !== "application/json" && !mediaType.endsWith("+json")) {
+    throw new HttpError(
+      400,
+      "unsupported_media_type",
+      "Unsupported Media Type: only application/json is allowed in Content-Type.",
+    );
+  }
+  const charset = /;\s*charset\s*=\s*"?([^\s";]*)/i.exec(contentType)?.[1].toLowerCase();
+  if (charset !== undefined && !utf8Charsets.has(charset)) {
+    throw new HttpError(
+      415,
+      "unsupported_charset",
+      `charset=${charset.slice(0, 40)} is not served in Content-Type: send JSON in UTF-8.`,
+    );
+  }
 }

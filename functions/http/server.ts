@@ -1,49 +1,74 @@
-/** The listening socket: opened before anything slow is loaded, closed without leaving a connection behind. */
+/** The listening socket. It opens before anything slow is loaded, and leaves no connection behind when it closes. */
 import { createServer } from "node:http";
 import type { RequestListener } from "node:http";
 import type { AddressInfo } from "node:net";
 
-/** Longer than the idle timeouts of common load balancers (60 s), which must be the ones to close. */
-const KEEP_ALIVE_MS = 75_000;
-const HEADERS_TIMEOUT_MS = 80_000;
-/** For a whole request to arrive: 32 MiB over a slow line. */
-const REQUEST_TIMEOUT_MS = 300_000;
-/** A reader that takes nothing of what was written for it in this time has gone or holds its place for nothing. */
-const STALL_TIMEOUT_MS = 120_000;
-/** For answers already written to leave. */
+import { answerUnparsedRequests, refuse } from "./unparsed-requests.ts";
+
+/** Time limits of a connection, in milliseconds. */
+export interface ConnectionTimeouts {
+  /** For the headers of a request, a few hundred bytes; counted from the connection or the request's first byte. */
+  readonly headers: number;
+  /** For a whole request to arrive: 32 MiB over a slow line. A silent body ends earlier. */
+  readonly request: number;
+  /** Interval at which these two are checked. */
+  readonly check: number;
+  /** For a connection without a request. Longer than common load balancers' (60 s), which must close first. */
+  readonly keepAlive: number;
+  /** For a reader that takes nothing of its answer: it has gone, or only holds its place. */
+  readonly stall: number;
+}
+
+const defaultTimeouts: ConnectionTimeouts = {
+  headers: 20_000,
+  request: 300_000,
+  check: 2000,
+  keepAlive: 75_000,
+  stall: 120_000,
+};
+/** Time for written answers to leave when the server closes. */
 const CLOSE_MS = 1000;
 const CLOSE_POLL_MS = 20;
 
 export interface OpenServer {
   readonly port: number;
-  /** Stops listening, lets what is written leave for up to a second, then closes all connections. */
+  /** Stops listening, waits up to a second for written answers to leave, then closes all connections. */
   close(): Promise<void>;
 }
 
 /**
- * Connections are accepted at once; requests wait for `listener`. A connection whose reader takes nothing for
- * `stallTimeoutMs` is closed. Rejects where the address cannot be listened on.
+ * Accepts connections at once; requests wait for `listener`. A request that is malformed or does not arrive in time is
+ * answered in OpenAI's error format, and its connection is closed. Rejects when it cannot listen on the address.
  */
 export async function openServer(
   { host, port }: { readonly host: string; readonly port: number },
   listener: Promise<RequestListener>,
-  stallTimeoutMs: number = STALL_TIMEOUT_MS,
+  timeouts: Partial<ConnectionTimeouts> = {},
 ): Promise<OpenServer> {
+  const { headers, request, check, keepAlive, stall } = { ...defaultTimeouts, ...timeouts };
   const server = createServer(
-    { keepAliveTimeout: KEEP_ALIVE_MS, headersTimeout: HEADERS_TIMEOUT_MS, requestTimeout: REQUEST_TIMEOUT_MS },
+    {
+      headersTimeout: headers,
+      requestTimeout: request,
+      connectionsCheckingInterval: check,
+      keepAliveTimeout: keepAlive,
+      // Node would refuse with an empty body; the listener refuses such a request too.
+      requireHostHeader: false,
+    },
     (request, response) => {
-      // Fires when nothing moved either way, which alone may mean a client that waits for a long answer.
+      // Fires when no byte moved in either direction. A client that waits for a long answer is not stalled.
       const { socket } = request;
-      response.setTimeout(stallTimeoutMs, () => {
+      response.setTimeout(stall, () => {
         if (socket.writableLength > 0) socket.destroy();
-        else socket.setTimeout(stallTimeoutMs);
+        else socket.setTimeout(stall);
       });
       listener.then(
         (listen) => listen(request, response),
-        () => response.writeHead(503).end(),
+        () => refuse(response, { status: 503, code: "shutting_down", message: "The service could not start." }),
       );
     },
   );
+  answerUnparsedRequests(server);
   const listening = Promise.withResolvers<void>();
   server.once("error", listening.reject);
   server.listen({ host, port, backlog: 4096 }, listening.resolve);

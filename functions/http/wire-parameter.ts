@@ -48,12 +48,19 @@ export function toWireWords(text: string): string {
   return text.replace(/[a-z]+[A-Z]\w*/g, (word) => wireNames[word] ?? word);
 }
 
-/** A path within the request body: `["messages", 0, "content"]` is `messages[0].content`. */
+/** Names in a path can be the client's own. */
+const MAX_KEY_LENGTH = 100;
+
+/** A path within the request body: `["messages", 0, "content"]` is `messages[0].content`. Long names are cut. */
 export function formatPath(path: readonly PropertyKey[]): string {
   let formatted = "";
   for (const key of path) {
     if (typeof key === "number") formatted += `[${key}]`;
-    else formatted += formatted === "" ? String(key) : `.${String(key)}`;
+    else formatted += formatted === "" ? shorten(String(key)) : `.${shorten(String(key))}`;
   }
   return formatted;
+}
+
+function shorten(key: string): string {
+  return key.length > MAX_KEY_LENGTH ? `${key.slice(0, MAX_KEY_LENGTH)}…` : key;
 }

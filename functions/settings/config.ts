@@ -142,6 +142,11 @@ const settings = z.object({
   PLAYGROUND: required(oneOf(["true", "false"]), "true", "Whether /playground is a web page to try the model on."),
 
   MAX_BODY_BYTES: required(bytes(1024, 1024 * MEBIBYTE), "32MiB", "Longest request body, images within it included."),
+  BODY_IDLE_TIMEOUT_SECONDS: required(
+    seconds(0.1, 300),
+    "10",
+    "Longest wait for the next byte of a request body before the request is answered with 408.",
+  ),
   LIMIT_MM_PER_PROMPT: required(
     imagesPerPrompt(),
     '{"image": 16}',
@@ -252,6 +257,7 @@ export interface Config {
   readonly allowedOrigins: readonly string[];
   readonly hasPlayground: boolean;
   readonly maxBodyBytes: number;
+  readonly bodyIdleTimeoutMs: number;
   readonly maxLogprobs: number;
   /** Arguments for logits processors, which those of a request override. */
   readonly defaultExtraArguments: Readonly<Record<string, ExtraArgument>>;
@@ -333,6 +339,7 @@ function toConfig(values: z.output<typeof settings>, environment: Environment): 
     allowedOrigins: values.ALLOWED_ORIGINS ?? [],
     hasPlayground: values.PLAYGROUND === "true",
     maxBodyBytes: values.MAX_BODY_BYTES,
+    bodyIdleTimeoutMs: values.BODY_IDLE_TIMEOUT_SECONDS,
     maxLogprobs: values.MAX_LOGPROBS,
     defaultExtraArguments: values.LOGITS_PROCESSOR_DEFAULT_ARGS,
     shutdownGraceMs: values.SHUTDOWN_GRACE_SECONDS,

@@ -110,8 +110,8 @@ export function batchStore() {
 
 export interface ImagesPerPrompt {
   readonly count: number;
-  readonly width?: number;
-  readonly height?: number;
+  readonly width?: number | undefined;
+  readonly height?: number | undefined;
 }
 
 const defaultImageCount = 16;

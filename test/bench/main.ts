@@ -18,6 +18,7 @@ import { benchPrefix } from "./prefix.ts";
 import { benchFolder, engineOptions, numThreads } from "./settings.ts";
 import { benchSampling } from "./sampling.ts";
 import { benchStartUp } from "./start-up.ts";
+import { benchStructuredOutput } from "./structured-output.ts";
 
 interface Bench {
   readonly title: string;
@@ -28,6 +29,7 @@ interface Bench {
 const benches: Readonly<Record<string, Bench>> = {
   engine: { title: "Engine against a bare loop over the same session", run: benchAgainstBareLoop },
   sampling: { title: "Sampling of 32 sequences", run: benchSampling },
+  "structured-output": { title: "Structured output of 32 sequences", run: benchStructuredOutput },
   "llama-cpp": { title: "Against node-llama-cpp on the same shape", run: benchAgainstLlamaCpp },
   "transformers-js": { title: "Against transformers.js on the engine's own graph", run: benchAgainstSameGraph },
   "transformers-js-hub": {

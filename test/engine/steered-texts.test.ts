@@ -5,6 +5,7 @@ import { createEngine, createSamplingParams } from "../../engine/index.ts";
 import { loadGoldens } from "../support/goldens.ts";
 import { createTemporaryFolder } from "../support/temporary-folder.ts";
 import { engineConfig } from "./sampling/create-sampler.ts";
+import { doublingGrammar } from "./structured-output/attacks.ts";
 import type { Engine, SamplingParams, StructuredOutput } from "../../engine/index.ts";
 import type { TemporaryFolder } from "../support/temporary-folder.ts";
 
@@ -73,6 +74,29 @@ test("a structured output that is complete ends before the fewest tokens asked f
   const { text, tokenIds } = await generate({ minTokens: 20, structuredOutput: open });
   expect(text).toMatch(/^[ab]+$/);
   expect(tokenIds.length).toBeGreaterThanOrEqual(20);
+});
+
+test("structured outputs that are made to be expensive do not stop the texts beside them", async () => {
+  const red: StructuredOutput = { kind: "regex", pattern: "(red|green|blue)( (red|green|blue))*" };
+  const alone = await generate({ temperature: 0, minTokens: 20, structuredOutput: red });
+  const ambiguous: StructuredOutput = { kind: "grammar", grammar: "root ::= root root root | [a-z ]?" };
+  const hostile = [doublingGrammar, doublingGrammar, ambiguous, ambiguous].map((structuredOutput, seed) =>
+    generate({ structuredOutput, seed, minTokens: 400, maxTokens: 400 }),
+  );
+  const [beside, ...outcomes] = await Promise.allSettled([
+    generate({ temperature: 0, minTokens: 20, structuredOutput: red }),
+    ...hostile,
+  ]);
+  expect(beside).toEqual({ status: "fulfilled", value: alone });
+  expect(outcomes.map(({ status }) => status)).toEqual(["fulfilled", "fulfilled", "rejected", "rejected"]);
+  for (const outcome of outcomes.slice(2)) {
+    expect(outcome).toMatchObject({
+      reason: {
+        code: "invalid_argument",
+        message: expect.stringContaining('root ::= root root root | [a-z ]?" is too expensive to follow'),
+      },
+    });
+  }
 });
 
 test("logprobs of a structured output are those among the tokens its grammar allows", async () => {

@@ -55,14 +55,19 @@ afterAll(async () => {
   images.close();
 });
 
-async function ask(content: unknown, fields: object = {}) {
-  const response = await fetch(`${service.baseUrl}/v1/chat/completions`, {
+async function post(path: string, fields: object) {
+  const response = await fetch(`${service.baseUrl}/v1/${path}`, {
     method: "POST",
     headers: { "content-type": "application/json" },
-    body: JSON.stringify({ messages: [{ role: "user", content }], max_tokens: 4, temperature: 0, ...fields }),
+    body: JSON.stringify(fields),
   });
   return { status: response.status, body: (await response.json()) as Answer };
 }
+
+const ask = (content: unknown, fields: object = {}) =>
+  post("chat/completions", { messages: [{ role: "user", content }], max_tokens: 4, temperature: 0, ...fields });
+
+const hello = { messages: [{ role: "user", content: "Hello?" }], max_tokens: 4 };
 
 interface Answer {
   readonly error?: { readonly code: string; readonly message: string; readonly param: string | null };
@@ -151,6 +156,28 @@ test("a prompt of 100,000 tokens is refused with both numbers", async () => {
   expect(status).toBe(400);
   expect(body.error).toMatchObject({ code: "context_length_exceeded", param: "messages" });
   expect(body.error?.message).toMatch(/\d+ tokens; .*512/);
+});
+
+const longText = "x".repeat(10_000_000);
+const minusOnes = (count: number): number[] => Array.from({ length: count }, () => -1);
+
+test.for<[string, string, object, string]>([
+  ["30 MB of token ids", "chat/completions", { allowed_token_ids: minusOnes(10_000_000) }, "allowed_token_ids"],
+  ["3 MB of token ids", "chat/completions", { allowed_token_ids: minusOnes(1_000_000) }, "allowed_token_ids"],
+  ["a prompt of 10 MB", "completions", { prompt: longText }, "prompt"],
+  ["a prompt of a million token ids", "completions", { prompt: minusOnes(1_000_000).map(() => 5) }, "prompt"],
+  ["a stop string of 10 MB", "completions", { prompt: "a", stop: longText }, "stop"],
+  ["a message of 10 MB", "chat/completions", { messages: [{ role: "user", content: longText }] }, "messages"],
+  [
+    "a data URL of 10 MB",
+    "chat/completions",
+    { messages: [{ role: "user", content: about(`data:image/png;base64,${longText}`) }] },
+    "messages[0].content[0].image_url",
+  ],
+])("%s are refused, and a request beside them is answered", async ([, path, fields, param]) => {
+  const [refused, beside] = await Promise.all([post(path, { ...hello, ...fields }), post("chat/completions", hello)]);
+  expect(refused).toMatchObject({ status: 400, body: { error: { param } } });
+  expect(beside.status).toBe(200);
 });
 
 test("token ids beyond the vocabulary are refused", async () => {

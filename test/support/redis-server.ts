@@ -3,6 +3,9 @@ import { spawn, spawnSync, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { createServer } from "node:net";
 import type { AddressInfo } from "node:net";
+import { dirname, join } from "node:path";
+
+import { ensureRedisServer } from "./programs/redis.ts";
 import { createTemporaryFolder } from "./temporary-folder.ts";
 
 export interface RedisServer {
@@ -27,10 +30,12 @@ export interface RedisServerOptions {
 const startTimeoutMs = 30_000;
 
 export async function startRedisServer({ port, settings = [] }: RedisServerOptions = {}): Promise<RedisServer> {
+  const program = await ensureRedisServer();
+  const client = join(dirname(program), "redis-cli");
   const usedPort = port ?? (await freePort());
   const folder = await createTemporaryFolder();
   const child = spawn(
-    "redis-server",
+    program,
     [
       "--port",
       String(usedPort),
@@ -64,7 +69,7 @@ export async function startRedisServer({ port, settings = [] }: RedisServerOptio
     pause: () => void child.kill("SIGSTOP"),
     resume: () => void child.kill("SIGCONT"),
     command(...words) {
-      const { status, stdout, stderr } = spawnSync("redis-cli", ["-p", String(usedPort), "-e", ...words], {
+      const { status, stdout, stderr } = spawnSync(client, ["-p", String(usedPort), "-e", ...words], {
         encoding: "utf8",
       });
       if (status !== 0) throw new Error(`redis-cli ${words[0]}: ${stderr || stdout}`);
@@ -91,9 +96,7 @@ function untilReady(child: ChildProcess): Promise<void> {
     };
     child.stdout?.on("data", read);
     child.stderr?.on("data", read);
-    child.once("error", () =>
-      fail("redis-server is missing; install it with: bash test/support/install-test-servers.sh"),
-    );
+    child.once("error", (error) => fail(error.message));
     child.once("exit", (code) => fail(`exit code ${code}`));
   });
 }

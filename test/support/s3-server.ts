@@ -1,10 +1,9 @@
 /** Starts a real S3 server (moto) on a free port, for tests of what reads from S3. */
 import { spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
-import { existsSync } from "node:fs";
-import { homedir } from "node:os";
-import { join } from "node:path";
 import { S3Client, type S3ClientConfig } from "@aws-sdk/client-s3";
+
+import { ensureMotoServer } from "./programs/s3.ts";
 
 export interface S3Server {
   readonly endpoint: string;
@@ -27,11 +26,7 @@ export interface S3ServerOptions {
 }
 
 export async function startS3Server({ numCallsBeforeAuth = null }: S3ServerOptions = {}): Promise<S3Server> {
-  const cacheFolder = process.env.FOVEA_TEST_CACHE ?? join(homedir(), ".cache", "fovea-test");
-  const program = join(cacheFolder, "moto", "bin", "moto_server");
-  if (!existsSync(program)) {
-    throw new Error(`The S3 server ${program} is missing; install it with: bash test/support/install-test-servers.sh`);
-  }
+  const program = await ensureMotoServer();
   const environment = { ...process.env, PYTHONUNBUFFERED: "1" };
   if (numCallsBeforeAuth !== null) {
     Object.assign(environment, { INITIAL_NO_AUTH_ACTION_COUNT: String(numCallsBeforeAuth) });

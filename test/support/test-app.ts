@@ -1,11 +1,12 @@
 /** The HTTP application over a scripted engine, called without a socket or served on one. */
 import type { AddressInfo } from "node:net";
 import { createServer } from "node:http";
-import { getRequestListener } from "@hono/node-server";
 import type { Hono } from "hono";
 
 import { createApp } from "../../functions/app.ts";
 import type { ApiConfig } from "../../functions/app-dependencies.ts";
+import { BodyIntake } from "../../functions/http/body-intake.ts";
+import { createListener } from "../../functions/http/listener.ts";
 import type { AppEnvironment } from "../../functions/http/request-trace.ts";
 import { createLogger } from "../../functions/logger.ts";
 import { createMetrics } from "../../functions/metrics.ts";
@@ -17,6 +18,8 @@ export interface TestAppOptions {
   readonly script?: Script | ((prompt: string) => Script);
   readonly config?: Partial<ApiConfig>;
   readonly maxNumRequests?: number;
+  readonly maxNumBodies?: number;
+  readonly bodyIdleTimeoutMs?: number;
   readonly keepAliveMs?: number;
 }
 
@@ -24,6 +27,7 @@ export interface TestApp {
   readonly app: Hono<AppEnvironment>;
   readonly engine: ScriptedEngine;
   readonly service: Service;
+  readonly bodies: BodyIntake;
   /** Parsed lines, in order. */
   readonly log: Record<string, unknown>[];
   readonly post: (path: string, body: unknown, headers?: Record<string, string>) => Promise<Response>;
@@ -35,6 +39,8 @@ export function createTestApp({
   script = ["Hel", "lo", "."],
   config = {},
   maxNumRequests = 100,
+  maxNumBodies,
+  bodyIdleTimeoutMs = 60_000,
   keepAliveMs,
 }: TestAppOptions = {}): TestApp {
   const engine = createScriptedEngine((request) => {
@@ -43,16 +49,24 @@ export function createTestApp({
   });
   const service = new Service({ maxNumRequests });
   service.engine = engine;
+  const { maxBodyBytes = 100_000 } = config;
+  const bodies = new BodyIntake({
+    maxBodyBytes,
+    idleTimeoutMs: bodyIdleTimeoutMs,
+    drainSignal: service.drainSignal,
+    ...(maxNumBodies !== undefined && { maxNumBodies }),
+  });
   const log: Record<string, unknown>[] = [];
   const app = createApp({
     service,
+    bodies,
     metrics: createMetrics(service, "tiny"),
     logger: createLogger({ level: "debug", write: (line) => log.push(JSON.parse(line) as Record<string, unknown>) }),
     config: {
       allowedOrigins: [],
       apiKeys: [],
       hasPlayground: true,
-      maxBodyBytes: 100_000,
+      maxBodyBytes,
       maxLogprobs: 20,
       engine: { maxNumWaiting: 256 },
       defaultExtraArguments: {},
@@ -66,6 +80,7 @@ export function createTestApp({
     app,
     engine,
     service,
+    bodies,
     log,
     post: async (path, body, headers = {}) =>
       app.request(path, {
@@ -81,8 +96,7 @@ export interface ServedApp extends AsyncDisposable {
 }
 
 export async function serveApp({ app }: TestApp): Promise<ServedApp> {
-  const listen = getRequestListener(app.fetch, { overrideGlobalObjects: false });
-  const server = createServer((request, response) => void listen(request, response));
+  const server = createServer({ requireHostHeader: false }, createListener(app));
   const { promise, resolve } = Promise.withResolvers<void>();
   server.listen(0, "127.0.0.1", resolve);
   await promise;

@@ -1,5 +1,5 @@
 /** What the built-in processors are told of a row that joins the batch, beside what everyone is told. */
-import type { CompiledGrammar } from "../../structured-output/grammar-compiler.ts";
+import type { CompiledGrammar } from "../../structured-output/compiled-grammar.ts";
 import type { AddedRequest, BatchUpdate } from "../contract/logits-processor.ts";
 
 export interface AddedSequence extends AddedRequest {

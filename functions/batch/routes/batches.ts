@@ -17,7 +17,7 @@ const listQuery = pageQuery("batch");
 
 export function createBatchRoute(dependencies: AppDependencies): Handler<AppEnvironment> {
   return batchRoute(dependencies, async (c, batches) => {
-    const body = await readJsonObject(c.req.raw, MAX_BODY_BYTES);
+    const body = await readJsonObject(c.req.raw, MAX_BODY_BYTES, dependencies.bodies);
     const { input_file_id: inputFileId, endpoint, metadata } = parseFields(batchRequest, body);
     const created = await batches.create(c.get("tenant"), { inputFileId, endpoint, metadata: metadata ?? null });
     const shownId = inputFileId.slice(0, 100);

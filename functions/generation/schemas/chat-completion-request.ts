@@ -2,21 +2,23 @@
 import { z } from "zod";
 
 import { checkCombinations, samplingFields } from "./sampling-fields.ts";
-import { addIssue, count, flag } from "./wire-types.ts";
+import { addIssue, boundedList, boundedText, count, flag, MAX_NAME_LENGTH, name, text } from "./wire-types.ts";
 
-const text = z.string("must be a string");
+/** Longer conversations than contexts hold. */
+const MAX_MESSAGES = 4096;
+const MAX_PARTS = 4096;
 
 const imageUrl = z.object(
   {
     url: text,
     // Asks OpenAI's models for another resolution; ours have one.
-    detail: z.string("must be a string").nullish(),
+    detail: boundedText(MAX_NAME_LENGTH).nullish(),
   },
   'must be an object: {"url": …}',
 );
 
 /** The client's own name for a picture, by which it can be asked about again without being sent. */
-const uuid = text.min(1, "must not be empty").nullish();
+const uuid = name.nullish();
 
 function imagePart<Type extends string, Image extends z.ZodType>(type: Type, image: Image, shape: string) {
   return z
@@ -24,6 +26,7 @@ function imagePart<Type extends string, Image extends z.ZodType>(type: Type, ima
     .refine((part) => isGiven(part.image_url) || isGiven(part.uuid), {
       path: ["image_url"],
       message: `${shape}; it can be null only beside a uuid`,
+      abort: true,
     });
 }
 
@@ -64,10 +67,12 @@ const normalizedPart = z.preprocess((part) => {
   return "text" in part ? { ...part, type: "text" } : part;
 }, contentPart);
 
-const content = z.union([z.string(), z.array(normalizedPart)], "must be a string or a list of parts");
+const contentRule = "must be a string or a list of parts";
+const content = z.union([text, boundedList(normalizedPart, MAX_PARTS, contentRule)], contentRule);
 
 const absentOrEmpty = z.unknown().refine((value) => value === null || (Array.isArray(value) && value.length === 0), {
   error: "is not served: tools are not",
+  abort: true,
 });
 
 const message = z.discriminatedUnion(
@@ -93,7 +98,7 @@ const message = z.discriminatedUnion(
 export const chatCompletionRequest = z
   .object({
     ...samplingFields,
-    messages: z.array(message, "must be a list of messages").min(1, "must hold at least one message"),
+    messages: boundedList(message, MAX_MESSAGES, "must be a list of messages").min(1, "must hold at least one message"),
     max_completion_tokens: samplingFields.max_tokens,
     logprobs: flag.nullish(),
     top_logprobs: count.nullish(),
@@ -111,7 +116,14 @@ export type ChatMessageFields = ChatCompletionRequest["messages"][number];
 
 function describeUnknown(input: unknown, key: string, rule: string): string {
   if (!isRecord(input)) return "must be an object";
-  return key in input ? `${rule}; got ${JSON.stringify(input[key]).slice(0, 40)}` : rule;
+  return key in input ? `${rule}; got ${describe(input[key])}` : rule;
+}
+
+/** Short, however large the value is. */
+function describe(value: unknown): string {
+  if (typeof value === "string") return JSON.stringify(value.slice(0, 40));
+  if (typeof value !== "object" || value === null) return String(value);
+  return Array.isArray(value) ? "a list" : "an object";
 }
 
 function isTool(input: unknown): boolean {

@@ -2,12 +2,19 @@
 import { z } from "zod";
 
 import { checkCombinations, samplingFields } from "./sampling-fields.ts";
-import { addIssue, count, flag, tokenId } from "./wire-types.ts";
+import { addIssue, boundedList, count, flag, text, tokenIdList } from "./wire-types.ts";
 
 export const DEFAULT_MAX_TOKENS = 16;
 const MAX_PROMPTS = 1024;
+/** As long as the longest contexts of models; the engine knows its own. */
+const MAX_PROMPT_TOKENS = 1_048_576;
 
-const tokenIds = z.array(tokenId).min(1, "must hold at least one token id");
+const promptRule = "must be a string or a list of token ids";
+
+const promptTokenIds = tokenIdList(MAX_PROMPT_TOKENS, promptRule).refine((ids) => ids.length > 0, {
+  error: "must hold at least one token id",
+  abort: true,
+});
 
 /** The four shapes as one: a list of prompts. */
 const prompt = z.preprocess(
@@ -15,12 +22,11 @@ const prompt = z.preprocess(
     const isOnePrompt = typeof value === "string" || (Array.isArray(value) && typeof value[0] === "number");
     return isOnePrompt ? [value] : value;
   },
-  z
-    .array(z.union([z.string(), tokenIds], "must be a string or a list of token ids"), {
-      error: "must be a string, a list of strings, a list of token ids or a list of such lists",
-    })
-    .min(1, "must hold at least one prompt")
-    .max(MAX_PROMPTS, `can hold at most ${MAX_PROMPTS} prompts`),
+  boundedList(
+    z.union([text, promptTokenIds], promptRule),
+    MAX_PROMPTS,
+    "must be a string, a list of strings, a list of token ids or a list of such lists",
+  ).min(1, "must hold at least one prompt"),
 );
 
 export const completionRequest = z

@@ -4,17 +4,38 @@
  */
 import { z } from "zod";
 
+import { samplingLimits } from "../../../engine/index.ts";
 import { extraArguments } from "./extra-arguments.ts";
 import { structuredOutputFields } from "./structured-output-fields.ts";
-import { addIssue, count, finite, flag, tokenId, wholeNumber } from "./wire-types.ts";
+import {
+  addIssue,
+  boundedJson,
+  boundedList,
+  boundedRecord,
+  boundedText,
+  count,
+  finite,
+  flag,
+  MAX_NAME_LENGTH,
+  name,
+  text,
+  tokenIdList,
+  wholeNumber,
+} from "./wire-types.ts";
 
-/** Each string is looked for after every token. */
-const MAX_STOP_STRINGS = 64;
-const MAX_STOP_TOKEN_IDS = 1024;
+/** Image processors have a few dozen options, and the longest is a list of a few numbers. */
+const MAX_PROCESSOR_OPTIONS = 64;
+const MAX_PROCESSOR_OPTION_SIZE = 4096;
+
+const wordList = boundedList(
+  boundedText(samplingLimits.badWordsCharacters),
+  samplingLimits.badWords,
+  "must be a list of strings",
+);
 
 export const samplingFields = {
-  model: z.string("must be a string").nullish(),
-  cache_salt: z.string("must be a string").min(1, "must not be empty").nullish(),
+  model: boundedText(MAX_NAME_LENGTH).nullish(),
+  cache_salt: name.nullish(),
   temperature: finite.nullish(),
   top_p: finite.nullish(),
   top_k: wholeNumber.nullish(),
@@ -22,25 +43,25 @@ export const samplingFields = {
   presence_penalty: finite.nullish(),
   frequency_penalty: finite.nullish(),
   repetition_penalty: finite.nullish(),
-  logit_bias: z.record(z.string(), finite, "must be an object: token ids and their biases").nullish(),
-  allowed_token_ids: z.array(tokenId, "must be a list of token ids").nullish(),
-  bad_words: z.array(z.string("must be a string"), "must be a list of strings").nullish(),
+  logit_bias: boundedRecord(
+    finite,
+    samplingLimits.logitBias,
+    "must be an object: token ids and their biases",
+  ).nullish(),
+  allowed_token_ids: tokenIdList(samplingLimits.allowedTokenIds, "must be a list of token ids").nullish(),
+  bad_words: wordList.nullish(),
   n: wholeNumber.nullish(),
   prompt_logprobs: count.nullish(),
   seed: wholeNumber.nullish(),
   max_tokens: wholeNumber.nullish(),
   min_tokens: wholeNumber.nullish(),
   stop: z
-    .union(
-      [z.string().transform((text) => [text]), z.array(z.string("must be a string"))],
-      "must be a string or a list",
+    .preprocess(
+      (value) => (typeof value === "string" ? [value] : value),
+      boundedList(text, samplingLimits.stop, "must be a string or a list"),
     )
-    .refine((strings) => strings.length <= MAX_STOP_STRINGS, `can hold at most ${MAX_STOP_STRINGS} strings`)
     .nullish(),
-  stop_token_ids: z
-    .array(tokenId, "must be a list of token ids")
-    .max(MAX_STOP_TOKEN_IDS, `can hold at most ${MAX_STOP_TOKEN_IDS} ids`)
-    .nullish(),
+  stop_token_ids: tokenIdList(samplingLimits.stopTokenIds, "must be a list of token ids").nullish(),
   ignore_eos: flag.nullish(),
   include_stop_str_in_output: flag.nullish(),
   skip_special_tokens: flag.nullish(),
@@ -50,7 +71,11 @@ export const samplingFields = {
     .object({ include_usage: flag.nullish(), continuous_usage_stats: flag.nullish() }, "must be an object")
     .nullish(),
   vllm_xargs: extraArguments.nullish(),
-  mm_processor_kwargs: z.record(z.string(), z.unknown(), "must be an object").nullish(),
+  mm_processor_kwargs: boundedRecord(
+    boundedJson(MAX_PROCESSOR_OPTION_SIZE),
+    MAX_PROCESSOR_OPTIONS,
+    "must be an object",
+  ).nullish(),
   ...structuredOutputFields,
 };
 

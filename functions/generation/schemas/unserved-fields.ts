@@ -11,8 +11,10 @@ const equals =
   (...values: readonly unknown[]): AsksForNothing =>
   (value) =>
     values.includes(value);
-const isEmpty: AsksForNothing = (value) =>
-  typeof value === "object" && value !== null && Object.keys(value).length === 0;
+const isEmpty: AsksForNothing = (value) => {
+  if (Array.isArray(value)) return value.length === 0;
+  return typeof value === "object" && value !== null && Object.keys(value).length === 0;
+};
 
 /** By name, which values of the field ask for nothing. */
 export type UnservedFields = Readonly<Record<string, AsksForNothing>>;

@@ -22,7 +22,7 @@ const refusals: [Partial<SamplingParams>, keyof SamplingParams, string][] = [
   [{ seed: 0.5 }, "seed", "seed must be an integer between -2^53 and 2^53, got 0.5."],
   [{ stop: ["a", ""] }, "stop", "stop cannot contain an empty string."],
   [{ stopTokenIds: [1, -5] }, "stopTokenIds", "stopTokenIds must contain token ids of at least 0, got -5."],
-  [{ stop: Array.from({ length: 257 }, () => "x") }, "stop", "stop must have at most 256 entries, got 257."],
+  [{ stop: Array.from({ length: 65 }, () => "x") }, "stop", "stop must have at most 64 entries, got 65."],
   [{ stop: ["x".repeat(1025)] }, "stop", "stop must hold texts of at most 1024 characters, got one of 1025."],
   [
     { stopTokenIds: Array.from({ length: 257 }, () => 1) },

@@ -1,23 +1,19 @@
 import { execFile } from "node:child_process";
-import { existsSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { expect, test } from "vitest";
+import { softwareGpuEnvironment } from "../../support/programs/chromium.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import { writeAttentionModel, writeSumModel } from "./small-models.ts";
 import type { WebGpuReport } from "./webgpu-attention.ts";
 
 const script = fileURLToPath(new URL("webgpu-attention.ts", import.meta.url));
-const softwareVulkan = "/usr/lib/chromium/vk_swiftshader_icd.json";
 
 test("with tensors that stay on the device between runs, webgpu gives the CPU's numbers", async () => {
-  if (!existsSync(softwareVulkan)) {
-    throw new Error(`${softwareVulkan} is missing. Install it: bash test/support/install-test-servers.sh`);
-  }
   await using folder = await createTemporaryFolder();
   const paths = [await writeAttentionModel(folder.path), await writeSumModel(folder.path)];
   const { stdout } = await promisify(execFile)(process.execPath, [script, ...paths], {
-    env: { ...process.env, VK_DRIVER_FILES: softwareVulkan },
+    env: await softwareGpuEnvironment(),
   });
   const { cpu, webgpu, doubledTwice, allocated, afterDisposal } = JSON.parse(stdout) as WebGpuReport;
 
@@ -35,7 +31,7 @@ test("a machine without a Vulkan driver gets an error, not a crash", async () =>
   await using folder = await createTemporaryFolder();
   const paths = [await writeAttentionModel(folder.path), await writeSumModel(folder.path)];
   const run = promisify(execFile)(process.execPath, [script, ...paths], {
-    env: { ...process.env, VK_DRIVER_FILES: "/nowhere/icd.json" },
+    env: { ...(await softwareGpuEnvironment()), VK_DRIVER_FILES: "/nowhere/icd.json" },
   });
   await expect(run).rejects.toMatchObject({ code: 1, stderr: expect.stringMatching(/EngineError.*WebGPU adapter/s) });
 });

@@ -46,7 +46,7 @@ export interface RequestOverrides {
   readonly numPromptTokens?: number;
   readonly images?: readonly ImageFeature[];
   readonly seed?: number;
-  readonly samplingParams?: Partial<SamplingParams>;
+  readonly samplingParams?: Partial<SamplingParams> | undefined;
 }
 
 export function createRequest(requestId: string, overrides: RequestOverrides = {}): EngineRequest {

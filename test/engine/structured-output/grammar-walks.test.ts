@@ -1,15 +1,14 @@
 import { Ajv2020 } from "ajv/dist/2020.js";
 import { afterAll, describe, expect, test } from "vitest";
 
-import type { CompiledGrammar } from "../../../engine/structured-output/grammar-compiler.ts";
 import type { StructuredOutput } from "../../../engine/structured-output/structured-output.ts";
-import { LoadedGrammar } from "../../../engine/structured-output/xgrammar.ts";
 import {
   allowedTokens,
   byteFallbackVocabulary,
   compileOnce,
   createTestCompiler,
   llamaVocabulary,
+  load,
   shapesVocabulary,
   walk,
 } from "./grammars.ts";
@@ -128,6 +127,37 @@ const schemas: [string, object][] = [
     { type: "object", propertyNames: { pattern: "^[a-c]{1,3}$" }, additionalProperties: { type: "boolean" } },
   ],
   ["lengths without a type", { maxLength: 3 }],
+  [
+    "names of bounded length and values of a form",
+    { type: "object", propertyNames: { maxLength: 3 }, additionalProperties: { type: "boolean" } },
+  ],
+  ["patterns that need escapes", { type: "string", pattern: '^"[^a]{1,3}\\\\$' }],
+  [
+    "a number of properties",
+    {
+      type: "object",
+      properties: { a: { type: "null" }, b: { type: "null" }, c: { type: "null" } },
+      additionalProperties: { type: "null" },
+      minProperties: 2,
+      maxProperties: 4,
+    },
+  ],
+  ["any object with a number of properties", { type: "object", minProperties: 1, maxProperties: 2 }],
+  ["any items, several", { type: "array", minItems: 1, maxItems: 3 }],
+  [
+    "properties by name beside those by pattern",
+    {
+      type: "object",
+      properties: { a: { type: "null" } },
+      patternProperties: { "^x_[a-z]{1,3}$": { type: "integer" } },
+      required: ["a"],
+      additionalProperties: false,
+    },
+  ],
+  ["names of a list", { type: "object", propertyNames: { enum: ["a", "é", 1] }, maxProperties: 3 }],
+  ["counts without a type", { minItems: 1, maxProperties: 2 }],
+  ["types in turn", { type: ["integer", "string"], maxLength: 4 }],
+  ["references with escapes", { $ref: "#/$defs/a~1b", $defs: { "a/b": { type: "boolean" } } }],
   ["anything", {}],
 ];
 
@@ -142,11 +172,8 @@ const patterns = [
   "[a-zà-üß]{2,3}",
   String.raw`\S\D\W`,
   String.raw`[\x01-\x1fab]{1,3}\x41b`,
+  "[一-龥]{1,4}[^é]",
 ];
-
-function load({ image, vocabulary }: CompiledGrammar): LoadedGrammar {
-  return new LoadedGrammar(image, vocabulary);
-}
 
 describe.for(vocabularies)("with %s", ([, vocabulary]) => {
   const compiler = createTestCompiler(vocabulary);
@@ -234,10 +261,10 @@ describe("byte by byte", () => {
   const oneCharacter: StructuredOutput = { kind: "grammar", grammar: String.raw`root ::= [\0-\U0010FFFF]` };
 
   test("every boundary of UTF-8 is passed", async () => {
-    const loaded = load(await compileOnce(shapesVocabulary, oneCharacter));
+    const createMatcher = load(await compileOnce(shapesVocabulary, oneCharacter));
     for (const codePoint of boundaryCodePoints) {
       const character = String.fromCodePoint(codePoint);
-      using matcher = loaded.createMatcher();
+      const matcher = createMatcher();
       const accepted = Array.from(Buffer.from(character), (byte) => matcher.accept(tokens.get(byte)!));
       expect(accepted, `U+${codePoint.toString(16)}`).not.toContain(false);
       expect(allowedTokens(matcher, shapesVocabulary.vocabSize)).toEqual(shapesVocabulary.eosTokenIds);
@@ -245,8 +272,8 @@ describe("byte by byte", () => {
   });
 
   test.for(invalidSequences)("%s is refused", async ([, bytes]) => {
-    const loaded = load(await compileOnce(shapesVocabulary, oneCharacter));
-    using matcher = loaded.createMatcher();
+    const createMatcher = load(await compileOnce(shapesVocabulary, oneCharacter));
+    const matcher = createMatcher();
     expect(bytes.every((byte) => matcher.accept(tokens.get(byte)!))).toBe(false);
   });
 });
@@ -254,7 +281,7 @@ describe("byte by byte", () => {
 test("special tokens are never allowed, also where anything is", async () => {
   await using compiler = createTestCompiler(shapesVocabulary);
   const grammar = await compiler.compile({ kind: "regex", pattern: "[^\\n]*" });
-  using matcher = load(grammar).createMatcher();
+  const matcher = load(grammar)();
   const special = allowedTokens(matcher, shapesVocabulary.vocabSize).filter((id) =>
     shapesVocabulary.tokenizer.isSpecial(id),
   );

@@ -1,17 +1,19 @@
 /** Tokenizers with grammar compilers, and random texts within a grammar. */
 import { readFile } from "node:fs/promises";
 
+import type { CompiledGrammar } from "../../../engine/structured-output/compiled-grammar.ts";
 import { GrammarCompiler } from "../../../engine/structured-output/grammar-compiler.ts";
-import type { CompiledGrammar } from "../../../engine/structured-output/grammar-compiler.ts";
+import { GrammarRow } from "../../../engine/structured-output/grammar-row.ts";
 import { createGrammarVocabulary } from "../../../engine/structured-output/grammar-vocabulary.ts";
 import { readLanguage } from "../../../engine/structured-output/language.ts";
+import { toProgram } from "../../../engine/structured-output/language-program.ts";
+import { LoadedGrammars } from "../../../engine/structured-output/loaded-grammars.ts";
+import type { Position } from "../../../engine/structured-output/reading.ts";
 import { Recognizer } from "../../../engine/structured-output/recognizer.ts";
-import { advanceText, canEnd, startText } from "../../../engine/structured-output/text-tracker.ts";
-import type { TrackedText } from "../../../engine/structured-output/text-tracker.ts";
-import { createTokenBitmask } from "../../../engine/structured-output/token-bitmask.ts";
 import type { StructuredOutput } from "../../../engine/structured-output/structured-output.ts";
-import { LoadedGrammar } from "../../../engine/structured-output/xgrammar.ts";
-import type { TokenMatcher } from "../../../engine/structured-output/xgrammar.ts";
+import { createTokenBitmask } from "../../../engine/structured-output/token-bitmask.ts";
+import type { TokenBitmask } from "../../../engine/structured-output/token-bitmask.ts";
+import { WorkMeter } from "../../../engine/structured-output/work-meter.ts";
 import { parseTokenizer } from "../../../engine/text/tokenizer.ts";
 import type { Tokenizer } from "../../../engine/text/tokenizer.ts";
 
@@ -35,12 +37,8 @@ async function loadVocabulary(path: string, vocabSize: number, eosToken: string)
   return { tokenizer, vocabSize, eosTokenIds: [tokenizer.tokenId(eosToken)!] };
 }
 
-export function createTestCompiler(vocabulary: TestVocabulary, compileTimeoutMs?: number): GrammarCompiler {
-  const { tokenizer, vocabSize, eosTokenIds } = vocabulary;
-  return new GrammarCompiler({
-    loadVocabulary: () => createGrammarVocabulary(tokenizer, vocabSize, eosTokenIds),
-    ...(compileTimeoutMs !== undefined && { compileTimeoutMs }),
-  });
+export function createTestCompiler({ tokenizer, vocabSize, eosTokenIds }: TestVocabulary): GrammarCompiler {
+  return new GrammarCompiler({ loadVocabulary: () => createGrammarVocabulary(tokenizer, vocabSize, eosTokenIds) });
 }
 
 export async function compileOnce(vocabulary: TestVocabulary, output: StructuredOutput): Promise<CompiledGrammar> {
@@ -48,13 +46,85 @@ export async function compileOnce(vocabulary: TestVocabulary, output: Structured
   return await compiler.compile(output);
 }
 
+/** A grammar as the engine thread has it. */
+export function load(grammar: CompiledGrammar): () => TokenMatcher {
+  const grammars = new LoadedGrammars();
+  return () => new TokenMatcher(grammars, grammar);
+}
+
+/** One text in tokens. */
+export class TokenMatcher {
+  readonly #tokenIds: number[] = [];
+  readonly #eosTokenIds: readonly number[];
+  readonly #row: GrammarRow;
+
+  constructor(grammars: LoadedGrammars, grammar: CompiledGrammar) {
+    this.#eosTokenIds = grammar.vocabulary.eosTokenIds;
+    this.#row = new GrammarRow(grammars.open(grammar), grammar, this.#tokenIds);
+  }
+
+  get isTerminated(): boolean {
+    return this.#eosTokenIds.includes(this.#tokenIds.at(-1) ?? -1);
+  }
+
+  get failure(): Error | null {
+    return this.#row.failure;
+  }
+
+  /** False where the grammar does not allow the token; it is of no use any more then. */
+  accept(tokenId: number): boolean {
+    this.#tokenIds.push(tokenId);
+    this.#row.acceptNewTokens();
+    return this.#row.failure === null;
+  }
+
+  fillBitmask(bitmask: TokenBitmask): void {
+    this.#row.fillBitmask(bitmask);
+  }
+}
+
 /** Ids in ascending order. */
 export function allowedTokens(matcher: TokenMatcher, vocabSize: number): number[] {
   const bitmask = createTokenBitmask(vocabSize);
   matcher.fillBitmask(bitmask);
+  return tokensOf(bitmask, vocabSize);
+}
+
+/** Ids in ascending order. */
+export function tokensOf(bitmask: TokenBitmask, vocabSize: number): number[] {
   const allowed: number[] = [];
   for (let id = 0; id < vocabSize; id++) if (((bitmask[id >> 5] >> (id & 31)) & 1) === 1) allowed.push(id);
   return allowed;
+}
+
+/** A text byte by byte, with as much work as it takes. */
+export class Reader {
+  readonly #recognizer: Recognizer;
+
+  constructor(structuredOutput: StructuredOutput) {
+    const meter = new WorkMeter();
+    meter.allow(Infinity);
+    this.#recognizer = new Recognizer(toProgram(readLanguage(structuredOutput)), meter);
+  }
+
+  start(): Position {
+    return this.#recognizer.start();
+  }
+
+  /** Null when no text goes on like this. */
+  advance(position: Position, bytes: Iterable<number>): Position | null {
+    let next: Position | null = position;
+    for (const byte of bytes) {
+      next = this.#recognizer.advance(next, byte);
+      if (next === null) return null;
+    }
+    return next;
+  }
+
+  judge(bytes: Iterable<number>): "none" | "begun" | "whole" {
+    const position = this.advance(this.start(), bytes);
+    return position === null ? "none" : position.canEnd ? "whole" : "begun";
+  }
 }
 
 /** Numbers in [0, 1), the same for the same seed (mulberry32). */
@@ -77,44 +147,33 @@ export interface WalkOptions {
   /** Leaves out walks that go on for long instead of leading them to an end. */
   readonly skipsLong?: boolean;
   /** The grammar, where it is loaded already. */
-  readonly loaded?: LoadedGrammar;
+  readonly createMatcher?: () => TokenMatcher;
 }
 
-/**
- * The texts of random walks: evenly among the allowed tokens, to an end token. Throws for a walk that does not end, and
- * for one that the recognizer does not go along with.
- */
+/** The texts of random walks: evenly among the allowed tokens, to an end token. Throws for a walk that does not end. */
 export function* walk(
   grammar: CompiledGrammar,
   { tokenizer, vocabSize, eosTokenIds }: TestVocabulary,
   numWalks: number,
-  { skipsLong = false, loaded = new LoadedGrammar(grammar.image, grammar.vocabulary) }: WalkOptions = {},
+  { skipsLong = false, createMatcher = load(grammar) }: WalkOptions = {},
 ): Iterable<Uint8Array> {
-  const recognizer = new Recognizer(readLanguage(grammar.source));
   const closing = Array.from({ length: vocabSize }, (_, id) => id).filter((id) =>
     closingTexts.has(tokenizer.decode([id])),
   );
   walks: for (let seed = 1; seed <= numWalks; seed++) {
-    using matcher = loaded.createMatcher();
+    const matcher = createMatcher();
     const random = createRandom(seed);
     const bytes: number[] = [];
-    let text: TrackedText | null = startText(recognizer);
     for (let numTokens = 0; !matcher.isTerminated; numTokens++) {
       const allowed = allowedTokens(matcher, vocabSize);
       if (skipsLong && numTokens === freeTokens) continue walks;
       if (allowed.length === 0 || numTokens === maxTokens)
-        throw new Error(`Walk ${seed} ends nowhere: ${bytes.length}`);
+        throw new Error(`Walk ${seed} ends nowhere: ${bytes.length}; ${matcher.failure?.message}`);
       const preferred = [...eosTokenIds, ...closing].find((id) => allowed.includes(id));
       const isHurried = numTokens > freeTokens && preferred !== undefined && random() < 0.5;
       const tokenId = isHurried ? preferred : allowed[Math.floor(random() * allowed.length)];
       if (!matcher.accept(tokenId)) throw new Error(`Walk ${seed}: token ${tokenId} is allowed and not accepted.`);
-      if (canEnd(text) !== eosTokenIds.some((id) => allowed.includes(id)))
-        throw new Error(`Walk ${seed}: after ${Buffer.from(bytes).toString()} the recognizer differs about the end.`);
-      if (matcher.isTerminated) continue;
-      bytes.push(...tokenizer.tokenBytes(tokenId));
-      text = advanceText(recognizer, text, tokenizer.tokenBytes(tokenId));
-      if (text === null)
-        throw new Error(`Walk ${seed}: the recognizer does not go on to ${Buffer.from(bytes).toString()}.`);
+      if (!matcher.isTerminated) bytes.push(...tokenizer.tokenBytes(tokenId));
     }
     yield Uint8Array.from(bytes);
   }

@@ -1,10 +1,8 @@
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
 
-import { readLanguage } from "../../../engine/structured-output/language.ts";
 import { numberRangeOf } from "../../../engine/structured-output/number-range.ts";
-import { Recognizer } from "../../../engine/structured-output/recognizer.ts";
-import { advanceText, canEnd, startText } from "../../../engine/structured-output/text-tracker.ts";
+import { Reader } from "./grammars.ts";
 
 const boundNames = ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"] as const;
 type Bounds = { readonly [Name in (typeof boundNames)[number]]?: number };
@@ -13,11 +11,8 @@ type Bounds = { readonly [Name in (typeof boundNames)[number]]?: number };
 function matcherOf(schema: Bounds & { readonly type: string }): ((text: string) => boolean) | null {
   const range = numberRangeOf(schema);
   if (range.kind !== "bounded") return null;
-  const recognizer = new Recognizer(readLanguage({ kind: "grammar", grammar: `root ::= ${range.rule}` }));
-  return (text) => {
-    const end = advanceText(recognizer, startText(recognizer), Buffer.from(text));
-    return end !== null && canEnd(end);
-  };
+  const reader = new Reader({ kind: "grammar", grammar: `root ::= ${range.rule}` });
+  return (text) => reader.judge(Buffer.from(text)) === "whole";
 }
 
 function isWithin(value: number, { minimum, maximum, exclusiveMinimum, exclusiveMaximum }: Bounds): boolean {

@@ -1,32 +1,15 @@
 import { describe, expect, test } from "vitest";
 
 import { readLanguage } from "../../../engine/structured-output/language.ts";
-import type { LanguageSource } from "../../../engine/structured-output/language.ts";
-import { Recognizer } from "../../../engine/structured-output/recognizer.ts";
-import { advanceText, canEnd, startText } from "../../../engine/structured-output/text-tracker.ts";
-import type { TrackedText } from "../../../engine/structured-output/text-tracker.ts";
-import { createRandom } from "./grammars.ts";
+import type { StructuredOutput } from "../../../engine/structured-output/structured-output.ts";
+import { Reader, createRandom } from "./grammars.ts";
 import { Sketcher } from "./sketches.ts";
 
 const numLanguages = 500;
 
-/** What the recognizer makes of a text: no beginning of one, a beginning, or a whole one. */
-function judge(recognizer: Recognizer, bytes: Uint8Array, bytesPerPiece = bytes.length): "none" | "begun" | "whole" {
-  let text: TrackedText | null = startText(recognizer);
-  for (let start = 0; start < bytes.length; start += bytesPerPiece) {
-    text = advanceText(recognizer, text, bytes.subarray(start, start + bytesPerPiece));
-    if (text === null) return "none";
-  }
-  return canEnd(text) ? "whole" : "begun";
-}
-
-function recognizerOf(source: LanguageSource): Recognizer {
-  return new Recognizer(readLanguage(source));
-}
-
-function judgeAll(source: LanguageSource, texts: readonly string[]): string[] {
-  const recognizer = recognizerOf(source);
-  return texts.map((text) => judge(recognizer, Buffer.from(text)));
+function judgeAll(source: StructuredOutput, texts: readonly string[]): string[] {
+  const reader = new Reader(source);
+  return texts.map((text) => reader.judge(Buffer.from(text)));
 }
 
 /** A text with one character left out, put in or changed. */
@@ -43,16 +26,16 @@ test.for(["regex", "grammar"] as const)("of each %s the whole texts are those th
   for (let index = 0; index < numLanguages; index++) {
     const { pattern, grammar, sample } = sketcher.sketchLanguage(3);
     const expression = new RegExp(`^(?:${pattern})$`, "u");
-    const recognizer = recognizerOf(kind === "regex" ? { kind, pattern } : { kind, grammar });
+    const reader = new Reader(kind === "regex" ? { kind, pattern } : { kind, grammar });
     for (const whole of Array.from({ length: 5 }, sample)) {
       const changed = change(whole, sketcher);
       for (const text of [whole, changed, change(changed, sketcher)]) {
-        const judgement = judge(recognizer, Buffer.from(text), 1);
+        const judgement = reader.judge(Buffer.from(text));
         expect(judgement === "whole", `${pattern}\n${grammar}\n${text}`).toBe(expression.test(text));
         if (judgement === "whole") numWhole++;
       }
       const beginning = Array.from(whole).slice(0, 2).join("");
-      expect(judge(recognizer, Buffer.from(beginning)), `${pattern}: ${beginning}`).not.toBe("none");
+      expect(reader.judge(Buffer.from(beginning)), `${pattern}: ${beginning}`).not.toBe("none");
     }
   }
   expect(numWhole).toBeGreaterThan(5 * numLanguages);
@@ -121,7 +104,8 @@ describe("patterns", () => {
     ["an anchor in the middle", "a^b", "^ behind characters"],
     ["something behind the end", "a$b", "characters behind $"],
     ["a repeated anchor", "(^a)*", "a repetition of ^ or $"],
-    ["a lookahead", "a(?=b)", "a group of this kind"],
+    ["a lookahead", "a(?=b)", "a lookahead or lookbehind"],
+    ["a comment", "a(?#b)", "a group of this kind"],
     ["an open group", "(a", "an open group"],
     ["a group too many", "a)", ")"],
     ["a reference back", String.raw`(a)\1`, "an escape"],
@@ -133,26 +117,17 @@ describe("patterns", () => {
 
 test("of choices that begin alike none is mixed up with another", () => {
   const choices = ["a", "ab", "abc", "b", "é", "éa", "😀"];
-  const source: LanguageSource = { kind: "choice", choices };
+  const source: StructuredOutput = { kind: "choice", choices };
   expect(judgeAll(source, choices)).toEqual(choices.map(() => "whole"));
   expect(judgeAll(source, ["", "ba", "abcd", "😁"])).toEqual(["begun", "none", "none", "none"]);
 });
 
-describe("characters in pieces", () => {
-  const recognizer = recognizerOf({ kind: "regex", pattern: "[é中😀]+" });
-
-  test.for([1, 2, 3, 5])("of %i bytes make the same text", (bytesPerPiece) => {
-    const bytes = Buffer.from("😀é中中é😀");
-    expect(judge(recognizer, bytes, bytesPerPiece)).toBe("whole");
-    expect(judge(recognizer, bytes.subarray(0, -1), bytesPerPiece)).toBe("begun");
-  });
-
-  test("that are no UTF-8 are none", () => {
-    expect(judge(recognizerOf({ kind: "regex", pattern: "[^a]*" }), Uint8Array.of(0xc3, 0x28))).toBe("none");
-  });
-});
-
-test("a text that can be read in too many ways is given up", () => {
-  const recognizer = recognizerOf({ kind: "regex", pattern: "x(?:a?){1000000}" });
-  expect(() => judge(recognizer, Buffer.from("x"))).toThrow("more than 40000 ways");
+test("characters are followed byte by byte, and what is no UTF-8 is none", () => {
+  const reader = new Reader({ kind: "regex", pattern: "[é中😀]+" });
+  const bytes = Buffer.from("😀é中中é😀");
+  expect(reader.judge(bytes)).toBe("whole");
+  expect(reader.judge(bytes.subarray(0, -1))).toBe("begun");
+  const anything = new Reader({ kind: "regex", pattern: "[^a]*" });
+  const wrong = [[0x80], [0xc0, 0x80], [0xc3, 0x28], [0xe0, 0x80], [0xed, 0xa0], [0xf0, 0x80], [0xf4, 0x90], [0xff]];
+  for (const sequence of wrong) expect(anything.judge(sequence), `bytes ${sequence.join(" ")}`).toBe("none");
 });

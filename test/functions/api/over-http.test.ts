@@ -1,12 +1,12 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { connect } from "node:net";
 import type { Socket } from "node:net";
 import { createInterface } from "node:readline";
 import OpenAI from "openai";
 import { describe, expect, test } from "vitest";
 
 import { EngineError } from "../../../engine/index.ts";
+import { openSocket, requestHead } from "../../support/raw-connection.ts";
 import { hang } from "../../support/scripted-engine.ts";
 import { chatBody, createTestApp, serveApp } from "../../support/test-app.ts";
 import type { TestAppOptions } from "../../support/test-app.ts";
@@ -85,9 +85,9 @@ test("a connection that breaks in the middle of its body is no failure of ours",
   await using server = await start();
   const socket = await openSocket(server.baseUrl);
   socket.write(requestHead(1000) + '{"messages": [');
-  await expect.poll(() => server.service.numRequests).toBe(1);
+  await expect.poll(() => server.bodies.numBodies).toBe(1);
   socket.destroy();
-  await expect.poll(() => server.service.numRequests).toBe(0);
+  await expect.poll(() => server.bodies.numBodies).toBe(0);
   await expect.poll(() => server.log.at(-1)).toMatchObject({ message: "request", status: 499 });
   expect(server.log.filter(({ level }) => level === "error")).toEqual([]);
 });
@@ -159,22 +159,3 @@ test("ten thousand open streams closed at once leave the service alive and idle"
     child.kill();
   }
 });
-
-async function openSocket(baseUrl: string): Promise<Socket> {
-  const { hostname, port } = new URL(baseUrl);
-  const socket = connect(Number(port), hostname);
-  await once(socket, "connect");
-  socket.on("error", () => {});
-  return socket;
-}
-
-function requestHead(contentLength: number): string {
-  return [
-    "POST /v1/chat/completions HTTP/1.1",
-    "Host: localhost",
-    "Content-Type: application/json",
-    `Content-Length: ${contentLength}`,
-    "",
-    "",
-  ].join("\r\n");
-}

@@ -9,7 +9,7 @@ import type { OpenServer } from "../../../functions/http/server.ts";
 const stallTimeoutMs = 50;
 
 function open(listener: RequestListener): Promise<OpenServer> {
-  return openServer({ host: "127.0.0.1", port: 0 }, Promise.resolve(listener), stallTimeoutMs);
+  return openServer({ host: "127.0.0.1", port: 0 }, Promise.resolve(listener), { stall: stallTimeoutMs });
 }
 
 test("a reader that stops in the middle of an answer loses its connection", async () => {

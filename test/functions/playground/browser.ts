@@ -1,9 +1,8 @@
-/** Debian's Chromium, driven through Playwright; what a page complains of, and where it goes, is kept. */
-import { existsSync } from "node:fs";
+/** Chromium, driven through Playwright; what a page complains of, and where it goes, is kept. */
 import { chromium } from "playwright-core";
 import type { Browser, BrowserContextOptions, Page } from "playwright-core";
 
-const executablePath = "/usr/bin/chromium";
+import { ensureChromium } from "../../support/programs/chromium.ts";
 
 /** Its own errands (updates, safe browsing) would be requests of no page. */
 const flags = [
@@ -17,9 +16,7 @@ const flags = [
 
 /** Throws where there is no Chromium, with the command that installs it. */
 export async function launchBrowser(): Promise<Browser> {
-  if (!existsSync(executablePath)) {
-    throw new Error(`There is no ${executablePath}; bash test/support/install-test-servers.sh installs it.`);
-  }
+  const executablePath = await ensureChromium();
   // As root, which containers and CI are, Chromium has no sandbox of its own.
   return chromium.launch({ executablePath, args: flags, chromiumSandbox: false });
 }

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 
-import { findEndlessRule } from "../../../engine/structured-output/endless-rule.ts";
+import { findEndlessRule } from "../../../engine/structured-output/rule-properties.ts";
 import { readGrammar } from "../../../engine/structured-output/grammar-reader.ts";
 
 test.for([

@@ -1,0 +1,153 @@
+/** Sets of characters and lists of words, byte by byte of their UTF-8. */
+import type { Program } from "./program.ts";
+import { nodeKinds, nodeStride } from "./program.ts";
+
+/** How far a text has come in a set or a list of words. There is one object for equal states of a program. */
+export interface ByteState {
+  readonly id: number;
+  /** Whether a character of the set, or a word of the list, ends here. */
+  readonly canEnd: boolean;
+  /** Whether any byte may follow. */
+  readonly goesOn: boolean;
+  /** Null where the byte may not follow. */
+  next(byte: number): ByteState | null;
+}
+
+const lastCodePoint = 0x10_ff_ff;
+const firstSurrogate = 0xd8_00;
+const lastSurrogate = 0xdf_ff;
+
+/** Mutable; makes the states that are reached, and keeps them until `clear`. */
+export class ByteStates {
+  readonly #program: Program;
+  readonly #starts = new Map<number, ByteState>();
+  /** Of characters under way, by set, first code point and number of bytes to come. */
+  readonly #characters = new Map<string, ByteState>();
+  readonly #ended: ByteState;
+  #numCreated = 0;
+  #numKept = 0;
+
+  constructor(program: Program) {
+    this.#program = program;
+    this.#ended = { id: this.#numCreated++, canEnd: true, goesOn: false, next: () => null };
+  }
+
+  /** States that are kept. */
+  get size(): number {
+    return this.#numKept;
+  }
+
+  /** Before the first byte of a node that is a set or a list of words. */
+  startOf(node: number): ByteState {
+    let state = this.#starts.get(node);
+    if (state === undefined) {
+      const [kind, first, end] = this.#program.nodes.subarray(node * nodeStride);
+      state = kind === nodeKinds.set ? this.#startOfSet(first, end) : this.#withinWords(first, end, 0);
+      this.#starts.set(node, state);
+    }
+    return state;
+  }
+
+  clear(): void {
+    this.#starts.clear();
+    this.#characters.clear();
+    this.#numKept = 0;
+  }
+
+  #remember(canEnd: boolean, goesOn: boolean, toNext: (byte: number) => ByteState | null): ByteState {
+    const known = new Map<number, ByteState | null>();
+    this.#numKept++;
+    const next = (byte: number): ByteState | null => {
+      let state = known.get(byte);
+      if (state === undefined) known.set(byte, (state = toNext(byte)));
+      return state;
+    };
+    return { id: this.#numCreated++, canEnd, goesOn, next };
+  }
+
+  #startOfSet(first: number, end: number): ByteState {
+    return this.#remember(false, true, (byte) => {
+      if (byte < 0x80) return this.#covers(first, end, byte, byte) === "none" ? null : this.#ended;
+      if (byte >= 0xc2 && byte < 0xe0) return this.#withinCharacter(first, end, (byte & 0x1f) << 6, 1);
+      if (byte >= 0xe0 && byte < 0xf0) return this.#withinCharacter(first, end, (byte & 0x0f) << 12, 2);
+      if (byte >= 0xf0 && byte < 0xf5) return this.#withinCharacter(first, end, (byte & 0x07) << 18, 3);
+      return null;
+    });
+  }
+
+  /**
+   * Of a character whose code point is `base` so far, with `numBytes` continuations of six bits to come. Where any
+   * continuations do, the state is the same for all sets.
+   */
+  #withinCharacter(first: number, end: number, base: number, numBytes: number): ByteState | null {
+    const last = base + 2 ** (6 * numBytes) - 1;
+    // Neither overlong, nor a surrogate, nor past the end.
+    let [least, most] = [
+      Math.max(base, numBytes === 2 ? 0x800 : numBytes === 3 ? 0x1_00_00 : 0),
+      Math.min(last, lastCodePoint),
+    ];
+    if (least >= firstSurrogate && least <= lastSurrogate) least = lastSurrogate + 1;
+    if (most >= firstSurrogate && most <= lastSurrogate) most = firstSurrogate - 1;
+    if (least > most) return null;
+    const coverage = this.#covers(first, end, least, most);
+    if (coverage === "none") return null;
+    const isFree = coverage === "all" && least === base && most === last;
+    const key = isFree ? `${numBytes}` : `${first}:${base}:${numBytes}`;
+    let state = this.#characters.get(key);
+    if (state === undefined) {
+      state = this.#remember(false, true, (byte) => {
+        if (byte < 0x80 || byte > 0xbf) return null;
+        const code = base + ((byte & 0x3f) << (6 * (numBytes - 1)));
+        if (code > most || code + 2 ** (6 * (numBytes - 1)) <= least) return null;
+        if (numBytes > 1) return this.#withinCharacter(first, end, code, numBytes - 1);
+        return this.#covers(first, end, code, code) === "none" ? null : this.#ended;
+      });
+      this.#characters.set(key, state);
+    }
+    return state;
+  }
+
+  /** How much of `least` to `most` the ranges `first` to `end` contain. */
+  #covers(first: number, end: number, least: number, most: number): "none" | "some" | "all" {
+    const { ranges } = this.#program;
+    // The first range that does not end before.
+    let [low, high] = [first, end];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (ranges[2 * middle + 1] < least) low = middle + 1;
+      else high = middle;
+    }
+    if (low === end || ranges[2 * low] > most) return "none";
+    return ranges[2 * low] <= least && ranges[2 * low + 1] >= most ? "all" : "some";
+  }
+
+  /** Of words that are alike up to `depth`. */
+  #withinWords(first: number, end: number, depth: number): ByteState {
+    const canEnd = this.#wordLength(first) === depth;
+    const begin = canEnd ? first + 1 : first;
+    return this.#remember(canEnd, begin < end, (byte) => {
+      const from = this.#firstWordFrom(begin, end, depth, byte);
+      const to = this.#firstWordFrom(from, end, depth, byte + 1);
+      return from === to ? null : this.#withinWords(from, to, depth + 1);
+    });
+  }
+
+  #firstWordFrom(first: number, end: number, depth: number, byte: number): number {
+    const { wordBytes } = this.#program;
+    let [low, high] = [first, end];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (wordBytes[this.#wordStart(middle) + depth] < byte) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  }
+
+  #wordStart(word: number): number {
+    return word === 0 ? 0 : this.#program.wordEnds[word - 1];
+  }
+
+  #wordLength(word: number): number {
+    return this.#program.wordEnds[word] - this.#wordStart(word);
+  }
+}

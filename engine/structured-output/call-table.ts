@@ -1,0 +1,140 @@
+/** Makes calls of rules, each once. */
+import type { Call, Reading, Rest } from "./reading.ts";
+import type { WorkMeter } from "./work-meter.ts";
+
+/** A call that begins at the position that is being settled, where more returns may come up. Mutable. */
+export interface OpenCall {
+  readonly rule: number;
+  /** By the call that goes on behind it. */
+  readonly returns: Map<Call | OpenCall | null, Set<Rest | null>>;
+  /** Whether the rule can be the empty text. */
+  isEmpty: boolean;
+}
+
+export function isOpen(call: Call | OpenCall | null): call is OpenCall {
+  return call !== null && "isEmpty" in call;
+}
+
+/** Of each return: making its key, sorting it in. */
+const returnUnits = 64;
+
+/** Mutable. */
+export class CallTable {
+  readonly #calls = new Map<string, Call>();
+  /** Calls that are each other's callers. */
+  readonly #groups = new Map<string, ReadonlyMap<number, Call>>();
+  #numCreated = 0;
+  #numReturns = 0;
+
+  /** Returns of the calls that are kept. */
+  get size(): number {
+    return this.#numReturns;
+  }
+
+  /**
+   * The lasting calls that take the place of those that began at one position. Callers come before those they call; what
+   * is left are calls that are their own callers, in the end, which are compared as a group.
+   */
+  close(open: ReadonlyMap<number, OpenCall>, meter: WorkMeter): ReadonlyMap<OpenCall, Call> {
+    const lasting = new Map<OpenCall, Call>();
+    const called = new Map<OpenCall, OpenCall[]>();
+    const numCallers = new Map<OpenCall, number>();
+    for (const call of open.values()) {
+      let count = 0;
+      for (const [caller, rests] of call.returns) {
+        meter.spend(rests.size * returnUnits);
+        if (!isOpen(caller)) continue;
+        count++;
+        const calls = called.get(caller);
+        if (calls === undefined) called.set(caller, [call]);
+        else calls.push(call);
+      }
+      numCallers.set(call, count);
+    }
+    const ready = Array.from(numCallers).flatMap(([call, count]) => (count === 0 ? [call] : []));
+    for (let call = ready.pop(); call !== undefined; call = ready.pop()) {
+      lasting.set(call, this.#single(call, lasting, meter));
+      for (const next of called.get(call) ?? []) {
+        const count = numCallers.get(next)! - 1;
+        numCallers.set(next, count);
+        if (count === 0) ready.push(next);
+      }
+    }
+    if (lasting.size < open.size) {
+      const group = [...open.values()]
+        .filter((call) => !lasting.has(call))
+        .sort((left, right) => left.rule - right.rule);
+      this.#closeGroup(group, lasting, meter);
+    }
+    return lasting;
+  }
+
+  clear(): void {
+    this.#calls.clear();
+    this.#groups.clear();
+    this.#numReturns = 0;
+  }
+
+  #single(call: OpenCall, lasting: ReadonlyMap<OpenCall, Call>, meter: WorkMeter): Call {
+    const returns = returnsOf(call, lasting, meter);
+    const key = `${call.rule}=${[...returns.keys()].sort().join()}`;
+    let known = this.#calls.get(key);
+    if (known === undefined) {
+      known = { id: ++this.#numCreated, rule: call.rule, returns: [...returns.values()] as Reading[] };
+      this.#calls.set(key, known);
+      this.#numReturns += returns.size;
+    }
+    return known;
+  }
+
+  #closeGroup(group: readonly OpenCall[], lasting: Map<OpenCall, Call>, meter: WorkMeter): void {
+    const returns = group.map((call) => returnsOf(call, lasting, meter));
+    const key = returns.map((own, index) => `${group[index].rule}=${[...own.keys()].sort().join()}`).join("|");
+    let known = this.#groups.get(key);
+    if (known === undefined) {
+      const created = new Map<number, Call & { returns: Reading[] }>();
+      for (const { rule } of group) created.set(rule, { id: ++this.#numCreated, rule, returns: [] });
+      for (const [index, { rule }] of group.entries()) {
+        created.get(rule)!.returns = Array.from(returns[index].values(), ({ rest, call }) => ({
+          rest,
+          call: isOpen(call) ? created.get(call.rule)! : call,
+        }));
+      }
+      this.#groups.set(key, (known = created));
+      for (const { size } of returns) this.#numReturns += size;
+    }
+    for (const call of group) lasting.set(call, known.get(call.rule)!);
+  }
+}
+
+interface OpenReturn {
+  readonly rest: Rest | null;
+  readonly call: Call | OpenCall | null;
+}
+
+/**
+ * By what tells them apart. A return to the end of a caller that is known is one to where that caller returns, so that
+ * calls in the last place of a rule do not pile up as a text grows.
+ */
+function returnsOf(
+  { rule, returns }: OpenCall,
+  lasting: ReadonlyMap<OpenCall, Call>,
+  meter: WorkMeter,
+): ReadonlyMap<string, OpenReturn> {
+  const found = new Map<string, OpenReturn>();
+  const add = (rest: Rest | null, call: Call | OpenCall | null): void => {
+    const caller = isOpen(call) ? `r${call.rule}` : (call?.id ?? 0);
+    found.set(`${rest?.id ?? 0}:${caller}`, { rest, call });
+  };
+  for (const [caller, rests] of returns) {
+    const call = isOpen(caller) ? (lasting.get(caller) ?? caller) : caller;
+    for (const rest of rests) {
+      if (rest !== null || call === null) add(rest, call);
+      else if (!isOpen(call)) {
+        meter.spend(call.returns.length * returnUnits);
+        for (const back of call.returns) add(back.rest, back.call);
+      } else if (call.rule !== rule) add(rest, call);
+    }
+  }
+  return found;
+}

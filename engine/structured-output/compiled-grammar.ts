@@ -1,0 +1,53 @@
+/** Structured outputs in the form in which the engine thread follows them. */
+import { WorkMeter, TooMuchWork } from "./work-meter.ts";
+import { findEndlessRule } from "./rule-properties.ts";
+import type { GrammarVocabulary } from "./grammar-vocabulary.ts";
+import { readLanguage } from "./language.ts";
+import { toProgram } from "./language-program.ts";
+import type { Program } from "./program.ts";
+import { Recognizer } from "./recognizer.ts";
+import { refuseStructuredOutput } from "./refusal.ts";
+import { maxStepUnits } from "./work-limits.ts";
+import { describeStructuredOutput } from "./structured-output.ts";
+import type { StructuredOutput } from "./structured-output.ts";
+
+/** A plain value; posting it to a thread copies none of its bytes. */
+export interface CompiledGrammar {
+  /** Equal for equal structured outputs. */
+  readonly id: string;
+  /** The structured output as a message tells it. */
+  readonly description: string;
+  readonly program: Program;
+  readonly vocabulary: GrammarVocabulary;
+}
+
+/**
+ * The structured output was checked. Takes time in proportion to its source, in slices of tens of milliseconds for the
+ * longest. Throws EngineError `invalid_argument`.
+ */
+export function* compileInSlices(structuredOutput: StructuredOutput): Generator<void, Program> {
+  const language = readLanguage(structuredOutput);
+  yield;
+  const endless = findEndlessRule(language);
+  if (endless !== null) refuseStructuredOutput(`No text can have this form: its rule ${endless} never comes to an end`);
+  const program = toProgram(language);
+  yield;
+  const meter = new WorkMeter();
+  meter.allow(maxStepUnits);
+  try {
+    void new Recognizer(program, meter).start();
+  } catch (error) {
+    if (!(error instanceof TooMuchWork)) throw error;
+    const description = describeStructuredOutput(structuredOutput);
+    refuseStructuredOutput(`The structured output ${description} can begin in too many ways; make it less ambiguous`);
+  }
+  return program;
+}
+
+/** All slices at once. */
+export function compileProgram(structuredOutput: StructuredOutput): Program {
+  const slices = compileInSlices(structuredOutput);
+  let slice = slices.next();
+  while (slice.done !== true) slice = slices.next();
+  return slice.value;
+}

@@ -1,0 +1,22 @@
+/** Bounds of counts in JSON Schemas. */
+import type { JsonObject } from "./json-schema.ts";
+import { refuseStructuredOutput } from "./refusal.ts";
+
+export interface CountBounds {
+  readonly min: number;
+  /** Infinity for none. */
+  readonly max: number;
+}
+
+/** Throws EngineError `invalid_argument` for bounds that are no counts, or leave none between them. */
+export function countBounds(schema: JsonObject, minKeyword: string, maxKeyword: string, path: string): CountBounds {
+  const min = readCount(schema[minKeyword] ?? 0, `${path}.${minKeyword}`);
+  const max = schema[maxKeyword] === undefined ? Infinity : readCount(schema[maxKeyword], `${path}.${maxKeyword}`);
+  if (min > max) refuseStructuredOutput(`${path}.${minKeyword} is ${min}, which is more than ${maxKeyword}, ${max}`);
+  return { min, max };
+}
+
+function readCount(bound: unknown, path: string): number {
+  if (Number.isSafeInteger(bound) && (bound as number) >= 0) return bound as number;
+  return refuseStructuredOutput(`${path} must be a whole number from 0 on`);
+}

@@ -1,0 +1,185 @@
+/** The texts of JSON objects whose properties a schema describes. */
+import { alternativesOf, literalOf, sequenceOf } from "./expression.ts";
+import type { Expression } from "./expression.ts";
+import { countBounds } from "./json-bounds.ts";
+import type { JsonObject } from "./json-schema.ts";
+import { isObject } from "./json-schema.ts";
+import { colon, comma, constantOf, escapeForString, quoted, repeat, rule, whitespace } from "./json-text.ts";
+import { readPattern } from "./pattern-reader.ts";
+import { refuseStructuredOutput } from "./refusal.ts";
+
+export interface JsonObjectContext {
+  /** More are added. */
+  readonly rules: Map<string, Expression>;
+  readonly valueOf: (schema: unknown, path: string) => Expression;
+  /** A string, of the schema of a name. */
+  readonly nameOf: (schema: JsonObject, path: string) => Expression;
+}
+
+/** A property that is described by its name. */
+interface Property {
+  readonly pair: Expression;
+  readonly isRequired: boolean;
+}
+
+/** What the rest of an object may have. */
+interface Shape {
+  readonly name: string;
+  readonly properties: readonly Property[];
+  /** Any property behind those; null where there must be none. */
+  readonly otherPair: Expression | null;
+  readonly min: number;
+  readonly max: number;
+}
+
+/** Rules that one object may take: those with bounds for the number of properties take one for each number. */
+const maxTails = 50_000;
+
+/** Mutable: names the rules that it makes. */
+export class JsonObjectWriter {
+  readonly #context: JsonObjectContext;
+  #numObjects = 0;
+
+  constructor(context: JsonObjectContext) {
+    this.#context = context;
+  }
+
+  /**
+   * Described properties come first, in their order, and those that are not required may be left out; then come others.
+   * Where properties are described, there are no others unless the schema says so.
+   */
+  write(schema: JsonObject, path: string): Expression {
+    const { rules, valueOf } = this.#context;
+    const { min, max } = countBounds(schema, "minProperties", "maxProperties", path);
+    const described = isObject(schema.properties) ? schema.properties : {};
+    const required = (schema.required ?? []) as readonly string[];
+    const missing = [...new Set(required)].filter((name) => !Object.hasOwn(described, name));
+    const other = schema.additionalProperties ?? schema.unevaluatedProperties ?? schema.properties === undefined;
+    const requiredNames = new Set(required);
+    const toProperty = ([name, inner]: [string, unknown]): Property => ({
+      pair: this.#pair(literalOf(constantOf(name)), valueOf(inner, `${path}.properties.${name}`)),
+      isRequired: requiredNames.has(name),
+    });
+    const missingSchema = schema.additionalProperties ?? true;
+    const entries = [...Object.entries(described), ...missing.map((name): [string, unknown] => [name, missingSchema])];
+    const properties = entries.map(toProperty);
+    const otherPair = this.#otherPair(schema, other, path);
+    const shape: Shape = { name: `${path} (object ${this.#numObjects++})`, properties, otherPair, min, max };
+    if (properties.length === 0 && otherPair === null && min === 0) return literalOf("{}");
+    return new ObjectText(shape, rules, path).write();
+  }
+
+  #pair(name: Expression, value: Expression): Expression {
+    return sequenceOf([name, colon, value]);
+  }
+
+  #otherPair(schema: JsonObject, other: unknown, path: string): Expression | null {
+    const { valueOf, nameOf } = this.#context;
+    const { patternProperties, propertyNames } = schema;
+    if (isObject(patternProperties)) {
+      const pairs = Object.entries(patternProperties).map(([pattern, inner]) =>
+        this.#pair(
+          quoted(escapeForString(readPattern(pattern))),
+          valueOf(inner, `${path}.patternProperties.${pattern}`),
+        ),
+      );
+      return pairs.length === 0 ? null : alternativesOf(pairs);
+    }
+    if (other === false) return null;
+    const name = isObject(propertyNames) ? nameOf(propertyNames, `${path}.propertyNames`) : rule("string");
+    return this.#pair(name, valueOf(other, `${path}.additionalProperties`));
+  }
+}
+
+/** Mutable: makes the rules of one object. */
+class ObjectText {
+  readonly #shape: Shape;
+  readonly #rules: Map<string, Expression>;
+  readonly #path: string;
+  /** Required properties from each on. */
+  readonly #numRequiredFrom: readonly number[];
+  /** Whether the number of properties makes a difference. */
+  readonly #isCounted: boolean;
+  readonly #tails = new Map<string, Expression | null>();
+
+  constructor(shape: Shape, rules: Map<string, Expression>, path: string) {
+    const { properties, min, max } = shape;
+    this.#shape = shape;
+    this.#rules = rules;
+    this.#path = path;
+    const numRequiredFrom: number[] = Array.from({ length: properties.length + 1 }, () => 0);
+    for (let index = properties.length - 1; index >= 0; index--)
+      numRequiredFrom[index] = numRequiredFrom[index + 1] + (properties[index].isRequired ? 1 : 0);
+    this.#numRequiredFrom = numRequiredFrom;
+    this.#isCounted = max !== Infinity || min > numRequiredFrom[0];
+  }
+
+  write(): Expression {
+    const { properties, otherPair, min, max } = this.#shape;
+    const options: Expression[] = [];
+    this.#writeTails();
+    for (const [index, { pair, isRequired }] of properties.entries()) {
+      const tail = this.#tailAt(index + 1, 1);
+      if (tail !== null) options.push(sequenceOf([pair, tail]));
+      if (isRequired) break;
+    }
+    const isFree = this.#numRequiredFrom[0] === 0;
+    if (isFree && otherPair !== null && max > 0) {
+      options.push(sequenceOf([otherPair, repeat(sequenceOf([comma, otherPair]), Math.max(0, min - 1), max - 1)]));
+    }
+    const canBeEmpty = isFree && min === 0;
+    if (options.length === 0 && !canBeEmpty) {
+      refuseStructuredOutput(`${this.#path} has no room for the properties that it requires`);
+    }
+    if (options.length === 0) return literalOf("{}");
+    const content = sequenceOf([alternativesOf(options), whitespace]);
+    return sequenceOf([literalOf("{"), whitespace, canBeEmpty ? repeat(content, 0, 1) : content, literalOf("}")]);
+  }
+
+  /** What follows the property before `index` when `count` are there; null where the object cannot come to an end. */
+  #tailAt(index: number, count: number): Expression | null {
+    return this.#tails.get(this.#keyOf(index, count)) ?? null;
+  }
+
+  /** From the last property to the first, each number of properties before it by itself. */
+  #writeTails(): void {
+    const { properties, otherPair, min, max, name } = this.#shape;
+    const numCounts = this.#isCounted ? Math.min(properties.length, max === Infinity ? Math.max(1, min) : max) : 1;
+    if (numCounts * properties.length > maxTails) {
+      const problem = `${properties.length} properties and bounds for their number`;
+      refuseStructuredOutput(`${this.#path} has ${problem}; so many take more than ${maxTails} rules`);
+    }
+    for (let count = 1; count <= numCounts; count++) {
+      const [least, most] = this.#isCounted ? [Math.max(0, min - count), max - count] : [0, Infinity];
+      const isPossible = most >= 0 && (otherPair !== null || least === 0);
+      const others = otherPair === null ? literalOf("") : repeat(sequenceOf([comma, otherPair]), least, most);
+      this.#tails.set(this.#keyOf(properties.length, count), isPossible ? others : null);
+    }
+    for (let index = properties.length - 1; index > 0; index--) {
+      for (let count = 1; count <= Math.min(index, numCounts); count++) {
+        const { pair, isRequired } = properties[index];
+        const taken = count === max ? null : this.#tailAt(index + 1, count + 1);
+        const left = isRequired ? null : this.#tailAt(index + 1, count);
+        const options = [
+          ...(taken === null ? [] : [sequenceOf([comma, pair, taken])]),
+          ...(left === null ? [] : [left]),
+        ];
+        const key = this.#keyOf(index, count);
+        if (options.length === 0) {
+          this.#tails.set(key, null);
+          continue;
+        }
+        const ruleName = `${name} ${key}`;
+        this.#rules.set(ruleName, alternativesOf(options));
+        this.#tails.set(key, rule(ruleName));
+      }
+    }
+  }
+
+  /** Counts above the least number that is asked for are alike where there is no most. */
+  #keyOf(index: number, count: number): string {
+    const { min, max } = this.#shape;
+    if (!this.#isCounted) return `from ${index}`;
+    return `from ${index} with ${max === Infinity ? Math.min(count, Math.max(1, min)) : count}`;
+  }
+}

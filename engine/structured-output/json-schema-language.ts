@@ -1,0 +1,207 @@
+/** JSON Schemas as languages: the texts of the values that they describe. */
+import { alternativesOf, literalOf, sequenceOf } from "./expression.ts";
+import type { Expression, Language } from "./expression.ts";
+import { readGrammar } from "./grammar-reader.ts";
+import { countBounds } from "./json-bounds.ts";
+import { patternsByFormat } from "./json-format.ts";
+import { JsonObjectWriter } from "./json-object-language.ts";
+import {
+  checkSchema,
+  decisiveKeywords,
+  isObject,
+  lengthKeywords,
+  listKeywords,
+  nameKeywords,
+  restKeywords,
+  textKeywords,
+} from "./json-schema.ts";
+import type { JsonObject } from "./json-schema.ts";
+import { comma, constantOf, escapeForString, jsonRules, quoted, repeat, rule, whitespace } from "./json-text.ts";
+import { numberRangeOf } from "./number-range.ts";
+import { readPattern } from "./pattern-reader.ts";
+import { refuseStructuredOutput } from "./refusal.ts";
+
+const typeNames = new Set<unknown>(["object", "array", "string", "integer", "number", "boolean", "null"]);
+
+/**
+ * The schema was checked by `checkJsonSchema`. Properties come in the order in which they are described, white space
+ * wherever JSON has it. Throws EngineError `invalid_argument`.
+ */
+export function readJsonSchema(text: string): Language {
+  return new SchemaReader(JSON.parse(text)).read();
+}
+
+/** Any object. */
+export function anyJsonObject(): Language {
+  return { root: rule("object"), rules: jsonRules };
+}
+
+/** Schemas that are referred to become rules, and so do texts of strings, which many schemas share. */
+class SchemaReader {
+  readonly #schema: unknown;
+  readonly #rules = new Map(jsonRules);
+  readonly #objects: JsonObjectWriter;
+  /** A reference may lead to what is no part of the schema. */
+  readonly #checked = new WeakSet<object>();
+  /** By the rules that stand for them. */
+  readonly #pending: [name: string, schema: unknown][] = [];
+
+  constructor(schema: unknown) {
+    this.#schema = schema;
+    this.#objects = new JsonObjectWriter({
+      rules: this.#rules,
+      valueOf: (inner, path) => this.#valueOf(inner, path),
+      nameOf: (inner, path) => this.#nameOf(inner, path),
+    });
+  }
+
+  read(): Language {
+    const root = this.#valueOf(this.#schema, "json");
+    for (let next = this.#pending.pop(); next !== undefined; next = this.#pending.pop()) {
+      const [name, schema] = next;
+      this.#rules.set(name, this.#valueOf(schema, name));
+    }
+    return { root, rules: this.#rules };
+  }
+
+  #valueOf(schema: unknown, path: string): Expression {
+    if (!isObject(schema)) return rule("value");
+    if (schema.$ref !== undefined) return this.#referredTo(schema.$ref as string, path);
+    if (schema.const !== undefined) return literalOf(constantOf(schema.const));
+    if (schema.enum !== undefined)
+      return this.#oneOf("enum", schema.enum, path, (value) => literalOf(constantOf(value)));
+    for (const keyword of ["anyOf", "oneOf"] as const) {
+      if (schema[keyword] === undefined) continue;
+      return this.#oneOf(keyword, schema[keyword], path, (option, place) => this.#valueOf(option, place));
+    }
+    const [only] = Array.isArray(schema.allOf) ? schema.allOf : [];
+    if (only !== undefined) return this.#valueOf(only, `${path}.allOf.0`);
+    const types = typesOf(schema, path);
+    return alternativesOf(types.map((type) => this.#typed(type, schema, path)));
+  }
+
+  /** Of the values that the schema describes, those that are strings. */
+  #nameOf(schema: JsonObject, path: string): Expression {
+    const isName = (value: unknown): boolean => typeof value === "string";
+    const constants = Array.isArray(schema.enum) ? schema.enum : schema.const === undefined ? null : [schema.const];
+    if (constants !== null) return this.#valueOf({ enum: constants.filter(isName) }, path);
+    return decisiveKeywords.some((keyword) => schema[keyword] !== undefined)
+      ? this.#valueOf(schema, path)
+      : this.#typed("string", schema, path);
+  }
+
+  #oneOf(
+    keyword: string,
+    options: unknown,
+    path: string,
+    toExpression: (option: unknown, path: string) => Expression,
+  ): Expression {
+    if (!Array.isArray(options) || options.length === 0) {
+      return refuseStructuredOutput(`${path}.${keyword} must be a list with one entry at least`);
+    }
+    return alternativesOf(options.map((option, index) => toExpression(option, `${path}.${keyword}.${index}`)));
+  }
+
+  #referredTo(reference: string, path: string): Expression {
+    if (!this.#rules.has(reference)) {
+      let schema: unknown = this.#schema;
+      for (const token of reference.split("/").slice(1)) {
+        const name = token.replaceAll("~1", "/").replaceAll("~0", "~");
+        const isThere = (isObject(schema) || Array.isArray(schema)) && Object.hasOwn(schema, name);
+        if (!isThere) refuseStructuredOutput(`${path}.$ref: Cannot find field ${name} of ${reference}`);
+        schema = (schema as JsonObject)[name];
+      }
+      checkSchema(schema, reference, this.#checked);
+      this.#rules.set(reference, rule(reference));
+      this.#pending.push([reference, schema]);
+    }
+    return rule(reference);
+  }
+
+  #typed(type: string, schema: JsonObject, path: string): Expression {
+    switch (type) {
+      case "object":
+        return this.#objects.write(schema, path);
+      case "array":
+        return this.#arrayOf(schema, path);
+      case "string":
+        return this.#stringOf(schema, path);
+      case "integer":
+      case "number": {
+        const range = numberRangeOf(schema);
+        return range.kind === "bounded" ? readGrammar(`root ::= ${range.rule}`).root : rule(type);
+      }
+      default:
+        return rule(type);
+    }
+  }
+
+  #stringOf(schema: JsonObject, path: string): Expression {
+    const { pattern, format } = schema;
+    if (format !== undefined) {
+      const known = typeof format === "string" ? patternsByFormat.get(format) : undefined;
+      return known === undefined ? this.#stringOfLength(schema, path) : this.#stringOfPattern(known);
+    }
+    return typeof pattern === "string" ? this.#stringOfPattern(pattern) : this.#stringOfLength(schema, path);
+  }
+
+  #stringOfPattern(pattern: string): Expression {
+    return this.#shared(`string ${pattern}`, () => quoted(escapeForString(readPattern(pattern))));
+  }
+
+  #stringOfLength(schema: JsonObject, path: string): Expression {
+    const { min, max } = countBounds(schema, "minLength", "maxLength", path);
+    if (min === 0 && max === Infinity) return rule("string");
+    return this.#shared(`string {${min},${max}}`, () => quoted(repeat(rule("character"), min, max)));
+  }
+
+  #shared(name: string, write: () => Expression): Expression {
+    if (!this.#rules.has(name)) this.#rules.set(name, write());
+    return rule(name);
+  }
+
+  /** The first items have places of their own; without a schema for them, no others follow those. */
+  #arrayOf(schema: JsonObject, path: string): Expression {
+    const { min, max } = countBounds(schema, "minItems", "maxItems", path);
+    const first = (schema.prefixItems ?? []) as readonly unknown[];
+    const others = schema.items ?? schema.unevaluatedItems ?? first.length === 0;
+    const mostItems = others === false ? first.length : max;
+    if (max < first.length || min > mostItems) {
+      const number = min > mostItems ? `at least ${min}` : `at most ${max}`;
+      refuseStructuredOutput(`${path} wants ${number} items and describes ${first.length}`);
+    }
+    const firstItems = first.map((item, index) => this.#valueOf(item, `${path}.prefixItems.${index}`));
+    if (firstItems.length === 0 && mostItems === 0) return sequenceOf([literalOf("["), whitespace, literalOf("]")]);
+    const parts: Expression[] = firstItems.flatMap((item, index) => (index === 0 ? [item] : [comma, item]));
+    if (mostItems > first.length) {
+      const other = this.#valueOf(others, `${path}.items`);
+      const numTold = Math.max(1, first.length);
+      if (first.length === 0) parts.push(other);
+      parts.push(repeat(sequenceOf([comma, other]), Math.max(0, min - numTold), max - numTold));
+    }
+    const items = sequenceOf([...parts, whitespace]);
+    const canBeEmpty = first.length === 0 && min === 0;
+    return sequenceOf([literalOf("["), whitespace, canBeEmpty ? repeat(items, 0, 1) : items, literalOf("]")]);
+  }
+}
+
+const describingNameKeywords = [...nameKeywords, ...restKeywords].filter((keyword) => !/^(?:min|max)/.test(keyword));
+const describingListKeywords = listKeywords.filter((keyword) => !/^(?:min|max)/.test(keyword));
+
+/** Where none is given, that which the other keywords describe; bounds of counts alone leave all other values free. */
+function typesOf(schema: JsonObject, path: string): readonly string[] {
+  const { type } = schema;
+  const isPresent = (keyword: string): boolean => schema[keyword] !== undefined;
+  if (type === undefined || (Array.isArray(type) && type.length === 0)) {
+    if (describingNameKeywords.some(isPresent)) return ["object"];
+    if (describingListKeywords.some(isPresent)) return ["array"];
+    const isCounted = [...nameKeywords, ...listKeywords].some(isPresent);
+    if (isCounted) return ["object", "array", "string", "number", "boolean", "null"];
+    return [...textKeywords, ...lengthKeywords].some(isPresent) ? ["string"] : ["value"];
+  }
+  const types: readonly unknown[] = Array.isArray(type) ? type : [type];
+  for (const name of types) {
+    if (!typeNames.has(name)) refuseStructuredOutput(`${path}: Unsupported type ${JSON.stringify(name)}`);
+  }
+  return types as readonly string[];
+}

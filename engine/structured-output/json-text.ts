@@ -1,0 +1,98 @@
+/** The texts of JSON values. */
+import { complement, subtract } from "./code-point-set.ts";
+import type { CodePointSet } from "./code-point-set.ts";
+import { alternativesOf, literalOf, sequenceOf } from "./expression.ts";
+import type { Expression } from "./expression.ts";
+import { readGrammar } from "./grammar-reader.ts";
+
+/** Between the parts of a value; carriage returns are left out, as no model needs them. */
+export const whitespace = repeat(
+  {
+    kind: "set",
+    set: [
+      [0x09, 0x0a],
+      [0x20, 0x20],
+    ],
+  },
+  0,
+  Infinity,
+);
+export const comma = spaced(",");
+export const colon = spaced(":");
+
+/** Characters that a string has to escape. */
+const escaped: CodePointSet = [
+  [0x00, 0x1f],
+  [0x22, 0x22],
+  [0x5c, 0x5c],
+];
+
+/**
+ * The rules for values of any kind. Keys of objects may be any strings; `character` is one of a string, as it is written
+ * there. Escapes of surrogates are left to `string`, since two of them make one character.
+ */
+export const jsonRules: ReadonlyMap<string, Expression> = readGrammar(String.raw`
+  root ::= value
+  value ::= object | array | string | number | boolean | null
+  object ::= "{" ws (string ws ":" ws value (ws "," ws string ws ":" ws value)* ws)? "}"
+  array ::= "[" ws (value (ws "," ws value)* ws)? "]"
+  string ::= "\"" ([^\0-\x1f"\\] | "\\" (["\\/bfnrt] | "u" [0-9A-Fa-f]{4}))* "\""
+  character ::= [^\0-\x1f"\\] | "\\" (["\\/bfnrt] | "u" ([0-9A-CE-Fa-ce-f] [0-9A-Fa-f]{3} | [Dd] [0-7] [0-9A-Fa-f]{2}))
+  integer ::= "0" | "-"? [1-9] [0-9]*
+  number ::= "-"? ("0" | [1-9] [0-9]*) ("." [0-9]+)? ([eE] [+\-]? [0-9]+)?
+  boolean ::= "true" | "false"
+  null ::= "null"
+  ws ::= [ \n\t]*
+`).rules;
+
+export function rule(name: string): Expression {
+  return { kind: "rule", name };
+}
+
+export function repeat(part: Expression, min: number, max: number): Expression {
+  return { kind: "repetition", part, min, max };
+}
+
+/** A value that is known, without white space. */
+export function constantOf(value: unknown): string {
+  return JSON.stringify(value);
+}
+
+export function quoted(content: Expression): Expression {
+  return sequenceOf([literalOf('"'), content, literalOf('"')]);
+}
+
+/** How the texts of an expression are written in a string: with the shortest escapes where one is needed. */
+export function escapeForString(expression: Expression): Expression {
+  switch (expression.kind) {
+    case "set": {
+      const plain = subtract(expression.set, escaped);
+      const options: Expression[] = plain.length === 0 ? [] : [{ kind: "set", set: plain }];
+      const words: string[] = [];
+      for (const [first, last] of subtract(expression.set, complement(escaped)))
+        for (let code = first; code <= last; code++) words.push(escapeText(String.fromCodePoint(code)));
+      if (words.length > 0) options.push({ kind: "words", words });
+      return options.length === 0 ? expression : alternativesOf(options);
+    }
+    case "words":
+      return { kind: "words", words: expression.words.map(escapeText) };
+    case "sequence":
+      return sequenceOf(expression.parts.map(escapeForString));
+    case "alternatives":
+      return alternativesOf(expression.options.map(escapeForString));
+    case "repetition":
+      return { ...expression, part: escapeForString(expression.part) };
+    case "rule":
+      return expression;
+    default:
+      return expression satisfies never;
+  }
+}
+
+function escapeText(text: string): string {
+  return JSON.stringify(text).slice(1, -1);
+}
+
+function spaced(symbol: string): Expression {
+  return sequenceOf([whitespace, literalOf(symbol), whitespace]);
+}

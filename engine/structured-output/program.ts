@@ -1,0 +1,49 @@
+/**
+ * A language as a table of nodes in shared memory: posting it to the engine thread copies nothing, and a reader there
+ * looks only at the nodes that a text reaches.
+ */
+
+/** Kinds of nodes, and what the three numbers of each mean. */
+export const nodeKinds = {
+  /** The empty text. */
+  empty: 0,
+  /** One character; a to b are the ranges in `ranges`. */
+  set: 1,
+  /** One of the words a to b. */
+  words: 2,
+  /** Node a, then node b. */
+  sequence: 3,
+  /** One of the nodes that `options` lists from a to b. */
+  alternatives: 4,
+  /** Node a, at least b times and at most c times. */
+  repetition: 5,
+  /** Rule a. */
+  rule: 6,
+} as const;
+
+/** Kind, a, b, c. */
+export const nodeStride = 4;
+/** Stands for "without end". No text is so long, so that larger counts mean the same. */
+export const unbounded = 2 ** 30;
+
+/** A plain value; not to be changed. */
+export interface Program {
+  /** [numNodes, 4] */
+  readonly nodes: Int32Array<SharedArrayBuffer>;
+  /** Nodes. */
+  readonly options: Int32Array<SharedArrayBuffer>;
+  /** [numRanges, 2]: first and last code point, ascending within a set. */
+  readonly ranges: Int32Array<SharedArrayBuffer>;
+  /** UTF-8; word i begins where word i - 1 ends. Those of a node are different and ascend bytewise. */
+  readonly wordBytes: Uint8Array<SharedArrayBuffer>;
+  readonly wordEnds: Int32Array<SharedArrayBuffer>;
+  /** The node of each rule's body. */
+  readonly rules: Int32Array<SharedArrayBuffer>;
+  readonly root: number;
+}
+
+/** Bytes of memory, about: small arrays take more than their numbers. */
+export function sizeOfProgram({ nodes, options, ranges, wordBytes, wordEnds, rules }: Program): number {
+  const arrays = [nodes, options, ranges, wordBytes, wordEnds, rules];
+  return arrays.reduce((sum, { byteLength }) => sum + byteLength, 1024);
+}

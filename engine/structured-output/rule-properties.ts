@@ -1,0 +1,81 @@
+/** What can be told of rules before a text is generated. */
+import type { Expression, Language } from "./expression.ts";
+
+/**
+ * The name of a rule that no text satisfies whole, since every way through it leads into such a rule again (`a ::= a`, or
+ * an object that requires another one like itself); null where there is none. A text that gets into one never comes to
+ * an end, or to where no token is allowed.
+ */
+export function findEndlessRule({ rules }: Language): string | null {
+  const endingRules = findRules(rules, (part) =>
+    part.kind === "set" ? part.set.length > 0 : part.kind === "words" || isOptional(part),
+  );
+  return Array.from(rules.keys()).find((name) => !endingRules.has(name)) ?? null;
+}
+
+/** Names of the rules that the empty text satisfies. */
+export function findNullableRules({ rules }: Language): ReadonlySet<string> {
+  return findRules(rules, (part) => (part.kind === "words" ? part.words.includes("") : isOptional(part)));
+}
+
+/** Names of all rules that an expression mentions, without those that they mention in turn. */
+export function mentionedRules(expression: Expression, names = new Set<string>()): ReadonlySet<string> {
+  if (expression.kind === "rule") names.add(expression.name);
+  else for (const part of partsOf(expression)) mentionedRules(part, names);
+  return names;
+}
+
+function isOptional(part: Expression): boolean {
+  return part.kind === "repetition" && part.min === 0;
+}
+
+function partsOf(expression: Expression): readonly Expression[] {
+  if (expression.kind === "sequence") return expression.parts;
+  if (expression.kind === "alternatives") return expression.options;
+  return expression.kind === "repetition" ? [expression.part] : [];
+}
+
+/** A place where an expression stands. Mutable. */
+interface Place {
+  /** The place it is a part of, or the rule whose body it is. */
+  readonly within: Place | string;
+  /** Parts that have to be found to have the property until this one has it. */
+  numMissing: number;
+}
+
+/**
+ * The least set of rules that have a property which some expressions have by themselves, sequences when all parts have
+ * it, alternatives when one has, repetitions when what is repeated has, and mentions of rules when the rule has.
+ */
+function findRules(rules: Language["rules"], hasByItself: (expression: Expression) => boolean): ReadonlySet<string> {
+  const found = new Set<string>();
+  const mentions = new Map<string, Place[]>();
+  const pending: Place[] = [];
+  const visit = (expression: Expression, within: Place | string): void => {
+    const place: Place = { within, numMissing: expression.kind === "sequence" ? expression.parts.length : 1 };
+    if (hasByItself(expression)) {
+      place.numMissing = 0;
+      pending.push(place);
+      return;
+    }
+    if (expression.kind === "rule") {
+      const places = mentions.get(expression.name);
+      if (places === undefined) mentions.set(expression.name, [place]);
+      else places.push(place);
+    }
+    for (const part of partsOf(expression)) visit(part, place);
+  };
+  const find = (place: Place): void => {
+    if (--place.numMissing === 0) pending.push(place);
+  };
+  for (const [name, body] of rules) visit(body, name);
+  for (let place = pending.pop(); place !== undefined; place = pending.pop()) {
+    const { within } = place;
+    if (typeof within !== "string") find(within);
+    else if (!found.has(within)) {
+      found.add(within);
+      mentions.get(within)?.forEach(find);
+    }
+  }
+  return found;
+}

@@ -1,0 +1,59 @@
+/** Keeps the masks that were used last. */
+import { sizeOf } from "./token-bitmask.ts";
+import type { TokenSet } from "./token-bitmask.ts";
+
+/** The tokens that may follow somewhere. */
+export interface TokenMask {
+  readonly tokens: TokenSet;
+  /**
+   * Nodes of the trie at which the rule in question may have ended, with others below them; null where there are so many
+   * that they are of no use.
+   */
+  readonly exits: Int32Array | null;
+}
+
+/** Of an entry, besides what it holds. */
+const entryBytes = 256;
+
+/** Mutable. Of all grammars in use, so that what they keep in all is bounded. */
+export class TokenMaskCache {
+  readonly #maxBytes: number;
+  /** In the order of last use. */
+  readonly #entries = new Map<object, TokenMask>();
+  #numBytes = 0;
+
+  constructor(maxBytes: number) {
+    this.#maxBytes = maxBytes;
+  }
+
+  get numBytes(): number {
+    return this.#numBytes;
+  }
+
+  get(key: object): TokenMask | undefined {
+    const mask = this.#entries.get(key);
+    if (mask === undefined) return undefined;
+    this.#entries.delete(key);
+    this.#entries.set(key, mask);
+    return mask;
+  }
+
+  has(key: object): boolean {
+    return this.#entries.has(key);
+  }
+
+  /** There is none for the key. */
+  add(key: object, mask: TokenMask): void {
+    this.#entries.set(key, mask);
+    this.#numBytes += bytesOf(mask);
+    for (const [oldKey, old] of this.#entries) {
+      if (this.#numBytes <= this.#maxBytes) break;
+      this.#entries.delete(oldKey);
+      this.#numBytes -= bytesOf(old);
+    }
+  }
+}
+
+function bytesOf({ tokens, exits }: TokenMask): number {
+  return sizeOf(tokens) + (exits?.byteLength ?? 0) + entryBytes;
+}

@@ -1,0 +1,145 @@
+/** Which tokens may follow at a position of a text. */
+import type { Call, Position, Rest } from "./reading.ts";
+import type { Recognizer } from "./recognizer.ts";
+import { addTokens, createTokenBitmask, packTokens } from "./token-bitmask.ts";
+import type { TokenBitmask, TokenSet } from "./token-bitmask.ts";
+import type { TokenMask, TokenMaskCache } from "./token-mask-cache.ts";
+import type { TokenTrie } from "./token-trie.ts";
+import { maxExits, walkTrie } from "./trie-walk.ts";
+import type { TrieWalk } from "./trie-walk.ts";
+import type { WorkMeter } from "./work-meter.ts";
+
+/** Rests whose masks are put together; more of them are first tried in one walk. */
+const maxLocalRests = 8;
+/** Units of work that such a walk may take: a tenth of one through a large vocabulary. */
+const jointUnits = 50_000;
+/** Units of work of adding a mask to another, and of packing one: 10 to 20 microseconds. */
+const addUnits = 2048;
+const noExits = new Int32Array();
+
+export interface TokenMasksOptions {
+  readonly recognizer: Recognizer;
+  readonly tries: readonly TokenTrie[];
+  /** Length of a row of logits. */
+  readonly vocabSize: number;
+  readonly meter: WorkMeter;
+  readonly cache: TokenMaskCache;
+}
+
+/**
+ * Most of what may follow depends on the rule that the text is in and not on where that was called: inside a string of
+ * JSON, all tokens without a quote. That part is found once for each rest and kept; where the rule can end within a
+ * token, the walk goes on with the callers. The adaptive masks of XGrammar (Dong et al., 2024, arXiv:2411.15100) divide
+ * the work alike. Counts that are larger than the tokens of a trie are long make no difference to those, so that rests
+ * which only differ by such counts share what is found.
+ *
+ * Mutable. Throws TooMuchWork.
+ */
+export class TokenMasks {
+  readonly #recognizer: Recognizer;
+  readonly #tries: readonly TokenTrie[];
+  readonly #meter: WorkMeter;
+  readonly #cache: TokenMaskCache;
+  /** By trie and rest: what stands for the two in the cache. */
+  readonly #keys: readonly WeakMap<Rest, object>[];
+  /** Where a call's text goes on when it ends. */
+  readonly #returned = new WeakMap<Call, Position>();
+  readonly #bitmask: TokenBitmask;
+  readonly #localBitmask: TokenBitmask;
+  readonly #walk: Pick<TrieWalk, "recognizer" | "meter">;
+
+  constructor({ recognizer, tries, vocabSize, meter, cache }: TokenMasksOptions) {
+    this.#recognizer = recognizer;
+    this.#tries = tries;
+    this.#meter = meter;
+    this.#cache = cache;
+    this.#keys = tries.map(() => new WeakMap());
+    this.#bitmask = createTokenBitmask(vocabSize);
+    this.#localBitmask = createTokenBitmask(vocabSize);
+    this.#walk = { recognizer, meter };
+  }
+
+  /** Those that end a text are left out. Not to be changed. */
+  at(position: Position): TokenSet {
+    const known = this.#cache.get(position);
+    if (known !== undefined) return known.tokens;
+    this.#bitmask.fill(0);
+    for (const trieIndex of this.#tries.keys()) this.#addTrie(trieIndex, position);
+    this.#meter.spend(addUnits);
+    const tokens = packTokens(this.#bitmask);
+    this.#cache.add(position, { tokens, exits: noExits });
+    return tokens;
+  }
+
+  #addTrie(trieIndex: number, position: Position): void {
+    const trie = this.#tries[trieIndex];
+    const local = new Map<Rest, (Call | null)[]>();
+    for (const { rest, call } of position.readings) {
+      const clamped = this.#recognizer.clamp(rest, trie.maxLength);
+      const calls = local.get(clamped);
+      if (calls === undefined) local.set(clamped, [call]);
+      else calls.push(call);
+    }
+    const isTried =
+      local.size <= maxLocalRests || local.keys().some((rest) => this.#cache.has(this.#keyOf(trieIndex, rest)));
+    if (!isTried && this.#meter.attempt(jointUnits, () => this.#addWalk(trie, position)) !== null) return;
+    for (const [rest, calls] of local) this.#addLocal(trieIndex, rest, calls);
+  }
+
+  /** Whether the walk came to its end. */
+  #addWalk(trie: TokenTrie, position: Position, first = 0, end = trie.bytes.length): true {
+    walkTrie({ ...this.#walk, trie, bitmask: this.#bitmask, exits: null }, position, first, end);
+    return true;
+  }
+
+  /** What may follow the rest, in each of its calls. */
+  #addLocal(trieIndex: number, rest: Rest, calls: readonly (Call | null)[]): void {
+    const trie = this.#tries[trieIndex];
+    const { tokens, exits } = this.#localMask(trieIndex, rest);
+    this.#meter.spend(addUnits);
+    addTokens(this.#bitmask, tokens);
+    if (exits?.length === 0) return;
+    for (const call of calls) {
+      if (call === null) continue;
+      if (exits === null) {
+        this.#addWalk(trie, this.#recognizer.positionAt([{ rest, call }]));
+        continue;
+      }
+      const returned = this.#positionBehind(call);
+      this.#meter.spend(exits.length);
+      for (const exit of exits) this.#addWalk(trie, returned, exit + 1, trie.ends[exit]);
+    }
+  }
+
+  /** What may follow the rest within its rule. */
+  #localMask(trieIndex: number, rest: Rest): TokenMask {
+    const key = this.#keyOf(trieIndex, rest);
+    const known = this.#cache.get(key);
+    if (known !== undefined) return known;
+    const trie = this.#tries[trieIndex];
+    const bitmask = this.#localBitmask.fill(0);
+    const exits: number[] = [];
+    const start = this.#recognizer.positionAt([{ rest, call: null }]);
+    walkTrie({ ...this.#walk, trie, bitmask, exits }, start, 0, trie.bytes.length);
+    this.#meter.spend(addUnits);
+    const mask = { tokens: packTokens(bitmask), exits: exits.length === maxExits ? null : Int32Array.from(exits) };
+    this.#cache.add(key, mask);
+    return mask;
+  }
+
+  #keyOf(trieIndex: number, rest: Rest): object {
+    const keys = this.#keys[trieIndex];
+    let key = keys.get(rest);
+    if (key === undefined) keys.set(rest, (key = {}));
+    return key;
+  }
+
+  #positionBehind(call: Call): Position {
+    let position = this.#returned.get(call);
+    if (position === undefined) {
+      position = this.#recognizer.positionAt(call.returns);
+      this.#returned.set(call, position);
+    }
+    return position;
+  }
+}

@@ -1,0 +1,214 @@
+/** Receives request bodies: bounds their number and their memory, and evicts the slowest when there is no room. */
+import { decodeContent } from "./content-encoding.ts";
+import { HttpError } from "./errors.ts";
+import { JsonParser } from "./json-parser.ts";
+import type { ParsedJson } from "./bounded-json.ts";
+import { receiveBody } from "./received-body.ts";
+
+/** An ordinary body arrives within milliseconds, so this many at once are those of slow senders. */
+const MAX_NUM_BODIES = 1024;
+/** All bodies together may hold as many bytes as this many bodies of the greatest length. */
+const NUM_LONGEST_BODIES = 8;
+/** All bodies together may hold this much in any case. */
+const MIN_ROOM_BYTES = 64 * 1024 ** 2;
+/** A body up to this length is never refused for want of memory: a question without pictures. */
+const FREE_BYTES = 64 * 1024;
+/** A younger body is never evicted, since its rate says nothing yet. */
+const FRESH_MS = 1000;
+/** When bodies are compared, a byte that arrived this long ago counts half. */
+const HALF_LIFE_MS = 1000;
+
+export interface BodyIntakeOptions {
+  /** Length of the longest body that any route accepts. */
+  readonly maxBodyBytes: number;
+  readonly idleTimeoutMs: number;
+  /** When it is aborted, all bodies under way end with its reason. */
+  readonly drainSignal: AbortSignal;
+  /** Default 1024. */
+  readonly maxNumBodies?: number;
+  /** Clock in milliseconds for the rates of bodies. Default `performance.now`. */
+  readonly now?: () => number;
+}
+
+/** Owns the thread that parses long bodies. Mutable; one per process. */
+export class BodyIntake {
+  readonly #idleTimeoutMs: number;
+  readonly #drainSignal: AbortSignal;
+  readonly #maxNumBodies: number;
+  readonly #maxHeldBytes: number;
+  readonly #now: () => number;
+  readonly #bodies = new Set<IncomingBody>();
+  readonly #parser = new JsonParser();
+  #numHeldBytes = 0;
+
+  constructor(options: BodyIntakeOptions) {
+    const { maxBodyBytes, idleTimeoutMs, drainSignal, maxNumBodies = MAX_NUM_BODIES } = options;
+    this.#now = options.now ?? (() => performance.now());
+    this.#idleTimeoutMs = idleTimeoutMs;
+    this.#drainSignal = drainSignal;
+    this.#maxNumBodies = maxNumBodies;
+    this.#maxHeldBytes = Math.max(NUM_LONGEST_BODIES * maxBodyBytes, MIN_ROOM_BYTES);
+    drainSignal.addEventListener("abort", () => {
+      for (const body of this.#bodies) body.end(drainSignal.reason);
+    });
+  }
+
+  /** Bodies that are arriving or being parsed. */
+  get numBodies(): number {
+    return this.#bodies.size;
+  }
+
+  /** Decoded bytes of all these bodies in memory. */
+  get numHeldBytes(): number {
+    return this.#numHeldBytes;
+  }
+
+  /**
+   * Reads, decodes and parses the body. When there are too many bodies, or they hold too much memory, the body that
+   * received the fewest bytes lately ends with 408, so that slow senders cannot lock out fast ones. When all bodies are
+   * younger than a second, the new one is refused with 503. Throws HttpError 408, 413, 415 or 503, HttpError 400 for a
+   * broken encoding, and the reason of `drainSignal`.
+   */
+  async receiveJson(request: Request, maxBodyBytes: number): Promise<ParsedJson> {
+    this.#drainSignal.throwIfAborted();
+    const announced = Number(request.headers.get("content-length") ?? 0);
+    if (announced > maxBodyBytes) throw tooLarge(`${announced} bytes`, maxBodyBytes);
+    const body = this.#admit();
+    try {
+      const bytes = await this.#receive(request, body, maxBodyBytes);
+      body.isComplete = true;
+      return await this.#parser.parse(bytes);
+    } finally {
+      this.#release(body);
+    }
+  }
+
+  async close(): Promise<void> {
+    await this.#parser.close();
+  }
+
+  async #receive(request: Request, body: IncomingBody, maxBodyBytes: number): Promise<Buffer<ArrayBuffer>> {
+    const { signal } = body;
+    const received = receiveBody(request, { idleTimeoutMs: this.#idleTimeoutMs, signal });
+    const encoding = request.headers.get("content-encoding");
+    return decodeContent(encoding, body.countArrivals(received, maxBodyBytes), async (chunks) => {
+      const kept: Uint8Array[] = [];
+      for await (const chunk of chunks) {
+        if (body.numHeldBytes + chunk.byteLength > maxBodyBytes) throw tooLarge("more bytes", maxBodyBytes);
+        this.#hold(body, chunk.byteLength);
+        kept.push(chunk);
+      }
+      return Buffer.concat(kept);
+    });
+  }
+
+  #admit(): IncomingBody {
+    if (this.#bodies.size >= this.#maxNumBodies && this.#evictSlowest(0) === null) throw this.#noRoom();
+    const body = new IncomingBody(this.#now);
+    this.#bodies.add(body);
+    return body;
+  }
+
+  #hold(body: IncomingBody, numBytes: number): void {
+    body.signal.throwIfAborted();
+    if (body.numHeldBytes + numBytes > FREE_BYTES) this.#makeRoom(body, numBytes);
+    body.numHeldBytes += numBytes;
+    this.#numHeldBytes += numBytes;
+  }
+
+  #makeRoom(body: IncomingBody, numBytes: number): void {
+    while (this.#numHeldBytes + numBytes > this.#maxHeldBytes) {
+      // At least one body holds the mean or more. Evicting a body with less frees too little.
+      const share = this.#numHeldBytes / this.#bodies.size;
+      if (this.#evictSlowest(share) === null) throw this.#noRoom();
+      // The evicted body may be this one.
+      body.signal.throwIfAborted();
+    }
+  }
+
+  /** Returns null when every body is complete, young, or holds less than `minHeldBytes`. */
+  #evictSlowest(minHeldBytes: number): IncomingBody | null {
+    const now = this.#now();
+    let slowest: IncomingBody | null = null;
+    for (const body of this.#bodies) {
+      if (body.isComplete || body.numHeldBytes < minHeldBytes || now - body.start < FRESH_MS) continue;
+      if (slowest === null || body.recentBytes(now) < slowest.recentBytes(now)) slowest = body;
+    }
+    if (slowest === null) return null;
+    slowest.end(
+      new HttpError(
+        408,
+        "request_timeout",
+        `The body arrived more slowly than all others when there was no room for more: ${this.#inUse()}. Send it again.`,
+        { headers: { Connection: "close" } },
+      ),
+    );
+    this.#release(slowest);
+    return slowest;
+  }
+
+  #release(body: IncomingBody): void {
+    if (this.#bodies.delete(body)) this.#numHeldBytes -= body.numHeldBytes;
+  }
+
+  #noRoom(): HttpError {
+    return new HttpError(503, "too_many_bodies", `There is no room for another body: ${this.#inUse()}.`, {
+      headers: { "Retry-After": "2", Connection: "close" },
+    });
+  }
+
+  #inUse(): string {
+    return `${this.#bodies.size} of ${this.#maxNumBodies} are under way, with ${this.#numHeldBytes} of ${this.#maxHeldBytes} bytes`;
+  }
+}
+
+/** Mutable. */
+class IncomingBody {
+  readonly start: number;
+  /** Decoded, in memory. */
+  numHeldBytes = 0;
+  isComplete = false;
+  readonly #controller = new AbortController();
+  readonly #now: () => number;
+  #numRecentBytes = 0;
+  #lastArrival: number;
+
+  constructor(now: () => number) {
+    this.#now = now;
+    this.start = now();
+    this.#lastArrival = this.start;
+  }
+
+  get signal(): AbortSignal {
+    return this.#controller.signal;
+  }
+
+  end(reason: unknown): void {
+    this.#controller.abort(reason);
+  }
+
+  /** Passes on the chunks as they were sent, still encoded. Throws HttpError 413 after `maxBytes`. */
+  async *countArrivals(chunks: AsyncIterable<Uint8Array>, maxBytes: number): AsyncGenerator<Uint8Array> {
+    let numBytes = 0;
+    for await (const chunk of chunks) {
+      numBytes += chunk.byteLength;
+      if (numBytes > maxBytes) throw tooLarge("more bytes", maxBytes);
+      const now = this.#now();
+      this.#numRecentBytes = this.recentBytes(now) + chunk.byteLength;
+      this.#lastArrival = now;
+      yield chunk;
+    }
+  }
+
+  /** Bytes that arrived, weighted by their age. */
+  recentBytes(now: number): number {
+    return this.#numRecentBytes * 2 ** ((this.#lastArrival - now) / HALF_LIFE_MS);
+  }
+}
+
+/** The rest of the body stays unread, so the connection cannot be used again. */
+function tooLarge(found: string, maxBodyBytes: number): HttpError {
+  return new HttpError(413, "body_too_large", `The body has ${found}; the limit is ${maxBodyBytes}.`, {
+    headers: { Connection: "close" },
+  });
+}

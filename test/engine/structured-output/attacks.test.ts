@@ -1,0 +1,121 @@
+import { expect, test } from "vitest";
+
+import { compileProgram } from "../../../engine/structured-output/compiled-grammar.ts";
+import { GrammarRow } from "../../../engine/structured-output/grammar-row.ts";
+import { createGrammarVocabulary } from "../../../engine/structured-output/grammar-vocabulary.ts";
+import type { GrammarVocabulary } from "../../../engine/structured-output/grammar-vocabulary.ts";
+import { LoadedGrammars } from "../../../engine/structured-output/loaded-grammars.ts";
+import {
+  checkStructuredOutput,
+  describeStructuredOutput,
+} from "../../../engine/structured-output/structured-output.ts";
+import type { StructuredOutput } from "../../../engine/structured-output/structured-output.ts";
+import { createTokenBitmask } from "../../../engine/structured-output/token-bitmask.ts";
+import { firstUnits, maxStepUnits, unitsPerToken } from "../../../engine/structured-output/work-limits.ts";
+import { attacks, slowSources, tooAmbiguous } from "./attacks.ts";
+import { createRandom, shapesVocabulary, tokensOf } from "./grammars.ts";
+
+const { tokenizer, vocabSize, eosTokenIds } = shapesVocabulary;
+const vocabulary = await createGrammarVocabulary(tokenizer, vocabSize, eosTokenIds);
+/** Work is put down after it is done, so that a step goes over by one entry at most. */
+const oneEntry = 1_000_000;
+const numSteps = 200;
+
+interface Row {
+  readonly row: GrammarRow;
+  readonly tokenIds: number[];
+  readonly grammars: LoadedGrammars;
+  readonly numSpent: () => number;
+}
+
+function begin(grammars: LoadedGrammars, output: StructuredOutput, known: GrammarVocabulary = vocabulary): Row {
+  checkStructuredOutput(output);
+  const grammar = {
+    id: JSON.stringify(output),
+    description: describeStructuredOutput(output),
+    program: compileProgram(output),
+    vocabulary: known,
+  };
+  const loaded = grammars.open(grammar);
+  const tokenIds: number[] = [];
+  return { row: new GrammarRow(loaded, grammar, tokenIds), tokenIds, grammars, numSpent: () => loaded.meter.numSpent };
+}
+
+/** The tokens that may come next. */
+function look({ row }: Row, size: number = vocabSize): number[] {
+  row.acceptNewTokens();
+  const bitmask = createTokenBitmask(size);
+  row.fillBitmask(bitmask);
+  return tokensOf(bitmask, size);
+}
+
+/** A row whose form is ordinary. */
+const innocent: StructuredOutput = { kind: "regex", pattern: "(red|green|blue)( and (red|green|blue))*" };
+
+test.for(attacks)("%s: each step is bounded, and the row beside it gets all its tokens", ([, output]) => {
+  const grammars = new LoadedGrammars();
+  const hostile = begin(grammars, output);
+  const beside = begin(grammars, innocent);
+  const random = createRandom(1);
+  let spentBefore = hostile.numSpent();
+  let isOver = false;
+  for (let step = 0; step < numSteps; step++) {
+    const allowed: number[] = isOver ? [] : look(hostile);
+    const spent = hostile.numSpent() - spentBefore;
+    spentBefore = hostile.numSpent();
+    expect(spent, `step ${step}`).toBeLessThanOrEqual(maxStepUnits + oneEntry);
+    isOver = allowed.every((id) => eosTokenIds.includes(id));
+    const texts = allowed.filter((id) => !eosTokenIds.includes(id));
+    if (!isOver) hostile.tokenIds.push(texts[Math.floor(random() * texts.length)]);
+    const others = look(beside).filter((id) => !eosTokenIds.includes(id));
+    expect(others.length).toBeGreaterThan(0);
+    beside.tokenIds.push(others[Math.floor(random() * others.length)]);
+  }
+  expect(beside.row.failure).toBeNull();
+  expect(beside.tokenIds).toHaveLength(numSteps);
+  expect(spentBefore).toBeLessThanOrEqual(firstUnits + numSteps * unitsPerToken + oneEntry);
+  if (hostile.row.failure === null) return;
+  expect(hostile.row.failure).toMatchObject({
+    code: "invalid_argument",
+    parameter: "samplingParams.structuredOutput",
+    message: expect.stringContaining(`${describeStructuredOutput(output)} is too expensive`),
+  });
+});
+
+test("a form that can be read in too many ways ends its request with an error that names it", () => {
+  const output: StructuredOutput = { kind: "grammar", grammar: 'root ::= root root | "a" | ""' };
+  const hostile = begin(new LoadedGrammars(), output);
+  const a = tokenizer.tokenId("a")!;
+  while (hostile.row.failure === null && hostile.tokenIds.length < 2000) {
+    look(hostile);
+    hostile.tokenIds.push(a);
+  }
+  expect(hostile.row.failure?.message).toBe(
+    'The structured output grammar "root ::= root root | \\"a\\" | \\"\\"" is too expensive to follow: its text can be read in too many ways. Make it less ambiguous, or its counts smaller.',
+  );
+  const spent = hostile.numSpent();
+  for (let step = 0; step < 10; step++) expect(look(hostile)).toEqual([]);
+  expect(hostile.numSpent()).toBe(spent);
+});
+
+test("a form that is too ambiguous from its first token on is rejected before it begins", () => {
+  expect(() => compileProgram(tooAmbiguous)).toThrow("can begin in too many ways; make it less ambiguous");
+});
+
+test.for(slowSources)("%s are read in a time that grows with the source alone", ([, output]) => {
+  expect(() => {
+    checkStructuredOutput(output);
+    compileProgram(output);
+  }).toThrow(expect.objectContaining({ code: "invalid_argument" }));
+});
+
+test("the masks and positions that rows have left behind take bounded memory", () => {
+  const grammars = new LoadedGrammars();
+  for (let index = 0; index < 40; index++) {
+    const output: StructuredOutput = { kind: "regex", pattern: `[a-z ]{0,${index + 100}}x` };
+    const { row } = begin(grammars, output);
+    expect(row.failure).toBeNull();
+    grammars.release({ id: JSON.stringify(output), description: "", program: compileProgram(output), vocabulary });
+  }
+  expect(grammars.size).toBe(8);
+});

@@ -1,0 +1,174 @@
+import * as fc from "fast-check";
+import { expect, test } from "vitest";
+
+import { toProgram } from "../../../engine/structured-output/language-program.ts";
+import { readGrammar } from "../../../engine/structured-output/grammar-reader.ts";
+import { readLanguage } from "../../../engine/structured-output/language.ts";
+import type { Position } from "../../../engine/structured-output/reading.ts";
+import { Recognizer } from "../../../engine/structured-output/recognizer.ts";
+import { findEndlessRule } from "../../../engine/structured-output/rule-properties.ts";
+import type { StructuredOutput } from "../../../engine/structured-output/structured-output.ts";
+import { addTokens, createTokenBitmask } from "../../../engine/structured-output/token-bitmask.ts";
+import { TokenMaskCache } from "../../../engine/structured-output/token-mask-cache.ts";
+import { TokenMasks } from "../../../engine/structured-output/token-masks.ts";
+import { buildTokenTries } from "../../../engine/structured-output/token-trie.ts";
+import { WorkMeter } from "../../../engine/structured-output/work-meter.ts";
+import { Reader, createRandom, tokensOf } from "./grammars.ts";
+import { Sketcher } from "./sketches.ts";
+
+/** Pieces of what the languages of `Sketcher` are made of, cut anywhere, also within characters. */
+const characters = fc.constantFrom(
+  ...["abc", "ab", "01", "0123456789", "aé中😀", "eèéê", '"{}[]:, ax1'].map((text) => Array.from(text)),
+);
+const piece = fc
+  .tuple(
+    characters.chain((alphabet) => fc.array(fc.constantFrom(...alphabet), { minLength: 1, maxLength: 6 })),
+    fc.constantFrom(0, 0, 0, 1, 2),
+    fc.constantFrom(0, 0, 0, 1, 2),
+  )
+  .map(([letters, cutStart, cutEnd]) => {
+    const bytes = Buffer.from(letters.join(""));
+    return bytes.subarray(cutStart, Math.max(cutStart, bytes.length - cutEnd));
+  });
+/** Some longer than the limit of each trie. */
+const longPiece = fc
+  .tuple(fc.constantFrom("a", "ab", "é", "0"), fc.integer({ min: 5, max: 40 }))
+  .map(([text, count]) => Buffer.from(text.repeat(count)));
+const vocabulary = fc.array(fc.oneof({ weight: 4, arbitrary: piece }, longPiece), { minLength: 1, maxLength: 120 });
+
+const schemas: object[] = [
+  { type: "object", properties: { a: { type: "string", maxLength: 20 }, b: { enum: ["é", "ab"] } }, required: ["a"] },
+  { type: "array", items: { type: "integer", minimum: -9, maximum: 120 }, minItems: 1, maxItems: 40 },
+  {},
+];
+
+/** With a count far above, about and below the lengths of tokens. */
+function countedPattern(sketcher: Sketcher): string {
+  const { pattern } = sketcher.sketchLanguage(1);
+  const [min, max] = [sketcher.pick([0, 1, 7, 40]), sketcher.pick([40, 41, 300])];
+  return `[a-cé]{${min},${max}}(?:${pattern}){${sketcher.pick([0, 2])},${sketcher.pick([9, 17, 33])}}`;
+}
+
+function sketch(
+  seed: number,
+  kind: "regex" | "counted" | "grammar" | "recursive" | "words" | "schema",
+): StructuredOutput {
+  const sketcher = new Sketcher(createRandom(seed));
+  switch (kind) {
+    case "regex":
+      return { kind: "regex", pattern: sketcher.sketchLanguage(3).pattern };
+    case "counted":
+      return { kind: "regex", pattern: countedPattern(sketcher) };
+    case "grammar":
+      return { kind: "grammar", grammar: sketcher.sketchLanguage(3).grammar };
+    case "recursive":
+      return { kind: "grammar", grammar: sketcher.recursiveGrammar() };
+    case "words":
+      return { kind: "choice", choices: sketcher.words(60) };
+    case "schema":
+      return { kind: "json-schema", schema: JSON.stringify(sketcher.pick(schemas)) };
+  }
+}
+
+test("a token is allowed exactly where some text goes on with its bytes", async () => {
+  let numAllowed = 0;
+  let numForbidden = 0;
+  const kinds = fc.constantFrom("regex", "counted", "grammar", "recursive", "words", "schema");
+  await fc.assert(
+    fc.asyncProperty(vocabulary, fc.nat(), kinds, fc.infiniteStream(fc.nat()), async (drawn, seed, kind, choices) => {
+      const output = sketch(seed, kind);
+      // Some recursive grammars take a time that grows with the third power of the length.
+      const tokens = kind === "recursive" ? drawn.map((token) => token.subarray(0, 6)) : drawn;
+      if (output.kind === "grammar" && findEndlessRule(readGrammar(output.grammar)) !== null) return;
+      const meter = new WorkMeter();
+      meter.allow(Infinity);
+      const recognizer = new Recognizer(toProgram(readLanguage(output)), meter);
+      const tokenEnds = Uint32Array.from(
+        tokens.map(
+          (
+            (sum) => (token) =>
+              (sum += token.length)
+          )(0),
+        ),
+      );
+      const tries = await buildTokenTries({ tokenBytes: Buffer.concat(tokens), tokenEnds }, new Set());
+      const cache = new TokenMaskCache(2 ** 20);
+      const masks = new TokenMasks({ recognizer, tries, vocabSize: tokens.length, meter, cache });
+      // A recognizer of its own judges, so that nothing kept by the one helps the other.
+      const judge = new Reader(output);
+      let position = recognizer.start();
+      let judged = judge.start();
+      for (let step = 0; step < 8; step++) {
+        const bitmask = createTokenBitmask(tokens.length);
+        addTokens(bitmask, masks.at(position));
+        const allowed = tokensOf(bitmask, tokens.length);
+        const expected = [...tokens.keys()].filter(
+          (tokenId) => tokens[tokenId].length > 0 && judge.advance(judged, tokens[tokenId]) !== null,
+        );
+        expect(allowed, `for ${JSON.stringify(output)}`).toEqual(expected);
+        numAllowed += allowed.length;
+        numForbidden += tokens.length - allowed.length;
+        if (allowed.length === 0) return;
+        const chosen = tokens[allowed[choices.next().value! % allowed.length]];
+        for (const byte of chosen) position = recognizer.advance(position, byte)!;
+        judged = judge.advance(judged, chosen)!;
+      }
+    }),
+    { numRuns: 200 },
+  );
+  expect(Math.min(numAllowed, numForbidden)).toBeGreaterThan(300);
+});
+
+/** What a text comes to that goes on from the position: the shortest ending is not far. */
+function endingOf(
+  reader: Reader,
+  position: Position,
+  bytes: Iterable<number>,
+): "an end" | "a dead end" | "no end in sight" {
+  const seen = new Set([position]);
+  for (const next of seen) {
+    if (next.canEnd) return "an end";
+    if (seen.size > 5000) return "no end in sight";
+    for (const byte of bytes) {
+      const further = reader.advance(next, [byte]);
+      if (further !== null) seen.add(further);
+    }
+  }
+  return "a dead end";
+}
+
+test("every text that has begun can come to an end", () => {
+  fc.assert(
+    fc.property(fc.nat(), fc.constantFrom("regex", "grammar", "recursive", "words", "schema"), (seed, kind) => {
+      const output = sketch(seed, kind);
+      if (output.kind === "grammar" && findEndlessRule(readGrammar(output.grammar)) !== null) return;
+      const reader = new Reader(output);
+      const random = createRandom(seed);
+      let position = reader.start();
+      // Positions of recursive grammars seldom come back to where they were.
+      const isRecursive = kind === "recursive";
+      for (let step = 0; step < (isRecursive ? 3 : 6); step++) {
+        const nexts = Array.from(isRecursive ? "abc" : 'abc0123é中😀eèê"{}[]:, x_tfn-').flatMap((character) => {
+          const next = reader.advance(position, Buffer.from(character));
+          return next === null ? [] : [next];
+        });
+        if (nexts.length === 0) break;
+        position = nexts[Math.floor(random() * nexts.length)];
+      }
+      const bytes = isRecursive ? Buffer.from("abc") : Buffer.from(Array.from({ length: 256 }, (_, byte) => byte));
+      expect(endingOf(reader, position, bytes), `for ${JSON.stringify(output)}`).toBe("an end");
+    }),
+    { numRuns: 150 },
+  );
+});
+
+test("the cache of masks keeps what was used last, within its bytes", () => {
+  const cache = new TokenMaskCache(3 * (256 + 4 * 100));
+  const mask = () => ({ tokens: { kind: "ids", ids: new Int32Array(100) }, exits: null }) as const;
+  const keys = Array.from({ length: 5 }, () => ({}));
+  for (const key of keys.slice(0, 3)) cache.add(key, mask());
+  expect(cache.get(keys[0])).toBeDefined();
+  for (const key of keys.slice(3)) cache.add(key, mask());
+  expect(keys.map((key) => cache.has(key))).toEqual([true, false, false, true, true]);
+  expect(cache.numBytes).toBe(3 * 656);
+});

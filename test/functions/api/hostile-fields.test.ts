@@ -1,0 +1,202 @@
+/** Every field of every route that takes JSON, with values that cost a careless server its memory, its stack or time. */
+import { z } from "zod";
+import { afterAll, describe, expect, test } from "vitest";
+
+import { parseBatchLine } from "../../../functions/batch/batch-line.ts";
+import { chatCompletionKind } from "../../../functions/generation/chat-completion-kind.ts";
+import { completionKind } from "../../../functions/generation/completion-kind.ts";
+import { HttpError } from "../../../functions/http/errors.ts";
+import { parseJson } from "../../../functions/http/json-body.ts";
+import { batchRequest } from "../../../functions/batch/routes/batch-request.ts";
+import { parseFields } from "../../../functions/generation/schemas/parse-fields.ts";
+import { refuseUnservedFields } from "../../../functions/generation/schemas/unserved-fields.ts";
+import type { UnservedFields } from "../../../functions/generation/schemas/unserved-fields.ts";
+import { deepValues, hostileBody, longValues, oddValues } from "../../support/hostile-values.ts";
+import { fieldsOf } from "../../support/schema-fields.ts";
+import type { SchemaField } from "../../support/schema-fields.ts";
+import { chatBody, createTestApp } from "../../support/test-app.ts";
+
+interface Route {
+  readonly path: string;
+  readonly schema: z.ZodType;
+  readonly unservedFields: UnservedFields;
+}
+
+const chat: Route = { path: "/v1/chat/completions", ...chatCompletionKind };
+const completions: Route = { path: "/v1/completions", ...completionKind };
+const batches: Route = { path: "/v1/batches", schema: batchRequest, unservedFields: {} };
+const routes = [chat, completions, batches];
+
+const [chatFields, ownCompletionFields, batchFields] = fieldsOf(...routes.map(({ schema }) => schema));
+/** What the two routes that generate have in common is the same schema. */
+const distinctFields: readonly (readonly [Route, readonly SchemaField[]])[] = [
+  [chat, chatFields],
+  [completions, ownCompletionFields],
+  [batches, batchFields],
+];
+
+/** As the routes, and the lines of batches, understand a body; null where they do. */
+function refusalOf({ schema, unservedFields }: Route, text: string): HttpError | null {
+  try {
+    const body = parseJson(text, "The body") as object;
+    refuseUnservedFields(body, unservedFields);
+    parseFields(schema, body);
+    return null;
+  } catch (error) {
+    if (error instanceof HttpError) return error;
+    throw error;
+  }
+}
+
+const topOf = (path: string | null): string => (path ?? "").split(/[.[]/, 1)[0];
+const nameOf = ({ path }: SchemaField): string => path || "the body";
+
+/** Texts that only the body bounds: the engine measures them in tokens, or the store knows no such id. */
+const freeTexts = new Set([
+  "messages[].content",
+  "messages[].content[]",
+  "messages[].content[].text",
+  "messages[].content[].refusal",
+  "messages[].content[].image_url",
+  "messages[].content[].image_url.url",
+  "messages[].content[].image_embeds",
+  "prompt",
+  "prompt[]",
+  "stop",
+  "stop[]",
+  "input_file_id",
+  "metadata.*",
+]);
+
+/** What a grammar is compiled from is bounded where it is compiled. */
+const isCompiled = (path: string): boolean => /^structured_outputs\.|^response_format\..*schema/.test(path);
+
+describe("a value that is longer or deeper than in any request", () => {
+  for (const [route, fields] of distinctFields) {
+    test.for(fields)(`is refused by ${route.path} with the field's name at $path`, (field) => {
+      const taken = new Set(freeTexts.has(field.path) ? ["a string of 10 MB"] : []);
+      const long = isCompiled(field.path) ? [] : longValues.filter(({ name }) => !taken.has(name));
+      for (const value of [...long, ...deepValues]) {
+        const error = refusalOf(route, hostileBody(field.bodyWith, value));
+        expect([value.name, error?.status]).toEqual([value.name, 400]);
+        expect(error!.message.length).toBeLessThan(1000);
+        // The body itself has no name, and its members have those that the client makes up.
+        const expected = field.path === "" ? topOf(error!.parameter) : topOf(field.path);
+        expect([value.name, topOf(error!.parameter)]).toEqual([value.name, expected]);
+      }
+    });
+  }
+});
+
+describe("a list", () => {
+  /** Says how many elements were looked at. */
+  function countedList(
+    element: unknown,
+    length = 2_000_000,
+  ): { readonly list: unknown; readonly numReads: () => number } {
+    let numReads = 0;
+    const list: unknown = new Proxy([], {
+      get(target, key, receiver) {
+        if (key === "length") return length;
+        if (typeof key !== "string" || !/^\d+$/.test(key)) return Reflect.get(target, key, receiver) as unknown;
+        numReads += 1;
+        return element;
+      },
+      has: (target, key) => (typeof key === "string" && /^\d+$/.test(key)) || Reflect.has(target, key),
+    });
+    return { list, numReads: () => numReads };
+  }
+
+  /** Parses a body with such a list in this place. */
+  function parse(schema: z.ZodType, field: SchemaField, element: unknown, length: number) {
+    const { list, numReads } = countedList(element, length);
+    try {
+      parseFields(schema, field.bodyWith(list));
+      return null;
+    } catch (error) {
+      const { issues } = (error as HttpError).cause as z.ZodError;
+      return { numReads: numReads(), numIssues: issues.length };
+    }
+  }
+
+  const few = expect.toSatisfy((count) => count < 10, "few");
+  const bounded = distinctFields.map(
+    ([route, fields]) => [route, fields.filter(({ path }) => !isCompiled(path))] as const,
+  );
+
+  for (const [{ path, schema }, fields] of bounded) {
+    test.for(fields)(`is not read by ${path} when it is too long at $path`, (field) => {
+      for (const element of [-1, 1, "a", {}, null]) {
+        expect([element, parse(schema, field, element, 2_000_000)]).toEqual([
+          element,
+          { numReads: few, numIssues: few },
+        ]);
+      }
+    });
+
+    // Of processor options any short list passes.
+    test.for(fields.filter((field) => field.path !== "mm_processor_kwargs.*"))(
+      `is read by ${path} up to its first bad element at $path`,
+      (field) => {
+        for (const element of [{}, null]) {
+          expect([element, parse(schema, field, element, 60)]).toEqual([element, { numReads: few, numIssues: few }]);
+        }
+      },
+    );
+  }
+
+  test("is read to its end by a schema that does not stop, so the count can fail", () => {
+    const { list, numReads } = countedList(-1, 1000);
+    expect(z.array(z.number().min(0)).safeParse(list).error?.issues).toHaveLength(1000);
+    expect(numReads()).toBe(1000);
+  });
+});
+
+describe("odd values", () => {
+  const { post, bodies } = createTestApp();
+  afterAll(() => bodies.close());
+
+  for (const [{ path }, fields] of distinctFields.filter(([route]) => route !== batches)) {
+    test.for(fields)(`at $path are answered by ${path}, or refused in OpenAI's form`, async (field) => {
+      for (const value of oddValues) {
+        const response = await post(path, hostileBody(field.bodyWith, value));
+        const isStream = response.headers.get("content-type")?.startsWith("text/event-stream");
+        const { error } = (isStream ? {} : await response.json()) as { readonly error?: object };
+        const isRefused = [400, 404].includes(response.status);
+        expect([value.name, response.status]).toEqual([value.name, isRefused ? response.status : 200]);
+        expect([value.name, error]).toEqual([value.name, isRefused ? openAiError : undefined]);
+      }
+    });
+  }
+
+  const openAiError = {
+    message: expect.stringMatching(/^.{1,700}$/s),
+    type: "invalid_request_error",
+    param: expect.toSatisfy((param) => param === null || typeof param === "string"),
+    code: expect.stringMatching(/^\w+$/),
+  };
+});
+
+test.for(routes.slice(0, 2))("a line of a batch is refused as $path refuses its body", ({ path, schema }) => {
+  const field = fieldsOf(schema)[0].find((found) => found.path === "allowed_token_ids")!;
+  const lineWith = (value: unknown) => ({ custom_id: "a", method: "POST", url: path, body: field.bodyWith(value) });
+  for (const value of deepValues) {
+    const line = parseBatchLine({ lineNumber: 1, text: hostileBody(lineWith, value), problem: null });
+    expect([value.name, line.kind]).toEqual([value.name, "bad"]);
+  }
+});
+
+test("over HTTP each is refused, and a request beside it is answered", async () => {
+  const { post, bodies, engine } = createTestApp({ config: { maxBodyBytes: 32 * 1024 ** 2 } });
+  const field = chatFields.find(({ path }) => path === "allowed_token_ids")!;
+  for (const value of [...longValues, ...deepValues]) {
+    const [refused, beside] = await Promise.all([
+      post(chat.path, hostileBody(field.bodyWith, value)),
+      post(chat.path, chatBody),
+    ]);
+    expect([value.name, refused.status, beside.status]).toEqual([value.name, 400, 200]);
+    expect(await refused.json()).toMatchObject({ error: { param: expect.stringMatching(/^allowed_token_ids/) } });
+  }
+  expect(engine.requests).toHaveLength(longValues.length + deepValues.length);
+  await bodies.close();
+});
