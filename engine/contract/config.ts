@@ -23,6 +23,14 @@ export interface ImageLimits {
   readonly largestExpectedImage?: LargestSize;
   readonly maxImageBytes: number;
   readonly maxImagePixels: number;
+  /**
+   * Most that decoding one image, or all new images of one request, may cost, in pixels of a plain 8-bit RGB picture:
+   * those of AVIF, of 16 bits and of progressive JPEG cost several. Default: `defaultDecodeLimits`.
+   */
+  readonly maxDecodeCost?: number;
+  readonly maxRequestDecodeCost?: number;
+  /** Rounded up to whole seconds. Default: `defaultDecodeLimits`. */
+  readonly decodeTimeoutMs?: number;
   readonly fetchTimeoutMs: number;
 }
 

@@ -9,7 +9,7 @@ export type EngineErrorCode =
   | "invalid_image_reference"
   /** The image could not be fetched: connection refused, not found, timed out, no permission. */
   | "image_unreachable"
-  /** The image has more bytes or pixels than the limits allow. */
+  /** The image has more bytes or pixels, or costs more to decode, than the limits allow. */
   | "image_too_large"
   /** The engine cannot decode the bytes as an image. */
   | "invalid_image"
@@ -27,7 +27,15 @@ export type EngineErrorCode =
   | "internal";
 
 /** Settings that limit what is served, by their names in `EngineConfig`. */
-export type ServingSetting = "maxImagesPerPrompt" | "maxNumWaiting" | "enableMmEmbeds";
+export type ServingSetting =
+  | "maxImagesPerPrompt"
+  | "maxNumWaiting"
+  | "enableMmEmbeds"
+  | "maxImageBytes"
+  | "maxImagePixels"
+  | "maxDecodeCost"
+  | "maxRequestDecodeCost"
+  | "decodeTimeoutMs";
 
 export interface EngineErrorOptions {
   readonly cause?: unknown;
@@ -49,6 +57,12 @@ export class EngineError extends Error {
     this.parameter = options.parameter ?? null;
     this.setting = options.setting ?? null;
   }
+}
+
+/** The same error, with the request field at fault. */
+export function aboutParameter(error: EngineError, parameter: string): EngineError {
+  const { code, message, setting } = error;
+  return new EngineError(code, message, { cause: error, parameter, ...(setting !== null && { setting }) });
 }
 
 /** Throws an `internal` error if a condition does not hold that only a bug of ours can break. */

@@ -16,14 +16,18 @@ export async function readBounded(stream: Readable, options: BoundedReadOptions)
   const { announcedBytes, maxImageBytes } = options;
   if (announcedBytes !== null && announcedBytes > maxImageBytes) {
     discard(stream);
-    throw new EngineError("image_too_large", `The image has ${announcedBytes} bytes; the limit is ${maxImageBytes}.`);
+    throw new EngineError("image_too_large", `The image has ${announcedBytes} bytes; the limit is ${maxImageBytes}.`, {
+      setting: "maxImageBytes",
+    });
   }
   const chunks: Uint8Array[] = [];
   let numBytes = 0;
   for await (const chunk of stream as AsyncIterable<Uint8Array>) {
     numBytes += chunk.byteLength;
     if (numBytes > maxImageBytes) {
-      throw new EngineError("image_too_large", `The image has more than ${maxImageBytes} bytes, which is the limit.`);
+      throw new EngineError("image_too_large", `The image has more than ${maxImageBytes} bytes, which is the limit.`, {
+        setting: "maxImageBytes",
+      });
     }
     chunks.push(chunk);
   }

@@ -36,7 +36,9 @@ function decodeDataUrl(reference: string, maxImageBytes: number): Uint8Array {
   const numPadding = reference.endsWith("==") ? 2 : reference.endsWith("=") ? 1 : 0;
   const numBytes = (numCharacters / 4) * 3 - numPadding;
   if (numBytes > maxImageBytes) {
-    throw new EngineError("image_too_large", `The image has ${numBytes} bytes; the limit is ${maxImageBytes}.`);
+    throw new EngineError("image_too_large", `The image has ${numBytes} bytes; the limit is ${maxImageBytes}.`, {
+      setting: "maxImageBytes",
+    });
   }
 
   // Buffer skips what is not base64, so any such character shows as missing bytes; the URL alphabet alone would pass.

@@ -1,7 +1,11 @@
-/** Encoded bytes to 8-bit RGB; the only importer of sharp. */
+/** Encoded bytes to a header, and to 8-bit RGB; the only importer of sharp. */
 import sharp from "sharp";
 import { EngineError, invariant } from "../contract/errors.ts";
-import { detectImageFormat, IMAGE_FORMATS } from "./image-format.ts";
+import { barePicture } from "./bare-picture.ts";
+import { decodeCostOf } from "./decode-cost.ts";
+import { detectImageFormat, IMAGE_FORMATS, type ImageFormat } from "./image-format.ts";
+import { countJpegScans } from "./jpeg-scans.ts";
+import type { PictureHeader } from "./picture-header.ts";
 import { toRgb, type ColourModel } from "./to-rgb.ts";
 
 export interface DecodedImage {
@@ -11,13 +15,16 @@ export interface DecodedImage {
   readonly data: Uint8Array;
 }
 
-export interface DecodeImageOptions {
-  /** Checked against the header before any pixel is decoded. */
+export interface HeaderLimits {
   readonly maxImagePixels: number;
+  /** As `decodeCostOf` estimates it. */
+  readonly maxDecodeCost: number;
 }
 
-/** No picture within sensible pixel limits takes this long; a file made to be slow does. */
-const MAX_DECODE_SECONDS = 30;
+export interface DecodeImageOptions extends HeaderLimits {
+  /** Rounded up to whole seconds. */
+  readonly decodeTimeoutMs: number;
+}
 
 // Pictures come from strangers: decoders of formats that are not served stay off, whatever the bytes look like. They are
 // named one by one, as this is for the whole process and runs in each thread: blocking all and letting some through again
@@ -51,44 +58,129 @@ sharp.cache(false);
 // Pictures are decoded side by side; threads inside one would only contend with those.
 sharp.concurrency(1);
 
+/** Errors in a picture's data count; colour profiles do not. */
+const inputOptions = { failOn: "error", ignoreIcc: true } as const;
+
+/** Of one sample, by libvips' names; complex numbers, which no served format has, are left out. */
+const bitsOfDepth: Readonly<Record<string, number>> = {
+  uchar: 8,
+  char: 8,
+  ushort: 16,
+  short: 16,
+  uint: 32,
+  int: 32,
+  float: 32,
+  double: 64,
+};
+
+/**
+ * Decodes no pixel. Throws EngineError `invalid_image` (not a served format, a broken header) or `image_too_large`.
+ */
+export async function readPictureHeader(bytes: Uint8Array, limits: HeaderLimits): Promise<PictureHeader> {
+  const format = requireFormat(bytes);
+  const header = await naming(format, async () => {
+    const metadata = await sharp(barePicture(bytes, format), { ...inputOptions, limitInputPixels: false }).metadata();
+    const { width, height, autoOrient, channels, depth, space, isProgressive } = metadata;
+    return {
+      format,
+      width,
+      height,
+      shownSize: { width: autoOrient.width, height: autoOrient.height },
+      numChannels: channels,
+      bitsPerSample: bitsOfDepth[depth] ?? 64,
+      isCmyk: space === "cmyk" && channels === 4,
+      numPasses: format === "jpeg" ? countJpegScans(bytes) : format === "png" && isProgressive ? 2 : 1,
+      numBytes: bytes.byteLength,
+    };
+  });
+  checkHeader(header, limits);
+  return header;
+}
+
+function checkHeader(header: PictureHeader, { maxImagePixels, maxDecodeCost }: HeaderLimits): void {
+  const { format, width, height, numChannels, bitsPerSample, numPasses } = header;
+  const numPixels = width * height;
+  if (numPixels > maxImagePixels) {
+    throw new EngineError(
+      "image_too_large",
+      `The image has ${width}x${height} = ${numPixels} pixels; the limit is ${maxImagePixels}.`,
+      { setting: "maxImagePixels" },
+    );
+  }
+  const cost = decodeCostOf(header);
+  if (cost > maxDecodeCost) {
+    const passes = numPasses === 1 ? "" : ` in ${numPasses} passes`;
+    throw new EngineError(
+      "image_too_large",
+      `The image (${format}, ${width}x${height} pixels of ${numChannels} x ${bitsPerSample} bits${passes}) costs as much to decode as ${cost} pixels of plain RGB; the limit is ${maxDecodeCost}. Send it smaller, or as a baseline JPEG.`,
+      { setting: "maxDecodeCost" },
+    );
+  }
+}
+
 /**
  * Decodes the first frame as Pillow's `convert("RGB")` does, after EXIF orientation, with colour profiles ignored and
  * transparency composited on white (the behaviour of vLLM and of current Hugging Face processors). PNG and other
  * lossless formats give Pillow's bytes; JPEG and WebP differ where the decoder libraries do, by 1 or 2 of 255.
  *
+ * The time limit interrupts what is decoded row by row: PNG, TIFF and baseline JPEG. AVIF, WebP, GIF, interlaced PNG and
+ * progressive JPEG are decoded by one call, and the limit is noticed when that returns; `maxDecodeCost` bounds the call.
+ *
+ * @param header As `readPictureHeader` read it from these bytes under the same limits; left out, it is read here.
+ *
  * Throws EngineError `invalid_image` (not a served format, broken, truncated) or `image_too_large`.
  */
-export async function decodeImage(bytes: Uint8Array, { maxImagePixels }: DecodeImageOptions): Promise<DecodedImage> {
-  const format = detectImageFormat(bytes);
-  if (format === null) {
-    const served = IMAGE_FORMATS.join(", ");
-    throw new EngineError(
-      "invalid_image",
-      `The ${bytes.byteLength} bytes are no picture of a served format: ${served}.`,
-    );
-  }
-  const input = { failOn: "error", ignoreIcc: true } as const;
-  try {
-    const { width, height, space, channels } = await sharp(bytes, { ...input, limitInputPixels: false }).metadata();
-    const numPixels = width * height;
-    if (numPixels > maxImagePixels) {
-      throw new EngineError(
-        "image_too_large",
-        `The image has ${width}x${height} = ${numPixels} pixels; the limit is ${maxImagePixels}.`,
-      );
-    }
-    const isCmyk = space === "cmyk" && channels === 4;
-    const { data, info } = await sharp(bytes, { ...input, limitInputPixels: maxImagePixels })
+export async function decodeImage(
+  bytes: Uint8Array,
+  options: DecodeImageOptions,
+  header?: PictureHeader,
+): Promise<DecodedImage> {
+  const { format, isCmyk } = header ?? (await readPictureHeader(bytes, options));
+  const { maxImagePixels, decodeTimeoutMs } = options;
+  return naming(format, async () => {
+    const { data, info } = await sharp(barePicture(bytes, format), {
+      ...inputOptions,
+      limitInputPixels: maxImagePixels,
+    })
       .autoOrient()
       .pipelineColourspace(isCmyk ? "cmyk" : "srgb")
       .toColourspace(isCmyk ? "cmyk" : "srgb")
-      .timeout({ seconds: MAX_DECODE_SECONDS })
+      .timeout({ seconds: Math.ceil(decodeTimeoutMs / 1000) })
       .raw({ depth: "uchar" })
-      .toBuffer({ resolveWithObject: true });
+      .toBuffer({ resolveWithObject: true })
+      .catch((error: Error) => {
+        throw isTimeout(error) ? tooSlow(decodeTimeoutMs, error) : error;
+      });
     return { width: info.width, height: info.height, data: toRgb(data, isCmyk ? "cmyk" : colourModel(info.channels)) };
+  });
+}
+
+/** sharp's words for its time limit stand on a line of their own, among what the decoders have written. */
+function isTimeout({ message }: Error): boolean {
+  return /^timeout: \d+% complete/m.test(message);
+}
+
+function tooSlow(decodeTimeoutMs: number, cause: Error): EngineError {
+  return new EngineError(
+    "image_too_large",
+    `The image was not decoded within ${decodeTimeoutMs} ms, which is the limit. Send it smaller, or as a baseline JPEG.`,
+    { cause, setting: "decodeTimeoutMs" },
+  );
+}
+
+function requireFormat(bytes: Uint8Array): ImageFormat {
+  const format = detectImageFormat(bytes);
+  if (format !== null) return format;
+  const served = IMAGE_FORMATS.join(", ");
+  throw new EngineError("invalid_image", `The ${bytes.byteLength} bytes are no picture of a served format: ${served}.`);
+}
+
+/** The library's words may hold addresses of memory or paths of the host; the log has them through the cause. */
+async function naming<Result>(format: ImageFormat, run: () => Promise<Result>): Promise<Result> {
+  try {
+    return await run();
   } catch (error) {
     if (error instanceof EngineError) throw error;
-    // The library's words may hold addresses of memory or paths of the host; the log has them through the cause.
     throw new EngineError("invalid_image", `The ${format} picture is broken or incomplete.`, { cause: error });
   }
 }

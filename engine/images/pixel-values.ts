@@ -89,10 +89,24 @@ function resizedSize({ width, height }: PixelSize, rule: ResizeRule): PixelSize 
     : { width: Math.trunc((rule.edge * width) / height), height: rule.edge };
 }
 
+/**
+ * A square may have this many pixels, or four times those of the picture: large photographs and panoramas have room,
+ * while a strip one pixel wide does not become a square of terabytes.
+ */
+const MAX_SQUARE_PIXELS = 1 << 26;
+const MAX_SQUARE_GROWTH = 4;
+
 /** The picture in the middle of a square of its longer edge; an odd pixel goes below or to the right. */
 function padToSquare(image: DecodedImage, colour: Rgb): DecodedImage {
   const edge = Math.max(image.width, image.height);
   if (image.width === image.height) return image;
+  const maxPixels = Math.max(MAX_SQUARE_PIXELS, image.width * image.height * MAX_SQUARE_GROWTH);
+  if (edge * edge > maxPixels) {
+    throw new EngineError(
+      "image_too_large",
+      `The image has ${image.width}x${image.height} pixels, and ${edge * edge} as the square that the model takes; the limit is ${maxPixels}.`,
+    );
+  }
   const data = new Uint8Array(edge * edge * 3);
   data.set(colour);
   // What is filled is copied behind itself, twice as much each time.

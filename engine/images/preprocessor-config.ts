@@ -1,6 +1,16 @@
 /** preprocessor_config.json of CLIP's, SigLIP's and LLaVA's image processors, parsed to the steps it stands for. */
 import { z } from "zod";
-import { EngineError } from "../contract/errors.ts";
+import {
+  edge,
+  filter,
+  flag,
+  parseProcessorOptions,
+  scalingFields,
+  scalingOf,
+  scalingShape,
+  unsupportedOption,
+} from "../multimodal/processor-options.ts";
+import { shown } from "../schema-problem.ts";
 import type { ResampleFilterName } from "./resample-coefficients.ts";
 
 export type Rgb = readonly [red: number, green: number, blue: number];
@@ -25,9 +35,6 @@ export interface PreprocessorPlan {
   /** In the unit of the rescaled values. */
   readonly normalize: { readonly mean: readonly number[]; readonly std: readonly number[] } | null;
 }
-
-/** By Pillow's number. */
-const FILTERS: readonly ResampleFilterName[] = ["nearest", "lanczos", "bilinear", "bicubic", "box", "hamming"];
 
 /** What a processor class does where the file is silent. */
 interface ProcessorDefaults {
@@ -63,113 +70,68 @@ const PROCESSORS: Readonly<Record<string, ProcessorDefaults>> = {
   SiglipImageProcessor: SIGLIP,
 };
 
-const edge = z.int().min(1).max(16_384);
+const length = "an integer from 1 to 16384";
 const size = z.union(
   [edge, z.tuple([edge, edge]), z.record(z.string(), edge.nullish())],
-  "expected a length from 1 to 16384, or two, or an object of lengths",
+  `${length}, a list of two, or an object of such lengths`,
 );
 type Size = z.infer<typeof size>;
-const perChannel = z.union(
-  [
-    z.tuple([z.number(), z.number(), z.number()]),
-    z.number().transform((value): [number, number, number] => [value, value, value]),
-  ],
-  "expected a number, or three",
-);
-const nonZero = perChannel.refine((values) => values.every((value) => value !== 0), "must not be 0");
 
-/** Fields that change nothing for one RGB picture turned into channels-first values. */
-const WITHOUT_EFFECT = {
-  do_convert_rgb: z.boolean().nullish(),
-  data_format: z.literal("channels_first").nullish(),
-  input_data_format: z.unknown().optional(),
-  return_tensors: z.unknown().optional(),
-  device: z.unknown().optional(),
-  disable_grouping: z.unknown().optional(),
-  image_seq_length: z.unknown().optional(),
-  processor_class: z.unknown().optional(),
-  _valid_processor_keys: z.unknown().optional(),
-  model_input_names: z.unknown().optional(),
-};
-
-/** A missing or null field takes the processor class's default, as in Hugging Face's. */
-const preprocessorConfig = z.object({
-  ...WITHOUT_EFFECT,
-  image_processor_type: z.string().nullish(),
-  feature_extractor_type: z.string().nullish(),
-  do_resize: z.boolean().nullish(),
-  size: size.nullish(),
-  default_to_square: z.boolean().nullish(),
-  resample: z
-    .int()
-    .min(0)
-    .max(FILTERS.length - 1)
-    .nullish(),
-  do_center_crop: z.boolean().nullish(),
-  crop_size: size.nullish(),
-  do_rescale: z.boolean().nullish(),
-  rescale_factor: z.number().nullish(),
-  do_normalize: z.boolean().nullish(),
-  image_mean: perChannel.nullish(),
-  image_std: nonZero.nullish(),
-  do_pad: z.boolean().nullish(),
+/** A field that is missing takes the processor class's default, as in Hugging Face's. */
+const clipOptions = z.object({
+  image_processor_type: z.string().optional(),
+  feature_extractor_type: z.string().optional(),
+  do_resize: flag.default(true),
+  size: size.optional(),
+  default_to_square: flag.default(false),
+  resample: filter.default("bicubic"),
+  do_center_crop: flag.optional(),
+  crop_size: size.optional(),
+  ...scalingFields,
+  image_mean: scalingShape.image_mean.optional(),
+  image_std: scalingShape.image_std.optional(),
+  do_pad: flag.default(false),
 });
 
 /**
  * Takes the content of preprocessor_config.json, or of processor_config.json, which newer checkpoints have instead and
- * which holds it below `image_processor`. Throws EngineError `unsupported_model` for another processor class or a field this one does not know, by name;
- * `invalid_checkpoint` for a value of the wrong kind.
+ * which holds it below `image_processor`. Throws EngineError as `parseProcessorOptions`, and `unsupported_model` for
+ * another processor class.
  */
 export function parsePreprocessorConfig(json: unknown): PreprocessorPlan {
   const nested = json as { readonly image_processor?: unknown } | null;
-  const fields = nested?.image_processor ?? json;
-  const parsed = preprocessorConfig.safeParse(fields);
-  if (!parsed.success) {
-    const [issue] = parsed.error.issues;
-    const field = issue.path.length === 0 ? "it" : issue.path.join(".");
-    throw new EngineError("invalid_checkpoint", `preprocessor_config.json: ${field}: ${issue.message}.`);
-  }
-  const config = parsed.data;
-  refuseUnknownFields(fields as Readonly<Record<string, unknown>>);
-
+  const config = parseProcessorOptions(clipOptions, nested?.image_processor ?? json);
   const type = config.image_processor_type ?? config.feature_extractor_type ?? "CLIPImageProcessor";
   const defaults = processorDefaults(type.replace(/Fast$/, ""));
-  const isPadded = config.do_pad ?? false;
-  if (isPadded && !defaults.mayPad) throw unsupported(`do_pad is not supported with ${type}`);
+  if (config.do_pad && !defaults.mayPad) throw unsupportedOption("do_pad", `is not supported with ${type}`);
 
-  const mean = config.image_mean ?? defaults.mean;
-  const std = config.image_std ?? defaults.std;
+  const { image_mean: mean = [...defaults.mean], image_std: std = [...defaults.std] } = config;
   return {
-    padToSquare: isPadded ? [byteOf(mean[0]), byteOf(mean[1]), byteOf(mean[2])] : null,
-    resize:
-      (config.do_resize ?? true)
-        ? {
-            rule: resizeRule(config.size ?? defaults.size, config.default_to_square ?? false),
-            filter: FILTERS[config.resample ?? 3],
-          }
-        : null,
+    padToSquare: config.do_pad ? [byteOf(mean[0]), byteOf(mean[1]), byteOf(mean[2])] : null,
+    resize: config.do_resize
+      ? { rule: resizeRule(config.size ?? defaults.size, config.default_to_square), filter: config.resample }
+      : null,
     centerCrop:
       (config.do_center_crop ?? defaults.doCenterCrop)
         ? exactSize("crop_size", config.crop_size ?? defaults.cropSize)
         : null,
-    rescaleFactor: (config.do_rescale ?? true) ? (config.rescale_factor ?? 1 / 255) : null,
-    normalize: (config.do_normalize ?? true) ? { mean, std } : null,
+    ...scalingOf({ ...config, image_mean: mean, image_std: std }),
   };
+}
+
+/** Of the pixel values that a plan makes of a square picture; null where it is the picture's own. */
+export function plannedSize({ resize, centerCrop }: PreprocessorPlan): PixelSize | null {
+  if (centerCrop !== null) return centerCrop;
+  if (resize === null) return null;
+  const { rule } = resize;
+  return rule.kind === "exact" ? { width: rule.width, height: rule.height } : { width: rule.edge, height: rule.edge };
 }
 
 function processorDefaults(type: string): ProcessorDefaults {
   const defaults = Object.hasOwn(PROCESSORS, type) ? PROCESSORS[type] : undefined;
   if (defaults !== undefined) return defaults;
-  throw unsupported(
-    `the image processor ${type} is not supported; supported are ${Object.keys(PROCESSORS).join(", ")}`,
-  );
-}
-
-function refuseUnknownFields(config: Readonly<Record<string, unknown>>): void {
-  for (const [field, value] of Object.entries(config)) {
-    const isOff = value === null || value === false;
-    if (!isOff && !(field in preprocessorConfig.shape)) throw unsupported(`the field ${field} is not supported`);
-  }
+  const supported = Object.keys(PROCESSORS).join(", ");
+  throw unsupportedOption("image_processor_type", `is ${shown(type)}; expected one of ${supported}`);
 }
 
 function resizeRule(value: Size, isSquareByDefault: boolean): ResizeRule {
@@ -186,7 +148,11 @@ function exactSize(field: string, value: Size): PixelSize {
   if (Array.isArray(value)) return { height: value[0], width: value[1] };
   const { height, width, ...others } = Object.fromEntries(fieldsOf(value));
   if (height === undefined || width === undefined || Object.keys(others).length > 0) {
-    throw unsupported(`${field} with ${Object.keys(value).join(", ")} is not supported`);
+    const fields = Object.keys(value).slice(0, 4).map(shown).join(", ");
+    throw unsupportedOption(
+      field,
+      `has the fields ${fields}; expected height and width${field === "size" ? ", or shortest_edge alone" : ""}`,
+    );
   }
   return { height, width };
 }
@@ -198,8 +164,4 @@ function fieldsOf(value: Readonly<Record<string, number | null | undefined>>): [
 /** Share of full brightness to its byte, rounded down as Python's `int(x * 255)`. */
 function byteOf(share: number): number {
   return Math.min(Math.max(Math.trunc(share * 255), 0), 255);
-}
-
-function unsupported(reason: string): EngineError {
-  return new EngineError("unsupported_model", `preprocessor_config.json: ${reason}.`);
 }

@@ -1,4 +1,5 @@
 /** Resizes 8-bit RGB pictures to Pillow's very bytes; models are trained on what Pillow gives. */
+import { EngineError } from "../contract/errors.ts";
 import type { DecodedImage } from "./decode-image.ts";
 import { filterPicture } from "./filter-picture.ts";
 import { computeCoefficients, type ResampleFilterName } from "./resample-coefficients.ts";
@@ -26,7 +27,8 @@ export interface ResampleOptions {
 /**
  * Equal to Pillow's `Image.resize((width, height), filter)`, cropped to the window: a horizontal pass over the rows
  * that the vertical pass needs, then the vertical pass, with fixed-point weights and rounding to 8 bits after each. An
- * axis that keeps its size has one weight of 1 for each pixel, so filtering it changes nothing.
+ * axis that keeps its size has one weight of 1 for each pixel, so filtering it changes nothing. Throws EngineError
+ * `image_too_large`.
  */
 export function resample(image: DecodedImage, { width, height, filter, window }: ResampleOptions): DecodedImage {
   const { left, top, ...size } = window ?? { left: 0, top: 0, width, height };
@@ -39,12 +41,22 @@ export function resample(image: DecodedImage, { width, height, filter, window }:
   return { width: size.width, height: size.height, data };
 }
 
+/** Pixels of one axis that are stepped through: a strip of millions of pixels, scaled up, would have billions. */
+const MAX_STEPS = 1 << 27;
+
 /** Input index of each output pixel of the window; summed up step by step as Pillow does, rounding included. */
 function nearestIndices(axis: { inputSize: number; outputSize: number; start: number; length: number }): Int32Array {
+  const numSteps = axis.start + axis.length;
+  if (numSteps > MAX_STEPS) {
+    throw new EngineError(
+      "image_too_large",
+      `Resizing ${axis.inputSize} pixels to ${axis.outputSize} takes ${numSteps} steps; the limit is ${MAX_STEPS}.`,
+    );
+  }
   const scale = axis.inputSize / axis.outputSize;
   const indices = new Int32Array(axis.length);
   let position = scale * 0.5;
-  for (let output = 0; output < axis.start + axis.length; output++) {
+  for (let output = 0; output < numSteps; output++) {
     if (output >= axis.start) indices[output - axis.start] = Math.min(Math.trunc(position), axis.inputSize - 1);
     position += scale;
   }

@@ -1,7 +1,7 @@
 /** From a request as it came to one the engine thread can run: tokens, tensors, and where the two meet. */
 import { EngineError, invariant } from "../contract/errors.ts";
 import { imagePartsOf, renderChat } from "./chat-prompt.ts";
-import { isAboutOptions, requestOptions } from "./request-options.ts";
+import { isAboutOptions, noImageProcessor, requestOptions, tooManyEmbeddings } from "./request-options.ts";
 import { numEmbeddingsIn } from "../multimodal/placeholder.ts";
 import { allowedLimit } from "../multimodal/processing-info.ts";
 import { expandPrompt } from "../multimodal/prompt-expansion.ts";
@@ -9,7 +9,7 @@ import { countOccurrences } from "../multimodal/sequence-search.ts";
 import type { ImageLimits } from "../contract/config.ts";
 import type { EngineRequest, ImageFeature } from "../core/engine-request.ts";
 import type { GenerationRequest, ImagePart, Prompt } from "../contract/generation-request.ts";
-import type { ItemLoader, LoadedItem } from "./item-loader.ts";
+import type { ItemLoader, ItemRequest, LoadedItem } from "./item-loader.ts";
 import type { UpdatedPrompt } from "../multimodal/apply-prompt-updates.ts";
 import type { MultiModalProcessor, ProcessorOptions } from "../multimodal/multimodal-processor.ts";
 import type { ProcessingInfo } from "../multimodal/processing-info.ts";
@@ -74,7 +74,9 @@ export class InputProcessor {
     this.#checkTokens(tokenized, parts);
     if (parts.length === 0) return { promptTokenIds: tokenized.tokenIds, images: [] };
 
-    const items = await this.#loadItems(parts, options, request, signal);
+    // One position is for the output.
+    const maxNumEmbeddings = this.#options.maxModelLen - 1 - (tokenized.tokenIds.length - parts.length);
+    const items = await this.#loadItems(parts, { ...request, processorOptions: options, maxNumEmbeddings }, signal);
     const expanded = await this.#expand(tokenized, items, signal);
     this.#checkLength(expanded.tokenIds.length);
     const images = this.#features(items, expanded);
@@ -119,7 +121,7 @@ export class InputProcessor {
 
   #processorOptions({ mmProcessorOptions }: GenerationRequest): ProcessorOptions {
     const { imageInputs } = this.#options;
-    return imageInputs === null ? {} : requestOptions(imageInputs.processor, mmProcessorOptions);
+    return requestOptions(imageInputs?.processor ?? noImageProcessor, mmProcessorOptions);
   }
 
   /** Token ids in which every image is still one placeholder, or (of token prompts) has its features already. */
@@ -194,15 +196,14 @@ export class InputProcessor {
   /** Options that cannot be followed are the request's fault where it changed them. */
   async #loadItems(
     parts: readonly ImagePart[],
-    options: ProcessorOptions,
-    request: GenerationRequest,
+    request: ItemRequest,
     signal: AbortSignal,
   ): Promise<readonly LoadedItem[]> {
     const { processor, loader } = this.#imageInputs();
     try {
-      return await loader.load(parts, { ...request, processorOptions: options }, signal);
+      return await loader.load(parts, request, signal);
     } catch (error) {
-      if (!isAboutOptions(error) || options === processor.options) throw error;
+      if (!isAboutOptions(error) || request.processorOptions === processor.options) throw error;
       throw new EngineError(
         "invalid_argument",
         `The image processor cannot follow the request's options: ${error.message}`,
@@ -253,17 +254,13 @@ export class InputProcessor {
     return features.sort((left, right) => left.placeholder.offset - right.placeholder.offset);
   }
 
-  /** A request's options can make more of an image than the engine has room for at once. */
+  /** Of all images; those that are new were counted before they were processed. */
   #checkEmbeddings(images: readonly ImageFeature[]): void {
     const { maxTokensPerItem } = this.#imageInputs().info;
     for (const { placeholder } of images) {
       const numEmbeddings = numEmbeddingsIn(placeholder);
       if (numEmbeddings <= maxTokensPerItem) continue;
-      throw new EngineError(
-        "invalid_argument",
-        `An image has ${numEmbeddings} embeddings under the request's options; the engine has room for ${maxTokensPerItem}.`,
-        { parameter: "mmProcessorOptions" },
-      );
+      throw tooManyEmbeddings(numEmbeddings, maxTokensPerItem);
     }
   }
 

@@ -1,6 +1,9 @@
 /** From the images of a request to items ready for the model: fetched and processed only where no cache has them. */
-import { EngineError, invariant } from "../contract/errors.ts";
+import { aboutParameter, EngineError, invariant } from "../contract/errors.ts";
+import { decodeCostOf } from "../images/decode-cost.ts";
 import { canTellUnchanged, fetchImageIfChanged } from "../images/fetch-image.ts";
+import { defaultDecodeLimits } from "../images/image-processor.ts";
+import { tooManyEmbeddings } from "./request-options.ts";
 import { sourceCacheKey } from "../images/source-cache.ts";
 import { allOrNone } from "../multimodal/all-or-none.ts";
 import { computeMmHash, contentHashOf } from "../multimodal/hasher.ts";
@@ -11,7 +14,12 @@ import type { GenerationRequest, ImagePart } from "../contract/generation-reques
 import type { FetchedImage, ImageSource } from "../images/image-source.ts";
 import type { KnownImage } from "../images/source-cache.ts";
 import type { HashedItem } from "../multimodal/hasher.ts";
-import type { EncodedImage, MultiModalProcessor, ProcessorOptions } from "../multimodal/multimodal-processor.ts";
+import type {
+  EncodedImage,
+  MultiModalProcessor,
+  PixelProcessor,
+  ProcessorOptions,
+} from "../multimodal/multimodal-processor.ts";
 import type { ProcessedItem } from "../multimodal/processed-item.ts";
 import type { ProcessingInfo } from "../multimodal/processing-info.ts";
 import type { PromptText } from "../multimodal/prompt-text.ts";
@@ -41,6 +49,7 @@ export interface ItemCaches {
 export interface ItemLoaderOptions {
   readonly processor: MultiModalProcessor;
   readonly info: ProcessingInfo;
+  readonly pixels: Pick<PixelProcessor, "inspect">;
   readonly sources: readonly ImageSource[];
   readonly caches: ItemCaches;
   readonly limits: ImageLimits;
@@ -68,10 +77,14 @@ interface KnownItem extends IdentifiedImage {
   readonly item: ProcessedItem;
 }
 
+type InspectedImage = EncodedImage & Required<Pick<EncodedImage, "header">>;
+
 /** The request an image is loaded for. */
 export interface ItemRequest extends Pick<GenerationRequest, "tenant" | "cacheSalt"> {
   /** The checkpoint's with the request's changes. */
   readonly processorOptions: ProcessorOptions;
+  /** Most embeddings that the prompt has room for; left out, any number. */
+  readonly maxNumEmbeddings?: number;
 }
 
 export class ItemLoader {
@@ -136,10 +149,12 @@ export class ItemLoader {
           // Of several of one uuid any may bring the image.
           const index = indices.find((at) => parts[at].reference !== null) ?? indices[0];
           invariant(index !== undefined, "a cache asks for what it was asked for");
-          return fetched[index] ?? this.#fetch(parts[index], index, either);
+          return this.#inspect(fetched[index] ?? (await this.#fetch(parts[index], index, either)), request, either);
         },
         signal,
       );
+      this.#checkWork(images);
+      this.#checkEmbeddings(images, request);
       return processImages(processor, images, { options: request.processorOptions, promptText, signal });
     };
     const wanted = identified.filter(({ item }) => item === null).map(({ mmHash }) => mmHash);
@@ -220,6 +235,42 @@ export class ItemLoader {
     return { bytes: answer.bytes, parameter: parameterOf(index) };
   }
 
+  /** Reads the header alone, so that a request is refused for what it would cost before any of that is spent. */
+  async #inspect(image: EncodedImage, request: ItemRequest, signal: AbortSignal): Promise<InspectedImage> {
+    const owned = { ...image, owner: { tenant: request.tenant ?? "", request } };
+    return { ...owned, header: await this.#options.pixels.inspect(owned, signal) };
+  }
+
+  /** Of images that have to be processed; those that are known cost nothing. */
+  #checkWork(images: readonly InspectedImage[]): void {
+    const { maxRequestDecodeCost } = { ...defaultDecodeLimits, ...this.#options.limits };
+    const cost = images.reduce((sum, { header }) => sum + decodeCostOf(header), 0);
+    if (cost <= maxRequestDecodeCost) return;
+    throw new EngineError(
+      "image_too_large",
+      `The ${images.length} new images of the prompt cost as much to decode as ${cost} pixels of plain RGB; the limit is ${maxRequestDecodeCost}. Send fewer or smaller images.`,
+      { parameter: "prompt.images", setting: "maxRequestDecodeCost" },
+    );
+  }
+
+  /** Of images that have to be processed, which is worth nothing where the prompt has no room for them. */
+  #checkEmbeddings(images: readonly InspectedImage[], request: ItemRequest): void {
+    const { processor, info } = this.#options;
+    const { processorOptions, maxNumEmbeddings = Number.POSITIVE_INFINITY } = request;
+    let numEmbeddings = 0;
+    for (const { header, parameter } of images) {
+      const count = about(parameter, () => processor.numImageTokens(header.shownSize, processorOptions));
+      if (count > info.maxTokensPerItem) throw tooManyEmbeddings(count, info.maxTokensPerItem);
+      numEmbeddings += count;
+    }
+    if (numEmbeddings <= maxNumEmbeddings) return;
+    throw new EngineError(
+      "prompt_too_long",
+      `The new images of the prompt have ${numEmbeddings} embeddings; beside its text there is room for ${maxNumEmbeddings}.`,
+      { parameter: "prompt" },
+    );
+  }
+
   #fetchIfChanged(
     { reference }: ImagePart,
     index: number,
@@ -261,7 +312,14 @@ async function namingImage<Result>(index: number, run: () => Result | Promise<Re
   try {
     return await run();
   } catch (error) {
-    if (!(error instanceof EngineError)) throw error;
-    throw new EngineError(error.code, error.message, { cause: error, parameter: parameterOf(index) });
+    throw error instanceof EngineError ? aboutParameter(error, parameterOf(index)) : error;
+  }
+}
+
+function about<Result>(parameter: string, run: () => Result): Result {
+  try {
+    return run();
+  } catch (error) {
+    throw error instanceof EngineError ? aboutParameter(error, parameter) : error;
   }
 }

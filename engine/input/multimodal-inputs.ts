@@ -1,10 +1,10 @@
 /** Puts together how a loaded model takes images: its own registered parts, the pixel threads, sources and caches. */
-import { EngineError } from "../contract/errors.ts";
+import { aboutParameter, EngineError } from "../contract/errors.ts";
 import { createImageProcessor } from "../images/image-processor.ts";
-import { parsePreprocessorConfig } from "../images/preprocessor-config.ts";
+import { parsePreprocessorConfig, plannedSize } from "../images/preprocessor-config.ts";
 import { createPromptText } from "./input-processor.ts";
 import { ItemLoader } from "./item-loader.ts";
-import { deploymentOptions, isAboutOptions, optionsError } from "./request-options.ts";
+import { deploymentOptions, isAboutOptions, noImageProcessor, optionsError } from "./request-options.ts";
 import { dummyPicture } from "../multimodal/dummy-inputs.ts";
 import { processImages } from "../multimodal/process-items.ts";
 import type { EngineConfig } from "../contract/config.ts";
@@ -15,7 +15,12 @@ import type { ItemCaches } from "./item-loader.ts";
 import type { BuiltModel } from "../models/built-model.ts";
 import type { ModelDefinition, ProcessorContext } from "../models/model-definition.ts";
 import type { DummyInputsBuilder } from "../multimodal/dummy-inputs.ts";
-import type { MultiModalInputs, PixelProcessor, ProcessorOptions } from "../multimodal/multimodal-processor.ts";
+import type {
+  EncodedImage,
+  MultiModalInputs,
+  PixelProcessor,
+  ProcessorOptions,
+} from "../multimodal/multimodal-processor.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
 
 export interface MultiModalParts {
@@ -38,7 +43,10 @@ export interface LoadedImageInputs extends ImageInputs, AsyncDisposable {
   readonly dummyInputs: DummyInputsBuilder;
 }
 
-/** Null for a model that takes no images. Throws EngineError `invalid_checkpoint` or `unsupported_model`. */
+/**
+ * Null for a model that takes no images. Throws EngineError `invalid_checkpoint` or `unsupported_model`, and
+ * `invalid_configuration` for settings that the model's image processor cannot follow.
+ */
 export function createImageInputs(
   {
     imageLimits,
@@ -48,11 +56,15 @@ export function createImageInputs(
   { definition, model, tokenizer, preprocessorConfig, imageSources, caches = noCaches }: MultiModalParts,
 ): LoadedImageInputs | null {
   const { visionEncoder, imageTokenId } = model;
-  if (visionEncoder === null || imageTokenId === null) return null;
-  if (definition.images === null) {
+  if (visionEncoder === null || imageTokenId === null) {
+    deploymentOptions(noImageProcessor, mmProcessorOptions ?? {});
+    return null;
+  }
+  const { images } = definition;
+  if (images === null) {
     throw new EngineError("unsupported_model", `No processor of images is registered for ${definition.architecture}.`);
   }
-  const { pixelProgram } = definition.images;
+  const { pixelProgram } = images;
   if (preprocessorConfig === null && pixelProgram === undefined) {
     throw new EngineError("invalid_checkpoint", "The checkpoint has no preprocessor_config.json.");
   }
@@ -60,18 +72,20 @@ export function createImageInputs(
   if (imageToken === null) {
     throw new EngineError("invalid_checkpoint", `tokenizer.json has no token for the image token id ${imageTokenId}.`);
   }
-  const imageProcessor = createImageProcessor(pixelProgram === undefined ? preprocessorConfig : null, imageLimits);
+  const imageProcessor = createImageProcessor(imageLimits);
   const context: ProcessorContext = {
     imageToken,
     imageTokenId,
     visionEncoder,
-    preprocessorConfig: (preprocessorConfig ?? {}) as ProcessorOptions,
+    preprocessorConfig: optionsOf(preprocessorConfig),
     pixels: createPixelProcessor(imageProcessor, pixelProgram),
     tokenId: (token) => tokenizer.tokenId(token),
   };
-  const { info, processor, dummyInputs } = changedBySettings(connect(definition.images, context), mmProcessorOptions);
+  const ofCheckpoint = followingFile(() => connect(images, context));
+  const { info, processor, dummyInputs } = changedBySettings(ofCheckpoint, mmProcessorOptions);
   const loader = new ItemLoader({
     processor,
+    pixels: context.pixels,
     info,
     sources: imageSources,
     caches,
@@ -125,13 +139,25 @@ interface ConnectedInputs extends Pick<LoadedImageInputs, "info" | "processor" |
 
 function connect(registered: MultiModalInputs<ProcessorContext>, context: ProcessorContext): ConnectedInputs {
   const info = registered.createProcessingInfo(context);
-  return {
-    registered,
-    context,
-    info,
-    processor: registered.createProcessor(info, context),
-    dummyInputs: registered.createDummyInputs(info, context),
-  };
+  const processor = registered.createProcessor(info, context);
+  processor.checkOptions(context.preprocessorConfig);
+  return { registered, context, info, processor, dummyInputs: registered.createDummyInputs(info, context) };
+}
+
+/** processor_config.json, which newer checkpoints have, holds the options below `image_processor`. */
+function optionsOf(preprocessorConfig: unknown): ProcessorOptions {
+  const { image_processor: nested } = (preprocessorConfig ?? {}) as { readonly image_processor?: unknown };
+  return (nested ?? preprocessorConfig ?? {}) as ProcessorOptions;
+}
+
+/** Errors about an option of the checkpoint's name the file that has it. */
+function followingFile<Result>(run: () => Result): Result {
+  try {
+    return run();
+  } catch (error) {
+    if (!isAboutOptions(error) || error.parameter === null) throw error;
+    throw new EngineError(error.code, `preprocessor_config.json: ${error.message}`, { cause: error });
+  }
 }
 
 /** What is known without looking depends on the options too, so all of it is made anew. */
@@ -155,19 +181,31 @@ const noCaches: ItemCaches = {
 
 function createPixelProcessor(imageProcessor: ImageProcessor, program: URL | undefined): PixelProcessor {
   return {
-    async process({ bytes, parameter }, options, signal) {
-      try {
+    outputSize(options) {
+      if (program !== undefined) return null;
+      const plan = parsePreprocessorConfig(options);
+      const size = plannedSize(plan);
+      return size === null ? null : { ...size, option: plan.centerCrop === null ? "size" : "crop_size" };
+    },
+    inspect: (image, signal) => naming(image, () => imageProcessor.readHeader(image, signal)),
+    process: (image, options, signal) =>
+      naming(image, async () => {
         if (program !== undefined) {
-          return await imageProcessor.runProgram(bytes, signal, { module: program.href, options });
+          return imageProcessor.runProgram(image, { module: program.href, options }, signal);
         }
         const plan = parsePreprocessorConfig(options);
-        const { pixelValues, shape, imageSize } = await imageProcessor.process(bytes, signal, plan);
+        const { pixelValues, shape, imageSize } = await imageProcessor.process(image, plan, signal);
         const tensor = { elementType: "float32", shape, data: pixelValues } as const;
         return { tensors: new Map([["pixel_values", tensor]]), imageSize };
-      } catch (error) {
-        if (!(error instanceof EngineError)) throw error;
-        throw new EngineError(error.code, error.message, { cause: error, parameter });
-      }
-    },
+      }),
   };
+}
+
+/** Errors name the picture. */
+async function naming<Result>({ parameter }: EncodedImage, run: () => Promise<Result>): Promise<Result> {
+  try {
+    return await run();
+  } catch (error) {
+    throw error instanceof EngineError ? aboutParameter(error, parameter) : error;
+  }
 }

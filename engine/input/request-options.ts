@@ -1,41 +1,38 @@
 /** What a request, or a deployment, changes of an image processor's options. */
+import { z } from "zod";
 import { EngineError } from "../contract/errors.ts";
+import type { EngineErrorCode } from "../contract/errors.ts";
+import { optionsWithoutEffect } from "../multimodal/processor-options.ts";
+import { readBySchema, shown } from "../schema-problem.ts";
 import type { CanonicalValue } from "../multimodal/hasher.ts";
 import type { MultiModalProcessor, ProcessorOptions } from "../multimodal/multimodal-processor.ts";
 
-/**
- * The checkpoint's options with the request's over them; those that no request may set are dropped, as vLLM does. The
- * very object of the processor where nothing is changed. Throws EngineError `invalid_argument` for what is not JSON.
- */
-export function requestOptions(
-  { options, requestOptions }: Pick<MultiModalProcessor, "options" | "requestOptions">,
-  changes: Readonly<Record<string, unknown>> = {},
-): ProcessorOptions {
-  const known = Object.entries(changes).filter(([name]) => requestOptions.has(name));
-  if (known.length === 0) return options;
-  const changed = known.map(([name, value]): [string, CanonicalValue] => {
-    if (isJson(value, MAX_DEPTH)) return [name, value];
-    throw new EngineError("invalid_argument", `The processor option ${name} is no JSON value.`, {
-      parameter: "mmProcessorOptions",
-    });
-  });
-  return { ...options, ...Object.fromEntries(changed) };
-}
+/** The part of a processor that has options; `requestOptions` is empty for a model without an image processor. */
+export type OptionHolder = Pick<MultiModalProcessor, "options" | "requestOptions" | "replacedOptions" | "checkOptions">;
+
+/** Of a text-only model. */
+export const noImageProcessor: OptionHolder = { options: {}, requestOptions: new Set(), checkOptions: () => {} };
 
 /**
- * The checkpoint's options with a deployment's over them. Throws EngineError `invalid_configuration` for a name that
- * the processor does not let be changed: unlike a request's, which are written for many models, it can only be a slip.
+ * The checkpoint's options with the request's over them; the very object of the processor where nothing is changed. An
+ * option that is null keeps the checkpoint's value. Throws EngineError `invalid_argument` for a name that no request may
+ * set and for a value that the processor cannot follow; `parameter` is its path (`mmProcessorOptions.image_std[0]`).
  */
+export function requestOptions(
+  processor: OptionHolder,
+  changes: Readonly<Record<string, unknown>> = {},
+): ProcessorOptions {
+  return changedOptions(processor, changes, (path, message, cause) =>
+    refusal("invalid_argument", path, message, cause),
+  );
+}
+
+/** As `requestOptions`, for the changes of a deployment. Throws EngineError `invalid_configuration`. */
 export function deploymentOptions(
-  processor: Pick<MultiModalProcessor, "options" | "requestOptions">,
+  processor: OptionHolder,
   changes: Readonly<Record<string, unknown>>,
 ): ProcessorOptions {
-  const unknown = Object.keys(changes).filter((name) => !processor.requestOptions.has(name));
-  if (unknown.length > 0) {
-    const known = [...processor.requestOptions].join(", ");
-    throw optionsError(`it takes no ${unknown.join(", ")}; it takes ${known}.`);
-  }
-  return requestOptions(processor, changes);
+  return changedOptions(processor, changes, (path, message, cause) => optionsError(message, cause, path));
 }
 
 /** Whether a processor cannot follow its options; else whatever went wrong has nothing to do with them. */
@@ -44,20 +41,141 @@ export function isAboutOptions(error: unknown): error is EngineError {
 }
 
 /** Options that a deployment changed; those of the checkpoint itself were followed. */
-export function optionsError(reason: string, cause?: unknown): EngineError {
-  return new EngineError(
+export function optionsError(reason: string, cause?: unknown, path = ""): EngineError {
+  return refusal(
     "invalid_configuration",
+    path,
     `The settings change options of the image processor (mm_processor_kwargs) that it cannot follow: ${reason}`,
-    { cause, parameter: "mmProcessorOptions" },
+    cause,
   );
 }
 
-/** Options of real processors have two levels; what is deeper could exhaust the stack. */
-const MAX_DEPTH = 8;
+/** A request's options can make more of an image than the engine has room for at once. */
+export function tooManyEmbeddings(numEmbeddings: number, maxNumEmbeddings: number): EngineError {
+  return refusal(
+    "invalid_argument",
+    "",
+    `An image has ${numEmbeddings} embeddings under the request's options; the engine has room for ${maxNumEmbeddings}.`,
+  );
+}
 
-function isJson(value: unknown, depth: number): value is CanonicalValue {
-  if (value === null || typeof value === "boolean" || typeof value === "string") return true;
-  if (typeof value === "number") return Number.isFinite(value);
-  if (typeof value !== "object" || depth === 0) return false;
-  return Object.values(value).every((member) => isJson(member, depth - 1));
+/** `path` is empty for the options as a whole; `message` is a sentence. */
+type Refuse = (path: string, message: string, cause?: unknown) => EngineError;
+
+function refusal(code: EngineErrorCode, path: string, message: string, cause?: unknown): EngineError {
+  const parameter = path === "" ? "mmProcessorOptions" : `mmProcessorOptions.${path}`;
+  return new EngineError(code, message, { cause, parameter });
+}
+
+interface Change {
+  readonly value: unknown;
+  /** Where it was given: `image_std`, or `images_kwargs.image_std`. */
+  readonly path: string;
+}
+
+function changedOptions(
+  processor: OptionHolder,
+  changes: Readonly<Record<string, unknown>>,
+  refuse: Refuse,
+): ProcessorOptions {
+  const changed = new Map<string, CanonicalValue>();
+  const paths = new Map<string, string>();
+  for (const [name, { value, path }] of flatChanges(changes, refuse)) {
+    if (name in optionsWithoutEffect) {
+      checkWithoutEffect(name, value, path, refuse);
+      continue;
+    }
+    if (!processor.requestOptions.has(name)) throw refuse(shortPath(path), whyUnknown(processor, path));
+    if (!isSmallJson(value)) {
+      throw refuse(path, `${path} is no JSON value of at most ${MAX_DEPTH} levels and ${MAX_VALUES} values.`);
+    }
+    changed.set(name, value);
+    paths.set(name, path);
+  }
+  if (changed.size === 0) return processor.options;
+
+  const replaced = new Set([...changed.keys()].flatMap((name) => processor.replacedOptions?.[name] ?? []));
+  const kept = Object.entries(processor.options).filter(([name]) => !replaced.has(name));
+  const options = Object.fromEntries([...kept, ...changed]);
+  try {
+    processor.checkOptions(options);
+  } catch (error) {
+    throw isAboutOptions(error) ? placed(error, paths, refuse) : error;
+  }
+  return options;
+}
+
+/** transformers' names of objects in which options of images may lie as well as beside them. */
+const nestedOptions: ReadonlySet<string> = new Set(["images_kwargs", "common_kwargs"]);
+
+function flatChanges(changes: Readonly<Record<string, unknown>>, refuse: Refuse): Map<string, Change> {
+  const flat = new Map<string, Change>();
+  const add = (name: string, value: unknown, path: string): void => {
+    if (value === null) return;
+    const other = flat.get(name);
+    if (other !== undefined) throw refuse(path, `${path} is given a second time, as ${other.path}; leave one out.`);
+    flat.set(name, { value, path });
+  };
+  for (const [name, value] of Object.entries(changes)) {
+    if (!nestedOptions.has(name)) {
+      add(name, value, name);
+    } else if (typeof value === "object" && !Array.isArray(value)) {
+      for (const [inner, innerValue] of Object.entries(value ?? {})) add(inner, innerValue, `${name}.${inner}`);
+    } else {
+      throw refuse(name, `${name} is ${shown(value)}; expected an object of options.`);
+    }
+  }
+  return flat;
+}
+
+function checkWithoutEffect(name: string, value: unknown, path: string, refuse: Refuse): void {
+  const schema = optionsWithoutEffect[name as keyof typeof optionsWithoutEffect] as z.ZodType;
+  const result = readBySchema(schema, value);
+  if (!result.isValid) throw refuse(path, `${path} ${result.problem}.`);
+}
+
+function whyUnknown({ requestOptions: known }: OptionHolder, path: string): string {
+  const unknown = `${shortPath(path)} cannot be set`;
+  if (known.size === 0) return `${unknown}: this model has no image processor.`;
+  return `${unknown}; the options of this model's image processor that can be are ${[...known].join(", ")}.`;
+}
+
+/** The processor's own words, said of the place where the option was given. */
+function placed(error: EngineError, paths: ReadonlyMap<string, string>, refuse: Refuse): EngineError {
+  const { message, parameter } = error;
+  const name = /^[^.[]*/.exec(parameter ?? "")![0];
+  const path = paths.get(name);
+  // Set by the checkpoint, and at odds with something that was changed.
+  if (path === undefined || parameter === null)
+    return refuse("", `The image processor cannot follow: ${message}`, error);
+  const prefix = path.slice(0, path.length - name.length);
+  return refuse(`${prefix}${parameter}`, `${prefix}${message}`, error);
+}
+
+const MAX_PATH_CHARACTERS = 80;
+
+/** Names that nothing knows may be of any length. */
+function shortPath(path: string): string {
+  return path.length > MAX_PATH_CHARACTERS ? `${path.slice(0, MAX_PATH_CHARACTERS)}…` : path;
+}
+
+/** Options of real processors have two levels and six values; more could exhaust the stack, or keep the thread busy. */
+const MAX_DEPTH = 8;
+const MAX_VALUES = 1000;
+
+function isSmallJson(value: unknown): value is CanonicalValue {
+  let numValues = 0;
+  const isSmall = (member: unknown, depth: number): boolean => {
+    numValues++;
+    if (numValues > MAX_VALUES) return false;
+    if (member === null || typeof member === "boolean" || typeof member === "string") return true;
+    if (typeof member === "number") return true;
+    if (typeof member !== "object" || depth === 0) return false;
+    if (Array.isArray(member) && member.length > MAX_VALUES) return false;
+    for (const key in member) {
+      if (!isSmall((member as Readonly<Record<string, unknown>>)[key], depth - 1)) return false;
+    }
+    return true;
+  };
+  return isSmall(value, MAX_DEPTH);
 }

@@ -1,6 +1,7 @@
 /** Reading `config.json`: what is missing takes transformers' default, what changes the maths and is unknown is refused. */
 import { z } from "zod";
 import { EngineError } from "../contract/errors.ts";
+import { readBySchema } from "../schema-problem.ts";
 
 export const count = z.int().positive();
 export const positiveNumber = z.number().positive();
@@ -14,11 +15,10 @@ export function parseConfigObject<Schema extends z.ZodType>(
   config: unknown,
   path: string,
 ): z.output<Schema> {
-  const result = schema.safeParse(config);
-  if (result.success) return result.data;
-  const issue = result.error.issues[0];
-  const field = fieldPath(path, issue.path.join("."));
-  throw new EngineError("invalid_checkpoint", `config.json: ${field || "the whole"} is wrong: ${issue.message}.`);
+  const result = readBySchema(schema, config);
+  if (result.isValid) return result.value;
+  const field = fieldPath(path, result.path);
+  throw new EngineError("invalid_checkpoint", `config.json: ${field || "the whole"} is wrong: it ${result.problem}.`);
 }
 
 /** The error for a field whose value would change the maths in a way that is not implemented. */

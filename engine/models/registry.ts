@@ -20,7 +20,11 @@ const definitions: readonly ModelDefinition[] = [
   qwen2VlDefinition,
 ];
 
-const architectureField = z.looseObject({ architectures: z.array(z.string()).nonempty() });
+const architectureField = z.looseObject({
+  architectures: z
+    .array(z.string(), 'a list with the name of the model\'s class, such as ["LlamaForCausalLM"]')
+    .nonempty('a list with the name of the model\'s class, such as ["LlamaForCausalLM"]'),
+});
 
 /**
  * @param config The content of config.json.

@@ -1,4 +1,6 @@
 /** What a vision model says about its inputs: everything that shared code needs to put images into its prompts. */
+import type { PictureOwner } from "../images/image-processor.ts";
+import type { PictureHeader } from "../images/picture-header.ts";
 import type { DummyInputsBuilder } from "./dummy-inputs.ts";
 import type { BatchedTensor, FieldConfig } from "./field-config.ts";
 import type { CanonicalValue } from "./hasher.ts";
@@ -16,15 +18,30 @@ export interface EncodedImage {
   readonly bytes: Uint8Array;
   /** Names the picture in errors: `prompt.images[2]`. */
   readonly parameter: string;
+  /** From `PixelProcessor.inspect`, where that was asked before. */
+  readonly header?: PictureHeader;
+  /** The request that the picture is processed for; left out, it is processed as one of its own. */
+  readonly owner?: PictureOwner;
 }
 
 /** Turns pictures into tensors away from the calling thread. */
 export interface PixelProcessor {
   /**
+   * Of the `pixel_values` that options make of a square picture, and the option that says so; null where it is the
+   * picture's own, and for models with a program of their own. Throws EngineError for options that it cannot follow.
+   */
+  outputSize(options: ProcessorOptions): OutputSize | null;
+  /** Reads the picture's header, and holds it to the limits of one picture. Throws EngineError of pictures, or `aborted`. */
+  inspect(image: EncodedImage, signal: AbortSignal): Promise<PictureHeader>;
+  /**
    * The tensors of one picture, without a dimension of a batch, and its size as it came. Throws EngineError of
    * pictures, `invalid_checkpoint` or `unsupported_model` for options it cannot follow, or `aborted`.
    */
   process(image: EncodedImage, options: ProcessorOptions, signal: AbortSignal): Promise<ProcessedPixels>;
+}
+
+export interface OutputSize extends ImageSize {
+  readonly option: "size" | "crop_size";
 }
 
 export interface ProcessedPixels {
@@ -54,6 +71,18 @@ export interface MultiModalProcessor {
   readonly options: ProcessorOptions;
   /** Those of the options that a request may set. */
   readonly requestOptions: ReadonlySet<string>;
+  /** By option: older names for the same, whose values in the checkpoint no longer count where a request sets it. */
+  readonly replacedOptions?: Readonly<Record<string, readonly string[]>>;
+  /**
+   * Throws EngineError `invalid_checkpoint` or `unsupported_model` for options that it cannot follow, whatever the
+   * picture. Its `parameter` is the path of the option (`image_std[0]`), with which the message begins.
+   */
+  checkOptions(options: ProcessorOptions): void;
+  /**
+   * As `ProcessingInfo.numImageTokens`, under other options than the checkpoint's. Throws EngineError `invalid_image` or
+   * `image_too_large` for a picture that cannot be taken under them.
+   */
+  numImageTokens(size: ImageSize, options: ProcessorOptions): number;
   /** An item must not depend on the others of its batch. Throws as `PixelProcessor.process` does. */
   processImages(
     images: readonly EncodedImage[],

@@ -100,6 +100,11 @@ const settingHints: Readonly<Record<NonNullable<EngineError["setting"]>, string>
   maxImagesPerPrompt: "LIMIT_MM_PER_PROMPT sets the limit.",
   maxNumWaiting: "MAX_NUM_SEQS and MAX_NUM_WAITING set the limit.",
   enableMmEmbeds: "Set ENABLE_MM_EMBEDS=true to serve them.",
+  maxImageBytes: "MAX_IMAGE_BYTES sets the limit.",
+  maxImagePixels: "MAX_IMAGE_PIXELS sets the limit.",
+  maxDecodeCost: "MAX_IMAGE_DECODE_COST sets the limit.",
+  maxRequestDecodeCost: "MAX_REQUEST_DECODE_COST sets the limit.",
+  decodeTimeoutMs: "IMAGE_DECODE_TIMEOUT_SECONDS sets the limit.",
 };
 
 function settingHint({ setting }: EngineError): string {

@@ -19,7 +19,6 @@ const wireNames: Readonly<Record<string, string>> = {
   ignoreEos: "ignore_eos",
   skipSpecialTokens: "skip_special_tokens",
   extraArgs: "vllm_xargs",
-  mmProcessorOptions: "mm_processor_kwargs",
 };
 
 /** Where in the body of a request is what several fields can hold. */
@@ -40,6 +39,8 @@ export function toWireParameter(parameter: string, paths: RequestPaths): string 
   if (image !== null) return paths.images[Number(image[1])] ?? paths.prompt;
   if (/^prompt\b/.test(parameter)) return paths.prompt;
   if (parameter === "samplingParams.structuredOutput") return paths.structuredOutput;
+  // What follows are names of the client's own.
+  if (parameter.startsWith("mmProcessorOptions")) return parameter.replace("mmProcessorOptions", "mm_processor_kwargs");
   return toWireWords(parameter.replace(/^samplingParams\./, ""));
 }
 

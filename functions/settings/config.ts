@@ -164,6 +164,21 @@ const settings = z.object({
   ),
   MAX_IMAGE_BYTES: required(bytes(1024, 1024 * MEBIBYTE), "20MiB", "Longest encoded image."),
   MAX_IMAGE_PIXELS: required(integer(1, 268_402_689), "67108864", "Most pixels of one image, checked before decoding."),
+  MAX_IMAGE_DECODE_COST: required(
+    integer(1),
+    "134217728",
+    "Most that decoding one image may cost, in pixels of plain RGB; those of AVIF, 16 bits and progressive JPEG cost several.",
+  ),
+  MAX_REQUEST_DECODE_COST: required(
+    integer(1),
+    "536870912",
+    "Most that decoding the images of one request may cost, without those that are cached.",
+  ),
+  IMAGE_DECODE_TIMEOUT_SECONDS: required(
+    seconds(1, 600),
+    "10",
+    "Time for decoding one image; counted in whole seconds.",
+  ),
   IMAGE_FETCH_TIMEOUT_SECONDS: required(seconds(0.1, 600), "10", "Time for fetching one image, redirects included."),
   ALLOWED_MEDIA_DOMAINS: optional(
     commaSeparated("host names separated by commas", (entry) => /^[^\s/:@]+$/.test(entry)),
@@ -366,6 +381,9 @@ function toConfig(values: z.output<typeof settings>, environment: Environment): 
         ...((width ?? height) !== undefined && { largestExpectedImage: { width, height } }),
         maxImageBytes: values.MAX_IMAGE_BYTES,
         maxImagePixels: values.MAX_IMAGE_PIXELS,
+        maxDecodeCost: values.MAX_IMAGE_DECODE_COST,
+        maxRequestDecodeCost: values.MAX_REQUEST_DECODE_COST,
+        decodeTimeoutMs: values.IMAGE_DECODE_TIMEOUT_SECONDS,
         fetchTimeoutMs: values.IMAGE_FETCH_TIMEOUT_SECONDS,
       },
       caches: {

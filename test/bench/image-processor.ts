@@ -11,6 +11,7 @@ import { performance } from "node:perf_hooks";
 import { fileURLToPath } from "node:url";
 import sharp from "sharp";
 import { createImageProcessor } from "../../engine/images/image-processor.ts";
+import { parsePreprocessorConfig } from "../../engine/images/preprocessor-config.ts";
 import { ratioFigure, reportProgress } from "./measure.ts";
 import type { CanonicalValue } from "../../engine/multimodal/hasher.ts";
 import type { Figure } from "./measure.ts";
@@ -99,12 +100,13 @@ async function ourPicturesPerSecond(
   numPictures: number,
 ): Promise<number> {
   const limits = { maxImagePixels: 2 ** 26, numThreads };
-  const processor = createImageProcessor(program === null ? options : null, limits);
+  const processor = createImageProcessor(limits);
   const signal = new AbortController().signal;
-  const work =
-    program === null ? null : { module: new URL(`../../engine/models/${program}`, import.meta.url).href, options };
-  const process = (): Promise<unknown> =>
-    work === null ? processor.process(bytes, signal) : processor.runProgram(bytes, signal, work);
+  const process = (): Promise<unknown> => {
+    if (program === null) return processor.process({ bytes }, parsePreprocessorConfig(options), signal);
+    const module = new URL(`../../engine/models/${program}`, import.meta.url).href;
+    return processor.runProgram({ bytes }, { module, options }, signal);
+  };
   try {
     // Warms up every thread.
     await Promise.all(Array.from({ length: numThreads }, process));

@@ -140,13 +140,17 @@ describe("embeddings", () => {
 });
 
 describe("processor options", () => {
-  test("of a request change its pixels and its hash; unknown ones change nothing", async () => {
+  test("of a request change its pixels and its hash; those without effect change nothing", async () => {
     await using inputs = await createGoldenInputs("llava-default");
     const prompt = text("<image>", await image("photo.png"));
     const [plain] = (await process(inputs, prompt)).images;
     const [raw] = (await process(inputs, prompt, { mmProcessorOptions: { do_normalize: false } })).images;
-    const [unknown] = (await process(inputs, prompt, { mmProcessorOptions: { max_pixels: 3, crop: [1] } })).images;
-    expect(unknown).toEqual(plain);
+    const nothing = { use_fast: true, return_tensors: "pt", device: "cuda:0", do_resize: null, images_kwargs: {} };
+    const [same] = (await process(inputs, prompt, { mmProcessorOptions: nothing })).images;
+    expect(same).toEqual(plain);
+    const [nested] = (await process(inputs, prompt, { mmProcessorOptions: { images_kwargs: { do_normalize: false } } }))
+      .images;
+    expect(nested).toEqual(raw);
     expect(raw.mmHash).not.toBe(plain.mmHash);
     const values = raw.tensors.get("pixel_values")?.data as Float32Array;
     expect(Math.min(...values)).toBeGreaterThanOrEqual(0);
@@ -172,19 +176,25 @@ describe("processor options", () => {
     expect(first).not.toBe(fourth);
   });
 
-  test.for([
-    [{ resample: 99 }, /resample/],
-    [{ size: { longest: 3 } }, /size/],
-    [{ crop_size: 16 }, /pictures of 16x16; its vision encoder takes 32x32/],
-    [{ image_mean: () => 0 }, /image_mean is no JSON value/],
-    [{ size: { height: Number.NaN } }, /size is no JSON value/],
-  ] as const)("that cannot be followed are the request's error: %j", async ([mmProcessorOptions, message]) => {
+  test.for<[Record<string, unknown>, string, RegExp]>([
+    [{ resample: 99 }, "resample", /^resample is 99; expected an integer from 0 to 5\.$/],
+    [{ size: { longest: 3 } }, "size", /^size has the fields "longest"; expected height and width, or shortest_edge/],
+    [{ crop_size: 16 }, "crop_size", /^crop_size makes pictures of 16x16; the vision encoder takes 32x32\.$/],
+    [{ image_mean: () => 0 }, "image_mean", /image_mean is no JSON value/],
+    [{ size: { height: Number.NaN, width: 3 } }, "size.height", /^size\.height is NaN; expected an integer/],
+    [{ images_kwargs: { image_std: [1, 0, 1] } }, "images_kwargs.image_std[1]", /^images_kwargs\.image_std\[1\] is 0;/],
+    [{ images_kwargs: [1] }, "images_kwargs", /^images_kwargs is a list of 1 elements; expected an object of options/],
+    [{ resample: 1, images_kwargs: { resample: 1 } }, "images_kwargs.resample", /given a second time, as resample;/],
+    [{ use_fast: "yes" }, "use_fast", /^use_fast is "yes"; expected true or false\.$/],
+    [{ max_pixels: 3 }, "max_pixels", /^max_pixels cannot be set; the options .* that can be are do_resize, size,/],
+    [{ image_processor_type: "B" }, "image_processor_type", /cannot be set/],
+  ])("that cannot be followed are the request's error: %j", async ([mmProcessorOptions, path, message]) => {
     await using inputs = await createGoldenInputs("llava-default");
     await expect(
       process(inputs, text("<image>", await image("photo.png")), { mmProcessorOptions }),
     ).rejects.toMatchObject({
       code: "invalid_argument",
-      parameter: "mmProcessorOptions",
+      parameter: `mmProcessorOptions.${path}`,
       message: expect.stringMatching(message),
     });
   });

@@ -3,28 +3,37 @@ import { z } from "zod";
 import { EngineError } from "../../contract/errors.ts";
 import type { ProcessorOptions } from "../../multimodal/multimodal-processor.ts";
 import type { ImageSize } from "../../multimodal/processing-info.ts";
-import { filter, parseProcessorOptions, scalingFields, scalingOptions } from "../processor-options.ts";
+import {
+  always,
+  edge,
+  filter,
+  flag,
+  parseProcessorOptions,
+  scalingFields,
+  scalingOf,
+  scalingOptions,
+  unsupportedOption,
+} from "../../multimodal/processor-options.ts";
 
-/** Pillow's number of the bilinear filter. */
-const bilinear = 2;
-
-const edge = z.int().min(1).max(16_384);
-const size = z.object({ height: edge, width: edge });
+const size = z.object({ height: edge, width: edge }, 'an object such as {"height": 1080, "width": 1920}');
+const byte = "a number from 0 to 255";
 
 const imageOptions = z.object({
   ...scalingFields,
   /** A picture that is larger in any direction is made smaller until it fits. */
   size: size.default({ height: 1080, width: 1920 }),
   patch_size: size.default({ height: 30, width: 30 }),
-  resample: filter.default(filter.parse(bilinear)),
-  do_resize: z.boolean().default(true),
-  do_pad: z.literal(true).default(true),
-  padding_mode: z.literal("constant").default("constant"),
+  resample: filter.default("bilinear"),
+  do_resize: flag.default(true),
+  do_pad: always("this model's pictures are always filled up to whole patches").default(true),
+  padding_mode: z.literal("constant", '"constant"').default("constant"),
   /** What the last patches of a row and of a column are filled up with, as a byte. */
-  padding_value: z.number().min(0).max(255).default(1).transform(Math.trunc),
+  padding_value: z.number(byte).min(0, byte).max(255, byte).default(1).transform(Math.trunc),
 });
 
-export type FuyuImageOptions = z.output<typeof imageOptions>;
+export interface FuyuImageOptions extends z.output<typeof imageOptions> {
+  readonly scaling: ReturnType<typeof scalingOf>;
+}
 
 /** Those of the options above that a request may set without changing what the model is. */
 export const fuyuRequestOptions: ReadonlySet<string> = new Set([
@@ -39,13 +48,16 @@ export const fuyuRequestOptions: ReadonlySet<string> = new Set([
 export function parseFuyuImageOptions(json: ProcessorOptions): FuyuImageOptions {
   const options = parseProcessorOptions(imageOptions, json);
   const { size: largest, patch_size: patch } = options;
-  if (patch.height === patch.width && largest.height % patch.height === 0 && largest.width % patch.width === 0) {
-    return options;
+  if (patch.height !== patch.width) {
+    throw unsupportedOption("patch_size", `is ${patch.width}x${patch.height}; expected a square`);
   }
-  throw new EngineError(
-    "unsupported_model",
-    `preprocessor_config.json: a size of ${largest.width}x${largest.height} is not made of square patches of ${patch.width}x${patch.height}.`,
-  );
+  if (largest.height % patch.height !== 0 || largest.width % patch.width !== 0) {
+    throw unsupportedOption(
+      "size",
+      `is ${largest.width}x${largest.height}; expected multiples of ${patch.width}, the side of a patch`,
+    );
+  }
+  return { ...options, scaling: scalingOf(options) };
 }
 
 /**

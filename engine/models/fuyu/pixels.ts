@@ -1,6 +1,5 @@
 /** Pictures to Fuyu's patches, on the pixel threads. */
 import type { PixelProgram } from "../../multimodal/pixel-program.ts";
-import { scalingOf } from "../processor-options.ts";
 import { fuyuPatchGrid, fuyuResizedSize, parseFuyuImageOptions } from "./image-options.ts";
 
 /**
@@ -14,7 +13,7 @@ export const toTensors: PixelProgram = (image, options, { resample, valuesOfByte
   const { patch_size: patchShape, padding_value: padding } = plan;
   const patchSize = patchShape.width;
   const resized = resample(image, { ...fuyuResizedSize(image, plan), filter: plan.resample });
-  const values = valuesOfBytes(scalingOf(plan));
+  const values = valuesOfBytes(plan.scaling);
   const patches = new Float32Array(numRows * numColumns * patchSize * patchSize * 3);
   let at = 0;
   for (let patch = 0; patch < numRows * numColumns; patch += 1) {

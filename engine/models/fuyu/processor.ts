@@ -10,6 +10,7 @@ import { promptIndexTargets, selectTokenIds } from "../../multimodal/prompt-upda
 import type { PromptUpdate } from "../../multimodal/prompt-update.ts";
 import type { ProcessorContext } from "../model-definition.ts";
 import { fuyuPatchGrid, fuyuRequestOptions, parseFuyuImageOptions } from "./image-options.ts";
+import type { FuyuImageOptions } from "./image-options.ts";
 
 /**
  * The layout of Hugging Face's FuyuProcessor: for each row of patches an image token a patch and a newline, then the
@@ -20,10 +21,7 @@ export const fuyuInputs: MultiModalInputs<ProcessorContext> = {
   pixelProgram: moduleUrl("./pixels", import.meta.url),
   createProcessingInfo({ preprocessorConfig }) {
     const options = parseFuyuImageOptions(preprocessorConfig);
-    const numImageTokens = (size: ImageSize): number => {
-      const { numColumns, numRows } = fuyuPatchGrid(size, options);
-      return numColumns * numRows;
-    };
+    const numImageTokens = (size: ImageSize): number => numPatches(size, options);
     return {
       supportedLimits: { image: 1 },
       // One patch, a newline and the beginning of the text.
@@ -44,6 +42,8 @@ export const fuyuInputs: MultiModalInputs<ProcessorContext> = {
       imagePlaceholderTokenIds: [],
       options: preprocessorConfig,
       requestOptions: fuyuRequestOptions,
+      checkOptions: parseFuyuImageOptions,
+      numImageTokens: (size, options) => numPatches(size, parseFuyuImageOptions(options)),
       async processImages(images, options, signal) {
         const processed = await allOrNone(images, (image, either) => pixels.process(image, options, either), signal);
         return {
@@ -74,6 +74,11 @@ export const fuyuInputs: MultiModalInputs<ProcessorContext> = {
     };
   },
 };
+
+function numPatches(size: ImageSize, options: FuyuImageOptions): number {
+  const { numColumns, numRows } = fuyuPatchGrid(size, options);
+  return numColumns * numRows;
+}
 
 function requiredToken(tokenId: ProcessorContext["tokenId"], token: string): number {
   const id = tokenId(token);

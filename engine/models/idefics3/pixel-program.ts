@@ -1,6 +1,5 @@
 /** A picture to tiles, on the threads that decode pictures. */
 import type { PixelProgram, RgbImage } from "../../multimodal/pixel-program.ts";
-import { scalingOf } from "../processor-options.ts";
 import { numTiles, parseTileOptions, tileGrid } from "./tiles.ts";
 
 /** `pixel_values` [numTiles, 3, tile, tile]: the tiles row by row, then the whole picture. */
@@ -12,7 +11,7 @@ export const toTensors: PixelProgram = (image, options, { resample, valuesOfByte
   // Every size is rounded to bytes before the next, as Pillow's pictures are.
   for (const size of grid.sizes) picture = resample(picture, { ...size, filter: parsed.resample });
 
-  const values = valuesOfBytes(scalingOf(parsed));
+  const values = valuesOfBytes(parsed.scaling);
   const tileLength = 3 * tile * tile;
   const pixelValues = new Float32Array(numTiles(grid) * tileLength);
   let at = 0;

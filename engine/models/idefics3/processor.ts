@@ -8,7 +8,7 @@ import type { MultiModalInputs, UpdateItem } from "../../multimodal/multimodal-p
 import type { ItemTensor } from "../../multimodal/processed-item.ts";
 import { selectTokenIds } from "../../multimodal/prompt-update.ts";
 import type { ProcessorContext } from "../model-definition.ts";
-import { scalingOptions } from "../processor-options.ts";
+import { scalingOptions } from "../../multimodal/processor-options.ts";
 import { numTiles, parseTileOptions, tileGrid, type TileGrid, type TileOptions } from "./tiles.ts";
 
 const aroundImage = "<fake_token_around_image>";
@@ -41,8 +41,10 @@ export const idefics3Inputs: MultiModalInputs<ProcessorContext> = {
       imagePlaceholder: imageToken,
       imagePlaceholderTokenIds: [imageTokenId],
       options: preprocessorConfig,
-      // None under which a picture could have more tiles than with the checkpoint's own.
-      requestOptions: new Set(["do_image_splitting", "resample", ...scalingOptions]),
+      requestOptions: new Set(["size", "do_image_splitting", "resample", ...scalingOptions]),
+      checkOptions: parseTileOptions,
+      numImageTokens: (size, options) =>
+        numTiles(tileGrid(size, parseTileOptions(options))) * visionEncoder.numImageTokens,
       async processImages(images, options, signal) {
         const processed = await allOrNone(images, (image, either) => pixels.process(image, options, either), signal);
         return {

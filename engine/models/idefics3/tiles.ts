@@ -1,36 +1,41 @@
 /** How Idefics3 and SmolVLM cut a picture into tiles: sizes and counts alone, as their image processor has them. */
 import { z } from "zod";
-import { EngineError } from "../../contract/errors.ts";
 import type { ProcessorOptions } from "../../multimodal/multimodal-processor.ts";
 import type { ImageSize } from "../../multimodal/processing-info.ts";
-import { count } from "../config-field.ts";
-import { filter, parseProcessorOptions, scalingFields } from "../processor-options.ts";
+import {
+  always,
+  edge,
+  filter,
+  flag,
+  parseProcessorOptions,
+  scalingFields,
+  scalingOf,
+} from "../../multimodal/processor-options.ts";
 
-/** Pillow's number of the Lanczos filter. */
-const lanczos = 1;
 /** No picture becomes larger than this, whatever its options say. */
 const largestEdge = 4096;
 
+const longestEdge = z.strictObject({ longest_edge: edge }, 'an object such as {"longest_edge": 2048}');
+
 const tileOptions = z.object({
   ...scalingFields,
-  do_resize: z.boolean().default(true),
-  size: z.strictObject({ longest_edge: count }).default({ longest_edge: 4 * 364 }),
-  resample: filter.default(filter.parse(lanczos)),
-  do_image_splitting: z.boolean().default(true),
-  max_image_size: z.strictObject({ longest_edge: count }).default({ longest_edge: 364 }),
+  do_resize: always("this model's pictures are always resized").default(true),
+  size: longestEdge.default({ longest_edge: 4 * 364 }),
+  resample: filter.default("lanczos"),
+  do_image_splitting: flag.default(true),
+  max_image_size: longestEdge.default({ longest_edge: 364 }),
   // Pads pictures of one batch to the same number of tiles; each picture is by itself here.
-  do_pad: z.boolean().default(true),
+  do_pad: flag.default(true),
 });
 
-export type TileOptions = z.output<typeof tileOptions>;
+export interface TileOptions extends z.output<typeof tileOptions> {
+  readonly scaling: ReturnType<typeof scalingOf>;
+}
 
-/** @throws EngineError as `parseProcessorOptions`, and `unsupported_model` for pictures left at any size. */
-export function parseTileOptions(options: ProcessorOptions): TileOptions {
-  const parsed = parseProcessorOptions(tileOptions, options);
-  if (!parsed.do_resize) {
-    throw new EngineError("unsupported_model", "preprocessor_config.json: do_resize = false is not supported.");
-  }
-  return parsed;
+/** @throws EngineError as `parseProcessorOptions`. */
+export function parseTileOptions(json: ProcessorOptions): TileOptions {
+  const options = parseProcessorOptions(tileOptions, json);
+  return { ...options, scaling: scalingOf(options) };
 }
 
 export interface TileGrid {

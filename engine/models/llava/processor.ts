@@ -4,6 +4,7 @@ import { allOrNone } from "../../multimodal/all-or-none.ts";
 import { createDummyInputsBuilder } from "../../multimodal/dummy-inputs.ts";
 import { fieldConfig } from "../../multimodal/field-config.ts";
 import type { ItemTensor } from "../../multimodal/processed-item.ts";
+import { invalidOption } from "../../multimodal/processor-options.ts";
 import type { MultiModalInputs } from "../../multimodal/multimodal-processor.ts";
 import { clipRequestOptions } from "../clip/request-options.ts";
 import type { ProcessorContext } from "../model-definition.ts";
@@ -28,6 +29,15 @@ export const llavaInputs: MultiModalInputs<ProcessorContext> = {
       imagePlaceholderTokenIds: [imageTokenId],
       options: preprocessorConfig,
       requestOptions: clipRequestOptions,
+      checkOptions(options) {
+        const size = pixels.outputSize(options);
+        if (size === null || (size.width === imageSize && size.height === imageSize)) return;
+        throw invalidOption(
+          size.option,
+          `makes pictures of ${size.width}x${size.height}; the vision encoder takes ${imageSize}x${imageSize}`,
+        );
+      },
+      numImageTokens: (size) => info.numImageTokens(size),
       async processImages(images, options, signal) {
         const processed = await allOrNone(images, (image, either) => pixels.process(image, options, either), signal);
         const pixelValues = processed.map(({ tensors }) => checkedPixels(tensors.get("pixel_values"), imageSize));
@@ -59,6 +69,6 @@ function checkedPixels(pixelValues: ItemTensor | undefined, imageSize: number): 
   if (pixelValues !== undefined && height === imageSize && width === imageSize) return pixelValues;
   throw new EngineError(
     "invalid_checkpoint",
-    `The checkpoint's image processor makes pictures of ${width}x${height}; its vision encoder takes ${imageSize}x${imageSize}.`,
+    `The image processor makes pictures of ${width}x${height} of this one; the vision encoder takes ${imageSize}x${imageSize}.`,
   );
 }

@@ -3,31 +3,44 @@ import { z } from "zod";
 import { EngineError } from "../../contract/errors.ts";
 import type { ProcessorOptions } from "../../multimodal/multimodal-processor.ts";
 import type { ImageSize } from "../../multimodal/processing-info.ts";
-import { count } from "../config-field.ts";
-import { filter, parseProcessorOptions, scalingFields } from "../processor-options.ts";
+import {
+  always,
+  filter,
+  integer,
+  parseProcessorOptions,
+  scalingFields,
+  scalingOf,
+  scalingShape,
+} from "../../multimodal/processor-options.ts";
 
-/** Pillow's number of the bicubic filter. */
-const bicubic = 3;
 const clipMean: [number, number, number] = [0.48145466, 0.4578275, 0.40821073];
 const clipStd: [number, number, number] = [0.26862954, 0.26130258, 0.27577711];
 /** A picture more elongated than this is refused, as transformers does. */
 const mostElongated = 200;
 
+/** Of a whole picture: more than decoders take would be of no use. */
+const numPixels = integer(1, 2 ** 28);
+/** Of a patch or a square, in pixels, patches or pictures; the encoder's own is checked where both are known. */
+const smallCount = integer(1, 1024);
+
 const imageOptions = z.object({
   ...scalingFields,
-  image_mean: scalingFields.image_mean.removeDefault().default(clipMean),
-  image_std: scalingFields.image_std.removeDefault().default(clipStd),
-  do_resize: z.literal(true).default(true),
-  resample: filter.default(filter.parse(bicubic)),
+  image_mean: scalingShape.image_mean.default(clipMean),
+  image_std: scalingShape.image_std.default(clipStd),
+  do_resize: always("this model's pictures are always resized").default(true),
+  resample: filter.default("bicubic"),
   /** In pixels of the whole picture, whatever the names say. */
   size: z
-    .strictObject({ shortest_edge: count, longest_edge: count })
+    .strictObject(
+      { shortest_edge: numPixels, longest_edge: numPixels },
+      'an object such as {"shortest_edge": 3136, "longest_edge": 1003520}, both in pixels of the whole picture',
+    )
     .default({ shortest_edge: 56 * 56, longest_edge: 28 * 28 * 1280 }),
-  min_pixels: count.optional(),
-  max_pixels: count.optional(),
-  patch_size: count.default(14),
-  temporal_patch_size: count.default(2),
-  merge_size: count.default(2),
+  min_pixels: numPixels.optional(),
+  max_pixels: numPixels.optional(),
+  patch_size: smallCount.default(14),
+  temporal_patch_size: smallCount.default(2),
+  merge_size: smallCount.default(2),
 });
 
 export interface Qwen2VlImageOptions extends z.output<typeof imageOptions> {
@@ -35,6 +48,7 @@ export interface Qwen2VlImageOptions extends z.output<typeof imageOptions> {
   readonly maxPixels: number;
   /** Side of a square of patches that becomes one embedding, in pixels. */
   readonly squareSize: number;
+  readonly scaling: ReturnType<typeof scalingOf>;
 }
 
 /** @throws EngineError as `parseProcessorOptions`. */
@@ -45,6 +59,7 @@ export function parseImageOptions(json: ProcessorOptions): Qwen2VlImageOptions {
     minPixels: options.min_pixels ?? options.size.shortest_edge,
     maxPixels: options.max_pixels ?? options.size.longest_edge,
     squareSize: options.patch_size * options.merge_size,
+    scaling: scalingOf(options),
   };
 }
 

@@ -1,6 +1,5 @@
 /** Pictures to Qwen2-VL's patches, on the threads that decode pictures. */
 import type { PixelProgram } from "../../multimodal/pixel-program.ts";
-import { scalingOf } from "../processor-options.ts";
 import { parseImageOptions, squareGrid } from "./image-options.ts";
 
 /**
@@ -14,7 +13,7 @@ export const toTensors: PixelProgram = (image, options, { resample, valuesOfByte
   const { rows, columns } = squareGrid(image, parsed);
   const size = { width: columns * squareSize, height: rows * squareSize };
   const picture = resample(image, { ...size, filter: parsed.resample });
-  const values = valuesOfBytes(scalingOf(parsed));
+  const values = valuesOfBytes(parsed.scaling);
   const numPatches = rows * columns * mergeSize * mergeSize;
   const planeLength = patchSize * patchSize;
   const numFeatures = values.length * numTimes * planeLength;

@@ -8,7 +8,7 @@ import type { MultiModalInputs } from "../../multimodal/multimodal-processor.ts"
 import type { ItemTensor } from "../../multimodal/processed-item.ts";
 import type { ImageSize } from "../../multimodal/processing-info.ts";
 import type { ProcessorContext } from "../model-definition.ts";
-import { scalingOptions } from "../processor-options.ts";
+import { scalingOptions } from "../../multimodal/processor-options.ts";
 import { largestImageSize, parseImageOptions, squareGrid, type Qwen2VlImageOptions } from "./image-options.ts";
 import { promptPositions } from "./prompt-positions.ts";
 
@@ -36,6 +36,10 @@ export const qwen2VlInputs: MultiModalInputs<ProcessorContext> = {
       imagePlaceholderTokenIds: [imageTokenId],
       options: preprocessorConfig,
       requestOptions: new Set(["size", "min_pixels", "max_pixels", "resample", ...scalingOptions]),
+      // As in transformers, where checkpoints have the older names and callers give the newer one.
+      replacedOptions: { size: ["min_pixels", "max_pixels"] },
+      checkOptions: parseImageOptions,
+      numImageTokens: (size, options) => numSquares(size, parseImageOptions(options)),
       async processImages(images, options, signal) {
         const processed = await allOrNone(images, (image, either) => pixels.process(image, options, either), signal);
         const field = (name: string): [string, ItemTensor[]] => [

@@ -46,23 +46,46 @@ export function encodePng({ width, height, data }: DecodedImage): Buffer {
 export interface PngHeader {
   readonly width: number;
   readonly height: number;
-  readonly bitDepth: 8 | 16;
-  readonly colourType: "grey" | "rgb";
+  readonly bitDepth: 1 | 2 | 4 | 8 | 16;
+  readonly colourType: keyof typeof pngColours;
+  readonly isInterlaced?: boolean;
 }
 
-/** A PNG whose header says what it is told to, whatever its compressed pixels hold. */
-export function writePng({ width, height, bitDepth, colourType }: PngHeader, compressedPixels: Uint8Array): Buffer {
+/** PNG's number, and the samples of a pixel. */
+const pngColours = {
+  grey: { type: 0, numSamples: 1 },
+  rgb: { type: 2, numSamples: 3 },
+  palette: { type: 3, numSamples: 1 },
+  "rgb-alpha": { type: 6, numSamples: 4 },
+} as const;
+
+/** A PNG whose header says what it is told to, whatever its compressed pixels hold. @param chunks Before the pixels. */
+export function writePng(
+  { width, height, bitDepth, colourType, isInterlaced = false }: PngHeader,
+  compressedPixels: Uint8Array,
+  chunks: readonly (readonly [name: string, content: Uint8Array])[] = [],
+): Buffer {
   const header = Buffer.alloc(13);
   header.writeUInt32BE(width, 0);
   header.writeUInt32BE(height, 4);
-  header.set([bitDepth, colourType === "grey" ? 0 : 2, 0, 0, 0], 8);
+  header.set([bitDepth, pngColours[colourType].type, 0, 0, isInterlaced ? 1 : 0], 8);
   const signature = Buffer.from("\x89PNG\r\n\x1a\n", "latin1");
   return Buffer.concat([
     signature,
     pngChunk("IHDR", header),
+    ...chunks.map(([name, content]) => pngChunk(name, content)),
     pngChunk("IDAT", compressedPixels),
     pngChunk("IEND", new Uint8Array(0)),
   ]);
+}
+
+/** A PNG whose samples are all 0. */
+export function blankPng(header: PngHeader, chunks?: Parameters<typeof writePng>[2]): Buffer {
+  const { width, height, bitDepth, colourType, isInterlaced } = header;
+  const rowBytes = 1 + Math.ceil((width * pngColours[colourType].numSamples * bitDepth) / 8);
+  // Interlaced rows are shorter, and there are more of them: bytes too many do no harm.
+  const numRows = isInterlaced === true ? height * 2 : height;
+  return writePng(header, deflateSync(Buffer.alloc(rowBytes * numRows), { level: 1 }), chunks);
 }
 
 function pngChunk(kind: string, data: Uint8Array): Buffer {

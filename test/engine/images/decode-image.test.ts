@@ -5,6 +5,7 @@ import { deflateSync } from "node:zlib";
 import sharp from "sharp";
 import { describe, expect, test } from "vitest";
 import { decodeImage } from "../../../engine/images/decode-image.ts";
+import { defaultDecodeLimits } from "../../../engine/images/image-processor.ts";
 import { computePicture, encodePng, writePng } from "./computed-picture.ts";
 
 interface DecodedGolden {
@@ -18,7 +19,7 @@ interface DecodedGolden {
 const fixtures = new URL("../../fixtures/pixels/", import.meta.url);
 const goldens = JSON.parse(readFileSync(new URL("decoded.json", fixtures), "utf8")) as readonly DecodedGolden[];
 const readPicture = (name: string): Buffer => readFileSync(new URL(`pictures/${name}`, fixtures));
-const limits = { maxImagePixels: 1_000_000 };
+const limits = { ...defaultDecodeLimits, maxImagePixels: 1_000_000 };
 
 /** Largest difference of any value. Lossy decoders may round apart; AVIF's decoders spread colour differently. */
 function toleranceOf(file: string): number {
@@ -74,7 +75,7 @@ test.for([
 
 test("a picture of exactly the limit is decoded", async () => {
   const picture = computePicture("photo", 50, 20);
-  expect(await decodeImage(encodePng(picture), { maxImagePixels: 1_000 })).toEqual({
+  expect(await decodeImage(encodePng(picture), { ...limits, maxImagePixels: 1_000 })).toEqual({
     ...picture,
     data: Buffer.from(picture.data),
   });

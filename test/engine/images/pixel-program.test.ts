@@ -7,9 +7,13 @@ const module = new URL("./shades.ts", import.meta.url).href;
 const never = new AbortController().signal;
 
 test("a model's own program makes tensors of a picture, on a thread, and its errors come back as they are", async () => {
-  const processor = createImageProcessor(null, { maxImagePixels: 10_000, numThreads: 1 });
+  const processor = createImageProcessor({ maxImagePixels: 10_000, numThreads: 1 });
   const picture = dummyPicture({ width: 30, height: 20 });
-  const { tensors, imageSize } = await processor.runProgram(picture, never, { module, options: { edge: 4 } });
+  const { tensors, imageSize } = await processor.runProgram(
+    { bytes: picture },
+    { module, options: { edge: 4 } },
+    never,
+  );
   expect(imageSize).toEqual({ width: 30, height: 20 });
   expect(tensors).toEqual(
     new Map<string, unknown>([
@@ -17,13 +21,15 @@ test("a model's own program makes tensors of a picture, on a thread, and its err
       ["size", { elementType: "int64", shape: [2], data: BigInt64Array.of(20n, 30n) }],
     ]),
   );
-  await expect(processor.runProgram(picture, never, { module, options: { edge: "x" } })).rejects.toMatchObject({
+  await expect(
+    processor.runProgram({ bytes: picture }, { module, options: { edge: "x" } }, never),
+  ).rejects.toMatchObject({
     name: "EngineError",
     code: "unsupported_model",
     message: 'The edge "x" is no number.',
   });
   const large = dummyPicture({ width: 200, height: 100 });
-  await expect(processor.runProgram(large, never, { module, options: { edge: 4 } })).rejects.toMatchObject({
+  await expect(processor.runProgram({ bytes: large }, { module, options: { edge: 4 } }, never)).rejects.toMatchObject({
     code: "image_too_large",
   });
   await processor.close();

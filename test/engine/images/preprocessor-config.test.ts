@@ -64,9 +64,12 @@ test.for([
   [{ image_processor_type: "BitImageProcessor" }, "BitImageProcessor"],
   [{ image_processor_type: "SiglipImageProcessor", do_pad: true }, "do_pad"],
   [{ image_processor_type: "CLIPImageProcessor", do_pad: true }, "do_pad"],
-  [{ size: { shortest_edge: 224, longest_edge: 448 } }, "size with shortest_edge, longest_edge"],
-  [{ size: { max_height: 10, max_width: 10 } }, "size with max_height, max_width"],
-  [{ crop_size: { shortest_edge: 224 } }, "crop_size with shortest_edge"],
+  [
+    { size: { shortest_edge: 224, longest_edge: 448 } },
+    'size has the fields "shortest_edge", "longest_edge"; expected height and width, or shortest_edge alone',
+  ],
+  [{ size: { max_height: 10, max_width: 10 } }, 'size has the fields "max_height", "max_width"'],
+  [{ crop_size: { shortest_edge: 224 } }, 'crop_size has the fields "shortest_edge"; expected height and width.'],
   [{ do_thumbnail: true }, "do_thumbnail"],
   [{ image_grid_pinpoints: [[336, 672]] }, "image_grid_pinpoints"],
   [{ auto_map: { AutoImageProcessor: "processing.Mine" } }, "auto_map"],
@@ -77,20 +80,42 @@ test.for([
 });
 
 test.for([
-  [null, "it"],
-  ["CLIP", "it"],
-  [{ do_resize: "yes" }, "do_resize"],
-  [{ resample: 6 }, "resample"],
-  [{ resample: 1.5 }, "resample"],
-  [{ size: { height: 0, width: 5 } }, "size"],
-  [{ crop_size: -1 }, "crop_size"],
-  [{ crop_size: 1e9 }, "crop_size"],
-  [{ image_mean: [0.5, 0.5] }, "image_mean"],
-  [{ image_std: [0.5, 0, 0.5] }, "image_std"],
-  [{ rescale_factor: "1/255" }, "rescale_factor"],
-  [{ data_format: "channels_last" }, "data_format"],
-] as const)("%j is no valid config: %s", ([config, field]) => {
+  [null, "", "it is null; expected an object."],
+  ["CLIP", "", 'it is "CLIP"; expected an object.'],
+  [{ do_resize: "yes" }, "do_resize", 'do_resize is "yes"; expected true or false.'],
+  [{ resample: 6 }, "resample", "resample is 6; expected an integer from 0 to 5."],
+  [{ resample: 1.5 }, "resample", "resample is 1.5; expected an integer from 0 to 5."],
+  [{ size: { height: 0, width: 5 } }, "size.height", "size.height is 0; expected an integer from 1 to 16384."],
+  [{ size: [5, 0.5] }, "size[1]", "size[1] is 0.5; expected an integer from 1 to 16384."],
+  [
+    { size: "large" },
+    "size",
+    'size is "large"; expected an integer from 1 to 16384, a list of two, or an object of such lengths.',
+  ],
+  [{ crop_size: -1 }, "crop_size", "crop_size is -1; expected an integer from 1 to 16384"],
+  [{ crop_size: 1e9 }, "crop_size", "crop_size is 1000000000; expected an integer"],
+  [
+    { image_mean: [0.5, 0.5] },
+    "image_mean",
+    "image_mean is a list of 2 elements; expected a number from -255 to 255, or a list of three.",
+  ],
+  [{ image_mean: 1e308 }, "image_mean", "image_mean is 1e+308; expected a number from -255 to 255"],
+  [{ image_std: [0.5, 0, 0.5] }, "image_std[1]", "image_std[1] is 0; expected a number from 0.001 to 255."],
+  [{ image_std: [1e-300, 1, 1] }, "image_std[0]", "image_std[0] is 1e-300; expected a number from 0.001 to 255."],
+  [
+    { image_std: 0.001, do_rescale: false },
+    "image_std",
+    /^image_std and the other options make pixel values of up to 254\d{3}\.\d+; expected at most 1024\.$/,
+  ],
+  [{ rescale_factor: "1/255" }, "rescale_factor", 'rescale_factor is "1/255"; expected a number from 0 to 1.'],
+  [{ rescale_factor: 1e308 }, "rescale_factor", "rescale_factor is 1e+308; expected a number from 0 to 1."],
+  [{ data_format: "channels_last" }, "data_format", 'data_format is "channels_last"; expected "channels_first".'],
+] as const)("%j is no valid config: %s", ([config, parameter, message]) => {
   expect(() => parsePreprocessorConfig(config)).toThrow(
-    expect.objectContaining({ code: "invalid_checkpoint", message: expect.stringContaining(`: ${field}`) }),
+    expect.objectContaining({
+      code: "invalid_checkpoint",
+      parameter,
+      message: typeof message === "string" ? expect.stringContaining(message) : expect.stringMatching(message),
+    }),
   );
 });

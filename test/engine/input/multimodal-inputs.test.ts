@@ -63,11 +63,20 @@ test("what the deployment sets of the options is the processor's own", async () 
 
 describe("options of the deployment that cannot be followed end the start, named", () => {
   test.for<[string, Record<string, unknown>, RegExp]>([
-    ["a name that the processor does not know", { max_pixel: 3 }, /takes no max_pixel; it takes do_resize, size,/],
-    ["a name that no deployment may set", { patch_size: 8 }, /takes no patch_size; it takes/],
-    ["a value of the wrong kind", { image_mean: "grey" }, /image_mean: expected a number, or three/],
-    ["a value out of range", { resample: 99 }, /resample: .*expected number to be <=5/],
-    ["pictures that the encoder does not take", { crop_size: 16 }, /pictures of 16x16; its vision encoder takes 32x32/],
+    [
+      "a name that the processor does not know",
+      { max_pixel: 3 },
+      /max_pixel cannot be set; the options of this model's image processor that can be are/,
+    ],
+    ["a name that no deployment may set", { image_processor_type: "B" }, /image_processor_type cannot be set;/],
+    [
+      "a value of the wrong kind",
+      { image_mean: "grey" },
+      /image_mean is "grey"; expected a number from -255 to 255, or/,
+    ],
+    ["a value out of range", { resample: 99 }, /resample is 99; expected an integer from 0 to 5/],
+    ["a value that leaves float32", { image_std: 1e-300 }, /image_std is 1e-300; expected a number from 0.001 to 255/],
+    ["pictures that the encoder does not take", { crop_size: 16 }, /pictures of 16x16; the vision encoder takes 32x32/],
   ])("%s", async ([, mmProcessorOptions, message]) => {
     const loading = loadImageInputs({ imageLimits, mmProcessorOptions }, parts(llavaInputs), neverAborted);
     await expect(loading).rejects.toMatchObject({

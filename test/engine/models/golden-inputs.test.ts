@@ -159,10 +159,12 @@ test("a request may have its picture left whole", async () => {
 });
 
 test.for([
-  [{ do_resize: false }, "do_resize = false"],
-  [{ do_thumbnail: true }, "the field do_thumbnail"],
-] as const)("tiles under %o are refused: %s", ([options, reason]) => {
-  expect(() => parseTileOptions(options)).toThrow(
-    expect.objectContaining({ code: "unsupported_model", message: expect.stringContaining(reason) }),
-  );
+  [
+    { do_resize: false },
+    "invalid_checkpoint",
+    "do_resize is false; expected true: this model's pictures are always resized.",
+  ],
+  [{ do_thumbnail: true }, "unsupported_model", "do_thumbnail is not supported."],
+] as const)("tiles under %o are refused: %s", ([options, code, message]) => {
+  expect(() => parseTileOptions(options)).toThrow(expect.objectContaining({ code, message }));
 });

@@ -1,4 +1,4 @@
-/** Every field of every route that takes JSON, with values that cost a careless server its memory, its stack or time. */
+/** Sends values that could exhaust memory, stack or time to every field of every route that takes JSON. */
 import { z } from "zod";
 import { afterAll, describe, expect, test } from "vitest";
 
@@ -28,14 +28,14 @@ const batches: Route = { path: "/v1/batches", schema: batchRequest, unservedFiel
 const routes = [chat, completions, batches];
 
 const [chatFields, ownCompletionFields, batchFields] = fieldsOf(...routes.map(({ schema }) => schema));
-/** What the two routes that generate have in common is the same schema. */
+/** The two routes that generate text share most of their schemas, which are tested once. */
 const distinctFields: readonly (readonly [Route, readonly SchemaField[]])[] = [
   [chat, chatFields],
   [completions, ownCompletionFields],
   [batches, batchFields],
 ];
 
-/** As the routes, and the lines of batches, understand a body; null where they do. */
+/** Parses a body as the routes and the lines of batches do; null when it is valid. */
 function refusalOf({ schema, unservedFields }: Route, text: string): HttpError | null {
   try {
     const body = parseJson(text, "The body") as object;
@@ -49,9 +49,8 @@ function refusalOf({ schema, unservedFields }: Route, text: string): HttpError |
 }
 
 const topOf = (path: string | null): string => (path ?? "").split(/[.[]/, 1)[0];
-const nameOf = ({ path }: SchemaField): string => path || "the body";
 
-/** Texts that only the body bounds: the engine measures them in tokens, or the store knows no such id. */
+/** Only the body bounds these texts: the engine measures them in tokens, the store looks them up. */
 const freeTexts = new Set([
   "messages[].content",
   "messages[].content[]",
@@ -68,7 +67,7 @@ const freeTexts = new Set([
   "metadata.*",
 ]);
 
-/** What a grammar is compiled from is bounded where it is compiled. */
+/** The compiler of grammars bounds these. */
 const isCompiled = (path: string): boolean => /^structured_outputs\.|^response_format\..*schema/.test(path);
 
 describe("a value that is longer or deeper than in any request", () => {
@@ -80,7 +79,7 @@ describe("a value that is longer or deeper than in any request", () => {
         const error = refusalOf(route, hostileBody(field.bodyWith, value));
         expect([value.name, error?.status]).toEqual([value.name, 400]);
         expect(error!.message.length).toBeLessThan(1000);
-        // The body itself has no name, and its members have those that the client makes up.
+        // The body itself has no name; the client chooses those of its members.
         const expected = field.path === "" ? topOf(error!.parameter) : topOf(field.path);
         expect([value.name, topOf(error!.parameter)]).toEqual([value.name, expected]);
       }
@@ -89,7 +88,7 @@ describe("a value that is longer or deeper than in any request", () => {
 });
 
 describe("a list", () => {
-  /** Says how many elements were looked at. */
+  /** A list that counts how many of its elements are read. */
   function countedList(
     element: unknown,
     length = 2_000_000,

@@ -123,8 +123,8 @@ describe("at the checkpoint's own size of 1920 x 1080 in patches of 30", () => {
 
 test("sizes of no whole patches, other paddings and values of a wrong kind are refused", () => {
   const parse = (json: ProcessorOptions) => () => parseFuyuImageOptions(json);
-  expect(parse({ size: { width: 100, height: 90 } })).toThrow(/100x90 is not made of square patches of 30x30/);
-  expect(parse({ patch_size: { width: 30, height: 10 } })).toThrow(/square patches of 30x10/);
+  expect(parse({ size: { width: 100, height: 90 } })).toThrow(/^size is 100x90; expected multiples of 30, the side/);
+  expect(parse({ patch_size: { width: 30, height: 10 } })).toThrow(/^patch_size is 30x10; expected a square/);
   expect(parse({ padding_mode: "reflect" })).toThrow(/padding_mode/);
   expect(parse({ resample: 9 })).toThrow(/resample/);
   const unscaled = parseFuyuImageOptions({ do_resize: false });

@@ -1,0 +1,163 @@
+/** Whose picture is worked on next: tenants share the threads, and requests share the part of their tenant. */
+
+export interface QueuedWork {
+  readonly tenant: string;
+  /** Identity of the request that the work is for. */
+  readonly request: object;
+  /** Estimate, in any unit that is the same for all work; above 0. */
+  readonly cost: number;
+  /** Of memory held while the work waits. */
+  readonly numBytes: number;
+}
+
+export interface FairQueueLimits {
+  readonly maxNumWaiting: number;
+  readonly maxWaitingBytes: number;
+}
+
+/**
+ * Self-clocked fair queueing (Golestani, 1994) on two levels. Each tenant, and each request of a tenant, has the virtual
+ * time at which its work so far would be finished if all advanced at the same rate; the next work is that which would
+ * be finished first. So equal work goes round robin, and a small picture goes before the rest of a request with many
+ * large ones. No work waits for ever: a newcomer begins at the present virtual time, which all work moves on. Mutable.
+ */
+export class FairQueue<Work extends QueuedWork> {
+  readonly #limits: FairQueueLimits;
+  readonly #tenants = new FairShares<string, FairShares<object, Work[]>>(() => new FairShares(() => []));
+  #numWaiting = 0;
+  #waitingBytes = 0;
+
+  constructor(limits: FairQueueLimits) {
+    this.#limits = limits;
+  }
+
+  get numWaiting(): number {
+    return this.#numWaiting;
+  }
+
+  get waitingBytes(): number {
+    return this.#waitingBytes;
+  }
+
+  /**
+   * Gives the work that had to leave because the queue is full, which may be the new work itself. The request with the
+   * largest part of the queue, of the tenant with the largest part, loses its latest work: a crowd of one sender's
+   * pictures does not lock out the others. A request that is alone keeps all its work, which its own limits bound.
+   */
+  add(work: Work): readonly Work[] {
+    this.addAdmitted(work);
+    const removed: Work[] = [];
+    while (this.#isTooLong()) {
+      // Of equals, who came last.
+      const requests = largest(this.#tenants.children.reverse(), (tenant) => this.#shareOf(tenant.children.flat()));
+      const latest = largest(requests.children.reverse(), (works) => this.#shareOf(works)).at(-1)!;
+      this.remove(latest);
+      removed.push(latest);
+    }
+    return removed;
+  }
+
+  /** Work that follows from work that was let in: it has its place though the queue may be full by now. */
+  addAdmitted(work: Work): void {
+    this.#tenants.get(work.tenant).get(work.request).push(work);
+    this.#count(work, 1);
+  }
+
+  /** Null when nothing waits. */
+  take(): Work | null {
+    if (this.#numWaiting === 0) return null;
+    const tenant = this.#tenants.next((requests) => requests.next(costOfFirst).child[0].cost);
+    const request = tenant.child.next(costOfFirst);
+    const [work] = request.child;
+    tenant.child.charge(request, work.cost);
+    this.#tenants.charge(tenant, work.cost);
+    this.remove(work);
+    return work;
+  }
+
+  /** Does nothing for work that does not wait any more. */
+  remove(work: Work): void {
+    const requests = this.#tenants.get(work.tenant);
+    const works = requests.get(work.request);
+    const index = works.indexOf(work);
+    if (index !== -1) {
+      works.splice(index, 1);
+      this.#count(work, -1);
+    }
+    // Nothing is forgotten: all that was charged to whom has no work left lies in the past.
+    if (works.length === 0) requests.delete(work.request);
+    if (requests.children.length === 0) this.#tenants.delete(work.tenant);
+  }
+
+  #isTooLong(): boolean {
+    const { maxNumWaiting, maxWaitingBytes } = this.#limits;
+    if (this.#numWaiting <= maxNumWaiting && this.#waitingBytes <= maxWaitingBytes) return false;
+    const [tenant, ...others] = this.#tenants.children;
+    return others.length > 0 || tenant.children.length > 1;
+  }
+
+  /** Of both limits together. */
+  #shareOf(works: readonly Work[]): number {
+    const { maxNumWaiting, maxWaitingBytes } = this.#limits;
+    return works.reduce((share, { numBytes }) => share + 1 / maxNumWaiting + numBytes / maxWaitingBytes, 0);
+  }
+
+  #count({ numBytes }: Work, sign: 1 | -1): void {
+    this.#numWaiting += sign;
+    this.#waitingBytes += sign * numBytes;
+  }
+}
+
+interface Member<Child> {
+  readonly child: Child;
+  /** Virtual time at which its work so far is finished. */
+  finish: number;
+}
+
+/** One level of the queue. Mutable. */
+class FairShares<Key, Child> {
+  readonly #createChild: () => Child;
+  readonly #members = new Map<Key, Member<Child>>();
+  /** At which the work that was taken last is finished. */
+  #virtualTime = 0;
+
+  constructor(createChild: () => Child) {
+    this.#createChild = createChild;
+  }
+
+  /** Those who came first are first. */
+  get children(): Child[] {
+    return [...this.#members.values()].map(({ child }) => child);
+  }
+
+  get(key: Key): Child {
+    const known = this.#members.get(key);
+    if (known !== undefined) return known.child;
+    const member = { child: this.#createChild(), finish: this.#virtualTime };
+    this.#members.set(key, member);
+    return member.child;
+  }
+
+  delete(key: Key): void {
+    this.#members.delete(key);
+  }
+
+  /** Whose next work would be finished first; of several, who came first. There is a member. */
+  next(nextCost: (child: Child) => number): Member<Child> {
+    return largest([...this.#members.values()], ({ child, finish }) => -(finish + nextCost(child)));
+  }
+
+  charge(member: Member<Child>, cost: number): void {
+    member.finish += cost;
+    this.#virtualTime = member.finish;
+  }
+}
+
+function costOfFirst([work]: readonly QueuedWork[]): number {
+  return work.cost;
+}
+
+/** The first of those with the largest value. */
+function largest<Element>(elements: readonly Element[], valueOf: (element: Element) => number): Element {
+  return elements.reduce((best, element) => (valueOf(element) > valueOf(best) ? element : best));
+}

@@ -1,0 +1,27 @@
+/** Counts the scans of a JPEG: a progressive one can have thousands, each a pass over the whole picture. */
+
+const startOfImage = 0xd8;
+const endOfImage = 0xd9;
+const startOfScan = 0xda;
+
+/** Of the first image in the file, as what follows its end is not decoded; at least 1. Reads broken files to their end. */
+export function countJpegScans(bytes: Uint8Array): number {
+  let numScans = 0;
+  let at = 2;
+  for (;;) {
+    // Within a scan 0xff is data when 0 or a restart marker follows; between segments it may be repeated.
+    at = bytes.indexOf(0xff, at);
+    if (at === -1 || at + 3 >= bytes.byteLength) break;
+    const marker = bytes[at + 1];
+    if (marker === endOfImage) break;
+    if (marker === startOfScan) numScans++;
+    at += marker === 0xff ? 1 : hasLength(marker) ? 2 + ((bytes[at + 2] << 8) | bytes[at + 3]) : 2;
+  }
+  return Math.max(numScans, 1);
+}
+
+/** Whether a segment of a length follows the marker. */
+function hasLength(marker: number): boolean {
+  const isRestart = marker >= 0xd0 && marker <= 0xd7;
+  return marker !== 0 && marker !== 1 && marker !== startOfImage && !isRestart;
+}

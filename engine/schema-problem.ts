@@ -1,0 +1,103 @@
+/** Reads JSON by a schema, and says in plain words what is wrong where it does not fit. */
+import type { z } from "zod";
+
+export interface SchemaProblem {
+  /** Of the field at fault: `image_std[0]`; empty for the whole value. */
+  readonly path: string;
+  /** Follows the name of the field: `is "64"; expected an integer`. */
+  readonly problem: string;
+}
+
+export type ReadResult<Output> =
+  | { readonly isValid: true; readonly value: Output }
+  | ({ readonly isValid: false } & SchemaProblem);
+
+/** The first problem where there are several. What the schema itself says of an error follows the word "expected". */
+export function readBySchema<Schema extends z.ZodType>(schema: Schema, json: unknown): ReadResult<z.output<Schema>> {
+  const result = schema.safeParse(json, { error: expectation });
+  if (result.success) return { isValid: true, value: result.data };
+  const { path, message } = furthest(result.error.issues[0]);
+  return { isValid: false, path: formatPath(path), problem: `${stateOf(json, path)}; expected ${message}` };
+}
+
+interface Located {
+  readonly path: readonly PropertyKey[];
+  readonly message: string;
+}
+
+/** Of the alternatives of a union, the one that got furthest says what is wrong. */
+function furthest(issue: z.core.$ZodIssue): Located {
+  if (issue.code !== "invalid_union") return issue;
+  const [inner] = issue.errors
+    .flatMap((issues) => issues.slice(0, 1))
+    .map(furthest)
+    .sort((first, second) => second.path.length - first.path.length);
+  return inner === undefined || inner.path.length === 0
+    ? issue
+    : { path: [...issue.path, ...inner.path], message: inner.message };
+}
+
+const typeNames: Readonly<Record<string, string>> = {
+  array: "a list",
+  boolean: "true or false",
+  int: "an integer",
+  number: "a number",
+  object: "an object",
+  record: "an object",
+  string: "a text",
+  tuple: "a list",
+};
+
+/** In place of zod's own words, which assume that their reader knows zod. */
+function expectation(issue: z.core.$ZodRawIssue): string {
+  switch (issue.code) {
+    case "invalid_type":
+      return typeNames[issue.expected] ?? issue.expected;
+    case "invalid_value":
+      return issue.values.map((value) => JSON.stringify(value)).join(" or ");
+    case "too_small":
+      return `${unitOf(issue.origin)}${issue.inclusive ? "at least" : "more than"} ${issue.minimum}${elementsOf(issue.origin)}`;
+    case "too_big":
+      return `${unitOf(issue.origin)}${issue.inclusive ? "at most" : "less than"} ${issue.maximum}${elementsOf(issue.origin)}`;
+    case "unrecognized_keys":
+      return `no field ${issue.keys.slice(0, 3).map(shown).join(", ")}`;
+    default:
+      return "another value";
+  }
+}
+
+function unitOf(origin: string): string {
+  return origin === "number" || origin === "int" ? "a number of " : "";
+}
+
+function elementsOf(origin: string): string {
+  return origin === "array" ? " elements" : origin === "string" ? " characters" : "";
+}
+
+function stateOf(json: unknown, path: readonly PropertyKey[]): string {
+  let value = json;
+  for (const key of path) value = (value as Readonly<Record<PropertyKey, unknown>> | null | undefined)?.[key];
+  return value === undefined ? "is missing" : `is ${shown(value)}`;
+}
+
+const MAX_SHOWN_CHARACTERS = 40;
+
+/** Short, whatever a stranger sent. */
+export function shown(value: unknown): string {
+  if (Array.isArray(value)) return `a list of ${value.length} elements`;
+  if (typeof value === "number") return String(value);
+  if (typeof value === "object" && value !== null) return "an object";
+  if (typeof value !== "string") return String(value).slice(0, MAX_SHOWN_CHARACTERS);
+  const text = JSON.stringify(value.slice(0, MAX_SHOWN_CHARACTERS));
+  return value.length > MAX_SHOWN_CHARACTERS ? `${text.slice(0, -1)}…"` : text;
+}
+
+/** `["size", "height"]` is `size.height`, `["image_std", 0]` is `image_std[0]`. */
+function formatPath(path: readonly PropertyKey[]): string {
+  let formatted = "";
+  for (const key of path) {
+    if (typeof key === "number") formatted += `[${key}]`;
+    else formatted += formatted === "" ? String(key) : `.${String(key)}`;
+  }
+  return formatted;
+}

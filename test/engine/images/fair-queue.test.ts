@@ -1,0 +1,206 @@
+import * as fc from "fast-check";
+import { describe, expect, test } from "vitest";
+
+import { FairQueue } from "../../../engine/images/fair-queue.ts";
+import type { QueuedWork } from "../../../engine/images/fair-queue.ts";
+
+interface Picture extends QueuedWork {
+  readonly name: string;
+}
+
+const noLimits = { maxNumWaiting: 1_000_000, maxWaitingBytes: 1e12 };
+
+/** Requests are told apart by their names: `a` to `z`. */
+const requests = new Map<string, object>();
+function requestOf(name: string): object {
+  const request = requests.get(name) ?? {};
+  requests.set(name, request);
+  return request;
+}
+
+/** `name`: the request's, and the number of the picture. */
+function picture(name: string, cost: number, { tenant = "", numBytes = 1 } = {}): Picture {
+  return { name, tenant, request: requestOf(name[0]), cost, numBytes };
+}
+
+function pictures(request: string, count: number, cost: number, options: { tenant?: string } = {}): Picture[] {
+  return Array.from({ length: count }, (_, index) => picture(`${request}${index}`, cost, options));
+}
+
+function queueOf(...works: readonly Picture[]): FairQueue<Picture> {
+  const queue = new FairQueue<Picture>(noLimits);
+  for (const work of works) queue.add(work);
+  return queue;
+}
+
+function takeNames(queue: FairQueue<Picture>, count = Number.POSITIVE_INFINITY): string[] {
+  const names: string[] = [];
+  while (names.length < count) {
+    const work = queue.take();
+    if (work === null) break;
+    names.push(work.name);
+  }
+  return names;
+}
+
+test("an empty queue has nothing to take", () => {
+  expect(queueOf().take()).toBeNull();
+});
+
+test("equal pictures of two requests take turns, those of one request stay in order", () => {
+  const queue = queueOf(...pictures("a", 3, 10), ...pictures("b", 3, 10));
+  expect(takeNames(queue)).toEqual(["a0", "b0", "a1", "b1", "a2", "b2"]);
+});
+
+test("a small picture that comes late goes before the rest of a large request", () => {
+  const queue = queueOf(...pictures("a", 16, 100));
+  expect(takeNames(queue, 2)).toEqual(["a0", "a1"]);
+  queue.add(picture("b0", 1));
+  expect(takeNames(queue, 2)).toEqual(["b0", "a2"]);
+});
+
+test("a request with small pictures gets as much work done as one with large pictures", () => {
+  const queue = queueOf(...pictures("a", 10, 100), ...pictures("b", 100, 10));
+  const names = takeNames(queue, 55);
+  expect(names.filter((name) => name.startsWith("a"))).toHaveLength(5);
+});
+
+test("a tenant gains nothing by spreading its pictures over many requests", () => {
+  const crowd = ["c", "d", "e", "f"].flatMap((request) => pictures(request, 4, 10, { tenant: "many" }));
+  const queue = queueOf(...crowd, ...pictures("a", 4, 10, { tenant: "one" }));
+  const names = takeNames(queue, 8);
+  expect(names.filter((name) => name.startsWith("a"))).toEqual(["a0", "a1", "a2", "a3"]);
+  expect(names.filter((name) => !name.startsWith("a"))).toEqual(["c0", "d0", "e0", "f0"]);
+});
+
+test("a large picture is not overtaken for ever by small ones of ever new requests", () => {
+  const queue = queueOf(picture("a0", 100));
+  let numOvertaken = 0;
+  for (;;) {
+    queue.add({ ...picture("z", 1), request: {} });
+    if (queue.take()!.name === "a0") break;
+    numOvertaken++;
+    expect(numOvertaken).toBeLessThanOrEqual(100);
+  }
+  expect(numOvertaken).toBeGreaterThan(0);
+});
+
+test("what is removed is not taken, and can be removed again", () => {
+  const [first, second, third] = pictures("a", 3, 1);
+  const queue = queueOf(first, second, third);
+  queue.remove(second);
+  queue.remove(second);
+  expect([queue.numWaiting, queue.waitingBytes]).toEqual([2, 2]);
+  expect(takeNames(queue)).toEqual(["a0", "a2"]);
+  queue.remove(first);
+  expect([queue.numWaiting, queue.waitingBytes]).toEqual([0, 0]);
+});
+
+describe("a full queue", () => {
+  const full = { maxNumWaiting: 4, maxWaitingBytes: 1_000 };
+
+  test("refuses the latest picture of the request that has most of it", () => {
+    const queue = new FairQueue<Picture>(full);
+    for (const work of pictures("a", 4, 1)) expect(queue.add(work)).toEqual([]);
+    expect(queue.add(picture("b0", 1)).map(({ name }) => name)).toEqual(["a3"]);
+    expect(takeNames(queue)).toEqual(["a0", "b0", "a1", "a2"]);
+  });
+
+  test("refuses the newcomer where all have as much", () => {
+    const queue = new FairQueue<Picture>(full);
+    for (const request of ["a", "b", "c", "d"]) queue.add(picture(`${request}0`, 1));
+    expect(queue.add(picture("e0", 1)).map(({ name }) => name)).toEqual(["e0"]);
+    expect(queue.numWaiting).toBe(4);
+  });
+
+  test("takes from the tenant that has most of it, though another has the largest request", () => {
+    const queue = new FairQueue<Picture>(full);
+    for (const request of ["c", "d", "e"]) queue.add(picture(`${request}0`, 1, { tenant: "many" }));
+    queue.add(picture("a0", 1, { tenant: "one" }));
+    expect(queue.add(picture("a1", 1, { tenant: "one" })).map(({ name }) => name)).toEqual(["e0"]);
+  });
+
+  test("counts bytes as well as pictures", () => {
+    const queue = new FairQueue<Picture>(full);
+    queue.add(picture("a0", 1, { numBytes: 900 }));
+    queue.add(picture("b0", 1, { numBytes: 50 }));
+    expect(queue.add(picture("c0", 1, { numBytes: 100 })).map(({ name }) => name)).toEqual(["a0"]);
+    expect(queue.waitingBytes).toBe(150);
+  });
+
+  test("refuses nothing of a request that is alone", () => {
+    const queue = new FairQueue<Picture>(full);
+    for (const work of pictures("a", 9, 1)) expect(queue.add(work)).toEqual([]);
+    expect(queue.numWaiting).toBe(9);
+  });
+});
+
+interface Step {
+  readonly request: string;
+  readonly tenant: string;
+  readonly cost: number;
+  readonly action: "add" | "take" | "remove";
+}
+
+describe("whatever comes, goes and is removed", () => {
+  const steps: fc.Arbitrary<Step[]> = fc.array(
+    fc.record({
+      request: fc.constantFrom("a", "b", "c", "d"),
+      tenant: fc.constantFrom("x", "y"),
+      cost: fc.integer({ min: 1, max: 50 }),
+      action: fc.constantFrom<Step["action"][]>("add", "add", "add", "take", "remove"),
+    }),
+    { maxLength: 200 },
+  );
+
+  /** What is left in the queue after the steps, as far as it agrees with a plain set; null where it does not. */
+  function play(queue: FairQueue<Picture>, all: readonly Step[]): Set<Picture> | null {
+    const waiting = new Set<Picture>();
+    for (const [index, { request, tenant, cost, action }] of all.entries()) {
+      const [oldest] = waiting;
+      if (action === "add") {
+        const work = { ...picture(`${request}${index}`, cost, { tenant }), request: requestOf(request + tenant) };
+        if (queue.add(work).length > 0) return null;
+        waiting.add(work);
+      } else if (action === "remove" && oldest !== undefined) {
+        queue.remove(oldest);
+        waiting.delete(oldest);
+      } else if (action === "take") {
+        const work = queue.take();
+        if (work === null ? waiting.size > 0 : !waiting.delete(work)) return null;
+      }
+      if (queue.numWaiting !== waiting.size) return null;
+    }
+    return waiting;
+  }
+
+  test("nothing is lost or taken twice", () => {
+    fc.assert(
+      fc.property(steps, (all) => {
+        const queue = new FairQueue<Picture>(noLimits);
+        const waiting = play(queue, all);
+        expect(waiting).not.toBeNull();
+        expect(takeNames(queue).sort()).toEqual(Array.from(waiting!, ({ name }) => name).sort());
+      }),
+    );
+  });
+
+  test("of two tenants that both have pictures neither gets more done than the other, but for a picture or three", () => {
+    fc.assert(
+      fc.property(steps, (all) => {
+        const queue = new FairQueue<Picture>(noLimits);
+        const waiting = play(queue, all) ?? new Set();
+        const hasWork = (tenant: string): boolean => [...waiting].some((work) => work.tenant === tenant);
+        let ahead = 0;
+        let furthest = 0;
+        while (hasWork("x") && hasWork("y")) {
+          const work = queue.take()!;
+          waiting.delete(work);
+          ahead += work.tenant === "x" ? work.cost : -work.cost;
+          furthest = Math.max(furthest, Math.abs(ahead));
+        }
+        expect(furthest).toBeLessThanOrEqual(150);
+      }),
+    );
+  });
+});
