@@ -1,14 +1,13 @@
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
 import { defineConfig } from "vitest/config";
 
 // Here, so that the processes of the tests inherit it. The same folder as functions/cli/main.js takes.
 process.env.NODE_COMPILE_CACHE ??= join(tmpdir(), "node-compile-cache");
 
 export default defineConfig({
-  // Vite resolves the imports of a test's process, so the hook of `prepareProcessorModules` never sees them there.
-  resolve: { alias: [{ find: /^fovea$/, replacement: fileURLToPath(new URL("engine/index.ts", import.meta.url)) }] },
+  // `fovea` means the sources here, not the package that `npm run build` makes. The other conditions are Vite's defaults.
+  ssr: { resolve: { conditions: ["fovea-source", "module", "node", "development|production"] } },
   test: {
     include: ["test/**/*.test.ts"],
     globalSetup: ["test/support/programs/provide-programs.ts", "test/support/compile-cache.ts"],

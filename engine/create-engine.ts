@@ -1,27 +1,36 @@
 /** Where an engine comes from. */
-import { threadName } from "node:worker_threads";
+import { versions } from "node:process";
+// All of it: an old Node, which lacks some of the names, can load this file and is refused below.
+import * as workerThreads from "node:worker_threads";
 
 import { ENGINE_THREAD_NAME } from "./thread/engine-thread.ts";
 import { EngineError } from "./contract/errors.ts";
 import { keepWasmCode } from "./runtime/keep-wasm-code.ts";
 import { ThreadedEngine } from "./engine.ts";
-import type { EngineConfig } from "./contract/config.ts";
+import { toEngineConfig } from "./default-config.ts";
+import type { EngineOptions } from "./default-config.ts";
+import { createDataUrlImageSource } from "./images/data-url-image-source.ts";
 import type { Engine, EngineDependencies } from "./contract/engine.ts";
 
 /**
- * Returns at once, in state `loading`; `ready` tells how loading ended. Sets a flag of V8's for the process, once and for
- * good: `keepWasmCode` says why.
+ * Returns at once, in state `loading`; `ready` tells how loading ended. Sets a flag of V8 for the whole process, for good:
+ * `keepWasmCode` says why.
  *
- * @throws EngineError `invalid_configuration` on an engine's own thread, where the module of a logits processor that
- *   creates an engine when it is imported would create one engine after the other.
+ * @param options Settings left out have the service's defaults; without a model, the small shipped one is loaded.
+ * @param dependencies Without image sources, images come as `data:` URLs only.
+ * @throws EngineError `invalid_configuration` on a Node older than 24.6, and on an engine's own thread: the module of a
+ *   logits processor that creates an engine when it is imported would create one engine after the other.
  */
-export function createEngine(config: EngineConfig, dependencies: EngineDependencies): Engine {
-  if (threadName === ENGINE_THREAD_NAME) {
+export function createEngine(options: EngineOptions = {}, dependencies: Partial<EngineDependencies> = {}): Engine {
+  if (workerThreads.threadName === undefined) {
+    throw new EngineError("invalid_configuration", `Node.js 24.6 or newer is needed; this is ${versions.node}.`);
+  }
+  if (workerThreads.threadName === ENGINE_THREAD_NAME) {
     throw new EngineError(
       "invalid_configuration",
       "The module of a logits processor creates an engine when it is imported; move the class to a module of its own.",
     );
   }
   keepWasmCode();
-  return new ThreadedEngine(config, dependencies);
+  return new ThreadedEngine(toEngineConfig(options), { imageSources: [createDataUrlImageSource()], ...dependencies });
 }

@@ -1,5 +1,6 @@
 /** The engine's public surface: the only file of `engine/` that code outside it imports. */
 export { createEngine } from "./create-engine.ts";
+export type { EngineOptions } from "./default-config.ts";
 export type {
   Engine,
   EngineDependencies,

@@ -2,6 +2,7 @@
 import { availableParallelism } from "node:os";
 import type { Piscina } from "piscina";
 import { EngineError, invariant } from "../contract/errors.ts";
+import { moduleUrl } from "../module-url.ts";
 import { decodeCostOf } from "./decode-cost.ts";
 import { FairQueue, type FairQueueLimits, type QueuedWork } from "./fair-queue.ts";
 import type { PictureHeader } from "./picture-header.ts";
@@ -218,7 +219,7 @@ async function startPool(numThreads: number): Promise<PixelPool> {
   // Loaded by the first picture, as the start of the service should not wait for it.
   const { Piscina } = await import("piscina");
   const pool: PixelPool = new Piscina({
-    filename: new URL("./pixel-worker.ts", import.meta.url).href,
+    filename: moduleUrl("./pixel-worker", import.meta.url).href,
     name: "processPixels",
     minThreads: 0,
     maxThreads: numThreads,

@@ -184,10 +184,27 @@ const signatures: Readonly<Record<keyof OrtApi, Signature>> = {
   CopyTensors: [386, ptr, [ptr, ptr, ptr, ptr, "size_t"]],
 };
 
-/** The folder of this platform's native files in the installed onnxruntime-node package. */
+/**
+ * The folder of this platform's native files in the installed onnxruntime-node package.
+ *
+ * @throws EngineError `invalid_configuration` with the command that installs the package, where it is missing.
+ */
 export function nativeFolder(): string {
-  const packageFile = createRequire(import.meta.url).resolve("onnxruntime-node/package.json");
-  return join(dirname(packageFile), "bin", "napi-v6", platform(), arch());
+  return join(dirname(findPackageFile()), "bin", "napi-v6", platform(), arch());
+}
+
+function findPackageFile(): string {
+  try {
+    return createRequire(import.meta.url).resolve("onnxruntime-node/package.json");
+  } catch (cause) {
+    throw new EngineError(
+      "invalid_configuration",
+      "The package onnxruntime-node is not installed. Its install script downloads libraries for CUDA from " +
+        "api.nuget.org, and npm leaves the package out where that fails. Leave the download out and install again: " +
+        "ONNXRUNTIME_NODE_INSTALL=skip npm install",
+      { cause },
+    );
+  }
 }
 
 const libraryNames: Readonly<Record<string, string>> = {

@@ -44,9 +44,9 @@ export function numberRangeOf(schema: Readonly<Record<string, unknown>>): Number
   return options.length === 0 ? { kind: "unsupported" } : { kind: "bounded", rule: options.join(" | ") };
 }
 
-/** None where no integer lies between the bounds, or a bound is no integer that is exact. */
+/** None where no integer lies between the bounds, or a bound is not a safe integer. */
 function integers({ min, max }: Bounds): string[] {
-  if (!isExact(min) || !isExact(max) || (min !== null && max !== null && min > max)) return [];
+  if (!isSafe(min) || !isSafe(max) || (min !== null && max !== null && min > max)) return [];
   const options: string[] = [];
   if (max === null || max >= 0) options.push(...naturals(Math.max(0, min ?? 0), max));
   if (min === null || min < 0) {
@@ -124,6 +124,11 @@ function digitsBetween(first: string, last: string): string {
   if (whole <= wholeEnd) options.push(`[${whole}-${wholeEnd}]${numRest === 0 ? "" : ` [0-9]{${numRest}}`}`);
   if (!endsHigh) options.push(`"${to}" ${digitsBetween("0".repeat(numRest), last.slice(1))}`);
   return options.length === 1 ? options[0] : `(${options.join(" | ")})`;
+}
+
+/** JSON Schemas made from code bound every integer by the largest that are safe. */
+function isSafe(bound: number | null): boolean {
+  return bound === null || Number.isSafeInteger(bound);
 }
 
 function isExact(bound: number | null): boolean {

@@ -3,6 +3,7 @@ import { MessageChannel, Worker } from "node:worker_threads";
 import type { MessagePort } from "node:worker_threads";
 
 import { EngineError } from "../contract/errors.ts";
+import { moduleUrl } from "../module-url.ts";
 import { StepProgress } from "./step-progress.ts";
 import { StepWatchdog } from "./step-watchdog.ts";
 import type { EncoderOutput, EngineThreadData, FromEngineThread, ToEngineThread, WorkerOptions } from "./messages.ts";
@@ -44,7 +45,7 @@ export class EngineThread {
     this.#options = port1;
     const progress = new StepProgress();
     const workerData: EngineThreadData = { optionsPort: port2, progress: progress.buffer };
-    this.#worker = new Worker(new URL("./worker.ts", import.meta.url), {
+    this.#worker = new Worker(moduleUrl("./worker", import.meta.url), {
       name: ENGINE_THREAD_NAME,
       workerData,
       transferList: [port2],

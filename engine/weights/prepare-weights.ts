@@ -3,6 +3,7 @@ import { hash } from "node:crypto";
 import { open } from "node:fs/promises";
 import { resolve } from "node:path";
 import { EngineError } from "../contract/errors.ts";
+import { moduleUrl } from "../module-url.ts";
 import { writeAtomically } from "./atomic-file.ts";
 import type { Checkpoint } from "./checkpoint.ts";
 import { convertRows, type ConversionFault, type ConversionTask } from "./conversion-worker.ts";
@@ -172,7 +173,7 @@ const inlineConverter: Converter = {
 async function startThreads(numThreads: number): Promise<Converter> {
   // Loaded here because most starts have nothing to convert.
   const { Piscina } = await import("piscina");
-  const filename = new URL("conversion-worker.ts", import.meta.url).href;
+  const filename = moduleUrl("./conversion-worker", import.meta.url).href;
   const pool = new Piscina<ConversionTask, ConversionFault>({
     filename,
     name: convertRows.name,

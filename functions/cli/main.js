@@ -1,15 +1,33 @@
 #!/usr/bin/env node
 /**
- * Entry of the command line. Loads nothing itself but the compile cache, which keeps all other modules without their
- * types and compiled. This file is JavaScript because it runs before that: Node's type stripper would be loaded for it
- * alone, at every start.
+ * Entry of the command line. It loads only the compile cache, which keeps all other modules stripped of types and
+ * compiled. This file is JavaScript because it runs before that: Node would load its type stripper for this file alone,
+ * at every start. It imports no name that an old Node lacks, so that it can say which Node is needed.
  */
-import { enableCompileCache } from "node:module";
+import module from "node:module";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
-// The way in which threads are told of the cache; without it each of them would load the type stripper.
+/** As `engines` of package.json: the oldest Node that runs everything, by its major and minor version. */
+const OLDEST_NODE = [24, 6];
+/** As exit-codes.ts, which an old Node could not load. */
+const EXIT_USAGE = 2;
+
+const [major, minor] = process.versions.node.split(".").map(Number);
+if (major < OLDEST_NODE[0] || (major === OLDEST_NODE[0] && minor < OLDEST_NODE[1])) {
+  // For Linux npm has Node in packages without install scripts; npx takes the one that is installed beside Fovea.
+  const beside =
+    process.platform === "linux" && ["x64", "arm64"].includes(process.arch)
+      ? `, or put one beside Fovea with: npm install node-linux-${process.arch}@${OLDEST_NODE[0]}`
+      : "";
+  console.error(
+    `fovea: Node.js ${OLDEST_NODE.join(".")} or newer is needed; this is ${process.versions.node}. Install a newer one${beside}`,
+  );
+  process.exit(EXIT_USAGE);
+}
+
+// Threads learn of the cache from this variable; without it, each of them would load the type stripper.
 process.env.NODE_COMPILE_CACHE ??= join(tmpdir(), "node-compile-cache");
-enableCompileCache(process.env.NODE_COMPILE_CACHE);
+module.enableCompileCache(process.env.NODE_COMPILE_CACHE);
 const { run } = await import("./run.ts");
 await run(process.argv.slice(2));

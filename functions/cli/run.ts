@@ -1,5 +1,5 @@
 /** The commands: `fovea serve`, `fovea check`, `fovea batch`, `fovea render`, `--help`, `--version`, `--print-config`. */
-import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
 
 import { ConfigError, loadConfig, settingDescriptions } from "../settings/config.ts";
 import type { Config } from "../settings/config.ts";
@@ -80,6 +80,6 @@ function exitOnConfigError(error: unknown): never {
 }
 
 function readVersion(): string {
-  const packageFile = new URL("../../package.json", import.meta.url);
-  return (JSON.parse(readFileSync(packageFile, "utf8")) as { version: string }).version;
+  // By its name: the file lies elsewhere from the built module than from the source.
+  return (createRequire(import.meta.url)("fovea/package.json") as { version: string }).version;
 }

@@ -1,78 +1,49 @@
-/** The service from its first socket to its last: start, signals, drain, end. */
-import type { Config } from "../settings/config.ts";
-import type { Composition } from "../compose.ts";
+/** `fovea serve`: the service as a process of its own, with signals and exit codes. */
 import type { Logger } from "../logger.ts";
-import { openServer } from "../http/server.ts";
-import type { OpenServer } from "../http/server.ts";
+import type { Config } from "../settings/config.ts";
+import { startService } from "../start-service.ts";
+import type { StartedService } from "../start-service.ts";
 import { exitCodeOf } from "./exit-codes.ts";
 import { describeLoadFailure } from "./load-failure.ts";
 import { onStopSignal } from "./stop-signals.ts";
 
-/** Of sockets whose other end went away: they say nothing about the state of this process. */
+/** Of sockets whose other end has gone; they say nothing about the state of this process. */
 const connectionErrorCodes = new Set(["ECONNRESET", "EPIPE", "ERR_STREAM_PREMATURE_CLOSE", "ERR_STREAM_DESTROYED"]);
 
-/** Resolves when the service is ready, after which it lives until a signal. Ends the process when it cannot start. */
+/** Resolves when the service is ready, after which it lives until a signal. Ends the process if it cannot start. */
 export async function serve(config: Config, logger: Logger): Promise<void> {
   reportStrayErrors(logger);
-  let server: OpenServer | null = null;
-  let composition: Composition | null = null;
-  drainOnSignals(logger, async () => {
-    const isClean = (await composition?.drain(config.shutdownGraceMs)) ?? true;
-    await server?.close();
-    await composition?.close();
-    return isClean;
+  const starting = startService({
+    config,
+    logger,
+    loadProgressDisplay: async () => (await import("./progress.ts")).createProgressDisplay(process.stderr, logger),
   });
-
-  // The modules behind these imports take several times as long to load as it takes to open the port.
-  const composing = Promise.withResolvers<Composition>();
-  composing.promise.catch(() => {});
+  const drain = drainOnSignals(logger, async () => (await starting).stop());
+  let service: StartedService;
   try {
-    server = await openServer(
-      config,
-      composing.promise.then(({ listener }) => listener),
-    );
+    service = await starting;
   } catch (error) {
     return die(logger, `Cannot listen on ${config.host} port ${config.port}.`, error);
   }
-  logger.info("Listening.", { host: config.host, port: server.port, afterMs: Math.round(performance.now()) });
-
-  const [{ compose }, { createProgressDisplay }, { warnOfRefusedDefaults }, { warnOfFewerSequences }] =
-    await Promise.all([
-      import("../compose.ts"),
-      import("./progress.ts"),
-      import("../default-arguments.ts"),
-      import("../fewer-sequences.ts"),
-    ]);
-  const progress = createProgressDisplay(process.stderr, logger);
   try {
-    composition = await compose({ config, logger, onProgress: progress.show });
-    composing.resolve(composition);
-    await composition.engine.ready;
+    await service.ready;
   } catch (error) {
-    composition?.service.fail();
-    if (composition?.service.state === "draining") return;
+    if (drain.hasBegun) return;
     logger.error(`Cannot serve the model ${config.engine.model}.`, {
       ...(describeLoadFailure(error, config) ?? { error }),
     });
     process.exit(exitCodeOf(error));
-  } finally {
-    progress.stop();
   }
-  warnOfRefusedDefaults(composition.engine, config, logger);
-  warnOfFewerSequences(composition.engine, config, logger);
-  composition.startBatches();
-  logger.info("Ready.", {
-    models: config.servedModelNames,
-    ...composition.engine.modelInfo,
-    afterMs: Math.round(performance.now()),
-  });
 }
 
-function drainOnSignals(logger: Logger, drain: () => Promise<boolean>): void {
+function drainOnSignals(logger: Logger, drain: () => Promise<boolean>): { readonly hasBegun: boolean } {
+  const state = { hasBegun: false };
   onStopSignal((signal, { hasParentEnded }) => {
+    state.hasBegun = true;
     logger.info("Draining.", hasParentEnded ? { because: "npm has ended" } : { signal });
     void endAfter(drain, logger);
   });
+  return state;
 }
 
 async function endAfter(drain: () => Promise<boolean>, logger: Logger): Promise<void> {

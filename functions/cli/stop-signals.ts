@@ -36,7 +36,8 @@ export function onStopSignal(onStop: (signal: StopSignal, cause: { readonly hasP
 function isStartedByNpm(environment: NodeJS.ProcessEnv): boolean {
   const { npm_lifecycle_event: script, npm_package_json: packageFile = "" } = environment;
   const ownPackageFile = fileURLToPath(new URL("../../package.json", import.meta.url));
-  return script === "start" && existsSync(packageFile) && realpathSync(packageFile) === realpathSync(ownPackageFile);
+  if (script !== "start" || !existsSync(packageFile) || !existsSync(ownPackageFile)) return false;
+  return realpathSync(packageFile) === realpathSync(ownPackageFile);
 }
 
 /** An orphan gets another parent. Keeps no process alive. */

@@ -1,4 +1,5 @@
 /** Parses bodies: short ones at once, long ones on a thread of their own. */
+import { extname } from "node:path";
 import type { Piscina } from "piscina";
 
 import { parseJsonBytes } from "./bounded-json.ts";
@@ -29,7 +30,8 @@ export class JsonParser {
 async function startPool(): Promise<Piscina<Uint8Array, ParsedJson>> {
   const { Piscina } = await import("piscina");
   const pool: Piscina<Uint8Array, ParsedJson> = new Piscina({
-    filename: new URL("./json-worker.ts", import.meta.url).href,
+    // A source is .ts, a built module .js, as this one is.
+    filename: new URL(`./json-worker${extname(import.meta.url)}`, import.meta.url).href,
     name: "parseBody",
     minThreads: 0,
     // The engine and the pictures need the other cores. The caller bounds how many bodies wait.

@@ -255,6 +255,8 @@ const settings = z.object({
   AWS_SESSION_TOKEN: optional(text, "Read by the AWS SDK.", { secret: true }),
 });
 
+export type SettingName = keyof typeof settings.shape;
+
 export const settingDescriptions: readonly SettingDescription[] = Object.entries(settings.shape).map(
   ([name, schema]) => {
     const { description = "", defaultText = null, secret = false } = schema.meta() ?? {};

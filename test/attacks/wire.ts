@@ -68,14 +68,14 @@ export class Wire implements AsyncDisposable {
 
   /** Rejects where no answer comes. */
   async send({ method, target, headers = {}, body, leaveAfterChunks = Infinity }: WireRequest): Promise<Answer> {
-    if (typeof body === "string" || body instanceof Uint8Array) this.#numBodyBytes += body.length;
+    if (isWhole(body)) this.#numBodyBytes += body.length;
     const signal = AbortSignal.timeout(ANSWER_DEADLINE_MS);
     try {
       const response = await this.#pool.request({
         method,
         path: target,
         headers: { ...this.#headers, ...headers },
-        body: body === undefined || typeof body === "string" || body instanceof Uint8Array ? body : Readable.from(body),
+        ...(body !== undefined && { body: isWhole(body) ? body : Readable.from(body) }),
         signal,
       });
       const { chunks, isComplete } = await readChunks(response.body, leaveAfterChunks);
@@ -200,4 +200,8 @@ function flatten(headers: Readonly<Record<string, string | string[] | undefined>
 function noAnswer(what: string, cause: unknown): Error {
   const reason = cause instanceof Error ? `${cause.name}: ${cause.message}` : String(cause);
   return new Error(`No answer to ${what.slice(0, 120)} (${reason}).`, { cause });
+}
+
+function isWhole(body: WireRequest["body"]): body is string | Uint8Array {
+  return typeof body === "string" || body instanceof Uint8Array;
 }

@@ -8,6 +8,7 @@ import { basename, dirname, join } from "node:path";
 import { promisify } from "node:util";
 import type { Instruction } from "dockerfile-ast";
 
+import { npmEnvironment } from "../support/npm-environment.ts";
 import {
   copyOf,
   environmentOf,
@@ -106,13 +107,6 @@ async function carryOut(
     maxBuffer: 64 * 1024 ** 2,
     ...user,
   });
-}
-
-/** How this machine reaches packages, and nothing that the npm around the tests says of its own folder. */
-function npmEnvironment(): Readonly<Record<string, string | undefined>> {
-  const isNeeded = /^(PATH|HOME|NODE_EXTRA_CA_CERTS|\w*_proxy|npm_config_(registry|cache|userconfig))$/i;
-  const needed = Object.entries(process.env).filter(([name]) => isNeeded.test(name));
-  return { ...Object.fromEntries(needed), npm_config_prefer_offline: "true" };
 }
 
 /** Throws for a path outside of the image's own folders. */

@@ -1,5 +1,6 @@
 /**
- * What every logits processor holds to: its own, the engine's and yours. Call it in a Vitest file:
+ * The contract of every logits processor, the engine's own and yours. Call it in a file of Vitest or of `node --test`;
+ * fast-check must be installed.
  *
  *     import { testLogitsProcessor } from "fovea/testing";
  *     testLogitsProcessor("TargetToken", {
@@ -7,8 +8,9 @@
  *       using: [{ extraArgs: { target_token: 3 } }, { extraArgs: { target_token: 7 } }],
  *     });
  */
+import assert from "node:assert/strict";
 import * as fc from "fast-check";
-import { describe, expect, test } from "vitest";
+
 import { InputBatch } from "../../engine/core/input-batch.ts";
 import { Sequence } from "../../engine/scheduler/sequence.ts";
 import { createSamplingParams } from "../../engine/contract/sampling-params.ts";
@@ -18,28 +20,29 @@ import type { LogitsProcessor } from "../../engine/sampling/contract/logits-proc
 import { maximum } from "../../engine/sampling/row-operations.ts";
 import { StepLogits } from "../../engine/sampling/step-logits.ts";
 import { takeReturned } from "../../engine/sampling/contract/take-returned.ts";
+import { describe, test } from "./test-runner.ts";
 
 export interface LogitsProcessorFixture {
   /** A new instance, as an engine makes it. */
   readonly create: () => LogitsProcessor;
-  /** What requests that use the processor say, each in a way of its own. Token ids lie below `vocabSize`. */
+  /** Sampling parameters of requests that use the processor, one kind each. Token ids are below `vocabSize`. */
   readonly using: readonly Partial<SamplingParams>[];
-  /** What requests say that do not use it; none for a processor that serves all. Default: one that says nothing. */
+  /** The same of requests that do not use it; none for a processor that acts on all. Default: no parameters. */
   readonly notUsing?: readonly Partial<SamplingParams>[];
-  /** Length of a row. Default 48. */
+  /** Logits in a row. Default 48. */
   readonly vocabSize?: number;
-  /** Bad words of every request that uses the processor, which the engine tokenises. Default none. */
+  /** Bad words of every request that uses the processor, as the engine tokenizes them. Default none. */
   readonly badWordsTokenIds?: readonly (readonly number[])[];
 }
 
 const numSlots = 9;
 const maxSteps = 14;
 
-/** What happens before a step, to `numSlots` clients that each have one request at a time. */
+/** What happens before a step to `numSlots` clients, each with one request at a time. */
 interface StepPlan {
-  /** Clients whose request is computed in this step; the others' pause, keeping their output. */
+  /** Clients whose request is computed in this step; the other requests pause and keep their output. */
   readonly present: readonly number[];
-  /** Clients whose request has ended and who come with another. */
+  /** Clients whose request has ended and who send another. */
   readonly renewed: readonly number[];
   /** By client: rows are swapped until these ascend. */
   readonly groups: readonly number[];
@@ -75,7 +78,7 @@ export function testLogitsProcessor(name: string, fixture: LogitsProcessorFixtur
     });
   };
 
-  /** One row of logits, which depends on nothing but the sequence and its position. */
+  /** One row of logits; depends only on the sequence and its position. */
   const rawRow = ({ requestId, outputTokenIds }: Sequence): Float32Array =>
     Float32Array.from({ length: vocabSize }, (_, tokenId) =>
       Math.fround(8 * Math.sin(Number(requestId) * 12.9 + outputTokenIds.length * 78.2 + tokenId * 3.7)),
@@ -83,7 +86,7 @@ export function testLogitsProcessor(name: string, fixture: LogitsProcessorFixtur
   const nextToken = ({ requestId, outputTokenIds }: Sequence): number =>
     (Number(requestId) * 5 + outputTokenIds.length * outputTokenIds.length * 3) % vocabSize;
 
-  /** Rows as the processor leaves them. */
+  /** The rows after the processor. */
   const applyTo = (processor: LogitsProcessor, sequences: readonly Sequence[]): Float32Array[] => {
     if (sequences.length === 0) return [];
     const logits = new StepLogits(sequences.length, vocabSize);
@@ -93,7 +96,7 @@ export function testLogitsProcessor(name: string, fixture: LogitsProcessorFixtur
     return sequences.map((_, rowIndex) => logits.row(rowIndex));
   };
 
-  /** An instance that has never seen another request, nor a pause of this one. */
+  /** An instance that has seen no other request and no pause of this one. */
   const createLone = (sequence: Sequence): LogitsProcessor => {
     const processor = create();
     const batch = new InputBatch();
@@ -119,7 +122,7 @@ export function testLogitsProcessor(name: string, fixture: LogitsProcessorFixtur
   };
 
   describe(`the logits processor contract: ${name}`, () => {
-    test("each row comes out as if its request were alone, whatever joins, ends, pauses, moves and swaps", () => {
+    test("gives each row what its request gets alone, while others join, end, pause, move and swap", () => {
       fc.assert(
         fc.property(fc.array(stepPlan, { maxLength: maxSteps }), (plans) => {
           const lone = new Map<Sequence, LogitsProcessor>();
@@ -129,13 +132,13 @@ export function testLogitsProcessor(name: string, fixture: LogitsProcessorFixtur
             const processor = known ?? createLone(sequence);
             lone.set(sequence, processor);
             const [expected] = applyTo(processor, [sequence]);
-            expect(changedTokens(row, expected)).toEqual([]);
+            assert.deepEqual(changedTokens(row, expected), []);
           });
         }),
       );
     });
 
-    test("rows of requests that do not use it stay as they were, those of others do not all", () => {
+    test("changes logits of requests that use it, and of no others", () => {
       const changed = { using: 0, notUsing: 0 };
       const everyone = { present: clients, renewed: [], groups: clients.map(() => 0) };
       play(
@@ -145,19 +148,19 @@ export function testLogitsProcessor(name: string, fixture: LogitsProcessorFixtur
           changed[isUsing(sequence) ? "using" : "notUsing"] += numChanged;
         },
       );
-      expect(changed.notUsing).toBe(0);
-      expect(changed.using).toBeGreaterThan(0);
+      assert.equal(changed.notUsing, 0, "logits of requests that do not use the processor have changed");
+      assert.ok(changed.using > 0, "no logit of a request that uses the processor has changed");
     });
 
-    test("the most likely token stays where the processor says that it does", () => {
+    test("keeps the most likely token if it says that it does", () => {
       if (!create().isArgmaxInvariant()) return;
       const everyone = { present: clients, renewed: [], groups: clients.map(() => 0) };
       play([everyone, everyone, everyone], (sequence, row) => {
-        expect(argmax(row)).toBe(argmax(rawRow(sequence)));
+        assert.equal(argmax(row), argmax(rawRow(sequence)));
       });
     });
 
-    test("a hole may be announced as removed and filled by a move as well", () => {
+    test("takes a row that is both removed and filled by a move", () => {
       const processor = create();
       const [a, b, c, d, e] = clients.map((client) => join(client % kinds.length));
       processor.updateState(updateOf({ batchSize: 4, added: [a, b, c, d] }));
@@ -171,12 +174,13 @@ export function testLogitsProcessor(name: string, fixture: LogitsProcessorFixtur
         ],
       });
       const sequences = [b, e, d];
-      expect(applyTo(processor, sequences)).toEqual(
-        sequences.flatMap((sequence) => applyTo(createLone(sequence), [sequence])),
-      );
+      applyTo(processor, sequences).forEach((row, index) => {
+        const [expected] = applyTo(createLone(sequences[index]), [sequences[index]]);
+        assert.deepEqual(changedTokens(row, expected), []);
+      });
     });
 
-    test("a batch that empties leaves nothing behind", () => {
+    test("keeps nothing of a batch that has emptied", () => {
       const processor = create();
       const [a, b] = using.map((_, kind) => join(kind)).concat(join(0));
       processor.updateState(updateOf({ batchSize: 2, added: [a, b] }));
@@ -184,7 +188,9 @@ export function testLogitsProcessor(name: string, fixture: LogitsProcessorFixtur
       processor.updateState(null);
       const others = notUsing.map((_, kind) => join(using.length + kind));
       processor.updateState(updateOf({ batchSize: others.length, added: others }));
-      expect(applyTo(processor, others)).toEqual(others.map(rawRow));
+      applyTo(processor, others).forEach((row, index) => {
+        assert.deepEqual(changedTokens(row, rawRow(others[index])), []);
+      });
     });
   });
 }

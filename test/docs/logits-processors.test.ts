@@ -75,12 +75,12 @@ test("every command of the tutorial does what the page says", async () => {
   }
 });
 
-test("the tutorial's processor passes the suite, in a folder of its own", async () => {
+test("the processor of the tutorial passes the suite in a folder of its own", async () => {
   await using folder = await createTemporaryFolder();
   await writeFiles([...blocks, ...testingBlocks], folder.path);
   const [command] = commandsOf(testingBlocks);
   const { stdout } = await promisify(execFile)("sh", ["-ec", command], shellIn(folder.path));
-  expect(stdout).toMatch(/Test Files .*1 passed/);
+  expect(stdout).toMatch(/pass 5$/m);
 });
 
 interface Answer {

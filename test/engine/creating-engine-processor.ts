@@ -2,7 +2,6 @@
 import { isMainThread } from "node:worker_threads";
 
 import { createEngine, LogitsProcessor } from "../../engine/index.ts";
-import type { EngineConfig } from "../../engine/index.ts";
 
 export class Creating extends LogitsProcessor {
   override isArgmaxInvariant(): boolean {
@@ -15,4 +14,4 @@ export class Creating extends LogitsProcessor {
 }
 
 // The test's own thread has an engine already.
-if (!isMainThread) createEngine({} as EngineConfig, { imageSources: [] });
+if (!isMainThread) createEngine();

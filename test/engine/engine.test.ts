@@ -273,7 +273,8 @@ describe("logits processors given as classes", () => {
   async function runChild(kind: string): Promise<string> {
     const script = fileURLToPath(new URL("./given-classes-child.ts", import.meta.url));
     const folder = join(goldensFolder, "llava-default");
-    return (await promisify(execFile)(process.execPath, [script, kind, folder, cache.path])).stdout;
+    const fromSources = "--conditions=fovea-source";
+    return (await promisify(execFile)(process.execPath, [fromSources, script, kind, folder, cache.path])).stdout;
   }
 
   test("are imported by the engine thread from the module that exports them", async () => {

@@ -1,5 +1,6 @@
 /** Fuyu's images in its prompts: rows of patches, each ended by a newline, in front of the text. */
 import { EngineError } from "../../contract/errors.ts";
+import { moduleUrl } from "../../module-url.ts";
 import { allOrNone } from "../../multimodal/all-or-none.ts";
 import { createDummyInputsBuilder } from "../../multimodal/dummy-inputs.ts";
 import { fieldConfig } from "../../multimodal/field-config.ts";
@@ -17,7 +18,7 @@ import type { FuyuImageOptions } from "./image-options.ts";
  * the beginning, where a prompt has one, makes way for the image.
  */
 export const fuyuInputs: MultiModalInputs<ProcessorContext> = {
-  pixelProgram: new URL("./pixels.ts", import.meta.url),
+  pixelProgram: moduleUrl("./pixels", import.meta.url),
   createProcessingInfo({ preprocessorConfig }) {
     const options = parseFuyuImageOptions(preprocessorConfig);
     const numImageTokens = (size: ImageSize): number => numPatches(size, options);

@@ -1,5 +1,6 @@
 /** Pictures in the prompts of Idefics3 and SmolVLM: every tile is announced by its place, the whole picture comes last. */
 import { EngineError } from "../../contract/errors.ts";
+import { moduleUrl } from "../../module-url.ts";
 import { allOrNone } from "../../multimodal/all-or-none.ts";
 import { createDummyInputsBuilder } from "../../multimodal/dummy-inputs.ts";
 import { fieldConfig } from "../../multimodal/field-config.ts";
@@ -15,7 +16,7 @@ const wholePicture = "<global-img>";
 
 /** As Hugging Face's Idefics3Processor and, for images, SmolVLMProcessor do. */
 export const idefics3Inputs: MultiModalInputs<ProcessorContext> = {
-  pixelProgram: new URL("pixel-program.ts", import.meta.url),
+  pixelProgram: moduleUrl("./pixel-program", import.meta.url),
   createProcessingInfo(context) {
     const { numImageTokens } = context.visionEncoder;
     const options = checkedOptions(context);

@@ -1,5 +1,6 @@
 /** Pictures in Qwen2-VL's prompts: as many image tokens as a picture has squares of patches. */
 import { EngineError } from "../../contract/errors.ts";
+import { moduleUrl } from "../../module-url.ts";
 import { allOrNone } from "../../multimodal/all-or-none.ts";
 import { createDummyInputsBuilder } from "../../multimodal/dummy-inputs.ts";
 import { fieldConfig } from "../../multimodal/field-config.ts";
@@ -13,7 +14,7 @@ import { promptPositions } from "./prompt-positions.ts";
 
 /** As Hugging Face's Qwen2VLProcessor does with images; videos are not taken. */
 export const qwen2VlInputs: MultiModalInputs<ProcessorContext> = {
-  pixelProgram: new URL("pixel-program.ts", import.meta.url),
+  pixelProgram: moduleUrl("./pixel-program", import.meta.url),
   createProcessingInfo(context) {
     const options = checkedOptions(context);
     const imageSizeWithMostFeatures = largestImageSize(options);

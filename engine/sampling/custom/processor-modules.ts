@@ -3,7 +3,9 @@ import { readFileSync } from "node:fs";
 import { registerHooks, stripTypeScriptTypes } from "node:module";
 import { pathToFileURL } from "node:url";
 
-const ownUrl = new URL("../../index.ts", import.meta.url).href;
+import { moduleUrl } from "../../module-url.ts";
+
+const ownUrl = moduleUrl("../../index", import.meta.url).href;
 
 /** Stands in front of a request to resolve a specifier as a file of another folder would. */
 const fromFolder = "fovea-from-folder:";

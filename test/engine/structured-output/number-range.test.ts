@@ -45,6 +45,17 @@ test("of integers exactly those within the bounds match", () => {
   );
 });
 
+test("integers may be bounded by the largest safe ones, as schemas made from code bound them", () => {
+  const matches = matcherOf({
+    type: "integer",
+    minimum: Number.MIN_SAFE_INTEGER,
+    maximum: Number.MAX_SAFE_INTEGER,
+  })!;
+  const within = ["0", "-1", "12345678901234", "9007199254740991", "-9007199254740991", "8999999999999999"];
+  const outside = ["9007199254740992", "-9007199254740992", "9100000000000000", "10000000000000000"];
+  expect([...within, ...outside].filter(matches)).toEqual(within);
+});
+
 test("of numbers with a few decimals exactly those within the bounds match", () => {
   const decimals = fc.array(fc.integer({ min: -9_999_999, max: 9_999_999 }), { maxLength: 20 });
   fc.assert(

@@ -1,0 +1,22 @@
+/**
+ * The HTTP service inside a program of yours, in plain JavaScript.
+ *
+ *     npm install fovea
+ *     node serve.js
+ *
+ * Settings have the names that `npx fovea --help` lists.
+ */
+import { serve } from "fovea/server";
+
+const service = await serve(
+  { PORT: process.env.PORT ?? 8000, HOST: "127.0.0.1", PLAYGROUND: false },
+  { log: (line) => process.stderr.write(line) },
+);
+console.log(`http://127.0.0.1:${service.port}`);
+
+// Signals are yours: the service drains when it is told to.
+process.once("SIGTERM", () => void service.close());
+process.once("SIGINT", () => void service.close());
+
+await service.ready;
+console.log("ready");

@@ -1,0 +1,163 @@
+/** `fovea/ai`: an engine of this process as a language model of the Vercel AI SDK. */
+import { randomUUID } from "node:crypto";
+import { APICallError } from "@ai-sdk/provider";
+import type {
+  LanguageModelV4,
+  LanguageModelV4CallOptions,
+  LanguageModelV4StreamPart,
+  SharedV4Warning,
+} from "@ai-sdk/provider";
+
+import { EngineError } from "../../engine/index.ts";
+import type { Engine, RequestOutput } from "../../engine/index.ts";
+import { toGenerationRequest } from "./generation-request.ts";
+import { finishReasonOf, providerMetadataOf, usageOf } from "./results.ts";
+import { streamParts } from "./stream-parts.ts";
+import type { ResponseIds } from "./stream-parts.ts";
+
+export interface FoveaModelOptions {
+  /** What results and telemetry call the model. Default `fovea`. */
+  readonly modelId?: string;
+  /**
+   * Schemes of image URLs that the engine's image sources fetch, such as `["https", "s3"]`. The AI SDK downloads images of
+   * other http and https URLs itself. Default none.
+   */
+  readonly imageSchemes?: readonly string[];
+}
+
+/**
+ * Calls wait until the engine is ready. Settings that it lacks end up in `warnings`; parts that it cannot read and tools
+ * that must be called throw UnsupportedFunctionalityError. The engine's own refusals are thrown as EngineError, except
+ * that `queue_full` is an APICallError, which the AI SDK retries. The engine stays the caller's to close.
+ */
+export function fovea(engine: Engine, options: FoveaModelOptions = {}): LanguageModelV4 {
+  const { modelId = "fovea", imageSchemes = [] } = options;
+  return {
+    specificationVersion: "v4",
+    provider: "fovea",
+    modelId,
+    supportedUrls: { "image/*": imageSchemes.map((scheme) => new RegExp(`^${scheme.replaceAll(/[.+-]/g, "\\$&")}:`)) },
+
+    async doGenerate(callOptions) {
+      const { outputs, warnings, response } = await startGeneration(engine, modelId, callOptions);
+      let text = "";
+      let last: RequestOutput | null = null;
+      for await (const output of outputs) {
+        text += output.text;
+        last = output;
+      }
+      return {
+        content: text === "" ? [] : [{ type: "text", text }],
+        finishReason: finishReasonOf(last),
+        usage: usageOf(last),
+        providerMetadata: providerMetadataOf(last),
+        response,
+        warnings,
+      };
+    },
+
+    async doStream(callOptions) {
+      const { outputs, warnings, response } = await startGeneration(engine, modelId, callOptions);
+      const { includeRawChunks = false, abortSignal } = callOptions;
+      const parts = streamParts(outputs, { warnings, response, includeRawChunks, abortSignal });
+      const stream = new ReadableStream<LanguageModelV4StreamPart>(
+        {
+          async pull(controller) {
+            const next = await parts.next();
+            if (next.done === true) controller.close();
+            else controller.enqueue(next.value);
+          },
+          // At the source: parts that are waited for, or not begun, would not take the end in.
+          async cancel() {
+            await outputs.return();
+          },
+        },
+        { highWaterMark: 0 },
+      );
+      return { stream };
+    },
+  };
+}
+
+interface StartedGeneration {
+  readonly outputs: GeneratedOutputs;
+  readonly warnings: SharedV4Warning[];
+  readonly response: ResponseIds;
+}
+
+/** The first output is there. */
+interface GeneratedOutputs extends AsyncIterableIterator<RequestOutput> {
+  /** Aborts the sequence if it still runs. */
+  return(): Promise<IteratorResult<RequestOutput>>;
+}
+
+/** Resolves with the first output, so that a request that the engine refuses rejects here, also for streams. */
+async function startGeneration(
+  engine: Engine,
+  modelId: string,
+  callOptions: LanguageModelV4CallOptions,
+): Promise<StartedGeneration> {
+  const { abortSignal } = callOptions;
+  await waitUntilReady(engine, abortSignal);
+  const { request, warnings } = toGenerationRequest(callOptions, engine.modelInfo?.defaultSamplingParams ?? {});
+  const requestId = randomUUID();
+  const response = { id: requestId, timestamp: new Date(), modelId };
+  const signal = abortSignal === undefined ? {} : { signal: abortSignal };
+  const iterator = engine.generate({ ...request, requestId }, signal)[Symbol.asyncIterator]();
+  try {
+    const first = await iterator.next();
+    return { outputs: resume(first, iterator, abortSignal), warnings, response };
+  } catch (error) {
+    throw asCallError(error, abortSignal);
+  }
+}
+
+async function waitUntilReady(engine: Engine, signal: AbortSignal | undefined): Promise<void> {
+  signal?.throwIfAborted();
+  const aborted = Promise.withResolvers<never>();
+  const onAbort = (): void => aborted.reject(signal?.reason);
+  signal?.addEventListener("abort", onAbort, { once: true });
+  try {
+    await Promise.race([engine.ready, aborted.promise]);
+  } finally {
+    signal?.removeEventListener("abort", onAbort);
+  }
+}
+
+function resume(
+  first: IteratorResult<RequestOutput>,
+  iterator: AsyncIterator<RequestOutput>,
+  signal: AbortSignal | undefined,
+): GeneratedOutputs {
+  let pending: IteratorResult<RequestOutput> | null = first;
+  const outputs: GeneratedOutputs = {
+    [Symbol.asyncIterator]: () => outputs,
+    async next() {
+      const next = pending;
+      pending = null;
+      try {
+        return next ?? (await iterator.next());
+      } catch (error) {
+        throw asCallError(error, signal);
+      }
+    },
+    async return() {
+      await iterator.return?.();
+      return { done: true, value: undefined };
+    },
+  };
+  return outputs;
+}
+
+/** An abort has the reason that its signal gives, by which the AI SDK knows it. */
+function asCallError(error: unknown, signal: AbortSignal | undefined): unknown {
+  if (signal?.aborted === true) return signal.reason;
+  if (!(error instanceof EngineError) || error.code !== "queue_full") return error;
+  return new APICallError({
+    message: error.message,
+    url: "fovea:",
+    requestBodyValues: {},
+    isRetryable: true,
+    cause: error,
+  });
+}

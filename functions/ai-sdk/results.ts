@@ -1,0 +1,44 @@
+/** The last output of a request in the AI SDK's words. */
+import type { LanguageModelV4FinishReason, LanguageModelV4Usage, SharedV4ProviderMetadata } from "@ai-sdk/provider";
+
+import type { RequestOutput } from "../../engine/index.ts";
+
+/** @param last Null if the request ended before its first output. */
+export function finishReasonOf(last: RequestOutput | null): LanguageModelV4FinishReason {
+  const raw = last?.finishReason ?? undefined;
+  switch (raw) {
+    case "stop":
+    case "length":
+    case "error":
+      return { unified: raw, raw };
+    case "abort":
+    case undefined:
+      return { unified: "other", raw };
+    default:
+      return raw satisfies never;
+  }
+}
+
+export function usageOf(last: RequestOutput | null): LanguageModelV4Usage {
+  if (last === null) {
+    return {
+      inputTokens: { total: undefined, noCache: undefined, cacheRead: undefined, cacheWrite: undefined },
+      outputTokens: { total: undefined, text: undefined, reasoning: undefined },
+    };
+  }
+  const { numPromptTokens, numCachedTokens, numOutputTokens } = last;
+  return {
+    inputTokens: {
+      total: numPromptTokens,
+      noCache: numPromptTokens - numCachedTokens,
+      cacheRead: numCachedTokens,
+      cacheWrite: undefined,
+    },
+    outputTokens: { total: numOutputTokens, text: numOutputTokens, reasoning: undefined },
+  };
+}
+
+/** `stopReason`: the stop string or stop token id that ended the text; `numImageTokens`: image embeddings in the prompt. */
+export function providerMetadataOf(last: RequestOutput | null): SharedV4ProviderMetadata {
+  return { fovea: { stopReason: last?.stopReason ?? null, numImageTokens: last?.numImageTokens ?? 0 } };
+}

@@ -1,0 +1,66 @@
+/** `fovea/server`: the HTTP service inside another program. */
+import type { Engine } from "../engine/index.ts";
+import { createLogger } from "./logger.ts";
+import { ConfigError, loadConfig, settingDescriptions } from "./settings/config.ts";
+import type { SettingName } from "./settings/config.ts";
+import { startService } from "./start-service.ts";
+
+export { ConfigError } from "./settings/config.ts";
+
+/** Settings by the names that `fovea --help` lists; settings left out have their defaults. */
+export type ServeSettings = { readonly [Name in SettingName]?: string | number | boolean | undefined };
+
+export interface ServeOptions {
+  /** Takes each line of the log: a JSON object and a newline. Without it nothing is logged. */
+  readonly log?: (line: string) => void;
+}
+
+export interface RunningService extends AsyncDisposable {
+  readonly port: number;
+  /** Resolves, when requests are served, to the engine that serves them. Rejects with the error that loading failed with. */
+  readonly ready: Promise<Engine>;
+  /**
+   * Refuses new requests, waits for those under way up to SHUTDOWN_GRACE_SECONDS, and frees everything, the engine
+   * included. Resolves to whether all requests ended by themselves. Idempotent.
+   */
+  close(): Promise<boolean>;
+}
+
+/**
+ * Serves a model over HTTP in this process, as `fovea serve` does, and resolves when the port is open. Signals stay the
+ * caller's. The environment is not read, but for XDG_CACHE_HOME, XDG_DATA_HOME and what the AWS SDK reads by itself.
+ *
+ * @throws ConfigError with one sentence for each wrong setting; the system's error if the port cannot be opened.
+ */
+export async function serve(
+  settings: ServeSettings = {},
+  { log = () => {} }: ServeOptions = {},
+): Promise<RunningService> {
+  requireKnownNames(Object.keys(settings));
+  const given = Object.entries(settings).filter(([, value]) => value !== undefined);
+  const config = loadConfig({
+    XDG_CACHE_HOME: process.env.XDG_CACHE_HOME,
+    XDG_DATA_HOME: process.env.XDG_DATA_HOME,
+    ...Object.fromEntries(given.map(([name, value]) => [name, String(value)])),
+  });
+  const { port, ready, stop } = await startService({
+    config,
+    logger: createLogger({ level: config.logLevel, write: log }),
+  });
+  return {
+    port,
+    ready,
+    close: stop,
+    async [Symbol.asyncDispose]() {
+      await stop();
+    },
+  };
+}
+
+/** Plain JavaScript has no types that would find a wrong name. */
+function requireKnownNames(names: readonly string[]): void {
+  const known = new Set(settingDescriptions.map(({ name }) => name));
+  const unknown = names.filter((name) => !known.has(name));
+  if (unknown.length === 0) return;
+  throw new ConfigError(unknown.map((name) => `${name} is not a setting; fovea --help lists them.`));
+}

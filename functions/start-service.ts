@@ -1,0 +1,79 @@
+/** The service from its socket to its end, for the command line and for programs that embed it. */
+import type { Engine, LoadProgress } from "../engine/index.ts";
+import type { Composition } from "./compose.ts";
+import { openServer } from "./http/server.ts";
+import type { Logger } from "./logger.ts";
+import type { Config } from "./settings/config.ts";
+
+export interface StartedService {
+  readonly port: number;
+  /** Resolves when requests are served. Rejects with the error that loading failed with, or `closed` after `stop`. */
+  readonly ready: Promise<Engine>;
+  /**
+   * Refuses new requests, waits for those under way, within the grace of the settings, and frees everything. Resolves to
+   * whether all requests ended by themselves. Idempotent.
+   */
+  readonly stop: () => Promise<boolean>;
+}
+
+export interface StartOptions {
+  readonly config: Config;
+  readonly logger: Logger;
+  /** Called when the port is open, so that its modules do not delay that. */
+  readonly loadProgressDisplay?: () => Promise<{
+    readonly show: (progress: LoadProgress) => void;
+    readonly stop: () => void;
+  }>;
+}
+
+/** Resolves when the port is open, before the model is loaded. Rejects if the address cannot be listened on. */
+export async function startService({ config, logger, loadProgressDisplay }: StartOptions): Promise<StartedService> {
+  const composing = Promise.withResolvers<Composition>();
+  composing.promise.catch(() => {});
+  const server = await openServer(
+    config,
+    composing.promise.then(({ listener }) => listener),
+  );
+  logger.info("Listening.", { host: config.host, port: server.port, afterMs: Math.round(performance.now()) });
+
+  const load = async (): Promise<Engine> => {
+    // These modules take several times as long to load as it takes to open the port.
+    const [{ compose }, { warnOfRefusedDefaults }, { warnOfFewerSequences }, progress] = await Promise.all([
+      import("./compose.ts"),
+      import("./default-arguments.ts"),
+      import("./fewer-sequences.ts"),
+      loadProgressDisplay?.(),
+    ]);
+    try {
+      const composition = await compose({ config, logger, ...(progress && { onProgress: progress.show }) });
+      composing.resolve(composition);
+      await composition.engine.ready.catch((error: unknown) => {
+        composition.service.fail();
+        throw error;
+      });
+      warnOfRefusedDefaults(composition.engine, config, logger);
+      warnOfFewerSequences(composition.engine, config, logger);
+      composition.startBatches();
+      logger.info("Ready.", {
+        models: config.servedModelNames,
+        ...composition.engine.modelInfo,
+        afterMs: Math.round(performance.now()),
+      });
+      return composition.engine;
+    } finally {
+      progress?.stop();
+    }
+  };
+  const ready = load();
+  ready.catch(composing.reject);
+
+  const stop = async (): Promise<boolean> => {
+    const composition = await composing.promise.catch(() => null);
+    const isClean = (await composition?.drain(config.shutdownGraceMs)) ?? true;
+    await server.close();
+    await composition?.close();
+    return isClean;
+  };
+  let stopped: Promise<boolean> | null = null;
+  return { port: server.port, ready, stop: () => (stopped ??= stop()) };
+}

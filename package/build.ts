@@ -1,0 +1,43 @@
+/**
+ * Builds dist/, what the npm package holds: the compiled modules, their types, and the files that they read, each at the
+ * same place relative to the others as in the repository. Node strips no types below node_modules, so a package of
+ * sources would not run there.
+ */
+import { execFileSync } from "node:child_process";
+import { cpSync, globSync, mkdirSync, renameSync, rmSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+import { findMissingFiles } from "./missing-files.ts";
+
+const repository = fileURLToPath(new URL("..", import.meta.url));
+const dist = join(repository, "dist");
+/** Built beside dist/ and renamed, so that a failed build leaves the last one alone. */
+const building = join(repository, ".cache", `dist-${process.pid}`);
+
+/** Files that modules read at run time. The held-out pictures of the checkpoint are for measurements only. */
+const assets = [
+  ...globSync("engine/**/*.wasm", { cwd: repository }),
+  ...globSync("functions/playground/*.{js,css,html,svg}", { cwd: repository }),
+  ...globSync("models/fovea-shapes/{*,examples/*}.*", { cwd: repository }),
+];
+
+try {
+  const compiler = join(repository, "node_modules", "typescript", "bin", "tsc");
+  execFileSync(process.execPath, [compiler, "-p", join(repository, "package"), "--outDir", building], {
+    stdio: "inherit",
+  });
+  for (const path of assets) {
+    mkdirSync(dirname(join(building, path)), { recursive: true });
+    cpSync(join(repository, path), join(building, path));
+  }
+  const missing = findMissingFiles(building);
+  if (missing.length > 0) {
+    const advice = "Name modules with moduleUrl() of engine/module-url.ts, and add other files to package/build.ts.";
+    throw new Error(`The package would lack files:\n  ${missing.join("\n  ")}\n${advice}`);
+  }
+  rmSync(dist, { recursive: true, force: true });
+  renameSync(building, dist);
+} finally {
+  rmSync(building, { recursive: true, force: true });
+}

@@ -1,0 +1,319 @@
+import { readFile } from "node:fs/promises";
+import { APICallError, InvalidArgumentError, UnsupportedFunctionalityError } from "@ai-sdk/provider";
+import type { LanguageModelV4, LanguageModelV4CallOptions, LanguageModelV4StreamPart } from "@ai-sdk/provider";
+import { generateObject, generateText, jsonSchema, Output, streamText, tool } from "ai";
+import type { ModelMessage, ToolSet } from "ai";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { z } from "zod";
+
+import { createEngine } from "../../../engine/index.ts";
+import type { Engine, ImageSource } from "../../../engine/index.ts";
+import { fovea } from "../../../functions/ai-sdk/language-model.ts";
+import { Failing } from "./failing-processor.ts";
+
+const picture = await readFile(new URL("../../../models/fovea-shapes/examples/scene.png", import.meta.url));
+const description =
+  "A large red circle in the top left, a small yellow star in the top right, a large blue square in the center and " +
+  "a large green triangle in the bottom right.";
+
+let engine: Engine;
+let model: LanguageModelV4;
+
+beforeAll(async () => {
+  // A model of the AI SDK that is deprecated in places tells so on the console.
+  globalThis.AI_SDK_LOG_WARNINGS = false;
+  engine = createEngine({}, { logitsProcessors: [Failing] });
+  model = fovea(engine);
+  await engine.ready;
+});
+
+afterAll(() => engine.close());
+
+function ask(text: string, data: Uint8Array | string | URL = picture): ModelMessage[] {
+  return [
+    {
+      role: "user",
+      content: [
+        { type: "file", data, mediaType: "image/png" },
+        { type: "text", text },
+      ],
+    },
+  ];
+}
+
+/** What the AI SDK calls the model with. */
+function callOptions(options: Partial<LanguageModelV4CallOptions> = {}): LanguageModelV4CallOptions {
+  return { prompt: [{ role: "user", content: [{ type: "text", text: "How many shapes are there?" }] }], ...options };
+}
+
+async function readAll(stream: ReadableStream<LanguageModelV4StreamPart>): Promise<LanguageModelV4StreamPart[]> {
+  const parts: LanguageModelV4StreamPart[] = [];
+  for await (const part of stream) parts.push(part);
+  return parts;
+}
+
+describe("generateText", () => {
+  test("answers about a picture, with usage and how the answer ended", async () => {
+    const result = await generateText({ model, messages: ask("Describe the picture.") });
+    expect(result.text).toBe(description);
+    expect(result.finishReason).toBe("stop");
+    expect(result.warnings).toEqual([]);
+    expect(result.usage).toMatchObject({ inputTokens: 71, outputTokens: 36, totalTokens: 107 });
+    expect(result.providerMetadata).toEqual({ fovea: { stopReason: null, numImageTokens: 64 } });
+    expect(result.response).toMatchObject({ id: expect.any(String), modelId: "fovea" });
+  });
+
+  test("takes pictures as base64 and data URLs, and reports the prompt tokens that were cached", async () => {
+    const base64 = picture.toString("base64");
+    for (const data of [base64, `data:image/png;base64,${base64}`, new URL(`data:image/png;base64,${base64}`)]) {
+      const { text, usage } = await generateText({ model, messages: ask("Describe the picture.", data) });
+      expect(text).toBe(description);
+      expect(usage.inputTokenDetails.cacheReadTokens).toBeGreaterThan(64);
+      expect(usage.inputTokenDetails.noCacheTokens).toBeLessThan(7);
+    }
+  });
+
+  test("goes on in a conversation with a system message and earlier answers", async () => {
+    const result = await generateText({
+      model,
+      system: "You answer questions about pictures.",
+      messages: [
+        ...ask("Describe the picture."),
+        {
+          role: "assistant",
+          content: [
+            { type: "reasoning", text: "Four." },
+            { type: "text", text: description },
+          ],
+        },
+        { role: "user", content: "How many shapes are there?" },
+      ],
+    });
+    expect(result.text).toMatch(/\w/);
+    expect(result.usage.inputTokens).toBeGreaterThan(107);
+  });
+
+  test("stops at the token limit and at stop sequences", async () => {
+    const messages = ask("Describe the picture.");
+    const short = await generateText({ model, messages, maxOutputTokens: 3 });
+    expect(short).toMatchObject({ text: "A large red", finishReason: "length", usage: { outputTokens: 3 } });
+    const stopped = await generateText({ model, messages, stopSequences: [" circle"] });
+    expect(stopped).toMatchObject({ text: "A large red", finishReason: "stop" });
+    expect(stopped.providerMetadata?.fovea.stopReason).toBe(" circle");
+  });
+
+  test("draws the same text from the same seed", async () => {
+    const options = { model, messages: ask("Describe the picture."), temperature: 1.5, topP: 0.95, topK: 40, seed: 7 };
+    const [first, second] = [await generateText(options), await generateText(options)];
+    expect(second.text).toBe(first.text);
+  });
+
+  test("rejects with the engine's error for a setting out of range", async () => {
+    const call = generateText({ model, messages: ask("Describe the picture."), temperature: 3 });
+    await expect(call).rejects.toMatchObject({ name: "EngineError", code: "invalid_argument" });
+  });
+});
+
+describe("structured output", () => {
+  // Penalties keep the small model, which knows no JSON, from writing white space for ever.
+  const penalties = { frequencyPenalty: 2, providerOptions: { fovea: { repetitionPenalty: 2 } } };
+  const schema = z.object({
+    color: z.enum(["red", "blue", "green", "yellow"]),
+    isFilled: z.boolean(),
+    position: z.object({ column: z.number().int().min(0).max(9), row: z.int() }),
+  });
+
+  test("holds the text to the schema of an output", async () => {
+    const { output } = await generateText({
+      model,
+      messages: ask("What is in the center?"),
+      output: Output.object({ schema }),
+      ...penalties,
+    });
+    expect(schema.parse(output)).toEqual(output);
+  });
+
+  test("holds the text of generateObject to its schema", async () => {
+    const { object } = await generateObject({ model, messages: ask("What is in the center?"), schema, ...penalties });
+    expect(schema.parse(object)).toEqual(object);
+  });
+
+  test("streams objects as they grow", async () => {
+    const result = streamText({
+      model,
+      messages: ask("What is in the center?"),
+      output: Output.object({ schema }),
+      ...penalties,
+    });
+    const partial: unknown[] = [];
+    for await (const value of result.partialOutputStream) partial.push(value);
+    expect(partial.length).toBeGreaterThan(2);
+    expect(partial.at(-1)).toEqual(schema.parse(partial.at(-1)));
+  });
+
+  test("takes a regular expression, choices or a grammar as provider options", async () => {
+    const answer = async (fovea: Record<string, string | string[]>): Promise<string> =>
+      (await generateText({ model, messages: ask("Is there a circle?"), providerOptions: { fovea } })).text;
+    expect(await answer({ regex: "[0-9]{3}-[0-9]{2}" })).toMatch(/^[0-9]{3}-[0-9]{2}$/);
+    expect(["certainly", "never"]).toContain(await answer({ choice: ["certainly", "never"] }));
+    expect(await answer({ grammar: 'root ::= "<" [a-c] ">"' })).toMatch(/^<[a-c]>$/);
+    await expect(answer({ regex: "a", choice: ["b"] })).rejects.toThrow("got regex and choice");
+  });
+});
+
+describe("streamText", () => {
+  test("streams the text that generateText returns", async () => {
+    const result = streamText({ model, messages: ask("Describe the picture.") });
+    const deltas: string[] = [];
+    for await (const delta of result.textStream) deltas.push(delta);
+    expect(deltas.length).toBeGreaterThan(10);
+    expect(deltas.join("")).toBe(description);
+    expect(await result.finishReason).toBe("stop");
+    expect(await result.usage).toMatchObject({ inputTokens: 71, outputTokens: 36 });
+  });
+
+  test("emits the parts in the order of the contract", async () => {
+    const { stream } = await model.doStream(callOptions({ maxOutputTokens: 4 }));
+    const parts = await readAll(stream);
+    const types = parts.map(({ type }) => type);
+    expect(types.slice(0, 3)).toEqual(["stream-start", "response-metadata", "text-start"]);
+    expect(types.slice(-2)).toEqual(["text-end", "finish"]);
+    expect(new Set(types.slice(3, -2))).toEqual(new Set(["text-delta"]));
+    expect(parts.flatMap((part) => ("id" in part && part.type.startsWith("text") ? [part.id] : []))).toEqual(
+      Array.from({ length: types.length - 3 }, () => "0"),
+    );
+  });
+
+  test("adds the engine's outputs as raw parts where the call asks for them", async () => {
+    const { stream } = await model.doStream(callOptions({ maxOutputTokens: 1, includeRawChunks: true }));
+    const raw = (await readAll(stream)).filter((part) => part.type === "raw");
+    expect(raw.at(-1)?.rawValue).toMatchObject({ finishReason: "length", numOutputTokens: 1 });
+  });
+
+  test("rejects before the stream begins for a request that the engine refuses", async () => {
+    const text = "a red circle ".repeat(2000);
+    const call = model.doStream(callOptions({ prompt: [{ role: "user", content: [{ type: "text", text }] }] }));
+    await expect(call).rejects.toMatchObject({ code: "prompt_too_long" });
+  });
+
+  test("reports an error in the middle of the answer as a part, and finishes with it", async () => {
+    const providerOptions = { fovea: { ignoreEos: true, extraArgs: { fails_after: 3 } } };
+    const { stream } = await model.doStream(callOptions({ providerOptions }));
+    const parts = await readAll(stream);
+    expect(parts.filter(({ type }) => type === "text-delta").length).toBeGreaterThan(0);
+    expect(parts.slice(-3)).toMatchObject([
+      { type: "text-end" },
+      { type: "error", error: { code: "logits_processor_failed", message: expect.stringContaining("told to fail") } },
+      { type: "finish", finishReason: { unified: "error" } },
+    ]);
+  });
+});
+
+describe("an abort", () => {
+  const endless = { providerOptions: { fovea: { ignoreEos: true } } };
+
+  test("rejects generateText with the signal's reason and frees the sequence", async () => {
+    const controller = new AbortController();
+    const call = generateText({ model, prompt: "a red circle", abortSignal: controller.signal, ...endless });
+    await expect.poll(() => engine.stats.numRequestsRunning).toBe(1);
+    controller.abort();
+    await expect(call).rejects.toMatchObject({ name: "AbortError" });
+    await expect.poll(() => engine.stats.numRequestsRunning).toBe(0);
+  });
+
+  test("ends a stream and frees the sequence", async () => {
+    const controller = new AbortController();
+    const { stream } = await model.doStream(callOptions({ abortSignal: controller.signal, ...endless }));
+    const reader = stream.getReader();
+    await reader.read();
+    controller.abort();
+    const readOn = async (): Promise<void> => {
+      while (!(await reader.read()).done);
+    };
+    await expect(readOn()).rejects.toMatchObject({ name: "AbortError" });
+    await expect.poll(() => engine.stats.numRequestsRunning).toBe(0);
+  });
+
+  test("rejects a call that waits for the model to load", async () => {
+    const loading = createEngine();
+    const call = fovea(loading).doGenerate(callOptions({ abortSignal: AbortSignal.abort() }));
+    await expect(call).rejects.toMatchObject({ name: "AbortError" });
+    await loading.close();
+  });
+
+  test.for([0, 1, 5])("is not needed of a reader that leaves after %i parts", async (numParts) => {
+    const before = engine.stats.numGenerationTokens;
+    const { stream } = await model.doStream(callOptions(endless));
+    const reader = stream.getReader();
+    for (let part = 0; part < numParts; part += 1) await reader.read();
+    await reader.cancel();
+    await expect.poll(() => engine.stats.numRequestsRunning).toBe(0);
+    // Otherwise it would have run until the model's length.
+    expect(engine.stats.numGenerationTokens - before).toBeLessThan(engine.modelInfo!.maxModelLen / 2);
+  });
+});
+
+describe("what the model cannot do", () => {
+  // The AI SDK's types of tools do not fit each other under exactOptionalPropertyTypes.
+  const tools = { weather: tool({ inputSchema: jsonSchema({ type: "object" }) }) } as ToolSet;
+
+  test("is warned of where an answer is possible without it", async () => {
+    const result = await generateText({ model, prompt: "How are you?", tools, reasoning: "high" });
+    expect(result.warnings).toMatchObject([
+      { type: "unsupported", feature: "tools" },
+      { type: "unsupported", feature: "reasoning" },
+    ]);
+    expect(await generateText({ model, prompt: "Hi", tools, toolChoice: "none" })).toMatchObject({
+      warnings: [],
+    });
+  });
+
+  test("is refused where it is not", async () => {
+    const mustCall = generateText({ model, prompt: "How are you?", tools, toolChoice: "required" });
+    await expect(mustCall).rejects.toThrow(UnsupportedFunctionalityError);
+    const document = { type: "file" as const, data: Buffer.from("%PDF-1.7"), mediaType: "application/pdf" };
+    const withDocument = generateText({ model, messages: [{ role: "user", content: [document] }] });
+    await expect(withDocument).rejects.toThrow("files of the type application/pdf");
+    const output = { type: "text" as const, value: "sunny" };
+    const result = { type: "tool-result" as const, toolCallId: "1", toolName: "weather", output };
+    const withResult = model.doGenerate(callOptions({ prompt: [{ role: "tool", content: [result] }] }));
+    await expect(withResult).rejects.toThrow("messages of the role tool");
+  });
+
+  test("is named by its path where a provider option is wrong", async () => {
+    const call = model.doGenerate(callOptions({ providerOptions: { fovea: { minP: "a lot" } } }));
+    await expect(call).rejects.toThrow(InvalidArgumentError);
+    await expect(call).rejects.toMatchObject({ argument: "providerOptions.fovea.minP" });
+    const unknown = model.doGenerate(callOptions({ providerOptions: { fovea: { min_p: 0.1 } } }));
+    await expect(unknown).rejects.toThrow(/min_p/);
+  });
+});
+
+test("a full queue is an error that the AI SDK retries", async () => {
+  const small = createEngine({ maxNumSequences: 1, maxNumWaiting: 0 });
+  await using _ = { [Symbol.asyncDispose]: () => small.close() };
+  const running = await fovea(small).doStream(callOptions({ providerOptions: { fovea: { ignoreEos: true } } }));
+  const refused = fovea(small).doGenerate(callOptions());
+  await expect(refused).rejects.toThrow(APICallError);
+  await expect(refused).rejects.toMatchObject({ isRetryable: true, cause: { code: "queue_full" } });
+  await running.stream.cancel();
+});
+
+test("URLs of schemes that the engine fetches reach its image source; the AI SDK does not download them", async () => {
+  const fetched: string[] = [];
+  const bucket: ImageSource = {
+    schemes: ["s3"],
+    async fetch(reference) {
+      fetched.push(reference);
+      return picture;
+    },
+  };
+  const other = createEngine({}, { imageSources: [bucket] });
+  await using _ = { [Symbol.asyncDispose]: () => other.close() };
+  const { text } = await generateText({
+    model: fovea(other, { imageSchemes: bucket.schemes }),
+    messages: ask("Describe the picture.", new URL("s3://pictures/Scene.png")),
+  });
+  expect(text).toBe(description);
+  expect(fetched).toEqual(["s3://pictures/Scene.png"]);
+});

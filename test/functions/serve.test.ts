@@ -1,0 +1,120 @@
+import { readFile } from "node:fs/promises";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+
+import { createSamplingParams } from "../../engine/index.ts";
+import { ConfigError, serve } from "../../functions/serve.ts";
+import type { RunningService } from "../../functions/serve.ts";
+import { testDataHome } from "../support/test-data-home.ts";
+
+const picture = await readFile(new URL("../../models/fovea-shapes/examples/scene.png", import.meta.url), "base64");
+const settings = { HOST: "127.0.0.1", PORT: 0, BATCH_STORE: testDataHome } as const;
+
+const messages = [
+  {
+    role: "user",
+    content: [
+      { type: "image_url", image_url: { url: `data:image/png;base64,${picture}` } },
+      { type: "text", text: "Describe the picture." },
+    ],
+  },
+];
+
+async function post(port: number, body: object, headers: Readonly<Record<string, string>> = {}): Promise<Response> {
+  return fetch(`http://127.0.0.1:${port}/v1/chat/completions`, {
+    method: "POST",
+    headers: { "content-type": "application/json", ...headers },
+    body: JSON.stringify(body),
+  });
+}
+
+describe("a service inside this program", () => {
+  let service: RunningService;
+  let log = "";
+  const numListeners = [process.listenerCount("SIGTERM"), process.listenerCount("SIGINT")];
+
+  beforeAll(async () => {
+    service = await serve({ ...settings, API_KEY: "secret", MAX_NUM_SEQS: 4 }, { log: (line) => (log += line) });
+    await service.ready;
+  });
+
+  afterAll(() => service.close());
+
+  test("answers about a picture, under the settings it was given", async () => {
+    expect((await post(service.port, { messages })).status).toBe(401);
+    const response = await post(service.port, { messages }, { authorization: "Bearer secret" });
+    expect(await response.json()).toMatchObject({
+      choices: [{ message: { content: expect.stringContaining("red circle") } }],
+    });
+  });
+
+  test("hands out the engine that serves the requests", async () => {
+    const engine = await service.ready;
+    expect(engine.modelInfo?.maxNumSequences).toBe(4);
+    let text = "";
+    const outputs = engine.generate({
+      requestId: "beside HTTP",
+      prompt: { kind: "text", text: "a red", addSpecialTokens: true },
+      samplingParams: createSamplingParams({ maxTokens: 4, temperature: 0 }),
+    });
+    for await (const output of outputs) text += output.text;
+    expect(text).not.toBe("");
+  });
+
+  test("logs lines of JSON", () => {
+    const entries = log.trimEnd().split("\n");
+    expect(entries.map((line) => (JSON.parse(line) as { message: string }).message)).toEqual(
+      expect.arrayContaining(["Listening.", "Ready."]),
+    );
+  });
+
+  test("leaves the signals of the process alone", () => {
+    expect([process.listenerCount("SIGTERM"), process.listenerCount("SIGINT")]).toEqual(numListeners);
+  });
+});
+
+test("closing lets an answer under way finish and refuses the next one", async () => {
+  const service = await serve(settings);
+  await service.ready;
+  const response = await post(service.port, { messages, stream: true });
+  const [text, isClean] = await Promise.all([response.text(), service.close()]);
+  expect(text).toContain("data: [DONE]");
+  expect(isClean).toBe(true);
+  expect(await service.close()).toBe(true);
+  await expect(post(service.port, { messages })).rejects.toThrow("fetch failed");
+});
+
+test("a service can be closed while its model loads", async () => {
+  const service = await serve(settings);
+  expect(await service.close()).toBe(true);
+  await expect(service.ready).rejects.toMatchObject({ code: "closed" });
+});
+
+test("a model that is not there rejects `ready`, and requests are refused until the service is closed", async () => {
+  await using service = await serve({ ...settings, MODEL: "/nowhere" });
+  await expect(service.ready).rejects.toThrow("The model /nowhere is neither a folder");
+  expect((await post(service.port, { messages })).status).toBe(500);
+});
+
+test("a port that is taken rejects", async () => {
+  await using service = await serve(settings);
+  await expect(serve({ ...settings, PORT: service.port })).rejects.toThrow("EADDRINUSE");
+});
+
+test.for([
+  [{ MAX_NUM_SEQS: "many" }, /^MAX_NUM_SEQS is "many": /],
+  [{ max_num_seqs: 4 }, "max_num_seqs is not a setting; fovea --help lists them."],
+] as const)("%o is a wrong setting", async ([wrong, message]) => {
+  const starting = serve({ ...settings, ...(wrong as object) });
+  await expect(starting).rejects.toThrow(ConfigError);
+  await expect(starting).rejects.toThrow(message);
+});
+
+test("the environment is not read", async () => {
+  process.env.MODEL = "/nowhere";
+  try {
+    await using service = await serve(settings);
+    expect((await service.ready).state).toBe("ready");
+  } finally {
+    delete process.env.MODEL;
+  }
+});

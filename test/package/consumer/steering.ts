@@ -1,0 +1,32 @@
+/** A logits processor as a user of the package writes it: TypeScript, in a folder of the user's own. */
+import { LogitsProcessor, RequestLogitsProcessorAdapter } from "fovea";
+import type { BatchUpdate, Logits, RequestLogitsProcessor, SamplingParams } from "fovea";
+
+/** Makes requests with the argument `only_token` repeat that token. */
+export class OnlyToken extends RequestLogitsProcessorAdapter {
+  static override validateParams({ extraArgs }: SamplingParams): void {
+    const { only_token: tokenId } = extraArgs;
+    if (tokenId !== undefined && !Number.isInteger(tokenId)) throw new Error("only_token must be a token id.");
+  }
+
+  override isArgmaxInvariant(): boolean {
+    return false;
+  }
+
+  override newRequestLogitsProcessor({ extraArgs }: SamplingParams): RequestLogitsProcessor | null {
+    const tokenId = extraArgs.only_token;
+    if (typeof tokenId !== "number") return null;
+    return (_outputTokenIds: readonly number[], row: Float32Array) => row.fill(-Infinity).fill(0, tokenId, tokenId + 1);
+  }
+}
+
+/** Does nothing, with the whole contract. */
+export class Idle extends LogitsProcessor {
+  override isArgmaxInvariant(): boolean {
+    return true;
+  }
+  override updateState(_batchUpdate: BatchUpdate | null): void {}
+  override apply(logits: Logits): Logits {
+    return logits;
+  }
+}
