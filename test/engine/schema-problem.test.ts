@@ -25,7 +25,7 @@ test.for<[unknown, string, string]>([
   [{ ...valid, isOn: "yes" }, "isOn", 'is "yes"; expected true or false'],
   [{ ...valid, layers: [] }, "layers", "is a list of 0 elements; expected at least 1 elements"],
   [{ ...valid, layers: [{ size: 1 }, { size: 0 }] }, "layers[1].size", "is 0; expected a number of more than 0"],
-  [{ ...valid, layers: [{ size: 1e400 }] }, "layers[0].size", "is Infinity; expected a number"],
+  [{ ...valid, layers: [{ size: Number.POSITIVE_INFINITY }] }, "layers[0].size", "is Infinity; expected a number"],
   [{ ...valid, layers: [{ size: null }] }, "layers[0].size", "is null; expected a number"],
   [{ ...valid, kind: "huge" }, "kind", 'is "huge"; expected "small" or "large"'],
   [{ ...valid, share: 2 }, "share", "is 2; expected a share from 0 to 1"],
