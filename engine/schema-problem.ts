@@ -61,8 +61,15 @@ function expectation(issue: z.core.$ZodRawIssue): string {
       return `${unitOf(issue.origin)}${issue.inclusive ? "at most" : "less than"} ${issue.maximum}${elementsOf(issue.origin)}`;
     case "unrecognized_keys":
       return `no field ${issue.keys.slice(0, 3).map(shown).join(", ")}`;
-    default:
+    case "custom":
+    case "invalid_element":
+    case "invalid_format":
+    case "invalid_key":
+    case "invalid_union":
+    case "not_multiple_of":
       return "another value";
+    default:
+      return issue satisfies never;
   }
 }
 

@@ -2,7 +2,6 @@
 import { z } from "zod";
 import { EngineError } from "../contract/errors.ts";
 import { readBySchema } from "../schema-problem.ts";
-import type { ProcessorOptions } from "./multimodal-processor.ts";
 import type { PixelTools } from "./pixel-program.ts";
 
 type FilterName = Parameters<PixelTools["resample"]>[1]["filter"];
@@ -154,7 +153,7 @@ export function scalingOf(options: Scaling): {
   if (largest > MAX_PIXEL_VALUE) {
     throw invalidOption(
       "image_std",
-      `and the other options make pixel values of up to ${largest}; expected at most ${MAX_PIXEL_VALUE}`,
+      `and the other options make pixel values of up to ${Math.round(largest)}; expected at most ${MAX_PIXEL_VALUE}`,
     );
   }
   return { rescaleFactor, normalize: { mean, std } };

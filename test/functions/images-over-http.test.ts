@@ -1,8 +1,10 @@
 /** Pictures by name, as embeddings and with options of their processor, over HTTP with whole models. */
+import { readFileSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
+import { writePng } from "../engine/images/computed-picture.ts";
 import { numpyFile } from "../engine/multimodal/embedding-files.ts";
 import { goldensFolder, loadGoldens, pictureReference } from "../support/goldens.ts";
 import type { GoldenCase } from "../support/goldens.ts";
@@ -57,7 +59,12 @@ describe("the shipped checkpoint", () => {
   let photo: string;
 
   beforeAll(async () => {
-    service = await startService({ MAX_NUM_SEQS: "2", API_KEY: "one,two", LIMIT_MM_PER_PROMPT: "image=2" });
+    service = await startService({
+      MAX_NUM_SEQS: "2",
+      API_KEY: "one,two",
+      LIMIT_MM_PER_PROMPT: "image=2",
+      MAX_REQUEST_DECODE_COST: "100000000",
+    });
     const bytes = await readFile(new URL("../../models/fovea-shapes/examples/scene.png", import.meta.url));
     scene = `data:image/png;base64,${bytes.toString("base64")}`;
     photo = await pictureReference("photo.png");
@@ -99,10 +106,13 @@ describe("the shipped checkpoint", () => {
     const usual = await impression(image(scene));
     const changed = await impression(image(scene), "one", raw);
     expect(distance(changed, usual)).toBeGreaterThan(other);
-    for (const options of [null, {}, { unknown: 1 }, { do_normalize: true }]) {
+    for (const options of [null, {}, { use_fast: true, return_tensors: "pt" }, { do_normalize: true }]) {
       const unchanged = await impression(image(scene), "one", { mm_processor_kwargs: options });
       expect(distance(unchanged, usual)).toBeLessThan(same);
     }
+
+    const nested = { mm_processor_kwargs: { images_kwargs: { do_normalize: false } } };
+    expect(distance(await impression(image(scene), "one", nested), changed)).toBeLessThan(same);
 
     await using deployment = await startService({ MM_PROCESSOR_KWARGS: '{"do_normalize": false}' });
     const { body } = await ask(deployment, about(image(scene)), withLogprobs);
@@ -115,6 +125,13 @@ describe("the shipped checkpoint", () => {
   };
   const deep = JSON.parse(`{"size": ${'{"a":'.repeat(9)}1${"}".repeat(9)}}`) as object;
 
+  const hugeAvif = readFileSync(new URL("../fixtures/pixels/8000x8000.avif", import.meta.url));
+  /** 16 bits deep, and without any pixels: refused before that shows. */
+  const headerOnly = (edge: number): string => {
+    const png = writePng({ width: edge, height: edge, bitDepth: 16, colourType: "rgb" }, new Uint8Array(0));
+    return `data:image/png;base64,${png.toString("base64")}`;
+  };
+
   test.for<[string, () => readonly object[], object, string, RegExp]>([
     ["embeddings", () => [embeddings], {}, "messages", /Set ENABLE_MM_EMBEDS=true/],
     [
@@ -125,18 +142,115 @@ describe("the shipped checkpoint", () => {
       /3 images; .* 2, .*LIMIT_MM_PER_PROMPT/,
     ],
     ["a uuid that is not known", () => [named("unheard")], {}, "messages[0].content[0].image_url", /not cached/],
-    ["options of nine levels", () => [image(scene)], { mm_processor_kwargs: deep }, "mm_processor_kwargs", /size/],
+    ["options of nine levels", () => [image(scene)], { mm_processor_kwargs: deep }, "mm_processor_kwargs.size", /size/],
     [
       "options that cannot be followed",
       () => [image(scene)],
       { mm_processor_kwargs: { image_mean: "grey" } },
-      "mm_processor_kwargs",
-      /image_mean/,
+      "mm_processor_kwargs.image_mean",
+      /^image_mean is "grey"; expected a number from -255 to 255, or a list of three\.$/,
+    ],
+    [
+      "options that leave float32",
+      () => [image(scene)],
+      { mm_processor_kwargs: { images_kwargs: { image_std: [1e-300, 1, 1] } } },
+      "mm_processor_kwargs.images_kwargs.image_std[0]",
+      /^images_kwargs\.image_std\[0\] is 1e-300; expected a number from 0\.001 to 255\.$/,
+    ],
+    [
+      "options that are not known",
+      () => [image(scene)],
+      { mm_processor_kwargs: { topP: 1 } },
+      "mm_processor_kwargs.topP",
+      /^topP cannot be set; the options .* do_resize, size, .* do_pad\.$/,
+    ],
+    [
+      "options without an image",
+      () => [],
+      { mm_processor_kwargs: { resample: 9 } },
+      "mm_processor_kwargs.resample",
+      /^resample is 9/,
+    ],
+    [
+      "an AVIF of a kilobyte and 8,000 x 8,000 pixels",
+      () => [image(`data:image/avif;base64,${hugeAvif.toString("base64")}`)],
+      {},
+      "messages[0].content[0].image_url",
+      /8000x8000 pixels .* as 192266770 pixels of plain RGB; the limit is 134217728\. .* MAX_IMAGE_DECODE_COST sets the/,
+    ],
+    [
+      "two pictures that are too much for one request",
+      () => [image(headerOnly(6_000)), image(headerOnly(5_999))],
+      {},
+      "messages",
+      /2 new images .* as \d+ pixels of plain RGB; the limit is 100000000\. .* MAX_REQUEST_DECODE_COST sets the limit/,
     ],
   ])("%s: refused with the field and what to do", async ([, parts, fields, param, message]) => {
     const { status, body } = await ask(service, about(...parts()), fields, as("one"));
     expect({ status, param: body.error?.param }).toEqual({ status: 400, param });
     expect(body.error?.message).toMatch(message);
+  });
+});
+
+describe("options of the image processor at their limits and beyond", () => {
+  let service: RunningService;
+  let scene: string;
+
+  beforeAll(async () => {
+    service = await startService({ MAX_NUM_SEQS: "4" });
+    const bytes = await readFile(new URL("../../models/fovea-shapes/examples/scene.png", import.meta.url));
+    scene = `data:image/png;base64,${bytes.toString("base64")}`;
+  });
+  afterAll(() => service[Symbol.asyncDispose]());
+
+  const options = ["do_resize", "size", "default_to_square", "resample", "do_center_crop", "crop_size", "do_pad"];
+  const scaling = ["do_rescale", "rescale_factor", "do_normalize", "image_mean", "image_std"];
+  const others = ["use_fast", "device", "data_format", "return_tensors", "images_kwargs", "unknown"];
+
+  /** As the body of a request spells them: 1e400 is no number of JSON.stringify's. */
+  const values = ["true", "false", '"yes"', "0", "-1", "0.001", "1", "255", "64", "1e-300", "1e308", "-1e308", "1e400"];
+  const lists = ["[]", "[0.3, 0.3]", "[1e-300, 1, 1]", "[255, -255, 0]", "[64, 64]", '[1, 1, "1"]'];
+  const objects = ["{}", '{"height": 64, "width": 64}', '{"shortest_edge": 16384}', '{"height": 1e308, "width": 1}'];
+  const deep = `${"[".repeat(3_000)}1${"]".repeat(3_000)}`;
+
+  const content = () => [
+    { type: "image_url", image_url: { url: scene } },
+    { type: "text", text: "What is in the picture?" },
+  ];
+
+  async function askWith(options: string): Promise<{ readonly status: number; readonly body: Answer }> {
+    const messages = JSON.stringify([{ role: "user", content: content() }]);
+    const response = await fetch(`${service.baseUrl}/v1/chat/completions`, {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: `{"messages": ${messages}, "temperature": 0, "max_tokens": 12, "mm_processor_kwargs": ${options}}`,
+    });
+    return { status: response.status, body: (await response.json()) as Answer };
+  }
+
+  test.for([...values, ...lists, ...objects, deep].map((value) => [value.slice(0, 40), value] as const))(
+    "%s is served or refused by its path, and the request after it is answered as ever",
+    async ([, value]) => {
+      const names = [...options, ...scaling, ...others];
+      const answers = await Promise.all(names.map((name) => askWith(`{"${name}": ${value}}`)));
+      for (const [index, { status, body }] of answers.entries()) {
+        const isPlaced = body.error?.param?.startsWith(`mm_processor_kwargs.${names[index]}`) ?? false;
+        const isAboutPicture = /^(mm_processor_kwargs|messages\[0\]\.content\[0\]\.image_url)$/.test(
+          body.error?.param ?? "",
+        );
+        expect([names[index], status, status === 200 || isPlaced || isAboutPicture]).toEqual([
+          names[index],
+          status === 200 ? 200 : 400,
+          true,
+        ]);
+      }
+      const { body } = await askWith("{}");
+      expect(body.choices?.[0].message.content).toMatch(/red circle/);
+    },
+  );
+
+  test("none of it was a failure of ours", () => {
+    expect(service.log()).not.toContain('"level":"error"');
   });
 });
 

@@ -105,7 +105,7 @@ test.for([
   [
     { image_std: 0.001, do_rescale: false },
     "image_std",
-    /^image_std and the other options make pixel values of up to 254\d{3}\.\d+; expected at most 1024\.$/,
+    "image_std and the other options make pixel values of up to 254592; expected at most 1024.",
   ],
   [{ rescale_factor: "1/255" }, "rescale_factor", 'rescale_factor is "1/255"; expected a number from 0 to 1.'],
   [{ rescale_factor: 1e308 }, "rescale_factor", "rescale_factor is 1e+308; expected a number from 0 to 1."],
@@ -115,7 +115,7 @@ test.for([
     expect.objectContaining({
       code: "invalid_checkpoint",
       parameter,
-      message: typeof message === "string" ? expect.stringContaining(message) : expect.stringMatching(message),
+      message: expect.stringContaining(message),
     }),
   );
 });

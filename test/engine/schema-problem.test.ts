@@ -1,0 +1,44 @@
+import { expect, test } from "vitest";
+import { z } from "zod";
+
+import { readBySchema, shown } from "../../engine/schema-problem.ts";
+
+const schema = z.strictObject({
+  name: z.string(),
+  isOn: z.boolean().optional(),
+  layers: z.array(z.object({ size: z.int().positive() })).nonempty(),
+  kind: z.enum(["small", "large"]).optional(),
+  share: z.number("a share from 0 to 1").max(1, "a share from 0 to 1").optional(),
+  either: z.union([z.int(), z.object({ height: z.int() })]).optional(),
+});
+const valid = { name: "n", layers: [{ size: 1 }] };
+
+test("what fits is given as the schema has it", () => {
+  expect(readBySchema(schema, valid)).toEqual({ isValid: true, value: valid });
+});
+
+test.for<[unknown, string, string]>([
+  [undefined, "", "is missing; expected an object"],
+  [[1, 2], "", "is a list of 2 elements; expected an object"],
+  [{ layers: [{ size: 1 }] }, "name", "is missing; expected a text"],
+  [{ ...valid, name: { first: "n" } }, "name", "is an object; expected a text"],
+  [{ ...valid, isOn: "yes" }, "isOn", 'is "yes"; expected true or false'],
+  [{ ...valid, layers: [] }, "layers", "is a list of 0 elements; expected at least 1 elements"],
+  [{ ...valid, layers: [{ size: 1 }, { size: 0 }] }, "layers[1].size", "is 0; expected a number of more than 0"],
+  [{ ...valid, layers: [{ size: Number.POSITIVE_INFINITY }] }, "layers[0].size", "is Infinity; expected a number"],
+  [{ ...valid, layers: [{ size: null }] }, "layers[0].size", "is null; expected a number"],
+  [{ ...valid, kind: "huge" }, "kind", 'is "huge"; expected "small" or "large"'],
+  [{ ...valid, share: 2 }, "share", "is 2; expected a share from 0 to 1"],
+  [{ ...valid, either: { height: 0.5 } }, "either.height", "is 0.5; expected an integer"],
+  [{ ...valid, other: 1 }, "", 'is an object; expected no field "other"'],
+])("%j: %s %s", ([json, path, problem]) => {
+  expect(readBySchema(schema, json)).toEqual({ isValid: false, path, problem });
+});
+
+test("values are shown short, whatever their size and depth", () => {
+  let deep: unknown = 1;
+  for (let level = 0; level < 100_000; level++) deep = { deep };
+  expect(shown(deep)).toBe("an object");
+  expect(shown(Array.from({ length: 1_000_000 }, () => 0))).toBe("a list of 1000000 elements");
+  expect(shown("x".repeat(1_000_000))).toBe(`"${"x".repeat(40)}…"`);
+});
