@@ -76,7 +76,10 @@ export interface Engine {
    * `engine_stalled` later where a stall lasts. Ending the iteration early (`return`) aborts the sequence.
    */
   generate(request: GenerationRequest, options?: GenerateOptions): AsyncIterable<RequestOutput>;
-  /** Aborts what runs, ends the threads and frees all memory; idempotent. */
+  /**
+   * Aborts what runs, ends the threads and frees all memory; idempotent. Rejects with EngineError `engine_stalled` where the
+   * engine thread is in a native call that does not return.
+   */
   close(): Promise<void>;
 }
 

@@ -5,6 +5,7 @@ import type { Logger } from "../logger.ts";
 import { openServer } from "../http/server.ts";
 import type { OpenServer } from "../http/server.ts";
 import { exitCodeOf } from "./exit-codes.ts";
+import { killItself } from "./kill-itself.ts";
 import { describeLoadFailure } from "./load-failure.ts";
 import { onStopSignal } from "./stop-signals.ts";
 
@@ -81,7 +82,8 @@ async function endAfter(drain: () => Promise<boolean>, logger: Logger): Promise<
     logger.info("Ended.", { isClean });
     process.exit(isClean ? 0 : 1);
   } catch (error) {
-    die(logger, "The drain failed.", error);
+    logger.error("The drain failed.", { error });
+    killItself();
   }
 }
 
