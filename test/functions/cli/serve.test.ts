@@ -166,7 +166,7 @@ test("a processor that loops makes /health, then /livez 503, and the service rec
 test.for<[string, string, Record<string, unknown>]>([
   ["a loop", `${loopingProcessor}:Looping`, { loops_until: "/never" }],
   ["a native call", `${sleepingProcessor}:Sleeping`, { sleeps: true }],
-])("SIGTERM ends a service that is in %s that never ends", async ([, className, xargs]) => {
+])("SIGTERM ends a service that is in %s that never ends", async ([what, className, xargs]) => {
   const { cli, client } = await startService({
     LOGITS_PROCESSORS: className,
     ENGINE_STEP_TIMEOUT_SECONDS: "1",
@@ -174,9 +174,12 @@ test.for<[string, string, Record<string, unknown>]>([
   });
   await using _ = cli;
   await cli.waitForLog("Ready.");
-  const never = client.chat.completions.create({ model: "fovea-shapes", messages, ...{ vllm_xargs: xargs } });
+  const steered = { vllm_xargs: xargs };
+  const never = client.chat.completions.create({ model: "fovea-shapes", messages, ...steered });
   never.catch(() => undefined);
   await cli.waitForLog("A step of the engine does not end; no requests are taken until it does.");
   cli.child.kill("SIGTERM");
   await cli.exitCode;
+  // Node itself waits for the native call, so that the process has to be killed.
+  expect(cli.child.signalCode).toBe(what === "a native call" ? "SIGKILL" : null);
 });
