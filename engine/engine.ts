@@ -158,7 +158,7 @@ export class ThreadedEngine implements Engine {
     } catch (error) {
       const failure = this.#closing.signal.aborted ? closedError() : toEngineError(error);
       this.#fail(failure);
-      await this.#thread?.close();
+      await this.#thread?.close().catch(() => undefined);
       throw failure;
     }
   }
@@ -221,8 +221,11 @@ export class ThreadedEngine implements Engine {
     this.#closing.abort(closedError());
     for (const { request } of this.#running.values()) request.end(closedError());
     await this.ready.catch(() => undefined);
-    await this.#thread?.close();
-    await this.#model?.[Symbol.asyncDispose]();
+    try {
+      await this.#thread?.close();
+    } finally {
+      await this.#model?.[Symbol.asyncDispose]();
+    }
   }
 
   async *#generate(

@@ -79,7 +79,10 @@ export interface Engine {
    * `engine_stalled` later where a stall lasts. Ending the iteration early (`return`) aborts the sequence.
    */
   generate(request: GenerationRequest, options?: GenerateOptions): AsyncIterable<RequestOutput>;
-  /** Aborts running requests, ends the threads and frees all memory. Idempotent. */
+  /**
+   * Aborts running requests, ends the threads and frees all memory. Idempotent. Rejects with EngineError
+   * `engine_stalled` if the engine thread is in a native call that does not return.
+   */
   close(): Promise<void>;
 }
 

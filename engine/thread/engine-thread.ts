@@ -25,6 +25,9 @@ export const ENGINE_THREAD_NAME = "fovea-engine";
 /** A step of a large model may take this long; the thread can be ended only between two of them. */
 const CLOSE_TIMEOUT_MS = 30_000;
 
+/** JavaScript ends within milliseconds of being terminated. A call of a driver that hangs never does. */
+const TERMINATE_TIMEOUT_MS = 5_000;
+
 /** Mutable. Nothing is reported any more once it has failed or is being closed. */
 export class EngineThread {
   readonly #worker: Worker;
@@ -97,16 +100,35 @@ export class EngineThread {
     this.#worker.postMessage(message);
   }
 
-  /** Resolves when the thread has freed the model and ended. One that is stalled is not waited for. Idempotent. */
+  /**
+   * Resolves when the thread has freed the model and ended. The step of one that is stalled is not waited for. Idempotent.
+   *
+   * @throws EngineError `engine_stalled` where the thread is in a native call that does not return: it cannot be ended,
+   *   and Node waits for it even in `process.exit`.
+   */
   async close(): Promise<void> {
     this.#isOver = true;
     this.#options.close();
     this.post({ kind: "close" });
-    const timer = setTimeout(() => void this.#worker.terminate(), this.#isStalled ? 0 : CLOSE_TIMEOUT_MS);
+    const stuck = Promise.withResolvers<never>();
+    let timer = setTimeout(
+      () => {
+        void this.#worker.terminate();
+        timer = setTimeout(() => stuck.reject(stuckError()), TERMINATE_TIMEOUT_MS);
+      },
+      this.#isStalled ? 0 : CLOSE_TIMEOUT_MS,
+    );
     try {
-      await this.#exited;
+      await Promise.race([this.#exited, stuck.promise]);
     } finally {
       clearTimeout(timer);
     }
   }
+}
+
+function stuckError(): EngineError {
+  return new EngineError(
+    "engine_stalled",
+    "The engine thread cannot be ended: it is in a call of ONNX Runtime, or of a device's driver, that does not return.",
+  );
 }

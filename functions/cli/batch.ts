@@ -20,6 +20,7 @@ import { warnOfRefusedDefaults } from "../default-arguments.ts";
 import { warnOfFewerSequences } from "../fewer-sequences.ts";
 import type { Logger } from "../logger.ts";
 import { EXIT_FAILED, exitCodeOf, exitCodeOfSignal } from "./exit-codes.ts";
+import { killItself } from "./kill-itself.ts";
 import { describeLoadFailure } from "./load-failure.ts";
 import { createProgressDisplay } from "./progress.ts";
 import { onStopSignal } from "./stop-signals.ts";
@@ -60,7 +61,10 @@ export async function batch(config: Config, files: BatchFiles, logger: Logger): 
     exitCode = exitCodeOf(error);
   }
   await results.close();
-  await composition?.close();
+  await composition?.close().catch((error: unknown) => {
+    logger.error("The engine could not be closed.", { error });
+    killItself();
+  });
   process.exit(exitCode);
 }
 

@@ -4,6 +4,7 @@ import type { Config } from "../settings/config.ts";
 import { startService } from "../start-service.ts";
 import type { StartedService } from "../start-service.ts";
 import { exitCodeOf } from "./exit-codes.ts";
+import { killItself } from "./kill-itself.ts";
 import { describeLoadFailure } from "./load-failure.ts";
 import { onStopSignal } from "./stop-signals.ts";
 
@@ -52,7 +53,8 @@ async function endAfter(drain: () => Promise<boolean>, logger: Logger): Promise<
     logger.info("Ended.", { isClean });
     process.exit(isClean ? 0 : 1);
   } catch (error) {
-    die(logger, "The drain failed.", error);
+    logger.error("The drain failed.", { error });
+    killItself();
   }
 }
 
