@@ -41,7 +41,7 @@ export interface DecodeLimits {
 export const defaultDecodeLimits: DecodeLimits = {
   maxDecodeCost: 2 ** 27,
   maxRequestDecodeCost: 2 ** 29,
-  decodeTimeoutMs: 10_000,
+  decodeTimeoutMs: 20_000,
 };
 
 /** For whom a picture is processed. */
