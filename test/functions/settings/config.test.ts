@@ -2,7 +2,7 @@ import { homedir } from "node:os";
 import { join, resolve } from "node:path";
 import { describe, expect, test } from "vitest";
 
-import { defaultDecodeLimits } from "../../../engine/images/image-processor.ts";
+import { defaultDecodeLimits } from "../../../engine/images/decode-cost.ts";
 import { loadConfig, settingDescriptions } from "../../../functions/settings/config.ts";
 import type { Config, ConfigError, Environment } from "../../../functions/settings/config.ts";
 import { findNearNames } from "../../../functions/settings/near-names.ts";
