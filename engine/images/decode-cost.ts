@@ -1,4 +1,4 @@
-/** How much work a picture is to decode, known from its header. */
+/** How much work a picture is to decode, known from its header, and how much it may be. */
 import type { ImageFormat } from "./image-format.ts";
 import type { PictureHeader } from "./picture-header.ts";
 
@@ -41,3 +41,21 @@ export function decodeCostOf(header: PictureHeader): number {
   const passes = (passCosts[format] ?? 0) * (numPasses - 1);
   return Math.ceil(width * height * (perPixel + depth - 1 + passes) + height * ROW_COST + numBytes * perByte);
 }
+
+export interface DecodeLimits {
+  readonly maxDecodeCost: number;
+  /** Of all new pictures of one request. */
+  readonly maxRequestDecodeCost: number;
+  readonly decodeTimeoutMs: number;
+}
+
+/**
+ * One picture may take one or two seconds of a core: 50 megapixels of progressive JPEG, of 16-bit PNG, 44 of AVIF. A
+ * request may have four of those, or sixteen photographs of 12 megapixels. The time leaves room for a machine that is
+ * busy with much else.
+ */
+export const defaultDecodeLimits: DecodeLimits = {
+  maxDecodeCost: 2 ** 27,
+  maxRequestDecodeCost: 2 ** 29,
+  decodeTimeoutMs: 20_000,
+};

@@ -3,7 +3,7 @@ import { availableParallelism } from "node:os";
 import type { Piscina } from "piscina";
 import { EngineError, invariant } from "../contract/errors.ts";
 import { moduleUrl } from "../module-url.ts";
-import { decodeCostOf } from "./decode-cost.ts";
+import { decodeCostOf, defaultDecodeLimits } from "./decode-cost.ts";
 import { FairQueue, type FairQueueLimits, type QueuedWork } from "./fair-queue.ts";
 import type { PictureHeader } from "./picture-header.ts";
 import type { PixelValues } from "./pixel-values.ts";
@@ -26,24 +26,6 @@ export interface ImageProcessorOptions {
   /** Of their encoded bytes. Default 512 MiB. */
   readonly maxWaitingBytes?: number;
 }
-
-export interface DecodeLimits {
-  readonly maxDecodeCost: number;
-  /** Of all new pictures of one request. */
-  readonly maxRequestDecodeCost: number;
-  readonly decodeTimeoutMs: number;
-}
-
-/**
- * One picture may take one or two seconds of a core: 50 megapixels of progressive JPEG, of 16-bit PNG, 44 of AVIF. A
- * request may have four of those, or sixteen photographs of 12 megapixels. The time leaves room for a machine that is
- * busy with much else.
- */
-export const defaultDecodeLimits: DecodeLimits = {
-  maxDecodeCost: 2 ** 27,
-  maxRequestDecodeCost: 2 ** 29,
-  decodeTimeoutMs: 10_000,
-};
 
 /** For whom a picture is processed. */
 export interface PictureOwner {
@@ -99,8 +81,11 @@ interface Task extends QueuedWork {
 
 /** Starts nothing yet. */
 export function createImageProcessor(options: ImageProcessorOptions): ImageProcessor {
-  const { maxImagePixels, maxDecodeCost, decodeTimeoutMs } = { ...defaultDecodeLimits, ...options };
-  const limits = { maxImagePixels, maxDecodeCost, decodeTimeoutMs };
+  const limits = {
+    maxImagePixels: options.maxImagePixels,
+    maxDecodeCost: options.maxDecodeCost ?? defaultDecodeLimits.maxDecodeCost,
+    decodeTimeoutMs: options.decodeTimeoutMs ?? defaultDecodeLimits.decodeTimeoutMs,
+  };
   const numThreads = Math.min(options.numThreads ?? defaultNumThreads(), MAX_NUM_THREADS);
   const queueLimits = {
     maxNumWaiting: options.maxNumWaiting ?? defaultMaxNumWaiting,

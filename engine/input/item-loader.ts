@@ -1,8 +1,7 @@
 /** From the images of a request to items ready for the model: fetched and processed only where no cache has them. */
 import { aboutParameter, EngineError, invariant } from "../contract/errors.ts";
-import { decodeCostOf } from "../images/decode-cost.ts";
+import { decodeCostOf, defaultDecodeLimits } from "../images/decode-cost.ts";
 import { canTellUnchanged, fetchImageIfChanged } from "../images/fetch-image.ts";
-import { defaultDecodeLimits } from "../images/image-processor.ts";
 import { tooManyEmbeddings } from "./request-options.ts";
 import { sourceCacheKey } from "../images/source-cache.ts";
 import { allOrNone } from "../multimodal/all-or-none.ts";
@@ -243,7 +242,7 @@ export class ItemLoader {
 
   /** Of images that have to be processed; those that are known cost nothing. */
   #checkWork(images: readonly InspectedImage[]): void {
-    const { maxRequestDecodeCost } = { ...defaultDecodeLimits, ...this.#options.limits };
+    const { maxRequestDecodeCost = defaultDecodeLimits.maxRequestDecodeCost } = this.#options.limits;
     const cost = images.reduce((sum, { header }) => sum + decodeCostOf(header), 0);
     if (cost <= maxRequestDecodeCost) return;
     throw new EngineError(

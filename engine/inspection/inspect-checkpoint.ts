@@ -13,7 +13,7 @@ import { loadTokenizer } from "../text/tokenizer.ts";
 import { openCheckpoint } from "../weights/checkpoint.ts";
 import { resolveCheckpoint } from "../weights/resolve-checkpoint.ts";
 import { measureWorstImage } from "./worst-image.ts";
-import type { DtypeName, EngineConfig } from "../contract/config.ts";
+import type { DtypeName, EngineConfig, ImageLimits } from "../contract/config.ts";
 import type { EngineDependencies } from "../contract/engine.ts";
 import type { MemoryPlan } from "../kv/memory-plan.ts";
 import type { TriedLogitsProcessor } from "../sampling/custom/try-processors.ts";
@@ -39,6 +39,13 @@ export interface ModelInspection {
   /** In the order in which they apply. */
   readonly logitsProcessors: readonly TriedLogitsProcessor[];
 }
+
+const withoutLimits = {
+  maxImageBytes: Infinity,
+  maxImagePixels: Number.MAX_SAFE_INTEGER,
+  maxDecodeCost: Infinity,
+  maxRequestDecodeCost: Infinity,
+} as const satisfies Partial<ImageLimits>;
 
 /**
  * Downloads a checkpoint on S3, as an engine would, and reads all weights once for their hash.
@@ -74,7 +81,7 @@ export async function inspectCheckpoint(
   ]);
   await using imageInputs = await loadImageInputs(
     // Its own dummy picture is never too large.
-    { ...config, imageLimits: { ...imageLimits, maxImageBytes: Infinity, maxImagePixels: Number.MAX_SAFE_INTEGER } },
+    { ...config, imageLimits: { ...imageLimits, ...withoutLimits } },
     {
       definition,
       model: { ...model, contentHash },

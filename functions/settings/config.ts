@@ -170,18 +170,18 @@ const settings = z.object({
   MAX_IMAGE_BYTES: required(bytes(1024, 1024 * MEBIBYTE), "20MiB", "Longest encoded image."),
   MAX_IMAGE_PIXELS: required(integer(1, 268_402_689), "67108864", "Most pixels of one image, checked before decoding."),
   MAX_IMAGE_DECODE_COST: required(
-    integer(1),
+    integer(65_536),
     "134217728",
     "Most that decoding one image may cost, in pixels of plain RGB; those of AVIF, 16 bits and progressive JPEG cost several.",
   ),
   MAX_REQUEST_DECODE_COST: required(
-    integer(1),
+    integer(65_536),
     "536870912",
     "Most that decoding the images of one request may cost, without those that are cached.",
   ),
   IMAGE_DECODE_TIMEOUT_SECONDS: required(
     seconds(1, 600),
-    "10",
+    "20",
     "Time for decoding one image; counted in whole seconds.",
   ),
   IMAGE_FETCH_TIMEOUT_SECONDS: required(seconds(0.1, 600), "10", "Time for fetching one image, redirects included."),

@@ -80,12 +80,22 @@ export function testModelDefinition(
     });
 
     test.for(sizes)("counts the embeddings of a picture of $width x $height as processing makes them", async (size) => {
-      const { info } = fixture.imageInputs;
+      const { info, processor } = fixture.imageInputs;
       const { images } = await processPictures([picture(size)]);
       expect(images).toHaveLength(1);
       expect(numEmbeddingsIn(images[0].placeholder)).toBe(info.numImageTokens(size));
+      expect(processor.numImageTokens(size, processor.options)).toBe(info.numImageTokens(size));
       expect(info.numImageTokens(size)).toBeLessThanOrEqual(info.maxTokensPerItem);
       expect(images[0].placeholder.length).toBeGreaterThanOrEqual(info.minTokensPerItem);
+    });
+
+    test("follows its own options, and refuses others by their path", () => {
+      const { processor } = fixture.imageInputs;
+      expect(() => processor.checkOptions(processor.options)).not.toThrow();
+      expect(() => processor.checkOptions({ ...processor.options, image_std: [1, 0, 1] })).toThrow(
+        expect.objectContaining({ code: "invalid_checkpoint", parameter: "image_std[1]" }),
+      );
+      expect([...processor.requestOptions]).toContain("image_std");
     });
 
     test.for(sizes)("makes the encoder's inputs of a picture of $width x $height", async (size) => {

@@ -5,10 +5,9 @@ import sharp from "sharp";
 import type { Sharp } from "sharp";
 import { describe, expect, test } from "vitest";
 
-import { decodeCostOf } from "../../../engine/images/decode-cost.ts";
+import { decodeCostOf, defaultDecodeLimits } from "../../../engine/images/decode-cost.ts";
 import { decodeImage, readPictureHeader } from "../../../engine/images/decode-image.ts";
 import { barePicture } from "../../../engine/images/bare-picture.ts";
-import { defaultDecodeLimits } from "../../../engine/images/image-processor.ts";
 import { blankPng, computePicture, encodePng, writePng } from "./computed-picture.ts";
 import {
   absurdExif,

@@ -61,6 +61,34 @@ test("what the deployment sets of the options is the processor's own", async () 
   expect(inputs?.processor.options).toEqual({ ...preprocessorConfig, do_normalize: false });
 });
 
+test.for<[string, Record<string, unknown>, string]>([
+  [
+    "a value that leaves float32",
+    { ...preprocessorConfig, rescale_factor: 1e308 },
+    "preprocessor_config.json: rescale_factor is 1e+308; expected a number from 0 to 1.",
+  ],
+  [
+    "pictures that the encoder does not take",
+    { size: { shortest_edge: 32 } },
+    "preprocessor_config.json: crop_size makes pictures of 224x224; the vision encoder takes 32x32.",
+  ],
+  [
+    "a field that is not known",
+    { ...preprocessorConfig, do_split: true },
+    "preprocessor_config.json: do_split is not supported.",
+  ],
+])("a checkpoint's options that cannot be followed end the start: %s", ([, config, message]) => {
+  const create = () => createImageInputs({ imageLimits }, parts(llavaInputs, { preprocessorConfig: config }));
+  expect(create).toThrow(expect.objectContaining({ message }));
+});
+
+test("a deployment cannot set options of a model without an image processor", () => {
+  const create = () =>
+    createImageInputs({ imageLimits, mmProcessorOptions: { size: 32 } }, parts(null, { model: withoutImages }));
+  expect(create).toThrow(expect.objectContaining({ code: "invalid_configuration" }));
+  expect(create).toThrow(/size cannot be set: this model has no image processor/);
+});
+
 describe("options of the deployment that cannot be followed end the start, named", () => {
   test.for<[string, Record<string, unknown>, RegExp]>([
     [

@@ -2,6 +2,7 @@ import { homedir } from "node:os";
 import { join, resolve } from "node:path";
 import { describe, expect, test } from "vitest";
 
+import { defaultDecodeLimits } from "../../../engine/images/decode-cost.ts";
 import { loadConfig, settingDescriptions } from "../../../functions/settings/config.ts";
 import type { Config, ConfigError, Environment } from "../../../functions/settings/config.ts";
 import { findNearNames } from "../../../functions/settings/near-names.ts";
@@ -83,6 +84,16 @@ test.for<[Record<string, string>, (config: Config) => unknown, unknown]>([
     },
   ],
   [{ MM_PROCESSOR_CACHE_GB: "0" }, (config) => config.engine.caches?.maxMemoryBytes, 0],
+  [
+    { MAX_IMAGE_DECODE_COST: "1000000", MAX_REQUEST_DECODE_COST: "2000000", IMAGE_DECODE_TIMEOUT_SECONDS: "3" },
+    ({ engine: { imageLimits } }) => [
+      imageLimits.maxDecodeCost,
+      imageLimits.maxRequestDecodeCost,
+      imageLimits.decodeTimeoutMs,
+    ],
+    [1_000_000, 2_000_000, 3_000],
+  ],
+  [{}, ({ engine: { imageLimits } }) => ({ ...imageLimits }), expect.objectContaining(defaultDecodeLimits)],
   [{ ENABLE_MM_EMBEDS: "true" }, (config) => config.engine.enableMmEmbeds, true],
   [
     { MM_PROCESSOR_KWARGS: '{"size": {"height": 8}}' },
@@ -115,6 +126,7 @@ test.for<[string, string, RegExp]>([
   ["LIMIT_MM_PER_PROMPT", '{"image": {"count": 4, "size": 512}}', /expected {"image": N}/],
   ["LIMIT_MM_PER_PROMPT", '{"image": {"width": 0}}', /expected {"image": N}/],
   ["LIMIT_MM_PER_PROMPT", '{"image": 1001}', /expected {"image": N}/],
+  ["MAX_IMAGE_DECODE_COST", "1", /expected an integer of at least 65536/],
   ["ENABLE_MM_EMBEDS", "yes", /expected one of true, false/],
   ["MM_PROCESSOR_KWARGS", "[1]", /expected a JSON object such as/],
   ["LIMIT_MM_PER_PROMPT", "4", /expected {"image": N}/],
