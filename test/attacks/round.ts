@@ -62,8 +62,16 @@ export interface RoundReport {
 
 export async function runRound(attackClass: AttackClass, options: RoundOptions): Promise<RoundReport> {
   await using target = await Target.prepare(attackClass, options.start);
-  const round = new Round(attackClass, target, options);
-  return await round.run();
+  return await runRoundOn(target, attackClass, options);
+}
+
+/** The same on a service that is there already, of the class's own surroundings. */
+export async function runRoundOn(
+  target: Target,
+  attackClass: AttackClass,
+  options: Omit<RoundOptions, "start">,
+): Promise<RoundReport> {
+  return new Round(attackClass, target, options).run();
 }
 
 interface Case {

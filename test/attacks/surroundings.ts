@@ -1,6 +1,7 @@
 /** What the services of attacks run with: small limits, so that attacks reach them soon, and folders of their own. */
 import { randomBytes } from "node:crypto";
 import { join } from "node:path";
+import { fileURLToPath } from "node:url";
 
 import { createTemporaryFolder } from "../support/temporary-folder.ts";
 import type { Surroundings } from "./attack.ts";
@@ -31,4 +32,25 @@ export async function openSurroundings(environment: Readonly<Record<string, stri
 /** A text that is nowhere else. */
 export function createSecret(kind: string): string {
   return `${kind}-${randomBytes(12).toString("hex")}`;
+}
+
+/** Logits processors and image embeddings are served, so that all fields of requests have an effect. */
+export function prepareForBodies(): Promise<Surroundings> {
+  return openSurroundings({
+    ENABLE_MM_EMBEDS: "true",
+    LOGITS_PROCESSOR_PATH: fileURLToPath(new URL("../../examples", import.meta.url)),
+    LOGITS_PROCESSORS: "steering.target-token:TargetToken,steering.wrapped-target-token:WrappedTargetToken",
+  });
+}
+
+/** Of bodies and of files alike, so that going beyond it costs little. */
+export const HTTP_LIMIT_BYTES = 2 ** 20;
+
+/** Other origins are answered, and limits of bodies and files are low. */
+export function prepareForHttp(): Promise<Surroundings> {
+  return openSurroundings({
+    ALLOWED_ORIGINS: "https://friend.example",
+    MAX_BODY_BYTES: String(HTTP_LIMIT_BYTES),
+    BATCH_MAX_FILE_BYTES: String(HTTP_LIMIT_BYTES),
+  });
 }

@@ -98,7 +98,7 @@ export const batches: AttackClass = {
   name: "batches",
   title: "Batch files with hostile lines, on S3 and Redis",
   routes: ["POST /v1/batches"],
-  prepare: () => prepareSharedStores({ MAX_BODY_BYTES: "256KiB", BATCH_MAX_LINES: "10" }),
+  prepare: prepareSharedStores,
   attacks: () =>
     fc
       .tuple(

@@ -2,7 +2,7 @@ import * as fc from "fast-check";
 
 import { shorten } from "../attack.ts";
 import type { Attack, AttackClass } from "../attack.ts";
-import { openSurroundings } from "../surroundings.ts";
+import { prepareForHttp } from "../surroundings.ts";
 import type { SocketStep } from "../wire.ts";
 
 const chatTarget = "/v1/chat/completions";
@@ -220,6 +220,6 @@ export const framing: AttackClass = {
   name: "framing",
   title: "Broken HTTP: lengths, chunks, headers, pipelines, other protocols, early ends",
   routes: targets.map((target) => `POST ${target}`),
-  prepare: () => openSurroundings(),
+  prepare: prepareForHttp,
   attacks: () => conversation,
 };

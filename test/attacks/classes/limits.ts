@@ -1,10 +1,9 @@
 import * as fc from "fast-check";
 
 import type { Answer, Attack, AttackClass } from "../attack.ts";
-import { openSurroundings } from "../surroundings.ts";
+import { HTTP_LIMIT_BYTES, prepareForHttp } from "../surroundings.ts";
 import type { Wire } from "../wire.ts";
 
-const LIMIT_BYTES = 2 ** 20;
 const routes = ["/v1/chat/completions", "/v1/completions", "/v1/batches", "/v1/files"] as const;
 
 interface Parts {
@@ -21,7 +20,7 @@ export const limits: AttackClass = {
   name: "limits",
   title: "Bodies and files beyond their limits",
   routes: routes.map((target) => `POST ${target}`),
-  prepare: () => openSurroundings({ MAX_BODY_BYTES: String(LIMIT_BYTES), BATCH_MAX_FILE_BYTES: String(LIMIT_BYTES) }),
+  prepare: prepareForHttp,
   attacks: () =>
     fc
       .record({
@@ -77,7 +76,7 @@ function writeRaw(wire: Wire, { target, numExcessBytes, isAnnounced }: Parts): P
 }
 
 function bodyOf(target: string, numExcessBytes: number): { readonly type: string; readonly bytes: Buffer } {
-  const filling = Buffer.alloc(LIMIT_BYTES + numExcessBytes, "a");
+  const filling = Buffer.alloc(HTTP_LIMIT_BYTES + numExcessBytes, "a");
   if (target !== "/v1/files") {
     return { type: "application/json", bytes: Buffer.concat([Buffer.from('{"prompt":"'), filling, Buffer.from('"}')]) };
   }

@@ -5,7 +5,7 @@ import type { Attack, AttackClass } from "../attack.ts";
 import { trickyNames, trickyTexts } from "../generators/hostile-json.ts";
 import { fillPath, nameOf, routes } from "../generators/routes.ts";
 import type { Route } from "../generators/routes.ts";
-import { openSurroundings } from "../surroundings.ts";
+import { prepareForHttp } from "../surroundings.ts";
 
 /** Of RFC 9110, of WebDAV and caches, and none at all. */
 const methods = [
@@ -150,7 +150,7 @@ export const paths: AttackClass = {
   name: "paths",
   title: "Odd methods, paths, queries and headers on all routes",
   routes: routes.map(nameOf),
-  prepare: () => openSurroundings({ ALLOWED_ORIGINS: "https://friend.example" }),
+  prepare: prepareForHttp,
   attacks: () =>
     fc
       .record({

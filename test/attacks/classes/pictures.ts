@@ -5,7 +5,7 @@ import type { Sharp } from "sharp";
 
 import { writePng } from "../../engine/images/computed-picture.ts";
 import type { Attack, AttackClass } from "../attack.ts";
-import { openSurroundings } from "../surroundings.ts";
+import { MAX_PICTURES, prepareWeb } from "../web-surroundings.ts";
 
 /** Makes a picture when it is first sent. */
 type Maker = () => Promise<Buffer>;
@@ -22,7 +22,6 @@ function noise({ width, height }: Size, channels: 3 | 4): Sharp {
   return sharp(data, { raw: { width, height, channels } });
 }
 
-const MAX_PICTURES = 16;
 const usual: Size = { width: 48, height: 40 };
 const sizes: readonly Size[] = [
   usual,
@@ -51,10 +50,10 @@ const formats: Readonly<Record<string, (picture: Sharp) => Sharp>> = {
 
 /** Few bytes, many pixels. */
 const largeMakers: Readonly<Record<string, Maker>> = {
-  "PNG of 4000 x 4000, all one colour": () => flatPng({ width: 4000, height: 4000 }, 8),
-  "16-bit PNG of 4000 x 4000, all one colour": () => flatPng({ width: 4000, height: 4000 }, 16),
-  "AVIF of 6000 x 6000, all one colour": () => flat({ width: 6000, height: 6000 }).avif({ effort: 0 }).toBuffer(),
-  "WebP of 4000 x 4000, all one colour": () => flat({ width: 4000, height: 4000 }).webp({ effort: 0 }).toBuffer(),
+  "PNG of 3000 x 3000, all one colour": () => flatPng({ width: 3000, height: 3000 }, 8),
+  "16-bit PNG of 3000 x 3000, all one colour": () => flatPng({ width: 3000, height: 3000 }, 16),
+  "AVIF of 5000 x 5000, all one colour": () => flat({ width: 5000, height: 5000 }).avif({ effort: 0 }).toBuffer(),
+  "WebP of 3000 x 3000, all one colour": () => flat({ width: 3000, height: 3000 }).webp({ effort: 0 }).toBuffer(),
 };
 
 /** Small ones of every format, and some that are larger inside than they look. */
@@ -207,8 +206,8 @@ export const pictures: AttackClass = {
   name: "pictures",
   title: "Pictures that are damaged, disguised or larger than they look",
   routes: ["POST /v1/chat/completions"],
-  prepare: () => openSurroundings({ MAX_MODEL_LEN: "2048", LIMIT_MM_PER_PROMPT: `{"image": ${MAX_PICTURES}}` }),
-  attacks: () => fc.oneof({ weight: 12, arbitrary: damaged }, { weight: 1, arbitrary: large }),
+  prepare: prepareWeb,
+  attacks: () => fc.oneof({ weight: 20, arbitrary: damaged }, { weight: 1, arbitrary: large }),
   groupSize: 4,
   // A picture of the largest size that is served takes seconds; what one request may bring is bounded in all.
   maxCpuSeconds: 4,

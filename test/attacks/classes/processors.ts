@@ -1,5 +1,4 @@
 import { readFileSync } from "node:fs";
-import { fileURLToPath } from "node:url";
 import * as fc from "fast-check";
 
 import { shorten } from "../attack.ts";
@@ -8,7 +7,7 @@ import { sceneUrl } from "../generators/bodies.ts";
 import { hostileValue, trickyNames } from "../generators/hostile-json.ts";
 import { fromValue, Pairs, showJson, writeJson } from "../generators/json-tree.ts";
 import type { Json } from "../generators/json-tree.ts";
-import { openSurroundings } from "../surroundings.ts";
+import { prepareForBodies } from "../surroundings.ts";
 
 const modelFolder = new URL("../../../models/fovea-shapes/", import.meta.url);
 /** The options of the checkpoint's image processor: those that a request may change, and all others. */
@@ -63,11 +62,7 @@ export const processors: AttackClass = {
   name: "processors",
   title: "Arguments for logits processors and for the image processor",
   routes: ["POST /v1/chat/completions"],
-  prepare: () =>
-    openSurroundings({
-      LOGITS_PROCESSOR_PATH: fileURLToPath(new URL("../../../examples", import.meta.url)),
-      LOGITS_PROCESSORS: "steering.target-token:TargetToken,steering.wrapped-target-token:WrappedTargetToken",
-    }),
+  prepare: prepareForBodies,
   attacks: () =>
     fc.oneof(processorArguments, processorOptions).map(([field, value]): Attack => {
       const body = new Pairs([

@@ -2,78 +2,21 @@ import * as fc from "fast-check";
 
 import { shorten } from "../attack.ts";
 import type { Answer, Attack, AttackClass } from "../attack.ts";
-import { sceneUrl } from "../generators/bodies.ts";
 import { fillPath, nameOf, routes } from "../generators/routes.ts";
 import type { Route } from "../generators/routes.ts";
 import { prepareSharedStores } from "../shared-stores.ts";
 import type { SharedStores } from "../shared-stores.ts";
-import { createSecret } from "../surroundings.ts";
-import type { Wire } from "../wire.ts";
-
-interface TenantSurroundings extends SharedStores {
-  /** Ids of what somebody else has; filled when the service is ready. */
-  readonly ids: string[];
-  /** The name that somebody else gave a picture. */
-  readonly uuid: string;
-}
-
-async function prepare(): Promise<TenantSurroundings> {
-  const stores = await prepareSharedStores();
-  const text = createSecret("text-of-another-tenant");
-  const uuid = createSecret("picture-of-another-tenant");
-  const ids: string[] = [];
-  return {
-    ...stores,
-    ids,
-    uuid,
-    secrets: [...stores.secrets, text],
-    async plant(wire) {
-      await using other = wire.as({ authorization: `Bearer ${stores.otherKey}` });
-      ids.splice(0, ids.length, ...(await leaveFiles(other, text)));
-      const content = [{ type: "image_url", image_url: { url: sceneUrl }, uuid }];
-      const asked = await other.sendJson("/v1/chat/completions", {
-        messages: [{ role: "user", content }],
-        max_tokens: 1,
-      });
-      if (asked.status !== 200) throw new Error(`A picture cannot be left: ${asked.text}`);
-    },
-  };
-}
-
-/** A file and a batch of it; their ids. */
-async function leaveFiles(other: Wire, text: string): Promise<string[]> {
-  const line = {
-    custom_id: text,
-    method: "POST",
-    url: "/v1/completions",
-    body: { prompt: text, max_tokens: 1, echo: true },
-  };
-  const uploaded = await other.send({
-    method: "POST",
-    target: "/v1/files",
-    headers: { "content-type": "multipart/form-data; boundary=b" },
-    body: `--b\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--b\r\nContent-Disposition: form-data; name="file"; filename="${text}"\r\n\r\n${JSON.stringify(line)}\r\n--b--\r\n`,
-  });
-  const { id } = JSON.parse(uploaded.text) as { readonly id: string };
-  const created = await other.sendJson("/v1/batches", {
-    input_file_id: id,
-    endpoint: "/v1/completions",
-    completion_window: "24h",
-    metadata: { text },
-  });
-  return [id, (JSON.parse(created.text) as { readonly id: string }).id];
-}
 
 /** Strangers without a key, with a wrong one, or with their own, reach for what belongs to somebody else. */
 export const tenants: AttackClass = {
   name: "tenants",
   title: "Missing, wrong and foreign API keys on all routes, and what other tenants own",
   routes: routes.map(nameOf),
-  prepare,
-  attacks: (surroundings) => tenantAttacks(surroundings as TenantSurroundings),
+  prepare: prepareSharedStores,
+  attacks: (surroundings) => tenantAttacks(surroundings as SharedStores),
 };
 
-function tenantAttacks({ ids, uuid, ownKey }: TenantSurroundings): fc.Arbitrary<Attack> {
+function tenantAttacks({ ids, uuid, ownKey }: SharedStores): fc.Arbitrary<Attack> {
   const authorization = fc.constantFrom(
     "",
     "Bearer",

@@ -5,7 +5,7 @@ import { shorten } from "../attack.ts";
 import type { Attack, AttackClass } from "../attack.ts";
 import { bodyRoutes } from "../generators/bodies.ts";
 import { writeJson } from "../generators/json-tree.ts";
-import { openSurroundings } from "../surroundings.ts";
+import { prepareForBodies } from "../surroundings.ts";
 
 /** What the bytes of a body become, with a name for it. */
 type Change = readonly [name: string, change: (bytes: Buffer) => Buffer];
@@ -167,7 +167,7 @@ export const texts: AttackClass = {
   name: "texts",
   title: "Bodies that are no JSON, no UTF-8, compressed or called something else",
   routes: bodyRoutes.map(({ target }) => `POST ${target}`),
-  prepare: () => openSurroundings(),
+  prepare: prepareForBodies,
   attacks: () => fc.oneof(...bodyRoutes.map(({ target, bodies }) => textAttacks(target, bodies.map(writeJson)))),
 };
 

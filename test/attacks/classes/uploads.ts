@@ -3,7 +3,7 @@ import * as fc from "fast-check";
 import { shorten } from "../attack.ts";
 import type { Answer, Attack, AttackClass } from "../attack.ts";
 import { trickyNames, trickyTexts } from "../generators/hostile-json.ts";
-import { openSurroundings } from "../surroundings.ts";
+import { prepareForHttp } from "../surroundings.ts";
 import type { Wire } from "../wire.ts";
 
 const line = '{"custom_id":"a","method":"POST","url":"/v1/completions","body":{"prompt":"a","max_tokens":1}}\n';
@@ -121,7 +121,7 @@ export const uploads: AttackClass = {
   name: "uploads",
   title: "Forms with odd parts, names, boundaries and ends",
   routes: ["POST /v1/files"],
-  prepare: () => openSurroundings({ BATCH_MAX_FILE_BYTES: "256KiB", BATCH_MAX_STORE_BYTES: "64MiB" }),
+  prepare: prepareForHttp,
   attacks: () =>
     fc
       .record({

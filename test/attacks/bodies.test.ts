@@ -1,0 +1,12 @@
+import { testAttacks } from "./attack-suite.ts";
+import { fields } from "./classes/fields.ts";
+import { processors } from "./classes/processors.ts";
+import { sizes } from "./classes/sizes.ts";
+import { texts } from "./classes/texts.ts";
+
+testAttacks([
+  [fields, 800],
+  [texts, 500],
+  [processors, 160],
+  [sizes, 40],
+]);

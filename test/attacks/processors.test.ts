@@ -1,4 +1,0 @@
-import { testAttacks } from "./attack-suite.ts";
-import { processors } from "./classes/processors.ts";
-
-testAttacks(processors, 100);

@@ -1,4 +1,0 @@
-import { testAttacks } from "./attack-suite.ts";
-import { sizes } from "./classes/sizes.ts";
-
-testAttacks(sizes, 100);

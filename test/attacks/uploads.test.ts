@@ -1,4 +1,0 @@
-import { testAttacks } from "./attack-suite.ts";
-import { uploads } from "./classes/uploads.ts";
-
-testAttacks(uploads, 100);
