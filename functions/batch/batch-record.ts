@@ -1,4 +1,4 @@
-/** A batch as it is stored and shown: OpenAI's batch object, and beside it what only its runner needs. */
+/** A batch as it is stored and shown: OpenAI's batch object, and what only its worker needs. */
 import { z } from "zod";
 
 import { batchUrls } from "./batch-line.ts";
@@ -8,7 +8,7 @@ const statuses = ["validating", "in_progress", "finalizing", "cancelling", ...fi
 export type BatchStatus = (typeof statuses)[number];
 export type FinalStatus = (typeof finalStatuses)[number];
 
-/** Seconds since 1970; null for what has not happened. */
+/** Seconds since 1970; null until it happens. */
 const timestamp = z.int().nullable();
 
 const batchError = z.object({
@@ -58,15 +58,26 @@ export type BatchObject = z.output<typeof batchObject>;
 
 export const batchRecord = z.object({
   batch: batchObject,
-  /** Whose it is: the lines are answered on this tenant's behalf. */
+  /** The lines are answered on this tenant's behalf. */
   tenant: z.string(),
-  /** Chosen beforehand, so that results that are written a second time after a crash take the place of the first. */
+  /** Chosen when the batch is created, so that results that are written again after a crash replace the first ones. */
   outputFileId: z.string(),
   errorFileId: z.string(),
-  /** How the batch ends once the results are written; null as long as that is open. */
-  ending: z.enum(finalStatuses).nullable(),
-  /** Times it was begun since a line of it was last answered. */
+  /**
+   * How the batch ends although lines may have no answer; null while it goes on. `completed` is never decided in
+   * advance: only the stored results show that a batch is complete.
+   */
+  ending: z
+    .enum(finalStatuses)
+    .nullable()
+    // Records of earlier versions may say it all the same.
+    .transform((ending) => (ending === "completed" ? null : ending)),
+  /** The server that last began to answer lines; null once it released the batch in order. */
+  startedBy: z.string().nullable().default(null),
+  /** How often a server ended while it answered lines, since a line was last stored. */
   numFruitlessStarts: z.int(),
+  /** How often an attempt failed for another reason than the store. */
+  numFailedAttempts: z.int().default(0),
 });
 export type BatchRecord = z.output<typeof batchRecord>;
 

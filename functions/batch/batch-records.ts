@@ -1,45 +1,83 @@
-/** The batches that are kept, and which of them are to be done: all that a server that starts has to know. */
+/** The batches in the store, and which of them are unfinished: all that a server needs to know when it starts. */
 import { createHash } from "node:crypto";
 
 import { readText, writeText } from "../storage/object-store.ts";
 import type { ObjectStore } from "../storage/object-store.ts";
 import { batchRecord, isFinal } from "./batch-record.ts";
 import type { BatchObject, BatchRecord } from "./batch-record.ts";
-import { isId } from "./ids.ts";
+import { DamagedRecordError } from "./damaged-records.ts";
+import type { DamageLog } from "./damaged-records.ts";
+import { createdAtMs, isId } from "./ids.ts";
 import { TenantRecords, tenantTag } from "./tenant-records.ts";
 import type { Page, PageOptions } from "./tenant-records.ts";
 
+/** What the store has about a job. `damaged`: neither its state nor its marker can be read. */
+export type StoredJob =
+  | { readonly kind: "open" | "ended"; readonly record: BatchRecord }
+  | { readonly kind: "unknown" | "damaged" };
+
+export interface BatchRecordsOptions {
+  readonly store: ObjectStore;
+  /** Servers of another model see the batches, but do not work on them. */
+  readonly model: string;
+  readonly damage: DamageLog;
+}
+
 /**
- * Jobs are named `tenant.batch`. Only who has the job writes its record, so what others want of it, that it be
- * cancelled, is an object of its own.
+ * A batch is up to four objects, named by its job, `tenant.batch`:
+ *
+ * - `unfinished/model.job`, the marker: the batch as it was created. One write creates the batch, and its deletion is
+ *   the last thing that happens to the batch.
+ * - `batches/job`: the state while it runs. Only the job's worker writes it.
+ * - `cancellations/job`: others ask the worker to cancel.
+ * - `endings/job`: how the batch ended. It counts more than the state, so that a write of the state that a store
+ *   applies late, after its worker gave up waiting, cannot undo the ending.
  */
 export class BatchRecords {
   readonly #store: ObjectStore;
-  readonly #records: TenantRecords<BatchRecord>;
-  readonly #unfinished: string;
+  readonly #model: string;
+  readonly #states: TenantRecords<BatchRecord>;
+  readonly #endings: TenantRecords<BatchRecord>;
+  readonly #markers: TenantRecords<BatchRecord>;
 
-  /** @param model Servers of another model see the batches, but these are not for them to do. */
-  constructor(store: ObjectStore, model: string) {
+  constructor({ store, model, damage }: BatchRecordsOptions) {
     this.#store = store;
-    this.#records = new TenantRecords(store, "batches", batchRecord);
-    this.#unfinished = `unfinished/${modelTag(model)}.`;
+    this.#model = modelTag(model);
+    this.#states = new TenantRecords({ store, folder: "batches", schema: batchRecord, damage });
+    this.#endings = new TenantRecords({ store, folder: "endings", schema: batchRecord, damage });
+    this.#markers = new TenantRecords({ store, folder: "unfinished", schema: batchRecord, damage });
   }
 
   jobIdOf(tenant: string, batchId: string): string {
     return `${tenantTag(tenant)}.${batchId}`;
   }
 
-  /** Null where the tenant has none of this id, which may be any text. */
+  /** Null where the tenant has no batch of this id, which may be any text. Throws DamagedRecordError. */
   async find(tenant: string, batchId: string): Promise<BatchObject | null> {
     if (!isId("batch", batchId)) return null;
-    const record = await this.#records.read(tenantTag(tenant), batchId);
-    if (record === null) return null;
-    return withCancellation(record.batch, await this.cancellingAt(this.jobIdOf(tenant, batchId)));
+    const tag = tenantTag(tenant);
+    const jobId = this.jobIdOf(tenant, batchId);
+    const [ending, state, cancellingAt] = await Promise.all([
+      this.#endings.read(tag, batchId),
+      this.#states.read(tag, batchId).catch(asValue),
+      this.cancellingAt(jobId),
+    ]);
+    if (ending !== null) return ending.batch;
+    if (state instanceof DamagedRecordError) throw state;
+    const record = state ?? (await this.#markers.read(...this.#splitMarker(jobId)));
+    return record === null ? null : withCancellation(record.batch, cancellingAt);
   }
 
   async list(tenant: string, page: PageOptions): Promise<Page<BatchObject>> {
-    const { items, hasMore } = await this.#records.list(tenantTag(tenant), page);
-    const cancelling = new Set(await this.#store.list(`cancellations/${tenantTag(tenant)}.`));
+    const tag = tenantTag(tenant);
+    const [endedIds, cancellations] = await Promise.all([
+      this.#endings.listIds(tag),
+      this.#store.list(`cancellations/${tag}.`),
+    ]);
+    const [ended, cancelling] = [new Set(endedIds), new Set(cancellations)];
+    const { items, hasMore } = await this.#states.list(tag, page, (id) =>
+      ended.has(id) ? this.#endings.read(tag, id) : this.#states.read(tag, id),
+    );
     const batches = items.map(async ({ batch }) => {
       const jobId = this.jobIdOf(tenant, batch.id);
       return withCancellation(batch, cancelling.has(`cancellations/${jobId}`) ? await this.cancellingAt(jobId) : null);
@@ -47,34 +85,58 @@ export class BatchRecords {
     return { items: await Promise.all(batches), hasMore };
   }
 
-  /** A new batch, which is to be done as soon as this resolves. */
+  /**
+   * Creates a batch. Rejects where the marker may not be stored. Once it is, the batch will be worked on, so a state
+   * that cannot be stored now is left to the worker.
+   */
   async add(record: BatchRecord): Promise<string> {
     const jobId = this.jobIdOf(record.tenant, record.batch.id);
-    await this.writeJob(jobId, record);
-    await writeText(this.#store, this.#unfinished + jobId, "");
+    await this.#markers.write(...this.#splitMarker(jobId), record);
+    await this.writeJob(jobId, record).catch(() => {});
     return jobId;
   }
 
-  async readJob(jobId: string): Promise<BatchRecord | null> {
+  /** A state that is damaged, or that was never stored, is the one that the batch was created with. */
+  async readJob(jobId: string): Promise<StoredJob> {
     const [tag, batchId] = splitJobId(jobId);
-    return this.#records.read(tag, batchId);
+    const ending = await this.#endings.read(tag, batchId).catch(asValue);
+    if (ending instanceof DamagedRecordError) return { kind: "damaged" };
+    if (ending !== null) return { kind: "ended", record: ending };
+    const state = await this.#states.read(tag, batchId).catch(asValue);
+    if (state !== null && !(state instanceof DamagedRecordError)) {
+      return { kind: isFinal(state.batch.status) ? "ended" : "open", record: state };
+    }
+    const created = await this.#markers.read(...this.#splitMarker(jobId)).catch(asValue);
+    if (created instanceof DamagedRecordError) return { kind: "damaged" };
+    if (created !== null) return { kind: "open", record: created };
+    return { kind: state === null ? "unknown" : "damaged" };
+  }
+
+  async hasEnded(jobId: string): Promise<boolean> {
+    return this.#endings.has(...splitJobId(jobId));
   }
 
   async writeJob(jobId: string, record: BatchRecord): Promise<void> {
-    const [tag, batchId] = splitJobId(jobId);
-    await this.#records.write(tag, batchId, record);
+    await this.#states.write(...splitJobId(jobId), record);
   }
 
-  /** Of this model, in the order in which they were made. */
+  /** From here on the batch is as `record` says, whatever else is written. */
+  async endJob(jobId: string, record: BatchRecord): Promise<void> {
+    await this.#endings.write(...splitJobId(jobId), record);
+  }
+
+  /** Of this model, in the order of their creation. */
   async listUnfinished(): Promise<readonly string[]> {
-    const jobIds = (await this.#store.list(this.#unfinished)).map((key) => key.slice(this.#unfinished.length));
-    return jobIds.sort((first, second) => (splitJobId(first)[1] < splitJobId(second)[1] ? -1 : 1));
+    const jobIds = await this.#markers.listIds(this.#model);
+    // Objects that others have put there are no jobs.
+    const ofBatches = jobIds.filter((jobId) => isId("batch", splitJobId(jobId)[1] ?? ""));
+    return ofBatches.sort((first, second) => (splitJobId(first)[1] < splitJobId(second)[1] ? -1 : 1));
   }
 
-  /** To be called when the record says how the batch has ended. */
+  /** To be called after `endJob`, when nothing is left to do. */
   async finishJob(jobId: string): Promise<void> {
-    await this.#store.delete(this.#unfinished + jobId);
     await this.#store.delete(`cancellations/${jobId}`);
+    await this.#markers.delete(...this.#splitMarker(jobId));
   }
 
   /** @param seconds Since 1970. */
@@ -82,11 +144,25 @@ export class BatchRecords {
     await writeText(this.#store, `cancellations/${jobId}`, String(seconds));
   }
 
-  /** Null where nobody has asked for it. */
+  /** Seconds since 1970; null where the batch is not to be cancelled. */
   async cancellingAt(jobId: string): Promise<number | null> {
     const text = await readText(this.#store, `cancellations/${jobId}`);
-    return text === null ? null : Number(text);
+    if (text === null) return null;
+    const seconds = Number(text);
+    // That the object is there says that somebody cancelled; where its text is damaged, only the time is lost.
+    if (text !== "" && Number.isSafeInteger(seconds)) return seconds;
+    return Math.floor(createdAtMs("batch", splitJobId(jobId)[1]) / 1000);
   }
+
+  #splitMarker(jobId: string): readonly [tag: string, batchId: string] {
+    const [tag, batchId] = splitJobId(jobId);
+    return [`${this.#model}.${tag}`, batchId];
+  }
+}
+
+function asValue(error: unknown): DamagedRecordError {
+  if (error instanceof DamagedRecordError) return error;
+  throw error;
 }
 
 function splitJobId(jobId: string): readonly [tag: string, batchId: string] {
@@ -94,12 +170,12 @@ function splitJobId(jobId: string): readonly [tag: string, batchId: string] {
   return [tag, batchId];
 }
 
-/** Of a name of any length and characters. */
+/** A tag of fixed length for a name of any length and characters. */
 export function modelTag(model: string): string {
   return createHash("sha256").update(model).digest("hex").slice(0, 12);
 }
 
-/** The batch as it is for everybody but its runner, who may not have noticed yet. */
+/** The batch as others see it, whose worker may not know of the cancellation yet. */
 function withCancellation(batch: BatchObject, cancellingAt: number | null): BatchObject {
   if (cancellingAt === null || isFinal(batch.status)) return batch;
   return { ...batch, status: "cancelling", cancelling_at: cancellingAt };

@@ -1,16 +1,19 @@
-/** Brings one batch to its end, or as far as it gets before it has to be released. */
-import type { Service } from "../service.ts";
+/** Brings one batch to its end, or as far as it gets before its worker has to release it. */
+import { StorageError } from "../storage/object-store.ts";
 import { prepareLine } from "./answer-line.ts";
 import type { AnswerDependencies } from "./answer-line.ts";
 import { LINE_ROOM_BYTES } from "./batch-line.ts";
-import { isFinal } from "./batch-record.ts";
-import type { BatchError, BatchObject, BatchRecord } from "./batch-record.ts";
+import type { ParsedLine } from "./batch-line.ts";
+import type { BatchError, BatchObject, BatchRecord, FinalStatus } from "./batch-record.ts";
 import type { BatchRecords } from "./batch-records.ts";
 import { checkInput } from "./check-input.ts";
+import { DamagedRecordError } from "./damaged-records.ts";
 import type { JobOutcome } from "./job-queue.ts";
 import { readLines } from "./numbered-lines.ts";
 import type { NumberedLine } from "./numbered-lines.ts";
 import { writeResultFiles } from "./result-files.ts";
+import type { ExpectedLines, ResultFiles } from "./result-files.ts";
+import { isSuccess } from "./result-line.ts";
 import type { ResultLine } from "./result-line.ts";
 import type { ResultLog, ResultLogs } from "./result-log.ts";
 import { runBatch } from "./run-batch.ts";
@@ -18,24 +21,33 @@ import type { StoredFiles } from "./stored-files.ts";
 import { startTicker } from "./ticker.ts";
 import type { WorkWindow } from "./work-window.ts";
 
-/** Of a batch whose lines end the server each time. */
+/** A batch whose lines end the server each time is given up. */
 const MAX_FRUITLESS_STARTS = 5;
+/**
+ * A batch whose attempts fail is given up: it ends with what is stored. A store that cannot be reached does not count
+ * before the batch expires, as it only delays the batch.
+ */
+const MAX_FAILED_ATTEMPTS = 5;
 
 export interface BatchRunnerOptions {
   readonly records: BatchRecords;
   readonly files: StoredFiles;
   readonly logs: ResultLogs;
-  /** Shared by all batches of the process; asked for when lines are to be answered. */
+  /** Shared by all batches of the process; called when lines are to be answered. */
   readonly window: () => WorkWindow;
   /** Its engine is ready when lines are to be answered. */
   readonly answer: Omit<AnswerDependencies, "tenant">;
   readonly maxNumLines: number;
   /** Of the body of a line. */
   readonly maxBodyBytes: number;
-  /** How often the record is brought up to date, and looked whether the batch is cancelled or too old. */
+  /** How often the progress is stored, and whether the batch is cancelled or too old is looked up. */
   readonly tickMs: number;
   /** Milliseconds since 1970. */
   readonly now: () => number;
+  /** Tells the process from all others, those before a restart included. */
+  readonly serverId: string;
+  /** Called for a job that cannot be worked on, because its records are damaged. */
+  readonly onDamaged: (jobId: string) => void;
 }
 
 /** Work for a JobQueue; jobs are named as BatchRecords does. */
@@ -45,19 +57,46 @@ export async function runBatchJob(
   options: BatchRunnerOptions,
 ): Promise<JobOutcome> {
   const { records, logs } = options;
-  const record = await records.readJob(jobId);
-  if (record !== null && !isFinal(record.batch.status)) {
-    const log = await logs.open(jobId);
-    try {
-      const outcome = await new BatchJob(jobId, record, log, options).run(signal);
-      if (outcome === "released") return "released";
-    } finally {
-      await log.close();
-    }
+  let job = await records.readJob(jobId);
+  if (job.kind === "open") {
+    const outcome = await runOpenJob(jobId, job.record, signal, options);
+    if (outcome === "released" && !signal.aborted) return outcome;
+    // Released because the lock was lost, the batch may have been ended by another worker: then results that were
+    // stored since are left over.
+    job = await records.readJob(jobId);
   }
-  await logs.delete(jobId);
+  switch (job.kind) {
+    case "open":
+      return "released";
+    case "damaged":
+      options.onDamaged(jobId);
+      return "finished";
+    case "ended":
+      if (!isWithoutResults(job.record)) await logs.delete(jobId);
+      break;
+    case "unknown":
+      await logs.delete(jobId);
+  }
   await records.finishJob(jobId);
   return "finished";
+}
+
+async function runOpenJob(
+  jobId: string,
+  record: BatchRecord,
+  signal: AbortSignal,
+  options: BatchRunnerOptions,
+): Promise<JobOutcome> {
+  const log = await options.logs.open(jobId, signal);
+  const job = new BatchJob(jobId, record, log, options);
+  try {
+    return await job.run(signal);
+  } catch (error) {
+    if (!signal.aborted) await job.countFailure(error);
+    throw error;
+  } finally {
+    await log.close();
+  }
 }
 
 /** Mutable. */
@@ -66,26 +105,39 @@ class BatchJob {
   readonly #log: ResultLog;
   readonly #options: BatchRunnerOptions;
   #record: BatchRecord;
-  /** Answers that are kept, of all runs. */
-  #numSucceeded: number;
-  #numFailed: number;
+  #hasStarted = false;
 
   constructor(jobId: string, record: BatchRecord, log: ResultLog, options: BatchRunnerOptions) {
     this.#jobId = jobId;
     this.#record = record;
     this.#log = log;
     this.#options = options;
-    this.#numSucceeded = log.done.numSucceeded;
-    this.#numFailed = log.done.customIds.size - log.done.numSucceeded;
   }
 
   async run(signal: AbortSignal): Promise<JobOutcome> {
     await this.#noticeEnding();
+    const { numFailedAttempts, ending: noticed } = this.#record;
+    if (noticed !== "failed" && numFailedAttempts >= MAX_FAILED_ATTEMPTS) {
+      await this.#fail([givenUp(numFailedAttempts)]);
+    }
     if (!this.#isEnding && this.#batch.status === "validating") await this.#validate();
-    if (!this.#isEnding) await this.#answerLines(signal);
-    if (!this.#isEnding) return "released";
-    await this.#end();
-    return "finished";
+    const answered = this.#isEnding ? null : await this.#answerLines(signal);
+    // Before anything says that the batch has ended: an ending without its results could not be undone.
+    await this.#log.flush();
+    const ending = answered === null ? this.#record.ending : "completed";
+    if (ending !== null) {
+      await this.#end(ending, answered);
+      return "finished";
+    }
+    if (this.#hasStarted) await this.#release();
+    return "released";
+  }
+
+  /** To be called when `run` rejected. Never rejects: an attempt that cannot be counted may be repeated. */
+  async countFailure(error: unknown): Promise<void> {
+    if (error instanceof StorageError && this.#nowSeconds < this.#batch.expires_at) return;
+    const numFailedAttempts = this.#record.numFailedAttempts + 1;
+    await this.#update({}, { numFailedAttempts }).catch((cause: unknown) => this.#warn(cause));
   }
 
   get #batch(): BatchObject {
@@ -115,9 +167,9 @@ class BatchJob {
   }
 
   async #validate(): Promise<void> {
-    const lines = await this.#readInput();
-    if (lines === null) return this.#fail([this.#inputIsGone()]);
-    const { numLines, errors } = await checkInput(lines, {
+    const input = await this.#openInput();
+    if (input.kind === "unreadable") return this.#fail([input.error]);
+    const { numLines, errors } = await checkInput(input.lines, {
       endpoint: this.#batch.endpoint,
       maxNumLines: this.#options.maxNumLines,
     });
@@ -126,16 +178,57 @@ class BatchJob {
     await this.#update({ status: "in_progress", in_progress_at: this.#nowSeconds, request_counts: requestCounts });
   }
 
-  /** The record says how the batch ends, unless lines are left for another start. */
-  async #answerLines(signal: AbortSignal): Promise<void> {
-    const { service } = this.#options.answer;
-    if (service.state !== "ready") return;
-    const { numFruitlessStarts } = this.#record;
-    if (numFruitlessStarts >= MAX_FRUITLESS_STARTS) return this.#fail([fruitless(numFruitlessStarts)]);
-    const lines = await this.#readInput();
-    if (lines === null) return this.#fail([this.#inputIsGone()]);
-    await this.#update({}, { numFruitlessStarts: numFruitlessStarts + 1 });
+  /**
+   * Resolves to the lines, once each has a result in the log, which may not be flushed yet. Null where lines are left:
+   * either the record says how the batch ends, or another attempt goes on.
+   */
+  async #answerLines(signal: AbortSignal): Promise<ExpectedLines | null> {
+    if (this.#options.answer.service.state !== "ready") return null;
+    if (!(await this.#tryStart())) return null;
+    const { total } = this.#batch.request_counts;
+    const input = await this.#openInput();
+    if (input.kind === "unreadable") {
+      const { done } = this.#log;
+      if (done.customIds.size + done.badLines.size === total) return done;
+      await this.#fail([input.error]);
+      return null;
+    }
 
+    const customIds = new Set<string>();
+    const badLines = new Set<number>();
+    const isComplete = await this.#runLines(input.lines, signal, (line) => {
+      if (line.kind === "good") customIds.add(line.customId);
+      else badLines.add(line.lineNumber);
+    });
+    if (!isComplete) return null;
+    const numLines = customIds.size + badLines.size;
+    if (numLines !== total)
+      throw new Error(`The input has ${numLines} lines now; it had ${total} when it was checked.`);
+    return { customIds, badLines };
+  }
+
+  /** False where the batch is given up. */
+  async #tryStart(): Promise<boolean> {
+    const { serverId } = this.#options;
+    const { startedBy } = this.#record;
+    // This server has survived the starts that were its own.
+    const hasEnded = startedBy !== null && startedBy !== serverId;
+    const numFruitlessStarts = this.#record.numFruitlessStarts + (hasEnded ? 1 : 0);
+    if (numFruitlessStarts >= MAX_FRUITLESS_STARTS) {
+      await this.#fail([fruitless(numFruitlessStarts)]);
+      return false;
+    }
+    if (startedBy !== serverId) await this.#update({}, { startedBy: serverId, numFruitlessStarts });
+    this.#hasStarted = true;
+    return true;
+  }
+
+  /** Whether all lines have a result. */
+  async #runLines(
+    lines: AsyncIterable<NumberedLine>,
+    signal: AbortSignal,
+    onLine: (line: ParsedLine) => void,
+  ): Promise<boolean> {
     const stopping = new AbortController();
     const stop = (): void => stopping.abort();
     signal.addEventListener("abort", stop, { once: true });
@@ -152,12 +245,10 @@ class BatchJob {
         prepare: (line) => prepareLine(line, { ...this.#options.answer, tenant: this.#record.tenant }),
         window: this.#options.window(),
         stopping,
+        onLine,
         onProgress() {},
       });
-      await ticker.stop();
-      if (isComplete) await this.#update({}, { ending: "completed" });
-      // Released in order it does not count as a start that led to nothing; where its lines end the engine it does.
-      else if (!this.#isEnding) await this.#showProgress(hasFailed(service) ? this.#record.numFruitlessStarts : 0);
+      return isComplete;
     } finally {
       await ticker.stop();
       signal.removeEventListener("abort", stop);
@@ -166,55 +257,81 @@ class BatchJob {
 
   async #append(line: ResultLine): Promise<void> {
     await this.#log.append(line);
-    const isSuccess = line.response?.status_code === 200;
-    if (isSuccess) this.#numSucceeded += 1;
-    else this.#numFailed += 1;
-    this.#options.answer.metrics.countBatchLine(isSuccess ? "completed" : "failed");
+    this.#options.answer.metrics.countBatchLine(isSuccess(line) ? "completed" : "failed");
   }
 
+  /** Never rejects. */
   async #tick(): Promise<void> {
-    const { completed, failed } = this.#batch.request_counts;
     try {
       await this.#noticeEnding();
-      if (completed + failed !== this.#numSucceeded + this.#numFailed) await this.#showProgress(0);
+      const { completed, failed } = this.#batch.request_counts;
+      const { numSucceeded, numFailed } = this.#log.numStored;
+      if (completed + failed !== numSucceeded + numFailed) await this.#showProgress({ numFruitlessStarts: 0 });
     } catch (error) {
-      this.#options.answer.logger.warn("The state of a batch could not be kept; it is tried again.", {
-        job: this.#jobId,
-        error,
-      });
+      this.#warn(error);
     }
   }
 
-  async #showProgress(numFruitlessStarts: number): Promise<void> {
+  async #showProgress(beside: Partial<Omit<BatchRecord, "batch">>): Promise<void> {
     const { total } = this.#batch.request_counts;
-    const requestCounts = { total, completed: this.#numSucceeded, failed: this.#numFailed };
-    await this.#update({ request_counts: requestCounts }, { numFruitlessStarts });
+    const { numSucceeded: completed, numFailed: failed } = this.#log.numStored;
+    await this.#update({ request_counts: { total, completed, failed } }, beside);
+  }
+
+  /** A start that is released in order is not one that led to nothing; where its lines end the engine, it is. */
+  async #release(): Promise<void> {
+    const { state } = this.#options.answer.service;
+    const hasFailed = state === "failed" || state === "stalled";
+    await this.#showProgress(hasFailed ? {} : { startedBy: null, numFruitlessStarts: 0 });
   }
 
   async #fail(errors: readonly BatchError[]): Promise<void> {
     await this.#update({ errors: { object: "list", data: [...errors] } }, { ending: "failed" });
   }
 
-  /** Writes the files of results and closes the record. */
-  async #end(): Promise<void> {
-    const { ending } = this.#record;
-    if (ending === null) return;
+  /**
+   * Stores the files of results, and then the ending.
+   *
+   * @param expected The lines that must have a result; null takes what there is.
+   */
+  async #end(ending: FinalStatus, expected: ExpectedLines | null): Promise<void> {
+    if (await this.#options.records.hasEnded(this.#jobId)) return;
+    const reportsUnanswered = ending === "expired" && this.#batch.in_progress_at !== null;
     if (ending === "completed" || ending === "expired") {
       await this.#update({ status: "finalizing", finalizing_at: this.#nowSeconds });
     }
-    await this.#log.close();
-    const unanswered = ending === "expired" && this.#batch.in_progress_at !== null ? await this.#readInput() : null;
-    const results = await writeResultFiles(this.#record, { log: this.#log, input: unanswered }, this.#options.files);
+    const readInput = reportsUnanswered ? () => this.#readInput().catch(nullIfDamaged) : null;
+    const sources = { log: this.#log, expected, readInput };
+    const results = isWithoutResults(this.#record)
+      ? noResults
+      : await writeResultFiles(this.#record, sources, this.#options.files);
     const { total } = this.#batch.request_counts;
-    await this.#update({
+    const batch: BatchObject = {
+      ...this.#batch,
       status: ending,
       [`${ending}_at`]: this.#nowSeconds,
       output_file_id: results.outputFileId,
       error_file_id: results.errorFileId,
       request_counts: { total, completed: results.numSucceeded, failed: results.numFailed },
       usage: results.usage,
-    });
+    };
+    await this.#options.records.endJob(this.#jobId, { ...this.#record, batch, startedBy: null });
     this.#options.answer.metrics.countBatch(ending);
+  }
+
+  async #openInput(): Promise<Input> {
+    const id = this.#batch.input_file_id;
+    const unreadable = (code: string, message: string): Input => {
+      return { kind: "unreadable", error: { code, message, line: null, param: "input_file_id" } };
+    };
+    try {
+      const lines = await this.#readInput();
+      if (lines !== null) return { kind: "readable", lines };
+      return unreadable("input_file_deleted", `The input file ${id} was deleted before the batch was done.`);
+    } catch (error) {
+      if (!(error instanceof DamagedRecordError)) throw error;
+      return unreadable("input_file_damaged", `The record of the input file ${id} is damaged. Upload the file again.`);
+    }
   }
 
   /** Null where the file was deleted. */
@@ -223,15 +340,33 @@ class BatchJob {
     return input === null ? null : readLines(input.chunks, this.#options.maxBodyBytes + LINE_ROOM_BYTES);
   }
 
-  #inputIsGone(): BatchError {
-    const message = `The input file ${this.#batch.input_file_id} was deleted before the batch was done.`;
-    return { code: "input_file_deleted", message, line: null, param: "input_file_id" };
+  #warn(error: unknown): void {
+    this.#options.answer.logger.warn("The state of a batch could not be stored; it is tried again.", {
+      job: this.#jobId,
+      error,
+    });
   }
 }
 
-/** Asked anew: the state may have changed since the lines were begun. */
-function hasFailed({ state }: Service): boolean {
-  return state === "failed" || state === "stalled";
+type Input =
+  | { readonly kind: "readable"; readonly lines: AsyncIterable<NumberedLine> }
+  | { readonly kind: "unreadable"; readonly error: BatchError };
+
+const noResults: ResultFiles = { outputFileId: null, errorFileId: null, numSucceeded: 0, numFailed: 0, usage: null };
+
+/** A batch that was given up, and whose files could not be made after that either, ends without them; its log stays. */
+function isWithoutResults({ numFailedAttempts }: BatchRecord): boolean {
+  return numFailedAttempts > MAX_FAILED_ATTEMPTS;
+}
+
+function nullIfDamaged(error: unknown): null {
+  if (error instanceof DamagedRecordError) return null;
+  throw error;
+}
+
+function givenUp(numAttempts: number): BatchError {
+  const message = `The batch could not be finished in ${numAttempts} attempts; the log of the service has the reasons.`;
+  return { code: "server_error", message, line: null, param: null };
 }
 
 function fruitless(numStarts: number): BatchError {

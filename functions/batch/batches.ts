@@ -1,4 +1,7 @@
 /** What the routes of files and batches do: uploads, queued batches, and the work on them beside the requests. */
+import { randomUUID } from "node:crypto";
+import { setTimeout as sleep } from "node:timers/promises";
+
 import type { Logger } from "../logger.ts";
 import type { ObjectStore } from "../storage/object-store.ts";
 import type { BatchUrl } from "./batch-line.ts";
@@ -7,33 +10,40 @@ import type { BatchObject } from "./batch-record.ts";
 import { BatchRecords } from "./batch-records.ts";
 import { runBatchJob } from "./batch-runner.ts";
 import type { BatchRunnerOptions } from "./batch-runner.ts";
+import { DamagedRecordError, DamageLog } from "./damaged-records.ts";
 import { createId } from "./ids.ts";
 import type { JobOutcome, JobQueue } from "./job-queue.ts";
+import { StoreQuota } from "./store-quota.ts";
 import { StoredFiles } from "./stored-files.ts";
 import type { Page, PageOptions } from "./tenant-records.ts";
 import { startTicker } from "./ticker.ts";
 import type { Ticker } from "./ticker.ts";
 
-/** Batches that wait or are under way; they are listed to see whether there is something to do. */
+/** Batches that wait or are under way. They are listed each time to see whether there is something to do. */
 const MAX_UNFINISHED = 1000;
 /** OpenAI's only completion window. */
 const COMPLETION_WINDOW_SECONDS = 24 * 60 * 60;
 
 export interface BatchLimits {
   readonly maxFileBytes: number;
-  /** Of all files together; results are kept beyond it. */
+  /** Of all files together. It bounds uploads; results are stored beyond it. */
   readonly maxStoreBytes: number;
 }
 
 export interface BatchesOptions {
+  /** For requests, whose clients wait: its calls end soon. */
   readonly store: ObjectStore;
+  /** The same objects for the work on batches: its calls may take longer. */
+  readonly backgroundStore: ObjectStore;
   readonly queue: JobQueue;
-  readonly runner: Omit<BatchRunnerOptions, "records" | "files">;
-  /** Of the service; it answers the lines that name none. */
+  readonly runner: Omit<BatchRunnerOptions, "records" | "files" | "serverId" | "onDamaged">;
+  /** Of the service. It answers the lines that name no model. */
   readonly model: string;
   readonly limits: BatchLimits;
-  /** How often is looked whether others have left something to do. */
+  /** How often the store is listed for batches that others have left or created. */
   readonly lookMs: number;
+  /** How long the cancellation of a batch that waits may hold the request; the work goes on after it. */
+  readonly cancelMs: number;
   readonly logger: Logger;
 }
 
@@ -45,33 +55,50 @@ export interface NewBatch {
 
 export type CreatedBatch =
   | { readonly kind: "created"; readonly batch: BatchObject }
-  | { readonly kind: "unknown file" | "file of results" }
+  | { readonly kind: "unknown file" | "damaged file" | "file of results" }
   | { readonly kind: "too many"; readonly limit: number };
 
 export type CancelledBatch =
   | { readonly kind: "cancelling" | "ended"; readonly batch: BatchObject }
   | { readonly kind: "unknown" };
 
-/** Mutable; one per process. */
+/** Mutable; one per process. Methods throw StorageError, and DamagedRecordError where they read a damaged record. */
 export class Batches {
   readonly files: StoredFiles;
   readonly limits: BatchLimits;
+  readonly quota: StoreQuota;
   readonly #records: BatchRecords;
   readonly #options: BatchesOptions;
+  readonly #runner: BatchRunnerOptions;
+  /** Jobs whose records are damaged. They are left as they are, for a person or a later version to look at. */
+  readonly #damagedJobs = new Set<string>();
+  /** Jobs that `cancel` works on. */
+  readonly #takenJobs = new Set<string>();
   #looking: Ticker | null = null;
   #isOutOfReach = false;
   #numRunning = 0;
 
   constructor(options: BatchesOptions) {
-    const { store, model, limits, runner } = options;
+    const { store, backgroundStore, model, limits, runner, logger } = options;
+    const damage = new DamageLog(logger);
+    const { now } = runner;
     this.#options = options;
     this.limits = limits;
-    this.files = new StoredFiles(store, runner.now);
-    this.#records = new BatchRecords(store, model);
+    this.files = new StoredFiles({ store, now, damage });
+    this.quota = new StoreQuota({ maxBytes: limits.maxStoreBytes, measure: () => this.files.totalBytes() });
+    this.#records = new BatchRecords({ store, model, damage });
+    this.#runner = {
+      ...runner,
+      records: new BatchRecords({ store: backgroundStore, model, damage }),
+      files: new StoredFiles({ store: backgroundStore, now, damage }),
+      serverId: randomUUID(),
+      onDamaged: (jobId) => this.#damagedJobs.add(jobId),
+    };
   }
 
   async create(tenant: string, { inputFileId, endpoint, metadata }: NewBatch): Promise<CreatedBatch> {
-    const file = await this.files.find(tenant, inputFileId);
+    const file = await this.files.find(tenant, inputFileId).catch(asDamaged);
+    if (file === "damaged") return { kind: "damaged file" };
     if (file === null) return { kind: "unknown file" };
     if (file.purpose !== "batch") return { kind: "file of results" };
     if ((await this.#records.listUnfinished()).length >= MAX_UNFINISHED) {
@@ -104,7 +131,8 @@ export class Batches {
       metadata: metadata === null ? null : { ...metadata },
     };
     const beside = { outputFileId: this.files.newId(), errorFileId: this.files.newId() };
-    const jobId = await this.#records.add({ batch, tenant, ...beside, ending: null, numFruitlessStarts: 0 });
+    const progress = { ending: null, startedBy: null, numFruitlessStarts: 0, numFailedAttempts: 0 };
+    const jobId = await this.#records.add({ batch, tenant, ...beside, ...progress });
     await this.#tell(jobId);
     return { kind: "created", batch };
   }
@@ -126,12 +154,22 @@ export class Batches {
     const jobId = this.#records.jobIdOf(tenant, batchId);
     const seconds = Math.floor(this.#options.runner.now() / 1000);
     await this.#records.cancel(jobId, seconds);
-    // One that waits for its turn need not wait for that.
-    if (await this.#options.queue.tryTake(jobId)) await this.#work(jobId, new AbortController().signal);
+    // A batch that waits for its turn is cancelled at once.
+    if (await this.#options.queue.tryTake(jobId)) await this.#endTaken(jobId);
     return { kind: "cancelling", batch: { ...batch, status: "cancelling", cancelling_at: seconds } };
   }
 
-  /** Goes on with what is unfinished, and takes what comes. The engine must be ready. */
+  /** Resolves when the job is done, failed or takes too long. Jobs that are not done come back with the next look. */
+  async #endTaken(jobId: string): Promise<void> {
+    const { logger, cancelMs } = this.#options;
+    this.#takenJobs.add(jobId);
+    const ended = this.#work(jobId, new AbortController().signal)
+      .catch((error: unknown) => logger.warn("A batch could not be cancelled at once.", { jobId, error }))
+      .finally(() => this.#takenJobs.delete(jobId));
+    await Promise.race([ended, sleep(cancelMs, undefined, { ref: false })]);
+  }
+
+  /** Goes on with unfinished batches, and takes new ones. The engine must be ready. */
   async start(): Promise<void> {
     const { queue, lookMs } = this.#options;
     queue.start(this.#work);
@@ -145,17 +183,17 @@ export class Batches {
     await this.#options.queue.close();
   }
 
-  /** To be called when it has stopped, and nothing is asked any more. */
+  /** To be called when it has stopped, and no requests are under way. */
   async close(): Promise<void> {
     await this.#options.store.close();
+    await this.#options.backgroundStore.close();
   }
 
   readonly #work = async (jobId: string, signal: AbortSignal): Promise<JobOutcome> => {
-    const { runner } = this.#options;
-    const { metrics } = runner.answer;
+    const { metrics } = this.#runner.answer;
     metrics.setRunningBatches(++this.#numRunning);
     try {
-      return await runBatchJob(jobId, signal, { ...runner, records: this.#records, files: this.files });
+      return await runBatchJob(jobId, signal, this.#runner);
     } finally {
       metrics.setRunningBatches(--this.#numRunning);
     }
@@ -164,8 +202,9 @@ export class Batches {
   /** Never rejects. */
   async #look(): Promise<void> {
     try {
-      const jobIds = await this.#records.listUnfinished();
-      this.#options.runner.answer.metrics.setUnfinishedBatches(jobIds.length);
+      const unfinished = await this.#runner.records.listUnfinished();
+      const jobIds = unfinished.filter((jobId) => !this.#damagedJobs.has(jobId) && !this.#takenJobs.has(jobId));
+      this.#runner.answer.metrics.setUnfinishedBatches(jobIds.length);
       for (const jobId of jobIds) await this.#options.queue.add(jobId);
       this.#isOutOfReach = false;
     } catch (error) {
@@ -173,7 +212,7 @@ export class Batches {
     }
   }
 
-  /** A batch that is kept is not refused because of the queue, which is told again when it can be. */
+  /** A batch that is stored is not refused because of the queue: the next look adds it again. */
   async #tell(jobId: string): Promise<void> {
     await this.#options.queue.add(jobId).catch((error: unknown) => this.#warnOnce(error));
   }
@@ -183,4 +222,9 @@ export class Batches {
       this.#options.logger.warn("Batches wait: their store or queue is out of reach.", { error });
     this.#isOutOfReach = true;
   }
+}
+
+function asDamaged(error: unknown): "damaged" {
+  if (error instanceof DamagedRecordError) return "damaged";
+  throw error;
 }

@@ -16,12 +16,18 @@ import type { JobQueue } from "./job-queue.ts";
 import type { ResultLogs } from "./result-log.ts";
 import { WorkWindow } from "./work-window.ts";
 
-/** They share the sequences that batches may have; a small one need not wait for all of a large one. */
+/** They share the sequences that batches may have; a small batch need not wait for all of a large one. */
 const MAX_RUNNING_BATCHES = 4;
-/** Until a batch that could not go on, for want of its store, is tried again. */
-const RETRY_MS = 5_000;
-/** What a server that is killed has answered in this time before is answered again where results are kept on S3. */
+/** Until a batch that failed is tried again: time doubles with each failure, so that one that cannot go on costs little. */
+const RETRY = { firstMs: 5_000, mostMs: 60_000 };
+/** Where results are on S3, what a server that is killed has answered in this time before is answered again. */
 const S3_FLUSH_MS = 5_000;
+/** Results that S3 refuses are kept in memory and tried again for about three minutes, longer where it does not answer. */
+const S3_RETRY = { retryMs: { first: 500, most: 10_000 }, maxNumAttempts: 20 };
+/** A call that carries a part of a file, of up to 8 MiB, has this many times as long as one that carries little. */
+const BODY_PATIENCE = 4;
+/** Nobody waits for the work on batches: its calls have this many times as long as those of requests. */
+const BACKGROUND_PATIENCE = 6;
 
 export interface BatchesDependencies {
   readonly config: Config;
@@ -34,10 +40,11 @@ export interface BatchesDependencies {
 
 interface Storage {
   readonly store: ObjectStore;
+  readonly backgroundStore: ObjectStore;
   readonly logs: ResultLogs;
   /** The same for all servers that see the same objects. */
   readonly tag: string;
-  /** Whether this process may work on the jobs, where no queue decides that. Null where another does. */
+  /** Whether this process may work on the jobs, where no queue decides that. Null where another process does. */
   readonly tryLock: () => Promise<FolderLock | null>;
   readonly tickMs: number;
   readonly lookMs: number;
@@ -45,11 +52,12 @@ interface Storage {
 
 export async function createBatches(dependencies: BatchesDependencies): Promise<Batches> {
   const { config, service, engine, metrics, logger } = dependencies;
-  const { store, logs, tag, tryLock, tickMs, lookMs } = await openStorage(dependencies);
+  const { store, backgroundStore, logs, tag, tryLock, tickMs, lookMs } = await openStorage(dependencies);
   const queue = await createQueue(dependencies, tag, tryLock);
   let window: WorkWindow | null = null;
   return new Batches({
     store,
+    backgroundStore,
     queue,
     runner: {
       logs,
@@ -63,6 +71,7 @@ export async function createBatches(dependencies: BatchesDependencies): Promise<
     model: config.servedModelNames[0],
     limits: config.batches,
     lookMs,
+    cancelMs: config.batches.storeTimeoutMs,
     logger,
   });
 }
@@ -77,13 +86,13 @@ function createWindow({ config, service, engine }: BatchesDependencies): WorkWin
   });
 }
 
-/** Shared by all servers of the same model and store where there is a Redis, else of this process. */
+/** With Redis all servers of the same model and store share it, else it is this process's own. */
 async function createQueue(
   { config, logger }: BatchesDependencies,
   storeTag: string,
   tryLock: Storage["tryLock"],
 ): Promise<JobQueue> {
-  const options = { maxNumRunning: MAX_RUNNING_BATCHES, retryMs: RETRY_MS, logger };
+  const options = { maxNumRunning: MAX_RUNNING_BATCHES, retry: RETRY, logger };
   if (config.redisUrl === null) {
     if (config.batches.store.kind === "s3") {
       logger.info("Batches on S3 without REDIS_URL are for one server of each model at a time.");
@@ -96,7 +105,7 @@ async function createQueue(
   return createRedisJobQueue({ ...options, url: config.redisUrl, keyPrefix: config.batches.queueKeyPrefix, name });
 }
 
-async function openStorage({ config, createS3Client }: BatchesDependencies): Promise<Storage> {
+async function openStorage({ config, logger, createS3Client }: BatchesDependencies): Promise<Storage> {
   const location = config.batches.store;
   switch (location.kind) {
     case "none":
@@ -115,9 +124,11 @@ async function openStorage({ config, createS3Client }: BatchesDependencies): Pro
         import("../storage/folder-id.ts"),
       ]);
       void removeLeftovers(folder, Date.now());
+      const store = createFolderObjectStore(folder);
       return {
-        store: createFolderObjectStore(folder),
-        logs: createFolderResultLogs(join(folder, "results")),
+        store,
+        backgroundStore: store,
+        logs: createFolderResultLogs(join(folder, "results"), logger),
         tag: config.redisUrl === null ? "" : await folderId(folder),
         tryLock: async () => tryLockFolder(folder, modelTag(config.servedModelNames[0])),
         tickMs: 1000,
@@ -130,11 +141,16 @@ async function openStorage({ config, createS3Client }: BatchesDependencies): Pro
         import("../storage/s3-object-store.ts"),
         import("./segmented-result-logs.ts"),
       ]);
-      const store = createS3ObjectStore({ client: await createS3Client(), bucket, prefix });
+      const client = await createS3Client();
+      const { storeTimeoutMs } = config.batches;
+      const open = (callMs: number): ObjectStore =>
+        createS3ObjectStore({ client, bucket, prefix, timeouts: { callMs, bodyMs: BODY_PATIENCE * callMs } });
+      const backgroundStore = open(BACKGROUND_PATIENCE * storeTimeoutMs);
       const url = `${config.s3.endpoint ?? ""}/${bucket}/${prefix}`;
       return {
-        store,
-        logs: createSegmentedResultLogs(store, S3_FLUSH_MS),
+        store: open(storeTimeoutMs),
+        backgroundStore,
+        logs: createSegmentedResultLogs({ store: backgroundStore, flushMs: S3_FLUSH_MS, ...S3_RETRY, logger }),
         tag: createHash("sha256").update(url).digest("hex").slice(0, 12),
         // A bucket knows no locks: without a Redis it is for one server of each model.
         tryLock: async () => ({ release() {} }),

@@ -1,32 +1,57 @@
-/** Result logs as files of a local folder: a line is kept as soon as it is appended. */
+/** Result logs as files of a local folder: a line is stored as soon as it is appended. */
 import { createReadStream } from "node:fs";
 import { mkdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 
+import type { Logger } from "../logger.ts";
 import { StorageError } from "../storage/object-store.ts";
 import { openResultFile } from "./result-file.ts";
-import type { ResultLogs } from "./result-log.ts";
+import { isSuccess } from "./result-line.ts";
+import type { ResultLog, ResultLogs } from "./result-log.ts";
 
-export function createFolderResultLogs(folder: string): ResultLogs {
+export function createFolderResultLogs(folder: string, logger: Logger): ResultLogs {
   const pathOf = (name: string): string => join(folder, `${name}.jsonl`);
+
+  async function open(name: string): Promise<ResultLog> {
+    const path = pathOf(name);
+    await mkdir(folder, { recursive: true, mode: 0o700 });
+    let numDamaged = 0;
+    const file = await openResultFile(path, {
+      shown: `The log of results ${path}`,
+      onDamagedLine: () => (numDamaged += 1),
+    });
+    if (numDamaged > 0)
+      logger.warn("A log of results has damaged lines; they are answered again.", { path, numDamaged });
+    const { done } = file;
+    const numStored = { numSucceeded: done.numSucceeded, numFailed: done.customIds.size - done.numSucceeded };
+    return {
+      done,
+      numStored,
+      async append(line) {
+        await file.append(line).catch(fail("Writing results"));
+        numStored[isSuccess(line) ? "numSucceeded" : "numFailed"] += 1;
+      },
+      flush: () => file.sync().catch(fail("Writing results")),
+      read: () => readFile(path),
+      close: () => file.close().catch(() => {}),
+    };
+  }
+
   return {
-    async open(name) {
-      try {
-        await mkdir(folder, { recursive: true, mode: 0o700 });
-        const file = await openResultFile(pathOf(name), `The log of results ${pathOf(name)}`);
-        return {
-          ...file,
-          append: (line) => file.append(line).catch(fail("Writing results")),
-          read: () => createReadStream(pathOf(name)),
-        };
-      } catch (error) {
-        return fail("Opening the results")(error);
-      }
-    },
+    open: (name) => open(name).catch(fail("Opening the results")),
     async delete(name) {
       await rm(pathOf(name), { force: true }).catch(fail("Deleting results"));
     },
   };
+}
+
+/** A log that is gone has no lines: the batch then finds that they are missing. */
+async function* readFile(path: string): AsyncGenerator<Uint8Array> {
+  try {
+    yield* createReadStream(path);
+  } catch (cause) {
+    if ((cause as NodeJS.ErrnoException).code !== "ENOENT") throw new StorageError("Reading results", cause);
+  }
 }
 
 function fail(action: string): (cause: unknown) => never {

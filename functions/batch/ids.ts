@@ -1,4 +1,4 @@
-/** Ids of files and batches: nobody guesses them, and their order is that in which they were made. */
+/** Ids of files and batches: they cannot be guessed, and their order is the order of their creation. */
 import { randomBytes } from "node:crypto";
 
 const TIME_DIGITS = 12;
@@ -11,7 +11,12 @@ export function createId(kind: IdKind, nowMs: number): string {
   return prefixes[kind] + nowMs.toString(16).padStart(TIME_DIGITS, "0") + randomBytes(RANDOM_BYTES).toString("hex");
 }
 
-/** Whether `text` looks like an id: any other is known to nobody, and is never looked for. */
+/** Of an id as `isId` takes it: milliseconds since 1970. */
+export function createdAtMs(kind: IdKind, id: string): number {
+  return Number.parseInt(id.slice(prefixes[kind].length, prefixes[kind].length + TIME_DIGITS), 16);
+}
+
+/** Whether `text` has the form of an id. Other texts name nothing, and are never looked up. */
 export function isId(kind: IdKind, text: string): boolean {
   const digits = text.slice(prefixes[kind].length);
   return (

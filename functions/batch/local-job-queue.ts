@@ -1,14 +1,16 @@
-/** The job queue of one process; of several that share a lock only the holder works, and another when that one ends. */
+/** The job queue of one process. Of several processes that share a lock only its holder works, and another after it. */
 import type { Logger } from "../logger.ts";
 import type { FolderLock } from "../storage/folder-lock.ts";
 import type { JobQueue, JobWork } from "./job-queue.ts";
+import { RetryDelays } from "./retry-delays.ts";
+import type { RetryDelaysOptions } from "./retry-delays.ts";
 
 export interface LocalJobQueueOptions {
-  /** Jobs under way together, at most. */
+  /** Most jobs under way together. */
   readonly maxNumRunning: number;
-  /** Until a job that failed, or was released while the queue is open, is taken again. */
-  readonly retryMs: number;
-  /** Null where another process has it. Asked for when there is a job. */
+  /** Until a job is taken again that failed, or that was released while the queue is open: that one after `firstMs`. */
+  readonly retry: RetryDelaysOptions;
+  /** Null where another process has the lock. Called when there is a job. */
   readonly tryLock: () => Promise<FolderLock | null>;
   readonly logger: Logger;
 }
@@ -22,6 +24,7 @@ class LocalJobQueue implements JobQueue {
   readonly #options: LocalJobQueueOptions;
   readonly #waiting = new Set<string>();
   readonly #running = new Map<string, Promise<void>>();
+  readonly #delays: RetryDelays;
   /** Of jobs that wait to be tried again. */
   readonly #timers = new Map<string, NodeJS.Timeout>();
   readonly #closing = new AbortController();
@@ -31,6 +34,7 @@ class LocalJobQueue implements JobQueue {
 
   constructor(options: LocalJobQueueOptions) {
     this.#options = options;
+    this.#delays = new RetryDelays(options.retry);
   }
 
   async add(jobId: string): Promise<void> {
@@ -58,7 +62,7 @@ class LocalJobQueue implements JobQueue {
     this.#lock = null;
   }
 
-  /** One attempt at a time; where it fails, whoever tells of jobs again makes the next. */
+  /** One attempt at a time. Where it fails, the next job that is added makes another. */
   async #acquireLock(): Promise<void> {
     if (this.#lock !== null) return;
     this.#locking ??= this.#tryLock().finally(() => (this.#locking = null));
@@ -83,16 +87,20 @@ class LocalJobQueue implements JobQueue {
   /** Never rejects. */
   async #run(jobId: string, work: JobWork): Promise<void> {
     const { signal } = this.#closing;
-    const outcome = await work(jobId, signal).catch((error: unknown) => {
-      this.#options.logger.error("A job failed; it is tried again.", { jobId, error });
-      return "released" as const;
-    });
+    let delayMs: number | null = null;
+    try {
+      if ((await work(jobId, signal)) === "released") delayMs = this.#options.retry.firstMs;
+      this.#delays.reset(jobId);
+    } catch (error) {
+      delayMs = this.#delays.afterFailure(jobId);
+      this.#options.logger.error("A job failed; it is tried again.", { jobId, afterMs: delayMs, error });
+    }
     this.#running.delete(jobId);
     if (signal.aborted) return;
-    if (outcome === "released")
+    if (delayMs !== null)
       this.#timers.set(
         jobId,
-        setTimeout(() => this.#retry(jobId), this.#options.retryMs),
+        setTimeout(() => this.#retry(jobId), delayMs),
       );
     this.#takeJobs();
   }

@@ -3,13 +3,15 @@ import { DelayedError, Queue, WaitingError, Worker } from "bullmq";
 import type { Job } from "bullmq";
 
 import type { Logger } from "../logger.ts";
-import type { JobOutcome, JobQueue, JobWork } from "./job-queue.ts";
+import type { JobQueue, JobWork } from "./job-queue.ts";
+import { RetryDelays } from "./retry-delays.ts";
+import type { RetryDelaysOptions } from "./retry-delays.ts";
 
-/** A lock is renewed at half of it, so a replica that is killed loses its jobs after one to two of these. */
+/** A lock is renewed at half of its time, so a replica that is killed loses its jobs after one to two of these. */
 const DEFAULT_LOCK_MS = 10_000;
-/** For Redis to take a job; whoever adds it adds it again later. */
+/** For Redis to take a job. Jobs are added again later. */
 const ADD_TIMEOUT_MS = 2_000;
-/** Batches count for themselves how often they have brought a process down. */
+/** No bound: batches count themselves how often they ended a process. */
 const MAX_STALLED_COUNT = 1_000_000;
 
 export interface RedisJobQueueOptions {
@@ -19,15 +21,15 @@ export interface RedisJobQueueOptions {
   readonly keyPrefix: string;
   /** Queues of one name are one. */
   readonly name: string;
-  /** Jobs under way together in this process, at most. */
+  /** Most jobs under way together in this process. */
   readonly maxNumRunning: number;
-  /** Until a job that failed, or was released while the queue is open, is taken again. */
-  readonly retryMs: number;
+  /** Until a job is taken again that failed, or that was released while the queue is open: that one after `firstMs`. */
+  readonly retry: RetryDelaysOptions;
   readonly lockMs?: number;
   readonly logger: Logger;
 }
 
-/** Connects in the background. A Redis that is out of reach is told of in the log, once until it is back. */
+/** Connects in the background. A Redis that is out of reach is logged once, until it is back. */
 export function createRedisJobQueue(options: RedisJobQueueOptions): JobQueue {
   return new RedisJobQueue(options);
 }
@@ -38,12 +40,14 @@ class RedisJobQueue implements JobQueue {
   readonly #queue: Queue;
   #worker: Worker | null = null;
   readonly #closing = new AbortController();
-  /** Without what BullMQ has to do when it is over. */
-  readonly #underWay = new Set<Promise<JobOutcome>>();
+  /** Attempts, without what BullMQ does after them. Each resolves to the delay of the next, null where none follows. */
+  readonly #underWay = new Set<Promise<number | null>>();
+  readonly #delays: RetryDelays;
   #isInTrouble = false;
 
   constructor(options: RedisJobQueueOptions) {
     this.#options = options;
+    this.#delays = new RetryDelays(options.retry);
     const connection = { url: options.url, enableOfflineQueue: false, connectionName: "fovea-batches" };
     // The check would ask for INFO, which users of few rights may not.
     this.#queue = new Queue(options.name, { connection, prefix: options.keyPrefix, skipVersionCheck: true });
@@ -90,13 +94,22 @@ class RedisJobQueue implements JobQueue {
   async close(): Promise<void> {
     this.#closing.abort();
     await Promise.all(this.#underWay);
-    if (!this.#isInTrouble) {
+    if (await this.#isInReach()) {
       await this.#worker?.close();
       return this.#queue.close();
     }
-    // A Redis that is away cannot be given jobs back: their locks run out. Its connection ends when it is there again.
+    // A Redis that is away cannot take jobs back: their locks run out. Its connection ends when it is there again.
     await this.#worker?.close(true);
     void this.#queue.disconnect().catch(() => {});
+  }
+
+  /** Asks Redis: a connection that was lost just now has caused no trouble yet, and BullMQ would wait for it for ever. */
+  async #isInReach(): Promise<boolean> {
+    if (this.#isInTrouble) return false;
+    return withinTime(this.#queue.isPaused()).then(
+      () => true,
+      () => false,
+    );
   }
 
   /** The errors it throws are BullMQ's way of giving a job back. */
@@ -109,24 +122,34 @@ class RedisJobQueue implements JobQueue {
       signal.addEventListener("abort", onStop);
       if (signal.aborted) onStop();
     }
-    const working = work(jobId, stop.signal).catch((error: unknown) => {
-      this.#options.logger.error("A job failed; it is tried again.", { jobId, error });
-      return "released" as const;
-    });
+    const working = this.#attempt(jobId, stop.signal, work);
     this.#underWay.add(working);
     try {
-      const outcome = await working;
-      if (outcome === "finished") return;
+      const delayMs = await working;
+      if (delayMs === null) return;
       if (lost?.aborted) throw new Error("The lock of the job was lost.");
       if (this.#closing.signal.aborted) {
         await job.moveToWait(token);
         throw new WaitingError();
       }
-      await job.moveToDelayed(Date.now() + this.#options.retryMs, token);
+      await job.moveToDelayed(Date.now() + delayMs, token);
       throw new DelayedError();
     } finally {
       this.#underWay.delete(working);
       for (const signal of signals) signal.removeEventListener("abort", onStop);
+    }
+  }
+
+  /** Never rejects. */
+  async #attempt(jobId: string, signal: AbortSignal, work: JobWork): Promise<number | null> {
+    try {
+      const outcome = await work(jobId, signal);
+      this.#delays.reset(jobId);
+      return outcome === "finished" ? null : this.#options.retry.firstMs;
+    } catch (error) {
+      const delayMs = this.#delays.afterFailure(jobId);
+      this.#options.logger.error("A job failed; it is tried again.", { jobId, afterMs: delayMs, error });
+      return delayMs;
     }
   }
 

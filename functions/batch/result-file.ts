@@ -1,4 +1,4 @@
-/** Where the results of a batch go: a file that grows by whole lines and says on the next run what it has already. */
+/** The file of a batch's results: it grows by whole lines, and the next run reads from it what is done already. */
 import { open } from "node:fs/promises";
 import type { FileHandle } from "node:fs/promises";
 import { z } from "zod";
@@ -13,7 +13,7 @@ export const MAX_RESULT_BYTES = 512 * 1024 ** 2;
 const CHUNK_BYTES = 1024 ** 2;
 const NEWLINE = 10;
 
-/** What a result file has of a batch. */
+/** The lines of a batch that have a result. */
 export interface DoneLines {
   /** Of the lines that have a response. */
   readonly customIds: ReadonlySet<string>;
@@ -33,27 +33,48 @@ export interface ResultFile extends ResultSink {
   readonly done: DoneLines;
 }
 
+export interface SyncedResultFile extends ResultFile {
+  /** Resolves when all appended lines are on the disk, where a loss of power does not reach them. */
+  sync(): Promise<void>;
+}
+
+export interface ResultFileOptions {
+  /** What errors call the file. Default: `--output` and its path. */
+  readonly shown?: string;
+  /** Called for each line that is no result, which is then left as it is. Default: such a file is refused. */
+  readonly onDamagedLine?: (lineNumber: number) => void;
+}
+
 /**
- * Opens a result file to be continued, or makes it; errors call it `shown`. A line that a killed run has left unfinished at the end is cut off.
+ * Opens a result file to continue it, or creates it. An unfinished line at its end, left by a run that was killed, is
+ * cut off.
  *
- * @throws ConfigError for a file that cannot be opened, or that holds anything but results: it is left as it is.
+ * @throws ConfigError for a file that cannot be opened, or that is refused: it is left as it is.
  */
-export async function openResultFile(path: string, shown: string = `--output ${path}`): Promise<ResultFile> {
+export async function openResultFile(
+  path: string,
+  { shown = `--output ${path}`, onDamagedLine }: ResultFileOptions = {},
+): Promise<SyncedResultFile> {
   const file = await open(path, "a+").catch((cause: unknown) => {
     throw new ConfigError([`${shown} cannot be written: ${reasonOf(cause)}.`]);
   });
   try {
-    const done = await readDone(file, shown);
-    return { ...createSink((text) => file.appendFile(text)), done, close: () => file.close() };
+    const done = await readDone(file, shown, onDamagedLine);
+    return {
+      ...createSink((text) => file.appendFile(text)),
+      done,
+      sync: () => file.datasync(),
+      close: () => file.close(),
+    };
   } catch (error) {
     await file.close();
     throw error;
   }
 }
 
-/** Results as a stream, which nothing is known of afterwards. */
+/** Results as a stream: later runs know nothing of them. */
 export function createResultStream(stream: NodeJS.WritableStream): ResultFile {
-  // Told by the write that fails.
+  // The write that fails rejects with the error.
   stream.on("error", () => {});
   const write = async (text: string): Promise<void> => {
     const { promise, resolve, reject } = Promise.withResolvers<void>();
@@ -84,26 +105,40 @@ export function noLines(): FoundLines {
   return { customIds: new Set(), numSucceeded: 0, badLines: new Set() };
 }
 
-/** Of a line as much as says what it is the result of. */
+/** As much of a line as says which line of the input it answers. */
 const doneLine = z.union([
   z.object({ custom_id: z.string(), response: z.object({ status_code: z.int() }) }),
   z.object({ response: z.null(), error: z.object({ line: z.int() }) }),
 ]);
 
-async function readDone(file: FileHandle, shown: string): Promise<DoneLines> {
+async function readDone(
+  file: FileHandle,
+  shown: string,
+  onDamagedLine: ResultFileOptions["onDamagedLine"],
+): Promise<DoneLines> {
   const done = noLines();
   const stats = await file.stat();
   if (!stats.isFile()) throw new ConfigError([`${shown} is not a file; - is standard output.`]);
+  const damaged = (which: string, lineNumber: number): void => {
+    if (onDamagedLine === undefined) throw new ConfigError([`${shown} holds other things than results: ${which}.`]);
+    onDamagedLine(lineNumber);
+  };
   const end = await endOfWholeLines(file, stats.size);
+  let numLines = 0;
   for await (const { lineNumber, text } of readLines(readChunks(file, end), MAX_RESULT_BYTES)) {
-    if (addDone(done, text)) continue;
-    throw new ConfigError([`${shown} holds other things than results: line ${lineNumber} is none.`]);
+    numLines = lineNumber;
+    if (!addDone(done, text)) damaged(`line ${lineNumber} is none`, lineNumber);
   }
   const rest = (await readBytes(file, end, stats.size)).toString();
   if (rest === "") return done;
-  if (addDone(done, rest)) await file.appendFile("\n");
-  else if (rest.startsWith(resultLinePrefix.slice(0, rest.length))) await file.truncate(end);
-  else throw new ConfigError([`${shown} holds other things than results: its last line is none.`]);
+  if (!addDone(done, rest)) {
+    if (rest.startsWith(resultLinePrefix.slice(0, rest.length))) {
+      await file.truncate(end);
+      return done;
+    }
+    damaged("its last line is none", numLines + 1);
+  }
+  await file.appendFile("\n");
   return done;
 }
 
@@ -113,16 +148,38 @@ async function* readChunks(file: FileHandle, end: number): AsyncGenerator<Uint8A
   }
 }
 
-/** False for a text that is no result. Of several results of a line the first counts. */
-export function addDone(found: FoundLines, text: string): boolean {
-  const line = doneLine.safeParse(parseOrNull(text)).data;
-  if (line === undefined) return false;
-  if (line.response === null) found.badLines.add(line.error.line);
-  else if (!found.customIds.has(line.custom_id)) {
-    found.customIds.add(line.custom_id);
-    if (line.response.status_code === 200) found.numSucceeded += 1;
+/** A line of a result file; `json` is the whole of it. */
+export type StoredResult =
+  | { readonly kind: "answer"; readonly customId: string; readonly isSuccess: boolean; readonly json: unknown }
+  | { readonly kind: "bad line"; readonly lineNumber: number };
+
+/** Null for a text that is no result. */
+export function parseResult(text: string): StoredResult | null {
+  const json = parseOrNull(text);
+  const line = doneLine.safeParse(json).data;
+  if (line === undefined) return null;
+  if (line.response === null) return { kind: "bad line", lineNumber: line.error.line };
+  return { kind: "answer", customId: line.custom_id, isSuccess: line.response.status_code === 200, json };
+}
+
+/** Of several results of a line the first counts; false for the others. */
+export function addResult(found: FoundLines, result: StoredResult): boolean {
+  if (result.kind === "bad line") {
+    if (found.badLines.has(result.lineNumber)) return false;
+    found.badLines.add(result.lineNumber);
+    return true;
   }
+  if (found.customIds.has(result.customId)) return false;
+  found.customIds.add(result.customId);
+  if (result.isSuccess) found.numSucceeded += 1;
   return true;
+}
+
+/** False for a text that is no result. */
+export function addDone(found: FoundLines, text: string): boolean {
+  const result = parseResult(text);
+  if (result !== null) addResult(found, result);
+  return result !== null;
 }
 
 /** Where the text behind the last line end begins. */

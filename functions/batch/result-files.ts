@@ -1,12 +1,13 @@
-/** Makes the two files of a batch's results: what was answered, and what was refused or never begun. */
+/** Makes the two files of a batch's results: the answers, and the lines that were refused or never begun. */
 import { z } from "zod";
 
+import { StorageError } from "../storage/object-store.ts";
 import { parseBatchLine } from "./batch-line.ts";
 import type { BatchRecord, BatchUsage } from "./batch-record.ts";
-import type { NumberedLine } from "./numbered-lines.ts";
 import { readLines } from "./numbered-lines.ts";
-import { MAX_RESULT_BYTES } from "./result-file.ts";
-import type { DoneLines } from "./result-file.ts";
+import type { NumberedLine } from "./numbered-lines.ts";
+import { addResult, MAX_RESULT_BYTES, noLines, parseResult } from "./result-file.ts";
+import type { DoneLines, FoundLines, StoredResult } from "./result-file.ts";
 import type { ResultLog } from "./result-log.ts";
 import { expiredLine } from "./result-line.ts";
 import type { StoredFiles } from "./stored-files.ts";
@@ -16,55 +17,74 @@ export interface ResultFiles {
   readonly errorFileId: string | null;
   readonly numSucceeded: number;
   readonly numFailed: number;
-  readonly usage: BatchUsage;
+  readonly usage: BatchUsage | null;
 }
 
-/** Of a result as much as is summed up. */
+/** Lines of an input, each of which must have a result. */
+export interface ExpectedLines {
+  readonly customIds: Pick<ReadonlySet<string>, "has" | "size">;
+  /** Numbers of the lines that are no requests. */
+  readonly badLines: Pick<ReadonlySet<number>, "has" | "size">;
+}
+
+/** The log lacks results of lines that were answered: they have to be answered again. */
+export class MissingResultsError extends Error {
+  override readonly name = "MissingResultsError";
+
+  constructor(numFound: number, numExpected: number) {
+    super(`The log of results has ${numFound} of ${numExpected} lines.`);
+  }
+}
+
+/** As much of an answer as the sums need. */
 const answeredLine = z.object({
-  custom_id: z.string().nullable(),
   response: z.object({
-    status_code: z.int(),
     body: z.object({
-      usage: z
-        .object({
-          prompt_tokens: z.int(),
-          completion_tokens: z.int(),
-          prompt_tokens_details: z.object({ cached_tokens: z.int() }).nullish(),
-        })
-        .nullish(),
+      usage: z.object({
+        prompt_tokens: z.int(),
+        completion_tokens: z.int(),
+        prompt_tokens_details: z.object({ cached_tokens: z.int() }).nullish(),
+      }),
     }),
   }),
 });
 
 export interface ResultSources {
+  /** Flushed. */
   readonly log: ResultLog;
-  /** Of the input, where lines that have no result are to be told of; else null. */
-  readonly input: AsyncIterable<NumberedLine> | null;
+  /** The files have exactly these lines; null takes all that the log has. */
+  readonly expected: ExpectedLines | null;
+  /** Reads the input, whose lines without a result are then reported as expired; null reports none. */
+  readonly readInput: (() => Promise<AsyncIterable<NumberedLine> | null>) | null;
 }
 
-/** May be done again for the same batch: the files take the place of those made before. A file of no lines is none. */
+/**
+ * May be repeated for the same batch: the files replace those made before. A file of no lines is not made.
+ *
+ * @throws MissingResultsError, before a file is stored, where the log lacks lines that are expected.
+ */
 export async function writeResultFiles(
   { batch, tenant, outputFileId, errorFileId }: BatchRecord,
-  { log, input }: ResultSources,
+  { log, expected, readInput }: ResultSources,
   files: StoredFiles,
 ): Promise<ResultFiles> {
   const sums = { input_tokens: 0, cached_tokens: 0, output_tokens: 0 };
-  const keep = async (fileId: string, suffix: string, lines: AsyncGenerator<Uint8Array>): Promise<string | null> => {
-    const numBytes = await files.receive(fileId, lines);
-    if (numBytes === 0) await files.discard(fileId);
-    else {
-      const filename = `${batch.id}_${suffix}.jsonl`;
-      await files.publish(tenant, { id: fileId, numBytes, filename, purpose: "batch_output" });
-    }
-    return numBytes === 0 ? null : fileId;
-  };
-  const counts = { numSucceeded: 0, numFailed: 0 };
+  let numFailed = 0;
+  /** What the pass for the first file found: the second must find the same, although another may write to the log. */
+  const first = { found: null as DoneLines | null };
+
+  async function* results() {
+    const found = noLines();
+    yield* distinctResults(log, first.found ?? expected, found);
+    if (expected !== null) checkComplete(found, expected);
+    if (first.found !== null) checkSame(found, first.found);
+    first.found ??= found;
+  }
 
   async function* succeeded(): AsyncGenerator<Uint8Array> {
-    for await (const { text, line } of distinctResults(log)) {
-      if (line?.response.status_code !== 200) continue;
-      counts.numSucceeded += 1;
-      const { usage } = line.response.body;
+    for await (const { text, result } of results()) {
+      if (!isSuccess(result)) continue;
+      const usage = answeredLine.safeParse(result.json).data?.response.body.usage;
       sums.input_tokens += usage?.prompt_tokens ?? 0;
       sums.cached_tokens += usage?.prompt_tokens_details?.cached_tokens ?? 0;
       sums.output_tokens += usage?.completion_tokens ?? 0;
@@ -73,29 +93,66 @@ export async function writeResultFiles(
   }
 
   async function* failed(): AsyncGenerator<Uint8Array> {
-    for await (const { text, line } of distinctResults(log)) {
-      if (line?.response.status_code === 200) continue;
-      counts.numFailed += 1;
+    for await (const { text, result } of results()) {
+      if (isSuccess(result)) continue;
+      numFailed += 1;
       yield Buffer.from(`${text}\n`);
     }
-    if (input !== null) yield* expired(input, log.done);
+    const input = await readInput?.();
+    if (input) yield* expired(input, first.found ?? noLines());
   }
 
-  const outputFile = await keep(outputFileId, "output", succeeded());
-  const errorFile = await keep(errorFileId, "error", failed());
-  return { outputFileId: outputFile, errorFileId: errorFile, ...counts, usage: toUsage(sums) };
+  async function store(id: string, suffix: string, lines: AsyncGenerator<Uint8Array>): Promise<string | null> {
+    const line = await lines.next();
+    if (line.done) return null;
+    const numBytes = await files.receive(id, startingWith(line.value, lines));
+    await files.publish(tenant, { id, numBytes, filename: `${batch.id}_${suffix}.jsonl`, purpose: "batch_output" });
+    return id;
+  }
+
+  const outputFile = await store(outputFileId, "output", succeeded());
+  const errorFile = await store(errorFileId, "error", failed());
+  const numSucceeded = first.found?.numSucceeded ?? 0;
+  return { outputFileId: outputFile, errorFileId: errorFile, numSucceeded, numFailed, usage: toUsage(sums) };
 }
 
-/** `line` is null for one that has no response. A second result of a line, which only a lost lock brings about, is left out. */
-async function* distinctResults(log: ResultLog) {
-  const customIds = new Set<string>();
+async function* startingWith(first: Uint8Array, rest: AsyncGenerator<Uint8Array>): AsyncGenerator<Uint8Array> {
+  yield first;
+  yield* rest;
+}
+
+/**
+ * The first result of each line, which is added to `found`; a second one comes from two workers of which one had lost
+ * its lock. Damaged lines are left out.
+ */
+async function* distinctResults(log: ResultLog, expected: ExpectedLines | null, found: FoundLines) {
   for await (const { text } of readLines(log.read(), MAX_RESULT_BYTES)) {
-    const line = answeredLine.safeParse(JSON.parse(text)).data ?? null;
-    const customId = line?.custom_id ?? null;
-    if (customId !== null && customIds.has(customId)) continue;
-    if (customId !== null) customIds.add(customId);
-    yield { text, line };
+    const result = parseResult(text);
+    if (result === null || (expected !== null && !isExpected(result, expected))) continue;
+    if (addResult(found, result)) yield { text, result };
   }
+}
+
+function isExpected(result: StoredResult, { customIds, badLines }: ExpectedLines): boolean {
+  return result.kind === "answer" ? customIds.has(result.customId) : badLines.has(result.lineNumber);
+}
+
+function isSuccess(result: StoredResult): result is StoredResult & { readonly kind: "answer" } {
+  return result.kind === "answer" && result.isSuccess;
+}
+
+/** `found` has no lines that are not expected. */
+function checkComplete(found: DoneLines, expected: ExpectedLines): void {
+  const [numFound, numExpected] = [found, expected].map(({ customIds, badLines }) => customIds.size + badLines.size);
+  if (numFound !== numExpected) throw new MissingResultsError(numFound, numExpected);
+}
+
+function checkSame(found: DoneLines, first: DoneLines): void {
+  const isSame =
+    found.customIds.size === first.customIds.size &&
+    found.badLines.size === first.badLines.size &&
+    found.numSucceeded === first.numSucceeded;
+  if (!isSame) throw new StorageError("Reading results", new Error("the log changed meanwhile"));
 }
 
 async function* expired(input: AsyncIterable<NumberedLine>, done: DoneLines): AsyncGenerator<Uint8Array> {
@@ -111,7 +168,7 @@ function toUsage(sums: {
   readonly input_tokens: number;
   readonly cached_tokens: number;
   readonly output_tokens: number;
-}) {
+}): BatchUsage {
   return {
     input_tokens: sums.input_tokens,
     input_tokens_details: { cached_tokens: sums.cached_tokens },

@@ -22,13 +22,17 @@ export interface ResultLine {
   } | null;
 }
 
-/** With which every line of a result file begins. */
+/** Every line of a result file begins with it. */
 export const resultLinePrefix = '{"id":"batch_req_';
 
 export interface LineResponse {
   readonly statusCode: number;
   readonly requestId: string;
   readonly body: object;
+}
+
+export function isSuccess({ response }: ResultLine): boolean {
+  return response?.status_code === 200;
 }
 
 export function responseLine(customId: string, { statusCode, requestId, body }: LineResponse): ResultLine {

@@ -1,6 +1,6 @@
 /** Runs a batch: takes lines as fast as the engine takes them, and writes each result when it is there. */
 import { parseBatchLine, duplicateOf } from "./batch-line.ts";
-import type { BadBatchLine, BatchLine } from "./batch-line.ts";
+import type { BadBatchLine, BatchLine, ParsedLine } from "./batch-line.ts";
 import type { LineAnswer, PreparedLine } from "./answer-line.ts";
 import type { NumberedLine } from "./numbered-lines.ts";
 import type { DoneLines, ResultSink } from "./result-file.ts";
@@ -21,6 +21,8 @@ export interface BatchOptions {
    * more, and those under way are waited for. `lines` may throw when it is aborted.
    */
   readonly stopping: AbortController;
+  /** Called with each line of the input, in their order, also with those that have a result already. */
+  readonly onLine?: (line: ParsedLine) => void;
   /** Called when another line is dealt with; `counts` are of this run. */
   readonly onProgress: (numLines: number, counts: Readonly<Counts>) => void;
 }
@@ -83,6 +85,7 @@ class BatchRun {
     for await (const numbered of this.#options.lines) {
       if (this.#isStopping) return;
       const line = parseBatchLine(numbered);
+      this.#options.onLine?.(line);
       if (line.kind === "bad") await this.#report(line);
       else await this.#begin(line);
     }

@@ -1,98 +1,186 @@
 /**
- * Result logs as objects of a store that knows no appending. Lines gather for some seconds and are then kept together,
- * as a segment that is whole or not there at all; what a killed process had gathered is answered again.
+ * Result logs as objects of a store that cannot append. Lines gather for some seconds, and are then stored together as
+ * a segment, which is there whole or not at all. Lines that a killed process had gathered are answered again.
  */
 import { randomUUID } from "node:crypto";
+import { setTimeout as sleep } from "node:timers/promises";
 
+import type { Logger } from "../logger.ts";
+import { StorageError } from "../storage/object-store.ts";
 import type { ObjectStore } from "../storage/object-store.ts";
 import { readLines } from "./numbered-lines.ts";
 import { addDone, MAX_RESULT_BYTES, noLines } from "./result-file.ts";
+import { isSuccess } from "./result-line.ts";
 import type { ResultLine } from "./result-line.ts";
-import type { ResultLog, ResultLogs } from "./result-log.ts";
+import type { ResultLog, ResultLogs, StoredResults } from "./result-log.ts";
 
+/** What gathers in memory: with that much the lines that follow wait until it is stored. */
 const MAX_SEGMENT_BYTES = 4 * 1024 ** 2;
 const SEGMENT_DIGITS = 6;
 
-/** @param flushMs How long a line waits for others at most. */
-export function createSegmentedResultLogs(store: ObjectStore, flushMs: number): ResultLogs {
-  const keysOf = (name: string): Promise<readonly string[]> => store.list(`results/${name}.`);
+export interface SegmentedResultLogsOptions {
+  readonly store: ObjectStore;
+  /** A line waits for others so long at most. */
+  readonly flushMs: number;
+  /** A segment that cannot be stored is tried again after this time, which doubles with each attempt up to the second. */
+  readonly retryMs: { readonly first: number; readonly most: number };
+  /** Attempts to store a segment, after which the log gives up: whoever opens it next has the lines answered again. */
+  readonly maxNumAttempts: number;
+  readonly logger: Logger;
+}
 
-  async function* read(name: string): AsyncGenerator<Uint8Array> {
-    for (const key of await keysOf(name)) yield* (await store.read(key))?.chunks ?? [];
+export function createSegmentedResultLogs(options: SegmentedResultLogsOptions): ResultLogs {
+  const { store, logger } = options;
+
+  async function* read(prefix: string, keys?: readonly string[]): AsyncGenerator<Uint8Array> {
+    for (const key of keys ?? (await store.list(prefix))) {
+      const segment = await store.read(key);
+      // Only a worker that ended the batch meanwhile deletes segments.
+      if (segment === null) throw new StorageError("Reading results", new Error(`${key} is gone`));
+      yield* segment.chunks;
+    }
   }
 
   return {
-    async open(name) {
+    async open(name, signal) {
+      const prefix = `results/${name}.`;
+      const keys = await store.list(prefix);
       const done = noLines();
-      for await (const { text } of readLines(read(name), MAX_RESULT_BYTES)) addDone(done, text);
-      const segments = new Segments(store, { name, first: (await keysOf(name)).length, flushMs });
-      return { done, append: segments.append, close: segments.close, read: () => read(name) } satisfies ResultLog;
+      let numDamaged = 0;
+      for await (const { text } of readLines(read(prefix, keys), MAX_RESULT_BYTES))
+        if (!addDone(done, text)) numDamaged += 1;
+      if (numDamaged > 0) {
+        logger.warn("A log of results has damaged lines; they are answered again.", { key: prefix, numDamaged });
+      }
+      const numStored = { numSucceeded: done.numSucceeded, numFailed: done.customIds.size - done.numSucceeded };
+      const segments = new Segments(options, { prefix, first: numberAfter(keys, prefix), numStored, signal });
+      return {
+        done,
+        numStored,
+        append: segments.append,
+        flush: segments.flush,
+        close: segments.close,
+        read: () => read(prefix),
+      } satisfies ResultLog;
     },
     async delete(name) {
-      for (const key of await keysOf(name)) await store.delete(key);
+      for (const key of await store.list(`results/${name}.`)) await store.delete(key);
     },
   };
 }
 
-interface SegmentOptions {
-  readonly name: string;
-  /** Number of the first one. */
-  readonly first: number;
-  readonly flushMs: number;
+/** Of the segment that follows those that are there. */
+function numberAfter(keys: readonly string[], prefix: string): number {
+  const last = Number.parseInt(keys.at(-1)?.slice(prefix.length) ?? "-1", 10);
+  return Number.isSafeInteger(last) ? last + 1 : keys.length;
 }
 
-/** Mutable. Its segments are its own: two writers, which only a lost lock brings about, do not overwrite each other. */
+interface SegmentsOptions {
+  readonly prefix: string;
+  /** Number of the first segment. */
+  readonly first: number;
+  /** Counted up whenever lines are stored. */
+  readonly numStored: StoredResults;
+  readonly signal: AbortSignal;
+}
+
+/** Lines on their way to the store under one key. They stay together, so that a second attempt cannot store them twice. */
+interface Segment {
+  readonly key: string;
+  readonly chunks: readonly Buffer[];
+  readonly counts: Readonly<StoredResults>;
+}
+
+/**
+ * Mutable. The keys have the writer's name: of two writers, which only a lost lock brings about, neither overwrites the
+ * segments of the other.
+ */
 class Segments {
-  readonly #store: ObjectStore;
-  readonly #options: SegmentOptions;
+  readonly #log: SegmentedResultLogsOptions;
+  readonly #options: SegmentsOptions;
   readonly #writer = randomUUID();
   #number: number;
   #gathered: Buffer[] = [];
   #numGatheredBytes = 0;
-  #timer: NodeJS.Timeout | null = null;
-  #lastWrite = Promise.resolve();
+  #counts: StoredResults = { numSucceeded: 0, numFailed: 0 };
+  /** Begun, but not stored yet. */
+  #segment: Segment | null = null;
+  #timer: NodeJS.Timeout | undefined;
+  #lastFlush = Promise.resolve();
+  /** Set when the log has given up. */
   #failure: { readonly cause: unknown } | null = null;
 
-  constructor(store: ObjectStore, options: SegmentOptions) {
-    this.#store = store;
+  constructor(log: SegmentedResultLogsOptions, options: SegmentsOptions) {
+    this.#log = log;
     this.#options = options;
     this.#number = options.first;
   }
 
-  /** Resolves at once, unless much has been gathered. Rejects where an earlier line could not be kept. */
+  /** Resolves at once, unless much has gathered. Rejects once the log has given up. */
   readonly append = async (line: ResultLine): Promise<void> => {
     if (this.#failure !== null) throw this.#failure.cause;
     const bytes = Buffer.from(`${JSON.stringify(line)}\n`);
     this.#gathered.push(bytes);
     this.#numGatheredBytes += bytes.byteLength;
-    this.#timer ??= setTimeout(() => void this.#flush().catch(() => {}), this.#options.flushMs);
-    if (this.#numGatheredBytes >= MAX_SEGMENT_BYTES) await this.#flush();
+    this.#counts[isSuccess(line) ? "numSucceeded" : "numFailed"] += 1;
+    this.#timer ??= setTimeout(() => void this.flush().catch(() => {}), this.#log.flushMs);
+    if (this.#numGatheredBytes >= MAX_SEGMENT_BYTES) await this.flush();
   };
 
-  /** Keeps what is gathered. Rejects where a line could not be kept. */
+  readonly flush = (): Promise<void> => {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+    this.#lastFlush = this.#lastFlush.catch(() => {}).then(() => this.#writeAll(this.#log.maxNumAttempts));
+    return this.#lastFlush;
+  };
+
   readonly close = async (): Promise<void> => {
-    await this.#flush();
-    if (this.#failure !== null) throw this.#failure.cause;
+    clearTimeout(this.#timer);
+    await this.#lastFlush.catch(() => {});
+    // Another attempt makes sense only where it was not the store that ended the work.
+    if (this.#failure === null) await this.#writeAll(1).catch(() => {});
   };
 
-  #flush(): Promise<void> {
-    clearTimeout(this.#timer ?? undefined);
-    this.#timer = null;
-    this.#lastWrite = this.#lastWrite.then(() => this.#writeGathered());
-    return this.#lastWrite;
-  }
-
-  async #writeGathered(): Promise<void> {
-    if (this.#gathered.length === 0) return;
-    const segment = this.#gathered;
-    this.#gathered = [];
-    this.#numGatheredBytes = 0;
-    const number = String(this.#number++).padStart(SEGMENT_DIGITS, "0");
+  async #writeAll(maxNumAttempts: number): Promise<void> {
+    if (this.#failure !== null) throw this.#failure.cause;
     try {
-      await this.#store.write(`results/${this.#options.name}.${number}.${this.#writer}`, segment);
+      if (this.#segment !== null) await this.#write(this.#segment, maxNumAttempts);
+      if (this.#gathered.length > 0) await this.#write(this.#beginSegment(), maxNumAttempts);
     } catch (cause) {
-      this.#failure ??= { cause };
+      this.#failure = { cause };
       throw cause;
     }
+  }
+
+  #beginSegment(): Segment {
+    const number = String(this.#number++).padStart(SEGMENT_DIGITS, "0");
+    const key = `${this.#options.prefix}${number}.${this.#writer}`;
+    this.#segment = { key, chunks: this.#gathered, counts: this.#counts };
+    this.#gathered = [];
+    this.#numGatheredBytes = 0;
+    this.#counts = { numSucceeded: 0, numFailed: 0 };
+    return this.#segment;
+  }
+
+  async #write({ key, chunks, counts }: Segment, maxNumAttempts: number): Promise<void> {
+    const { store, retryMs, logger } = this.#log;
+    const { numStored, signal } = this.#options;
+    let delayMs = retryMs.first;
+    for (let numAttempts = 1; ; numAttempts++) {
+      try {
+        await store.write(key, chunks);
+        break;
+      } catch (error) {
+        if (numAttempts >= maxNumAttempts || signal.aborted) throw error;
+        if (numAttempts === 1)
+          logger.warn("Results cannot be stored now; they are kept and tried again.", { key, error });
+      }
+      // Aborted, it makes the last attempt at once.
+      await sleep(delayMs, undefined, { signal }).catch(() => {});
+      delayMs = Math.min(2 * delayMs, retryMs.most);
+    }
+    numStored.numSucceeded += counts.numSucceeded;
+    numStored.numFailed += counts.numFailed;
+    this.#segment = null;
   }
 }

@@ -2,6 +2,8 @@
 import { z } from "zod";
 
 import type { ObjectStore, StoredObject } from "../storage/object-store.ts";
+import { DamagedRecordError } from "./damaged-records.ts";
+import type { DamageLog } from "./damaged-records.ts";
 import { createId, isId } from "./ids.ts";
 import { TenantRecords, tenantTag } from "./tenant-records.ts";
 import type { Page, PageOptions } from "./tenant-records.ts";
@@ -22,7 +24,7 @@ const fileObject = z.object({
 });
 export type FileObject = z.output<typeof fileObject>;
 
-/** One whose bytes are there. */
+/** A file whose bytes are stored. */
 export interface ReceivedFile {
   readonly id: string;
   readonly numBytes: number;
@@ -30,20 +32,26 @@ export interface ReceivedFile {
   readonly purpose: FilePurpose;
 }
 
-/** Methods that are given an id take any text: one that is none names no file. */
+export interface StoredFilesOptions {
+  readonly store: ObjectStore;
+  /** Milliseconds since 1970. */
+  readonly now: () => number;
+  readonly damage: DamageLog;
+}
+
+/** Methods that take an id take any text. Those that read a record throw DamagedRecordError where it is damaged. */
 export class StoredFiles {
   readonly #store: ObjectStore;
   readonly #records: TenantRecords<FileObject>;
   readonly #now: () => number;
 
-  /** @param now Milliseconds since 1970. */
-  constructor(store: ObjectStore, now: () => number) {
+  constructor({ store, now, damage }: StoredFilesOptions) {
     this.#store = store;
-    this.#records = new TenantRecords(store, "files", fileObject);
+    this.#records = new TenantRecords({ store, folder: "files", schema: fileObject, damage });
     this.#now = now;
   }
 
-  /** Of all files of all tenants. */
+  /** Of all files of all tenants, results included. */
   async totalBytes(): Promise<number> {
     return this.#store.measure("contents/");
   }
@@ -53,14 +61,14 @@ export class StoredFiles {
   }
 
   /**
-   * The bytes of a file that is not there yet for anybody, until `publish`. Rejects with what `chunks` throws and leaves
-   * nothing behind. Resolves to their number.
+   * Stores the bytes of a file that nobody sees until `publish`. Rejects with what `chunks` throws and leaves nothing
+   * behind. Resolves to the number of bytes.
    */
   async receive(id: string, chunks: AsyncIterable<Uint8Array>): Promise<number> {
     return this.#store.write(contentKey(id), chunks);
   }
 
-  /** Gives the file of `receive` up. */
+  /** Deletes the bytes that `receive` stored. */
   async discard(id: string): Promise<void> {
     await this.#store.delete(contentKey(id));
   }
@@ -84,7 +92,11 @@ export class StoredFiles {
   }
 
   async list(tenant: string, page: PageOptions, purpose: FilePurpose | null): Promise<Page<FileObject>> {
-    return this.#records.list(tenantTag(tenant), page, (file) => purpose === null || file.purpose === purpose);
+    const tag = tenantTag(tenant);
+    return this.#records.list(tag, page, async (id) => {
+      const file = await this.#records.read(tag, id);
+      return purpose === null || file?.purpose === purpose ? file : null;
+    });
   }
 
   async read(tenant: string, id: string): Promise<(StoredObject & { readonly file: FileObject }) | null> {
@@ -93,13 +105,20 @@ export class StoredFiles {
     return file === null || content === null ? null : { ...content, file };
   }
 
-  /** False where there is none. */
+  /** False where there is no such file. A damaged record is deleted like any other. */
   async delete(tenant: string, id: string): Promise<boolean> {
-    if ((await this.find(tenant, id)) === null) return false;
-    await this.#records.delete(tenantTag(tenant), id);
+    const isKnown = await this.find(tenant, id).then((file) => file !== null, trueIfDamaged);
+    if (!isKnown) return false;
+    // The record goes last: bytes without a record could not be deleted any more.
     await this.#store.delete(contentKey(id));
+    await this.#records.delete(tenantTag(tenant), id);
     return true;
   }
+}
+
+function trueIfDamaged(error: unknown): true {
+  if (error instanceof DamagedRecordError) return true;
+  throw error;
 }
 
 function contentKey(id: string): string {

@@ -1,8 +1,10 @@
-/** Small JSON records of an object store, apart for each tenant: one knows nothing of another's. */
+/** Small JSON records of an object store, separate for each tenant: no tenant sees the records of another. */
 import type { z } from "zod";
 
 import { readText, writeText } from "../storage/object-store.ts";
 import type { ObjectStore } from "../storage/object-store.ts";
+import { DamagedRecordError } from "./damaged-records.ts";
+import type { DamageLog } from "./damaged-records.ts";
 
 /** Reads under way together. */
 const NUM_PARALLEL_READS = 16;
@@ -12,7 +14,7 @@ const NO_TENANT = "all";
 
 export interface PageOptions {
   readonly limit: number;
-  /** The id after which the page begins, in its order; null begins at the first. */
+  /** The page begins after this id, in its order; null begins at the first. */
   readonly after: string | null;
   readonly order: "asc" | "desc";
 }
@@ -22,60 +24,87 @@ export interface Page<Item> {
   readonly hasMore: boolean;
 }
 
+export interface TenantRecordsOptions<RecordType> {
+  readonly store: ObjectStore;
+  /** First part of the keys. */
+  readonly folder: string;
+  readonly schema: z.ZodType<RecordType>;
+  readonly damage: DamageLog;
+}
+
 /** The part of a key that stands for the tenant. */
 export function tenantTag(tenant: string): string {
   return tenant.slice(0, TAG_LENGTH) || NO_TENANT;
 }
 
+/** Reading a record that is damaged logs it once and throws DamagedRecordError; lists leave it out. */
 export class TenantRecords<RecordType> {
-  readonly #store: ObjectStore;
-  readonly #folder: string;
-  readonly #schema: z.ZodType<RecordType>;
+  readonly #options: TenantRecordsOptions<RecordType>;
 
-  /** @param folder First part of the keys. */
-  constructor(store: ObjectStore, folder: string, schema: z.ZodType<RecordType>) {
-    this.#store = store;
-    this.#folder = folder;
-    this.#schema = schema;
+  constructor(options: TenantRecordsOptions<RecordType>) {
+    this.#options = options;
   }
 
-  /** Null where the tenant has none of this id, which must be one. */
+  /** Null where the tenant has no record of this id, which must be well-formed. */
   async read(tag: string, id: string): Promise<RecordType | null> {
-    return this.#readKey(this.#keyOf(tag, id));
+    const { store, schema, damage } = this.#options;
+    const key = this.keyOf(tag, id);
+    const text = await readText(store, key);
+    if (text === null) return null;
+    try {
+      return schema.parse(JSON.parse(text));
+    } catch (cause) {
+      damage.report(key, cause);
+      throw new DamagedRecordError(key, cause);
+    }
+  }
+
+  /** Whether there is a record, damaged or not. */
+  async has(tag: string, id: string): Promise<boolean> {
+    return (await readText(this.#options.store, this.keyOf(tag, id))) !== null;
   }
 
   async write(tag: string, id: string, record: RecordType): Promise<void> {
-    await writeText(this.#store, this.#keyOf(tag, id), JSON.stringify(record));
+    await writeText(this.#options.store, this.keyOf(tag, id), JSON.stringify(record));
   }
 
   async delete(tag: string, id: string): Promise<void> {
-    await this.#store.delete(this.#keyOf(tag, id));
+    await this.#options.store.delete(this.keyOf(tag, id));
   }
 
-  /** Those that `isWanted` takes, by age. */
+  /**
+   * A page of the tenant's records by age.
+   *
+   * @param read What stands for the record of an id; null leaves it out. Default: the record itself.
+   */
   async list(
     tag: string,
     { limit, after, order }: PageOptions,
-    isWanted: (record: RecordType) => boolean = () => true,
+    read: (id: string) => Promise<RecordType | null> = (id) => this.read(tag, id),
   ): Promise<Page<RecordType>> {
-    const keys = [...(await this.#store.list(`${this.#folder}/${tag}.`))];
-    if (order === "desc") keys.reverse();
-    const afterKey = after === null ? null : this.#keyOf(tag, after);
-    const rest = keys.filter((key) => afterKey === null || (order === "asc" ? key > afterKey : key < afterKey));
+    const ids = await this.listIds(tag);
+    if (order === "desc") ids.reverse();
+    const rest = ids.filter((id) => after === null || (order === "asc" ? id > after : id < after));
     const items: RecordType[] = [];
     for (let start = 0; start < rest.length && items.length <= limit; start += NUM_PARALLEL_READS) {
-      const some = rest.slice(start, start + NUM_PARALLEL_READS).map((key) => this.#readKey(key));
-      for (const record of await Promise.all(some)) if (record !== null && isWanted(record)) items.push(record);
+      const some = rest.slice(start, start + NUM_PARALLEL_READS).map((id) => read(id).catch(nullIfDamaged));
+      for (const record of await Promise.all(some)) if (record !== null) items.push(record);
     }
     return { items: items.slice(0, limit), hasMore: items.length > limit };
   }
 
-  async #readKey(key: string): Promise<RecordType | null> {
-    const text = await readText(this.#store, key);
-    return text === null ? null : this.#schema.parse(JSON.parse(text));
+  /** The oldest first. */
+  async listIds(tag: string): Promise<string[]> {
+    const prefix = this.keyOf(tag, "");
+    return (await this.#options.store.list(prefix)).map((key) => key.slice(prefix.length));
   }
 
-  #keyOf(tag: string, id: string): string {
-    return `${this.#folder}/${tag}.${id}`;
+  keyOf(tag: string, id: string): string {
+    return `${this.#options.folder}/${tag}.${id}`;
   }
+}
+
+function nullIfDamaged(error: unknown): null {
+  if (error instanceof DamagedRecordError) return null;
+  throw error;
 }

@@ -10,12 +10,14 @@ import { HttpError } from "./errors.ts";
 const MAX_FIELDS = 20;
 const MAX_FIELD_BYTES = 4096;
 const MAX_FILENAME_LENGTH = 255;
-/** What the form has beside its file, at most. */
-const FORM_ROOM_BYTES = 256 * 1024;
+/** Most bytes of a form beside its file. */
+export const FORM_ROOM_BYTES = 256 * 1024;
+/** A client that sends nothing for so long has gone, or holds its place for nothing. */
+const IDLE_MS = 30_000;
 
 export interface Upload<Taken> {
   readonly file: { readonly filename: string; readonly taken: Taken } | null;
-  /** By name; those behind the file are among them. */
+  /** By name, those behind the file included. */
   readonly fields: ReadonlyMap<string, string>;
 }
 
@@ -23,8 +25,10 @@ export interface UploadOptions<Taken> {
   /** Name of the field that is the file. */
   readonly fileField: string;
   readonly maxFileBytes: number;
-  /** Of the setting that bounds a file. */
+  /** Name of the setting that bounds a file. */
   readonly limitName: string;
+  /** Until an upload is ended that sends nothing although it is read; 30 s unless given. */
+  readonly idleMs?: number;
   /** Reads the file to its end, or rejects with what `chunks` throws. */
   readonly take: (chunks: AsyncIterable<Uint8Array>) => Promise<Taken>;
   /** Undoes `take` where the form turns out to be broken behind the file. */
@@ -37,7 +41,10 @@ interface FoundFile<Taken> {
   taking: Promise<{ readonly filename: string; readonly taken: Taken }> | null;
 }
 
-/** Throws HttpError 400 for what is no form, breaks off or has a second file, 413 for a file of more than `maxFileBytes`. */
+/**
+ * Throws HttpError 400 for what is no form, breaks off or has a second file, 408 for a body that stalls, 413 for a file
+ * of more than `maxFileBytes`.
+ */
 export async function receiveUpload<Taken>(request: Request, options: UploadOptions<Taken>): Promise<Upload<Taken>> {
   const announced = Number(request.headers.get("content-length") ?? 0);
   if (announced > options.maxFileBytes + FORM_ROOM_BYTES) throw tooLarge(`${announced} bytes`, options);
@@ -45,7 +52,7 @@ export async function receiveUpload<Taken>(request: Request, options: UploadOpti
   const fields = new Map<string, string>();
   const found: FoundFile<Taken> = { stream: null, taking: null };
   parser.on("field", (name, value) => void fields.set(name, value));
-  // Whoever reads learns of errors; one that comes when nobody reads any more must not end the process.
+  // The reader gets errors; one that comes after it has gone must not end the process.
   const ignore = (): void => {};
   parser.on("error", ignore);
   parser.on("file", (name, stream, filename: string | undefined) => {
@@ -58,12 +65,13 @@ export async function receiveUpload<Taken>(request: Request, options: UploadOpti
     const shown = (filename || name).slice(0, MAX_FILENAME_LENGTH);
     found.stream = stream;
     found.taking = options.take(wholeFile(stream, options)).then((taken) => ({ filename: shown, taken }));
-    // Whoever takes the file no more would leave the parser waiting.
+    // When the file is not taken any more, the parser would wait for ever.
     found.taking.catch((error: Error) => parser.destroy(error));
   });
   let problem: unknown = null;
   try {
-    await pipeline(Readable.fromWeb(request.body as ReadableStream), parser);
+    const body = withIdleDeadline(request.body as ReadableStream<Uint8Array>, options.idleMs ?? IDLE_MS);
+    await pipeline(Readable.from(body, { objectMode: false }), parser);
   } catch (error) {
     problem = error;
     found.stream?.destroy(error as Error);
@@ -76,6 +84,34 @@ export async function receiveUpload<Taken>(request: Request, options: UploadOpti
     throw asFormError(problem);
   }
   return { file: file ?? null, fields };
+}
+
+/** The time counts while a chunk is waited for, not while the last one is being taken. */
+async function* withIdleDeadline(body: ReadableStream<Uint8Array>, idleMs: number): AsyncGenerator<Uint8Array> {
+  const reader = body.getReader();
+  try {
+    for (;;) {
+      const { promise: idle, reject } = Promise.withResolvers<never>();
+      const timer = setTimeout(() => reject(stalled(idleMs)), idleMs);
+      const { done, value } = await Promise.race([reader.read(), idle]).finally(() => clearTimeout(timer));
+      if (done) return;
+      yield value;
+    }
+  } finally {
+    // The client may have gone: then there is nothing to cancel.
+    void reader.cancel().catch(() => {});
+  }
+}
+
+function stalled(idleMs: number): HttpError {
+  return new HttpError(
+    408,
+    "body_stalled",
+    `No byte of the body came for ${idleMs / 1000} s; send the request again.`,
+    {
+      headers: { Connection: "close" },
+    },
+  );
 }
 
 function createParser(request: Request): InstanceType<typeof Busboy> {
@@ -105,7 +141,7 @@ async function* wholeFile<Taken>(stream: BusboyFileStream, options: UploadOption
   }
 }
 
-/** What is neither ours nor the store's is the form's. */
+/** An error that is neither ours nor the store's comes from the form. */
 function asFormError(error: unknown): unknown {
   const isForm = error instanceof Error && /multipart|terminated early|boundary|Malformed/i.test(error.message);
   if (!isForm) return error;

@@ -244,6 +244,11 @@ const settings = z.object({
     "16GiB",
     "Most bytes of all files together before uploads are refused.",
   ),
+  BATCH_STORE_TIMEOUT_SECONDS: required(
+    seconds(0.1, 300),
+    "5",
+    "How long S3 may take for one call of a request for files or batches, before it is answered with 503; parts of files have 4 times, the work on batches 6 times as long.",
+  ),
   BATCH_MAX_LINES: required(integer(1, 10_000_000), "50000", "Most requests of one batch."),
 
   AWS_REGION: optional(text, "Region of S3 buckets; default: us-east-1 where an endpoint is set."),
@@ -308,6 +313,8 @@ export interface BatchConfig {
   readonly maxFileBytes: number;
   readonly maxStoreBytes: number;
   readonly maxNumLines: number;
+  /** Of one call for a request that waits. */
+  readonly storeTimeoutMs: number;
   /** In front of every key of the queue in Redis. */
   readonly queueKeyPrefix: string;
 }
@@ -411,6 +418,7 @@ function toConfig(values: z.output<typeof settings>, environment: Environment): 
       maxFileBytes: values.BATCH_MAX_FILE_BYTES,
       maxStoreBytes: values.BATCH_MAX_STORE_BYTES,
       maxNumLines: values.BATCH_MAX_LINES,
+      storeTimeoutMs: values.BATCH_STORE_TIMEOUT_SECONDS,
       queueKeyPrefix: values.REDIS_KEY_PREFIX,
     },
     redisUrl: values.REDIS_URL,

@@ -1,4 +1,7 @@
 /** A prefix of an S3 bucket as object store. */
+import { addAbortSignal } from "node:stream";
+import type { Readable } from "node:stream";
+import { setImmediate } from "node:timers/promises";
 import type { GetObjectCommandOutput, S3Client, _Object as S3Object } from "@aws-sdk/client-s3";
 import {
   AbortMultipartUploadCommand,
@@ -16,21 +19,36 @@ import type { ObjectStore } from "./object-store.ts";
 
 /** S3 takes parts of 5 MiB and more, and 10,000 of them: objects of up to 80 GB. */
 const PART_BYTES = 8 * 1024 ** 2;
-/** For one call, retries included; without it a call to a network that swallows packets never ends. */
-const CALL_TIMEOUT_MS = 60_000;
+/**
+ * An object is read in ranges of this size, each one call. A reader may take as long as it likes between two of them,
+ * and each download has no more than one in memory.
+ */
+const RANGE_BYTES = 2 * 1024 ** 2;
+/** Readers get a range in pieces, between which the event loop does other work: they may parse each line. */
+const PIECE_BYTES = 64 * 1024;
+
+/** Of one call, its retries included: without a limit, a call to a server that does not answer never ends. */
+export interface S3Timeouts {
+  /** Of a call that carries little: a list, a small object, a deletion. */
+  readonly callMs: number;
+  /** Of a call that carries a part or a range of an object. */
+  readonly bodyMs: number;
+}
 
 export interface S3ObjectStoreOptions {
   readonly client: S3Client;
   readonly bucket: string;
   /** Without slashes at its ends; may be empty. */
   readonly prefix: string;
+  readonly timeouts: S3Timeouts;
 }
 
 type Location = Readonly<{ Bucket: string; Key: string }>;
 
 /** Objects longer than a part are uploaded in several. The store destroys the client on `close`. */
-export function createS3ObjectStore({ client, bucket, prefix }: S3ObjectStoreOptions): ObjectStore {
+export function createS3ObjectStore({ client, bucket, prefix, timeouts }: S3ObjectStoreOptions): ObjectStore {
   const start = prefix === "" ? "" : `${prefix}/`;
+  const { callMs, bodyMs } = timeouts;
   const locate = (key: string): Location => {
     checkKey(key);
     return { Bucket: bucket, Key: start + key };
@@ -41,16 +59,41 @@ export function createS3ObjectStore({ client, bucket, prefix }: S3ObjectStoreOpt
     let token: string | undefined;
     do {
       const request = { Bucket: bucket, Prefix: start + keyPrefix, ContinuationToken: token };
-      const page = await attempt("Listing", () => client.send(new ListObjectsV2Command(request), deadline()));
+      const page = await send("Listing", callMs, (options) => client.send(new ListObjectsV2Command(request), options));
       yield* page.Contents ?? [];
       token = page.NextContinuationToken;
     } while (token !== undefined);
   }
 
+  /** Null where there is no object. */
+  async function readRange(location: Location, first: number, timeoutMs: number, etag?: string): Promise<Range | null> {
+    const request = { ...location, Range: `bytes=${first}-${first + RANGE_BYTES - 1}`, IfMatch: etag };
+    return send("Reading", timeoutMs, async (options) => {
+      try {
+        return await toRange(await client.send(new GetObjectCommand(request), options), options.abortSignal);
+      } catch (error) {
+        return emptyIfBeyondEnd(error, first);
+      }
+    });
+  }
+
+  async function* readRest(location: Location, { bytes, numBytes, etag }: Range): AsyncGenerator<Uint8Array> {
+    yield* inPieces(bytes);
+    for (let first = bytes.byteLength; first < numBytes;) {
+      // The tag makes sure that all ranges are of one object.
+      const range = await readRange(location, first, bodyMs, etag);
+      if (range === null || range.bytes.byteLength === 0) {
+        throw new StorageError("Reading on S3", new Error("the object was deleted meanwhile"));
+      }
+      yield* inPieces(range.bytes);
+      first += range.bytes.byteLength;
+    }
+  }
+
   return {
     async write(key, chunks) {
       const location = locate(key);
-      const upload = new PartedUpload(client, location);
+      const upload = new PartedUpload(client, location, timeouts);
       try {
         for await (const chunk of chunks) await upload.add(chunk);
         await upload.complete();
@@ -63,15 +106,13 @@ export function createS3ObjectStore({ client, bucket, prefix }: S3ObjectStoreOpt
 
     async read(key) {
       const location = locate(key);
-      return attempt("Reading", async () => {
-        const object = await client.send(new GetObjectCommand(location), deadline()).catch(nullIfMissing);
-        return object === null ? null : { numBytes: object.ContentLength ?? 0, chunks: bodyOf(object) };
-      });
+      const range = await readRange(location, 0, callMs);
+      return range === null ? null : { numBytes: range.numBytes, chunks: readRest(location, range) };
     },
 
     async delete(key) {
       const location = locate(key);
-      await attempt("Deleting", () => client.send(new DeleteObjectCommand(location), deadline()));
+      await send("Deleting", callMs, (options) => client.send(new DeleteObjectCommand(location), options));
     },
 
     async list(keyPrefix) {
@@ -96,16 +137,18 @@ export function createS3ObjectStore({ client, bucket, prefix }: S3ObjectStoreOpt
 class PartedUpload {
   readonly #client: S3Client;
   readonly #location: Location;
+  readonly #timeouts: S3Timeouts;
   #pending: Uint8Array[] = [];
   #numPendingBytes = 0;
-  /** Null as long as all there is fits into one part. */
+  /** Null as long as all bytes fit into one part. */
   #uploadId: string | null = null;
   readonly #etags: (string | undefined)[] = [];
   numBytes = 0;
 
-  constructor(client: S3Client, location: Location) {
+  constructor(client: S3Client, location: Location, timeouts: S3Timeouts) {
     this.#client = client;
     this.#location = location;
+    this.#timeouts = timeouts;
   }
 
   async add(chunk: Uint8Array): Promise<void> {
@@ -116,34 +159,39 @@ class PartedUpload {
   }
 
   async complete(): Promise<void> {
+    const { callMs, bodyMs } = this.#timeouts;
     if (this.#uploadId === null) {
+      const timeoutMs = this.#numPendingBytes > RANGE_BYTES ? bodyMs : callMs;
       const request = { ...this.#location, Body: this.#takePending() };
-      return void (await attempt("Writing", () => this.#client.send(new PutObjectCommand(request), deadline())));
+      await send("Writing", timeoutMs, (options) => this.#client.send(new PutObjectCommand(request), options));
+      return;
     }
     await this.#sendPart();
     const Parts = this.#etags.map((ETag, index) => ({ ETag, PartNumber: index + 1 }));
     const request = { ...this.#location, UploadId: this.#uploadId, MultipartUpload: { Parts } };
-    await attempt("Writing", () => this.#client.send(new CompleteMultipartUploadCommand(request), deadline()));
+    await send("Writing", bodyMs, (options) => this.#client.send(new CompleteMultipartUploadCommand(request), options));
   }
 
-  /** Never rejects: what cannot be given up now the bucket's own rules remove. */
+  /** Never rejects: the bucket's lifecycle rules remove parts that are left behind. */
   async abort(): Promise<void> {
     if (this.#uploadId === null) return;
     const request = { ...this.#location, UploadId: this.#uploadId };
-    await this.#client.send(new AbortMultipartUploadCommand(request), deadline()).catch(() => {});
+    await send("Aborting an upload", this.#timeouts.callMs, (options) =>
+      this.#client.send(new AbortMultipartUploadCommand(request), options),
+    ).catch(() => {});
   }
 
   async #sendPart(): Promise<void> {
-    await attempt("Writing", async () => {
-      if (this.#uploadId === null) {
-        const { UploadId } = await this.#client.send(new CreateMultipartUploadCommand(this.#location), deadline());
-        if (UploadId === undefined) throw new Error("S3 gave the upload no id.");
-        this.#uploadId = UploadId;
-      }
-      const part = { PartNumber: this.#etags.length + 1, UploadId: this.#uploadId, Body: this.#takePending() };
-      const { ETag } = await this.#client.send(new UploadPartCommand({ ...this.#location, ...part }), deadline());
-      this.#etags.push(ETag);
+    const { callMs, bodyMs } = this.#timeouts;
+    this.#uploadId ??= await send("Writing", callMs, async (options) => {
+      const { UploadId } = await this.#client.send(new CreateMultipartUploadCommand(this.#location), options);
+      if (UploadId === undefined) throw new Error("S3 gave the upload no id.");
+      return UploadId;
     });
+    const part = { PartNumber: this.#etags.length + 1, UploadId: this.#uploadId, Body: this.#takePending() };
+    const command = new UploadPartCommand({ ...this.#location, ...part });
+    const { ETag } = await send("Writing", bodyMs, (options) => this.#client.send(command, options));
+    this.#etags.push(ETag);
   }
 
   #takePending(): Uint8Array {
@@ -154,27 +202,54 @@ class PartedUpload {
   }
 }
 
-async function* bodyOf({ Body }: GetObjectCommandOutput): AsyncGenerator<Uint8Array> {
-  try {
-    yield* Body as unknown as AsyncIterable<Uint8Array>;
-  } catch (cause) {
-    throw new StorageError("Reading", cause);
+interface Range {
+  readonly bytes: Uint8Array;
+  /** Of the whole object. */
+  readonly numBytes: number;
+  readonly etag: string | undefined;
+}
+
+async function* inPieces(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
+  for (let start = 0; start < bytes.byteLength; start += PIECE_BYTES) {
+    yield bytes.subarray(start, start + PIECE_BYTES);
+    await setImmediate();
   }
 }
 
-function deadline(): { readonly abortSignal: AbortSignal } {
-  return { abortSignal: AbortSignal.timeout(CALL_TIMEOUT_MS) };
-}
-
-async function attempt<Value>(action: string, work: () => Promise<Value>): Promise<Value> {
-  try {
-    return await work();
-  } catch (cause) {
-    throw cause instanceof StorageError ? cause : new StorageError(`${action} on S3`, cause);
+/** Throws where the body stalls until the signal is aborted, or has another length than its head says. */
+async function toRange(
+  { Body, ContentLength, ContentRange, ETag }: GetObjectCommandOutput,
+  signal: AbortSignal,
+): Promise<Range> {
+  const chunks: Uint8Array[] = [];
+  for await (const chunk of addAbortSignal(signal, Body as Readable)) chunks.push(chunk as Uint8Array);
+  const bytes = Buffer.concat(chunks);
+  if (bytes.byteLength !== ContentLength) {
+    throw new Error(`S3 sent ${bytes.byteLength} of ${ContentLength} bytes.`);
   }
+  const numBytes = Number(/\/(\d+)$/.exec(ContentRange ?? "")?.[1] ?? bytes.byteLength);
+  return { bytes, numBytes, etag: ETag };
 }
 
-function nullIfMissing(error: unknown): null {
-  if (error instanceof Error && error.name === "NoSuchKey") return null;
+/** An object of no bytes has no range at all; null where there is no object. */
+function emptyIfBeyondEnd(error: unknown, first: number): Range | null {
+  if (!(error instanceof Error)) throw error;
+  if (error.name === "NoSuchKey") return null;
+  if (error.name === "InvalidRange" && first === 0) return { bytes: new Uint8Array(), numBytes: 0, etag: undefined };
   throw error;
+}
+
+/** Sends one call. Throws StorageError, whose message begins with `action`. */
+async function send<Output>(
+  action: string,
+  timeoutMs: number,
+  call: (options: { readonly abortSignal: AbortSignal }) => Promise<Output>,
+): Promise<Output> {
+  const abortSignal = AbortSignal.timeout(timeoutMs);
+  try {
+    return await call({ abortSignal });
+  } catch (error) {
+    const cause = abortSignal.aborted ? new Error(`S3 did not answer in ${timeoutMs} ms`, { cause: error }) : error;
+    throw new StorageError(`${action} on S3`, cause);
+  }
 }

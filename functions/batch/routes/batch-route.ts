@@ -1,7 +1,8 @@
-/** What the routes of files and batches have in common: they may be off, and their store may be out of reach. */
+/** What the routes of files and batches have in common: they may be off, and their store may fail. */
 import type { Context, Handler } from "hono";
 
 import type { Batches } from "../batches.ts";
+import { DamagedRecordError } from "../damaged-records.ts";
 import type { Page } from "../tenant-records.ts";
 import { StorageError } from "../../storage/object-store.ts";
 import type { AppDependencies } from "../../app-dependencies.ts";
@@ -18,6 +19,7 @@ export function batchRoute({ loadBatches, logger }: AppDependencies, handle: Bat
     try {
       return await handle(c, await loadBatches());
     } catch (error) {
+      if (error instanceof DamagedRecordError) throw damaged(error);
       if (!(error instanceof StorageError)) throw error;
       logger.error("The store of files and batches cannot be used.", { requestId: c.get("requestId"), error });
       throw new HttpError(
@@ -30,7 +32,13 @@ export function batchRoute({ loadBatches, logger }: AppDependencies, handle: Bat
   };
 }
 
-/** A page as OpenAI's lists are. */
+/** Not a 5xx: sending the request again cannot help. */
+function damaged(cause: DamagedRecordError): HttpError {
+  const message = "The record of this id is damaged, so nothing is known of it; the log of the service names its key.";
+  return new HttpError(404, "record_damaged", message, { parameter: "id", cause });
+}
+
+/** A page in the form of OpenAI's lists. */
 export function toList<Item extends { readonly id: string }>({ items, hasMore }: Page<Item>): object {
   return {
     object: "list",

@@ -29,6 +29,13 @@ export function createBatchRoute(dependencies: AppDependencies): Handler<AppEnvi
         throw new HttpError(400, "invalid_value", `input_file_id: there is no file ${shownId}.`, {
           parameter: "input_file_id",
         });
+      case "damaged file":
+        throw new HttpError(
+          400,
+          "invalid_value",
+          `input_file_id: the record of file ${shownId} is damaged; upload the file again.`,
+          { parameter: "input_file_id" },
+        );
       case "file of results":
         throw new HttpError(400, "invalid_value", `input_file_id: ${shownId} holds the results of a batch.`, {
           parameter: "input_file_id",

@@ -4,6 +4,8 @@ import type { Handler } from "hono";
 import { z } from "zod";
 
 import type { Batches } from "../batches.ts";
+import { StoreFullError } from "../store-quota.ts";
+import type { Reservation } from "../store-quota.ts";
 import type { FileObject } from "../stored-files.ts";
 import type { AppDependencies } from "../../app-dependencies.ts";
 import { HttpError } from "../../http/errors.ts";
@@ -29,37 +31,55 @@ export function uploadFileRoute(dependencies: AppDependencies): Handler<AppEnvir
   });
 }
 
-async function upload(request: Request, tenant: string, { files, limits }: Batches): Promise<FileObject> {
-  const { receiveUpload } = await import("../../http/multipart-upload.ts");
-  const numBytes = (await files.totalBytes()) + Number(request.headers.get("content-length") ?? 0);
-  if (numBytes > limits.maxStoreBytes) {
-    throw new HttpError(
-      507,
-      "storage_full",
-      `With this one all files would have ${numBytes} bytes; the limit is ${limits.maxStoreBytes}, which BATCH_MAX_STORE_BYTES sets. Delete files first.`,
-      { parameter: "file", headers: { Connection: "close" } },
-    );
-  }
+async function upload(request: Request, tenant: string, { files, limits, quota }: Batches): Promise<FileObject> {
+  const { FORM_ROOM_BYTES, receiveUpload } = await import("../../http/multipart-upload.ts");
+  const announced = Number(request.headers.get("content-length") ?? 0);
+  const reservation = await quota.reserve(Math.max(0, announced - FORM_ROOM_BYTES)).catch(storageFull);
   const id = files.newId();
-  const { file, fields } = await receiveUpload(request, {
-    fileField: "file",
-    maxFileBytes: limits.maxFileBytes,
-    limitName: "BATCH_MAX_FILE_BYTES",
-    take: (chunks) => files.receive(id, chunks),
-    giveUp: () => files.discard(id),
-  });
-  if (file === null) {
-    throw new HttpError(400, "missing_file", "file must be a file of the form.", { parameter: "file" });
-  }
   try {
-    // `expires_after[anchor]` and the like are one field in parts.
-    const given = [...fields].map(([name, value]) => [name.split("[", 1)[0], value] as const);
-    const { purpose } = parseFields(uploadFields, Object.fromEntries(given));
-    return await files.publish(tenant, { id, numBytes: file.taken, filename: file.filename, purpose });
+    const { file, fields } = await receiveUpload(request, {
+      fileField: "file",
+      maxFileBytes: limits.maxFileBytes,
+      limitName: "BATCH_MAX_FILE_BYTES",
+      take: (chunks) => files.receive(id, reserving(chunks, reservation)),
+      giveUp: () => files.discard(id),
+    });
+    if (file === null) {
+      throw new HttpError(400, "missing_file", "file must be a file of the form.", { parameter: "file" });
+    }
+    try {
+      // `expires_after[anchor]` and the like are one field in parts.
+      const given = [...fields].map(([name, value]) => [name.split("[", 1)[0], value] as const);
+      const { purpose } = parseFields(uploadFields, Object.fromEntries(given));
+      await reservation.settle();
+      return await files.publish(tenant, { id, numBytes: file.taken, filename: file.filename, purpose });
+    } catch (error) {
+      await files.discard(id);
+      throw error;
+    }
   } catch (error) {
-    await files.discard(id);
-    throw error;
+    return storageFull(error);
+  } finally {
+    reservation.release();
   }
+}
+
+async function* reserving(chunks: AsyncIterable<Uint8Array>, reservation: Reservation): AsyncGenerator<Uint8Array> {
+  for await (const chunk of chunks) {
+    await reservation.grow(chunk.byteLength);
+    yield chunk;
+  }
+}
+
+/** The rest of the body is not read, so the connection cannot be used again. */
+function storageFull(error: unknown): never {
+  if (!(error instanceof StoreFullError)) throw error;
+  throw new HttpError(
+    507,
+    "storage_full",
+    `With this file all files would have ${error.numBytes} bytes or more; the limit is ${error.maxBytes}, which BATCH_MAX_STORE_BYTES sets. Delete files first.`,
+    { parameter: "file", headers: { Connection: "close" }, cause: error },
+  );
 }
 
 export function listFilesRoute(dependencies: AppDependencies): Handler<AppEnvironment> {

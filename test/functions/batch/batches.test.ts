@@ -4,30 +4,20 @@ import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { EngineError } from "../../../engine/index.ts";
-import { Batches } from "../../../functions/batch/batches.ts";
 import { createFolderResultLogs } from "../../../functions/batch/folder-result-logs.ts";
-import { createLocalJobQueue } from "../../../functions/batch/local-job-queue.ts";
-import type { ResultLine } from "../../../functions/batch/result-line.ts";
 import { createSegmentedResultLogs } from "../../../functions/batch/segmented-result-logs.ts";
-import { WorkWindow } from "../../../functions/batch/work-window.ts";
 import { createLogger } from "../../../functions/logger.ts";
-import { createMetrics } from "../../../functions/metrics.ts";
-import { Service } from "../../../functions/service.ts";
 import { createFolderObjectStore } from "../../../functions/storage/folder-object-store.ts";
 import { readText, StorageError } from "../../../functions/storage/object-store.ts";
 import type { ObjectStore } from "../../../functions/storage/object-store.ts";
-import { createScriptedEngine, hang } from "../../support/scripted-engine.ts";
+import { createBatchServer, dayMs, linesOf, startMs, tenant } from "../../support/batch-server.ts";
+import { hang } from "../../support/scripted-engine.ts";
 import type { Script } from "../../support/scripted-engine.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../../support/temporary-folder.ts";
 
-const startMs = 1_800_000_000_000;
-const dayMs = 24 * 60 * 60 * 1000;
-const tenant = "";
-
 let folder: TemporaryFolder;
 let numStores = 0;
-const storeOf = new WeakMap<Batches, ObjectStore>();
 
 beforeAll(async () => {
   folder = await createTemporaryFolder();
@@ -45,74 +35,26 @@ interface SetUp {
 }
 
 /** One process, as far as batches can tell. */
-function setUp(options: SetUp = {}) {
-  const { path = join(folder.path, `store-${numStores++}`), script = () => ["x"], isBroken = () => false } = options;
-  const clock = { nowMs: options.nowMs ?? startMs };
-  let log = "";
-  const logger = createLogger({ level: "debug", write: (line) => (log += line) });
-  const engine = createScriptedEngine((request) => script(request.prompt.kind === "text" ? request.prompt.text : ""));
-  const service = new Service({ maxNumRequests: 10 });
-  service.engine = engine;
-  const metrics = createMetrics(service, "tiny");
-  const window = new WorkWindow(2);
+function setUp({
+  path = join(folder.path, `store-${numStores++}`),
+  nowMs = startMs,
+  isSegmented = false,
+  isBroken = () => false,
+  script,
+}: SetUp = {}) {
   const store = failing(createFolderObjectStore(path), isBroken);
-  const config = {
-    defaultExtraArguments: {},
-    maxLogprobs: 20,
-    servedModelNames: ["tiny"],
-    engine: { maxNumWaiting: 256 },
-  };
-  const batches = new Batches({
-    store,
-    queue: createLocalJobQueue({ maxNumRunning: 2, retryMs: 20, tryLock: async () => ({ release() {} }), logger }),
-    runner: {
-      logs: options.isSegmented ? createSegmentedResultLogs(store, 10) : createFolderResultLogs(join(path, "results")),
-      window: () => window,
-      answer: { service, engine, metrics, logger, config },
-      maxNumLines: 100,
-      maxBodyBytes: 10_000,
-      tickMs: 10,
-      now: () => clock.nowMs,
-    },
-    model: "tiny",
-    limits: { maxFileBytes: 10_000, maxStoreBytes: 1_000_000 },
-    lookMs: 20,
-    logger,
-  });
-  storeOf.set(batches, store);
+  const logger = createLogger({ level: "error", write() {} });
+  const logs = isSegmented
+    ? createSegmentedResultLogs({ store, flushMs: 10, retryMs: { first: 5, most: 20 }, maxNumAttempts: 3, logger })
+    : createFolderResultLogs(join(path, "results"), logger);
+  const server = createBatchServer({ store, logs, clock: { nowMs }, ...(script && { script }) });
   return {
+    ...server,
     path,
-    clock,
-    engine,
-    batches,
-    log: () => log,
-    queue: async (prompts: readonly string[]) => {
-      const id = batches.files.newId();
-      const numBytes = await batches.files.receive(id, linesOf(prompts));
-      await batches.files.publish(tenant, { id, numBytes, filename: "in.jsonl", purpose: "batch" });
-      const created = await batches.create(tenant, { inputFileId: id, endpoint: "/v1/completions", metadata: null });
-      if (created.kind !== "created") throw new Error(created.kind);
-      return created.batch.id;
-    },
-    status: async (batchId: string) => (await batches.find(tenant, batchId))?.status,
-    /** As SIGTERM does, without any grace. */
-    stop: async () => {
-      await Promise.all([service.drain(0), batches.stop()]);
-    },
-    results: async (fileId: string | null | undefined) => {
-      const chunks: Uint8Array[] = [];
-      for await (const chunk of (await batches.files.read(tenant, fileId ?? ""))?.chunks ?? []) chunks.push(chunk);
-      const lines = Buffer.concat(chunks).toString().split("\n").slice(0, -1);
-      return lines.map((line) => JSON.parse(line) as ResultLine);
-    },
+    store,
+    queue: (prompts: readonly string[]) => server.queueLines(linesOf(prompts)),
+    status: async (batchId: string) => (await server.batches.find(tenant, batchId))?.status,
   };
-}
-
-async function* linesOf(prompts: readonly string[]): AsyncGenerator<Uint8Array> {
-  for (const prompt of prompts) {
-    const line = { custom_id: `id-${prompt}`, method: "POST", url: "/v1/completions", body: { prompt } };
-    yield Buffer.from(`${JSON.stringify(line)}\n`);
-  }
 }
 
 function failing(store: ObjectStore, isBroken: (key: string) => boolean): ObjectStore {
@@ -161,18 +103,23 @@ test("a batch that is too old ends with what it has, and tells of each line that
 test("a batch that expires or is cancelled while it runs begins no more lines", async () => {
   for (const ending of ["expired", "cancelled"] as const) {
     const { promise: held, resolve } = Promise.withResolvers<void>();
-    const { batches, clock, engine, queue, status, stop } = setUp({ script: () => [held, "x"] });
+    const { batches, clock, engine, queue, results, status, stop, store } = setUp({ script: () => [held, "x"] });
     const id = await queue(["a", "b", "c", "d"]);
     await batches.start();
     await expect.poll(() => engine.requests.length).toBe(2);
     if (ending === "expired") clock.nowMs += dayMs;
     else await batches.cancel(tenant, id);
     // The record says so before the lines under way have ended.
-    await expect.poll(() => endingOf(batches, id)).toBe(ending);
+    await expect.poll(() => endingOf(store, id)).toBe(ending);
     resolve();
     await expect.poll(() => status(id)).toBe(ending);
     expect(engine.requests).toHaveLength(2);
-    expect((await batches.find(tenant, id))?.request_counts).toEqual({ total: 4, completed: 2, failed: 0 });
+    const ended = await batches.find(tenant, id);
+    expect(ended?.request_counts).toEqual({ total: 4, completed: 2, failed: 0 });
+    const answered = (await results(ended?.output_file_id)).map((line) => line.custom_id!);
+    expect(answered.toSorted()).toEqual(["id-a", "id-b"]);
+    const unanswered = (await results(ended?.error_file_id)).map((line) => line.custom_id);
+    expect(unanswered).toEqual(ending === "expired" ? ["id-c", "id-d"] : []);
     await stop();
   }
 });
@@ -309,10 +256,9 @@ test("results in segments are known to the next process, and gone when the batch
   await second.stop();
 });
 
-/** As the record has it, which the batch's status need not show yet. */
-async function endingOf(batches: Batches, batchId: string): Promise<string | undefined> {
-  const store = storeOf.get(batches);
-  const text = store === undefined ? null : await readText(store, `batches/all.${batchId}`);
+/** As the state has it, which the batch's status need not show yet. */
+async function endingOf(store: ObjectStore, batchId: string): Promise<string | undefined> {
+  const text = await readText(store, `batches/all.${batchId}`);
   return text === null ? undefined : ((JSON.parse(text) as { ending: string | null }).ending ?? undefined);
 }
 

@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { createLocalJobQueue } from "../../../functions/batch/local-job-queue.ts";
@@ -7,6 +8,7 @@ import { tryLockFolder } from "../../../functions/storage/folder-lock.ts";
 import { testJobQueue } from "../../contracts/job-queue.ts";
 import { startRedisServer } from "../../support/redis-server.ts";
 import type { RedisServer } from "../../support/redis-server.ts";
+import { startTcpProxy } from "../../support/tcp-proxy.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../../support/temporary-folder.ts";
 
@@ -25,7 +27,7 @@ afterAll(async () => {
   await folder[Symbol.asyncDispose]();
 });
 
-const options = { maxNumRunning: 2, retryMs: 50, logger };
+const options = { maxNumRunning: 2, retry: { firstMs: 50, mostMs: 100 }, logger };
 
 testJobQueue("of one process, with a lock", {
   open: async (name) => createLocalJobQueue({ ...options, tryLock: async () => tryLockFolder(folder.path, name) }),
@@ -81,5 +83,23 @@ test("a Redis that is not there refuses jobs in words and takes them when it is"
       return begun;
     })
     .toContain("a");
+  await queue.close();
+});
+
+test.for([0, 50])("a queue closes although Redis went away %i ms before", async (waitMs) => {
+  await using proxy = await startTcpProxy(redis.port);
+  const url = `redis://127.0.0.1:${proxy.port}`;
+  const queue = createRedisJobQueue({ ...options, url, keyPrefix: "test", name: `cut-${waitMs}`, lockMs: 300 });
+  queue.start(async () => "finished");
+  await expect
+    .poll(() =>
+      queue.add("a").then(
+        () => true,
+        () => false,
+      ),
+    )
+    .toBe(true);
+  proxy.cut();
+  await sleep(waitMs);
   await queue.close();
 });

@@ -3,6 +3,7 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { StorageError, writeText } from "../../../functions/storage/object-store.ts";
 import { createS3ObjectStore } from "../../../functions/storage/s3-object-store.ts";
+import type { S3ObjectStoreOptions } from "../../../functions/storage/s3-object-store.ts";
 import { testObjectStore } from "../../contracts/object-store.ts";
 import { startS3Server } from "../../support/s3-server.ts";
 import type { S3Server } from "../../support/s3-server.ts";
@@ -16,8 +17,16 @@ beforeAll(async () => {
 
 afterAll(() => server.stop());
 
-function open(options: { readonly bucket?: string; readonly prefix?: string } = {}) {
-  return createS3ObjectStore({ client: server.createClient(), bucket: "batches", prefix: "team/fovea", ...options });
+const patient = { callMs: 60_000, bodyMs: 60_000 };
+
+function open(options: Partial<S3ObjectStoreOptions> = {}) {
+  return createS3ObjectStore({
+    client: server.createClient(),
+    bucket: "batches",
+    prefix: "team/fovea",
+    timeouts: patient,
+    ...options,
+  });
 }
 
 testObjectStore("S3", { open: async () => open() });

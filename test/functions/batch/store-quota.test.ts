@@ -1,0 +1,95 @@
+import fc from "fast-check";
+import { expect, test } from "vitest";
+
+import { StoreFullError, StoreQuota } from "../../../functions/batch/store-quota.ts";
+
+/** A store as far as its quota can tell. */
+function setUp(maxBytes: number) {
+  const stored = { numBytes: 0 };
+  const quotaOf = () =>
+    new StoreQuota({
+      maxBytes,
+      async measure() {
+        const { numBytes } = stored;
+        // Others go on while the store is measured.
+        await Promise.resolve();
+        return numBytes;
+      },
+    });
+  return { stored, quotaOf };
+}
+
+test("an upload takes what is left to the byte, and gives it back when it ends without a file", async () => {
+  const { quotaOf } = setUp(100);
+  const quota = quotaOf();
+  const first = await quota.reserve(0);
+  await first.grow(100);
+  const second = await quota.reserve(0);
+  await expect(second.grow(1)).rejects.toThrow("All files together would have 101 bytes; the limit is 100.");
+  first.release();
+  await second.grow(100);
+});
+
+test("an upload that announces too much is refused before it begins", async () => {
+  const { stored, quotaOf } = setUp(100);
+  stored.numBytes = 60;
+  await expect(quotaOf().reserve(41)).rejects.toThrow(StoreFullError);
+  await quotaOf().reserve(40);
+});
+
+test("files that were deleted while an upload came make room for it", async () => {
+  const { stored, quotaOf } = setUp(100);
+  stored.numBytes = 80;
+  const upload = await quotaOf().reserve(0);
+  await upload.grow(20);
+  stored.numBytes = 0;
+  await upload.grow(80);
+});
+
+test("of two servers whose files would pass the limit together, the one that comes last is refused", async () => {
+  const { stored, quotaOf } = setUp(100);
+  const uploads = [await quotaOf().reserve(0), await quotaOf().reserve(0)];
+  for (const upload of uploads) await upload.grow(60);
+  stored.numBytes += 60;
+  await uploads[0].settle();
+  stored.numBytes += 60;
+  await expect(uploads[1].settle()).rejects.toThrow(StoreFullError);
+});
+
+test("whatever comes together, uploads under way and files never pass the limit, and one that fits is taken", async () => {
+  await fc.assert(
+    fc.asyncProperty(
+      fc.array(fc.array(fc.integer({ min: 1, max: 40 }), { maxLength: 5 }), { maxLength: 12 }),
+      async (uploads) => {
+        const { stored, quotaOf } = setUp(100);
+        const quota = quotaOf();
+        let numUnderWay = 0;
+        const upload = async (sizes: readonly number[]): Promise<void> => {
+          const reservation = await quota.reserve(0);
+          let numBytes = 0;
+          try {
+            for (const size of sizes) {
+              await reservation.grow(size);
+              numBytes += size;
+              numUnderWay += size;
+              expect(stored.numBytes + numUnderWay).toBeLessThanOrEqual(100);
+              await Promise.resolve();
+            }
+            numUnderWay -= numBytes;
+            stored.numBytes += numBytes;
+            numBytes = 0;
+            await reservation.settle();
+          } finally {
+            numUnderWay -= numBytes;
+            reservation.release();
+          }
+        };
+        for (const { status, ...result } of await Promise.allSettled(uploads.map(upload))) {
+          if (status === "rejected") expect("reason" in result && result.reason).toBeInstanceOf(StoreFullError);
+        }
+        const rest = await quota.reserve(0);
+        await rest.grow(100 - stored.numBytes);
+      },
+    ),
+  );
+});

@@ -1,0 +1,94 @@
+/** An HTTP proxy in front of a server such as S3: it forwards requests, refuses them, or holds them without an answer. */
+import { createServer, request as sendRequest } from "node:http";
+import type { IncomingMessage, ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
+
+/**
+ * `hold` takes the request and answers nothing until `release`, which then forwards it, as a server does that was
+ * paused. `stall` forwards the request and passes on nothing but the first bytes of the answer's body.
+ */
+export type Fate = "forward" | "refuse" | "hold" | "stall";
+
+export interface ProxiedRequest {
+  readonly method: string;
+  /** With its query. */
+  readonly path: string;
+}
+
+export interface FaultProxy extends AsyncDisposable {
+  readonly endpoint: string;
+  /** All requests so far, in the order of their arrival, as `METHOD path`. */
+  readonly requests: readonly string[];
+  /** Decides about the requests that arrive from now on. At first all are forwarded. */
+  decide(fateOf: (request: ProxiedRequest) => Fate): void;
+  /** Forwards what is held, also for clients that have gone. */
+  release(): void;
+}
+
+/** Of an answer that stalls. */
+const NUM_STALLED_BYTES = 1000;
+const REFUSAL = "<Error><Code>ServiceUnavailable</Code><Message>Reduce your request rate.</Message></Error>";
+
+export async function startFaultProxy(target: string): Promise<FaultProxy> {
+  const requests: string[] = [];
+  const held: (() => void)[] = [];
+  let fateOf: (request: ProxiedRequest) => Fate = () => "forward";
+
+  const forward = (incoming: IncomingMessage, body: Buffer, outgoing: ServerResponse, isStalled: boolean): void => {
+    const { method, url, headers } = incoming;
+    const sent = sendRequest(new URL(url ?? "/", target), { method, headers }, (answer) => {
+      outgoing.writeHead(answer.statusCode ?? 502, answer.headers);
+      if (!isStalled) return void answer.pipe(outgoing);
+      answer.once("data", (chunk: Buffer) => outgoing.write(chunk.subarray(0, NUM_STALLED_BYTES)));
+      answer.resume();
+    });
+    sent.on("error", () => outgoing.destroy());
+    sent.end(body);
+  };
+
+  const server = createServer((incoming, outgoing) => {
+    void readAll(incoming).then((body) => {
+      if (body === null) return;
+      const { method = "", url: path = "" } = incoming;
+      requests.push(`${method} ${path}`);
+      const fate = fateOf({ method, path });
+      switch (fate) {
+        case "forward":
+        case "stall":
+          return forward(incoming, body, outgoing, fate === "stall");
+        case "hold":
+          return void held.push(() => forward(incoming, body, outgoing, false));
+        case "refuse":
+          return void outgoing.writeHead(503, { "content-type": "application/xml" }).end(REFUSAL);
+      }
+    });
+  });
+  const listening = Promise.withResolvers<void>();
+  server.listen(0, "127.0.0.1", listening.resolve);
+  await listening.promise;
+  return {
+    endpoint: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    requests,
+    decide: (decide) => void (fateOf = decide),
+    release() {
+      for (const forwardHeld of held.splice(0)) forwardHeld();
+    },
+    async [Symbol.asyncDispose]() {
+      const closed = Promise.withResolvers<void>();
+      server.close(() => closed.resolve());
+      server.closeAllConnections();
+      await closed.promise;
+    },
+  };
+}
+
+/** Null where the client went away in the middle of its request: such a request is not forwarded. */
+async function readAll(incoming: IncomingMessage): Promise<Buffer | null> {
+  const chunks: Buffer[] = [];
+  try {
+    for await (const chunk of incoming as AsyncIterable<Buffer>) chunks.push(chunk);
+    return Buffer.concat(chunks);
+  } catch {
+    return null;
+  }
+}

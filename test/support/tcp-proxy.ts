@@ -1,0 +1,45 @@
+/** A TCP proxy on a port of its own: when it closes, its clients lose their server, which stays for the others. */
+import { connect, createServer } from "node:net";
+import type { AddressInfo, Socket } from "node:net";
+
+export interface TcpProxy extends AsyncDisposable {
+  readonly port: number;
+  /** Ends all connections and takes no more. Idempotent. */
+  cut(): void;
+}
+
+export async function startTcpProxy(targetPort: number): Promise<TcpProxy> {
+  const sockets = new Set<Socket>();
+  const server = createServer((client) => {
+    const target = connect(targetPort, "127.0.0.1");
+    for (const [socket, other] of [
+      [client, target],
+      [target, client],
+    ]) {
+      sockets.add(socket);
+      socket.on("error", () => {});
+      socket.on("close", () => {
+        sockets.delete(socket);
+        other.destroy();
+      });
+      socket.pipe(other);
+    }
+  });
+  const listening = Promise.withResolvers<void>();
+  server.listen(0, "127.0.0.1", listening.resolve);
+  await listening.promise;
+  const closed = Promise.withResolvers<void>();
+  server.once("close", closed.resolve);
+  const cut = (): void => {
+    server.close();
+    for (const socket of sockets) socket.destroy();
+  };
+  return {
+    port: (server.address() as AddressInfo).port,
+    cut,
+    async [Symbol.asyncDispose]() {
+      cut();
+      await closed.promise;
+    },
+  };
+}
