@@ -1,11 +1,15 @@
 import { expect, test } from "vitest";
 
 import { toEngineConfig } from "../../engine/default-config.ts";
+import { defaultDecodeLimits } from "../../engine/images/image-processor.ts";
 import { defaultCacheConfig } from "../../engine/multimodal/caches/multimodal-caches.ts";
 import { loadConfig } from "../../functions/settings/config.ts";
 
 test("an engine without settings is configured as the service without settings", () => {
-  expect({ ...toEngineConfig({}), caches: defaultCacheConfig }).toEqual(loadConfig({}).engine);
+  const { imageLimits, ...config } = toEngineConfig({});
+  // What these leave open is filled in where it is used.
+  const filled = { ...config, caches: defaultCacheConfig, imageLimits: { ...imageLimits, ...defaultDecodeLimits } };
+  expect(filled).toEqual(loadConfig({}).engine);
 });
 
 test("given settings replace the defaults, image limits one by one", () => {

@@ -28,6 +28,7 @@ test("the package holds what running needs, and is as small as the documentation
   const paths = app.packed.files.map(({ path }) => path);
   expect(paths).toEqual(
     expect.arrayContaining([
+      "LICENSE",
       "README.md",
       "package.json",
       "dist/engine/index.d.ts",
