@@ -3,13 +3,21 @@ import { randomInt } from "node:crypto";
 
 import { numEmbeddingsOf } from "./vision/image-span.ts";
 import { EngineThread } from "./thread/engine-thread.ts";
+import { defaultStepTimeoutMs } from "./contract/config.ts";
 import { EngineError, invariant } from "./contract/errors.ts";
 import { collectGarbage } from "./runtime/collect-garbage.ts";
 import { RequestOutputs } from "./output/request-outputs.ts";
 import { isGreedy } from "./contract/sampling-params.ts";
 import type { EngineConfig } from "./contract/config.ts";
 import type { EngineCoreStats, FromEngineThread } from "./thread/messages.ts";
-import type { Engine, EngineDependencies, EngineState, GenerateOptions, ModelInfo } from "./contract/engine.ts";
+import type {
+  Engine,
+  EngineDependencies,
+  EngineStall,
+  EngineState,
+  GenerateOptions,
+  ModelInfo,
+} from "./contract/engine.ts";
 import type { GenerationRequest } from "./contract/generation-request.ts";
 import type { ProcessedPrompt } from "./input/input-processor.ts";
 import type { CacheReport } from "./multimodal/caches/multimodal-caches.ts";
@@ -18,6 +26,7 @@ import type { PromptTokens } from "./output/decode-logprobs.ts";
 import type { RequestOutput } from "./contract/request-output.ts";
 import type { SamplingParams } from "./contract/sampling-params.ts";
 import type { ProcessorRefusal } from "./sampling/custom/processor-loading.ts";
+import type { StepStall } from "./thread/step-watchdog.ts";
 import type { Tokenizer } from "./text/tokenizer.ts";
 
 const noStats: EngineCoreStats = {
@@ -73,6 +82,8 @@ export class ThreadedEngine implements Engine {
   #numAdmitted = 0;
   #state: EngineState = "loading";
   #failure: EngineError | null = null;
+  #stall: EngineStall | null = null;
+  readonly #onStall: EngineDependencies["onStall"];
   #stats = noStats;
   #model: LoadedModel | null = null;
   #thread: EngineThread | null = null;
@@ -80,6 +91,7 @@ export class ThreadedEngine implements Engine {
 
   constructor(config: EngineConfig, dependencies: EngineDependencies) {
     this.#config = config;
+    this.#onStall = dependencies.onStall;
     this.ready = this.#load(dependencies);
     // Who does not wait for it reads `state`.
     this.ready.catch(() => undefined);
@@ -87,6 +99,10 @@ export class ThreadedEngine implements Engine {
 
   get state(): EngineState {
     return this.#state;
+  }
+
+  get stall(): EngineStall | null {
+    return this.#stall;
   }
 
   get modelInfo(): ModelInfo | null {
@@ -150,25 +166,50 @@ export class ThreadedEngine implements Engine {
   /** `ready` is resolved when the thread takes requests; rejected when it fails before, or when the engine is closed. */
   #startThread({ resolve, reject }: PromiseWithResolvers<void>): EngineThread {
     this.#closing.signal.addEventListener("abort", () => reject(closedError()), { once: true });
-    this.#thread = new EngineThread({
-      onReady: resolve,
-      onOutputs: (message) => this.#takeOutputs(message),
-      onEncoded: (images) => {
-        const entries = images.map(({ mmHash, embeddings }) => ({ key: mmHash, value: embeddings }));
-        this.#model?.caches.encoder.setMany(entries);
+    this.#thread = new EngineThread(
+      {
+        onReady: resolve,
+        onOutputs: (message) => this.#takeOutputs(message),
+        onEncoded: (images) => {
+          const entries = images.map(({ mmHash, embeddings }) => ({ key: mmHash, value: embeddings }));
+          this.#model?.caches.encoder.setMany(entries);
+        },
+        onStall: (stall) => this.#takeStall(stall),
+        onFailed: (error) => {
+          reject(error);
+          this.#fail(error);
+        },
       },
-      onFailed: (error) => {
-        reject(error);
-        this.#fail(error);
-      },
-    });
+      this.#config.stepTimeoutMs ?? defaultStepTimeoutMs,
+    );
     return this.#thread;
+  }
+
+  /** The thread cannot be asked to end the requests of a step that does not end: they are ended here. */
+  #takeStall(stall: StepStall | null): void {
+    if (this.#state !== "ready" && this.#state !== "stalled") return;
+    this.#state = stall === null ? "ready" : "stalled";
+    this.#stall = stall === null ? null : this.#describeStall(stall);
+    this.#onStall?.(this.#stall);
+    if (this.#stall?.isLasting !== true) return;
+    const error = stalledError(this.#stall);
+    for (const { request } of this.#running.values()) request.end(error);
+  }
+
+  #describeStall({ elapsedMs, activity, isLasting }: StepStall): EngineStall {
+    const seen = { seconds: elapsedMs / 1000, numRequests: this.#requestIds.size, isLasting };
+    if (activity.kind !== "processor") return { ...seen, activity: activity.kind, logitsProcessor: null };
+    const reference = this.#model?.workerOptions.config.logitsProcessors[activity.index];
+    invariant(reference !== undefined, `a logits processor at position ${activity.index}`);
+    const { className, name = className } = reference;
+    return { ...seen, activity: "logits processor", logitsProcessor: { name, className } };
   }
 
   /** Ends everything with the error, once. */
   #fail(error: EngineError): void {
     if (this.#state === "closed" || this.#state === "failed") return;
     this.#state = "failed";
+    this.#stall = null;
     this.#failure = error;
     this.#stats = { ...this.#stats, numRequestsRunning: 0, numRequestsWaiting: 0, kvCacheUsage: 0 };
     for (const { request } of this.#running.values()) request.end(error);
@@ -176,6 +217,7 @@ export class ThreadedEngine implements Engine {
 
   async #close(): Promise<void> {
     this.#state = "closed";
+    this.#stall = null;
     this.#closing.abort(closedError());
     for (const { request } of this.#running.values()) request.end(closedError());
     await this.ready.catch(() => undefined);
@@ -224,6 +266,7 @@ export class ThreadedEngine implements Engine {
   #admit(requestId: string, numChoices: number): { readonly model: LoadedModel; readonly thread: EngineThread } {
     if (this.#state === "loading") throw new EngineError("not_ready", "The model is still loading.");
     if (this.#state === "closed") throw closedError();
+    if (this.#stall !== null) throw stalledError(this.#stall);
     if (this.#failure !== null) {
       throw new EngineError(this.#failure.code, `The engine has failed: ${this.#failure.message}`, {
         cause: this.#failure,
@@ -346,6 +389,13 @@ function describePrompt(
 function followingSeed(seed: number, index: number): number {
   const room = Number.MAX_SAFE_INTEGER - seed;
   return index <= room ? seed + index : Number.MIN_SAFE_INTEGER + (index - room - 1);
+}
+
+function stalledError({ seconds }: EngineStall): EngineError {
+  return new EngineError(
+    "engine_stalled",
+    `One step of the engine has taken ${Math.floor(seconds)} s and has not ended; send the request again later.`,
+  );
 }
 
 function closedError(): EngineError {

@@ -4,6 +4,7 @@ export type { EngineOptions } from "./default-config.ts";
 export type {
   Engine,
   EngineDependencies,
+  EngineStall,
   EngineState,
   GenerateOptions,
   LoadProgress,

@@ -8,7 +8,7 @@ import {
   createHttpsImageSource,
   createS3ImageSource,
 } from "../engine/index.ts";
-import type { ByteStore, Engine, LoadProgress } from "../engine/index.ts";
+import type { ByteStore, Engine, EngineStall, LoadProgress } from "../engine/index.ts";
 import { createApp } from "./app.ts";
 import { BodyIntake } from "./http/body-intake.ts";
 import { createListener } from "./http/listener.ts";
@@ -56,6 +56,7 @@ export async function compose({ config, logger, onProgress }: CompositionOptions
     ...(isS3(config.engine.model) && { createS3Client: await loadS3ClientFactory(config) }),
     ...(config.redisUrl !== null && { createByteStore: createStoreFactory(config.redisUrl, logger) }),
     ...(onProgress && { onProgress }),
+    onStall: (stall) => logStall(stall, logger),
   });
   service.engine = engine;
   const batches = createLazyBatches({ config, service, engine, metrics, logger });
@@ -82,6 +83,14 @@ export async function compose({ config, logger, onProgress }: CompositionOptions
       await Promise.all(connectedSources.map((source) => source.close()));
     },
   };
+}
+
+function logStall(stall: EngineStall | null, logger: Logger): void {
+  if (stall === null) return logger.info("The step of the engine has ended; requests are served again.");
+  const message = stall.isLasting
+    ? "The step of the engine still has not ended; its requests are ended, and /livez asks for a restart."
+    : "A step of the engine does not end; no requests are taken until it does.";
+  logger.error(message, { ...stall });
 }
 
 /** Null where there are none. */

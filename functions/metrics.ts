@@ -203,5 +203,9 @@ function addEngineFigures(registry: Registry, service: Service): void {
     () => stats()?.numPrefixCacheHits,
   );
   addCounter("vllm:generation_tokens_total", "Tokens generated.", () => stats()?.numGenerationTokens);
+  addGauge("fovea_engine_stalled", "1 while a step of the engine has not ended in time, else 0.", () =>
+    service.stall === null ? 0 : 1,
+  );
+  addCounter("fovea_engine_steps_total", "Steps that the engine has computed.", () => stats()?.numSteps);
   addGauge("fovea_http_requests_in_flight", "Requests for answers under way.", () => service.numRequests);
 }

@@ -1,8 +1,9 @@
 /** The state that the routes share: the engine once it is loaded, the state of the service, the requests under way. */
 import { EngineError } from "../engine/index.ts";
-import type { Engine } from "../engine/index.ts";
+import type { Engine, EngineStall } from "../engine/index.ts";
 
-export type ServiceState = "starting" | "ready" | "draining" | "failed";
+/** `stalled`: a step of the engine does not end; `Service.stall` has more. */
+export type ServiceState = "starting" | "ready" | "stalled" | "draining" | "failed";
 
 /** Time after the deadline for error events to reach clients that still read. */
 const FLUSH_MS = 1000;
@@ -49,7 +50,8 @@ export class Service {
       case "loading":
         return "starting";
       case "ready":
-        return "ready";
+      case "stalled":
+        return this.#engine.state;
       case "failed":
       case "closed":
         return "failed";
@@ -61,7 +63,12 @@ export class Service {
     return this.#draining.signal;
   }
 
-  /** Requests under way, without lines of batches. */
+  /** Null while the engine's steps end in time. */
+  get stall(): EngineStall | null {
+    return this.#engine?.stall ?? null;
+  }
+
+  /** Requests in progress, without lines of batches. */
   get numRequests(): number {
     return this.#admissions.size - this.#numBatchLines;
   }
@@ -83,8 +90,8 @@ export class Service {
 
   /**
    * Counts a request as under way until its admission is released. To be called after the body is read, since a sender
-   * may take its time. Throws EngineError `not_ready`, `closed`, `queue_full` or `internal` when the service cannot take
-   * the request.
+   * may take its time. Throws EngineError `not_ready`, `closed`, `queue_full`, `engine_stalled` or `internal` when the
+   * service cannot take the request.
    */
   admit(requestSignal: AbortSignal): Admission {
     this.checkRoom();
@@ -102,6 +109,12 @@ export class Service {
     const { state } = this;
     if (state === "draining") throw this.drainSignal.reason;
     if (state === "failed") throw new EngineError("internal", "The engine has failed.");
+    if (state === "stalled") {
+      throw new EngineError(
+        "engine_stalled",
+        "The engine has not finished its step in time; send the request again later.",
+      );
+    }
     if (state === "starting" || this.#engine === null) {
       throw new EngineError("not_ready", "The model is still loading; send the request again shortly.");
     }

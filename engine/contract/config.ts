@@ -47,6 +47,12 @@ export interface CacheConfig {
   readonly keyPrefix: string;
 }
 
+/**
+ * The longest steps that are no failure: the first on a GPU, which compiles and tunes kernels for tens of seconds, and a
+ * prompt's on a slow CPU, where 512 tokens of 7B parameters take 15 s in int4 and over a minute in float32.
+ */
+export const defaultStepTimeoutMs = 120_000;
+
 export interface EngineConfig {
   /** Folder of a Hugging Face checkpoint, or `s3://bucket/prefix`. */
   readonly model: string;
@@ -61,6 +67,11 @@ export interface EngineConfig {
   readonly maxNumBatchedTokens: number;
   /** The largest number of requests that wait for a slot. One more is rejected with `queue_full`. */
   readonly maxNumWaiting: number;
+  /**
+   * How long one step may take before the engine counts as stalled; after twice as long, requests are ended. Default:
+   * `defaultStepTimeoutMs`.
+   */
+  readonly stepTimeoutMs?: number;
   /** Reuse cached keys and values for shared prompt prefixes, images included. Default true. */
   readonly enablePrefixCaching?: boolean;
   readonly logitsProcessors: readonly LogitsProcessorReference[];

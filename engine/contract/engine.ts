@@ -11,7 +11,22 @@ import type { CacheReport } from "../multimodal/caches/multimodal-caches.ts";
 import type { GivenLogitsProcessor } from "../sampling/custom/class-references.ts";
 import type { ProcessorRefusal } from "../sampling/custom/processor-loading.ts";
 
-export type EngineState = "loading" | "ready" | "failed" | "closed";
+/** `stalled`: no requests are taken until the step under way ends, if it ever does; `Engine.stall` has more. */
+export type EngineState = "loading" | "ready" | "stalled" | "failed" | "closed";
+
+/** One step of the engine that has taken longer than `stepTimeoutMs` and is still under way. */
+export interface EngineStall {
+  /** That the step has taken so far, at least. */
+  readonly seconds: number;
+  /** The code that runs in the step: scheduling, the model, sampling with the engine's own processors, or a custom processor. */
+  readonly activity: "scheduling" | "model" | "sampling" | "logits processor";
+  /** The custom logits processor whose code runs: its name in the settings, and the `module:Export` that it was loaded from. */
+  readonly logitsProcessor: { readonly name: string; readonly className: string } | null;
+  /** Requests under way when the stall was noticed. */
+  readonly numRequests: number;
+  /** Whether it has taken twice `stepTimeoutMs`: the requests under way have been ended, and only a restart is likely to help. */
+  readonly isLasting: boolean;
+}
 
 /** Known once the engine is ready. */
 export interface ModelInfo {
@@ -42,6 +57,8 @@ export interface GenerateOptions {
 
 export interface Engine {
   readonly state: EngineState;
+  /** Null while steps end in time. */
+  readonly stall: EngineStall | null;
   /** Resolves when the engine accepts requests; rejects with the EngineError that ended loading. */
   readonly ready: Promise<void>;
   /** Null until ready. */
@@ -57,8 +74,9 @@ export interface Engine {
   refusalOf(params: SamplingParams): ProcessorRefusal | null;
   /**
    * Yields deltas; the last one of a choice has a `finishReason`. Throws EngineError before the first output for input
-   * it rejects (`invalid_argument`, `prompt_too_long`, image codes, `queue_full`, `not_ready`, `closed`). Ending the
-   * iteration early (`return`) aborts the sequence.
+   * that it rejects
+   * (`invalid_argument`, `prompt_too_long`, image codes, `queue_full`, `not_ready`, `closed`, `engine_stalled`), and
+   * `engine_stalled` later where a stall lasts. Ending the iteration early (`return`) aborts the sequence.
    */
   generate(request: GenerationRequest, options?: GenerateOptions): AsyncIterable<RequestOutput>;
   /** Aborts running requests, ends the threads and frees all memory. Idempotent. */
@@ -81,6 +99,8 @@ export interface EngineDependencies {
   /** Called once while loading; the engine closes the store. Without it, replicas share nothing. */
   readonly createByteStore?: () => Promise<ByteStore>;
   readonly onProgress?: (progress: LoadProgress) => void;
+  /** Called when a stall begins, again when it has become a lasting one, and with null when its step has ended. */
+  readonly onStall?: (stall: EngineStall | null) => void;
   /**
    * Logits processors given as classes, applied after those that settings name. The engine thread imports each class
    * again, so it must be exported from a module that is safe to import, not from the one that creates the engine.

@@ -17,6 +17,8 @@ export type EngineErrorCode =
   | "aborted"
   | "not_ready"
   | "closed"
+  /** One step of the engine has not ended in the time that `stepTimeoutMs` gives it. */
+  | "engine_stalled"
   | "unsupported_model"
   | "invalid_checkpoint"
   | "invalid_configuration"
@@ -37,10 +39,13 @@ export type ServingSetting =
   | "maxRequestDecodeCost"
   | "decodeTimeoutMs";
 
+/** Settings that decide whether a model loads. */
+export type LoadingSetting = "cacheFolder" | "maxModelLen";
+
 export interface EngineErrorOptions {
   readonly cause?: unknown;
   readonly parameter?: string;
-  readonly setting?: ServingSetting;
+  readonly setting?: ServingSetting | LoadingSetting;
 }
 
 export class EngineError extends Error {
@@ -48,8 +53,8 @@ export class EngineError extends Error {
   readonly code: EngineErrorCode;
   /** The request field at fault, in our spelling (`samplingParams.temperature`), if there is one. */
   readonly parameter: string | null;
-  /** The setting to change so that the engine serves this, if there is one. */
-  readonly setting: ServingSetting | null;
+  /** The setting that could be changed so that the engine serves this, or loads, where there is one. */
+  readonly setting: ServingSetting | LoadingSetting | null;
 
   constructor(code: EngineErrorCode, message: string, options: EngineErrorOptions = {}) {
     super(message, options.cause === undefined ? undefined : { cause: options.cause });

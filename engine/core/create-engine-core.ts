@@ -7,6 +7,7 @@ import { ProcessorChain } from "../sampling/processor-chain.ts";
 import { createLogitsProcessor, loadLogitsProcessors } from "../sampling/custom/processor-loading.ts";
 import { Sampler } from "../sampling/sampler.ts";
 import { StepLogits } from "../sampling/step-logits.ts";
+import { StepProgress } from "../thread/step-progress.ts";
 import { GrammarLogitsProcessor } from "../structured-output/grammar-logits-processor.ts";
 import { EncoderCache } from "../vision/encoder-cache.ts";
 import { EngineCore } from "./engine-core.ts";
@@ -20,17 +21,18 @@ import { Scheduler } from "../scheduler/scheduler.ts";
  * Loads logits processors and sessions.
  *
  * @param takeMessages See `EngineCore`.
- * @throws EngineError `invalid_logits_processor`; `invalid_configuration` if the KV cache does not fit;
- * `runtime_failed` if
- * a graph does not load.
+ * @param progress Where the steps say how far they are.
+ * @throws EngineError `invalid_logits_processor`, `invalid_configuration` for KV that does not fit, `runtime_failed` for
+ *   graphs that do not load.
  */
 export async function createEngineCore(
   options: WorkerOptions,
   takeMessages: () => readonly ToEngineThread[],
+  progress: StepProgress = new StepProgress(),
 ): Promise<EngineCore> {
   const { config, maxModelLen } = options;
   const { decoder: graph } = options.model;
-  const processors = await createProcessors(options);
+  const processors = await createProcessors(options, progress);
   const kvSlots = new KvSlots(config.maxNumSequences, maxModelLen);
   const encoderCache = new EncoderCache(
     planEncoderCache(graph.hiddenSize, options.maxEmbeddingsPerImage).maxNumEmbeddings,
@@ -55,12 +57,16 @@ export async function createEngineCore(
     sampler: new Sampler(processors, logits),
     logits,
     hiddenSize: graph.hiddenSize,
+    progress,
   });
   loaded.move();
-  return new EngineCore(scheduler, runner, takeMessages);
+  return new EngineCore({ scheduler, runner, takeMessages, progress });
 }
 
-async function createProcessors({ config, eosTokenIds, model }: WorkerOptions): Promise<ProcessorChain> {
+async function createProcessors(
+  { config, eosTokenIds, model }: WorkerOptions,
+  progress: StepProgress,
+): Promise<ProcessorChain> {
   const loadedProcessors = await loadLogitsProcessors(config.logitsProcessors, config.logitsProcessorPath);
   const custom = loadedProcessors.map(
     (loaded) => new CustomProcessor(loaded.name, () => createLogitsProcessor(loaded, config)),
@@ -70,5 +76,5 @@ async function createProcessors({ config, eosTokenIds, model }: WorkerOptions): 
     // The batch contains sequences only.
     grammarOf: (request) => (request as AddedSequence).grammar,
   });
-  return new ProcessorChain(createBuiltInProcessors(config, eosTokenIds, grammars), custom);
+  return new ProcessorChain(createBuiltInProcessors(config, eosTokenIds, grammars), custom, progress);
 }

@@ -4,21 +4,32 @@ import type { EngineRequest } from "./engine-request.ts";
 import type { EncoderOutput, EngineCoreOutput, EngineCoreStats, ToEngineThread } from "../thread/messages.ts";
 import type { ModelRunner } from "./model-runner.ts";
 import type { Scheduler } from "../scheduler/scheduler.ts";
+import type { StepProgress } from "../thread/step-progress.ts";
+
+export interface EngineCoreParts {
+  readonly scheduler: Scheduler;
+  readonly runner: ModelRunner;
+  /** What has arrived since the last call, oldest first; does not wait. */
+  readonly takeMessages: () => readonly ToEngineThread[];
+  /** Where each step says how far it is. */
+  readonly progress: StepProgress;
+}
 
 /** Mutable; owns the runner. The engine thread makes all calls, and each returns when its work is done. */
 export class EngineCore implements Disposable {
   readonly #scheduler: Scheduler;
   readonly #runner: ModelRunner;
   readonly #takeMessages: () => readonly ToEngineThread[];
-  /** Outputs produced between steps. */
+  readonly #progress: StepProgress;
+  /** Outputs that came about between steps. */
   #pendingOutputs: EngineCoreOutput[] = [];
   #isClosing = false;
 
-  /** @param takeMessages Returns the messages that arrived since the last call, oldest first. Does not wait. */
-  constructor(scheduler: Scheduler, runner: ModelRunner, takeMessages: () => readonly ToEngineThread[]) {
+  constructor({ scheduler, runner, takeMessages, progress }: EngineCoreParts) {
     this.#scheduler = scheduler;
     this.#runner = runner;
     this.#takeMessages = takeMessages;
+    this.#progress = progress;
   }
 
   /** Whether a step would compute or report something. */
@@ -37,10 +48,16 @@ export class EngineCore implements Disposable {
 
   /** Schedules, runs and samples once. Returns one output for each sequence that got a token or ended. */
   step(): EngineCoreOutput[] {
-    const scheduled = this.#scheduler.schedule();
-    const results = this.#runner.run(scheduled);
-    this.drainMessages();
-    return [...this.#takePendingOutputs(), ...this.#scheduler.update(scheduled, results)];
+    this.#progress.beginStep();
+    try {
+      const scheduled = this.#scheduler.schedule();
+      const results = this.#runner.run(scheduled);
+      this.#progress.enter("scheduling");
+      this.drainMessages();
+      return [...this.#takePendingOutputs(), ...this.#scheduler.update(scheduled, results)];
+    } finally {
+      this.#progress.endStep();
+    }
   }
 
   /** Image embeddings computed since the last call, for caches outside the thread. */

@@ -6,6 +6,7 @@ import type { SequenceBatchUpdate } from "../sampling/built-in/added-sequence.ts
 import type { ProcessorChain } from "../sampling/processor-chain.ts";
 import type { Sampler } from "../sampling/sampler.ts";
 import type { StepLogits } from "../sampling/step-logits.ts";
+import type { StepProgress } from "../thread/step-progress.ts";
 import type { ChunkEmbeddings, Decoder } from "../decoder/decoder.ts";
 import type { EncoderCache } from "../vision/encoder-cache.ts";
 import { visitEmbeddings } from "../vision/image-span.ts";
@@ -30,6 +31,7 @@ export interface ModelRunnerParts {
   /** The memory in which the sampler expects the logits of each step. */
   readonly logits: StepLogits;
   readonly hiddenSize: number;
+  readonly progress: StepProgress;
 }
 
 const noLogits = new Float32Array(0);
@@ -56,7 +58,10 @@ export class ModelRunner implements Disposable {
     const results = new Map<Sequence, StepResult>();
     const decodeRanges = this.#coverDecodes(scheduled.decodes);
     const batchUpdate = this.#updateBatch(scheduled, decodeRanges);
+    const { progress } = this.#parts;
+    progress.enter("sampling");
     this.#parts.processors.updateState(batchUpdate);
+    progress.enter("model");
     for (const transfer of scheduled.transfers) this.#parts.decoder.transfer(transfer);
     for (const chunk of scheduled.prefills) {
       attempt(results, [chunk.sequence], () => this.#prefill(chunk));
@@ -67,6 +72,7 @@ export class ModelRunner implements Disposable {
       attempt(results, sequences, () => this.#parts.decoder.decode(range, sequences, this.#logits, firstRow));
       firstRow += sequences.length;
     }
+    progress.enter("sampling");
     this.#sample(results);
     return results;
   }

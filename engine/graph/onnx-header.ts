@@ -1,8 +1,9 @@
 /** Reads an ONNX file without its weights, which may take gigabytes. */
-import { open, type FileHandle } from "node:fs/promises";
+import type { FileHandle } from "node:fs/promises";
 import { basename } from "node:path";
 import protobuf from "protobufjs/light.js";
 import { EngineError } from "../contract/errors.ts";
+import { openRegularFile } from "../weights/regular-file.ts";
 import { decodeNode, decodeTensor, decodeValueInfo } from "./onnx-schema.ts";
 
 export interface OnnxValue {
@@ -42,9 +43,8 @@ const lengthDelimited = 2;
  */
 export async function readOnnxHeader(path: string): Promise<OnnxHeader> {
   const fileName = basename(path);
-  const handle = await open(path).catch((cause: unknown) => {
-    throw new EngineError("invalid_checkpoint", `${fileName} cannot be read.`, { cause });
-  });
+  const handle = await openRegularFile(path);
+  if (handle === null) throw new EngineError("invalid_checkpoint", `${fileName} is missing.`);
   try {
     const { size } = await handle.stat();
     return await readModel(new FieldReader(handle), size);

@@ -1,6 +1,6 @@
 /** Entry of the threads that decode and resample, so that neither ever holds up the HTTP thread. */
 import { move, transferableSymbol, valueSymbol } from "piscina";
-import { EngineError, type EngineErrorCode, type ServingSetting } from "../contract/errors.ts";
+import { EngineError, type EngineErrorCode } from "../contract/errors.ts";
 import { decodeImage, readPictureHeader, type DecodedImage, type DecodeImageOptions } from "./decode-image.ts";
 import type { CanonicalValue } from "../multimodal/hasher.ts";
 import type { PixelProgram, PixelTools } from "../multimodal/pixel-program.ts";
@@ -47,7 +47,7 @@ export type PixelReply =
       readonly kind: "refused";
       readonly code: EngineErrorCode;
       readonly message: string;
-      readonly setting: ServingSetting | null;
+      readonly setting: EngineError["setting"];
       readonly detail: string | null;
     }
   | { readonly kind: "abandoned" };

@@ -2,6 +2,7 @@
 import { z } from "zod";
 
 import { EngineError } from "../contract/errors.ts";
+import { describeIssue } from "../json-issue.ts";
 import { createSamplingParams } from "../contract/sampling-params.ts";
 import type { SamplingParams } from "../contract/sampling-params.ts";
 
@@ -64,6 +65,5 @@ export function readGenerationDefaults(settings: CheckpointSettings): Generation
 function parse<Schema extends z.ZodType>(file: string, schema: Schema, json: unknown): z.infer<Schema> {
   const parsed = schema.safeParse(json);
   if (parsed.success) return parsed.data;
-  const [issue] = parsed.error.issues;
-  throw new EngineError("invalid_checkpoint", `${file} of the checkpoint: ${issue.path.join(".")}: ${issue.message}.`);
+  throw new EngineError("invalid_checkpoint", `${file} of the checkpoint: ${describeIssue(parsed.error, "", json)}.`);
 }

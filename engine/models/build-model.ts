@@ -86,7 +86,7 @@ async function writeGraph(folder: string, { graph }: GraphContext): Promise<stri
     () => true,
     () => false,
   );
-  if (!exists) await writeAtomically(path, (file) => writeFile(file, bytes));
+  if (!exists) await writeAtomically(path, `a graph of ${bytes.byteLength} bytes`, (file) => writeFile(file, bytes));
   return path;
 }
 

@@ -1,24 +1,48 @@
 /** Reading `config.json`: what is missing takes transformers' default, what changes the maths and is unknown is refused. */
 import { z } from "zod";
 import { EngineError } from "../contract/errors.ts";
-import { readBySchema } from "../schema-problem.ts";
+import { describeIssue, excerpt } from "../json-issue.ts";
 
+/** At least 1; for what nothing is built or allocated by. */
 export const count = z.int().positive();
 export const positiveNumber = z.number().positive();
 
 /**
+ * Sizes that graphs are built by. Each bound is several times the size in the largest models there are, which its comment
+ * gives, and low enough that a graph of such sizes is described in seconds, and then refused for the tensors it lacks.
+ */
+const countUpTo = (most: number) => z.int().min(1).max(most);
+/** 128, Llama 3.1 405B. */
+export const layerCount = countUpTo(1024);
+/** 128. */
+export const headCount = countUpTo(1024);
+/** Of one head: 256. */
+export const headSize = countUpTo(1024);
+/** Of hidden and intermediate states: 53,248. */
+export const width = countUpTo(524_288);
+/** 262,144. */
+export const vocabularySize = countUpTo(4_194_304);
+/** 10,485,760; the tables of rotary embeddings have a bound of their own. */
+export const positionCount = countUpTo(134_217_728);
+/** Of pictures, in pixels: 1,536. */
+export const pictureSide = countUpTo(16_384);
+/** Of patches in pixels, and of squares of patches: 32. */
+export const patchSide = countUpTo(1024);
+/** What is added to a variance before its root is taken: 1e-5. */
+export const normEpsilon = z.number().positive().max(1);
+
+/**
  * @param path Where in config.json the object lies: "" or e.g. "text_config".
- * @throws EngineError `invalid_checkpoint` naming the first field of a wrong type and its value.
+ * @throws EngineError `invalid_checkpoint` naming the first field that is wrong, its value and what was expected.
  */
 export function parseConfigObject<Schema extends z.ZodType>(
   schema: Schema,
   config: unknown,
   path: string,
 ): z.output<Schema> {
-  const result = readBySchema(schema, config);
-  if (result.isValid) return result.value;
-  const field = fieldPath(path, result.path);
-  throw new EngineError("invalid_checkpoint", `config.json: ${field || "the whole"} is wrong: it ${result.problem}.`);
+  const result = schema.safeParse(config);
+  if (result.success) return result.data;
+  throw new EngineError("invalid_checkpoint", `config.json: ${describeIssue(result.error, path, config)}.`);
 }
 
 /** The error for a field whose value would change the maths in a way that is not implemented. */
@@ -26,7 +50,7 @@ export function unsupportedField(path: string, field: string, value: unknown, re
   const explanation = reason === undefined ? "" : `: ${reason}`;
   return new EngineError(
     "unsupported_model",
-    `config.json: ${fieldPath(path, field)} = ${JSON.stringify(value)} is not supported${explanation}.`,
+    `config.json: ${fieldPath(path, field)} = ${excerpt(value)} is not supported${explanation}.`,
   );
 }
 

@@ -62,6 +62,7 @@ function checkedLength(maxModelLen: number | null, maxPositionEmbeddings: number
     throw new EngineError(
       "invalid_configuration",
       `The model length is set to ${maxModelLen} tokens; the checkpoint's limit is ${maxPositionEmbeddings}.`,
+      { setting: "maxModelLen" },
     );
   }
   return maxModelLen;

@@ -1,9 +1,11 @@
 /** The engine's logits processors in the order they apply. */
 import type { EngineError } from "../contract/errors.ts";
+import { StepProgress } from "../thread/step-progress.ts";
 import type { SequenceBatchUpdate } from "./built-in/added-sequence.ts";
-import type { CustomProcessor, ProcessedRow, RowErrors } from "./custom/custom-processor.ts";
+import type { CustomProcessor, RowErrors } from "./custom/custom-processor.ts";
 import type { GuardedLogits } from "./guarded-logits.ts";
 import type { LogitsProcessor } from "./contract/logits-processor.ts";
+import { ShownBatch } from "./custom/shown-batch.ts";
 
 /** Masks what no grammar allows. It never throws for a row but leaves it no token. */
 export interface GrammarProcessor extends LogitsProcessor {
@@ -30,11 +32,20 @@ export class ProcessorChain {
   readonly #builtIns: BuiltInProcessors;
   /** In the order loaded. */
   readonly #custom: readonly CustomProcessor[];
+  /** Of the batch, for custom processors. */
+  readonly #shown = new ShownBatch();
   readonly #errors: RowErrors = new Map();
+  readonly #progress: StepProgress;
 
-  constructor(builtIns: BuiltInProcessors, custom: readonly CustomProcessor[]) {
+  /** @param progress Is told whose code runs while that of a custom processor does. */
+  constructor(
+    builtIns: BuiltInProcessors,
+    custom: readonly CustomProcessor[],
+    progress: StepProgress = new StepProgress(),
+  ) {
     this.#builtIns = builtIns;
     this.#custom = custom;
+    this.#progress = progress;
   }
 
   /** Begins a step: tells every processor, also after one has failed, so that none loses track of the rows. */
@@ -44,7 +55,7 @@ export class ProcessorChain {
     grammars.updateState(batchUpdate);
     for (const processor of argmaxChanging) processor.updateState(batchUpdate);
     for (const processor of argmaxInvariant) processor.updateState(batchUpdate);
-    for (const processor of this.#custom) processor.updateState(batchUpdate, this.#errors);
+    this.#updateCustom(batchUpdate);
     for (const processor of penalties) processor.updateState(batchUpdate);
   }
 
@@ -52,19 +63,35 @@ export class ProcessorChain {
     this.#builtIns.grammars.apply(logits);
   }
 
-  applyArgmaxChanging(logits: GuardedLogits, rows: readonly ProcessedRow[]): void {
-    for (const processor of this.#builtIns.argmaxChanging) processor.apply(logits);
-    for (const processor of this.#custom) {
-      if (!processor.isArgmaxInvariant) processor.apply(logits, rows, this.#errors);
+  #updateCustom(batchUpdate: SequenceBatchUpdate | null): void {
+    if (this.#custom.length === 0) return;
+    const shownUpdate = this.#shown.update(batchUpdate);
+    for (let index = 0; index < this.#custom.length; index++) {
+      this.#progress.enterProcessor(index);
+      this.#custom[index].updateState(shownUpdate, this.#errors);
     }
+    this.#progress.enter("sampling");
+  }
+
+  applyArgmaxChanging(logits: GuardedLogits): void {
+    for (const processor of this.#builtIns.argmaxChanging) processor.apply(logits);
+    this.#applyCustom(false, logits);
     for (const processor of this.#builtIns.penalties) processor.apply(logits);
   }
 
-  applyArgmaxInvariant(logits: GuardedLogits, rows: readonly ProcessedRow[]): void {
+  applyArgmaxInvariant(logits: GuardedLogits): void {
     for (const processor of this.#builtIns.argmaxInvariant) processor.apply(logits);
-    for (const processor of this.#custom) {
-      if (processor.isArgmaxInvariant) processor.apply(logits, rows, this.#errors);
+    this.#applyCustom(true, logits);
+  }
+
+  #applyCustom(isArgmaxInvariant: boolean, logits: GuardedLogits): void {
+    for (let index = 0; index < this.#custom.length; index++) {
+      const processor = this.#custom[index];
+      if (processor.isArgmaxInvariant !== isArgmaxInvariant) continue;
+      this.#progress.enterProcessor(index);
+      processor.apply(logits, this.#shown.rows, this.#errors);
     }
+    this.#progress.enter("sampling");
   }
 
   /**

@@ -65,12 +65,12 @@ export class Sampler {
     this.#guardedLogits.beginStep();
     this.#processors.applyGrammars(this.#guardedLogits);
     this.#captureRawLogprobs(rows);
-    this.#processors.applyArgmaxChanging(this.#guardedLogits, rows);
+    this.#processors.applyArgmaxChanging(this.#guardedLogits);
     const allGreedy = this.#chooseGreedy(rows);
     this.#isScaled.fill(0);
     if (!allGreedy) {
       this.#rowsToScale = rows;
-      this.#processors.applyArgmaxInvariant(this.#guardedLogits, rows);
+      this.#processors.applyArgmaxInvariant(this.#guardedLogits);
       this.#rowsToScale = null;
     }
     return rows.map((row, rowIndex) => this.#sampleRow(row, rowIndex));

@@ -15,7 +15,7 @@ export function isOpen(call: Call | OpenCall | null): call is OpenCall {
   return call !== null && "isEmpty" in call;
 }
 
-/** Of each return: making its key, sorting it in. */
+/** Units of work for each return: its key has to be made and sorted. */
 const returnUnits = 64;
 
 /** Mutable. */
@@ -76,11 +76,11 @@ export class CallTable {
   }
 
   #single(call: OpenCall, lasting: ReadonlyMap<OpenCall, Call>, meter: WorkMeter): Call {
-    const returns = returnsOf(call, lasting, meter);
+    const { returns, covers } = returnsOf(call, lasting, meter);
     const key = `${call.rule}=${[...returns.keys()].sort().join()}`;
     let known = this.#calls.get(key);
     if (known === undefined) {
-      known = { id: ++this.#numCreated, rule: call.rule, returns: [...returns.values()] as Reading[] };
+      known = { id: ++this.#numCreated, rule: call.rule, returns: [...returns.values()] as Reading[], covers };
       this.#calls.set(key, known);
       this.#numReturns += returns.size;
     }
@@ -88,20 +88,24 @@ export class CallTable {
   }
 
   #closeGroup(group: readonly OpenCall[], lasting: Map<OpenCall, Call>, meter: WorkMeter): void {
-    const returns = group.map((call) => returnsOf(call, lasting, meter));
-    const key = returns.map((own, index) => `${group[index].rule}=${[...own.keys()].sort().join()}`).join("|");
+    const members = group.map((call) => returnsOf(call, lasting, meter));
+    const key = members
+      .map(({ returns }, index) => `${group[index].rule}=${[...returns.keys()].sort().join()}`)
+      .join("|");
     let known = this.#groups.get(key);
     if (known === undefined) {
       const created = new Map<number, Call & { returns: Reading[] }>();
-      for (const { rule } of group) created.set(rule, { id: ++this.#numCreated, rule, returns: [] });
       for (const [index, { rule }] of group.entries()) {
-        created.get(rule)!.returns = Array.from(returns[index].values(), ({ rest, call }) => ({
+        created.set(rule, { id: ++this.#numCreated, rule, returns: [], covers: members[index].covers });
+      }
+      for (const [index, { rule }] of group.entries()) {
+        created.get(rule)!.returns = Array.from(members[index].returns.values(), ({ rest, call }) => ({
           rest,
           call: isOpen(call) ? created.get(call.rule)! : call,
         }));
       }
       this.#groups.set(key, (known = created));
-      for (const { size } of returns) this.#numReturns += size;
+      for (const { returns } of members) this.#numReturns += returns.size;
     }
     for (const call of group) lasting.set(call, known.get(call.rule)!);
   }
@@ -112,16 +116,19 @@ interface OpenReturn {
   readonly call: Call | OpenCall | null;
 }
 
+interface ClosedReturns {
+  /** By what tells them apart. */
+  readonly returns: ReadonlyMap<string, OpenReturn>;
+  readonly covers: ReadonlySet<Call>;
+}
+
 /**
- * By what tells them apart. A return to the end of a caller that is known is one to where that caller returns, so that
- * calls in the last place of a rule do not pile up as a text grows.
+ * A return to the end of a caller that is known is one to where that caller returns, so that calls in the last place of
+ * a rule do not pile up as a text grows. Late callers come first: they often cover the earlier ones.
  */
-function returnsOf(
-  { rule, returns }: OpenCall,
-  lasting: ReadonlyMap<OpenCall, Call>,
-  meter: WorkMeter,
-): ReadonlyMap<string, OpenReturn> {
+function returnsOf({ rule, returns }: OpenCall, lasting: ReadonlyMap<OpenCall, Call>, meter: WorkMeter): ClosedReturns {
   const found = new Map<string, OpenReturn>();
+  const ended: Call[] = [];
   const add = (rest: Rest | null, call: Call | OpenCall | null): void => {
     const caller = isOpen(call) ? `r${call.rule}` : (call?.id ?? 0);
     found.set(`${rest?.id ?? 0}:${caller}`, { rest, call });
@@ -130,11 +137,17 @@ function returnsOf(
     const call = isOpen(caller) ? (lasting.get(caller) ?? caller) : caller;
     for (const rest of rests) {
       if (rest !== null || call === null) add(rest, call);
-      else if (!isOpen(call)) {
-        meter.spend(call.returns.length * returnUnits);
-        for (const back of call.returns) add(back.rest, back.call);
-      } else if (call.rule !== rule) add(rest, call);
+      else if (!isOpen(call)) ended.push(call);
+      else if (call.rule !== rule) add(rest, call);
     }
   }
-  return found;
+  const covers = new Set<Call>();
+  for (const call of ended.sort((left, right) => right.id - left.id)) {
+    if (covers.has(call)) continue;
+    meter.spend(call.returns.length * returnUnits + call.covers.size);
+    covers.add(call);
+    for (const covered of call.covers) covers.add(covered);
+    for (const back of call.returns) add(back.rest, back.call);
+  }
+  return { returns: found, covers };
 }

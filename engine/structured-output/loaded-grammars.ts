@@ -5,9 +5,9 @@ import { TokenMaskCache } from "./token-mask-cache.ts";
 import { TokenMasks } from "./token-masks.ts";
 import { WorkMeter } from "./work-meter.ts";
 
-/** Grammars nobody uses that are kept, with what is known of them, for the next request. */
+/** Unused grammars that stay loaded, with their caches, for the next request. */
 const maxNumIdle = 8;
-/** Of the masks of all grammars. One takes at most 19 KB where the vocabulary has 150,000 tokens. */
+/** Limit for the cached masks of all grammars. One takes up to 19 KB with a vocabulary of 150,000 tokens. */
 const maxMaskBytes = 128 * 2 ** 20;
 
 /** What all rows of a grammar share. */

@@ -1,7 +1,7 @@
-/** The parts of positions in a text: what is still to come, and who goes on behind it. */
+/** The parts of a position in a text: the expressions that are still to come, and the calls that they are in. */
 import type { ByteState } from "./byte-state.ts";
 
-/** The first of what is to come. There is one object for equal ones. */
+/** The next expression. Equal ones are one object. */
 export type Head =
   /** A character or word, begun or not. */
   | { readonly kind: "bytes"; readonly id: number; readonly state: ByteState }
@@ -23,7 +23,7 @@ export interface Repetition {
   readonly max: number;
 }
 
-/** What is still to come of one rule, the next first; null behind the last. There is one object for equal ones. */
+/** The rest of a rule: the next expression and those behind it. Equal ones are one object. */
 export interface Rest {
   readonly id: number;
   readonly head: Head;
@@ -39,6 +39,8 @@ export interface Call {
   readonly id: number;
   readonly rule: number;
   readonly returns: readonly Reading[];
+  /** Calls all of whose returns are among those of this one. */
+  readonly covers: ReadonlySet<Call>;
 }
 
 /** One way to read the text so far: what is to come of a rule, null for nothing, and its call, null in the first. */

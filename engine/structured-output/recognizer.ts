@@ -7,24 +7,24 @@ import type { Program } from "./program.ts";
 import type { Call, Position, Reading, Rest, WaitingReading } from "./reading.ts";
 import type { WorkMeter } from "./work-meter.ts";
 
-/** A reading while the calls of its position are not known whole. */
+/** A reading of a position whose calls may still get more returns. */
 interface OpenReading {
   readonly rest: Rest | null;
   readonly call: Call | OpenCall | null;
 }
 
-/** Units of work (see WorkMeter) that a reading costs wherever it is looked at: about a quarter of a microsecond. */
+/** Units of work (see WorkMeter) for each look at a reading: about a quarter of a microsecond. */
 const readingUnits = 32;
-/** Kept until there are more, then all are forgotten and made again as they are reached. Each takes up to 3 KB. */
+/** With more positions, all are dropped and made again when a text reaches them. Each takes up to 3 KB. */
 const maxPositions = 4096;
 /** Readings, rests, returns of calls and byte states, of about 100 bytes each. */
 const maxParts = 262_144;
 
 /**
  * Follows all ways to read a text at once, as Earley's algorithm does: the calls of rules form a graph in which those
- * of one rule at one place are one, so that also left recursion and ambiguity end. Repetitions are counted as they are
- * read and never written out. Positions are kept with where each byte leads, as a lazily built automaton has them: a
- * text that comes to a known one costs a look-up per byte.
+ * of one rule at one place are one, so that left recursion and ambiguity end, too. Repetitions are counted while they are
+ * read and never written out. Positions are kept together with their successors, like the states of a lazily built
+ * automaton: a text in known positions costs one look-up per byte.
  *
  * Mutable. Methods throw TooMuchWork when the meter allows no more.
  */
@@ -34,7 +34,7 @@ export class Recognizer {
   readonly #states: ByteStates;
   readonly #heads: HeadTable;
   readonly #calls = new CallTable();
-  /** By what they were settled from, and by their own readings. */
+  /** By the readings that they were settled from, and by their own readings. */
   readonly #settled = new Map<string, Position>();
   readonly #positions = new Map<string, Position>();
   /** Those that know where a byte leads. */
@@ -97,6 +97,8 @@ export class Recognizer {
   #settle(begun: readonly Reading[]): Position {
     const seen = new Map<Call | OpenCall | null, Set<Rest | null>>();
     const open = new Map<number, OpenCall>();
+    /** Calls whose returns were added with those of another. */
+    const covered = new Set<Call>();
     const pending: OpenReading[] = [];
     const waiting: OpenReading[] = [];
     const heads = this.#heads;
@@ -116,9 +118,13 @@ export class Recognizer {
         if (call === null) canEnd = true;
         else if (isOpen(call)) {
           call.isEmpty = true;
+          this.#meter.spend(call.returns.size);
           for (const [caller, rests] of call.returns) for (const back of rests) add(back, caller);
-        } else for (const back of call.returns) add(back.rest, back.call);
-        this.#meter.spend(1);
+        } else if (!covered.has(call)) {
+          this.#meter.spend(call.returns.length + call.covers.size);
+          for (const other of call.covers) covered.add(other);
+          for (const back of call.returns) add(back.rest, back.call);
+        }
         continue;
       }
       const { head, behind } = rest;
@@ -163,6 +169,7 @@ export class Recognizer {
   /** The position of these readings, in which the open calls are replaced by lasting ones. */
   #keep(waiting: readonly OpenReading[], open: ReadonlyMap<number, OpenCall>, canEnd: boolean): Position {
     const lasting = this.#calls.close(open, this.#meter);
+    this.#meter.spend(waiting.length * readingUnits);
     const readings = waiting.map(({ rest, call }) => ({
       rest,
       call: isOpen(call) ? lasting.get(call)! : call,
@@ -178,7 +185,7 @@ export class Recognizer {
     return position;
   }
 
-  /** Positions that are in use outside stay right; they are made known again as texts go on from them. */
+  /** Positions that callers still hold stay valid. */
   #forgetWhenFull(): void {
     const numParts = this.#numReadings + this.#heads.size + this.#calls.size + this.#states.size;
     if (this.#positions.size < maxPositions && this.#settled.size < 4 * maxPositions && numParts < maxParts) return;

@@ -1,4 +1,4 @@
-/** What can be told of rules before a text is generated. */
+/** Properties of rules that are known before a text is generated. */
 import type { Expression, Language } from "./expression.ts";
 
 /**

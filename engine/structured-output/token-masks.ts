@@ -9,7 +9,7 @@ import { maxExits, walkTrie } from "./trie-walk.ts";
 import type { TrieWalk } from "./trie-walk.ts";
 import type { WorkMeter } from "./work-meter.ts";
 
-/** Rests whose masks are put together; more of them are first tried in one walk. */
+/** Up to so many rests, their masks are united; for more, one walk from the position is tried first. */
 const maxLocalRests = 8;
 /** Units of work that such a walk may take: a tenth of one through a large vocabulary. */
 const jointUnits = 50_000;
@@ -27,11 +27,11 @@ export interface TokenMasksOptions {
 }
 
 /**
- * Most of what may follow depends on the rule that the text is in and not on where that was called: inside a string of
- * JSON, all tokens without a quote. That part is found once for each rest and kept; where the rule can end within a
- * token, the walk goes on with the callers. The adaptive masks of XGrammar (Dong et al., 2024, arXiv:2411.15100) divide
- * the work alike. Counts that are larger than the tokens of a trie are long make no difference to those, so that rests
- * which only differ by such counts share what is found.
+ * The tokens that may follow depend mostly on the rule that the text is in, not on its callers: inside a JSON string,
+ * all tokens without a quote may follow. This part of a mask is computed once for each rest and cached. Where the rule
+ * can end within a token, the walk goes on with the callers. The adaptive masks of XGrammar (Dong et al., 2024, arXiv:2411.15100) divide
+ * the work in the same way. A count that is larger than the longest token of a trie makes no difference to its tokens, so
+ * that rests which differ only in such counts share a mask.
  *
  * Mutable. Throws TooMuchWork.
  */

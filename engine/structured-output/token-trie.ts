@@ -1,4 +1,4 @@
-/** The tokens of a vocabulary by their bytes, so that a mask looks at what tokens have in common once. */
+/** The tokens of a vocabulary as tries, so that a mask looks at common beginnings once. */
 import { setImmediate as nextTurn } from "node:timers/promises";
 
 /**

@@ -1,13 +1,13 @@
-/** How much work structured outputs may cost; see WorkMeter for the unit, of which a millisecond has 100,000 to 200,000. */
+/** Limits on the work of structured outputs, in units of WorkMeter: a millisecond is 100,000 to 200,000 of them. */
 
 /**
- * Of one row in one step. Ordinary forms take less than a thousandth in most steps; one that comes to free text in a
- * vocabulary of 150,000 tokens for the first time takes a tenth.
+ * Limit for one row in one step: tens of milliseconds. Ordinary forms take less than a hundredth of it in most steps; the
+ * first mask of free text with a vocabulary of 150,000 tokens takes a tenth.
  */
 export const maxStepUnits = 4_000_000;
-/** What a request may spend when it begins, so that it can find the masks of its form. */
+/** Units that a request has at its start, enough to compute the masks of its form. */
 export const firstUnits = 16_000_000;
-/** What is added at each of its tokens. What it does not spend is kept, up to `firstUnits`. */
+/** Units that a request gets with each token. Unspent ones add up to `firstUnits` at most. */
 export const unitsPerToken = 100_000;
-/** What a step may cost in addition for each token that is followed again after a preemption. */
+/** Units that a step gets for each token that is followed again after a preemption. */
 export const unitsPerReplayedToken = 10_000;

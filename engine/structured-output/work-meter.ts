@@ -8,7 +8,7 @@ export class WorkMeter {
   #numLeft = 0;
   #numSpent = 0;
 
-  /** All units since the meter was made. */
+  /** All units since the meter was created. */
   get numSpent(): number {
     return this.#numSpent;
   }
@@ -18,7 +18,7 @@ export class WorkMeter {
     this.#numLeft = numUnits;
   }
 
-  /** What `work` returns; null when it takes more than `maxUnits`. Throws TooMuchWork when that is all that is allowed. */
+  /** The result of `work`; null when it takes more than `maxUnits`. Throws TooMuchWork when no more units are left. */
   attempt<Result>(maxUnits: number, work: () => Result): Result | null {
     const numAside = Math.max(0, this.#numLeft - maxUnits);
     this.#numLeft -= numAside;
@@ -40,5 +40,5 @@ export class WorkMeter {
   }
 }
 
-/** What was under way is left undone; nothing that is kept is half finished. */
+/** The work is incomplete; caches hold only complete entries. */
 export class TooMuchWork extends Error {}

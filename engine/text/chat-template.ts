@@ -3,6 +3,7 @@ import { Template } from "@huggingface/jinja";
 import { z } from "zod";
 
 import { EngineError } from "../contract/errors.ts";
+import { describeError } from "../json-issue.ts";
 import { descendants, detectContentFormat } from "./content-format.ts";
 import { parseCheckpointJson, parseTokenizerConfig, tryReadCheckpointFile } from "./tokenizer-json.ts";
 import type { ContentFormat } from "./content-format.ts";
@@ -31,9 +32,14 @@ export class ChatTemplate {
     try {
       this.#template = new Template(source);
     } catch (error) {
-      throw new EngineError("invalid_checkpoint", "The chat template of the checkpoint is not valid Jinja.", {
-        cause: error,
-      });
+      const reason = describeError(error);
+      throw new EngineError(
+        "invalid_checkpoint",
+        `The chat template of the checkpoint is not valid Jinja (${reason}).`,
+        {
+          cause: error,
+        },
+      );
     }
     this.contentFormat = detectContentFormat(this.#template.parsed);
     this.#namedTokens = namedTokens;

@@ -1,9 +1,10 @@
 /** The two files of a checkpoint that describe its tokenizer, parsed as far as the engine reads them. */
-import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { z } from "zod";
 
 import { EngineError } from "../contract/errors.ts";
+import { describeError, describeIssue } from "../json-issue.ts";
+import { readRegularFile } from "../weights/regular-file.ts";
 
 const addedToken = z.object({
   id: z.int().nonnegative(),
@@ -46,14 +47,10 @@ export type TokenizerJson = z.infer<typeof tokenizerJson>;
 export type TokenizerConfig = z.infer<typeof tokenizerConfig>;
 export type TokenizerComponent = z.infer<typeof component>;
 
-/** Text of a checkpoint's file; null when there is no such file. */
+/** Text of a checkpoint's file; null when there is no such file. Throws `invalid_checkpoint` for one that is not read. */
 export async function tryReadCheckpointFile(folder: string, name: string): Promise<string | null> {
-  try {
-    return await readFile(join(folder, name), "utf8");
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === "ENOENT") return null;
-    throw new EngineError("invalid_checkpoint", `${name} of the checkpoint cannot be read.`, { cause: error });
-  }
+  const bytes = await readRegularFile(join(folder, name));
+  return bytes === null ? null : bytes.toString("utf8");
 }
 
 /** The parsed JSON file; throws `invalid_checkpoint` with the file's name and the field at fault. */
@@ -66,16 +63,12 @@ export function parseCheckpointJson<Schema extends z.ZodType>(
   try {
     json = JSON.parse(text);
   } catch (error) {
-    throw new EngineError("invalid_checkpoint", `${name} of the checkpoint is not JSON.`, { cause: error });
+    const reason = describeError(error);
+    throw new EngineError("invalid_checkpoint", `${name} of the checkpoint is not JSON (${reason}).`, { cause: error });
   }
   const parsed = schema.safeParse(json);
   if (parsed.success) return parsed.data;
-  const issue = parsed.error.issues[0];
-  throw new EngineError(
-    "invalid_checkpoint",
-    `${name} of the checkpoint: ${issue?.path.join(".") || "the file"}: ${issue?.message ?? "has a wrong shape"}.`,
-    { cause: parsed.error },
-  );
+  throw new EngineError("invalid_checkpoint", `${name} of the checkpoint: ${describeIssue(parsed.error, "", json)}.`);
 }
 
 export function parseTokenizerJson(text: string): TokenizerJson {

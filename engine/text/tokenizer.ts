@@ -3,6 +3,7 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import { Tokenizer as HuggingFaceTokenizer } from "@huggingface/tokenizers";
 
 import { EngineError } from "../contract/errors.ts";
+import { describeError } from "../json-issue.ts";
 import { AddedTokenSplitter } from "./added-tokens.ts";
 import { faithfulPreTokenizer } from "./pre-tokenizer-rules.ts";
 import { createTokenBytes } from "./token-bytes.ts";
@@ -271,8 +272,13 @@ function createLibraryTokenizer(json: TokenizerJson, config: TokenizerConfig): H
     if (library.model !== null && "merges" in library.model) library.model.merges = [];
     return library;
   } catch (error) {
-    throw new EngineError("unsupported_model", "The tokenizer.json of the checkpoint is of an unsupported kind.", {
-      cause: error,
-    });
+    const reason = describeError(error);
+    throw new EngineError(
+      "unsupported_model",
+      `tokenizer.json of the checkpoint is of an unsupported kind (${reason}).`,
+      {
+        cause: error,
+      },
+    );
   }
 }

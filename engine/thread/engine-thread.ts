@@ -4,13 +4,18 @@ import type { MessagePort } from "node:worker_threads";
 
 import { EngineError } from "../contract/errors.ts";
 import { moduleUrl } from "../module-url.ts";
-import type { EncoderOutput, FromEngineThread, ToEngineThread, WorkerOptions } from "./messages.ts";
+import { StepProgress } from "./step-progress.ts";
+import { StepWatchdog } from "./step-watchdog.ts";
+import type { EncoderOutput, EngineThreadData, FromEngineThread, ToEngineThread, WorkerOptions } from "./messages.ts";
+import type { StepStall } from "./step-watchdog.ts";
 
 export interface EngineThreadListener {
   /** The thread takes requests from now on. */
   onReady(): void;
   onOutputs(message: Extract<FromEngineThread, { kind: "outputs" }>): void;
   onEncoded(images: readonly EncoderOutput[]): void;
+  /** As `StepWatchdog` reports it; not after `onFailed`. */
+  onStall(stall: StepStall | null): void;
   /** The thread has ended, or is about to, without being asked. Called at most once, and last. */
   onFailed(error: EngineError): void;
 }
@@ -26,18 +31,34 @@ export class EngineThread {
   /** Takes the options. */
   readonly #options: MessagePort;
   readonly #exited: Promise<void>;
+  readonly #watchdog: StepWatchdog;
+  #isStalled = false;
   #isOver = false;
 
-  /** Starts the thread, which loads its modules and waits for what it is to load: `load`. */
-  constructor(listener: EngineThreadListener) {
+  /**
+   * Starts the thread, which loads its modules and waits for what it is to load: `load`.
+   *
+   * @param stepTimeoutMs How long a step may take before it is reported as a stall.
+   */
+  constructor(listener: EngineThreadListener, stepTimeoutMs: number) {
     const { port1, port2 } = new MessageChannel();
     this.#options = port1;
+    const progress = new StepProgress();
+    const workerData: EngineThreadData = { optionsPort: port2, progress: progress.buffer };
     this.#worker = new Worker(moduleUrl("./worker", import.meta.url), {
       name: ENGINE_THREAD_NAME,
-      workerData: port2,
+      workerData,
       transferList: [port2],
     });
+    this.#watchdog = new StepWatchdog(progress, {
+      timeoutMs: stepTimeoutMs,
+      onChange: (stall) => {
+        this.#isStalled = stall !== null;
+        if (!this.#isOver) listener.onStall(stall);
+      },
+    });
     this.#exited = new Promise((resolve) => this.#worker.once("exit", () => resolve()));
+    void this.#exited.then(() => this.#watchdog.stop());
     const fail = (error: EngineError): void => {
       if (this.#isOver) return;
       this.#isOver = true;
@@ -47,6 +68,7 @@ export class EngineThread {
       if (this.#isOver) return;
       switch (message.kind) {
         case "ready":
+          this.#watchdog.start();
           return listener.onReady();
         case "outputs":
           return listener.onOutputs(message);
@@ -75,12 +97,12 @@ export class EngineThread {
     this.#worker.postMessage(message);
   }
 
-  /** Resolves when the thread has freed the model and ended. Idempotent. */
+  /** Resolves when the thread has freed the model and ended. One that is stalled is not waited for. Idempotent. */
   async close(): Promise<void> {
     this.#isOver = true;
     this.#options.close();
     this.post({ kind: "close" });
-    const timer = setTimeout(() => void this.#worker.terminate(), CLOSE_TIMEOUT_MS);
+    const timer = setTimeout(() => void this.#worker.terminate(), this.#isStalled ? 0 : CLOSE_TIMEOUT_MS);
     try {
       await this.#exited;
     } finally {

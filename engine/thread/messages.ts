@@ -1,4 +1,5 @@
 /** What the facade and the engine thread say to each other. */
+import type { MessagePort } from "node:worker_threads";
 import type { EngineConfig } from "../contract/config.ts";
 import type { EngineErrorCode } from "../contract/errors.ts";
 import type { EngineRequest } from "../core/engine-request.ts";
@@ -6,7 +7,15 @@ import type { FinishReason, SampledLogprobs } from "../contract/request-output.t
 import type { BuiltModel } from "../models/built-model.ts";
 import type { ItemTensor } from "../multimodal/processed-item.ts";
 
-/** What the engine thread is started for; sent once, by the port that is its `workerData`. */
+/** What the engine thread is started with. */
+export interface EngineThreadData {
+  /** Brings the `WorkerOptions`, once. */
+  readonly optionsPort: MessagePort;
+  /** Of the thread's `StepProgress`. */
+  readonly progress: SharedArrayBuffer;
+}
+
+/** What the engine thread is started for. */
 export interface WorkerOptions {
   readonly config: EngineConfig;
   readonly model: BuiltModel;

@@ -6,15 +6,16 @@ import { EngineError, invariant } from "../contract/errors.ts";
 import { collectGarbage } from "../runtime/collect-garbage.ts";
 import { ortEnvironment } from "../runtime/ort-environment.ts";
 import { releaseFreedMemory, releaseIdleMemory } from "../runtime/release-memory.ts";
+import { StepProgress } from "./step-progress.ts";
 import { createEngineCore } from "../core/create-engine-core.ts";
 import { Inbox } from "./inbox.ts";
-import type { FromEngineThread, WorkerOptions } from "./messages.ts";
+import type { EngineThreadData, FromEngineThread, WorkerOptions } from "./messages.ts";
 
 /** Longer than a client takes from one answer to its next request, which finds the memory of runs as it was left. */
 const REST_AFTER_MS = 100;
 
 /** Ends when asked to close, or after a failure it has reported; frees the model's memory either way. */
-async function serve(port: MessagePort, optionsPort: MessagePort): Promise<void> {
+async function serve(port: MessagePort, { optionsPort, progress }: EngineThreadData): Promise<void> {
   const inbox = new Inbox(port);
   const post = (message: FromEngineThread): void => port.postMessage(message);
   try {
@@ -22,7 +23,7 @@ async function serve(port: MessagePort, optionsPort: MessagePort): Promise<void>
     ortEnvironment();
     const options = await receiveOptions(optionsPort);
     if (options === null) return;
-    using core = await createEngineCore(options, () => inbox.take());
+    using core = await createEngineCore(options, () => inbox.take(), new StepProgress(progress));
     await collectGarbage();
     releaseFreedMemory();
     post({ kind: "ready" });
@@ -67,4 +68,4 @@ process.on("unhandledRejection", (reason) => {
   process.emitWarning(`A promise that a logits processor waits for no more was rejected: ${message}`);
 });
 invariant(parentPort !== null, "worker.ts is the entry of a worker thread");
-await serve(parentPort, workerData as MessagePort);
+await serve(parentPort, workerData as EngineThreadData);

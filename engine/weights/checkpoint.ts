@@ -1,11 +1,13 @@
 /** A folder in Hugging Face's layout, opened: its configuration and where each of its tensors lies. */
 import { createHash } from "node:crypto";
-import { readdir, readFile } from "node:fs/promises";
+import { readdir } from "node:fs/promises";
 import { basename, join, resolve } from "node:path";
 import { EngineError } from "../contract/errors.ts";
+import { describeError } from "../json-issue.ts";
 import { indexFileName, singleFileName } from "./checkpoint-files.ts";
 import { hashFile } from "./file-hash.ts";
 import { isOnnxExport, onnxFolder } from "./onnx-variants.ts";
+import { readRegularFile } from "./regular-file.ts";
 import { readSafetensorsHeader } from "./safetensors.ts";
 import type { StoredTensor } from "./stored-tensor.ts";
 
@@ -23,7 +25,7 @@ export interface Checkpoint {
    * the first time, then remembers it in the cache folder for as long as the files stay untouched.
    */
   contentHash(options?: ContentHashOptions): Promise<string>;
-  /** Null where the folder has no such file; EngineError `invalid_checkpoint` where it is not JSON. */
+  /** Null where the folder has no such file; EngineError `invalid_checkpoint` where it cannot be read or is not JSON. */
   readJson(fileName: string): Promise<unknown>;
 }
 
@@ -47,12 +49,12 @@ export interface OpenCheckpointOptions {
 export async function openCheckpoint(folder: string, { cacheFolder }: OpenCheckpointOptions): Promise<Checkpoint> {
   const absoluteFolder = resolve(folder);
   const folderName = basename(absoluteFolder);
-  const configBytes = await readOptional(join(absoluteFolder, "config.json"));
+  const configBytes = await readRegularFile(join(absoluteFolder, "config.json"));
   if (configBytes === null) {
     throw new EngineError("invalid_checkpoint", `The checkpoint ${folderName} has no config.json.`);
   }
   const config = parseJson(configBytes, "config.json");
-  const indexBytes = await readOptional(join(absoluteFolder, indexFileName));
+  const indexBytes = await readRegularFile(join(absoluteFolder, indexFileName));
   const inOnnxFolder = await readdir(join(absoluteFolder, onnxFolder)).catch((): string[] => []);
   const hasExport = isOnnxExport(inOnnxFolder);
   const single = await readSingleFile(join(absoluteFolder, singleFileName), indexBytes !== null || hasExport);
@@ -72,7 +74,7 @@ export async function openCheckpoint(folder: string, { cacheFolder }: OpenCheckp
       return hash.digest("hex");
     },
     async readJson(fileName) {
-      const bytes = await readOptional(join(absoluteFolder, fileName));
+      const bytes = await readRegularFile(join(absoluteFolder, fileName));
       return bytes === null ? null : parseJson(bytes, fileName);
     },
   };
@@ -80,18 +82,13 @@ export async function openCheckpoint(folder: string, { cacheFolder }: OpenCheckp
 
 /** Null where the file is absent and others can take its place. */
 async function readSingleFile(file: string, hasOthers: boolean): Promise<ReadonlyMap<string, StoredTensor> | null> {
-  try {
-    return await readSafetensorsHeader(file);
-  } catch (error) {
-    if (!(error instanceof EngineError) || !isNotFound(error.cause)) throw error;
-    if (hasOthers) return null;
-    const folderName = basename(resolve(file, ".."));
-    throw new EngineError(
-      "invalid_checkpoint",
-      `The checkpoint ${folderName} has neither ${singleFileName} nor ${indexFileName}, nor an ONNX export in ${onnxFolder}/.`,
-      { cause: error },
-    );
-  }
+  const tensors = await readSafetensorsHeader(file);
+  if (tensors !== null || hasOthers) return tensors;
+  const folderName = basename(resolve(file, ".."));
+  throw new EngineError(
+    "invalid_checkpoint",
+    `The checkpoint ${folderName} has neither ${singleFileName} nor ${indexFileName}, nor an ONNX export in ${onnxFolder}/.`,
+  );
 }
 
 async function readShards(folder: string, indexBytes: Buffer | null): Promise<ReadonlyMap<string, StoredTensor>> {
@@ -99,12 +96,10 @@ async function readShards(folder: string, indexBytes: Buffer | null): Promise<Re
   const shardNames = [...new Set(Object.values(weightMap))];
   const shards = new Map<string, ReadonlyMap<string, StoredTensor>>();
   for (const shardName of shardNames) {
-    const tensors = await readSafetensorsHeader(join(folder, shardName)).catch((error: unknown) => {
-      if (!(error instanceof EngineError) || !isNotFound(error.cause)) throw error;
-      throw new EngineError("invalid_checkpoint", `The shard ${shardName} named by ${indexFileName} is missing.`, {
-        cause: error,
-      });
-    });
+    const tensors = await readSafetensorsHeader(join(folder, shardName));
+    if (tensors === null) {
+      throw new EngineError("invalid_checkpoint", `The shard ${shardName} named by ${indexFileName} is missing.`);
+    }
     shards.set(shardName, tensors);
   }
   const tensors = new Map<string, StoredTensor>();
@@ -136,23 +131,10 @@ export function parseWeightMap(indexBytes: Buffer | null): Readonly<Record<strin
   return weightMap as Readonly<Record<string, string>>;
 }
 
-async function readOptional(file: string): Promise<Buffer | null> {
-  try {
-    return await readFile(file);
-  } catch (cause) {
-    if (isNotFound(cause)) return null;
-    throw new EngineError("invalid_checkpoint", `${basename(file)} cannot be read.`, { cause });
-  }
-}
-
 function parseJson(bytes: Buffer, fileName: string): unknown {
   try {
     return JSON.parse(bytes.toString("utf8"));
   } catch (cause) {
-    throw new EngineError("invalid_checkpoint", `${fileName} is not JSON.`, { cause });
+    throw new EngineError("invalid_checkpoint", `${fileName} is not JSON (${describeError(cause)}).`, { cause });
   }
-}
-
-function isNotFound(error: unknown): boolean {
-  return error instanceof Error && "code" in error && error.code === "ENOENT";
 }

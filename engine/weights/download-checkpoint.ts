@@ -72,7 +72,8 @@ export async function downloadCheckpoint(
   const weightNames = isSharded ? await readShardNames(folder, reference, objects) : new Set([singleFileName]);
   // Repositories often hold their weights twice, under other names.
   await fetchMissing([...objects.values()].filter(({ name }) => isWanted(name, weightNames)));
-  if (!isComplete) await writeAtomically(markerFile, (temporaryFile) => writeFile(temporaryFile, manifest));
+  if (!isComplete)
+    await writeAtomically(markerFile, "a downloaded checkpoint", (temporaryFile) => writeFile(temporaryFile, manifest));
   return folder;
 }
 

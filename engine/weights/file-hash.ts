@@ -5,6 +5,7 @@ import { readFile, stat, writeFile } from "node:fs/promises";
 import { basename, join, resolve } from "node:path";
 import { EngineError } from "../contract/errors.ts";
 import { writeAtomically } from "./atomic-file.ts";
+import { systemReason } from "./regular-file.ts";
 
 /** Large enough to be as fast as the disk, small enough that hashing one chunk does not hold up the event loop. */
 const chunkBytes = 4 * 1024 * 1024;
@@ -39,9 +40,18 @@ export async function hashFile(file: string, { cacheFolder, signal }: HashFileOp
     }
   } catch (cause) {
     if (signal?.aborted === true) throw new EngineError("aborted", "Hashing the checkpoint was aborted.", { cause });
-    throw new EngineError("invalid_checkpoint", `${basename(path)} cannot be read.`, { cause });
+    throw new EngineError("invalid_checkpoint", `${basename(path)} cannot be read (${systemReason(cause)}).`, {
+      cause,
+    });
   }
   const contentHash = digest.digest("hex");
-  await writeAtomically(memoFile, (temporaryFile) => writeFile(temporaryFile, `${contentHash}\n${identity}`));
+  await writeAtomically(memoFile, "the hash of a file", (temporaryFile) =>
+    writeFile(temporaryFile, `${contentHash}\n${identity}`),
+  ).catch(ignoreUnwritable);
   return contentHash;
+}
+
+/** A cache folder that was filled before and is read-only now has all else; the next start hashes again. */
+function ignoreUnwritable(error: unknown): void {
+  if (!(error instanceof EngineError) || error.code !== "invalid_configuration") throw error;
 }

@@ -78,20 +78,16 @@ async function findOrMakeFile(
   const file = resolve(options.cacheFolder, "weights", `${key}.bin`);
   if (await isWhole(file, header, fileBytes)) return file;
 
-  try {
-    await writeAtomically(file, async (targetFile) => {
-      const target = await open(targetFile, "wx");
-      try {
-        await target.truncate(fileBytes);
-        await convertAll(createTasks(made, targetFile), options);
-        await target.write(header, 0, header.byteLength, 0);
-      } finally {
-        await target.close();
-      }
-    });
-  } catch (cause) {
-    throw asEngineError(cause, `The cache folder cannot hold ${fileBytes} bytes of prepared weights`);
-  }
+  await writeAtomically(file, `${fileBytes} bytes of prepared weights`, async (targetFile) => {
+    const target = await open(targetFile, "wx");
+    try {
+      await target.truncate(fileBytes);
+      await convertAll(createTasks(made, targetFile), options);
+      await target.write(header, 0, header.byteLength, 0);
+    } finally {
+      await target.close();
+    }
+  });
   return file;
 }
 
@@ -192,11 +188,4 @@ async function startThreads(numThreads: number): Promise<Converter> {
 
 function sourceBytes({ source, numRows, columns }: ConversionTask): number {
   return numRows * columns * bytesPerElement[source.elementType];
-}
-
-/** The system's message ends in the path of the host, after a comma. */
-function asEngineError(cause: unknown, consequence: string): EngineError {
-  if (cause instanceof EngineError) return cause;
-  const reason = cause instanceof Error ? cause.message.split(",")[0] : String(cause);
-  return new EngineError("invalid_configuration", `${consequence} (${reason}).`, { cause });
 }

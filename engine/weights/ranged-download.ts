@@ -56,7 +56,7 @@ export async function downloadObjects(
 
   const settled = downloads.map(async ({ object, file }) => {
     try {
-      await writeAtomically(file, (target) =>
+      await writeAtomically(file, `${object.name}, which has ${object.byteLength} bytes`, (target) =>
         downloadObject(client, object, target, limit, addCompleted, endingSignal),
       );
     } catch (error) {

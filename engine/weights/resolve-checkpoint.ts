@@ -1,5 +1,5 @@
 /** Makes a checkpoint reference into a folder on this machine: checks a path, downloads `s3://bucket/prefix`. */
-import { readdir, stat } from "node:fs/promises";
+import { lstat, readdir, stat } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import type { S3Client } from "@aws-sdk/client-s3";
 import { EngineError } from "../contract/errors.ts";
@@ -52,8 +52,9 @@ async function checkFolder(reference: string): Promise<string> {
       `The model ${reference} is neither a folder nor an s3:// reference.`,
     );
   }
+  // A link that leads nowhere counts: whoever opens it says so.
   const present = async (fileName: string): Promise<boolean> =>
-    (await stat(join(folder, fileName)).catch(() => null)) !== null;
+    (await lstat(join(folder, fileName)).catch(() => null)) !== null;
   if (!(await present("config.json"))) throw lacks(reference, "config.json");
   const hasSafetensors = (await present(singleFileName)) || (await present(indexFileName));
   if (!hasSafetensors && !isOnnxExport(await readdir(join(folder, onnxFolder)).catch((): string[] => []))) {

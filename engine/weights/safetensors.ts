@@ -2,9 +2,11 @@
  * Reads the header of a safetensors file: where each tensor's bytes lie, checked so that nothing later can read past
  * them. The bytes themselves are never read here.
  */
-import { open, type FileHandle } from "node:fs/promises";
+import type { FileHandle } from "node:fs/promises";
 import { basename, resolve } from "node:path";
 import { EngineError } from "../contract/errors.ts";
+import { excerpt } from "../json-issue.ts";
+import { openRegularFile } from "./regular-file.ts";
 import type { ElementType, StoredTensor } from "./stored-tensor.ts";
 
 /** The format's own limit: a lying length must not make us allocate what the file may really hold. */
@@ -35,19 +37,17 @@ export const bytesPerElement: Readonly<Record<ElementType, number>> = {
 
 /**
  * The layout is 8 bytes of little-endian header length, a JSON header `{ name: { dtype, shape, data_offsets } }`, then
- * the tensors, which must fill the rest of the file without holes or overlaps (the format's specification).
+ * the tensors, which must fill the rest of the file without holes or overlaps (the format's specification). Null where
+ * there is no such file.
  *
  * @throws EngineError `invalid_checkpoint`, naming the file and, where one is at fault, the tensor.
  */
-export async function readSafetensorsHeader(file: string): Promise<ReadonlyMap<string, StoredTensor>> {
+export async function readSafetensorsHeader(file: string): Promise<ReadonlyMap<string, StoredTensor> | null> {
   const fileName = basename(file);
-  const handle = await open(file, "r").catch((cause: unknown) => {
-    throw new EngineError("invalid_checkpoint", `${fileName} cannot be opened.`, { cause });
-  });
+  const handle = await openRegularFile(file);
+  if (handle === null) return null;
   try {
-    const stats = await handle.stat();
-    if (!stats.isFile()) throw new EngineError("invalid_checkpoint", `${fileName} is not a file.`);
-    const { size } = stats;
+    const { size } = await handle.stat();
     const headerBytes = await readHeaderLength(handle, size, fileName);
     const header = parseHeader(await readExactly(handle, headerBytes, 8, fileName), fileName);
     return locateTensors(header, resolve(file), 8 + headerBytes, size);
@@ -122,14 +122,14 @@ function locateTensors(
       const fault = byteOffset < end ? "overlaps the tensor before it" : "leaves a hole before it";
       throw new EngineError(
         "invalid_checkpoint",
-        `Tensor ${name} in ${fileName} ${fault}: it starts at byte ${byteOffset}, expected ${end}.`,
+        `Tensor ${excerptOfName(name)} in ${fileName} ${fault}: it starts at byte ${byteOffset}, expected ${end}.`,
       );
     }
     end = byteOffset + byteLength;
     if (end > fileBytes) {
       throw new EngineError(
         "invalid_checkpoint",
-        `${fileName} is truncated: tensor ${name} ends at byte ${end}, the file at ${fileBytes}.`,
+        `${fileName} is truncated: tensor ${excerptOfName(name)} ends at byte ${end}, the file at ${fileBytes}.`,
       );
     }
   }
@@ -144,7 +144,7 @@ function locateTensors(
 
 function locateTensor(name: string, entry: unknown, file: string, dataOffset: number): StoredTensor {
   const fail = (fault: string): never => {
-    throw new EngineError("invalid_checkpoint", `Tensor ${name} in ${basename(file)} ${fault}.`);
+    throw new EngineError("invalid_checkpoint", `Tensor ${excerptOfName(name)} in ${basename(file)} ${fault}.`);
   };
   if (!isRecord(entry)) return fail("is not described by an object");
   const elementType = elementTypes.get(String(entry.dtype));
@@ -172,7 +172,7 @@ function isListOfCounts(value: unknown): value is readonly number[] {
   return Array.isArray(value) && value.every((item) => Number.isSafeInteger(item) && item >= 0);
 }
 
-/** A header may hold anything of any size; a message holds its beginning. */
-function excerpt(value: unknown): string {
-  return (JSON.stringify(value) ?? "nothing").slice(0, 80);
+/** A header may hold names of any length; a message holds the beginning. */
+function excerptOfName(name: string): string {
+  return name.length <= 200 ? name : `${name.slice(0, 200)}...`;
 }

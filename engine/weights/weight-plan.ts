@@ -98,7 +98,11 @@ function findSources(
   invariant(sources.length > 0, `${name} has sources`);
   const found = sources.map((source) => {
     const tensor = tensors.get(source);
-    if (tensor === undefined) throw new EngineError("invalid_checkpoint", `The checkpoint has no tensor ${source}.`);
+    if (tensor === undefined)
+      throw new EngineError(
+        "invalid_checkpoint",
+        `The checkpoint has no tensor ${source}, which config.json asks for.`,
+      );
     if (!isFloat(tensor.elementType)) {
       throw new EngineError(
         "invalid_checkpoint",

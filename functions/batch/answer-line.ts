@@ -94,8 +94,10 @@ function toAnswer(
   const { status, body } = toErrorAnswer(error, requestId, parsed?.paths);
   const code = error instanceof EngineError ? error.code : null;
   const isDrained = service.state === "draining" && (code === "closed" || code === "aborted");
+  // A step that does not end says nothing about the line.
+  const isStalled = code === "engine_stalled";
   // The engine is asked: the service drains as soon as one of its lines has been given up.
-  if (isDrained || (engine.state !== "ready" && status >= 500)) return { kind: "given up" };
+  if (isDrained || isStalled || (engine.state !== "ready" && status >= 500)) return { kind: "given up" };
   if (status === 500) logger.error("A line failed.", { requestId, error });
   return { kind: code === "queue_full" ? "busy" : "answered", response: { statusCode: status, requestId, body } };
 }

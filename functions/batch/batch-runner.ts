@@ -231,7 +231,7 @@ class BatchJob {
 
 /** Asked anew: the state may have changed since the lines were begun. */
 function hasFailed({ state }: Service): boolean {
-  return state === "failed";
+  return state === "failed" || state === "stalled";
 }
 
 function fruitless(numStarts: number): BatchError {

@@ -20,7 +20,10 @@ import { warnOfRefusedDefaults } from "../default-arguments.ts";
 import { warnOfFewerSequences } from "../fewer-sequences.ts";
 import type { Logger } from "../logger.ts";
 import { EXIT_FAILED, exitCodeOf, exitCodeOfSignal } from "./exit-codes.ts";
+import { describeLoadFailure } from "./load-failure.ts";
 import { createProgressDisplay } from "./progress.ts";
+import { onStopSignal } from "./stop-signals.ts";
+import type { StopSignal } from "./stop-signals.ts";
 import type { ProgressDisplay } from "./progress.ts";
 
 export interface BatchFiles {
@@ -52,7 +55,8 @@ export async function batch(config: Config, files: BatchFiles, logger: Logger): 
     else if (signal.name !== null) exitCode = exitCodeOfSignal[signal.name];
   } catch (error) {
     progress.stop();
-    logger.error("The batch ended early; run it again to go on.", { error });
+    const failure = describeLoadFailure(error, config);
+    logger.error("The batch ended early; run it again to go on.", { ...(failure ?? { error }) });
     exitCode = exitCodeOf(error);
   }
   await results.close();
@@ -126,18 +130,12 @@ async function countLines({ input, output }: BatchFiles, config: Config): Promis
 }
 
 /** The first signal lets what is under way finish, within the grace of the settings; a second ends the process. */
-function stopOnSignals(
-  stopping: AbortController,
-  logger: Logger,
-): { readonly name: keyof typeof exitCodeOfSignal | null } {
-  const received: { name: keyof typeof exitCodeOfSignal | null } = { name: null };
-  const onSignal = (name: keyof typeof exitCodeOfSignal): void => {
-    if (received.name !== null) process.exit(exitCodeOfSignal[name]);
-    received.name = name;
-    logger.info("Stopping.", { signal: name });
+function stopOnSignals(stopping: AbortController, logger: Logger): { readonly name: StopSignal | null } {
+  const received: { name: StopSignal | null } = { name: null };
+  onStopSignal((signal, { hasParentEnded }) => {
+    received.name = signal;
+    logger.info("Stopping.", hasParentEnded ? { because: "npm has ended" } : { signal });
     stopping.abort();
-  };
-  process.on("SIGTERM", onSignal);
-  process.on("SIGINT", onSignal);
+  });
   return received;
 }

@@ -7,6 +7,7 @@ import { createLogger } from "../logger.ts";
 import { formatReport, toJsonReport } from "./check-report.ts";
 import type { CheckReport, Fit } from "./check-report.ts";
 import { EXIT_FAILED, EXIT_USAGE, exitCodeOf } from "./exit-codes.ts";
+import { describeLoadFailure } from "./load-failure.ts";
 import { createProgressDisplay } from "./progress.ts";
 import type { Progress } from "./progress.ts";
 import type { DescribedSetting } from "./usage.ts";
@@ -39,7 +40,7 @@ export async function check(
     report = { config, inspection, remoteSettings, measured, isRunWanted: run, fit };
   } catch (error) {
     progress.stop();
-    return fail(config.engine.model, error, json);
+    return fail(config, error, json);
   }
   progress.stop();
   await write(json ? `${JSON.stringify(toJsonReport(report), null, 2)}\n` : formatReport(report));
@@ -66,11 +67,13 @@ function fitOf({ engine }: Config, { memory, machineBytes }: ModelInspection): F
   return memory.totalBytes <= machineBytes ? "fits" : "does not fit";
 }
 
-async function fail(model: string, error: unknown, json: boolean): Promise<never> {
+async function fail(config: Config, error: unknown, json: boolean): Promise<never> {
+  const { model } = config.engine;
   const code = error instanceof EngineError ? error.code : "internal";
   const message = error instanceof Error ? error.message : String(error);
-  if (json) await write(`${JSON.stringify({ ok: false, model, error: { code, message } }, null, 2)}\n`);
-  console.error(`fovea: The model ${model} cannot be served: ${message}`);
+  const advice = describeLoadFailure(error, config)?.advice ?? null;
+  if (json) await write(`${JSON.stringify({ ok: false, model, error: { code, message, advice } }, null, 2)}\n`);
+  console.error(`fovea: The model ${model} cannot be served: ${message}${advice === null ? "" : ` ${advice}`}`);
   process.exit(exitCodeOf(error));
 }
 

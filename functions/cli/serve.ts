@@ -3,7 +3,9 @@ import type { Logger } from "../logger.ts";
 import type { Config } from "../settings/config.ts";
 import { startService } from "../start-service.ts";
 import type { StartedService } from "../start-service.ts";
-import { exitCodeOf, exitCodeOfSignal } from "./exit-codes.ts";
+import { exitCodeOf } from "./exit-codes.ts";
+import { describeLoadFailure } from "./load-failure.ts";
+import { onStopSignal } from "./stop-signals.ts";
 
 /** Of sockets whose other end has gone; they say nothing about the state of this process. */
 const connectionErrorCodes = new Set(["ECONNRESET", "EPIPE", "ERR_STREAM_PREMATURE_CLOSE", "ERR_STREAM_DESTROYED"]);
@@ -26,21 +28,21 @@ export async function serve(config: Config, logger: Logger): Promise<void> {
   try {
     await service.ready;
   } catch (error) {
-    if (!drain.hasBegun) die(logger, `Cannot serve the model ${config.engine.model}.`, error);
+    if (drain.hasBegun) return;
+    logger.error(`Cannot serve the model ${config.engine.model}.`, {
+      ...(describeLoadFailure(error, config) ?? { error }),
+    });
+    process.exit(exitCodeOf(error));
   }
 }
 
-/** A second signal ends the process at once. */
 function drainOnSignals(logger: Logger, drain: () => Promise<boolean>): { readonly hasBegun: boolean } {
   const state = { hasBegun: false };
-  const onSignal = (signal: keyof typeof exitCodeOfSignal): void => {
-    if (state.hasBegun) process.exit(exitCodeOfSignal[signal]);
+  onStopSignal((signal, { hasParentEnded }) => {
     state.hasBegun = true;
-    logger.info("Draining.", { signal });
+    logger.info("Draining.", hasParentEnded ? { because: "npm has ended" } : { signal });
     void endAfter(drain, logger);
-  };
-  process.on("SIGTERM", onSignal);
-  process.on("SIGINT", onSignal);
+  });
   return state;
 }
 

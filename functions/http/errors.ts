@@ -48,6 +48,7 @@ const statusOfCode = {
   aborted: CLIENT_CLOSED_REQUEST,
   not_ready: 503,
   closed: 503,
+  engine_stalled: 503,
   unsupported_model: 500,
   invalid_checkpoint: 500,
   invalid_configuration: 500,
@@ -90,7 +91,8 @@ export function toErrorAnswer(error: unknown, requestId: string, paths: RequestP
 }
 
 function headersOf(code: EngineErrorCode): Readonly<Record<string, string>> {
-  if (code === "queue_full" || code === "not_ready") return { "Retry-After": RETRY_AFTER_SECONDS };
+  if (code === "queue_full" || code === "not_ready" || code === "engine_stalled")
+    return { "Retry-After": RETRY_AFTER_SECONDS };
   if (code === "closed") return { "Retry-After": RETRY_AFTER_SECONDS, Connection: "close" };
   return {};
 }
@@ -105,6 +107,8 @@ const settingHints: Readonly<Record<NonNullable<EngineError["setting"]>, string>
   maxDecodeCost: "MAX_IMAGE_DECODE_COST sets the limit.",
   maxRequestDecodeCost: "MAX_REQUEST_DECODE_COST sets the limit.",
   decodeTimeoutMs: "IMAGE_DECODE_TIMEOUT_SECONDS sets the limit.",
+  maxModelLen: "MAX_MODEL_LEN sets the limit.",
+  cacheFolder: "CACHE_FOLDER sets the folder.",
 };
 
 function settingHint({ setting }: EngineError): string {

@@ -18,7 +18,7 @@ import { readEvents } from "./event-stream.js";
  * @property {readonly Example[]} examples
  */
 
-/** @typedef {"starting" | "ready" | "draining" | "failed"} ServiceState */
+/** @typedef {"starting" | "ready" | "stalled" | "draining" | "failed"} ServiceState */
 
 /**
  * @typedef {object} ServerErrorOptions

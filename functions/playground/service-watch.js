@@ -4,13 +4,14 @@
 
 const POLL_MS = 1000;
 
-/** @typedef {"connecting" | "starting" | "ready" | "draining" | "failed" | "unreachable" | "locked"} ShownState */
+/** @typedef {"connecting" | "starting" | "ready" | "stalled" | "draining" | "failed" | "unreachable" | "locked"} ShownState */
 
 /** @type {Readonly<Record<ShownState, string>>} */
 const words = {
   connecting: "Connecting",
   starting: "Model is loading",
   ready: "Ready",
+  stalled: "The engine is stuck in a step",
   draining: "Shutting down",
   failed: "The engine has failed",
   unreachable: "Server not reached, trying again",

@@ -99,6 +99,11 @@ const settings = z.object({
     "Most tokens computed in one step; long prompts are split, so that answers under way do not stall.",
   ),
   MAX_NUM_WAITING: required(integer(0, 1_000_000), "256", "Most requests waiting; one more is answered with 429."),
+  ENGINE_STEP_TIMEOUT_SECONDS: required(
+    seconds(0.1, 86_400),
+    "120",
+    "Longest step of the engine: after it /health is 503, after twice as long requests are ended and /livez is 503.",
+  ),
   ENABLE_PREFIX_CACHING: required(
     oneOf(["true", "false"]),
     "true",
@@ -369,6 +374,7 @@ function toConfig(values: z.output<typeof settings>, environment: Environment): 
       maxNumSequences: values.MAX_NUM_SEQS,
       maxNumBatchedTokens: values.MAX_NUM_BATCHED_TOKENS,
       maxNumWaiting: values.MAX_NUM_WAITING,
+      stepTimeoutMs: values.ENGINE_STEP_TIMEOUT_SECONDS,
       enablePrefixCaching: values.ENABLE_PREFIX_CACHING === "true",
       logitsProcessors: values.LOGITS_PROCESSORS,
       logitsProcessorPath: values.LOGITS_PROCESSOR_PATH,

@@ -46,7 +46,7 @@ export async function loadGoldens(name: string): Promise<Goldens> {
   const folder = join(goldensFolder, name);
   const rows = JSON.parse(await readFile(join(folder, "goldens.json"), "utf8")) as GoldenCase[];
   const tensorFile = join(folder, "goldens.safetensors");
-  const tensors = await readSafetensorsHeader(tensorFile);
+  const tensors = (await readSafetensorsHeader(tensorFile))!;
   const bytes = await readFile(tensorFile);
   const values = (key: string): Float32Array | null => {
     const tensor = tensors.get(key);

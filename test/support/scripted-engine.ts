@@ -2,10 +2,11 @@
 import { once } from "node:events";
 
 import { EngineError } from "../../engine/index.ts";
-import type { Engine, EngineState, GenerationRequest, RequestOutput } from "../../engine/index.ts";
+import type { Engine, EngineStall, EngineState, GenerationRequest, RequestOutput } from "../../engine/index.ts";
 
 export interface ScriptedEngine extends Engine {
   state: EngineState;
+  stall: EngineStall | null;
   /** In the order of their arrival. */
   readonly requests: GenerationRequest[];
   readonly numAborted: number;
@@ -25,6 +26,7 @@ export function createScriptedEngine(scriptOf: (request: GenerationRequest) => S
   let numRunning = 0;
   return {
     state: "ready",
+    stall: null,
     ready: Promise.resolve(),
     modelInfo: {
       architecture: "Scripted",

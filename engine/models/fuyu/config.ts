@@ -1,6 +1,6 @@
 /** Configuration of Fuyu: a linear layer over patches and a Persimmon decoder. */
 import { z } from "zod";
-import { count, parseConfigObject, refuseOtherThan } from "../config-field.ts";
+import { count, parseConfigObject, patchSide, refuseOtherThan } from "../config-field.ts";
 import { parsePersimmonConfig, type PersimmonConfig } from "../persimmon/config.ts";
 
 export interface FuyuConfig {
@@ -12,7 +12,7 @@ export interface FuyuConfig {
 
 const fuyuFields = z.looseObject({
   text_config: z.looseObject({}).nullish(),
-  patch_size: count.default(30),
+  patch_size: patchSide.default(30),
   num_channels: count.default(3),
   image_token_id: z.int().nonnegative().default(71011),
   tie_word_embeddings: z.boolean().default(false),

@@ -1,6 +1,6 @@
 /** Configuration of Idefics3 and SmolVLM: SigLIP over tiles of a picture, a pixel shuffle and a decoder. */
 import { z } from "zod";
-import { count, parseConfigObject, refuseOtherThan, unsupportedField } from "../config-field.ts";
+import { parseConfigObject, patchSide, refuseOtherThan, unsupportedField } from "../config-field.ts";
 import { parseTextConfig, type DecoderConfig } from "../llama/config.ts";
 import { parseVisionConfig, patchesPerSide, type VisionConfig } from "../vision-transformer/config.ts";
 
@@ -19,7 +19,7 @@ const idefics3Fields = z.looseObject({
   text_config: z.looseObject({}).default({ rms_norm_eps: 1e-5 }),
   vision_config: z.looseObject({}).default({}),
   image_token_id: z.int().nonnegative().default(128257),
-  scale_factor: count.default(2),
+  scale_factor: patchSide.default(2),
   tie_word_embeddings: z.boolean().default(false),
 });
 

@@ -2,11 +2,16 @@
 import { z } from "zod";
 import {
   byModelType,
-  count,
+  headCount,
+  headSize,
+  layerCount,
+  normEpsilon,
   parseConfigObject,
-  positiveNumber,
+  positionCount,
   refuseOtherThan,
   unsupportedField,
+  vocabularySize,
+  width,
 } from "../config-field.ts";
 import { parseRopeConfig, type RopeConfig } from "./rope.ts";
 
@@ -59,19 +64,19 @@ const familyDefaults = {
 const defaultRopeTheta = 10000;
 
 const decoderFields = z.looseObject({
-  vocab_size: count.optional(),
-  hidden_size: count.default(4096),
-  intermediate_size: count.optional(),
-  num_hidden_layers: count.default(32),
-  num_attention_heads: count.default(32),
-  num_key_value_heads: count.nullish(),
-  head_dim: count.nullish(),
-  max_position_embeddings: count.optional(),
-  rms_norm_eps: positiveNumber.default(1e-6),
+  vocab_size: vocabularySize.optional(),
+  hidden_size: width.default(4096),
+  intermediate_size: width.optional(),
+  num_hidden_layers: layerCount.default(32),
+  num_attention_heads: headCount.default(32),
+  num_key_value_heads: headCount.nullish(),
+  head_dim: headSize.nullish(),
+  max_position_embeddings: positionCount.optional(),
+  rms_norm_eps: normEpsilon.default(1e-6),
   tie_word_embeddings: z.boolean().default(false),
   attention_bias: z.boolean().default(false),
   mlp_bias: z.boolean().default(false),
-  sliding_window: count.nullish(),
+  sliding_window: positionCount.nullish(),
   use_sliding_window: z.boolean().default(false),
   max_window_layers: z.int().nonnegative().default(28),
   layer_types: z.array(z.string()).nullish(),

@@ -3,6 +3,7 @@
  * The formulas are those of transformers' `modeling_rope_utils.py`, in single precision as there.
  */
 import { z } from "zod";
+import { EngineError } from "../../contract/errors.ts";
 import { parseConfigObject, positiveNumber, unsupportedField } from "../config-field.ts";
 
 export type RopeScaling =
@@ -140,7 +141,21 @@ export interface RopeTables {
   readonly sin: Float32Array;
 }
 
+/** Of both tables: they lie inside of the ONNX file, which can have 2 GiB. */
+const maxTableBytes = 1024 ** 3;
+
+/** Throws EngineError `invalid_configuration` for more positions than tables are made for. */
 export function ropeTables(config: RopeConfig, headDim: number, numPositions: number): RopeTables {
+  const bytesPerPosition = headDim * Float32Array.BYTES_PER_ELEMENT;
+  if (numPositions * bytesPerPosition > maxTableBytes) {
+    const most = Math.floor(maxTableBytes / bytesPerPosition);
+    throw new EngineError(
+      "invalid_configuration",
+      `The rotary tables of a model length of ${numPositions} tokens would take ${numPositions * bytesPerPosition} bytes; ` +
+        `the limit is ${maxTableBytes}, which is ${most} tokens.`,
+      { setting: "maxModelLen" },
+    );
+  }
   const frequencies = inverseFrequencies(config, headDim);
   const amplitude = config.scaling.kind === "yarn" ? config.scaling.attentionFactor : 1;
   const half = frequencies.length;

@@ -1,7 +1,18 @@
 /** Configuration of the Persimmon decoder. */
 import { z } from "zod";
 import { parseActivation, type ActivationName } from "../activation.ts";
-import { count, parseConfigObject, positiveNumber, refuseOtherThan, unsupportedField } from "../config-field.ts";
+import {
+  headCount,
+  layerCount,
+  normEpsilon,
+  parseConfigObject,
+  positionCount,
+  positiveNumber,
+  refuseOtherThan,
+  unsupportedField,
+  vocabularySize,
+  width,
+} from "../config-field.ts";
 import { parseRopeConfig, type RopeConfig } from "../llama/rope.ts";
 
 export interface PersimmonConfig {
@@ -23,14 +34,14 @@ export interface PersimmonConfig {
 }
 
 const persimmonFields = z.looseObject({
-  vocab_size: count.default(262144),
-  hidden_size: count.default(4096),
-  intermediate_size: count.default(16384),
-  num_hidden_layers: count.default(36),
-  num_attention_heads: count.default(64),
-  max_position_embeddings: count.default(16384),
+  vocab_size: vocabularySize.default(262144),
+  hidden_size: width.default(4096),
+  intermediate_size: width.default(16384),
+  num_hidden_layers: layerCount.default(36),
+  num_attention_heads: headCount.default(64),
+  max_position_embeddings: positionCount.default(16384),
   hidden_act: z.string().default("relu2"),
-  layer_norm_eps: positiveNumber.default(1e-5),
+  layer_norm_eps: normEpsilon.default(1e-5),
   qk_layernorm: z.boolean().default(true),
   tie_word_embeddings: z.boolean().default(false),
   partial_rotary_factor: positiveNumber.max(1).nullish(),

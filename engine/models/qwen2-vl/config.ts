@@ -1,7 +1,17 @@
 /** Configuration of Qwen2-VL: a vision tower over pictures of any size, and a Qwen2 decoder with positions of three axes. */
 import { z } from "zod";
 import { parseActivation, type ActivationName } from "../activation.ts";
-import { count, parseConfigObject, positiveNumber, refuseOtherThan, unsupportedField } from "../config-field.ts";
+import {
+  count,
+  headCount,
+  layerCount,
+  parseConfigObject,
+  patchSide,
+  positiveNumber,
+  refuseOtherThan,
+  unsupportedField,
+  width,
+} from "../config-field.ts";
 import { parseDecoderConfig, type DecoderConfig } from "../llama/config.ts";
 
 export interface Qwen2VlVisionConfig {
@@ -31,16 +41,16 @@ export interface Qwen2VlConfig {
 }
 
 const visionFields = z.looseObject({
-  depth: count.default(32),
-  embed_dim: count.default(1280),
-  hidden_size: count.default(3584),
+  depth: layerCount.default(32),
+  embed_dim: width.default(1280),
+  hidden_size: width.default(3584),
   hidden_act: z.string().default("quick_gelu"),
-  mlp_ratio: positiveNumber.default(4),
-  num_heads: count.default(16),
+  mlp_ratio: positiveNumber.max(64).default(4),
+  num_heads: headCount.default(16),
   in_channels: count.default(3),
-  patch_size: count.default(14),
-  spatial_merge_size: count.default(2),
-  temporal_patch_size: count.default(2),
+  patch_size: patchSide.default(14),
+  spatial_merge_size: patchSide.default(2),
+  temporal_patch_size: patchSide.default(2),
   rope_parameters: z.looseObject({ rope_theta: positiveNumber.default(10000) }).nullish(),
 });
 

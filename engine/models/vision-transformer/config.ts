@@ -1,7 +1,17 @@
 /** What the configurations of vision transformers (CLIP, SigLIP and what is made of them) have in common. */
 import { z } from "zod";
 import { parseActivation, type ActivationName } from "../activation.ts";
-import { count, parseConfigObject, positiveNumber, refuseOtherThan, unsupportedField } from "../config-field.ts";
+import {
+  count,
+  headCount,
+  layerCount,
+  normEpsilon,
+  parseConfigObject,
+  pictureSide,
+  refuseOtherThan,
+  unsupportedField,
+  width,
+} from "../config-field.ts";
 
 export interface VisionConfig {
   readonly hiddenSize: number;
@@ -28,18 +38,21 @@ export interface VisionDefaults {
 }
 
 /** A side, or equal height and width. */
-const side = z.union([count, z.tuple([count, count]).refine(([height, width]) => height === width)]);
+const side = z.union(
+  [pictureSide, z.tuple([pictureSide, pictureSide]).refine(([height, width]) => height === width)],
+  "expected a side from 1 to 16384 pixels, or an equal height and width",
+);
 
 const visionFields = z.looseObject({
-  hidden_size: count.optional(),
-  intermediate_size: count.default(3072),
-  num_hidden_layers: count.default(12),
-  num_attention_heads: count.optional(),
+  hidden_size: width.optional(),
+  intermediate_size: width.default(3072),
+  num_hidden_layers: layerCount.default(12),
+  num_attention_heads: headCount.optional(),
   num_channels: count.default(3),
   image_size: side.optional(),
   patch_size: side.optional(),
   hidden_act: z.string().optional(),
-  layer_norm_eps: positiveNumber.optional(),
+  layer_norm_eps: normEpsilon.optional(),
 });
 
 /** @throws EngineError `invalid_checkpoint` or `unsupported_model`, naming the field. */

@@ -23,7 +23,7 @@ export interface AddedRequest {
   readonly index: number;
   readonly params: SamplingParams;
   readonly promptTokenIds: readonly number[];
-  /** The live list: later tokens appear in it without another update; do not copy. */
+  /** A live list: later tokens appear in it without another update; do not copy it. Writing to it changes no answer. */
   readonly outputTokenIds: readonly number[];
 }
 

@@ -1,4 +1,4 @@
-/** A logits processor that somebody else wrote, and what becomes of the batch when it fails. */
+/** A logits processor that somebody else wrote, and what happens to the batch when it fails. */
 import { EngineError } from "../../contract/errors.ts";
 import type { GuardedLogits } from "../guarded-logits.ts";
 import type { AddedRequest, BatchUpdate, LogitsProcessor } from "../contract/logits-processor.ts";
@@ -7,7 +7,7 @@ import { SingleRowLogits } from "./single-row-logits.ts";
 import { refusePromise } from "../contract/synchronous.ts";
 import { takeReturned } from "../contract/take-returned.ts";
 
-/** What a row needs to be known of to be added anew. */
+/** What is needed of a row to add it again. */
 export interface ProcessedRow {
   readonly samplingParams: AddedRequest["params"];
   readonly promptTokenIds: readonly number[];
@@ -19,11 +19,11 @@ export interface ProcessedRow {
 export type RowErrors = Map<number, EngineError>;
 
 /**
- * Mutable. A failure ends the requests it belongs to and no others; these get the logits that they would have got
- * without them. Which those are the processor says (`RowFailures`), or it is found out: its edits are taken back, a
- * new instance is made, and every row is given to it alone. The rows at which it fails again are at fault; if there
- * are none, those at which it fails when it is told of the next step; if there are none either, the rows that it
- * changed, since they use it; the others never knew it; where no new instance can be made, all. The new instance takes the place of the old one, whose state may be half updated.
+ * Mutable. A failure ends the requests it belongs to and no others: the others get the logits that they would have got
+ * without them. The processor may say which rows failed (`RowFailures`). Where it does not, its edits are undone, a new
+ * instance is made, and every row is given to it alone. The failed rows are then the first of these that are any: the
+ * rows at which it fails again; those at which it fails in the next update; those that it changed, since they use it. All
+ * rows fail where no new instance can be made. The new instance replaces the old one, whose state may be half updated.
  */
 export class CustomProcessor {
   /** As the setting spells it; part of error messages. */
@@ -156,5 +156,5 @@ export function askArgmaxInvariance(processor: LogitsProcessor, name: string): b
 }
 
 function toAdded({ samplingParams, promptTokenIds, outputTokenIds }: ProcessedRow, index: number): AddedRequest {
-  return { index, params: samplingParams, promptTokenIds, outputTokenIds };
+  return Object.freeze({ index, params: samplingParams, promptTokenIds, outputTokenIds });
 }

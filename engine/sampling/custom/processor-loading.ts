@@ -2,13 +2,21 @@
 import type { EngineConfig, LogitsProcessorReference } from "../../contract/config.ts";
 import { EngineError } from "../../contract/errors.ts";
 import type { SamplingParams } from "../../contract/sampling-params.ts";
+import { callWithin, CallTimeout } from "./call-within.ts";
 import { findProcessorModule } from "./find-processor-module.ts";
+import { freezeSamplingParams } from "./freeze-sampling-params.ts";
 import { requireProcessorClass, walkExports } from "./processor-class.ts";
 import type { LogitsProcessor } from "../contract/logits-processor.ts";
 import type { LogitsProcessorClass } from "./processor-class.ts";
 import { prepareProcessorModules } from "./processor-modules.ts";
 import { parseProcessorName } from "./processor-name.ts";
 import { isAsyncFunction, refusePromise } from "../contract/synchronous.ts";
+
+/**
+ * For `validateParams` of all processors together, which answers HTTP for nobody else meanwhile. It takes microseconds
+ * where it looks at a few arguments; on a loaded machine the thread may not run for some hundred milliseconds.
+ */
+const VALIDATE_TIMEOUT_MS = 1000;
 
 export interface LoadedLogitsProcessor {
   /** As the setting spells it. */
@@ -60,7 +68,8 @@ export function createLogitsProcessor(loaded: LoadedLogitsProcessor, config: Eng
   const { name, position, processorClass, options } = loaded;
   let processor: LogitsProcessor;
   try {
-    processor = new processorClass(config, config.device, options);
+    // Copies: a processor that changes them changes nothing of the engine, nor of the instance that may replace it.
+    processor = new processorClass(structuredClone(config), config.device, structuredClone(options));
   } catch (cause) {
     const message = `The constructor of logits processor ${position}, ${name}, threw: ${messageOf(cause)}`;
     throw new EngineError("invalid_logits_processor", message, { cause });
@@ -82,30 +91,44 @@ export interface ProcessorRefusal {
   readonly cause: unknown;
 }
 
-/** Asks every class; null where none refuses. */
+/** Asks every class that has a say, with parameters that are frozen from then on; null where none refuses. */
 export function findRefusal(
   loaded: readonly Pick<LoadedLogitsProcessor, "name" | "processorClass">[],
   params: SamplingParams,
 ): ProcessorRefusal | null {
-  for (const { name, processorClass } of loaded) {
-    try {
-      const returned: unknown = processorClass.validateParams?.(params);
-      refusePromise(returned, "validateParams()");
-    } catch (cause) {
-      return { name, reason: messageOf(cause), cause };
-    }
+  const asked = loaded.filter(({ processorClass }) => processorClass.validateParams !== undefined);
+  if (asked.length === 0) return null;
+  freezeSamplingParams(params);
+  let name = "";
+  try {
+    callWithin(VALIDATE_TIMEOUT_MS, () => {
+      for (const { name: nameOfAsked, processorClass } of asked) {
+        name = nameOfAsked;
+        const returned: unknown = processorClass.validateParams?.(params);
+        refusePromise(returned, "validateParams()");
+      }
+    });
+    return null;
+  } catch (cause) {
+    return { name, reason: messageOf(cause), cause };
   }
-  return null;
 }
 
-/** Throws EngineError `invalid_argument` with the message of the first class that refuses. */
+/**
+ * Throws EngineError `invalid_argument` with the message of the first class that refuses; `logits_processor_failed` for
+ * one that does not return.
+ */
 export function validateWithProcessors(
   loaded: readonly Pick<LoadedLogitsProcessor, "name" | "processorClass">[],
   params: SamplingParams,
 ): void {
   const refusal = findRefusal(loaded, params);
   if (refusal === null) return;
-  const { reason, cause } = refusal;
+  const { name, reason, cause } = refusal;
+  if (cause instanceof CallTimeout) {
+    const message = `The logits processor ${name} failed: validateParams() ${reason}.`;
+    throw new EngineError("logits_processor_failed", message, { cause });
+  }
   throw new EngineError("invalid_argument", reason, { cause, parameter: "samplingParams.extraArgs" });
 }
 

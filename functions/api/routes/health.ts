@@ -1,39 +1,57 @@
 /** What platforms ask to learn whether to send requests here, and whether to restart the process. */
 import type { Handler } from "hono";
 
-import type { Service } from "../../service.ts";
+import type { Service, ServiceState } from "../../service.ts";
 
 const RETRY_AFTER = { "Retry-After": "2" } as const;
 
 /** 200 only where requests are served; a full queue counts as ready, since readiness must not flap with load. */
 export function readinessRoute(service: Service): Handler {
   return (c) => {
-    const { state } = service;
-    return state === "ready" ? c.json({ status: state }) : c.json({ status: state }, 503, RETRY_AFTER);
+    const body = describe(service);
+    return body.status === "ready" ? c.json(body) : c.json(body, 503, RETRY_AFTER);
   };
 }
 
 /** 200 unless only a restart helps. */
 export function livenessRoute(service: Service): Handler {
   return (c) => {
-    const { state } = service;
-    return c.json({ status: state }, state === "failed" ? 500 : 200);
+    const body = describe(service);
+    if (body.status === "stalled" && service.stall?.isLasting === true) return c.json(body, 503);
+    return c.json(body, body.status === "failed" ? 500 : 200);
   };
 }
 
-/** SageMaker's and RunPod's health check; RunPod reads 204 as "still starting", others as ready. */
+/**
+ * SageMaker's and RunPod's health check, for which both restart a container: a stall that may end by itself is still a
+ * 200. RunPod reads 204 as "still starting", others as ready.
+ */
 export function pingRoute(service: Service, statusWhileStarting: 204 | 503): Handler {
   return (c) => {
-    const { state } = service;
-    switch (state) {
+    const body = describe(service);
+    switch (body.status) {
       case "ready":
-        return c.json({ status: state });
+        return c.json(body);
+      case "stalled":
+        return c.json(body, service.stall?.isLasting === true ? 503 : 200);
       case "starting":
-        return statusWhileStarting === 204 ? c.body(null, 204) : c.json({ status: state }, 503, RETRY_AFTER);
+        return statusWhileStarting === 204 ? c.body(null, 204) : c.json(body, 503, RETRY_AFTER);
       case "draining":
-        return c.json({ status: state }, 503);
+        return c.json(body, 503);
       case "failed":
-        return c.json({ status: state }, 500);
+        return c.json(body, 500);
     }
   };
+}
+
+interface HealthBody {
+  readonly status: ServiceState;
+  readonly message?: string;
+}
+
+/** Everyone may ask, so it says no more of a stall than how long it has lasted; the log names the code. */
+function describe({ state, stall }: Service): HealthBody {
+  if (state !== "stalled" || stall === null) return { status: state };
+  const message = `One step of the engine has taken more than ${stall.seconds} s and has not ended; the log names the code that runs in it.`;
+  return { status: state, message };
 }

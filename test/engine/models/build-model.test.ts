@@ -78,7 +78,7 @@ async function copyRounded(source: string, target: string, { rounded, stored, pa
   await cp(source, target, { recursive: true });
   const file = join(target, "model.safetensors");
   const bytes = await readFile(file);
-  const tensors = [...(await readSafetensorsHeader(file)).values()].map(({ name, shape, byteOffset, byteLength }) => {
+  const tensors = [...(await readSafetensorsHeader(file))!.values()].map(({ name, shape, byteOffset, byteLength }) => {
     const values = new Float32Array(bytes.buffer.slice(bytes.byteOffset + byteOffset).slice(0, byteLength));
     return floatTensor(name, shape, rounding[rounded](values), stored);
   });

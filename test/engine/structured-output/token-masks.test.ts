@@ -119,6 +119,43 @@ test("a token is allowed exactly where some text goes on with its bytes", async 
   expect(Math.min(numAllowed, numForbidden)).toBeGreaterThan(300);
 });
 
+test.for(["[a-c]{0,300}x", "[a-c]{300}x", "[a-c]{12,20}", "([a-c]{3}){2,9}x?", "([a-c]{1,4}d){0,5}"])(
+  "counts next to the lengths of tokens are exact in the masks of %s",
+  async (pattern) => {
+    const tokens = Array.from({ length: 40 }, (_, index) =>
+      ["a", "abca"].map((text) => text.repeat(40).slice(0, index + 1)),
+    )
+      .flat()
+      .map((text) => Buffer.from(text));
+    const meter = new WorkMeter();
+    meter.allow(Infinity);
+    const output: StructuredOutput = { kind: "regex", pattern };
+    const recognizer = new Recognizer(toProgram(readLanguage(output)), meter);
+    const tokenEnds = Uint32Array.from(
+      tokens.map(
+        (
+          (sum) => (token) =>
+            (sum += token.length)
+        )(0),
+      ),
+    );
+    const tries = await buildTokenTries({ tokenBytes: Buffer.concat(tokens), tokenEnds }, new Set());
+    const vocabSize = tokens.length;
+    const masks = new TokenMasks({ recognizer, tries, vocabSize, meter, cache: new TokenMaskCache(2 ** 20) });
+    const judge = new Reader(output);
+    let [position, judged] = [recognizer.start(), judge.start()];
+    for (let length = 0; length < 25; length++) {
+      const bitmask = createTokenBitmask(vocabSize);
+      addTokens(bitmask, masks.at(position));
+      const expected = [...tokens.keys()].filter((tokenId) => judge.advance(judged, tokens[tokenId]) !== null);
+      expect(tokensOf(bitmask, vocabSize)).toEqual(expected);
+      const next = judge.advance(judged, Buffer.from("a"));
+      if (next === null) return;
+      [position, judged] = [recognizer.advance(position, 0x61)!, next];
+    }
+  },
+);
+
 /** What a text comes to that goes on from the position: the shortest ending is not far. */
 function endingOf(
   reader: Reader,

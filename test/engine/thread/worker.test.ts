@@ -5,6 +5,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { EngineConfig } from "../../../engine/contract/config.ts";
 import type { EngineCoreOutput, FromEngineThread, ToEngineThread } from "../../../engine/thread/messages.ts";
 import type { EngineRequest } from "../../../engine/core/engine-request.ts";
+import { StepProgress } from "../../../engine/thread/step-progress.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../../support/temporary-folder.ts";
 import { buildGoldenModel, createWorkerOptions, goldenRequest } from "../core/golden-engine.ts";
@@ -24,7 +25,7 @@ class EngineThread implements AsyncDisposable {
   constructor(golden: GoldenModel, overrides: Partial<EngineConfig> = {}) {
     const { port1, port2 } = new MessageChannel();
     this.#worker = new Worker(new URL("../../../engine/thread/worker.ts", import.meta.url), {
-      workerData: port2,
+      workerData: { optionsPort: port2, progress: new StepProgress().buffer },
       transferList: [port2],
       stderr: true,
     });

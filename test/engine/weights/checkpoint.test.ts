@@ -123,3 +123,12 @@ async function writeIn(folder: string): Promise<string> {
   await writeCheckpoint(path, config, shards.flat());
   return path;
 }
+
+test("a hash that cannot be remembered, as in a cache folder that is read-only, is made again each time", async () => {
+  await using folder = await createTemporaryFolder();
+  await writeCheckpoint(folder.path, config, shards.flat());
+  const cacheFolder = join(folder.path, "cache");
+  const expected = await (await openCheckpoint(folder.path, { cacheFolder })).contentHash();
+  const unwritable = join(folder.path, "config.json");
+  expect(await (await openCheckpoint(folder.path, { cacheFolder: unwritable })).contentHash()).toBe(expected);
+});

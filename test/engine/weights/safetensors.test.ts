@@ -1,4 +1,4 @@
-import { readFile, writeFile } from "node:fs/promises";
+import { mkdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
@@ -44,7 +44,7 @@ test("what a file holds is found where it was written", async () => {
       });
       await writeSafetensors(file, tensors);
       const content = await readFile(file);
-      const found = await readSafetensorsHeader(file);
+      const found = (await readSafetensorsHeader(file))!;
       expect([...found.keys()].sort()).toEqual(specs.map((spec) => spec.name).sort());
       for (const { name, dtype, shape, bytes } of tensors) {
         const { byteOffset, byteLength, ...tensor } = found.get(name)!;
@@ -70,7 +70,7 @@ test("every truncation of a file is refused, and so is every longer file", async
   await writeFile(file, Buffer.concat([whole, Buffer.from([0])]));
   await expect(readSafetensorsHeader(file)).rejects.toMatchObject({ code: "invalid_checkpoint" });
   await writeFile(file, whole);
-  expect((await readSafetensorsHeader(file)).size).toBe(2);
+  expect((await readSafetensorsHeader(file))!.size).toBe(2);
 });
 
 test("a file with any bytes altered is read or refused, never a crash", async () => {
@@ -146,9 +146,12 @@ test("a Git LFS pointer in place of the weights is told as one", async () => {
 
 test("messages name the file, not where it lies on the host", async () => {
   await using folder = await createTemporaryFolder();
-  for (const name of ["missing.safetensors", "."]) {
+  await writeFile(join(folder.path, "model.safetensors"), "");
+  await mkdir(join(folder.path, "folder.safetensors"));
+  for (const name of ["model.safetensors", "folder.safetensors"]) {
     const error = await readSafetensorsHeader(join(folder.path, name)).catch((reason: unknown) => reason);
-    expect(error).toMatchObject({ code: "invalid_checkpoint" });
+    expect(error).toMatchObject({ code: "invalid_checkpoint", message: expect.stringContaining(name) });
     expect((error as Error).message).not.toContain("/");
   }
+  expect(await readSafetensorsHeader(join(folder.path, "missing.safetensors"))).toBe(null);
 });

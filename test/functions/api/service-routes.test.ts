@@ -4,6 +4,12 @@ import { hang } from "../../support/scripted-engine.ts";
 import { chatBody, createTestApp } from "../../support/test-app.ts";
 import type { TestApp, TestAppOptions } from "../../support/test-app.ts";
 
+function stall({ engine }: TestApp, { isLasting }: { readonly isLasting: boolean }): void {
+  const logitsProcessor = { name: "steering:Secret", className: "file:///plugins/steering.ts:Secret" };
+  engine.state = "stalled";
+  engine.stall = { seconds: 120, activity: "logits processor", logitsProcessor, numRequests: 3, isLasting };
+}
+
 const states = {
   starting: (options?: TestAppOptions) => {
     const testApp = createTestApp(options);
@@ -11,6 +17,16 @@ const states = {
     return testApp;
   },
   ready: createTestApp,
+  stalled: (options?: TestAppOptions) => {
+    const testApp = createTestApp(options);
+    stall(testApp, { isLasting: false });
+    return testApp;
+  },
+  "stalled for long": (options?: TestAppOptions) => {
+    const testApp = createTestApp(options);
+    stall(testApp, { isLasting: true });
+    return testApp;
+  },
   draining: (options?: TestAppOptions) => {
     const testApp = createTestApp(options);
     void testApp.service.drain(0);
@@ -58,18 +74,18 @@ test("the logits processors that were loaded are listed in their order, for thos
   });
 });
 
-test.for<[string, number, number, number, number]>([
-  ["/livez", 200, 200, 200, 500],
-  ["/health", 503, 200, 503, 503],
-  ["/readyz", 503, 200, 503, 503],
-  ["/ping", 503, 200, 503, 500],
-  ["/v1/models", 200, 200, 200, 200],
-  ["/metrics", 200, 200, 200, 200],
-  ["/", 200, 200, 200, 200],
+test.for<[string, number, number, number, number, number, number]>([
+  ["/livez", 200, 200, 200, 503, 200, 500],
+  ["/health", 503, 200, 503, 503, 503, 503],
+  ["/readyz", 503, 200, 503, 503, 503, 503],
+  ["/ping", 503, 200, 200, 503, 503, 500],
+  ["/v1/models", 200, 200, 200, 200, 200, 200],
+  ["/metrics", 200, 200, 200, 200, 200, 200],
+  ["/", 200, 200, 200, 200, 200, 200],
 ])(
-  "GET %s answers %i starting, %i ready, %i draining, %i failed",
-  async ([path, starting, ready, draining, failed]) => {
-    const statuses = { starting, ready, draining, failed };
+  "GET %s answers %i starting, %i ready, %i stalled, %i stalled for long, %i draining, %i failed",
+  async ([path, starting, ready, stalled, stalledForLong, draining, failed]) => {
+    const statuses = { starting, ready, stalled, "stalled for long": stalledForLong, draining, failed };
     for (const [state, expected] of Object.entries(statuses) as [keyof typeof statuses, number][]) {
       const response = await states[state]().app.request(path);
       expect([state, response.status]).toEqual([state, expected]);
@@ -85,6 +101,21 @@ test("answers of a service that is not ready say when to come back", async () =>
   expect(response.status).toBe(503);
   expect(response.headers.get("retry-after")).toBe("2");
   expect(await response.json()).toMatchObject({ error: { code: "model_loading", type: "server_error" } });
+});
+
+test("a stalled service refuses requests, says so to everyone, and names the code to nobody", async () => {
+  const { app, post } = states.stalled();
+  const health = await app.request("/health");
+  expect(health.headers.get("retry-after")).toBe("2");
+  const body = await health.text();
+  expect(JSON.parse(body)).toMatchObject({
+    status: "stalled",
+    message: expect.stringMatching(/^One step of the engine has taken more than 120 s/),
+  });
+  expect(body).not.toMatch(/steering|plugins/);
+  const response = await post("/v1/chat/completions", chatBody);
+  expect([response.status, response.headers.get("retry-after")]).toEqual([503, "2"]);
+  expect(await response.json()).toMatchObject({ error: { code: "engine_stalled", type: "server_error" } });
 });
 
 test("a draining service refuses new requests and closes their connections", async () => {

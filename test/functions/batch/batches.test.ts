@@ -315,3 +315,25 @@ async function endingOf(batches: Batches, batchId: string): Promise<string | und
   const text = store === undefined ? null : await readText(store, `batches/all.${batchId}`);
   return text === null ? undefined : ((JSON.parse(text) as { ending: string | null }).ending ?? undefined);
 }
+
+test("lines whose step of the engine does not end have no answer, and are answered once it has ended", async () => {
+  let hasStalled = false;
+  const server: ReturnType<typeof setUp> = setUp({
+    script(prompt) {
+      if (prompt !== "b" || hasStalled) return ["x"];
+      hasStalled = true;
+      server.engine.state = "stalled";
+      return [new EngineError("engine_stalled", "One step of the engine has taken 240 s and has not ended.")];
+    },
+  });
+  const id = await server.queue(["a", "b", "c"]);
+  await server.batches.start();
+  await expect.poll(() => hasStalled).toBe(true);
+  expect(await server.status(id)).toBe("in_progress");
+  server.engine.state = "ready";
+  await expect.poll(() => server.status(id)).toBe("completed");
+  const { output_file_id: outputFileId, request_counts: counts } = (await server.batches.find(tenant, id))!;
+  expect(counts).toEqual({ total: 3, completed: 3, failed: 0 });
+  expect((await server.results(outputFileId)).map((line) => line.response?.status_code)).toEqual([200, 200, 200]);
+  await server.stop();
+});

@@ -122,3 +122,58 @@ test("an engine that dies ends its requests, and the service asks to be started 
   expect([await statusOf("/livez"), await statusOf("/health"), await statusOf("/ping")]).toEqual([500, 503, 500]);
   await expect(client.chat.completions.create({ model: "fovea-shapes", messages })).rejects.toThrow(/Internal error/);
 });
+
+const loopingProcessor = new URL("../../engine/looping-processor.ts", import.meta.url).pathname;
+
+test("a processor that loops makes /health, then /livez 503, and the service recovers when the loop ends", async () => {
+  const className = `${loopingProcessor}:Looping`;
+  const { cli, baseUrl, client } = await startService({
+    LOGITS_PROCESSORS: className,
+    ENGINE_STEP_TIMEOUT_SECONDS: "1",
+  });
+  await using _ = cli;
+  await cli.waitForLog("Ready.");
+  await using folder = await createTemporaryFolder();
+  const sign = join(folder.path, "loop-ends");
+  const ask = async (xargs: object = {}) =>
+    client.chat.completions.create({ model: "fovea-shapes", messages, max_tokens: 8, ...xargs });
+  const before = await ask();
+
+  const looping = ask({ vllm_xargs: { loops_until: sign } });
+  await expect(looping).rejects.toMatchObject({ status: 503, code: "engine_stalled" });
+  for (const path of ["/health", "/readyz", "/livez", "/ping"]) {
+    const response = await fetch(baseUrl + path);
+    expect([path, response.status]).toEqual([path, 503]);
+    expect(await response.json()).toMatchObject({
+      status: "stalled",
+      message: expect.stringMatching(/^One step of the engine has taken/),
+    });
+  }
+  await expect(ask()).rejects.toMatchObject({ status: 503, code: "engine_stalled" });
+  expect(await (await fetch(`${baseUrl}/metrics`)).text()).toMatch(/^fovea_engine_stalled\{.*\} 1$/m);
+  const logged = await cli.waitForLog(
+    "The step of the engine still has not ended; its requests are ended, and /livez asks for a restart.",
+  );
+  expect(logged).toMatchObject({ logitsProcessor: { name: className }, numRequests: 1 });
+
+  await writeFile(sign, "");
+  await expect.poll(async () => (await fetch(`${baseUrl}/health`)).status).toBe(200);
+  expect((await fetch(`${baseUrl}/livez`)).status).toBe(200);
+  expect((await ask()).choices).toEqual(before.choices);
+});
+
+test("SIGTERM ends a service whose processor loops for ever", async () => {
+  const { cli, client } = await startService({
+    LOGITS_PROCESSORS: `${loopingProcessor}:Looping`,
+    ENGINE_STEP_TIMEOUT_SECONDS: "1",
+    SHUTDOWN_GRACE_SECONDS: "1",
+  });
+  await using _ = cli;
+  await cli.waitForLog("Ready.");
+  const xargs = { vllm_xargs: { loops_until: "/never" } };
+  const looping = client.chat.completions.create({ model: "fovea-shapes", messages, ...xargs });
+  looping.catch(() => undefined);
+  await cli.waitForLog("A step of the engine does not end; no requests are taken until it does.");
+  cli.child.kill("SIGTERM");
+  expect(await cli.exitCode).not.toBe(null);
+});

@@ -12,6 +12,7 @@ import {
 } from "../../../../engine/sampling/custom/processor-loading.ts";
 import type { LoadedLogitsProcessor } from "../../../../engine/sampling/custom/processor-loading.ts";
 import { createSamplingParams } from "../../../../engine/contract/sampling-params.ts";
+import type { SamplingParams } from "../../../../engine/contract/sampling-params.ts";
 import { goldenEngineConfig } from "../../../support/engine-config.ts";
 import { createTemporaryFolder } from "../../../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../../../support/temporary-folder.ts";
@@ -106,20 +107,82 @@ test("a class whose methods are asynchronous is refused with their names", async
   );
 });
 
+class Idle extends LogitsProcessor {
+  override isArgmaxInvariant(): boolean {
+    return true;
+  }
+  override updateState(): void {}
+  override apply(logits: Logits): Logits {
+    return logits;
+  }
+}
+
 test("what a processor refuses is the caller's fault, in its own words", () => {
-  class Strict extends LogitsProcessor {
+  class Strict extends Idle {
     static override validateParams(): void {
       throw new Error("target_token must be a number");
-    }
-    override isArgmaxInvariant(): boolean {
-      return true;
-    }
-    override updateState(): void {}
-    override apply(logits: Logits): Logits {
-      return logits;
     }
   }
   expect(() => validateWithProcessors([{ name: "a:Strict", processorClass: Strict }], createSamplingParams())).toThrow(
     new EngineError("invalid_argument", "target_token must be a number", { parameter: "samplingParams.extraArgs" }),
   );
+});
+
+test.for<[string, () => unknown]>([
+  [
+    "loops",
+    () => {
+      for (;;);
+    },
+  ],
+  ["backtracks for ever in a regular expression", () => /^(a+)+$/.test(`${"a".repeat(60)}b`)],
+  [
+    "loops, catching all errors",
+    () => {
+      for (;;) {
+        try {
+          for (;;);
+        } catch {
+          continue;
+        }
+      }
+    },
+  ],
+])("a processor that %s while it looks at a request is ended and named, and asked again for the next", ([, loop]) => {
+  class Looping extends Idle {
+    static override validateParams({ extraArgs }: SamplingParams): void {
+      if ("loops" in extraArgs) loop();
+    }
+  }
+  const loaded = [{ name: "a:Looping", processorClass: Looping }];
+  expect(() => validateWithProcessors(loaded, createSamplingParams({ extraArgs: { loops: true } }))).toThrow(
+    new EngineError(
+      "logits_processor_failed",
+      "The logits processor a:Looping failed: validateParams() did not return within 1000 ms.",
+    ),
+  );
+  validateWithProcessors(loaded, createSamplingParams());
+});
+
+test("a processor that writes into the parameters of a request is refused, and no other request sees what it wrote", () => {
+  const defaults = [1, 2];
+  const writes: ((params: SamplingParams) => void)[] = [
+    ({ extraArgs }) => Object.assign(extraArgs, { harm: 1 }),
+    ({ extraArgs }) => (extraArgs.defaults as number[]).push(3),
+    ({ stop }) => (stop as string[]).push("a"),
+    (params) => Object.assign(params, { maxTokens: 1 }),
+  ];
+  for (const write of writes) {
+    class Writing extends Idle {
+      static override validateParams(params: SamplingParams): void {
+        write(params);
+      }
+    }
+    const params = createSamplingParams({ extraArgs: { defaults } });
+    expect(() => validateWithProcessors([{ name: "a:Writing", processorClass: Writing }], params)).toThrow(
+      /^Cannot (add property|assign to read only property)/,
+    );
+  }
+  expect(defaults).toEqual([1, 2]);
+  expect(createSamplingParams()).toMatchObject({ extraArgs: {}, stop: [], maxTokens: null });
 });

@@ -1,0 +1,51 @@
+/** What asks the process to end: signals, and the end of the `npm start` that runs it. */
+import { existsSync, realpathSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+
+import { exitCodeOfSignal } from "./exit-codes.ts";
+
+export type StopSignal = keyof typeof exitCodeOfSignal;
+
+/** npm forwards a signal that the process may have got by itself already: Ctrl-C and systemd signal the whole group. */
+const SAME_SIGNAL_MS = 1000;
+/** SIGKILL ends npm without a word to the process it runs, so its parent is looked at. */
+const PARENT_POLL_MS = 500;
+
+/**
+ * Calls `onStop` at the first SIGTERM or SIGINT, and where the process was started by this repository's `npm start`, as
+ * SIGTERM, when npm has ended. A second signal ends the process at once, with the signal's exit code.
+ */
+export function onStopSignal(onStop: (signal: StopSignal, cause: { readonly hasParentEnded: boolean }) => void): void {
+  const isRunByNpm = isStartedByNpm(process.env);
+  let firstAt: number | null = null;
+  const stop = (signal: StopSignal, hasParentEnded: boolean): void => {
+    const now = performance.now();
+    if (firstAt === null) {
+      firstAt = now;
+      onStop(signal, { hasParentEnded });
+    } else if (!hasParentEnded && (!isRunByNpm || now - firstAt > SAME_SIGNAL_MS)) {
+      process.exit(exitCodeOfSignal[signal]);
+    }
+  };
+  process.on("SIGTERM", () => stop("SIGTERM", false));
+  process.on("SIGINT", () => stop("SIGINT", false));
+  if (isRunByNpm) whenParentEnds(() => stop("SIGTERM", true));
+}
+
+/** The script replaces npm's shell by Node, so npm itself is the parent. */
+function isStartedByNpm(environment: NodeJS.ProcessEnv): boolean {
+  const { npm_lifecycle_event: script, npm_package_json: packageFile = "" } = environment;
+  const ownPackageFile = fileURLToPath(new URL("../../package.json", import.meta.url));
+  if (script !== "start" || !existsSync(packageFile) || !existsSync(ownPackageFile)) return false;
+  return realpathSync(packageFile) === realpathSync(ownPackageFile);
+}
+
+/** An orphan gets another parent. Keeps no process alive. */
+function whenParentEnds(onEnd: () => void): void {
+  const parentId = process.ppid;
+  const timer = setInterval(() => {
+    if (process.ppid === parentId) return;
+    clearInterval(timer);
+    onEnd();
+  }, PARENT_POLL_MS).unref();
+}

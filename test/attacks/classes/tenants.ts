@@ -1,0 +1,167 @@
+import * as fc from "fast-check";
+
+import { shorten } from "../attack.ts";
+import type { Answer, Attack, AttackClass } from "../attack.ts";
+import { sceneUrl } from "../generators/bodies.ts";
+import { fillPath, nameOf, routes } from "../generators/routes.ts";
+import type { Route } from "../generators/routes.ts";
+import { prepareSharedStores } from "../shared-stores.ts";
+import type { SharedStores } from "../shared-stores.ts";
+import { createSecret } from "../surroundings.ts";
+import type { Wire } from "../wire.ts";
+
+interface TenantSurroundings extends SharedStores {
+  /** Ids of what somebody else has; filled when the service is ready. */
+  readonly ids: string[];
+  /** The name that somebody else gave a picture. */
+  readonly uuid: string;
+}
+
+async function prepare(): Promise<TenantSurroundings> {
+  const stores = await prepareSharedStores();
+  const text = createSecret("text-of-another-tenant");
+  const uuid = createSecret("picture-of-another-tenant");
+  const ids: string[] = [];
+  return {
+    ...stores,
+    ids,
+    uuid,
+    secrets: [...stores.secrets, text],
+    async plant(wire) {
+      await using other = wire.as({ authorization: `Bearer ${stores.otherKey}` });
+      ids.splice(0, ids.length, ...(await leaveFiles(other, text)));
+      const content = [{ type: "image_url", image_url: { url: sceneUrl }, uuid }];
+      const asked = await other.sendJson("/v1/chat/completions", {
+        messages: [{ role: "user", content }],
+        max_tokens: 1,
+      });
+      if (asked.status !== 200) throw new Error(`A picture cannot be left: ${asked.text}`);
+    },
+  };
+}
+
+/** A file and a batch of it; their ids. */
+async function leaveFiles(other: Wire, text: string): Promise<string[]> {
+  const line = {
+    custom_id: text,
+    method: "POST",
+    url: "/v1/completions",
+    body: { prompt: text, max_tokens: 1, echo: true },
+  };
+  const uploaded = await other.send({
+    method: "POST",
+    target: "/v1/files",
+    headers: { "content-type": "multipart/form-data; boundary=b" },
+    body: `--b\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--b\r\nContent-Disposition: form-data; name="file"; filename="${text}"\r\n\r\n${JSON.stringify(line)}\r\n--b--\r\n`,
+  });
+  const { id } = JSON.parse(uploaded.text) as { readonly id: string };
+  const created = await other.sendJson("/v1/batches", {
+    input_file_id: id,
+    endpoint: "/v1/completions",
+    completion_window: "24h",
+    metadata: { text },
+  });
+  return [id, (JSON.parse(created.text) as { readonly id: string }).id];
+}
+
+/** Strangers without a key, with a wrong one, or with their own, reach for what belongs to somebody else. */
+export const tenants: AttackClass = {
+  name: "tenants",
+  title: "Missing, wrong and foreign API keys on all routes, and what other tenants own",
+  routes: routes.map(nameOf),
+  prepare,
+  attacks: (surroundings) => tenantAttacks(surroundings as TenantSurroundings),
+};
+
+function tenantAttacks({ ids, uuid, ownKey }: TenantSurroundings): fc.Arbitrary<Attack> {
+  const authorization = fc.constantFrom(
+    "",
+    "Bearer",
+    "Bearer ",
+    `bearer   ${ownKey}`,
+    `Bearer ${ownKey}`,
+    `Bearer ${ownKey} ${ownKey}`,
+    `Bearer ${ownKey},`,
+    `Bearer ${ownKey.slice(0, -1)}`,
+    `Bearer ${ownKey}a`,
+    `Bearer ${ownKey.toUpperCase()}`,
+    `Bearer "${ownKey}"`,
+    `Basic ${Buffer.from(`a:${ownKey}`).toString("base64")}`,
+    ownKey,
+    "Bearer __proto__",
+    "Bearer ,",
+    "Bearer undefined",
+    `Bearer ${"a".repeat(8000)}`,
+    `Bearer\t${ownKey}`,
+  );
+  // The ids are known only once the service is ready, so each is told by its place.
+  const onRoute = fc
+    .tuple(fc.constantFrom(...routes), authorization, fc.nat(1), fc.constantFrom("", "?limit=100", "?after=%"))
+    .map(([route, header, place, query]) => routeAttack(route, header, query, () => ids[place]));
+  const ofUuid = fc.constantFrom(`Bearer ${ownKey}`).map((header) => uuidAttack(header, uuid));
+  const ofFile = fc.nat(1).map((place) => fileAttack(() => ids[place]));
+  return fc.oneof(
+    { weight: 10, arbitrary: onRoute },
+    { weight: 1, arbitrary: ofUuid },
+    { weight: 1, arbitrary: ofFile },
+  );
+
+  function routeAttack(route: Route, header: string, query: string, idOf: () => string): Attack {
+    return {
+      route: nameOf(route),
+      label: `${nameOf(route)}${query} with ${header === "" ? "no key" : shorten(header.replaceAll(ownKey, "OWN KEY"), 60)}`,
+      get shown() {
+        return `${fillPath(route.path, idOf())}${query.replace("%", idOf())}`;
+      },
+      async run(wire) {
+        const target = fillPath(route.path, idOf()) + query.replace("%", idOf());
+        const answer = await wire.send({
+          method: route.method,
+          target,
+          headers: { authorization: header },
+          ...(route.method === "POST" && { body: "{}" }),
+        });
+        const isKnown = /^bearer +(\S+)\s*$/i.exec(header)?.[1] === ownKey;
+        checkAccess(answer, route, isKnown);
+        return [answer];
+      },
+    };
+  }
+}
+
+function checkAccess({ status, text }: Answer, { path }: Route, isKnown: boolean): void {
+  if (!path.startsWith("/v1")) return;
+  if (!isKnown && status !== 401) throw new Error(`Status ${status} without a key: ${text.slice(0, 200)}`);
+  if (isKnown && status === 401) throw new Error("A right key is refused.");
+  if (isKnown && path.includes(":") && status !== 404)
+    throw new Error(`Status ${status} for what another tenant owns.`);
+}
+
+function uuidAttack(authorization: string, uuid: string): Attack {
+  return {
+    route: "POST /v1/chat/completions",
+    label: "a picture by the name that another tenant gave it",
+    shown: uuid,
+    async run(wire) {
+      const content = [{ type: "image_url", image_url: null, uuid }];
+      const body = { messages: [{ role: "user", content }], max_tokens: 1 };
+      const answer = await wire.sendJson("/v1/chat/completions", body, { authorization });
+      if (answer.status < 400) throw new Error(`Another tenant's picture is used: ${answer.text.slice(0, 200)}`);
+      return [answer];
+    },
+  };
+}
+
+function fileAttack(idOf: () => string): Attack {
+  return {
+    route: "POST /v1/batches",
+    label: "a batch of another tenant's file",
+    shown: "input_file_id of another tenant",
+    async run(wire) {
+      const body = { input_file_id: idOf(), endpoint: "/v1/completions", completion_window: "24h" };
+      const answer = await wire.sendJson("/v1/batches", body);
+      if (answer.status < 400) throw new Error("Another tenant's file becomes a batch.");
+      return [answer];
+    },
+  };
+}

@@ -1,0 +1,134 @@
+/** The routes that take JSON, and bodies of theirs: right ones, and right ones with something wrong. */
+import { readFileSync } from "node:fs";
+import * as fc from "fast-check";
+import type { z } from "zod";
+
+import { chatCompletionKind } from "../../../functions/generation/chat-completion-kind.ts";
+import { completionKind } from "../../../functions/generation/completion-kind.ts";
+import { batchRequest } from "../../../functions/batch/routes/batch-request.ts";
+import { shorten } from "../attack.ts";
+import type { Attack } from "../attack.ts";
+import { plausible } from "./from-schema.ts";
+import type { FieldTexts } from "./from-schema.ts";
+import type { Mutation } from "./hostile-json.ts";
+import { fromValue, Pairs, showJson, writeJson } from "./json-tree.ts";
+import type { Json } from "./json-tree.ts";
+
+/** A route that takes a JSON body. */
+export interface BodyRoute {
+  readonly target: string;
+  /** Arbitrary right bodies: required fields, and optional ones as the schema has them. */
+  readonly bodies: fc.Arbitrary<Pairs>;
+}
+
+const scene = readFileSync(new URL("../../../models/fovea-shapes/examples/scene.png", import.meta.url));
+export const sceneUrl = `data:image/png;base64,${scene.toString("base64")}`;
+
+const texts: FieldTexts = {
+  model: ["fovea-shapes", "other"],
+  url: [sceneUrl, "https://127.0.0.1/a.png", "data:,"],
+  image_url: [sceneUrl],
+  image_embeds: ["AAAA", sceneUrl],
+  regex: ["[a-c]{1,3}", "a|b", "(red|blue) circle"],
+  grammar: ['root ::= "a" | "b"', 'root ::= [a-z]+ " " root?'],
+  json: ['{"type":"object"}', '{"type":"integer"}'],
+  input_file_id: [`file-${"0".repeat(44)}`, "file-1"],
+};
+
+/** Few tokens, so that thousands of bodies cost little; a mutation may say otherwise. */
+const MAX_TOKENS = 3;
+
+const chatBodies = [
+  { messages: [{ role: "user", content: "Hello?" }] },
+  {
+    messages: [
+      { role: "system", content: "Be short." },
+      {
+        role: "user",
+        content: [
+          { type: "image_url", image_url: { url: sceneUrl, detail: "auto" }, uuid: "scene" },
+          { type: "text", text: "Describe the picture." },
+        ],
+      },
+      { role: "assistant", content: "A circle." },
+      { role: "user", content: [{ type: "text", text: "Where?" }] },
+    ],
+    temperature: 0.7,
+    seed: 1,
+    logprobs: true,
+    top_logprobs: 2,
+  },
+  {
+    messages: [{ role: "user", content: "a" }],
+    response_format: { type: "json_schema", json_schema: { name: "a", schema: { type: "object" } } },
+    vllm_xargs: { a: 1, b: ["x"] },
+    mm_processor_kwargs: {},
+    stream: true,
+    stream_options: { include_usage: true, continuous_usage_stats: true },
+  },
+];
+const completionBodies = [
+  { prompt: "a red" },
+  { prompt: ["a", "b"], n: 2, temperature: 1, stop: ["x"], logprobs: 1, echo: true },
+  { prompt: [[5, 6], [7]], logit_bias: { 7: 1 }, allowed_token_ids: [7, 8], bad_words: ["a"], stop_token_ids: [9] },
+  { prompt: "a", structured_outputs: { choice: ["a", "b"] }, stream: true, min_tokens: 1 },
+];
+const batchBodies = [
+  {
+    input_file_id: `file-${"0".repeat(44)}`,
+    endpoint: "/v1/completions",
+    completion_window: "24h",
+    metadata: { a: "b" },
+  },
+];
+
+export const bodyRoutes: readonly BodyRoute[] = [
+  createRoute("/v1/chat/completions", chatCompletionKind.schema, chatBodies),
+  createRoute("/v1/completions", completionKind.schema, completionBodies),
+  createRoute("/v1/batches", batchRequest, batchBodies),
+];
+
+function createRoute(target: string, schema: z.core.$ZodType, examples: readonly object[]): BodyRoute {
+  const fromSchema = plausible(schema, texts).map((json) => (json as Pairs).entries);
+  const example = fc.constantFrom(...examples).map((body) => (fromValue(body) as Pairs).entries);
+  // The required fields of an example, which are rarely all right when they are made up, before what is made up.
+  const mixed = fc.tuple(example, fromSchema).map(([own, made]) => {
+    const names = new Set(own.map(([name]) => name));
+    return own.concat(made.filter(([name]) => !names.has(name)));
+  });
+  const isGenerating = target !== "/v1/batches";
+  return {
+    target,
+    bodies: fc
+      .oneof({ weight: 2, arbitrary: example }, { weight: 3, arbitrary: mixed }, { weight: 2, arbitrary: fromSchema })
+      .map((entries) => new Pairs([...(isGenerating ? [["max_tokens", MAX_TOKENS] as const] : []), ...entries])),
+  };
+}
+
+/** Posts right bodies of all routes with something wrong. */
+export function bodyAttacks(mutations: fc.Arbitrary<readonly Mutation[]>): fc.Arbitrary<Attack> {
+  return fc.oneof(
+    ...bodyRoutes.map(({ target, bodies }) =>
+      fc.tuple(bodies, mutations).map(([body, changes]) => createBodyAttack(target, body, changes)),
+    ),
+  );
+}
+
+function createBodyAttack(target: string, body: Json, mutations: readonly Mutation[]): Attack {
+  const mutated = mutations.reduce((json, { apply }) => apply(json), body);
+  return {
+    route: `POST ${target}`,
+    label: mutations.map(({ name }) => name).join(" and ") || "a right body",
+    get shown() {
+      return shorten(showJson(mutated), 3000);
+    },
+    run: async (wire) => [
+      await wire.send({
+        method: "POST",
+        target,
+        headers: { "content-type": "application/json" },
+        body: writeJson(mutated),
+      }),
+    ],
+  };
+}

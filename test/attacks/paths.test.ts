@@ -1,0 +1,4 @@
+import { testAttacks } from "./attack-suite.ts";
+import { paths } from "./classes/paths.ts";
+
+testAttacks(paths, 100);

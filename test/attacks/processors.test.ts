@@ -1,0 +1,4 @@
+import { testAttacks } from "./attack-suite.ts";
+import { processors } from "./classes/processors.ts";
+
+testAttacks(processors, 100);

@@ -1,0 +1,273 @@
+/** Runs the attacks of one class and one seed, finds those that break an invariant, and makes them as small as it can. */
+import * as fc from "fast-check";
+
+import { faultsOf } from "./answer-faults.ts";
+import { COST, isAboutCost, isAboutSilence, kindOf, LOGGED } from "./problems.ts";
+import type { Answer, Attack, AttackClass } from "./attack.ts";
+import { Target } from "./target.ts";
+import type { StartService } from "./target.ts";
+import type { Figures, Holdings } from "./service-under-attack.ts";
+
+const DEFAULT_GROUP_SIZE = 16;
+const DEFAULT_MAX_CPU_SECONDS = 1;
+/** A token of the shipped checkpoint with all that belongs to it, several times over. */
+const CPU_SECONDS_PER_TOKEN = 0.004;
+/** To receive, decode and parse a body. */
+const CPU_SECONDS_PER_BYTE = 0.1 / 1024 ** 2;
+const DEFAULT_SHRINK_MS = 20_000;
+/** An attack that takes longer than this alone is reported as it is. */
+const MAX_SHRINKABLE_MS = 3000;
+
+export interface RoundOptions {
+  readonly seed: number;
+  /** Which cases of the seed: a number of them from the first, or the path of one. */
+  readonly cases: { readonly count: number } | { readonly path: string };
+  /** Attacks on other routes are left out; with or without a method. */
+  readonly route?: string | null;
+  /** The round ends when it has found that many. */
+  readonly maxFaults?: number;
+  /** Whether problems of these kinds need not be made small once more. */
+  readonly isKnown?: (problems: readonly string[]) => boolean;
+  readonly shrinkMs?: number;
+  readonly start?: StartService;
+  /** Called after each group. */
+  readonly onProgress?: (numCases: number) => void;
+  /** The round ends early once it is aborted. */
+  readonly signal?: AbortSignal;
+}
+
+/** An invariant that did not hold. */
+export interface Fault {
+  readonly className: string;
+  readonly seed: number;
+  /** Of the case as fast-check counts them, `417` or shrunk `417:0:2`; null where no single case does it. */
+  readonly path: string | null;
+  /** What the round was held to; the numbers of cases count those of this route only. */
+  readonly routeFilter: string | null;
+  readonly route: string;
+  readonly label: string;
+  /** The attack as text. */
+  readonly shown: string;
+  readonly problems: readonly string[];
+}
+
+export interface RoundReport {
+  readonly numCases: number;
+  /** Answers by status. */
+  readonly statuses: ReadonlyMap<number, number>;
+  /** Of an ordinary request beside attacks, as a multiple of what it takes alone. */
+  readonly mostSteps: { readonly factor: number; readonly labels: readonly string[] };
+  readonly faults: readonly Fault[];
+}
+
+export async function runRound(attackClass: AttackClass, options: RoundOptions): Promise<RoundReport> {
+  await using target = await Target.prepare(attackClass, options.start);
+  const round = new Round(attackClass, target, options);
+  return await round.run();
+}
+
+interface Case {
+  readonly path: string;
+  readonly attack: Attack;
+}
+
+interface GroupOutcome {
+  /** By case: what is wrong with its own answers. */
+  readonly ownProblems: readonly (readonly string[])[];
+  /** What nobody can tell the case of. */
+  readonly sharedProblems: readonly string[];
+}
+
+/** Mutable. */
+class Round {
+  readonly #class: AttackClass;
+  readonly #target: Target;
+  readonly #options: RoundOptions;
+  readonly #arbitrary: fc.Arbitrary<Attack>;
+  readonly #statuses = new Map<number, number>();
+  readonly #faults: Fault[] = [];
+  /** As of the end of the last group; null where they are not known. */
+  #figures: Figures | null = null;
+  #mostSteps: { factor: number; labels: readonly string[] } = { factor: 0, labels: [] };
+
+  constructor(attackClass: AttackClass, target: Target, options: RoundOptions) {
+    this.#class = attackClass;
+    this.#target = target;
+    this.#options = options;
+    const { route = null } = options;
+    const all = attackClass.attacks(target.surroundings);
+    this.#arbitrary =
+      route === null ? all : all.filter((attack) => attack.route === route || attack.route.endsWith(` ${route}`));
+  }
+
+  async run(): Promise<RoundReport> {
+    const { cases, maxFaults = Infinity, onProgress } = this.#options;
+    const { groupSize = DEFAULT_GROUP_SIZE } = this.#class;
+    const count = "count" in cases ? cases.count : 1;
+    let numCases = 0;
+    let baseline: Holdings | null = null;
+    while (numCases < count && this.#faults.length < maxFaults && !this.#isAborted) {
+      const group = this.#sample(
+        "path" in cases ? cases.path : String(numCases),
+        Math.min(groupSize, count - numCases),
+      );
+      await this.#attack(group);
+      numCases += group.length;
+      onProgress?.(numCases);
+      // By then all modules are loaded and caches are full.
+      if (baseline === null && numCases >= count / 4) baseline = await this.#settle(null);
+    }
+    if (baseline !== null && this.#faults.length === 0) await this.#settle(baseline);
+    return { numCases, statuses: this.#statuses, mostSteps: this.#mostSteps, faults: this.#faults };
+  }
+
+  get #isAborted(): boolean {
+    return this.#options.signal?.aborted === true;
+  }
+
+  #sample(path: string, numRuns: number): Case[] {
+    const attacks = fc.sample(this.#arbitrary, { seed: this.#options.seed, path, numRuns });
+    return attacks.map((attack, index) => ({ path: path.includes(":") ? path : String(Number(path) + index), attack }));
+  }
+
+  /** Runs them all at once; where something is wrong that no answer tells the origin of, each alone. */
+  async #attack(group: readonly Case[]): Promise<void> {
+    const { ownProblems, sharedProblems } = await this.#runGroup(group);
+    const found = new Set<Case>();
+    for (const [index, one] of group.entries()) {
+      const own = ownProblems[index].filter((problem) => !isAboutSilence(problem));
+      if (own.length === 0) continue;
+      found.add(one);
+      await this.#report(one, own);
+    }
+    // A neighbour may be why one has no answer.
+    const unclear = [...ownProblems.flat().filter(isAboutSilence), ...sharedProblems];
+    if (unclear.length === 0) return;
+    for (const one of group.filter((candidate) => !found.has(candidate))) {
+      const problems = await this.#runAlone(one.attack);
+      if (problems.length === 0) continue;
+      found.add(one);
+      await this.#report(one, problems);
+    }
+    if (found.size === 0 && !unclear.every(isAboutCost)) this.#reportGroup(group, unclear);
+  }
+
+  async #runGroup(group: readonly Case[]): Promise<GroupOutcome> {
+    const target = this.#target;
+    const numBytesBefore = target.wire.numBodyBytes;
+    const start = this.#figures ?? (await target.figures());
+    const running = group.map(({ attack }) => this.#runOne(attack));
+    const beside = await target.ordinary.ask("beside", start);
+    const ownProblems = await Promise.all(running);
+    const between = await target.figures().catch(() => start);
+    const after = await target.ordinary.ask("after", between);
+    this.#figures = after.figures;
+    if (beside.factor > this.#mostSteps.factor) {
+      this.#mostSteps = { factor: beside.factor, labels: group.map(({ attack }) => attack.label) };
+    }
+    const costs =
+      after.figures === null ? [] : this.#costProblems(start, after.figures, target.wire.numBodyBytes - numBytesBefore);
+    const sharedProblems = [...beside.faults, ...after.faults, ...costs, ...this.#complaints()];
+    if (after.figures === null) await target.restart();
+    return { ownProblems, sharedProblems };
+  }
+
+  async #runAlone(attack: Attack): Promise<string[]> {
+    const { ownProblems, sharedProblems } = await this.#runGroup([{ path: "", attack }]);
+    return [...ownProblems[0], ...sharedProblems];
+  }
+
+  async #runOne(attack: Attack): Promise<string[]> {
+    try {
+      const answers = await attack.run(this.#target.wire);
+      return answers.flatMap((answer) => this.#check(answer));
+    } catch (error) {
+      return [(error as Error).message];
+    }
+  }
+
+  #check(answer: Answer): string[] {
+    this.#statuses.set(answer.status, (this.#statuses.get(answer.status) ?? 0) + 1);
+    const { allowedErrorCodes = [] } = this.#class;
+    return faultsOf(answer, { secrets: this.#target.surroundings.secrets, allowedErrorCodes });
+  }
+
+  #complaints(): string[] {
+    const { allowedErrorCodes = [] } = this.#class;
+    return this.#target
+      .takeComplaints()
+      .filter((line) => !allowedErrorCodes.some((code) => line.includes(code)))
+      .map((line) => `${LOGGED} ${line.slice(0, 1500)}`);
+  }
+
+  #costProblems(before: Figures, after: Figures, numBodyBytes: number): string[] {
+    const { maxCpuSeconds = DEFAULT_MAX_CPU_SECONDS } = this.#class;
+    const numTokens = after.numGeneratedTokens - before.numGeneratedTokens;
+    const limit = maxCpuSeconds + CPU_SECONDS_PER_TOKEN * numTokens + CPU_SECONDS_PER_BYTE * numBodyBytes;
+    const spent = after.cpuSeconds - before.cpuSeconds;
+    return spent > limit ? [`${COST} ${spent.toFixed(2)} s; the limit is ${limit.toFixed(2)} s.`] : [];
+  }
+
+  async #settle(baseline: Holdings | null): Promise<Holdings | null> {
+    this.#figures = null;
+    try {
+      return await this.#target.settle(baseline);
+    } catch (error) {
+      this.#reportGroup([], [(error as Error).message]);
+      return baseline;
+    }
+  }
+
+  async #report({ path, attack }: Case, problems: readonly string[]): Promise<void> {
+    const shrunk = this.#options.isKnown?.(problems) === true ? null : await this.#shrink(path, problems);
+    const found = shrunk ?? { path, attack, problems };
+    const { route, label, shown } = found.attack;
+    this.#faults.push({
+      className: this.#class.name,
+      seed: this.#options.seed,
+      path: found.path,
+      routeFilter: this.#options.route ?? null,
+      route,
+      label,
+      shown,
+      problems: found.problems,
+    });
+  }
+
+  /** The smallest case of the same fault; null where the attack alone does no harm, or takes too long to try often. */
+  async #shrink(path: string, problems: readonly string[]): Promise<(Case & { problems: readonly string[] }) | null> {
+    const { seed, shrinkMs = DEFAULT_SHRINK_MS } = this.#options;
+    if (shrinkMs === 0) return null;
+    const kinds = new Set(problems.map(kindOf));
+    let smallest: { attack: Attack; problems: readonly string[] } | null = null;
+    // Not by fast-check's own limit, which would leave the attack under way running behind the end of the round.
+    let deadline = performance.now() + shrinkMs;
+    const property = fc.asyncProperty(this.#arbitrary, async (attack) => {
+      const start = performance.now();
+      if (start > deadline) return true;
+      const found = await this.#runAlone(attack);
+      if (performance.now() - start > MAX_SHRINKABLE_MS) deadline = 0;
+      if (!found.some((problem) => kinds.has(kindOf(problem)))) return true;
+      smallest = { attack, problems: found };
+      return false;
+    });
+    const { counterexamplePath } = await fc.check(property, { seed, path, numRuns: 1 });
+    if (counterexamplePath === null || smallest === null) return null;
+    return { path: counterexamplePath, ...(smallest as { attack: Attack; problems: readonly string[] }) };
+  }
+
+  #reportGroup(group: readonly Case[], problems: readonly string[]): void {
+    const shown = group.map(({ path, attack }) => `${path}: ${attack.route} ${attack.label}`).join("\n");
+    const label = group.length === 0 ? "all of the round" : `cases ${group[0].path} to ${group.at(-1)!.path} together`;
+    this.#faults.push({
+      className: this.#class.name,
+      seed: this.#options.seed,
+      path: null,
+      routeFilter: this.#options.route ?? null,
+      route: "",
+      label,
+      shown,
+      problems,
+    });
+  }
+}

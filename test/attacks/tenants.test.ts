@@ -1,0 +1,4 @@
+import { testAttacks } from "./attack-suite.ts";
+import { tenants } from "./classes/tenants.ts";
+
+testAttacks(tenants, 100);

@@ -1,0 +1,4 @@
+import { testAttacks } from "./attack-suite.ts";
+import { uploads } from "./classes/uploads.ts";
+
+testAttacks(uploads, 100);

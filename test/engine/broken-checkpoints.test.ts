@@ -1,0 +1,144 @@
+/** Files of a checkpoint, each broken in each way: refused at once, by a sentence that names the file, never by a dump. */
+import { execFileSync } from "node:child_process";
+import { cp, mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { afterAll, beforeAll, expect, test } from "vitest";
+
+import { EngineError } from "../../engine/contract/errors.ts";
+import { loadModel } from "../../engine/load-model.ts";
+import { goldenEngineConfig } from "../support/engine-config.ts";
+import { goldensFolder } from "../support/goldens.ts";
+import { createTemporaryFolder } from "../support/temporary-folder.ts";
+import type { TemporaryFolder } from "../support/temporary-folder.ts";
+
+let temporary: TemporaryFolder;
+let numFolders = 0;
+
+beforeAll(async () => {
+  temporary = await createTemporaryFolder();
+});
+
+afterAll(() => temporary[Symbol.asyncDispose]());
+
+type Break = (file: string) => unknown;
+
+/** Loads a copy of a checkpoint in which one file is broken; the error, null where it loads all the same. */
+async function load(golden: string, file: string, breakFile: Break): Promise<unknown> {
+  const folder = join(temporary.path, `${(numFolders += 1)}`);
+  await mkdir(folder);
+  for (const name of await readdir(join(goldensFolder, golden))) {
+    if (/\.(json|jinja|safetensors)$/.test(name) && !name.startsWith("goldens")) {
+      await cp(join(goldensFolder, golden, name), join(folder, name));
+    }
+  }
+  await breakFile(join(folder, file));
+  const config = { ...goldenEngineConfig("", join(temporary.path, "cache")), model: folder };
+  try {
+    await using _ = await loadModel(config, { imageSources: [] }, new AbortController().signal);
+    return null;
+  } catch (error) {
+    return error;
+  } finally {
+    await rm(folder, { recursive: true });
+  }
+}
+
+const holding =
+  (text: string): Break =>
+  (file) =>
+    writeFile(file, text);
+const asPipe: Break = async (file) => {
+  await rm(file, { force: true });
+  execFileSync("mkfifo", [file]);
+};
+const asFolder: Break = async (file) => {
+  await rm(file, { force: true });
+  await mkdir(file);
+};
+
+const texts = ["", "{", "\u0000", "hello", "[".repeat(100_000)];
+const noObjects = ["[]", "3", '"x"', `${"[".repeat(5000)}${"]".repeat(5000)}`];
+
+const checkpoints: Readonly<Record<string, readonly string[]>> = {
+  llama: ["config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json"],
+  "llava-full": ["preprocessor_config.json"],
+  smolvlm: ["processor_config.json"],
+};
+
+const files = Object.entries(checkpoints).flatMap(([golden, names]) => names.map((name) => ({ golden, name })));
+
+test.for(files)("$name that is broken, no object, a pipe or a folder is named", async ({ golden, name }) => {
+  const breaks = [...[...texts, ...noObjects].map(holding), asPipe, asFolder];
+  for (const [index, breakFile] of breaks.entries()) {
+    const error = await load(golden, name, breakFile);
+    const about = `${name}, broken in way ${index}`;
+    // A processor_config.json without an image processor is one that says nothing.
+    if (name === "processor_config.json" && index >= texts.length && index < breaks.length - 2) continue;
+    expect({ about, error }).toEqual({ about, error: expect.any(EngineError) as unknown });
+    const { code, message } = error as EngineError;
+    expect({ about, code }).toEqual({ about, code: "invalid_checkpoint" });
+    expect(message).toContain(name);
+    expect(message).toMatch(/^[^\n]{1,400}\.$/);
+  }
+});
+
+test("a chat template that is no Jinja, a pipe or a folder is refused with the reason", async () => {
+  for (const breakFile of [holding("{% for message in %}"), holding("{{"), holding("{% endfor %}")]) {
+    const error = await load("llama", "chat_template.jinja", breakFile);
+    expect(error).toMatchObject({
+      code: "invalid_checkpoint",
+      message: expect.stringMatching(/^The chat template of the checkpoint is not valid Jinja \([^\n]+\)\.$/),
+    });
+  }
+  for (const breakFile of [asPipe, asFolder]) {
+    const error = await load("llama", "chat_template.jinja", breakFile);
+    expect(error).toMatchObject({
+      code: "invalid_checkpoint",
+      message: expect.stringMatching(/^chat_template\.jinja is a (named pipe|folder), not a file\.$/),
+    });
+  }
+});
+
+const edit =
+  (change: (json: Record<string, never>) => unknown): Break =>
+  async (file) => {
+    const json = JSON.parse(await readFile(file, "utf8")) as Record<string, never>;
+    await writeFile(file, JSON.stringify(change(json)));
+  };
+
+test.for<[file: string, change: (json: Record<string, never>) => unknown, message: string]>([
+  ["config.json", () => ({}), "config.json: architectures is missing: expected an array."],
+  [
+    "config.json",
+    (json) => ({ ...json, num_hidden_layers: 1e9 }),
+    "config.json: num_hidden_layers is 1000000000: expected at most 1024.",
+  ],
+  [
+    "config.json",
+    (json) => ({ ...json, num_hidden_layers: 12 }),
+    "The checkpoint has no tensor model.layers.3.input_layernorm.weight, which config.json asks for.",
+  ],
+  [
+    "config.json",
+    (json) => ({ ...json, vocab_size: 332 }),
+    "Tensor model.embed_tokens.weight has shape [331, 51]; config.json implies [332, 51].",
+  ],
+  ["tokenizer.json", () => ({}), "tokenizer.json of the checkpoint: model is missing: expected an object."],
+  [
+    "tokenizer.json",
+    (json) => ({ ...json, added_tokens: [{ id: "3" }] }),
+    'tokenizer.json of the checkpoint: added_tokens.0.id is "3": expected a number.',
+  ],
+  [
+    "tokenizer_config.json",
+    (json) => ({ ...json, add_bos_token: "yes" }),
+    'tokenizer_config.json of the checkpoint: add_bos_token is "yes": expected a boolean.',
+  ],
+  [
+    "generation_config.json",
+    (json) => ({ ...json, temperature: "hot" }),
+    'generation_config.json of the checkpoint: temperature is "hot": expected a number.',
+  ],
+])("%s with a wrong field: $2", async ([file, change, message]) => {
+  expect(await load("llama", file, edit(change))).toMatchObject({ message });
+});

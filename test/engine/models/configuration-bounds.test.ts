@@ -1,0 +1,90 @@
+/** Every size that a graph is built by has a bound, in every family: none is believed because a file says so. */
+import { expect, test } from "vitest";
+
+import { EngineError } from "../../../engine/contract/errors.ts";
+import { ropeTables } from "../../../engine/models/llama/rope.ts";
+import { findModelDefinition } from "../../../engine/models/registry.ts";
+
+const text = [
+  "num_hidden_layers",
+  "num_attention_heads",
+  "hidden_size",
+  "intermediate_size",
+  "vocab_size",
+  "max_position_embeddings",
+];
+const llamaText = [...text, "num_key_value_heads", "head_dim"];
+const tower = [
+  "num_hidden_layers",
+  "num_attention_heads",
+  "hidden_size",
+  "intermediate_size",
+  "image_size",
+  "patch_size",
+].map((field) => `vision_config.${field}`);
+const inText = (fields: readonly string[]): string[] => fields.map((field) => `text_config.${field}`);
+
+const families: Readonly<Record<string, { readonly fields: readonly string[]; readonly config?: object }>> = {
+  LlamaForCausalLM: { fields: llamaText },
+  MistralForCausalLM: { fields: [...llamaText, "sliding_window"] },
+  Qwen2ForCausalLM: { fields: [...llamaText, "sliding_window"] },
+  LlavaForConditionalGeneration: { fields: [...inText(llamaText), ...tower] },
+  Idefics3ForConditionalGeneration: { fields: [...inText(llamaText), ...tower, "scale_factor"] },
+  SmolVLMForConditionalGeneration: { fields: [...inText(llamaText), ...tower, "scale_factor"] },
+  FuyuForCausalLM: {
+    fields: [...inText(text), "patch_size"],
+    config: { text_config: { model_type: "persimmon" } },
+  },
+  Qwen2VLForConditionalGeneration: {
+    fields: [
+      ...llamaText,
+      ...["depth", "embed_dim", "hidden_size", "num_heads"].map((field) => `vision_config.${field}`),
+      ...["patch_size", "spatial_merge_size", "temporal_patch_size"].map((field) => `vision_config.${field}`),
+    ],
+  },
+};
+
+const badValues: readonly unknown[] = [1e9, 2 ** 53, 1e308, 0, -1, 1.5, "64", true, {}];
+
+const cases = Object.entries(families).flatMap(([architecture, { fields, config = {} }]) =>
+  fields.map((field) => ({ architecture, field, config })),
+);
+
+function withField(config: object, path: string, value: unknown): object {
+  const [first, ...rest] = path.split(".");
+  if (rest.length === 0) return { ...config, [first]: value };
+  const inner = (config as Record<string, object | undefined>)[first] ?? {};
+  return { ...config, [first]: withField(inner, rest.join("."), value) };
+}
+
+function errorOf(action: () => unknown): unknown {
+  try {
+    action();
+  } catch (error) {
+    return error;
+  }
+  return null;
+}
+
+test.for(cases)("$architecture refuses every bad $field by its path and value", ({ architecture, field, config }) => {
+  for (const value of badValues) {
+    const json = withField({ architectures: [architecture], ...config }, field, value);
+    const error = errorOf(() => findModelDefinition(json).configure(json));
+    expect(error).toBeInstanceOf(EngineError);
+    const { code, message } = error as EngineError;
+    expect(code).toBe("invalid_checkpoint");
+    expect(message).toContain(`config.json: ${field} is ${JSON.stringify(value)}: expected `);
+    expect(message).not.toContain("\n");
+  }
+});
+
+test("a length whose rotary tables would not fit is refused with both numbers, before they are made", () => {
+  const config = { theta: 10_000, scaling: { kind: "none" } } as const;
+  expect(() => ropeTables(config, 128, 134_217_728)).toThrow(
+    new EngineError(
+      "invalid_configuration",
+      "The rotary tables of a model length of 134217728 tokens would take 68719476736 bytes; the limit is 1073741824, which is 2097152 tokens.",
+      { setting: "maxModelLen" },
+    ),
+  );
+});

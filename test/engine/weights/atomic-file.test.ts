@@ -1,0 +1,67 @@
+import { mkdir, readdir, readFile, symlink, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+
+import { writeAtomically } from "../../../engine/weights/atomic-file.ts";
+import { createTemporaryFolder } from "../../support/temporary-folder.ts";
+
+const write = (file: string): Promise<void> =>
+  writeAtomically(file, "12 bytes of weights", (temporaryFile) => writeFile(temporaryFile, "some weights"));
+
+test("folders that are missing are made, by several writers at once", async () => {
+  await using folder = await createTemporaryFolder();
+  const files = Array.from({ length: 8 }, (_, index) => join(folder.path, "a", "b", "c", `${index}.bin`));
+  await Promise.all(files.map(write));
+  expect(await readdir(join(folder.path, "a", "b", "c"))).toHaveLength(8);
+  expect(await readFile(files[0], "utf8")).toBe("some weights");
+});
+
+test.for<[string, (folder: string) => Promise<string> | string]>([
+  [
+    "that is a file",
+    async (folder) => {
+      await writeFile(join(folder, "cache"), "");
+      return join(folder, "cache");
+    },
+  ],
+  [
+    "below a file",
+    async (folder) => {
+      await writeFile(join(folder, "cache"), "");
+      return join(folder, "cache", "fovea");
+    },
+  ],
+  [
+    "that is a link that leads nowhere",
+    async (folder) => {
+      await symlink(join(folder, "gone", "further"), join(folder, "cache"));
+      return join(folder, "cache");
+    },
+  ],
+  // Node's recursive mkdir never returns there.
+  ["in which the system makes no folders", () => "/proc/fovea"],
+])("a cache folder %s is refused with the system's reason, without its path", async ([, cacheFolderIn]) => {
+  await using folder = await createTemporaryFolder();
+  const cacheFolder = await cacheFolderIn(folder.path);
+  const error = await write(join(cacheFolder, "weights", "a.bin")).catch((reason: unknown) => reason);
+  expect(error).toMatchObject({ code: "invalid_configuration", setting: "cacheFolder" });
+  expect((error as Error).message).toMatch(/^The cache folder cannot hold 12 bytes of weights \(E[A-Z]+: [^/]+\)\.$/);
+});
+
+test("what is written is not left behind where writing fails, and other errors are thrown as they are", async () => {
+  await using folder = await createTemporaryFolder();
+  const file = join(folder.path, "a.bin");
+  const fail = (message: string): Promise<void> =>
+    writeAtomically(file, "weights", async (temporaryFile) => {
+      await writeFile(temporaryFile, "half");
+      throw new Error(message);
+    });
+  // As it comes from a thread: the message is all that is left of it.
+  await expect(fail("ENOSPC: no space left on device, write")).rejects.toMatchObject({
+    code: "invalid_configuration",
+    message: "The cache folder cannot hold weights (ENOSPC: no space left on device).",
+  });
+  await expect(fail("a bug")).rejects.toThrow("a bug");
+  await mkdir(join(folder.path, "other"));
+  expect(await readdir(folder.path)).toEqual(["other"]);
+});

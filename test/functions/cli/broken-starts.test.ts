@@ -1,0 +1,149 @@
+/** What whoever starts a service is told where it cannot: one line, with what is wrong and what to do. */
+import { execFile, execFileSync } from "node:child_process";
+import { cp, mkdir, readFile, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { afterAll, beforeAll, expect, test } from "vitest";
+
+import { startCli } from "../../support/cli-process.ts";
+import { goldensFolder } from "../../support/goldens.ts";
+import { createTemporaryFolder } from "../../support/temporary-folder.ts";
+import type { TemporaryFolder } from "../../support/temporary-folder.ts";
+
+let temporary: TemporaryFolder;
+/** Of a checkpoint that can be served. */
+let whole: string;
+
+beforeAll(async () => {
+  temporary = await createTemporaryFolder();
+  whole = await copyOfCheckpoint("whole");
+});
+
+afterAll(() => temporary[Symbol.asyncDispose]());
+
+async function copyOfCheckpoint(name: string): Promise<string> {
+  const folder = join(temporary.path, name);
+  await mkdir(folder);
+  const files = ["config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"];
+  await Promise.all(files.map((file) => cp(join(goldensFolder, "llama", file), join(folder, file))));
+  return folder;
+}
+
+interface ErrorLine {
+  readonly message: string;
+  readonly code: string;
+  readonly reason: string;
+  readonly advice: string;
+}
+
+/** The one error of a log; its fields hold no stack and no dump. */
+function errorLineOf(stdout: string): ErrorLine {
+  const lines = stdout.trim().split("\n");
+  const errors = lines
+    .map((line) => JSON.parse(line) as Record<string, unknown>)
+    .filter(({ level }) => level === "error");
+  expect(errors).toHaveLength(1);
+  expect(Object.keys(errors[0])).toEqual(["time", "level", "message", "code", "reason", "advice"]);
+  expect(JSON.stringify(errors[0])).not.toContain("\\n");
+  return errors[0] as unknown as ErrorLine;
+}
+
+async function errorOfStart(environment: Readonly<Record<string, string>>): Promise<ErrorLine> {
+  await using cli = startCli([], { HOST: "127.0.0.1", PORT: "0", BATCH_STORE: "none", ...environment });
+  expect(await cli.exitCode).toBe(1);
+  expect(cli.stderr()).toBe("");
+  return errorLineOf(cli.stdout());
+}
+
+test.for<[string, (folder: string) => unknown, string]>([
+  [
+    "a billion layers",
+    async (folder) => {
+      const config = JSON.parse(await readFile(join(folder, "config.json"), "utf8")) as object;
+      await writeFile(join(folder, "config.json"), JSON.stringify({ ...config, num_hidden_layers: 1e9 }));
+    },
+    "config.json: num_hidden_layers is 1000000000: expected at most 1024.",
+  ],
+  [
+    "an empty tokenizer",
+    (folder) => writeFile(join(folder, "tokenizer.json"), "{}"),
+    "tokenizer.json of the checkpoint: model is missing: expected an object.",
+  ],
+  [
+    "a named pipe for its weights",
+    async (folder) => {
+      await rm(join(folder, "model.safetensors"));
+      execFileSync("mkfifo", [join(folder, "model.safetensors")]);
+    },
+    "model.safetensors is a named pipe, not a file.",
+  ],
+])("a checkpoint with %s ends the start with what is wrong and what to do", async ([name, breakIt, reason]) => {
+  const folder = await copyOfCheckpoint(name);
+  await breakIt(folder);
+  expect(await errorOfStart({ MODEL: folder, CACHE_FOLDER: join(temporary.path, "cache") })).toMatchObject({
+    message: `Cannot serve the model ${folder}.`,
+    code: "invalid_checkpoint",
+    reason,
+    advice: "Correct the file that is named, or get the checkpoint again.",
+  });
+});
+
+test.for<[string, () => Promise<string> | string]>([
+  [
+    "a file",
+    async () => {
+      await writeFile(join(temporary.path, "occupied"), "");
+      return join(temporary.path, "occupied");
+    },
+  ],
+  ["where the system makes no folders", () => "/proc/fovea"],
+])("a CACHE_FOLDER that is %s ends the start with its name", async ([, cacheFolderOf]) => {
+  const cacheFolder = await cacheFolderOf();
+  expect(await errorOfStart({ MODEL: whole, CACHE_FOLDER: cacheFolder })).toMatchObject({
+    code: "invalid_configuration",
+    reason: expect.stringMatching(/^The cache folder cannot hold [^/]+ \(E[A-Z]+: [^/]+\)\.$/),
+    advice: `CACHE_FOLDER is ${cacheFolder}: set it to a folder that can be written and has room.`,
+  });
+});
+
+test("a disk without room for the cache ends the start with the system's words", async () => {
+  const main = fileURLToPath(new URL("../../../functions/cli/main.js", import.meta.url));
+  // No file may grow beyond 8 kB, which is what a full disk looks like to whoever writes more.
+  const command = 'ulimit -f 16; exec "$0" "$@"';
+  const { promise, resolve } = Promise.withResolvers<{ readonly stdout: string; readonly code: unknown }>();
+  execFile(
+    "sh",
+    ["-c", command, process.execPath, main],
+    {
+      env: {
+        PATH: process.env.PATH,
+        HOST: "127.0.0.1",
+        PORT: "0",
+        BATCH_STORE: "none",
+        MODEL: whole,
+        DTYPE: "int8",
+        CACHE_FOLDER: join(temporary.path, "full"),
+      },
+    },
+    (error, stdout) => resolve({ stdout, code: error?.code }),
+  );
+  const { stdout, code } = await promise;
+  expect(code).toBe(1);
+  expect(errorLineOf(stdout)).toMatchObject({
+    code: "invalid_configuration",
+    reason: expect.stringMatching(
+      /^The cache folder cannot hold \d+ bytes of prepared weights \(EFBIG: file too large\)\.$/,
+    ),
+  });
+});
+
+test("check gives the reason and the advice on one line", async () => {
+  const folder = await copyOfCheckpoint("for check");
+  await writeFile(join(folder, "tokenizer.json"), "{}");
+  await using cli = startCli(["check"], { MODEL: folder, CACHE_FOLDER: join(temporary.path, "cache") });
+  expect(await cli.exitCode).toBe(1);
+  expect(cli.stderr()).toBe(
+    `fovea: The model ${folder} cannot be served: tokenizer.json of the checkpoint: model is missing: expected an object. ` +
+      "Correct the file that is named, or get the checkpoint again.\n",
+  );
+});

@@ -1,0 +1,122 @@
+/** `npm start` as users run it: npm, and the server below it. */
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { readFile } from "node:fs/promises";
+import { connect } from "node:net";
+import { fileURLToPath } from "node:url";
+import OpenAI from "openai";
+import { expect, test } from "vitest";
+
+import { testDataHome } from "../../support/test-data-home.ts";
+
+/** Fields of vLLM's: an answer goes on to the last token. */
+const goingOn = { ignore_eos: true, skip_special_tokens: false };
+
+const repository = fileURLToPath(new URL("../../../", import.meta.url));
+
+interface StartedByNpm extends AsyncDisposable {
+  readonly npmId: number;
+  readonly serverId: number;
+  readonly port: number;
+  readonly stdout: () => string;
+  /** npm's. */
+  readonly exit: Promise<readonly [code: number | null, signal: NodeJS.Signals | null]>;
+}
+
+async function startByNpm(): Promise<StartedByNpm> {
+  const npm = spawn("npm", ["start"], {
+    cwd: repository,
+    env: {
+      PATH: process.env.PATH,
+      HOME: process.env.HOME,
+      XDG_DATA_HOME: testDataHome,
+      HOST: "127.0.0.1",
+      PORT: "0",
+    },
+    stdio: ["ignore", "pipe", "ignore"],
+    // A process group of its own.
+    detached: true,
+  });
+  let stdout = "";
+  npm.stdout.on("data", (chunk: Buffer) => (stdout += chunk.toString()));
+  const exit = once(npm, "exit") as unknown as StartedByNpm["exit"];
+  await expect.poll(() => stdout, { timeout: 60_000 }).toContain('"message":"Ready."');
+  const npmId = npm.pid!;
+  const children = await readFile(`/proc/${npmId}/task/${npmId}/children`, "utf8");
+  return {
+    npmId,
+    serverId: Number(children.trim()),
+    port: Number(/"message":"Listening\.".*"port":(\d+)/.exec(stdout)![1]),
+    stdout: () => stdout,
+    exit,
+    async [Symbol.asyncDispose]() {
+      if (isAlive(-npmId)) process.kill(-npmId, "SIGKILL");
+      await exit;
+    },
+  };
+}
+
+function isAlive(processId: number): boolean {
+  try {
+    process.kill(processId, 0);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+async function isPortOpen(port: number): Promise<boolean> {
+  const socket = connect(port, "127.0.0.1");
+  try {
+    await once(socket, "connect");
+    return true;
+  } catch {
+    return false;
+  } finally {
+    socket.destroy();
+  }
+}
+
+async function expectAllGone({ npmId, serverId, port }: StartedByNpm): Promise<void> {
+  await expect.poll(() => [isAlive(serverId), isAlive(npmId), isAlive(-npmId)]).toEqual([false, false, false]);
+  expect(await isPortOpen(port)).toBe(false);
+}
+
+test.for(["SIGTERM", "SIGINT"] as const)("%s to npm alone drains the server and ends both", async (signal) => {
+  await using started = await startByNpm();
+  expect(await isPortOpen(started.port)).toBe(true);
+  process.kill(started.npmId, signal);
+  expect(await started.exit).toEqual([0, null]);
+  expect(started.stdout()).toMatch(/"message":"Draining\."[^]*"message":"Ended\.","isClean":true/);
+  await expectAllGone(started);
+});
+
+test("SIGKILL to npm, which cannot pass it on, drains the server too", async () => {
+  await using started = await startByNpm();
+  process.kill(started.npmId, "SIGKILL");
+  await started.exit;
+  await expectAllGone(started);
+  expect(started.stdout()).toMatch(/"message":"Draining\.","because":"npm has ended"[^]*"isClean":true/);
+});
+
+test("Ctrl-C, which reaches the server by itself and through npm, counts as one signal: a stream ends whole", async () => {
+  await using started = await startByNpm();
+  const client = new OpenAI({ baseURL: `http://127.0.0.1:${started.port}/v1`, apiKey: "none", maxRetries: 0 });
+  const stream = await client.completions.create({
+    model: "fovea-shapes",
+    prompt: "a",
+    max_tokens: 1500,
+    stream: true,
+    ...goingOn,
+  });
+  let finishReason: string | null = null;
+  let hasSignalled = false;
+  for await (const { choices } of stream) {
+    finishReason = choices[0].finish_reason;
+    if (!hasSignalled) process.kill(-started.npmId, "SIGINT");
+    hasSignalled = true;
+  }
+  expect(finishReason).toBe("length");
+  expect(await started.exit).toEqual([0, null]);
+  await expectAllGone(started);
+});
