@@ -52,13 +52,10 @@ describe("without the native library, which npm leaves out when its install scri
   test("the service ends with the command that installs it", async () => {
     const { exitCode, stdout } = await app.run("npx", ["fovea", "serve"], { PORT: "0" });
     expect(exitCode).toBe(1);
-    const { message, error } = JSON.parse(stdout.trimEnd().split("\n").at(-1)!) as {
-      readonly message: string;
-      readonly error: { readonly message: string };
-    };
+    const { message, reason } = JSON.parse(stdout.trimEnd().split("\n").at(-1)!) as Record<string, string>;
     expect(message).toMatch(/^Cannot serve the model /);
-    expect(error.message).toMatch(/^The package onnxruntime-node is not installed\. .*api\.nuget\.org/);
-    expect(error.message).toContain(`: ONNXRUNTIME_NODE_INSTALL=skip npm ${remedy.join(" ")}`);
+    expect(reason).toMatch(/^The package onnxruntime-node is not installed\. .*api\.nuget\.org/);
+    expect(reason).toContain(`: ONNXRUNTIME_NODE_INSTALL=skip npm ${remedy.join(" ")}`);
   });
 
   test(
