@@ -5,13 +5,18 @@ import { fileURLToPath } from "node:url";
 
 import type { EngineConfig, ImageLimits } from "./contract/config.ts";
 
-/** What `createEngine` takes: every setting has a default. */
-export interface EngineOptions extends Partial<Omit<EngineConfig, "imageLimits">> {
-  readonly imageLimits?: Partial<ImageLimits>;
+type Optional<Settings> = { readonly [Name in keyof Settings]?: Settings[Name] | undefined };
+
+/** What `createEngine` takes: every setting has a default, also one that is undefined. */
+export interface EngineOptions extends Optional<Omit<EngineConfig, "imageLimits">> {
+  readonly imageLimits?: Optional<ImageLimits> | undefined;
 }
 
-/** The service's defaults; without a model, the small checkpoint that ships with Fovea, on the CPU. */
-export function toEngineConfig({ imageLimits, ...options }: EngineOptions): EngineConfig {
+/**
+ * The service's defaults; without a model, the small checkpoint that ships with Fovea, on the CPU. Settings that are
+ * optional in `EngineConfig` have their defaults where they are used.
+ */
+export function toEngineConfig({ imageLimits = {}, ...options }: EngineOptions): EngineConfig {
   return {
     model: fileURLToPath(new URL("../models/fovea-shapes", import.meta.url)),
     dtype: "auto",
@@ -21,22 +26,26 @@ export function toEngineConfig({ imageLimits, ...options }: EngineOptions): Engi
     maxNumSequences: 32,
     maxNumBatchedTokens: 512,
     maxNumWaiting: 256,
-    enablePrefixCaching: true,
     logitsProcessors: [],
     logitsProcessorPath: [resolve(".")],
     numThreads: null,
     cacheFolder: defaultCacheFolder(),
-    enableMmEmbeds: false,
-    mmProcessorOptions: {},
-    ...options,
+    ...definedOf(options),
     imageLimits: {
       maxImagesPerPrompt: 16,
       maxImageBytes: 20 * 1024 ** 2,
       maxImagePixels: 64 * 1024 ** 2,
       fetchTimeoutMs: 10_000,
-      ...imageLimits,
+      ...definedOf(imageLimits),
     },
   };
+}
+
+/** The fields that have a value. */
+function definedOf<Settings extends object>(
+  settings: Settings,
+): { readonly [Name in keyof Settings]: Exclude<Settings[Name], undefined> } {
+  return Object.fromEntries(Object.entries(settings).filter(([, value]) => value !== undefined)) as never;
 }
 
 function defaultCacheFolder(): string {

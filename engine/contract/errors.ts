@@ -26,6 +26,8 @@ export type EngineErrorCode =
   | "invalid_logits_processor"
   | "logits_processor_failed"
   | "runtime_failed"
+  /** ONNX Runtime's native library is not installed. */
+  | "runtime_missing"
   | "internal";
 
 /** Settings that limit what is served, by their names in `EngineConfig`. */

@@ -187,7 +187,7 @@ const signatures: Readonly<Record<keyof OrtApi, Signature>> = {
 /**
  * The folder of this platform's native files in the installed onnxruntime-node package.
  *
- * @throws EngineError `invalid_configuration` with the command that installs the package, where it is missing.
+ * @throws EngineError `runtime_missing` with the command that installs the package, where it is missing.
  */
 export function nativeFolder(): string {
   return join(dirname(findPackageFile()), "bin", "napi-v6", platform(), arch());
@@ -198,7 +198,7 @@ function findPackageFile(): string {
     return createRequire(import.meta.url).resolve("onnxruntime-node/package.json");
   } catch (cause) {
     throw new EngineError(
-      "invalid_configuration",
+      "runtime_missing",
       "The package onnxruntime-node is not installed. Its install script downloads libraries for CUDA from " +
         "api.nuget.org, and npm leaves the package out where that fails. Leave the download out and install again: " +
         "ONNXRUNTIME_NODE_INSTALL=skip npm install",

@@ -14,7 +14,7 @@ if (file === undefined) {
   console.error("usage: node ai-sdk.ts PICTURE");
   process.exit(2);
 }
-const engine = createEngine(process.env.MODEL === undefined ? {} : { model: process.env.MODEL });
+const engine = createEngine({ model: process.env.MODEL });
 const model = fovea(engine);
 const picture = { type: "file", data: await readFile(file), mediaType: "image" } as const;
 

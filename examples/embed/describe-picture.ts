@@ -19,7 +19,7 @@ if (file === undefined) {
 const picture = await readFile(file, "base64");
 
 // Threads of its own hold the model. Every option has a default, the same as the service's.
-const engine = createEngine(process.env.MODEL === undefined ? {} : { model: process.env.MODEL });
+const engine = createEngine({ model: process.env.MODEL });
 
 // The first Ctrl-C ends the answer and frees what it holds.
 const interrupted = new AbortController();

@@ -1,6 +1,6 @@
 /** What asks the process to end: signals, and the end of the `npm start` that runs it. */
 import { existsSync, realpathSync } from "node:fs";
-import { fileURLToPath } from "node:url";
+import { createRequire } from "node:module";
 
 import { exitCodeOfSignal } from "./exit-codes.ts";
 
@@ -35,8 +35,8 @@ export function onStopSignal(onStop: (signal: StopSignal, cause: { readonly hasP
 /** The script replaces npm's shell by Node, so npm itself is the parent. */
 function isStartedByNpm(environment: NodeJS.ProcessEnv): boolean {
   const { npm_lifecycle_event: script, npm_package_json: packageFile = "" } = environment;
-  const ownPackageFile = fileURLToPath(new URL("../../package.json", import.meta.url));
-  if (script !== "start" || !existsSync(packageFile) || !existsSync(ownPackageFile)) return false;
+  if (script !== "start" || !existsSync(packageFile)) return false;
+  const ownPackageFile = createRequire(import.meta.url).resolve("fovea/package.json");
   return realpathSync(packageFile) === realpathSync(ownPackageFile);
 }
 

@@ -55,6 +55,7 @@ const statusOfCode = {
   invalid_logits_processor: 500,
   logits_processor_failed: 500,
   runtime_failed: 500,
+  runtime_missing: 500,
   internal: 500,
 } as const satisfies Record<EngineErrorCode, number>;
 

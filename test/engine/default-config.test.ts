@@ -1,15 +1,16 @@
 import { expect, test } from "vitest";
 
 import { toEngineConfig } from "../../engine/default-config.ts";
-import { defaultCacheConfig } from "../../engine/multimodal/caches/multimodal-caches.ts";
 import { loadConfig } from "../../functions/settings/config.ts";
 
 test("an engine without settings is configured as the service without settings", () => {
-  expect({ ...toEngineConfig({}), caches: defaultCacheConfig }).toEqual(loadConfig({}).engine);
+  // The service names optional settings too.
+  expect(loadConfig({}).engine).toMatchObject(toEngineConfig({}));
 });
 
-test("given settings replace the defaults, image limits one by one", () => {
-  const config = toEngineConfig({ model: "/models/llava", maxModelLen: 512, imageLimits: { maxImagesPerPrompt: 1 } });
+test("given settings replace the defaults, image limits one by one; undefined ones do not", () => {
+  const imageLimits = { maxImagesPerPrompt: 1, fetchTimeoutMs: undefined };
+  const config = toEngineConfig({ model: "/models/llava", maxModelLen: 512, maxNumSequences: undefined, imageLimits });
   expect(config).toMatchObject({ model: "/models/llava", maxModelLen: 512, maxNumSequences: 32 });
   expect(config.imageLimits).toMatchObject({ maxImagesPerPrompt: 1, fetchTimeoutMs: 10_000 });
 });

@@ -28,6 +28,7 @@ test("the package holds what running needs, and is as small as the documentation
   const paths = app.packed.files.map(({ path }) => path);
   expect(paths).toEqual(
     expect.arrayContaining([
+      "LICENSE",
       "README.md",
       "package.json",
       "dist/engine/index.d.ts",
@@ -51,13 +52,10 @@ describe("without the native library, which npm leaves out when its install scri
   test("the service ends with the command that installs it", async () => {
     const { exitCode, stdout } = await app.run("npx", ["fovea", "serve"], { PORT: "0" });
     expect(exitCode).toBe(1);
-    const { message, error } = JSON.parse(stdout.trimEnd().split("\n").at(-1)!) as {
-      readonly message: string;
-      readonly error: { readonly message: string };
-    };
+    const { message, reason } = JSON.parse(stdout.trimEnd().split("\n").at(-1)!) as Record<string, string>;
     expect(message).toMatch(/^Cannot serve the model /);
-    expect(error.message).toMatch(/^The package onnxruntime-node is not installed\. .*api\.nuget\.org/);
-    expect(error.message).toContain(`: ONNXRUNTIME_NODE_INSTALL=skip npm ${remedy.join(" ")}`);
+    expect(reason).toMatch(/^The package onnxruntime-node is not installed\. .*api\.nuget\.org/);
+    expect(reason).toContain(`: ONNXRUNTIME_NODE_INSTALL=skip npm ${remedy.join(" ")}`);
   });
 
   test(
