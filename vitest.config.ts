@@ -2,12 +2,26 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { defineConfig } from "vitest/config";
 
+import packageJson from "./package.json" with { type: "json" };
+
 // Here, so that the processes of the tests inherit it. The same folder as functions/cli/main.js takes.
 process.env.NODE_COMPILE_CACHE ??= join(tmpdir(), "node-compile-cache");
 
 export default defineConfig({
-  // `fovea` means the sources here, not the package that `npm run build` makes. The other conditions are Vite's defaults.
-  ssr: { resolve: { conditions: ["fovea-source", "module", "node", "development|production"] } },
+  // `fovea` means the sources here, not the package that `npm run build` makes. An alias, because conditions of our own
+  // would also apply to packages, and some of these resolve to files that Node cannot load then.
+  resolve: {
+    alias: Object.entries(packageJson.exports).flatMap(([name, target]) =>
+      typeof target === "string"
+        ? []
+        : [
+            {
+              find: new RegExp(`^fovea${name.slice(1)}$`),
+              replacement: join(import.meta.dirname, target["fovea-source"]),
+            },
+          ],
+    ),
+  },
   test: {
     include: ["test/**/*.test.ts"],
     globalSetup: ["test/support/programs/provide-programs.ts", "test/support/compile-cache.ts"],

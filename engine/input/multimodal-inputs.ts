@@ -2,6 +2,7 @@
 import { aboutParameter, EngineError } from "../contract/errors.ts";
 import { createImageProcessor } from "../images/image-processor.ts";
 import { parsePreprocessorConfig, plannedSize } from "../images/preprocessor-config.ts";
+import { shown } from "../schema-problem.ts";
 import { createPromptText } from "./input-processor.ts";
 import { ItemLoader } from "./item-loader.ts";
 import { deploymentOptions, isAboutOptions, noImageProcessor, optionsError } from "./request-options.ts";
@@ -146,8 +147,12 @@ function connect(registered: MultiModalInputs<ProcessorContext>, context: Proces
 
 /** processor_config.json, which newer checkpoints have, holds the options below `image_processor`. */
 function optionsOf(preprocessorConfig: unknown): ProcessorOptions {
-  const { image_processor: nested } = (preprocessorConfig ?? {}) as { readonly image_processor?: unknown };
-  return (nested ?? preprocessorConfig ?? {}) as ProcessorOptions;
+  if (preprocessorConfig === null) return {};
+  if (!isObject(preprocessorConfig)) throw noObject(preprocessorConfig);
+  const nested = "image_processor" in preprocessorConfig ? preprocessorConfig.image_processor : null;
+  if (nested === null) return preprocessorConfig as ProcessorOptions;
+  if (!isObject(nested)) throw noObject(nested);
+  return nested as ProcessorOptions;
 }
 
 /** Errors about an option of the checkpoint's name the file that has it. */
@@ -208,4 +213,12 @@ async function naming<Result>({ parameter }: EncodedImage, run: () => Promise<Re
   } catch (error) {
     throw error instanceof EngineError ? aboutParameter(error, parameter) : error;
   }
+}
+
+function isObject(value: unknown): value is object {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+function noObject(value: unknown): EngineError {
+  return new EngineError("invalid_checkpoint", `preprocessor_config.json is ${shown(value)}: expected an object.`);
 }

@@ -78,7 +78,8 @@ test.for([
   const last = service.stdout().trimEnd().split("\n").at(-1)!;
   expect(JSON.parse(last)).toMatchObject({
     level: "error",
-    error: { code: "invalid_logits_processor", message: expect.stringMatching(reason) },
+    code: "invalid_logits_processor",
+    reason: expect.stringMatching(reason),
   });
 });
 
