@@ -64,6 +64,7 @@ export function sendJson(response: ServerResponse, status: number, body: object)
 export const numbers: AttackClass = {
   name: "numbers",
   title: "Numbers",
+  numCases: 100,
   routes: ["POST /even", "POST /odd"],
   prepare: async () => ({ environment: {}, secrets: ["the-secret"], async [Symbol.asyncDispose]() {} }),
   attacks: () =>

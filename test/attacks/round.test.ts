@@ -8,8 +8,6 @@ import { runRoundOn } from "./round.ts";
 import type { RoundOptions, RoundReport } from "./round.ts";
 import { Target } from "./target.ts";
 
-const NUM_CASES = 100;
-
 async function attack(
   fault: PutIn,
   options: Partial<RoundOptions> = {},
@@ -19,7 +17,12 @@ async function attack(
     start: () => startFaultyService(fault),
     settleDeadlineMs: 100,
   });
-  return await runRoundOn(target, attackClass, { seed: 1, cases: { count: NUM_CASES }, maxFaults: 1, ...options });
+  return await runRoundOn(target, attackClass, {
+    seed: 1,
+    cases: { count: numbers.numCases },
+    maxFaults: 1,
+    ...options,
+  });
 }
 
 /** Faults from this size on. */
@@ -31,8 +34,8 @@ test("a service without a fault passes, and all its answers are counted", async 
     if (size > from) sendJson(response, 400, ordinaryError);
   });
   expect(report.faults).toEqual([]);
-  expect(report.numCases).toBe(NUM_CASES);
-  expect(report.statuses.get(200)! + report.statuses.get(400)!).toBe(NUM_CASES);
+  expect(report.numCases).toBe(numbers.numCases);
+  expect(report.statuses.get(200)! + report.statuses.get(400)!).toBe(numbers.numCases);
 });
 
 test.for<[string, PutIn, RegExp]>([
