@@ -13,19 +13,19 @@ const MAX_FAULTS = 3;
 const TIMEOUT_MS = 600_000;
 
 /** All have the same surroundings. FOVEA_ATTACK_SEED picks other cases: a number, or `new`. */
-export function testAttacks(classes: readonly (readonly [attackClass: AttackClass, numCases: number])[]): void {
+export function testAttacks(classes: readonly AttackClass[]): void {
   const seed = readSeed(process.env.FOVEA_ATTACK_SEED);
   let target: Target;
 
   beforeAll(async () => {
-    target = await Target.prepare(classes[0][0]);
+    target = await Target.prepare(classes[0]);
   });
   afterAll(() => target[Symbol.asyncDispose]());
 
-  const cases = classes.map(([attackClass, count]) => [attackClass.title, count, attackClass] as const);
-  test.for(cases)("%s: %d cases break no invariant", { timeout: TIMEOUT_MS }, async ([, count, attackClass]) => {
-    const report = await runRoundOn(target, attackClass, { seed, cases: { count }, maxFaults: MAX_FAULTS });
+  test.for(classes)("$title: $numCases cases break no invariant", { timeout: TIMEOUT_MS }, async (attackClass) => {
+    const { numCases } = attackClass;
+    const report = await runRoundOn(target, attackClass, { seed, cases: { count: numCases }, maxFaults: MAX_FAULTS });
     expect(report.faults.map(describeFault).join("\n\n")).toBe("");
-    expect(report.numCases).toBe(count);
+    expect(report.numCases).toBe(numCases);
   });
 }

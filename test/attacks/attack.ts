@@ -45,6 +45,8 @@ export interface AttackClass {
   /** One word, for `--class` and the names of files. */
   readonly name: string;
   readonly title: string;
+  /** That every run of the tests makes. */
+  readonly numCases: number;
   /** Routes that its attacks are aimed at, as `Attack.route` has them. */
   readonly routes: readonly string[];
   readonly prepare: () => Promise<Surroundings>;

@@ -4,9 +4,4 @@ import { processors } from "./classes/processors.ts";
 import { sizes } from "./classes/sizes.ts";
 import { texts } from "./classes/texts.ts";
 
-testAttacks([
-  [fields, 800],
-  [texts, 500],
-  [processors, 160],
-  [sizes, 40],
-]);
+testAttacks([fields, texts, processors, sizes]);

@@ -1,4 +1,4 @@
 import { testAttacks } from "./attack-suite.ts";
 import { constraints } from "./classes/constraints.ts";
 
-testAttacks([[constraints, 80]]);
+testAttacks([constraints]);

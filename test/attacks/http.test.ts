@@ -4,9 +4,4 @@ import { limits } from "./classes/limits.ts";
 import { paths } from "./classes/paths.ts";
 import { uploads } from "./classes/uploads.ts";
 
-testAttacks([
-  [paths, 800],
-  [framing, 600],
-  [uploads, 160],
-  [limits, 16],
-]);
+testAttacks([paths, framing, uploads, limits]);

@@ -2,7 +2,4 @@ import { testAttacks } from "./attack-suite.ts";
 import { pictures } from "./classes/pictures.ts";
 import { references } from "./classes/references.ts";
 
-testAttacks([
-  [references, 200],
-  [pictures, 48],
-]);
+testAttacks([references, pictures]);

@@ -5,7 +5,6 @@ import { faultsOf } from "./answer-faults.ts";
 import { COST, isAboutCost, isAboutSilence, kindOf, LOGGED } from "./problems.ts";
 import type { Answer, Attack, AttackClass } from "./attack.ts";
 import { Target } from "./target.ts";
-import type { StartService } from "./target.ts";
 import type { Figures, Holdings } from "./service-under-attack.ts";
 
 const DEFAULT_GROUP_SIZE = 16;
@@ -29,7 +28,6 @@ export interface RoundOptions {
   /** Whether problems of these kinds need not be made small once more. */
   readonly isKnown?: (problems: readonly string[]) => boolean;
   readonly shrinkMs?: number;
-  readonly start?: StartService;
   /** Called after each group. */
   readonly onProgress?: (numCases: number) => void;
   /** The round ends early once it is aborted. */
@@ -61,7 +59,7 @@ export interface RoundReport {
 }
 
 export async function runRound(attackClass: AttackClass, options: RoundOptions): Promise<RoundReport> {
-  await using target = await Target.prepare(attackClass, options.start);
+  await using target = await Target.prepare(attackClass);
   return await runRoundOn(target, attackClass, options);
 }
 
@@ -69,7 +67,7 @@ export async function runRound(attackClass: AttackClass, options: RoundOptions):
 export async function runRoundOn(
   target: Target,
   attackClass: AttackClass,
-  options: Omit<RoundOptions, "start">,
+  options: RoundOptions,
 ): Promise<RoundReport> {
   return new Round(attackClass, target, options).run();
 }
@@ -96,6 +94,8 @@ class Round {
   readonly #faults: Fault[] = [];
   /** As of the end of the last group; null where they are not known. */
   #figures: Figures | null = null;
+  /** What the service held after the first quarter of the cases; null before, and where it was started again. */
+  #baseline: Holdings | null = null;
   #mostSteps: { factor: number; labels: readonly string[] } = { factor: 0, labels: [] };
 
   constructor(attackClass: AttackClass, target: Target, options: RoundOptions) {
@@ -109,12 +109,11 @@ class Round {
   }
 
   async run(): Promise<RoundReport> {
-    const { cases, maxFaults = Infinity, onProgress } = this.#options;
+    const { cases, onProgress } = this.#options;
     const { groupSize = DEFAULT_GROUP_SIZE } = this.#class;
     const count = "count" in cases ? cases.count : 1;
     let numCases = 0;
-    let baseline: Holdings | null = null;
-    while (numCases < count && this.#faults.length < maxFaults && !this.#isAborted) {
+    while (numCases < count && !this.#hasEnough && !this.#isAborted) {
       const group = this.#sample(
         "path" in cases ? cases.path : String(numCases),
         Math.min(groupSize, count - numCases),
@@ -123,10 +122,14 @@ class Round {
       numCases += group.length;
       onProgress?.(numCases);
       // By then all modules are loaded and caches are full.
-      if (baseline === null && numCases >= count / 4) baseline = await this.#settle(null);
+      if (this.#baseline === null && numCases >= count / 4) this.#baseline = await this.#settle();
     }
-    if (baseline !== null && this.#faults.length === 0) await this.#settle(baseline);
+    if (this.#baseline !== null) await this.#settle();
     return { numCases, statuses: this.#statuses, mostSteps: this.#mostSteps, faults: this.#faults };
+  }
+
+  get #hasEnough(): boolean {
+    return this.#faults.length >= (this.#options.maxFaults ?? Infinity);
   }
 
   get #isAborted(): boolean {
@@ -143,6 +146,7 @@ class Round {
     const { ownProblems, sharedProblems } = await this.#runGroup(group);
     const found = new Set<Case>();
     for (const [index, one] of group.entries()) {
+      if (this.#hasEnough) return;
       const own = ownProblems[index].filter((problem) => !isAboutSilence(problem));
       if (own.length === 0) continue;
       found.add(one);
@@ -152,6 +156,7 @@ class Round {
     const unclear = [...ownProblems.flat().filter(isAboutSilence), ...sharedProblems];
     if (unclear.length === 0) return;
     for (const one of group.filter((candidate) => !found.has(candidate))) {
+      if (this.#hasEnough) return;
       const problems = await this.#runAlone(one.attack);
       if (problems.length === 0) continue;
       found.add(one);
@@ -176,7 +181,10 @@ class Round {
     const costs =
       after.figures === null ? [] : this.#costProblems(start, after.figures, target.wire.numBodyBytes - numBytesBefore);
     const sharedProblems = [...beside.faults, ...after.faults, ...costs, ...this.#complaints()];
-    if (after.figures === null) await target.restart();
+    if (after.figures === null) {
+      await target.restart();
+      this.#baseline = null;
+    }
     return { ownProblems, sharedProblems };
   }
 
@@ -216,13 +224,14 @@ class Round {
     return spent > limit ? [`${COST} ${spent.toFixed(2)} s; the limit is ${limit.toFixed(2)} s.`] : [];
   }
 
-  async #settle(baseline: Holdings | null): Promise<Holdings | null> {
+  /** What is held once nothing runs; null where something runs on, or more is held than at the last time. */
+  async #settle(): Promise<Holdings | null> {
     this.#figures = null;
     try {
-      return await this.#target.settle(baseline);
+      return await this.#target.settle(this.#baseline);
     } catch (error) {
       this.#reportGroup([], [(error as Error).message]);
-      return baseline;
+      return null;
     }
   }
 

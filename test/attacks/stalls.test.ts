@@ -1,4 +1,4 @@
 import { testAttacks } from "./attack-suite.ts";
 import { stalls } from "./classes/stalls.ts";
 
-testAttacks([[stalls, 24]]);
+testAttacks([stalls]);

@@ -2,7 +2,4 @@ import { testAttacks } from "./attack-suite.ts";
 import { batches } from "./classes/batches.ts";
 import { tenants } from "./classes/tenants.ts";
 
-testAttacks([
-  [tenants, 200],
-  [batches, 16],
-]);
+testAttacks([tenants, batches]);

@@ -1,4 +1,4 @@
 import { testAttacks } from "./attack-suite.ts";
 import { streams } from "./classes/streams.ts";
 
-testAttacks([[streams, 64]]);
+testAttacks([streams]);

@@ -17,23 +17,34 @@ const MAX_MORE_RESOURCES = 8;
 /** On top of what was held before. A body of the largest size, or a picture, kept by mistake shows at once. */
 const MAX_GROWTH_BYTES = 32 * 1024 ** 2;
 
+export interface TargetOptions {
+  readonly start?: StartService;
+  /** How long requests may take to be gone after their clients have left. */
+  readonly settleDeadlineMs?: number;
+}
+
 /** Mutable. */
 export class Target implements AsyncDisposable {
   readonly surroundings: Surroundings;
   readonly #start: StartService;
+  readonly #settleDeadlineMs: number;
   #service: ServiceUnderAttack;
   #wire: Wire;
   #ordinary: OrdinaryRequest;
 
-  private constructor(surroundings: Surroundings, start: StartService, parts: Parts) {
+  private constructor(surroundings: Surroundings, { start, settleDeadlineMs }: Required<TargetOptions>, parts: Parts) {
     this.surroundings = surroundings;
     this.#start = start;
+    this.#settleDeadlineMs = settleDeadlineMs;
     [this.#service, this.#wire, this.#ordinary] = [parts.service, parts.wire, parts.ordinary];
   }
 
-  static async prepare(attackClass: AttackClass, start: StartService = startServiceUnderAttack): Promise<Target> {
+  static async prepare(
+    attackClass: Pick<AttackClass, "prepare">,
+    { start = startServiceUnderAttack, settleDeadlineMs = SETTLE_DEADLINE_MS }: TargetOptions = {},
+  ): Promise<Target> {
     const surroundings = await attackClass.prepare();
-    return new Target(surroundings, start, await startParts(surroundings, start));
+    return new Target(surroundings, { start, settleDeadlineMs }, await startParts(surroundings, start));
   }
 
   get wire(): Wire {
@@ -66,7 +77,7 @@ export class Target implements AsyncDisposable {
     await this.#wire[Symbol.asyncDispose]();
     this.#wire = new Wire(this.#service.baseUrl, headers);
     this.#ordinary = this.#ordinary.over(this.#wire);
-    const deadline = performance.now() + SETTLE_DEADLINE_MS;
+    const deadline = performance.now() + this.#settleDeadlineMs;
     for (;;) {
       const { numSequences, numRequests } = await this.#service.figures();
       const holdings = await this.#service.holdings();

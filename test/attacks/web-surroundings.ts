@@ -60,9 +60,18 @@ const answerByPath: RequestListener = (request, response) => {
   if (name !== "redirect") return (answersByHabit[name] ?? answersByHabit.picture)(response, request);
   // As bytes: Node refuses to set what attacks need.
   response.socket?.end(
-    Buffer.from(`HTTP/1.1 ${status} Moved\r\nLocation: ${decodeURIComponent(location)}\r\nContent-Length: 0\r\n\r\n`),
+    Buffer.from(`HTTP/1.1 ${status} Moved\r\nLocation: ${decode(location)}\r\nContent-Length: 0\r\n\r\n`),
   );
 };
+
+/** What is no encoding stays as it is: the fetcher may have changed the path. */
+function decode(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
 
 export interface WebSurroundings extends Surroundings {
   /** `127.0.0.1:port` of a server that may be asked for pictures. */

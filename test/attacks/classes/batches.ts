@@ -97,6 +97,7 @@ function notStreamed(body: Pairs): Pairs {
 export const batches: AttackClass = {
   name: "batches",
   title: "Batch files with hostile lines, on S3 and Redis",
+  numCases: 16,
   routes: ["POST /v1/batches"],
   prepare: prepareSharedStores,
   attacks: () =>

@@ -10,6 +10,7 @@ import { openSurroundings } from "../surroundings.ts";
 export const constraints: AttackClass = {
   name: "constraints",
   title: "Regular expressions, grammars, schemas and choices that explode",
+  numCases: 80,
   routes: ["POST /v1/chat/completions", "POST /v1/completions"],
   prepare: () => openSurroundings(),
   attacks: () =>

@@ -9,6 +9,7 @@ import { prepareForBodies } from "../surroundings.ts";
 export const fields: AttackClass = {
   name: "fields",
   title: "Fields of wrong types, values and names",
+  numCases: 800,
   routes: bodyRoutes.map(({ target }) => `POST ${target}`),
   prepare: prepareForBodies,
   attacks: () => bodyAttacks(fc.array(mutation(hostileValue), { maxLength: 3 })),

@@ -219,6 +219,7 @@ function inPieces(bytes: Buffer, cuts: readonly number[]): SocketStep[] {
 export const framing: AttackClass = {
   name: "framing",
   title: "Broken HTTP: lengths, chunks, headers, pipelines, other protocols, early ends",
+  numCases: 600,
   routes: targets.map((target) => `POST ${target}`),
   prepare: prepareForHttp,
   attacks: () => conversation,

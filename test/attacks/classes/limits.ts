@@ -19,6 +19,7 @@ interface Parts {
 export const limits: AttackClass = {
   name: "limits",
   title: "Bodies and files beyond their limits",
+  numCases: 16,
   routes: routes.map((target) => `POST ${target}`),
   prepare: prepareForHttp,
   attacks: () =>

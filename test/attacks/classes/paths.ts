@@ -149,6 +149,7 @@ const headerLines = [
 export const paths: AttackClass = {
   name: "paths",
   title: "Odd methods, paths, queries and headers on all routes",
+  numCases: 800,
   routes: routes.map(nameOf),
   prepare: prepareForHttp,
   attacks: () =>

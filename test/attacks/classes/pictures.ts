@@ -56,6 +56,25 @@ const largeMakers: Readonly<Record<string, Maker>> = {
   "WebP of 3000 x 3000, all one colour": () => flat({ width: 3000, height: 3000 }).webp({ effort: 0 }).toBuffer(),
 };
 
+/** Formats that carry scripts or references, or whose decoders nobody needs. */
+const unservedMakers: Readonly<Record<string, Maker>> = {
+  SVG: async () =>
+    Buffer.from('<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><rect width="9" height="9"/></svg>'),
+  "SVG that includes a file": async () =>
+    Buffer.from(
+      '<?xml version="1.0"?><!DOCTYPE svg [<!ENTITY a SYSTEM "file:///etc/hostname">]><svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><text>&a;</text><image href="file:///etc/hostname"/></svg>',
+    ),
+  PDF: async () => Buffer.from("%PDF-1.4\n1 0 obj<</Type/Catalog>>endobj\ntrailer<</Root 1 0 R>>\n%%EOF"),
+  HTML: async () => Buffer.from("<!doctype html><img src=a>"),
+  ICO: async () => Buffer.from("0000010001000101000001002000300000001600000028", "hex"),
+  BMP: async () => Buffer.from("424d3a000000000000003600000028000000010000000100000001001800", "hex"),
+  "MVG script": async () =>
+    Buffer.from("push graphic-context\nimage over 0,0 0,0 'http://127.0.0.1:1/'\npop graphic-context"),
+  EXR: async () => Buffer.from("762f3101020000006368616e6e656c7300", "hex"),
+  "JPEG XL": async () => Buffer.from("ff0a000000", "hex"),
+  "HEIF without pictures": async () => Buffer.from("00000018667479706865696300000000686569636d696631", "hex"),
+};
+
 /** Small ones of every format, and some that are larger inside than they look. */
 const makers: Readonly<Record<string, Maker>> = {
   ...Object.fromEntries(
@@ -77,21 +96,7 @@ const makers: Readonly<Record<string, Maker>> = {
   "PNG whose header says 2^31 x 1": async () => headerOf({ width: 2 ** 31, height: 1 }),
   "PNG with more pixels than its header says": async () =>
     writePng({ width: 8, height: 8, bitDepth: 8, colourType: "rgb" }, deflateSync(Buffer.alloc(2 ** 22))),
-  SVG: async () =>
-    Buffer.from('<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><rect width="9" height="9"/></svg>'),
-  "SVG that includes a file": async () =>
-    Buffer.from(
-      '<?xml version="1.0"?><!DOCTYPE svg [<!ENTITY a SYSTEM "file:///etc/hostname">]><svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><text>&a;</text><image href="file:///etc/hostname"/></svg>',
-    ),
-  PDF: async () => Buffer.from("%PDF-1.4\n1 0 obj<</Type/Catalog>>endobj\ntrailer<</Root 1 0 R>>\n%%EOF"),
-  HTML: async () => Buffer.from("<!doctype html><img src=a>"),
-  ICO: async () => Buffer.from("0000010001000101000001002000300000001600000028", "hex"),
-  BMP: async () => Buffer.from("424d3a000000000000003600000028000000010000000100000001001800", "hex"),
-  "MVG script": async () =>
-    Buffer.from("push graphic-context\nimage over 0,0 0,0 'http://127.0.0.1:1/'\npop graphic-context"),
-  EXR: async () => Buffer.from("762f3101020000006368616e6e656c7300", "hex"),
-  "JPEG XL": async () => Buffer.from("ff0a000000", "hex"),
-  "HEIF without pictures": async () => Buffer.from("00000018667479706865696300000000686569636d696631", "hex"),
+  ...unservedMakers,
   nothing: async () => Buffer.alloc(0),
 };
 
@@ -205,6 +210,7 @@ const large: fc.Arbitrary<Attack> = fc
 export const pictures: AttackClass = {
   name: "pictures",
   title: "Pictures that are damaged, disguised or larger than they look",
+  numCases: 48,
   routes: ["POST /v1/chat/completions"],
   prepare: prepareWeb,
   attacks: () => fc.oneof({ weight: 20, arbitrary: damaged }, { weight: 1, arbitrary: large }),
@@ -230,7 +236,14 @@ function createAttack(chosen: readonly DamagedPicture[]): Attack {
     async run(wire) {
       const urls = await Promise.all(chosen.map(toUrl));
       const content = urls.map((url) => ({ type: "image_url", image_url: { url } }));
-      return [await wire.sendJson("/v1/chat/completions", { messages: [{ role: "user", content }], max_tokens: 1 })];
+      const answer = await wire.sendJson("/v1/chat/completions", {
+        messages: [{ role: "user", content }],
+        max_tokens: 1,
+      });
+      const unserved = chosen.find(({ picture }) => picture in unservedMakers);
+      if (unserved && answer.status < 400)
+        throw new Error(`${unserved.picture} is served, a format that must be refused.`);
+      return [answer];
     },
   };
 }

@@ -61,6 +61,7 @@ const prompt = fromValue([
 export const processors: AttackClass = {
   name: "processors",
   title: "Arguments for logits processors and for the image processor",
+  numCases: 160,
   routes: ["POST /v1/chat/completions"],
   prepare: prepareForBodies,
   attacks: () =>
@@ -74,14 +75,19 @@ export const processors: AttackClass = {
         route: "POST /v1/chat/completions",
         label: `${field}: ${shorten(showJson(value), 120)}`,
         shown: shorten(showJson(value), 2000),
-        run: async (wire) => [
-          await wire.send({
+        async run(wire) {
+          const answer = await wire.send({
             method: "POST",
             target: "/v1/chat/completions",
             headers: { "content-type": "application/json" },
             body: writeJson(body),
-          }),
-        ],
+          });
+          const unknown = value.entries.find(([name]) => (trickyNames as readonly string[]).includes(name));
+          if (field === "mm_processor_kwargs" && unknown && answer.status < 400) {
+            throw new Error(`The image processor has no option ${JSON.stringify(unknown[0])}, and takes it.`);
+          }
+          return [answer];
+        },
       };
     }),
   // One of the examples throws for a token beyond the vocabulary, which is the operator's code failing.

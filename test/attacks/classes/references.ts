@@ -110,6 +110,7 @@ const otherReferences = [
 export const references: AttackClass = {
   name: "references",
   title: "References to private addresses, files and servers that misbehave",
+  numCases: 200,
   routes: ["POST /v1/chat/completions"],
   prepare: prepareWeb,
   attacks: (surroundings) => referenceAttacks(surroundings as WebSurroundings),

@@ -7,6 +7,7 @@ import { prepareForBodies } from "../surroundings.ts";
 export const sizes: AttackClass = {
   name: "sizes",
   title: "Fields of a million elements, keys, characters or levels",
+  numCases: 40,
   routes: bodyRoutes.map(({ target }) => `POST ${target}`),
   prepare: prepareForBodies,
   attacks: () => bodyAttacks(replacement(hugeValue).map((change) => [change])),

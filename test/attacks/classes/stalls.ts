@@ -32,6 +32,7 @@ const beginnings = {
 export const stalls: AttackClass = {
   name: "stalls",
   title: "Bodies and heads that never end, more at once than requests are admitted",
+  numCases: 24,
   routes: ["POST /v1/chat/completions", "POST /v1/completions", "POST /v1/files", "POST /v1/batches", "GET /health"],
   prepare: () => openSurroundings({ MAX_NUM_SEQS: "4", MAX_NUM_WAITING: "8" }),
   attacks: () =>

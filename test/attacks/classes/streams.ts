@@ -116,6 +116,7 @@ function textsOf(text: string): string {
 export const streams: AttackClass = {
   name: "streams",
   title: "Clients that leave, reset, read nothing or ask twice",
+  numCases: 64,
   routes: ["POST /v1/chat/completions", "POST /v1/completions"],
   // As many as there are: an ordinary request waits for no place.
   prepare: () => openSurroundings({ MAX_NUM_SEQS: "64", MAX_NUM_BATCHED_TOKENS: "1024" }),

@@ -11,6 +11,7 @@ import type { SharedStores } from "../shared-stores.ts";
 export const tenants: AttackClass = {
   name: "tenants",
   title: "Missing, wrong and foreign API keys on all routes, and what other tenants own",
+  numCases: 200,
   routes: routes.map(nameOf),
   prepare: prepareSharedStores,
   attacks: (surroundings) => tenantAttacks(surroundings as SharedStores),

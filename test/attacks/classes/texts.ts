@@ -166,6 +166,7 @@ const headers = fc.record(
 export const texts: AttackClass = {
   name: "texts",
   title: "Bodies that are no JSON, no UTF-8, compressed or called something else",
+  numCases: 500,
   routes: bodyRoutes.map(({ target }) => `POST ${target}`),
   prepare: prepareForBodies,
   attacks: () => fc.oneof(...bodyRoutes.map(({ target, bodies }) => textAttacks(target, bodies.map(writeJson)))),

@@ -120,6 +120,7 @@ const endings = ["--b--\r\n", "--b--", "", "--b", "--b-", "--b--\r\nbehind", "\r
 export const uploads: AttackClass = {
   name: "uploads",
   title: "Forms with odd parts, names, boundaries and ends",
+  numCases: 160,
   routes: ["POST /v1/files"],
   prepare: prepareForHttp,
   attacks: () =>

@@ -3,9 +3,9 @@ import { readFileSync } from "node:fs";
 import * as fc from "fast-check";
 import type { z } from "zod";
 
-import { chatCompletionKind } from "../../../functions/generation/chat-completion-kind.ts";
-import { completionKind } from "../../../functions/generation/completion-kind.ts";
 import { batchRequest } from "../../../functions/batch/routes/batch-request.ts";
+import { chatCompletionRequest } from "../../../functions/generation/schemas/chat-completion-request.ts";
+import { completionRequest } from "../../../functions/generation/schemas/completion-request.ts";
 import { shorten } from "../attack.ts";
 import type { Attack } from "../attack.ts";
 import { plausible } from "./from-schema.ts";
@@ -19,6 +19,8 @@ export interface BodyRoute {
   readonly target: string;
   /** Arbitrary right bodies: required fields, and optional ones as the schema has them. */
   readonly bodies: fc.Arbitrary<Pairs>;
+  /** All that its schema knows. */
+  readonly fields: readonly string[];
 }
 
 const scene = readFileSync(new URL("../../../models/fovea-shapes/examples/scene.png", import.meta.url));
@@ -83,12 +85,12 @@ const batchBodies = [
 ];
 
 export const bodyRoutes: readonly BodyRoute[] = [
-  createRoute("/v1/chat/completions", chatCompletionKind.schema, chatBodies),
-  createRoute("/v1/completions", completionKind.schema, completionBodies),
+  createRoute("/v1/chat/completions", chatCompletionRequest, chatBodies),
+  createRoute("/v1/completions", completionRequest, completionBodies),
   createRoute("/v1/batches", batchRequest, batchBodies),
 ];
 
-function createRoute(target: string, schema: z.core.$ZodType, examples: readonly object[]): BodyRoute {
+function createRoute(target: string, schema: z.core.$ZodObject, examples: readonly object[]): BodyRoute {
   const fromSchema = plausible(schema, texts).map((json) => (json as Pairs).entries);
   const example = fc.constantFrom(...examples).map((body) => (fromValue(body) as Pairs).entries);
   // The required fields of an example, which are rarely all right when they are made up, before what is made up.
@@ -99,6 +101,7 @@ function createRoute(target: string, schema: z.core.$ZodType, examples: readonly
   const isGenerating = target !== "/v1/batches";
   return {
     target,
+    fields: Object.keys(schema._zod.def.shape),
     bodies: fc
       .oneof({ weight: 2, arbitrary: example }, { weight: 3, arbitrary: mixed }, { weight: 2, arbitrary: fromSchema })
       .map((entries) => new Pairs([...(isGenerating ? [["max_tokens", MAX_TOKENS] as const] : []), ...entries])),
