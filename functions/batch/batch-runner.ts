@@ -137,7 +137,11 @@ class BatchJob {
   async countFailure(error: unknown): Promise<void> {
     if (error instanceof StorageError && this.#nowSeconds < this.#batch.expires_at) return;
     const numFailedAttempts = this.#record.numFailedAttempts + 1;
-    await this.#update({}, { numFailedAttempts }).catch((cause: unknown) => this.#warn(cause));
+    try {
+      await this.#update({}, { numFailedAttempts });
+    } catch (cause) {
+      this.#warn(cause);
+    }
   }
 
   get #batch(): BatchObject {
