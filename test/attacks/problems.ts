@@ -13,6 +13,11 @@ export function isAboutCost(problem: string): boolean {
   return problem.startsWith(COST);
 }
 
+/** On a busy machine the thread of the engine may get ahead of the one that answers, once. */
+export function isAboutSteps(problem: string): boolean {
+  return /took \d+ steps, not/.test(problem);
+}
+
 /** The same for two cases of one fault, whatever their numbers, ids and quoted texts are. */
 export function kindOf(problem: string): string {
   if (problem.startsWith(LOGGED)) return kindOfLine(problem.slice(LOGGED.length));

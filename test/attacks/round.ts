@@ -2,7 +2,7 @@
 import * as fc from "fast-check";
 
 import { faultsOf } from "./answer-faults.ts";
-import { COST, isAboutCost, isAboutSilence, kindOf, LOGGED } from "./problems.ts";
+import { COST, isAboutCost, isAboutSilence, isAboutSteps, kindOf, LOGGED } from "./problems.ts";
 import type { Answer, Attack, AttackClass } from "./attack.ts";
 import { Target } from "./target.ts";
 import type { Figures, Holdings } from "./service-under-attack.ts";
@@ -162,7 +162,10 @@ class Round {
       found.add(one);
       await this.#report(one, problems);
     }
-    if (found.size === 0 && !unclear.every(isAboutCost)) this.#reportGroup(group, unclear);
+    if (found.size > 0) return;
+    const certain = unclear.filter((problem) => !isAboutCost(problem) && !isAboutSteps(problem));
+    const again = unclear.some(isAboutSteps) ? (await this.#runGroup(group)).sharedProblems.filter(isAboutSteps) : [];
+    if (certain.length + again.length > 0) this.#reportGroup(group, [...certain, ...again]);
   }
 
   async #runGroup(group: readonly Case[]): Promise<GroupOutcome> {
