@@ -6,6 +6,7 @@ import type { ContentfulStatusCode } from "hono/utils/http-status";
 import type { AppDependencies } from "./app-dependencies.ts";
 import { requireApiKey } from "./http/auth.ts";
 import { allowOrigins } from "./http/origins.ts";
+import { discardBody } from "./http/discard-body.ts";
 import { CLIENT_CLOSED_REQUEST, HttpError, toErrorAnswer } from "./http/errors.ts";
 import { traceRequests } from "./http/request-trace.ts";
 import type { AppEnvironment } from "./http/request-trace.ts";
@@ -59,11 +60,13 @@ export function createApp(dependencies: AppDependencies): Hono<AppEnvironment> {
   }
   app.get("/", discoveryRoute(service, config));
 
-  const answerError = (error: unknown, c: Context<AppEnvironment>): Response => {
+  const answerError = async (error: unknown, c: Context<AppEnvironment>): Promise<Response> => {
     const requestId = c.get("requestId");
     const { status, headers, body } = toErrorAnswer(error, requestId, c.get("requestPaths"));
     if (c.req.raw.signal.aborted) return c.body(null, CLIENT_CLOSED_REQUEST as ContentfulStatusCode);
-    if (status >= 500 && status !== 503) logger.error("A request failed.", { requestId, error });
+    if (status === 413 && c.env.incoming !== undefined) await discardBody(c.env.incoming);
+    // A full store is the caller's to empty, and the answer says so.
+    if (status >= 500 && status !== 503 && status !== 507) logger.error("A request failed.", { requestId, error });
     return c.json(body, status as ContentfulStatusCode, { ...headers });
   };
   app.onError(answerError);
@@ -77,7 +80,12 @@ function notFound(app: Hono<AppEnvironment>, c: Context<AppEnvironment>): HttpEr
     app.router.match(other, path)[0].some(([[, route]]) => route.method === other),
   );
   if (allowed.length === 0) return new HttpError(404, "not_found", `There is no ${path.slice(0, 200)}.`);
-  return new HttpError(405, "method_not_allowed", `${path} answers ${allowed.join(" and ")}, not ${method}.`, {
-    headers: { Allow: allowed.join(", ") },
-  });
+  return new HttpError(
+    405,
+    "method_not_allowed",
+    `${path.slice(0, 200)} answers ${allowed.join(" and ")}, not ${method}.`,
+    {
+      headers: { Allow: allowed.join(", ") },
+    },
+  );
 }

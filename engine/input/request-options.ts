@@ -81,7 +81,7 @@ function changedOptions(
   const changed = new Map<string, CanonicalValue>();
   const paths = new Map<string, string>();
   for (const [name, { value, path }] of flatChanges(changes, refuse)) {
-    if (name in optionsWithoutEffect) {
+    if (Object.hasOwn(optionsWithoutEffect, name)) {
       checkWithoutEffect(name, value, path, refuse);
       continue;
     }

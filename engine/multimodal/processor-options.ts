@@ -111,7 +111,8 @@ export function parseProcessorOptions<Shape extends z.ZodRawShape>(
   const isObject = typeof options === "object" && options !== null;
   const given = isObject ? Object.entries(options).filter(([, value]) => value !== null) : [];
   for (const [field, value] of given) {
-    const isKnown = field in schema.shape || field in optionsWithoutEffect || otherFields.has(field);
+    const isKnown =
+      Object.hasOwn(schema.shape, field) || Object.hasOwn(optionsWithoutEffect, field) || otherFields.has(field);
     if (value !== false && !isKnown) throw unsupportedOption(field, "is not supported");
   }
   const layout = readBySchema(z.object({ data_format: optionsWithoutEffect.data_format.optional() }), options);

@@ -10,8 +10,14 @@ export interface ErrorBody {
   };
 }
 
+/** A message may quote a value of the request, and a logits processor words its own. */
+const MAX_MESSAGE_LENGTH = 2000;
+
+/** A message that is too long is cut. */
 export function errorBody(status: number, code: string, message: string, param: string | null = null): ErrorBody {
-  return { error: { message, type: typeOf(status), param, code } };
+  const shown =
+    message.length > MAX_MESSAGE_LENGTH ? `${message.slice(0, MAX_MESSAGE_LENGTH).toWellFormed()}…` : message;
+  return { error: { message: shown, type: typeOf(status), param, code } };
 }
 
 function typeOf(status: number): string {

@@ -1,4 +1,5 @@
 /** Request ids, the access log and HTTP metrics. */
+import type { IncomingMessage } from "node:http";
 import { randomUUID } from "node:crypto";
 import type { MiddlewareHandler } from "hono";
 import { routePath } from "hono/route";
@@ -10,6 +11,8 @@ import { CLIENT_CLOSED_REQUEST } from "./errors.ts";
 import type { RequestPaths } from "./wire-parameter.ts";
 
 export interface AppEnvironment {
+  /** Absent where no server is behind the application. */
+  Bindings: { readonly incoming?: IncomingMessage };
   Variables: {
     requestId: string;
     /** Who sends the request, as far as that is known: a digest of the API key, "" where none is asked for. */
