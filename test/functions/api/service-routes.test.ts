@@ -272,6 +272,7 @@ test("metrics have vLLM's names and count what was served", async () => {
   expect(valueOf(/^vllm:kv_cache_usage_perc\{/)).toBe(0.25);
   expect(valueOf(/^vllm:prompt_tokens_total\{/)).toBe(100);
   expect(valueOf(/^vllm:generation_tokens_total\{/)).toBe(50);
+  expect(valueOf(/^fovea_engine_steps_total\{/)).toBe(50);
   expect(valueOf(/^vllm:request_success_total\{.*finished_reason="stop"/)).toBe(1);
   expect(valueOf(/^vllm:time_to_first_token_seconds_count\{/)).toBe(1);
   expect(valueOf(/^vllm:inter_token_latency_seconds_count\{/)).toBe(2);
