@@ -137,7 +137,11 @@ class BatchJob {
   async countFailure(error: unknown): Promise<void> {
     if (error instanceof StorageError && this.#nowSeconds < this.#batch.expires_at) return;
     const numFailedAttempts = this.#record.numFailedAttempts + 1;
-    await this.#update({}, { numFailedAttempts }).catch((cause: unknown) => this.#warn(cause));
+    try {
+      await this.#update({}, { numFailedAttempts });
+    } catch (cause) {
+      this.#warn(cause);
+    }
   }
 
   get #batch(): BatchObject {
@@ -280,7 +284,8 @@ class BatchJob {
 
   /** A start that is released in order is not one that led to nothing; where its lines end the engine, it is. */
   async #release(): Promise<void> {
-    const hasFailed = this.#options.answer.service.state === "failed";
+    // The engine is asked: the service may drain already.
+    const hasFailed = this.#options.answer.engine.state === "failed";
     await this.#showProgress(hasFailed ? {} : { startedBy: null, numFruitlessStarts: 0 });
   }
 

@@ -28,7 +28,7 @@ export interface ExpectedLines {
 }
 
 /** The log lacks results of lines that were answered: they have to be answered again. */
-export class MissingResultsError extends Error {
+class MissingResultsError extends Error {
   override readonly name = "MissingResultsError";
 
   constructor(numFound: number, numExpected: number) {

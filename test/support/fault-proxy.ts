@@ -46,23 +46,24 @@ export async function startFaultProxy(target: string): Promise<FaultProxy> {
     sent.end(body);
   };
 
-  const server = createServer((incoming, outgoing) => {
-    void readAll(incoming).then((body) => {
-      if (body === null) return;
-      const { method = "", url: path = "" } = incoming;
-      requests.push(`${method} ${path}`);
-      const fate = fateOf({ method, path });
-      switch (fate) {
-        case "forward":
-        case "stall":
-          return forward(incoming, body, outgoing, fate === "stall");
-        case "hold":
-          return void held.push(() => forward(incoming, body, outgoing, false));
-        case "refuse":
-          return void outgoing.writeHead(503, { "content-type": "application/xml" }).end(REFUSAL);
-      }
-    });
-  });
+  const answer = async (incoming: IncomingMessage, outgoing: ServerResponse): Promise<void> => {
+    const body = await readAll(incoming);
+    if (body === null) return;
+    const { method = "", url: path = "" } = incoming;
+    requests.push(`${method} ${path}`);
+    const fate = fateOf({ method, path });
+    switch (fate) {
+      case "forward":
+      case "stall":
+        return forward(incoming, body, outgoing, fate === "stall");
+      case "hold":
+        held.push(() => forward(incoming, body, outgoing, false));
+        return;
+      case "refuse":
+        outgoing.writeHead(503, { "content-type": "application/xml" }).end(REFUSAL);
+    }
+  };
+  const server = createServer((incoming, outgoing) => void answer(incoming, outgoing));
   const listening = Promise.withResolvers<void>();
   server.listen(0, "127.0.0.1", listening.resolve);
   await listening.promise;

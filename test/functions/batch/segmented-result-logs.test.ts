@@ -113,10 +113,11 @@ test("a log that is to stop does not wait for its next attempt", async () => {
   const results = await open(stopping.signal);
   refusal.num = Infinity;
   await results.append(answer("a"));
-  const flushed = expect(results.flush()).rejects.toThrow("refused");
+  const flushed = results.flush();
+  flushed.catch(() => {});
   await expect.poll(() => writes.length).toBe(1);
   stopping.abort();
-  await flushed;
+  await expect(flushed).rejects.toThrow("refused");
   expect(writes).toHaveLength(2);
   await results.close();
 });
@@ -169,6 +170,6 @@ test("the segments of two writers are all read, and none takes the place of anot
   await first.append(answer("a"));
   await second.append(answer("b"));
   await Promise.all([first.flush(), second.flush()]);
-  expect((await customIds(first)).toSorted()).toEqual(["a", "b"]);
+  expect(new Set(await customIds(first))).toEqual(new Set(["a", "b"]));
   await Promise.all([first.close(), second.close()]);
 });

@@ -3,6 +3,7 @@ import { appendFile, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
+import { isFinal } from "../../../functions/batch/batch-record.ts";
 import type { BatchObject } from "../../../functions/batch/batch-record.ts";
 import { createFolderResultLogs } from "../../../functions/batch/folder-result-logs.ts";
 import { createSegmentedResultLogs } from "../../../functions/batch/segmented-result-logs.ts";
@@ -62,10 +63,9 @@ function setUp({
 }
 
 async function whenEnded({ batches }: BatchServer, id: string): Promise<BatchObject> {
-  const endings: readonly (string | undefined)[] = ["completed", "failed", "expired", "cancelled"];
-  const find = async (): Promise<BatchObject | null> => batches.find(tenant, id);
-  await expect.poll(async () => endings.includes((await find())?.status)).toBe(true);
-  return (await find())!;
+  const find = async (): Promise<BatchObject> => (await batches.find(tenant, id))!;
+  await expect.poll(async () => isFinal((await find()).status)).toBe(true);
+  return find();
 }
 
 async function expectComplete(server: BatchServer, id: string): Promise<void> {
@@ -206,7 +206,7 @@ test("a batch of which nothing can be read is left alone, logged once, and holds
   const path = join(folder.path, "unreadable");
   const first = setUp({ path });
   const [damaged, good] = [await first.queueLines(linesOf(prompts)), await first.queueLines(linesOf(prompts))];
-  const [marker] = (await readdir(join(path, "unfinished"))).filter((name) => name.includes(damaged));
+  const marker = (await readdir(join(path, "unfinished"))).find((name) => name.includes(damaged))!;
   const whole = await readFile(join(path, "unfinished", marker), "utf8");
   for (const name of [`batches/all.${damaged}`, `unfinished/${marker}`]) await appendFile(join(path, name), "}");
   await first.batches.start();
