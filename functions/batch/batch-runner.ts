@@ -284,8 +284,9 @@ class BatchJob {
 
   /** A start that is released in order is not one that led to nothing; where its lines end the engine, it is. */
   async #release(): Promise<void> {
-    const { state } = this.#options.answer.service;
-    const hasFailed = state === "failed" || state === "stalled";
+    // The engine is asked: the service may drain already.
+    const { state, stall } = this.#options.answer.engine;
+    const hasFailed = state === "failed" || stall !== null;
     await this.#showProgress(hasFailed ? {} : { startedBy: null, numFruitlessStarts: 0 });
   }
 

@@ -96,7 +96,7 @@ interface Segment {
  * segments of the other.
  */
 class Segments {
-  readonly #log: SegmentedResultLogsOptions;
+  readonly #logs: SegmentedResultLogsOptions;
   readonly #options: SegmentsOptions;
   readonly #writer = randomUUID();
   #number: number;
@@ -110,8 +110,8 @@ class Segments {
   /** Set when the log has given up. */
   #failure: { readonly cause: unknown } | null = null;
 
-  constructor(log: SegmentedResultLogsOptions, options: SegmentsOptions) {
-    this.#log = log;
+  constructor(logs: SegmentedResultLogsOptions, options: SegmentsOptions) {
+    this.#logs = logs;
     this.#options = options;
     this.#number = options.first;
   }
@@ -123,14 +123,14 @@ class Segments {
     this.#gathered.push(bytes);
     this.#numGatheredBytes += bytes.byteLength;
     this.#counts[isSuccess(line) ? "numSucceeded" : "numFailed"] += 1;
-    this.#timer ??= setTimeout(() => void this.flush().catch(() => {}), this.#log.flushMs);
+    this.#timer ??= setTimeout(() => void this.flush().catch(() => {}), this.#logs.flushMs);
     if (this.#numGatheredBytes >= MAX_SEGMENT_BYTES) await this.flush();
   };
 
   readonly flush = (): Promise<void> => {
     clearTimeout(this.#timer);
     this.#timer = undefined;
-    this.#lastFlush = this.#lastFlush.catch(() => {}).then(() => this.#writeAll(this.#log.maxNumAttempts));
+    this.#lastFlush = this.#lastFlush.catch(() => {}).then(() => this.#writeAll(this.#logs.maxNumAttempts));
     return this.#lastFlush;
   };
 
@@ -163,7 +163,7 @@ class Segments {
   }
 
   async #write({ key, chunks, counts }: Segment, maxNumAttempts: number): Promise<void> {
-    const { store, retryMs, logger } = this.#log;
+    const { store, retryMs, logger } = this.#logs;
     const { numStored, signal } = this.#options;
     let delayMs = retryMs.first;
     for (let numAttempts = 1; ; numAttempts++) {

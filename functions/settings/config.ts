@@ -242,12 +242,12 @@ const settings = z.object({
   BATCH_MAX_STORE_BYTES: required(
     bytes(1024, 1024 ** 3 * MEBIBYTE),
     "16GiB",
-    "Most bytes of all files together before uploads are refused.",
+    "Most bytes of all files together: an upload beyond it is refused, results of batches are not.",
   ),
   BATCH_STORE_TIMEOUT_SECONDS: required(
     seconds(0.1, 300),
     "5",
-    "How long S3 may take for one call of a request for files or batches, before it is answered with 503; parts of files have 4 times, the work on batches 6 times as long.",
+    "How long S3 may take for a call of a request for files or batches before 503; a part of a file has 4 times as long, the work on batches 6 times.",
   ),
   BATCH_MAX_LINES: required(integer(1, 10_000_000), "50000", "Most requests of one batch."),
 

@@ -235,8 +235,13 @@ async function toRange(
 function emptyIfBeyondEnd(error: unknown, first: number): Range | null {
   if (!(error instanceof Error)) throw error;
   if (error.name === "NoSuchKey") return null;
-  if (error.name === "InvalidRange" && first === 0) return { bytes: new Uint8Array(), numBytes: 0, etag: undefined };
+  if (isBeyondEnd(error) && first === 0) return { bytes: new Uint8Array(), numBytes: 0, etag: undefined };
   throw error;
+}
+
+function isBeyondEnd(error: Error): boolean {
+  const metadata = "$metadata" in error ? (error.$metadata as { readonly httpStatusCode?: number }) : {};
+  return error.name === "InvalidRange" || metadata.httpStatusCode === 416;
 }
 
 /** Sends one call. Throws StorageError, whose message begins with `action`. */

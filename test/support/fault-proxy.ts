@@ -57,12 +57,12 @@ export async function startFaultProxy(target: string): Promise<FaultProxy> {
       case "stall":
         return forward(incoming, body, outgoing, fate === "stall");
       case "hold":
-        return void held.push(() => forward(incoming, body, outgoing, false));
+        held.push(() => forward(incoming, body, outgoing, false));
+        return;
       case "refuse":
-        return void outgoing.writeHead(503, { "content-type": "application/xml" }).end(REFUSAL);
+        outgoing.writeHead(503, { "content-type": "application/xml" }).end(REFUSAL);
     }
   };
-
   const server = createServer((incoming, outgoing) => void answer(incoming, outgoing));
   const listening = Promise.withResolvers<void>();
   server.listen(0, "127.0.0.1", listening.resolve);

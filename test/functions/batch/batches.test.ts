@@ -252,7 +252,7 @@ test("results in segments are known to the next process, and gone when the batch
   await second.batches.start();
   await expect.poll(() => second.status(id)).toBe("completed");
   expect(second.engine.requests.map(({ prompt }) => prompt)).toMatchObject([{ text: "c" }]);
-  expect(await readdir(join(first.path, "results"))).toEqual([]);
+  await expect.poll(() => readdir(join(first.path, "results"))).toEqual([]);
   await second.stop();
 });
 

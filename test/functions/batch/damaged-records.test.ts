@@ -41,8 +41,8 @@ async function complete(): Promise<OpenAI.Batch> {
 
 /** The path of the one object of the folder that has the id. */
 async function pathOf(folderName: string, id: string): Promise<string> {
-  const name = (await readdir(join(folder.path, folderName))).find((each) => each.includes(id))!;
-  return join(folder.path, folderName, name);
+  const name = (await readdir(join(folder.path, folderName))).find((each) => each.includes(id));
+  return join(folder.path, folderName, name!);
 }
 
 const numLogged = (text: string): number =>

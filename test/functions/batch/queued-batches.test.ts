@@ -419,19 +419,6 @@ test("a store that cannot be written is told of, and the rest of the service goe
   expect(answer.choices).toHaveLength(1);
 });
 
-test("a store that is full takes no more files until some are deleted", async () => {
-  await using small = await startService({ BATCH_STORE: join(folder.path, "small"), BATCH_MAX_STORE_BYTES: "10KiB" });
-  const to = clientOf(small);
-  const id = await upload("x".repeat(8000), to);
-  await expect(upload("x".repeat(8000), to)).rejects.toMatchObject({
-    status: 507,
-    code: "storage_full",
-    param: "file",
-  });
-  await to.files.delete(id);
-  expect(await upload("x".repeat(8000), to)).toMatch(/^file-/);
-});
-
 test("a service without a store has no batches", async () => {
   await using none = await startService({ BATCH_STORE: "none" });
   await expect(clientOf(none).files.list()).rejects.toMatchObject({ status: 404, code: "batches_off" });

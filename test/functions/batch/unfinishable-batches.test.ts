@@ -3,6 +3,7 @@ import { appendFile, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
+import { isFinal } from "../../../functions/batch/batch-record.ts";
 import type { BatchObject } from "../../../functions/batch/batch-record.ts";
 import { createFolderResultLogs } from "../../../functions/batch/folder-result-logs.ts";
 import { createSegmentedResultLogs } from "../../../functions/batch/segmented-result-logs.ts";
@@ -62,10 +63,9 @@ function setUp({
 }
 
 async function whenEnded({ batches }: BatchServer, id: string): Promise<BatchObject> {
-  const endings = new Set<string | undefined>(["completed", "failed", "expired", "cancelled"]);
-  const find = async (): Promise<BatchObject | null> => batches.find(tenant, id);
-  await expect.poll(async () => endings.has((await find())?.status)).toBe(true);
-  return (await find())!;
+  const find = async (): Promise<BatchObject> => (await batches.find(tenant, id))!;
+  await expect.poll(async () => isFinal((await find()).status)).toBe(true);
+  return find();
 }
 
 async function expectComplete(server: BatchServer, id: string): Promise<void> {

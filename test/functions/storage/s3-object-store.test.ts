@@ -1,10 +1,13 @@
 import { CreateBucketCommand, ListMultipartUploadsCommand } from "@aws-sdk/client-s3";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { setTimeout as sleep } from "node:timers/promises";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import { StorageError, writeText } from "../../../functions/storage/object-store.ts";
+import type { ObjectStore } from "../../../functions/storage/object-store.ts";
 import { createS3ObjectStore } from "../../../functions/storage/s3-object-store.ts";
 import type { S3ObjectStoreOptions } from "../../../functions/storage/s3-object-store.ts";
 import { testObjectStore } from "../../contracts/object-store.ts";
+import { startFaultProxy } from "../../support/fault-proxy.ts";
 import { startS3Server } from "../../support/s3-server.ts";
 import type { S3Server } from "../../support/s3-server.ts";
 
@@ -58,4 +61,60 @@ test("a bucket that is not there is the store's fault, in words", async () => {
   await expect(writeText(store, "files/a", "x")).rejects.toThrow(StorageError);
   await expect(store.read("files/a")).rejects.toThrow(/^Reading on S3 failed: The specified bucket/);
   await store.close();
+});
+
+const MEBIBYTE = 1024 ** 2;
+
+test("an object that is replaced while it is read is not given in parts of both", async () => {
+  const store = open();
+  await store.write("files/replaced", [Buffer.alloc(5 * MEBIBYTE, "a")]);
+  const object = await store.read("files/replaced");
+  await store.write("files/replaced", [Buffer.alloc(5 * MEBIBYTE, "b")]);
+  const read = async (): Promise<void> => {
+    for await (const _ of object?.chunks ?? []);
+  };
+  await expect(read()).rejects.toThrow(StorageError);
+  await store.close();
+});
+
+describe("S3 that stops to answer", () => {
+  const timeouts = { callMs: 300, bodyMs: 600 };
+
+  test.for<[string, (store: ObjectStore) => Promise<unknown>]>([
+    ["a read", (store) => store.read("files/a")],
+    ["a write", (store) => writeText(store, "files/a", "x")],
+    ["a write of parts", (store) => store.write("files/b", [Buffer.alloc(9 * MEBIBYTE), Buffer.alloc(9 * MEBIBYTE)])],
+    ["a deletion", (store) => store.delete("files/a")],
+    ["a list", (store) => store.list("files/")],
+    ["a measurement", (store) => store.measure("files/")],
+  ])("%s ends with a StorageError that says so", async ([, call]) => {
+    await using proxy = await startFaultProxy(server.endpoint);
+    const store = open({ client: server.createClient({ endpoint: proxy.endpoint }), timeouts });
+    proxy.decide(() => "hold");
+    await expect(call(store)).rejects.toThrow(StorageError);
+    await expect(call(store)).rejects.toThrow(/on S3 failed: S3 did not answer in \d+ ms/);
+    await store.close();
+  });
+
+  test("a read whose body stalls ends too", async () => {
+    await using proxy = await startFaultProxy(server.endpoint);
+    const store = open({ client: server.createClient({ endpoint: proxy.endpoint }), timeouts });
+    await open().write("files/stalled", [Buffer.alloc(MEBIBYTE)]);
+    proxy.decide(() => "stall");
+    await expect(store.read("files/stalled")).rejects.toThrow("S3 did not answer in 300 ms");
+    await store.close();
+  });
+
+  test("a reader may take longer between two chunks than a call may take", async () => {
+    const store = open({ timeouts: { callMs: 20_000, bodyMs: 20_000 } });
+    await store.write("files/slow", [Buffer.alloc(5 * MEBIBYTE)]);
+    const object = await open({ timeouts: { callMs: 3000, bodyMs: 3000 } }).read("files/slow");
+    let numBytes = 0;
+    for await (const chunk of object?.chunks ?? []) {
+      if (numBytes === 0) await sleep(3200);
+      numBytes += chunk.byteLength;
+    }
+    expect(numBytes).toBe(5 * MEBIBYTE);
+    await store.close();
+  });
 });
