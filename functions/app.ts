@@ -1,4 +1,5 @@
 /** The HTTP application: which route is answered by what, and what every request goes through. */
+import type { IncomingMessage } from "node:http";
 import { Hono } from "hono";
 import type { Context } from "hono";
 import type { ContentfulStatusCode } from "hono/utils/http-status";
@@ -64,7 +65,8 @@ export function createApp(dependencies: AppDependencies): Hono<AppEnvironment> {
     const requestId = c.get("requestId");
     const { status, headers, body } = toErrorAnswer(error, requestId, c.get("requestPaths"));
     if (c.req.raw.signal.aborted) return c.body(null, CLIENT_CLOSED_REQUEST as ContentfulStatusCode);
-    if (status === 413 && c.env.incoming !== undefined) await discardBody(c.env.incoming);
+    const incoming = incomingOf(c);
+    if (status === 413 && incoming !== null) await discardBody(incoming);
     // A full store is the caller's to empty, and the answer says so.
     if (status >= 500 && status !== 503 && status !== 507) logger.error("A request failed.", { requestId, error });
     return c.json(body, status as ContentfulStatusCode, { ...headers });
@@ -72,6 +74,11 @@ export function createApp(dependencies: AppDependencies): Hono<AppEnvironment> {
   app.onError(answerError);
   app.notFound((c) => answerError(notFound(app, c), c));
   return app;
+}
+
+/** Null where no server is behind the application; Hono then leaves `env` out. */
+function incomingOf({ env }: { readonly env: AppEnvironment["Bindings"] | undefined }): IncomingMessage | null {
+  return env?.incoming ?? null;
 }
 
 function notFound(app: Hono<AppEnvironment>, c: Context<AppEnvironment>): HttpError {
