@@ -73,6 +73,12 @@ export class StoredFiles {
     await this.#store.delete(contentKey(id));
   }
 
+  /** Takes back what `publish` may have stored although it failed, and then the bytes. */
+  async withdraw(tenant: string, id: string): Promise<void> {
+    await this.#records.delete(tenantTag(tenant), id);
+    await this.discard(id);
+  }
+
   async publish(tenant: string, { id, numBytes, filename, purpose }: ReceivedFile): Promise<FileObject> {
     const file: FileObject = {
       id,

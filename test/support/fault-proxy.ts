@@ -5,9 +5,10 @@ import type { AddressInfo } from "node:net";
 
 /**
  * `hold` takes the request and answers nothing until `release`, which then forwards it, as a server does that was
- * paused. `stall` forwards the request and passes on nothing but the first bytes of the answer's body.
+ * paused. `stall` forwards the request and passes on nothing but the first bytes of the answer's body. `lose` forwards
+ * it, and answers as if it had been refused.
  */
-export type Fate = "forward" | "refuse" | "hold" | "stall";
+export type Fate = "forward" | "refuse" | "hold" | "stall" | "lose";
 
 export interface ProxiedRequest {
   readonly method: string;
@@ -34,11 +35,19 @@ export async function startFaultProxy(target: string): Promise<FaultProxy> {
   const held: (() => void)[] = [];
   let fateOf: (request: ProxiedRequest) => Fate = () => "forward";
 
-  const forward = (incoming: IncomingMessage, body: Buffer, outgoing: ServerResponse, isStalled: boolean): void => {
+  const refuse = (outgoing: ServerResponse): void => {
+    outgoing.writeHead(503, { "content-type": "application/xml" }).end(REFUSAL);
+  };
+
+  const forward = (incoming: IncomingMessage, body: Buffer, outgoing: ServerResponse, fate?: Fate): void => {
     const { method, url, headers } = incoming;
     const sent = sendRequest(new URL(url ?? "/", target), { method, headers }, (answer) => {
+      if (fate === "lose") {
+        answer.resume();
+        return refuse(outgoing);
+      }
       outgoing.writeHead(answer.statusCode ?? 502, answer.headers);
-      if (!isStalled) return void answer.pipe(outgoing);
+      if (fate !== "stall") return void answer.pipe(outgoing);
       answer.once("data", (chunk: Buffer) => outgoing.write(chunk.subarray(0, NUM_STALLED_BYTES)));
       answer.resume();
     });
@@ -55,12 +64,13 @@ export async function startFaultProxy(target: string): Promise<FaultProxy> {
     switch (fate) {
       case "forward":
       case "stall":
-        return forward(incoming, body, outgoing, fate === "stall");
+      case "lose":
+        return forward(incoming, body, outgoing, fate);
       case "hold":
-        held.push(() => forward(incoming, body, outgoing, false));
+        held.push(() => forward(incoming, body, outgoing));
         return;
       case "refuse":
-        outgoing.writeHead(503, { "content-type": "application/xml" }).end(REFUSAL);
+        return refuse(outgoing);
     }
   };
   const server = createServer((incoming, outgoing) => void answer(incoming, outgoing));

@@ -54,7 +54,7 @@ async function upload(request: Request, tenant: string, { files, limits, quota }
       await reservation.settle();
       return await files.publish(tenant, { id, numBytes: file.taken, filename: file.filename, purpose });
     } catch (error) {
-      await files.discard(id);
+      await files.withdraw(tenant, id);
       throw error;
     }
   } catch (error) {

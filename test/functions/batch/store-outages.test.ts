@@ -162,6 +162,15 @@ test("requests for files and batches are answered with 503 while S3 is frozen, o
   expect((await server.patient.batches.retrieve(batch.id)).status).toBe("completed");
 }, 300_000);
 
+test("an upload of which S3 stored the record without saying so is not there in part", async () => {
+  await using proxy = await startFaultProxy(s3.endpoint);
+  await using server = await startServer(proxy.endpoint, newStore());
+  proxy.decide((request) => (isWriteOf("files")(request) ? "lose" : "forward"));
+  await expectUnavailable(server.client.files.create({ file: await toFile(Buffer.from("{}"), "a"), purpose: "batch" }));
+  expect((await server.patient.files.list()).data).toEqual([]);
+  expect(numRequests(proxy, "DELETE", "contents")).toBe(1);
+}, 300_000);
+
 const MEBIBYTE = 1024 ** 2;
 
 test("an upload that S3 stops to take is answered with 503, a download that S3 stops to send breaks off", async () => {
