@@ -33,10 +33,12 @@ const noStats: EngineCoreStats = {
   numRequestsRunning: 0,
   numRequestsWaiting: 0,
   kvCacheUsage: 0,
+  kvCapacity: { blockSize: 0, numBlocks: 0 },
   numPromptTokens: 0,
   numGenerationTokens: 0,
   numPrefixCacheQueries: 0,
   numPrefixCacheHits: 0,
+  numPreemptions: 0,
   numSteps: 0,
 };
 

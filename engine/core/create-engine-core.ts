@@ -11,6 +11,7 @@ import { StepProgress } from "../thread/step-progress.ts";
 import { GrammarLogitsProcessor } from "../structured-output/grammar-logits-processor.ts";
 import { EncoderCache } from "../vision/encoder-cache.ts";
 import { EngineCore } from "./engine-core.ts";
+import { SlotKvManager } from "../kv/slot-kv-manager.ts";
 import { KvSlots } from "../kv/kv-slots.ts";
 import { loadDecoder, loadVisionEncoder } from "./load-graphs.ts";
 import type { ToEngineThread, WorkerOptions } from "../thread/messages.ts";
@@ -43,9 +44,8 @@ export async function createEngineCore(
     ...config,
     maxModelLen,
     eosTokenIds: new Set(options.eosTokenIds),
-    kvSlots,
+    kvManager: new SlotKvManager(kvSlots, { ...config, canTransfer: decoder.canTransfer }),
     encoderCache,
-    canTransfer: decoder.canTransfer,
   });
   const visionEncoder = loaded.use(loadVisionEncoder(config, options.model));
   const logits = new StepLogits(config.maxNumSequences, graph.vocabSize);

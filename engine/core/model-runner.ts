@@ -7,7 +7,8 @@ import type { ProcessorChain } from "../sampling/processor-chain.ts";
 import type { Sampler } from "../sampling/sampler.ts";
 import type { StepLogits } from "../sampling/step-logits.ts";
 import type { StepProgress } from "../thread/step-progress.ts";
-import type { ChunkEmbeddings, Decoder } from "../decoder/decoder.ts";
+import { noEmbeddings } from "../decoder/decoder.ts";
+import type { Decoder, DecoderRun, SpanEmbeddings, TokenSpan } from "../decoder/decoder.ts";
 import type { EncoderCache } from "../vision/encoder-cache.ts";
 import { visitEmbeddings } from "../vision/image-span.ts";
 import { InputBatch } from "./input-batch.ts";
@@ -16,8 +17,6 @@ import { PromptLogprobs } from "./prompt-logprobs.ts";
 import { isLastChunk } from "../scheduler/scheduler-output.ts";
 import type { PrefillChunk, SchedulerOutput } from "../scheduler/scheduler-output.ts";
 import type { Sequence } from "../scheduler/sequence.ts";
-import { coverSlots } from "../kv/slot-ranges.ts";
-import type { SlotRange } from "../kv/slot-ranges.ts";
 import type { StepResult, StepResults } from "./step-results.ts";
 import type { VisionEncoder } from "../vision/vision-encoder.ts";
 
@@ -34,8 +33,6 @@ export interface ModelRunnerParts {
   readonly progress: StepProgress;
 }
 
-const noLogits = new Float32Array(0);
-
 /** Mutable; holds the persistent batch and owns decoder and encoder. */
 export class ModelRunner implements Disposable {
   readonly #parts: ModelRunnerParts;
@@ -51,26 +48,31 @@ export class ModelRunner implements Disposable {
   }
 
   /**
-   * Runs one step. A failure stays with the sequences it affects: a failed run with the sequences it computed, a failed
-   * logits processor with the rows it served. Only our own bugs are thrown.
+   * Runs one step. A failure stays with the sequences it affects: a failed image or run with the sequences it serves, a
+   * failed logits processor with its rows. Only our own bugs are thrown.
    */
-  run(scheduled: SchedulerOutput): StepResults {
+  run({ transfers, decodes, prefills }: SchedulerOutput): StepResults {
     const results = new Map<Sequence, StepResult>();
-    const decodeRanges = this.#coverDecodes(scheduled.decodes);
-    const batchUpdate = this.#updateBatch(scheduled, decodeRanges);
-    const { progress } = this.#parts;
+    const { decoder, progress } = this.#parts;
+    progress.enter("model");
+    for (const transfer of transfers) decoder.transfer(transfer);
+    for (const { sequence, imagesToEncode } of prefills) {
+      attempt(results, [sequence], () => this.#encodeImages(imagesToEncode));
+    }
+    const chunks = prefills.filter(({ sequence }) => !results.has(sequence));
+    const runs = [
+      ...decoder.planRuns(decodes, chunks.filter(isPlain)),
+      ...chunks.filter((chunk) => !isPlain(chunk)).map((chunk) => ({ decodes: [], chunks: [chunk] })),
+    ];
+    const batchUpdate = this.#updateBatch(runs);
     progress.enter("sampling");
     this.#parts.processors.updateState(batchUpdate);
     progress.enter("model");
-    for (const transfer of scheduled.transfers) this.#parts.decoder.transfer(transfer);
-    for (const chunk of scheduled.prefills) {
-      attempt(results, [chunk.sequence], () => this.#prefill(chunk));
-    }
     let firstRow = 0;
-    for (const range of decodeRanges) {
-      const sequences = this.#rowsOf(range);
-      attempt(results, sequences, () => this.#parts.decoder.decode(range, sequences, this.#logits, firstRow));
-      firstRow += sequences.length;
+    for (const run of runs) {
+      const numRows = samplingSequencesOf(run).length;
+      this.#compute(run, this.#batch.sequences.slice(firstRow, firstRow + numRows), firstRow, results);
+      firstRow += numRows;
     }
     progress.enter("sampling");
     this.#sample(results);
@@ -87,47 +89,72 @@ export class ModelRunner implements Disposable {
     this.#parts.visionEncoder?.[Symbol.dispose]();
   }
 
-  #coverDecodes(decodes: readonly Sequence[]): SlotRange[] {
-    const slots = decodes.map(({ kvSlot }) => kvSlot!).sort((left, right) => left - right);
-    return coverSlots(slots, this.#parts.decoder.maxSlotsPerRun);
-  }
-
   /**
-   * The rows are the sequences that sample in this step. The sequences of each decode range come first, so that the
-   * logits of a run are neighbours; prompts that end in this step follow.
+   * The rows are the sequences that sample in this step. Those of each run are neighbours, in the order of the runs, so
+   * that a run writes its logits where the sampler reads them.
    */
-  #updateBatch({ decodes, prefills }: SchedulerOutput, decodeRanges: readonly SlotRange[]): SequenceBatchUpdate | null {
-    const endedPrompts = prefills.filter(isLastChunk).map(({ sequence }) => sequence);
-    this.#batch.replace([...decodes, ...endedPrompts]);
-    this.#batch.groupBy(({ isPrefilling, kvSlot }) =>
-      isPrefilling ? decodeRanges.length : decodeRanges.findIndex((range) => containsSlot(range, kvSlot!)),
-    );
+  #updateBatch(runs: readonly DecoderRun[]): SequenceBatchUpdate | null {
+    const runIndexes = new Map<Sequence, number>();
+    runs.forEach((run, index) => {
+      for (const sequence of samplingSequencesOf(run)) runIndexes.set(sequence, index);
+    });
+    this.#batch.replace([...runIndexes.keys()]);
+    this.#batch.groupBy((sequence) => runIndexes.get(sequence)!);
     this.#logits.numRequests = this.#batch.numRows;
     return this.#batch.takeBatchUpdate();
   }
 
-  /** The sequences of the batch that decode in the range, in row order. Their rows are neighbours. */
-  #rowsOf(range: SlotRange): Sequence[] {
-    return this.#batch.sequences.filter(({ isPrefilling, kvSlot }) => !isPrefilling && containsSlot(range, kvSlot!));
+  /** @param rows The sequences of the run that sample, in the order of their rows. */
+  #compute(run: DecoderRun, rows: readonly Sequence[], firstRow: number, results: Map<Sequence, StepResult>): void {
+    const [chunk] = run.chunks;
+    if (chunk !== undefined && !isPlain(chunk)) {
+      return attempt(results, [chunk.sequence], () => this.#computeWithPromptLogprobs(chunk));
+    }
+    const chunks = new Map(run.chunks.map((each) => [each.sequence, each]));
+    const spans = rows.map((sequence) => {
+      const ended = chunks.get(sequence);
+      chunks.delete(sequence);
+      return ended === undefined ? newestToken(sequence) : this.#spanOf(ended, 1);
+    });
+    for (const unended of chunks.values()) spans.push(this.#spanOf(unended, 0));
+    const { vocabSize, buffer } = this.#logits;
+    const logits = buffer.subarray(firstRow * vocabSize, (firstRow + rows.length) * vocabSize);
+    this.#computeSpans(spans, logits, results);
   }
 
-  #prefill(chunk: PrefillChunk): void {
-    const { sequence } = chunk;
-    this.#encodeImages(chunk.imagesToEncode);
-    const lastRow = isLastChunk(chunk) ? this.#logits.row(this.#batch.rowIndexOf(sequence)) : noLogits;
-    if (sequence.samplingParams.promptLogprobs === null) return this.#computeTokens(chunk, lastRow);
-    for (const piece of this.#promptLogprobs.piecesOf(chunk)) {
-      const logits = this.#promptLogprobs.logitsFor(piece);
-      this.#computeTokens(piece, logits);
-      this.#promptLogprobs.read(piece, logits);
-      if (isLastChunk(piece)) lastRow.set(logits.subarray(-lastRow.length));
+  /** A run that fails is repeated for each sequence alone, so that only those fail that cannot be computed. */
+  #computeSpans(spans: readonly TokenSpan[], logits: Float32Array, results: Map<Sequence, StepResult>): void {
+    const { decoder } = this.#parts;
+    if (spans.length === 1) return attempt(results, [spans[0].sequence], () => decoder.compute(spans, logits));
+    try {
+      decoder.compute(spans, logits);
+    } catch (error) {
+      if (!isRuntimeError(error)) throw error;
+      let firstRow = 0;
+      for (const span of spans) {
+        const endRow = firstRow + span.numLogits;
+        const rows = logits.subarray(firstRow * this.#logits.vocabSize, endRow * this.#logits.vocabSize);
+        this.#computeSpans([span], rows, results);
+        firstRow = endRow;
+      }
     }
   }
 
-  /** `logits`: see `Decoder.prefill`. */
-  #computeTokens(chunk: PrefillChunk, logits: Float32Array): void {
+  #computeWithPromptLogprobs(chunk: PrefillChunk): void {
+    const { vocabSize } = this.#logits;
+    for (const piece of this.#promptLogprobs.piecesOf(chunk)) {
+      const logits = this.#promptLogprobs.logitsFor(piece);
+      this.#parts.decoder.compute([this.#spanOf(piece, piece.numTokens)], logits);
+      this.#promptLogprobs.read(piece, logits);
+      if (!isLastChunk(piece)) continue;
+      this.#logits.row(this.#batch.rowIndexOf(piece.sequence)).set(logits.subarray(-vocabSize));
+    }
+  }
+
+  #spanOf(chunk: PrefillChunk, numLogits: number): TokenSpan {
     const { sequence, firstToken, numTokens } = chunk;
-    this.#parts.decoder.prefill(sequence, firstToken, firstToken + numTokens, this.#gatherEmbeddings(chunk), logits);
+    const embeddings = sequence.images.length === 0 ? noEmbeddings : this.#gatherEmbeddings(chunk);
+    return { sequence, firstToken, endToken: firstToken + numTokens, numLogits, embeddings };
   }
 
   /** If two prompts of this step share an image, both list it and it is encoded once. */
@@ -145,7 +172,7 @@ export class ModelRunner implements Disposable {
     }
   }
 
-  #gatherEmbeddings({ sequence, firstToken, numTokens }: PrefillChunk): ChunkEmbeddings {
+  #gatherEmbeddings({ sequence, firstToken, numTokens }: PrefillChunk): SpanEmbeddings {
     const { encoderCache, hiddenSize } = this.#parts;
     const endToken = firstToken + numTokens;
     const positions: bigint[] = [];
@@ -175,8 +202,18 @@ export class ModelRunner implements Disposable {
   }
 }
 
-function containsSlot({ firstSlot, numSlots }: SlotRange, slot: number): boolean {
-  return slot >= firstSlot && slot < firstSlot + numSlots;
+/** Whether the chunk can run together with others. Prompt logprobs take the logits of every token. */
+function isPlain({ sequence }: PrefillChunk): boolean {
+  return sequence.samplingParams.promptLogprobs === null || sequence.outputTokenIds.length > 0;
+}
+
+function newestToken(sequence: Sequence): TokenSpan {
+  const firstToken = sequence.numComputedTokens;
+  return { sequence, firstToken, endToken: firstToken + 1, numLogits: 1, embeddings: noEmbeddings };
+}
+
+function samplingSequencesOf({ decodes, chunks }: DecoderRun): Sequence[] {
+  return [...decodes, ...chunks.filter(isLastChunk).map(({ sequence }) => sequence)];
 }
 
 /** Runs `action`. If it throws, the error becomes the result of those `sequences` that have no result yet. */
@@ -184,7 +221,12 @@ function attempt(results: Map<Sequence, StepResult>, sequences: readonly Sequenc
   try {
     action();
   } catch (error) {
-    if (!(error instanceof EngineError) || error.code === "internal") throw error;
+    if (!isRuntimeError(error)) throw error;
     for (const sequence of sequences) if (!results.has(sequence)) results.set(sequence, { kind: "failed", error });
   }
+}
+
+/** Any error but our own bugs. */
+function isRuntimeError(error: unknown): error is EngineError {
+  return error instanceof EngineError && error.code !== "internal";
 }

@@ -37,7 +37,8 @@ export class PromptLogprobs {
   /** Each row predicts the token after it. The row of the last prompt token predicts no prompt token. */
   read({ sequence, firstToken, numTokens }: PrefillChunk, logits: Float32Array): void {
     const { promptTokenIds, samplingParams } = sequence;
-    const logprobs = this.#logprobs.get(sequence) ?? [];
+    // A preempted prompt starts again.
+    const logprobs = (firstToken === 0 ? undefined : this.#logprobs.get(sequence)) ?? [];
     this.#logprobs.set(sequence, logprobs);
     for (let row = 0; row < numTokens; row++) {
       const predicted = promptTokenIds[firstToken + row + 1];

@@ -1,16 +1,16 @@
 /** One-token steps of neighbouring KV slots as one ragged batch. The input arrays are written in place. */
 import type { DecoderGraph } from "../models/built-model.ts";
-import type { StepLogits } from "../sampling/step-logits.ts";
 import { Tensor } from "../runtime/tensor.ts";
-import { DecoderRun } from "./decoder-run.ts";
+import type { BoundSlots } from "./bound-slots.ts";
 import type { KvSlots } from "../kv/kv-slots.ts";
 import type { Sequence } from "../scheduler/sequence.ts";
+import type { TokenSpan } from "./decoder.ts";
 import type { SlotRange } from "../kv/slot-ranges.ts";
 import { outputPosition } from "./token-positions.ts";
 
 /** Mutable. */
 export class DecodeBatch implements Disposable {
-  readonly #run: DecoderRun;
+  readonly #run: BoundSlots;
   readonly #vocabSize: number;
   readonly #firstSlot: number;
   /** [numSlots] */
@@ -23,11 +23,11 @@ export class DecodeBatch implements Disposable {
   readonly #logitRows: BigInt64Array;
   /** [3, numSlots]; null if the graph computes positions itself. */
   readonly #positions: BigInt64Array | null;
-  #firstRow = -1;
-  #numRows = -1;
+  /** The rows that are bound. */
+  #logits: Float32Array = new Float32Array(0);
 
   /** Takes ownership of `run`, which is bound to the slots of the range. */
-  constructor(run: DecoderRun, graph: DecoderGraph, { firstSlot, numSlots }: SlotRange) {
+  constructor(run: BoundSlots, graph: DecoderGraph, { firstSlot, numSlots }: SlotRange) {
     this.#run = run;
     this.#vocabSize = graph.vocabSize;
     this.#firstSlot = firstSlot;
@@ -47,11 +47,11 @@ export class DecodeBatch implements Disposable {
   }
 
   /**
-   * Computes the newest token of `sequences`, which all belong to this range. Writes their next logits into consecutive
-   * rows, starting at `firstRow`. Every slot of the range writes a token at the position after its kept tokens; slots
+   * Computes one token of each span; all belong to this range. `logits` [spans.length, vocabSize] receives the
+   * predictions in the order of the spans. Every slot of the range writes a token at the position after its kept tokens; slots
    * that do not decode write there as well, and those values are never read.
    */
-  decode(sequences: readonly Sequence[], kvSlots: KvSlots, logits: StepLogits, firstRow: number): void {
+  decode(spans: readonly TokenSpan[], kvSlots: KvSlots, logits: Float32Array): void {
     let longest = 0;
     for (let index = 0; index < this.#inputIds.length; index++) {
       const numKept = kvSlots.numKeptTokens(this.#firstSlot + index);
@@ -60,16 +60,20 @@ export class DecodeBatch implements Disposable {
       if (numKept > longest) longest = numKept;
     }
     this.#totalLength[0] = longest + 1;
-    for (let row = 0; row < sequences.length; row++) {
-      const { kvSlot, outputTokenIds } = sequences[row];
+    for (let row = 0; row < spans.length; row++) {
+      const { sequence } = spans[row];
+      const { kvSlot, outputTokenIds } = sequence;
       const index = kvSlot! - this.#firstSlot;
       this.#inputIds[index] = BigInt(outputTokenIds[outputTokenIds.length - 1]);
       this.#logitRows[row] = BigInt(index);
-      if (this.#positions !== null) this.#setPosition(this.#positions, index, sequences[row], kvSlots);
+      if (this.#positions !== null) this.#setPosition(this.#positions, index, sequence, kvSlots);
     }
-    this.#bindRows(firstRow, sequences.length, logits);
+    this.#bindRows(spans.length, logits);
     this.#run.run();
-    for (const { kvSlot } of sequences) kvSlots.setNumKeptTokens(kvSlot!, kvSlots.numKeptTokens(kvSlot!) + 1);
+    for (const {
+      sequence: { kvSlot },
+    } of spans)
+      kvSlots.setNumKeptTokens(kvSlot!, kvSlots.numKeptTokens(kvSlot!) + 1);
   }
 
   [Symbol.dispose](): void {
@@ -77,14 +81,11 @@ export class DecodeBatch implements Disposable {
   }
 
   /** The rows are usually those of the step before and already bound. */
-  #bindRows(firstRow: number, numRows: number, { buffer }: StepLogits): void {
-    if (firstRow === this.#firstRow && numRows === this.#numRows) return;
-    const vocabSize = this.#vocabSize;
-    const rows = buffer.subarray(firstRow * vocabSize, (firstRow + numRows) * vocabSize);
+  #bindRows(numRows: number, logits: Float32Array): void {
+    if (logits.byteOffset === this.#logits.byteOffset && logits.length === this.#logits.length) return;
     this.#run.setInput("logit_rows", Tensor.fromTypedArray("int64", this.#logitRows.subarray(0, numRows), [numRows]));
-    this.#run.setLogits(Tensor.fromTypedArray("float32", rows, [numRows, vocabSize]));
-    this.#firstRow = firstRow;
-    this.#numRows = numRows;
+    this.#run.setLogits(Tensor.fromTypedArray("float32", logits, [numRows, this.#vocabSize]));
+    this.#logits = logits;
   }
 
   #setPosition(positions: BigInt64Array, index: number, sequence: Sequence, kvSlots: KvSlots): void {

@@ -1,38 +1,45 @@
-/** Computes tokens: a decoder's session together with the keys and values of the KV slots. */
-import type { StepLogits } from "../sampling/step-logits.ts";
+/** Computes tokens: a decoder's session together with the KV cache. */
+import type { PrefillChunk } from "../scheduler/scheduler-output.ts";
 import type { Sequence } from "../scheduler/sequence.ts";
-import type { SlotRange } from "../kv/slot-ranges.ts";
 import type { SlotTransfer } from "../kv/slot-transfer.ts";
 
-/** Embeddings that replace tokens of a prompt chunk. */
-export interface ChunkEmbeddings {
+/** Embeddings that replace tokens of a span. */
+export interface SpanEmbeddings {
   /** Row-major [positions.length, hiddenSize]. */
   readonly embeddings: Float32Array;
-  /** Indices into the chunk. */
+  /** Indices into the span. */
   readonly positions: BigInt64Array;
 }
 
+export const noEmbeddings: SpanEmbeddings = { embeddings: new Float32Array(0), positions: new BigInt64Array(0) };
+
+/** Neighbouring tokens of one sequence: a chunk of a prompt, or the newest token. */
+export interface TokenSpan {
+  readonly sequence: Sequence;
+  readonly firstToken: number;
+  /** The first token after the span. */
+  readonly endToken: number;
+  /** The predictions of this many last tokens are wanted. */
+  readonly numLogits: number;
+  readonly embeddings: SpanEmbeddings;
+}
+
+/** The work of one step that is computed together. */
+export interface DecoderRun {
+  /** Sequences that compute their newest token. */
+  readonly decodes: readonly Sequence[];
+  readonly chunks: readonly PrefillChunk[];
+}
+
 export interface Decoder extends Disposable {
-  /** The largest number of neighbouring slots that one run decodes together. */
-  readonly maxSlotsPerRun: number;
   /** Whether kept tokens can be moved between slots. */
   readonly canTransfer: boolean;
   transfer(transfer: SlotTransfer): void;
+  /** Divides the work of a step into runs. Their order is that of the rows of logits. */
+  planRuns(decodes: readonly Sequence[], chunks: readonly PrefillChunk[]): readonly DecoderRun[];
   /**
-   * Computes the prompt's tokens from `firstToken` up to, but not including, `endToken`. `logits` [numRows, vocabSize]
-   * receives the predictions of the last `numRows` tokens; an empty array computes none. Throws EngineError
-   * `runtime_failed`.
+   * Computes the spans of one run. `logits` [sum of numLogits, vocabSize] receives the predictions in the order of the
+   * spans. Throws EngineError `runtime_failed`; the same tokens may be computed again afterwards.
    */
-  prefill(
-    sequence: Sequence,
-    firstToken: number,
-    endToken: number,
-    embeddings: ChunkEmbeddings,
-    logits: Float32Array,
-  ): void;
-  /**
-   * Computes the newest token of `sequences`, which all belong to this range. Writes their next logits into consecutive
-   * rows, starting at `firstRow`. Throws EngineError `runtime_failed`.
-   */
-  decode(range: SlotRange, sequences: readonly Sequence[], logits: StepLogits, firstRow: number): void;
+  compute(spans: readonly TokenSpan[], logits: Float32Array): void;
 }

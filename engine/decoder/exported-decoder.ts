@@ -9,23 +9,22 @@ import { invariant } from "../contract/errors.ts";
 import type { DecoderExport } from "../models/built-model.ts";
 import { maxExportedLogitsRows } from "../models/onnx-export/bounded-logits.ts";
 import type { SessionOptions } from "../runtime/session.ts";
-import type { StepLogits } from "../sampling/step-logits.ts";
-import type { ChunkEmbeddings, Decoder } from "./decoder.ts";
+import type { PrefillChunk } from "../scheduler/scheduler-output.ts";
+import { noEmbeddings } from "./decoder.ts";
+import type { Decoder, DecoderRun, SpanEmbeddings, TokenSpan } from "./decoder.ts";
+import { planSlotRuns } from "./slot-runs.ts";
 import { ExportedSession } from "./exported-session.ts";
 import type { KvSlots } from "../kv/kv-slots.ts";
 import { PastBatch } from "../kv/past-batch.ts";
 import { PastSlots } from "../kv/past-slots.ts";
 import type { Sequence } from "../scheduler/sequence.ts";
-import type { SlotRange } from "../kv/slot-ranges.ts";
 import type { SlotTransfer } from "../kv/slot-transfer.ts";
-import { chunkPositions, outputPosition } from "./token-positions.ts";
-
-const noEmbeddings: ChunkEmbeddings = { embeddings: new Float32Array(0), positions: new BigInt64Array(0) };
+import { spanPositions, outputPosition } from "./token-positions.ts";
 
 /** Mutable; owns sessions and KV memory. */
 export class ExportedDecoder implements Decoder {
   readonly canTransfer = true;
-  readonly maxSlotsPerRun: number;
+  readonly #maxSlotsPerRun: number;
   readonly #graph: DecoderExport;
   readonly #kvSlots: KvSlots;
   readonly #pastSlots: PastSlots;
@@ -42,7 +41,7 @@ export class ExportedDecoder implements Decoder {
     this.#kvSlots = kvSlots;
     this.#pastSlots = new PastSlots(graph, kvSlots);
     this.#pastBatch = new PastBatch(graph, this.#pastSlots);
-    this.maxSlotsPerRun = graph.padding === null ? 1 : kvSlots.numSlots;
+    this.#maxSlotsPerRun = graph.padding === null ? 1 : kvSlots.numSlots;
     this.#ones = new BigInt64Array(kvSlots.maxLen).fill(1n);
     this.#session = new ExportedSession(graph, sessionOptions);
   }
@@ -52,13 +51,24 @@ export class ExportedDecoder implements Decoder {
     if (transfer.kind === "copy") this.#kvSlots.setNumKeptTokens(transfer.toSlot, transfer.numTokens);
   }
 
-  prefill(
-    sequence: Sequence,
-    firstToken: number,
-    endToken: number,
-    embeddings: ChunkEmbeddings,
-    logits: Float32Array,
-  ): void {
+  planRuns(decodes: readonly Sequence[], chunks: readonly PrefillChunk[]): readonly DecoderRun[] {
+    return planSlotRuns(decodes, chunks, this.#maxSlotsPerRun);
+  }
+
+  compute(spans: readonly TokenSpan[], logits: Float32Array): void {
+    if (spans[0].sequence.isPrefilling) this.#prefill(spans[0], logits);
+    else
+      this.#decode(
+        spans.map(({ sequence }) => sequence),
+        logits,
+      );
+  }
+
+  [Symbol.dispose](): void {
+    this.#session[Symbol.dispose]();
+  }
+
+  #prefill({ sequence, firstToken, endToken, embeddings }: TokenSpan, logits: Float32Array): void {
     const { kvSlot } = sequence;
     const { vocabSize } = this.#graph;
     invariant(kvSlot !== null, "a prompt is computed without a KV slot");
@@ -68,7 +78,7 @@ export class ExportedDecoder implements Decoder {
       const end = Math.min(endToken, start + this.#maxRunLength(start, endToken));
       this.#session.run({
         numSequences: 1,
-        tokenIds: BigInt64Array.from(sequence.promptTokenIds.slice(start, end), BigInt),
+        tokenIds: BigInt64Array.from(sequence.tokenIdsBetween(start, end), BigInt),
         embeddings: this.#embeddingsBetween(embeddings, start - firstToken, end - firstToken),
         positionIds: this.#promptPositions(sequence, start, end),
         mask: this.#ones.subarray(0, end),
@@ -85,19 +95,15 @@ export class ExportedDecoder implements Decoder {
     this.#kvSlots.setNumKeptTokens(kvSlot, endToken);
   }
 
-  decode(_: SlotRange, sequences: readonly Sequence[], logits: StepLogits, firstRow: number): void {
+  #decode(sequences: readonly Sequence[], logits: Float32Array): void {
     const { vocabSize } = this.#graph;
     for (let index = 0; index < sequences.length;) {
       const slots = sequences.slice(index).map(({ kvSlot }) => kvSlot!);
       const end = index + (this.#graph.padding === null ? 1 : this.#pastBatch.numFitting(slots));
-      const rows = logits.buffer.subarray((firstRow + index) * vocabSize, (firstRow + end) * vocabSize);
+      const rows = logits.subarray(index * vocabSize, end * vocabSize);
       this.#decodeTogether(sequences.slice(index, end), rows);
       index = end;
     }
-  }
-
-  [Symbol.dispose](): void {
-    this.#session[Symbol.dispose]();
   }
 
   #decodeTogether(sequences: readonly Sequence[], logits: Float32Array): void {
@@ -136,7 +142,7 @@ export class ExportedDecoder implements Decoder {
   }
 
   /** The embeddings at places from `start` up to, but not including, `end`. Their places are relative to `start`. */
-  #embeddingsBetween({ embeddings, positions }: ChunkEmbeddings, start: number, end: number): ChunkEmbeddings {
+  #embeddingsBetween({ embeddings, positions }: SpanEmbeddings, start: number, end: number): SpanEmbeddings {
     const { hiddenSize } = this.#graph;
     const isWithin = (position: bigint): boolean => Number(position) >= start && Number(position) < end;
     const within = positions.filter(isWithin);
@@ -148,7 +154,7 @@ export class ExportedDecoder implements Decoder {
   }
 
   #promptPositions(sequence: Sequence, start: number, end: number): BigInt64Array {
-    if (this.#graph.numPositionAxes === 3) return chunkPositions(sequence, start, end);
+    if (this.#graph.numPositionAxes === 3) return spanPositions(sequence, start, end);
     return BigInt64Array.from({ length: end - start }, (_, index) => BigInt(start + index));
   }
 

@@ -4,7 +4,7 @@ import type { IoBinding } from "../runtime/io-binding.ts";
 import { Session } from "../runtime/session.ts";
 import type { SessionOptions } from "../runtime/session.ts";
 import { Tensor } from "../runtime/tensor.ts";
-import type { ChunkEmbeddings } from "./decoder.ts";
+import type { SpanEmbeddings } from "./decoder.ts";
 
 type Numbers = Float32Array | Float16Array;
 
@@ -17,7 +17,7 @@ export interface ExportedRun {
   /** Row-major [numSequences, numTokens]. */
   readonly tokenIds: BigInt64Array;
   /** Embeddings that replace tokens, by index into `tokenIds`. */
-  readonly embeddings: ChunkEmbeddings;
+  readonly embeddings: SpanEmbeddings;
   /** Row-major [axes, numSequences, numTokens]; the graph decides the number of axes. */
   readonly positionIds: BigInt64Array;
   /** Row-major [numSequences, numPast + numTokens]: 0 for padding, otherwise 1. */
@@ -101,7 +101,7 @@ export class ExportedSession implements Disposable {
   #bindTokens(
     tokenIds: BigInt64Array,
     idsShape: readonly [number, number],
-    { embeddings, positions }: ChunkEmbeddings,
+    { embeddings, positions }: SpanEmbeddings,
     bind: (name: string, tensor: Tensor) => void,
   ): void {
     const ids = Tensor.fromTypedArray("int64", tokenIds, idsShape);

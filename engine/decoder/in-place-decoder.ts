@@ -7,18 +7,19 @@ import type { DecoderGraph } from "../models/built-model.ts";
 import { Session } from "../runtime/session.ts";
 import type { SessionOptions } from "../runtime/session.ts";
 import { Tensor } from "../runtime/tensor.ts";
-import type { StepLogits } from "../sampling/step-logits.ts";
 import { BoundedCache } from "./bounded-cache.ts";
 import { DecodeBatch } from "./decode-batch.ts";
-import type { ChunkEmbeddings, Decoder } from "./decoder.ts";
-import { DecoderRun } from "./decoder-run.ts";
+import type { PrefillChunk } from "../scheduler/scheduler-output.ts";
+import { BoundSlots } from "./bound-slots.ts";
+import type { Decoder, DecoderRun, TokenSpan } from "./decoder.ts";
+import { planSlotRuns, rangeOf } from "./slot-runs.ts";
 import { createKvCache } from "../kv/kv-cache.ts";
 import type { KvCache } from "../kv/kv-cache.ts";
 import type { KvSlots } from "../kv/kv-slots.ts";
 import type { Sequence } from "../scheduler/sequence.ts";
 import type { SlotRange } from "../kv/slot-ranges.ts";
 import type { SlotTransfer } from "../kv/slot-transfer.ts";
-import { chunkPositions } from "./token-positions.ts";
+import { spanPositions } from "./token-positions.ts";
 
 /** A run holds native handles for the KV of every layer. Sequences use only a few different ranges. */
 const maxCachedRuns = 64;
@@ -29,7 +30,7 @@ export class InPlaceDecoder implements Decoder {
   readonly #session: Session;
   readonly #kvSlots: KvSlots;
   readonly #kvCache: KvCache;
-  readonly #prefillRuns = new BoundedCache<number, DecoderRun>(maxCachedRuns);
+  readonly #prefillRuns = new BoundedCache<number, BoundSlots>(maxCachedRuns);
   readonly #decodeBatches = new BoundedCache<number, DecodeBatch>(maxCachedRuns);
 
   /**
@@ -44,10 +45,6 @@ export class InPlaceDecoder implements Decoder {
     loaded.move();
   }
 
-  get maxSlotsPerRun(): number {
-    return this.#kvCache.maxSlotsPerRun;
-  }
-
   get canTransfer(): boolean {
     return this.#kvCache.transfer !== null;
   }
@@ -58,44 +55,20 @@ export class InPlaceDecoder implements Decoder {
     if (transfer.kind === "copy") this.#kvSlots.setNumKeptTokens(transfer.toSlot, transfer.numTokens);
   }
 
-  prefill(
-    sequence: Sequence,
-    firstToken: number,
-    endToken: number,
-    { embeddings, positions }: ChunkEmbeddings,
-    logits: Float32Array,
-  ): void {
-    const { promptTokenIds, kvSlot } = sequence;
-    const { hiddenSize, vocabSize, acceptsImages, takesPositions } = this.#graph;
-    invariant(kvSlot !== null, "a prompt is computed without a KV slot");
-    const run = this.#prefillRuns.getOrCreate(kvSlot, () => this.#createRun({ firstSlot: kvSlot, numSlots: 1 }));
-    const tokenIds = BigInt64Array.from(promptTokenIds.slice(firstToken, endToken), BigInt);
-    const numRows = logits.length / vocabSize;
-    const logitRows = BigInt64Array.from({ length: numRows }, (_, row) => BigInt(tokenIds.length - numRows + row));
-    run.setInput("input_ids", Tensor.fromTypedArray("int64", tokenIds, [1, tokenIds.length]));
-    run.setInput("seqlens_k", Tensor.fromTypedArray("int32", Int32Array.of(endToken - 1), [1]));
-    run.setInput("total_sequence_length", Tensor.fromTypedArray("int32", Int32Array.of(endToken), []));
-    run.setInput("logit_rows", Tensor.fromTypedArray("int64", logitRows, [numRows]));
-    run.setLogits(Tensor.fromTypedArray("float32", logits, [numRows, vocabSize]));
-    if (acceptsImages) {
-      run.setInput("image_embeds", Tensor.fromTypedArray("float32", embeddings, [positions.length, hiddenSize]));
-      run.setInput("image_positions", Tensor.fromTypedArray("int64", positions, [positions.length, 1]));
-    }
-    if (takesPositions) {
-      const axes = chunkPositions(sequence, firstToken, endToken);
-      run.setInput("positions", Tensor.fromTypedArray("int64", axes, [3, tokenIds.length]));
-    }
-    run.run();
-    this.#kvSlots.setNumKeptTokens(kvSlot, endToken);
+  planRuns(decodes: readonly Sequence[], chunks: readonly PrefillChunk[]): readonly DecoderRun[] {
+    return planSlotRuns(decodes, chunks, this.#kvCache.maxSlotsPerRun);
   }
 
-  decode(range: SlotRange, sequences: readonly Sequence[], logits: StepLogits, firstRow: number): void {
+  compute(spans: readonly TokenSpan[], logits: Float32Array): void {
+    const [span] = spans;
+    if (span.sequence.isPrefilling) return this.#prefill(span, logits);
+    const range = rangeOf(spans);
     const key = range.firstSlot * (this.#kvSlots.numSlots + 1) + range.numSlots;
     const batch = this.#decodeBatches.getOrCreate(
       key,
       () => new DecodeBatch(this.#createRun(range), this.#graph, range),
     );
-    batch.decode(sequences, this.#kvSlots, logits, firstRow);
+    batch.decode(spans, this.#kvSlots, logits);
   }
 
   [Symbol.dispose](): void {
@@ -105,7 +78,33 @@ export class InPlaceDecoder implements Decoder {
     this.#session[Symbol.dispose]();
   }
 
-  #createRun({ firstSlot, numSlots }: SlotRange): DecoderRun {
-    return new DecoderRun(this.#session, this.#graph, this.#kvCache.view(firstSlot, numSlots));
+  #prefill({ sequence, firstToken, endToken, numLogits, embeddings }: TokenSpan, logits: Float32Array): void {
+    const { kvSlot } = sequence;
+    const { hiddenSize, vocabSize, acceptsImages, takesPositions } = this.#graph;
+    invariant(kvSlot !== null, "a prompt is computed without a KV slot");
+    const run = this.#prefillRuns.getOrCreate(kvSlot, () => this.#createRun({ firstSlot: kvSlot, numSlots: 1 }));
+    const tokenIds = BigInt64Array.from(sequence.tokenIdsBetween(firstToken, endToken), BigInt);
+    const logitRows = BigInt64Array.from({ length: numLogits }, (_, row) => BigInt(tokenIds.length - numLogits + row));
+    run.setInput("input_ids", Tensor.fromTypedArray("int64", tokenIds, [1, tokenIds.length]));
+    run.setInput("seqlens_k", Tensor.fromTypedArray("int32", Int32Array.of(endToken - 1), [1]));
+    run.setInput("total_sequence_length", Tensor.fromTypedArray("int32", Int32Array.of(endToken), []));
+    run.setInput("logit_rows", Tensor.fromTypedArray("int64", logitRows, [numLogits]));
+    run.setLogits(Tensor.fromTypedArray("float32", logits, [numLogits, vocabSize]));
+    if (acceptsImages) {
+      const numEmbeddings = embeddings.positions.length;
+      const rows = Tensor.fromTypedArray("float32", embeddings.embeddings, [numEmbeddings, hiddenSize]);
+      run.setInput("image_embeds", rows);
+      run.setInput("image_positions", Tensor.fromTypedArray("int64", embeddings.positions, [numEmbeddings, 1]));
+    }
+    if (takesPositions) {
+      const axes = spanPositions(sequence, firstToken, endToken);
+      run.setInput("positions", Tensor.fromTypedArray("int64", axes, [3, tokenIds.length]));
+    }
+    run.run();
+    this.#kvSlots.setNumKeptTokens(kvSlot, endToken);
+  }
+
+  #createRun({ firstSlot, numSlots }: SlotRange): BoundSlots {
+    return new BoundSlots(this.#session, this.#graph, this.#kvCache.view(firstSlot, numSlots));
   }
 }

@@ -3,7 +3,7 @@ import type { ImageFeature } from "../core/engine-request.ts";
 import type { Sequence } from "./sequence.ts";
 import type { SlotTransfer } from "../kv/slot-transfer.ts";
 
-/** The next tokens of one prompt: `numTokens` tokens, starting at `firstToken`. */
+/** The next tokens of one prompt, or of a sequence that was preempted: `numTokens` tokens, starting at `firstToken`. */
 export interface PrefillChunk {
   readonly sequence: Sequence;
   readonly firstToken: number;
@@ -20,7 +20,7 @@ export interface SchedulerOutput {
   readonly prefills: readonly PrefillChunk[];
 }
 
-/** Whether the chunk ends its prompt, so that the logits of its last token are sampled. */
+/** Whether the chunk is the last before the sequence decodes, so that the logits of its last token are sampled. */
 export function isLastChunk({ sequence, firstToken, numTokens }: PrefillChunk): boolean {
-  return firstToken + numTokens === sequence.numPromptTokens;
+  return firstToken + numTokens === sequence.numTokensToPrefill;
 }

@@ -4,10 +4,8 @@ import type { EngineRequest, ImageFeature } from "../core/engine-request.ts";
 import type { FinishReason } from "../contract/request-output.ts";
 import type { EncoderCache } from "../vision/encoder-cache.ts";
 import { endTokenOf, numEmbeddingsOf } from "../vision/image-span.ts";
-import type { KvSlots } from "../kv/kv-slots.ts";
+import type { KvManager, KvPlacement } from "../kv/kv-manager.ts";
 import type { EngineCoreOutput, EngineCoreStats } from "../thread/messages.ts";
-import { PrefixCache } from "../kv/prefix-cache.ts";
-import type { PrefixCacheOptions, SlotPlacement } from "../kv/prefix-cache.ts";
 import type { PrefillChunk, SchedulerOutput } from "./scheduler-output.ts";
 import { Sequence } from "./sequence.ts";
 import type { SlotTransfer } from "../kv/slot-transfer.ts";
@@ -15,34 +13,33 @@ import { checkStop } from "./stop-conditions.ts";
 import type { StopLimits } from "./stop-conditions.ts";
 import type { StepResults } from "../core/step-results.ts";
 
-export interface SchedulerOptions extends StopLimits, PrefixCacheOptions {
+export interface SchedulerOptions extends StopLimits {
   readonly maxNumBatchedTokens: number;
   readonly maxNumWaiting: number;
-  readonly kvSlots: KvSlots;
+  readonly kvManager: KvManager;
   readonly encoderCache: EncoderCache;
 }
 
 /** Mutable. First come, first served. */
 export class Scheduler {
   readonly #options: SchedulerOptions;
-  readonly #kvSlots: KvSlots;
+  readonly #kvManager: KvManager;
   readonly #encoderCache: EncoderCache;
-  readonly #prefixCache: PrefixCache;
-  /** In order of arrival. */
+  /** In order of arrival. Preempted sequences are at the front. */
   #waiting: Sequence[] = [];
-  /** In order of admission; each owns a KV slot. */
+  /** In order of admission; each holds memory of the KV cache. */
   #running: Sequence[] = [];
   #numPromptTokens = 0;
   #numGenerationTokens = 0;
   #numPrefixCacheQueries = 0;
   #numPrefixCacheHits = 0;
+  #numPreemptions = 0;
   #numSteps = 0;
 
   constructor(options: SchedulerOptions) {
     this.#options = options;
-    this.#kvSlots = options.kvSlots;
+    this.#kvManager = options.kvManager;
     this.#encoderCache = options.encoderCache;
-    this.#prefixCache = new PrefixCache(options.kvSlots, options);
   }
 
   get hasUnfinished(): boolean {
@@ -53,22 +50,24 @@ export class Scheduler {
     return {
       numRequestsRunning: this.#running.length,
       numRequestsWaiting: this.#waiting.length,
-      kvCacheUsage: this.#kvSlots.usage,
+      kvCacheUsage: this.#kvManager.usage,
+      kvCapacity: this.#kvManager.capacity,
       numPromptTokens: this.#numPromptTokens,
       numGenerationTokens: this.#numGenerationTokens,
       numPrefixCacheQueries: this.#numPrefixCacheQueries,
       numPrefixCacheHits: this.#numPrefixCacheHits,
+      numPreemptions: this.#numPreemptions,
       numSteps: this.#numSteps,
     };
   }
 
-  /** Throws EngineError `queue_full` if all slots are taken and `maxNumWaiting` requests wait. */
+  /** Throws EngineError `queue_full` if no further sequence can run and `maxNumWaiting` requests wait. */
   add(request: EngineRequest): void {
     const { maxNumWaiting, maxModelLen } = this.#options;
     const numTokens = request.promptTokenIds.length;
     invariant(numTokens > 0 && numTokens < maxModelLen, `a prompt of ${numTokens} tokens, the limit is ${maxModelLen}`);
-    const numBeyondSlots = this.#waiting.length - this.#kvSlots.numFree;
-    if (numBeyondSlots >= maxNumWaiting) {
+    const numQueued = this.#waiting.length - this.#kvManager.numFreeSequences;
+    if (numQueued >= maxNumWaiting) {
       throw new EngineError("queue_full", `${this.#waiting.length} requests wait; the limit is ${maxNumWaiting}.`);
     }
     this.#waiting.push(new Sequence(request));
@@ -86,44 +85,52 @@ export class Scheduler {
 
   /**
    * Fills one step within the token budget. Sequences that decode take one token each. Prompts in progress take the
-   * rest of the budget in chunks. Waiting requests are then admitted in order of arrival while tokens and slots last. A
+   * rest of the budget in chunks. Waiting requests are then admitted in order of arrival while tokens and room last. A
    * request whose prefix another sequence is about to compute waits for it, and so do the requests behind it. A chunk
    * may end inside an image; the image is encoded whole, in the step of the first chunk that needs it.
+   *
+   * If a sequence has no room for its next token, the youngest running sequence is preempted: it gives up its memory
+   * and waits at the front of the queue until it can be computed again. The oldest sequence therefore always advances.
    */
   schedule(): SchedulerOutput {
+    const numPreemptionsBefore = this.#numPreemptions;
     let tokenBudget = this.#options.maxNumBatchedTokens;
-    const decodes = this.#running.filter((sequence) => !sequence.isPrefilling).slice(0, tokenBudget);
+    const decodes = this.#scheduleDecodes(tokenBudget);
     tokenBudget -= decodes.length;
     const prefills: PrefillChunk[] = [];
     const transfers: SlotTransfer[] = [];
-    for (const sequence of this.#running) {
-      if (sequence.isPrefilling) tokenBudget -= this.#schedulePrefill(sequence, tokenBudget, prefills);
+    // The list gets shorter at its end when a sequence is preempted.
+    for (let index = 0; index < this.#running.length; index++) {
+      const sequence = this.#running[index];
+      if (!sequence.isPrefilling || tokenBudget === 0) continue;
+      if (this.#makeRoom(sequence)) tokenBudget -= this.#schedulePrefill(sequence, tokenBudget, prefills);
     }
-    while (tokenBudget > 0 && this.#waiting.length > 0 && this.#kvSlots.numFree > 0) {
+    const hasRoom = this.#numPreemptions === numPreemptionsBefore;
+    while (hasRoom && tokenBudget > 0 && this.#waiting.length > 0 && this.#kvManager.numFreeSequences > 0) {
       const sequence = this.#waiting[0];
-      const placement = this.#prefixCache.tryPlace(sequence);
+      const placement = this.#kvManager.tryPlace(sequence);
       if (placement === null) break;
       sequence.skipCachedTokens(placement.numCachedTokens);
-      const numTokens = this.#schedulePrefill(sequence, tokenBudget, prefills);
-      if (numTokens === 0) {
+      const chunk = this.#planChunk(sequence, tokenBudget);
+      if (chunk === null) {
         sequence.skipCachedTokens(0);
         break;
       }
-      tokenBudget -= numTokens;
+      tokenBudget -= chunk.numTokens;
       this.#waiting.shift();
       transfers.push(...this.#admit(sequence, placement));
+      this.#reserve(chunk);
+      prefills.push(chunk);
     }
-    return { transfers, decodes, prefills };
+    const running = new Set(this.#running);
+    return { transfers, decodes: hasRoom ? decodes : decodes.filter((sequence) => running.has(sequence)), prefills };
   }
 
   /** Applies the results of the step. Sequences aborted in the meantime are skipped. */
   update(scheduled: SchedulerOutput, results: StepResults): EngineCoreOutput[] {
     const outputs: EngineCoreOutput[] = [];
     this.#numSteps++;
-    for (const { sequence, numTokens } of scheduled.prefills) {
-      this.#numPromptTokens += numTokens;
-      this.#advance(sequence, numTokens, results, outputs);
-    }
+    for (const { sequence, numTokens } of scheduled.prefills) this.#advance(sequence, numTokens, results, outputs);
     for (const sequence of scheduled.decodes) this.#advance(sequence, 1, results, outputs);
     this.#dropFinished();
     return outputs;
@@ -132,8 +139,10 @@ export class Scheduler {
   #advance(sequence: Sequence, numTokens: number, results: StepResults, outputs: EngineCoreOutput[]): void {
     if (sequence.finishReason !== null) return;
     sequence.numComputedTokens += numTokens;
+    this.#countPromptTokens(sequence);
     this.#releaseImages(sequence, (image) => endTokenOf(image) <= sequence.numComputedTokens);
     const result = results.get(sequence);
+    if (result?.kind !== "failed") this.#kvManager.keepComputed(sequence);
     switch (result?.kind) {
       case undefined:
         return;
@@ -162,26 +171,78 @@ export class Scheduler {
     }
   }
 
-  /** Returns the transfers that its slot needs before the first chunk. */
-  #admit(sequence: Sequence, placement: SlotPlacement): SlotTransfer[] {
-    const transfers = this.#prefixCache.take(sequence, placement);
-    sequence.kvSlot = placement.kvSlot;
+  /** Decodes come in order of admission, so that a sequence is never preempted after it was scheduled here. */
+  #scheduleDecodes(maxNumTokens: number): Sequence[] {
+    const decodes: Sequence[] = [];
+    for (let index = 0; index < this.#running.length && decodes.length < maxNumTokens; index++) {
+      const sequence = this.#running[index];
+      if (sequence.isPrefilling || !this.#makeRoom(sequence)) continue;
+      this.#kvManager.reserve(sequence, sequence.numComputedTokens + 1);
+      decodes.push(sequence);
+    }
+    return decodes;
+  }
+
+  /** Preempts younger sequences until the sequence has room for a token. Returns false if it had to go itself. */
+  #makeRoom(sequence: Sequence): boolean {
+    while (this.#kvManager.numTokensWithRoom(sequence) === 0) {
+      const youngest = this.#running.at(-1);
+      invariant(
+        youngest !== undefined && this.#running.length > 1,
+        `the KV cache has no room for request ${sequence.requestId} alone`,
+      );
+      this.#running.pop();
+      this.#preempt(youngest);
+      if (youngest === sequence) return false;
+    }
+    return true;
+  }
+
+  #preempt(sequence: Sequence): void {
+    this.#numPreemptions++;
+    this.#kvManager.release(sequence, true);
+    this.#releaseImages(sequence, () => true);
+    sequence.preempt();
+    this.#waiting.unshift(sequence);
+  }
+
+  /** Returns the transfers to perform before its first chunk. */
+  #admit(sequence: Sequence, placement: KvPlacement): readonly SlotTransfer[] {
+    const transfers = placement.take();
     this.#running.push(sequence);
-    this.#numPromptTokens += placement.numCachedTokens;
+    this.#countPromptTokens(sequence);
+    if (sequence.numPreemptions > 0) return transfers;
     this.#numPrefixCacheHits += placement.numCachedTokens;
-    if (this.#prefixCache.serves(sequence)) this.#numPrefixCacheQueries += sequence.numPromptTokens;
+    if (this.#kvManager.looksUpPrefix(sequence)) this.#numPrefixCacheQueries += sequence.numPromptTokens;
     return transfers;
+  }
+
+  #countPromptTokens(sequence: Sequence): void {
+    const numTokens = Math.min(sequence.numComputedTokens, sequence.numPromptTokens);
+    this.#numPromptTokens += Math.max(numTokens - sequence.numCountedTokens, 0);
+    sequence.numCountedTokens = Math.max(numTokens, sequence.numCountedTokens);
   }
 
   /** Appends the sequence's next chunk. Returns its number of tokens; 0 if none can be computed in this step. */
   #schedulePrefill(sequence: Sequence, tokenBudget: number, prefills: PrefillChunk[]): number {
+    const chunk = this.#planChunk(sequence, Math.min(tokenBudget, this.#kvManager.numTokensWithRoom(sequence)));
+    if (chunk === null) return 0;
+    this.#reserve(chunk);
+    prefills.push(chunk);
+    return chunk.numTokens;
+  }
+
+  #reserve({ sequence, firstToken, numTokens }: PrefillChunk): void {
+    this.#kvManager.reserve(sequence, firstToken + numTokens);
+  }
+
+  /** The sequence's next chunk of at most `maxNumTokens`; null if its next image has no room in the encoder cache. */
+  #planChunk(sequence: Sequence, maxNumTokens: number): PrefillChunk | null {
     const firstToken = sequence.numComputedTokens;
-    const wantedEnd = Math.min(sequence.numPromptTokens, firstToken + tokenBudget);
-    if (wantedEnd === firstToken) return 0;
+    const wantedEnd = Math.min(sequence.numTokensToPrefill, firstToken + maxNumTokens);
     const { endToken, imagesToEncode } = this.#holdImages(sequence, wantedEnd);
-    const numTokens = Math.max(endToken - firstToken, 0);
-    if (numTokens > 0) prefills.push({ sequence, firstToken, numTokens, imagesToEncode });
-    return numTokens;
+    const numTokens = endToken - firstToken;
+    return numTokens > 0 ? { sequence, firstToken, numTokens, imagesToEncode } : null;
   }
 
   /**
@@ -209,8 +270,7 @@ export class Scheduler {
     sequence.finishReason = finishReason;
     this.#releaseImages(sequence, () => true);
     // The KV of a failed run is not reused.
-    if (sequence.kvSlot !== null) this.#prefixCache.release(sequence.kvSlot, finishReason !== "error");
-    sequence.kvSlot = null;
+    this.#kvManager.release(sequence, finishReason !== "error");
   }
 
   #dropFinished(): void {

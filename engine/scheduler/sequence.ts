@@ -25,12 +25,25 @@ export class Sequence {
   readonly outputTokenIds: number[] = [];
   /** The inputs of its keys and values. The KV slot keeps them after the sequence ends. */
   readonly tokens: SequenceTokens;
-  /** Tokens whose keys and values are in the KV slot. */
+  /** Tokens whose keys and values are in the KV cache. */
   numComputedTokens = 0;
-  /** Prompt tokens whose KV was in the slot when the sequence was admitted. */
+  /** Prompt tokens whose keys and values were reused when the sequence was first admitted. */
   numCachedTokens = 0;
-  /** Null while waiting and after the end. */
+  /**
+   * Leading tokens that are computed in chunks, before the sequence decodes: the prompt, and after a preemption the
+   * output up to then as well.
+   */
+  numTokensToPrefill: number;
+  numPreemptions = 0;
+  /** Prompt tokens that the statistics contain; a preempted prompt is counted once. */
+  numCountedTokens = 0;
+  /** In the slot layout; null while waiting and after the end. */
   kvSlot: number | null = null;
+  /**
+   * In the paged layout: ids of the blocks that hold its tokens, in order. Empty while waiting and after the end. The
+   * live list of the KV manager.
+   */
+  readonly blockTable: number[] = [];
   finishReason: FinishReason | null = null;
   /**
    * The encoder cache holds references for `images[firstHeldImage]` up to, but not including, `images[endHeldImage]`.
@@ -47,6 +60,7 @@ export class Sequence {
     this.badWordsTokenIds = request.badWordsTokenIds;
     this.grammar = request.grammar;
     this.seed = request.seed;
+    this.numTokensToPrefill = request.promptTokenIds.length;
     this.tokens = createSequenceTokens(request, this.outputTokenIds);
   }
 
@@ -60,15 +74,32 @@ export class Sequence {
   }
 
   get isPrefilling(): boolean {
-    return this.numComputedTokens < this.promptTokenIds.length;
+    return this.numComputedTokens < this.numTokensToPrefill;
+  }
+
+  /** The token ids from `firstToken` up to, but not including, `endToken`, of prompt and output. */
+  tokenIdsBetween(firstToken: number, endToken: number): number[] {
+    const tokenIds = this.promptTokenIds.slice(firstToken, endToken);
+    const numPrompt = this.numPromptTokens;
+    if (endToken <= numPrompt) return tokenIds;
+    return [...tokenIds, ...this.outputTokenIds.slice(Math.max(firstToken - numPrompt, 0), endToken - numPrompt)];
   }
 
   /** Starts the prompt after the reused tokens. Images that lie completely within them are not needed. */
   skipCachedTokens(numTokens: number): void {
-    this.numCachedTokens = numTokens;
+    if (this.numPreemptions === 0) this.numCachedTokens = numTokens;
     this.numComputedTokens = numTokens;
     const firstImage = this.images.findIndex((image) => endTokenOf(image) > numTokens);
     this.firstHeldImage = firstImage === -1 ? this.images.length : firstImage;
     this.endHeldImage = this.firstHeldImage;
+  }
+
+  /** Goes back to waiting without keys and values. All tokens, the output included, are computed again. */
+  preempt(): void {
+    this.numPreemptions++;
+    this.numComputedTokens = 0;
+    this.numTokensToPrefill = this.numTokens;
+    this.firstHeldImage = 0;
+    this.endHeldImage = 0;
   }
 }

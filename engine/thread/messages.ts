@@ -3,6 +3,7 @@ import type { MessagePort } from "node:worker_threads";
 import type { EngineConfig } from "../contract/config.ts";
 import type { EngineErrorCode } from "../contract/errors.ts";
 import type { EngineRequest } from "../core/engine-request.ts";
+import type { KvCapacity } from "../kv/kv-manager.ts";
 import type { FinishReason, SampledLogprobs } from "../contract/request-output.ts";
 import type { BuiltModel } from "../models/built-model.ts";
 import type { ItemTensor } from "../multimodal/processed-item.ts";
@@ -55,8 +56,9 @@ export interface EngineCoreOutput {
 export interface EngineCoreStats {
   readonly numRequestsRunning: number;
   readonly numRequestsWaiting: number;
-  /** Share of KV positions in use, 0 to 1. */
+  /** Share of the KV cache in use, 0 to 1. */
   readonly kvCacheUsage: number;
+  readonly kvCapacity: KvCapacity;
   /** Computed or reused. */
   readonly numPromptTokens: number;
   readonly numGenerationTokens: number;
@@ -64,6 +66,8 @@ export interface EngineCoreStats {
   readonly numPrefixCacheQueries: number;
   /** Of those, how many were reused. */
   readonly numPrefixCacheHits: number;
+  /** How often a sequence gave up its keys and values for others. */
+  readonly numPreemptions: number;
   readonly numSteps: number;
 }
 

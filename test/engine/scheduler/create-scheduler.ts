@@ -1,5 +1,6 @@
 /** A scheduler with small limits, and requests for it, each field replaceable. */
 import { EncoderCache } from "../../../engine/vision/encoder-cache.ts";
+import { SlotKvManager } from "../../../engine/kv/slot-kv-manager.ts";
 import { KvSlots } from "../../../engine/kv/kv-slots.ts";
 import { isLastChunk } from "../../../engine/scheduler/scheduler-output.ts";
 import type { SchedulerOutput } from "../../../engine/scheduler/scheduler-output.ts";
@@ -33,9 +34,8 @@ export function createScheduler(overrides: SchedulerOverrides = {}): SchedulerPa
   const scheduler = new Scheduler({
     maxNumBatchedTokens,
     maxNumWaiting,
-    kvSlots,
+    kvManager: new SlotKvManager(kvSlots, { canTransfer: true }),
     encoderCache,
-    canTransfer: true,
     eosTokenIds: new Set([eosTokenId]),
     maxModelLen,
   });

@@ -6,7 +6,7 @@ import { Tensor } from "../runtime/tensor.ts";
 import type { KvView } from "../kv/kv-cache.ts";
 
 /** Mutable. Rebinds only what changed since its last run. */
-export class DecoderRun implements Disposable {
+export class BoundSlots implements Disposable {
   readonly #kvView: KvView;
   readonly #binding: IoBinding;
   /** Owned tensors by input or output name. A replaced tensor is disposed of. */

@@ -1,0 +1,45 @@
+/**
+ * Names of full blocks by everything that their keys and values depend on.
+ *
+ * A block's hash covers the hash of the block before it, so that equal hashes mean equal tokens from the start of the
+ * prompt on, with the same images at the same places and the same salt. The chain is that of vLLM's automatic prefix
+ * caching; the hash is SHA-256, so that tenants cannot make blocks collide.
+ */
+import { createHash } from "node:crypto";
+import type { SequenceTokens } from "../scheduler/sequence-tokens.ts";
+
+/** Mutable: computes each hash once, when it is asked for. The tokens may grow at the end. */
+export class BlockHashes {
+  readonly #tokens: SequenceTokens;
+  readonly #blockSize: number;
+  readonly #hashes: string[] = [];
+
+  constructor(tokens: SequenceTokens, blockSize: number) {
+    this.#tokens = tokens;
+    this.#blockSize = blockSize;
+  }
+
+  /** The hash of the block with this index. All its tokens must be known. */
+  at(blockIndex: number): string {
+    for (let index = this.#hashes.length; index <= blockIndex; index++) this.#hashes.push(this.#hashBlock(index));
+    return this.#hashes[blockIndex];
+  }
+
+  #hashBlock(blockIndex: number): string {
+    const { promptTokenIds, outputTokenIds, images, cacheSalt } = this.#tokens;
+    const firstToken = blockIndex * this.#blockSize;
+    const tokenIds = new Int32Array(this.#blockSize);
+    for (let index = 0; index < tokenIds.length; index++) {
+      const place = firstToken + index;
+      const numPromptTokens = promptTokenIds.length;
+      tokenIds[index] = place < numPromptTokens ? promptTokenIds[place] : outputTokenIds[place - numPromptTokens];
+    }
+    const hash = createHash("sha256").update(tokenIds);
+    const endToken = firstToken + this.#blockSize;
+    const within = images.filter(({ offset, length }) => offset < endToken && offset + length > firstToken);
+    // JSON separates the parts: no text of one can pass for another.
+    const parent = blockIndex === 0 ? [cacheSalt] : this.#hashes[blockIndex - 1];
+    hash.update(JSON.stringify([parent, within.map(({ mmHash, offset }) => [mmHash, offset - firstToken])]));
+    return hash.digest("base64url");
+  }
+}
