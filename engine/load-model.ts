@@ -6,6 +6,7 @@ import { loadImageInputs } from "./input/multimodal-inputs.ts";
 import { keepsKvOnHost, requireRoomForSequences } from "./kv/memory-plan.ts";
 import { defaultCacheConfig, MultiModalCaches } from "./multimodal/caches/multimodal-caches.ts";
 import { buildModel } from "./models/build-model.ts";
+import { resolveKvLayout } from "./models/kv-layout.ts";
 import { findModelDefinition } from "./models/registry.ts";
 import { machineMemoryBytes } from "./runtime/machine-memory.ts";
 import { numUsableCores } from "./runtime/physical-cores.ts";
@@ -59,8 +60,9 @@ export async function loadModel(
   });
   const checkpoint = await openCheckpoint(folder, { cacheFolder });
   const numThreads = config.numThreads ?? numUsableCores();
+  const kvLayout = resolveKvLayout(config, checkpoint);
   const [model, tokenizer, generationConfig, preprocessorConfig, logitsProcessors] = await Promise.all([
-    buildModel(checkpoint, { ...config, numThreads, signal, ...(onProgress && { onProgress }) }),
+    buildModel(checkpoint, { ...config, kvLayout, numThreads, signal, ...(onProgress && { onProgress }) }),
     loadTokenizer(folder),
     checkpoint.readJson("generation_config.json"),
     readPreprocessorConfig(checkpoint),
@@ -139,13 +141,14 @@ export async function loadModel(
   };
 }
 
-/** A GPU's memory is not known before it is used. */
+/** A GPU's memory is not known before it is used, and sequences share the blocks of a paged cache. */
 function numSequencesOf(
   { device, maxNumSequences }: EngineConfig,
   decoder: BuiltModel["decoder"],
   maxLen: number,
 ): number {
-  if (!keepsKvOnHost(device, decoder)) return maxNumSequences;
+  const isPaged = decoder.form === "in-place" && decoder.kvLayout.kind === "paged";
+  if (isPaged || !keepsKvOnHost(device, decoder)) return maxNumSequences;
   const memory = { weightBytes: decoder.weightBytes, machineBytes: machineMemoryBytes() };
   return requireRoomForSequences(decoder, { maxNumSequences, maxLen }, memory);
 }

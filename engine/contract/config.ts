@@ -7,6 +7,12 @@ export type DeviceName = "cpu" | "cuda" | "webgpu";
 /** `auto` is the fastest type that keeps the checkpoint's accuracy: float32 on `cpu`, float16 on GPU devices. */
 export type DtypeName = "auto" | "float32" | "float16" | "int8" | "int4";
 
+/**
+ * How the KV cache is divided. `slots`: each sequence owns memory for the longest sequence. `paged`: sequences hold
+ * blocks as they grow, share those of equal prefixes, and run in one packed batch. `auto` is `paged` on `cuda`.
+ */
+export type KvLayoutName = "auto" | "slots" | "paged";
+
 export interface LogitsProcessorReference {
   /** `module:Export`. */
   readonly className: string;
@@ -53,6 +59,9 @@ export interface CacheConfig {
  */
 export const defaultStepTimeoutMs = 120_000;
 
+/** vLLM's default. The rest is for other programs and for memory that CUDA's libraries take unasked. */
+export const defaultGpuMemoryUtilization = 0.9;
+
 export interface EngineConfig {
   /** Folder of a Hugging Face checkpoint, or `s3://bucket/prefix`. */
   readonly model: string;
@@ -61,8 +70,16 @@ export interface EngineConfig {
   readonly deviceId: number;
   /** The maximum length of one sequence in tokens, prompt and output; null takes the checkpoint's own limit. */
   readonly maxModelLen: number | null;
-  /** The largest number of sequences that run together: the number of KV slots. */
+  /** The largest number of sequences that run together. */
   readonly maxNumSequences: number;
+  /** Default `auto`. */
+  readonly kvLayout?: KvLayoutName;
+  /** Tokens of one block of a paged KV cache. Default: the smallest that the device's kernels compute fast. */
+  readonly blockSize?: number | null;
+  /** Blocks of a paged KV cache, in place of the number that fits into memory. */
+  readonly numBlocks?: number | null;
+  /** The share of a GPU's memory that weights, runs and the KV cache may take together. Default 0.9. */
+  readonly gpuMemoryUtilization?: number;
   /** The largest number of tokens computed in one step. */
   readonly maxNumBatchedTokens: number;
   /** The largest number of requests that wait for a slot. One more is rejected with `queue_full`. */

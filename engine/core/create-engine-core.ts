@@ -11,8 +11,6 @@ import { StepProgress } from "../thread/step-progress.ts";
 import { GrammarLogitsProcessor } from "../structured-output/grammar-logits-processor.ts";
 import { EncoderCache } from "../vision/encoder-cache.ts";
 import { EngineCore } from "./engine-core.ts";
-import { SlotKvManager } from "../kv/slot-kv-manager.ts";
-import { KvSlots } from "../kv/kv-slots.ts";
 import { loadDecoder, loadVisionEncoder } from "./load-graphs.ts";
 import type { ToEngineThread, WorkerOptions } from "../thread/messages.ts";
 import { ModelRunner } from "./model-runner.ts";
@@ -34,17 +32,17 @@ export async function createEngineCore(
   const { config, maxModelLen } = options;
   const { decoder: graph } = options.model;
   const processors = await createProcessors(options, progress);
-  const kvSlots = new KvSlots(config.maxNumSequences, maxModelLen);
   const encoderCache = new EncoderCache(
     planEncoderCache(graph.hiddenSize, options.maxEmbeddingsPerImage).maxNumEmbeddings,
   );
   using loaded = new DisposableStack();
-  const decoder = loaded.use(loadDecoder(config, options.model, kvSlots));
+  const { decoder, kvManager } = loadDecoder(options);
+  loaded.use(decoder);
   const scheduler = new Scheduler({
     ...config,
     maxModelLen,
     eosTokenIds: new Set(options.eosTokenIds),
-    kvManager: new SlotKvManager(kvSlots, { ...config, canTransfer: decoder.canTransfer }),
+    kvManager,
     encoderCache,
   });
   const visionEncoder = loaded.use(loadVisionEncoder(config, options.model));

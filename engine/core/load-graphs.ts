@@ -1,24 +1,51 @@
-/** Loads a model's graphs, whichever form they have. */
+/** Loads a model's graphs, whichever form they have, and the KV cache that the decoder writes. */
+import { defaultGpuMemoryUtilization } from "../contract/config.ts";
 import type { EngineConfig } from "../contract/config.ts";
-import type { BuiltModel } from "../models/built-model.ts";
+import { invariant } from "../contract/errors.ts";
+import type { BuiltModel, DecoderGraph } from "../models/built-model.ts";
 import { BuiltVisionEncoder } from "../vision/built-vision-encoder.ts";
 import type { Decoder } from "../decoder/decoder.ts";
 import { ExportedDecoder } from "../decoder/exported-decoder.ts";
 import { ExportedVisionEncoder } from "../vision/exported-vision-encoder.ts";
 import { InPlaceDecoder } from "../decoder/in-place-decoder.ts";
-import type { KvSlots } from "../kv/kv-slots.ts";
+import { PagedDecoder, runOnScratchBlock } from "../decoder/paged-decoder.ts";
+import { BlockKvManager } from "../kv/block-kv-manager.ts";
+import type { KvManager } from "../kv/kv-manager.ts";
+import { KvSlots } from "../kv/kv-slots.ts";
+import { kvRoomBytes } from "../kv/memory-plan.ts";
+import { planBlocks } from "../kv/plan-blocks.ts";
+import { SlotKvManager } from "../kv/slot-kv-manager.ts";
+import { cudaMemoryBytes } from "../runtime/cuda-memory.ts";
+import { machineMemoryBytes } from "../runtime/machine-memory.ts";
+import { Session } from "../runtime/session.ts";
+import type { WorkerOptions } from "../thread/messages.ts";
 import { decoderSessionOptions, visionEncoderSessionOptions } from "./session-options.ts";
 import type { VisionEncoder } from "../vision/vision-encoder.ts";
+
+type DecoderOptions = Pick<WorkerOptions, "config" | "model" | "maxModelLen">;
+
+export interface LoadedDecoder {
+  /** The caller disposes of it. */
+  readonly decoder: Decoder;
+  readonly kvManager: KvManager;
+}
 
 /**
  * Throws EngineError `runtime_failed` if a graph does not load, `invalid_configuration` if the KV cache does not fit.
  */
-export function loadDecoder(config: EngineConfig, model: BuiltModel, kvSlots: KvSlots): Decoder {
-  const { decoder } = model;
-  const options = decoderSessionOptions(config, model);
-  return decoder.form === "export"
-    ? new ExportedDecoder(decoder, options, kvSlots)
-    : new InPlaceDecoder(decoder, options, kvSlots);
+export function loadDecoder(options: DecoderOptions): LoadedDecoder {
+  const { config, model, maxModelLen } = options;
+  const { decoder: graph } = model;
+  if (graph.form === "in-place" && graph.kvLayout.kind === "paged") {
+    return loadPagedDecoder(options, graph, graph.kvLayout.blockSize);
+  }
+  const sessionOptions = decoderSessionOptions(config, model);
+  const kvSlots = new KvSlots(config.maxNumSequences, maxModelLen);
+  const decoder =
+    graph.form === "export"
+      ? new ExportedDecoder(graph, sessionOptions, kvSlots)
+      : new InPlaceDecoder(graph, sessionOptions, kvSlots);
+  return { decoder, kvManager: new SlotKvManager(kvSlots, { ...config, canTransfer: decoder.canTransfer }) };
 }
 
 /** Null for a text model. Throws EngineError `runtime_failed` if the graph does not load. */
@@ -29,4 +56,46 @@ export function loadVisionEncoder(config: EngineConfig, model: BuiltModel): Visi
   return visionEncoder.form === "export"
     ? new ExportedVisionEncoder(visionEncoder, decoder.hiddenSize, options)
     : new BuiltVisionEncoder(visionEncoder, decoder.hiddenSize, options);
+}
+
+function loadPagedDecoder(options: DecoderOptions, graph: DecoderGraph, blockSize: number): LoadedDecoder {
+  const { config, model, maxModelLen } = options;
+  const { maxNumSequences, maxNumBatchedTokens } = config;
+  using loaded = new DisposableStack();
+  const session = loaded.use(Session.load(graph.path, decoderSessionOptions(config, model)));
+  const capacity = planBlocks(graph, {
+    blockSize,
+    maxNumSequences,
+    maxLen: maxModelLen,
+    roomBytes: roomForBlocks(session, graph, options, blockSize),
+    takesAllRoom: session.deviceMemory !== null,
+    numBlocks: config.numBlocks,
+  });
+  const limits = {
+    maxNumTokens: maxNumBatchedTokens,
+    maxNumSequences,
+    maxNumColumns: Math.ceil(maxModelLen / blockSize),
+  };
+  const decoder = new PagedDecoder(graph, session, capacity, limits);
+  loaded.move();
+  return { decoder, kvManager: new BlockKvManager({ ...config, ...capacity }) };
+}
+
+/**
+ * On a GPU, the share of its memory that the settings allow, less everything that is in use after the largest run. The
+ * run makes ONNX Runtime take the memory that later runs reuse.
+ */
+function roomForBlocks(
+  session: Session,
+  graph: DecoderGraph,
+  { config, maxModelLen }: DecoderOptions,
+  blockSize: number,
+): number {
+  if (session.device === "cpu") {
+    return kvRoomBytes({ weightBytes: graph.weightBytes, machineBytes: machineMemoryBytes() });
+  }
+  invariant(session.device === "cuda", `no paged KV cache on ${session.device}`);
+  runOnScratchBlock(graph, session, blockSize, Math.min(config.maxNumBatchedTokens, maxModelLen));
+  const { totalBytes, freeBytes } = cudaMemoryBytes(config.deviceId);
+  return totalBytes * (config.gpuMemoryUtilization ?? defaultGpuMemoryUtilization) - (totalBytes - freeBytes);
 }

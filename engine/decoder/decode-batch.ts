@@ -1,7 +1,7 @@
 /** One-token steps of neighbouring KV slots as one ragged batch. The input arrays are written in place. */
 import type { DecoderGraph } from "../models/built-model.ts";
 import { Tensor } from "../runtime/tensor.ts";
-import type { BoundSlots } from "./bound-slots.ts";
+import type { DecoderBinding } from "./decoder-binding.ts";
 import type { KvSlots } from "../kv/kv-slots.ts";
 import type { Sequence } from "../scheduler/sequence.ts";
 import type { TokenSpan } from "./decoder.ts";
@@ -10,7 +10,7 @@ import { outputPosition } from "./token-positions.ts";
 
 /** Mutable. */
 export class DecodeBatch implements Disposable {
-  readonly #run: BoundSlots;
+  readonly #run: DecoderBinding;
   readonly #vocabSize: number;
   readonly #firstSlot: number;
   /** [numSlots] */
@@ -27,7 +27,7 @@ export class DecodeBatch implements Disposable {
   #logits: Float32Array = new Float32Array(0);
 
   /** Takes ownership of `run`, which is bound to the slots of the range. */
-  constructor(run: BoundSlots, graph: DecoderGraph, { firstSlot, numSlots }: SlotRange) {
+  constructor(run: DecoderBinding, graph: DecoderGraph, { firstSlot, numSlots }: SlotRange) {
     this.#run = run;
     this.#vocabSize = graph.vocabSize;
     this.#firstSlot = firstSlot;

@@ -10,7 +10,7 @@ import { Tensor } from "../runtime/tensor.ts";
 import { BoundedCache } from "./bounded-cache.ts";
 import { DecodeBatch } from "./decode-batch.ts";
 import type { PrefillChunk } from "../scheduler/scheduler-output.ts";
-import { BoundSlots } from "./bound-slots.ts";
+import { DecoderBinding } from "./decoder-binding.ts";
 import type { Decoder, DecoderRun, TokenSpan } from "./decoder.ts";
 import { planSlotRuns, rangeOf } from "./slot-runs.ts";
 import { createKvCache } from "../kv/kv-cache.ts";
@@ -30,7 +30,7 @@ export class InPlaceDecoder implements Decoder {
   readonly #session: Session;
   readonly #kvSlots: KvSlots;
   readonly #kvCache: KvCache;
-  readonly #prefillRuns = new BoundedCache<number, BoundSlots>(maxCachedRuns);
+  readonly #prefillRuns = new BoundedCache<number, DecoderBinding>(maxCachedRuns);
   readonly #decodeBatches = new BoundedCache<number, DecodeBatch>(maxCachedRuns);
 
   /**
@@ -104,7 +104,7 @@ export class InPlaceDecoder implements Decoder {
     this.#kvSlots.setNumKeptTokens(kvSlot, endToken);
   }
 
-  #createRun({ firstSlot, numSlots }: SlotRange): BoundSlots {
-    return new BoundSlots(this.#session, this.#graph, this.#kvCache.view(firstSlot, numSlots));
+  #createRun({ firstSlot, numSlots }: SlotRange): DecoderBinding {
+    return new DecoderBinding(this.#session, this.#graph, this.#kvCache.view(firstSlot, numSlots));
   }
 }

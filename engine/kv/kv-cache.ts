@@ -1,5 +1,6 @@
 /** The memory of the KV slots, and views of it that the decoder's past and present are bound to. */
 import { EngineError } from "../contract/errors.ts";
+import { allocateLayers, disposeAll, splitLayers } from "./kv-tensors.ts";
 import { planKvCache, requireRoomForKv } from "./memory-plan.ts";
 import type { KvShape } from "./memory-plan.ts";
 import { machineMemoryBytes } from "../runtime/machine-memory.ts";
@@ -7,7 +8,7 @@ import type { Session } from "../runtime/session.ts";
 import { Tensor } from "../runtime/tensor.ts";
 import type { SlotTransfer } from "./slot-transfer.ts";
 
-/** Keys and values of a range of slots, layer by layer: [numSlots, numKvHeads, maxLen, headDim] each. */
+/** Keys and values of a part of the cache, layer by layer. Of slots: [numSlots, numKvHeads, maxLen, headDim] each. */
 export interface KvView extends Disposable {
   readonly keys: readonly Tensor[];
   readonly values: readonly Tensor[];
@@ -55,7 +56,7 @@ class HostKvCache implements KvCache {
 
   constructor(session: Session, decoder: KvShape, { numSlots, maxLen }: KvCacheShape) {
     this.maxSlotsPerRun = numSlots;
-    this.#tensors = allocateLayers(session, decoder, numSlots, maxLen);
+    this.#tensors = allocateLayers(session, decoder, slotShape(decoder, numSlots, maxLen));
     this.byteLength = totalBytes(this.#tensors);
   }
 
@@ -106,7 +107,9 @@ class DeviceKvCache implements KvCache {
   readonly #slots: readonly (readonly Tensor[])[];
 
   constructor(session: Session, decoder: KvShape, { numSlots, maxLen }: KvCacheShape) {
-    this.#slots = Array.from({ length: numSlots }, () => allocateLayers(session, decoder, 1, maxLen));
+    this.#slots = Array.from({ length: numSlots }, () =>
+      allocateLayers(session, decoder, slotShape(decoder, 1, maxLen)),
+    );
     this.byteLength = totalBytes(this.#slots.flat());
   }
 
@@ -119,20 +122,10 @@ class DeviceKvCache implements KvCache {
   }
 }
 
-function allocateLayers(session: Session, decoder: KvShape, numSlots: number, maxLen: number): Tensor[] {
-  const { numLayers, numKvHeads, headDim, kvElementType } = decoder;
-  const shape = [numSlots, numKvHeads, maxLen, headDim];
-  return Array.from({ length: 2 * numLayers }, () => session.allocateTensor(kvElementType, shape));
-}
-
-function splitLayers(tensors: readonly Tensor[]): { keys: readonly Tensor[]; values: readonly Tensor[] } {
-  return { keys: tensors.slice(0, tensors.length / 2), values: tensors.slice(tensors.length / 2) };
+function slotShape({ numKvHeads, headDim }: KvShape, numSlots: number, maxLen: number): readonly number[] {
+  return [numSlots, numKvHeads, maxLen, headDim];
 }
 
 function totalBytes(tensors: readonly Tensor[]): number {
   return tensors.reduce((total, { byteLength }) => total + byteLength, 0);
-}
-
-function disposeAll(tensors: readonly Tensor[]): void {
-  for (const tensor of tensors) tensor[Symbol.dispose]();
 }

@@ -138,7 +138,8 @@ export interface HostMemory {
   readonly machineBytes: number;
 }
 
-function kvRoomBytes({ weightBytes, machineBytes }: HostMemory): number {
+/** What is left for keys and values on the host. */
+export function kvRoomBytes({ weightBytes, machineBytes }: HostMemory): number {
   return machineBytes * (1 - shareOfRest) - weightBytes - programBytes;
 }
 

@@ -11,7 +11,7 @@ import { writeAtomically } from "../weights/atomic-file.ts";
 import type { Checkpoint } from "../weights/checkpoint.ts";
 import { prepareWeights } from "../weights/prepare-weights.ts";
 import type { WeightProgress } from "../weights/progress.ts";
-import type { BuiltModel } from "./built-model.ts";
+import type { BuiltModel, KvLayout } from "./built-model.ts";
 import type { GraphContext, Precision } from "./graph-context.ts";
 import { configureGraphs } from "./model-graphs.ts";
 import { openExport } from "./onnx-export/open-export.ts";
@@ -20,6 +20,7 @@ import { createPreparedSource, WeightCollector } from "./weight-source.ts";
 export interface BuildModelOptions {
   readonly dtype: DtypeName;
   readonly device: DeviceName;
+  readonly kvLayout?: KvLayout;
   /** Most tokens of one sequence; null takes the checkpoint's own limit. */
   readonly maxModelLen: number | null;
   /** Receives prepared weights and the ONNX files. */
@@ -55,6 +56,7 @@ export async function buildModel(checkpoint: Checkpoint, options: BuildModelOpti
     externalDataFolder,
     decoder: {
       form: "in-place",
+      kvLayout: options.kvLayout ?? { kind: "slots" },
       path: await writeGraph(folder, graphs.decoder),
       weightBytes: graphs.decoder.graph.externalBytes,
       takesPositions: false,

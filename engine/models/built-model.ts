@@ -5,6 +5,8 @@
 
 export type KvElementType = "float32" | "float16";
 
+export type KvLayout = { readonly kind: "slots" } | { readonly kind: "paged"; readonly blockSize: number };
+
 /** What is asked of every decoder, whatever its form. */
 export interface DecoderShape {
   readonly numLayers: number;
@@ -34,6 +36,7 @@ export interface DecoderShape {
  */
 export interface DecoderGraph extends DecoderShape {
   readonly form: "in-place";
+  readonly kvLayout: KvLayout;
   readonly path: string;
   /** Of the decoder alone, with the whole embedding table. */
   readonly weightBytes: number;

@@ -98,32 +98,17 @@ export class Scheduler {
     const decodes = this.#scheduleDecodes(tokenBudget);
     tokenBudget -= decodes.length;
     const prefills: PrefillChunk[] = [];
-    const transfers: SlotTransfer[] = [];
     // The list gets shorter at its end when a sequence is preempted.
     for (let index = 0; index < this.#running.length; index++) {
       const sequence = this.#running[index];
       if (!sequence.isPrefilling || tokenBudget === 0) continue;
       if (this.#makeRoom(sequence)) tokenBudget -= this.#schedulePrefill(sequence, tokenBudget, prefills);
     }
-    const hasRoom = this.#numPreemptions === numPreemptionsBefore;
-    while (hasRoom && tokenBudget > 0 && this.#waiting.length > 0 && this.#kvManager.numFreeSequences > 0) {
-      const sequence = this.#waiting[0];
-      const placement = this.#kvManager.tryPlace(sequence);
-      if (placement === null) break;
-      sequence.skipCachedTokens(placement.numCachedTokens);
-      const chunk = this.#planChunk(sequence, tokenBudget);
-      if (chunk === null) {
-        sequence.skipCachedTokens(0);
-        break;
-      }
-      tokenBudget -= chunk.numTokens;
-      this.#waiting.shift();
-      transfers.push(...this.#admit(sequence, placement));
-      this.#reserve(chunk);
-      prefills.push(chunk);
+    if (this.#numPreemptions > numPreemptionsBefore) {
+      const running = new Set(this.#running);
+      return { transfers: [], decodes: decodes.filter((sequence) => running.has(sequence)), prefills };
     }
-    const running = new Set(this.#running);
-    return { transfers, decodes: hasRoom ? decodes : decodes.filter((sequence) => running.has(sequence)), prefills };
+    return { transfers: this.#admitWaiting(tokenBudget, prefills), decodes, prefills };
   }
 
   /** Applies the results of the step. Sequences aborted in the meantime are skipped. */
@@ -204,6 +189,29 @@ export class Scheduler {
     this.#releaseImages(sequence, () => true);
     sequence.preempt();
     this.#waiting.unshift(sequence);
+  }
+
+  /** Appends the first chunks of waiting sequences. Returns the transfers to perform before them. */
+  #admitWaiting(maxNumTokens: number, prefills: PrefillChunk[]): SlotTransfer[] {
+    const transfers: SlotTransfer[] = [];
+    let tokenBudget = maxNumTokens;
+    while (tokenBudget > 0 && this.#waiting.length > 0 && this.#kvManager.numFreeSequences > 0) {
+      const sequence = this.#waiting[0];
+      const placement = this.#kvManager.tryPlace(sequence);
+      if (placement === null) break;
+      sequence.skipCachedTokens(placement.numCachedTokens);
+      const chunk = this.#planChunk(sequence, tokenBudget);
+      if (chunk === null) {
+        sequence.skipCachedTokens(0);
+        break;
+      }
+      tokenBudget -= chunk.numTokens;
+      this.#waiting.shift();
+      transfers.push(...this.#admit(sequence, placement));
+      this.#reserve(chunk);
+      prefills.push(chunk);
+    }
+    return transfers;
   }
 
   /** Returns the transfers to perform before its first chunk. */

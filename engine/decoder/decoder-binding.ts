@@ -1,4 +1,4 @@
-/** The decoder's session bound to a range of KV slots. The binding is kept between steps. */
+/** The decoder's session bound to a part of the KV cache. The binding is kept between steps. */
 import type { DecoderGraph } from "../models/built-model.ts";
 import type { IoBinding } from "../runtime/io-binding.ts";
 import type { Session } from "../runtime/session.ts";
@@ -6,7 +6,7 @@ import { Tensor } from "../runtime/tensor.ts";
 import type { KvView } from "../kv/kv-cache.ts";
 
 /** Mutable. Rebinds only what changed since its last run. */
-export class BoundSlots implements Disposable {
+export class DecoderBinding implements Disposable {
   readonly #kvView: KvView;
   readonly #binding: IoBinding;
   /** Owned tensors by input or output name. A replaced tensor is disposed of. */

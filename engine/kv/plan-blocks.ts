@@ -1,0 +1,51 @@
+/** How many blocks a paged KV cache gets. */
+import { EngineError } from "../contract/errors.ts";
+import type { KvCapacity } from "./kv-manager.ts";
+import { planKvCache } from "./memory-plan.ts";
+import type { KvShape } from "./memory-plan.ts";
+
+export interface BlockPlanOptions {
+  /** Tokens of one block. */
+  readonly blockSize: number;
+  readonly maxNumSequences: number;
+  /** Tokens of the longest sequence. */
+  readonly maxLen: number;
+  /** Memory for keys and values, in bytes. */
+  readonly roomBytes: number;
+  /** Whether the cache takes all of `roomBytes`, or only as much as all sequences need at full length. */
+  readonly takesAllRoom: boolean;
+  /** Takes the place of the number that would fit; null or undefined plans it. */
+  readonly numBlocks?: number | null | undefined;
+}
+
+/** One block is scratch memory and holds no tokens. */
+const numScratchBlocks = 1;
+
+/**
+ * Sequences share the blocks, so the cache may be smaller than all of them at full length; a sequence that finds no
+ * block makes another one wait. One sequence of full length always has to fit.
+ *
+ * @throws EngineError `invalid_configuration` if it does not; names the length that would fit.
+ */
+export function planBlocks(decoder: KvShape, options: BlockPlanOptions): KvCapacity {
+  const { blockSize, maxNumSequences, maxLen, roomBytes, takesAllRoom } = options;
+  const { bytesPerToken } = planKvCache(decoder, { numSlots: 1, maxLen });
+  const blocksPerSequence = Math.ceil(maxLen / blockSize);
+  const numFitting = Math.floor(Math.max(roomBytes, 0) / (bytesPerToken * blockSize));
+  const numWanted = takesAllRoom ? numFitting : maxNumSequences * blocksPerSequence + numScratchBlocks;
+  const numBlocks = options.numBlocks ?? Math.min(numFitting, numWanted);
+  if (numBlocks < blocksPerSequence + numScratchBlocks) {
+    const numTokens = Math.max(numBlocks - numScratchBlocks, 0) * blockSize;
+    throw new EngineError(
+      "invalid_configuration",
+      `The KV cache of ${numBlocks} blocks of ${blockSize} tokens has no room for one sequence of ${maxLen} tokens. ` +
+        (numTokens > 0 ? `A sequence of ${numTokens} tokens would fit.` : "Not one token would fit."),
+    );
+  }
+  return { blockSize, numBlocks };
+}
+
+/** The largest number of tokens that the cache holds at once. */
+export function numTokensOf({ blockSize, numBlocks }: KvCapacity): number {
+  return (numBlocks - numScratchBlocks) * blockSize;
+}

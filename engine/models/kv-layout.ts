@@ -1,0 +1,50 @@
+/** Chooses how the KV cache of a model is divided. */
+import type { DeviceName, KvLayoutName } from "../contract/config.ts";
+import { EngineError } from "../contract/errors.ts";
+import type { Checkpoint } from "../weights/checkpoint.ts";
+import type { KvLayout } from "./built-model.ts";
+import { findModelDefinition } from "./registry.ts";
+
+export interface KvLayoutSettings {
+  readonly device: DeviceName;
+  readonly kvLayout?: KvLayoutName;
+  readonly blockSize?: number | null;
+}
+
+/** Small blocks share more of a prefix, and the CPU's reference attention computes all sizes alike. */
+const cpuBlockSize = 16;
+
+/**
+ * @throws EngineError `invalid_configuration` for a layout that the device or a ready-made export lacks, and for a block
+ *   size that the device's kernels do not compute; `unsupported_model` and `invalid_checkpoint` as `configure` does.
+ */
+export function resolveKvLayout(
+  { device, kvLayout = "auto", blockSize }: KvLayoutSettings,
+  checkpoint: Pick<Checkpoint, "config" | "onnxFileNames">,
+): KvLayout {
+  const isExport = checkpoint.onnxFileNames !== null;
+  const isPaged = kvLayout === "auto" ? device === "cuda" && !isExport : kvLayout === "paged";
+  if (!isPaged) return { kind: "slots" };
+  if (isExport) throw unavailable("A ready-made ONNX export computes its own attention and has no paged KV cache.");
+  if (device === "webgpu") throw unavailable("The webgpu device has no paged KV cache.");
+  const smallest =
+    device === "cpu"
+      ? 1
+      : fastBlockSize(findModelDefinition(checkpoint.config).configure(checkpoint.config).decoder.headDim);
+  const size = blockSize ?? (device === "cpu" ? cpuBlockSize : smallest);
+  if (size % smallest === 0) return { kind: "paged", blockSize: size };
+  throw new EngineError(
+    "invalid_configuration",
+    `A block of ${size} tokens is not a multiple of ${smallest}, which the attention kernels of ${device} need for this model.`,
+  );
+}
+
+/** FlashAttention's paged kernel of ONNX Runtime 1.30 takes multiples of this many tokens. */
+function fastBlockSize(headDim: number): number {
+  if (headDim <= 64) return 256;
+  return headDim <= 128 ? 128 : 64;
+}
+
+function unavailable(reason: string): EngineError {
+  return new EngineError("invalid_configuration", `${reason} Choose the KV layout "slots" or "auto".`);
+}
