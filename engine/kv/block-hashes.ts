@@ -39,7 +39,9 @@ export class BlockHashes {
     const within = images.filter(({ offset, length }) => offset < endToken && offset + length > firstToken);
     // JSON separates the parts: no text of one can pass for another.
     const parent = blockIndex === 0 ? [cacheSalt] : this.#hashes[blockIndex - 1];
-    hash.update(JSON.stringify([parent, within.map(({ mmHash, offset }) => [mmHash, offset - firstToken])]));
+    hash.update(
+      JSON.stringify([parent, within.map(({ mmHash, offset, length }) => [mmHash, offset - firstToken, length])]),
+    );
     return hash.digest("base64url");
   }
 }

@@ -44,6 +44,9 @@ export function createScheduler(overrides: SchedulerOverrides = {}): SchedulerPa
 
 export interface RequestOverrides {
   readonly numPromptTokens?: number;
+  /** In place of `numPromptTokens` ascending ids. */
+  readonly promptTokenIds?: readonly number[];
+  readonly cacheSalt?: string | null;
   readonly images?: readonly ImageFeature[];
   readonly seed?: number;
   readonly samplingParams?: Partial<SamplingParams> | undefined;
@@ -52,11 +55,12 @@ export interface RequestOverrides {
 export function createRequest(requestId: string, overrides: RequestOverrides = {}): EngineRequest {
   return {
     requestId,
-    promptTokenIds: Array.from({ length: overrides.numPromptTokens ?? 4 }, (_, index) => 10 + index),
+    promptTokenIds:
+      overrides.promptTokenIds ?? Array.from({ length: overrides.numPromptTokens ?? 4 }, (_, index) => 10 + index),
     images: overrides.images ?? [],
     samplingParams: createSamplingParams({ temperature: 0, ...overrides.samplingParams }),
     badWordsTokenIds: [],
-    cacheSalt: null,
+    cacheSalt: overrides.cacheSalt ?? null,
     grammar: null,
     seed: overrides.seed ?? 0,
   };
