@@ -188,9 +188,9 @@ function addEngineFigures(registry: Registry, service: Service): void {
     );
   };
   const stats = () => service.engine?.stats;
-  addGauge("vllm:num_requests_running", "Sequences that hold a KV slot.", () => stats()?.numRequestsRunning);
-  addGauge("vllm:num_requests_waiting", "Sequences that wait for a KV slot.", () => stats()?.numRequestsWaiting);
-  addGauge("vllm:kv_cache_usage_perc", "Share of KV positions in use, 0 to 1.", () => stats()?.kvCacheUsage);
+  addGauge("vllm:num_requests_running", "Sequences that are computed.", () => stats()?.numRequestsRunning);
+  addGauge("vllm:num_requests_waiting", "Sequences that wait to be computed.", () => stats()?.numRequestsWaiting);
+  addGauge("vllm:kv_cache_usage_perc", "Share of the KV cache in use, 0 to 1.", () => stats()?.kvCacheUsage);
   addCounter("vllm:prompt_tokens_total", "Prompt tokens computed or reused.", () => stats()?.numPromptTokens);
   addCounter(
     "vllm:prefix_cache_queries_total",
@@ -201,6 +201,24 @@ function addEngineFigures(registry: Registry, service: Service): void {
     "vllm:prefix_cache_hits_total",
     "Prompt tokens whose keys and values were reused.",
     () => stats()?.numPrefixCacheHits,
+  );
+  addCounter(
+    "vllm:num_preemptions_total",
+    "Sequences that gave up their keys and values for others and were computed again.",
+    () => stats()?.numPreemptions,
+  );
+  registry.registerMetric(
+    new Gauge({
+      name: "vllm:cache_config_info",
+      help: "Size of the KV cache, in labels; the value is 1. A slot counts as one block.",
+      labelNames: ["block_size", "num_gpu_blocks"],
+      registers: [],
+      collect() {
+        const { blockSize = 0, numBlocks = 0 } = stats()?.kvCapacity ?? {};
+        this.reset();
+        this.set({ block_size: blockSize, num_gpu_blocks: numBlocks }, 1);
+      },
+    }),
   );
   addCounter("vllm:generation_tokens_total", "Tokens generated.", () => stats()?.numGenerationTokens);
   addGauge("fovea_engine_stalled", "1 while a step of the engine has not ended in time, else 0.", () =>

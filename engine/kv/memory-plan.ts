@@ -4,6 +4,7 @@
  */
 import type { DeviceName } from "../contract/config.ts";
 import { EngineError } from "../contract/errors.ts";
+import type { KvCapacity } from "./kv-manager.ts";
 import type { DecoderExport, DecoderGraph, DecoderShape } from "../models/built-model.ts";
 import type { ModelCosts, WeightBytes } from "../models/model-costs.ts";
 
@@ -18,6 +19,8 @@ export interface KvCachePlan {
   readonly bytesPerSequence: number;
   /** For all sequences. On the host, only touched pages are committed. */
   readonly reservedBytes: number;
+  /** Of a paged cache; null for slots. */
+  readonly blocks: KvCapacity | null;
 }
 
 const kvElementBytes: Readonly<Record<DecoderShape["kvElementType"], number>> = { float32: 4, float16: 2 };
@@ -29,11 +32,16 @@ const kvElementBytes: Readonly<Record<DecoderShape["kvElementType"], number>> = 
 export function planKvCache(
   { form, numLayers, numKvHeads, headDim, kvElementType }: KvShape,
   { numSlots, maxLen }: { readonly numSlots: number; readonly maxLen: number },
+  blocks: KvCapacity | null = null,
 ): KvCachePlan {
   const bytesPerToken = 2 * numLayers * numKvHeads * headDim * kvElementBytes[kvElementType];
   const bytesPerSequence = bytesPerToken * maxLen;
   const numSpareSlots = form === "export" ? 1 : 0;
-  return { bytesPerToken, bytesPerSequence, reservedBytes: bytesPerSequence * (numSlots + numSpareSlots) };
+  const reservedBytes =
+    blocks === null
+      ? bytesPerSequence * (numSlots + numSpareSlots)
+      : bytesPerToken * blocks.blockSize * blocks.numBlocks;
+  return { bytesPerToken, bytesPerSequence, reservedBytes, blocks };
 }
 
 /**
@@ -85,6 +93,8 @@ export interface MemorySettings {
   readonly maxNumSequences: number;
   readonly maxNumBatchedTokens: number;
   readonly maxModelLen: number;
+  /** Of a paged KV cache; null or omitted for slots. */
+  readonly blocks?: KvCapacity | null;
   /** 0 for a text model. */
   readonly maxEmbeddingsPerImage: number;
   /** For the largest expected image, if that has fewer. */
@@ -100,7 +110,7 @@ export function planMemory(
   settings: MemorySettings,
 ): MemoryPlan {
   const { maxNumSequences, maxNumBatchedTokens, maxModelLen, maxEmbeddingsPerImage } = settings;
-  const kvCache = planKvCache(decoder, { numSlots: maxNumSequences, maxLen: maxModelLen });
+  const kvCache = planKvCache(decoder, { numSlots: maxNumSequences, maxLen: maxModelLen }, settings.blocks);
   const encoderCache = planEncoderCache(decoder.hiddenSize, maxEmbeddingsPerImage);
   const chunkLength = Math.min(maxNumBatchedTokens, maxModelLen);
   const step = {
