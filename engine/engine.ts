@@ -33,7 +33,7 @@ const noStats: EngineCoreStats = {
   numRequestsRunning: 0,
   numRequestsWaiting: 0,
   kvCacheUsage: 0,
-  kvCapacity: { blockSize: 0, numBlocks: 0 },
+  kvCapacity: { blockSize: 0, numBlocks: 0, numTokens: 0 },
   numPromptTokens: 0,
   numGenerationTokens: 0,
   numPrefixCacheQueries: 0,

@@ -21,8 +21,10 @@ export type {
   DtypeName,
   EngineConfig,
   ImageLimits,
+  KvLayoutName,
   LogitsProcessorReference,
 } from "./contract/config.ts";
+export { defaultGpuMemoryUtilization } from "./contract/config.ts";
 export type {
   ChatMessage,
   ChatRole,

@@ -5,7 +5,7 @@ import type { LargestSize } from "../multimodal/processing-info.ts";
 export type DeviceName = "cpu" | "cuda" | "webgpu";
 
 /** `auto` is the fastest type that keeps the checkpoint's accuracy: float32 on `cpu`, float16 on GPU devices. */
-export type DtypeName = "auto" | "float32" | "float16" | "int8" | "int4";
+export type DtypeName = "auto" | "float32" | "bfloat16" | "float16" | "int8" | "int4";
 
 /**
  * How the KV cache is divided. `slots`: each sequence owns memory for the longest sequence. `paged`: sequences hold

@@ -78,7 +78,7 @@ function loadPagedDecoder(options: DecoderOptions, graph: DecoderGraph, blockSiz
   };
   const decoder = new PagedDecoder(graph, session, capacity, limits);
   loaded.move();
-  return { decoder, kvManager: new BlockKvManager({ ...config, ...capacity }) };
+  return { decoder, kvManager: new BlockKvManager({ ...config, capacity }) };
 }
 
 /**

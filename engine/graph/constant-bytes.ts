@@ -1,6 +1,7 @@
 /** Numbers to the little-endian bytes of an ONNX tensor. */
 import { endianness } from "node:os";
 import { EngineError } from "../contract/errors.ts";
+import { toBfloat16 } from "../weights/float-conversion.ts";
 import type { ElementType } from "../weights/stored-tensor.ts";
 
 /** Row-major values, converted to the element type. */
@@ -28,7 +29,7 @@ export function constantBytes(
     );
   }
   if (endianness() !== "LE") throw new EngineError("internal", "Constants are written on little-endian machines only.");
-  if (elementType === "bfloat16") throw new EngineError("internal", `Constant ${name}: bfloat16 is not written.`);
+  if (elementType === "bfloat16") return new Uint8Array(toBfloat16(Float32Array.from(data)).buffer);
   if (elementType === "int64") return new Uint8Array(BigInt64Array.from(Array.from(data, BigInt)).buffer);
   return new Uint8Array(arrayTypes[elementType].from(data).buffer);
 }

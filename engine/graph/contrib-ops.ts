@@ -2,9 +2,8 @@
  * ONNX Runtime's own operators (`docs/ContribOperators.md` of its repository), as far as the models use them.
  * The normalisations and the activation fuse what would be three to five standard nodes.
  */
-import type { ElementType } from "../weights/stored-tensor.ts";
 import { microsoftDomain, standardDomain, type AttributeValue, type GraphBuilder } from "./graph-builder.ts";
-import { checkElementType, checkRank, checkShape, knownSize, nodeError } from "./node-checks.ts";
+import { checkElementType, checkRank, checkShape, floats, knownSize, nodeError } from "./node-checks.ts";
 import { describeValue, type Shape, type Value } from "./value.ts";
 
 const float = (value: number): AttributeValue => ({ kind: "float", value });
@@ -38,7 +37,7 @@ export function skipSimplifiedLayerNormalization(
   const { input, skip, weight, epsilon } = inputs;
   const node = { name, operator: "SkipSimplifiedLayerNormalization" };
   const { elementType, shape } = input;
-  checkElementType(node, input, "float32", "float16");
+  checkElementType(node, input, ...floats);
   checkElementType(node, skip, elementType);
   checkElementType(node, weight, elementType);
   checkShape(node, skip, shape);
@@ -79,7 +78,7 @@ export function multiHeadAttention(
 ): Value {
   const { query, key, value, numHeads } = inputs;
   const node = { name, operator: "MultiHeadAttention" };
-  checkElementType(node, query, "float32", "float16");
+  checkElementType(node, query, ...floats);
   checkRank(node, query, 3);
   for (const other of [key, value]) {
     checkElementType(node, other, query.elementType);
@@ -115,7 +114,7 @@ export function rotaryEmbedding(
 ): Value {
   const { input, positions, cosCache, sinCache, numHeads } = inputs;
   const node = { name, operator: "RotaryEmbedding" };
-  checkElementType(node, input, "float32", "float16");
+  checkElementType(node, input, ...floats);
   checkElementType(node, positions, "int64");
   checkRank(node, input, 3);
   checkShape(node, positions, input.shape.slice(0, 2));
@@ -177,8 +176,8 @@ export function groupQueryAttention(
 ): { output: Value; presentKey: Value; presentValue: Value } {
   const { query, key, value, pastKey, pastValue, rotary, numHeads, numKvHeads, headDim } = inputs;
   const node = { name, operator: "GroupQueryAttention" };
-  const elementType: ElementType = query.elementType;
-  checkElementType(node, query, "float32", "float16");
+  const { elementType } = query;
+  checkElementType(node, query, ...floats);
   checkRank(node, query, 3);
   const [batch, length] = query.shape as Shape & readonly [Shape[number], Shape[number]];
   if (numHeads % numKvHeads !== 0) throw nodeError(node, `${numHeads} heads do not divide into ${numKvHeads} groups.`);

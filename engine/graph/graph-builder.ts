@@ -1,6 +1,6 @@
 /**
- * Builds an ONNX graph node by node. Operators are functions of their own (`standard-ops.ts`, `attention-ops.ts`,
- * `quantised-ops.ts`); they check element types and shapes and then call `addNode` here.
+ * Builds an ONNX graph node by node. Operators are functions of their own (`standard-ops.ts`, `contrib-ops.ts`, and
+ * the other files `*-ops.ts`); they check element types and shapes and then call `addNode` here.
  */
 import { EngineError } from "../contract/errors.ts";
 import type { ElementType, StoredTensor } from "../weights/stored-tensor.ts";
@@ -16,19 +16,17 @@ import {
   type TensorProto,
   type ValueInfoProto,
 } from "./onnx-schema.ts";
-import { describeShape, describeValue, sameShape, type Shape, type Value } from "./value.ts";
+import { describeShape, describeValue, sameShape, type Shape, type Value, type ValueElementType } from "./value.ts";
 
 /** Operators of the ONNX standard have the empty domain. */
 export const standardDomain = "";
 /** ONNX Runtime's own operators (`docs/ContribOperators.md` of its repository). */
 export const microsoftDomain = "com.microsoft";
 
-// The oldest versions that have every operator used here. ONNX Runtime 1.30 reads up to IR 13 and opset 26.
+// The oldest versions that have every operator that most graphs use. ONNX Runtime 1.30 reads up to IR 13 and opset 26.
 const irVersion = 10;
-const opsetImport = [
-  { domain: standardDomain, version: 21 },
-  { domain: microsoftDomain, version: 1 },
-];
+const oldestOpset = 21;
+const microsoftOpset = 1;
 
 export type AttributeValue =
   | { readonly kind: "int"; readonly value: number }
@@ -40,6 +38,8 @@ export interface NodeDefinition {
   readonly name: string;
   readonly operator: string;
   readonly domain: string;
+  /** Version of the standard that introduced the operator; left out if `oldestOpset` has it. */
+  readonly opset?: number;
   /** Null stands for an omitted optional input. */
   readonly inputs: readonly (Value | null)[];
   readonly attributes?: Readonly<Record<string, AttributeValue>>;
@@ -51,6 +51,7 @@ export interface NodeDefinition {
 export class GraphBuilder {
   readonly #name: string;
   readonly #nodes: NodeDefinition[] = [];
+  #opset = oldestOpset;
   readonly #initializers: TensorProto[] = [];
   #externalBytes = 0;
   readonly #inputs: ValueInfoProto[] = [];
@@ -71,12 +72,17 @@ export class GraphBuilder {
     return this.#outputs;
   }
 
+  /** Version of the standard's operators: the lowest one that has every node. */
+  get opset(): number {
+    return this.#opset;
+  }
+
   /** Of all external tensors. */
   get externalBytes(): number {
     return this.#externalBytes;
   }
 
-  input(name: string, elementType: ElementType, shape: Shape): Value {
+  input(name: string, elementType: ValueElementType, shape: Shape): Value {
     const value = this.#define({ name, elementType, shape }, `input ${name}`);
     this.#inputs.push(toValueInfo(value));
     return value;
@@ -134,6 +140,7 @@ export class GraphBuilder {
     }
     const outputs = definition.outputs.map((output) => (output.name === "" ? output : this.#define(output, what)));
     this.#nodes.push({ ...definition, outputs });
+    this.#opset = Math.max(this.#opset, definition.opset ?? oldestOpset);
     return outputs;
   }
 
@@ -142,7 +149,10 @@ export class GraphBuilder {
     return encodeModel({
       irVersion,
       producerName: "fovea",
-      opsetImport,
+      opsetImport: [
+        { domain: standardDomain, version: this.#opset },
+        { domain: microsoftDomain, version: microsoftOpset },
+      ],
       graph: {
         name: this.#name,
         node: this.#nodes.map(toNode),

@@ -1,7 +1,6 @@
 /** Checks that operator functions make before they add a node. Every error names the node. */
 import { EngineError } from "../contract/errors.ts";
-import type { ElementType } from "../weights/stored-tensor.ts";
-import { describeShape, describeValue, sameShape, type Shape, type Value } from "./value.ts";
+import { describeShape, describeValue, sameShape, type Shape, type Value, type ValueElementType } from "./value.ts";
 
 /** The node being checked. */
 export interface NodeLabel {
@@ -9,11 +8,14 @@ export interface NodeLabel {
   readonly operator: string;
 }
 
+/** What operators over activations compute in; which of them a device has kernels for, `precision.ts` says. */
+export const floats = ["float32", "float16", "bfloat16"] as const satisfies readonly ValueElementType[];
+
 export function nodeError(node: NodeLabel, problem: string): EngineError {
   return new EngineError("internal", `Node ${node.name} (${node.operator}): ${problem}`);
 }
 
-export function checkElementType(node: NodeLabel, value: Value, ...allowed: readonly ElementType[]): void {
+export function checkElementType(node: NodeLabel, value: Value, ...allowed: readonly ValueElementType[]): void {
   if (!allowed.includes(value.elementType)) {
     throw nodeError(node, `${describeValue(value)} should be ${allowed.join(" or ")}.`);
   }

@@ -4,15 +4,16 @@
  * Field numbers are those of `onnx.proto3` of ONNX's IR specification; the names are ours where camelCase differs.
  */
 import protobuf from "protobufjs/light.js";
-import type { ElementType } from "../weights/stored-tensor.ts";
+import type { ValueElementType } from "./value.ts";
 
 /** `TensorProto.DataType`. */
-export const onnxDataTypes: Readonly<Record<ElementType, number>> = {
+export const onnxDataTypes: Readonly<Record<ValueElementType, number>> = {
   float32: 1,
   uint8: 2,
   int8: 3,
   int32: 6,
   int64: 7,
+  bool: 9,
   float16: 10,
   bfloat16: 16,
 };

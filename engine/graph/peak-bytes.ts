@@ -17,8 +17,10 @@ export function peakBytes(graph: GraphBuilder, sizes: ReadonlyMap<string, number
   const known = new Map(sizes);
   const sizeOf = (dimension: Dimension): number =>
     typeof dimension === "number" ? dimension : (known.get(dimension) ?? 1);
-  const bytesOf = ({ elementType, shape }: Value): number =>
-    shape.reduce<number>((product, dimension) => product * sizeOf(dimension), bytesPerElement[elementType]);
+  const bytesOf = ({ elementType, shape }: Value): number => {
+    const elementBytes = elementType === "bool" ? 1 : bytesPerElement[elementType];
+    return shape.reduce<number>((product, dimension) => product * sizeOf(dimension), elementBytes);
+  };
 
   const roots = findRoots(graph);
   const lastReaders = findLastReaders(graph, roots);

@@ -1,6 +1,6 @@
 /** Linear layers and embeddings over integer weights. */
 import { microsoftDomain, standardDomain, type AttributeValue, type GraphBuilder } from "./graph-builder.ts";
-import { checkElementType, checkRank, checkShape, knownSize, nodeError } from "./node-checks.ts";
+import { checkElementType, checkRank, checkShape, floats, knownSize, nodeError } from "./node-checks.ts";
 import { withLastSize, type Value } from "./value.ts";
 
 const int = (value: number): AttributeValue => ({ kind: "int", value });
@@ -14,10 +14,7 @@ export interface BlockwiseWeight {
   readonly blockSize: number;
 }
 
-/**
- * `input [..., in] x weight^T` with block-wise dequantised weights. Accuracy level 4 also quantises the activations to
- * int8 per block, which makes it fast on CPUs.
- */
+/** `input [..., in] x weight^T` with block-wise dequantised weights. */
 export function matMulNBits(
   graph: GraphBuilder,
   name: string,
@@ -25,14 +22,21 @@ export function matMulNBits(
     input,
     quantised,
     bias,
-  }: { readonly input: Value; readonly quantised: BlockwiseWeight; readonly bias: Value | null },
+    quantisesActivations,
+  }: {
+    readonly input: Value;
+    readonly quantised: BlockwiseWeight;
+    readonly bias: Value | null;
+    /** Whether activations may be rounded to int8 per block as well, which is what CPUs and WebGPU are fast at. */
+    readonly quantisesActivations: boolean;
+  },
 ): Value {
   const { weight, scales, bits, blockSize } = quantised;
   const node = { name, operator: "MatMulNBits" };
   const inSize = knownSize(node, input, -1);
   const outSize = knownSize(node, weight, 0);
   const numBlocks = Math.ceil(inSize / blockSize);
-  checkElementType(node, input, "float32", "float16");
+  checkElementType(node, input, ...floats);
   checkElementType(node, weight, "uint8");
   checkElementType(node, scales, input.elementType);
   checkShape(node, weight, [outSize, numBlocks, (blockSize * bits) / 8]);
@@ -51,7 +55,8 @@ export function matMulNBits(
       N: int(outSize),
       bits: int(bits),
       block_size: int(blockSize),
-      accuracy_level: int(4),
+      // Unset, or int8.
+      accuracy_level: int(quantisesActivations ? 4 : 0),
     },
     outputs: [{ name, elementType: input.elementType, shape: withLastSize(input.shape, outSize) }],
   })[0];

@@ -1,7 +1,15 @@
 /** Operators of the ONNX standard (https://onnx.ai/onnx/operators) that the models use. */
-import type { ElementType } from "../weights/stored-tensor.ts";
 import { standardDomain, type AttributeValue, type GraphBuilder } from "./graph-builder.ts";
-import { checkElementType, checkRank, checkShape, knownSize, nodeError, type NodeLabel } from "./node-checks.ts";
+import {
+  checkElementType,
+  checkRank,
+  checkShape,
+  floats,
+  knownSize,
+  nodeError,
+  type NodeLabel,
+} from "./node-checks.ts";
+import { onnxDataTypes } from "./onnx-schema.ts";
 import {
   broadcastShapes,
   describeShape,
@@ -11,15 +19,16 @@ import {
   type Dimension,
   type Shape,
   type Value,
+  type ValueElementType,
 } from "./value.ts";
 
 interface Result {
-  readonly elementType: ElementType;
+  readonly elementType: ValueElementType;
   readonly shape: Shape;
 }
 
 /** Adds a standard node with one output, which has the node's name. */
-function addStandardNode(
+export function addStandardNode(
   graph: GraphBuilder,
   node: NodeLabel,
   inputs: readonly (Value | null)[],
@@ -33,7 +42,7 @@ function addStandardNode(
 /** `input [M, K] x weight [N, K] transposed + bias [N]`: a linear layer over Hugging Face's weight layout. */
 export function gemm(graph: GraphBuilder, name: string, input: Value, weight: Value, bias: Value | null): Value {
   const node = { name, operator: "Gemm" };
-  checkElementType(node, input, "float32", "float16");
+  checkElementType(node, input, ...floats);
   checkElementType(node, weight, input.elementType);
   checkRank(node, input, 2);
   checkRank(node, weight, 2);
@@ -208,11 +217,16 @@ export function slice(
   return addStandardNode(graph, node, [input, ...bounds], { elementType: input.elementType, shape });
 }
 
-export function cast(graph: GraphBuilder, name: string, input: Value, elementType: ElementType): Value {
+export function cast(graph: GraphBuilder, name: string, input: Value, elementType: ValueElementType): Value {
   if (input.elementType === elementType) return input;
-  const codes = { float32: 1, uint8: 2, int8: 3, int32: 6, int64: 7, float16: 10, bfloat16: 16 } as const;
   const node = { name, operator: "Cast" };
-  return addStandardNode(graph, node, [input], { elementType, shape: input.shape }, { to: int(codes[elementType]) });
+  return addStandardNode(
+    graph,
+    node,
+    [input],
+    { elementType, shape: input.shape },
+    { to: int(onnxDataTypes[elementType]) },
+  );
 }
 
 /** Over the last axis. */
@@ -223,7 +237,7 @@ export function layerNormalization(
   { weight, bias, epsilon }: { readonly weight: Value; readonly bias: Value; readonly epsilon: number },
 ): Value {
   const node = { name, operator: "LayerNormalization" };
-  checkElementType(node, input, "float32", "float16");
+  checkElementType(node, input, ...floats);
   for (const parameter of [weight, bias]) {
     checkElementType(node, parameter, input.elementType);
     checkShape(node, parameter, [input.shape.at(-1)!]);
@@ -234,7 +248,7 @@ export function layerNormalization(
 /** Exact (erf), or its tanh approximation. */
 export function gelu(graph: GraphBuilder, name: string, input: Value, approximate: "none" | "tanh"): Value {
   const node = { name, operator: "Gelu" };
-  checkElementType(node, input, "float32", "float16");
+  checkElementType(node, input, ...floats);
   return addStandardNode(graph, node, [input], input, { approximate: { kind: "string", value: approximate } });
 }
 

@@ -5,10 +5,13 @@ import type { ElementType } from "../weights/stored-tensor.ts";
 export type Dimension = number | string;
 export type Shape = readonly Dimension[];
 
+/** What weights are stored as, and what comparisons give. */
+export type ValueElementType = ElementType | "bool";
+
 export interface Value {
   /** Unique in its graph. */
   readonly name: string;
-  readonly elementType: ElementType;
+  readonly elementType: ValueElementType;
   readonly shape: Shape;
 }
 

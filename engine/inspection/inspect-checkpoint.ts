@@ -2,7 +2,9 @@
 import { loadImageInputs } from "../input/multimodal-inputs.ts";
 import { createDataUrlImageSource } from "../images/data-url-image-source.ts";
 import { readPreprocessorConfig } from "../load-model.ts";
-import { keepsKvOnHost, numSequencesThatFit, planMemory } from "../kv/memory-plan.ts";
+import { keepsKvOnHost, kvRoomBytes, numSequencesThatFit, planKvCache, planMemory } from "../kv/memory-plan.ts";
+import { planBlocks } from "../kv/plan-blocks.ts";
+import { resolveKvLayout } from "../models/kv-layout.ts";
 import { planCheckpoint } from "../models/plan-checkpoint.ts";
 import { defaultCacheConfig } from "../multimodal/caches/multimodal-caches.ts";
 import { keepWasmCode } from "../runtime/keep-wasm-code.ts";
@@ -15,7 +17,8 @@ import { resolveCheckpoint } from "../weights/resolve-checkpoint.ts";
 import { measureWorstImage } from "./worst-image.ts";
 import type { DtypeName, EngineConfig, ImageLimits } from "../contract/config.ts";
 import type { EngineDependencies } from "../contract/engine.ts";
-import type { MemoryPlan } from "../kv/memory-plan.ts";
+import type { KvCapacity } from "../kv/kv-manager.ts";
+import type { KvShape, MemoryPlan } from "../kv/memory-plan.ts";
 import type { TriedLogitsProcessor } from "../sampling/custom/try-processors.ts";
 import type { WorstImage } from "./worst-image.ts";
 
@@ -68,10 +71,14 @@ export async function inspectCheckpoint(
     signal,
   });
   const checkpoint = await openCheckpoint(folder, { cacheFolder });
-  const { definition, model, dtype, contentHash, maxModelLen, decoder, costs } = await planCheckpoint(checkpoint, {
-    ...config,
-    signal,
-  });
+  const { definition, model, dtype, contentHash, maxModelLen, kvLayout, decoder, costs } = await planCheckpoint(
+    checkpoint,
+    {
+      ...config,
+      kvLayout: resolveKvLayout(config, checkpoint),
+      signal,
+    },
+  );
   const { architecture } = definition;
   const tokenizer = await loadTokenizer(folder);
   const [preprocessorConfig, logitsProcessors, chatTemplate] = await Promise.all([
@@ -93,13 +100,19 @@ export async function inspectCheckpoint(
   );
   const { vocabSize } = model.decoder;
   const machineBytes = machineMemoryBytes();
-  const maxNumSequences = keepsKvOnHost(config.device, decoder)
+  const weightBytes = costs.weights.embedding + costs.weights.decoder;
+  const blocks =
+    kvLayout?.kind === "paged"
+      ? planBlocksOf(config, decoder, kvLayout.blockSize, { maxModelLen, weightBytes, machineBytes })
+      : null;
+  const isLimitedByHost = blocks === null && keepsKvOnHost(config.device, decoder);
+  const maxNumSequences = isLimitedByHost
     ? Math.max(
         1,
         numSequencesThatFit(
           decoder,
           { maxNumSequences: config.maxNumSequences, maxLen: maxModelLen },
-          { weightBytes: costs.weights.embedding + costs.weights.decoder, machineBytes },
+          { weightBytes, machineBytes },
         ),
       )
     : config.maxNumSequences;
@@ -119,6 +132,7 @@ export async function inspectCheckpoint(
       maxNumSequences,
       maxNumBatchedTokens,
       maxModelLen,
+      blocks,
       maxEmbeddingsPerImage: worstImage?.maxEmbeddings ?? 0,
       expectedEmbeddingsPerImage: worstImage?.numEmbeddings ?? 0,
       imageBytesPerSequence: worstImage === null ? 0 : worstImage.numBytes * worstImage.numFitting,
@@ -128,4 +142,33 @@ export async function inspectCheckpoint(
     worstImage,
     logitsProcessors,
   };
+}
+
+/**
+ * The blocks that an engine would have. A GPU's memory is not known before it is used: there, and where the machine has
+ * too little, these are the blocks of one sequence.
+ */
+function planBlocksOf(
+  { device, maxNumSequences, numBlocks }: EngineConfig,
+  decoder: KvShape,
+  blockSize: number,
+  {
+    maxModelLen,
+    weightBytes,
+    machineBytes,
+  }: { readonly maxModelLen: number; readonly weightBytes: number; readonly machineBytes: number },
+): KvCapacity {
+  const fewest = Math.ceil(maxModelLen / blockSize) + 1;
+  const roomBytes = device === "cpu" ? kvRoomBytes({ weightBytes, machineBytes }) : 0;
+  const numFitting = Math.floor(
+    roomBytes / (planKvCache(decoder, { numSlots: 1, maxLen: 1 }).bytesPerToken * blockSize),
+  );
+  return planBlocks(decoder, {
+    blockSize,
+    maxNumSequences,
+    maxLen: maxModelLen,
+    roomBytes,
+    takesAllRoom: false,
+    numBlocks: numBlocks ?? (numFitting < fewest ? fewest : null),
+  });
 }

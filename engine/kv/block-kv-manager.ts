@@ -9,10 +9,7 @@ import { BlockPool } from "./block-pool.ts";
 import type { KvCapacity, KvManager, KvPlacement } from "./kv-manager.ts";
 
 export interface BlockKvOptions {
-  /** Tokens of one block. */
-  readonly blockSize: number;
-  /** Includes the scratch block. */
-  readonly numBlocks: number;
+  readonly capacity: KvCapacity;
   readonly maxNumSequences: number;
   /** Default true; false reuses nothing. */
   readonly enablePrefixCaching?: boolean;
@@ -37,9 +34,9 @@ export class BlockKvManager implements KvManager {
   /** Blocks that running sequences are about to complete, and how many sequences each. */
   readonly #awaited = new Map<string, number>();
 
-  constructor({ blockSize, numBlocks, maxNumSequences, enablePrefixCaching = true }: BlockKvOptions) {
-    this.capacity = { blockSize, numBlocks };
-    this.#pool = new BlockPool(numBlocks);
+  constructor({ capacity, maxNumSequences, enablePrefixCaching = true }: BlockKvOptions) {
+    this.capacity = capacity;
+    this.#pool = new BlockPool(capacity.numBlocks);
     this.#maxNumSequences = maxNumSequences;
     this.#isEnabled = enablePrefixCaching;
   }

@@ -15,6 +15,8 @@ export interface KvCapacity {
   /** Tokens of one block. A slot is a block as long as the longest sequence. */
   readonly blockSize: number;
   readonly numBlocks: number;
+  /** The largest number of tokens that the cache holds at once. */
+  readonly numTokens: number;
 }
 
 export interface KvManager {

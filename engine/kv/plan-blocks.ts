@@ -34,18 +34,19 @@ export function planBlocks(decoder: KvShape, options: BlockPlanOptions): KvCapac
   const numFitting = Math.floor(Math.max(roomBytes, 0) / (bytesPerToken * blockSize));
   const numWanted = takesAllRoom ? numFitting : maxNumSequences * blocksPerSequence + numScratchBlocks;
   const numBlocks = options.numBlocks ?? Math.min(numFitting, numWanted);
-  if (numBlocks < blocksPerSequence + numScratchBlocks) {
-    const numTokens = Math.max(numBlocks - numScratchBlocks, 0) * blockSize;
+  const capacity = blockCapacity(blockSize, numBlocks);
+  const { numTokens } = capacity;
+  if (numTokens < maxLen) {
     throw new EngineError(
       "invalid_configuration",
       `The KV cache of ${numBlocks} blocks of ${blockSize} tokens has no room for one sequence of ${maxLen} tokens. ` +
         (numTokens > 0 ? `A sequence of ${numTokens} tokens would fit.` : "Not one token would fit."),
     );
   }
-  return { blockSize, numBlocks };
+  return capacity;
 }
 
-/** The largest number of tokens that the cache holds at once. */
-export function numTokensOf({ blockSize, numBlocks }: KvCapacity): number {
-  return (numBlocks - numScratchBlocks) * blockSize;
+/** @param numBlocks Includes the scratch block. */
+export function blockCapacity(blockSize: number, numBlocks: number): KvCapacity {
+  return { blockSize, numBlocks, numTokens: Math.max(numBlocks - numScratchBlocks, 0) * blockSize };
 }

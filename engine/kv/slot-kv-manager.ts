@@ -16,7 +16,8 @@ export class SlotKvManager implements KvManager {
   }
 
   get capacity(): KvCapacity {
-    return { blockSize: this.#kvSlots.maxLen, numBlocks: this.#kvSlots.numSlots };
+    const { maxLen, numSlots } = this.#kvSlots;
+    return { blockSize: maxLen, numBlocks: numSlots, numTokens: maxLen * numSlots };
   }
 
   get numFreeSequences(): number {

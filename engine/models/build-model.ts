@@ -5,24 +5,18 @@
 import { createHash } from "node:crypto";
 import { access, writeFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
-import type { DeviceName, DtypeName } from "../contract/config.ts";
 import { externalDataFolder } from "../graph/external-data.ts";
 import { writeAtomically } from "../weights/atomic-file.ts";
 import type { Checkpoint } from "../weights/checkpoint.ts";
 import { prepareWeights } from "../weights/prepare-weights.ts";
 import type { WeightProgress } from "../weights/progress.ts";
-import type { BuiltModel, KvLayout } from "./built-model.ts";
+import type { BuiltModel } from "./built-model.ts";
 import type { GraphContext, Precision } from "./graph-context.ts";
-import { configureGraphs } from "./model-graphs.ts";
+import { configureGraphs, type GraphOptions } from "./model-graphs.ts";
 import { openExport } from "./onnx-export/open-export.ts";
 import { createPreparedSource, WeightCollector } from "./weight-source.ts";
 
-export interface BuildModelOptions {
-  readonly dtype: DtypeName;
-  readonly device: DeviceName;
-  readonly kvLayout?: KvLayout;
-  /** Most tokens of one sequence; null takes the checkpoint's own limit. */
-  readonly maxModelLen: number | null;
+export interface BuildModelOptions extends GraphOptions {
   /** Receives prepared weights and the ONNX files. */
   readonly cacheFolder: string;
   /** Threads that prepare weights. */
@@ -33,13 +27,14 @@ export interface BuildModelOptions {
 
 /**
  * @throws EngineError `unsupported_model` and `invalid_checkpoint` (both name the field or tensor),
- *   `invalid_configuration` for a dtype that the device lacks or a length beyond the checkpoint's, `aborted`.
+ *   `invalid_configuration` for a dtype or KV layout that the device lacks or a length beyond the checkpoint's,
+ *   `aborted`.
  */
 export async function buildModel(checkpoint: Checkpoint, options: BuildModelOptions): Promise<BuiltModel> {
   if (checkpoint.onnxFileNames !== null) {
     return (await openExport(checkpoint, checkpoint.onnxFileNames, options)).model;
   }
-  const { definition, model, precision, buildDecoder, buildVisionEncoder } = configureGraphs(
+  const { definition, model, precision, kvLayout, buildDecoder, buildVisionEncoder } = configureGraphs(
     checkpoint.config,
     options,
   );
@@ -56,7 +51,7 @@ export async function buildModel(checkpoint: Checkpoint, options: BuildModelOpti
     externalDataFolder,
     decoder: {
       form: "in-place",
-      kvLayout: options.kvLayout ?? { kind: "slots" },
+      kvLayout,
       path: await writeGraph(folder, graphs.decoder),
       weightBytes: graphs.decoder.graph.externalBytes,
       takesPositions: false,

@@ -3,9 +3,15 @@
  * Plain data, so that it crosses to the engine thread.
  */
 
-export type KvElementType = "float32" | "float16";
+export type KvElementType = "float32" | "float16" | "bfloat16";
 
+/**
+ * How a decoder's keys and values lie in memory: `slots` of the full length, one for each sequence, or blocks of
+ * `blockSize` tokens that sequences map and share.
+ */
 export type KvLayout = { readonly kind: "slots" } | { readonly kind: "paged"; readonly blockSize: number };
+
+type FloatType = "float32" | "float16";
 
 /** What is asked of every decoder, whatever its form. */
 export interface DecoderShape {
@@ -21,7 +27,9 @@ export interface DecoderShape {
 }
 
 /**
- * A graph of ours. Inputs (B sequences of S tokens each in one run; N = B * S):
+ * A graph of ours.
+ *
+ * With KV slots its inputs are (B sequences of S tokens each in one run; N = B * S):
  * - `input_ids` int64 [B, S]
  * - `seqlens_k` int32 [B]: tokens of each sequence after this run, minus one
  * - `total_sequence_length` int32 []: the largest of those lengths, i.e. max(seqlens_k) + 1
@@ -33,6 +41,24 @@ export interface DecoderShape {
  *
  * Outputs: `logits` float32 [R, vocabSize]; `present.{layer}.key`, `present.{layer}.value`, to be bound to the very
  * memory of the past. B > 1 is for S = 1 only; S > 1 with B = 1 continues at any length (chunked prefill).
+ *
+ * With a paged KV cache they are (B sequences, whose N tokens are packed one sequence after the other; a sequence may
+ * have none, the run has at least one):
+ * - `input_ids` int64 [N]
+ * - `cumulative_lengths` int32 [B + 1]: of each sequence, its first token among the N; then N
+ * - `past_lengths` int32 [B]: tokens of each sequence in the cache before this run
+ * - `block_table` int32 [B, C]: token `p` of a sequence lies in block `block_table[b, p / blockSize]`, which may be
+ *   another sequence's as well where the run does not write to it; -1 where no block is mapped. On the CPU a run that
+ *   needs an unmapped block fails
+ * - `attention_metadata` int32 [3], on CUDA only and in the host's memory: bounds of the longest query and of the longest
+ *   KV, and what the longest KV has at least
+ * - `image_pool` float32 [P, hiddenSize] (P at least 1), `image_rows` int64 [N]: the row of the pool that takes the
+ *   token's place, -1 for a token of text (only where `acceptsImages`)
+ * - `positions` int64 [3, N] (only where `takesPositions`)
+ * - `logit_rows` int64 [R] (R may be 0)
+ * - `past.{layer}.key`, `past.{layer}.value` [numBlocks, blockSize, numKvHeads, headDim]
+ *
+ * and the outputs are the same.
  */
 export interface DecoderGraph extends DecoderShape {
   readonly form: "in-place";
@@ -41,8 +67,6 @@ export interface DecoderGraph extends DecoderShape {
   /** Of the decoder alone, with the whole embedding table. */
   readonly weightBytes: number;
 }
-
-type FloatType = "float32" | "float16";
 
 /**
  * A ready-made export. Inputs (B sequences of S tokens each after P that they have computed before, or padding):
@@ -58,6 +82,7 @@ type FloatType = "float32" | "float16";
  */
 export interface DecoderExport extends DecoderShape {
   readonly form: "export";
+  readonly kvElementType: FloatType;
   readonly path: string;
   /** Null where the decoder takes token ids. */
   readonly embedTokens: { readonly path: string; readonly elementType: FloatType } | null;

@@ -3,11 +3,12 @@ import type { DeviceName } from "../contract/config.ts";
 import { GraphBuilder } from "../graph/graph-builder.ts";
 import type { Dimension, Value } from "../graph/value.ts";
 import type { WeightFormat } from "../weights/prepared-weights.ts";
+import type { KvLayout } from "./built-model.ts";
 import type { WeightSource } from "./weight-source.ts";
 
 export interface Precision {
   /** Of activations, norms, biases and the KV cache. */
-  readonly activations: "float32" | "float16";
+  readonly activations: "float32" | "float16" | "bfloat16";
   /** Of the decoder's linear layers. */
   readonly linear: WeightFormat;
   /** Of the projection onto the vocabulary. */
@@ -25,6 +26,8 @@ export interface GraphContext {
   readonly precision: Precision;
   /** What runs the graph: kernels for the same operator differ in what they are fast at. */
   readonly device: DeviceName;
+  /** How the decoder's KV cache lies in memory; nothing else depends on it. */
+  readonly kvLayout: KvLayout;
   /** Filled by `linear.ts`: zero points of quantised activations, shared by all layers over the same tokens. */
   readonly zeroPointsByTokens: Map<Dimension, Value>;
   /** Sizes that may be 0 at run time. */
@@ -33,10 +36,10 @@ export interface GraphContext {
 
 export function createGraphContext(
   name: string,
-  { weights, precision, device }: Pick<GraphContext, "weights" | "precision" | "device">,
+  from: Pick<GraphContext, "weights" | "precision" | "device" | "kvLayout">,
 ): GraphContext {
   const graph = new GraphBuilder(name);
-  return { graph, weights, precision, device, zeroPointsByTokens: new Map(), emptySizes: new Set([logitRows]) };
+  return { graph, ...from, zeroPointsByTokens: new Map(), emptySizes: new Set([logitRows]) };
 }
 
 /** A parameter in the activations' element type: norms, biases, embeddings of positions. */

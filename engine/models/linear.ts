@@ -1,8 +1,20 @@
 /** Linear layers in every form that weights come in. Activations are flat: `[tokens, features]`. */
+import type { GraphBuilder } from "../graph/graph-builder.ts";
 import { matMulIntegerToFloat, matMulNBits, quantizeLinearPerRow } from "../graph/quantised-ops.ts";
-import { abs, add, cast, expand, gemm, multiply, reduceMaxLast, reshape, shapeOf } from "../graph/standard-ops.ts";
+import {
+  abs,
+  add,
+  cast,
+  expand,
+  gemm,
+  multiply,
+  reduceMaxLast,
+  reshape,
+  shapeOf,
+  split,
+} from "../graph/standard-ops.ts";
 import type { Value } from "../graph/value.ts";
-import { invariant } from "../contract/errors.ts";
+import { EngineError, invariant } from "../contract/errors.ts";
 import type { WeightFormat } from "../weights/prepared-weights.ts";
 import { parameter, type GraphContext } from "./graph-context.ts";
 
@@ -53,6 +65,17 @@ export function jointLinear(
   return { kind: "packed", value: project(context, { outputName: name, weightName: name }, input, layers, format) };
 }
 
+/** The parts of a joint projection one by one; `widths` are the features of each. */
+export function separate(
+  graph: GraphBuilder,
+  name: string,
+  projected: JointProjection,
+  widths: readonly number[],
+): readonly Value[] {
+  if (projected.kind === "separate") return projected.values;
+  return split(graph, `${name}.split`, projected.value, { axis: 1, sizes: widths });
+}
+
 function project(
   context: GraphContext,
   { outputName, weightName }: { readonly outputName: string; readonly weightName: string },
@@ -60,9 +83,10 @@ function project(
   layers: readonly LinearLayer[],
   format: WeightFormat,
 ): Value {
-  const { graph, weights, precision } = context;
+  const { graph, weights, precision, device } = context;
   const outFeatures = layers.reduce((sum, layer) => sum + layer.outFeatures, 0);
   const [{ inFeatures, hasBias, storedShape }] = layers;
+  if (format.kind === "blockwise" && device === "cuda") checkFusedLayout(weightName, format, inFeatures, outFeatures);
   const { weight, scales } = weights.prepared({
     name: `${weightName}.weight`,
     sources: layers.map((layer) => `${layer.name}.weight`),
@@ -86,7 +110,13 @@ function project(
         bits: format.bits,
         blockSize: format.blockSize,
       };
-      return matMulNBits(graph, outputName, { input, quantised, bias });
+      if (device !== "cuda") {
+        return matMulNBits(graph, outputName, { input, quantised, bias, quantisesActivations: true });
+      }
+      // The fused kernels of the CUDA provider take neither a bias nor activations of 8 bits.
+      const productName = bias === null ? outputName : `${outputName}.unbiased`;
+      const product = matMulNBits(graph, productName, { input, quantised, bias: null, quantisesActivations: false });
+      return bias === null ? product : add(graph, outputName, product, bias);
     }
     case "per-channel-int8": {
       invariant(scales !== null, "int8 weights have scales");
@@ -99,6 +129,27 @@ function project(
     }
   }
   return format satisfies never;
+}
+
+// Tiles of the CUDA provider's fused products of float16 activations and integer weights (its compact build of CUTLASS
+// kernels): symmetric blocks of 32 weights, and outputs in tiles that depend on the width of a weight.
+const fusedBlockSize = 32;
+const fusedOutputTile = { 4: 64, 8: 32 } as const;
+
+/** @throws EngineError `invalid_configuration` for a layer that they do not take. */
+function checkFusedLayout(
+  name: string,
+  { bits, blockSize }: Extract<WeightFormat, { kind: "blockwise" }>,
+  inFeatures: number,
+  outFeatures: number,
+): void {
+  const tile = fusedOutputTile[bits];
+  if (blockSize === fusedBlockSize && inFeatures % fusedBlockSize === 0 && outFeatures % tile === 0) return;
+  throw new EngineError(
+    "invalid_configuration",
+    `On cuda, weights of ${bits} bits have multiples of ${fusedBlockSize} inputs and of ${tile} outputs; ${name} has ` +
+      `${inFeatures} inputs and ${outFeatures} outputs. Set dtype to bfloat16 or float16.`,
+  );
 }
 
 function packedBias(context: GraphContext, name: string, layers: readonly LinearLayer[], outFeatures: number): Value {

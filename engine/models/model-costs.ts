@@ -4,7 +4,7 @@ import type { Checkpoint } from "../weights/checkpoint.ts";
 import { planWeights } from "../weights/weight-plan.ts";
 import type { StoredTensor } from "../weights/stored-tensor.ts";
 import type { VisionEncoderDefinition } from "./model-definition.ts";
-import { batch, cacheLength, imageTokens, length, tokens } from "./decoder-parts.ts";
+import { batch, cachedTokens, cacheLength, imageTokens, length, tokens } from "./decoder-graph/sizes.ts";
 import { logitRows, type GraphContext } from "./graph-context.ts";
 import type { ModelGraphs } from "./model-graphs.ts";
 import { WeightCollector } from "./weight-source.ts";
@@ -19,7 +19,10 @@ export interface WeightBytes {
 
 export interface ModelCosts {
   readonly weights: WeightBytes;
-  /** Most that values between the nodes take in a run of `numTokens` tokens for each of `numSequences`. */
+  /**
+   * Most that values between the nodes take in a run. `numTokens` are those of each of the `numSequences` with KV slots,
+   * those of all together with a paged cache.
+   */
   decoderRunBytes(this: void, run: { readonly numSequences: number; readonly numTokens: number }): number;
   /** The same for one image of so many embeddings; 0 for a model that takes none. */
   visionRunBytes(this: void, numEmbeddings: number): number;
@@ -42,7 +45,7 @@ export function modelCosts({ tensors }: Checkpoint, graphs: ModelGraphs): ModelC
 
 /** What runs of these graphs take. */
 export function runCosts(
-  { model, maxModelLen }: Pick<ModelGraphs, "model" | "maxModelLen">,
+  { model, maxModelLen, kvLayout }: Pick<ModelGraphs, "model" | "maxModelLen" | "kvLayout">,
   decoder: GraphContext,
   vision: GraphContext | null,
 ): Pick<ModelCosts, "decoderRunBytes" | "visionRunBytes"> {
@@ -54,10 +57,12 @@ export function runCosts(
         new Map([
           [batch, numSequences],
           [length, numTokens],
-          [tokens, numSequences * numTokens],
+          [tokens, kvLayout.kind === "slots" ? numSequences * numTokens : numTokens],
           [imageTokens, model.imageTokenId === null ? 0 : numTokens],
           [logitRows, numSequences],
           [cacheLength, maxModelLen],
+          [cachedTokens, numSequences * maxModelLen],
+          ["C * blockSize", maxModelLen],
         ]),
       ),
     visionRunBytes: (numEmbeddings) =>

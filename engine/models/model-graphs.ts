@@ -1,6 +1,7 @@
 /** A checkpoint's configuration and the settings, understood: its graphs, before any weight is prepared. */
 import type { DeviceName, DtypeName } from "../contract/config.ts";
 import { EngineError } from "../contract/errors.ts";
+import type { KvLayout } from "./built-model.ts";
 import { createGraphContext, type GraphContext, type Precision } from "./graph-context.ts";
 import type { ConfiguredModel, ModelDefinition } from "./model-definition.ts";
 import { precisionOf, resolveDtype, type ResolvedDtype } from "./precision.ts";
@@ -12,6 +13,8 @@ export interface GraphOptions {
   readonly device: DeviceName;
   /** Most tokens of one sequence; null takes the checkpoint's own limit. */
   readonly maxModelLen: number | null;
+  /** Left out: slots. */
+  readonly kvLayout?: KvLayout;
 }
 
 export interface ModelGraphs {
@@ -20,18 +23,22 @@ export interface ModelGraphs {
   readonly dtype: ResolvedDtype;
   readonly precision: Precision;
   readonly maxModelLen: number;
+  readonly kvLayout: KvLayout;
   buildDecoder(this: void, weights: WeightSource): GraphContext;
   /** Null for a model that takes no images. */
   buildVisionEncoder(this: void, weights: WeightSource): GraphContext | null;
 }
 
+const slots: KvLayout = { kind: "slots" };
+
 /**
  * @param config The content of config.json.
  * @throws EngineError `unsupported_model` and `invalid_checkpoint` (both name the field), `invalid_configuration` for a
- *   dtype that the device lacks or a length beyond the checkpoint's. Building throws those of tensors.
+ *   dtype or KV layout that the device lacks or a length beyond the checkpoint's. Building throws those of tensors.
  */
-export function configureGraphs(config: unknown, { dtype: name, device, maxModelLen }: GraphOptions): ModelGraphs {
-  const dtype = resolveDtype(name, device);
+export function configureGraphs(config: unknown, options: GraphOptions): ModelGraphs {
+  const { device, maxModelLen, kvLayout = slots } = options;
+  const dtype = resolveDtype({ dtype: options.dtype, device, kvLayout, config });
   const precision = precisionOf(dtype, device);
   const definition = findModelDefinition(config);
   const model = definition.configure(config);
@@ -42,14 +49,15 @@ export function configureGraphs(config: unknown, { dtype: name, device, maxModel
     dtype,
     precision,
     maxModelLen: length,
+    kvLayout,
     buildDecoder(weights) {
-      const context = createGraphContext("decoder", { weights, precision, device });
+      const context = createGraphContext("decoder", { weights, precision, device, kvLayout });
       model.buildDecoder(context, length);
       return context;
     },
     buildVisionEncoder(weights) {
       if (model.visionEncoder === null) return null;
-      const context = createGraphContext("vision_encoder", { weights, precision, device });
+      const context = createGraphContext("vision_encoder", { weights, precision, device, kvLayout });
       model.visionEncoder.build(context);
       return context;
     },

@@ -1,7 +1,7 @@
 /** What would be served of a checkpoint, and what its weights and runs will take: nothing is prepared, built or loaded. */
 import type { Checkpoint } from "../weights/checkpoint.ts";
 import { modelContentHash } from "./build-model.ts";
-import type { DecoderExport, DecoderGraph, DecoderShape } from "./built-model.ts";
+import type { DecoderExport, DecoderGraph, DecoderShape, KvLayout } from "./built-model.ts";
 import type { ConfiguredModel, ModelDefinition } from "./model-definition.ts";
 import { configureGraphs, type GraphOptions, type ModelGraphs } from "./model-graphs.ts";
 import { openExport } from "./onnx-export/open-export.ts";
@@ -20,6 +20,8 @@ export interface ModelPlan {
   readonly decoder: ConfiguredModel["decoder"] &
     Pick<DecoderShape, "kvElementType"> &
     Pick<DecoderGraph | DecoderExport, "form">;
+  /** Null for an export, which has neither slots nor blocks of ours. */
+  readonly kvLayout: KvLayout | null;
   readonly costs: ModelCosts;
 }
 
@@ -36,6 +38,7 @@ export async function planCheckpoint(
       dtype,
       contentHash: opened.model.contentHash,
       decoder: opened.model.decoder,
+      kvLayout: null,
       costs: exportCosts(opened),
     };
   }
@@ -46,6 +49,7 @@ export async function planCheckpoint(
     dtype,
     contentHash: await modelContentHash(checkpoint, precision, options.signal),
     decoder: { ...model.decoder, kvElementType: precision.activations, form: "in-place" },
+    kvLayout: graphs.kvLayout,
     costs: modelCosts(checkpoint, graphs),
   };
 }

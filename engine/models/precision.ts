@@ -1,25 +1,69 @@
 /** From the `dtype` setting to the numbers a model computes in. */
 import type { DeviceName, DtypeName } from "../contract/config.ts";
+import { z } from "zod";
 import { EngineError } from "../contract/errors.ts";
 import type { WeightFormat } from "../weights/prepared-weights.ts";
+import type { KvLayout } from "./built-model.ts";
 import type { Precision } from "./graph-context.ts";
 
 export type ResolvedDtype = Exclude<DtypeName, "auto">;
 
-/** @throws EngineError `invalid_configuration` for a dtype that the device does not compute in. */
-export function resolveDtype(dtype: DtypeName, device: DeviceName): ResolvedDtype {
-  const resolved = dtype === "auto" ? (device === "cpu" ? "float32" : "float16") : dtype;
-  if (resolved === "float16" && device === "cpu") {
+export interface PrecisionOptions {
+  readonly dtype: DtypeName;
+  readonly device: DeviceName;
+  readonly kvLayout: KvLayout;
+  /** The content of config.json: it says what the checkpoint's tensors are stored as. */
+  readonly config: unknown;
+}
+
+/** @throws EngineError `invalid_configuration` for a dtype or a KV layout that the device does not compute in. */
+export function resolveDtype({ dtype, device, kvLayout, config }: PrecisionOptions): ResolvedDtype {
+  if (kvLayout.kind === "paged" && device === "webgpu") {
+    throw new EngineError("invalid_configuration", "A paged KV cache is for cuda and cpu; on webgpu, use slots.");
+  }
+  const resolved = dtype === "auto" ? automaticDtype(device, config) : dtype;
+  if (!supportedDtypes[device].includes(resolved)) {
     throw new EngineError(
       "invalid_configuration",
-      "dtype float16 is for GPU devices: ONNX Runtime has no float16 attention on cpu. Take float32, int8 or int4 there.",
+      `dtype ${resolved} is not for ${device}: ONNX Runtime has no ${resolved} attention there. ` +
+        `Set dtype to one of ${supportedDtypes[device].join(", ")}.`,
     );
   }
   return resolved;
 }
 
+const supportedDtypes: Readonly<Record<DeviceName, readonly ResolvedDtype[]>> = {
+  cpu: ["float32", "int8", "int4"],
+  cuda: ["bfloat16", "float16", "int8", "int4"],
+  webgpu: ["float32", "float16", "int8", "int4"],
+};
+
+function automaticDtype(device: DeviceName, config: unknown): ResolvedDtype {
+  switch (device) {
+    case "cpu":
+      return "float32";
+    case "cuda":
+      return storesBfloat16(config) ? "bfloat16" : "float16";
+    case "webgpu":
+      return "float16";
+  }
+  return device satisfies never;
+}
+
+const dtypeFields = z.looseObject({ dtype: z.unknown(), torch_dtype: z.unknown(), text_config: z.unknown() }).partial();
+
+/** As transformers writes it: `dtype`, before version 5 `torch_dtype`, of the whole or of the text model alone. */
+function storesBfloat16(config: unknown): boolean {
+  const fields = dtypeFields.safeParse(config);
+  if (!fields.success) return false;
+  const { dtype, torch_dtype: torchDtype, text_config: textConfig } = fields.data;
+  const stored = dtype ?? torchDtype;
+  return stored == null ? textConfig !== undefined && storesBfloat16(textConfig) : stored === "bfloat16";
+}
+
 const float32 = { kind: "plain", elementType: "float32" } as const;
 const float16 = { kind: "plain", elementType: "float16" } as const;
+const bfloat16 = { kind: "plain", elementType: "bfloat16" } as const;
 
 /**
  * On cpu, 8 bits are W8A8: two to three times as fast as block-wise wherever several tokens meet, and next to it in
@@ -28,19 +72,22 @@ const float16 = { kind: "plain", elementType: "float16" } as const;
  * bits there.
  *
  * Blocks of 64 rather than 32 weights leave 9.0 instead of 8.1 % of normally distributed weights' norm as error (Q4_0 of
- * llama.cpp, of the same size in bytes: 8.6 %), for a prefill that is 14 % faster.
+ * llama.cpp, of the same size in bytes: 8.6 %), for a prefill that is 14 % faster. On cuda, the fused kernels take blocks
+ * of 32 and activations of float16 only.
  */
 export function precisionOf(dtype: ResolvedDtype, device: DeviceName): Precision {
   const isCpu = device === "cpu";
   const exact = isCpu ? float32 : float16;
   const activations = exact.elementType;
   const int8: WeightFormat = isCpu ? { kind: "per-channel-int8" } : { kind: "blockwise", bits: 8, blockSize: 32 };
-  const int4: WeightFormat = { kind: "blockwise", bits: 4, blockSize: 64 };
+  const int4: WeightFormat = { kind: "blockwise", bits: 4, blockSize: device === "cuda" ? 32 : 64 };
   switch (dtype) {
     case "float32":
       return { activations: "float32", linear: float32, head: float32, vision: float32 };
     case "float16":
       return { activations: "float16", linear: float16, head: float16, vision: float16 };
+    case "bfloat16":
+      return { activations: "bfloat16", linear: bfloat16, head: bfloat16, vision: bfloat16 };
     // The vision tower stays exact: it is run once per picture, and everything said about the picture rests on it.
     case "int8":
       return { activations, linear: int8, head: int8, vision: exact };

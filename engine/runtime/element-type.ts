@@ -6,6 +6,8 @@ export interface TensorArrays {
   readonly float32: Float32Array;
   /** `Uint16Array` holds the bits of each number. */
   readonly float16: Float16Array | Uint16Array;
+  /** `Uint16Array` holds the bits of each number: there is no array of its own. */
+  readonly bfloat16: Uint16Array;
   readonly int64: BigInt64Array;
   readonly int32: Int32Array;
   readonly int8: Int8Array;
@@ -32,6 +34,7 @@ const elementTypes: Readonly<Record<TensorElementType, ElementType>> = {
   int64: { code: 7, bytesPerElement: 8, over: (...span) => new BigInt64Array(...span) },
   bool: { code: 9, bytesPerElement: 1, over: (...span) => new Uint8Array(...span) },
   float16: { code: 10, bytesPerElement: 2, over: (...span) => new Float16Array(...span) },
+  bfloat16: { code: 16, bytesPerElement: 2, over: (...span) => new Uint16Array(...span) },
 };
 
 export function elementTypeCode(elementType: TensorElementType): number {

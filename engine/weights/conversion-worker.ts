@@ -1,6 +1,13 @@
 /** Thread entry: converts a few rows of one tensor at a time and writes them where the plan put them. */
 import { closeSync, openSync, readSync, writeSync } from "node:fs";
-import { isFloat, largestFloat16, toFloat16, toFloat32 } from "./float-conversion.ts";
+import {
+  isFloat,
+  largestFloat16,
+  toBfloat16,
+  toFloat16,
+  toFloat32,
+  type FloatElementType,
+} from "./float-conversion.ts";
 import { quantizeBlockwise, quantizePerChannel } from "./quantize.ts";
 import { bytesPerElement } from "./safetensors.ts";
 import type { WeightFormat } from "./prepared-weights.ts";
@@ -39,6 +46,8 @@ export function convertRows(task: ConversionTask): ConversionFault {
   }
 }
 
+type ConvertedFloats = Float32Array<ArrayBuffer> | Float16Array<ArrayBuffer> | Uint16Array<ArrayBuffer>;
+
 function writeConverted(
   target: number,
   { numRows, columns, weightOffset, scalesOffset, targetRow, totalRows }: ConversionTask,
@@ -50,7 +59,7 @@ function writeConverted(
       if (format.elementType === "float16" && hasValueBeyondFloat16(values)) {
         return `has a value beyond ${largestFloat16}, the largest of float16`;
       }
-      const converted = format.elementType === "float16" ? toFloat16(values) : values;
+      const converted = convertFloats(values, format.elementType);
       writeBytes(target, weightOffset + targetRow * columns * converted.BYTES_PER_ELEMENT, converted);
       return null;
     }
@@ -115,4 +124,16 @@ function hasValueBeyondFloat16(values: Float32Array): boolean {
     if (magnitude >= 65520 && magnitude !== Infinity) return true;
   }
   return false;
+}
+
+function convertFloats(values: Float32Array<ArrayBuffer>, elementType: FloatElementType): ConvertedFloats {
+  switch (elementType) {
+    case "float32":
+      return values;
+    case "float16":
+      return toFloat16(values);
+    case "bfloat16":
+      return toBfloat16(values);
+  }
+  return elementType satisfies never;
 }

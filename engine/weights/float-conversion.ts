@@ -43,3 +43,20 @@ export function toFloat16(values: Float32Array): Float16Array<ArrayBuffer> {
   halves.set(values);
   return halves;
 }
+
+const signBit = 0x8000_0000;
+const infinityBits = 0x7f80_0000;
+const quietBit = 0x0040;
+
+/** Bits of each number, rounded to nearest, ties to even; what rounds beyond the largest becomes infinite. */
+export function toBfloat16(values: Float32Array): Uint16Array<ArrayBuffer> {
+  const words = new Uint32Array(values.buffer, values.byteOffset, values.length);
+  const halves = new Uint16Array(values.length);
+  for (let index = 0; index < halves.length; index++) {
+    const word = words[index];
+    const isNaN = (word & ~signBit) > infinityBits;
+    // A NaN stays one: rounding its bits could make an infinity of it.
+    halves[index] = isNaN ? (word >>> 16) | quietBit : (word + 0x7fff + ((word >>> 16) & 1)) >>> 16;
+  }
+  return halves;
+}

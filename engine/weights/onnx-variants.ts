@@ -51,6 +51,8 @@ function suffixesOf(dtype: Exclude<DtypeName, "auto">, device: DeviceName): read
       return [exact];
     case "float16":
       return float16;
+    case "bfloat16":
+      return ["_bf16"];
     case "int8":
       return int8;
     case "int4":
@@ -66,6 +68,7 @@ function substitutesOf(dtype: Exclude<DtypeName, "auto">, device: DeviceName): r
     case "float32":
       return [];
     case "float16":
+    case "bfloat16":
       return [exact];
     case "int8":
       return floats;

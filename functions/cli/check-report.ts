@@ -1,5 +1,6 @@
 /** What `fovea check` found, as a table for people and as JSON for machines. */
-import type { ModelInspection } from "../../engine/index.ts";
+import { defaultGpuMemoryUtilization } from "../../engine/index.ts";
+import type { EngineConfig, ModelInspection } from "../../engine/index.ts";
 import type { Config } from "../settings/config.ts";
 import type { MeasuredStage } from "./check-run.ts";
 import type { DescribedSetting } from "./usage.ts";
@@ -69,7 +70,7 @@ function memoryLines({
     ["weights, embedding table", bytes(weights.embedding)],
     ["weights, decoder", bytes(weights.decoder)],
     ...(worstImage === null ? [] : [["weights, vision encoder", bytes(weights.visionEncoder)] as const]),
-    ["KV cache", bytes(kvCache.reservedBytes), `reserved for ${maxNumSequences} sequences, committed when touched`],
+    ...kvCacheLines(engine, kvCache, maxNumSequences),
     ...(isLimited ? [["", "", `no more have room; MAX_NUM_SEQS=${engine.maxNumSequences}`] as const] : []),
     ["  of one sequence", bytes(kvCache.bytesPerSequence)],
     ["  of one token", bytes(kvCache.bytesPerToken)],
@@ -83,6 +84,23 @@ function memoryLines({
     ["requests under way", bytes(requestBytes), "their processed images, and garbage; about"],
     ["total", bytes(totalBytes)],
     ["machine", bytes(machineBytes), fit === "unknown" ? `the host's; that of ${engine.device} is not known here` : ""],
+  ];
+}
+
+function kvCacheLines(
+  { device, gpuMemoryUtilization = defaultGpuMemoryUtilization, numBlocks }: EngineConfig,
+  { reservedBytes, blocks }: ModelInspection["memory"]["kvCache"],
+  maxNumSequences: number,
+): Line[] {
+  if (blocks === null) {
+    return [["KV cache", bytes(reservedBytes), `reserved for ${maxNumSequences} sequences, committed when touched`]];
+  }
+  const pool = `${blocks.numBlocks} blocks of ${blocks.blockSize} tokens: ${blocks.numTokens} tokens`;
+  const isLeast = device !== "cpu" && (numBlocks ?? null) === null;
+  if (!isLeast) return [["KV cache", bytes(reservedBytes), `${pool} at once; sequences share them`]];
+  return [
+    ["KV cache", bytes(reservedBytes), `at least: ${pool}, one sequence`],
+    ["", "", `it takes what GPU_MEMORY_UTILIZATION=${gpuMemoryUtilization} leaves`],
   ];
 }
 

@@ -44,7 +44,7 @@ export function createScriptedEngine(scriptOf: (request: GenerationRequest) => S
       numRequestsRunning: 3,
       numRequestsWaiting: 2,
       kvCacheUsage: 0.25,
-      kvCapacity: { blockSize: 0, numBlocks: 0 },
+      kvCapacity: { blockSize: 0, numBlocks: 0, numTokens: 0 },
       numPromptTokens: 100,
       numGenerationTokens: 50,
       numPrefixCacheQueries: 90,

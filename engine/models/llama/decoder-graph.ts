@@ -1,31 +1,14 @@
 /** The decoder graph of the Llama family. Inputs and outputs are those that `DecoderGraph` states. */
-import {
-  quickGelu,
-  rotaryEmbedding,
-  rotaryHeadMultiple,
-  simplifiedLayerNormalization,
-  skipSimplifiedLayerNormalization,
-  type RotaryTables,
-} from "../../graph/contrib-ops.ts";
-import type { GraphBuilder } from "../../graph/graph-builder.ts";
-import { concat, gatherRows, multiply, range, reshape, shapeOf, slice, split } from "../../graph/standard-ops.ts";
+import { quickGelu, simplifiedLayerNormalization, skipSimplifiedLayerNormalization } from "../../graph/contrib-ops.ts";
+import { gatherRows, multiply } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
-import {
-  attendToCache,
-  batch,
-  batched,
-  createDecoderInputs,
-  embedTokens,
-  length,
-  outputLogits,
-  tokenPositions,
-  tokens,
-  type DecoderInputs,
-} from "../decoder-parts.ts";
+import { createDecoderInputs } from "../decoder-graph/create-decoder-inputs.ts";
+import type { DecoderInputs, Rotary } from "../decoder-graph/decoder-inputs.ts";
+import { createRotary } from "../decoder-graph/rotary.ts";
+import { embedTokens, outputLogits } from "../decoder-graph/vocabulary.ts";
 import { parameter, type GraphContext } from "../graph-context.ts";
-import { jointLinear, linear, type JointProjection, type LinearLayer } from "../linear.ts";
+import { jointLinear, linear, separate, type LinearLayer } from "../linear.ts";
 import type { DecoderConfig } from "./config.ts";
-import { ropeTables } from "./rope.ts";
 
 export interface DecoderOptions {
   readonly config: DecoderConfig;
@@ -42,12 +25,6 @@ export interface DecoderOptions {
   readonly rotarySections?: readonly [number, number, number];
 }
 
-interface Rotary {
-  readonly tables: RotaryTables;
-  /** int64 [B, S], rows of the tables; null where attention rotates by itself. */
-  readonly positions: Value | null;
-}
-
 /**
  * Pre-norm transformer. The residual stream is carried as its two last summands, `hidden` (the newest block's output)
  * and `residual` (all before it), because the norm that follows adds them in the same pass.
@@ -56,10 +33,10 @@ export function buildDecoderGraph(context: GraphContext, options: DecoderOptions
   const { graph } = context;
   const { config, prefix, headName, acceptsImages } = options;
   const inputs = createDecoderInputs(context);
-  const rotary = createRotary(context, options, inputs);
+  const rotary = rotaryOf(context, options);
   const tableName = `${prefix}embed_tokens.weight`;
 
-  let hidden = embedTokens(context, inputs.inputIds, { tableName, size: config, acceptsImages });
+  let hidden = embedTokens(context, inputs, { tableName, size: config, acceptsImages });
   let residual: Value | null = null;
   for (let layer = 0; layer < config.numLayers; layer++) {
     const name = `${prefix}layers.${layer}`;
@@ -80,48 +57,16 @@ export function buildDecoderGraph(context: GraphContext, options: DecoderOptions
   outputLogits(context, normalised, config.tieWordEmbeddings ? `${prefix}embed_tokens` : headName, config);
 }
 
-/** Tables of the positions there are, and whether attention or nodes before it look them up. */
-function createRotary(context: GraphContext, options: DecoderOptions, inputs: DecoderInputs): Rotary {
-  const { graph, precision } = context;
-  const { config, maxModelLen, rotarySections } = options;
-  const { cos, sin } = ropeTables(config.rope, config.headDim, maxModelLen);
-  const tableShape = [maxModelLen, config.headDim / 2];
-  // Query and key each bring half of the scores' scale along: the CPU's product of one row with many, which is what
-  // decoding is, has a fast form for products that nothing multiplies afterwards.
-  const rootOfScale = config.headDim ** -0.25;
-  const scaled = (table: Float32Array): Float32Array => table.map((value) => value * rootOfScale);
-  const tables = {
-    cosCache: graph.constant("rope.cos", precision.activations, tableShape, scaled(cos)),
-    sinCache: graph.constant("rope.sin", precision.activations, tableShape, scaled(sin)),
-  };
-  if (rotarySections !== undefined) return sectionedRotary(context, inputs, tables, rotarySections);
-  return { tables, positions: config.headDim % rotaryHeadMultiple === 0 ? null : tokenPositions(context, inputs) };
-}
-
-/** Every token of the run gets a row of its own, put together from those of its three positions. */
-function sectionedRotary(
-  { graph }: GraphContext,
-  inputs: DecoderInputs,
-  { cosCache, sinCache }: RotaryTables,
-  sections: readonly [number, number, number],
-): Rotary {
-  const positions = graph.input("positions", "int64", [3, tokens]);
-  const putTogether = (name: string, table: Value): Value => {
-    const rows = gatherRows(graph, `${name}.rows`, table, positions);
-    const pieces = split(graph, `${name}.pieces`, rows, { axis: 2, sizes: sections }).map((piece, axis) =>
-      slice(graph, `${name}.axis.${axis}`, piece, { axis: 0, start: axis, end: axis + 1 }),
-    );
-    const [, half] = table.shape;
-    const flatShape = graph.constant("rope.flat_shape", "int64", [2], [-1, Number(half)]);
-    return reshape(graph, name, concat(graph, `${name}.joined`, pieces, 2), flatShape, [tokens, half]);
-  };
-  const one = graph.constant("int64.scalar.1", "int64", [], [1]);
-  const numTokens = gatherRows(graph, "positions.length", shapeOf(graph, "positions.shape", positions), one);
-  const ownRows = range(graph, "positions.own_rows", numTokens, tokens);
-  return {
-    tables: { cosCache: putTogether("rope.cos.own", cosCache), sinCache: putTogether("rope.sin.own", sinCache) },
-    positions: reshape(graph, "positions.rows", ownRows, inputs.inputShape, [batch, length]),
-  };
+function rotaryOf(context: GraphContext, { config, maxModelLen, rotarySections }: DecoderOptions): Rotary {
+  return createRotary(context, {
+    rope: config.rope,
+    rotaryDim: config.headDim,
+    maxModelLen,
+    // Query and key each bring half of the scores' scale along: the CPU's product of one row with many, which is what
+    // decoding is, has a fast form for products that nothing multiplies afterwards.
+    factor: config.headDim ** -0.25,
+    ...(rotarySections === undefined ? {} : { sections: rotarySections }),
+  });
 }
 
 /** The RMS norm of the residual stream, and the stream itself. */
@@ -155,7 +100,6 @@ function attention(
   inputs: DecoderInputs,
   rotary: Rotary,
 ): Value {
-  const { graph, precision } = context;
   const { numHeads, numKvHeads, headDim, hiddenSize: inFeatures, hasQkvBias: hasBias } = config;
   const projection = (part: string, heads: number): LinearLayer => ({
     name: `${name}.${part}_proj`,
@@ -164,23 +108,11 @@ function attention(
     hasBias,
   });
   const layers = [projection("q", numHeads), projection("k", numKvHeads), projection("v", numKvHeads)];
-  const projected = jointLinear(context, `${name}.qkv`, input, layers, precision.linear);
-  let qkv: { query: Value; key: Value | null; value: Value | null };
-  if (projected.kind === "packed" && rotary.positions === null) {
-    qkv = { query: batched(context, inputs, `${name}.qkv.batched`, projected.value), key: null, value: null };
-  } else {
-    const [query, key, value] = separated(graph, `${name}.qkv`, projected, layers);
-    qkv = {
-      query: rotated(graph, `${name}.query.rotated`, batched(context, inputs, `${name}.query`, query), rotary),
-      key: rotated(graph, `${name}.key.rotated`, batched(context, inputs, `${name}.key`, key), rotary),
-      value: batched(context, inputs, `${name}.value`, value),
-    };
-  }
-  return attendToCache(context, inputs, {
+  return inputs.attend({
     name,
     layer,
-    ...qkv,
-    rotary: rotary.positions === null ? rotary.tables : null,
+    projected: jointLinear(context, `${name}.qkv`, input, layers, context.precision.linear),
+    rotary,
     numHeads,
     numKvHeads,
     headDim,
@@ -188,22 +120,6 @@ function attention(
     // All of it is in the rotary tables.
     scale: 1,
   });
-}
-
-/** As it is where attention rotates by itself. */
-function rotated(graph: GraphBuilder, name: string, input: Value, { positions, tables }: Rotary): Value {
-  return positions === null ? input : rotaryEmbedding(graph, name, { input, positions, ...tables });
-}
-
-function separated(
-  graph: GraphBuilder,
-  name: string,
-  projected: JointProjection,
-  layers: readonly LinearLayer[],
-): readonly Value[] {
-  if (projected.kind === "separate") return projected.values;
-  const sizes = layers.map((layer) => layer.outFeatures);
-  return split(graph, `${name}.split`, projected.value, { axis: 1, sizes });
 }
 
 function outputProjection(config: DecoderConfig, name: string): LinearLayer {
@@ -226,7 +142,8 @@ function gatedPerceptron(context: GraphContext, config: DecoderConfig, name: str
     hasBias,
   }));
   const projected = jointLinear(context, `${name}.gate_up`, input, layers, precision.linear);
-  const [gate, up] = separated(graph, `${name}.gate_up`, projected, layers);
+  const widths = layers.map((layer) => layer.outFeatures);
+  const [gate, up] = separate(graph, `${name}.gate_up`, projected, widths);
   const gated = multiply(graph, `${name}.gated`, quickGelu(graph, `${name}.silu`, gate, 1), up);
   const down = { name: `${name}.down_proj`, inFeatures: intermediateSize, outFeatures: hiddenSize, hasBias };
   return linear(context, gated, down, precision.linear);

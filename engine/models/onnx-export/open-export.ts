@@ -39,8 +39,9 @@ export async function openExport(
   fileNames: readonly string[],
   options: GraphOptions & { readonly signal?: AbortSignal },
 ): Promise<OpenedExport> {
-  // The dtype is that of files; what our own graphs could compute in does not matter.
-  const graphs = configureGraphs(checkpoint.config, { ...options, dtype: "float32" });
+  // The dtype is that of files, and the runtime keeps their cache; what our own graphs could compute in does not matter.
+  const { maxModelLen } = options;
+  const graphs = configureGraphs(checkpoint.config, { dtype: "float32", device: "cpu", maxModelLen });
   const { definition, model } = graphs;
   const chosen = chooseOnnxFiles(fileNames, options);
   const openPart = async (name: string | null): Promise<OnnxFile | null> =>

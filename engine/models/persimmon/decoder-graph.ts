@@ -1,21 +1,14 @@
 /** The decoder graph of Persimmon. Inputs and outputs are those that `DecoderGraph` states. */
-import { rotaryEmbedding, type RotaryTables } from "../../graph/contrib-ops.ts";
 import { add, gatherRows, layerNormalization, reshape, split } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { applyActivation } from "../activation.ts";
-import {
-  attendToCache,
-  batch,
-  createDecoderInputs,
-  embedTokens,
-  length,
-  outputLogits,
-  tokenPositions,
-  type DecoderInputs,
-} from "../decoder-parts.ts";
+import { createDecoderInputs } from "../decoder-graph/create-decoder-inputs.ts";
+import type { DecoderInputs, Rotary } from "../decoder-graph/decoder-inputs.ts";
+import { createRotary } from "../decoder-graph/rotary.ts";
+import { tokens } from "../decoder-graph/sizes.ts";
+import { embedTokens, outputLogits } from "../decoder-graph/vocabulary.ts";
 import { parameter, type GraphContext } from "../graph-context.ts";
 import { linear, type LinearLayer } from "../linear.ts";
-import { ropeTables } from "../llama/rope.ts";
 import type { PersimmonConfig } from "./config.ts";
 
 export interface PersimmonOptions {
@@ -28,21 +21,17 @@ export interface PersimmonOptions {
   readonly maxModelLen: number;
 }
 
-interface Rotary {
-  readonly tables: RotaryTables;
-  /** int64 [B, S]. */
-  readonly positions: Value;
-}
-
 /** Pre-norm transformer with biases everywhere and layer norms that subtract the mean. */
 export function buildPersimmonGraph(context: GraphContext, options: PersimmonOptions): void {
   const { graph } = context;
-  const { config, prefix, headName, acceptsImages } = options;
+  const { config, prefix, headName, acceptsImages, maxModelLen } = options;
   const inputs = createDecoderInputs(context);
-  const rotary = createRotary(context, options, inputs);
+  const { rope, rotaryDim } = config;
+  // Rotation reaches a part of a head only, so the scores' scale cannot be in it.
+  const rotary = createRotary(context, { rope, rotaryDim, maxModelLen, factor: 1 });
   const tableName = `${prefix}embed_tokens.weight`;
 
-  let hidden = embedTokens(context, inputs.inputIds, { tableName, size: config, acceptsImages });
+  let hidden = embedTokens(context, inputs, { tableName, size: config, acceptsImages });
   for (let layer = 0; layer < config.numLayers; layer++) {
     const name = `${prefix}layers.${layer}`;
     const normalised = norm(context, config, `${name}.input_layernorm`, hidden);
@@ -59,19 +48,6 @@ export function buildPersimmonGraph(context: GraphContext, options: PersimmonOpt
   }
   const last = norm(context, config, `${prefix}final_layernorm`, hidden);
   outputLogits(context, last, config.tieWordEmbeddings ? `${prefix}embed_tokens` : headName, config);
-}
-
-function createRotary(context: GraphContext, { config, maxModelLen }: PersimmonOptions, inputs: DecoderInputs): Rotary {
-  const { graph, precision } = context;
-  const { cos, sin } = ropeTables(config.rope, config.rotaryDim, maxModelLen);
-  const tableShape = [maxModelLen, config.rotaryDim / 2];
-  return {
-    tables: {
-      cosCache: graph.constant("rope.cos", precision.activations, tableShape, cos),
-      sinCache: graph.constant("rope.sin", precision.activations, tableShape, sin),
-    },
-    positions: tokenPositions(context, inputs),
-  };
 }
 
 /** [N, hiddenSize], before the output projection. */
@@ -95,30 +71,26 @@ function attention(
   const headShape = graph.constant("attention.head_shape", "int64", [2], [-1, 3 * headDim]);
   const perHead = reshape(graph, `${name}.per_head`, fused, headShape, ["N * numHeads", 3 * headDim]);
   const parts = split(graph, `${name}.parts`, perHead, { axis: 1, sizes: [headDim, headDim, headDim] });
-  const batched = (part: string, value: Value): Value =>
-    reshape(graph, `${name}.${part}`, value, inputs.batchShape, [batch, length, hiddenSize]);
-  const rotated = (part: string, value: Value): Value => {
+  const rowShape = graph.constant("attention.row_shape", "int64", [2], [-1, hiddenSize]);
+  const rows = (part: string, value: Value): Value =>
+    reshape(graph, `${name}.${part}`, value, rowShape, [tokens, hiddenSize]);
+  const normed = (part: string, value: Value): Value => {
     const weights = { size: headDim, epsilon: config.layerNormEpsilon };
-    const normed = normalisesQueryAndKey ? namedNorm(context, `${name}.${part}_layernorm`, value, weights) : value;
-    return rotaryEmbedding(graph, `${name}.${part}.rotated`, {
-      input: batched(part, normed),
-      numHeads,
-      ...rotary.tables,
-      positions: rotary.positions,
-    });
+    return normalisesQueryAndKey ? namedNorm(context, `${name}.${part}_layernorm`, value, weights) : value;
   };
-  return attendToCache(context, inputs, {
+  const [query, key, value] = parts;
+  return inputs.attend({
     name,
     layer,
-    query: rotated("q", parts[0]),
-    key: rotated("k", parts[1]),
-    value: batched("v", parts[2]),
-    rotary: null,
+    projected: {
+      kind: "separate",
+      values: [rows("q", normed("q", query)), rows("k", normed("k", key)), rows("v", value)],
+    },
+    rotary,
     numHeads,
     numKvHeads: numHeads,
     headDim,
     localWindowSize: null,
-    // Rotation reaches a part of a head only.
     scale: null,
   });
 }

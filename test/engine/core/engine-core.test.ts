@@ -14,13 +14,21 @@ const checkpoints = [
   "onnx-exports/llava",
 ] as const;
 
-describe.for(checkpoints)("%s", (name) => {
+const slots = { kind: "slots" } as const;
+const paged = { kind: "paged", blockSize: 16 } as const;
+
+const variants = [
+  ...checkpoints.map((name) => ({ name, kvLayout: slots })),
+  ...checkpoints.filter((name) => !name.startsWith("onnx-exports/")).map((name) => ({ name, kvLayout: paged })),
+];
+
+describe.for(variants)("$name, $kvLayout.kind", ({ name, kvLayout }) => {
   let cache: TemporaryFolder;
   let golden: GoldenModel;
 
   beforeAll(async () => {
     cache = await createTemporaryFolder();
-    golden = await buildGoldenModel(name, cache.path);
+    golden = await buildGoldenModel(name, cache.path, "float32", kvLayout);
   });
 
   afterAll(() => cache[Symbol.asyncDispose]());

@@ -5,7 +5,7 @@ import type { EngineCore } from "../../../engine/core/engine-core.ts";
 import type { EngineCoreOutput, ToEngineThread, WorkerOptions } from "../../../engine/thread/messages.ts";
 import type { EngineRequest, ImageFeature } from "../../../engine/core/engine-request.ts";
 import type { ItemTensor } from "../../../engine/multimodal/processed-item.ts";
-import type { BuiltModel } from "../../../engine/models/built-model.ts";
+import type { BuiltModel, KvLayout } from "../../../engine/models/built-model.ts";
 import { buildModel } from "../../../engine/models/build-model.ts";
 import { createSamplingParams } from "../../../engine/contract/sampling-params.ts";
 import type { SamplingParams } from "../../../engine/contract/sampling-params.ts";
@@ -24,12 +24,14 @@ export async function buildGoldenModel(
   name: (typeof goldenCheckpoints)[number] | `onnx-exports/${"llama" | "llava" | "smolvlm" | "qwen2-vl"}`,
   cacheFolder: string,
   dtype: DtypeName = "float32",
+  kvLayout: KvLayout = { kind: "slots" },
 ): Promise<GoldenModel> {
   const { checkpointFolder, cases } = await loadGoldens(name);
   const checkpoint = await openCheckpoint(checkpointFolder, { cacheFolder });
   const model = await buildModel(checkpoint, {
     dtype,
     device: "cpu",
+    kvLayout,
     maxModelLen,
     cacheFolder,
     numThreads: 1,

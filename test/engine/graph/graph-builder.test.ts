@@ -51,7 +51,12 @@ const faults: readonly {
     build: (graph) => {
       const weight = graph.input("w", "uint8", [8, 2, 16]);
       const quantised = { weight, scales: graph.input("s", "float32", [16]), bits: 4, blockSize: 64 } as const;
-      return matMulNBits(graph, "q", { input: graph.input("x", "float32", ["N", 64]), quantised, bias: null });
+      return matMulNBits(graph, "q", {
+        input: graph.input("x", "float32", ["N", 64]),
+        quantised,
+        bias: null,
+        quantisesActivations: true,
+      });
     },
     message: /Node q \(MatMulNBits\): w: uint8\[8, 2, 16\] should have shape \[8, 1, 32\]/,
   },

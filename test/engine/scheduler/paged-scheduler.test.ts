@@ -8,6 +8,7 @@ import type { EngineRequest } from "../../../engine/core/engine-request.ts";
 import type { StepResult } from "../../../engine/core/step-results.ts";
 import { EngineError } from "../../../engine/contract/errors.ts";
 import { BlockKvManager } from "../../../engine/kv/block-kv-manager.ts";
+import { blockCapacity } from "../../../engine/kv/plan-blocks.ts";
 import { scratchBlockId } from "../../../engine/kv/block-pool.ts";
 import { isLastChunk } from "../../../engine/scheduler/scheduler-output.ts";
 import { Scheduler } from "../../../engine/scheduler/scheduler.ts";
@@ -40,7 +41,11 @@ class PagedSimulation {
 
   constructor(overrides: PagedOverrides = {}) {
     const { numBlocks = 17, maxNumSequences = 4, maxNumBatchedTokens = 16, enablePrefixCaching = true } = overrides;
-    this.kvManager = new BlockKvManager({ blockSize, numBlocks, maxNumSequences, enablePrefixCaching });
+    this.kvManager = new BlockKvManager({
+      capacity: blockCapacity(blockSize, numBlocks),
+      maxNumSequences,
+      enablePrefixCaching,
+    });
     this.scheduler = new Scheduler({
       maxNumBatchedTokens,
       maxNumWaiting: 100,

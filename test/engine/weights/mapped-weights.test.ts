@@ -99,6 +99,7 @@ test.for([
       input: value,
       quantised: { ...format, weight: graph.externalTensor("w", weight), scales: graph.externalTensor("s", scales!) },
       bias: null,
+      quantisesActivations: true,
     }),
   );
   // What remains is the kernel's rounding of the input to 8 bits.

@@ -1,0 +1,188 @@
+/** Attention over a packed batch, and over keys and values that lie ready: the two ends of a paged KV cache. */
+import { rotaryHeadMultiple, type RotaryTables } from "./contrib-ops.ts";
+import { microsoftDomain, standardDomain, type AttributeValue, type GraphBuilder } from "./graph-builder.ts";
+import { checkElementType, checkRank, checkShape, floats, knownSize, nodeError } from "./node-checks.ts";
+import type { Value } from "./value.ts";
+
+const float = (value: number): AttributeValue => ({ kind: "float", value });
+const int = (value: number): AttributeValue => ({ kind: "int", value });
+
+export interface PagedAttentionInputs {
+  /** `[N, numHeads * headDim]`, or packed `[N, (numHeads + 2 * numKvHeads) * headDim]` with key and value null. */
+  readonly query: Value;
+  /** `[N, numKvHeads * headDim]`. */
+  readonly key: Value | null;
+  readonly value: Value | null;
+  /** `[numBlocks, blockSize, numKvHeads, headDim]`. */
+  readonly keyCache: Value;
+  readonly valueCache: Value;
+  /** int32 [B + 1]: of each sequence, its first token among the N; then N. */
+  readonly cumulativeLengths: Value;
+  /** int32 [B]: tokens of each sequence in the cache before this run. */
+  readonly pastLengths: Value;
+  /** int32 [B, C], -1 where no block is mapped. */
+  readonly blockTable: Value;
+  /** int32 [3] in the host's memory: bounds of the longest query and KV, and what the longest KV has at least. */
+  readonly attentionMetadata: Value;
+  /** `[positions, rotaryDim / 2]` each; null where query and key come rotated. */
+  readonly rotary: RotaryTables | null;
+  readonly numHeads: number;
+  readonly numKvHeads: number;
+  readonly headDim: number;
+  /** Tokens a position sees, itself included; null is all before it. */
+  readonly localWindowSize: number | null;
+  /** What products of query and key are multiplied by; null is `1 / sqrt(headDim)`. */
+  readonly scale: number | null;
+  readonly presentKeyName: string;
+  readonly presentValueName: string;
+}
+
+/** Whether the operator can rotate heads by these tables: a part of a head, or all of one of a multiple of 16. */
+export function rotatesInside(headDim: number, rotaryDim: number): boolean {
+  return headDim % rotaryHeadMultiple === 0 && rotaryDim % 8 === 0 && rotaryDim <= headDim;
+}
+
+/**
+ * Causal attention of a packed batch with rotary embedding and paged KV cache in one node, on CUDA only. It writes into
+ * the caches that it is given: the outputs must be bound to the same memory.
+ */
+export function pagedAttention(
+  graph: GraphBuilder,
+  name: string,
+  inputs: PagedAttentionInputs,
+): { output: Value; presentKey: Value; presentValue: Value } {
+  const { query, key, value, keyCache, valueCache, rotary, numHeads, numKvHeads, headDim } = inputs;
+  const { cumulativeLengths, pastLengths, blockTable, attentionMetadata } = inputs;
+  const node = { name, operator: "PagedAttention" };
+  const { elementType } = query;
+  checkElementType(node, query, "float16", "bfloat16");
+  checkRank(node, query, 2);
+  const [tokens] = query.shape;
+  if (numHeads % numKvHeads !== 0) throw nodeError(node, `${numHeads} heads do not divide into ${numKvHeads} groups.`);
+  if ((key === null) !== (value === null)) throw nodeError(node, "key and value are both given or both packed.");
+  if (key === null || value === null) {
+    checkShape(node, query, [tokens, (numHeads + 2 * numKvHeads) * headDim]);
+  } else {
+    checkShape(node, query, [tokens, numHeads * headDim]);
+    for (const part of [key, value]) {
+      checkElementType(node, part, elementType);
+      checkShape(node, part, [tokens, numKvHeads * headDim]);
+    }
+  }
+  for (const cache of [keyCache, valueCache]) {
+    checkElementType(node, cache, elementType);
+    checkShape(node, cache, [keyCache.shape[0], keyCache.shape[1], numKvHeads, headDim]);
+  }
+  for (const index of [cumulativeLengths, pastLengths, blockTable, attentionMetadata]) {
+    checkElementType(node, index, "int32");
+  }
+  checkShape(node, blockTable, [pastLengths.shape[0], blockTable.shape[1]]);
+  checkShape(node, attentionMetadata, [3]);
+  if (rotary !== null) {
+    const rotaryDim = 2 * knownSize(node, rotary.cosCache, 1);
+    if (!rotatesInside(headDim, rotaryDim)) {
+      throw nodeError(node, `it does not rotate ${rotaryDim} dimensions of heads of ${headDim}.`);
+    }
+    checkElementType(node, rotary.cosCache, elementType);
+    checkElementType(node, rotary.sinCache, elementType);
+    checkShape(node, rotary.sinCache, rotary.cosCache.shape);
+  }
+  const [output, presentKey, presentValue] = graph.addNode({
+    ...node,
+    domain: microsoftDomain,
+    inputs: [
+      ...[query, key, value, keyCache, valueCache, cumulativeLengths, pastLengths, blockTable],
+      ...[rotary?.cosCache ?? null, rotary?.sinCache ?? null],
+      // Slots, head sink, norms of query and key, and scales of a quantised cache.
+      ...[null, null, null, null, null, null],
+      attentionMetadata,
+    ],
+    attributes: {
+      num_heads: int(numHeads),
+      kv_num_heads: int(numKvHeads),
+      do_rotary: int(rotary === null ? 0 : 1),
+      rotary_interleaved: int(0),
+      local_window_size: int(inputs.localWindowSize ?? -1),
+      ...(inputs.scale === null ? {} : { scale: float(inputs.scale) }),
+    },
+    outputs: [
+      { name, elementType, shape: [tokens, numHeads * headDim] },
+      { name: inputs.presentKeyName, elementType, shape: keyCache.shape },
+      { name: inputs.presentValueName, elementType, shape: valueCache.shape },
+    ],
+  });
+  return { output, presentKey, presentValue };
+}
+
+export interface MaskedAttentionInputs {
+  /** `[1, N, numHeads * headDim]`. */
+  readonly query: Value;
+  /** `[1, M, numKvHeads * headDim]`. */
+  readonly key: Value;
+  readonly value: Value;
+  /** bool [N, M]: which keys each query sees, at least one. */
+  readonly mask: Value;
+  readonly numHeads: number;
+  readonly numKvHeads: number;
+  readonly headDim: number;
+  readonly scale: number | null;
+}
+
+/** The standard's attention: `[1, N, numHeads * headDim]`. */
+export function maskedAttention(
+  graph: GraphBuilder,
+  name: string,
+  { query, key, value, mask, numHeads, numKvHeads, headDim, scale }: MaskedAttentionInputs,
+): Value {
+  const node = { name, operator: "Attention" };
+  const { elementType } = query;
+  checkElementType(node, query, ...floats);
+  checkShape(node, query, [1, query.shape[1], numHeads * headDim]);
+  for (const part of [key, value]) {
+    checkElementType(node, part, elementType);
+    checkShape(node, part, [1, key.shape[1], numKvHeads * headDim]);
+  }
+  checkElementType(node, mask, "bool");
+  checkShape(node, mask, [query.shape[1], key.shape[1]]);
+  return graph.addNode({
+    ...node,
+    domain: standardDomain,
+    opset: attentionOpset,
+    inputs: [query, key, value, mask],
+    attributes: {
+      q_num_heads: int(numHeads),
+      kv_num_heads: int(numKvHeads),
+      ...(scale === null ? {} : { scale: float(scale) }),
+    },
+    outputs: [{ name, elementType, shape: query.shape }],
+  })[0];
+}
+
+/** The standard has had attention and rotary embedding since this version. */
+const attentionOpset = 23;
+
+/**
+ * Rotates `[1, N, heads * headDim]` by tables that have a row for each of the N tokens, `[1, N, headDim / 2]`: the
+ * standard's rotary embedding, which can do without positions.
+ */
+export function rotateByRows(
+  graph: GraphBuilder,
+  name: string,
+  { input, cosCache, sinCache, numHeads }: RotaryTables & { readonly input: Value; readonly numHeads: number },
+): Value {
+  const node = { name, operator: "RotaryEmbedding" };
+  checkElementType(node, input, ...floats);
+  const headDim = knownSize(node, input, 2) / numHeads;
+  for (const table of [cosCache, sinCache]) {
+    checkElementType(node, table, input.elementType);
+    checkShape(node, table, [1, input.shape[1], headDim / 2]);
+  }
+  return graph.addNode({
+    ...node,
+    domain: standardDomain,
+    opset: attentionOpset,
+    inputs: [input, cosCache, sinCache],
+    attributes: { num_heads: int(numHeads), interleaved: int(0) },
+    outputs: [{ name, elementType: input.elementType, shape: input.shape }],
+  })[0];
+}

@@ -1,0 +1,120 @@
+/** Operators of the ONNX standard that compare, choose and look up: what the reference of paged attention is made of. */
+import type { GraphBuilder } from "./graph-builder.ts";
+import { checkElementType, checkRank, checkShape, nodeError, type NodeLabel } from "./node-checks.ts";
+import { addStandardNode } from "./standard-ops.ts";
+import { broadcastShapes, describeValue, type Dimension, type Shape, type Value } from "./value.ts";
+
+/** bool, `left < right`, broadcast. */
+export function less(graph: GraphBuilder, name: string, left: Value, right: Value): Value {
+  return comparison(graph, { name, operator: "Less" }, left, right);
+}
+
+export function lessOrEqual(graph: GraphBuilder, name: string, left: Value, right: Value): Value {
+  return comparison(graph, { name, operator: "LessOrEqual" }, left, right);
+}
+
+export function greaterOrEqual(graph: GraphBuilder, name: string, left: Value, right: Value): Value {
+  return comparison(graph, { name, operator: "GreaterOrEqual" }, left, right);
+}
+
+export function equal(graph: GraphBuilder, name: string, left: Value, right: Value): Value {
+  return comparison(graph, { name, operator: "Equal" }, left, right);
+}
+
+export function and(graph: GraphBuilder, name: string, left: Value, right: Value): Value {
+  const node = { name, operator: "And" };
+  checkElementType(node, left, "bool");
+  return comparison(graph, node, left, right);
+}
+
+function comparison(graph: GraphBuilder, node: NodeLabel, left: Value, right: Value): Value {
+  checkElementType(node, right, left.elementType);
+  return addStandardNode(graph, node, [left, right], { elementType: "bool", shape: broadcast(node, left, right) });
+}
+
+/** The larger of two numbers, broadcast. */
+export function maximum(graph: GraphBuilder, name: string, left: Value, right: Value): Value {
+  const node = { name, operator: "Max" };
+  checkElementType(node, right, left.elementType);
+  const shape = broadcast(node, left, right);
+  return addStandardNode(graph, node, [left, right], { elementType: left.elementType, shape });
+}
+
+/** `condition ? chosen : other`, element by element, broadcast. */
+export function where(
+  graph: GraphBuilder,
+  name: string,
+  { condition, chosen, other }: { readonly condition: Value; readonly chosen: Value; readonly other: Value },
+): Value {
+  const node = { name, operator: "Where" };
+  checkElementType(node, condition, "bool");
+  checkElementType(node, other, chosen.elementType);
+  const shape = broadcastShapes(condition.shape, broadcast(node, chosen, other));
+  if (shape === null)
+    throw nodeError(node, `${describeValue(condition)} and ${describeValue(chosen)} do not broadcast.`);
+  return addStandardNode(graph, node, [condition, chosen, other], { elementType: chosen.elementType, shape });
+}
+
+function broadcast(node: NodeLabel, left: Value, right: Value): Shape {
+  const shape = broadcastShapes(left.shape, right.shape);
+  if (shape === null) throw nodeError(node, `${describeValue(left)} and ${describeValue(right)} do not broadcast.`);
+  return shape;
+}
+
+/** int64 [rank of input, count]: coordinates of the elements that are true, in row-major order. */
+export function nonZero(graph: GraphBuilder, name: string, input: Value, count: Dimension): Value {
+  const node = { name, operator: "NonZero" };
+  checkElementType(node, input, "bool");
+  return addStandardNode(graph, node, [input], { elementType: "int64", shape: [input.shape.length, count] });
+}
+
+/** `data[indices[n, 0], indices[n, 1], ...]` for `indices` int64 [N, axes]: [N, ...the other axes of data]. */
+export function gatherAt(graph: GraphBuilder, name: string, data: Value, indices: Value): Value {
+  const node = { name, operator: "GatherND" };
+  const numAxes = checkCoordinates(node, data, indices);
+  const shape = [indices.shape[0], ...data.shape.slice(numAxes)];
+  return addStandardNode(graph, node, [data, indices], { elementType: data.elementType, shape });
+}
+
+/** A copy of `data` in which `data[indices[n, 0], indices[n, 1], ...]` is `updates[n]`; the same memory if bound so. */
+export function scatterAt(
+  graph: GraphBuilder,
+  name: string,
+  { data, indices, updates }: { readonly data: Value; readonly indices: Value; readonly updates: Value },
+): Value {
+  const node = { name, operator: "ScatterND" };
+  const numAxes = checkCoordinates(node, data, indices);
+  checkElementType(node, updates, data.elementType);
+  checkShape(node, updates, [indices.shape[0], ...data.shape.slice(numAxes)]);
+  return addStandardNode(graph, node, [data, indices, updates], data);
+}
+
+function checkCoordinates(node: NodeLabel, data: Value, indices: Value): number {
+  checkElementType(node, indices, "int64");
+  checkRank(node, indices, 2);
+  const numAxes = indices.shape[1];
+  if (typeof numAxes !== "number" || numAxes > data.shape.length) {
+    throw nodeError(node, `${describeValue(indices)} does not address ${describeValue(data)}.`);
+  }
+  return numAxes;
+}
+
+/** Sum along the last axis, which goes away. */
+export function sumLast(graph: GraphBuilder, name: string, input: Value): Value {
+  const axes = graph.constant("int64.-1", "int64", [1], [-1]);
+  const result = { elementType: input.elementType, shape: input.shape.slice(0, -1) };
+  const attributes = { keepdims: { kind: "int", value: 0 } } as const;
+  return addStandardNode(graph, { name, operator: "ReduceSum" }, [input, axes], result, attributes);
+}
+
+/** Rows from `start` on, up to `end`, which counts from the back if negative; `size` is the number of rows left. */
+export function sliceRows(
+  graph: GraphBuilder,
+  name: string,
+  input: Value,
+  { start, end, size }: { readonly start: number; readonly end: number; readonly size: Dimension },
+): Value {
+  const bounds = [start, end, 0].map((value) => graph.constant(`int64.${value}`, "int64", [1], [value]));
+  const shape = input.shape.with(0, size);
+  return addStandardNode(graph, { name, operator: "Slice" }, [input, ...bounds], { ...input, shape });
+}

@@ -1,0 +1,145 @@
+/** What both forms of the paged decoder graph share: its inputs, image embeddings, and where tokens stand. */
+import { rotaryEmbedding } from "../../graph/contrib-ops.ts";
+import { rotateByRows } from "../../graph/paged-attention-ops.ts";
+import { greaterOrEqual, maximum, sliceRows, sumLast, where } from "../../graph/selection-ops.ts";
+import { add, cast, gatherRows, range, reshape, shapeOf, subtract } from "../../graph/standard-ops.ts";
+import type { Dimension, Value } from "../../graph/value.ts";
+import { logitRows, type GraphContext } from "../graph-context.ts";
+import type { CachedAttention, DecoderInputs, Rotary } from "./decoder-inputs.ts";
+import { batch, blockColumns, numBlocks, poolRows, tokens } from "./sizes.ts";
+
+export interface PagedValues {
+  /** int64 [N]. */
+  readonly tokenIds: Value;
+  /** int32 [B + 1]. */
+  readonly cumulativeLengths: Value;
+  /** int32 [B]. */
+  readonly pastLengths: Value;
+  /** int32 [B, C]. */
+  readonly blockTable: Value;
+}
+
+/** Of each token of the run. */
+export interface TokenPlaces {
+  /** int64 [N]: its sequence among the B. */
+  readonly sequences: Value;
+  /** int64 [N]: its position in the sequence. */
+  readonly positions: Value;
+}
+
+export function pagedValues({ graph }: GraphContext): PagedValues {
+  return {
+    tokenIds: graph.input("input_ids", "int64", [tokens]),
+    cumulativeLengths: graph.input("cumulative_lengths", "int32", [`${batch} + 1`]),
+    pastLengths: graph.input("past_lengths", "int32", [batch]),
+    blockTable: graph.input("block_table", "int32", [batch, blockColumns]),
+  };
+}
+
+export function pagedInputs(
+  context: GraphContext,
+  { tokenIds }: PagedValues,
+  attend: DecoderInputs["attend"],
+): DecoderInputs {
+  const { graph } = context;
+  return {
+    tokenIds,
+    logitRows: graph.input("logit_rows", "int64", [logitRows]),
+    withImages(embedded) {
+      const pool = graph.input("image_pool", "float32", [poolRows, embedded.shape[1]]);
+      const rows = graph.input("image_rows", "int64", [tokens]);
+      const none = graph.constant("int64.scalar.0", "int64", [], [0]);
+      const images = gatherRows(graph, "image_pool.rows", pool, maximum(graph, "image_rows.any", rows, none));
+      return where(graph, "embedded.with_images", {
+        condition: asColumn(context, "image_rows.is_image", greaterOrEqual(graph, "image_rows.is_image", rows, none)),
+        chosen: cast(graph, "image_pool.cast", images, embedded.elementType),
+        other: embedded,
+      });
+    },
+    attend,
+  };
+}
+
+/** The layer's half of the cache, [numBlocks, blockSize, numKvHeads, headDim], as an input of the graph. */
+export function pastBlocks(
+  { graph, precision }: GraphContext,
+  { layer, numKvHeads, headDim }: CachedAttention,
+  { part, blockSize }: { readonly part: "key" | "value"; readonly blockSize: number },
+): Value {
+  return graph.input(`past.${layer}.${part}`, precision.activations, [numBlocks, blockSize, numKvHeads, headDim]);
+}
+
+/** int64 [B] each: the first of a sequence's tokens among the N, and the first behind them. */
+export function sequenceBounds(
+  { graph }: GraphContext,
+  { cumulativeLengths }: PagedValues,
+): { readonly starts: Value; readonly ends: Value } {
+  const wide = cast(graph, "cumulative_lengths.wide", cumulativeLengths, "int64");
+  const beyondAny = 2 ** 31;
+  return {
+    starts: sliceRows(graph, "sequences.starts", wide, { start: 0, end: -1, size: batch }),
+    ends: sliceRows(graph, "sequences.ends", wide, { start: 1, end: beyondAny, size: batch }),
+  };
+}
+
+/** A token belongs to the sequence behind as many others as end at it or before it; empty ones count. */
+export function tokenPlaces(
+  context: GraphContext,
+  { tokenIds, pastLengths }: PagedValues,
+  { starts, ends }: ReturnType<typeof sequenceBounds>,
+): TokenPlaces {
+  const { graph } = context;
+  const zero = graph.constant("int64.scalar.0", "int64", [], [0]);
+  const numTokens = gatherRows(graph, "tokens.count", shapeOf(graph, "tokens.shape", tokenIds), zero);
+  const index = range(graph, "tokens.index", numTokens, tokens);
+  const hasEnded = greaterOrEqual(graph, "sequences.have_ended", asColumn(context, "tokens.index", index), ends);
+  const sequences = sumLast(graph, "tokens.sequence", cast(graph, "sequences.have_ended.count", hasEnded, "int64"));
+  const pasts = cast(graph, "past_lengths.wide", pastLengths, "int64");
+  const shifts = gatherRows(graph, "tokens.shift", subtract(graph, "sequences.shift", pasts, starts), sequences);
+  return { sequences, positions: add(graph, "tokens.position", index, shifts) };
+}
+
+/**
+ * Rotated outside of attention: [N, heads * headDim].
+ *
+ * @param positions Called where the tables have rows by position.
+ */
+export function rotateRows(
+  { graph }: GraphContext,
+  name: string,
+  flat: Value,
+  {
+    rotary,
+    numHeads,
+    positions,
+  }: { readonly rotary: Rotary; readonly numHeads: number; readonly positions: () => Value },
+): Value {
+  const [rows, features] = flat.shape;
+  const grouped = (part: string, value: Value, width: Dimension): Value => {
+    const shape = graph.constant(`one_by_any_by.${width}`, "int64", [3], [1, -1, Number(width)]);
+    return reshape(graph, part, value, shape, [1, rows, width]);
+  };
+  const input = grouped(`${name}.grouped`, flat, features);
+  let output: Value;
+  if (rotary.rowOf === "token") {
+    const { cosCache, sinCache } = rotary.tables;
+    output = rotateByRows(graph, `${name}.rotated`, {
+      input,
+      numHeads,
+      cosCache: grouped(`${name}.cos`, cosCache, cosCache.shape[1]),
+      sinCache: grouped(`${name}.sin`, sinCache, sinCache.shape[1]),
+    });
+  } else {
+    const oneRow = graph.constant("one_row", "int64", [2], [1, -1]);
+    const ownPositions = reshape(graph, `${name}.positions`, positions(), oneRow, [1, rows]);
+    output = rotaryEmbedding(graph, `${name}.rotated`, { input, positions: ownPositions, numHeads, ...rotary.tables });
+  }
+  const flatShape = graph.constant(`any_by.${features}`, "int64", [2], [-1, Number(features)]);
+  return reshape(graph, `${name}.rotated.flat`, output, flatShape, [rows, features]);
+}
+
+/** [n] as [n, 1]. */
+export function asColumn({ graph }: GraphContext, name: string, values: Value): Value {
+  const columnShape = graph.constant("column_shape", "int64", [2], [-1, 1]);
+  return reshape(graph, `${name}.column`, values, columnShape, [values.shape[0], 1]);
+}

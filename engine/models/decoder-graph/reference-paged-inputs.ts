@@ -1,0 +1,179 @@
+/**
+ * The reference of decoding over a paged KV cache, in operators of the ONNX standard, for the CPU: keys and values are
+ * scattered into their blocks, those of all sequences are gathered again, and one attention with a mask sees to it that
+ * no sequence looks into another. Where what lies is worked out once for all layers.
+ */
+import { maskedAttention } from "../../graph/paged-attention-ops.ts";
+import { and, equal, gatherAt, less, lessOrEqual, nonZero, scatterAt, where } from "../../graph/selection-ops.ts";
+import {
+  add,
+  cast,
+  concat,
+  divide,
+  gatherRows,
+  modulo,
+  multiply,
+  range,
+  reshape,
+  shapeOf,
+  split,
+  subtract,
+} from "../../graph/standard-ops.ts";
+import type { Value } from "../../graph/value.ts";
+import type { GraphContext } from "../graph-context.ts";
+import { separate } from "../linear.ts";
+import type { CachedAttention, DecoderInputs } from "./decoder-inputs.ts";
+import { headWidths } from "./heads.ts";
+import {
+  asColumn,
+  pagedInputs,
+  pagedValues,
+  pastBlocks,
+  rotateRows,
+  sequenceBounds,
+  tokenPlaces,
+  type PagedValues,
+  type TokenPlaces,
+} from "./paged-inputs.ts";
+import { cachedTokens, tokens } from "./sizes.ts";
+
+interface PagedIndex {
+  /** Of the run's N tokens. */
+  readonly own: TokenPlaces;
+  /** Of the L tokens in the cache, sequence by sequence. */
+  readonly cached: TokenPlaces;
+  /** int64 [N, 2]: block and place in it. */
+  readonly ownSlots: Value;
+  /** int64 [L, 2]. */
+  readonly cachedSlots: Value;
+  /** bool [N, L] by window: which of the L a token sees. */
+  readonly masks: Map<number | null, Value>;
+}
+
+export function createReferencePagedInputs(context: GraphContext, blockSize: number): DecoderInputs {
+  const values = pagedValues(context);
+  const index = createIndex(context, values, blockSize);
+  return pagedInputs(context, values, (attention) => attend(context, index, attention, blockSize));
+}
+
+function createIndex(context: GraphContext, values: PagedValues, blockSize: number): PagedIndex {
+  const { graph } = context;
+  const { pastLengths, blockTable } = values;
+  const { starts, ends } = sequenceBounds(context, values);
+  const own = tokenPlaces(context, values, { starts, ends });
+
+  // A position of a sequence is in the cache where it comes before the sequence's end; the table may be wider.
+  const scalar = (value: number): Value => graph.constant(`int64.scalar.${value}`, "int64", [], [value]);
+  const numColumns = gatherRows(
+    graph,
+    "block_table.columns",
+    shapeOf(graph, "block_table.shape", blockTable),
+    scalar(1),
+  );
+  const numPositions = multiply(graph, "block_table.positions", numColumns, scalar(blockSize));
+  const position = range(graph, "cache.position", numPositions, "C * blockSize");
+  const pasts = cast(graph, "past_lengths.int64", pastLengths, "int64");
+  const lengths = add(graph, "sequences.length", pasts, subtract(graph, "sequences.new", ends, starts));
+  const isCached = less(graph, "cache.is_filled", position, asColumn(context, "sequences.length", lengths));
+  const coordinates = nonZero(graph, "cache.coordinates", isCached, cachedTokens);
+  const anySize = graph.constant("any_size", "int64", [1], [-1]);
+  const [sequences, positions] = split(graph, "cache.axes", coordinates, { axis: 0, sizes: [1, 1] }).map((row, axis) =>
+    reshape(graph, `cache.axis.${axis}`, row, anySize, [cachedTokens]),
+  );
+  const cached: TokenPlaces = { sequences, positions };
+
+  const table = mappedTable(context, blockTable);
+  return {
+    own,
+    cached,
+    ownSlots: slots(context, "tokens", { places: own, table, blockSize }),
+    cachedSlots: slots(context, "cache", { places: cached, table, blockSize }),
+    masks: new Map(),
+  };
+}
+
+/** More blocks than any pool has: a run that would write to an unmapped block, or read it, fails. */
+const noBlock = 2 ** 31 - 1;
+
+/** int64 [B, C]. Indices below 0 count from the back, so -1 would be the pool's last block. */
+function mappedTable({ graph }: GraphContext, blockTable: Value): Value {
+  const wide = cast(graph, "block_table.wide", blockTable, "int64");
+  const zero = graph.constant("int64.scalar.0", "int64", [], [0]);
+  return where(graph, "block_table.mapped", {
+    condition: less(graph, "block_table.is_unmapped", wide, zero),
+    chosen: graph.constant("block_table.no_block", "int64", [], [noBlock]),
+    other: wide,
+  });
+}
+
+/** int64 [n, 2]: each token's block and its place in it. */
+function slots(
+  context: GraphContext,
+  name: string,
+  { places, table, blockSize }: { readonly places: TokenPlaces; readonly table: Value; readonly blockSize: number },
+): Value {
+  const { graph } = context;
+  const size = graph.constant(`int64.scalar.${blockSize}`, "int64", [], [blockSize]);
+  const pair = (part: string, left: Value, right: Value): Value =>
+    concat(graph, part, [asColumn(context, `${part}.0`, left), asColumn(context, `${part}.1`, right)], 1);
+  const column = divide(graph, `${name}.block_column`, places.positions, size);
+  const block = gatherAt(graph, `${name}.block`, table, pair(`${name}.entry`, places.sequences, column));
+  return pair(`${name}.slot`, block, modulo(graph, `${name}.place`, places.positions, size));
+}
+
+function mask(context: GraphContext, { own, cached, masks }: PagedIndex, window: number | null): Value {
+  const known = masks.get(window);
+  if (known !== undefined) return known;
+  const { graph } = context;
+  const name = `mask.${window ?? "all"}`;
+  const sequence = asColumn(context, `${name}.sequence`, own.sequences);
+  const position = asColumn(context, `${name}.position`, own.positions);
+  const isSame = equal(graph, `${name}.is_same`, sequence, cached.sequences);
+  const isBefore = lessOrEqual(graph, `${name}.is_before`, cached.positions, position);
+  let made = and(graph, `${name}.is_own`, isSame, isBefore);
+  if (window !== null) {
+    const size = graph.constant(`int64.scalar.${window}`, "int64", [], [window]);
+    const first = subtract(graph, `${name}.behind`, position, size);
+    made = and(graph, `${name}.is_near_own`, made, less(graph, `${name}.is_near`, first, cached.positions));
+  }
+  masks.set(window, made);
+  return made;
+}
+
+function attend(context: GraphContext, index: PagedIndex, attention: CachedAttention, blockSize: number): Value {
+  const { graph } = context;
+  const { name, layer, projected, rotary, numHeads, numKvHeads, headDim, localWindowSize, scale } = attention;
+  const [query, key, value] = separate(graph, `${name}.qkv`, projected, headWidths(attention));
+  const rotated = (part: string, flat: Value, heads: number): Value =>
+    rotateRows(context, `${name}.${part}`, flat, { rotary, numHeads: heads, positions: () => index.own.positions });
+
+  const headShape = graph.constant(`heads.${numKvHeads}.${headDim}`, "int64", [3], [-1, numKvHeads, headDim]);
+  const width = numKvHeads * headDim;
+  const oneBatch = (features: number): Value =>
+    graph.constant(`one_by_any_by.${features}`, "int64", [3], [1, -1, features]);
+  const throughCache = (part: "key" | "value", flat: Value): Value => {
+    const updates = reshape(graph, `${name}.${part}.heads`, flat, headShape, [tokens, numKvHeads, headDim]);
+    const data = pastBlocks(context, attention, { part, blockSize });
+    const present = scatterAt(graph, `present.${layer}.${part}`, { data, indices: index.ownSlots, updates });
+    graph.output(present);
+    const gathered = gatherAt(graph, `${name}.${part}.cached`, present, index.cachedSlots);
+    return reshape(graph, `${name}.${part}.cached.flat`, gathered, oneBatch(width), [1, cachedTokens, width]);
+  };
+  const queryWidth = numHeads * headDim;
+  const attended = maskedAttention(graph, name, {
+    query: reshape(graph, `${name}.query.flat`, rotated("query", query, numHeads), oneBatch(queryWidth), [
+      1,
+      tokens,
+      queryWidth,
+    ]),
+    key: throughCache("key", rotated("key", key, numKvHeads)),
+    value: throughCache("value", value),
+    mask: mask(context, index, localWindowSize),
+    numHeads,
+    numKvHeads,
+    headDim,
+    scale,
+  });
+  const flatShape = graph.constant("attention.flat_shape", "int64", [2], [-1, queryWidth]);
+  return reshape(graph, `${name}.flat`, attended, flatShape, [tokens, queryWidth]);
+}

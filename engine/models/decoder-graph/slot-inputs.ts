@@ -1,0 +1,154 @@
+/** Decoding over KV slots: each sequence has a cache of the full length, and attention is one node a layer. */
+import { groupQueryAttention, rotaryEmbedding, rotaryHeadMultiple } from "../../graph/contrib-ops.ts";
+import {
+  add,
+  cast,
+  concat,
+  gatherRows,
+  range,
+  reshape,
+  scatterRows,
+  shapeOf,
+  subtract,
+} from "../../graph/standard-ops.ts";
+import type { Value } from "../../graph/value.ts";
+import { logitRows, type GraphContext } from "../graph-context.ts";
+import { separate } from "../linear.ts";
+import type { CachedAttention, DecoderInputs, Rotary } from "./decoder-inputs.ts";
+import { headWidths, rotaryDimOf } from "./heads.ts";
+import { batch, cacheLength, imageTokens, length, tokens } from "./sizes.ts";
+
+interface SlotValues {
+  /** int64 [N]. */
+  readonly tokenIds: Value;
+  /** int64 [2]: B, S. */
+  readonly inputShape: Value;
+  /** int64 [3]: B, S, -1. */
+  readonly batchShape: Value;
+  /** int32 [B]: tokens of each sequence after this run, minus one. */
+  readonly seqlensK: Value;
+  readonly totalSequenceLength: Value;
+  /** int64 [B, S] of each kind that a layer has asked for: rows of the rotary tables. */
+  readonly rotaryRows: Map<Rotary["rowOf"], Value>;
+}
+
+export function createSlotInputs(context: GraphContext): DecoderInputs {
+  const { graph } = context;
+  const inputIds = graph.input("input_ids", "int64", [batch, length]);
+  const inputShape = shapeOf(graph, "input_ids.shape", inputIds);
+  const anySize = graph.constant("any_size", "int64", [1], [-1]);
+  const values: SlotValues = {
+    tokenIds: reshape(graph, "input_ids.flat", inputIds, anySize, [tokens]),
+    inputShape,
+    batchShape: concat(graph, "batch_shape", [inputShape, anySize], 0),
+    seqlensK: graph.input("seqlens_k", "int32", [batch]),
+    totalSequenceLength: graph.input("total_sequence_length", "int32", []),
+    rotaryRows: new Map(),
+  };
+  return {
+    tokenIds: values.tokenIds,
+    logitRows: graph.input("logit_rows", "int64", [logitRows]),
+    withImages(embedded) {
+      const imageEmbeds = graph.input("image_embeds", "float32", [imageTokens, embedded.shape[1]]);
+      const imagePositions = graph.input("image_positions", "int64", [imageTokens, 1]);
+      const updates = cast(graph, "image_embeds.cast", imageEmbeds, embedded.elementType);
+      return scatterRows(graph, "embedded.with_images", embedded, imagePositions, updates);
+    },
+    attend: (attention) => attend(context, values, attention),
+  };
+}
+
+function attend(context: GraphContext, values: SlotValues, attention: CachedAttention): Value {
+  const { graph, precision } = context;
+  const { name, layer, projected, rotary, numHeads, numKvHeads, headDim, localWindowSize, scale } = attention;
+  const past = (part: string): Value =>
+    graph.input(`past.${layer}.${part}`, precision.activations, [batch, numKvHeads, cacheLength, headDim]);
+  const rotatesInside =
+    rotary.rowOf === "position" && rotaryDimOf(rotary) === headDim && headDim % rotaryHeadMultiple === 0;
+  const { output, presentKey, presentValue } = groupQueryAttention(graph, name, {
+    ...queryKeyValue(context, values, attention, rotatesInside),
+    rotary: rotatesInside ? rotary.tables : null,
+    numHeads,
+    numKvHeads,
+    headDim,
+    localWindowSize,
+    scale,
+    seqlensK: values.seqlensK,
+    totalSequenceLength: values.totalSequenceLength,
+    headSink: context.device === "cpu" ? emptySink(context, numHeads) : null,
+    pastKey: past("key"),
+    pastValue: past("value"),
+    presentKeyName: `present.${layer}.key`,
+    presentValueName: `present.${layer}.value`,
+  });
+  graph.output(presentKey);
+  graph.output(presentValue);
+  const flatShape = graph.constant("attention.flat_shape", "int64", [2], [-1, numHeads * headDim]);
+  return reshape(graph, `${name}.flat`, output, flatShape, [tokens, numHeads * headDim]);
+}
+
+/** [B, S, features] each; packed, with the other two null, where attention does all the rest. */
+function queryKeyValue(
+  context: GraphContext,
+  values: SlotValues,
+  attention: CachedAttention,
+  rotatesInside: boolean,
+): { readonly query: Value; readonly key: Value | null; readonly value: Value | null } {
+  const { graph } = context;
+  const { name, projected, rotary } = attention;
+  const batched = (part: string, flat: Value): Value =>
+    reshape(graph, `${name}.${part}.batched`, flat, values.batchShape, [batch, length, flat.shape[1]]);
+  if (projected.kind === "packed" && rotatesInside) {
+    return { query: batched("qkv", projected.value), key: null, value: null };
+  }
+  const [query, key, value] = separate(graph, `${name}.qkv`, projected, headWidths(attention));
+  const rotated = (part: string, flat: Value, numHeads: number): Value => {
+    const input = batched(part, flat);
+    if (rotatesInside) return input;
+    const positions = rotaryRows(context, values, rotary.rowOf);
+    return rotaryEmbedding(graph, `${name}.${part}.rotated`, { input, positions, numHeads, ...rotary.tables });
+  };
+  return {
+    query: rotated("query", query, attention.numHeads),
+    key: rotated("key", key, attention.numKvHeads),
+    value: batched("value", value),
+  };
+}
+
+function rotaryRows(context: GraphContext, values: SlotValues, rowOf: Rotary["rowOf"]): Value {
+  const known = values.rotaryRows.get(rowOf);
+  if (known !== undefined) return known;
+  const rows = rowOf === "position" ? tokenPositions(context, values) : tokenRows(context, values);
+  values.rotaryRows.set(rowOf, rows);
+  return rows;
+}
+
+/** int64 [B, S]: the last of a sequence's S tokens has position `seqlens_k`. */
+function tokenPositions({ graph }: GraphContext, { seqlensK, inputShape }: SlotValues): Value {
+  const one = graph.constant("int64.scalar.1", "int64", [], [1]);
+  const numTokens = gatherRows(graph, "input_ids.length", inputShape, one);
+  const offsets = range(graph, "rotary.offsets", numTokens, length);
+  const last = cast(graph, "rotary.last", seqlensK, "int64");
+  const first = subtract(graph, "rotary.first", last, subtract(graph, "rotary.span", numTokens, one));
+  const columnShape = graph.constant("column_shape", "int64", [2], [-1, 1]);
+  const column = reshape(graph, "rotary.column", first, columnShape, [batch, 1]);
+  return add(graph, "rotary.positions", column, offsets);
+}
+
+/** int64 [B, S]: 0 to N - 1. */
+function tokenRows({ graph }: GraphContext, { tokenIds, inputShape }: SlotValues): Value {
+  const zero = graph.constant("int64.scalar.0", "int64", [], [0]);
+  const numTokens = gatherRows(graph, "tokens.count", shapeOf(graph, "tokens.shape", tokenIds), zero);
+  const rows = range(graph, "rotary.own_rows.flat", numTokens, tokens);
+  return reshape(graph, "rotary.own_rows", rows, inputShape, [batch, length]);
+}
+
+/**
+ * A sink whose share of the softmax is 0. Where there is one, ONNX Runtime's CPU kernel does not take its tiled path,
+ * which computes sequences of different lengths one after the other, but the one that spreads all heads of all
+ * sequences over the threads: decoding many at once gains far more than long prompts lose.
+ */
+function emptySink({ graph, precision }: GraphContext, numHeads: number): Value {
+  const lowest = Array.from({ length: numHeads }, () => -1e30);
+  return graph.constant(`attention.empty_sink.${numHeads}`, precision.activations, [numHeads], lowest);
+}

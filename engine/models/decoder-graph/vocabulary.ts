@@ -1,0 +1,47 @@
+/** The two ends of a decoder: token ids to embeddings, hidden states to logits. */
+import { cast, gatherRows } from "../../graph/standard-ops.ts";
+import type { Value } from "../../graph/value.ts";
+import { logitRows, type GraphContext } from "../graph-context.ts";
+import { linear } from "../linear.ts";
+import type { DecoderInputs } from "./decoder-inputs.ts";
+
+/** What decoders call the sizes of their vocabulary and of its embeddings. */
+export interface VocabularySize {
+  readonly vocabSize: number;
+  readonly hiddenSize: number;
+}
+
+/** [N, hiddenSize]: embeddings of the tokens, and of the images among them. */
+export function embedTokens(
+  { graph, weights, precision }: GraphContext,
+  inputs: DecoderInputs,
+  {
+    tableName,
+    size,
+    acceptsImages,
+  }: { readonly tableName: string; readonly size: VocabularySize; readonly acceptsImages: boolean },
+): Value {
+  const tableShape = [size.vocabSize, size.hiddenSize];
+  // Stays as the checkpoint stores it, also where the rest is quantised: a token reads one row, so nothing is gained
+  // by making it smaller, and mapped memory is committed for the rows that are read only.
+  const format = { kind: "plain", elementType: precision.activations } as const;
+  const tableTensor =
+    weights.stored(tableName, tableShape) ??
+    weights.prepared({ name: "embedding_table", sources: [tableName], shape: tableShape, format }).weight;
+  const table = graph.externalTensor("embedding_table", tableTensor);
+  const gathered = gatherRows(graph, "embedded", table, inputs.tokenIds);
+  const embedded = cast(graph, "embedded.cast", gathered, precision.activations);
+  return acceptsImages ? inputs.withImages(embedded) : embedded;
+}
+
+/** Makes `logits` float32 [R, vocabSize] of the rows' hidden states. */
+export function outputLogits(context: GraphContext, input: Value, name: string, size: VocabularySize): void {
+  const { graph, precision } = context;
+  const { hiddenSize: inFeatures, vocabSize: outFeatures } = size;
+  const layer = { name, inFeatures, outFeatures, hasBias: false };
+  const logits =
+    precision.activations === "float32"
+      ? linear(context, input, layer, precision.head, "logits")
+      : cast(graph, "logits", linear(context, input, layer, precision.head), "float32");
+  graph.output(logits, [logitRows, outFeatures]);
+}
