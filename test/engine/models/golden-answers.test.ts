@@ -15,7 +15,10 @@ const models = [
   { name: "qwen2-vl", toPrompt: qwen2Vl },
 ] as const;
 
-test.for(models)("$name answers about pictures with the tokens of transformers", async ({ name, toPrompt }) => {
+const variants = models.flatMap((model) => (["slots", "paged"] as const).map((kvLayout) => ({ ...model, kvLayout })));
+
+test.for(variants)("$name over $kvLayout answers about pictures with the tokens of transformers", async (variant) => {
+  const { name, toPrompt, kvLayout } = variant;
   await using cache = await createTemporaryFolder();
   const config: EngineConfig = {
     model: join(goldensFolder, name),
@@ -24,6 +27,7 @@ test.for(models)("$name answers about pictures with the tokens of transformers",
     deviceId: 0,
     maxModelLen: null,
     maxNumSequences: 4,
+    kvLayout,
     // Fewer than a picture has, so that prompts end inside of one.
     maxNumBatchedTokens: 24,
     maxNumWaiting: 4,

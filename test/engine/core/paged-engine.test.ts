@@ -1,0 +1,150 @@
+/** Engine cores over a paged KV cache: preemption, and prefixes that sequences share block by block. */
+import * as fc from "fast-check";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import type { EngineConfig } from "../../../engine/contract/config.ts";
+import type { SamplingParams } from "../../../engine/contract/sampling-params.ts";
+import type { EngineRequest } from "../../../engine/core/engine-request.ts";
+import { createTemporaryFolder } from "../../support/temporary-folder.ts";
+import type { TemporaryFolder } from "../../support/temporary-folder.ts";
+import { buildGoldenModel, createWorkerOptions, goldenRequest, SteppedEngine } from "./golden-engine.ts";
+import type { GoldenModel } from "./golden-engine.ts";
+
+const blockSize = 8;
+const maxModelLen = 128;
+/** The fewest: one sequence of full length, and the scratch block. */
+const fewestBlocks = maxModelLen / blockSize + 1;
+
+/** Everything that the next token may depend on, in turn. */
+const shapes: readonly Partial<SamplingParams>[] = [
+  { temperature: 1, logprobs: 2 },
+  { temperature: 0 },
+  { temperature: 1.2, topK: 20, minP: 0.02, frequencyPenalty: 0.5, repetitionPenalty: 1.2 },
+  { temperature: 0.7, topP: 0.9, minTokens: 12, logitBias: { 5: 3 } },
+  { temperature: 0, promptLogprobs: 1 },
+];
+
+describe.for(["llama", "mistral", "llava-default"] as const)("%s", (name) => {
+  let cache: TemporaryFolder;
+  let golden: GoldenModel;
+
+  beforeAll(async () => {
+    cache = await createTemporaryFolder();
+    golden = await buildGoldenModel(name, cache.path, "float32", { kind: "paged", blockSize });
+  });
+
+  afterAll(() => cache[Symbol.asyncDispose]());
+
+  const createEngine = (overrides: Partial<EngineConfig> = {}): Promise<SteppedEngine> =>
+    SteppedEngine.create({ ...createWorkerOptions(golden.model, overrides), maxModelLen });
+
+  function requestOf(index: number): EngineRequest {
+    const params = { maxTokens: 16 + (index % 4) * 8, ignoreEos: true, ...shapes[index % shapes.length] };
+    return goldenRequest(`${index}`, golden.cases[index % golden.cases.length], golden.model, params, 900 + index);
+  }
+
+  /** Everything that a caller sees of the request, apart from how it was cut into steps. */
+  function answerOf(engine: SteppedEngine, requestId: string): unknown {
+    const { tokenIds, outputs } = engine.generations.get(requestId)!;
+    const round = (logprob: number): number => Math.round(logprob * 1000);
+    return {
+      tokenIds,
+      finishReason: outputs.at(-1)?.finishReason,
+      logprobs: outputs.map(({ logprobs }) => logprobs?.map(({ sampled }) => round(sampled.logprob)) ?? null),
+      promptLogprobs: outputs.map(({ promptLogprobs }) => promptLogprobs?.length ?? null),
+    };
+  }
+
+  test.for([7, 64])("preempted sequences give the answers of an ample pool, with %i tokens a step", async (budget) => {
+    using ample = await createEngine();
+    using scarce = await createEngine({ numBlocks: fewestBlocks, maxNumBatchedTokens: budget });
+    for (const engine of [ample, scarce]) {
+      for (let index = 0; index < 15; index++) engine.add(requestOf(index));
+      engine.runToEnd();
+    }
+    expect(ample.stats.numPreemptions).toBe(0);
+    expect(scarce.stats.numPreemptions).toBeGreaterThan(0);
+    expect(scarce.stats).toMatchObject({ kvCacheUsage: 0, kvCapacity: { blockSize, numBlocks: fewestBlocks } });
+    for (let index = 0; index < 15; index++) {
+      expect(answerOf(scarce, `${index}`)).toEqual(answerOf(ample, `${index}`));
+    }
+    const { numPromptTokens, numGenerationTokens } = ample.stats;
+    expect(scarce.stats).toMatchObject({ numPromptTokens, numGenerationTokens });
+  });
+
+  test("equal prompts that come together share the blocks of the first", async () => {
+    using engine = await createEngine({ maxNumBatchedTokens: 24 });
+    const prompt = goldenRequest("", golden.cases[0], golden.model, { maxTokens: 4 });
+    const promptTokenIds = [...prompt.promptTokenIds, ...Array.from({ length: 20 }, (_, index) => 5 + index)];
+    for (let index = 0; index < 6; index++) engine.add({ ...prompt, requestId: `${index}`, promptTokenIds });
+    engine.runToEnd();
+    const numShared = Math.floor((promptTokenIds.length - 1) / blockSize) * blockSize;
+    for (let index = 1; index < 6; index++) {
+      expect(engine.tokensOf(`${index}`)).toEqual(engine.tokensOf("0"));
+      expect(engine.generations.get(`${index}`)!.outputs[0].numCachedTokens).toBe(numShared);
+    }
+  });
+
+  test("random conversations get the tokens of an engine without reuse", async () => {
+    const turn = fc.record({
+      base: fc.nat(12),
+      numKept: fc.integer({ min: 1, max: 80 }),
+      added: fc.array(fc.integer({ min: 3, max: 40 }), { minLength: 1, maxLength: 12 }),
+      maxTokens: fc.integer({ min: 1, max: 40 }),
+      salt: fc.constantFrom(null, null, null, "salt"),
+      numSteps: fc.nat(3),
+      isAborted: fc.nat(5).map((value) => value === 0),
+    });
+    const pool = fc.record({
+      numBlocks: fc.constantFrom(fewestBlocks, fewestBlocks + 5, 100),
+      maxNumBatchedTokens: fc.constantFrom(5, 16, 200),
+      maxNumSequences: fc.constantFrom(1, 3, 8),
+    });
+    let numPreemptions = 0;
+    let numHits = 0;
+    await fc.assert(
+      fc.asyncProperty(fc.array(turn, { minLength: 6, maxLength: 12 }), pool, async (turns, overrides) => {
+        using reference = await createEngine({ enablePrefixCaching: false });
+        using engine = await createEngine(overrides);
+        const requests: EngineRequest[] = [];
+        turns.forEach(({ base, numKept, added, maxTokens, salt, numSteps, isAborted }, index) => {
+          const requestId = `${index}`;
+          const fresh = goldenRequest(requestId, golden.cases[base % golden.cases.length], golden.model, { maxTokens });
+          const from = requests[base] ?? fresh;
+          const answer = from === fresh ? [] : reference.tokensOf(from.requestId);
+          const kept = [...from.promptTokenIds, ...answer].slice(0, numKept);
+          const isWithin = ({ placeholder }: EngineRequest["images"][number]): boolean =>
+            placeholder.offset + placeholder.length <= kept.length;
+          const images = from.images.filter(isWithin);
+          const request = { ...fresh, images, promptTokenIds: [...kept, ...added], cacheSalt: salt };
+          requests.push(request);
+          reference.add(request);
+          reference.runToEnd();
+          engine.add(request);
+          for (let step = 0; step < numSteps; step++) engine.step();
+          if (isAborted) engine.abort(requestId);
+        });
+        engine.runToEnd();
+        for (const [index, { isAborted }] of turns.entries()) {
+          const tokenIds = engine.tokensOf(`${index}`);
+          const expected = reference.tokensOf(`${index}`);
+          expect(tokenIds).toEqual(isAborted ? expected.slice(0, tokenIds.length) : expected);
+        }
+        expect(engine.stats).toMatchObject({ numRequestsRunning: 0, numRequestsWaiting: 0, kvCacheUsage: 0 });
+        numPreemptions += engine.stats.numPreemptions;
+        numHits += engine.stats.numPrefixCacheHits;
+      }),
+      { numRuns: 25, seed: 11 },
+    );
+    expect(numPreemptions).toBeGreaterThan(0);
+    expect(numHits).toBeGreaterThan(0);
+  });
+});
+
+test("a pool that one sequence does not fit into is rejected with the length that would fit", async () => {
+  await using cache = await createTemporaryFolder();
+  const { model } = await buildGoldenModel("llama", cache.path, "float32", { kind: "paged", blockSize });
+  const options = createWorkerOptions(model, { numBlocks: 9 });
+  await expect(SteppedEngine.create({ ...options, maxModelLen })).rejects.toThrow(
+    "The KV cache of 9 blocks of 8 tokens has no room for one sequence of 128 tokens. A sequence of 64 tokens would fit.",
+  );
+});
