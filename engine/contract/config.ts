@@ -2,10 +2,12 @@
 
 import type { LargestSize } from "../multimodal/processing-info.ts";
 
-export type DeviceName = "cpu" | "cuda" | "webgpu";
+export const deviceNames = ["cpu", "cuda", "webgpu"] as const;
+export type DeviceName = (typeof deviceNames)[number];
 
 /** `auto` is the fastest type that keeps the checkpoint's accuracy: float32 on `cpu`, float16 on GPU devices. */
-export type DtypeName = "auto" | "float32" | "float16" | "int8" | "int4";
+export const dtypeNames = ["auto", "float32", "float16", "int8", "int4"] as const;
+export type DtypeName = (typeof dtypeNames)[number];
 
 export interface LogitsProcessorReference {
   /** `module:Export`. */
@@ -47,12 +49,6 @@ export interface CacheConfig {
   readonly keyPrefix: string;
 }
 
-/**
- * The longest steps that are no failure: the first on a GPU, which compiles and tunes kernels for tens of seconds, and a
- * prompt's on a slow CPU, where 512 tokens of 7B parameters take 15 s in int4 and over a minute in float32.
- */
-export const defaultStepTimeoutMs = 120_000;
-
 export interface EngineConfig {
   /** Folder of a Hugging Face checkpoint, or `s3://bucket/prefix`. */
   readonly model: string;
@@ -69,7 +65,7 @@ export interface EngineConfig {
   readonly maxNumWaiting: number;
   /**
    * How long one step may take before the engine counts as stalled; after twice as long, requests are ended. Default:
-   * `defaultStepTimeoutMs`.
+   * `defaultEngineLimits`.
    */
   readonly stepTimeoutMs?: number;
   /** Reuse cached keys and values for shared prompt prefixes, images included. Default true. */

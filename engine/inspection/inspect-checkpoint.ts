@@ -4,7 +4,7 @@ import { createDataUrlImageSource } from "../images/data-url-image-source.ts";
 import { readPreprocessorConfig } from "../load-model.ts";
 import { keepsKvOnHost, numSequencesThatFit, planMemory } from "../kv/memory-plan.ts";
 import { planCheckpoint } from "../models/plan-checkpoint.ts";
-import { defaultCacheConfig } from "../multimodal/caches/multimodal-caches.ts";
+import { defaultCacheConfig } from "../contract/default-limits.ts";
 import { keepWasmCode } from "../runtime/keep-wasm-code.ts";
 import { machineMemoryBytes } from "../runtime/machine-memory.ts";
 import { tryLogitsProcessors } from "../sampling/custom/try-processors.ts";

@@ -1,7 +1,8 @@
 import { describe, expect, test } from "vitest";
 
 import { createDataUrlImageSource } from "../../engine/images/data-url-image-source.ts";
-import { defaultCacheConfig, MultiModalCaches } from "../../engine/multimodal/caches/multimodal-caches.ts";
+import { defaultCacheConfig } from "../../engine/contract/default-limits.ts";
+import { MultiModalCaches } from "../../engine/multimodal/caches/multimodal-caches.ts";
 import { createSamplingParams } from "../../engine/contract/sampling-params.ts";
 import { numpyFile, safetensorsFile } from "./multimodal/embedding-files.ts";
 import { pictureReference } from "../support/goldens.ts";
