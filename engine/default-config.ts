@@ -4,6 +4,7 @@ import { join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 
 import type { EngineConfig, ImageLimits } from "./contract/config.ts";
+import { defaultEngineLimits, defaultImageLimits } from "./contract/default-limits.ts";
 
 type Optional<Settings> = { readonly [Name in keyof Settings]?: Settings[Name] | undefined };
 
@@ -23,19 +24,14 @@ export function toEngineConfig({ imageLimits = {}, ...options }: EngineOptions):
     device: "cpu",
     deviceId: 0,
     maxModelLen: null,
-    maxNumSequences: 32,
-    maxNumBatchedTokens: 512,
-    maxNumWaiting: 256,
+    ...defaultEngineLimits,
     logitsProcessors: [],
     logitsProcessorPath: [resolve(".")],
     numThreads: null,
     cacheFolder: defaultCacheFolder(),
     ...definedOf(options),
     imageLimits: {
-      maxImagesPerPrompt: 16,
-      maxImageBytes: 20 * 1024 ** 2,
-      maxImagePixels: 64 * 1024 ** 2,
-      fetchTimeoutMs: 10_000,
+      ...defaultImageLimits,
       ...definedOf(imageLimits),
     },
   };

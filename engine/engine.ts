@@ -3,7 +3,7 @@ import { randomInt } from "node:crypto";
 
 import { numEmbeddingsOf } from "./vision/image-span.ts";
 import { EngineThread } from "./thread/engine-thread.ts";
-import { defaultStepTimeoutMs } from "./contract/config.ts";
+import { defaultEngineLimits } from "./contract/default-limits.ts";
 import { EngineError, invariant } from "./contract/errors.ts";
 import { collectGarbage } from "./runtime/collect-garbage.ts";
 import { RequestOutputs } from "./output/request-outputs.ts";
@@ -182,7 +182,7 @@ export class ThreadedEngine implements Engine {
           this.#fail(error);
         },
       },
-      this.#config.stepTimeoutMs ?? defaultStepTimeoutMs,
+      this.#config.stepTimeoutMs ?? defaultEngineLimits.stepTimeoutMs,
     );
     return this.#thread;
   }

@@ -24,7 +24,8 @@ export type {
   KvLayoutName,
   LogitsProcessorReference,
 } from "./contract/config.ts";
-export { defaultGpuMemoryUtilization } from "./contract/config.ts";
+export { extraArgumentLimits } from "./contract/extra-arguments.ts";
+export type { ExtraArgument, ExtraArguments } from "./contract/extra-arguments.ts";
 export type {
   ChatMessage,
   ChatRole,
@@ -43,7 +44,7 @@ export type {
   TokenLogprob,
 } from "./contract/request-output.ts";
 export { createSamplingParams, samplingLimits } from "./contract/sampling-params.ts";
-export type { ExtraArgument, SamplingParams } from "./contract/sampling-params.ts";
+export type { SamplingParams } from "./contract/sampling-params.ts";
 export type { StructuredOutput } from "./structured-output/structured-output.ts";
 export type { EngineCoreStats } from "./thread/messages.ts";
 export type { ConnectedImageSource, FetchImageOptions, ImageSource } from "./images/image-source.ts";

@@ -1,5 +1,7 @@
-/** Reads JSON by a schema, and says in plain words what is wrong where it does not fit. */
+/** Reads JSON by a schema, and says in plain words which field is wrong, its value and what is expected. */
 import type { z } from "zod";
+
+import { shown } from "./excerpt.ts";
 
 export interface SchemaProblem {
   /** Of the field at fault: `image_std[0]`; empty for the whole value. */
@@ -18,6 +20,17 @@ export function readBySchema<Schema extends z.ZodType>(schema: Schema, json: unk
   if (result.success) return { isValid: true, value: result.data };
   const { path, message } = furthest(result.error.issues[0]);
   return { isValid: false, path: formatPath(path), problem: `${stateOf(json, path)}; expected ${message}` };
+}
+
+/**
+ * A problem as a sentence without its full stop: `text_config.vocab_size is 1.5; expected an integer`. The whole value
+ * is "it".
+ *
+ * @param parent Path of the value that was read; "" for a whole file.
+ */
+export function describeProblem({ path, problem }: SchemaProblem, parent = ""): string {
+  const separator = parent === "" || path === "" || path.startsWith("[") ? "" : ".";
+  return `${`${parent}${separator}${path}` || "it"} ${problem}`;
 }
 
 interface Located {
@@ -56,9 +69,9 @@ function expectation(issue: z.core.$ZodRawIssue): string {
     case "invalid_value":
       return issue.values.map((value) => JSON.stringify(value)).join(" or ");
     case "too_small":
-      return `${unitOf(issue.origin)}${issue.inclusive ? "at least" : "more than"} ${issue.minimum}${elementsOf(issue.origin)}`;
+      return `${issue.inclusive ? "at least" : "more than"} ${issue.minimum}${unitOf(issue.origin, issue.minimum)}`;
     case "too_big":
-      return `${unitOf(issue.origin)}${issue.inclusive ? "at most" : "less than"} ${issue.maximum}${elementsOf(issue.origin)}`;
+      return `${issue.inclusive ? "at most" : "less than"} ${issue.maximum}${unitOf(issue.origin, issue.maximum)}`;
     case "unrecognized_keys":
       return `no field ${issue.keys.slice(0, 3).map(shown).join(", ")}`;
     case "custom":
@@ -73,30 +86,20 @@ function expectation(issue: z.core.$ZodRawIssue): string {
   }
 }
 
-function unitOf(origin: string): string {
-  return origin === "number" || origin === "int" ? "a number of " : "";
-}
-
-function elementsOf(origin: string): string {
-  return origin === "array" ? " elements" : origin === "string" ? " characters" : "";
+function unitOf(origin: string, count: number | bigint): string {
+  if (origin === "array") return Number(count) === 1 ? " element" : " elements";
+  return origin === "string" ? " characters" : "";
 }
 
 function stateOf(json: unknown, path: readonly PropertyKey[]): string {
   let value = json;
-  for (const key of path) value = (value as Readonly<Record<PropertyKey, unknown>> | null | undefined)?.[key];
+  for (const key of path) value = ownField(value, key);
   return value === undefined ? "is missing" : `is ${shown(value)}`;
 }
 
-const MAX_SHOWN_CHARACTERS = 40;
-
-/** Short, whatever a stranger sent. */
-export function shown(value: unknown): string {
-  if (Array.isArray(value)) return `a list of ${value.length} elements`;
-  if (typeof value === "number") return String(value);
-  if (typeof value === "object" && value !== null) return "an object";
-  if (typeof value !== "string") return String(value).slice(0, MAX_SHOWN_CHARACTERS);
-  const text = JSON.stringify(value.slice(0, MAX_SHOWN_CHARACTERS));
-  return value.length > MAX_SHOWN_CHARACTERS ? `${text.slice(0, -1)}…"` : text;
+function ownField(value: unknown, key: PropertyKey): unknown {
+  if (typeof value !== "object" || value === null || !Object.hasOwn(value, key)) return undefined;
+  return (value as Readonly<Record<PropertyKey, unknown>>)[key];
 }
 
 /** `["size", "height"]` is `size.height`, `["image_std", 0]` is `image_std[0]`. */

@@ -1,4 +1,4 @@
-/** The HTTP application: which route is answered by what, and what every request goes through. */
+/** The HTTP application: the routes, and what every request goes through. */
 import type { IncomingMessage } from "node:http";
 import { Hono } from "hono";
 import type { Context } from "hono";
@@ -11,21 +11,7 @@ import { discardBody } from "./http/discard-body.ts";
 import { CLIENT_CLOSED_REQUEST, HttpError, toErrorAnswer } from "./http/errors.ts";
 import { traceRequests } from "./http/request-trace.ts";
 import type { AppEnvironment } from "./http/request-trace.ts";
-import { cancelBatchRoute, createBatchRoute, getBatchRoute, listBatchesRoute } from "./batch/routes/batches.ts";
-import { chatCompletionsRoute } from "./api/routes/chat-completions.ts";
-import { completionsRoute } from "./api/routes/completions.ts";
-import { discoveryRoute } from "./api/routes/discovery.ts";
-import { deleteFileRoute, fileContentRoute, fileRoute, listFilesRoute, uploadFileRoute } from "./batch/routes/files.ts";
-import { livenessRoute, pingRoute, readinessRoute } from "./api/routes/health.ts";
-import { logitsProcessorsRoute } from "./api/routes/logits-processors.ts";
-import { metricsRoute } from "./api/routes/metrics.ts";
-import { modelRoute, modelsRoute } from "./api/routes/models.ts";
-import {
-  examplePictureRoute,
-  playgroundFileRoute,
-  playgroundPageRoute,
-  playgroundServiceRoute,
-} from "./api/routes/playground.ts";
+import { createRoutes } from "./routes.ts";
 
 export function createApp(dependencies: AppDependencies): Hono<AppEnvironment> {
   const { service, metrics, logger, config } = dependencies;
@@ -33,33 +19,10 @@ export function createApp(dependencies: AppDependencies): Hono<AppEnvironment> {
 
   app.use(traceRequests({ logger, metrics, service }));
   if (config.allowedOrigins.length > 0) app.use(allowOrigins(config.allowedOrigins));
-  app.use("/v1/*", requireApiKey(config.apiKeys));
-  app.post("/v1/chat/completions", chatCompletionsRoute(dependencies));
-  app.post("/v1/completions", completionsRoute(dependencies));
-  app.get("/v1/models", modelsRoute(service, config.servedModelNames));
-  app.get("/v1/models/:model{.+}", modelRoute(service, config.servedModelNames));
-  app.post("/v1/files", uploadFileRoute(dependencies));
-  app.get("/v1/files", listFilesRoute(dependencies));
-  app.get("/v1/files/:file", fileRoute(dependencies));
-  app.get("/v1/files/:file/content", fileContentRoute(dependencies));
-  app.delete("/v1/files/:file", deleteFileRoute(dependencies));
-  app.post("/v1/batches", createBatchRoute(dependencies));
-  app.get("/v1/batches", listBatchesRoute(dependencies));
-  app.get("/v1/batches/:batch", getBatchRoute(dependencies));
-  app.post("/v1/batches/:batch/cancel", cancelBatchRoute(dependencies));
-  app.get("/v1/logits-processors", logitsProcessorsRoute(service));
-  app.get("/health", readinessRoute(service));
-  app.get("/readyz", readinessRoute(service));
-  app.get("/livez", livenessRoute(service));
-  app.on(["GET", "POST"], "/ping", pingRoute(service, config.pingStatusWhileStarting));
-  app.get("/metrics", metricsRoute(metrics));
-  if (config.hasPlayground) {
-    app.get("/playground", playgroundPageRoute());
-    app.get("/playground/service.json", playgroundServiceRoute(service, config));
-    app.get("/playground/examples/:file", examplePictureRoute());
-    app.get("/playground/:file", playgroundFileRoute());
+  const requireKey = requireApiKey(config.apiKeys);
+  for (const { method, path, access, handler } of createRoutes(dependencies)) {
+    app.on(method, path, access === "key" ? requireKey(handler) : handler);
   }
-  app.get("/", discoveryRoute(service, config));
 
   const answerError = async (error: unknown, c: Context<AppEnvironment>): Promise<Response> => {
     const requestId = c.get("requestId");

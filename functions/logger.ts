@@ -1,5 +1,5 @@
 /** Structured log: one JSON object a line. Callers pass no secrets and no request bodies. */
-import type { LogLevel } from "./settings/config.ts";
+import type { LogLevel } from "./settings/service.ts";
 
 type LogFields = Readonly<Record<string, unknown>>;
 

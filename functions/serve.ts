@@ -1,11 +1,12 @@
 /** `fovea/server`: the HTTP service inside another program. */
 import type { Engine } from "../engine/index.ts";
 import { createLogger } from "./logger.ts";
-import { ConfigError, loadConfig, settingDescriptions } from "./settings/config.ts";
+import { ConfigError } from "./settings/setting.ts";
+import { loadConfig, settingDescriptions } from "./settings/config.ts";
 import type { SettingName } from "./settings/config.ts";
 import { startService } from "./start-service.ts";
 
-export { ConfigError } from "./settings/config.ts";
+export { ConfigError } from "./settings/setting.ts";
 
 /** Settings by the names that `fovea --help` lists; settings left out have their defaults. */
 export type ServeSettings = { readonly [Name in SettingName]?: string | number | boolean | undefined };

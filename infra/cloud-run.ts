@@ -2,7 +2,7 @@
 import type { IService } from "@kubernetes-models/knative/serving.knative.dev/v1";
 import { stringify } from "yaml";
 
-import { ConfigError } from "../functions/settings/config.ts";
+import { ConfigError } from "../functions/settings/setting.ts";
 import { PORT, exceeded, healthPaths } from "./deployment-target.ts";
 import type { DeploymentTarget } from "./deployment-target.ts";
 import type { Deployment, GpuName } from "./deployment.ts";

@@ -5,7 +5,7 @@
 import { parseDocument } from "yaml";
 import { z } from "zod";
 
-import { ConfigError } from "../functions/settings/config.ts";
+import { ConfigError } from "../functions/settings/setting.ts";
 import type { Config } from "../functions/settings/config.ts";
 import { checkSettings } from "./deployment-settings.ts";
 

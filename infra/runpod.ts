@@ -2,7 +2,7 @@
  * RunPod's load-balancing endpoints: the body of `POST https://api.runpod.io/v2/serverless`. Requests reach the service
  * as they are; RunPod asks a route whether to send it any, and reads 204 as "still starting".
  */
-import { ConfigError } from "../functions/settings/config.ts";
+import { ConfigError } from "../functions/settings/setting.ts";
 import { PORT, exceeded, healthPaths } from "./deployment-target.ts";
 import type { DeploymentTarget } from "./deployment-target.ts";
 import type { Deployment, GpuName } from "./deployment.ts";

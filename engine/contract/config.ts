@@ -2,16 +2,19 @@
 
 import type { LargestSize } from "../multimodal/processing-info.ts";
 
-export type DeviceName = "cpu" | "cuda" | "webgpu";
+export const deviceNames = ["cpu", "cuda", "webgpu"] as const;
+export type DeviceName = (typeof deviceNames)[number];
 
-/** `auto` is the fastest type that keeps the checkpoint's accuracy: float32 on `cpu`, float16 on GPU devices. */
-export type DtypeName = "auto" | "float32" | "bfloat16" | "float16" | "int8" | "int4";
+/** `auto` is the fastest type that keeps the checkpoint's accuracy: float32 on `cpu`, 16 bits on GPU devices. */
+export const dtypeNames = ["auto", "float32", "bfloat16", "float16", "int8", "int4"] as const;
+export type DtypeName = (typeof dtypeNames)[number];
 
 /**
  * How the KV cache is divided. `slots`: each sequence owns memory for the longest sequence. `paged`: sequences hold
  * blocks as they grow, share those of equal prefixes, and run in one packed batch. `auto` is `paged` on `cuda`.
  */
-export type KvLayoutName = "auto" | "slots" | "paged";
+export const kvLayoutNames = ["auto", "slots", "paged"] as const;
+export type KvLayoutName = (typeof kvLayoutNames)[number];
 
 export interface LogitsProcessorReference {
   /** `module:Export`. */
@@ -53,15 +56,6 @@ export interface CacheConfig {
   readonly keyPrefix: string;
 }
 
-/**
- * The longest steps that are no failure: the first on a GPU, which compiles and tunes kernels for tens of seconds, and a
- * prompt's on a slow CPU, where 512 tokens of 7B parameters take 15 s in int4 and over a minute in float32.
- */
-export const defaultStepTimeoutMs = 120_000;
-
-/** vLLM's default. The rest is for other programs and for memory that CUDA's libraries take unasked. */
-export const defaultGpuMemoryUtilization = 0.9;
-
 export interface EngineConfig {
   /** Folder of a Hugging Face checkpoint, or `s3://bucket/prefix`. */
   readonly model: string;
@@ -86,7 +80,7 @@ export interface EngineConfig {
   readonly maxNumWaiting: number;
   /**
    * How long one step may take before the engine counts as stalled; after twice as long, requests are ended. Default:
-   * `defaultStepTimeoutMs`.
+   * `defaultEngineLimits`.
    */
   readonly stepTimeoutMs?: number;
   /** Reuse cached keys and values for shared prompt prefixes, images included. Default true. */

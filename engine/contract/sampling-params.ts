@@ -1,8 +1,7 @@
 /** Decoding settings of one request, and the one place that checks them. */
 import { EngineError } from "./errors.ts";
+import type { ExtraArguments } from "./extra-arguments.ts";
 import type { StructuredOutput } from "../structured-output/structured-output.ts";
-
-export type ExtraArgument = string | number | boolean | readonly (string | number | boolean)[];
 
 export interface SamplingParams {
   /** 0 is greedy; values in (0, 0.01) are raised to 0.01. */
@@ -47,7 +46,7 @@ export interface SamplingParams {
   /** As `logprobs`, for every token of the prompt but the first. Such a prompt is computed without reused KV. */
   readonly promptLogprobs: number | null;
   /** Arguments for logits processors, by name. */
-  readonly extraArgs: Readonly<Record<string, ExtraArgument>>;
+  readonly extraArgs: ExtraArguments;
 }
 
 const defaultSamplingParams: SamplingParams = {
@@ -80,8 +79,6 @@ const greedyTemperatureLimit = 1e-5;
 /** Smaller temperatures overflow float32 logits. */
 const minTemperature = 0.01;
 const maxTemperature = 2;
-/** As many alternatives per token as OpenAI's clients may ask for; each costs a scan of the vocabulary. */
-const maxLogprobs = 20;
 const maxPenalty = 2;
 
 /** Greatest lengths of fields whose cost grows with their length. To be checked before their elements. */
@@ -99,6 +96,8 @@ export const samplingLimits = {
   logitBias: 4096,
   /** Allowed tokens. The largest vocabularies have as many. */
   allowedTokenIds: 262_144,
+  /** Alternatives per token, as many as OpenAI's clients may ask for. Each costs a scan of the vocabulary. */
+  logprobs: 20,
 } as const;
 
 /** Fields that are undefined count as absent. */
@@ -228,7 +227,7 @@ function checkBadWords({ badWords }: SamplingParams): void {
 function checkLogprobs(field: "logprobs" | "promptLogprobs", count: number | null): void {
   if (count === null) return;
   requireInteger(field, count, 0, "non-negative");
-  if (count > maxLogprobs) refuse(field, `must be at most ${maxLogprobs}, got ${count}`);
+  if (count > samplingLimits.logprobs) refuse(field, `must be at most ${samplingLimits.logprobs}, got ${count}`);
 }
 
 function requireTokenIds(field: keyof SamplingParams, tokenIds: readonly number[]): void {

@@ -1,5 +1,5 @@
 /** Loads a model's graphs, whichever form they have, and the KV cache that the decoder writes. */
-import { defaultGpuMemoryUtilization } from "../contract/config.ts";
+import { defaultEngineLimits } from "../contract/default-limits.ts";
 import type { EngineConfig } from "../contract/config.ts";
 import { invariant } from "../contract/errors.ts";
 import type { BuiltModel, DecoderGraph } from "../models/built-model.ts";
@@ -97,5 +97,7 @@ function roomForBlocks(
   invariant(session.device === "cuda", `no paged KV cache on ${session.device}`);
   runOnScratchBlock(graph, session, blockSize, Math.min(config.maxNumBatchedTokens, maxModelLen));
   const { totalBytes, freeBytes } = cudaMemoryBytes(config.deviceId);
-  return totalBytes * (config.gpuMemoryUtilization ?? defaultGpuMemoryUtilization) - (totalBytes - freeBytes);
+  return (
+    totalBytes * (config.gpuMemoryUtilization ?? defaultEngineLimits.gpuMemoryUtilization) - (totalBytes - freeBytes)
+  );
 }

@@ -48,14 +48,3 @@ export interface DecodeLimits {
   readonly maxRequestDecodeCost: number;
   readonly decodeTimeoutMs: number;
 }
-
-/**
- * One picture may take one or two seconds of a core: 50 megapixels of progressive JPEG, of 16-bit PNG, 44 of AVIF. A
- * request may have four of those, or sixteen photographs of 12 megapixels. The time leaves room for a machine that is
- * busy with much else.
- */
-export const defaultDecodeLimits: DecodeLimits = {
-  maxDecodeCost: 2 ** 27,
-  maxRequestDecodeCost: 2 ** 29,
-  decodeTimeoutMs: 20_000,
-};

@@ -10,7 +10,7 @@ import {
   scalingShape,
   unsupportedOption,
 } from "../multimodal/processor-options.ts";
-import { shown } from "../schema-problem.ts";
+import { shown } from "../excerpt.ts";
 import type { ResampleFilterName } from "./resample-coefficients.ts";
 
 export type Rgb = readonly [red: number, green: number, blue: number];

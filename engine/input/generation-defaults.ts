@@ -2,7 +2,7 @@
 import { z } from "zod";
 
 import { EngineError } from "../contract/errors.ts";
-import { describeIssue } from "../json-issue.ts";
+import { describeProblem, readBySchema } from "../schema-problem.ts";
 import { createSamplingParams } from "../contract/sampling-params.ts";
 import type { SamplingParams } from "../contract/sampling-params.ts";
 
@@ -63,7 +63,7 @@ export function readGenerationDefaults(settings: CheckpointSettings): Generation
 }
 
 function parse<Schema extends z.ZodType>(file: string, schema: Schema, json: unknown): z.infer<Schema> {
-  const parsed = schema.safeParse(json);
-  if (parsed.success) return parsed.data;
-  throw new EngineError("invalid_checkpoint", `${file} of the checkpoint: ${describeIssue(parsed.error, "", json)}.`);
+  const result = readBySchema(schema, json);
+  if (result.isValid) return result.value;
+  throw new EngineError("invalid_checkpoint", `${file} of the checkpoint: ${describeProblem(result)}.`);
 }

@@ -1,6 +1,7 @@
 /** From the images of a request to items ready for the model: fetched and processed only where no cache has them. */
 import { aboutParameter, EngineError, invariant } from "../contract/errors.ts";
-import { decodeCostOf, defaultDecodeLimits } from "../images/decode-cost.ts";
+import { defaultDecodeLimits } from "../contract/default-limits.ts";
+import { decodeCostOf } from "../images/decode-cost.ts";
 import { canTellUnchanged, fetchImageIfChanged } from "../images/fetch-image.ts";
 import { tooManyEmbeddings } from "./request-options.ts";
 import { sourceCacheKey } from "../images/source-cache.ts";

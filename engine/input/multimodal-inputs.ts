@@ -2,7 +2,7 @@
 import { aboutParameter, EngineError } from "../contract/errors.ts";
 import { createImageProcessor } from "../images/image-processor.ts";
 import { parsePreprocessorConfig, plannedSize } from "../images/preprocessor-config.ts";
-import { shown } from "../schema-problem.ts";
+import { shown } from "../excerpt.ts";
 import { createPromptText } from "./input-processor.ts";
 import { ItemLoader } from "./item-loader.ts";
 import { deploymentOptions, isAboutOptions, noImageProcessor, optionsError } from "./request-options.ts";
@@ -220,5 +220,5 @@ function isObject(value: unknown): value is object {
 }
 
 function noObject(value: unknown): EngineError {
-  return new EngineError("invalid_checkpoint", `preprocessor_config.json is ${shown(value)}: expected an object.`);
+  return new EngineError("invalid_checkpoint", `preprocessor_config.json is ${shown(value)}; expected an object.`);
 }

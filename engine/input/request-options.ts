@@ -3,7 +3,8 @@ import { z } from "zod";
 import { EngineError } from "../contract/errors.ts";
 import type { EngineErrorCode } from "../contract/errors.ts";
 import { optionsWithoutEffect } from "../multimodal/processor-options.ts";
-import { readBySchema, shown } from "../schema-problem.ts";
+import { shown } from "../excerpt.ts";
+import { readBySchema } from "../schema-problem.ts";
 import type { CanonicalValue } from "../multimodal/hasher.ts";
 import type { MultiModalProcessor, ProcessorOptions } from "../multimodal/multimodal-processor.ts";
 

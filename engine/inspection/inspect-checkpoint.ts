@@ -6,7 +6,7 @@ import { keepsKvOnHost, kvRoomBytes, numSequencesThatFit, planKvCache, planMemor
 import { planBlocks } from "../kv/plan-blocks.ts";
 import { resolveKvLayout } from "../models/kv-layout.ts";
 import { planCheckpoint } from "../models/plan-checkpoint.ts";
-import { defaultCacheConfig } from "../multimodal/caches/multimodal-caches.ts";
+import { defaultCacheConfig } from "../contract/default-limits.ts";
 import { keepWasmCode } from "../runtime/keep-wasm-code.ts";
 import { machineMemoryBytes } from "../runtime/machine-memory.ts";
 import { tryLogitsProcessors } from "../sampling/custom/try-processors.ts";

@@ -1,7 +1,8 @@
 /** Reading `config.json`: what is missing takes transformers' default, what changes the maths and is unknown is refused. */
 import { z } from "zod";
 import { EngineError } from "../contract/errors.ts";
-import { describeIssue, excerpt } from "../json-issue.ts";
+import { excerpt } from "../excerpt.ts";
+import { describeProblem, readBySchema } from "../schema-problem.ts";
 
 /** At least 1; for what nothing is built or allocated by. */
 export const count = z.int().positive();
@@ -40,9 +41,9 @@ export function parseConfigObject<Schema extends z.ZodType>(
   config: unknown,
   path: string,
 ): z.output<Schema> {
-  const result = schema.safeParse(config);
-  if (result.success) return result.data;
-  throw new EngineError("invalid_checkpoint", `config.json: ${describeIssue(result.error, path, config)}.`);
+  const result = readBySchema(schema, config);
+  if (result.isValid) return result.value;
+  throw new EngineError("invalid_checkpoint", `config.json: ${describeProblem(result, path)}.`);
 }
 
 /** The error for a field whose value would change the maths in a way that is not implemented. */

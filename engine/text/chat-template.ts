@@ -3,7 +3,7 @@ import { Template } from "@huggingface/jinja";
 import { z } from "zod";
 
 import { EngineError } from "../contract/errors.ts";
-import { describeError } from "../json-issue.ts";
+import { describeError } from "../excerpt.ts";
 import { descendants, detectContentFormat } from "./content-format.ts";
 import { parseCheckpointJson, parseTokenizerConfig, tryReadCheckpointFile } from "./tokenizer-json.ts";
 import type { ContentFormat } from "./content-format.ts";

@@ -3,7 +3,8 @@ import { join } from "node:path";
 import { z } from "zod";
 
 import { EngineError } from "../contract/errors.ts";
-import { describeError, describeIssue } from "../json-issue.ts";
+import { describeError } from "../excerpt.ts";
+import { describeProblem, readBySchema } from "../schema-problem.ts";
 import { readRegularFile } from "../weights/regular-file.ts";
 
 const addedToken = z.object({
@@ -66,9 +67,9 @@ export function parseCheckpointJson<Schema extends z.ZodType>(
     const reason = describeError(error);
     throw new EngineError("invalid_checkpoint", `${name} of the checkpoint is not JSON (${reason}).`, { cause: error });
   }
-  const parsed = schema.safeParse(json);
-  if (parsed.success) return parsed.data;
-  throw new EngineError("invalid_checkpoint", `${name} of the checkpoint: ${describeIssue(parsed.error, "", json)}.`);
+  const result = readBySchema(schema, json);
+  if (result.isValid) return result.value;
+  throw new EngineError("invalid_checkpoint", `${name} of the checkpoint: ${describeProblem(result)}.`);
 }
 
 export function parseTokenizerJson(text: string): TokenizerJson {

@@ -3,7 +3,7 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import { Tokenizer as HuggingFaceTokenizer } from "@huggingface/tokenizers";
 
 import { EngineError } from "../contract/errors.ts";
-import { describeError } from "../json-issue.ts";
+import { describeError } from "../excerpt.ts";
 import { AddedTokenSplitter } from "./added-tokens.ts";
 import { faithfulPreTokenizer } from "./pre-tokenizer-rules.ts";
 import { createTokenBytes } from "./token-bytes.ts";

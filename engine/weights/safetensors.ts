@@ -5,7 +5,7 @@
 import type { FileHandle } from "node:fs/promises";
 import { basename, resolve } from "node:path";
 import { EngineError } from "../contract/errors.ts";
-import { excerpt } from "../json-issue.ts";
+import { excerpt } from "../excerpt.ts";
 import { openRegularFile } from "./regular-file.ts";
 import type { ElementType, StoredTensor } from "./stored-tensor.ts";
 

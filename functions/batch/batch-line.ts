@@ -4,7 +4,7 @@
  */
 import { z } from "zod";
 
-import type { ExtraArgument } from "../../engine/index.ts";
+import type { ExtraArguments } from "../../engine/index.ts";
 import { HttpError } from "../http/errors.ts";
 import { parseJson } from "../http/json-body.ts";
 import { extraArguments } from "../generation/schemas/extra-arguments.ts";
@@ -43,7 +43,7 @@ export interface BatchLine {
   /** As POST on `url` takes it. */
   readonly body: object;
   /** Those that `vllm_xargs` in the body names too are the body's. */
-  readonly extraArguments: Readonly<Record<string, ExtraArgument>>;
+  readonly extraArguments: ExtraArguments;
 }
 
 /** A line that is no request. */

@@ -3,7 +3,7 @@ import { open } from "node:fs/promises";
 import type { FileHandle } from "node:fs/promises";
 import { z } from "zod";
 
-import { ConfigError } from "../settings/config.ts";
+import { ConfigError } from "../settings/setting.ts";
 import { readLines } from "./numbered-lines.ts";
 import { resultLinePrefix } from "./result-line.ts";
 import type { ResultLine } from "./result-line.ts";

@@ -1,7 +1,8 @@
 /** The command line: a command, and a flag for every setting (`--max-num-seqs 4` is MAX_NUM_SEQS=4). */
 import { parseArgs } from "node:util";
 
-import { ConfigError, settingDescriptions } from "../settings/config.ts";
+import { ConfigError } from "../settings/setting.ts";
+import { settingDescriptions } from "../settings/config.ts";
 import { findNearNames } from "../settings/near-names.ts";
 
 const commands = ["serve", "check", "batch", "render"] as const;

@@ -14,7 +14,7 @@ import type { BatchSummary } from "../batch/run-batch.ts";
 import { WorkWindow } from "../batch/work-window.ts";
 import { compose } from "../compose.ts";
 import type { Composition } from "../compose.ts";
-import { ConfigError } from "../settings/config.ts";
+import { ConfigError } from "../settings/setting.ts";
 import type { Config } from "../settings/config.ts";
 import { warnOfRefusedDefaults } from "../default-arguments.ts";
 import { warnOfFewerSequences } from "../fewer-sequences.ts";

@@ -1,5 +1,4 @@
 /** What `fovea check` found, as a table for people and as JSON for machines. */
-import { defaultGpuMemoryUtilization } from "../../engine/index.ts";
 import type { EngineConfig, ModelInspection } from "../../engine/index.ts";
 import type { Config } from "../settings/config.ts";
 import type { MeasuredStage } from "./check-run.ts";
@@ -88,7 +87,7 @@ function memoryLines({
 }
 
 function kvCacheLines(
-  { device, gpuMemoryUtilization = defaultGpuMemoryUtilization, numBlocks }: EngineConfig,
+  { device, gpuMemoryUtilization, numBlocks }: Pick<EngineConfig, "device" | "gpuMemoryUtilization" | "numBlocks">,
   { reservedBytes, blocks }: ModelInspection["memory"]["kvCache"],
   maxNumSequences: number,
 ): Line[] {

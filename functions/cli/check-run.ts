@@ -18,7 +18,7 @@ export async function runWorstCase(
   inspection: ModelInspection,
   onProgress: (progress: Progress) => void,
 ): Promise<readonly MeasuredStage[]> {
-  const engineConfig = { ...config.engine, caches: { ...config.engine.caches!, maxMemoryBytes: 0 } };
+  const engineConfig = { ...config.engine, caches: { ...config.engine.caches, maxMemoryBytes: 0 } };
   const engine = createEngine(engineConfig, {
     imageSources: [createDataUrlImageSource()],
     ...(isS3(engineConfig.model) && { createS3Client: await loadS3ClientFactory(config) }),

@@ -5,7 +5,7 @@ import { text } from "node:stream/consumers";
 
 import { parseDeployment } from "../../infra/deployment.ts";
 import { deploymentTargets } from "../../infra/targets.ts";
-import { ConfigError } from "../settings/config.ts";
+import { ConfigError } from "../settings/setting.ts";
 import type { Rendering } from "./arguments.ts";
 
 /**

@@ -1,7 +1,8 @@
 /** The commands: `fovea serve`, `fovea check`, `fovea batch`, `fovea render`, `--help`, `--version`, `--print-config`. */
 import { createRequire } from "node:module";
 
-import { ConfigError, loadConfig, settingDescriptions } from "../settings/config.ts";
+import { ConfigError } from "../settings/setting.ts";
+import { loadConfig, settingDescriptions } from "../settings/config.ts";
 import type { Config } from "../settings/config.ts";
 import { createLogger } from "../logger.ts";
 import { findNearNames } from "../settings/near-names.ts";

@@ -1,8 +1,7 @@
 /** The texts of `--help` and `--print-config`. */
-import type { Environment, SettingDescription } from "../settings/config.ts";
+import { maskPasswords, secretMask } from "../settings/setting.ts";
+import type { Environment, SettingDescription } from "../settings/setting.ts";
 import { toFlag } from "./arguments.ts";
-
-const MASK = "********";
 
 /** @param platforms Names of those that `render` knows. */
 export function formatHelp(settings: readonly SettingDescription[], platforms: readonly string[]): string {
@@ -56,7 +55,7 @@ export function describeSettings(
     const isGiven = given !== undefined && given.trim() !== "";
     const value = isGiven ? given.trim() : (defaultText ?? "");
     const source = !isGiven ? "default" : name in flags ? "flag" : "environment";
-    return { name, value: isSecret && isGiven ? MASK : maskUrl(quote(value)), source };
+    return { name, value: isSecret && isGiven ? secretMask : maskPasswords(quote(value)), source };
   });
 }
 
@@ -74,9 +73,4 @@ export function formatConfig(
 
 function quote(value: string): string {
   return /[\s#"'$\\]/.test(value) ? `'${value.replaceAll("'", `'\\''`)}'` : value;
-}
-
-/** A password within a URL. */
-function maskUrl(value: string): string {
-  return value.replace(/(?<=:\/\/)[^/@\s]+(?=@)/g, MASK);
 }

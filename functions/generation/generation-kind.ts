@@ -2,7 +2,7 @@
 import { randomUUID } from "node:crypto";
 import type { z } from "zod";
 
-import type { Engine, ExtraArgument, GenerationRequest } from "../../engine/index.ts";
+import type { Engine, ExtraArguments, GenerationRequest } from "../../engine/index.ts";
 import type { Config } from "../settings/config.ts";
 import type { AnswerHead, StreamUsageOptions } from "./chat-answer.ts";
 import { HttpError } from "../http/errors.ts";
@@ -74,7 +74,7 @@ export interface RequestContext {
   /** See `AppEnvironment`. */
   readonly tenant: string;
   /** Arguments for logits processors that come before the service's and after those in the body. */
-  readonly extraArguments?: Readonly<Record<string, ExtraArgument>>;
+  readonly extraArguments?: ExtraArguments;
 }
 
 /** Throws HttpError 400 or EngineError `invalid_argument` for values out of range. */

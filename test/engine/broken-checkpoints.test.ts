@@ -107,11 +107,15 @@ const edit =
   };
 
 test.for<[file: string, change: (json: Record<string, never>) => unknown, message: string]>([
-  ["config.json", () => ({}), "config.json: architectures is missing: expected an array."],
+  [
+    "config.json",
+    () => ({}),
+    'config.json: architectures is missing; expected a list with the name of the model\'s class, such as ["LlamaForCausalLM"].',
+  ],
   [
     "config.json",
     (json) => ({ ...json, num_hidden_layers: 1e9 }),
-    "config.json: num_hidden_layers is 1000000000: expected at most 1024.",
+    "config.json: num_hidden_layers is 1000000000; expected at most 1024.",
   ],
   [
     "config.json",
@@ -123,21 +127,21 @@ test.for<[file: string, change: (json: Record<string, never>) => unknown, messag
     (json) => ({ ...json, vocab_size: 332 }),
     "Tensor model.embed_tokens.weight has shape [331, 51]; config.json implies [332, 51].",
   ],
-  ["tokenizer.json", () => ({}), "tokenizer.json of the checkpoint: model is missing: expected an object."],
+  ["tokenizer.json", () => ({}), "tokenizer.json of the checkpoint: model is missing; expected an object."],
   [
     "tokenizer.json",
     (json) => ({ ...json, added_tokens: [{ id: "3" }] }),
-    'tokenizer.json of the checkpoint: added_tokens.0.id is "3": expected a number.',
+    'tokenizer.json of the checkpoint: added_tokens[0].id is "3"; expected a number.',
   ],
   [
     "tokenizer_config.json",
     (json) => ({ ...json, add_bos_token: "yes" }),
-    'tokenizer_config.json of the checkpoint: add_bos_token is "yes": expected a boolean.',
+    'tokenizer_config.json of the checkpoint: add_bos_token is "yes"; expected true or false.',
   ],
   [
     "generation_config.json",
     (json) => ({ ...json, temperature: "hot" }),
-    'generation_config.json of the checkpoint: temperature is "hot": expected a number.',
+    'generation_config.json of the checkpoint: temperature is "hot"; expected a number.',
   ],
 ])("%s with a wrong field: $2", async ([file, change, message]) => {
   expect(await load("llama", file, edit(change))).toMatchObject({ message });

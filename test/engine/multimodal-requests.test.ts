@@ -1,7 +1,8 @@
 import { describe, expect, test } from "vitest";
 
 import { createDataUrlImageSource } from "../../engine/images/data-url-image-source.ts";
-import { defaultCacheConfig, MultiModalCaches } from "../../engine/multimodal/caches/multimodal-caches.ts";
+import { defaultCacheConfig } from "../../engine/contract/default-limits.ts";
+import { MultiModalCaches } from "../../engine/multimodal/caches/multimodal-caches.ts";
 import { createSamplingParams } from "../../engine/contract/sampling-params.ts";
 import { numpyFile, safetensorsFile } from "./multimodal/embedding-files.ts";
 import { pictureReference } from "../support/goldens.ts";
@@ -183,7 +184,7 @@ describe("processor options", () => {
     [{ image_mean: () => 0 }, "image_mean", /image_mean is no JSON value/],
     [{ size: { height: Number.NaN, width: 3 } }, "size.height", /^size\.height is NaN; expected an integer/],
     [{ images_kwargs: { image_std: [1, 0, 1] } }, "images_kwargs.image_std[1]", /^images_kwargs\.image_std\[1\] is 0;/],
-    [{ images_kwargs: [1] }, "images_kwargs", /^images_kwargs is a list of 1 elements; expected an object of options/],
+    [{ images_kwargs: [1] }, "images_kwargs", /^images_kwargs is a list of 1 element; expected an object of options/],
     [{ resample: 1, images_kwargs: { resample: 1 } }, "images_kwargs.resample", /given a second time, as resample;/],
     [{ use_fast: "yes" }, "use_fast", /^use_fast is "yes"; expected true or false\.$/],
     [{ max_pixels: 3 }, "max_pixels", /^max_pixels cannot be set; the options .* that can be are do_resize, size,/],

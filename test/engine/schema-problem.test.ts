@@ -1,7 +1,8 @@
 import { expect, test } from "vitest";
 import { z } from "zod";
 
-import { readBySchema, shown } from "../../engine/schema-problem.ts";
+import { shown } from "../../engine/excerpt.ts";
+import { describeProblem, readBySchema } from "../../engine/schema-problem.ts";
 
 const schema = z.strictObject({
   name: z.string(),
@@ -13,7 +14,16 @@ const schema = z.strictObject({
 });
 const valid = { name: "n", layers: [{ size: 1 }] };
 
-test("what fits is given as the schema has it", () => {
+test.for([
+  [{ path: "", problem: "is missing" }, "", "it is missing"],
+  [{ path: "vocab_size", problem: "is 1.5" }, "text_config", "text_config.vocab_size is 1.5"],
+  [{ path: "[0].id", problem: "is missing" }, "tokens", "tokens[0].id is missing"],
+  [{ path: "", problem: "is 1" }, "text_config", "text_config is 1"],
+] as const)("describes %o in %j as %s", ([problem, parent, expected]) => {
+  expect(describeProblem(problem, parent)).toBe(expected);
+});
+
+test("returns what the schema makes of a value that fits", () => {
   expect(readBySchema(schema, valid)).toEqual({ isValid: true, value: valid });
 });
 
@@ -23,8 +33,8 @@ test.for<[unknown, string, string]>([
   [{ layers: [{ size: 1 }] }, "name", "is missing; expected a text"],
   [{ ...valid, name: { first: "n" } }, "name", "is an object; expected a text"],
   [{ ...valid, isOn: "yes" }, "isOn", 'is "yes"; expected true or false'],
-  [{ ...valid, layers: [] }, "layers", "is a list of 0 elements; expected at least 1 elements"],
-  [{ ...valid, layers: [{ size: 1 }, { size: 0 }] }, "layers[1].size", "is 0; expected a number of more than 0"],
+  [{ ...valid, layers: [] }, "layers", "is a list of 0 elements; expected at least 1 element"],
+  [{ ...valid, layers: [{ size: 1 }, { size: 0 }] }, "layers[1].size", "is 0; expected more than 0"],
   [{ ...valid, layers: [{ size: Number.POSITIVE_INFINITY }] }, "layers[0].size", "is Infinity; expected a number"],
   [{ ...valid, layers: [{ size: null }] }, "layers[0].size", "is null; expected a number"],
   [{ ...valid, kind: "huge" }, "kind", 'is "huge"; expected "small" or "large"'],
@@ -35,7 +45,7 @@ test.for<[unknown, string, string]>([
   expect(readBySchema(schema, json)).toEqual({ isValid: false, path, problem });
 });
 
-test("values are shown short, whatever their size and depth", () => {
+test("shows values in a few words, whatever their size and depth", () => {
   let deep: unknown = 1;
   for (let level = 0; level < 100_000; level++) deep = { deep };
   expect(shown(deep)).toBe("an object");

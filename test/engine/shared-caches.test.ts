@@ -2,7 +2,7 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { createDataUrlImageSource, createEngine, createSamplingParams } from "../../engine/index.ts";
-import { defaultCacheConfig } from "../../engine/multimodal/caches/multimodal-caches.ts";
+import { defaultCacheConfig } from "../../engine/contract/default-limits.ts";
 import { createLogger } from "../../functions/logger.ts";
 import { createRedisStore } from "../../functions/redis-store.ts";
 import { connected } from "./multimodal/caches/redis-caches.ts";

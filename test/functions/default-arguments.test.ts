@@ -1,11 +1,11 @@
 import { expect, test } from "vitest";
 
-import type { ExtraArgument } from "../../engine/index.ts";
+import type { ExtraArguments } from "../../engine/index.ts";
 import { warnOfRefusedDefaults } from "../../functions/default-arguments.ts";
 import { createLogger } from "../../functions/logger.ts";
 import { createScriptedEngine } from "../support/scripted-engine.ts";
 
-type Arguments = Readonly<Record<string, ExtraArgument>>;
+type Arguments = ExtraArguments;
 
 /** Messages logged at start by a service whose one logits processor has something against the arguments. */
 function warningsFor(defaultExtraArguments: Arguments, problemWith: (given: Arguments) => string | null): string[] {

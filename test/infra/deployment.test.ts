@@ -1,7 +1,7 @@
 import { readFile, readdir } from "node:fs/promises";
 import { expect, test } from "vitest";
 
-import { ConfigError } from "../../functions/settings/config.ts";
+import { ConfigError } from "../../functions/settings/setting.ts";
 import { parseDeployment } from "../../infra/deployment.ts";
 import type { Deployment } from "../../infra/deployment.ts";
 
@@ -56,7 +56,7 @@ test.for<[object, string]>([
   [{ model: "models/x" }, "model: expected s3://bucket/prefix or an absolute folder of the image, got models/x."],
   [
     { environment: { MAX_NUM_SEQS: 0 } },
-    'environment.MAX_NUM_SEQS: MAX_NUM_SEQS is "0": expected an integer from 1 to 4096.',
+    'environment.MAX_NUM_SEQS: MAX_NUM_SEQS is "0": expected an integer from 1 to 4096 sequences.',
   ],
   [
     { environment: { MAX_NUM_SEQ: 4 } },

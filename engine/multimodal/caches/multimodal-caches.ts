@@ -19,18 +19,6 @@ import { createSharedTier } from "./shared-tier.ts";
 import { TieredCache } from "./tiered-cache.ts";
 import type { ValueCodec } from "./value-codec.ts";
 
-/**
- * A quarter of a GiB holds the pixels of 190 images of 336 x 336, or of 5,000 of the shipped checkpoint's: a replica of
- * few requests a second meets its repeats there, and Redis, which outlives replicas, holds the rest.
- */
-export const defaultCacheConfig: CacheConfig = {
-  maxMemoryBytes: 2 ** 28,
-  timeToLiveSeconds: 86_400,
-  maxValueBytes: 2 ** 25,
-  commandTimeoutMs: 50,
-  keyPrefix: "fovea",
-};
-
 /** `pixels` are the processor's, of images whose embeddings are not known. */
 export type CacheName = "processor" | "pixels" | "encoder" | "source";
 

@@ -1,22 +1,17 @@
-/** Arguments for logits processors, by name: `vllm_xargs`, `extra_args` of a batch line, LOGITS_PROCESSOR_DEFAULT_ARGS. */
+/** Arguments for logits processors, by name: `vllm_xargs`, `extra_args` of a batch line. */
 import { z } from "zod";
 
+import { extraArgumentLimits } from "../../../engine/index.ts";
 import { boundedList, boundedRecord, boundedText } from "./wire-types.ts";
-
-/** Those of all processors of a deployment. */
-const MAX_ARGUMENTS = 64;
-/** Every argument crosses to the engine's thread, and to each processor. */
-const MAX_TEXT_LENGTH = 65_536;
-const MAX_LIST_LENGTH = 16_384;
 
 const entryRule = "must be a string, number or boolean";
 const finite = z.number({ error: ({ input }) => (typeof input === "number" ? "must be a finite number" : entryRule) });
-const entries = [boundedText(MAX_TEXT_LENGTH), finite, z.boolean()] as const;
+const entries = [boundedText(extraArgumentLimits.textCharacters), finite, z.boolean()] as const;
 const rule = `${entryRule}, or a list of those`;
 
 /** Names decide nothing here: a processor that does not know one ignores it. */
 export const extraArguments = boundedRecord(
-  z.union([...entries, boundedList(z.union(entries, entryRule), MAX_LIST_LENGTH, rule)], rule),
-  MAX_ARGUMENTS,
+  z.union([...entries, boundedList(z.union(entries, entryRule), extraArgumentLimits.listEntries, rule)], rule),
+  extraArgumentLimits.arguments,
   "must be an object",
 );

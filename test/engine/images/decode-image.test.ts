@@ -5,7 +5,7 @@ import { deflateSync } from "node:zlib";
 import sharp from "sharp";
 import { describe, expect, test } from "vitest";
 import { decodeImage } from "../../../engine/images/decode-image.ts";
-import { defaultDecodeLimits } from "../../../engine/images/decode-cost.ts";
+import { defaultDecodeLimits } from "../../../engine/contract/default-limits.ts";
 import { computePicture, encodePng, writePng } from "./computed-picture.ts";
 
 interface DecodedGolden {

@@ -5,7 +5,8 @@ import sharp from "sharp";
 import type { Sharp } from "sharp";
 import { describe, expect, test } from "vitest";
 
-import { decodeCostOf, defaultDecodeLimits } from "../../../engine/images/decode-cost.ts";
+import { defaultDecodeLimits } from "../../../engine/contract/default-limits.ts";
+import { decodeCostOf } from "../../../engine/images/decode-cost.ts";
 import { decodeImage, readPictureHeader } from "../../../engine/images/decode-image.ts";
 import { barePicture } from "../../../engine/images/bare-picture.ts";
 import { blankPng, computePicture, encodePng, writePng } from "./computed-picture.ts";

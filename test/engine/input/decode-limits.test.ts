@@ -2,7 +2,8 @@
 import sharp from "sharp";
 import { expect, test } from "vitest";
 
-import { defaultCacheConfig, MultiModalCaches } from "../../../engine/multimodal/caches/multimodal-caches.ts";
+import { defaultCacheConfig } from "../../../engine/contract/default-limits.ts";
+import { MultiModalCaches } from "../../../engine/multimodal/caches/multimodal-caches.ts";
 import { createSamplingParams } from "../../../engine/contract/sampling-params.ts";
 import { blankPng, computePicture, encodePng, writePng } from "../images/computed-picture.ts";
 import { createGoldenInputs, imageLimits } from "./golden-inputs.ts";

@@ -4,7 +4,8 @@ import type { S3Client } from "@aws-sdk/client-s3";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { createS3ImageSource } from "../../../engine/images/s3-image-source.ts";
-import { defaultCacheConfig, MultiModalCaches } from "../../../engine/multimodal/caches/multimodal-caches.ts";
+import { defaultCacheConfig } from "../../../engine/contract/default-limits.ts";
+import { MultiModalCaches } from "../../../engine/multimodal/caches/multimodal-caches.ts";
 import { createSamplingParams } from "../../../engine/contract/sampling-params.ts";
 import { createLogger } from "../../../functions/logger.ts";
 import { createRedisStore } from "../../../functions/redis-store.ts";

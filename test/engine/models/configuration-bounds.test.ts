@@ -2,6 +2,7 @@
 import { expect, test } from "vitest";
 
 import { EngineError } from "../../../engine/contract/errors.ts";
+import { shown } from "../../../engine/excerpt.ts";
 import { ropeTables } from "../../../engine/models/llama/rope.ts";
 import { findModelDefinition } from "../../../engine/models/registry.ts";
 
@@ -73,7 +74,7 @@ test.for(cases)("$architecture refuses every bad $field by its path and value", 
     expect(error).toBeInstanceOf(EngineError);
     const { code, message } = error as EngineError;
     expect(code).toBe("invalid_checkpoint");
-    expect(message).toContain(`config.json: ${field} is ${JSON.stringify(value)}: expected `);
+    expect(message).toContain(`config.json: ${field} is ${shown(value)}; expected `);
     expect(message).not.toContain("\n");
   }
 });

@@ -106,7 +106,7 @@ describe("a broken checkpoint", () => {
       "has one without a model",
       { "tokenizer.json": "{}" },
       "invalid_checkpoint",
-      /tokenizer.json of the checkpoint: model is missing: expected an object\.$/,
+      /tokenizer.json of the checkpoint: model is missing; expected an object\.$/,
     ],
     [
       "has a model of an unknown kind",
@@ -118,7 +118,7 @@ describe("a broken checkpoint", () => {
       "has a wrong tokenizer_config.json",
       { "tokenizer.json": '{"model":{}}', "tokenizer_config.json": '{"bos_token": 5}' },
       "invalid_checkpoint",
-      /tokenizer_config.json of the checkpoint: bos_token is 5: /,
+      /tokenizer_config.json of the checkpoint: bos_token is 5; /,
     ],
   ];
   test.for(cases)("that %s is refused by name", async ([, files, code, message]) => {

@@ -177,10 +177,41 @@ describe("with API keys", () => {
     expect(response.headers.get("www-authenticate")).toBe(status === 401 ? "Bearer" : null);
   });
 
-  test("all of /v1 wants one, and a refusal has OpenAI's shape", async () => {
-    for (const path of ["/v1/models", "/v1/models/tiny", "/v1/chat/completions", "/v1/completions", "/v1/unknown"]) {
-      expect((await app.request(path)).status).toBe(401);
+  const publicRoutes = [
+    "GET /",
+    "GET /health",
+    "GET /livez",
+    "GET /metrics",
+    "GET /ping",
+    "GET /playground",
+    "GET /playground/:file",
+    "GET /playground/examples/:file",
+    "GET /playground/service.json",
+    "GET /readyz",
+    "POST /ping",
+  ];
+  const routes = app.routes
+    .filter(({ method, path }) => !(method === "ALL" && path === "/*"))
+    .map(({ method, path }) => ({ method, path, name: `${method} ${path}` }));
+
+  test("every route but the public ones answers 401 without a key", async () => {
+    const openRoutes: string[] = [];
+    for (const { method, path, name } of routes) {
+      const { status } = await app.request(path.replaceAll(/:\w+(\{[^}]*\})?/g, "x"), { method });
+      if (status !== 401) openRoutes.push(name);
     }
+    expect(openRoutes.toSorted()).toEqual(publicRoutes);
+    expect(routes.length).toBeGreaterThan(publicRoutes.length);
+  });
+
+  test("a path without a route is 404 and a wrong method 405, with or without a key", async () => {
+    for (const headers of [{}, { authorization: "Bearer key-one" }]) {
+      expect((await app.request("/v1/unknown", { headers })).status).toBe(404);
+      expect((await app.request("/v1/chat/completions", { headers })).status).toBe(405);
+    }
+  });
+
+  test("an answer without a key has OpenAI's shape", async () => {
     expect(await (await app.request("/v1/models")).json()).toEqual({
       error: {
         message: "Send an API key: Authorization: Bearer <key>.",
@@ -191,7 +222,7 @@ describe("with API keys", () => {
     });
   });
 
-  test("probes and metrics want none", async () => {
+  test("probes and metrics need none", async () => {
     for (const path of ["/health", "/livez", "/readyz", "/ping", "/metrics", "/"]) {
       expect((await app.request(path)).status).toBe(200);
     }

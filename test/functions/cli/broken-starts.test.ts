@@ -62,12 +62,12 @@ test.for<[string, (folder: string) => unknown, string]>([
       const config = JSON.parse(await readFile(join(folder, "config.json"), "utf8")) as object;
       await writeFile(join(folder, "config.json"), JSON.stringify({ ...config, num_hidden_layers: 1e9 }));
     },
-    "config.json: num_hidden_layers is 1000000000: expected at most 1024.",
+    "config.json: num_hidden_layers is 1000000000; expected at most 1024.",
   ],
   [
     "an empty tokenizer",
     (folder) => writeFile(join(folder, "tokenizer.json"), "{}"),
-    "tokenizer.json of the checkpoint: model is missing: expected an object.",
+    "tokenizer.json of the checkpoint: model is missing; expected an object.",
   ],
   [
     "a named pipe for its weights",
@@ -143,7 +143,7 @@ test("check gives the reason and the advice on one line", async () => {
   await using cli = startCli(["check"], { MODEL: folder, CACHE_FOLDER: join(temporary.path, "cache") });
   expect(await cli.exitCode).toBe(1);
   expect(cli.stderr()).toBe(
-    `fovea: The model ${folder} cannot be served: tokenizer.json of the checkpoint: model is missing: expected an object. ` +
+    `fovea: The model ${folder} cannot be served: tokenizer.json of the checkpoint: model is missing; expected an object. ` +
       "Correct the file that is named, or get the checkpoint again.\n",
   );
 });

@@ -2,9 +2,10 @@ import { homedir } from "node:os";
 import { join, resolve } from "node:path";
 import { describe, expect, test } from "vitest";
 
-import { defaultDecodeLimits } from "../../../engine/images/decode-cost.ts";
+import { defaultDecodeLimits } from "../../../engine/contract/default-limits.ts";
 import { loadConfig, settingDescriptions } from "../../../functions/settings/config.ts";
-import type { Config, ConfigError, Environment } from "../../../functions/settings/config.ts";
+import type { Config } from "../../../functions/settings/config.ts";
+import type { ConfigError, Environment } from "../../../functions/settings/setting.ts";
 import { findNearNames } from "../../../functions/settings/near-names.ts";
 
 test("an empty environment serves the shipped checkpoint to everyone on port 8000", () => {
@@ -106,7 +107,7 @@ test.for<[Record<string, string>, (config: Config) => unknown, unknown]>([
     (config) => config.s3.endpoint,
     "http://two:9000",
   ],
-])("%o is understood", ([environment, read, expected]) => {
+])("%o is parsed", ([environment, read, expected]) => {
   expect(read(loadConfig(environment))).toEqual(expected);
 });
 
@@ -127,7 +128,12 @@ test.for<[string, string, RegExp]>([
   ["LIMIT_MM_PER_PROMPT", '{"image": {"width": 0}}', /expected {"image": N}/],
   ["LIMIT_MM_PER_PROMPT", '{"image": 1001}', /expected {"image": N}/],
   ["MAX_IMAGE_DECODE_COST", "1", /expected an integer of at least 65536/],
-  ["ENABLE_MM_EMBEDS", "yes", /expected one of true, false/],
+  [
+    "ENABLE_MM_EMBEDS",
+    "enabled",
+    /^ENABLE_MM_EMBEDS is "enabled": expected one of true, false, 1, 0, yes, no, on, off\.$/,
+  ],
+  ["ALLOW_HTTP_IMAGES", "2", /expected one of true, false, 1, 0, yes, no, on, off\.$/],
   ["MM_PROCESSOR_KWARGS", "[1]", /expected a JSON object such as/],
   ["LIMIT_MM_PER_PROMPT", "4", /expected {"image": N}/],
   ["ALLOWED_ORIGINS", "https://a.example/", /expected origins such as/],
@@ -144,17 +150,49 @@ test.for<[string, string, RegExp]>([
   ["MM_PROCESSOR_CACHE_GB", "-1", /expected a number of GiB from 0 to 1024/],
   ["API_KEY", "", /^API_KEY has a value that does not parse: expected one or more keys/],
   ["API_KEY", "secret,,other", /^API_KEY has a value that does not parse: expected one or more keys/],
-])("%s=%j is fatal and says what was expected", ([name, value, expected]) => {
+])("rejects %s=%j and says what is expected", ([name, value, expected]) => {
   expect(() => loadConfig({ [name]: value })).toThrow(expected);
 });
 
-test("all problems are told at once, and no secret with them", () => {
+test.for([
+  ["true", true],
+  ["1", true],
+  ["YES", true],
+  ["on", true],
+  ["false", false],
+  ["0", false],
+  ["no", false],
+  [" Off ", false],
+] as const)("ENABLE_PREFIX_CACHING=%s is %s", ([text, value]) => {
+  expect(loadConfig({ ENABLE_PREFIX_CACHING: text }).engine.enablePrefixCaching).toBe(value);
+});
+
+test("reports a conflict between settings together with the other problems", () => {
+  const problems = problemsOf({ PORT: "x", MAX_NUM_BATCHED_TOKENS: "8", BATCH_MAX_NUM_SEQS: "64" });
+  expect(problems.map((problem) => problem.split(" ", 1)[0])).toEqual([
+    "PORT",
+    "MAX_NUM_BATCHED_TOKENS",
+    "BATCH_MAX_NUM_SEQS",
+  ]);
+});
+
+test("reports no conflict with a setting that does not parse", () => {
+  expect(problemsOf({ MAX_NUM_SEQS: "x", BATCH_MAX_NUM_SEQS: "64" })).toHaveLength(1);
+});
+
+test("masks a password in a URL that does not parse", () => {
+  expect(problemsOf({ AWS_ENDPOINT_URL_S3: "ftp://user:hunter2@minio:9000" })).toEqual([
+    'AWS_ENDPOINT_URL_S3 is "ftp://********@minio:9000": expected an http:// or https:// URL.',
+  ]);
+});
+
+test("reports all problems at once, and no secret with them", () => {
   const problems = problemsOf({ PORT: "x", DTYPE: "y", API_KEY: "hunter2,,", MAX_NUM_SEQS: "4" });
-  expect(problems.map((problem) => problem.split(" ", 1)[0])).toEqual(["PORT", "DTYPE", "API_KEY"]);
+  expect(problems.map((problem) => problem.split(" ", 1)[0])).toEqual(["PORT", "API_KEY", "DTYPE"]);
   expect(problems.join()).not.toContain("hunter2");
 });
 
-test("every setting has a description, and every default parses", () => {
+test("every setting has a description and a default that parses", () => {
   const defaults = settingDescriptions.map(({ name, defaultText }) => [name, defaultText ?? undefined] as const);
   expect(problemsOf(Object.fromEntries(defaults))).toEqual([]);
   expect(settingDescriptions.filter(({ description }) => !description.endsWith("."))).toEqual([]);
@@ -169,7 +207,7 @@ function problemsOf(environment: Environment): readonly string[] {
   }
 }
 
-describe("names that are nearly ours", () => {
+describe("names close to a setting", () => {
   const ourNames = settingDescriptions.map(({ name }) => name);
 
   test.for([
@@ -184,11 +222,11 @@ describe("names that are nearly ours", () => {
     ["PROT", "PORT"],
     ["FOVEA_API_KEY", "API_KEY"],
     ["SHUTDOWN_GRACE_SECOND", "SHUTDOWN_GRACE_SECONDS"],
-  ] as const)("%s is reported as %s", ([found, meant]) => {
+  ] as const)("reports %s as %s", ([found, meant]) => {
     expect(findNearNames({ [found]: "1" }, ourNames)).toEqual(meant === null ? [] : [{ found, meant }]);
   });
 
-  test("a usual environment raises nothing", () => {
+  test("reports nothing in an ordinary environment", () => {
     const usual =
       "PATH HOME HOSTNAME USER SHELL TERM LANG LC_ALL PWD OLDPWD SHLVL EDITOR PAGER MAIL LOGNAME TZ TMPDIR MODE POST HOSTS " +
       "NODE_ENV NODE_OPTIONS NODE_VERSION NPM_TOKEN CI GITHUB_TOKEN GITHUB_ACTIONS RUNNER_OS OPENAI_API_KEY HF_TOKEN " +

@@ -1,0 +1,48 @@
+/** The default limits of an engine. The settings of the service have the same defaults. */
+import type { DecodeLimits } from "../images/decode-cost.ts";
+import type { CacheConfig } from "./config.ts";
+
+const MEBIBYTE = 1024 ** 2;
+
+export const defaultEngineLimits = {
+  maxNumSequences: 32,
+  /** Longer prompts are split, so that running requests do not stall. */
+  maxNumBatchedTokens: 512,
+  maxNumWaiting: 256,
+  /** vLLM's default. The rest is for other programs and for memory that CUDA's libraries take unasked. */
+  gpuMemoryUtilization: 0.9,
+  /**
+   * The longest steps that are no failure: the first on a GPU, which compiles and tunes kernels for tens of seconds, and
+   * a prompt's on a slow CPU, where 512 tokens of 7B parameters take 15 s in int4 and over a minute in float32.
+   */
+  stepTimeoutMs: 120_000,
+} as const;
+
+export const defaultImageLimits = {
+  maxImagesPerPrompt: 16,
+  maxImageBytes: 20 * MEBIBYTE,
+  maxImagePixels: 64 * 1024 ** 2,
+  fetchTimeoutMs: 10_000,
+} as const;
+
+/**
+ * One image may take one or two seconds of a core: 50 megapixels of progressive JPEG or of 16-bit PNG, 44 of AVIF. A
+ * request may have four of those, or sixteen photographs of 12 megapixels. The timeout leaves room for a busy machine.
+ */
+export const defaultDecodeLimits: DecodeLimits = {
+  maxDecodeCost: 2 ** 27,
+  maxRequestDecodeCost: 2 ** 29,
+  decodeTimeoutMs: 20_000,
+};
+
+/**
+ * A quarter of a GiB holds the pixels of 190 images of 336 x 336, or of 5,000 of the shipped checkpoint's: a replica of
+ * few requests a second meets its repeats there, and Redis, which outlives replicas, holds the rest.
+ */
+export const defaultCacheConfig: CacheConfig = {
+  maxMemoryBytes: 256 * MEBIBYTE,
+  timeToLiveSeconds: 86_400,
+  maxValueBytes: 32 * MEBIBYTE,
+  commandTimeoutMs: 50,
+  keyPrefix: "fovea",
+};

@@ -1,0 +1,128 @@
+/** Settings of the engine: the model, the device, the scheduler and the logits processors. */
+import { fileURLToPath } from "node:url";
+
+import { deviceNames, dtypeNames, kvLayoutNames } from "../../engine/contract/config.ts";
+import { defaultEngineLimits } from "../../engine/contract/default-limits.ts";
+import { cacheSettings } from "./caches.ts";
+import { imageLimitSettings } from "./images.ts";
+import { jsonObject, logitsProcessors } from "./json-values.ts";
+import { setting } from "./setting.ts";
+import { boolean, checkpointReference, fraction, integer, oneOf, path, searchPath, seconds } from "./values.ts";
+
+const shippedCheckpoint = fileURLToPath(new URL("../../models/fovea-shapes", import.meta.url));
+
+/** The largest value of MAX_NUM_SEQS and BATCH_MAX_NUM_SEQS. */
+export const MAX_SEQUENCES = 4096;
+
+export const engineSettings = {
+  model: setting("MODEL", checkpointReference(), "Folder of a Hugging Face checkpoint, or s3://bucket/prefix.", {
+    default: shippedCheckpoint,
+  }),
+  dtype: setting(
+    "DTYPE",
+    oneOf(dtypeNames),
+    "Type of the weights: auto, float32, bfloat16 and float16 (GPU), int8 or int4.",
+    {
+      default: "auto",
+    },
+  ),
+  device: setting("DEVICE", oneOf(deviceNames), "cpu, cuda or webgpu.", { default: "cpu" }),
+  deviceId: setting("DEVICE_ID", integer(0, 1023), "Number of the GPU, from 0.", { default: 0 }),
+  numThreads: setting(
+    "NUM_THREADS",
+    integer(1, 1024, "threads"),
+    "Threads per computation; default: the number of physical cores.",
+  ),
+  /** Null where it follows from the user's home. */
+  cacheFolder: setting(
+    "CACHE_FOLDER",
+    path(),
+    "Folder for downloaded checkpoints and quantised weights; default: fovea in $XDG_CACHE_HOME or ~/.cache.",
+  ),
+
+  maxModelLen: setting(
+    "MAX_MODEL_LEN",
+    integer(1),
+    "Largest number of tokens per sequence, prompt and output together; default: the checkpoint's limit.",
+  ),
+  maxNumSequences: setting(
+    "MAX_NUM_SEQS",
+    integer(1, MAX_SEQUENCES, "sequences"),
+    "Largest number of sequences that run together.",
+    { default: defaultEngineLimits.maxNumSequences },
+  ),
+  maxNumBatchedTokens: setting(
+    "MAX_NUM_BATCHED_TOKENS",
+    integer(1),
+    "Largest number of tokens per step. Longer prompts are split, so that running requests do not stall.",
+    { default: defaultEngineLimits.maxNumBatchedTokens },
+  ),
+  maxNumWaiting: setting(
+    "MAX_NUM_WAITING",
+    integer(0, 1_000_000, "requests"),
+    "Largest number of waiting requests. One more is answered with 429.",
+    { default: defaultEngineLimits.maxNumWaiting },
+  ),
+  kvLayout: setting(
+    "KV_LAYOUT",
+    oneOf(kvLayoutNames),
+    "Layout of the KV cache: slots, paged (cpu, cuda), or auto, which is paged on cuda.",
+    { default: "auto" },
+  ),
+  blockSize: setting(
+    "BLOCK_SIZE",
+    integer(1, 4096, "tokens"),
+    "Tokens per block of a paged KV cache; default: 16 on cpu, 64 to 256 on cuda, as the model's attention kernel needs.",
+  ),
+  numBlocks: setting(
+    "NUM_GPU_BLOCKS_OVERRIDE",
+    integer(2),
+    "Number of blocks of a paged KV cache; default: as many as fit into memory.",
+  ),
+  gpuMemoryUtilization: setting(
+    "GPU_MEMORY_UTILIZATION",
+    fraction(0.01, 1),
+    "Share of the GPU's memory for weights, activations and a paged KV cache.",
+    { default: defaultEngineLimits.gpuMemoryUtilization },
+  ),
+  stepTimeoutMs: setting(
+    "ENGINE_STEP_TIMEOUT_SECONDS",
+    seconds(0.1, 86_400),
+    "Longest step of the engine. After it, /health is 503; after twice as long, requests are ended and /livez is 503.",
+    { default: defaultEngineLimits.stepTimeoutMs / 1000 },
+  ),
+  enablePrefixCaching: setting(
+    "ENABLE_PREFIX_CACHING",
+    boolean(),
+    "Reuse cached keys and values for shared prompt prefixes, images included.",
+    { default: true },
+  ),
+
+  logitsProcessors: setting(
+    "LOGITS_PROCESSORS",
+    logitsProcessors(),
+    'Logits processors, applied in this order: module:Export names separated by commas, or a JSON array of names and of {"class", "options"}.',
+    { default: "[]" },
+  ),
+  logitsProcessorPath: setting(
+    "LOGITS_PROCESSOR_PATH",
+    searchPath(),
+    "Folders, separated by colons, in which modules of logits processors are looked up.",
+    { default: "." },
+  ),
+
+  enableMmEmbeds: setting(
+    "ENABLE_MM_EMBEDS",
+    boolean(),
+    "Accept precomputed image embeddings in requests. They are used without verification.",
+    { default: false },
+  ),
+  mmProcessorOptions: setting(
+    "MM_PROCESSOR_KWARGS",
+    jsonObject('{"do_normalize": false}'),
+    "JSON object: changes to the options of the checkpoint's image processor, named as in preprocessor_config.json.",
+    { default: "{}" },
+  ),
+  imageLimits: imageLimitSettings,
+  caches: cacheSettings,
+};

@@ -1,0 +1,101 @@
+/** Parsers of settings that are JSON, or that may be. */
+import { z } from "zod";
+
+import type { LogitsProcessorReference } from "../../engine/contract/config.ts";
+import { defaultImageLimits } from "../../engine/contract/default-limits.ts";
+import { isExtraArguments } from "../../engine/contract/extra-arguments.ts";
+import type { ExtraArguments } from "../../engine/contract/extra-arguments.ts";
+import type { Parser } from "./setting.ts";
+
+const jsonObjectSchema = z.record(z.string(), z.unknown());
+
+/** A JSON object with any fields. */
+export function jsonObject(example: string): Parser<Readonly<Record<string, unknown>>> {
+  return {
+    expected: `a JSON object such as ${example}`,
+    parse: (text) => jsonObjectSchema.safeParse(parseJson(text)).data,
+  };
+}
+
+/** A JSON object of strings, numbers, booleans and lists of those. */
+export function extraArguments(): Parser<ExtraArguments> {
+  return {
+    expected: 'a JSON object such as {"target_token": 67}, of strings, numbers, booleans and lists of those',
+    parse(text) {
+      const json = parseJson(text);
+      return isExtraArguments(json) ? json : undefined;
+    },
+  };
+}
+
+export interface ImagesPerPrompt {
+  readonly count: number;
+  readonly width?: number | undefined;
+  readonly height?: number | undefined;
+}
+
+/** Far more than a context window holds. */
+const MAX_IMAGES_PER_PROMPT = 1000;
+const defaultCount = defaultImageLimits.maxImagesPerPrompt;
+const imageCount = z.int().min(0).max(MAX_IMAGES_PER_PROMPT);
+
+/** Other modalities are accepted and ignored: no model here takes them. */
+const limitsPerPrompt = z.looseObject({
+  image: z
+    .union([
+      imageCount.transform((count) => ({ count })),
+      z.strictObject({
+        count: imageCount.default(defaultCount),
+        width: z.int().positive().optional(),
+        height: z.int().positive().optional(),
+      }),
+    ])
+    .default({ count: defaultCount }),
+});
+
+/**
+ * vLLM's `{"image": 4}`, `{"image": {"count": 4, "width": 512, "height": 512}}`, or its older spelling `image=4`: the
+ * largest number of images per prompt, and the largest image to plan for.
+ */
+export function imagesPerPrompt(): Parser<ImagesPerPrompt> {
+  return {
+    expected: `{"image": N}, {"image": {"count": N, "width": W, "height": H}} or image=N, with N from 0 to ${MAX_IMAGES_PER_PROMPT}`,
+    parse(text) {
+      const short = /^image\s*=\s*(\d+)$/.exec(text);
+      const json = short === null ? parseJson(text) : { image: Number(short[1]) };
+      return limitsPerPrompt.safeParse(json).data?.image;
+    },
+  };
+}
+
+const logitsProcessorList = z.array(
+  z.union([
+    z.string().transform((className) => ({ className, options: {} })),
+    z
+      .strictObject({ class: z.string(), options: z.record(z.string(), z.unknown()).default({}) })
+      .transform((entry) => ({ className: entry.class, options: entry.options })),
+  ]),
+);
+
+/**
+ * Names separated by commas or white space, or a JSON array of names and of {"class", "options"}. The engine checks that
+ * each name leads to a class when it loads them.
+ */
+export function logitsProcessors(): Parser<readonly LogitsProcessorReference[]> {
+  return {
+    expected:
+      'module:Export names separated by commas or white space, or a JSON array of such names and of {"class": name, "options": {...}}',
+    parse(text) {
+      const list = text.startsWith("[") ? parseJson(text) : text.split(/[\s,]+/).filter((name) => name !== "");
+      return logitsProcessorList.safeParse(list).data;
+    },
+  };
+}
+
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}

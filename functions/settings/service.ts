@@ -1,0 +1,80 @@
+/** Settings of the HTTP service and of all requests. */
+import { samplingLimits } from "../../engine/contract/sampling-params.ts";
+import { extraArguments } from "./json-values.ts";
+import { setting } from "./setting.ts";
+import { anyText, boolean, bytes, commaSeparated, integer, MEBIBYTE, oneOf, origins, seconds } from "./values.ts";
+
+export type LogLevel = "debug" | "info" | "warn" | "error";
+
+export const serviceSettings = {
+  port: setting("PORT", integer(0, 65_535), "TCP port to listen on; 0 takes a free one.", { default: 8000 }),
+  host: setting("HOST", anyText(), "Address to listen on; :: listens on IPv6 and IPv4.", { default: "0.0.0.0" }),
+
+  /** The first is the one that answers give. Null where the model's own name is served. */
+  servedModelNames: setting(
+    "SERVED_MODEL_NAME",
+    commaSeparated("names separated by commas"),
+    "Model names that requests may use; answers give the first. Default: the last part of MODEL.",
+  ),
+
+  /** An empty list serves everyone. An empty text is an error: it must not open the service. */
+  apiKeys: setting(
+    "API_KEY",
+    commaSeparated("one or more keys separated by commas"),
+    "Keys, separated by commas. Requests must send one as a bearer token. Without keys, everyone is served.",
+    { secret: true, rejectEmpty: true, unset: [] },
+  ),
+  /** Origins of web pages that may read answers; `*` is every one. */
+  allowedOrigins: setting(
+    "ALLOWED_ORIGINS",
+    origins(),
+    "Origins of web pages that may read answers, separated by commas, or * for all; default: none.",
+    { unset: [] },
+  ),
+  hasPlayground: setting("PLAYGROUND", boolean(), "Serve a web page at /playground to try the model.", {
+    default: true,
+  }),
+
+  maxBodyBytes: setting(
+    "MAX_BODY_BYTES",
+    bytes(1024, 1024 * MEBIBYTE),
+    "Largest request body in bytes, with the images in it.",
+    { default: "32MiB" },
+  ),
+  bodyIdleTimeoutMs: setting(
+    "BODY_IDLE_TIMEOUT_SECONDS",
+    seconds(0.1, 300),
+    "Longest wait for the next byte of a request body. After it, the request is answered with 408.",
+    { default: 10 },
+  ),
+  maxLogprobs: setting(
+    "MAX_LOGPROBS",
+    integer(0, samplingLimits.logprobs),
+    "Largest number of alternatives per token that a request may ask for.",
+    { default: samplingLimits.logprobs },
+  ),
+  /** Arguments in a request override these. */
+  defaultExtraArguments: setting(
+    "LOGITS_PROCESSOR_DEFAULT_ARGS",
+    extraArguments(),
+    "JSON object: default arguments for logits processors. The vllm_xargs of a request override them.",
+    { default: "{}" },
+  ),
+
+  shutdownGraceMs: setting(
+    "SHUTDOWN_GRACE_SECONDS",
+    seconds(0, 86_400),
+    "How long running requests may take after SIGTERM. Then they are ended.",
+    { default: 25 },
+  ),
+  /** Null where it follows from `runpodEndpointId`. */
+  pingStatusWhileStarting: setting(
+    "HEALTH_INITIALIZING_CODE",
+    oneOf([204, 503]),
+    "Status of /ping while the model loads; default: 204 where RUNPOD_ENDPOINT_ID is set, else 503.",
+  ),
+  runpodEndpointId: setting("RUNPOD_ENDPOINT_ID", anyText(), "Set by RunPod."),
+  logLevel: setting("LOG_LEVEL", oneOf<LogLevel>(["debug", "info", "warn", "error"]), "Lowest level to log.", {
+    default: "info",
+  }),
+};
