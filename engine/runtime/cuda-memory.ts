@@ -26,7 +26,7 @@ export function cudaMemoryBytes(deviceId: number): CudaMemory {
   if (status !== 0) {
     throw new EngineError("runtime_failed", `CUDA device ${deviceId} does not report its memory: error ${status}.`);
   }
-  return { freeBytes: Number(free[0]), totalBytes: Number(total[0]) };
+  return { freeBytes: free[0], totalBytes: total[0] };
 }
 
 function loadRuntimeLibrary(): ReturnType<typeof koffi.load> {

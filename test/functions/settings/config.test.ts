@@ -118,7 +118,7 @@ test.for<[string, string, RegExp]>([
   ["MAX_NUM_SEQS", "0", /expected an integer from 1 to 4096/],
   ["MAX_NUM_SEQS", "-3", /expected an integer/],
   ["MAX_NUM_BATCHED_TOKENS", "8", /expected at least MAX_NUM_SEQS, which is 32/],
-  ["DTYPE", "int5", /expected one of auto, float32, float16, int8, int4/],
+  ["DTYPE", "int5", /expected one of auto, float32, bfloat16, float16, int8, int4/],
   ["DEVICE", "tpu", /expected one of cpu, cuda, webgpu/],
   ["MODEL", "s3://bucket", /expected the folder of a checkpoint or s3:/],
   ["MODEL", "https://host/model", /expected the folder of a checkpoint or s3:/],
