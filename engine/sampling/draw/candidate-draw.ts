@@ -1,0 +1,186 @@
+/** Draws a row's token from its most likely candidates, where they decide it. */
+import { numBuckets } from "../logits-kernel.ts";
+import { stepsPerUnit } from "./exponential.ts";
+import type { DrawOptions } from "./token-draw.ts";
+
+/** In the place of a token id: the whole row has to be read. */
+export const undecided = -2;
+
+/** The most likely tokens of a row of logits, and the mass of all of them. */
+export interface Candidates {
+  /** Logits, largest first. */
+  readonly values: Float32Array;
+  /** The values' token ids. Among equal values the lower id comes first, and is a candidate rather than the higher. */
+  readonly tokenIds: Int32Array;
+  /** Sum over the whole row of exp((logit - largest logit) * scale), as a device computes it. */
+  readonly mass: number;
+  /** Whether the row has no other tokens. */
+  readonly isWholeRow: boolean;
+}
+
+export interface CandidateDrawOptions extends DrawOptions {
+  /** Tokens of less than this share of the largest probability are dropped first; 0 is off. */
+  readonly minP: number;
+}
+
+/** The largest relative error of a device's mass: it adds up a vocabulary of 32-bit numbers in an order of its own. */
+const maxMassError = 1e-4;
+/** The largest relative difference between sums of candidates here and in `TokenDraw`, whose exponentials are 32-bit. */
+const maxSumError = 1e-6;
+
+/** A mass that is known up to its error. */
+interface MassRange {
+  readonly low: number;
+  readonly high: number;
+}
+
+/**
+ * Mutable scratch memory for one draw at a time.
+ *
+ * It draws the token that `TokenDraw` draws from the whole row, or none. Both walk the tokens in the same order: by
+ * bucket of the distance from the largest logit, and in a bucket by token id. A mass with an error leaves a range of
+ * places for the draw, and the token is decided only if both ends of the range fall on it.
+ */
+export class CandidateDraw {
+  /** [candidates]: logits times the scale, as float32. */
+  #scaled = new Float32Array(0);
+  /** [candidates]: see `TokenDraw`; ascending. */
+  #buckets = new Int32Array(0);
+  /** [candidates]: probability relative to the most likely token's. */
+  #masses = new Float64Array(0);
+  /** The candidates from 0 up to, but not including, this one may be drawn. */
+  #end = 0;
+  /** Whether no token that is not a candidate may be drawn. */
+  #isComplete = false;
+
+  /** Token id, or `undecided`. */
+  draw({ values, tokenIds, mass, isWholeRow }: Candidates, options: CandidateDrawOptions): number {
+    if (!this.#prepare(values, options.scale)) return undecided;
+    this.#isComplete = isWholeRow;
+    this.#dropUnlikely(options.minP);
+    let range = this.#isComplete ? this.#sum() : around(mass, maxMassError);
+    // Unknown tokens may be dropped as well.
+    if (!this.#isComplete && options.minP > 0) range = { low: this.#sum().low, high: range.high };
+    if (options.topK > 0) {
+      if (!this.#cutTopK(options.topK)) return undecided;
+      if (this.#isComplete) range = this.#sum();
+    }
+    if (options.topP < 1) {
+      if (!this.#cutTopP(options.topP, range)) return undecided;
+      range = this.#sum();
+    }
+    const lowest = this.#locate(options.uniform * range.low, tokenIds);
+    return lowest === this.#locate(options.uniform * range.high, tokenIds) ? lowest : undecided;
+  }
+
+  /** Returns false for a row with infinities or NaN, about which the candidates do not tell enough. */
+  #prepare(values: Float32Array, scale: number): boolean {
+    const numCandidates = values.length;
+    if (this.#scaled.length !== numCandidates) {
+      this.#scaled = new Float32Array(numCandidates);
+      this.#buckets = new Int32Array(numCandidates);
+      this.#masses = new Float64Array(numCandidates);
+    }
+    const largest = Math.fround(values[0] * scale);
+    if (!Number.isFinite(largest)) return false;
+    for (let index = 0; index < numCandidates; index++) {
+      const scaled = Math.fround(values[index] * scale);
+      if (Number.isNaN(scaled)) return false;
+      // Rounded after every operation, as the kernel does that fills `TokenDraw`'s buckets.
+      const position = Math.fround(Math.fround(largest - scaled) * stepsPerUnit);
+      this.#scaled[index] = scaled;
+      this.#buckets[index] = position < numBuckets ? Math.trunc(position) : numBuckets;
+      this.#masses[index] = Math.exp(scaled - largest);
+    }
+    return true;
+  }
+
+  /** Leaves the candidates that are likely enough. If one is not, neither is any token that is no candidate. */
+  #dropUnlikely(minP: number): void {
+    const numCandidates = this.#scaled.length;
+    const smallestKept = minP > 0 ? this.#scaled[0] + Math.log(minP) : -Infinity;
+    this.#end = 0;
+    while (
+      this.#end < numCandidates &&
+      this.#buckets[this.#end] < numBuckets &&
+      this.#scaled[this.#end] >= smallestKept
+    ) {
+      this.#end++;
+    }
+    if (this.#end < numCandidates) this.#isComplete = true;
+  }
+
+  /** Tokens equal to the k-th stay. Returns false if tokens that are no candidates may be among the k most likely. */
+  #cutTopK(topK: number): boolean {
+    if (topK >= this.#end) return this.#isComplete;
+    const threshold = this.#scaled[topK - 1];
+    let numKept = topK;
+    while (numKept < this.#end && this.#scaled[numKept] === threshold) numKept++;
+    if (numKept === this.#end) return this.#isComplete;
+    this.#end = numKept;
+    this.#isComplete = true;
+    return true;
+  }
+
+  /** Keeps tokens, most likely first, while the mass before them is below the share. Returns false if unknown. */
+  #cutTopP(topP: number, range: MassRange): boolean {
+    const numKept = this.#countBelow(topP * range.low);
+    if (numKept !== this.#countBelow(topP * range.high)) return false;
+    if (numKept > this.#end && !this.#isComplete) return false;
+    this.#end = Math.min(numKept, this.#end);
+    this.#isComplete = true;
+    return true;
+  }
+
+  /** The number of tokens before which the mass is below `wanted`; one more than there are if it stays below. */
+  #countBelow(wanted: number): number {
+    let mass = 0;
+    for (let index = 0; index < this.#end; index++) {
+      if (mass >= wanted) return index;
+      mass += this.#masses[index];
+    }
+    return mass >= wanted ? this.#end : this.#end + 1;
+  }
+
+  #sum(): MassRange {
+    let mass = 0;
+    for (let index = 0; index < this.#end; index++) mass += this.#masses[index];
+    return around(mass, maxSumError);
+  }
+
+  /** The token at which the mass, added up bucket by bucket and in each by token id, exceeds `target`. */
+  #locate(target: number, tokenIds: Int32Array): number {
+    const lastBucket = this.#buckets[this.#buckets.length - 1];
+    let mass = 0;
+    for (let start = 0; start < this.#end;) {
+      const bucket = this.#buckets[start];
+      // Tokens of this bucket may be missing.
+      if (!this.#isComplete && bucket === lastBucket) return undecided;
+      let end = start;
+      let bucketMass = 0;
+      while (end < this.#end && this.#buckets[end] === bucket) bucketMass += this.#masses[end++];
+      if (end === this.#end && !this.#isComplete) return undecided;
+      if (mass + bucketMass > target || end === this.#end)
+        return this.#locateWithin(start, end, target - mass, tokenIds);
+      mass += bucketMass;
+      start = end;
+    }
+    return undecided;
+  }
+
+  #locateWithin(start: number, end: number, target: number, tokenIds: Int32Array): number {
+    const order = Array.from({ length: end - start }, (_, index) => start + index);
+    order.sort((left, right) => tokenIds[left] - tokenIds[right]);
+    let mass = 0;
+    for (const index of order) {
+      mass += this.#masses[index];
+      if (mass > target) return tokenIds[index];
+    }
+    // Rounding may leave the target a hair above the sum.
+    return tokenIds[order[order.length - 1]];
+  }
+}
+
+function around(mass: number, maxError: number): MassRange {
+  return { low: mass * (1 - maxError), high: mass * (1 + maxError) };
+}
