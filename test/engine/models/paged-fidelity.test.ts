@@ -5,7 +5,7 @@ import { createTemporaryFolder, type TemporaryFolder } from "../../support/tempo
 import { buildFrom } from "./direct-build.ts";
 import { DirectDecoder } from "./direct-decoder.ts";
 import { DirectPagedDecoder, type SequenceRun } from "./direct-paged-decoder.ts";
-import { decodeGolden, relativeError } from "./golden-decoding.ts";
+import { decodeGolden, meanDivergence, relativeError } from "./golden-decoding.ts";
 
 // Share of the logit range that the two graphs may differ by, both in single precision.
 const tolerance = 1e-5;
@@ -80,6 +80,21 @@ function decodePaged(
   }
   return logits;
 }
+
+test.for(
+  ["llama", "qwen2-vl", "fuyu"].flatMap((name) => (["int8", "int4"] as const).map((dtype) => ({ name, dtype }))),
+)("$name in $dtype stays near the logits of slots in the same", async ({ name, dtype }) => {
+  await using cache = await createTemporaryFolder();
+  const { checkpointFolder, cases } = await loadGoldens(name);
+  const options = { cacheFolder: cache.path, dtype };
+  const slots = await buildFrom(checkpointFolder, options);
+  const paged = await buildFrom(checkpointFolder, { ...options, kvLayout: { kind: "paged", blockSize: 16 } });
+  using decoder = new DirectDecoder(slots, { numSlots: 1, maxLength });
+  const expected = decodeGolden(decoder, slots, cases[0], maxLength);
+  const logits = decodePaged(paged, cases[0], { chunkSize: 7, blockSize: 16 });
+  // Activations that lie between two of 256 steps are rounded to one of them by the last bit.
+  expect(meanDivergence(expected, logits, slots.decoder.vocabSize)).toBeLessThan(0.01);
+});
 
 describe.for(checkpoints)("%s over a paged cache", (name) => {
   let goldens: Goldens;
