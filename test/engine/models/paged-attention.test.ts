@@ -191,7 +191,7 @@ test.for(cases)(
       const packed = Array.from({ length: numTokens }, (_, token) =>
         parts.flatMap((part) => {
           const width = part.length / numTokens;
-          return [...part.subarray(token * width, (token + 1) * width)];
+          return Array.from(part.subarray(token * width, (token + 1) * width));
         }),
       );
       rows("packed", Float32Array.from(packed.flat()));

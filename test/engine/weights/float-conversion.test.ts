@@ -1,4 +1,4 @@
-import fc from "fast-check";
+import { assert, boolean, constantFrom, integer, property } from "fast-check";
 import { expect, test } from "vitest";
 import { toBfloat16, toFloat32 } from "../../../engine/weights/float-conversion.ts";
 
@@ -18,9 +18,9 @@ test("every bfloat16 stays as it is, but for the payload of a NaN", () => {
 });
 
 test("floats between two of bfloat16 take the nearer one, halves the even one", () => {
-  const words = fc.integer({ min: 0, max: 0x7f7e_ffff }).chain((word) => fc.constantFrom(word, word | 0x8000));
-  fc.assert(
-    fc.property(words, fc.boolean(), (word, isNegative) => {
+  const words = integer({ min: 0, max: 0x7f7e_ffff }).chain((word) => constantFrom(word, word | 0x8000));
+  assert(
+    property(words, boolean(), (word, isNegative) => {
       const value = new Float32Array(Uint32Array.of(isNegative ? (word | 0x8000_0000) >>> 0 : word).buffer);
       const [made] = toBfloat16(value);
       const lower = (isNegative ? 0x8000 : 0) + (word >>> 16);
