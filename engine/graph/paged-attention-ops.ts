@@ -42,6 +42,9 @@ export function rotatesInside(headDim: number, rotaryDim: number): boolean {
   return headDim % rotaryHeadMultiple === 0 && rotaryDim % 8 === 0 && rotaryDim <= headDim;
 }
 
+/** Slots, head sink, norms of query and key, and scales of a quantised cache. */
+const unusedInputs = [null, null, null, null, null, null] as const;
+
 /**
  * Causal attention of a packed batch with rotary embedding and paged KV cache in one node, on CUDA only. It writes into
  * the caches that it is given: the outputs must be bound to the same memory.
@@ -91,10 +94,17 @@ export function pagedAttention(
     ...node,
     domain: microsoftDomain,
     inputs: [
-      ...[query, key, value, keyCache, valueCache, cumulativeLengths, pastLengths, blockTable],
-      ...[rotary?.cosCache ?? null, rotary?.sinCache ?? null],
-      // Slots, head sink, norms of query and key, and scales of a quantised cache.
-      ...[null, null, null, null, null, null],
+      query,
+      key,
+      value,
+      keyCache,
+      valueCache,
+      cumulativeLengths,
+      pastLengths,
+      blockTable,
+      rotary?.cosCache ?? null,
+      rotary?.sinCache ?? null,
+      ...unusedInputs,
       attentionMetadata,
     ],
     attributes: {

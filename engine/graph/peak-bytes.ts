@@ -1,6 +1,6 @@
 /** Computes the memory that a run of a graph takes for intermediate values. */
 import { bytesPerElement } from "../weights/safetensors.ts";
-import type { GraphBuilder, NodeDefinition } from "./graph-builder.ts";
+import type { AttributeValue, GraphBuilder, NodeDefinition } from "./graph-builder.ts";
 import type { Dimension, Value } from "./value.ts";
 
 /**
@@ -86,7 +86,7 @@ function learnSize({ inputs: [input], outputs: [output] }: NodeDefinition, known
   if (unknown.length === 1) known.set(unknown[0], numElements);
 }
 
-/** Memory that ONNX Runtime's CPU kernels allocate while they run. Other providers allocate less. */
+/** Memory that ONNX Runtime's kernels allocate while they run: the CPU's where both have one, as others allocate less. */
 function scratchBytes(
   { operator, inputs, attributes }: NodeDefinition,
   bytesOf: (value: Value) => number,
@@ -96,11 +96,24 @@ function scratchBytes(
   if (!query) return 0;
   // Query, key and value head by head.
   if (operator === "MultiHeadAttention") return 3 * bytesOf(query);
+  // The same, keys and values once for each head that reads them, and the scores.
+  if (operator === "Attention" && key) {
+    const queryHeads = intAttribute(attributes?.q_num_heads);
+    const repeats = queryHeads / intAttribute(attributes?.kv_num_heads);
+    return (
+      2 * bytesOf(query) + 2 * repeats * bytesOf(key) + 4 * queryHeads * sizeOf(query.shape[1]) * sizeOf(key.shape[1])
+    );
+  }
+  // Query, key and value after rotation.
+  if (operator === "PagedAttention") return bytesOf(query) + (key ? 2 * bytesOf(key) : 0);
   if (operator !== "GroupQueryAttention" || !past) return 0;
   // The same, and a float per head for every pair of a new token and a cache position.
-  const heads = attributes?.num_heads;
-  const numHeads = heads?.kind === "int" ? heads.value : 0;
+  const numHeads = intAttribute(attributes?.num_heads);
   const [batch, length] = query.shape;
   const scores = 4 * numHeads * sizeOf(batch) * sizeOf(length) * sizeOf(past.shape[2]);
   return scores + bytesOf(query) + (key ? 2 * bytesOf(key) : 0);
+}
+
+function intAttribute(attribute: AttributeValue | undefined): number {
+  return attribute?.kind === "int" ? attribute.value : 0;
 }

@@ -38,7 +38,8 @@ const slots: KvLayout = { kind: "slots" };
  */
 export function configureGraphs(config: unknown, options: GraphOptions): ModelGraphs {
   const { device, maxModelLen, kvLayout = slots } = options;
-  const dtype = resolveDtype({ dtype: options.dtype, device, kvLayout, config });
+  checkKvLayout(kvLayout, device);
+  const dtype = resolveDtype({ dtype: options.dtype, device, config });
   const precision = precisionOf(dtype, device);
   const definition = findModelDefinition(config);
   const model = definition.configure(config);
@@ -74,4 +75,27 @@ function checkedLength(maxModelLen: number | null, maxPositionEmbeddings: number
     );
   }
   return maxModelLen;
+}
+
+/** What the CUDA provider's PagedAttention takes; larger powers of two too. */
+const smallestCudaBlock = 16;
+
+function checkKvLayout(kvLayout: KvLayout, device: DeviceName): void {
+  if (kvLayout.kind === "slots") return;
+  const { blockSize } = kvLayout;
+  if (device === "webgpu") {
+    throw new EngineError("invalid_configuration", "A paged KV cache is for cuda and cpu. Use slots on webgpu.");
+  }
+  if (!Number.isSafeInteger(blockSize) || blockSize < 1) {
+    throw new EngineError(
+      "invalid_configuration",
+      `KV blocks have at least one token; the block size is ${blockSize}.`,
+    );
+  }
+  if (device === "cuda" && (blockSize < smallestCudaBlock || !Number.isInteger(Math.log2(blockSize)))) {
+    throw new EngineError(
+      "invalid_configuration",
+      `On cuda, the size of KV blocks is a power of two from ${smallestCudaBlock} on; it is ${blockSize}.`,
+    );
+  }
 }

@@ -3,7 +3,6 @@ import type { DeviceName, DtypeName } from "../contract/config.ts";
 import { z } from "zod";
 import { EngineError } from "../contract/errors.ts";
 import type { WeightFormat } from "../weights/prepared-weights.ts";
-import type { KvLayout } from "./built-model.ts";
 import type { Precision } from "./graph-context.ts";
 
 export type ResolvedDtype = Exclude<DtypeName, "auto">;
@@ -11,16 +10,12 @@ export type ResolvedDtype = Exclude<DtypeName, "auto">;
 export interface PrecisionOptions {
   readonly dtype: DtypeName;
   readonly device: DeviceName;
-  readonly kvLayout: KvLayout;
   /** The content of config.json: it says what the checkpoint's tensors are stored as. */
   readonly config: unknown;
 }
 
-/** @throws EngineError `invalid_configuration` for a dtype or a KV layout that the device does not compute in. */
-export function resolveDtype({ dtype, device, kvLayout, config }: PrecisionOptions): ResolvedDtype {
-  if (kvLayout.kind === "paged" && device === "webgpu") {
-    throw new EngineError("invalid_configuration", "A paged KV cache is for cuda and cpu; on webgpu, use slots.");
-  }
+/** @throws EngineError `invalid_configuration` for a dtype that the device does not compute in. */
+export function resolveDtype({ dtype, device, config }: PrecisionOptions): ResolvedDtype {
   const resolved = dtype === "auto" ? automaticDtype(device, config) : dtype;
   if (!supportedDtypes[device].includes(resolved)) {
     throw new EngineError(

@@ -6,7 +6,10 @@
 The list is the provider's own registry. The provider libraries load without CUDA because every CUDA library that they
 need is replaced by a shared object that exports the same names and does nothing.
 
-Rows of the output, sorted: [domain, operator, first version, last version or null, {type parameter: types}].
+The output has two lists, sorted:
+- kernels: [domain, operator, first version, last version or null, {type parameter or input: types}]
+- schemas, of the operators that have kernels and the versions that graphs may use:
+  [domain, operator, version, [[name, type parameter] of each input], [the same of each output]]
 """
 
 import json
@@ -20,6 +23,8 @@ from pathlib import Path
 CUDA_PROVIDER = "CUDAExecutionProvider"
 # The registry is read with all providers of the wheel, so both libraries must load.
 LIBRARIES = ["libonnxruntime_providers_cuda.so", "libonnxruntime_providers_tensorrt.so"]
+# Of the standard; graphs use this version or later ones.
+OLDEST_OPSET = 21
 # Present on every machine.
 SYSTEM = re.compile(r"^(libdl|librt|libpthread|libstdc\+\+|libm|libgcc_s|libc|ld-linux-x86-64)\.so")
 
@@ -79,6 +84,29 @@ def read_kernels(wheel: Path) -> list[list]:
     return [kernels[key] for key in sorted(kernels)]
 
 
+def read_schemas(kernels: list[list]) -> list[list]:
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+    operators = {(domain, name) for domain, name, *_ in kernels}
+    versions: dict[tuple[str, str], dict[int, list]] = {}
+    for schema in state.get_all_operator_schema():
+        domain = "" if schema.domain == "ai.onnx" else schema.domain
+        if (domain, schema.name) not in operators:
+            continue
+        formals = [[[formal.name, formal.typeStr] for formal in part] for part in (schema.inputs, schema.outputs)]
+        row = [domain, schema.name, schema.since_version, *formals]
+        versions.setdefault((domain, schema.name), {})[schema.since_version] = row
+    rows = []
+    for by_version in versions.values():
+        oldest = max((version for version in by_version if version <= OLDEST_OPSET), default=0)
+        rows += [row for version, row in by_version.items() if version >= oldest]
+    return sorted(rows, key=lambda row: row[:3])
+
+
+def format_rows(rows: list[list]) -> str:
+    return ",\n".join(json.dumps(row, separators=(",", ":")) for row in rows)
+
+
 def main() -> None:
     wheel = Path(sys.argv[1]).resolve()
     if "FOVEA_STUBS" not in os.environ:
@@ -89,9 +117,9 @@ def main() -> None:
             sys.exit(subprocess.run([sys.executable, *sys.argv], env=environment).returncode)
     kernels = read_kernels(wheel)
     output = Path(__file__).with_name("cuda-kernels.json")
-    rows = ",\n".join(json.dumps(row, separators=(",", ":")) for row in kernels)
-    output.write_text(f"[\n{rows}\n]\n")
-    print(f"{len(kernels)} kernels, {output.stat().st_size} bytes")
+    schemas = read_schemas(kernels)
+    output.write_text(f'{{"kernels":[\n{format_rows(kernels)}\n],"schemas":[\n{format_rows(schemas)}\n]}}\n')
+    print(f"{len(kernels)} kernels, {len(schemas)} schemas, {output.stat().st_size} bytes")
 
 
 main()

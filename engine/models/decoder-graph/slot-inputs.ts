@@ -60,7 +60,7 @@ export function createSlotInputs(context: GraphContext): DecoderInputs {
 
 function attend(context: GraphContext, values: SlotValues, attention: CachedAttention): Value {
   const { graph, precision } = context;
-  const { name, layer, projected, rotary, numHeads, numKvHeads, headDim, localWindowSize, scale } = attention;
+  const { name, layer, rotary, numHeads, numKvHeads, headDim, localWindowSize, scale } = attention;
   const past = (part: string): Value =>
     graph.input(`past.${layer}.${part}`, precision.activations, [batch, numKvHeads, cacheLength, headDim]);
   const rotatesInside =

@@ -1,6 +1,6 @@
 /** Builds models without an engine, with everything they write in a folder of the test's own. */
 import type { DeviceName, DtypeName } from "../../../engine/contract/config.ts";
-import type { BuiltModel } from "../../../engine/models/built-model.ts";
+import type { BuiltModel, KvLayout } from "../../../engine/models/built-model.ts";
 import { buildModel } from "../../../engine/models/build-model.ts";
 import { openCheckpoint } from "../../../engine/weights/checkpoint.ts";
 
@@ -9,12 +9,13 @@ export interface DirectBuildOptions {
   readonly dtype?: DtypeName;
   readonly device?: DeviceName;
   readonly maxModelLen?: number;
+  readonly kvLayout?: KvLayout;
   readonly signal?: AbortSignal;
 }
 
 export async function buildFrom(checkpointFolder: string, options: DirectBuildOptions): Promise<BuiltModel> {
-  const { cacheFolder, dtype = "float32", device = "cpu", maxModelLen = null, signal } = options;
+  const { cacheFolder, dtype = "float32", device = "cpu", maxModelLen = null, kvLayout, signal } = options;
   const checkpoint = await openCheckpoint(checkpointFolder, { cacheFolder });
   const common = { dtype, device, maxModelLen, cacheFolder, numThreads: 1 };
-  return buildModel(checkpoint, signal === undefined ? common : { ...common, signal });
+  return buildModel(checkpoint, { ...common, ...(kvLayout && { kvLayout }), ...(signal && { signal }) });
 }

@@ -22,6 +22,7 @@ import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 
 const float32: WeightFormat = { kind: "plain", elementType: "float32" };
 const float16: WeightFormat = { kind: "plain", elementType: "float16" };
+const bfloat16: WeightFormat = { kind: "plain", elementType: "bfloat16" };
 const int4: WeightFormat = { kind: "blockwise", bits: 4, blockSize: 32 };
 const int8: WeightFormat = { kind: "blockwise", bits: 8, blockSize: 32 };
 const perChannel: WeightFormat = { kind: "per-channel-int8" };
@@ -118,8 +119,9 @@ function hashOf(bytes: ArrayBufferLike): string {
 function convertWhole(values: Float32Array, rows: number, columns: number, format: WeightFormat): Content {
   switch (format.kind) {
     case "plain": {
-      const { buffer } = format.elementType === "float32" ? values : Float16Array.from(values);
-      return { shape: [rows, columns], weight: hashOf(buffer), scales: null };
+      const dtype = { float32: "F32", float16: "F16", bfloat16: "BF16" } as const;
+      const { bytes } = floatTensor("whole", [rows, columns], values, dtype[format.elementType]);
+      return { shape: [rows, columns], weight: hashOf(bytes.buffer), scales: null };
     }
     case "blockwise": {
       const shape = [rows, Math.ceil(columns / format.blockSize), (format.blockSize * format.bits) / 8];
@@ -143,7 +145,7 @@ async function contentOf({ weight, scales }: PreparedWeight): Promise<Content> {
   };
 }
 
-test.for([float32, float16, int4, int8, perChannel])(
+test.for([float32, float16, bfloat16, int4, int8, perChannel])(
   "several tensors of several shards are one weight, as if converted whole: %o",
   async (format) => {
     await using folder = await createTemporaryFolder();
