@@ -117,25 +117,23 @@ export class ModelRunner implements Disposable {
       return ended === undefined ? newestToken(sequence) : this.#spanOf(ended, 1);
     });
     for (const unended of chunks.values()) spans.push(this.#spanOf(unended, 0));
-    const { vocabSize, buffer } = this.#logits;
-    const logits = buffer.subarray(firstRow * vocabSize, (firstRow + rows.length) * vocabSize);
-    this.#computeSpans(spans, logits, results);
+    this.#computeSpans(spans, firstRow, results);
   }
 
   /** A run that fails is repeated for each sequence alone, so that only those fail that cannot be computed. */
-  #computeSpans(spans: readonly TokenSpan[], logits: Float32Array, results: Map<Sequence, StepResult>): void {
+  #computeSpans(spans: readonly TokenSpan[], firstRow: number, results: Map<Sequence, StepResult>): void {
     const { decoder } = this.#parts;
-    if (spans.length === 1) return attempt(results, [spans[0].sequence], () => decoder.compute(spans, logits));
+    const numRows = spans.reduce((sum, { numLogits }) => sum + numLogits, 0);
+    const target = { rows: this.#logits.rowsFrom(firstRow, numRows), step: { logits: this.#logits, firstRow } };
+    if (spans.length === 1) return attempt(results, [spans[0].sequence], () => decoder.compute(spans, target));
     try {
-      decoder.compute(spans, logits);
+      decoder.compute(spans, target);
     } catch (error) {
       if (!isRuntimeError(error)) throw error;
-      let firstRow = 0;
+      let row = firstRow;
       for (const span of spans) {
-        const endRow = firstRow + span.numLogits;
-        const rows = logits.subarray(firstRow * this.#logits.vocabSize, endRow * this.#logits.vocabSize);
-        this.#computeSpans([span], rows, results);
-        firstRow = endRow;
+        this.#computeSpans([span], row, results);
+        row += span.numLogits;
       }
     }
   }
@@ -144,7 +142,7 @@ export class ModelRunner implements Disposable {
     const { vocabSize } = this.#logits;
     for (const piece of this.#promptLogprobs.piecesOf(chunk)) {
       const logits = this.#promptLogprobs.logitsFor(piece);
-      this.#parts.decoder.compute([this.#spanOf(piece, piece.numTokens)], logits);
+      this.#parts.decoder.compute([this.#spanOf(piece, piece.numTokens)], { rows: logits, step: null });
       this.#promptLogprobs.read(piece, logits);
       if (!isLastChunk(piece)) continue;
       this.#logits.row(this.#batch.rowIndexOf(piece.sequence)).set(logits.subarray(-vocabSize));

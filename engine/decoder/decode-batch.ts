@@ -84,7 +84,7 @@ export class DecodeBatch implements Disposable {
   #bindRows(numRows: number, logits: Float32Array): void {
     if (logits.byteOffset === this.#logits.byteOffset && logits.length === this.#logits.length) return;
     this.#run.setInput("logit_rows", Tensor.fromTypedArray("int64", this.#logitRows.subarray(0, numRows), [numRows]));
-    this.#run.setLogits(Tensor.fromTypedArray("float32", logits, [numRows, this.#vocabSize]));
+    this.#run.setOutput("logits", Tensor.fromTypedArray("float32", logits, [numRows, this.#vocabSize]));
     this.#logits = logits;
   }
 

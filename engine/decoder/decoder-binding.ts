@@ -9,8 +9,9 @@ import type { KvView } from "../kv/kv-cache.ts";
 export class DecoderBinding implements Disposable {
   readonly #kvView: KvView;
   readonly #binding: IoBinding;
-  /** Owned tensors by input or output name. A replaced tensor is disposed of. */
-  readonly #tensors = new Map<string, Tensor>();
+  /** Owned tensors by name. A replaced tensor is disposed of. */
+  readonly #inputs = new Map<string, Tensor>();
+  readonly #outputs = new Map<string, Tensor>();
   /** On a device, binding an input copies it, so inputs are bound again for each run. */
   readonly #copiesInputs: boolean;
 
@@ -28,26 +29,28 @@ export class DecoderBinding implements Disposable {
   /** The run reads the tensor's memory when it starts. Takes ownership of the tensor. */
   setInput(name: string, tensor: Tensor): void {
     if (!this.#copiesInputs) this.#binding.bindInput(name, tensor);
-    this.#replace(name, tensor);
+    replace(this.#inputs, name, tensor);
   }
 
-  /** The run writes logits into the tensor. Takes ownership of it. */
-  setLogits(tensor: Tensor): void {
-    this.#binding.bindOutput("logits", tensor);
-    this.#replace("logits", tensor);
+  /** The run writes the output into the tensor. Takes ownership of it. */
+  setOutput(name: string, tensor: Tensor): void {
+    this.#binding.bindOutput(name, tensor);
+    replace(this.#outputs, name, tensor);
   }
 
-  /** Blocks until logits and KV are written; throws EngineError `runtime_failed`. */
+  /** Blocks until outputs and KV are written; throws EngineError `runtime_failed`. */
   run(): void {
     if (this.#copiesInputs) {
-      for (const [name, tensor] of this.#tensors) if (name !== "logits") this.#binding.bindInput(name, tensor);
+      for (const [name, tensor] of this.#inputs) this.#binding.bindInput(name, tensor);
     }
     this.#binding.run();
   }
 
   [Symbol.dispose](): void {
     this.#binding[Symbol.dispose]();
-    for (const tensor of this.#tensors.values()) tensor[Symbol.dispose]();
+    for (const tensors of [this.#inputs, this.#outputs]) {
+      for (const tensor of tensors.values()) tensor[Symbol.dispose]();
+    }
     this.#kvView[Symbol.dispose]();
   }
 
@@ -55,9 +58,9 @@ export class DecoderBinding implements Disposable {
     this.#binding.bindInput(`past.${name}`, tensor);
     this.#binding.bindOutput(`present.${name}`, tensor);
   }
+}
 
-  #replace(name: string, tensor: Tensor): void {
-    this.#tensors.get(name)?.[Symbol.dispose]();
-    this.#tensors.set(name, tensor);
-  }
+function replace(tensors: Map<string, Tensor>, name: string, tensor: Tensor): void {
+  tensors.get(name)?.[Symbol.dispose]();
+  tensors.set(name, tensor);
 }

@@ -1,6 +1,7 @@
 /** Computes tokens: a decoder's session together with the KV cache. */
 import type { PrefillChunk } from "../scheduler/scheduler-output.ts";
 import type { Sequence } from "../scheduler/sequence.ts";
+import type { StepLogits } from "../sampling/step-logits.ts";
 import type { SlotTransfer } from "../kv/slot-transfer.ts";
 
 /** Embeddings that replace tokens of a span. */
@@ -31,6 +32,14 @@ export interface DecoderRun {
   readonly chunks: readonly PrefillChunk[];
 }
 
+/** Where a run leaves its predictions. */
+export interface LogitsTarget {
+  /** Row-major [sum of numLogits, vocabSize]. */
+  readonly rows: Float32Array;
+  /** The step's logits, of which `rows` are a part, if the decoder may defer them; null if they must be written. */
+  readonly step: { readonly logits: StepLogits; readonly firstRow: number } | null;
+}
+
 export interface Decoder extends Disposable {
   /** Whether kept tokens can be moved between slots. */
   readonly canTransfer: boolean;
@@ -38,8 +47,7 @@ export interface Decoder extends Disposable {
   /** Divides the work of a step into runs. Their order is that of the rows of logits. */
   planRuns(decodes: readonly Sequence[], chunks: readonly PrefillChunk[]): readonly DecoderRun[];
   /**
-   * Computes the spans of one run. `logits` [sum of numLogits, vocabSize] receives the predictions in the order of the
-   * spans. Throws EngineError `runtime_failed`; the same tokens may be computed again afterwards.
+   * Computes the spans of one run, and leaves the predictions in the order of the spans. Throws EngineError `runtime_failed`; the same tokens may be computed again afterwards.
    */
-  compute(spans: readonly TokenSpan[], logits: Float32Array): void;
+  compute(spans: readonly TokenSpan[], target: LogitsTarget): void;
 }

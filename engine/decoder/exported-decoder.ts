@@ -11,7 +11,7 @@ import { maxExportedLogitsRows } from "../models/onnx-export/bounded-logits.ts";
 import type { SessionOptions } from "../runtime/session.ts";
 import type { PrefillChunk } from "../scheduler/scheduler-output.ts";
 import { noEmbeddings } from "./decoder.ts";
-import type { Decoder, DecoderRun, SpanEmbeddings, TokenSpan } from "./decoder.ts";
+import type { Decoder, DecoderRun, LogitsTarget, SpanEmbeddings, TokenSpan } from "./decoder.ts";
 import { planSlotRuns } from "./slot-runs.ts";
 import { ExportedSession } from "./exported-session.ts";
 import type { KvSlots } from "../kv/kv-slots.ts";
@@ -55,12 +55,12 @@ export class ExportedDecoder implements Decoder {
     return planSlotRuns(decodes, chunks, this.#maxSlotsPerRun);
   }
 
-  compute(spans: readonly TokenSpan[], logits: Float32Array): void {
-    if (spans[0].sequence.isPrefilling) this.#prefill(spans[0], logits);
+  compute(spans: readonly TokenSpan[], { rows }: LogitsTarget): void {
+    if (spans[0].sequence.isPrefilling) this.#prefill(spans[0], rows);
     else
       this.#decode(
         spans.map(({ sequence }) => sequence),
-        logits,
+        rows,
       );
   }
 

@@ -11,7 +11,7 @@ import { BoundedCache } from "./bounded-cache.ts";
 import { DecodeBatch } from "./decode-batch.ts";
 import type { PrefillChunk } from "../scheduler/scheduler-output.ts";
 import { DecoderBinding } from "./decoder-binding.ts";
-import type { Decoder, DecoderRun, TokenSpan } from "./decoder.ts";
+import type { Decoder, DecoderRun, LogitsTarget, TokenSpan } from "./decoder.ts";
 import { planSlotRuns, rangeOf } from "./slot-runs.ts";
 import { createKvCache } from "../kv/kv-cache.ts";
 import type { KvCache } from "../kv/kv-cache.ts";
@@ -59,16 +59,16 @@ export class InPlaceDecoder implements Decoder {
     return planSlotRuns(decodes, chunks, this.#kvCache.maxSlotsPerRun);
   }
 
-  compute(spans: readonly TokenSpan[], logits: Float32Array): void {
+  compute(spans: readonly TokenSpan[], { rows }: LogitsTarget): void {
     const [span] = spans;
-    if (span.sequence.isPrefilling) return this.#prefill(span, logits);
+    if (span.sequence.isPrefilling) return this.#prefill(span, rows);
     const range = rangeOf(spans);
     const key = range.firstSlot * (this.#kvSlots.numSlots + 1) + range.numSlots;
     const batch = this.#decodeBatches.getOrCreate(
       key,
       () => new DecodeBatch(this.#createRun(range), this.#graph, range),
     );
-    batch.decode(spans, this.#kvSlots, logits);
+    batch.decode(spans, this.#kvSlots, rows);
   }
 
   [Symbol.dispose](): void {
@@ -89,7 +89,7 @@ export class InPlaceDecoder implements Decoder {
     run.setInput("seqlens_k", Tensor.fromTypedArray("int32", Int32Array.of(endToken - 1), [1]));
     run.setInput("total_sequence_length", Tensor.fromTypedArray("int32", Int32Array.of(endToken), []));
     run.setInput("logit_rows", Tensor.fromTypedArray("int64", logitRows, [numLogits]));
-    run.setLogits(Tensor.fromTypedArray("float32", logits, [numLogits, vocabSize]));
+    run.setOutput("logits", Tensor.fromTypedArray("float32", logits, [numLogits, vocabSize]));
     if (acceptsImages) {
       const numEmbeddings = embeddings.positions.length;
       const rows = Tensor.fromTypedArray("float32", embeddings.embeddings, [numEmbeddings, hiddenSize]);

@@ -1,6 +1,8 @@
 /** The tokens of all sequences of a run, one after the other, as inputs of a paged decoder graph. */
 import { scratchBlockId } from "../kv/block-pool.ts";
 import type { DecoderGraph } from "../models/built-model.ts";
+import { isGreedy } from "../contract/sampling-params.ts";
+import { inverseTemperature } from "../sampling/sampler.ts";
 import type { TokenSpan } from "./decoder.ts";
 import { writePositions } from "./token-positions.ts";
 
@@ -22,7 +24,8 @@ export class PackedBatch {
   numSequences = 0;
   /** Columns of the block table: blocks of the longest sequence, before or after rounding up. */
   numColumns = 0;
-  numLogits = 0;
+  /** Rows of logits; at least 1, also if nobody wants it. */
+  numLogits = 1;
   /** Tokens of the longest span. */
   maxSpanLength = 0;
   /** Tokens of the longest sequence, after the run. */
@@ -37,6 +40,8 @@ export class PackedBatch {
   readonly blockTable: Int32Array;
   /** [numLogits]: indices into the tokens. */
   readonly logitRows: BigInt64Array;
+  /** [numLogits]: what the row's logits are multiplied by before the mass is computed; 1 for a greedy row. */
+  readonly inverseTemperatures: Float32Array;
   /** Row-major [3, numTokens]. */
   positions = new BigInt64Array(0);
   /** [numTokens]: row of the image pool, or -1. */
@@ -55,6 +60,7 @@ export class PackedBatch {
     this.pastLengths = new Int32Array(maxNumSequences);
     this.blockTable = new Int32Array(maxNumSequences * maxNumColumns);
     this.logitRows = new BigInt64Array(maxNumTokens);
+    this.inverseTemperatures = new Float32Array(maxNumTokens).fill(1);
     this.imageRows = new BigInt64Array(maxNumTokens);
     this.imagePool = new Float32Array(hiddenSize);
     this.#takesPositions = takesPositions;
@@ -81,8 +87,13 @@ export class PackedBatch {
       if (this.#takesPositions) writePositions(sequence, firstToken, endToken, this.positions, token);
       token += endToken - firstToken;
       this.cumulativeLengths[index + 1] = token;
+      const { samplingParams } = sequence;
+      const scale = isGreedy(samplingParams) ? 1 : inverseTemperature(samplingParams);
+      this.inverseTemperatures.fill(scale, row, row + numLogits);
       for (let logit = numLogits; logit > 0; logit--) this.logitRows[row++] = BigInt(token - logit);
     }
+    if (row === 0) this.logitRows[0] = 0n;
+    this.numLogits = Math.max(row, 1);
     this.#placeEmbeddings(spans);
   }
 
@@ -106,13 +117,11 @@ export class PackedBatch {
   #measure(spans: readonly TokenSpan[], columnsFor: (numBlocks: number) => number): void {
     this.numSequences = spans.length;
     this.numTokens = 0;
-    this.numLogits = 0;
     this.maxSpanLength = 0;
     this.maxLength = 0;
     let maxNumBlocks = 0;
-    for (const { sequence, firstToken, endToken, numLogits } of spans) {
+    for (const { sequence, firstToken, endToken } of spans) {
       this.numTokens += endToken - firstToken;
-      this.numLogits += numLogits;
       this.maxSpanLength = Math.max(this.maxSpanLength, endToken - firstToken);
       this.maxLength = Math.max(this.maxLength, endToken);
       maxNumBlocks = Math.max(maxNumBlocks, sequence.blockTable.length);

@@ -13,8 +13,9 @@ import { Tensor } from "../runtime/tensor.ts";
 import type { PrefillChunk } from "../scheduler/scheduler-output.ts";
 import type { Sequence } from "../scheduler/sequence.ts";
 import { DecoderBinding } from "./decoder-binding.ts";
-import type { Decoder, DecoderRun, TokenSpan } from "./decoder.ts";
+import type { Decoder, DecoderRun, LogitsTarget, TokenSpan } from "./decoder.ts";
 import { PackedBatch } from "./packed-batch.ts";
+import { RunLogits } from "./run-logits.ts";
 import type { PackedBatchLimits } from "./packed-batch.ts";
 
 /** Block tables have a power of two of columns on a GPU, where kernels and captured graphs depend on their width. */
@@ -28,6 +29,7 @@ export class PagedDecoder implements Decoder {
   readonly #binding: DecoderBinding;
   readonly #session: Session;
   readonly #batch: PackedBatch;
+  readonly #logits: RunLogits;
   readonly #columnsFor: (numBlocks: number) => number;
 
   /**
@@ -37,6 +39,7 @@ export class PagedDecoder implements Decoder {
   constructor(graph: DecoderGraph, session: Session, capacity: KvCapacity, limits: PackedBatchLimits) {
     this.#graph = graph;
     this.#batch = new PackedBatch(limits, graph);
+    this.#logits = new RunLogits(graph, limits.maxNumSequences);
     this.#session = session;
     this.#binding = new DecoderBinding(session, graph, allocateBlocks(session, graph, capacity));
     this.#columnsFor = session.device === "cpu" ? (numBlocks) => numBlocks : paddedColumns;
@@ -50,12 +53,15 @@ export class PagedDecoder implements Decoder {
     return decodes.length + chunks.length === 0 ? [] : [{ decodes, chunks }];
   }
 
-  compute(spans: readonly TokenSpan[], logits: Float32Array): void {
+  compute(spans: readonly TokenSpan[], { rows, step }: LogitsTarget): void {
     const batch = this.#batch;
     batch.pack(spans, this.#columnsFor);
     bindBatch(this.#binding, batch, this.#graph, this.#session.device);
-    this.#binding.setLogits(Tensor.fromTypedArray("float32", logits, [batch.numLogits, this.#graph.vocabSize]));
+    const numRows = rows.length / this.#graph.vocabSize;
+    if (step === null || numRows === 0) this.#logits.bindOtherRows(this.#binding, rows);
+    else this.#logits.bindStepRows(this.#binding, step.firstRow, numRows);
     this.#binding.run();
+    step?.logits.defer(step.firstRow, numRows, this.#logits.deferred(step.firstRow));
   }
 
   [Symbol.dispose](): void {
@@ -75,6 +81,8 @@ function bindBatch(binding: DecoderBinding, batch: PackedBatch, graph: DecoderGr
   bindInt32("past_lengths", batch.pastLengths, [numSequences]);
   bindInt32("block_table", batch.blockTable, [numSequences, numColumns]);
   bindInt64("logit_rows", batch.logitRows, [numLogits]);
+  const temperatures = batch.inverseTemperatures.subarray(0, numLogits);
+  binding.setInput("inverse_temperature", Tensor.fromTypedArray("float32", temperatures, [numLogits, 1]));
   if (graph.takesPositions) bindInt64("positions", batch.positions, [3, numTokens]);
   if (graph.acceptsImages) {
     bindInt64("image_rows", batch.imageRows, [numTokens]);
@@ -98,7 +106,7 @@ export function runOnScratchBlock(graph: DecoderGraph, session: Session, blockSi
   const batch = new PackedBatch(limits, graph);
   batch.packScratch(numTokens, numColumns);
   bindBatch(binding, batch, graph, session.device);
-  binding.setLogits(Tensor.fromTypedArray("float32", new Float32Array(graph.vocabSize), [1, graph.vocabSize]));
+  new RunLogits(graph, 1).bindStepRows(binding, 0, 1);
   binding.run();
 }
 

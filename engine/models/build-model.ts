@@ -12,6 +12,7 @@ import { prepareWeights } from "../weights/prepare-weights.ts";
 import type { WeightProgress } from "../weights/progress.ts";
 import type { BuiltModel } from "./built-model.ts";
 import type { GraphContext, Precision } from "./graph-context.ts";
+import { numCandidatesOf } from "./decoder-graph/candidates.ts";
 import { configureGraphs, type GraphOptions } from "./model-graphs.ts";
 import { openExport } from "./onnx-export/open-export.ts";
 import { createPreparedSource, WeightCollector } from "./weight-source.ts";
@@ -52,6 +53,7 @@ export async function buildModel(checkpoint: Checkpoint, options: BuildModelOpti
     decoder: {
       form: "in-place",
       kvLayout,
+      numCandidates: kvLayout.kind === "paged" ? numCandidatesOf(model.decoder.vocabSize) : 0,
       path: await writeGraph(folder, graphs.decoder),
       weightBytes: graphs.decoder.graph.externalBytes,
       takesPositions: false,

@@ -55,14 +55,19 @@ export interface DecoderShape {
  * - `image_pool` float32 [P, hiddenSize] (P at least 1), `image_rows` int64 [N]: the row of the pool that takes the
  *   token's place, -1 for a token of text (only where `acceptsImages`)
  * - `positions` int64 [3, N] (only where `takesPositions`)
- * - `logit_rows` int64 [R] (R may be 0)
+ * - `logit_rows` int64 [R] (R at least 1), `inverse_temperature` float32 [R, 1]
  * - `past.{layer}.key`, `past.{layer}.value` [numBlocks, blockSize, numKvHeads, headDim]
  *
- * and the outputs are the same.
+ * and the outputs are the same, with three more for rows that are drawn without reading all their logits:
+ * - `candidate_logits` float32 [R, numCandidates]: the largest logits of each row, largest first
+ * - `candidate_ids` int32 [R, numCandidates]: their tokens, of equal logits the lower ids
+ * - `mass` float32 [R]: sum over the row of exp((logit - largest logit) * inverse_temperature)
  */
 export interface DecoderGraph extends DecoderShape {
   readonly form: "in-place";
   readonly kvLayout: KvLayout;
+  /** Of the outputs of a paged graph; 0 for slots. */
+  readonly numCandidates: number;
   readonly path: string;
   /** Of the decoder alone, with the whole embedding table. */
   readonly weightBytes: number;

@@ -8,8 +8,8 @@ import type { StepLogits } from "./step-logits.ts";
  */
 export class GuardedLogits implements Logits {
   readonly #logits: StepLogits;
-  /** Called before a row is handed out, once or more often. */
-  readonly #prepareRow: (rowIndex: number) => void;
+  /** Called before a row is handed out, once or more often. `wasDeferred`: the row was read for this. */
+  readonly #prepareRow: (rowIndex: number, wasDeferred: boolean) => void;
   /** By row: its values when the guarded processor asked for it, of meaning while `#isKept`. */
   readonly #copies: Float32Array[] = [];
   /** By row. */
@@ -19,7 +19,7 @@ export class GuardedLogits implements Logits {
   /** Null while nobody is guarded against. */
   #guarded: string | null = null;
 
-  constructor(logits: StepLogits, prepareRow: (rowIndex: number) => void) {
+  constructor(logits: StepLogits, prepareRow: (rowIndex: number, wasDeferred: boolean) => void) {
     this.#logits = logits;
     this.#prepareRow = prepareRow;
     this.#isKept = new Uint8Array(logits.maxNumRequests);
@@ -40,14 +40,20 @@ export class GuardedLogits implements Logits {
   }
 
   row(index: number): Float32Array {
+    const wasDeferred = this.#logits.isDeferred(index);
     const row = this.#logits.row(index);
-    this.#prepareRow(index);
+    this.#prepareRow(index, wasDeferred);
     if (this.#guarded !== null && this.#isKept[index] === 0) {
       this.#isKept[index] = 1;
       this.#askers[index].push(this.#guarded);
       (this.#copies[index] ??= new Float32Array(row.length)).set(row);
     }
     return row;
+  }
+
+  /** Whether the row's logits are elsewhere. Asking for the row reads them. */
+  isDeferred(index: number): boolean {
+    return this.#logits.isDeferred(index);
   }
 
   /** Forgets who asked for rows in the step before. */

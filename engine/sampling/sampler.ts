@@ -6,6 +6,8 @@ import type { SamplingParams } from "../contract/sampling-params.ts";
 import type { ProcessedRow } from "./custom/custom-processor.ts";
 import { GuardedLogits } from "./guarded-logits.ts";
 import type { ProcessorChain } from "./processor-chain.ts";
+import { CandidateDraw, undecided } from "./draw/candidate-draw.ts";
+import { dropUnlikely } from "./built-in/min-p.ts";
 import { uniformAt } from "./draw/random.ts";
 import { RawLogprobs } from "./raw-logprobs.ts";
 import { scale } from "./row-operations.ts";
@@ -34,6 +36,7 @@ export class Sampler {
   readonly #logits: StepLogits;
   readonly #guardedLogits: GuardedLogits;
   readonly #draw: TokenDraw;
+  readonly #candidateDraw = new CandidateDraw();
   readonly #rawLogprobs: RawLogprobs;
   /** By row: the captured raw row, or `notCaptured`. */
   readonly #captured: Int32Array;
@@ -48,7 +51,7 @@ export class Sampler {
   constructor(processors: ProcessorChain, logits: StepLogits) {
     this.#processors = processors;
     this.#logits = logits;
-    this.#guardedLogits = new GuardedLogits(logits, (rowIndex) => this.#scaleRow(rowIndex));
+    this.#guardedLogits = new GuardedLogits(logits, (...row) => this.#prepareRow(...row));
     this.#draw = new TokenDraw(logits.kernel);
     this.#rawLogprobs = new RawLogprobs();
     this.#captured = new Int32Array(logits.maxNumRequests);
@@ -115,32 +118,50 @@ export class Sampler {
 
   /** Whether every row is greedy. */
   #chooseGreedy(rows: readonly SamplingRow[]): boolean {
-    const { kernel } = this.#logits;
     let allGreedy = true;
     for (let rowIndex = 0; rowIndex < rows.length; rowIndex++) {
-      if (isGreedy(rows[rowIndex].samplingParams))
-        this.#greedyTokenIds[rowIndex] = kernel.argmax(this.#logits.row(rowIndex));
+      if (isGreedy(rows[rowIndex].samplingParams)) this.#greedyTokenIds[rowIndex] = this.#mostLikely(rowIndex);
       else allGreedy = false;
     }
     return allGreedy;
   }
 
-  /** A row that no processor asks for is scaled in the draw's own pass. */
-  #scaleRow(rowIndex: number): void {
+  /** The most likely token of the row, the lowest id among equals; `noToken` if there is none. */
+  #mostLikely(rowIndex: number): number {
+    const candidates = this.#logits.candidatesOf(rowIndex);
+    if (candidates !== null && Number.isFinite(candidates.mass)) return candidates.tokenIds[0];
+    return this.#logits.kernel.argmax(this.#logits.row(rowIndex));
+  }
+
+  /**
+   * Scales a row that a processor asks for. Any other row is scaled in the draw's own pass. Min-p has passed over a row
+   * that was deferred, so it follows here.
+   */
+  #prepareRow(rowIndex: number, wasDeferred: boolean): void {
     if (this.#rowsToScale === null || this.#isScaled[rowIndex] === 1) return;
     const { samplingParams } = this.#rowsToScale[rowIndex];
-    if (isGreedy(samplingParams)) return;
+    if (!isGreedy(samplingParams)) this.#scaleRow(samplingParams, rowIndex, wasDeferred);
+  }
+
+  #scaleRow(samplingParams: SamplingParams, rowIndex: number, wasDeferred: boolean): void {
     this.#isScaled[rowIndex] = 1;
-    scale(this.#logits.row(rowIndex), scaleOf(samplingParams));
+    const row = this.#logits.row(rowIndex);
+    scale(row, inverseTemperature(samplingParams));
+    if (wasDeferred && samplingParams.minP > 0) dropUnlikely(row, samplingParams.minP);
   }
 
   #drawToken({ samplingParams, seed, outputTokenIds }: SamplingRow, rowIndex: number): number {
-    return this.#draw.draw(this.#logits.row(rowIndex), {
-      scale: this.#isScaled[rowIndex] === 1 ? 1 : scaleOf(samplingParams),
-      topK: samplingParams.topK,
-      topP: samplingParams.topP,
-      uniform: uniformAt(seed, outputTokenIds.length),
-    });
+    const { topK, topP, minP } = samplingParams;
+    const uniform = uniformAt(seed, outputTokenIds.length);
+    const candidates = this.#logits.candidatesOf(rowIndex);
+    if (candidates !== null) {
+      const options = { scale: inverseTemperature(samplingParams), topK, topP, minP, uniform };
+      const tokenId = this.#candidateDraw.draw(candidates, options);
+      if (tokenId !== undecided) return tokenId;
+      if (minP > 0) this.#scaleRow(samplingParams, rowIndex, true);
+    }
+    const rowScale = this.#isScaled[rowIndex] === 1 ? 1 : inverseTemperature(samplingParams);
+    return this.#draw.draw(this.#logits.row(rowIndex), { scale: rowScale, topK, topP, uniform });
   }
 
   #readLogprobs({ samplingParams }: SamplingRow, rowIndex: number, tokenId: number): SampledLogprobs | null {
@@ -150,6 +171,6 @@ export class Sampler {
 }
 
 /** A float32, so that a row scaled in place and one scaled in the draw are drawn from alike. */
-function scaleOf({ temperature }: SamplingParams): number {
+export function inverseTemperature({ temperature }: SamplingParams): number {
   return Math.fround(1 / temperature);
 }

@@ -3,6 +3,7 @@ import { cast, gatherRows } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { logitRows, type GraphContext } from "../graph-context.ts";
 import { linear } from "../linear.ts";
+import { outputCandidates } from "./candidates.ts";
 import type { DecoderInputs } from "./decoder-inputs.ts";
 
 /** What decoders call the sizes of their vocabulary and of its embeddings. */
@@ -34,7 +35,7 @@ export function embedTokens(
   return acceptsImages ? inputs.withImages(embedded) : embedded;
 }
 
-/** Makes `logits` float32 [R, vocabSize] of the rows' hidden states. */
+/** Makes `logits` float32 [R, vocabSize] of the rows' hidden states, and in a paged graph the rows' candidates. */
 export function outputLogits(context: GraphContext, input: Value, name: string, size: VocabularySize): void {
   const { graph, precision } = context;
   const { hiddenSize: inFeatures, vocabSize: outFeatures } = size;
@@ -44,4 +45,5 @@ export function outputLogits(context: GraphContext, input: Value, name: string, 
       ? linear(context, input, layer, precision.head, "logits")
       : cast(graph, "logits", linear(context, input, layer, precision.head), "float32");
   graph.output(logits, [logitRows, outFeatures]);
+  if (context.kvLayout.kind === "paged") outputCandidates(context, logits, outFeatures);
 }

@@ -3,6 +3,7 @@ import type { EngineConfig } from "../../contract/config.ts";
 import { LogitsProcessor } from "../contract/logits-processor.ts";
 import type { BatchUpdate, Logits } from "../contract/logits-processor.ts";
 import { RowStates } from "../contract/row-states.ts";
+import type { StepLogits } from "../step-logits.ts";
 import { dropBelow, maximum } from "../row-operations.ts";
 
 export class MinPLogitsProcessor extends LogitsProcessor {
@@ -21,12 +22,21 @@ export class MinPLogitsProcessor extends LogitsProcessor {
     this.#maxDistances.update(batchUpdate, ({ params }) => (params.minP > 0 ? -Math.log(params.minP) : undefined));
   }
 
-  /** p < minP * max(p) is the same as logit < max(logit) + ln(minP), without a softmax. */
-  override apply(logits: Logits): Logits {
+  /** A deferred row is left to the sampler, which may not have to read it. */
+  override apply(logits: Logits & Partial<Pick<StepLogits, "isDeferred">>): Logits {
     for (const [rowIndex, maxDistance] of this.#maxDistances.entries()) {
-      const row = logits.row(rowIndex);
-      dropBelow(row, maximum(row) - maxDistance);
+      if (logits.isDeferred?.(rowIndex) !== true) dropDistant(logits.row(rowIndex), maxDistance);
     }
     return logits;
   }
+}
+
+/** Drops the tokens of a scaled row that have less than `minP` of the probability of the most likely one. */
+export function dropUnlikely(row: Float32Array, minP: number): void {
+  dropDistant(row, -Math.log(minP));
+}
+
+/** p < minP * max(p) is the same as logit < max(logit) + ln(minP), without a softmax. */
+function dropDistant(row: Float32Array, maxDistance: number): void {
+  dropBelow(row, maximum(row) - maxDistance);
 }
