@@ -7,6 +7,7 @@ import type { SamplingParams } from "../../../engine/contract/sampling-params.ts
 import type { AddedSequence } from "../../../engine/sampling/built-in/added-sequence.ts";
 import { createBuiltInProcessors } from "../../../engine/sampling/built-in/built-in-processors.ts";
 import { CustomProcessor } from "../../../engine/sampling/custom/custom-processor.ts";
+import type { Candidates } from "../../../engine/sampling/draw/candidate-draw.ts";
 import type { LogitsProcessor } from "../../../engine/sampling/contract/logits-processor.ts";
 import { ProcessorChain } from "../../../engine/sampling/processor-chain.ts";
 import { Sampler } from "../../../engine/sampling/sampler.ts";
@@ -59,11 +60,49 @@ function createChain(vocabSize: number, custom: readonly (() => LogitsProcessor)
 
 /** Samples one step of a new batch of these rows. */
 export function sampleOnce(rows: readonly TestRow[], custom: readonly (() => LogitsProcessor)[] = []): TestSample[] {
+  return sample(rows, custom, (logits) => rows.forEach((row, index) => logits.row(index).set(row.logits)));
+}
+
+/** The same, of rows that are deferred with so many candidates each; and which of the rows were read. */
+export function sampleDeferred(
+  rows: readonly TestRow[],
+  numCandidates: number,
+  custom: readonly (() => LogitsProcessor)[] = [],
+): { readonly samples: TestSample[]; readonly readRows: ReadonlySet<number> } {
+  const readRows = new Set<number>();
+  const samples = sample(rows, custom, (logits) =>
+    logits.defer(0, rows.length, {
+      candidatesOf: (index) => candidatesOf(rows[index], numCandidates),
+      read: (index, row) => {
+        readRows.add(index);
+        row.set(rows[index].logits);
+      },
+    }),
+  );
+  return { samples, readRows };
+}
+
+function candidatesOf({ logits, params }: TestRow, numCandidates: number): Candidates {
+  const { temperature } = createSamplingParams(params);
+  const row = Float32Array.from(logits);
+  const order = Array.from(row.keys()).sort((left, right) => row[right] - row[left] || left - right);
+  const tokenIds = Int32Array.from(order.slice(0, numCandidates));
+  const values = Float32Array.from(tokenIds, (tokenId) => row[tokenId]);
+  const scale = temperature === 0 ? 1 : Math.fround(1 / temperature);
+  const mass = row.reduce((sum, logit) => sum + Math.exp(Math.fround(logit - values[0]) * scale), 0);
+  return { values, tokenIds, mass: Math.fround(mass), isWholeRow: numCandidates >= row.length };
+}
+
+function sample(
+  rows: readonly TestRow[],
+  custom: readonly (() => LogitsProcessor)[],
+  fill: (logits: StepLogits) => void,
+): TestSample[] {
   const vocabSize = rows[0].logits.length;
   const chain = createChain(vocabSize, custom);
   const logits = new StepLogits(rows.length, vocabSize);
   logits.numRequests = rows.length;
-  rows.forEach((row, index) => logits.row(index).set(row.logits));
+  fill(logits);
   const added = rows.map(toAdded);
   chain.updateState({ batchSize: rows.length, removed: [], added, moved: [] });
   const samplingRows = added.map(({ params, promptTokenIds, outputTokenIds }, index): SamplingRow => ({

@@ -2,7 +2,8 @@ import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { LogitsProcessor } from "../../../engine/sampling/contract/logits-processor.ts";
 import type { BatchUpdate, Logits } from "../../../engine/sampling/contract/logits-processor.ts";
-import { engineConfig, eosTokenId, sampleOnce } from "./create-sampler.ts";
+import type { SamplingParams } from "../../../engine/contract/sampling-params.ts";
+import { engineConfig, eosTokenId, sampleDeferred, sampleOnce } from "./create-sampler.ts";
 import type { TestRow } from "./create-sampler.ts";
 
 type Apply = (logits: Logits) => Logits | Float32Array;
@@ -254,3 +255,79 @@ describe("logprobs", () => {
     );
   });
 });
+
+describe("deferred rows", () => {
+  const vocabSize = 60;
+  const numCandidates = 12;
+  const row = fc.record({
+    logits: fc
+      .tuple(fc.constantFrom(4, 20, 80), fc.array(fc.double({ min: -0.5, max: 0.5, noNaN: true }), sizeOf(vocabSize)))
+      .map(([spread, values]) => values.map((value) => Math.fround(value * spread))),
+    seed: fc.nat(),
+    outputTokenIds: fc.array(fc.nat({ max: vocabSize - 1 }), { maxLength: 4 }),
+    params: fc.oneof(
+      fc.record({
+        temperature: fc.constantFrom(0, 0.3, 1, 1.4),
+        topK: fc.constantFrom(0, 1, 8, 30),
+        topP: fc.constantFrom(1, 0.4, 0.95),
+        minP: fc.constantFrom(0, 0, 0.05, 0.3),
+      }),
+      fc.constantFrom<Partial<SamplingParams>>(
+        { logprobs: 2 },
+        { temperature: 0.8, repetitionPenalty: 1.3, minP: 0.1 },
+        { temperature: 0, presencePenalty: 1 },
+        { logitBias: { 3: 4 }, minP: 0.02 },
+        { allowedTokenIds: [2, 5, 7] },
+      ),
+    ),
+  });
+  /** Looks at every second row after the temperature. */
+  const custom = [
+    () =>
+      new TestProcessor((logits) => {
+        for (let index = 0; index < logits.numRequests; index += 2) logits.row(index)[1] += 0.5;
+        return logits;
+      }, true),
+  ];
+
+  test("get the tokens of rows that are read whole", () => {
+    let numRows = 0;
+    let numRead = 0;
+    fc.assert(
+      fc.property(fc.array(row, { minLength: 1, maxLength: 6 }), fc.boolean(), (rows, hasCustom) => {
+        const processors = hasCustom ? custom : [];
+        const { samples, readRows } = sampleDeferred(rows, numCandidates, processors);
+        expect(samples).toEqual(sampleOnce(rows, processors));
+        numRows += rows.length;
+        numRead += readRows.size;
+      }),
+      { numRuns: 600 },
+    );
+    expect(numRead).toBeLessThan(0.9 * numRows);
+  });
+
+  test("are read only if something besides their candidates decides the token", () => {
+    const logits = Array.from({ length: vocabSize }, (_, index) => (index < 3 ? 5 - index : -9));
+    const rows = [
+      { logits, params: { temperature: 0 } },
+      { logits, params: { temperature: 0.9, topK: 5, topP: 0.9, minP: 0.01 }, seed: 4 },
+      { logits, params: { temperature: 0, logprobs: 1 } },
+      { logits, params: { frequencyPenalty: 0.1 }, outputTokenIds: [1] },
+      { logits, params: { logitBias: { 1: 1 } } },
+    ];
+    expect(sampleDeferred(rows, numCandidates).readRows).toEqual(new Set([2, 3, 4]));
+  });
+
+  test("with NaN are read, and fail as others do", () => {
+    const logits = Array.from({ length: vocabSize }, () => Number.NaN);
+    for (const temperature of [0, 1]) {
+      const { samples, readRows } = sampleDeferred([{ logits, params: { temperature } }], numCandidates);
+      expect(samples[0].error?.code).toBe("runtime_failed");
+      expect(readRows).toEqual(new Set([0]));
+    }
+  });
+});
+
+function sizeOf(length: number): { readonly minLength: number; readonly maxLength: number } {
+  return { minLength: length, maxLength: length };
+}
