@@ -21,6 +21,8 @@ export interface ProviderOptions {
 interface Device {
   /** Name of the memory that its kernels read and write; null if that is the host's memory. */
   readonly memoryName: string | null;
+  /** Whether addresses are those of the memory, so that a tensor may lie within another. */
+  readonly hasViews: boolean;
   readonly append: (sessionOptions: Pointer, options: ProviderOptions) => void;
   /** Enables `CopyTensors` for the memory if appending the provider does not. */
   readonly enableCopies: () => void;
@@ -28,15 +30,20 @@ interface Device {
 
 const devices: Readonly<Record<DeviceName, Device>> = {
   // Always available; the other providers fall back to it.
-  cpu: { memoryName: null, append: () => {}, enableCopies: () => {} },
+  cpu: { memoryName: null, hasViews: true, append: () => {}, enableCopies: () => {} },
   // ONNX Runtime 1.30 shares one GPU context among all sessions without a lock, so only one thread of a process may use
   // it.
-  webgpu: { memoryName: "WebGPU_Buf", append: appendWebGpu, enableCopies: () => {} },
-  cuda: { memoryName: "Cuda", append: appendCuda, enableCopies: enableCudaCopies },
+  // Its addresses are handles of buffers.
+  webgpu: { memoryName: "WebGPU_Buf", hasViews: false, append: appendWebGpu, enableCopies: () => {} },
+  cuda: { memoryName: "Cuda", hasViews: true, append: appendCuda, enableCopies: enableCudaCopies },
 };
 
 export function deviceMemoryName(device: DeviceName): string | null {
   return devices[device].memoryName;
+}
+
+export function deviceHasViews(device: DeviceName): boolean {
+  return devices[device].hasViews;
 }
 
 const devicesWithCopies = new Set<DeviceName>();
