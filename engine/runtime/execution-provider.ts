@@ -1,10 +1,11 @@
 /** The devices on which a session may run: how to add each to session options, and the name of its memory. */
-import { existsSync } from "node:fs";
+import { closeSync, existsSync, openSync, readSync } from "node:fs";
 import { platform } from "node:os";
 import { join } from "node:path";
 import { threadId } from "node:worker_threads";
 import type { DeviceName } from "../contract/config.ts";
 import { EngineError } from "../contract/errors.ts";
+import { cudaMajorVersion, explainCudaStart, missingProviderError, otherCudaError } from "./device-errors.ts";
 import { nativeFolder } from "./ort-api.ts";
 import type { Pointer } from "./ort-api.ts";
 import { checkStatus, ortEnvironment } from "./ort-environment.ts";
@@ -58,8 +59,8 @@ export function enableCopies(device: DeviceName): void {
 /**
  * Adds the provider for `device` to native session options.
  *
- * @throws EngineError `invalid_configuration` if the installation lacks the provider, `runtime_failed` if the provider
- * rejects its options.
+ * @throws EngineError `invalid_configuration` if the installation lacks the provider, or what it needs; `runtime_failed`
+ * if the provider rejects its options.
  */
 export function appendExecutionProvider(device: DeviceName, sessionOptions: Pointer, options: ProviderOptions): void {
   devices[device].append(sessionOptions, options);
@@ -76,22 +77,34 @@ function appendWebGpu(sessionOptions: Pointer, { deviceId }: ProviderOptions): v
   checkStatus(api, api.SessionOptionsAppendExecutionProvider(sessionOptions, "WebGPU", [], [], 0));
 }
 
+function createCudaOptions(deviceId: number): Pointer {
+  const { api, out } = ortEnvironment();
+  try {
+    // Loads the provider's library.
+    checkStatus(api, api.CreateCUDAProviderOptions(out));
+    return out[0];
+  } catch (error) {
+    throw error instanceof EngineError ? explainCudaStart(error, deviceId) : error;
+  }
+}
+
 function appendCuda(sessionOptions: Pointer, { deviceId, cudaProviderOptions }: ProviderOptions): void {
   requireCudaLibraries(nativeFolder());
-  const { api, out } = ortEnvironment();
+  const { api } = ortEnvironment();
   // Same-as-requested growth: doubling would take memory that is reserved for the KV cache.
   const entries = Object.entries({
     arena_extend_strategy: "kSameAsRequested",
     ...cudaProviderOptions,
     device_id: String(deviceId),
   });
-  checkStatus(api, api.CreateCUDAProviderOptions(out));
-  const cudaOptions = out[0];
+  const cudaOptions = createCudaOptions(deviceId);
   try {
     const keys = entries.map(([key]) => key);
     const values = entries.map(([, value]) => value);
     checkStatus(api, api.UpdateCUDAProviderOptions(cudaOptions, keys, values, entries.length));
     checkStatus(api, api.SessionOptionsAppendExecutionProvider_CUDA_V2(sessionOptions, cudaOptions));
+  } catch (error) {
+    throw error instanceof EngineError ? explainCudaStart(error, deviceId) : error;
   } finally {
     api.ReleaseCUDAProviderOptions(cudaOptions);
   }
@@ -110,19 +123,34 @@ const [sharedLibraryName, cudaLibraryName] =
     ? ["onnxruntime_providers_shared.dll", "onnxruntime_providers_cuda.dll"]
     : ["libonnxruntime_providers_shared.so", "libonnxruntime_providers_cuda.so"];
 
+/** The names of the libraries that another needs stand at its start. */
+const NUM_ELF_BYTES = 2 ** 20;
+
 /**
- * The npm package does not contain the provider's libraries; its install script downloads them.
+ * The npm package does not contain the provider's libraries. Another version's may crash the process when it is loaded,
+ * so the CUDA that it was built for is read from the file.
  *
- * @throws EngineError `invalid_configuration` that names the missing file and the command that installs it.
+ * @throws EngineError `invalid_configuration` that names the file, and where to take it from.
  */
 export function requireCudaLibraries(folder: string): void {
   for (const fileName of [cudaLibraryName, sharedLibraryName]) {
     const path = join(folder, fileName);
-    if (existsSync(path)) continue;
-    throw new EngineError(
-      "invalid_configuration",
-      `The cuda device needs ${fileName}, and ${path} does not exist. Run this in the folder of the installation: ` +
-        "ONNXRUNTIME_NODE_INSTALL=cuda12 node node_modules/onnxruntime-node/script/install",
-    );
+    if (!existsSync(path)) throw missingProviderError(fileName, path);
+  }
+  const path = join(folder, cudaLibraryName);
+  const major = cudaVersionOf(path);
+  if (major !== null && major !== cudaMajorVersion) throw otherCudaError(path, major);
+}
+
+/** Null where the library does not say. */
+function cudaVersionOf(path: string): number | null {
+  const bytes = Buffer.alloc(NUM_ELF_BYTES);
+  const file = openSync(path, "r");
+  try {
+    const numBytes = readSync(file, bytes, 0, NUM_ELF_BYTES, 0);
+    const match = /libcudart\.so\.(\d+)/.exec(bytes.toString("latin1", 0, numBytes));
+    return match === null ? null : Number(match[1]);
+  } finally {
+    closeSync(file);
   }
 }
