@@ -86,6 +86,7 @@ export class ThreadedEngine implements Engine {
   #failure: EngineError | null = null;
   #stall: EngineStall | null = null;
   readonly #onStall: EngineDependencies["onStall"];
+  readonly #onFailed: EngineDependencies["onFailed"];
   #stats = noStats;
   #model: LoadedModel | null = null;
   #thread: EngineThread | null = null;
@@ -94,6 +95,7 @@ export class ThreadedEngine implements Engine {
   constructor(config: EngineConfig, dependencies: EngineDependencies) {
     this.#config = config;
     this.#onStall = dependencies.onStall;
+    this.#onFailed = dependencies.onFailed;
     this.ready = this.#load(dependencies);
     // Who does not wait for it reads `state`.
     this.ready.catch(() => undefined);
@@ -101,6 +103,10 @@ export class ThreadedEngine implements Engine {
 
   get state(): EngineState {
     return this.#state;
+  }
+
+  get failure(): EngineError | null {
+    return this.#failure;
   }
 
   get stall(): EngineStall | null {
@@ -179,7 +185,9 @@ export class ThreadedEngine implements Engine {
         onStall: (stall) => this.#takeStall(stall),
         onFailed: (error) => {
           reject(error);
+          const wasReady = this.#state === "ready" || this.#state === "stalled";
           this.#fail(error);
+          if (wasReady) this.#onFailed?.(error);
         },
       },
       this.#config.stepTimeoutMs ?? defaultEngineLimits.stepTimeoutMs,

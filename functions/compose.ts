@@ -8,7 +8,7 @@ import {
   createHttpsImageSource,
   createS3ImageSource,
 } from "../engine/index.ts";
-import type { ByteStore, Engine, EngineStall, LoadProgress } from "../engine/index.ts";
+import type { ByteStore, Engine, EngineError, EngineStall, LoadProgress } from "../engine/index.ts";
 import { createApp } from "./app.ts";
 import { BodyIntake } from "./http/body-intake.ts";
 import { createListener } from "./http/listener.ts";
@@ -24,6 +24,8 @@ export interface CompositionOptions {
   readonly config: Config;
   readonly logger: Logger;
   readonly onProgress?: (progress: LoadProgress) => void;
+  /** See `EngineDependencies.onFailed`. */
+  readonly onFailed?: (error: EngineError) => void;
 }
 
 export interface Composition {
@@ -43,7 +45,7 @@ export interface Composition {
   close(): Promise<void>;
 }
 
-export async function compose({ config, logger, onProgress }: CompositionOptions): Promise<Composition> {
+export async function compose({ config, logger, onProgress, onFailed }: CompositionOptions): Promise<Composition> {
   const { maxNumSequences, maxNumWaiting } = config.engine;
   const service = new Service({ maxNumRequests: maxNumSequences + maxNumWaiting });
   const metrics = createMetrics(service, config.servedModelNames[0]);
@@ -57,6 +59,10 @@ export async function compose({ config, logger, onProgress }: CompositionOptions
     ...(config.redisUrl !== null && { createByteStore: createStoreFactory(config.redisUrl, logger) }),
     ...(onProgress && { onProgress }),
     onStall: (stall) => logStall(stall, logger),
+    onFailed: (error) => {
+      logger.error("The engine has failed; /livez asks for a restart.", { error });
+      onFailed?.(error);
+    },
   });
   service.engine = engine;
   const batches = createLazyBatches({ config, service, engine, metrics, logger });

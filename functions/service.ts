@@ -43,6 +43,7 @@ export class Service {
   }
 
   get state(): ServiceState {
+    if (this.isDeviceLost) return "failed";
     if (this.drainSignal.aborted) return "draining";
     if (this.#hasFailed) return "failed";
     switch (this.#engine?.state) {
@@ -61,6 +62,11 @@ export class Service {
   /** Aborted with EngineError `closed` when a drain begins, for work that the drain does not wait for. */
   get drainSignal(): AbortSignal {
     return this.#draining.signal;
+  }
+
+  /** Whether the process computes nothing any more until it is started again, whatever else it does. */
+  get isDeviceLost(): boolean {
+    return this.#engine?.failure?.code === "device_lost";
   }
 
   /** Null while the engine's steps end in time. */
@@ -90,8 +96,8 @@ export class Service {
 
   /**
    * Counts a request as under way until its admission is released. To be called after the body is read, since a sender
-   * may take its time. Throws EngineError `not_ready`, `closed`, `queue_full`, `engine_stalled` or `internal` when the
-   * service cannot take the request.
+   * may take its time. Throws EngineError `not_ready`, `closed`, `queue_full`, `engine_stalled`, `device_lost` or
+   * `internal` when the service cannot take the request.
    */
   admit(requestSignal: AbortSignal): Admission {
     this.checkRoom();
@@ -108,6 +114,9 @@ export class Service {
   #requireEngine(): Engine {
     const { state } = this;
     if (state === "draining") throw this.drainSignal.reason;
+    if (this.isDeviceLost) {
+      throw new EngineError("device_lost", "The GPU of this process is lost; send the request again.");
+    }
     if (state === "failed") throw new EngineError("internal", "The engine has failed.");
     if (state === "stalled") {
       throw new EngineError(

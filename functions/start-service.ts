@@ -1,5 +1,5 @@
 /** The service from its socket to its end, for the command line and for programs that embed it. */
-import type { Engine, LoadProgress } from "../engine/index.ts";
+import type { Engine, EngineError, LoadProgress } from "../engine/index.ts";
 import type { Composition } from "./compose.ts";
 import { openServer } from "./http/server.ts";
 import type { Logger } from "./logger.ts";
@@ -9,6 +9,8 @@ export interface StartedService {
   readonly port: number;
   /** Resolves when requests are served. Rejects with the error that loading failed with, or `closed` after `stop`. */
   readonly ready: Promise<Engine>;
+  /** Resolves if the engine fails after it was ready. */
+  readonly failed: Promise<EngineError>;
   /**
    * Refuses new requests, waits for those under way, within the grace of the settings, and frees everything. Resolves to
    * whether all requests ended by themselves. Idempotent.
@@ -36,6 +38,7 @@ export async function startService({ config, logger, loadProgressDisplay }: Star
   );
   logger.info("Listening.", { host: config.host, port: server.port, afterMs: Math.round(performance.now()) });
 
+  const failed = Promise.withResolvers<EngineError>();
   const load = async (): Promise<Engine> => {
     // These modules take several times as long to load as it takes to open the port.
     const [{ compose }, { warnOfRefusedDefaults }, { warnOfFewerSequences }, progress] = await Promise.all([
@@ -45,7 +48,12 @@ export async function startService({ config, logger, loadProgressDisplay }: Star
       loadProgressDisplay?.(),
     ]);
     try {
-      const composition = await compose({ config, logger, ...(progress && { onProgress: progress.show }) });
+      const composition = await compose({
+        config,
+        logger,
+        onFailed: failed.resolve,
+        ...(progress && { onProgress: progress.show }),
+      });
       composing.resolve(composition);
       await composition.engine.ready.catch((error: unknown) => {
         composition.service.fail();
@@ -75,5 +83,5 @@ export async function startService({ config, logger, loadProgressDisplay }: Star
     return isClean;
   };
   let stopped: Promise<boolean> | null = null;
-  return { port: server.port, ready, stop: () => (stopped ??= stop()) };
+  return { port: server.port, ready, failed: failed.promise, stop: () => (stopped ??= stop()) };
 }

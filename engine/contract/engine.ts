@@ -1,4 +1,5 @@
 /** The public facade: one model, served to any number of concurrent requests. */
+import type { EngineError } from "./errors.ts";
 import type { S3Client } from "@aws-sdk/client-s3";
 
 import type { ImageSource } from "../images/image-source.ts";
@@ -57,6 +58,8 @@ export interface GenerateOptions {
 
 export interface Engine {
   readonly state: EngineState;
+  /** The error that ended the engine, while loading or later; null until then. */
+  readonly failure: EngineError | null;
   /** Null while steps end in time. */
   readonly stall: EngineStall | null;
   /** Resolves when the engine accepts requests; rejects with the EngineError that ended loading. */
@@ -104,6 +107,8 @@ export interface EngineDependencies {
   readonly onProgress?: (progress: LoadProgress) => void;
   /** Called when a stall begins, again when it has become a lasting one, and with null when its step has ended. */
   readonly onStall?: (stall: EngineStall | null) => void;
+  /** Called at most once, when the engine thread has ended by itself after it was ready. */
+  readonly onFailed?: (error: EngineError) => void;
   /**
    * Logits processors given as classes, applied after those that settings name. The engine thread imports each class
    * again, so it must be exported from a module that is safe to import, not from the one that creates the engine.

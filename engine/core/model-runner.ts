@@ -49,7 +49,8 @@ export class ModelRunner implements Disposable {
 
   /**
    * Runs one step. A failure stays with the sequences it affects: a failed image or run with the sequences it serves, a
-   * failed logits processor with its rows. Only our own bugs are thrown.
+   * failed logits processor with its rows. Only our own bugs and
+   * `device_lost` are thrown.
    */
   run({ transfers, decodes, prefills }: SchedulerOutput): StepResults {
     const results = new Map<Sequence, StepResult>();
@@ -224,7 +225,7 @@ function attempt(results: Map<Sequence, StepResult>, sequences: readonly Sequenc
   }
 }
 
-/** Any error but our own bugs. */
+/** Any error but our own bugs, and a device that is lost to all sequences. */
 function isRuntimeError(error: unknown): error is EngineError {
-  return error instanceof EngineError && error.code !== "internal";
+  return error instanceof EngineError && error.code !== "internal" && error.code !== "device_lost";
 }

@@ -3,9 +3,10 @@ import { EngineError } from "../contract/errors.ts";
 import { allocateLayers, disposeAll, splitLayers } from "./kv-tensors.ts";
 import { planKvCache, requireRoomForKv } from "./memory-plan.ts";
 import type { KvShape } from "./memory-plan.ts";
+import { bytesPerElement, numElements } from "../runtime/element-type.ts";
 import { machineMemoryBytes } from "../runtime/machine-memory.ts";
 import type { Session } from "../runtime/session.ts";
-import { Tensor } from "../runtime/tensor.ts";
+import type { Tensor } from "../runtime/tensor.ts";
 import type { SlotTransfer } from "./slot-transfer.ts";
 
 /** Keys and values of a part of the cache, layer by layer. Of slots: [numSlots, numKvHeads, maxLen, headDim] each. */
@@ -30,14 +31,19 @@ export interface KvCacheShape {
   readonly maxLen: number;
 }
 
+/** The part of a session that allocates the cache. */
+export type KvSession = Pick<Session, "allocateTensor" | "deviceMemory">;
+
 /** Throws EngineError `invalid_configuration` when the machine lacks the memory, or it cannot be reserved. */
-export function createKvCache(session: Session, decoder: KvShape, shape: KvCacheShape): KvCache {
+export function createKvCache(session: KvSession, decoder: KvShape, shape: KvCacheShape): KvCache {
   const { numSlots, maxLen } = shape;
-  if (session.deviceMemory === null) requireRoomForKv(planKvCache(decoder, shape), shape, machineMemoryBytes());
+  const { deviceMemory } = session;
+  if (deviceMemory === null) requireRoomForKv(planKvCache(decoder, shape), shape, machineMemoryBytes());
   try {
-    return session.deviceMemory === null
-      ? new HostKvCache(session, decoder, shape)
-      : new DeviceKvCache(session, decoder, shape);
+    if (deviceMemory === null) return new HostKvCache(session, decoder, shape);
+    return deviceMemory.hasViews
+      ? new DeviceKvCache(session, decoder, shape)
+      : new SeparateKvCache(session, decoder, shape);
   } catch (cause) {
     throw new EngineError(
       "invalid_configuration",
@@ -47,31 +53,43 @@ export function createKvCache(session: Session, decoder: KvShape, shape: KvCache
   }
 }
 
-/** All slots of a layer lie in one array, so any range of neighbours is a batch of its own without a copy. */
-class HostKvCache implements KvCache {
-  readonly maxSlotsPerRun: number;
+/** All slots of a layer lie in one allocation, so any range of neighbours is a batch of its own without a copy. */
+abstract class ContiguousKvCache implements KvCache {
+  abstract readonly maxSlotsPerRun: number;
+  abstract readonly transfer: KvCache["transfer"];
   readonly byteLength: number;
   /** Keys, then values, by layer: [numSlots, numKvHeads, maxLen, headDim]. */
-  readonly #tensors: readonly Tensor[];
+  protected readonly tensors: readonly Tensor[];
 
-  constructor(session: Session, decoder: KvShape, { numSlots, maxLen }: KvCacheShape) {
-    this.maxSlotsPerRun = numSlots;
-    this.#tensors = allocateLayers(session, decoder, slotShape(decoder, numSlots, maxLen));
-    this.byteLength = totalBytes(this.#tensors);
+  constructor(session: KvSession, decoder: KvShape, { numSlots, maxLen }: KvCacheShape) {
+    this.tensors = allocateLayers(session, decoder, slotShape(decoder, numSlots, maxLen));
+    this.byteLength = totalBytes(this.tensors);
   }
 
   view(firstSlot: number, numSlots: number): KvView {
-    const views = this.#tensors.map(({ elementType, shape, data }) => {
-      const slotLength = data.length / shape[0];
-      const slots = data.subarray(firstSlot * slotLength, (firstSlot + numSlots) * slotLength);
-      return Tensor.fromTypedArray(elementType, slots, [numSlots, ...shape.slice(1)]);
+    const views = this.tensors.map((tensor) => {
+      const [, ...slot] = tensor.shape;
+      return tensor.view(firstSlot * numElements(slot), [numSlots, ...slot]);
     });
     return { ...splitLayers(views), [Symbol.dispose]: () => disposeAll(views) };
   }
 
+  [Symbol.dispose](): void {
+    disposeAll(this.tensors);
+  }
+}
+
+class HostKvCache extends ContiguousKvCache {
+  readonly maxSlotsPerRun: number;
+
+  constructor(session: KvSession, decoder: KvShape, shape: KvCacheShape) {
+    super(session, decoder, shape);
+    this.maxSlotsPerRun = shape.numSlots;
+  }
+
   /** A token has far fewer bytes here than the weights that computing it reads. */
-  transfer(transfer: SlotTransfer): void {
-    for (const { data, shape } of this.#tensors) {
+  readonly transfer = (transfer: SlotTransfer): void => {
+    for (const { data, shape } of this.tensors) {
       const [, numKvHeads, maxLen, headDim] = shape;
       for (let head = 0; head < numKvHeads; head++) {
         const offsetOf = (slot: number): number => (slot * numKvHeads + head) * maxLen * headDim;
@@ -87,26 +105,32 @@ class HostKvCache implements KvCache {
         }
       }
     }
-  }
+  };
+}
 
-  [Symbol.dispose](): void {
-    disposeAll(this.#tensors);
+/** On a device whose tensors may lie within others. */
+class DeviceKvCache extends ContiguousKvCache {
+  readonly maxSlotsPerRun: number;
+  /** A whole slot over the host and back would often cost more than computing the prefix. */
+  readonly transfer = null;
+
+  constructor(session: KvSession, decoder: KvShape, { numSlots, maxLen }: KvCacheShape) {
+    const alignedLen = alignedSlotLength(decoder, maxLen);
+    super(session, decoder, { numSlots, maxLen: alignedLen });
+    const slotElements = numElements(slotShape(decoder, 1, alignedLen));
+    this.maxSlotsPerRun = Math.max(1, Math.min(numSlots, Math.floor(MAX_RUN_ELEMENTS / slotElements)));
   }
 }
 
-/**
- * On a device a tensor cannot be a part of another, so each slot has tensors of its own and is run by itself. The
- * paged form, which runs any set of sequences at once there, takes this class's place when it comes.
- */
-class DeviceKvCache implements KvCache {
+/** On a device whose tensors are handles: each slot has tensors of its own and is run by itself. */
+class SeparateKvCache implements KvCache {
   readonly maxSlotsPerRun = 1;
-  /** A whole slot over the host and back would often cost more than computing the prefix. */
   readonly transfer = null;
   readonly byteLength: number;
   /** By slot: keys, then values, by layer: [1, numKvHeads, maxLen, headDim]. */
   readonly #slots: readonly (readonly Tensor[])[];
 
-  constructor(session: Session, decoder: KvShape, { numSlots, maxLen }: KvCacheShape) {
+  constructor(session: KvSession, decoder: KvShape, { numSlots, maxLen }: KvCacheShape) {
     this.#slots = Array.from({ length: numSlots }, () =>
       allocateLayers(session, decoder, slotShape(decoder, 1, maxLen)),
     );
@@ -120,6 +144,20 @@ class DeviceKvCache implements KvCache {
   [Symbol.dispose](): void {
     for (const tensors of this.#slots) disposeAll(tensors);
   }
+}
+
+/** Kernels of ONNX Runtime's CUDA provider may count the elements of a run's cache in 32 bits. */
+const MAX_RUN_ELEMENTS = 2 ** 31 - 1;
+
+/** Every slot begins where an allocation could: kernels load up to 16 bytes at once, and may copy in larger pieces. */
+const SLOT_ALIGNMENT_BYTES = 256;
+
+/** The shortest length, of at least `maxLen` tokens, whose slots are all aligned. */
+function alignedSlotLength({ kvElementType, numKvHeads, headDim }: KvShape, maxLen: number): number {
+  const tokenBytes = numKvHeads * headDim * bytesPerElement(kvElementType);
+  let length = maxLen;
+  while ((length * tokenBytes) % SLOT_ALIGNMENT_BYTES !== 0) length += 1;
+  return length;
 }
 
 function slotShape({ numKvHeads, headDim }: KvShape, numSlots: number, maxLen: number): readonly number[] {

@@ -4,7 +4,11 @@ import type { Tensor } from "../runtime/tensor.ts";
 import type { KvShape } from "./memory-plan.ts";
 
 /** The keys of all layers, then their values. Nothing stays allocated if one of them does not fit. */
-export function allocateLayers(session: Session, decoder: KvShape, shape: readonly number[]): Tensor[] {
+export function allocateLayers(
+  session: Pick<Session, "allocateTensor">,
+  decoder: KvShape,
+  shape: readonly number[],
+): Tensor[] {
   using allocated = new DisposableStack();
   const tensors = Array.from({ length: 2 * decoder.numLayers }, () =>
     allocated.use(session.allocateTensor(decoder.kvElementType, shape)),

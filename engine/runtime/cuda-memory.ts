@@ -1,6 +1,7 @@
 /** Memory of a CUDA device, as its runtime library reports it. */
 import koffi from "koffi";
 import { EngineError } from "../contract/errors.ts";
+import { isLastingCudaError } from "./device-errors.ts";
 
 export interface CudaMemory {
   readonly totalBytes: number;
@@ -14,7 +15,8 @@ const runtimeLibraryName = "libcudart.so.13";
 /**
  * Call it after a session on the device was loaded.
  *
- * @throws EngineError `invalid_configuration` if the library is missing, `runtime_failed` if the device does not answer.
+ * @throws EngineError `invalid_configuration` if the library is missing, `runtime_failed` or `device_lost` if the
+ * device does not answer.
  */
 export function cudaMemoryBytes(deviceId: number): CudaMemory {
   const library = loadRuntimeLibrary();
@@ -24,7 +26,8 @@ export function cudaMemoryBytes(deviceId: number): CudaMemory {
   const total: [number] = [0];
   const status = Number(setDevice(deviceId)) || Number(getMemory(free, total));
   if (status !== 0) {
-    throw new EngineError("runtime_failed", `CUDA device ${deviceId} does not report its memory: error ${status}.`);
+    const code = isLastingCudaError(status) ? "device_lost" : "runtime_failed";
+    throw new EngineError(code, `CUDA device ${deviceId} does not report its memory: error ${status}.`);
   }
   return { freeBytes: free[0], totalBytes: total[0] };
 }
@@ -36,7 +39,7 @@ function loadRuntimeLibrary(): ReturnType<typeof koffi.load> {
     throw new EngineError(
       "invalid_configuration",
       `The cuda device needs ${runtimeLibraryName} of CUDA 13, and it cannot be loaded. ` +
-        "Install the CUDA 13 runtime, or add its folder to LD_LIBRARY_PATH.",
+        "Install the CUDA 13 runtime, or add its folder to LD_LIBRARY_PATH; docs/gpu.md has the commands.",
       { cause },
     );
   }

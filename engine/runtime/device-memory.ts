@@ -1,8 +1,9 @@
 /** Tensors in the memory of a session's device. They stay there between runs. */
 import type { DeviceName } from "../contract/config.ts";
+import { invariant } from "../contract/errors.ts";
 import type { TensorData, TensorElementType } from "./element-type.ts";
 import { elementTypeCode, typedArrayOver } from "./element-type.ts";
-import { enableCopies } from "./execution-provider.ts";
+import { deviceHasViews, enableCopies } from "./execution-provider.ts";
 import { readTypeAndShape } from "./native-tensor.ts";
 import type { Pointer } from "./ort-api.ts";
 import { checkStatus, createMemoryInfo, ortEnvironment } from "./ort-environment.ts";
@@ -40,6 +41,33 @@ export class DeviceMemory implements Disposable {
       api,
       api.CreateTensorAsOrtValue(
         this.#allocator,
+        toNativeShape(shape),
+        shape.length,
+        elementTypeCode(elementType),
+        out,
+      ),
+    );
+    return this.#keep(new Tensor({ elementType, shape, value: out[0], memory: this }));
+  }
+
+  /** Whether `viewOf` works: not where tensors are handles of buffers. */
+  get hasViews(): boolean {
+    return deviceHasViews(this.#device);
+  }
+
+  /** See `Tensor.view`. ONNX Runtime takes any address, so the bounds are checked before. */
+  viewOf<E extends TensorElementType>(tensor: Tensor<E>, byteOffset: number, shape: readonly number[]): Tensor<E> {
+    invariant(this.hasViews, `tensors of ${this.#device} have no views`);
+    const { elementType } = tensor;
+    const { api, out } = ortEnvironment();
+    checkStatus(api, api.GetTensorMutableData(tensor.value, out));
+    const address = out[0] + BigInt(byteOffset);
+    checkStatus(
+      api,
+      api.CreateTensorWithDataAsOrtValue(
+        this.memoryInfo,
+        address,
+        checkedByteLength(elementType, shape),
         toNativeShape(shape),
         shape.length,
         elementTypeCode(elementType),

@@ -1,10 +1,11 @@
 /** The devices on which a session may run: how to add each to session options, and the name of its memory. */
-import { existsSync } from "node:fs";
+import { closeSync, existsSync, openSync, readSync } from "node:fs";
 import { platform } from "node:os";
 import { join } from "node:path";
 import { threadId } from "node:worker_threads";
 import type { DeviceName } from "../contract/config.ts";
 import { EngineError } from "../contract/errors.ts";
+import { cudaMajorVersion, explainCudaStart, missingProviderError, otherCudaError } from "./device-errors.ts";
 import { nativeFolder } from "./ort-api.ts";
 import type { Pointer } from "./ort-api.ts";
 import { checkStatus, ortEnvironment } from "./ort-environment.ts";
@@ -21,6 +22,8 @@ export interface ProviderOptions {
 interface Device {
   /** Name of the memory that its kernels read and write; null if that is the host's memory. */
   readonly memoryName: string | null;
+  /** Whether addresses are those of the memory, so that a tensor may lie within another. */
+  readonly hasViews: boolean;
   readonly append: (sessionOptions: Pointer, options: ProviderOptions) => void;
   /** Enables `CopyTensors` for the memory if appending the provider does not. */
   readonly enableCopies: () => void;
@@ -28,15 +31,20 @@ interface Device {
 
 const devices: Readonly<Record<DeviceName, Device>> = {
   // Always available; the other providers fall back to it.
-  cpu: { memoryName: null, append: () => {}, enableCopies: () => {} },
+  cpu: { memoryName: null, hasViews: true, append: () => {}, enableCopies: () => {} },
   // ONNX Runtime 1.30 shares one GPU context among all sessions without a lock, so only one thread of a process may use
   // it.
-  webgpu: { memoryName: "WebGPU_Buf", append: appendWebGpu, enableCopies: () => {} },
-  cuda: { memoryName: "Cuda", append: appendCuda, enableCopies: enableCudaCopies },
+  // Its addresses are handles of buffers.
+  webgpu: { memoryName: "WebGPU_Buf", hasViews: false, append: appendWebGpu, enableCopies: () => {} },
+  cuda: { memoryName: "Cuda", hasViews: true, append: appendCuda, enableCopies: enableCudaCopies },
 };
 
 export function deviceMemoryName(device: DeviceName): string | null {
   return devices[device].memoryName;
+}
+
+export function deviceHasViews(device: DeviceName): boolean {
+  return devices[device].hasViews;
 }
 
 const devicesWithCopies = new Set<DeviceName>();
@@ -51,8 +59,8 @@ export function enableCopies(device: DeviceName): void {
 /**
  * Adds the provider for `device` to native session options.
  *
- * @throws EngineError `invalid_configuration` if the installation lacks the provider, `runtime_failed` if the provider
- * rejects its options.
+ * @throws EngineError `invalid_configuration` if the installation lacks the provider, or what it needs; `runtime_failed`
+ * if the provider rejects its options.
  */
 export function appendExecutionProvider(device: DeviceName, sessionOptions: Pointer, options: ProviderOptions): void {
   devices[device].append(sessionOptions, options);
@@ -69,22 +77,34 @@ function appendWebGpu(sessionOptions: Pointer, { deviceId }: ProviderOptions): v
   checkStatus(api, api.SessionOptionsAppendExecutionProvider(sessionOptions, "WebGPU", [], [], 0));
 }
 
+function createCudaOptions(deviceId: number): Pointer {
+  const { api, out } = ortEnvironment();
+  try {
+    // Loads the provider's library.
+    checkStatus(api, api.CreateCUDAProviderOptions(out));
+    return out[0];
+  } catch (error) {
+    throw error instanceof EngineError ? explainCudaStart(error, deviceId) : error;
+  }
+}
+
 function appendCuda(sessionOptions: Pointer, { deviceId, cudaProviderOptions }: ProviderOptions): void {
   requireCudaLibraries(nativeFolder());
-  const { api, out } = ortEnvironment();
+  const { api } = ortEnvironment();
   // Same-as-requested growth: doubling would take memory that is reserved for the KV cache.
   const entries = Object.entries({
     arena_extend_strategy: "kSameAsRequested",
     ...cudaProviderOptions,
     device_id: String(deviceId),
   });
-  checkStatus(api, api.CreateCUDAProviderOptions(out));
-  const cudaOptions = out[0];
+  const cudaOptions = createCudaOptions(deviceId);
   try {
     const keys = entries.map(([key]) => key);
     const values = entries.map(([, value]) => value);
     checkStatus(api, api.UpdateCUDAProviderOptions(cudaOptions, keys, values, entries.length));
     checkStatus(api, api.SessionOptionsAppendExecutionProvider_CUDA_V2(sessionOptions, cudaOptions));
+  } catch (error) {
+    throw error instanceof EngineError ? explainCudaStart(error, deviceId) : error;
   } finally {
     api.ReleaseCUDAProviderOptions(cudaOptions);
   }
@@ -103,19 +123,34 @@ const [sharedLibraryName, cudaLibraryName] =
     ? ["onnxruntime_providers_shared.dll", "onnxruntime_providers_cuda.dll"]
     : ["libonnxruntime_providers_shared.so", "libonnxruntime_providers_cuda.so"];
 
+/** The names of the libraries that another needs stand at its start. */
+const NUM_ELF_BYTES = 2 ** 20;
+
 /**
- * The npm package does not contain the provider's libraries; its install script downloads them.
+ * The npm package does not contain the provider's libraries. Another version's may crash the process when it is loaded,
+ * so the CUDA that it was built for is read from the file.
  *
- * @throws EngineError `invalid_configuration` that names the missing file and the command that installs it.
+ * @throws EngineError `invalid_configuration` that names the file, and where to take it from.
  */
 export function requireCudaLibraries(folder: string): void {
   for (const fileName of [cudaLibraryName, sharedLibraryName]) {
     const path = join(folder, fileName);
-    if (existsSync(path)) continue;
-    throw new EngineError(
-      "invalid_configuration",
-      `The cuda device needs ${fileName}, and ${path} does not exist. Run this in the folder of the installation: ` +
-        "ONNXRUNTIME_NODE_INSTALL=cuda12 node node_modules/onnxruntime-node/script/install",
-    );
+    if (!existsSync(path)) throw missingProviderError(fileName, path);
+  }
+  const path = join(folder, cudaLibraryName);
+  const major = cudaVersionOf(path);
+  if (major !== null && major !== cudaMajorVersion) throw otherCudaError(path, major);
+}
+
+/** Null where the library does not say. */
+function cudaVersionOf(path: string): number | null {
+  const bytes = Buffer.alloc(NUM_ELF_BYTES);
+  const file = openSync(path, "r");
+  try {
+    const numBytes = readSync(file, bytes, 0, NUM_ELF_BYTES, 0);
+    const match = /libcudart\.so\.(\d+)/.exec(bytes.toString("latin1", 0, numBytes));
+    return match === null ? null : Number(match[1]);
+  } finally {
+    closeSync(file);
   }
 }

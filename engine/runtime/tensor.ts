@@ -10,6 +10,7 @@ import { checkStatus, ortEnvironment } from "./ort-environment.ts";
 export interface TensorDevice {
   readToHost(tensor: Tensor): TensorData;
   write(tensor: Tensor, source: Tensor): void;
+  viewOf<E extends TensorElementType>(tensor: Tensor<E>, byteOffset: number, shape: readonly number[]): Tensor<E>;
   /** Called once, when the tensor is disposed of. */
   forget(tensor: Tensor): void;
 }
@@ -98,6 +99,29 @@ export class Tensor<E extends TensorElementType = TensorElementType> implements 
   get value(): Pointer {
     invariant(this.#value !== null, "the tensor is used after its disposal");
     return this.#value;
+  }
+
+  /**
+   * A tensor over a part of this one's memory, which must outlive it; not on WebGPU. Kernels of a GPU load up to 16
+   * bytes at once and expect allocations at multiples of 256 bytes, so views on a device should begin at such.
+   *
+   * @param firstElement Where the view begins in the flat elements of this tensor.
+   * @throws EngineError `runtime_failed` when the view would reach beyond the tensor.
+   */
+  view(firstElement: number, shape: readonly number[]): Tensor<E> {
+    const size = bytesPerElement(this.elementType);
+    const endElement = firstElement + checkedByteLength(this.elementType, shape) / size;
+    const length = numElements(this.shape);
+    if (!Number.isInteger(firstElement) || firstElement < 0 || endElement > length) {
+      throw new EngineError(
+        "runtime_failed",
+        `A view of elements ${firstElement} to ${endElement} is not within a tensor of ${length} elements.`,
+      );
+    }
+    const memory = this.#memory;
+    if (!ArrayBuffer.isView(memory)) return memory.viewOf(this, firstElement * size, shape);
+    const part = this.data.subarray(firstElement, endElement) as TensorArrays[E];
+    return Tensor.fromTypedArray(this.elementType, part, shape);
   }
 
   /** A copy of the elements; waits for the device. */

@@ -7,6 +7,7 @@ import { collectGarbage } from "../runtime/collect-garbage.ts";
 import { ortEnvironment } from "../runtime/ort-environment.ts";
 import { releaseFreedMemory, releaseIdleMemory } from "../runtime/release-memory.ts";
 import { StepProgress } from "./step-progress.ts";
+import type { EngineCore } from "../core/engine-core.ts";
 import { createEngineCore } from "../core/create-engine-core.ts";
 import { Inbox } from "./inbox.ts";
 import type { EngineThreadData, FromEngineThread, WorkerOptions } from "./messages.ts";
@@ -27,24 +28,37 @@ async function serve(port: MessagePort, { optionsPort, progress }: EngineThreadD
     await collectGarbage();
     releaseFreedMemory();
     post({ kind: "ready" });
-    for (;;) {
-      core.drainMessages();
-      if (core.isClosing) break;
-      if (!core.hasWork) {
-        if (!(await inbox.nextMessage(REST_AFTER_MS))) {
-          releaseIdleMemory();
-          await inbox.nextMessage();
-        }
-        continue;
-      }
-      post({ kind: "outputs", outputs: core.step(), stats: core.stats });
-      const images = core.takeEncoderOutputs();
-      if (images.length > 0) post({ kind: "encoded", images });
+    try {
+      await stepUntilClosed(core, inbox, post);
+    } catch (error) {
+      // Before the model is freed, which may take the process with it where the device is lost.
+      post({ kind: "failed", ...describeFailure(error) });
     }
   } catch (error) {
     post({ kind: "failed", ...describeFailure(error) });
   } finally {
     port.close();
+  }
+}
+
+async function stepUntilClosed(
+  core: EngineCore,
+  inbox: Inbox,
+  post: (message: FromEngineThread) => void,
+): Promise<void> {
+  for (;;) {
+    core.drainMessages();
+    if (core.isClosing) return;
+    if (!core.hasWork) {
+      if (!(await inbox.nextMessage(REST_AFTER_MS))) {
+        releaseIdleMemory();
+        await inbox.nextMessage();
+      }
+      continue;
+    }
+    post({ kind: "outputs", outputs: core.step(), stats: core.stats });
+    const images = core.takeEncoderOutputs();
+    if (images.length > 0) post({ kind: "encoded", images });
   }
 }
 

@@ -14,6 +14,8 @@ const adviceOf: Partial<Record<EngineErrorCode, string>> = {
   invalid_configuration: "Correct the setting that this is about; --help lists them all.",
   runtime_failed:
     "ONNX Runtime refused this: get the checkpoint again where it is about a file or tensor, look at DEVICE where it is not.",
+  device_lost:
+    "Start again; where that does not help, look at the GPU: nvidia-smi and the kernel's log name its faults.",
   runtime_missing: "docs/embedding.md has what to set when you install.",
   invalid_logits_processor: "docs/logits-processors.md has the remedy for each reason.",
 };

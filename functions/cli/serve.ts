@@ -35,6 +35,18 @@ export async function serve(config: Config, logger: Logger): Promise<void> {
     });
     process.exit(exitCodeOf(error));
   }
+  void endWhenDeviceIsLost(service, logger);
+}
+
+/** The platform starts another process, on another GPU if it has to. Its requests have ended with an error by then. */
+async function endWhenDeviceIsLost(service: StartedService, logger: Logger): Promise<void> {
+  const { code } = await service.failed;
+  if (code !== "device_lost") return;
+  logger.error("The GPU is lost, and the process ends.");
+  await endAfter(async () => {
+    await service.stop();
+    return false;
+  }, logger);
 }
 
 function drainOnSignals(logger: Logger, drain: () => Promise<boolean>): { readonly hasBegun: boolean } {

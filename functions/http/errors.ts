@@ -55,6 +55,7 @@ const statusOfCode = {
   invalid_logits_processor: 500,
   logits_processor_failed: 500,
   runtime_failed: 500,
+  device_lost: 503,
   runtime_missing: 500,
   internal: 500,
 } as const satisfies Record<EngineErrorCode, number>;
@@ -92,7 +93,7 @@ export function toErrorAnswer(error: unknown, requestId: string, paths: RequestP
 }
 
 function headersOf(code: EngineErrorCode): Readonly<Record<string, string>> {
-  if (code === "queue_full" || code === "not_ready" || code === "engine_stalled")
+  if (code === "queue_full" || code === "not_ready" || code === "engine_stalled" || code === "device_lost")
     return { "Retry-After": RETRY_AFTER_SECONDS };
   if (code === "closed") return { "Retry-After": RETRY_AFTER_SECONDS, Connection: "close" };
   return {};

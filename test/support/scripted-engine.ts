@@ -7,6 +7,7 @@ import type { Engine, EngineStall, EngineState, GenerationRequest, RequestOutput
 export interface ScriptedEngine extends Engine {
   state: EngineState;
   stall: EngineStall | null;
+  failure: EngineError | null;
   /** In the order of their arrival. */
   readonly requests: GenerationRequest[];
   readonly numAborted: number;
@@ -27,6 +28,7 @@ export function createScriptedEngine(scriptOf: (request: GenerationRequest) => S
   return {
     state: "ready",
     stall: null,
+    failure: null,
     ready: Promise.resolve(),
     modelInfo: {
       architecture: "Scripted",

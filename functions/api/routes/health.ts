@@ -50,7 +50,8 @@ interface HealthBody {
 }
 
 /** Everyone may ask, so it says no more of a stall than how long it has lasted; the log names the code. */
-function describe({ state, stall }: Service): HealthBody {
+function describe({ state, stall, isDeviceLost }: Service): HealthBody {
+  if (isDeviceLost) return { status: state, message: "The GPU is lost; only a new process can use it." };
   if (state !== "stalled" || stall === null) return { status: state };
   const message = `One step of the engine has taken more than ${stall.seconds} s and has not ended; the log names the code that runs in it.`;
   return { status: state, message };

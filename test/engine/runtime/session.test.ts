@@ -75,16 +75,28 @@ test("a config entry that ONNX Runtime refuses is an error", async () => {
   );
 });
 
-test("cuda without its provider library names the file and the command that gets it", async () => {
+test("cuda without its provider library names the file and the wheel that has it", async () => {
   await using folder = await createTemporaryFolder();
   const refusal = (fileName: string): unknown =>
     expect.objectContaining({
       code: "invalid_configuration",
-      message: expect.stringMatching(`needs ${fileName}.*ONNXRUNTIME_NODE_INSTALL=cuda12 node`),
+      message: expect.stringMatching(`needs ${fileName}.*onnxruntime-gpu==1\\.30\\.0.*CUDA 13`),
     });
   expect(() => requireCudaLibraries(folder.path)).toThrow(refusal("libonnxruntime_providers_cuda.so"));
   await writeFile(join(folder.path, "libonnxruntime_providers_cuda.so"), "");
   expect(() => requireCudaLibraries(folder.path)).toThrow(refusal("libonnxruntime_providers_shared.so"));
+  await writeFile(join(folder.path, "libonnxruntime_providers_shared.so"), "");
+  expect(() => requireCudaLibraries(folder.path)).not.toThrow();
+  for (const needed of ["libcublas.so.12\0libcudart.so.12\0", "libcudart.so.14"]) {
+    await writeFile(join(folder.path, "libonnxruntime_providers_cuda.so"), `\x7fELF${needed}`);
+    const major = needed.slice(-3).replaceAll(/\D/g, "");
+    expect(() => requireCudaLibraries(folder.path)).toThrow(
+      expect.objectContaining({
+        code: "invalid_configuration",
+        message: expect.stringMatching(`built for CUDA ${major}, .* provider needs CUDA 13`),
+      }),
+    );
+  }
 });
 
 test("webgpu refuses an adapter it cannot choose", async () => {

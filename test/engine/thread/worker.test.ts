@@ -1,10 +1,11 @@
-import { mkdir, writeFile } from "node:fs/promises";
+import { mkdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { MessageChannel, Worker } from "node:worker_threads";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { EngineConfig } from "../../../engine/contract/config.ts";
 import type { EngineCoreOutput, FromEngineThread, ToEngineThread } from "../../../engine/thread/messages.ts";
 import type { EngineRequest } from "../../../engine/core/engine-request.ts";
+import { decodeModel, encodeModel } from "../../../engine/graph/onnx-schema.ts";
 import { StepProgress } from "../../../engine/thread/step-progress.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../../support/temporary-folder.ts";
@@ -239,6 +240,46 @@ describe("the engine thread", () => {
       expect(tokensOf(outputs)).toEqual(recorded.greedyTokenIds);
     }
     await expect.poll(() => thread.stderr).toContain("rejected: no table");
+  });
+
+  /** The golden model with another name for the node that fails for a token beyond its table: errors quote the name. */
+  async function withEmbeddingNamed(name: string): Promise<GoldenModel> {
+    const { decoder } = golden.model;
+    const model = decodeModel(await readFile(decoder.path));
+    const node = model.graph.node.map((each) => (each.input.includes("input_ids.flat") ? { ...each, name } : each));
+    const path = join(folder.path, `renamed-${node.length}-${name.length}.onnx`);
+    await writeFile(path, encodeModel({ ...model, graph: { ...model.graph, node } }));
+    return { ...golden, model: { ...golden.model, decoder: { ...decoder, path } } };
+  }
+
+  /** A token that no table has. */
+  const beyond = (requestId: string): EngineRequest => ({
+    ...goldenRequest(requestId, golden.cases[0], golden.model),
+    promptTokenIds: [2 ** 30],
+    images: [],
+  });
+
+  test("memory that runs out in a run ends its sequence, and the others go on", async () => {
+    await using thread = new EngineThread(await withEmbeddingNamed("CUDA failure 2: out of memory"));
+    const [recorded] = golden.cases;
+    const other = thread.generate(goldenRequest("other", recorded, golden.model));
+    const outputs = await thread.generate(beyond("failing"));
+    expect(outputs.at(-1)).toMatchObject({
+      finishReason: "error",
+      error: { code: "runtime_failed", message: expect.stringContaining("CUDA failure 2: out of memory") },
+    });
+    expect(tokensOf(await other)).toEqual(recorded.greedyTokenIds);
+    expect(tokensOf(await thread.generate(goldenRequest("next", recorded, golden.model)))).toEqual(
+      recorded.greedyTokenIds,
+    );
+  });
+
+  test("a lost device ends the thread, which says so first", async () => {
+    await using thread = new EngineThread(await withEmbeddingNamed("CUDA failure 719: unspecified launch failure"));
+    expect(await thread.first).toEqual({ kind: "ready" });
+    thread.post({ kind: "add", request: beyond("failing") });
+    await expect.poll(() => thread.failure).toMatchObject({ kind: "failed", code: "device_lost" });
+    expect(await thread.close()).toBe(0);
   });
 
   test("reports a model that does not load and ends", async () => {

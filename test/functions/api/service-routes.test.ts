@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
 
+import { EngineError } from "../../../engine/index.ts";
 import { hang } from "../../support/scripted-engine.ts";
 import { chatBody, createTestApp } from "../../support/test-app.ts";
 import type { TestApp, TestAppOptions } from "../../support/test-app.ts";
@@ -331,4 +332,25 @@ test("a drain waits for requests under way, and ends those that outlast its grac
   expect(await cut).toMatch(/"code":"shutting_down"\}\}\n\ndata: \[DONE\]\n\n$/);
   expect((await whole).status).toBe(503);
   expect(endless.engine.numRunning).toBe(0);
+});
+
+test("a service whose GPU is lost says so, asks for a restart, and sends its clients elsewhere", async () => {
+  const { app, engine, post } = createTestApp();
+  engine.state = "failed";
+  engine.failure = new EngineError("device_lost", "CUDA failure 719: unspecified launch failure ; hostname=secret");
+  for (const [path, status] of [
+    ["/health", 503],
+    ["/livez", 500],
+    ["/ping", 500],
+  ] as const) {
+    const response = await app.request(path);
+    expect([path, response.status]).toEqual([path, status]);
+    const message = "The GPU is lost; only a new process can use it.";
+    expect(await response.json()).toEqual({ status: "failed", message });
+  }
+  const response = await post("/v1/chat/completions", chatBody);
+  expect([response.status, response.headers.get("retry-after")]).toEqual([503, "2"]);
+  const body = await response.text();
+  expect(JSON.parse(body)).toMatchObject({ error: { code: "device_lost", type: "server_error" } });
+  expect(body).not.toContain("secret");
 });

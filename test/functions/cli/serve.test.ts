@@ -123,6 +123,25 @@ test("an engine that dies ends its requests, and the service asks to be started 
   await expect(client.chat.completions.create({ model: "fovea-shapes", messages })).rejects.toThrow(/Internal error/);
 });
 
+test("a lost GPU ends its requests with 503, then the process with 1", async () => {
+  const processor = new URL("../../engine/losing-processor.ts", import.meta.url).pathname;
+  const { cli, client } = await startService({ LOGITS_PROCESSORS: `${processor}:LosesDevice` });
+  await using _ = cli;
+  await cli.waitForLog("Ready.");
+  const other = openLongStream(client, 1).then(async (iterator) => {
+    for (;;) if ((await iterator.next()).done === true) return "completed";
+  });
+  const losing = client.chat.completions.create({
+    model: "fovea-shapes",
+    messages,
+    ...{ vllm_xargs: { loses: true } },
+  });
+  await expect(losing).rejects.toMatchObject({ status: 503, code: "device_lost" });
+  await expect(other).rejects.toMatchObject({ code: "device_lost" });
+  expect(await cli.waitForLog("The GPU is lost, and the process ends.")).toMatchObject({ level: "error" });
+  expect(await cli.exitCode).toBe(1);
+});
+
 const loopingProcessor = new URL("../../engine/looping-processor.ts", import.meta.url).pathname;
 const sleepingProcessor = new URL("../../engine/sleeping-processor.ts", import.meta.url).pathname;
 

@@ -1,0 +1,120 @@
+/** The caches of both kinds of memory. A device's is shown over host memory that ONNX Runtime allocates, as it does there. */
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { DecoderBinding } from "../../../engine/decoder/decoder-binding.ts";
+import { createKvCache } from "../../../engine/kv/kv-cache.ts";
+import type { KvCache, KvSession } from "../../../engine/kv/kv-cache.ts";
+import type { BuiltModel, DecoderGraph } from "../../../engine/models/built-model.ts";
+import { DeviceMemory } from "../../../engine/runtime/device-memory.ts";
+import { Session } from "../../../engine/runtime/session.ts";
+import { Tensor } from "../../../engine/runtime/tensor.ts";
+import { createTemporaryFolder } from "../../support/temporary-folder.ts";
+import type { TemporaryFolder } from "../../support/temporary-folder.ts";
+import { buildGoldenModel } from "../core/golden-engine.ts";
+
+const numSlots = 3;
+const maxLen = 24;
+/** Tokens of the prompt of each slot. */
+const promptLengths = [5, 1, 17];
+
+function inGraph({ decoder }: BuiltModel): DecoderGraph {
+  if (decoder.form !== "in-place") throw new Error("the golden model is a graph of ours");
+  return decoder;
+}
+
+/** One run of neighbouring slots, as the decoder makes it; the logits of the last token of each, one after the other. */
+function run(
+  { cache, session, graph }: { cache: KvCache; session: Session; graph: DecoderGraph },
+  firstSlot: number,
+  tokenIds: readonly (readonly number[])[],
+  numComputed: readonly number[],
+): Float32Array {
+  const [{ length }] = tokenIds;
+  const numRows = tokenIds.length;
+  using binding = new DecoderBinding(session, graph, cache.view(firstSlot, numRows));
+  const lengths = numComputed.map((computed) => computed + length);
+  const int64 = (values: readonly number[], shape: readonly number[]): Tensor =>
+    Tensor.fromTypedArray("int64", BigInt64Array.from(values, BigInt), shape);
+  binding.setInput("input_ids", int64(tokenIds.flat(), [numRows, length]));
+  const lastPlaces = Int32Array.from(lengths, (total) => total - 1);
+  binding.setInput("seqlens_k", Tensor.fromTypedArray("int32", lastPlaces, [numRows]));
+  binding.setInput("total_sequence_length", Tensor.fromTypedArray("int32", Int32Array.of(Math.max(...lengths)), []));
+  const rows = Array.from({ length: numRows }, (_, row) => (row + 1) * length - 1);
+  binding.setInput("logit_rows", int64(rows, [numRows]));
+  const logits = new Float32Array(numRows * graph.vocabSize);
+  binding.setLogits(Tensor.fromTypedArray("float32", logits, [numRows, graph.vocabSize]));
+  binding.run();
+  return logits;
+}
+
+describe("slots within one allocation of a device", () => {
+  let folder: TemporaryFolder;
+  let graph: DecoderGraph;
+  let session: Session;
+  let memory: DeviceMemory;
+  let device: KvSession;
+
+  beforeAll(async () => {
+    folder = await createTemporaryFolder();
+    const { model } = await buildGoldenModel("llama", folder.path);
+    graph = inGraph(model);
+    const { externalDataFolder } = model;
+    session = Session.load(graph.path, { device: "cpu", deviceId: 0, numThreads: 1, externalDataFolder });
+    memory = new DeviceMemory(session.handle, "cpu", "Cpu", 0);
+    device = { deviceMemory: memory, allocateTensor: (elementType, shape) => memory.allocate(elementType, shape) };
+  });
+
+  afterAll(async () => {
+    memory[Symbol.dispose]();
+    session[Symbol.dispose]();
+    await folder[Symbol.asyncDispose]();
+  });
+
+  test("a ragged batch over them computes what it computes over a host's array, and so does each slot alone", () => {
+    const logitsOver = (kvSession: KvSession): Float32Array[] => {
+      using cache = createKvCache(kvSession, graph, { numSlots, maxLen });
+      expect(cache.maxSlotsPerRun).toBe(numSlots);
+      const over = { cache, session, graph };
+      const prompts = promptLengths.map((length, slot) => Array.from({ length }, (_, place) => 7 + slot + place));
+      const prefilled = prompts.map((prompt, slot) => run(over, slot, [prompt], [0]));
+      const together = run(over, 0, [[9], [11], [13]], promptLengths);
+      const alone = [9, 11, 13].map((tokenId, slot) => run(over, slot, [[tokenId]], [promptLengths[slot]]));
+      expect(maxDifference(together, Float32Array.from(alone.flatMap((row) => [...row])))).toBeLessThan(1e-4);
+      return [...prefilled, together];
+    };
+    const onHost = logitsOver(session);
+    const onDevice = logitsOver(device);
+    onDevice.forEach((logits, index) => expect(maxDifference(logits, onHost[index])).toBeLessThan(1e-5));
+    expect(maxDifference(onDevice[0], onDevice[1])).toBeGreaterThan(0.01);
+  });
+
+  test("a slot whose bytes are no multiple of 256 is lengthened until they are", () => {
+    const shape = { numLayers: 1, numKvHeads: 1, headDim: 24, kvElementType: "float16" } as const;
+    using cache = createKvCache(device, shape, { numSlots: 2, maxLen: 5 });
+    using view = cache.view(1, 1);
+    expect(view.keys[0].shape).toEqual([1, 1, 16, 24]);
+    expect(view.keys[0].byteLength % 256).toBe(0);
+  });
+
+  test("a run takes as many slots as have fewer than 2^31 elements", () => {
+    const shape = { numLayers: 1, numKvHeads: 8, headDim: 128, kvElementType: "float16" } as const;
+    const allocated: number[][] = [];
+    const counting: KvSession = {
+      deviceMemory: memory,
+      // The size is what counts here: 40 slots of 2 ^ 17 tokens have 10 GiB.
+      allocateTensor: (elementType, wanted) => {
+        allocated.push([...wanted]);
+        return memory.allocate(elementType, [1]);
+      },
+    };
+    using cache = createKvCache(counting, shape, { numSlots: 40, maxLen: 2 ** 17 });
+    expect(allocated).toEqual([
+      [40, 8, 2 ** 17, 128],
+      [40, 8, 2 ** 17, 128],
+    ]);
+    expect(cache.maxSlotsPerRun).toBe(15);
+  });
+});
+
+function maxDifference(left: Float32Array, right: Float32Array): number {
+  return left.reduce((largest, value, index) => Math.max(largest, Math.abs(value - right[index])), 0);
+}
