@@ -26,13 +26,14 @@ import type { CachedAttention, DecoderInputs } from "./decoder-inputs.ts";
 import { headWidths } from "./heads.ts";
 import {
   asColumn,
+  createRowRotation,
   pagedInputs,
   pagedValues,
   pastBlocks,
-  rotateRows,
   sequenceBounds,
   tokenPlaces,
   type PagedValues,
+  type RowRotation,
   type TokenPlaces,
 } from "./paged-inputs.ts";
 import { cachedTokens, tokens } from "./sizes.ts";
@@ -53,7 +54,8 @@ interface PagedIndex {
 export function createReferencePagedInputs(context: GraphContext, blockSize: number): DecoderInputs {
   const values = pagedValues(context);
   const index = createIndex(context, values, blockSize);
-  return pagedInputs(context, values, (attention) => attend(context, index, attention, blockSize));
+  const rotate = createRowRotation(context, () => index.own.positions);
+  return pagedInputs(context, values, (attention) => attend(context, attention, { index, rotate, blockSize }));
 }
 
 function createIndex(context: GraphContext, values: PagedValues, blockSize: number): PagedIndex {
@@ -140,12 +142,18 @@ function mask(context: GraphContext, { own, cached, masks }: PagedIndex, window:
   return made;
 }
 
-function attend(context: GraphContext, index: PagedIndex, attention: CachedAttention, blockSize: number): Value {
+function attend(
+  context: GraphContext,
+  attention: CachedAttention,
+  {
+    index,
+    rotate,
+    blockSize,
+  }: { readonly index: PagedIndex; readonly rotate: RowRotation; readonly blockSize: number },
+): Value {
   const { graph } = context;
   const { name, layer, projected, rotary, numHeads, numKvHeads, headDim, localWindowSize, scale } = attention;
   const [query, key, value] = separate(graph, `${name}.qkv`, projected, headWidths(attention));
-  const rotated = (part: string, flat: Value, heads: number): Value =>
-    rotateRows(context, `${name}.${part}`, flat, { rotary, numHeads: heads, positions: () => index.own.positions });
 
   const headShape = graph.constant(`heads.${numKvHeads}.${headDim}`, "int64", [3], [-1, numKvHeads, headDim]);
   const width = numKvHeads * headDim;
@@ -161,12 +169,14 @@ function attend(context: GraphContext, index: PagedIndex, attention: CachedAtten
   };
   const queryWidth = numHeads * headDim;
   const attended = maskedAttention(graph, name, {
-    query: reshape(graph, `${name}.query.flat`, rotated("query", query, numHeads), oneBatch(queryWidth), [
-      1,
-      tokens,
-      queryWidth,
-    ]),
-    key: throughCache("key", rotated("key", key, numKvHeads)),
+    query: reshape(
+      graph,
+      `${name}.query.flat`,
+      rotate(`${name}.query`, query, rotary, numHeads),
+      oneBatch(queryWidth),
+      [1, tokens, queryWidth],
+    ),
+    key: throughCache("key", rotate(`${name}.key`, key, rotary, numKvHeads)),
     value: throughCache("value", value),
     mask: mask(context, index, localWindowSize),
     numHeads,
