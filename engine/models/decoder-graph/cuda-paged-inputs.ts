@@ -1,4 +1,4 @@
-/** Decoding over a paged KV cache on CUDA: attention is one node a layer, which finds tokens and blocks by itself. */
+/** Decoding over a paged KV cache on CUDA: one PagedAttention node per layer, which finds tokens and blocks itself. */
 import { pagedAttention, rotatesInside } from "../../graph/paged-attention-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import type { GraphContext } from "../graph-context.ts";
@@ -19,7 +19,7 @@ import {
 export function createCudaPagedInputs(context: GraphContext, blockSize: number): DecoderInputs {
   const { graph } = context;
   const values = pagedValues(context);
-  // In the host's memory: the kernel chooses its way by it without waiting for the device.
+  // In the host's memory, so that the operator selects a kernel without waiting for the device.
   const attentionMetadata = graph.input("attention_metadata", "int32", [3]);
   let positions: Value | null = null;
   const rotate = createRowRotation(
@@ -55,7 +55,7 @@ function runOf({ cumulativeLengths, pastLengths, blockTable }: PagedValues): Omi
   return { cumulativeLengths, pastLengths, blockTable };
 }
 
-/** @param rotate Null where attention rotates by itself, and takes packed projections as they are. */
+/** @param rotate Null if attention rotates by itself; it then takes packed projections too. */
 function queryKeyValue(
   context: GraphContext,
   attention: CachedAttention,

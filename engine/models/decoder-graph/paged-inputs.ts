@@ -69,7 +69,7 @@ export function pastBlocks(
   return graph.input(`past.${layer}.${part}`, precision.activations, [numBlocks, blockSize, numKvHeads, headDim]);
 }
 
-/** int64 [B] each: the first of a sequence's tokens among the N, and the first behind them. */
+/** int64 [B] each: a sequence's first token among the N, and the first token after its last. */
 export function sequenceBounds(
   { graph }: GraphContext,
   { cumulativeLengths }: PagedValues,
@@ -82,7 +82,7 @@ export function sequenceBounds(
   };
 }
 
-/** A token belongs to the sequence behind as many others as end at it or before it; empty ones count. */
+/** The index of a token's sequence is the number of sequences that end at the token or before it, empty ones included. */
 export function tokenPlaces(
   context: GraphContext,
   { tokenIds, pastLengths }: PagedValues,

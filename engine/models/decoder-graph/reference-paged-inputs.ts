@@ -1,7 +1,8 @@
 /**
- * The reference of decoding over a paged KV cache, in operators of the ONNX standard, for the CPU: keys and values are
- * scattered into their blocks, those of all sequences are gathered again, and one attention with a mask sees to it that
- * no sequence looks into another. Where what lies is worked out once for all layers.
+ * The CPU reference of decoding over a paged KV cache, in operators of the ONNX standard. Each layer scatters new keys
+ * and values into their blocks, gathers those of all sequences, and runs one attention whose mask keeps sequences apart.
+ * The indices are computed once for all layers. The cost of a step grows with the square of the number of sequences:
+ * this form is for tests, and for machines without a GPU.
  */
 import { maskedAttention } from "../../graph/paged-attention-ops.ts";
 import { and, equal, gatherAt, less, lessOrEqual, nonZero, scatterAt, where } from "../../graph/selection-ops.ts";
@@ -64,7 +65,7 @@ function createIndex(context: GraphContext, values: PagedValues, blockSize: numb
   const { starts, ends } = sequenceBounds(context, values);
   const own = tokenPlaces(context, values, { starts, ends });
 
-  // A position of a sequence is in the cache where it comes before the sequence's end; the table may be wider.
+  // The table may have columns beyond a sequence's end.
   const scalar = (value: number): Value => graph.constant(`int64.scalar.${value}`, "int64", [], [value]);
   const numColumns = gatherRows(
     graph,
@@ -94,10 +95,10 @@ function createIndex(context: GraphContext, values: PagedValues, blockSize: numb
   };
 }
 
-/** More blocks than any pool has: a run that would write to an unmapped block, or read it, fails. */
+/** More blocks than any pool has, so that a run fails if it needs an unmapped block. */
 const noBlock = 2 ** 31 - 1;
 
-/** int64 [B, C]. Indices below 0 count from the back, so -1 would be the pool's last block. */
+/** int64 [B, C]. In ONNX -1 would be the pool's last block, because negative indices count from the back. */
 function mappedTable({ graph }: GraphContext, blockTable: Value): Value {
   const wide = cast(graph, "block_table.wide", blockTable, "int64");
   const zero = graph.constant("int64.scalar.0", "int64", [], [0]);
