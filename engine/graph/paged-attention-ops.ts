@@ -1,4 +1,4 @@
-/** Attention over a packed batch, and over keys and values that lie ready: the two ends of a paged KV cache. */
+/** Attention operators of decoders with a paged KV cache: the CUDA provider's own, and the ONNX standard's. */
 import { rotaryHeadMultiple, type RotaryTables } from "./contrib-ops.ts";
 import { microsoftDomain, standardDomain, type AttributeValue, type GraphBuilder } from "./graph-builder.ts";
 import { checkElementType, checkRank, checkShape, floats, knownSize, nodeError } from "./node-checks.ts";
@@ -22,7 +22,7 @@ export interface PagedAttentionInputs {
   readonly pastLengths: Value;
   /** int32 [B, C], -1 where no block is mapped. */
   readonly blockTable: Value;
-  /** int32 [3] in the host's memory: bounds of the longest query and KV, and what the longest KV has at least. */
+  /** int32 [3] in host memory: upper bounds of the longest query and the longest KV, and the longest KV's lower bound. */
   readonly attentionMetadata: Value;
   /** `[positions, rotaryDim / 2]` each; null where query and key come rotated. */
   readonly rotary: RotaryTables | null;

@@ -48,10 +48,10 @@ export interface DecoderShape {
  * - `cumulative_lengths` int32 [B + 1]: of each sequence, its first token among the N; then N
  * - `past_lengths` int32 [B]: tokens of each sequence in the cache before this run
  * - `block_table` int32 [B, C]: token `p` of a sequence lies in block `block_table[b, p / blockSize]`, which may be
- *   another sequence's as well where the run does not write to it; -1 where no block is mapped. On the CPU a run that
- *   needs an unmapped block fails
- * - `attention_metadata` int32 [3], on CUDA only and in the host's memory: bounds of the longest query and of the longest
- *   KV, and what the longest KV has at least
+ *   shared with other sequences if the run does not write to it; -1 if no block is mapped. On the CPU a run that needs
+ *   an unmapped block fails
+ * - `attention_metadata` int32 [3], on CUDA only and in host memory: upper bounds of the longest query and of the longest
+ *   KV, and the longest KV's lower bound
  * - `image_pool` float32 [P, hiddenSize] (P at least 1), `image_rows` int64 [N]: the row of the pool that takes the
  *   token's place, -1 for a token of text (only where `acceptsImages`)
  * - `positions` int64 [3, N] (only where `takesPositions`)

@@ -131,8 +131,8 @@ function project(
   return format satisfies never;
 }
 
-// Tiles of the CUDA provider's fused products of float16 activations and integer weights (its compact build of CUTLASS
-// kernels): symmetric blocks of 32 weights, and outputs in tiles that depend on the width of a weight.
+// The CUDA provider's fused kernels multiply float16 activations by integer weights in symmetric blocks of 32, and
+// compute outputs in tiles whose size depends on the bits of a weight (fpA_intB, in the compact build of 1.30).
 const fusedBlockSize = 32;
 const fusedOutputTile = { 4: 64, 8: 32 } as const;
 

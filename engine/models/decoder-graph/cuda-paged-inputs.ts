@@ -1,4 +1,4 @@
-/** Decoding over a paged KV cache on CUDA: attention is one node a layer, which finds tokens and blocks by itself. */
+/** Decoding over a paged KV cache on CUDA: one PagedAttention node per layer, which finds tokens and blocks itself. */
 import { pagedAttention, rotatesInside } from "../../graph/paged-attention-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import type { GraphContext } from "../graph-context.ts";
@@ -6,29 +6,32 @@ import { separate } from "../linear.ts";
 import type { CachedAttention, DecoderInputs } from "./decoder-inputs.ts";
 import { headWidths, rotaryDimOf } from "./heads.ts";
 import {
+  createRowRotation,
   pagedInputs,
   pagedValues,
   pastBlocks,
-  rotateRows,
   sequenceBounds,
   tokenPlaces,
   type PagedValues,
+  type RowRotation,
 } from "./paged-inputs.ts";
 
 export function createCudaPagedInputs(context: GraphContext, blockSize: number): DecoderInputs {
   const { graph } = context;
   const values = pagedValues(context);
-  // In the host's memory: the kernel chooses its way by it without waiting for the device.
+  // In the host's memory, so that the operator selects a kernel without waiting for the device.
   const attentionMetadata = graph.input("attention_metadata", "int32", [3]);
   let positions: Value | null = null;
-  const tokenPositions = (): Value =>
-    (positions ??= tokenPlaces(context, values, sequenceBounds(context, values)).positions);
+  const rotate = createRowRotation(
+    context,
+    () => (positions ??= tokenPlaces(context, values, sequenceBounds(context, values)).positions),
+  );
 
   return pagedInputs(context, values, (attention) => {
     const { name, layer, rotary, numHeads, numKvHeads, headDim, localWindowSize, scale } = attention;
     const isInside = rotary.rowOf === "position" && rotatesInside(headDim, rotaryDimOf(rotary));
     const { output, presentKey, presentValue } = pagedAttention(graph, name, {
-      ...queryKeyValue(context, attention, isInside ? null : tokenPositions),
+      ...queryKeyValue(context, attention, isInside ? null : rotate),
       keyCache: pastBlocks(context, attention, { part: "key", blockSize }),
       valueCache: pastBlocks(context, attention, { part: "value", blockSize }),
       ...runOf(values),
@@ -52,19 +55,19 @@ function runOf({ cumulativeLengths, pastLengths, blockTable }: PagedValues): Omi
   return { cumulativeLengths, pastLengths, blockTable };
 }
 
-/** @param positions Null where attention rotates by itself, and takes packed projections as they are. */
+/** @param rotate Null if attention rotates by itself; it then takes packed projections too. */
 function queryKeyValue(
   context: GraphContext,
   attention: CachedAttention,
-  positions: (() => Value) | null,
+  rotate: RowRotation | null,
 ): { readonly query: Value; readonly key: Value | null; readonly value: Value | null } {
   const { name, projected, rotary, numHeads, numKvHeads } = attention;
-  if (projected.kind === "packed" && positions === null) return { query: projected.value, key: null, value: null };
+  if (projected.kind === "packed" && rotate === null) return { query: projected.value, key: null, value: null };
   const [query, key, value] = separate(context.graph, `${name}.qkv`, projected, headWidths(attention));
-  if (positions === null) return { query, key, value };
+  if (rotate === null) return { query, key, value };
   return {
-    query: rotateRows(context, `${name}.query`, query, { rotary, numHeads, positions }),
-    key: rotateRows(context, `${name}.key`, key, { rotary, numHeads: numKvHeads, positions }),
+    query: rotate(`${name}.query`, query, rotary, numHeads),
+    key: rotate(`${name}.key`, key, rotary, numKvHeads),
     value,
   };
 }

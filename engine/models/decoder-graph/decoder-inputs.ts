@@ -1,7 +1,6 @@
 /**
- * What a decoder family sees of a run: rows, one for each token. How the tokens are grouped into sequences, where their
- * keys and values lie and how attention reaches them depends on `kvLayout` and device, and only the implementations of
- * `DecoderInputs` know it.
+ * A run as a decoder family sees it: one row for each token. KV layout and device decide how tokens form sequences and
+ * where their keys and values are; only the implementations of `DecoderInputs` know it.
  */
 import type { RotaryTables } from "../../graph/contrib-ops.ts";
 import type { Value } from "../../graph/value.ts";
@@ -12,7 +11,7 @@ export interface DecoderInputs {
   readonly tokenIds: Value;
   /** int64 [R]: rows of the N tokens whose logits are wanted. */
   readonly logitRows: Value;
-  /** [N, hiddenSize] with the run's image embeddings in their tokens' places; adds the inputs for them to the graph. */
+  /** Puts image embeddings in their tokens' rows: [N, hiddenSize]. Adds the inputs for them to the graph. */
   withImages(this: void, embedded: Value): Value;
   /** [N, numHeads * headDim], before the output projection; the layer's cache becomes inputs and outputs of the graph. */
   attend(this: void, attention: CachedAttention): Value;
@@ -36,6 +35,6 @@ export interface CachedAttention {
 export interface Rotary {
   /** [rows, rotaryDim / 2] each, where `rotaryDim` is the part of a head that is rotated, from its start. */
   readonly tables: RotaryTables;
-  /** Which row a token takes: that of its position in its sequence, or its own of the run's N. */
+  /** Which row a token takes: the row of its position in its sequence, or the row of its index in the run. */
   readonly rowOf: "position" | "token";
 }

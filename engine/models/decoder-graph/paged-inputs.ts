@@ -3,7 +3,7 @@ import { rotaryEmbedding } from "../../graph/contrib-ops.ts";
 import { rotateByRows } from "../../graph/paged-attention-ops.ts";
 import { greaterOrEqual, maximum, sliceRows, sumLast, where } from "../../graph/selection-ops.ts";
 import { add, cast, gatherRows, range, reshape, shapeOf, subtract } from "../../graph/standard-ops.ts";
-import type { Dimension, Value } from "../../graph/value.ts";
+import type { Value } from "../../graph/value.ts";
 import { logitRows, type GraphContext } from "../graph-context.ts";
 import type { CachedAttention, DecoderInputs, Rotary } from "./decoder-inputs.ts";
 import { batch, blockColumns, numBlocks, poolRows, tokens } from "./sizes.ts";
@@ -69,7 +69,7 @@ export function pastBlocks(
   return graph.input(`past.${layer}.${part}`, precision.activations, [numBlocks, blockSize, numKvHeads, headDim]);
 }
 
-/** int64 [B] each: the first of a sequence's tokens among the N, and the first behind them. */
+/** int64 [B] each: a sequence's first token among the N, and the first token after its last. */
 export function sequenceBounds(
   { graph }: GraphContext,
   { cumulativeLengths }: PagedValues,
@@ -82,7 +82,7 @@ export function sequenceBounds(
   };
 }
 
-/** A token belongs to the sequence behind as many others as end at it or before it; empty ones count. */
+/** The index of a token's sequence is the number of sequences that end at the token or before it, empty ones included. */
 export function tokenPlaces(
   context: GraphContext,
   { tokenIds, pastLengths }: PagedValues,
@@ -99,43 +99,48 @@ export function tokenPlaces(
   return { sequences, positions: add(graph, "tokens.position", index, shifts) };
 }
 
+/** Rotates [N, heads * headDim] outside of attention. */
+export type RowRotation = (name: string, flat: Value, rotary: Rotary, numHeads: number) => Value;
+
 /**
- * Rotated outside of attention: [N, heads * headDim].
+ * The operators want a batch of one sequence; its positions, or its rows of the tables, are made once for all layers.
  *
- * @param positions Called where the tables have rows by position.
+ * @param positions int64 [N]; called where tables have rows by position.
  */
-export function rotateRows(
-  { graph }: GraphContext,
-  name: string,
-  flat: Value,
-  {
-    rotary,
-    numHeads,
-    positions,
-  }: { readonly rotary: Rotary; readonly numHeads: number; readonly positions: () => Value },
-): Value {
-  const [rows, features] = flat.shape;
-  const grouped = (part: string, value: Value, width: Dimension): Value => {
-    const shape = graph.constant(`one_by_any_by.${width}`, "int64", [3], [1, -1, Number(width)]);
-    return reshape(graph, part, value, shape, [1, rows, width]);
+export function createRowRotation({ graph }: GraphContext, positions: () => Value): RowRotation {
+  const known = new Map<string, Value>();
+  const asOneSequence = (name: string, flat: Value): Value => {
+    const made = known.get(name);
+    if (made !== undefined) return made;
+    const shape = [1, ...flat.shape];
+    const sizes = [1, -1, ...flat.shape.slice(1).map(Number)];
+    const target = graph.constant(`one_sequence.${sizes.join(".")}`, "int64", [sizes.length], sizes);
+    const value = reshape(graph, name, flat, target, shape);
+    known.set(name, value);
+    return value;
   };
-  const input = grouped(`${name}.grouped`, flat, features);
-  let output: Value;
-  if (rotary.rowOf === "token") {
+  return (name, flat, rotary, numHeads) => {
+    const input = asOneSequence(`${name}.grouped`, flat);
     const { cosCache, sinCache } = rotary.tables;
-    output = rotateByRows(graph, `${name}.rotated`, {
-      input,
-      numHeads,
-      cosCache: grouped(`${name}.cos`, cosCache, cosCache.shape[1]),
-      sinCache: grouped(`${name}.sin`, sinCache, sinCache.shape[1]),
-    });
-  } else {
-    const oneRow = graph.constant("one_row", "int64", [2], [1, -1]);
-    const ownPositions = reshape(graph, `${name}.positions`, positions(), oneRow, [1, rows]);
-    output = rotaryEmbedding(graph, `${name}.rotated`, { input, positions: ownPositions, numHeads, ...rotary.tables });
-  }
-  const flatShape = graph.constant(`any_by.${features}`, "int64", [2], [-1, Number(features)]);
-  return reshape(graph, `${name}.rotated.flat`, output, flatShape, [rows, features]);
+    const rotated =
+      rotary.rowOf === "token"
+        ? rotateByRows(graph, `${name}.rotated`, {
+            input,
+            numHeads,
+            cosCache: asOneSequence(`${cosCache.name}.grouped`, cosCache),
+            sinCache: asOneSequence(`${sinCache.name}.grouped`, sinCache),
+          })
+        : rotaryEmbedding(graph, `${name}.rotated`, {
+            input,
+            numHeads,
+            positions: asOneSequence("tokens.position.grouped", positions()),
+            cosCache,
+            sinCache,
+          });
+    const [, features] = flat.shape;
+    const flatShape = graph.constant(`any_by.${features}`, "int64", [2], [-1, Number(features)]);
+    return reshape(graph, `${name}.rotated.flat`, rotated, flatShape, flat.shape);
+  };
 }
 
 /** [n] as [n, 1]. */

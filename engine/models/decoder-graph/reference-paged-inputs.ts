@@ -1,7 +1,8 @@
 /**
- * The reference of decoding over a paged KV cache, in operators of the ONNX standard, for the CPU: keys and values are
- * scattered into their blocks, those of all sequences are gathered again, and one attention with a mask sees to it that
- * no sequence looks into another. Where what lies is worked out once for all layers.
+ * The CPU reference of decoding over a paged KV cache, in operators of the ONNX standard. Each layer scatters new keys
+ * and values into their blocks, gathers those of all sequences, and runs one attention whose mask keeps sequences apart.
+ * The indices are computed once for all layers. The cost of a step grows with the square of the number of sequences:
+ * this form is for tests, and for machines without a GPU.
  */
 import { maskedAttention } from "../../graph/paged-attention-ops.ts";
 import { and, equal, gatherAt, less, lessOrEqual, nonZero, scatterAt, where } from "../../graph/selection-ops.ts";
@@ -26,13 +27,14 @@ import type { CachedAttention, DecoderInputs } from "./decoder-inputs.ts";
 import { headWidths } from "./heads.ts";
 import {
   asColumn,
+  createRowRotation,
   pagedInputs,
   pagedValues,
   pastBlocks,
-  rotateRows,
   sequenceBounds,
   tokenPlaces,
   type PagedValues,
+  type RowRotation,
   type TokenPlaces,
 } from "./paged-inputs.ts";
 import { cachedTokens, tokens } from "./sizes.ts";
@@ -53,7 +55,8 @@ interface PagedIndex {
 export function createReferencePagedInputs(context: GraphContext, blockSize: number): DecoderInputs {
   const values = pagedValues(context);
   const index = createIndex(context, values, blockSize);
-  return pagedInputs(context, values, (attention) => attend(context, index, attention, blockSize));
+  const rotate = createRowRotation(context, () => index.own.positions);
+  return pagedInputs(context, values, (attention) => attend(context, attention, { index, rotate, blockSize }));
 }
 
 function createIndex(context: GraphContext, values: PagedValues, blockSize: number): PagedIndex {
@@ -62,7 +65,7 @@ function createIndex(context: GraphContext, values: PagedValues, blockSize: numb
   const { starts, ends } = sequenceBounds(context, values);
   const own = tokenPlaces(context, values, { starts, ends });
 
-  // A position of a sequence is in the cache where it comes before the sequence's end; the table may be wider.
+  // The table may have columns beyond a sequence's end.
   const scalar = (value: number): Value => graph.constant(`int64.scalar.${value}`, "int64", [], [value]);
   const numColumns = gatherRows(
     graph,
@@ -92,10 +95,10 @@ function createIndex(context: GraphContext, values: PagedValues, blockSize: numb
   };
 }
 
-/** More blocks than any pool has: a run that would write to an unmapped block, or read it, fails. */
+/** More blocks than any pool has, so that a run fails if it needs an unmapped block. */
 const noBlock = 2 ** 31 - 1;
 
-/** int64 [B, C]. Indices below 0 count from the back, so -1 would be the pool's last block. */
+/** int64 [B, C]. In ONNX -1 would be the pool's last block, because negative indices count from the back. */
 function mappedTable({ graph }: GraphContext, blockTable: Value): Value {
   const wide = cast(graph, "block_table.wide", blockTable, "int64");
   const zero = graph.constant("int64.scalar.0", "int64", [], [0]);
@@ -140,12 +143,18 @@ function mask(context: GraphContext, { own, cached, masks }: PagedIndex, window:
   return made;
 }
 
-function attend(context: GraphContext, index: PagedIndex, attention: CachedAttention, blockSize: number): Value {
+function attend(
+  context: GraphContext,
+  attention: CachedAttention,
+  {
+    index,
+    rotate,
+    blockSize,
+  }: { readonly index: PagedIndex; readonly rotate: RowRotation; readonly blockSize: number },
+): Value {
   const { graph } = context;
   const { name, layer, projected, rotary, numHeads, numKvHeads, headDim, localWindowSize, scale } = attention;
   const [query, key, value] = separate(graph, `${name}.qkv`, projected, headWidths(attention));
-  const rotated = (part: string, flat: Value, heads: number): Value =>
-    rotateRows(context, `${name}.${part}`, flat, { rotary, numHeads: heads, positions: () => index.own.positions });
 
   const headShape = graph.constant(`heads.${numKvHeads}.${headDim}`, "int64", [3], [-1, numKvHeads, headDim]);
   const width = numKvHeads * headDim;
@@ -161,12 +170,14 @@ function attend(context: GraphContext, index: PagedIndex, attention: CachedAtten
   };
   const queryWidth = numHeads * headDim;
   const attended = maskedAttention(graph, name, {
-    query: reshape(graph, `${name}.query.flat`, rotated("query", query, numHeads), oneBatch(queryWidth), [
-      1,
-      tokens,
-      queryWidth,
-    ]),
-    key: throughCache("key", rotated("key", key, numKvHeads)),
+    query: reshape(
+      graph,
+      `${name}.query.flat`,
+      rotate(`${name}.query`, query, rotary, numHeads),
+      oneBatch(queryWidth),
+      [1, tokens, queryWidth],
+    ),
+    key: throughCache("key", rotate(`${name}.key`, key, rotary, numKvHeads)),
     value: throughCache("value", value),
     mask: mask(context, index, localWindowSize),
     numHeads,

@@ -1,15 +1,17 @@
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
 import { expect, test } from "vitest";
 
 import { createKvCache } from "../../../engine/kv/kv-cache.ts";
 import { planKvCache } from "../../../engine/kv/memory-plan.ts";
 import { buildModel } from "../../../engine/models/build-model.ts";
 import { configureGraphs } from "../../../engine/models/model-graphs.ts";
-import { modelCosts } from "../../../engine/models/model-costs.ts";
-import { WeightCollector } from "../../../engine/models/weight-source.ts";
+import { modelCosts, runCosts } from "../../../engine/models/model-costs.ts";
+import { imaginedWeights, WeightCollector } from "../../../engine/models/weight-source.ts";
 import { Session } from "../../../engine/runtime/session.ts";
 import { openCheckpoint } from "../../../engine/weights/checkpoint.ts";
 import { prepareWeights } from "../../../engine/weights/prepare-weights.ts";
-import { loadGoldens } from "../../support/goldens.ts";
+import { goldensFolder, loadGoldens } from "../../support/goldens.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 
 test.for([
@@ -75,4 +77,22 @@ test("a step's room grows with its tokens, and with the cache they attend to", a
   // A float of every head for every pair of token and place.
   expect(bytesOf(128, 512) - bytesOf(128, 256)).toBe(128 * 256 * numHeads * 4);
   expect(planAt(512).visionRunBytes(16)).toBe(0);
+});
+
+test("a packed run's room grows with its tokens and, for the reference, with what all sequences have cached", async () => {
+  const config = JSON.parse(await readFile(join(goldensFolder, "llama", "config.json"), "utf8")) as unknown;
+  const costsOf = (device: "cpu" | "cuda") => {
+    const dtype = device === "cpu" ? "float32" : "float16";
+    const options = { dtype, device, maxModelLen: 256, kvLayout: { kind: "paged", blockSize: 16 } } as const;
+    const graphs = configureGraphs(config, options);
+    return runCosts(graphs, graphs.buildDecoder(imaginedWeights), null);
+  };
+  const cuda = costsOf("cuda");
+  const most = cuda.decoderRunBytes({ numSequences: 1, numTokens: 256 });
+  expect(most).toBeGreaterThan(1.9 * cuda.decoderRunBytes({ numSequences: 1, numTokens: 128 }));
+  // numTokens are those of all sequences: more of them only add rows of logits.
+  expect(cuda.decoderRunBytes({ numSequences: 8, numTokens: 256 })).toBe(most);
+  const reference = costsOf("cpu");
+  const single = reference.decoderRunBytes({ numSequences: 1, numTokens: 256 });
+  expect(reference.decoderRunBytes({ numSequences: 8, numTokens: 256 })).toBeGreaterThan(4 * single);
 });

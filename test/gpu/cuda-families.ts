@@ -1,0 +1,35 @@
+/** Configurations of every family, in sizes that all precisions on CUDA take. */
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { goldensFolder } from "../support/goldens.ts";
+
+const wide = { hidden_size: 256, intermediate_size: 512, num_attention_heads: 4, vocab_size: 512 } as const;
+const grouped = { ...wide, head_dim: 64, num_key_value_heads: 2 } as const;
+
+export interface CudaFamily {
+  /** Of a folder of goldens, whose configuration it is but for the sizes: those are smaller than the kernels' tiles. */
+  readonly name: string;
+  readonly sizes: Readonly<Record<string, unknown>>;
+}
+
+export const cudaFamilies: readonly CudaFamily[] = [
+  { name: "llama", sizes: grouped },
+  { name: "mistral", sizes: grouped },
+  { name: "qwen2", sizes: grouped },
+  { name: "llava-default", sizes: grouped },
+  { name: "llava-siglip", sizes: grouped },
+  { name: "smolvlm", sizes: grouped },
+  // Its vision tower gives rows of the decoder's own width.
+  { name: "qwen2-vl", sizes: { intermediate_size: 128, vocab_size: 512 } },
+  { name: "fuyu", sizes: wide },
+];
+
+export const cudaDtypes = ["bfloat16", "float16", "int8", "int4"] as const;
+
+/** The content of config.json. */
+export async function familyConfig({ name, sizes }: CudaFamily): Promise<unknown> {
+  const json = await readFile(join(goldensFolder, name, "config.json"), "utf8");
+  const config = JSON.parse(json) as Record<string, unknown>;
+  const text = config.text_config as Record<string, unknown> | undefined;
+  return text === undefined ? { ...config, ...sizes } : { ...config, text_config: { ...text, ...sizes } };
+}

@@ -1,0 +1,106 @@
+"""Lets ONNX Runtime's CUDA provider load on a machine without CUDA: libraries that export what it needs.
+
+Functions allocate and copy in the host's memory and say that there is one device of compute capability 9.0; all others
+do nothing and report success. So sessions can be created, up to weights prepared on the device; nothing can be run.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+# All providers of the wheel are looked at when the registry is read, so both libraries must load.
+LIBRARIES = ["libonnxruntime_providers_cuda.so", "libonnxruntime_providers_tensorrt.so"]
+# Present on every machine.
+SYSTEM = re.compile(r"^(libdl|librt|libpthread|libstdc\+\+|libm|libgcc_s|libc|ld-linux-x86-64)\.so")
+
+# By name; anything else is `void *name(void) { return 0; }`.
+FUNCTIONS = {
+    "cudaMalloc": "int cudaMalloc(void **p, size_t n) { *p = malloc(n ? n : 1); return 0; }",
+    "cudaFree": "int cudaFree(void *p) { free(p); return 0; }",
+    "cudaMallocHost": "int cudaMallocHost(void **p, size_t n) { *p = malloc(n ? n : 1); return 0; }",
+    "cudaHostAlloc": "int cudaHostAlloc(void **p, size_t n, unsigned flags) { *p = malloc(n ? n : 1); return 0; }",
+    "cudaFreeHost": "int cudaFreeHost(void *p) { free(p); return 0; }",
+    "cudaMemcpy": "int cudaMemcpy(void *to, const void *from, size_t n, int kind) { memmove(to, from, n); return 0; }",
+    "cudaMemcpyAsync": "int cudaMemcpyAsync(void *to, const void *from, size_t n, int kind, void *stream) "
+    "{ memmove(to, from, n); return 0; }",
+    "cudaMemGetInfo": "int cudaMemGetInfo(size_t *free, size_t *total) { *free = *total = 1ul << 36; return 0; }",
+    "cudaGetDeviceCount": "int cudaGetDeviceCount(int *count) { *count = 1; return 0; }",
+    "cudaGetDevice": "int cudaGetDevice(int *device) { *device = 0; return 0; }",
+    # cudaDevAttrComputeCapabilityMajor and Minor are 75 and 76.
+    "cudaDeviceGetAttribute": "int cudaDeviceGetAttribute(int *value, int attribute, int device) "
+    "{ *value = attribute == 75 ? 9 : attribute == 76 ? 0 : 1024; return 0; }",
+    # Offsets of cudaDeviceProp in CUDA 13.
+    "cudaGetDeviceProperties": """int cudaGetDeviceProperties(char *properties, int device) {
+        *(size_t *)(properties + 288) = 1ul << 36;   /* totalGlobalMem */
+        *(size_t *)(properties + 296) = 227 * 1024;  /* sharedMemPerBlock */
+        *(int *)(properties + 304) = 65536;          /* regsPerBlock */
+        *(int *)(properties + 308) = 32;             /* warpSize */
+        *(int *)(properties + 320) = 1024;           /* maxThreadsPerBlock */
+        *(int *)(properties + 360) = 9;              /* major */
+        *(int *)(properties + 364) = 0;              /* minor */
+        *(int *)(properties + 384) = 132;            /* multiProcessorCount */
+        return 0;
+    }""",
+    "cudaStreamCreateWithFlags": "int cudaStreamCreateWithFlags(void **stream, unsigned flags) "
+    "{ *stream = malloc(1); return 0; }",
+    "cudaEventCreateWithFlags": "int cudaEventCreateWithFlags(void **event, unsigned flags) "
+    "{ *event = malloc(1); return 0; }",
+    "cudaEventCreate": "int cudaEventCreate(void **event) { *event = malloc(1); return 0; }",
+    "cudaDriverGetVersion": "int cudaDriverGetVersion(int *version) { *version = 13000; return 0; }",
+    "cudaRuntimeGetVersion": "int cudaRuntimeGetVersion(int *version) { *version = 13000; return 0; }",
+    "cudaGetErrorName": 'const char *cudaGetErrorName(int error) { return "stub"; }',
+    "cudaGetErrorString": 'const char *cudaGetErrorString(int error) { return "stub"; }',
+    "cublasCreate_v2": "int cublasCreate_v2(void **handle) { *handle = malloc(1); return 0; }",
+    "cublasLtCreate": "int cublasLtCreate(void **handle) { *handle = malloc(1); return 0; }",
+}
+
+STUBS = "FOVEA_CUDA_STUBS"
+
+
+def readelf(option: str, library: Path) -> str:
+    return subprocess.run(["readelf", "-W", option, library], capture_output=True, text=True, check=True).stdout
+
+
+def write_stubs(capi: Path, folder: Path) -> None:
+    names: dict[str, set[str]] = {}
+    unversioned: set[str] = set()
+    for library in (capi / name for name in LIBRARIES):
+        for needed in re.findall(r"\(NEEDED\).*\[(.+)\]", readelf("--dynamic", library)):
+            if not SYSTEM.match(needed):
+                names.setdefault(needed, set())
+        for line in readelf("--dyn-syms", library).splitlines():
+            fields = line.split()
+            if len(fields) < 8 or fields[6] != "UND" or fields[4] == "WEAK":
+                continue
+            symbol, _, version = fields[7].partition("@")
+            if version in names:
+                names[version].add(symbol)
+            elif version == "":
+                unversioned.add(symbol)
+    for symbol in unversioned:
+        prefix = "libnv" if "INTERNAL" in symbol or "Infer" in symbol else "libcu"
+        for name, symbols in names.items():
+            if name.startswith(prefix):
+                symbols.add(symbol)
+    for name, symbols in names.items():
+        functions = [FUNCTIONS.get(symbol, f"void *{symbol}(void) {{ return 0; }}") for symbol in sorted(symbols)]
+        source = folder / f"{name}.c"
+        source.write_text("\n".join(["#include <stdlib.h>", "#include <string.h>", *functions, "int stub_library;\n"]))
+        versions = folder / f"{name}.map"
+        versions.write_text(f"{name} {{ global: *; }};\n")
+        options = [f"-Wl,-soname,{name}", f"-Wl,--version-script={versions}"]
+        subprocess.run(["gcc", "-shared", "-fPIC", "-w", *options, "-o", folder / name, source], check=True)
+
+
+def use_stubs(wheel: Path) -> None:
+    """Starts the program again where it was not started with stubs, and makes the wheel's package the one to import."""
+    if STUBS not in os.environ:
+        # The loader reads LD_LIBRARY_PATH once, when a process starts.
+        with tempfile.TemporaryDirectory() as folder:
+            write_stubs(wheel / "onnxruntime" / "capi", Path(folder))
+            environment = {**os.environ, "LD_LIBRARY_PATH": folder, STUBS: folder}
+            sys.exit(subprocess.run([sys.executable, *sys.argv], env=environment).returncode)
+    sys.path.insert(0, str(wheel))
