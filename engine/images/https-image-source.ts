@@ -24,7 +24,7 @@ export interface HttpsImageSourceOptions {
   readonly certificateAuthorities?: string | null;
 }
 
-const MAX_REDIRECTS = 3;
+export const MAX_REDIRECTS = 3;
 const MAX_ATTEMPTS = 3;
 /** Before the second attempt; four times as long before each further one. */
 const RETRY_DELAY_MS = 100;

@@ -1,4 +1,5 @@
 /** Sets of characters and lists of words, byte by byte of their UTF-8. */
+import { firstSurrogate, lastCodePoint, lastSurrogate } from "./code-point-set.ts";
 import type { Program } from "./program.ts";
 import { nodeKinds, nodeStride } from "./program.ts";
 
@@ -12,10 +13,6 @@ export interface ByteState {
   /** Null where the byte may not follow. */
   next(byte: number): ByteState | null;
 }
-
-const lastCodePoint = 0x10_ff_ff;
-const firstSurrogate = 0xd8_00;
-const lastSurrogate = 0xdf_ff;
 
 /** Mutable; makes the states that are reached, and keeps them until `clear`. */
 export class ByteStates {

@@ -7,8 +7,8 @@ export type CodePointSet = readonly CodePointRange[];
 
 export const lastCodePoint = 0x10_ff_ff;
 /** Halves of characters of UTF-16, which stand for none by themselves. */
-const firstSurrogate = 0xd8_00;
-const lastSurrogate = 0xdf_ff;
+export const firstSurrogate = 0xd8_00;
+export const lastSurrogate = 0xdf_ff;
 
 export function unite(...sets: readonly (readonly CodePointRange[])[]): CodePointSet {
   const united: [number, number][] = [];
