@@ -41,7 +41,7 @@ const noStats: EngineCoreStats = {
 };
 
 /** Seeds that no request gave are drawn below it, from the system's randomness: the most `randomInt` can draw. */
-const seedLimit = 2 ** 48 - 1;
+const SEED_LIMIT = 2 ** 48 - 1;
 
 /** One request from its admission to its end; mutable. */
 class RunningRequest {
@@ -333,7 +333,7 @@ export class ThreadedEngine implements Engine {
       prompt: describePrompt(request, prompt, tokenizer),
     };
     running.outputs = new RequestOutputs(options, to.sequenceIds.length);
-    const seed = samplingParams.seed ?? randomInt(seedLimit);
+    const seed = samplingParams.seed ?? randomInt(SEED_LIMIT);
     // Those of the prompt are the same for all sequences.
     const withoutPromptLogprobs = { ...samplingParams, promptLogprobs: null };
     const [first, ...siblings] = to.sequenceIds.map((sequenceId, index) => ({

@@ -75,11 +75,11 @@ const defaultSamplingParams: SamplingParams = {
 };
 
 /** Below it the division by the temperature loses all precision: the request is greedy. */
-const greedyTemperatureLimit = 1e-5;
+const GREEDY_TEMPERATURE_LIMIT = 1e-5;
 /** Smaller temperatures overflow float32 logits. */
-const minTemperature = 0.01;
-const maxTemperature = 2;
-const maxPenalty = 2;
+const MIN_TEMPERATURE = 0.01;
+const MAX_TEMPERATURE = 2;
+const MAX_PENALTY = 2;
 
 /** Greatest lengths of fields whose cost grows with their length. To be checked before their elements. */
 export const samplingLimits = {
@@ -131,7 +131,7 @@ export function createSamplingParams(partial: SamplingParamsInput = {}): Samplin
 
 /** Whether the most likely token is taken instead of drawing one. */
 export function isGreedy(params: SamplingParams): boolean {
-  return params.temperature < greedyTemperatureLimit;
+  return params.temperature < GREEDY_TEMPERATURE_LIMIT;
 }
 
 function normalise(params: SamplingParams): SamplingParams {
@@ -140,7 +140,7 @@ function normalise(params: SamplingParams): SamplingParams {
   return {
     ...params,
     seed,
-    temperature: Math.max(params.temperature, minTemperature),
+    temperature: Math.max(params.temperature, MIN_TEMPERATURE),
     topK: params.topK === -1 ? 0 : params.topK,
   };
 }
@@ -148,7 +148,7 @@ function normalise(params: SamplingParams): SamplingParams {
 function checkTemperature(temperature: number): void {
   if (!Number.isFinite(temperature)) refuse("temperature", `must be a finite number, got ${temperature}`);
   if (temperature < 0) refuse("temperature", `must be non-negative, got ${temperature}`);
-  if (temperature > maxTemperature) refuse("temperature", `must be in [0, ${maxTemperature}], got ${temperature}`);
+  if (temperature > MAX_TEMPERATURE) refuse("temperature", `must be in [0, ${MAX_TEMPERATURE}], got ${temperature}`);
 }
 
 /** Negated comparisons refuse NaN too. */
@@ -181,7 +181,8 @@ function checkStops({ stop, stopTokenIds }: SamplingParams): void {
 function checkPenalties(params: SamplingParams): void {
   for (const field of ["presencePenalty", "frequencyPenalty"] as const) {
     const penalty = params[field];
-    if (!(Math.abs(penalty) <= maxPenalty)) refuse(field, `must be in [-${maxPenalty}, ${maxPenalty}], got ${penalty}`);
+    if (!(Math.abs(penalty) <= MAX_PENALTY))
+      refuse(field, `must be in [-${MAX_PENALTY}, ${MAX_PENALTY}], got ${penalty}`);
   }
   const { repetitionPenalty } = params;
   if (!Number.isFinite(repetitionPenalty)) {

@@ -8,7 +8,7 @@ import { constantBytes, type ConstantData } from "./constant-bytes.ts";
 import { externalDataLocation } from "./external-data.ts";
 import {
   encodeModel,
-  dataLocationExternal,
+  DATA_LOCATION_EXTERNAL,
   onnxAttributeTypes,
   onnxDataTypes,
   type AttributeProto,
@@ -24,7 +24,7 @@ export const standardDomain = "";
 export const microsoftDomain = "com.microsoft";
 
 // The oldest versions that have every operator used here. ONNX Runtime 1.30 reads up to IR 13 and opset 26.
-const irVersion = 10;
+const IR_VERSION = 10;
 const opsetImport = [
   { domain: standardDomain, version: 21 },
   { domain: microsoftDomain, version: 1 },
@@ -114,7 +114,7 @@ export class GraphBuilder {
       name,
       dims: shape,
       dataType: onnxDataTypes[stored.elementType],
-      dataLocation: dataLocationExternal,
+      dataLocation: DATA_LOCATION_EXTERNAL,
       externalData: [
         { key: "location", value: externalDataLocation(stored.file) },
         { key: "offset", value: String(stored.byteOffset) },
@@ -140,7 +140,7 @@ export class GraphBuilder {
   /** The ONNX model as protobuf bytes. */
   encode(): Uint8Array {
     return encodeModel({
-      irVersion,
+      irVersion: IR_VERSION,
       producerName: "fovea",
       opsetImport,
       graph: {

@@ -21,7 +21,7 @@ export const onnxDataTypes: Readonly<Record<ElementType, number>> = {
 export const onnxAttributeTypes = { float: 1, int: 2, string: 3, floats: 6, ints: 7 } as const;
 
 /** `TensorProto.DataLocation.EXTERNAL`. */
-export const dataLocationExternal = 1;
+export const DATA_LOCATION_EXTERNAL = 1;
 
 export interface AttributeProto {
   readonly name: string;

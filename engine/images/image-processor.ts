@@ -69,8 +69,8 @@ const MAX_NUM_THREADS = 3;
 const HEADER_COST = 10_000;
 const HEADER_COST_PER_BYTE = 1;
 
-const defaultMaxNumWaiting = 256;
-const defaultMaxWaitingBytes = 512 * 1024 ** 2;
+const DEFAULT_MAX_NUM_WAITING = 256;
+const DEFAULT_MAX_WAITING_BYTES = 512 * 1024 ** 2;
 
 interface Task extends QueuedWork {
   readonly bytes: Uint8Array;
@@ -89,8 +89,8 @@ export function createImageProcessor(options: ImageProcessorOptions): ImageProce
   };
   const numThreads = Math.min(options.numThreads ?? defaultNumThreads(), MAX_NUM_THREADS);
   const queueLimits = {
-    maxNumWaiting: options.maxNumWaiting ?? defaultMaxNumWaiting,
-    maxWaitingBytes: options.maxWaitingBytes ?? defaultMaxWaitingBytes,
+    maxNumWaiting: options.maxNumWaiting ?? DEFAULT_MAX_NUM_WAITING,
+    maxWaitingBytes: options.maxWaitingBytes ?? DEFAULT_MAX_WAITING_BYTES,
   };
   const queue = new FairQueue<Task>(queueLimits);
   const closing = new AbortController();

@@ -118,7 +118,7 @@ export async function loadImageInputs(
   const inputs = createImageInputs(config, parts);
   if (inputs === null || Object.keys(config.mmProcessorOptions ?? {}).length === 0) return inputs;
   const { processor, dummyInputs } = inputs;
-  const [size] = dummyInputs.build(1, { width: checkedEdge, height: checkedEdge }).imageSizes;
+  const [size] = dummyInputs.build(1, { width: CHECKED_EDGE, height: CHECKED_EDGE }).imageSizes;
   const picture = { bytes: dummyPicture(size), parameter: "mmProcessorOptions" };
   const settings = { options: processor.options, promptText: createPromptText(parts.tokenizer), signal };
   try {
@@ -131,7 +131,7 @@ export async function loadImageInputs(
 }
 
 /** Small enough for every limit. */
-const checkedEdge = 32;
+const CHECKED_EDGE = 32;
 
 interface ConnectedInputs extends Pick<LoadedImageInputs, "info" | "processor" | "dummyInputs"> {
   readonly registered: MultiModalInputs<ProcessorContext>;

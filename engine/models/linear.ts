@@ -7,7 +7,7 @@ import type { WeightFormat } from "../weights/prepared-weights.ts";
 import { parameter, type GraphContext } from "./graph-context.ts";
 
 // Unsigned activations times signed weights is the form that processors multiply fastest.
-const int8ZeroPoint = 128;
+const INT8_ZERO_POINT = 128;
 
 /** One `nn.Linear` of the checkpoint: tensors `{name}.weight` [outFeatures, inFeatures] and, maybe, `{name}.bias`. */
 export interface LinearLayer {
@@ -143,7 +143,7 @@ function int8Product(
     // The scale per token cannot be given to the product: it takes one for all.
     inputScale: graph.constant("int8.one", "float32", [], [1]),
     weightScales: scales,
-    inputZeroPoint: graph.constant("int8.zero_point", "uint8", [], [int8ZeroPoint]),
+    inputZeroPoint: graph.constant("int8.zero_point", "uint8", [], [INT8_ZERO_POINT]),
   });
   return multiply(graph, name, product, rowScales);
 }
@@ -164,7 +164,7 @@ function zeroPoints({ graph, zeroPointsByTokens }: GraphContext, rowScales: Valu
   let value = zeroPointsByTokens.get(tokens);
   if (value === undefined) {
     const shape = shapeOf(graph, `int8.${tokens}.shape`, rowScales);
-    const zeroPoint = graph.constant("int8.zero_point", "uint8", [], [int8ZeroPoint]);
+    const zeroPoint = graph.constant("int8.zero_point", "uint8", [], [INT8_ZERO_POINT]);
     value = expand(graph, `int8.${tokens}.zero_points`, zeroPoint, shape, [tokens, 1]);
     zeroPointsByTokens.set(tokens, value);
   }

@@ -10,7 +10,7 @@ import { uniformAt } from "./draw/random.ts";
 import { RawLogprobs } from "./raw-logprobs.ts";
 import { scale } from "./row-operations.ts";
 import type { StepLogits } from "./step-logits.ts";
-import { noToken, TokenDraw } from "./draw/token-draw.ts";
+import { NO_TOKEN, TokenDraw } from "./draw/token-draw.ts";
 
 /** What the sampler asks of a row of the persistent batch. */
 export interface SamplingRow extends ProcessedRow {
@@ -26,7 +26,7 @@ export type SampledRow =
     }
   | { readonly kind: "failed"; readonly error: EngineError };
 
-const notCaptured = -1;
+const NOT_CAPTURED = -1;
 
 /** Mutable scratch memory; one per engine. */
 export class Sampler {
@@ -35,7 +35,7 @@ export class Sampler {
   readonly #guardedLogits: GuardedLogits;
   readonly #draw: TokenDraw;
   readonly #rawLogprobs: RawLogprobs;
-  /** By row: the captured raw row, or `notCaptured`. */
+  /** By row: the captured raw row, or `NOT_CAPTURED`. */
   readonly #captured: Int32Array;
   /** By row: the most likely token before the temperature; only filled for greedy rows. */
   readonly #greedyTokenIds: Int32Array;
@@ -80,7 +80,7 @@ export class Sampler {
     const error = this.#processors.errorOf(rowIndex);
     if (error !== null) return { kind: "failed", error };
     const tokenId = isGreedy(row.samplingParams) ? this.#greedyTokenIds[rowIndex] : this.#drawToken(row, rowIndex);
-    if (tokenId === noToken) return { kind: "failed", error: this.#noTokenLeft(rowIndex) };
+    if (tokenId === NO_TOKEN) return { kind: "failed", error: this.#noTokenLeft(rowIndex) };
     const refusal = this.#processors.errorWith(rowIndex, tokenId);
     if (refusal !== null) return { kind: "failed", error: refusal };
     return { kind: "sampled", tokenId, logprobs: this.#readLogprobs(row, rowIndex, tokenId) };
@@ -109,7 +109,7 @@ export class Sampler {
     this.#rawLogprobs.clear();
     for (let rowIndex = 0; rowIndex < rows.length; rowIndex++) {
       const isWanted = rows[rowIndex].samplingParams.logprobs !== null;
-      this.#captured[rowIndex] = isWanted ? this.#rawLogprobs.capture(this.#logits.row(rowIndex)) : notCaptured;
+      this.#captured[rowIndex] = isWanted ? this.#rawLogprobs.capture(this.#logits.row(rowIndex)) : NOT_CAPTURED;
     }
   }
 
@@ -145,7 +145,7 @@ export class Sampler {
 
   #readLogprobs({ samplingParams }: SamplingRow, rowIndex: number, tokenId: number): SampledLogprobs | null {
     const captured = this.#captured[rowIndex];
-    return captured === notCaptured ? null : this.#rawLogprobs.read(captured, tokenId, samplingParams.logprobs!);
+    return captured === NOT_CAPTURED ? null : this.#rawLogprobs.read(captured, tokenId, samplingParams.logprobs!);
   }
 }
 

@@ -7,7 +7,7 @@ import { toProgram } from "./language-program.ts";
 import type { Program } from "./program.ts";
 import { Recognizer } from "./recognizer.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
-import { maxStepUnits } from "./work-limits.ts";
+import { MAX_STEP_UNITS } from "./work-limits.ts";
 import { describeStructuredOutput } from "./structured-output.ts";
 import type { StructuredOutput } from "./structured-output.ts";
 
@@ -33,7 +33,7 @@ export function* compileInSlices(structuredOutput: StructuredOutput): Generator<
   const program = toProgram(language);
   yield;
   const meter = new WorkMeter();
-  meter.allow(maxStepUnits);
+  meter.allow(MAX_STEP_UNITS);
   try {
     void new Recognizer(program, meter).start();
   } catch (error) {

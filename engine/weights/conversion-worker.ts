@@ -1,6 +1,6 @@
 /** Thread entry: converts a few rows of one tensor at a time and writes them where the plan put them. */
 import { closeSync, openSync, readSync, writeSync } from "node:fs";
-import { isFloat, largestFloat16, toFloat16, toFloat32 } from "./float-conversion.ts";
+import { isFloat, LARGEST_FLOAT16, toFloat16, toFloat32 } from "./float-conversion.ts";
 import { quantizeBlockwise, quantizePerChannel } from "./quantize.ts";
 import { bytesPerElement } from "./safetensors.ts";
 import type { WeightFormat } from "./prepared-weights.ts";
@@ -48,7 +48,7 @@ function writeConverted(
   switch (format.kind) {
     case "plain": {
       if (format.elementType === "float16" && hasValueBeyondFloat16(values)) {
-        return `has a value beyond ${largestFloat16}, the largest of float16`;
+        return `has a value beyond ${LARGEST_FLOAT16}, the largest of float16`;
       }
       const converted = format.elementType === "float16" ? toFloat16(values) : values;
       writeBytes(target, weightOffset + targetRow * columns * converted.BYTES_PER_ELEMENT, converted);

@@ -4,7 +4,7 @@ import type { ElementType } from "./stored-tensor.ts";
 
 export type FloatElementType = Extract<ElementType, "float32" | "float16" | "bfloat16">;
 
-export const largestFloat16 = 65504;
+export const LARGEST_FLOAT16 = 65504;
 
 export function isFloat(elementType: ElementType): elementType is FloatElementType {
   return elementType === "float32" || elementType === "float16" || elementType === "bfloat16";
@@ -37,7 +37,7 @@ export function toFloat32(bytes: Uint8Array<ArrayBuffer>, elementType: FloatElem
   }
 }
 
-/** Rounds to nearest, ties to even. The caller has checked that no value is beyond `largestFloat16`. */
+/** Rounds to nearest, ties to even. The caller has checked that no value is beyond `LARGEST_FLOAT16`. */
 export function toFloat16(values: Float32Array): Float16Array<ArrayBuffer> {
   const halves = new Float16Array(values.length);
   halves.set(values);

@@ -2,7 +2,7 @@
 import {
   quickGelu,
   rotaryEmbedding,
-  rotaryHeadMultiple,
+  ROTARY_HEAD_MULTIPLE,
   simplifiedLayerNormalization,
   skipSimplifiedLayerNormalization,
   type RotaryTables,
@@ -95,7 +95,7 @@ function createRotary(context: GraphContext, options: DecoderOptions, inputs: De
     sinCache: graph.constant("rope.sin", precision.activations, tableShape, scaled(sin)),
   };
   if (rotarySections !== undefined) return sectionedRotary(context, inputs, tables, rotarySections);
-  return { tables, positions: config.headDim % rotaryHeadMultiple === 0 ? null : tokenPositions(context, inputs) };
+  return { tables, positions: config.headDim % ROTARY_HEAD_MULTIPLE === 0 ? null : tokenPositions(context, inputs) };
 }
 
 /** Every token of the run gets a row of its own, put together from those of its three positions. */

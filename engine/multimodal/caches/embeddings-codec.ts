@@ -6,7 +6,7 @@ import type { ItemTensor } from "../processed-item.ts";
 import type { ValueCodec } from "./value-codec.ts";
 
 /** To be raised with any change of what embeddings mean; part of every key. */
-export const embeddingsVersion = 1;
+export const EMBEDDINGS_VERSION = 1;
 
 /** Row-major [numEmbeddings, hiddenSize], never written to; in memory that threads share, lest a message copies it. */
 export type Embeddings = ItemTensor<"float32">;

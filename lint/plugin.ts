@@ -1,0 +1,68 @@
+/** Lint rules of this repository. */
+import type { RuleTester } from "oxlint/plugins-dev";
+
+// oxlint exports the types of rules and nodes only as parts of this one.
+type Rule = Extract<Parameters<RuleTester["run"]>[1], { readonly create: unknown }>;
+type VariableDeclaration = Parameters<NonNullable<ReturnType<Rule["create"]>["VariableDeclaration"]>>[0];
+type Expression = NonNullable<VariableDeclaration["declarations"][number]["init"]>;
+
+type Certainty = "number" | "other" | "unknown";
+
+/** Operators whose result is a number whatever the operands are; `+` also joins texts. */
+const numericOperators: ReadonlySet<string> = new Set(["-", "*", "/", "%", "**", "<<", ">>", ">>>", "|", "&", "^"]);
+const upperSnakeCase = /^[A-Z][A-Z0-9]*(_[A-Z0-9]+)*$/;
+const camelCase = /^[a-z][a-zA-Z0-9]*$/;
+
+/** Expressions whose value is never a number. */
+const otherTypes: ReadonlySet<string> = new Set([
+  "ArrayExpression",
+  "ArrowFunctionExpression",
+  "ClassExpression",
+  "FunctionExpression",
+  "NewExpression",
+  "ObjectExpression",
+  "TemplateLiteral",
+]);
+
+/** Whether the value of an expression is a number, as far as its syntax tells. */
+function kindOf(node: Expression): Certainty {
+  if (node.type === "Literal") return ["number", "bigint"].includes(typeof node.value) ? "number" : "other";
+  if (node.type === "Identifier") return upperSnakeCase.test(node.name) ? "number" : "unknown";
+  if (node.type === "UnaryExpression") return ["-", "+", "~"].includes(node.operator) ? "number" : "other";
+  if (node.type === "BinaryExpression") {
+    if (numericOperators.has(node.operator)) return "number";
+    return node.operator === "+" ? kindOfSum(kindOf(node.left), kindOf(node.right)) : "other";
+  }
+  if (
+    node.type === "ParenthesizedExpression" ||
+    node.type === "TSAsExpression" ||
+    node.type === "TSSatisfiesExpression"
+  ) {
+    return kindOf(node.expression);
+  }
+  return otherTypes.has(node.type) ? "other" : "unknown";
+}
+
+function kindOfSum(left: Certainty, right: Certainty): Certainty {
+  return left === right ? left : "unknown";
+}
+
+/** A constant of a module is UPPER_SNAKE_CASE if it is a number, and camelCase otherwise. */
+export const constantCase: Rule = {
+  create: (context) => ({
+    VariableDeclaration({ kind, parent, declarations }) {
+      if (kind !== "const" || (parent.type !== "Program" && parent.type !== "ExportNamedDeclaration")) return;
+      for (const { id, init } of declarations) {
+        if (id.type !== "Identifier" || init === null) continue;
+        const certainty = kindOf(init);
+        if (certainty === "number" && !upperSnakeCase.test(id.name)) {
+          context.report({ node: id, message: `${id.name} is a number: its name must be UPPER_SNAKE_CASE.` });
+        } else if (certainty === "other" && !camelCase.test(id.name)) {
+          context.report({ node: id, message: `${id.name} is not a number: its name must be camelCase.` });
+        }
+      }
+    },
+  }),
+};
+
+export default { meta: { name: "fovea" }, rules: { "constant-case": constantCase } };
