@@ -65,4 +65,22 @@ export const constantCase: Rule = {
   }),
 };
 
-export default { meta: { name: "fovea" }, rules: { "constant-case": constantCase } };
+/** A sentence of a docstring, or a part after a semicolon, that begins with "Throws". */
+const throwsInProse = /(?:^|[.;:]) ?throws? /i;
+
+/** A docstring says in a `@throws` tag, not in its prose, which errors are thrown. */
+export const throwsTag: Rule = {
+  create: (context) => ({
+    Program() {
+      for (const comment of context.sourceCode.getAllComments()) {
+        if (comment.type !== "Block" || !comment.value.startsWith("*")) continue;
+        const [prose] = comment.value.slice(1).split(/^\s*\* @/m);
+        const text = prose.replaceAll(/\s*\n\s*\*?\s*/g, " ").trim();
+        if (!throwsInProse.test(text)) continue;
+        context.report({ loc: comment.loc, message: "Say in a @throws tag of its own which errors are thrown." });
+      }
+    },
+  }),
+};
+
+export default { meta: { name: "fovea" }, rules: { "constant-case": constantCase, "throws-tag": throwsTag } };

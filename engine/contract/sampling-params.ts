@@ -107,7 +107,10 @@ export type SamplingParamsInput = {
 
 /**
  * Fills in defaults, checks every field and normalises: `topK` and `seed` of -1 are off, a temperature below 1e-5 is
- * greedy with `topP`, `topK` and `minP` off, one below 0.01 is raised to 0.01. Throws EngineError `invalid_argument` that names the field. Rules as in vLLM's `SamplingParams`.
+ * greedy with `topP`, `topK` and `minP` off, and one below 0.01 is raised to 0.01. The rules are those of vLLM's
+ * `SamplingParams`.
+ *
+ * @throws EngineError `invalid_argument`, whose `parameter` names the field.
  */
 export function createSamplingParams(partial: SamplingParamsInput = {}): SamplingParams {
   const given = Object.fromEntries(Object.entries(partial).filter(([, value]) => value !== undefined));

@@ -55,6 +55,7 @@ const stepPlan: fc.Arbitrary<StepPlan> = fc.record({
   groups: fc.array(fc.nat(2), { minLength: NUM_SLOTS, maxLength: NUM_SLOTS }),
 });
 
+/** Registers the tests of a logits processor with the test runner that runs the calling file. */
 export function testLogitsProcessor(name: string, fixture: LogitsProcessorFixture): void {
   const { create, using, notUsing = [{}], vocabSize = 48, badWordsTokenIds = [] } = fixture;
   const kinds = [...using, ...notUsing];
