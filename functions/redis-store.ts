@@ -2,8 +2,8 @@
 import { Redis, ReplyError } from "ioredis";
 
 import type { ByteStore, ByteStoreEntry } from "../engine/index.ts";
-import { RedisLog } from "./redis-log.ts";
 import type { Logger } from "./logger.ts";
+import { RedisLog } from "./redis-log.ts";
 
 const CONNECT_TIMEOUT_MS = 5_000;
 const MAX_RECONNECT_PAUSE_MS = 2_000;

@@ -1,9 +1,9 @@
 /** `fovea/server`: the HTTP service inside another program. */
 import type { Engine } from "../engine/index.ts";
 import { createLogger } from "./logger.ts";
-import { ConfigError } from "./settings/setting.ts";
 import { loadConfig, settingDescriptions } from "./settings/config.ts";
 import type { SettingName } from "./settings/config.ts";
+import { ConfigError } from "./settings/setting.ts";
 import { startService } from "./start-service.ts";
 
 export { ConfigError } from "./settings/setting.ts";

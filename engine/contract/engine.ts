@@ -2,14 +2,14 @@
 import type { S3Client } from "@aws-sdk/client-s3";
 
 import type { ImageSource } from "../images/image-source.ts";
-import type { GenerationRequest } from "./generation-request.ts";
-import type { RequestOutput } from "./request-output.ts";
-import type { SamplingParams } from "./sampling-params.ts";
-import type { EngineCoreStats } from "../thread/messages.ts";
 import type { ByteStore } from "../multimodal/caches/byte-store.ts";
 import type { CacheReport } from "../multimodal/caches/multimodal-caches.ts";
 import type { GivenLogitsProcessor } from "../sampling/custom/class-references.ts";
 import type { ProcessorRefusal } from "../sampling/custom/processor-loading.ts";
+import type { EngineCoreStats } from "../thread/messages.ts";
+import type { GenerationRequest } from "./generation-request.ts";
+import type { RequestOutput } from "./request-output.ts";
+import type { SamplingParams } from "./sampling-params.ts";
 
 /** `stalled`: no requests are taken until the step under way ends, if it ever does; `Engine.stall` has more. */
 export type EngineState = "loading" | "ready" | "stalled" | "failed" | "closed";

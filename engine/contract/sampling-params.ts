@@ -1,7 +1,7 @@
 /** Decoding settings of one request, and the one place that checks them. */
+import type { StructuredOutput } from "../structured-output/structured-output.ts";
 import { EngineError } from "./errors.ts";
 import type { ExtraArguments } from "./extra-arguments.ts";
-import type { StructuredOutput } from "../structured-output/structured-output.ts";
 
 export interface SamplingParams {
   /** 0 is greedy; values in (0, 0.01) are raised to 0.01. */

@@ -2,6 +2,7 @@
 import type { FileHandle } from "node:fs/promises";
 import { basename } from "node:path";
 import protobuf from "protobufjs/light.js";
+
 import { EngineError } from "../contract/errors.ts";
 import { openRegularFile } from "../weights/regular-file.ts";
 import { decodeNode, decodeTensor, decodeValueInfo } from "./onnx-schema.ts";

@@ -4,6 +4,7 @@
  * Field numbers are those of `onnx.proto3` of ONNX's IR specification; the names are ours where camelCase differs.
  */
 import protobuf from "protobufjs/light.js";
+
 import type { ElementType } from "../weights/stored-tensor.ts";
 
 /** `TensorProto.DataType`. */

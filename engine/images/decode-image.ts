@@ -1,5 +1,6 @@
 /** Encoded bytes to a header, and to 8-bit RGB; the only importer of sharp. */
 import sharp from "sharp";
+
 import { EngineError, invariant } from "../contract/errors.ts";
 import { barePicture } from "./bare-picture.ts";
 import { decodeCostOf } from "./decode-cost.ts";

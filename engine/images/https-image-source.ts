@@ -3,6 +3,7 @@ import { lookup as systemLookup } from "node:dns";
 import type { LookupFunction } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
 import type { Agent } from "undici";
+
 import { EngineError } from "../contract/errors.ts";
 import { discard, readBounded } from "./bounded-bytes.ts";
 import { describeReference } from "./describe-reference.ts";

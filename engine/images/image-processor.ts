@@ -1,9 +1,10 @@
 /** Encoded pictures to pixel values, on threads of its own, in an order that is fair to all requests. */
 import { availableParallelism } from "node:os";
 import type { Piscina } from "piscina";
+
+import { defaultDecodeLimits } from "../contract/default-limits.ts";
 import { EngineError, invariant } from "../contract/errors.ts";
 import { moduleUrl } from "../module-url.ts";
-import { defaultDecodeLimits } from "../contract/default-limits.ts";
 import { decodeCostOf } from "./decode-cost.ts";
 import { FairQueue, type FairQueueLimits, type QueuedWork } from "./fair-queue.ts";
 import type { PictureHeader } from "./picture-header.ts";

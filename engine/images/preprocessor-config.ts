@@ -1,5 +1,7 @@
 /** preprocessor_config.json of CLIP's, SigLIP's and LLaVA's image processors, parsed to the steps it stands for. */
 import { z } from "zod";
+
+import { shown } from "../excerpt.ts";
 import {
   edge,
   filter,
@@ -10,7 +12,6 @@ import {
   scalingShape,
   unsupportedOption,
 } from "../multimodal/processor-options.ts";
-import { shown } from "../excerpt.ts";
 import type { ResampleFilterName } from "./resample-coefficients.ts";
 
 export type Rgb = readonly [red: number, green: number, blue: number];

@@ -2,11 +2,11 @@
  * What an image's source said of it the last time: as long as it says the same, its bytes are the same, and an image
  * whose processed form is cached need not be sent again.
  */
-import { hashCanonical } from "../multimodal/hasher.ts";
-import type { CanonicalValue } from "../multimodal/hasher.ts";
 import { decodeRecord, encodeRecord } from "../multimodal/caches/record-codec.ts";
 import type { JsonValue } from "../multimodal/caches/record-codec.ts";
 import type { ValueCodec } from "../multimodal/caches/value-codec.ts";
+import { hashCanonical } from "../multimodal/hasher.ts";
+import type { CanonicalValue } from "../multimodal/hasher.ts";
 
 /** To be raised with any change of `KnownImage` or of what validators mean; part of every key. */
 export const SOURCE_CACHE_VERSION = 1;

@@ -1,20 +1,14 @@
 /** Puts together how a loaded model takes images: its own registered parts, the pixel threads, sources and caches. */
-import { aboutParameter, EngineError } from "../contract/errors.ts";
-import { createImageProcessor } from "../images/image-processor.ts";
-import { parsePreprocessorConfig, plannedSize } from "../images/preprocessor-config.ts";
-import { shown } from "../excerpt.ts";
-import { createPromptText } from "./input-processor.ts";
-import { ItemLoader } from "./item-loader.ts";
-import { deploymentOptions, isAboutOptions, noImageProcessor, optionsError } from "./request-options.ts";
-import { dummyPicture } from "../multimodal/dummy-inputs.ts";
-import { processImages } from "../multimodal/process-items.ts";
 import type { EngineConfig } from "../contract/config.ts";
+import { aboutParameter, EngineError } from "../contract/errors.ts";
+import { shown } from "../excerpt.ts";
+import { createImageProcessor } from "../images/image-processor.ts";
 import type { ImageProcessor } from "../images/image-processor.ts";
 import type { ImageSource } from "../images/image-source.ts";
-import type { ImageInputs } from "./input-processor.ts";
-import type { ItemCaches } from "./item-loader.ts";
+import { parsePreprocessorConfig, plannedSize } from "../images/preprocessor-config.ts";
 import type { BuiltModel } from "../models/built-model.ts";
 import type { ModelDefinition, ProcessorContext } from "../models/model-definition.ts";
+import { dummyPicture } from "../multimodal/dummy-inputs.ts";
 import type { DummyInputsBuilder } from "../multimodal/dummy-inputs.ts";
 import type {
   EncodedImage,
@@ -22,7 +16,13 @@ import type {
   PixelProcessor,
   ProcessorOptions,
 } from "../multimodal/multimodal-processor.ts";
+import { processImages } from "../multimodal/process-items.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
+import { createPromptText } from "./input-processor.ts";
+import type { ImageInputs } from "./input-processor.ts";
+import { ItemLoader } from "./item-loader.ts";
+import type { ItemCaches } from "./item-loader.ts";
+import { deploymentOptions, isAboutOptions, noImageProcessor, optionsError } from "./request-options.ts";
 
 export interface MultiModalParts {
   readonly definition: Pick<ModelDefinition, "architecture" | "images">;

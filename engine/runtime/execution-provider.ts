@@ -3,6 +3,7 @@ import { existsSync } from "node:fs";
 import { platform } from "node:os";
 import { join } from "node:path";
 import { threadId } from "node:worker_threads";
+
 import type { DeviceName } from "../contract/config.ts";
 import { EngineError } from "../contract/errors.ts";
 import { nativeFolder } from "./ort-api.ts";

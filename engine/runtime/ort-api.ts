@@ -10,6 +10,7 @@ import { createRequire } from "node:module";
 import { arch, platform } from "node:os";
 import { dirname, join } from "node:path";
 import koffi from "koffi";
+
 import { EngineError } from "../contract/errors.ts";
 
 /** An address of native memory. */

@@ -1,5 +1,6 @@
 /** A loaded model: made from an ONNX file, run through bindings. Calls block the thread that makes them. */
 import { readFileSync } from "node:fs";
+
 import type { DeviceName } from "../contract/config.ts";
 import { EngineError, invariant } from "../contract/errors.ts";
 import { DeviceMemory } from "./device-memory.ts";

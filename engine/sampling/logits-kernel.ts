@@ -1,5 +1,6 @@
 /** The compiled passes over rows of logits, and the memory that the rows lie in. */
 import { readFileSync } from "node:fs";
+
 import { EngineError } from "../contract/errors.ts";
 import { NUM_STEPS } from "./draw/exponential.ts";
 

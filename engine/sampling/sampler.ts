@@ -4,13 +4,13 @@ import type { SampledLogprobs } from "../contract/request-output.ts";
 import { isGreedy } from "../contract/sampling-params.ts";
 import type { SamplingParams } from "../contract/sampling-params.ts";
 import type { ProcessedRow } from "./custom/custom-processor.ts";
+import { uniformAt } from "./draw/random.ts";
+import { NO_TOKEN, TokenDraw } from "./draw/token-draw.ts";
 import { GuardedLogits } from "./guarded-logits.ts";
 import type { ProcessorChain } from "./processor-chain.ts";
-import { uniformAt } from "./draw/random.ts";
 import { RawLogprobs } from "./raw-logprobs.ts";
 import { scale } from "./row-operations.ts";
 import type { StepLogits } from "./step-logits.ts";
-import { NO_TOKEN, TokenDraw } from "./draw/token-draw.ts";
 
 /** What the sampler asks of a row of the persistent batch. */
 export interface SamplingRow extends ProcessedRow {

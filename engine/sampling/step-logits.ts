@@ -1,6 +1,6 @@
 /** The memory that holds one step's logits, with row views made once. */
-import { LogitsKernel } from "./logits-kernel.ts";
 import type { Logits } from "./contract/logits-processor.ts";
+import { LogitsKernel } from "./logits-kernel.ts";
 
 /** Mutable: `numRequests` is set before each step. */
 export class StepLogits implements Logits {

@@ -1,7 +1,7 @@
 /** Sets of characters and lists of words, byte by byte of their UTF-8. */
 import { FIRST_SURROGATE, LAST_CODE_POINT, LAST_SURROGATE } from "./code-point-set.ts";
-import type { Program } from "./program.ts";
 import { nodeKinds, NODE_STRIDE } from "./program.ts";
+import type { Program } from "./program.ts";
 
 /** How far a text has come in a set or a list of words. There is one object for equal states of a program. */
 export interface ByteState {

@@ -2,8 +2,8 @@
 import { alternativesOf, literalOf, sequenceOf } from "./expression.ts";
 import type { Expression } from "./expression.ts";
 import { countBounds } from "./json-bounds.ts";
-import type { JsonObject } from "./json-schema.ts";
 import { isObject } from "./json-schema.ts";
+import type { JsonObject } from "./json-schema.ts";
 import { colon, comma, constantOf, escapeForString, quoted, repeat, rule, whitespace } from "./json-text.ts";
 import { readPattern } from "./pattern-reader.ts";
 import { refuseStructuredOutput } from "./refusal.ts";

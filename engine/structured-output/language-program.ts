@@ -1,8 +1,8 @@
 /** Turns languages into programs. */
 import type { Expression, Language } from "./expression.ts";
-import { findNullableRules, mentionedRules } from "./rule-properties.ts";
 import { ProgramBuilder } from "./program-builder.ts";
 import type { Program } from "./program.ts";
+import { findNullableRules, mentionedRules } from "./rule-properties.ts";
 
 /**
  * A rule whose texts have at most so many characters is written out where it is called: returning from it would cost

@@ -5,8 +5,8 @@ import { z } from "zod";
 import { EngineError } from "../contract/errors.ts";
 import { describeError } from "../excerpt.ts";
 import { descendants, detectContentFormat } from "./content-format.ts";
-import { parseCheckpointJson, parseTokenizerConfig, tryReadCheckpointFile } from "./tokenizer-json.ts";
 import type { ContentFormat } from "./content-format.ts";
+import { parseCheckpointJson, parseTokenizerConfig, tryReadCheckpointFile } from "./tokenizer-json.ts";
 
 type TemplatePart = { readonly type: "text"; readonly text: string } | { readonly type: "image" };
 

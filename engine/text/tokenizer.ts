@@ -5,10 +5,10 @@ import { Tokenizer as HuggingFaceTokenizer } from "@huggingface/tokenizers";
 import { EngineError } from "../contract/errors.ts";
 import { describeError } from "../excerpt.ts";
 import { AddedTokenSplitter } from "./added-tokens.ts";
+import type { AddedToken, TextRange } from "./added-tokens.ts";
 import { faithfulPreTokenizer } from "./pre-tokenizer-rules.ts";
 import { createTokenBytes } from "./token-bytes.ts";
 import { parseTokenizerConfig, parseTokenizerJson, tryReadCheckpointFile } from "./tokenizer-json.ts";
-import type { AddedToken, TextRange } from "./added-tokens.ts";
 import type { TokenizerConfig, TokenizerJson } from "./tokenizer-json.ts";
 
 /**

@@ -4,9 +4,9 @@ import type { MessagePort } from "node:worker_threads";
 
 import { EngineError } from "../contract/errors.ts";
 import { moduleUrl } from "../module-url.ts";
+import type { EncoderOutput, EngineThreadData, FromEngineThread, ToEngineThread, WorkerOptions } from "./messages.ts";
 import { StepProgress } from "./step-progress.ts";
 import { StepWatchdog } from "./step-watchdog.ts";
-import type { EncoderOutput, EngineThreadData, FromEngineThread, ToEngineThread, WorkerOptions } from "./messages.ts";
 import type { StepStall } from "./step-watchdog.ts";
 
 export interface EngineThreadListener {

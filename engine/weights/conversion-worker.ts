@@ -1,9 +1,10 @@
 /** Thread entry: converts a few rows of one tensor at a time and writes them where the plan put them. */
 import { closeSync, openSync, readSync, writeSync } from "node:fs";
+
 import { isFloat, LARGEST_FLOAT16, toFloat16, toFloat32 } from "./float-conversion.ts";
+import type { WeightFormat } from "./prepared-weights.ts";
 import { quantizeBlockwise, quantizePerChannel } from "./quantize.ts";
 import { bytesPerElement } from "./safetensors.ts";
-import type { WeightFormat } from "./prepared-weights.ts";
 import type { StoredTensor } from "./stored-tensor.ts";
 
 /** Rows `firstRow` to `firstRow + numRows` of a source seen as a matrix, and where what they become is written. */

@@ -3,6 +3,7 @@ import { createHash, hash } from "node:crypto";
 import { createReadStream } from "node:fs";
 import { readFile, stat, writeFile } from "node:fs/promises";
 import { basename, join, resolve } from "node:path";
+
 import { EngineError } from "../contract/errors.ts";
 import { writeAtomically } from "./atomic-file.ts";
 import { systemReason } from "./regular-file.ts";

@@ -2,6 +2,7 @@
 import { hash } from "node:crypto";
 import { open } from "node:fs/promises";
 import { resolve } from "node:path";
+
 import { EngineError } from "../contract/errors.ts";
 import { moduleUrl } from "../module-url.ts";
 import { writeAtomically } from "./atomic-file.ts";

@@ -2,6 +2,7 @@
 import { open, type FileHandle } from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";
 import type { S3Client } from "@aws-sdk/client-s3";
+
 import { EngineError } from "../contract/errors.ts";
 import { writeAtomically } from "./atomic-file.ts";
 import type { WeightProgress } from "./progress.ts";

@@ -1,6 +1,7 @@
 /** The two calls a checkpoint in S3 needs, with their failures told apart. The only file here that knows the AWS SDK. */
 import { addAbortSignal, Readable } from "node:stream";
 import { GetObjectCommand, ListObjectsV2Command, type S3Client } from "@aws-sdk/client-s3";
+
 import { EngineError } from "../contract/errors.ts";
 
 export interface S3Location {

@@ -4,6 +4,7 @@
  */
 import type { FileHandle } from "node:fs/promises";
 import { basename, resolve } from "node:path";
+
 import { EngineError } from "../contract/errors.ts";
 import { excerpt } from "../excerpt.ts";
 import { openRegularFile } from "./regular-file.ts";

@@ -1,8 +1,8 @@
 /** Decides for each weight a model asks for whether it lies ready in the checkpoint, and where a made one will lie. */
 import { EngineError, invariant } from "../contract/errors.ts";
 import { isFloat } from "./float-conversion.ts";
-import { bytesPerElement } from "./safetensors.ts";
 import type { WeightFormat, WeightRequest } from "./prepared-weights.ts";
+import { bytesPerElement } from "./safetensors.ts";
 import type { ElementType, StoredTensor } from "./stored-tensor.ts";
 
 /** A cache line, and the widest vector register: kernels read aligned, and no two tensors share a line. */

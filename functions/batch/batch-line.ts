@@ -5,10 +5,10 @@
 import { z } from "zod";
 
 import type { ExtraArguments } from "../../engine/index.ts";
-import { HttpError } from "../http/errors.ts";
-import { parseJson } from "../http/json-body.ts";
 import { extraArguments } from "../generation/schemas/extra-arguments.ts";
 import { parseFields } from "../generation/schemas/parse-fields.ts";
+import { HttpError } from "../http/errors.ts";
+import { parseJson } from "../http/json-body.ts";
 import type { NumberedLine } from "./numbered-lines.ts";
 
 /** What a line has beside its body, at most. */

@@ -1,13 +1,13 @@
 /** Puts batches together as the settings say; loaded when the port is open. */
-import type { S3Client } from "@aws-sdk/client-s3";
 import { createHash } from "node:crypto";
 import { join } from "node:path";
+import type { S3Client } from "@aws-sdk/client-s3";
 
 import type { Engine } from "../../engine/index.ts";
-import type { Config } from "../settings/config.ts";
 import type { Logger } from "../logger.ts";
 import type { Metrics } from "../metrics.ts";
 import type { Service } from "../service.ts";
+import type { Config } from "../settings/config.ts";
 import type { FolderLock } from "../storage/folder-lock.ts";
 import type { ObjectStore } from "../storage/object-store.ts";
 import { modelTag } from "./batch-records.ts";

@@ -1,5 +1,6 @@
 /** What every image source holds to; a new source is one file, one line of registration and one call of this. */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+
 import type { ImageSource } from "../../engine/images/image-source.ts";
 
 export interface ImageSourceFixture {

@@ -11,15 +11,15 @@
 import assert from "node:assert/strict";
 import * as fc from "fast-check";
 
-import { InputBatch } from "../../engine/core/input-batch.ts";
-import { Sequence } from "../../engine/scheduler/sequence.ts";
 import { createSamplingParams } from "../../engine/contract/sampling-params.ts";
 import type { SamplingParams } from "../../engine/contract/sampling-params.ts";
+import { InputBatch } from "../../engine/core/input-batch.ts";
 import type { SequenceBatchUpdate } from "../../engine/sampling/built-in/added-sequence.ts";
 import type { LogitsProcessor } from "../../engine/sampling/contract/logits-processor.ts";
+import { takeReturned } from "../../engine/sampling/contract/take-returned.ts";
 import { maximum } from "../../engine/sampling/row-operations.ts";
 import { StepLogits } from "../../engine/sampling/step-logits.ts";
-import { takeReturned } from "../../engine/sampling/contract/take-returned.ts";
+import { Sequence } from "../../engine/scheduler/sequence.ts";
 import { describe, test } from "./test-runner.ts";
 
 export interface LogitsProcessorFixture {

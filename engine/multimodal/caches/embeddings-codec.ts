@@ -1,8 +1,8 @@
 /** Vision embeddings as cached bytes: half precision in the store, single precision in memory. */
 import { invariant } from "../../contract/errors.ts";
 import { toFloat16 } from "../../weights/float-conversion.ts";
-import { decodeRecord, encodeRecord } from "./record-codec.ts";
 import type { ItemTensor } from "../processed-item.ts";
+import { decodeRecord, encodeRecord } from "./record-codec.ts";
 import type { ValueCodec } from "./value-codec.ts";
 
 /** To be raised with any change of what embeddings mean; part of every key. */

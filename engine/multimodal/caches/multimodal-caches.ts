@@ -1,16 +1,16 @@
 /** All that is remembered of images between requests: of their sources, of their processing and of their encoding. */
-import { knownImageCodec, SOURCE_CACHE_VERSION } from "../../images/source-cache.ts";
 import type { CacheConfig } from "../../contract/config.ts";
+import { knownImageCodec, SOURCE_CACHE_VERSION } from "../../images/source-cache.ts";
 import type { KnownImage } from "../../images/source-cache.ts";
 import type { ProcessedItem } from "../processed-item.ts";
 import type { ByteStore } from "./byte-store.ts";
 import type { CacheTier, CacheTierName, CacheTierStats } from "./cache-tier.ts";
+import { DividedItemCache } from "./divided-item-cache.ts";
 import { embeddingsCodec, EMBEDDINGS_VERSION } from "./embeddings-codec.ts";
 import type { Embeddings } from "./embeddings-codec.ts";
 import { GuardedStore } from "./guarded-store.ts";
 import type { StoreState } from "./guarded-store.ts";
 import { createMemoryTier, MemoryPool } from "./memory-tier.ts";
-import { DividedItemCache } from "./divided-item-cache.ts";
 import { itemPlacementCodec, itemTensorsCodec, PROCESSED_ITEM_VERSION } from "./processed-item-codec.ts";
 import { ProcessorCache } from "./processor-cache.ts";
 import { RECORD_VERSION } from "./record-codec.ts";

@@ -1,7 +1,7 @@
 /** Draws one token of a row by temperature, top-k and top-p without sorting the vocabulary. */
-import { expOfStep } from "./exponential.ts";
 import { NUM_BUCKETS, NUM_OUTSIDE } from "../logits-kernel.ts";
 import type { LogitsKernel } from "../logits-kernel.ts";
+import { expOfStep } from "./exponential.ts";
 
 /** In the place of a token id. */
 export const NO_TOKEN = -1;

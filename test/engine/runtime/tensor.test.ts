@@ -1,4 +1,5 @@
 import { expect, test } from "vitest";
+
 import { Tensor } from "../../../engine/runtime/tensor.ts";
 
 test("a tensor is a view of the caller's array, not a copy", () => {

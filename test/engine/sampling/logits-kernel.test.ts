@@ -1,5 +1,6 @@
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
+
 import { LogitsKernel, NUM_BUCKETS } from "../../../engine/sampling/logits-kernel.ts";
 
 const logit = fc.oneof(

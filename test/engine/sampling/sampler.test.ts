@@ -1,5 +1,6 @@
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
+
 import { LogitsProcessor } from "../../../engine/sampling/contract/logits-processor.ts";
 import type { BatchUpdate, Logits } from "../../../engine/sampling/contract/logits-processor.ts";
 import { engineConfig, eosTokenId, sampleOnce } from "./create-sampler.ts";

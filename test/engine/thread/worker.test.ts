@@ -2,9 +2,10 @@ import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { MessageChannel, Worker } from "node:worker_threads";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+
 import type { EngineConfig } from "../../../engine/contract/config.ts";
-import type { EngineCoreOutput, FromEngineThread, ToEngineThread } from "../../../engine/thread/messages.ts";
 import type { EngineRequest } from "../../../engine/core/engine-request.ts";
+import type { EngineCoreOutput, FromEngineThread, ToEngineThread } from "../../../engine/thread/messages.ts";
 import { StepProgress } from "../../../engine/thread/step-progress.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../../support/temporary-folder.ts";

@@ -1,10 +1,11 @@
-import { createServer, request as forward, type IncomingMessage, type ServerResponse } from "node:http";
 import { once } from "node:events";
 import { mkdir, readdir, readFile, rm, truncate, writeFile } from "node:fs/promises";
+import { createServer, request as forward, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { CreateBucketCommand, DeleteObjectCommand, GetObjectCommand, PutObjectCommand } from "@aws-sdk/client-s3";
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
+
 import { openCheckpoint } from "../../../engine/weights/checkpoint.ts";
 import { RANGE_BYTES } from "../../../engine/weights/ranged-download.ts";
 import { resolveCheckpoint, type ResolveCheckpointOptions } from "../../../engine/weights/resolve-checkpoint.ts";
