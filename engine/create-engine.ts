@@ -3,14 +3,14 @@ import { versions } from "node:process";
 // All of it: an old Node, which lacks some of the names, can load this file and is refused below.
 import * as workerThreads from "node:worker_threads";
 
-import { ENGINE_THREAD_NAME } from "./thread/engine-thread.ts";
+import type { Engine, EngineDependencies } from "./contract/engine.ts";
 import { EngineError } from "./contract/errors.ts";
-import { keepWasmCode } from "./runtime/keep-wasm-code.ts";
-import { ThreadedEngine } from "./engine.ts";
 import { toEngineConfig } from "./default-config.ts";
 import type { EngineOptions } from "./default-config.ts";
+import { ThreadedEngine } from "./engine.ts";
 import { createDataUrlImageSource } from "./images/data-url-image-source.ts";
-import type { Engine, EngineDependencies } from "./contract/engine.ts";
+import { keepWasmCode } from "./runtime/keep-wasm-code.ts";
+import { engineThreadName } from "./thread/engine-thread.ts";
 
 /**
  * Returns at once, in state `loading`; `ready` tells how loading ended. Sets a flag of V8 for the whole process, for good:
@@ -25,7 +25,7 @@ export function createEngine(options: EngineOptions = {}, dependencies: Partial<
   if (workerThreads.threadName === undefined) {
     throw new EngineError("invalid_configuration", `Node.js 24.6 or newer is needed; this is ${versions.node}.`);
   }
-  if (workerThreads.threadName === ENGINE_THREAD_NAME) {
+  if (workerThreads.threadName === engineThreadName) {
     throw new EngineError(
       "invalid_configuration",
       "The module of a logits processor creates an engine when it is imported; move the class to a module of its own.",

@@ -1,15 +1,8 @@
 /** The engine as the rest of the process sees it: inputs on this thread, the model on one of its own. */
 import { randomInt } from "node:crypto";
 
-import { numEmbeddingsOf } from "./vision/image-span.ts";
-import { EngineThread } from "./thread/engine-thread.ts";
-import { defaultEngineLimits } from "./contract/default-limits.ts";
-import { EngineError, invariant } from "./contract/errors.ts";
-import { collectGarbage } from "./runtime/collect-garbage.ts";
-import { RequestOutputs } from "./output/request-outputs.ts";
-import { isGreedy } from "./contract/sampling-params.ts";
 import type { EngineConfig } from "./contract/config.ts";
-import type { EngineCoreStats, FromEngineThread } from "./thread/messages.ts";
+import { defaultEngineLimits } from "./contract/default-limits.ts";
 import type {
   Engine,
   EngineDependencies,
@@ -18,16 +11,23 @@ import type {
   GenerateOptions,
   ModelInfo,
 } from "./contract/engine.ts";
+import { EngineError, invariant } from "./contract/errors.ts";
 import type { GenerationRequest } from "./contract/generation-request.ts";
-import type { ProcessedPrompt } from "./input/input-processor.ts";
-import type { CacheReport } from "./multimodal/caches/multimodal-caches.ts";
-import type { LoadedModel } from "./load-model.ts";
-import type { PromptTokens } from "./output/decode-logprobs.ts";
 import type { RequestOutput } from "./contract/request-output.ts";
+import { isGreedy } from "./contract/sampling-params.ts";
 import type { SamplingParams } from "./contract/sampling-params.ts";
+import type { ProcessedPrompt } from "./input/input-processor.ts";
+import type { LoadedModel } from "./load-model.ts";
+import type { CacheReport } from "./multimodal/caches/multimodal-caches.ts";
+import type { PromptTokens } from "./output/decode-logprobs.ts";
+import { RequestOutputs } from "./output/request-outputs.ts";
+import { collectGarbage } from "./runtime/collect-garbage.ts";
 import type { ProcessorRefusal } from "./sampling/custom/processor-loading.ts";
-import type { StepStall } from "./thread/step-watchdog.ts";
 import type { Tokenizer } from "./text/tokenizer.ts";
+import { EngineThread } from "./thread/engine-thread.ts";
+import type { EngineCoreStats, FromEngineThread } from "./thread/messages.ts";
+import type { StepStall } from "./thread/step-watchdog.ts";
+import { numEmbeddingsOf } from "./vision/image-span.ts";
 
 const noStats: EngineCoreStats = {
   numRequestsRunning: 0,
@@ -43,7 +43,7 @@ const noStats: EngineCoreStats = {
 };
 
 /** Seeds that no request gave are drawn below it, from the system's randomness: the most `randomInt` can draw. */
-const seedLimit = 2 ** 48 - 1;
+const SEED_LIMIT = 2 ** 48 - 1;
 
 /** One request from its admission to its end; mutable. */
 class RunningRequest {
@@ -343,7 +343,7 @@ export class ThreadedEngine implements Engine {
       prompt: describePrompt(request, prompt, tokenizer),
     };
     running.outputs = new RequestOutputs(options, to.sequenceIds.length);
-    const seed = samplingParams.seed ?? randomInt(seedLimit);
+    const seed = samplingParams.seed ?? randomInt(SEED_LIMIT);
     // Those of the prompt are the same for all sequences.
     const withoutPromptLogprobs = { ...samplingParams, promptLogprobs: null };
     const [first, ...siblings] = to.sequenceIds.map((sequenceId, index) => ({

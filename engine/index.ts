@@ -34,6 +34,7 @@ export type {
   ImagePart,
   Prompt,
 } from "./contract/generation-request.ts";
+export { LEAST_LOGPROB } from "./contract/request-output.ts";
 export type {
   DecodedLogprob,
   DecodedPrompt,

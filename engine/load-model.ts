@@ -1,32 +1,32 @@
 /** From the settings to a model that is ready to be given to the engine thread, and the processor of its inputs. */
+import type { EngineConfig } from "./contract/config.ts";
+import { defaultCacheConfig } from "./contract/default-limits.ts";
+import type { EngineDependencies, ModelInfo } from "./contract/engine.ts";
+import type { SamplingParams } from "./contract/sampling-params.ts";
 import { readGenerationDefaults } from "./input/generation-defaults.ts";
 import { InputProcessor } from "./input/input-processor.ts";
-import { OutputConstraints } from "./input/output-constraints.ts";
 import { loadImageInputs } from "./input/multimodal-inputs.ts";
+import { OutputConstraints } from "./input/output-constraints.ts";
 import { keepsKvOnHost, requireRoomForSequences } from "./kv/memory-plan.ts";
-import { defaultCacheConfig } from "./contract/default-limits.ts";
-import { MultiModalCaches } from "./multimodal/caches/multimodal-caches.ts";
 import { buildModel } from "./models/build-model.ts";
+import type { BuiltModel } from "./models/built-model.ts";
 import { resolveKvLayout } from "./models/kv-layout.ts";
 import { findModelDefinition } from "./models/registry.ts";
+import { MultiModalCaches } from "./multimodal/caches/multimodal-caches.ts";
 import { machineMemoryBytes } from "./runtime/machine-memory.ts";
 import { numUsableCores } from "./runtime/physical-cores.ts";
 import { referToClasses } from "./sampling/custom/class-references.ts";
+import type { GivenLogitsProcessor } from "./sampling/custom/class-references.ts";
 import { findInstalledProcessors } from "./sampling/custom/installed-processors.ts";
 import { findRefusal, loadLogitsProcessors, validateWithProcessors } from "./sampling/custom/processor-loading.ts";
+import type { LoadedLogitsProcessor, ProcessorRefusal } from "./sampling/custom/processor-loading.ts";
 import { loadChatTemplate } from "./text/chat-template.ts";
 import { loadTokenizer } from "./text/tokenizer.ts";
-import { openCheckpoint } from "./weights/checkpoint.ts";
-import { resolveCheckpoint } from "./weights/resolve-checkpoint.ts";
-import type { EngineConfig } from "./contract/config.ts";
-import type { WorkerOptions } from "./thread/messages.ts";
-import type { EngineDependencies, ModelInfo } from "./contract/engine.ts";
-import type { BuiltModel } from "./models/built-model.ts";
-import type { SamplingParams } from "./contract/sampling-params.ts";
-import type { GivenLogitsProcessor } from "./sampling/custom/class-references.ts";
-import type { LoadedLogitsProcessor, ProcessorRefusal } from "./sampling/custom/processor-loading.ts";
 import type { Tokenizer } from "./text/tokenizer.ts";
+import type { WorkerOptions } from "./thread/messages.ts";
+import { openCheckpoint } from "./weights/checkpoint.ts";
 import type { Checkpoint } from "./weights/checkpoint.ts";
+import { resolveCheckpoint } from "./weights/resolve-checkpoint.ts";
 
 export interface LoadedModel extends AsyncDisposable {
   readonly modelInfo: ModelInfo;

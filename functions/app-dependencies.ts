@@ -1,11 +1,11 @@
 /** What the routes are built with. */
 import type { Batches } from "./batch/batches.ts";
-import type { Config } from "./settings/config.ts";
+import type { RequestConfig } from "./generation/generation-kind.ts";
+import type { BodyIntake } from "./http/body-intake.ts";
 import type { Logger } from "./logger.ts";
 import type { Metrics } from "./metrics.ts";
 import type { Service } from "./service.ts";
-import type { BodyIntake } from "./http/body-intake.ts";
-import type { RequestConfig } from "./generation/generation-kind.ts";
+import type { Config } from "./settings/config.ts";
 
 export type ApiConfig = Pick<
   Config,

@@ -6,9 +6,9 @@ import type { ContentfulStatusCode } from "hono/utils/http-status";
 
 import type { AppDependencies } from "./app-dependencies.ts";
 import { requireApiKey } from "./http/auth.ts";
-import { allowOrigins } from "./http/origins.ts";
 import { discardBody } from "./http/discard-body.ts";
 import { CLIENT_CLOSED_REQUEST, HttpError, toErrorAnswer } from "./http/errors.ts";
+import { allowOrigins } from "./http/origins.ts";
 import { traceRequests } from "./http/request-trace.ts";
 import type { AppEnvironment } from "./http/request-trace.ts";
 import { createRoutes } from "./routes.ts";

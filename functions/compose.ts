@@ -10,15 +10,15 @@ import {
 } from "../engine/index.ts";
 import type { ByteStore, Engine, EngineError, EngineStall, LoadProgress } from "../engine/index.ts";
 import { createApp } from "./app.ts";
-import { BodyIntake } from "./http/body-intake.ts";
-import { createListener } from "./http/listener.ts";
 import type { BatchesDependencies } from "./batch/create-batches.ts";
 import { LazyBatches } from "./batch/lazy-batches.ts";
-import type { Config } from "./settings/config.ts";
+import { BodyIntake } from "./http/body-intake.ts";
+import { createListener } from "./http/listener.ts";
 import type { Logger } from "./logger.ts";
 import { createMetrics } from "./metrics.ts";
 import type { Metrics } from "./metrics.ts";
 import { Service } from "./service.ts";
+import type { Config } from "./settings/config.ts";
 
 export interface CompositionOptions {
   readonly config: Config;

@@ -1,8 +1,8 @@
 /** Looks at LOGITS_PROCESSOR_DEFAULT_ARGS once the processors are there that they are for. */
 import { createSamplingParams } from "../engine/index.ts";
 import type { Engine } from "../engine/index.ts";
-import type { Config } from "./settings/config.ts";
 import type { Logger } from "./logger.ts";
+import type { Config } from "./settings/config.ts";
 
 /**
  * Warns where a logits processor refuses a request for its default arguments alone. It is no more than a warning, since

@@ -1,7 +1,7 @@
 /** Says when fewer sequences are computed together than the settings allow. */
 import type { Engine } from "../engine/index.ts";
-import type { Config } from "./settings/config.ts";
 import type { Logger } from "./logger.ts";
+import type { Config } from "./settings/config.ts";
 
 /** For an engine that is ready. */
 export function warnOfFewerSequences(

@@ -39,13 +39,11 @@ export interface Metrics {
   setRunningBatches(numBatches: number): void;
 }
 
-const LATENCY_BUCKETS = [
+const latencyBuckets = [
   0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160,
 ];
-const INTER_TOKEN_BUCKETS = [
-  0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5,
-];
-const TOKEN_BUCKETS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000];
+const interTokenBuckets = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5];
+const tokenBuckets = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000];
 
 export function createMetrics(service: Service, modelName: string): Metrics {
   const registry = new Registry();
@@ -58,31 +56,31 @@ export function createMetrics(service: Service, modelName: string): Metrics {
   const timeToFirstToken = new Histogram({
     name: "vllm:time_to_first_token_seconds",
     help: "From the arrival of a request to its first token.",
-    buckets: LATENCY_BUCKETS,
+    buckets: latencyBuckets,
     registers,
   });
   const interTokenLatency = new Histogram({
     name: "vllm:inter_token_latency_seconds",
     help: "Between one token and the next of a sequence.",
-    buckets: INTER_TOKEN_BUCKETS,
+    buckets: interTokenBuckets,
     registers,
   });
   const requestLatency = new Histogram({
     name: "vllm:e2e_request_latency_seconds",
     help: "From the arrival of a request to the end of its sequence.",
-    buckets: LATENCY_BUCKETS,
+    buckets: latencyBuckets,
     registers,
   });
   const promptTokens = new Histogram({
     name: "vllm:request_prompt_tokens",
     help: "Tokens of a prompt, image tokens included.",
-    buckets: TOKEN_BUCKETS,
+    buckets: tokenBuckets,
     registers,
   });
   const generationTokens = new Histogram({
     name: "vllm:request_generation_tokens",
     help: "Tokens generated for a request.",
-    buckets: TOKEN_BUCKETS,
+    buckets: tokenBuckets,
     registers,
   });
   const successes = new Counter({
@@ -129,7 +127,7 @@ export function createMetrics(service: Service, modelName: string): Metrics {
     name: "http_request_duration_seconds",
     help: "Time to the end of the response, by route and method.",
     labelNames: ["handler", "method"],
-    buckets: LATENCY_BUCKETS,
+    buckets: latencyBuckets,
     registers,
   });
 

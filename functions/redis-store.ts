@@ -2,11 +2,11 @@
 import { Redis, ReplyError } from "ioredis";
 
 import type { ByteStore, ByteStoreEntry } from "../engine/index.ts";
-import { RedisLog } from "./redis-log.ts";
 import type { Logger } from "./logger.ts";
+import { RedisLog } from "./redis-log.ts";
 
-const connectTimeoutMs = 5_000;
-const maxReconnectPauseMs = 2_000;
+const CONNECT_TIMEOUT_MS = 5_000;
+const MAX_RECONNECT_PAUSE_MS = 2_000;
 
 /**
  * Connects in the background and for as long as it is not closed. A cache is of no use late: calls without a connection
@@ -22,8 +22,8 @@ export function createRedisStore(url: string, logger: Logger): ByteStore {
     enableReadyCheck: false,
     autoResendUnfulfilledCommands: false,
     maxRetriesPerRequest: 0,
-    connectTimeout: connectTimeoutMs,
-    retryStrategy: (attempt) => Math.min(50 * 2 ** attempt, maxReconnectPauseMs),
+    connectTimeout: CONNECT_TIMEOUT_MS,
+    retryStrategy: (attempt) => Math.min(50 * 2 ** attempt, MAX_RECONNECT_PAUSE_MS),
     connectionName: "fovea",
   });
   let isClosed = false;

@@ -1,9 +1,9 @@
 /** `fovea/server`: the HTTP service inside another program. */
 import type { Engine } from "../engine/index.ts";
 import { createLogger } from "./logger.ts";
-import { ConfigError } from "./settings/setting.ts";
 import { loadConfig, settingDescriptions } from "./settings/config.ts";
 import type { SettingName } from "./settings/config.ts";
+import { ConfigError } from "./settings/setting.ts";
 import { startService } from "./start-service.ts";
 
 export { ConfigError } from "./settings/setting.ts";
@@ -18,20 +18,25 @@ export interface ServeOptions {
 
 export interface RunningService extends AsyncDisposable {
   readonly port: number;
-  /** Resolves, when requests are served, to the engine that serves them. Rejects with the error that loading failed with. */
+  /**
+   * Resolves to the engine when it serves requests.
+   *
+   * @throws EngineError (as a rejection) that ended loading.
+   */
   readonly ready: Promise<Engine>;
   /**
-   * Refuses new requests, waits for those under way up to SHUTDOWN_GRACE_SECONDS, and frees everything, the engine
+   * Refuses new requests, waits for running ones for up to SHUTDOWN_GRACE_SECONDS, and frees everything, the engine
    * included. Resolves to whether all requests ended by themselves. Idempotent.
    */
   close(): Promise<boolean>;
 }
 
 /**
- * Serves a model over HTTP in this process, as `fovea serve` does, and resolves when the port is open. Signals stay the
- * caller's. The environment is not read, but for XDG_CACHE_HOME, XDG_DATA_HOME and what the AWS SDK reads by itself.
+ * Serves a model over HTTP in this process, as `fovea serve` does, and resolves when the port is open. The caller handles
+ * signals. Of the environment, only XDG_CACHE_HOME, XDG_DATA_HOME and the names of the AWS SDK are read.
  *
- * @throws ConfigError with one sentence for each wrong setting; the system's error if the port cannot be opened.
+ * @throws ConfigError with one sentence for each wrong setting.
+ * @throws Error of the system (`EADDRINUSE`, `EACCES`, ...) if the port cannot be opened.
  */
 export async function serve(
   settings: ServeSettings = {},

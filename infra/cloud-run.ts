@@ -9,7 +9,7 @@ import type { Deployment, GpuName } from "./deployment.ts";
 
 /** The platform kills a container 10 s after SIGTERM. */
 const MAX_GRACE_SECONDS = 8;
-const MAX_STARTUP_SECONDS = { cpu: 600, gpu: 1800 } as const;
+const maxStartupSeconds = { cpu: 600, gpu: 1800 } as const;
 const MAX_REQUEST_SECONDS = 3600;
 const MAX_CONCURRENCY = 1000;
 const STARTUP_PERIOD_SECONDS = 10;
@@ -37,7 +37,7 @@ export const cloudRun: DeploymentTarget = {
 };
 
 function limitProblems({ device, concurrency, timeouts }: Deployment): string[] {
-  const maxStartup = MAX_STARTUP_SECONDS[device.kind === "cpu" ? "cpu" : "gpu"];
+  const maxStartup = maxStartupSeconds[device.kind === "cpu" ? "cpu" : "gpu"];
   return exceeded("Cloud Run", [
     ["timeouts.startupSeconds", timeouts.startupSeconds, maxStartup, " s"],
     ["timeouts.requestSeconds", timeouts.requestSeconds, MAX_REQUEST_SECONDS, " s"],

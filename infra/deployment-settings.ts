@@ -1,10 +1,10 @@
 /** Holds the settings of a deployment to the schema that the service itself reads: no manifest carries a wrong one. */
 import { isAbsolute } from "node:path";
 
-import { ConfigError } from "../functions/settings/setting.ts";
 import { loadConfig, settingDescriptions } from "../functions/settings/config.ts";
 import type { Config } from "../functions/settings/config.ts";
 import { findNearNames } from "../functions/settings/near-names.ts";
+import { ConfigError } from "../functions/settings/setting.ts";
 
 type Settings = Readonly<Record<string, string>>;
 

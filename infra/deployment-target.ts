@@ -30,7 +30,7 @@ export const healthPaths = {
 } as const;
 
 /** The folder of downloads and quantised weights, which the image sets as CACHE_FOLDER. */
-export const CACHE_FOLDER = "/var/cache/fovea";
+export const containerCacheFolder = "/var/cache/fovea";
 
 /** One problem for each limit that is exceeded; `limit` null is none. */
 export function exceeded(

@@ -5,8 +5,8 @@
 import { parseDocument } from "yaml";
 import { z } from "zod";
 
-import { ConfigError } from "../functions/settings/setting.ts";
 import type { Config } from "../functions/settings/config.ts";
+import { ConfigError } from "../functions/settings/setting.ts";
 import { checkSettings } from "./deployment-settings.ts";
 
 export const gpuNames = ["t4", "l4", "l40s", "rtx-4090", "rtx-pro-6000", "a100-80gb", "h100", "h200"] as const;

@@ -7,7 +7,7 @@ import type { Deployment } from "./deployment.ts";
 const COOLDOWN_SECONDS = 300;
 const POLLING_SECONDS = 15;
 /** Of KEDA's HTTP add-on, where its chart puts it. */
-const HTTP_SCALER_ADDRESS = "keda-add-ons-http-external-scaler.keda:9090";
+const httpScalerAddress = "keda-add-ons-http-external-scaler.keda:9090";
 
 /** Null where the number is fixed. */
 export function scaledObject(deployment: Deployment) {
@@ -68,5 +68,5 @@ function metricsTrigger({ replicas, prometheusUrl, concurrency, config }: Deploy
 }
 
 function requestsTrigger({ name }: Deployment) {
-  return { type: "external-push", metadata: { scalerAddress: HTTP_SCALER_ADDRESS, interceptorRoute: name } };
+  return { type: "external-push", metadata: { scalerAddress: httpScalerAddress, interceptorRoute: name } };
 }

@@ -7,7 +7,7 @@ import type { IPodDisruptionBudget } from "kubernetes-models/policy/v1";
 import type { IContainer, IPodSpec, IService, IServiceAccount } from "kubernetes-models/v1";
 import { stringify } from "yaml";
 
-import { CACHE_FOLDER, PORT, healthPaths } from "./deployment-target.ts";
+import { containerCacheFolder, PORT, healthPaths } from "./deployment-target.ts";
 import type { DeploymentTarget, RenderedFile } from "./deployment-target.ts";
 import type { Deployment, GpuName } from "./deployment.ts";
 import { interceptorRoute, scaledObject } from "./kubernetes-scaling.ts";
@@ -134,7 +134,7 @@ function container(deployment: Deployment) {
       capabilities: { drop: ["ALL"] },
     },
     volumeMounts: [
-      { name: "cache", mountPath: CACHE_FOLDER },
+      { name: "cache", mountPath: containerCacheFolder },
       { name: "tmp", mountPath: "/tmp" },
     ],
   } satisfies IContainer;

@@ -13,7 +13,7 @@ const MAX_REQUEST_SECONDS = 330;
 /** Keeps a replica for the next question of a conversation, which is worth more than a cold start. */
 const IDLE_SECONDS = 60;
 /** The CUDA that the libraries in the image are of; workers with an older driver could not load them. */
-const MIN_CUDA_VERSION = "13.0";
+const minCudaVersion = "13.0";
 
 /** Groups of alike GPUs, which is what can be asked for. */
 const gpuPools: Readonly<Partial<Record<GpuName, string>>> = {
@@ -64,7 +64,7 @@ function endpoint(deployment: Deployment, pool: string) {
     ports: [`${PORT}/http`],
     env: environment(deployment),
     // CPU and memory come with the GPU.
-    gpu: { pools: [pool], count: 1, ...(device.kind === "cuda" && { minCudaVersion: MIN_CUDA_VERSION }) },
+    gpu: { pools: [pool], count: 1, ...(device.kind === "cuda" && { minCudaVersion: minCudaVersion }) },
     workers: { ...replicas, idleTimeout: IDLE_SECONDS },
     scaling: { type: "REQUEST_COUNT", requestCount: concurrency },
     timeout: timeouts.requestSeconds * 1000,

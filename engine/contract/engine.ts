@@ -1,16 +1,16 @@
 /** The public facade: one model, served to any number of concurrent requests. */
-import type { EngineError } from "./errors.ts";
 import type { S3Client } from "@aws-sdk/client-s3";
 
 import type { ImageSource } from "../images/image-source.ts";
-import type { GenerationRequest } from "./generation-request.ts";
-import type { RequestOutput } from "./request-output.ts";
-import type { SamplingParams } from "./sampling-params.ts";
-import type { EngineCoreStats } from "../thread/messages.ts";
 import type { ByteStore } from "../multimodal/caches/byte-store.ts";
 import type { CacheReport } from "../multimodal/caches/multimodal-caches.ts";
 import type { GivenLogitsProcessor } from "../sampling/custom/class-references.ts";
 import type { ProcessorRefusal } from "../sampling/custom/processor-loading.ts";
+import type { EngineCoreStats } from "../thread/messages.ts";
+import type { EngineError } from "./errors.ts";
+import type { GenerationRequest } from "./generation-request.ts";
+import type { RequestOutput } from "./request-output.ts";
+import type { SamplingParams } from "./sampling-params.ts";
 
 /** `stalled`: no requests are taken until the step under way ends, if it ever does; `Engine.stall` has more. */
 export type EngineState = "loading" | "ready" | "stalled" | "failed" | "closed";
@@ -52,7 +52,7 @@ export interface ModelInfo {
 }
 
 export interface GenerateOptions {
-  /** Aborting it frees the sequence's slot; the iteration then throws EngineError `aborted`. */
+  /** Aborting it frees the sequence's slot and ends the iteration with EngineError `aborted`. */
   readonly signal?: AbortSignal;
 }
 
@@ -62,7 +62,11 @@ export interface Engine {
   readonly failure: EngineError | null;
   /** Null while steps end in time. */
   readonly stall: EngineStall | null;
-  /** Resolves when the engine accepts requests; rejects with the EngineError that ended loading. */
+  /**
+   * Resolves when the engine accepts requests.
+   *
+   * @throws EngineError (as a rejection) that ended loading, such as `invalid_checkpoint` or `unsupported_model`.
+   */
   readonly ready: Promise<void>;
   /** Null until ready. */
   readonly modelInfo: ModelInfo | null;
@@ -72,19 +76,22 @@ export interface Engine {
   readonly caches: CacheReport | null;
   /**
    * The refusal of the first logits processor that rejects these parameters; null if none does or the engine is not
-   * ready. `generate` throws for them by itself.
+   * ready. `generate` checks the parameters by itself.
    */
   refusalOf(params: SamplingParams): ProcessorRefusal | null;
   /**
-   * Yields deltas; the last one of a choice has a `finishReason`. Throws EngineError before the first output for input
-   * that it rejects
-   * (`invalid_argument`, `prompt_too_long`, image codes, `queue_full`, `not_ready`, `closed`, `engine_stalled`), and
-   * `engine_stalled` later where a stall lasts. Ending the iteration early (`return`) aborts the sequence.
+   * Yields deltas; the last one of a choice has a `finishReason`. Ending the iteration early (`return`) aborts the
+   * sequence.
+   *
+   * @throws EngineError before the first output for a request that the engine rejects: `invalid_argument`,
+   *   `prompt_too_long`, the codes of images, `queue_full`, `not_ready`, `closed` or `engine_stalled`. Later `aborted`,
+   *   `logits_processor_failed`, `runtime_failed`, or `engine_stalled` if a stall lasts.
    */
   generate(request: GenerationRequest, options?: GenerateOptions): AsyncIterable<RequestOutput>;
   /**
-   * Aborts running requests, ends the threads and frees all memory. Idempotent. Rejects with EngineError
-   * `engine_stalled` if the engine thread is in a native call that does not return.
+   * Aborts running requests, ends the threads and frees all memory. Idempotent.
+   *
+   * @throws EngineError (as a rejection) `engine_stalled` if the engine thread is in a native call that does not return.
    */
   close(): Promise<void>;
 }

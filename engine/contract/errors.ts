@@ -74,7 +74,11 @@ export function aboutParameter(error: EngineError, parameter: string): EngineErr
   return new EngineError(code, message, { cause: error, parameter, ...(setting !== null && { setting }) });
 }
 
-/** Throws an `internal` error if a condition does not hold that only a bug of ours can break. */
+/**
+ * For conditions that only a bug of ours can break.
+ *
+ * @throws EngineError `internal` if the condition does not hold.
+ */
 export function invariant(condition: unknown, message: string): asserts condition {
   if (!condition) throw new EngineError("internal", `Invariant broken: ${message}`);
 }

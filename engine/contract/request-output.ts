@@ -2,6 +2,9 @@
 
 export type FinishReason = "stop" | "length" | "abort" | "error";
 
+/** The lowest logprob that is reported, as in vLLM: JSON has no minus infinity. No reachable logprob is below it. */
+export const LEAST_LOGPROB = -9999;
+
 export interface TokenLogprob {
   readonly tokenId: number;
   /** Natural logarithm of the token's probability before any processor, penalty or temperature. */

@@ -1,7 +1,7 @@
 /** Decoding settings of one request, and the one place that checks them. */
+import type { StructuredOutput } from "../structured-output/structured-output.ts";
 import { EngineError } from "./errors.ts";
 import type { ExtraArguments } from "./extra-arguments.ts";
-import type { StructuredOutput } from "../structured-output/structured-output.ts";
 
 export interface SamplingParams {
   /** 0 is greedy; values in (0, 0.01) are raised to 0.01. */
@@ -75,11 +75,11 @@ const defaultSamplingParams: SamplingParams = {
 };
 
 /** Below it the division by the temperature loses all precision: the request is greedy. */
-const greedyTemperatureLimit = 1e-5;
+const GREEDY_TEMPERATURE_LIMIT = 1e-5;
 /** Smaller temperatures overflow float32 logits. */
-const minTemperature = 0.01;
-const maxTemperature = 2;
-const maxPenalty = 2;
+const MIN_TEMPERATURE = 0.01;
+const MAX_TEMPERATURE = 2;
+const MAX_PENALTY = 2;
 
 /** Greatest lengths of fields whose cost grows with their length. To be checked before their elements. */
 export const samplingLimits = {
@@ -107,7 +107,10 @@ export type SamplingParamsInput = {
 
 /**
  * Fills in defaults, checks every field and normalises: `topK` and `seed` of -1 are off, a temperature below 1e-5 is
- * greedy with `topP`, `topK` and `minP` off, one below 0.01 is raised to 0.01. Throws EngineError `invalid_argument` that names the field. Rules as in vLLM's `SamplingParams`.
+ * greedy with `topP`, `topK` and `minP` off, and one below 0.01 is raised to 0.01. The rules are those of vLLM's
+ * `SamplingParams`.
+ *
+ * @throws EngineError `invalid_argument`, whose `parameter` names the field.
  */
 export function createSamplingParams(partial: SamplingParamsInput = {}): SamplingParams {
   const given = Object.fromEntries(Object.entries(partial).filter(([, value]) => value !== undefined));
@@ -131,7 +134,7 @@ export function createSamplingParams(partial: SamplingParamsInput = {}): Samplin
 
 /** Whether the most likely token is taken instead of drawing one. */
 export function isGreedy(params: SamplingParams): boolean {
-  return params.temperature < greedyTemperatureLimit;
+  return params.temperature < GREEDY_TEMPERATURE_LIMIT;
 }
 
 function normalise(params: SamplingParams): SamplingParams {
@@ -140,7 +143,7 @@ function normalise(params: SamplingParams): SamplingParams {
   return {
     ...params,
     seed,
-    temperature: Math.max(params.temperature, minTemperature),
+    temperature: Math.max(params.temperature, MIN_TEMPERATURE),
     topK: params.topK === -1 ? 0 : params.topK,
   };
 }
@@ -148,7 +151,7 @@ function normalise(params: SamplingParams): SamplingParams {
 function checkTemperature(temperature: number): void {
   if (!Number.isFinite(temperature)) refuse("temperature", `must be a finite number, got ${temperature}`);
   if (temperature < 0) refuse("temperature", `must be non-negative, got ${temperature}`);
-  if (temperature > maxTemperature) refuse("temperature", `must be in [0, ${maxTemperature}], got ${temperature}`);
+  if (temperature > MAX_TEMPERATURE) refuse("temperature", `must be in [0, ${MAX_TEMPERATURE}], got ${temperature}`);
 }
 
 /** Negated comparisons refuse NaN too. */
@@ -181,7 +184,8 @@ function checkStops({ stop, stopTokenIds }: SamplingParams): void {
 function checkPenalties(params: SamplingParams): void {
   for (const field of ["presencePenalty", "frequencyPenalty"] as const) {
     const penalty = params[field];
-    if (!(Math.abs(penalty) <= maxPenalty)) refuse(field, `must be in [-${maxPenalty}, ${maxPenalty}], got ${penalty}`);
+    if (!(Math.abs(penalty) <= MAX_PENALTY))
+      refuse(field, `must be in [-${MAX_PENALTY}, ${MAX_PENALTY}], got ${penalty}`);
   }
   const { repetitionPenalty } = params;
   if (!Number.isFinite(repetitionPenalty)) {

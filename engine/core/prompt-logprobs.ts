@@ -5,12 +5,12 @@ import type { PrefillChunk } from "../scheduler/scheduler-output.ts";
 import type { Sequence } from "../scheduler/sequence.ts";
 
 /** Rows of logits in memory at once. With a vocabulary of 150,000 tokens they take 20 MB. */
-const maxRows = 32;
+const MAX_ROWS = 32;
 
 /** Mutable. Splits a chunk into pieces, because all logits of a long prompt would take gigabytes. */
 export class PromptLogprobs {
   readonly #vocabSize: number;
-  /** Row-major [maxRows, vocabSize]; allocated for the first request that asks for prompt logprobs. */
+  /** Row-major [MAX_ROWS, vocabSize]; allocated for the first request that asks for prompt logprobs. */
   #logits = new Float32Array(0);
   /** Of prompts in progress. An entry is collected with its sequence. */
   readonly #logprobs = new WeakMap<Sequence, SampledLogprobs[]>();
@@ -20,17 +20,17 @@ export class PromptLogprobs {
   }
 
   piecesOf({ sequence, firstToken, numTokens }: PrefillChunk): PrefillChunk[] {
-    return Array.from({ length: Math.ceil(numTokens / maxRows) }, (_, piece) => ({
+    return Array.from({ length: Math.ceil(numTokens / MAX_ROWS) }, (_, piece) => ({
       sequence,
-      firstToken: firstToken + piece * maxRows,
-      numTokens: Math.min(maxRows, numTokens - piece * maxRows),
+      firstToken: firstToken + piece * MAX_ROWS,
+      numTokens: Math.min(MAX_ROWS, numTokens - piece * MAX_ROWS),
       imagesToEncode: [],
     }));
   }
 
   /** Row-major [piece.numTokens, vocabSize], to be filled. Valid until the next call. */
   logitsFor({ numTokens }: PrefillChunk): Float32Array {
-    if (this.#logits.length === 0) this.#logits = new Float32Array(maxRows * this.#vocabSize);
+    if (this.#logits.length === 0) this.#logits = new Float32Array(MAX_ROWS * this.#vocabSize);
     return this.#logits.subarray(0, numTokens * this.#vocabSize);
   }
 

@@ -22,7 +22,7 @@ import type { SlotTransfer } from "../kv/slot-transfer.ts";
 import { spanPositions } from "./token-positions.ts";
 
 /** A run holds native handles for the KV of every layer. Sequences use only a few different ranges. */
-const maxCachedRuns = 64;
+const MAX_CACHED_RUNS = 64;
 
 /** Mutable; owns the session and the KV memory. */
 export class InPlaceDecoder implements Decoder {
@@ -30,8 +30,8 @@ export class InPlaceDecoder implements Decoder {
   readonly #session: Session;
   readonly #kvSlots: KvSlots;
   readonly #kvCache: KvCache;
-  readonly #prefillRuns = new BoundedCache<number, DecoderBinding>(maxCachedRuns);
-  readonly #decodeBatches = new BoundedCache<number, DecodeBatch>(maxCachedRuns);
+  readonly #prefillRuns = new BoundedCache<number, DecoderBinding>(MAX_CACHED_RUNS);
+  readonly #decodeBatches = new BoundedCache<number, DecodeBatch>(MAX_CACHED_RUNS);
 
   /**
    * Throws EngineError `runtime_failed` if a graph does not load, `invalid_configuration` if the KV cache does not fit.

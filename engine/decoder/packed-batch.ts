@@ -1,5 +1,5 @@
 /** The tokens of all sequences of a run, one after the other, as inputs of a paged decoder graph. */
-import { scratchBlockId } from "../kv/block-pool.ts";
+import { SCRATCH_BLOCK_ID } from "../kv/block-pool.ts";
 import type { DecoderGraph } from "../models/built-model.ts";
 import { isGreedy } from "../contract/sampling-params.ts";
 import { inverseTemperature } from "../sampling/sampler.ts";
@@ -16,7 +16,7 @@ export interface PackedBatchLimits {
 type ImageInputs = Pick<DecoderGraph, "hiddenSize" | "takesPositions">;
 
 /** Row of a token that is not an image. */
-const textRow = -1n;
+const TEXT_ROW = -1n;
 
 /** Mutable; `pack` overwrites it. Only the first elements of an array are in use, as the counts say. */
 export class PackedBatch {
@@ -108,9 +108,9 @@ export class PackedBatch {
     this.inputIds.fill(0n);
     this.cumulativeLengths.set([0, numTokens]);
     this.pastLengths[0] = 0;
-    this.blockTable.fill(scratchBlockId);
+    this.blockTable.fill(SCRATCH_BLOCK_ID);
     this.logitRows[0] = BigInt(numTokens - 1);
-    this.imageRows.fill(textRow);
+    this.imageRows.fill(TEXT_ROW);
     if (this.#takesPositions) this.positions = new BigInt64Array(3 * numTokens);
   }
 
@@ -147,7 +147,7 @@ export class PackedBatch {
   }
 
   #placeEmbeddings(spans: readonly TokenSpan[]): void {
-    this.imageRows.fill(textRow, 0, this.numTokens);
+    this.imageRows.fill(TEXT_ROW, 0, this.numTokens);
     const numRows = spans.reduce((sum, { embeddings }) => sum + embeddings.positions.length, 0);
     if (numRows === 0) return;
     this.imagePool = new Float32Array(numRows * this.#hiddenSize);

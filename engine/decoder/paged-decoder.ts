@@ -19,7 +19,7 @@ import { RunLogits } from "./run-logits.ts";
 import type { PackedBatchLimits } from "./packed-batch.ts";
 
 /** Block tables have a power of two of columns on a GPU, where kernels and captured graphs depend on their width. */
-const minColumns = 8;
+const MIN_COLUMNS = 8;
 
 /** Mutable; owns the session and the KV memory. */
 export class PagedDecoder implements Decoder {
@@ -111,7 +111,7 @@ export function runOnScratchBlock(graph: DecoderGraph, session: Session, blockSi
 }
 
 function paddedColumns(numBlocks: number): number {
-  return Math.max(minColumns, 2 ** Math.ceil(Math.log2(numBlocks)));
+  return Math.max(MIN_COLUMNS, 2 ** Math.ceil(Math.log2(numBlocks)));
 }
 
 function numValues(shape: readonly number[]): number {

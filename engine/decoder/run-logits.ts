@@ -5,25 +5,25 @@ import type { DeferredLogits } from "../sampling/step-logits.ts";
 import type { DecoderBinding } from "./decoder-binding.ts";
 
 /** Rows for a run whose logits nobody samples, or whose logits go elsewhere. Prompt logprobs take 32 at a time. */
-const numSpareRows = 32;
+const NUM_SPARE_ROWS = 32;
 
 /** Mutable: memory for the rows of one step. Each run of a step writes rows of its own. */
 export class RunLogits {
   readonly #vocabSize: number;
   readonly #numCandidates: number;
   readonly #maxRows: number;
-  /** Row-major [maxRows + numSpareRows, vocabSize]. */
+  /** Row-major [maxRows + NUM_SPARE_ROWS, vocabSize]. */
   readonly #logits: Float32Array;
-  /** Row-major [maxRows + numSpareRows, numCandidates]. */
+  /** Row-major [maxRows + NUM_SPARE_ROWS, numCandidates]. */
   readonly #candidateLogits: Float32Array;
   readonly #candidateIds: Int32Array;
-  /** [maxRows + numSpareRows] */
+  /** [maxRows + NUM_SPARE_ROWS] */
   readonly #masses: Float32Array;
   /** The rows that are bound; usually those of the step before. */
   #bound = "";
 
   constructor({ vocabSize, numCandidates }: DecoderGraph, maxRows: number) {
-    const numRows = maxRows + numSpareRows;
+    const numRows = maxRows + NUM_SPARE_ROWS;
     this.#vocabSize = vocabSize;
     this.#numCandidates = numCandidates;
     this.#maxRows = maxRows;

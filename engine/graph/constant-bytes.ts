@@ -1,5 +1,6 @@
 /** Numbers to the little-endian bytes of an ONNX tensor. */
 import { endianness } from "node:os";
+
 import { EngineError } from "../contract/errors.ts";
 import { toBfloat16 } from "../weights/float-conversion.ts";
 import type { ElementType } from "../weights/stored-tensor.ts";

@@ -138,7 +138,7 @@ export function rotaryEmbedding(
 }
 
 /** What the operator's own rotary embedding takes: heads of a multiple of this size. */
-export const rotaryHeadMultiple = 16;
+export const ROTARY_HEAD_MULTIPLE = 16;
 
 export interface GroupQueryAttentionInputs {
   /** `[B, S, numHeads * headDim]`, or packed `[B, S, (numHeads + 2 * numKvHeads) * headDim]` with key and value null. */
@@ -197,10 +197,10 @@ export function groupQueryAttention(
   checkShape(node, inputs.seqlensK, [batch]);
   checkElementType(node, inputs.totalSequenceLength, "int32");
   checkShape(node, inputs.totalSequenceLength, []);
-  if (rotary !== null && headDim % rotaryHeadMultiple !== 0) {
+  if (rotary !== null && headDim % ROTARY_HEAD_MULTIPLE !== 0) {
     throw nodeError(
       node,
-      `heads of ${headDim} are no multiple of ${rotaryHeadMultiple}, as its rotary embedding needs.`,
+      `heads of ${headDim} are no multiple of ${ROTARY_HEAD_MULTIPLE}, as its rotary embedding needs.`,
     );
   }
   for (const table of rotary === null ? [] : [rotary.cosCache, rotary.sinCache]) {

@@ -7,6 +7,7 @@
  * are still mapped in place.
  */
 import { isAbsolute, relative } from "node:path";
+
 import { EngineError } from "../contract/errors.ts";
 
 /** For `SessionOptions.externalDataFolder`. */

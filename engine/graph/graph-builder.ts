@@ -8,7 +8,7 @@ import { constantBytes, type ConstantData } from "./constant-bytes.ts";
 import { externalDataLocation } from "./external-data.ts";
 import {
   encodeModel,
-  dataLocationExternal,
+  DATA_LOCATION_EXTERNAL,
   onnxAttributeTypes,
   onnxDataTypes,
   type AttributeProto,
@@ -24,9 +24,9 @@ export const standardDomain = "";
 export const microsoftDomain = "com.microsoft";
 
 // The oldest versions that have every operator that most graphs use. ONNX Runtime 1.30 reads up to IR 13 and opset 26.
-const irVersion = 10;
-const oldestOpset = 21;
-const microsoftOpset = 1;
+const IR_VERSION = 10;
+const OLDEST_OPSET = 21;
+const MICROSOFT_OPSET = 1;
 
 export type AttributeValue =
   | { readonly kind: "int"; readonly value: number }
@@ -51,7 +51,7 @@ export interface NodeDefinition {
 export class GraphBuilder {
   readonly #name: string;
   readonly #nodes: NodeDefinition[] = [];
-  #opset = oldestOpset;
+  #opset = OLDEST_OPSET;
   readonly #initializers: TensorProto[] = [];
   #externalBytes = 0;
   readonly #inputs: ValueInfoProto[] = [];
@@ -120,7 +120,7 @@ export class GraphBuilder {
       name,
       dims: shape,
       dataType: onnxDataTypes[stored.elementType],
-      dataLocation: dataLocationExternal,
+      dataLocation: DATA_LOCATION_EXTERNAL,
       externalData: [
         { key: "location", value: externalDataLocation(stored.file) },
         { key: "offset", value: String(stored.byteOffset) },
@@ -140,18 +140,18 @@ export class GraphBuilder {
     }
     const outputs = definition.outputs.map((output) => (output.name === "" ? output : this.#define(output, what)));
     this.#nodes.push({ ...definition, outputs });
-    this.#opset = Math.max(this.#opset, definition.opset ?? oldestOpset);
+    this.#opset = Math.max(this.#opset, definition.opset ?? OLDEST_OPSET);
     return outputs;
   }
 
   /** The ONNX model as protobuf bytes. */
   encode(): Uint8Array {
     return encodeModel({
-      irVersion,
+      irVersion: IR_VERSION,
       producerName: "fovea",
       opsetImport: [
         { domain: standardDomain, version: this.#opset },
-        { domain: microsoftDomain, version: microsoftOpset },
+        { domain: microsoftDomain, version: MICROSOFT_OPSET },
       ],
       graph: {
         name: this.#name,

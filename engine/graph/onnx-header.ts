@@ -2,6 +2,7 @@
 import type { FileHandle } from "node:fs/promises";
 import { basename } from "node:path";
 import protobuf from "protobufjs/light.js";
+
 import { EngineError } from "../contract/errors.ts";
 import { openRegularFile } from "../weights/regular-file.ts";
 import { decodeNode, decodeTensor, decodeValueInfo } from "./onnx-schema.ts";
@@ -25,16 +26,16 @@ export interface OnnxHeader {
 }
 
 /** Field numbers of `onnx.proto3`. */
-const graphField = 7;
-const nodeField = 1;
-const initializerField = 5;
-const inputField = 11;
-const outputField = 12;
+const GRAPH_FIELD = 7;
+const NODE_FIELD = 1;
+const INITIALIZER_FIELD = 5;
+const INPUT_FIELD = 11;
+const OUTPUT_FIELD = 12;
 
 /** Enough for the description of a weight in another file, and for a node without a weight or graph. */
-const maxDescriptionBytes = 16 * 1024;
-const windowBytes = 64 * 1024;
-const lengthDelimited = 2;
+const MAX_DESCRIPTION_BYTES = 16 * 1024;
+const WINDOW_BYTES = 64 * 1024;
+const LENGTH_DELIMITED = 2;
 
 /**
  * Reads the file in windows and skips everything else.
@@ -62,15 +63,15 @@ async function readModel(reader: FieldReader, size: number): Promise<OnnxHeader>
   const externalFiles = new Set<string>();
   let hasGraph = false;
   for await (const model of reader.fields(0, size)) {
-    if (model.number !== graphField) continue;
+    if (model.number !== GRAPH_FIELD) continue;
     hasGraph = true;
     for await (const { number, start, end } of reader.fields(model.start, model.end)) {
-      if (number === inputField || number === outputField) {
+      if (number === INPUT_FIELD || number === OUTPUT_FIELD) {
         const value = toValue(await reader.read(start, end));
-        (number === inputField ? inputs : outputs).set(value.name, value);
-      } else if (number === nodeField && end - start <= maxDescriptionBytes) {
+        (number === INPUT_FIELD ? inputs : outputs).set(value.name, value);
+      } else if (number === NODE_FIELD && end - start <= MAX_DESCRIPTION_BYTES) {
         operators.add(decodeNode(await reader.read(start, end)).opType ?? "");
-      } else if (number === initializerField && end - start <= maxDescriptionBytes) {
+      } else if (number === INITIALIZER_FIELD && end - start <= MAX_DESCRIPTION_BYTES) {
         const { externalData = [] } = decodeTensor(await reader.read(start, end));
         for (const { key, value } of externalData) if (key === "location") externalFiles.add(value);
       }
@@ -112,7 +113,7 @@ class FieldReader {
       const reader = new protobuf.Reader(await this.#around(at, end));
       const tag = reader.uint32();
       const number = tag >>> 3;
-      const isMessage = (tag & 7) === lengthDelimited;
+      const isMessage = (tag & 7) === LENGTH_DELIMITED;
       const length = isMessage ? Number(reader.uint64()) : 0;
       if (!isMessage) reader.skipType(tag & 7);
       const contentStart = at + reader.pos;
@@ -135,7 +136,7 @@ class FieldReader {
     const offset = at - this.#windowStart;
     const isInside = offset >= 0 && offset + Math.min(enough, end - at) <= this.#window.byteLength;
     if (!isInside) {
-      this.#window = await this.read(at, Math.min(at + windowBytes, end));
+      this.#window = await this.read(at, Math.min(at + WINDOW_BYTES, end));
       this.#windowStart = at;
     }
     return this.#window.subarray(at - this.#windowStart);

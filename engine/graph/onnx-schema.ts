@@ -4,6 +4,7 @@
  * Field numbers are those of `onnx.proto3` of ONNX's IR specification; the names are ours where camelCase differs.
  */
 import protobuf from "protobufjs/light.js";
+
 import type { ValueElementType } from "./value.ts";
 
 /** `TensorProto.DataType`. */
@@ -22,7 +23,7 @@ export const onnxDataTypes: Readonly<Record<ValueElementType, number>> = {
 export const onnxAttributeTypes = { float: 1, int: 2, string: 3, floats: 6, ints: 7 } as const;
 
 /** `TensorProto.DataLocation.EXTERNAL`. */
-export const dataLocationExternal = 1;
+export const DATA_LOCATION_EXTERNAL = 1;
 
 export interface AttributeProto {
   readonly name: string;

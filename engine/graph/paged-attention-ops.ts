@@ -1,5 +1,5 @@
 /** Attention operators of decoders with a paged KV cache: the CUDA provider's own, and the ONNX standard's. */
-import { rotaryHeadMultiple, type RotaryTables } from "./contrib-ops.ts";
+import { ROTARY_HEAD_MULTIPLE, type RotaryTables } from "./contrib-ops.ts";
 import { microsoftDomain, standardDomain, type AttributeValue, type GraphBuilder } from "./graph-builder.ts";
 import { checkElementType, checkRank, checkShape, floats, knownSize, nodeError } from "./node-checks.ts";
 import type { Value } from "./value.ts";
@@ -39,7 +39,7 @@ export interface PagedAttentionInputs {
 
 /** Whether the operator can rotate heads by these tables: a part of a head, or all of one of a multiple of 16. */
 export function rotatesInside(headDim: number, rotaryDim: number): boolean {
-  return headDim % rotaryHeadMultiple === 0 && rotaryDim % 8 === 0 && rotaryDim <= headDim;
+  return headDim % ROTARY_HEAD_MULTIPLE === 0 && rotaryDim % 8 === 0 && rotaryDim <= headDim;
 }
 
 /** Slots, head sink, norms of query and key, and scales of a quantised cache. */
@@ -157,7 +157,7 @@ export function maskedAttention(
   return graph.addNode({
     ...node,
     domain: standardDomain,
-    opset: attentionOpset,
+    opset: ATTENTION_OPSET,
     inputs: [query, key, value, mask],
     attributes: {
       q_num_heads: int(numHeads),
@@ -169,7 +169,7 @@ export function maskedAttention(
 }
 
 /** The standard has had attention and rotary embedding since this version. */
-const attentionOpset = 23;
+const ATTENTION_OPSET = 23;
 
 /**
  * Rotates `[1, N, heads * headDim]` by tables that have a row for each of the N tokens, `[1, N, headDim / 2]`: the
@@ -190,7 +190,7 @@ export function rotateByRows(
   return graph.addNode({
     ...node,
     domain: standardDomain,
-    opset: attentionOpset,
+    opset: ATTENTION_OPSET,
     inputs: [input, cosCache, sinCache],
     attributes: { num_heads: int(numHeads), interleaved: int(0) },
     outputs: [{ name, elementType: input.elementType, shape: input.shape }],

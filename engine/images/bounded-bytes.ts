@@ -1,5 +1,6 @@
 /** Reads a stream of unknown length without ever holding more than a limit. */
 import type { Readable } from "node:stream";
+
 import { EngineError } from "../contract/errors.ts";
 
 export interface BoundedReadOptions {

@@ -8,8 +8,8 @@ const MAX_HEADER_CHARACTERS = 1024;
 
 /**
  * Serves `data:[<type>][;<parameter>]…;base64,<data>`. The type is ignored: formats are told apart by content. The data
- * is strict base64 of the standard alphabet, padded, without white space; its size is checked before it is decoded.
- * Throws `invalid_image_reference` or `image_too_large`.
+ * is strict base64 of the standard alphabet, padded, without white space; its size is checked before it is decoded. The
+ * errors of `fetch` are those of `ImageSource`.
  */
 export function createDataUrlImageSource(): ImageSource {
   return {

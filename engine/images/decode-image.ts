@@ -1,9 +1,10 @@
 /** Encoded bytes to a header, and to 8-bit RGB; the only importer of sharp. */
 import sharp from "sharp";
+
 import { EngineError, invariant } from "../contract/errors.ts";
 import { barePicture } from "./bare-picture.ts";
 import { decodeCostOf } from "./decode-cost.ts";
-import { detectImageFormat, IMAGE_FORMATS, type ImageFormat } from "./image-format.ts";
+import { detectImageFormat, imageFormats, type ImageFormat } from "./image-format.ts";
 import { countJpegScans } from "./jpeg-scans.ts";
 import type { PictureHeader } from "./picture-header.ts";
 import { toRgb, type ColourModel } from "./to-rgb.ts";
@@ -171,7 +172,7 @@ function tooSlow(decodeTimeoutMs: number, cause: Error): EngineError {
 function requireFormat(bytes: Uint8Array): ImageFormat {
   const format = detectImageFormat(bytes);
   if (format !== null) return format;
-  const served = IMAGE_FORMATS.join(", ");
+  const served = imageFormats.join(", ");
   throw new EngineError("invalid_image", `The ${bytes.byteLength} bytes are no picture of a served format: ${served}.`);
 }
 
@@ -185,10 +186,10 @@ async function naming<Result>(format: ImageFormat, run: () => Promise<Result>): 
   }
 }
 
-const COLOUR_MODELS: readonly (ColourModel | undefined)[] = [undefined, "grey", "grey-alpha", "rgb", "rgb-alpha"];
+const colourModels: readonly (ColourModel | undefined)[] = [undefined, "grey", "grey-alpha", "rgb", "rgb-alpha"];
 
 function colourModel(numSamples: number): ColourModel {
-  const model = COLOUR_MODELS[numSamples];
+  const model = colourModels[numSamples];
   invariant(model !== undefined, `sharp gave ${numSamples} samples a pixel`);
   return model;
 }

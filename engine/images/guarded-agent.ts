@@ -2,6 +2,7 @@
 import type { LookupAddress } from "node:dns";
 import { isIP, isIPv6, type LookupFunction } from "node:net";
 import type { Agent, buildConnector } from "undici";
+
 import { EngineError } from "../contract/errors.ts";
 import { isPublicAddress } from "./public-address.ts";
 

@@ -9,7 +9,7 @@ interface HttpValidator {
 }
 
 /** A file changed twice within the resolution of its date has one date; dates this old when sent stand for the bytes. */
-const minAgeOfDateMs = 60_000;
+const MIN_AGE_OF_DATE_MS = 60_000;
 
 /**
  * The strong ETag, else the date of the last change where RFC 9110 (8.8.2.2) lets it count as a strong validator: at
@@ -21,7 +21,9 @@ export function validatorOf(headers: IncomingHttpHeaders, url: URL): string | nu
     return serialise({ url: url.href, header: "if-none-match", value: etag });
   }
   const age = Date.parse(date) - Date.parse(lastModified);
-  return age >= minAgeOfDateMs ? serialise({ url: url.href, header: "if-modified-since", value: lastModified }) : null;
+  return age >= MIN_AGE_OF_DATE_MS
+    ? serialise({ url: url.href, header: "if-modified-since", value: lastModified })
+    : null;
 }
 
 /** Headers that ask for the image only if it changed; null where the validator is of another address, or is none. */

@@ -3,6 +3,7 @@ import { lookup as systemLookup } from "node:dns";
 import type { LookupFunction } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
 import type { Agent } from "undici";
+
 import { EngineError } from "../contract/errors.ts";
 import { discard, readBounded } from "./bounded-bytes.ts";
 import { describeReference } from "./describe-reference.ts";
@@ -24,16 +25,16 @@ export interface HttpsImageSourceOptions {
   readonly certificateAuthorities?: string | null;
 }
 
-const MAX_REDIRECTS = 3;
+export const MAX_REDIRECTS = 3;
 const MAX_ATTEMPTS = 3;
 /** Before the second attempt; four times as long before each further one. */
 const RETRY_DELAY_MS = 100;
 /** A host that is silent this long is tried again, as far as the caller's time goes. */
 const SILENCE_TIMEOUT_MS = 5_000;
 
-const REDIRECT_STATUSES: ReadonlySet<number> = new Set([301, 302, 303, 307, 308]);
+const redirectStatuses: ReadonlySet<number> = new Set([301, 302, 303, 307, 308]);
 /** Statuses that may be different next time: timed out, too many requests; and every 5xx. */
-const TRANSIENT_STATUSES: ReadonlySet<number> = new Set([408, 429]);
+const transientStatuses: ReadonlySet<number> = new Set([408, 429]);
 
 type Outcome =
   | FetchedImage
@@ -77,10 +78,10 @@ export function createHttpsImageSource(options: HttpsImageSourceOptions = {}): C
       }
       discard(body);
       if (statusCode === 304 && condition !== null) return { kind: "unchanged" };
-      if (REDIRECT_STATUSES.has(statusCode) && typeof headers.location === "string") {
+      if (redirectStatuses.has(statusCode) && typeof headers.location === "string") {
         return { kind: "redirect", location: headers.location };
       }
-      const isTransient = statusCode >= 500 || TRANSIENT_STATUSES.has(statusCode);
+      const isTransient = statusCode >= 500 || transientStatuses.has(statusCode);
       return { kind: "failed", reason: `its host answered with status ${statusCode}`, isTransient };
     } catch (error) {
       fetchOptions.signal.throwIfAborted();

@@ -2,7 +2,7 @@
 
 export type ImageFormat = "png" | "jpeg" | "webp" | "gif" | "avif" | "tiff";
 
-export const IMAGE_FORMATS: readonly ImageFormat[] = ["png", "jpeg", "webp", "gif", "avif", "tiff"];
+export const imageFormats: readonly ImageFormat[] = ["png", "jpeg", "webp", "gif", "avif", "tiff"];
 
 /** Null for anything that is not served: SVG, PDF and other formats that carry scripts or references included. */
 export function detectImageFormat(bytes: Uint8Array): ImageFormat | null {

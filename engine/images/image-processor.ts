@@ -1,9 +1,10 @@
 /** Encoded pictures to pixel values, on threads of its own, in an order that is fair to all requests. */
 import { availableParallelism } from "node:os";
 import type { Piscina } from "piscina";
+
+import { defaultDecodeLimits } from "../contract/default-limits.ts";
 import { EngineError, invariant } from "../contract/errors.ts";
 import { moduleUrl } from "../module-url.ts";
-import { defaultDecodeLimits } from "../contract/default-limits.ts";
 import { decodeCostOf } from "./decode-cost.ts";
 import { FairQueue, type FairQueueLimits, type QueuedWork } from "./fair-queue.ts";
 import type { PictureHeader } from "./picture-header.ts";
@@ -69,8 +70,8 @@ const MAX_NUM_THREADS = 3;
 const HEADER_COST = 10_000;
 const HEADER_COST_PER_BYTE = 1;
 
-const defaultMaxNumWaiting = 256;
-const defaultMaxWaitingBytes = 512 * 1024 ** 2;
+const DEFAULT_MAX_NUM_WAITING = 256;
+const DEFAULT_MAX_WAITING_BYTES = 512 * 1024 ** 2;
 
 interface Task extends QueuedWork {
   readonly bytes: Uint8Array;
@@ -89,8 +90,8 @@ export function createImageProcessor(options: ImageProcessorOptions): ImageProce
   };
   const numThreads = Math.min(options.numThreads ?? defaultNumThreads(), MAX_NUM_THREADS);
   const queueLimits = {
-    maxNumWaiting: options.maxNumWaiting ?? defaultMaxNumWaiting,
-    maxWaitingBytes: options.maxWaitingBytes ?? defaultMaxWaitingBytes,
+    maxNumWaiting: options.maxNumWaiting ?? DEFAULT_MAX_NUM_WAITING,
+    maxWaitingBytes: options.maxWaitingBytes ?? DEFAULT_MAX_WAITING_BYTES,
   };
   const queue = new FairQueue<Task>(queueLimits);
   const closing = new AbortController();

@@ -2,9 +2,9 @@
 import { invariant } from "../contract/errors.ts";
 
 export interface FetchImageOptions {
-  /** The source stops at once when it aborts and throws the signal's reason. */
+  /** When it aborts, the source stops at once and rejects with the signal's reason. */
   readonly signal: AbortSignal;
-  /** The source stops reading and throws `image_too_large` beyond this. */
+  /** Beyond this, the source stops reading and rejects with `image_too_large`. */
   readonly maxImageBytes: number;
 }
 
@@ -22,11 +22,18 @@ export type FetchedImage =
 export interface ImageSource {
   /** URL schemes served, without the colon: "data", "https", "s3". */
   readonly schemes: readonly string[];
-  /** Encoded bytes; throws EngineError `invalid_image_reference`, `image_unreachable` or `image_too_large`. */
+  /**
+   * Resolves to the encoded bytes.
+   *
+   * @throws EngineError (as a rejection) `invalid_image_reference`, `image_unreachable` or `image_too_large`; the reason
+   *   of the signal when it aborts.
+   */
   fetch(reference: string, options: FetchImageOptions): Promise<Uint8Array>;
   /**
    * As `fetch`, asking the source first whether it still has the same bytes, in the same call. Only of sources whose
    * images can change and say so.
+   *
+   * @throws What `fetch` throws.
    */
   fetchIfChanged?(reference: string, options: FetchIfChangedOptions): Promise<FetchedImage>;
 }

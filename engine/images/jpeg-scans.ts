@@ -1,8 +1,8 @@
 /** Counts the scans of a JPEG: a progressive one can have thousands, each a pass over the whole picture. */
 
-const startOfImage = 0xd8;
-const endOfImage = 0xd9;
-const startOfScan = 0xda;
+const START_OF_IMAGE = 0xd8;
+const END_OF_IMAGE = 0xd9;
+const START_OF_SCAN = 0xda;
 
 /** Of the first image in the file, as what follows its end is not decoded; at least 1. Reads broken files to their end. */
 export function countJpegScans(bytes: Uint8Array): number {
@@ -13,8 +13,8 @@ export function countJpegScans(bytes: Uint8Array): number {
     at = bytes.indexOf(0xff, at);
     if (at === -1 || at + 3 >= bytes.byteLength) break;
     const marker = bytes[at + 1];
-    if (marker === endOfImage) break;
-    if (marker === startOfScan) numScans++;
+    if (marker === END_OF_IMAGE) break;
+    if (marker === START_OF_SCAN) numScans++;
     at += marker === 0xff ? 1 : hasLength(marker) ? 2 + ((bytes[at + 2] << 8) | bytes[at + 3]) : 2;
   }
   return Math.max(numScans, 1);
@@ -23,5 +23,5 @@ export function countJpegScans(bytes: Uint8Array): number {
 /** Whether a segment of a length follows the marker. */
 function hasLength(marker: number): boolean {
   const isRestart = marker >= 0xd0 && marker <= 0xd7;
-  return marker !== 0 && marker !== 1 && marker !== startOfImage && !isRestart;
+  return marker !== 0 && marker !== 1 && marker !== START_OF_IMAGE && !isRestart;
 }

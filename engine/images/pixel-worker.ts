@@ -1,10 +1,11 @@
 /** Entry of the threads that decode and resample, so that neither ever holds up the HTTP thread. */
 import { move, transferableSymbol, valueSymbol } from "piscina";
+
 import { EngineError, type EngineErrorCode } from "../contract/errors.ts";
-import { decodeImage, readPictureHeader, type DecodedImage, type DecodeImageOptions } from "./decode-image.ts";
 import type { CanonicalValue } from "../multimodal/hasher.ts";
 import type { PixelProgram, PixelTools } from "../multimodal/pixel-program.ts";
 import type { ItemTensor } from "../multimodal/processed-item.ts";
+import { decodeImage, readPictureHeader, type DecodedImage, type DecodeImageOptions } from "./decode-image.ts";
 import type { PictureHeader } from "./picture-header.ts";
 import { toPixelValues, valueOfByte, type PixelValues } from "./pixel-values.ts";
 import type { PixelSize, PreprocessorPlan } from "./preprocessor-config.ts";

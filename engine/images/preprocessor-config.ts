@@ -1,5 +1,7 @@
 /** preprocessor_config.json of CLIP's, SigLIP's and LLaVA's image processors, parsed to the steps it stands for. */
 import { z } from "zod";
+
+import { shown } from "../excerpt.ts";
 import {
   edge,
   filter,
@@ -10,7 +12,6 @@ import {
   scalingShape,
   unsupportedOption,
 } from "../multimodal/processor-options.ts";
-import { shown } from "../excerpt.ts";
 import type { ResampleFilterName } from "./resample-coefficients.ts";
 
 export type Rgb = readonly [red: number, green: number, blue: number];
@@ -46,7 +47,7 @@ interface ProcessorDefaults {
   readonly mayPad: boolean;
 }
 
-const CLIP: ProcessorDefaults = {
+const clipDefaults: ProcessorDefaults = {
   size: { shortest_edge: 224 },
   doCenterCrop: true,
   cropSize: 224,
@@ -54,7 +55,7 @@ const CLIP: ProcessorDefaults = {
   std: [0.26862954, 0.26130258, 0.27577711],
   mayPad: false,
 };
-const SIGLIP: ProcessorDefaults = {
+const siglipDefaults: ProcessorDefaults = {
   size: { height: 224, width: 224 },
   doCenterCrop: false,
   cropSize: 224,
@@ -63,11 +64,11 @@ const SIGLIP: ProcessorDefaults = {
   mayPad: false,
 };
 
-const PROCESSORS: Readonly<Record<string, ProcessorDefaults>> = {
-  CLIPImageProcessor: CLIP,
-  CLIPFeatureExtractor: CLIP,
-  LlavaImageProcessor: { ...CLIP, mayPad: true },
-  SiglipImageProcessor: SIGLIP,
+const defaultsByProcessor: Readonly<Record<string, ProcessorDefaults>> = {
+  CLIPImageProcessor: clipDefaults,
+  CLIPFeatureExtractor: clipDefaults,
+  LlavaImageProcessor: { ...clipDefaults, mayPad: true },
+  SiglipImageProcessor: siglipDefaults,
 };
 
 const length = "an integer from 1 to 16384";
@@ -128,9 +129,9 @@ export function plannedSize({ resize, centerCrop }: PreprocessorPlan): PixelSize
 }
 
 function processorDefaults(type: string): ProcessorDefaults {
-  const defaults = Object.hasOwn(PROCESSORS, type) ? PROCESSORS[type] : undefined;
+  const defaults = Object.hasOwn(defaultsByProcessor, type) ? defaultsByProcessor[type] : undefined;
   if (defaults !== undefined) return defaults;
-  const supported = Object.keys(PROCESSORS).join(", ");
+  const supported = Object.keys(defaultsByProcessor).join(", ");
   throw unsupportedOption("image_processor_type", `is ${shown(type)}; expected one of ${supported}`);
 }
 

@@ -45,7 +45,7 @@ export function computeCoefficients(
   filterName: Exclude<ResampleFilterName, "nearest">,
   { inputSize, outputSize, start, length }: AxisWindow,
 ): AxisCoefficients {
-  const filter = FILTERS[filterName];
+  const filter = resampleFilters[filterName];
   const scale = inputSize / outputSize;
   const filterScale = Math.max(scale, 1);
   const support = filter.support * filterScale;
@@ -83,7 +83,7 @@ export function computeCoefficients(
 /** 64 MiB of weights: far above any photograph's need, far below what a strip of millions of pixels would ask for. */
 const MAX_WEIGHTS = 1 << 24;
 
-const FILTERS: Readonly<Record<Exclude<ResampleFilterName, "nearest">, Filter>> = {
+const resampleFilters: Readonly<Record<Exclude<ResampleFilterName, "nearest">, Filter>> = {
   box: { support: 0.5, weight: (x) => (x > -0.5 && x <= 0.5 ? 1 : 0) },
   bilinear: { support: 1, weight: (x) => Math.max(1 - Math.abs(x), 0) },
   hamming: { support: 1, weight: hamming },

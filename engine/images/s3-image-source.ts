@@ -1,6 +1,7 @@
 /** Images in object stores: `s3://bucket/key`, read with the service's own rights. */
 import { addAbortSignal, type Readable } from "node:stream";
 import type { S3Client } from "@aws-sdk/client-s3";
+
 import { EngineError } from "../contract/errors.ts";
 import { readBounded } from "./bounded-bytes.ts";
 import { describeReference } from "./describe-reference.ts";

@@ -2,14 +2,14 @@
  * What an image's source said of it the last time: as long as it says the same, its bytes are the same, and an image
  * whose processed form is cached need not be sent again.
  */
-import { hashCanonical } from "../multimodal/hasher.ts";
-import type { CanonicalValue } from "../multimodal/hasher.ts";
 import { decodeRecord, encodeRecord } from "../multimodal/caches/record-codec.ts";
 import type { JsonValue } from "../multimodal/caches/record-codec.ts";
 import type { ValueCodec } from "../multimodal/caches/value-codec.ts";
+import { hashCanonical } from "../multimodal/hasher.ts";
+import type { CanonicalValue } from "../multimodal/hasher.ts";
 
 /** To be raised with any change of `KnownImage` or of what validators mean; part of every key. */
-export const sourceCacheVersion = 1;
+export const SOURCE_CACHE_VERSION = 1;
 
 export interface KnownImage {
   /** The source's own; see `ImageSource.fetchIfChanged`. */
@@ -20,13 +20,13 @@ export interface KnownImage {
 
 const noTensors = new Map<string, never>();
 /** Keys, strings and the entries that hold them, about. */
-const overheadBytes = 256;
+const OVERHEAD_BYTES = 256;
 
 export const knownImageCodec: ValueCodec<KnownImage> = {
   encode: (key, { validator, contentHash }) =>
     encodeRecord(key, { tensors: noTensors, details: { validator, contentHash } }),
   decode: (key, bytes) => (decodeRecord(key, bytes)?.details ?? null) as (KnownImage & JsonValue) | null,
-  byteLengthOf: ({ validator, contentHash }) => overheadBytes + 2 * (validator.length + contentHash.length),
+  byteLengthOf: ({ validator, contentHash }) => OVERHEAD_BYTES + 2 * (validator.length + contentHash.length),
 };
 
 /** References may hold secrets (presigned URLs do), and what a tenant knows of an image is the tenant's alone. */

@@ -2,9 +2,9 @@
 import { z } from "zod";
 
 import { EngineError } from "../contract/errors.ts";
-import { describeProblem, readBySchema } from "../schema-problem.ts";
 import { createSamplingParams } from "../contract/sampling-params.ts";
 import type { SamplingParams } from "../contract/sampling-params.ts";
+import { describeProblem, readBySchema } from "../schema-problem.ts";
 
 const tokenIds = z
   .union([z.int().nonnegative(), z.array(z.int().nonnegative())])

@@ -1,21 +1,21 @@
 /** From a request as it came to one the engine thread can run: tokens, tensors, and where the two meet. */
-import { EngineError, invariant } from "../contract/errors.ts";
-import { imagePartsOf, renderChat } from "./chat-prompt.ts";
-import { isAboutOptions, noImageProcessor, requestOptions, tooManyEmbeddings } from "./request-options.ts";
-import { numEmbeddingsIn } from "../multimodal/placeholder.ts";
-import { allowedLimit } from "../multimodal/processing-info.ts";
-import { expandPrompt } from "../multimodal/prompt-expansion.ts";
-import { countOccurrences } from "../multimodal/sequence-search.ts";
 import type { ImageLimits } from "../contract/config.ts";
-import type { EngineRequest, ImageFeature } from "../core/engine-request.ts";
+import { EngineError, invariant } from "../contract/errors.ts";
 import type { GenerationRequest, ImagePart, Prompt } from "../contract/generation-request.ts";
-import type { ItemLoader, ItemRequest, LoadedItem } from "./item-loader.ts";
+import type { EngineRequest, ImageFeature } from "../core/engine-request.ts";
 import type { UpdatedPrompt } from "../multimodal/apply-prompt-updates.ts";
 import type { MultiModalProcessor, ProcessorOptions } from "../multimodal/multimodal-processor.ts";
+import { numEmbeddingsIn } from "../multimodal/placeholder.ts";
+import { allowedLimit } from "../multimodal/processing-info.ts";
 import type { ProcessingInfo } from "../multimodal/processing-info.ts";
+import { expandPrompt } from "../multimodal/prompt-expansion.ts";
 import type { PromptText } from "../multimodal/prompt-text.ts";
+import { countOccurrences } from "../multimodal/sequence-search.ts";
 import type { ChatTemplate } from "../text/chat-template.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
+import { imagePartsOf, renderChat } from "./chat-prompt.ts";
+import type { ItemLoader, ItemRequest, LoadedItem } from "./item-loader.ts";
+import { isAboutOptions, noImageProcessor, requestOptions, tooManyEmbeddings } from "./request-options.ts";
 
 /** How a model takes images. */
 export interface ImageInputs {

@@ -1,28 +1,28 @@
 /** From the images of a request to items ready for the model: fetched and processed only where no cache has them. */
-import { aboutParameter, EngineError, invariant } from "../contract/errors.ts";
+import type { ImageLimits } from "../contract/config.ts";
 import { defaultDecodeLimits } from "../contract/default-limits.ts";
+import { aboutParameter, EngineError, invariant } from "../contract/errors.ts";
+import type { GenerationRequest, ImagePart } from "../contract/generation-request.ts";
 import { decodeCostOf } from "../images/decode-cost.ts";
 import { canTellUnchanged, fetchImageIfChanged } from "../images/fetch-image.ts";
-import { tooManyEmbeddings } from "./request-options.ts";
+import type { FetchedImage, ImageSource } from "../images/image-source.ts";
 import { sourceCacheKey } from "../images/source-cache.ts";
+import type { KnownImage } from "../images/source-cache.ts";
 import { allOrNone } from "../multimodal/all-or-none.ts";
 import { computeMmHash, contentHashOf } from "../multimodal/hasher.ts";
-import { parseImageEmbeddings } from "../multimodal/image-embeddings.ts";
-import { processImages, toEmbeddingItems } from "../multimodal/process-items.ts";
-import type { ImageLimits } from "../contract/config.ts";
-import type { GenerationRequest, ImagePart } from "../contract/generation-request.ts";
-import type { FetchedImage, ImageSource } from "../images/image-source.ts";
-import type { KnownImage } from "../images/source-cache.ts";
 import type { HashedItem } from "../multimodal/hasher.ts";
+import { parseImageEmbeddings } from "../multimodal/image-embeddings.ts";
 import type {
   EncodedImage,
   MultiModalProcessor,
   PixelProcessor,
   ProcessorOptions,
 } from "../multimodal/multimodal-processor.ts";
+import { processImages, toEmbeddingItems } from "../multimodal/process-items.ts";
 import type { ProcessedItem } from "../multimodal/processed-item.ts";
 import type { ProcessingInfo } from "../multimodal/processing-info.ts";
 import type { PromptText } from "../multimodal/prompt-text.ts";
+import { tooManyEmbeddings } from "./request-options.ts";
 
 /** Looks items up by `mmHash` and has those that are missing processed as one batch, once for all who want them. */
 export interface ItemCache {

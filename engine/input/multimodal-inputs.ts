@@ -1,20 +1,14 @@
 /** Puts together how a loaded model takes images: its own registered parts, the pixel threads, sources and caches. */
-import { aboutParameter, EngineError } from "../contract/errors.ts";
-import { createImageProcessor } from "../images/image-processor.ts";
-import { parsePreprocessorConfig, plannedSize } from "../images/preprocessor-config.ts";
-import { shown } from "../excerpt.ts";
-import { createPromptText } from "./input-processor.ts";
-import { ItemLoader } from "./item-loader.ts";
-import { deploymentOptions, isAboutOptions, noImageProcessor, optionsError } from "./request-options.ts";
-import { dummyPicture } from "../multimodal/dummy-inputs.ts";
-import { processImages } from "../multimodal/process-items.ts";
 import type { EngineConfig } from "../contract/config.ts";
+import { aboutParameter, EngineError } from "../contract/errors.ts";
+import { shown } from "../excerpt.ts";
+import { createImageProcessor } from "../images/image-processor.ts";
 import type { ImageProcessor } from "../images/image-processor.ts";
 import type { ImageSource } from "../images/image-source.ts";
-import type { ImageInputs } from "./input-processor.ts";
-import type { ItemCaches } from "./item-loader.ts";
+import { parsePreprocessorConfig, plannedSize } from "../images/preprocessor-config.ts";
 import type { BuiltModel } from "../models/built-model.ts";
 import type { ModelDefinition, ProcessorContext } from "../models/model-definition.ts";
+import { dummyPicture } from "../multimodal/dummy-inputs.ts";
 import type { DummyInputsBuilder } from "../multimodal/dummy-inputs.ts";
 import type {
   EncodedImage,
@@ -22,7 +16,13 @@ import type {
   PixelProcessor,
   ProcessorOptions,
 } from "../multimodal/multimodal-processor.ts";
+import { processImages } from "../multimodal/process-items.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
+import { createPromptText } from "./input-processor.ts";
+import type { ImageInputs } from "./input-processor.ts";
+import { ItemLoader } from "./item-loader.ts";
+import type { ItemCaches } from "./item-loader.ts";
+import { deploymentOptions, isAboutOptions, noImageProcessor, optionsError } from "./request-options.ts";
 
 export interface MultiModalParts {
   readonly definition: Pick<ModelDefinition, "architecture" | "images">;
@@ -118,7 +118,7 @@ export async function loadImageInputs(
   const inputs = createImageInputs(config, parts);
   if (inputs === null || Object.keys(config.mmProcessorOptions ?? {}).length === 0) return inputs;
   const { processor, dummyInputs } = inputs;
-  const [size] = dummyInputs.build(1, { width: checkedEdge, height: checkedEdge }).imageSizes;
+  const [size] = dummyInputs.build(1, { width: CHECKED_EDGE, height: CHECKED_EDGE }).imageSizes;
   const picture = { bytes: dummyPicture(size), parameter: "mmProcessorOptions" };
   const settings = { options: processor.options, promptText: createPromptText(parts.tokenizer), signal };
   try {
@@ -131,7 +131,7 @@ export async function loadImageInputs(
 }
 
 /** Small enough for every limit. */
-const checkedEdge = 32;
+const CHECKED_EDGE = 32;
 
 interface ConnectedInputs extends Pick<LoadedImageInputs, "info" | "processor" | "dummyInputs"> {
   readonly registered: MultiModalInputs<ProcessorContext>;

@@ -2,10 +2,10 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 
 import { EngineError } from "../contract/errors.ts";
+import type { SamplingParams } from "../contract/sampling-params.ts";
+import type { EngineRequest } from "../core/engine-request.ts";
 import { GrammarCompiler } from "../structured-output/grammar-compiler.ts";
 import { createGrammarVocabulary } from "../structured-output/grammar-vocabulary.ts";
-import type { EngineRequest } from "../core/engine-request.ts";
-import type { SamplingParams } from "../contract/sampling-params.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
 
 export interface OutputConstraintsOptions {

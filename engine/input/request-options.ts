@@ -1,12 +1,13 @@
 /** What a request, or a deployment, changes of an image processor's options. */
 import { z } from "zod";
+
 import { EngineError } from "../contract/errors.ts";
 import type { EngineErrorCode } from "../contract/errors.ts";
-import { optionsWithoutEffect } from "../multimodal/processor-options.ts";
 import { shown } from "../excerpt.ts";
-import { readBySchema } from "../schema-problem.ts";
 import type { CanonicalValue } from "../multimodal/hasher.ts";
 import type { MultiModalProcessor, ProcessorOptions } from "../multimodal/multimodal-processor.ts";
+import { optionsWithoutEffect } from "../multimodal/processor-options.ts";
+import { readBySchema } from "../schema-problem.ts";
 
 /** The part of a processor that has options; `requestOptions` is empty for a model without an image processor. */
 export type OptionHolder = Pick<MultiModalProcessor, "options" | "requestOptions" | "replacedOptions" | "checkOptions">;

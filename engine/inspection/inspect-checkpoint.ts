@@ -1,25 +1,25 @@
 /** What an engine would be, from its settings and the headers of its checkpoint: nothing is prepared, built or started. */
-import { loadImageInputs } from "../input/multimodal-inputs.ts";
+import type { DtypeName, EngineConfig, ImageLimits } from "../contract/config.ts";
+import { defaultCacheConfig } from "../contract/default-limits.ts";
+import type { EngineDependencies } from "../contract/engine.ts";
 import { createDataUrlImageSource } from "../images/data-url-image-source.ts";
-import { readPreprocessorConfig } from "../load-model.ts";
+import { loadImageInputs } from "../input/multimodal-inputs.ts";
+import type { KvCapacity } from "../kv/kv-manager.ts";
 import { keepsKvOnHost, kvRoomBytes, numSequencesThatFit, planKvCache, planMemory } from "../kv/memory-plan.ts";
+import type { MemoryPlan, KvShape } from "../kv/memory-plan.ts";
 import { planBlocks } from "../kv/plan-blocks.ts";
+import { readPreprocessorConfig } from "../load-model.ts";
 import { resolveKvLayout } from "../models/kv-layout.ts";
 import { planCheckpoint } from "../models/plan-checkpoint.ts";
-import { defaultCacheConfig } from "../contract/default-limits.ts";
 import { keepWasmCode } from "../runtime/keep-wasm-code.ts";
 import { machineMemoryBytes } from "../runtime/machine-memory.ts";
 import { tryLogitsProcessors } from "../sampling/custom/try-processors.ts";
+import type { TriedLogitsProcessor } from "../sampling/custom/try-processors.ts";
 import { loadChatTemplate } from "../text/chat-template.ts";
 import { loadTokenizer } from "../text/tokenizer.ts";
 import { openCheckpoint } from "../weights/checkpoint.ts";
 import { resolveCheckpoint } from "../weights/resolve-checkpoint.ts";
 import { measureWorstImage } from "./worst-image.ts";
-import type { DtypeName, EngineConfig, ImageLimits } from "../contract/config.ts";
-import type { EngineDependencies } from "../contract/engine.ts";
-import type { KvCapacity } from "../kv/kv-manager.ts";
-import type { KvShape, MemoryPlan } from "../kv/memory-plan.ts";
-import type { TriedLogitsProcessor } from "../sampling/custom/try-processors.ts";
 import type { WorstImage } from "./worst-image.ts";
 
 export interface ModelInspection {

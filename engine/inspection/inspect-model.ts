@@ -3,7 +3,12 @@ import type { EngineConfig } from "../contract/config.ts";
 import type { EngineDependencies } from "../contract/engine.ts";
 import type { ModelInspection } from "./inspect-checkpoint.ts";
 
-/** See `inspectCheckpoint`. */
+/**
+ * Reads a checkpoint without loading it: what it is, which limits it has, and the memory that serving it takes.
+ *
+ * @throws EngineError `invalid_configuration`, `invalid_checkpoint`, `unsupported_model` or `aborted`, as loading does;
+ *   not for logits processors, whose errors it lists.
+ */
 export async function inspectModel(
   config: EngineConfig,
   dependencies: Pick<EngineDependencies, "createS3Client" | "onProgress">,

@@ -1,9 +1,9 @@
 /** Requests made up to fill an engine: every sequence as long as it may be, with all the images it has room for. */
-import { createSamplingParams } from "../contract/sampling-params.ts";
-import { fillerTokenId } from "./worst-image.ts";
 import type { EngineConfig } from "../contract/config.ts";
 import type { GenerationRequest, ImagePart } from "../contract/generation-request.ts";
+import { createSamplingParams } from "../contract/sampling-params.ts";
 import type { ModelInspection } from "./inspect-checkpoint.ts";
+import { fillerTokenId } from "./worst-image.ts";
 
 /**
  * One for every sequence that runs at once. Prompts leave as many tokens to be generated as it takes steps to compute

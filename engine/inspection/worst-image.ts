@@ -1,13 +1,12 @@
 /** The picture that takes most of a model, measured by having its processor process one. */
+import type { ImagePart } from "../contract/generation-request.ts";
+import { createSamplingParams } from "../contract/sampling-params.ts";
 import { InputProcessor } from "../input/input-processor.ts";
+import type { InputProcessorOptions, ProcessedPrompt } from "../input/input-processor.ts";
+import type { LoadedImageInputs } from "../input/multimodal-inputs.ts";
 import { dummyPicture } from "../multimodal/dummy-inputs.ts";
 import { numEmbeddingsIn } from "../multimodal/placeholder.ts";
 import { allowedLimit } from "../multimodal/processing-info.ts";
-import { createSamplingParams } from "../contract/sampling-params.ts";
-import type { ImagePart } from "../contract/generation-request.ts";
-import type { InputProcessorOptions, ProcessedPrompt } from "../input/input-processor.ts";
-
-import type { LoadedImageInputs } from "../input/multimodal-inputs.ts";
 import type { ImageSize } from "../multimodal/processing-info.ts";
 
 export interface WorstImage {

@@ -7,7 +7,7 @@
 import { invariant } from "../contract/errors.ts";
 
 /** Rows of padding write here. It is never given to a sequence. */
-export const scratchBlockId = 0;
+export const SCRATCH_BLOCK_ID = 0;
 
 /** Mutable. Every block is held, free without a hash, or free with one. */
 export class BlockPool {

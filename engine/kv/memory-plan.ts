@@ -47,7 +47,7 @@ export function planKvCache(
 /**
  * Embeddings of images that no request uses any more. A 336-pixel LLaVA 1.5 image takes 9 MiB at a hidden size of 4096.
  */
-const encoderCacheBytes = 64 * 2 ** 20;
+const ENCODER_CACHE_BYTES = 64 * 2 ** 20;
 
 export interface EncoderCachePlan {
   /** Capacity of the cache; at least the largest image. */
@@ -59,15 +59,15 @@ export interface EncoderCachePlan {
 export function planEncoderCache(hiddenSize: number, maxEmbeddingsPerImage: number): EncoderCachePlan {
   if (maxEmbeddingsPerImage === 0) return { maxNumEmbeddings: 0, maxBytes: 0 };
   const embeddingBytes = hiddenSize * Float32Array.BYTES_PER_ELEMENT;
-  const maxNumEmbeddings = Math.max(maxEmbeddingsPerImage, Math.floor(encoderCacheBytes / embeddingBytes));
+  const maxNumEmbeddings = Math.max(maxEmbeddingsPerImage, Math.floor(ENCODER_CACHE_BYTES / embeddingBytes));
   return { maxNumEmbeddings, maxBytes: maxNumEmbeddings * embeddingBytes };
 }
 
 /** Node, ONNX Runtime, the tokenizer and the threads. Measured after the start: 105 MiB without images, 150 with. */
-const programBytes = 160 * 2 ** 20;
+const PROGRAM_BYTES = 160 * 2 ** 20;
 
 /** Further memory for requests and their garbage: up to 91 MiB in a dummy run of 512 small images. */
-const garbageBytes = 96 * 2 ** 20;
+const GARBAGE_BYTES = 96 * 2 ** 20;
 
 export interface MemoryPlan {
   readonly weights: WeightBytes;
@@ -123,16 +123,25 @@ export function planMemory(
     logitsBytes: maxNumSequences * decoder.vocabSize * Float32Array.BYTES_PER_ELEMENT,
   };
   const processorCacheBytes = maxEmbeddingsPerImage === 0 ? 0 : settings.processorCacheBytes;
-  const requestBytes = garbageBytes + maxNumSequences * settings.imageBytesPerSequence;
+  const requestBytes = GARBAGE_BYTES + maxNumSequences * settings.imageBytesPerSequence;
   const parts = [...Object.values(weights), ...Object.values(step)];
   const totalBytes =
     parts.reduce((sum, bytes) => sum + bytes, 0) +
     kvCache.reservedBytes +
     encoderCache.maxBytes +
     processorCacheBytes +
-    programBytes +
+    PROGRAM_BYTES +
     requestBytes;
-  return { weights, kvCache, encoderCache, step, processorCacheBytes, programBytes, requestBytes, totalBytes };
+  return {
+    weights,
+    kvCache,
+    encoderCache,
+    step,
+    processorCacheBytes,
+    programBytes: PROGRAM_BYTES,
+    requestBytes,
+    totalBytes,
+  };
 }
 
 export function keepsKvOnHost(device: DeviceName, { form }: KvShape): boolean {
@@ -140,7 +149,7 @@ export function keepsKvOnHost(device: DeviceName, { form }: KvShape): boolean {
 }
 
 /** Share of the machine's memory that is left for steps, images, requests and other programs. */
-const shareOfRest = 0.1;
+const SHARE_OF_REST = 0.1;
 
 /** Memory of the host, and the part that the weights take. */
 export interface HostMemory {
@@ -150,7 +159,7 @@ export interface HostMemory {
 
 /** What is left for keys and values on the host. */
 export function kvRoomBytes({ weightBytes, machineBytes }: HostMemory): number {
-  return machineBytes * (1 - shareOfRest) - weightBytes - programBytes;
+  return machineBytes * (1 - SHARE_OF_REST) - weightBytes - PROGRAM_BYTES;
 }
 
 /**

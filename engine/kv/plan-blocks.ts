@@ -19,7 +19,7 @@ export interface BlockPlanOptions {
 }
 
 /** One block is scratch memory and holds no tokens. */
-const numScratchBlocks = 1;
+const NUM_SCRATCH_BLOCKS = 1;
 
 /**
  * Sequences share the blocks, so the cache may be smaller than all of them at full length; a sequence that finds no
@@ -32,7 +32,7 @@ export function planBlocks(decoder: KvShape, options: BlockPlanOptions): KvCapac
   const { bytesPerToken } = planKvCache(decoder, { numSlots: 1, maxLen });
   const blocksPerSequence = Math.ceil(maxLen / blockSize);
   const numFitting = Math.floor(Math.max(roomBytes, 0) / (bytesPerToken * blockSize));
-  const numWanted = takesAllRoom ? numFitting : maxNumSequences * blocksPerSequence + numScratchBlocks;
+  const numWanted = takesAllRoom ? numFitting : maxNumSequences * blocksPerSequence + NUM_SCRATCH_BLOCKS;
   const numBlocks = options.numBlocks ?? Math.min(numFitting, numWanted);
   const capacity = blockCapacity(blockSize, numBlocks);
   const { numTokens } = capacity;
@@ -48,5 +48,5 @@ export function planBlocks(decoder: KvShape, options: BlockPlanOptions): KvCapac
 
 /** @param numBlocks Includes the scratch block. */
 export function blockCapacity(blockSize: number, numBlocks: number): KvCapacity {
-  return { blockSize, numBlocks, numTokens: Math.max(numBlocks - numScratchBlocks, 0) * blockSize };
+  return { blockSize, numBlocks, numTokens: Math.max(numBlocks - NUM_SCRATCH_BLOCKS, 0) * blockSize };
 }

@@ -4,11 +4,11 @@ import type { KvSlots } from "./kv-slots.ts";
 import { numSharedTokens } from "../scheduler/sequence-tokens.ts";
 import type { SequenceTokens } from "../scheduler/sequence-tokens.ts";
 import type { Sequence } from "../scheduler/sequence.ts";
-import { maxGap } from "./slot-ranges.ts";
+import { MAX_GAP } from "./slot-ranges.ts";
 import type { SlotTransfer } from "./slot-transfer.ts";
 
 /** Computing a shorter prefix takes about as long as copying it or waiting for it. */
-const minSharedTokens = 16;
+const MIN_SHARED_TOKENS = 16;
 
 export interface SlotPlacement {
   /** A free slot. */
@@ -76,7 +76,7 @@ export class PrefixCache {
     const best = this.#findBest(tokens);
     if (best === null) return null;
     const { slot, numTokens } = best;
-    if (numTokens >= minSharedTokens && slot !== free) {
+    if (numTokens >= MIN_SHARED_TOKENS && slot !== free) {
       if (this.#takesInPlace(best)) {
         return this.#placeNear({ kvSlot: slot, numCachedTokens: numTokens, prefixSlot: null });
       }
@@ -99,7 +99,7 @@ export class PrefixCache {
 
   /** Whether the slot and the nearest one in use decode in one run. */
   #isNear(slot: number): boolean {
-    return this.#kvSlots.distanceToTaken(slot) <= maxGap + 1;
+    return this.#kvSlots.distanceToTaken(slot) <= MAX_GAP + 1;
   }
 
   /** Takes the slot for the sequence. Returns the transfers to perform before its first chunk. */
@@ -144,7 +144,7 @@ export class PrefixCache {
       const match = { slot, numTokens: this.#numReusable(slot, prompt) };
       if (this.#isBetter(match, best)) best = match;
     }
-    return numAwaited - best.numTokens >= minSharedTokens ? null : best;
+    return numAwaited - best.numTokens >= MIN_SHARED_TOKENS ? null : best;
   }
 
   /** Among equal matches, prefers a free slot, then the slot that loses fewer other tokens. */

@@ -10,7 +10,7 @@ export interface SlotRange {
  * quantised weights, a step of one sequence takes twice what a row adds to a batch. A wider gap therefore splits the
  * range.
  */
-export const maxGap = 2;
+export const MAX_GAP = 2;
 
 /**
  * Covers `slots` (ascending, no duplicates) with ranges of neighbours in ascending order. Slots in between that are not
@@ -23,7 +23,7 @@ export function coverSlots(slots: readonly number[], maxSlotsPerRun: number): Sl
     const slot = slots[index];
     if (index === 0) firstSlot = slot;
     const next = slots[index + 1];
-    const goesOn = next !== undefined && next - slot - 1 <= maxGap && next - firstSlot < maxSlotsPerRun;
+    const goesOn = next !== undefined && next - slot - 1 <= MAX_GAP && next - firstSlot < maxSlotsPerRun;
     if (goesOn) continue;
     ranges.push({ firstSlot, numSlots: slot - firstSlot + 1 });
     firstSlot = next;

@@ -90,7 +90,7 @@ async function writeGraph(folder: string, { graph }: GraphContext): Promise<stri
 }
 
 /** Counts up when the same checkpoint and precision come to compute other numbers. */
-const graphVersion = 1;
+const GRAPH_VERSION = 1;
 
 /** Of weights, configuration and the numbers computed in; reads all weights the first time. */
 export async function modelContentHash(
@@ -99,5 +99,5 @@ export async function modelContentHash(
   signal?: AbortSignal,
 ): Promise<string> {
   const hash = createHash("sha256").update(await checkpoint.contentHash(signal === undefined ? {} : { signal }));
-  return hash.update(JSON.stringify([graphVersion, precision])).digest("hex");
+  return hash.update(JSON.stringify([GRAPH_VERSION, precision])).digest("hex");
 }

@@ -12,7 +12,7 @@ export interface KvLayoutSettings {
 }
 
 /** Small blocks share more of a prefix, and the CPU's reference attention computes all sizes alike. */
-const cpuBlockSize = 16;
+const CPU_BLOCK_SIZE = 16;
 
 /**
  * @throws EngineError `invalid_configuration` for a layout that the device or a ready-made export lacks, and for a block
@@ -31,7 +31,7 @@ export function resolveKvLayout(
     device === "cpu"
       ? 1
       : fastBlockSize(findModelDefinition(checkpoint.config).configure(checkpoint.config).decoder.headDim);
-  const size = blockSize ?? (device === "cpu" ? cpuBlockSize : smallest);
+  const size = blockSize ?? (device === "cpu" ? CPU_BLOCK_SIZE : smallest);
   if (size % smallest === 0) return { kind: "paged", blockSize: size };
   throw new EngineError(
     "invalid_configuration",

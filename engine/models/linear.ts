@@ -19,7 +19,7 @@ import type { WeightFormat } from "../weights/prepared-weights.ts";
 import { parameter, type GraphContext } from "./graph-context.ts";
 
 // Unsigned activations times signed weights is the form that processors multiply fastest.
-const int8ZeroPoint = 128;
+const INT8_ZERO_POINT = 128;
 
 /** One `nn.Linear` of the checkpoint: tensors `{name}.weight` [outFeatures, inFeatures] and, maybe, `{name}.bias`. */
 export interface LinearLayer {
@@ -133,7 +133,7 @@ function project(
 
 // The CUDA provider's fused kernels multiply float16 activations by integer weights in symmetric blocks of 32, and
 // compute outputs in tiles whose size depends on the bits of a weight (fpA_intB, in the compact build of 1.30).
-const fusedBlockSize = 32;
+const FUSED_BLOCK_SIZE = 32;
 const fusedOutputTile = { 4: 64, 8: 32 } as const;
 
 /** @throws EngineError `invalid_configuration` for a layer that they do not take. */
@@ -144,10 +144,10 @@ function checkFusedLayout(
   outFeatures: number,
 ): void {
   const tile = fusedOutputTile[bits];
-  if (blockSize === fusedBlockSize && inFeatures % fusedBlockSize === 0 && outFeatures % tile === 0) return;
+  if (blockSize === FUSED_BLOCK_SIZE && inFeatures % FUSED_BLOCK_SIZE === 0 && outFeatures % tile === 0) return;
   throw new EngineError(
     "invalid_configuration",
-    `On cuda, weights of ${bits} bits have multiples of ${fusedBlockSize} inputs and of ${tile} outputs; ${name} has ` +
+    `On cuda, weights of ${bits} bits have multiples of ${FUSED_BLOCK_SIZE} inputs and of ${tile} outputs; ${name} has ` +
       `${inFeatures} inputs and ${outFeatures} outputs. Set dtype to bfloat16 or float16.`,
   );
 }
@@ -194,7 +194,7 @@ function int8Product(
     // The scale per token cannot be given to the product: it takes one for all.
     inputScale: graph.constant("int8.one", "float32", [], [1]),
     weightScales: scales,
-    inputZeroPoint: graph.constant("int8.zero_point", "uint8", [], [int8ZeroPoint]),
+    inputZeroPoint: graph.constant("int8.zero_point", "uint8", [], [INT8_ZERO_POINT]),
   });
   return multiply(graph, name, product, rowScales);
 }
@@ -215,7 +215,7 @@ function zeroPoints({ graph, zeroPointsByTokens }: GraphContext, rowScales: Valu
   let value = zeroPointsByTokens.get(tokens);
   if (value === undefined) {
     const shape = shapeOf(graph, `int8.${tokens}.shape`, rowScales);
-    const zeroPoint = graph.constant("int8.zero_point", "uint8", [], [int8ZeroPoint]);
+    const zeroPoint = graph.constant("int8.zero_point", "uint8", [], [INT8_ZERO_POINT]);
     value = expand(graph, `int8.${tokens}.zero_points`, zeroPoint, shape, [tokens, 1]);
     zeroPointsByTokens.set(tokens, value);
   }

@@ -78,7 +78,7 @@ function checkedLength(maxModelLen: number | null, maxPositionEmbeddings: number
 }
 
 /** What the CUDA provider's PagedAttention takes; larger powers of two too. */
-const smallestCudaBlock = 16;
+const SMALLEST_CUDA_BLOCK = 16;
 
 function checkKvLayout(kvLayout: KvLayout, device: DeviceName): void {
   if (kvLayout.kind === "slots") return;
@@ -92,10 +92,10 @@ function checkKvLayout(kvLayout: KvLayout, device: DeviceName): void {
       `KV blocks have at least one token; the block size is ${blockSize}.`,
     );
   }
-  if (device === "cuda" && (blockSize < smallestCudaBlock || !Number.isInteger(Math.log2(blockSize)))) {
+  if (device === "cuda" && (blockSize < SMALLEST_CUDA_BLOCK || !Number.isInteger(Math.log2(blockSize)))) {
     throw new EngineError(
       "invalid_configuration",
-      `On cuda, the size of KV blocks is a power of two from ${smallestCudaBlock} on; it is ${blockSize}.`,
+      `On cuda, the size of KV blocks is a power of two from ${SMALLEST_CUDA_BLOCK} on; it is ${blockSize}.`,
     );
   }
 }

@@ -1,7 +1,7 @@
 /** Turns the placeholders of a prompt into as many tokens as their items have features. */
-import type { PlaceholderRange } from "./placeholder.ts";
 import { placeUpdates } from "./place-updates.ts";
 import type { ElementTarget, PlaceableUpdate } from "./place-updates.ts";
+import type { PlaceholderRange } from "./placeholder.ts";
 import type { PromptText } from "./prompt-text.ts";
 import type { PromptSequence, PromptTarget, ResolvedPromptUpdate } from "./resolved-prompt-update.ts";
 

@@ -1,5 +1,6 @@
 /** Inputs made up to measure a model with: as many features as it can have, and no meaning. */
 import { crc32, deflateSync } from "node:zlib";
+
 import type { ImageSize, LargestSize } from "./processing-info.ts";
 
 export interface DummyInputs {

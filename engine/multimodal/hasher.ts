@@ -32,14 +32,14 @@ export interface MultiModalHashInput {
 }
 
 /** Counts up when equal bytes and options come to be processed to other tensors. */
-const processingVersion = 1;
+const PROCESSING_VERSION = 1;
 
 /** Fewer bytes are hashed sooner than another thread could be asked to. */
-const minBytesOfThread = 32 * 1024;
+const MIN_BYTES_OF_THREAD = 32 * 1024;
 
 /** Hex SHA-256; what takes long is digested off the calling thread. */
 export async function contentHashOf(encodedBytes: Uint8Array): Promise<string> {
-  if (encodedBytes.length < minBytesOfThread) return hash("sha256", encodedBytes, "hex");
+  if (encodedBytes.length < MIN_BYTES_OF_THREAD) return hash("sha256", encodedBytes, "hex");
   return Buffer.from(await webcrypto.subtle.digest("SHA-256", encodedBytes)).toString("hex");
 }
 
@@ -52,7 +52,7 @@ export function computeMmHash({
   cacheSalt,
 }: MultiModalHashInput): string {
   return hashCanonical({
-    version: processingVersion,
+    version: PROCESSING_VERSION,
     model: modelContentHash,
     modality,
     options: processorOptions,

@@ -4,9 +4,9 @@ import type { PictureHeader } from "../images/picture-header.ts";
 import type { DummyInputsBuilder } from "./dummy-inputs.ts";
 import type { BatchedTensor, FieldConfig } from "./field-config.ts";
 import type { CanonicalValue } from "./hasher.ts";
+import type { PlaceholderRange } from "./placeholder.ts";
 import type { ItemTensor } from "./processed-item.ts";
 import type { ImageSize, ProcessingInfo } from "./processing-info.ts";
-import type { PlaceholderRange } from "./placeholder.ts";
 import type { PromptPositions } from "./prompt-positions.ts";
 import type { PromptUpdate } from "./prompt-update.ts";
 

@@ -1,5 +1,6 @@
 /** Options that image processors of several models have in common, as preprocessor_config.json has them. */
 import { z } from "zod";
+
 import { EngineError } from "../contract/errors.ts";
 import { readBySchema } from "../schema-problem.ts";
 import type { PixelTools } from "./pixel-program.ts";

@@ -1,12 +1,12 @@
 /** From the engine thread's tokens to text and logprobs: one object per sequence. */
 import { invariant } from "../contract/errors.ts";
-import { IncrementalDetokenizer } from "../text/incremental-detokenizer.ts";
-import { StopStrings } from "../text/stop-strings.ts";
-import { decodeLogprobs } from "./decode-logprobs.ts";
-import type { EngineCoreOutput } from "../thread/messages.ts";
 import type { DecodedPrompt, DecodedTokenLogprobs, FinishReason, RequestOutput } from "../contract/request-output.ts";
 import type { SamplingParams } from "../contract/sampling-params.ts";
+import { IncrementalDetokenizer } from "../text/incremental-detokenizer.ts";
+import { StopStrings } from "../text/stop-strings.ts";
 import type { Vocabulary } from "../text/tokenizer.ts";
+import type { EngineCoreOutput } from "../thread/messages.ts";
+import { decodeLogprobs } from "./decode-logprobs.ts";
 
 export interface SequenceOutputsOptions {
   readonly requestId: string;

@@ -1,11 +1,11 @@
 /** What the caller of one request reads: the outputs of all its sequences, as they come. */
 import { EngineError, invariant } from "../contract/errors.ts";
-import { decodePrompt } from "./decode-logprobs.ts";
-import { SequenceOutputs } from "./output-processor.ts";
-import type { EngineCoreOutput } from "../thread/messages.ts";
-import type { PromptTokens } from "./decode-logprobs.ts";
-import type { SequenceOutputsOptions } from "./output-processor.ts";
 import type { DecodedPrompt, RequestOutput } from "../contract/request-output.ts";
+import type { EngineCoreOutput } from "../thread/messages.ts";
+import { decodePrompt } from "./decode-logprobs.ts";
+import type { PromptTokens } from "./decode-logprobs.ts";
+import { SequenceOutputs } from "./output-processor.ts";
+import type { SequenceOutputsOptions } from "./output-processor.ts";
 
 export interface RequestOutputsOptions extends Omit<SequenceOutputsOptions, "index"> {
   /** What the first output of each sequence is to tell of the prompt; null for nothing. */

@@ -1,5 +1,6 @@
 /** Memory of a CUDA device, as its runtime library reports it. */
 import koffi from "koffi";
+
 import { EngineError } from "../contract/errors.ts";
 import { isLastingCudaError } from "./device-errors.ts";
 

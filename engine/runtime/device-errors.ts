@@ -3,7 +3,7 @@ import { EngineError } from "../contract/errors.ts";
 
 /** The version of ONNX Runtime, and the CUDA that its provider is built for. */
 export const onnxRuntimeVersion = "1.30.0";
-export const cudaMajorVersion = 13;
+export const CUDA_MAJOR_VERSION = 13;
 
 /** The first driver with CUDA 13.0. */
 const oldestDriver = "580";
@@ -54,7 +54,7 @@ const startFailures: readonly StartFailure[] = [
   {
     pattern: /CUDA failure (?:35|803)\b|CUDA driver version is insufficient|undefined symbol: cu[A-Z]/i,
     explain: () =>
-      `The NVIDIA driver is too old for CUDA ${cudaMajorVersion}, or not the one whose libraries are here. Install ` +
+      `The NVIDIA driver is too old for CUDA ${CUDA_MAJOR_VERSION}, or not the one whose libraries are here. Install ` +
       `driver ${oldestDriver} or newer (\`nvidia-smi\` prints it), and no libcuda.so.1 beside the driver's own.`,
   },
   {
@@ -72,7 +72,7 @@ const startFailures: readonly StartFailure[] = [
   {
     pattern: /(lib(?:cublas|cublasLt|cudart|curand|cudnn|cufft|nvrtc)\S*\.so\.(\d+)): cannot open/,
     explain: ([, library]) =>
-      `The cuda device needs ${library} of CUDA ${cudaMajorVersion}, and it cannot be found. Install the libraries ` +
+      `The cuda device needs ${library} of CUDA ${CUDA_MAJOR_VERSION}, and it cannot be found. Install the libraries ` +
       `that container/cuda-requirements.txt lists, and add their folders to LD_LIBRARY_PATH; ${installing}`,
   },
   {
@@ -108,7 +108,7 @@ export function missingProviderError(fileName: string, path: string): EngineErro
   return new EngineError(
     "invalid_configuration",
     `The cuda device needs ${fileName}, and ${path} does not exist. Copy it there from the Python wheel ` +
-      `onnxruntime-gpu==${onnxRuntimeVersion}, folder onnxruntime/capi, which is built for CUDA ${cudaMajorVersion}; ` +
+      `onnxruntime-gpu==${onnxRuntimeVersion}, folder onnxruntime/capi, which is built for CUDA ${CUDA_MAJOR_VERSION}; ` +
       installing,
   );
 }
@@ -118,7 +118,7 @@ export function otherCudaError(path: string, major: number): EngineError {
   return new EngineError(
     "invalid_configuration",
     `${path} is built for CUDA ${major}, so it is of another version than ONNX Runtime ${onnxRuntimeVersion}, whose ` +
-      `provider needs CUDA ${cudaMajorVersion}. Take it from the Python wheel ` +
+      `provider needs CUDA ${CUDA_MAJOR_VERSION}. Take it from the Python wheel ` +
       `onnxruntime-gpu==${onnxRuntimeVersion}, folder onnxruntime/capi; ${installing}`,
   );
 }

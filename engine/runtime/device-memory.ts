@@ -1,8 +1,8 @@
 /** Tensors in the memory of a session's device. They stay there between runs. */
 import type { DeviceName } from "../contract/config.ts";
 import { invariant } from "../contract/errors.ts";
-import type { TensorData, TensorElementType } from "./element-type.ts";
 import { elementTypeCode, typedArrayOver } from "./element-type.ts";
+import type { TensorData, TensorElementType } from "./element-type.ts";
 import { deviceHasViews, enableCopies } from "./execution-provider.ts";
 import { readTypeAndShape } from "./native-tensor.ts";
 import type { Pointer } from "./ort-api.ts";

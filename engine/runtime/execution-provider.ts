@@ -3,9 +3,10 @@ import { closeSync, existsSync, openSync, readSync } from "node:fs";
 import { platform } from "node:os";
 import { join } from "node:path";
 import { threadId } from "node:worker_threads";
+
 import type { DeviceName } from "../contract/config.ts";
 import { EngineError } from "../contract/errors.ts";
-import { cudaMajorVersion, explainCudaStart, missingProviderError, otherCudaError } from "./device-errors.ts";
+import { CUDA_MAJOR_VERSION, explainCudaStart, missingProviderError, otherCudaError } from "./device-errors.ts";
 import { nativeFolder } from "./ort-api.ts";
 import type { Pointer } from "./ort-api.ts";
 import { checkStatus, ortEnvironment } from "./ort-environment.ts";
@@ -139,7 +140,7 @@ export function requireCudaLibraries(folder: string): void {
   }
   const path = join(folder, cudaLibraryName);
   const major = cudaVersionOf(path);
-  if (major !== null && major !== cudaMajorVersion) throw otherCudaError(path, major);
+  if (major !== null && major !== CUDA_MAJOR_VERSION) throw otherCudaError(path, major);
 }
 
 /** Null where the library does not say. */

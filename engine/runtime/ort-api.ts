@@ -10,6 +10,7 @@ import { createRequire } from "node:module";
 import { arch, platform } from "node:os";
 import { dirname, join } from "node:path";
 import koffi from "koffi";
+
 import { EngineError } from "../contract/errors.ts";
 
 /** An address of native memory. */
@@ -19,7 +20,7 @@ export type OutPointer = BigUint64Array;
 /** Null is success. Any other value must be released with `ReleaseStatus`. */
 export type Status = Pointer | null;
 
-const apiVersion = 30;
+const API_VERSION = 30;
 
 export interface OrtApi {
   readonly GetErrorMessage: (status: Pointer) => string;
@@ -246,11 +247,11 @@ export function loadOrtApi(): OrtApi {
   const library = koffi.load(libraryPath);
   const base: Pointer = library.func("OrtGetApiBase", ptr, [])();
   const getApi = functionAt(base, [0, ptr, ["uint32_t"]]);
-  const table = getApi(apiVersion) as Pointer | null;
+  const table = getApi(API_VERSION) as Pointer | null;
   if (table === null) {
     throw new EngineError(
       "invalid_configuration",
-      `${libraryPath} does not have version ${apiVersion} of ONNX Runtime's C API.`,
+      `${libraryPath} does not have version ${API_VERSION} of ONNX Runtime's C API.`,
     );
   }
   return Object.fromEntries(

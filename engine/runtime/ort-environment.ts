@@ -5,10 +5,10 @@ import { loadOrtApi } from "./ort-api.ts";
 import type { OrtApi, OutPointer, Pointer, Status } from "./ort-api.ts";
 
 /** Logs to stderr only errors that make the process unusable. All other errors arrive as a status. */
-export const logSeverityFatal = 4;
+export const LOG_SEVERITY_FATAL = 4;
 
-const deviceAllocator = 0;
-const defaultMemory = 0;
+const DEVICE_ALLOCATOR = 0;
+const DEFAULT_MEMORY = 0;
 
 export interface OrtEnvironment {
   readonly api: OrtApi;
@@ -36,9 +36,9 @@ export function ortEnvironment(): OrtEnvironment {
 function createEnvironment(): OrtEnvironment {
   const api = loadOrtApi();
   const out = new BigUint64Array(1);
-  checkStatus(api, api.CreateEnv(logSeverityFatal, "fovea", out));
+  checkStatus(api, api.CreateEnv(LOG_SEVERITY_FATAL, "fovea", out));
   const env = out[0];
-  checkStatus(api, api.CreateMemoryInfo("Cpu", deviceAllocator, 0, defaultMemory, out));
+  checkStatus(api, api.CreateMemoryInfo("Cpu", DEVICE_ALLOCATOR, 0, DEFAULT_MEMORY, out));
   const hostMemory = out[0];
   checkStatus(api, api.GetAllocatorWithDefaultOptions(out));
   return { api, env, hostMemory, allocator: out[0], out };
@@ -62,7 +62,7 @@ export function shrinkingRunOptions(): Pointer {
 /** Describes the memory of a device; the caller releases it with `ReleaseMemoryInfo`. */
 export function createMemoryInfo(name: string, deviceId: number): Pointer {
   const { api, out } = ortEnvironment();
-  checkStatus(api, api.CreateMemoryInfo(name, deviceAllocator, deviceId, defaultMemory, out));
+  checkStatus(api, api.CreateMemoryInfo(name, DEVICE_ALLOCATOR, deviceId, DEFAULT_MEMORY, out));
   return out[0];
 }
 

@@ -1,6 +1,7 @@
 /** Returns memory that is not needed, now or at all, to the system. */
 import { platform } from "node:os";
 import koffi from "koffi";
+
 import { releaseRunMemory } from "./session.ts";
 
 type TrimHeap = (numBytesToKeep: number) => number;

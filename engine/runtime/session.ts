@@ -1,5 +1,6 @@
 /** A loaded model: made from an ONNX file, run through bindings. Calls block the thread that makes them. */
 import { readFileSync } from "node:fs";
+
 import type { DeviceName } from "../contract/config.ts";
 import { EngineError, invariant } from "../contract/errors.ts";
 import { DeviceMemory } from "./device-memory.ts";
@@ -10,7 +11,7 @@ import type { ProviderOptions } from "./execution-provider.ts";
 import { IoBinding } from "./io-binding.ts";
 import { stringAt } from "./ort-api.ts";
 import type { OutPointer, Pointer, Status } from "./ort-api.ts";
-import { checkStatus, logSeverityFatal, ortEnvironment } from "./ort-environment.ts";
+import { checkStatus, LOG_SEVERITY_FATAL, ortEnvironment } from "./ort-environment.ts";
 import { numUsableCores } from "./physical-cores.ts";
 import { checkedByteLength, Tensor } from "./tensor.ts";
 
@@ -176,7 +177,7 @@ function createSessionOptions(options: SessionOptions): Pointer {
   checkStatus(api, api.CreateSessionOptions(out));
   const nativeOptions = out[0];
   try {
-    checkStatus(api, api.SetSessionLogSeverityLevel(nativeOptions, logSeverityFatal));
+    checkStatus(api, api.SetSessionLogSeverityLevel(nativeOptions, LOG_SEVERITY_FATAL));
     checkStatus(api, api.SetIntraOpNumThreads(nativeOptions, options.numThreads ?? numUsableCores()));
     // A pattern is kept for every set of input shapes ever seen, and a batch's shapes change from step to step.
     checkStatus(api, api.DisableMemPattern(nativeOptions));

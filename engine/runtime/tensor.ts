@@ -26,8 +26,8 @@ interface TensorParts<E extends TensorElementType> {
 const nothing = new Uint8Array(8);
 
 // ONNX Runtime copies shapes, so one array serves every call of the thread.
-const maxRank = 16;
-const shapeScratch = new BigInt64Array(maxRank);
+const MAX_RANK = 16;
+const shapeScratch = new BigInt64Array(MAX_RANK);
 
 export class Tensor<E extends TensorElementType = TensorElementType> implements Disposable {
   readonly elementType: E;
@@ -171,7 +171,7 @@ function bytesOf(data: TensorData): Uint8Array {
 export function checkedByteLength(elementType: TensorElementType, shape: readonly number[]): number {
   const count = numElements(shape);
   if (
-    shape.length > maxRank ||
+    shape.length > MAX_RANK ||
     !Number.isSafeInteger(count) ||
     !shape.every((size) => Number.isInteger(size) && size >= 0)
   ) {

@@ -1,7 +1,8 @@
 /** The compiled passes over rows of logits, and the memory that the rows lie in. */
 import { readFileSync } from "node:fs";
+
 import { EngineError } from "../contract/errors.ts";
-import { numSteps } from "./draw/exponential.ts";
+import { NUM_STEPS } from "./draw/exponential.ts";
 
 /** What kernel/logits.wasm exports, as kernel/logits.ts explains it: addresses in `memory`. */
 interface LogitsExports {
@@ -12,42 +13,42 @@ interface LogitsExports {
 }
 
 /** A token beyond the last one has less than 1e-13 of the probability of the most likely one: it is never drawn. */
-export const numBuckets = numSteps;
+export const NUM_BUCKETS = NUM_STEPS;
 /** Numbers after the buckets, for tokens that cannot be drawn. */
-export const numOutside = 8;
+export const NUM_OUTSIDE = 8;
 
-const pageBytes = 1 << 16;
+const PAGE_BYTES = 1 << 16;
 /** Of 32-bit addresses, less what the passes need besides the rows. */
-const maxRowBytes = 2 ** 32 - 2 ** 25;
-const massesAddress = 0;
-const bucketsAddress = massesAddress + (numBuckets + numOutside) * Float64Array.BYTES_PER_ELEMENT;
+const MAX_ROW_BYTES = 2 ** 32 - 2 ** 25;
+const MASSES_ADDRESS = 0;
+const BUCKETS_ADDRESS = MASSES_ADDRESS + (NUM_BUCKETS + NUM_OUTSIDE) * Float64Array.BYTES_PER_ELEMENT;
 
 /** Mutable: the rows, and scratch memory for one row at a time. Its memory never moves. */
 export class LogitsKernel {
   /** Row-major [numRows, vocabSize]. Every row that a pass is given is one of them. */
   readonly logits: Float32Array;
-  /** [vocabSize]: filled by `fillBuckets`; a number of `numBuckets` or more is no bucket. */
+  /** [vocabSize]: filled by `fillBuckets`; a number of `NUM_BUCKETS` or more is no bucket. */
   readonly bucketOf: Uint16Array;
-  /** [numBuckets]: filled by `fillBuckets`. */
+  /** [NUM_BUCKETS]: filled by `fillBuckets`. */
   readonly masses: Float64Array;
   readonly #exports: LogitsExports;
 
   /** @throws EngineError `invalid_configuration` where so many rows do not fit into one memory. */
   constructor(numRows: number, vocabSize: number) {
-    const rowsAddress = bucketsAddress + Math.ceil(vocabSize / 8) * 8 * Uint16Array.BYTES_PER_ELEMENT;
+    const rowsAddress = BUCKETS_ADDRESS + Math.ceil(vocabSize / 8) * 8 * Uint16Array.BYTES_PER_ELEMENT;
     const rowBytes = numRows * vocabSize * Float32Array.BYTES_PER_ELEMENT;
-    if (rowBytes > maxRowBytes) {
-      const most = Math.floor(maxRowBytes / (vocabSize * Float32Array.BYTES_PER_ELEMENT));
+    if (rowBytes > MAX_ROW_BYTES) {
+      const most = Math.floor(MAX_ROW_BYTES / (vocabSize * Float32Array.BYTES_PER_ELEMENT));
       const message = `Logits of ${numRows} sequences with ${vocabSize} tokens each do not fit into 4 GB: at most ${most} sequences do.`;
       throw new EngineError("invalid_configuration", message);
     }
     const module = new WebAssembly.Module(readFileSync(new URL("./kernel/logits.wasm", import.meta.url)));
     this.#exports = new WebAssembly.Instance(module).exports as LogitsExports;
     const { memory } = this.#exports;
-    memory.grow(Math.max(0, Math.ceil((rowsAddress + rowBytes - memory.buffer.byteLength) / pageBytes)));
+    memory.grow(Math.max(0, Math.ceil((rowsAddress + rowBytes - memory.buffer.byteLength) / PAGE_BYTES)));
     const { buffer } = memory;
-    this.masses = new Float64Array(buffer, massesAddress, numBuckets);
-    this.bucketOf = new Uint16Array(buffer, bucketsAddress, vocabSize);
+    this.masses = new Float64Array(buffer, MASSES_ADDRESS, NUM_BUCKETS);
+    this.bucketOf = new Uint16Array(buffer, BUCKETS_ADDRESS, vocabSize);
     this.logits = new Float32Array(buffer, rowsAddress, numRows * vocabSize);
   }
 
@@ -63,6 +64,6 @@ export class LogitsKernel {
 
   /** @param scale a float32, as is `largest`, the largest value of `row` times `scale`. */
   fillBuckets(row: Float32Array, scale: number, largest: number): void {
-    this.#exports.fillBuckets(row.byteOffset, row.length, scale, largest, bucketsAddress, massesAddress);
+    this.#exports.fillBuckets(row.byteOffset, row.length, scale, largest, BUCKETS_ADDRESS, MASSES_ADDRESS);
   }
 }

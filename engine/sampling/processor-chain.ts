@@ -2,10 +2,10 @@
 import type { EngineError } from "../contract/errors.ts";
 import { StepProgress } from "../thread/step-progress.ts";
 import type { SequenceBatchUpdate } from "./built-in/added-sequence.ts";
-import type { CustomProcessor, RowErrors } from "./custom/custom-processor.ts";
-import type { GuardedLogits } from "./guarded-logits.ts";
 import type { LogitsProcessor } from "./contract/logits-processor.ts";
+import type { CustomProcessor, RowErrors } from "./custom/custom-processor.ts";
 import { ShownBatch } from "./custom/shown-batch.ts";
+import type { GuardedLogits } from "./guarded-logits.ts";
 
 /** Masks what no grammar allows. It never throws for a row but leaves it no token. */
 export interface GrammarProcessor extends LogitsProcessor {

@@ -1,9 +1,7 @@
 /** Logprobs of the logits as the model gave them, kept aside before any processor or temperature changes a row. */
+import { LEAST_LOGPROB } from "../contract/request-output.ts";
 import type { SampledLogprobs, TokenLogprob } from "../contract/request-output.ts";
 import { largestIndices, logSumExp, rankOf } from "./row-operations.ts";
-
-/** JSON has no infinity; no reachable logprob is below. */
-const smallestLogprob = -9999;
 
 /** Mutable: one copied row for each request that asks for logprobs, reused from step to step. */
 export class RawLogprobs {
@@ -39,7 +37,7 @@ export function logprobsOf(row: Float32Array, tokenId: number, numTop: number): 
     ranks.set(value, rank);
     const logprob = value - normaliser;
     // NaN, which a broken model gives, has no place in JSON either.
-    return { tokenId: id, logprob: logprob > smallestLogprob ? logprob : smallestLogprob, rank };
+    return { tokenId: id, logprob: logprob > LEAST_LOGPROB ? logprob : LEAST_LOGPROB, rank };
   };
   return { sampled: describe(tokenId), top: top.map(describe) };
 }

@@ -1,5 +1,5 @@
 /** Passes over one row of logits, `[vocabSize]`. NaN never compares, so it counts as the least likely. */
-import { expOfRest, expOfStep, numSteps, stepsPerUnit } from "./draw/exponential.ts";
+import { expOfRest, expOfStep, NUM_STEPS, STEPS_PER_UNIT } from "./draw/exponential.ts";
 
 /**
  * Largest value; -Infinity when there is none. Four running maxima do not wait for one another; besides, the compiler
@@ -59,8 +59,8 @@ export function logSumExp(row: Float32Array): number {
   if (largest === -Infinity || largest === Infinity) return largest;
   let sum = 0;
   for (let index = 0; index < row.length; index++) {
-    const position = (largest - row[index]) * stepsPerUnit;
-    if (position < numSteps) {
+    const position = (largest - row[index]) * STEPS_PER_UNIT;
+    if (position < NUM_STEPS) {
       const step = position | 0;
       sum += expOfStep[step] * expOfRest(position - step);
     }

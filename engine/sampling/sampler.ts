@@ -3,16 +3,16 @@ import { EngineError } from "../contract/errors.ts";
 import type { SampledLogprobs } from "../contract/request-output.ts";
 import { isGreedy } from "../contract/sampling-params.ts";
 import type { SamplingParams } from "../contract/sampling-params.ts";
+import { dropUnlikely } from "./built-in/min-p.ts";
 import type { ProcessedRow } from "./custom/custom-processor.ts";
+import { CandidateDraw, UNDECIDED } from "./draw/candidate-draw.ts";
+import { uniformAt } from "./draw/random.ts";
+import { NO_TOKEN, TokenDraw } from "./draw/token-draw.ts";
 import { GuardedLogits } from "./guarded-logits.ts";
 import type { ProcessorChain } from "./processor-chain.ts";
-import { CandidateDraw, undecided } from "./draw/candidate-draw.ts";
-import { dropUnlikely } from "./built-in/min-p.ts";
-import { uniformAt } from "./draw/random.ts";
 import { RawLogprobs } from "./raw-logprobs.ts";
 import { scale } from "./row-operations.ts";
 import type { StepLogits } from "./step-logits.ts";
-import { noToken, TokenDraw } from "./draw/token-draw.ts";
 
 /** What the sampler asks of a row of the persistent batch. */
 export interface SamplingRow extends ProcessedRow {
@@ -28,7 +28,7 @@ export type SampledRow =
     }
   | { readonly kind: "failed"; readonly error: EngineError };
 
-const notCaptured = -1;
+const NOT_CAPTURED = -1;
 
 /** Mutable scratch memory; one per engine. */
 export class Sampler {
@@ -38,7 +38,7 @@ export class Sampler {
   readonly #draw: TokenDraw;
   readonly #candidateDraw = new CandidateDraw();
   readonly #rawLogprobs: RawLogprobs;
-  /** By row: the captured raw row, or `notCaptured`. */
+  /** By row: the captured raw row, or `NOT_CAPTURED`. */
   readonly #captured: Int32Array;
   /** By row: the most likely token before the temperature; only filled for greedy rows. */
   readonly #greedyTokenIds: Int32Array;
@@ -83,7 +83,7 @@ export class Sampler {
     const error = this.#processors.errorOf(rowIndex);
     if (error !== null) return { kind: "failed", error };
     const tokenId = isGreedy(row.samplingParams) ? this.#greedyTokenIds[rowIndex] : this.#drawToken(row, rowIndex);
-    if (tokenId === noToken) return { kind: "failed", error: this.#noTokenLeft(rowIndex) };
+    if (tokenId === NO_TOKEN) return { kind: "failed", error: this.#noTokenLeft(rowIndex) };
     const refusal = this.#processors.errorWith(rowIndex, tokenId);
     if (refusal !== null) return { kind: "failed", error: refusal };
     return { kind: "sampled", tokenId, logprobs: this.#readLogprobs(row, rowIndex, tokenId) };
@@ -112,7 +112,7 @@ export class Sampler {
     this.#rawLogprobs.clear();
     for (let rowIndex = 0; rowIndex < rows.length; rowIndex++) {
       const isWanted = rows[rowIndex].samplingParams.logprobs !== null;
-      this.#captured[rowIndex] = isWanted ? this.#rawLogprobs.capture(this.#logits.row(rowIndex)) : notCaptured;
+      this.#captured[rowIndex] = isWanted ? this.#rawLogprobs.capture(this.#logits.row(rowIndex)) : NOT_CAPTURED;
     }
   }
 
@@ -157,7 +157,7 @@ export class Sampler {
     if (candidates !== null) {
       const options = { scale: inverseTemperature(samplingParams), topK, topP, minP, uniform };
       const tokenId = this.#candidateDraw.draw(candidates, options);
-      if (tokenId !== undecided) return tokenId;
+      if (tokenId !== UNDECIDED) return tokenId;
       if (minP > 0) this.#scaleRow(samplingParams, rowIndex, true);
     }
     const rowScale = this.#isScaled[rowIndex] === 1 ? 1 : inverseTemperature(samplingParams);
@@ -166,7 +166,7 @@ export class Sampler {
 
   #readLogprobs({ samplingParams }: SamplingRow, rowIndex: number, tokenId: number): SampledLogprobs | null {
     const captured = this.#captured[rowIndex];
-    return captured === notCaptured ? null : this.#rawLogprobs.read(captured, tokenId, samplingParams.logprobs!);
+    return captured === NOT_CAPTURED ? null : this.#rawLogprobs.read(captured, tokenId, samplingParams.logprobs!);
   }
 }
 

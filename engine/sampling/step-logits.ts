@@ -1,7 +1,7 @@
 /** The memory that holds one step's logits, with row views made once. */
-import { LogitsKernel } from "./logits-kernel.ts";
-import type { Candidates } from "./draw/candidate-draw.ts";
 import type { Logits } from "./contract/logits-processor.ts";
+import type { Candidates } from "./draw/candidate-draw.ts";
+import { LogitsKernel } from "./logits-kernel.ts";
 
 /** Logits of a run that have stayed where they were computed. Valid until the next run. */
 export interface DeferredLogits {

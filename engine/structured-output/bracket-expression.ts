@@ -1,5 +1,5 @@
 /** Reads the bracket expressions and escapes that patterns and grammars share. */
-import { complement, lastCodePoint, unite } from "./code-point-set.ts";
+import { complement, LAST_CODE_POINT, unite } from "./code-point-set.ts";
 import type { CodePointRange, CodePointSet } from "./code-point-set.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
 
@@ -36,7 +36,7 @@ const codesByLetter: Readonly<Record<string, number>> = {
   0: 0,
 };
 const hyphen: CodePointRange = [0x2d, 0x2d];
-const HEX_ESCAPE = /x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|u\{([0-9A-Fa-f]{1,6})\}/y;
+const hexEscapePattern = /x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|u\{([0-9A-Fa-f]{1,6})\}/y;
 
 export interface ReadSet {
   readonly set: CodePointSet;
@@ -46,14 +46,14 @@ export interface ReadSet {
 
 /** The escape whose backslash is at `start`; null for one that stands for no character (`\b`, a back reference). */
 export function readEscape(text: string, start: number): ReadSet | null {
-  HEX_ESCAPE.lastIndex = start + 1;
-  const hex = HEX_ESCAPE.exec(text);
+  hexEscapePattern.lastIndex = start + 1;
+  const hex = hexEscapePattern.exec(text);
   if (hex !== null) {
     const code = Number.parseInt(
       hex.slice(1).find((group) => group !== undefined)!,
       16,
     );
-    if (code > lastCodePoint) refuseStructuredOutput(`The escape \\${hex[0]} is no character`);
+    if (code > LAST_CODE_POINT) refuseStructuredOutput(`The escape \\${hex[0]} is no character`);
     return { set: [[code, code]], end: start + 1 + hex[0].length };
   }
   const codePoint = text.codePointAt(start + 1);

@@ -1,6 +1,7 @@
 /** Sets of characters and lists of words, byte by byte of their UTF-8. */
+import { FIRST_SURROGATE, LAST_CODE_POINT, LAST_SURROGATE } from "./code-point-set.ts";
+import { nodeKinds, NODE_STRIDE } from "./program.ts";
 import type { Program } from "./program.ts";
-import { nodeKinds, nodeStride } from "./program.ts";
 
 /** How far a text has come in a set or a list of words. There is one object for equal states of a program. */
 export interface ByteState {
@@ -12,10 +13,6 @@ export interface ByteState {
   /** Null where the byte may not follow. */
   next(byte: number): ByteState | null;
 }
-
-const lastCodePoint = 0x10_ff_ff;
-const firstSurrogate = 0xd8_00;
-const lastSurrogate = 0xdf_ff;
 
 /** Mutable; makes the states that are reached, and keeps them until `clear`. */
 export class ByteStates {
@@ -41,7 +38,7 @@ export class ByteStates {
   startOf(node: number): ByteState {
     let state = this.#starts.get(node);
     if (state === undefined) {
-      const [kind, first, end] = this.#program.nodes.subarray(node * nodeStride);
+      const [kind, first, end] = this.#program.nodes.subarray(node * NODE_STRIDE);
       state = kind === nodeKinds.set ? this.#startOfSet(first, end) : this.#withinWords(first, end, 0);
       this.#starts.set(node, state);
     }
@@ -84,10 +81,10 @@ export class ByteStates {
     // Neither overlong, nor a surrogate, nor past the end.
     let [least, most] = [
       Math.max(base, numBytes === 2 ? 0x800 : numBytes === 3 ? 0x1_00_00 : 0),
-      Math.min(last, lastCodePoint),
+      Math.min(last, LAST_CODE_POINT),
     ];
-    if (least >= firstSurrogate && least <= lastSurrogate) least = lastSurrogate + 1;
-    if (most >= firstSurrogate && most <= lastSurrogate) most = firstSurrogate - 1;
+    if (least >= FIRST_SURROGATE && least <= LAST_SURROGATE) least = LAST_SURROGATE + 1;
+    if (most >= FIRST_SURROGATE && most <= LAST_SURROGATE) most = FIRST_SURROGATE - 1;
     if (least > most) return null;
     const coverage = this.#covers(first, end, least, most);
     if (coverage === "none") return null;

@@ -16,7 +16,7 @@ export function isOpen(call: Call | OpenCall | null): call is OpenCall {
 }
 
 /** Units of work for each return: its key has to be made and sorted. */
-const returnUnits = 64;
+const RETURN_UNITS = 64;
 
 /** Mutable. */
 export class CallTable {
@@ -42,7 +42,7 @@ export class CallTable {
     for (const call of open.values()) {
       let count = 0;
       for (const [caller, rests] of call.returns) {
-        meter.spend(rests.size * returnUnits);
+        meter.spend(rests.size * RETURN_UNITS);
         if (!isOpen(caller)) continue;
         count++;
         const calls = called.get(caller);
@@ -144,7 +144,7 @@ function returnsOf({ rule, returns }: OpenCall, lasting: ReadonlyMap<OpenCall, C
   const covers = new Set<Call>();
   for (const call of ended.sort((left, right) => right.id - left.id)) {
     if (covers.has(call)) continue;
-    meter.spend(call.returns.length * returnUnits + call.covers.size);
+    meter.spend(call.returns.length * RETURN_UNITS + call.covers.size);
     covers.add(call);
     for (const covered of call.covers) covers.add(covered);
     for (const back of call.returns) add(back.rest, back.call);

@@ -5,10 +5,10 @@ export type CodePointRange = readonly [first: number, last: number];
 /** Ascending, neither overlapping nor touching. */
 export type CodePointSet = readonly CodePointRange[];
 
-export const lastCodePoint = 0x10_ff_ff;
+export const LAST_CODE_POINT = 0x10_ff_ff;
 /** Halves of characters of UTF-16, which stand for none by themselves. */
-const firstSurrogate = 0xd8_00;
-const lastSurrogate = 0xdf_ff;
+export const FIRST_SURROGATE = 0xd8_00;
+export const LAST_SURROGATE = 0xdf_ff;
 
 export function unite(...sets: readonly (readonly CodePointRange[])[]): CodePointSet {
   const united: [number, number][] = [];
@@ -27,7 +27,7 @@ export function complement(set: CodePointSet): CodePointSet {
     if (next < first) gaps.push([next, first - 1]);
     next = last + 1;
   }
-  if (next <= lastCodePoint) gaps.push([next, lastCodePoint]);
+  if (next <= LAST_CODE_POINT) gaps.push([next, LAST_CODE_POINT]);
   return gaps;
 }
 
@@ -37,5 +37,5 @@ export function subtract(set: CodePointSet, removed: CodePointSet): CodePointSet
 
 /** Whether UTF-8 spells none of its characters. */
 export function isEmptySet(set: CodePointSet): boolean {
-  return set.every(([first, last]) => first >= firstSurrogate && last <= lastSurrogate);
+  return set.every(([first, last]) => first >= FIRST_SURROGATE && last <= LAST_SURROGATE);
 }

@@ -1,15 +1,15 @@
 /** Structured outputs in the form in which the engine thread follows them. */
-import { WorkMeter, TooMuchWork } from "./work-meter.ts";
-import { findEndlessRule } from "./rule-properties.ts";
 import type { GrammarVocabulary } from "./grammar-vocabulary.ts";
-import { readLanguage } from "./language.ts";
 import { toProgram } from "./language-program.ts";
+import { readLanguage } from "./language.ts";
 import type { Program } from "./program.ts";
 import { Recognizer } from "./recognizer.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
-import { maxStepUnits } from "./work-limits.ts";
+import { findEndlessRule } from "./rule-properties.ts";
 import { describeStructuredOutput } from "./structured-output.ts";
 import type { StructuredOutput } from "./structured-output.ts";
+import { MAX_STEP_UNITS } from "./work-limits.ts";
+import { WorkMeter, TooMuchWork } from "./work-meter.ts";
 
 /** A plain value; posting it to a thread copies none of its bytes. */
 export interface CompiledGrammar {
@@ -33,7 +33,7 @@ export function* compileInSlices(structuredOutput: StructuredOutput): Generator<
   const program = toProgram(language);
   yield;
   const meter = new WorkMeter();
-  meter.allow(maxStepUnits);
+  meter.allow(MAX_STEP_UNITS);
   try {
     void new Recognizer(program, meter).start();
   } catch (error) {

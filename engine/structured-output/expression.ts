@@ -54,20 +54,20 @@ export function alternativesOf(options: readonly Expression[]): Expression {
 }
 
 /** Of groups within each other; readers recurse over them. */
-export const maxGroupNesting = 64;
+export const MAX_GROUP_NESTING = 64;
 
 /** `{n, -1}` is how XGrammar writes a repetition without an upper bound. No two parts can take the same blank. */
-const QUANTIFIER = /[*+?]|\{\s*(\d+)\s*(?:(,)\s*(?:(-1|\d+)\s*)?)?\}/y;
+const quantifierPattern = /[*+?]|\{\s*(\d+)\s*(?:(,)\s*(?:(-1|\d+)\s*)?)?\}/y;
 
 /** `text` begins with a quantifier at `start`, or there is none. */
 export function readQuantifier(
   text: string,
   start: number,
 ): { readonly min: number; readonly max: number; readonly end: number } | null {
-  QUANTIFIER.lastIndex = start;
-  const match = QUANTIFIER.exec(text);
+  quantifierPattern.lastIndex = start;
+  const match = quantifierPattern.exec(text);
   if (match === null) return null;
-  const end = QUANTIFIER.lastIndex;
+  const end = quantifierPattern.lastIndex;
   const [symbol, min, comma, max] = match;
   if (symbol === "*") return { min: 0, max: Infinity, end };
   if (symbol === "+") return { min: 1, max: Infinity, end };

@@ -30,9 +30,9 @@ interface Job {
 }
 
 /** Structured outputs that wait for their turn. */
-const maxNumJobs = 64;
+const MAX_NUM_JOBS = 64;
 /** Of all compiled grammars kept. A common one takes a few KB, the largest 16 MB. */
-const maxKeptBytes = 64 * 2 ** 20;
+const MAX_KEPT_BYTES = 64 * 2 ** 20;
 
 /**
  * The time that one takes is in proportion to its source, less than a millisecond for most. Since small sources go first,
@@ -85,10 +85,10 @@ export class GrammarCompiler implements AsyncDisposable {
     // Whoever waits sees the failure; that of a job whose callers have all given up concerns nobody.
     job.result.promise.catch(() => {});
     this.#jobs.set(id, job);
-    if (this.#jobs.size > maxNumJobs) {
+    if (this.#jobs.size > MAX_NUM_JOBS) {
       const largest = [...this.#jobs.values()].reduce((most, other) => (other.size >= most.size ? other : most));
       this.#jobs.delete(largest.id);
-      const problem = `${maxNumJobs} structured outputs wait to be compiled, which is the limit, and this is the largest`;
+      const problem = `${MAX_NUM_JOBS} structured outputs wait to be compiled, which is the limit, and this is the largest`;
       largest.result.reject(new EngineError("queue_full", `${problem}.`));
     }
     if (!this.#isWorking) void this.#work();
@@ -123,7 +123,7 @@ export class GrammarCompiler implements AsyncDisposable {
     this.#compiled.set(grammar.id, grammar);
     this.#keptBytes += sizeOfProgram(grammar.program);
     for (const [oldId, old] of this.#compiled) {
-      if (this.#keptBytes <= maxKeptBytes) break;
+      if (this.#keptBytes <= MAX_KEPT_BYTES) break;
       this.#compiled.delete(oldId);
       this.#keptBytes -= sizeOfProgram(old.program);
     }

@@ -1,7 +1,7 @@
 /** Reads EBNF in XGrammar's dialect. */
 import { readBracketExpression } from "./bracket-expression.ts";
-import { lastCodePoint } from "./code-point-set.ts";
-import { alternativesOf, literalOf, maxGroupNesting, readQuantifier, sequenceOf } from "./expression.ts";
+import { LAST_CODE_POINT } from "./code-point-set.ts";
+import { alternativesOf, literalOf, MAX_GROUP_NESTING, readQuantifier, sequenceOf } from "./expression.ts";
 import type { Expression, Language } from "./expression.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
 
@@ -13,10 +13,10 @@ export function readGrammar(grammar: string): Language {
   return { root, rules };
 }
 
-const BLANK = /(?:[ \t\r\n]|#[^\r\n]*)*/y;
-const NAME = /[A-Za-z_.-][\w.-]*/y;
-const STRING = /"((?:[^"\\\r\n]|\\[^\r\n])*)"/y;
-const ESCAPE = /\\(?:x([0-9A-Fa-f]+)|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.))/gsu;
+const blankPattern = /(?:[ \t\r\n]|#[^\r\n]*)*/y;
+const namePattern = /[A-Za-z_.-][\w.-]*/y;
+const stringPattern = /"((?:[^"\\\r\n]|\\[^\r\n])*)"/y;
+const escapePattern = /\\(?:x([0-9A-Fa-f]+)|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.))/gsu;
 const codesByLetter: Readonly<Record<string, string>> = {
   n: "\n",
   r: "\r",
@@ -34,7 +34,7 @@ const codesByLetter: Readonly<Record<string, string>> = {
 };
 
 /** Characters of a name that a message tells. */
-const maxTold = 80;
+const MAX_TOLD = 80;
 const macros = new Set(["TagDispatch", "Token", "ExcludeToken", "TokenTagDispatch"]);
 
 class GrammarReader {
@@ -49,13 +49,13 @@ class GrammarReader {
   }
 
   readRules(): ReadonlyMap<string, Expression> {
-    this.#skip(BLANK);
+    this.#skip(blankPattern);
     while (this.#index < this.#grammar.length) {
       if (!this.#isAtRule()) this.#refuse("no rule");
-      const [name] = this.#match(NAME)!;
-      this.#skip(BLANK);
+      const [name] = this.#match(namePattern)!;
+      this.#skip(blankPattern);
       this.#expect("::=");
-      if (this.#rules.has(name)) this.#refuse(`a second rule ${name.slice(0, maxTold)}`);
+      if (this.#rules.has(name)) this.#refuse(`a second rule ${name.slice(0, MAX_TOLD)}`);
       const body = this.#readAlternatives();
       // XGrammar takes it for a hint of what follows the rule wherever it is used.
       if (this.#takes("(=")) {
@@ -64,7 +64,7 @@ class GrammarReader {
       }
       this.#rules.set(name, body);
     }
-    for (const name of this.#usedNames) if (!this.#rules.has(name)) this.#refuse(`no rule ${name.slice(0, maxTold)}`);
+    for (const name of this.#usedNames) if (!this.#rules.has(name)) this.#refuse(`no rule ${name.slice(0, MAX_TOLD)}`);
     return this.#rules;
   }
 
@@ -90,7 +90,7 @@ class GrammarReader {
     const { min, max, end } = quantifier;
     if (min > max) this.#refuse(`{${min}, ${max}}`);
     this.#index = end;
-    this.#skip(BLANK);
+    this.#skip(blankPattern);
     return { kind: "repetition", part, min, max };
   }
 
@@ -102,14 +102,14 @@ class GrammarReader {
         readBracketExpression(this.#grammar, this.#index) ??
         this.#refuse("a set of characters that is not closed or not understood");
       this.#index = read.end;
-      this.#skip(BLANK);
+      this.#skip(blankPattern);
       return { kind: "set", set: read.set };
     }
     if (next === "(" && this.#grammar[this.#index + 1] !== "=") {
       this.#expect("(");
       if (this.#takes(")")) return literalOf("");
-      if (++this.#depth > maxGroupNesting) {
-        return refuseStructuredOutput(`The grammar may nest at most ${maxGroupNesting} groups`);
+      if (++this.#depth > MAX_GROUP_NESTING) {
+        return refuseStructuredOutput(`The grammar may nest at most ${MAX_GROUP_NESTING} groups`);
       }
       const group = this.#readAlternatives();
       this.#expect(")");
@@ -117,10 +117,10 @@ class GrammarReader {
       return group;
     }
     if (this.#isAtRule()) return null;
-    const match = this.#match(NAME);
+    const match = this.#match(namePattern);
     if (match === null) return null;
     const [name] = match;
-    this.#skip(BLANK);
+    this.#skip(blankPattern);
     // Otherwise one of XGrammar's macros, which are about tokens.
     if (this.#grammar[this.#index] === "(" && macros.has(name)) this.#refuse(name);
     this.#usedNames.add(name);
@@ -130,22 +130,22 @@ class GrammarReader {
   /** Whether a name and `::=` come next. */
   #isAtRule(): boolean {
     const start = this.#index;
-    const isName = this.#match(NAME) !== null;
-    this.#skip(BLANK);
+    const isName = this.#match(namePattern) !== null;
+    this.#skip(blankPattern);
     const isRule = isName && this.#grammar.startsWith("::=", this.#index);
     this.#index = start;
     return isRule;
   }
 
   #readString(): Expression {
-    const [, source] = this.#match(STRING) ?? this.#refuse("a string that is not closed");
-    const text = source.replaceAll(ESCAPE, (escape, x, u, long, letter) => {
+    const [, source] = this.#match(stringPattern) ?? this.#refuse("a string that is not closed");
+    const text = source.replaceAll(escapePattern, (escape, x, u, long, letter) => {
       const hex: string | undefined = x ?? u ?? long;
       const code = hex === undefined ? null : Number.parseInt(hex, 16);
-      if (code !== null) return code <= lastCodePoint ? String.fromCodePoint(code) : this.#refuse(escape);
+      if (code !== null) return code <= LAST_CODE_POINT ? String.fromCodePoint(code) : this.#refuse(escape);
       return codesByLetter[letter] ?? this.#refuse(escape);
     });
-    this.#skip(BLANK);
+    this.#skip(blankPattern);
     return literalOf(text);
   }
 
@@ -153,7 +153,7 @@ class GrammarReader {
   #takes(symbol: string): boolean {
     if (!this.#grammar.startsWith(symbol, this.#index)) return false;
     this.#index += symbol.length;
-    this.#skip(BLANK);
+    this.#skip(blankPattern);
     return true;
   }
 

@@ -6,7 +6,7 @@ import type { LoadedGrammar } from "./loaded-grammars.ts";
 import type { Position } from "./reading.ts";
 import { addTokens, allowOnly, allowsNothing } from "./token-bitmask.ts";
 import type { TokenBitmask } from "./token-bitmask.ts";
-import { firstUnits, maxStepUnits, unitsPerReplayedToken, unitsPerToken } from "./work-limits.ts";
+import { FIRST_UNITS, MAX_STEP_UNITS, UNITS_PER_REPLAYED_TOKEN, UNITS_PER_TOKEN } from "./work-limits.ts";
 import { TooMuchWork } from "./work-meter.ts";
 
 /**
@@ -27,8 +27,8 @@ export class GrammarRow {
   #numAccepted = 0;
   #failure: EngineError | null = null;
   /** Units of work that the request may still spend, and how much of it in this step. */
-  #numUnitsLeft = firstUnits;
-  #numStepUnitsLeft = maxStepUnits;
+  #numUnitsLeft = FIRST_UNITS;
+  #numStepUnitsLeft = MAX_STEP_UNITS;
 
   constructor(loaded: LoadedGrammar, grammar: CompiledGrammar, outputTokenIds: readonly number[]) {
     this.#loaded = loaded;
@@ -44,9 +44,9 @@ export class GrammarRow {
   /** Begins a step: follows the output up to its newest token. What comes after an end token is ignored. */
   acceptNewTokens(): void {
     const numNewTokens = this.#outputTokenIds.length - this.#numAccepted;
-    this.#numStepUnitsLeft = maxStepUnits + Math.max(0, numNewTokens - 1) * unitsPerReplayedToken;
+    this.#numStepUnitsLeft = MAX_STEP_UNITS + Math.max(0, numNewTokens - 1) * UNITS_PER_REPLAYED_TOKEN;
     while (this.#failure === null && !this.#isEnded && this.#numAccepted < this.#outputTokenIds.length) {
-      this.#numUnitsLeft = Math.min(firstUnits, this.#numUnitsLeft + unitsPerToken);
+      this.#numUnitsLeft = Math.min(FIRST_UNITS, this.#numUnitsLeft + UNITS_PER_TOKEN);
       const tokenId = this.#outputTokenIds[this.#numAccepted];
       this.#work(() => this.#accept(tokenId));
     }

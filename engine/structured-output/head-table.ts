@@ -1,6 +1,6 @@
 /** Makes heads and rests, each once. */
 import type { ByteState, ByteStates } from "./byte-state.ts";
-import { nodeKinds, nodeStride, unbounded } from "./program.ts";
+import { nodeKinds, NODE_STRIDE, UNBOUNDED } from "./program.ts";
 import type { Program } from "./program.ts";
 import type { Head, Repetition, Rest } from "./reading.ts";
 
@@ -55,10 +55,10 @@ export class HeadTable {
   /** What is left of a repetition when one more round has begun. */
   roundAfter(repetition: Repetition): Repetition {
     const { part, min, max } = repetition;
-    if (min === 0 && max === unbounded) return repetition;
+    if (min === 0 && max === UNBOUNDED) return repetition;
     let after = this.#roundsAfter.get(repetition);
     if (after === undefined) {
-      after = this.#repetition(part, Math.max(0, min - 1), max === unbounded ? max : max - 1);
+      after = this.#repetition(part, Math.max(0, min - 1), max === UNBOUNDED ? max : max - 1);
       this.#roundsAfter.set(repetition, after);
     }
     return after;
@@ -97,12 +97,12 @@ export class HeadTable {
   #clampHead(head: Head, numBytes: number): Head {
     if (head.kind !== "repetition") return head;
     const min = Math.min(head.min, numBytes);
-    const max = head.max === unbounded ? unbounded : Math.min(head.max, Math.max(min, numBytes));
+    const max = head.max === UNBOUNDED ? UNBOUNDED : Math.min(head.max, Math.max(min, numBytes));
     return this.#repetition(head.part, min, max);
   }
 
   #create(node: number): Head {
-    const [kind, a, b, c] = this.#program.nodes.subarray(node * nodeStride, (node + 1) * nodeStride);
+    const [kind, a, b, c] = this.#program.nodes.subarray(node * NODE_STRIDE, (node + 1) * NODE_STRIDE);
     switch (kind) {
       case nodeKinds.set:
       case nodeKinds.words:

@@ -2,8 +2,8 @@
 import { alternativesOf, literalOf, sequenceOf } from "./expression.ts";
 import type { Expression } from "./expression.ts";
 import { countBounds } from "./json-bounds.ts";
-import type { JsonObject } from "./json-schema.ts";
 import { isObject } from "./json-schema.ts";
+import type { JsonObject } from "./json-schema.ts";
 import { colon, comma, constantOf, escapeForString, quoted, repeat, rule, whitespace } from "./json-text.ts";
 import { readPattern } from "./pattern-reader.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
@@ -33,7 +33,7 @@ interface Shape {
 }
 
 /** Rules that one object may take: those with bounds for the number of properties take one for each number. */
-const maxTails = 50_000;
+const MAX_TAILS = 50_000;
 
 /** Mutable: names the rules that it makes. */
 export class JsonObjectWriter {
@@ -145,9 +145,9 @@ class ObjectText {
   #writeTails(): void {
     const { properties, otherPair, min, max, name } = this.#shape;
     const numCounts = this.#isCounted ? Math.min(properties.length, max === Infinity ? Math.max(1, min) : max) : 1;
-    if (numCounts * properties.length > maxTails) {
+    if (numCounts * properties.length > MAX_TAILS) {
       const problem = `${properties.length} properties and bounds for their number`;
-      refuseStructuredOutput(`${this.#path} has ${problem}; so many take more than ${maxTails} rules`);
+      refuseStructuredOutput(`${this.#path} has ${problem}; so many take more than ${MAX_TAILS} rules`);
     }
     for (let count = 1; count <= numCounts; count++) {
       const [least, most] = this.#isCounted ? [Math.max(0, min - count), max - count] : [0, Infinity];

@@ -40,7 +40,7 @@ const keywordsWithSchemas = ["anyOf", "oneOf", "allOf", "prefixItems"];
 const keywordsWithNamedSchemas = ["properties", "patternProperties", "$defs", "definitions"] as const;
 
 /** Of schemas within each other; every level takes a few frames of the stack. */
-const maxNesting = 64;
+const MAX_NESTING = 64;
 
 /** Throws EngineError `invalid_argument` that names the place in the schema. */
 export function checkJsonSchema(text: string): void {
@@ -58,7 +58,7 @@ export function checkSchema(
   schema: unknown,
   path: string,
   checked: WeakSet<object>,
-  levelsLeft: number = maxNesting,
+  levelsLeft: number = MAX_NESTING,
 ): void {
   if (schema === true) return;
   if (!isObject(schema)) return refuseStructuredOutput(`${path} must be a JSON Schema, which is an object or true`);

@@ -1,14 +1,14 @@
 /** Turns languages into programs. */
 import type { Expression, Language } from "./expression.ts";
-import { findNullableRules, mentionedRules } from "./rule-properties.ts";
 import { ProgramBuilder } from "./program-builder.ts";
 import type { Program } from "./program.ts";
+import { findNullableRules, mentionedRules } from "./rule-properties.ts";
 
 /**
  * A rule whose texts have at most so many characters is written out where it is called: returning from it would cost
  * more than what calls of it share.
  */
-const maxInlineLength = 8;
+const MAX_INLINE_LENGTH = 8;
 
 /** Every rule of the language ends; see `findEndlessRule`. Throws EngineError `invalid_argument` for what is too large. */
 export function toProgram(language: Language): Program {
@@ -62,7 +62,7 @@ class LanguageWriter {
 
   #isShort(body: number): boolean {
     const repeated = this.#builder.isRepetition(body) ? this.#builder.part(body) : body;
-    return this.#builder.maxLength(repeated) <= maxInlineLength;
+    return this.#builder.maxLength(repeated) <= MAX_INLINE_LENGTH;
   }
 
   #define(name: string, body: number): void {

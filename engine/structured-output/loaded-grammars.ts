@@ -6,9 +6,9 @@ import { TokenMasks } from "./token-masks.ts";
 import { WorkMeter } from "./work-meter.ts";
 
 /** Unused grammars that stay loaded, with their caches, for the next request. */
-const maxNumIdle = 8;
+const MAX_NUM_IDLE = 8;
 /** Limit for the cached masks of all grammars. One takes up to 19 KB with a vocabulary of 150,000 tokens. */
-const maxMaskBytes = 128 * 2 ** 20;
+const MAX_MASK_BYTES = 128 * 2 ** 20;
 
 /** What all rows of a grammar share. */
 export interface LoadedGrammar {
@@ -26,7 +26,7 @@ interface Entry extends LoadedGrammar {
 export class LoadedGrammars {
   /** By id, in the order of last use. */
   readonly #entries = new Map<string, Entry>();
-  readonly #cache = new TokenMaskCache(maxMaskBytes);
+  readonly #cache = new TokenMaskCache(MAX_MASK_BYTES);
 
   get size(): number {
     return this.#entries.size;
@@ -45,7 +45,7 @@ export class LoadedGrammars {
   release({ id }: CompiledGrammar): void {
     this.#entries.get(id)!.numUsers--;
     const idle = Array.from(this.#entries).filter(([, { numUsers }]) => numUsers === 0);
-    for (const [idleId] of idle.slice(0, -maxNumIdle)) this.#entries.delete(idleId);
+    for (const [idleId] of idle.slice(0, -MAX_NUM_IDLE)) this.#entries.delete(idleId);
   }
 
   #load({ program, vocabulary: { tries, vocabSize } }: CompiledGrammar): Entry {

@@ -7,7 +7,7 @@ export type NumberRange =
   | { readonly kind: "unsupported" };
 
 /** Numbers of so many digits in all are different as double-precision numbers, too, and in the same order. */
-const maxDigits = 15;
+const MAX_DIGITS = 15;
 
 /** `null` is no bound. */
 interface Bounds {
@@ -84,7 +84,7 @@ function numbers({ min, max, excludesMin, excludesMax }: NumberBounds): string[]
 function magnitudes({ min, max, excludesMin, excludesMax }: NumberBounds & { readonly min: number }): string[] {
   const options: string[] = [];
   if (max === null || min < max) {
-    const numDecimals = Math.max(1, maxDigits - String(max ?? min).length);
+    const numDecimals = Math.max(1, MAX_DIGITS - String(max ?? min).length);
     const first = excludesMin ? min + 1 : min;
     if (excludesMin) options.push(`"${min}." [0-9]{0, ${numDecimals - 1}} [1-9]`);
     if (max === null || first < max) {
@@ -92,7 +92,8 @@ function magnitudes({ min, max, excludesMin, excludesMax }: NumberBounds & { rea
       options.push(...whole.map((digits) => `${digits} ("." [0-9]{1, ${numDecimals}})?`));
     }
   }
-  if (max !== null && !excludesMax && (min < max || !excludesMin)) options.push(`"${max}" ("." "0"{1, ${maxDigits}})?`);
+  if (max !== null && !excludesMax && (min < max || !excludesMin))
+    options.push(`"${max}" ("." "0"{1, ${MAX_DIGITS}})?`);
   return options;
 }
 
@@ -132,5 +133,5 @@ function isSafe(bound: number | null): boolean {
 }
 
 function isExact(bound: number | null): boolean {
-  return bound === null || (Number.isInteger(bound) && Math.abs(bound) < 10 ** maxDigits);
+  return bound === null || (Number.isInteger(bound) && Math.abs(bound) < 10 ** MAX_DIGITS);
 }

@@ -1,6 +1,6 @@
 /** Reads patterns: the part of regular expressions that describes whole texts without looking around. */
 import { anyButLineEnds, readBracketExpression, readEscape } from "./bracket-expression.ts";
-import { alternativesOf, literalOf, maxGroupNesting, readQuantifier, sequenceOf } from "./expression.ts";
+import { alternativesOf, literalOf, MAX_GROUP_NESTING, readQuantifier, sequenceOf } from "./expression.ts";
 import type { Expression } from "./expression.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
 
@@ -19,9 +19,9 @@ interface Read {
   readonly endsText: boolean;
 }
 
-const GROUP_START = /\((?:\?:|\?P?<[A-Za-z_]\w*>|(?!\?))/y;
+const groupStartPattern = /\((?:\?:|\?P?<[A-Za-z_]\w*>|(?!\?))/y;
 /** Characters that mean something by themselves. */
-const SPECIAL = new Set("*+?{}()[]|\\^$");
+const specialPattern = new Set("*+?{}()[]|\\^$");
 
 class PatternReader {
   readonly #pattern: string;
@@ -100,7 +100,7 @@ class PatternReader {
         "a set of characters that is not closed or not understood",
       );
     if (character === "\\") return this.#take(readEscape(this.#pattern, this.#index), "an escape");
-    if (SPECIAL.has(character)) this.refuse(character);
+    if (specialPattern.has(character)) this.refuse(character);
     this.#index += character.length;
     return { expression: literalOf(character), startsText: false, endsText: false };
   }
@@ -112,14 +112,14 @@ class PatternReader {
   }
 
   #readGroup(): Read {
-    GROUP_START.lastIndex = this.#index;
-    if (!GROUP_START.test(this.#pattern)) {
+    groupStartPattern.lastIndex = this.#index;
+    if (!groupStartPattern.test(this.#pattern)) {
       const looksAround = /^\(\?<?[=!]/.test(this.#pattern.slice(this.#index, this.#index + 4));
       this.refuse(looksAround ? "a lookahead or lookbehind" : "a group of this kind");
     }
-    this.#index = GROUP_START.lastIndex;
-    if (++this.#depth > maxGroupNesting) {
-      return refuseStructuredOutput(`The pattern may nest at most ${maxGroupNesting} groups`);
+    this.#index = groupStartPattern.lastIndex;
+    if (++this.#depth > MAX_GROUP_NESTING) {
+      return refuseStructuredOutput(`The pattern may nest at most ${MAX_GROUP_NESTING} groups`);
     }
     const read = this.readAlternatives();
     if (this.#pattern[this.#index] !== ")") this.refuse("an open group");

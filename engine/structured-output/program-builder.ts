@@ -1,15 +1,15 @@
 /** Writes nodes of programs: equal ones once, and each in the simplest form that has the same texts. */
 import { isEmptySet } from "./code-point-set.ts";
 import type { CodePointSet } from "./code-point-set.ts";
-import { nodeKinds, nodeStride, unbounded } from "./program.ts";
+import { nodeKinds, NODE_STRIDE, UNBOUNDED } from "./program.ts";
 import type { Program } from "./program.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
 
 /** Forty times the nodes of the longest source that is a pattern; a program of so many takes 16 MB. */
-const maxNodes = 1_000_000;
+const MAX_NODES = 1_000_000;
 
 /** How deep into a node it is rewritten. */
-const maxRewrittenLevels = 32;
+const MAX_REWRITTEN_LEVELS = 32;
 
 /** Mutable. Nodes are numbers; the empty text is node 0. */
 export class ProgramBuilder {
@@ -43,7 +43,7 @@ export class ProgramBuilder {
   }
 
   part(repetition: number): number {
-    return this.#nodes[repetition * nodeStride + 1];
+    return this.#nodes[repetition * NODE_STRIDE + 1];
   }
 
   /** The set has a character that UTF-8 can spell. */
@@ -123,7 +123,7 @@ export class ProgramBuilder {
     }
     if (min === 1 && max === 1) return part;
     if (this.isRepetition(part)) {
-      const [inner, innerMin, innerMax] = this.#nodes.slice(part * nodeStride + 1, (part + 1) * nodeStride);
+      const [inner, innerMin, innerMax] = this.#nodes.slice(part * NODE_STRIDE + 1, (part + 1) * NODE_STRIDE);
       // `(x{1,b}){c,d}` leaves no number of rounds between c and bd out.
       if (innerMin === 1) return this.#repeat(inner, min, innerMax * max);
     }
@@ -166,9 +166,9 @@ export class ProgramBuilder {
   }
 
   /** The texts of a nullable node but the empty one; the node itself where that is not told easily. */
-  #withoutEmpty(node: number, levelsLeft = maxRewrittenLevels): number {
+  #withoutEmpty(node: number, levelsLeft = MAX_REWRITTEN_LEVELS): number {
     if (levelsLeft === 0) return node;
-    const [kind, a, b, c] = this.#nodes.slice(node * nodeStride, (node + 1) * nodeStride);
+    const [kind, a, b, c] = this.#nodes.slice(node * NODE_STRIDE, (node + 1) * NODE_STRIDE);
     if (kind === nodeKinds.repetition) return this.#isNullable[a] ? node : this.repetition(a, 1, c);
     if (kind === nodeKinds.words) {
       return this.words(this.#words.slice(a, b).flatMap((word) => (word.length === 0 ? [] : [word.toString()])));
@@ -197,25 +197,25 @@ export class ProgramBuilder {
   }
 
   #minRounds(node: number): number {
-    return this.isRepetition(node) ? this.#nodes[node * nodeStride + 2] : 1;
+    return this.isRepetition(node) ? this.#nodes[node * NODE_STRIDE + 2] : 1;
   }
 
   #maxRounds(node: number): number {
-    return this.isRepetition(node) ? this.#nodes[node * nodeStride + 3] : 1;
+    return this.isRepetition(node) ? this.#nodes[node * NODE_STRIDE + 3] : 1;
   }
 
   #repeat(part: number, min: number, max: number): number {
-    const [least, most] = [Math.min(min, unbounded), Math.min(max, unbounded)];
+    const [least, most] = [Math.min(min, UNBOUNDED), Math.min(max, UNBOUNDED)];
     const key = `${part}{${least},${most}`;
     const known = this.#nodesByKey.get(key);
     if (known !== undefined) return known;
-    const maxLength = most === unbounded ? Infinity : most * this.#maxLengths[part];
+    const maxLength = most === UNBOUNDED ? Infinity : most * this.#maxLengths[part];
     const isNullable = least === 0 || this.#isNullable[part];
     return this.#add(key, nodeKinds.repetition, part, least, most, isNullable, maxLength);
   }
 
   #pair(first: number, second: number): number {
-    const key = first * maxNodes + second;
+    const key = first * MAX_NODES + second;
     const known = this.#nodesByKey.get(key);
     if (known !== undefined) return known;
     const isNullable = this.#isNullable[first] && this.#isNullable[second];
@@ -224,7 +224,7 @@ export class ProgramBuilder {
   }
 
   #kindOf(node: number): number {
-    return this.#nodes[node * nodeStride];
+    return this.#nodes[node * NODE_STRIDE];
   }
 
   /** `kind`, `a`, `b` and `c` are those of `nodeKinds`. */
@@ -238,7 +238,7 @@ export class ProgramBuilder {
     maxLength: number,
   ): number {
     const index = this.#isNullable.length;
-    if (index === maxNodes) refuseStructuredOutput(`The structured output has more than ${maxNodes} parts`);
+    if (index === MAX_NODES) refuseStructuredOutput(`The structured output has more than ${MAX_NODES} parts`);
     this.#nodes.push(kind, a, b, c);
     this.#isNullable.push(isNullable);
     this.#maxLengths.push(maxLength);

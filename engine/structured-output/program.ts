@@ -22,9 +22,9 @@ export const nodeKinds = {
 } as const;
 
 /** Kind, a, b, c. */
-export const nodeStride = 4;
+export const NODE_STRIDE = 4;
 /** Stands for "without end". No text is so long, so that larger counts mean the same. */
-export const unbounded = 2 ** 30;
+export const UNBOUNDED = 2 ** 30;
 
 /** A plain value; not to be changed. */
 export interface Program {

@@ -19,7 +19,7 @@ export interface Repetition {
   readonly id: number;
   readonly part: Head;
   readonly min: number;
-  /** `unbounded` for no end. */
+  /** `UNBOUNDED` for no end. */
   readonly max: number;
 }
 

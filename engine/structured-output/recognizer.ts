@@ -14,11 +14,11 @@ interface OpenReading {
 }
 
 /** Units of work (see WorkMeter) for each look at a reading: about a quarter of a microsecond. */
-const readingUnits = 32;
+const READING_UNITS = 32;
 /** With more positions, all are dropped and made again when a text reaches them. Each takes up to 3 KB. */
-const maxPositions = 4096;
+const MAX_POSITIONS = 4096;
 /** Readings, rests, returns of calls and byte states, of about 100 bytes each. */
-const maxParts = 262_144;
+const MAX_PARTS = 262_144;
 
 /**
  * Follows all ways to read a text at once, as Earley's algorithm does: the calls of rules form a graph in which those
@@ -80,7 +80,7 @@ export class Recognizer {
   /** Where some readings lead without any byte. */
   positionAt(readings: readonly Reading[]): Position {
     const key = keyOf(readings);
-    this.#meter.spend(readings.length * readingUnits);
+    this.#meter.spend(readings.length * READING_UNITS);
     let position = this.#settled.get(key);
     if (position === undefined) {
       this.#settled.set(key, (position = this.#settle(readings)));
@@ -108,7 +108,7 @@ export class Recognizer {
       if (rests === undefined) seen.set(call, (rests = new Set()));
       if (rests.has(rest)) return;
       rests.add(rest);
-      this.#meter.spend(readingUnits);
+      this.#meter.spend(READING_UNITS);
       pending.push({ rest, call });
     };
     for (const { rest, call } of begun) add(rest, call);
@@ -169,7 +169,7 @@ export class Recognizer {
   /** The position of these readings, in which the open calls are replaced by lasting ones. */
   #keep(waiting: readonly OpenReading[], open: ReadonlyMap<number, OpenCall>, canEnd: boolean): Position {
     const lasting = this.#calls.close(open, this.#meter);
-    this.#meter.spend(waiting.length * readingUnits);
+    this.#meter.spend(waiting.length * READING_UNITS);
     const readings = waiting.map(({ rest, call }) => ({
       rest,
       call: isOpen(call) ? lasting.get(call)! : call,
@@ -188,7 +188,7 @@ export class Recognizer {
   /** Positions that callers still hold stay valid. */
   #forgetWhenFull(): void {
     const numParts = this.#numReadings + this.#heads.size + this.#calls.size + this.#states.size;
-    if (this.#positions.size < maxPositions && this.#settled.size < 4 * maxPositions && numParts < maxParts) return;
+    if (this.#positions.size < MAX_POSITIONS && this.#settled.size < 4 * MAX_POSITIONS && numParts < MAX_PARTS) return;
     for (const position of this.#linked) position.next = null;
     this.#linked.length = 0;
     this.#positions.clear();

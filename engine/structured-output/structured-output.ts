@@ -14,8 +14,8 @@ export type StructuredOutput =
   | { readonly kind: "grammar"; readonly grammar: string };
 
 /** Compiling takes time at least proportional to the text. */
-const maxSourceBytes = 256 * 1024;
-const maxChoices = 10_000;
+const MAX_SOURCE_BYTES = 256 * 1024;
+const MAX_CHOICES = 10_000;
 
 /**
  * Throws EngineError `invalid_argument` for what is empty, too large or too deep, or no JSON Schema that is enforced
@@ -40,7 +40,7 @@ export function checkStructuredOutput(structuredOutput: StructuredOutput): void 
 }
 
 /** As many characters of a structured output as a message needs to name it. */
-const maxTold = 80;
+const MAX_TOLD = 80;
 
 /** Such as `regex "yes|no"`; the text is cut where it is long. */
 export function describeStructuredOutput(structuredOutput: StructuredOutput): string {
@@ -61,14 +61,14 @@ export function describeStructuredOutput(structuredOutput: StructuredOutput): st
 }
 
 function tell(text: string): string {
-  return text.length > maxTold ? `${text.slice(0, maxTold)}…` : text;
+  return text.length > MAX_TOLD ? `${text.slice(0, MAX_TOLD)}…` : text;
 }
 
 function checkText(name: string, text: string): void {
   if (text.trim() === "") refuseStructuredOutput(`${name} cannot be an empty string`);
   const numBytes = Buffer.byteLength(text);
-  if (numBytes > maxSourceBytes) {
-    refuseStructuredOutput(`${name} may have at most ${maxSourceBytes} bytes, got ${numBytes}`);
+  if (numBytes > MAX_SOURCE_BYTES) {
+    refuseStructuredOutput(`${name} may have at most ${MAX_SOURCE_BYTES} bytes, got ${numBytes}`);
   }
   if (!text.isWellFormed()) refuseStructuredOutput(`${name} contains half of a surrogate pair`);
   if (text.includes("\0")) refuseStructuredOutput(`${name} contains a NUL character`);
@@ -76,8 +76,8 @@ function checkText(name: string, text: string): void {
 
 function checkChoices(choices: readonly string[]): void {
   if (choices.length === 0) refuseStructuredOutput("choice cannot be an empty list");
-  if (choices.length > maxChoices) {
-    refuseStructuredOutput(`choice may have at most ${maxChoices} entries, got ${choices.length}`);
+  if (choices.length > MAX_CHOICES) {
+    refuseStructuredOutput(`choice may have at most ${MAX_CHOICES} entries, got ${choices.length}`);
   }
   let numBytes = 0;
   for (const choice of choices) {
@@ -86,7 +86,7 @@ function checkChoices(choices: readonly string[]): void {
     if (choice.includes("\0")) refuseStructuredOutput("choice contains a NUL character");
     numBytes += Buffer.byteLength(choice);
   }
-  if (numBytes > maxSourceBytes) {
-    refuseStructuredOutput(`choice may have at most ${maxSourceBytes} bytes in all, got ${numBytes}`);
+  if (numBytes > MAX_SOURCE_BYTES) {
+    refuseStructuredOutput(`choice may have at most ${MAX_SOURCE_BYTES} bytes in all, got ${numBytes}`);
   }
 }

@@ -13,7 +13,7 @@ export interface TokenMask {
 }
 
 /** Of an entry, besides what it holds. */
-const entryBytes = 256;
+const ENTRY_BYTES = 256;
 
 /** Mutable. Of all grammars in use, so that what they keep in all is bounded. */
 export class TokenMaskCache {
@@ -55,5 +55,5 @@ export class TokenMaskCache {
 }
 
 function bytesOf({ tokens, exits }: TokenMask): number {
-  return sizeOf(tokens) + (exits?.byteLength ?? 0) + entryBytes;
+  return sizeOf(tokens) + (exits?.byteLength ?? 0) + ENTRY_BYTES;
 }

@@ -5,16 +5,16 @@ import { addTokens, createTokenBitmask, packTokens } from "./token-bitmask.ts";
 import type { TokenBitmask, TokenSet } from "./token-bitmask.ts";
 import type { TokenMask, TokenMaskCache } from "./token-mask-cache.ts";
 import type { TokenTrie } from "./token-trie.ts";
-import { maxExits, walkTrie } from "./trie-walk.ts";
+import { MAX_EXITS, walkTrie } from "./trie-walk.ts";
 import type { TrieWalk } from "./trie-walk.ts";
 import type { WorkMeter } from "./work-meter.ts";
 
 /** Up to so many rests, their masks are united; for more, one walk from the position is tried first. */
-const maxLocalRests = 8;
+const MAX_LOCAL_RESTS = 8;
 /** Units of work that such a walk may take: a tenth of one through a large vocabulary. */
-const jointUnits = 50_000;
+const JOINT_UNITS = 50_000;
 /** Units of work of adding a mask to another, and of packing one: 10 to 20 microseconds. */
-const addUnits = 2048;
+const ADD_UNITS = 2048;
 const noExits = new Int32Array();
 
 export interface TokenMasksOptions {
@@ -65,7 +65,7 @@ export class TokenMasks {
     if (known !== undefined) return known.tokens;
     this.#bitmask.fill(0);
     for (const trieIndex of this.#tries.keys()) this.#addTrie(trieIndex, position);
-    this.#meter.spend(addUnits);
+    this.#meter.spend(ADD_UNITS);
     const tokens = packTokens(this.#bitmask);
     this.#cache.add(position, { tokens, exits: noExits });
     return tokens;
@@ -81,8 +81,8 @@ export class TokenMasks {
       else calls.push(call);
     }
     const isTried =
-      local.size <= maxLocalRests || local.keys().some((rest) => this.#cache.has(this.#keyOf(trieIndex, rest)));
-    if (!isTried && this.#meter.attempt(jointUnits, () => this.#addWalk(trie, position)) !== null) return;
+      local.size <= MAX_LOCAL_RESTS || local.keys().some((rest) => this.#cache.has(this.#keyOf(trieIndex, rest)));
+    if (!isTried && this.#meter.attempt(JOINT_UNITS, () => this.#addWalk(trie, position)) !== null) return;
     for (const [rest, calls] of local) this.#addLocal(trieIndex, rest, calls);
   }
 
@@ -96,7 +96,7 @@ export class TokenMasks {
   #addLocal(trieIndex: number, rest: Rest, calls: readonly (Call | null)[]): void {
     const trie = this.#tries[trieIndex];
     const { tokens, exits } = this.#localMask(trieIndex, rest);
-    this.#meter.spend(addUnits);
+    this.#meter.spend(ADD_UNITS);
     addTokens(this.#bitmask, tokens);
     if (exits?.length === 0) return;
     for (const call of calls) {
@@ -121,8 +121,8 @@ export class TokenMasks {
     const exits: number[] = [];
     const start = this.#recognizer.positionAt([{ rest, call: null }]);
     walkTrie({ ...this.#walk, trie, bitmask, exits }, start, 0, trie.bytes.length);
-    this.#meter.spend(addUnits);
-    const mask = { tokens: packTokens(bitmask), exits: exits.length === maxExits ? null : Int32Array.from(exits) };
+    this.#meter.spend(ADD_UNITS);
+    const mask = { tokens: packTokens(bitmask), exits: exits.length === MAX_EXITS ? null : Int32Array.from(exits) };
     this.#cache.add(key, mask);
     return mask;
   }

@@ -9,7 +9,7 @@ import type { WorkMeter } from "./work-meter.ts";
 const NODES_PER_ENTRY = 1024;
 
 /** With more of them, going on from each takes longer than a walk with the callers does. */
-export const maxExits = 4096;
+export const MAX_EXITS = 4096;
 
 export interface TrieWalk {
   readonly recognizer: Recognizer;
@@ -17,7 +17,7 @@ export interface TrieWalk {
   readonly trie: TokenTrie;
   /** The tokens that are found are added to it. */
   readonly bitmask: TokenBitmask;
-  /** The nodes with others below them at which the text may end are added to it, up to `maxExits`; null for none. */
+  /** The nodes with others below them at which the text may end are added to it, up to `MAX_EXITS`; null for none. */
   readonly exits: number[] | null;
 }
 
@@ -59,7 +59,7 @@ export function walkTrie(
     path[depth] = next;
     const nodeEnd = ends[node];
     node++;
-    if (exits !== null && next.canEnd && nodeEnd > node && exits.length < maxExits) exits.push(node - 1);
+    if (exits !== null && next.canEnd && nodeEnd > node && exits.length < MAX_EXITS) exits.push(node - 1);
   }
   meter.spend(numNodes);
 }

@@ -4,10 +4,10 @@
  * Limit for one row in one step: tens of milliseconds. Ordinary forms take less than a hundredth of it in most steps; the
  * first mask of free text with a vocabulary of 150,000 tokens takes a tenth.
  */
-export const maxStepUnits = 4_000_000;
+export const MAX_STEP_UNITS = 4_000_000;
 /** Units that a request has at its start, enough to compute the masks of its form. */
-export const firstUnits = 16_000_000;
-/** Units that a request gets with each token. Unspent ones add up to `firstUnits` at most. */
-export const unitsPerToken = 100_000;
+export const FIRST_UNITS = 16_000_000;
+/** Units that a request gets with each token. Unspent ones add up to `FIRST_UNITS` at most. */
+export const UNITS_PER_TOKEN = 100_000;
 /** Units that a step gets for each token that is followed again after a preemption. */
-export const unitsPerReplayedToken = 10_000;
+export const UNITS_PER_REPLAYED_TOKEN = 10_000;

@@ -27,8 +27,8 @@ interface TrieNode {
   token: AddedToken | null;
 }
 
-const WORD_CHARACTER = /[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]/u;
-const WHITE_SPACE = /\p{White_Space}/u;
+const wordCharacterPattern = /[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]/u;
+const whiteSpacePattern = /\p{White_Space}/u;
 
 /**
  * Splits text as Hugging Face's `AddedVocabulary` does: leftmost, longest, not overlapping; a match that its flags
@@ -97,7 +97,7 @@ export class AddedTokenSplitter {
 }
 
 function touchesWord(text: string, start: number, end: number): boolean {
-  return WORD_CHARACTER.test(characterBefore(text, start)) || WORD_CHARACTER.test(characterAt(text, end));
+  return wordCharacterPattern.test(characterBefore(text, start)) || wordCharacterPattern.test(characterAt(text, end));
 }
 
 function characterAt(text: string, index: number): string {
@@ -112,12 +112,12 @@ function characterBefore(text: string, index: number): string {
 // White space is within the basic plane, so code units suffice here.
 function trimmedEnd(text: string, from: number, to: number): number {
   let end = to;
-  while (end > from && WHITE_SPACE.test(text[end - 1])) end -= 1;
+  while (end > from && whiteSpacePattern.test(text[end - 1])) end -= 1;
   return end;
 }
 
 function trimmedStart(text: string, from: number): number {
   let start = from;
-  while (start < text.length && WHITE_SPACE.test(text[start])) start += 1;
+  while (start < text.length && whiteSpacePattern.test(text[start])) start += 1;
   return start;
 }

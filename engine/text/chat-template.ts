@@ -5,8 +5,8 @@ import { z } from "zod";
 import { EngineError } from "../contract/errors.ts";
 import { describeError } from "../excerpt.ts";
 import { descendants, detectContentFormat } from "./content-format.ts";
-import { parseCheckpointJson, parseTokenizerConfig, tryReadCheckpointFile } from "./tokenizer-json.ts";
 import type { ContentFormat } from "./content-format.ts";
+import { parseCheckpointJson, parseTokenizerConfig, tryReadCheckpointFile } from "./tokenizer-json.ts";
 
 type TemplatePart = { readonly type: "text"; readonly text: string } | { readonly type: "image" };
 
@@ -19,8 +19,8 @@ export interface TemplateMessage {
 /** Thrown by a template's `raise_exception`: the conversation is not one the model takes. */
 class TemplateRefusal extends Error {}
 
-const RAISE = "raise_exception";
-const RAISE_REFUSAL = "raise_refusal";
+const raiseName = "raise_exception";
+const raiseRefusalName = "raise_refusal";
 
 export class ChatTemplate {
   readonly contentFormat: ContentFormat;
@@ -45,7 +45,7 @@ export class ChatTemplate {
     this.#namedTokens = namedTokens;
     // The library's own function throws an Error like any other; ours tells a refusal from a template that fails.
     for (const node of descendants(this.#template.parsed)) {
-      if (node.type === "Identifier" && node.value === RAISE) Object.assign(node, { value: RAISE_REFUSAL });
+      if (node.type === "Identifier" && node.value === raiseName) Object.assign(node, { value: raiseRefusalName });
     }
   }
 
@@ -56,7 +56,7 @@ export class ChatTemplate {
         ...this.#namedTokens,
         messages,
         add_generation_prompt: options.addGenerationPrompt,
-        [RAISE_REFUSAL]: (message: unknown) => {
+        [raiseRefusalName]: (message: unknown) => {
           throw new TemplateRefusal(String(message));
         },
       });

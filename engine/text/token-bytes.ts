@@ -5,7 +5,7 @@ import type { TokenizerComponent } from "./tokenizer-json.ts";
 /** One rule of a decoder: the token's text so far, or its bytes once a rule has made it bytes. */
 type Rule = (token: string) => string | Uint8Array;
 
-const BYTE_TOKEN = /^<0x([0-9A-Fa-f]{2})>$/;
+const byteTokenPattern = /^<0x([0-9A-Fa-f]{2})>$/;
 const encoder = new TextEncoder();
 
 /**
@@ -59,7 +59,7 @@ function replaceRule(decoder: TokenizerComponent): Rule {
 }
 
 function byteFallbackRule(token: string): string | Uint8Array {
-  const match = BYTE_TOKEN.exec(token);
+  const match = byteTokenPattern.exec(token);
   return match === null ? token : Uint8Array.of(Number.parseInt(match[1], 16));
 }
 

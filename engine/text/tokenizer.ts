@@ -5,10 +5,10 @@ import { Tokenizer as HuggingFaceTokenizer } from "@huggingface/tokenizers";
 import { EngineError } from "../contract/errors.ts";
 import { describeError } from "../excerpt.ts";
 import { AddedTokenSplitter } from "./added-tokens.ts";
+import type { AddedToken, TextRange } from "./added-tokens.ts";
 import { faithfulPreTokenizer } from "./pre-tokenizer-rules.ts";
 import { createTokenBytes } from "./token-bytes.ts";
 import { parseTokenizerConfig, parseTokenizerJson, tryReadCheckpointFile } from "./tokenizer-json.ts";
-import type { AddedToken, TextRange } from "./added-tokens.ts";
 import type { TokenizerConfig, TokenizerJson } from "./tokenizer-json.ts";
 
 /**
@@ -17,11 +17,11 @@ import type { TokenizerConfig, TokenizerJson } from "./tokenizer-json.ts";
  */
 const PIECE_LENGTH = 4096;
 /** A space between letters, where a piece may end: every known pre-tokenizer begins a word there. */
-const WORD_START = /\p{L}(?=[ ▁]\p{L})/gu;
+const wordStart = /\p{L}(?=[ ▁]\p{L})/gu;
 /** A space inside a token, as the kinds of vocabularies spell it. */
-const INNER_SPACE = /.[ ▁Ġ]/u;
+const innerSpace = /.[ ▁Ġ]/u;
 /** U+FFFD: bytes that may be the end of a letter. */
-const SPACE_AFTER_LETTER = /[\p{L}\uFFFD][ ▁]/u;
+const spaceAfterLetter = /[\p{L}\uFFFD][ ▁]/u;
 
 export interface EncodeOptions {
   /** Adds what the checkpoint adds around a text (usually the token that begins it). Chat templates write their own. */
@@ -181,13 +181,13 @@ export class Tokenizer implements Vocabulary {
   *#pieces(text: string, beginsText: boolean): Iterable<Piece> {
     let start = 0;
     if (text.length > PIECE_LENGTH && this.#areWordsIndependent()) {
-      WORD_START.lastIndex = PIECE_LENGTH;
-      for (let match = WORD_START.exec(text); match !== null; match = WORD_START.exec(text)) {
+      wordStart.lastIndex = PIECE_LENGTH;
+      for (let match = wordStart.exec(text); match !== null; match = wordStart.exec(text)) {
         const end = match.index + match[0].length;
         yield { text: text.slice(start, end), beginsText: beginsText && start === 0 };
         start = end;
         // Generators are resumed later: another text may have used the shared expression meanwhile.
-        WORD_START.lastIndex = end + PIECE_LENGTH;
+        wordStart.lastIndex = end + PIECE_LENGTH;
       }
     }
     yield { text: text.slice(start), beginsText: beginsText && start === 0 };
@@ -222,7 +222,7 @@ export class Tokenizer implements Vocabulary {
     for (const [token, tokenId] of this.#library.get_vocab(false)) {
       if (token === undefined || this.#addedIds.has(tokenId)) continue;
       longest = Math.max(longest, token.length);
-      if (INNER_SPACE.test(token) && SPACE_AFTER_LETTER.test(decoder.decode(this.#toBytes(token)))) {
+      if (innerSpace.test(token) && spaceAfterLetter.test(decoder.decode(this.#toBytes(token)))) {
         this.#hasIndependentWords = false;
       }
     }

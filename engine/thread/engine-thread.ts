@@ -4,9 +4,9 @@ import type { MessagePort } from "node:worker_threads";
 
 import { EngineError } from "../contract/errors.ts";
 import { moduleUrl } from "../module-url.ts";
+import type { EncoderOutput, EngineThreadData, FromEngineThread, ToEngineThread, WorkerOptions } from "./messages.ts";
 import { StepProgress } from "./step-progress.ts";
 import { StepWatchdog } from "./step-watchdog.ts";
-import type { EncoderOutput, EngineThreadData, FromEngineThread, ToEngineThread, WorkerOptions } from "./messages.ts";
 import type { StepStall } from "./step-watchdog.ts";
 
 export interface EngineThreadListener {
@@ -20,7 +20,7 @@ export interface EngineThreadListener {
   onFailed(error: EngineError): void;
 }
 
-export const ENGINE_THREAD_NAME = "fovea-engine";
+export const engineThreadName = "fovea-engine";
 
 /** A step of a large model may take this long; the thread can be ended only between two of them. */
 const CLOSE_TIMEOUT_MS = 30_000;
@@ -49,7 +49,7 @@ export class EngineThread {
     const progress = new StepProgress();
     const workerData: EngineThreadData = { optionsPort: port2, progress: progress.buffer };
     this.#worker = new Worker(moduleUrl("./worker", import.meta.url), {
-      name: ENGINE_THREAD_NAME,
+      name: engineThreadName,
       workerData,
       transferList: [port2],
     });

@@ -1,6 +1,7 @@
 /** Messages to the engine thread, which runs without a pause between steps and so sees no events then. */
 import { receiveMessageOnPort } from "node:worker_threads";
 import type { MessagePort } from "node:worker_threads";
+
 import type { ToEngineThread } from "./messages.ts";
 
 /** Mutable. */

@@ -1,10 +1,11 @@
 /** What the facade and the engine thread say to each other. */
 import type { MessagePort } from "node:worker_threads";
+
 import type { EngineConfig } from "../contract/config.ts";
 import type { EngineErrorCode } from "../contract/errors.ts";
+import type { FinishReason, SampledLogprobs } from "../contract/request-output.ts";
 import type { EngineRequest } from "../core/engine-request.ts";
 import type { KvCapacity } from "../kv/kv-manager.ts";
-import type { FinishReason, SampledLogprobs } from "../contract/request-output.ts";
 import type { BuiltModel } from "../models/built-model.ts";
 import type { ItemTensor } from "../multimodal/processed-item.ts";
 

@@ -14,14 +14,14 @@ export type StepActivity =
   /** The code of the custom logits processor at this position, in the order in which they apply. */
   | { readonly kind: "processor"; readonly index: number };
 
-const stepCell = 0;
-const activityCell = 1;
-const numCells = 2;
+const STEP_CELL = 0;
+const ACTIVITY_CELL = 1;
+const NUM_CELLS = 2;
 
-const idle = 0;
+const IDLE = 0;
 const codeOf = { scheduling: 1, model: 2, sampling: 3 } as const;
 const kinds = ["scheduling", "model", "sampling"] as const;
-const firstProcessorCode = 4;
+const FIRST_PROCESSOR_CODE = 4;
 
 /** A write is one atomic store, some 20 ns; a step makes about six, and two more for each custom processor. */
 export class StepProgress {
@@ -29,36 +29,36 @@ export class StepProgress {
   readonly buffer: SharedArrayBuffer;
   readonly #cells: Int32Array;
 
-  constructor(buffer: SharedArrayBuffer = new SharedArrayBuffer(numCells * Int32Array.BYTES_PER_ELEMENT)) {
+  constructor(buffer: SharedArrayBuffer = new SharedArrayBuffer(NUM_CELLS * Int32Array.BYTES_PER_ELEMENT)) {
     this.buffer = buffer;
     this.#cells = new Int32Array(buffer);
   }
 
   beginStep(): void {
-    Atomics.add(this.#cells, stepCell, 1);
+    Atomics.add(this.#cells, STEP_CELL, 1);
     this.enter("scheduling");
   }
 
   enter(kind: keyof typeof codeOf): void {
-    Atomics.store(this.#cells, activityCell, codeOf[kind]);
+    Atomics.store(this.#cells, ACTIVITY_CELL, codeOf[kind]);
   }
 
   enterProcessor(index: number): void {
-    Atomics.store(this.#cells, activityCell, firstProcessorCode + index);
+    Atomics.store(this.#cells, ACTIVITY_CELL, FIRST_PROCESSOR_CODE + index);
   }
 
   endStep(): void {
-    Atomics.store(this.#cells, activityCell, idle);
+    Atomics.store(this.#cells, ACTIVITY_CELL, IDLE);
   }
 
   read(): StepReading {
-    const code = Atomics.load(this.#cells, activityCell);
-    return { step: Atomics.load(this.#cells, stepCell), activity: activityOf(code) };
+    const code = Atomics.load(this.#cells, ACTIVITY_CELL);
+    return { step: Atomics.load(this.#cells, STEP_CELL), activity: activityOf(code) };
   }
 }
 
 function activityOf(code: number): StepActivity | null {
-  if (code === idle) return null;
-  if (code >= firstProcessorCode) return { kind: "processor", index: code - firstProcessorCode };
+  if (code === IDLE) return null;
+  if (code >= FIRST_PROCESSOR_CODE) return { kind: "processor", index: code - FIRST_PROCESSOR_CODE };
   return { kind: kinds[code - 1] };
 }

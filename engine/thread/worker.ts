@@ -2,15 +2,16 @@
 import process from "node:process";
 import { parentPort, workerData } from "node:worker_threads";
 import type { MessagePort } from "node:worker_threads";
+
 import { EngineError, invariant } from "../contract/errors.ts";
+import { createEngineCore } from "../core/create-engine-core.ts";
+import type { EngineCore } from "../core/engine-core.ts";
 import { collectGarbage } from "../runtime/collect-garbage.ts";
 import { ortEnvironment } from "../runtime/ort-environment.ts";
 import { releaseFreedMemory, releaseIdleMemory } from "../runtime/release-memory.ts";
-import { StepProgress } from "./step-progress.ts";
-import type { EngineCore } from "../core/engine-core.ts";
-import { createEngineCore } from "../core/create-engine-core.ts";
 import { Inbox } from "./inbox.ts";
 import type { EngineThreadData, FromEngineThread, WorkerOptions } from "./messages.ts";
+import { StepProgress } from "./step-progress.ts";
 
 /** Longer than a client takes from one answer to its next request, which finds the memory of runs as it was left. */
 const REST_AFTER_MS = 100;

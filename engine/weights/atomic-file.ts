@@ -9,7 +9,7 @@ import { systemReason } from "./regular-file.ts";
 const partialSuffix = ".partial";
 
 /** A live writer touches its file at least this often; what is older by this much was left by one that died. */
-const abandonedAfterMs = 60 * 60 * 1000;
+const ABANDONED_AFTER_MS = 60 * 60 * 1000;
 
 /**
  * Calls `write` with a name beside `file` that no other process uses, then renames it to `file`, replacing what is
@@ -29,7 +29,7 @@ export async function writeAtomically(
     await makeFolder(dirname(file));
     await write(temporaryFile);
     await flushToDisk(temporaryFile);
-    await removeAbandoned(dirname(file), (await stat(temporaryFile)).mtimeMs - abandonedAfterMs);
+    await removeAbandoned(dirname(file), (await stat(temporaryFile)).mtimeMs - ABANDONED_AFTER_MS);
     await rename(temporaryFile, file);
   } catch (error) {
     await rm(temporaryFile, { force: true }).catch(() => undefined);

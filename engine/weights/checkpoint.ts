@@ -2,6 +2,7 @@
 import { createHash } from "node:crypto";
 import { readdir } from "node:fs/promises";
 import { basename, join, resolve } from "node:path";
+
 import { EngineError } from "../contract/errors.ts";
 import { describeError } from "../excerpt.ts";
 import { indexFileName, singleFileName } from "./checkpoint-files.ts";

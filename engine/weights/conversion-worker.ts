@@ -1,16 +1,17 @@
 /** Thread entry: converts a few rows of one tensor at a time and writes them where the plan put them. */
 import { closeSync, openSync, readSync, writeSync } from "node:fs";
+
 import {
   isFloat,
-  largestFloat16,
+  LARGEST_FLOAT16,
   toBfloat16,
   toFloat16,
   toFloat32,
   type FloatElementType,
 } from "./float-conversion.ts";
+import type { WeightFormat } from "./prepared-weights.ts";
 import { quantizeBlockwise, quantizePerChannel } from "./quantize.ts";
 import { bytesPerElement } from "./safetensors.ts";
-import type { WeightFormat } from "./prepared-weights.ts";
 import type { StoredTensor } from "./stored-tensor.ts";
 
 /** Rows `firstRow` to `firstRow + numRows` of a source seen as a matrix, and where what they become is written. */
@@ -57,7 +58,7 @@ function writeConverted(
   switch (format.kind) {
     case "plain": {
       if (format.elementType === "float16" && hasValueBeyondFloat16(values)) {
-        return `has a value beyond ${largestFloat16}, the largest of float16`;
+        return `has a value beyond ${LARGEST_FLOAT16}, the largest of float16`;
       }
       const converted = convertFloats(values, format.elementType);
       writeBytes(target, weightOffset + targetRow * columns * converted.BYTES_PER_ELEMENT, converted);

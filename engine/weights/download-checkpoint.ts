@@ -3,10 +3,11 @@ import { hash } from "node:crypto";
 import { readFile, stat, writeFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import type { S3Client } from "@aws-sdk/client-s3";
+
 import { EngineError } from "../contract/errors.ts";
 import { writeAtomically } from "./atomic-file.ts";
-import { parseWeightMap } from "./checkpoint.ts";
 import { indexFileName, lacks, singleFileName, weightFileNames } from "./checkpoint-files.ts";
+import { parseWeightMap } from "./checkpoint.ts";
 import { belongsTo, chooseOnnxFiles, isOnnxExport, onnxFolder, type OnnxVariant } from "./onnx-variants.ts";
 import type { WeightProgress } from "./progress.ts";
 import { downloadObjects, type Download } from "./ranged-download.ts";

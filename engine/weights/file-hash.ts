@@ -3,12 +3,13 @@ import { createHash, hash } from "node:crypto";
 import { createReadStream } from "node:fs";
 import { readFile, stat, writeFile } from "node:fs/promises";
 import { basename, join, resolve } from "node:path";
+
 import { EngineError } from "../contract/errors.ts";
 import { writeAtomically } from "./atomic-file.ts";
 import { systemReason } from "./regular-file.ts";
 
 /** Large enough to be as fast as the disk, small enough that hashing one chunk does not hold up the event loop. */
-const chunkBytes = 4 * 1024 * 1024;
+const CHUNK_BYTES = 4 * 1024 * 1024;
 
 export interface HashFileOptions {
   readonly cacheFolder: string;
@@ -35,7 +36,7 @@ export async function hashFile(file: string, { cacheFolder, signal }: HashFileOp
 
   const digest = createHash("sha256");
   try {
-    for await (const chunk of createReadStream(path, { highWaterMark: chunkBytes, signal })) {
+    for await (const chunk of createReadStream(path, { highWaterMark: CHUNK_BYTES, signal })) {
       digest.update(chunk as Buffer);
     }
   } catch (cause) {

@@ -4,7 +4,7 @@ import type { ElementType } from "./stored-tensor.ts";
 
 export type FloatElementType = Extract<ElementType, "float32" | "float16" | "bfloat16">;
 
-export const largestFloat16 = 65504;
+export const LARGEST_FLOAT16 = 65504;
 
 export function isFloat(elementType: ElementType): elementType is FloatElementType {
   return elementType === "float32" || elementType === "float16" || elementType === "bfloat16";
@@ -37,16 +37,16 @@ export function toFloat32(bytes: Uint8Array<ArrayBuffer>, elementType: FloatElem
   }
 }
 
-/** Rounds to nearest, ties to even. The caller has checked that no value is beyond `largestFloat16`. */
+/** Rounds to nearest, ties to even. The caller has checked that no value is beyond `LARGEST_FLOAT16`. */
 export function toFloat16(values: Float32Array): Float16Array<ArrayBuffer> {
   const halves = new Float16Array(values.length);
   halves.set(values);
   return halves;
 }
 
-const signBit = 0x8000_0000;
-const infinityBits = 0x7f80_0000;
-const quietBit = 0x0040;
+const SIGN_BIT = 0x8000_0000;
+const INFINITY_BITS = 0x7f80_0000;
+const QUIET_BIT = 0x0040;
 
 /** Bits of each number, rounded to nearest, ties to even; what rounds beyond the largest becomes infinite. */
 export function toBfloat16(values: Float32Array): Uint16Array<ArrayBuffer> {
@@ -54,9 +54,9 @@ export function toBfloat16(values: Float32Array): Uint16Array<ArrayBuffer> {
   const halves = new Uint16Array(values.length);
   for (let index = 0; index < halves.length; index++) {
     const word = words[index];
-    const isNaN = (word & ~signBit) > infinityBits;
+    const isNaN = (word & ~SIGN_BIT) > INFINITY_BITS;
     // A NaN stays one: rounding its bits could make an infinity of it.
-    halves[index] = isNaN ? (word >>> 16) | quietBit : (word + 0x7fff + ((word >>> 16) & 1)) >>> 16;
+    halves[index] = isNaN ? (word >>> 16) | QUIET_BIT : (word + 0x7fff + ((word >>> 16) & 1)) >>> 16;
   }
   return halves;
 }

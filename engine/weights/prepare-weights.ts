@@ -2,6 +2,7 @@
 import { hash } from "node:crypto";
 import { open } from "node:fs/promises";
 import { resolve } from "node:path";
+
 import { EngineError } from "../contract/errors.ts";
 import { moduleUrl } from "../module-url.ts";
 import { writeAtomically } from "./atomic-file.ts";
@@ -14,19 +15,19 @@ import type { StoredTensor } from "./stored-tensor.ts";
 import { countElements, planWeights, type PlannedTensor, type PlannedWeight, type WeightPlan } from "./weight-plan.ts";
 
 /** Counts up when the same request makes other bytes, so that files of an older version are not taken. */
-const formatVersion = 1;
+const FORMAT_VERSION = 1;
 
 /** The file begins with a page that says what it is; tensors follow. */
-const headerBytes = 4096;
+const HEADER_BYTES = 4096;
 
 /** A task's rows, as float32, fit into a core's share of the last cache, and there are enough tasks to share out. */
-const elementsPerTask = 1024 * 1024;
+const ELEMENTS_PER_TASK = 1024 * 1024;
 
 /** The transposed form is written in strips of this many bytes or more; shorter ones cost more calls than bytes. */
-const minRowsPerTransposedTask = 256;
+const MIN_ROWS_PER_TRANSPOSED_TASK = 256;
 
 /** Below this much to read, starting threads takes longer than doing it. */
-const inlineBytes = 4 * 1024 * 1024;
+const INLINE_BYTES = 4 * 1024 * 1024;
 
 export interface PrepareWeightsOptions {
   readonly cacheFolder: string;
@@ -50,7 +51,7 @@ export async function prepareWeights(
   requests: readonly WeightRequest[],
   options: PrepareWeightsOptions,
 ): Promise<ReadonlyMap<string, PreparedWeight>> {
-  const plan = planWeights(checkpoint.tensors, requests, headerBytes);
+  const plan = planWeights(checkpoint.tensors, requests, HEADER_BYTES);
   const made = plan.weights.filter((weight) => weight.kind === "made");
   const file = made.length === 0 ? "" : await findOrMakeFile(checkpoint, plan, made, options);
 
@@ -72,9 +73,9 @@ async function findOrMakeFile(
   options: PrepareWeightsOptions,
 ): Promise<string> {
   const contentHash = await checkpoint.contentHash({ signal: options.signal });
-  const key = hash("sha256", JSON.stringify([formatVersion, contentHash, made.map((weight) => weight.request)]));
-  const header = Buffer.alloc(headerBytes);
-  header.write(JSON.stringify({ format: "fovea-weights", formatVersion, key, fileBytes }));
+  const key = hash("sha256", JSON.stringify([FORMAT_VERSION, contentHash, made.map((weight) => weight.request)]));
+  const header = Buffer.alloc(HEADER_BYTES);
+  header.write(JSON.stringify({ format: "fovea-weights", formatVersion: FORMAT_VERSION, key, fileBytes }));
   const file = resolve(options.cacheFolder, "weights", `${key}.bin`);
   if (await isWhole(file, header, fileBytes)) return file;
 
@@ -112,8 +113,8 @@ function createTasks(made: readonly MadeWeight[], targetFile: string): readonly 
     const columns = format.kind === "plain" ? 1 : (shape[1] ?? 1);
     if (countElements(shape) === 0) return [];
     const totalRows = countElements(shape) / columns;
-    const minRows = format.kind === "per-channel-int8" ? minRowsPerTransposedTask : 1;
-    const rowsPerTask = Math.max(minRows, Math.floor(elementsPerTask / columns));
+    const minRows = format.kind === "per-channel-int8" ? MIN_ROWS_PER_TRANSPOSED_TASK : 1;
+    const rowsPerTask = Math.max(minRows, Math.floor(ELEMENTS_PER_TASK / columns));
 
     const tasks: ConversionTask[] = [];
     let sourceRow = 0;
@@ -143,7 +144,7 @@ function createTasks(made: readonly MadeWeight[], targetFile: string): readonly 
 async function convertAll(tasks: readonly ConversionTask[], options: PrepareWeightsOptions): Promise<void> {
   const { onProgress, signal } = options;
   const total = tasks.reduce((sum, task) => sum + sourceBytes(task), 0);
-  const numThreads = total <= inlineBytes ? 0 : options.numThreads;
+  const numThreads = total <= INLINE_BYTES ? 0 : options.numThreads;
   await using converter = numThreads === 0 ? inlineConverter : await startThreads(numThreads);
 
   // One iterator for all: each thread takes the next task when it has done its last.

@@ -2,25 +2,26 @@
 import { open, type FileHandle } from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";
 import type { S3Client } from "@aws-sdk/client-s3";
+
 import { EngineError } from "../contract/errors.ts";
 import { writeAtomically } from "./atomic-file.ts";
 import type { WeightProgress } from "./progress.ts";
 import { readRange, TransientDownloadError, type S3Object } from "./s3-objects.ts";
 
 /** Object stores serve one connection at some 50 to 100 MB/s: ranges this large keep the cost of a request small. */
-export const rangeBytes = 8 * 1024 * 1024;
+export const RANGE_BYTES = 8 * 1024 * 1024;
 
 /** Enough for a 10 Gbit/s link, below the SDK's own limit of sockets. */
-const maxParallelRanges = 16;
+const MAX_PARALLEL_RANGES = 16;
 
 /** The network brings 64 kB at a time; a system call for each would take longer than the copying. */
-const writeBytes = 1024 * 1024;
+const WRITE_BYTES = 1024 * 1024;
 
-const maxAttempts = 5;
-const firstRetryDelayMs = 200;
+const MAX_ATTEMPTS = 5;
+const FIRST_RETRY_DELAY_MS = 200;
 
 /** A range slower than 70 kB/s is stuck. */
-const rangeTimeoutMs = 120_000;
+const RANGE_TIMEOUT_MS = 120_000;
 
 export interface DownloadOptions {
   readonly onProgress?: ((progress: WeightProgress) => void) | undefined;
@@ -52,7 +53,7 @@ export async function downloadObjects(
   };
   const ending = new AbortController();
   const endingSignal = signal === undefined ? ending.signal : AbortSignal.any([signal, ending.signal]);
-  const limit = createLimit(maxParallelRanges);
+  const limit = createLimit(MAX_PARALLEL_RANGES);
 
   const settled = downloads.map(async ({ object, file }) => {
     try {
@@ -85,8 +86,8 @@ async function downloadObject(
   try {
     await target.truncate(object.byteLength);
     const ranges: Promise<void>[] = [];
-    for (let start = 0; start < object.byteLength; start += rangeBytes) {
-      const end = Math.min(start + rangeBytes, object.byteLength);
+    for (let start = 0; start < object.byteLength; start += RANGE_BYTES) {
+      const end = Math.min(start + RANGE_BYTES, object.byteLength);
       const range = limit(async () => {
         signal.throwIfAborted();
         await downloadRange(client, object, target, start, end, signal);
@@ -112,13 +113,13 @@ async function downloadRange(
 ): Promise<void> {
   for (let attempt = 1; ; attempt++) {
     try {
-      const attemptSignal = AbortSignal.any([signal, AbortSignal.timeout(rangeTimeoutMs)]);
+      const attemptSignal = AbortSignal.any([signal, AbortSignal.timeout(RANGE_TIMEOUT_MS)]);
       const position = await writeRange(target, readRange(client, object, start, end, attemptSignal), start, end);
       if (position === end) return;
       throw new TransientDownloadError(`${object.name} broke off at byte ${position} of ${end}.`);
     } catch (error) {
-      if (!(error instanceof TransientDownloadError) || attempt === maxAttempts) throw error;
-      await delay(firstRetryDelayMs * 2 ** (attempt - 1), undefined, { signal });
+      if (!(error instanceof TransientDownloadError) || attempt === MAX_ATTEMPTS) throw error;
+      await delay(FIRST_RETRY_DELAY_MS * 2 ** (attempt - 1), undefined, { signal });
     }
   }
 }
@@ -144,7 +145,7 @@ async function writeRange(
     chunks.push(bytes);
     numWaiting += bytes.byteLength;
     if (position + numWaiting > end) throw new TransientDownloadError("more bytes came than were asked for");
-    if (numWaiting >= writeBytes) await flush();
+    if (numWaiting >= WRITE_BYTES) await flush();
   }
   if (numWaiting > 0) await flush();
   return position;

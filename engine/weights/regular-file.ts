@@ -8,7 +8,7 @@ import { basename } from "node:path";
 import { EngineError } from "../contract/errors.ts";
 
 /** Of a file that is read whole; the largest of those, tokenizer.json of a vocabulary of 260,000, has some 35 MB. */
-const maxTextBytes = 256 * 1024 * 1024;
+const MAX_TEXT_BYTES = 256 * 1024 * 1024;
 
 /**
  * Null where there is no such file.
@@ -40,10 +40,10 @@ export async function readRegularFile(path: string): Promise<Buffer | null> {
   if (handle === null) return null;
   try {
     const { size } = await handle.stat();
-    if (size > maxTextBytes) {
+    if (size > MAX_TEXT_BYTES) {
       throw new EngineError(
         "invalid_checkpoint",
-        `${basename(path)} has ${size} bytes; the limit for such a file is ${maxTextBytes}.`,
+        `${basename(path)} has ${size} bytes; the limit for such a file is ${MAX_TEXT_BYTES}.`,
       );
     }
     return await handle.readFile();

@@ -2,6 +2,7 @@
 import { lstat, readdir, stat } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import type { S3Client } from "@aws-sdk/client-s3";
+
 import { EngineError } from "../contract/errors.ts";
 import { indexFileName, lacks, singleFileName, weightFileNames } from "./checkpoint-files.ts";
 import type { DownloadCheckpointOptions } from "./download-checkpoint.ts";

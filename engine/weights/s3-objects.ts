@@ -1,6 +1,7 @@
 /** The two calls a checkpoint in S3 needs, with their failures told apart. The only file here that knows the AWS SDK. */
 import { addAbortSignal, Readable } from "node:stream";
 import { GetObjectCommand, ListObjectsV2Command, type S3Client } from "@aws-sdk/client-s3";
+
 import { EngineError } from "../contract/errors.ts";
 
 export interface S3Location {
@@ -19,7 +20,7 @@ export interface S3Object {
 }
 
 /** A checkpoint has some hundred files; a prefix that holds more is not one, and is not read to its end. */
-const maxListedObjects = 10_000;
+const MAX_LISTED_OBJECTS = 10_000;
 
 /** Worth another attempt: the connection broke, the server was busy, or fewer bytes came than were promised. */
 export class TransientDownloadError extends Error {
@@ -54,10 +55,10 @@ export async function listObjects(
       if (key === undefined || eTag === undefined || byteLength === undefined) continue;
       objects.push({ bucket, key, name: key.slice(prefix.length), eTag, byteLength });
     }
-    if (objects.length > maxListedObjects) {
+    if (objects.length > MAX_LISTED_OBJECTS) {
       throw new EngineError(
         "invalid_configuration",
-        `s3://${bucket}/${prefix} holds ${objects.length} objects or more; a checkpoint has at most ${maxListedObjects}.`,
+        `s3://${bucket}/${prefix} holds ${objects.length} objects or more; a checkpoint has at most ${MAX_LISTED_OBJECTS}.`,
       );
     }
     continuation = page.IsTruncated === true ? page.NextContinuationToken : undefined;

@@ -4,13 +4,14 @@
  */
 import type { FileHandle } from "node:fs/promises";
 import { basename, resolve } from "node:path";
+
 import { EngineError } from "../contract/errors.ts";
 import { excerpt } from "../excerpt.ts";
 import { openRegularFile } from "./regular-file.ts";
 import type { ElementType, StoredTensor } from "./stored-tensor.ts";
 
 /** The format's own limit: a lying length must not make us allocate what the file may really hold. */
-const maxHeaderBytes = 100_000_000;
+const MAX_HEADER_BYTES = 100_000_000;
 
 /** How every Git LFS pointer file begins: what a clone without LFS has in place of the weights. */
 const gitLfsPointer = Buffer.from("version ");
@@ -68,10 +69,10 @@ async function readHeaderLength(handle: FileHandle, fileBytes: number, fileName:
     );
   }
   const declared = beginning.readBigUInt64LE();
-  if (declared > BigInt(maxHeaderBytes)) {
+  if (declared > BigInt(MAX_HEADER_BYTES)) {
     throw new EngineError(
       "invalid_checkpoint",
-      `${fileName} is no safetensors file: it declares a header of ${declared} bytes; the limit is ${maxHeaderBytes}.`,
+      `${fileName} is no safetensors file: it declares a header of ${declared} bytes; the limit is ${MAX_HEADER_BYTES}.`,
     );
   }
   if (8n + declared > BigInt(fileBytes)) {

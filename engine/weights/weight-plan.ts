@@ -1,12 +1,12 @@
 /** Decides for each weight a model asks for whether it lies ready in the checkpoint, and where a made one will lie. */
 import { EngineError, invariant } from "../contract/errors.ts";
 import { isFloat } from "./float-conversion.ts";
-import { bytesPerElement } from "./safetensors.ts";
 import type { WeightFormat, WeightRequest } from "./prepared-weights.ts";
+import { bytesPerElement } from "./safetensors.ts";
 import type { ElementType, StoredTensor } from "./stored-tensor.ts";
 
 /** A cache line, and the widest vector register: kernels read aligned, and no two tensors share a line. */
-const alignment = 64;
+const ALIGNMENT = 64;
 
 /** Where one tensor lies in the file to be made. */
 export interface PlannedTensor {
@@ -44,7 +44,7 @@ export function planWeights(
 ): WeightPlan {
   let fileBytes = dataOffset;
   const place = (elementType: ElementType, shape: readonly number[]): PlannedTensor => {
-    const byteOffset = Math.ceil(fileBytes / alignment) * alignment;
+    const byteOffset = Math.ceil(fileBytes / ALIGNMENT) * ALIGNMENT;
     const byteLength = countElements(shape) * bytesPerElement[elementType];
     fileBytes = byteOffset + byteLength;
     return { elementType, shape, byteOffset, byteLength };

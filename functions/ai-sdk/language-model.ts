@@ -26,9 +26,15 @@ export interface FoveaModelOptions {
 }
 
 /**
- * Calls wait until the engine is ready. Settings that it lacks end up in `warnings`; parts that it cannot read and tools
- * that must be called throw UnsupportedFunctionalityError. The engine's own refusals are thrown as EngineError, except
- * that `queue_full` is an APICallError, which the AI SDK retries. The engine stays the caller's to close.
+ * Calls wait until the engine is ready. Settings that the engine lacks end up in `warnings`. The caller closes the
+ * engine.
+ *
+ * A call of the model rejects with
+ *
+ * - UnsupportedFunctionalityError for parts that the engine cannot read and for tools that must be called,
+ * - APICallError where the queue is full; the AI SDK retries it,
+ * - EngineError for every other refusal of the engine,
+ * - the reason of its signal when that aborts.
  */
 export function fovea(engine: Engine, options: FoveaModelOptions = {}): LanguageModelV4 {
   const { modelId = "fovea", imageSchemes = [] } = options;

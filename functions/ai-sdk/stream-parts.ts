@@ -18,7 +18,7 @@ export interface StreamOptions {
 }
 
 /** One answer is one text block. */
-const TEXT_ID = "0";
+const textPartId = "0";
 
 /**
  * In order: `stream-start`, `response-metadata`, one text block if there is text, `finish`. An error becomes a part of its
@@ -38,15 +38,15 @@ export async function* streamParts(
       last = output;
       if (includeRawChunks) yield { type: "raw", rawValue: output };
       if (output.text === "") continue;
-      if (!hasText) yield { type: "text-start", id: TEXT_ID };
+      if (!hasText) yield { type: "text-start", id: textPartId };
       hasText = true;
-      yield { type: "text-delta", id: TEXT_ID, delta: output.text };
+      yield { type: "text-delta", id: textPartId, delta: output.text };
     }
   } catch (error) {
     if (abortSignal?.aborted === true) throw error;
     failure = { error };
   }
-  if (hasText) yield { type: "text-end", id: TEXT_ID };
+  if (hasText) yield { type: "text-end", id: textPartId };
   if (failure !== null) yield { type: "error", error: failure.error };
   yield {
     type: "finish",

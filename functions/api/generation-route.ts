@@ -1,17 +1,17 @@
 /** What the routes that generate text have in common, from the body to the answer. */
 import type { Context, Handler } from "hono";
 
-import type { Metrics } from "../metrics.ts";
-import { clientGone } from "../service.ts";
-import type { Admission } from "../service.ts";
 import type { AppDependencies } from "../app-dependencies.ts";
-import { toErrorAnswer } from "../http/errors.ts";
 import { createRequests, parseBody } from "../generation/generation-kind.ts";
 import type { CommonFields, GenerationKind, ParsedBody } from "../generation/generation-kind.ts";
 import { runGenerations } from "../generation/generations.ts";
+import { toErrorAnswer } from "../http/errors.ts";
 import { readJsonObject } from "../http/json-body.ts";
 import type { AppEnvironment } from "../http/request-trace.ts";
 import { createEventStream, eventStreamHeaders } from "../http/sse.ts";
+import type { Metrics } from "../metrics.ts";
+import { clientGone } from "../service.ts";
+import type { Admission } from "../service.ts";
 
 const DEFAULT_KEEP_ALIVE_MS = 10_000;
 

@@ -5,14 +5,14 @@ import { EngineError } from "../../engine/index.ts";
 import type { Engine, GenerationRequest } from "../../engine/index.ts";
 import { chatCompletionKind } from "../generation/chat-completion-kind.ts";
 import { completionKind } from "../generation/completion-kind.ts";
-import { toErrorAnswer } from "../http/errors.ts";
 import { createRequests, parseBody } from "../generation/generation-kind.ts";
 import type { CommonFields, GenerationKind, ParsedBody, RequestConfig } from "../generation/generation-kind.ts";
 import { runGenerations } from "../generation/generations.ts";
-import type { Config } from "../settings/config.ts";
+import { toErrorAnswer } from "../http/errors.ts";
 import type { Logger } from "../logger.ts";
 import type { Metrics } from "../metrics.ts";
 import type { Admission, Service } from "../service.ts";
+import type { Config } from "../settings/config.ts";
 import type { BatchLine, BatchUrl } from "./batch-line.ts";
 import type { LineResponse } from "./result-line.ts";
 

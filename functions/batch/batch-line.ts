@@ -5,16 +5,16 @@
 import { z } from "zod";
 
 import type { ExtraArguments } from "../../engine/index.ts";
-import { HttpError } from "../http/errors.ts";
-import { parseJson } from "../http/json-body.ts";
 import { extraArguments } from "../generation/schemas/extra-arguments.ts";
 import { parseFields } from "../generation/schemas/parse-fields.ts";
+import { HttpError } from "../http/errors.ts";
+import { parseJson } from "../http/json-body.ts";
 import type { NumberedLine } from "./numbered-lines.ts";
 
 /** What a line has beside its body, at most. */
 export const LINE_ROOM_BYTES = 64 * 1024;
 /** They are kept in memory for as long as the batch runs. */
-const MAX_CUSTOM_ID_LENGTH = 1024;
+export const MAX_CUSTOM_ID_LENGTH = 1024;
 
 export const batchUrls = ["/v1/chat/completions", "/v1/completions"] as const;
 export type BatchUrl = (typeof batchUrls)[number];

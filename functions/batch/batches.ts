@@ -20,7 +20,7 @@ import { startTicker } from "./ticker.ts";
 import type { Ticker } from "./ticker.ts";
 
 /** Batches that wait or are under way. They are listed each time to see whether there is something to do. */
-const MAX_UNFINISHED = 1000;
+export const MAX_UNFINISHED = 1000;
 /** OpenAI's only completion window. */
 const COMPLETION_WINDOW_SECONDS = 24 * 60 * 60;
 

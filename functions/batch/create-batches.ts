@@ -1,13 +1,13 @@
 /** Puts batches together as the settings say; loaded when the port is open. */
-import type { S3Client } from "@aws-sdk/client-s3";
 import { createHash } from "node:crypto";
 import { join } from "node:path";
+import type { S3Client } from "@aws-sdk/client-s3";
 
 import type { Engine } from "../../engine/index.ts";
-import type { Config } from "../settings/config.ts";
 import type { Logger } from "../logger.ts";
 import type { Metrics } from "../metrics.ts";
 import type { Service } from "../service.ts";
+import type { Config } from "../settings/config.ts";
 import type { FolderLock } from "../storage/folder-lock.ts";
 import type { ObjectStore } from "../storage/object-store.ts";
 import { modelTag } from "./batch-records.ts";
@@ -19,11 +19,11 @@ import { WorkWindow } from "./work-window.ts";
 /** They share the sequences that batches may have; a small batch need not wait for all of a large one. */
 const MAX_RUNNING_BATCHES = 4;
 /** Until a batch that failed is tried again: time doubles with each failure, so that one that cannot go on costs little. */
-const RETRY = { firstMs: 5_000, mostMs: 60_000 };
+const retryOptions = { firstMs: 5_000, mostMs: 60_000 };
 /** Where results are on S3, what a server that is killed has answered in this time before is answered again. */
 const S3_FLUSH_MS = 5_000;
 /** Results that S3 refuses are kept in memory and tried again for about three minutes, longer where it does not answer. */
-const S3_RETRY = { retryMs: { first: 500, most: 10_000 }, maxNumAttempts: 20 };
+const s3RetryOptions = { retryMs: { first: 500, most: 10_000 }, maxNumAttempts: 20 };
 /** A call that carries a part of a file, of up to 8 MiB, has this many times as long as one that carries little. */
 const BODY_PATIENCE = 4;
 /** Nobody waits for the work on batches: its calls have this many times as long as those of requests. */
@@ -92,7 +92,7 @@ async function createQueue(
   storeTag: string,
   tryLock: Storage["tryLock"],
 ): Promise<JobQueue> {
-  const options = { maxNumRunning: MAX_RUNNING_BATCHES, retry: RETRY, logger };
+  const options = { maxNumRunning: MAX_RUNNING_BATCHES, retry: retryOptions, logger };
   if (config.redisUrl === null) {
     if (config.batches.store.kind === "s3") {
       logger.info("Batches on S3 without REDIS_URL are for one server of each model at a time.");
@@ -150,7 +150,7 @@ async function openStorage({ config, logger, createS3Client }: BatchesDependenci
       return {
         store: open(storeTimeoutMs),
         backgroundStore,
-        logs: createSegmentedResultLogs({ store: backgroundStore, flushMs: S3_FLUSH_MS, ...S3_RETRY, logger }),
+        logs: createSegmentedResultLogs({ store: backgroundStore, flushMs: S3_FLUSH_MS, ...s3RetryOptions, logger }),
         tag: createHash("sha256").update(url).digest("hex").slice(0, 12),
         // A bucket knows no locks: without a Redis it is for one server of each model.
         tryLock: async () => ({ release() {} }),

@@ -1,7 +1,7 @@
 /** Splits a stream of bytes into lines, each of bounded length. */
 
 const NEWLINE = 10;
-const BYTE_ORDER_MARK = "\uFEFF";
+const byteOrderMark = "\uFEFF";
 
 export interface NumberedLine {
   /** From 1; empty lines count, but are left out. */
@@ -51,7 +51,7 @@ export async function* readLines(
 function decode(lineNumber: number, pieces: readonly Uint8Array[]): NumberedLine | null {
   try {
     const decoded = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(Buffer.concat(pieces));
-    const text = lineNumber === 1 && decoded.startsWith(BYTE_ORDER_MARK) ? decoded.slice(1) : decoded;
+    const text = lineNumber === 1 && decoded.startsWith(byteOrderMark) ? decoded.slice(1) : decoded;
     return text.trim() === "" ? null : { lineNumber, text, problem: null };
   } catch {
     return { lineNumber, text: "", problem: { code: "invalid_json", message: "it is not UTF-8." } };

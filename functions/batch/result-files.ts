@@ -8,8 +8,8 @@ import { readLines } from "./numbered-lines.ts";
 import type { NumberedLine } from "./numbered-lines.ts";
 import { addResult, MAX_RESULT_BYTES, noLines, parseResult } from "./result-file.ts";
 import type { DoneLines, FoundLines, StoredResult } from "./result-file.ts";
-import type { ResultLog } from "./result-log.ts";
 import { expiredLine } from "./result-line.ts";
+import type { ResultLog } from "./result-log.ts";
 import type { StoredFiles } from "./stored-files.ts";
 
 export interface ResultFiles {

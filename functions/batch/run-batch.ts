@@ -1,7 +1,7 @@
 /** Runs a batch: takes lines as fast as the engine takes them, and writes each result when it is there. */
+import type { LineAnswer, PreparedLine } from "./answer-line.ts";
 import { parseBatchLine, duplicateOf } from "./batch-line.ts";
 import type { BadBatchLine, BatchLine, ParsedLine } from "./batch-line.ts";
-import type { LineAnswer, PreparedLine } from "./answer-line.ts";
 import type { NumberedLine } from "./numbered-lines.ts";
 import type { DoneLines, ResultSink } from "./result-file.ts";
 import { errorLine, responseLine } from "./result-line.ts";

@@ -10,7 +10,7 @@ import type { DamageLog } from "./damaged-records.ts";
 const NUM_PARALLEL_READS = 16;
 /** Enough of a digest to tell keys apart. */
 const TAG_LENGTH = 16;
-const NO_TENANT = "all";
+const noTenant = "all";
 
 export interface PageOptions {
   readonly limit: number;
@@ -34,7 +34,7 @@ export interface TenantRecordsOptions<RecordType> {
 
 /** The part of a key that stands for the tenant. */
 export function tenantTag(tenant: string): string {
-  return tenant.slice(0, TAG_LENGTH) || NO_TENANT;
+  return tenant.slice(0, TAG_LENGTH) || noTenant;
 }
 
 /** Reading a record that is damaged logs it once and throws DamagedRecordError; lists leave it out. */

@@ -1,9 +1,9 @@
 /** The command line: a command, and a flag for every setting (`--max-num-seqs 4` is MAX_NUM_SEQS=4). */
 import { parseArgs } from "node:util";
 
-import { ConfigError } from "../settings/setting.ts";
 import { settingDescriptions } from "../settings/config.ts";
 import { findNearNames } from "../settings/near-names.ts";
+import { ConfigError } from "../settings/setting.ts";
 
 const commands = ["serve", "check", "batch", "render"] as const;
 export type Command = (typeof commands)[number];

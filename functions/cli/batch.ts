@@ -14,18 +14,18 @@ import type { BatchSummary } from "../batch/run-batch.ts";
 import { WorkWindow } from "../batch/work-window.ts";
 import { compose } from "../compose.ts";
 import type { Composition } from "../compose.ts";
-import { ConfigError } from "../settings/setting.ts";
-import type { Config } from "../settings/config.ts";
 import { warnOfRefusedDefaults } from "../default-arguments.ts";
 import { warnOfFewerSequences } from "../fewer-sequences.ts";
 import type { Logger } from "../logger.ts";
+import type { Config } from "../settings/config.ts";
+import { ConfigError } from "../settings/setting.ts";
 import { EXIT_FAILED, exitCodeOf, exitCodeOfSignal } from "./exit-codes.ts";
 import { killItself } from "./kill-itself.ts";
 import { describeLoadFailure } from "./load-failure.ts";
 import { createProgressDisplay } from "./progress.ts";
+import type { ProgressDisplay } from "./progress.ts";
 import { onStopSignal } from "./stop-signals.ts";
 import type { StopSignal } from "./stop-signals.ts";
-import type { ProgressDisplay } from "./progress.ts";
 
 export interface BatchFiles {
   /** Path, or `-` for standard input. */

@@ -39,7 +39,7 @@ export async function runWorstCase(
 }
 
 /** Fewer than the engine refuses to process at once. */
-const maxImagesInWork = 128;
+const MAX_IMAGES_IN_WORK = 128;
 
 /** Starts a request when one before it has its first token, so that the images of few are in work. */
 async function runAll(
@@ -70,7 +70,7 @@ async function runAll(
     });
     await rest;
   };
-  const numAtOnce = Math.max(1, Math.floor(maxImagesInWork / Math.max(1, imagesOf(requests[0]))));
+  const numAtOnce = Math.max(1, Math.floor(MAX_IMAGES_IN_WORK / Math.max(1, imagesOf(requests[0]))));
   await Promise.all(Array.from({ length: numAtOnce }, startNext));
 }
 

@@ -2,8 +2,8 @@
 import { EngineError, inspectModel } from "../../engine/index.ts";
 import type { ModelInspection } from "../../engine/index.ts";
 import { isS3, loadS3ClientFactory } from "../compose.ts";
-import type { Config } from "../settings/config.ts";
 import { createLogger } from "../logger.ts";
+import type { Config } from "../settings/config.ts";
 import { formatReport, toJsonReport } from "./check-report.ts";
 import type { CheckReport, Fit } from "./check-report.ts";
 import { EXIT_FAILED, EXIT_USAGE, exitCodeOf } from "./exit-codes.ts";

@@ -9,19 +9,19 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 
 /** As `engines` of package.json: the oldest Node that runs everything, by its major and minor version. */
-const OLDEST_NODE = [24, 6];
+const oldestNode = [24, 6];
 /** As exit-codes.ts, which an old Node could not load. */
 const EXIT_USAGE = 2;
 
 const [major, minor] = process.versions.node.split(".").map(Number);
-if (major < OLDEST_NODE[0] || (major === OLDEST_NODE[0] && minor < OLDEST_NODE[1])) {
+if (major < oldestNode[0] || (major === oldestNode[0] && minor < oldestNode[1])) {
   // For Linux npm has Node in packages without install scripts; npx takes the one that is installed beside Fovea.
   const beside =
     process.platform === "linux" && ["x64", "arm64"].includes(process.arch)
-      ? `, or put one beside Fovea with: npm install node-linux-${process.arch}@${OLDEST_NODE[0]}`
+      ? `, or put one beside Fovea with: npm install node-linux-${process.arch}@${oldestNode[0]}`
       : "";
   console.error(
-    `fovea: Node.js ${OLDEST_NODE.join(".")} or newer is needed; this is ${process.versions.node}. Install a newer one${beside}`,
+    `fovea: Node.js ${oldestNode.join(".")} or newer is needed; this is ${process.versions.node}. Install a newer one${beside}`,
   );
   process.exit(EXIT_USAGE);
 }

@@ -1,11 +1,11 @@
 /** The commands: `fovea serve`, `fovea check`, `fovea batch`, `fovea render`, `--help`, `--version`, `--print-config`. */
 import { createRequire } from "node:module";
 
-import { ConfigError } from "../settings/setting.ts";
+import { createLogger } from "../logger.ts";
 import { loadConfig, settingDescriptions } from "../settings/config.ts";
 import type { Config } from "../settings/config.ts";
-import { createLogger } from "../logger.ts";
 import { findNearNames } from "../settings/near-names.ts";
+import { ConfigError } from "../settings/setting.ts";
 import { parseArguments } from "./arguments.ts";
 import type { Arguments, Command } from "./arguments.ts";
 import { EXIT_USAGE } from "./exit-codes.ts";

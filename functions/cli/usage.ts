@@ -32,6 +32,7 @@ export function formatHelp(settings: readonly SettingDescription[], platforms: r
     "  --version       show the version, and end",
     "",
     `Settings come from the environment, or from flags: --${toFlag("MAX_NUM_SEQS")} 4 is MAX_NUM_SEQS=4.`,
+    "Settings that are true or false also take 1, 0, yes, no, on and off.",
     "",
     ...lines,
     "",

@@ -3,15 +3,15 @@ import { randomUUID } from "node:crypto";
 import type { z } from "zod";
 
 import type { Engine, ExtraArguments, GenerationRequest } from "../../engine/index.ts";
+import { HttpError } from "../http/errors.ts";
+import type { RequestPaths } from "../http/wire-parameter.ts";
 import type { Config } from "../settings/config.ts";
 import type { AnswerHead, StreamUsageOptions } from "./chat-answer.ts";
-import { HttpError } from "../http/errors.ts";
 import type { Generation } from "./generations.ts";
 import { parseFields } from "./schemas/parse-fields.ts";
 import { refuseUnservedFields } from "./schemas/unserved-fields.ts";
 import type { UnservedFields } from "./schemas/unserved-fields.ts";
 import type { RequestDefaults } from "./to-engine-request.ts";
-import type { RequestPaths } from "../http/wire-parameter.ts";
 
 export interface CommonFields {
   readonly model?: string | null | undefined;

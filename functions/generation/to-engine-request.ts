@@ -1,13 +1,13 @@
 /** From wire fields to what the engine takes; snake_case ends here. */
 import { createSamplingParams } from "../../engine/index.ts";
 import type { ChatMessage, ContentPart, GenerationRequest, ImagePart, SamplingParams } from "../../engine/index.ts";
-import type { EchoOptions } from "./completion-answer.ts";
 import { HttpError } from "../http/errors.ts";
+import type { RequestPaths } from "../http/wire-parameter.ts";
+import type { EchoOptions } from "./completion-answer.ts";
 import type { ChatCompletionRequest, ChatMessageFields } from "./schemas/chat-completion-request.ts";
 import { DEFAULT_MAX_TOKENS } from "./schemas/completion-request.ts";
 import type { CompletionRequest } from "./schemas/completion-request.ts";
 import { structuredOutputField, structuredOutputOf } from "./schemas/structured-output-fields.ts";
-import type { RequestPaths } from "../http/wire-parameter.ts";
 
 export interface RequestDefaults {
   readonly maxLogprobs: number;

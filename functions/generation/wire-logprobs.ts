@@ -1,8 +1,6 @@
 /** Logprobs as chat and plain completions report them. */
+import { LEAST_LOGPROB } from "../../engine/index.ts";
 import type { DecodedLogprob, DecodedPrompt, DecodedTokenLogprobs } from "../../engine/index.ts";
-
-/** JSON has no minus infinity; vLLM's floor. */
-const LEAST_LOGPROB = -9999;
 
 interface ChatLogprob {
   readonly token: string;

@@ -1,16 +1,16 @@
 /** Receives request bodies: bounds their number and their memory, and evicts the slowest when there is no room. */
+import type { ParsedJson } from "./bounded-json.ts";
 import { decodeContent } from "./content-encoding.ts";
 import { HttpError } from "./errors.ts";
 import { JsonParser } from "./json-parser.ts";
-import type { ParsedJson } from "./bounded-json.ts";
 import { receiveBody } from "./received-body.ts";
 
 /** An ordinary body arrives within milliseconds, so this many at once are those of slow senders. */
-const MAX_NUM_BODIES = 1024;
+export const MAX_NUM_BODIES = 1024;
 /** All bodies together may hold as many bytes as this many bodies of the greatest length. */
-const NUM_LONGEST_BODIES = 8;
+export const NUM_LONGEST_BODIES = 8;
 /** All bodies together may hold this much in any case. */
-const MIN_ROOM_BYTES = 64 * 1024 ** 2;
+export const MIN_ROOM_BYTES = 64 * 1024 ** 2;
 /** A body up to this length is never refused for want of memory: a question without pictures. */
 const FREE_BYTES = 64 * 1024;
 /** A younger body is never evicted, since its rate says nothing yet. */
@@ -24,7 +24,7 @@ export interface BodyIntakeOptions {
   readonly idleTimeoutMs: number;
   /** When it is aborted, all bodies under way end with its reason. */
   readonly drainSignal: AbortSignal;
-  /** Default 1024. */
+  /** Default `MAX_NUM_BODIES`. */
   readonly maxNumBodies?: number;
   /** Clock in milliseconds for the rates of bodies. Default `performance.now`. */
   readonly now?: () => number;

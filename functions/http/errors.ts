@@ -31,7 +31,7 @@ export class HttpError extends Error {
 }
 
 /** Long enough for a slot to come free or a small model to load. */
-const RETRY_AFTER_SECONDS = "2";
+const RETRY_AFTER_SECONDS = 2;
 
 /** nginx's status for a client that closed the connection; only ever seen in the log. */
 export const CLIENT_CLOSED_REQUEST = 499;
@@ -94,8 +94,8 @@ export function toErrorAnswer(error: unknown, requestId: string, paths: RequestP
 
 function headersOf(code: EngineErrorCode): Readonly<Record<string, string>> {
   if (code === "queue_full" || code === "not_ready" || code === "engine_stalled" || code === "device_lost")
-    return { "Retry-After": RETRY_AFTER_SECONDS };
-  if (code === "closed") return { "Retry-After": RETRY_AFTER_SECONDS, Connection: "close" };
+    return { "Retry-After": String(RETRY_AFTER_SECONDS) };
+  if (code === "closed") return { "Retry-After": String(RETRY_AFTER_SECONDS), Connection: "close" };
   return {};
 }
 

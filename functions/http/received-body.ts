@@ -2,15 +2,15 @@
 import { HttpError } from "./errors.ts";
 
 /** A body may be slow at first; after this time its mean rate counts. Both figures are Apache's (mod_reqtimeout). */
-const RATE_GRACE_MS = 20_000;
-const MIN_BYTES_PER_SECOND = 500;
+export const RATE_GRACE_MS = 20_000;
+export const MIN_BYTES_PER_SECOND = 500;
 
 export interface ReceiveOptions {
   /** Longest wait for the next byte. */
   readonly idleTimeoutMs: number;
   /** Ends the reading with its reason. */
   readonly signal?: AbortSignal;
-  /** Time of waiting after which the mean rate must be 500 bytes/s or more. Default 20 s. */
+  /** Time of waiting after which the mean rate must be `MIN_BYTES_PER_SECOND` or more. Default `RATE_GRACE_MS`. */
   readonly rateGraceMs?: number;
 }
 

@@ -1,6 +1,6 @@
 /** Request ids, the access log and HTTP metrics. */
-import type { IncomingMessage } from "node:http";
 import { randomUUID } from "node:crypto";
+import type { IncomingMessage } from "node:http";
 import type { MiddlewareHandler } from "hono";
 import { routePath } from "hono/route";
 

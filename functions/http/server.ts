@@ -19,7 +19,7 @@ export interface ConnectionTimeouts {
   readonly stall: number;
 }
 
-const defaultTimeouts: ConnectionTimeouts = {
+export const defaultTimeouts: ConnectionTimeouts = {
   headers: 20_000,
   request: 300_000,
   check: 2000,

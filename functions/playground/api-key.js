@@ -1,7 +1,7 @@
 /** The API key: asked for when the server wants one, kept for this tab and nowhere else. */
 import { find } from "./elements.js";
 
-const STORAGE_NAME = "fovea-api-key";
+const storageName = "fovea-api-key";
 
 /** @param {() => void} onKey  A new key is there to be tried. */
 export function createApiKey(onKey) {
@@ -38,7 +38,7 @@ export function createApiKey(onKey) {
 /** @returns {string | null} */
 function readStored() {
   try {
-    return sessionStorage.getItem(STORAGE_NAME);
+    return sessionStorage.getItem(storageName);
   } catch {
     // Storage is off: the key lasts until the page is left.
     return null;
@@ -48,7 +48,7 @@ function readStored() {
 /** @param {string} key */
 function store(key) {
   try {
-    sessionStorage.setItem(STORAGE_NAME, key);
+    sessionStorage.setItem(storageName, key);
   } catch {
     // As above.
   }

@@ -11,7 +11,7 @@ import type { ObjectStore } from "./object-store.ts";
 const FOLDER_MODE = 0o700;
 const FILE_MODE = 0o600;
 /** Begins like no key. What a killed process leaves under such a name is never seen. */
-const TEMPORARY_PREFIX = ".writing-";
+const temporaryPrefix = ".writing-";
 
 /** Nothing is written for so long without a byte being added. */
 const LEFTOVER_AGE_MS = 24 * 60 * 60 * 1000;
@@ -20,7 +20,7 @@ const LEFTOVER_AGE_MS = 24 * 60 * 60 * 1000;
 export async function removeLeftovers(folder: string, nowMs: number): Promise<void> {
   const entries = await readdir(folder, { recursive: true }).catch(() => []);
   for (const entry of entries) {
-    if (!basename(entry).startsWith(TEMPORARY_PREFIX)) continue;
+    if (!basename(entry).startsWith(temporaryPrefix)) continue;
     const path = join(folder, entry);
     const stats = await stat(path).catch(() => null);
     if (stats !== null && nowMs - stats.mtimeMs > LEFTOVER_AGE_MS) await rm(path, { force: true }).catch(() => {});
@@ -47,7 +47,7 @@ export function createFolderObjectStore(folder: string): ObjectStore {
     async write(key, chunks) {
       const path = pathOf(key);
       const directory = join(path, "..");
-      const temporary = join(directory, `${TEMPORARY_PREFIX}${randomUUID()}`);
+      const temporary = join(directory, `${temporaryPrefix}${randomUUID()}`);
       let file: FileHandle | null = null;
       try {
         file = await attempt("Writing", async () => {

@@ -2,7 +2,6 @@
 import { addAbortSignal } from "node:stream";
 import type { Readable } from "node:stream";
 import { setImmediate } from "node:timers/promises";
-import type { GetObjectCommandOutput, S3Client, _Object as S3Object } from "@aws-sdk/client-s3";
 import {
   AbortMultipartUploadCommand,
   CompleteMultipartUploadCommand,
@@ -13,6 +12,7 @@ import {
   PutObjectCommand,
   UploadPartCommand,
 } from "@aws-sdk/client-s3";
+import type { GetObjectCommandOutput, S3Client, _Object as S3Object } from "@aws-sdk/client-s3";
 
 import { checkKey, splitPrefix, StorageError } from "./object-store.ts";
 import type { ObjectStore } from "./object-store.ts";

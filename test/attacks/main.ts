@@ -2,8 +2,8 @@
 import { parseArgs } from "node:util";
 import { Presets, SingleBar } from "cli-progress";
 
-import type { AttackClass } from "./attack.ts";
 import { attackClasses } from "./attack-classes.ts";
+import type { AttackClass } from "./attack.ts";
 import { describeFault, Summary } from "./describe.ts";
 import { kindOf } from "./problems.ts";
 import { runRound } from "./round.ts";

@@ -2,10 +2,10 @@
 import * as fc from "fast-check";
 
 import { faultsOf } from "./answer-faults.ts";
-import { COST, isAboutCost, isAboutSilence, isAboutSteps, kindOf, LOGGED } from "./problems.ts";
 import type { Answer, Attack, AttackClass } from "./attack.ts";
-import { Target } from "./target.ts";
+import { COST, isAboutCost, isAboutSilence, isAboutSteps, kindOf, LOGGED } from "./problems.ts";
 import type { Figures, Holdings } from "./service-under-attack.ts";
+import { Target } from "./target.ts";
 
 const DEFAULT_GROUP_SIZE = 16;
 const DEFAULT_MAX_CPU_SECONDS = 1;

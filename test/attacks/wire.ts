@@ -5,8 +5,8 @@ import { Readable } from "node:stream";
 import { setTimeout as delay } from "node:timers/promises";
 import { Pool } from "undici";
 
-import type { Answer } from "./attack.ts";
 import { AnswerReader } from "./answer-reader.ts";
+import type { Answer } from "./attack.ts";
 
 /** Longer than any machine takes for an answer that comes at all. Only decides when to stop waiting. */
 const ANSWER_DEADLINE_MS = 30_000;

@@ -2,6 +2,7 @@
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+
 import { limitFigure, plainFigure, reportProgress } from "./measure.ts";
 import type { Figure } from "./measure.ts";
 import { startServerProcess, untilReady } from "./server-process.ts";

@@ -1,5 +1,6 @@
 /** Prompt and output tokens per second against node-llama-cpp, on weights quantised to as many bits. */
 import { join } from "node:path";
+
 import { decodeTokensPerSecond, prefillTokensPerSecond, withEngine } from "./engine-throughput.ts";
 import { ratioFigure, reportProgress } from "./measure.ts";
 import type { Figure } from "./measure.ts";

@@ -4,6 +4,7 @@
  */
 import { existsSync } from "node:fs";
 import { join } from "node:path";
+
 import { buildBenchModel } from "./bare-loop.ts";
 import { benchPrompt, decodeTokensPerSecond, greedyTokenIds, withEngine } from "./engine-throughput.ts";
 import { ratioFigure, reportProgress } from "./measure.ts";

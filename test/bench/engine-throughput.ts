@@ -1,5 +1,6 @@
 /** Tokens per second of the whole engine: requests in, text deltas out, through both threads. */
 import { performance } from "node:perf_hooks";
+
 import { createEngine, createSamplingParams } from "../../engine/index.ts";
 import type { DtypeName, Engine, EngineConfig } from "../../engine/index.ts";
 import { shape } from "./shape.ts";

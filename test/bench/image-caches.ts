@@ -10,6 +10,7 @@ import { performance } from "node:perf_hooks";
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import sharp from "sharp";
+
 import { createDataUrlImageSource, createEngine, createSamplingParams } from "../../engine/index.ts";
 import type { CacheConfig, DtypeName, Engine, Prompt } from "../../engine/index.ts";
 import { createLogger } from "../../functions/logger.ts";

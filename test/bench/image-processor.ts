@@ -10,10 +10,11 @@ import { join } from "node:path";
 import { performance } from "node:perf_hooks";
 import { fileURLToPath } from "node:url";
 import sharp from "sharp";
+
 import { createImageProcessor } from "../../engine/images/image-processor.ts";
 import { parsePreprocessorConfig } from "../../engine/images/preprocessor-config.ts";
-import { ratioFigure, reportProgress } from "./measure.ts";
 import type { CanonicalValue } from "../../engine/multimodal/hasher.ts";
+import { ratioFigure, reportProgress } from "./measure.ts";
 import type { Figure } from "./measure.ts";
 import { measureTransformersJsImages, requirePeer } from "./peers.ts";
 import { benchFolder, numThreads } from "./settings.ts";

@@ -15,12 +15,13 @@
 import { readFile, readdir, realpath, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
+
 import type { DtypeName } from "../../engine/index.ts";
+import { benchPrompt } from "./engine-throughput.ts";
 import { limitFigure, reportProgress } from "./measure.ts";
 import type { Figure } from "./measure.ts";
 import { startServerProcess, untilReady } from "./server-process.ts";
 import { shape } from "./shape.ts";
-import { benchPrompt } from "./engine-throughput.ts";
 
 const numRequests = 8;
 const promptTokens = 256;

@@ -5,6 +5,7 @@ import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { text } from "node:stream/consumers";
 import { fileURLToPath } from "node:url";
+
 import type { TransformersJsDtype } from "./write-transformers-js-model.ts";
 
 const peersFolder = fileURLToPath(new URL("./peers/", import.meta.url));

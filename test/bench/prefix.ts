@@ -3,6 +3,7 @@
  * first, which computes it; and of a prompt whose history another conversation that still runs has computed.
  */
 import { performance } from "node:perf_hooks";
+
 import { createSamplingParams } from "../../engine/index.ts";
 import type { Engine } from "../../engine/index.ts";
 import { benchPrompt, withEngine } from "./engine-throughput.ts";

@@ -1,12 +1,13 @@
 /** What sampling adds to a decode step of 32 sequences. */
 import { performance } from "node:perf_hooks";
+
 import { createSamplingParams, LogitsProcessor } from "../../engine/index.ts";
 import type { BatchUpdate, Logits, SamplingParams } from "../../engine/index.ts";
 import type { AddedSequence } from "../../engine/sampling/built-in/added-sequence.ts";
 import { createBuiltInProcessors } from "../../engine/sampling/built-in/built-in-processors.ts";
+import { RowStates } from "../../engine/sampling/contract/row-states.ts";
 import { CustomProcessor } from "../../engine/sampling/custom/custom-processor.ts";
 import { ProcessorChain } from "../../engine/sampling/processor-chain.ts";
-import { RowStates } from "../../engine/sampling/contract/row-states.ts";
 import { Sampler } from "../../engine/sampling/sampler.ts";
 import type { SamplingRow } from "../../engine/sampling/sampler.ts";
 import { StepLogits } from "../../engine/sampling/step-logits.ts";

@@ -2,6 +2,7 @@
 import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+
 import type { DtypeName } from "../../engine/index.ts";
 import type { EngineBenchOptions } from "./engine-throughput.ts";
 import { writeBenchCheckpoint } from "./write-checkpoint.ts";

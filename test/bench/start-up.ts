@@ -2,6 +2,7 @@
 import { readFile } from "node:fs/promises";
 import { performance } from "node:perf_hooks";
 import { setTimeout as delay } from "node:timers/promises";
+
 import { limitFigure, reportProgress } from "./measure.ts";
 import type { Figure } from "./measure.ts";
 import { startServerProcess } from "./server-process.ts";

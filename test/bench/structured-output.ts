@@ -1,5 +1,6 @@
 /** What structured outputs add to a step of 32 sequences, and how long their first token waits for them. */
 import { performance } from "node:perf_hooks";
+
 import { createSamplingParams } from "../../engine/index.ts";
 import type { StructuredOutput } from "../../engine/index.ts";
 import type { AddedSequence } from "../../engine/sampling/built-in/added-sequence.ts";

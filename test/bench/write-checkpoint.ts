@@ -1,6 +1,7 @@
 /** Writes Hugging Face checkpoints of random weights (bfloat16): the bench's shape as it is (Llama, tied embeddings). */
 import { closeSync, existsSync, mkdirSync, openSync, renameSync, rmSync, writeFileSync, writeSync } from "node:fs";
 import { join } from "node:path";
+
 import { fillRandom, layerWeights, shape, vocabulary } from "./shape.ts";
 
 export interface CheckpointTensor {

@@ -1,5 +1,6 @@
 /** Writes the bench's shape as a GGUF file (llama.cpp's format, version 3) with random blocks of q8_0 or q4_0. */
 import { closeSync, existsSync, openSync, renameSync, writeSync } from "node:fs";
+
 import { layerWeights, shape, vocabulary } from "./shape.ts";
 
 export type GgufQuantisation = "q8_0" | "q4_0";

@@ -10,6 +10,7 @@
 import { closeSync, copyFileSync, existsSync, mkdirSync, openSync, readSync, renameSync, rmSync } from "node:fs";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
+
 import { externalDataFolder } from "../../engine/graph/external-data.ts";
 import { decodeModel, encodeModel, onnxAttributeTypes, onnxDataTypes } from "../../engine/graph/onnx-schema.ts";
 import type {

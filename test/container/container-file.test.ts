@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 
 import { loadConfig, settingDescriptions } from "../../functions/settings/config.ts";
-import { CACHE_FOLDER, PORT } from "../../infra/deployment-target.ts";
+import { containerCacheFolder, PORT } from "../../infra/deployment-target.ts";
 import {
   copyOf,
   environmentOf,
@@ -59,7 +59,7 @@ describe.for(["cpu", "cuda"])("the image %s", (target) => {
     const known = settingDescriptions.filter(({ isSecret }) => !isSecret).map(({ name }) => name);
     expect([...known, ...ofOthers]).toEqual(expect.arrayContaining(Object.keys(environment)));
     expect(loadConfig(environment)).toMatchObject({
-      engine: { device: target, cacheFolder: CACHE_FOLDER },
+      engine: { device: target, cacheFolder: containerCacheFolder },
       servedModelNames: ["fovea-shapes"],
     });
   });

@@ -4,8 +4,8 @@
  */
 import { describe, expect, test } from "vitest";
 
-import { ConfigError } from "../../functions/settings/setting.ts";
 import { loadConfig, settingDescriptions } from "../../functions/settings/config.ts";
+import { ConfigError } from "../../functions/settings/setting.ts";
 import { PORT, healthPaths } from "../../infra/deployment-target.ts";
 import type { DeploymentTarget, RenderedFile } from "../../infra/deployment-target.ts";
 import { parseDeployment } from "../../infra/deployment.ts";

@@ -1,5 +1,6 @@
 /** What every image source holds to; a new source is one file, one line of registration and one call of this. */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+
 import type { ImageSource } from "../../engine/images/image-source.ts";
 
 export interface ImageSourceFixture {
@@ -14,7 +15,7 @@ export interface ImageSourceFixture {
 }
 
 const never = new AbortController().signal;
-const maxImageBytes = 1 << 20;
+const MAX_IMAGE_BYTES = 1 << 20;
 
 export function testImageSource(name: string, createFixture: () => Promise<ImageSourceFixture>): void {
   describe(`the image source contract: ${name}`, () => {
@@ -27,7 +28,7 @@ export function testImageSource(name: string, createFixture: () => Promise<Image
       await fixture.close();
     });
 
-    const fetchStored = async (bytes: Uint8Array, limit = maxImageBytes): Promise<Uint8Array> =>
+    const fetchStored = async (bytes: Uint8Array, limit = MAX_IMAGE_BYTES): Promise<Uint8Array> =>
       fixture.source.fetch(await fixture.store(bytes), { signal: never, maxImageBytes: limit });
 
     test("names its schemes in lower case without a colon", () => {
@@ -54,14 +55,14 @@ export function testImageSource(name: string, createFixture: () => Promise<Image
       const reference = await fixture.store(new Uint8Array(8));
       const reason = new Error("nobody waits");
       const signal = AbortSignal.abort(reason);
-      await expect(fixture.source.fetch(reference, { signal, maxImageBytes })).rejects.toBe(reason);
+      await expect(fixture.source.fetch(reference, { signal, maxImageBytes: MAX_IMAGE_BYTES })).rejects.toBe(reason);
     });
 
     test("throws the signal's reason when it is aborted on the way", async () => {
       const reference = await fixture.store(new Uint8Array(8));
       const controller = new AbortController();
       const reason = new Error("nobody waits any more");
-      const fetching = fixture.source.fetch(reference, { signal: controller.signal, maxImageBytes });
+      const fetching = fixture.source.fetch(reference, { signal: controller.signal, maxImageBytes: MAX_IMAGE_BYTES });
       controller.abort(reason);
       // A source that holds the bytes already may be done by then.
       const thrown: unknown = await fetching.then(
@@ -76,7 +77,9 @@ export function testImageSource(name: string, createFixture: () => Promise<Image
         Array.from({ length: 24 }, (_, index) => fixture.store(new Uint8Array(1_000 + index).fill(index))),
       );
       const images = await Promise.all(
-        references.map((reference) => fixture.source.fetch(reference, { signal: never, maxImageBytes })),
+        references.map((reference) =>
+          fixture.source.fetch(reference, { signal: never, maxImageBytes: MAX_IMAGE_BYTES }),
+        ),
       );
       expect(images.map((bytes) => [bytes.byteLength, bytes[0]])).toEqual(
         images.map((_, index) => [1_000 + index, index]),
@@ -85,7 +88,7 @@ export function testImageSource(name: string, createFixture: () => Promise<Image
 
     test("tells that a missing image is unreachable, and serves the next", async () => {
       for (const reference of fixture.missing) {
-        const fetching = fixture.source.fetch(reference, { signal: never, maxImageBytes });
+        const fetching = fixture.source.fetch(reference, { signal: never, maxImageBytes: MAX_IMAGE_BYTES });
         await expect(fetching).rejects.toMatchObject({ name: "EngineError", code: "image_unreachable" });
       }
       expect((await fetchStored(new Uint8Array(5))).byteLength).toBe(5);
@@ -96,7 +99,7 @@ export function testImageSource(name: string, createFixture: () => Promise<Image
         const long = `${reference}${"\u0007x".repeat(4_000)}`;
         for (const candidate of [reference, long]) {
           const error = await fixture.source
-            .fetch(candidate, { signal: never, maxImageBytes })
+            .fetch(candidate, { signal: never, maxImageBytes: MAX_IMAGE_BYTES })
             .catch((e: unknown) => e);
           expect(error).toMatchObject({ name: "EngineError", code: "invalid_image_reference" });
           const { message } = error as Error;

@@ -11,15 +11,15 @@
 import assert from "node:assert/strict";
 import * as fc from "fast-check";
 
-import { InputBatch } from "../../engine/core/input-batch.ts";
-import { Sequence } from "../../engine/scheduler/sequence.ts";
 import { createSamplingParams } from "../../engine/contract/sampling-params.ts";
 import type { SamplingParams } from "../../engine/contract/sampling-params.ts";
+import { InputBatch } from "../../engine/core/input-batch.ts";
 import type { SequenceBatchUpdate } from "../../engine/sampling/built-in/added-sequence.ts";
 import type { LogitsProcessor } from "../../engine/sampling/contract/logits-processor.ts";
+import { takeReturned } from "../../engine/sampling/contract/take-returned.ts";
 import { maximum } from "../../engine/sampling/row-operations.ts";
 import { StepLogits } from "../../engine/sampling/step-logits.ts";
-import { takeReturned } from "../../engine/sampling/contract/take-returned.ts";
+import { Sequence } from "../../engine/scheduler/sequence.ts";
 import { describe, test } from "./test-runner.ts";
 
 export interface LogitsProcessorFixture {
@@ -35,10 +35,10 @@ export interface LogitsProcessorFixture {
   readonly badWordsTokenIds?: readonly (readonly number[])[];
 }
 
-const numSlots = 9;
-const maxSteps = 14;
+const NUM_SLOTS = 9;
+const MAX_STEPS = 14;
 
-/** What happens before a step to `numSlots` clients, each with one request at a time. */
+/** What happens before a step to `NUM_SLOTS` clients, each with one request at a time. */
 interface StepPlan {
   /** Clients whose request is computed in this step; the other requests pause and keep their output. */
   readonly present: readonly number[];
@@ -48,13 +48,14 @@ interface StepPlan {
   readonly groups: readonly number[];
 }
 
-const clients = Array.from({ length: numSlots }, (_, client) => client);
+const clients = Array.from({ length: NUM_SLOTS }, (_, client) => client);
 const stepPlan: fc.Arbitrary<StepPlan> = fc.record({
   present: fc.shuffledSubarray(clients),
   renewed: fc.subarray(clients, { maxLength: 3 }),
-  groups: fc.array(fc.nat(2), { minLength: numSlots, maxLength: numSlots }),
+  groups: fc.array(fc.nat(2), { minLength: NUM_SLOTS, maxLength: NUM_SLOTS }),
 });
 
+/** Registers the tests of a logits processor with the test runner that runs the calling file. */
 export function testLogitsProcessor(name: string, fixture: LogitsProcessorFixture): void {
   const { create, using, notUsing = [{}], vocabSize = 48, badWordsTokenIds = [] } = fixture;
   const kinds = [...using, ...notUsing];
@@ -124,7 +125,7 @@ export function testLogitsProcessor(name: string, fixture: LogitsProcessorFixtur
   describe(`the logits processor contract: ${name}`, () => {
     test("gives each row what its request gets alone, while others join, end, pause, move and swap", () => {
       fc.assert(
-        fc.property(fc.array(stepPlan, { maxLength: maxSteps }), (plans) => {
+        fc.property(fc.array(stepPlan, { maxLength: MAX_STEPS }), (plans) => {
           const lone = new Map<Sequence, LogitsProcessor>();
           play(plans, (sequence, row) => {
             const known = lone.get(sequence);
@@ -142,7 +143,7 @@ export function testLogitsProcessor(name: string, fixture: LogitsProcessorFixtur
       const changed = { using: 0, notUsing: 0 };
       const everyone = { present: clients, renewed: [], groups: clients.map(() => 0) };
       play(
-        Array.from({ length: maxSteps }, () => everyone),
+        Array.from({ length: MAX_STEPS }, () => everyone),
         (sequence, row) => {
           const numChanged = changedTokens(row, rawRow(sequence)).length;
           changed[isUsing(sequence) ? "using" : "notUsing"] += numChanged;

@@ -1,22 +1,22 @@
 /** What every model that takes images holds to; a new model is one folder, one line of registration and one call of this. */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
+import type { ImagePart, Prompt } from "../../engine/contract/generation-request.ts";
+import { createSamplingParams } from "../../engine/contract/sampling-params.ts";
+import type { InputProcessor, ProcessedPrompt } from "../../engine/input/input-processor.ts";
+import type { LoadedImageInputs } from "../../engine/input/multimodal-inputs.ts";
+import type { VisionEncoderInput } from "../../engine/models/built-model.ts";
+import type { ModelDefinition } from "../../engine/models/model-definition.ts";
 import { dummyPicture } from "../../engine/multimodal/dummy-inputs.ts";
 import { splitFields } from "../../engine/multimodal/field-config.ts";
 import { findPlaceholders } from "../../engine/multimodal/find-placeholders.ts";
-import { numEmbeddingsIn } from "../../engine/multimodal/placeholder.ts";
-import { numElements } from "../../engine/runtime/element-type.ts";
-import { createSamplingParams } from "../../engine/contract/sampling-params.ts";
-import { computePicture, encodePng } from "../engine/images/computed-picture.ts";
-import type { ImagePart, Prompt } from "../../engine/contract/generation-request.ts";
-import type { InputProcessor, ProcessedPrompt } from "../../engine/input/input-processor.ts";
-import type { LoadedImageInputs } from "../../engine/input/multimodal-inputs.ts";
-import type { ModelDefinition } from "../../engine/models/model-definition.ts";
-import type { VisionEncoderInput } from "../../engine/models/built-model.ts";
 import type { EncodedImage } from "../../engine/multimodal/multimodal-processor.ts";
+import { numEmbeddingsIn } from "../../engine/multimodal/placeholder.ts";
 import type { ItemTensor } from "../../engine/multimodal/processed-item.ts";
 import type { ImageSize } from "../../engine/multimodal/processing-info.ts";
+import { numElements } from "../../engine/runtime/element-type.ts";
 import type { Tokenizer } from "../../engine/text/tokenizer.ts";
+import { computePicture, encodePng } from "../engine/images/computed-picture.ts";
 
 export interface ModelDefinitionFixture extends AsyncDisposable {
   readonly imageInputs: LoadedImageInputs;

@@ -1,5 +1,6 @@
 /** What every arrangement of cache tiers holds to; a new tier is one file, one line of registration and one call of this. */
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
+
 import type { ProcessorCache } from "../../engine/multimodal/caches/processor-cache.ts";
 import type { TieredCache } from "../../engine/multimodal/caches/tiered-cache.ts";
 import { numbersOf } from "../engine/multimodal/caches/numbers.ts";

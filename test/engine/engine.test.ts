@@ -5,14 +5,14 @@ import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import { createDataUrlImageSource, createEngine, createSamplingParams } from "../../engine/index.ts";
-import { goldenEngineConfig } from "../support/engine-config.ts";
-import { goldensFolder, loadGoldens, pictureReference } from "../support/goldens.ts";
-import { createTemporaryFolder } from "../support/temporary-folder.ts";
-import { Exiting } from "./exiting-processor.ts";
 import type { ChatMessage, Engine, EngineConfig, GenerationRequest, RequestOutput } from "../../engine/index.ts";
 import type { SamplingParams } from "../../engine/index.ts";
+import { goldenEngineConfig } from "../support/engine-config.ts";
+import { goldensFolder, loadGoldens, pictureReference } from "../support/goldens.ts";
 import type { GoldenCase } from "../support/goldens.ts";
+import { createTemporaryFolder } from "../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../support/temporary-folder.ts";
+import { Exiting } from "./exiting-processor.ts";
 
 let cache: TemporaryFolder;
 let engine: Engine;

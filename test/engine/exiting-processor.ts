@@ -3,9 +3,10 @@
  * step, and not before there is a file that a request names as `exits_when`.
  */
 import { existsSync } from "node:fs";
+
+import type { SamplingParams } from "../../engine/contract/sampling-params.ts";
 import { LogitsProcessor } from "../../engine/sampling/contract/logits-processor.ts";
 import type { BatchUpdate, Logits } from "../../engine/sampling/contract/logits-processor.ts";
-import type { SamplingParams } from "../../engine/contract/sampling-params.ts";
 
 export class Exiting extends LogitsProcessor {
   #numSteps = 0;

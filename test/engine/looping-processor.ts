@@ -3,6 +3,7 @@
  * other thread can end it but by ending the engine thread.
  */
 import { existsSync } from "node:fs";
+
 import { LogitsProcessor } from "../../engine/sampling/contract/logits-processor.ts";
 import type { BatchUpdate, Logits } from "../../engine/sampling/contract/logits-processor.ts";
 

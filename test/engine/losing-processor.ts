@@ -1,5 +1,6 @@
 /** A logits processor that reports, from the engine thread, what the thread reports when a run finds the GPU gone. */
 import { parentPort } from "node:worker_threads";
+
 import { LogitsProcessor } from "../../engine/index.ts";
 import type { BatchUpdate, Logits } from "../../engine/index.ts";
 

@@ -1,16 +1,16 @@
 import { describe, expect, test } from "vitest";
 
-import { createDataUrlImageSource } from "../../engine/images/data-url-image-source.ts";
 import { defaultCacheConfig } from "../../engine/contract/default-limits.ts";
-import { MultiModalCaches } from "../../engine/multimodal/caches/multimodal-caches.ts";
-import { createSamplingParams } from "../../engine/contract/sampling-params.ts";
-import { numpyFile, safetensorsFile } from "./multimodal/embedding-files.ts";
-import { pictureReference } from "../support/goldens.ts";
-import { createGoldenInputs } from "./input/golden-inputs.ts";
 import type { GenerationRequest, ImagePart, Prompt } from "../../engine/contract/generation-request.ts";
+import { createSamplingParams } from "../../engine/contract/sampling-params.ts";
+import { createDataUrlImageSource } from "../../engine/images/data-url-image-source.ts";
 import type { ImageSource } from "../../engine/images/image-source.ts";
 import type { ProcessedPrompt } from "../../engine/input/input-processor.ts";
+import { MultiModalCaches } from "../../engine/multimodal/caches/multimodal-caches.ts";
+import { pictureReference } from "../support/goldens.ts";
+import { createGoldenInputs } from "./input/golden-inputs.ts";
 import type { GoldenInputs } from "./input/golden-inputs.ts";
+import { numpyFile, safetensorsFile } from "./multimodal/embedding-files.ts";
 
 const never = new AbortController().signal;
 const imageTokenId = 2;

@@ -1,10 +1,10 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { createDataUrlImageSource, createEngine, createSamplingParams } from "../../engine/index.ts";
+import type { ChatMessage, Engine, GenerationRequest, ImagePart, RequestOutput } from "../../engine/index.ts";
 import { goldenEngineConfig } from "../support/engine-config.ts";
 import { pictureReference } from "../support/goldens.ts";
 import { createTemporaryFolder } from "../support/temporary-folder.ts";
-import type { ChatMessage, Engine, GenerationRequest, ImagePart, RequestOutput } from "../../engine/index.ts";
 import type { TemporaryFolder } from "../support/temporary-folder.ts";
 
 let cache: TemporaryFolder;

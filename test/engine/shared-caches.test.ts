@@ -1,18 +1,18 @@
 /** Embeddings come back from the store in half precision: the reference's greedy tokens must not notice. */
 import { afterAll, beforeAll, expect, test } from "vitest";
 
-import { createDataUrlImageSource, createEngine, createSamplingParams } from "../../engine/index.ts";
 import { defaultCacheConfig } from "../../engine/contract/default-limits.ts";
+import { createDataUrlImageSource, createEngine, createSamplingParams } from "../../engine/index.ts";
+import type { CacheReport, Engine, GenerationRequest, RequestOutput } from "../../engine/index.ts";
 import { createLogger } from "../../functions/logger.ts";
 import { createRedisStore } from "../../functions/redis-store.ts";
-import { connected } from "./multimodal/caches/redis-caches.ts";
 import { loadGoldens, pictureReference } from "../support/goldens.ts";
-import { startRedisServer } from "../support/redis-server.ts";
-import { createTemporaryFolder } from "../support/temporary-folder.ts";
-import type { CacheReport, Engine, GenerationRequest, RequestOutput } from "../../engine/index.ts";
 import type { GoldenCase, Goldens } from "../support/goldens.ts";
+import { startRedisServer } from "../support/redis-server.ts";
 import type { RedisServer } from "../support/redis-server.ts";
+import { createTemporaryFolder } from "../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../support/temporary-folder.ts";
+import { connected } from "./multimodal/caches/redis-caches.ts";
 
 let redis: RedisServer;
 let folder: TemporaryFolder;

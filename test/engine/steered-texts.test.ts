@@ -2,12 +2,12 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { createEngine, createSamplingParams } from "../../engine/index.ts";
+import type { Engine, SamplingParams, StructuredOutput } from "../../engine/index.ts";
 import { loadGoldens } from "../support/goldens.ts";
 import { createTemporaryFolder } from "../support/temporary-folder.ts";
+import type { TemporaryFolder } from "../support/temporary-folder.ts";
 import { engineConfig } from "./sampling/create-sampler.ts";
 import { doublingGrammar } from "./structured-output/attacks.ts";
-import type { Engine, SamplingParams, StructuredOutput } from "../../engine/index.ts";
-import type { TemporaryFolder } from "../support/temporary-folder.ts";
 
 let cache: TemporaryFolder;
 let engine: Engine;

@@ -5,7 +5,6 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { TargetToken } from "../../examples/steering/target-token.ts";
 import { WrappedTargetToken } from "../../examples/steering/wrapped-target-token.ts";
 import { testLogitsProcessor } from "../contracts/logits-processor.ts";
-
 import { engineConfig } from "../engine/sampling/create-sampler.ts";
 import { startCli } from "../support/cli-process.ts";
 import type { CliProcess } from "../support/cli-process.ts";

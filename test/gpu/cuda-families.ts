@@ -1,6 +1,7 @@
 /** Configurations of every family, in sizes that all precisions on CUDA take. */
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
+
 import { goldensFolder } from "../support/goldens.ts";
 
 const wide = { hidden_size: 256, intermediate_size: 512, num_attention_heads: 4, vocab_size: 512 } as const;

@@ -1,6 +1,7 @@
 /** Looks nodes up among the kernels of ONNX Runtime's CUDA provider, as record-cuda-kernels.py recorded them. */
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
+
 import type { GraphBuilder, NodeDefinition } from "../../engine/graph/graph-builder.ts";
 import type { Value, ValueElementType } from "../../engine/graph/value.ts";
 

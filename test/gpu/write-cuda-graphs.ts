@@ -4,6 +4,7 @@
  */
 import { mkdir, truncate, writeFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
+
 import type { KvLayout } from "../../engine/models/built-model.ts";
 import { configureGraphs } from "../../engine/models/model-graphs.ts";
 import { imaginedWeights, type WeightSource } from "../../engine/models/weight-source.ts";

@@ -1,6 +1,6 @@
-import { expect, test } from "vitest";
 import { Service } from "@kubernetes-models/knative/serving.knative.dev/v1";
 import type { IService } from "@kubernetes-models/knative/serving.knative.dev/v1";
+import { expect, test } from "vitest";
 import { parse } from "yaml";
 
 import { cloudRun } from "../../infra/cloud-run.ts";

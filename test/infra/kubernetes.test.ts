@@ -1,11 +1,11 @@
-import { expect, test } from "vitest";
 import { ScaledObject } from "@kubernetes-models/keda/keda.sh/v1alpha1";
 import type { IScaledObject } from "@kubernetes-models/keda/keda.sh/v1alpha1";
 import { Deployment } from "kubernetes-models/apps/v1";
 import type { IDeployment } from "kubernetes-models/apps/v1";
 import { PodDisruptionBudget } from "kubernetes-models/policy/v1";
-import type { IContainer, IPodSpec } from "kubernetes-models/v1";
 import { Service, ServiceAccount } from "kubernetes-models/v1";
+import type { IContainer, IPodSpec } from "kubernetes-models/v1";
+import { expect, test } from "vitest";
 import { parseAllDocuments } from "yaml";
 
 import type { RenderedFile } from "../../infra/deployment-target.ts";

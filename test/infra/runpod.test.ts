@@ -1,12 +1,12 @@
 import { expect, test } from "vitest";
 
+import { loadConfig } from "../../functions/settings/config.ts";
 import type { RenderedFile } from "../../infra/deployment-target.ts";
 import { parseDeployment } from "../../infra/deployment.ts";
 import { runPod } from "../../infra/runpod.ts";
 import { testDeploymentTarget } from "../contracts/deployment-target.ts";
 import type { RenderedDeployment } from "../contracts/deployment-target.ts";
 import { createTestApp } from "../support/test-app.ts";
-import { loadConfig } from "../../functions/settings/config.ts";
 
 interface Endpoint {
   readonly type: string;

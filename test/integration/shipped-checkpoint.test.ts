@@ -3,6 +3,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import OpenAI from "openai";
 import { afterAll, beforeAll, expect, test } from "vitest";
+
 import { loadGoldens, pictureReference } from "../support/goldens.ts";
 import type { GoldenCase, GoldenMessage } from "../support/goldens.ts";
 import { startService } from "../support/running-service.ts";

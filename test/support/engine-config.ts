@@ -1,5 +1,6 @@
 /** The settings of an engine over a recorded checkpoint, in this process. */
 import { join } from "node:path";
+
 import type { EngineConfig } from "../../engine/index.ts";
 import { goldensFolder } from "./goldens.ts";
 

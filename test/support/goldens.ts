@@ -2,6 +2,7 @@
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+
 import { readSafetensorsHeader } from "../../engine/weights/safetensors.ts";
 
 export const goldensFolder = fileURLToPath(new URL("../fixtures/goldens/", import.meta.url));

@@ -1,8 +1,8 @@
 /** The whole service as composed for users, with the shipped checkpoint, on a free port of this process. */
 import { compose } from "../../functions/compose.ts";
-import { loadConfig } from "../../functions/settings/config.ts";
-import { createLogger } from "../../functions/logger.ts";
 import { openServer } from "../../functions/http/server.ts";
+import { createLogger } from "../../functions/logger.ts";
+import { loadConfig } from "../../functions/settings/config.ts";
 import { testDataHome } from "./test-data-home.ts";
 
 export interface RunningService extends AsyncDisposable {

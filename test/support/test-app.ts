@@ -1,10 +1,10 @@
 /** The HTTP application over a scripted engine, called without a socket or served on one. */
-import type { AddressInfo } from "node:net";
 import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
 import type { Hono } from "hono";
 
-import { createApp } from "../../functions/app.ts";
 import type { ApiConfig } from "../../functions/app-dependencies.ts";
+import { createApp } from "../../functions/app.ts";
 import { BodyIntake } from "../../functions/http/body-intake.ts";
 import { createListener } from "../../functions/http/listener.ts";
 import type { AppEnvironment } from "../../functions/http/request-trace.ts";

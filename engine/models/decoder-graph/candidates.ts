@@ -6,11 +6,11 @@ import type { Value } from "../../graph/value.ts";
 import { logitRows, type GraphContext } from "../graph-context.ts";
 
 /** With 64 candidates, 32 rows take 16 KiB where their logits take 16 MiB. Few draws of a trained model go beyond. */
-const maxCandidates = 64;
+const MAX_CANDIDATES = 64;
 
 /** Candidates of a row. */
 export function numCandidatesOf(vocabSize: number): number {
-  return Math.min(maxCandidates, vocabSize);
+  return Math.min(MAX_CANDIDATES, vocabSize);
 }
 
 /**

@@ -96,7 +96,7 @@ function createIndex(context: GraphContext, values: PagedValues, blockSize: numb
 }
 
 /** More blocks than any pool has, so that a run fails if it needs an unmapped block. */
-const noBlock = 2 ** 31 - 1;
+const NO_BLOCK = 2 ** 31 - 1;
 
 /** int64 [B, C]. In ONNX -1 would be the pool's last block, because negative indices count from the back. */
 function mappedTable({ graph }: GraphContext, blockTable: Value): Value {
@@ -104,7 +104,7 @@ function mappedTable({ graph }: GraphContext, blockTable: Value): Value {
   const zero = graph.constant("int64.scalar.0", "int64", [], [0]);
   return where(graph, "block_table.mapped", {
     condition: less(graph, "block_table.is_unmapped", wide, zero),
-    chosen: graph.constant("block_table.no_block", "int64", [], [noBlock]),
+    chosen: graph.constant("block_table.no_block", "int64", [], [NO_BLOCK]),
     other: wide,
   });
 }

@@ -1,5 +1,5 @@
 /** Decoding over KV slots: each sequence has a cache of the full length, and attention is one node a layer. */
-import { groupQueryAttention, rotaryEmbedding, rotaryHeadMultiple } from "../../graph/contrib-ops.ts";
+import { groupQueryAttention, rotaryEmbedding, ROTARY_HEAD_MULTIPLE } from "../../graph/contrib-ops.ts";
 import {
   add,
   cast,
@@ -64,7 +64,7 @@ function attend(context: GraphContext, values: SlotValues, attention: CachedAtte
   const past = (part: string): Value =>
     graph.input(`past.${layer}.${part}`, precision.activations, [batch, numKvHeads, cacheLength, headDim]);
   const rotatesInside =
-    rotary.rowOf === "position" && rotaryDimOf(rotary) === headDim && headDim % rotaryHeadMultiple === 0;
+    rotary.rowOf === "position" && rotaryDimOf(rotary) === headDim && headDim % ROTARY_HEAD_MULTIPLE === 0;
   const { output, presentKey, presentValue } = groupQueryAttention(graph, name, {
     ...queryKeyValue(context, values, attention, rotatesInside),
     rotary: rotatesInside ? rotary.tables : null,

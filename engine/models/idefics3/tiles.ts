@@ -13,7 +13,7 @@ import {
 } from "../../multimodal/processor-options.ts";
 
 /** No picture becomes larger than this, whatever its options say. */
-const largestEdge = 4096;
+const LARGEST_EDGE = 4096;
 
 const longestEdge = z.strictObject({ longest_edge: edge }, 'an object such as {"longest_edge": 2048}');
 
@@ -80,11 +80,11 @@ function toEven(size: number): number {
 
 function belowLargestEdge({ width, height }: ImageSize): ImageSize {
   const aspectRatio = width / height;
-  if (width >= height && width > largestEdge) {
-    return { width: largestEdge, height: Math.max(Math.trunc(largestEdge / aspectRatio), 1) };
+  if (width >= height && width > LARGEST_EDGE) {
+    return { width: LARGEST_EDGE, height: Math.max(Math.trunc(LARGEST_EDGE / aspectRatio), 1) };
   }
-  if (height > width && height > largestEdge) {
-    return { width: Math.max(Math.trunc(largestEdge * aspectRatio), 1), height: largestEdge };
+  if (height > width && height > LARGEST_EDGE) {
+    return { width: Math.max(Math.trunc(LARGEST_EDGE * aspectRatio), 1), height: LARGEST_EDGE };
   }
   return { width, height };
 }

@@ -61,7 +61,7 @@ const familyDefaults = {
   },
 } as const;
 
-const defaultRopeTheta = 10000;
+const DEFAULT_ROPE_THETA = 10000;
 
 const decoderFields = z.looseObject({
   vocab_size: vocabularySize.optional(),
@@ -147,7 +147,7 @@ export function parseDecoderConfig(config: unknown, path: string, family: Decode
     maxPositionEmbeddings,
     rmsNormEpsilon: fields.rms_norm_eps,
     tieWordEmbeddings: fields.tie_word_embeddings,
-    rope: parseRopeConfig(config, path, { defaultTheta: defaultRopeTheta, maxPositionEmbeddings }),
+    rope: parseRopeConfig(config, path, { defaultTheta: DEFAULT_ROPE_THETA, maxPositionEmbeddings }),
     hasQkvBias: family === "qwen2" || llamaBias,
     hasOutputBias: llamaBias,
     hasMlpBias: family === "llama" && fields.mlp_bias,

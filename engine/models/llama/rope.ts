@@ -142,17 +142,17 @@ export interface RopeTables {
 }
 
 /** Of both tables: they lie inside of the ONNX file, which can have 2 GiB. */
-const maxTableBytes = 1024 ** 3;
+const MAX_TABLE_BYTES = 1024 ** 3;
 
 /** Throws EngineError `invalid_configuration` for more positions than tables are made for. */
 export function ropeTables(config: RopeConfig, headDim: number, numPositions: number): RopeTables {
   const bytesPerPosition = headDim * Float32Array.BYTES_PER_ELEMENT;
-  if (numPositions * bytesPerPosition > maxTableBytes) {
-    const most = Math.floor(maxTableBytes / bytesPerPosition);
+  if (numPositions * bytesPerPosition > MAX_TABLE_BYTES) {
+    const most = Math.floor(MAX_TABLE_BYTES / bytesPerPosition);
     throw new EngineError(
       "invalid_configuration",
       `The rotary tables of a model length of ${numPositions} tokens would take ${numPositions * bytesPerPosition} bytes; ` +
-        `the limit is ${maxTableBytes}, which is ${most} tokens.`,
+        `the limit is ${MAX_TABLE_BYTES}, which is ${most} tokens.`,
       { setting: "maxModelLen" },
     );
   }

@@ -26,7 +26,7 @@ export interface OpenedExport {
 }
 
 /** Counts up when the same files come to compute other numbers. */
-const exportVersion = 1;
+const EXPORT_VERSION = 1;
 
 /**
  * @param fileNames Files of the checkpoint's `onnx/`.
@@ -79,7 +79,7 @@ export async function openExport(
       maxPositionEmbeddings: model.maxPositionEmbeddings,
       imageTokenId: model.imageTokenId,
       contentHash: createHash("sha256")
-        .update(JSON.stringify(["export", exportVersion, contentHash]))
+        .update(JSON.stringify(["export", EXPORT_VERSION, contentHash]))
         .digest("hex"),
     },
   };

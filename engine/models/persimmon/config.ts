@@ -48,8 +48,8 @@ const persimmonFields = z.looseObject({
   rope_parameters: z.looseObject({ partial_rotary_factor: positiveNumber.max(1).nullish() }).nullish(),
 });
 
-const defaultTheta = 10000;
-const defaultRotaryFactor = 0.5;
+const DEFAULT_THETA = 10000;
+const DEFAULT_ROTARY_FACTOR = 0.5;
 
 /** Fields of relatives that would change the maths, and the values under which they do not. */
 const neutralValues = { head_dim: [], num_key_value_heads: [], sliding_window: [], quantization_config: [] } as const;
@@ -68,7 +68,7 @@ export function parsePersimmonConfig(config: unknown, path: string): PersimmonCo
   }
   if (headDim % 8 !== 0) throw unsupportedField(path, "head_dim", headDim, "it must be a multiple of 8");
   const rotaryFactor =
-    fields.rope_parameters?.partial_rotary_factor ?? fields.partial_rotary_factor ?? defaultRotaryFactor;
+    fields.rope_parameters?.partial_rotary_factor ?? fields.partial_rotary_factor ?? DEFAULT_ROTARY_FACTOR;
   const rotaryDim = Math.trunc(headDim * rotaryFactor);
   if (rotaryDim === 0 || rotaryDim % 8 !== 0) {
     const reason = `${rotaryDim} of ${headDim} dimensions are no multiple of 8`;
@@ -88,6 +88,6 @@ export function parsePersimmonConfig(config: unknown, path: string): PersimmonCo
     activation: parseActivation(path, "hidden_act", fields.hidden_act),
     normalisesQueryAndKey: fields.qk_layernorm,
     tieWordEmbeddings: fields.tie_word_embeddings,
-    rope: parseRopeConfig(config, path, { defaultTheta, maxPositionEmbeddings, isPartial: true }),
+    rope: parseRopeConfig(config, path, { defaultTheta: DEFAULT_THETA, maxPositionEmbeddings, isPartial: true }),
   };
 }

@@ -16,7 +16,7 @@ import {
 const clipMean: [number, number, number] = [0.48145466, 0.4578275, 0.40821073];
 const clipStd: [number, number, number] = [0.26862954, 0.26130258, 0.27577711];
 /** A picture more elongated than this is refused, as transformers does. */
-const mostElongated = 200;
+const MOST_ELONGATED = 200;
 
 /** Of a whole picture: more than decoders take would be of no use. */
 const numPixels = integer(1, 2 ** 28);
@@ -76,10 +76,10 @@ export interface SquareGrid {
 export function squareGrid({ width, height }: ImageSize, options: Qwen2VlImageOptions): SquareGrid {
   const { minPixels, maxPixels, squareSize } = options;
   const elongation = Math.max(width, height) / Math.min(width, height);
-  if (elongation > mostElongated) {
+  if (elongation > MOST_ELONGATED) {
     throw new EngineError(
       "invalid_image",
-      `The image has ${width}x${height} pixels, ${elongation} times as many one way as the other; the limit is ${mostElongated}.`,
+      `The image has ${width}x${height} pixels, ${elongation} times as many one way as the other; the limit is ${MOST_ELONGATED}.`,
     );
   }
   const nearest = { rows: roundHalfToEven(height / squareSize), columns: roundHalfToEven(width / squareSize) };
@@ -110,7 +110,7 @@ export function largestImageSize({ maxPixels, squareSize }: Qwen2VlImageOptions)
   const mostSquares = Math.max(Math.floor(maxPixels / squareSize ** 2), 1);
   let best = { rows: 1, columns: 1 };
   for (let rows = 1; rows * rows <= mostSquares; rows++) {
-    const columns = Math.min(Math.floor(mostSquares / rows), rows * mostElongated);
+    const columns = Math.min(Math.floor(mostSquares / rows), rows * MOST_ELONGATED);
     if (rows * columns >= best.rows * best.columns) best = { rows, columns };
   }
   return { width: best.columns * squareSize, height: best.rows * squareSize };

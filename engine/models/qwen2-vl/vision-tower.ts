@@ -23,7 +23,7 @@ import { linear, type LinearLayer } from "../linear.ts";
 import type { Qwen2VlVisionConfig } from "./config.ts";
 
 export const patches = "numPatches";
-const layerNormEpsilon = 1e-6;
+const LAYER_NORM_EPSILON = 1e-6;
 
 /** Features of one patch: its pixels of every picture it spans, [channels, temporal, height, width]. */
 export function patchFeatures({ numChannels, temporalPatchSize, patchSize }: Qwen2VlVisionConfig): number {
@@ -181,5 +181,5 @@ function merge(
 function norm(context: GraphContext, name: string, input: Value, size: number): Value {
   const weight = parameter(context, `${name}.weight`, [size]);
   const bias = parameter(context, `${name}.bias`, [size]);
-  return layerNormalization(context.graph, name, input, { weight, bias, epsilon: layerNormEpsilon });
+  return layerNormalization(context.graph, name, input, { weight, bias, epsilon: LAYER_NORM_EPSILON });
 }

@@ -2,16 +2,16 @@
 import { setTimeout as delay } from "node:timers/promises";
 
 /** Before the first probe; each failure after one that was never made good doubles it. */
-const minPauseMs = 100;
+const MIN_PAUSE_MS = 100;
 /** What is gone for long is asked this often, and something flickering troubles a request this often. */
-const maxPauseMs = 5_000;
+const MAX_PAUSE_MS = 5_000;
 
 /** Mutable. Probes run in the background, one at a time, and keep no process alive. */
 export class Availability implements Disposable {
   readonly #probe: () => Promise<void>;
   readonly #closing = new AbortController();
   #isAvailable = true;
-  #pauseMs = minPauseMs;
+  #pauseMs = MIN_PAUSE_MS;
 
   /** @param probe Does what the real calls do, in small; rejects while they would fail, and ends in bounded time. */
   constructor(probe: () => Promise<void>) {
@@ -24,7 +24,7 @@ export class Availability implements Disposable {
 
   /** A real call, not a probe, was served. */
   reportSuccess(): void {
-    if (this.#isAvailable) this.#pauseMs = minPauseMs;
+    if (this.#isAvailable) this.#pauseMs = MIN_PAUSE_MS;
   }
 
   /** A real call failed: nobody else should wait for one. */
@@ -41,7 +41,7 @@ export class Availability implements Disposable {
   async #probeUntilBack(): Promise<void> {
     while (!this.#isAvailable && !this.#closing.signal.aborted) {
       const pauseMs = this.#pauseMs;
-      this.#pauseMs = Math.min(pauseMs * 2, maxPauseMs);
+      this.#pauseMs = Math.min(pauseMs * 2, MAX_PAUSE_MS);
       try {
         await delay(pauseMs, null, { signal: this.#closing.signal, ref: false });
         await this.#probe();

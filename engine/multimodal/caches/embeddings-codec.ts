@@ -1,12 +1,12 @@
 /** Vision embeddings as cached bytes: half precision in the store, single precision in memory. */
 import { invariant } from "../../contract/errors.ts";
 import { toFloat16 } from "../../weights/float-conversion.ts";
-import { decodeRecord, encodeRecord } from "./record-codec.ts";
 import type { ItemTensor } from "../processed-item.ts";
+import { decodeRecord, encodeRecord } from "./record-codec.ts";
 import type { ValueCodec } from "./value-codec.ts";
 
 /** To be raised with any change of what embeddings mean; part of every key. */
-export const embeddingsVersion = 1;
+export const EMBEDDINGS_VERSION = 1;
 
 /** Row-major [numEmbeddings, hiddenSize], never written to; in memory that threads share, lest a message copies it. */
 export type Embeddings = ItemTensor<"float32">;

@@ -19,11 +19,11 @@ export interface StoreState {
 }
 
 /** Nobody waits for a write, but one that takes this long shows that the store cannot take any. */
-const writeTimeoutMs = 2_000;
+const WRITE_TIMEOUT_MS = 2_000;
 /** Of values on their way to the store; what comes on top is not written. */
-const maxPendingWriteBytes = 64 * 2 ** 20;
+const MAX_PENDING_WRITE_BYTES = 64 * 2 ** 20;
 const probeBytes = Uint8Array.of(1);
-const probeTimeToLiveSeconds = 60;
+const PROBE_TIME_TO_LIVE_SECONDS = 60;
 
 /** Mutable; owns the store. */
 export class GuardedStore {
@@ -39,7 +39,7 @@ export class GuardedStore {
     this.#reads = new Availability(async () => {
       await this.#within(commandTimeoutMs, store.getMany([probeKey]));
     });
-    const probe = { key: probeKey, bytes: probeBytes, timeToLiveSeconds: probeTimeToLiveSeconds };
+    const probe = { key: probeKey, bytes: probeBytes, timeToLiveSeconds: PROBE_TIME_TO_LIVE_SECONDS };
     this.#writes = new Availability(() => this.#within(commandTimeoutMs, store.setMany([probe])));
   }
 
@@ -68,10 +68,10 @@ export class GuardedStore {
   /** Writes what the store takes now; never waits for longer than a write may take, and keeps nothing for later. */
   async setMany(entries: readonly ByteStoreEntry[], stats: CacheTierStats): Promise<void> {
     const numBytes = entries.reduce((sum, { bytes }) => sum + bytes.length, 0);
-    if (!this.state.canWrite || this.#pendingWriteBytes + numBytes > maxPendingWriteBytes) return;
+    if (!this.state.canWrite || this.#pendingWriteBytes + numBytes > MAX_PENDING_WRITE_BYTES) return;
     this.#pendingWriteBytes += numBytes;
     try {
-      await this.#within(writeTimeoutMs, this.#store.setMany(entries));
+      await this.#within(WRITE_TIMEOUT_MS, this.#store.setMany(entries));
       stats.writtenBytes += numBytes;
       this.#writes.reportSuccess();
     } catch {

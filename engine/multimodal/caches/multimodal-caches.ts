@@ -1,19 +1,19 @@
 /** All that is remembered of images between requests: of their sources, of their processing and of their encoding. */
-import { knownImageCodec, sourceCacheVersion } from "../../images/source-cache.ts";
 import type { CacheConfig } from "../../contract/config.ts";
+import { knownImageCodec, SOURCE_CACHE_VERSION } from "../../images/source-cache.ts";
 import type { KnownImage } from "../../images/source-cache.ts";
 import type { ProcessedItem } from "../processed-item.ts";
 import type { ByteStore } from "./byte-store.ts";
 import type { CacheTier, CacheTierName, CacheTierStats } from "./cache-tier.ts";
-import { embeddingsCodec, embeddingsVersion } from "./embeddings-codec.ts";
+import { DividedItemCache } from "./divided-item-cache.ts";
+import { embeddingsCodec, EMBEDDINGS_VERSION } from "./embeddings-codec.ts";
 import type { Embeddings } from "./embeddings-codec.ts";
 import { GuardedStore } from "./guarded-store.ts";
 import type { StoreState } from "./guarded-store.ts";
 import { createMemoryTier, MemoryPool } from "./memory-tier.ts";
-import { DividedItemCache } from "./divided-item-cache.ts";
-import { itemPlacementCodec, itemTensorsCodec, processedItemVersion } from "./processed-item-codec.ts";
+import { itemPlacementCodec, itemTensorsCodec, PROCESSED_ITEM_VERSION } from "./processed-item-codec.ts";
 import { ProcessorCache } from "./processor-cache.ts";
-import { recordVersion } from "./record-codec.ts";
+import { RECORD_VERSION } from "./record-codec.ts";
 import { toSharedItem } from "./shared-item.ts";
 import { createSharedTier } from "./shared-tier.ts";
 import { TieredCache } from "./tiered-cache.ts";
@@ -56,15 +56,15 @@ export class MultiModalCaches {
       const tiers: CacheTier<Value>[] = [];
       if (config.maxMemoryBytes > 0) tiers.push(createMemoryTier({ pool, name, codec }));
       if (this.#store !== null) {
-        const valuePrefix = `${keyPrefix}:${name}:${recordVersion}.${version}:`;
+        const valuePrefix = `${keyPrefix}:${name}:${RECORD_VERSION}.${version}:`;
         tiers.push(createSharedTier({ ...config, store: this.#store, keyPrefix: valuePrefix, codec }));
       }
       return new TieredCache(tiers);
     };
-    const placements = createCache("processor", processedItemVersion, itemPlacementCodec);
-    const pixels = createCache("pixels", processedItemVersion, itemTensorsCodec);
-    this.encoder = createCache("encoder", embeddingsVersion, embeddingsCodec);
-    this.source = createCache("source", sourceCacheVersion, knownImageCodec);
+    const placements = createCache("processor", PROCESSED_ITEM_VERSION, itemPlacementCodec);
+    const pixels = createCache("pixels", PROCESSED_ITEM_VERSION, itemTensorsCodec);
+    this.encoder = createCache("encoder", EMBEDDINGS_VERSION, embeddingsCodec);
+    this.source = createCache("source", SOURCE_CACHE_VERSION, knownImageCodec);
     this.processor = new ProcessorCache(
       new DividedItemCache({ placements, pixels, embeddings: this.encoder }),
       toSharedItem,

@@ -9,10 +9,10 @@ import type { JsonValue } from "./record-codec.ts";
 import type { ValueCodec } from "./value-codec.ts";
 
 /** To be raised with any change of what `ProcessedItem` says, or of how it is divided; part of every key. */
-export const processedItemVersion = 2;
+export const PROCESSED_ITEM_VERSION = 2;
 
 /** Tensors of no more bytes stay with the placement: grids and sizes do, pixels do not. */
-const mostBytesOfPlacement = 256;
+const MOST_BYTES_OF_PLACEMENT = 256;
 
 export type ItemTensors = ReadonlyMap<string, ItemTensor>;
 
@@ -26,7 +26,7 @@ export function divideItem({ tensors, promptUpdates }: ProcessedItem): {
   placement: ItemPlacement;
   pixels: ItemTensors;
 } {
-  const isSmall = ([, { data }]: readonly [string, ItemTensor]): boolean => data.byteLength <= mostBytesOfPlacement;
+  const isSmall = ([, { data }]: readonly [string, ItemTensor]): boolean => data.byteLength <= MOST_BYTES_OF_PLACEMENT;
   const small = new Map([...tensors].filter(isSmall));
   const pixels = new Map([...tensors].filter((entry) => !isSmall(entry)));
   return { placement: { tensors: small, promptUpdates }, pixels };

@@ -13,17 +13,17 @@ import type { TensorArrays, TensorElementType } from "../../runtime/element-type
 import type { ItemTensor } from "../processed-item.ts";
 
 /** Part of every key: replicas of different versions share a store without reading each other's values. */
-export const recordVersion = 1;
+export const RECORD_VERSION = 1;
 
 const magic = Buffer.from("FVRC");
-const versionAt = 4;
-const checksumAt = 8;
-const checkedFrom = 12;
-const totalLengthAt = 12;
-const headerLengthAt = 16;
-const headerAt = 20;
+const VERSION_AT = 4;
+const CHECKSUM_AT = 8;
+const CHECKED_FROM = 12;
+const TOTAL_LENGTH_AT = 12;
+const HEADER_LENGTH_AT = 16;
+const HEADER_AT = 20;
 /** Typed arrays of every element type can lie over a tensor. */
-const alignment = 64;
+const ALIGNMENT = 64;
 
 export type JsonValue =
   | null
@@ -64,19 +64,19 @@ export function encodeRecord(key: string, record: CacheRecord): Uint8Array {
   }
   const header: RecordHeader = { key, details: record.details, tensors: entries };
   const headerBytes = Buffer.from(JSON.stringify(header));
-  const dataAt = aligned(headerAt + headerBytes.length);
+  const dataAt = aligned(HEADER_AT + headerBytes.length);
 
   const bytes = Buffer.alloc(dataAt + dataLength);
   magic.copy(bytes);
-  bytes.writeUInt32LE(recordVersion, versionAt);
-  bytes.writeUInt32LE(bytes.length, totalLengthAt);
-  bytes.writeUInt32LE(headerBytes.length, headerLengthAt);
-  headerBytes.copy(bytes, headerAt);
+  bytes.writeUInt32LE(RECORD_VERSION, VERSION_AT);
+  bytes.writeUInt32LE(bytes.length, TOTAL_LENGTH_AT);
+  bytes.writeUInt32LE(headerBytes.length, HEADER_LENGTH_AT);
+  headerBytes.copy(bytes, HEADER_AT);
   for (const [index, { data }] of [...record.tensors.values()].entries()) {
     const { offset } = entries[index];
     bytes.set(new Uint8Array(data.buffer, data.byteOffset, data.byteLength), dataAt + offset);
   }
-  bytes.writeUInt32LE(crc32(bytes.subarray(checkedFrom)), checksumAt);
+  bytes.writeUInt32LE(crc32(bytes.subarray(CHECKED_FROM)), CHECKSUM_AT);
   return bytes;
 }
 
@@ -87,17 +87,17 @@ export function encodeRecord(key: string, record: CacheRecord): Uint8Array {
  * (it begins at a multiple of 8 in its buffer), else copies.
  */
 export function decodeRecord(key: string, bytes: Uint8Array): CacheRecord | null {
-  if (bytes.length < headerAt) return null;
+  if (bytes.length < HEADER_AT) return null;
   const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  const headerEnd = headerAt + buffer.readUInt32LE(headerLengthAt);
+  const headerEnd = HEADER_AT + buffer.readUInt32LE(HEADER_LENGTH_AT);
   const isWhole =
     magic.compare(buffer, 0, magic.length) === 0 &&
-    buffer.readUInt32LE(versionAt) === recordVersion &&
-    buffer.readUInt32LE(totalLengthAt) === buffer.length &&
+    buffer.readUInt32LE(VERSION_AT) === RECORD_VERSION &&
+    buffer.readUInt32LE(TOTAL_LENGTH_AT) === buffer.length &&
     headerEnd <= buffer.length &&
-    buffer.readUInt32LE(checksumAt) === crc32(buffer.subarray(checkedFrom));
+    buffer.readUInt32LE(CHECKSUM_AT) === crc32(buffer.subarray(CHECKED_FROM));
   if (!isWhole) return null;
-  const header = JSON.parse(buffer.toString("utf8", headerAt, headerEnd)) as RecordHeader;
+  const header = JSON.parse(buffer.toString("utf8", HEADER_AT, headerEnd)) as RecordHeader;
   if (header.key !== key) return null;
 
   const dataAt = aligned(headerEnd);
@@ -119,5 +119,5 @@ function viewOrCopy<E extends TensorElementType>(elementType: E, bytes: Uint8Arr
 }
 
 function aligned(length: number): number {
-  return Math.ceil(length / alignment) * alignment;
+  return Math.ceil(length / ALIGNMENT) * ALIGNMENT;
 }

@@ -4,21 +4,21 @@ import { tensorBytesOf } from "../processed-item.ts";
 import type { ItemTensor, ProcessedItem } from "../processed-item.ts";
 
 /** Of every element type. */
-const alignment = 8;
+const ALIGNMENT = 8;
 
 /**
  * The item with its tensors copied together: it keeps nothing of its batch in memory, and a message that holds it is
  * not a copy of it.
  */
 export function toSharedItem(item: ProcessedItem): ProcessedItem {
-  const buffer = new SharedArrayBuffer(tensorBytesOf(item) + alignment * item.tensors.size);
+  const buffer = new SharedArrayBuffer(tensorBytesOf(item) + ALIGNMENT * item.tensors.size);
   const tensors = new Map<string, ItemTensor>();
   let offset = 0;
   for (const [name, { elementType, shape, data }] of item.tensors) {
     const copy = typedArrayOver(elementType, buffer, offset, data.length);
     new Uint8Array(buffer, offset, data.byteLength).set(new Uint8Array(data.buffer, data.byteOffset, data.byteLength));
     tensors.set(name, { elementType, shape, data: copy } as ItemTensor);
-    offset += Math.ceil(data.byteLength / alignment) * alignment;
+    offset += Math.ceil(data.byteLength / ALIGNMENT) * ALIGNMENT;
   }
   return { ...item, tensors };
 }

@@ -1,9 +1,9 @@
 /** Keeps the last token of a bad word from following the others. */
 import type { EngineConfig } from "../../contract/config.ts";
-import type { SequenceBatchUpdate } from "./added-sequence.ts";
 import { LogitsProcessor } from "../contract/logits-processor.ts";
 import type { Logits } from "../contract/logits-processor.ts";
 import { RowStates } from "../contract/row-states.ts";
+import type { SequenceBatchUpdate } from "./added-sequence.ts";
 
 interface BadWords {
   readonly sequences: readonly (readonly number[])[];

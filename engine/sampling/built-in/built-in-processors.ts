@@ -1,12 +1,12 @@
 /** The processors that every engine has. */
 import type { EngineConfig } from "../../contract/config.ts";
+import type { BuiltInProcessors, GrammarProcessor } from "../processor-chain.ts";
 import { AllowedTokensLogitsProcessor } from "./allowed-tokens.ts";
 import { BadWordsLogitsProcessor } from "./bad-words.ts";
 import { LogitBiasLogitsProcessor } from "./logit-bias.ts";
 import { MinPLogitsProcessor } from "./min-p.ts";
 import { MinTokensLogitsProcessor } from "./min-tokens.ts";
 import { PenaltiesLogitsProcessor } from "./penalties.ts";
-import type { BuiltInProcessors, GrammarProcessor } from "../processor-chain.ts";
 
 /** @param eosTokenIds The model's end tokens, as `MinTokensLogitsProcessor` takes them. */
 export function createBuiltInProcessors(

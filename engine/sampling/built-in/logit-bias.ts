@@ -5,7 +5,7 @@ import type { BatchUpdate, Logits } from "../contract/logits-processor.ts";
 import { RowStates } from "../contract/row-states.ts";
 
 /** At either end of it a token is all but forced, or all but banned. */
-const maxBias = 100;
+const MAX_BIAS = 100;
 
 interface TokenBiases {
   readonly tokenIds: Int32Array;
@@ -30,7 +30,7 @@ export class LogitBiasLogitsProcessor extends LogitsProcessor {
       if (entries.length === 0) return undefined;
       return {
         tokenIds: Int32Array.from(entries, ([tokenId]) => Number(tokenId)),
-        biases: Float32Array.from(entries, ([, bias]) => Math.max(-maxBias, Math.min(maxBias, bias))),
+        biases: Float32Array.from(entries, ([, bias]) => Math.max(-MAX_BIAS, Math.min(MAX_BIAS, bias))),
       };
     });
   }

@@ -3,8 +3,8 @@ import type { EngineConfig } from "../../contract/config.ts";
 import { LogitsProcessor } from "../contract/logits-processor.ts";
 import type { BatchUpdate, Logits } from "../contract/logits-processor.ts";
 import { RowStates } from "../contract/row-states.ts";
-import type { StepLogits } from "../step-logits.ts";
 import { dropBelow, maximum } from "../row-operations.ts";
+import type { StepLogits } from "../step-logits.ts";
 
 export class MinPLogitsProcessor extends LogitsProcessor {
   /** Distance from the largest logit beyond which a token is dropped: -ln(minP). */

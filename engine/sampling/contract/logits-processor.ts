@@ -45,12 +45,16 @@ export interface BatchUpdate {
 }
 
 /**
- * What `apply` or `updateState` throws ends the requests that the processor was serving; the others go on as if those
- * had not been there. Where the engine has to find out which they are, it makes a new instance and adds each row to it
- * alone, the output so far included, as it does with a request that comes back after a pause.
+ * An error of `apply` or `updateState` ends the requests that the processor was serving. The other requests go on as if
+ * those had not been there. To find out which requests they are, the engine makes a new instance and adds each row to it
+ * alone, with the output so far, as it does with a request that comes back after a pause.
  */
 export abstract class LogitsProcessor {
-  /** Throws to refuse a request before it reaches the engine; the message goes to the client. */
+  /**
+   * Checks a request before it reaches the engine.
+   *
+   * @throws Any error to refuse the request. Its message goes to the client.
+   */
   static validateParams?(params: SamplingParams): void;
 
   constructor(_engineConfig: EngineConfig, _device: DeviceName, _options: Readonly<Record<string, unknown>>) {}

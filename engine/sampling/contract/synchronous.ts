@@ -5,7 +5,11 @@ export function isAsyncFunction(value: unknown): boolean {
   return Object.prototype.toString.call(value) === "[object AsyncFunction]";
 }
 
-/** Throws TypeError for a promise. Its own failure, for which nobody waits, would end the thread, so it is caught. */
+/**
+ * Refuses a promise. Its own rejection is caught: unhandled, it would end the thread.
+ *
+ * @throws TypeError that names the method.
+ */
 export function refusePromise(returned: unknown, method: string): void {
   if (!(returned instanceof Promise)) return;
   returned.catch(() => {});

@@ -2,7 +2,11 @@
 import type { Logits } from "./logits-processor.ts";
 import { refusePromise } from "./synchronous.ts";
 
-/** Copies a returned buffer of the same shape into `logits`; throws TypeError for nothing and for another shape. */
+/**
+ * Copies a returned buffer of the same shape into `logits`.
+ *
+ * @throws TypeError for a promise, for nothing and for another shape.
+ */
 export function takeReturned(logits: Logits, returned: unknown): void {
   if (returned === logits) return;
   refusePromise(returned, "apply()");

@@ -1,11 +1,11 @@
 /** A logits processor that somebody else wrote, and what happens to the batch when it fails. */
 import { EngineError } from "../../contract/errors.ts";
-import type { GuardedLogits } from "../guarded-logits.ts";
 import type { AddedRequest, BatchUpdate, LogitsProcessor } from "../contract/logits-processor.ts";
 import { reasonOf, RowFailures } from "../contract/row-failures.ts";
-import { SingleRowLogits } from "./single-row-logits.ts";
 import { refusePromise } from "../contract/synchronous.ts";
 import { takeReturned } from "../contract/take-returned.ts";
+import type { GuardedLogits } from "../guarded-logits.ts";
+import { SingleRowLogits } from "./single-row-logits.ts";
 
 /** What is needed of a row to add it again. */
 export interface ProcessedRow {

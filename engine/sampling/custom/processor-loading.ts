@@ -2,15 +2,15 @@
 import type { EngineConfig, LogitsProcessorReference } from "../../contract/config.ts";
 import { EngineError } from "../../contract/errors.ts";
 import type { SamplingParams } from "../../contract/sampling-params.ts";
+import type { LogitsProcessor } from "../contract/logits-processor.ts";
+import { isAsyncFunction, refusePromise } from "../contract/synchronous.ts";
 import { callWithin, CallTimeout } from "./call-within.ts";
 import { findProcessorModule } from "./find-processor-module.ts";
 import { freezeSamplingParams } from "./freeze-sampling-params.ts";
 import { requireProcessorClass, walkExports } from "./processor-class.ts";
-import type { LogitsProcessor } from "../contract/logits-processor.ts";
 import type { LogitsProcessorClass } from "./processor-class.ts";
 import { prepareProcessorModules } from "./processor-modules.ts";
 import { parseProcessorName } from "./processor-name.ts";
-import { isAsyncFunction, refusePromise } from "../contract/synchronous.ts";
 
 /**
  * For `validateParams` of all processors together, which answers HTTP for nobody else meanwhile. It takes microseconds

@@ -1,10 +1,10 @@
 /** Draws a row's token from its most likely candidates, where they decide it. */
-import { numBuckets } from "../logits-kernel.ts";
-import { stepsPerUnit } from "./exponential.ts";
+import { NUM_BUCKETS } from "../logits-kernel.ts";
+import { STEPS_PER_UNIT } from "./exponential.ts";
 import type { DrawOptions } from "./token-draw.ts";
 
 /** In the place of a token id: the whole row has to be read. */
-export const undecided = -2;
+export const UNDECIDED = -2;
 
 /** The most likely tokens of a row of logits, and the mass of all of them. */
 export interface Candidates {
@@ -24,9 +24,9 @@ export interface CandidateDrawOptions extends DrawOptions {
 }
 
 /** The largest relative error of a device's mass: it adds up a vocabulary of 32-bit numbers in an order of its own. */
-const maxMassError = 1e-4;
+const MAX_MASS_ERROR = 1e-4;
 /** The largest relative difference between sums of candidates here and in `TokenDraw`, whose exponentials are 32-bit. */
-const maxSumError = 1e-6;
+const MAX_SUM_ERROR = 1e-6;
 
 /** A mass that is known up to its error. */
 interface MassRange {
@@ -55,22 +55,22 @@ export class CandidateDraw {
 
   /** Token id, or `undecided`. */
   draw({ values, tokenIds, mass, isWholeRow }: Candidates, options: CandidateDrawOptions): number {
-    if (!this.#prepare(values, options.scale)) return undecided;
+    if (!this.#prepare(values, options.scale)) return UNDECIDED;
     this.#isComplete = isWholeRow;
     this.#dropUnlikely(options.minP);
-    let range = this.#isComplete ? this.#sum() : around(mass, maxMassError);
+    let range = this.#isComplete ? this.#sum() : around(mass, MAX_MASS_ERROR);
     // Unknown tokens may be dropped as well.
     if (!this.#isComplete && options.minP > 0) range = { low: this.#sum().low, high: range.high };
     if (options.topK > 0) {
-      if (!this.#cutTopK(options.topK)) return undecided;
+      if (!this.#cutTopK(options.topK)) return UNDECIDED;
       if (this.#isComplete) range = this.#sum();
     }
     if (options.topP < 1) {
-      if (!this.#cutTopP(options.topP, range)) return undecided;
+      if (!this.#cutTopP(options.topP, range)) return UNDECIDED;
       range = this.#sum();
     }
     const lowest = this.#locate(options.uniform * range.low, tokenIds);
-    return lowest === this.#locate(options.uniform * range.high, tokenIds) ? lowest : undecided;
+    return lowest === this.#locate(options.uniform * range.high, tokenIds) ? lowest : UNDECIDED;
   }
 
   /** Returns false for a row with infinities or NaN, about which the candidates do not tell enough. */
@@ -87,9 +87,9 @@ export class CandidateDraw {
       const scaled = Math.fround(values[index] * scale);
       if (Number.isNaN(scaled)) return false;
       // Rounded after every operation, as the kernel does that fills `TokenDraw`'s buckets.
-      const position = Math.fround(Math.fround(largest - scaled) * stepsPerUnit);
+      const position = Math.fround(Math.fround(largest - scaled) * STEPS_PER_UNIT);
       this.#scaled[index] = scaled;
-      this.#buckets[index] = position < numBuckets ? Math.trunc(position) : numBuckets;
+      this.#buckets[index] = position < NUM_BUCKETS ? Math.trunc(position) : NUM_BUCKETS;
       this.#masses[index] = Math.exp(scaled - largest);
     }
     return true;
@@ -102,7 +102,7 @@ export class CandidateDraw {
     this.#end = 0;
     while (
       this.#end < numCandidates &&
-      this.#buckets[this.#end] < numBuckets &&
+      this.#buckets[this.#end] < NUM_BUCKETS &&
       this.#scaled[this.#end] >= smallestKept
     ) {
       this.#end++;
@@ -145,7 +145,7 @@ export class CandidateDraw {
   #sum(): MassRange {
     let mass = 0;
     for (let index = 0; index < this.#end; index++) mass += this.#masses[index];
-    return around(mass, maxSumError);
+    return around(mass, MAX_SUM_ERROR);
   }
 
   /** The token at which the mass, added up bucket by bucket and in each by token id, exceeds `target`. */
@@ -155,17 +155,17 @@ export class CandidateDraw {
     for (let start = 0; start < this.#end;) {
       const bucket = this.#buckets[start];
       // Tokens of this bucket may be missing.
-      if (!this.#isComplete && bucket === lastBucket) return undecided;
+      if (!this.#isComplete && bucket === lastBucket) return UNDECIDED;
       let end = start;
       let bucketMass = 0;
       while (end < this.#end && this.#buckets[end] === bucket) bucketMass += this.#masses[end++];
-      if (end === this.#end && !this.#isComplete) return undecided;
+      if (end === this.#end && !this.#isComplete) return UNDECIDED;
       if (mass + bucketMass > target || end === this.#end)
         return this.#locateWithin(start, end, target - mass, tokenIds);
       mass += bucketMass;
       start = end;
     }
-    return undecided;
+    return UNDECIDED;
   }
 
   #locateWithin(start: number, end: number, target: number, tokenIds: Int32Array): number {

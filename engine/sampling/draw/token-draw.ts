@@ -1,10 +1,10 @@
 /** Draws one token of a row by temperature, top-k and top-p without sorting the vocabulary. */
-import { expOfStep } from "./exponential.ts";
-import { numBuckets, numOutside } from "../logits-kernel.ts";
+import { NUM_BUCKETS, NUM_OUTSIDE } from "../logits-kernel.ts";
 import type { LogitsKernel } from "../logits-kernel.ts";
+import { expOfStep } from "./exponential.ts";
 
 /** In the place of a token id. */
-export const noToken = -1;
+export const NO_TOKEN = -1;
 
 export interface DrawOptions {
   /** Multiplies every logit: 1 / temperature as a float32, or 1 where the row was scaled in place. */
@@ -38,9 +38,9 @@ export class TokenDraw {
   readonly #kernel: LogitsKernel;
   /** [vocabSize] */
   readonly #bucketOf: Uint16Array;
-  /** [numBuckets + numOutside]; of the row under way only where top-k asks for them. */
-  readonly #counts = new Int32Array(numBuckets + numOutside);
-  /** [numBuckets], relative to the bucket's upper edge as they are filled, to the largest logit afterwards. */
+  /** [NUM_BUCKETS + NUM_OUTSIDE]; of the row under way only where top-k asks for them. */
+  readonly #counts = new Int32Array(NUM_BUCKETS + NUM_OUTSIDE);
+  /** [NUM_BUCKETS], relative to the bucket's upper edge as they are filled, to the largest logit afterwards. */
   readonly #masses: Float64Array;
   /** [vocabSize] */
   readonly #values: Float32Array;
@@ -57,7 +57,7 @@ export class TokenDraw {
   }
 
   /**
-   * Token id, or `noToken` when every logit is -Infinity or NaN.
+   * Token id, or `NO_TOKEN` when every logit is -Infinity or NaN.
    *
    * @param row Of the kernel's logits; not edited.
    */
@@ -65,10 +65,10 @@ export class TokenDraw {
     this.#row = row;
     this.#scale = scale;
     this.#largest = Math.fround(this.#kernel.maximum(row) * scale);
-    if (this.#largest === -Infinity) return noToken;
+    if (this.#largest === -Infinity) return NO_TOKEN;
     if (this.#largest === Infinity) return row.indexOf(Infinity);
     this.#fillBuckets();
-    let cut: Cut = { bucket: numBuckets - 1, threshold: -Infinity, numAtThreshold: 0, mass: this.#totalMass() };
+    let cut: Cut = { bucket: NUM_BUCKETS - 1, threshold: -Infinity, numAtThreshold: 0, mass: this.#totalMass() };
     if (topK > 0 && topK < row.length) cut = this.#cutTopK(topK, cut);
     if (topP < 1) cut = this.#cutTopP(topP, cut);
     return this.#locate(uniform * cut.mass, cut);
@@ -82,7 +82,7 @@ export class TokenDraw {
   #fillBuckets(): void {
     this.#kernel.fillBuckets(this.#row, this.#scale, this.#largest);
     const masses = this.#masses;
-    for (let bucket = 0; bucket < numBuckets; bucket++) masses[bucket] *= expOfStep[bucket];
+    for (let bucket = 0; bucket < NUM_BUCKETS; bucket++) masses[bucket] *= expOfStep[bucket];
   }
 
   #countTokens(): void {
@@ -93,7 +93,7 @@ export class TokenDraw {
 
   #totalMass(): number {
     let mass = 0;
-    for (let bucket = 0; bucket < numBuckets; bucket++) mass += this.#masses[bucket];
+    for (let bucket = 0; bucket < NUM_BUCKETS; bucket++) mass += this.#masses[bucket];
     return mass;
   }
 
@@ -101,7 +101,7 @@ export class TokenDraw {
     this.#countTokens();
     let count = 0;
     let mass = 0;
-    for (let bucket = 0; bucket < numBuckets; bucket++) {
+    for (let bucket = 0; bucket < NUM_BUCKETS; bucket++) {
       const inBucket = this.#counts[bucket];
       if (count + inBucket < topK) {
         count += inBucket;

@@ -1,8 +1,8 @@
 /** GET /: what this service is and where its routes are; browsers are led to the page, where there is one. */
 import type { Handler } from "hono";
 
-import type { Service } from "../../service.ts";
 import type { ApiConfig } from "../../app-dependencies.ts";
+import type { Service } from "../../service.ts";
 
 export function discoveryRoute(service: Service, { servedModelNames, hasPlayground }: ApiConfig): Handler {
   return (c) => {

@@ -3,13 +3,13 @@ import type { Handler } from "hono";
 
 import type { Service, ServiceState } from "../../service.ts";
 
-const RETRY_AFTER = { "Retry-After": "2" } as const;
+const retryAfterHeader = { "Retry-After": "2" } as const;
 
 /** 200 only where requests are served; a full queue counts as ready, since readiness must not flap with load. */
 export function readinessRoute(service: Service): Handler {
   return (c) => {
     const body = describe(service);
-    return body.status === "ready" ? c.json(body) : c.json(body, 503, RETRY_AFTER);
+    return body.status === "ready" ? c.json(body) : c.json(body, 503, retryAfterHeader);
   };
 }
 
@@ -35,7 +35,7 @@ export function pingRoute(service: Service, statusWhileStarting: 204 | 503): Han
       case "stalled":
         return c.json(body, service.stall?.isLasting === true ? 503 : 200);
       case "starting":
-        return statusWhileStarting === 204 ? c.body(null, 204) : c.json(body, 503, RETRY_AFTER);
+        return statusWhileStarting === 204 ? c.body(null, 204) : c.json(body, 503, retryAfterHeader);
       case "draining":
         return c.json(body, 503);
       case "failed":

@@ -1,8 +1,8 @@
 /** GET /v1/models and one of them. */
 import type { Handler } from "hono";
 
-import type { Service } from "../../service.ts";
 import { HttpError } from "../../http/errors.ts";
+import type { Service } from "../../service.ts";
 
 /** Seconds since 1970 at which this process began to serve; clients expect a date, checkpoints carry none. */
 const created = Math.floor(Date.now() / 1000);

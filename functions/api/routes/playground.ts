@@ -7,9 +7,9 @@ import { readFile } from "node:fs/promises";
 import { extname } from "node:path";
 import type { Context, Handler } from "hono";
 
-import type { Service } from "../../service.ts";
 import type { ApiConfig } from "../../app-dependencies.ts";
 import { HttpError } from "../../http/errors.ts";
+import type { Service } from "../../service.ts";
 
 const pageFolder = new URL("../../playground/", import.meta.url);
 /** Of the checkpoint that ships with the repository; a deployment may have left it out. */

@@ -1,8 +1,8 @@
 /** Wire schema of POST /v1/batches. */
 import { z } from "zod";
 
-import { batchUrls } from "../batch-line.ts";
 import { addIssue } from "../../generation/schemas/wire-types.ts";
+import { batchUrls } from "../batch-line.ts";
 
 const MAX_METADATA_PAIRS = 16;
 const MAX_METADATA_KEY_LENGTH = 64;

@@ -1,13 +1,13 @@
 /** What the routes of files and batches have in common: they may be off, and their store may fail. */
 import type { Context, Handler } from "hono";
 
-import type { Batches } from "../batches.ts";
-import { DamagedRecordError } from "../damaged-records.ts";
-import type { Page } from "../tenant-records.ts";
-import { StorageError } from "../../storage/object-store.ts";
 import type { AppDependencies } from "../../app-dependencies.ts";
 import { HttpError } from "../../http/errors.ts";
 import type { AppEnvironment } from "../../http/request-trace.ts";
+import { StorageError } from "../../storage/object-store.ts";
+import type { Batches } from "../batches.ts";
+import { DamagedRecordError } from "../damaged-records.ts";
+import type { Page } from "../tenant-records.ts";
 
 export type BatchHandler = (c: Context<AppEnvironment>, batches: Batches) => Promise<Response>;
 

@@ -2,13 +2,13 @@
 import type { Handler } from "hono";
 
 import type { AppDependencies } from "../../app-dependencies.ts";
+import { parseFields } from "../../generation/schemas/parse-fields.ts";
 import { HttpError } from "../../http/errors.ts";
 import { readJsonObject } from "../../http/json-body.ts";
 import type { AppEnvironment } from "../../http/request-trace.ts";
 import { batchRequest } from "./batch-request.ts";
-import { pageQuery } from "./page-query.ts";
-import { parseFields } from "../../generation/schemas/parse-fields.ts";
 import { batchRoute, toList } from "./batch-route.ts";
+import { pageQuery } from "./page-query.ts";
 
 /** A batch names a file and little else. */
 const MAX_BODY_BYTES = 64 * 1024;

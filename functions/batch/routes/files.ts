@@ -3,16 +3,16 @@ import { Readable } from "node:stream";
 import type { Handler } from "hono";
 import { z } from "zod";
 
+import type { AppDependencies } from "../../app-dependencies.ts";
+import { parseFields } from "../../generation/schemas/parse-fields.ts";
+import { HttpError } from "../../http/errors.ts";
+import type { AppEnvironment } from "../../http/request-trace.ts";
 import type { Batches } from "../batches.ts";
 import { StoreFullError } from "../store-quota.ts";
 import type { Reservation } from "../store-quota.ts";
 import type { FileObject } from "../stored-files.ts";
-import type { AppDependencies } from "../../app-dependencies.ts";
-import { HttpError } from "../../http/errors.ts";
-import type { AppEnvironment } from "../../http/request-trace.ts";
-import { pageQuery } from "./page-query.ts";
-import { parseFields } from "../../generation/schemas/parse-fields.ts";
 import { batchRoute, toList } from "./batch-route.ts";
+import { pageQuery } from "./page-query.ts";
 
 const listQuery = pageQuery("file").extend({
   purpose: z.enum(["batch", "batch_output"], "must be batch or batch_output").nullable().default(null),

@@ -5,8 +5,8 @@ import { checkCombinations, samplingFields } from "./sampling-fields.ts";
 import { addIssue, boundedList, boundedText, count, flag, MAX_NAME_LENGTH, name, text } from "./wire-types.ts";
 
 /** Longer conversations than contexts hold. */
-const MAX_MESSAGES = 4096;
-const MAX_PARTS = 4096;
+export const MAX_MESSAGES = 4096;
+export const MAX_PARTS = 4096;
 
 const imageUrl = z.object(
   {

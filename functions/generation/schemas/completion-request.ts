@@ -5,7 +5,7 @@ import { checkCombinations, samplingFields } from "./sampling-fields.ts";
 import { addIssue, boundedList, count, flag, text, tokenIdList } from "./wire-types.ts";
 
 export const DEFAULT_MAX_TOKENS = 16;
-const MAX_PROMPTS = 1024;
+export const MAX_PROMPTS = 1024;
 /** As long as the longest contexts of models; the engine knows its own. */
 const MAX_PROMPT_TOKENS = 1_048_576;
 

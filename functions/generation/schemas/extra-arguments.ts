@@ -14,4 +14,5 @@ export const extraArguments = boundedRecord(
   z.union([...entries, boundedList(z.union(entries, entryRule), extraArgumentLimits.listEntries, rule)], rule),
   extraArgumentLimits.arguments,
   "must be an object",
+  extraArgumentLimits.nameCharacters,
 );

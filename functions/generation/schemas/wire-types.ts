@@ -57,8 +57,13 @@ export function tokenIdList(maxLength: number, rule: string) {
   return list.meta({ elementOfList: tokenId });
 }
 
-/** An object with names that the client chooses, each up to `MAX_NAME_LENGTH` characters. */
-export function boundedRecord<Value extends z.ZodType>(value: Value, maxEntries: number, rule: string) {
+/** An object with names that the client chooses. */
+export function boundedRecord<Value extends z.ZodType>(
+  value: Value,
+  maxEntries: number,
+  rule: string,
+  maxNameLength = MAX_NAME_LENGTH,
+) {
   return z
     .unknown()
     .superRefine((input, context) => {
@@ -68,8 +73,8 @@ export function boundedRecord<Value extends z.ZodType>(value: Value, maxEntries:
       if (names.includes("__proto__")) return addRefusal(context, ["__proto__"], "is no name that can be set");
       if (names.length > maxEntries) return addRefusal(context, [], tooManyEntries(names.length, maxEntries));
       const longest = names.reduce((length, { length: other }) => Math.max(length, other), 0);
-      if (longest <= MAX_NAME_LENGTH) return;
-      addRefusal(context, [], `has a name of ${longest} characters; the limit is ${MAX_NAME_LENGTH}`);
+      if (longest <= maxNameLength) return;
+      addRefusal(context, [], `has a name of ${longest} characters; the limit is ${maxNameLength}`);
     })
     .pipe(z.record(z.string(), value, rule));
 }

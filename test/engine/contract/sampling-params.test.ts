@@ -1,4 +1,5 @@
 import { expect, test } from "vitest";
+
 import { EngineError } from "../../../engine/contract/errors.ts";
 import { createSamplingParams } from "../../../engine/contract/sampling-params.ts";
 import type { SamplingParams } from "../../../engine/contract/sampling-params.ts";

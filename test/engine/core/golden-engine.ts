@@ -1,14 +1,14 @@
 /** Engine cores over the recorded checkpoints, fed with messages and stepped by the test. */
 import type { DtypeName, EngineConfig } from "../../../engine/contract/config.ts";
-import { createEngineCore } from "../../../engine/core/create-engine-core.ts";
-import type { EngineCore } from "../../../engine/core/engine-core.ts";
-import type { EngineCoreOutput, ToEngineThread, WorkerOptions } from "../../../engine/thread/messages.ts";
-import type { EngineRequest, ImageFeature } from "../../../engine/core/engine-request.ts";
-import type { ItemTensor } from "../../../engine/multimodal/processed-item.ts";
-import type { BuiltModel, KvLayout } from "../../../engine/models/built-model.ts";
-import { buildModel } from "../../../engine/models/build-model.ts";
 import { createSamplingParams } from "../../../engine/contract/sampling-params.ts";
 import type { SamplingParams } from "../../../engine/contract/sampling-params.ts";
+import { createEngineCore } from "../../../engine/core/create-engine-core.ts";
+import type { EngineCore } from "../../../engine/core/engine-core.ts";
+import type { EngineRequest, ImageFeature } from "../../../engine/core/engine-request.ts";
+import { buildModel } from "../../../engine/models/build-model.ts";
+import type { BuiltModel, KvLayout } from "../../../engine/models/built-model.ts";
+import type { ItemTensor } from "../../../engine/multimodal/processed-item.ts";
+import type { EngineCoreOutput, ToEngineThread, WorkerOptions } from "../../../engine/thread/messages.ts";
 import { openCheckpoint } from "../../../engine/weights/checkpoint.ts";
 import { loadGoldens } from "../../support/goldens.ts";
 import type { GoldenCase, goldenCheckpoints } from "../../support/goldens.ts";

@@ -1,8 +1,9 @@
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
+
 import { InputBatch } from "../../../engine/core/input-batch.ts";
-import { Sequence } from "../../../engine/scheduler/sequence.ts";
 import type { BatchUpdate } from "../../../engine/sampling/contract/logits-processor.ts";
+import { Sequence } from "../../../engine/scheduler/sequence.ts";
 import { createRequest } from "../scheduler/create-scheduler.ts";
 
 const sequences = new Map<string, Sequence>();

@@ -1,6 +1,7 @@
 /** Engine cores over a paged KV cache: preemption, and prefixes that sequences share block by block. */
 import * as fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+
 import type { EngineConfig } from "../../../engine/contract/config.ts";
 import type { SamplingParams } from "../../../engine/contract/sampling-params.ts";
 import type { EngineRequest } from "../../../engine/core/engine-request.ts";

@@ -1,6 +1,7 @@
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+
 import type { SampledLogprobs } from "../../../engine/contract/request-output.ts";
 import type { SamplingParams } from "../../../engine/contract/sampling-params.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";

@@ -1,11 +1,11 @@
 /** Sequences of an export that decode in one run, each padded to the longest. */
 import { expect, test } from "vitest";
 
-import { createTemporaryFolder } from "../../support/temporary-folder.ts";
-import { buildGoldenModel, createWorkerOptions, goldenRequest, SteppedEngine } from "../core/golden-engine.ts";
 import type { EngineConfig } from "../../../engine/contract/config.ts";
 import type { EngineRequest } from "../../../engine/core/engine-request.ts";
 import type { BuiltModel } from "../../../engine/models/built-model.ts";
+import { createTemporaryFolder } from "../../support/temporary-folder.ts";
+import { buildGoldenModel, createWorkerOptions, goldenRequest, SteppedEngine } from "../core/golden-engine.ts";
 
 /** So heavy that bringing any pasts together is worth it. */
 const heavy = 2 ** 40;

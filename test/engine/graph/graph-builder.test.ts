@@ -1,6 +1,7 @@
 import { chmod, mkdir, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
+
 import { groupQueryAttention, simplifiedLayerNormalization } from "../../../engine/graph/contrib-ops.ts";
 import { externalDataFolder } from "../../../engine/graph/external-data.ts";
 import { GraphBuilder } from "../../../engine/graph/graph-builder.ts";

@@ -1,5 +1,6 @@
 /** Pictures that tests compute instead of storing: the integer arithmetic of test/fixtures/pixels/record.py. */
 import { crc32, deflateSync } from "node:zlib";
+
 import type { DecodedImage } from "../../../engine/images/decode-image.ts";
 
 export type PictureKind = "photo" | "drawing";

@@ -1,6 +1,7 @@
 /** What sources with validators hold to, over a real object store and a real web server. */
 import { CreateBucketCommand, PutObjectCommand } from "@aws-sdk/client-s3";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+
 import { conditionalHeaders, validatorOf } from "../../../engine/images/http-validator.ts";
 import { createHttpsImageSource } from "../../../engine/images/https-image-source.ts";
 import type { ConnectedImageSource, FetchedImage } from "../../../engine/images/image-source.ts";

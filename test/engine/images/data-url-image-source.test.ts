@@ -1,4 +1,5 @@
 import { expect, test } from "vitest";
+
 import { createDataUrlImageSource } from "../../../engine/images/data-url-image-source.ts";
 import { testImageSource } from "../../contracts/image-source.ts";
 

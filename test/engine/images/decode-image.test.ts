@@ -4,8 +4,9 @@ import { Worker } from "node:worker_threads";
 import { deflateSync } from "node:zlib";
 import sharp from "sharp";
 import { describe, expect, test } from "vitest";
-import { decodeImage } from "../../../engine/images/decode-image.ts";
+
 import { defaultDecodeLimits } from "../../../engine/contract/default-limits.ts";
+import { decodeImage } from "../../../engine/images/decode-image.ts";
 import { computePicture, encodePng, writePng } from "./computed-picture.ts";
 
 interface DecodedGolden {

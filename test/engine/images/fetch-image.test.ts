@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
+
 import { createDataUrlImageSource } from "../../../engine/images/data-url-image-source.ts";
 import { fetchImage } from "../../../engine/images/fetch-image.ts";
 import { createHttpsImageSource } from "../../../engine/images/https-image-source.ts";

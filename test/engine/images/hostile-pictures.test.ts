@@ -6,9 +6,9 @@ import type { Sharp } from "sharp";
 import { describe, expect, test } from "vitest";
 
 import { defaultDecodeLimits } from "../../../engine/contract/default-limits.ts";
+import { barePicture } from "../../../engine/images/bare-picture.ts";
 import { decodeCostOf } from "../../../engine/images/decode-cost.ts";
 import { decodeImage, readPictureHeader } from "../../../engine/images/decode-image.ts";
-import { barePicture } from "../../../engine/images/bare-picture.ts";
 import { blankPng, computePicture, encodePng, writePng } from "./computed-picture.ts";
 import {
   absurdExif,

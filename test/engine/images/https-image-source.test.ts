@@ -2,6 +2,7 @@ import { lookup as systemLookup } from "node:dns";
 import type { RequestListener } from "node:http";
 import type { LookupFunction } from "node:net";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+
 import type { EngineError } from "../../../engine/contract/errors.ts";
 import { createHttpsImageSource, type HttpsImageSourceOptions } from "../../../engine/images/https-image-source.ts";
 import type { ConnectedImageSource } from "../../../engine/images/image-source.ts";

@@ -5,13 +5,14 @@ import { join } from "node:path";
 import { setTimeout } from "node:timers/promises";
 import sharp from "sharp";
 import { afterAll, describe, expect, test } from "vitest";
+
 import { createImageProcessor } from "../../../engine/images/image-processor.ts";
+import type { ImageProcessor } from "../../../engine/images/image-processor.ts";
 import { toPixelValues } from "../../../engine/images/pixel-values.ts";
 import { parsePreprocessorConfig } from "../../../engine/images/preprocessor-config.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import { computePicture, encodePng } from "./computed-picture.ts";
 import { manyScansJpeg } from "./hostile-pictures.ts";
-import type { ImageProcessor } from "../../../engine/images/image-processor.ts";
 
 const plan = parsePreprocessorConfig({ size: { shortest_edge: 64 }, crop_size: { height: 64, width: 64 } });
 const never = new AbortController().signal;

@@ -1,6 +1,7 @@
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
+
 import { toPixelValues } from "../../../engine/images/pixel-values.ts";
 import { parsePreprocessorConfig } from "../../../engine/images/preprocessor-config.ts";
 import { computePicture, type PictureKind } from "./computed-picture.ts";

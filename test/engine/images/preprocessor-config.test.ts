@@ -1,4 +1,5 @@
 import { expect, test } from "vitest";
+
 import { parsePreprocessorConfig } from "../../../engine/images/preprocessor-config.ts";
 
 const clipDefaults = {

@@ -1,4 +1,5 @@
 import { expect, test } from "vitest";
+
 import { isPublicAddress } from "../../../engine/images/public-address.ts";
 
 test.for(["8.8.8.8", "1.1.1.1", "93.184.216.34", "2606:4700:4700::1111", "2a00:1450:4001:830::200e"])(

@@ -2,6 +2,7 @@ import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
+
 import type { DecodedImage } from "../../../engine/images/decode-image.ts";
 import { takeFilterKernel } from "../../../engine/images/filter-kernel.ts";
 import {

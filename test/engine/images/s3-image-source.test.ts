@@ -1,8 +1,9 @@
-import { createServer, type Server } from "node:http";
 import { once } from "node:events";
+import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { CreateBucketCommand, PutObjectCommand, S3Client } from "@aws-sdk/client-s3";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+
 import type { ConnectedImageSource } from "../../../engine/images/image-source.ts";
 import { createS3ImageSource } from "../../../engine/images/s3-image-source.ts";
 import { testImageSource } from "../../contracts/image-source.ts";

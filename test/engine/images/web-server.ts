@@ -3,6 +3,7 @@ import { once } from "node:events";
 import { createServer as createPlainServer, type RequestListener } from "node:http";
 import { createServer as createTlsServer } from "node:https";
 import type { AddressInfo } from "node:net";
+
 import type { Certificate } from "./certificate.ts";
 
 export interface WebServer {

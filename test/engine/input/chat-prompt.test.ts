@@ -1,8 +1,8 @@
 import { expect, test } from "vitest";
 
+import type { ContentPart } from "../../../engine/contract/generation-request.ts";
 import { renderChat } from "../../../engine/input/chat-prompt.ts";
 import { ChatTemplate } from "../../../engine/text/chat-template.ts";
-import type { ContentPart } from "../../../engine/contract/generation-request.ts";
 
 const printing = new ChatTemplate("{% for m in messages %}[{{ m.content }}]{% endfor %}", {});
 const walking = new ChatTemplate(

@@ -3,11 +3,11 @@ import sharp from "sharp";
 import { expect, test } from "vitest";
 
 import { defaultCacheConfig } from "../../../engine/contract/default-limits.ts";
-import { MultiModalCaches } from "../../../engine/multimodal/caches/multimodal-caches.ts";
+import type { GenerationRequest, ImagePart } from "../../../engine/contract/generation-request.ts";
 import { createSamplingParams } from "../../../engine/contract/sampling-params.ts";
+import { MultiModalCaches } from "../../../engine/multimodal/caches/multimodal-caches.ts";
 import { blankPng, computePicture, encodePng, writePng } from "../images/computed-picture.ts";
 import { createGoldenInputs, imageLimits } from "./golden-inputs.ts";
-import type { GenerationRequest, ImagePart } from "../../../engine/contract/generation-request.ts";
 
 const never = new AbortController().signal;
 

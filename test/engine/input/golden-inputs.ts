@@ -2,18 +2,18 @@
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 
+import type { EngineConfig, ImageLimits } from "../../../engine/contract/config.ts";
 import { createDataUrlImageSource } from "../../../engine/images/data-url-image-source.ts";
+import type { ImageSource } from "../../../engine/images/image-source.ts";
 import { InputProcessor } from "../../../engine/input/input-processor.ts";
+import type { InputProcessorOptions } from "../../../engine/input/input-processor.ts";
+import type { ItemCaches } from "../../../engine/input/item-loader.ts";
 import { createImageInputs } from "../../../engine/input/multimodal-inputs.ts";
+import type { LoadedImageInputs } from "../../../engine/input/multimodal-inputs.ts";
 import { findModelDefinition } from "../../../engine/models/registry.ts";
 import { loadChatTemplate } from "../../../engine/text/chat-template.ts";
 import { loadTokenizer } from "../../../engine/text/tokenizer.ts";
 import { goldensFolder } from "../../support/goldens.ts";
-import type { EngineConfig, ImageLimits } from "../../../engine/contract/config.ts";
-import type { ImageSource } from "../../../engine/images/image-source.ts";
-import type { InputProcessorOptions } from "../../../engine/input/input-processor.ts";
-import type { ItemCaches } from "../../../engine/input/item-loader.ts";
-import type { LoadedImageInputs } from "../../../engine/input/multimodal-inputs.ts";
 
 export const imageLimits: ImageLimits = {
   maxImagesPerPrompt: 3,

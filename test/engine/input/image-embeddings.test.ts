@@ -2,13 +2,13 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { createDataUrlImageSource, createEngine, createSamplingParams } from "../../../engine/index.ts";
-import { numpyFile } from "../multimodal/embedding-files.ts";
+import type { ChatMessage, ContentPart, Engine, Prompt } from "../../../engine/index.ts";
 import { goldenEngineConfig } from "../../support/engine-config.ts";
 import { loadGoldens } from "../../support/goldens.ts";
-import { createTemporaryFolder } from "../../support/temporary-folder.ts";
-import type { ChatMessage, ContentPart, Engine, Prompt } from "../../../engine/index.ts";
 import type { GoldenCase } from "../../support/goldens.ts";
+import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../../support/temporary-folder.ts";
+import { numpyFile } from "../multimodal/embedding-files.ts";
 
 let cache: TemporaryFolder;
 

@@ -1,15 +1,15 @@
-import { createServer } from "node:http";
 import { once } from "node:events";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
 import { expect, test } from "vitest";
 
-import { createDataUrlImageSource } from "../../../engine/images/data-url-image-source.ts";
-import { createSamplingParams } from "../../../engine/contract/sampling-params.ts";
-import { loadGoldens, pictureReference } from "../../support/goldens.ts";
-import { createGoldenInputs, imageLimits } from "./golden-inputs.ts";
-import type { AddressInfo } from "node:net";
 import type { ChatMessage, GenerationRequest, ImagePart, Prompt } from "../../../engine/contract/generation-request.ts";
+import { createSamplingParams } from "../../../engine/contract/sampling-params.ts";
+import { createDataUrlImageSource } from "../../../engine/images/data-url-image-source.ts";
 import type { ImageSource } from "../../../engine/images/image-source.ts";
 import type { ItemTensor } from "../../../engine/multimodal/processed-item.ts";
+import { loadGoldens, pictureReference } from "../../support/goldens.ts";
+import { createGoldenInputs, imageLimits } from "./golden-inputs.ts";
 
 const never = new AbortController().signal;
 

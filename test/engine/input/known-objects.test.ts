@@ -3,19 +3,19 @@ import { CreateBucketCommand, PutObjectCommand } from "@aws-sdk/client-s3";
 import type { S3Client } from "@aws-sdk/client-s3";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
-import { createS3ImageSource } from "../../../engine/images/s3-image-source.ts";
 import { defaultCacheConfig } from "../../../engine/contract/default-limits.ts";
-import { MultiModalCaches } from "../../../engine/multimodal/caches/multimodal-caches.ts";
 import { createSamplingParams } from "../../../engine/contract/sampling-params.ts";
+import { createS3ImageSource } from "../../../engine/images/s3-image-source.ts";
+import { MultiModalCaches } from "../../../engine/multimodal/caches/multimodal-caches.ts";
 import { createLogger } from "../../../functions/logger.ts";
 import { createRedisStore } from "../../../functions/redis-store.ts";
-import { connected } from "../multimodal/caches/redis-caches.ts";
 import { pictureReference } from "../../support/goldens.ts";
 import { startRedisServer } from "../../support/redis-server.ts";
-import { startS3Server } from "../../support/s3-server.ts";
-import { createGoldenInputs } from "./golden-inputs.ts";
 import type { RedisServer } from "../../support/redis-server.ts";
+import { startS3Server } from "../../support/s3-server.ts";
 import type { S3Server } from "../../support/s3-server.ts";
+import { connected } from "../multimodal/caches/redis-caches.ts";
+import { createGoldenInputs } from "./golden-inputs.ts";
 
 let redis: RedisServer;
 let s3: S3Server;

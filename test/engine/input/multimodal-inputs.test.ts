@@ -1,16 +1,16 @@
 import { describe, expect, test } from "vitest";
 
+import { createSamplingParams } from "../../../engine/contract/sampling-params.ts";
+import { createDataUrlImageSource } from "../../../engine/images/data-url-image-source.ts";
 import { InputProcessor } from "../../../engine/input/input-processor.ts";
 import { createImageInputs, loadImageInputs } from "../../../engine/input/multimodal-inputs.ts";
+import type { MultiModalParts } from "../../../engine/input/multimodal-inputs.ts";
 import { fuyuInputs } from "../../../engine/models/fuyu/processor.ts";
 import { llavaInputs } from "../../../engine/models/llava/processor.ts";
-import { createDataUrlImageSource } from "../../../engine/images/data-url-image-source.ts";
 import { selectTokenIds } from "../../../engine/multimodal/prompt-update.ts";
-import { createSamplingParams } from "../../../engine/contract/sampling-params.ts";
 import { loadTokenizer } from "../../../engine/text/tokenizer.ts";
 import { goldensFolder, pictureReference } from "../../support/goldens.ts";
 import { createGoldenInputs, imageLimits } from "./golden-inputs.ts";
-import type { MultiModalParts } from "../../../engine/input/multimodal-inputs.ts";
 
 const tokenizer = await loadTokenizer(`${goldensFolder}llava-default`);
 const neverAborted = new AbortController().signal;

@@ -1,9 +1,9 @@
 import { afterAll, describe, expect, test } from "vitest";
 
-import { OutputConstraints } from "../../../engine/input/output-constraints.ts";
 import { createSamplingParams } from "../../../engine/contract/sampling-params.ts";
-import { loadFixtureTokenizer } from "../text/fixture-tokenizer.ts";
 import type { SamplingParams } from "../../../engine/contract/sampling-params.ts";
+import { OutputConstraints } from "../../../engine/input/output-constraints.ts";
+import { loadFixtureTokenizer } from "../text/fixture-tokenizer.ts";
 
 const tokenizer = await loadFixtureTokenizer("gpt2");
 const vocabSize = 900;

@@ -3,11 +3,11 @@ import * as fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import { EngineError } from "../../../engine/contract/errors.ts";
-import { optionsWithoutEffect } from "../../../engine/multimodal/processor-options.ts";
 import { createSamplingParams } from "../../../engine/contract/sampling-params.ts";
+import type { ProcessedPrompt } from "../../../engine/input/input-processor.ts";
+import { optionsWithoutEffect } from "../../../engine/multimodal/processor-options.ts";
 import { pictureReference } from "../../support/goldens.ts";
 import { createGoldenInputs } from "./golden-inputs.ts";
-import type { ProcessedPrompt } from "../../../engine/input/input-processor.ts";
 import type { GoldenInputs } from "./golden-inputs.ts";
 
 function nested(levels: number): unknown {

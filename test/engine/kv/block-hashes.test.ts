@@ -1,4 +1,5 @@
 import { expect, test } from "vitest";
+
 import { BlockHashes } from "../../../engine/kv/block-hashes.ts";
 import type { SequenceTokens } from "../../../engine/scheduler/sequence-tokens.ts";
 

@@ -1,12 +1,13 @@
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
-import { BlockPool, scratchBlockId } from "../../../engine/kv/block-pool.ts";
+
+import { BlockPool, SCRATCH_BLOCK_ID } from "../../../engine/kv/block-pool.ts";
 
 test("gives every block once, and never the scratch block", () => {
   const pool = new BlockPool(6);
   const blockIds = Array.from({ length: 5 }, () => pool.allocate());
   expect(new Set(blockIds)).toEqual(new Set([1, 2, 3, 4, 5]));
-  expect(blockIds).not.toContain(scratchBlockId);
+  expect(blockIds).not.toContain(SCRATCH_BLOCK_ID);
   expect(pool.numFree).toBe(0);
   expect(pool.usage).toBe(1);
   expect(() => pool.allocate()).toThrow("a block is taken from a pool without free blocks");

@@ -1,5 +1,6 @@
 /** The caches of both kinds of memory. A device's is shown over host memory that ONNX Runtime allocates, as it does there. */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+
 import { DecoderBinding } from "../../../engine/decoder/decoder-binding.ts";
 import { createKvCache } from "../../../engine/kv/kv-cache.ts";
 import type { KvCache, KvSession } from "../../../engine/kv/kv-cache.ts";
@@ -41,7 +42,7 @@ function run(
   const rows = Array.from({ length: numRows }, (_, row) => (row + 1) * length - 1);
   binding.setInput("logit_rows", int64(rows, [numRows]));
   const logits = new Float32Array(numRows * graph.vocabSize);
-  binding.setLogits(Tensor.fromTypedArray("float32", logits, [numRows, graph.vocabSize]));
+  binding.setOutput("logits", Tensor.fromTypedArray("float32", logits, [numRows, graph.vocabSize]));
   binding.run();
   return logits;
 }

@@ -1,5 +1,6 @@
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
+
 import { KvSlots } from "../../../engine/kv/kv-slots.ts";
 
 test("the lowest slot that keeps nothing is given up first, then the one that was freed first", () => {

@@ -1,12 +1,13 @@
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
+
+import { createSamplingParams } from "../../../engine/contract/sampling-params.ts";
+import type { EngineRequest } from "../../../engine/core/engine-request.ts";
 import { KvSlots } from "../../../engine/kv/kv-slots.ts";
 import { PrefixCache } from "../../../engine/kv/prefix-cache.ts";
 import type { PrefixCacheOptions } from "../../../engine/kv/prefix-cache.ts";
 import { numSharedTokens } from "../../../engine/scheduler/sequence-tokens.ts";
 import { Sequence } from "../../../engine/scheduler/sequence.ts";
-import type { EngineRequest } from "../../../engine/core/engine-request.ts";
-import { createSamplingParams } from "../../../engine/contract/sampling-params.ts";
 import { createImage, createRequest } from "../scheduler/create-scheduler.ts";
 
 function sequenceOf(promptTokenIds: readonly number[], overrides: Partial<EngineRequest> = {}): Sequence {

@@ -1,5 +1,6 @@
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
+
 import { coverSlots } from "../../../engine/kv/slot-ranges.ts";
 
 const ascendingSlots = fc.uniqueArray(fc.nat(40)).map((slots) => slots.toSorted((left, right) => left - right));

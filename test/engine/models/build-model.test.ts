@@ -1,10 +1,11 @@
 import { cp, readFile, readdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { loadGoldens } from "../../support/goldens.ts";
-import { createTemporaryFolder } from "../../support/temporary-folder.ts";
+
 import { readSafetensorsHeader } from "../../../engine/weights/safetensors.ts";
+import { loadGoldens } from "../../support/goldens.ts";
 import { encodeWithHeader, floatTensor, writeSafetensors } from "../../support/safetensors-writer.ts";
+import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import { buildFrom } from "./direct-build.ts";
 import { DirectDecoder, encodeImages } from "./direct-decoder.ts";
 import { decodeGolden, relativeError } from "./golden-decoding.ts";

@@ -1,11 +1,12 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
+
 import { EngineError } from "../../../engine/contract/errors.ts";
 import { parseFuyuConfig } from "../../../engine/models/fuyu/config.ts";
 import { parseIdefics3Config, unevenSides } from "../../../engine/models/idefics3/config.ts";
-import { parseLlavaConfig } from "../../../engine/models/llava/config.ts";
 import { parseDecoderConfig } from "../../../engine/models/llama/config.ts";
+import { parseLlavaConfig } from "../../../engine/models/llava/config.ts";
 import { parseQwen2VlConfig } from "../../../engine/models/qwen2-vl/config.ts";
 import { findModelDefinition } from "../../../engine/models/registry.ts";
 import { goldensFolder } from "../../support/goldens.ts";

@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+
 import { GraphBuilder } from "../../../engine/graph/graph-builder.ts";
 import { multiply, relu } from "../../../engine/graph/standard-ops.ts";
 import type { KvLayout } from "../../../engine/models/built-model.ts";

@@ -1,7 +1,7 @@
 /** Builds models without an engine, with everything they write in a folder of the test's own. */
 import type { DeviceName, DtypeName } from "../../../engine/contract/config.ts";
-import type { BuiltModel, KvLayout } from "../../../engine/models/built-model.ts";
 import { buildModel } from "../../../engine/models/build-model.ts";
+import type { BuiltModel, KvLayout } from "../../../engine/models/built-model.ts";
 import { openCheckpoint } from "../../../engine/weights/checkpoint.ts";
 
 export interface DirectBuildOptions {

@@ -1,6 +1,6 @@
 /** Runs a built model's graphs directly, without an engine: KV slots bound in place, runs of any shape. */
-import type { BuiltModel } from "../../../engine/models/built-model.ts";
 import type { DeviceName } from "../../../engine/contract/config.ts";
+import type { BuiltModel } from "../../../engine/models/built-model.ts";
 import type { IoBinding } from "../../../engine/runtime/io-binding.ts";
 import { Session } from "../../../engine/runtime/session.ts";
 import { Tensor } from "../../../engine/runtime/tensor.ts";

@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+
 import type { BuiltModel } from "../../../engine/models/built-model.ts";
 import { loadGoldens, type Goldens } from "../../support/goldens.ts";
 import { createTemporaryFolder, type TemporaryFolder } from "../../support/temporary-folder.ts";

@@ -5,6 +5,7 @@ import { expect, test } from "vitest";
 
 import { EngineError } from "../../../engine/contract/errors.ts";
 import type { ChatMessage, ImagePart } from "../../../engine/contract/generation-request.ts";
+import { createSamplingParams } from "../../../engine/contract/sampling-params.ts";
 import { parseTileOptions, tileGrid } from "../../../engine/models/idefics3/tiles.ts";
 import {
   largestImageSize,
@@ -12,11 +13,10 @@ import {
   squareGrid,
   type Qwen2VlImageOptions,
 } from "../../../engine/models/qwen2-vl/image-options.ts";
-import type { ImageSize } from "../../../engine/multimodal/processing-info.ts";
 import type { ItemTensor } from "../../../engine/multimodal/processed-item.ts";
-import { createSamplingParams } from "../../../engine/contract/sampling-params.ts";
-import { createGoldenInputs } from "../input/golden-inputs.ts";
+import type { ImageSize } from "../../../engine/multimodal/processing-info.ts";
 import { goldensFolder, loadGoldens, pictureReference, type GoldenCase } from "../../support/goldens.ts";
+import { createGoldenInputs } from "../input/golden-inputs.ts";
 
 const never = new AbortController().signal;
 

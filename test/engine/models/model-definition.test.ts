@@ -1,13 +1,13 @@
+import { readFileSync } from "node:fs";
 import { join } from "node:path";
 
-import { findModelDefinition } from "../../../engine/models/registry.ts";
-import { testModelDefinition } from "../../contracts/model-definition.ts";
-import { createGoldenInputs } from "../input/golden-inputs.ts";
-import { goldensFolder } from "../../support/goldens.ts";
-import { readFileSync } from "node:fs";
 import type { ModelDefinition } from "../../../engine/models/model-definition.ts";
+import { findModelDefinition } from "../../../engine/models/registry.ts";
 import type { ImageSize } from "../../../engine/multimodal/processing-info.ts";
+import { testModelDefinition } from "../../contracts/model-definition.ts";
 import type { ModelDefinitionFixture } from "../../contracts/model-definition.ts";
+import { goldensFolder } from "../../support/goldens.ts";
+import { createGoldenInputs } from "../input/golden-inputs.ts";
 
 /** Sizes at which each model's processor turns from one case to the next. */
 const checkpoints: readonly {

@@ -2,6 +2,7 @@
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
+
 import { createDecoderInputs } from "../../../engine/models/decoder-graph/create-decoder-inputs.ts";
 import { createRotary } from "../../../engine/models/decoder-graph/rotary.ts";
 import { createGraphContext } from "../../../engine/models/graph-context.ts";

@@ -1,14 +1,15 @@
 import { cp, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
+
 import { decodeModel } from "../../../engine/graph/onnx-schema.ts";
 import { configureGraphs, type GraphOptions } from "../../../engine/models/model-graphs.ts";
 import { resolveDtype } from "../../../engine/models/precision.ts";
 import { imaginedWeights } from "../../../engine/models/weight-source.ts";
-import { goldensFolder, loadGoldens } from "../../support/goldens.ts";
-import { createTemporaryFolder } from "../../support/temporary-folder.ts";
-import { floatTensor, writeSafetensors } from "../../support/safetensors-writer.ts";
 import { readSafetensorsHeader } from "../../../engine/weights/safetensors.ts";
+import { goldensFolder, loadGoldens } from "../../support/goldens.ts";
+import { floatTensor, writeSafetensors } from "../../support/safetensors-writer.ts";
+import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import { buildFrom } from "./direct-build.ts";
 
 test.for([

@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+
 import { loadGoldens } from "../../support/goldens.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import { buildFrom } from "./direct-build.ts";

@@ -1,6 +1,7 @@
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { expect, test } from "vitest";
+
 import { inverseFrequencies, parseRopeConfig, ropeTables } from "../../../engine/models/llama/rope.ts";
 
 interface RecordedRope {

@@ -2,11 +2,11 @@ import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 
 import { applyPromptUpdates, applyPromptUpdatesToText } from "../../../engine/multimodal/apply-prompt-updates.ts";
-import { countOccurrences } from "../../../engine/multimodal/sequence-search.ts";
-import { loadFixtureTokenizer } from "../text/fixture-tokenizer.ts";
 import type { PlaceholderRange } from "../../../engine/multimodal/placeholder.ts";
 import type { PromptText } from "../../../engine/multimodal/prompt-text.ts";
 import type { PromptTarget, ResolvedPromptUpdate } from "../../../engine/multimodal/resolved-prompt-update.ts";
+import { countOccurrences } from "../../../engine/multimodal/sequence-search.ts";
+import { loadFixtureTokenizer } from "../text/fixture-tokenizer.ts";
 
 const tokenizer = await loadFixtureTokenizer("qwen2");
 const imageId = tokenizer.tokenId("<image>") as number;

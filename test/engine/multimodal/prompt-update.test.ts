@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 
-import { promptIndexTargets, resolvePromptUpdate, selectTokenIds } from "../../../engine/multimodal/prompt-update.ts";
 import type { PromptText } from "../../../engine/multimodal/prompt-text.ts";
+import { promptIndexTargets, resolvePromptUpdate, selectTokenIds } from "../../../engine/multimodal/prompt-update.ts";
 
 /** A token is a character. */
 const promptText: PromptText = {

@@ -1,11 +1,11 @@
 import { describe, expect, test } from "vitest";
 
 import { EngineError } from "../../../engine/contract/errors.ts";
-import { RequestOutputs } from "../../../engine/output/request-outputs.ts";
 import { createSamplingParams } from "../../../engine/contract/sampling-params.ts";
-import { loadFixtureTokenizer } from "../text/fixture-tokenizer.ts";
-import type { EngineCoreOutput } from "../../../engine/thread/messages.ts";
 import type { SamplingParams } from "../../../engine/contract/sampling-params.ts";
+import { RequestOutputs } from "../../../engine/output/request-outputs.ts";
+import type { EngineCoreOutput } from "../../../engine/thread/messages.ts";
+import { loadFixtureTokenizer } from "../text/fixture-tokenizer.ts";
 
 const tokenizer = await loadFixtureTokenizer("gpt2");
 const endTokenId = tokenizer.tokenId("</s>") as number;

@@ -2,6 +2,7 @@
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
+
 import { EngineError } from "../../../engine/contract/errors.ts";
 import { GraphBuilder, standardDomain } from "../../../engine/graph/graph-builder.ts";
 import { explainCudaStart, isDeviceLost } from "../../../engine/runtime/device-errors.ts";

@@ -3,6 +3,7 @@
  * writes to standard output what it collects.
  */
 import { setFlagsFromString } from "node:v8";
+
 import { createEngine } from "../../../engine/index.ts";
 import { collectGarbage } from "../../../engine/runtime/collect-garbage.ts";
 import { goldenEngineConfig } from "../../support/engine-config.ts";

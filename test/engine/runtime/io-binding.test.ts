@@ -1,8 +1,9 @@
 import { expect, test } from "vitest";
+
+import type { TensorData, TensorElementType } from "../../../engine/runtime/element-type.ts";
 import { Session } from "../../../engine/runtime/session.ts";
 import type { SessionOptions } from "../../../engine/runtime/session.ts";
 import { Tensor } from "../../../engine/runtime/tensor.ts";
-import type { TensorData, TensorElementType } from "../../../engine/runtime/element-type.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import { decode, decodeInOneRun } from "./attention-steps.ts";
 import { writeAttentionModel, writeIdentityModel, writeSumModel } from "./small-models.ts";

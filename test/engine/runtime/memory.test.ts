@@ -2,6 +2,7 @@ import { execFile } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { expect, test } from "vitest";
+
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import { writeSumModel } from "./small-models.ts";
 

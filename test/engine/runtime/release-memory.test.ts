@@ -1,7 +1,8 @@
 import { expect, test } from "vitest";
+
 import { collectGarbage } from "../../../engine/runtime/collect-garbage.ts";
-import { releaseFreedMemory, releaseIdleMemory } from "../../../engine/runtime/release-memory.ts";
 import type { IoBinding } from "../../../engine/runtime/io-binding.ts";
+import { releaseFreedMemory, releaseIdleMemory } from "../../../engine/runtime/release-memory.ts";
 import { Session, releaseRunMemory } from "../../../engine/runtime/session.ts";
 import { Tensor } from "../../../engine/runtime/tensor.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";

@@ -1,6 +1,7 @@
 import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
+
 import { requireCudaLibraries } from "../../../engine/runtime/execution-provider.ts";
 import { Session } from "../../../engine/runtime/session.ts";
 import type { SessionOptions } from "../../../engine/runtime/session.ts";

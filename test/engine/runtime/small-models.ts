@@ -1,6 +1,7 @@
 /** ONNX models of one node for the runtime's tests. */
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
+
 import { GraphBuilder, microsoftDomain, standardDomain } from "../../../engine/graph/graph-builder.ts";
 import { encodeModel } from "../../../engine/graph/onnx-schema.ts";
 import type { Value } from "../../../engine/graph/value.ts";

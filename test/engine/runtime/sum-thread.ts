@@ -1,5 +1,6 @@
 /** Entry of a worker thread: adds the numbers of `workerData` to themselves on a session of its own. */
 import { parentPort, workerData } from "node:worker_threads";
+
 import { Session } from "../../../engine/runtime/session.ts";
 import { Tensor } from "../../../engine/runtime/tensor.ts";
 

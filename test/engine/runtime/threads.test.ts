@@ -1,6 +1,7 @@
 import { once } from "node:events";
 import { Worker } from "node:worker_threads";
 import { expect, test } from "vitest";
+
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import { writeSumModel } from "./small-models.ts";
 import type { SumThreadData } from "./sum-thread.ts";

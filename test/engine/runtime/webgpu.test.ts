@@ -2,6 +2,7 @@ import { execFile } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { expect, test } from "vitest";
+
 import { softwareGpuEnvironment } from "../../support/programs/chromium.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import { writeAttentionModel, writeSumModel } from "./small-models.ts";

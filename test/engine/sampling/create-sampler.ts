@@ -6,9 +6,9 @@ import { createSamplingParams } from "../../../engine/contract/sampling-params.t
 import type { SamplingParams } from "../../../engine/contract/sampling-params.ts";
 import type { AddedSequence } from "../../../engine/sampling/built-in/added-sequence.ts";
 import { createBuiltInProcessors } from "../../../engine/sampling/built-in/built-in-processors.ts";
+import type { LogitsProcessor } from "../../../engine/sampling/contract/logits-processor.ts";
 import { CustomProcessor } from "../../../engine/sampling/custom/custom-processor.ts";
 import type { Candidates } from "../../../engine/sampling/draw/candidate-draw.ts";
-import type { LogitsProcessor } from "../../../engine/sampling/contract/logits-processor.ts";
 import { ProcessorChain } from "../../../engine/sampling/processor-chain.ts";
 import { Sampler } from "../../../engine/sampling/sampler.ts";
 import type { SamplingRow } from "../../../engine/sampling/sampler.ts";

@@ -1,6 +1,7 @@
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
-import { LogitsKernel, numBuckets } from "../../../engine/sampling/logits-kernel.ts";
+
+import { LogitsKernel, NUM_BUCKETS } from "../../../engine/sampling/logits-kernel.ts";
 
 const logit = fc.oneof(
   { weight: 8, arbitrary: fc.float({ min: -40, max: 40, noNaN: true }) },
@@ -48,11 +49,11 @@ test("tokens lie in the bucket of their distance from the largest, and add their
         kernel.fillBuckets(row, scale, largest);
         const distances = Array.from(row, (value) => Math.fround(largest - Math.fround(value * scale)));
         const buckets = distances.map((distance) =>
-          distance * 64 < numBuckets ? Math.floor(distance * 64) : numBuckets,
+          distance * 64 < NUM_BUCKETS ? Math.floor(distance * 64) : NUM_BUCKETS,
         );
-        expect(Array.from(kernel.bucketOf, (bucket) => Math.min(bucket, numBuckets))).toEqual(buckets);
+        expect(Array.from(kernel.bucketOf, (bucket) => Math.min(bucket, NUM_BUCKETS))).toEqual(buckets);
 
-        const masses = new Float64Array(numBuckets);
+        const masses = new Float64Array(NUM_BUCKETS);
         buckets.forEach((bucket, token) => (masses[bucket] += Math.exp(bucket / 64 - distances[token])));
         const errors = masses.map((mass, bucket) => Math.abs(kernel.masses[bucket] - mass));
         expect(Math.max(...errors)).toBeLessThan(1e-5);

@@ -1,8 +1,9 @@
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
+
+import type { SamplingParams } from "../../../engine/contract/sampling-params.ts";
 import { LogitsProcessor } from "../../../engine/sampling/contract/logits-processor.ts";
 import type { BatchUpdate, Logits } from "../../../engine/sampling/contract/logits-processor.ts";
-import type { SamplingParams } from "../../../engine/contract/sampling-params.ts";
 import { engineConfig, eosTokenId, sampleDeferred, sampleOnce } from "./create-sampler.ts";
 import type { TestRow } from "./create-sampler.ts";
 

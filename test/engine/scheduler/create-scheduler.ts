@@ -1,15 +1,15 @@
 /** A scheduler with small limits, and requests for it, each field replaceable. */
-import { EncoderCache } from "../../../engine/vision/encoder-cache.ts";
-import { SlotKvManager } from "../../../engine/kv/slot-kv-manager.ts";
+import { createSamplingParams } from "../../../engine/contract/sampling-params.ts";
+import type { SamplingParams } from "../../../engine/contract/sampling-params.ts";
+import type { EngineRequest, ImageFeature } from "../../../engine/core/engine-request.ts";
+import type { StepResult, StepResults } from "../../../engine/core/step-results.ts";
 import { KvSlots } from "../../../engine/kv/kv-slots.ts";
+import { SlotKvManager } from "../../../engine/kv/slot-kv-manager.ts";
 import { isLastChunk } from "../../../engine/scheduler/scheduler-output.ts";
 import type { SchedulerOutput } from "../../../engine/scheduler/scheduler-output.ts";
 import { Scheduler } from "../../../engine/scheduler/scheduler.ts";
 import type { Sequence } from "../../../engine/scheduler/sequence.ts";
-import type { StepResult, StepResults } from "../../../engine/core/step-results.ts";
-import type { EngineRequest, ImageFeature } from "../../../engine/core/engine-request.ts";
-import { createSamplingParams } from "../../../engine/contract/sampling-params.ts";
-import type { SamplingParams } from "../../../engine/contract/sampling-params.ts";
+import { EncoderCache } from "../../../engine/vision/encoder-cache.ts";
 
 export interface SchedulerOverrides {
   readonly numSlots?: number;

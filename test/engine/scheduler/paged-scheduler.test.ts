@@ -4,12 +4,13 @@
  */
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
+
+import { EngineError } from "../../../engine/contract/errors.ts";
 import type { EngineRequest } from "../../../engine/core/engine-request.ts";
 import type { StepResult } from "../../../engine/core/step-results.ts";
-import { EngineError } from "../../../engine/contract/errors.ts";
 import { BlockKvManager } from "../../../engine/kv/block-kv-manager.ts";
+import { SCRATCH_BLOCK_ID } from "../../../engine/kv/block-pool.ts";
 import { blockCapacity } from "../../../engine/kv/plan-blocks.ts";
-import { scratchBlockId } from "../../../engine/kv/block-pool.ts";
 import { isLastChunk } from "../../../engine/scheduler/scheduler-output.ts";
 import { Scheduler } from "../../../engine/scheduler/scheduler.ts";
 import type { Sequence } from "../../../engine/scheduler/sequence.ts";
@@ -110,7 +111,7 @@ class PagedSimulation {
       const firstBlock = Math.floor(firstToken / blockSize);
       const written = sequence.blockTable.slice(firstBlock, Math.ceil((firstToken + numTokens) / blockSize));
       const isShared = written.some((blockId) => tables.filter((table) => table.includes(blockId)).length > 1);
-      if (isShared || sequence.blockTable.includes(scratchBlockId)) {
+      if (isShared || sequence.blockTable.includes(SCRATCH_BLOCK_ID)) {
         throw new Error(`Request ${sequence.requestId} writes to blocks that are not its own: ${written.join(", ")}.`);
       }
     }

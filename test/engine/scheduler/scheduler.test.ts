@@ -1,5 +1,6 @@
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
+
 import { EngineError } from "../../../engine/contract/errors.ts";
 import {
   createImage,

@@ -11,7 +11,7 @@ import {
 } from "../../../engine/structured-output/structured-output.ts";
 import type { StructuredOutput } from "../../../engine/structured-output/structured-output.ts";
 import { createTokenBitmask } from "../../../engine/structured-output/token-bitmask.ts";
-import { firstUnits, maxStepUnits, unitsPerToken } from "../../../engine/structured-output/work-limits.ts";
+import { FIRST_UNITS, MAX_STEP_UNITS, UNITS_PER_TOKEN } from "../../../engine/structured-output/work-limits.ts";
 import { attacks, slowSources, tooAmbiguous } from "./attacks.ts";
 import { createRandom, shapesVocabulary, tokensOf } from "./grammars.ts";
 
@@ -63,7 +63,7 @@ test.for(attacks)("%s: each step is bounded, and the row beside it gets all its 
     const allowed: number[] = isOver ? [] : look(hostile);
     const spent = hostile.numSpent() - spentBefore;
     spentBefore = hostile.numSpent();
-    expect(spent, `step ${step}`).toBeLessThanOrEqual(maxStepUnits + oneEntry);
+    expect(spent, `step ${step}`).toBeLessThanOrEqual(MAX_STEP_UNITS + oneEntry);
     isOver = allowed.every((id) => eosTokenIds.includes(id));
     const texts = allowed.filter((id) => !eosTokenIds.includes(id));
     if (!isOver) hostile.tokenIds.push(texts[Math.floor(random() * texts.length)]);
@@ -73,7 +73,7 @@ test.for(attacks)("%s: each step is bounded, and the row beside it gets all its 
   }
   expect(beside.row.failure).toBeNull();
   expect(beside.tokenIds).toHaveLength(numSteps);
-  expect(spentBefore).toBeLessThanOrEqual(firstUnits + numSteps * unitsPerToken + oneEntry);
+  expect(spentBefore).toBeLessThanOrEqual(FIRST_UNITS + numSteps * UNITS_PER_TOKEN + oneEntry);
   if (hostile.row.failure === null) return;
   expect(hostile.row.failure).toMatchObject({
     code: "invalid_argument",

@@ -1,13 +1,13 @@
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
 
-import { InputBatch } from "../../../engine/core/input-batch.ts";
-import { Sequence } from "../../../engine/scheduler/sequence.ts";
 import { createSamplingParams } from "../../../engine/contract/sampling-params.ts";
 import type { SamplingParams } from "../../../engine/contract/sampling-params.ts";
+import { InputBatch } from "../../../engine/core/input-batch.ts";
 import { StepLogits } from "../../../engine/sampling/step-logits.ts";
-import { GrammarCompiler } from "../../../engine/structured-output/grammar-compiler.ts";
+import { Sequence } from "../../../engine/scheduler/sequence.ts";
 import type { CompiledGrammar } from "../../../engine/structured-output/compiled-grammar.ts";
+import { GrammarCompiler } from "../../../engine/structured-output/grammar-compiler.ts";
 import { GrammarLogitsProcessor } from "../../../engine/structured-output/grammar-logits-processor.ts";
 import { createGrammarVocabulary } from "../../../engine/structured-output/grammar-vocabulary.ts";
 import { engineConfig } from "../sampling/create-sampler.ts";

@@ -5,8 +5,8 @@ import type { CompiledGrammar } from "../../../engine/structured-output/compiled
 import { GrammarCompiler } from "../../../engine/structured-output/grammar-compiler.ts";
 import { GrammarRow } from "../../../engine/structured-output/grammar-row.ts";
 import { createGrammarVocabulary } from "../../../engine/structured-output/grammar-vocabulary.ts";
-import { readLanguage } from "../../../engine/structured-output/language.ts";
 import { toProgram } from "../../../engine/structured-output/language-program.ts";
+import { readLanguage } from "../../../engine/structured-output/language.ts";
 import { LoadedGrammars } from "../../../engine/structured-output/loaded-grammars.ts";
 import type { Position } from "../../../engine/structured-output/reading.ts";
 import { Recognizer } from "../../../engine/structured-output/recognizer.ts";

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 
-import { findEndlessRule } from "../../../engine/structured-output/rule-properties.ts";
 import { readGrammar } from "../../../engine/structured-output/grammar-reader.ts";
+import { findEndlessRule } from "../../../engine/structured-output/rule-properties.ts";
 
 test.for([
   ["may leave itself out", 'root ::= "a" root | ""'],

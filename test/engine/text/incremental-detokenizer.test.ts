@@ -2,8 +2,8 @@ import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 
 import { IncrementalDetokenizer } from "../../../engine/text/incremental-detokenizer.ts";
-import { fixtureFamilies, loadFixtureTokenizer, readCases } from "./fixture-tokenizer.ts";
 import type { Tokenizer } from "../../../engine/text/tokenizer.ts";
+import { fixtureFamilies, loadFixtureTokenizer, readCases } from "./fixture-tokenizer.ts";
 
 function decode(tokenizer: Tokenizer, tokenIds: readonly number[], skipSpecialTokens = true): string[] {
   const detokenizer = new IncrementalDetokenizer(tokenizer, { skipSpecialTokens });

@@ -1,5 +1,6 @@
 import { MessageChannel } from "node:worker_threads";
 import { expect, onTestFinished, test } from "vitest";
+
 import { Inbox } from "../../../engine/thread/inbox.ts";
 import type { ToEngineThread } from "../../../engine/thread/messages.ts";
 

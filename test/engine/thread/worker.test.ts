@@ -2,10 +2,11 @@ import { mkdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { MessageChannel, Worker } from "node:worker_threads";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+
 import type { EngineConfig } from "../../../engine/contract/config.ts";
-import type { EngineCoreOutput, FromEngineThread, ToEngineThread } from "../../../engine/thread/messages.ts";
 import type { EngineRequest } from "../../../engine/core/engine-request.ts";
 import { decodeModel, encodeModel } from "../../../engine/graph/onnx-schema.ts";
+import type { EngineCoreOutput, FromEngineThread, ToEngineThread } from "../../../engine/thread/messages.ts";
 import { StepProgress } from "../../../engine/thread/step-progress.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../../support/temporary-folder.ts";
@@ -124,7 +125,6 @@ export class TargetToken extends LogitsProcessor {
 `;
 
 const failing = `
-import { LogitsProcessor } from "fovea";
 
 export class FailsOnDemand extends LogitsProcessor {
   #isArmed = false;

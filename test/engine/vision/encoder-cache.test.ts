@@ -1,4 +1,5 @@
 import { expect, test } from "vitest";
+
 import { EncoderCache } from "../../../engine/vision/encoder-cache.ts";
 
 test("an image held by two sequences stays until both have released it and its room is needed", () => {

@@ -1,6 +1,7 @@
 import { appendFile, cp, mkdir, readdir, readFile, rm, stat, utimes, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
+
 import { openCheckpoint } from "../../../engine/weights/checkpoint.ts";
 import { floatTensor, writeCheckpoint, writeShardedCheckpoint } from "../../support/safetensors-writer.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";

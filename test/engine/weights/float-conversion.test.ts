@@ -1,5 +1,6 @@
 import { assert, boolean, constantFrom, integer, property } from "fast-check";
 import { expect, test } from "vitest";
+
 import { toBfloat16, toFloat32 } from "../../../engine/weights/float-conversion.ts";
 
 function widened(halves: Uint16Array<ArrayBuffer>): Float32Array {

@@ -1,6 +1,7 @@
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
+
 import { externalDataFolder } from "../../../engine/graph/external-data.ts";
 import { GraphBuilder } from "../../../engine/graph/graph-builder.ts";
 import { gatherBlockQuantized, matMulNBits } from "../../../engine/graph/quantised-ops.ts";

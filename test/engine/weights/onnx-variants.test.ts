@@ -1,8 +1,8 @@
 import { expect, test } from "vitest";
 
+import type { DtypeName } from "../../../engine/contract/config.ts";
 import type { EngineError } from "../../../engine/contract/errors.ts";
 import { belongsTo, chooseOnnxFiles } from "../../../engine/weights/onnx-variants.ts";
-import type { DtypeName } from "../../../engine/contract/config.ts";
 
 /** As a repository of the hub has them. */
 const suffixes = ["", "_fp16", "_int8", "_uint8", "_quantized", "_q4", "_q4f16", "_bnb4"];

@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { text } from "node:stream/consumers";
 import { fileURLToPath } from "node:url";
 import { expect, test } from "vitest";
+
 import { openCheckpoint } from "../../../engine/weights/checkpoint.ts";
 import { prepareWeights, type PrepareWeightsOptions } from "../../../engine/weights/prepare-weights.ts";
 import type { PreparedWeight, WeightFormat, WeightRequest } from "../../../engine/weights/prepared-weights.ts";

@@ -1,5 +1,6 @@
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
+
 import { quantizeBlockwise, quantizePerChannel } from "../../../engine/weights/quantize.ts";
 import { dequantizeBlockwise, normalValues } from "../../support/dequantize.ts";
 

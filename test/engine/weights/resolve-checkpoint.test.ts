@@ -1,12 +1,13 @@
-import { createServer, request as forward, type IncomingMessage, type ServerResponse } from "node:http";
 import { once } from "node:events";
 import { mkdir, readdir, readFile, rm, truncate, writeFile } from "node:fs/promises";
+import { createServer, request as forward, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { CreateBucketCommand, DeleteObjectCommand, GetObjectCommand, PutObjectCommand } from "@aws-sdk/client-s3";
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
+
 import { openCheckpoint } from "../../../engine/weights/checkpoint.ts";
-import { rangeBytes } from "../../../engine/weights/ranged-download.ts";
+import { RANGE_BYTES } from "../../../engine/weights/ranged-download.ts";
 import { resolveCheckpoint, type ResolveCheckpointOptions } from "../../../engine/weights/resolve-checkpoint.ts";
 import { startS3Server, type S3Server } from "../../support/s3-server.ts";
 import { floatTensor, writeCheckpoint, writeShardedCheckpoint } from "../../support/safetensors-writer.ts";
@@ -178,7 +179,7 @@ test("a file that is gone or cut off is fetched again, and only that one", async
 
 test("a large object comes in ranges, several at once, and is put together right", async () => {
   await using folder = await createTemporaryFolder();
-  const byteLength = 3 * rangeBytes + 1000 * 4;
+  const byteLength = 3 * RANGE_BYTES + 1000 * 4;
   const words = Uint32Array.from({ length: byteLength / 4 }, (_, index) => Math.imul(index, 2654435761));
   const large = { name: "large", dtype: "I32", shape: [words.length], bytes: new Uint8Array(words.buffer) } as const;
   const bucket = await uploadCheckpoint((path) => writeCheckpoint(path, {}, [large]));

@@ -2,6 +2,7 @@ import { mkdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
+
 import { EngineError } from "../../../engine/contract/errors.ts";
 import { bytesPerElement, readSafetensorsHeader } from "../../../engine/weights/safetensors.ts";
 import {

@@ -1,16 +1,16 @@
 /** Sends values that could exhaust memory, stack or time to every field of every route that takes JSON. */
-import { z } from "zod";
 import { afterAll, describe, expect, test } from "vitest";
+import { z } from "zod";
 
 import { parseBatchLine } from "../../../functions/batch/batch-line.ts";
+import { batchRequest } from "../../../functions/batch/routes/batch-request.ts";
 import { chatCompletionKind } from "../../../functions/generation/chat-completion-kind.ts";
 import { completionKind } from "../../../functions/generation/completion-kind.ts";
-import { HttpError } from "../../../functions/http/errors.ts";
-import { parseJson } from "../../../functions/http/json-body.ts";
-import { batchRequest } from "../../../functions/batch/routes/batch-request.ts";
 import { parseFields } from "../../../functions/generation/schemas/parse-fields.ts";
 import { refuseUnservedFields } from "../../../functions/generation/schemas/unserved-fields.ts";
 import type { UnservedFields } from "../../../functions/generation/schemas/unserved-fields.ts";
+import { HttpError } from "../../../functions/http/errors.ts";
+import { parseJson } from "../../../functions/http/json-body.ts";
 import { deepValues, hostileBody, longValues, oddValues } from "../../support/hostile-values.ts";
 import { fieldsOf } from "../../support/schema-fields.ts";
 import type { SchemaField } from "../../support/schema-fields.ts";

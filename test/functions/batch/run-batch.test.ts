@@ -2,9 +2,9 @@ import { expect, test } from "vitest";
 
 import type { LineAnswer } from "../../../functions/batch/answer-line.ts";
 import { noLines } from "../../../functions/batch/result-file.ts";
+import type { ResultLine } from "../../../functions/batch/result-line.ts";
 import { runBatch } from "../../../functions/batch/run-batch.ts";
 import type { BatchOptions } from "../../../functions/batch/run-batch.ts";
-import type { ResultLine } from "../../../functions/batch/result-line.ts";
 import { WorkWindow } from "../../../functions/batch/work-window.ts";
 
 const responseOf = (statusCode: number) => ({ statusCode, requestId: "request", body: {} });

@@ -134,7 +134,7 @@ test("a lost GPU ends its requests with 503, then the process with 1", async () 
   const losing = client.chat.completions.create({
     model: "fovea-shapes",
     messages,
-    ...{ vllm_xargs: { loses: true } },
+    vllm_xargs: { loses: true },
   });
   await expect(losing).rejects.toMatchObject({ status: 503, code: "device_lost" });
   await expect(other).rejects.toMatchObject({ code: "device_lost" });

@@ -5,13 +5,13 @@ import { join } from "node:path";
 import { promisify } from "node:util";
 import { describe, expect, test } from "vitest";
 
+import { chatCompletionRequest } from "../../../functions/generation/schemas/chat-completion-request.ts";
 import { Answer } from "../../../functions/playground/answer.js";
 import { createChatRequest } from "../../../functions/playground/chat-request.js";
 import { shortenPictures, toCode } from "../../../functions/playground/code-samples.js";
 import { readEvents } from "../../../functions/playground/event-stream.js";
 import { parseSettings } from "../../../functions/playground/settings-fields.js";
 import { cutIntoSpans } from "../../../functions/playground/token-spans.js";
-import { chatCompletionRequest } from "../../../functions/generation/schemas/chat-completion-request.ts";
 import { createTestApp, serveApp } from "../../support/test-app.ts";
 
 const picture = { name: "dot.png", url: `data:image/png;base64,${"iVBORw0K".repeat(400)}` };

@@ -5,8 +5,8 @@ import { describe, expect, test } from "vitest";
 import { defaultDecodeLimits } from "../../../engine/contract/default-limits.ts";
 import { loadConfig, settingDescriptions } from "../../../functions/settings/config.ts";
 import type { Config } from "../../../functions/settings/config.ts";
-import type { ConfigError, Environment } from "../../../functions/settings/setting.ts";
 import { findNearNames } from "../../../functions/settings/near-names.ts";
+import type { ConfigError, Environment } from "../../../functions/settings/setting.ts";
 
 test("an empty environment serves the shipped checkpoint to everyone on port 8000", () => {
   const config = loadConfig({});

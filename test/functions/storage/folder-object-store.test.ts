@@ -4,8 +4,8 @@ import { readdir, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
-import { createFolderObjectStore, removeLeftovers } from "../../../functions/storage/folder-object-store.ts";
 import { tryLockFolder } from "../../../functions/storage/folder-lock.ts";
+import { createFolderObjectStore, removeLeftovers } from "../../../functions/storage/folder-object-store.ts";
 import { StorageError, writeText } from "../../../functions/storage/object-store.ts";
 import { testObjectStore } from "../../contracts/object-store.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";

@@ -1,5 +1,5 @@
-import { CreateBucketCommand, ListMultipartUploadsCommand } from "@aws-sdk/client-s3";
 import { setTimeout as sleep } from "node:timers/promises";
+import { CreateBucketCommand, ListMultipartUploadsCommand } from "@aws-sdk/client-s3";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import { StorageError, writeText } from "../../../functions/storage/object-store.ts";

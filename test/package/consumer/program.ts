@@ -4,6 +4,7 @@ import { createEngine, createSamplingParams, EngineError } from "fovea";
 import type { Engine, EngineOptions, GenerationRequest, RequestOutput } from "fovea";
 import { fovea } from "fovea/ai";
 import type { FoveaModelOptions } from "fovea/ai";
+
 import { OnlyToken } from "./steering.ts";
 
 const options: EngineOptions = { maxNumSequences: 2, imageLimits: { maxImagesPerPrompt: 1 } };

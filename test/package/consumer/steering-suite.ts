@@ -1,6 +1,7 @@
 /** The contract suite in a user's test file, for `node --test` and for Vitest. */
 import type { EngineConfig } from "fovea";
 import { testLogitsProcessor } from "fovea/testing";
+
 import { OnlyToken } from "./steering.ts";
 
 testLogitsProcessor("OnlyToken", {

@@ -1,15 +1,15 @@
 import { describe, expect, test } from "vitest";
 
-import { fuyuPatchGrid, fuyuResizedSize, parseFuyuImageOptions } from "../../../../engine/models/fuyu/image-options.ts";
-import { createSamplingParams } from "../../../../engine/contract/sampling-params.ts";
-import { createGoldenInputs } from "../../input/golden-inputs.ts";
-import { loadGoldens, pictureReference } from "../../../support/goldens.ts";
-import { numpyFile } from "../../multimodal/embedding-files.ts";
 import type { ImagePart, Prompt } from "../../../../engine/contract/generation-request.ts";
+import { createSamplingParams } from "../../../../engine/contract/sampling-params.ts";
 import type { ProcessedPrompt } from "../../../../engine/input/input-processor.ts";
+import { fuyuPatchGrid, fuyuResizedSize, parseFuyuImageOptions } from "../../../../engine/models/fuyu/image-options.ts";
 import type { ProcessorOptions } from "../../../../engine/multimodal/multimodal-processor.ts";
 import type { ItemTensor } from "../../../../engine/multimodal/processed-item.ts";
+import { loadGoldens, pictureReference } from "../../../support/goldens.ts";
+import { createGoldenInputs } from "../../input/golden-inputs.ts";
 import type { GoldenInputs } from "../../input/golden-inputs.ts";
+import { numpyFile } from "../../multimodal/embedding-files.ts";
 
 const never = new AbortController().signal;
 const [beginningOfText, endOfText, imageToken, newline, beginningOfAnswer] = [0, 1, 2, 3, 4];

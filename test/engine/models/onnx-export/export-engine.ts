@@ -1,6 +1,6 @@
 /** Engines over the recorded exports. */
-import type { Engine, EngineConfig, RequestOutput } from "../../../../engine/index.ts";
 import { createDataUrlImageSource, createEngine, createSamplingParams } from "../../../../engine/index.ts";
+import type { Engine, EngineConfig, RequestOutput } from "../../../../engine/index.ts";
 import { goldenEngineConfig } from "../../../support/engine-config.ts";
 import type { GoldenCase } from "../../../support/goldens.ts";
 import { chat, qwen2Vl } from "../golden-prompts.ts";

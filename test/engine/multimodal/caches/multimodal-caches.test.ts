@@ -1,7 +1,8 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+
+import type { CacheConfig } from "../../../../engine/contract/config.ts";
 import { defaultCacheConfig } from "../../../../engine/contract/default-limits.ts";
 import { MultiModalCaches } from "../../../../engine/multimodal/caches/multimodal-caches.ts";
-import type { CacheConfig } from "../../../../engine/contract/config.ts";
 import { embeddingsField } from "../../../../engine/multimodal/processed-item.ts";
 import type { ProcessedItem } from "../../../../engine/multimodal/processed-item.ts";
 import { createLogger } from "../../../../functions/logger.ts";

@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+
 import { createMemoryTier, MemoryPool } from "../../../../engine/multimodal/caches/memory-tier.ts";
 import { ProcessorCache } from "../../../../engine/multimodal/caches/processor-cache.ts";
 import { TieredCache } from "../../../../engine/multimodal/caches/tiered-cache.ts";

@@ -1,5 +1,6 @@
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
+
 import { decodeRecord, encodeRecord } from "../../../../engine/multimodal/caches/record-codec.ts";
 import type { CacheRecord, JsonValue } from "../../../../engine/multimodal/caches/record-codec.ts";
 import type { ItemTensor } from "../../../../engine/multimodal/processed-item.ts";

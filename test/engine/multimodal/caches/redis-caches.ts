@@ -1,13 +1,14 @@
 /** Caches over a real Redis, as two replicas of the service would have them. */
 import { setTimeout as delay } from "node:timers/promises";
-import { createRedisStore } from "../../../../functions/redis-store.ts";
-import { createLogger } from "../../../../functions/logger.ts";
+
 import type { ByteStore } from "../../../../engine/multimodal/caches/byte-store.ts";
 import type { CacheTier } from "../../../../engine/multimodal/caches/cache-tier.ts";
 import { GuardedStore } from "../../../../engine/multimodal/caches/guarded-store.ts";
 import { ProcessorCache } from "../../../../engine/multimodal/caches/processor-cache.ts";
 import { createSharedTier } from "../../../../engine/multimodal/caches/shared-tier.ts";
 import { TieredCache } from "../../../../engine/multimodal/caches/tiered-cache.ts";
+import { createLogger } from "../../../../functions/logger.ts";
+import { createRedisStore } from "../../../../functions/redis-store.ts";
 import { numbersCodec } from "./numbers.ts";
 
 export interface RedisCacheOptions {

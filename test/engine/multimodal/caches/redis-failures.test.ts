@@ -1,6 +1,7 @@
 /** What requests notice of a Redis that is slow, full, read-only, restarted, gone or not theirs: the work, nothing else. */
 import { setTimeout as delay } from "node:timers/promises";
 import { afterEach, describe, expect, test } from "vitest";
+
 import { startRedisServer } from "../../../support/redis-server.ts";
 import type { RedisServer, RedisServerOptions } from "../../../support/redis-server.ts";
 import { numbersOf } from "./numbers.ts";

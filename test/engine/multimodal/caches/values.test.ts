@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+
 import { knownImageCodec, sourceCacheKey } from "../../../../engine/images/source-cache.ts";
 import { embeddingsCodec } from "../../../../engine/multimodal/caches/embeddings-codec.ts";
 import type { Embeddings } from "../../../../engine/multimodal/caches/embeddings-codec.ts";

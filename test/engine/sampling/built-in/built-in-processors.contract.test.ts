@@ -1,3 +1,4 @@
+import type { SamplingParams } from "../../../../engine/contract/sampling-params.ts";
 import { AllowedTokensLogitsProcessor } from "../../../../engine/sampling/built-in/allowed-tokens.ts";
 import { BadWordsLogitsProcessor } from "../../../../engine/sampling/built-in/bad-words.ts";
 import { LogitBiasLogitsProcessor } from "../../../../engine/sampling/built-in/logit-bias.ts";
@@ -6,7 +7,6 @@ import { MinTokensLogitsProcessor } from "../../../../engine/sampling/built-in/m
 import { PenaltiesLogitsProcessor } from "../../../../engine/sampling/built-in/penalties.ts";
 import { RequestLogitsProcessorAdapter } from "../../../../engine/sampling/contract/request-logits-processor-adapter.ts";
 import type { RequestLogitsProcessor } from "../../../../engine/sampling/contract/request-logits-processor-adapter.ts";
-import type { SamplingParams } from "../../../../engine/contract/sampling-params.ts";
 import { testLogitsProcessor } from "../../../contracts/logits-processor.ts";
 import { engineConfig } from "../create-sampler.ts";
 

@@ -11,20 +11,21 @@
  *     keep while np.cumsum of the sorted q before a token is below .8, renormalise        # top-p .8
  */
 import { describe, expect, test } from "vitest";
+
+import { createSamplingParams } from "../../../../engine/contract/sampling-params.ts";
+import type { SamplingParams } from "../../../../engine/contract/sampling-params.ts";
 import { AllowedTokensLogitsProcessor } from "../../../../engine/sampling/built-in/allowed-tokens.ts";
 import { BadWordsLogitsProcessor } from "../../../../engine/sampling/built-in/bad-words.ts";
 import { LogitBiasLogitsProcessor } from "../../../../engine/sampling/built-in/logit-bias.ts";
-import type { LogitsProcessor } from "../../../../engine/sampling/contract/logits-processor.ts";
 import { MinPLogitsProcessor } from "../../../../engine/sampling/built-in/min-p.ts";
 import { MinTokensLogitsProcessor } from "../../../../engine/sampling/built-in/min-tokens.ts";
 import { PenaltiesLogitsProcessor } from "../../../../engine/sampling/built-in/penalties.ts";
+import type { LogitsProcessor } from "../../../../engine/sampling/contract/logits-processor.ts";
+import { TokenDraw } from "../../../../engine/sampling/draw/token-draw.ts";
 import { scale } from "../../../../engine/sampling/row-operations.ts";
 import { StepLogits } from "../../../../engine/sampling/step-logits.ts";
-import { TokenDraw } from "../../../../engine/sampling/draw/token-draw.ts";
-import { kernelWithRow } from "../kernel-with-row.ts";
-import { createSamplingParams } from "../../../../engine/contract/sampling-params.ts";
-import type { SamplingParams } from "../../../../engine/contract/sampling-params.ts";
 import { engineConfig, sampleOnce } from "../create-sampler.ts";
+import { kernelWithRow } from "../kernel-with-row.ts";
 
 interface Request {
   readonly params: Partial<SamplingParams>;

@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+
 import { createSamplingParams } from "../../../../engine/contract/sampling-params.ts";
 import { RequestLogitsProcessorAdapter } from "../../../../engine/sampling/contract/request-logits-processor-adapter.ts";
 import type { RequestLogitsProcessor } from "../../../../engine/sampling/contract/request-logits-processor-adapter.ts";

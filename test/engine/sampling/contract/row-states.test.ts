@@ -1,4 +1,5 @@
 import { expect, test } from "vitest";
+
 import { createSamplingParams } from "../../../../engine/contract/sampling-params.ts";
 import type { BatchUpdate } from "../../../../engine/sampling/contract/logits-processor.ts";
 import { RowStates } from "../../../../engine/sampling/contract/row-states.ts";

@@ -1,15 +1,16 @@
 import { describe, expect, test } from "vitest";
+
+import type { EngineError } from "../../../../engine/contract/errors.ts";
+import { createSamplingParams } from "../../../../engine/contract/sampling-params.ts";
+import type { SamplingParams } from "../../../../engine/contract/sampling-params.ts";
 import { LogitsProcessor } from "../../../../engine/sampling/contract/logits-processor.ts";
 import type { AddedRequest, BatchUpdate, Logits } from "../../../../engine/sampling/contract/logits-processor.ts";
-import { CustomProcessor } from "../../../../engine/sampling/custom/custom-processor.ts";
 import { RequestLogitsProcessorAdapter } from "../../../../engine/sampling/contract/request-logits-processor-adapter.ts";
 import type { RequestLogitsProcessor } from "../../../../engine/sampling/contract/request-logits-processor-adapter.ts";
 import { RowStates } from "../../../../engine/sampling/contract/row-states.ts";
-import { createSamplingParams } from "../../../../engine/contract/sampling-params.ts";
-import type { SamplingParams } from "../../../../engine/contract/sampling-params.ts";
+import { CustomProcessor } from "../../../../engine/sampling/custom/custom-processor.ts";
 import { GuardedLogits } from "../../../../engine/sampling/guarded-logits.ts";
 import { StepLogits } from "../../../../engine/sampling/step-logits.ts";
-import type { EngineError } from "../../../../engine/contract/errors.ts";
 import { engineConfig, sampleOnce } from "../create-sampler.ts";
 import type { TestRow, TestSample } from "../create-sampler.ts";
 

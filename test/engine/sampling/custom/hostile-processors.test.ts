@@ -1,6 +1,7 @@
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
+
 import type { SamplingParams } from "../../../../engine/contract/sampling-params.ts";
 import { createTemporaryFolder } from "../../../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../../../support/temporary-folder.ts";

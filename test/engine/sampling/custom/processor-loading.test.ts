@@ -2,7 +2,10 @@ import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { afterAll, beforeAll, expect, test } from "vitest";
+
 import { EngineError } from "../../../../engine/contract/errors.ts";
+import { createSamplingParams } from "../../../../engine/contract/sampling-params.ts";
+import type { SamplingParams } from "../../../../engine/contract/sampling-params.ts";
 import { LogitsProcessor } from "../../../../engine/sampling/contract/logits-processor.ts";
 import type { Logits } from "../../../../engine/sampling/contract/logits-processor.ts";
 import {
@@ -11,8 +14,6 @@ import {
   validateWithProcessors,
 } from "../../../../engine/sampling/custom/processor-loading.ts";
 import type { LoadedLogitsProcessor } from "../../../../engine/sampling/custom/processor-loading.ts";
-import { createSamplingParams } from "../../../../engine/contract/sampling-params.ts";
-import type { SamplingParams } from "../../../../engine/contract/sampling-params.ts";
 import { goldenEngineConfig } from "../../../support/engine-config.ts";
 import { createTemporaryFolder } from "../../../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../../../support/temporary-folder.ts";

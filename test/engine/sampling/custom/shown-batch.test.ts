@@ -1,8 +1,8 @@
 import { expect, test } from "vitest";
 
+import { createSamplingParams } from "../../../../engine/contract/sampling-params.ts";
 import type { AddedRequest } from "../../../../engine/sampling/contract/logits-processor.ts";
 import { ShownBatch } from "../../../../engine/sampling/custom/shown-batch.ts";
-import { createSamplingParams } from "../../../../engine/contract/sampling-params.ts";
 
 function addedRequest(index: number, outputTokenIds: readonly number[] = []): AddedRequest {
   return { index, params: createSamplingParams(), promptTokenIds: [1, 2], outputTokenIds };

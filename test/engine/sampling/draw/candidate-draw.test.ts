@@ -1,6 +1,7 @@
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
-import { CandidateDraw, undecided } from "../../../../engine/sampling/draw/candidate-draw.ts";
+
+import { CandidateDraw, UNDECIDED } from "../../../../engine/sampling/draw/candidate-draw.ts";
 import type { Candidates } from "../../../../engine/sampling/draw/candidate-draw.ts";
 import { TokenDraw } from "../../../../engine/sampling/draw/token-draw.ts";
 import { dropBelow, maximum } from "../../../../engine/sampling/row-operations.ts";
@@ -48,7 +49,7 @@ test("draws the token that the whole row gives, or none", () => {
       const candidates = candidatesOf(row, Math.min(numCandidates, row.length), scale);
       const tokenId = draw.draw(candidates, { scale, topK, topP, minP, uniform });
       numDraws++;
-      if (tokenId === undecided) return;
+      if (tokenId === UNDECIDED) return;
       numDecided++;
       const scaled = row.map((logit) => Math.fround(logit * scale));
       if (minP > 0) dropBelow(scaled, maximum(scaled) + Math.log(minP));
@@ -68,7 +69,7 @@ test.for([
   const row = Float32Array.from({ length: 100 }, (_, index) => -index / 1000);
   const candidates = candidatesOf(row, 4, 1);
   const tokenId = new CandidateDraw().draw(candidates, { scale: 1, topK: 0, topP: 1, minP: 0, ...given });
-  expect(tokenId).toBe(undecided);
+  expect(tokenId).toBe(UNDECIDED);
 });
 
 test("does not decide a draw that falls within the error of the mass", () => {
@@ -76,11 +77,11 @@ test("does not decide a draw that falls within the error of the mass", () => {
   const candidates = candidatesOf(row, 4, 1);
   const draw = (uniform: number): number =>
     new CandidateDraw().draw(candidates, { scale: 1, topK: 0, topP: 1, minP: 0, uniform });
-  expect([draw(0.499), draw(0.50001), draw(0.501)]).toEqual([0, undecided, 1]);
+  expect([draw(0.499), draw(0.50001), draw(0.501)]).toEqual([0, UNDECIDED, 1]);
 });
 
 test.for([NaN, Infinity])("does not decide a row whose largest logit is %d", (largest) => {
   const candidates = { values: Float32Array.of(largest, 1), tokenIds: Int32Array.of(0, 1), mass: 2, isWholeRow: true };
   const tokenId = new CandidateDraw().draw(candidates, { scale: 1, topK: 0, topP: 1, minP: 0, uniform: 0 });
-  expect(tokenId).toBe(undecided);
+  expect(tokenId).toBe(UNDECIDED);
 });

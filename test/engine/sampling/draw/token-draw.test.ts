@@ -1,8 +1,9 @@
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
+
 import { philox4x32, uniformAt } from "../../../../engine/sampling/draw/random.ts";
-import { scale } from "../../../../engine/sampling/row-operations.ts";
 import { TokenDraw } from "../../../../engine/sampling/draw/token-draw.ts";
+import { scale } from "../../../../engine/sampling/row-operations.ts";
 import { kernelWithRow } from "../kernel-with-row.ts";
 
 /** Probabilities of the tokens that may be drawn, by sorting the whole vocabulary; no code shared with TokenDraw. */
