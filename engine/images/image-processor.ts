@@ -4,7 +4,7 @@ import type { Piscina } from "piscina";
 import { EngineError, invariant } from "../contract/errors.ts";
 import { moduleUrl } from "../module-url.ts";
 import { decodeCostOf, defaultDecodeLimits } from "./decode-cost.ts";
-import { FairQueue, type FairQueueLimits, type QueuedWork } from "./fair-queue.ts";
+import { FairQueue, type FairQueueLimits, type QueuedWork } from "../fair-queue.ts";
 import type { PictureHeader } from "./picture-header.ts";
 import type { PixelValues } from "./pixel-values.ts";
 import type { PixelReply, PixelTask, PixelWork, ProgramTensors } from "./pixel-worker.ts";

@@ -1,8 +1,8 @@
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 
-import { FairQueue } from "../../../engine/images/fair-queue.ts";
-import type { QueuedWork } from "../../../engine/images/fair-queue.ts";
+import { FairQueue } from "../../engine/fair-queue.ts";
+import type { QueuedWork } from "../../engine/fair-queue.ts";
 
 interface Picture extends QueuedWork {
   readonly name: string;

@@ -1,4 +1,4 @@
-/** Whose picture is worked on next: tenants share the threads, and requests share the part of their tenant. */
+/** Whose work is next, of pictures and of grammars: tenants share it, and requests share the part of their tenant. */
 
 export interface QueuedWork {
   readonly tenant: string;
