@@ -13,9 +13,9 @@ export type StructuredOutput =
   /** EBNF in XGrammar's dialect; its start is the rule `root`. */
   | { readonly kind: "grammar"; readonly grammar: string };
 
-/** Compiling takes time at least proportional to the text. */
-const maxSourceBytes = 256 * 1024;
-const maxChoices = 10_000;
+/** Compiling takes time at least proportional to the text. A schema, pattern or grammar has at most this many bytes. */
+export const structuredOutputLimits = { sourceBytes: 256 * 1024, choices: 10_000 } as const;
+const { sourceBytes: maxSourceBytes, choices: maxChoices } = structuredOutputLimits;
 
 /**
  * Throws EngineError `invalid_argument` for what is empty, too large or too deep, or no JSON Schema that is enforced
