@@ -331,7 +331,7 @@ export class ThreadedEngine implements Engine {
       );
     }
     to.model.checkParams(samplingParams);
-    const constraints = await to.model.outputConstraints.resolve(samplingParams, running.ended);
+    const constraints = await to.model.outputConstraints.resolve(samplingParams, running.ended, request.tenant);
     const prompt = await inputProcessor.process(request, running.ended);
     running.ended.throwIfAborted();
     const options = {

@@ -29,14 +29,21 @@ export function createApp(dependencies: AppDependencies): Hono<AppEnvironment> {
     const { status, headers, body } = toErrorAnswer(error, requestId, c.get("requestPaths"));
     if (c.req.raw.signal.aborted) return c.body(null, CLIENT_CLOSED_REQUEST as ContentfulStatusCode);
     const incoming = incomingOf(c);
-    if (status === 413 && incoming !== null) await discardBody(incoming);
+    if (incoming !== null && isWorthDiscarding(status)) await discardBody(incoming);
+    // The next request of the connection would stand behind the rest of this one.
+    const isCut = incoming !== null && !incoming.complete;
     // A full store is the caller's to empty, and the answer says so.
     if (status >= 500 && status !== 503 && status !== 507) logger.error("A request failed.", { requestId, error });
-    return c.json(body, status as ContentfulStatusCode, { ...headers });
+    return c.json(body, status as ContentfulStatusCode, { ...headers, ...(isCut && { Connection: "close" }) });
   };
   app.onError(answerError);
   app.notFound((c) => answerError(notFound(app, c), c));
   return app;
+}
+
+/** A body that arrives too slowly, or when there is no room or time for it, is not waited for. */
+function isWorthDiscarding(status: number): boolean {
+  return status !== 408 && status !== 503;
 }
 
 /** Null where no server is behind the application; Hono then leaves `env` out. */

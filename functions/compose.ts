@@ -48,7 +48,12 @@ export interface Composition {
 export async function compose({ config, logger, onProgress, onFailed }: CompositionOptions): Promise<Composition> {
   const { maxNumSequences, maxNumWaiting } = config.engine;
   const service = new Service({ maxNumRequests: maxNumSequences + maxNumWaiting });
-  const metrics = createMetrics(service, config.servedModelNames[0]);
+  const bodies = new BodyIntake({
+    maxBodyBytes: config.maxBodyBytes,
+    idleTimeoutMs: config.bodyIdleTimeoutMs,
+    drainSignal: service.drainSignal,
+  });
+  const metrics = createMetrics(service, bodies, config.servedModelNames[0]);
   const connectedSources = [
     createHttpsImageSource(config.images),
     createS3ImageSource({ createClient: async () => (await loadS3ClientFactory(config))() }),
@@ -66,11 +71,6 @@ export async function compose({ config, logger, onProgress, onFailed }: Composit
   });
   service.engine = engine;
   const batches = createLazyBatches({ config, service, engine, metrics, logger });
-  const bodies = new BodyIntake({
-    maxBodyBytes: config.maxBodyBytes,
-    idleTimeoutMs: config.bodyIdleTimeoutMs,
-    drainSignal: service.drainSignal,
-  });
   const app = createApp({ service, bodies, metrics, logger, config, ...(batches && { loadBatches: batches.load }) });
   return {
     listener: createListener(app),

@@ -7,6 +7,7 @@ import { Counter, Gauge, Histogram, Registry, collectDefaultMetrics } from "prom
 import type { FinishReason } from "../engine/index.ts";
 import type { FinalStatus } from "./batch/batch-record.ts";
 import { addCacheMetrics } from "./cache-metrics.ts";
+import type { BodyIntake } from "./http/body-intake.ts";
 import type { Service } from "./service.ts";
 
 /** What one finished or given-up sequence adds to the counters. */
@@ -45,13 +46,15 @@ const latencyBuckets = [
 const interTokenBuckets = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5];
 const tokenBuckets = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000];
 
-export function createMetrics(service: Service, modelName: string): Metrics {
+type BodyFigures = Pick<BodyIntake, "numBodies" | "numHeldBytes">;
+
+export function createMetrics(service: Service, bodies: BodyFigures, modelName: string): Metrics {
   const registry = new Registry();
   registry.setDefaultLabels({ model_name: modelName, engine: "0" });
   collectDefaultMetrics({ register: registry });
   const registers = [registry];
 
-  addEngineFigures(registry, service);
+  addCurrentFigures(registry, service, bodies);
   addCacheMetrics(registry, () => service.engine?.caches ?? null);
   const timeToFirstToken = new Histogram({
     name: "vllm:time_to_first_token_seconds",
@@ -158,8 +161,8 @@ export function createMetrics(service: Service, modelName: string): Metrics {
   };
 }
 
-/** Read from the engine at every scrape. */
-function addEngineFigures(registry: Registry, service: Service): void {
+/** Read at every scrape. */
+function addCurrentFigures(registry: Registry, service: Service, bodies: BodyFigures): void {
   const addGauge = (name: string, help: string, read: () => number | undefined): void => {
     registry.registerMetric(
       new Gauge({
@@ -224,4 +227,10 @@ function addEngineFigures(registry: Registry, service: Service): void {
   );
   addCounter("fovea_engine_steps_total", "Steps that the engine has computed.", () => stats()?.numSteps);
   addGauge("fovea_http_requests_in_flight", "Requests for answers under way.", () => service.numRequests);
+  addGauge(
+    "fovea_http_bodies_in_flight",
+    "JSON bodies of requests that are arriving or being parsed.",
+    () => bodies.numBodies,
+  );
+  addGauge("fovea_http_body_bytes", "Bytes of these bodies in memory.", () => bodies.numHeldBytes);
 }

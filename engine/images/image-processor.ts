@@ -4,9 +4,9 @@ import type { Piscina } from "piscina";
 
 import { defaultDecodeLimits } from "../contract/default-limits.ts";
 import { EngineError, invariant } from "../contract/errors.ts";
+import { FairQueue, type FairQueueLimits, type QueuedWork } from "../fair-queue.ts";
 import { moduleUrl } from "../module-url.ts";
 import { decodeCostOf } from "./decode-cost.ts";
-import { FairQueue, type FairQueueLimits, type QueuedWork } from "./fair-queue.ts";
 import type { PictureHeader } from "./picture-header.ts";
 import type { PixelValues } from "./pixel-values.ts";
 import type { PixelReply, PixelTask, PixelWork, ProgramTensors } from "./pixel-worker.ts";

@@ -52,15 +52,17 @@ export class OutputConstraints implements AsyncDisposable {
   }
 
   /**
-   * Compiles the grammar and tokenises the words, with the event loop going on. Throws EngineError `invalid_argument`,
+   * Compiles the grammar, in the tenant's share, and tokenises the words; the event loop goes on. Throws EngineError `invalid_argument`,
    * or what the compiler of grammars throws; rejects with the signal's reason when aborted.
    */
   async resolve(
     { badWords, structuredOutput }: SamplingParams,
     signal: AbortSignal,
+    tenant = "",
   ): Promise<Pick<EngineRequest, "badWordsTokenIds" | "grammar">> {
     const badWordsTokenIds = await this.#tokenizeBadWords(badWords, signal);
-    const grammar = structuredOutput === null ? null : await this.#grammars.compile(structuredOutput, { signal });
+    const grammar =
+      structuredOutput === null ? null : await this.#grammars.compile(structuredOutput, { signal, tenant });
     return { badWordsTokenIds, grammar };
   }
 

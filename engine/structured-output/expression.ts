@@ -1,4 +1,7 @@
-/** What a text may look like, independent of how that is written down. Plain values. */
+/**
+ * What a text may look like, independent of how that is written down. Plain values. One may be a part of several others,
+ * or of one several times, so that its size as a tree may be exponential: whoever walks it visits each value once.
+ */
 import type { CodePointSet } from "./code-point-set.ts";
 
 export type Expression =

@@ -1,8 +1,10 @@
-/** Compiles structured outputs: each once, in slices between turns of the event loop, the smallest first. */
+/** Compiles structured outputs: each once, in slices between turns of the event loop, by fair queueing. */
 import { createHash } from "node:crypto";
 import { setImmediate as nextTurn } from "node:timers/promises";
 
 import { EngineError } from "../contract/errors.ts";
+import { FairQueue } from "../fair-queue.ts";
+import type { QueuedWork } from "../fair-queue.ts";
 import { compileInSlices } from "./compiled-grammar.ts";
 import type { CompiledGrammar } from "./compiled-grammar.ts";
 import type { GrammarVocabulary } from "./grammar-vocabulary.ts";
@@ -17,34 +19,43 @@ export interface GrammarCompilerOptions {
 
 export interface CompileOptions {
   readonly signal?: AbortSignal;
+  /** Who shares the compiler with others. Default "". */
+  readonly tenant?: string;
 }
 
-interface Job {
+/** One source, for all callers that wait for it. */
+interface Compilation {
   readonly structuredOutput: StructuredOutput;
   readonly id: string;
-  /** Characters of the source, on which the time depends that it takes. */
-  readonly size: number;
-  readonly result: PromiseWithResolvers<CompiledGrammar>;
   /** Callers that have not given up. */
-  numWaiting: number;
+  readonly waits: Set<Wait>;
 }
 
-/** Structured outputs that wait for their turn. */
-const MAX_NUM_JOBS = 64;
+/** Its cost is the length of the source, on which the time depends. */
+interface Wait extends QueuedWork {
+  readonly compilation: Compilation;
+  readonly result: PromiseWithResolvers<CompiledGrammar>;
+}
+
+/** The sources of all that wait are bounded by this number, as each source is bounded. */
+const MAX_NUM_WAITING = 64;
+const MAX_WAITING_BYTES = 16 * 2 ** 20;
 /** Of all compiled grammars kept. A common one takes a few KB, the largest 16 MB. */
 const MAX_KEPT_BYTES = 64 * 2 ** 20;
 
 /**
- * The time that one takes is in proportion to its source, less than a millisecond for most. Since small sources go first,
- * many large ones of one sender delay those of others by the one that is under way. Mutable.
+ * The time that one takes is in proportion to its source, less than a millisecond for most. Tenants share the compiler, so
+ * one that sends many sources does not delay those of others. A small source goes before the large ones of its tenant.
+ * Mutable.
  */
 export class GrammarCompiler implements AsyncDisposable {
   readonly #loadVocabulary: () => Promise<GrammarVocabulary>;
   /** By id, in the order of last use. */
   readonly #compiled = new Map<string, CompiledGrammar>();
   #keptBytes = 0;
-  /** Those not begun, by id, in the order they came. */
-  readonly #jobs = new Map<string, Job>();
+  /** Those that wait or are under way, by id. */
+  readonly #compilations = new Map<string, Compilation>();
+  readonly #queue = new FairQueue<Wait>({ MAX_NUM_WAITING, MAX_WAITING_BYTES });
   #vocabulary: Promise<GrammarVocabulary> | null = null;
   #isWorking = false;
   #isClosed = false;
@@ -57,7 +68,10 @@ export class GrammarCompiler implements AsyncDisposable {
    * Throws EngineError `invalid_argument` for a structured output that is malformed or not supported, `queue_full` or
    * `closed`; rejects with the signal's reason when aborted.
    */
-  async compile(structuredOutput: StructuredOutput, { signal }: CompileOptions = {}): Promise<CompiledGrammar> {
+  async compile(
+    structuredOutput: StructuredOutput,
+    { signal, tenant = "" }: CompileOptions = {},
+  ): Promise<CompiledGrammar> {
     signal?.throwIfAborted();
     if (this.#isClosed) throw closedError();
     checkStructuredOutput(structuredOutput);
@@ -65,7 +79,8 @@ export class GrammarCompiler implements AsyncDisposable {
     const id = createHash("sha256").update(source).digest("base64url");
     const compiled = this.#compiled.get(id);
     if (compiled === undefined) {
-      return waitFor(this.#jobs.get(id) ?? this.#enqueue(structuredOutput, id, source.length), signal);
+      const compilation = this.#compilations.get(id) ?? { structuredOutput, id, waits: new Set() };
+      return this.#waitFor(compilation, { tenant, size: source.length, signal });
     }
     this.#compiled.delete(id);
     this.#compiled.set(id, compiled);
@@ -75,40 +90,56 @@ export class GrammarCompiler implements AsyncDisposable {
   /** What waits is given up with `closed`. Idempotent. */
   async [Symbol.asyncDispose](): Promise<void> {
     this.#isClosed = true;
-    for (const { result } of this.#jobs.values()) result.reject(closedError());
-    this.#jobs.clear();
-  }
-
-  /** Where too many wait, the largest is given up. */
-  #enqueue(structuredOutput: StructuredOutput, id: string, size: number): Job {
-    const job: Job = { structuredOutput, id, size, result: Promise.withResolvers(), numWaiting: 0 };
-    // Whoever waits sees the failure; that of a job whose callers have all given up concerns nobody.
-    job.result.promise.catch(() => {});
-    this.#jobs.set(id, job);
-    if (this.#jobs.size > MAX_NUM_JOBS) {
-      const largest = [...this.#jobs.values()].reduce((most, other) => (other.size >= most.size ? other : most));
-      this.#jobs.delete(largest.id);
-      const problem = `${MAX_NUM_JOBS} structured outputs wait to be compiled, which is the limit, and this is the largest`;
-      largest.result.reject(new EngineError("queue_full", `${problem}.`));
+    for (const { waits } of this.#compilations.values()) {
+      for (const wait of waits) this.#giveUp(wait, closedError());
     }
-    if (!this.#isWorking) void this.#work();
-    return job;
   }
 
-  /** Compiles until no job is left, those that come meanwhile included. Never rejects. */
+  async #waitFor(
+    compilation: Compilation,
+    options: { readonly tenant: string; readonly size: number; readonly signal: AbortSignal | undefined },
+  ): Promise<CompiledGrammar> {
+    const { tenant, size, signal } = options;
+    const result = Promise.withResolvers<CompiledGrammar>();
+    const wait: Wait = { tenant, request: {}, cost: size, numBytes: size, compilation, result };
+    this.#compilations.set(compilation.id, compilation);
+    compilation.waits.add(wait);
+    for (const refused of this.#queue.add(wait)) this.#giveUp(refused, queueFullError());
+    const onAbort = (): void => this.#giveUp(wait, signal?.reason);
+    signal?.addEventListener("abort", onAbort, { once: true });
+    if (!this.#isWorking) void this.#work();
+    try {
+      return await result.promise;
+    } finally {
+      signal?.removeEventListener("abort", onAbort);
+    }
+  }
+
+  /** Leaves the compilation to those who still wait for it. */
+  #giveUp(wait: Wait, reason: unknown): void {
+    const { id, waits } = wait.compilation;
+    this.#queue.remove(wait);
+    waits.delete(wait);
+    if (waits.size === 0) this.#compilations.delete(id);
+    wait.result.reject(reason);
+  }
+
+  /** Compiles until nothing waits, what comes meanwhile included. Never rejects. */
   async #work(): Promise<void> {
     this.#isWorking = true;
-    for (await nextTurn(); this.#jobs.size > 0; await nextTurn()) {
-      const job = [...this.#jobs.values()].reduce((least, other) => (other.size < least.size ? other : least));
+    await nextTurn();
+    for (let next = this.#queue.take(); next !== null; next = this.#queue.take()) {
+      const { compilation } = next;
       try {
-        if (job.numWaiting === 0)
-          throw new EngineError("aborted", "The request for the structured output was aborted.");
-        const vocabulary = await this.#loadVocabularyOnce();
-        job.result.resolve(this.#keep(await compile(job, vocabulary)));
+        const grammar = await compile(compilation, await this.#loadVocabularyOnce());
+        if (grammar !== null) this.#keep(grammar);
+        for (const { result } of compilation.waits) result.resolve(grammar!);
       } catch (error) {
-        job.result.reject(error);
+        for (const { result } of compilation.waits) result.reject(error);
       }
-      this.#jobs.delete(job.id);
+      for (const wait of compilation.waits) this.#queue.remove(wait);
+      if (this.#compilations.get(compilation.id) === compilation) this.#compilations.delete(compilation.id);
+      await nextTurn();
     }
     this.#isWorking = false;
   }
@@ -119,7 +150,7 @@ export class GrammarCompiler implements AsyncDisposable {
     return this.#vocabulary;
   }
 
-  #keep(grammar: CompiledGrammar): CompiledGrammar {
+  #keep(grammar: CompiledGrammar): void {
     this.#compiled.set(grammar.id, grammar);
     this.#keptBytes += sizeOfProgram(grammar.program);
     for (const [oldId, old] of this.#compiled) {
@@ -127,29 +158,26 @@ export class GrammarCompiler implements AsyncDisposable {
       this.#compiled.delete(oldId);
       this.#keptBytes -= sizeOfProgram(old.program);
     }
-    return grammar;
   }
 }
 
-async function compile({ id, structuredOutput }: Job, vocabulary: GrammarVocabulary): Promise<CompiledGrammar> {
+/** Null where all callers gave up before the end. */
+async function compile(
+  { id, structuredOutput, waits }: Compilation,
+  vocabulary: GrammarVocabulary,
+): Promise<CompiledGrammar | null> {
   const slices = compileInSlices(structuredOutput);
   let slice = slices.next();
-  for (; slice.done !== true; slice = slices.next()) await nextTurn();
+  for (; slice.done !== true; slice = slices.next()) {
+    await nextTurn();
+    if (waits.size === 0) return null;
+  }
   return { id, description: describeStructuredOutput(structuredOutput), program: slice.value, vocabulary };
 }
 
-/** A caller that gives up leaves the job to the others. */
-async function waitFor(job: Job, signal: AbortSignal | undefined): Promise<CompiledGrammar> {
-  const aborted = Promise.withResolvers<never>();
-  const onAbort = (): void => aborted.reject(signal?.reason);
-  signal?.addEventListener("abort", onAbort, { once: true });
-  job.numWaiting++;
-  try {
-    return await Promise.race([job.result.promise, aborted.promise]);
-  } finally {
-    job.numWaiting--;
-    signal?.removeEventListener("abort", onAbort);
-  }
+function queueFullError(): EngineError {
+  const problem = `${MAX_NUM_WAITING} structured outputs wait to be compiled, which is the limit`;
+  return new EngineError("queue_full", `${problem}, and those of this sender are the most or the largest.`);
 }
 
 function closedError(): EngineError {

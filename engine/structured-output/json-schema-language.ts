@@ -45,6 +45,7 @@ class SchemaReader {
   readonly #checked = new WeakSet<object>();
   /** By the rules that stand for them. */
   readonly #pending: [name: string, schema: unknown][] = [];
+  readonly #read = new Map<JsonObject, Expression>();
 
   constructor(schema: unknown) {
     this.#schema = schema;
@@ -64,8 +65,15 @@ class SchemaReader {
     return { root, rules: this.#rules };
   }
 
+  /** Reads each schema once, as several names that are required without a schema of their own share one. */
   #valueOf(schema: unknown, path: string): Expression {
     if (!isObject(schema)) return rule("value");
+    let expression = this.#read.get(schema);
+    if (expression === undefined) this.#read.set(schema, (expression = this.#expressionOf(schema, path)));
+    return expression;
+  }
+
+  #expressionOf(schema: JsonObject, path: string): Expression {
     if (schema.$ref !== undefined) return this.#referredTo(schema.$ref as string, path);
     if (schema.const !== undefined) return literalOf(constantOf(schema.const));
     if (schema.enum !== undefined)

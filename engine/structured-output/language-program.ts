@@ -23,6 +23,7 @@ class LanguageWriter {
   /** What stands for a rule wherever it is mentioned. */
   readonly #nodes = new Map<string, number>();
   readonly #ruleIndices = new Map<string, number>();
+  readonly #written = new Map<Expression, number>();
 
   constructor(language: Language) {
     this.#language = language;
@@ -78,6 +79,12 @@ class LanguageWriter {
   }
 
   #write(expression: Expression): number {
+    let node = this.#written.get(expression);
+    if (node === undefined) this.#written.set(expression, (node = this.#nodeOf(expression)));
+    return node;
+  }
+
+  #nodeOf(expression: Expression): number {
     const builder = this.#builder;
     switch (expression.kind) {
       case "set":

@@ -19,9 +19,15 @@ export function findNullableRules({ rules }: Language): ReadonlySet<string> {
 }
 
 /** Names of all rules that an expression mentions, without those that they mention in turn. */
-export function mentionedRules(expression: Expression, names = new Set<string>()): ReadonlySet<string> {
-  if (expression.kind === "rule") names.add(expression.name);
-  else for (const part of partsOf(expression)) mentionedRules(part, names);
+export function mentionedRules(expression: Expression): ReadonlySet<string> {
+  const names = new Set<string>();
+  const visited = new Set<Expression>();
+  const visit = (part: Expression): void => {
+    if (visited.size === visited.add(part).size) return;
+    if (part.kind === "rule") names.add(part.name);
+    else for (const inner of partsOf(part)) visit(inner);
+  };
+  visit(expression);
   return names;
 }
 
@@ -35,10 +41,10 @@ function partsOf(expression: Expression): readonly Expression[] {
   return expression.kind === "repetition" ? [expression.part] : [];
 }
 
-/** A place where an expression stands. Mutable. */
+/** An expression, wherever it stands. Mutable. */
 interface Place {
-  /** The place it is a part of, or the rule whose body it is. */
-  readonly within: Place | string;
+  /** Each expression it is a part of, as often as it is one, and each rule whose body it is. */
+  readonly within: (Place | string)[];
   /** Parts that have to be found to have the property until this one has it. */
   numMissing: number;
 }
@@ -51,17 +57,21 @@ function findRules(rules: Language["rules"], hasByItself: (expression: Expressio
   const found = new Set<string>();
   const mentions = new Map<string, Place[]>();
   const pending: Place[] = [];
+  const places = new Map<Expression, Place>();
   const visit = (expression: Expression, within: Place | string): void => {
-    const place: Place = { within, numMissing: expression.kind === "sequence" ? expression.parts.length : 1 };
+    const known = places.get(expression);
+    if (known !== undefined) return void known.within.push(within);
+    const place: Place = { within: [within], numMissing: expression.kind === "sequence" ? expression.parts.length : 1 };
+    places.set(expression, place);
     if (hasByItself(expression)) {
       place.numMissing = 0;
       pending.push(place);
       return;
     }
     if (expression.kind === "rule") {
-      const places = mentions.get(expression.name);
-      if (places === undefined) mentions.set(expression.name, [place]);
-      else places.push(place);
+      const others = mentions.get(expression.name);
+      if (others === undefined) mentions.set(expression.name, [place]);
+      else others.push(place);
     }
     for (const part of partsOf(expression)) visit(part, place);
   };
@@ -70,11 +80,12 @@ function findRules(rules: Language["rules"], hasByItself: (expression: Expressio
   };
   for (const [name, body] of rules) visit(body, name);
   for (let place = pending.pop(); place !== undefined; place = pending.pop()) {
-    const { within } = place;
-    if (typeof within !== "string") find(within);
-    else if (!found.has(within)) {
-      found.add(within);
-      mentions.get(within)?.forEach(find);
+    for (const within of place.within) {
+      if (typeof within !== "string") find(within);
+      else if (!found.has(within)) {
+        found.add(within);
+        mentions.get(within)?.forEach(find);
+      }
     }
   }
   return found;

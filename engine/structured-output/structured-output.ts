@@ -13,9 +13,9 @@ export type StructuredOutput =
   /** EBNF in XGrammar's dialect; its start is the rule `root`. */
   | { readonly kind: "grammar"; readonly grammar: string };
 
-/** Compiling takes time at least proportional to the text. */
-const MAX_SOURCE_BYTES = 256 * 1024;
-const MAX_CHOICES = 10_000;
+/** Compiling takes time at least proportional to the text. A schema, pattern or grammar has at most this many bytes. */
+export const structuredOutputLimits = { sourceBytes: 256 * 1024, choices: 10_000 } as const;
+const { sourceBytes: maxSourceBytes, choices: maxChoices } = structuredOutputLimits;
 
 /**
  * Throws EngineError `invalid_argument` for what is empty, too large or too deep, or no JSON Schema that is enforced
@@ -67,8 +67,8 @@ function tell(text: string): string {
 function checkText(name: string, text: string): void {
   if (text.trim() === "") refuseStructuredOutput(`${name} cannot be an empty string`);
   const numBytes = Buffer.byteLength(text);
-  if (numBytes > MAX_SOURCE_BYTES) {
-    refuseStructuredOutput(`${name} may have at most ${MAX_SOURCE_BYTES} bytes, got ${numBytes}`);
+  if (numBytes > maxSourceBytes) {
+    refuseStructuredOutput(`${name} may have at most ${maxSourceBytes} bytes, got ${numBytes}`);
   }
   if (!text.isWellFormed()) refuseStructuredOutput(`${name} contains half of a surrogate pair`);
   if (text.includes("\0")) refuseStructuredOutput(`${name} contains a NUL character`);
@@ -76,8 +76,8 @@ function checkText(name: string, text: string): void {
 
 function checkChoices(choices: readonly string[]): void {
   if (choices.length === 0) refuseStructuredOutput("choice cannot be an empty list");
-  if (choices.length > MAX_CHOICES) {
-    refuseStructuredOutput(`choice may have at most ${MAX_CHOICES} entries, got ${choices.length}`);
+  if (choices.length > maxChoices) {
+    refuseStructuredOutput(`choice may have at most ${maxChoices} entries, got ${choices.length}`);
   }
   let numBytes = 0;
   for (const choice of choices) {
@@ -86,7 +86,7 @@ function checkChoices(choices: readonly string[]): void {
     if (choice.includes("\0")) refuseStructuredOutput("choice contains a NUL character");
     numBytes += Buffer.byteLength(choice);
   }
-  if (numBytes > MAX_SOURCE_BYTES) {
-    refuseStructuredOutput(`choice may have at most ${MAX_SOURCE_BYTES} bytes in all, got ${numBytes}`);
+  if (numBytes > maxSourceBytes) {
+    refuseStructuredOutput(`choice may have at most ${maxSourceBytes} bytes in all, got ${numBytes}`);
   }
 }

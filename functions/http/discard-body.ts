@@ -1,4 +1,4 @@
-/** Reads what is left of a body that is refused for its length, so that its sender sees the answer. */
+/** Reads what is left of the body of a request that is refused, so that its sender sees the answer. */
 import type { IncomingMessage } from "node:http";
 
 /** A refused body is read while bytes keep coming, up to this time and length. Then the connection closes. */
@@ -11,7 +11,7 @@ const MAX_DISCARDED_BYTES = 64 * 1024 * 1024;
  * it, and the client would lose the answer (RFC 9112, section 9.6). Never rejects.
  */
 export async function discardBody(incoming: IncomingMessage): Promise<void> {
-  if (incoming.readableEnded || incoming.destroyed) return;
+  if (incoming.complete || incoming.destroyed) return;
   const done = Promise.withResolvers<void>();
   let numBytes = 0;
   const idle = setTimeout(done.resolve, MAX_IDLE_MS);
@@ -21,6 +21,8 @@ export async function discardBody(incoming: IncomingMessage): Promise<void> {
     if (numBytes > MAX_DISCARDED_BYTES) done.resolve();
   };
   const timer = setTimeout(done.resolve, MAX_DISCARD_MS);
+  // The body's web stream pauses the connection when its queue is full, and would keep what it is given.
+  incoming.removeAllListeners("data").resume();
   incoming.on("data", count).once("end", done.resolve).once("close", done.resolve).once("error", done.resolve);
   await done.promise;
   clearTimeout(timer);

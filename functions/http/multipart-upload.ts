@@ -1,7 +1,6 @@
 /** Reads a form with one file, which is never in memory as a whole; the only file that knows the form parser. */
-import { Readable } from "node:stream";
-import { pipeline } from "node:stream/promises";
 import type { ReadableStream } from "node:stream/web";
+import { setImmediate as turn } from "node:timers/promises";
 import { Busboy } from "@fastify/busboy";
 import type { BusboyFileStream, BusboyHeaders } from "@fastify/busboy";
 
@@ -52,9 +51,11 @@ export async function receiveUpload<Taken>(request: Request, options: UploadOpti
   const fields = new Map<string, string>();
   const found: FoundFile<Taken> = { stream: null, taking: null };
   parser.on("field", (name, value) => void fields.set(name, value));
-  // The reader gets errors; one that comes after it has gone must not end the process.
+  const failure = Promise.withResolvers<never>();
+  // An error that comes when nobody waits any more must not end the process.
   const ignore = (): void => {};
-  parser.on("error", ignore);
+  failure.promise.catch(ignore);
+  parser.on("error", failure.reject);
   parser.on("file", (name, stream, filename: string | undefined) => {
     stream.on("error", ignore);
     if (name !== options.fileField) return void stream.resume();
@@ -70,8 +71,9 @@ export async function receiveUpload<Taken>(request: Request, options: UploadOpti
   });
   let problem: unknown = null;
   try {
-    const body = withIdleDeadline(request.body as ReadableStream<Uint8Array>, options.idleMs ?? IDLE_MS);
-    await pipeline(Readable.from(body, { objectMode: false }), parser);
+    const { idleMs = IDLE_MS } = options;
+    const body = withDeadlines(request.body as ReadableStream<Uint8Array>, { idleMs, failure: failure.promise });
+    await Promise.race([parse(body, parser, found), failure.promise]);
   } catch (error) {
     problem = error;
     found.stream?.destroy(error as Error);
@@ -86,14 +88,39 @@ export async function receiveUpload<Taken>(request: Request, options: UploadOpti
   return { file: file ?? null, fields };
 }
 
-/** The time counts while a chunk is waited for, not while the last one is being taken. */
-async function* withIdleDeadline(body: ReadableStream<Uint8Array>, idleMs: number): AsyncGenerator<Uint8Array> {
+/**
+ * Resolves when the form and the body have ended. Not by pipeline(), as the parser may end before the body, which may
+ * go on behind the form (RFC 2046, section 5.1.1), or never.
+ */
+async function parse<Taken>(
+  body: AsyncIterable<Uint8Array>,
+  parser: InstanceType<typeof Busboy>,
+  found: FoundFile<Taken>,
+): Promise<void> {
+  let hasEnded = false;
+  parser.once("finish", () => (hasEnded = true));
+  for await (const chunk of body) {
+    if (!hasEnded) await new Promise<void>((resolve) => parser.write(chunk, () => resolve()));
+  }
+  parser.end();
+  // The parser works within one turn of the event loop unless a file holds it up.
+  await turn();
+  await found.taking;
+  await turn();
+  if (!hasEnded) throw new HttpError(400, "invalid_form", "The form cannot be read: its parts are malformed.");
+}
+
+/** The time counts while a chunk is waited for, not while the last one is being taken. Throws what `failure` throws. */
+async function* withDeadlines(
+  body: ReadableStream<Uint8Array>,
+  { idleMs, failure }: { readonly idleMs: number; readonly failure: Promise<never> },
+): AsyncGenerator<Uint8Array> {
   const reader = body.getReader();
   try {
     for (;;) {
       const { promise: idle, reject } = Promise.withResolvers<never>();
       const timer = setTimeout(() => reject(stalled(idleMs)), idleMs);
-      const { done, value } = await Promise.race([reader.read(), idle]).finally(() => clearTimeout(timer));
+      const { done, value } = await Promise.race([reader.read(), idle, failure]).finally(() => clearTimeout(timer));
       if (done) return;
       yield value;
     }

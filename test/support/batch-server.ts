@@ -49,7 +49,7 @@ export interface BatchServer {
 export const queueOptions = { maxNumRunning: 2, retry: { firstMs: 10, mostMs: 20 } };
 
 // One for all: they belong to the process, and take long to make.
-const metrics = createMetrics(new Service({ maxNumRequests: 10 }), "tiny");
+const metrics = createMetrics(new Service({ maxNumRequests: 10 }), { numBodies: 0, numHeldBytes: 0 }, "tiny");
 
 export function createBatchServer(options: BatchServerOptions): BatchServer {
   const { store, logs, script = () => ["x"], clock = { nowMs: startMs }, numTogether = 2 } = options;

@@ -60,7 +60,7 @@ export function createTestApp({
   const app = createApp({
     service,
     bodies,
-    metrics: createMetrics(service, "tiny"),
+    metrics: createMetrics(service, bodies, "tiny"),
     logger: createLogger({ level: "debug", write: (line) => log.push(JSON.parse(line) as Record<string, unknown>) }),
     config: {
       allowedOrigins: [],

@@ -34,14 +34,18 @@ export function uploadFileRoute(dependencies: AppDependencies): Handler<AppEnvir
 async function upload(request: Request, tenant: string, { files, limits, quota }: Batches): Promise<FileObject> {
   const { FORM_ROOM_BYTES, receiveUpload } = await import("../../http/multipart-upload.ts");
   const announced = Number(request.headers.get("content-length") ?? 0);
-  const reservation = await quota.reserve(Math.max(0, announced - FORM_ROOM_BYTES)).catch(storageFull);
+  let reservation = null as Reservation | null;
   const id = files.newId();
   try {
     const { file, fields } = await receiveUpload(request, {
       fileField: "file",
       maxFileBytes: limits.maxFileBytes,
       limitName: "BATCH_MAX_FILE_BYTES",
-      take: (chunks) => files.receive(id, reserving(chunks, reservation)),
+      // Only here is the file known to be one that the store may hold.
+      async take(chunks) {
+        reservation = await quota.reserve(Math.max(0, announced - FORM_ROOM_BYTES));
+        return files.receive(id, reserving(chunks, reservation));
+      },
       giveUp: () => files.discard(id),
     });
     if (file === null) {
@@ -51,7 +55,7 @@ async function upload(request: Request, tenant: string, { files, limits, quota }
       // `expires_after[anchor]` and the like are one field in parts.
       const given = [...fields].map(([name, value]) => [name.split("[", 1)[0], value] as const);
       const { purpose } = parseFields(uploadFields, Object.fromEntries(given));
-      await reservation.settle();
+      await reservation?.settle();
       return await files.publish(tenant, { id, numBytes: file.taken, filename: file.filename, purpose });
     } catch (error) {
       await files.withdraw(tenant, id);
@@ -60,7 +64,7 @@ async function upload(request: Request, tenant: string, { files, limits, quota }
   } catch (error) {
     return storageFull(error);
   } finally {
-    reservation.release();
+    reservation?.release();
   }
 }
 

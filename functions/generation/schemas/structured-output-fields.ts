@@ -1,13 +1,17 @@
 /** Wire fields that demand a form of the text: OpenAI's `response_format` and vLLM's `structured_outputs`. */
 import { z } from "zod";
 
+import { structuredOutputLimits } from "../../../engine/index.ts";
 import type { StructuredOutput } from "../../../engine/index.ts";
-import { flag } from "./wire-types.ts";
+import { boundedJson, boundedList, boundedText, flag } from "./wire-types.ts";
 
-const jsonObject = z.record(z.string(), z.unknown(), "must be an object");
+/** The engine counts bytes, of which a text has at least as many as characters. */
+const { sourceBytes, choices } = structuredOutputLimits;
+
+const jsonObject = boundedJson(sourceBytes).pipe(z.record(z.string(), z.unknown(), "must be an object"));
 /** `true` and `false` are schemas too. */
 const jsonSchema = z.union([jsonObject, z.boolean()], "must be a JSON Schema: an object");
-const text = z.string("must be a string");
+const source = boundedText(sourceBytes);
 
 const responseFormat = z
   .discriminatedUnion(
@@ -41,10 +45,10 @@ const constraintNames = ["json", "regex", "choice", "grammar", "json_object"] as
 const structuredOutputs = z
   .strictObject(
     {
-      json: z.union([jsonSchema, text], "must be a JSON Schema, as an object or as text").nullish(),
-      regex: text.nullish(),
-      choice: z.array(text, "must be a list of strings").nullish(),
-      grammar: text.nullish(),
+      json: z.union([jsonSchema, source], "must be a JSON Schema, as an object or as text").nullish(),
+      regex: source.nullish(),
+      choice: boundedList(source, choices, "must be a list of strings").nullish(),
+      grammar: source.nullish(),
       json_object: flag.refine((value) => value, "must be true or left out").nullish(),
       structural_tag: unserved.optional(),
       disable_any_whitespace: unserved.optional(),

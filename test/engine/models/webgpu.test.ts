@@ -7,15 +7,22 @@ import { softwareGpuEnvironment } from "../../support/programs/chromium.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import type { WebGpuDecoderReport } from "./webgpu-decoder.ts";
 
+/** A software GPU compiles and runs every kernel on the processors, for most of a minute where nothing else runs. */
+const TIMEOUT_MS = 300_000;
+
 const script = fileURLToPath(new URL("webgpu-decoder.ts", import.meta.url));
 
-test("on webgpu a picture is encoded and talked about as by transformers, and every precision's graphs load", async () => {
-  await using folder = await createTemporaryFolder();
-  const { stdout } = await promisify(execFile)(process.execPath, [script, folder.path], {
-    env: await softwareGpuEnvironment(),
-  });
-  const report = JSON.parse(stdout) as WebGpuDecoderReport;
-  expect(report.featureError).toBeLessThan(1e-4);
-  expect(report.logitError).toBeLessThan(1e-4);
-  expect(report.loaded).toEqual(["float16", "float16", "int8", "int8", "int4", "int4"]);
-});
+test(
+  "on webgpu a picture is encoded and talked about as by transformers, and every precision's graphs load",
+  async () => {
+    await using folder = await createTemporaryFolder();
+    const { stdout } = await promisify(execFile)(process.execPath, [script, folder.path], {
+      env: await softwareGpuEnvironment(),
+    });
+    const report = JSON.parse(stdout) as WebGpuDecoderReport;
+    expect(report.featureError).toBeLessThan(1e-4);
+    expect(report.logitError).toBeLessThan(1e-4);
+    expect(report.loaded).toEqual(["float16", "float16", "int8", "int8", "int4", "int4"]);
+  },
+  TIMEOUT_MS,
+);

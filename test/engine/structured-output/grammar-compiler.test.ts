@@ -173,6 +173,31 @@ test("large structured outputs that came first do not delay a small one", async 
   expect(order).toEqual(["small", "a", "b", "c", "d"]);
 });
 
+test("tenants share the compiler, so one that sends much does not delay another", async () => {
+  await using compiler = createTestCompiler(shapesVocabulary);
+  const order: string[] = [];
+  const compile = async (letter: string, length: number, tenant: string): Promise<void> => {
+    await compiler.compile({ kind: "regex", pattern: `[${letter}]?`.repeat(length) }, { tenant });
+    order.push(tenant);
+  };
+  const crowd = Array.from("abcdefghijklmnopqrstuvwxyz", (letter) => compile(letter, 4000, "crowd"));
+  await Promise.all([...crowd, compile("a", 10_000, "other")]);
+  // As soon as the crowd has had as much.
+  expect(order.indexOf("other")).toBeLessThanOrEqual(3);
+});
+
+test("of equal structured outputs of two tenants, the share of whoever is first counts", async () => {
+  await using compiler = createTestCompiler(shapesVocabulary);
+  const order: string[] = [];
+  const compile = async (letter: string, tenant: string): Promise<void> => {
+    await compiler.compile(longPattern(letter), { tenant });
+    order.push(letter);
+  };
+  await Promise.all([...Array.from("abcdefgh", (letter) => compile(letter, "crowd")), compile("h", "other")]);
+  expect(order.indexOf("h")).toBeLessThanOrEqual(2);
+  expect(order.filter((letter) => letter === "h")).toHaveLength(2);
+});
+
 test("the event loop goes on between two compilations", async () => {
   await using compiler = createTestCompiler(shapesVocabulary);
   await compiler.compile({ kind: "regex", pattern: "a" });

@@ -38,6 +38,10 @@ describe("bodies that never end", () => {
     const sockets = await Promise.all(Array.from({ length: 50 }, () => beginBody(server.baseUrl)));
     await expect.poll(() => server.bodies.numBodies).toBe(50);
     expect(server.service.numRequests).toBe(0);
+    await expect.poll(() => server.bodies.numHeldBytes).toBe(250);
+    const metrics = await (await fetch(`${server.baseUrl}/metrics`)).text();
+    expect(metrics).toMatch(/^fovea_http_bodies_in_flight\{.*\} 50$/m);
+    expect(metrics).toMatch(/^fovea_http_body_bytes\{.*\} 250$/m);
     const answers = [await server.ask(), await server.ask(), await server.ask()];
     expect(answers.map(({ status }) => status)).toEqual([200, 200, 200]);
     for (const socket of sockets) socket.destroy();

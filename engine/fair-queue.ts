@@ -1,4 +1,4 @@
-/** Whose picture is worked on next: tenants share the threads, and requests share the part of their tenant. */
+/** Whose work is next, of pictures and of grammars: tenants share it, and requests share the part of their tenant. */
 
 export interface QueuedWork {
   readonly tenant: string;
@@ -16,10 +16,11 @@ export interface FairQueueLimits {
 }
 
 /**
- * Self-clocked fair queueing (Golestani, 1994) on two levels. Each tenant, and each request of a tenant, has the virtual
- * time at which its work so far would be finished if all advanced at the same rate; the next work is that which would
- * be finished first. So equal work goes round robin, and a small picture goes before the rest of a request with many
- * large ones. No work waits for ever: a newcomer begins at the present virtual time, which all work moves on. Mutable.
+ * Weighted fair queueing (Demers, Keshav and Shenker, 1989) on two levels. If all tenants were served at the same time, at
+ * equal rates, a virtual clock would show how much each has had. A tenant that comes begins at the clock, and its work is
+ * finished at its cost later; the next work is that which would be finished first. The requests of a tenant share its
+ * part in the same way. So equal work goes round robin, and a small picture goes before the large ones of others, however
+ * many requests they are of. No work waits for ever, since the clock moves on with all that is served. Mutable.
  */
 export class FairQueue<Work extends QueuedWork> {
   readonly #limits: FairQueueLimits;
@@ -84,7 +85,7 @@ export class FairQueue<Work extends QueuedWork> {
       works.splice(index, 1);
       this.#count(work, -1);
     }
-    // Nothing is forgotten: all that was charged to whom has no work left lies in the past.
+    // What they had beyond their part is forgotten; the clock moved on with it for all others.
     if (works.length === 0) requests.delete(work.request);
     if (requests.children.length === 0) this.#tenants.delete(work.tenant);
   }
@@ -116,9 +117,9 @@ interface Member<Child> {
 
 /** One level of the queue. Mutable. */
 class FairShares<Key, Child> {
-  readonly #createChild: () => Child;
   readonly #members = new Map<Key, Member<Child>>();
-  /** At which the work that was taken last is finished. */
+  readonly #createChild: () => Child;
+  /** What each member has had on average, of those that were there at each time. */
   #virtualTime = 0;
 
   constructor(createChild: () => Child) {
@@ -149,7 +150,7 @@ class FairShares<Key, Child> {
 
   charge(member: Member<Child>, cost: number): void {
     member.finish += cost;
-    this.#virtualTime = member.finish;
+    this.#virtualTime += cost / this.#members.size;
   }
 }
 
