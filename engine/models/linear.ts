@@ -16,7 +16,7 @@ import {
 import type { Value } from "../graph/value.ts";
 import { EngineError, invariant } from "../contract/errors.ts";
 import type { WeightFormat } from "../weights/prepared-weights.ts";
-import { parameter, type GraphContext } from "./graph-context.ts";
+import type { GraphContext } from "./graph-context.ts";
 
 // Unsigned activations times signed weights is the form that processors multiply fastest.
 const INT8_ZERO_POINT = 128;
@@ -86,14 +86,18 @@ function project(
   const { graph, weights, precision, device } = context;
   const outFeatures = layers.reduce((sum, layer) => sum + layer.outFeatures, 0);
   const [{ inFeatures, hasBias, storedShape }] = layers;
-  if (format.kind === "blockwise" && device === "cuda") checkFusedLayout(weightName, format, inFeatures, outFeatures);
   const { weight, scales } = weights.prepared({
     name: `${weightName}.weight`,
     sources: layers.map((layer) => `${layer.name}.weight`),
     shape: storedShape ?? [outFeatures, inFeatures],
     format,
   });
-  const bias = hasBias ? packedBias(context, weightName, layers, outFeatures) : null;
+  const isFused = format.kind === "blockwise" && device === "cuda";
+  // The fused kernels take no bias. ONNX Runtime would make one of an addition of [outFeatures], but not of [1, ...].
+  const biasShape = isFused ? [1, outFeatures] : [outFeatures];
+  const bias = hasBias ? packedBias(context, weightName, layers, biasShape) : null;
+
+  if (isFused) checkFusedLayout(weightName, format, inFeatures, outFeatures);
 
   switch (format.kind) {
     case "plain": {
@@ -110,10 +114,9 @@ function project(
         bits: format.bits,
         blockSize: format.blockSize,
       };
-      if (device !== "cuda") {
+      if (!isFused) {
         return matMulNBits(graph, outputName, { input, quantised, bias, quantisesActivations: true });
       }
-      // The fused kernels of the CUDA provider take neither a bias nor activations of 8 bits.
       const productName = bias === null ? outputName : `${outputName}.unbiased`;
       const product = matMulNBits(graph, productName, { input, quantised, bias: null, quantisesActivations: false });
       return bias === null ? product : add(graph, outputName, product, bias);
@@ -152,20 +155,26 @@ function checkFusedLayout(
   );
 }
 
-function packedBias(context: GraphContext, name: string, layers: readonly LinearLayer[], outFeatures: number): Value {
+/** @param shape Of the value: [outFeatures], perhaps behind sizes of 1. */
+function packedBias(
+  context: GraphContext,
+  name: string,
+  layers: readonly LinearLayer[],
+  shape: readonly number[],
+): Value {
   const { graph, weights, precision } = context;
   invariant(
     layers.every((layer) => layer.hasBias),
     `the layers of ${name} have biases, or none has`,
   );
-  if (layers.length === 1) return parameter(context, `${layers[0].name}.bias`, [outFeatures]);
+  const biasName = layers.length === 1 ? `${layers[0].name}.bias` : `${name}.bias`;
   const { weight } = weights.prepared({
-    name: `${name}.bias`,
+    name: biasName,
     sources: layers.map((layer) => `${layer.name}.bias`),
-    shape: [outFeatures],
+    shape: shape.slice(-1),
     format: { kind: "plain", elementType: precision.activations },
   });
-  return graph.externalTensor(`${name}.bias`, weight);
+  return graph.externalTensor(biasName, weight, shape);
 }
 
 /**

@@ -55,7 +55,7 @@ export class GrammarCompiler implements AsyncDisposable {
   #keptBytes = 0;
   /** Those that wait or are under way, by id. */
   readonly #compilations = new Map<string, Compilation>();
-  readonly #queue = new FairQueue<Wait>({ MAX_NUM_WAITING, MAX_WAITING_BYTES });
+  readonly #queue = new FairQueue<Wait>({ maxNumWaiting: MAX_NUM_WAITING, maxWaitingBytes: MAX_WAITING_BYTES });
   #vocabulary: Promise<GrammarVocabulary> | null = null;
   #isWorking = false;
   #isClosed = false;

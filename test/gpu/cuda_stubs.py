@@ -2,6 +2,7 @@
 
 Functions allocate and copy in the host's memory and say that there is one device of compute capability 9.0; all others
 do nothing and report success. So sessions can be created, up to weights prepared on the device; nothing can be run.
+Launches of the kernel that reorders weights for the fused products are written to the standard error output.
 """
 
 import os
@@ -16,8 +17,33 @@ LIBRARIES = ["libonnxruntime_providers_cuda.so", "libonnxruntime_providers_tenso
 # Present on every machine.
 SYSTEM = re.compile(r"^(libdl|librt|libpthread|libstdc\+\+|libm|libgcc_s|libc|ld-linux-x86-64)\.so")
 
+# Kernels are launched by the address that they were registered with. This one reorders the weights of a MatMulNBits for
+# the fused kernels, once for each.
+REORDERING_KERNEL = "permute_rows_kernel"
+PREAMBLE = f"""
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const void *reordering[64];
+static int num_reordering;
+
+static void report(const void *kernel) {{
+    for (int index = 0; index < num_reordering; index++)
+        if (reordering[index] == kernel) fprintf(stderr, "launched {REORDERING_KERNEL}\\n");
+}}
+"""
+
 # By name; anything else is `void *name(void) { return 0; }`.
 FUNCTIONS = {
+    "__cudaRegisterFunction": "void __cudaRegisterFunction(void **library, const char *function, char *device, "
+    "const char *name, ...) "
+    f'{{ if (strstr(name, "{REORDERING_KERNEL}") && num_reordering < 64) reordering[num_reordering++] = function; }}',
+    "__cudaGetKernel": "int __cudaGetKernel(void **kernel, const void *function) { *kernel = (void *)function; return 0; }",
+    "cudaLaunchKernel": "int cudaLaunchKernel(const void *kernel, ...) { report(kernel); return 0; }",
+    "__cudaLaunchKernel": "int __cudaLaunchKernel(const void *kernel, ...) { report(kernel); return 0; }",
+    "cudaLaunchKernelExC": "int cudaLaunchKernelExC(const void *config, const void *kernel, void **arguments) "
+    "{ report(kernel); return 0; }",
     "cudaMalloc": "int cudaMalloc(void **p, size_t n) { *p = malloc(n ? n : 1); return 0; }",
     "cudaFree": "int cudaFree(void *p) { free(p); return 0; }",
     "cudaMallocHost": "int cudaMallocHost(void **p, size_t n) { *p = malloc(n ? n : 1); return 0; }",
@@ -88,7 +114,7 @@ def write_stubs(capi: Path, folder: Path) -> None:
     for name, symbols in names.items():
         functions = [FUNCTIONS.get(symbol, f"void *{symbol}(void) {{ return 0; }}") for symbol in sorted(symbols)]
         source = folder / f"{name}.c"
-        source.write_text("\n".join(["#include <stdlib.h>", "#include <string.h>", *functions, "int stub_library;\n"]))
+        source.write_text("\n".join([PREAMBLE, *functions, "int stub_library;\n"]))
         versions = folder / f"{name}.map"
         versions.write_text(f"{name} {{ global: *; }};\n")
         options = [f"-Wl,-soname,{name}", f"-Wl,--version-script={versions}"]

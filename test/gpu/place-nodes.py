@@ -5,8 +5,9 @@
     python test/gpu/place-nodes.py wheel graphs        # needs gcc, readelf and numpy
 
 Creating a session checks every node against its schema, infers types and shapes, looks kernels up, constructs them and
-inserts copies between devices; with CUDA graphs on, it also refuses graphs that cannot be captured. Ends with 1 where a
-graph does not load, or one of a paged decoder has a node outside of CUDA.
+inserts copies between devices; with CUDA graphs on, it also refuses graphs that cannot be captured. Ends with 1 if a
+graph does not load, if a paged decoder has a node outside of CUDA, or if a quantised product does not take the fused
+kernels.
 """
 
 import os
@@ -15,7 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from cuda_stubs import use_stubs
+from cuda_stubs import REORDERING_KERNEL, use_stubs
 
 
 def load(path: Path, captures: bool) -> list[str]:
@@ -44,7 +45,11 @@ def load(path: Path, captures: bool) -> list[str]:
     placed = re.findall(r"placed on \[(\w+)\]\. Number of nodes: (\d+)", text)
     if not placed:
         return ["the log names no placements"]
-    return [f"{provider}: {count}" for provider, count in placed if provider != "CUDAExecutionProvider"]
+    # Each node has the name of its operator once.
+    num_products = path.read_bytes().count(b"MatMulNBits")
+    num_fused = text.count(f"launched {REORDERING_KERNEL}")
+    unfused = [] if num_fused == num_products else [f"{num_fused} of {num_products} products are fused"]
+    return unfused + [f"{provider}: {count}" for provider, count in placed if provider != "CUDAExecutionProvider"]
 
 
 def main() -> None:

@@ -41,16 +41,20 @@ describe.for(cudaFamilies)("$name on cuda", (family) => {
   });
 });
 
-test.for(["bfloat16", "float16"] as const)(
-  "heads of 24 have kernels in %s, rotated before attention",
-  async (dtype) => {
-    const options = { dtype, device: "cuda", maxModelLen: 64, kvLayout: paged } as const;
-    const graphs = configureGraphs(await familyConfig({ name: "llama", sizes: {} }), options);
-    expect(unservedNodes(graphs)).toEqual({ decoder: [], vision: [] });
-    const { graph } = graphs.buildDecoder(imaginedWeights);
-    expect(graph.nodes.filter(({ operator }) => operator === "RotaryEmbedding")).toHaveLength(2 * 3);
-  },
-);
+test.for(
+  [
+    // Heads of 24.
+    { name: "llama", numLayers: 3 },
+    // 8 dimensions of heads of 16.
+    { name: "fuyu", numLayers: 2 },
+  ].flatMap((family) => (["bfloat16", "float16"] as const).map((dtype) => Object.assign({ dtype }, family))),
+)("rotates the heads of $name in $dtype before attention, which cannot", async ({ name, numLayers, dtype }) => {
+  const options = { dtype, device: "cuda", maxModelLen: 64, kvLayout: paged } as const;
+  const graphs = configureGraphs(await familyConfig({ name, sizes: {} }), options);
+  expect(unservedNodes(graphs)).toEqual({ decoder: [], vision: [] });
+  const { graph } = graphs.buildDecoder(imaginedWeights);
+  expect(graph.nodes.filter(({ operator }) => operator === "RotaryEmbedding")).toHaveLength(2 * numLayers);
+});
 
 test("finds nodes without a kernel: another type, and an operator that only other providers have", () => {
   const graph = new GraphBuilder("unserved");
