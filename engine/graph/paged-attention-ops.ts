@@ -39,11 +39,7 @@ export interface PagedAttentionInputs {
 
 /** Whether the operator can rotate so many dimensions of a head: it rotates multiples of 16 of multiples of 16. */
 export function rotatesInside(headDim: number, rotaryDim: number): boolean {
-<<<<<<< HEAD
-  return headDim % ROTARY_HEAD_MULTIPLE === 0 && rotaryDim % 8 === 0 && rotaryDim <= headDim;
-=======
-  return headDim % rotaryHeadMultiple === 0 && rotaryDim % rotaryHeadMultiple === 0 && rotaryDim <= headDim;
->>>>>>> paged
+  return headDim % ROTARY_HEAD_MULTIPLE === 0 && rotaryDim % ROTARY_HEAD_MULTIPLE === 0 && rotaryDim <= headDim;
 }
 
 /** Slots, head sink, norms of query and key, and scales of a quantised cache. */
