@@ -3,7 +3,7 @@ import { WorkMeter, TooMuchWork } from "./work-meter.ts";
 import { findEndlessRule } from "./rule-properties.ts";
 import type { GrammarVocabulary } from "./grammar-vocabulary.ts";
 import { readLanguage } from "./language.ts";
-import { toProgram } from "./language-program.ts";
+import { toProgramInSlices } from "./language-program.ts";
 import type { Program } from "./program.ts";
 import { Recognizer } from "./recognizer.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
@@ -30,7 +30,7 @@ export function* compileInSlices(structuredOutput: StructuredOutput): Generator<
   yield;
   const endless = findEndlessRule(language);
   if (endless !== null) refuseStructuredOutput(`No text can have this form: its rule ${endless} never comes to an end`);
-  const program = toProgram(language);
+  const program = yield* toProgramInSlices(language);
   yield;
   const meter = new WorkMeter();
   meter.allow(maxStepUnits);

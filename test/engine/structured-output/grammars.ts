@@ -1,4 +1,6 @@
 /** Tokenizers with grammar compilers, and random texts within a grammar. */
+import type { Program } from "../../../engine/structured-output/program.ts";
+import type { Language } from "../../../engine/structured-output/expression.ts";
 import { readFile } from "node:fs/promises";
 
 import type { CompiledGrammar } from "../../../engine/structured-output/compiled-grammar.ts";
@@ -6,7 +8,7 @@ import { GrammarCompiler } from "../../../engine/structured-output/grammar-compi
 import { GrammarRow } from "../../../engine/structured-output/grammar-row.ts";
 import { createGrammarVocabulary } from "../../../engine/structured-output/grammar-vocabulary.ts";
 import { readLanguage } from "../../../engine/structured-output/language.ts";
-import { toProgram } from "../../../engine/structured-output/language-program.ts";
+import { toProgramInSlices } from "../../../engine/structured-output/language-program.ts";
 import { LoadedGrammars } from "../../../engine/structured-output/loaded-grammars.ts";
 import type { Position } from "../../../engine/structured-output/reading.ts";
 import { Recognizer } from "../../../engine/structured-output/recognizer.ts";
@@ -177,4 +179,12 @@ export function* walk(
     }
     yield Uint8Array.from(bytes);
   }
+}
+
+/** All slices at once. */
+export function toProgram(language: Language): Program {
+  const slices = toProgramInSlices(language);
+  let slice = slices.next();
+  while (slice.done !== true) slice = slices.next();
+  return slice.value;
 }

@@ -1,7 +1,6 @@
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
 
-import { toProgram } from "../../../engine/structured-output/language-program.ts";
 import { readGrammar } from "../../../engine/structured-output/grammar-reader.ts";
 import { readLanguage } from "../../../engine/structured-output/language.ts";
 import type { Position } from "../../../engine/structured-output/reading.ts";
@@ -13,7 +12,7 @@ import { TokenMaskCache } from "../../../engine/structured-output/token-mask-cac
 import { TokenMasks } from "../../../engine/structured-output/token-masks.ts";
 import { buildTokenTries } from "../../../engine/structured-output/token-trie.ts";
 import { WorkMeter } from "../../../engine/structured-output/work-meter.ts";
-import { Reader, createRandom, tokensOf } from "./grammars.ts";
+import { Reader, createRandom, tokensOf, toProgram } from "./grammars.ts";
 import { Sketcher } from "./sketches.ts";
 
 /** Pieces of what the languages of `Sketcher` are made of, cut anywhere, also within characters. */
