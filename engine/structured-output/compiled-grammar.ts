@@ -1,6 +1,6 @@
 /** Structured outputs in the form in which the engine thread follows them. */
 import type { GrammarVocabulary } from "./grammar-vocabulary.ts";
-import { toProgram } from "./language-program.ts";
+import { toProgramInSlices } from "./language-program.ts";
 import { readLanguage } from "./language.ts";
 import type { Program } from "./program.ts";
 import { Recognizer } from "./recognizer.ts";
@@ -30,7 +30,7 @@ export function* compileInSlices(structuredOutput: StructuredOutput): Generator<
   yield;
   const endless = findEndlessRule(language);
   if (endless !== null) refuseStructuredOutput(`No text can have this form: its rule ${endless} never comes to an end`);
-  const program = toProgram(language);
+  const program = yield* toProgramInSlices(language);
   yield;
   const meter = new WorkMeter();
   meter.allow(MAX_STEP_UNITS);

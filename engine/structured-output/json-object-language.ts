@@ -32,13 +32,17 @@ interface Shape {
   readonly max: number;
 }
 
-/** Rules that one object may take: those with bounds for the number of properties take one for each number. */
+/**
+ * Rules that all objects of a schema with bounds for their number of properties may take, which is one for each property
+ * and number. As many take half a second.
+ */
 const MAX_TAILS = 50_000;
 
 /** Mutable: names the rules that it makes. */
 export class JsonObjectWriter {
   readonly #context: JsonObjectContext;
   #numObjects = 0;
+  #numTails = 0;
 
   constructor(context: JsonObjectContext) {
     this.#context = context;
@@ -66,7 +70,16 @@ export class JsonObjectWriter {
     const otherPair = this.#otherPair(schema, other, path);
     const shape: Shape = { name: `${path} (object ${this.#numObjects++})`, properties, otherPair, min, max };
     if (properties.length === 0 && otherPair === null && min === 0) return literalOf("{}");
-    return new ObjectText(shape, rules, path).write();
+    const text = new ObjectText(shape, rules, path);
+    this.#countTails(text.numCountedTails, path);
+    return text.write();
+  }
+
+  #countTails(numTails: number, path: string): void {
+    this.#numTails += numTails;
+    if (this.#numTails <= MAX_TAILS) return;
+    const problem = `the properties up to ${path} and the bounds for their number`;
+    refuseStructuredOutput(`json is too large: ${problem} take more than ${MAX_TAILS} rules`);
   }
 
   #pair(name: Expression, value: Expression): Expression {
@@ -114,6 +127,18 @@ class ObjectText {
     this.#isCounted = max !== Infinity || min > numRequiredFrom[0];
   }
 
+  /** Rules that it takes because its properties are counted; others are in proportion to the source. */
+  get numCountedTails(): number {
+    return this.#isCounted ? this.#numCounts * this.#shape.properties.length : 0;
+  }
+
+  /** Of properties that are there already, as far as they make a difference. */
+  get #numCounts(): number {
+    const { properties, min, max } = this.#shape;
+    if (!this.#isCounted) return 1;
+    return Math.min(properties.length, max === Infinity ? Math.max(1, min) : max);
+  }
+
   write(): Expression {
     const { properties, otherPair, min, max } = this.#shape;
     const options: Expression[] = [];
@@ -144,11 +169,7 @@ class ObjectText {
   /** From the last property to the first, each number of properties before it by itself. */
   #writeTails(): void {
     const { properties, otherPair, min, max, name } = this.#shape;
-    const numCounts = this.#isCounted ? Math.min(properties.length, max === Infinity ? Math.max(1, min) : max) : 1;
-    if (numCounts * properties.length > MAX_TAILS) {
-      const problem = `${properties.length} properties and bounds for their number`;
-      refuseStructuredOutput(`${this.#path} has ${problem}; so many take more than ${MAX_TAILS} rules`);
-    }
+    const numCounts = this.#numCounts;
     for (let count = 1; count <= numCounts; count++) {
       const [least, most] = this.#isCounted ? [Math.max(0, min - count), max - count] : [0, Infinity];
       const isPossible = most >= 0 && (otherPair !== null || least === 0);

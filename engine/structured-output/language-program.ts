@@ -10,8 +10,11 @@ import { findNullableRules, mentionedRules } from "./rule-properties.ts";
  */
 const MAX_INLINE_LENGTH = 8;
 
+/** Some milliseconds. */
+const RULES_PER_SLICE = 1000;
+
 /** Every rule of the language ends; see `findEndlessRule`. Throws EngineError `invalid_argument` for what is too large. */
-export function toProgram(language: Language): Program {
+export function toProgramInSlices(language: Language): Generator<void, Program> {
   return new LanguageWriter(language).write();
 }
 
@@ -24,13 +27,14 @@ class LanguageWriter {
   readonly #nodes = new Map<string, number>();
   readonly #ruleIndices = new Map<string, number>();
   readonly #written = new Map<Expression, number>();
+  #numWrittenRules = 0;
 
   constructor(language: Language) {
     this.#language = language;
     this.#nullableRules = findNullableRules(language);
   }
 
-  write(): Program {
+  *write(): Generator<void, Program> {
     const { root, rules } = this.#language;
     const mentions = new Map(Array.from(rules, ([name, body]) => [name, mentionedRules(body)]));
     const mentioners = new Map<string, string[]>();
@@ -45,6 +49,7 @@ class LanguageWriter {
     }
     const ready = Array.from(numOpen).flatMap(([name, count]) => (count === 0 ? [name] : []));
     for (let name = ready.pop(); name !== undefined; name = ready.pop()) {
+      if (++this.#numWrittenRules % RULES_PER_SLICE === 0) yield;
       const body = this.#write(rules.get(name)!);
       if (!this.#isShort(body)) {
         this.#define(name, body);
@@ -57,7 +62,11 @@ class LanguageWriter {
         if (count === 0) ready.push(mentioner);
       }
     }
-    for (const [name, body] of rules) if (!this.#nodes.has(name)) this.#define(name, this.#write(body));
+    for (const [name, body] of rules) {
+      if (this.#nodes.has(name)) continue;
+      if (++this.#numWrittenRules % RULES_PER_SLICE === 0) yield;
+      this.#define(name, this.#write(body));
+    }
     return this.#builder.build(this.#write(root));
   }
 

@@ -128,6 +128,12 @@ const bombs: Readonly<Record<string, Bomb>> = {
   "unions in unions": (size) => ({
     json: nestedSchema(Math.min(size, 14), (inner) => ({ anyOf: [inner, { type: "array", items: inner }] })),
   }),
+  "lists under a type that is told twice": (size) => ({
+    json: nestedSchema(size, (items) => ({ type: ["array", "array"], items })),
+  }),
+  "objects that require names without schemas": (size) => ({
+    json: nestedSchema(size, (inner) => ({ type: "object", required: ["a", "b"], additionalProperties: inner })),
+  }),
   "all of all of": (size) => ({ json: nestedSchema(size, (inner) => ({ allOf: [inner] })) }),
   "many optional properties": (size) => ({
     json: {

@@ -11,6 +11,12 @@ function schema(value: unknown): StructuredOutput {
 
 const deepSchema = Array.from({ length: 65 }).reduce<object>((items) => ({ type: "array", items }), { type: "null" });
 
+/** Takes 60 x 60 rules. */
+const countedObject = {
+  properties: Object.fromEntries(Array.from({ length: 60 }, (_, index) => [`p${index}`, true])),
+  maxProperties: 60,
+};
+
 const sharedCompiler = createTestCompiler(shapesVocabulary);
 afterAll(() => sharedCompiler[Symbol.asyncDispose]());
 
@@ -25,6 +31,11 @@ const refusals: [string, StructuredOutput, string][] = [
   ["half a character", { kind: "choice", choices: ["\uD800"] }, "half of a surrogate pair"],
   ["an empty grammar", { kind: "grammar", grammar: " \n" }, "grammar cannot be an empty string"],
   ["an empty pattern", { kind: "regex", pattern: "" }, "regex cannot be an empty string"],
+  [
+    "counted properties of many objects",
+    schema({ prefixItems: Array.from({ length: 60 }, () => countedObject) }),
+    "the bounds for their number take more than 50000 rules",
+  ],
   ["an empty schema", { kind: "json-schema", schema: "" }, "json cannot be an empty string"],
   ["a long pattern", { kind: "regex", pattern: "a".repeat(300_000) }, "at most 262144 bytes, got 300000"],
   ["deep groups", { kind: "regex", pattern: "(".repeat(65) + ")".repeat(65) }, "nest at most 64 groups"],

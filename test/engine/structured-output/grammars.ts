@@ -2,12 +2,14 @@
 import { readFile } from "node:fs/promises";
 
 import type { CompiledGrammar } from "../../../engine/structured-output/compiled-grammar.ts";
+import type { Language } from "../../../engine/structured-output/expression.ts";
 import { GrammarCompiler } from "../../../engine/structured-output/grammar-compiler.ts";
 import { GrammarRow } from "../../../engine/structured-output/grammar-row.ts";
 import { createGrammarVocabulary } from "../../../engine/structured-output/grammar-vocabulary.ts";
-import { toProgram } from "../../../engine/structured-output/language-program.ts";
+import { toProgramInSlices } from "../../../engine/structured-output/language-program.ts";
 import { readLanguage } from "../../../engine/structured-output/language.ts";
 import { LoadedGrammars } from "../../../engine/structured-output/loaded-grammars.ts";
+import type { Program } from "../../../engine/structured-output/program.ts";
 import type { Position } from "../../../engine/structured-output/reading.ts";
 import { Recognizer } from "../../../engine/structured-output/recognizer.ts";
 import type { StructuredOutput } from "../../../engine/structured-output/structured-output.ts";
@@ -177,4 +179,12 @@ export function* walk(
     }
     yield Uint8Array.from(bytes);
   }
+}
+
+/** All slices at once. */
+export function toProgram(language: Language): Program {
+  const slices = toProgramInSlices(language);
+  let slice = slices.next();
+  while (slice.done !== true) slice = slices.next();
+  return slice.value;
 }

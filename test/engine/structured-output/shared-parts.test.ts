@@ -4,7 +4,7 @@ import { expect, test } from "vitest";
 import { compileProgram } from "../../../engine/structured-output/compiled-grammar.ts";
 import type { Expression } from "../../../engine/structured-output/expression.ts";
 import { readJsonSchema } from "../../../engine/structured-output/json-schema-language.ts";
-import { toProgram } from "../../../engine/structured-output/language-program.ts";
+import { toProgramInSlices } from "../../../engine/structured-output/language-program.ts";
 import {
   findEndlessRule,
   findNullableRules,
@@ -34,7 +34,7 @@ const walks: Readonly<Record<string, (root: Expression, rules: Map<string, Expre
   findEndlessRule: (root, rules) => findEndlessRule({ root, rules }),
   findNullableRules: (root, rules) => findNullableRules({ root, rules }),
   mentionedRules: (root) => mentionedRules(root),
-  toProgram: (root, rules) => toProgram({ root, rules }),
+  toProgramInSlices: (root, rules) => [...toProgramInSlices({ root, rules })],
 };
 
 test.for(Object.entries(walks))("%s looks at each part a few times", ([, walk]) => {

@@ -13,7 +13,7 @@ import { TokenMaskCache } from "../../../engine/structured-output/token-mask-cac
 import { TokenMasks } from "../../../engine/structured-output/token-masks.ts";
 import { buildTokenTries } from "../../../engine/structured-output/token-trie.ts";
 import { WorkMeter } from "../../../engine/structured-output/work-meter.ts";
-import { Reader, createRandom, tokensOf } from "./grammars.ts";
+import { Reader, createRandom, tokensOf, toProgram } from "./grammars.ts";
 import { Sketcher } from "./sketches.ts";
 
 /** Pieces of what the languages of `Sketcher` are made of, cut anywhere, also within characters. */
