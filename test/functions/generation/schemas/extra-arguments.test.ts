@@ -1,8 +1,8 @@
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
 
-import { extraArgumentLimits, isExtraArguments } from "../../../engine/contract/extra-arguments.ts";
-import { extraArguments } from "../../../functions/generation/schemas/extra-arguments.ts";
+import { extraArgumentLimits, isExtraArguments } from "../../../../engine/contract/extra-arguments.ts";
+import { extraArguments } from "../../../../functions/generation/schemas/extra-arguments.ts";
 
 const { arguments: maxArguments, nameCharacters, textCharacters, listEntries } = extraArgumentLimits;
 
