@@ -2,7 +2,6 @@ import * as fc from "fast-check";
 import { expect, test } from "vitest";
 
 import { readGrammar } from "../../../engine/structured-output/grammar-reader.ts";
-import { toProgram } from "../../../engine/structured-output/language-program.ts";
 import { readLanguage } from "../../../engine/structured-output/language.ts";
 import type { Position } from "../../../engine/structured-output/reading.ts";
 import { Recognizer } from "../../../engine/structured-output/recognizer.ts";
