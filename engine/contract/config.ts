@@ -72,6 +72,8 @@ export interface EngineConfig {
   readonly blockSize?: number | null;
   /** Blocks of a paged KV cache, in place of the number that fits into memory. */
   readonly numBlocks?: number | null;
+  /** Run steps over a paged KV cache as they are, without padded shapes and captured CUDA graphs. Default false. */
+  readonly enforceEager?: boolean;
   /** The share of a GPU's memory that weights, runs and the KV cache may take together. Default 0.9. */
   readonly gpuMemoryUtilization?: number;
   /** The largest number of tokens computed in one step. */

@@ -19,7 +19,7 @@ import { cudaMemoryBytes } from "../runtime/cuda-memory.ts";
 import { machineMemoryBytes } from "../runtime/machine-memory.ts";
 import { Session } from "../runtime/session.ts";
 import type { WorkerOptions } from "../thread/messages.ts";
-import { decoderSessionOptions, visionEncoderSessionOptions } from "./session-options.ts";
+import { decoderSessionOptions, pagedSessionOptions, visionEncoderSessionOptions } from "./session-options.ts";
 import type { VisionEncoder } from "../vision/vision-encoder.ts";
 
 type DecoderOptions = Pick<WorkerOptions, "config" | "model" | "maxModelLen">;
@@ -62,7 +62,7 @@ function loadPagedDecoder(options: DecoderOptions, graph: DecoderGraph, blockSiz
   const { config, model, maxModelLen } = options;
   const { maxNumSequences, maxNumBatchedTokens } = config;
   using loaded = new DisposableStack();
-  const session = loaded.use(Session.load(graph.path, decoderSessionOptions(config, model)));
+  const session = loaded.use(Session.load(graph.path, pagedSessionOptions(config, model)));
   const capacity = planBlocks(graph, {
     blockSize,
     maxNumSequences,
@@ -74,7 +74,8 @@ function loadPagedDecoder(options: DecoderOptions, graph: DecoderGraph, blockSiz
   const limits = {
     maxNumTokens: maxNumBatchedTokens,
     maxNumSequences,
-    maxNumColumns: Math.ceil(maxModelLen / blockSize),
+    maxLen: maxModelLen,
+    isEager: config.enforceEager ?? false,
   };
   const decoder = new PagedDecoder(graph, session, capacity, limits);
   loaded.move();

@@ -8,6 +8,19 @@ export function decoderSessionOptions(config: EngineConfig, { externalDataFolder
   return { device, deviceId, numThreads, externalDataFolder };
 }
 
+/**
+ * On CUDA, steps that decode become captured graphs, and block-quantised weights are multiplied by the fused kernels.
+ */
+export function pagedSessionOptions(config: EngineConfig, model: BuiltModel): SessionOptions {
+  const options = decoderSessionOptions(config, model);
+  if (config.device !== "cuda") return options;
+  return {
+    ...options,
+    cudaProviderOptions: { enable_cuda_graph: config.enforceEager === true ? "0" : "1" },
+    configEntries: { "ep.cuda.fpa_intb_gemm": "1" },
+  };
+}
+
 /** The threads of this session do not spin after a run: they would take the cores from the decoder, which runs next. */
 export function visionEncoderSessionOptions(config: EngineConfig, model: BuiltModel): SessionOptions {
   return { ...decoderSessionOptions(config, model), configEntries: { "session.intra_op.allow_spinning": "0" } };

@@ -1,48 +1,74 @@
 /**
  * Runs our graphs over a paged KV cache: prompt chunks and newest tokens of all sequences together, in one run. Each
  * sequence brings its block table, so that no two of them need neighbouring memory.
+ *
+ * Steps in which every sequence decodes are padded to a few shapes. On CUDA each of them becomes a captured graph when
+ * it is used for the second time; all other steps run eagerly.
  */
-import type { DeviceName } from "../contract/config.ts";
 import { invariant } from "../contract/errors.ts";
 import { allocateBlocks } from "../kv/block-cache.ts";
+import type { KvView } from "../kv/kv-cache.ts";
 import type { KvCapacity } from "../kv/kv-manager.ts";
 import type { DecoderGraph } from "../models/built-model.ts";
 import type { Session } from "../runtime/session.ts";
-
-import { Tensor } from "../runtime/tensor.ts";
+import type { Tensor } from "../runtime/tensor.ts";
 import type { PrefillChunk } from "../scheduler/scheduler-output.ts";
 import type { Sequence } from "../scheduler/sequence.ts";
-import { DecoderBinding } from "./decoder-binding.ts";
+import { BoundedCache } from "./bounded-cache.ts";
+import { decodeShape, paddedColumns, paddedSequences } from "./decode-buckets.ts";
 import type { Decoder, DecoderRun, LogitsTarget, TokenSpan } from "./decoder.ts";
-import { PackedBatch } from "./packed-batch.ts";
+import { fillPackedInputs, fillScratchInputs, packedLayouts, placeEmbeddings, shapeOfSpans } from "./packed-inputs.ts";
+import type { PackedShape } from "./packed-inputs.ts";
+import { PackedRun } from "./packed-run.ts";
+import type { PackedRunParts } from "./packed-run.ts";
 import { RunLogits } from "./run-logits.ts";
-import type { PackedBatchLimits } from "./packed-batch.ts";
+import { regionBytes, StepMemory } from "./step-memory.ts";
 
-/** Block tables have a power of two of columns on a GPU, where kernels and captured graphs depend on their width. */
-const MIN_COLUMNS = 8;
+export interface PagedDecoderLimits {
+  readonly maxNumTokens: number;
+  readonly maxNumSequences: number;
+  /** Tokens of the longest sequence. */
+  readonly maxLen: number;
+  /** Whether every step runs as it is: without padding and captured graphs. */
+  readonly isEager: boolean;
+}
+
+/** Bindings of shapes hold native handles for the KV of every layer; captured graphs hold device memory. */
+const MAX_CACHED_RUNS = 64;
 
 /** Mutable; owns the session and the KV memory. */
 export class PagedDecoder implements Decoder {
   /** Blocks are shared, not moved. */
   readonly canTransfer = false;
   readonly #graph: DecoderGraph;
-  readonly #binding: DecoderBinding;
-  readonly #session: Session;
-  readonly #batch: PackedBatch;
+  readonly #blockSize: number;
+  readonly #isEager: boolean;
+  readonly #parts: PackedRunParts;
   readonly #logits: RunLogits;
-  readonly #columnsFor: (numBlocks: number) => number;
+  readonly #eagerRuns = new BoundedCache<string, PackedRun>(MAX_CACHED_RUNS);
+  /** By shape. Their number is bounded by the buckets. */
+  readonly #decodeRuns = new Map<string, DecodeRun>();
+  readonly #owned = new DisposableStack();
 
   /**
-   * Throws EngineError `runtime_failed` if the graph does not load, `invalid_configuration` if the KV cache does not
-   * fit.
+   * Takes ownership of the session if it returns.
+   *
+   * @throws EngineError `invalid_configuration` if the KV cache does not fit.
    */
-  constructor(graph: DecoderGraph, session: Session, capacity: KvCapacity, limits: PackedBatchLimits) {
+  constructor(graph: DecoderGraph, session: Session, capacity: KvCapacity, limits: PagedDecoderLimits) {
+    using owned = new DisposableStack();
+    const kvView = owned.use(allocateBlocks(session, graph, capacity));
+    this.#parts = createParts(graph, session, kvView, capacity.blockSize, limits, owned);
     this.#graph = graph;
-    this.#batch = new PackedBatch(limits, graph);
-    this.#logits = new RunLogits(graph, limits.maxNumSequences);
-    this.#session = session;
-    this.#binding = new DecoderBinding(session, graph, allocateBlocks(session, graph, capacity));
-    this.#columnsFor = session.device === "cpu" ? (numBlocks) => numBlocks : paddedColumns;
+    this.#blockSize = capacity.blockSize;
+    this.#isEager = limits.isEager;
+    this.#logits = this.#parts.logits;
+    this.#owned.use(session);
+    this.#owned.use(owned.move());
+    this.#owned.use(this.#eagerRuns);
+    this.#owned.defer(() => {
+      for (const { run } of this.#decodeRuns.values()) run[Symbol.dispose]();
+    });
   }
 
   transfer(): void {
@@ -54,44 +80,69 @@ export class PagedDecoder implements Decoder {
   }
 
   compute(spans: readonly TokenSpan[], { rows, step }: LogitsTarget): void {
-    const batch = this.#batch;
-    batch.pack(spans, this.#columnsFor);
-    bindBatch(this.#binding, batch, this.#graph, this.#session.device);
-    const numRows = rows.length / this.#graph.vocabSize;
-    if (step === null || numRows === 0) this.#logits.bindOtherRows(this.#binding, rows);
-    else this.#logits.bindStepRows(this.#binding, step.firstRow, numRows);
-    this.#binding.run();
-    step?.logits.defer(step.firstRow, numRows, this.#logits.deferred(step.firstRow));
+    if (!this.#isEager && step?.firstRow === 0 && spans.every(isDecode)) this.#decode(spans);
+    else this.#computeEagerly(spans, step?.firstRow ?? this.#logits.spareRow);
+    if (step === null) this.#logits.read(this.#logits.spareRow, rows);
+    else step.logits.defer(step.firstRow, rows.length / this.#graph.vocabSize, this.#logits.deferred(step.firstRow));
   }
 
   [Symbol.dispose](): void {
-    this.#binding[Symbol.dispose]();
-    this.#session[Symbol.dispose]();
+    this.#owned.dispose();
+  }
+
+  #decode(spans: readonly TokenSpan[]): void {
+    const shape = decodeShape(shapeOfSpans(spans));
+    const decode = this.#decodeRunOf(shape);
+    fillPackedInputs(decode.run.inputs, shape, spans, this.#graph);
+    decode.run.run(null, decode.nextGraphId());
+  }
+
+  #decodeRunOf(shape: PackedShape): DecodeRun {
+    const key = `${shape.numSequences}x${shape.numColumns}`;
+    let decode = this.#decodeRuns.get(key);
+    if (decode === undefined) {
+      decode = new DecodeRun(new PackedRun(this.#parts, shape, 0), this.#decodeRuns.size + 1, this.#blockSize);
+      this.#decodeRuns.set(key, decode);
+    }
+    return decode;
+  }
+
+  #computeEagerly(spans: readonly TokenSpan[], wantedRow: number): void {
+    const shape = shapeOfSpans(spans);
+    const hasRows = spans.some(({ numLogits }) => numLogits > 0);
+    const firstRow = hasRows ? wantedRow : this.#logits.spareRow;
+    const { numTokens, numSequences, numColumns, numRows } = shape;
+    const key = [numTokens, numSequences, numColumns, numRows, firstRow].join(",");
+    const run = this.#eagerRuns.getOrCreate(key, () => new PackedRun(this.#parts, shape, firstRow));
+    fillPackedInputs(run.inputs, shape, spans, this.#graph);
+    const maxLength = Math.max(...spans.map(({ endToken }) => endToken));
+    const maxNewTokens = Math.max(...spans.map(({ firstToken, endToken }) => endToken - firstToken));
+    run.setBounds({ maxNewTokens, maxLength, minLongestLength: maxLength });
+    const { acceptsImages, hiddenSize } = this.#graph;
+    run.run(acceptsImages ? placeEmbeddings(run.inputs, spans, hiddenSize) : null, null);
   }
 }
 
-function bindBatch(binding: DecoderBinding, batch: PackedBatch, graph: DecoderGraph, device: DeviceName): void {
-  const { numTokens, numSequences, numColumns, numLogits } = batch;
-  const bindInt64 = (name: string, values: BigInt64Array, shape: readonly number[]): void =>
-    binding.setInput(name, Tensor.fromTypedArray("int64", values.subarray(0, numValues(shape)), shape));
-  const bindInt32 = (name: string, values: Int32Array, shape: readonly number[]): void =>
-    binding.setInput(name, Tensor.fromTypedArray("int32", values.subarray(0, numValues(shape)), shape));
-  bindInt64("input_ids", batch.inputIds, [numTokens]);
-  bindInt32("cumulative_lengths", batch.cumulativeLengths, [numSequences + 1]);
-  bindInt32("past_lengths", batch.pastLengths, [numSequences]);
-  bindInt32("block_table", batch.blockTable, [numSequences, numColumns]);
-  bindInt64("logit_rows", batch.logitRows, [numLogits]);
-  const temperatures = batch.inverseTemperatures.subarray(0, numLogits);
-  binding.setInput("inverse_temperature", Tensor.fromTypedArray("float32", temperatures, [numLogits, 1]));
-  if (graph.takesPositions) bindInt64("positions", batch.positions, [3, numTokens]);
-  if (graph.acceptsImages) {
-    bindInt64("image_rows", batch.imageRows, [numTokens]);
-    const poolShape = [batch.numPoolRows, graph.hiddenSize];
-    binding.setInput("image_pool", Tensor.fromTypedArray("float32", batch.imagePool, poolShape));
+/** Mutable: a padded shape, and the CUDA graph that is captured of it. */
+class DecodeRun {
+  readonly run: PackedRun;
+  readonly #graphId: number;
+  #numUses = 0;
+
+  constructor(run: PackedRun, graphId: number, blockSize: number) {
+    this.run = run;
+    this.#graphId = graphId;
+    // Every replay has to keep the bounds of the capture. A table of this width has a sequence that needs more than half.
+    const { numColumns } = run.shape;
+    const isNarrowest = numColumns === paddedColumns(1);
+    const minLongestLength = isNarrowest ? 1 : (numColumns / 2) * blockSize + 1;
+    run.setBounds({ maxNewTokens: 1, maxLength: numColumns * blockSize, minLongestLength });
   }
-  if (device !== "cuda") return;
-  // Upper bounds of the new tokens and the length of a sequence, and a lower bound of the longest sequence's length.
-  bindInt32("attention_metadata", Int32Array.of(batch.maxSpanLength, batch.maxLength, batch.maxLength), [3]);
+
+  /** Null for the first use. A shape that comes up once is not worth a capture, which computes it three times. */
+  nextGraphId(): number | null {
+    return ++this.#numUses > 1 ? this.#graphId : null;
+  }
 }
 
 /**
@@ -99,21 +150,45 @@ function bindBatch(binding: DecoderBinding, batch: PackedBatch, graph: DecoderGr
  * memory of its largest run.
  */
 export function runOnScratchBlock(graph: DecoderGraph, session: Session, blockSize: number, numTokens: number): void {
-  const numColumns = Math.ceil(numTokens / blockSize);
-  const limits = { maxNumTokens: numTokens, maxNumSequences: 1, maxNumColumns: paddedColumns(numColumns) };
-  const blocks = allocateBlocks(session, graph, { blockSize, numBlocks: 1 });
-  using binding = new DecoderBinding(session, graph, blocks);
-  const batch = new PackedBatch(limits, graph);
-  batch.packScratch(numTokens, numColumns);
-  bindBatch(binding, batch, graph, session.device);
-  new RunLogits(graph, 1).bindStepRows(binding, 0, 1);
-  binding.run();
+  using owned = new DisposableStack();
+  const kvView = owned.use(allocateBlocks(session, graph, { blockSize, numBlocks: 1 }));
+  const limits = { maxNumTokens: numTokens, maxNumSequences: 1, maxLen: numTokens, isEager: true };
+  const parts = createParts(graph, session, kvView, blockSize, limits, owned);
+  const shape = { numTokens, numSequences: 1, numColumns: Math.ceil(numTokens / blockSize), numRows: 1 };
+  const run = owned.use(new PackedRun(parts, shape, 0));
+  fillScratchInputs(run.inputs, shape);
+  run.setBounds({ maxNewTokens: numTokens, maxLength: numTokens, minLongestLength: numTokens });
+  run.run(null, null);
 }
 
-function paddedColumns(numBlocks: number): number {
-  return Math.max(MIN_COLUMNS, 2 ** Math.ceil(Math.log2(numBlocks)));
+/** Everything is disposed of with `owned`. */
+function createParts(
+  graph: DecoderGraph,
+  session: Session,
+  kvView: KvView,
+  blockSize: number,
+  { maxNumTokens, maxNumSequences, maxLen }: PagedDecoderLimits,
+  owned: DisposableStack,
+): PackedRunParts {
+  const maxRows = paddedSequences(maxNumSequences);
+  const largest = {
+    numTokens: Math.max(maxNumTokens, maxRows),
+    numSequences: maxRows,
+    numColumns: paddedColumns(Math.ceil(maxLen / blockSize)),
+    numRows: Math.max(maxNumTokens, maxRows),
+  };
+  const inputMemory = owned.use(new StepMemory(session, regionBytes(packedLayouts(largest))));
+  const logits = owned.use(new RunLogits(session, graph, maxRows));
+  return { session, graph, kvView, inputMemory, logits, emptyPool: emptyPoolOf(graph, session, owned) };
 }
 
-function numValues(shape: readonly number[]): number {
-  return shape.reduce((product, size) => product * size, 1);
+function emptyPoolOf(graph: DecoderGraph, session: Session, owned: DisposableStack): Tensor | null {
+  if (!graph.acceptsImages) return null;
+  const pool = owned.use(session.allocateTensor("float32", [1, graph.hiddenSize]));
+  pool.copyFrom(new Float32Array(graph.hiddenSize));
+  return pool;
+}
+
+function isDecode({ sequence }: TokenSpan): boolean {
+  return !sequence.isPrefilling;
 }

@@ -1,82 +1,110 @@
 /** The logits of packed runs, which stay where they are computed, and the likeliest tokens of each row. */
 import type { DecoderGraph } from "../models/built-model.ts";
-import { Tensor } from "../runtime/tensor.ts";
+import type { Session } from "../runtime/session.ts";
+import type { Tensor } from "../runtime/tensor.ts";
 import type { DeferredLogits } from "../sampling/step-logits.ts";
-import type { DecoderBinding } from "./decoder-binding.ts";
+import { regionBytes, StepMemory } from "./step-memory.ts";
+import type { StepRegion } from "./step-memory.ts";
 
-/** Rows for a run whose logits nobody samples, or whose logits go elsewhere. Prompt logprobs take 32 at a time. */
+/** Rows for runs whose logits nobody samples. Prompt logprobs take 32 at a time. */
 const NUM_SPARE_ROWS = 32;
 
-/** Mutable: memory for the rows of one step. Each run of a step writes rows of its own. */
-export class RunLogits {
+type CandidateLayouts = ReturnType<typeof candidateLayouts>;
+
+function candidateLayouts(numRows: number, numCandidates: number) {
+  return {
+    candidate_logits: { elementType: "float32", shape: [numRows, numCandidates] },
+    candidate_ids: { elementType: "int32", shape: [numRows, numCandidates] },
+    mass: { elementType: "float32", shape: [numRows] },
+  } as const;
+}
+
+/** The rows of one run. */
+export interface RunRows extends Disposable {
+  readonly firstRow: number;
+  readonly numRows: number;
+  /** By output name. */
+  readonly tensors: Readonly<Record<string, Tensor>>;
+  readonly candidates: StepRegion<CandidateLayouts>;
+}
+
+/** Mutable: memory for the rows of one step, of which each run writes its own. */
+export class RunLogits implements Disposable {
+  /** The first of the rows that no step has. */
+  readonly spareRow: number;
   readonly #vocabSize: number;
   readonly #numCandidates: number;
-  readonly #maxRows: number;
-  /** Row-major [maxRows + NUM_SPARE_ROWS, vocabSize]. */
-  readonly #logits: Float32Array;
-  /** Row-major [maxRows + NUM_SPARE_ROWS, numCandidates]. */
-  readonly #candidateLogits: Float32Array;
-  readonly #candidateIds: Int32Array;
-  /** [maxRows + NUM_SPARE_ROWS] */
+  /** [numRows, vocabSize], where the session computes. */
+  readonly #logits: Tensor<"float32">;
+  readonly #memory: StepMemory;
+  /** Row-major [numRows, numCandidates]. */
+  readonly #values: Float32Array;
+  readonly #tokenIds: Int32Array;
+  /** [numRows] */
   readonly #masses: Float32Array;
-  /** The rows that are bound; usually those of the step before. */
-  #bound = "";
 
-  constructor({ vocabSize, numCandidates }: DecoderGraph, maxRows: number) {
+  /** @param maxRows Of a step. */
+  constructor(session: Session, { vocabSize, numCandidates }: DecoderGraph, maxRows: number) {
     const numRows = maxRows + NUM_SPARE_ROWS;
+    this.spareRow = maxRows;
     this.#vocabSize = vocabSize;
     this.#numCandidates = numCandidates;
-    this.#maxRows = maxRows;
-    this.#logits = new Float32Array(numRows * vocabSize);
-    this.#candidateLogits = new Float32Array(numRows * numCandidates);
-    this.#candidateIds = new Int32Array(numRows * numCandidates);
+    this.#logits = session.allocateTensor("float32", [numRows, vocabSize]);
+    this.#memory = new StepMemory(session, regionBytes(candidateLayouts(numRows, numCandidates)));
+    this.#values = new Float32Array(numRows * numCandidates);
+    this.#tokenIds = new Int32Array(numRows * numCandidates);
     this.#masses = new Float32Array(numRows);
   }
 
-  /** The next run writes rows of the step from `firstRow` on. */
-  bindStepRows(binding: DecoderBinding, firstRow: number, numRows: number): void {
-    this.#bind(binding, firstRow, numRows, null);
+  rows(firstRow: number, numRows: number): RunRows {
+    using owned = new DisposableStack();
+    const logits = owned.use(this.#logits.view(firstRow * this.#vocabSize, [numRows, this.#vocabSize]));
+    const candidates = owned.use(this.#memory.region(candidateLayouts(numRows, this.#numCandidates)));
+    const moved = owned.move();
+    return {
+      firstRow,
+      numRows,
+      tensors: { logits, ...candidates.tensors },
+      candidates,
+      [Symbol.dispose]: () => moved.dispose(),
+    };
   }
 
-  /** The next run writes its logits into `logits`, or nowhere if that is empty. */
-  bindOtherRows(binding: DecoderBinding, logits: Float32Array): void {
-    const numRows = logits.length / this.#vocabSize;
-    if (numRows === 0) this.#bind(binding, this.#maxRows, 1, null);
-    else this.#bind(binding, this.#maxRows, numRows, logits);
+  /** Keeps what a run has written until the next step. Other runs write over it. */
+  keep({ firstRow, candidates }: RunRows): void {
+    candidates.download();
+    const { candidate_logits: values, candidate_ids: tokenIds, mass } = candidates.arrays;
+    this.#values.set(values, firstRow * this.#numCandidates);
+    this.#tokenIds.set(tokenIds, firstRow * this.#numCandidates);
+    this.#masses.set(mass, firstRow);
   }
 
-  /** The rows of the step from `firstRow` on. Valid until the next step. */
+  /** The rows from `firstRow` on. Valid until the next step. */
   deferred(firstRow: number): DeferredLogits {
     return {
       candidatesOf: (rowIndex) => {
         const start = (firstRow + rowIndex) * this.#numCandidates;
         const end = start + this.#numCandidates;
         return {
-          values: this.#candidateLogits.subarray(start, end),
-          tokenIds: this.#candidateIds.subarray(start, end),
+          values: this.#values.subarray(start, end),
+          tokenIds: this.#tokenIds.subarray(start, end),
           mass: this.#masses[firstRow + rowIndex],
           isWholeRow: this.#numCandidates === this.#vocabSize,
         };
       },
-      read: (rowIndex, row) => {
-        const start = (firstRow + rowIndex) * this.#vocabSize;
-        row.set(this.#logits.subarray(start, start + this.#vocabSize));
-      },
+      read: (rowIndex, row) => this.read(firstRow + rowIndex, row),
     };
   }
 
-  #bind(binding: DecoderBinding, firstRow: number, numRows: number, logits: Float32Array | null): void {
-    const rows = `${firstRow}+${numRows}`;
-    if (logits === null && rows === this.#bound) return;
-    this.#bound = logits === null ? rows : "";
-    const [vocabSize, numCandidates, endRow] = [this.#vocabSize, this.#numCandidates, firstRow + numRows];
-    const ownLogits = this.#logits.subarray(firstRow * vocabSize, endRow * vocabSize);
-    const values = this.#candidateLogits.subarray(firstRow * numCandidates, endRow * numCandidates);
-    const ids = this.#candidateIds.subarray(firstRow * numCandidates, endRow * numCandidates);
-    const masses = this.#masses.subarray(firstRow, endRow);
-    binding.setOutput("logits", Tensor.fromTypedArray("float32", logits ?? ownLogits, [numRows, vocabSize]));
-    binding.setOutput("candidate_logits", Tensor.fromTypedArray("float32", values, [numRows, numCandidates]));
-    binding.setOutput("candidate_ids", Tensor.fromTypedArray("int32", ids, [numRows, numCandidates]));
-    binding.setOutput("mass", Tensor.fromTypedArray("float32", masses, [numRows]));
+  /** Copies rows from `firstRow` on into `rows`, row-major [numRows, vocabSize]. */
+  read(firstRow: number, rows: Float32Array): void {
+    const shape = [rows.length / this.#vocabSize, this.#vocabSize];
+    using view = this.#logits.view(firstRow * this.#vocabSize, shape);
+    view.copyInto(rows);
+  }
+
+  [Symbol.dispose](): void {
+    this.#memory[Symbol.dispose]();
+    this.#logits[Symbol.dispose]();
   }
 }

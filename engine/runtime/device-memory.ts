@@ -1,8 +1,8 @@
 /** Tensors in the memory of a session's device. They stay there between runs. */
 import type { DeviceName } from "../contract/config.ts";
 import { invariant } from "../contract/errors.ts";
-import { elementTypeCode, typedArrayOver } from "./element-type.ts";
-import type { TensorData, TensorElementType } from "./element-type.ts";
+import { elementTypeCode } from "./element-type.ts";
+import type { TensorElementType } from "./element-type.ts";
 import { deviceHasViews, enableCopies } from "./execution-provider.ts";
 import { readTypeAndShape } from "./native-tensor.ts";
 import type { Pointer } from "./ort-api.ts";
@@ -56,9 +56,13 @@ export class DeviceMemory implements Disposable {
   }
 
   /** See `Tensor.view`. ONNX Runtime takes any address, so the bounds are checked before. */
-  viewOf<E extends TensorElementType>(tensor: Tensor<E>, byteOffset: number, shape: readonly number[]): Tensor<E> {
+  viewOf<E extends TensorElementType>(
+    tensor: Tensor,
+    elementType: E,
+    byteOffset: number,
+    shape: readonly number[],
+  ): Tensor<E> {
     invariant(this.hasViews, `tensors of ${this.#device} have no views`);
-    const { elementType } = tensor;
     const { api, out } = ortEnvironment();
     checkStatus(api, api.GetTensorMutableData(tensor.value, out));
     const address = out[0] + BigInt(byteOffset);
@@ -82,11 +86,8 @@ export class DeviceMemory implements Disposable {
     return this.#keep(new Tensor({ ...readTypeAndShape(value), value, memory: this }));
   }
 
-  readToHost(tensor: Tensor): TensorData {
-    const data = typedArrayOver(tensor.elementType, new ArrayBuffer(tensor.byteLength));
-    using staged = Tensor.fromTypedArray(tensor.elementType, data, tensor.shape);
-    this.#copy(tensor, staged);
-    return data;
+  readInto(tensor: Tensor, target: Tensor): void {
+    this.#copy(tensor, target);
   }
 
   write(tensor: Tensor, source: Tensor): void {

@@ -50,16 +50,19 @@ export class Session implements Disposable {
   readonly outputNames: readonly string[];
   /** Null where the device's memory is the host's. */
   readonly deviceMemory: DeviceMemory | null;
+  /** Whether its runs capture and replay CUDA graphs. */
+  readonly capturesGraphs: boolean;
   #session: Pointer | null;
   // Disposed of with the session: a run would otherwise reach into a session that is gone.
   readonly #bindings = new Set<IoBinding>();
   /** Null where no binding that still exists has run since the memory of runs was given back. */
   #lastRun: IoBinding | null = null;
 
-  private constructor(session: Pointer, device: DeviceName, deviceId: number) {
+  private constructor(session: Pointer, { device, deviceId, cudaProviderOptions }: SessionOptions) {
     const { api } = ortEnvironment();
     this.#session = session;
     this.device = device;
+    this.capturesGraphs = device === "cuda" && cudaProviderOptions?.["enable_cuda_graph"] === "1";
     const memoryName = deviceMemoryName(device);
     this.deviceMemory = memoryName === null ? null : new DeviceMemory(session, device, memoryName, deviceId);
     this.inputNames = readNames(session, api.SessionGetInputCount, api.SessionGetInputName);
@@ -89,7 +92,7 @@ export class Session implements Disposable {
     }
     const session = out[0];
     try {
-      return new Session(session, options.device, options.deviceId);
+      return new Session(session, options);
     } catch (error) {
       api.ReleaseSession(session);
       throw error;

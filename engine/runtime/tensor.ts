@@ -1,6 +1,6 @@
 /** An `OrtValue` that is a tensor: over memory of the caller on the host, or in memory of a session's device. */
 import { EngineError, invariant } from "../contract/errors.ts";
-import { bytesPerElement, elementTypeCode, numElements } from "./element-type.ts";
+import { bytesPerElement, elementTypeCode, numElements, typedArrayOver } from "./element-type.ts";
 import type { TensorArrays, TensorData, TensorElementType } from "./element-type.ts";
 import { addressOf } from "./ort-api.ts";
 import type { Pointer } from "./ort-api.ts";
@@ -8,9 +8,14 @@ import { checkStatus, ortEnvironment } from "./ort-environment.ts";
 
 /** What a tensor in a device's memory needs of the session that allocated it. */
 export interface TensorDevice {
-  readToHost(tensor: Tensor): TensorData;
+  readInto(tensor: Tensor, target: Tensor): void;
   write(tensor: Tensor, source: Tensor): void;
-  viewOf<E extends TensorElementType>(tensor: Tensor<E>, byteOffset: number, shape: readonly number[]): Tensor<E>;
+  viewOf<E extends TensorElementType>(
+    tensor: Tensor,
+    elementType: E,
+    byteOffset: number,
+    shape: readonly number[],
+  ): Tensor<E>;
   /** Called once, when the tensor is disposed of. */
   forget(tensor: Tensor): void;
 }
@@ -119,17 +124,52 @@ export class Tensor<E extends TensorElementType = TensorElementType> implements 
       );
     }
     const memory = this.#memory;
-    if (!ArrayBuffer.isView(memory)) return memory.viewOf(this, firstElement * size, shape);
+    if (!ArrayBuffer.isView(memory)) return memory.viewOf(this, this.elementType, firstElement * size, shape);
     const part = this.data.subarray(firstElement, endElement) as TensorArrays[E];
     return Tensor.fromTypedArray(this.elementType, part, shape);
   }
 
+  /**
+   * A tensor of any element type over bytes of this one's memory, which must outlive it; see `view`.
+   *
+   * @throws EngineError `runtime_failed` when the bytes would reach beyond the tensor.
+   */
+  viewAs<T extends TensorElementType>(elementType: T, byteOffset: number, shape: readonly number[]): Tensor<T> {
+    const endByte = byteOffset + checkedByteLength(elementType, shape);
+    if (!Number.isInteger(byteOffset) || byteOffset < 0 || endByte > this.byteLength) {
+      throw new EngineError(
+        "runtime_failed",
+        `A view of bytes ${byteOffset} to ${endByte} is not within a tensor of ${this.byteLength} bytes.`,
+      );
+    }
+    const memory = this.#memory;
+    if (!ArrayBuffer.isView(memory)) return memory.viewOf(this, elementType, byteOffset, shape);
+    const { buffer, byteOffset: start } = memory;
+    const part = typedArrayOver(elementType, buffer, start + byteOffset, numElements(shape));
+    return Tensor.fromTypedArray(elementType, part, shape);
+  }
+
   /** A copy of the elements; waits for the device. */
   copyToHost(): TensorArrays[E] {
+    const copy = typedArrayOver(this.elementType, new ArrayBuffer(this.byteLength));
+    this.copyInto(copy);
+    return copy;
+  }
+
+  /**
+   * Copies the elements into `target`; waits for the device.
+   *
+   * @throws EngineError `runtime_failed` when `target` does not have exactly this tensor's bytes.
+   */
+  copyInto(target: TensorArrays[E]): void {
     const memory = this.#memory;
-    if (ArrayBuffer.isView(memory)) return this.data.slice() as TensorArrays[E];
     invariant(this.#value !== null, "the tensor is used after its disposal");
-    return memory.readToHost(this) as TensorArrays[E];
+    if (!ArrayBuffer.isView(memory)) {
+      using host = Tensor.fromTypedArray(this.elementType, target, this.shape);
+      return memory.readInto(this, host);
+    }
+    if (target.byteLength !== this.byteLength) throw this.#wrongSize(target);
+    bytesOf(target).set(bytesOf(this.data));
   }
 
   /**
@@ -139,19 +179,21 @@ export class Tensor<E extends TensorElementType = TensorElementType> implements 
    */
   copyFrom(source: TensorArrays[E]): void {
     const memory = this.#memory;
-    if (source.byteLength !== this.byteLength) {
-      throw new EngineError(
-        "runtime_failed",
-        `A ${this.elementType} tensor of shape [${this.shape.join(", ")}] has ${this.byteLength} bytes; ` +
-          `${source.byteLength} were given.`,
-      );
-    }
+    if (source.byteLength !== this.byteLength) throw this.#wrongSize(source);
     if (ArrayBuffer.isView(memory)) {
       bytesOf(this.data).set(bytesOf(source));
       return;
     }
     using staged = Tensor.fromTypedArray(this.elementType, source, this.shape);
     memory.write(this, staged);
+  }
+
+  #wrongSize({ byteLength }: TensorData): EngineError {
+    const shape = `[${this.shape.join(", ")}]`;
+    return new EngineError(
+      "runtime_failed",
+      `A ${this.elementType} tensor of shape ${shape} has ${this.byteLength} bytes; ${byteLength} were given.`,
+    );
   }
 
   /** Bindings made before keep what they need; disposing twice does nothing. */

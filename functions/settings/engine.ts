@@ -79,6 +79,12 @@ export const engineSettings = {
     integer(2),
     "Number of blocks of a paged KV cache; default: as many as fit into memory.",
   ),
+  enforceEager: setting(
+    "ENFORCE_EAGER",
+    boolean(),
+    "Run steps over a paged KV cache as they are, without padded shapes and captured CUDA graphs.",
+    { default: false },
+  ),
   gpuMemoryUtilization: setting(
     "GPU_MEMORY_UTILIZATION",
     fraction(0.01, 1),

@@ -75,7 +75,7 @@ const securityRows: readonly (readonly [limit: string, value: string])[] = [
   ["`stop`, `stop_token_ids`, `bad_words`, `logit_bias` entries", list(stop, stopTokenIds, badWords, logitBias)],
   ["levels, lists and objects, names of a body", list(MAX_JSON_DEPTH, MAX_JSON_CONTAINERS, MAX_JSON_KEYS)],
   ["wait for the next byte of a body", seconds(config.bodyIdleTimeoutMs)],
-  ["bodies arriving at once", shown(MAX_NUM_BODIES)],
+  ["bodies arriving at once (`fovea_http_bodies_in_flight`)", shown(MAX_NUM_BODIES)],
   ["one step of the engine", seconds(engine.stepTimeoutMs)],
   ["time for a whole request to arrive", seconds(defaultTimeouts.request)],
   ["time in which a client takes nothing of its answer", seconds(defaultTimeouts.stall)],

@@ -37,6 +37,7 @@ test("a token of LLaVA-1.5-7B takes half a MiB of KV in float16, a sequence 2 Gi
     bytesPerToken: 524_288,
     bytesPerSequence: 2 * gibibyte,
     reservedBytes: 16 * gibibyte,
+    blocks: null,
   });
 });
 
@@ -46,6 +47,7 @@ test("a token of SmolLM2-135M takes 45 KiB of KV in float32, a sequence 90 MiB",
     bytesPerToken: 46_080,
     bytesPerSequence: 90 * mebibyte,
     reservedBytes: 2880 * mebibyte,
+    blocks: null,
   });
 });
 

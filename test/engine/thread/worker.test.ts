@@ -125,6 +125,7 @@ export class TargetToken extends LogitsProcessor {
 `;
 
 const failing = `
+import { LogitsProcessor } from "fovea";
 
 export class FailsOnDemand extends LogitsProcessor {
   #isArmed = false;

@@ -1,0 +1,25 @@
+/**
+ * Shapes of steps in which every sequence decodes. Rounding up the number of sequences and the width of the block table
+ * leaves few shapes, each of which is bound once and, on CUDA, captured as a graph.
+ */
+import type { PackedShape } from "./packed-inputs.ts";
+
+const sequenceBuckets = [1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256] as const;
+
+const MIN_COLUMNS = 8;
+
+/** The number of rows that `numSequences` are computed in. */
+export function paddedSequences(numSequences: number): number {
+  return sequenceBuckets.find((bucket) => bucket >= numSequences) ?? numSequences;
+}
+
+/** The columns of a block table for sequences of at most `numBlocks` blocks. */
+export function paddedColumns(numBlocks: number): number {
+  return Math.max(MIN_COLUMNS, 2 ** Math.ceil(Math.log2(numBlocks)));
+}
+
+/** The shape in which a step of this shape is computed, if each of its sequences decodes. */
+export function decodeShape({ numSequences, numColumns }: PackedShape): PackedShape {
+  const padded = paddedSequences(numSequences);
+  return { numTokens: padded, numSequences: padded, numColumns: paddedColumns(numColumns), numRows: padded };
+}

@@ -1,0 +1,154 @@
+/** The inputs of a packed run: the tokens of all sequences, one after the other, and where each belongs. */
+import { isGreedy } from "../contract/sampling-params.ts";
+import { SCRATCH_BLOCK_ID } from "../kv/block-pool.ts";
+import type { DecoderGraph } from "../models/built-model.ts";
+import { inverseTemperature } from "../sampling/sampler.ts";
+import type { TokenSpan } from "./decoder.ts";
+import type { StepRegion, StepTensorLayout } from "./step-memory.ts";
+import { writePositions } from "./token-positions.ts";
+
+/** Sizes of a run; see `DecoderGraph`. */
+export interface PackedShape {
+  readonly numTokens: number;
+  readonly numSequences: number;
+  /** Blocks of the longest sequence, or more. */
+  readonly numColumns: number;
+  /** At least 1, also if nobody wants it. */
+  readonly numRows: number;
+}
+
+/** Row of a token that is not an image. */
+const TEXT_ROW = -1n;
+
+const tensor = <const E extends StepTensorLayout["elementType"]>(elementType: E, shape: readonly number[]) => ({
+  elementType,
+  shape,
+});
+
+export type PackedLayouts = ReturnType<typeof packedLayouts>;
+
+/** The inputs that lie in step memory, by name. Graphs that lack one leave it unbound. */
+export function packedLayouts({ numTokens, numSequences, numColumns, numRows }: PackedShape) {
+  return {
+    input_ids: tensor("int64", [numTokens]),
+    cumulative_lengths: tensor("int32", [numSequences + 1]),
+    past_lengths: tensor("int32", [numSequences]),
+    block_table: tensor("int32", [numSequences, numColumns]),
+    logit_rows: tensor("int64", [numRows]),
+    inverse_temperature: tensor("float32", [numRows, 1]),
+    positions: tensor("int64", [3, numTokens]),
+    image_rows: tensor("int64", [numTokens]),
+  };
+}
+
+/** The smallest shape that the spans fit into. */
+export function shapeOfSpans(spans: readonly TokenSpan[]): PackedShape {
+  let numTokens = 0;
+  let numRows = 0;
+  let numColumns = 1;
+  for (const { sequence, firstToken, endToken, numLogits } of spans) {
+    numTokens += endToken - firstToken;
+    numRows += numLogits;
+    numColumns = Math.max(numColumns, sequence.blockTable.length);
+  }
+  return { numTokens, numSequences: spans.length, numColumns, numRows: Math.max(numRows, 1) };
+}
+
+/**
+ * Fills the inputs of a run with the spans, in their order. Sequences beyond the spans are padding: each computes one
+ * token at the beginning of the scratch block.
+ */
+export function fillPackedInputs(
+  { arrays }: StepRegion<PackedLayouts>,
+  shape: PackedShape,
+  spans: readonly TokenSpan[],
+  { takesPositions }: Pick<DecoderGraph, "takesPositions">,
+): void {
+  let token = 0;
+  let row = 0;
+  arrays.cumulative_lengths[0] = 0;
+  for (let index = 0; index < spans.length; index++) {
+    const { sequence, firstToken, endToken, numLogits } = spans[index];
+    arrays.past_lengths[index] = firstToken;
+    writeTokenIds(arrays.input_ids, spans[index], token);
+    writeBlocks(arrays.block_table, sequence.blockTable, index, shape.numColumns);
+    if (takesPositions) writePositions(sequence, firstToken, endToken, arrays.positions, token);
+    token += endToken - firstToken;
+    arrays.cumulative_lengths[index + 1] = token;
+    const { samplingParams } = sequence;
+    const scale = isGreedy(samplingParams) ? 1 : inverseTemperature(samplingParams);
+    arrays.inverse_temperature.fill(scale, row, row + numLogits);
+    for (let logit = numLogits; logit > 0; logit--) arrays.logit_rows[row++] = BigInt(token - logit);
+  }
+  arrays.image_rows.fill(TEXT_ROW);
+  arrays.inverse_temperature.fill(1, row);
+  fillPadding(arrays, shape, spans.length, token);
+  for (; row < shape.numRows; row++) arrays.logit_rows[row] = BigInt(Math.min(row, shape.numTokens - 1));
+}
+
+/** Tokens of one sequence, all in the scratch block, for a run whose result nobody reads. */
+export function fillScratchInputs({ arrays }: StepRegion<PackedLayouts>, { numTokens }: PackedShape): void {
+  arrays.input_ids.fill(0n);
+  arrays.cumulative_lengths.set([0, numTokens]);
+  arrays.past_lengths.fill(0);
+  arrays.block_table.fill(SCRATCH_BLOCK_ID);
+  arrays.logit_rows.fill(BigInt(numTokens - 1));
+  arrays.inverse_temperature.fill(1);
+  arrays.positions.fill(0n);
+  arrays.image_rows.fill(TEXT_ROW);
+}
+
+/** Rows of image embeddings for the run, row-major [rows, hiddenSize], which `image_rows` names; null for none. */
+export function placeEmbeddings(
+  { arrays }: StepRegion<PackedLayouts>,
+  spans: readonly TokenSpan[],
+  hiddenSize: number,
+): Float32Array | null {
+  const numRows = spans.reduce((sum, { embeddings }) => sum + embeddings.positions.length, 0);
+  if (numRows === 0) return null;
+  const pool = new Float32Array(numRows * hiddenSize);
+  let poolRow = 0;
+  let firstToken = 0;
+  for (const { embeddings, firstToken: start, endToken } of spans) {
+    pool.set(embeddings.embeddings, poolRow * hiddenSize);
+    for (const position of embeddings.positions) {
+      arrays.image_rows[firstToken + Number(position)] = BigInt(poolRow++);
+    }
+    firstToken += endToken - start;
+  }
+  return pool;
+}
+
+/** A loop rather than a copy of the lists: a sequence that decodes has one token. */
+function writeTokenIds(target: BigInt64Array, { sequence, firstToken, endToken }: TokenSpan, token: number): void {
+  const { promptTokenIds, outputTokenIds } = sequence;
+  const numPrompt = promptTokenIds.length;
+  for (let place = firstToken; place < endToken; place++) {
+    const tokenId = place < numPrompt ? promptTokenIds[place] : outputTokenIds[place - numPrompt];
+    target[token + place - firstToken] = BigInt(tokenId);
+  }
+}
+
+function writeBlocks(target: Int32Array, blockTable: readonly number[], index: number, numColumns: number): void {
+  const start = index * numColumns;
+  for (let column = 0; column < numColumns; column++) {
+    target[start + column] = column < blockTable.length ? blockTable[column] : -1;
+  }
+}
+
+function fillPadding(
+  arrays: StepRegion<PackedLayouts>["arrays"],
+  { numSequences, numColumns }: PackedShape,
+  numSpans: number,
+  numTokens: number,
+): void {
+  for (let index = numSpans; index < numSequences; index++) {
+    const token = numTokens + index - numSpans;
+    arrays.input_ids[token] = 0n;
+    arrays.past_lengths[index] = 0;
+    arrays.cumulative_lengths[index + 1] = token + 1;
+    arrays.block_table.fill(-1, index * numColumns, (index + 1) * numColumns);
+    arrays.block_table[index * numColumns] = SCRATCH_BLOCK_ID;
+    for (let axis = 0; axis < 3; axis++) arrays.positions[(axis * arrays.positions.length) / 3 + token] = 0n;
+  }
+}

@@ -1,0 +1,106 @@
+/** A paged decoder's session bound to inputs and outputs of one shape. The binding is kept for later runs of the shape. */
+import type { KvView } from "../kv/kv-cache.ts";
+import type { DecoderGraph } from "../models/built-model.ts";
+import type { IoBinding } from "../runtime/io-binding.ts";
+import type { Session } from "../runtime/session.ts";
+import { Tensor } from "../runtime/tensor.ts";
+import { packedLayouts } from "./packed-inputs.ts";
+import type { PackedLayouts, PackedShape } from "./packed-inputs.ts";
+import type { RunLogits, RunRows } from "./run-logits.ts";
+import type { StepMemory, StepRegion } from "./step-memory.ts";
+
+/** What the attention kernels of CUDA choose their way by, without waiting for the device. */
+export interface AttentionBounds {
+  /** No sequence has more new tokens. */
+  readonly maxNewTokens: number;
+  /** No sequence is longer after the run. */
+  readonly maxLength: number;
+  /** The longest sequence is at least this long. */
+  readonly minLongestLength: number;
+}
+
+export interface PackedRunParts {
+  readonly session: Session;
+  readonly graph: DecoderGraph;
+  readonly kvView: KvView;
+  readonly inputMemory: StepMemory;
+  readonly logits: RunLogits;
+  /** [1, hiddenSize], for runs without images; null for a text model. */
+  readonly emptyPool: Tensor | null;
+}
+
+/** Mutable; shares the KV memory with other runs. */
+export class PackedRun implements Disposable {
+  readonly shape: PackedShape;
+  readonly inputs: StepRegion<PackedLayouts>;
+  readonly rows: RunRows;
+  readonly #parts: PackedRunParts;
+  readonly #binding: IoBinding;
+  readonly #bounds = new Int32Array(3);
+  readonly #owned = new DisposableStack();
+  #hasImages = false;
+
+  /** @param firstRow The step's row of logits that the run's first one is. */
+  constructor(parts: PackedRunParts, shape: PackedShape, firstRow: number) {
+    const { session, graph, kvView, inputMemory, logits, emptyPool } = parts;
+    this.shape = shape;
+    this.#parts = parts;
+    this.inputs = this.#owned.use(inputMemory.region(packedLayouts(shape)));
+    this.rows = this.#owned.use(logits.rows(firstRow, shape.numRows));
+    this.#binding = this.#owned.use(session.createBinding());
+    for (let layer = 0; layer < graph.numLayers; layer++) {
+      this.#bindInPlace(`${layer}.key`, kvView.keys[layer]);
+      this.#bindInPlace(`${layer}.value`, kvView.values[layer]);
+    }
+    for (const [name, tensor] of Object.entries(this.inputs.tensors)) {
+      if (session.inputNames.includes(name)) this.#binding.bindInput(name, tensor);
+    }
+    for (const [name, tensor] of Object.entries(this.rows.tensors)) this.#binding.bindOutput(name, tensor);
+    if (emptyPool !== null) this.#binding.bindInput("image_pool", emptyPool);
+    if (session.device !== "cuda") return;
+    // In the host's memory, where the kernels read it.
+    const bounds = this.#owned.use(Tensor.fromTypedArray("int32", this.#bounds, [3]));
+    this.#binding.bindInput("attention_metadata", bounds);
+  }
+
+  setBounds({ maxNewTokens, maxLength, minLongestLength }: AttentionBounds): void {
+    this.#bounds.set([maxNewTokens, maxLength, minLongestLength]);
+  }
+
+  /**
+   * Blocks until KV and logits are written.
+   *
+   * @param imagePool Row-major [rows, hiddenSize]; null for a run without images.
+   * @param graphId Captures a CUDA graph under this id at its first use and replays it later; null runs eagerly.
+   * @throws EngineError `runtime_failed`.
+   */
+  run(imagePool: Float32Array | null, graphId: number | null): void {
+    const { graph, emptyPool, logits } = this.#parts;
+    if (imagePool !== null) {
+      const shape = [imagePool.length / graph.hiddenSize, graph.hiddenSize];
+      using pool = Tensor.fromTypedArray("float32", imagePool, shape);
+      this.#binding.bindInput("image_pool", pool);
+      this.#hasImages = true;
+      this.#runBound(graphId);
+    } else {
+      if (this.#hasImages && emptyPool !== null) this.#binding.bindInput("image_pool", emptyPool);
+      this.#hasImages = false;
+      this.#runBound(graphId);
+    }
+    logits.keep(this.rows);
+  }
+
+  [Symbol.dispose](): void {
+    this.#owned.dispose();
+  }
+
+  #runBound(graphId: number | null): void {
+    this.inputs.upload();
+    this.#binding.run(graphId);
+  }
+
+  #bindInPlace(name: string, tensor: Tensor): void {
+    this.#binding.bindInput(`past.${name}`, tensor);
+    this.#binding.bindOutput(`present.${name}`, tensor);
+  }
+}
