@@ -14,6 +14,7 @@ import { takeHostTensor } from "./native-tensor.ts";
 import { pointersAt } from "./ort-api.ts";
 import type { OutPointer, Pointer } from "./ort-api.ts";
 import { checkStatus, ortEnvironment, shrinkingRunOptions } from "./ort-environment.ts";
+import type { RunOptions } from "./run-options.ts";
 import type { Tensor } from "./tensor.ts";
 
 /** Where ONNX Runtime allocates an output. */
@@ -87,13 +88,13 @@ export class IoBinding implements Disposable {
    * Runs the model. Returns when all outputs are written.
    *
    * @throws EngineError `runtime_failed` with ONNX Runtime's message if inputs are missing or have a wrong type or
-   * shape.
+   * shape, or memory runs out; `device_lost` if no later run can succeed.
    */
-  run(): void {
+  run(options: RunOptions | null = null): void {
     const { api } = ortEnvironment();
     // ONNX Runtime would write into a value left by the previous run, with its old shape.
     for (const [name, bound] of this.#outputs) if (typeof bound === "string") this.#bindLocation(name, bound);
-    checkStatus(api, api.RunWithBinding(this.#owner.handle, null, this.#handle));
+    checkStatus(api, api.RunWithBinding(this.#owner.handle, options?.handle ?? null, this.#handle));
     this.#owner.noteRun(this);
   }
 
