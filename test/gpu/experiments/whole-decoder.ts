@@ -46,15 +46,16 @@ async function measure(context: ExperimentContext, shape: ModelShape): Promise<v
     const startedAt = performance.now();
     const model = await buildRandomModel({ shape, dtype, device, kvLayout, maxModelLen, folder });
     report.figure(`${shape.name} ${dtype}: checkpoint and graphs`, (performance.now() - startedAt) / 1000, "s");
+    const contextTokens = isSmall ? 20 : 1024;
     const counts = isSmall ? [1, 4] : [1, 8, 32, 128];
     const loadedAt = performance.now();
     using engine = await createSteppedEngine(model, device, maxModelLen, { maxNumSequences: counts.at(-1)! });
     report.figure(`${shape.name} ${dtype}: load`, (performance.now() - loadedAt) / 1000, "s");
     report.figure(`${shape.name} ${dtype}: tokens that fit`, engine.stats.kvCapacity.numTokens, "tokens");
     for (const [index, numSequences] of counts.entries()) {
-      const label = `${shape.name} ${dtype}, ${numSequences} sequences of 1,024 tokens`;
+      const label = `${shape.name} ${dtype}, ${numSequences} sequences of ${contextTokens} tokens`;
       await report.attempt(label, () => {
-        const load = { numSequences, contextTokens: isSmall ? 20 : 1024, numSteps: isSmall ? 4 : 48, salt: index + 1 };
+        const load = { numSequences, contextTokens, numSteps: isSmall ? 4 : 48, salt: index + 1 };
         const { stepMs, runMs } = timeDecoding(engine, model.decoder, load);
         report.figure(label, (1000 * numSequences) / stepMs, "tokens/s");
         report.figure(`${label}: a step`, stepMs, "ms");
