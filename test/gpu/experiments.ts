@@ -13,6 +13,16 @@ import { vision } from "./experiments/vision.ts";
 import { largeDecoder, wholeDecoder } from "./experiments/whole-decoder.ts";
 
 export const experiments: readonly Experiment[] = [
-  ...[loads, views, pagedAttention, interim, wholeDecoder, largeDecoder],
-  ...[samplingTail, cudaGraphs, quantised, vision, soak, repeat],
+  loads,
+  views,
+  pagedAttention,
+  interim,
+  wholeDecoder,
+  largeDecoder,
+  samplingTail,
+  cudaGraphs,
+  quantised,
+  vision,
+  soak,
+  repeat,
 ];

@@ -28,7 +28,8 @@ export function randomBelow(random: () => number, limit: number): number {
 
 /** In the type's own array, rounded to the nearest. */
 export function encode<E extends FloatType>(elementType: E, values: Float32Array): TensorArrays[E] {
-  switch (elementType as FloatType) {
+  const type: FloatType = elementType;
+  switch (type) {
     case "float32":
       return values as TensorArrays[E];
     case "float16":

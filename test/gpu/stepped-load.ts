@@ -100,6 +100,7 @@ export function timePrefill(engine: SteppedEngine, vocabSize: number, numTokens:
 /** Time inside of runs, which end with the device's work: the rest of a step is the host's. */
 export const runClock = { totalMs: 0 };
 
+// oxlint-disable-next-line typescript/unbound-method -- called with its own `this`
 const { run } = IoBinding.prototype;
 IoBinding.prototype.run = function timedRun(this: IoBinding, ...args: Parameters<typeof run>): void {
   const startedAt = performance.now();

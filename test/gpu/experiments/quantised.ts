@@ -129,6 +129,6 @@ function multiplyOnce(
   binding.run();
   use(() => binding.run());
   const host = emptyArray(elementType, count * rows);
-  host.set(y.copyToHost() as Float32Array & Float16Array);
+  host.set(y.copyToHost());
   return decode(elementType, host);
 }

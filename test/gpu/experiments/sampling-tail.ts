@@ -160,7 +160,7 @@ function ties({ report }: ExperimentContext, session: Session, vocabSize: number
     report.check(
       `ties among ${vocabSize}: the lowest id is first`,
       firsts.join() === expected.join(),
-      `${firsts.join(", ")}`,
+      firsts.join(", "),
     );
     const order = Array.from(ids.subarray(0, tied.length), Number);
     report.check(`ties among ${vocabSize}: ids are in order`, order.join() === tied.join(), order.join(", "));

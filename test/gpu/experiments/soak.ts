@@ -28,7 +28,7 @@ async function run(context: ExperimentContext): Promise<void> {
   const numSteps = isSmall ? 120 : 10_000;
   const numClients = isSmall ? 8 : 64;
   const blockSize = isSmall ? 8 : 256;
-  const maxModelLen = isSmall ? 128 : 512;
+  const maxModelLen = isSmall ? 192 : 512;
   const cacheFolder = join(folder, "cache");
   const { checkpointFolder, cases } = await loadGoldens("llama");
   const checkpoint = await openCheckpoint(checkpointFolder, { cacheFolder });
