@@ -45,19 +45,19 @@ export async function archiveFolder(name: string, source: string, options: Archi
   const ended = once(tar, "close");
   const compress = createZstdCompress({ params: { [constants.ZSTD_c_compressionLevel]: ZSTD_LEVEL } });
   const parts = new PartWriter(`${name}.tar.zst`, options);
-  const counter = countBytes(options.onProgress);
+  const counter = new ByteCounter(options.onProgress);
   await pipeline(tar.stdout, counter.through, compress, parts);
   const [code] = await ended;
   if (code !== 0) throw new Error(`tar ended with ${String(code)}.`);
-  return { name, compression: "zstd", contentBytes: counter.total(), parts: parts.parts };
+  return { name, compression: "zstd", contentBytes: counter.total, parts: parts.parts };
 }
 
 /** One file, compressed so that a machine without anything but a shell can unpack it. */
 export async function archiveFile(name: string, content: Readable, options: ArchiveOptions): Promise<Archive> {
   const parts = new PartWriter(`${name}.gz`, options);
-  const counter = countBytes(options.onProgress);
+  const counter = new ByteCounter(options.onProgress);
   await pipeline(content, counter.through, createGzip({ level: constants.Z_BEST_COMPRESSION }), parts);
-  return { name, compression: "gzip", contentBytes: counter.total(), parts: parts.parts };
+  return { name, compression: "gzip", contentBytes: counter.total, parts: parts.parts };
 }
 
 /** `MANIFEST.json` for people, `SHA256SUMS` and `ARCHIVES` for the shell script. */
@@ -72,18 +72,24 @@ export function writeManifest(folder: string, archives: readonly Archive[], fact
   writeFileSync(join(folder, "ARCHIVES"), rows.map((row) => `${row}\n`).join(""));
 }
 
-function countBytes(onProgress: ArchiveOptions["onProgress"]) {
-  let total = 0;
-  return {
-    total: () => total,
-    async *through(chunks: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
-      for await (const chunk of chunks) {
-        total += chunk.length;
-        onProgress?.(total);
-        yield chunk;
-      }
-    },
-  };
+/** Passes a stream on; mutable. */
+class ByteCounter {
+  total = 0;
+  readonly #onProgress: ArchiveOptions["onProgress"];
+
+  constructor(onProgress: ArchiveOptions["onProgress"]) {
+    this.#onProgress = onProgress;
+  }
+
+  readonly through = (chunks: AsyncIterable<Buffer>): AsyncGenerator<Buffer> => this.#count(chunks);
+
+  async *#count(chunks: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
+    for await (const chunk of chunks) {
+      this.total += chunk.length;
+      this.#onProgress?.(this.total);
+      yield chunk;
+    }
+  }
 }
 
 interface OpenPart {
@@ -109,11 +115,11 @@ class PartWriter extends Writable {
   }
 
   override _write(chunk: Buffer, _encoding: string, callback: (error?: Error | null) => void): void {
-    this.#append(chunk).then(() => callback(), callback);
+    settle(this.#append(chunk), callback);
   }
 
   override _final(callback: (error?: Error | null) => void): void {
-    this.#closePart().then(() => callback(), callback);
+    settle(this.#closePart(), callback);
   }
 
   async #append(chunk: Buffer): Promise<void> {
@@ -141,4 +147,15 @@ class PartWriter extends Writable {
     await once(stream, "close");
     this.parts.push({ name, bytes, sha256: hash.digest("hex") });
   }
+}
+
+function settle(work: Promise<void>, callback: (error?: Error | null) => void): void {
+  void (async () => {
+    try {
+      await work;
+    } catch (error) {
+      return callback(error as Error);
+    }
+    callback();
+  })();
 }

@@ -10,8 +10,8 @@ const testPackages = ["vitest", "fast-check", "openai", "ai"];
 /** Read by nobody at run time. */
 const droppedFiles = /\.(d\.ts|d\.mts|d\.cts|map|md|markdown|flow)$/i;
 
-export const providerLibraries = ["libonnxruntime_providers_cuda.so", "libonnxruntime_providers_shared.so"];
-export const nativeFolder = "node_modules/onnxruntime-node/bin/napi-v6/linux/x64";
+const providerLibraries = ["libonnxruntime_providers_cuda.so", "libonnxruntime_providers_shared.so"];
+const nativeFolder = "node_modules/onnxruntime-node/bin/napi-v6/linux/x64";
 
 /** The wheel of the provider, and those of NVIDIA's libraries. cuDNN is for convolutions only, and large. */
 export const providerWheel = "onnxruntime-gpu";
@@ -29,7 +29,7 @@ export function stageCode(repository: string, staging: string): void {
       "*.json",
       "*.config.ts",
     ],
-    { cwd: repository, exclude: (path) => /^test\/bench\/peers|^test\/attacks|node_modules/.test(String(path)) },
+    { cwd: repository, exclude: (path) => /^test\/bench\/peers|^test\/attacks|node_modules/.test(path) },
   );
   const packages = installedPackages(repository, testPackages).filter((path) => !path.includes("node-linux-"));
   const files = packages.flatMap((path) => globSync(`${path}/**/*`, { cwd: repository, exclude: isForeign }));
@@ -39,8 +39,8 @@ export function stageCode(repository: string, staging: string): void {
 }
 
 /** Libraries of other platforms. */
-function isForeign(path: string | { readonly name: string }): boolean {
-  return /napi-v6\/(darwin|win32|linux\/arm64)/.test(String(path));
+function isForeign(path: string): boolean {
+  return /napi-v6\/(darwin|win32|linux\/arm64)/.test(path);
 }
 
 export function stageProvider(libraries: readonly WheelLibrary[], staging: string): void {

@@ -95,7 +95,7 @@ function weightSpecs(shape: ModelShape): WeightSpec[] {
 const numRandom = 2 ** 22;
 
 /** Writes the folder unless it is there already; returns it. 8 billion weights take about a minute. */
-export function writeRandomCheckpoint(shape: ModelShape, elementType: HalfType, parentFolder: string): string {
+function writeRandomCheckpoint(shape: ModelShape, elementType: HalfType, parentFolder: string): string {
   const folder = join(parentFolder, `${shape.name}-${elementType}`);
   if (existsSync(folder)) return folder;
   const writing = `${folder}.${process.pid}`;

@@ -44,7 +44,7 @@ export interface AttentionBatch {
   readonly valueCache: Float32Array;
 }
 
-const maxPositions = 16_384;
+const maxPositions = 8192;
 
 const noWeights: WeightSource = {
   prepared: (request) => {

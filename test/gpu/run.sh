@@ -1,5 +1,6 @@
 #!/bin/sh
-# Runs a part of the experiments: test/gpu/run.sh PART [--device cpu]; --help lists them. Finds Node and NVIDIA's
+# Runs a part of the experiments: test/gpu/run.sh PART [--device cpu]; --help lists them. `tests` is the device suites,
+# on the devices of FOVEA_TEST_DEVICES (cpu,cuda where not set). Finds Node and NVIDIA's
 # libraries: those of a pack (see assemble.sh), else those of this machine.
 set -eu
 root=$(CDPATH= cd -- "$(dirname -- "$0")/../.." && pwd)
@@ -32,4 +33,15 @@ if [ ! -e "$root/cuda/lib/libcudart.so.13" ]; then
 fi
 LD_LIBRARY_PATH="${libraries#:}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 export LD_LIBRARY_PATH
+
+if [ "${1:-}" = tests ]; then
+  shift
+  FOVEA_TEST_DEVICES=${FOVEA_TEST_DEVICES:-cpu,cuda}
+  export FOVEA_TEST_DEVICES
+  mkdir -p gpu-reports
+  reports=$(pwd)/gpu-reports
+  cd "$root"
+  exec "$node" node_modules/vitest/vitest.mjs run --config test/gpu/vitest.config.ts \
+    --reporter=default --reporter=json --outputFile.json="$reports/tests.json" "$@"
+fi
 exec "$node" "$root/test/gpu/main.ts" "$@"

@@ -28,7 +28,7 @@ export function createSteppedEngine(
 }
 
 /** Distinct for every salt, so that no prefix is shared. */
-export function tokenRequest(
+function tokenRequest(
   requestId: string,
   vocabSize: number,
   numTokens: number,
