@@ -129,6 +129,24 @@ export function randomBatch(
   };
 }
 
+/** The batch with a pool in which every place that no sequence has written holds no number, as fresh memory may. */
+export function withUnwrittenMemory(shape: AttentionShape, batch: AttentionBatch): AttentionBatch {
+  const { numKvHeads, headDim, blockSize } = shape;
+  const width = numKvHeads * headDim;
+  const poison = (cache: Float32Array): Float32Array => {
+    const poisoned = new Float32Array(cache.length).fill(Number.NaN);
+    batch.sequences.forEach(({ past }, row) => {
+      for (let position = 0; position < past; position++) {
+        const block = batch.blockTable[row * batch.numColumns + Math.floor(position / blockSize)];
+        const start = (block * blockSize + (position % blockSize)) * width;
+        poisoned.set(cache.subarray(start, start + width), start);
+      }
+    });
+    return poisoned;
+  };
+  return { ...batch, keyCache: poison(batch.keyCache), valueCache: poison(batch.valueCache) };
+}
+
 export interface AttentionResult {
   /** [numTokens, numHeads * headDim] */
   readonly attended: Float32Array;

@@ -2,7 +2,7 @@
 import { elementTypesOf, loadGraph } from "../experiment.ts";
 import type { Experiment, ExperimentContext } from "../experiment.ts";
 import { relativeError, toleranceOf } from "../numbers.ts";
-import { attendInLoops, buildAttention, randomBatch, runAttention } from "../paged-attention.ts";
+import { attendInLoops, buildAttention, randomBatch, runAttention, withUnwrittenMemory } from "../paged-attention.ts";
 import type { AttentionBatch, AttentionResult, AttentionSequence, AttentionShape } from "../paged-attention.ts";
 
 export const pagedAttention: Experiment = {
@@ -95,6 +95,13 @@ function compare(
   const detail =
     `errors ${errors.map((error) => error.toExponential(1)).join(", ")} against ${against}; ` +
     `${numDifferent} of ${numRepeats} repeats differ, by ${spread.toExponential(1)}`;
+  const unwritten = runAttention(session, shape, withUnwrittenMemory(shape, batch));
+  const unwrittenError = relativeError(unwritten.attended, expected.attended);
+  report.check(
+    `${name}: unwritten memory is not read`,
+    unwrittenError <= toleranceOf[shape.elementType],
+    `error ${unwrittenError.toExponential(1)}`,
+  );
   const passed = errors.every((error) => error <= toleranceOf[shape.elementType]);
   report.check(name, passed && spread <= toleranceOf[shape.elementType], detail);
 }
