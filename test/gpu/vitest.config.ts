@@ -6,7 +6,8 @@ export default defineConfig({
     root: new URL("../..", import.meta.url).pathname,
     include: [
       "test/gpu/**/*.test.ts",
-      "test/engine/{runtime,kv}/**/*.test.ts",
+      "test/engine/runtime/**/*.test.ts",
+      "test/engine/kv/kv-cache.test.ts",
       "test/engine/core/paged-engine.test.ts",
     ],
     exclude: ["test/engine/runtime/webgpu.test.ts", "test/gpu/pack.test.ts"],
