@@ -24,7 +24,11 @@ export default defineConfig({
   },
   test: {
     include: ["test/**/*.test.ts"],
-    globalSetup: ["test/support/programs/provide-programs.ts", "test/support/compile-cache.ts"],
+    globalSetup: [
+      "test/support/programs/provide-programs.ts",
+      "test/support/devices/provide-devices.ts",
+      "test/support/compile-cache.ts",
+    ],
     testTimeout: 60_000,
     hookTimeout: 120_000,
     // Polling waits for what must happen, on machines of any speed.

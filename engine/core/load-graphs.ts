@@ -63,20 +63,20 @@ function loadPagedDecoder(options: DecoderOptions, graph: DecoderGraph, blockSiz
   const { maxNumSequences, maxNumBatchedTokens } = config;
   using loaded = new DisposableStack();
   const session = loaded.use(Session.load(graph.path, pagedSessionOptions(config, model)));
-  const capacity = planBlocks(graph, {
-    blockSize,
-    maxNumSequences,
-    maxLen: maxModelLen,
-    roomBytes: roomForBlocks(session, graph, options, blockSize),
-    takesAllRoom: session.deviceMemory !== null,
-    numBlocks: config.numBlocks,
-  });
   const limits = {
     maxNumTokens: maxNumBatchedTokens,
     maxNumSequences,
     maxLen: maxModelLen,
     isEager: config.enforceEager ?? false,
   };
+  const capacity = planBlocks(graph, {
+    blockSize,
+    maxNumSequences,
+    maxLen: maxModelLen,
+    roomBytes: roomForBlocks(session, graph, config, () => runOnScratchBlock(graph, session, blockSize, limits)),
+    takesAllRoom: session.deviceMemory !== null,
+    numBlocks: config.numBlocks,
+  });
   const decoder = new PagedDecoder(graph, session, capacity, limits);
   loaded.move();
   return { decoder, kvManager: new BlockKvManager({ ...config, capacity }) };
@@ -86,17 +86,12 @@ function loadPagedDecoder(options: DecoderOptions, graph: DecoderGraph, blockSiz
  * On a GPU, the share of its memory that the settings allow, less everything that is in use after the largest run. The
  * run makes ONNX Runtime take the memory that later runs reuse.
  */
-function roomForBlocks(
-  session: Session,
-  graph: DecoderGraph,
-  { config, maxModelLen }: DecoderOptions,
-  blockSize: number,
-): number {
+function roomForBlocks(session: Session, graph: DecoderGraph, config: EngineConfig, runLargest: () => void): number {
   if (session.device === "cpu") {
     return kvRoomBytes({ weightBytes: graph.weightBytes, machineBytes: machineMemoryBytes() });
   }
   invariant(session.device === "cuda", `no paged KV cache on ${session.device}`);
-  runOnScratchBlock(graph, session, blockSize, Math.min(config.maxNumBatchedTokens, maxModelLen));
+  runLargest();
   const { totalBytes, freeBytes } = cudaMemoryBytes(config.deviceId);
   return (
     totalBytes * (config.gpuMemoryUtilization ?? defaultEngineLimits.gpuMemoryUtilization) - (totalBytes - freeBytes)

@@ -2,6 +2,7 @@
 import type { KvView } from "../kv/kv-cache.ts";
 import type { DecoderGraph } from "../models/built-model.ts";
 import type { IoBinding } from "../runtime/io-binding.ts";
+import type { RunOptions } from "../runtime/run-options.ts";
 import type { Session } from "../runtime/session.ts";
 import { Tensor } from "../runtime/tensor.ts";
 import { packedLayouts } from "./packed-inputs.ts";
@@ -27,6 +28,8 @@ export interface PackedRunParts {
   readonly logits: RunLogits;
   /** [1, hiddenSize], for runs without images; null for a text model. */
   readonly emptyPool: Tensor | null;
+  /** Options of a run that neither captures nor replays a graph; null if the session captures none. */
+  readonly eagerOptions: RunOptions | null;
 }
 
 /** Mutable; shares the KV memory with other runs. */
@@ -71,21 +74,22 @@ export class PackedRun implements Disposable {
    * Blocks until KV and logits are written.
    *
    * @param imagePool Row-major [rows, hiddenSize]; null for a run without images.
-   * @param graphId Captures a CUDA graph under this id at its first use and replays it later; null runs eagerly.
+   * @param graphOptions Name the CUDA graph that the run captures or replays; null runs eagerly. A replay reads none of
+   *   the bindings, only the memory that was bound when it was captured.
    * @throws EngineError `runtime_failed`.
    */
-  run(imagePool: Float32Array | null, graphId: number | null): void {
+  run(imagePool: Float32Array | null, graphOptions: RunOptions | null): void {
     const { graph, emptyPool, logits } = this.#parts;
     if (imagePool !== null) {
       const shape = [imagePool.length / graph.hiddenSize, graph.hiddenSize];
       using pool = Tensor.fromTypedArray("float32", imagePool, shape);
       this.#binding.bindInput("image_pool", pool);
       this.#hasImages = true;
-      this.#runBound(graphId);
+      this.#runBound(graphOptions);
     } else {
       if (this.#hasImages && emptyPool !== null) this.#binding.bindInput("image_pool", emptyPool);
       this.#hasImages = false;
-      this.#runBound(graphId);
+      this.#runBound(graphOptions);
     }
     logits.keep(this.rows);
   }
@@ -94,9 +98,9 @@ export class PackedRun implements Disposable {
     this.#owned.dispose();
   }
 
-  #runBound(graphId: number | null): void {
+  #runBound(graphOptions: RunOptions | null): void {
     this.inputs.upload();
-    this.#binding.run(graphId);
+    this.#binding.run(graphOptions ?? this.#parts.eagerOptions);
   }
 
   #bindInPlace(name: string, tensor: Tensor): void {

@@ -10,6 +10,7 @@ import { allocateBlocks } from "../kv/block-cache.ts";
 import type { KvView } from "../kv/kv-cache.ts";
 import type { KvCapacity } from "../kv/kv-manager.ts";
 import type { DecoderGraph } from "../models/built-model.ts";
+import { RunOptions } from "../runtime/run-options.ts";
 import type { Session } from "../runtime/session.ts";
 import type { Tensor } from "../runtime/tensor.ts";
 import type { PrefillChunk } from "../scheduler/scheduler-output.ts";
@@ -35,6 +36,9 @@ export interface PagedDecoderLimits {
 
 /** Bindings of shapes hold native handles for the KV of every layer; captured graphs hold device memory. */
 const MAX_CACHED_RUNS = 64;
+
+/** Stands for no graph. */
+const eagerGraphId = "-1";
 
 /** Mutable; owns the session and the KV memory. */
 export class PagedDecoder implements Decoder {
@@ -67,7 +71,7 @@ export class PagedDecoder implements Decoder {
     this.#owned.use(owned.move());
     this.#owned.use(this.#eagerRuns);
     this.#owned.defer(() => {
-      for (const { run } of this.#decodeRuns.values()) run[Symbol.dispose]();
+      for (const decode of this.#decodeRuns.values()) decode[Symbol.dispose]();
     });
   }
 
@@ -94,14 +98,15 @@ export class PagedDecoder implements Decoder {
     const shape = decodeShape(shapeOfSpans(spans));
     const decode = this.#decodeRunOf(shape);
     fillPackedInputs(decode.run.inputs, shape, spans, this.#graph);
-    decode.run.run(null, decode.nextGraphId());
+    decode.run.run(null, decode.nextGraph());
   }
 
   #decodeRunOf(shape: PackedShape): DecodeRun {
     const key = `${shape.numSequences}x${shape.numColumns}`;
     let decode = this.#decodeRuns.get(key);
     if (decode === undefined) {
-      decode = new DecodeRun(new PackedRun(this.#parts, shape, 0), this.#decodeRuns.size + 1, this.#blockSize);
+      const graphId = this.#parts.eagerOptions === null ? null : this.#decodeRuns.size + 1;
+      decode = new DecodeRun(new PackedRun(this.#parts, shape, 0), graphId, this.#blockSize);
       this.#decodeRuns.set(key, decode);
     }
     return decode;
@@ -124,14 +129,15 @@ export class PagedDecoder implements Decoder {
 }
 
 /** Mutable: a padded shape, and the CUDA graph that is captured of it. */
-class DecodeRun {
+class DecodeRun implements Disposable {
   readonly run: PackedRun;
-  readonly #graphId: number;
+  readonly #graph: RunOptions | null;
   #numUses = 0;
 
-  constructor(run: PackedRun, graphId: number, blockSize: number) {
+  /** @param graphId Null if the session captures no graphs. ONNX Runtime reserves 0. */
+  constructor(run: PackedRun, graphId: number | null, blockSize: number) {
     this.run = run;
-    this.#graphId = graphId;
+    this.#graph = graphId === null ? null : new RunOptions({ gpu_graph_id: String(graphId) });
     // Every replay has to keep the bounds of the capture. A table of this width has a sequence that needs more than half.
     const { numColumns } = run.shape;
     const isNarrowest = numColumns === paddedColumns(1);
@@ -140,19 +146,29 @@ class DecodeRun {
   }
 
   /** Null for the first use. A shape that comes up once is not worth a capture, which computes it three times. */
-  nextGraphId(): number | null {
-    return ++this.#numUses > 1 ? this.#graphId : null;
+  nextGraph(): RunOptions | null {
+    return ++this.#numUses > 1 ? this.#graph : null;
+  }
+
+  [Symbol.dispose](): void {
+    this.run[Symbol.dispose]();
+    this.#graph?.[Symbol.dispose]();
   }
 }
 
 /**
- * Runs `numTokens` tokens of one sequence, all of whose blocks are the scratch block. The device then has allocated the
- * memory of its largest run.
+ * Runs as many tokens as a step may have, all in the scratch block. The device then has allocated the memory of its
+ * largest run.
  */
-export function runOnScratchBlock(graph: DecoderGraph, session: Session, blockSize: number, numTokens: number): void {
+export function runOnScratchBlock(
+  graph: DecoderGraph,
+  session: Session,
+  blockSize: number,
+  limits: PagedDecoderLimits,
+): void {
   using owned = new DisposableStack();
+  const numTokens = Math.min(limits.maxNumTokens, limits.maxLen);
   const kvView = owned.use(allocateBlocks(session, graph, { blockSize, numBlocks: 1 }));
-  const limits = { maxNumTokens: numTokens, maxNumSequences: 1, maxLen: numTokens, isEager: true };
   const parts = createParts(graph, session, kvView, blockSize, limits, owned);
   const shape = { numTokens, numSequences: 1, numColumns: Math.ceil(numTokens / blockSize), numRows: 1 };
   const run = owned.use(new PackedRun(parts, shape, 0));
@@ -167,7 +183,7 @@ function createParts(
   session: Session,
   kvView: KvView,
   blockSize: number,
-  { maxNumTokens, maxNumSequences, maxLen }: PagedDecoderLimits,
+  { maxNumTokens, maxNumSequences, maxLen, isEager }: PagedDecoderLimits,
   owned: DisposableStack,
 ): PackedRunParts {
   const maxRows = paddedSequences(maxNumSequences);
@@ -179,7 +195,16 @@ function createParts(
   };
   const inputMemory = owned.use(new StepMemory(session, regionBytes(packedLayouts(largest))));
   const logits = owned.use(new RunLogits(session, graph, maxRows));
-  return { session, graph, kvView, inputMemory, logits, emptyPool: emptyPoolOf(graph, session, owned) };
+  const capturesGraphs = session.device === "cuda" && !isEager;
+  return {
+    session,
+    graph,
+    kvView,
+    inputMemory,
+    logits,
+    emptyPool: emptyPoolOf(graph, session, owned),
+    eagerOptions: capturesGraphs ? owned.use(new RunOptions({ gpu_graph_id: eagerGraphId })) : null,
+  };
 }
 
 function emptyPoolOf(graph: DecoderGraph, session: Session, owned: DisposableStack): Tensor | null {

@@ -13,7 +13,8 @@ import type { DeviceMemory } from "./device-memory.ts";
 import { takeHostTensor } from "./native-tensor.ts";
 import { pointersAt } from "./ort-api.ts";
 import type { OutPointer, Pointer } from "./ort-api.ts";
-import { checkStatus, graphRunOptions, ortEnvironment, shrinkingRunOptions } from "./ort-environment.ts";
+import { checkStatus, ortEnvironment, shrinkingRunOptions } from "./ort-environment.ts";
+import type { RunOptions } from "./run-options.ts";
 import type { Tensor } from "./tensor.ts";
 
 /** Where ONNX Runtime allocates an output. */
@@ -26,7 +27,6 @@ export interface BindingOwner {
   readonly outputNames: readonly string[];
   /** Null if the device uses the host's memory. */
   readonly deviceMemory: DeviceMemory | null;
-  readonly capturesGraphs: boolean;
   /** Called after each run. */
   noteRun(binding: IoBinding): void;
   forget(binding: IoBinding): void;
@@ -87,17 +87,14 @@ export class IoBinding implements Disposable {
   /**
    * Runs the model. Returns when all outputs are written.
    *
-   * @param graphId For a session that captures CUDA graphs: the first run under an id captures one, later runs replay
-   *   it and read none of the bindings. Null runs eagerly. Other sessions ignore it.
    * @throws EngineError `runtime_failed` with ONNX Runtime's message if inputs are missing or have a wrong type or
-   * shape.
+   * shape, or memory runs out; `device_lost` if no later run can succeed.
    */
-  run(graphId: number | null = null): void {
+  run(options: RunOptions | null = null): void {
     const { api } = ortEnvironment();
     // ONNX Runtime would write into a value left by the previous run, with its old shape.
     for (const [name, bound] of this.#outputs) if (typeof bound === "string") this.#bindLocation(name, bound);
-    const options = this.#owner.capturesGraphs ? graphRunOptions(graphId) : null;
-    checkStatus(api, api.RunWithBinding(this.#owner.handle, options, this.#handle));
+    checkStatus(api, api.RunWithBinding(this.#owner.handle, options?.handle ?? null, this.#handle));
     this.#owner.noteRun(this);
   }
 

@@ -76,6 +76,7 @@ export interface OrtApi {
   readonly ReleaseMemoryInfo: (memoryInfo: Pointer) => void;
   readonly ReleaseSession: (session: Pointer) => void;
   readonly ReleaseValue: (value: Pointer) => void;
+  readonly ReleaseRunOptions: (options: Pointer) => void;
   readonly ReleaseTensorTypeAndShapeInfo: (typeAndShape: Pointer) => void;
   readonly ReleaseSessionOptions: (options: Pointer) => void;
   readonly CreateRunOptions: (options: OutPointer) => Status;
@@ -161,6 +162,7 @@ const signatures: Readonly<Record<keyof OrtApi, Signature>> = {
   ReleaseMemoryInfo: [94, "void", [ptr]],
   ReleaseSession: [95, "void", [ptr]],
   ReleaseValue: [96, "void", [ptr]],
+  ReleaseRunOptions: [97, "void", [ptr]],
   ReleaseTensorTypeAndShapeInfo: [99, "void", [ptr]],
   ReleaseSessionOptions: [100, "void", [ptr]],
   AddSessionConfigEntry: [130, ptr, [ptr, "str", "str"]],

@@ -59,24 +59,6 @@ export function shrinkingRunOptions(): Pointer {
   return options;
 }
 
-/** `gpu_graph_id` of a run that neither captures nor replays. */
-const EAGER = -1;
-
-const graphOptions = new Map<number, Pointer>();
-
-/** Options of a run of a session that captures CUDA graphs. Created at first use and kept for the life of the thread. */
-export function graphRunOptions(graphId: number | null): Pointer {
-  const id = graphId ?? EAGER;
-  const known = graphOptions.get(id);
-  if (known !== undefined) return known;
-  const { api, out } = ortEnvironment();
-  checkStatus(api, api.CreateRunOptions(out));
-  const options = out[0];
-  checkStatus(api, api.AddRunConfigEntry(options, "gpu_graph_id", String(id)));
-  graphOptions.set(id, options);
-  return options;
-}
-
 /** Describes the memory of a device; the caller releases it with `ReleaseMemoryInfo`. */
 export function createMemoryInfo(name: string, deviceId: number): Pointer {
   const { api, out } = ortEnvironment();

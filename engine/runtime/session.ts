@@ -50,19 +50,16 @@ export class Session implements Disposable {
   readonly outputNames: readonly string[];
   /** Null where the device's memory is the host's. */
   readonly deviceMemory: DeviceMemory | null;
-  /** Whether its runs capture and replay CUDA graphs. */
-  readonly capturesGraphs: boolean;
   #session: Pointer | null;
   // Disposed of with the session: a run would otherwise reach into a session that is gone.
   readonly #bindings = new Set<IoBinding>();
   /** Null where no binding that still exists has run since the memory of runs was given back. */
   #lastRun: IoBinding | null = null;
 
-  private constructor(session: Pointer, { device, deviceId, cudaProviderOptions }: SessionOptions) {
+  private constructor(session: Pointer, { device, deviceId }: SessionOptions) {
     const { api } = ortEnvironment();
     this.#session = session;
     this.device = device;
-    this.capturesGraphs = device === "cuda" && cudaProviderOptions?.["enable_cuda_graph"] === "1";
     const memoryName = deviceMemoryName(device);
     this.deviceMemory = memoryName === null ? null : new DeviceMemory(session, device, memoryName, deviceId);
     this.inputNames = readNames(session, api.SessionGetInputCount, api.SessionGetInputName);

@@ -1,0 +1,37 @@
+/** Options of runs, by ONNX Runtime's names, e.g. `gpu_graph_id`. */
+import { invariant } from "../contract/errors.ts";
+import type { Pointer } from "./ort-api.ts";
+import { checkStatus, ortEnvironment } from "./ort-environment.ts";
+
+export class RunOptions implements Disposable {
+  #options: Pointer | null;
+
+  /** @throws EngineError `runtime_failed` for an entry that ONNX Runtime refuses. */
+  constructor(configEntries: Readonly<Record<string, string>>) {
+    const { api, out } = ortEnvironment();
+    checkStatus(api, api.CreateRunOptions(out));
+    const options = out[0];
+    try {
+      for (const [key, value] of Object.entries(configEntries)) {
+        checkStatus(api, api.AddRunConfigEntry(options, key, value));
+      }
+    } catch (error) {
+      api.ReleaseRunOptions(options);
+      throw error;
+    }
+    this.#options = options;
+  }
+
+  /** The native handle; for this folder only. */
+  get handle(): Pointer {
+    invariant(this.#options !== null, "run options are used after their disposal");
+    return this.#options;
+  }
+
+  /** Disposing twice does nothing. */
+  [Symbol.dispose](): void {
+    if (this.#options === null) return;
+    ortEnvironment().api.ReleaseRunOptions(this.#options);
+    this.#options = null;
+  }
+}

@@ -1,0 +1,28 @@
+/** All experiments, in the order in which they are worth running on a new machine. */
+import type { Experiment } from "./experiment.ts";
+import { cudaGraphs } from "./experiments/cuda-graphs.ts";
+import { interim } from "./experiments/interim.ts";
+import { loads } from "./experiments/loads.ts";
+import { pagedAttention } from "./experiments/paged-attention.ts";
+import { quantised } from "./experiments/quantised.ts";
+import { repeat } from "./experiments/repeat.ts";
+import { samplingTail } from "./experiments/sampling-tail.ts";
+import { soak } from "./experiments/soak.ts";
+import { views } from "./experiments/views.ts";
+import { vision } from "./experiments/vision.ts";
+import { largeDecoder, wholeDecoder } from "./experiments/whole-decoder.ts";
+
+export const experiments: readonly Experiment[] = [
+  loads,
+  views,
+  pagedAttention,
+  interim,
+  wholeDecoder,
+  largeDecoder,
+  samplingTail,
+  cudaGraphs,
+  quantised,
+  vision,
+  soak,
+  repeat,
+];

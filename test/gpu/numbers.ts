@@ -1,0 +1,71 @@
+/** Random numbers in every element type, and how far results are apart. */
+import { typedArrayOver } from "../../engine/runtime/element-type.ts";
+import type { TensorArrays } from "../../engine/runtime/element-type.ts";
+import { toBfloat16 } from "../../engine/weights/float-conversion.ts";
+
+export type FloatType = "float32" | "float16" | "bfloat16";
+
+/** In [-scale, scale), from a 32-bit generator. */
+export function randomNumbers(count: number, seed: number, scale = 1): Float32Array {
+  const random = createRandom(seed);
+  return Float32Array.from({ length: count }, () => (random() * 2 - 1) * scale);
+}
+
+/** Numbers in [0, 1). */
+export function createRandom(seed: number): () => number {
+  let state = (seed * 2_654_435_761 + 1) >>> 0 || 1;
+  return () => {
+    state ^= state << 13;
+    state ^= state >>> 17;
+    state ^= state << 5;
+    return (state >>> 0) / 2 ** 32;
+  };
+}
+
+export function randomBelow(random: () => number, limit: number): number {
+  return Math.floor(random() * limit);
+}
+
+/** In the type's own array, rounded to the nearest. */
+export function encode<E extends FloatType>(elementType: E, values: Float32Array): TensorArrays[E] {
+  const type: FloatType = elementType;
+  switch (type) {
+    case "float32":
+      return values as TensorArrays[E];
+    case "float16":
+      return Float16Array.from(values) as TensorArrays[E];
+    case "bfloat16":
+      return toBfloat16(values) as TensorArrays[E];
+  }
+}
+
+export function decode(elementType: FloatType, values: TensorArrays[FloatType]): Float32Array {
+  if (elementType !== "bfloat16") return Float32Array.from(values as Float32Array);
+  const words = Uint32Array.from(values as Uint16Array, (half) => half << 16);
+  return new Float32Array(words.buffer);
+}
+
+/** What the type keeps of the values. */
+export function rounded(elementType: FloatType, values: Float32Array): Float32Array {
+  return decode(elementType, encode(elementType, values));
+}
+
+export function emptyArray<E extends FloatType>(elementType: E, length: number): TensorArrays[E] {
+  return typedArrayOver(elementType, new ArrayBuffer(length * (elementType === "float32" ? 4 : 2)));
+}
+
+/** Largest difference, as a share of the largest expected magnitude; infinite where a number is none. */
+export function relativeError(actual: Float32Array, expected: Float32Array): number {
+  if (actual.length !== expected.length) return Infinity;
+  let difference = 0;
+  let magnitude = 0;
+  for (let index = 0; index < expected.length; index++) {
+    const distance = Math.abs(actual[index] - expected[index]);
+    if (!(distance <= difference)) difference = Number.isNaN(distance) ? Infinity : distance;
+    magnitude = Math.max(magnitude, Math.abs(expected[index]));
+  }
+  return magnitude === 0 ? difference : difference / magnitude;
+}
+
+/** What rounding of inputs, intermediate values and results may make of such an error. */
+export const toleranceOf: Readonly<Record<FloatType, number>> = { float32: 1e-5, float16: 4e-3, bfloat16: 3e-2 };
