@@ -23,12 +23,12 @@ import type { Engine, EngineDependencies } from "./contract/engine.ts";
  */
 export function createEngine(options: EngineOptions = {}, dependencies: Partial<EngineDependencies> = {}): Engine {
   if (workerThreads.threadName === undefined) {
-    throw new EngineError("invalid_configuration", `Node.js 24.6 or newer is needed; this is ${versions.node}.`);
+    throw new EngineError("invalid_configuration", `Fovea needs Node.js 24.6 or newer; this is ${versions.node}.`);
   }
   if (workerThreads.threadName === ENGINE_THREAD_NAME) {
     throw new EngineError(
       "invalid_configuration",
-      "The module of a logits processor creates an engine when it is imported; move the class to a module of its own.",
+      "The module of a logits processor creates an engine when it is imported. Move the class to its own module.",
     );
   }
   keepWasmCode();

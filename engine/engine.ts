@@ -287,7 +287,7 @@ export class ThreadedEngine implements Engine {
     if (numChoices > maxNumRunning) {
       throw new EngineError(
         "invalid_argument",
-        `numChoices must be at most ${maxNumRunning}, as many sequences as run or wait, got ${numChoices}.`,
+        `numChoices must be at most ${maxNumRunning}, the number of sequences that can run or wait, got ${numChoices}.`,
         { parameter: "numChoices", setting: "maxNumWaiting" },
       );
     }
@@ -397,7 +397,7 @@ function followingSeed(seed: number, index: number): number {
 function stalledError({ seconds }: EngineStall): EngineError {
   return new EngineError(
     "engine_stalled",
-    `One step of the engine has taken ${Math.floor(seconds)} s and has not ended; send the request again later.`,
+    `One step of the engine has taken ${Math.floor(seconds)} s and has not ended. Send the request again later.`,
   );
 }
 

@@ -7,10 +7,10 @@ import type { CacheReport, CacheTierReport } from "../engine/index.ts";
 type Stat = keyof CacheTierReport["stats"];
 
 const counters: readonly (readonly [name: string, help: string, stat: Stat])[] = [
-  ["queries", "Values asked for.", "queries"],
+  ["queries", "Values looked up.", "queries"],
   ["hits", "Values found.", "hits"],
-  ["errors", "Calls of the tier that failed.", "errors"],
-  ["refused_values", "Values found and refused: foreign, truncated or altered.", "refusedValues"],
+  ["errors", "Failed calls to the tier.", "errors"],
+  ["refused_values", "Values found and rejected: written by another program, truncated or altered.", "refusedValues"],
   ["read_bytes", "Bytes of values read.", "readBytes"],
   ["written_bytes", "Bytes of values written.", "writtenBytes"],
 ];
@@ -35,7 +35,7 @@ export function addCacheMetrics(registry: Registry, readReport: () => CacheRepor
   registry.registerMetric(
     new Gauge({
       name: "fovea_cache_held_bytes",
-      help: "Bytes of values held in memory.",
+      help: "Bytes of values currently in memory.",
       labelNames: ["cache"],
       registers: [],
       collect() {
@@ -46,7 +46,7 @@ export function addCacheMetrics(registry: Registry, readReport: () => CacheRepor
   registry.registerMetric(
     new Gauge({
       name: "fovea_redis_available",
-      help: "Whether Redis is used, 1 or 0: a call that fails ends its use until a probe succeeds.",
+      help: "1 if Redis is used, else 0: a failed call ends its use until a probe succeeds.",
       labelNames: ["operation"],
       registers: [],
       collect() {

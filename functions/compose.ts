@@ -86,10 +86,10 @@ export async function compose({ config, logger, onProgress }: CompositionOptions
 }
 
 function logStall(stall: EngineStall | null, logger: Logger): void {
-  if (stall === null) return logger.info("The step of the engine has ended; requests are served again.");
+  if (stall === null) return logger.info("The step of the engine has ended; requests are accepted again.");
   const message = stall.isLasting
-    ? "The step of the engine still has not ended; its requests are ended, and /livez asks for a restart."
-    : "A step of the engine does not end; no requests are taken until it does.";
+    ? "The step of the engine still has not ended; its requests are ended, and /livez requests a restart."
+    : "A step of the engine does not end; new requests are rejected until it does.";
   logger.error(message, { ...stall });
 }
 

@@ -19,5 +19,5 @@ export function warnOfRefusedDefaults(
   // Refused for the same reason without them, a request is refused for something that it has to bring itself.
   if (refusal === null || (refusal.name === refusalWithout?.name && refusal.reason === refusalWithout.reason)) return;
   const { name, reason } = refusal;
-  logger.warn(`LOGITS_PROCESSOR_DEFAULT_ARGS: ${name} refuses requests that change none of them: ${reason}`);
+  logger.warn(`LOGITS_PROCESSOR_DEFAULT_ARGS: ${name} rejects requests that do not override these defaults: ${reason}`);
 }

@@ -11,7 +11,7 @@ export function warnOfFewerSequences(
 ): void {
   if (modelInfo === null || modelInfo.maxNumSequences >= maxNumSequences) return;
   logger.warn(
-    `The KV cache of ${maxNumSequences} sequences (MAX_NUM_SEQS) of ${modelInfo.maxModelLen} tokens has no room in the ` +
-      `machine's memory: ${modelInfo.maxNumSequences} are computed together. A smaller MAX_MODEL_LEN makes room for more.`,
+    `The KV cache of ${maxNumSequences} sequences (MAX_NUM_SEQS) of ${modelInfo.maxModelLen} tokens does not fit into the ` +
+      `machine's memory: at most ${modelInfo.maxNumSequences} run together. A smaller MAX_MODEL_LEN makes room for more.`,
   );
 }

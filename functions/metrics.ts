@@ -57,41 +57,41 @@ export function createMetrics(service: Service, modelName: string): Metrics {
   addCacheMetrics(registry, () => service.engine?.caches ?? null);
   const timeToFirstToken = new Histogram({
     name: "vllm:time_to_first_token_seconds",
-    help: "From the arrival of a request to its first token.",
+    help: "Time from the arrival of a request to its first token.",
     buckets: LATENCY_BUCKETS,
     registers,
   });
   const interTokenLatency = new Histogram({
     name: "vllm:inter_token_latency_seconds",
-    help: "Between one token and the next of a sequence.",
+    help: "Time between consecutive tokens of a sequence.",
     buckets: INTER_TOKEN_BUCKETS,
     registers,
   });
   const requestLatency = new Histogram({
     name: "vllm:e2e_request_latency_seconds",
-    help: "From the arrival of a request to the end of its sequence.",
+    help: "Time from the arrival of a request to the end of its sequence.",
     buckets: LATENCY_BUCKETS,
     registers,
   });
   const promptTokens = new Histogram({
     name: "vllm:request_prompt_tokens",
-    help: "Tokens of a prompt, image tokens included.",
+    help: "Prompt tokens per request, image tokens included.",
     buckets: TOKEN_BUCKETS,
     registers,
   });
   const generationTokens = new Histogram({
     name: "vllm:request_generation_tokens",
-    help: "Tokens generated for a request.",
+    help: "Generated tokens per request.",
     buckets: TOKEN_BUCKETS,
     registers,
   });
   const successes = new Counter({
     name: "vllm:request_success_total",
-    help: "Sequences by the reason for which they ended.",
+    help: "Finished sequences by finish reason.",
     labelNames: ["finished_reason"],
     registers,
   });
-  const images = new Counter({ name: "fovea_images_total", help: "Images of admitted requests.", registers });
+  const images = new Counter({ name: "fovea_images_total", help: "Images in admitted requests.", registers });
   const imageTokens = new Counter({
     name: "fovea_image_tokens_total",
     help: "Prompt tokens that are image embeddings.",
@@ -99,24 +99,24 @@ export function createMetrics(service: Service, modelName: string): Metrics {
   });
   const batches = new Counter({
     name: "fovea_batches_total",
-    help: "Batches by how they ended.",
+    help: "Ended batches by final status.",
     labelNames: ["status"],
     registers,
   });
   const batchLines = new Counter({
     name: "fovea_batch_lines_total",
-    help: "Answers to lines of queued batches; those that are errors failed.",
+    help: "Answered lines of queued batches; errors count as failed.",
     labelNames: ["outcome"],
     registers,
   });
   const unfinishedBatches = new Gauge({
     name: "fovea_batches_unfinished",
-    help: "Batches of this model that are not done yet, on all replicas.",
+    help: "Unfinished batches of this model, on all replicas.",
     registers,
   });
   const runningBatches = new Gauge({
     name: "fovea_batches_running",
-    help: "Batches that this process works on.",
+    help: "Batches that this process is working on.",
     registers,
   });
   const httpRequests = new Counter({
@@ -127,7 +127,7 @@ export function createMetrics(service: Service, modelName: string): Metrics {
   });
   const httpDuration = new Histogram({
     name: "http_request_duration_seconds",
-    help: "Time to the end of the response, by route and method.",
+    help: "Time from request to end of response, by route and method.",
     labelNames: ["handler", "method"],
     buckets: LATENCY_BUCKETS,
     registers,
@@ -190,7 +190,7 @@ function addEngineFigures(registry: Registry, service: Service): void {
   const stats = () => service.engine?.stats;
   addGauge("vllm:num_requests_running", "Sequences that hold a KV slot.", () => stats()?.numRequestsRunning);
   addGauge("vllm:num_requests_waiting", "Sequences that wait for a KV slot.", () => stats()?.numRequestsWaiting);
-  addGauge("vllm:kv_cache_usage_perc", "Share of KV positions in use, 0 to 1.", () => stats()?.kvCacheUsage);
+  addGauge("vllm:kv_cache_usage_perc", "Fraction of KV positions in use, 0 to 1.", () => stats()?.kvCacheUsage);
   addCounter("vllm:prompt_tokens_total", "Prompt tokens computed or reused.", () => stats()?.numPromptTokens);
   addCounter(
     "vllm:prefix_cache_queries_total",
@@ -203,9 +203,9 @@ function addEngineFigures(registry: Registry, service: Service): void {
     () => stats()?.numPrefixCacheHits,
   );
   addCounter("vllm:generation_tokens_total", "Tokens generated.", () => stats()?.numGenerationTokens);
-  addGauge("fovea_engine_stalled", "1 while a step of the engine has not ended in time, else 0.", () =>
+  addGauge("fovea_engine_stalled", "1 while an engine step exceeds its time limit, else 0.", () =>
     service.stall === null ? 0 : 1,
   );
-  addCounter("fovea_engine_steps_total", "Steps that the engine has computed.", () => stats()?.numSteps);
-  addGauge("fovea_http_requests_in_flight", "Requests for answers under way.", () => service.numRequests);
+  addCounter("fovea_engine_steps_total", "Steps computed by the engine.", () => stats()?.numSteps);
+  addGauge("fovea_http_requests_in_flight", "Generation requests in progress.", () => service.numRequests);
 }

@@ -23,7 +23,7 @@ export class RedisLog {
   disconnected(reason: string): void {
     if (this.#isDisconnected) return;
     this.#isDisconnected = true;
-    this.#logger.warn("Redis cannot be used; requests are served without it until it is back", { reason });
+    this.#logger.warn("Redis is unreachable; requests skip it until it recovers", { reason });
   }
 
   connected(): void {
@@ -35,7 +35,7 @@ export class RedisLog {
     this.numGivenUp += 1;
     if (this.#isSilent || this.#isDisconnected) return;
     this.#isSilent = true;
-    this.#logger.warn("Redis does not answer in time; requests are served without it until it does", { timeoutMs });
+    this.#logger.warn("Redis does not answer in time; requests skip it until it does", { timeoutMs });
   }
 
   /** @param numGivenUpBefore As many as had been when the call was made: an answer that nobody waited for was late. */
@@ -45,7 +45,7 @@ export class RedisLog {
       this.#logger.info("Redis answers in time again");
     }
     // Of a cluster's node some keys can be had and others not.
-    if (this.#refused.delete(operation) && !this.#isCluster) this.#logger.info(`Redis takes ${operation} again`);
+    if (this.#refused.delete(operation) && !this.#isCluster) this.#logger.info(`Redis accepts ${operation} again`);
   }
 
   refused(operation: RedisOperation, reply: string): void {
@@ -55,6 +55,6 @@ export class RedisLog {
     const reason = this.#isCluster
       ? `It is a node of a cluster, and REDIS_URL must name a single server: ${reply}`
       : reply;
-    this.#logger.warn(`Redis refuses ${operation}; requests are served without them until it takes them`, { reason });
+    this.#logger.warn(`Redis rejects ${operation}; requests skip them until it accepts them`, { reason });
   }
 }

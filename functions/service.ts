@@ -84,7 +84,7 @@ export class Service {
     if (this.numRequests < this.#maxNumRequests) return;
     throw new EngineError(
       "queue_full",
-      `${this.numRequests} requests are under way; the limit is ${this.#maxNumRequests}.`,
+      `${this.numRequests} requests are in progress; the limit is ${this.#maxNumRequests}.`,
     );
   }
 
@@ -112,11 +112,11 @@ export class Service {
     if (state === "stalled") {
       throw new EngineError(
         "engine_stalled",
-        "The engine has not finished its step in time; send the request again later.",
+        "The engine has not finished its step in time. Send the request again later.",
       );
     }
     if (state === "starting" || this.#engine === null) {
-      throw new EngineError("not_ready", "The model is still loading; send the request again shortly.");
+      throw new EngineError("not_ready", "The model is still loading. Send the request again shortly.");
     }
     return this.#engine;
   }
@@ -139,7 +139,7 @@ export class Service {
    * all requests ended by themselves; lines of batches do not count, since another run continues them.
    */
   async drain(graceMs: number): Promise<boolean> {
-    this.#draining.abort(new EngineError("closed", "The service is shutting down; send the request again."));
+    this.#draining.abort(new EngineError("closed", "The service is shutting down. Send the request again."));
     if (await this.#isIdleWithin(graceMs)) return true;
     const isClean = this.numRequests === 0;
     const reason = new EngineError("closed", "The service shut down before the answer was complete.");
@@ -161,7 +161,7 @@ export class Service {
 
 /** The reason for aborting a request whose client has left. */
 export function clientGone(): EngineError {
-  return new EngineError("aborted", "The client went away.");
+  return new EngineError("aborted", "The client disconnected.");
 }
 
 /** One request under way. It is released when its response is complete or given up. */

@@ -48,7 +48,7 @@ function limitProblems({ device, concurrency, timeouts }: Deployment): string[] 
 
 function placementProblems({ device, resources, s3Role }: Deployment): string[] {
   const problems =
-    s3Role === null ? [] : ["s3Role: Cloud Run gives no AWS roles; name the secrets of a key pair under secrets."];
+    s3Role === null ? [] : ["s3Role: Cloud Run has no AWS roles; list the secrets of a key pair under secrets."];
   if (device.kind === "cpu") return problems;
   const accelerator = accelerators[device.gpu];
   if (accelerator === undefined) {
@@ -56,9 +56,9 @@ function placementProblems({ device, resources, s3Role }: Deployment): string[] 
   }
   const { minCpu, minMemoryGiB } = accelerator;
   const { cpu, memoryGiB } = resources;
-  if (cpu < minCpu) problems.push(`resources.cpu: expected at least ${minCpu} beside ${device.gpu}, got ${cpu}.`);
+  if (cpu < minCpu) problems.push(`resources.cpu: expected at least ${minCpu} with ${device.gpu}, got ${cpu}.`);
   if (memoryGiB < minMemoryGiB) {
-    problems.push(`resources.memoryGiB: expected at least ${minMemoryGiB} beside ${device.gpu}, got ${memoryGiB}.`);
+    problems.push(`resources.memoryGiB: expected at least ${minMemoryGiB} with ${device.gpu}, got ${memoryGiB}.`);
   }
   return problems;
 }

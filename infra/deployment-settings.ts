@@ -9,13 +9,13 @@ type Settings = Readonly<Record<string, string>>;
 
 /** Where a setting is said instead, for those that are no matter of `environment`. */
 const placeOfSetting: Readonly<Record<string, string>> = {
-  MODEL: "say it as model",
-  DTYPE: "say it as dtype",
-  DEVICE: "say it as device.kind",
-  SHUTDOWN_GRACE_SECONDS: "say it as timeouts.shutdownGraceSeconds",
+  MODEL: "set model instead",
+  DTYPE: "set dtype instead",
+  DEVICE: "set device.kind instead",
+  SHUTDOWN_GRACE_SECONDS: "set timeouts.shutdownGraceSeconds instead",
   PORT: "the platform sets it",
-  HOST: "the platform needs all addresses",
-  CACHE_FOLDER: "the image sets it, and the platform puts a disk there",
+  HOST: "the platform needs the service on all addresses",
+  CACHE_FOLDER: "the image sets it, and the platform mounts a disk there",
   HEALTH_INITIALIZING_CODE: "the platform sets it",
   RUNPOD_ENDPOINT_ID: "the platform sets it",
 };
@@ -36,7 +36,7 @@ export function checkSettings({ environment, secrets, settings }: DeploymentSett
     ...Object.keys(secrets).flatMap((name) => problemsOf("secrets", name, null)),
     ...Object.keys(secrets)
       .filter((name) => name in environment)
-      .map((name) => `secrets.${name}: it is in environment too.`),
+      .map((name) => `secrets.${name}: it is also in environment.`),
     ...modelProblems(settings.MODEL),
     ...batchStoreProblems(environment.BATCH_STORE),
   ];
@@ -55,15 +55,15 @@ function problemsOf(field: "environment" | "secrets", name: string, value: strin
   const setting = settingDescriptions.find((known) => known.name === name);
   if (setting === undefined) return [`${path}: there is no such setting${suggestion(name)}`];
   if (name in placeOfSetting) return [`${path}: ${placeOfSetting[name]}.`];
-  if (field === "environment" && setting.isSecret) return [`${path}: it is secret; name a secret under secrets.`];
-  if (value !== null && /:\/\/[^/\s]*:[^/\s]*@/.test(value)) return [`${path}: a password does not belong here.`];
+  if (field === "environment" && setting.isSecret) return [`${path}: it is secret; name a platform secret under secrets.`];
+  if (value !== null && /:\/\/[^/\s]*:[^/\s]*@/.test(value)) return [`${path}: a password is not allowed here.`];
   return [];
 }
 
 /** A folder of the machine that renders is not one of the container. */
 function modelProblems(model: string | undefined): string[] {
   const isPlaced = model === undefined || /^s3:\/\//i.test(model) || isAbsolute(model);
-  return isPlaced ? [] : [`model: expected s3://bucket/prefix or an absolute folder of the image, got ${model}.`];
+  return isPlaced ? [] : [`model: expected s3://bucket/prefix or an absolute path of a folder in the image, got ${model}.`];
 }
 
 /** Replicas share no disk, and lose theirs when they end. */

@@ -16,7 +16,7 @@ export type GpuName = (typeof gpuNames)[number];
 const resourceName = z
   .string()
   .max(40)
-  .regex(/^[a-z]([a-z0-9-]*[a-z0-9])?$/, "expected lower-case letters, digits and dashes, a letter first");
+  .regex(/^[a-z]([a-z0-9-]*[a-z0-9])?$/, "expected lower-case letters, digits and dashes, starting with a letter");
 
 /** A moving tag would let replicas of one deployment differ. */
 const imageReference = z
@@ -124,7 +124,7 @@ export function parseDeployment(text: string): Deployment {
 
 /** The parser's message, without the lines of the file that it shows below. */
 function describeSyntax(message: string): string {
-  return `The deployment is no YAML: ${message.split("\n", 1)[0].replace(/:$/, "")}.`;
+  return `The deployment is not valid YAML: ${message.split("\n", 1)[0].replace(/:$/, "")}.`;
 }
 
 function describeIssue(issue: z.core.$ZodIssue): string[] {

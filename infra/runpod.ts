@@ -42,11 +42,11 @@ function problemsOf(deployment: Deployment): string[] {
     ["timeouts.requestSeconds", timeouts.requestSeconds, MAX_REQUEST_SECONDS, " s"],
     ["timeouts.shutdownGraceSeconds", timeouts.shutdownGraceSeconds, MAX_GRACE_SECONDS, " s"],
   ]);
-  if (device.kind === "cpu") problems.push("device.kind: RunPod is rendered for GPUs alone, got cpu.");
+  if (device.kind === "cpu") problems.push("device.kind: RunPod is supported only with GPUs, got cpu.");
   else if (poolOf(deployment) === undefined) {
     problems.push(`device.gpu: RunPod has ${Object.keys(gpuPools).join(", ")}, not ${device.gpu}.`);
   }
-  if (s3Role !== null) problems.push("s3Role: RunPod gives no roles; name the secrets of a key pair under secrets.");
+  if (s3Role !== null) problems.push("s3Role: RunPod has no roles; list the secrets of a key pair under secrets.");
   return problems;
 }
 

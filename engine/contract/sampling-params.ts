@@ -172,7 +172,7 @@ function checkStops({ stop, stopTokenIds }: SamplingParams): void {
   const longest = stop.reduce((length, text) => Math.max(length, text.length), 0);
   const { stopCharacters } = samplingLimits;
   if (longest > stopCharacters) {
-    refuse("stop", `must hold texts of at most ${stopCharacters} characters, got one of ${longest}`);
+    refuse("stop", `must contain strings of at most ${stopCharacters} characters, got one of ${longest}`);
   }
   requireAtMost("stopTokenIds", stopTokenIds.length);
   requireTokenIds("stopTokenIds", stopTokenIds);
@@ -202,7 +202,7 @@ function checkLogitBias({ logitBias }: SamplingParams): void {
   }
   for (const [tokenId, bias] of Object.entries(logitBias)) {
     if (typeof bias !== "number" || Number.isNaN(bias)) {
-      refuse("logitBias", `must give each token a number, got ${bias} for ${tokenId}`);
+      refuse("logitBias", `must map each token to a number, got ${bias} for ${tokenId}`);
     }
   }
 }
@@ -221,7 +221,7 @@ function checkBadWords({ badWords }: SamplingParams): void {
   const numCharacters = badWords.reduce((sum, word) => sum + word.length, 0);
   const { badWordsCharacters } = samplingLimits;
   if (numCharacters > badWordsCharacters) {
-    refuse("badWords", `must have at most ${badWordsCharacters} characters in all, got ${numCharacters}`);
+    refuse("badWords", `must have at most ${badWordsCharacters} characters in total, got ${numCharacters}`);
   }
 }
 

@@ -182,7 +182,7 @@ export function groupQueryAttention(
   checkRank(node, query, 3);
   const [batch, length] = query.shape as Shape & readonly [Shape[number], Shape[number]];
   if (numHeads % numKvHeads !== 0) throw nodeError(node, `${numHeads} heads do not divide into ${numKvHeads} groups.`);
-  if ((key === null) !== (value === null)) throw nodeError(node, "key and value are both given or both packed.");
+  if ((key === null) !== (value === null)) throw nodeError(node, "key and value must both be given or both be packed.");
   if (key === null || value === null) {
     checkShape(node, query, [batch, length, (numHeads + 2 * numKvHeads) * headDim]);
   } else {
@@ -201,7 +201,7 @@ export function groupQueryAttention(
   if (rotary !== null && headDim % rotaryHeadMultiple !== 0) {
     throw nodeError(
       node,
-      `heads of ${headDim} are no multiple of ${rotaryHeadMultiple}, as its rotary embedding needs.`,
+      `the head size ${headDim} is not a multiple of ${rotaryHeadMultiple}, which the rotary embedding needs.`,
     );
   }
   for (const table of rotary === null ? [] : [rotary.cosCache, rotary.sinCache]) {

@@ -25,7 +25,7 @@ export async function readBounded(stream: Readable, options: BoundedReadOptions)
   for await (const chunk of stream as AsyncIterable<Uint8Array>) {
     numBytes += chunk.byteLength;
     if (numBytes > maxImageBytes) {
-      throw new EngineError("image_too_large", `The image has more than ${maxImageBytes} bytes, which is the limit.`, {
+      throw new EngineError("image_too_large", `The image has more bytes than the limit of ${maxImageBytes}.`, {
         setting: "maxImageBytes",
       });
     }

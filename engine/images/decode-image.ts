@@ -163,7 +163,7 @@ function isTimeout({ message }: Error): boolean {
 function tooSlow(decodeTimeoutMs: number, cause: Error): EngineError {
   return new EngineError(
     "image_too_large",
-    `The image was not decoded within ${decodeTimeoutMs} ms, which is the limit. Send it smaller, or as a baseline JPEG.`,
+    `Decoding the image took longer than the limit of ${decodeTimeoutMs} ms. Send it smaller, or as a baseline JPEG.`,
     { cause, setting: "decodeTimeoutMs" },
   );
 }
@@ -172,7 +172,7 @@ function requireFormat(bytes: Uint8Array): ImageFormat {
   const format = detectImageFormat(bytes);
   if (format !== null) return format;
   const served = IMAGE_FORMATS.join(", ");
-  throw new EngineError("invalid_image", `The ${bytes.byteLength} bytes are no picture of a served format: ${served}.`);
+  throw new EngineError("invalid_image", `The ${bytes.byteLength} bytes are not a picture in a supported format: ${served}.`);
 }
 
 /** The library's words may hold addresses of memory or paths of the host; the log has them through the cause. */
@@ -189,6 +189,6 @@ const COLOUR_MODELS: readonly (ColourModel | undefined)[] = [undefined, "grey", 
 
 function colourModel(numSamples: number): ColourModel {
   const model = COLOUR_MODELS[numSamples];
-  invariant(model !== undefined, `sharp gave ${numSamples} samples a pixel`);
+  invariant(model !== undefined, `sharp returned ${numSamples} samples per pixel`);
   return model;
 }

@@ -38,7 +38,7 @@ export async function fetchImageIfChanged(
     return { kind: "fetched", bytes: await source.fetch(reference, options), validator: null };
   } catch (error) {
     if (signal.aborted) {
-      throw new EngineError("aborted", "The request was aborted while its image was fetched.", { cause: error });
+      throw new EngineError("aborted", "The request was aborted while its image was being fetched.", { cause: error });
     }
     if (timeout.aborted && error === timeout.reason) {
       throw new EngineError(
@@ -62,14 +62,14 @@ function findSource(sources: readonly ImageSource[], reference: string): ImageSo
   if (scheme === undefined) {
     throw new EngineError(
       "invalid_image_reference",
-      `The image reference ${describeReference(reference)} is not a URL; schemes served: ${served}.`,
+      `The image reference ${describeReference(reference)} is not a URL; supported schemes: ${served}.`,
     );
   }
   const source = sources.find((candidate) => candidate.schemes.includes(scheme));
   if (source === undefined) {
     throw new EngineError(
       "invalid_image_reference",
-      `The image reference ${describeReference(reference)} has the scheme ${scheme}:; schemes served: ${served}.`,
+      `The image reference ${describeReference(reference)} has the scheme ${scheme}:; supported schemes: ${served}.`,
     );
   }
   return source;

@@ -94,20 +94,20 @@ export function createHttpsImageSource(options: HttpsImageSourceOptions = {}): C
     const refuse = (reason: string): EngineError =>
       new EngineError("invalid_image_reference", `The image ${describeReference(reference)} ${reason}.`);
     if (!URL.canParse(address, base?.href)) {
-      throw refuse(base === undefined ? "is no valid URL" : "redirects to no valid URL");
+      throw refuse(base === undefined ? "is not a valid URL" : "redirects to an invalid URL");
     }
     const url = new URL(address, base);
     const scheme = url.protocol.slice(0, -1);
     if (!schemes.includes(scheme) || (base?.protocol === "https:" && scheme !== "https")) {
       throw refuse(
-        base === undefined ? `is not of ${schemes.join(" or ")}` : `redirects to ${scheme}:, which is not allowed`,
+        base === undefined ? `does not use ${schemes.join(" or ")}` : `redirects to ${scheme}:, which is not allowed`,
       );
     }
     if (url.username !== "" || url.password !== "") {
-      throw refuse("carries a user name or password, which is not allowed");
+      throw refuse("contains a user name or password, which is not allowed");
     }
     if (allowedDomains.size > 0 && !allowedDomains.has(url.hostname)) {
-      throw refuse(`is at ${url.hostname.slice(0, 60)}, which is none of the allowed domains`);
+      throw refuse(`is at ${url.hostname.slice(0, 60)}, which is not one of the allowed domains`);
     }
     return url;
   }
@@ -162,7 +162,7 @@ function explain(error: unknown): { reason: string; isTransient: boolean } {
     case "ENOTFOUND":
       return { reason: "its host name does not exist", isTransient: false };
     case "EAI_AGAIN":
-      return { reason: "its host name cannot be resolved now", isTransient: true };
+      return { reason: "its host name cannot be resolved at the moment", isTransient: true };
     case "ECONNREFUSED":
       return { reason: "its host refuses connections", isTransient: true };
     case "UND_ERR_CONNECT_TIMEOUT":

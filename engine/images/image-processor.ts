@@ -236,7 +236,7 @@ function finishedReply(reply: PixelReply): FinishedReply {
 }
 
 function aborted(): EngineError {
-  return new EngineError("aborted", "The request was aborted while its image was processed.");
+  return new EngineError("aborted", "The request was aborted while its image was being processed.");
 }
 
 function closed(): EngineError {
@@ -246,6 +246,6 @@ function closed(): EngineError {
 function queueFull(queue: FairQueue<Task>, { maxNumWaiting, maxWaitingBytes }: FairQueueLimits): EngineError {
   return new EngineError(
     "queue_full",
-    `${queue.numWaiting} images of ${queue.waitingBytes} bytes wait to be processed; the limits are ${maxNumWaiting} images and ${maxWaitingBytes} bytes.`,
+    `${queue.numWaiting} images with ${queue.waitingBytes} bytes are waiting to be processed; the limits are ${maxNumWaiting} images and ${maxWaitingBytes} bytes.`,
   );
 }

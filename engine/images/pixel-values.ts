@@ -30,7 +30,7 @@ export function toPixelValues(image: DecodedImage, plan: PreprocessorPlan): Pixe
   if (numPixels > MAX_OUTPUT_PIXELS) {
     throw new EngineError(
       "image_too_large",
-      `The image becomes ${width}x${height} = ${numPixels} pixels for the model; the limit is ${MAX_OUTPUT_PIXELS}.`,
+      `The image would be ${width}x${height} = ${numPixels} pixels for the model; the limit is ${MAX_OUTPUT_PIXELS}.`,
     );
   }
 
@@ -104,7 +104,7 @@ function padToSquare(image: DecodedImage, colour: Rgb): DecodedImage {
   if (edge * edge > maxPixels) {
     throw new EngineError(
       "image_too_large",
-      `The image has ${image.width}x${image.height} pixels, and ${edge * edge} as the square that the model takes; the limit is ${maxPixels}.`,
+      `The image has ${image.width}x${image.height} pixels, and ${edge * edge} when padded to the square that the model needs; the limit is ${maxPixels}.`,
     );
   }
   const data = new Uint8Array(edge * edge * 3);

@@ -78,8 +78,8 @@ function parseS3Reference(reference: string): { bucket: string; key: string } {
   const invalid = (reason: string): EngineError =>
     new EngineError("invalid_image_reference", `The image ${describeReference(reference)} ${reason}.`);
   const [, bucket = "", key = ""] = /^s3:\/\/([^/]*)\/?(.*)$/is.exec(reference) ?? [];
-  if (bucket === "" || key === "") throw invalid("is not of the form s3://bucket/key");
-  if (!/^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$/.test(bucket)) throw invalid("names no valid bucket");
+  if (bucket === "" || key === "") throw invalid("does not have the form s3://bucket/key");
+  if (!/^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$/.test(bucket)) throw invalid("does not name a valid bucket");
   if (Buffer.byteLength(key) > MAX_KEY_BYTES) {
     throw invalid(`has a key of ${Buffer.byteLength(key)} bytes; the limit is ${MAX_KEY_BYTES}`);
   }
@@ -90,16 +90,16 @@ function parseS3Reference(reference: string): { bucket: string; key: string } {
 function explain(error: unknown): string {
   const { name, message } = error instanceof Error ? error : { name: "", message: "" };
   // The SDK's, which has no name of its own.
-  if (message === "Region is missing") return "the service has no AWS_REGION to look for it in";
+  if (message === "Region is missing") return "the service has no AWS_REGION in which to look for it";
   switch (name) {
     case "NoSuchKey":
     case "NotFound":
-      return "the bucket has no object of that key";
+      return "the bucket has no object with that key";
     case "NoSuchBucket":
       return "the bucket does not exist";
     case "AccessDenied":
     case "Forbidden":
-      return "the service may not read it";
+      return "the service is not allowed to read it";
     case "ExpiredToken":
     case "ExpiredTokenException":
     case "RequestExpired":
@@ -117,6 +117,6 @@ function explain(error: unknown): string {
     case "TimeoutError":
       return "the object store does not answer";
     default:
-      return "the object store cannot be reached or failed";
+      return "the object store is unreachable or failed";
   }
 }

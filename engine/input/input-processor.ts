@@ -90,7 +90,7 @@ export class InputProcessor {
     if (parts.length === 0) return;
     const parameter = prompt.kind === "chat" ? "prompt.messages" : "prompt.images";
     if (imageInputs === null) {
-      throw new EngineError("invalid_argument", "This model takes no images.", { parameter });
+      throw new EngineError("invalid_argument", "This model does not accept images.", { parameter });
     }
     const { info, enableMmEmbeds } = imageInputs;
     const limit = allowedLimit(info, "image", imageLimits.maxImagesPerPrompt);
@@ -99,13 +99,13 @@ export class InputProcessor {
       const isSet = supported === null || parts.length <= supported;
       throw new EngineError(
         "too_many_images",
-        `The prompt has ${parts.length} images; the limit is ${limit}, ${isSet ? "as the server is set up" : "by this model"}.`,
+        `The prompt has ${parts.length} images; the limit is ${limit}, set by ${isSet ? "the server" : "this model"}.`,
         { parameter, ...(isSet && { setting: "maxImagesPerPrompt" }) },
       );
     }
     const numEmbeddings = parts.filter(({ type }) => type === "image_embeds").length;
     if (numEmbeddings > 0 && !enableMmEmbeds) {
-      throw new EngineError("invalid_argument", "This server takes no image embeddings, only images.", {
+      throw new EngineError("invalid_argument", "This server does not accept image embeddings, only images.", {
         parameter,
         setting: "enableMmEmbeds",
       });
@@ -113,7 +113,7 @@ export class InputProcessor {
     if (numEmbeddings > 0 && numEmbeddings < parts.length) {
       throw new EngineError(
         "invalid_argument",
-        `The prompt has ${numEmbeddings} image embeddings among its ${parts.length} images; it may have one or the other.`,
+        `The prompt has ${numEmbeddings} image embeddings among its ${parts.length} images; use either images or embeddings.`,
         { parameter },
       );
     }
@@ -162,7 +162,7 @@ export class InputProcessor {
       if (Number.isInteger(tokenId) && tokenId >= 0 && tokenId < vocabSize) continue;
       throw new EngineError(
         "invalid_argument",
-        `Token id ${tokenId} is out of the vocabulary, whose size is ${vocabSize}.`,
+        `Token id ${tokenId} is outside the vocabulary, whose size is ${vocabSize}.`,
         { parameter: "prompt" },
       );
     }
@@ -206,7 +206,7 @@ export class InputProcessor {
       if (!isAboutOptions(error) || request.processorOptions === processor.options) throw error;
       throw new EngineError(
         "invalid_argument",
-        `The image processor cannot follow the request's options: ${error.message}`,
+        `The image processor cannot apply the request's options: ${error.message}`,
         { cause: error, parameter: "mmProcessorOptions" },
       );
     }
@@ -248,7 +248,7 @@ export class InputProcessor {
   #features(items: readonly LoadedItem[], { placeholders }: UpdatedPrompt): ImageFeature[] {
     const features = items.map(({ mmHash, item: { tensors } }, index) => {
       const placeholder = placeholders[index];
-      invariant(placeholder !== null, "items without a place were refused");
+      invariant(placeholder !== null, "images without a place are rejected");
       return { tensors, mmHash, placeholder };
     });
     return features.sort((left, right) => left.placeholder.offset - right.placeholder.offset);
@@ -266,7 +266,7 @@ export class InputProcessor {
 
   #imageInputs(): ImageInputs {
     const { imageInputs } = this.#options;
-    invariant(imageInputs !== null, "images of a text-only model were let through");
+    invariant(imageInputs !== null, "images for a text-only model are rejected");
     return imageInputs;
   }
 }
@@ -276,7 +276,7 @@ export function createPromptText(tokenizer: Tokenizer, signal?: AbortSignal): Pr
     decode: (tokenIds) => tokenizer.decode(tokenIds),
     encode: async (text) => {
       const tokenIds = await tokenizer.encode(text, { addSpecialTokens: false, ...(signal && { signal }) });
-      invariant(tokenIds !== null, "an encoding without a limit is whole");
+      invariant(tokenIds !== null, "an encoding without a limit is complete");
       return tokenIds;
     },
   };
@@ -314,7 +314,7 @@ function sumOf<Element>(elements: readonly Element[], valueOf: (element: Element
 
 function requireTemplate(template: ChatTemplate | null): ChatTemplate {
   if (template !== null) return template;
-  throw new EngineError("invalid_argument", "This model has no chat template; send a prompt instead of messages.", {
+  throw new EngineError("invalid_argument", "This model has no chat template. Send a prompt instead of messages.", {
     parameter: "prompt.messages",
   });
 }
@@ -330,7 +330,7 @@ function wrongPlaceholders(numPlaceholders: number, imagePlaceholder: string, nu
 function tooLong(numTokens: string, maxModelLen: number): EngineError {
   return new EngineError(
     "prompt_too_long",
-    `The prompt has ${numTokens} tokens; the model's length of ${maxModelLen} leaves room for ${maxModelLen - 1} and one of output.`,
+    `The prompt has ${numTokens} tokens; the model length of ${maxModelLen} leaves room for ${maxModelLen - 1} and one output token.`,
     { parameter: "prompt" },
   );
 }

@@ -128,7 +128,7 @@ export class ItemLoader {
         const knownItem = known[index];
         const answer = await this.#fetchIfChanged(part, index, knownItem?.validator ?? null, either);
         if (answer.kind === "unchanged") {
-          invariant(knownItem !== null, "what is not known is not unchanged");
+          invariant(knownItem !== null, "an image without a cached source cannot be unchanged");
           return knownItem;
         }
         fetched[index] = { bytes: answer.bytes, parameter: parameterOf(index) };
@@ -147,7 +147,7 @@ export class ItemLoader {
           );
           // Of several of one uuid any may bring the image.
           const index = indices.find((at) => parts[at].reference !== null) ?? indices[0];
-          invariant(index !== undefined, "a cache asks for what it was asked for");
+          invariant(index !== undefined, "a cache requests only images that are missing");
           return this.#inspect(fetched[index] ?? (await this.#fetch(parts[index], index, either)), request, either);
         },
         signal,
@@ -230,7 +230,7 @@ export class ItemLoader {
 
   async #fetch(part: ImagePart, index: number, signal: AbortSignal): Promise<EncodedImage> {
     const answer = await this.#fetchIfChanged(part, index, null, signal);
-    invariant(answer.kind === "fetched", "without a validator an image is fetched");
+    invariant(answer.kind === "fetched", "an image without a validator is fetched");
     return { bytes: answer.bytes, parameter: parameterOf(index) };
   }
 
@@ -247,7 +247,7 @@ export class ItemLoader {
     if (cost <= maxRequestDecodeCost) return;
     throw new EngineError(
       "image_too_large",
-      `The ${images.length} new images of the prompt cost as much to decode as ${cost} pixels of plain RGB; the limit is ${maxRequestDecodeCost}. Send fewer or smaller images.`,
+      `Decoding the ${images.length} new images of the prompt costs as much as ${cost} pixels of plain RGB; the limit is ${maxRequestDecodeCost}. Send fewer or smaller images.`,
       { parameter: "prompt.images", setting: "maxRequestDecodeCost" },
     );
   }
@@ -265,7 +265,7 @@ export class ItemLoader {
     if (numEmbeddings <= maxNumEmbeddings) return;
     throw new EngineError(
       "prompt_too_long",
-      `The new images of the prompt have ${numEmbeddings} embeddings; beside its text there is room for ${maxNumEmbeddings}.`,
+      `The new images of the prompt have ${numEmbeddings} embeddings; next to its text there is room for ${maxNumEmbeddings}.`,
       { parameter: "prompt" },
     );
   }
@@ -279,7 +279,7 @@ export class ItemLoader {
     const { sources, limits } = this.#options;
     return namingImage(index, () => {
       if (reference !== null) return fetchImageIfChanged(sources, reference, validator, { signal, limits });
-      throw new EngineError("invalid_argument", `Image ${index} was sent by its uuid alone, and is not cached.`);
+      throw new EngineError("invalid_argument", `Image ${index} was sent as a uuid only, and is not cached. Send the image with its uuid.`);
     });
   }
 

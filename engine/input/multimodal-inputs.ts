@@ -63,7 +63,7 @@ export function createImageInputs(
   }
   const { images } = definition;
   if (images === null) {
-    throw new EngineError("unsupported_model", `No processor of images is registered for ${definition.architecture}.`);
+    throw new EngineError("unsupported_model", `No image processor is registered for ${definition.architecture}.`);
   }
   const { pixelProgram } = images;
   if (preprocessorConfig === null && pixelProgram === undefined) {

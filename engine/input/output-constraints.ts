@@ -87,7 +87,7 @@ export class OutputConstraints implements AsyncDisposable {
     }
     const strangers = sequences.flat().filter((tokenId) => tokenId >= vocabSize);
     if (strangers.length > 0) {
-      const told = `badWords contains words whose token ids [${tellSome(strangers)}] the model does not have`;
+      const told = `badWords contains words with token ids [${tellSome(strangers)}] that the model does not have`;
       refuse("badWords", `${told}. Vocabulary size: ${vocabSize}`);
     }
     return sequences;

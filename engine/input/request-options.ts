@@ -45,7 +45,7 @@ export function optionsError(reason: string, cause?: unknown, path = ""): Engine
   return refusal(
     "invalid_configuration",
     path,
-    `The settings change options of the image processor (mm_processor_kwargs) that it cannot follow: ${reason}`,
+    `The image processor cannot apply its options from the settings (mm_processor_kwargs): ${reason}`,
     cause,
   );
 }
@@ -55,7 +55,7 @@ export function tooManyEmbeddings(numEmbeddings: number, maxNumEmbeddings: numbe
   return refusal(
     "invalid_argument",
     "",
-    `An image has ${numEmbeddings} embeddings under the request's options; the engine has room for ${maxNumEmbeddings}.`,
+    `An image has ${numEmbeddings} embeddings with the request's options; the engine has room for ${maxNumEmbeddings}.`,
   );
 }
 
@@ -87,7 +87,7 @@ function changedOptions(
     }
     if (!processor.requestOptions.has(name)) throw refuse(shortPath(path), whyUnknown(processor, path));
     if (!isSmallJson(value)) {
-      throw refuse(path, `${path} is no JSON value of at most ${MAX_DEPTH} levels and ${MAX_VALUES} values.`);
+      throw refuse(path, `${path} is not a JSON value with at most ${MAX_DEPTH} levels and ${MAX_VALUES} values.`);
     }
     changed.set(name, value);
     paths.set(name, path);
@@ -113,7 +113,7 @@ function flatChanges(changes: Readonly<Record<string, unknown>>, refuse: Refuse)
   const add = (name: string, value: unknown, path: string): void => {
     if (value === null) return;
     const other = flat.get(name);
-    if (other !== undefined) throw refuse(path, `${path} is given a second time, as ${other.path}; leave one out.`);
+    if (other !== undefined) throw refuse(path, `${path} is given twice, also as ${other.path}; leave one out.`);
     flat.set(name, { value, path });
   };
   for (const [name, value] of Object.entries(changes)) {
@@ -137,7 +137,7 @@ function checkWithoutEffect(name: string, value: unknown, path: string, refuse: 
 function whyUnknown({ requestOptions: known }: OptionHolder, path: string): string {
   const unknown = `${shortPath(path)} cannot be set`;
   if (known.size === 0) return `${unknown}: this model has no image processor.`;
-  return `${unknown}; the options of this model's image processor that can be are ${[...known].join(", ")}.`;
+  return `${unknown}; the options of this model's image processor that can be set are ${[...known].join(", ")}.`;
 }
 
 /** The processor's own words, said of the place where the option was given. */
@@ -147,7 +147,7 @@ function placed(error: EngineError, paths: ReadonlyMap<string, string>, refuse: 
   const path = paths.get(name);
   // Set by the checkpoint, and at odds with something that was changed.
   if (path === undefined || parameter === null)
-    return refuse("", `The image processor cannot follow: ${message}`, error);
+    return refuse("", `The image processor cannot apply: ${message}`, error);
   const prefix = path.slice(0, path.length - name.length);
   return refuse(`${prefix}${parameter}`, `${prefix}${message}`, error);
 }

@@ -79,7 +79,7 @@ export function refuseOtherThan(
 export function byModelType<Part>(parts: Readonly<Record<string, Part>>, path: string, modelType: string): Part {
   const part = Object.hasOwn(parts, modelType) ? parts[modelType] : undefined;
   if (part !== undefined) return part;
-  throw unsupportedField(path, "model_type", modelType, `known are ${Object.keys(parts).join(", ")}`);
+  throw unsupportedField(path, "model_type", modelType, `supported are ${Object.keys(parts).join(", ")}`);
 }
 
 function fieldPath(path: string, field: string): string {

@@ -105,7 +105,7 @@ function packedBias(context: GraphContext, name: string, layers: readonly Linear
   const { graph, weights, precision } = context;
   invariant(
     layers.every((layer) => layer.hasBias),
-    `the layers of ${name} have biases, or none has`,
+    `either all or none of the layers of ${name} have biases`,
   );
   if (layers.length === 1) return parameter(context, `${layers[0].name}.bias`, [outFeatures]);
   const { weight } = weights.prepared({

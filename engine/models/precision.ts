@@ -12,7 +12,7 @@ export function resolveDtype(dtype: DtypeName, device: DeviceName): ResolvedDtyp
   if (resolved === "float16" && device === "cpu") {
     throw new EngineError(
       "invalid_configuration",
-      "dtype float16 is for GPU devices: ONNX Runtime has no float16 attention on cpu. Take float32, int8 or int4 there.",
+      "dtype float16 is for GPU devices: ONNX Runtime has no float16 attention on cpu. Use float32, int8 or int4 on cpu.",
     );
   }
   return resolved;

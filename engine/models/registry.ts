@@ -37,7 +37,7 @@ export function findModelDefinition(config: unknown): ModelDefinition {
     const known = definitions.map((candidate) => candidate.architecture).join(", ");
     throw new EngineError(
       "unsupported_model",
-      `The architecture ${architecture} is not supported; these are: ${known}.`,
+      `The architecture ${architecture} is not supported; supported are: ${known}.`,
     );
   }
   return definition;

@@ -124,6 +124,6 @@ const storedFloats: ReadonlySet<ElementType> = new Set(["float32", "float16", "b
 function requireTensor(tensors: ReadonlyMap<string, StoredTensor>, name: string): StoredTensor {
   const tensor = tensors.get(name);
   if (tensor === undefined)
-    throw new EngineError("invalid_checkpoint", `The checkpoint has no tensor ${name}, which config.json asks for.`);
+    throw new EngineError("invalid_checkpoint", `The checkpoint has no tensor ${name}, which config.json requires.`);
   return tensor;
 }

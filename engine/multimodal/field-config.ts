@@ -74,7 +74,7 @@ export function splitFields(
   const numItems = split[0]?.items.length ?? 0;
   if (split.some(({ items }) => items.length !== numItems)) {
     const found = split.map(({ name, items }) => `${name} of ${items.length}`).join(", ");
-    throw new EngineError("internal", `The processed tensors are of different numbers of images: ${found}.`);
+    throw new EngineError("internal", `The processed tensors have different numbers of images: ${found}.`);
   }
   return Array.from({ length: numItems }, (_, item) => new Map(split.map(({ name, items }) => [name, items[item]])));
 }
@@ -109,13 +109,13 @@ function sliced(tensor: ItemTensor, dimension: number, start: number, end: numbe
 /** One after the other along the first dimension; the others are equal. */
 function joined(tensors: readonly ItemTensor[]): ItemTensor {
   const [first] = tensors;
-  invariant(first !== undefined, "there is a tensor to be joined");
+  invariant(first !== undefined, "there is a tensor to join");
   const [, ...inner] = first.shape;
   let length = 0;
   for (const { shape, elementType } of tensors) {
     invariant(
       elementType === first.elementType && shape.slice(1).join() === inner.join(),
-      `tensors of one image are of [${shape.join(", ")}] and of [${first.shape.join(", ")}]`,
+      `tensors of images have the shapes [${shape.join(", ")}] and [${first.shape.join(", ")}]`,
     );
     length += shape[0];
   }

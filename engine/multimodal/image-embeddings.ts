@@ -35,10 +35,10 @@ export function parseImageEmbeddings(file: EncodedImage, limits: EmbeddingLimits
   const shape = checkedShape(stored.shape, limits, refuse);
   const numBytes = numElements(shape) * bytesOf[elementType];
   if (bytes.byteLength !== numBytes) {
-    throw refuse(`have ${bytes.byteLength} bytes of data; ${shape.join(" x ")} of ${elementType} are ${numBytes}`);
+    throw refuse(`have ${bytes.byteLength} bytes of data; ${shape.join(" x ")} of ${elementType} takes ${numBytes}`);
   }
   const data = toFloat32(new Uint8Array(bytes), elementType);
-  if (!data.every((value) => Number.isFinite(value))) throw refuse("hold values that are not finite");
+  if (!data.every((value) => Number.isFinite(value))) throw refuse("contain values that are not finite");
   return { elementType: "float32", shape, data };
 }
 
@@ -82,8 +82,8 @@ function readNumpy(bytes: Uint8Array, refuse: Refuse): StoredEmbeddings {
   const header = Buffer.from(bytes.subarray(start, end)).toString("latin1");
   const type = /'descr':\s*'([^']{1,16})'/.exec(header)?.[1] ?? "";
   const elementType = numpyTypes[type];
-  if (elementType === undefined) throw refuse("are an .npy file of another type than float32 and float16");
-  if (!/'fortran_order':\s*False/.test(header)) throw refuse("are not stored row by row");
+  if (elementType === undefined) throw refuse("are an .npy file of a type other than float32 and float16");
+  if (!/'fortran_order':\s*False/.test(header)) throw refuse("are not stored in row-major order");
   const dimensions = /'shape':\s*\(([\d,\s]{0,100})\)/.exec(header)?.[1];
   if (dimensions === undefined) throw refuse("have no shape in their header");
   const shape = dimensions.split(",").flatMap((size) => (size.trim() === "" ? [] : [Number(size)]));
@@ -107,11 +107,11 @@ function readSafetensors(bytes: Uint8Array, refuse: Refuse): StoredEmbeddings {
   const names = Object.keys(header).filter((name) => name !== "__metadata__");
   const name = names.includes(embeddingsField) ? embeddingsField : names[0];
   if (name === undefined || (names.length > 1 && name !== embeddingsField)) {
-    throw refuse(`are a file of ${names.length} tensors, none of them called ${embeddingsField}`);
+    throw refuse(`are a file of ${names.length} tensors, none of them named ${embeddingsField}`);
   }
   const { dtype, shape, data_offsets: offsets } = (header[name] ?? {}) as Readonly<Record<string, unknown>>;
   const elementType = typeof dtype === "string" ? safetensorsTypes[dtype] : undefined;
-  if (elementType === undefined) throw refuse("are of another type than F32, F16 and BF16");
+  if (elementType === undefined) throw refuse("are of a type other than F32, F16 and BF16");
   if (!isSizes(shape) || !isSizes(offsets) || offsets.length !== 2) throw refuse("have a broken header");
   const [start, end] = offsets;
   if (start > end || dataStart + end > bytes.length) {

@@ -25,7 +25,7 @@ export async function processImages(
   if (tensorsOfItems.length !== images.length || imageSizes.length !== images.length) {
     throw new EngineError(
       "internal",
-      `The processor made ${tensorsOfItems.length} items and ${imageSizes.length} sizes of ${images.length} images.`,
+      `The processor returned ${tensorsOfItems.length} items and ${imageSizes.length} sizes for ${images.length} images.`,
     );
   }
   const items = tensorsOfItems.map(

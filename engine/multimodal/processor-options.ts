@@ -154,7 +154,7 @@ export function scalingOf(options: Scaling): {
   if (largest > MAX_PIXEL_VALUE) {
     throw invalidOption(
       "image_std",
-      `and the other options make pixel values of up to ${Math.round(largest)}; expected at most ${MAX_PIXEL_VALUE}`,
+      `makes pixel values of up to ${Math.round(largest)} together with the other options; expected at most ${MAX_PIXEL_VALUE}`,
     );
   }
   return { rescaleFactor, normalize: { mean, std } };

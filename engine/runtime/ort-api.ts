@@ -199,8 +199,8 @@ function findPackageFile(): string {
   } catch (cause) {
     throw new EngineError(
       "runtime_missing",
-      "The package onnxruntime-node is not installed. Its install script downloads libraries for CUDA from " +
-        "api.nuget.org, and npm leaves the package out where that fails. Leave the download out and install again: " +
+      "The package onnxruntime-node is not installed. Its install script downloads CUDA libraries from " +
+        "api.nuget.org, and npm leaves the package out if the download fails. Install again without the download: " +
         "ONNXRUNTIME_NODE_INSTALL=skip npm install",
       { cause },
     );

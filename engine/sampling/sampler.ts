@@ -96,12 +96,12 @@ export class Sampler {
     if (this.#logits.row(rowIndex).some(Number.isNaN)) {
       return new EngineError(
         "runtime_failed",
-        "No token is left to sample: the model gave logits that are no numbers.",
+        "No token is left to sample: the model returned logits that are not numbers.",
       );
     }
     return new EngineError(
       "invalid_argument",
-      "No token is left to sample: what the request allows, forbids and asks for rules out every one.",
+      "No token is left to sample: the request's constraints exclude every token.",
     );
   }
 

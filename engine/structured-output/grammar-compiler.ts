@@ -88,7 +88,7 @@ export class GrammarCompiler implements AsyncDisposable {
     if (this.#jobs.size > maxNumJobs) {
       const largest = [...this.#jobs.values()].reduce((most, other) => (other.size >= most.size ? other : most));
       this.#jobs.delete(largest.id);
-      const problem = `${maxNumJobs} structured outputs wait to be compiled, which is the limit, and this is the largest`;
+      const problem = `${maxNumJobs} structured outputs are waiting to be compiled, which is the limit, and this is the largest`;
       largest.result.reject(new EngineError("queue_full", `${problem}.`));
     }
     if (!this.#isWorking) void this.#work();

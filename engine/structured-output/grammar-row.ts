@@ -122,7 +122,7 @@ export class GrammarRow {
 
   #failAsTooExpensive(): void {
     const problem = "is too expensive to follow: its text can be read in too many ways";
-    this.#fail("invalid_argument", `${problem}. Make it less ambiguous, or its counts smaller`);
+    this.#fail("invalid_argument", `${problem}. Make it less ambiguous, or make its counts smaller`);
   }
 
   #fail(code: "runtime_failed" | "invalid_argument", reason: string, cause?: unknown): void {

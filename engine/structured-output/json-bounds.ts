@@ -18,5 +18,5 @@ export function countBounds(schema: JsonObject, minKeyword: string, maxKeyword: 
 
 function readCount(bound: unknown, path: string): number {
   if (Number.isSafeInteger(bound) && (bound as number) >= 0) return bound as number;
-  return refuseStructuredOutput(`${path} must be a whole number from 0 on`);
+  return refuseStructuredOutput(`${path} must be a whole number of at least 0`);
 }

@@ -129,7 +129,7 @@ class ObjectText {
     }
     const canBeEmpty = isFree && min === 0;
     if (options.length === 0 && !canBeEmpty) {
-      refuseStructuredOutput(`${this.#path} has no room for the properties that it requires`);
+      refuseStructuredOutput(`${this.#path} has no room for its required properties`);
     }
     if (options.length === 0) return literalOf("{}");
     const content = sequenceOf([alternativesOf(options), whitespace]);
@@ -146,8 +146,8 @@ class ObjectText {
     const { properties, otherPair, min, max, name } = this.#shape;
     const numCounts = this.#isCounted ? Math.min(properties.length, max === Infinity ? Math.max(1, min) : max) : 1;
     if (numCounts * properties.length > maxTails) {
-      const problem = `${properties.length} properties and bounds for their number`;
-      refuseStructuredOutput(`${this.#path} has ${problem}; so many take more than ${maxTails} rules`);
+      const problem = `${properties.length} properties and bounds on their number`;
+      refuseStructuredOutput(`${this.#path} has ${problem}; together they need more than ${maxTails} rules`);
     }
     for (let count = 1; count <= numCounts; count++) {
       const [least, most] = this.#isCounted ? [Math.max(0, min - count), max - count] : [0, Infinity];

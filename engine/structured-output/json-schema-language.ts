@@ -97,7 +97,7 @@ class SchemaReader {
     toExpression: (option: unknown, path: string) => Expression,
   ): Expression {
     if (!Array.isArray(options) || options.length === 0) {
-      return refuseStructuredOutput(`${path}.${keyword} must be a list with one entry at least`);
+      return refuseStructuredOutput(`${path}.${keyword} must be a list with at least one entry`);
     }
     return alternativesOf(options.map((option, index) => toExpression(option, `${path}.${keyword}.${index}`)));
   }
@@ -168,7 +168,7 @@ class SchemaReader {
     const mostItems = others === false ? first.length : max;
     if (max < first.length || min > mostItems) {
       const number = min > mostItems ? `at least ${min}` : `at most ${max}`;
-      refuseStructuredOutput(`${path} wants ${number} items and describes ${first.length}`);
+      refuseStructuredOutput(`${path} requires ${number} items and describes ${first.length}`);
     }
     const firstItems = first.map((item, index) => this.#valueOf(item, `${path}.prefixItems.${index}`));
     if (firstItems.length === 0 && mostItems === 0) return sequenceOf([literalOf("["), whitespace, literalOf("]")]);

@@ -70,7 +70,7 @@ export function checkSchema(
       refuseStructuredOutput(`${path} has the keyword ${keyword}, which is not supported`);
   }
   if (isPresent(schema, "$ref") && !(typeof schema.$ref === "string" && /^#(?:\/|$)/.test(schema.$ref))) {
-    refuseStructuredOutput(`${path}.$ref must be # or begin with #/, the places of this schema`);
+    refuseStructuredOutput(`${path}.$ref must be # or start with #/: only places in this schema are supported`);
   }
   checkCombinations(schema, path);
   for (const keyword of keywordsWithSchema) {
@@ -100,7 +100,7 @@ function checkCombinations(schema: JsonObject, path: string): void {
   const [text, ignored] = [...textKeywords.filter((keyword) => isPresent(schema, keyword)), ...length];
   if (ignored !== undefined) refuseCombination(path, text, ignored);
   if (numberRangeOf(schema).kind === "unsupported") {
-    const supported = "those of type integer or number that is not empty, the latter between integers";
+    const supported = "non-empty ranges of type integer or number, the latter between integers";
     refuseStructuredOutput(`${path} has a range of numbers that cannot be enforced; supported are ${supported}`);
   }
   checkNames(schema, path);
@@ -122,7 +122,7 @@ function checkNames(schema: JsonObject, path: string): void {
   if (missing === undefined) return;
   if (isPresent(schema, "patternProperties")) refuseCombination(path, "patternProperties", "required");
   if (additionalProperties === false || isPresent(schema, "unevaluatedProperties")) {
-    refuseStructuredOutput(`${path} requires the property ${missing}, which is none of its properties`);
+    refuseStructuredOutput(`${path} requires the property ${missing}, which is not one of its properties`);
   }
 }
 

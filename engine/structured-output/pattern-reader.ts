@@ -59,16 +59,16 @@ class PatternReader {
     let endsText = false;
     for (let next = this.#pattern[this.#index]; next !== undefined && next !== "|" && next !== ")";) {
       if (next === "^") {
-        if (parts.length > 0) this.refuse("^ behind characters");
+        if (parts.length > 0) this.refuse("^ after characters");
         startsText = true;
         this.#index++;
       } else if (next === "$") {
         endsText = true;
         this.#index++;
       } else {
-        if (endsText) this.refuse("characters behind $");
+        if (endsText) this.refuse("characters after $");
         const read = this.#readQuantified();
-        if (read.startsText && parts.length > 0) this.refuse("^ behind characters");
+        if (read.startsText && parts.length > 0) this.refuse("^ after characters");
         startsText ||= read.startsText;
         endsText = read.endsText;
         parts.push(read.expression);
@@ -122,7 +122,7 @@ class PatternReader {
       return refuseStructuredOutput(`The pattern may nest at most ${maxGroupNesting} groups`);
     }
     const read = this.readAlternatives();
-    if (this.#pattern[this.#index] !== ")") this.refuse("an open group");
+    if (this.#pattern[this.#index] !== ")") this.refuse("a group that is not closed");
     this.#index++;
     this.#depth--;
     return read;

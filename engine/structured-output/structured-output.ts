@@ -87,6 +87,6 @@ function checkChoices(choices: readonly string[]): void {
     numBytes += Buffer.byteLength(choice);
   }
   if (numBytes > maxSourceBytes) {
-    refuseStructuredOutput(`choice may have at most ${maxSourceBytes} bytes in all, got ${numBytes}`);
+    refuseStructuredOutput(`choice may have at most ${maxSourceBytes} bytes in total, got ${numBytes}`);
   }
 }

@@ -62,7 +62,7 @@ export class ChatTemplate {
       });
     } catch (error) {
       if (error instanceof TemplateRefusal) {
-        const reason = `The model's chat template refuses the messages: ${error.message}`;
+        const reason = `The model's chat template rejects the messages: ${error.message}`;
         throw new EngineError("invalid_argument", reason, { parameter: "prompt.messages", cause: error });
       }
       throw new EngineError("invalid_checkpoint", "The chat template of the checkpoint fails on these messages.", {

@@ -129,6 +129,6 @@ export class EngineThread {
 function stuckError(): EngineError {
   return new EngineError(
     "engine_stalled",
-    "The engine thread cannot be ended: it is in a call of ONNX Runtime, or of a device's driver, that does not return.",
+    "The engine thread cannot be ended: it is in a call of ONNX Runtime or of a device driver that does not return.",
   );
 }

@@ -65,7 +65,7 @@ function describeFailure(error: unknown): Pick<FromEngineThread & { kind: "faile
 // Nobody but logits processors leaves promises behind here; one that fails must not end everybody's requests.
 process.on("unhandledRejection", (reason) => {
   const message = reason instanceof Error ? reason.message : String(reason);
-  process.emitWarning(`A promise that a logits processor waits for no more was rejected: ${message}`);
+  process.emitWarning(`A promise that a logits processor no longer waits for was rejected: ${message}`);
 });
 invariant(parentPort !== null, "worker.ts is the entry of a worker thread");
 await serve(parentPort, workerData as EngineThreadData);

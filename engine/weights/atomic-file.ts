@@ -34,7 +34,7 @@ export async function writeAtomically(
   } catch (error) {
     await rm(temporaryFile, { force: true }).catch(() => undefined);
     if (!isSystemError(error)) throw error;
-    const message = `The cache folder cannot hold ${contents} (${systemReason(error)}).`;
+    const message = `The cache folder cannot store ${contents} (${systemReason(error)}).`;
     throw new EngineError("invalid_configuration", message, { cause: error, setting: "cacheFolder" });
   }
 }

@@ -108,7 +108,7 @@ export function chooseOnnxFiles(fileNames: readonly string[], variant: OnnxVaria
   if (embeddings === null) {
     throw new EngineError(
       "invalid_checkpoint",
-      `The export lacks ${onnxFolder}/${embedTokens}${wanted[0]}.onnx, which ${decoder} takes its inputs from.`,
+      `The export lacks ${onnxFolder}/${embedTokens}${wanted[0]}.onnx, which computes the inputs of ${decoder}.`,
     );
   }
   return { decoder, embedTokens: embeddings, visionEncoder: find(visionEncoder, suffixes) };

@@ -115,7 +115,7 @@ async function downloadRange(
       const attemptSignal = AbortSignal.any([signal, AbortSignal.timeout(rangeTimeoutMs)]);
       const position = await writeRange(target, readRange(client, object, start, end, attemptSignal), start, end);
       if (position === end) return;
-      throw new TransientDownloadError(`${object.name} broke off at byte ${position} of ${end}.`);
+      throw new TransientDownloadError(`The download of ${object.name} stopped at byte ${position} of ${end}.`);
     } catch (error) {
       if (!(error instanceof TransientDownloadError) || attempt === maxAttempts) throw error;
       await delay(firstRetryDelayMs * 2 ** (attempt - 1), undefined, { signal });
@@ -143,7 +143,7 @@ async function writeRange(
   for await (const bytes of source) {
     chunks.push(bytes);
     numWaiting += bytes.byteLength;
-    if (position + numWaiting > end) throw new TransientDownloadError("more bytes came than were asked for");
+    if (position + numWaiting > end) throw new TransientDownloadError("more bytes arrived than were requested");
     if (numWaiting >= writeBytes) await flush();
   }
   if (numWaiting > 0) await flush();

@@ -25,7 +25,7 @@ export async function openRegularFile(path: string): Promise<FileHandle | null> 
   } catch (cause) {
     const isAbsent = isNotFound(cause);
     if (isAbsent && !(await isLink(path))) return null;
-    const fault = isAbsent ? "is a link to a file that is not there" : `cannot be read (${systemReason(cause)})`;
+    const fault = isAbsent ? "is a link to a file that does not exist" : `cannot be read (${systemReason(cause)})`;
     throw new EngineError("invalid_checkpoint", `${fileName} ${fault}.`, { cause });
   }
   const stats = await handle.stat();
@@ -43,7 +43,7 @@ export async function readRegularFile(path: string): Promise<Buffer | null> {
     if (size > maxTextBytes) {
       throw new EngineError(
         "invalid_checkpoint",
-        `${basename(path)} has ${size} bytes; the limit for such a file is ${maxTextBytes}.`,
+        `${basename(path)} has ${size} bytes; the limit for this kind of file is ${maxTextBytes}.`,
       );
     }
     return await handle.readFile();

@@ -38,7 +38,7 @@ export async function resolveCheckpoint(reference: string, options: ResolveCheck
 function parseS3Reference(reference: string): S3Location | null {
   if (!reference.startsWith("s3://")) return null;
   const [bucket, ...path] = reference.slice("s3://".length).split("/");
-  if (bucket === "") throw new EngineError("invalid_configuration", `${reference} names no bucket.`);
+  if (bucket === "") throw new EngineError("invalid_configuration", `${reference} does not name a bucket.`);
   const prefix = path.join("/").replace(/\/+$/, "");
   return { bucket, prefix: prefix === "" ? "" : `${prefix}/` };
 }

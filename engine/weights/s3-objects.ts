@@ -57,7 +57,7 @@ export async function listObjects(
     if (objects.length > maxListedObjects) {
       throw new EngineError(
         "invalid_configuration",
-        `s3://${bucket}/${prefix} holds ${objects.length} objects or more; a checkpoint has at most ${maxListedObjects}.`,
+        `s3://${bucket}/${prefix} contains ${objects.length} objects or more; a checkpoint has at most ${maxListedObjects}.`,
       );
     }
     continuation = page.IsTruncated === true ? page.NextContinuationToken : undefined;
@@ -82,13 +82,13 @@ export async function* readRange(
   const command = new GetObjectCommand({ Bucket: bucket, Key: key, IfMatch: eTag, Range: `bytes=${start}-${end - 1}` });
   try {
     const response = await client.send(command, { abortSignal: signal });
-    if (!(response.Body instanceof Readable)) throw new TransientDownloadError(`${name} came without a body.`);
+    if (!(response.Body instanceof Readable)) throw new TransientDownloadError(`${name} was sent without a body.`);
     const isPart = response.ContentRange?.startsWith(`bytes ${start}-${end - 1}/`) ?? end - start === byteLength;
     // The SDK watches the signal only until the headers are there.
     const body = addAbortSignal(signal, response.Body);
     if (!isPart) {
       body.destroy();
-      throw new EngineError("invalid_configuration", `${name}: the server does not serve ranges of an object.`);
+      throw new EngineError("invalid_configuration", `${name}: the server does not support ranges of an object.`);
     }
     yield* body as AsyncIterable<Uint8Array>;
   } catch (cause) {
@@ -111,7 +111,7 @@ function explainFailure(cause: unknown, failure: string, signal: AbortSignal | u
         { cause },
       );
     case 412:
-      return new EngineError("invalid_checkpoint", `${failure}: it changed while the checkpoint was downloaded.`, {
+      return new EngineError("invalid_checkpoint", `${failure}: it changed during the download of the checkpoint.`, {
         cause,
       });
     case 429:
@@ -122,7 +122,7 @@ function explainFailure(cause: unknown, failure: string, signal: AbortSignal | u
     case null:
       return new TransientDownloadError(`${failure} (${name}).`, { cause });
     default:
-      return new EngineError("invalid_configuration", `${failure}: refused (${name}, status ${status}).`, { cause });
+      return new EngineError("invalid_configuration", `${failure}: rejected (${name}, status ${status}).`, { cause });
   }
 }
 

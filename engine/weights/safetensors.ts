@@ -64,14 +64,14 @@ async function readHeaderLength(handle: FileHandle, fileBytes: number, fileName:
   if (beginning.equals(gitLfsPointer)) {
     throw new EngineError(
       "invalid_checkpoint",
-      `${fileName} is a Git LFS pointer, not the weights; run \`git lfs pull\` where it was cloned.`,
+      `${fileName} is a Git LFS pointer, not the weights; run \`git lfs pull\` in the clone.`,
     );
   }
   const declared = beginning.readBigUInt64LE();
   if (declared > BigInt(maxHeaderBytes)) {
     throw new EngineError(
       "invalid_checkpoint",
-      `${fileName} is no safetensors file: it declares a header of ${declared} bytes; the limit is ${maxHeaderBytes}.`,
+      `${fileName} is not a safetensors file: it declares a header of ${declared} bytes; the limit is ${maxHeaderBytes}.`,
     );
   }
   if (8n + declared > BigInt(fileBytes)) {
@@ -99,7 +99,7 @@ function parseHeader(bytes: Buffer, fileName: string): Readonly<Record<string, u
   } catch (cause) {
     throw new EngineError("invalid_checkpoint", `${fileName} has a header that is not JSON.`, { cause });
   }
-  if (!isRecord(header)) throw new EngineError("invalid_checkpoint", `${fileName} has a header that is no object.`);
+  if (!isRecord(header)) throw new EngineError("invalid_checkpoint", `${fileName} has a header that is not an object.`);
   return header;
 }
 

@@ -74,7 +74,7 @@ function preparedLayout({ name, shape, format }: WeightRequest): {
   readonly scalesShape: readonly number[] | null;
 } {
   if (format.kind === "plain") return { weightType: format.elementType, weightShape: shape, scalesShape: null };
-  invariant(shape.length === 2, `${name} is a matrix, as only matrices are quantised`);
+  invariant(shape.length === 2, `${name} is a matrix, because only matrices are quantised`);
   const [outputSize, inputSize] = shape as readonly [number, number];
   switch (format.kind) {
     case "blockwise": {
@@ -101,12 +101,12 @@ function findSources(
     if (tensor === undefined)
       throw new EngineError(
         "invalid_checkpoint",
-        `The checkpoint has no tensor ${source}, which config.json asks for.`,
+        `The checkpoint has no tensor ${source}, which config.json requires.`,
       );
     if (!isFloat(tensor.elementType)) {
       throw new EngineError(
         "invalid_checkpoint",
-        `Tensor ${source} is stored as ${tensor.elementType}; float32, float16 or bfloat16 is needed.`,
+        `Tensor ${source} is stored as ${tensor.elementType}; expected float32, float16 or bfloat16.`,
       );
     }
     return tensor;
@@ -117,7 +117,7 @@ function findSources(
     if (!fits || (found.length === 1 && tensor.shape[0] !== shape[0])) {
       throw new EngineError(
         "invalid_checkpoint",
-        `Tensor ${tensor.name} has shape [${tensor.shape.join(", ")}]; the config asks for ` +
+        `Tensor ${tensor.name} has shape [${tensor.shape.join(", ")}]; config.json implies ` +
           `[${(found.length === 1 ? shape : ["...", ...shape.slice(1)]).join(", ")}].`,
       );
     }
@@ -126,7 +126,7 @@ function findSources(
   if (found.length > 1 && rows !== shape[0]) {
     throw new EngineError(
       "invalid_checkpoint",
-      `Tensors ${sources.join(", ")} have ${rows} rows together; the config asks for ${shape[0]}.`,
+      `Tensors ${sources.join(", ")} have ${rows} rows together; config.json implies ${shape[0]}.`,
     );
   }
   return found;

@@ -101,17 +101,17 @@ function structuredOutputOf(
   if (given.length <= 1) return given[0] ?? null;
   throw new InvalidArgumentError({
     argument: "providerOptions.fovea",
-    message: `One text can have one form only; got ${given.map(({ kind }) => kind).join(" and ")}.`,
+    message: `A text can have only one form; got ${given.map(({ kind }) => kind).join(" and ")}.`,
   });
 }
 
 function warningsOf({ tools = [], toolChoice, reasoning }: LanguageModelV4CallOptions): SharedV4Warning[] {
   const warnings: SharedV4Warning[] = [];
   if (tools.length > 0 && toolChoice?.type !== "none") {
-    warnings.push({ type: "unsupported", feature: "tools", details: "The model answers without calling any." });
+    warnings.push({ type: "unsupported", feature: "tools", details: "The model answers without calling tools." });
   }
   if (reasoning !== undefined && reasoning !== "provider-default" && reasoning !== "none") {
-    warnings.push({ type: "unsupported", feature: "reasoning", details: "The model has no reasoning effort to set." });
+    warnings.push({ type: "unsupported", feature: "reasoning", details: "The model has no setting for reasoning effort." });
   }
   return warnings;
 }

@@ -28,8 +28,8 @@ const schema = z.object({
   url: z.enum(batchUrls, `must be one of ${batchUrls.join(", ")}`),
   body: z.looseObject(
     {
-      stream: z.literal(false, "must be false: the lines of a batch are answered whole").nullish(),
-      extra_args: z.undefined("belongs beside the body, or into it as vllm_xargs").optional(),
+      stream: z.literal(false, "must be false: lines of a batch are not streamed").nullish(),
+      extra_args: z.undefined("is not a field of the body; move it next to the body, or use vllm_xargs").optional(),
     },
     "must be an object",
   ),
@@ -86,7 +86,7 @@ export function duplicateOf({ lineNumber, customId }: BatchLine, firstLineNumber
     lineNumber,
     customId,
     code: "duplicate_custom_id",
-    message: `Line ${lineNumber}: custom_id is that of line ${firstLineNumber}, ${JSON.stringify(customId)}.`,
+    message: `Line ${lineNumber}: custom_id is also that of line ${firstLineNumber}, ${JSON.stringify(customId)}.`,
     parameter: "custom_id",
   };
 }

@@ -207,7 +207,7 @@ class BatchJob {
     if (!isComplete) return null;
     const numLines = customIds.size + badLines.size;
     if (numLines !== total)
-      throw new Error(`The input has ${numLines} lines now; it had ${total} when it was checked.`);
+      throw new Error(`The input has ${numLines} lines now; it had ${total} when it was validated.`);
     return { customIds, badLines };
   }
 
@@ -332,7 +332,7 @@ class BatchJob {
     try {
       const lines = await this.#readInput();
       if (lines !== null) return { kind: "readable", lines };
-      return unreadable("input_file_deleted", `The input file ${id} was deleted before the batch was done.`);
+      return unreadable("input_file_deleted", `The input file ${id} was deleted before the batch was complete.`);
     } catch (error) {
       if (!(error instanceof DamagedRecordError)) throw error;
       return unreadable("input_file_damaged", `The record of the input file ${id} is damaged. Upload the file again.`);
@@ -346,7 +346,7 @@ class BatchJob {
   }
 
   #warn(error: unknown): void {
-    this.#options.answer.logger.warn("The state of a batch could not be stored; it is tried again.", {
+    this.#options.answer.logger.warn("The state of a batch could not be stored; retrying.", {
       job: this.#jobId,
       error,
     });
@@ -370,11 +370,11 @@ function nullIfDamaged(error: unknown): null {
 }
 
 function givenUp(numAttempts: number): BatchError {
-  const message = `The batch could not be finished in ${numAttempts} attempts; the log of the service has the reasons.`;
+  const message = `The batch could not be finished in ${numAttempts} attempts; the log of the service gives the reasons.`;
   return { code: "server_error", message, line: null, param: null };
 }
 
 function fruitless(numStarts: number): BatchError {
-  const message = `The batch was begun ${numStarts} times, and each time the server ended before a line was answered.`;
+  const message = `The batch was started ${numStarts} times, and each time the server ended before a line was answered.`;
   return { code: "server_error", message, line: null, param: null };
 }

@@ -219,7 +219,7 @@ export class Batches {
 
   #warnOnce(error: unknown): void {
     if (!this.#isOutOfReach)
-      this.#options.logger.warn("Batches wait: their store or queue is out of reach.", { error });
+      this.#options.logger.warn("Batches are waiting: their store or queue is unreachable.", { error });
     this.#isOutOfReach = true;
   }
 }

@@ -29,7 +29,7 @@ export async function checkInput(
   for await (const numbered of lines) {
     numLines += 1;
     if (numLines > maxNumLines) {
-      const message = `The file has more than ${maxNumLines} requests, which BATCH_MAX_LINES sets as the limit.`;
+      const message = `The file has more than ${maxNumLines} requests; BATCH_MAX_LINES sets the limit.`;
       return { numLines, errors: [{ code: "too_many_lines", message, line: null, param: null }] };
     }
     const bad = problemOf(parseBatchLine(numbered), endpoint, lineNumbers);
@@ -37,7 +37,7 @@ export async function checkInput(
     if (errors.length >= MAX_ERRORS) break;
   }
   if (numLines === 0) {
-    errors.push({ code: "empty_file", message: "The file holds no request.", line: null, param: null });
+    errors.push({ code: "empty_file", message: "The file contains no request.", line: null, param: null });
   }
   return { numLines, errors };
 }

@@ -95,7 +95,7 @@ async function createQueue(
   const options = { maxNumRunning: MAX_RUNNING_BATCHES, retry: RETRY, logger };
   if (config.redisUrl === null) {
     if (config.batches.store.kind === "s3") {
-      logger.info("Batches on S3 without REDIS_URL are for one server of each model at a time.");
+      logger.info("Batches on S3 without REDIS_URL support only one server of each model at a time.");
     }
     const { createLocalJobQueue } = await import("./local-job-queue.ts");
     return createLocalJobQueue({ ...options, tryLock });
@@ -109,7 +109,7 @@ async function openStorage({ config, logger, createS3Client }: BatchesDependenci
   const location = config.batches.store;
   switch (location.kind) {
     case "none":
-      throw new Error("Batches were asked for where there are none.");
+      throw new Error("Batches were requested although BATCH_STORE is none.");
     case "folder": {
       const { folder } = location;
       const [

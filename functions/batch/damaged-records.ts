@@ -25,6 +25,6 @@ export class DamageLog {
   report(key: string, error: unknown): void {
     if (this.#keys.has(key) || this.#keys.size >= MAX_LOGGED_KEYS) return;
     this.#keys.add(key);
-    this.#logger.error("A record in the store of batches is damaged; it is skipped.", { key, error });
+    this.#logger.error("A record in the store of batches is damaged and is skipped.", { key, error });
   }
 }

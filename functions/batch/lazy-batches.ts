@@ -35,7 +35,7 @@ export class LazyBatches {
       const batches = await this.load();
       if (!this.#isStopped) await batches.start();
     } catch (error) {
-      this.#dependencies.logger.error("Batches cannot be worked on; this is tried again.", { error });
+      this.#dependencies.logger.error("Batches cannot be processed; retrying.", { error });
       this.#retry = setTimeout(() => void this.start(), RETRY_MS);
     }
   }
@@ -50,7 +50,7 @@ export class LazyBatches {
     const { promise: late, resolve } = Promise.withResolvers<void>();
     const deadline = setTimeout(resolve, STOP_MS);
     await Promise.race([stopped, late]).catch((error: unknown) => {
-      this.#dependencies.logger.warn("Batches were not released in order.", { error });
+      this.#dependencies.logger.warn("Batches were not released cleanly.", { error });
     });
     clearTimeout(deadline);
   }

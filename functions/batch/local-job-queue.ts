@@ -93,7 +93,7 @@ class LocalJobQueue implements JobQueue {
       this.#delays.reset(jobId);
     } catch (error) {
       delayMs = this.#delays.afterFailure(jobId);
-      this.#options.logger.error("A job failed; it is tried again.", { jobId, afterMs: delayMs, error });
+      this.#options.logger.error("A job failed; it will be retried.", { jobId, afterMs: delayMs, error });
     }
     this.#running.delete(jobId);
     if (signal.aborted) return;

@@ -57,7 +57,7 @@ class RedisJobQueue implements JobQueue {
   async add(jobId: string): Promise<void> {
     const jobOptions = { jobId, removeOnComplete: true, removeOnFail: true };
     await withinTime(this.#queue.add("batch", null, jobOptions));
-    if (this.#isInTrouble) this.#options.logger.info("The queue of batches is in reach again.");
+    if (this.#isInTrouble) this.#options.logger.info("The queue of batches is reachable again.");
     this.#isInTrouble = false;
   }
 
@@ -148,7 +148,7 @@ class RedisJobQueue implements JobQueue {
       return outcome === "finished" ? null : this.#options.retry.firstMs;
     } catch (error) {
       const delayMs = this.#delays.afterFailure(jobId);
-      this.#options.logger.error("A job failed; it is tried again.", { jobId, afterMs: delayMs, error });
+      this.#options.logger.error("A job failed; it will be retried.", { jobId, afterMs: delayMs, error });
       return delayMs;
     }
   }
@@ -156,13 +156,13 @@ class RedisJobQueue implements JobQueue {
   readonly #warnOnce = (error: Error): void => {
     if (this.#isInTrouble || this.#closing.signal.aborted) return;
     this.#isInTrouble = true;
-    this.#options.logger.warn("The queue of batches is in trouble; batches wait until it is not.", { error });
+    this.#options.logger.warn("The queue of batches does not work; batches wait until it does.", { error });
   };
 }
 
 async function withinTime<Value>(work: Promise<Value>): Promise<Value> {
   const { promise: late, reject } = Promise.withResolvers<never>();
-  const timer = setTimeout(() => reject(new Error(`Redis did not answer in ${ADD_TIMEOUT_MS} ms.`)), ADD_TIMEOUT_MS);
+  const timer = setTimeout(() => reject(new Error(`Redis did not answer within ${ADD_TIMEOUT_MS} ms.`)), ADD_TIMEOUT_MS);
   try {
     return await Promise.race([work, late]);
   } finally {

@@ -120,14 +120,14 @@ async function readDone(
   const stats = await file.stat();
   if (!stats.isFile()) throw new ConfigError([`${shown} is not a file; - is standard output.`]);
   const damaged = (which: string, lineNumber: number): void => {
-    if (onDamagedLine === undefined) throw new ConfigError([`${shown} holds other things than results: ${which}.`]);
+    if (onDamagedLine === undefined) throw new ConfigError([`${shown} contains something other than results: ${which}.`]);
     onDamagedLine(lineNumber);
   };
   const end = await endOfWholeLines(file, stats.size);
   let numLines = 0;
   for await (const { lineNumber, text } of readLines(readChunks(file, end), MAX_RESULT_BYTES)) {
     numLines = lineNumber;
-    if (!addDone(done, text)) damaged(`line ${lineNumber} is none`, lineNumber);
+    if (!addDone(done, text)) damaged(`line ${lineNumber} is not a result`, lineNumber);
   }
   const rest = (await readBytes(file, end, stats.size)).toString();
   if (rest === "") return done;
@@ -136,7 +136,7 @@ async function readDone(
       await file.truncate(end);
       return done;
     }
-    damaged("its last line is none", numLines + 1);
+    damaged("its last line is not a result", numLines + 1);
   }
   await file.appendFile("\n");
   return done;

@@ -152,7 +152,7 @@ function checkSame(found: DoneLines, first: DoneLines): void {
     found.customIds.size === first.customIds.size &&
     found.badLines.size === first.badLines.size &&
     found.numSucceeded === first.numSucceeded;
-  if (!isSame) throw new StorageError("Reading results", new Error("the log changed meanwhile"));
+  if (!isSame) throw new StorageError("Reading results", new Error("the log changed during the read"));
 }
 
 async function* expired(input: AsyncIterable<NumberedLine>, done: DoneLines): AsyncGenerator<Uint8Array> {

@@ -36,7 +36,7 @@ export function createSegmentedResultLogs(options: SegmentedResultLogsOptions): 
     for (const key of keys ?? (await store.list(prefix))) {
       const segment = await store.read(key);
       // Only a worker that ended the batch meanwhile deletes segments.
-      if (segment === null) throw new StorageError("Reading results", new Error(`${key} is gone`));
+      if (segment === null) throw new StorageError("Reading results", new Error(`${key} is missing`));
       yield* segment.chunks;
     }
   }
@@ -173,7 +173,7 @@ class Segments {
       } catch (error) {
         if (numAttempts >= maxNumAttempts || signal.aborted) throw error;
         if (numAttempts === 1)
-          logger.warn("Results cannot be stored now; they are kept and tried again.", { key, error });
+          logger.warn("Results cannot be stored now; they are kept in memory and retried.", { key, error });
       }
       // Aborted, it makes the last attempt at once.
       await sleep(delayMs, undefined, { signal }).catch(() => {});

@@ -116,7 +116,7 @@ function optionProblems(command: Command, values: Readonly<Record<string, unknow
   }
   if (command === "render") {
     const settings = settingDescriptions.map(({ name }) => toFlag(name)).filter(isGiven);
-    problems.push(...settings.map((flag) => `--${flag} is a setting, which render takes from the deployment.`));
+    problems.push(...settings.map((flag) => `--${flag} is a setting; render reads settings from the deployment.`));
   }
   return problems;
 }
@@ -144,5 +144,5 @@ function suggestion(flag: string): string {
     { [name]: "" },
     settingDescriptions.map((setting) => setting.name),
   );
-  return near === undefined ? "--help lists all." : `did you mean --${toFlag(near.meant)}?`;
+  return near === undefined ? "--help lists all options." : `did you mean --${toFlag(near.meant)}?`;
 }

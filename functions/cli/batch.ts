@@ -51,13 +51,13 @@ export async function batch(config: Config, files: BatchFiles, logger: Logger): 
     composition = await compose({ config, logger, onProgress: progress.show });
     const summary = await run(config, composition, { files, results, stopping, logger, progress, numLines });
     progress.stop();
-    if (summary !== null) logger.info(summary.isComplete ? "Done." : "Stopped; run it again to go on.", { ...summary });
+    if (summary !== null) logger.info(summary.isComplete ? "Done." : "Stopped; run the command again to resume.", { ...summary });
     if (summary?.isComplete === true) exitCode = 0;
     else if (signal.name !== null) exitCode = exitCodeOfSignal[signal.name];
   } catch (error) {
     progress.stop();
     const failure = describeLoadFailure(error, config);
-    logger.error("The batch ended early; run it again to go on.", { ...(failure ?? { error }) });
+    logger.error("The batch ended early; run the command again to resume.", { ...(failure ?? { error }) });
     exitCode = exitCodeOf(error);
   }
   await results.close();
@@ -119,7 +119,7 @@ async function countLines({ input, output }: BatchFiles, config: Config): Promis
   try {
     const [ofInput, ofOutput] = await Promise.all([stat(input), stat(output).catch(() => null)]);
     if (ofInput.dev === ofOutput?.dev && ofInput.ino === ofOutput.ino) {
-      throw new ConfigError([`--input and --output are one file, ${input}.`]);
+      throw new ConfigError([`--input and --output are the same file, ${input}.`]);
     }
     let numLines = 0;
     if (!ofInput.isFile()) return null;

@@ -47,7 +47,7 @@ function modelLines({ config: { engine }, inspection }: CheckReport): Line[] {
     ["content hash", contentHash.slice(0, 16)],
     ["longest sequence", `${maxModelLen} tokens`, engine.maxModelLen === null ? "the checkpoint's limit" : ""],
     ["vocabulary", `${vocabSize} tokens`],
-    ["chat template", hasChatTemplate ? "yes" : "none", hasChatTemplate ? "" : "conversations are refused"],
+    ["chat template", hasChatTemplate ? "yes" : "none", hasChatTemplate ? "" : "conversations are rejected"],
   ];
 }
 
@@ -70,37 +70,37 @@ function memoryLines({
     ["weights, decoder", bytes(weights.decoder)],
     ...(worstImage === null ? [] : [["weights, vision encoder", bytes(weights.visionEncoder)] as const]),
     ["KV cache", bytes(kvCache.reservedBytes), `reserved for ${maxNumSequences} sequences, committed when touched`],
-    ...(isLimited ? [["", "", `no more have room; MAX_NUM_SEQS=${engine.maxNumSequences}`] as const] : []),
-    ["  of one sequence", bytes(kvCache.bytesPerSequence)],
-    ["  of one token", bytes(kvCache.bytesPerToken)],
+    ...(isLimited ? [["", "", `no room for more; MAX_NUM_SEQS=${engine.maxNumSequences}`] as const] : []),
+    ["  per sequence", bytes(kvCache.bytesPerSequence)],
+    ["  per token", bytes(kvCache.bytesPerToken)],
     ["decoder, one step", bytes(step.decoderBytes), `estimate; MAX_NUM_BATCHED_TOKENS=${maxNumBatchedTokens}`],
     ...(worstImage === null
       ? []
       : [["vision encoder, one image", bytes(step.visionEncoderBytes), "estimate"] as const]),
     ["logits", bytes(step.logitsBytes)],
     ...(worstImage === null ? [] : ofImages),
-    ["program", bytes(programBytes), "Node, ONNX Runtime, tokenizer; about"],
-    ["requests under way", bytes(requestBytes), "their processed images, and garbage; about"],
+    ["program", bytes(programBytes), "Node, ONNX Runtime, tokenizer; approximate"],
+    ["requests in progress", bytes(requestBytes), "processed images and garbage; approximate"],
     ["total", bytes(totalBytes)],
-    ["machine", bytes(machineBytes), fit === "unknown" ? `the host's; that of ${engine.device} is not known here` : ""],
+    ["machine", bytes(machineBytes), fit === "unknown" ? `the host's; the memory of ${engine.device} is unknown` : ""],
   ];
 }
 
 const bounds: Readonly<Record<"model" | "settings", string>> = {
-  model: "of the most features",
-  settings: "by LIMIT_MM_PER_PROMPT; larger ones are taken, and take more",
+  model: "the image with the most features",
+  settings: "set by LIMIT_MM_PER_PROMPT; larger images are accepted and take more",
 };
 
 function imageLines({ inspection: { worstImage, maxModelLen } }: CheckReport): Line[] {
-  if (worstImage === null) return ["", "Images", ["none", "the model takes no images"]];
+  if (worstImage === null) return ["", "Images", ["none", "the model does not accept images"]];
   const { size, boundedBy, numTokens, numEmbeddings, maxPerPrompt, numFitting } = worstImage;
   return [
     "",
     "Images",
     ["largest", `${size.width} x ${size.height}`, bounds[boundedBy]],
-    ["tokens of one", String(numTokens), `${numEmbeddings} of them embeddings`],
-    ["of one prompt", String(maxPerPrompt), "LIMIT_MM_PER_PROMPT, or the model's own limit"],
-    ["of those fit", String(numFitting), `into ${maxModelLen} tokens, each at its largest`],
+    ["tokens per image", String(numTokens), `including ${numEmbeddings} embeddings`],
+    ["images per prompt", String(maxPerPrompt), "LIMIT_MM_PER_PROMPT, or the model's own limit"],
+    ["images that fit", String(numFitting), `into ${maxModelLen} tokens, at the largest size`],
   ];
 }
 
@@ -142,7 +142,7 @@ function verdictLines({ config: { engine }, inspection, fit, isRunWanted, measur
       lines.push(`Fits: ${bytes(memory.totalBytes)} of ${bytes(machineBytes)} with every sequence at its longest.`);
       break;
     case "unknown":
-      lines.push(`Whether it fits is not known: ${engine.device} has memory of its own.`);
+      lines.push(`Cannot tell whether it fits: ${engine.device} has its own memory.`);
       break;
     case "does not fit": {
       lines.push(
@@ -154,7 +154,7 @@ function verdictLines({ config: { engine }, inspection, fit, isRunWanted, measur
     default:
       fit satisfies never;
   }
-  if (isRunWanted && measured === null) lines.push("The dummy run was left out.");
+  if (isRunWanted && measured === null) lines.push("The dummy run was skipped.");
   return lines;
 }
 
@@ -162,14 +162,14 @@ function adviceFor({ memory, machineBytes, maxNumSequences, maxModelLen }: Model
   const { bytesPerSequence, bytesPerToken, reservedBytes } = memory.kvCache;
   const roomBytes = machineBytes - (memory.totalBytes - reservedBytes);
   if (roomBytes < bytesPerToken)
-    return "The rest alone takes more than that: take a smaller DTYPE, or a larger machine.";
+    return "It does not fit even without the KV cache: use a smaller DTYPE or a larger machine.";
   const numSequences = Math.floor(roomBytes / bytesPerSequence);
   const numTokens = Math.min(maxModelLen, Math.floor(roomBytes / bytesPerToken / maxNumSequences));
   const choices = [
     ...(numSequences > 0 ? [`MAX_NUM_SEQS=${numSequences}`] : []),
     ...(numTokens > 0 ? [`MAX_MODEL_LEN=${numTokens}`] : []),
   ];
-  return `It would with ${choices.join(" or ")}.`;
+  return `It fits with ${choices.join(" or ")}.`;
 }
 
 function formatLine(line: Line): string {

@@ -9,13 +9,13 @@ export interface LoadFailure {
 }
 
 const adviceOf: Partial<Record<EngineErrorCode, string>> = {
-  invalid_checkpoint: "Correct the file that is named, or get the checkpoint again.",
-  unsupported_model: "Serve a checkpoint of a kind that the README lists.",
-  invalid_configuration: "Correct the setting that this is about; --help lists them all.",
+  invalid_checkpoint: "Correct the file that the reason names, or download the checkpoint again.",
+  unsupported_model: "Use a checkpoint of a kind that the README lists.",
+  invalid_configuration: "Correct the setting that the reason names; fovea --help lists all settings.",
   runtime_failed:
-    "ONNX Runtime refused this: get the checkpoint again where it is about a file or tensor, look at DEVICE where it is not.",
-  runtime_missing: "docs/embedding.md has what to set when you install.",
-  invalid_logits_processor: "docs/logits-processors.md has the remedy for each reason.",
+    "ONNX Runtime rejected this. Download the checkpoint again if the reason is about a file or tensor, otherwise check DEVICE.",
+  runtime_missing: "docs/embedding.md says which variable to set for the installation.",
+  invalid_logits_processor: "docs/logits-processors.md lists the fix for each reason.",
 };
 
 /** Null for a failure that is not the operator's, which is to be shown whole, its stack included. */
@@ -30,7 +30,7 @@ export function describeLoadFailure(error: unknown, { engine }: Config): LoadFai
 function settingAdvice(error: Error, { cacheFolder }: Config["engine"]): string | null {
   switch ("setting" in error ? error.setting : null) {
     case "cacheFolder":
-      return `CACHE_FOLDER is ${cacheFolder}: set it to a folder that can be written and has room.`;
+      return `CACHE_FOLDER is ${cacheFolder}: set it to a writable folder with enough free space.`;
     case "maxModelLen":
       return "Set MAX_MODEL_LEN to a length within the limit.";
     default:

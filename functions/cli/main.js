@@ -18,10 +18,10 @@ if (major < OLDEST_NODE[0] || (major === OLDEST_NODE[0] && minor < OLDEST_NODE[1
   // For Linux npm has Node in packages without install scripts; npx takes the one that is installed beside Fovea.
   const beside =
     process.platform === "linux" && ["x64", "arm64"].includes(process.arch)
-      ? `, or put one beside Fovea with: npm install node-linux-${process.arch}@${OLDEST_NODE[0]}`
+      ? `, or install one next to Fovea: npm install node-linux-${process.arch}@${OLDEST_NODE[0]}`
       : "";
   console.error(
-    `fovea: Node.js ${OLDEST_NODE.join(".")} or newer is needed; this is ${process.versions.node}. Install a newer one${beside}`,
+    `fovea: Fovea needs Node.js ${OLDEST_NODE.join(".")} or newer; this is ${process.versions.node}. Install a newer one${beside}`,
   );
   process.exit(EXIT_USAGE);
 }

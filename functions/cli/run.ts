@@ -21,7 +21,7 @@ export async function run(argv: readonly string[]): Promise<void> {
   }
   if (args.version) return void process.stdout.write(`${readVersion()}\n`);
   if (args.command === "render") {
-    if (args.rendering === null) throw new Error("A rendering without a deployment was let through.");
+    if (args.rendering === null) throw new Error("render was accepted without a deployment.");
     const { render } = await import("./render.ts");
     return render(args.rendering).catch(exitOnConfigError);
   }
@@ -48,7 +48,7 @@ async function runCommand(
       return check(config, describeSettings(settingDescriptions, process.env, settings), { json, run });
     }
     case "batch": {
-      if (files === null) throw new Error("A batch without files was let through.");
+      if (files === null) throw new Error("batch was accepted without files.");
       const { batch } = await import("./batch.ts");
       // Standard output may be where the results go.
       const logger = createLogger({ level: config.logLevel, write: (line) => process.stderr.write(line) });

@@ -61,7 +61,7 @@ async function endAfter(drain: () => Promise<boolean>, logger: Logger): Promise<
 function reportStrayErrors(logger: Logger): void {
   // Whoever read the log has gone; the service goes on.
   process.stdout.on("error", () => {});
-  process.on("unhandledRejection", (error) => logger.error("A promise was rejected with nobody waiting.", { error }));
+  process.on("unhandledRejection", (error) => logger.error("A promise was rejected without a handler.", { error }));
   process.on("uncaughtException", (error: NodeJS.ErrnoException) => {
     if (connectionErrorCodes.has(error.code ?? "")) return logger.warn("A connection broke.", { error });
     die(logger, "Uncaught error: the state of the process is unknown.", error);

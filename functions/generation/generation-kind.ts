@@ -104,7 +104,7 @@ function checkNumChoices(requests: readonly GenerationRequest[], maxNumChoices: 
   throw new HttpError(
     400,
     "invalid_value",
-    `prompt asks for ${numChoices} choices in ${requests.length} prompts; at most ${maxNumChoices} run or wait at once. MAX_NUM_SEQS and MAX_NUM_WAITING set the limit.`,
+    `prompt asks for ${numChoices} choices in ${requests.length} prompts; at most ${maxNumChoices} can run or wait at once. MAX_NUM_SEQS and MAX_NUM_WAITING set the limit.`,
     { parameter: "prompt" },
   );
 }

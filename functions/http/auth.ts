@@ -16,7 +16,7 @@ export function requireApiKey(apiKeys: readonly string[]): MiddlewareHandler<App
       // Digests have equal lengths and all are compared, so that time tells nothing about any key.
       const sentDigest = digest(sent);
       const isKnown = digests.reduce((known, key) => timingSafeEqual(key, sentDigest) || known, false);
-      if (!isKnown) throw unauthorized("The API key is not one of this service.");
+      if (!isKnown) throw unauthorized("The API key is not valid for this service.");
       c.set("tenant", sentDigest.toString("hex"));
     }
     await next();

@@ -139,7 +139,7 @@ export class BodyIntake {
       new HttpError(
         408,
         "request_timeout",
-        `The body arrived more slowly than all others when there was no room for more: ${this.#inUse()}. Send it again.`,
+        `The body was the slowest to arrive when there was no room for more: ${this.#inUse()}. Send it again.`,
         { headers: { Connection: "close" } },
       ),
     );
@@ -158,7 +158,7 @@ export class BodyIntake {
   }
 
   #inUse(): string {
-    return `${this.#bodies.size} of ${this.#maxNumBodies} are under way, with ${this.#numHeldBytes} of ${this.#maxHeldBytes} bytes`;
+    return `${this.#bodies.size} of ${this.#maxNumBodies} bodies are in progress, with ${this.#numHeldBytes} of ${this.#maxHeldBytes} bytes`;
   }
 }
 

@@ -60,7 +60,7 @@ function unknownEncoding(encoding: string): HttpError {
   return new HttpError(
     415,
     "unsupported_encoding",
-    `Content-Encoding ${JSON.stringify(encoding.slice(0, 40))} is not served: send the body as it is, or one of ${acceptedEncodings}.`,
+    `Content-Encoding ${JSON.stringify(encoding.slice(0, 40))} is not supported: send the body without one, or use one of ${acceptedEncodings}.`,
     { headers: { "Accept-Encoding": acceptedEncodings, Connection: "close" } },
   );
 }

@@ -88,7 +88,7 @@ export function toErrorAnswer(error: unknown, requestId: string, paths: RequestP
       return answer(status, wireCodes[error.code] ?? error.code, message, parameter, headersOf(error.code));
     }
   }
-  return answer(500, "internal_error", `Internal error; the log has it under request id ${requestId}.`, null, {});
+  return answer(500, "internal_error", `Internal error; the log describes it under request id ${requestId}.`, null, {});
 }
 
 function headersOf(code: EngineErrorCode): Readonly<Record<string, string>> {
@@ -102,7 +102,7 @@ function headersOf(code: EngineErrorCode): Readonly<Record<string, string>> {
 const settingHints: Readonly<Record<NonNullable<EngineError["setting"]>, string>> = {
   maxImagesPerPrompt: "LIMIT_MM_PER_PROMPT sets the limit.",
   maxNumWaiting: "MAX_NUM_SEQS and MAX_NUM_WAITING set the limit.",
-  enableMmEmbeds: "Set ENABLE_MM_EMBEDS=true to serve them.",
+  enableMmEmbeds: "Set ENABLE_MM_EMBEDS=true to accept them.",
   maxImageBytes: "MAX_IMAGE_BYTES sets the limit.",
   maxImagePixels: "MAX_IMAGE_PIXELS sets the limit.",
   maxDecodeCost: "MAX_IMAGE_DECODE_COST sets the limit.",

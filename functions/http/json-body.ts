@@ -25,7 +25,7 @@ export function parseJson(text: string, subject: string): unknown {
 function valueOf(parsed: ParsedJson, subject: string): unknown {
   if (parsed.kind === "parsed") return parsed.value;
   const { code, problem, member } = parsed;
-  const where = member === null ? "" : `, passed in ${member}`;
+  const where = member === null ? "" : `, exceeded in ${member}`;
   throw new HttpError(400, code, `${subject} ${problem}${where}.`, member === null ? {} : { parameter: member });
 }
 
@@ -46,7 +46,7 @@ function checkContentType(contentType: string): void {
     throw new HttpError(
       415,
       "unsupported_charset",
-      `charset=${charset.slice(0, 40)} is not served in Content-Type: send JSON in UTF-8.`,
+      `charset=${charset.slice(0, 40)} is not supported in Content-Type: send JSON in UTF-8.`,
     );
   }
 }

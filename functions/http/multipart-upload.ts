@@ -59,7 +59,7 @@ export async function receiveUpload<Taken>(request: Request, options: UploadOpti
     stream.on("error", ignore);
     if (name !== options.fileField) return void stream.resume();
     if (found.taking !== null) {
-      return void parser.destroy(new HttpError(400, "invalid_form", `The form has ${name} twice; send one.`));
+      return void parser.destroy(new HttpError(400, "invalid_form", `The form contains ${name} twice; send it once.`));
     }
     // Absent where only its type makes a part a file.
     const shown = (filename || name).slice(0, MAX_FILENAME_LENGTH);
@@ -107,7 +107,7 @@ function stalled(idleMs: number): HttpError {
   return new HttpError(
     408,
     "body_stalled",
-    `No byte of the body came for ${idleMs / 1000} s; send the request again.`,
+    `No byte of the body arrived for ${idleMs / 1000} s; send the request again.`,
     {
       headers: { Connection: "close" },
     },
@@ -120,7 +120,7 @@ function createParser(request: Request): InstanceType<typeof Busboy> {
     throw new HttpError(
       400,
       "unsupported_media_type",
-      "Unsupported Media Type: a file is sent as multipart/form-data.",
+      "Unsupported Media Type: send the file as multipart/form-data.",
     );
   }
   const headers: BusboyHeaders = { "content-type": contentType };

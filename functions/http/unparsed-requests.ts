@@ -27,7 +27,7 @@ const refusals: Readonly<Record<string, Refusal>> = {
   HPE_CHUNK_EXTENSIONS_OVERFLOW: {
     status: 413,
     code: "body_too_large",
-    message: "The extensions of a chunk of the body are too long.",
+    message: "The extensions of a body chunk are too long.",
   },
   ERR_HTTP_REQUEST_TIMEOUT: {
     status: 408,
@@ -51,11 +51,11 @@ export function answerUnparsedRequests(server: Server): void {
     end(socket, refusals[error.code ?? ""] ?? malformed);
   });
   server.on("connect", (_request, socket) => {
-    end(socket, { status: 405, code: "method_not_allowed", message: "CONNECT is not served." });
+    end(socket, { status: 405, code: "method_not_allowed", message: "CONNECT is not supported." });
   });
   server.on("checkExpectation", ({ headers }: IncomingMessage, response: ServerResponse) => {
     const expected = JSON.stringify((headers.expect ?? "").slice(0, 100));
-    const message = `Expect: ${expected} is not served, only 100-continue.`;
+    const message = `Expect: ${expected} is not supported; only 100-continue is.`;
     refuse(response, { status: 417, code: "expectation_failed", message });
   });
 }

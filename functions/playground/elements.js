@@ -27,7 +27,7 @@ export function fromTemplate(templateId, kind) {
   const template = find(document, `#${templateId}`, HTMLTemplateElement);
   const copy = document.importNode(template.content, true).firstElementChild;
   if (copy instanceof kind) return copy;
-  throw new Error(`The template ${templateId} holds no ${kind.name}.`);
+  throw new Error(`The template ${templateId} contains no ${kind.name}.`);
 }
 
 /**

@@ -137,11 +137,11 @@ function ask(question, moreQuestions = suggestions) {
  */
 function findObstacle(body) {
   if (!isReady || facts === null) {
-    return `${state.textContent}. The question can be asked as soon as the server is ready.`;
+    return `${state.textContent}. You can ask as soon as the server is ready.`;
   }
   const { max_body_bytes: maxBytes } = facts;
   // A server stops reading a body that is too long, which browsers take for a lost connection.
-  return body.length > maxBytes ? `The question has ${body.length} bytes; the server takes ${maxBytes}.` : "";
+  return body.length > maxBytes ? `The question has ${body.length} bytes; the server accepts ${maxBytes}.` : "";
 }
 
 function tryReadDecoding() {

@@ -71,7 +71,7 @@ export function createServerClient({ baseUrl, readKey }) {
       response = await fetch(new URL(path, baseUrl), { ...init, headers });
     } catch (error) {
       if (init.signal?.aborted) throw error;
-      throw new ServerError("The server cannot be reached.");
+      throw new ServerError("The server is unreachable.");
     }
     if (!response.ok) throw await readError(response);
     return response;

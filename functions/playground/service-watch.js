@@ -14,7 +14,7 @@ const words = {
   stalled: "The engine is stuck in a step",
   draining: "Shutting down",
   failed: "The engine has failed",
-  unreachable: "Server not reached, trying again",
+  unreachable: "Server unreachable, retrying",
   locked: "API key needed",
 };
 

@@ -10,7 +10,7 @@ const forms = {
   text: { label: "", placeholder: "" },
   json: { label: "JSON Schema", placeholder: '{"type": "object", "properties": {"color": {"type": "string"}}}' },
   regex: { label: "Regular expression", placeholder: "(Yes|No)" },
-  choice: { label: "Choices, one a line", placeholder: "circle\nsquare" },
+  choice: { label: "Choices, one per line", placeholder: "circle\nsquare" },
 };
 
 /**
@@ -130,7 +130,7 @@ export function createSettingsPanel() {
         find(form, `#${name}`, HTMLInputElement).placeholder = String(defaults[name] ?? "");
       }
       find(form, "#vllm_xargs-help", HTMLElement).textContent =
-        logitsProcessors.length === 0 ? "This server has none loaded." : `Loaded: ${logitsProcessors.join(", ")}.`;
+        logitsProcessors.length === 0 ? "This server has no logits processors." : `Loaded: ${logitsProcessors.join(", ")}.`;
     },
   };
 }

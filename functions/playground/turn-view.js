@@ -10,7 +10,7 @@ import { appendSpans } from "./token-view.js";
 /** @typedef {ReturnType<typeof createTurnView>} TurnView */
 
 /** @type {Readonly<Record<string, string>>} */
-const endings = { length: "cut at the most tokens", stopped: "stopped" };
+const endings = { length: "cut off at the token limit", stopped: "stopped" };
 
 /**
  * @param {Question} question
@@ -101,12 +101,12 @@ function describeFigures(figures) {
   const { timeToFirstTokenMs, timeToLastTokenMs, tokensPerSecond } = figures;
   const tokens = outputTokens === 1 ? "1 token" : `${outputTokens} tokens`;
   const parts = [
-    imageTokens > 0 ? `${imageTokens} of pictures` : "",
+    imageTokens > 0 ? `${imageTokens} from pictures` : "",
     cachedTokens > 0 ? `${cachedTokens} reused` : "",
   ].filter((part) => part !== "");
   return [
     timeToLastTokenMs === null ? tokens : `${tokens} in ${formatMilliseconds(timeToLastTokenMs)}`,
-    timeToFirstTokenMs === null ? "" : `the first after ${formatMilliseconds(timeToFirstTokenMs)}`,
+    timeToFirstTokenMs === null ? "" : `first token after ${formatMilliseconds(timeToFirstTokenMs)}`,
     tokensPerSecond === null ? "" : `${formatRate(tokensPerSecond)} tokens/s`,
     `prompt ${promptTokens}${parts.length === 0 ? "" : ` (${parts.join(", ")})`}`,
   ];

@@ -38,13 +38,13 @@ const keyPattern = /^[a-z]+\/[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}$/;
 
 /** Throws for a key that is none: such a key must have been refused where it came from. */
 export function checkKey(key: string): void {
-  if (!keyPattern.test(key)) throw new Error(`${JSON.stringify(key.slice(0, 100))} is not a key of a store.`);
+  if (!keyPattern.test(key)) throw new Error(`${JSON.stringify(key.slice(0, 100))} is not a valid key of the store.`);
 }
 
 /** For prefixes as for keys. */
 export function splitPrefix(prefix: string): { readonly folder: string; readonly start: string } {
   const match = /^([a-z]+)\/([A-Za-z0-9_-][A-Za-z0-9._-]*)?$/.exec(prefix);
-  if (match === null) throw new Error(`${JSON.stringify(prefix.slice(0, 100))} is not a prefix of keys.`);
+  if (match === null) throw new Error(`${JSON.stringify(prefix.slice(0, 100))} is not a valid prefix of keys.`);
   return { folder: match[1], start: match[2] ?? "" };
 }
 

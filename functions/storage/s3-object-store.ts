@@ -83,7 +83,7 @@ export function createS3ObjectStore({ client, bucket, prefix, timeouts }: S3Obje
       // The tag makes sure that all ranges are of one object.
       const range = await readRange(location, first, bodyMs, etag);
       if (range === null || range.bytes.byteLength === 0) {
-        throw new StorageError("Reading on S3", new Error("the object was deleted meanwhile"));
+        throw new StorageError("Reading on S3", new Error("the object was deleted during the read"));
       }
       yield* inPieces(range.bytes);
       first += range.bytes.byteLength;
@@ -185,7 +185,7 @@ class PartedUpload {
     const { callMs, bodyMs } = this.#timeouts;
     this.#uploadId ??= await send("Writing", callMs, async (options) => {
       const { UploadId } = await this.#client.send(new CreateMultipartUploadCommand(this.#location), options);
-      if (UploadId === undefined) throw new Error("S3 gave the upload no id.");
+      if (UploadId === undefined) throw new Error("S3 did not return an upload id.");
       return UploadId;
     });
     const part = { PartNumber: this.#etags.length + 1, UploadId: this.#uploadId, Body: this.#takePending() };
@@ -254,7 +254,7 @@ async function send<Output>(
   try {
     return await call({ abortSignal });
   } catch (error) {
-    const cause = abortSignal.aborted ? new Error(`S3 did not answer in ${timeoutMs} ms`, { cause: error }) : error;
+    const cause = abortSignal.aborted ? new Error(`S3 did not answer within ${timeoutMs} ms`, { cause: error }) : error;
     throw new StorageError(`${action} on S3`, cause);
   }
 }

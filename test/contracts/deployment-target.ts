@@ -118,7 +118,7 @@ export function testDeploymentTarget({ target, read, takesCpu, maxGraceSeconds }
       expect((await app.request(livenessPath)).status).toBe(200);
     });
 
-    test("requests under way have less time than the platform gives the replica, however long the grace", () => {
+    test("requests in progress have less time than the platform gives the replica, however long the grace", () => {
       for (const shutdownGraceSeconds of [undefined, 3, maxGraceSeconds ?? 120]) {
         const { secondsToEnd, environment } = rendered({ timeouts: { shutdownGraceSeconds } });
         const graceSeconds = Number(environment.SHUTDOWN_GRACE_SECONDS);

@@ -116,7 +116,7 @@ test.for<[file: string, change: (json: Record<string, never>) => unknown, messag
   [
     "config.json",
     (json) => ({ ...json, num_hidden_layers: 12 }),
-    "The checkpoint has no tensor model.layers.3.input_layernorm.weight, which config.json asks for.",
+    "The checkpoint has no tensor model.layers.3.input_layernorm.weight, which config.json requires.",
   ],
   [
     "config.json",

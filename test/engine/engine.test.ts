@@ -283,14 +283,14 @@ describe("logits processors given as classes", () => {
 
   test("are refused from the module that creates the engine", async () => {
     expect(await runChild("local")).toMatch(
-      /^invalid_logits_processor: Logits processor class 1 of 1, Local, .*export it from a module of its own\.$/,
+      /^invalid_logits_processor: Logits processor class 1 of 1, Local, .*export it from its own module\.$/,
     );
   });
 
   test("do not create one engine after the other", async () => {
     const creating = `${new URL("./creating-engine-processor.ts", import.meta.url).href}:Creating`;
     const other = startEngine({ logitsProcessors: [{ className: creating, options: {} }] });
-    await expect(other.ready).rejects.toThrow(/creates an engine when it is imported; move the class/);
+    await expect(other.ready).rejects.toThrow(/creates an engine when it is imported\. Move the class/);
     await other.close();
   });
 });

@@ -179,14 +179,14 @@ describe("processor options", () => {
   test.for<[Record<string, unknown>, string, RegExp]>([
     [{ resample: 99 }, "resample", /^resample is 99; expected an integer from 0 to 5\.$/],
     [{ size: { longest: 3 } }, "size", /^size has the fields "longest"; expected height and width, or shortest_edge/],
-    [{ crop_size: 16 }, "crop_size", /^crop_size makes pictures of 16x16; the vision encoder takes 32x32\.$/],
-    [{ image_mean: () => 0 }, "image_mean", /image_mean is no JSON value/],
+    [{ crop_size: 16 }, "crop_size", /^crop_size makes pictures of 16x16; the vision encoder expects 32x32\.$/],
+    [{ image_mean: () => 0 }, "image_mean", /image_mean is not a JSON value/],
     [{ size: { height: Number.NaN, width: 3 } }, "size.height", /^size\.height is NaN; expected an integer/],
     [{ images_kwargs: { image_std: [1, 0, 1] } }, "images_kwargs.image_std[1]", /^images_kwargs\.image_std\[1\] is 0;/],
     [{ images_kwargs: [1] }, "images_kwargs", /^images_kwargs is a list of 1 elements; expected an object of options/],
-    [{ resample: 1, images_kwargs: { resample: 1 } }, "images_kwargs.resample", /given a second time, as resample;/],
+    [{ resample: 1, images_kwargs: { resample: 1 } }, "images_kwargs.resample", /given twice, also as resample;/],
     [{ use_fast: "yes" }, "use_fast", /^use_fast is "yes"; expected true or false\.$/],
-    [{ max_pixels: 3 }, "max_pixels", /^max_pixels cannot be set; the options .* that can be are do_resize, size,/],
+    [{ max_pixels: 3 }, "max_pixels", /^max_pixels cannot be set; the options .* that can be set are do_resize, size,/],
     [{ image_processor_type: "B" }, "image_processor_type", /cannot be set/],
   ])("that cannot be followed are the request's error: %j", async ([mmProcessorOptions, path, message]) => {
     await using inputs = await createGoldenInputs("llava-default");

@@ -25,7 +25,7 @@ const mustBeNumber = ({ target }: Arguments) =>
 
 test("a default that its processor refuses is warned of, with the variable, the processor and the reason", () => {
   expect(warningsFor({ target: "x" }, mustBeNumber)).toEqual([
-    "LOGITS_PROCESSOR_DEFAULT_ARGS: steering:Strict refuses requests that change none of them: target must be a number.",
+    "LOGITS_PROCESSOR_DEFAULT_ARGS: steering:Strict rejects requests that do not override these defaults: target must be a number.",
   ]);
 });
 

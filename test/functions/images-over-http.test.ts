@@ -94,7 +94,7 @@ describe("the shipped checkpoint", () => {
     const mine = await impression(image(scene, "private"), "one");
     const refused = await ask(service, about(named("private")), {}, as("two"));
     expect(refused).toMatchObject({ status: 400, body: { error: { param: "messages[0].content[0].image_url" } } });
-    expect(refused.body.error?.message).toMatch(/by its uuid alone, and is not cached/);
+    expect(refused.body.error?.message).toMatch(/as a uuid only, and is not cached/);
     const theirs = await impression(image(photo, "private"), "two");
     expect(distance(theirs, await impression(image(photo), "two"))).toBeLessThan(same);
     expect(distance(await impression(named("private"), "one"), mine)).toBeLessThan(same);

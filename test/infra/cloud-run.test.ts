@@ -87,7 +87,7 @@ test.for<[object, RegExp]>([
   [{ device: { kind: "cuda", gpu: "h100" } }, /^device\.gpu: Cloud Run has l4 and rtx-pro-6000, not h100\.$/],
   [{ resources: { cpu: 2, memoryGiB: 16 } }, /^resources\.cpu: expected at least 4 beside l4, got 2\.$/],
   [{ resources: { cpu: 4, memoryGiB: 8 } }, /^resources\.memoryGiB: expected at least 16 beside l4, got 8\.$/],
-  [{ s3Role: "arn:aws:iam::1:role/x" }, /^s3Role: Cloud Run gives no AWS roles/],
+  [{ s3Role: "arn:aws:iam::1:role/x" }, /^s3Role: Cloud Run has no AWS roles/],
 ])("what Cloud Run cannot do is refused by the path of its field: %j", ([changes, expected]) => {
   expect(() => render(changes)).toThrow(expected);
 });

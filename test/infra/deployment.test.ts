@@ -51,9 +51,9 @@ test.for<[object, string]>([
   [{ timeouts: { startup: 3 } }, "timeouts.startup: there is no such field."],
   [{ image: "fovea:latest" }, "image: expected an image with a digest, or a tag other than latest."],
   [{ image: "fovea" }, "image: expected an image with a digest, or a tag other than latest."],
-  [{ name: "My_Pictures" }, "name: expected lower-case letters, digits and dashes, a letter first."],
+  [{ name: "My_Pictures" }, "name: expected lower-case letters, digits and dashes, starting with a letter."],
   [{ dtype: "int5" }, 'dtype: DTYPE is "int5": expected one of auto, float32, float16, int8, int4.'],
-  [{ model: "models/x" }, "model: expected s3://bucket/prefix or an absolute folder of the image, got models/x."],
+  [{ model: "models/x" }, "model: expected s3://bucket/prefix or an absolute path of a folder in the image, got models/x."],
   [
     { environment: { MAX_NUM_SEQS: 0 } },
     'environment.MAX_NUM_SEQS: MAX_NUM_SEQS is "0": expected an integer from 1 to 4096.',
@@ -63,17 +63,17 @@ test.for<[object, string]>([
     "environment.MAX_NUM_SEQ: there is no such setting; did you mean MAX_NUM_SEQS?",
   ],
   [{ environment: { NONSENSE: 4 } }, "environment.NONSENSE: there is no such setting."],
-  [{ environment: { API_KEY: "hunter2" } }, "environment.API_KEY: it is secret; name a secret under secrets."],
+  [{ environment: { API_KEY: "hunter2" } }, "environment.API_KEY: it is secret; name a platform secret under secrets."],
   [
     { environment: { AWS_ENDPOINT_URL_S3: "http://user:hunter2@minio:9000" } },
-    "environment.AWS_ENDPOINT_URL_S3: a password does not belong here.",
+    "environment.AWS_ENDPOINT_URL_S3: a password is not allowed here.",
   ],
   [
     { environment: { BATCH_STORE: "/data" } },
     "environment.BATCH_STORE: expected s3://bucket/prefix or none, got /data.",
   ],
   [{ environment: { PORT: "80" } }, "environment.PORT: the platform sets it."],
-  [{ environment: { MODEL: "/m" } }, "environment.MODEL: say it as model."],
+  [{ environment: { MODEL: "/m" } }, "environment.MODEL: set model instead."],
   [{ secrets: { NONSENSE: "x" } }, "secrets.NONSENSE: there is no such setting."],
   [{ secrets: { API_KEY: "sk-1/hunter2" } }, "secrets.API_KEY: expected the name of a secret."],
   [
@@ -92,7 +92,7 @@ test("all that is wrong is said at once", () => {
 
 test("YAML that cannot be read is refused with the line", () => {
   expect(() => parseDeployment("name: a\nname: b\n")).toThrow(
-    /^The deployment is no YAML: Map keys must be unique at line 2, column 1\.$/,
+    /^The deployment is not valid YAML: Map keys must be unique at line 2, column 1\.$/,
   );
 });
 

@@ -85,7 +85,7 @@ test("a request has as long as was asked for, in milliseconds", () => {
 test.for<[object, RegExp]>([
   [{ timeouts: { requestSeconds: 331 } }, /^timeouts\.requestSeconds: RunPod allows at most 330 s, got 331 s\.$/],
   [{ device: { kind: "cuda", gpu: "t4" } }, /^device\.gpu: RunPod has l4, .*h200, not t4\.$/],
-  [{ s3Role: "arn:aws:iam::1:role/x" }, /^s3Role: RunPod gives no roles/],
+  [{ s3Role: "arn:aws:iam::1:role/x" }, /^s3Role: RunPod has no roles/],
 ])("what RunPod cannot do is refused by the path of its field: %j", ([changes, expected]) => {
   expect(() => render(changes)).toThrow(expected);
 });

@@ -21,7 +21,7 @@ export const clipTower: VisionTower = {
   parseConfig(json, path) {
     const config = parseVisionConfig(json, path, defaults);
     if (config.imageSize % config.patchSize !== 0) {
-      const reason = `image_size ${config.imageSize} is no multiple of it`;
+      const reason = `image_size ${config.imageSize} is not a multiple of it`;
       throw unsupportedField(path, "patch_size", config.patchSize, reason);
     }
     return config;

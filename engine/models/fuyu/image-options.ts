@@ -25,7 +25,7 @@ const imageOptions = z.object({
   patch_size: size.default({ height: 30, width: 30 }),
   resample: filter.default("bilinear"),
   do_resize: flag.default(true),
-  do_pad: always("this model's pictures are always filled up to whole patches").default(true),
+  do_pad: always("this model always pads pictures to whole patches").default(true),
   padding_mode: z.literal("constant", '"constant"').default("constant"),
   /** What the last patches of a row and of a column are filled up with, as a byte. */
   padding_value: z.number(byte).min(0, byte).max(255, byte).default(1).transform(Math.trunc),
@@ -71,7 +71,7 @@ export function fuyuResizedSize({ width, height }: ImageSize, options: FuyuImage
   if (!isResized) {
     throw new EngineError(
       "image_too_large",
-      `The image has ${width}x${height} pixels; the model takes ${largest.width}x${largest.height} without scaling.`,
+      `The image has ${width}x${height} pixels; without scaling, the model accepts at most ${largest.width}x${largest.height}.`,
     );
   }
   const factor = Math.min(largest.height / height, largest.width / width);

@@ -57,7 +57,7 @@ export const fuyuInputs: MultiModalInputs<ProcessorContext> = {
         const content = (itemIndex: number) => {
           const item = items[itemIndex];
           if (item.kind === "embeddings") {
-            throw new EngineError("invalid_argument", "Nobody can tell the rows of this model's image embeddings.");
+            throw new EngineError("invalid_argument", "This model does not accept precomputed image embeddings.");
           }
           const { numColumns, numRows } = fuyuPatchGrid(item.imageSize, plan);
           const row = [...Array.from({ length: numColumns }, () => imageTokenId), newlineId];
@@ -83,5 +83,5 @@ function numPatches(size: ImageSize, options: FuyuImageOptions): number {
 function requiredToken(tokenId: ProcessorContext["tokenId"], token: string): number {
   const id = tokenId(token);
   if (id !== null) return id;
-  throw new EngineError("invalid_checkpoint", `tokenizer.json has no token ${token}, which Fuyu's prompts need.`);
+  throw new EngineError("invalid_checkpoint", `tokenizer.json has no token ${token}, which prompts for Fuyu need.`);
 }

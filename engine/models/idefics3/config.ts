@@ -53,12 +53,12 @@ export function parseIdefics3Config(json: unknown): Idefics3Config {
   const vision = parseVisionConfig(fields.vision_config, "vision_config", visionDefaults);
   const side = patchesPerSide(vision);
   if (side > mostPatchesPerSide || unevenSides.includes(side)) {
-    const reason = `the positions of ${side} patches a side are not known to be even`;
+    const reason = `positions of ${side} patches per side are not known to be evenly spaced`;
     throw unsupportedField("vision_config", "patch_size", vision.patchSize, reason);
   }
   const scaleFactor = fields.scale_factor;
   if (side % scaleFactor !== 0) {
-    throw unsupportedField("", "scale_factor", scaleFactor, `${side} patches a side do not divide by it`);
+    throw unsupportedField("", "scale_factor", scaleFactor, `${side} patches per side are not divisible by it`);
   }
   return {
     text: { ...text, tieWordEmbeddings: fields.tie_word_embeddings },

@@ -79,7 +79,7 @@ function checkedOptions({ preprocessorConfig, visionEncoder: { imageSize } }: Pr
   if (tile === imageSize) return options;
   throw new EngineError(
     "invalid_checkpoint",
-    `The checkpoint's image processor makes tiles of ${tile}x${tile}; its vision encoder takes ${imageSize}x${imageSize}.`,
+    `The checkpoint's image processor makes tiles of ${tile}x${tile}; its vision encoder expects ${imageSize}x${imageSize}.`,
   );
 }
 
@@ -89,7 +89,7 @@ function gridOf(item: UpdateItem, options: TileOptions, numImageTokens: number):
   if (item.numEmbeddings === numImageTokens) return { rows: 0, columns: 0 };
   throw new EngineError(
     "invalid_argument",
-    `This model takes embeddings of pictures of one tile, ${numImageTokens} of them; there are ${item.numEmbeddings}.`,
+    `This model accepts embeddings only for pictures of one tile, which have ${numImageTokens} rows; got ${item.numEmbeddings}.`,
   );
 }
 

@@ -19,7 +19,7 @@ const longestEdge = z.strictObject({ longest_edge: edge }, 'an object such as {"
 
 const tileOptions = z.object({
   ...scalingFields,
-  do_resize: always("this model's pictures are always resized").default(true),
+  do_resize: always("this model always resizes pictures").default(true),
   size: longestEdge.default({ longest_edge: 4 * 364 }),
   resample: filter.default("lanczos"),
   do_image_splitting: flag.default(true),

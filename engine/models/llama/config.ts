@@ -125,10 +125,10 @@ export function parseDecoderConfig(config: unknown, path: string, family: Decode
   const numKvHeads =
     (fields.num_key_value_heads === undefined ? defaults.num_key_value_heads : fields.num_key_value_heads) ?? numHeads;
   if (numHeads % numKvHeads !== 0) {
-    throw unsupportedField(path, "num_key_value_heads", numKvHeads, `${numHeads} query heads do not divide by it`);
+    throw unsupportedField(path, "num_key_value_heads", numKvHeads, `${numHeads} query heads are not divisible by it`);
   }
   if (fields.head_dim == null && fields.hidden_size % numHeads !== 0) {
-    throw unsupportedField(path, "num_attention_heads", numHeads, `hidden_size ${fields.hidden_size} is no multiple`);
+    throw unsupportedField(path, "num_attention_heads", numHeads, `hidden_size ${fields.hidden_size} is not a multiple of it`);
   }
   const headDim = fields.head_dim ?? fields.hidden_size / numHeads;
   if (headDim % 8 !== 0) throw unsupportedField(path, "head_dim", headDim, "it must be a multiple of 8");
@@ -164,7 +164,7 @@ function slidingWindows(
   const window = fields.sliding_window === undefined ? familyDefaults[family].sliding_window : fields.sliding_window;
   switch (family) {
     case "llama":
-      if (window !== null) throw unsupportedField(path, "sliding_window", window, "Llama has none");
+      if (window !== null) throw unsupportedField(path, "sliding_window", window, "Llama does not support it");
       return Array.from({ length: numLayers }, () => null);
     case "mistral":
       return Array.from({ length: numLayers }, () => window);

@@ -126,7 +126,7 @@ export function parseRopeConfig(
       };
     }
     default:
-      throw unsupportedField(fieldPath, "rope_type", kind, "known are default, linear, dynamic, llama3, yarn");
+      throw unsupportedField(fieldPath, "rope_type", kind, "supported are default, linear, dynamic, llama3, yarn");
   }
 }
 
@@ -151,7 +151,7 @@ export function ropeTables(config: RopeConfig, headDim: number, numPositions: nu
     const most = Math.floor(maxTableBytes / bytesPerPosition);
     throw new EngineError(
       "invalid_configuration",
-      `The rotary tables of a model length of ${numPositions} tokens would take ${numPositions * bytesPerPosition} bytes; ` +
+      `The rotary tables for a model length of ${numPositions} tokens would take ${numPositions * bytesPerPosition} bytes; ` +
         `the limit is ${maxTableBytes}, which is ${most} tokens.`,
       { setting: "maxModelLen" },
     );

@@ -82,7 +82,7 @@ function selectStrategy(strategy: string): boolean {
     case "full":
       return true;
     default:
-      throw unsupportedField("", "vision_feature_select_strategy", strategy, "known are default, full");
+      throw unsupportedField("", "vision_feature_select_strategy", strategy, "supported are default, full");
   }
 }
 

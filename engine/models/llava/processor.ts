@@ -34,7 +34,7 @@ export const llavaInputs: MultiModalInputs<ProcessorContext> = {
         if (size === null || (size.width === imageSize && size.height === imageSize)) return;
         throw invalidOption(
           size.option,
-          `makes pictures of ${size.width}x${size.height}; the vision encoder takes ${imageSize}x${imageSize}`,
+          `makes pictures of ${size.width}x${size.height}; the vision encoder expects ${imageSize}x${imageSize}`,
         );
       },
       numImageTokens: (size) => info.numImageTokens(size),
@@ -69,6 +69,6 @@ function checkedPixels(pixelValues: ItemTensor | undefined, imageSize: number): 
   if (pixelValues !== undefined && height === imageSize && width === imageSize) return pixelValues;
   throw new EngineError(
     "invalid_checkpoint",
-    `The image processor makes pictures of ${width}x${height} of this one; the vision encoder takes ${imageSize}x${imageSize}.`,
+    `The image processor turns this image into ${width}x${height} pixels; the vision encoder expects ${imageSize}x${imageSize}.`,
   );
 }

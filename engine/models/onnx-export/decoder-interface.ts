@@ -86,7 +86,7 @@ function requireLayers(decoder: OnnxFile, numLayers: number): void {
   if (layers.size === numLayers) return;
   throw new EngineError(
     "invalid_checkpoint",
-    `${decoder.name} takes keys and values of ${layers.size} layers, as past_key_values.0.key; config.json implies ${numLayers}.`,
+    `${decoder.name} has keys and values for ${layers.size} layers (past_key_values.0.key and so on); config.json implies ${numLayers}.`,
   );
 }
 

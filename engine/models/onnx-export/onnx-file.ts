@@ -29,7 +29,7 @@ export async function openOnnxFile(checkpointFolder: string, fileName: string): 
     const isBeside = location === basename(location) && location !== "..";
     const stats = isBeside ? await stat(join(folder, location)).catch(() => null) : null;
     if (stats?.isFile() !== true) {
-      throw new EngineError("invalid_checkpoint", `${name} has weights in ${location}, which is not beside it.`);
+      throw new EngineError("invalid_checkpoint", `${name} has weights in ${location}, which is not in the same folder.`);
     }
     files.push(join(folder, location));
   }
@@ -60,7 +60,7 @@ export function elementTypeIn<Accepted extends ExportedElementType>(
   if (found !== undefined) return found;
   throw new EngineError(
     "unsupported_model",
-    `${file.name}: ${name} has ONNX element type ${elementType ?? dataType}; expected is ${accepted.join(" or ")}.`,
+    `${file.name}: ${name} has ONNX element type ${elementType ?? dataType}; expected ${accepted.join(" or ")}.`,
   );
 }
 
@@ -81,7 +81,7 @@ export function refuseOtherInputs(file: OnnxFile, known: ReadonlySet<string>): v
   if (other === undefined) return;
   throw new EngineError(
     "unsupported_model",
-    `${file.name} has an input ${other}, which is not served; known are ${[...known].join(", ")}.`,
+    `${file.name} has an input ${other}, which is not supported; supported are ${[...known].join(", ")}.`,
   );
 }
 
@@ -96,7 +96,7 @@ export function requireShape(file: OnnxFile, { name, shape }: OnnxValue, expecte
   if (shape.length !== expected.length) {
     throw new EngineError(
       "unsupported_model",
-      `${file.name}: ${name} has shape [${shape.join(", ")}]; expected is ${wanted}.`,
+      `${file.name}: ${name} has shape [${shape.join(", ")}]; expected ${wanted}.`,
     );
   }
   const agrees = shape.every(

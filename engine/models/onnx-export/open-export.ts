@@ -51,7 +51,7 @@ export async function openExport(
   if (model.visionEncoder !== null && visionEncoder === null) {
     throw new EngineError(
       "invalid_checkpoint",
-      `The export lacks ${onnxFolder}/vision_encoder.onnx, which ${definition.architecture} needs beside ${decoder.name}.`,
+      `The export lacks ${onnxFolder}/vision_encoder.onnx, which ${definition.architecture} needs together with ${decoder.name}.`,
     );
   }
   const interfaces = {

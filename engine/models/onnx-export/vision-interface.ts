@@ -47,7 +47,7 @@ function readInput(file: OnnxFile, { name, elementType, shape }: VisionEncoderIn
 function hasBatch(file: OnnxFile, value: OnnxValue, shape: VisionEncoderInput["shape"]): boolean {
   const sizes = shape.map((size) => (typeof size === "number" ? size : null));
   if (value.shape === null) {
-    throw new EngineError("unsupported_model", `${file.name}: the shape of ${value.name} is not told.`);
+    throw new EngineError("unsupported_model", `${file.name} does not declare the shape of ${value.name}.`);
   }
   const isItem = value.shape.length === shape.length;
   requireShape(file, value, isItem ? sizes : [null, ...sizes]);

@@ -64,14 +64,14 @@ export function parsePersimmonConfig(config: unknown, path: string): PersimmonCo
   const numHeads = fields.num_attention_heads;
   const headDim = fields.hidden_size / numHeads;
   if (!Number.isInteger(headDim)) {
-    throw unsupportedField(path, "num_attention_heads", numHeads, `hidden_size ${fields.hidden_size} is no multiple`);
+    throw unsupportedField(path, "num_attention_heads", numHeads, `hidden_size ${fields.hidden_size} is not a multiple of it`);
   }
   if (headDim % 8 !== 0) throw unsupportedField(path, "head_dim", headDim, "it must be a multiple of 8");
   const rotaryFactor =
     fields.rope_parameters?.partial_rotary_factor ?? fields.partial_rotary_factor ?? defaultRotaryFactor;
   const rotaryDim = Math.trunc(headDim * rotaryFactor);
   if (rotaryDim === 0 || rotaryDim % 8 !== 0) {
-    const reason = `${rotaryDim} of ${headDim} dimensions are no multiple of 8`;
+    const reason = `${rotaryDim} of ${headDim} dimensions is not a multiple of 8`;
     throw unsupportedField(path, "partial_rotary_factor", rotaryFactor, reason);
   }
   const maxPositionEmbeddings = fields.max_position_embeddings;

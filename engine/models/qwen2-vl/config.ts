@@ -104,7 +104,7 @@ export function parseQwen2VlConfig(json: unknown): Qwen2VlConfig {
       path,
       "mrope_section",
       rotarySections,
-      `heads of ${text.headDim} have half as many frequencies`,
+      `their sum must be half of the head size, ${text.headDim}`,
     );
   }
   return {
@@ -138,7 +138,7 @@ function parseVisionConfig(json: unknown, textHiddenSize: number): Qwen2VlVision
   });
   const { embed_dim: embedDim, num_heads: numHeads } = fields;
   if (embedDim % numHeads !== 0 || (embedDim / numHeads) % 4 !== 0) {
-    throw unsupportedField(path, "num_heads", numHeads, `embed_dim ${embedDim} does not divide into heads of fours`);
+    throw unsupportedField(path, "num_heads", numHeads, `embed_dim ${embedDim} does not divide into heads whose size is a multiple of 4`);
   }
   if (fields.hidden_size !== textHiddenSize) {
     throw unsupportedField(path, "hidden_size", fields.hidden_size, `the decoder's is ${textHiddenSize}`);

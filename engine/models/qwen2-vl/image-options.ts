@@ -27,13 +27,13 @@ const imageOptions = z.object({
   ...scalingFields,
   image_mean: scalingShape.image_mean.default(clipMean),
   image_std: scalingShape.image_std.default(clipStd),
-  do_resize: always("this model's pictures are always resized").default(true),
+  do_resize: always("this model always resizes pictures").default(true),
   resample: filter.default("bicubic"),
   /** In pixels of the whole picture, whatever the names say. */
   size: z
     .strictObject(
       { shortest_edge: numPixels, longest_edge: numPixels },
-      'an object such as {"shortest_edge": 3136, "longest_edge": 1003520}, both in pixels of the whole picture',
+      "an object such as {\"shortest_edge\": 3136, \"longest_edge\": 1003520}, both in pixels of the whole picture",
     )
     .default({ shortest_edge: 56 * 56, longest_edge: 28 * 28 * 1280 }),
   min_pixels: numPixels.optional(),
@@ -79,7 +79,7 @@ export function squareGrid({ width, height }: ImageSize, options: Qwen2VlImageOp
   if (elongation > mostElongated) {
     throw new EngineError(
       "invalid_image",
-      `The image has ${width}x${height} pixels, ${elongation} times as many one way as the other; the limit is ${mostElongated}.`,
+      `The image has ${width}x${height} pixels, an aspect ratio of ${elongation}; the limit is ${mostElongated}.`,
     );
   }
   const nearest = { rows: roundHalfToEven(height / squareSize), columns: roundHalfToEven(width / squareSize) };

@@ -61,7 +61,7 @@ export const qwen2VlInputs: MultiModalInputs<ProcessorContext> = {
             content(itemIndex) {
               const item = items[itemIndex];
               if (item.kind === "embeddings") {
-                throw new EngineError("invalid_argument", "Nobody can tell the rows of this model's image embeddings.");
+                throw new EngineError("invalid_argument", "This model does not accept precomputed image embeddings.");
               }
               return Array.from({ length: numSquares(item.imageSize, parsed) }, () => imageTokenId);
             },
@@ -92,6 +92,6 @@ function checkedOptions({ preprocessorConfig, visionEncoder }: ProcessorContext)
   if (options.squareSize === visionEncoder.imageSize && numFeatures === expectedFeatures) return options;
   throw new EngineError(
     "invalid_checkpoint",
-    `The checkpoint's image processor makes squares of ${options.squareSize} pixels and patches of ${numFeatures} values; its vision encoder takes ${visionEncoder.imageSize} and ${expectedFeatures}.`,
+    `The checkpoint's image processor makes squares of ${options.squareSize} pixels and patches of ${numFeatures} values; its vision encoder expects ${visionEncoder.imageSize} and ${expectedFeatures}.`,
   );
 }

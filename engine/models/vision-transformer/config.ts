@@ -62,12 +62,12 @@ export function parseVisionConfig(config: unknown, path: string, defaults: Visio
   const imageSize = sideOf(fields.image_size ?? defaults.image_size);
   const patchSize = sideOf(fields.patch_size ?? defaults.patch_size);
   if (patchSize > imageSize) {
-    throw unsupportedField(path, "patch_size", patchSize, `image_size ${imageSize} has no room for a patch`);
+    throw unsupportedField(path, "patch_size", patchSize, `image_size ${imageSize} is smaller than a patch`);
   }
   const hiddenSize = fields.hidden_size ?? defaults.hidden_size;
   const numHeads = fields.num_attention_heads ?? defaults.num_attention_heads;
   if (hiddenSize % numHeads !== 0) {
-    throw unsupportedField(path, "num_attention_heads", numHeads, `hidden_size ${hiddenSize} is no multiple of it`);
+    throw unsupportedField(path, "num_attention_heads", numHeads, `hidden_size ${hiddenSize} is not a multiple of it`);
   }
   return {
     hiddenSize,

@@ -39,7 +39,7 @@ export async function referToClasses(given: readonly GivenLogitsProcessor[]): Pr
 
 async function findClassName(processorClass: LogitsProcessorClass): Promise<string> {
   const url = findModuleOf(processorClass);
-  const advice = "the engine thread imports it again by that name, so export it from a module of its own";
+  const advice = "the engine thread imports the class again by its name, so export it from its own module";
   if (url === null || !/^(file:|\/)/.test(url)) throw new Error(`it was not defined in a module; ${advice}.`);
   const module = await importLoaded(url);
   if (module === null) throw new Error(`${url} is still being loaded, and may be waiting for this engine; ${advice}.`);

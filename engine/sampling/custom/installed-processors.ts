@@ -14,7 +14,7 @@ const MAX_OPEN = 64;
 
 const announcement = z.record(
   z.string(),
-  z.string().regex(/^\.\/[^:]+:[^:]+$/, 'must be "./file:Class"; got another text'),
+  z.string().regex(/^\.\/[^:]+:[^:]+$/, "must be \"./file:Class\"; got another string"),
 );
 
 /**
@@ -31,7 +31,7 @@ export async function findInstalledProcessors(folders: readonly string[]): Promi
     if (packageFolders.length > MAX_PACKAGES) {
       throw new EngineError(
         "invalid_logits_processor",
-        `${folder} and the folders before it hold ${packageFolders.length} packages to look for logits processors in; the limit is ${MAX_PACKAGES}.`,
+        `${folder} and the folders before it contain ${packageFolders.length} packages to search for logits processors; the limit is ${MAX_PACKAGES}.`,
       );
     }
   }

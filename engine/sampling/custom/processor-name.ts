@@ -16,7 +16,7 @@ export function parseProcessorName(name: string): ProcessorName {
   if (parts.length === 1) throw new Error(`it has no colon; ${expected}.`);
   if (parts.length > 2) throw new Error(`it has ${parts.length - 1} colons; ${expected}.`);
   const [modulePath, exportPath] = parts;
-  if (modulePath === "") throw new Error(`there is no module in front of the colon; ${expected}.`);
-  if (exportPath === "") throw new Error(`there is no export behind the colon; ${expected}.`);
+  if (modulePath === "") throw new Error(`there is no module before the colon; ${expected}.`);
+  if (exportPath === "") throw new Error(`there is no export after the colon; ${expected}.`);
   return { modulePath: scheme + modulePath, exportPath: exportPath.split(".") };
 }

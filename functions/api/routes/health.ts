@@ -52,6 +52,6 @@ interface HealthBody {
 /** Everyone may ask, so it says no more of a stall than how long it has lasted; the log names the code. */
 function describe({ state, stall }: Service): HealthBody {
   if (state !== "stalled" || stall === null) return { status: state };
-  const message = `One step of the engine has taken more than ${stall.seconds} s and has not ended; the log names the code that runs in it.`;
+  const message = `One step of the engine has taken more than ${stall.seconds} s and has not ended; the log names the code that it is running.`;
   return { status: state, message };
 }

@@ -25,7 +25,7 @@ function imagePart<Type extends string, Image extends z.ZodType>(type: Type, ima
     .object({ type: z.literal(type), image_url: image.nullish(), uuid })
     .refine((part) => isGiven(part.image_url) || isGiven(part.uuid), {
       path: ["image_url"],
-      message: `${shape}; it can be null only beside a uuid`,
+      message: `${shape}; null is allowed only with a uuid`,
       abort: true,
     });
 }
@@ -48,7 +48,7 @@ const contentPart = z.discriminatedUnion(
   ],
   {
     error: ({ input }) =>
-      describeUnknown(input, "type", "must be a served part type: text, input_text, image_url or image_embeds"),
+      describeUnknown(input, "type", "must be a supported part type: text, input_text, image_url or image_embeds"),
   },
 );
 
@@ -71,7 +71,7 @@ const contentRule = "must be a string or a list of parts";
 const content = z.union([text, boundedList(normalizedPart, MAX_PARTS, contentRule)], contentRule);
 
 const absentOrEmpty = z.unknown().refine((value) => value === null || (Array.isArray(value) && value.length === 0), {
-  error: "is not served: tools are not",
+  error: "is not supported: the service has no tools",
   abort: true,
 });
 
@@ -90,7 +90,7 @@ const message = z.discriminatedUnion(
   {
     error: ({ input }) =>
       isTool(input)
-        ? "is tool: tools are not served"
+        ? "is tool: the service has no tools"
         : describeUnknown(input, "role", "must be one of system, developer, user, assistant"),
   },
 );
@@ -98,7 +98,7 @@ const message = z.discriminatedUnion(
 export const chatCompletionRequest = z
   .object({
     ...samplingFields,
-    messages: boundedList(message, MAX_MESSAGES, "must be a list of messages").min(1, "must hold at least one message"),
+    messages: boundedList(message, MAX_MESSAGES, "must be a list of messages").min(1, "must contain at least one message"),
     max_completion_tokens: samplingFields.max_tokens,
     logprobs: flag.nullish(),
     top_logprobs: count.nullish(),

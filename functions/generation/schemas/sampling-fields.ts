@@ -96,6 +96,6 @@ export function checkCombinations(fields: CombinedFields, context: z.RefinementC
     addIssue(context, "prompt_logprobs", "can only be given when stream is false");
   }
   if (fields.structured_outputs && fields.response_format) {
-    addIssue(context, "structured_outputs", "cannot be given beside response_format");
+    addIssue(context, "structured_outputs", "cannot be combined with response_format");
   }
 }

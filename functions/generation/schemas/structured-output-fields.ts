@@ -34,14 +34,14 @@ const responseFormat = z
   });
 
 const notServed = (value: unknown): boolean => value === null || value === undefined || value === false;
-const unserved = z.unknown().refine(notServed, "is not served; leave it out");
+const unserved = z.unknown().refine(notServed, "is not supported; leave it out");
 
 const constraintNames = ["json", "regex", "choice", "grammar", "json_object"] as const;
 
 const structuredOutputs = z
   .strictObject(
     {
-      json: z.union([jsonSchema, text], "must be a JSON Schema, as an object or as text").nullish(),
+      json: z.union([jsonSchema, text], "must be a JSON Schema, as an object or as a string").nullish(),
       regex: text.nullish(),
       choice: z.array(text, "must be a list of strings").nullish(),
       grammar: text.nullish(),

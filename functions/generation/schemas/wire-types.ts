@@ -65,7 +65,7 @@ export function boundedRecord<Value extends z.ZodType>(value: Value, maxEntries:
       if (typeof input !== "object" || input === null) return;
       const names = Object.keys(input);
       // Records drop this name silently.
-      if (names.includes("__proto__")) return addRefusal(context, ["__proto__"], "is no name that can be set");
+      if (names.includes("__proto__")) return addRefusal(context, ["__proto__"], "is not a name that can be set");
       if (names.length > maxEntries) return addRefusal(context, [], tooManyEntries(names.length, maxEntries));
       const longest = names.reduce((length, { length: other }) => Math.max(length, other), 0);
       if (longest <= MAX_NAME_LENGTH) return;

@@ -23,7 +23,7 @@ const refusals: [Partial<SamplingParams>, keyof SamplingParams, string][] = [
   [{ stop: ["a", ""] }, "stop", "stop cannot contain an empty string."],
   [{ stopTokenIds: [1, -5] }, "stopTokenIds", "stopTokenIds must contain token ids of at least 0, got -5."],
   [{ stop: Array.from({ length: 65 }, () => "x") }, "stop", "stop must have at most 64 entries, got 65."],
-  [{ stop: ["x".repeat(1025)] }, "stop", "stop must hold texts of at most 1024 characters, got one of 1025."],
+  [{ stop: ["x".repeat(1025)] }, "stop", "stop must contain strings of at most 1024 characters, got one of 1025."],
   [
     { stopTokenIds: Array.from({ length: 257 }, () => 1) },
     "stopTokenIds",
@@ -40,7 +40,7 @@ const refusals: [Partial<SamplingParams>, keyof SamplingParams, string][] = [
     "logitBias",
     'logitBias contains key(s) that cannot be converted to integer token IDs: ["two", "1.5"].',
   ],
-  [{ logitBias: { 7: NaN } }, "logitBias", "logitBias must give each token a number, got NaN for 7."],
+  [{ logitBias: { 7: NaN } }, "logitBias", "logitBias must map each token to a number, got NaN for 7."],
   [{ allowedTokenIds: [] }, "allowedTokenIds", "allowedTokenIds is not null and empty."],
   [{ allowedTokenIds: [1, 0.5] }, "allowedTokenIds", "allowedTokenIds must contain only integers, got 0.5."],
   [{ badWords: ["a", ""] }, "badWords", "badWords cannot contain an empty string."],
@@ -50,7 +50,7 @@ const refusals: [Partial<SamplingParams>, keyof SamplingParams, string][] = [
     "badWords",
     "badWords must have at most 1024 entries, got 1025.",
   ],
-  [{ badWords: ["x".repeat(65_537)] }, "badWords", "badWords must have at most 65536 characters in all, got 65537."],
+  [{ badWords: ["x".repeat(65_537)] }, "badWords", "badWords must have at most 65536 characters in total, got 65537."],
   [{ promptLogprobs: 21 }, "promptLogprobs", "promptLogprobs must be at most 20, got 21."],
 ];
 

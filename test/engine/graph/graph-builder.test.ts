@@ -39,7 +39,7 @@ const faults: readonly {
       const target = graph.constant("target", "int64", [1], [5]);
       return ops.reshape(graph, "flat", graph.input("x", "float32", [2, 3]), target, [5]);
     },
-    message: /Node flat \(Reshape\): x: float32\[2, 3\] has not the size of \[5\]/,
+    message: /Node flat \(Reshape\): x: float32\[2, 3\] does not have the size of \[5\]/,
   },
   {
     claim: "pieces that do not add up",

@@ -97,7 +97,7 @@ test.for([
 ] as const)("%s is no picture", async ([, text]) => {
   await expect(decodeImage(Buffer.from(text), limits)).rejects.toMatchObject({
     code: "invalid_image",
-    message: expect.stringMatching(/are no picture of a served format: png, jpeg, webp, gif, avif, tiff\.$/),
+    message: expect.stringMatching(/are not a picture in a supported format: png, jpeg, webp, gif, avif, tiff\.$/),
   });
 });
 

@@ -56,7 +56,7 @@ describe("one processor", () => {
     await expect(processor.process({ bytes: Buffer.from("<svg/>") }, plan, never)).rejects.toMatchObject({
       name: "EngineError",
       code: "invalid_image",
-      message: "The 6 bytes are no picture of a served format: png, jpeg, webp, gif, avif, tiff.",
+      message: "The 6 bytes are not a picture in a supported format: png, jpeg, webp, gif, avif, tiff.",
     });
     await expect(
       processor.process({ bytes: encodePng(computePicture("photo", 1_001, 1_000)) }, plan, never),
@@ -99,7 +99,7 @@ test("no more pictures of several requests wait than are allowed, and room is ma
   expect(outcomes[4]).toMatchObject({
     reason: {
       code: "queue_full",
-      message: `2 images of ${2 * png.byteLength} bytes wait to be processed; the limits are 2 images and 536870912 bytes.`,
+      message: `2 images with ${2 * png.byteLength} bytes are waiting to be processed; the limits are 2 images and 536870912 bytes.`,
     },
   });
   expect((await processor.process({ bytes: png }, plan, never)).shape).toEqual([3, 64, 64]);

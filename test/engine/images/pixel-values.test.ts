@@ -37,14 +37,14 @@ describe.for(goldens)("pixel values are Hugging Face's, bit by bit: $name", ({ c
 test("a strip under a config without a crop is refused, with both numbers", () => {
   const plan = parsePreprocessorConfig({ size: { shortest_edge: 336 }, do_center_crop: false });
   expect(() => toPixelValues(computePicture("photo", 1, 2_000), plan)).toThrow(
-    "The image becomes 336x672000 = 225792000 pixels for the model; the limit is 16777216.",
+    "The image would be 336x672000 = 225792000 pixels for the model; the limit is 16777216.",
   );
 });
 
 test("a strip that would become a square of terabytes is refused, a panorama is not", () => {
   const plan = parsePreprocessorConfig({ image_processor_type: "LlavaImageProcessor", do_pad: true });
   expect(() => toPixelValues(computePicture("photo", 1, 100_000), plan)).toThrow(
-    "The image has 1x100000 pixels, and 10000000000 as the square that the model takes; the limit is 67108864.",
+    "The image has 1x100000 pixels, and 10000000000 when padded to the square that the model needs; the limit is 67108864.",
   );
   expect(toPixelValues(computePicture("photo", 1_200, 40), plan).shape).toEqual([3, 224, 224]);
 });

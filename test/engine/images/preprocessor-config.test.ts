@@ -105,7 +105,7 @@ test.for([
   [
     { image_std: 0.001, do_rescale: false },
     "image_std",
-    "image_std and the other options make pixel values of up to 254592; expected at most 1024.",
+    "image_std makes pixel values of up to 254592 together with the other options; expected at most 1024.",
   ],
   [{ rescale_factor: "1/255" }, "rescale_factor", 'rescale_factor is "1/255"; expected a number from 0 to 1.'],
   [{ rescale_factor: 1e308 }, "rescale_factor", "rescale_factor is 1e+308; expected a number from 0 to 1."],

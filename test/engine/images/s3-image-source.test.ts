@@ -63,7 +63,7 @@ describe("a source over a real object store", () => {
   });
 
   test.for([
-    ["s3://pictures/none.png", "the bucket has no object of that key"],
+    ["s3://pictures/none.png", "the bucket has no object with that key"],
     ["s3://no-such-bucket/none.png", "the bucket does not exist"],
   ])("%s is unreachable: %s", async ([reference, reason]) => {
     await expect(source.fetch(reference, { signal: never, maxImageBytes: 1_000 })).rejects.toMatchObject({
@@ -115,7 +115,7 @@ test("a service that was given no region says so", async () => {
     const fetching = source.fetch("s3://pictures/a.png", { signal: never, maxImageBytes: 1_000 });
     await expect(fetching).rejects.toMatchObject({
       code: "image_unreachable",
-      message: 'The image "s3://pictures/a.png" is unreachable: the service has no AWS_REGION to look for it in.',
+      message: 'The image "s3://pictures/a.png" is unreachable: the service has no AWS_REGION in which to look for it.',
     });
   } finally {
     vi.unstubAllEnvs();
@@ -150,13 +150,13 @@ describe("stores that answer as no test server does", () => {
     source.fetch("s3://pictures/a.png", { signal, maxImageBytes: 100_000 });
 
   test.for([
-    [403, "AccessDenied", "the service may not read it"],
+    [403, "AccessDenied", "the service is not allowed to read it"],
     [400, "ExpiredToken", "the service's credentials have expired"],
     [403, "SignatureDoesNotMatch", "the object store does not accept the service's credentials"],
     [301, "PermanentRedirect", "the bucket is in another region"],
     [403, "InvalidObjectState", "the object is archived"],
-    [500, "InternalError", "the object store cannot be reached or failed"],
-    [503, "SlowDown", "the object store cannot be reached or failed"],
+    [500, "InternalError", "the object store is unreachable or failed"],
+    [503, "SlowDown", "the object store is unreachable or failed"],
   ] as const)("%i %s is told in our words, without what the store says", async ([status, code, reason]) => {
     await withStore(
       (_, response) => {

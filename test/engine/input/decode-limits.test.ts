@@ -40,7 +40,7 @@ test("the new pictures of a request together are refused for what they would cos
     parameter: "prompt.images",
     setting: "maxRequestDecodeCost",
     message:
-      "The 16 new images of the prompt cost as much to decode as 64995840 pixels of plain RGB; the limit is 50000000. Send fewer or smaller images.",
+      "Decoding the 16 new images of the prompt costs as much as 64995840 pixels of plain RGB; the limit is 50000000. Send fewer or smaller images.",
   });
   // Fewer pass, and then it shows that there are no pixels.
   const fewer = about("<image>", pictures.slice(0, 12));
@@ -62,7 +62,7 @@ test("pictures for which the prompt has no room are refused before one of them i
   await expect(ask(headerOnly(600, 600), headerOnly(601, 600), headerOnly(602, 600))).rejects.toMatchObject({
     code: "prompt_too_long",
     message: expect.stringMatching(
-      /^The new images of the prompt have \d\d embeddings; beside its text there is room for \d\d\.$/,
+      /^The new images of the prompt have \d\d embeddings; next to its text there is room for \d\d\.$/,
     ),
   });
   await expect(ask(headerOnly(600, 600))).rejects.toMatchObject({ code: "invalid_image" });
@@ -75,7 +75,7 @@ test("a picture that a request's options make too large is refused before it is 
   await expect(inputs.inputProcessor.process({ ...request, mmProcessorOptions }, never)).rejects.toMatchObject({
     code: "invalid_argument",
     parameter: "mmProcessorOptions",
-    message: expect.stringMatching(/embeddings under the request's options; the engine has room for \d+\.$/),
+    message: expect.stringMatching(/embeddings with the request's options; the engine has room for \d+\.$/),
   });
 });
 

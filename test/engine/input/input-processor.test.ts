@@ -108,7 +108,7 @@ test.for([
     "a token out of the vocabulary",
     { kind: "tokens", tokenIds: [1, 336] },
     "invalid_argument",
-    /336 is out of the vocabulary, whose size is \d+/,
+    /336 is outside the vocabulary, whose size is \d+/,
   ],
   ["a negative token", { kind: "tokens", tokenIds: [-1] }, "invalid_argument", /-1 is out/],
   ["a fraction for a token", { kind: "tokens", tokenIds: [1.5] }, "invalid_argument", /1.5 is out/],
@@ -182,7 +182,7 @@ test("a text-only model refuses images, a checkpoint without a chat template ref
   await using textOnly = await createGoldenInputs("llama");
   await expect(textOnly.inputProcessor.process(userSays("?", "data:,"), never)).rejects.toMatchObject({
     code: "invalid_argument",
-    message: "This model takes no images.",
+    message: "This model does not accept images.",
   });
   await using noTemplate = await createGoldenInputs("llama", { chatTemplate: null });
   await expect(noTemplate.inputProcessor.process(userSays("?"), never)).rejects.toMatchObject({

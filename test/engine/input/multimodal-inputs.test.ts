@@ -36,7 +36,7 @@ test("a vision model whose architecture registers no processor is told by its na
   expect(() => createImageInputs({ imageLimits }, parts(null))).toThrow(
     expect.objectContaining({
       code: "unsupported_model",
-      message: "No processor of images is registered for Model.",
+      message: "No image processor is registered for Model.",
     }),
   );
 });
@@ -70,7 +70,7 @@ test.for<[string, Record<string, unknown>, string]>([
   [
     "pictures that the encoder does not take",
     { size: { shortest_edge: 32 } },
-    "preprocessor_config.json: crop_size makes pictures of 224x224; the vision encoder takes 32x32.",
+    "preprocessor_config.json: crop_size makes pictures of 224x224; the vision encoder expects 32x32.",
   ],
   [
     "a field that is not known",
@@ -94,7 +94,7 @@ describe("options of the deployment that cannot be followed end the start, named
     [
       "a name that the processor does not know",
       { max_pixel: 3 },
-      /max_pixel cannot be set; the options of this model's image processor that can be are/,
+      /max_pixel cannot be set; the options of this model's image processor that can be set are/,
     ],
     ["a name that no deployment may set", { image_processor_type: "B" }, /image_processor_type cannot be set;/],
     [
@@ -104,7 +104,7 @@ describe("options of the deployment that cannot be followed end the start, named
     ],
     ["a value out of range", { resample: 99 }, /resample is 99; expected an integer from 0 to 5/],
     ["a value that leaves float32", { image_std: 1e-300 }, /image_std is 1e-300; expected a number from 0.001 to 255/],
-    ["pictures that the encoder does not take", { crop_size: 16 }, /pictures of 16x16; the vision encoder takes 32x32/],
+    ["pictures that the encoder does not take", { crop_size: 16 }, /pictures of 16x16; the vision encoder expects 32x32/],
   ])("%s", async ([, mmProcessorOptions, message]) => {
     const loading = loadImageInputs({ imageLimits, mmProcessorOptions }, parts(llavaInputs), neverAborted);
     await expect(loading).rejects.toMatchObject({

@@ -79,7 +79,7 @@ describe("bad words", () => {
   test("whose tokens the model does not have are refused", async () => {
     const small = new OutputConstraints({ tokenizer, vocabSize: 3, eosTokenIds: [] });
     await expect(small.resolve(createSamplingParams({ badWords: ["red"] }), never)).rejects.toThrow(
-      /^badWords contains words whose token ids \[\d+.*\] the model does not have. Vocabulary size: 3\.$/,
+      /^badWords contains words with token ids \[\d+.*\] that the model does not have. Vocabulary size: 3\.$/,
     );
   });
 });

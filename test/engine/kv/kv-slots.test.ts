@@ -24,7 +24,7 @@ test("a freed slot keeps its tokens until it is taken, and then as many as are r
   slots.setNumKeptTokens(0, 5);
   slots.free(0);
   expect([slots.numKeptTokens(0), slots.usage]).toEqual([5, 0]);
-  expect(() => slots.take(0, 6)).toThrow("6 tokens are reused of KV slot 0; it keeps 5");
+  expect(() => slots.take(0, 6)).toThrow("6 tokens of KV slot 0 are reused; it keeps 5");
   slots.take(0, 3);
   expect([slots.numKeptTokens(0), slots.usage]).toEqual([3, 3 / 8]);
 });

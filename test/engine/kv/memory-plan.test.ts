@@ -125,6 +125,6 @@ test("where not one sequence has room, the error says what would", () => {
     "The KV cache of one sequence of 4096 tokens does not fit into memory: it takes 2.0 GiB, the weights 13.0 GiB; " +
       "the machine has 16.0 GiB. 2547 tokens would fit.",
   );
-  expect(refusal(8)).toThrow("Not one token would fit.");
+  expect(refusal(8)).toThrow("Not even one token would fit.");
   expect(refusal(17)()).toBe(1);
 });

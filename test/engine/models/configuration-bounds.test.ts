@@ -83,7 +83,7 @@ test("a length whose rotary tables would not fit is refused with both numbers, b
   expect(() => ropeTables(config, 128, 134_217_728)).toThrow(
     new EngineError(
       "invalid_configuration",
-      "The rotary tables of a model length of 134217728 tokens would take 68719476736 bytes; the limit is 1073741824, which is 2097152 tokens.",
+      "The rotary tables for a model length of 134217728 tokens would take 68719476736 bytes; the limit is 1073741824, which is 2097152 tokens.",
       { setting: "maxModelLen" },
     ),
   );

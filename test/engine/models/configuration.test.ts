@@ -75,7 +75,7 @@ const refusals: readonly (readonly [config: Readonly<Record<string, unknown>>, m
   [{ ...smolVlm, scale_factor: 3 }, "config.json: scale_factor = 3 is not supported: 4 patches a side"],
   [
     { ...smolVlm, vision_config: { image_size: 100, patch_size: 4 } },
-    "config.json: vision_config.patch_size = 4 is not supported: the positions of 25 patches a side",
+    "config.json: vision_config.patch_size = 4 is not supported: positions of 25 patches per side",
   ],
   [
     { ...smolVlm, vision_config: { model_type: "siglip2_vision_model" } },
@@ -92,7 +92,7 @@ const refusals: readonly (readonly [config: Readonly<Record<string, unknown>>, m
   ],
   [
     { ...qwen2Vl, rope_scaling: { type: "mrope", mrope_section: [2, 3, 4] } },
-    "config.json: mrope_section = [2,3,4] is not supported: heads of 16 have half as many frequencies",
+    "config.json: mrope_section = [2,3,4] is not supported: their sum must be half of the head size, 16",
   ],
   [
     { ...qwen2Vl, rope_scaling: { type: "longrope", mrope_section: [2, 3, 3] } },

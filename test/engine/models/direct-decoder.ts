@@ -137,7 +137,7 @@ export class DirectDecoder implements Disposable {
  */
 export function encodeImages(model: BuiltModel, values: Float32Array, device: DeviceName = "cpu"): Float32Array {
   const encoder = model.visionEncoder;
-  if (encoder === null) throw new Error("the model takes no images");
+  if (encoder === null) throw new Error("the model does not accept images");
   const { hiddenSize } = model.decoder;
   const [{ name, shape }] = encoder.inputs;
   const tileShape = shape.filter((size) => typeof size === "number");
@@ -169,7 +169,7 @@ function encodeGrids(
   grids: readonly (readonly [number, number, number])[],
 ): Float32Array {
   const encoder = model.visionEncoder;
-  if (encoder === null) throw new Error("the model takes no images");
+  if (encoder === null) throw new Error("the model does not accept images");
   const { hiddenSize } = model.decoder;
   const [pixels, grid] = encoder.inputs;
   const numFeatures = Number(pixels.shape[1]);

@@ -162,7 +162,7 @@ test.for([
   [
     { do_resize: false },
     "invalid_checkpoint",
-    "do_resize is false; expected true: this model's pictures are always resized.",
+    "do_resize is false; expected true: this model always resizes pictures.",
   ],
   [{ do_thumbnail: true }, "unsupported_model", "do_thumbnail is not supported."],
 ] as const)("tiles under %o are refused: %s", ([options, code, message]) => {

@@ -81,7 +81,7 @@ describe("flat", () => {
     ]);
     expect(splitField(list, config)).toEqual([floats([3, 2], [1, 2, 1, 2, 3, 4]), floats([1, 2], [1, 2])]);
     expect(() => splitField([counting([1, 2]), counting([1, 3])], fieldConfig.flat([{ start: 0, end: 2 }]))).toThrow(
-      /tensors of one image are of \[1, 3\] and of \[1, 2\]/,
+      /tensors of images have the shapes \[1, 3\] and \[1, 2\]/,
     );
   });
 

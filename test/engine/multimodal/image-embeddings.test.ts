@@ -46,10 +46,10 @@ test.for([
   ["less data than its shape", numpyFile("<f4", [3, 4], float32), /32 bytes of data; 3 x 4 of float32 are 48/],
   ["more data than its shape", numpyFile("<f4", [1, 4], float32), /32 bytes of data; 1 x 4 of float32 are 16/],
   ["a shape beyond any memory", numpyFile("<f4", [9e15, 4], float32), /9000000000000000 rows/],
-  ["columns first", numpyFile("<f4", [2, 4], float32, { fortranOrder: true }), /not stored row by row/],
-  ["another type", numpyFile("<f8", [2, 4], float32), /another type than float32 and float16/],
+  ["columns first", numpyFile("<f4", [2, 4], float32, { fortranOrder: true }), /not stored in row-major order/],
+  ["another type", numpyFile("<f8", [2, 4], float32), /a type other than float32 and float16/],
   ["Python objects", numpyFile("|O", [2, 4], float32), /another type/],
-  ["integers", safetensorsFile("I64", [2, 4], Buffer.alloc(64)), /another type than F32, F16 and BF16/],
+  ["integers", safetensorsFile("I64", [2, 4], Buffer.alloc(64)), /a type other than F32, F16 and BF16/],
   ["no number", numpyFile("<f4", [1, 4], Buffer.from(Float32Array.of(1, Number.NaN, 2, 3).buffer)), /not finite/],
   ["a cut header", numpyFile("<f4", [2, 4], float32).subarray(0, 40), /truncated: the header ends at byte 128/],
   ["cut data", safetensorsFile("F32", [2, 4], float32).subarray(0, -1), /truncated: their data ends at byte/],
@@ -71,7 +71,7 @@ test("of several tensors the one called image_embeds is taken, and none where no
   const bytes = Buffer.concat([float32, Buffer.alloc(4)]);
   expect(parse(safetensorsFile("F32", [2, 4], bytes, other, "image_embeds", 32)).data).toHaveLength(8);
   expect(() => parse(safetensorsFile("F32", [2, 4], bytes, other, "features", 32))).toThrow(
-    /2 tensors, none of them called image_embeds/,
+    /2 tensors, none of them named image_embeds/,
   );
 });
 

@@ -56,7 +56,7 @@ test("features that are no stretch of the content, and masks of another length, 
   const missing = { mode: "replacement", target: [0], content: { full: [1, 2], features: [2, 1] } } as const;
   await expect(resolvePromptUpdate(missing, 0, promptText)).rejects.toMatchObject({
     code: "internal",
-    message: expect.stringContaining("the 2 features are no stretch of the content's 2 tokens"),
+    message: expect.stringContaining("the 2 features are not a contiguous part of the content's 2 tokens"),
   });
   const short = { mode: "replacement", target: [0], content: { full: [1, 2], isEmbed: () => [true] } } as const;
   await expect(resolvePromptUpdate(short, 0, promptText)).rejects.toMatchObject({

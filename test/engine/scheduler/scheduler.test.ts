@@ -54,7 +54,7 @@ describe("the waiting queue", () => {
     const { scheduler } = createScheduler({ numSlots: 1, maxNumWaiting: 2 });
     for (const requestId of ["a", "b", "c"]) scheduler.add(createRequest(requestId));
     expect(() => scheduler.add(createRequest("d"))).toThrow(
-      new EngineError("queue_full", "3 requests wait; the limit is 2."),
+      new EngineError("queue_full", "3 requests are waiting; the limit is 2."),
     );
   });
 

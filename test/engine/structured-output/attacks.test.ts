@@ -91,7 +91,7 @@ test("a form that can be read in too many ways ends its request with an error th
     hostile.tokenIds.push(a);
   }
   expect(hostile.row.failure?.message).toBe(
-    'The structured output grammar "root ::= root root | \\"a\\" | \\"\\"" is too expensive to follow: its text can be read in too many ways. Make it less ambiguous, or its counts smaller.',
+    'The structured output grammar "root ::= root root | \\"a\\" | \\"\\"" is too expensive to follow: its text can be read in too many ways. Make it less ambiguous, or make its counts smaller.',
   );
   const spent = hostile.numSpent();
   for (let step = 0; step < 10; step++) expect(look(hostile)).toEqual([]);

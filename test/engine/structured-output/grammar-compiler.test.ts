@@ -33,18 +33,18 @@ const refusals: [string, StructuredOutput, string][] = [
   ["a schema that is no schema", schema(["string"]), "json must be a JSON Schema"],
   ["a type that does not exist", schema({ type: "text" }), 'Unsupported type "text"'],
   ["a reference to nothing", schema({ $ref: "#/$defs/nothing" }), "Cannot find field $defs"],
-  ["a reference elsewhere", schema({ $ref: "https://example.com/a.json" }), "json.$ref must be # or begin with #/"],
+  ["a reference elsewhere", schema({ $ref: "https://example.com/a.json" }), "json.$ref must be # or start with #/"],
   ["a reference to an anchor", schema({ items: { $ref: "#a" } }), "json.items.$ref must be # or begin with #/"],
-  ["a schema that is itself", schema({ $ref: "#" }), "never comes to an end"],
+  ["a schema that is itself", schema({ $ref: "#" }), "never ends"],
   [
     "schemas that are each other",
     schema({ $ref: "#/$defs/a", $defs: { a: { $ref: "#/$defs/b" }, b: { $ref: "#/$defs/a" } } }),
-    "never comes to an end",
+    "never ends",
   ],
   [
     "an object that requires one like itself",
     schema({ type: "object", properties: { a: { $ref: "#" } }, required: ["a"] }),
-    "never comes to an end",
+    "never ends",
   ],
   [
     "a rule that only leads to itself",
@@ -56,7 +56,7 @@ const refusals: [string, StructuredOutput, string][] = [
     { kind: "grammar", grammar: 'root ::= "a" | "b" more\nmore ::= "c" more' },
     "its rule more never comes to an end",
   ],
-  ["a grammar that never ends", { kind: "grammar", grammar: 'root ::= "a" root' }, "never comes to an end"],
+  ["a grammar that never ends", { kind: "grammar", grammar: 'root ::= "a" root' }, "never ends"],
   ["a keyword that would be ignored", schema({ type: "array", items: { not: {} } }), "json.items has the keyword not"],
   [
     "multipleOf",
@@ -89,12 +89,12 @@ const refusals: [string, StructuredOutput, string][] = [
     schema({ minLength: 4, maxLength: 2 }),
     "json.minLength is 4, which is more than",
   ],
-  ["a length below zero", schema({ minLength: -1 }), "json.minLength must be a whole number from 0 on"],
+  ["a length below zero", schema({ minLength: -1 }), "json.minLength must be a whole number of at least 0"],
   ["no options", schema({ anyOf: [] }), "json.anyOf must be a list with one entry at least"],
   [
     "more properties than there may be",
     schema({ type: "object", properties: { a: {} }, minProperties: 2 }),
-    "no room for the properties that it requires",
+    "no room for its required properties",
   ],
   ["fewer items than are described", schema({ prefixItems: [{}, {}], maxItems: 1 }), "json wants at most 1 items"],
   [
@@ -108,7 +108,7 @@ const refusals: [string, StructuredOutput, string][] = [
   ["deep groups in a schema", schema({ pattern: "(".repeat(65) + ")".repeat(65) }), "nest at most 64 groups"],
   ["a grammar without root", { kind: "grammar", grammar: 'start ::= "a"' }, 'The grammar has no rule "root"'],
   [
-    "a grammar with an open group",
+    "a grammar with a group that is not closed",
     { kind: "grammar", grammar: 'root ::= ("a"' },
     "The grammar has no ) at position 13",
   ],

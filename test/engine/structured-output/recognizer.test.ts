@@ -101,12 +101,12 @@ describe("patterns", () => {
   });
 
   test.for([
-    ["an anchor in the middle", "a^b", "^ behind characters"],
-    ["something behind the end", "a$b", "characters behind $"],
+    ["an anchor in the middle", "a^b", "^ after characters"],
+    ["something behind the end", "a$b", "characters after $"],
     ["a repeated anchor", "(^a)*", "a repetition of ^ or $"],
     ["a lookahead", "a(?=b)", "a lookahead or lookbehind"],
     ["a comment", "a(?#b)", "a group of this kind"],
-    ["an open group", "(a", "an open group"],
+    ["a group that is not closed", "(a", "a group that is not closed"],
     ["a group too many", "a)", ")"],
     ["a reference back", String.raw`(a)\1`, "an escape"],
     ["bounds in the wrong order", "a{3,2}", "{3,2}"],

@@ -195,7 +195,7 @@ describe("the engine thread", () => {
     );
     expect((await third).at(-1)?.error).toEqual({
       code: "queue_full",
-      message: "2 requests wait; the limit is 1.",
+      message: "2 requests are waiting; the limit is 1.",
     });
     expect(tokensOf(await first)).toEqual(recorded.greedyTokenIds);
     expect(tokensOf(await second)).toEqual(recorded.greedyTokenIds);

@@ -45,7 +45,7 @@ test.for<[string, (folder: string) => Promise<string> | string]>([
   const cacheFolder = await cacheFolderIn(folder.path);
   const error = await write(join(cacheFolder, "weights", "a.bin")).catch((reason: unknown) => reason);
   expect(error).toMatchObject({ code: "invalid_configuration", setting: "cacheFolder" });
-  expect((error as Error).message).toMatch(/^The cache folder cannot hold 12 bytes of weights \(E[A-Z]+: [^/]+\)\.$/);
+  expect((error as Error).message).toMatch(/^The cache folder cannot store 12 bytes of weights \(E[A-Z]+: [^/]+\)\.$/);
 });
 
 test("what is written is not left behind where writing fails, and other errors are thrown as they are", async () => {
@@ -59,7 +59,7 @@ test("what is written is not left behind where writing fails, and other errors a
   // As it comes from a thread: the message is all that is left of it.
   await expect(fail("ENOSPC: no space left on device, write")).rejects.toMatchObject({
     code: "invalid_configuration",
-    message: "The cache folder cannot hold weights (ENOSPC: no space left on device).",
+    message: "The cache folder cannot store weights (ENOSPC: no space left on device).",
   });
   await expect(fail("a bug")).rejects.toThrow("a bug");
   await mkdir(join(folder.path, "other"));

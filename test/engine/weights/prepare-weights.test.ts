@@ -294,10 +294,10 @@ const integers = { name: "i", dtype: "I8", shape: [2, 32], bytes: new Uint8Array
 const infinite = floatTensor("n", [1, 32], [Infinity, ...waves(31)]);
 const large = floatTensor("large", [1, 2], [1, 65520]);
 const refused: readonly [request: Omit<WeightRequest, "name">, message: string][] = [
-  [{ sources: ["b"], shape: [2, 32], format: int4 }, "The checkpoint has no tensor b, which config.json asks for."],
-  [{ sources: ["a"], shape: [32, 2], format: int4 }, "Tensor a has shape [2, 32]; the config asks for [32, 2]."],
-  [{ sources: ["a"], shape: [64], format: float32 }, "Tensor a has shape [2, 32]; the config asks for [64]."],
-  [{ sources: ["a", "a"], shape: [5, 32], format: int4 }, "Tensors a, a have 4 rows together; the config asks for 5."],
+  [{ sources: ["b"], shape: [2, 32], format: int4 }, "The checkpoint has no tensor b, which config.json requires."],
+  [{ sources: ["a"], shape: [32, 2], format: int4 }, "Tensor a has shape [2, 32]; config.json implies [32, 2]."],
+  [{ sources: ["a"], shape: [64], format: float32 }, "Tensor a has shape [2, 32]; config.json implies [64]."],
+  [{ sources: ["a", "a"], shape: [5, 32], format: int4 }, "Tensors a, a have 4 rows together; config.json implies 5."],
   [
     { sources: ["a", "large"], shape: [3, 32], format: int4 },
     "Tensor large has shape [1, 2]; the config asks for [..., 32].",

@@ -14,7 +14,7 @@ test.for<[string, (path: string, folder: string) => unknown, string]>([
   [
     "a link that leads nowhere",
     (path, folder) => symlink(join(folder, "gone"), path),
-    "config.json is a link to a file that is not there.",
+    "config.json is a link to a file that does not exist.",
   ],
   [
     "a link to itself",
@@ -27,7 +27,7 @@ test.for<[string, (path: string, folder: string) => unknown, string]>([
       await using file = await open(path, "w");
       await file.truncate(1024 ** 3);
     },
-    "config.json has 1073741824 bytes; the limit for such a file is 268435456.",
+    "config.json has 1073741824 bytes; the limit for this kind of file is 268435456.",
   ],
 ])("%s is refused at once, by name and kind", async ([, make, message]) => {
   await using folder = await createTemporaryFolder();

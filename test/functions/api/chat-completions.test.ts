@@ -292,7 +292,7 @@ describe("a stream", () => {
     expect(events.slice(2)).toEqual([
       {
         error: {
-          message: "Internal error; the log has it under request id r1.",
+          message: "Internal error; the log describes it under request id r1.",
           type: "server_error",
           param: null,
           code: "internal_error",
@@ -404,7 +404,7 @@ test("one request more than may be under way is 429, and the next after one has 
   const refused = await post(path, chatBody);
   expect(refused.status).toBe(429);
   expect(refused.headers.get("retry-after")).toBe("2");
-  expect(await refused.json()).toMatchObject({ error: { message: "1 requests are under way; the limit is 1." } });
+  expect(await refused.json()).toMatchObject({ error: { message: "1 requests are in progress; the limit is 1." } });
   resolve();
   expect((await first).status).toBe(200);
   expect((await post(path, chatBody)).status).toBe(200);

@@ -282,7 +282,7 @@ test("metrics have vLLM's names and count what was served", async () => {
   expect(valueOf(/^http_requests_total\{.*handler="other",method="GET",status="404"/)).toBe(1);
 });
 
-test("a drain waits for requests under way, and ends those that outlast its grace", async () => {
+test("a drain waits for requests in progress, and ends those that outlast its grace", async () => {
   const { promise, resolve } = Promise.withResolvers<void>();
   const quick = createTestApp({ script: ["a", promise, "b"] });
   const answer = quick.post("/v1/chat/completions", { ...chatBody, stream: true });

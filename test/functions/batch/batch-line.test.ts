@@ -44,12 +44,12 @@ describe("a line that is no request says which it is and what is wrong with it",
     [{ ...line, body: [] }, "body must be an object.", "body"],
     [
       { ...line, body: { ...body, stream: true } },
-      "body.stream must be false: the lines of a batch are answered whole.",
+      "body.stream must be false: lines of a batch are not streamed.",
       "body.stream",
     ],
     [
       { ...line, body: { ...body, extra_args: {} } },
-      "body.extra_args belongs beside the body, or into it as vllm_xargs.",
+      "body.extra_args is not a field of the body; move it next to the body, or use vllm_xargs.",
       "body.extra_args",
     ],
     [{ ...line, extra_args: 3 }, "extra_args must be an object.", "extra_args"],
@@ -83,7 +83,7 @@ describe("a line that is no request says which it is and what is wrong with it",
     if (good.kind !== "good") throw new Error(good.message);
     expect(duplicateOf(good, 3)).toMatchObject({
       code: "duplicate_custom_id",
-      message: 'Line 7: custom_id is that of line 3, "first".',
+      message: 'Line 7: custom_id is also that of line 3, "first".',
     });
   });
 });

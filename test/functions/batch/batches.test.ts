@@ -209,7 +209,7 @@ test.for([false, true])(
     });
     const id = await queue(prompts);
     await batches.start();
-    await expect.poll(() => log()).toContain("A job failed; it is tried again.");
+    await expect.poll(() => log()).toContain("A job failed; it will be retried.");
     isAway = false;
     await expect.poll(() => status(id)).toBe("completed");
     const answers = await results((await batches.find(tenant, id))?.output_file_id);

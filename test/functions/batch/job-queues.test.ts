@@ -75,7 +75,7 @@ test("a Redis that is not there refuses jobs in words and takes them when it is"
     return "finished";
   });
   await expect(queue.add("a")).rejects.toThrow(/Redis|Stream|Connection|connect/);
-  expect(log.match(/The queue of batches is in trouble/g)).toHaveLength(1);
+  expect(log.match(/The queue of batches does not work/g)).toHaveLength(1);
   redis = await startRedisServer({ port });
   await expect
     .poll(async () => {

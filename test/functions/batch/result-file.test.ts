@@ -74,13 +74,13 @@ test("a last line that only lacks its end gets it", async () => {
 test.for([
   ["a line of another file", '{"custom_id": "a", "method": "POST"}\n', "line 2 is none"],
   ["text", "something\n", "line 2 is none"],
-  ["text at the end", "something", "its last line is none"],
+  ["text at the end", "something", "its last line is not a result"],
 ])("a file that holds %s is left as it is", async ([, more, problem]) => {
   const path = newPath();
   const whole = `${JSON.stringify(response("a"))}\n`;
   await writeFile(path, whole);
   await appendFile(path, more);
-  await expect(openResultFile(path)).rejects.toThrow(`--output ${path} holds other things than results: ${problem}.`);
+  await expect(openResultFile(path)).rejects.toThrow(`--output ${path} contains something other than results: ${problem}.`);
   expect(await readFile(path, "utf8")).toBe(whole + more);
 });
 

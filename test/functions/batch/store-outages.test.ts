@@ -119,7 +119,7 @@ test("a batch completes with all results when S3 freezes under it, and later doe
     return isFrozen ? "hold" : "forward";
   });
   const batch = await queueLines(server);
-  await server.cli.waitForLog("Results cannot be stored now; they are kept and tried again.");
+  await server.cli.waitForLog("Results cannot be stored now; they are kept in memory and retried.");
   await expect.poll(() => numRequests(proxy, "PUT", "results")).toBeGreaterThan(2);
   proxy.decide(() => "forward");
   proxy.release();

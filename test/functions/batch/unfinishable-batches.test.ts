@@ -159,7 +159,7 @@ test("a store that refuses results for longer than any attempt lasts only delays
   await server.batches.start();
   await expectComplete(server, id);
   expect(numRefused).toBeGreaterThan(30);
-  expect(server.log()).toContain("A job failed; it is tried again.");
+  expect(server.log()).toContain("A job failed; it will be retried.");
   await server.stop();
 });
 
@@ -214,7 +214,7 @@ test("a batch of which nothing can be read is left alone, logged once, and holds
   const numLooks = 5;
   for (let look = 0; look < numLooks; look++)
     await expect.poll(() => readdir(join(path, "unfinished"))).toEqual([marker]);
-  expect(first.log().match(/is damaged; it is skipped/g)).toHaveLength(2);
+  expect(first.log().match(/is damaged and is skipped/g)).toHaveLength(2);
   await first.stop();
   // Whoever repairs it has it done by the next server.
   await writeFile(join(path, "unfinished", marker), whole);

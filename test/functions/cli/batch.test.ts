@@ -218,7 +218,7 @@ test("when the engine dies nothing is laid to the lines, and another run goes on
   await using first = startBatch(files, { MAX_NUM_SEQS: "8", LOGITS_PROCESSORS: `${dying}:Exiting` });
   expect(await first.exitCode).toBe(1);
   expect(readResults(files.output)).toEqual([]);
-  expect(first.stderr()).toContain('"message":"Stopped; run it again to go on."');
+  expect(first.stderr()).toContain('"message":"Stopped; run the command again to resume."');
 
   await using second = startBatch(files);
   expect(await second.exitCode).toBe(0);
@@ -237,7 +237,7 @@ test.for<[string, string[], RegExp]>([
   ["no files", [], /^fovea: batch needs --input: a file, or -\.\nfovea: batch needs --output: a file, or -\.\n$/],
   ["an input that is not there", ["--input", "/nowhere", "--output", "-"], /--input \/nowhere cannot be read: ENOENT/],
   ["one file for both", ["--input", "package.json", "--output", "package.json"], /are one file, package\.json/],
-  ["another file as output", ["--input", "README.md", "--output", "package.json"], /holds other things than results/],
+  ["another file as output", ["--input", "README.md", "--output", "package.json"], /contains something other than results/],
   ["files for another command", ["--input", "a"], /needs --output/],
 ])("%s: 2", async ([, args, problem]) => {
   await using cli = startCli(["batch", ...args]);
@@ -253,6 +253,6 @@ test("a model that does not load ends it with 1, a logits processor that does no
   ] as const) {
     await using cli = startBatch(files, environment);
     expect(await cli.exitCode).toBe(code);
-    expect(cli.stderr()).toContain("The batch ended early; run it again to go on.");
+    expect(cli.stderr()).toContain("The batch ended early; run the command again to resume.");
   }
 });

@@ -84,7 +84,7 @@ test.for<[string, (folder: string) => unknown, string]>([
     message: `Cannot serve the model ${folder}.`,
     code: "invalid_checkpoint",
     reason,
-    advice: "Correct the file that is named, or get the checkpoint again.",
+    advice: "Correct the file that the reason names, or download the checkpoint again.",
   });
 });
 
@@ -101,8 +101,8 @@ test.for<[string, () => Promise<string> | string]>([
   const cacheFolder = await cacheFolderOf();
   expect(await errorOfStart({ MODEL: whole, CACHE_FOLDER: cacheFolder })).toMatchObject({
     code: "invalid_configuration",
-    reason: expect.stringMatching(/^The cache folder cannot hold [^/]+ \(E[A-Z]+: [^/]+\)\.$/),
-    advice: `CACHE_FOLDER is ${cacheFolder}: set it to a folder that can be written and has room.`,
+    reason: expect.stringMatching(/^The cache folder cannot store [^/]+ \(E[A-Z]+: [^/]+\)\.$/),
+    advice: `CACHE_FOLDER is ${cacheFolder}: set it to a writable folder with enough free space.`,
   });
 });
 
@@ -132,7 +132,7 @@ test("a disk without room for the cache ends the start with the system's words",
   expect(errorLineOf(stdout)).toMatchObject({
     code: "invalid_configuration",
     reason: expect.stringMatching(
-      /^The cache folder cannot hold \d+ bytes of prepared weights \(EFBIG: file too large\)\.$/,
+      /^The cache folder cannot store \d+ bytes of prepared weights \(EFBIG: file too large\)\.$/,
     ),
   });
 });
@@ -144,6 +144,6 @@ test("check gives the reason and the advice on one line", async () => {
   expect(await cli.exitCode).toBe(1);
   expect(cli.stderr()).toBe(
     `fovea: The model ${folder} cannot be served: tokenizer.json of the checkpoint: model is missing: expected an object. ` +
-      "Correct the file that is named, or get the checkpoint again.\n",
+      "Correct the file that the reason names, or download the checkpoint again.\n",
   );
 });

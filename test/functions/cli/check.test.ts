@@ -38,7 +38,7 @@ test("it shows the model, what its memory is taken by, and that it fits", async 
   expect(stdout).toMatch(/^ {4}of one sequence +2\.0 MiB$/m);
   expect(stdout).toMatch(/^ {2}KV cache +8\.0 MiB +reserved for 4 sequences/m);
   expect(stdout).toMatch(/^ {2}largest +64 x 64 /m);
-  expect(stdout).toMatch(/^ {2}of those fit +15 +into 1024 tokens/m);
+  expect(stdout).toMatch(/^ {2}images that fit +15 +into 1024 tokens/m);
   expect(stdout).toMatch(/^Fits: /m);
 });
 
@@ -46,7 +46,7 @@ test("settings that cannot fit end it with 1", async () => {
   const tooMuch = await check(["--run"], { MM_PROCESSOR_CACHE_GB: "1024" });
   expect(tooMuch.exitCode).toBe(1);
   expect(tooMuch.stdout).toMatch(/^DOES NOT FIT: 1\.0 TiB with every sequence at its longest; the machine has /m);
-  expect(tooMuch.stdout).toContain("The dummy run was left out.");
+  expect(tooMuch.stdout).toContain("The dummy run was skipped.");
 });
 
 test("logits processors are loaded; one that does not load is named, with the reason, and ends it with 2", async () => {

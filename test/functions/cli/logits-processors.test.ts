@@ -88,7 +88,7 @@ test("a default argument that its processor refuses is warned of; a request with
   const { port } = await service.waitForLog("Listening.");
   await service.waitForLog("Ready.");
   const warning = await service.waitForLog(
-    'LOGITS_PROCESSOR_DEFAULT_ARGS: target of @acme/steering refuses requests that change none of them: target_token must be a token id, got "x".',
+    'LOGITS_PROCESSOR_DEFAULT_ARGS: target of @acme/steering rejects requests that do not override these defaults: target_token must be a token id, got "x".',
   );
   expect(warning.level).toBe("warn");
   const ask = (more: object) =>

@@ -27,7 +27,7 @@ test.for(["18.20.8", "20.20.2", "22.21.1", "24.5.0"])(
     const { code, stderr } = await runUnder(old);
     expect(code).toBe(2);
     expect(stderr).toMatch(
-      new RegExp(`^fovea: Node\\.js 24\\.6 or newer is needed; this is ${old}\\. Install a newer one.*\n$`),
+      new RegExp(`^fovea: Fovea needs Node\\.js 24\\.6 or newer; this is ${old}\\. Install a newer one.*\n$`),
     );
   },
 );

@@ -67,7 +67,7 @@ test.for<[string[], RegExp]>([
   [["--platform", "runpod", "--deployment", "/nowhere.yaml"], /--deployment \/nowhere\.yaml cannot be read: ENOENT/],
   [
     ["--platform", "runpod", "--deployment", example, "--max-num-seqs", "4"],
-    /--max-num-seqs is a setting, which render takes from the deployment\./,
+    /--max-num-seqs is a setting; render reads settings from the deployment\./,
   ],
   [["--platform", "runpod", "--deployment", example, "--json"], /--json is an option of check, not of render\./],
 ])("%j ends it with 2", async ([args, expected]) => {

@@ -153,7 +153,7 @@ test("a processor that loops makes /health, then /livez 503, and the service rec
   await expect(ask()).rejects.toMatchObject({ status: 503, code: "engine_stalled" });
   expect(await (await fetch(`${baseUrl}/metrics`)).text()).toMatch(/^fovea_engine_stalled\{.*\} 1$/m);
   const logged = await cli.waitForLog(
-    "The step of the engine still has not ended; its requests are ended, and /livez asks for a restart.",
+    "The step of the engine still has not ended; its requests are ended, and /livez requests a restart.",
   );
   expect(logged).toMatchObject({ logitsProcessor: { name: className }, numRequests: 1 });
 
@@ -177,7 +177,7 @@ test.for<[string, string, Record<string, unknown>]>([
   const steered = { vllm_xargs: xargs };
   const never = client.chat.completions.create({ model: "fovea-shapes", messages, ...steered });
   never.catch(() => undefined);
-  await cli.waitForLog("A step of the engine does not end; no requests are taken until it does.");
+  await cli.waitForLog("A step of the engine does not end; new requests are rejected until it does.");
   cli.child.kill("SIGTERM");
   await cli.exitCode;
   // Node itself waits for the native call, so that the process has to be killed.

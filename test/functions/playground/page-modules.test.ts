@@ -74,14 +74,14 @@ describe("settings", () => {
   });
 
   test.for([
-    [{ temperature: "warm" }, "temperature", "This must be a number."],
-    [{ temperature: "Infinity" }, "temperature", "This must be a number."],
-    [{ max_tokens: "1.5" }, "max_tokens", "This must be a whole number."],
-    [{ vllm_xargs: "[1]" }, "vllm_xargs", 'This must be a JSON object: {"name": value}.'],
+    [{ temperature: "warm" }, "temperature", "Enter a number."],
+    [{ temperature: "Infinity" }, "temperature", "Enter a number."],
+    [{ max_tokens: "1.5" }, "max_tokens", "Enter a whole number."],
+    [{ vllm_xargs: "[1]" }, "vllm_xargs", 'Enter a JSON object: {"name": value}.'],
     [{ vllm_xargs: "{" }, "vllm_xargs", expect.stringContaining("JSON")],
-    [{ form: "json" }, "structured_outputs", 'Write a JSON object: {"name": value}.'],
-    [{ form: "regex", structured_outputs: " " }, "structured_outputs", "Write a regular expression."],
-    [{ form: "choice", structured_outputs: "\n" }, "structured_outputs", "Write the choices, one a line."],
+    [{ form: "json" }, "structured_outputs", 'Enter a JSON object: {"name": value}.'],
+    [{ form: "regex", structured_outputs: " " }, "structured_outputs", "Enter a regular expression."],
+    [{ form: "choice", structured_outputs: "\n" }, "structured_outputs", "Enter the choices, one per line."],
   ] as const)("%j is wrong in %s", ([texts, field, message]) => {
     const { fields, problems } = parseSettings({ ...none, ...texts }, 20);
     expect(problems).toEqual({ [field]: message });

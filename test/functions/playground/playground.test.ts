@@ -65,8 +65,8 @@ test("one click on an example asks, and the conversation goes on from there", as
   expect(await readAnswer(page)).toBe(sceneDescription);
   const figures = await page.locator(".figure-list").innerText();
   expect(figures).toMatch(/36 tokens in \d/);
-  expect(figures).toMatch(/prompt \d+ \(64 of pictures/);
-  expect(figures).toMatch(/the first after \d/);
+  expect(figures).toMatch(/prompt \d+ \(64 from pictures/);
+  expect(figures).toMatch(/first token after \d/);
 
   const question = page.getByLabel("Question", { exact: true });
   await question.fill("What color is the star?");
@@ -108,7 +108,7 @@ test("Stop ends the answer where it is, and the server's work on it", async () =
   await using opened = await openPlayground();
   const { page, complaints } = opened;
   await page.getByRole("button", { name: "Settings" }).click();
-  await page.getByLabel("Most tokens").fill("1900");
+  await page.getByLabel("Maximum tokens").fill("1900");
   await page.getByLabel("The answer is").selectOption("regex");
   await page.getByLabel("Regular expression").fill("[a-z]{1900}");
   expect(await page.locator("#vllm_xargs-help").innerText()).toBe("Loaded: unhurried:Unhurried.");
@@ -139,7 +139,7 @@ test("what is wrong with a setting is said beside it, by the page before or by t
   await page.getByLabel("Seed").fill("seven");
   await ask(page, "Describe the picture.");
   expect(await page.locator("#vllm_xargs-problem").innerText()).toMatch(/is not valid JSON\.$/);
-  expect(await page.locator("#seed-problem").innerText()).toBe("This must be a number.");
+  expect(await page.locator("#seed-problem").innerText()).toBe("Enter a number.");
   expect(await page.evaluate(readFocusedId)).toBe("seed");
   expect(numRequests).toBe(0);
 
@@ -179,7 +179,7 @@ test("the answer takes the form that is asked for", async () => {
   const { page } = opened;
   await page.getByRole("button", { name: "Settings" }).click();
   await page.getByLabel("The answer is").selectOption("choice");
-  await page.getByLabel("Choices, one a line").fill("three\n\nfour\n");
+  await page.getByLabel("Choices, one per line").fill("three\n\nfour\n");
   await page.getByRole("button", { name: "How many shapes are there?" }).click();
   expect(["three", "four"]).toContain(await readAnswer(page));
   await page.getByLabel("The answer is").selectOption("json");
@@ -208,7 +208,7 @@ test("each token says how sure it was and what else it could have been, by point
   expect(await card.isVisible()).toBe(false);
 
   await page.getByRole("button", { name: "Settings" }).click();
-  await page.getByLabel("Show how sure each token is").uncheck();
+  await page.getByLabel("Show the probability of each token").uncheck();
   await ask(page, "What color is the text?");
   expect(await readAnswer(page)).toBe("Black");
   expect(await page.locator(".turn").last().locator(".token").count()).toBe(0);

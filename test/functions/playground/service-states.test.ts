@@ -51,10 +51,10 @@ test("a key is asked for, kept for the tab, sent with every question and never p
   await using served = await serveApp(createTestApp({ config: { apiKeys: ["secret-key"] } }));
   await using opened = await openPage(browser, `${served.baseUrl}/playground`);
   const { page } = opened;
-  const field = page.getByLabel("This server asks for an API key.");
+  const field = page.getByLabel("This server requires an API key.");
   await field.fill("wrong");
   await page.keyboard.press("Enter");
-  await page.getByText("The API key is not one of this service.").waitFor();
+  await page.getByText("The API key is not valid for this service.").waitFor();
   await field.fill("secret-key");
   await page.getByRole("button", { name: "Use key" }).click();
   await page.locator("#state[data-state=ready]").waitFor();
@@ -104,7 +104,7 @@ test("a server that has gone is said to be gone, and found again", async () => {
   await page.context().setOffline(true);
   await page.getByLabel("Question", { exact: true }).fill("Hello?");
   await page.keyboard.press("Enter");
-  await page.getByText("The server cannot be reached.").waitFor();
+  await page.getByText("The server is unreachable.").waitFor();
   await page.locator("#state[data-state=unreachable]").waitFor();
   await page.context().setOffline(false);
   await page.locator("#state[data-state=ready]").waitFor();

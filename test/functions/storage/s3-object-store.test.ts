@@ -92,7 +92,7 @@ describe("S3 that stops to answer", () => {
     const store = open({ client: server.createClient({ endpoint: proxy.endpoint }), timeouts });
     proxy.decide(() => "hold");
     await expect(call(store)).rejects.toThrow(StorageError);
-    await expect(call(store)).rejects.toThrow(/on S3 failed: S3 did not answer in \d+ ms/);
+    await expect(call(store)).rejects.toThrow(/on S3 failed: S3 did not answer within \d+ ms/);
     await store.close();
   });
 

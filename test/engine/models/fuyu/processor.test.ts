@@ -74,7 +74,7 @@ describe("the prompt", () => {
     await expect(inputs.inputProcessor.process(request, never)).rejects.toMatchObject({
       code: "invalid_argument",
       parameter: "mmProcessorOptions",
-      message: expect.stringMatching(/187 embeddings under the request's options; the engine has room for 80/),
+      message: expect.stringMatching(/187 embeddings with the request's options; the engine has room for 80/),
     });
   });
 
@@ -128,5 +128,5 @@ test("sizes of no whole patches, other paddings and values of a wrong kind are r
   expect(parse({ padding_mode: "reflect" })).toThrow(/padding_mode/);
   expect(parse({ resample: 9 })).toThrow(/resample/);
   const unscaled = parseFuyuImageOptions({ do_resize: false });
-  expect(() => fuyuPatchGrid({ width: 1921, height: 2 }, unscaled)).toThrow(/1921x2 pixels; the model takes 1920x1080/);
+  expect(() => fuyuPatchGrid({ width: 1921, height: 2 }, unscaled)).toThrow(/1921x2 pixels; without scaling, the model accepts at most 1920x1080/);
 });

@@ -81,7 +81,7 @@ test.for<{
     name: "smolvlm",
     damage: remove("onnx/decoder_model_merged.onnx_data"),
     code: "invalid_checkpoint",
-    message: `${decoder} has weights in decoder_model_merged.onnx_data, which is not beside it`,
+    message: `${decoder} has weights in decoder_model_merged.onnx_data, which is not in the same folder`,
   },
   {
     what: "weights outside of the folder",
@@ -94,7 +94,7 @@ test.for<{
     what: "half of a file",
     damage: (folder) => truncate(join(folder, decoder), 30_000),
     code: "invalid_checkpoint",
-    message: "decoder_model_merged.onnx is not an ONNX file, or only a part of one",
+    message: "decoder_model_merged.onnx is not an ONNX file, or it is incomplete",
   },
   {
     what: "a page of an error in a file's place",
@@ -124,7 +124,7 @@ test.for<{
     what: "another number of layers",
     damage: configure(({ text_config: text }) => (text.num_hidden_layers = 3)),
     code: "invalid_checkpoint",
-    message: `${decoder} takes keys and values of 2 layers, as past_key_values.0.key; config.json implies 3`,
+    message: `${decoder} has keys and values for 2 layers (past_key_values.0.key and so on); config.json implies 3`,
   },
   {
     what: "another number of heads",

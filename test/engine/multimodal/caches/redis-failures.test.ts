@@ -158,8 +158,8 @@ describe("a Redis in trouble", () => {
     await expectRecovery(cache, "b");
     const told = cache.log.filter((line) => /"warn"|takes/.test(line));
     expect(told).toEqual([
-      expect.stringMatching(/Redis refuses writes.*OOM command not allowed/),
-      expect.stringContaining("Redis takes writes again"),
+      expect.stringMatching(/Redis rejects writes.*OOM command not allowed/),
+      expect.stringContaining("Redis accepts writes again"),
     ]);
   });
 

@@ -48,8 +48,8 @@ function load(className: string): Promise<unknown> {
 const failures: [string, string][] = [
   ["steering.things", "it has no colon; expected <module>:<export>, such as steering.target_token:TargetToken."],
   ["steering:things:Stranger", "it has 2 colons; expected <module>:<export>, "],
-  [":Stranger", "there is no module in front of the colon; "],
-  ["steering.things:", "there is no export behind the colon; "],
+  [":Stranger", "there is no module before the colon; "],
+  ["steering.things:", "there is no export after the colon; "],
   ["steering.missing:Processor", "the module was not found; tried "],
   ["steering.things:Missing", "there is no export Missing; there are: "],
   ["steering.things:nested.Missing", "there is no export Missing; there are: Inner."],
