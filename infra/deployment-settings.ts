@@ -55,7 +55,8 @@ function problemsOf(field: "environment" | "secrets", name: string, value: strin
   const setting = settingDescriptions.find((known) => known.name === name);
   if (setting === undefined) return [`${path}: there is no such setting${suggestion(name)}`];
   if (name in placeOfSetting) return [`${path}: ${placeOfSetting[name]}.`];
-  if (field === "environment" && setting.isSecret) return [`${path}: it is secret; name a platform secret under secrets.`];
+  if (field === "environment" && setting.isSecret)
+    return [`${path}: it is secret; name a platform secret under secrets.`];
   if (value !== null && /:\/\/[^/\s]*:[^/\s]*@/.test(value)) return [`${path}: a password is not allowed here.`];
   return [];
 }
@@ -63,7 +64,9 @@ function problemsOf(field: "environment" | "secrets", name: string, value: strin
 /** A folder of the machine that renders is not one of the container. */
 function modelProblems(model: string | undefined): string[] {
   const isPlaced = model === undefined || /^s3:\/\//i.test(model) || isAbsolute(model);
-  return isPlaced ? [] : [`model: expected s3://bucket/prefix or an absolute path of a folder in the image, got ${model}.`];
+  return isPlaced
+    ? []
+    : [`model: expected s3://bucket/prefix or an absolute path of a folder in the image, got ${model}.`];
 }
 
 /** Replicas share no disk, and lose theirs when they end. */

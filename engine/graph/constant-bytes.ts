@@ -27,7 +27,8 @@ export function constantBytes(
       `Constant ${name} has ${data.length} values; its shape [${shape.join(", ")}] needs ${numElements}.`,
     );
   }
-  if (endianness() !== "LE") throw new EngineError("internal", "Constants can be written only on little-endian machines.");
+  if (endianness() !== "LE")
+    throw new EngineError("internal", "Constants can be written only on little-endian machines.");
   if (elementType === "bfloat16") throw new EngineError("internal", `Constant ${name}: bfloat16 is not supported.`);
   if (elementType === "int64") return new Uint8Array(BigInt64Array.from(Array.from(data, BigInt)).buffer);
   return new Uint8Array(arrayTypes[elementType].from(data).buffer);

@@ -44,7 +44,8 @@ function decodeDataUrl(reference: string, maxImageBytes: number): Uint8Array {
   // Buffer skips what is not base64, so any such character shows as missing bytes; the URL alphabet alone would pass.
   const bytes = Buffer.from(reference.slice(comma + 1), "base64");
   const hasUrlAlphabet = reference.includes("-", comma) || reference.includes("_", comma);
-  if (bytes.byteLength !== numBytes || hasUrlAlphabet) throw invalid(reference, "contains characters that are not base64");
+  if (bytes.byteLength !== numBytes || hasUrlAlphabet)
+    throw invalid(reference, "contains characters that are not base64");
   return bytes;
 }
 

@@ -172,7 +172,10 @@ function requireFormat(bytes: Uint8Array): ImageFormat {
   const format = detectImageFormat(bytes);
   if (format !== null) return format;
   const served = IMAGE_FORMATS.join(", ");
-  throw new EngineError("invalid_image", `The ${bytes.byteLength} bytes are not a picture in a supported format: ${served}.`);
+  throw new EngineError(
+    "invalid_image",
+    `The ${bytes.byteLength} bytes are not a picture in a supported format: ${served}.`,
+  );
 }
 
 /** The library's words may hold addresses of memory or paths of the host; the log has them through the cause. */

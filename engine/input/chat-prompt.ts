@@ -104,7 +104,11 @@ function unusedPrivateCharacter(messages: readonly ChatMessage[]): string {
     const character = String.fromCharCode(code);
     if (!used.has(character)) return character;
   }
-  throw new EngineError("invalid_argument", "The messages use every private use character of Unicode, and the service needs a free one.", {
-    parameter: "prompt.messages",
-  });
+  throw new EngineError(
+    "invalid_argument",
+    "The messages use every private use character of Unicode, and the service needs a free one.",
+    {
+      parameter: "prompt.messages",
+    },
+  );
 }

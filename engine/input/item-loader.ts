@@ -279,7 +279,10 @@ export class ItemLoader {
     const { sources, limits } = this.#options;
     return namingImage(index, () => {
       if (reference !== null) return fetchImageIfChanged(sources, reference, validator, { signal, limits });
-      throw new EngineError("invalid_argument", `Image ${index} was sent as a uuid only, and is not cached. Send the image with its uuid.`);
+      throw new EngineError(
+        "invalid_argument",
+        `Image ${index} was sent as a uuid only, and is not cached. Send the image with its uuid.`,
+      );
     });
   }
 

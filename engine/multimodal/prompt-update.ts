@@ -87,7 +87,10 @@ async function toPromptContent(content: Content, promptText: PromptText): Promis
 
 function maskOf(features: readonly number[], full: readonly number[]): readonly boolean[] {
   const start = findSequence(full, features, 0);
-  invariant(start !== null, `the ${features.length} features are not a contiguous part of the content's ${full.length} tokens`);
+  invariant(
+    start !== null,
+    `the ${features.length} features are not a contiguous part of the content's ${full.length} tokens`,
+  );
   return full.map((_, index) => index >= start && index < start + features.length);
 }
 

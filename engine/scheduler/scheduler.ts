@@ -69,7 +69,10 @@ export class Scheduler {
     invariant(numTokens > 0 && numTokens < maxModelLen, `a prompt of ${numTokens} tokens, the limit is ${maxModelLen}`);
     const numBeyondSlots = this.#waiting.length - this.#kvSlots.numFree;
     if (numBeyondSlots >= maxNumWaiting) {
-      throw new EngineError("queue_full", `${this.#waiting.length} requests are waiting; the limit is ${maxNumWaiting}.`);
+      throw new EngineError(
+        "queue_full",
+        `${this.#waiting.length} requests are waiting; the limit is ${maxNumWaiting}.`,
+      );
     }
     this.#waiting.push(new Sequence(request));
   }

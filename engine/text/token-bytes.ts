@@ -52,7 +52,7 @@ function replaceRule(decoder: TokenizerComponent): Rule {
   const pattern = decoder.pattern as { readonly String?: unknown } | undefined;
   const { content } = decoder;
   if (typeof pattern?.String !== "string" || typeof content !== "string") {
-    throw new EngineError("unsupported_model", "The tokenizer's decoder \"Replace\" is supported only for strings.");
+    throw new EngineError("unsupported_model", 'The tokenizer\'s decoder "Replace" is supported only for strings.');
   }
   const target = pattern.String;
   return (token) => token.replaceAll(target, content);

@@ -111,7 +111,11 @@ function warningsOf({ tools = [], toolChoice, reasoning }: LanguageModelV4CallOp
     warnings.push({ type: "unsupported", feature: "tools", details: "The model answers without calling tools." });
   }
   if (reasoning !== undefined && reasoning !== "provider-default" && reasoning !== "none") {
-    warnings.push({ type: "unsupported", feature: "reasoning", details: "The model has no setting for reasoning effort." });
+    warnings.push({
+      type: "unsupported",
+      feature: "reasoning",
+      details: "The model has no setting for reasoning effort.",
+    });
   }
   return warnings;
 }

@@ -162,7 +162,10 @@ class RedisJobQueue implements JobQueue {
 
 async function withinTime<Value>(work: Promise<Value>): Promise<Value> {
   const { promise: late, reject } = Promise.withResolvers<never>();
-  const timer = setTimeout(() => reject(new Error(`Redis did not answer within ${ADD_TIMEOUT_MS} ms.`)), ADD_TIMEOUT_MS);
+  const timer = setTimeout(
+    () => reject(new Error(`Redis did not answer within ${ADD_TIMEOUT_MS} ms.`)),
+    ADD_TIMEOUT_MS,
+  );
   try {
     return await Promise.race([work, late]);
   } finally {

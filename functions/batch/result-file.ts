@@ -120,7 +120,8 @@ async function readDone(
   const stats = await file.stat();
   if (!stats.isFile()) throw new ConfigError([`${shown} is not a file; - is standard output.`]);
   const damaged = (which: string, lineNumber: number): void => {
-    if (onDamagedLine === undefined) throw new ConfigError([`${shown} contains something other than results: ${which}.`]);
+    if (onDamagedLine === undefined)
+      throw new ConfigError([`${shown} contains something other than results: ${which}.`]);
     onDamagedLine(lineNumber);
   };
   const end = await endOfWholeLines(file, stats.size);

@@ -51,7 +51,8 @@ export async function batch(config: Config, files: BatchFiles, logger: Logger): 
     composition = await compose({ config, logger, onProgress: progress.show });
     const summary = await run(config, composition, { files, results, stopping, logger, progress, numLines });
     progress.stop();
-    if (summary !== null) logger.info(summary.isComplete ? "Done." : "Stopped; run the command again to resume.", { ...summary });
+    if (summary !== null)
+      logger.info(summary.isComplete ? "Done." : "Stopped; run the command again to resume.", { ...summary });
     if (summary?.isComplete === true) exitCode = 0;
     else if (signal.name !== null) exitCode = exitCodeOfSignal[signal.name];
   } catch (error) {

@@ -117,11 +117,7 @@ function stalled(idleMs: number): HttpError {
 function createParser(request: Request): InstanceType<typeof Busboy> {
   const contentType = request.headers.get("content-type") ?? "";
   if (!/^multipart\/form-data\s*;/i.test(contentType) || request.body === null) {
-    throw new HttpError(
-      400,
-      "unsupported_media_type",
-      "Unsupported Media Type: send the file as multipart/form-data.",
-    );
+    throw new HttpError(400, "unsupported_media_type", "Unsupported Media Type: send the file as multipart/form-data.");
   }
   const headers: BusboyHeaders = { "content-type": contentType };
   const limits = { fields: MAX_FIELDS, fieldSize: MAX_FIELD_BYTES, fieldNameSize: 100, files: 2 };

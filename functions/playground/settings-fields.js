@@ -115,7 +115,7 @@ function parseForm(form, text) {
 
 /** @param {string} text */
 function parseJsonObject(text) {
-  if (text.trim() === "") throw new FieldError("Enter a JSON object: {\"name\": value}.");
+  if (text.trim() === "") throw new FieldError('Enter a JSON object: {"name": value}.');
   let value;
   try {
     value = JSON.parse(text);
@@ -123,7 +123,7 @@ function parseJsonObject(text) {
     throw new FieldError(`${/** @type {SyntaxError} */ (error).message}.`);
   }
   if (typeof value !== "object" || value === null || Array.isArray(value)) {
-    throw new FieldError("Enter a JSON object: {\"name\": value}.");
+    throw new FieldError('Enter a JSON object: {"name": value}.');
   }
   return value;
 }

@@ -130,7 +130,9 @@ export function createSettingsPanel() {
         find(form, `#${name}`, HTMLInputElement).placeholder = String(defaults[name] ?? "");
       }
       find(form, "#vllm_xargs-help", HTMLElement).textContent =
-        logitsProcessors.length === 0 ? "This server has no logits processors." : `Loaded: ${logitsProcessors.join(", ")}.`;
+        logitsProcessors.length === 0
+          ? "This server has no logits processors."
+          : `Loaded: ${logitsProcessors.join(", ")}.`;
     },
   };
 }

@@ -60,7 +60,7 @@ async function startService(environment: Readonly<Record<string, string>> = {}) 
   return { ...service, port, baseUrl: `http://127.0.0.1:${port}` };
 }
 
-test("the image's files serve a user who may change none of them, and end with 0 after SIGTERM", async () => {
+test("the image serves under a user who may change no file, and exits with 0 after SIGTERM", async () => {
   const { child, exited, stderr, port, baseUrl } = await startService();
   expect(stderr()).toBe("");
   expect((await fetch(`${baseUrl}/health`)).status).toBe(200);
@@ -80,7 +80,7 @@ test("the image's files serve a user who may change none of them, and end with 0
   expect(unhealthy.stderr()).toMatch(/\/livez: connect ECONNREFUSED/);
 });
 
-test("a start finds every module in the compile cache, without its types and compiled", async () => {
+test("a start finds every module compiled and without types in the compile cache", async () => {
   const { child, exited, stderr } = await startService({ NODE_DEBUG_NATIVE: "COMPILE_CACHE" });
   child.kill("SIGTERM");
   expect(await exited).toBe(0);
@@ -89,7 +89,7 @@ test("a start finds every module in the compile cache, without its types and com
   expect(stderr()).not.toContain("writing cache for ");
 });
 
-test("a model that is not there is an error of the service, with the image's user and folders", async () => {
+test("a missing model is reported by the service under the image's user and folders", async () => {
   const { child, exited } = await startInImage("ENTRYPOINT", { PORT: "0", MODEL: "/nowhere" });
   child.stdout.resume();
   expect(await exited).toBe(1);

@@ -57,22 +57,22 @@ export function testDeploymentTarget({ target, read, takesCpu, maxGraceSeconds }
   const rendered = (changes: object = {}) => read(files(changes));
 
   describe(`the contract of deployment targets: ${target.name}`, () => {
-    test("it is registered", () => {
+    test("is registered", () => {
       expect(deploymentTargets).toContain(target);
     });
 
-    test("the image is the one that was asked for, letter by letter", () => {
+    test("keeps the image reference unchanged", () => {
       expect(rendered().image).toBe(description.image);
     });
 
-    test("the same deployment is rendered to the same files, each with a name of its own", () => {
+    test("renders the same deployment to the same files, with unique names", () => {
       expect(files()).toEqual(files());
       const paths = files().map(({ path }) => path);
       expect(new Set(paths).size).toBe(paths.length);
       for (const path of paths) expect(path).toMatch(/^[a-z-]+\.(yaml|json)$/);
     });
 
-    test("every variable is a text and a setting of ours or the platform's own", () => {
+    test("gives every variable a string value and a name that the service or the platform knows", () => {
       const known = [...settingDescriptions.map(({ name }) => name), ...target.platformVariables];
       for (const [name, value] of Object.entries(rendered().environment)) {
         expect(known).toContain(name);
@@ -80,7 +80,7 @@ export function testDeploymentTarget({ target, read, takesCpu, maxGraceSeconds }
       }
     });
 
-    test("the service takes the variables, and reads in them what the deployment says", () => {
+    test("sets variables that the service accepts and that say what the deployment says", () => {
       const config = loadConfig(rendered().environment as Record<string, string>);
       expect(config).toMatchObject({
         port: PORT,
@@ -90,12 +90,12 @@ export function testDeploymentTarget({ target, read, takesCpu, maxGraceSeconds }
       expect(config.engine.imageLimits.maxImagesPerPrompt).toBe(2);
     });
 
-    test("secrets are named, and are among the variables by name alone", () => {
+    test("passes secrets by name only", () => {
       expect(rendered().secrets).toEqual(description.secrets);
       for (const name of Object.keys(description.secrets)) expect(rendered().environment).not.toHaveProperty(name);
     });
 
-    test("a replica is asked at the port of the service, at a route that is ready only with the model", async () => {
+    test("checks readiness on the service's port, at a route that needs a loaded model", async () => {
       const { port, readinessPath, environment } = rendered();
       expect(port).toBe(PORT);
       const { app, engine } = createTestApp({ config: loadConfig(environment as Record<string, string>) });
@@ -106,7 +106,7 @@ export function testDeploymentTarget({ target, read, takesCpu, maxGraceSeconds }
       expect((await app.request(readinessPath)).status).toBe(whileLoading);
     });
 
-    test("a replica is restarted when it has failed, and not while it starts or drains", async () => {
+    test("restarts a failed replica, but not one that starts or drains", async () => {
       const livenessPath = rendered().livenessPath ?? healthPaths.liveness;
       const { app, engine, service } = createTestApp();
       engine.state = "loading";
@@ -118,7 +118,7 @@ export function testDeploymentTarget({ target, read, takesCpu, maxGraceSeconds }
       expect((await app.request(livenessPath)).status).toBe(200);
     });
 
-    test("requests in progress have less time than the platform gives the replica, however long the grace", () => {
+    test("gives requests in progress less time than the platform gives the replica, whatever the grace", () => {
       for (const shutdownGraceSeconds of [undefined, 3, maxGraceSeconds ?? 120]) {
         const { secondsToEnd, environment } = rendered({ timeouts: { shutdownGraceSeconds } });
         const graceSeconds = Number(environment.SHUTDOWN_GRACE_SECONDS);
@@ -128,26 +128,26 @@ export function testDeploymentTarget({ target, read, takesCpu, maxGraceSeconds }
       }
     });
 
-    test("a grace that the platform does not wait for is refused", () => {
+    test("rejects a grace that the platform does not allow", () => {
       const graceOf = () =>
         Number(rendered({ timeouts: { shutdownGraceSeconds: 120 } }).environment.SHUTDOWN_GRACE_SECONDS);
       expect(valueOrRefusedField(graceOf)).toBe(maxGraceSeconds === null ? 120 : "timeouts.shutdownGraceSeconds");
     });
 
-    test("a replica on a GPU asks for one, and one on the CPU for none or is refused", () => {
+    test("requests a GPU for a GPU deployment, and none or an error for a CPU deployment", () => {
       expect(rendered().numGpus).toBe(1);
       expect(rendered({ device: { kind: "webgpu", gpu: "l4" } }).numGpus).toBe(1);
       const gpusOnCpu = () => rendered({ device: { kind: "cpu" }, dtype: "int8" }).numGpus;
       expect(valueOrRefusedField(gpusOnCpu)).toBe(takesCpu ? 0 : "device.kind");
     });
 
-    test("replicas may be all gone, and never more than asked for", () => {
+    test("scales to zero and never above the maximum", () => {
       expect(rendered().replicas).toEqual({ min: 1, max: 5 });
       expect(rendered({ replicas: { min: 0, max: 2 } }).replicas).toEqual({ min: 0, max: 2 });
       expect(rendered({ replicas: { min: 3, max: 3 } }).replicas).toEqual({ min: 3, max: 3 });
     });
 
-    test("another replica is due when one has the requests it should, by default as many as it computes together", () => {
+    test("scales at the deployment's concurrency, which defaults to MAX_NUM_SEQS", () => {
       expect(rendered().concurrency).toBe(24);
       const { concurrency: _, ...rest } = description;
       const byDefault = { ...rest, environment: { MAX_NUM_SEQS: "6" } };

@@ -55,7 +55,7 @@ export function testJobQueue(name: string, contract: JobQueueContract): void {
       for (const queue of opened.splice(0)) await queue.close();
     });
 
-    test("works on jobs in the order of their coming, no more at once than it may", async () => {
+    test("runs jobs in order, and no more at once than allowed", async () => {
       const { begun, running, work, ...rest } = bind(new Work());
       const queue = await open(newName());
       for (const jobId of ["a", "b", "c", "d"]) await queue.add(jobId);
@@ -74,7 +74,7 @@ export function testJobQueue(name: string, contract: JobQueueContract): void {
       expect(rest.most()).toBe(2);
     });
 
-    test("a job that is told of again is done once", async () => {
+    test("runs a job once that was added twice", async () => {
       const { begun, running, work, end } = bind(new Work());
       const queue = await open(newName());
       await queue.add("a");
@@ -89,7 +89,7 @@ export function testJobQueue(name: string, contract: JobQueueContract): void {
       expect(begun).toEqual(["a"]);
     });
 
-    test("a job that fails is tried again, and meanwhile others are done", async () => {
+    test("retries a failed job and runs others meanwhile", async () => {
       const { begun, running, work, end } = bind(new Work());
       const queue = await open(newName());
       queue.start(work);
@@ -103,7 +103,7 @@ export function testJobQueue(name: string, contract: JobQueueContract): void {
       end("b");
     });
 
-    test("what is under way when it closes is released, and another goes on with it", async () => {
+    test("releases running jobs when it closes, and another queue resumes them", async () => {
       const shared = newName();
       const first = bind(new Work());
       const queue = await open(shared);
@@ -123,7 +123,7 @@ export function testJobQueue(name: string, contract: JobQueueContract): void {
       await expect.poll(() => second.begun.toSorted()).toEqual(["a", "b", "c"]);
     });
 
-    test("of several queues over the same jobs one has a job", async () => {
+    test("gives each job to only one of several queues", async () => {
       const shared = newName();
       const { begun, running, work, end } = bind(new Work());
       const queues = [await open(shared), await open(shared)];
@@ -140,7 +140,7 @@ export function testJobQueue(name: string, contract: JobQueueContract): void {
       expect(begun.toSorted()).toEqual(["a", "b"]);
     });
 
-    test("a job that waits can be taken, one under way or unknown cannot", async () => {
+    test("removes a waiting job, but not a running or unknown one", async () => {
       const { begun, running, work, end } = bind(new Work());
       const queue = await open(newName());
       queue.start(work);

@@ -122,7 +122,7 @@ export function testLogitsProcessor(name: string, fixture: LogitsProcessorFixtur
   };
 
   describe(`the logits processor contract: ${name}`, () => {
-    test("gives each row what its request gets alone, while others join, end, pause, move and swap", () => {
+    test("gives each row the logits that its request gets alone, while others join, end, pause, move and swap", () => {
       fc.assert(
         fc.property(fc.array(stepPlan, { maxLength: maxSteps }), (plans) => {
           const lone = new Map<Sequence, LogitsProcessor>();
@@ -138,7 +138,7 @@ export function testLogitsProcessor(name: string, fixture: LogitsProcessorFixtur
       );
     });
 
-    test("changes logits of requests that use it, and of no others", () => {
+    test("changes the logits of no request that does not use it", () => {
       const changed = { using: 0, notUsing: 0 };
       const everyone = { present: clients, renewed: [], groups: clients.map(() => 0) };
       play(
@@ -152,7 +152,7 @@ export function testLogitsProcessor(name: string, fixture: LogitsProcessorFixtur
       assert.ok(changed.using > 0, "no logit of a request that uses the processor has changed");
     });
 
-    test("keeps the most likely token if it says that it does", () => {
+    test("keeps the most likely token if it claims to be argmax-invariant", () => {
       if (!create().isArgmaxInvariant()) return;
       const everyone = { present: clients, renewed: [], groups: clients.map(() => 0) };
       play([everyone, everyone, everyone], (sequence, row) => {
@@ -160,7 +160,7 @@ export function testLogitsProcessor(name: string, fixture: LogitsProcessorFixtur
       });
     });
 
-    test("takes a row that is both removed and filled by a move", () => {
+    test("accepts a row that is removed and then filled by a move", () => {
       const processor = create();
       const [a, b, c, d, e] = clients.map((client) => join(client % kinds.length));
       processor.updateState(updateOf({ batchSize: 4, added: [a, b, c, d] }));
@@ -180,7 +180,7 @@ export function testLogitsProcessor(name: string, fixture: LogitsProcessorFixtur
       });
     });
 
-    test("keeps nothing of a batch that has emptied", () => {
+    test("keeps no state of a batch that became empty", () => {
       const processor = create();
       const [a, b] = using.map((_, kind) => join(kind)).concat(join(0));
       processor.updateState(updateOf({ batchSize: 2, added: [a, b] }));

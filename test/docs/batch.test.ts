@@ -52,12 +52,12 @@ function customIds(text: string): string[] {
   return lines.map((line) => (JSON.parse(line) as { custom_id: string }).custom_id).toSorted();
 }
 
-test("the client's example prints a result for each line", async () => {
+test("the page's client example prints a result for each line", async () => {
   await symlink(join(repository, "node_modules"), join(folder.path, "node_modules"));
   await writeFile(join(folder.path, "example.ts"), block("ts", "client.batches.create"));
   expect(customIds(await runIn(process.execPath, ["example.ts"]))).toEqual(["blue", "green", "red"]);
 });
 
-test("so do curl's commands", async () => {
+test("the page's curl commands print a result for each line", async () => {
   expect(customIds(await runIn("bash", ["-c", block("sh", "/v1/files")]))).toEqual(["green", "red"]);
 });

@@ -67,22 +67,25 @@ const checkpoints: Readonly<Record<string, readonly string[]>> = {
 
 const files = Object.entries(checkpoints).flatMap(([golden, names]) => names.map((name) => ({ golden, name })));
 
-test.for(files)("$name that is broken, no object, a pipe or a folder is named", async ({ golden, name }) => {
-  const breaks = [...[...texts, ...noObjects].map(holding), asPipe, asFolder];
-  for (const [index, breakFile] of breaks.entries()) {
-    const error = await load(golden, name, breakFile);
-    const about = `${name}, broken in way ${index}`;
-    // A processor_config.json without an image processor is one that says nothing.
-    if (name === "processor_config.json" && index >= texts.length && index < breaks.length - 2) continue;
-    expect({ about, error }).toEqual({ about, error: expect.any(EngineError) as unknown });
-    const { code, message } = error as EngineError;
-    expect({ about, code }).toEqual({ about, code: "invalid_checkpoint" });
-    expect(message).toContain(name);
-    expect(message).toMatch(/^[^\n]{1,400}\.$/);
-  }
-});
+test.for(files)(
+  "$name that is broken, not an object, a pipe or a folder is reported by name",
+  async ({ golden, name }) => {
+    const breaks = [...[...texts, ...noObjects].map(holding), asPipe, asFolder];
+    for (const [index, breakFile] of breaks.entries()) {
+      const error = await load(golden, name, breakFile);
+      const about = `${name}, broken in way ${index}`;
+      // A processor_config.json without an image processor is one that says nothing.
+      if (name === "processor_config.json" && index >= texts.length && index < breaks.length - 2) continue;
+      expect({ about, error }).toEqual({ about, error: expect.any(EngineError) as unknown });
+      const { code, message } = error as EngineError;
+      expect({ about, code }).toEqual({ about, code: "invalid_checkpoint" });
+      expect(message).toContain(name);
+      expect(message).toMatch(/^[^\n]{1,400}\.$/);
+    }
+  },
+);
 
-test("a chat template that is no Jinja, a pipe or a folder is refused with the reason", async () => {
+test("a chat template that is not Jinja, a pipe or a folder is rejected with the reason", async () => {
   for (const breakFile of [holding("{% for message in %}"), holding("{{"), holding("{% endfor %}")]) {
     const error = await load("llama", "chat_template.jinja", breakFile);
     expect(error).toMatchObject({

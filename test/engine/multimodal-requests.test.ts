@@ -112,7 +112,7 @@ describe("embeddings", () => {
     await using closed = await createGoldenInputs("llava-default");
     await expect(process(closed, text("<image>", file))).rejects.toMatchObject({
       code: "invalid_argument",
-      message: expect.stringContaining("takes no image embeddings"),
+      message: expect.stringContaining("does not accept image embeddings"),
       parameter: "prompt.images",
     });
     await using open = await createGoldenInputs("llava-default", { settings });

@@ -53,7 +53,10 @@ test.for<[object, string]>([
   [{ image: "fovea" }, "image: expected an image with a digest, or a tag other than latest."],
   [{ name: "My_Pictures" }, "name: expected lower-case letters, digits and dashes, starting with a letter."],
   [{ dtype: "int5" }, 'dtype: DTYPE is "int5": expected one of auto, float32, float16, int8, int4.'],
-  [{ model: "models/x" }, "model: expected s3://bucket/prefix or an absolute path of a folder in the image, got models/x."],
+  [
+    { model: "models/x" },
+    "model: expected s3://bucket/prefix or an absolute path of a folder in the image, got models/x.",
+  ],
   [
     { environment: { MAX_NUM_SEQS: 0 } },
     'environment.MAX_NUM_SEQS: MAX_NUM_SEQS is "0": expected an integer from 1 to 4096.',

@@ -128,7 +128,12 @@ export function parseDecoderConfig(config: unknown, path: string, family: Decode
     throw unsupportedField(path, "num_key_value_heads", numKvHeads, `${numHeads} query heads are not divisible by it`);
   }
   if (fields.head_dim == null && fields.hidden_size % numHeads !== 0) {
-    throw unsupportedField(path, "num_attention_heads", numHeads, `hidden_size ${fields.hidden_size} is not a multiple of it`);
+    throw unsupportedField(
+      path,
+      "num_attention_heads",
+      numHeads,
+      `hidden_size ${fields.hidden_size} is not a multiple of it`,
+    );
   }
   const headDim = fields.head_dim ?? fields.hidden_size / numHeads;
   if (headDim % 8 !== 0) throw unsupportedField(path, "head_dim", headDim, "it must be a multiple of 8");

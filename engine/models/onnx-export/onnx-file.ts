@@ -29,7 +29,10 @@ export async function openOnnxFile(checkpointFolder: string, fileName: string): 
     const isBeside = location === basename(location) && location !== "..";
     const stats = isBeside ? await stat(join(folder, location)).catch(() => null) : null;
     if (stats?.isFile() !== true) {
-      throw new EngineError("invalid_checkpoint", `${name} has weights in ${location}, which is not in the same folder.`);
+      throw new EngineError(
+        "invalid_checkpoint",
+        `${name} has weights in ${location}, which is not in the same folder.`,
+      );
     }
     files.push(join(folder, location));
   }

@@ -64,7 +64,12 @@ export function parsePersimmonConfig(config: unknown, path: string): PersimmonCo
   const numHeads = fields.num_attention_heads;
   const headDim = fields.hidden_size / numHeads;
   if (!Number.isInteger(headDim)) {
-    throw unsupportedField(path, "num_attention_heads", numHeads, `hidden_size ${fields.hidden_size} is not a multiple of it`);
+    throw unsupportedField(
+      path,
+      "num_attention_heads",
+      numHeads,
+      `hidden_size ${fields.hidden_size} is not a multiple of it`,
+    );
   }
   if (headDim % 8 !== 0) throw unsupportedField(path, "head_dim", headDim, "it must be a multiple of 8");
   const rotaryFactor =

@@ -138,7 +138,12 @@ function parseVisionConfig(json: unknown, textHiddenSize: number): Qwen2VlVision
   });
   const { embed_dim: embedDim, num_heads: numHeads } = fields;
   if (embedDim % numHeads !== 0 || (embedDim / numHeads) % 4 !== 0) {
-    throw unsupportedField(path, "num_heads", numHeads, `embed_dim ${embedDim} does not divide into heads whose size is a multiple of 4`);
+    throw unsupportedField(
+      path,
+      "num_heads",
+      numHeads,
+      `embed_dim ${embedDim} does not divide into heads whose size is a multiple of 4`,
+    );
   }
   if (fields.hidden_size !== textHiddenSize) {
     throw unsupportedField(path, "hidden_size", fields.hidden_size, `the decoder's is ${textHiddenSize}`);

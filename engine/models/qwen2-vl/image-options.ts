@@ -33,7 +33,7 @@ const imageOptions = z.object({
   size: z
     .strictObject(
       { shortest_edge: numPixels, longest_edge: numPixels },
-      "an object such as {\"shortest_edge\": 3136, \"longest_edge\": 1003520}, both in pixels of the whole picture",
+      'an object such as {"shortest_edge": 3136, "longest_edge": 1003520}, both in pixels of the whole picture',
     )
     .default({ shortest_edge: 56 * 56, longest_edge: 28 * 28 * 1280 }),
   min_pixels: numPixels.optional(),

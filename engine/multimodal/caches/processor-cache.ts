@@ -89,7 +89,9 @@ async function unlessAborted<Value>(work: Promise<Value>, signal: AbortSignal): 
   const { promise: aborted, reject } = Promise.withResolvers<never>();
   const onAbort = (): void =>
     reject(
-      new EngineError("aborted", "The request was aborted while an image was being processed.", { cause: signal.reason }),
+      new EngineError("aborted", "The request was aborted while an image was being processed.", {
+        cause: signal.reason,
+      }),
     );
   if (signal.aborted) onAbort();
   signal.addEventListener("abort", onAbort, { once: true });

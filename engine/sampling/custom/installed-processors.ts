@@ -14,7 +14,7 @@ const MAX_OPEN = 64;
 
 const announcement = z.record(
   z.string(),
-  z.string().regex(/^\.\/[^:]+:[^:]+$/, "must be \"./file:Class\"; got another string"),
+  z.string().regex(/^\.\/[^:]+:[^:]+$/, 'must be "./file:Class"; got another string'),
 );
 
 /**

@@ -98,7 +98,10 @@ const message = z.discriminatedUnion(
 export const chatCompletionRequest = z
   .object({
     ...samplingFields,
-    messages: boundedList(message, MAX_MESSAGES, "must be a list of messages").min(1, "must contain at least one message"),
+    messages: boundedList(message, MAX_MESSAGES, "must be a list of messages").min(
+      1,
+      "must contain at least one message",
+    ),
     max_completion_tokens: samplingFields.max_tokens,
     logprobs: flag.nullish(),
     top_logprobs: count.nullish(),

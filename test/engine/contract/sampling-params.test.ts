@@ -54,13 +54,13 @@ const refusals: [Partial<SamplingParams>, keyof SamplingParams, string][] = [
   [{ promptLogprobs: 21 }, "promptLogprobs", "promptLogprobs must be at most 20, got 21."],
 ];
 
-test.for(refusals)("%o is refused", ([partial, field, message]) => {
+test.for(refusals)("%o is rejected", ([partial, field, message]) => {
   expect(() => createSamplingParams(partial)).toThrow(
     new EngineError("invalid_argument", message, { parameter: `samplingParams.${field}` }),
   );
 });
 
-test("a request that says nothing is sampled at temperature 1 without limits", () => {
+test("an empty request is sampled at temperature 1 without limits", () => {
   expect(createSamplingParams()).toEqual({
     temperature: 1,
     topP: 1,
@@ -92,7 +92,7 @@ test("an undefined field counts as absent", () => {
   expect(createSamplingParams({ ...params, topP: undefined as unknown as number }).topP).toBe(1);
 });
 
-test("a temperature next to nothing is greedy, with everything off that shapes a draw", () => {
+test("a temperature close to zero means greedy, with all draw parameters off", () => {
   expect(createSamplingParams({ temperature: 9e-6, topP: 0.5, topK: 3, minP: 0.2 })).toMatchObject({
     temperature: 0,
     topP: 1,
@@ -105,15 +105,15 @@ test("a temperature that would overflow is raised", () => {
   expect(createSamplingParams({ temperature: 0.001 }).temperature).toBe(0.01);
 });
 
-test("minus one is off for topK and seed", () => {
+test("minus one turns topK and seed off", () => {
   expect(createSamplingParams({ topK: -1, seed: -1 })).toMatchObject({ topK: 0, seed: null });
 });
 
-test("penalties and biases are kept in a greedy request, which they steer too", () => {
+test("penalties and biases also apply to greedy requests", () => {
   const params = { presencePenalty: -2, frequencyPenalty: 2, repetitionPenalty: 1.3, logitBias: { 5: 1000 } };
   expect(createSamplingParams({ temperature: 0, ...params })).toMatchObject(params);
 });
 
-test("a huge limit on tokens is left to the model's length", () => {
+test("a huge token limit is accepted and left to the model length", () => {
   expect(createSamplingParams({ maxTokens: 1e9 }).maxTokens).toBe(1e9);
 });

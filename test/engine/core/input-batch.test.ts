@@ -42,7 +42,7 @@ function replay(rows: readonly (string | undefined)[], update: BatchUpdate | nul
 }
 
 describe("a batch update", () => {
-  test("fills the lowest hole with the new row, then the next with the last row, then swaps", () => {
+  test("fills the lowest hole with the new row, the next with the last row, then swaps", () => {
     const batch = createBatch("ABCD");
     batch.replace(["B", "D", "E"].map(sequence));
     expect(lettersOf(batch)).toBe("EBD");
@@ -59,7 +59,7 @@ describe("a batch update", () => {
     });
   });
 
-  test("announces only the holes behind the last row as removed", () => {
+  test("reports as removed only the holes behind the last row", () => {
     const batch = createBatch("ABCDE");
     batch.replace(["A", "C", "E"].map(sequence));
     expect(lettersOf(batch)).toBe("AEC");
@@ -83,7 +83,7 @@ describe("a batch update", () => {
     });
   });
 
-  test("of a batch that empties lists all rows, highest first", () => {
+  test("lists all rows, highest first, when the batch becomes empty", () => {
     const batch = createBatch("ABC");
     batch.replace([]);
     expect(batch.takeBatchUpdate()).toEqual({ batchSize: 0, removed: [2, 1, 0], added: [], moved: [] });
@@ -95,7 +95,7 @@ describe("a batch update", () => {
     expect(batch.takeBatchUpdate()).toBeNull();
   });
 
-  test("hands out the live list of output tokens", () => {
+  test("contains the live list of output tokens", () => {
     const batch = new InputBatch();
     const added = new Sequence(createRequest("live"));
     batch.replace([added]);
@@ -104,7 +104,7 @@ describe("a batch update", () => {
     expect(update?.added[0].outputTokenIds).toEqual([5]);
   });
 
-  test("keeps its own lists when the batch goes on", () => {
+  test("keeps its own lists when the batch changes", () => {
     const batch = createBatch("AB");
     batch.replace([sequence("B")]);
     const update = batch.takeBatchUpdate();
@@ -112,7 +112,7 @@ describe("a batch update", () => {
     expect(update).toMatchObject({ batchSize: 1, removed: [], moved: [{ from: 1, to: 0 }] });
   });
 
-  test("replayed on the rows before gives the rows after, whatever joins, leaves, returns and is grouped", () => {
+  test("replayed on the previous rows, gives the current rows for any sequence of joins, leaves, returns and grouping", () => {
     const letters = "ABCDEFGHIJKL".split("");
     const steps = fc.array(fc.record({ present: fc.subarray(letters), groups: fc.infiniteStream(fc.nat(2)) }), {
       maxLength: 12,

@@ -17,7 +17,7 @@ test.for([
   { name: "onnx-exports/qwen2-vl", padding: "front" },
   { name: "onnx-exports/smolvlm", padding: "back" },
 ] as const)(
-  "$name: eight of all lengths, padded in $padding, get the tokens that each gets alone",
+  "$name: eight sequences of all lengths, padded in $padding, get the same tokens as alone",
   async ({ name }) => {
     await using cache = await createTemporaryFolder();
     const { model, cases } = await buildGoldenModel(name, cache.path);

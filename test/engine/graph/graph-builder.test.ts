@@ -97,7 +97,7 @@ const faults: readonly {
   },
 ];
 
-test.for(faults)("refuses $claim while building, and names the node", ({ build, message }) => {
+test.for(faults)("rejects $claim while building, and names the node", ({ build, message }) => {
   expect(() => build(new GraphBuilder("test"))).toThrow(message);
 });
 
@@ -109,7 +109,7 @@ async function store(file: string, shape: readonly number[], values: readonly nu
   return { name: "stored", elementType: "float32", shape, file, byteOffset, byteLength: data.byteLength };
 }
 
-test("a graph over weights in several folders computes what they say", async () => {
+test("a graph with weights in several folders computes correctly", async () => {
   await using folder = await createTemporaryFolder();
   // As in a hub cache: a folder that cannot be written, and a link to a file elsewhere.
   const [checkpoint, blobs, cache] = ["checkpoint", "blobs", "cache"].map((name) => join(folder.path, name));

@@ -84,7 +84,7 @@ describe.for(places)("an image known by %s", ([, createPlace]) => {
     await place.close();
   });
 
-  test("is not sent while it is unchanged, and is sent when it changes", async () => {
+  test("is not downloaded while unchanged, and is downloaded when it changes", async () => {
     const reference = await place.put(Buffer.from("the first picture"));
     const first = await ask(reference, null);
     expect(first).toMatchObject({ kind: "fetched", bytes: Buffer.from("the first picture") });
@@ -112,7 +112,7 @@ describe.for(places)("an image known by %s", ([, createPlace]) => {
   });
 });
 
-describe("validators of the web", () => {
+describe("validators from the web", () => {
   const url = new URL("https://images.example/a.png?size=1");
   const date = "Tue, 02 Jan 2024 00:01:00 GMT";
 
@@ -132,11 +132,11 @@ describe("validators of the web", () => {
     [{ "last-modified": "yesterday", date }, null],
     [{ "last-modified": "Tue, 02 Jan 2024 00:00:00 GMT" }, null],
     [{}, null],
-  ] as const)("%j lets the next call ask with %j", ([headers, condition]) => {
+  ] as const)("%j makes the next request send %j", ([headers, condition]) => {
     expect(conditionalHeaders(validatorOf(headers, url), url)).toEqual(condition);
   });
 
-  test("are shown to the address that gave them alone", () => {
+  test("are sent only to the address that gave them", () => {
     const validator = validatorOf({ etag: '"abc"' }, url);
     expect(conditionalHeaders(validator, new URL("https://other.example/a.png?size=1"))).toBeNull();
     expect(conditionalHeaders(validator, new URL("https://images.example/a.png?size=2"))).toBeNull();

@@ -27,7 +27,7 @@ function headerOnly(width: number, height: number, bitDepth: 8 | 16 = 8): Uint8A
 
 const wide = { ...imageLimits, maxImagesPerPrompt: 16, maxImagePixels: 67_108_864, maxImageBytes: 20e6 };
 
-test("the new pictures of a request together are refused for what they would cost, which is said with the limit", async () => {
+test("the new pictures of a request are rejected together by their cost, with the limit", async () => {
   const limits = { ...wide, maxRequestDecodeCost: 50_000_000 };
   await using inputs = await createGoldenInputs("llava-default", {
     imageLimits: limits,
@@ -54,7 +54,7 @@ test("the new pictures of a request together are refused for what they would cos
   expect((await inputs.inputProcessor.process(about("<image>", equal), never)).images).toHaveLength(16);
 });
 
-test("pictures for which the prompt has no room are refused before one of them is decoded", async () => {
+test("pictures for which the prompt has no room are rejected before any is decoded", async () => {
   await using inputs = await createGoldenInputs("qwen2-vl", { maxModelLen: 40, settings: { imageLimits: wide } });
   const placeholder = inputs.imageInputs!.processor.imagePlaceholder!;
   const ask = (...pictures: readonly Uint8Array[]) =>
@@ -68,7 +68,7 @@ test("pictures for which the prompt has no room are refused before one of them i
   await expect(ask(headerOnly(600, 600))).rejects.toMatchObject({ code: "invalid_image" });
 });
 
-test("a picture that a request's options make too large is refused before it is decoded", async () => {
+test("a picture that a request's options make too large is rejected before it is decoded", async () => {
   await using inputs = await createGoldenInputs("smolvlm", { settings: { imageLimits: wide } });
   const request = about("<image>", [headerOnly(600, 600)]);
   const mmProcessorOptions = { size: { longest_edge: 4_096 } };
@@ -79,7 +79,7 @@ test("a picture that a request's options make too large is refused before it is 
   });
 });
 
-test("a picture turned by EXIF has the embeddings of what is shown", async () => {
+test("a picture rotated by EXIF has the embeddings of the rotated picture", async () => {
   await using inputs = await createGoldenInputs("qwen2-vl", { settings: { imageLimits: wide } });
   const { processor } = inputs.imageInputs!;
   const upright = encodePng(computePicture("photo", 300, 40));
@@ -90,7 +90,7 @@ test("a picture turned by EXIF has the embeddings of what is shown", async () =>
   expect(other.images[0].tensors).toEqual(one.images[0].tensors);
 });
 
-test("a request with a small picture is done while another's sixteen large ones are in work", async () => {
+test("a small picture is finished while another request's sixteen large ones are in progress", async () => {
   await using inputs = await createGoldenInputs("llava-default", {
     imageLimits: wide,
     settings: { imageLimits: wide },

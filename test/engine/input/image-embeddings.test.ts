@@ -47,7 +47,7 @@ async function generate(engine: Engine, prompt: Prompt, maxTokens: number): Prom
   return tokenIds;
 }
 
-test("embeddings in the place of pictures are what the pictures' own would be", async () => {
+test("embeddings sent in place of pictures give the same inputs as the pictures", async () => {
   const engine = await startEngine("llava-default");
   const { cases } = await loadGoldens("llava-default");
   for (const golden of cases.filter(({ pictures }) => pictures.length > 0)) {

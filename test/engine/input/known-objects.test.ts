@@ -79,7 +79,7 @@ async function startReplica(): Promise<Replica> {
   };
 }
 
-test("an object that another replica has served is asked for, and sent again only when it has changed", async () => {
+test("an object that another replica has fetched is revalidated, and downloaded only when it has changed", async () => {
   await using first = await startReplica();
   await using second = await startReplica();
   await put("drawing.png");
@@ -99,7 +99,7 @@ test("an object that another replica has served is asked for, and sent again onl
   ]);
 });
 
-test("without Redis an object is fetched and processed, by each replica anew", async () => {
+test("without Redis, each replica fetches and processes an object itself", async () => {
   await using first = await startReplica();
   await using second = await startReplica();
   await redis.kill();

@@ -110,7 +110,7 @@ describe.for(models)("%s", (name) => {
     }
   }
 
-  test.for(values)("any option that is %s makes finite values or is refused by its path", async ([, value]) => {
+  test.for(values)("any %s option gives finite values or is rejected by its path", async ([, value]) => {
     for (const option of options) {
       const problem = await problemWith({ [option]: value });
       expect({ option, problem }).toEqual({ option, problem: null });
@@ -118,7 +118,7 @@ describe.for(models)("%s", (name) => {
     expect(await process({})).toEqual(usual);
   });
 
-  test("any two or three options together do too", async () => {
+  test("any two or three options together give finite values or are rejected by path", async () => {
     const anyValue = fc.constantFrom(...values.map(([, value]) => value));
     const changes = fc
       .array(fc.tuple(fc.constantFrom(...options), anyValue), { minLength: 2, maxLength: 3 })
@@ -133,7 +133,7 @@ describe.for(models)("%s", (name) => {
   });
 });
 
-test("a model without an image processor takes no options, but those without effect", async () => {
+test("a model without an image processor accepts only options without effect", async () => {
   await using inputs = await createGoldenInputs("llama");
   const prompt = { kind: "text", text: "a", addSpecialTokens: false } as const;
   const samplingParams = createSamplingParams();
@@ -150,7 +150,7 @@ test("a model without an image processor takes no options, but those without eff
   });
 });
 
-test("a request's size counts though the checkpoint has the older names of the same", async () => {
+test("a request's size overrides the checkpoint's older names for the same option", async () => {
   // Of 12 x 12 pixels are the squares that become embeddings.
   const settings = { mmProcessorOptions: { min_pixels: 144, max_pixels: 576 } };
   await using inputs = await createGoldenInputs("qwen2-vl", { settings });

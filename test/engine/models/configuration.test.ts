@@ -72,7 +72,7 @@ const refusals: readonly (readonly [config: Readonly<Record<string, unknown>>, m
     { ...llava, vision_config: { ...llava.vision_config, patch_size: 7 } },
     "config.json: vision_config.patch_size = 7 is not supported",
   ],
-  [{ ...smolVlm, scale_factor: 3 }, "config.json: scale_factor = 3 is not supported: 4 patches a side"],
+  [{ ...smolVlm, scale_factor: 3 }, "config.json: scale_factor = 3 is not supported: 4 patches per side"],
   [
     { ...smolVlm, vision_config: { image_size: 100, patch_size: 4 } },
     "config.json: vision_config.patch_size = 4 is not supported: positions of 25 patches per side",

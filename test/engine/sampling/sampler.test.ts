@@ -62,7 +62,7 @@ describe("the choice of a token", () => {
       for (const { error } of sampleOnce(rows)) {
         expect(error).toMatchObject({
           code: "invalid_argument",
-          message: expect.stringMatching(/rules out every one/),
+          message: expect.stringMatching(/constraints exclude every token/),
         });
       }
     });

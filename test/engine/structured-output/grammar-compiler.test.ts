@@ -34,7 +34,7 @@ const refusals: [string, StructuredOutput, string][] = [
   ["a type that does not exist", schema({ type: "text" }), 'Unsupported type "text"'],
   ["a reference to nothing", schema({ $ref: "#/$defs/nothing" }), "Cannot find field $defs"],
   ["a reference elsewhere", schema({ $ref: "https://example.com/a.json" }), "json.$ref must be # or start with #/"],
-  ["a reference to an anchor", schema({ items: { $ref: "#a" } }), "json.items.$ref must be # or begin with #/"],
+  ["a reference to an anchor", schema({ items: { $ref: "#a" } }), "json.items.$ref must be # or start with #/"],
   ["a schema that is itself", schema({ $ref: "#" }), "never ends"],
   [
     "schemas that are each other",
@@ -46,15 +46,11 @@ const refusals: [string, StructuredOutput, string][] = [
     schema({ type: "object", properties: { a: { $ref: "#" } }, required: ["a"] }),
     "never ends",
   ],
-  [
-    "a rule that only leads to itself",
-    { kind: "grammar", grammar: 'root ::= root "a"' },
-    "its rule root never comes to an end",
-  ],
+  ["a rule that only leads to itself", { kind: "grammar", grammar: 'root ::= root "a"' }, "its rule root never ends"],
   [
     "a way into a rule that never ends",
     { kind: "grammar", grammar: 'root ::= "a" | "b" more\nmore ::= "c" more' },
-    "its rule more never comes to an end",
+    "its rule more never ends",
   ],
   ["a grammar that never ends", { kind: "grammar", grammar: 'root ::= "a" root' }, "never ends"],
   ["a keyword that would be ignored", schema({ type: "array", items: { not: {} } }), "json.items has the keyword not"],
@@ -90,13 +86,13 @@ const refusals: [string, StructuredOutput, string][] = [
     "json.minLength is 4, which is more than",
   ],
   ["a length below zero", schema({ minLength: -1 }), "json.minLength must be a whole number of at least 0"],
-  ["no options", schema({ anyOf: [] }), "json.anyOf must be a list with one entry at least"],
+  ["no options", schema({ anyOf: [] }), "json.anyOf must be a list with at least one entry"],
   [
     "more properties than there may be",
     schema({ type: "object", properties: { a: {} }, minProperties: 2 }),
     "no room for its required properties",
   ],
-  ["fewer items than are described", schema({ prefixItems: [{}, {}], maxItems: 1 }), "json wants at most 1 items"],
+  ["fewer items than are described", schema({ prefixItems: [{}, {}], maxItems: 1 }), "json requires at most 1 items"],
   [
     "what a reference outside of the usual places leads to",
     schema({ $ref: "#/other", other: { not: {} } }),

@@ -300,7 +300,7 @@ const refused: readonly [request: Omit<WeightRequest, "name">, message: string][
   [{ sources: ["a", "a"], shape: [5, 32], format: int4 }, "Tensors a, a have 4 rows together; config.json implies 5."],
   [
     { sources: ["a", "large"], shape: [3, 32], format: int4 },
-    "Tensor large has shape [1, 2]; the config asks for [..., 32].",
+    "Tensor large has shape [1, 2]; config.json implies [..., 32].",
   ],
   [{ sources: ["i"], shape: [2, 32], format: float32 }, "Tensor i is stored as int8"],
   [{ sources: ["n"], shape: [1, 32], format: int4 }, "Tensor n has a value that is not finite"],

@@ -348,7 +348,7 @@ test("an absent bucket, missing rights and a server that is not there are config
     expect(await errorOf(resolveIn(folder.path, "s3://guarded/models/tiny", { createS3Client }))).toMatchObject({
       code: "invalid_configuration",
       message: expect.stringMatching(
-        /^s3:\/\/guarded\/models\/tiny\/ cannot be listed: refused \(\w+, status 403\)\.$/,
+        /^s3:\/\/guarded\/models\/tiny\/ cannot be listed: rejected \(\w+, status 403\)\.$/,
       ),
     });
   } finally {

@@ -80,7 +80,9 @@ test.for([
   const whole = `${JSON.stringify(response("a"))}\n`;
   await writeFile(path, whole);
   await appendFile(path, more);
-  await expect(openResultFile(path)).rejects.toThrow(`--output ${path} contains something other than results: ${problem}.`);
+  await expect(openResultFile(path)).rejects.toThrow(
+    `--output ${path} contains something other than results: ${problem}.`,
+  );
   expect(await readFile(path, "utf8")).toBe(whole + more);
 });
 

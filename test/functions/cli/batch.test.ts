@@ -237,7 +237,11 @@ test.for<[string, string[], RegExp]>([
   ["no files", [], /^fovea: batch needs --input: a file, or -\.\nfovea: batch needs --output: a file, or -\.\n$/],
   ["an input that is not there", ["--input", "/nowhere", "--output", "-"], /--input \/nowhere cannot be read: ENOENT/],
   ["one file for both", ["--input", "package.json", "--output", "package.json"], /are one file, package\.json/],
-  ["another file as output", ["--input", "README.md", "--output", "package.json"], /contains something other than results/],
+  [
+    "another file as output",
+    ["--input", "README.md", "--output", "package.json"],
+    /contains something other than results/,
+  ],
   ["files for another command", ["--input", "a"], /needs --output/],
 ])("%s: 2", async ([, args, problem]) => {
   await using cli = startCli(["batch", ...args]);

@@ -83,7 +83,7 @@ describe("the prompt", () => {
     const images = [await picture, await picture];
     await expect(process(inputs, { kind: "tokens", tokenIds: [50], images })).rejects.toMatchObject({
       code: "too_many_images",
-      message: expect.stringMatching(/2 images; the limit is 1, by this model/),
+      message: expect.stringMatching(/2 images; the limit is 1, set by this model/),
     });
     const file = numpyFile("<f4", [6, 64], Buffer.alloc(6 * 64 * 4));
     const embeddings = { type: "image_embeds", reference: `data:;base64,${file.toString("base64")}` } as const;
@@ -128,5 +128,7 @@ test("sizes of no whole patches, other paddings and values of a wrong kind are r
   expect(parse({ padding_mode: "reflect" })).toThrow(/padding_mode/);
   expect(parse({ resample: 9 })).toThrow(/resample/);
   const unscaled = parseFuyuImageOptions({ do_resize: false });
-  expect(() => fuyuPatchGrid({ width: 1921, height: 2 }, unscaled)).toThrow(/1921x2 pixels; without scaling, the model accepts at most 1920x1080/);
+  expect(() => fuyuPatchGrid({ width: 1921, height: 2 }, unscaled)).toThrow(
+    /1921x2 pixels; without scaling, the model accepts at most 1920x1080/,
+  );
 });

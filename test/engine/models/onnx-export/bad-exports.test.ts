@@ -67,7 +67,7 @@ test.for<{
     name: "qwen2-vl",
     damage: remove("onnx/embed_tokens.onnx"),
     code: "invalid_checkpoint",
-    message: "lacks onnx/embed_tokens.onnx, which decoder_model_merged.onnx takes its inputs from",
+    message: "lacks onnx/embed_tokens.onnx, which computes the inputs of decoder_model_merged.onnx",
   },
   {
     what: "no vision encoder",
@@ -88,7 +88,7 @@ test.for<{
     name: "smolvlm",
     damage: rename(decoder, "decoder_model_merged.onnx_data", "../../../../../../../../data_a"),
     code: "invalid_checkpoint",
-    message: "which is not beside it",
+    message: "which is not in the same folder",
   },
   {
     what: "half of a file",
@@ -106,7 +106,7 @@ test.for<{
     what: "an input that nobody fills",
     damage: rename(decoder, "attention_mask", "attention_bias"),
     code: "unsupported_model",
-    message: `${decoder} has an input attention_bias, which is not served; known are inputs_embeds, attention_mask, `,
+    message: `${decoder} has an input attention_bias, which is not supported; supported are inputs_embeds, attention_mask, `,
   },
   {
     what: "no logits",
