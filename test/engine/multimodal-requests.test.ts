@@ -47,7 +47,7 @@ function rows(numRows: number, width = hiddenSize): Buffer {
 }
 
 describe("token prompts", () => {
-  test("that already hold an image's features are taken as they are", async () => {
+  test("that already contain an image's features are not changed", async () => {
     await using inputs = await createGoldenInputs("llava-default");
     const pictures = [await image("drawing.png"), await image("photo.png")];
     const expanded = await process(inputs, text("a <image> b <image> c", ...pictures));
@@ -55,7 +55,7 @@ describe("token prompts", () => {
     expect(again).toEqual(expanded);
   });
 
-  test("with features for some of the images, or a place too many, are refused with the counts", async () => {
+  test("with features for only some images, or one place too many, are rejected with the counts", async () => {
     await using inputs = await createGoldenInputs("llava-default");
     const picture = await image("drawing.png");
     const some = [...imageTokens(16), 50, imageTokenId];
@@ -71,7 +71,7 @@ describe("token prompts", () => {
     }
   });
 
-  test("may have as many images side by side as an image has features", async () => {
+  test("may have as many adjacent images as an image has features", async () => {
     const imageLimits = { maxImagesPerPrompt: 16, maxImageBytes: 1e6, maxImagePixels: 1e6, fetchTimeoutMs: 5000 };
     await using inputs = await createGoldenInputs("llava-default", { imageLimits, settings: { imageLimits } });
     const picture = await image("small.png");
@@ -84,7 +84,7 @@ describe("token prompts", () => {
 describe("embeddings", () => {
   const settings = { enableMmEmbeds: true };
 
-  test("take the places of images, as many tokens as they have rows, in every kind of prompt", async () => {
+  test("take the places of images, one token per row, in every kind of prompt", async () => {
     await using inputs = await createGoldenInputs("llava-default", { settings });
     const [three, five] = [
       embeds(numpyFile("<f4", [3, hiddenSize], rows(3))),
@@ -107,7 +107,7 @@ describe("embeddings", () => {
     expect(fromText.images[0].mmHash).not.toBe(fromText.images[1].mmHash);
   });
 
-  test("are refused where the server does not take them, and beside images", async () => {
+  test("are rejected if the server does not accept them, and together with images", async () => {
     const file = embeds(numpyFile("<f4", [3, hiddenSize], rows(3)));
     await using closed = await createGoldenInputs("llava-default");
     await expect(process(closed, text("<image>", file))).rejects.toMatchObject({
@@ -122,7 +122,7 @@ describe("embeddings", () => {
     });
   });
 
-  test("of another width, or more rows than an image can have, are refused by their place in the prompt", async () => {
+  test("of another width, or with more rows than an image can have, are rejected with their place in the prompt", async () => {
     await using inputs = await createGoldenInputs("llava-default", { settings });
     const good = embeds(numpyFile("<f4", [3, hiddenSize], rows(3)));
     for (const [file, message] of [
@@ -158,7 +158,7 @@ describe("processor options", () => {
     expect(Math.min(...(plain.tensors.get("pixel_values")?.data as Float32Array))).toBeLessThan(0);
   });
 
-  test("of a deployment are the request's to change, and what is set to the checkpoint's own value is the same image", async () => {
+  test("of a deployment can be overridden by a request, and the checkpoint's own value gives the same image", async () => {
     const settings = { mmProcessorOptions: { do_normalize: false } };
     await using set = await createGoldenInputs("llava-default", { settings });
     await using plain = await createGoldenInputs("llava-default");
@@ -188,7 +188,7 @@ describe("processor options", () => {
     [{ use_fast: "yes" }, "use_fast", /^use_fast is "yes"; expected true or false\.$/],
     [{ max_pixels: 3 }, "max_pixels", /^max_pixels cannot be set; the options .* that can be set are do_resize, size,/],
     [{ image_processor_type: "B" }, "image_processor_type", /cannot be set/],
-  ])("that cannot be followed are the request's error: %j", async ([mmProcessorOptions, path, message]) => {
+  ])("with invalid values are the request's error: %j", async ([mmProcessorOptions, path, message]) => {
     await using inputs = await createGoldenInputs("llava-default");
     await expect(
       process(inputs, text("<image>", await image("photo.png")), { mmProcessorOptions }),
@@ -224,7 +224,7 @@ describe("with caches", () => {
   const bytesOf = async (name: string): Promise<Buffer> =>
     Buffer.from((await pictureReference(name)).split(",")[1], "base64");
 
-  test("an image is processed once, several in one batch, and a hit is the same item", async () => {
+  test("an image is processed once, several in one batch, and a hit returns the same item", async () => {
     await using inputs = await cachedInputs();
     const [drawing, photo] = [await image("drawing.png"), await image("photo.png")];
     const first = await process(inputs, text("<image><image>", drawing, photo));
@@ -234,7 +234,7 @@ describe("with caches", () => {
     expect(second.images[1].tensors).toEqual(first.images[0].tensors);
   });
 
-  test("an unchanged image is asked for, not fetched; a changed one is fetched", async () => {
+  test("an unchanged image is revalidated without a download; a changed one is downloaded", async () => {
     let bytes = await bytesOf("drawing.png");
     const source = countingSource(() => bytes);
     await using inputs = await cachedInputs(source);
@@ -254,7 +254,7 @@ describe("with caches", () => {
     expect(source.answers).toEqual(["fetched"]);
   });
 
-  test("an image that changes while its item leaves the cache is served as it was when it was asked for", async () => {
+  test("an image that changes while its item is evicted is served in the version that was fetched", async () => {
     let bytes = await bytesOf("drawing.png");
     const caches = new MultiModalCaches({ ...defaultCacheConfig, maxMemoryBytes: 50_000 }, null);
     const source = countingSource(() => bytes);
@@ -278,7 +278,7 @@ describe("with caches", () => {
     expect(source.answers).toEqual(["fetched", "unchanged", "fetched"]);
   });
 
-  test("a uuid stands for an image of its tenant: once cached it needs neither reference nor fetch", async () => {
+  test("a uuid identifies an image of its tenant, and needs neither a reference nor a fetch once cached", async () => {
     const bytes = await bytesOf("drawing.png");
     const source = countingSource(() => bytes);
     await using inputs = await cachedInputs(source);
@@ -300,7 +300,7 @@ describe("with caches", () => {
     await expect(process(inputs, named(null), otherOptions)).rejects.toMatchObject(refused);
   });
 
-  test("of several images of one uuid any may bring it", async () => {
+  test("of several images with one uuid, any may bring the image", async () => {
     await using inputs = await cachedInputs();
     const bytes = await pictureReference("drawing.png");
     const named = (reference: string | null): ImagePart => ({ type: "image", reference, uuid: "dog" });
@@ -308,7 +308,7 @@ describe("with caches", () => {
     expect(images[0].tensors).toBe(images[1].tensors);
   });
 
-  test("a salt keeps equal images apart", async () => {
+  test("a salt separates equal images", async () => {
     await using inputs = await cachedInputs();
     const prompt = text("<image>", await image("small.png"));
     const hashes = await Promise.all(

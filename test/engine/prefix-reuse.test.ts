@@ -56,7 +56,7 @@ function question(text: string): ChatMessage {
   };
 }
 
-test("a prompt asked again reuses all but its last token, under its own salt only", async () => {
+test("a repeated prompt reuses all but its last token, only under its own salt", async () => {
   const messages = [question("What is in the picture?")];
   const [first] = await ask(messages, { cacheSalt: "one" });
   expect(first.numCachedTokens).toBe(0);
@@ -94,7 +94,7 @@ test("choices of one prompt compute it once", async () => {
   ]);
 });
 
-test("a model whose tokens stand on three axes continues a reused prefix of pictures where it would without reuse", async () => {
+test("a model with three-axis positions continues a reused picture prefix with the same tokens as without reuse", async () => {
   const start = async (enablePrefixCaching: boolean): Promise<Engine> => {
     const config = { ...goldenEngineConfig("qwen2-vl", cache.path), enablePrefixCaching };
     const engine = createEngine(config, { imageSources: [createDataUrlImageSource()] });

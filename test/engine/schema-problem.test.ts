@@ -13,7 +13,7 @@ const schema = z.strictObject({
 });
 const valid = { name: "n", layers: [{ size: 1 }] };
 
-test("what fits is given as the schema has it", () => {
+test("valid input is returned as the schema defines it", () => {
   expect(readBySchema(schema, valid)).toEqual({ isValid: true, value: valid });
 });
 
@@ -35,7 +35,7 @@ test.for<[unknown, string, string]>([
   expect(readBySchema(schema, json)).toEqual({ isValid: false, path, problem });
 });
 
-test("values are shown short, whatever their size and depth", () => {
+test("values are quoted briefly, whatever their size and depth", () => {
   let deep: unknown = 1;
   for (let level = 0; level < 100_000; level++) deep = { deep };
   expect(shown(deep)).toBe("an object");

@@ -92,7 +92,7 @@ function statsOf({ tiers }: CacheReport, cache: string) {
 }
 
 test.for(["llava-default", "llava-full", "fovea-shapes", "smolvlm", "qwen2-vl"] as const)(
-  "%s: a replica that takes all embeddings from the store answers with the reference's tokens",
+  "%s: a replica that reads all embeddings from the store answers with the reference's tokens",
   async (model) => {
     const goldens = await loadGoldens(model);
     const cases = goldens.cases.filter(({ pictures }) => pictures.length > 0);

@@ -78,7 +78,7 @@ const operation = fc.oneof(
 );
 
 test.for(["front", "back"] as const)(
-  "with padding in %s each slot keeps its own tokens, whatever is done",
+  "with padding in %s, each slot keeps its own tokens under any operations",
   (padding) => {
     fc.assert(
       fc.property(fc.array(operation, { maxLength: 40 }), (operations) => {
@@ -144,7 +144,7 @@ test.for(["front", "back"] as const)(
   },
 );
 
-test("pasts are run together as long as they have fewer bytes than the weights", () => {
+test("pasts run together while they have fewer bytes than the weights", () => {
   const bytesPerToken = 2 * numLayers * numKvHeads * headDim * 4;
   const pastSlots = new PastSlots(graph, { numSlots, maxLen });
   for (let index = 0; index < numSlots; index++) pastSlots.keepPresent(index, 3);

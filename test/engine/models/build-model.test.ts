@@ -91,7 +91,7 @@ test.for([
   { rounded: "BF16", padding: 8, layout: "aligned" },
   // Writers that do not pad: no kernel may read such floats in place.
   { rounded: "F16", padding: 7, layout: "at odd addresses" },
-] as const)("$rounded tensors $layout are computed with in single precision", async ({ rounded, padding }) => {
+] as const)("$rounded tensors $layout are computed in single precision", async ({ rounded, padding }) => {
   await using folder = await createTemporaryFolder();
   const { checkpointFolder, cases } = await loadGoldens("llava-full");
   const logitsOf = async (stored: RoundedCopy["stored"]): Promise<Float32Array> => {
@@ -104,7 +104,7 @@ test.for([
   expect(relativeError(await logitsOf(rounded), await logitsOf("F32"))).toBeLessThan(1e-6);
 });
 
-test("a tensor that is missing is named", async () => {
+test("a missing tensor is named", async () => {
   await using folder = await createTemporaryFolder();
   const { checkpointFolder } = await loadGoldens("llama");
   const broken = join(folder.path, "broken");
@@ -123,7 +123,7 @@ test.for([
   ["intermediate_size", 100, "model.layers.0.mlp"],
   ["vocab_size", 330, "model.embed_tokens.weight"],
   ["num_attention_heads", 6, "model.layers.0.self_attn"],
-] as const)("a configuration whose %s does not fit the tensors is refused", async ([field, value, tensor]) => {
+] as const)("a configuration whose %s does not fit the tensors is rejected", async ([field, value, tensor]) => {
   await using folder = await createTemporaryFolder();
   const { checkpointFolder } = await loadGoldens("llama");
   const broken = join(folder.path, "broken");
@@ -134,7 +134,7 @@ test.for([
   });
 });
 
-test("float16 on cpu is refused, and auto is float32 there", async () => {
+test("float16 on cpu is rejected, and auto means float32 there", async () => {
   await using folder = await createTemporaryFolder();
   const { checkpointFolder } = await loadGoldens("qwen2");
   const options = { cacheFolder: folder.path };
@@ -149,7 +149,7 @@ test("float16 on cpu is refused, and auto is float32 there", async () => {
   expect(onGpu.decoder.kvElementType).toBe("float16");
 });
 
-test("a length beyond the checkpoint's is refused with both numbers", async () => {
+test("a length above the checkpoint's is rejected with both numbers", async () => {
   await using folder = await createTemporaryFolder();
   const { checkpointFolder } = await loadGoldens("qwen2");
   await expect(buildFrom(checkpointFolder, { cacheFolder: folder.path, maxModelLen: 513 })).rejects.toMatchObject({
@@ -158,7 +158,7 @@ test("a length beyond the checkpoint's is refused with both numbers", async () =
   });
 });
 
-test("the same checkpoint is built once; another precision has another content hash", async () => {
+test("the same checkpoint is built once, and another precision has another content hash", async () => {
   await using folder = await createTemporaryFolder();
   const { checkpointFolder } = await loadGoldens("llava-full");
   const first = await buildFrom(checkpointFolder, { cacheFolder: folder.path });

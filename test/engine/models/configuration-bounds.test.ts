@@ -66,7 +66,7 @@ function errorOf(action: () => unknown): unknown {
   return null;
 }
 
-test.for(cases)("$architecture refuses every bad $field by its path and value", ({ architecture, field, config }) => {
+test.for(cases)("$architecture rejects every invalid $field by path and value", ({ architecture, field, config }) => {
   for (const value of badValues) {
     const json = withField({ architectures: [architecture], ...config }, field, value);
     const error = errorOf(() => findModelDefinition(json).configure(json));
@@ -78,7 +78,7 @@ test.for(cases)("$architecture refuses every bad $field by its path and value", 
   }
 });
 
-test("a length whose rotary tables would not fit is refused with both numbers, before they are made", () => {
+test("a length whose rotary tables do not fit is rejected with both numbers before they are made", () => {
   const config = { theta: 10_000, scaling: { kind: "none" } } as const;
   expect(() => ropeTables(config, 128, 134_217_728)).toThrow(
     new EngineError(

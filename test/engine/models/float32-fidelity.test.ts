@@ -34,7 +34,7 @@ describe.for(checkpoints)("%s in float32", (name) => {
 
   afterAll(() => cache[Symbol.asyncDispose]());
 
-  test("image features are those of transformers", () => {
+  test("image features equal those of transformers", () => {
     for (const golden of goldens.cases) {
       const features = encodeGolden(model, golden);
       if (features === null) continue;
@@ -42,7 +42,7 @@ describe.for(checkpoints)("%s in float32", (name) => {
     }
   });
 
-  test.for([1, 16, maxLength])("prompts in chunks of %i tokens lead to the logits of transformers", (chunkSize) => {
+  test.for([1, 16, maxLength])("prompts in chunks of %i tokens give the logits of transformers", (chunkSize) => {
     using decoder = new DirectDecoder(model, { numSlots: 1, maxLength });
     for (const golden of goldens.cases) {
       const logits = decodeGolden(decoder, model, golden, chunkSize);
@@ -51,7 +51,7 @@ describe.for(checkpoints)("%s in float32", (name) => {
     }
   });
 
-  test("a sequence decodes to the same logits beside seven of other lengths", () => {
+  test("a sequence gets the same logits next to seven sequences of other lengths", () => {
     const numSlots = 8;
     const slot = 0;
     const { vocabSize } = model.decoder;

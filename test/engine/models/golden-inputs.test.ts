@@ -30,7 +30,7 @@ async function messagesOf(golden: GoldenCase): Promise<ChatMessage[]> {
   }));
 }
 
-test.for(["llava-siglip", "smolvlm"] as const)("%s: ids and pixel values are those of transformers", async (name) => {
+test.for(["llava-siglip", "smolvlm"] as const)("%s: ids and pixel values equal those of transformers", async (name) => {
   await using inputs = await createGoldenInputs(name);
   const smallestDeviation = Math.min(...(inputs.imageInputs!.processor.options.image_std as number[]));
   const { cases } = await loadGoldens(name);
@@ -61,7 +61,7 @@ interface RecordedGrid {
   readonly columns: number;
 }
 
-test("pictures of every shape are cut into the tiles that transformers cuts", () => {
+test("pictures of every shape are cut into the same tiles as by transformers", () => {
   const recorded = JSON.parse(readFileSync(join(goldensFolder, "smolvlm/tile_grids.json"), "utf8")) as RecordedGrid[];
   const options = parseTileOptions({ size: { longest_edge: 72 }, max_image_size: { longest_edge: 24 } });
   for (const { width, height, ...expected } of recorded) {
@@ -86,7 +86,7 @@ function gridOrRefusal(size: ImageSize, options: Qwen2VlImageOptions): readonly 
   }
 }
 
-test("pictures of every shape become as many squares as transformers makes of them", () => {
+test("pictures of every shape become as many squares as in transformers", () => {
   const recorded = JSON.parse(
     readFileSync(join(goldensFolder, "qwen2-vl/resized_grids.json"), "utf8"),
   ) as RecordedSquares[];
@@ -97,7 +97,7 @@ test("pictures of every shape become as many squares as transformers makes of th
   }
 });
 
-test("qwen2-vl: ids, patches, grids and positions are those of transformers", async () => {
+test("qwen2-vl: ids, patches, grids and positions equal those of transformers", async () => {
   await using inputs = await createGoldenInputs("qwen2-vl");
   for (const golden of (await loadGoldens("qwen2-vl")).cases) {
     const mark = "<|vision_start|><|image_pad|><|vision_end|>";
@@ -131,14 +131,14 @@ test("qwen2-vl: ids, patches, grids and positions are those of transformers", as
   }
 });
 
-test("the picture with the most squares has as many as the options allow", () => {
+test("the picture with the most squares reaches the limit of the options", () => {
   const options = parseImageOptions({ min_pixels: 3136, max_pixels: 12845056 });
   const size = largestImageSize(options);
   const { rows, columns } = squareGrid(size, options);
   expect(rows * columns).toBe(16384);
 });
 
-test("a request may have its picture left whole", async () => {
+test("a request can keep its picture whole", async () => {
   await using inputs = await createGoldenInputs("smolvlm");
   const reference = await pictureReference("drawing.png");
   const prompt = {
@@ -165,6 +165,6 @@ test.for([
     "do_resize is false; expected true: this model always resizes pictures.",
   ],
   [{ do_thumbnail: true }, "unsupported_model", "do_thumbnail is not supported."],
-] as const)("tiles under %o are refused: %s", ([options, code, message]) => {
+] as const)("tiles with %o are rejected: %s", ([options, code, message]) => {
   expect(() => parseTileOptions(options)).toThrow(expect.objectContaining({ code, message }));
 });

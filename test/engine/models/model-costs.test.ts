@@ -18,7 +18,7 @@ test.for([
   ["llava-default", "int4"],
   ["fovea-shapes", "int4"],
   ["qwen2", "float32"],
-] as const)("weights of %s in %s take what is planned from their headers", async ([name, dtype]) => {
+] as const)("weights of %s in %s take the memory planned from their headers", async ([name, dtype]) => {
   await using cache = await createTemporaryFolder();
   const { checkpointFolder } = await loadGoldens(name);
   const checkpoint = await openCheckpoint(checkpointFolder, { cacheFolder: cache.path });
@@ -44,7 +44,7 @@ test.for([
   expect(weights.embedding + weights.decoder + weights.visionEncoder).toBe(total);
 });
 
-test("the KV cache of an engine is as large as planned", async () => {
+test("an engine's KV cache has the planned size", async () => {
   await using cache = await createTemporaryFolder();
   const { checkpointFolder } = await loadGoldens("llava-default");
   const checkpoint = await openCheckpoint(checkpointFolder, { cacheFolder: cache.path });
@@ -62,7 +62,7 @@ test("the KV cache of an engine is as large as planned", async () => {
   expect(kvCache.byteLength).toBe(planKvCache(decoder, shape).reservedBytes);
 });
 
-test("a step's room grows with its tokens, and with the cache they attend to", async () => {
+test("a step's memory grows with its tokens and with the cache they attend to", async () => {
   await using cache = await createTemporaryFolder();
   const { checkpointFolder } = await loadGoldens("llama");
   const checkpoint = await openCheckpoint(checkpointFolder, { cacheFolder: cache.path });

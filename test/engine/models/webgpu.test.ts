@@ -8,7 +8,7 @@ import type { WebGpuDecoderReport } from "./webgpu-decoder.ts";
 
 const script = fileURLToPath(new URL("webgpu-decoder.ts", import.meta.url));
 
-test("on webgpu a picture is encoded and talked about as by transformers, and every precision's graphs load", async () => {
+test("on webgpu, answers about a picture equal those of transformers, and the graphs of every precision load", async () => {
   await using folder = await createTemporaryFolder();
   const { stdout } = await promisify(execFile)(process.execPath, [script, folder.path], {
     env: await softwareGpuEnvironment(),

@@ -56,7 +56,7 @@ test.for([
   ["a header longer than the file", Buffer.alloc(16, 1), /neither an .npy nor a safetensors file/],
   ["nothing", Buffer.alloc(0), /neither/],
   ["a picture", Buffer.from("\x89PNG\r\n\x1a\n0000000000", "latin1"), /neither/],
-] as const)("a file with %s is refused, naming the image", ([, bytes, message]) => {
+] as const)("a file with %s is rejected, naming the image", ([, bytes, message]) => {
   expect(() => parse(bytes)).toThrow(
     expect.objectContaining({
       code: "invalid_image",
@@ -66,7 +66,7 @@ test.for([
   );
 });
 
-test("of several tensors the one called image_embeds is taken, and none where no name tells", () => {
+test("of several tensors, image_embeds is used, and none if none has that name", () => {
   const other = { other: { dtype: "F32", shape: [1], data_offsets: [32, 36] } };
   const bytes = Buffer.concat([float32, Buffer.alloc(4)]);
   expect(parse(safetensorsFile("F32", [2, 4], bytes, other, "image_embeds", 32)).data).toHaveLength(8);
@@ -75,7 +75,7 @@ test("of several tensors the one called image_embeds is taken, and none where no
   );
 });
 
-test("a file altered anywhere is read or refused, never anything else", () => {
+test("a file with any altered byte is read or rejected, and nothing else happens", () => {
   const files = [numpyFile("<f4", [2, 4], float32), safetensorsFile("F16", [2, 4], float16)];
   const outcomeOf = (file: Uint8Array): unknown => {
     try {

@@ -82,7 +82,7 @@ test.for(attacks)("%s: each step is bounded, and the row beside it gets all its 
   });
 });
 
-test("a form that can be read in too many ways ends its request with an error that names it", () => {
+test("a form with too many readings ends its request with an error that names it", () => {
   const output: StructuredOutput = { kind: "grammar", grammar: 'root ::= root root | "a" | ""' };
   const hostile = begin(new LoadedGrammars(), output);
   const a = tokenizer.tokenId("a")!;
@@ -98,18 +98,18 @@ test("a form that can be read in too many ways ends its request with an error th
   expect(hostile.numSpent()).toBe(spent);
 });
 
-test("a form that is too ambiguous from its first token on is rejected before it begins", () => {
+test("a form that is too ambiguous from its first token is rejected before it starts", () => {
   expect(() => compileProgram(tooAmbiguous)).toThrow("can begin in too many ways; make it less ambiguous");
 });
 
-test.for(slowSources)("%s are read in a time that grows with the source alone", ([, output]) => {
+test.for(slowSources)("%s are read in a time that depends only on the size of the source", ([, output]) => {
   expect(() => {
     checkStructuredOutput(output);
     compileProgram(output);
   }).toThrow(expect.objectContaining({ code: "invalid_argument" }));
 });
 
-test("the masks and positions that rows have left behind take bounded memory", () => {
+test("the masks and positions left behind by rows take bounded memory", () => {
   const grammars = new LoadedGrammars();
   for (let index = 0; index < 40; index++) {
     const output: StructuredOutput = { kind: "regex", pattern: `[a-z ]{0,${index + 100}}x` };

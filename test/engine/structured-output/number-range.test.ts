@@ -33,7 +33,7 @@ function valuesNear(chosen: Bounds, further: readonly number[]): number[] {
   return [...ends, ...further, 0, 9, 10, 99, 100].map((value) => (value === 0 ? 0 : value));
 }
 
-test("of integers exactly those within the bounds match", () => {
+test("exactly the integers within the bounds match", () => {
   fc.assert(
     fc.property(bounds, fc.array(fc.integer({ min: -99_999, max: 99_999 }), { maxLength: 20 }), (chosen, further) => {
       const matches = matcherOf({ type: "integer", ...chosen });
@@ -45,7 +45,7 @@ test("of integers exactly those within the bounds match", () => {
   );
 });
 
-test("integers may be bounded by the largest safe ones, as schemas made from code bound them", () => {
+test("integers can be bounded by the largest safe ones, as in schemas generated from code", () => {
   const matches = matcherOf({
     type: "integer",
     minimum: Number.MIN_SAFE_INTEGER,
@@ -56,7 +56,7 @@ test("integers may be bounded by the largest safe ones, as schemas made from cod
   expect([...within, ...outside].filter(matches)).toEqual(within);
 });
 
-test("of numbers with a few decimals exactly those within the bounds match", () => {
+test("exactly the numbers with a few decimals within the bounds match", () => {
   const decimals = fc.array(fc.integer({ min: -9_999_999, max: 9_999_999 }), { maxLength: 20 });
   fc.assert(
     fc.property(bounds, decimals, (chosen, further) => {
@@ -72,7 +72,7 @@ test("of numbers with a few decimals exactly those within the bounds match", () 
   );
 });
 
-test("numbers are written as JSON has them", () => {
+test("numbers are written as in JSON", () => {
   const matches = matcherOf({ type: "number", minimum: -10, maximum: 10 })!;
   const texts = ["-10.0", "10.000", "0.0", "-0.5", "9.999999999999", "007", "-0", "+1", "1.", ".5", "10.01", "1e0", ""];
   expect(texts.filter(matches)).toEqual(["-10.0", "10.000", "0.0", "-0.5", "9.999999999999"]);

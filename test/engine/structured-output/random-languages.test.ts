@@ -49,7 +49,7 @@ const wordKinds: [string, (words: readonly string[]) => StructuredOutput][] = [
   ],
 ];
 
-test.for(wordKinds)("of random words in a %s each is reached and nothing else", async ([, toOutput]) => {
+test.for(wordKinds)("exactly the random words in a %s are reached", async ([, toOutput]) => {
   const sketcher = new Sketcher(createRandom(7));
   for (let round = 0; round < 12; round++) {
     const words = sketcher.words(120);
@@ -62,23 +62,26 @@ test.for(wordKinds)("of random words in a %s each is reached and nothing else", 
   }
 });
 
-test.for(["regex", "grammar"] as const)("texts of random %s languages are those that RegExp matches", async (kind) => {
-  const sketcher = new Sketcher(createRandom(11));
-  let numTexts = 0;
-  for (let round = 0; round < 40; round++) {
-    const { pattern, grammar, sample } = sketcher.sketchLanguage(3);
-    const expression = new RegExp(`^(?:${pattern})$`, "u");
-    const compiled = compile(kind === "regex" ? { kind, pattern } : { kind, grammar });
-    const createMatcher = load(compiled);
-    const texts = textsOf(compiled, createMatcher);
-    numTexts += texts.length;
-    for (const text of texts) expect(text, `${pattern}\n${grammar}`).toMatch(expression);
-    await followAll(createMatcher, Array.from({ length: 6 }, sample));
-  }
-  expect(numTexts).toBeGreaterThan(120);
-});
+test.for(["regex", "grammar"] as const)(
+  "texts of random %s languages are exactly those that RegExp matches",
+  async (kind) => {
+    const sketcher = new Sketcher(createRandom(11));
+    let numTexts = 0;
+    for (let round = 0; round < 40; round++) {
+      const { pattern, grammar, sample } = sketcher.sketchLanguage(3);
+      const expression = new RegExp(`^(?:${pattern})$`, "u");
+      const compiled = compile(kind === "regex" ? { kind, pattern } : { kind, grammar });
+      const createMatcher = load(compiled);
+      const texts = textsOf(compiled, createMatcher);
+      numTexts += texts.length;
+      for (const text of texts) expect(text, `${pattern}\n${grammar}`).toMatch(expression);
+      await followAll(createMatcher, Array.from({ length: 6 }, sample));
+    }
+    expect(numTexts).toBeGreaterThan(120);
+  },
+);
 
-test("masks of random recursive grammars allow what the recognizer does and nothing else", () => {
+test("masks of random recursive grammars allow exactly what the recognizer allows", () => {
   const sketcher = new Sketcher(createRandom(17));
   for (let round = 0; round < 25; round++) {
     let grammar = sketcher.recursiveGrammar();
@@ -102,7 +105,7 @@ test("masks of random recursive grammars allow what the recognizer does and noth
   }
 });
 
-test("random schemas are kept to, and their values reached", async () => {
+test("texts match random schemas, and every value of the schema is reached", async () => {
   const sketcher = new Sketcher(createRandom(13));
   for (let round = 0; round < 16; round++) {
     const { schema, sample, accepts } = sketchSchema(sketcher, 2);

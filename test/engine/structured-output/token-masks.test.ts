@@ -70,7 +70,7 @@ function sketch(
   }
 }
 
-test("a token is allowed exactly where some text goes on with its bytes", async () => {
+test("a token is allowed exactly if some text continues with its bytes", async () => {
   let numAllowed = 0;
   let numForbidden = 0;
   const kinds = fc.constantFrom("regex", "counted", "grammar", "recursive", "words", "schema");
@@ -120,7 +120,7 @@ test("a token is allowed exactly where some text goes on with its bytes", async 
 });
 
 test.for(["[a-c]{0,300}x", "[a-c]{300}x", "[a-c]{12,20}", "([a-c]{3}){2,9}x?", "([a-c]{1,4}d){0,5}"])(
-  "counts next to the lengths of tokens are exact in the masks of %s",
+  "counts close to the lengths of tokens are exact in the masks of %s",
   async (pattern) => {
     const tokens = Array.from({ length: 40 }, (_, index) =>
       ["a", "abca"].map((text) => text.repeat(40).slice(0, index + 1)),
@@ -174,7 +174,7 @@ function endingOf(
   return "a dead end";
 }
 
-test("every text that has begun can come to an end", () => {
+test("every text that has started can be completed", () => {
   fc.assert(
     fc.property(fc.nat(), fc.constantFrom("regex", "grammar", "recursive", "words", "schema"), (seed, kind) => {
       const output = sketch(seed, kind);
@@ -199,7 +199,7 @@ test("every text that has begun can come to an end", () => {
   );
 });
 
-test("the cache of masks keeps what was used last, within its bytes", () => {
+test("the mask cache keeps the most recently used masks, within its bytes", () => {
   const cache = new TokenMaskCache(3 * (256 + 4 * 100));
   const mask = () => ({ tokens: { kind: "ids", ids: new Int32Array(100) }, exits: null }) as const;
   const keys = Array.from({ length: 5 }, () => ({}));

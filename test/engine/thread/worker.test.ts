@@ -166,7 +166,7 @@ describe("the engine thread", () => {
 
   afterAll(() => folder[Symbol.asyncDispose]());
 
-  test("announces itself, serves requests that come at any time, and ends when told to", async () => {
+  test("announces itself, serves requests at any time, and ends when told to", async () => {
     await using thread = new EngineThread(golden);
     const recorded = golden.cases[0];
     const early = thread.generate(goldenRequest("early", recorded, golden.model));
@@ -177,7 +177,7 @@ describe("the engine thread", () => {
     expect(await thread.close()).toBe(0);
   });
 
-  test("aborts a running request, and goes on", async () => {
+  test("aborts a running request and continues", async () => {
     await using thread = new EngineThread(golden);
     const [recorded] = golden.cases;
     thread.post({ kind: "add", request: goldenRequest("endless", recorded, golden.model, { maxTokens: 400 }) });
@@ -187,7 +187,7 @@ describe("the engine thread", () => {
     expect(tokensOf(outputs)).toEqual(recorded.greedyTokenIds);
   });
 
-  test("refuses what exceeds the queue, naming both numbers", async () => {
+  test("rejects requests beyond the queue, with both numbers", async () => {
     await using thread = new EngineThread(golden, { maxNumSequences: 1, maxNumWaiting: 1 });
     const [recorded] = golden.cases;
     const [first, second, third] = ["first", "second", "third"].map((requestId) =>
@@ -201,7 +201,7 @@ describe("the engine thread", () => {
     expect(tokensOf(await second)).toEqual(recorded.greedyTokenIds);
   });
 
-  test("steers one request by a TypeScript processor named in the settings, and no other", async () => {
+  test("applies a TypeScript processor from the settings to one request, and to no other", async () => {
     await using thread = new EngineThread(golden, {
       logitsProcessors: [{ className: "steering.target_token:TargetToken", options: {} }],
       logitsProcessorPath: [folder.path],
@@ -215,7 +215,7 @@ describe("the engine thread", () => {
     expect(tokensOf(await free)).toEqual(recorded.greedyTokenIds);
   });
 
-  test.for(["apply", "update"])("outlives a processor that throws in %s", async (fail) => {
+  test.for(["apply", "update"])("survives a processor that throws in %s", async (fail) => {
     const className = `${join(folder.path, "failing.js")}:FailsOnDemand`;
     await using thread = new EngineThread(golden, { logitsProcessors: [{ className, options: {} }] });
     const [recorded] = golden.cases;
@@ -230,7 +230,7 @@ describe("the engine thread", () => {
     );
   });
 
-  test("outlives a promise of a processor that fails when nobody waits for it, and warns of it", async () => {
+  test("survives an unhandled rejected promise of a processor, and logs a warning", async () => {
     const className = `${join(folder.path, "failing.js")}:FailsLater`;
     await using thread = new EngineThread(golden, { logitsProcessors: [{ className, options: {} }] });
     const [recorded] = golden.cases;
@@ -241,7 +241,7 @@ describe("the engine thread", () => {
     await expect.poll(() => thread.stderr).toContain("rejected: no table");
   });
 
-  test("reports a model that does not load and ends", async () => {
+  test("reports a model that does not load, and ends", async () => {
     const model = { ...golden.model, decoder: { ...golden.model.decoder, path: join(folder.path, "missing.onnx") } };
     await using thread = new EngineThread({ ...golden, model });
     expect(await thread.first).toMatchObject({ kind: "failed", code: "runtime_failed" });

@@ -91,7 +91,7 @@ test.for([
   { bits: 4, rows: 5, inputSize: 80 },
   { bits: 8, rows: 1, inputSize: 128 },
   { bits: 8, rows: 5, inputSize: 80 },
-] as const)("MatMulNBits computes with what was quantised: %o", async ({ bits, rows, inputSize }) => {
+] as const)("MatMulNBits computes with the quantised weights: %o", async ({ bits, rows, inputSize }) => {
   const format = { kind: "blockwise", bits, blockSize: 32 } as const;
   const input = floatInput(rows, inputSize);
   const found = await runOver(format, input, inputSize, [rows, outputSize], (graph, value, { weight, scales }) =>
@@ -132,7 +132,7 @@ test.for([4, 8] as const)("GatherBlockQuantized returns the rows that were quant
   expect(relativeError(found, expected)).toBeLessThan(1e-6);
 });
 
-test("Gemm computes with the weight as it lies in the checkpoint", async () => {
+test("Gemm computes with the weight as it is stored in the checkpoint", async () => {
   const [rows, inputSize] = [3, 80];
   const input = floatInput(rows, inputSize);
   const format = { kind: "plain", elementType: "float32" } as const;

@@ -50,7 +50,7 @@ function requestFor(tensor: SafetensorsTensor, format: WeightFormat): WeightRequ
   return { name: `graph.${tensor.name}`, sources: [tensor.name], shape: tensor.shape, format };
 }
 
-test("a tensor already stored in the wanted type stays in the checkpoint and nothing is written", async () => {
+test("a tensor already stored in the wanted type stays in the checkpoint, and nothing is written", async () => {
   await using folder = await createTemporaryFolder();
   const tensor = floatTensor("a", [2, 3], waves(6));
   await writeCheckpoint(folder.path, {}, [tensor]);
@@ -78,20 +78,23 @@ test("a tensor at an odd address of an unpadded file is moved to an aligned one"
 
 const special = [0, -0, 1e-7, 6.1e-5, 1 + 2 ** -11, 3.140625, -60000, Infinity, -Infinity];
 
-test.for(["F32", "F16", "BF16"] as const)("%s becomes float32 exactly and float16 as nearest", async (dtype) => {
-  await using folder = await createTemporaryFolder();
-  const tensor = floatTensor("a", [3, 3, 1], special, dtype);
-  await writeCheckpoint(folder.path, {}, [tensor]);
-  const requests = [
-    { ...requestFor(tensor, float32), name: "as float32" },
-    { ...requestFor(tensor, float16), name: "as float16" },
-  ];
-  const prepared = await prepareIn(folder.path, requests);
-  const [wide, narrow] = [prepared.get("as float32")!.weight, prepared.get("as float16")!.weight];
-  expect([wide.shape, narrow.shape]).toEqual([tensor.shape, tensor.shape]);
-  expect([...new Float32Array(await bytesOf(wide))]).toEqual(valuesOf(tensor));
-  expect(new Float16Array(await bytesOf(narrow))).toEqual(Float16Array.from(valuesOf(tensor)));
-});
+test.for(["F32", "F16", "BF16"] as const)(
+  "%s becomes float32 exactly and float16 to the nearest value",
+  async (dtype) => {
+    await using folder = await createTemporaryFolder();
+    const tensor = floatTensor("a", [3, 3, 1], special, dtype);
+    await writeCheckpoint(folder.path, {}, [tensor]);
+    const requests = [
+      { ...requestFor(tensor, float32), name: "as float32" },
+      { ...requestFor(tensor, float16), name: "as float16" },
+    ];
+    const prepared = await prepareIn(folder.path, requests);
+    const [wide, narrow] = [prepared.get("as float32")!.weight, prepared.get("as float16")!.weight];
+    expect([wide.shape, narrow.shape]).toEqual([tensor.shape, tensor.shape]);
+    expect([...new Float32Array(await bytesOf(wide))]).toEqual(valuesOf(tensor));
+    expect(new Float16Array(await bytesOf(narrow))).toEqual(Float16Array.from(valuesOf(tensor)));
+  },
+);
 
 /** The stored values, exactly, by arithmetic of its own. */
 function valuesOf({ dtype, bytes }: SafetensorsTensor): readonly number[] {
@@ -144,7 +147,7 @@ async function contentOf({ weight, scales }: PreparedWeight): Promise<Content> {
 }
 
 test.for([float32, float16, int4, int8, perChannel])(
-  "several tensors of several shards are one weight, as if converted whole: %o",
+  "several tensors of several shards form one weight, identical to a conversion of the whole: %o",
   async (format) => {
     await using folder = await createTemporaryFolder();
     const sources = [
@@ -167,7 +170,7 @@ test.for([float32, float16, int4, int8, perChannel])(
 const largeShape = [3000, 1024] as const;
 const largeTensor = floatTensor("large", largeShape, waves(3000 * 1024), "BF16");
 
-test("threads make the same bytes as one, and report all of them as progress", async () => {
+test("threads write the same bytes as one thread, and report all of them as progress", async () => {
   await using folder = await createTemporaryFolder();
   await writeCheckpoint(folder.path, {}, [largeTensor]);
   const formats = [int4, int8, perChannel, float32];
@@ -189,7 +192,7 @@ test("threads make the same bytes as one, and report all of them as progress", a
   }
 });
 
-test("a second start reuses the file; one cut off or with another header is made again", async () => {
+test("a second start reuses the file; a truncated file or one with another header is made again", async () => {
   await using folder = await createTemporaryFolder();
   const tensor = floatTensor("a", [40, 64], waves(40 * 64));
   await writeCheckpoint(folder.path, {}, [tensor]);
@@ -219,7 +222,7 @@ test("a second start reuses the file; one cut off or with another header is made
   }
 });
 
-test("another format and an altered checkpoint get files of their own", async () => {
+test("another format and an altered checkpoint get separate files", async () => {
   await using folder = await createTemporaryFolder();
   const tensor = floatTensor("a", [4, 32], waves(128));
   const fileFor = async (format: WeightFormat): Promise<string> =>
@@ -257,7 +260,7 @@ test("two processes at once both get the whole file", async () => {
   expect(await readdir(join(folder.path, "cache", "weights"))).toHaveLength(1);
 });
 
-test("a process killed in the middle leaves nothing that is taken for whole, and its leavings go in time", async () => {
+test("a process killed in the middle leaves nothing that looks complete, and its leftovers are removed later", async () => {
   await using folder = await createTemporaryFolder();
   await writeCheckpoint(folder.path, {}, [largeTensor]);
   expect((await prepareInChild(folder.path, "kill")).signal).toBe("SIGKILL");
@@ -315,7 +318,7 @@ test.for(refused)("a request the checkpoint cannot meet names the tensor: $1", a
   expect(error).toMatchObject({ code: "invalid_checkpoint", message: expect.stringContaining(message) });
 });
 
-test("a cache folder that cannot be written is a configuration error without its path", async () => {
+test("a cache folder that is not writable is a configuration error without its path", async () => {
   await using folder = await createTemporaryFolder();
   await writeCheckpoint(folder.path, {}, [a]);
   const checkpoint = await openCheckpoint(folder.path, { cacheFolder: join(folder.path, "cache") });

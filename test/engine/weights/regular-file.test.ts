@@ -29,14 +29,14 @@ test.for<[string, (path: string, folder: string) => unknown, string]>([
     },
     "config.json has 1073741824 bytes; the limit for this kind of file is 268435456.",
   ],
-])("%s is refused at once, by name and kind", async ([, make, message]) => {
+])("%s is rejected at once, by name and kind", async ([, make, message]) => {
   await using folder = await createTemporaryFolder();
   const path = join(folder.path, "config.json");
   await make(path, folder.path);
   await expect(readRegularFile(path)).rejects.toMatchObject({ code: "invalid_checkpoint", message });
 });
 
-test("a file is read, through a link too, and an absent one is null", async () => {
+test("a file is read, also through a link, and an absent one is null", async () => {
   await using folder = await createTemporaryFolder();
   const path = join(folder.path, "config.json");
   expect(await readRegularFile(path)).toBe(null);

@@ -129,7 +129,7 @@ function takeLog(): { readonly lists: number; readonly objects: readonly string[
   return { lists: entries.length - objects.length, objects: objects.sort() };
 }
 
-test("a checkpoint is downloaded with its own files only, and opens", async () => {
+test("only the files of the checkpoint are downloaded, and it opens", async () => {
   await using folder = await createTemporaryFolder();
   const bucket = await uploadSharded();
   const progress: [completed: number, total: number][] = [];
@@ -153,7 +153,7 @@ test("a second start costs one LIST", async () => {
   expect(takeLog()).toEqual({ lists: 1, objects: [] });
 });
 
-test("a changed object makes another folder and leaves the first as it was", async () => {
+test("a changed object gets a new folder, and the first stays unchanged", async () => {
   await using folder = await createTemporaryFolder();
   const Bucket = await uploadSharded();
   const reference = `s3://${Bucket}/models/tiny`;
@@ -164,7 +164,7 @@ test("a changed object makes another folder and leaves the first as it was", asy
   expect(await readFile(join(first, "config.json"), "utf8")).toBe("{}");
 });
 
-test("a file that is gone or cut off is fetched again, and only that one", async () => {
+test("only a missing or truncated file is downloaded again", async () => {
   await using folder = await createTemporaryFolder();
   const reference = `s3://${await uploadSharded()}/models/tiny`;
   const path = await resolveIn(folder.path, reference);
@@ -176,7 +176,7 @@ test("a file that is gone or cut off is fetched again, and only that one", async
   await openCheckpoint(path, { cacheFolder: folder.path });
 });
 
-test("a large object comes in ranges, several at once, and is put together right", async () => {
+test("a large object is downloaded in concurrent ranges and assembled correctly", async () => {
   await using folder = await createTemporaryFolder();
   const byteLength = 3 * rangeBytes + 1000 * 4;
   const words = Uint32Array.from({ length: byteLength / 4 }, (_, index) => Math.imul(index, 2654435761));
@@ -198,7 +198,7 @@ test("a large object comes in ranges, several at once, and is put together right
   expect((await readFile(file)).subarray(byteOffset).equals(large.bytes)).toBe(true);
 });
 
-test("of a ready-made export the files of one variant are downloaded, with the weights beside them", async () => {
+test("of an ONNX export, the files of one variant are downloaded with their weights", async () => {
   await using folder = await createTemporaryFolder();
   const Bucket = await uploadCheckpoint((path) => writeFile(join(path, "config.json"), "{}"));
   const parts = ["embed_tokens", "decoder_model_merged", "vision_encoder"];
@@ -229,7 +229,7 @@ test("of a ready-made export the files of one variant are downloaded, with the w
   });
 });
 
-test("a connection that breaks off is tried again", async () => {
+test("a broken connection is retried", async () => {
   await using folder = await createTemporaryFolder();
   const bucket = await uploadSharded();
   const cut = new Set<string>();
@@ -243,7 +243,7 @@ test("a connection that breaks off is tried again", async () => {
   expect((await openCheckpoint(path, { cacheFolder: folder.path })).tensors.size).toBe(2);
 });
 
-test("an object that vanishes after the listing is named; the next start goes on from there", async () => {
+test("an object that vanishes after the listing is named; the next start resumes", async () => {
   await using folder = await createTemporaryFolder();
   const Bucket = await uploadSharded();
   const Key = "models/tiny/model-00002-of-00002.safetensors";
@@ -280,7 +280,7 @@ async function getObject(bucket: string, key: string): Promise<Uint8Array> {
   return Body!.transformToByteArray();
 }
 
-test("an object that changes after the listing is refused, not mixed", async () => {
+test("an object that changes after the listing is rejected, not mixed", async () => {
   await using folder = await createTemporaryFolder();
   const Bucket = await uploadSharded();
   const Key = "models/tiny/tokenizer.json";
@@ -293,7 +293,7 @@ test("an object that changes after the listing is refused, not mixed", async () 
   });
 });
 
-test("two at once both get the whole checkpoint", async () => {
+test("two concurrent downloads both get the whole checkpoint", async () => {
   await using folder = await createTemporaryFolder();
   const reference = `s3://${await uploadSharded()}/models/tiny`;
   const [first, second] = await Promise.all([resolveIn(folder.path, reference), resolveIn(folder.path, reference)]);
@@ -302,7 +302,7 @@ test("two at once both get the whole checkpoint", async () => {
   await openCheckpoint(first, { cacheFolder: folder.path });
 });
 
-test("an abort ends the download and leaves no part of a file", async () => {
+test("an abort ends the download and leaves no partial file", async () => {
   await using folder = await createTemporaryFolder();
   const bucket = await uploadSharded();
   const controller = new AbortController();
@@ -316,7 +316,7 @@ test("an abort ends the download and leaves no part of a file", async () => {
   expect(files.filter((name) => name.endsWith(".partial") || name.endsWith("tokenizer.json"))).toEqual([]);
 });
 
-test("a shard that the bucket lacks, and a prefix without a checkpoint, are named", async () => {
+test("a shard missing in the bucket, and a prefix without a checkpoint, are named", async () => {
   await using folder = await createTemporaryFolder();
   const Bucket = await uploadSharded();
   const Key = "models/tiny/model-00001-of-00002.safetensors";
@@ -334,7 +334,7 @@ test("a shard that the bucket lacks, and a prefix without a checkpoint, are name
   });
 });
 
-test("an absent bucket, missing rights and a server that is not there are configuration errors", async () => {
+test("an absent bucket, missing rights and an unreachable server are configuration errors", async () => {
   await using folder = await createTemporaryFolder();
   expect(await errorOf(resolveIn(folder.path, "s3://no-such-bucket/models/tiny"))).toMatchObject({
     code: "invalid_configuration",
@@ -364,7 +364,7 @@ test("an absent bucket, missing rights and a server that is not there are config
   expect(await errorOf(none)).toMatchObject({ code: "invalid_configuration" });
 });
 
-test("a folder is taken as it is, or refused with what it lacks", async () => {
+test("a local folder is used directly, or rejected with the missing file", async () => {
   await using folder = await createTemporaryFolder();
   const resolveFolder = (path: string): Promise<string> => resolveCheckpoint(path, { cacheFolder: folder.path });
   expect(await errorOf(resolveFolder("llava-hf/llava-1.5-7b-hf"))).toMatchObject({

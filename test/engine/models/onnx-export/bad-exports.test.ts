@@ -151,7 +151,7 @@ test.for<{
     code: "invalid_configuration",
     message: "1024 tokens; the checkpoint's limit is 512",
   },
-])("$what is told by name", async ({ name = "llava", damage, options, code, message }) => {
+])("$what is reported by name", async ({ name = "llava", damage, options, code, message }) => {
   await using folder = await createTemporaryFolder();
   const path = join(folder.path, name);
   await cp(join(goldensFolder, "onnx-exports", name), path, { recursive: true });
@@ -169,7 +169,7 @@ test.for<{
   await expect(build()).rejects.toMatchObject({ code, message: expect.stringContaining(message) });
 });
 
-test("a checkpoint that has both is served from its safetensors", async () => {
+test("a checkpoint with both is served from its safetensors", async () => {
   await using folder = await createTemporaryFolder();
   const path = join(folder.path, "llava");
   await cp(join(goldensFolder, "onnx-exports", "llava"), path, { recursive: true });
@@ -179,7 +179,7 @@ test("a checkpoint that has both is served from its safetensors", async () => {
   expect(tensors.size).toBeGreaterThan(0);
 });
 
-test("variants are told apart by content", async () => {
+test("variants have different content hashes", async () => {
   await using cache = await createTemporaryFolder();
   const checkpoint = await openCheckpoint(join(goldensFolder, "onnx-exports", "llava"), { cacheFolder: cache.path });
   const hashOf = async (dtype: BuildModelOptions["dtype"]): Promise<string> => {

@@ -8,7 +8,7 @@ import { createTemporaryFolder } from "../../../support/temporary-folder.ts";
 
 const script = fileURLToPath(new URL("webgpu-answer.ts", import.meta.url));
 
-test("on webgpu an export answers with the tokens of transformers", async () => {
+test("on webgpu, an export answers with the tokens of transformers", async () => {
   await using folder = await createTemporaryFolder();
   const { stdout } = await promisify(execFile)(process.execPath, [script, folder.path], {
     env: await softwareGpuEnvironment(),

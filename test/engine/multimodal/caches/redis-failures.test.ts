@@ -46,7 +46,7 @@ async function expectRecovery(cache: RedisCache, key: string): Promise<void> {
 }
 
 describe("replicas on one Redis", () => {
-  test("a second replica takes what the first has processed, in one round trip", async () => {
+  test("a second replica reuses what the first has processed, in one round trip", async () => {
     const server = await serverOf();
     const [first, second] = [await cacheOf(server.url), await cacheOf(server.url)];
     const keys = ["a", "b", "c"];
@@ -61,7 +61,7 @@ describe("replicas on one Redis", () => {
     expect(second.tier.stats).toMatchObject({ queries: 3, hits: 3, errors: 0 });
   });
 
-  test("values are gone after their time, and larger ones than allowed are never written", async () => {
+  test("values expire after their lifetime, and values above the limit are never written", async () => {
     const server = await serverOf();
     const cache = await cacheOf(server.url, { timeToLiveSeconds: 1_000, maxValueBytes: 2_000 });
     await isProcessed(cache, "a");
@@ -98,7 +98,7 @@ describe("replicas on one Redis", () => {
 });
 
 describe("a Redis in trouble", () => {
-  test("killed in the middle: requests do the work; started again: it serves by itself", async () => {
+  test("killed: requests do the work; restarted: it is used again without a restart of the service", async () => {
     const server = await serverOf();
     const cache = await cacheOf(server.url);
     await isProcessed(cache, "a");
@@ -111,7 +111,7 @@ describe("a Redis in trouble", () => {
     expect(cache.log.join("")).toContain("Redis is connected again");
   });
 
-  test("silent: the first request waits for one timeout, the next for nothing, until it answers again", async () => {
+  test("silent: the first request waits for one timeout, later ones skip it, until it answers again", async () => {
     const server = await serverOf();
     const commandTimeoutMs = 400;
     const cache = await cacheOf(server.url, { commandTimeoutMs });
@@ -133,7 +133,7 @@ describe("a Redis in trouble", () => {
     ]);
   });
 
-  test("in time while this process was busy: its answer is taken, however late it is read", async () => {
+  test("in time while this process was busy: its answer is used, however late it is read", async () => {
     const server = await serverOf();
     const cache = await cacheOf(server.url, { commandTimeoutMs: 50 });
     await isProcessed(cache, "a");
@@ -144,7 +144,7 @@ describe("a Redis in trouble", () => {
     expect(cache.tier.stats.errors).toBe(0);
   });
 
-  test("full: what it has is served, what it refuses is not tried for a while, and room is used again", async () => {
+  test("full: its values are read, rejected writes pause, and freed memory is used again", async () => {
     const server = await serverOf();
     const cache = await cacheOf(server.url);
     await isProcessed(cache, "a");
@@ -163,7 +163,7 @@ describe("a Redis in trouble", () => {
     ]);
   });
 
-  test("that drops old values to make room: requests do the work, nothing fails", async () => {
+  test("evicting old values: requests do the work, nothing fails", async () => {
     const server = await serverOf({ settings: ["--maxmemory", "4mb", "--maxmemory-policy", "allkeys-lru"] });
     const cache = await cacheOf(server.url);
     for (const index of Array(100).keys()) {
@@ -175,7 +175,7 @@ describe("a Redis in trouble", () => {
     expect(Number(server.command("dbsize"))).toBeLessThan(30);
   });
 
-  test("a replica that is read-only: what it has is served", async () => {
+  test("a read-only replica: its values are read", async () => {
     const server = await serverOf();
     const cache = await cacheOf(server.url);
     await isProcessed(cache, "a");
@@ -187,7 +187,7 @@ describe("a Redis in trouble", () => {
     await expectRecovery(cache, "b");
   });
 
-  test("a user who may only read gets hits, and no request fails", async () => {
+  test("a user with read rights only gets hits, and no request fails", async () => {
     const server = await serverOf();
     const writer = await cacheOf(server.url);
     await isProcessed(writer, "a");
@@ -199,7 +199,7 @@ describe("a Redis in trouble", () => {
     expect(reader.store.state).toEqual({ canRead: true, canWrite: false });
   });
 
-  test("a wrong password: requests do the work, one warning without it is logged; once it is right, Redis serves", async () => {
+  test("a wrong password: requests do the work, one warning omits it; once it is correct, Redis is used", async () => {
     const server = await serverOf({ settings: ["--requirepass", "right"] });
     const cache = createUnconnectedRedisCache(`redis://:wr0ng@127.0.0.1:${server.port}`);
     opened.push(async () => cache[Symbol.asyncDispose]());
@@ -214,7 +214,7 @@ describe("a Redis in trouble", () => {
     await expectRecovery(cache, "a");
   });
 
-  test("a node of a cluster: requests do the work, and one warning says what REDIS_URL must name", async () => {
+  test("a node of a cluster: requests do the work, and one warning says that REDIS_URL must name a single server", async () => {
     const server = await serverOf({ settings: ["--cluster-enabled", "yes"] });
     const slots = Array.from({ length: 16_384 }, (_, slot) => String(slot));
     server.command("cluster", "addslots", ...slots);
@@ -231,7 +231,7 @@ describe("a Redis in trouble", () => {
     expect(warnings).toEqual([expect.stringMatching(/node of a cluster.*REDIS_URL must name a single server/)]);
   });
 
-  test("nowhere to be found: requests do the work, and the process can end", async () => {
+  test("missing: requests do the work, and the process can end", async () => {
     const cache = createUnconnectedRedisCache("redis://127.0.0.1:1");
     opened.push(async () => cache[Symbol.asyncDispose]());
     for (const _ of Array.from({ length: 5 })) expect(await isProcessed(cache, "a")).toBe(true);

@@ -68,7 +68,7 @@ class Favourites extends RequestLogitsProcessorAdapter {
   }
 }
 
-testLogitsProcessor("an adapter of functions of one request", {
+testLogitsProcessor("an adapter for functions of one request", {
   create: () => new Favourites(engineConfig, "cpu", {}),
   using: [{ extraArgs: { favour: "output" } }, { extraArgs: { favour: "both" } }],
 });

@@ -103,12 +103,12 @@ async function run(processors: readonly string[], extraArgs: SamplingParams["ext
 
 const harms = "shortens empties lengthens overwrites freezes prompts params arguments stops rows".split(" ");
 
-test.for(harms)("a processor that harms all it sees (%s) changes nobody's answer", async (harm) => {
+test.for(harms)("a processor that damages everything it sees (%s) changes no other answer", async (harm) => {
   expect(JSON.stringify(await run(["Hostile"], { harm, swallows: true }))).toBe(reference);
 });
 
 test.for(["prompts", "params", "arguments", "stops", "rows"])(
-  "a write into what processors are shown (%s) fails where it is made",
+  "a write into shared data (%s) fails where it happens",
   async (harm) => {
     const { error } = await run(["Hostile"], { harm, swallows: false });
     expect(error?.code).toBe("logits_processor_failed");

@@ -43,7 +43,7 @@ describe("drawing a token", () => {
     { minLength: 1, maxLength: 40 },
   );
 
-  test("every token comes up as often as a sort of the vocabulary says, under any top-k and top-p", () => {
+  test("every token is drawn as often as a sorted vocabulary predicts, for any top-k and top-p", () => {
     fc.assert(
       fc.property(logitValues, fc.integer({ min: 0, max: 45 }), fc.integer({ min: 1, max: 20 }), (logits, topK, n) => {
         const topP = n / 20;
@@ -82,7 +82,7 @@ describe("drawing a token", () => {
     expect(measuredProbabilities(logits, 0, 0.81).map((p) => p > 0)).toEqual([true, true, true, false]);
   });
 
-  test("top-p counts mass after top-k has cut", () => {
+  test("top-p counts mass after top-k has been applied", () => {
     const logits = [0.4, 0.3, 0.2, 0.1].map(Math.log);
     expect(measuredProbabilities(logits, 2, 0.5).map((p) => p > 0)).toEqual([true, false, false, false]);
     expect(measuredProbabilities(logits, 2, 0.6).map((p) => p > 0)).toEqual([true, true, false, false]);
@@ -97,12 +97,12 @@ describe("drawing a token", () => {
     expect(new TokenDraw(kernel).draw(kernel.logits, { scale: 1, topK: 0, topP: 0.5, uniform: 0.9 })).toBe(1);
   });
 
-  test("no token is left when all are excluded", () => {
+  test("returns no token when all are excluded", () => {
     const kernel = kernelWithRow(new Float32Array(4).fill(-Infinity));
     expect(new TokenDraw(kernel).draw(kernel.logits, { scale: 1, topK: 2, topP: 0.5, uniform: 0.5 })).toBe(-1);
   });
 
-  test("a row scaled in place draws what the same row scaled on the fly draws", () => {
+  test("a row scaled in place draws the same token as a row scaled on the fly", () => {
     fc.assert(
       fc.property(
         fc.array(fc.float({ min: -20, max: 20, noNaN: true }), { minLength: 1, maxLength: 64 }),
@@ -130,7 +130,7 @@ describe("the seeded generator", () => {
     expect(philox4x32(counter, counter, counter, counter, key, key)).toEqual(expected);
   });
 
-  test("is a function of seed and position alone, for any safe integer", () => {
+  test("depends only on seed and position, for any safe integer", () => {
     const seeds = [0, 1, 2 ** 32, -1, Number.MAX_SAFE_INTEGER, Number.MIN_SAFE_INTEGER];
     const numbers = seeds.flatMap((seed) => [0, 1, 2].map((position) => uniformAt(seed, position)));
     expect(new Set(numbers).size).toBe(numbers.length);
@@ -138,7 +138,7 @@ describe("the seeded generator", () => {
     expect(uniformAt(7, 3)).toBe(uniformAt(7, 3));
   });
 
-  test("is uniform: a thousand positions average to a half", () => {
+  test("is uniform: a thousand positions average to one half", () => {
     const numbers = Array.from({ length: 1000 }, (_, position) => uniformAt(42, position));
     expect(numbers.reduce((sum, number) => sum + number, 0) / 1000).toBeCloseTo(0.5, 1);
   });
