@@ -7,7 +7,7 @@ import { expect, test } from "vitest";
 
 const kernels = ["engine/images/kernel/filter", "engine/sampling/kernel/logits"];
 
-test.for(kernels)("%s.wasm is what `npm run build:kernels` makes of its source", async (kernel) => {
+test.for(kernels)("%s.wasm equals the output of `npm run build:kernels`", async (kernel) => {
   const folder = await mkdtemp(join(tmpdir(), "fovea-kernel-"));
   try {
     const compiled = join(folder, "compiled.wasm");

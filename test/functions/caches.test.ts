@@ -46,7 +46,7 @@ async function metric({ baseUrl }: RunningService, name: string, ...labels: read
   return Number(line?.slice(line.lastIndexOf(" ") + 1));
 }
 
-test("a picture is processed and encoded once by all replicas, and every answer is the same", async () => {
+test("a picture is processed and encoded once for all replicas, and every answer is the same", async () => {
   await using first = await replica();
   await using second = await replica();
   const answer = await ask(first);
@@ -66,7 +66,7 @@ test("a picture is processed and encoded once by all replicas, and every answer 
   expect(await metric(second, "fovea_redis_available", 'operation="write"')).toBe(1);
 });
 
-test("tenants share nothing of a picture: neither those of other API keys nor requests of other salts", async () => {
+test("tenants share no pictures: neither other API keys nor other salts", async () => {
   await using service = await replica({ API_KEY: "one,two", REDIS_KEY_PREFIX: "tenants" });
   const as = (key: string) => ({ authorization: `Bearer ${key}` });
   const hits = (): Promise<number> => metric(service, "vllm:mm_cache_hits_total");
@@ -79,7 +79,7 @@ test("tenants share nothing of a picture: neither those of other API keys nor re
   expect(await hits()).toBe(2);
 });
 
-test("Redis may go in the middle: answers stay, the metrics tell", async () => {
+test("Redis can fail at any time: answers stay the same, and the metrics show it", async () => {
   const doomed = await startRedisServer();
   await using service = await replica({ REDIS_URL: doomed.url, MM_PROCESSOR_CACHE_GB: "0" });
   const answer = await ask(service);

@@ -82,7 +82,7 @@ describe("the shipped checkpoint", () => {
     return logprobsOf(body);
   }
 
-  test("a picture that was sent with a uuid is asked about again by the uuid alone", async () => {
+  test("a picture sent with a uuid can be referenced by the uuid alone", async () => {
     const sent = await impression(image(scene, "scene"));
     expect(distance(await impression(named("scene")), sent)).toBeLessThan(same);
     expect(distance(await impression({ type: "input_image", uuid: "scene" }), sent)).toBeLessThan(same);
@@ -90,7 +90,7 @@ describe("the shipped checkpoint", () => {
     expect(distance(await impression(image(photo)), sent)).toBeGreaterThan(other);
   });
 
-  test("another API key's equal uuid is another picture, and so is another salt's", async () => {
+  test("the same uuid under another API key or another salt is another picture", async () => {
     const mine = await impression(image(scene, "private"), "one");
     const refused = await ask(service, about(named("private")), {}, as("two"));
     expect(refused).toMatchObject({ status: 400, body: { error: { param: "messages[0].content[0].image_url" } } });
@@ -101,7 +101,7 @@ describe("the shipped checkpoint", () => {
     expect((await ask(service, about(named("private")), { cache_salt: "other" }, as("one"))).status).toBe(400);
   });
 
-  test("a request's options of the image processor change what the model sees, for it alone", async () => {
+  test("a request's image processor options change only its own picture", async () => {
     const raw = { mm_processor_kwargs: { do_normalize: false } };
     const usual = await impression(image(scene));
     const changed = await impression(image(scene), "one", raw);
@@ -185,7 +185,7 @@ describe("the shipped checkpoint", () => {
       "messages",
       /2 new images .* as \d+ pixels of plain RGB; the limit is 100000000\. .* MAX_REQUEST_DECODE_COST sets the limit/,
     ],
-  ])("%s: refused with the field and what to do", async ([, parts, fields, param, message]) => {
+  ])("%s: rejected with the field and advice", async ([, parts, fields, param, message]) => {
     const { status, body } = await ask(service, about(...parts()), fields, as("one"));
     expect({ status, param: body.error?.param }).toEqual({ status: 400, param });
     expect(body.error?.message).toMatch(message);
@@ -229,7 +229,7 @@ describe("options of the image processor at their limits and beyond", () => {
   }
 
   test.for([...values, ...lists, ...objects, deep].map((value) => [value.slice(0, 40), value] as const))(
-    "%s is served or refused by its path, and the request after it is answered as ever",
+    "%s is accepted or rejected by its path, and the next request is answered as before",
     async ([, value]) => {
       const names = [...options, ...scaling, ...others];
       const answers = await Promise.all(names.map((name) => askWith(`{"${name}": ${value}}`)));
@@ -249,12 +249,12 @@ describe("options of the image processor at their limits and beyond", () => {
     },
   );
 
-  test("none of it was a failure of ours", () => {
+  test("none of these requests was logged as our failure", () => {
     expect(service.log()).not.toContain('"level":"error"');
   });
 });
 
-describe("a checkpoint that takes embeddings", () => {
+describe("a checkpoint that accepts embeddings", () => {
   let cache: TemporaryFolder;
   let service: RunningService;
   let golden: GoldenCase;
@@ -303,7 +303,7 @@ describe("a checkpoint that takes embeddings", () => {
     return ((await response.json()) as { choices: [{ text: string }] }).choices[0].text;
   }
 
-  test("answers about recorded embeddings, however they are spelled, as transformers does about the pictures", async () => {
+  test("answers about recorded embeddings, in any notation, as transformers does about the pictures", async () => {
     const references = await Promise.all(golden.pictures.map(pictureReference));
     const pictures = fill(references.map((url) => ({ type: "image_url", image_url: { url } })));
     const expected = (await ask(service, pictures, greedy())).body.choices?.[0].message.content;
@@ -344,7 +344,7 @@ describe("a checkpoint that takes embeddings", () => {
       "messages",
       /1 image embeddings among its 2 images/,
     ],
-  ])("%s: refused by its field, and the next request is served", async ([, images, param, message]) => {
+  ])("%s: rejected by its field, and the next request is served", async ([, images, param, message]) => {
     const { status, body } = await ask(service, about(...images()));
     expect({ status, param: body.error?.param }).toEqual({ status: 400, param });
     expect(body.error?.message).toMatch(message);

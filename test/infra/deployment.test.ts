@@ -27,7 +27,7 @@ function problemsOf(changes: object): readonly string[] {
   return [];
 }
 
-test("what is not said has a default, most of it the service's own", () => {
+test("omitted fields have defaults, most of them the service's", () => {
   expect(parse()).toMatchObject({
     concurrency: 32,
     environment: { BATCH_STORE: "none", DEVICE: "cpu" },
@@ -38,7 +38,7 @@ test("what is not said has a default, most of it the service's own", () => {
   });
 });
 
-test("numbers and booleans are the texts that the service reads", () => {
+test("numbers and booleans become strings that the service parses", () => {
   const environment = { MAX_NUM_SEQS: 8, ALLOW_HTTP_IMAGES: true };
   expect(parse({ environment }).environment).toMatchObject({ MAX_NUM_SEQS: "8", ALLOW_HTTP_IMAGES: "true" });
 });

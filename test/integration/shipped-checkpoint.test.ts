@@ -51,7 +51,7 @@ async function askExample({ image, question }: Example): Promise<string> {
   return answer;
 }
 
-test("every question about the example pictures is answered right, one after the other and all at once", async () => {
+test("every question about the example pictures is answered correctly, sequentially and concurrently", async () => {
   const examples = await loadExamples();
   const expected = examples.map(({ answer }) => answer);
   const answers: string[] = [];
@@ -85,7 +85,7 @@ async function completeGolden({ messages, pictures, greedyTokenIds }: GoldenCase
   };
 }
 
-test("prompts have the length and answers the tokens that transformers gives them, with 0, 1 and 3 images", async () => {
+test("prompts have the length and answers the tokens of transformers, with 0, 1 and 3 images", async () => {
   const { cases, checkpointFolder } = await loadGoldens("fovea-shapes");
   const { model, added_tokens: addedTokens } = JSON.parse(
     await readFile(join(checkpointFolder, "tokenizer.json"), "utf8"),

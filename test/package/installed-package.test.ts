@@ -24,7 +24,7 @@ beforeAll(async () => {
 
 afterAll(() => app[Symbol.asyncDispose]());
 
-test("the package holds what running needs, and is as small as the documentation says", () => {
+test("the package contains everything needed to run, within the documented size", () => {
   const paths = app.packed.files.map(({ path }) => path);
   expect(paths).toEqual(
     expect.arrayContaining([
@@ -107,7 +107,7 @@ describe("the command", () => {
     expect(find("Ended.")).toMatchObject({ isClean: true });
   });
 
-  test("tells its version and its settings", async () => {
+  test("prints its version and its settings", async () => {
     const { version } = JSON.parse(await readFile(join(repository, "package.json"), "utf8")) as { version: string };
     expect((await app.run("npx", ["fovea", "--version"])).stdout).toBe(`${version}\n`);
     expect((await app.run("npx", ["fovea", "--help"])).stdout).toContain("LOGITS_PROCESSORS");
@@ -151,7 +151,7 @@ describe("programs that import it", () => {
 });
 
 describe("docs/embedding.md", () => {
-  test("has programs that answer about a picture", async () => {
+  test("contains programs that answer about a picture", async () => {
     await copyFile(picture, join(app.path, "picture.png"));
     const described = await app.run("node", ["describe.ts"]);
     expect(described).toMatchObject({ exitCode: 0, stdout: expect.stringMatching(description) });

@@ -48,7 +48,7 @@ test.for([
   ["a shape beyond any memory", numpyFile("<f4", [9e15, 4], float32), /9000000000000000 rows/],
   ["columns first", numpyFile("<f4", [2, 4], float32, { fortranOrder: true }), /not stored in row-major order/],
   ["another type", numpyFile("<f8", [2, 4], float32), /a type other than float32 and float16/],
-  ["Python objects", numpyFile("|O", [2, 4], float32), /another type/],
+  ["Python objects", numpyFile("|O", [2, 4], float32), /a type other/],
   ["integers", safetensorsFile("I64", [2, 4], Buffer.alloc(64)), /a type other than F32, F16 and BF16/],
   ["no number", numpyFile("<f4", [1, 4], Buffer.from(Float32Array.of(1, Number.NaN, 2, 3).buffer)), /not finite/],
   ["a cut header", numpyFile("<f4", [2, 4], float32).subarray(0, 40), /truncated: the header ends at byte 128/],

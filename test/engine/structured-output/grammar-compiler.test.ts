@@ -110,7 +110,7 @@ const refusals: [string, StructuredOutput, string][] = [
   ],
 ];
 
-test.for(refusals)("%s is refused with the reason", async ([, structuredOutput, reason]) => {
+test.for(refusals)("%s is rejected with the reason", async ([, structuredOutput, reason]) => {
   await expect(sharedCompiler.compile(structuredOutput)).rejects.toMatchObject({
     name: "EngineError",
     code: "invalid_argument",
@@ -119,7 +119,7 @@ test.for(refusals)("%s is refused with the reason", async ([, structuredOutput, 
   });
 });
 
-test("what follows a rejected structured output is compiled", async () => {
+test("a structured output after a rejected one is compiled", async () => {
   await using compiler = createTestCompiler(shapesVocabulary);
   await expect(compiler.compile({ kind: "regex", pattern: "[a" })).rejects.toThrow("a set");
   await expect(compiler.compile({ kind: "regex", pattern: "a" })).resolves.toBeDefined();
@@ -159,7 +159,7 @@ test("structured outputs are not compiled when every request for them is aborted
   await expect(compiler.compile(longPattern("a"))).resolves.toBeDefined();
 });
 
-test("large structured outputs that came first do not delay a small one", async () => {
+test("large structured outputs do not delay a small one that comes later", async () => {
   await using compiler = createTestCompiler(shapesVocabulary);
   const order: string[] = [];
   const note = (name: string): void => void order.push(name);
@@ -169,7 +169,7 @@ test("large structured outputs that came first do not delay a small one", async 
   expect(order).toEqual(["small", "a", "b", "c", "d"]);
 });
 
-test("the event loop goes on between two compilations", async () => {
+test("the event loop runs between two compilations", async () => {
   await using compiler = createTestCompiler(shapesVocabulary);
   await compiler.compile({ kind: "regex", pattern: "a" });
   let numTurns = 0;
@@ -184,7 +184,7 @@ test("the event loop goes on between two compilations", async () => {
   expect(numTurns).toBeGreaterThanOrEqual(3);
 });
 
-test("closing gives up what waits", async () => {
+test("closing rejects waiting compilations", async () => {
   const compiler = createTestCompiler(shapesVocabulary);
   await compiler.compile({ kind: "regex", pattern: "a" });
   const pending = compiler.compile({ kind: "regex", pattern: "b" });
@@ -194,7 +194,7 @@ test("closing gives up what waits", async () => {
   await expect(compiler.compile({ kind: "regex", pattern: "a" })).rejects.toMatchObject({ code: "closed" });
 });
 
-test("a full queue gives up the largest structured outputs and takes small ones", async () => {
+test("a full queue drops the largest structured outputs and accepts small ones", async () => {
   await using compiler = createTestCompiler(shapesVocabulary);
   const large = Array.from({ length: 70 }, (_, index) =>
     compiler.compile({ kind: "regex", pattern: `${"a".repeat(1000)}${index + 100}` }),
@@ -209,7 +209,7 @@ test("a full queue gives up the largest structured outputs and takes small ones"
   expect(new Set(smallCodes)).toEqual(new Set(["done"]));
 });
 
-test("a model without end tokens takes no structured output", async () => {
+test("a model without end tokens accepts no structured output", async () => {
   const { tokenizer, vocabSize } = shapesVocabulary;
   await using compiler = new GrammarCompiler({
     loadVocabulary: () => createGrammarVocabulary(tokenizer, vocabSize, []),

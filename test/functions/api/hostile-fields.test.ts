@@ -70,10 +70,10 @@ const freeTexts = new Set([
 /** The compiler of grammars bounds these. */
 const isCompiled = (path: string): boolean => /^structured_outputs\.|^response_format\..*schema/.test(path);
 
-describe("a value that is longer or deeper than in any request", () => {
+describe("a value that is longer or deeper than in any valid request", () => {
   // The routes refuse a body that is no object before they look at it; the test over HTTP shows it.
   for (const [route, [, ...fields]] of distinctFields) {
-    test.for(fields)(`is refused by ${route.path} with the field's name at $path`, (field) => {
+    test.for(fields)(`is rejected by ${route.path} with the field's name at $path`, (field) => {
       const taken = new Set(freeTexts.has(field.path) ? ["a string of 10 MB"] : []);
       const long = isCompiled(field.path) ? [] : longValues.filter(({ name }) => !taken.has(name));
       for (const value of [...long, ...deepValues]) {
@@ -134,7 +134,7 @@ describe("a list", () => {
 
     // Of processor options any short list passes.
     test.for(fields.filter((field) => field.path !== "mm_processor_kwargs.*"))(
-      `is read by ${path} up to its first bad element at $path`,
+      `is read by ${path} up to its first invalid element at $path`,
       (field) => {
         for (const element of [{}, null]) {
           expect([element, parse(schema, field, element, 60)]).toEqual([element, { numReads: few, numIssues: few }]);
@@ -143,7 +143,7 @@ describe("a list", () => {
     );
   }
 
-  test("is read to its end by a schema that does not stop, so the count can fail", () => {
+  test("is read to its end by a schema that does not stop, so the count is able to fail", () => {
     const { list, numReads } = countedList(-1, 1000);
     expect(z.array(z.number().min(0)).safeParse(list).error?.issues).toHaveLength(1000);
     expect(numReads()).toBe(1000);
@@ -155,7 +155,7 @@ describe("odd values", () => {
   afterAll(() => bodies.close());
 
   for (const [{ path }, fields] of distinctFields.filter(([route]) => route !== batches)) {
-    test.for(fields)(`at $path are answered by ${path}, or refused in OpenAI's form`, async (field) => {
+    test.for(fields)(`at $path are answered by ${path}, or rejected in OpenAI's format`, async (field) => {
       for (const value of oddValues) {
         const response = await post(path, hostileBody(field.bodyWith, value));
         const isStream = response.headers.get("content-type")?.startsWith("text/event-stream");
@@ -175,7 +175,7 @@ describe("odd values", () => {
   };
 });
 
-test.for(routes.slice(0, 2))("a line of a batch is refused as $path refuses its body", ({ path, schema }) => {
+test.for(routes.slice(0, 2))("a batch line is rejected like the body of $path", ({ path, schema }) => {
   const field = fieldsOf(schema)[0].find((found) => found.path === "allowed_token_ids")!;
   const lineWith = (value: unknown) => ({ custom_id: "a", method: "POST", url: path, body: field.bodyWith(value) });
   for (const value of deepValues) {
@@ -185,7 +185,7 @@ test.for(routes.slice(0, 2))("a line of a batch is refused as $path refuses its 
 });
 
 test.for(["", "allowed_token_ids"])(
-  "over HTTP each is refused at %j, and a request beside it is answered",
+  "over HTTP each is rejected at %j, and a request beside it is answered",
   async (path) => {
     const { post, bodies, engine } = createTestApp({ config: { maxBodyBytes: 32 * 1024 ** 2 } });
     const field = chatFields.find((found) => found.path === path)!;

@@ -42,7 +42,7 @@ test.for([
   ["in its head", ["--xyz\r\n"]],
   ["in its file", [head, "half"]],
   ["behind its file", [head, "whole\r\n--xyz\r\n"]],
-] as const)("an upload that stalls %s ends with 408, and so does whoever takes it", async ([, pieces]) => {
+] as const)("an upload that stalls %s ends with 408, and so does its consumer", async ([, pieces]) => {
   const { request, cancelled } = requestOf(pieces, true);
   const taken: unknown[] = [];
   const received = receiveUpload(request, {
@@ -63,7 +63,7 @@ test.for([
   await cancelled;
 });
 
-test("time that the file's taker needs does not count as a stall", async () => {
+test("time that the consumer needs does not count as a stall", async () => {
   // More than the streams between the request and the taker hold.
   const pieces = Array.from({ length: 10 }, () => "x".repeat(100_000));
   const { request } = requestOf([head, ...pieces, "\r\n--xyz--\r\n"], false);

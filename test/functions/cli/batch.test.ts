@@ -83,7 +83,7 @@ function comparable(body: Readonly<Record<string, unknown>>): object {
   return JSON.parse(text, (_key, value: unknown) => (typeof value === "number" ? value.toFixed(3) : value)) as object;
 }
 
-test("lines are answered as HTTP answers them: texts, pictures, choices, logprobs, errors", async () => {
+test("lines get the same answers as over HTTP: texts, pictures, choices, logprobs, errors", async () => {
   const sampled = { temperature: 1, seed: 7, max_tokens: 12 };
   const chats: Record<string, object> = {
     picture: { ...question, temperature: 0 },
@@ -126,7 +126,7 @@ test("lines are answered as HTTP answers them: texts, pictures, choices, logprob
   }
 });
 
-test("extra_args of a line steer as vllm_xargs do, which come before them and they before the service's", async () => {
+test("extra_args of a line steer like vllm_xargs, which override them, and they override the service's", async () => {
   const body = { prompt: "a", max_tokens: 2, ignore_eos: true, skip_special_tokens: false };
   const target = (id: number) => ({ target_token: id });
   const { results } = await runBatch(
@@ -149,7 +149,7 @@ test("extra_args of a line steer as vllm_xargs do, which come before them and th
   });
 });
 
-test("lines that are no requests have errors with their numbers, and the others are answered", async () => {
+test("invalid lines have errors with their numbers, and the others are answered", async () => {
   const good = { prompt: "a", max_tokens: 1 };
   const long = line("long", { prompt: "x".repeat(80_000) });
   const lines = ["{", line("a", good), "", line("a", good), line("b", good, { method: "PUT" }), long, line("c", good)];
@@ -174,7 +174,7 @@ test("lines that are no requests have errors with their numbers, and the others 
   }
 });
 
-test("no line is refused for want of room, however many sequences it has and however few may wait", async () => {
+test("no line is rejected because the queue is full, whatever its number of sequences and the limits", async () => {
   const numSequences = [1, 3, 2, 4, 1, 1, 4, 2];
   const { results } = await runBatch(
     numSequences.map((n, index) => line(`line-${index}`, { prompt: "a", n, temperature: 1, max_tokens: 4 })),
@@ -192,7 +192,7 @@ test.for([
   ["SIGKILL", "25", null],
   ["SIGTERM", "25", 143],
   ["SIGINT", "0", 130],
-] as const)("after %s and %s s in the middle another run goes on, every line has one result", async (ending) => {
+] as const)("after %s and %s s in the middle another run resumes, and every line has one result", async (ending) => {
   const [signal, SHUTDOWN_GRACE_SECONDS, code] = ending;
   const files = await writeInput(manyLines);
   await using first = startBatch(files, { SHUTDOWN_GRACE_SECONDS });
@@ -211,7 +211,7 @@ test.for([
   expect(results.every(({ response }) => response?.status_code === 200)).toBe(true);
 });
 
-test("when the engine dies nothing is laid to the lines, and another run goes on", async () => {
+test("when the engine dies, no line gets an error, and another run resumes", async () => {
   const dying = new URL("../../engine/exiting-processor.ts", import.meta.url).pathname;
   const lines = manyLines.slice(0, 12);
   const files = await writeInput([...lines, line("short", { prompt: "a", max_tokens: 1 })]);
@@ -225,7 +225,7 @@ test("when the engine dies nothing is laid to the lines, and another run goes on
   expect(readResults(files.output).map(({ response }) => response?.status_code)).toEqual(Array(13).fill(200));
 });
 
-test("standard input and output take and give lines, with the log elsewhere", async () => {
+test("standard input and output carry lines, and the log goes elsewhere", async () => {
   await using cli = startCli(["batch", "--input", "-", "--output", "-"], {}, `${line("a", { prompt: "a" })}\n`);
   expect(await cli.exitCode).toBe(0);
   const results = cli.stdout().trimEnd().split("\n");

@@ -77,7 +77,7 @@ test.for<[string, (folder: string) => unknown, string]>([
     },
     "model.safetensors is a named pipe, not a file.",
   ],
-])("a checkpoint with %s ends the start with what is wrong and what to do", async ([name, breakIt, reason]) => {
+])("a checkpoint with %s ends the start with the reason and advice", async ([name, breakIt, reason]) => {
   const folder = await copyOfCheckpoint(name);
   await breakIt(folder);
   expect(await errorOfStart({ MODEL: folder, CACHE_FOLDER: join(temporary.path, "cache") })).toMatchObject({
@@ -97,7 +97,7 @@ test.for<[string, () => Promise<string> | string]>([
     },
   ],
   ["where the system makes no folders", () => "/proc/fovea"],
-])("a CACHE_FOLDER that is %s ends the start with its name", async ([, cacheFolderOf]) => {
+])("a CACHE_FOLDER that is %s ends the start and is named", async ([, cacheFolderOf]) => {
   const cacheFolder = await cacheFolderOf();
   expect(await errorOfStart({ MODEL: whole, CACHE_FOLDER: cacheFolder })).toMatchObject({
     code: "invalid_configuration",
@@ -106,7 +106,7 @@ test.for<[string, () => Promise<string> | string]>([
   });
 });
 
-test("a disk without room for the cache ends the start with the system's words", async () => {
+test("a disk without room for the cache ends the start with the system's message", async () => {
   const main = fileURLToPath(new URL("../../../functions/cli/main.js", import.meta.url));
   // No file may grow beyond 8 kB, which is what a full disk looks like to whoever writes more.
   const command = 'ulimit -f 16; exec "$0" "$@"';

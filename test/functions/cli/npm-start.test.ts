@@ -91,7 +91,7 @@ test.for(["SIGTERM", "SIGINT"] as const)("%s to npm alone drains the server and 
   await expectAllGone(started);
 });
 
-test("SIGKILL to npm, which cannot pass it on, drains the server too", async () => {
+test("SIGKILL to npm, which cannot forward it, also drains the server", async () => {
   await using started = await startByNpm();
   process.kill(started.npmId, "SIGKILL");
   await started.exit;
@@ -99,7 +99,7 @@ test("SIGKILL to npm, which cannot pass it on, drains the server too", async () 
   expect(started.stdout()).toMatch(/"message":"Draining\.","because":"npm has ended"[^]*"isClean":true/);
 });
 
-test("Ctrl-C, which reaches the server by itself and through npm, counts as one signal: a stream ends whole", async () => {
+test("Ctrl-C, which reaches the server directly and through npm, counts as one signal: a stream completes", async () => {
   await using started = await startByNpm();
   const client = new OpenAI({ baseURL: `http://127.0.0.1:${started.port}/v1`, apiKey: "none", maxRetries: 0 });
   const stream = await client.completions.create({

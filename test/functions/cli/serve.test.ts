@@ -32,7 +32,7 @@ async function openLongStream(client: OpenAI, numSequences = 32) {
   return iterator;
 }
 
-test("the port opens before the model is there, and requests are answered from then on", async () => {
+test("the port opens before the model is loaded, and requests are answered once it is", async () => {
   const { cli, baseUrl, client } = await startService();
   await using _ = cli;
   const health = await fetch(`${baseUrl}/health`);
@@ -66,7 +66,7 @@ test("SIGTERM in the middle of a stream lets it finish, then ends the process wi
   expect(cli.stdout()).toContain('"isClean":true');
 });
 
-test("a stream that outlasts the grace is ended with an error event", async () => {
+test("a stream that exceeds the grace ends with an error event", async () => {
   const { cli, client } = await startService({ SHUTDOWN_GRACE_SECONDS: "0" });
   await using _ = cli;
   await cli.waitForLog("Ready.");
@@ -90,14 +90,14 @@ test("a second signal ends the process at once", async () => {
   expect(await cli.exitCode).toBe(143);
 });
 
-test("SIGTERM before the model is loaded ends the process with 0", async () => {
+test("SIGTERM before the model is loaded exits with 0", async () => {
   const { cli } = await startService();
   await using _ = cli;
   cli.child.kill("SIGTERM");
   expect(await cli.exitCode).toBe(0);
 });
 
-test("an engine that dies ends its requests, and the service asks to be started anew", async () => {
+test("an engine that dies ends its requests, and /livez requests a restart", async () => {
   const processor = new URL("../../engine/exiting-processor.ts", import.meta.url).pathname;
   const { cli, baseUrl, client } = await startService({ LOGITS_PROCESSORS: `${processor}:Exiting` });
   await using _ = cli;
@@ -126,7 +126,7 @@ test("an engine that dies ends its requests, and the service asks to be started 
 const loopingProcessor = new URL("../../engine/looping-processor.ts", import.meta.url).pathname;
 const sleepingProcessor = new URL("../../engine/sleeping-processor.ts", import.meta.url).pathname;
 
-test("a processor that loops makes /health, then /livez 503, and the service recovers when the loop ends", async () => {
+test("a looping processor turns /health and then /livez to 503, and the service recovers when the loop ends", async () => {
   const className = `${loopingProcessor}:Looping`;
   const { cli, baseUrl, client } = await startService({
     LOGITS_PROCESSORS: className,

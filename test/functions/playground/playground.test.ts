@@ -56,7 +56,7 @@ async function give(page: Page, how: "drop" | "paste", name: string, type: strin
   await page.evaluate(giveFile, { how, name, type, base64: bytes.toString("base64") });
 }
 
-test("one click on an example asks, and the conversation goes on from there", async () => {
+test("one click on an example asks a question, and the conversation continues", async () => {
   await using opened = await openPlayground();
   const { page, complaints, foreignUrls } = opened;
   expect(page.url()).toBe(`${service.baseUrl}/playground`);
@@ -82,7 +82,7 @@ test("one click on an example asks, and the conversation goes on from there", as
   expect({ complaints, foreignUrls }).toEqual({ complaints: [], foreignUrls: [] });
 });
 
-test("pictures that are dropped, pasted or chosen are asked about, without those that were removed", async () => {
+test("dropped, pasted and chosen pictures are sent, removed ones are not", async () => {
   await using opened = await openPlayground();
   const { page, complaints } = opened;
   const [scene, label] = await Promise.all(
@@ -104,7 +104,7 @@ test("pictures that are dropped, pasted or chosen are asked about, without those
   expect(complaints).toEqual([]);
 });
 
-test("Stop ends the answer where it is, and the server's work on it", async () => {
+test("Stop ends the answer and the server's work on it", async () => {
   await using opened = await openPlayground();
   const { page, complaints } = opened;
   await page.getByRole("button", { name: "Settings" }).click();
@@ -126,7 +126,7 @@ test("Stop ends the answer where it is, and the server's work on it", async () =
   expect(complaints).toEqual([]);
 });
 
-test("what is wrong with a setting is said beside it, by the page before or by the server after it was sent", async () => {
+test("an invalid setting is reported beside its field, by the page or by the server", async () => {
   await using opened = await openPlayground();
   const { page } = opened;
   let numRequests = 0;
@@ -158,7 +158,7 @@ test("what is wrong with a setting is said beside it, by the page before or by t
   expect(numRequests).toBe(2);
 });
 
-test("a picture that the server refuses is named, and its question can be asked otherwise", async () => {
+test("a picture that the server rejects is named, and its question can be edited", async () => {
   await using opened = await openPlayground();
   const { page } = opened;
   await give(page, "drop", "broken.png", "image/png", Buffer.from("not really"));
@@ -174,7 +174,7 @@ test("a picture that the server refuses is named, and its question can be asked 
   expect(await readAnswer(page)).toBe("A large blue square");
 });
 
-test("the answer takes the form that is asked for", async () => {
+test("the answer has the chosen form", async () => {
   await using opened = await openPlayground();
   const { page } = opened;
   await page.getByRole("button", { name: "Settings" }).click();
@@ -188,7 +188,7 @@ test("the answer takes the form that is asked for", async () => {
   expect(["true", "false"]).toContain(await readAnswer(page));
 });
 
-test("each token says how sure it was and what else it could have been, by pointer and by keyboard", async () => {
+test("each token shows its probability and alternatives, by pointer and by keyboard", async () => {
   await using opened = await openPlayground({ reducedMotion: "reduce" });
   const { page } = opened;
   await page.getByRole("button", { name: "What does the label say?" }).click();
@@ -214,7 +214,7 @@ test("each token says how sure it was and what else it could have been, by point
   expect(await page.locator(".turn").last().locator(".token").count()).toBe(0);
 });
 
-test("what is copied as curl asks the same and is answered the same", async () => {
+test("the copied curl command sends the same request and gets the same answer", async () => {
   await using opened = await openPlayground({ permissions: ["clipboard-read", "clipboard-write"] });
   const { page } = opened;
   await page.getByRole("button", { name: "What is in the center?" }).click();
@@ -234,7 +234,7 @@ interface StreamChunk {
   readonly choices: readonly { readonly delta: { readonly content?: string } }[];
 }
 
-test("nothing of the page lies beyond a narrow screen", async () => {
+test("the page fits a narrow screen", async () => {
   await using opened = await openPlayground({ viewport: { width: 360, height: 740 }, colorScheme: "dark" });
   const { page, complaints } = opened;
   expect(await page.evaluate(measureOverhang)).toBe(0);

@@ -36,7 +36,7 @@ test("the page waits for a model that is loading, then asks", async () => {
   expect(complaints).toEqual([]);
 });
 
-test("a model that takes no pictures is asked without any", async () => {
+test("a model without image support is asked without pictures", async () => {
   const testApp = createTestApp();
   Object.assign(testApp.engine, { modelInfo: { ...testApp.engine.modelInfo, acceptsImages: false } });
   await using served = await serveApp(testApp);
@@ -47,7 +47,7 @@ test("a model that takes no pictures is asked without any", async () => {
   expect(await page.getByRole("button", { name: "Add picture" }).isVisible()).toBe(false);
 });
 
-test("a key is asked for, kept for the tab, sent with every question and never part of code", async () => {
+test("a key is requested, kept for the tab, sent with every question and never shown in code", async () => {
   await using served = await serveApp(createTestApp({ config: { apiKeys: ["secret-key"] } }));
   await using opened = await openPage(browser, `${served.baseUrl}/playground`);
   const { page } = opened;
@@ -78,7 +78,7 @@ test("a key is asked for, kept for the tab, sent with every question and never p
   }
 });
 
-test("an answer that fails midway shows what came of it and why it ended", async () => {
+test("an answer that fails midway keeps its text and shows the reason", async () => {
   const refusal = new EngineError("logits_processor_failed", "steering:Target failed: no such token.");
   let isBroken = true;
   const testApp = createTestApp({ script: () => (isBroken ? ["Hel", refusal] : ["Hello", "."]) });
@@ -95,7 +95,7 @@ test("an answer that fails midway shows what came of it and why it ended", async
   await expect.poll(() => page.locator(".answer-text").innerText()).toBe("Hello.");
 });
 
-test("a server that has gone is said to be gone, and found again", async () => {
+test("a server that is down is reported, and found again", async () => {
   const testApp = createTestApp();
   await using served = await serveApp(testApp);
   await using opened = await openPage(browser, `${served.baseUrl}/playground`);

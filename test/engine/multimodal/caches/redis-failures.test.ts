@@ -156,7 +156,7 @@ describe("a Redis in trouble", () => {
     expect(cache.tier.stats.errors).toBe(1);
     server.command("config", "set", "maxmemory", "0");
     await expectRecovery(cache, "b");
-    const told = cache.log.filter((line) => /"warn"|takes/.test(line));
+    const told = cache.log.filter((line) => /"warn"|accepts/.test(line));
     expect(told).toEqual([
       expect.stringMatching(/Redis rejects writes.*OOM command not allowed/),
       expect.stringContaining("Redis accepts writes again"),
