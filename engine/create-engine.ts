@@ -1,6 +1,6 @@
-/** Where an engine comes from. */
+/** Creates engines. */
 import { versions } from "node:process";
-// All of it: an old Node, which lacks some of the names, can load this file and is refused below.
+// Import the namespace: an old Node lacks some of the names, but can then load this file and gets an error below.
 import * as workerThreads from "node:worker_threads";
 
 import { ENGINE_THREAD_NAME } from "./thread/engine-thread.ts";
@@ -13,13 +13,14 @@ import { createDataUrlImageSource } from "./images/data-url-image-source.ts";
 import type { Engine, EngineDependencies } from "./contract/engine.ts";
 
 /**
- * Returns at once, in state `loading`; `ready` tells how loading ended. Sets a flag of V8 for the whole process, for good:
- * `keepWasmCode` says why.
+ * Returns at once in state `loading`; `ready` settles when loading ends. Sets a V8 flag for the whole process,
+ * permanently: `keepWasmCode` explains why.
  *
- * @param options Settings left out have the service's defaults; without a model, the small shipped one is loaded.
- * @param dependencies Without image sources, images come as `data:` URLs only.
- * @throws EngineError `invalid_configuration` on a Node older than 24.6, and on an engine's own thread: the module of a
- *   logits processor that creates an engine when it is imported would create one engine after the other.
+ * @param options Settings that are left out have the service's defaults. Without a model, the small shipped one is
+ * loaded.
+ * @param dependencies Without image sources, only `data:` URLs are supported.
+ * @throws EngineError `invalid_configuration` on a Node older than 24.6, and on an engine's own thread: a logits
+ * processor module that creates an engine on import would create engines recursively.
  */
 export function createEngine(options: EngineOptions = {}, dependencies: Partial<EngineDependencies> = {}): Engine {
   if (workerThreads.threadName === undefined) {

@@ -1,16 +1,16 @@
-/** What is wrong with a JSON file, in one sentence that gives the path of the field, its value and what was expected. */
+/** Describes an error in a JSON file in one sentence with the path of the field, its value and the expected value. */
 import type { z } from "zod";
 
-/** Of a value in a message: a file may hold anything of any size. */
+/** In characters, for a value in a message: a file may contain values of any size. */
 const maxExcerptLength = 80;
 
-/** A value as JSON, or its beginning. */
+/** The value as JSON, shortened if necessary. */
 export function excerpt(value: unknown): string {
   const text = tryStringify(value) ?? "nested too deeply";
   return text.length <= maxExcerptLength ? text : `${text.slice(0, maxExcerptLength)}...`;
 }
 
-/** Null for a value that is nested more deeply than the stack allows, which JSON.parse takes. */
+/** Null for a value that is nested more deeply than the stack allows; JSON.parse accepts such values. */
 function tryStringify(value: unknown): string | null {
   try {
     return JSON.stringify(value) ?? "nothing";
@@ -19,17 +19,18 @@ function tryStringify(value: unknown): string | null {
   }
 }
 
-/** The message of an error that a parser threw, on one line. */
+/** The message of a parser's error, on one line. */
 export function describeError(error: unknown): string {
   const message = error instanceof Error ? error.message : String(error);
   return message.replaceAll(/\s+/g, " ").slice(0, 200);
 }
 
 /**
- * The first issue, without a full stop: "text_config.vocab_size is 1.5: expected an integer". The whole file is "it".
+ * Describes the first issue, without a full stop: "text_config.vocab_size is 1.5: expected an integer". The whole file
+ * is called "it".
  *
- * @param path Where the value that was checked lies in its file; "" for the whole.
- * @param value What was checked.
+ * @param path Path of the checked value in its file; "" for the whole file.
+ * @param value The checked value.
  */
 export function describeIssue(error: z.ZodError, path: string, value: unknown): string {
   const [issue] = error.issues;

@@ -1,4 +1,4 @@
-/** From a request as it came to one the engine thread can run: tokens, tensors, and where the two meet. */
+/** Turns a request into tokens, tensors and the positions that connect them, for the engine thread. */
 import { EngineError, invariant } from "../contract/errors.ts";
 import { imagePartsOf, renderChat } from "./chat-prompt.ts";
 import { isAboutOptions, noImageProcessor, requestOptions, tooManyEmbeddings } from "./request-options.ts";
@@ -17,20 +17,20 @@ import type { PromptText } from "../multimodal/prompt-text.ts";
 import type { ChatTemplate } from "../text/chat-template.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
 
-/** How a model takes images. */
+/** A model's image inputs. */
 export interface ImageInputs {
-  /** Stands for one embedding of an image; a model's placeholder of a whole image may be another token. */
+  /** Token of one embedding of an image. The placeholder of a whole image may be another token. */
   readonly imageTokenId: number;
   readonly info: ProcessingInfo;
   readonly processor: MultiModalProcessor;
   readonly loader: ItemLoader;
-  /** Whether requests may bring embeddings. */
+  /** Whether requests may contain embeddings. */
   readonly enableMmEmbeds: boolean;
 }
 
 export interface InputProcessorOptions {
   readonly tokenizer: Tokenizer;
-  /** Null for a checkpoint without one, which refuses conversations. */
+  /** Null for a checkpoint without one, which rejects conversations. */
   readonly chatTemplate: ChatTemplate | null;
   /** Null for a text-only model. */
   readonly imageInputs: ImageInputs | null;
@@ -39,17 +39,17 @@ export interface InputProcessorOptions {
   readonly vocabSize: number;
 }
 
-/** What the engine thread needs beside what the caller decides (id, sampling, seed). */
+/** What the engine thread needs in addition to the caller's id, sampling parameters and seed. */
 export type ProcessedPrompt = Pick<EngineRequest, "promptTokenIds" | "images" | "positions">;
 
-/** A prompt whose images are still to be put in. */
+/** A prompt whose images are not inserted yet. */
 interface TokenizedPrompt {
   readonly tokenIds: readonly number[];
-  /** Images have to be where the tokens say: the rest of the text is known to mean none. */
+  /** True if image tokens are the only images: the other text is known to contain none. */
   readonly isExact: boolean;
 }
 
-/** A longer text is not counted to its end before it is refused. */
+/** In model lengths: the tokens of a longer text are not counted to the end before it is rejected. */
 const MAX_COUNTED_LENGTHS = 4;
 
 export class InputProcessor {
@@ -60,10 +60,10 @@ export class InputProcessor {
   }
 
   /**
-   * Everything that can be refused without fetching an image is refused before one is fetched. Images are fetched and
-   * processed concurrently; when one fails the others are cancelled, and nothing of the request is left running when
-   * the promise settles. Throws EngineError `invalid_argument`, `prompt_too_long`, `too_many_images`, those of images,
-   * or `aborted`.
+   * Rejects everything that can be rejected without an image before fetching one. Images are fetched and processed
+   * concurrently. When one fails, the others are cancelled, and no work of the request is left when the promise
+   * settles. Throws EngineError `invalid_argument`, `prompt_too_long`, `too_many_images`, errors of images, or
+   * `aborted`.
    */
   async process(request: GenerationRequest, signal: AbortSignal): Promise<ProcessedPrompt> {
     const { prompt } = request;
@@ -124,7 +124,7 @@ export class InputProcessor {
     return requestOptions(imageInputs?.processor ?? noImageProcessor, mmProcessorOptions);
   }
 
-  /** Token ids in which every image is still one placeholder, or (of token prompts) has its features already. */
+  /** Returns token ids in which every image is still one placeholder or (in token prompts) already has its features. */
   async #tokenize(prompt: Prompt, signal: AbortSignal): Promise<TokenizedPrompt> {
     const processor = this.#options.imageInputs?.processor;
     const { tokenIds, isExact } = await this.#encode(prompt, signal);
@@ -174,7 +174,7 @@ export class InputProcessor {
     const numPlaceholders = countOccurrences(tokenIds, imagePlaceholderTokenIds);
     const fewestTokens = sumOf(parts, ({ type }) => (type === "image" ? imageInputs.info.minTokensPerItem : 1));
     if (!isExact && parts.length > 0 && mayHoldFeatures(tokenIds, imageInputs, parts.length, fewestTokens)) {
-      // The images will tell.
+      // The length is checked again once the images are known.
       this.#checkLength(tokenIds.length);
       return;
     }
@@ -193,7 +193,7 @@ export class InputProcessor {
     if (numTokens >= maxModelLen) throw tooLong(String(numTokens), maxModelLen);
   }
 
-  /** Options that cannot be followed are the request's fault where it changed them. */
+  /** Unsupported options are the request's error if the request changed them. */
   async #loadItems(
     parts: readonly ImagePart[],
     request: ItemRequest,
@@ -230,7 +230,7 @@ export class InputProcessor {
     );
     const { imagePlaceholder, imagePlaceholderTokenIds } = processor;
     const isWhole = expanded.placeholders.every((placeholder) => placeholder !== null);
-    // A placeholder that is left would be taken for a feature without an image.
+    // A remaining placeholder would be treated as a feature without an image.
     const isLeft = imagePlaceholder !== null && countOutside(expanded, imagePlaceholderTokenIds) > 0;
     if (isWhole && !isLeft) return expanded;
     if (imagePlaceholder === null) {
@@ -244,7 +244,7 @@ export class InputProcessor {
     throw wrongPlaceholders(numPlaceholders, imagePlaceholder, items.length);
   }
 
-  /** In the order of their places. */
+  /** In the order of their positions. */
   #features(items: readonly LoadedItem[], { placeholders }: UpdatedPrompt): ImageFeature[] {
     const features = items.map(({ mmHash, item: { tensors } }, index) => {
       const placeholder = placeholders[index];
@@ -254,7 +254,7 @@ export class InputProcessor {
     return features.sort((left, right) => left.placeholder.offset - right.placeholder.offset);
   }
 
-  /** Of all images; those that are new were counted before they were processed. */
+  /** Checks all images; new ones were counted before they were processed. */
   #checkEmbeddings(images: readonly ImageFeature[]): void {
     const { maxTokensPerItem } = this.#imageInputs().info;
     for (const { placeholder } of images) {
@@ -282,7 +282,7 @@ export function createPromptText(tokenizer: Tokenizer, signal?: AbortSignal): Pr
   };
 }
 
-/** Whether there are enough image tokens to be the embeddings of the images already. */
+/** Whether there are enough image tokens to be the images' embeddings already. */
 function mayHoldFeatures(
   tokenIds: readonly number[],
   { imageTokenId, processor: { imagePlaceholder, imagePlaceholderTokenIds } }: ImageInputs,
@@ -292,11 +292,11 @@ function mayHoldFeatures(
   if (imagePlaceholder === null) return true;
   const numImageTokens = countOccurrences(tokenIds, [imageTokenId]);
   const isPlaceholder = imagePlaceholderTokenIds.length === 1 && imagePlaceholderTokenIds[0] === imageTokenId;
-  // As many placeholders as images are placeholders, even where an image has no more embeddings than one.
+  // If there are as many placeholders as images, they are placeholders, even for images with one embedding.
   return numImageTokens >= fewestTokens && (!isPlaceholder || numImageTokens > numImages);
 }
 
-/** Occurrences in the prompt that are in no item's place. */
+/** Occurrences in the prompt outside the ranges of items. */
 function countOutside({ tokenIds, placeholders }: UpdatedPrompt, sequence: readonly number[]): number {
   let end = 0;
   let count = 0;

@@ -1,4 +1,4 @@
-/** From the images of a request to items ready for the model: fetched and processed only where no cache has them. */
+/** Turns the images of a request into items for the model, and fetches and processes only those that no cache has. */
 import { aboutParameter, EngineError, invariant } from "../contract/errors.ts";
 import { decodeCostOf, defaultDecodeLimits } from "../images/decode-cost.ts";
 import { canTellUnchanged, fetchImageIfChanged } from "../images/fetch-image.ts";
@@ -23,9 +23,9 @@ import type { ProcessedItem } from "../multimodal/processed-item.ts";
 import type { ProcessingInfo } from "../multimodal/processing-info.ts";
 import type { PromptText } from "../multimodal/prompt-text.ts";
 
-/** Looks items up by `mmHash` and has those that are missing processed as one batch, once for all who want them. */
+/** Looks items up by `mmHash`. Missing items are processed as one batch, once for all requests that need them. */
 export interface ItemCache {
-  /** By position; null for those that would have to be processed. Never rejects. */
+  /** By position; null for missing items. Never rejects. */
   getMany(mmHashes: readonly string[]): Promise<readonly (ProcessedItem | null)[]>;
   getOrProcess(
     mmHashes: readonly string[],
@@ -34,7 +34,7 @@ export interface ItemCache {
   ): Promise<readonly ProcessedItem[]>;
 }
 
-/** What sources said of images; never rejects. */
+/** What sources reported about images. Never rejects. */
 export interface SourceCache {
   getMany(keys: readonly string[]): Promise<readonly (KnownImage | null)[]>;
   setMany(entries: readonly { readonly key: string; readonly value: KnownImage }[]): void;
@@ -53,9 +53,9 @@ export interface ItemLoaderOptions {
   readonly caches: ItemCaches;
   readonly limits: ImageLimits;
   readonly promptText: PromptText;
-  /** Of the built model; part of every item's hash. */
+  /** Content hash of the built model; part of every item's hash. */
   readonly modelContentHash: string;
-  /** Width of the decoder, and so of embeddings. */
+  /** Width of the decoder and of embeddings. */
   readonly hiddenSize: number;
 }
 
@@ -66,23 +66,23 @@ export interface LoadedItem {
 
 interface IdentifiedImage {
   readonly mmHash: string;
-  /** Null where it is still to be looked up or processed. */
+  /** Null until it is looked up or processed. */
   readonly item: ProcessedItem | null;
 }
 
 interface KnownItem extends IdentifiedImage {
-  /** Of the source, for the bytes that the item was made of. */
+  /** The source's validator of the bytes from which the item was made. */
   readonly validator: string;
   readonly item: ProcessedItem;
 }
 
 type InspectedImage = EncodedImage & Required<Pick<EncodedImage, "header">>;
 
-/** The request an image is loaded for. */
+/** The request for which an image is loaded. */
 export interface ItemRequest extends Pick<GenerationRequest, "tenant" | "cacheSalt"> {
-  /** The checkpoint's with the request's changes. */
+  /** The checkpoint's options with the request's changes. */
   readonly processorOptions: ProcessorOptions;
-  /** Most embeddings that the prompt has room for; left out, any number. */
+  /** Maximum number of embeddings for which the prompt has room; unlimited if left out. */
   readonly maxNumEmbeddings?: number;
 }
 
@@ -94,8 +94,9 @@ export class ItemLoader {
   }
 
   /**
-   * In the order of the parts, which are all images or all embeddings. The first failure cancels the rest, which have
-   * ended when this rejects: with errors of images (`parameter` is `prompt.images[index]`) or `aborted`.
+   * Returns items in the order of the parts, which are either all images or all embeddings. The first failure cancels
+   * the others, which have ended when this rejects: with an error of an image (`parameter` is `prompt.images[index]`)
+   * or `aborted`.
    */
   async load(parts: readonly ImagePart[], request: ItemRequest, signal: AbortSignal): Promise<readonly LoadedItem[]> {
     try {
@@ -115,7 +116,7 @@ export class ItemLoader {
   ): Promise<readonly LoadedItem[]> {
     const { caches, processor, promptText } = this.#options;
     const known = await this.#knownItems(parts, request);
-    /** Bytes that had to be fetched to know which image it is. */
+    /** Bytes that were fetched to identify an image. */
     const fetched: (EncodedImage | undefined)[] = [];
     const identified = await allOrNone<ImagePart, IdentifiedImage>(
       parts,
@@ -145,7 +146,7 @@ export class ItemLoader {
           const indices = identified.flatMap(({ item, mmHash: other }, at) =>
             item === null && other === mmHash ? [at] : [],
           );
-          // Of several of one uuid any may bring the image.
+          // Of several images with one uuid, any may bring the image.
           const index = indices.find((at) => parts[at].reference !== null) ?? indices[0];
           invariant(index !== undefined, "a cache requests only images that are missing");
           return this.#inspect(fetched[index] ?? (await this.#fetch(parts[index], index, either)), request, either);
@@ -161,7 +162,7 @@ export class ItemLoader {
     return identified.map(({ item }, index) => ({ mmHash: mmHashes[index], item: item ?? found.next().value! }));
   }
 
-  /** Not cached: they are what a cache would hold, and came with the request. */
+  /** Embeddings are not cached: they came with the request and are what a cache would hold. */
   async #loadEmbeddings(
     parts: readonly ImagePart[],
     request: ItemRequest,
@@ -188,8 +189,9 @@ export class ItemLoader {
   }
 
   /**
-   * By part: the item its source may tell to be unchanged, held from here on, as it may leave the cache before the source
-   * has answered and its bytes may be others when they are fetched after all. Null where source or cache has nothing.
+   * By part: the cached item that the source may confirm as unchanged. The item is held from here on, because the cache
+   * may evict it before the source has answered, and a later fetch may return other bytes. Null if the source or the
+   * cache has nothing.
    */
   async #knownItems(parts: readonly ImagePart[], request: ItemRequest): Promise<readonly (KnownItem | null)[]> {
     const { caches } = this.#options;
@@ -204,7 +206,7 @@ export class ItemLoader {
     );
   }
 
-  /** Null where the source cannot tell an image that is unchanged, or a uuid tells the image anyway. */
+  /** Null if the source cannot confirm an unchanged image, or if a uuid identifies the image anyway. */
   async #sourceKey(part: ImagePart, index: number, { tenant = "", cacheSalt }: ItemRequest): Promise<string | null> {
     const isNamed = part.type === "image" && part.uuid !== undefined;
     if (part.reference === null || isNamed) return null;
@@ -213,7 +215,7 @@ export class ItemLoader {
     return isTold ? sourceCacheKey(reference, JSON.stringify([tenant, cacheSalt ?? null])) : null;
   }
 
-  /** The hash of the image's bytes, which the source cache is told. */
+  /** Returns the hash of the image's bytes and stores it in the source cache. */
   async #remember(
     part: ImagePart,
     index: number,
@@ -234,13 +236,13 @@ export class ItemLoader {
     return { bytes: answer.bytes, parameter: parameterOf(index) };
   }
 
-  /** Reads the header alone, so that a request is refused for what it would cost before any of that is spent. */
+  /** Reads only the header, so that a request is rejected for its cost before any of it is spent. */
   async #inspect(image: EncodedImage, request: ItemRequest, signal: AbortSignal): Promise<InspectedImage> {
     const owned = { ...image, owner: { tenant: request.tenant ?? "", request } };
     return { ...owned, header: await this.#options.pixels.inspect(owned, signal) };
   }
 
-  /** Of images that have to be processed; those that are known cost nothing. */
+  /** Checks images that have to be processed; cached images cost nothing. */
   #checkWork(images: readonly InspectedImage[]): void {
     const { maxRequestDecodeCost = defaultDecodeLimits.maxRequestDecodeCost } = this.#options.limits;
     const cost = images.reduce((sum, { header }) => sum + decodeCostOf(header), 0);
@@ -252,7 +254,7 @@ export class ItemLoader {
     );
   }
 
-  /** Of images that have to be processed, which is worth nothing where the prompt has no room for them. */
+  /** Checks images that have to be processed: processing them is useless if the prompt has no room for them. */
   #checkEmbeddings(images: readonly InspectedImage[], request: ItemRequest): void {
     const { processor, info } = this.#options;
     const { processorOptions, maxNumEmbeddings = Number.POSITIVE_INFINITY } = request;
@@ -293,7 +295,7 @@ export class ItemLoader {
   }
 }
 
-/** By position; null for what has no key. */
+/** By position; null for entries without a key. */
 async function getSome<Value>(
   cache: { getMany(keys: readonly string[]): Promise<readonly (Value | null)[]> },
   keys: readonly (string | null)[],
@@ -309,7 +311,7 @@ function parameterOf(index: number): string {
   return `prompt.images[${index}]`;
 }
 
-/** Errors name the image. */
+/** Adds the name of the image to errors. */
 async function namingImage<Result>(index: number, run: () => Result | Promise<Result>): Promise<Result> {
   try {
     return await run();

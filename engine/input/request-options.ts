@@ -1,4 +1,4 @@
-/** What a request, or a deployment, changes of an image processor's options. */
+/** Applies a request's or a deployment's changes to an image processor's options. */
 import { z } from "zod";
 import { EngineError } from "../contract/errors.ts";
 import type { EngineErrorCode } from "../contract/errors.ts";
@@ -7,16 +7,16 @@ import { readBySchema, shown } from "../schema-problem.ts";
 import type { CanonicalValue } from "../multimodal/hasher.ts";
 import type { MultiModalProcessor, ProcessorOptions } from "../multimodal/multimodal-processor.ts";
 
-/** The part of a processor that has options; `requestOptions` is empty for a model without an image processor. */
+/** The part of a processor with its options; `requestOptions` is empty for a model without an image processor. */
 export type OptionHolder = Pick<MultiModalProcessor, "options" | "requestOptions" | "replacedOptions" | "checkOptions">;
 
-/** Of a text-only model. */
+/** For text-only models. */
 export const noImageProcessor: OptionHolder = { options: {}, requestOptions: new Set(), checkOptions: () => {} };
 
 /**
- * The checkpoint's options with the request's over them; the very object of the processor where nothing is changed. An
- * option that is null keeps the checkpoint's value. Throws EngineError `invalid_argument` for a name that no request may
- * set and for a value that the processor cannot follow; `parameter` is its path (`mmProcessorOptions.image_std[0]`).
+ * Returns the checkpoint's options overridden by the request's. If nothing changes, returns the processor's own object.
+ * An option that is null keeps the checkpoint's value. Throws EngineError `invalid_argument` for a name that requests
+ * may not set and for an unsupported value; `parameter` is its path (`mmProcessorOptions.image_std[0]`).
  */
 export function requestOptions(
   processor: OptionHolder,
@@ -27,7 +27,7 @@ export function requestOptions(
   );
 }
 
-/** As `requestOptions`, for the changes of a deployment. Throws EngineError `invalid_configuration`. */
+/** Like `requestOptions`, for the changes of a deployment. Throws EngineError `invalid_configuration`. */
 export function deploymentOptions(
   processor: OptionHolder,
   changes: Readonly<Record<string, unknown>>,
@@ -35,12 +35,12 @@ export function deploymentOptions(
   return changedOptions(processor, changes, (path, message, cause) => optionsError(message, cause, path));
 }
 
-/** Whether a processor cannot follow its options; else whatever went wrong has nothing to do with them. */
+/** True if a processor does not support its options; other errors have nothing to do with them. */
 export function isAboutOptions(error: unknown): error is EngineError {
   return error instanceof EngineError && (error.code === "invalid_checkpoint" || error.code === "unsupported_model");
 }
 
-/** Options that a deployment changed; those of the checkpoint itself were followed. */
+/** Blames the options that a deployment changed: the checkpoint's own options worked. */
 export function optionsError(reason: string, cause?: unknown, path = ""): EngineError {
   return refusal(
     "invalid_configuration",
@@ -50,7 +50,7 @@ export function optionsError(reason: string, cause?: unknown, path = ""): Engine
   );
 }
 
-/** A request's options can make more of an image than the engine has room for at once. */
+/** A request's options can give an image more embeddings than the engine has room for. */
 export function tooManyEmbeddings(numEmbeddings: number, maxNumEmbeddings: number): EngineError {
   return refusal(
     "invalid_argument",
@@ -59,7 +59,7 @@ export function tooManyEmbeddings(numEmbeddings: number, maxNumEmbeddings: numbe
   );
 }
 
-/** `path` is empty for the options as a whole; `message` is a sentence. */
+/** `path` is empty for the options as a whole. `message` is a sentence. */
 type Refuse = (path: string, message: string, cause?: unknown) => EngineError;
 
 function refusal(code: EngineErrorCode, path: string, message: string, cause?: unknown): EngineError {
@@ -69,7 +69,7 @@ function refusal(code: EngineErrorCode, path: string, message: string, cause?: u
 
 interface Change {
   readonly value: unknown;
-  /** Where it was given: `image_std`, or `images_kwargs.image_std`. */
+  /** Where the option was given: `image_std` or `images_kwargs.image_std`. */
   readonly path: string;
 }
 
@@ -105,7 +105,7 @@ function changedOptions(
   return options;
 }
 
-/** transformers' names of objects in which options of images may lie as well as beside them. */
+/** transformers' names of objects that may contain image options. */
 const nestedOptions: ReadonlySet<string> = new Set(["images_kwargs", "common_kwargs"]);
 
 function flatChanges(changes: Readonly<Record<string, unknown>>, refuse: Refuse): Map<string, Change> {
@@ -140,12 +140,12 @@ function whyUnknown({ requestOptions: known }: OptionHolder, path: string): stri
   return `${unknown}; the options of this model's image processor that can be set are ${[...known].join(", ")}.`;
 }
 
-/** The processor's own words, said of the place where the option was given. */
+/** The processor's message with the path under which the option was given. */
 function placed(error: EngineError, paths: ReadonlyMap<string, string>, refuse: Refuse): EngineError {
   const { message, parameter } = error;
   const name = /^[^.[]*/.exec(parameter ?? "")![0];
   const path = paths.get(name);
-  // Set by the checkpoint, and at odds with something that was changed.
+  // The checkpoint set this option, which contradicts a changed one.
   if (path === undefined || parameter === null)
     return refuse("", `The image processor cannot apply: ${message}`, error);
   const prefix = path.slice(0, path.length - name.length);
@@ -154,12 +154,12 @@ function placed(error: EngineError, paths: ReadonlyMap<string, string>, refuse: 
 
 const MAX_PATH_CHARACTERS = 80;
 
-/** Names that nothing knows may be of any length. */
+/** Unknown names may have any length. */
 function shortPath(path: string): string {
   return path.length > MAX_PATH_CHARACTERS ? `${path.slice(0, MAX_PATH_CHARACTERS)}…` : path;
 }
 
-/** Options of real processors have two levels and six values; more could exhaust the stack, or keep the thread busy. */
+/** Options of real processors have two levels and six values. More could exhaust the stack or keep the thread busy. */
 const MAX_DEPTH = 8;
 const MAX_VALUES = 1000;
 

@@ -111,9 +111,9 @@ export function testObjectStore(name: string, { open }: ObjectStoreContract): vo
     test.for(["../outside", "files/../../outside", "files/.hidden", "/etc/passwd", "files/", "files", "a/b/c", "f/\0"])(
       "%j is not a valid key",
       async (key) => {
-        await expect(store.read(key)).rejects.toThrow("is not a key");
-        await expect(writeText(store, key, "x")).rejects.toThrow("is not a key");
-        await expect(store.delete(key)).rejects.toThrow("is not a key");
+        await expect(store.read(key)).rejects.toThrow("is not a valid key");
+        await expect(writeText(store, key, "x")).rejects.toThrow("is not a valid key");
+        await expect(store.delete(key)).rejects.toThrow("is not a valid key");
       },
     );
   });

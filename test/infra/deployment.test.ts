@@ -83,23 +83,23 @@ test.for<[object, string]>([
     { device: { kind: "cuda" } },
     'device.gpu: expected one of "t4"|"l4"|"l40s"|"rtx-4090"|"rtx-pro-6000"|"a100-80gb"|"h100"|"h200".',
   ],
-])("%j is refused with the path of the field", ([changes, expected]) => {
+])("%j is rejected with the path of the field", ([changes, expected]) => {
   const problems = problemsOf(changes);
   expect(problems).toContain(expected);
   expect(problems.join("\n")).not.toContain("hunter2");
 });
 
-test("all that is wrong is said at once", () => {
+test("all errors are reported at once", () => {
   expect(problemsOf({ environment: { NONSENSE: 1, MAX_NUM_SEQS: "x" }, dtype: "int5" })).toHaveLength(3);
 });
 
-test("YAML that cannot be read is refused with the line", () => {
+test("invalid YAML is rejected with the line", () => {
   expect(() => parseDeployment("name: a\nname: b\n")).toThrow(
     /^The deployment is not valid YAML: Map keys must be unique at line 2, column 1\.$/,
   );
 });
 
-test("every example is a deployment", async () => {
+test("every example is a valid deployment", async () => {
   const folder = new URL("../../examples/deployments/", import.meta.url);
   const names = await readdir(folder);
   expect(names).not.toEqual([]);

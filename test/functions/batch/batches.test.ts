@@ -141,7 +141,9 @@ test("a batch that ends the server each time before a line is answered is given 
   await expect.poll(() => last.status(id)).toBe("failed");
   expect(last.engine.requests).toEqual([]);
   const errors = (await last.batches.find(tenant, id))?.errors?.data;
-  expect(errors).toMatchObject([{ code: "server_error", message: expect.stringContaining("begun 5 times") as string }]);
+  expect(errors).toMatchObject([
+    { code: "server_error", message: expect.stringContaining("started 5 times") as string },
+  ]);
   for (const server of [...ended, last]) await server.stop();
 });
 

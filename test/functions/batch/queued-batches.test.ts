@@ -341,7 +341,7 @@ describe("an upload", () => {
     const response = await fetch(`${service.baseUrl}/v1/files`, { method: "POST", body: form });
     expect(response.status).toBe(400);
     expect(await response.json()).toMatchObject({
-      error: { code: "invalid_form", message: expect.stringContaining("has file twice") },
+      error: { code: "invalid_form", message: expect.stringContaining("contains file twice") },
     });
     expect(await contents()).toEqual(before);
   });

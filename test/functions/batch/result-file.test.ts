@@ -72,8 +72,8 @@ test("a last line that only lacks its end gets it", async () => {
 });
 
 test.for([
-  ["a line of another file", '{"custom_id": "a", "method": "POST"}\n', "line 2 is none"],
-  ["text", "something\n", "line 2 is none"],
+  ["a line of another file", '{"custom_id": "a", "method": "POST"}\n', "line 2 is not a result"],
+  ["text", "something\n", "line 2 is not a result"],
   ["text at the end", "something", "its last line is not a result"],
 ])("a file that holds %s is left as it is", async ([, more, problem]) => {
   const path = newPath();

@@ -236,7 +236,7 @@ test("standard input and output carry lines, and the log goes elsewhere", async 
 test.for<[string, string[], RegExp]>([
   ["no files", [], /^fovea: batch needs --input: a file, or -\.\nfovea: batch needs --output: a file, or -\.\n$/],
   ["an input that is not there", ["--input", "/nowhere", "--output", "-"], /--input \/nowhere cannot be read: ENOENT/],
-  ["one file for both", ["--input", "package.json", "--output", "package.json"], /are one file, package\.json/],
+  ["one file for both", ["--input", "package.json", "--output", "package.json"], /are the same file, package\.json/],
   [
     "another file as output",
     ["--input", "README.md", "--output", "package.json"],
@@ -249,7 +249,7 @@ test.for<[string, string[], RegExp]>([
   expect(cli.stderr()).toMatch(problem);
 });
 
-test("a model that does not load ends it with 1, a logits processor that does not with 2", async () => {
+test("a model that does not load exits with 1, a logits processor that does not load with 2", async () => {
   const files = await writeInput([line("a", { prompt: "a" })]);
   for (const [environment, code] of [
     [{ MODEL: "/nowhere/at/all" }, 1],

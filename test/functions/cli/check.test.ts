@@ -34,8 +34,8 @@ test("the report shows the model, its memory by part, and that it fits", async (
   expect(stdout).toMatch(/^ {2}dtype +float32 +chosen by DTYPE=auto$/m);
   expect(stdout).toMatch(/^ {2}content hash +[0-9a-f]{16}$/m);
   // 2 * 4 layers * 2 heads * 32 numbers * 4 bytes, 1024 times, 4 times.
-  expect(stdout).toMatch(/^ {4}of one token +2\.0 KiB$/m);
-  expect(stdout).toMatch(/^ {4}of one sequence +2\.0 MiB$/m);
+  expect(stdout).toMatch(/^ {4}per token +2\.0 KiB$/m);
+  expect(stdout).toMatch(/^ {4}per sequence +2\.0 MiB$/m);
   expect(stdout).toMatch(/^ {2}KV cache +8\.0 MiB +reserved for 4 sequences/m);
   expect(stdout).toMatch(/^ {2}largest +64 x 64 /m);
   expect(stdout).toMatch(/^ {2}images that fit +15 +into 1024 tokens/m);

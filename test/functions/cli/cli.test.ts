@@ -50,7 +50,7 @@ test("a name that is close to a setting's is reported, and the start continues",
 
 test.for<[string[], RegExp]>([
   [["--max-num-seq", "4"], /There is no option --max-num-seq; did you mean --max-num-seqs\?\n/],
-  [["--frobnicate"], /There is no option --frobnicate; --help lists all\.\n/],
+  [["--frobnicate"], /There is no option --frobnicate; --help lists all options\.\n/],
   [["--port"], /--port needs a value\./],
   [["sreve"], /There is no command sreve; commands: serve, check, batch, render\./],
   [["serve", "now"], /serve takes no arguments, got now\./],

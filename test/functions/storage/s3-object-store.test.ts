@@ -101,7 +101,7 @@ describe("S3 that stops answering", () => {
     const store = open({ client: server.createClient({ endpoint: proxy.endpoint }), timeouts });
     await open().write("files/stalled", [Buffer.alloc(MEBIBYTE)]);
     proxy.decide(() => "stall");
-    await expect(store.read("files/stalled")).rejects.toThrow("S3 did not answer in 300 ms");
+    await expect(store.read("files/stalled")).rejects.toThrow("S3 did not answer within 300 ms");
     await store.close();
   });
 

@@ -129,7 +129,7 @@ test("more prompts than can ever run or wait together are rejected, and as many 
     const { error } = (await refused.json()) as { error: { message: string; param: string } };
     expect(error.param).toBe("prompt");
     expect(error.message).toBe(
-      `prompt asks for ${numPrompts * n} choices in ${numPrompts} prompts; at most 264 run or wait at once. MAX_NUM_SEQS and MAX_NUM_WAITING set the limit.`,
+      `prompt asks for ${numPrompts * n} choices in ${numPrompts} prompts; at most 264 can run or wait at once. MAX_NUM_SEQS and MAX_NUM_WAITING set the limit.`,
     );
   }
   const answered = await ask(132, 2);
