@@ -1,15 +1,15 @@
-/** Images carried in the request itself: `data:image/png;base64,…`. */
+/** Images in the request itself: `data:image/png;base64,…`. */
 import { EngineError } from "../contract/errors.ts";
 import { describeReference } from "./describe-reference.ts";
 import type { ImageSource } from "./image-source.ts";
 
-/** Longest part before the comma: a media type and a few parameters. */
+/** Maximum length of the part before the comma: a media type and a few parameters. */
 const MAX_HEADER_CHARACTERS = 1024;
 
 /**
- * Serves `data:[<type>][;<parameter>]…;base64,<data>`. The type is ignored: formats are told apart by content. The data
- * is strict base64 of the standard alphabet, padded, without white space; its size is checked before it is decoded.
- * Throws `invalid_image_reference` or `image_too_large`.
+ * Reads `data:[<type>][;<parameter>]…;base64,<data>`. The type is ignored, because formats are detected by content. The
+ * data must be strict, padded base64 of the standard alphabet without white space. Its size is checked before it is
+ * decoded. Throws `invalid_image_reference` or `image_too_large`.
  */
 export function createDataUrlImageSource(): ImageSource {
   return {
@@ -41,7 +41,7 @@ function decodeDataUrl(reference: string, maxImageBytes: number): Uint8Array {
     });
   }
 
-  // Buffer skips what is not base64, so any such character shows as missing bytes; the URL alphabet alone would pass.
+  // Buffer skips invalid characters, which shows as missing bytes. Only the URL alphabet needs a separate check.
   const bytes = Buffer.from(reference.slice(comma + 1), "base64");
   const hasUrlAlphabet = reference.includes("-", comma) || reference.includes("_", comma);
   if (bytes.byteLength !== numBytes || hasUrlAlphabet)

@@ -1,4 +1,4 @@
-/** Images on the web: `https://…`, as much of it as a stranger may be trusted with. */
+/** Images on the web (`https://…`), fetched with restrictions for untrusted references. */
 import { lookup as systemLookup } from "node:dns";
 import type { LookupFunction } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
@@ -12,27 +12,27 @@ import { fetchAlways } from "./image-source.ts";
 import type { ConnectedImageSource, FetchedImage, FetchIfChangedOptions } from "./image-source.ts";
 
 export interface HttpsImageSourceOptions {
-  /** Serve `http://` as well. Default false. */
+  /** Also fetch `http://`. Default false. */
   readonly allowHttp?: boolean;
-  /** Exact host names that images may come from, redirects included; empty (default) is all public ones. */
+  /** Exact host names that images may come from, redirects included. Empty (default) allows all public hosts. */
   readonly allowedDomains?: readonly string[];
   /** `host:port` entries whose addresses may be private. Default none. */
   readonly allowedPrivateHosts?: readonly string[];
-  /** How names are resolved. Default the system's way. */
+  /** Name resolution. Default: the system's. */
   readonly lookup?: LookupFunction;
-  /** PEM certificates trusted instead of the public authorities; null (default) trusts those. */
+  /** PEM certificates trusted instead of the public authorities; null (default) trusts the public ones. */
   readonly certificateAuthorities?: string | null;
 }
 
 const MAX_REDIRECTS = 3;
 const MAX_ATTEMPTS = 3;
-/** Before the second attempt; four times as long before each further one. */
+/** Before the second attempt; four times longer before each further one. */
 const RETRY_DELAY_MS = 100;
-/** A host that is silent this long is tried again, as far as the caller's time goes. */
+/** A silent host is retried after this time, within the caller's time limit. */
 const SILENCE_TIMEOUT_MS = 5_000;
 
 const REDIRECT_STATUSES: ReadonlySet<number> = new Set([301, 302, 303, 307, 308]);
-/** Statuses that may be different next time: timed out, too many requests; and every 5xx. */
+/** Statuses that may change on a retry: timeout, too many requests; and every 5xx. */
 const TRANSIENT_STATUSES: ReadonlySet<number> = new Set([408, 429]);
 
 type Outcome =
@@ -41,10 +41,10 @@ type Outcome =
   | { readonly kind: "failed"; readonly reason: string; readonly isTransient: boolean; readonly cause?: unknown };
 
 /**
- * Fetches over connections that reach public addresses only (see `createGuardedAgent`). Every hop of a redirect is
- * judged like the first address and never leads from https to http; connection errors, silence, 5xx, 408 and 429 are
- * tried three times. How long all of it may take is the caller's signal to say. An image's validator names the address
- * that sent it, behind all redirects, and is shown to no other.
+ * Fetches over connections that reach only public addresses (see `createGuardedAgent`). Every redirect is checked like
+ * the first address and never leads from https to http. Connection errors, silence, 5xx, 408 and 429 are tried three
+ * times. The caller's signal limits the total time. An image's validator contains the final address after redirects,
+ * and is sent only to that address.
  */
 export function createHttpsImageSource(options: HttpsImageSourceOptions = {}): ConnectedImageSource {
   const schemes = options.allowHttp === true ? ["https", "http"] : ["https"];
@@ -89,7 +89,7 @@ export function createHttpsImageSource(options: HttpsImageSourceOptions = {}): C
     }
   }
 
-  /** The parsed address, if it is one that may be fetched. */
+  /** Parses the address and checks that it may be fetched. */
   function judge(address: string, reference: string, base?: URL): URL {
     const refuse = (reason: string): EngineError =>
       new EngineError("invalid_image_reference", `The image ${describeReference(reference)} ${reason}.`);
@@ -155,7 +155,7 @@ export function createHttpsImageSource(options: HttpsImageSourceOptions = {}): C
   };
 }
 
-/** A failed connection in words, by its error code alone: messages hold addresses of the inside. */
+/** Describes a failed connection by its error code only, because messages may contain internal addresses. */
 function explain(error: unknown): { reason: string; isTransient: boolean } {
   const code = error instanceof Error && "code" in error ? String(error.code) : "";
   switch (code) {

@@ -1,4 +1,4 @@
-/** Images in object stores: `s3://bucket/key`, read with the service's own rights. */
+/** Images in object stores (`s3://bucket/key`), read with the service's own permissions. */
 import { addAbortSignal, type Readable } from "node:stream";
 import type { S3Client } from "@aws-sdk/client-s3";
 import { EngineError } from "../contract/errors.ts";
@@ -8,7 +8,7 @@ import { fetchAlways } from "./image-source.ts";
 import type { ConnectedImageSource, FetchedImage, FetchIfChangedOptions } from "./image-source.ts";
 
 export interface S3ImageSourceOptions {
-  /** Called once, by the first image that needs it: loading the SDK takes longer than starting the rest. */
+  /** Called once, by the first image that needs it, because loading the SDK takes longer than the rest of the start. */
   readonly createClient: () => S3Client | Promise<S3Client>;
 }
 
@@ -16,9 +16,9 @@ export interface S3ImageSourceOptions {
 const MAX_KEY_BYTES = 1024;
 
 /**
- * The key is taken as it stands after the bucket's slash: no percent-decoding, `?` and `#` are part of it. Retries are
- * the client's. An image's validator is its object's ETag, which changes with the bytes. The source destroys the client
- * on `close`.
+ * The key is everything after the bucket's slash: there is no percent-decoding, and `?` and `#` are part of it. The
+ * client handles retries. An image's validator is its object's ETag, which changes with the bytes. `close` destroys the
+ * client.
  */
 export function createS3ImageSource({ createClient }: S3ImageSourceOptions): ConnectedImageSource {
   let client: Promise<S3Client> | null = null;
@@ -35,7 +35,7 @@ export function createS3ImageSource({ createClient }: S3ImageSourceOptions): Con
     const { bucket, key } = parseS3Reference(reference);
     const { GetObjectCommand } = await import("@aws-sdk/client-s3");
     client ??= connect().catch((error: unknown) => {
-      // The next image tries again.
+      // The next image retries.
       client = null;
       throw error;
     });
@@ -66,7 +66,7 @@ export function createS3ImageSource({ createClient }: S3ImageSourceOptions): Con
   };
 }
 
-/** The SDK throws for 304, which has no body and so no error code. */
+/** The SDK throws for 304, which has no body and therefore no error code. */
 function isNotModified(error: unknown): boolean {
   const metadata = error instanceof Error && "$metadata" in error ? error.$metadata : null;
   return (
@@ -86,10 +86,10 @@ function parseS3Reference(reference: string): { bucket: string; key: string } {
   return { bucket, key };
 }
 
-/** By the error's name, which S3 documents; its message may hold host names, key ids and request ids. */
+/** Describes the error by its documented name, because its message may contain host names, key ids and request ids. */
 function explain(error: unknown): string {
   const { name, message } = error instanceof Error ? error : { name: "", message: "" };
-  // The SDK's, which has no name of its own.
+  // The SDK's own error, which has no distinct name.
   if (message === "Region is missing") return "the service has no AWS_REGION in which to look for it";
   switch (name) {
     case "NoSuchKey":

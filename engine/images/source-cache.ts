@@ -1,6 +1,6 @@
 /**
- * What an image's source said of it the last time: as long as it says the same, its bytes are the same, and an image
- * whose processed form is cached need not be sent again.
+ * The last validator of each image. While the source confirms it, the bytes are the same, and an image whose processed
+ * form is cached is not downloaded again.
  */
 import { hashCanonical } from "../multimodal/hasher.ts";
 import type { CanonicalValue } from "../multimodal/hasher.ts";
@@ -8,18 +8,18 @@ import { decodeRecord, encodeRecord } from "../multimodal/caches/record-codec.ts
 import type { JsonValue } from "../multimodal/caches/record-codec.ts";
 import type { ValueCodec } from "../multimodal/caches/value-codec.ts";
 
-/** To be raised with any change of `KnownImage` or of what validators mean; part of every key. */
+/** Increase it with any change of `KnownImage` or of the meaning of validators. It is part of every key. */
 export const sourceCacheVersion = 1;
 
 export interface KnownImage {
-  /** The source's own; see `ImageSource.fetchIfChanged`. */
+  /** The source's own validator; see `ImageSource.fetchIfChanged`. */
   readonly validator: string;
   /** Hex SHA-256 of the encoded bytes. */
   readonly contentHash: string;
 }
 
 const noTensors = new Map<string, never>();
-/** Keys, strings and the entries that hold them, about. */
+/** Approximate size of keys, strings and entries. */
 const overheadBytes = 256;
 
 export const knownImageCodec: ValueCodec<KnownImage> = {
@@ -29,7 +29,7 @@ export const knownImageCodec: ValueCodec<KnownImage> = {
   byteLengthOf: ({ validator, contentHash }) => overheadBytes + 2 * (validator.length + contentHash.length),
 };
 
-/** References may hold secrets (presigned URLs do), and what a tenant knows of an image is the tenant's alone. */
+/** References may contain secrets (presigned URLs do), and a tenant's images are private to the tenant. */
 export function sourceCacheKey(reference: string, tenantSalt: string | null): string {
   return hashCanonical({ reference, tenantSalt } satisfies CanonicalValue);
 }

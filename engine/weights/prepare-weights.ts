@@ -1,4 +1,4 @@
-/** Turns the tensors of a checkpoint into the weights a model asks for, once per content, in a file that is mapped. */
+/** Converts the tensors of a checkpoint into the weights that a model requests, once per content, in a mapped file. */
 import { hash } from "node:crypto";
 import { open } from "node:fs/promises";
 import { resolve } from "node:path";
@@ -13,19 +13,21 @@ import { bytesPerElement } from "./safetensors.ts";
 import type { StoredTensor } from "./stored-tensor.ts";
 import { countElements, planWeights, type PlannedTensor, type PlannedWeight, type WeightPlan } from "./weight-plan.ts";
 
-/** Counts up when the same request makes other bytes, so that files of an older version are not taken. */
+/** Increase it when the same request produces other bytes, so that older files are not reused. */
 const formatVersion = 1;
 
-/** The file begins with a page that says what it is; tensors follow. */
+/** The file starts with a page that describes it. Tensors follow. */
 const headerBytes = 4096;
 
-/** A task's rows, as float32, fit into a core's share of the last cache, and there are enough tasks to share out. */
+/**
+ * A task's rows as float32 fit into a core's share of the last-level cache, and there are enough tasks for all threads.
+ */
 const elementsPerTask = 1024 * 1024;
 
-/** The transposed form is written in strips of this many bytes or more; shorter ones cost more calls than bytes. */
+/** Minimum strip width of the transposed form: shorter strips cost more in calls than in bytes. */
 const minRowsPerTransposedTask = 256;
 
-/** Below this much to read, starting threads takes longer than doing it. */
+/** With less to read, starting threads would take longer than the work. */
 const inlineBytes = 4 * 1024 * 1024;
 
 export interface PrepareWeightsOptions {
@@ -38,12 +40,13 @@ export interface PrepareWeightsOptions {
 type MadeWeight = Extract<PlannedWeight, { kind: "made" }>;
 
 /**
- * By the name of the request. Plain weights stored in the wanted type stay where they are in the checkpoint; all others
- * are written, at multiples of 64 bytes, into one file below `cacheFolder` that is named by content and requests. Two
- * processes may do so at once: each writes a file of its own, and the last one to finish replaces an equal file.
+ * Returns weights by the names of the requests. Plain weights already stored in the wanted type stay in the checkpoint.
+ * All others are written, at multiples of 64 bytes, into one file below `cacheFolder` that is named by content and
+ * requests. Two processes may do this at once: each writes its own file, and the last one to finish replaces an equal
+ * file.
  *
- * @throws EngineError `invalid_checkpoint` (a tensor is missing, of another shape, or has values that the format cannot
- * hold), `invalid_configuration` (the cache folder cannot be written), `aborted`.
+ * @throws EngineError `invalid_checkpoint` (a tensor is missing, has another shape, or has values that the format
+ * cannot represent), `invalid_configuration` (the cache folder is not writable), `aborted`.
  */
 export async function prepareWeights(
   checkpoint: Checkpoint,
@@ -91,7 +94,7 @@ async function findOrMakeFile(
   return file;
 }
 
-/** False for a file that is absent, cut off or of another making. */
+/** False for a file that is absent, truncated or of another version. */
 async function isWhole(file: string, header: Buffer, fileBytes: number): Promise<boolean> {
   const handle = await open(file, "r").catch(() => null);
   if (handle === null) return false;
@@ -108,7 +111,7 @@ async function isWhole(file: string, header: Buffer, fileBytes: number): Promise
 function createTasks(made: readonly MadeWeight[], targetFile: string): readonly ConversionTask[] {
   return made.flatMap(({ request, sources, weight, scales }) => {
     const { format, shape } = request;
-    // A plain weight of any rank is a column of elements: nothing depends on its rows.
+    // A plain weight of any rank is treated as a column of elements, because its conversion does not depend on rows.
     const columns = format.kind === "plain" ? 1 : (shape[1] ?? 1);
     if (countElements(shape) === 0) return [];
     const totalRows = countElements(shape) / columns;
@@ -139,14 +142,14 @@ function createTasks(made: readonly MadeWeight[], targetFile: string): readonly 
   });
 }
 
-/** As many tasks at a time as there are threads; the rest wait, so that little is held in memory. */
+/** Runs as many tasks at once as there are threads. The others wait, so that little is held in memory. */
 async function convertAll(tasks: readonly ConversionTask[], options: PrepareWeightsOptions): Promise<void> {
   const { onProgress, signal } = options;
   const total = tasks.reduce((sum, task) => sum + sourceBytes(task), 0);
   const numThreads = total <= inlineBytes ? 0 : options.numThreads;
   await using converter = numThreads === 0 ? inlineConverter : await startThreads(numThreads);
 
-  // One iterator for all: each thread takes the next task when it has done its last.
+  // One shared iterator: each thread takes the next task when it has finished one.
   const queue = tasks.values();
   let completed = 0;
   const convertNext = async (): Promise<void> => {
@@ -171,7 +174,7 @@ const inlineConverter: Converter = {
 };
 
 async function startThreads(numThreads: number): Promise<Converter> {
-  // Loaded here because most starts have nothing to convert.
+  // Imported here because most starts have nothing to convert.
   const { Piscina } = await import("piscina");
   const filename = moduleUrl("./conversion-worker", import.meta.url).href;
   const pool = new Piscina<ConversionTask, ConversionFault>({

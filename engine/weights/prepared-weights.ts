@@ -1,8 +1,8 @@
-/** How a model asks for its weights, and in what form it gets them. */
+/** The requests of a model for its weights, and the forms in which it gets them. */
 import type { StoredTensor } from "./stored-tensor.ts";
 
 export type WeightFormat =
-  /** As float; taken in place from the checkpoint where it is stored in that type, converted once otherwise. */
+  /** As float: mapped from the checkpoint if it is stored in that type, otherwise converted once. */
   | { readonly kind: "plain"; readonly elementType: "float32" | "float16" }
   /**
    * `MatMulNBits` of [out, in]: `weight` uint8 [out, ceil(in / blockSize), blockSize * bits / 8] (zero point 2^(bits-1)),
@@ -17,7 +17,10 @@ export interface WeightRequest {
   readonly name: string;
   /** Tensors of the checkpoint; several are concatenated along axis 0 (packed QKV, gate and up). */
   readonly sources: readonly string[];
-  /** Shape after concatenation; anything else in the checkpoint is an `invalid_checkpoint` error that names the tensor. */
+  /**
+   * Shape after concatenation. Any other shape in the checkpoint is an `invalid_checkpoint` error that names the
+   * tensor.
+   */
   readonly shape: readonly number[];
   readonly format: WeightFormat;
 }

@@ -1,4 +1,4 @@
-/** Downloads large objects in parallel ranges into files that only ever appear whole. */
+/** Downloads large objects in parallel ranges into files that appear only when complete. */
 import { open, type FileHandle } from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";
 import type { S3Client } from "@aws-sdk/client-s3";
@@ -7,13 +7,15 @@ import { writeAtomically } from "./atomic-file.ts";
 import type { WeightProgress } from "./progress.ts";
 import { readRange, TransientDownloadError, type S3Object } from "./s3-objects.ts";
 
-/** Object stores serve one connection at some 50 to 100 MB/s: ranges this large keep the cost of a request small. */
+/**
+ * Object stores serve one connection at about 50 to 100 MB/s. With ranges this large, the cost of a request is small.
+ */
 export const rangeBytes = 8 * 1024 * 1024;
 
-/** Enough for a 10 Gbit/s link, below the SDK's own limit of sockets. */
+/** Enough for a 10 Gbit/s link, and below the SDK's own socket limit. */
 const maxParallelRanges = 16;
 
-/** The network brings 64 kB at a time; a system call for each would take longer than the copying. */
+/** The network delivers 64 kB at a time. A system call for each would take longer than copying. */
 const writeBytes = 1024 * 1024;
 
 const maxAttempts = 5;
@@ -29,15 +31,15 @@ export interface DownloadOptions {
 
 export interface Download {
   readonly object: S3Object;
-  /** Absolute path of the file it becomes. */
+  /** Absolute path of the downloaded file. */
   readonly file: string;
 }
 
 /**
- * Resolves when every file is there. One that fails for good ends all others; files complete by then stay, so that the
- * next start goes on from there.
+ * Resolves when every file is complete. A permanent failure ends all downloads. Files that are complete by then stay,
+ * so that the next start resumes.
  *
- * @throws EngineError as `readRange`, or `invalid_configuration` where the server or the disk keeps failing.
+ * @throws EngineError like `readRange`, or `invalid_configuration` if the server or the disk keeps failing.
  */
 export async function downloadObjects(
   client: S3Client,
@@ -60,7 +62,7 @@ export async function downloadObjects(
         downloadObject(client, object, target, limit, addCompleted, endingSignal),
       );
     } catch (error) {
-      // The first failure is the cause; those after it are only its echo.
+      // The first failure is the cause; later ones are its consequences.
       ending.abort(error);
     }
   });
@@ -94,7 +96,7 @@ async function downloadObject(
       });
       ranges.push(range);
     }
-    // All have ended before the file is closed, whatever the first failure was.
+    // Wait for all ranges before the file is closed, whatever failed first.
     const failed = (await Promise.allSettled(ranges)).find((result) => result.status === "rejected");
     if (failed !== undefined) throw failed.reason;
   } finally {
@@ -123,7 +125,7 @@ async function downloadRange(
   }
 }
 
-/** Returns where the bytes ended, which is before `end` when the connection broke off. */
+/** Returns the position where the bytes ended, which is before `end` if the connection broke. */
 async function writeRange(
   target: FileHandle,
   source: AsyncIterable<Uint8Array>,
@@ -152,7 +154,7 @@ async function writeRange(
 
 type Limit = (run: () => Promise<void>) => Promise<void>;
 
-/** At most `maxRunning` at once, in the order of the calls. */
+/** Runs at most `maxRunning` calls at once, in order. */
 function createLimit(maxRunning: number): Limit {
   const waiting: (() => void)[] = [];
   let numRunning = 0;
@@ -162,7 +164,7 @@ function createLimit(maxRunning: number): Limit {
     try {
       await run();
     } finally {
-      // A waiting call takes over the place of this one.
+      // A waiting call takes this one's place.
       const next = waiting.shift();
       if (next === undefined) numRunning--;
       else next();

@@ -1,6 +1,6 @@
 /**
- * Reads the header of a safetensors file: where each tensor's bytes lie, checked so that nothing later can read past
- * them. The bytes themselves are never read here.
+ * Reads the header of a safetensors file: the validated position of each tensor's bytes, so that later reads stay
+ * inside the file. Does not read the tensors themselves.
  */
 import type { FileHandle } from "node:fs/promises";
 import { basename, resolve } from "node:path";
@@ -9,10 +9,10 @@ import { excerpt } from "../json-issue.ts";
 import { openRegularFile } from "./regular-file.ts";
 import type { ElementType, StoredTensor } from "./stored-tensor.ts";
 
-/** The format's own limit: a lying length must not make us allocate what the file may really hold. */
+/** The format's own limit, so that a false length cannot cause a huge allocation. */
 const maxHeaderBytes = 100_000_000;
 
-/** How every Git LFS pointer file begins: what a clone without LFS has in place of the weights. */
+/** The beginning of every Git LFS pointer file, which a clone without LFS has in place of the weights. */
 const gitLfsPointer = Buffer.from("version ");
 
 const elementTypes: ReadonlyMap<string, ElementType> = new Map([
@@ -37,10 +37,10 @@ export const bytesPerElement: Readonly<Record<ElementType, number>> = {
 
 /**
  * The layout is 8 bytes of little-endian header length, a JSON header `{ name: { dtype, shape, data_offsets } }`, then
- * the tensors, which must fill the rest of the file without holes or overlaps (the format's specification). Null where
- * there is no such file.
+ * the tensors, which must fill the rest of the file without holes or overlaps (the format's specification). Returns
+ * null if the file does not exist.
  *
- * @throws EngineError `invalid_checkpoint`, naming the file and, where one is at fault, the tensor.
+ * @throws EngineError `invalid_checkpoint` that names the file and the invalid tensor, if any.
  */
 export async function readSafetensorsHeader(file: string): Promise<ReadonlyMap<string, StoredTensor> | null> {
   const fileName = basename(file);
@@ -103,7 +103,7 @@ function parseHeader(bytes: Buffer, fileName: string): Readonly<Record<string, u
   return header;
 }
 
-/** In the order of the bytes; refuses holes and overlaps, so that every byte of the file belongs to one tensor. */
+/** Sorts tensors by position and rejects holes and overlaps, so that every byte of the file belongs to one tensor. */
 function locateTensors(
   header: Readonly<Record<string, unknown>>,
   file: string,
@@ -172,7 +172,7 @@ function isListOfCounts(value: unknown): value is readonly number[] {
   return Array.isArray(value) && value.every((item) => Number.isSafeInteger(item) && item >= 0);
 }
 
-/** A header may hold names of any length; a message holds the beginning. */
+/** A header may contain names of any length; messages show their beginning. */
 function excerptOfName(name: string): string {
   return name.length <= 200 ? name : `${name.slice(0, 200)}...`;
 }

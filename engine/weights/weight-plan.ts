@@ -1,14 +1,14 @@
-/** Decides for each weight a model asks for whether it lies ready in the checkpoint, and where a made one will lie. */
+/** Decides for each requested weight whether it is ready in the checkpoint, and where a converted one is stored. */
 import { EngineError, invariant } from "../contract/errors.ts";
 import { isFloat } from "./float-conversion.ts";
 import { bytesPerElement } from "./safetensors.ts";
 import type { WeightFormat, WeightRequest } from "./prepared-weights.ts";
 import type { ElementType, StoredTensor } from "./stored-tensor.ts";
 
-/** A cache line, and the widest vector register: kernels read aligned, and no two tensors share a line. */
+/** A cache line and the widest vector register: kernels read aligned data, and no two tensors share a line. */
 const alignment = 64;
 
-/** Where one tensor lies in the file to be made. */
+/** Position of a tensor in the file of converted weights. */
 export interface PlannedTensor {
   readonly elementType: ElementType;
   readonly shape: readonly number[];
@@ -29,13 +29,13 @@ export type PlannedWeight =
 
 export interface WeightPlan {
   readonly weights: readonly PlannedWeight[];
-  /** Size of the file that holds the made weights; `dataOffset` where there are none. */
+  /** Size of the file of converted weights; `dataOffset` if there are none. */
   readonly fileBytes: number;
 }
 
 /**
- * @param dataOffset first byte of the file that tensors may take
- * @throws EngineError `invalid_checkpoint` naming a tensor that is missing, of another shape or not of a float type.
+ * @param dataOffset First byte of the file that is available to tensors.
+ * @throws EngineError `invalid_checkpoint` that names a tensor that is missing, has another shape or no float type.
  */
 export function planWeights(
   tensors: ReadonlyMap<string, StoredTensor>,
@@ -63,7 +63,7 @@ export function planWeights(
 }
 
 function liesReady({ elementType, byteOffset }: StoredTensor, format: WeightFormat): boolean {
-  // Old writers did not pad the header; kernels must not read floats from odd addresses.
+  // Old writers did not pad the header, but kernels must not read floats from unaligned addresses.
   const isAligned = byteOffset % bytesPerElement[elementType] === 0;
   return format.kind === "plain" && format.elementType === elementType && isAligned;
 }
