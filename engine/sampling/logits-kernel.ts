@@ -1,9 +1,9 @@
-/** The compiled passes over rows of logits, and the memory that the rows lie in. */
+/** The compiled passes over rows of logits, and the memory of the rows. */
 import { readFileSync } from "node:fs";
 import { EngineError } from "../contract/errors.ts";
 import { numSteps } from "./draw/exponential.ts";
 
-/** What kernel/logits.wasm exports, as kernel/logits.ts explains it: addresses in `memory`. */
+/** Exports of kernel/logits.wasm, described in kernel/logits.ts: addresses in `memory`. */
 interface LogitsExports {
   readonly memory: WebAssembly.Memory;
   maximum(row: number, numTokens: number): number;
@@ -11,28 +11,28 @@ interface LogitsExports {
   fillBuckets(row: number, numTokens: number, scale: number, largest: number, buckets: number, masses: number): void;
 }
 
-/** A token beyond the last one has less than 1e-13 of the probability of the most likely one: it is never drawn. */
+/** A token beyond the last bucket has less than 1e-13 of the probability of the most likely one and is never drawn. */
 export const numBuckets = numSteps;
-/** Numbers after the buckets, for tokens that cannot be drawn. */
+/** Additional entries for tokens that cannot be drawn. */
 export const numOutside = 8;
 
 const pageBytes = 1 << 16;
-/** Of 32-bit addresses, less what the passes need besides the rows. */
+/** 32-bit address space, minus the memory that the passes need besides the rows. */
 const maxRowBytes = 2 ** 32 - 2 ** 25;
 const massesAddress = 0;
 const bucketsAddress = massesAddress + (numBuckets + numOutside) * Float64Array.BYTES_PER_ELEMENT;
 
 /** Mutable: the rows, and scratch memory for one row at a time. Its memory never moves. */
 export class LogitsKernel {
-  /** Row-major [numRows, vocabSize]. Every row that a pass is given is one of them. */
+  /** Row-major [numRows, vocabSize]. Passes accept only these rows. */
   readonly logits: Float32Array;
-  /** [vocabSize]: filled by `fillBuckets`; a number of `numBuckets` or more is no bucket. */
+  /** [vocabSize]; filled by `fillBuckets`. A value of `numBuckets` or more means no bucket. */
   readonly bucketOf: Uint16Array;
   /** [numBuckets]: filled by `fillBuckets`. */
   readonly masses: Float64Array;
   readonly #exports: LogitsExports;
 
-  /** @throws EngineError `invalid_configuration` where so many rows do not fit into one memory. */
+  /** @throws EngineError `invalid_configuration` if that many rows do not fit into one memory. */
   constructor(numRows: number, vocabSize: number) {
     const rowsAddress = bucketsAddress + Math.ceil(vocabSize / 8) * 8 * Uint16Array.BYTES_PER_ELEMENT;
     const rowBytes = numRows * vocabSize * Float32Array.BYTES_PER_ELEMENT;
@@ -51,17 +51,17 @@ export class LogitsKernel {
     this.logits = new Float32Array(buffer, rowsAddress, numRows * vocabSize);
   }
 
-  /** -Infinity when every value is that or NaN. */
+  /** -Infinity if all values are -Infinity or NaN. */
   maximum(row: Float32Array): number {
     return this.#exports.maximum(row.byteOffset, row.length);
   }
 
-  /** Lowest index of the largest value; -1 when every value is -Infinity or NaN. */
+  /** Lowest index of the largest value; -1 if all values are -Infinity or NaN. */
   argmax(row: Float32Array): number {
     return this.#exports.argmax(row.byteOffset, row.length);
   }
 
-  /** @param scale a float32, as is `largest`, the largest value of `row` times `scale`. */
+  /** @param scale A float32, like `largest`, the largest value of `row` times `scale`. */
   fillBuckets(row: Float32Array, scale: number, largest: number): void {
     this.#exports.fillBuckets(row.byteOffset, row.length, scale, largest, bucketsAddress, massesAddress);
   }

@@ -1,11 +1,11 @@
-/** Logprobs of the logits as the model gave them, kept aside before any processor or temperature changes a row. */
+/** Logprobs of the model's own logits, copied before any processor or temperature changes a row. */
 import type { SampledLogprobs, TokenLogprob } from "../contract/request-output.ts";
 import { largestIndices, logSumExp, rankOf } from "./row-operations.ts";
 
-/** JSON has no infinity; no reachable logprob is below. */
+/** JSON has no infinity, and every reachable logprob is above this. */
 const smallestLogprob = -9999;
 
-/** Mutable: one copied row for each request that asks for logprobs, reused from step to step. */
+/** Mutable: one copied row per request with logprobs, reused in every step. */
 export class RawLogprobs {
   readonly #copies: Float32Array[] = [];
   #numCaptured = 0;
@@ -15,20 +15,20 @@ export class RawLogprobs {
     this.#numCaptured = 0;
   }
 
-  /** Copies a row and returns what `read` knows it by. */
+  /** Copies a row and returns its handle for `read`. */
   capture(row: Float32Array): number {
     const copy = (this.#copies[this.#numCaptured] ??= new Float32Array(row.length));
     copy.set(row);
     return this.#numCaptured++;
   }
 
-  /** As `logprobsOf` of a captured row. */
+  /** Like `logprobsOf`, for a captured row. */
   read(captured: number, tokenId: number, numTop: number): SampledLogprobs {
     return logprobsOf(this.#copies[captured], tokenId, numTop);
   }
 }
 
-/** The token's logprob and the `numTop` largest of a row of raw logits, largest first. */
+/** The token's logprob, and the `numTop` largest of a row of raw logits, largest first. */
 export function logprobsOf(row: Float32Array, tokenId: number, numTop: number): SampledLogprobs {
   const normaliser = logSumExp(row);
   const top = largestIndices(row, numTop);
@@ -38,13 +38,13 @@ export function logprobsOf(row: Float32Array, tokenId: number, numTop: number): 
     const rank = ranks.get(value) ?? rankAmong(row, top, value);
     ranks.set(value, rank);
     const logprob = value - normaliser;
-    // NaN, which a broken model gives, has no place in JSON either.
+    // NaN, which a broken model returns, cannot be written as JSON either.
     return { tokenId: id, logprob: logprob > smallestLogprob ? logprob : smallestLogprob, rank };
   };
   return { sampled: describe(tokenId), top: top.map(describe) };
 }
 
-/** A value above the last of the largest has no equals outside of the list; for others the row is counted. */
+/** A value above the last of the largest has no equals outside the list. For other values, the row is counted. */
 function rankAmong(row: Float32Array, largest: readonly number[], value: number): number {
   const last = largest.at(-1);
   if (last === undefined || !(value > row[last])) return rankOf(row, value);

@@ -1,4 +1,4 @@
-/** Turns one step's logits into one token per row. */
+/** Samples one token per row from one step's logits. */
 import { EngineError } from "../contract/errors.ts";
 import type { SampledLogprobs } from "../contract/request-output.ts";
 import { isGreedy } from "../contract/sampling-params.ts";
@@ -12,7 +12,7 @@ import { scale } from "./row-operations.ts";
 import type { StepLogits } from "./step-logits.ts";
 import { noToken, TokenDraw } from "./draw/token-draw.ts";
 
-/** What the sampler asks of a row of the persistent batch. */
+/** The sampler's view of a row of the persistent batch. */
 export interface SamplingRow extends ProcessedRow {
   readonly seed: number;
 }
@@ -21,7 +21,7 @@ export type SampledRow =
   | {
       readonly kind: "sampled";
       readonly tokenId: number;
-      /** Null when the request asks for none. */
+      /** Null if the request does not ask for logprobs. */
       readonly logprobs: SampledLogprobs | null;
     }
   | { readonly kind: "failed"; readonly error: EngineError };
@@ -37,14 +37,14 @@ export class Sampler {
   readonly #rawLogprobs: RawLogprobs;
   /** By row: the captured raw row, or `notCaptured`. */
   readonly #captured: Int32Array;
-  /** By row: the most likely token before the temperature; only filled for greedy rows. */
+  /** By row: the most likely token before the temperature; filled only for greedy rows. */
   readonly #greedyTokenIds: Int32Array;
-  /** By row: whether its logits are divided by its temperature already. */
+  /** By row: whether its logits have been divided by its temperature. */
   readonly #isScaled: Uint8Array;
-  /** Of the step under way, while rows are to be divided by their temperatures when a processor asks for them. */
+  /** Rows of the current step that are divided by their temperatures when a processor accesses them. */
   #rowsToScale: readonly SamplingRow[] | null = null;
 
-  /** @param logits Where each step's logits lie; the sampler edits them. */
+  /** @param logits Memory of each step's logits; the sampler edits it. */
   constructor(processors: ProcessorChain, logits: StepLogits) {
     this.#processors = processors;
     this.#logits = logits;
@@ -57,9 +57,9 @@ export class Sampler {
   }
 
   /**
-   * Samples row i of the logits for `rows[i]`. Order as in vLLM's sampler: grammars, raw logprobs, processors that may
-   * change the argmax, penalties, greedy choice, temperature, the other processors, top-k, top-p, draw. A row fails
-   * when a custom processor failed at it, when no token is left to it, or when its grammar does not allow the token.
+   * Samples row i of the logits for `rows[i]`. The order is that of vLLM's sampler: grammars, raw logprobs, processors
+   * that may change the argmax, penalties, greedy choice, temperature, the other processors, top-k, top-p, draw. A row
+   * fails if a custom processor failed at it, if no token is left, or if its grammar forbids the drawn token.
    */
   sample(rows: readonly SamplingRow[]): SampledRow[] {
     this.#guardedLogits.beginStep();
@@ -86,7 +86,7 @@ export class Sampler {
     return { kind: "sampled", tokenId, logprobs: this.#readLogprobs(row, rowIndex, tokenId) };
   }
 
-  /** The fault of the custom processors that had the row, if any; else of a request that rules out every token. */
+  /** Blames the custom processors that had the row, if any, otherwise the request's constraints. */
   #noTokenLeft(rowIndex: number): EngineError {
     const askers = this.#guardedLogits.askersOf(rowIndex);
     if (askers.length > 0) {
@@ -113,7 +113,7 @@ export class Sampler {
     }
   }
 
-  /** Whether every row is greedy. */
+  /** Returns whether every row is greedy. */
   #chooseGreedy(rows: readonly SamplingRow[]): boolean {
     const { kernel } = this.#logits;
     let allGreedy = true;
@@ -125,7 +125,7 @@ export class Sampler {
     return allGreedy;
   }
 
-  /** A row that no processor asks for is scaled in the draw's own pass. */
+  /** A row that no processor accesses is scaled during the draw. */
   #scaleRow(rowIndex: number): void {
     if (this.#rowsToScale === null || this.#isScaled[rowIndex] === 1) return;
     const { samplingParams } = this.#rowsToScale[rowIndex];
@@ -149,7 +149,7 @@ export class Sampler {
   }
 }
 
-/** A float32, so that a row scaled in place and one scaled in the draw are drawn from alike. */
+/** A float32, so that a row scaled in place gives the same draws as one scaled during the draw. */
 function scaleOf({ temperature }: SamplingParams): number {
   return Math.fround(1 / temperature);
 }

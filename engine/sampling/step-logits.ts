@@ -1,4 +1,4 @@
-/** The memory that holds one step's logits, with row views made once. */
+/** The memory of one step's logits, with row views that are created once. */
 import { LogitsKernel } from "./logits-kernel.ts";
 import type { Logits } from "./contract/logits-processor.ts";
 
@@ -6,7 +6,7 @@ import type { Logits } from "./contract/logits-processor.ts";
 export class StepLogits implements Logits {
   readonly maxNumRequests: number;
   readonly vocabSize: number;
-  /** Whose memory holds the rows. */
+  /** Its memory contains the rows. */
   readonly kernel: LogitsKernel;
   /** Row-major [maxNumRequests, vocabSize]. */
   readonly buffer: Float32Array;
@@ -14,7 +14,7 @@ export class StepLogits implements Logits {
   #data: Float32Array;
   #numRequests = 0;
 
-  /** @throws EngineError `invalid_configuration` where so many rows do not fit into one memory. */
+  /** @throws EngineError `invalid_configuration` if that many rows do not fit into one memory. */
   constructor(maxNumRequests: number, vocabSize: number) {
     this.maxNumRequests = maxNumRequests;
     this.vocabSize = vocabSize;

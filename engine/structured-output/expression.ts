@@ -1,12 +1,12 @@
-/** What a text may look like, independent of how that is written down. Plain values. */
+/** Expressions that describe a set of texts, independent of notation. Plain values. */
 import type { CodePointSet } from "./code-point-set.ts";
 
 export type Expression =
   /** One character of the set. */
   | { readonly kind: "set"; readonly set: CodePointSet }
-  /** One of these, which may be empty. There is at least one. */
+  /** One of these words, which may be empty. There is at least one word. */
   | { readonly kind: "words"; readonly words: readonly string[] }
-  /** One after the other. */
+  /** One part after the other. */
   | { readonly kind: "sequence"; readonly parts: readonly Expression[] }
   | { readonly kind: "alternatives"; readonly options: readonly Expression[] }
   /** `max` may be Infinity. */
@@ -16,7 +16,7 @@ export type Expression =
 /** The texts of `root`. */
 export interface Language {
   readonly root: Expression;
-  /** Has every rule that an expression names. */
+  /** Contains every rule that an expression mentions. */
   readonly rules: ReadonlyMap<string, Expression>;
 }
 
@@ -27,7 +27,7 @@ export function literalOf(text: string): Expression {
   return { kind: "words", words: [text] };
 }
 
-/** Texts that follow each other become one. */
+/** Merges consecutive texts into one. */
 export function sequenceOf(parts: readonly Expression[]): Expression {
   const fused: Expression[] = [];
   let text = "";
@@ -44,7 +44,7 @@ export function sequenceOf(parts: readonly Expression[]): Expression {
   return fused.length === 1 ? fused[0] : { kind: "sequence", parts: fused };
 }
 
-/** Texts become one list, of which a reader can follow all at once. */
+/** Merges texts into one list, which a reader can follow in one pass. */
 export function alternativesOf(options: readonly Expression[]): Expression {
   const isWords = (option: Expression): option is Words => option.kind === "words";
   const words = options.filter(isWords).flatMap((option) => option.words);
@@ -53,13 +53,13 @@ export function alternativesOf(options: readonly Expression[]): Expression {
   return united.length === 1 ? united[0] : { kind: "alternatives", options: united };
 }
 
-/** Of groups within each other; readers recurse over them. */
+/** Maximum nesting of groups, over which readers recurse. */
 export const maxGroupNesting = 64;
 
-/** `{n, -1}` is how XGrammar writes a repetition without an upper bound. No two parts can take the same blank. */
+/** `{n, -1}` is XGrammar's notation for a repetition without an upper bound. No two parts can match the same blank. */
 const QUANTIFIER = /[*+?]|\{\s*(\d+)\s*(?:(,)\s*(?:(-1|\d+)\s*)?)?\}/y;
 
-/** `text` begins with a quantifier at `start`, or there is none. */
+/** Reads the quantifier of `text` at `start`, if there is one. */
 export function readQuantifier(
   text: string,
   start: number,

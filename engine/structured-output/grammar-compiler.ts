@@ -11,7 +11,7 @@ import { checkStructuredOutput, describeStructuredOutput } from "./structured-ou
 import type { StructuredOutput } from "./structured-output.ts";
 
 export interface GrammarCompilerOptions {
-  /** Called when the first grammar comes, and again where it failed. */
+  /** Called for the first grammar, and again after a failure. */
   readonly loadVocabulary: () => Promise<GrammarVocabulary>;
 }
 
@@ -22,28 +22,28 @@ export interface CompileOptions {
 interface Job {
   readonly structuredOutput: StructuredOutput;
   readonly id: string;
-  /** Characters of the source, on which the time depends that it takes. */
+  /** Characters of the source, which determine the compile time. */
   readonly size: number;
   readonly result: PromiseWithResolvers<CompiledGrammar>;
   /** Callers that have not given up. */
   numWaiting: number;
 }
 
-/** Structured outputs that wait for their turn. */
+/** Maximum number of waiting structured outputs. */
 const maxNumJobs = 64;
-/** Of all compiled grammars kept. A common one takes a few KB, the largest 16 MB. */
+/** Limit for all compiled grammars kept. A typical one takes a few KB, the largest 16 MB. */
 const maxKeptBytes = 64 * 2 ** 20;
 
 /**
- * The time that one takes is in proportion to its source, less than a millisecond for most. Since small sources go first,
- * many large ones of one sender delay those of others by the one that is under way. Mutable.
+ * The time to compile is proportional to the source, less than a millisecond for most. Because small sources go first,
+ * many large sources of one sender delay others only by the one in progress. Mutable.
  */
 export class GrammarCompiler implements AsyncDisposable {
   readonly #loadVocabulary: () => Promise<GrammarVocabulary>;
   /** By id, in the order of last use. */
   readonly #compiled = new Map<string, CompiledGrammar>();
   #keptBytes = 0;
-  /** Those not begun, by id, in the order they came. */
+  /** Waiting jobs by id, in the order of arrival. */
   readonly #jobs = new Map<string, Job>();
   #vocabulary: Promise<GrammarVocabulary> | null = null;
   #isWorking = false;
@@ -54,8 +54,8 @@ export class GrammarCompiler implements AsyncDisposable {
   }
 
   /**
-   * Throws EngineError `invalid_argument` for a structured output that is malformed or not supported, `queue_full` or
-   * `closed`; rejects with the signal's reason when aborted.
+   * Throws EngineError `invalid_argument` for a malformed or unsupported structured output, `queue_full` or `closed`.
+   * Rejects with the signal's reason when aborted.
    */
   async compile(structuredOutput: StructuredOutput, { signal }: CompileOptions = {}): Promise<CompiledGrammar> {
     signal?.throwIfAborted();
@@ -72,17 +72,17 @@ export class GrammarCompiler implements AsyncDisposable {
     return compiled;
   }
 
-  /** What waits is given up with `closed`. Idempotent. */
+  /** Rejects waiting compilations with `closed`. Idempotent. */
   async [Symbol.asyncDispose](): Promise<void> {
     this.#isClosed = true;
     for (const { result } of this.#jobs.values()) result.reject(closedError());
     this.#jobs.clear();
   }
 
-  /** Where too many wait, the largest is given up. */
+  /** If too many are waiting, the largest is rejected. */
   #enqueue(structuredOutput: StructuredOutput, id: string, size: number): Job {
     const job: Job = { structuredOutput, id, size, result: Promise.withResolvers(), numWaiting: 0 };
-    // Whoever waits sees the failure; that of a job whose callers have all given up concerns nobody.
+    // Waiting callers see the failure. Without waiting callers, it is ignored.
     job.result.promise.catch(() => {});
     this.#jobs.set(id, job);
     if (this.#jobs.size > maxNumJobs) {
@@ -95,7 +95,7 @@ export class GrammarCompiler implements AsyncDisposable {
     return job;
   }
 
-  /** Compiles until no job is left, those that come meanwhile included. Never rejects. */
+  /** Compiles until no job is left, including jobs that arrive meanwhile. Never rejects. */
   async #work(): Promise<void> {
     this.#isWorking = true;
     for (await nextTurn(); this.#jobs.size > 0; await nextTurn()) {

@@ -1,4 +1,4 @@
-/** One request's way through its grammar. */
+/** The position of one request in its grammar. */
 import { EngineError } from "../contract/errors.ts";
 import type { CompiledGrammar } from "./compiled-grammar.ts";
 import { bytesOf } from "./grammar-vocabulary.ts";
@@ -10,23 +10,23 @@ import { firstUnits, maxStepUnits, unitsPerReplayedToken, unitsPerToken } from "
 import { TooMuchWork } from "./work-meter.ts";
 
 /**
- * Mutable. Follows the text and says which tokens may come next. Nothing throws: the first failure is kept, and from
- * then on no token is allowed.
+ * Mutable. Follows the text and computes the tokens that can come next. Never throws: the first failure is stored, and
+ * no token is allowed from then on.
  */
 export class GrammarRow {
   readonly #loaded: LoadedGrammar;
   readonly #grammar: CompiledGrammar;
   /** The live list. */
   readonly #outputTokenIds: readonly number[];
-  /** Up to the last accepted token; null before the first look and after a failure. */
+  /** After the last accepted token; null before the first use and after a failure. */
   #position: Position | null = null;
-  /** Whether an end token was accepted; nothing else can follow. */
+  /** Whether an end token was accepted; nothing can follow it. */
   #isEnded = false;
-  /** What `checkChosen` found last; the token is most often accepted next. */
+  /** The last result of `checkChosen`; its token is usually accepted next. */
   #chosen: { readonly tokenId: number; readonly position: Position } | null = null;
   #numAccepted = 0;
   #failure: EngineError | null = null;
-  /** Units of work that the request may still spend, and how much of it in this step. */
+  /** Units of work that the request may still spend, and the part of it for this step. */
   #numUnitsLeft = firstUnits;
   #numStepUnitsLeft = maxStepUnits;
 
@@ -41,7 +41,7 @@ export class GrammarRow {
     return this.#failure;
   }
 
-  /** Begins a step: follows the output up to its newest token. What comes after an end token is ignored. */
+  /** Starts a step: follows the output up to its newest token. Ignores tokens after an end token. */
   acceptNewTokens(): void {
     const numNewTokens = this.#outputTokenIds.length - this.#numAccepted;
     this.#numStepUnitsLeft = maxStepUnits + Math.max(0, numNewTokens - 1) * unitsPerReplayedToken;
@@ -52,7 +52,10 @@ export class GrammarRow {
     }
   }
 
-  /** What may follow the accepted tokens; after the end, which a request may ignore, the end tokens. */
+  /**
+   * Fills in the tokens that can follow the accepted ones. After the end, which a request may ignore, these are the end
+   * tokens.
+   */
   fillBitmask(bitmask: TokenBitmask): void {
     const { vocabSize, eosTokenIds } = this.#grammar.vocabulary;
     bitmask.fill(0);
@@ -66,7 +69,7 @@ export class GrammarRow {
     });
   }
 
-  /** To be asked before `tokenId` is told to anyone: from then on `failure` tells why it must not be. */
+  /** Call this before `tokenId` is emitted. If the token is not allowed, `failure` gives the reason afterwards. */
   checkChosen(tokenId: number): void {
     this.#work(() => {
       const position = this.#positionAfter(tokenId);

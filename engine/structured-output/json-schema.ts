@@ -1,4 +1,4 @@
-/** Finds what is not enforced of a JSON Schema, so that it is rejected instead of ignored. */
+/** Finds the parts of a JSON Schema that are not enforced, so that they are rejected instead of ignored. */
 import { numberRangeOf } from "./number-range.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
 
@@ -7,10 +7,10 @@ export type JsonObject = Readonly<Record<string, unknown>>;
 const conditionalKeywords = ["not", "if", "then", "else", "dependentRequired", "dependentSchemas", "dependencies"];
 const countingKeywords = ["multipleOf", "uniqueItems", "contains", "minContains", "maxContains"];
 const dynamicKeywords = ["$dynamicRef", "$recursiveRef"];
-/** Keywords that restrict values in a way that is not enforced. */
+/** Keywords that restrict values but are not enforced. */
 const unsupportedKeywords = [...conditionalKeywords, ...countingKeywords, ...dynamicKeywords];
 
-/** Each of these decides alone what a value looks like: restrictions beside it would be ignored. */
+/** Each of these determines the value alone: other restrictions next to it would be ignored. */
 export const decisiveKeywords = ["$ref", "const", "enum", "anyOf", "oneOf", "allOf"];
 export const nameKeywords = [
   "properties",
@@ -23,7 +23,7 @@ export const nameKeywords = [
 export const restKeywords = ["additionalProperties", "unevaluatedProperties"];
 export const listKeywords = ["items", "prefixItems", "unevaluatedItems", "minItems", "maxItems"];
 const rangeKeywords = ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"];
-/** Of these the first that is present is enforced. */
+/** Only the first of these that is present is enforced. */
 export const textKeywords = ["format", "pattern"];
 export const lengthKeywords = ["minLength", "maxLength"];
 const restrictingKeywords = [
@@ -39,7 +39,7 @@ const keywordsWithSchema = [...restKeywords, "propertyNames", "items", "unevalua
 const keywordsWithSchemas = ["anyOf", "oneOf", "allOf", "prefixItems"];
 const keywordsWithNamedSchemas = ["properties", "patternProperties", "$defs", "definitions"] as const;
 
-/** Of schemas within each other; every level takes a few frames of the stack. */
+/** Maximum nesting of schemas. Every level takes a few stack frames. */
 const maxNesting = 64;
 
 /** Throws EngineError `invalid_argument` that names the place in the schema. */
@@ -53,7 +53,7 @@ export function checkJsonSchema(text: string): void {
   checkSchema(schema, "json", new WeakSet());
 }
 
-/** Throws as `checkJsonSchema`; what is in `checked` is left out, and what is checked is added. */
+/** Throws like `checkJsonSchema`. Skips schemas that are in `checked`, and adds those that it checks. */
 export function checkSchema(
   schema: unknown,
   path: string,
@@ -130,7 +130,7 @@ function refuseCombination(path: string, left: string, right: string): never {
   return refuseStructuredOutput(`${path} has the keywords ${left} and ${right} together, which is not supported`);
 }
 
-/** A keyword that is switched off (`uniqueItems: false`) restricts nothing. */
+/** A keyword that is turned off (`uniqueItems: false`) restricts nothing. */
 function isPresent(schema: JsonObject, keyword: string): boolean {
   const value = schema[keyword];
   return value !== undefined && !(keyword === "uniqueItems" && value === false);

@@ -5,16 +5,16 @@ import { TokenMaskCache } from "./token-mask-cache.ts";
 import { TokenMasks } from "./token-masks.ts";
 import { WorkMeter } from "./work-meter.ts";
 
-/** Unused grammars that stay loaded, with their caches, for the next request. */
+/** Maximum number of unused grammars that stay loaded, with their caches, for later requests. */
 const maxNumIdle = 8;
 /** Limit for the cached masks of all grammars. One takes up to 19 KB with a vocabulary of 150,000 tokens. */
 const maxMaskBytes = 128 * 2 ** 20;
 
-/** What all rows of a grammar share. */
+/** State shared by all rows of a grammar. */
 export interface LoadedGrammar {
   readonly recognizer: Recognizer;
   readonly masks: TokenMasks;
-  /** Of the recognizer and the masks. */
+  /** For the recognizer and the masks. */
   readonly meter: WorkMeter;
 }
 
@@ -32,7 +32,7 @@ export class LoadedGrammars {
     return this.#entries.size;
   }
 
-  /** To be given back by `release`. */
+  /** Call `release` afterwards. */
   open(grammar: CompiledGrammar): LoadedGrammar {
     const { id } = grammar;
     const entry = this.#entries.get(id) ?? this.#load(grammar);

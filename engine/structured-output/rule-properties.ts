@@ -1,10 +1,10 @@
-/** Properties of rules that are known before a text is generated. */
+/** Properties of rules that are known before generation. */
 import type { Expression, Language } from "./expression.ts";
 
 /**
- * The name of a rule that no text satisfies whole, since every way through it leads into such a rule again (`a ::= a`, or
- * an object that requires another one like itself); null where there is none. A text that gets into one never comes to
- * an end, or to where no token is allowed.
+ * Returns the name of a rule that no complete text matches, because every way through it leads into such a rule again
+ * (`a ::= a`, or an object that requires another one like itself), or null. A text that enters such a rule never ends
+ * or reaches a point where no token is allowed.
  */
 export function findEndlessRule({ rules }: Language): string | null {
   const endingRules = findRules(rules, (part) =>
@@ -13,12 +13,12 @@ export function findEndlessRule({ rules }: Language): string | null {
   return Array.from(rules.keys()).find((name) => !endingRules.has(name)) ?? null;
 }
 
-/** Names of the rules that the empty text satisfies. */
+/** Names of the rules that match the empty text. */
 export function findNullableRules({ rules }: Language): ReadonlySet<string> {
   return findRules(rules, (part) => (part.kind === "words" ? part.words.includes("") : isOptional(part)));
 }
 
-/** Names of all rules that an expression mentions, without those that they mention in turn. */
+/** Names of all rules that an expression mentions directly. */
 export function mentionedRules(expression: Expression, names = new Set<string>()): ReadonlySet<string> {
   if (expression.kind === "rule") names.add(expression.name);
   else for (const part of partsOf(expression)) mentionedRules(part, names);
@@ -35,17 +35,18 @@ function partsOf(expression: Expression): readonly Expression[] {
   return expression.kind === "repetition" ? [expression.part] : [];
 }
 
-/** A place where an expression stands. Mutable. */
+/** A position of an expression. Mutable. */
 interface Place {
-  /** The place it is a part of, or the rule whose body it is. */
+  /** The position that contains it, or the rule whose body it is. */
   readonly within: Place | string;
-  /** Parts that have to be found to have the property until this one has it. */
+  /** Number of parts that must be found to have the property before this one has it. */
   numMissing: number;
 }
 
 /**
- * The least set of rules that have a property which some expressions have by themselves, sequences when all parts have
- * it, alternatives when one has, repetitions when what is repeated has, and mentions of rules when the rule has.
+ * Computes the least set of rules with a property. Some expressions have the property themselves; sequences have it if
+ * all parts do, alternatives if one does, repetitions if the repeated part does, and mentions of rules if the rule
+ * does.
  */
 function findRules(rules: Language["rules"], hasByItself: (expression: Expression) => boolean): ReadonlySet<string> {
   const found = new Set<string>();

@@ -1,13 +1,13 @@
-/** Limits on the work of structured outputs, in units of WorkMeter: a millisecond is 100,000 to 200,000 of them. */
+/** Limits on the work of structured outputs, in units of WorkMeter. A millisecond is 100,000 to 200,000 units. */
 
 /**
- * Limit for one row in one step: tens of milliseconds. Ordinary forms take less than a hundredth of it in most steps; the
+ * Limit per row and step: tens of milliseconds. Ordinary forms take less than a hundredth of it in most steps. The
  * first mask of free text with a vocabulary of 150,000 tokens takes a tenth.
  */
 export const maxStepUnits = 4_000_000;
-/** Units that a request has at its start, enough to compute the masks of its form. */
+/** Units that a request starts with, enough to compute the masks of its form. */
 export const firstUnits = 16_000_000;
-/** Units that a request gets with each token. Unspent ones add up to `firstUnits` at most. */
+/** Units that a request gets per token. Unspent units accumulate up to `firstUnits`. */
 export const unitsPerToken = 100_000;
-/** Units that a step gets for each token that is followed again after a preemption. */
+/** Units that a step gets for each token that is replayed after a preemption. */
 export const unitsPerReplayedToken = 10_000;

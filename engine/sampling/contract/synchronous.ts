@@ -1,11 +1,11 @@
-/** Logits processors answer at once: a step of the engine waits for nobody. */
+/** Logits processors are synchronous: an engine step does not wait for promises. */
 
-/** Whether calling it gives a promise, as far as that can be known beforehand. */
+/** Whether a call returns a promise, as far as the function itself shows. */
 export function isAsyncFunction(value: unknown): boolean {
   return Object.prototype.toString.call(value) === "[object AsyncFunction]";
 }
 
-/** Throws TypeError for a promise. Its own failure, for which nobody waits, would end the thread, so it is caught. */
+/** Throws TypeError for a promise. Its rejection is handled, because an unhandled one would end the thread. */
 export function refusePromise(returned: unknown, method: string): void {
   if (!(returned instanceof Promise)) return;
   returned.catch(() => {});

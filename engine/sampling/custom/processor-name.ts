@@ -1,4 +1,4 @@
-/** How the name of a logits processor splits into a module and an export. */
+/** Splits the name of a logits processor into module and export. */
 
 export interface ProcessorName {
   /** Dotted path, package specifier, path or `file:` URL. */
@@ -9,7 +9,7 @@ export interface ProcessorName {
 
 const expected = "expected <module>:<export>, such as steering.target_token:TargetToken";
 
-/** The colon of a `file:` URL does not count. Throws an Error that says what is wrong with the name. */
+/** Ignores the colon of a `file:` URL. Throws an Error that says what is wrong with the name. */
 export function parseProcessorName(name: string): ProcessorName {
   const scheme = name.startsWith("file:") ? "file:" : "";
   const parts = name.slice(scheme.length).split(":");

@@ -1,8 +1,8 @@
-/** exp(-x) for x of at least 0, several times as fast as `Math.exp`: a table of steps, and a series in between. */
+/** Computes exp(-x) for x of at least 0, several times faster than `Math.exp`, by a table of steps and a series. */
 
 /** Steps per unit of x. */
 export const stepsPerUnit = 64;
-/** From here on exp(-x) is less than 1e-13, which next to 1 is nothing: it counts as 0. */
+/** From here on, exp(-x) is below 1e-13 and counts as 0. */
 const maxExponent = 32;
 export const numSteps = maxExponent * stepsPerUnit;
 
@@ -15,7 +15,7 @@ export const expOfStep = Float64Array.from({ length: numSteps + 1 }, (_, step) =
   step === numSteps ? 0 : Math.exp(-step / stepsPerUnit),
 );
 
-/** exp(-rest / stepsPerUnit) of a rest in [0, 1]: exact to 3e-9, next to which float32 logits are coarse. */
+/** exp(-rest / stepsPerUnit) for a rest in [0, 1], exact to 3e-9, which is finer than float32 logits. */
 export function expOfRest(rest: number): number {
   return 1 + rest * (linearTerm + rest * (quadraticTerm + rest * cubicTerm));
 }
