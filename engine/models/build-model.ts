@@ -1,6 +1,6 @@
 /**
- * A checkpoint becomes ONNX files: configuration understood, weights prepared, graphs built and written; a ready-made
- * export brings its own.
+ * Turns a checkpoint into ONNX files: parses the configuration, prepares weights, builds and writes graphs. A
+ * ready-made export provides its own files.
  */
 import { createHash } from "node:crypto";
 import { access, writeFile } from "node:fs/promises";
@@ -20,9 +20,9 @@ import { createPreparedSource, WeightCollector } from "./weight-source.ts";
 export interface BuildModelOptions {
   readonly dtype: DtypeName;
   readonly device: DeviceName;
-  /** Most tokens of one sequence; null takes the checkpoint's own limit. */
+  /** Maximum number of tokens per sequence; null for the checkpoint's own limit. */
   readonly maxModelLen: number | null;
-  /** Receives prepared weights and the ONNX files. */
+  /** Receives prepared weights and ONNX files. */
   readonly cacheFolder: string;
   /** Threads that prepare weights. */
   readonly numThreads: number;
@@ -32,7 +32,7 @@ export interface BuildModelOptions {
 
 /**
  * @throws EngineError `unsupported_model` and `invalid_checkpoint` (both name the field or tensor),
- *   `invalid_configuration` for a dtype that the device lacks or a length beyond the checkpoint's, `aborted`.
+ * `invalid_configuration` for a dtype that the device lacks or a length above the checkpoint's, `aborted`.
  */
 export async function buildModel(checkpoint: Checkpoint, options: BuildModelOptions): Promise<BuiltModel> {
   if (checkpoint.onnxFileNames !== null) {
@@ -78,7 +78,9 @@ export async function buildModel(checkpoint: Checkpoint, options: BuildModelOpti
   };
 }
 
-/** Named by its content, weight files' paths included, so that equal graphs are written once and none is stale. */
+/**
+ * Named by its content, including the paths of weight files, so that equal graphs are written once and none is stale.
+ */
 async function writeGraph(folder: string, { graph }: GraphContext): Promise<string> {
   const bytes = graph.encode();
   const path = join(folder, `${createHash("sha256").update(bytes).digest("hex")}.onnx`);
@@ -90,10 +92,10 @@ async function writeGraph(folder: string, { graph }: GraphContext): Promise<stri
   return path;
 }
 
-/** Counts up when the same checkpoint and precision come to compute other numbers. */
+/** Increase it when the same checkpoint and precision compute other numbers. */
 const graphVersion = 1;
 
-/** Of weights, configuration and the numbers computed in; reads all weights the first time. */
+/** Hash of weights, configuration and precision. Reads all weights the first time. */
 export async function modelContentHash(
   checkpoint: Checkpoint,
   precision: Precision,

@@ -1,4 +1,4 @@
-/** What the decoder graphs of all families share: the inputs that `DecoderGraph` states, embeddings, cache and head. */
+/** Parts shared by the decoder graphs of all families: the inputs of `DecoderGraph`, embeddings, cache and head. */
 import { groupQueryAttention, type RotaryTables } from "../graph/contrib-ops.ts";
 import {
   add,
@@ -15,7 +15,7 @@ import type { Value } from "../graph/value.ts";
 import { logitRows, type GraphContext } from "./graph-context.ts";
 import { linear } from "./linear.ts";
 
-// Names of the sizes that are known at run time only; see `DecoderGraph`.
+// Names of sizes that are known only at run time; see `DecoderGraph`.
 export const batch = "B";
 export const length = "S";
 export const tokens = "N";
@@ -48,7 +48,7 @@ export function createDecoderInputs({ graph }: GraphContext): DecoderInputs {
   };
 }
 
-/** Flat rows [N, features] as [B, S, features]. */
+/** Reshapes flat rows [N, features] to [B, S, features]. */
 export function batched({ graph }: GraphContext, { batchShape }: DecoderInputs, name: string, flat: Value): Value {
   return reshape(graph, name, flat, batchShape, [batch, length, flat.shape[1]]);
 }
@@ -65,13 +65,13 @@ export function tokenPositions({ graph }: GraphContext, { seqlensK, inputShape }
   return add(graph, "positions", column, offsets);
 }
 
-/** What decoders call the sizes of their vocabulary and of its embeddings. */
+/** Decoders' names for the sizes of the vocabulary and its embeddings. */
 export interface VocabularySize {
   readonly vocabSize: number;
   readonly hiddenSize: number;
 }
 
-/** [N, hiddenSize]: token embeddings, with image embeddings in the rows that `image_positions` names. */
+/** [N, hiddenSize]: token embeddings, with image embeddings in the rows of `image_positions`. */
 export function embedTokens(
   { graph, weights, precision }: GraphContext,
   inputIds: Value,
@@ -82,8 +82,8 @@ export function embedTokens(
   }: { readonly tableName: string; readonly size: VocabularySize; readonly acceptsImages: boolean },
 ): Value {
   const tableShape = [size.vocabSize, size.hiddenSize];
-  // Stays as the checkpoint stores it, also where the rest is quantised: a token reads one row, so nothing is gained
-  // by making it smaller, and mapped memory is committed for the rows that are read only.
+  // Stored as in the checkpoint, even if the rest is quantised: a token reads one row, so a smaller type gains nothing,
+  // and mapped memory is committed only for the rows that are read.
   const format = { kind: "plain", elementType: precision.activations } as const;
   const tableTensor =
     weights.stored(tableName, tableShape) ??
@@ -103,21 +103,21 @@ export function embedTokens(
 export interface CachedAttention {
   readonly name: string;
   readonly layer: number;
-  /** [B, S, numHeads * headDim], or query, key and value packed, with the other two null. */
+  /** [B, S, numHeads * headDim], or packed query, key and value, with the other two null. */
   readonly query: Value;
   readonly key: Value | null;
   readonly value: Value | null;
-  /** Null where query and key come rotated. */
+  /** Null if query and key are already rotated. */
   readonly rotary: RotaryTables | null;
   readonly numHeads: number;
   readonly numKvHeads: number;
   readonly headDim: number;
   readonly localWindowSize: number | null;
-  /** What products of query and key are multiplied by; null is `1 / sqrt(headDim)`. */
+  /** Factor of the products of query and key; null means `1 / sqrt(headDim)`. */
   readonly scale: number | null;
 }
 
-/** [N, numHeads * headDim], before the output projection; the layer's cache becomes inputs and outputs of the graph. */
+/** [N, numHeads * headDim], before the output projection. The layer's cache becomes inputs and outputs of the graph. */
 export function attendToCache(
   context: GraphContext,
   { seqlensK, totalSequenceLength }: DecoderInputs,
@@ -144,16 +144,16 @@ export function attendToCache(
 }
 
 /**
- * A sink whose share of the softmax is 0. Where there is one, ONNX Runtime's CPU kernel does not take its tiled path,
- * which computes sequences of different lengths one after the other, but the one that spreads all heads of all
- * sequences over the threads: decoding many at once gains far more than long prompts lose.
+ * An attention sink whose share of the softmax is 0. With a sink, ONNX Runtime's CPU kernel avoids its tiled path,
+ * which computes sequences of different lengths one after the other, and spreads all heads of all sequences over the
+ * threads. Decoding many sequences at once gains far more than long prompts lose.
  */
 function emptySink({ graph, precision }: GraphContext, numHeads: number): Value {
   const lowest = Array.from({ length: numHeads }, () => -1e30);
   return graph.constant(`attention.empty_sink.${numHeads}`, precision.activations, [numHeads], lowest);
 }
 
-/** Makes `logits` float32 [R, vocabSize] of the rows' hidden states. */
+/** Computes `logits` float32 [R, vocabSize] from the rows' hidden states. */
 export function outputLogits(context: GraphContext, input: Value, name: string, size: VocabularySize): void {
   const { graph, precision } = context;
   const { hiddenSize: inFeatures, vocabSize: outFeatures } = size;

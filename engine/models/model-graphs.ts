@@ -1,4 +1,4 @@
-/** A checkpoint's configuration and the settings, understood: its graphs, before any weight is prepared. */
+/** Combines a checkpoint's configuration with the settings and provides its graphs, before any weight is prepared. */
 import type { DeviceName, DtypeName } from "../contract/config.ts";
 import { EngineError } from "../contract/errors.ts";
 import { createGraphContext, type GraphContext, type Precision } from "./graph-context.ts";
@@ -10,7 +10,7 @@ import type { WeightSource } from "./weight-source.ts";
 export interface GraphOptions {
   readonly dtype: DtypeName;
   readonly device: DeviceName;
-  /** Most tokens of one sequence; null takes the checkpoint's own limit. */
+  /** Maximum number of tokens per sequence; null for the checkpoint's own limit. */
   readonly maxModelLen: number | null;
 }
 
@@ -21,14 +21,14 @@ export interface ModelGraphs {
   readonly precision: Precision;
   readonly maxModelLen: number;
   buildDecoder(this: void, weights: WeightSource): GraphContext;
-  /** Null for a model that takes no images. */
+  /** Null for a model that does not accept images. */
   buildVisionEncoder(this: void, weights: WeightSource): GraphContext | null;
 }
 
 /**
  * @param config The content of config.json.
  * @throws EngineError `unsupported_model` and `invalid_checkpoint` (both name the field), `invalid_configuration` for a
- *   dtype that the device lacks or a length beyond the checkpoint's. Building throws those of tensors.
+ * dtype that the device lacks or a length above the checkpoint's. Building throws the errors of tensors.
  */
 export function configureGraphs(config: unknown, { dtype: name, device, maxModelLen }: GraphOptions): ModelGraphs {
   const dtype = resolveDtype(name, device);

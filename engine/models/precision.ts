@@ -1,4 +1,4 @@
-/** From the `dtype` setting to the numbers a model computes in. */
+/** Maps the `dtype` setting to the precisions of a model. */
 import type { DeviceName, DtypeName } from "../contract/config.ts";
 import { EngineError } from "../contract/errors.ts";
 import type { WeightFormat } from "../weights/prepared-weights.ts";
@@ -6,7 +6,7 @@ import type { Precision } from "./graph-context.ts";
 
 export type ResolvedDtype = Exclude<DtypeName, "auto">;
 
-/** @throws EngineError `invalid_configuration` for a dtype that the device does not compute in. */
+/** @throws EngineError `invalid_configuration` for a dtype that the device does not support. */
 export function resolveDtype(dtype: DtypeName, device: DeviceName): ResolvedDtype {
   const resolved = dtype === "auto" ? (device === "cpu" ? "float32" : "float16") : dtype;
   if (resolved === "float16" && device === "cpu") {
@@ -22,13 +22,13 @@ const float32 = { kind: "plain", elementType: "float32" } as const;
 const float16 = { kind: "plain", elementType: "float16" } as const;
 
 /**
- * On cpu, 8 bits are W8A8: two to three times as fast as block-wise wherever several tokens meet, and next to it in
- * divergence from float32 (`quantised-fidelity.test.ts`). It takes the vocabulary's projection of 4-bit models as well,
- * whose rounding errors nothing after it could even out. No other provider has those kernels, so GPUs take blocks of 8
- * bits there.
+ * On the CPU, 8 bits means W8A8: two to three times as fast as block-wise weights wherever several tokens are computed
+ * together, and close to them in divergence from float32 (`quantised-fidelity.test.ts`). It is also used for the
+ * vocabulary projection of 4-bit models, because nothing after the projection could even out its rounding errors. No
+ * other provider has these kernels, so GPUs use 8-bit blocks there.
  *
- * Blocks of 64 rather than 32 weights leave 9.0 instead of 8.1 % of normally distributed weights' norm as error (Q4_0 of
- * llama.cpp, of the same size in bytes: 8.6 %), for a prefill that is 14 % faster.
+ * Blocks of 64 instead of 32 weights have an error of 9.0 instead of 8.1 % of normally distributed weights' norm
+ * (llama.cpp's Q4_0, of the same size in bytes: 8.6 %), for a prefill that is 14 % faster.
  */
 export function precisionOf(dtype: ResolvedDtype, device: DeviceName): Precision {
   const isCpu = device === "cpu";
@@ -41,7 +41,7 @@ export function precisionOf(dtype: ResolvedDtype, device: DeviceName): Precision
       return { activations: "float32", linear: float32, head: float32, vision: float32 };
     case "float16":
       return { activations: "float16", linear: float16, head: float16, vision: float16 };
-    // The vision tower stays exact: it is run once per picture, and everything said about the picture rests on it.
+    // The vision tower stays exact: it runs once per picture, and everything said about the picture depends on it.
     case "int8":
       return { activations, linear: int8, head: int8, vision: exact };
     case "int4":

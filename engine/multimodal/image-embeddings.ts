@@ -1,4 +1,4 @@
-/** Image embeddings that come with a request: an .npy file, or a safetensors file of one tensor. */
+/** Parses image embeddings in a request: an .npy file, or a safetensors file with one tensor. */
 import { EngineError } from "../contract/errors.ts";
 import { numElements } from "../runtime/element-type.ts";
 import { toFloat32 } from "../weights/float-conversion.ts";
@@ -8,7 +8,7 @@ import { embeddingsField } from "./processed-item.ts";
 import type { ItemTensor } from "./processed-item.ts";
 
 export interface EmbeddingLimits {
-  /** The decoder's. */
+  /** The decoder's hidden size. */
   readonly hiddenSize: number;
   readonly maxNumEmbeddings: number;
 }
@@ -23,9 +23,9 @@ interface StoredEmbeddings {
 const bytesOf: Readonly<Record<FloatElementType, number>> = { float32: 4, float16: 2, bfloat16: 2 };
 
 /**
- * Float32 [numEmbeddings, hiddenSize]. The file says [numEmbeddings, hiddenSize] or [1, numEmbeddings, hiddenSize], in
- * float32, float16 or (safetensors) bfloat16; that its bytes are as many as that makes is checked before any of them is
- * converted. Throws EngineError `invalid_image`, naming the item.
+ * Returns float32 [numEmbeddings, hiddenSize]. The file has the shape [numEmbeddings, hiddenSize] or [1, numEmbeddings,
+ * hiddenSize], in float32, float16 or (safetensors) bfloat16. Its number of bytes is checked before any is converted.
+ * Throws EngineError `invalid_image` that names the item.
  */
 export function parseImageEmbeddings(file: EncodedImage, limits: EmbeddingLimits): ItemTensor<"float32"> {
   const refuse = (message: string): EngineError =>
@@ -96,7 +96,7 @@ const safetensorsTypes: Readonly<Record<string, FloatElementType>> = {
   BF16: "bfloat16",
 };
 
-/** Eight bytes of the header's length, the header as JSON, the data. */
+/** Eight bytes for the header's length, the header as JSON, the data. */
 function readSafetensors(bytes: Uint8Array, refuse: Refuse): StoredEmbeddings {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const headerBytes = bytes.length < 8 ? Number.POSITIVE_INFINITY : Number(view.getBigUint64(0, true));

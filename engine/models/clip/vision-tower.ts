@@ -1,4 +1,4 @@
-/** The CLIP vision tower: a class token in front of the patches, and a norm before the first layer. */
+/** The CLIP vision tower: a class token before the patches, and a norm before the first layer. */
 import { add, concat, expand, shapeOf } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { unsupportedField } from "../config-field.ts";

@@ -1,4 +1,4 @@
-/** The decoder graph of the Llama family. Inputs and outputs are those that `DecoderGraph` states. */
+/** The decoder graph of the Llama family. Its inputs and outputs are those of `DecoderGraph`. */
 import {
   quickGelu,
   rotaryEmbedding,
@@ -33,24 +33,24 @@ export interface DecoderOptions {
   readonly prefix: string;
   readonly headName: string;
   readonly acceptsImages: boolean;
-  /** Length of the rotary tables: most tokens of one sequence. */
+  /** Length of the rotary tables: the maximum number of tokens per sequence. */
   readonly maxModelLen: number;
   /**
-   * How many of a head's frequencies turn with each of a token's three positions, which the graph then takes as an
-   * input. Left out, a token has the one position at which it stands.
+   * How many of a head's frequencies rotate with each of a token's three positions, which are then an input of the
+   * graph. If left out, a token has one position.
    */
   readonly rotarySections?: readonly [number, number, number];
 }
 
 interface Rotary {
   readonly tables: RotaryTables;
-  /** int64 [B, S], rows of the tables; null where attention rotates by itself. */
+  /** int64 [B, S], rows of the tables; null if attention rotates by itself. */
   readonly positions: Value | null;
 }
 
 /**
- * Pre-norm transformer. The residual stream is carried as its two last summands, `hidden` (the newest block's output)
- * and `residual` (all before it), because the norm that follows adds them in the same pass.
+ * Pre-norm transformer. The residual stream is passed on as its last two summands, `hidden` (the newest block's output)
+ * and `residual` (everything before), because the next norm adds them in the same pass.
  */
 export function buildDecoderGraph(context: GraphContext, options: DecoderOptions): void {
   const { graph } = context;
@@ -68,7 +68,7 @@ export function buildDecoderGraph(context: GraphContext, options: DecoderOptions
     const layerInput = { name: `${name}.self_attn`, layer, input: normalised };
     let attended = attention(context, config, layerInput, inputs, rotary);
     if (layer === config.numLayers - 1) {
-      // Nothing after the last attention looks at other tokens, so only those whose logits are wanted go on.
+      // After the last attention no token depends on others, so only those whose logits are requested continue.
       attended = gatherRows(graph, "last.attended", attended, inputs.logitRows);
       residual = gatherRows(graph, "last.residual", residual, inputs.logitRows);
     }
@@ -80,14 +80,14 @@ export function buildDecoderGraph(context: GraphContext, options: DecoderOptions
   outputLogits(context, normalised, config.tieWordEmbeddings ? `${prefix}embed_tokens` : headName, config);
 }
 
-/** Tables of the positions there are, and whether attention or nodes before it look them up. */
+/** Tables of all positions, and whether attention or earlier nodes look them up. */
 function createRotary(context: GraphContext, options: DecoderOptions, inputs: DecoderInputs): Rotary {
   const { graph, precision } = context;
   const { config, maxModelLen, rotarySections } = options;
   const { cos, sin } = ropeTables(config.rope, config.headDim, maxModelLen);
   const tableShape = [maxModelLen, config.headDim / 2];
-  // Query and key each bring half of the scores' scale along: the CPU's product of one row with many, which is what
-  // decoding is, has a fast form for products that nothing multiplies afterwards.
+  // Query and key are each multiplied by half of the scores' scale (its root). The CPU's product of one row with many,
+  // which decoding uses, has a fast form only without a scale afterwards.
   const rootOfScale = config.headDim ** -0.25;
   const scaled = (table: Float32Array): Float32Array => table.map((value) => value * rootOfScale);
   const tables = {
@@ -98,7 +98,7 @@ function createRotary(context: GraphContext, options: DecoderOptions, inputs: De
   return { tables, positions: config.headDim % rotaryHeadMultiple === 0 ? null : tokenPositions(context, inputs) };
 }
 
-/** Every token of the run gets a row of its own, put together from those of its three positions. */
+/** Every token of the run gets its own row, composed of those of its three positions. */
 function sectionedRotary(
   { graph }: GraphContext,
   inputs: DecoderInputs,
@@ -185,12 +185,12 @@ function attention(
     numKvHeads,
     headDim,
     localWindowSize: config.slidingWindows[layer],
-    // All of it is in the rotary tables.
+    // The rotary tables contain the scale.
     scale: 1,
   });
 }
 
-/** As it is where attention rotates by itself. */
+/** Returns the input unchanged if attention rotates by itself. */
 function rotated(graph: GraphBuilder, name: string, input: Value, { positions, tables }: Rotary): Value {
   return positions === null ? input : rotaryEmbedding(graph, name, { input, positions, ...tables });
 }

@@ -1,4 +1,4 @@
-/** LLaVA 1.5's images in its prompts: every image takes the same number of image tokens, whatever its size. */
+/** LLaVA 1.5's images in prompts: every image takes the same number of image tokens, whatever its size. */
 import { EngineError } from "../../contract/errors.ts";
 import { allOrNone } from "../../multimodal/all-or-none.ts";
 import { createDummyInputsBuilder } from "../../multimodal/dummy-inputs.ts";
@@ -9,7 +9,7 @@ import type { MultiModalInputs } from "../../multimodal/multimodal-processor.ts"
 import { clipRequestOptions } from "../clip/request-options.ts";
 import type { ProcessorContext } from "../model-definition.ts";
 
-/** Replaces `<image>` by `<image>` once per embedding, as Hugging Face's LlavaProcessor does. */
+/** Replaces `<image>` by one `<image>` per embedding, like Hugging Face's LlavaProcessor. */
 export const llavaInputs: MultiModalInputs<ProcessorContext> = {
   createProcessingInfo({ visionEncoder: { imageSize, numImageTokens } }) {
     return {

@@ -1,6 +1,6 @@
 /**
- * A ready-made export: the ONNX files of hub repositories, in the layout of transformers.js, served as they are. Its
- * configuration, prompts and pictures are those of the model's own definition; only the graphs are not.
+ * Opens a ready-made export: the ONNX files of hub repositories, in the layout of transformers.js, served unchanged.
+ * Configuration, prompts and pictures are those of the model's own definition; only the graphs differ.
  */
 import { createHash } from "node:crypto";
 import { EngineError } from "../../contract/errors.ts";
@@ -17,29 +17,29 @@ export interface OpenedExport {
   readonly decoder: OnnxFile;
   /** Null for a decoder of token ids. */
   readonly embedTokens: OnnxFile | null;
-  /** Null for a model that takes no images. */
+  /** Null for a model that does not accept images. */
   readonly visionEncoder: OnnxFile | null;
   readonly model: BuiltModel & { readonly decoder: DecoderExport };
   readonly dtype: ResolvedDtype;
-  /** What the model's own definition would build instead. */
+  /** The graphs that the model's own definition would build instead. */
   readonly graphs: ModelGraphs;
 }
 
-/** Counts up when the same files come to compute other numbers. */
+/** Increase it when the same files compute other numbers. */
 const exportVersion = 1;
 
 /**
- * @param fileNames Files of the checkpoint's `onnx/`.
- * @throws EngineError `invalid_configuration` for a dtype that the export lacks or a length beyond the model's,
- *   `invalid_checkpoint` for files that are missing or contradict config.json, `unsupported_model` for ones of another
- *   layout, `aborted`.
+ * @param fileNames Files in the checkpoint's `onnx/`.
+ * @throws EngineError `invalid_configuration` for a dtype that the export lacks or a length above the model's,
+ * `invalid_checkpoint` for files that are missing or contradict config.json, `unsupported_model` for another layout,
+ * `aborted`.
  */
 export async function openExport(
   checkpoint: Checkpoint,
   fileNames: readonly string[],
   options: GraphOptions & { readonly signal?: AbortSignal },
 ): Promise<OpenedExport> {
-  // The dtype is that of files; what our own graphs could compute in does not matter.
+  // The dtype selects files; the precisions of Fovea's own graphs do not matter.
   const graphs = configureGraphs(checkpoint.config, { ...options, dtype: "float32" });
   const { definition, model } = graphs;
   const chosen = chooseOnnxFiles(fileNames, options);

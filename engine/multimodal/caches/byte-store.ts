@@ -1,23 +1,23 @@
-/** The store that replicas share, as the caches need it; Redis is one. */
+/** The shared store of the replicas, as the caches need it; for example Redis. */
 
 export interface ByteStoreEntry {
   readonly key: string;
   readonly bytes: Uint8Array;
-  /** The entry is gone after this. */
+  /** The entry expires after this time. */
   readonly timeToLiveSeconds: number;
 }
 
 /**
- * Calls made while there is no connection reject at once: nothing is queued for better times. A call that is not
- * answered may stay pending; the caller puts the limit.
+ * Calls without a connection reject at once; nothing is queued. An unanswered call may stay pending, so the caller sets
+ * a time limit.
  */
 export interface ByteStore {
-  /** One round trip; by position, null where there is nothing. */
+  /** One round trip. By position; null for missing entries. */
   getMany(keys: readonly string[]): Promise<readonly (Uint8Array | null)[]>;
-  /** One round trip; rejects when any entry was refused, the others are kept. */
+  /** One round trip. Rejects if any entry was rejected; the others are stored. */
   setMany(entries: readonly ByteStoreEntry[]): Promise<void>;
-  /** Told, for its log, that the caller has stopped waiting for a call, which may still be answered. */
+  /** Tells the store, for its log, that the caller no longer waits for a call, which may still be answered. */
   onGivenUp?(timeoutMs: number): void;
-  /** Ends the connection. Idempotent. */
+  /** Closes the connection. Idempotent. */
   close(): Promise<void>;
 }

@@ -1,4 +1,4 @@
-/** All that is remembered of images between requests: of their sources, of their processing and of their encoding. */
+/** All caches of images between requests: of their sources, their processing and their encoding. */
 import { knownImageCodec, sourceCacheVersion } from "../../images/source-cache.ts";
 import type { CacheConfig } from "../../contract/config.ts";
 import type { KnownImage } from "../../images/source-cache.ts";
@@ -20,8 +20,8 @@ import { TieredCache } from "./tiered-cache.ts";
 import type { ValueCodec } from "./value-codec.ts";
 
 /**
- * A quarter of a GiB holds the pixels of 190 images of 336 x 336, or of 5,000 of the shipped checkpoint's: a replica of
- * few requests a second meets its repeats there, and Redis, which outlives replicas, holds the rest.
+ * A quarter of a GiB holds the pixels of 190 images of 336 x 336, or of 5,000 of the shipped checkpoint's. That is
+ * enough for the repeats of a replica with a few requests per second; Redis, which outlives replicas, holds the rest.
  */
 export const defaultCacheConfig: CacheConfig = {
   maxMemoryBytes: 2 ** 28,
@@ -31,7 +31,7 @@ export const defaultCacheConfig: CacheConfig = {
   keyPrefix: "fovea",
 };
 
-/** `pixels` are the processor's, of images whose embeddings are not known. */
+/** `pixels` are the processor's output for images without known embeddings. */
 export type CacheName = "processor" | "pixels" | "encoder" | "source";
 
 export interface CacheTierReport {
@@ -58,7 +58,7 @@ export class MultiModalCaches {
   readonly #store: GuardedStore | null;
   readonly #tiers: readonly CacheTierReport[];
 
-  /** @param store Null where replicas share nothing. */
+  /** @param store Null if replicas share nothing. */
   constructor(config: CacheConfig, store: ByteStore | null) {
     const { commandTimeoutMs, keyPrefix } = config;
     this.#store = store === null ? null : new GuardedStore(store, { commandTimeoutMs, probeKey: `${keyPrefix}:probe` });
@@ -95,12 +95,12 @@ export class MultiModalCaches {
     return { tiers: this.#tiers, store: this.#store?.state ?? null };
   }
 
-  /** Resolves when what was set so far has been written, or has failed to be. */
+  /** Resolves when everything set so far has been written or has failed. */
   async settled(): Promise<void> {
     await Promise.all([this.processor.cache, this.encoder, this.source].map((cache) => cache.settled()));
   }
 
-  /** What is still to be written is given up. Idempotent. */
+  /** Abandons pending writes. Idempotent. */
   async close(): Promise<void> {
     await this.#store?.close();
   }

@@ -1,6 +1,6 @@
 /**
- * Processed items as cached bytes, in two values: what they do to the prompt, with the few numbers beside it that
- * positions are worked out from; and the pixels, which nobody needs of an image whose embeddings are known.
+ * Encodes processed items for caches as two values: the placement, with the small tensors from which positions are
+ * computed; and the pixels, which are not needed for an image with known embeddings.
  */
 import { numEmbeddingsIn } from "../placeholder.ts";
 import type { ItemTensor, ProcessedItem } from "../processed-item.ts";
@@ -8,15 +8,15 @@ import { decodeRecord, encodeRecord } from "./record-codec.ts";
 import type { JsonValue } from "./record-codec.ts";
 import type { ValueCodec } from "./value-codec.ts";
 
-/** To be raised with any change of what `ProcessedItem` says, or of how it is divided; part of every key. */
+/** Increase it with any change of `ProcessedItem` or of its division. It is part of every key. */
 export const processedItemVersion = 2;
 
-/** Tensors of no more bytes stay with the placement: grids and sizes do, pixels do not. */
+/** Tensors up to this size stay with the placement: grids and sizes do, pixels do not. */
 const mostBytesOfPlacement = 256;
 
 export type ItemTensors = ReadonlyMap<string, ItemTensor>;
 
-/** Everything of an item but its large tensors. */
+/** Everything of an item except its large tensors. */
 export interface ItemPlacement {
   readonly tensors: ItemTensors;
   readonly promptUpdates: ProcessedItem["promptUpdates"];
@@ -32,7 +32,7 @@ export function divideItem({ tensors, promptUpdates }: ProcessedItem): {
   return { placement: { tensors: small, promptUpdates }, pixels };
 }
 
-/** Rows that the vision encoder makes of the item. */
+/** Number of rows that the vision encoder returns for the item. */
 export function numEmbeddingsOfItem({ promptUpdates: [{ content }] }: ItemPlacement): number {
   const { full, isEmbed } = content;
   return numEmbeddingsIn({ offset: 0, length: full.length, isEmbed });
