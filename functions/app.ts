@@ -1,4 +1,4 @@
-/** The HTTP application: which route is answered by what, and what every request goes through. */
+/** The HTTP application: its routes, and the middleware of every request. */
 import type { IncomingMessage } from "node:http";
 import { Hono } from "hono";
 import type { Context } from "hono";
@@ -67,7 +67,7 @@ export function createApp(dependencies: AppDependencies): Hono<AppEnvironment> {
     if (c.req.raw.signal.aborted) return c.body(null, CLIENT_CLOSED_REQUEST as ContentfulStatusCode);
     const incoming = incomingOf(c);
     if (status === 413 && incoming !== null) await discardBody(incoming);
-    // A full store is the caller's to empty, and the answer says so.
+    // The caller can empty a full store, and the answer says so.
     if (status >= 500 && status !== 503 && status !== 507) logger.error("A request failed.", { requestId, error });
     return c.json(body, status as ContentfulStatusCode, { ...headers });
   };
@@ -76,7 +76,7 @@ export function createApp(dependencies: AppDependencies): Hono<AppEnvironment> {
   return app;
 }
 
-/** Null where no server is behind the application; Hono then leaves `env` out. */
+/** Null if no server is behind the application; Hono then leaves out `env`. */
 function incomingOf({ env }: { readonly env: AppEnvironment["Bindings"] | undefined }): IncomingMessage | null {
   return env?.incoming ?? null;
 }

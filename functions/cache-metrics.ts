@@ -1,4 +1,4 @@
-/** What is remembered of images, as metrics by cache (processor, encoder, pixels, source) and tier (memory, redis). */
+/** Metrics of the image caches by cache (processor, encoder, pixels, source) and tier (memory, redis). */
 import { Counter, Gauge } from "prom-client";
 import type { Registry } from "prom-client";
 
@@ -15,7 +15,7 @@ const counters: readonly (readonly [name: string, help: string, stat: Stat])[] =
   ["written_bytes", "Bytes of values written.", "writtenBytes"],
 ];
 
-/** Read from the report at every scrape; nothing is told while there is none. */
+/** Read from the report at every scrape; without a report, there are no values. */
 export function addCacheMetrics(registry: Registry, readReport: () => CacheReport | null): void {
   const tiers = (): readonly CacheTierReport[] => readReport()?.tiers ?? [];
   for (const [name, help, stat] of counters) {
@@ -60,7 +60,7 @@ export function addCacheMetrics(registry: Registry, readReport: () => CacheRepor
   addProcessorCacheMetrics(registry, tiers);
 }
 
-/** vLLM's two, which count items whatever tier they come from. */
+/** vLLM's two metrics, which count items whatever tier they come from. */
 function addProcessorCacheMetrics(registry: Registry, tiers: () => readonly CacheTierReport[]): void {
   const addCounter = (name: string, help: string, read: (processor: readonly CacheTierReport[]) => number): void => {
     registry.registerMetric(
@@ -75,7 +75,7 @@ function addProcessorCacheMetrics(registry: Registry, tiers: () => readonly Cach
       }),
     );
   };
-  // A slower tier is asked only for what the first one lacks.
+  // A slower tier is asked only for values that the first one lacks.
   addCounter(
     "vllm:mm_cache_queries_total",
     "Images looked up in the processor cache.",

@@ -1,9 +1,9 @@
-/** Says when fewer sequences are computed together than the settings allow. */
+/** Warns if fewer sequences run together than the settings allow. */
 import type { Engine } from "../engine/index.ts";
 import type { Config } from "./settings/config.ts";
 import type { Logger } from "./logger.ts";
 
-/** For an engine that is ready. */
+/** The engine must be ready. */
 export function warnOfFewerSequences(
   { modelInfo }: Engine,
   { engine: { maxNumSequences } }: Config,

@@ -1,4 +1,4 @@
-/** Structured log: one JSON object a line. Callers pass no secrets and no request bodies. */
+/** Structured log: one JSON object per line. Callers pass no secrets and no request bodies. */
 import type { LogLevel } from "./settings/config.ts";
 
 type LogFields = Readonly<Record<string, unknown>>;
@@ -12,7 +12,7 @@ export interface Logger {
 
 export interface LoggerOptions {
   readonly level: LogLevel;
-  /** Takes one line, its newline included. */
+  /** Receives one line, including its newline. */
   readonly write: (line: string) => void;
   readonly now?: () => Date;
 }

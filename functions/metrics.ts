@@ -1,6 +1,6 @@
 /**
- * Prometheus metrics. What vLLM measures too has vLLM's name (`vllm:…`), since autoscaling recipes (KEDA, KServe) ask
- * for those names; the rest is `fovea_…`, `http_…` and prom-client's process metrics.
+ * Prometheus metrics. Metrics that vLLM has too have vLLM's name (`vllm:…`), because autoscaling recipes (KEDA, KServe)
+ * use those names. The others are `fovea_…`, `http_…` and prom-client's process metrics.
  */
 import { Counter, Gauge, Histogram, Registry, collectDefaultMetrics } from "prom-client";
 
@@ -9,9 +9,9 @@ import type { FinalStatus } from "./batch/batch-record.ts";
 import { addCacheMetrics } from "./cache-metrics.ts";
 import type { Service } from "./service.ts";
 
-/** What one finished or given-up sequence adds to the counters. */
+/** What a finished or abandoned sequence adds to the counters. */
 interface SequenceFigures {
-  /** Of the choice; the prompt of several counts with the first. */
+  /** Index of the choice; a shared prompt counts with the first choice. */
   readonly index: number;
   readonly numPromptTokens: number;
   readonly numImageTokens: number;
@@ -25,7 +25,7 @@ export interface Metrics {
   render(): Promise<string>;
   observeHttpRequest(route: string, method: string, status: number, seconds: number): void;
   observeTimeToFirstToken(seconds: number): void;
-  /** `numTokens` tokens arrived together, `seconds` after those before them. */
+  /** `numTokens` tokens arrived together, `seconds` after the previous ones. */
   observeTokens(seconds: number, numTokens: number): void;
   observeSequence(figures: SequenceFigures, seconds: number): void;
   addImages(numImages: number): void;
@@ -33,9 +33,9 @@ export interface Metrics {
   countBatch(status: FinalStatus): void;
   /** A line of a batch has its answer. */
   countBatchLine(outcome: "completed" | "failed"): void;
-  /** Batches of this model that are not done yet, on all replicas. */
+  /** Unfinished batches of this model, on all replicas. */
   setUnfinishedBatches(numBatches: number): void;
-  /** Those of them that this process works on. */
+  /** Batches that this process is working on. */
   setRunningBatches(numBatches: number): void;
 }
 

@@ -1,19 +1,19 @@
-/** What the log says of a Redis in trouble: once that and why it is not used, and once that it is again. */
+/** Logs the troubles of Redis: once when it is no longer used, with the reason, and once when it is used again. */
 import type { Logger } from "./logger.ts";
 
 type RedisOperation = "reads" | "writes";
 
-/** What a node of a cluster says of keys that others hold, or that lie apart. */
+/** Replies of a cluster node for keys that other nodes hold or that are in different slots. */
 const clusterReply = /^(?:MOVED|ASK|CROSSSLOT|CLUSTERDOWN)\b/;
 
-/** Mutable. Of the troubles there can be at once, those that follow from another are not told. */
+/** Mutable. Troubles that follow from another one are not logged. */
 export class RedisLog {
   readonly #logger: Logger;
   #isDisconnected = false;
   #isSilent = false;
   #isCluster = false;
   readonly #refused = new Set<RedisOperation>();
-  /** Calls that nobody waited for to the end. */
+  /** Number of calls that were abandoned. */
   numGivenUp = 0;
 
   constructor(logger: Logger) {
@@ -38,13 +38,15 @@ export class RedisLog {
     this.#logger.warn("Redis does not answer in time; requests skip it until it does", { timeoutMs });
   }
 
-  /** @param numGivenUpBefore As many as had been when the call was made: an answer that nobody waited for was late. */
+  /**
+   * @param numGivenUpBefore The value of `numGivenUp` when the call was made: if it has changed, the answer was late.
+   */
   answered(operation: RedisOperation, numGivenUpBefore: number): void {
     if (this.#isSilent && this.numGivenUp === numGivenUpBefore) {
       this.#isSilent = false;
       this.#logger.info("Redis answers in time again");
     }
-    // Of a cluster's node some keys can be had and others not.
+    // A cluster node answers some keys and rejects others.
     if (this.#refused.delete(operation) && !this.#isCluster) this.#logger.info(`Redis accepts ${operation} again`);
   }
 

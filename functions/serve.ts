@@ -7,30 +7,30 @@ import { startService } from "./start-service.ts";
 
 export { ConfigError } from "./settings/config.ts";
 
-/** Settings by the names that `fovea --help` lists; settings left out have their defaults. */
+/** Settings by the names that `fovea --help` lists; omitted settings have their defaults. */
 export type ServeSettings = { readonly [Name in SettingName]?: string | number | boolean | undefined };
 
 export interface ServeOptions {
-  /** Takes each line of the log: a JSON object and a newline. Without it nothing is logged. */
+  /** Receives each line of the log: a JSON object and a newline. Without it, nothing is logged. */
   readonly log?: (line: string) => void;
 }
 
 export interface RunningService extends AsyncDisposable {
   readonly port: number;
-  /** Resolves, when requests are served, to the engine that serves them. Rejects with the error that loading failed with. */
+  /** Resolves to the engine when requests are served. Rejects with the error of loading. */
   readonly ready: Promise<Engine>;
   /**
-   * Refuses new requests, waits for those under way up to SHUTDOWN_GRACE_SECONDS, and frees everything, the engine
-   * included. Resolves to whether all requests ended by themselves. Idempotent.
+   * Rejects new requests, waits up to SHUTDOWN_GRACE_SECONDS for requests in progress, and frees everything, including
+   * the engine. Resolves to whether all requests ended by themselves. Idempotent.
    */
   close(): Promise<boolean>;
 }
 
 /**
- * Serves a model over HTTP in this process, as `fovea serve` does, and resolves when the port is open. Signals stay the
- * caller's. The environment is not read, but for XDG_CACHE_HOME, XDG_DATA_HOME and what the AWS SDK reads by itself.
+ * Serves a model over HTTP in this process, like `fovea serve`, and resolves when the port is open. Leaves signals to
+ * the caller. Reads no environment variables except XDG_CACHE_HOME, XDG_DATA_HOME and those of the AWS SDK.
  *
- * @throws ConfigError with one sentence for each wrong setting; the system's error if the port cannot be opened.
+ * @throws ConfigError with one sentence for each invalid setting; the system's error if the port cannot be opened.
  */
 export async function serve(
   settings: ServeSettings = {},
@@ -57,7 +57,7 @@ export async function serve(
   };
 }
 
-/** Plain JavaScript has no types that would find a wrong name. */
+/** In plain JavaScript, types do not catch a misspelled name. */
 function requireKnownNames(names: readonly string[]): void {
   const known = new Set(settingDescriptions.map(({ name }) => name));
   const unknown = names.filter((name) => !known.has(name));

@@ -1,4 +1,6 @@
-/** Holds the settings of a deployment to the schema that the service itself reads: no manifest carries a wrong one. */
+/**
+ * Validates the settings of a deployment with the service's own schema, so that no manifest contains an invalid one.
+ */
 import { isAbsolute } from "node:path";
 
 import { ConfigError, loadConfig, settingDescriptions } from "../functions/settings/config.ts";
@@ -7,7 +9,7 @@ import { findNearNames } from "../functions/settings/near-names.ts";
 
 type Settings = Readonly<Record<string, string>>;
 
-/** Where a setting is said instead, for those that are no matter of `environment`. */
+/** The field to use for settings that do not belong into `environment`. */
 const placeOfSetting: Readonly<Record<string, string>> = {
   MODEL: "set model instead",
   DTYPE: "set dtype instead",
@@ -25,11 +27,14 @@ const fieldOfSetting: Readonly<Record<string, string>> = { MODEL: "model", DTYPE
 export interface DeploymentSettings {
   readonly environment: Settings;
   readonly secrets: Settings;
-  /** `environment` and the settings that fields stand for. */
+  /** `environment` and the settings that come from other fields. */
   readonly settings: Settings;
 }
 
-/** What the service will make of the settings. Throws ConfigError with every problem, each with the path of its field. */
+/**
+ * Returns the service's configuration for these settings. Throws ConfigError with every problem, each with the path of
+ * its field.
+ */
 export function checkSettings({ environment, secrets, settings }: DeploymentSettings): Config {
   const problems = [
     ...Object.entries(environment).flatMap(([name, value]) => problemsOf("environment", name, value)),
@@ -61,7 +66,7 @@ function problemsOf(field: "environment" | "secrets", name: string, value: strin
   return [];
 }
 
-/** A folder of the machine that renders is not one of the container. */
+/** A folder of the machine that renders is not a folder of the container. */
 function modelProblems(model: string | undefined): string[] {
   const isPlaced = model === undefined || /^s3:\/\//i.test(model) || isAbsolute(model);
   return isPlaced
@@ -69,7 +74,7 @@ function modelProblems(model: string | undefined): string[] {
     : [`model: expected s3://bucket/prefix or an absolute path of a folder in the image, got ${model}.`];
 }
 
-/** Replicas share no disk, and lose theirs when they end. */
+/** Replicas share no disk, and lose their own when they end. */
 function batchStoreProblems(store: string | undefined): string[] {
   const isShared = store === undefined || store === "none" || /^s3:\/\//i.test(store);
   return isShared ? [] : [`environment.BATCH_STORE: expected s3://bucket/prefix or none, got ${store}.`];

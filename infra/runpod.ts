@@ -1,21 +1,21 @@
 /**
  * RunPod's load-balancing endpoints: the body of `POST https://api.runpod.io/v2/serverless`. Requests reach the service
- * as they are; RunPod asks a route whether to send it any, and reads 204 as "still starting".
+ * unchanged. RunPod probes a route to decide whether to send requests, and reads 204 as "still starting".
  */
 import { ConfigError } from "../functions/settings/config.ts";
 import { PORT, exceeded, healthPaths } from "./deployment-target.ts";
 import type { DeploymentTarget } from "./deployment-target.ts";
 import type { Deployment, GpuName } from "./deployment.ts";
 
-/** How long a container has after SIGTERM is not documented; other platforms give 10 s at least. */
+/** The time that a container has after SIGTERM is not documented; other platforms allow at least 10 s. */
 const MAX_GRACE_SECONDS = 8;
 const MAX_REQUEST_SECONDS = 330;
-/** Keeps a replica for the next question of a conversation, which is worth more than a cold start. */
+/** Keeps a replica for the next question of a conversation, which would otherwise wait for a cold start. */
 const IDLE_SECONDS = 60;
-/** The CUDA that the libraries in the image are of; workers with an older driver could not load them. */
+/** The CUDA version of the image's libraries. Workers with an older driver could not load them. */
 const MIN_CUDA_VERSION = "13.0";
 
-/** Groups of alike GPUs, which is what can be asked for. */
+/** Groups of similar GPUs, which are the unit of selection. */
 const gpuPools: Readonly<Partial<Record<GpuName, string>>> = {
   l4: "AMPERE_24",
   l40s: "ADA_48_PRO",

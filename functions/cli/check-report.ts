@@ -1,24 +1,24 @@
-/** What `fovea check` found, as a table for people and as JSON for machines. */
+/** The findings of `fovea check`, as a table for people and as JSON for programs. */
 import type { ModelInspection } from "../../engine/index.ts";
 import type { Config } from "../settings/config.ts";
 import type { MeasuredStage } from "./check-run.ts";
 import type { DescribedSetting } from "./usage.ts";
 
-/** "unknown" for a device whose memory is not the host's. */
+/** "unknown" for a device with its own memory. */
 export type Fit = "fits" | "does not fit" | "unknown";
 
 export interface CheckReport {
   readonly config: Config;
   readonly inspection: ModelInspection;
-  /** Those given, secrets masked. */
+  /** Those that are set, secrets masked. */
   readonly remoteSettings: readonly DescribedSetting[];
   readonly isRunWanted: boolean;
-  /** Null where nothing was run. */
+  /** Null without `--run`, or if the run was skipped. */
   readonly measured: readonly MeasuredStage[] | null;
   readonly fit: Fit;
 }
 
-/** A heading, or a name with what is to be said of it. */
+/** A heading, or a name with a value and a note. */
 type Line = string | readonly [name: string, value: string, note?: string];
 
 export function formatReport(report: CheckReport): string {

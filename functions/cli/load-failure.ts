@@ -1,4 +1,4 @@
-/** What the operator is told of a model that cannot be loaded: one line that names what is wrong and what to do. */
+/** Describes why a model cannot be loaded: one line that names the fault and what to do. */
 import type { EngineErrorCode } from "../../engine/index.ts";
 import type { Config } from "../settings/config.ts";
 
@@ -18,9 +18,9 @@ const adviceOf: Partial<Record<EngineErrorCode, string>> = {
   invalid_logits_processor: "docs/logits-processors.md lists the fix for each reason.",
 };
 
-/** Null for a failure that is not the operator's, which is to be shown whole, its stack included. */
+/** Null for a failure that the operator cannot fix; it is shown in full, with its stack. */
 export function describeLoadFailure(error: unknown, { engine }: Config): LoadFailure | null {
-  // Not by its class: the engine's modules would have to be loaded before the port is open.
+  // Without its class: importing the engine's modules would delay opening the port.
   if (!(error instanceof Error) || !("code" in error)) return null;
   const code = error.code as EngineErrorCode;
   const advice = settingAdvice(error, engine) ?? adviceOf[code];

@@ -1,21 +1,21 @@
 #!/usr/bin/env node
 /**
- * Entry of the command line. It loads only the compile cache, which keeps all other modules stripped of types and
- * compiled. This file is JavaScript because it runs before that: Node would load its type stripper for this file alone,
- * at every start. It imports no name that an old Node lacks, so that it can say which Node is needed.
+ * Entry of the command line. It loads only the compile cache, which stores all other modules compiled and without
+ * types. This file is JavaScript because it runs before that: Node would otherwise load its type stripper for this file
+ * at every start. It imports no name that an old Node lacks, so that it can report which Node is required.
  */
 import module from "node:module";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
-/** As `engines` of package.json: the oldest Node that runs everything, by its major and minor version. */
+/** As in `engines` of package.json: the oldest Node that runs everything, by major and minor version. */
 const OLDEST_NODE = [24, 6];
-/** As exit-codes.ts, which an old Node could not load. */
+/** As in exit-codes.ts, which an old Node could not load. */
 const EXIT_USAGE = 2;
 
 const [major, minor] = process.versions.node.split(".").map(Number);
 if (major < OLDEST_NODE[0] || (major === OLDEST_NODE[0] && minor < OLDEST_NODE[1])) {
-  // For Linux npm has Node in packages without install scripts; npx takes the one that is installed beside Fovea.
+  // For Linux, npm has packages of Node without install scripts, and npx uses the one that is installed next to Fovea.
   const beside =
     process.platform === "linux" && ["x64", "arm64"].includes(process.arch)
       ? `, or install one next to Fovea: npm install node-linux-${process.arch}@${OLDEST_NODE[0]}`
@@ -26,7 +26,7 @@ if (major < OLDEST_NODE[0] || (major === OLDEST_NODE[0] && minor < OLDEST_NODE[1
   process.exit(EXIT_USAGE);
 }
 
-// Threads learn of the cache from this variable; without it, each of them would load the type stripper.
+// Threads find the cache through this variable. Without it, each of them would load the type stripper.
 process.env.NODE_COMPILE_CACHE ??= join(tmpdir(), "node-compile-cache");
 module.enableCompileCache(process.env.NODE_COMPILE_CACHE);
 const { run } = await import("./run.ts");

@@ -11,7 +11,7 @@ import { EXIT_USAGE } from "./exit-codes.ts";
 import { serve } from "./serve.ts";
 import { describeSettings, formatConfig, formatHelp } from "./usage.ts";
 
-/** Exits with 2 and all problems when the command line or the environment is wrong. */
+/** Exits with 2 and lists all problems if the command line or the environment is invalid. */
 export async function run(argv: readonly string[]): Promise<void> {
   const args = orExit(() => parseArguments(argv));
   if (args.help) {
@@ -50,7 +50,7 @@ async function runCommand(
     case "batch": {
       if (files === null) throw new Error("batch was accepted without files.");
       const { batch } = await import("./batch.ts");
-      // Standard output may be where the results go.
+      // Standard output may carry the results.
       const logger = createLogger({ level: config.logLevel, write: (line) => process.stderr.write(line) });
       return batch(config, files, logger).catch(exitOnConfigError);
     }
@@ -80,6 +80,6 @@ function exitOnConfigError(error: unknown): never {
 }
 
 function readVersion(): string {
-  // By its name: the file lies elsewhere from the built module than from the source.
+  // By package name, because the path differs between the built module and the source.
   return (createRequire(import.meta.url)("fovea/package.json") as { version: string }).version;
 }

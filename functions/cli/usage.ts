@@ -4,7 +4,7 @@ import { toFlag } from "./arguments.ts";
 
 const MASK = "********";
 
-/** @param platforms Names of those that `render` knows. */
+/** @param platforms Names of the platforms that `render` supports. */
 export function formatHelp(settings: readonly SettingDescription[], platforms: readonly string[]): string {
   const width = Math.max(...settings.map(({ name }) => name.length));
   const lines = settings.map(({ name, description, defaultText }) => {
@@ -43,7 +43,7 @@ export function formatHelp(settings: readonly SettingDescription[], platforms: r
 
 export interface DescribedSetting {
   readonly name: string;
-  /** As a shell takes it, secrets masked. */
+  /** In a shell's notation, secrets masked. */
   readonly value: string;
   readonly source: "default" | "flag" | "environment";
 }

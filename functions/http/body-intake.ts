@@ -5,15 +5,15 @@ import { JsonParser } from "./json-parser.ts";
 import type { ParsedJson } from "./bounded-json.ts";
 import { receiveBody } from "./received-body.ts";
 
-/** An ordinary body arrives within milliseconds, so this many at once are those of slow senders. */
+/** An ordinary body arrives within milliseconds, so this many at once come from slow senders. */
 const MAX_NUM_BODIES = 1024;
-/** All bodies together may hold as many bytes as this many bodies of the greatest length. */
+/** All bodies together may hold as many bytes as this many bodies of maximum length. */
 const NUM_LONGEST_BODIES = 8;
 /** All bodies together may hold this much in any case. */
 const MIN_ROOM_BYTES = 64 * 1024 ** 2;
-/** A body up to this length is never refused for want of memory: a question without pictures. */
+/** A body up to this length is never rejected for lack of memory: a question without pictures. */
 const FREE_BYTES = 64 * 1024;
-/** A younger body is never evicted, since its rate says nothing yet. */
+/** A younger body is never evicted, because its rate is not known yet. */
 const FRESH_MS = 1000;
 /** When bodies are compared, a byte that arrived this long ago counts half. */
 const HALF_LIFE_MS = 1000;
@@ -22,7 +22,7 @@ export interface BodyIntakeOptions {
   /** Length of the longest body that any route accepts. */
   readonly maxBodyBytes: number;
   readonly idleTimeoutMs: number;
-  /** When it is aborted, all bodies under way end with its reason. */
+  /** When it is aborted, all bodies in progress end with its reason. */
   readonly drainSignal: AbortSignal;
   /** Default 1024. */
   readonly maxNumBodies?: number;
@@ -66,7 +66,7 @@ export class BodyIntake {
   /**
    * Reads, decodes and parses the body. When there are too many bodies, or they hold too much memory, the body that
    * received the fewest bytes lately ends with 408, so that slow senders cannot lock out fast ones. When all bodies are
-   * younger than a second, the new one is refused with 503. Throws HttpError 408, 413, 415 or 503, HttpError 400 for a
+   * younger than a second, the new one is rejected with 503. Throws HttpError 408, 413, 415 or 503, HttpError 400 for a
    * broken encoding, and the reason of `drainSignal`.
    */
   async receiveJson(request: Request, maxBodyBytes: number): Promise<ParsedJson> {

@@ -21,8 +21,8 @@ export type TakeChunks<Taken> = (chunks: AsyncIterable<Uint8Array>) => Promise<T
 
 /**
  * Calls `take` with the decoded chunks. Decoding stops when `take` throws, so `take` bounds the decoded length. Throws
- * the errors of `chunks` and `take`, HttpError 415 for an unknown encoding or several at once, and HttpError 400 for data
- * that the encoding does not allow.
+ * the errors of `chunks` and `take`, HttpError 415 for an unknown encoding or several at once, and HttpError 400 for
+ * data that is invalid in the encoding.
  */
 export async function decodeContent<Taken>(
   contentEncoding: string | null,

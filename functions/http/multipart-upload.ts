@@ -1,4 +1,4 @@
-/** Reads a form with one file, which is never in memory as a whole; the only file that knows the form parser. */
+/** Reads a form with one file, which is never in memory as a whole. Only this file imports the form parser. */
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import type { ReadableStream } from "node:stream/web";
@@ -10,28 +10,28 @@ import { HttpError } from "./errors.ts";
 const MAX_FIELDS = 20;
 const MAX_FIELD_BYTES = 4096;
 const MAX_FILENAME_LENGTH = 255;
-/** Most bytes of a form beside its file. */
+/** Maximum bytes of a form in addition to its file. */
 export const FORM_ROOM_BYTES = 256 * 1024;
-/** A client that sends nothing for so long has gone, or holds its place for nothing. */
+/** A client that sends nothing for this long has gone, or blocks a place. */
 const IDLE_MS = 30_000;
 
 export interface Upload<Taken> {
   readonly file: { readonly filename: string; readonly taken: Taken } | null;
-  /** By name, those behind the file included. */
+  /** By name, including those after the file. */
   readonly fields: ReadonlyMap<string, string>;
 }
 
 export interface UploadOptions<Taken> {
-  /** Name of the field that is the file. */
+  /** Name of the file's field. */
   readonly fileField: string;
   readonly maxFileBytes: number;
-  /** Name of the setting that bounds a file. */
+  /** Name of the setting that limits a file. */
   readonly limitName: string;
-  /** Until an upload is ended that sends nothing although it is read; 30 s unless given. */
+  /** After this time without a byte, an upload ends although it is being read; default 30 s. */
   readonly idleMs?: number;
-  /** Reads the file to its end, or rejects with what `chunks` throws. */
+  /** Reads the file to its end, or rejects with the errors of `chunks`. */
   readonly take: (chunks: AsyncIterable<Uint8Array>) => Promise<Taken>;
-  /** Undoes `take` where the form turns out to be broken behind the file. */
+  /** Undoes `take` if the form turns out to be broken after the file. */
   readonly giveUp: (taken: Taken) => Promise<void>;
 }
 
@@ -42,8 +42,8 @@ interface FoundFile<Taken> {
 }
 
 /**
- * Throws HttpError 400 for what is no form, breaks off or has a second file, 408 for a body that stalls, 413 for a file
- * of more than `maxFileBytes`.
+ * Throws HttpError 400 for a body that is not a form, breaks off or has a second file, 408 for a body that stalls, 413
+ * for a file of more than `maxFileBytes`.
  */
 export async function receiveUpload<Taken>(request: Request, options: UploadOptions<Taken>): Promise<Upload<Taken>> {
   const announced = Number(request.headers.get("content-length") ?? 0);
@@ -52,7 +52,7 @@ export async function receiveUpload<Taken>(request: Request, options: UploadOpti
   const fields = new Map<string, string>();
   const found: FoundFile<Taken> = { stream: null, taking: null };
   parser.on("field", (name, value) => void fields.set(name, value));
-  // The reader gets errors; one that comes after it has gone must not end the process.
+  // The reader gets errors; an error after its end must not end the process.
   const ignore = (): void => {};
   parser.on("error", ignore);
   parser.on("file", (name, stream, filename: string | undefined) => {
@@ -61,11 +61,11 @@ export async function receiveUpload<Taken>(request: Request, options: UploadOpti
     if (found.taking !== null) {
       return void parser.destroy(new HttpError(400, "invalid_form", `The form contains ${name} twice; send it once.`));
     }
-    // Absent where only its type makes a part a file.
+    // The name is absent if only its type makes a part a file.
     const shown = (filename || name).slice(0, MAX_FILENAME_LENGTH);
     found.stream = stream;
     found.taking = options.take(wholeFile(stream, options)).then((taken) => ({ filename: shown, taken }));
-    // When the file is not taken any more, the parser would wait for ever.
+    // If the file is no longer read, the parser would wait forever.
     found.taking.catch((error: Error) => parser.destroy(error));
   });
   let problem: unknown = null;
@@ -86,7 +86,7 @@ export async function receiveUpload<Taken>(request: Request, options: UploadOpti
   return { file: file ?? null, fields };
 }
 
-/** The time counts while a chunk is waited for, not while the last one is being taken. */
+/** The time runs while waiting for a chunk, not while the last one is being processed. */
 async function* withIdleDeadline(body: ReadableStream<Uint8Array>, idleMs: number): AsyncGenerator<Uint8Array> {
   const reader = body.getReader();
   try {
@@ -98,7 +98,7 @@ async function* withIdleDeadline(body: ReadableStream<Uint8Array>, idleMs: numbe
       yield value;
     }
   } finally {
-    // The client may have gone: then there is nothing to cancel.
+    // The client may have disconnected: then there is nothing to cancel.
     void reader.cancel().catch(() => {});
   }
 }
@@ -148,7 +148,7 @@ function reasonOf(cause: unknown): string {
   return cause instanceof Error ? cause.message : String(cause);
 }
 
-/** The rest of the body is not read, so the connection cannot be used again. */
+/** The rest of the body is not read, so the connection cannot be reused. */
 function tooLarge(
   found: string,
   { maxFileBytes, limitName }: Pick<UploadOptions<unknown>, "maxFileBytes" | "limitName">,

@@ -1,4 +1,7 @@
-/** Answers requests that Node's HTTP parser refuses: malformed, too long, too slow. Imports nothing that is slow to load. */
+/**
+ * Answers requests that Node's HTTP parser rejects: malformed, too long, too slow. Imports nothing that is slow to
+ * load.
+ */
 import { STATUS_CODES } from "node:http";
 import type { IncomingMessage, Server, ServerResponse } from "node:http";
 import type { Duplex } from "node:stream";
@@ -38,7 +41,7 @@ const refusals: Readonly<Record<string, Refusal>> = {
 
 /** Makes `server` answer in OpenAI's error format wherever it can still write an answer. */
 export function answerUnparsedRequests(server: Server): void {
-  /** By connection, the responses that are not complete. */
+  /** Incomplete responses by connection. */
   const unanswered = new WeakMap<Duplex, Set<ServerResponse>>();
   server.on("request", ({ socket }: IncomingMessage, response: ServerResponse) => {
     const responses = unanswered.get(socket) ?? new Set();
@@ -71,7 +74,7 @@ export function refuse(response: ServerResponse, { status, code, message }: Refu
   response.writeHead(status, headers).end(body);
 }
 
-/** Whether the refused request is the one that this response belongs to, and nothing of the response is written. */
+/** Whether the rejected request is the one that this response belongs to, and nothing of the response is written. */
 function mayBeReplaced({ headersSent, req }: ServerResponse): boolean {
   return !headersSent && !req.complete;
 }

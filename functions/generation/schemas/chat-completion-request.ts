@@ -4,20 +4,20 @@ import { z } from "zod";
 import { checkCombinations, samplingFields } from "./sampling-fields.ts";
 import { addIssue, boundedList, boundedText, count, flag, MAX_NAME_LENGTH, name, text } from "./wire-types.ts";
 
-/** Longer conversations than contexts hold. */
+/** More messages than fit into any context. */
 const MAX_MESSAGES = 4096;
 const MAX_PARTS = 4096;
 
 const imageUrl = z.object(
   {
     url: text,
-    // Asks OpenAI's models for another resolution; ours have one.
+    // Selects a resolution in OpenAI's models; ours have only one.
     detail: boundedText(MAX_NAME_LENGTH).nullish(),
   },
   'must be an object: {"url": …}',
 );
 
-/** The client's own name for a picture, by which it can be asked about again without being sent. */
+/** The client's own name for a picture, which later requests can send instead of the picture. */
 const uuid = name.nullish();
 
 function imagePart<Type extends string, Image extends z.ZodType>(type: Type, image: Image, shape: string) {
@@ -52,7 +52,7 @@ const contentPart = z.discriminatedUnion(
   },
 );
 
-/** A bare string is a text part, and a part without type is known by its key. */
+/** A plain string is a text part, and a part without type is recognised by its key. */
 const normalizedPart = z.preprocess((part) => {
   if (typeof part === "string") return { type: "text", text: part };
   if (typeof part !== "object" || part === null || "type" in part) return part;
@@ -122,7 +122,7 @@ function describeUnknown(input: unknown, key: string, rule: string): string {
   return key in input ? `${rule}; got ${describe(input[key])}` : rule;
 }
 
-/** Short, however large the value is. */
+/** Short, whatever the size of the value. */
 function describe(value: unknown): string {
   if (typeof value === "string") return JSON.stringify(value.slice(0, 40));
   if (typeof value !== "object" || value === null) return String(value);

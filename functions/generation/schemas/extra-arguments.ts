@@ -3,9 +3,9 @@ import { z } from "zod";
 
 import { boundedList, boundedRecord, boundedText } from "./wire-types.ts";
 
-/** Those of all processors of a deployment. */
+/** For all processors of a deployment together. */
 const MAX_ARGUMENTS = 64;
-/** Every argument crosses to the engine's thread, and to each processor. */
+/** Every argument is sent to the engine's thread and to each processor. */
 const MAX_TEXT_LENGTH = 65_536;
 const MAX_LIST_LENGTH = 16_384;
 
@@ -14,7 +14,7 @@ const finite = z.number({ error: ({ input }) => (typeof input === "number" ? "mu
 const entries = [boundedText(MAX_TEXT_LENGTH), finite, z.boolean()] as const;
 const rule = `${entryRule}, or a list of those`;
 
-/** Names decide nothing here: a processor that does not know one ignores it. */
+/** Names are not checked: a processor ignores names that it does not know. */
 export const extraArguments = boundedRecord(
   z.union([...entries, boundedList(z.union(entries, entryRule), MAX_LIST_LENGTH, rule)], rule),
   MAX_ARGUMENTS,

@@ -1,4 +1,4 @@
-/** Wire fields that demand a form of the text: OpenAI's `response_format` and vLLM's `structured_outputs`. */
+/** Wire fields that prescribe a form of the text: OpenAI's `response_format` and vLLM's `structured_outputs`. */
 import { z } from "zod";
 
 import type { StructuredOutput } from "../../../engine/index.ts";
@@ -83,12 +83,12 @@ interface StructuredFields {
   readonly structured_outputs?: StructuredOutput | null | undefined;
 }
 
-/** The one that is given; null for free text. */
+/** The given form, or null for free text. */
 export function structuredOutputOf(fields: StructuredFields): StructuredOutput | null {
   return fields.structured_outputs ?? fields.response_format ?? null;
 }
 
-/** The name of the field that errors of a structured output are about. */
+/** The name of the field for errors of a structured output. */
 export function structuredOutputField(fields: StructuredFields): "response_format" | "structured_outputs" {
   return fields.structured_outputs ? "structured_outputs" : "response_format";
 }

@@ -1,6 +1,6 @@
 /**
- * Fields that would change the answer but are not served: refused by name, never silently ignored. Values that ask for
- * nothing (null, the field's off value) pass, since clients send them unasked.
+ * Fields that would change the answer but are not supported: they are rejected by name, never silently ignored. Values
+ * without an effect (null, the field's off value) are accepted, because clients send them by default.
  */
 import { HttpError } from "../../http/errors.ts";
 
@@ -16,7 +16,7 @@ const isEmpty: AsksForNothing = (value) => {
   return typeof value === "object" && value !== null && Object.keys(value).length === 0;
 };
 
-/** By name, which values of the field ask for nothing. */
+/** By name: which values of the field have no effect. */
 export type UnservedFields = Readonly<Record<string, AsksForNothing>>;
 
 const unservedEverywhere: UnservedFields = {
