@@ -1,6 +1,6 @@
 /**
- * One line of a batch: OpenAI's Batch input line, and beside its body `extra_args`, the arguments for logits processors
- * that vLLM calls so. https://platform.openai.com/docs/guides/batch
+ * A line of a batch: OpenAI's Batch input line plus `extra_args`, vLLM's name for the arguments of logits processors.
+ * https://platform.openai.com/docs/guides/batch
  */
 import { z } from "zod";
 
@@ -11,9 +11,9 @@ import { extraArguments } from "../generation/schemas/extra-arguments.ts";
 import { parseFields } from "../generation/schemas/parse-fields.ts";
 import type { NumberedLine } from "./numbered-lines.ts";
 
-/** What a line has beside its body, at most. */
+/** Maximum bytes of a line in addition to its body. */
 export const LINE_ROOM_BYTES = 64 * 1024;
-/** They are kept in memory for as long as the batch runs. */
+/** Ids are kept in memory while the batch runs. */
 const MAX_CUSTOM_ID_LENGTH = 1024;
 
 export const batchUrls = ["/v1/chat/completions", "/v1/completions"] as const;
@@ -40,19 +40,19 @@ export interface BatchLine {
   readonly lineNumber: number;
   readonly customId: string;
   readonly url: BatchUrl;
-  /** As POST on `url` takes it. */
+  /** The body of a POST to `url`. */
   readonly body: object;
-  /** Those that `vllm_xargs` in the body names too are the body's. */
+  /** `vllm_xargs` in the body overrides arguments of the same name. */
   readonly extraArguments: Readonly<Record<string, ExtraArgument>>;
 }
 
-/** A line that is no request. */
+/** A line that is not a valid request. */
 export interface BadBatchLine {
   readonly lineNumber: number;
-  /** Where the line has one. */
+  /** Null if the line has none. */
   readonly customId: string | null;
   readonly code: "invalid_json" | "invalid_value" | "line_too_long" | "duplicate_custom_id";
-  /** Begins with the number of the line. */
+  /** Starts with the number of the line. */
   readonly message: string;
   /** Path within the line: `body.stream`. */
   readonly parameter: string | null;
@@ -80,7 +80,7 @@ export function parseBatchLine({ lineNumber, text, problem }: NumberedLine): Par
   }
 }
 
-/** A line under an id that another line has. */
+/** The error for a line whose id another line has. */
 export function duplicateOf({ lineNumber, customId }: BatchLine, firstLineNumber: number): BadBatchLine {
   return {
     lineNumber,

@@ -1,4 +1,4 @@
-/** Puts batches together as the settings say; loaded when the port is open. */
+/** Creates the batches' components as the settings say. Imported after the port is open. */
 import type { S3Client } from "@aws-sdk/client-s3";
 import { createHash } from "node:crypto";
 import { join } from "node:path";
@@ -16,17 +16,20 @@ import type { JobQueue } from "./job-queue.ts";
 import type { ResultLogs } from "./result-log.ts";
 import { WorkWindow } from "./work-window.ts";
 
-/** They share the sequences that batches may have; a small batch need not wait for all of a large one. */
+/** They share the sequences for batches, so that a small batch does not wait for all of a large one. */
 const MAX_RUNNING_BATCHES = 4;
-/** Until a batch that failed is tried again: time doubles with each failure, so that one that cannot go on costs little. */
+/**
+ * Delay before a failed batch is retried. It doubles with each failure, so that a batch that cannot succeed costs
+ * little.
+ */
 const RETRY = { firstMs: 5_000, mostMs: 60_000 };
-/** Where results are on S3, what a server that is killed has answered in this time before is answered again. */
+/** With results on S3, answers of this last interval before a kill are computed again. */
 const S3_FLUSH_MS = 5_000;
-/** Results that S3 refuses are kept in memory and tried again for about three minutes, longer where it does not answer. */
+/** Results that S3 rejects stay in memory and are retried for about three minutes, or longer if it does not answer. */
 const S3_RETRY = { retryMs: { first: 500, most: 10_000 }, maxNumAttempts: 20 };
-/** A call that carries a part of a file, of up to 8 MiB, has this many times as long as one that carries little. */
+/** A call that transfers part of a file, up to 8 MiB, has this many times the time of a small call. */
 const BODY_PATIENCE = 4;
-/** Nobody waits for the work on batches: its calls have this many times as long as those of requests. */
+/** No client waits for background work, so its calls have this many times the time of those of requests. */
 const BACKGROUND_PATIENCE = 6;
 
 export interface BatchesDependencies {
@@ -42,9 +45,9 @@ interface Storage {
   readonly store: ObjectStore;
   readonly backgroundStore: ObjectStore;
   readonly logs: ResultLogs;
-  /** The same for all servers that see the same objects. */
+  /** Equal for all servers that see the same objects. */
   readonly tag: string;
-  /** Whether this process may work on the jobs, where no queue decides that. Null where another process does. */
+  /** Whether this process may work on the jobs, where no queue decides that. Null if another process does. */
   readonly tryLock: () => Promise<FolderLock | null>;
   readonly tickMs: number;
   readonly lookMs: number;
@@ -76,7 +79,7 @@ export async function createBatches(dependencies: BatchesDependencies): Promise<
   });
 }
 
-/** The engine, which must be ready, may have room for fewer sequences than it was told. */
+/** The engine, which must be ready, may have room for fewer sequences than requested. */
 function createWindow({ config, service, engine }: BatchesDependencies): WorkWindow {
   const numSequences = engine.modelInfo?.maxNumSequences ?? config.engine.maxNumSequences;
   const maxWeight = Math.min(numSequences, config.batches.maxNumSequences ?? Math.ceil(numSequences / 2));
@@ -86,7 +89,7 @@ function createWindow({ config, service, engine }: BatchesDependencies): WorkWin
   });
 }
 
-/** With Redis all servers of the same model and store share it, else it is this process's own. */
+/** With Redis, all servers of the same model and store share it; otherwise it belongs to this process. */
 async function createQueue(
   { config, logger }: BatchesDependencies,
   storeTag: string,
@@ -152,7 +155,7 @@ async function openStorage({ config, logger, createS3Client }: BatchesDependenci
         backgroundStore,
         logs: createSegmentedResultLogs({ store: backgroundStore, flushMs: S3_FLUSH_MS, ...S3_RETRY, logger }),
         tag: createHash("sha256").update(url).digest("hex").slice(0, 12),
-        // A bucket knows no locks: without a Redis it is for one server of each model.
+        // A bucket has no locks: without Redis, it supports one server per model.
         tryLock: async () => ({ release() {} }),
         tickMs: 5000,
         lookMs: 15_000,

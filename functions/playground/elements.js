@@ -1,4 +1,4 @@
-/** Finding and making elements, with their types checked. */
+/** Finds and creates elements, with checked types. */
 
 /**
  * Throws where the page has no such element, or one of another kind.

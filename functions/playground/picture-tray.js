@@ -1,4 +1,4 @@
-/** The pictures of the next question: chosen, dropped or pasted, shown small, each with a button that removes it. */
+/** The pictures of the next question: chosen, dropped or pasted, shown small, each with a button to remove it. */
 import { create } from "./elements.js";
 
 /** @import { Picture } from "./chat-request.js" */

@@ -1,4 +1,4 @@
-/** From what was typed into the settings to the fields of a request, or to what is wrong with it. */
+/** Turns the texts of the settings into the fields of a request, or into error messages. */
 
 /** @typedef {"text" | "json" | "regex" | "choice"} AnswerForm */
 
@@ -16,7 +16,7 @@
  * @property {boolean} logprobs
  */
 
-/** The fields that can be wrong. */
+/** The fields that can be invalid. */
 export const checkedFields = /** @type {const} */ ([
   "temperature",
   "top_p",
@@ -30,7 +30,7 @@ export const checkedFields = /** @type {const} */ ([
 /** @typedef {typeof checkedFields[number]} CheckedField */
 /** @typedef {Partial<Record<CheckedField, string>>} Problems */
 
-/** As many as the card of a token shows. */
+/** As many as a token's card shows. */
 const NUM_ALTERNATIVES = 5;
 
 /**

@@ -1,6 +1,6 @@
 /**
- * The tokens of an answer, tinted by doubt, and the card that shows what else each of them could have been. An answer
- * is one stop of the tab key; arrow keys go from token to token.
+ * The tokens of an answer, coloured by uncertainty, and the card with each token's alternatives. An answer is one stop
+ * of the tab key; arrow keys move between tokens.
  */
 import { create } from "./elements.js";
 

@@ -85,7 +85,7 @@ export function createTurnView({ question, pictures }, on) {
       find(failure, ".failure-detail", HTMLElement).textContent = details.filter((detail) => detail !== "").join(", ");
     },
 
-    /** A later question has been asked: this one's failure can no longer be mended. */
+    /** A later question has been asked, so this turn's failure can no longer be retried. */
     settle() {
       find(failure, ".failure-actions", HTMLElement).hidden = true;
     },

@@ -1,4 +1,4 @@
-/** What the routes of files and batches have in common: they may be off, and their store may fail. */
+/** The common part of the routes of files and batches: they may be off, and their store may fail. */
 import type { Context, Handler } from "hono";
 
 import type { Batches } from "../batches.ts";
@@ -32,13 +32,13 @@ export function batchRoute({ loadBatches, logger }: AppDependencies, handle: Bat
   };
 }
 
-/** Not a 5xx: sending the request again cannot help. */
+/** Not a 5xx, because retrying cannot help. */
 function damaged(cause: DamagedRecordError): HttpError {
   const message = "The record of this id is damaged, so its content is unknown; the log of the service names its key.";
   return new HttpError(404, "record_damaged", message, { parameter: "id", cause });
 }
 
-/** A page in the form of OpenAI's lists. */
+/** A page in the format of OpenAI's lists. */
 export function toList<Item extends { readonly id: string }>({ items, hasMore }: Page<Item>): object {
   return {
     object: "list",

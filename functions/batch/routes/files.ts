@@ -48,7 +48,7 @@ async function upload(request: Request, tenant: string, { files, limits, quota }
       throw new HttpError(400, "missing_file", "file must be a file in the form.", { parameter: "file" });
     }
     try {
-      // `expires_after[anchor]` and the like are one field in parts.
+      // `expires_after[anchor]` and similar names are parts of one field.
       const given = [...fields].map(([name, value]) => [name.split("[", 1)[0], value] as const);
       const { purpose } = parseFields(uploadFields, Object.fromEntries(given));
       await reservation.settle();
@@ -71,7 +71,7 @@ async function* reserving(chunks: AsyncIterable<Uint8Array>, reservation: Reserv
   }
 }
 
-/** The rest of the body is not read, so the connection cannot be used again. */
+/** The rest of the body is not read, so the connection cannot be reused. */
 function storageFull(error: unknown): never {
   if (!(error instanceof StoreFullError)) throw error;
   throw new HttpError(
