@@ -10,7 +10,7 @@ import { execFormOf, instructionsOf, readStages } from "./container-file.ts";
 import { buildImageFiles, imageUser } from "./image-files.ts";
 import type { ImageFiles } from "./image-files.ts";
 
-/** For the packages to come from the registry, where this machine does not have them yet. */
+/** Time to download packages from the registry that are not on this machine yet. */
 const INSTALL_MS = 300_000;
 
 let folder: string;
@@ -33,7 +33,7 @@ async function changeMode(mode: string): Promise<void> {
   await once(spawn("chmod", ["-R", mode, join(image.root, "app")]), "exit");
 }
 
-/** One of the image's exec forms, as the image's user. */
+/** Runs one of the image's exec forms as the image's user. */
 async function startInImage(keyword: "ENTRYPOINT" | "HEALTHCHECK", environment: Readonly<Record<string, string>>) {
   const [command, script] = execFormOf(instructionsOf(await readStages(), "cpu"), keyword);
   const child = spawn(join(image.root, "usr/local/bin", command), [join(image.root, script)], {
@@ -84,7 +84,7 @@ test("a start finds every module compiled and without types in the compile cache
   const { child, exited, stderr } = await startService({ NODE_DEBUG_NATIVE: "COMPILE_CACHE" });
   child.kill("SIGTERM");
   expect(await exited).toBe(0);
-  // Lines of several threads run into each other; these words of each are whole.
+  // Lines of several threads are interleaved, but these words of each are intact.
   expect(stderr().match(/reading cache from /g)?.length).toBeGreaterThan(300);
   expect(stderr()).not.toContain("writing cache for ");
 });

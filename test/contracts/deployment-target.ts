@@ -1,6 +1,6 @@
 /**
- * What every platform's rendering holds to; a new platform is one file, one line of registration and one call of this,
- * with a reader of what it renders.
+ * The contract of every platform's rendering. A new platform is one file, one line of registration and one call of this
+ * suite, with a reader of the rendered files.
  */
 import { describe, expect, test } from "vitest";
 
@@ -11,18 +11,18 @@ import { parseDeployment } from "../../infra/deployment.ts";
 import { deploymentTargets } from "../../infra/targets.ts";
 import { createTestApp } from "../support/test-app.ts";
 
-/** What the platform will do, as its files say. */
+/** The platform's behaviour according to its files. */
 export interface RenderedDeployment {
   readonly image: string;
   readonly port: number;
   readonly environment: Readonly<Record<string, unknown>>;
-  /** Name of the secret by variable. */
+  /** Names of secrets by variable. */
   readonly secrets: Readonly<Record<string, string>>;
-  /** Asked before a replica gets requests. */
+  /** Probed before a replica gets requests. */
   readonly readinessPath: string;
-  /** Asked to learn whether to restart it; null where the platform does not. */
+  /** Probed to decide about a restart; null if the platform does not. */
   readonly livenessPath: string | null;
-  /** Between SIGTERM and the end by force; null where the platform does not say. */
+  /** Time between SIGTERM and SIGKILL; null if it is not configurable. */
   readonly secondsToEnd: number | null;
   readonly numGpus: number;
   readonly replicas: { readonly min: number; readonly max: number };
@@ -32,9 +32,9 @@ export interface RenderedDeployment {
 export interface DeploymentTargetFixture {
   readonly target: DeploymentTarget;
   readonly read: (files: readonly RenderedFile[]) => RenderedDeployment;
-  /** False where the platform is rendered for GPUs alone. */
+  /** False if the platform is rendered only for GPUs. */
   readonly takesCpu: boolean;
-  /** Null where the platform waits for as long as it is told. */
+  /** Null if the platform has no maximum. */
   readonly maxGraceSeconds: number | null;
 }
 
@@ -101,7 +101,7 @@ export function testDeploymentTarget({ target, read, takesCpu, maxGraceSeconds }
       const { app, engine } = createTestApp({ config: loadConfig(environment as Record<string, string>) });
       expect((await app.request(readinessPath)).status).toBe(200);
       engine.state = "loading";
-      // 204 where the platform has a meaning of its own for it, and the service is told so.
+      // 204 if the platform gives it a meaning and the service is configured for it.
       const whileLoading = Number(environment.HEALTH_INITIALIZING_CODE ?? 503);
       expect((await app.request(readinessPath)).status).toBe(whileLoading);
     });

@@ -1,14 +1,16 @@
-/** What every image source holds to; a new source is one file, one line of registration and one call of this. */
+/**
+ * The contract of every image source. A new source is one file, one line of registration and one call of this suite.
+ */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { ImageSource } from "../../engine/images/image-source.ts";
 
 export interface ImageSourceFixture {
   readonly source: ImageSource;
-  /** Puts bytes where the source finds them and returns their reference. */
+  /** Stores bytes where the source finds them and returns their reference. */
   store(bytes: Uint8Array): Promise<string>;
-  /** Well-formed references that lead to no image; empty where that cannot be. */
+  /** Well-formed references without an image; empty if there are none. */
   readonly missing: readonly string[];
-  /** References the source refuses without asking anybody. */
+  /** References that the source rejects without a request. */
   readonly malformed: readonly string[];
   close(): Promise<void>;
 }
@@ -63,7 +65,7 @@ export function testImageSource(name: string, createFixture: () => Promise<Image
       const reason = new Error("nobody waits any more");
       const fetching = fixture.source.fetch(reference, { signal: controller.signal, maxImageBytes });
       controller.abort(reason);
-      // A source that holds the bytes already may be done by then.
+      // A source that already holds the bytes may be done by then.
       const thrown: unknown = await fetching.then(
         () => reason,
         (error: unknown) => error,

@@ -1,15 +1,18 @@
-/** What every job queue must do: call it with a factory of queues. */
+/** The contract of every job queue; call it with a factory of queues. */
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, describe, expect, test } from "vitest";
 
 import type { JobQueue, JobWork } from "../../functions/batch/job-queue.ts";
 
 export interface JobQueueContract {
-  /** One of several over the same jobs, those of the same `name`; two jobs run at once, and are retried within 100 ms. */
+  /**
+   * Opens one of several queues over the same jobs, those of the same `name`. Two jobs run at once, and retries come
+   * within 100 ms.
+   */
   readonly open: (name: string) => Promise<JobQueue>;
 }
 
-/** Jobs that end when they are told to, or when their signal says so. */
+/** Jobs that end on request, or when their signal aborts. */
 class Work {
   readonly begun: string[] = [];
   readonly running = new Set<string>();
@@ -37,7 +40,7 @@ class Work {
   }
 }
 
-/** Long enough for what must not happen to happen. */
+/** Long enough for unwanted events to happen. */
 const settle = (): Promise<void> => sleep(250);
 
 let numNames = 0;

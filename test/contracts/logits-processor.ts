@@ -23,11 +23,13 @@ import { takeReturned } from "../../engine/sampling/contract/take-returned.ts";
 import { describe, test } from "./test-runner.ts";
 
 export interface LogitsProcessorFixture {
-  /** A new instance, as an engine makes it. */
+  /** Creates a new instance, like an engine does. */
   readonly create: () => LogitsProcessor;
   /** Sampling parameters of requests that use the processor, one kind each. Token ids are below `vocabSize`. */
   readonly using: readonly Partial<SamplingParams>[];
-  /** The same of requests that do not use it; none for a processor that acts on all. Default: no parameters. */
+  /**
+   * Sampling parameters of requests that do not use it; empty for a processor that acts on all. Default: no parameters.
+   */
   readonly notUsing?: readonly Partial<SamplingParams>[];
   /** Logits in a row. Default 48. */
   readonly vocabSize?: number;
@@ -38,11 +40,11 @@ export interface LogitsProcessorFixture {
 const numSlots = 9;
 const maxSteps = 14;
 
-/** What happens before a step to `numSlots` clients, each with one request at a time. */
+/** The changes before a step to `numSlots` clients, each with one request at a time. */
 interface StepPlan {
-  /** Clients whose request is computed in this step; the other requests pause and keep their output. */
+  /** Clients whose request is computed in this step. The other requests are paused and keep their output. */
   readonly present: readonly number[];
-  /** Clients whose request has ended and who send another. */
+  /** Clients whose request has ended and that send another. */
   readonly renewed: readonly number[];
   /** By client: rows are swapped until these ascend. */
   readonly groups: readonly number[];
@@ -96,7 +98,7 @@ export function testLogitsProcessor(name: string, fixture: LogitsProcessorFixtur
     return sequences.map((_, rowIndex) => logits.row(rowIndex));
   };
 
-  /** An instance that has seen no other request and no pause of this one. */
+  /** An instance that has seen only this request, without a pause. */
   const createLone = (sequence: Sequence): LogitsProcessor => {
     const processor = create();
     const batch = new InputBatch();

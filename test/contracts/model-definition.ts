@@ -1,4 +1,7 @@
-/** What every model that takes images holds to; a new model is one folder, one line of registration and one call of this. */
+/**
+ * The contract of every model with images. A new model is one folder, one line of registration and one call of this
+ * suite.
+ */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import { dummyPicture } from "../../engine/multimodal/dummy-inputs.ts";
@@ -26,7 +29,7 @@ export interface ModelDefinitionFixture extends AsyncDisposable {
   readonly encoderInputs: readonly VisionEncoderInput[];
 }
 
-/** Around what processors round and split at, besides the fixture's own. */
+/** Sizes around the limits at which processors round and split, in addition to the fixture's own. */
 const edgeSizes: readonly ImageSize[] = [
   { width: 1, height: 1 },
   { width: 1, height: 300 },
@@ -40,8 +43,8 @@ const edgeSizes: readonly ImageSize[] = [
 const never = new AbortController().signal;
 
 /**
- * @param ownSizes Sizes at which the model's processor turns from one case to the next.
- * @param isTaken Which sizes the model takes at all, where it refuses some.
+ * @param ownSizes Sizes at which the model's processor changes its behaviour.
+ * @param isTaken Which sizes the model accepts, if it rejects some.
  */
 export function testModelDefinition(
   name: string,
@@ -65,7 +68,7 @@ export function testModelDefinition(
       const request = { requestId: "request", prompt, samplingParams: createSamplingParams() };
       return fixture.inputProcessor.process(request, never);
     };
-    /** A prompt of the images alone, as the model's dummy text has it. */
+    /** A prompt of images only, as in the model's dummy text. */
     const processPictures = async (pictures: readonly Uint8Array[]): Promise<ProcessedPrompt> => {
       const { dummyInputs } = fixture.imageInputs;
       const text = dummyInputs.build(pictures.length).text;
@@ -156,7 +159,7 @@ export function testModelDefinition(
       const updates = items.map(({ item }) => item.promptUpdates);
       const [found] = findPlaceholders(fromText.promptTokenIds, [updates]);
       expect(found).toEqual(fromText.images.map((image) => image.placeholder));
-      // What is there already is not put in again.
+      // Tokens that are already present are not inserted again.
       expect(await process({ kind: "tokens", tokenIds: fromText.promptTokenIds, images: parts })).toEqual(fromText);
     });
 

@@ -1,11 +1,11 @@
-/** What every object store must do: call it with a factory of empty stores. */
+/** The contract of every object store; call it with a factory of empty stores. */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import { readText, writeText } from "../../functions/storage/object-store.ts";
 import type { ObjectStore } from "../../functions/storage/object-store.ts";
 
 export interface ObjectStoreContract {
-  /** Another store of the same objects. */
+  /** Opens another store of the same objects. */
   readonly open: () => Promise<ObjectStore>;
 }
 

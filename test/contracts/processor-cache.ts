@@ -1,11 +1,14 @@
-/** What every arrangement of cache tiers holds to; a new tier is one file, one line of registration and one call of this. */
+/**
+ * The contract of every combination of cache tiers. A new tier is one file, one line of registration and one call of
+ * this suite.
+ */
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import type { ProcessorCache } from "../../engine/multimodal/caches/processor-cache.ts";
 import type { TieredCache } from "../../engine/multimodal/caches/tiered-cache.ts";
 import { numbersOf } from "../engine/multimodal/caches/numbers.ts";
 
 export interface ProcessorCacheFixture {
-  /** A cache of `numbersCodec` values over the fixture's tiers, empty, with room for 64 KiB at least. */
+  /** An empty cache of `numbersCodec` values over the fixture's tiers, with room for at least 64 KiB. */
   createCache(): Promise<ProcessorCache<Float32Array, TieredCache<Float32Array>>>;
   close(): Promise<void>;
 }

@@ -1,4 +1,4 @@
-/** What the page on batches shows is what happens. */
+/** The examples of docs/batch.md work as shown. */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { readFile, symlink, writeFile } from "node:fs/promises";
@@ -30,7 +30,7 @@ afterAll(async () => {
   await folder[Symbol.asyncDispose]();
 });
 
-/** Code of the page that holds `text`. */
+/** The page's code block that contains `text`. */
 function block(language: string, text: string): string {
   const blocks = [...page.matchAll(/```(\w+)\n([\s\S]*?)```/g)].filter(([, name]) => name === language);
   const found = blocks.map(([, , code]) => code).find((code) => code.includes(text));

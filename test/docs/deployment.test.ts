@@ -1,4 +1,4 @@
-/** The commands of docs/deployment.md that need no platform, and what it says of the deployment file. */
+/** The commands of docs/deployment.md that need no platform, and its description of the deployment file. */
 import { execFile } from "node:child_process";
 import { access, readFile } from "node:fs/promises";
 import { join } from "node:path";

@@ -51,7 +51,7 @@ test("every command of the tutorial has the documented result", async () => {
   const service = spawn("sh", ["-c", start], {
     ...options,
     env: { ...options.env, PORT: "0" },
-    // A process group, which ends whole.
+    // A process group, so that all its processes end together.
     detached: true,
     stdio: ["ignore", "pipe", "ignore"],
   });

@@ -1,4 +1,7 @@
-/** Files of a checkpoint, each broken in each way: refused at once, by a sentence that names the file, never by a dump. */
+/**
+ * Files of a checkpoint, each broken in each way: rejected at once, with a sentence that names the file, never with a
+ * stack trace.
+ */
 import { execFileSync } from "node:child_process";
 import { cp, mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -22,7 +25,7 @@ afterAll(() => temporary[Symbol.asyncDispose]());
 
 type Break = (file: string) => unknown;
 
-/** Loads a copy of a checkpoint in which one file is broken; the error, null where it loads all the same. */
+/** Loads a copy of a checkpoint with one broken file. Returns the error, or null if it loads anyway. */
 async function load(golden: string, file: string, breakFile: Break): Promise<unknown> {
   const folder = join(temporary.path, `${(numFolders += 1)}`);
   await mkdir(folder);
@@ -74,7 +77,7 @@ test.for(files)(
     for (const [index, breakFile] of breaks.entries()) {
       const error = await load(golden, name, breakFile);
       const about = `${name}, broken in way ${index}`;
-      // A processor_config.json without an image processor is one that says nothing.
+      // A processor_config.json without an image processor is valid.
       if (name === "processor_config.json" && index >= texts.length && index < breaks.length - 2) continue;
       expect({ about, error }).toEqual({ about, error: expect.any(EngineError) as unknown });
       const { code, message } = error as EngineError;

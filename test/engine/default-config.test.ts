@@ -4,7 +4,7 @@ import { toEngineConfig } from "../../engine/default-config.ts";
 import { loadConfig } from "../../functions/settings/config.ts";
 
 test("an engine without settings has the service's defaults", () => {
-  // The service names optional settings too.
+  // The service also lists optional settings.
   expect(loadConfig({}).engine).toMatchObject(toEngineConfig({}));
 });
 

@@ -55,7 +55,7 @@ test("a looping processor's requests end in bounded time, and the engine resumes
 
     expect(engine.state).toBe("stalled");
     expect(engine.stall).toMatchObject({ activity: "logits processor", numRequests: 2, isLasting: true });
-    // Where the machine is slow, a step before it may have been a stall as well.
+    // On a slow machine, an earlier step may have been a stall as well.
     const inProcessor = stalls.filter((stall) => stall?.activity === "logits processor");
     expect(inProcessor.map((stall) => stall?.isLasting)).toEqual([false, true]);
     expect(inProcessor[0]?.logitsProcessor).toEqual({ name: className, className: `file://${className}` });

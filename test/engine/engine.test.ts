@@ -71,7 +71,7 @@ async function collect(outputs: AsyncIterable<RequestOutput>) {
   };
 }
 
-/** What the engine thread last reported, once it has reported that nothing runs any more. */
+/** The engine thread's last report, once nothing is running any more. */
 async function waitUntilIdle(of: Engine): Promise<void> {
   while (of.stats.numRequestsRunning > 0 || of.stats.numRequestsWaiting > 0) {
     await new Promise((resolve) => setTimeout(resolve, 5));
@@ -260,7 +260,7 @@ describe("a request for several choices", () => {
     const choices = await collectChoices({ ...(await askGolden(golden, params)), numChoices: 3 });
     await waitUntilIdle(engine);
     const numPromptTokens = golden.promptTokenIds.length;
-    // The first computes its whole prompt, the others what nobody has computed before.
+    // The first choice computes its whole prompt, the others only new tokens.
     expect(engine.stats.numPrefixCacheQueries - before.numPrefixCacheQueries).toBe(2 * numPromptTokens);
     expect(engine.stats.numPrefixCacheHits - before.numPrefixCacheHits).toBe(2 * (numPromptTokens - 1));
     const prompts = [...choices.values()].map(([first]) => first.prompt);

@@ -201,7 +201,7 @@ describe("processor options", () => {
 });
 
 describe("with caches", () => {
-  /** Counts what is fetched; tells unchanged images by a validator. */
+  /** Counts fetches, and confirms unchanged images by a validator. */
   function countingSource(bytes: () => Uint8Array): ImageSource & { readonly answers: string[] } {
     const answers: string[] = [];
     return {
@@ -243,10 +243,10 @@ describe("with caches", () => {
     const first = await hashOf();
     expect(await hashOf()).toBe(first);
     expect(source.answers).toEqual(["fetched", "unchanged"]);
-    // Other options are another item of the same bytes, which have to be fetched for it.
+    // Other options make another item from the same bytes, which have to be fetched for it.
     await hashOf({ mmProcessorOptions: { do_normalize: false } });
     expect(source.answers.splice(0)).toEqual(["fetched", "unchanged", "fetched"]);
-    // What another tenant's credentials saw is not believed.
+    // Results of another tenant's credentials are not trusted.
     expect(await hashOf({ tenant: "other" })).toBe(first);
     expect(source.answers.splice(0)).toEqual(["fetched"]);
     bytes = Buffer.concat([await bytesOf("photo.png"), Buffer.of(1)]);
@@ -272,7 +272,7 @@ describe("with caches", () => {
     bytes = await bytesOf("drawing.png");
     const [second] = (await process(inputs, prompt)).images;
     expect(second).toEqual(first);
-    // Its item is gone: there is nothing that could be unchanged.
+    // Its item is evicted, so nothing could be unchanged.
     const [third] = (await process(inputs, prompt)).images;
     expect(third.mmHash).not.toBe(first.mmHash);
     expect(source.answers).toEqual(["fetched", "unchanged", "fetched"]);

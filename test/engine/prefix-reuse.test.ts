@@ -78,7 +78,7 @@ test("the next turn of a conversation reuses the picture and the question", asyn
     { role: "user", content: "And another?" },
   ] as const;
   const [second] = await ask(turn);
-  // The question's last tokens may be others where an answer follows.
+  // The question's last tokens may differ when an answer follows.
   expect(second.numCachedTokens).toBeGreaterThan(outputs[0].numImageTokens);
   expect(second.numCachedTokens).toBeLessThan(second.numPromptTokens);
 });
@@ -116,7 +116,7 @@ test("a model with three-axis positions continues a reused picture prefix with t
     return { tokenIds: outputs.flatMap((output) => output.tokenIds), numCachedTokens, numPromptTokens };
   };
   try {
-    // Wider than high and higher than wide, so that the text behind each is as far on as its longer edge.
+    // Wider than high and higher than wide, so that the text after each continues after its longer edge.
     const [wide, high] = await Promise.all(["drawing.png", "photo.png"].map(pictureReference));
     const first: ImagePart[] = [
       { type: "image", reference: wide },
@@ -135,7 +135,7 @@ test("a model with three-axis positions continues a reused picture prefix with t
       answer.numPromptTokens + answer.tokenIds.length - 1,
       0,
     ]);
-    // Another prompt, that parts from the first behind its pictures.
+    // Another prompt that differs from the first after its pictures.
     const otherEnd = [...question.slice(0, -2), 90, 91];
     const cut = await generate(reusing, otherEnd, first);
     expect(cut.tokenIds).toEqual((await generate(computing, otherEnd, first)).tokenIds);

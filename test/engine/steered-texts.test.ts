@@ -1,4 +1,4 @@
-/** What sampling parameters demand of texts, through both threads, on the shipped checkpoint. */
+/** The effect of sampling parameters on texts, through both threads, on the shipped checkpoint. */
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { createEngine, createSamplingParams } from "../../engine/index.ts";

@@ -1,4 +1,4 @@
-/** What `npm ci` runs last, in a folder that npm 10 has left. */
+/** The last script of `npm ci`, in a folder as npm 10 leaves it. */
 import { execFile } from "node:child_process";
 import { cp, mkdir, readlink, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";

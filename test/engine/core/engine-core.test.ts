@@ -96,7 +96,7 @@ describe.for(checkpoints)("%s", (name) => {
     engine.runToEnd();
     for (const { name: caseName, logits, greedyTokenIds } of cases) {
       const { outputs } = engine.generations.get(caseName)!;
-      // Of exports the first few logits are recorded.
+      // For exports, the first few logits are recorded.
       outputs.slice(0, logits.length / vocabSize).forEach(({ logprobs }, position) => {
         const row = [...logits.subarray(position * vocabSize, (position + 1) * vocabSize)];
         const total = Math.log(row.reduce((sum, logit) => sum + Math.exp(logit), 0));

@@ -25,7 +25,7 @@ function lettersOf(batch: InputBatch): string {
   return batch.sequences.map(({ requestId }) => requestId).join("");
 }
 
-/** The rows after an update, from the rows before and the update alone, as the contract says to replay it. */
+/** Computes the rows after an update only from the previous rows and the update, following the contract. */
 function replay(rows: readonly (string | undefined)[], update: BatchUpdate | null): (string | undefined)[] {
   const replayed = [...rows];
   for (const index of update?.removed ?? []) replayed[index] = undefined;

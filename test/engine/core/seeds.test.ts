@@ -8,7 +8,7 @@ import type { GoldenModel } from "./golden-engine.ts";
 
 const numRequests = 12;
 
-/** Everything that a draw may depend on, in turn. */
+/** Everything that a draw can depend on, one by one. */
 const shapes: readonly Partial<SamplingParams>[] = [
   { temperature: 1 },
   { temperature: 1.5, topP: 0.9 },

@@ -8,7 +8,7 @@ import type { TemporaryFolder } from "../../support/temporary-folder.ts";
 import { buildGoldenModel, createWorkerOptions, goldenRequest, SteppedEngine } from "./golden-engine.ts";
 import type { GoldenModel } from "./golden-engine.ts";
 
-/** Forces a target token, and throws when a request has as many tokens as it names. */
+/** Forces a target token, and throws when a request has a given number of tokens. */
 const forcing = `
 import { LogitsProcessor } from "fovea";
 

@@ -7,7 +7,7 @@ import type { EngineConfig } from "../../../engine/contract/config.ts";
 import type { EngineRequest } from "../../../engine/core/engine-request.ts";
 import type { BuiltModel } from "../../../engine/models/built-model.ts";
 
-/** So heavy that bringing any pasts together is worth it. */
+/** Large enough that pasts are always run together. */
 const heavy = 2 ** 40;
 const lengths = [3, 60, 1, 17, 33, 34, 8, 2];
 const numOutputTokens = 24;

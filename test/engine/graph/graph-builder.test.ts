@@ -101,7 +101,7 @@ test.for(faults)("rejects $claim while building, and names the node", ({ build, 
   expect(() => build(new GraphBuilder("test"))).toThrow(message);
 });
 
-/** Writes a tensor of its own file and says where it lies, behind `byteOffset` bytes of something else. */
+/** Writes a tensor into its own file, after `byteOffset` other bytes, and returns its position. */
 async function store(file: string, shape: readonly number[], values: readonly number[]): Promise<StoredTensor> {
   const byteOffset = 24;
   const data = Float32Array.from(values);
@@ -111,7 +111,7 @@ async function store(file: string, shape: readonly number[], values: readonly nu
 
 test("a graph with weights in several folders computes correctly", async () => {
   await using folder = await createTemporaryFolder();
-  // As in a hub cache: a folder that cannot be written, and a link to a file elsewhere.
+  // As in a hub cache: a read-only folder, and a link to a file elsewhere.
   const [checkpoint, blobs, cache] = ["checkpoint", "blobs", "cache"].map((name) => join(folder.path, name));
   for (const path of [checkpoint, blobs, cache]) await mkdir(path);
   const weight = await store(join(blobs, "weight"), [2, 3], [1, 2, 3, 4, 5, 6]);

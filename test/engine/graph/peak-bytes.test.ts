@@ -13,7 +13,7 @@ test("a value takes memory from the node that makes it to the last node that rea
   const second = add(graph, "second", first, first);
   const third = add(graph, "third", second, second);
   graph.output(add(graph, "output", third, first));
-  // first is held to the end; beside it second while third is made: 3 * 10 * 4 floats.
+  // first is held to the end, together with second while third is made: 3 * 10 * 4 floats.
   expect(peakBytes(graph, sizes)).toBe(3 * 160);
 });
 

@@ -1,4 +1,4 @@
-/** What sources with validators hold to, over a real object store and a real web server. */
+/** The contract of sources with validators, over a real object store and a real web server. */
 import { CreateBucketCommand, PutObjectCommand } from "@aws-sdk/client-s3";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { conditionalHeaders, validatorOf } from "../../../engine/images/http-validator.ts";
@@ -11,7 +11,7 @@ import { startWebServer } from "./web-server.ts";
 
 interface Place {
   readonly source: ConnectedImageSource;
-  /** Puts bytes under the reference, whatever was there. */
+  /** Stores bytes under the reference, replacing others. */
   put(bytes: Uint8Array): Promise<string>;
   close(): Promise<void>;
 }
@@ -91,7 +91,7 @@ describe.for(places)("an image known by %s", ([, createPlace]) => {
     const { validator } = first as FetchedImage & { kind: "fetched" };
     expect(validator).toEqual(expect.any(String));
     expect(await ask(reference, validator)).toEqual({ kind: "unchanged" });
-    // Unchanged is unchanged, whatever its size.
+    // An unchanged image is unchanged, whatever its size.
     expect(await ask(reference, validator, 1)).toEqual({ kind: "unchanged" });
 
     await place.put(Buffer.from("another picture!!"));
@@ -120,7 +120,7 @@ describe("validators from the web", () => {
     [{ etag: '"abc"' }, { "if-none-match": '"abc"' }],
     [{ etag: '""' }, { "if-none-match": '""' }],
     [{ etag: '"abc"', "last-modified": date, date }, { "if-none-match": '"abc"' }],
-    // A weak ETag stands for what an image shows, not for its bytes.
+    // A weak ETag identifies what an image shows, not its bytes.
     [{ etag: 'W/"abc"' }, null],
     [{ etag: "abc" }, null],
     [{ etag: '"a"b"' }, null],

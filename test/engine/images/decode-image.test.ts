@@ -21,7 +21,9 @@ const goldens = JSON.parse(readFileSync(new URL("decoded.json", fixtures), "utf8
 const readPicture = (name: string): Buffer => readFileSync(new URL(`pictures/${name}`, fixtures));
 const limits = { ...defaultDecodeLimits, maxImagePixels: 1_000_000 };
 
-/** Largest difference of any value. Lossy decoders may round apart; AVIF's decoders spread colour differently. */
+/**
+ * Largest difference of any value. Lossy decoders may round differently; AVIF's decoders upsample colour differently.
+ */
 function toleranceOf(file: string): number {
   if (file.endsWith(".avif")) return 24;
   return /\.jpg$|^lossy\.webp$/.test(file) ? 2 : 0;

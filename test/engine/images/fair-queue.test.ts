@@ -10,7 +10,7 @@ interface Picture extends QueuedWork {
 
 const noLimits = { maxNumWaiting: 1_000_000, maxWaitingBytes: 1e12 };
 
-/** Requests are told apart by their names: `a` to `z`. */
+/** Requests are identified by their names: `a` to `z`. */
 const requests = new Map<string, object>();
 function requestOf(name: string): object {
   const request = requests.get(name) ?? {};
@@ -18,7 +18,7 @@ function requestOf(name: string): object {
   return request;
 }
 
-/** `name`: the request's, and the number of the picture. */
+/** `name`: the name of the request and the number of the picture. */
 function picture(name: string, cost: number, { tenant = "", numBytes = 1 } = {}): Picture {
   return { name, tenant, request: requestOf(name[0]), cost, numBytes };
 }
@@ -153,7 +153,7 @@ describe("any sequence of additions, takes and removals", () => {
     { maxLength: 200 },
   );
 
-  /** What is left in the queue after the steps, as far as it agrees with a plain set; null where it does not. */
+  /** The content of the queue after the steps, or null if it differs from a plain set. */
   function play(queue: FairQueue<Picture>, all: readonly Step[]): Set<Picture> | null {
     const waiting = new Set<Picture>();
     for (const [index, { request, tenant, cost, action }] of all.entries()) {

@@ -1,4 +1,4 @@
-/** Pictures made to harm: each is served or refused within its limits, and the picture after it is right. */
+/** Malicious pictures: each is decoded or rejected within its limits, and the picture after it is correct. */
 import { readFileSync } from "node:fs";
 import { deflateSync } from "node:zlib";
 import sharp from "sharp";
@@ -18,7 +18,7 @@ import {
   withSegments,
 } from "./hostile-pictures.ts";
 
-/** As the service has them. */
+/** The service's limits. */
 const limits = { ...defaultDecodeLimits, maxImagePixels: 67_108_864 };
 const noLimits = { maxImagePixels: Number.MAX_SAFE_INTEGER, maxDecodeCost: Number.POSITIVE_INFINITY };
 
@@ -129,7 +129,7 @@ function patched(bytes: Buffer, at: number, value: number): Buffer {
   return bytes;
 }
 
-/** Of big-endian EXIF: tag 0x0112, a short. */
+/** In big-endian EXIF: tag 0x0112, a short. */
 function patchedOrientation(bytes: Buffer, orientation: number): Buffer {
   const big = bytes.indexOf(Buffer.from([0x01, 0x12, 0, 3, 0, 0, 0, 1]));
   const little = bytes.indexOf(Buffer.from([0x12, 0x01, 3, 0, 1, 0, 0, 0]));
@@ -153,7 +153,7 @@ function palettePng(): Buffer {
   return writePng({ ...small, colourType: "palette" }, deflateSync(rows), [["PLTE", Buffer.from([9, 8, 7, 6, 5, 4])]]);
 }
 
-/** Refused by it: there are no pixels. */
+/** Rejected by its header: there are no pixels. */
 function header(edge: number, bitDepth: 8 | 16, colourType: "rgb" | "rgb-alpha", isInterlaced = false): Buffer {
   return writePng({ width: edge, height: edge, bitDepth, colourType, isInterlaced }, new Uint8Array(0));
 }

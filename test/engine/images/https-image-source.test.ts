@@ -13,7 +13,7 @@ const certificate = makeCertificate();
 const never = new AbortController().signal;
 const picture = Buffer.from("a picture, for all the source knows");
 
-/** A TLS server that answers by path; what is not in the table is 404. */
+/** A TLS server that answers by path; paths missing in the table are 404. */
 function startTlsServer(routes: Readonly<Record<string, RequestListener>>): Promise<WebServer> {
   return startWebServer((request, response) => {
     const route = routes[request.url ?? ""];
@@ -27,7 +27,7 @@ testImageSource("web addresses", async () => {
   const server = await startWebServer((request, response) => {
     const bytes = images.get(request.url ?? "");
     if (bytes === undefined) return void response.writeHead(404).end();
-    // Every other one without a length, in chunks.
+    // Every second one in chunks, without a length.
     if (images.size % 2 === 0) response.setHeader("content-length", bytes.byteLength);
     response.end(bytes);
   }, certificate);
@@ -244,7 +244,7 @@ describe("addresses that are not public", () => {
   const refused = {
     code: "invalid_image_reference",
     message: "The image's host has an address that is not public.",
-    // No socket was opened to find that out.
+    // No socket was opened to determine this.
     numConnections: 0,
   };
 
@@ -294,7 +294,7 @@ describe("addresses that are not public", () => {
 
   test("a name that becomes private between two attempts is rejected at the second", async () => {
     let numLookups = 0;
-    // The first address is public and leads nowhere: its network was given back.
+    // The first address is public and unused: its network was returned.
     const rebinding: LookupFunction = (hostname, options, callback) =>
       resolveTo(++numLookups === 1 ? "3ffe:ffff::1" : "127.0.0.1")(hostname, options, callback);
     expect(await tryHost("images.test", { lookup: rebinding })).toEqual(refused);

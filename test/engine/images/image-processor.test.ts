@@ -153,7 +153,7 @@ describe("on one thread", () => {
     const settled = Promise.allSettled(heavies);
     await heavies[0];
     controller.abort();
-    // A thread takes pictures one after the other, so that what is done by now is all that is ever done.
+    // A thread processes pictures one after the other, so everything that will ever be done is done by now.
     await processor.runProgram({ bytes: light }, { module, options: { file: otherFile } }, never);
     expect((await stat(file)).size).toBeLessThanOrEqual(2);
     expect((await settled).filter(({ status }) => status === "rejected").length).toBeGreaterThanOrEqual(14);
@@ -175,7 +175,7 @@ describe("on one thread", () => {
 test("one of libuv's four threads stays free for files and names, however many threads are requested", async () => {
   const limits = { maxImagePixels: 100_000_000, maxDecodeCost: Number.POSITIVE_INFINITY, decodeTimeoutMs: 600_000 };
   await using processor = disposable(createImageProcessor({ ...limits, numThreads: 8 }));
-  // One call of the decoder each, which takes most of a second.
+  // Each takes one decoder call of nearly a second.
   const slow = manyScansJpeg(4_000, 300);
   let numDone = 0;
   const decoding = Array.from({ length: 5 }, () =>

@@ -69,7 +69,7 @@ test("a window equals the same part of the whole picture", () => {
   );
 });
 
-/** `resample` again, a sum at a time: the plain form of what the kernel does to many at once. */
+/** `resample` with one sum at a time: the plain form of the kernel's vectorized work. */
 function resamplePlainly(image: DecodedImage, { width, height, filter, window }: FilteredOptions): Uint8Array {
   const columns = { inputSize: image.width, outputSize: width, start: window.left, length: window.width };
   const narrowed = filterAxis(image.data, { ...columns, filter, lines: image.height, tapStride: 3 });
@@ -77,7 +77,7 @@ function resamplePlainly(image: DecodedImage, { width, height, filter, window }:
   return filterAxis(narrowed, { ...rows, filter, lines: 1, tapStride: window.width * 3 });
 }
 
-/** `lines` runs of pixels or rows, `tapStride` samples each, one after the other. */
+/** Filters `lines` consecutive runs of pixels or rows, which have `tapStride` samples each. */
 function filterAxis(
   input: Uint8Array,
   { filter, lines, tapStride, ...axis }: AxisWindow & { filter: FilterName; lines: number; tapStride: number },

@@ -89,7 +89,7 @@ describe("a source over a real object store", () => {
 });
 
 test("an object that the service may not read is unreachable, and so is a store with wrong keys", async () => {
-  // Two calls make the bucket and its object; from the third on, the server enforces keys and policies.
+  // Two calls create the bucket and its object; from the third on, the server enforces keys and policies.
   const server = await startS3Server({ numCallsBeforeAuth: 2 });
   const source = createS3ImageSource({ createClient: () => server.createClient() });
   try {

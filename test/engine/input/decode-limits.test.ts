@@ -1,4 +1,6 @@
-/** What new pictures cost is known from their headers, before one of them is decoded, and shared out between requests. */
+/**
+ * The cost of new pictures is known from their headers before any is decoded, and the work is shared between requests.
+ */
 import sharp from "sharp";
 import { expect, test } from "vitest";
 
@@ -20,7 +22,7 @@ function about(placeholder: string, pictures: readonly Uint8Array[], tenant = ""
   return { requestId: "request", prompt, samplingParams: createSamplingParams(), tenant };
 }
 
-/** A picture that has a header alone: whoever decodes it finds it broken. */
+/** A picture with only a header: decoding it fails. */
 function headerOnly(width: number, height: number, bitDepth: 8 | 16 = 8): Uint8Array {
   return writePng({ width, height, bitDepth, colourType: "rgb" }, new Uint8Array(0));
 }
@@ -42,13 +44,13 @@ test("the new pictures of a request are rejected together by their cost, with th
     message:
       "Decoding the 16 new images of the prompt costs as much as 64995840 pixels of plain RGB; the limit is 50000000. Send fewer or smaller images.",
   });
-  // Fewer pass, and then it shows that there are no pixels.
+  // Fewer are accepted, and then the missing pixels are found.
   const fewer = about("<image>", pictures.slice(0, 12));
   await expect(inputs.inputProcessor.process(fewer, never)).rejects.toMatchObject({
     code: "invalid_image",
     parameter: "prompt.images[0]",
   });
-  // One picture several times is one picture to decode.
+  // One picture several times is decoded once.
   const same = blankPng({ width: 2_000, height: 1_000, bitDepth: 16, colourType: "rgb" });
   const equal = Array.from({ length: 16 }, () => same);
   expect((await inputs.inputProcessor.process(about("<image>", equal), never)).images).toHaveLength(16);
@@ -102,7 +104,7 @@ test("a small picture is finished while another request's sixteen large ones are
   const process = (name: string, pictures: readonly Uint8Array[]): Promise<void> =>
     inputs.inputProcessor.process(about("<image>", pictures), never).then(() => void done.push(name));
   const heavy = process("heavy", large);
-  // Decoding begins when all headers have been read, so the sixteen are in the queue by then.
+  // Decoding starts when all headers have been read, so the sixteen are in the queue by then.
   await expect.poll(() => sharp.counters().process, { interval: 1, timeout: 60_000 }).toBeGreaterThan(0);
   await process("light", [encodePng(computePicture("photo", 20, 20))]);
   await heavy;

@@ -1,4 +1,4 @@
-/** Embeddings of images through the whole engine, to the very tokens that transformers generates for the images. */
+/** Embeddings of images through the whole engine, up to the tokens that transformers generates for the images. */
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { createDataUrlImageSource, createEngine, createSamplingParams } from "../../../engine/index.ts";
@@ -29,7 +29,7 @@ async function startEngine(name: string): Promise<Engine> {
   return engine;
 }
 
-/** The golden's conversation with its images put in, in order. */
+/** The golden's conversation with its images inserted in order. */
 function fill({ messages }: GoldenCase, images: readonly ContentPart[]): ChatMessage[] {
   const parts = [...images];
   return messages.map(({ role, content }) => ({

@@ -1,4 +1,7 @@
-/** An object of S3 that replicas know costs a question, not a download: over a real object store and a real Redis. */
+/**
+ * An S3 object that replicas know costs a conditional request, not a download: over a real object store and a real
+ * Redis.
+ */
 import { CreateBucketCommand, PutObjectCommand } from "@aws-sdk/client-s3";
 import type { S3Client } from "@aws-sdk/client-s3";
 import { afterAll, beforeAll, expect, test } from "vitest";
@@ -32,7 +35,7 @@ async function put(picture: string): Promise<void> {
   await s3.client.send(new PutObjectCommand({ Bucket: "pictures", Key: "a.png", Body: body }));
 }
 
-/** What the store answers the client with, in order. */
+/** Records the statuses of the store's answers in order. */
 function recordStatuses(client: S3Client): number[] {
   const statuses: number[] = [];
   client.middlewareStack.add(
@@ -49,7 +52,7 @@ function recordStatuses(client: S3Client): number[] {
 interface Replica extends AsyncDisposable {
   readonly caches: MultiModalCaches;
   readonly statuses: readonly number[];
-  /** Of the object, as it is now. */
+  /** The hash of the current object. */
   mmHash(): Promise<string>;
 }
 
@@ -91,7 +94,7 @@ test("an object that another replica has fetched is revalidated, and downloaded 
   const photo = await second.mmHash();
   expect(photo).not.toBe(drawing);
   expect(await second.mmHash()).toBe(photo);
-  // The first still remembers what it knew of the object before.
+  // The first replica still remembers the previous version.
   expect(await first.mmHash()).toBe(photo);
   expect([first.statuses, second.statuses]).toEqual([
     [200, 200],

@@ -1,4 +1,4 @@
-/** Every option of every model's image processor, with every value that has no business there. */
+/** Every option of every model's image processor, with every invalid value. */
 import * as fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
@@ -18,7 +18,7 @@ function nested(levels: number): unknown {
 
 const million = 1_000_000;
 
-/** As JSON can have them: 1e400 is read as infinity. */
+/** Values that JSON can contain: 1e400 is read as infinity. */
 const values: readonly (readonly [name: string, value: unknown])[] = [
   ["true", true],
   ["false", false],
@@ -61,7 +61,7 @@ const values: readonly (readonly [name: string, value: unknown])[] = [
   ["100,000 fields", Object.fromEntries(Array.from({ length: 100_000 }, (_, index) => [`f${index}`, index]))],
 ];
 
-/** What a request can be refused for: all of it answers 400. */
+/** Codes with which a request can be rejected, all answered with 400. */
 const refusals: ReadonlySet<string> = new Set([
   "invalid_argument",
   "invalid_image",
@@ -94,7 +94,7 @@ describe.for(models)("%s", (name) => {
     return inputs.inputProcessor.process(request, new AbortController().signal);
   }
 
-  /** Null where all is well. */
+  /** Null if there is no problem. */
   async function problemWith(mmProcessorOptions: Record<string, unknown>): Promise<string | null> {
     try {
       const { images } = await process(mmProcessorOptions);

@@ -20,7 +20,7 @@ async function inspect(
   return { ...inspection, worstImage };
 }
 
-// Rows of patches of 6 pixels, each with an end of its own.
+// Rows of patches of 6 pixels, each with an end token.
 test.for<[string, Partial<ImageSize> | undefined, Partial<WorstImage>]>([
   ["none", undefined, { size: { width: 60, height: 48 }, boundedBy: "model", numEmbeddings: 80, numTokens: 88 }],
   ["of both edges", { width: 30, height: 12 }, { boundedBy: "settings", numEmbeddings: 10, numTokens: 12 }],

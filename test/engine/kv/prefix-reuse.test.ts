@@ -100,7 +100,7 @@ describe.for(checkpoints)("%s", (name) => {
       goldenRequest(requestId, golden.cases[index % golden.cases.length], golden.model, { maxTokens });
     const left = { ...requestOf("left", 0, 20), cacheSalt: "left" };
     const recorded = requestOf("kept", 1, 1);
-    // Rows that ride along compute token 0, with which the recorded prompts begin: to be seen, it must differ.
+    // Unused rows compute token 0, with which the recorded prompts start. It must differ here to be visible.
     const kept = { ...recorded, promptTokenIds: [9, ...recorded.promptTokenIds.slice(1)] };
     const right = { ...requestOf("right", 2, 20), cacheSalt: "right" };
     const turn = { ...kept, requestId: "turn", samplingParams: { ...left.samplingParams, logprobs: 2 } };
@@ -121,9 +121,9 @@ describe.for(checkpoints)("%s", (name) => {
 
   test("random conversations with turns, branches, aborts and evictions get the same tokens as without reuse", async () => {
     const turn = fc.record({
-      /** Below the number of requests so far: the one it goes on from; else a recorded prompt. */
+      /** Below the number of requests so far: the one to continue; otherwise a recorded prompt. */
       base: fc.nat(24),
-      /** Of the base's tokens, how many are kept, in percent. */
+      /** Percentage of the base's tokens that is kept. */
       kept: fc.constantFrom(30, 60, 90, 100, 100, 100),
       added: fc.array(fc.integer({ min: 3, max: 40 }), { minLength: 1, maxLength: 20 }),
       maxTokens: fc.integer({ min: 1, max: 12 }),

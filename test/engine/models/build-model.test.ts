@@ -11,7 +11,7 @@ import { decodeGolden, relativeError } from "./golden-decoding.ts";
 
 type Header = Record<string, { shape: number[] }>;
 
-/** A copy of a golden checkpoint whose tensors have other names or shapes, and whose configuration has other fields. */
+/** A copy of a golden checkpoint with other names or shapes of tensors, and other configuration fields. */
 async function copyCheckpoint(
   source: string,
   target: string,
@@ -60,7 +60,7 @@ test.for(spellings)("tensors named as in $version are found", async ({ rename })
   }
 });
 
-// To values that the type holds exactly.
+// To values that the type represents exactly.
 const rounding = {
   F16: (values: Float32Array): Float32Array => Float32Array.from(Float16Array.from(values)),
   BF16: (values: Float32Array): Float32Array =>
@@ -89,7 +89,7 @@ async function copyRounded(source: string, target: string, { rounded, stored, pa
 test.for([
   { rounded: "F16", padding: 8, layout: "aligned" },
   { rounded: "BF16", padding: 8, layout: "aligned" },
-  // Writers that do not pad: no kernel may read such floats in place.
+  // Files without padding: no kernel may read such floats in place.
   { rounded: "F16", padding: 7, layout: "at odd addresses" },
 ] as const)("$rounded tensors $layout are computed in single precision", async ({ rounded, padding }) => {
   await using folder = await createTemporaryFolder();

@@ -1,4 +1,4 @@
-/** Every size that a graph is built by has a bound, in every family: none is believed because a file says so. */
+/** Every size from which a graph is built has a bound, in every family: none is trusted because a file says so. */
 import { expect, test } from "vitest";
 
 import { EngineError } from "../../../engine/contract/errors.ts";

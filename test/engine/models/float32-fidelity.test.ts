@@ -6,7 +6,7 @@ import { buildFrom } from "./direct-build.ts";
 import { DirectDecoder, encodeGolden } from "./direct-decoder.ts";
 import { argmaxRows, decodeGolden, prefill, relativeError } from "./golden-decoding.ts";
 
-// Share of the logit range that single precision may differ by from transformers' single precision.
+// Fraction of the logit range by which our single precision may differ from transformers'.
 const tolerance = 1e-4;
 const maxLength = 512;
 const checkpoints = [
@@ -60,7 +60,7 @@ describe.for(checkpoints)("%s in float32", (name) => {
       const { promptTokenIds, greedyTokenIds, positions } = golden;
       prefill(decoder, model, golden, maxLength);
       for (let step = 1; step < greedyTokenIds.length; step++) {
-        // Its neighbours are at lengths of their own, with whatever their slots hold.
+        // Its neighbours have other lengths, with arbitrary content in their slots.
         const tokenIds = Array.from({ length: numSlots }, (_, other) => [(other * 31 + step) % vocabSize]);
         const numComputed = Array.from({ length: numSlots }, (_, other) => other * 17 + step);
         tokenIds[slot] = [greedyTokenIds[step - 1]];

@@ -1,4 +1,4 @@
-/** Whole models, from a request with pictures to its tokens, against what transformers generates greedily. */
+/** Whole models, from a request with pictures to its tokens, compared with the greedy tokens of transformers. */
 import { join } from "node:path";
 import { expect, test } from "vitest";
 
@@ -24,7 +24,7 @@ test.for(models)("$name answers about pictures with the tokens of transformers",
     deviceId: 0,
     maxModelLen: null,
     maxNumSequences: 4,
-    // Fewer than a picture has, so that prompts end inside of one.
+    // Fewer than a picture has, so that chunks end inside one.
     maxNumBatchedTokens: 24,
     maxNumWaiting: 4,
     logitsProcessors: [],
@@ -48,7 +48,7 @@ test.for(models)("$name answers about pictures with the tokens of transformers",
       expect(tokenIds).toEqual(golden.greedyTokenIds);
     };
     await Promise.all(cases.map(ask));
-    // Again, on the keys and values that the first time left behind.
+    // Again, on the keys and values that the first run left behind.
     for (const golden of cases) await ask(golden);
   } finally {
     await engine.close();

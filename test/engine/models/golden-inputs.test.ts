@@ -1,4 +1,4 @@
-/** Holds the processors of the models to what transformers makes of the same conversations and pictures. */
+/** Compares the models' processors with transformers for the same conversations and pictures. */
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
@@ -110,7 +110,7 @@ test("qwen2-vl: ids, patches, grids and positions equal those of transformers", 
     expect(processed.promptTokenIds).toEqual(golden.promptTokenIds);
     const numTokens = golden.promptTokenIds.length;
     const recorded = golden.positions!.map((axis) => axis.slice(0, numTokens));
-    // Prompts without pictures are left where they stand.
+    // Prompts without pictures keep their positions.
     const places = Array.from({ length: 3 }, () => Array.from({ length: numTokens }, (_, place) => place));
     const { axes, next } = processed.positions ?? { axes: places.flat(), next: numTokens };
     expect([...axes]).toEqual(recorded.flat());

@@ -72,7 +72,7 @@ test("a step's memory grows with its tokens and with the cache they attend to", 
     planAt(maxModelLen).decoderRunBytes({ numSequences: 1, numTokens });
   expect(bytesOf(128, 512)).toBeGreaterThan(bytesOf(64, 512) * 1.9);
   const { num_attention_heads: numHeads } = checkpoint.config as { num_attention_heads: number };
-  // A float of every head for every pair of token and place.
+  // One float per head for every pair of token and position.
   expect(bytesOf(128, 512) - bytesOf(128, 256)).toBe(128 * 256 * numHeads * 4);
   expect(planAt(512).visionRunBytes(16)).toBe(0);
 });

@@ -9,7 +9,7 @@ import type { ModelDefinition } from "../../../engine/models/model-definition.ts
 import type { ImageSize } from "../../../engine/multimodal/processing-info.ts";
 import type { ModelDefinitionFixture } from "../../contracts/model-definition.ts";
 
-/** Sizes at which each model's processor turns from one case to the next. */
+/** Sizes at which each model's processor changes its behaviour. */
 const checkpoints: readonly {
   readonly name: string;
   readonly sizes: readonly ImageSize[];

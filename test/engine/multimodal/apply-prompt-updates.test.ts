@@ -240,7 +240,7 @@ describe("text", () => {
       const byTokens = await applyPromptUpdates(tokenIds, updates, promptText);
       const byText = await applyPromptUpdatesToText(tokenIds, updates, promptText);
       expect(tokenizer.decode(byText.tokenIds)).toBe(tokenizer.decode(byTokens.tokenIds));
-      // An insertion may part what would be one token.
+      // An insertion may split a possible token.
       const areTokensKept = rules.every(({ mode, target }) => mode === "replacement" && target.kind === "tokens");
       expect(areTokensKept ? byText : byTokens).toEqual(byTokens);
     });
@@ -257,7 +257,7 @@ test("every range contains its item's content, and the rest is the prompt withou
   const rule = fc.record({
     mode: fc.constantFrom<Mode>("replacement", "insertion"),
     target,
-    // Contents are told apart from the prompt, and from each other, by their tokens.
+    // Contents are distinguished from the prompt and from each other by their tokens.
     length: fc.integer({ min: 1, max: 5 }),
   });
   const property = fc.asyncProperty(
@@ -297,7 +297,7 @@ test("replacements alone are placed like vLLM's rounds place them", async () => 
   await fc.assert(property, { numRuns: 2000 });
 });
 
-/** Contents of one token each, straight from the description of the rounds. */
+/** Contents of one token each, computed directly from the description of the rounds. */
 function offsetsByRounds(prompt: readonly number[], targets: readonly (readonly number[])[]): (number | null)[] {
   const offsets = targets.map((): number | null => null);
   let position = 0;

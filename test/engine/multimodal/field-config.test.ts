@@ -119,7 +119,7 @@ describe("all fields of a batch", () => {
   });
 });
 
-/** Each type with bits that arithmetic would not keep: payloads of NaN, negative zero. */
+/** Each type with bits that arithmetic would not preserve: payloads of NaN, negative zero. */
 const tensors: fc.Arbitrary<ItemTensor> = fc
   .record({
     shape: fc.array(fc.integer({ min: 0, max: 4 }), { minLength: 1, maxLength: 3 }),

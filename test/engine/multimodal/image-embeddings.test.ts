@@ -31,7 +31,7 @@ describe("a file is read", () => {
   ] as const)("%s", ([, bytes]) => {
     const expected = { elementType: "float32", shape: [2, 4], data: Float32Array.from(values) };
     expect(parse(bytes)).toEqual(expected);
-    // Wherever it lies in memory.
+    // At any position in memory.
     expect(parse(Buffer.concat([Buffer.alloc(3), bytes]).subarray(3))).toEqual(expected);
   });
 });

@@ -38,7 +38,7 @@ function step(tokenIds: readonly number[], more: Partial<EngineCoreOutput> = {})
   };
 }
 
-/** One token a step, the last with the finish reason; ends early where a stop string does. */
+/** One token per step, the last with the finish reason. Ends early at a stop string. */
 function feed(outputs: RequestOutputs, tokenIds: readonly number[], last: Partial<EngineCoreOutput>): boolean {
   return tokenIds.some((tokenId, index) => outputs.append(step([tokenId], index === tokenIds.length - 1 ? last : {})));
 }

@@ -37,7 +37,7 @@ test("an idle session releases the memory between its nodes and then runs as bef
     releasedBytes.push(residentBytes - process.memoryUsage.rss());
     expect(tripled.data.every((value) => value === 15)).toBe(true);
   }
-  // Half of a value: what else the process does meanwhile is less.
+  // Half of a value: more than the process does meanwhile.
   expect(Math.min(...releasedBytes.slice(1))).toBeGreaterThan(2 * largeSize);
 });
 
@@ -63,7 +63,7 @@ test("memory of runs is released once, and not through a disposed binding", asyn
 
 test("unreferenced objects are collected", async () => {
   const unreachable = new WeakRef({ text: "parsed and used" });
-  // A weak reference holds its target until the end of the turn it was made in.
+  // A weak reference holds its target until the end of the turn in which it was created.
   await collectGarbage();
   expect(unreachable.deref()).toBeUndefined();
 });

@@ -12,7 +12,7 @@ const rowsOfThree = fc
   .map((columns) => [0, 1, 2].map((row) => Float32Array.from(columns, (column) => column[row])));
 const scales = fc.constantFrom(1, Math.fround(1 / 0.7), 0.5, 100);
 
-/** Each row, wherever it lies in the kernel's memory. */
+/** Each row, at its position in the kernel's memory. */
 function rowsInKernel(rows: readonly Float32Array[]): { kernel: LogitsKernel; views: Float32Array[] } {
   const vocabSize = rows[0].length;
   const kernel = new LogitsKernel(rows.length, vocabSize);

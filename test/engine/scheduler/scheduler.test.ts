@@ -253,7 +253,7 @@ describe("aborting", () => {
         expect(ended.size).toBe(specs.length);
         expect(parts.kvSlots.numFree).toBe(4);
         expect(parts.kvSlots.usage).toBe(0);
-        // Every image has lost its references: an item as large as the whole cache finds room.
+        // Every image has lost its references if an item as large as the whole cache finds room.
         expect(parts.encoderCache.tryAcquire("large", 10)).toBe("to-encode");
       }),
       { numRuns: 200 },

@@ -17,7 +17,7 @@ import { createRandom, shapesVocabulary, tokensOf } from "./grammars.ts";
 
 const { tokenizer, vocabSize, eosTokenIds } = shapesVocabulary;
 const vocabulary = await createGrammarVocabulary(tokenizer, vocabSize, eosTokenIds);
-/** Work is put down after it is done, so that a step goes over by one entry at most. */
+/** Work is counted after it is done, so a step exceeds the limit by one entry at most. */
 const oneEntry = 1_000_000;
 const numSteps = 200;
 
@@ -41,7 +41,7 @@ function begin(grammars: LoadedGrammars, output: StructuredOutput, known: Gramma
   return { row: new GrammarRow(loaded, grammar, tokenIds), tokenIds, grammars, numSpent: () => loaded.meter.numSpent };
 }
 
-/** The tokens that may come next. */
+/** The tokens that can come next. */
 function look({ row }: Row, size: number = vocabSize): number[] {
   row.acceptNewTokens();
   const bitmask = createTokenBitmask(size);
@@ -49,7 +49,7 @@ function look({ row }: Row, size: number = vocabSize): number[] {
   return tokensOf(bitmask, size);
 }
 
-/** A row whose form is ordinary. */
+/** A row with an ordinary form. */
 const innocent: StructuredOutput = { kind: "regex", pattern: "(red|green|blue)( and (red|green|blue))*" };
 
 test.for(attacks)("%s: each step is bounded, and the row beside it gets all its tokens", ([, output]) => {

@@ -21,7 +21,7 @@ const grammars = await Promise.all([
   compileOnce(shapesVocabulary, { kind: "json-schema", schema: '{"type":"array","items":{"type":"integer"}}' }),
 ]);
 
-/** A persistent batch whose rows are within grammars. */
+/** A persistent batch whose rows have grammars. */
 class GrammarBatch {
   readonly batch = new InputBatch();
   readonly logits = new StepLogits(maxNumRequests, vocabSize);
@@ -52,7 +52,7 @@ class GrammarBatch {
     return this.#grammarOf.get(sequence.samplingParams) ?? null;
   }
 
-  /** The tokens each row may sample next. */
+  /** The tokens that each row may sample next. */
   step(): number[][] {
     this.logits.numRequests = this.batch.numRows;
     this.processor.updateState(this.batch.takeBatchUpdate());
@@ -66,7 +66,7 @@ class GrammarBatch {
 
 const loaded = new Map(grammars.map((grammar) => [grammar, load(grammar)]));
 
-/** What may follow the output, from a matcher made for the occasion. */
+/** The tokens that can follow the output, from a new matcher. */
 function naivelyAllowed(grammar: CompiledGrammar | null, outputTokenIds: readonly number[]): number[] {
   if (grammar === null) return Array.from({ length: vocabSize }, (_, id) => id);
   const matcher = loaded.get(grammar)!();

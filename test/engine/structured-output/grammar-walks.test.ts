@@ -230,7 +230,7 @@ describe.for(vocabularies)("with %s", ([, vocabulary]) => {
   });
 });
 
-/** Where the number of bytes of UTF-8, or what may follow the first, changes. */
+/** Where the number of UTF-8 bytes changes, or the bytes that can follow the first. */
 const boundaryCodePoints = [
   0x00, 0x7f, 0x80, 0x7ff, 0x800, 0xfff, 0x1000, 0xcfff, 0xd7ff, 0xe000, 0xffff, 0x10000, 0x3ffff, 0x40000, 0xfffff,
   0x100000, 0x10ffff,

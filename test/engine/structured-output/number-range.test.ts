@@ -7,7 +7,7 @@ import { Reader } from "./grammars.ts";
 const boundNames = ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"] as const;
 type Bounds = { readonly [Name in (typeof boundNames)[number]]?: number };
 
-/** What decides whether a text is a number of the range; null for a range that is not supported. */
+/** Decides whether a text is a number in the range; null for an unsupported range. */
 function matcherOf(schema: Bounds & { readonly type: string }): ((text: string) => boolean) | null {
   const range = numberRangeOf(schema);
   if (range.kind !== "bounded") return null;
@@ -27,7 +27,7 @@ const bounds = fc
   .record(Object.fromEntries(boundNames.map((name) => [name, bound])), { requiredKeys: [] })
   .filter((chosen) => Object.keys(chosen).length > 0) as fc.Arbitrary<Bounds>;
 
-/** On the bounds, beside them, and anywhere. */
+/** At the bounds, next to them, and anywhere. */
 function valuesNear(chosen: Bounds, further: readonly number[]): number[] {
   const ends = Object.values(chosen).flatMap((end) => [end - 1, end, end + 1, 10 * end, -end]);
   return [...ends, ...further, 0, 9, 10, 99, 100].map((value) => (value === 0 ? 0 : value));

@@ -24,7 +24,7 @@ function textsOf(grammar: CompiledGrammar, createMatcher: () => TokenMatcher): s
   return Array.from(walks, (bytes) => utf8.decode(bytes));
 }
 
-/** Goes through a text in the tokenizer's tokens; throws where the mask does not have the next one. */
+/** Follows a text in the tokenizer's tokens; throws if the mask lacks the next one. */
 async function follow(createMatcher: () => TokenMatcher, text: string): Promise<void> {
   const tokenIds = (await tokenizer.encode(text, { addSpecialTokens: false }))!;
   const matcher = createMatcher();
@@ -127,7 +127,7 @@ interface SchemaSketch {
   readonly accepts: (value: unknown) => boolean;
 }
 
-/** Objects within objects; at the bottom constants, numbers and words. */
+/** Nested objects, with constants, numbers and words at the bottom. */
 function sketchSchema(sketcher: Sketcher, depth: number): SchemaSketch {
   const kind = depth === 0 ? sketcher.pick(["words", "range", "pattern"]) : sketcher.pick(["object", "list", "words"]);
   switch (kind) {
@@ -159,7 +159,7 @@ function sketchSchema(sketcher: Sketcher, depth: number): SchemaSketch {
       };
     }
     default: {
-      // Names that begin alike.
+      // Names with a common beginning.
       const names = sketcher.words(5);
       const entries = names.map((name) => [name, sketchSchema(sketcher, depth - 1)] as const);
       const [required, ...optional] = entries;

@@ -12,7 +12,7 @@ function judgeAll(source: StructuredOutput, texts: readonly string[]): string[] 
   return texts.map((text) => reader.judge(Buffer.from(text)));
 }
 
-/** A text with one character left out, put in or changed. */
+/** A text with one character removed, inserted or changed. */
 function change(text: string, sketcher: Sketcher): string {
   const characters = Array.from(text);
   const at = sketcher.pick([...characters.keys(), characters.length]);

@@ -16,7 +16,7 @@ import { WorkMeter } from "../../../engine/structured-output/work-meter.ts";
 import { Reader, createRandom, tokensOf } from "./grammars.ts";
 import { Sketcher } from "./sketches.ts";
 
-/** Pieces of what the languages of `Sketcher` are made of, cut anywhere, also within characters. */
+/** Pieces of `Sketcher`'s languages, cut anywhere, also within characters. */
 const characters = fc.constantFrom(
   ...["abc", "ab", "01", "0123456789", "aé中😀", "eèéê", '"{}[]:, ax1'].map((text) => Array.from(text)),
 );
@@ -42,7 +42,7 @@ const schemas: object[] = [
   {},
 ];
 
-/** With a count far above, about and below the lengths of tokens. */
+/** With a count far above, close to, or below the lengths of tokens. */
 function countedPattern(sketcher: Sketcher): string {
   const { pattern } = sketcher.sketchLanguage(1);
   const [min, max] = [sketcher.pick([0, 1, 7, 40]), sketcher.pick([40, 41, 300])];
@@ -77,7 +77,7 @@ test("a token is allowed exactly if some text continues with its bytes", async (
   await fc.assert(
     fc.asyncProperty(vocabulary, fc.nat(), kinds, fc.infiniteStream(fc.nat()), async (drawn, seed, kind, choices) => {
       const output = sketch(seed, kind);
-      // Some recursive grammars take a time that grows with the third power of the length.
+      // Some recursive grammars take time proportional to the third power of the length.
       const tokens = kind === "recursive" ? drawn.map((token) => token.subarray(0, 6)) : drawn;
       if (output.kind === "grammar" && findEndlessRule(readGrammar(output.grammar)) !== null) return;
       const meter = new WorkMeter();
@@ -94,7 +94,7 @@ test("a token is allowed exactly if some text continues with its bytes", async (
       const tries = await buildTokenTries({ tokenBytes: Buffer.concat(tokens), tokenEnds }, new Set());
       const cache = new TokenMaskCache(2 ** 20);
       const masks = new TokenMasks({ recognizer, tries, vocabSize: tokens.length, meter, cache });
-      // A recognizer of its own judges, so that nothing kept by the one helps the other.
+      // A separate recognizer judges, so that neither profits from the other's caches.
       const judge = new Reader(output);
       let position = recognizer.start();
       let judged = judge.start();
@@ -156,7 +156,7 @@ test.for(["[a-c]{0,300}x", "[a-c]{300}x", "[a-c]{12,20}", "([a-c]{3}){2,9}x?", "
   },
 );
 
-/** What a text comes to that goes on from the position: the shortest ending is not far. */
+/** The shortest ending of a text from this position, which is never far. */
 function endingOf(
   reader: Reader,
   position: Position,
@@ -182,7 +182,7 @@ test("every text that has started can be completed", () => {
       const reader = new Reader(output);
       const random = createRandom(seed);
       let position = reader.start();
-      // Positions of recursive grammars seldom come back to where they were.
+      // Positions of recursive grammars rarely recur.
       const isRecursive = kind === "recursive";
       for (let step = 0; step < (isRecursive ? 3 : 6); step++) {
         const nexts = Array.from(isRecursive ? "abc" : 'abc0123é中😀eèê"{}[]:, x_tfn-').flatMap((character) => {

@@ -16,7 +16,7 @@ describe.for(fixtureFamilies)("%s", (family) => {
     const tokenizer = await loadFixtureTokenizer(family);
     for (const { ids, decoded } of await readCases(family)) {
       const text = decode(tokenizer, ids).join("");
-      // A Llama decoder drops the space at the start of a whole text; an output goes on after its prompt.
+      // A Llama decoder drops the space at the start of a whole text, but an output follows its prompt.
       const isLlama = family.startsWith("llama2") && text.startsWith(" ");
       expect(isLlama ? text.slice(1) : text).toBe(decoded);
     }

@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 
 import { StopStrings } from "../../../engine/text/stop-strings.ts";
 
-/** Feeds the pieces until one matches; returns everything given out and what matched. */
+/** Feeds the pieces until one matches; returns all emitted text and the match. */
 function run(
   pieces: readonly string[],
   stop: readonly string[],

@@ -4,7 +4,7 @@ import { StepProgress } from "../../../engine/thread/step-progress.ts";
 import { StepWatchdog } from "../../../engine/thread/step-watchdog.ts";
 import type { StepStall } from "../../../engine/thread/step-watchdog.ts";
 
-/** Looks are 100 ms apart; a stall is one after 10 of them at the same step, and lasts after 20. */
+/** Checks are 100 ms apart. A step is stalled after 10 of them, and lastingly after 20. */
 function createWatched() {
   const progress = new StepProgress();
   const changes: (StepStall | null)[] = [];

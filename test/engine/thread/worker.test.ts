@@ -11,7 +11,7 @@ import type { TemporaryFolder } from "../../support/temporary-folder.ts";
 import { buildGoldenModel, createWorkerOptions, goldenRequest } from "../core/golden-engine.ts";
 import type { GoldenModel } from "../core/golden-engine.ts";
 
-/** A thread as the facade starts it. */
+/** A thread, started like by the facade. */
 class EngineThread implements AsyncDisposable {
   readonly #worker: Worker;
   readonly #outputs: EngineCoreOutput[] = [];
@@ -19,7 +19,7 @@ class EngineThread implements AsyncDisposable {
   #waiting: (() => boolean)[] = [];
   first: Promise<FromEngineThread>;
   failure: FromEngineThread | null = null;
-  /** All of it so far. */
+  /** All output so far. */
   stderr = "";
 
   constructor(golden: GoldenModel, overrides: Partial<EngineConfig> = {}) {
@@ -72,7 +72,7 @@ class EngineThread implements AsyncDisposable {
     return outputsOf();
   }
 
-  /** Exit code of the thread. */
+  /** Returns the exit code of the thread. */
   async close(): Promise<unknown> {
     this.post({ kind: "close" });
     return this.#exited;

@@ -56,7 +56,7 @@ test("a failed write leaves nothing behind, and other errors are thrown unchange
       await writeFile(temporaryFile, "half");
       throw new Error(message);
     });
-  // As it comes from a thread: the message is all that is left of it.
+  // An error from a thread, of which only the message remains.
   await expect(fail("ENOSPC: no space left on device, write")).rejects.toMatchObject({
     code: "invalid_configuration",
     message: "The cache folder cannot store weights (ENOSPC: no space left on device).",

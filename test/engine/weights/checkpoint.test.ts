@@ -86,7 +86,7 @@ test("the content hash depends on the content, not on place or times", async () 
   expect(await hashOf(copy)).toBe(first);
   expect(await hashOf(original)).toBe(first);
 
-  // One weight altered, size and modification time kept.
+  // One weight altered, with size and modification time kept.
   const file = join(copy, "model.safetensors");
   const { atime, mtime } = await stat(file);
   const bytes = await readFile(file);

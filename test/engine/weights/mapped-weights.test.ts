@@ -20,7 +20,7 @@ const outputSize = 48;
 
 const weights = (inputSize: number): Float32Array => normalValues(outputSize * inputSize);
 
-/** Prepares [outputSize, inputSize], builds a graph over it and runs it. */
+/** Prepares [outputSize, inputSize], builds a graph with it and runs it. */
 async function runOver(
   format: WeightFormat,
   input: { readonly tensor: Tensor; readonly value: (graph: GraphBuilder) => Value },
@@ -69,13 +69,13 @@ function multiply(input: Float32Array, weight: ArrayLike<number>, inputSize: num
   });
 }
 
-/** Root of the summed squared differences, as a part of the expected values' norm. */
+/** Root of the summed squared differences, as a fraction of the expected values' norm. */
 function relativeError(found: Float32Array, expected: ArrayLike<number>): number {
   const norm = (values: readonly number[]): number => Math.hypot(...values);
   return norm([...found].map((value, index) => value - expected[index])) / norm(Array.from(expected));
 }
 
-/** What the prepared weight stands for. */
+/** The values that the prepared weight represents. */
 function quantisedWeights(
   inputSize: number,
   format: { readonly bits: 4 | 8; readonly blockSize: number },
@@ -101,7 +101,7 @@ test.for([
       bias: null,
     }),
   );
-  // What remains is the kernel's rounding of the input to 8 bits.
+  // The remaining error is the kernel's rounding of the input to 8 bits.
   const expected = multiply(input.values, quantisedWeights(inputSize, format), inputSize);
   expect(relativeError(found, expected)).toBeLessThan(0.01);
 });

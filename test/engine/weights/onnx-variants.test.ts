@@ -4,7 +4,7 @@ import type { EngineError } from "../../../engine/contract/errors.ts";
 import { belongsTo, chooseOnnxFiles } from "../../../engine/weights/onnx-variants.ts";
 import type { DtypeName } from "../../../engine/contract/config.ts";
 
-/** As a repository of the hub has them. */
+/** As in a repository of the hub. */
 const suffixes = ["", "_fp16", "_int8", "_uint8", "_quantized", "_q4", "_q4f16", "_bnb4"];
 const complete = ["embed_tokens", "decoder_model_merged", "vision_encoder"].flatMap((part) =>
   suffixes.map((suffix) => `${part}${suffix}.onnx`),

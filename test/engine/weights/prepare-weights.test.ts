@@ -45,7 +45,7 @@ async function prepareIn(
   return prepareWeights(checkpoint, requests, { cacheFolder, numThreads: 2, ...options });
 }
 
-/** One weight, asked for as it is named and shaped in the checkpoint. */
+/** One weight, requested with its name and shape in the checkpoint. */
 function requestFor(tensor: SafetensorsTensor, format: WeightFormat): WeightRequest {
   return { name: `graph.${tensor.name}`, sources: [tensor.name], shape: tensor.shape, format };
 }
@@ -96,7 +96,7 @@ test.for(["F32", "F16", "BF16"] as const)(
   },
 );
 
-/** The stored values, exactly, by arithmetic of its own. */
+/** The exact stored values, computed independently. */
 function valuesOf({ dtype, bytes }: SafetensorsTensor): readonly number[] {
   const { buffer } = bytes.slice();
   if (dtype === "F32") return [...new Float32Array(buffer)];
@@ -117,7 +117,7 @@ function hashOf(bytes: ArrayBufferLike): string {
   return hash("sha256", new Uint8Array(bytes));
 }
 
-/** What a whole matrix becomes, without files or threads. */
+/** The result for a whole matrix, without files or threads. */
 function convertWhole(values: Float32Array, rows: number, columns: number, format: WeightFormat): Content {
   switch (format.kind) {
     case "plain": {

@@ -23,7 +23,7 @@ const matrix = fc
     }),
   );
 
-/** Calls `check` with the values of each block and what they came back as. */
+/** Calls `check` with the original and the dequantised values of each block. */
 function forEachBlock(
   { rows, columns, values }: { rows: number; columns: number; values: Float32Array },
   format: { bits: 4 | 8; blockSize: number },

@@ -8,7 +8,7 @@ import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 
 test.for<[string, (path: string, folder: string) => unknown, string]>([
   ["a folder", (path) => mkdir(path), "config.json is a folder, not a file."],
-  // Opened as usual, it would be waited for.
+  // Opening it normally would wait for a writer.
   ["a named pipe", (path) => execFileSync("mkfifo", [path]), "config.json is a named pipe, not a file."],
   ["a device without an end", (path) => symlink("/dev/zero", path), "config.json is a device, not a file."],
   [

@@ -15,10 +15,10 @@ import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 let server: S3Server;
 let gateway: Gateway;
 
-/** What one request to the server meets on its way; `cut` breaks the connection in the middle of the answer. */
+/** The fate of one request on its way to the server; `cut` breaks the connection in the middle of the answer. */
 type Meddle = (request: IncomingMessage) => Promise<"cut" | void> | "cut" | void;
 
-/** A connection between client and server that notes the objects fetched and can be disturbed. */
+/** A connection between client and server that records the objects fetched and can be disturbed. */
 interface Gateway {
   readonly endpoint: string;
   /** `GET key range`, or `LIST`, in the order of arrival. */
@@ -73,7 +73,7 @@ const shards = [[floatTensor("a", [64], waves)], [floatTensor("b", [64], waves.m
 
 let numBuckets = 0;
 
-/** Uploads a checkpoint below `models/tiny/` of a bucket of its own, with files that are none of its. */
+/** Uploads a checkpoint below `models/tiny/` of its own bucket, with other files next to it. */
 async function uploadCheckpoint(write: (folder: string) => Promise<void>): Promise<string> {
   await using folder = await createTemporaryFolder();
   await write(folder.path);
@@ -120,7 +120,7 @@ function resolveIn(
 
 const errorOf = (promise: Promise<unknown>): Promise<unknown> => promise.catch((reason: unknown) => reason);
 
-/** How many of each request arrived since the last call. */
+/** Number of each kind of request since the last call. */
 function takeLog(): { readonly lists: number; readonly objects: readonly string[] } {
   const entries = gateway.log.splice(0);
   const objects = entries
@@ -183,7 +183,7 @@ test("a large object is downloaded in concurrent ranges and assembled correctly"
   const large = { name: "large", dtype: "I32", shape: [words.length], bytes: new Uint8Array(words.buffer) } as const;
   const bucket = await uploadCheckpoint((path) => writeCheckpoint(path, {}, [large]));
 
-  // No range is answered before two are asked for, which one after the other would never be.
+  // No range is answered before two are requested, which never happens with sequential downloads.
   const { promise: twoAsked, resolve: passBoth } = Promise.withResolvers<void>();
   let numAsked = 0;
   gateway.meddle = async (request) => {

@@ -16,7 +16,7 @@ const content = {
   },
 };
 
-// It says what it fetches, which is no part of the report.
+// Hides its messages, which are not part of the report.
 beforeEach(() => void vi.spyOn(process.stderr, "write").mockReturnValue(true));
 afterEach(() => vi.restoreAllMocks());
 

@@ -15,7 +15,7 @@ const program = {
 };
 const cannotFetch = () => Promise.reject(new Error("the network is down"));
 
-// It says where it uses another program than the pinned one, which is no part of the report.
+// Hides its messages about other programs than the pinned one, which are not part of the report.
 beforeEach(() => void vi.spyOn(process.stderr, "write").mockReturnValue(true));
 afterEach(() => {
   vi.unstubAllEnvs();

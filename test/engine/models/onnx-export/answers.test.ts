@@ -10,7 +10,7 @@ import { createTemporaryFolder } from "../../../support/temporary-folder.ts";
 import { chat } from "../golden-prompts.ts";
 import { ask, exports, startExport } from "./export-engine.ts";
 
-// Share of the logit range that single precision may differ by from transformers' single precision.
+// Fraction of the logit range by which our single precision may differ from transformers'.
 const tolerance = 1e-4;
 const longest = 512;
 
@@ -82,7 +82,7 @@ test.for([
   await using cache = await createTemporaryFolder();
   const { cases } = await loadGoldens(name);
   const { toPrompt } = exports.find((candidate) => candidate.name === name)!;
-  // Scales of activations are those of all tokens of a run, so prompts are computed whole as they were there.
+  // Scales of activations are shared by all tokens of a run, so prompts are computed whole as in the recording.
   const whole = { maxNumBatchedTokens: longest, enablePrefixCaching: false };
   const engine = await startExport(name, cache.path, { dtype, ...whole });
   try {
@@ -100,7 +100,7 @@ test.for([
   { name: "onnx-exports/llava", dtype: "float32", padding: "front" },
   { name: "onnx-exports/llava", dtype: "int4", padding: "front" },
   { name: "onnx-exports/smolvlm", dtype: "float32", padding: "back" },
-  // One scale for the activations of all sequences of a run would have each depend on the others.
+  // With one scale for the activations of all sequences of a run, each would depend on the others.
   { name: "onnx-exports/llava", dtype: "int8", padding: null },
   // Positions would be counted from the padding on.
   { name: "onnx-exports/llama", dtype: "float32", padding: null },

@@ -1,4 +1,4 @@
-/** Exports that are incomplete or contradict themselves: what is wrong is named before anything is loaded. */
+/** Exports that are incomplete or contradictory: the fault is named before anything is loaded. */
 import { cp, readFile, rm, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
@@ -18,7 +18,7 @@ const remove =
     for (const name of names) await rm(join(folder, name));
   };
 
-/** Bytes for as many others: a file stays as long as it is. */
+/** Replaces bytes with equally many others, so that the file keeps its length. */
 const rename =
   (name: string, from: string, to: string): Damage =>
   async (folder) => {

@@ -36,7 +36,7 @@ test("replicas of one model share image data, and equal keys of different caches
   expect(await second.encoder.getMany(["a", "b"])).toEqual([embeddings, null]);
   expect(await second.source.getMany(["a"])).toEqual([known]);
   expect(await second.processor.cache.getMany(["a"])).toEqual([null]);
-  // Which asked for its embeddings, too: they are in the replica's own memory now.
+  // The replica has also looked up its embeddings, which are now in its own memory.
   await second.encoder.getMany(["a"]);
   const { tiers, store } = second.report;
   const encoder = tiers.filter(({ cache }) => cache === "encoder");

@@ -1,4 +1,7 @@
-/** What requests notice of a Redis that is slow, full, read-only, restarted, gone or not theirs: the work, nothing else. */
+/**
+ * The effect on requests of a Redis that is slow, full, read-only, restarted, missing or foreign: more work, nothing
+ * else.
+ */
 import { setTimeout as delay } from "node:timers/promises";
 import { afterEach, describe, expect, test } from "vitest";
 import { startRedisServer } from "../../../support/redis-server.ts";
@@ -26,7 +29,7 @@ async function cacheOf(url: string, options?: RedisCacheOptions): Promise<RedisC
   return cache;
 }
 
-/** One request for the key; whether it had to do the work. */
+/** Sends one request for the key; returns whether it had to do the work. */
 async function isProcessed({ processorCache }: RedisCache, key: string): Promise<boolean> {
   let isProcessed = false;
   const process = async (keys: readonly string[]): Promise<Float32Array[]> => {
@@ -39,7 +42,7 @@ async function isProcessed({ processorCache }: RedisCache, key: string): Promise
   return isProcessed;
 }
 
-/** Requests until one is served from Redis again. */
+/** Sends requests until one is served from Redis again. */
 async function expectRecovery(cache: RedisCache, key: string): Promise<void> {
   await expect.poll(async () => isProcessed(cache, key), { interval: 20 }).toBe(false);
   expect(cache.store.state).toEqual({ canRead: true, canWrite: true });
@@ -91,7 +94,7 @@ describe("replicas on one Redis", () => {
       damages[damage]();
       expect(await isProcessed(cache, "a")).toBe(true);
       expect(await isProcessed(cache, "a")).toBe(false);
-      // MGET passes over what is no string, so nobody sees that there was something.
+      // MGET skips values that are not strings, so nothing is noticed.
       expect(cache.tier.stats).toMatchObject({ errors: 0, refusedValues: damage === "of another type" ? 0 : 1 });
     },
   );

@@ -23,7 +23,7 @@ function embeddingsOf(...numbers: number[]): Embeddings {
 }
 
 describe("processed items", () => {
-  // Views of a batch, as a processor leaves them.
+  // Views of a batch, like a processor's output.
   const batch = Float32Array.from({ length: 100 }, (_, index) => index / 7);
   const item: ProcessedItem = {
     tensors: new Map([

@@ -35,7 +35,7 @@ interface Request {
 
 const sixLogits = [2, -1, 0.5, 3, -0.25, 1.7];
 
-/** The row as the processor leaves it to a request that is alone in the batch. */
+/** The row after the processor, for a request that is alone in the batch. */
 function applied(processor: LogitsProcessor, request: Request, row: readonly number[] = sixLogits): number[] {
   const { params, promptTokenIds = [], outputTokenIds = [], badWordsTokenIds = [] } = request;
   const added = {

@@ -23,7 +23,7 @@ function wishOf({ extraArgs: { target, fault } }: SamplingParams): Wish | undefi
   return { target, fault: typeof fault === "string" ? fault : null };
 }
 
-/** Forces each request's target token, row by row, and throws where a request tells it to. */
+/** Forces each request's target token, row by row, and throws if a request says so. */
 class Forcing extends LogitsProcessor {
   protected readonly wishes = new RowStates<Wish>();
 
@@ -50,7 +50,7 @@ class Forcing extends LogitsProcessor {
   }
 }
 
-/** The same in one go over the whole buffer. */
+/** The same in one pass over the whole buffer. */
 class ForcingAtOnce extends Forcing {
   override apply(logits: Logits): Float32Array {
     const data = logits.data;
@@ -64,7 +64,7 @@ class ForcingAtOnce extends Forcing {
   }
 }
 
-/** The same by a function per request. */
+/** The same with a function per request. */
 class ForcingFunctions extends RequestLogitsProcessorAdapter {
   override isArgmaxInvariant(): boolean {
     return false;
@@ -228,7 +228,7 @@ describe("a processor", () => {
       class Late extends Forcing {
         override updateState(batchUpdate: BatchUpdate | null): void {
           super.updateState(batchUpdate);
-          // As JavaScript can: nothing checks its types.
+          // As in JavaScript, where types are not checked.
           if (method === "updateState" && [...this.wishes.entries()].length > 0)
             return Promise.reject(new Error("late")) as unknown as undefined;
         }
@@ -262,7 +262,7 @@ describe("a processor", () => {
 
   test("that does not return a boolean from isArgmaxInvariant is rejected by name", () => {
     class Silent extends Forcing {
-      // As JavaScript can: nothing checks its types.
+      // As in JavaScript, where types are not checked.
       override isArgmaxInvariant(): boolean {
         return undefined as unknown as boolean;
       }

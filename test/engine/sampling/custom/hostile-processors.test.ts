@@ -7,7 +7,7 @@ import type { TemporaryFolder } from "../../../support/temporary-folder.ts";
 import { buildGoldenModel, createWorkerOptions, goldenRequest, SteppedEngine } from "../../core/golden-engine.ts";
 import type { GoldenModel } from "../../core/golden-engine.ts";
 
-/** Does harm to all that it is shown of the batch, in the way that a request names, and goes on as if nothing had been. */
+/** Damages everything that it is shown of the batch, in the way that a request names, and continues normally. */
 const hostile = `
 import { LogitsProcessor } from "fovea";
 
@@ -65,7 +65,7 @@ beforeAll(async () => {
 
 afterAll(() => folder[Symbol.asyncDispose]());
 
-/** Each looks at its output so far in another way. */
+/** Each reads its output so far in another way. */
 const paramsOfOthers: readonly Partial<SamplingParams>[] = [
   { maxTokens: 12 },
   { maxTokens: 12, frequencyPenalty: 1.5, presencePenalty: 1 },
@@ -74,7 +74,7 @@ const paramsOfOthers: readonly Partial<SamplingParams>[] = [
   { maxTokens: 12, minTokens: 9 },
 ];
 
-/** What becomes of the others, beside one with these extra arguments that leaves before them. */
+/** The results of the others, next to a request with these extra arguments that leaves before them. */
 async function run(processors: readonly string[], extraArgs: SamplingParams["extraArgs"]) {
   const { model, cases } = golden;
   const logitsProcessors = processors.map((name) => ({

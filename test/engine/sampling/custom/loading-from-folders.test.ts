@@ -10,7 +10,7 @@ import type { TemporaryFolder } from "../../../support/temporary-folder.ts";
 
 const child = fileURLToPath(new URL("./loading-child.ts", import.meta.url));
 
-/** Types and all: nothing is built. */
+/** With types: nothing is built. */
 const processorSource = `
   import { LogitsProcessor, type Logits } from "fovea";
   export class TargetToken extends LogitsProcessor {

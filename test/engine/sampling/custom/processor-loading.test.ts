@@ -88,7 +88,7 @@ test("a class without required methods is rejected with their names", () => {
       return true;
     }
   }
-  // As JavaScript can be: abstract classes are TypeScript's alone.
+  // As in JavaScript, which has no abstract classes.
   const processorClass = Incomplete as unknown as LoadedLogitsProcessor["processorClass"];
   const reference = { className: "a:Incomplete", options: {} };
   const loaded = { name: "a:Incomplete", position: "2 of 3", processorClass, options: {}, reference };

@@ -5,7 +5,7 @@ import { scale } from "../../../../engine/sampling/row-operations.ts";
 import { TokenDraw } from "../../../../engine/sampling/draw/token-draw.ts";
 import { kernelWithRow } from "../kernel-with-row.ts";
 
-/** Probabilities of the tokens that may be drawn, by sorting the whole vocabulary; no code shared with TokenDraw. */
+/** Probabilities of the tokens that can be drawn, by sorting the whole vocabulary. Shares no code with TokenDraw. */
 function referenceProbabilities(logits: readonly number[], topK: number, topP: number): number[] {
   const largest = Math.max(...logits);
   const order = logits.map((_, id) => id).sort((a, b) => logits[b] - logits[a] || a - b);
@@ -26,7 +26,7 @@ function referenceProbabilities(logits: readonly number[], topK: number, topP: n
   return logits.map((_, id) => (kept.includes(id) ? weight(id) / keptTotal : 0));
 }
 
-/** Share of a fine grid of uniform numbers that draws each token. */
+/** Fraction of a fine grid of uniform numbers that draws each token. */
 function measuredProbabilities(logits: readonly number[], topK: number, topP: number, numDraws = 4000): number[] {
   const kernel = kernelWithRow(logits);
   const draw = new TokenDraw(kernel);
