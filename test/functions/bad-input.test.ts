@@ -12,7 +12,7 @@ let service: RunningService;
 let images: Server;
 let imagesUrl: string;
 
-/** What the image server answers, by path. */
+/** The image server's answers by path. */
 const imageRoutes: Record<string, RequestListener> = {
   "/good.png": (_, response) => void goodPng().then((bytes) => response.end(bytes)),
   "/missing.png": (_, response) => response.writeHead(404).end(),
@@ -44,7 +44,7 @@ beforeAll(async () => {
     MAX_IMAGE_BYTES: "1MiB",
     MAX_MODEL_LEN: "512",
     LIMIT_MM_PER_PROMPT: '{"image": 4}',
-    // Nobody listens there: credentials are not looked for on this machine, and no request leaves it.
+    // Nothing listens there: credentials are not looked up on this machine, and no request leaves it.
     AWS_ENDPOINT_URL_S3: "http://127.0.0.1:1",
   });
 });
@@ -90,7 +90,7 @@ function goodPng(): Promise<Buffer> {
     .toBuffer();
 }
 
-/** Its header announces 2.5 gigapixels; there is but one byte of them. */
+/** Its header announces 2.5 gigapixels, but it contains one byte of them. */
 function hugePng(): Buffer {
   return writePng({ width: 50_000, height: 50_000, bitDepth: 8, colourType: "rgb" }, Buffer.from([0]));
 }

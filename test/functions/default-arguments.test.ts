@@ -7,7 +7,7 @@ import { createScriptedEngine } from "../support/scripted-engine.ts";
 
 type Arguments = Readonly<Record<string, ExtraArgument>>;
 
-/** Messages logged at start by a service whose one logits processor has something against the arguments. */
+/** Messages logged at start by a service whose logits processor rejects the arguments. */
 function warningsFor(defaultExtraArguments: Arguments, problemWith: (given: Arguments) => string | null): string[] {
   const engine = createScriptedEngine(() => []);
   engine.refusalOf = ({ extraArgs }) => {

@@ -1,4 +1,4 @@
-/** Ready-made exports as users start them: the service and `check`, by their settings. */
+/** Ready-made exports as users start them: the service and `check` with settings. */
 import { join } from "node:path";
 import { expect, test } from "vitest";
 
@@ -36,7 +36,7 @@ test("a conversation with a picture is answered over HTTP with the tokens of tra
     usage: { prompt_tokens: golden.promptTokenIds.length, completion_tokens: numTokens },
   };
   expect(await ask()).toMatchObject(expected);
-  // On what the first left behind, its picture's embeddings included.
+  // With the state that the first one left behind, including its picture's embeddings.
   expect(await ask()).toMatchObject(expected);
 });
 

@@ -37,7 +37,7 @@ async function ask(
   return { status: response.status, body: (await response.json()) as Answer };
 }
 
-/** Above what a prompt's split into steps makes of rounding, below what another picture does. */
+/** Above rounding differences between splits of a prompt into steps, below the differences between pictures. */
 const same = 0.01;
 const other = 0.1;
 
@@ -75,7 +75,7 @@ describe("the shipped checkpoint", () => {
   const named = (uuid: string) => ({ type: "image_url", image_url: null, uuid });
   const withLogprobs = { logprobs: true, top_logprobs: 5, max_tokens: 4 };
 
-  /** Logprobs of the likeliest tokens at every step of the answer: what the model makes of the picture. */
+  /** Logprobs of the likeliest tokens at every step of the answer, which reflect what the model sees in the picture. */
   async function impression(part: object, key = "one", fields: object = {}): Promise<readonly number[]> {
     const { status, body } = await ask(service, about(part), { ...withLogprobs, ...fields }, as(key));
     expect({ status, error: body.error }).toEqual({ status: 200 });
@@ -126,7 +126,7 @@ describe("the shipped checkpoint", () => {
   const deep = JSON.parse(`{"size": ${'{"a":'.repeat(9)}1${"}".repeat(9)}}`) as object;
 
   const hugeAvif = readFileSync(new URL("../fixtures/pixels/8000x8000.avif", import.meta.url));
-  /** 16 bits deep, and without any pixels: refused before that shows. */
+  /** 16 bits deep, without any pixels: rejected before that is noticed. */
   const headerOnly = (edge: number): string => {
     const png = writePng({ width: edge, height: edge, bitDepth: 16, colourType: "rgb" }, new Uint8Array(0));
     return `data:image/png;base64,${png.toString("base64")}`;
@@ -207,7 +207,7 @@ describe("options of the image processor at their limits and beyond", () => {
   const scaling = ["do_rescale", "rescale_factor", "do_normalize", "image_mean", "image_std"];
   const others = ["use_fast", "device", "data_format", "return_tensors", "images_kwargs", "unknown"];
 
-  /** As the body of a request spells them: 1e400 is no number of JSON.stringify's. */
+  /** In JSON's notation: JSON.stringify cannot write 1e400. */
   const values = ["true", "false", '"yes"', "0", "-1", "0.001", "1", "255", "64", "1e-300", "1e308", "-1e308", "1e400"];
   const lists = ["[]", "[0.3, 0.3]", "[1e-300, 1, 1]", "[255, -255, 0]", "[64, 64]", '[1, 1, "1"]'];
   const objects = ["{}", '{"height": 64, "width": 64}', '{"shortest_edge": 16384}', '{"height": 1e308, "width": 1}'];

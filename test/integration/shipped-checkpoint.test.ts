@@ -67,13 +67,13 @@ async function toWireMessage({ role, content }: GoldenMessage, pictures: string[
   return { role, content: await Promise.all(parts) };
 }
 
-/** Prompt length and text of the golden's greedy tokens, as the service gives them. */
+/** Prompt length and text of the golden's greedy tokens, in the service's form. */
 async function completeGolden({ messages, pictures, greedyTokenIds }: GoldenCase) {
   const remaining = [...pictures];
   const answer = await client.chat.completions.create({
     model: "fovea-shapes",
     messages: await Promise.all(messages.map((message) => toWireMessage(message, remaining))),
-    // Not one of OpenAI's fields, so the client's types do not know it.
+    // Not one of OpenAI's fields, so the client's types lack it.
     ignore_eos: true,
     temperature: 0,
     max_completion_tokens: greedyTokenIds.length,

@@ -20,7 +20,7 @@ let engine: Engine;
 let model: LanguageModelV4;
 
 beforeAll(async () => {
-  // A model of the AI SDK that is deprecated in places tells so on the console.
+  // The AI SDK logs a warning about deprecated parts of a model to the console.
   globalThis.AI_SDK_LOG_WARNINGS = false;
   engine = createEngine({}, { logitsProcessors: [Failing] });
   model = fovea(engine);
@@ -41,7 +41,7 @@ function ask(text: string, data: Uint8Array | string | URL = picture): ModelMess
   ];
 }
 
-/** What the AI SDK calls the model with. */
+/** The options with which the AI SDK calls the model. */
 function callOptions(options: Partial<LanguageModelV4CallOptions> = {}): LanguageModelV4CallOptions {
   return { prompt: [{ role: "user", content: [{ type: "text", text: "How many shapes are there?" }] }], ...options };
 }
@@ -115,7 +115,7 @@ describe("generateText", () => {
 });
 
 describe("structured output", () => {
-  // Penalties keep the small model, which knows no JSON, from writing white space for ever.
+  // Penalties keep the small model, which does not know JSON, from writing white space forever.
   const penalties = { frequencyPenalty: 2, providerOptions: { fovea: { repetitionPenalty: 2 } } };
   const schema = z.object({
     color: z.enum(["red", "blue", "green", "yellow"]),
@@ -254,7 +254,7 @@ describe("an abort", () => {
 });
 
 describe("unsupported features", () => {
-  // The AI SDK's types of tools do not fit each other under exactOptionalPropertyTypes.
+  // The AI SDK's types of tools are incompatible with each other under exactOptionalPropertyTypes.
   const tools = { weather: tool({ inputSchema: jsonSchema({ type: "object" }) }) } as ToolSet;
 
   test("cause a warning if an answer is possible without them", async () => {

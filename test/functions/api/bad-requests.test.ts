@@ -16,7 +16,7 @@ interface ErrorAnswer {
 const user = (content: unknown) => ({ messages: [{ role: "user", content }] });
 const longKey = "x".repeat(200_000);
 
-/** Body, the path of the field at fault, and what the message says. */
+/** Body, path of the invalid field, and message. */
 const badChats: [unknown, string | null, RegExp][] = [
   ["{", null, /not valid JSON/],
   ['{"messages": [{"role":"user","content":"a"}], "temperature": NaN}', null, /not valid JSON/],

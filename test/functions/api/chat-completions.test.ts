@@ -13,7 +13,7 @@ const usage = {
   prompt_tokens_details: { cached_tokens: 0, multimodal_tokens: { image: 0 } },
 };
 
-/** The events of a stream, `[DONE]` and comments as they are. */
+/** The events of a stream, with `[DONE]` and comments unparsed. */
 async function readEvents(response: Response): Promise<unknown[]> {
   const blocks = (await response.text()).split("\n\n");
   expect(blocks.pop()).toBe("");

@@ -1,4 +1,4 @@
-/** Sends values that could exhaust memory, stack or time to every field of every route that takes JSON. */
+/** Sends values that could exhaust memory, stack or time to every field of every JSON route. */
 import { z } from "zod";
 import { afterAll, describe, expect, test } from "vitest";
 
@@ -35,7 +35,7 @@ const distinctFields: readonly (readonly [Route, readonly SchemaField[]])[] = [
   [batches, batchFields],
 ];
 
-/** Parses a body as the routes and the lines of batches do; null when it is valid. */
+/** Parses a body like the routes and the batch lines do; null if it is valid. */
 function refusalOf({ schema, unservedFields }: Route, text: string): HttpError | null {
   try {
     const body = parseJson(text, "The body") as object;
@@ -50,7 +50,7 @@ function refusalOf({ schema, unservedFields }: Route, text: string): HttpError |
 
 const topOf = (path: string | null): string => (path ?? "").split(/[.[]/, 1)[0];
 
-/** Only the body bounds these texts: the engine measures them in tokens, the store looks them up. */
+/** Only the body bounds these texts: the engine counts their tokens, the store looks them up. */
 const freeTexts = new Set([
   "messages[].content",
   "messages[].content[]",
@@ -67,11 +67,11 @@ const freeTexts = new Set([
   "metadata.*",
 ]);
 
-/** The compiler of grammars bounds these. */
+/** Bounded by the grammar compiler. */
 const isCompiled = (path: string): boolean => /^structured_outputs\.|^response_format\..*schema/.test(path);
 
 describe("a value that is longer or deeper than in any valid request", () => {
-  // The routes refuse a body that is no object before they look at it; the test over HTTP shows it.
+  // The routes reject a body that is not an object earlier, as the test over HTTP shows.
   for (const [route, [, ...fields]] of distinctFields) {
     test.for(fields)(`is rejected by ${route.path} with the field's name at $path`, (field) => {
       const taken = new Set(freeTexts.has(field.path) ? ["a string of 10 MB"] : []);
@@ -132,7 +132,7 @@ describe("a list", () => {
       }
     });
 
-    // Of processor options any short list passes.
+    // For processor options, any short list is accepted.
     test.for(fields.filter((field) => field.path !== "mm_processor_kwargs.*"))(
       `is read by ${path} up to its first invalid element at $path`,
       (field) => {

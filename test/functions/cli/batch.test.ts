@@ -50,7 +50,7 @@ function chatLine(customId: string, body: object): string {
   return line(customId, body, { url: "/v1/chat/completions" });
 }
 
-/** A file of these lines, and the path of one for their results. */
+/** Writes a file of these lines; returns its path and one for the results. */
 async function writeInput(lines: readonly string[]): Promise<{ readonly input: string; readonly output: string }> {
   const name = `batch-${numFiles++}`;
   const input = join(folder.path, `${name}.jsonl`);
@@ -62,7 +62,7 @@ function startBatch(files: { readonly input: string; readonly output: string }, 
   return startCli(["batch", "--input", files.input, "--output", files.output], { MAX_NUM_SEQS: "4", ...environment });
 }
 
-/** Of whole lines. */
+/** Complete lines only. */
 function readResults(output: string): Result[] {
   if (!existsSync(output)) return [];
   const whole = readFileSync(output, "utf8").split("\n").slice(0, -1);
@@ -77,7 +77,7 @@ async function runBatch(lines: readonly string[], environment: Readonly<Record<s
   return { exitCode, results, stdout: cli.stdout(), stderr: cli.stderr() };
 }
 
-/** As far as two answers to one request are alike: logits differ in their last bits with the size of a batch. */
+/** The part of an answer that does not depend on the batch size, which changes the last bits of logits. */
 function comparable(body: Readonly<Record<string, unknown>>): object {
   const text = JSON.stringify({ ...body, id: "", created: 0, usage: null });
   return JSON.parse(text, (_key, value: unknown) => (typeof value === "number" ? value.toFixed(3) : value)) as object;
@@ -183,7 +183,7 @@ test("no line is rejected because the queue is full, whatever its number of sequ
   expect([...results.values()].map(({ response }) => response?.status_code)).toEqual(numSequences.map(() => 200));
 });
 
-/** Long enough for a run to be ended in the middle of them. */
+/** Enough lines to end a run in the middle of them. */
 const manyLines = Array.from({ length: 80 }, (_, index) =>
   line(`line-${index}`, { prompt: "a red", max_tokens: 150, ignore_eos: true, temperature: 1, seed: index }),
 );

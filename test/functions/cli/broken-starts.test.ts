@@ -1,4 +1,4 @@
-/** What whoever starts a service is told where it cannot: one line, with what is wrong and what to do. */
+/** The error of a failed start: one line with what is wrong and what to do. */
 import { execFile, execFileSync } from "node:child_process";
 import { cp, mkdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -11,7 +11,7 @@ import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../../support/temporary-folder.ts";
 
 let temporary: TemporaryFolder;
-/** Of a checkpoint that can be served. */
+/** Folder of a valid checkpoint. */
 let whole: string;
 
 beforeAll(async () => {
@@ -36,7 +36,7 @@ interface ErrorLine {
   readonly advice: string;
 }
 
-/** The one error of a log; its fields hold no stack and no dump. */
+/** The only error of a log; its fields contain no stack. */
 function errorLineOf(stdout: string): ErrorLine {
   const lines = stdout.trim().split("\n");
   const errors = lines
@@ -108,7 +108,7 @@ test.for<[string, () => Promise<string> | string]>([
 
 test("a disk without room for the cache ends the start with the system's message", async () => {
   const main = fileURLToPath(new URL("../../../functions/cli/main.js", import.meta.url));
-  // No file may grow beyond 8 kB, which is what a full disk looks like to whoever writes more.
+  // No file may exceed 8 kB, which simulates a full disk.
   const command = 'ulimit -f 16; exec "$0" "$@"';
   const { promise, resolve } = Promise.withResolvers<{ readonly stdout: string; readonly code: unknown }>();
   execFile(

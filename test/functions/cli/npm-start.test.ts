@@ -1,4 +1,4 @@
-/** `npm start` as users run it: npm, and the server below it. */
+/** `npm start` as users run it: npm, and the server as its child. */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { readFile } from "node:fs/promises";
@@ -9,7 +9,7 @@ import { expect, test } from "vitest";
 
 import { testDataHome } from "../../support/test-data-home.ts";
 
-/** Fields of vLLM's: an answer goes on to the last token. */
+/** vLLM's fields: an answer continues to the last token. */
 const goingOn = { ignore_eos: true, skip_special_tokens: false };
 
 const repository = fileURLToPath(new URL("../../../", import.meta.url));

@@ -10,7 +10,7 @@ const manifest = JSON.parse(await readFile(new URL("../../../package.json", impo
   readonly engines: { readonly node: string };
 };
 
-/** `fovea --version` under a Node that says that it is another. */
+/** `fovea --version` under a Node that reports another version. */
 async function runUnder(nodeVersion: string) {
   const source = `Object.defineProperty(process, "versions", { value: { ...process.versions, node: "${nodeVersion}" } })`;
   const preload = `data:text/javascript,${encodeURIComponent(source)}`;

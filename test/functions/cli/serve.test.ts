@@ -15,10 +15,10 @@ async function startService(environment: Readonly<Record<string, string>> = {}) 
   return { cli, baseUrl, client: new OpenAI({ baseURL: `${baseUrl}/v1`, apiKey: "none", maxRetries: 0 }) };
 }
 
-/** Fields of vLLM's: the end of the text is a token like any other, and has a text. */
+/** vLLM's fields: the end-of-text token is an ordinary token with a text. */
 const goingOn = { ignore_eos: true, skip_special_tokens: false };
 
-/** A stream of as many sequences as run together, each as long as the model allows; one chunk has been read. */
+/** A stream of as many sequences as run together, each as long as the model allows. One chunk has been read. */
 async function openLongStream(client: OpenAI, numSequences = 32) {
   const stream = await client.completions.create({
     model: "fovea-shapes",
@@ -180,6 +180,6 @@ test.for<[string, string, Record<string, unknown>]>([
   await cli.waitForLog("A step of the engine does not end; new requests are rejected until it does.");
   cli.child.kill("SIGTERM");
   await cli.exitCode;
-  // Node itself waits for the native call, so that the process has to be killed.
+  // Node itself waits for the native call, so the process has to be killed.
   expect(cli.child.signalCode).toBe(what === "a native call" ? "SIGKILL" : null);
 });

@@ -34,7 +34,7 @@ test("any text is parsed or rejected like by JSON.parse", () => {
       try {
         expected = { kind: "parsed", value: JSON.parse(text) as unknown };
       } catch {
-        // Refused.
+        // Rejected.
       }
       expect(parseBoundedJson(text)).toMatchObject(expected);
     }),

@@ -190,7 +190,7 @@ describe("when there is no room for another body", () => {
   test("the body that received the fewest bytes lately is evicted", async () => {
     const { intake, clock, open } = createIntake();
     const senders = [open(), open(), open()];
-    // The second brought most of all, but long ago.
+    // The second sender sent most of all, but long ago.
     senders[1].send(`[${" ".repeat(9_999)}`);
     await expect.poll(() => intake.numHeldBytes).toBe(10_000);
     clock.now = 20_000;
@@ -356,7 +356,7 @@ function requestOf(write: (send: (text: string) => void) => Promise<void> | void
           await write((text) => controller.enqueue(Buffer.from(text)));
           controller.close();
         } catch {
-          // Whoever read it has given up.
+          // Its reader has given up.
         }
       })();
     },

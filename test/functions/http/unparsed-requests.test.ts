@@ -1,4 +1,4 @@
-/** Requests that never reach the application: Node's HTTP parser refuses them, or their target is no URL. */
+/** Requests that never reach the application: Node's HTTP parser rejects them, or their target is not a URL. */
 import { once } from "node:events";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
@@ -26,7 +26,7 @@ beforeAll(async () => {
 
 afterAll(() => server.close());
 
-/** The one answer to what is written, after which the server closes the connection. */
+/** The answer to the written text, after which the server closes the connection. */
 async function answerTo(text: string, to: OpenServer = server): Promise<RawAnswer> {
   const socket = await openSocket(urlOf(to));
   socket.write(text);

@@ -1,4 +1,4 @@
-/** What the page computes without a browser: requests, spans of tokens, figures, code. */
+/** The page's computations without a browser: requests, spans of tokens, figures, code. */
 import { execFile } from "node:child_process";
 import { rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -178,7 +178,7 @@ describe("code", () => {
       return (await promisify(execFile)("bash", ["-c", code], { env })).stdout;
     },
     async openai(code: string) {
-      // Beside this file, so that it finds the client.
+      // Next to this file, so that it finds the client.
       const file = join(import.meta.dirname, `copied-${process.pid}.mjs`);
       await writeFile(file, code);
       try {

@@ -1,4 +1,4 @@
-/** The page as someone who has just started the service finds it: the shipped checkpoint, a real browser. */
+/** The page as a new user sees it: the shipped checkpoint, a real browser. */
 import { execFile } from "node:child_process";
 import { readFile } from "node:fs/promises";
 import { promisify } from "node:util";
@@ -40,7 +40,7 @@ async function openPlayground(options?: Parameters<typeof openPage>[2]): Promise
   return opened;
 }
 
-/** Of the last question, once it is complete. */
+/** The answer to the last question, once it is complete. */
 async function readAnswer(page: Page): Promise<string> {
   const turn = page.locator(".turn").last();
   await turn.locator(".answer:not([aria-busy]) .figures:not([hidden])").waitFor();

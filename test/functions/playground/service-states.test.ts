@@ -1,4 +1,4 @@
-/** The page beside a service that loads, wants a key or fails. */
+/** The page while a service loads, requires a key or fails. */
 import type { Browser } from "playwright-core";
 import { afterAll, beforeAll, expect, test } from "vitest";
 

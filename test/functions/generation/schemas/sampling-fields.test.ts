@@ -1,4 +1,4 @@
-/** Fields of decoding on the whole service, with the shipped checkpoint. */
+/** Decoding fields on the whole service, with the shipped checkpoint. */
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import OpenAI from "openai";
@@ -66,7 +66,7 @@ const complete = (fields: object) => post("completions", { prompt: "a red", temp
 const textsOf = ({ choices }: Answer): string[] => choices.map((choice) => choice.message.content);
 
 test("several choices of a question about a picture are those of its seeds, and the picture counts once", async () => {
-  // Tokens of which none is likely, so that draws differ.
+  // No token is likely, so that draws differ.
   const sampled = { temperature: 2, seed: 5, allowed_token_ids: Array.from({ length: 100 }, (_, index) => 60 + index) };
   const answer = await chat({ ...sampled, n: 3 });
   const alone = await Promise.all([5, 6, 7].map((seed) => chat({ ...sampled, seed })));
