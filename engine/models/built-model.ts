@@ -19,37 +19,37 @@ export interface DecoderShape {
 }
 
 /**
- * A graph of ours. Inputs (B sequences of S tokens each in one run; N = B * S):
+ * A graph built by Fovea. Inputs (B sequences of S tokens each in one run; N = B * S):
  * - `input_ids` int64 [B, S]
  * - `seqlens_k` int32 [B]: tokens of each sequence after this run, minus one
  * - `total_sequence_length` int32 []: the largest of those lengths, i.e. max(seqlens_k) + 1
  * - `image_embeds` float32 [M, hiddenSize], `image_positions` int64 [M, 1]: rows of the flat [N] tokens that are
  *   replaced by an image embedding (only where `acceptsImages`; M may be 0)
  * - `positions` int64 [3, N] (only where `takesPositions`): temporal, height and width of each token's position
- * - `logit_rows` int64 [R]: rows of the flat [N] tokens whose logits are wanted (R may be 0)
+ * - `logit_rows` int64 [R]: rows of the flat [N] tokens whose logits are computed (R may be 0)
  * - `past.{layer}.key`, `past.{layer}.value` [B, numKvHeads, maxLen, headDim]
  *
- * Outputs: `logits` float32 [R, vocabSize]; `present.{layer}.key`, `present.{layer}.value`, to be bound to the very
- * memory of the past. B > 1 is for S = 1 only; S > 1 with B = 1 continues at any length (chunked prefill).
+ * Outputs: `logits` float32 [R, vocabSize]; `present.{layer}.key`, `present.{layer}.value`, which must be bound to the
+ * memory of the past. B > 1 requires S = 1; S > 1 with B = 1 continues at any length (chunked prefill).
  */
 export interface DecoderGraph extends DecoderShape {
   readonly form: "in-place";
   readonly path: string;
-  /** Of the decoder alone, with the whole embedding table. */
+  /** Bytes of the decoder's weights, with the whole embedding table. */
   readonly weightBytes: number;
 }
 
 type FloatType = "float32" | "float16";
 
 /**
- * A ready-made export. Inputs (B sequences of S tokens each after P that they have computed before, or padding):
- * - `inputs_embeds` [B, S, hiddenSize] where there is `embedTokens`, else `input_ids` int64 [B, S]
+ * A ready-made export. Possible inputs (B sequences of S tokens each after P computed or padding tokens):
+ * - `inputs_embeds` [B, S, hiddenSize] if there is `embedTokens`, otherwise `input_ids` int64 [B, S]
  * - `attention_mask` int64 [B, P + S], 0 for padding, else 1
  * - `position_ids` int64 [B, S] or [3, B, S]
  * - `num_logits_to_keep` int64, `use_cache_branch` bool [1]
  * - `past_key_values.{layer}.key`, `past_key_values.{layer}.value` [B, numKvHeads, P, headDim]
  *
- * of which it has those that are told below. Outputs: `logits` [B, S or as many as are kept, vocabSize];
+ * The fields below say which of them it has. Outputs: `logits` [B, S or the number kept, vocabSize];
  * `present.{layer}.key`, `present.{layer}.value` [B, numKvHeads, P + S, headDim], which must not be the memory of the
  * past.
  */
@@ -58,7 +58,7 @@ export interface DecoderExport extends DecoderShape {
   readonly path: string;
   /** Null if the decoder takes token ids. */
   readonly embedTokens: { readonly path: string; readonly elementType: FloatType } | null;
-  /** Of `inputs_embeds`. */
+  /** Element type of `inputs_embeds`. */
   readonly embedsElementType: FloatType;
   readonly logitsElementType: FloatType;
   readonly takesAttentionMask: boolean;
@@ -70,7 +70,7 @@ export interface DecoderExport extends DecoderShape {
    * Whether the file contains two graphs, for prompts and for single tokens after them, selected by `use_cache_branch`.
    */
   readonly hasCacheBranch: boolean;
-  /** Of the decoder alone. */
+  /** Bytes of the decoder's weights. */
   readonly weightBytes: number;
   /** Where sequences of a run are padded; null if padding would change other sequences, so that B must be 1. */
   readonly padding: "front" | "back" | null;

@@ -24,8 +24,8 @@ import { cutIntoSpans } from "./token-spans.js";
  * @typedef {object} Figures
  * @property {number} outputTokens
  * @property {number} promptTokens
- * @property {number} imageTokens  Of the prompt's.
- * @property {number} cachedTokens  Of the prompt's.
+ * @property {number} imageTokens  In the prompt.
+ * @property {number} cachedTokens  In the prompt.
  * @property {number | null} timeToFirstTokenMs
  * @property {number | null} timeToLastTokenMs
  * @property {number | null} tokensPerSecond  After the first token; null where too few came to tell.

@@ -42,7 +42,7 @@ export class Conversation {
    * @param {(text: string) => void} options.on.answered
    * @param {(error: ServerError) => void} options.on.failed
    * @param {() => void} options.on.retry
-   * @param {(question: Question) => void} options.on.edit  The turn is gone; its question is to be asked otherwise.
+   * @param {(question: Question) => void} options.on.edit  The turn is removed, and its question will be edited.
    * @param {(request: ChatRequest) => void} options.on.code
    */
   constructor({ client, list, on }) {

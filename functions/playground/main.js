@@ -131,7 +131,7 @@ function ask(question, moreQuestions = suggestions) {
 }
 
 /**
- * Why a request cannot be sent; empty where it can.
+ * Why a request cannot be sent; empty if it can.
  *
  * @param {string} body
  */

@@ -7,7 +7,7 @@ import { readEvents } from "./event-stream.js";
 /** @typedef {{ readonly picture: string, readonly questions: readonly string[] }} Example */
 
 /**
- * What the page is told of the model; null where the server does not know.
+ * The model's properties for the page; null if the server does not know them.
  *
  * @typedef {object} ServiceFacts
  * @property {boolean} accepts_images

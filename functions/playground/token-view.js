@@ -118,7 +118,7 @@ function formatPercent(probability) {
 }
 
 /**
- * Below the token, or above it where there is no room; never beyond the window.
+ * Places the card below the token, or above it if there is no room, within the window.
  *
  * @param {HTMLElement} card
  * @param {DOMRect} around

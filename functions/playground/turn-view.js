@@ -63,7 +63,7 @@ export function createTurnView({ question, pictures }, on) {
 
     /**
      * @param {Figures | null} measured
-     * @param {string | null} ending  Why the answer is over.
+     * @param {string | null} ending  Why the answer ended.
      */
     finish(measured, ending) {
       showSpans();
