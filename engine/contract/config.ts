@@ -24,8 +24,8 @@ export interface ImageLimits {
   readonly maxImageBytes: number;
   readonly maxImagePixels: number;
   /**
-   * Most that decoding one image, or all new images of one request, may cost, in pixels of a plain 8-bit RGB picture:
-   * those of AVIF, of 16 bits and of progressive JPEG cost several. Default: `defaultDecodeLimits`.
+   * Maximum cost of decoding one image, or all new images of a request, in pixels of a plain 8-bit RGB picture. A pixel
+   * of an AVIF, a 16-bit picture or a progressive JPEG costs several. Default: `defaultDecodeLimits`.
    */
   readonly maxDecodeCost?: number;
   readonly maxRequestDecodeCost?: number;
@@ -48,8 +48,8 @@ export interface CacheConfig {
 }
 
 /**
- * The longest steps that are no failure: the first on a GPU, which compiles and tunes kernels for tens of seconds, and a
- * prompt's on a slow CPU, where 512 tokens of 7B parameters take 15 s in int4 and over a minute in float32.
+ * Longer than any successful step: the first on a GPU, which compiles and tunes kernels for tens of seconds, and a
+ * prompt chunk on a slow CPU, where 512 tokens of 7B parameters take 15 s in int4 and over a minute in float32.
  */
 export const defaultStepTimeoutMs = 120_000;
 
@@ -68,7 +68,7 @@ export interface EngineConfig {
   /** The largest number of requests that wait for a slot. One more is rejected with `queue_full`. */
   readonly maxNumWaiting: number;
   /**
-   * How long one step may take before the engine counts as stalled; after twice as long, requests are ended. Default:
+   * Time limit of a step, after which the engine counts as stalled; after twice as long, requests are ended. Default:
    * `defaultStepTimeoutMs`.
    */
   readonly stepTimeoutMs?: number;

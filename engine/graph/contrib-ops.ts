@@ -138,7 +138,7 @@ export function rotaryEmbedding(
   })[0];
 }
 
-/** What the operator's own rotary embedding takes: heads of a multiple of this size. */
+/** The operator's own rotary embedding requires head sizes that are a multiple of this. */
 export const rotaryHeadMultiple = 16;
 
 export interface GroupQueryAttentionInputs {
@@ -161,7 +161,7 @@ export interface GroupQueryAttentionInputs {
   readonly headDim: number;
   /** Tokens a position sees, itself included; null is all before it. */
   readonly localWindowSize: number | null;
-  /** What products of query and key are multiplied by; null is `1 / sqrt(headDim)`. */
+  /** Factor of the products of query and key; null means `1 / sqrt(headDim)`. */
   readonly scale: number | null;
   /** Float [numHeads]: a score of each head that takes its share of the softmax and adds nothing; null is none. */
   readonly headSink: Value | null;

@@ -71,7 +71,7 @@ export class GraphBuilder {
     return this.#outputs;
   }
 
-  /** Of all external tensors. */
+  /** Total size of external tensors. */
   get externalBytes(): number {
     return this.#externalBytes;
   }

@@ -185,9 +185,9 @@ const signatures: Readonly<Record<keyof OrtApi, Signature>> = {
 };
 
 /**
- * The folder of this platform's native files in the installed onnxruntime-node package.
+ * Returns the folder of this platform's native files in the installed onnxruntime-node package.
  *
- * @throws EngineError `runtime_missing` with the command that installs the package, where it is missing.
+ * @throws EngineError `runtime_missing` with the command that installs a missing package.
  */
 export function nativeFolder(): string {
   return join(dirname(findPackageFile()), "bin", "napi-v6", platform(), arch());
