@@ -10,7 +10,7 @@ function parse(content: unknown) {
   return parseBatchLine({ lineNumber: 7, text, problem: null });
 }
 
-test("a line of OpenAI's format is a request; extra_args beside the body are arguments for logits processors", () => {
+test("a line in OpenAI's format is a request; extra_args next to the body are arguments for logits processors", () => {
   expect(parse(line)).toEqual({
     kind: "good",
     lineNumber: 7,
@@ -24,12 +24,12 @@ test("a line of OpenAI's format is a request; extra_args beside the body are arg
   expect(parse({ ...line, extra_args: null })).toMatchObject({ kind: "good", extraArguments: {} });
 });
 
-test("the body is not looked into but for what no line of a batch can have", () => {
+test("only fields that no batch line may have are checked in the body", () => {
   const odd = { messages: 3, stream: false, whatever: [null] };
   expect(parse({ ...line, url: "/v1/chat/completions", body: odd })).toMatchObject({ kind: "good", body: odd });
 });
 
-describe("a line that is no request says which it is and what is wrong with it", () => {
+describe("an invalid line gives its number and the reason", () => {
   test.for<[unknown, string, string | null]>([
     ["{", "it is not valid JSON at character 1.", null],
     ["[]", "it must be a JSON object.", null],
@@ -67,13 +67,13 @@ describe("a line that is no request says which it is and what is wrong with it",
     });
   });
 
-  test("under its custom_id where it has one", () => {
+  test("under its custom_id if it has one", () => {
     expect(parse({ ...line, method: "GET" })).toMatchObject({ customId: "first" });
     expect(parse({ custom_id: 3 })).toMatchObject({ customId: null });
     expect(parse("null")).toMatchObject({ customId: null });
   });
 
-  test("also where it could not be read or has another line's id", () => {
+  test("also if it could not be read or has another line's id", () => {
     const problem = { code: "line_too_long", message: "it is long." } as const;
     expect(parseBatchLine({ lineNumber: 2, text: "", problem })).toMatchObject({
       code: "line_too_long",

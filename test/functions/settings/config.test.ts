@@ -106,7 +106,7 @@ test.for<[Record<string, string>, (config: Config) => unknown, unknown]>([
     (config) => config.s3.endpoint,
     "http://two:9000",
   ],
-])("%o is understood", ([environment, read, expected]) => {
+])("%o is accepted", ([environment, read, expected]) => {
   expect(read(loadConfig(environment))).toEqual(expected);
 });
 
@@ -144,11 +144,11 @@ test.for<[string, string, RegExp]>([
   ["MM_PROCESSOR_CACHE_GB", "-1", /expected a number of GiB from 0 to 1024/],
   ["API_KEY", "", /^API_KEY has a value that does not parse: expected one or more keys/],
   ["API_KEY", "secret,,other", /^API_KEY has a value that does not parse: expected one or more keys/],
-])("%s=%j is fatal and says what was expected", ([name, value, expected]) => {
+])("%s=%j is fatal, and the error says what was expected", ([name, value, expected]) => {
   expect(() => loadConfig({ [name]: value })).toThrow(expected);
 });
 
-test("all problems are told at once, and no secret with them", () => {
+test("all problems are reported at once, without secrets", () => {
   const problems = problemsOf({ PORT: "x", DTYPE: "y", API_KEY: "hunter2,,", MAX_NUM_SEQS: "4" });
   expect(problems.map((problem) => problem.split(" ", 1)[0])).toEqual(["PORT", "DTYPE", "API_KEY"]);
   expect(problems.join()).not.toContain("hunter2");
@@ -169,7 +169,7 @@ function problemsOf(environment: Environment): readonly string[] {
   }
 }
 
-describe("names that are nearly ours", () => {
+describe("names close to a setting's", () => {
   const ourNames = settingDescriptions.map(({ name }) => name);
 
   test.for([
@@ -188,7 +188,7 @@ describe("names that are nearly ours", () => {
     expect(findNearNames({ [found]: "1" }, ourNames)).toEqual(meant === null ? [] : [{ found, meant }]);
   });
 
-  test("a usual environment raises nothing", () => {
+  test("a usual environment causes no report", () => {
     const usual =
       "PATH HOME HOSTNAME USER SHELL TERM LANG LC_ALL PWD OLDPWD SHLVL EDITOR PAGER MAIL LOGNAME TZ TMPDIR MODE POST HOSTS " +
       "NODE_ENV NODE_OPTIONS NODE_VERSION NPM_TOKEN CI GITHUB_TOKEN GITHUB_ACTIONS RUNNER_OS OPENAI_API_KEY HF_TOKEN " +
