@@ -4,12 +4,12 @@ import { defineConfig } from "vitest/config";
 
 import packageJson from "./package.json" with { type: "json" };
 
-// Here, so that the processes of the tests inherit it. The same folder as functions/cli/main.js takes.
+// Set here, so that the processes of the tests inherit it. functions/cli/main.js uses the same folder.
 process.env.NODE_COMPILE_CACHE ??= join(tmpdir(), "node-compile-cache");
 
 export default defineConfig({
-  // `fovea` means the sources here, not the package that `npm run build` makes. An alias, because conditions of our own
-  // would also apply to packages, and some of these resolve to files that Node cannot load then.
+  // `fovea` resolves to the sources, not to the package that `npm run build` makes. An alias, because our own conditions
+  // would also apply to packages, some of which would then resolve to files that Node cannot load.
   resolve: {
     alias: Object.entries(packageJson.exports).flatMap(([name, target]) =>
       typeof target === "string"
@@ -31,11 +31,11 @@ export default defineConfig({
     ],
     testTimeout: 60_000,
     hookTimeout: 120_000,
-    // Polling waits for what must happen, on machines of any speed.
+    // Polling waits for events, on machines of any speed.
     expect: { poll: { timeout: 30_000 } },
-    // Each test file holds ONNX Runtime's native state of its own.
+    // Each test file has its own native state of ONNX Runtime.
     pool: "forks",
-    // As keepWasmCode() does; here for the tests of parts that start threads without an engine.
+    // Like keepWasmCode(), for tests that start threads without an engine.
     execArgv: ["--no-wasm-code-gc"],
     maxWorkers: 2,
     reporters: ["default"],

@@ -1,10 +1,10 @@
 /**
- * The image's HEALTHCHECK: ends with 0 where /livez says that the process needs no restart. JavaScript, so that no probe
+ * The image's HEALTHCHECK: exits with 0 if /livez says that the process needs no restart. JavaScript, so that no probe
  * loads the type stripper, and `node:http`, which loads faster than `fetch`.
  */
 import { get } from "node:http";
 
-/** Less than the HEALTHCHECK's own timeout, which would kill the probe without a word. */
+/** Less than the HEALTHCHECK's own timeout, which would kill the probe without a message. */
 const TIMEOUT_MS = 4000;
 
 const { HOST = "0.0.0.0", PORT = "8000" } = process.env;

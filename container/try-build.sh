@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Builds the image with nothing but Debian's packages: no container engine, no registry of images. Stand-ins for the two
-# base images are made by debootstrap and buildah, in a store of their own.
+# Builds the image with only Debian's packages: no container engine, no registry. debootstrap and buildah create
+# replacements for the two base images in a separate store.
 #
-#   bash container/try-build.sh [cpu|cuda]      apt-get install buildah debootstrap, and root, are needed
+#   bash container/try-build.sh [cpu|cuda]      needs root and apt-get install buildah debootstrap
 #
-# Prints the name of the built image and its store; FOVEA_IMAGE_STORE says where that is kept (/tmp/fovea-images).
+# Prints the name of the built image and its store. FOVEA_IMAGE_STORE sets the store's folder (/tmp/fovea-images).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target="${1:-cpu}"
@@ -19,7 +19,7 @@ build() { buildah --root "$store/images" --runroot "$store/run" "$@"; }
 if ! build inspect --type image localhost/fovea-stand-in/node >/dev/null 2>&1; then
   mkdir -p "$store"
   debootstrap --variant=minbase --include=ca-certificates,libstdc++6 bookworm "$store/debian" >"$store/debootstrap.log"
-  # The certificates this machine trusts, where a proxy between it and the registries has its own.
+  # The certificates that this machine trusts, in case a proxy to the registries has its own.
   cp /etc/ssl/certs/ca-certificates.crt "$store/debian/etc/ssl/certs/"
   container="$(build from scratch)"
   build copy -q "$container" "$store/debian" /

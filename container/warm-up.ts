@@ -1,8 +1,8 @@
 /**
- * Run once while an image is built: serves one request about a picture, so that the compile cache holds every module
- * without its types and compiled, and an image that cannot serve is never made.
+ * Runs once while an image is built: serves one request about a picture. This fills the compile cache with every
+ * module, compiled and without types, and fails the build of an image that cannot serve.
  *
- * On the CPU, whatever the image is for: the modules are the same, and machines that build images have no GPU.
+ * Runs on the CPU for every image: the modules are the same, and machines that build images have no GPU.
  */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -12,7 +12,7 @@ import sharp from "sharp";
 
 const main = fileURLToPath(new URL("../functions/cli/main.js", import.meta.url));
 
-// Loaded by the service only where a setting asks for them; the SDK takes longer than everything else together.
+// The service loads it only if a setting needs it, because the SDK takes longer than everything else together.
 await import("@aws-sdk/client-s3");
 await import("../functions/redis-store.ts");
 await import("../functions/batch/redis-job-queue.ts");

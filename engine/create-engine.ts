@@ -1,6 +1,6 @@
-/** Where an engine comes from. */
+/** Creates engines. */
 import { versions } from "node:process";
-// All of it: an old Node, which lacks some of the names, can load this file and is refused below.
+// Import the namespace: an old Node lacks some of the names, but can then load this file and gets an error below.
 import * as workerThreads from "node:worker_threads";
 
 import type { Engine, EngineDependencies } from "./contract/engine.ts";
@@ -13,22 +13,23 @@ import { keepWasmCode } from "./runtime/keep-wasm-code.ts";
 import { engineThreadName } from "./thread/engine-thread.ts";
 
 /**
- * Returns at once, in state `loading`; `ready` tells how loading ended. Sets a flag of V8 for the whole process, for good:
- * `keepWasmCode` says why.
+ * Returns at once in state `loading`; `ready` settles when loading ends. Sets a V8 flag for the whole process,
+ * permanently: `keepWasmCode` explains why.
  *
- * @param options Settings left out have the service's defaults; without a model, the small shipped one is loaded.
- * @param dependencies Without image sources, images come as `data:` URLs only.
- * @throws EngineError `invalid_configuration` on a Node older than 24.6, and on an engine's own thread: the module of a
- *   logits processor that creates an engine when it is imported would create one engine after the other.
+ * @param options Settings that are left out have the service's defaults. Without a model, the small shipped one is
+ * loaded.
+ * @param dependencies Without image sources, only `data:` URLs are supported.
+ * @throws EngineError `invalid_configuration` on a Node older than 24.6, and on an engine's own thread: a logits
+ * processor module that creates an engine on import would create engines recursively.
  */
 export function createEngine(options: EngineOptions = {}, dependencies: Partial<EngineDependencies> = {}): Engine {
   if (workerThreads.threadName === undefined) {
-    throw new EngineError("invalid_configuration", `Node.js 24.6 or newer is needed; this is ${versions.node}.`);
+    throw new EngineError("invalid_configuration", `Fovea needs Node.js 24.6 or newer; this is ${versions.node}.`);
   }
   if (workerThreads.threadName === engineThreadName) {
     throw new EngineError(
       "invalid_configuration",
-      "The module of a logits processor creates an engine when it is imported; move the class to a module of its own.",
+      "The module of a logits processor creates an engine when it is imported. Move the class to its own module.",
     );
   }
   keepWasmCode();

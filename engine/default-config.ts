@@ -1,4 +1,4 @@
-/** The settings of an engine whose caller gives only some of them. */
+/** Completes the settings of an engine with defaults. */
 import { homedir, tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -8,14 +8,14 @@ import { defaultEngineLimits, defaultImageLimits } from "./contract/default-limi
 
 type Optional<Settings> = { readonly [Name in keyof Settings]?: Settings[Name] | undefined };
 
-/** What `createEngine` takes: every setting has a default, also one that is undefined. */
+/** Options of `createEngine`. Every setting has a default, which also replaces undefined. */
 export interface EngineOptions extends Optional<Omit<EngineConfig, "imageLimits">> {
   readonly imageLimits?: Optional<ImageLimits> | undefined;
 }
 
 /**
- * The service's defaults; without a model, the small checkpoint that ships with Fovea, on the CPU. Settings that are
- * optional in `EngineConfig` have their defaults where they are used.
+ * Completes the options with the service's defaults: without a model, the small shipped checkpoint on the CPU. Settings
+ * that are optional in `EngineConfig` get their defaults where they are used.
  */
 export function toEngineConfig({ imageLimits = {}, ...options }: EngineOptions): EngineConfig {
   return {
@@ -48,7 +48,7 @@ function defaultCacheFolder(): string {
   try {
     return join(homedir(), ".cache", "fovea");
   } catch {
-    // A container may run as a user id that has no home.
+    // A container may run as a user id without a home folder.
     return join(tmpdir(), "fovea-cache");
   }
 }

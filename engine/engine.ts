@@ -1,4 +1,4 @@
-/** The engine as the rest of the process sees it: inputs on this thread, the model on one of its own. */
+/** The engine as seen by the rest of the process: inputs are processed on this thread, the model runs on its own. */
 import { randomInt } from "node:crypto";
 
 import type { EngineConfig } from "./contract/config.ts";
@@ -45,12 +45,12 @@ const noStats: EngineCoreStats = {
 /** Seeds that no request gave are drawn below it, from the system's randomness: the most `randomInt` can draw. */
 const SEED_LIMIT = 2 ** 48 - 1;
 
-/** One request from its admission to its end; mutable. */
+/** One request from its admission to its end. Mutable. */
 class RunningRequest {
   readonly #ended = new AbortController();
   /** Null while the input is processed. */
   outputs: RequestOutputs | null = null;
-  /** Ids of its sequences that the engine thread has and whose end it has not reported. */
+  /** Ids of its sequences that the engine thread holds and has not reported as ended. */
   readonly inThread = new Set<string>();
 
   /** Aborted, with an EngineError, when the request ends before its last output. */
@@ -70,16 +70,16 @@ interface RunningSequence {
   readonly index: number;
 }
 
-/** Mutable; owns the engine thread and the threads that process images. */
+/** Mutable. Owns the engine thread and the threads that process images. */
 export class ThreadedEngine implements Engine {
   readonly ready: Promise<void>;
   readonly #config: EngineConfig;
   readonly #closing = new AbortController();
-  /** By the id the engine thread knows, which is never used again: a late output must not meet a namesake. */
+  /** By the engine thread's ids, which are never reused, so a late output cannot reach another request. */
   readonly #running = new Map<string, RunningSequence>();
-  /** The callers' ids of those that run. */
+  /** The callers' ids of running requests. */
   readonly #requestIds = new Set<string>();
-  /** Sequences the thread is to be told to abort. */
+  /** Sequences that the next message to the thread aborts. */
   #toAbort: string[] = [];
   #numAdmitted = 0;
   #state: EngineState = "loading";
@@ -97,7 +97,7 @@ export class ThreadedEngine implements Engine {
     this.#onStall = dependencies.onStall;
     this.#onFailed = dependencies.onFailed;
     this.ready = this.#load(dependencies);
-    // Who does not wait for it reads `state`.
+    // Callers that do not await it read `state`.
     this.ready.catch(() => undefined);
   }
 
@@ -135,7 +135,7 @@ export class ThreadedEngine implements Engine {
     const iterator: AsyncIterableIterator<RequestOutput> = {
       [Symbol.asyncIterator]: () => iterator,
       next: () => outputs.next(),
-      // A generator would take the end in only after the output that is being waited for.
+      // A generator would handle `return` only after the output that it is waiting for.
       return: () => {
         running.end(new EngineError("aborted", "The request's iteration was ended."));
         return outputs.return(undefined);
@@ -154,13 +154,13 @@ export class ThreadedEngine implements Engine {
     ready.promise.catch(() => undefined);
     try {
       const thread = this.#startThread(ready);
-      // Loaded late, so that a process can answer health checks before tokenizers and image decoders are in memory.
+      // Imported late, so that the process answers health checks before tokenizers and image decoders are in memory.
       const { loadModel } = await import("./load-model.ts");
       this.#closing.signal.throwIfAborted();
       this.#model = await loadModel(this.#config, dependencies, this.#closing.signal);
       this.#closing.signal.throwIfAborted();
       thread.load(this.#model.workerOptions);
-      // Parsed files and graphs under construction are garbage now, and this thread has nothing to do but wait.
+      // Parsed files and graphs under construction are garbage now, and this thread is idle.
       await Promise.all([ready.promise, collectGarbage()]);
       if (this.#state === "loading") this.#state = "ready";
     } catch (error) {
@@ -171,7 +171,10 @@ export class ThreadedEngine implements Engine {
     }
   }
 
-  /** `ready` is resolved when the thread takes requests; rejected when it fails before, or when the engine is closed. */
+  /**
+   * `ready` resolves when the thread accepts requests. It rejects if the thread fails before, or if the engine is
+   * closed.
+   */
   #startThread({ resolve, reject }: PromiseWithResolvers<void>): EngineThread {
     this.#closing.signal.addEventListener("abort", () => reject(closedError()), { once: true });
     this.#thread = new EngineThread(
@@ -195,7 +198,7 @@ export class ThreadedEngine implements Engine {
     return this.#thread;
   }
 
-  /** The thread cannot be asked to end the requests of a step that does not end: they are ended here. */
+  /** Ends the requests of a step that does not end here, because the engine thread cannot. */
   #takeStall(stall: StepStall | null): void {
     if (this.#state !== "ready" && this.#state !== "stalled") return;
     this.#state = stall === null ? "ready" : "stalled";
@@ -215,7 +218,7 @@ export class ThreadedEngine implements Engine {
     return { ...seen, activity: "logits processor", logitsProcessor: { name, className } };
   }
 
-  /** Ends everything with the error, once. */
+  /** Ends everything with the error. Later calls do nothing. */
   #fail(error: EngineError): void {
     if (this.#state === "closed" || this.#state === "failed") return;
     this.#state = "failed";
@@ -275,7 +278,7 @@ export class ThreadedEngine implements Engine {
     }
   }
 
-  /** Throws what a request meets that comes too early, too late, twice, or when too many are here. */
+  /** Throws if the engine is not ready, the id is in use, or the queue is full. */
   #admit(requestId: string, numChoices: number): { readonly model: LoadedModel; readonly thread: EngineThread } {
     if (this.#state === "loading") throw new EngineError("not_ready", "The model is still loading.");
     if (this.#state === "closed") throw closedError();
@@ -297,7 +300,7 @@ export class ThreadedEngine implements Engine {
     if (numChoices > maxNumRunning) {
       throw new EngineError(
         "invalid_argument",
-        `numChoices must be at most ${maxNumRunning}, as many sequences as run or wait, got ${numChoices}.`,
+        `numChoices must be at most ${maxNumRunning}, the number of sequences that can run or wait, got ${numChoices}.`,
         { parameter: "numChoices", setting: "maxNumWaiting" },
       );
     }
@@ -315,7 +318,7 @@ export class ThreadedEngine implements Engine {
     return { model: this.#model, thread: this.#thread };
   }
 
-  /** Processes the input, once, and hands the sequences to the engine thread. */
+  /** Processes the input once and passes the sequences to the engine thread. */
   async #start(
     request: GenerationRequest,
     running: RunningRequest,
@@ -352,7 +355,7 @@ export class ThreadedEngine implements Engine {
       samplingParams: index === 0 ? samplingParams : withoutPromptLogprobs,
     }));
     for (const sequenceId of to.sequenceIds) running.inThread.add(sequenceId);
-    // Copied, or shared where their memory is: caches keep the tensors of images.
+    // Tensors are copied, or shared if they are in shared memory: caches keep the tensors of images.
     const { cacheSalt = null } = request;
     to.thread.post({
       kind: "add",
@@ -376,7 +379,7 @@ export class ThreadedEngine implements Engine {
     }
   }
 
-  /** One message for all that end in one turn of the event loop, which may be thousands of clients gone at once. */
+  /** Sends one message for all aborts in one turn of the event loop: thousands of clients may disconnect at once. */
   #abortInThread(sequenceId: string): void {
     this.#toAbort.push(sequenceId);
     if (this.#toAbort.length > 1) return;
@@ -387,7 +390,7 @@ export class ThreadedEngine implements Engine {
   }
 }
 
-/** Null where nobody asks for the prompt. */
+/** Null if the request does not ask for the prompt. */
 function describePrompt(
   { prompt, samplingParams, includePrompt = false }: GenerationRequest,
   { promptTokenIds }: ProcessedPrompt,
@@ -398,7 +401,7 @@ function describePrompt(
   return { text, tokenIds: promptTokenIds };
 }
 
-/** The seed of the choice at `index`, a safe integer like that of the first. */
+/** The seed of choice `index`: a safe integer, like the first one. */
 function followingSeed(seed: number, index: number): number {
   const room = Number.MAX_SAFE_INTEGER - seed;
   return index <= room ? seed + index : Number.MIN_SAFE_INTEGER + (index - room - 1);
@@ -407,7 +410,7 @@ function followingSeed(seed: number, index: number): number {
 function stalledError({ seconds }: EngineStall): EngineError {
   return new EngineError(
     "engine_stalled",
-    `One step of the engine has taken ${Math.floor(seconds)} s and has not ended; send the request again later.`,
+    `One step of the engine has taken ${Math.floor(seconds)} s and has not ended. Send the request again later.`,
   );
 }
 

@@ -2,11 +2,11 @@
 
 export interface QueuedWork {
   readonly tenant: string;
-  /** Identity of the request that the work is for. */
+  /** Identity of the request. */
   readonly request: object;
-  /** Estimate, in any unit that is the same for all work; above 0. */
+  /** Estimate above 0, in the same unit for all work. */
   readonly cost: number;
-  /** Of memory held while the work waits. */
+  /** Memory held while the work waits. */
   readonly numBytes: number;
 }
 
@@ -41,15 +41,15 @@ export class FairQueue<Work extends QueuedWork> {
   }
 
   /**
-   * Gives the work that had to leave because the queue is full, which may be the new work itself. The request with the
-   * largest part of the queue, of the tenant with the largest part, loses its latest work: a crowd of one sender's
-   * pictures does not lock out the others. A request that is alone keeps all its work, which its own limits bound.
+   * Adds work and returns the work that had to leave because the queue is full, possibly the new work itself. The
+   * request with the largest part of the queue, of the tenant with the largest part, loses its latest work, so that one
+   * sender's pictures cannot lock out others. A request that is alone keeps all its work, which its own limits bound.
    */
   add(work: Work): readonly Work[] {
     this.addAdmitted(work);
     const removed: Work[] = [];
     while (this.#isTooLong()) {
-      // Of equals, who came last.
+      // Among equals, the newest.
       const requests = largest(this.#tenants.children.reverse(), (tenant) => this.#shareOf(tenant.children.flat()));
       const latest = largest(requests.children.reverse(), (works) => this.#shareOf(works)).at(-1)!;
       this.remove(latest);
@@ -58,13 +58,13 @@ export class FairQueue<Work extends QueuedWork> {
     return removed;
   }
 
-  /** Work that follows from work that was let in: it has its place though the queue may be full by now. */
+  /** Adds follow-up work of admitted work: its place is kept even if the queue has become full. */
   addAdmitted(work: Work): void {
     this.#tenants.get(work.tenant).get(work.request).push(work);
     this.#count(work, 1);
   }
 
-  /** Null when nothing waits. */
+  /** Null if the queue is empty. */
   take(): Work | null {
     if (this.#numWaiting === 0) return null;
     const tenant = this.#tenants.next((requests) => requests.next(costOfFirst).child[0].cost);
@@ -76,7 +76,7 @@ export class FairQueue<Work extends QueuedWork> {
     return work;
   }
 
-  /** Does nothing for work that does not wait any more. */
+  /** Does nothing for work that is no longer waiting. */
   remove(work: Work): void {
     const requests = this.#tenants.get(work.tenant);
     const works = requests.get(work.request);
@@ -97,7 +97,7 @@ export class FairQueue<Work extends QueuedWork> {
     return others.length > 0 || tenant.children.length > 1;
   }
 
-  /** Of both limits together. */
+  /** Sum of the shares of both limits. */
   #shareOf(works: readonly Work[]): number {
     const { maxNumWaiting, maxWaitingBytes } = this.#limits;
     return works.reduce((share, { numBytes }) => share + 1 / maxNumWaiting + numBytes / maxWaitingBytes, 0);
@@ -126,7 +126,7 @@ class FairShares<Key, Child> {
     this.#createChild = createChild;
   }
 
-  /** Those who came first are first. */
+  /** In order of arrival. */
   get children(): Child[] {
     return [...this.#members.values()].map(({ child }) => child);
   }
@@ -143,7 +143,7 @@ class FairShares<Key, Child> {
     this.#members.delete(key);
   }
 
-  /** Whose next work would be finished first; of several, who came first. There is a member. */
+  /** The member whose next work would finish first; among equals, the oldest. There must be a member. */
   next(nextCost: (child: Child) => number): Member<Child> {
     return largest([...this.#members.values()], ({ child, finish }) => -(finish + nextCost(child)));
   }
@@ -158,7 +158,7 @@ function costOfFirst([work]: readonly QueuedWork[]): number {
   return work.cost;
 }
 
-/** The first of those with the largest value. */
+/** The first of the elements with the largest value. */
 function largest<Element>(elements: readonly Element[], valueOf: (element: Element) => number): Element {
   return elements.reduce((best, element) => (valueOf(element) > valueOf(best) ? element : best));
 }

@@ -1,4 +1,4 @@
-/** The engine's public surface: the only file of `engine/` that code outside it imports. */
+/** The engine's public surface. Code outside `engine/` imports only this file. */
 export { createEngine } from "./create-engine.ts";
 export type { EngineOptions } from "./default-config.ts";
 export type {

@@ -34,16 +34,19 @@ export interface LoadedModel extends AsyncDisposable {
   readonly caches: MultiModalCaches;
   readonly tokenizer: Tokenizer;
   readonly outputConstraints: OutputConstraints;
-  /** Lets vocabulary and logits processors refuse a request's parameters; throws EngineError `invalid_argument`. */
+  /**
+   * Validates a request's parameters against the vocabulary and the logits processors. Throws EngineError
+   * `invalid_argument`.
+   */
   checkParams(params: SamplingParams): void;
-  /** Of the first logits processor that refuses the parameters. */
+  /** The rejection of the first logits processor that rejects the parameters, or null. */
   refusalOf(params: SamplingParams): ProcessorRefusal | null;
   readonly workerOptions: WorkerOptions;
 }
 
 /**
- * Downloads, quantises and builds what is not in the cache folder yet. Throws EngineError `invalid_configuration`,
- * `invalid_logits_processor`, `invalid_checkpoint`, `unsupported_model` or `aborted`.
+ * Downloads, quantises and builds everything that is not yet in the cache folder. Throws EngineError
+ * `invalid_configuration`, `invalid_logits_processor`, `invalid_checkpoint`, `unsupported_model` or `aborted`.
  */
 export async function loadModel(
   config: EngineConfig,
@@ -158,7 +161,7 @@ function disposeOf(parts: AsyncDisposableStack): () => Promise<void> {
   return () => parts.disposeAsync();
 }
 
-/** Those of installed packages first, then those of the settings, then those given as classes. */
+/** In this order: installed packages, settings, classes. */
 async function loadAllLogitsProcessors(
   { logitsProcessors, logitsProcessorPath }: EngineConfig,
   classes: readonly GivenLogitsProcessor[],
@@ -168,7 +171,7 @@ async function loadAllLogitsProcessors(
   return loadLogitsProcessors(references, logitsProcessorPath);
 }
 
-/** Null for a checkpoint without one. Newer ones keep it inside processor_config.json. */
+/** Null for a checkpoint without one. Newer checkpoints keep it inside processor_config.json. */
 export async function readPreprocessorConfig(checkpoint: Checkpoint): Promise<unknown> {
   const own = await checkpoint.readJson("preprocessor_config.json");
   if (own !== null) return own;

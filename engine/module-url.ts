@@ -1,12 +1,12 @@
-/** Addresses of modules that threads load by themselves. */
+/** URLs of modules that threads load by themselves. */
 import { extname } from "node:path";
 
 /**
- * The URL of the module at `path`, which has no extension: modules are `.ts` in the repository and `.js` in the built
- * package, and the asking module tells which of the two this is.
+ * Returns the URL of the module at `path`, which has no extension: modules are `.ts` in the repository and `.js` in the
+ * built package. The suffix of the calling module selects one.
  *
- * @param path Relative to the asking module, such as `./pixel-worker`.
- * @param askingUrl `import.meta.url` of the asking module.
+ * @param path Relative to the calling module, such as `./pixel-worker`.
+ * @param askingUrl `import.meta.url` of the calling module.
  */
 export function moduleUrl(path: string, askingUrl: string): URL {
   const extension = extname(new URL(askingUrl).pathname);

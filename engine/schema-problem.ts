@@ -4,7 +4,7 @@ import type { z } from "zod";
 import { shown } from "./excerpt.ts";
 
 export interface SchemaProblem {
-  /** Of the field at fault: `image_std[0]`; empty for the whole value. */
+  /** Path of the invalid field: `image_std[0]`; empty for the whole value. */
   readonly path: string;
   /** Follows the name of the field: `is "64"; expected an integer`. */
   readonly problem: string;
@@ -14,7 +14,7 @@ export type ReadResult<Output> =
   | { readonly isValid: true; readonly value: Output }
   | ({ readonly isValid: false } & SchemaProblem);
 
-/** The first problem where there are several. What the schema itself says of an error follows the word "expected". */
+/** Returns the first of several problems. The schema's own error message follows the word "expected". */
 export function readBySchema<Schema extends z.ZodType>(schema: Schema, json: unknown): ReadResult<z.output<Schema>> {
   const result = schema.safeParse(json, { error: expectation });
   if (result.success) return { isValid: true, value: result.data };
@@ -38,7 +38,7 @@ interface Located {
   readonly message: string;
 }
 
-/** Of the alternatives of a union, the one that got furthest says what is wrong. */
+/** Of a union's alternatives, uses the issue of the one that matched furthest. */
 function furthest(issue: z.core.$ZodIssue): Located {
   if (issue.code !== "invalid_union") return issue;
   const [inner] = issue.errors
@@ -61,7 +61,7 @@ const typeNames: Readonly<Record<string, string>> = {
   tuple: "a list",
 };
 
-/** In place of zod's own words, which assume that their reader knows zod. */
+/** Replaces zod's own messages, which assume that the reader knows zod. */
 function expectation(issue: z.core.$ZodRawIssue): string {
   switch (issue.code) {
     case "invalid_type":

@@ -1,4 +1,4 @@
-/** What is used of the WebAssembly namespace: without the library of the web, TypeScript knows none of it. */
+/** The parts of the WebAssembly namespace that are used here: TypeScript declares it only in the DOM library. */
 declare namespace WebAssembly {
   /** Compiled code. */
   class Module {
@@ -6,9 +6,9 @@ declare namespace WebAssembly {
     readonly [Symbol.toStringTag]: "WebAssembly.Module";
   }
   class Memory {
-    /** Another one after each `grow`; the old one is then empty. */
+    /** Replaced by each `grow`; the old buffer is then empty. */
     readonly buffer: ArrayBuffer;
-    /** Throws RangeError where there is no more to have. @param numPages Of 65,536 bytes. */
+    /** Throws RangeError if no more memory is available. @param numPages Pages of 65,536 bytes. */
     grow(numPages: number): number;
   }
   class Instance {

@@ -1,4 +1,4 @@
-/** What the routes are built with. */
+/** Dependencies of the routes. */
 import type { Batches } from "./batch/batches.ts";
 import type { RequestConfig } from "./generation/generation-kind.ts";
 import type { BodyIntake } from "./http/body-intake.ts";
@@ -19,8 +19,8 @@ export interface AppDependencies {
   readonly metrics: Metrics;
   readonly logger: Logger;
   readonly config: ApiConfig;
-  /** Absent where there are no batches. */
+  /** Absent if batches are off. */
   readonly loadBatches?: () => Promise<Batches>;
-  /** Silence after which a stream sends a comment; 10 s unless told. */
+  /** Silence after which a stream sends a comment; default 10 s. */
   readonly keepAliveMs?: number;
 }

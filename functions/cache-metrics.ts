@@ -1,4 +1,4 @@
-/** What is remembered of images, as metrics by cache (processor, encoder, pixels, source) and tier (memory, redis). */
+/** Metrics of the image caches by cache (processor, encoder, pixels, source) and tier (memory, redis). */
 import { Counter, Gauge } from "prom-client";
 import type { Registry } from "prom-client";
 
@@ -7,15 +7,15 @@ import type { CacheReport, CacheTierReport } from "../engine/index.ts";
 type Stat = keyof CacheTierReport["stats"];
 
 const counters: readonly (readonly [name: string, help: string, stat: Stat])[] = [
-  ["queries", "Values asked for.", "queries"],
+  ["queries", "Values looked up.", "queries"],
   ["hits", "Values found.", "hits"],
-  ["errors", "Calls of the tier that failed.", "errors"],
-  ["refused_values", "Values found and refused: foreign, truncated or altered.", "refusedValues"],
+  ["errors", "Failed calls to the tier.", "errors"],
+  ["refused_values", "Values found and rejected: written by another program, truncated or altered.", "refusedValues"],
   ["read_bytes", "Bytes of values read.", "readBytes"],
   ["written_bytes", "Bytes of values written.", "writtenBytes"],
 ];
 
-/** Read from the report at every scrape; nothing is told while there is none. */
+/** Read from the report at every scrape; without a report, there are no values. */
 export function addCacheMetrics(registry: Registry, readReport: () => CacheReport | null): void {
   const tiers = (): readonly CacheTierReport[] => readReport()?.tiers ?? [];
   for (const [name, help, stat] of counters) {
@@ -35,7 +35,7 @@ export function addCacheMetrics(registry: Registry, readReport: () => CacheRepor
   registry.registerMetric(
     new Gauge({
       name: "fovea_cache_held_bytes",
-      help: "Bytes of values held in memory.",
+      help: "Bytes of values currently in memory.",
       labelNames: ["cache"],
       registers: [],
       collect() {
@@ -46,7 +46,7 @@ export function addCacheMetrics(registry: Registry, readReport: () => CacheRepor
   registry.registerMetric(
     new Gauge({
       name: "fovea_redis_available",
-      help: "Whether Redis is used, 1 or 0: a call that fails ends its use until a probe succeeds.",
+      help: "1 if Redis is used, else 0: a failed call ends its use until a probe succeeds.",
       labelNames: ["operation"],
       registers: [],
       collect() {
@@ -60,7 +60,7 @@ export function addCacheMetrics(registry: Registry, readReport: () => CacheRepor
   addProcessorCacheMetrics(registry, tiers);
 }
 
-/** vLLM's two, which count items whatever tier they come from. */
+/** vLLM's two metrics, which count items whatever tier they come from. */
 function addProcessorCacheMetrics(registry: Registry, tiers: () => readonly CacheTierReport[]): void {
   const addCounter = (name: string, help: string, read: (processor: readonly CacheTierReport[]) => number): void => {
     registry.registerMetric(
@@ -75,7 +75,7 @@ function addProcessorCacheMetrics(registry: Registry, tiers: () => readonly Cach
       }),
     );
   };
-  // A slower tier is asked only for what the first one lacks.
+  // A slower tier is asked only for values that the first one lacks.
   addCounter(
     "vllm:mm_cache_queries_total",
     "Images looked up in the processor cache.",

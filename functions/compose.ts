@@ -1,4 +1,4 @@
-/** The composition root: builds the clients, the engine and the application, and knows how to close them. */
+/** The composition root: creates the clients, the engine and the application, and closes them. */
 import type { RequestListener } from "node:http";
 import type { S3Client } from "@aws-sdk/client-s3";
 
@@ -32,16 +32,16 @@ export interface Composition {
   readonly listener: RequestListener;
   readonly service: Service;
   readonly metrics: Metrics;
-  /** Its model is still loading; `engine.ready` tells how that ends. */
+  /** Its model is still loading; `engine.ready` settles when loading ends. */
   readonly engine: Engine;
-  /** To be called when the engine is ready, by servers: works on what is queued in the background. */
+  /** Servers call this when the engine is ready: it works on queued batches in the background. */
   startBatches(): void;
   /**
-   * Refuses new requests, releases batches for the next start, and waits for the requests and lines under way; after
-   * `graceMs` they are ended. Resolves to whether all requests ended by themselves.
+   * Rejects new requests, releases batches for the next start, and waits for requests and lines in progress; after
+   * `graceMs` it ends them. Resolves to whether all requests ended by themselves.
    */
   drain(graceMs: number): Promise<boolean>;
-  /** Ends the engine and the clients; requests must have been drained. */
+  /** Closes the engine and the clients. Drain requests first. */
   close(): Promise<void>;
 }
 
@@ -92,14 +92,14 @@ export async function compose({ config, logger, onProgress, onFailed }: Composit
 }
 
 function logStall(stall: EngineStall | null, logger: Logger): void {
-  if (stall === null) return logger.info("The step of the engine has ended; requests are served again.");
+  if (stall === null) return logger.info("The step of the engine has ended; requests are accepted again.");
   const message = stall.isLasting
-    ? "The step of the engine still has not ended; its requests are ended, and /livez asks for a restart."
-    : "A step of the engine does not end; no requests are taken until it does.";
+    ? "The step of the engine still has not ended; its requests are ended, and /livez requests a restart."
+    : "A step of the engine does not end; new requests are rejected until it does.";
   logger.error(message, { ...stall });
 }
 
-/** Null where there are none. */
+/** Null if batches are off. */
 function createLazyBatches(parts: Omit<BatchesDependencies, "createS3Client">): LazyBatches | null {
   const { config } = parts;
   if (config.batches.store.kind === "none") return null;
@@ -111,7 +111,7 @@ export function isS3(reference: string): boolean {
   return /^s3:/i.test(reference);
 }
 
-/** The client is loaded while the model is, not before the port is open. */
+/** The client is imported while the model loads, not before the port is open. */
 function createStoreFactory(url: string, logger: Logger): () => Promise<ByteStore> {
   return async () => {
     const { createRedisStore } = await import("./redis-store.ts");
@@ -119,7 +119,7 @@ function createStoreFactory(url: string, logger: Logger): () => Promise<ByteStor
   };
 }
 
-/** The SDK takes longer to load than all the rest, so it is loaded only when something is on S3. */
+/** The SDK takes longer to load than everything else, so it is imported only if something is on S3. */
 export async function loadS3ClientFactory({ s3 }: Config): Promise<() => S3Client> {
   const { S3Client: Client } = await import("@aws-sdk/client-s3");
   const region = s3.region ?? (s3.endpoint === null ? undefined : "us-east-1");

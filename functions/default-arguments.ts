@@ -1,12 +1,12 @@
-/** Looks at LOGITS_PROCESSOR_DEFAULT_ARGS once the processors are there that they are for. */
+/** Validates LOGITS_PROCESSOR_DEFAULT_ARGS once the processors are loaded. */
 import { createSamplingParams } from "../engine/index.ts";
 import type { Engine } from "../engine/index.ts";
 import type { Logger } from "./logger.ts";
 import type { Config } from "./settings/config.ts";
 
 /**
- * Warns where a logits processor refuses a request for its default arguments alone. It is no more than a warning, since
- * the request may bring what they lack: a default strength is refused by a processor that wants a target beside it.
+ * Warns if a logits processor rejects a request with only the default arguments. This is just a warning, because the
+ * request may add what they lack: a processor may require a target together with a default strength.
  */
 export function warnOfRefusedDefaults(
   engine: Engine,
@@ -16,8 +16,8 @@ export function warnOfRefusedDefaults(
   const defaults = engine.modelInfo?.defaultSamplingParams ?? {};
   const refusal = engine.refusalOf(createSamplingParams({ ...defaults, extraArgs: defaultExtraArguments }));
   const refusalWithout = engine.refusalOf(createSamplingParams(defaults));
-  // Refused for the same reason without them, a request is refused for something that it has to bring itself.
+  // If it is rejected for the same reason without the defaults, the request must bring something itself.
   if (refusal === null || (refusal.name === refusalWithout?.name && refusal.reason === refusalWithout.reason)) return;
   const { name, reason } = refusal;
-  logger.warn(`LOGITS_PROCESSOR_DEFAULT_ARGS: ${name} refuses requests that change none of them: ${reason}`);
+  logger.warn(`LOGITS_PROCESSOR_DEFAULT_ARGS: ${name} rejects requests that do not override these defaults: ${reason}`);
 }

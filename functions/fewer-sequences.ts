@@ -1,9 +1,9 @@
-/** Says when fewer sequences are computed together than the settings allow. */
+/** Warns if fewer sequences run together than the settings allow. */
 import type { Engine } from "../engine/index.ts";
 import type { Logger } from "./logger.ts";
 import type { Config } from "./settings/config.ts";
 
-/** For an engine that is ready. */
+/** The engine must be ready. */
 export function warnOfFewerSequences(
   { modelInfo }: Engine,
   { engine: { maxNumSequences } }: Config,
@@ -11,7 +11,7 @@ export function warnOfFewerSequences(
 ): void {
   if (modelInfo === null || modelInfo.maxNumSequences >= maxNumSequences) return;
   logger.warn(
-    `The KV cache of ${maxNumSequences} sequences (MAX_NUM_SEQS) of ${modelInfo.maxModelLen} tokens has no room in the ` +
-      `machine's memory: ${modelInfo.maxNumSequences} are computed together. A smaller MAX_MODEL_LEN makes room for more.`,
+    `The KV cache of ${maxNumSequences} sequences (MAX_NUM_SEQS) of ${modelInfo.maxModelLen} tokens does not fit into the ` +
+      `machine's memory: at most ${modelInfo.maxNumSequences} run together. A smaller MAX_MODEL_LEN makes room for more.`,
   );
 }

@@ -12,7 +12,7 @@ export interface Logger {
 
 export interface LoggerOptions {
   readonly level: LogLevel;
-  /** Takes one line, its newline included. */
+  /** Receives one line, including its newline. */
   readonly write: (line: string) => void;
   readonly now?: () => Date;
 }

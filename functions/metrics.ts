@@ -1,6 +1,6 @@
 /**
- * Prometheus metrics. What vLLM measures too has vLLM's name (`vllm:…`), since autoscaling recipes (KEDA, KServe) ask
- * for those names; the rest is `fovea_…`, `http_…` and prom-client's process metrics.
+ * Prometheus metrics. Metrics that vLLM has too have vLLM's name (`vllm:…`), because autoscaling recipes (KEDA, KServe)
+ * use those names. The others are `fovea_…`, `http_…` and prom-client's process metrics.
  */
 import { Counter, Gauge, Histogram, Registry, collectDefaultMetrics } from "prom-client";
 
@@ -10,9 +10,9 @@ import { addCacheMetrics } from "./cache-metrics.ts";
 import type { BodyIntake } from "./http/body-intake.ts";
 import type { Service } from "./service.ts";
 
-/** What one finished or given-up sequence adds to the counters. */
+/** What a finished or abandoned sequence adds to the counters. */
 interface SequenceFigures {
-  /** Of the choice; the prompt of several counts with the first. */
+  /** Index of the choice; a shared prompt counts with the first choice. */
   readonly index: number;
   readonly numPromptTokens: number;
   readonly numImageTokens: number;
@@ -26,7 +26,7 @@ export interface Metrics {
   render(): Promise<string>;
   observeHttpRequest(route: string, method: string, status: number, seconds: number): void;
   observeTimeToFirstToken(seconds: number): void;
-  /** `numTokens` tokens arrived together, `seconds` after those before them. */
+  /** `numTokens` tokens arrived together, `seconds` after the previous ones. */
   observeTokens(seconds: number, numTokens: number): void;
   observeSequence(figures: SequenceFigures, seconds: number): void;
   addImages(numImages: number): void;
@@ -34,9 +34,9 @@ export interface Metrics {
   countBatch(status: FinalStatus): void;
   /** A line of a batch has its answer. */
   countBatchLine(outcome: "completed" | "failed"): void;
-  /** Batches of this model that are not done yet, on all replicas. */
+  /** Unfinished batches of this model, on all replicas. */
   setUnfinishedBatches(numBatches: number): void;
-  /** Those of them that this process works on. */
+  /** Batches that this process is working on. */
   setRunningBatches(numBatches: number): void;
 }
 
@@ -88,11 +88,11 @@ export function createMetrics(service: Service, bodies: BodyFigures, modelName: 
   });
   const successes = new Counter({
     name: "vllm:request_success_total",
-    help: "Sequences by the reason for which they ended.",
+    help: "Finished sequences by finish reason.",
     labelNames: ["finished_reason"],
     registers,
   });
-  const images = new Counter({ name: "fovea_images_total", help: "Images of admitted requests.", registers });
+  const images = new Counter({ name: "fovea_images_total", help: "Images in admitted requests.", registers });
   const imageTokens = new Counter({
     name: "fovea_image_tokens_total",
     help: "Prompt tokens that are image embeddings.",
@@ -100,24 +100,24 @@ export function createMetrics(service: Service, bodies: BodyFigures, modelName: 
   });
   const batches = new Counter({
     name: "fovea_batches_total",
-    help: "Batches by how they ended.",
+    help: "Ended batches by final status.",
     labelNames: ["status"],
     registers,
   });
   const batchLines = new Counter({
     name: "fovea_batch_lines_total",
-    help: "Answers to lines of queued batches; those that are errors failed.",
+    help: "Answered lines of queued batches; errors count as failed.",
     labelNames: ["outcome"],
     registers,
   });
   const unfinishedBatches = new Gauge({
     name: "fovea_batches_unfinished",
-    help: "Batches of this model that are not done yet, on all replicas.",
+    help: "Unfinished batches of this model, on all replicas.",
     registers,
   });
   const runningBatches = new Gauge({
     name: "fovea_batches_running",
-    help: "Batches that this process works on.",
+    help: "Batches that this process is working on.",
     registers,
   });
   const httpRequests = new Counter({
@@ -128,7 +128,7 @@ export function createMetrics(service: Service, bodies: BodyFigures, modelName: 
   });
   const httpDuration = new Histogram({
     name: "http_request_duration_seconds",
-    help: "Time to the end of the response, by route and method.",
+    help: "Time from request to end of response, by route and method.",
     labelNames: ["handler", "method"],
     buckets: latencyBuckets,
     registers,
@@ -222,7 +222,7 @@ function addCurrentFigures(registry: Registry, service: Service, bodies: BodyFig
     }),
   );
   addCounter("vllm:generation_tokens_total", "Tokens generated.", () => stats()?.numGenerationTokens);
-  addGauge("fovea_engine_stalled", "1 while a step of the engine has not ended in time, else 0.", () =>
+  addGauge("fovea_engine_stalled", "1 while an engine step exceeds its time limit, else 0.", () =>
     service.stall === null ? 0 : 1,
   );
   addCounter("fovea_engine_steps_total", "Steps that the engine has computed.", () => stats()?.numSteps);

@@ -1,19 +1,19 @@
-/** What the log says of a Redis in trouble: once that and why it is not used, and once that it is again. */
+/** Logs the troubles of Redis: once when it is no longer used, with the reason, and once when it is used again. */
 import type { Logger } from "./logger.ts";
 
 type RedisOperation = "reads" | "writes";
 
-/** What a node of a cluster says of keys that others hold, or that lie apart. */
+/** Replies of a cluster node for keys that other nodes hold or that are in different slots. */
 const clusterReply = /^(?:MOVED|ASK|CROSSSLOT|CLUSTERDOWN)\b/;
 
-/** Mutable. Of the troubles there can be at once, those that follow from another are not told. */
+/** Mutable. Troubles that follow from another one are not logged. */
 export class RedisLog {
   readonly #logger: Logger;
   #isDisconnected = false;
   #isSilent = false;
   #isCluster = false;
   readonly #refused = new Set<RedisOperation>();
-  /** Calls that nobody waited for to the end. */
+  /** Number of calls that were abandoned. */
   numGivenUp = 0;
 
   constructor(logger: Logger) {
@@ -23,7 +23,7 @@ export class RedisLog {
   disconnected(reason: string): void {
     if (this.#isDisconnected) return;
     this.#isDisconnected = true;
-    this.#logger.warn("Redis cannot be used; requests are served without it until it is back", { reason });
+    this.#logger.warn("Redis is unreachable; requests skip it until it recovers", { reason });
   }
 
   connected(): void {
@@ -35,17 +35,19 @@ export class RedisLog {
     this.numGivenUp += 1;
     if (this.#isSilent || this.#isDisconnected) return;
     this.#isSilent = true;
-    this.#logger.warn("Redis does not answer in time; requests are served without it until it does", { timeoutMs });
+    this.#logger.warn("Redis does not answer in time; requests skip it until it does", { timeoutMs });
   }
 
-  /** @param numGivenUpBefore As many as had been when the call was made: an answer that nobody waited for was late. */
+  /**
+   * @param numGivenUpBefore The value of `numGivenUp` when the call was made: if it has changed, the answer was late.
+   */
   answered(operation: RedisOperation, numGivenUpBefore: number): void {
     if (this.#isSilent && this.numGivenUp === numGivenUpBefore) {
       this.#isSilent = false;
       this.#logger.info("Redis answers in time again");
     }
-    // Of a cluster's node some keys can be had and others not.
-    if (this.#refused.delete(operation) && !this.#isCluster) this.#logger.info(`Redis takes ${operation} again`);
+    // A cluster node answers some keys and rejects others.
+    if (this.#refused.delete(operation) && !this.#isCluster) this.#logger.info(`Redis accepts ${operation} again`);
   }
 
   refused(operation: RedisOperation, reply: string): void {
@@ -55,6 +57,6 @@ export class RedisLog {
     const reason = this.#isCluster
       ? `It is a node of a cluster, and REDIS_URL must name a single server: ${reply}`
       : reply;
-    this.#logger.warn(`Redis refuses ${operation}; requests are served without them until it takes them`, { reason });
+    this.#logger.warn(`Redis rejects ${operation}; requests skip them until it accepts them`, { reason });
   }
 }

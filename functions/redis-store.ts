@@ -1,4 +1,4 @@
-/** Redis as the store that replicas share; the only file that knows its client. */
+/** Redis as the replicas' shared store. Only this file imports its client. */
 import { Redis, ReplyError } from "ioredis";
 
 import type { ByteStore, ByteStoreEntry } from "../engine/index.ts";
@@ -9,16 +9,16 @@ const CONNECT_TIMEOUT_MS = 5_000;
 const MAX_RECONNECT_PAUSE_MS = 2_000;
 
 /**
- * Connects in the background and for as long as it is not closed. A cache is of no use late: calls without a connection
- * fail at once, and those in flight when it breaks fail with it and are not sent again. A picture's keys are asked for
- * in one command, which a cluster does not take: a single server, or a proxy that looks like one, is needed.
+ * Connects and reconnects in the background until it is closed. A late cache is useless, so calls without a connection
+ * fail at once, and calls in progress when it breaks fail without a retry. A picture's keys are read in one command,
+ * which a cluster rejects: use a single server, or a proxy that looks like one.
  *
- * @param url `redis://` or, over TLS, `rediss://`, with user, password and database as the URL has them.
+ * @param url `redis://` or, over TLS, `rediss://`, with user, password and database.
  */
 export function createRedisStore(url: string, logger: Logger): ByteStore {
   const redis = new Redis(url, {
     enableOfflineQueue: false,
-    // It would ask for INFO, which users of few rights may not; a server that loads its data says so to every command.
+    // It would call INFO, which needs more permissions. A server that is loading its data says so in every reply.
     enableReadyCheck: false,
     autoResendUnfulfilledCommands: false,
     maxRetriesPerRequest: 0,
@@ -35,7 +35,7 @@ export function createRedisStore(url: string, logger: Logger): ByteStore {
   redis.on("close", () => disconnected("The connection was closed."));
   redis.on("ready", () => log.connected());
 
-  /** Whoever called sees a miss, and nobody would know why. */
+  /** Callers see only a miss, so the reason is logged here. */
   async function logged<Result>(operation: "reads" | "writes", work: Promise<Result>): Promise<Result> {
     const { numGivenUp } = log;
     try {

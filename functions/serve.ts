@@ -8,11 +8,11 @@ import { startService } from "./start-service.ts";
 
 export { ConfigError } from "./settings/setting.ts";
 
-/** Settings by the names that `fovea --help` lists; settings left out have their defaults. */
+/** Settings by the names that `fovea --help` lists; omitted settings have their defaults. */
 export type ServeSettings = { readonly [Name in SettingName]?: string | number | boolean | undefined };
 
 export interface ServeOptions {
-  /** Takes each line of the log: a JSON object and a newline. Without it nothing is logged. */
+  /** Receives each line of the log: a JSON object and a newline. Without it, nothing is logged. */
   readonly log?: (line: string) => void;
 }
 
@@ -63,7 +63,7 @@ export async function serve(
   };
 }
 
-/** Plain JavaScript has no types that would find a wrong name. */
+/** In plain JavaScript, types do not catch a misspelled name. */
 function requireKnownNames(names: readonly string[]): void {
   const known = new Set(settingDescriptions.map(({ name }) => name));
   const unknown = names.filter((name) => !known.has(name));

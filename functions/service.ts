@@ -1,15 +1,15 @@
-/** The state that the routes share: the engine once it is loaded, the state of the service, the requests under way. */
+/** State shared by the routes: the engine once it is loaded, the state of the service, and the requests in progress. */
 import { EngineError } from "../engine/index.ts";
 import type { Engine, EngineStall } from "../engine/index.ts";
 
-/** `stalled`: a step of the engine does not end; `Service.stall` has more. */
+/** `stalled`: a step of the engine does not end; see `Service.stall`. */
 export type ServiceState = "starting" | "ready" | "stalled" | "draining" | "failed";
 
-/** Time after the deadline for error events to reach clients that still read. */
+/** Time after the deadline for error events to reach clients that are still reading. */
 const FLUSH_MS = 1000;
 
 export interface ServiceOptions {
-  /** Most requests in the engine at once. */
+  /** Maximum number of requests in the engine. */
   readonly maxNumRequests: number;
 }
 
@@ -28,7 +28,7 @@ export class Service {
     this.#maxNumRequests = maxNumRequests;
   }
 
-  /** Null until its modules are loaded. Its model may still be loading after that. */
+  /** Null until its modules are loaded. Its model may still be loading afterwards. */
   get engine(): Engine | null {
     return this.#engine;
   }
@@ -37,7 +37,7 @@ export class Service {
     this.#engine = engine;
   }
 
-  /** To be called when no engine can be created. */
+  /** Call it when no engine can be created. */
   fail(): void {
     this.#hasFailed = true;
   }
@@ -59,7 +59,7 @@ export class Service {
     }
   }
 
-  /** Aborted with EngineError `closed` when a drain begins, for work that the drain does not wait for. */
+  /** Aborted with EngineError `closed` when a drain starts, for work that the drain does not wait for. */
   get drainSignal(): AbortSignal {
     return this.#draining.signal;
   }
@@ -79,18 +79,18 @@ export class Service {
     return this.#admissions.size - this.#numBatchLines;
   }
 
-  /** Resolves when the next request, or line of a batch, is over. */
+  /** Resolves when the next request or batch line ends. */
   whenReleased(): Promise<void> {
     return this.#released.promise;
   }
 
-  /** Throws as `admit` would, without taking a place: to be called before a body is read. */
+  /** Throws like `admit`, without taking a place. Call it before a body is read. */
   checkRoom(): void {
     this.#requireEngine();
     if (this.numRequests < this.#maxNumRequests) return;
     throw new EngineError(
       "queue_full",
-      `${this.numRequests} requests are under way; the limit is ${this.#maxNumRequests}.`,
+      `${this.numRequests} requests are in progress; the limit is ${this.#maxNumRequests}.`,
     );
   }
 
@@ -104,7 +104,7 @@ export class Service {
     return this.#admit(requestSignal, () => {});
   }
 
-  /** Counts a line of a batch as under way. Batches bound the number of their lines themselves. */
+  /** Counts a batch line as in progress. Batches limit the number of their lines themselves. */
   admitBatchLine(): Admission {
     const admission = this.#admit(new AbortController().signal, () => (this.#numBatchLines -= 1));
     this.#numBatchLines += 1;
@@ -121,11 +121,11 @@ export class Service {
     if (state === "stalled") {
       throw new EngineError(
         "engine_stalled",
-        "The engine has not finished its step in time; send the request again later.",
+        "The engine has not finished its step in time. Send the request again later.",
       );
     }
     if (state === "starting" || this.#engine === null) {
-      throw new EngineError("not_ready", "The model is still loading; send the request again shortly.");
+      throw new EngineError("not_ready", "The model is still loading. Send the request again shortly.");
     }
     return this.#engine;
   }
@@ -144,11 +144,11 @@ export class Service {
   }
 
   /**
-   * Refuses new requests and waits for those under way. After `graceMs` it ends them with `closed`. Resolves to whether
-   * all requests ended by themselves; lines of batches do not count, since another run continues them.
+   * Rejects new requests and waits for those in progress. After `graceMs` it ends them with `closed`. Resolves to
+   * whether all requests ended by themselves; batch lines do not count, because another run resumes them.
    */
   async drain(graceMs: number): Promise<boolean> {
-    this.#draining.abort(new EngineError("closed", "The service is shutting down; send the request again."));
+    this.#draining.abort(new EngineError("closed", "The service is shutting down. Send the request again."));
     if (await this.#isIdleWithin(graceMs)) return true;
     const isClean = this.numRequests === 0;
     const reason = new EngineError("closed", "The service shut down before the answer was complete.");
@@ -168,12 +168,12 @@ export class Service {
   }
 }
 
-/** The reason for aborting a request whose client has left. */
+/** The reason for aborting a request whose client has disconnected. */
 export function clientGone(): EngineError {
-  return new EngineError("aborted", "The client went away.");
+  return new EngineError("aborted", "The client disconnected.");
 }
 
-/** One request under way. It is released when its response is complete or given up. */
+/** One request in progress. It is released when its response is complete or abandoned. */
 export class Admission {
   readonly engine: Engine;
   readonly #controller = new AbortController();
@@ -187,12 +187,12 @@ export class Admission {
     this.engine = engine;
     this.#requestSignal = requestSignal;
     this.#onRelease = onRelease;
-    // A listener instead of AbortSignal.any: nothing is left behind on signals that outlive the request.
+    // A listener instead of AbortSignal.any, which would leave listeners on signals that outlive the request.
     requestSignal.addEventListener("abort", this.#onClientGone, { once: true });
     if (requestSignal.aborted) this.#onClientGone();
   }
 
-  /** Aborted with an EngineError as reason when the client has gone or the service cannot wait any longer. */
+  /** Aborted with an EngineError as reason when the client has disconnected or the service cannot wait any longer. */
   get signal(): AbortSignal {
     return this.#controller.signal;
   }
@@ -201,7 +201,7 @@ export class Admission {
     this.#controller.abort(reason);
   }
 
-  /** Frees what still runs; idempotent. */
+  /** Ends running work. Idempotent. */
   release(): void {
     this.#requestSignal.removeEventListener("abort", this.#onClientGone);
     this.abort(new EngineError("aborted", "The request is over."));

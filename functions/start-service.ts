@@ -7,13 +7,13 @@ import type { Config } from "./settings/config.ts";
 
 export interface StartedService {
   readonly port: number;
-  /** Resolves when requests are served. Rejects with the error that loading failed with, or `closed` after `stop`. */
+  /** Resolves when requests are served. Rejects with the error of loading, or with `closed` after `stop`. */
   readonly ready: Promise<Engine>;
   /** Resolves if the engine fails after it was ready. */
   readonly failed: Promise<EngineError>;
   /**
-   * Refuses new requests, waits for those under way, within the grace of the settings, and frees everything. Resolves to
-   * whether all requests ended by themselves. Idempotent.
+   * Rejects new requests, waits for those in progress within the grace of the settings, and frees everything. Resolves
+   * to whether all requests ended by themselves. Idempotent.
    */
   readonly stop: () => Promise<boolean>;
 }
@@ -21,14 +21,14 @@ export interface StartedService {
 export interface StartOptions {
   readonly config: Config;
   readonly logger: Logger;
-  /** Called when the port is open, so that its modules do not delay that. */
+  /** Called when the port is open, so that its imports do not delay that. */
   readonly loadProgressDisplay?: () => Promise<{
     readonly show: (progress: LoadProgress) => void;
     readonly stop: () => void;
   }>;
 }
 
-/** Resolves when the port is open, before the model is loaded. Rejects if the address cannot be listened on. */
+/** Resolves when the port is open, before the model is loaded. Rejects if the address is not available. */
 export async function startService({ config, logger, loadProgressDisplay }: StartOptions): Promise<StartedService> {
   const composing = Promise.withResolvers<Composition>();
   composing.promise.catch(() => {});
@@ -40,7 +40,7 @@ export async function startService({ config, logger, loadProgressDisplay }: Star
 
   const failed = Promise.withResolvers<EngineError>();
   const load = async (): Promise<Engine> => {
-    // These modules take several times as long to load as it takes to open the port.
+    // These modules take several times longer to load than it takes to open the port.
     const [{ compose }, { warnOfRefusedDefaults }, { warnOfFewerSequences }, progress] = await Promise.all([
       import("./compose.ts"),
       import("./default-arguments.ts"),

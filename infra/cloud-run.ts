@@ -1,4 +1,4 @@
-/** Cloud Run services, with a GPU or without: the Knative form that `gcloud run services replace` takes. */
+/** Cloud Run services, with or without a GPU, in the Knative form of `gcloud run services replace`. */
 import type { IService } from "@kubernetes-models/knative/serving.knative.dev/v1";
 import { stringify } from "yaml";
 
@@ -16,7 +16,7 @@ const STARTUP_PERIOD_SECONDS = 10;
 
 interface Accelerator {
   readonly accelerator: string;
-  /** Less is refused beside this GPU. */
+  /** Cloud Run rejects less with this GPU. */
   readonly minCpu: number;
   readonly minMemoryGiB: number;
 }
@@ -48,7 +48,7 @@ function limitProblems({ device, concurrency, timeouts }: Deployment): string[] 
 
 function placementProblems({ device, resources, s3Role }: Deployment): string[] {
   const problems =
-    s3Role === null ? [] : ["s3Role: Cloud Run gives no AWS roles; name the secrets of a key pair under secrets."];
+    s3Role === null ? [] : ["s3Role: Cloud Run has no AWS roles; list the secrets of a key pair under secrets."];
   if (device.kind === "cpu") return problems;
   const accelerator = accelerators[device.gpu];
   if (accelerator === undefined) {
@@ -56,9 +56,9 @@ function placementProblems({ device, resources, s3Role }: Deployment): string[] 
   }
   const { minCpu, minMemoryGiB } = accelerator;
   const { cpu, memoryGiB } = resources;
-  if (cpu < minCpu) problems.push(`resources.cpu: expected at least ${minCpu} beside ${device.gpu}, got ${cpu}.`);
+  if (cpu < minCpu) problems.push(`resources.cpu: expected at least ${minCpu} with ${device.gpu}, got ${cpu}.`);
   if (memoryGiB < minMemoryGiB) {
-    problems.push(`resources.memoryGiB: expected at least ${minMemoryGiB} beside ${device.gpu}, got ${memoryGiB}.`);
+    problems.push(`resources.memoryGiB: expected at least ${minMemoryGiB} with ${device.gpu}, got ${memoryGiB}.`);
   }
   return problems;
 }
@@ -78,7 +78,7 @@ function service(deployment: Deployment) {
             "autoscaling.knative.dev/maxScale": String(replicas.max),
             "run.googleapis.com/execution-environment": "gen2",
             "run.googleapis.com/startup-cpu-boost": "true",
-            // Between requests the engine still gives memory back and drains.
+            // Between requests, the engine still releases memory and drains.
             "run.googleapis.com/cpu-throttling": "false",
             ...(accelerator !== undefined && { "run.googleapis.com/gpu-zonal-redundancy-disabled": "true" }),
           },
@@ -100,7 +100,7 @@ function container({ image, device, environment, secrets, resources, timeouts }:
   return {
     name: "fovea",
     image,
-    // The platform sets PORT to this, and refuses a PORT of ours.
+    // The platform sets PORT to this, and rejects a PORT variable.
     ports: [{ name: "http1", containerPort: PORT }],
     env: [
       ...Object.entries({ ...environment, SHUTDOWN_GRACE_SECONDS: String(grace) }).map(([name, value]) => ({
@@ -119,7 +119,7 @@ function container({ image, device, environment, secrets, resources, timeouts }:
         ...(device.kind !== "cpu" && { "nvidia.com/gpu": "1" }),
       },
     },
-    // Any status of 200 to 399 counts as ready, so /health: it answers 503 while the model loads.
+    // Any status from 200 to 399 counts as ready, so /health is used: it answers 503 while the model loads.
     startupProbe: {
       httpGet: { path: healthPaths.readiness, port: PORT },
       periodSeconds: STARTUP_PERIOD_SECONDS,

@@ -1,4 +1,6 @@
-/** Holds the settings of a deployment to the schema that the service itself reads: no manifest carries a wrong one. */
+/**
+ * Validates the settings of a deployment with the service's own schema, so that no manifest contains an invalid one.
+ */
 import { isAbsolute } from "node:path";
 
 import { loadConfig, settingDescriptions } from "../functions/settings/config.ts";
@@ -8,15 +10,15 @@ import { ConfigError } from "../functions/settings/setting.ts";
 
 type Settings = Readonly<Record<string, string>>;
 
-/** Where a setting is said instead, for those that are no matter of `environment`. */
+/** The field to use for settings that do not belong into `environment`. */
 const placeOfSetting: Readonly<Record<string, string>> = {
-  MODEL: "say it as model",
-  DTYPE: "say it as dtype",
-  DEVICE: "say it as device.kind",
-  SHUTDOWN_GRACE_SECONDS: "say it as timeouts.shutdownGraceSeconds",
+  MODEL: "set model instead",
+  DTYPE: "set dtype instead",
+  DEVICE: "set device.kind instead",
+  SHUTDOWN_GRACE_SECONDS: "set timeouts.shutdownGraceSeconds instead",
   PORT: "the platform sets it",
-  HOST: "the platform needs all addresses",
-  CACHE_FOLDER: "the image sets it, and the platform puts a disk there",
+  HOST: "the platform needs the service on all addresses",
+  CACHE_FOLDER: "the image sets it, and the platform mounts a disk there",
   HEALTH_INITIALIZING_CODE: "the platform sets it",
   RUNPOD_ENDPOINT_ID: "the platform sets it",
 };
@@ -26,18 +28,21 @@ const fieldOfSetting: Readonly<Record<string, string>> = { MODEL: "model", DTYPE
 export interface DeploymentSettings {
   readonly environment: Settings;
   readonly secrets: Settings;
-  /** `environment` and the settings that fields stand for. */
+  /** `environment` and the settings that come from other fields. */
   readonly settings: Settings;
 }
 
-/** What the service will make of the settings. Throws ConfigError with every problem, each with the path of its field. */
+/**
+ * Returns the service's configuration for these settings. Throws ConfigError with every problem, each with the path of
+ * its field.
+ */
 export function checkSettings({ environment, secrets, settings }: DeploymentSettings): Config {
   const problems = [
     ...Object.entries(environment).flatMap(([name, value]) => problemsOf("environment", name, value)),
     ...Object.keys(secrets).flatMap((name) => problemsOf("secrets", name, null)),
     ...Object.keys(secrets)
       .filter((name) => name in environment)
-      .map((name) => `secrets.${name}: it is in environment too.`),
+      .map((name) => `secrets.${name}: it is also in environment.`),
     ...modelProblems(settings.MODEL),
     ...batchStoreProblems(environment.BATCH_STORE),
   ];
@@ -56,18 +61,21 @@ function problemsOf(field: "environment" | "secrets", name: string, value: strin
   const setting = settingDescriptions.find((known) => known.name === name);
   if (setting === undefined) return [`${path}: there is no such setting${suggestion(name)}`];
   if (name in placeOfSetting) return [`${path}: ${placeOfSetting[name]}.`];
-  if (field === "environment" && setting.isSecret) return [`${path}: it is secret; name a secret under secrets.`];
-  if (value !== null && /:\/\/[^/\s]*:[^/\s]*@/.test(value)) return [`${path}: a password does not belong here.`];
+  if (field === "environment" && setting.isSecret)
+    return [`${path}: it is secret; name a platform secret under secrets.`];
+  if (value !== null && /:\/\/[^/\s]*:[^/\s]*@/.test(value)) return [`${path}: a password is not allowed here.`];
   return [];
 }
 
-/** A folder of the machine that renders is not one of the container. */
+/** A folder of the machine that renders is not a folder of the container. */
 function modelProblems(model: string | undefined): string[] {
   const isPlaced = model === undefined || /^s3:\/\//i.test(model) || isAbsolute(model);
-  return isPlaced ? [] : [`model: expected s3://bucket/prefix or an absolute folder of the image, got ${model}.`];
+  return isPlaced
+    ? []
+    : [`model: expected s3://bucket/prefix or an absolute path of a folder in the image, got ${model}.`];
 }
 
-/** Replicas share no disk, and lose theirs when they end. */
+/** Replicas share no disk, and lose their own when they end. */
 function batchStoreProblems(store: string | undefined): string[] {
   const isShared = store === undefined || store === "none" || /^s3:\/\//i.test(store);
   return isShared ? [] : [`environment.BATCH_STORE: expected s3://bucket/prefix or none, got ${store}.`];

@@ -1,6 +1,6 @@
 /**
- * A deployment as data: what a file describes once and every platform is rendered from. Nothing in it belongs to one
- * platform alone, and no secret is in it, only names of secrets.
+ * A deployment as data, described once in a file and rendered for every platform. It contains nothing specific to one
+ * platform, and no secrets, only their names.
  */
 import { parseDocument } from "yaml";
 import { z } from "zod";
@@ -12,13 +12,13 @@ import { checkSettings } from "./deployment-settings.ts";
 export const gpuNames = ["t4", "l4", "l40s", "rtx-4090", "rtx-pro-6000", "a100-80gb", "h100", "h200"] as const;
 export type GpuName = (typeof gpuNames)[number];
 
-/** What Kubernetes takes as a label, which is the narrowest of all. */
+/** A valid label in Kubernetes, which is the strictest platform. */
 const resourceName = z
   .string()
   .max(40)
-  .regex(/^[a-z]([a-z0-9-]*[a-z0-9])?$/, "expected lower-case letters, digits and dashes, a letter first");
+  .regex(/^[a-z]([a-z0-9-]*[a-z0-9])?$/, "expected lower-case letters, digits and dashes, starting with a letter");
 
-/** A moving tag would let replicas of one deployment differ. */
+/** With a moving tag, replicas of one deployment could differ. */
 const imageReference = z
   .string()
   .regex(
@@ -30,7 +30,7 @@ const secretName = z.string().regex(/^[A-Za-z0-9][A-Za-z0-9_.-]*$/, "expected th
 
 const device = z.discriminatedUnion("kind", [
   z.strictObject({ kind: z.literal("cpu") }),
-  // One: a process computes on one GPU, and more load is more replicas.
+  // One GPU, because a process computes on one GPU and more load means more replicas.
   z.strictObject({ kind: z.enum(["cuda", "webgpu"]), gpu: z.enum(gpuNames) }),
 ]);
 
@@ -63,7 +63,7 @@ const description = z.strictObject({
     .prefault({}),
 });
 
-/** Names of what a deployment may say. */
+/** Names of the fields of a deployment. */
 export const deploymentFields: readonly string[] = Object.keys(description.shape);
 
 export interface Deployment {
@@ -72,15 +72,15 @@ export interface Deployment {
   readonly device: z.output<typeof device>;
   readonly resources: { readonly cpu: number; readonly memoryGiB: number; readonly diskGiB: number };
   readonly replicas: { readonly min: number; readonly max: number };
-  /** Requests of one replica at once; with more, there should be another replica. */
+  /** Concurrent requests per replica, above which the platform adds another replica. */
   readonly concurrency: number;
-  /** Settings by environment name, all known and valid, none secret; not PORT nor SHUTDOWN_GRACE_SECONDS. */
+  /** Settings by environment name: known, valid and not secret, without PORT and SHUTDOWN_GRACE_SECONDS. */
   readonly environment: Readonly<Record<string, string>>;
-  /** Name of the platform's secret by environment name. */
+  /** Names of the platform's secrets by environment name. */
   readonly secrets: Readonly<Record<string, string>>;
-  /** What allows S3, by the platform's own name; null where keys or nothing do. */
+  /** The platform's own role name for access to S3; null if keys are used, or nothing. */
   readonly s3Role: string | null;
-  /** Host names that requests are for; at least one. */
+  /** Host names of requests; at least one. */
   readonly hosts: readonly string[];
   readonly prometheusUrl: string | null;
   readonly timeouts: {
@@ -89,11 +89,11 @@ export interface Deployment {
     /** Null for the platform's own default. */
     readonly shutdownGraceSeconds: number | null;
   };
-  /** What the service will read of `environment`. */
+  /** The service's configuration from `environment`. */
   readonly config: Config;
 }
 
-/** Reads YAML, or JSON. Throws ConfigError with every problem, each with the path of its field. */
+/** Parses YAML or JSON. Throws ConfigError with every problem, each with the path of its field. */
 export function parseDeployment(text: string): Deployment {
   const document = parseDocument(text);
   if (document.errors.length > 0) throw new ConfigError(document.errors.map(({ message }) => describeSyntax(message)));
@@ -101,7 +101,7 @@ export function parseDeployment(text: string): Deployment {
   if (!result.success) throw new ConfigError(result.error.issues.flatMap(describeIssue));
   const { model, dtype, environment, secrets, s3Role, hosts, prometheusUrl, timeouts, ...rest } = result.data;
   const settings = {
-    // Until it is on S3: the disk of a replica goes with it.
+    // The default until it is on S3, because the disk of a replica is lost when it ends.
     BATCH_STORE: "none",
     ...environment,
     ...(model !== undefined && { MODEL: model }),
@@ -122,9 +122,9 @@ export function parseDeployment(text: string): Deployment {
   };
 }
 
-/** The parser's message, without the lines of the file that it shows below. */
+/** The parser's message without the excerpt of the file below it. */
 function describeSyntax(message: string): string {
-  return `The deployment is no YAML: ${message.split("\n", 1)[0].replace(/:$/, "")}.`;
+  return `The deployment is not valid YAML: ${message.split("\n", 1)[0].replace(/:$/, "")}.`;
 }
 
 function describeIssue(issue: z.core.$ZodIssue): string[] {

@@ -1,15 +1,15 @@
-/** How many replicas Kubernetes keeps: a fixed number, or KEDA's scaler on our metrics or on the requests under way. */
+/** The number of Kubernetes replicas: fixed, or scaled by KEDA on our metrics or on the requests in progress. */
 import type { IScaledObject } from "@kubernetes-models/keda/keda.sh/v1alpha1";
 
 import type { Deployment } from "./deployment.ts";
 
-/** Without traffic for so long, a replica goes; a cold start costs more than some idle minutes. */
+/** A replica ends after this time without traffic. A cold start costs more than a few idle minutes. */
 const COOLDOWN_SECONDS = 300;
 const POLLING_SECONDS = 15;
 /** Of KEDA's HTTP add-on, where its chart puts it. */
 const httpScalerAddress = "keda-add-ons-http-external-scaler.keda:9090";
 
-/** Null where the number is fixed. */
+/** Null if the number is fixed. */
 export function scaledObject(deployment: Deployment) {
   const { name, replicas } = deployment;
   if (replicas.min === replicas.max) return null;
@@ -32,8 +32,8 @@ export function scaledObject(deployment: Deployment) {
 }
 
 /**
- * Routes requests through the proxy of KEDA's HTTP add-on (0.14 and later), which counts them and holds those that wake a
- * replica. Null where Prometheus counts, or nothing does.
+ * Routes requests through the proxy of KEDA's HTTP add-on (0.14 and newer), which counts them and holds those that wake
+ * a replica. Null if Prometheus counts, or the number is fixed.
  */
 export function interceptorRoute(deployment: Deployment) {
   const { name, hosts, concurrency, replicas, timeouts } = deployment;
@@ -46,13 +46,13 @@ export function interceptorRoute(deployment: Deployment) {
       target: { service: name, portName: "http" },
       rules: [{ hosts }],
       scalingMetric: { concurrency: { targetValue: concurrency } },
-      // An answer that is not streamed begins when it is complete.
+      // An answer that is not streamed starts when it is complete.
       timeouts: { readiness: `${timeouts.startupSeconds}s`, responseHeader: `${timeouts.requestSeconds}s` },
     },
   };
 }
 
-/** Null from zero too: replicas that are all gone report no metrics, and nothing would wake one. */
+/** Also null when scaling from zero: without replicas there are no metrics, and nothing would wake one. */
 function metricsTrigger({ replicas, prometheusUrl, concurrency, config }: Deployment) {
   if (replicas.min === 0 || prometheusUrl === null) return null;
   const model = JSON.stringify(config.servedModelNames[0]);

@@ -1,6 +1,6 @@
 /**
- * Kubernetes 1.30 and later, with NVIDIA's device plugin for GPUs and KEDA for scaling: one file for each object, ready
- * for `kubectl apply --filename folder`, or all of them as one stream.
+ * Kubernetes 1.30 and newer, with NVIDIA's device plugin for GPUs and KEDA for scaling: one file per object, ready for
+ * `kubectl apply --filename folder`, or all of them as one stream.
  */
 import type { IDeployment } from "kubernetes-models/apps/v1";
 import type { IPodDisruptionBudget } from "kubernetes-models/policy/v1";
@@ -13,9 +13,9 @@ import type { Deployment, GpuName } from "./deployment.ts";
 import { interceptorRoute, scaledObject } from "./kubernetes-scaling.ts";
 
 const DEFAULT_GRACE_SECONDS = 45;
-/** Until every proxy knows that the pod is about to end; requests that come meanwhile are served. */
+/** Time until every proxy knows that the pod is about to end. Requests that arrive meanwhile are served. */
 const PRE_STOP_SECONDS = 5;
-/** For the process to end after its requests have; then Kubernetes kills it. */
+/** Time for the process to end after its requests. Then Kubernetes kills it. */
 const EXIT_SECONDS = 10;
 
 const STARTUP_PERIOD_SECONDS = 5;
@@ -60,7 +60,7 @@ function metadata(deployment: Deployment) {
   return { name: deployment.name, labels: labels(deployment) };
 }
 
-/** Carries the role that EKS gives to pods; null where none is wanted. */
+/** Carries the role that EKS gives to pods; null without a role. */
 function serviceAccount(deployment: Deployment) {
   if (deployment.s3Role === null) return null;
   const annotations = { "eks.amazonaws.com/role-arn": deployment.s3Role };
@@ -78,7 +78,7 @@ function workload(deployment: Deployment) {
     kind: "Deployment",
     metadata: metadata(deployment),
     spec: {
-      // Where KEDA sets the number, applying this again must not set it back.
+      // If KEDA sets the number, applying the manifest again must not reset it.
       ...(scaledObject(deployment) === null && { replicas: replicas.max }),
       selector: { matchLabels: labels(deployment) },
       strategy: { type: "RollingUpdate", rollingUpdate: { maxSurge: 1, maxUnavailable: 0 } },
@@ -89,7 +89,7 @@ function workload(deployment: Deployment) {
         },
         spec: {
           ...(s3Role !== null && { serviceAccountName: name }),
-          // EKS puts the role's own token into the pod; the one of Kubernetes is of no use here.
+          // EKS mounts the role's own token. The Kubernetes token is not needed.
           automountServiceAccountToken: false,
           ...placement(deployment),
           terminationGracePeriodSeconds: PRE_STOP_SECONDS + graceSeconds(deployment) + EXIT_SECONDS,
@@ -117,7 +117,7 @@ function container(deployment: Deployment) {
     env: environment(deployment),
     resources: {
       requests: { cpu: String(cpu), memory: memory(memoryGiB), ...gpu },
-      // No limit of the CPU: throttled threads of one step would all wait for the slowest.
+      // No CPU limit: throttled threads of a step would all wait for the slowest.
       limits: { memory: memory(memoryGiB), ...gpu },
     },
     startupProbe: {
@@ -151,7 +151,7 @@ function environment(deployment: Deployment) {
   ];
 }
 
-/** Onto nodes with the GPU that was asked for, tainted or not. */
+/** Selects nodes with the requested GPU, tainted or not. */
 function placement({ device }: Deployment): Pick<IPodSpec, "affinity" | "tolerations"> {
   if (device.kind === "cpu") return {};
   const isProduct = { key: "nvidia.com/gpu.product", operator: "In" as const, values: [...gpuProducts[device.gpu]] };
@@ -187,7 +187,7 @@ function graceSeconds({ timeouts }: Deployment): number {
   return timeouts.shutdownGraceSeconds ?? DEFAULT_GRACE_SECONDS;
 }
 
-/** Kubernetes refuses fractions with a unit that is not divisible. */
+/** Kubernetes rejects fractions with a unit that is not divisible. */
 function memory(gibibytes: number): string {
   return Number.isInteger(gibibytes) ? `${gibibytes}Gi` : `${Math.round(gibibytes * 1024)}Mi`;
 }

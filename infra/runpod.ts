@@ -1,21 +1,21 @@
 /**
  * RunPod's load-balancing endpoints: the body of `POST https://api.runpod.io/v2/serverless`. Requests reach the service
- * as they are; RunPod asks a route whether to send it any, and reads 204 as "still starting".
+ * unchanged. RunPod probes a route to decide whether to send requests, and reads 204 as "still starting".
  */
 import { ConfigError } from "../functions/settings/setting.ts";
 import { PORT, exceeded, healthPaths } from "./deployment-target.ts";
 import type { DeploymentTarget } from "./deployment-target.ts";
 import type { Deployment, GpuName } from "./deployment.ts";
 
-/** How long a container has after SIGTERM is not documented; other platforms give 10 s at least. */
+/** The time that a container has after SIGTERM is not documented; other platforms allow at least 10 s. */
 const MAX_GRACE_SECONDS = 8;
 const MAX_REQUEST_SECONDS = 330;
-/** Keeps a replica for the next question of a conversation, which is worth more than a cold start. */
+/** Keeps a replica for the next question of a conversation, which would otherwise wait for a cold start. */
 const IDLE_SECONDS = 60;
 /** The CUDA that the libraries in the image are of; workers with an older driver could not load them. */
 const minCudaVersion = "13.0";
 
-/** Groups of alike GPUs, which is what can be asked for. */
+/** Groups of similar GPUs, which are the unit of selection. */
 const gpuPools: Readonly<Partial<Record<GpuName, string>>> = {
   l4: "AMPERE_24",
   l40s: "ADA_48_PRO",
@@ -42,11 +42,11 @@ function problemsOf(deployment: Deployment): string[] {
     ["timeouts.requestSeconds", timeouts.requestSeconds, MAX_REQUEST_SECONDS, " s"],
     ["timeouts.shutdownGraceSeconds", timeouts.shutdownGraceSeconds, MAX_GRACE_SECONDS, " s"],
   ]);
-  if (device.kind === "cpu") problems.push("device.kind: RunPod is rendered for GPUs alone, got cpu.");
+  if (device.kind === "cpu") problems.push("device.kind: RunPod is supported only with GPUs, got cpu.");
   else if (poolOf(deployment) === undefined) {
     problems.push(`device.gpu: RunPod has ${Object.keys(gpuPools).join(", ")}, not ${device.gpu}.`);
   }
-  if (s3Role !== null) problems.push("s3Role: RunPod gives no roles; name the secrets of a key pair under secrets.");
+  if (s3Role !== null) problems.push("s3Role: RunPod has no roles; list the secrets of a key pair under secrets.");
   return problems;
 }
 

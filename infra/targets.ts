@@ -1,4 +1,4 @@
-/** The platforms that are rendered for; a new one is one line here. */
+/** The supported platforms. A new one is one line here. */
 import { cloudRun } from "./cloud-run.ts";
 import type { DeploymentTarget } from "./deployment-target.ts";
 import { kubernetes } from "./kubernetes.ts";

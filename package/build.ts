@@ -1,6 +1,6 @@
 /**
- * Builds dist/, what the npm package holds: the compiled modules, their types, and the files that they read, each at the
- * same place relative to the others as in the repository. Node strips no types below node_modules, so a package of
+ * Builds dist/, the content of the npm package: the compiled modules, their types, and the files that they read, each
+ * at the same relative place as in the repository. Node does not strip types below node_modules, so a package of
  * sources would not run there.
  */
 import { execFileSync } from "node:child_process";
@@ -12,10 +12,10 @@ import { findMissingFiles } from "./missing-files.ts";
 
 const repository = fileURLToPath(new URL("..", import.meta.url));
 const dist = join(repository, "dist");
-/** Built beside dist/ and renamed, so that a failed build leaves the last one alone. */
+/** Built next to dist/ and renamed, so that a failed build does not change the last one. */
 const building = join(repository, ".cache", `dist-${process.pid}`);
 
-/** Files that modules read at run time. The held-out pictures of the checkpoint are for measurements only. */
+/** Files that modules read at run time. The checkpoint's held-out pictures are only for measurements. */
 const assets = [
   ...globSync("engine/**/*.wasm", { cwd: repository }),
   ...globSync("functions/playground/*.{js,css,html,svg}", { cwd: repository }),

@@ -15,7 +15,7 @@ const link = join(modules, ".bin", "node");
 
 if (existsSync(join(modules, packaged)) && !existsSync(link)) {
   mkdirSync(dirname(link), { recursive: true });
-  // A link that leads nowhere.
+  // A broken link.
   rmSync(link, { force: true });
   symlinkSync(join("..", packaged), link);
 }

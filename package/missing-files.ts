@@ -1,10 +1,10 @@
-/** Files that built modules name and that the build has left out. */
+/** Finds files that built modules name but the build has left out. */
 import { existsSync, globSync, readFileSync } from "node:fs";
 import { dirname, join, relative } from "node:path";
 
 /**
- * One line for each URL of a module in `folder` that leads to no file there: an asset that is not copied, or a module by
- * the suffix of its source. Web pages' modules do not count.
+ * One line for each URL of a module in `folder` that leads to no file there: an asset that is not copied, or a module
+ * with the suffix of its source. Modules of web pages do not count.
  */
 export function findMissingFiles(folder: string): string[] {
   return globSync("**/*.js", { cwd: folder, exclude: ["functions/playground/**"] }).flatMap((module) => {

@@ -7,11 +7,11 @@ import { expect, test } from "vitest";
 
 const kernels = ["engine/images/kernel/filter", "engine/sampling/kernel/logits"];
 
-test.for(kernels)("%s.wasm is what `npm run build:kernels` makes of its source", async (kernel) => {
+test.for(kernels)("%s.wasm equals the output of `npm run build:kernels`", async (kernel) => {
   const folder = await mkdtemp(join(tmpdir(), "fovea-kernel-"));
   try {
     const compiled = join(folder, "compiled.wasm");
-    // In a process of its own: the compiler's types would become global to every file here.
+    // In a separate process, because the compiler's types would become global to every file here.
     const compiler = "node_modules/assemblyscript/bin/asc.js";
     const config = join(kernel, "../asconfig.json");
     const options = ["--config", config, "--target", "release", "--outFile", compiled];

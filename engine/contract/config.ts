@@ -33,8 +33,8 @@ export interface ImageLimits {
   readonly maxImageBytes: number;
   readonly maxImagePixels: number;
   /**
-   * Most that decoding one image, or all new images of one request, may cost, in pixels of a plain 8-bit RGB picture:
-   * those of AVIF, of 16 bits and of progressive JPEG cost several. Default: `defaultDecodeLimits`.
+   * Maximum cost of decoding one image, or all new images of a request, in pixels of a plain 8-bit RGB picture. A pixel
+   * of an AVIF, a 16-bit picture or a progressive JPEG costs several. Default: `defaultDecodeLimits`.
    */
   readonly maxDecodeCost?: number;
   readonly maxRequestDecodeCost?: number;

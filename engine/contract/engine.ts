@@ -12,20 +12,23 @@ import type { GenerationRequest } from "./generation-request.ts";
 import type { RequestOutput } from "./request-output.ts";
 import type { SamplingParams } from "./sampling-params.ts";
 
-/** `stalled`: no requests are taken until the step under way ends, if it ever does; `Engine.stall` has more. */
+/** `stalled`: requests are rejected until the current step ends, if it ever does; see `Engine.stall`. */
 export type EngineState = "loading" | "ready" | "stalled" | "failed" | "closed";
 
-/** One step of the engine that has taken longer than `stepTimeoutMs` and is still under way. */
+/** A step of the engine that has taken longer than `stepTimeoutMs` and is still running. */
 export interface EngineStall {
-  /** That the step has taken so far, at least. */
+  /** Minimum time that the step has taken so far. */
   readonly seconds: number;
   /** The code that runs in the step: scheduling, the model, sampling with the engine's own processors, or a custom processor. */
   readonly activity: "scheduling" | "model" | "sampling" | "logits processor";
   /** The custom logits processor whose code runs: its name in the settings, and the `module:Export` that it was loaded from. */
   readonly logitsProcessor: { readonly name: string; readonly className: string } | null;
-  /** Requests under way when the stall was noticed. */
+  /** Requests in progress when the stall was detected. */
   readonly numRequests: number;
-  /** Whether it has taken twice `stepTimeoutMs`: the requests under way have been ended, and only a restart is likely to help. */
+  /**
+   * Whether it has taken twice `stepTimeoutMs`: the requests in progress have been ended, and only a restart is likely
+   * to help.
+   */
   readonly isLasting: boolean;
 }
 
@@ -112,7 +115,7 @@ export interface EngineDependencies {
   /** Called once while loading; the engine closes the store. Without it, replicas share nothing. */
   readonly createByteStore?: () => Promise<ByteStore>;
   readonly onProgress?: (progress: LoadProgress) => void;
-  /** Called when a stall begins, again when it has become a lasting one, and with null when its step has ended. */
+  /** Called when a stall starts, again when it becomes lasting, and with null when its step has ended. */
   readonly onStall?: (stall: EngineStall | null) => void;
   /** Called at most once, when the engine thread has ended by itself after it was ready. */
   readonly onFailed?: (error: EngineError) => void;

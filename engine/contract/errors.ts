@@ -1,7 +1,7 @@
 /** The one error class of the engine and its closed list of codes. HTTP statuses are chosen outside. */
 
 export type EngineErrorCode =
-  /** A field of the request has a value that the engine cannot serve; `parameter` names it. */
+  /** A field of the request has a value that the engine does not support; `parameter` names it. */
   | "invalid_argument"
   | "prompt_too_long"
   | "too_many_images"
@@ -17,7 +17,7 @@ export type EngineErrorCode =
   | "aborted"
   | "not_ready"
   | "closed"
-  /** One step of the engine has not ended in the time that `stepTimeoutMs` gives it. */
+  /** A step of the engine has exceeded `stepTimeoutMs`. */
   | "engine_stalled"
   | "unsupported_model"
   | "invalid_checkpoint"
@@ -55,9 +55,9 @@ export interface EngineErrorOptions {
 export class EngineError extends Error {
   override readonly name = "EngineError";
   readonly code: EngineErrorCode;
-  /** The request field at fault, in our spelling (`samplingParams.temperature`), if there is one. */
+  /** The invalid request field in the engine's spelling (`samplingParams.temperature`), if there is one. */
   readonly parameter: string | null;
-  /** The setting that could be changed so that the engine serves this, or loads, where there is one. */
+  /** The setting to change so that the engine accepts this or loads, if there is one. */
   readonly setting: ServingSetting | LoadingSetting | null;
 
   constructor(code: EngineErrorCode, message: string, options: EngineErrorOptions = {}) {
@@ -68,7 +68,7 @@ export class EngineError extends Error {
   }
 }
 
-/** The same error, with the request field at fault. */
+/** The same error with the invalid request field. */
 export function aboutParameter(error: EngineError, parameter: string): EngineError {
   const { code, message, setting } = error;
   return new EngineError(code, message, { cause: error, parameter, ...(setting !== null && { setting }) });

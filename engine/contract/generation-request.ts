@@ -50,8 +50,8 @@ export interface GenerationRequest {
   /** Whether the first output of each choice contains the prompt. Default false. */
   readonly includePrompt?: boolean;
   /**
-   * Changes to the image processor's options (`mm_processor_kwargs`), as preprocessor_config.json names them, flat or
-   * below `images_kwargs`. Those that the processor does not know are refused.
+   * Changes to the image processor's options (`mm_processor_kwargs`), as preprocessor_config.json names them, at the
+   * top level or below `images_kwargs`. Unknown options are rejected.
    */
   readonly mmProcessorOptions?: Readonly<Record<string, unknown>>;
   /** Owner of the request's image uuids: an equal uuid of another tenant is another image. Default "". */

@@ -16,24 +16,24 @@ export interface SamplingParams {
   readonly presencePenalty: number;
   /** In [-2, 2]; subtracted once for each time the output has the token. 0 is off. */
   readonly frequencyPenalty: number;
-  /** Above 0; makes tokens of prompt and output less likely where it is above 1. 1 is off. */
+  /** Above 0; values above 1 make tokens of prompt and output less likely. 1 is off. */
   readonly repetitionPenalty: number;
-  /** Added to logits, by token id, clamped to -100 and 100; null is none. */
+  /** Added to logits, by token id, clamped to -100 and 100; null for none. */
   readonly logitBias: Readonly<Record<number, number>> | null;
   /** The only tokens that may be generated; null allows all. */
   readonly allowedTokenIds: readonly number[] | null;
   /** Words that the output must not contain, as the tokenizer spells them with and without a space in front. */
   readonly badWords: readonly string[];
-  /** What the text must have the form of; null is any. Checked whole when the engine takes the request. */
+  /** The prescribed form of the text; null for any. Validated when the engine accepts the request. */
   readonly structuredOutput: StructuredOutput | null;
   /**
-   * Same seed, same request, same checkpoint: same draws, alone or in any batch. A draw is a function of seed, position
-   * and logits alone; the last bits of logits may differ with the size of a batch (more than these in int4 on the CPU,
-   * where one row is multiplied otherwise than several), which turns a draw only where it falls within them of a
-   * boundary between two tokens. Null draws a seed at random.
+   * The same seed, request and checkpoint give the same draws, alone or in any batch. A draw depends only on seed,
+   * position and logits. The last bits of logits may differ with the size of a batch (more than these in int4 on the
+   * CPU, where one row is multiplied differently than several), which changes a draw only if it is that close to the
+   * boundary between two tokens. Null draws a random seed.
    */
   readonly seed: number | null;
-  /** Most tokens generated; null is what fits into the model's length. */
+  /** Maximum number of generated tokens; null for as many as fit into the model length. */
   readonly maxTokens: number | null;
   readonly minTokens: number;
   readonly stop: readonly string[];
@@ -43,7 +43,7 @@ export interface SamplingParams {
   readonly skipSpecialTokens: boolean;
   /** Number of alternatives reported per generated token (0: the token's own only); null reports none. */
   readonly logprobs: number | null;
-  /** As `logprobs`, for every token of the prompt but the first. Such a prompt is computed without reused KV. */
+  /** Like `logprobs`, for every token of the prompt but the first. Such a prompt is computed without reused KV. */
   readonly promptLogprobs: number | null;
   /** Arguments for logits processors, by name. */
   readonly extraArgs: ExtraArguments;
@@ -81,7 +81,7 @@ const MIN_TEMPERATURE = 0.01;
 const MAX_TEMPERATURE = 2;
 const MAX_PENALTY = 2;
 
-/** Greatest lengths of fields whose cost grows with their length. To be checked before their elements. */
+/** Maximum lengths of fields whose cost grows with their length. Checked before their elements. */
 export const samplingLimits = {
   /** Stop strings. The text is searched for each of them after every generated token. */
   stop: 64,
@@ -94,7 +94,7 @@ export const samplingLimits = {
   badWordsCharacters: 65_536,
   /** Biased tokens. Each bias is added to a logit at every step. */
   logitBias: 4096,
-  /** Allowed tokens. The largest vocabularies have as many. */
+  /** Allowed tokens. The largest vocabularies have this many. */
   allowedTokenIds: 262_144,
   /** Alternatives per token, as many as OpenAI's clients may ask for. Each costs a scan of the vocabulary. */
   logprobs: 20,
@@ -132,7 +132,7 @@ export function createSamplingParams(partial: SamplingParamsInput = {}): Samplin
   return normalise(params);
 }
 
-/** Whether the most likely token is taken instead of drawing one. */
+/** Whether the most likely token is chosen instead of drawing one. */
 export function isGreedy(params: SamplingParams): boolean {
   return params.temperature < GREEDY_TEMPERATURE_LIMIT;
 }
@@ -154,7 +154,7 @@ function checkTemperature(temperature: number): void {
   if (temperature > MAX_TEMPERATURE) refuse("temperature", `must be in [0, ${MAX_TEMPERATURE}], got ${temperature}`);
 }
 
-/** Negated comparisons refuse NaN too. */
+/** Negated comparisons also reject NaN. */
 function checkProbabilities({ topP, minP }: SamplingParams): void {
   if (!(topP > 0 && topP <= 1)) refuse("topP", `must be in (0, 1], got ${topP}`);
   if (!(minP >= 0 && minP <= 1)) refuse("minP", `must be in [0, 1], got ${minP}`);
@@ -174,13 +174,13 @@ function checkStops({ stop, stopTokenIds }: SamplingParams): void {
   const longest = stop.reduce((length, text) => Math.max(length, text.length), 0);
   const { stopCharacters } = samplingLimits;
   if (longest > stopCharacters) {
-    refuse("stop", `must hold texts of at most ${stopCharacters} characters, got one of ${longest}`);
+    refuse("stop", `must contain strings of at most ${stopCharacters} characters, got one of ${longest}`);
   }
   requireAtMost("stopTokenIds", stopTokenIds.length);
   requireTokenIds("stopTokenIds", stopTokenIds);
 }
 
-/** Negated comparisons refuse NaN too. */
+/** Negated comparisons also reject NaN. */
 function checkPenalties(params: SamplingParams): void {
   for (const field of ["presencePenalty", "frequencyPenalty"] as const) {
     const penalty = params[field];
@@ -205,7 +205,7 @@ function checkLogitBias({ logitBias }: SamplingParams): void {
   }
   for (const [tokenId, bias] of Object.entries(logitBias)) {
     if (typeof bias !== "number" || Number.isNaN(bias)) {
-      refuse("logitBias", `must give each token a number, got ${bias} for ${tokenId}`);
+      refuse("logitBias", `must map each token to a number, got ${bias} for ${tokenId}`);
     }
   }
 }
@@ -219,12 +219,12 @@ function checkAllowedTokenIds({ allowedTokenIds }: SamplingParams): void {
 
 function checkBadWords({ badWords }: SamplingParams): void {
   requireAtMost("badWords", badWords.length);
-  // Blanks alone have nothing left once their spaces are taken off, which is how they are tokenised.
+  // Words of spaces only become empty when they are tokenised without leading spaces.
   if (badWords.some((word) => word.trim() === "")) refuse("badWords", "cannot contain an empty string");
   const numCharacters = badWords.reduce((sum, word) => sum + word.length, 0);
   const { badWordsCharacters } = samplingLimits;
   if (numCharacters > badWordsCharacters) {
-    refuse("badWords", `must have at most ${badWordsCharacters} characters in all, got ${numCharacters}`);
+    refuse("badWords", `must have at most ${badWordsCharacters} characters in total, got ${numCharacters}`);
   }
 }
 
@@ -246,7 +246,7 @@ function requireAtMost(field: keyof SamplingParams & keyof typeof samplingLimits
   if (count > maximum) refuse(field, `must have at most ${maximum} entries, got ${count}`);
 }
 
-/** A list of keys as it fits into a message. */
+/** A list of keys, shortened to fit into a message. */
 function describeSome(keys: readonly string[]): string {
   const shown = keys
     .slice(0, 8)

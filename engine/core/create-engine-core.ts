@@ -20,9 +20,9 @@ import { Scheduler } from "../scheduler/scheduler.ts";
  * Loads logits processors and sessions.
  *
  * @param takeMessages See `EngineCore`.
- * @param progress Where the steps say how far they are.
- * @throws EngineError `invalid_logits_processor`, `invalid_configuration` for KV that does not fit, `runtime_failed` for
- *   graphs that do not load.
+ * @param progress Receives the progress of each step.
+ * @throws EngineError `invalid_logits_processor`, `invalid_configuration` for KV that does not fit, `runtime_failed`
+ * for graphs that do not load.
  */
 export async function createEngineCore(
   options: WorkerOptions,

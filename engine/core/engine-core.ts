@@ -9,9 +9,9 @@ import type { StepProgress } from "../thread/step-progress.ts";
 export interface EngineCoreParts {
   readonly scheduler: Scheduler;
   readonly runner: ModelRunner;
-  /** What has arrived since the last call, oldest first; does not wait. */
+  /** Returns messages that have arrived since the last call, oldest first, without waiting. */
   readonly takeMessages: () => readonly ToEngineThread[];
-  /** Where each step says how far it is. */
+  /** Receives the progress of each step. */
   readonly progress: StepProgress;
 }
 
@@ -21,7 +21,7 @@ export class EngineCore implements Disposable {
   readonly #runner: ModelRunner;
   readonly #takeMessages: () => readonly ToEngineThread[];
   readonly #progress: StepProgress;
-  /** Outputs that came about between steps. */
+  /** Outputs that were created between steps. */
   #pendingOutputs: EngineCoreOutput[] = [];
   #isClosing = false;
 

@@ -12,7 +12,7 @@ export class PromptLogprobs {
   readonly #vocabSize: number;
   /** Row-major [MAX_ROWS, vocabSize]; allocated for the first request that asks for prompt logprobs. */
   #logits = new Float32Array(0);
-  /** Of prompts in progress. An entry is collected with its sequence. */
+  /** For prompts in progress. An entry is garbage-collected with its sequence. */
   readonly #logprobs = new WeakMap<Sequence, SampledLogprobs[]>();
 
   constructor(vocabSize: number) {

@@ -160,7 +160,7 @@ export interface GroupQueryAttentionInputs {
   readonly headDim: number;
   /** Tokens a position sees, itself included; null is all before it. */
   readonly localWindowSize: number | null;
-  /** What products of query and key are multiplied by; null is `1 / sqrt(headDim)`. */
+  /** Factor of the products of query and key; null means `1 / sqrt(headDim)`. */
   readonly scale: number | null;
   /** Float [numHeads]: a score of each head that takes its share of the softmax and adds nothing; null is none. */
   readonly headSink: Value | null;
@@ -181,7 +181,7 @@ export function groupQueryAttention(
   checkRank(node, query, 3);
   const [batch, length] = query.shape as Shape & readonly [Shape[number], Shape[number]];
   if (numHeads % numKvHeads !== 0) throw nodeError(node, `${numHeads} heads do not divide into ${numKvHeads} groups.`);
-  if ((key === null) !== (value === null)) throw nodeError(node, "key and value are both given or both packed.");
+  if ((key === null) !== (value === null)) throw nodeError(node, "key and value must both be given or both be packed.");
   if (key === null || value === null) {
     checkShape(node, query, [batch, length, (numHeads + 2 * numKvHeads) * headDim]);
   } else {

@@ -15,6 +15,6 @@ export const externalDataFolder = "/";
 
 /** @param file Absolute path. */
 export function externalDataLocation(file: string): string {
-  if (!isAbsolute(file)) throw new EngineError("internal", `External data ${file} is not named by an absolute path.`);
+  if (!isAbsolute(file)) throw new EngineError("internal", `The path of external data, ${file}, is not absolute.`);
   return relative(externalDataFolder, file);
 }

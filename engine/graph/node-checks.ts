@@ -36,6 +36,7 @@ export function checkShape(node: NodeLabel, value: Value, expected: Shape): void
 /** The dimension as a number, for operators that must know it while building. */
 export function knownSize(node: NodeLabel, value: Value, axis: number): number {
   const size = value.shape.at(axis);
-  if (typeof size !== "number") throw nodeError(node, `axis ${axis} of ${describeValue(value)} should be known.`);
+  if (typeof size !== "number")
+    throw nodeError(node, `axis ${axis} of ${describeValue(value)} should have a known size.`);
   return size;
 }

@@ -50,7 +50,7 @@ export async function readOnnxHeader(path: string): Promise<OnnxHeader> {
     const { size } = await handle.stat();
     return await readModel(new FieldReader(handle), size);
   } catch (cause) {
-    throw new EngineError("invalid_checkpoint", `${fileName} is not an ONNX file, or only a part of one.`, { cause });
+    throw new EngineError("invalid_checkpoint", `${fileName} is not an ONNX file, or it is incomplete.`, { cause });
   } finally {
     await handle.close();
   }
@@ -77,7 +77,7 @@ async function readModel(reader: FieldReader, size: number): Promise<OnnxHeader>
       }
     }
   }
-  if (!hasGraph) throw new Error("There is no graph.");
+  if (!hasGraph) throw new Error("The file has no graph.");
   return { inputs, outputs, operators, externalFiles };
 }
 
@@ -126,7 +126,7 @@ class FieldReader {
   async read(start: number, end: number): Promise<Uint8Array> {
     const bytes = new Uint8Array(end - start);
     const { bytesRead } = await this.#handle.read(bytes, 0, bytes.byteLength, start);
-    if (bytesRead < bytes.byteLength) throw new Error(`${bytes.byteLength} bytes are wanted; ${bytesRead} are left.`);
+    if (bytesRead < bytes.byteLength) throw new Error(`${bytes.byteLength} bytes are needed; ${bytesRead} are left.`);
     return bytes;
   }
 

@@ -79,7 +79,7 @@ export function gatherBlockQuantized(
   checkRank(node, weight, 2);
   checkShape(node, weight, [weight.shape[0], (columns * bits) / 8]);
   if (columns % blockSize !== 0)
-    throw nodeError(node, `${columns} columns are no multiple of block size ${blockSize}.`);
+    throw nodeError(node, `${columns} columns are not a multiple of block size ${blockSize}.`);
   checkShape(node, scales, [weight.shape[0], columns / blockSize]);
   return graph.addNode({
     ...node,

@@ -68,7 +68,7 @@ export function subtract(graph: GraphBuilder, name: string, left: Value, right: 
   return broadcastingNode(graph, { name, operator: "Sub" }, left, right);
 }
 
-/** Of integers, rounded towards zero. */
+/** Integer division, rounded towards zero. */
 export function divide(graph: GraphBuilder, name: string, left: Value, right: Value): Value {
   return broadcastingNode(graph, { name, operator: "Div" }, left, right);
 }
@@ -111,7 +111,7 @@ export function reshape(graph: GraphBuilder, name: string, input: Value, target:
   const inputSize = knownProduct(input.shape);
   const outputSize = knownProduct(shape);
   if (inputSize !== null && outputSize !== null && inputSize !== outputSize) {
-    throw nodeError(node, `${describeValue(input)} has not the size of ${describeShape(shape)}.`);
+    throw nodeError(node, `${describeValue(input)} does not have the size of ${describeShape(shape)}.`);
   }
   return addStandardNode(graph, node, [input, target], { elementType: input.elementType, shape });
 }
@@ -141,7 +141,7 @@ export function transpose(graph: GraphBuilder, name: string, input: Value, permu
       [...input.shape.keys()],
     )
   ) {
-    throw nodeError(node, `[${permutation.join(", ")}] is no permutation of the axes of ${describeValue(input)}.`);
+    throw nodeError(node, `[${permutation.join(", ")}] is not a permutation of the axes of ${describeValue(input)}.`);
   }
   const shape = permutation.map((axis) => input.shape[axis]);
   return addStandardNode(graph, node, [input], { elementType: input.elementType, shape }, { perm: ints(permutation) });
@@ -150,7 +150,7 @@ export function transpose(graph: GraphBuilder, name: string, input: Value, permu
 export function concat(graph: GraphBuilder, name: string, inputs: readonly Value[], axis: number): Value {
   const node = { name, operator: "Concat" };
   const first = inputs[0];
-  if (first === undefined) throw nodeError(node, "nothing to concatenate.");
+  if (first === undefined) throw nodeError(node, "there is nothing to concatenate.");
   let size = 0;
   for (const input of inputs) {
     checkElementType(node, input, first.elementType);
@@ -210,7 +210,7 @@ export function slice(
   const size = knownSize(node, input, axis);
   const last = end ?? size;
   if (start < 0 || start > last || last > size) {
-    throw nodeError(node, `[${start}, ${last}) lies outside of ${describeValue(input)}.`);
+    throw nodeError(node, `[${start}, ${last}) is outside ${describeValue(input)}.`);
   }
   const bounds = [start, last, axis].map((value) => graph.constant(`int64.${value}`, "int64", [1], [value]));
   const shape = input.shape.with(axis, last - start);

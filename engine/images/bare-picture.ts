@@ -1,14 +1,14 @@
 /**
- * Files cut down to the one picture that is served: no later frames and pages, no texts. The libraries count, list or
- * inflate all of these before they decode a pixel, and nothing can interrupt that: 200,000 frames in a WebP of 10 MB take
- * them minutes, the texts of a PNG of 20 MB seconds.
+ * Cuts files down to their first picture: no later frames or pages, no text chunks. Libraries count, list or inflate
+ * all of these before they decode a pixel, and cannot be interrupted: 200,000 frames in a WebP of 10 MB take minutes,
+ * the text chunks of a PNG of 20 MB take seconds.
  */
 import { EngineError } from "../contract/errors.ts";
 import type { ImageFormat } from "./image-format.ts";
 
 /**
- * The bytes of the first frame or page, which may be those given. `bytes` are not changed. Throws EngineError
- * `invalid_image` for an animation that is shorter than it says.
+ * Returns the bytes of the first frame or page, possibly those given. Does not change `bytes`. Throws EngineError
+ * `invalid_image` for an animation that is shorter than it declares.
  */
 export function barePicture(bytes: Uint8Array, format: ImageFormat): Uint8Array {
   switch (format) {
@@ -30,7 +30,7 @@ export function barePicture(bytes: Uint8Array, format: ImageFormat): Uint8Array 
 const RIFF_HEADER_BYTES = 12;
 const CHUNK_HEADER_BYTES = 8;
 
-/** RIFF: chunks of a name, a length and content padded to an even length; `ANMF` is one frame of an animation. */
+/** RIFF: chunks of a name, a length and content padded to an even length. `ANMF` is one frame of an animation. */
 function firstFrameOfWebp(bytes: Uint8Array): Uint8Array {
   const view = viewOf(bytes);
   let numFrames = 0;
@@ -54,7 +54,7 @@ function cutWebp(bytes: Uint8Array, end: number): Uint8Array {
   return cut;
 }
 
-/** TIFF: the header says where the first directory is, each directory ends with the place of the next, 0 for none. */
+/** TIFF: the header points to the first directory, and each directory ends with a pointer to the next, 0 for none. */
 function firstPageOfTiff(bytes: Uint8Array): Uint8Array {
   const view = viewOf(bytes);
   if (bytes.byteLength < 8) return bytes;
@@ -69,7 +69,7 @@ function firstPageOfTiff(bytes: Uint8Array): Uint8Array {
 }
 
 const PNG_SIGNATURE_BYTES = 8;
-/** Around the content of a chunk: its length, its name and its checksum. */
+/** Bytes around the content of a chunk: length, name and checksum. */
 const PNG_CHUNK_BYTES = 12;
 const textChunks: ReadonlySet<string> = new Set(["tEXt", "zTXt", "iTXt"]);
 
@@ -89,7 +89,7 @@ function pngWithoutTexts(bytes: Uint8Array): Uint8Array {
   return Buffer.concat([...kept, bytes.subarray(keptFrom)]);
 }
 
-/** Of a chunk: four letters. */
+/** The name of a chunk: four letters. */
 function nameAt(bytes: Uint8Array, at: number): string {
   return String.fromCharCode(bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]);
 }

@@ -1,17 +1,17 @@
-/** Reads a stream of unknown length without ever holding more than a limit. */
+/** Reads a stream of unknown length without holding more than a limit. */
 import type { Readable } from "node:stream";
 
 import { EngineError } from "../contract/errors.ts";
 
 export interface BoundedReadOptions {
-  /** Length its sender announced; null where it did not. */
+  /** The length that the sender announced, or null. */
   readonly announcedBytes: number | null;
   readonly maxImageBytes: number;
 }
 
 /**
- * All bytes of the stream. Destroys it and throws `image_too_large` when the announced length is beyond the limit, else
- * at the first byte beyond it; errors of the stream are thrown as they are.
+ * Returns all bytes of the stream. If the announced length exceeds the limit, or at the first byte beyond it, destroys
+ * the stream and throws `image_too_large`. Errors of the stream are thrown unchanged.
  */
 export async function readBounded(stream: Readable, options: BoundedReadOptions): Promise<Uint8Array> {
   const { announcedBytes, maxImageBytes } = options;
@@ -26,7 +26,7 @@ export async function readBounded(stream: Readable, options: BoundedReadOptions)
   for await (const chunk of stream as AsyncIterable<Uint8Array>) {
     numBytes += chunk.byteLength;
     if (numBytes > maxImageBytes) {
-      throw new EngineError("image_too_large", `The image has more than ${maxImageBytes} bytes, which is the limit.`, {
+      throw new EngineError("image_too_large", `The image has more bytes than the limit of ${maxImageBytes}.`, {
         setting: "maxImageBytes",
       });
     }
@@ -35,7 +35,7 @@ export async function readBounded(stream: Readable, options: BoundedReadOptions)
   return Buffer.concat(chunks, numBytes);
 }
 
-/** Ends a stream nobody reads; its own complaint about that is of no interest. */
+/** Ends a stream without a reader, and ignores the resulting error. */
 export function discard(stream: Readable): void {
   stream.on("error", () => {});
   stream.destroy();

@@ -1,9 +1,9 @@
-/** Images carried in the request itself: `data:image/png;base64,…`. */
+/** Images in the request itself: `data:image/png;base64,…`. */
 import { EngineError } from "../contract/errors.ts";
 import { describeReference } from "./describe-reference.ts";
 import type { ImageSource } from "./image-source.ts";
 
-/** Longest part before the comma: a media type and a few parameters. */
+/** Maximum length of the part before the comma: a media type and a few parameters. */
 const MAX_HEADER_CHARACTERS = 1024;
 
 /**
@@ -26,12 +26,12 @@ function decodeDataUrl(reference: string, maxImageBytes: number): Uint8Array {
   if (comma === -1) throw invalid(reference, "has no comma between its header and its data");
   const header = reference.slice(0, comma);
   if (!/^data:/i.test(header)) throw invalid(reference, "does not start with data:");
-  if (!/;base64$/i.test(header)) throw invalid(reference, "is not marked ;base64, the only encoding served");
+  if (!/;base64$/i.test(header)) throw invalid(reference, "is not marked ;base64, the only supported encoding");
 
   const numCharacters = reference.length - comma - 1;
   if (numCharacters === 0) throw invalid(reference, "has no data after its comma");
   if (numCharacters % 4 !== 0) {
-    throw invalid(reference, `has ${numCharacters} characters of base64, which is no multiple of 4`);
+    throw invalid(reference, `has ${numCharacters} characters of base64, which is not a multiple of 4`);
   }
   const numPadding = reference.endsWith("==") ? 2 : reference.endsWith("=") ? 1 : 0;
   const numBytes = (numCharacters / 4) * 3 - numPadding;
@@ -41,10 +41,11 @@ function decodeDataUrl(reference: string, maxImageBytes: number): Uint8Array {
     });
   }
 
-  // Buffer skips what is not base64, so any such character shows as missing bytes; the URL alphabet alone would pass.
+  // Buffer skips invalid characters, which shows as missing bytes. Only the URL alphabet needs a separate check.
   const bytes = Buffer.from(reference.slice(comma + 1), "base64");
   const hasUrlAlphabet = reference.includes("-", comma) || reference.includes("_", comma);
-  if (bytes.byteLength !== numBytes || hasUrlAlphabet) throw invalid(reference, "holds characters that are not base64");
+  if (bytes.byteLength !== numBytes || hasUrlAlphabet)
+    throw invalid(reference, "contains characters that are not base64");
   return bytes;
 }
 

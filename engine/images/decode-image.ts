@@ -1,4 +1,4 @@
-/** Encoded bytes to a header, and to 8-bit RGB; the only importer of sharp. */
+/** Decodes encoded bytes to a header and to 8-bit RGB. Only this file imports sharp. */
 import sharp from "sharp";
 
 import { EngineError, invariant } from "../contract/errors.ts";
@@ -18,7 +18,7 @@ export interface DecodedImage {
 
 export interface HeaderLimits {
   readonly maxImagePixels: number;
-  /** As `decodeCostOf` estimates it. */
+  /** As estimated by `decodeCostOf`. */
   readonly maxDecodeCost: number;
 }
 
@@ -27,9 +27,9 @@ export interface DecodeImageOptions extends HeaderLimits {
   readonly decodeTimeoutMs: number;
 }
 
-// Pictures come from strangers: decoders of formats that are not served stay off, whatever the bytes look like. They are
-// named one by one, as this is for the whole process and runs in each thread: blocking all and letting some through again
-// would refuse the pictures that other threads are just opening.
+// Pictures are untrusted: decoders of unsupported formats stay off, whatever the bytes contain. They are blocked one by
+// one, because the setting is process-wide and runs in each thread: blocking all and unblocking some would reject
+// pictures that other threads are opening at that moment.
 sharp.block({
   operation: [
     "VipsForeignLoadAnalyze",
@@ -54,15 +54,15 @@ sharp.block({
     "VipsForeignLoadVips",
   ],
 });
-// Requests rarely repeat a picture, and a repeated one is met by the processor cache.
+// Requests rarely repeat a picture, and the processor cache handles repeated ones.
 sharp.cache(false);
-// Pictures are decoded side by side; threads inside one would only contend with those.
+// Pictures are decoded in parallel; threads inside one would only compete with the others.
 sharp.concurrency(1);
 
-/** Errors in a picture's data count; colour profiles do not. */
+/** Errors in the picture's data are failures; invalid colour profiles are not. */
 const inputOptions = { failOn: "error", ignoreIcc: true } as const;
 
-/** Of one sample, by libvips' names; complex numbers, which no served format has, are left out. */
+/** Bits of a sample by libvips' format names. Complex numbers are left out, because no supported format has them. */
 const bitsOfDepth: Readonly<Record<string, number>> = {
   uchar: 8,
   char: 8,
@@ -75,7 +75,7 @@ const bitsOfDepth: Readonly<Record<string, number>> = {
 };
 
 /**
- * Decodes no pixel. Throws EngineError `invalid_image` (not a served format, a broken header) or `image_too_large`.
+ * Does not decode pixels. Throws EngineError `invalid_image` (unsupported format, broken header) or `image_too_large`.
  */
 export async function readPictureHeader(bytes: Uint8Array, limits: HeaderLimits): Promise<PictureHeader> {
   const format = requireFormat(bytes);
@@ -120,16 +120,15 @@ function checkHeader(header: PictureHeader, { maxImagePixels, maxDecodeCost }: H
 }
 
 /**
- * Decodes the first frame as Pillow's `convert("RGB")` does, after EXIF orientation, with colour profiles ignored and
+ * Decodes the first frame like Pillow's `convert("RGB")` after EXIF orientation, with colour profiles ignored and
  * transparency composited on white (the behaviour of vLLM and of current Hugging Face processors). PNG and other
- * lossless formats give Pillow's bytes; JPEG and WebP differ where the decoder libraries do, by 1 or 2 of 255.
+ * lossless formats give Pillow's bytes. JPEG and WebP differ where the decoder libraries do, by 1 or 2 of 255.
  *
- * The time limit interrupts what is decoded row by row: PNG, TIFF and baseline JPEG. AVIF, WebP, GIF, interlaced PNG and
- * progressive JPEG are decoded by one call, and the limit is noticed when that returns; `maxDecodeCost` bounds the call.
+ * The time limit interrupts row-by-row decoders: PNG, TIFF and baseline JPEG. AVIF, WebP, GIF, interlaced PNG and
+ * progressive JPEG are decoded by one call, and the limit applies when it returns. `maxDecodeCost` bounds the call.
  *
- * @param header As `readPictureHeader` read it from these bytes under the same limits; left out, it is read here.
- *
- * Throws EngineError `invalid_image` (not a served format, broken, truncated) or `image_too_large`.
+ * @param header The result of `readPictureHeader` for these bytes under the same limits. If left out, it is read here.
+ * @throws EngineError `invalid_image` (unsupported format, broken, truncated) or `image_too_large`.
  */
 export async function decodeImage(
   bytes: Uint8Array,
@@ -156,7 +155,7 @@ export async function decodeImage(
   });
 }
 
-/** sharp's words for its time limit stand on a line of their own, among what the decoders have written. */
+/** sharp reports its time limit on a separate line among the decoders' messages. */
 function isTimeout({ message }: Error): boolean {
   return /^timeout: \d+% complete/m.test(message);
 }
@@ -164,7 +163,7 @@ function isTimeout({ message }: Error): boolean {
 function tooSlow(decodeTimeoutMs: number, cause: Error): EngineError {
   return new EngineError(
     "image_too_large",
-    `The image was not decoded within ${decodeTimeoutMs} ms, which is the limit. Send it smaller, or as a baseline JPEG.`,
+    `Decoding the image took longer than the limit of ${decodeTimeoutMs} ms. Send it smaller, or as a baseline JPEG.`,
     { cause, setting: "decodeTimeoutMs" },
   );
 }
@@ -176,7 +175,7 @@ function requireFormat(bytes: Uint8Array): ImageFormat {
   throw new EngineError("invalid_image", `The ${bytes.byteLength} bytes are no picture of a served format: ${served}.`);
 }
 
-/** The library's words may hold addresses of memory or paths of the host; the log has them through the cause. */
+/** The library's message may contain memory addresses or host paths. The log receives it as the cause. */
 async function naming<Result>(format: ImageFormat, run: () => Promise<Result>): Promise<Result> {
   try {
     return await run();

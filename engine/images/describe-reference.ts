@@ -1,11 +1,11 @@
-/** How an image reference is named in error messages: short, and without anything secret. */
+/** Describes an image reference in error messages: short, and without secrets. */
 
 const MAX_ECHOED_CHARACTERS = 60;
 
 /**
- * At most 60 characters of a reference, quoted. Credentials, query strings (presigned URLs carry signatures there)
- * and fragments of web addresses are left out; an address that does not parse shows its scheme only, as nobody can
- * tell where in it a password would sit.
+ * At most 60 characters of a reference, quoted. Credentials, query strings (presigned URLs contain signatures) and
+ * fragments of web addresses are left out. For an address that does not parse, only the scheme is shown, because a
+ * password could be anywhere in it.
  */
 export function describeReference(reference: string): string {
   const shown = withoutSecrets(reference.slice(0, 4096));

@@ -1,4 +1,4 @@
-/** From an image reference of a request to its encoded bytes, by whichever source serves its scheme. */
+/** Fetches the bytes of an image reference from the source of its scheme. */
 import type { ImageLimits } from "../contract/config.ts";
 import { EngineError } from "../contract/errors.ts";
 import { describeReference } from "./describe-reference.ts";
@@ -11,9 +11,9 @@ export interface FetchImageContext {
 }
 
 /**
- * Encoded bytes of one image, at most `maxImageBytes`, within `fetchTimeoutMs` for everything: redirects, retries and
- * body. Throws EngineError `invalid_image_reference`, `image_unreachable`, `image_too_large`, or `aborted` when
- * `signal` ends it.
+ * Returns the encoded bytes of one image: at most `maxImageBytes`, within `fetchTimeoutMs` for redirects, retries and
+ * body together. Throws EngineError `invalid_image_reference`, `image_unreachable`, `image_too_large`, or `aborted`
+ * when `signal` ends it.
  */
 export async function fetchImage(
   sources: readonly ImageSource[],
@@ -23,7 +23,9 @@ export async function fetchImage(
   return bytesOf(await fetchImageIfChanged(sources, reference, null, context));
 }
 
-/** As `fetchImage`; `validator` as `ImageSource.fetchIfChanged` takes it. Sources without that fetch in any case. */
+/**
+ * Like `fetchImage`, with the `validator` of `ImageSource.fetchIfChanged`. Sources without that method always fetch.
+ */
 export async function fetchImageIfChanged(
   sources: readonly ImageSource[],
   reference: string,
@@ -38,7 +40,7 @@ export async function fetchImageIfChanged(
     return { kind: "fetched", bytes: await source.fetch(reference, options), validator: null };
   } catch (error) {
     if (signal.aborted) {
-      throw new EngineError("aborted", "The request was aborted while its image was fetched.", { cause: error });
+      throw new EngineError("aborted", "The request was aborted while its image was being fetched.", { cause: error });
     }
     if (timeout.aborted && error === timeout.reason) {
       throw new EngineError(
@@ -51,7 +53,10 @@ export async function fetchImageIfChanged(
   }
 }
 
-/** Whether the reference's source can tell that an image has not changed. Throws as `fetchImage` for no source. */
+/**
+ * Whether the reference's source can confirm that an image is unchanged. Throws like `fetchImage` if there is no
+ * source.
+ */
 export function canTellUnchanged(sources: readonly ImageSource[], reference: string): boolean {
   return findSource(sources, reference).fetchIfChanged !== undefined;
 }
@@ -62,14 +67,14 @@ function findSource(sources: readonly ImageSource[], reference: string): ImageSo
   if (scheme === undefined) {
     throw new EngineError(
       "invalid_image_reference",
-      `The image reference ${describeReference(reference)} is not a URL; schemes served: ${served}.`,
+      `The image reference ${describeReference(reference)} is not a URL; supported schemes: ${served}.`,
     );
   }
   const source = sources.find((candidate) => candidate.schemes.includes(scheme));
   if (source === undefined) {
     throw new EngineError(
       "invalid_image_reference",
-      `The image reference ${describeReference(reference)} has the scheme ${scheme}:; schemes served: ${served}.`,
+      `The image reference ${describeReference(reference)} has the scheme ${scheme}:; supported schemes: ${served}.`,
     );
   }
   return source;

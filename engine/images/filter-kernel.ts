@@ -1,7 +1,7 @@
-/** The compiled sums of a resize and the memory they work in. */
+/** The compiled kernel of a resize and its memory. */
 import { readFileSync } from "node:fs";
 
-/** What kernel/filter.wasm exports, as kernel/filter.ts explains it: addresses in `memory`, strides in bytes. */
+/** Exports of kernel/filter.wasm, described in kernel/filter.ts: addresses in `memory`, strides in bytes. */
 export interface FilterKernel {
   readonly memory: WebAssembly.Memory;
   filterRows(
@@ -19,14 +19,17 @@ export interface FilterKernel {
 }
 
 const PAGE_BYTES = 1 << 16;
-/** Above a photograph's need. Memory of WebAssembly never shrinks, so a kernel that took more is not kept. */
+/** Above a photograph's needs. WebAssembly memory never shrinks, so a kernel with more memory is discarded. */
 const MAX_KEPT_BYTES = 1 << 22;
 
-// One of each for a thread, made by its first resize.
+// One of each per thread, created by its first resize.
 let compiled: WebAssembly.Module | null = null;
 let kept: FilterKernel | null = null;
 
-/** The thread's kernel, the caller's until it returns to its event loop; memory holds what the last one left. */
+/**
+ * Returns the thread's kernel, which the caller may use until it returns to the event loop. Its memory contains data of
+ * the previous resize.
+ */
 export function takeFilterKernel(numBytes: number): FilterKernel {
   compiled ??= new WebAssembly.Module(readFileSync(new URL("./kernel/filter.wasm", import.meta.url)));
   const kernel = kept ?? (new WebAssembly.Instance(compiled).exports as FilterKernel);

@@ -1,19 +1,19 @@
-/** A picture through the two passes of a resize, whose sums are WebAssembly: kernel/filter.ts says what they are. */
+/** Runs a picture through the two passes of a resize. Their sums are computed in WebAssembly, see kernel/filter.ts. */
 import type { DecodedImage } from "./decode-image.ts";
 import { takeFilterKernel } from "./filter-kernel.ts";
 import type { AxisCoefficients } from "./resample-coefficients.ts";
 
-/** Input that is copied in and filtered at once: small enough for the nearer caches. */
+/** Input that is copied and filtered at once: small enough for the inner caches. */
 const CHUNK_BYTES = 1 << 16;
-/** Filtered rows that the band holds beyond one output row's taps, so that rows are moved up rarely. */
+/** Filtered rows that the band holds beyond one output row's taps, so that rows are rarely moved up. */
 const NUM_SPARE_ROWS = 64;
 /** As in kernel/filter.ts. */
 const LOW_BITS = 15;
 
 /**
- * [rows.numOutputs, columns.numOutputs, 3]: the rows of the picture that `rows` needs filtered by `columns` and rounded
- * to bytes, the result of that by `rows`. The filtered rows stand in a band that moves down the picture, so memory
- * follows the taps and the width of the result, not the height of the picture.
+ * Returns [rows.numOutputs, columns.numOutputs, 3]: filters the picture's rows that `rows` needs by `columns`, rounds
+ * to bytes, and filters the result by `rows`. The filtered rows are in a band that moves down the picture, so memory
+ * depends on the taps and the width of the result, not on the height of the picture.
  */
 export function filterPicture(image: DecodedImage, columns: AxisCoefficients, rows: AxisCoefficients): Uint8Array {
   const lastOutput = rows.numOutputs - 1;
@@ -21,7 +21,7 @@ export function filterPicture(image: DecodedImage, columns: AxisCoefficients, ro
   const numRows = endRow - rows.starts[0];
   const inputStride = image.width * 3;
   const rowLength = columns.numOutputs * 3;
-  // The kernel writes a byte after each row, and takes 16 bytes at once.
+  // The kernel writes one byte past each row and reads 16 bytes at a time.
   const stride = roundUpTo16(rowLength + 1);
   const chunkRows = Math.min(Math.max(Math.trunc(CHUNK_BYTES / inputStride) & ~3, 4), numRows);
   const bandRows = Math.min(rows.maxTaps + NUM_SPARE_ROWS, numRows);
@@ -35,7 +35,7 @@ export function filterPicture(image: DecodedImage, columns: AxisCoefficients, ro
   const columnWeightsAt = roundUpTo16(taps.byteLength);
   const rowWeightsAt = columnWeightsAt + columnWeights.byteLength;
   const chunkAt = rowWeightsAt + rowWeights.byteLength;
-  // Taps are made up to fours and pairs by what comes after the last: bytes of the next part, times nothing.
+  // Taps are padded to fours and pairs: the bytes after the last tap, of the next part, are multiplied by zero.
   const bandAt = chunkAt + roundUpTo16(chunkRows * inputStride);
   const outputAt = bandAt + bandRows * stride;
   const kernel = takeFilterKernel(outputAt + stride);
@@ -44,13 +44,13 @@ export function filterPicture(image: DecodedImage, columns: AxisCoefficients, ro
   new Int16Array(memory.buffer, columnWeightsAt).set(columnWeights);
   new Int16Array(memory.buffer, rowWeightsAt).set(rowWeights);
 
-  // Rows [bandStart, bandEnd) of the picture stand filtered in the band.
+  // The band contains the filtered rows [bandStart, bandEnd) of the picture.
   let bandStart = 0;
   let bandEnd = 0;
   const moveBandTo = (start: number): void => {
     if (start < bandEnd) memory.copyWithin(bandAt, bandAt + (start - bandStart) * stride, outputAt);
     bandStart = start;
-    // A box can leave out a row between two outputs.
+    // A box filter can skip a row between two outputs.
     bandEnd = Math.max(bandEnd, start);
     const fullEnd = Math.min(start + bandRows, endRow);
     while (bandEnd < fullEnd) {
@@ -83,7 +83,7 @@ export function filterPicture(image: DecodedImage, columns: AxisCoefficients, ro
   return output;
 }
 
-/** By column: the byte of a row where its first pixel starts, and the bytes of its weights that count. */
+/** By column: the byte of a row where its first pixel starts, and the byte length of its weights. */
 function columnTaps({ numOutputs, starts, numTaps }: AxisCoefficients): Uint32Array {
   const taps = new Uint32Array(numOutputs * 2);
   for (let column = 0; column < numOutputs; column++) {
@@ -93,7 +93,9 @@ function columnTaps({ numOutputs, starts, numTaps }: AxisCoefficients): Uint32Ar
   return taps;
 }
 
-/** [numOutputs, taps rounded up to fours / 2, 2, 2]: for each pair of taps the highs of both, then the lows. */
+/**
+ * [numOutputs, taps rounded up to fours / 2, 2, 2]: for each pair of taps the high parts of both, then the low parts.
+ */
 function packWeights({ numOutputs, maxTaps, numTaps, weights }: AxisCoefficients): Int16Array {
   const stride = Math.ceil(maxTaps / 4) * 8;
   const packed = new Int16Array(numOutputs * stride);

@@ -1,4 +1,4 @@
-/** Connections that reach public addresses only, whatever names and redirects say. */
+/** Connections that reach only public addresses, whatever names and redirects say. */
 import type { LookupAddress } from "node:dns";
 import { isIP, isIPv6, type LookupFunction } from "node:net";
 import type { Agent, buildConnector } from "undici";
@@ -7,24 +7,24 @@ import { EngineError } from "../contract/errors.ts";
 import { isPublicAddress } from "./public-address.ts";
 
 export interface GuardedAgentOptions {
-  /** `host:port` entries that may be private, as they stand in the URL: object stores of the same cluster. */
+  /** `host:port` entries, as in the URL, that may be private: object stores of the same cluster. */
   readonly allowedPrivateHosts: ReadonlySet<string>;
   readonly lookup: LookupFunction;
-  /** PEM certificates trusted instead of the public authorities; null trusts those. */
+  /** PEM certificates trusted instead of the public authorities, or null. */
   readonly certificateAuthorities: string | null;
 }
 
 const CONNECT_TIMEOUT_MS = 5_000;
-/** Per host; more requests to it wait their turn. */
+/** Per host; more requests to it wait. */
 const MAX_CONNECTIONS = 16;
 
 /**
- * An agent that judges addresses where the socket is opened: a name is resolved once, all its addresses are checked,
- * and the socket connects to one of those, so that a name which resolves differently a moment later gains nothing.
- * Refusals fail the request with EngineError `invalid_image_reference`.
+ * Checks addresses where the socket is opened: a name is resolved once, all its addresses are checked, and the socket
+ * connects to one of them. A name that resolves differently a moment later therefore gains nothing. Rejections fail the
+ * request with EngineError `invalid_image_reference`.
  */
 export async function createGuardedAgent(options: GuardedAgentOptions): Promise<Agent> {
-  // Loaded by the first request that needs it; a start that serves none should not pay for it.
+  // Imported by the first request that needs it, to keep the start fast.
   const { Agent, buildConnector } = await import("undici");
   const common: buildConnector.BuildOptions = {
     allowH2: false,
@@ -50,7 +50,7 @@ export async function createGuardedAgent(options: GuardedAgentOptions): Promise<
   });
 }
 
-/** Fails a lookup when any of the addresses is not public: a name that has both kinds is not honest. */
+/** Fails a lookup if any address is not public: a name with both kinds is suspicious. */
 function publicOnly(lookup: LookupFunction): LookupFunction {
   return (hostname, options, callback) => {
     lookup(hostname, { ...options, all: true }, (error, found, family) => {

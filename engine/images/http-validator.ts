@@ -1,8 +1,8 @@
-/** What a web server gives to tell by later whether an image is still the same, byte by byte. */
+/** The response headers by which an image can later be recognised as unchanged, byte by byte. */
 import type { IncomingHttpHeaders } from "node:http";
 
 interface HttpValidator {
-  /** Of the host that gave it: another one may give the same to other bytes. */
+  /** Only this URL is asked again: another host may give the same validator to other bytes. */
   readonly url: string;
   readonly header: "if-none-match" | "if-modified-since";
   readonly value: string;
@@ -12,8 +12,8 @@ interface HttpValidator {
 const MIN_AGE_OF_DATE_MS = 60_000;
 
 /**
- * The strong ETag, else the date of the last change where RFC 9110 (8.8.2.2) lets it count as a strong validator: at
- * least a minute before the answer's own date. Null where there is neither.
+ * The strong ETag, otherwise the modification date if RFC 9110 (8.8.2.2) lets it count as a strong validator: at least
+ * a minute before the response's own date. Null if there is neither.
  */
 export function validatorOf(headers: IncomingHttpHeaders, url: URL): string | null {
   const { etag, date = "", "last-modified": lastModified = "" } = headers;
@@ -26,7 +26,7 @@ export function validatorOf(headers: IncomingHttpHeaders, url: URL): string | nu
     : null;
 }
 
-/** Headers that ask for the image only if it changed; null where the validator is of another address, or is none. */
+/** Headers of a conditional request; null if the validator is invalid or belongs to another address. */
 export function conditionalHeaders(validator: string | null, url: URL): Record<string, string> | null {
   if (validator === null) return null;
   const { url: givenBy, header, value } = JSON.parse(validator) as HttpValidator;

@@ -1,4 +1,4 @@
-/** Images on the web: `https://…`, as much of it as a stranger may be trusted with. */
+/** Images on the web (`https://…`), fetched with restrictions for untrusted references. */
 import { lookup as systemLookup } from "node:dns";
 import type { LookupFunction } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
@@ -13,23 +13,23 @@ import { fetchAlways } from "./image-source.ts";
 import type { ConnectedImageSource, FetchedImage, FetchIfChangedOptions } from "./image-source.ts";
 
 export interface HttpsImageSourceOptions {
-  /** Serve `http://` as well. Default false. */
+  /** Also fetch `http://`. Default false. */
   readonly allowHttp?: boolean;
-  /** Exact host names that images may come from, redirects included; empty (default) is all public ones. */
+  /** Exact host names that images may come from, redirects included. Empty (default) allows all public hosts. */
   readonly allowedDomains?: readonly string[];
   /** `host:port` entries whose addresses may be private. Default none. */
   readonly allowedPrivateHosts?: readonly string[];
-  /** How names are resolved. Default the system's way. */
+  /** Name resolution. Default: the system's. */
   readonly lookup?: LookupFunction;
-  /** PEM certificates trusted instead of the public authorities; null (default) trusts those. */
+  /** PEM certificates trusted instead of the public authorities; null (default) trusts the public ones. */
   readonly certificateAuthorities?: string | null;
 }
 
 export const MAX_REDIRECTS = 3;
 const MAX_ATTEMPTS = 3;
-/** Before the second attempt; four times as long before each further one. */
+/** Before the second attempt; four times longer before each further one. */
 const RETRY_DELAY_MS = 100;
-/** A host that is silent this long is tried again, as far as the caller's time goes. */
+/** A silent host is retried after this time, within the caller's time limit. */
 const SILENCE_TIMEOUT_MS = 5_000;
 
 const redirectStatuses: ReadonlySet<number> = new Set([301, 302, 303, 307, 308]);
@@ -42,10 +42,10 @@ type Outcome =
   | { readonly kind: "failed"; readonly reason: string; readonly isTransient: boolean; readonly cause?: unknown };
 
 /**
- * Fetches over connections that reach public addresses only (see `createGuardedAgent`). Every hop of a redirect is
- * judged like the first address and never leads from https to http; connection errors, silence, 5xx, 408 and 429 are
- * tried three times. How long all of it may take is the caller's signal to say. An image's validator names the address
- * that sent it, behind all redirects, and is shown to no other.
+ * Fetches over connections that reach only public addresses (see `createGuardedAgent`). Every redirect is checked like
+ * the first address and never leads from https to http. Connection errors, silence, 5xx, 408 and 429 are tried three
+ * times. The caller's signal limits the total time. An image's validator contains the final address after redirects,
+ * and is sent only to that address.
  */
 export function createHttpsImageSource(options: HttpsImageSourceOptions = {}): ConnectedImageSource {
   const schemes = options.allowHttp === true ? ["https", "http"] : ["https"];
@@ -90,25 +90,25 @@ export function createHttpsImageSource(options: HttpsImageSourceOptions = {}): C
     }
   }
 
-  /** The parsed address, if it is one that may be fetched. */
+  /** Parses the address and checks that it may be fetched. */
   function judge(address: string, reference: string, base?: URL): URL {
     const refuse = (reason: string): EngineError =>
       new EngineError("invalid_image_reference", `The image ${describeReference(reference)} ${reason}.`);
     if (!URL.canParse(address, base?.href)) {
-      throw refuse(base === undefined ? "is no valid URL" : "redirects to no valid URL");
+      throw refuse(base === undefined ? "is not a valid URL" : "redirects to an invalid URL");
     }
     const url = new URL(address, base);
     const scheme = url.protocol.slice(0, -1);
     if (!schemes.includes(scheme) || (base?.protocol === "https:" && scheme !== "https")) {
       throw refuse(
-        base === undefined ? `is not of ${schemes.join(" or ")}` : `redirects to ${scheme}:, which is not allowed`,
+        base === undefined ? `does not use ${schemes.join(" or ")}` : `redirects to ${scheme}:, which is not allowed`,
       );
     }
     if (url.username !== "" || url.password !== "") {
-      throw refuse("carries a user name or password, which is not allowed");
+      throw refuse("contains a user name or password, which is not allowed");
     }
     if (allowedDomains.size > 0 && !allowedDomains.has(url.hostname)) {
-      throw refuse(`is at ${url.hostname.slice(0, 60)}, which is none of the allowed domains`);
+      throw refuse(`is at ${url.hostname.slice(0, 60)}, which is not one of the allowed domains`);
     }
     return url;
   }
@@ -156,14 +156,14 @@ export function createHttpsImageSource(options: HttpsImageSourceOptions = {}): C
   };
 }
 
-/** A failed connection in words, by its error code alone: messages hold addresses of the inside. */
+/** Describes a failed connection by its error code only, because messages may contain internal addresses. */
 function explain(error: unknown): { reason: string; isTransient: boolean } {
   const code = error instanceof Error && "code" in error ? String(error.code) : "";
   switch (code) {
     case "ENOTFOUND":
       return { reason: "its host name does not exist", isTransient: false };
     case "EAI_AGAIN":
-      return { reason: "its host name cannot be resolved now", isTransient: true };
+      return { reason: "its host name cannot be resolved at the moment", isTransient: true };
     case "ECONNREFUSED":
       return { reason: "its host refuses connections", isTransient: true };
     case "UND_ERR_CONNECT_TIMEOUT":

@@ -1,10 +1,10 @@
-/** Which picture format bytes hold, told by their first bytes alone: names, types and suffixes lie. */
+/** Detects the picture format by the first bytes only: names, types and suffixes can be wrong. */
 
 export type ImageFormat = "png" | "jpeg" | "webp" | "gif" | "avif" | "tiff";
 
 export const imageFormats: readonly ImageFormat[] = ["png", "jpeg", "webp", "gif", "avif", "tiff"];
 
-/** Null for anything that is not served: SVG, PDF and other formats that carry scripts or references included. */
+/** Null for unsupported formats, including SVG, PDF and others that can contain scripts or references. */
 export function detectImageFormat(bytes: Uint8Array): ImageFormat | null {
   const head = Buffer.from(bytes.buffer, bytes.byteOffset, Math.min(bytes.byteLength, 32)).toString("latin1");
   if (head.startsWith("\x89PNG\r\n\x1a\n")) return "png";

@@ -1,4 +1,4 @@
-/** Encoded pictures to pixel values, on threads of its own, in an order that is fair to all requests. */
+/** Turns encoded pictures into pixel values on its own threads, in an order that is fair to all requests. */
 import { availableParallelism } from "node:os";
 import type { Piscina } from "piscina";
 
@@ -14,59 +14,59 @@ import type { PreprocessorPlan } from "./preprocessor-config.ts";
 
 export interface ImageProcessorOptions {
   readonly maxImagePixels: number;
-  /** Most that decoding one picture may cost, see `decodeCostOf`. Default `defaultDecodeLimits`. */
+  /** Maximum cost of decoding one picture, see `decodeCostOf`. Default `defaultDecodeLimits`. */
   readonly maxDecodeCost?: number;
   /** Default `defaultDecodeLimits`. */
   readonly decodeTimeoutMs?: number;
   /**
-   * Threads decoding at once, which bounds the memory of decoded pictures too; at most 3. Default half of the
-   * processors: decoding a photograph costs more than many a decode step, and the engine needs the other half.
+   * Threads that decode at once, which also bounds the memory of decoded pictures; at most 3. Default: half of the
+   * processors, because decoding a photograph costs more than many decode steps, and the engine needs the other half.
    */
   readonly numThreads?: number;
-  /** Pictures waiting for a thread, of several requests; beyond it `queue_full`. Default 256. */
+  /** Maximum number of waiting pictures of several requests, above which `queue_full` is thrown. Default 256. */
   readonly maxNumWaiting?: number;
-  /** Of their encoded bytes. Default 512 MiB. */
+  /** Maximum of their encoded bytes. Default 512 MiB. */
   readonly maxWaitingBytes?: number;
 }
 
-/** For whom a picture is processed. */
+/** The tenant and request of a picture. */
 export interface PictureOwner {
   readonly tenant: string;
   /** Identity of the request. */
   readonly request: object;
 }
 
-/** A picture to process. Its bytes stay the caller's, and must not change until then. */
+/** A picture to process. Its bytes still belong to the caller and must not change until then. */
 export interface Picture {
   readonly bytes: Uint8Array;
-  /** From `readHeader`; left out, the header is read first. */
+  /** From `readHeader`. If left out, the header is read first. */
   readonly header?: PictureHeader;
-  /** Left out, the picture counts as a request of its own. */
+  /** If left out, the picture counts as a separate request. */
   readonly owner?: PictureOwner;
 }
 
 /** Every method throws EngineError `invalid_image`, `image_too_large`, `queue_full`, `aborted` or `closed`. */
 export interface ImageProcessor {
-  /** Checks the limits of one picture without decoding it. */
+  /** Checks the limits of a picture without decoding it. */
   readHeader(picture: Picture, signal: AbortSignal): Promise<PictureHeader>;
   /** Pixel values of one picture. */
   process(picture: Picture, plan: PreprocessorPlan, signal: AbortSignal): Promise<PixelValues>;
-  /** As `process`, by a model's own program; also throws what that throws. */
+  /** Like `process`, with a model's own program; also throws the program's errors. */
   runProgram(picture: Picture, program: Omit<PixelProgramWork, "kind">, signal: AbortSignal): Promise<ProgramTensors>;
-  /** Ends the threads; pictures still waiting or in work are refused with `closed`. Idempotent. */
+  /** Ends the threads and rejects waiting and running pictures with `closed`. Idempotent. */
   close(): Promise<void>;
 }
 
-/** Threads are started by need and end after this, as an idle replica should hold no memory of decoders. */
+/** Threads start on demand and end after this time, so that an idle replica holds no decoder memory. */
 const IDLE_TIMEOUT_MS = 30_000;
 
 /**
- * The decoders run on libuv's threads, of which a process has four. One stays free: looking up names, reading files and
- * hashing need them too, and would wait for whole pictures.
+ * Decoders run on libuv's threads, of which a process has four. One stays free, because name lookups, file reads and
+ * hashing also need them and would otherwise wait for whole pictures.
  */
 const MAX_NUM_THREADS = 3;
 
-/** Reading a header costs little, and in proportion to the bytes of what is not pixels: text, profiles, markers. */
+/** Reading a header costs little, in proportion to the bytes that are not pixels: text, profiles, markers. */
 const HEADER_COST = 10_000;
 const HEADER_COST_PER_BYTE = 1;
 
@@ -81,7 +81,7 @@ interface Task extends QueuedWork {
   readonly outcome: PromiseWithResolvers<FinishedReply>;
 }
 
-/** Starts nothing yet. */
+/** Starts no threads yet. */
 export function createImageProcessor(options: ImageProcessorOptions): ImageProcessor {
   const limits = {
     maxImagePixels: options.maxImagePixels,
@@ -106,7 +106,7 @@ export function createImageProcessor(options: ImageProcessorOptions): ImageProce
       pool ??= startPool(numThreads);
       void runTask(pool, task).finally(() => {
         numRunning--;
-        // Not at once: the request whose header was read just now should be in the queue with its picture.
+        // Deferred, so that the request whose header was just read has its picture in the queue first.
         setImmediate(startNext);
       });
     }
@@ -136,7 +136,7 @@ export function createImageProcessor(options: ImageProcessorOptions): ImageProce
   ): Promise<FinishedReply> => {
     if (closing.signal.aborted) throw closed();
     if (signal.aborted) throw aborted();
-    // Aborting through the pool would end a thread in the middle of native code; a task nobody waits for ends itself.
+    // Aborting through the pool would end a thread in native code. An abandoned task ends by itself.
     const abandoned = new Int32Array(new SharedArrayBuffer(4));
     const outcome = Promise.withResolvers<FinishedReply>();
     const { tenant, request } = owner;
@@ -146,7 +146,7 @@ export function createImageProcessor(options: ImageProcessorOptions): ImageProce
     signal.addEventListener("abort", onAbort, { once: true });
     closing.signal.addEventListener("abort", onClose, { once: true });
     try {
-      // A picture whose header was read has been let in before.
+      // A picture whose header was read has already been admitted.
       if (work.kind !== "header") queue.addAdmitted(task);
       else for (const removed of queue.add(task)) removed.outcome.reject(queueFull(queue, queueLimits));
       startNext();
@@ -203,7 +203,7 @@ type PixelProgramWork = Omit<Extract<PixelWork, { readonly kind: "program" }>, "
 type PixelPool = Piscina<PixelTask, PixelReply>;
 
 async function startPool(numThreads: number): Promise<PixelPool> {
-  // Loaded by the first picture, as the start of the service should not wait for it.
+  // Imported by the first picture, to keep the start of the service fast.
   const { Piscina } = await import("piscina");
   const pool: PixelPool = new Piscina({
     filename: moduleUrl("./pixel-worker", import.meta.url).href,
@@ -211,11 +211,11 @@ async function startPool(numThreads: number): Promise<PixelPool> {
     minThreads: 0,
     maxThreads: numThreads,
     idleTimeout: IDLE_TIMEOUT_MS,
-    // Waiting by Atomics would hold up the thread's own event loop, which libuv's finished decodes come through.
+    // Waiting with Atomics would block the thread's event loop, which delivers libuv's finished decodes.
     atomics: "disabled",
     recordTiming: false,
   });
-  // A thread that dies without a task harms nobody: the next task starts another.
+  // A thread that dies without a task is harmless: the next task starts another.
   pool.on("error", () => {});
   return pool;
 }
@@ -238,7 +238,7 @@ function finishedReply(reply: PixelReply): FinishedReply {
 }
 
 function aborted(): EngineError {
-  return new EngineError("aborted", "The request was aborted while its image was processed.");
+  return new EngineError("aborted", "The request was aborted while its image was being processed.");
 }
 
 function closed(): EngineError {
@@ -248,6 +248,6 @@ function closed(): EngineError {
 function queueFull(queue: FairQueue<Task>, { maxNumWaiting, maxWaitingBytes }: FairQueueLimits): EngineError {
   return new EngineError(
     "queue_full",
-    `${queue.numWaiting} images of ${queue.waitingBytes} bytes wait to be processed; the limits are ${maxNumWaiting} images and ${maxWaitingBytes} bytes.`,
+    `${queue.numWaiting} images with ${queue.waitingBytes} bytes are waiting to be processed; the limits are ${maxNumWaiting} images and ${maxWaitingBytes} bytes.`,
   );
 }

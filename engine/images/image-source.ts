@@ -1,4 +1,4 @@
-/** Where encoded images come from: one implementation a scheme. */
+/** Sources of encoded images, one implementation per scheme. */
 import { invariant } from "../contract/errors.ts";
 
 export interface FetchImageOptions {
@@ -9,18 +9,18 @@ export interface FetchImageOptions {
 }
 
 export interface FetchIfChangedOptions extends FetchImageOptions {
-  /** What the source gave with the bytes the last time; null fetches in any case. */
+  /** The validator that came with the previous bytes; null fetches unconditionally. */
   readonly validator: string | null;
 }
 
 export type FetchedImage =
   /** The image's bytes are those that came with the validator. */
   | { readonly kind: "unchanged" }
-  /** `validator`: null where the source has nothing to tell these bytes from later ones. */
+  /** `validator` is null if the source cannot distinguish these bytes from later ones. */
   | { readonly kind: "fetched"; readonly bytes: Uint8Array; readonly validator: string | null };
 
 export interface ImageSource {
-  /** URL schemes served, without the colon: "data", "https", "s3". */
+  /** Supported URL schemes without the colon: "data", "https", "s3". */
   readonly schemes: readonly string[];
   /**
    * Resolves to the encoded bytes.
@@ -38,18 +38,18 @@ export interface ImageSource {
   fetchIfChanged?(reference: string, options: FetchIfChangedOptions): Promise<FetchedImage>;
 }
 
-/** A source that holds connections; who made it closes it. */
+/** A source with connections. Its creator closes it. */
 export interface ConnectedImageSource extends ImageSource {
-  /** Ends its connections; fetches in flight fail. Idempotent. */
+  /** Closes its connections; running fetches fail. Idempotent. */
   close(): Promise<void>;
 }
 
-/** `fetch` of a source that has `fetchIfChanged`. */
+/** Implements `fetch` for a source with `fetchIfChanged`. */
 export function fetchAlways(fetchIfChanged: NonNullable<ImageSource["fetchIfChanged"]>): ImageSource["fetch"] {
   return async (reference, options) => bytesOf(await fetchIfChanged(reference, { ...options, validator: null }));
 }
 
-/** Of an image that was fetched without a validator. */
+/** The bytes of an image that was fetched without a validator. */
 export function bytesOf(image: FetchedImage): Uint8Array {
   invariant(image.kind === "fetched", "an image without a validator cannot be unchanged");
   return image.bytes;

@@ -1,15 +1,18 @@
-/** Counts the scans of a JPEG: a progressive one can have thousands, each a pass over the whole picture. */
+/** Counts the scans of a JPEG. A progressive one can have thousands, and each is a pass over the whole picture. */
 
 const START_OF_IMAGE = 0xd8;
 const END_OF_IMAGE = 0xd9;
 const START_OF_SCAN = 0xda;
 
-/** Of the first image in the file, as what follows its end is not decoded; at least 1. Reads broken files to their end. */
+/**
+ * Counts the scans of the first image in the file, because later ones are not decoded; at least 1. Reads broken files
+ * to their end.
+ */
 export function countJpegScans(bytes: Uint8Array): number {
   let numScans = 0;
   let at = 2;
   for (;;) {
-    // Within a scan 0xff is data when 0 or a restart marker follows; between segments it may be repeated.
+    // Within a scan, 0xff is data if 0 or a restart marker follows. Between segments it may be repeated.
     at = bytes.indexOf(0xff, at);
     if (at === -1 || at + 3 >= bytes.byteLength) break;
     const marker = bytes[at + 1];
@@ -20,7 +23,7 @@ export function countJpegScans(bytes: Uint8Array): number {
   return Math.max(numScans, 1);
 }
 
-/** Whether a segment of a length follows the marker. */
+/** Whether a segment with a length follows the marker. */
 function hasLength(marker: number): boolean {
   const isRestart = marker >= 0xd0 && marker <= 0xd7;
   return marker !== 0 && marker !== 1 && marker !== START_OF_IMAGE && !isRestart;

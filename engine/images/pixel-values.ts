@@ -1,4 +1,4 @@
-/** From an RGB picture to the values a vision encoder takes: pad, resize, crop, rescale, normalise. */
+/** Turns an RGB picture into the values of a vision encoder: pad, resize, crop, rescale, normalise. */
 import { EngineError } from "../contract/errors.ts";
 import type { DecodedImage } from "./decode-image.ts";
 import type { PixelSize, PreprocessorPlan, ResizeRule, Rgb } from "./preprocessor-config.ts";
@@ -8,19 +8,19 @@ export interface PixelValues {
   /** Row-major [3, height, width]: red, green and blue planes. */
   readonly pixelValues: Float32Array<ArrayBuffer>;
   readonly shape: readonly [channels: number, height: number, width: number];
-  /** Of the picture as it came. */
+  /** Size of the original picture. */
   readonly imageSize: PixelSize;
 }
 
-/** Most pixels of one result, so that a strip of an image under a config without a crop cannot ask for gigabytes. */
+/** Maximum number of pixels of a result, so that a strip under a config without a crop cannot take gigabytes. */
 const MAX_OUTPUT_PIXELS = 1 << 24;
 
 /**
- * The very numbers of Hugging Face's CLIP and LLaVA image processors in their Pillow form (their torchvision form
- * differs by up to one step of 255 a pixel). Steps work on bytes until the last, so that rescale and normalise are a
- * table of 256 values a channel. Only the pixels inside the crop are computed.
+ * Bit-identical to Hugging Face's CLIP and LLaVA image processors in their Pillow form (their torchvision form differs
+ * by up to one step of 255 per pixel). All steps but the last work on bytes, so that rescale and normalise are a table
+ * of 256 values per channel. Only the pixels inside the crop are computed.
  *
- * Throws EngineError `image_too_large`.
+ * @throws EngineError `image_too_large`.
  */
 export function toPixelValues(image: DecodedImage, plan: PreprocessorPlan): PixelValues {
   const source = plan.padToSquare === null ? image : padToSquare(image, plan.padToSquare);
@@ -30,11 +30,11 @@ export function toPixelValues(image: DecodedImage, plan: PreprocessorPlan): Pixe
   if (numPixels > MAX_OUTPUT_PIXELS) {
     throw new EngineError(
       "image_too_large",
-      `The image becomes ${width}x${height} = ${numPixels} pixels for the model; the limit is ${MAX_OUTPUT_PIXELS}.`,
+      `The image would be ${width}x${height} = ${numPixels} pixels for the model; the limit is ${MAX_OUTPUT_PIXELS}.`,
     );
   }
 
-  // Negative where the picture is smaller than its crop: it then starts inside the black.
+  // Negative if the picture is smaller than its crop: it then starts inside the black border.
   const left = Math.floor((resized.width - width) / 2);
   const top = Math.floor((resized.height - height) / 2);
   const visible = resample(source, {
@@ -66,7 +66,7 @@ export function toPixelValues(image: DecodedImage, plan: PreprocessorPlan): Pixe
   return { pixelValues, shape: [3, height, width], imageSize: { width: image.width, height: image.height } };
 }
 
-/** [256]: rescaled in double and rounded to float32, then mean and deviation in float32, as numpy does it. */
+/** [256]: rescaled in double and rounded to float32, then mean and deviation in float32, like numpy. */
 export function valueOfByte(
   { rescaleFactor, normalize }: Pick<PreprocessorPlan, "rescaleFactor" | "normalize">,
   channel: number,
@@ -90,13 +90,13 @@ function resizedSize({ width, height }: PixelSize, rule: ResizeRule): PixelSize 
 }
 
 /**
- * A square may have this many pixels, or four times those of the picture: large photographs and panoramas have room,
- * while a strip one pixel wide does not become a square of terabytes.
+ * A square may have this many pixels, or four times those of the picture. This leaves room for large photographs and
+ * panoramas, but a strip one pixel wide does not become a square of terabytes.
  */
 const MAX_SQUARE_PIXELS = 1 << 26;
 const MAX_SQUARE_GROWTH = 4;
 
-/** The picture in the middle of a square of its longer edge; an odd pixel goes below or to the right. */
+/** Centres the picture in a square of its longer edge. An odd pixel goes to the bottom or right. */
 function padToSquare(image: DecodedImage, colour: Rgb): DecodedImage {
   const edge = Math.max(image.width, image.height);
   if (image.width === image.height) return image;
@@ -104,12 +104,12 @@ function padToSquare(image: DecodedImage, colour: Rgb): DecodedImage {
   if (edge * edge > maxPixels) {
     throw new EngineError(
       "image_too_large",
-      `The image has ${image.width}x${image.height} pixels, and ${edge * edge} as the square that the model takes; the limit is ${maxPixels}.`,
+      `The image has ${image.width}x${image.height} pixels, and ${edge * edge} when padded to the square that the model needs; the limit is ${maxPixels}.`,
     );
   }
   const data = new Uint8Array(edge * edge * 3);
   data.set(colour);
-  // What is filled is copied behind itself, twice as much each time.
+  // The filled part is copied behind itself, doubling each time.
   for (let filled = 3; filled < data.length; filled *= 2) data.copyWithin(filled, 0, filled);
   const left = Math.floor((edge - image.width) / 2);
   const top = Math.floor((edge - image.height) / 2);

@@ -1,4 +1,4 @@
-/** Entry of the threads that decode and resample, so that neither ever holds up the HTTP thread. */
+/** Entry of the threads that decode and resample, so that this work never blocks the HTTP thread. */
 import { move, transferableSymbol, valueSymbol } from "piscina";
 
 import { EngineError, type EngineErrorCode } from "../contract/errors.ts";
@@ -14,7 +14,7 @@ import { resample } from "./resample.ts";
 export type PixelWork =
   | { readonly kind: "header" }
   | { readonly kind: "plan"; readonly header: PictureHeader; readonly plan: PreprocessorPlan }
-  /** `module`: URL of a module that exports a `PixelProgram` called `toTensors`. */
+  /** `module`: URL of a module that exports a `PixelProgram` named `toTensors`. */
   | {
       readonly kind: "program";
       readonly header: PictureHeader;
@@ -22,28 +22,28 @@ export type PixelWork =
       readonly options: Readonly<Record<string, CanonicalValue>>;
     };
 
-/** What a program made of a picture. */
+/** The tensors that a program made from a picture. */
 export interface ProgramTensors {
   readonly tensors: ReadonlyMap<string, ItemTensor>;
-  /** Of the picture as it came. */
+  /** Size of the original picture. */
   readonly imageSize: PixelSize;
 }
 
 export interface PixelTask {
-  /** Encoded picture, owned by the task. */
+  /** The encoded picture, owned by the task. */
   readonly bytes: Uint8Array;
   readonly work: PixelWork;
   readonly limits: DecodeImageOptions;
-  /** One shared number; not 0 once nobody waits for the result. */
+  /** One shared number; not 0 once the result is no longer needed. */
   readonly abandoned: Int32Array;
 }
 
-/** Errors cross threads as data: a cloned Error loses its class and code. */
+/** Errors cross threads as data, because a cloned Error loses its class and code. */
 export type PixelReply =
   | { readonly kind: "header"; readonly result: PictureHeader }
   | { readonly kind: "pixels"; readonly result: PixelValues }
   | { readonly kind: "tensors"; readonly result: ProgramTensors }
-  /** `detail` is what the decoder said; for the log, never for the caller. */
+  /** `detail` is the decoder's message, for the log and never for the caller. */
   | {
       readonly kind: "refused";
       readonly code: EngineErrorCode;
@@ -83,13 +83,13 @@ const pixelTools: PixelTools = {
   valuesOfBytes: (steps) => [0, 1, 2].map((channel) => valueOfByte(steps, channel)),
 };
 
-/** At once: collected as garbage, several pictures of tens of megabytes would stand side by side before they go. */
+/** Freed at once: garbage collection would leave several pictures of tens of megabytes in memory first. */
 function freePicture({ data }: DecodedImage): void {
   const isWhole = data.byteLength === data.buffer.byteLength;
   if (isWhole && data.buffer instanceof ArrayBuffer) data.buffer.transfer(0);
 }
 
-/** Marks the values' memory to be handed over, not copied; the pool unwraps it. */
+/** Marks the values' memory for transfer instead of a copy; the pool unwraps it. */
 function movingBuffers(reply: PixelReply, buffers: readonly ArrayBufferLike[]): PixelReply {
   const marked = { [transferableSymbol]: buffers, [valueSymbol]: reply };
   return move(marked) as unknown as PixelReply;

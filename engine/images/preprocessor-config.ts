@@ -1,4 +1,4 @@
-/** preprocessor_config.json of CLIP's, SigLIP's and LLaVA's image processors, parsed to the steps it stands for. */
+/** Parses preprocessor_config.json of CLIP's, SigLIP's and LLaVA's image processors into the steps to perform. */
 import { z } from "zod";
 
 import { shown } from "../excerpt.ts";
@@ -22,22 +22,22 @@ export interface PixelSize {
 }
 
 export type ResizeRule =
-  /** The shorter edge gets this length, the longer one keeps the aspect ratio, rounded down. */
+  /** The shorter edge gets this length; the longer edge keeps the aspect ratio, rounded down. */
   { readonly kind: "shortest-edge"; readonly edge: number } | ({ readonly kind: "exact" } & PixelSize);
 
-/** Steps in the order they are taken; null leaves one out. */
+/** Steps in order; null skips a step. */
 export interface PreprocessorPlan {
-  /** Bars of this colour make the picture square, 0 to 255 a channel. */
+  /** Bars of this colour make the picture square; 0 to 255 per channel. */
   readonly padToSquare: Rgb | null;
   readonly resize: { readonly rule: ResizeRule; readonly filter: ResampleFilterName } | null;
-  /** Cut out of the middle; where the picture is smaller, filled up with black. */
+  /** Cut from the middle; a smaller picture is padded with black. */
   readonly centerCrop: PixelSize | null;
   readonly rescaleFactor: number | null;
-  /** In the unit of the rescaled values. */
+  /** In units of the rescaled values. */
   readonly normalize: { readonly mean: readonly number[]; readonly std: readonly number[] } | null;
 }
 
-/** What a processor class does where the file is silent. */
+/** Defaults of a processor class for fields missing in the file. */
 interface ProcessorDefaults {
   readonly size: Size;
   readonly doCenterCrop: boolean;
@@ -78,7 +78,7 @@ const size = z.union(
 );
 type Size = z.infer<typeof size>;
 
-/** A field that is missing takes the processor class's default, as in Hugging Face's. */
+/** A missing field has the processor class's default, as in Hugging Face's. */
 const clipOptions = z.object({
   image_processor_type: z.string().optional(),
   feature_extractor_type: z.string().optional(),
@@ -95,9 +95,9 @@ const clipOptions = z.object({
 });
 
 /**
- * Takes the content of preprocessor_config.json, or of processor_config.json, which newer checkpoints have instead and
- * which holds it below `image_processor`. Throws EngineError as `parseProcessorOptions`, and `unsupported_model` for
- * another processor class.
+ * Accepts the content of preprocessor_config.json, or of processor_config.json in newer checkpoints, which has it below
+ * `image_processor`. Throws EngineError like `parseProcessorOptions`, and `unsupported_model` for another processor
+ * class.
  */
 export function parsePreprocessorConfig(json: unknown): PreprocessorPlan {
   const nested = json as { readonly image_processor?: unknown } | null;
@@ -120,7 +120,7 @@ export function parsePreprocessorConfig(json: unknown): PreprocessorPlan {
   };
 }
 
-/** Of the pixel values that a plan makes of a square picture; null where it is the picture's own. */
+/** Size of the pixel values that a plan makes from a square picture; null if it is the picture's own. */
 export function plannedSize({ resize, centerCrop }: PreprocessorPlan): PixelSize | null {
   if (centerCrop !== null) return centerCrop;
   if (resize === null) return null;
@@ -162,7 +162,7 @@ function fieldsOf(value: Readonly<Record<string, number | null | undefined>>): [
   return Object.entries(value).filter((entry): entry is [string, number] => typeof entry[1] === "number");
 }
 
-/** Share of full brightness to its byte, rounded down as Python's `int(x * 255)`. */
+/** Converts a fraction of full brightness to a byte, rounded down like Python's `int(x * 255)`. */
 function byteOf(share: number): number {
   return Math.min(Math.max(Math.trunc(share * 255), 0), 255);
 }

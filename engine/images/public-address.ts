@@ -1,12 +1,13 @@
-/** Which IP addresses strangers may make the service connect to. */
+/** The IP addresses to which references in requests may make the service connect. */
 import ipaddr from "ipaddr.js";
 
 const IPV6_GLOBAL_UNICAST = ipaddr.IPv6.parseCIDR("2000::/3");
 
 /**
  * Whether an address is global unicast. False for loopback, private, link-local (clouds serve credentials there),
- * shared, unique-local, multicast, reserved and unspecified ones, for what is no address, and for every IPv6 form that
- * wraps an IPv4 address (mapped, compatible, NAT64, 6to4, Teredo), as those lead to networks that cannot be judged.
+ * shared, unique-local, multicast, reserved and unspecified addresses, for invalid ones, and for every IPv6 form that
+ * wraps an IPv4 address (mapped, compatible, NAT64, 6to4, Teredo), because those lead to networks that cannot be
+ * checked.
  */
 export function isPublicAddress(address: string): boolean {
   if (!ipaddr.isValid(address)) return false;

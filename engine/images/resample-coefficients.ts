@@ -1,18 +1,18 @@
-/** Which input pixels make one output pixel, and by what weights: the one-dimensional half of a resize. */
+/** The one-dimensional half of a resize: the input pixels of each output pixel, and their weights. */
 import { EngineError } from "../contract/errors.ts";
 
-/** Pillow's numbers for its filters, as `resample` in preprocessor_config.json spells them. */
+/** Pillow's filters, as numbered in `resample` of preprocessor_config.json. */
 export type ResampleFilterName = "nearest" | "lanczos" | "bilinear" | "bicubic" | "box" | "hamming";
 
 /**
- * Fixed-point fraction bits of a weight: 32 less 8 of the pixel and 2 of headroom for overshoot and sign; as in
+ * Fixed-point fraction bits of a weight: 32 minus 8 for the pixel and 2 of headroom for overshoot and sign; as in
  * kernel/filter.ts.
  */
 const PRECISION_BITS = 32 - 8 - 2;
 
 export interface AxisCoefficients {
   readonly numOutputs: number;
-  /** Stride of `weights`: the most input pixels of any output. */
+  /** Stride of `weights`: the maximum number of input pixels of any output. */
   readonly maxTaps: number;
   /** [numOutputs]: first input pixel of each output. */
   readonly starts: Int32Array;
@@ -28,10 +28,10 @@ interface Filter {
   weight(distance: number): number;
 }
 
-/** The part of one output axis that is wanted; the rest is never computed. */
+/** The required part of an output axis; the rest is not computed. */
 export interface AxisWindow {
   readonly inputSize: number;
-  /** Size of the whole output axis, which sets the scale. */
+  /** Size of the whole output axis, which determines the scale. */
   readonly outputSize: number;
   readonly start: number;
   readonly length: number;
@@ -39,7 +39,7 @@ export interface AxisWindow {
 
 /**
  * Pillow's `precompute_coeffs`: the filter is centred on each output pixel, stretched by the scale when shrinking, cut
- * at the borders and normalised to sum 1, all in doubles, then rounded half away from zero to fixed point.
+ * at the borders and normalised to a sum of 1, all in doubles, then rounded half away from zero to fixed point.
  */
 export function computeCoefficients(
   filterName: Exclude<ResampleFilterName, "nearest">,
@@ -80,7 +80,7 @@ export function computeCoefficients(
   return { numOutputs: length, maxTaps, starts, numTaps, weights };
 }
 
-/** 64 MiB of weights: far above any photograph's need, far below what a strip of millions of pixels would ask for. */
+/** 64 MiB of weights: far above a photograph's needs, far below those of a strip of millions of pixels. */
 const MAX_WEIGHTS = 1 << 24;
 
 const resampleFilters: Readonly<Record<Exclude<ResampleFilterName, "nearest">, Filter>> = {

@@ -1,10 +1,10 @@
-/** Resizes 8-bit RGB pictures to Pillow's very bytes; models are trained on what Pillow gives. */
+/** Resizes 8-bit RGB pictures bit-identically to Pillow, on whose output models are trained. */
 import { EngineError } from "../contract/errors.ts";
 import type { DecodedImage } from "./decode-image.ts";
 import { filterPicture } from "./filter-picture.ts";
 import { computeCoefficients, type ResampleFilterName } from "./resample-coefficients.ts";
 
-/** A rectangle of the resized picture, wholly inside it. */
+/** A rectangle inside the resized picture. */
 interface ResampleWindow {
   readonly left: number;
   readonly top: number;
@@ -18,16 +18,16 @@ export interface ResampleOptions {
   readonly height: number;
   readonly filter: ResampleFilterName;
   /**
-   * The part to compute; null is everything. A crop of a picture one pixel wide and thousands high would otherwise
-   * pass through a picture of gigabytes.
+   * The part to compute; null for everything. Without it, cropping a picture one pixel wide and thousands high would
+   * first create a picture of gigabytes.
    */
   readonly window: ResampleWindow | null;
 }
 
 /**
- * Equal to Pillow's `Image.resize((width, height), filter)`, cropped to the window: a horizontal pass over the rows
- * that the vertical pass needs, then the vertical pass, with fixed-point weights and rounding to 8 bits after each. An
- * axis that keeps its size has one weight of 1 for each pixel, so filtering it changes nothing. Throws EngineError
+ * Equals Pillow's `Image.resize((width, height), filter)`, cropped to the window: a horizontal pass over the rows that
+ * the vertical pass needs, then the vertical pass, with fixed-point weights and rounding to 8 bits after each. An axis
+ * that keeps its size has one weight of 1 per pixel, so filtering does not change it. Throws EngineError
  * `image_too_large`.
  */
 export function resample(image: DecodedImage, { width, height, filter, window }: ResampleOptions): DecodedImage {
@@ -41,10 +41,12 @@ export function resample(image: DecodedImage, { width, height, filter, window }:
   return { width: size.width, height: size.height, data };
 }
 
-/** Pixels of one axis that are stepped through: a strip of millions of pixels, scaled up, would have billions. */
+/**
+ * Maximum number of pixels of an axis to step through: a strip of millions of pixels, scaled up, would have billions.
+ */
 const MAX_STEPS = 1 << 27;
 
-/** Input index of each output pixel of the window; summed up step by step as Pillow does, rounding included. */
+/** Input index of each output pixel of the window, added up step by step like in Pillow, including rounding. */
 function nearestIndices(axis: { inputSize: number; outputSize: number; start: number; length: number }): Int32Array {
   const numSteps = axis.start + axis.length;
   if (numSteps > MAX_STEPS) {

@@ -1,4 +1,4 @@
-/** Images in object stores: `s3://bucket/key`, read with the service's own rights. */
+/** Images in object stores (`s3://bucket/key`), read with the service's own permissions. */
 import { addAbortSignal, type Readable } from "node:stream";
 import type { S3Client } from "@aws-sdk/client-s3";
 
@@ -9,7 +9,7 @@ import { fetchAlways } from "./image-source.ts";
 import type { ConnectedImageSource, FetchedImage, FetchIfChangedOptions } from "./image-source.ts";
 
 export interface S3ImageSourceOptions {
-  /** Called once, by the first image that needs it: loading the SDK takes longer than starting the rest. */
+  /** Called once, by the first image that needs it, because loading the SDK takes longer than the rest of the start. */
   readonly createClient: () => S3Client | Promise<S3Client>;
 }
 
@@ -17,9 +17,9 @@ export interface S3ImageSourceOptions {
 const MAX_KEY_BYTES = 1024;
 
 /**
- * The key is taken as it stands after the bucket's slash: no percent-decoding, `?` and `#` are part of it. Retries are
- * the client's. An image's validator is its object's ETag, which changes with the bytes. The source destroys the client
- * on `close`.
+ * The key is everything after the bucket's slash: there is no percent-decoding, and `?` and `#` are part of it. The
+ * client handles retries. An image's validator is its object's ETag, which changes with the bytes. `close` destroys the
+ * client.
  */
 export function createS3ImageSource({ createClient }: S3ImageSourceOptions): ConnectedImageSource {
   let client: Promise<S3Client> | null = null;
@@ -36,7 +36,7 @@ export function createS3ImageSource({ createClient }: S3ImageSourceOptions): Con
     const { bucket, key } = parseS3Reference(reference);
     const { GetObjectCommand } = await import("@aws-sdk/client-s3");
     client ??= connect().catch((error: unknown) => {
-      // The next image tries again.
+      // The next image retries.
       client = null;
       throw error;
     });
@@ -67,7 +67,7 @@ export function createS3ImageSource({ createClient }: S3ImageSourceOptions): Con
   };
 }
 
-/** The SDK throws for 304, which has no body and so no error code. */
+/** The SDK throws for 304, which has no body and therefore no error code. */
 function isNotModified(error: unknown): boolean {
   const metadata = error instanceof Error && "$metadata" in error ? error.$metadata : null;
   return (
@@ -79,28 +79,28 @@ function parseS3Reference(reference: string): { bucket: string; key: string } {
   const invalid = (reason: string): EngineError =>
     new EngineError("invalid_image_reference", `The image ${describeReference(reference)} ${reason}.`);
   const [, bucket = "", key = ""] = /^s3:\/\/([^/]*)\/?(.*)$/is.exec(reference) ?? [];
-  if (bucket === "" || key === "") throw invalid("is not of the form s3://bucket/key");
-  if (!/^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$/.test(bucket)) throw invalid("names no valid bucket");
+  if (bucket === "" || key === "") throw invalid("does not have the form s3://bucket/key");
+  if (!/^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$/.test(bucket)) throw invalid("does not name a valid bucket");
   if (Buffer.byteLength(key) > MAX_KEY_BYTES) {
     throw invalid(`has a key of ${Buffer.byteLength(key)} bytes; the limit is ${MAX_KEY_BYTES}`);
   }
   return { bucket, key };
 }
 
-/** By the error's name, which S3 documents; its message may hold host names, key ids and request ids. */
+/** Describes the error by its documented name, because its message may contain host names, key ids and request ids. */
 function explain(error: unknown): string {
   const { name, message } = error instanceof Error ? error : { name: "", message: "" };
-  // The SDK's, which has no name of its own.
-  if (message === "Region is missing") return "the service has no AWS_REGION to look for it in";
+  // The SDK's own error, which has no distinct name.
+  if (message === "Region is missing") return "the service has no AWS_REGION in which to look for it";
   switch (name) {
     case "NoSuchKey":
     case "NotFound":
-      return "the bucket has no object of that key";
+      return "the bucket has no object with that key";
     case "NoSuchBucket":
       return "the bucket does not exist";
     case "AccessDenied":
     case "Forbidden":
-      return "the service may not read it";
+      return "the service is not allowed to read it";
     case "ExpiredToken":
     case "ExpiredTokenException":
     case "RequestExpired":
@@ -118,6 +118,6 @@ function explain(error: unknown): string {
     case "TimeoutError":
       return "the object store does not answer";
     default:
-      return "the object store cannot be reached or failed";
+      return "the object store is unreachable or failed";
   }
 }

@@ -1,6 +1,6 @@
 /**
- * What an image's source said of it the last time: as long as it says the same, its bytes are the same, and an image
- * whose processed form is cached need not be sent again.
+ * The last validator of each image. While the source confirms it, the bytes are the same, and an image whose processed
+ * form is cached is not downloaded again.
  */
 import { decodeRecord, encodeRecord } from "../multimodal/caches/record-codec.ts";
 import type { JsonValue } from "../multimodal/caches/record-codec.ts";
@@ -12,7 +12,7 @@ import type { CanonicalValue } from "../multimodal/hasher.ts";
 export const SOURCE_CACHE_VERSION = 1;
 
 export interface KnownImage {
-  /** The source's own; see `ImageSource.fetchIfChanged`. */
+  /** The source's own validator; see `ImageSource.fetchIfChanged`. */
   readonly validator: string;
   /** Hex SHA-256 of the encoded bytes. */
   readonly contentHash: string;
@@ -29,7 +29,7 @@ export const knownImageCodec: ValueCodec<KnownImage> = {
   byteLengthOf: ({ validator, contentHash }) => OVERHEAD_BYTES + 2 * (validator.length + contentHash.length),
 };
 
-/** References may hold secrets (presigned URLs do), and what a tenant knows of an image is the tenant's alone. */
+/** References may contain secrets (presigned URLs do), and a tenant's images are private to the tenant. */
 export function sourceCacheKey(reference: string, tenantSalt: string | null): string {
   return hashCanonical({ reference, tenantSalt } satisfies CanonicalValue);
 }

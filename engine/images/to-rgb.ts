@@ -1,9 +1,9 @@
-/** Decoded samples of any colour model to RGB, with Pillow's integer arithmetic. */
+/** Converts decoded samples of any colour model to RGB with Pillow's integer arithmetic. */
 
 /** `alpha` models carry one more sample, not premultiplied. */
 export type ColourModel = "grey" | "grey-alpha" | "rgb" | "rgb-alpha" | "cmyk";
 
-/** Row-major [n, samples of the model], 8 bits each, to [n, 3]. RGB is handed through, not copied. */
+/** Row-major [n, samples of the model], 8 bits each, to [n, 3]. RGB is returned without a copy. */
 export function toRgb(samples: Uint8Array, model: ColourModel): Uint8Array {
   switch (model) {
     case "grey":
@@ -27,7 +27,7 @@ interface SampleLayout {
   readonly hasAlpha: boolean;
 }
 
-/** Composites on opaque white as Pillow's `alpha_composite` does. */
+/** Composites on opaque white like Pillow's `alpha_composite`. */
 function blendOnWhite(samples: Uint8Array, { stride, hasAlpha }: SampleLayout): Uint8Array {
   const numPixels = samples.length / stride;
   const rgb = new Uint8Array(numPixels * 3);

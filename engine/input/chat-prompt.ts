@@ -1,4 +1,4 @@
-/** From a conversation to the text of a prompt in which exactly the images it has are placeholders. */
+/** Renders a conversation as a prompt in which exactly its images are placeholders. */
 import { EngineError } from "../contract/errors.ts";
 import type { ChatMessage, ImagePart } from "../contract/generation-request.ts";
 import type { TextRange } from "../text/added-tokens.ts";
@@ -6,18 +6,18 @@ import type { ChatTemplate, TemplateMessage } from "../text/chat-template.ts";
 
 export interface ChatPrompt {
   readonly text: string;
-  /** Where `text` spells the placeholder without meaning an image. */
+  /** Ranges in which `text` contains the placeholder's spelling but means no image. */
   readonly literal: readonly TextRange[];
 }
 
 export interface ChatPromptOptions {
   readonly template: ChatTemplate;
-  /** Text that stands for an image; null for a model that takes none. */
+  /** Text of an image placeholder; null for a model that does not accept images. */
   readonly imagePlaceholder: string | null;
   readonly addGenerationPrompt: boolean;
 }
 
-/** Images of a conversation in the order of the messages, and so of the placeholders. */
+/** The images of a conversation in the order of the messages, which is the order of the placeholders. */
 export function imagePartsOf(messages: readonly ChatMessage[]): ImagePart[] {
   return messages.flatMap(({ content }) =>
     typeof content === "string" ? [] : content.filter((part): part is ImagePart => part.type !== "text"),
@@ -25,10 +25,10 @@ export function imagePartsOf(messages: readonly ChatMessage[]): ImagePart[] {
 }
 
 /**
- * Renders the chat template. A template that walks over content parts places the images itself; a placeholder written
- * in a message's text is then nothing but text. For a template that prints the content, the text parts are joined by
- * newlines, placeholders in them are taken for the message's images, those missing are put before the text, one a line
- * (as vLLM does), and any more than there are images are nothing but text.
+ * Renders the chat template. A template that iterates over content parts places the images itself; a placeholder
+ * written in a message's text is then ordinary text. For a template that prints the content, the text parts are joined
+ * by newlines. Placeholders in them stand for the message's images. Missing placeholders are put before the text, one
+ * per line (as in vLLM), and surplus ones are ordinary text.
  */
 export function renderChat(messages: readonly ChatMessage[], options: ChatPromptOptions): ChatPrompt {
   const { template, imagePlaceholder, addGenerationPrompt } = options;
@@ -61,11 +61,11 @@ function toTemplateMessage(
   return { role, content: [...missing, mark.apply(text, numPlaced)].join("\n") };
 }
 
-/** A character that no message contains, put inside placeholders that mean no image while the template is rendered. */
+/** A character that occurs in no message. It is put inside literal placeholders while the template is rendered. */
 interface LiteralMark {
   /** Marks all placeholders in `text` but the first `numMeant`. */
   apply(text: string, numMeant: number): string;
-  /** Takes the marks out again and tells where they were. */
+  /** Removes the marks and returns their positions. */
   remove(rendered: string): { readonly text: string; readonly literal: readonly TextRange[] };
 }
 
@@ -104,7 +104,11 @@ function unusedPrivateCharacter(messages: readonly ChatMessage[]): string {
     const character = String.fromCharCode(code);
     if (!used.has(character)) return character;
   }
-  throw new EngineError("invalid_argument", "The messages use every private use character there is.", {
-    parameter: "prompt.messages",
-  });
+  throw new EngineError(
+    "invalid_argument",
+    "The messages use every private use character of Unicode, and the service needs a free one.",
+    {
+      parameter: "prompt.messages",
+    },
+  );
 }

@@ -1,4 +1,4 @@
-/** What generation_config.json of a checkpoint says about sampling and about the end of a text. */
+/** Reads the sampling defaults and end tokens from a checkpoint's generation_config.json. */
 import { z } from "zod";
 
 import { EngineError } from "../contract/errors.ts";
@@ -20,21 +20,21 @@ const generationConfig = z.looseObject({
   eos_token_id: tokenIds.nullish(),
 });
 
-/** config.json names the end of text at its top or, for a vision-language model, in its text part. */
+/** config.json has the end token at its top level or, for a vision-language model, in its text part. */
 const modelConfig = z.looseObject({
   eos_token_id: tokenIds.nullish(),
   text_config: z.looseObject({ eos_token_id: tokenIds.nullish() }).nullish(),
 });
 
 export interface GenerationDefaults {
-  /** Taken where a request leaves the field open. Greedy when the checkpoint says not to sample. */
+  /** Used for fields that a request leaves open. Greedy if the checkpoint disables sampling. */
   readonly samplingParams: Partial<SamplingParams>;
-  /** Any of them ends a text: those of generation_config.json (else config.json) and the tokenizer's. */
+  /** Each of them ends a text: those of generation_config.json (else config.json) and the tokenizer's. */
   readonly eosTokenIds: readonly number[];
 }
 
 export interface CheckpointSettings {
-  /** generation_config.json, parsed as JSON; null where there is none. */
+  /** generation_config.json, parsed as JSON; null if absent. */
   readonly generationConfig: unknown;
   readonly modelConfig: unknown;
   readonly tokenizerEosTokenId: number | null;

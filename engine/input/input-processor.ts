@@ -17,20 +17,20 @@ import { imagePartsOf, renderChat } from "./chat-prompt.ts";
 import type { ItemLoader, ItemRequest, LoadedItem } from "./item-loader.ts";
 import { isAboutOptions, noImageProcessor, requestOptions, tooManyEmbeddings } from "./request-options.ts";
 
-/** How a model takes images. */
+/** A model's image inputs. */
 export interface ImageInputs {
-  /** Stands for one embedding of an image; a model's placeholder of a whole image may be another token. */
+  /** Token of one embedding of an image. The placeholder of a whole image may be another token. */
   readonly imageTokenId: number;
   readonly info: ProcessingInfo;
   readonly processor: MultiModalProcessor;
   readonly loader: ItemLoader;
-  /** Whether requests may bring embeddings. */
+  /** Whether requests may contain embeddings. */
   readonly enableMmEmbeds: boolean;
 }
 
 export interface InputProcessorOptions {
   readonly tokenizer: Tokenizer;
-  /** Null for a checkpoint without one, which refuses conversations. */
+  /** Null for a checkpoint without one, which rejects conversations. */
   readonly chatTemplate: ChatTemplate | null;
   /** Null for a text-only model. */
   readonly imageInputs: ImageInputs | null;
@@ -39,17 +39,17 @@ export interface InputProcessorOptions {
   readonly vocabSize: number;
 }
 
-/** What the engine thread needs beside what the caller decides (id, sampling, seed). */
+/** What the engine thread needs in addition to the caller's id, sampling parameters and seed. */
 export type ProcessedPrompt = Pick<EngineRequest, "promptTokenIds" | "images" | "positions">;
 
-/** A prompt whose images are still to be put in. */
+/** A prompt whose images are not inserted yet. */
 interface TokenizedPrompt {
   readonly tokenIds: readonly number[];
-  /** Images have to be where the tokens say: the rest of the text is known to mean none. */
+  /** True if image tokens are the only images: the other text is known to contain none. */
   readonly isExact: boolean;
 }
 
-/** A longer text is not counted to its end before it is refused. */
+/** In model lengths: the tokens of a longer text are not counted to the end before it is rejected. */
 const MAX_COUNTED_LENGTHS = 4;
 
 export class InputProcessor {
@@ -60,10 +60,10 @@ export class InputProcessor {
   }
 
   /**
-   * Everything that can be refused without fetching an image is refused before one is fetched. Images are fetched and
-   * processed concurrently; when one fails the others are cancelled, and nothing of the request is left running when
-   * the promise settles. Throws EngineError `invalid_argument`, `prompt_too_long`, `too_many_images`, those of images,
-   * or `aborted`.
+   * Rejects everything that can be rejected without an image before fetching one. Images are fetched and processed
+   * concurrently. When one fails, the others are cancelled, and no work of the request is left when the promise
+   * settles. Throws EngineError `invalid_argument`, `prompt_too_long`, `too_many_images`, errors of images, or
+   * `aborted`.
    */
   async process(request: GenerationRequest, signal: AbortSignal): Promise<ProcessedPrompt> {
     const { prompt } = request;
@@ -90,7 +90,7 @@ export class InputProcessor {
     if (parts.length === 0) return;
     const parameter = prompt.kind === "chat" ? "prompt.messages" : "prompt.images";
     if (imageInputs === null) {
-      throw new EngineError("invalid_argument", "This model takes no images.", { parameter });
+      throw new EngineError("invalid_argument", "This model does not accept images.", { parameter });
     }
     const { info, enableMmEmbeds } = imageInputs;
     const limit = allowedLimit(info, "image", imageLimits.maxImagesPerPrompt);
@@ -99,13 +99,13 @@ export class InputProcessor {
       const isSet = supported === null || parts.length <= supported;
       throw new EngineError(
         "too_many_images",
-        `The prompt has ${parts.length} images; the limit is ${limit}, ${isSet ? "as the server is set up" : "by this model"}.`,
+        `The prompt has ${parts.length} images; the limit is ${limit}, set by ${isSet ? "the server" : "this model"}.`,
         { parameter, ...(isSet && { setting: "maxImagesPerPrompt" }) },
       );
     }
     const numEmbeddings = parts.filter(({ type }) => type === "image_embeds").length;
     if (numEmbeddings > 0 && !enableMmEmbeds) {
-      throw new EngineError("invalid_argument", "This server takes no image embeddings, only images.", {
+      throw new EngineError("invalid_argument", "This server does not accept image embeddings, only images.", {
         parameter,
         setting: "enableMmEmbeds",
       });
@@ -113,7 +113,7 @@ export class InputProcessor {
     if (numEmbeddings > 0 && numEmbeddings < parts.length) {
       throw new EngineError(
         "invalid_argument",
-        `The prompt has ${numEmbeddings} image embeddings among its ${parts.length} images; it may have one or the other.`,
+        `The prompt has ${numEmbeddings} image embeddings among its ${parts.length} images; use either images or embeddings.`,
         { parameter },
       );
     }
@@ -124,7 +124,7 @@ export class InputProcessor {
     return requestOptions(imageInputs?.processor ?? noImageProcessor, mmProcessorOptions);
   }
 
-  /** Token ids in which every image is still one placeholder, or (of token prompts) has its features already. */
+  /** Returns token ids in which every image is still one placeholder or (in token prompts) already has its features. */
   async #tokenize(prompt: Prompt, signal: AbortSignal): Promise<TokenizedPrompt> {
     const processor = this.#options.imageInputs?.processor;
     const { tokenIds, isExact } = await this.#encode(prompt, signal);
@@ -162,7 +162,7 @@ export class InputProcessor {
       if (Number.isInteger(tokenId) && tokenId >= 0 && tokenId < vocabSize) continue;
       throw new EngineError(
         "invalid_argument",
-        `Token id ${tokenId} is out of the vocabulary, whose size is ${vocabSize}.`,
+        `Token id ${tokenId} is outside the vocabulary, whose size is ${vocabSize}.`,
         { parameter: "prompt" },
       );
     }
@@ -174,7 +174,7 @@ export class InputProcessor {
     const numPlaceholders = countOccurrences(tokenIds, imagePlaceholderTokenIds);
     const fewestTokens = sumOf(parts, ({ type }) => (type === "image" ? imageInputs.info.minTokensPerItem : 1));
     if (!isExact && parts.length > 0 && mayHoldFeatures(tokenIds, imageInputs, parts.length, fewestTokens)) {
-      // The images will tell.
+      // The length is checked again once the images are known.
       this.#checkLength(tokenIds.length);
       return;
     }
@@ -193,7 +193,7 @@ export class InputProcessor {
     if (numTokens >= maxModelLen) throw tooLong(String(numTokens), maxModelLen);
   }
 
-  /** Options that cannot be followed are the request's fault where it changed them. */
+  /** Unsupported options are the request's error if the request changed them. */
   async #loadItems(
     parts: readonly ImagePart[],
     request: ItemRequest,
@@ -206,7 +206,7 @@ export class InputProcessor {
       if (!isAboutOptions(error) || request.processorOptions === processor.options) throw error;
       throw new EngineError(
         "invalid_argument",
-        `The image processor cannot follow the request's options: ${error.message}`,
+        `The image processor cannot apply the request's options: ${error.message}`,
         { cause: error, parameter: "mmProcessorOptions" },
       );
     }
@@ -230,7 +230,7 @@ export class InputProcessor {
     );
     const { imagePlaceholder, imagePlaceholderTokenIds } = processor;
     const isWhole = expanded.placeholders.every((placeholder) => placeholder !== null);
-    // A placeholder that is left would be taken for a feature without an image.
+    // A remaining placeholder would be treated as a feature without an image.
     const isLeft = imagePlaceholder !== null && countOutside(expanded, imagePlaceholderTokenIds) > 0;
     if (isWhole && !isLeft) return expanded;
     if (imagePlaceholder === null) {
@@ -244,17 +244,17 @@ export class InputProcessor {
     throw wrongPlaceholders(numPlaceholders, imagePlaceholder, items.length);
   }
 
-  /** In the order of their places. */
+  /** In the order of their positions. */
   #features(items: readonly LoadedItem[], { placeholders }: UpdatedPrompt): ImageFeature[] {
     const features = items.map(({ mmHash, item: { tensors } }, index) => {
       const placeholder = placeholders[index];
-      invariant(placeholder !== null, "items without a place were refused");
+      invariant(placeholder !== null, "images without a place are rejected");
       return { tensors, mmHash, placeholder };
     });
     return features.sort((left, right) => left.placeholder.offset - right.placeholder.offset);
   }
 
-  /** Of all images; those that are new were counted before they were processed. */
+  /** Checks all images; new ones were counted before they were processed. */
   #checkEmbeddings(images: readonly ImageFeature[]): void {
     const { maxTokensPerItem } = this.#imageInputs().info;
     for (const { placeholder } of images) {
@@ -266,7 +266,7 @@ export class InputProcessor {
 
   #imageInputs(): ImageInputs {
     const { imageInputs } = this.#options;
-    invariant(imageInputs !== null, "images of a text-only model were let through");
+    invariant(imageInputs !== null, "images for a text-only model are rejected");
     return imageInputs;
   }
 }
@@ -276,13 +276,13 @@ export function createPromptText(tokenizer: Tokenizer, signal?: AbortSignal): Pr
     decode: (tokenIds) => tokenizer.decode(tokenIds),
     encode: async (text) => {
       const tokenIds = await tokenizer.encode(text, { addSpecialTokens: false, ...(signal && { signal }) });
-      invariant(tokenIds !== null, "an encoding without a limit is whole");
+      invariant(tokenIds !== null, "an encoding without a limit is complete");
       return tokenIds;
     },
   };
 }
 
-/** Whether there are enough image tokens to be the embeddings of the images already. */
+/** Whether there are enough image tokens to be the images' embeddings already. */
 function mayHoldFeatures(
   tokenIds: readonly number[],
   { imageTokenId, processor: { imagePlaceholder, imagePlaceholderTokenIds } }: ImageInputs,
@@ -292,11 +292,11 @@ function mayHoldFeatures(
   if (imagePlaceholder === null) return true;
   const numImageTokens = countOccurrences(tokenIds, [imageTokenId]);
   const isPlaceholder = imagePlaceholderTokenIds.length === 1 && imagePlaceholderTokenIds[0] === imageTokenId;
-  // As many placeholders as images are placeholders, even where an image has no more embeddings than one.
+  // If there are as many placeholders as images, they are placeholders, even for images with one embedding.
   return numImageTokens >= fewestTokens && (!isPlaceholder || numImageTokens > numImages);
 }
 
-/** Occurrences in the prompt that are in no item's place. */
+/** Occurrences in the prompt outside the ranges of items. */
 function countOutside({ tokenIds, placeholders }: UpdatedPrompt, sequence: readonly number[]): number {
   let end = 0;
   let count = 0;
@@ -314,7 +314,7 @@ function sumOf<Element>(elements: readonly Element[], valueOf: (element: Element
 
 function requireTemplate(template: ChatTemplate | null): ChatTemplate {
   if (template !== null) return template;
-  throw new EngineError("invalid_argument", "This model has no chat template; send a prompt instead of messages.", {
+  throw new EngineError("invalid_argument", "This model has no chat template. Send a prompt instead of messages.", {
     parameter: "prompt.messages",
   });
 }
@@ -330,7 +330,7 @@ function wrongPlaceholders(numPlaceholders: number, imagePlaceholder: string, nu
 function tooLong(numTokens: string, maxModelLen: number): EngineError {
   return new EngineError(
     "prompt_too_long",
-    `The prompt has ${numTokens} tokens; the model's length of ${maxModelLen} leaves room for ${maxModelLen - 1} and one of output.`,
+    `The prompt has ${numTokens} tokens; the model length of ${maxModelLen} leaves room for ${maxModelLen - 1} and one output token.`,
     { parameter: "prompt" },
   );
 }

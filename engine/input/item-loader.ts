@@ -24,9 +24,9 @@ import type { ProcessingInfo } from "../multimodal/processing-info.ts";
 import type { PromptText } from "../multimodal/prompt-text.ts";
 import { tooManyEmbeddings } from "./request-options.ts";
 
-/** Looks items up by `mmHash` and has those that are missing processed as one batch, once for all who want them. */
+/** Looks items up by `mmHash`. Missing items are processed as one batch, once for all requests that need them. */
 export interface ItemCache {
-  /** By position; null for those that would have to be processed. Never rejects. */
+  /** By position; null for missing items. Never rejects. */
   getMany(mmHashes: readonly string[]): Promise<readonly (ProcessedItem | null)[]>;
   getOrProcess(
     mmHashes: readonly string[],
@@ -35,7 +35,7 @@ export interface ItemCache {
   ): Promise<readonly ProcessedItem[]>;
 }
 
-/** What sources said of images; never rejects. */
+/** What sources reported about images. Never rejects. */
 export interface SourceCache {
   getMany(keys: readonly string[]): Promise<readonly (KnownImage | null)[]>;
   setMany(entries: readonly { readonly key: string; readonly value: KnownImage }[]): void;
@@ -54,9 +54,9 @@ export interface ItemLoaderOptions {
   readonly caches: ItemCaches;
   readonly limits: ImageLimits;
   readonly promptText: PromptText;
-  /** Of the built model; part of every item's hash. */
+  /** Content hash of the built model; part of every item's hash. */
   readonly modelContentHash: string;
-  /** Width of the decoder, and so of embeddings. */
+  /** Width of the decoder and of embeddings. */
   readonly hiddenSize: number;
 }
 
@@ -67,23 +67,23 @@ export interface LoadedItem {
 
 interface IdentifiedImage {
   readonly mmHash: string;
-  /** Null where it is still to be looked up or processed. */
+  /** Null until it is looked up or processed. */
   readonly item: ProcessedItem | null;
 }
 
 interface KnownItem extends IdentifiedImage {
-  /** Of the source, for the bytes that the item was made of. */
+  /** The source's validator of the bytes from which the item was made. */
   readonly validator: string;
   readonly item: ProcessedItem;
 }
 
 type InspectedImage = EncodedImage & Required<Pick<EncodedImage, "header">>;
 
-/** The request an image is loaded for. */
+/** The request for which an image is loaded. */
 export interface ItemRequest extends Pick<GenerationRequest, "tenant" | "cacheSalt"> {
-  /** The checkpoint's with the request's changes. */
+  /** The checkpoint's options with the request's changes. */
   readonly processorOptions: ProcessorOptions;
-  /** Most embeddings that the prompt has room for; left out, any number. */
+  /** Maximum number of embeddings for which the prompt has room; unlimited if left out. */
   readonly maxNumEmbeddings?: number;
 }
 
@@ -95,8 +95,9 @@ export class ItemLoader {
   }
 
   /**
-   * In the order of the parts, which are all images or all embeddings. The first failure cancels the rest, which have
-   * ended when this rejects: with errors of images (`parameter` is `prompt.images[index]`) or `aborted`.
+   * Returns items in the order of the parts, which are either all images or all embeddings. The first failure cancels
+   * the others, which have ended when this rejects: with an error of an image (`parameter` is `prompt.images[index]`)
+   * or `aborted`.
    */
   async load(parts: readonly ImagePart[], request: ItemRequest, signal: AbortSignal): Promise<readonly LoadedItem[]> {
     try {
@@ -116,7 +117,7 @@ export class ItemLoader {
   ): Promise<readonly LoadedItem[]> {
     const { caches, processor, promptText } = this.#options;
     const known = await this.#knownItems(parts, request);
-    /** Bytes that had to be fetched to know which image it is. */
+    /** Bytes that were fetched to identify an image. */
     const fetched: (EncodedImage | undefined)[] = [];
     const identified = await allOrNone<ImagePart, IdentifiedImage>(
       parts,
@@ -129,7 +130,7 @@ export class ItemLoader {
         const knownItem = known[index];
         const answer = await this.#fetchIfChanged(part, index, knownItem?.validator ?? null, either);
         if (answer.kind === "unchanged") {
-          invariant(knownItem !== null, "what is not known is not unchanged");
+          invariant(knownItem !== null, "an image without a cached source cannot be unchanged");
           return knownItem;
         }
         fetched[index] = { bytes: answer.bytes, parameter: parameterOf(index) };
@@ -146,9 +147,9 @@ export class ItemLoader {
           const indices = identified.flatMap(({ item, mmHash: other }, at) =>
             item === null && other === mmHash ? [at] : [],
           );
-          // Of several of one uuid any may bring the image.
+          // Of several images with one uuid, any may bring the image.
           const index = indices.find((at) => parts[at].reference !== null) ?? indices[0];
-          invariant(index !== undefined, "a cache asks for what it was asked for");
+          invariant(index !== undefined, "a cache requests only images that are missing");
           return this.#inspect(fetched[index] ?? (await this.#fetch(parts[index], index, either)), request, either);
         },
         signal,
@@ -162,7 +163,7 @@ export class ItemLoader {
     return identified.map(({ item }, index) => ({ mmHash: mmHashes[index], item: item ?? found.next().value! }));
   }
 
-  /** Not cached: they are what a cache would hold, and came with the request. */
+  /** Embeddings are not cached: they came with the request and are what a cache would hold. */
   async #loadEmbeddings(
     parts: readonly ImagePart[],
     request: ItemRequest,
@@ -189,8 +190,9 @@ export class ItemLoader {
   }
 
   /**
-   * By part: the item its source may tell to be unchanged, held from here on, as it may leave the cache before the source
-   * has answered and its bytes may be others when they are fetched after all. Null where source or cache has nothing.
+   * By part: the cached item that the source may confirm as unchanged. The item is held from here on, because the cache
+   * may evict it before the source has answered, and a later fetch may return other bytes. Null if the source or the
+   * cache has nothing.
    */
   async #knownItems(parts: readonly ImagePart[], request: ItemRequest): Promise<readonly (KnownItem | null)[]> {
     const { caches } = this.#options;
@@ -205,7 +207,7 @@ export class ItemLoader {
     );
   }
 
-  /** Null where the source cannot tell an image that is unchanged, or a uuid tells the image anyway. */
+  /** Null if the source cannot confirm an unchanged image, or if a uuid identifies the image anyway. */
   async #sourceKey(part: ImagePart, index: number, { tenant = "", cacheSalt }: ItemRequest): Promise<string | null> {
     const isNamed = part.type === "image" && part.uuid !== undefined;
     if (part.reference === null || isNamed) return null;
@@ -214,7 +216,7 @@ export class ItemLoader {
     return isTold ? sourceCacheKey(reference, JSON.stringify([tenant, cacheSalt ?? null])) : null;
   }
 
-  /** The hash of the image's bytes, which the source cache is told. */
+  /** Returns the hash of the image's bytes and stores it in the source cache. */
   async #remember(
     part: ImagePart,
     index: number,
@@ -231,29 +233,29 @@ export class ItemLoader {
 
   async #fetch(part: ImagePart, index: number, signal: AbortSignal): Promise<EncodedImage> {
     const answer = await this.#fetchIfChanged(part, index, null, signal);
-    invariant(answer.kind === "fetched", "without a validator an image is fetched");
+    invariant(answer.kind === "fetched", "an image without a validator is fetched");
     return { bytes: answer.bytes, parameter: parameterOf(index) };
   }
 
-  /** Reads the header alone, so that a request is refused for what it would cost before any of that is spent. */
+  /** Reads only the header, so that a request is rejected for its cost before any of it is spent. */
   async #inspect(image: EncodedImage, request: ItemRequest, signal: AbortSignal): Promise<InspectedImage> {
     const owned = { ...image, owner: { tenant: request.tenant ?? "", request } };
     return { ...owned, header: await this.#options.pixels.inspect(owned, signal) };
   }
 
-  /** Of images that have to be processed; those that are known cost nothing. */
+  /** Checks images that have to be processed; cached images cost nothing. */
   #checkWork(images: readonly InspectedImage[]): void {
     const { maxRequestDecodeCost = defaultDecodeLimits.maxRequestDecodeCost } = this.#options.limits;
     const cost = images.reduce((sum, { header }) => sum + decodeCostOf(header), 0);
     if (cost <= maxRequestDecodeCost) return;
     throw new EngineError(
       "image_too_large",
-      `The ${images.length} new images of the prompt cost as much to decode as ${cost} pixels of plain RGB; the limit is ${maxRequestDecodeCost}. Send fewer or smaller images.`,
+      `Decoding the ${images.length} new images of the prompt costs as much as ${cost} pixels of plain RGB; the limit is ${maxRequestDecodeCost}. Send fewer or smaller images.`,
       { parameter: "prompt.images", setting: "maxRequestDecodeCost" },
     );
   }
 
-  /** Of images that have to be processed, which is worth nothing where the prompt has no room for them. */
+  /** Checks images that have to be processed: processing them is useless if the prompt has no room for them. */
   #checkEmbeddings(images: readonly InspectedImage[], request: ItemRequest): void {
     const { processor, info } = this.#options;
     const { processorOptions, maxNumEmbeddings = Number.POSITIVE_INFINITY } = request;
@@ -266,7 +268,7 @@ export class ItemLoader {
     if (numEmbeddings <= maxNumEmbeddings) return;
     throw new EngineError(
       "prompt_too_long",
-      `The new images of the prompt have ${numEmbeddings} embeddings; beside its text there is room for ${maxNumEmbeddings}.`,
+      `The new images of the prompt have ${numEmbeddings} embeddings; next to its text there is room for ${maxNumEmbeddings}.`,
       { parameter: "prompt" },
     );
   }
@@ -280,7 +282,10 @@ export class ItemLoader {
     const { sources, limits } = this.#options;
     return namingImage(index, () => {
       if (reference !== null) return fetchImageIfChanged(sources, reference, validator, { signal, limits });
-      throw new EngineError("invalid_argument", `Image ${index} was sent by its uuid alone, and is not cached.`);
+      throw new EngineError(
+        "invalid_argument",
+        `Image ${index} was sent as a uuid only, and is not cached. Send the image with its uuid.`,
+      );
     });
   }
 
@@ -291,7 +296,7 @@ export class ItemLoader {
   }
 }
 
-/** By position; null for what has no key. */
+/** By position; null for entries without a key. */
 async function getSome<Value>(
   cache: { getMany(keys: readonly string[]): Promise<readonly (Value | null)[]> },
   keys: readonly (string | null)[],
@@ -307,7 +312,7 @@ function parameterOf(index: number): string {
   return `prompt.images[${index}]`;
 }
 
-/** Errors name the image. */
+/** Adds the name of the image to errors. */
 async function namingImage<Result>(index: number, run: () => Result | Promise<Result>): Promise<Result> {
   try {
     return await run();

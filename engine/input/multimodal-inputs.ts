@@ -27,15 +27,15 @@ import { deploymentOptions, isAboutOptions, noImageProcessor, optionsError } fro
 export interface MultiModalParts {
   readonly definition: Pick<ModelDefinition, "architecture" | "images">;
   readonly model: Pick<BuiltModel, "imageTokenId" | "contentHash"> & {
-    /** Null where the model takes no images; whether its graph is written yet does not matter here. */
+    /** Null if the model does not accept images. Its graph may not be written yet. */
     readonly visionEncoder: ProcessorContext["visionEncoder"] | null;
     readonly decoder: Pick<BuiltModel["decoder"], "hiddenSize">;
   };
   readonly tokenizer: Tokenizer;
-  /** preprocessor_config.json, or what stands for it; null for a checkpoint without one. */
+  /** preprocessor_config.json or its replacement; null for a checkpoint without one. */
   readonly preprocessorConfig: unknown;
   readonly imageSources: readonly ImageSource[];
-  /** Without one every image is processed anew. */
+  /** Without caches, every image is processed each time. */
   readonly caches?: ItemCaches;
 }
 
@@ -45,8 +45,8 @@ export interface LoadedImageInputs extends ImageInputs, AsyncDisposable {
 }
 
 /**
- * Null for a model that takes no images. Throws EngineError `invalid_checkpoint` or `unsupported_model`, and
- * `invalid_configuration` for settings that the model's image processor cannot follow.
+ * Returns null for a model that does not accept images. Throws EngineError `invalid_checkpoint` or `unsupported_model`,
+ * and `invalid_configuration` for settings that the model's image processor does not support.
  */
 export function createImageInputs(
   {
@@ -63,7 +63,7 @@ export function createImageInputs(
   }
   const { images } = definition;
   if (images === null) {
-    throw new EngineError("unsupported_model", `No processor of images is registered for ${definition.architecture}.`);
+    throw new EngineError("unsupported_model", `No image processor is registered for ${definition.architecture}.`);
   }
   const { pixelProgram } = images;
   if (preprocessorConfig === null && pixelProgram === undefined) {
@@ -107,8 +107,8 @@ export function createImageInputs(
 }
 
 /**
- * As `createImageInputs`, and holds what the settings change of the processor to a picture: a change that it cannot
- * follow is told before anything is served. Throws EngineError `invalid_configuration` for that.
+ * Like `createImageInputs`, and also processes a picture with the settings' options, so that an unsupported option is
+ * reported before anything is served. Throws EngineError `invalid_configuration` for such an option.
  */
 export async function loadImageInputs(
   config: Parameters<typeof createImageInputs>[0],
@@ -145,7 +145,7 @@ function connect(registered: MultiModalInputs<ProcessorContext>, context: Proces
   return { registered, context, info, processor, dummyInputs: registered.createDummyInputs(info, context) };
 }
 
-/** processor_config.json, which newer checkpoints have, holds the options below `image_processor`. */
+/** Newer checkpoints have processor_config.json, with the options below `image_processor`. */
 function optionsOf(preprocessorConfig: unknown): ProcessorOptions {
   if (preprocessorConfig === null) return {};
   if (!isObject(preprocessorConfig)) throw noObject(preprocessorConfig);
@@ -155,7 +155,7 @@ function optionsOf(preprocessorConfig: unknown): ProcessorOptions {
   return nested as ProcessorOptions;
 }
 
-/** Errors about an option of the checkpoint's name the file that has it. */
+/** Errors about an option of the checkpoint name its file. */
 function followingFile<Result>(run: () => Result): Result {
   try {
     return run();
@@ -165,7 +165,7 @@ function followingFile<Result>(run: () => Result): Result {
   }
 }
 
-/** What is known without looking depends on the options too, so all of it is made anew. */
+/** The predicted input sizes also depend on the options, so everything is created again. */
 function changedBySettings(inputs: ConnectedInputs, changes: EngineConfig["mmProcessorOptions"] = {}): ConnectedInputs {
   if (Object.keys(changes).length === 0) return inputs;
   const preprocessorConfig = deploymentOptions(inputs.processor, changes);
@@ -206,7 +206,7 @@ function createPixelProcessor(imageProcessor: ImageProcessor, program: URL | und
   };
 }
 
-/** Errors name the picture. */
+/** Adds the name of the picture to errors. */
 async function naming<Result>({ parameter }: EncodedImage, run: () => Promise<Result>): Promise<Result> {
   try {
     return await run();

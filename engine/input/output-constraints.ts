@@ -1,4 +1,4 @@
-/** What a request's parameters demand of its output, in the form the engine thread applies it in. */
+/** Converts a request's constraints on its output into the form that the engine thread applies. */
 import { setImmediate as nextTurn } from "node:timers/promises";
 
 import { EngineError } from "../contract/errors.ts";
@@ -15,12 +15,12 @@ export interface OutputConstraintsOptions {
   readonly eosTokenIds: readonly number[];
 }
 
-/** Words tokenised before the event loop gets its turn. */
+/** Words that are tokenised before other work gets a turn of the event loop. */
 const WORDS_PER_TURN = 64;
-/** As many as fit into a message. */
+/** Maximum number of token ids in a message. */
 const MAX_TOLD = 8;
 
-/** Owns the compiler of grammars. */
+/** Owns the grammar compiler. */
 export class OutputConstraints implements AsyncDisposable {
   readonly #options: OutputConstraintsOptions;
   readonly #grammars: GrammarCompiler;
@@ -33,7 +33,7 @@ export class OutputConstraints implements AsyncDisposable {
     });
   }
 
-  /** Throws EngineError `invalid_argument` for a token id that the vocabulary does not have. */
+  /** Throws EngineError `invalid_argument` for a token id outside the vocabulary. */
   check({ logitBias, allowedTokenIds }: SamplingParams): void {
     const { vocabSize } = this.#options;
     const isStranger = (tokenId: number): boolean => !(tokenId >= 0 && tokenId < vocabSize);
@@ -71,8 +71,8 @@ export class OutputConstraints implements AsyncDisposable {
   }
 
   /**
-   * Each word as it stands at the start of a text and, where that is another first token and as many of them, as it
-   * stands after a space; rules as in vLLM's `SamplingParams.update_from_tokenizer`.
+   * Tokenises each word as at the start of a text. If the word after a space starts with another token and has as many
+   * tokens, that form is added, as in vLLM's `SamplingParams.update_from_tokenizer`.
    */
   async #tokenizeBadWords(badWords: readonly string[], signal: AbortSignal): Promise<readonly (readonly number[])[]> {
     const { tokenizer, vocabSize } = this.#options;
@@ -89,7 +89,7 @@ export class OutputConstraints implements AsyncDisposable {
     }
     const strangers = sequences.flat().filter((tokenId) => tokenId >= vocabSize);
     if (strangers.length > 0) {
-      const told = `badWords contains words whose token ids [${tellSome(strangers)}] the model does not have`;
+      const told = `badWords contains words with token ids [${tellSome(strangers)}] that the model does not have`;
       refuse("badWords", `${told}. Vocabulary size: ${vocabSize}`);
     }
     return sequences;

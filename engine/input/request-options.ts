@@ -1,4 +1,4 @@
-/** What a request, or a deployment, changes of an image processor's options. */
+/** Applies a request's or a deployment's changes to an image processor's options. */
 import { z } from "zod";
 
 import { EngineError } from "../contract/errors.ts";
@@ -9,16 +9,16 @@ import type { MultiModalProcessor, ProcessorOptions } from "../multimodal/multim
 import { optionsWithoutEffect } from "../multimodal/processor-options.ts";
 import { readBySchema } from "../schema-problem.ts";
 
-/** The part of a processor that has options; `requestOptions` is empty for a model without an image processor. */
+/** The part of a processor with its options; `requestOptions` is empty for a model without an image processor. */
 export type OptionHolder = Pick<MultiModalProcessor, "options" | "requestOptions" | "replacedOptions" | "checkOptions">;
 
-/** Of a text-only model. */
+/** For text-only models. */
 export const noImageProcessor: OptionHolder = { options: {}, requestOptions: new Set(), checkOptions: () => {} };
 
 /**
- * The checkpoint's options with the request's over them; the very object of the processor where nothing is changed. An
- * option that is null keeps the checkpoint's value. Throws EngineError `invalid_argument` for a name that no request may
- * set and for a value that the processor cannot follow; `parameter` is its path (`mmProcessorOptions.image_std[0]`).
+ * Returns the checkpoint's options overridden by the request's. If nothing changes, returns the processor's own object.
+ * An option that is null keeps the checkpoint's value. Throws EngineError `invalid_argument` for a name that requests
+ * may not set and for an unsupported value; `parameter` is its path (`mmProcessorOptions.image_std[0]`).
  */
 export function requestOptions(
   processor: OptionHolder,
@@ -29,7 +29,7 @@ export function requestOptions(
   );
 }
 
-/** As `requestOptions`, for the changes of a deployment. Throws EngineError `invalid_configuration`. */
+/** Like `requestOptions`, for the changes of a deployment. Throws EngineError `invalid_configuration`. */
 export function deploymentOptions(
   processor: OptionHolder,
   changes: Readonly<Record<string, unknown>>,
@@ -37,31 +37,31 @@ export function deploymentOptions(
   return changedOptions(processor, changes, (path, message, cause) => optionsError(message, cause, path));
 }
 
-/** Whether a processor cannot follow its options; else whatever went wrong has nothing to do with them. */
+/** True if a processor does not support its options; other errors have nothing to do with them. */
 export function isAboutOptions(error: unknown): error is EngineError {
   return error instanceof EngineError && (error.code === "invalid_checkpoint" || error.code === "unsupported_model");
 }
 
-/** Options that a deployment changed; those of the checkpoint itself were followed. */
+/** Blames the options that a deployment changed: the checkpoint's own options worked. */
 export function optionsError(reason: string, cause?: unknown, path = ""): EngineError {
   return refusal(
     "invalid_configuration",
     path,
-    `The settings change options of the image processor (mm_processor_kwargs) that it cannot follow: ${reason}`,
+    `The image processor cannot apply its options from the settings (mm_processor_kwargs): ${reason}`,
     cause,
   );
 }
 
-/** A request's options can make more of an image than the engine has room for at once. */
+/** A request's options can give an image more embeddings than the engine has room for. */
 export function tooManyEmbeddings(numEmbeddings: number, maxNumEmbeddings: number): EngineError {
   return refusal(
     "invalid_argument",
     "",
-    `An image has ${numEmbeddings} embeddings under the request's options; the engine has room for ${maxNumEmbeddings}.`,
+    `An image has ${numEmbeddings} embeddings with the request's options; the engine has room for ${maxNumEmbeddings}.`,
   );
 }
 
-/** `path` is empty for the options as a whole; `message` is a sentence. */
+/** `path` is empty for the options as a whole. `message` is a sentence. */
 type Refuse = (path: string, message: string, cause?: unknown) => EngineError;
 
 function refusal(code: EngineErrorCode, path: string, message: string, cause?: unknown): EngineError {
@@ -71,7 +71,7 @@ function refusal(code: EngineErrorCode, path: string, message: string, cause?: u
 
 interface Change {
   readonly value: unknown;
-  /** Where it was given: `image_std`, or `images_kwargs.image_std`. */
+  /** Where the option was given: `image_std` or `images_kwargs.image_std`. */
   readonly path: string;
 }
 
@@ -89,7 +89,7 @@ function changedOptions(
     }
     if (!processor.requestOptions.has(name)) throw refuse(shortPath(path), whyUnknown(processor, path));
     if (!isSmallJson(value)) {
-      throw refuse(path, `${path} is no JSON value of at most ${MAX_DEPTH} levels and ${MAX_VALUES} values.`);
+      throw refuse(path, `${path} is not a JSON value with at most ${MAX_DEPTH} levels and ${MAX_VALUES} values.`);
     }
     changed.set(name, value);
     paths.set(name, path);
@@ -107,7 +107,7 @@ function changedOptions(
   return options;
 }
 
-/** transformers' names of objects in which options of images may lie as well as beside them. */
+/** transformers' names of objects that may contain image options. */
 const nestedOptions: ReadonlySet<string> = new Set(["images_kwargs", "common_kwargs"]);
 
 function flatChanges(changes: Readonly<Record<string, unknown>>, refuse: Refuse): Map<string, Change> {
@@ -115,7 +115,7 @@ function flatChanges(changes: Readonly<Record<string, unknown>>, refuse: Refuse)
   const add = (name: string, value: unknown, path: string): void => {
     if (value === null) return;
     const other = flat.get(name);
-    if (other !== undefined) throw refuse(path, `${path} is given a second time, as ${other.path}; leave one out.`);
+    if (other !== undefined) throw refuse(path, `${path} is given twice, also as ${other.path}; leave one out.`);
     flat.set(name, { value, path });
   };
   for (const [name, value] of Object.entries(changes)) {
@@ -139,29 +139,29 @@ function checkWithoutEffect(name: string, value: unknown, path: string, refuse: 
 function whyUnknown({ requestOptions: known }: OptionHolder, path: string): string {
   const unknown = `${shortPath(path)} cannot be set`;
   if (known.size === 0) return `${unknown}: this model has no image processor.`;
-  return `${unknown}; the options of this model's image processor that can be are ${[...known].join(", ")}.`;
+  return `${unknown}; the options of this model's image processor that can be set are ${[...known].join(", ")}.`;
 }
 
-/** The processor's own words, said of the place where the option was given. */
+/** The processor's message with the path under which the option was given. */
 function placed(error: EngineError, paths: ReadonlyMap<string, string>, refuse: Refuse): EngineError {
   const { message, parameter } = error;
   const name = /^[^.[]*/.exec(parameter ?? "")![0];
   const path = paths.get(name);
-  // Set by the checkpoint, and at odds with something that was changed.
+  // The checkpoint set this option, which contradicts a changed one.
   if (path === undefined || parameter === null)
-    return refuse("", `The image processor cannot follow: ${message}`, error);
+    return refuse("", `The image processor cannot apply: ${message}`, error);
   const prefix = path.slice(0, path.length - name.length);
   return refuse(`${prefix}${parameter}`, `${prefix}${message}`, error);
 }
 
 const MAX_PATH_CHARACTERS = 80;
 
-/** Names that nothing knows may be of any length. */
+/** Unknown names may have any length. */
 function shortPath(path: string): string {
   return path.length > MAX_PATH_CHARACTERS ? `${path.slice(0, MAX_PATH_CHARACTERS)}…` : path;
 }
 
-/** Options of real processors have two levels and six values; more could exhaust the stack, or keep the thread busy. */
+/** Options of real processors have two levels and six values. More could exhaust the stack or keep the thread busy. */
 const MAX_DEPTH = 8;
 const MAX_VALUES = 1000;
 

@@ -25,19 +25,21 @@ import type { WorstImage } from "./worst-image.ts";
 export interface ModelInspection {
   readonly architecture: string;
   readonly dtype: Exclude<DtypeName, "auto">;
-  /** Of weights, configuration and dtype, as cache keys carry it. */
+  /** Hash of weights, configuration and dtype, as used in cache keys. */
   readonly contentHash: string;
-  /** Most tokens of one sequence. */
+  /** Maximum number of tokens per sequence. */
   readonly maxModelLen: number;
-  /** Computed together: fewer than the settings allow where the host has no room for the KV of all; at least 1. */
+  /**
+   * Sequences that run together: fewer than the settings allow if the host has no room for the KV of all; at least 1.
+   */
   readonly maxNumSequences: number;
   readonly vocabSize: number;
-  /** Whether it takes conversations. */
+  /** Whether the model accepts conversations. */
   readonly hasChatTemplate: boolean;
   readonly memory: MemoryPlan;
-  /** The host's, or its container's; nothing is known of a GPU's before it is used. */
+  /** Memory of the host or its container. A GPU's memory is unknown before its first use. */
   readonly machineBytes: number;
-  /** Null for a model that takes no images. */
+  /** Null for a model that does not accept images. */
   readonly worstImage: WorstImage | null;
   /** In the order in which they apply. */
   readonly logitsProcessors: readonly TriedLogitsProcessor[];
@@ -51,10 +53,10 @@ const withoutLimits = {
 } as const satisfies Partial<ImageLimits>;
 
 /**
- * Downloads a checkpoint on S3, as an engine would, and reads all weights once for their hash.
+ * Downloads a checkpoint from S3 like an engine would, and reads all weights once for their hash.
  *
- * @throws EngineError `invalid_configuration`, `invalid_checkpoint`, `unsupported_model` or `aborted`, as loading does;
- *   not for logits processors, whose errors it lists.
+ * @throws EngineError `invalid_configuration`, `invalid_checkpoint`, `unsupported_model` or `aborted`, like loading.
+ * Errors of logits processors are listed in the result instead.
  */
 export async function inspectCheckpoint(
   config: EngineConfig,
@@ -87,7 +89,7 @@ export async function inspectCheckpoint(
     loadChatTemplate(folder, tokenizer.namedTokens),
   ]);
   await using imageInputs = await loadImageInputs(
-    // Its own dummy picture is never too large.
+    // The model's own dummy picture is never too large.
     { ...config, imageLimits: { ...imageLimits, ...withoutLimits } },
     {
       definition,

@@ -1,4 +1,4 @@
-/** Looks at a model without serving it; what that needs is loaded when it is asked for, not into every server. */
+/** Inspects a model without serving it. Imports its dependencies on demand, so that servers do not load them. */
 import type { EngineConfig } from "../contract/config.ts";
 import type { EngineDependencies } from "../contract/engine.ts";
 import type { ModelInspection } from "./inspect-checkpoint.ts";

@@ -6,9 +6,9 @@ import type { ModelInspection } from "./inspect-checkpoint.ts";
 import { fillerTokenId } from "./worst-image.ts";
 
 /**
- * One for every sequence that runs at once. Prompts leave as many tokens to be generated as it takes steps to compute
- * all of them, so that no sequence ends before the last one is there. No two prompts begin alike and no two images are
- * the same to a cache.
+ * One request for each sequence that can run at once. Each prompt leaves as many tokens to generate as there are steps
+ * needed to compute all prompts, so that no sequence ends before the last one has started. No two prompts share a
+ * prefix, and no two images have the same hash.
  */
 export function createWorstCaseRequests(
   { maxModelLen, vocabSize, worstImage }: Pick<ModelInspection, "maxModelLen" | "vocabSize" | "worstImage">,
@@ -17,7 +17,7 @@ export function createWorstCaseRequests(
   const promptTokensPerStep = Math.max(1, maxNumBatchedTokens - maxNumSequences);
   const numSteps = Math.ceil((maxNumSequences * maxModelLen) / promptTokensPerStep) + 1;
   const numOutputTokens = Math.max(1, Math.min(numSteps, Math.floor(maxModelLen / 2)));
-  // Models that end every prompt in a token of their own add one.
+  // Some models add one token at the end of every prompt.
   const numPromptTokens = Math.max(1, maxModelLen - numOutputTokens - 1);
   const numImages =
     worstImage === null ? 0 : Math.min(worstImage.numFitting, Math.floor((numPromptTokens - 1) / worstImage.numTokens));

@@ -11,23 +11,23 @@ import type { ImageSize } from "../multimodal/processing-info.ts";
 
 export interface WorstImage {
   readonly size: ImageSize;
-  /** How `size` came to be: it is the model's worst case, or the settings' smaller one. */
+  /** Origin of `size`: the model's worst case, or a smaller size from the settings. */
   readonly boundedBy: "model" | "settings";
   /** As a `data:` reference. */
   readonly reference: string;
-  /** What stands for an image in a prompt of token ids; empty where images have no place of their own there. */
+  /** Tokens of an image in a token prompt; empty if images have no placeholder there. */
   readonly placeholderTokenIds: readonly number[];
-  /** Places in a prompt, row ends and the like included. */
+  /** Positions in a prompt, including row ends and similar tokens. */
   readonly numTokens: number;
-  /** Those of them that the vision encoder fills. */
+  /** Positions that the vision encoder fills. */
   readonly numEmbeddings: number;
-  /** Of what its processor makes for the vision encoder. */
+  /** Bytes of the tensors that the processor makes for the vision encoder. */
   readonly numBytes: number;
-  /** Most that any image may have, and that caches make room for. */
+  /** Maximum of any image, for which caches reserve room. */
   readonly maxEmbeddings: number;
-  /** Most images of a prompt, by settings and model. */
+  /** Maximum number of images per prompt, by settings and model. */
   readonly maxPerPrompt: number;
-  /** Those of them for which one sequence has room. */
+  /** Number of such images that fit into one sequence. */
   readonly numFitting: number;
 }
 
@@ -60,7 +60,7 @@ export async function measureWorstImage(
   const numTokens = withImage.promptTokenIds.length - without.promptTokenIds.length;
   const [image] = withImage.images;
   const maxPerPrompt = allowedLimit(info, "image", maxImagesPerPrompt);
-  // One place is for the output.
+  // One position is for the output.
   const numFree = options.maxModelLen - 1 - without.promptTokenIds.length;
   return {
     size,
@@ -76,7 +76,7 @@ export async function measureWorstImage(
   };
 }
 
-/** Any token that stands for itself. */
+/** Any token that is not a placeholder. */
 export function fillerTokenId(placeholderTokenIds: readonly number[]): number {
   let tokenId = 1;
   while (placeholderTokenIds.includes(tokenId)) tokenId++;

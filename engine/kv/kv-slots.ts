@@ -84,7 +84,7 @@ export class KvSlots {
   take(slot: number, numTokens: number): void {
     invariant(!this.isTaken(slot), `KV slot ${slot} is taken twice`);
     const numKept = this.#numKeptTokens[slot];
-    invariant(numTokens <= numKept, `${numTokens} tokens are reused of KV slot ${slot}; it keeps ${numKept}`);
+    invariant(numTokens <= numKept, `${numTokens} tokens of KV slot ${slot} are reused; it keeps ${numKept}`);
     this.#isTaken[slot] = 1;
     this.#numTaken++;
     this.#numKeptTokens[slot] = numTokens;

@@ -191,7 +191,7 @@ export function requireRoomForSequences(
   const { maxLen } = lengths;
   const { bytesPerToken, reservedBytes } = planKvCache(decoder, { numSlots: 1, maxLen });
   const numTokens = Math.floor(maxLen - (reservedBytes - kvRoomBytes(memory)) / bytesPerToken);
-  const advice = numTokens > 0 ? `${numTokens} tokens would fit.` : "Not one token would fit.";
+  const advice = numTokens > 0 ? `${numTokens} tokens would fit.` : "Not even one token would fit.";
   throw new EngineError(
     "invalid_configuration",
     `The KV cache of one sequence of ${maxLen} tokens does not fit into memory: it takes ${formatGibibytes(reservedBytes)}, ` +

@@ -26,7 +26,7 @@ interface BatchBuffers {
 export class PastBatch {
   readonly #graph: DecoderExport;
   readonly #pastSlots: PastSlots;
-  /** Of all slots together, including padding. */
+  /** For all slots together, including padding. */
   readonly #maxNumTokens: number;
   #buffers: BatchBuffers | null = null;
 

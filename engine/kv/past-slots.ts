@@ -88,7 +88,7 @@ export class PastSlots {
   /** Drops all tokens except the first `numTokens`. */
   truncate(slot: number, numTokens: number): void {
     const length = this.#lengths[slot];
-    invariant(numTokens <= length, `${numTokens} tokens are wanted of a KV slot that has ${length}`);
+    invariant(numTokens <= length, `${numTokens} tokens are needed from a KV slot that has ${length}`);
     if (numTokens === length) return;
     for (const buffer of this.#sets[slot]) this.#copyHeads(buffer, length, buffer, numTokens);
     this.#lengths[slot] = numTokens;

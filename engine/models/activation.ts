@@ -21,7 +21,7 @@ export type ActivationName = z.output<typeof activationName>;
 
 export function parseActivation(path: string, field: string, value: unknown): ActivationName {
   const result = activationName.safeParse(value);
-  if (!result.success) throw unsupportedField(path, field, value, `known are ${activationNames.join(", ")}`);
+  if (!result.success) throw unsupportedField(path, field, value, `supported are ${activationNames.join(", ")}`);
   return result.data;
 }
 

@@ -1,6 +1,6 @@
 /**
- * A checkpoint becomes ONNX files: configuration understood, weights prepared, graphs built and written; a ready-made
- * export brings its own.
+ * Turns a checkpoint into ONNX files: parses the configuration, prepares weights, builds and writes graphs. A
+ * ready-made export provides its own files.
  */
 import { createHash } from "node:crypto";
 import { access, writeFile } from "node:fs/promises";
@@ -77,7 +77,9 @@ export async function buildModel(checkpoint: Checkpoint, options: BuildModelOpti
   };
 }
 
-/** Named by its content, weight files' paths included, so that equal graphs are written once and none is stale. */
+/**
+ * Named by its content, including the paths of weight files, so that equal graphs are written once and none is stale.
+ */
 async function writeGraph(folder: string, { graph }: GraphContext): Promise<string> {
   const bytes = graph.encode();
   const path = join(folder, `${createHash("sha256").update(bytes).digest("hex")}.onnx`);
@@ -92,7 +94,7 @@ async function writeGraph(folder: string, { graph }: GraphContext): Promise<stri
 /** Counts up when the same checkpoint and precision come to compute other numbers. */
 const GRAPH_VERSION = 1;
 
-/** Of weights, configuration and the numbers computed in; reads all weights the first time. */
+/** Hash of weights, configuration and precision. Reads all weights the first time. */
 export async function modelContentHash(
   checkpoint: Checkpoint,
   precision: Precision,

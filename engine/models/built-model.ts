@@ -1,6 +1,6 @@
 /**
- * A checkpoint turned into ONNX files whose weights lie in mapped files, or an export of it: what `models` hands to `core`.
- * Plain data, so that it crosses to the engine thread.
+ * A checkpoint as ONNX files with mapped weights, or a ready-made export: the output of `models` for `core`. Plain
+ * data, so that it can be sent to the engine thread.
  */
 
 export type KvElementType = "float32" | "float16" | "bfloat16";
@@ -13,7 +13,7 @@ export type KvLayout = { readonly kind: "slots" } | { readonly kind: "paged"; re
 
 type FloatType = "float32" | "float16";
 
-/** What is asked of every decoder, whatever its form. */
+/** Properties of every decoder, in either form. */
 export interface DecoderShape {
   readonly numLayers: number;
   readonly numKvHeads: number;
@@ -22,7 +22,7 @@ export interface DecoderShape {
   readonly vocabSize: number;
   readonly kvElementType: KvElementType;
   readonly acceptsImages: boolean;
-  /** Whether tokens have positions of three axes, which the graph does not work out by itself. */
+  /** Whether tokens have three-axis positions, which the graph does not compute itself. */
   readonly takesPositions: boolean;
 }
 
@@ -36,7 +36,7 @@ export interface DecoderShape {
  * - `image_embeds` float32 [M, hiddenSize], `image_positions` int64 [M, 1]: rows of the flat [N] tokens that are
  *   replaced by an image embedding (only where `acceptsImages`; M may be 0)
  * - `positions` int64 [3, N] (only where `takesPositions`): temporal, height and width of each token's position
- * - `logit_rows` int64 [R]: rows of the flat [N] tokens whose logits are wanted (R may be 0)
+ * - `logit_rows` int64 [R]: rows of the flat [N] tokens whose logits are computed (R may be 0)
  * - `past.{layer}.key`, `past.{layer}.value` [B, numKvHeads, maxLen, headDim]
  *
  * Outputs: `logits` float32 [R, vocabSize]; `present.{layer}.key`, `present.{layer}.value`, to be bound to the very
@@ -69,19 +69,19 @@ export interface DecoderGraph extends DecoderShape {
   /** Of the outputs of a paged graph; 0 for slots. */
   readonly numCandidates: number;
   readonly path: string;
-  /** Of the decoder alone, with the whole embedding table. */
+  /** Bytes of the decoder's weights, with the whole embedding table. */
   readonly weightBytes: number;
 }
 
 /**
- * A ready-made export. Inputs (B sequences of S tokens each after P that they have computed before, or padding):
- * - `inputs_embeds` [B, S, hiddenSize] where there is `embedTokens`, else `input_ids` int64 [B, S]
+ * A ready-made export. Possible inputs (B sequences of S tokens each after P computed or padding tokens):
+ * - `inputs_embeds` [B, S, hiddenSize] if there is `embedTokens`, otherwise `input_ids` int64 [B, S]
  * - `attention_mask` int64 [B, P + S], 0 for padding, else 1
  * - `position_ids` int64 [B, S] or [3, B, S]
  * - `num_logits_to_keep` int64, `use_cache_branch` bool [1]
  * - `past_key_values.{layer}.key`, `past_key_values.{layer}.value` [B, numKvHeads, P, headDim]
  *
- * of which it has those that are told below. Outputs: `logits` [B, S or as many as are kept, vocabSize];
+ * The fields below say which of them it has. Outputs: `logits` [B, S or the number kept, vocabSize];
  * `present.{layer}.key`, `present.{layer}.value` [B, numKvHeads, P + S, headDim], which must not be the memory of the
  * past.
  */
@@ -89,59 +89,63 @@ export interface DecoderExport extends DecoderShape {
   readonly form: "export";
   readonly kvElementType: FloatType;
   readonly path: string;
-  /** Null where the decoder takes token ids. */
+  /** Null if the decoder takes token ids. */
   readonly embedTokens: { readonly path: string; readonly elementType: FloatType } | null;
-  /** Of `inputs_embeds`. */
+  /** Element type of `inputs_embeds`. */
   readonly embedsElementType: FloatType;
   readonly logitsElementType: FloatType;
   readonly takesAttentionMask: boolean;
-  /** Axes of `position_ids`; 0 where there is no such input. */
+  /** Axes of `position_ids`; 0 without such an input. */
   readonly numPositionAxes: 0 | 1 | 3;
-  /** Dimensions of `num_logits_to_keep`; null where there is no such input, and all logits are computed. */
+  /** Dimensions of `num_logits_to_keep`; null without such an input: all logits are computed. */
   readonly numLogitsToKeepRank: 0 | 1 | null;
-  /** Whether two graphs lie in one, for prompts and for single tokens after them, and `use_cache_branch` tells which. */
+  /**
+   * Whether the file contains two graphs, for prompts and for single tokens after them, selected by `use_cache_branch`.
+   */
   readonly hasCacheBranch: boolean;
-  /** Of the decoder alone. */
+  /** Bytes of the decoder's weights. */
   readonly weightBytes: number;
-  /** Where sequences of a run are padded; null where B must be 1 for none to change what the others compute. */
+  /** Where sequences of a run are padded; null if padding would change other sequences, so that B must be 1. */
   readonly padding: "front" | "back" | null;
 }
 
-/** One of the vision encoder's inputs, without the dimension of the batch. */
+/** One input of the vision encoder, without the batch dimension. */
 export interface VisionEncoderInput {
-  /** As the tensors of a `ProcessedItem` are named. */
+  /** Named like the tensors of a `ProcessedItem`. */
   readonly name: string;
   readonly elementType: "float32" | "int64";
-  /** Sizes, or names of those that differ from item to item. */
+  /** Sizes, or names of sizes that differ between items. */
   readonly shape: readonly (number | string)[];
 }
 
-/** An item is one tile or several of the same size: a whole picture (LLaVA), a part of one (SmolVLM), a patch (Fuyu). */
+/**
+ * An item is one or several tiles of the same size: a whole picture (LLaVA), a part of one (SmolVLM), a patch (Fuyu).
+ */
 export interface VisionEncoderShape {
   readonly inputs: readonly VisionEncoderInput[];
   /** Side of a tile, in pixels. */
   readonly imageSize: number;
-  /** Embeddings of one tile. */
+  /** Number of embeddings of one tile. */
   readonly numImageTokens: number;
 }
 
 /**
- * A graph of ours. Inputs: `inputs`, each with a dimension of the batch in front. Output: `image_features` float32
- * [batch, numTokens, hiddenSize], the rows that take the places of image tokens. Only encoders of equally large items
- * (all sizes of `inputs` known) take more than one a run.
+ * A graph built by Fovea. Inputs: `inputs`, each with a batch dimension in front. Output: `image_features` float32
+ * [batch, numTokens, hiddenSize], the rows that replace image tokens. Only encoders of equally large items (all sizes
+ * of `inputs` known) take more than one item per run.
  */
 export interface VisionEncoderGraph extends VisionEncoderShape {
   readonly form: "in-place";
   readonly path: string;
 }
 
-/** One of the inputs of an exported vision encoder, for one image a run. */
+/** An input of an exported vision encoder, for one image per run. */
 export interface ExportedVisionInput {
   readonly name: string;
   readonly elementType: "float32" | "float16" | "int64" | "bool";
-  /** The item's tensor that is given; null for a mask that leaves no pixel of `pixel_values` out. */
+  /** The item's tensor for this input; null for a mask that excludes no pixel of `pixel_values`. */
   readonly source: string | null;
-  /** Whether a dimension of 1 stands in front of the tensor's. */
+  /** Whether the input has an additional leading dimension of 1. */
   readonly hasBatch: boolean;
 }
 
@@ -153,16 +157,16 @@ export interface VisionEncoderExport extends VisionEncoderShape {
 }
 
 export interface BuiltModel {
-  /** As `architectures[0]` of config.json names it. */
+  /** As in `architectures[0]` of config.json. */
   readonly architecture: string;
   /**
-   * What the graphs' external data locations are relative to; for `SessionOptions` of every graph here. Undefined for
-   * exports, whose weights lie beside them.
+   * The base folder of the graphs' external data; for `SessionOptions` of every graph here. Undefined for exports,
+   * whose weights are next to them.
    */
   readonly externalDataFolder: string | undefined;
   readonly decoder: DecoderGraph | DecoderExport;
   readonly visionEncoder: VisionEncoderGraph | VisionEncoderExport | null;
-  /** The checkpoint's own limit on tokens of one sequence. */
+  /** The checkpoint's own limit on tokens per sequence. */
   readonly maxPositionEmbeddings: number;
   readonly imageTokenId: number | null;
   /** Identifies weights, options and graph; part of every cache key. */

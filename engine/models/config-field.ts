@@ -1,40 +1,43 @@
-/** Reading `config.json`: what is missing takes transformers' default, what changes the maths and is unknown is refused. */
+/**
+ * Parses `config.json`. A missing field has transformers' default; an unknown value that changes the computation is
+ * rejected.
+ */
 import { z } from "zod";
 import { EngineError } from "../contract/errors.ts";
 import { excerpt } from "../excerpt.ts";
 import { describeProblem, readBySchema } from "../schema-problem.ts";
 
-/** At least 1; for what nothing is built or allocated by. */
+/** At least 1; for values that determine no size of a graph or allocation. */
 export const count = z.int().positive();
 export const positiveNumber = z.number().positive();
 
 /**
- * Sizes that graphs are built by. Each bound is several times the size in the largest models there are, which its comment
- * gives, and low enough that a graph of such sizes is described in seconds, and then refused for the tensors it lacks.
+ * Sizes from which graphs are built. Each bound is several times the largest value in existing models, given in its
+ * comment, and small enough that a graph of such sizes is described in seconds and then rejected for missing tensors.
  */
 const countUpTo = (most: number) => z.int().min(1).max(most);
 /** 128, Llama 3.1 405B. */
 export const layerCount = countUpTo(1024);
 /** 128. */
 export const headCount = countUpTo(1024);
-/** Of one head: 256. */
+/** Size of one head: 256. */
 export const headSize = countUpTo(1024);
-/** Of hidden and intermediate states: 53,248. */
+/** Width of hidden and intermediate states: 53,248. */
 export const width = countUpTo(524_288);
 /** 262,144. */
 export const vocabularySize = countUpTo(4_194_304);
-/** 10,485,760; the tables of rotary embeddings have a bound of their own. */
+/** 10,485,760; the tables of rotary embeddings have a separate bound. */
 export const positionCount = countUpTo(134_217_728);
-/** Of pictures, in pixels: 1,536. */
+/** Side of pictures, in pixels: 1,536. */
 export const pictureSide = countUpTo(16_384);
-/** Of patches in pixels, and of squares of patches: 32. */
+/** Side of patches in pixels, and of squares in patches: 32. */
 export const patchSide = countUpTo(1024);
-/** What is added to a variance before its root is taken: 1e-5. */
+/** Added to a variance before its root is taken: 1e-5. */
 export const normEpsilon = z.number().positive().max(1);
 
 /**
- * @param path Where in config.json the object lies: "" or e.g. "text_config".
- * @throws EngineError `invalid_checkpoint` naming the first field that is wrong, its value and what was expected.
+ * @param path Path of the object in config.json: "" or e.g. "text_config".
+ * @throws EngineError `invalid_checkpoint` that names the first invalid field, its value and what was expected.
  */
 export function parseConfigObject<Schema extends z.ZodType>(
   schema: Schema,
@@ -46,7 +49,7 @@ export function parseConfigObject<Schema extends z.ZodType>(
   throw new EngineError("invalid_checkpoint", `config.json: ${describeProblem(result, path)}.`);
 }
 
-/** The error for a field whose value would change the maths in a way that is not implemented. */
+/** The error for a field whose value would change the computation in a way that is not implemented. */
 export function unsupportedField(path: string, field: string, value: unknown, reason?: string): EngineError {
   const explanation = reason === undefined ? "" : `: ${reason}`;
   return new EngineError(
@@ -56,9 +59,9 @@ export function unsupportedField(path: string, field: string, value: unknown, re
 }
 
 /**
- * Refuses fields that change the maths unless they have one of the values under which they change nothing.
+ * Rejects fields that change the computation, unless their values change nothing.
  *
- * @param neutralValues For each field, the values that are accepted; a missing or null field always is.
+ * @param neutralValues The accepted values of each field. A missing or null field is always accepted.
  */
 export function refuseOtherThan(
   config: unknown,
@@ -73,14 +76,14 @@ export function refuseOtherThan(
 }
 
 /**
- * The part that an object's `model_type` names.
+ * Returns the part that an object's `model_type` names.
  *
- * @throws EngineError `unsupported_model` naming those there are.
+ * @throws EngineError `unsupported_model` that lists the existing ones.
  */
 export function byModelType<Part>(parts: Readonly<Record<string, Part>>, path: string, modelType: string): Part {
   const part = Object.hasOwn(parts, modelType) ? parts[modelType] : undefined;
   if (part !== undefined) return part;
-  throw unsupportedField(path, "model_type", modelType, `known are ${Object.keys(parts).join(", ")}`);
+  throw unsupportedField(path, "model_type", modelType, `supported are ${Object.keys(parts).join(", ")}`);
 }
 
 function fieldPath(path: string, field: string): string {

@@ -1,4 +1,4 @@
-/** What the parts of a model's graph are built with: the builder, the weights, and in which numbers to compute. */
+/** The context in which the parts of a model's graph are built: builder, weights and precision. */
 import type { DeviceName } from "../contract/config.ts";
 import { GraphBuilder } from "../graph/graph-builder.ts";
 import type { Dimension, Value } from "../graph/value.ts";
@@ -11,20 +11,20 @@ export interface Precision {
   readonly activations: "float32" | "float16" | "bfloat16";
   /** Of the decoder's linear layers. */
   readonly linear: WeightFormat;
-  /** Of the projection onto the vocabulary. */
+  /** Format of the projection onto the vocabulary. */
   readonly head: WeightFormat;
-  /** Of the vision tower's and the projector's linear layers. */
+  /** Format of the vision tower's and the projector's linear layers. */
   readonly vision: WeightFormat;
 }
 
-/** Number of rows whose logits are wanted, in graphs that have logits. */
+/** Number of rows whose logits are computed, in graphs with logits. */
 export const logitRows = "R";
 
 export interface GraphContext {
   readonly graph: GraphBuilder;
   readonly weights: WeightSource;
   readonly precision: Precision;
-  /** What runs the graph: kernels for the same operator differ in what they are fast at. */
+  /** Device that runs the graph. Kernels of the same operator are fast at different things. */
   readonly device: DeviceName;
   /** How the decoder's KV cache lies in memory; nothing else depends on it. */
   readonly kvLayout: KvLayout;

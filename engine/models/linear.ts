@@ -21,13 +21,13 @@ import type { GraphContext } from "./graph-context.ts";
 // Unsigned activations times signed weights is the form that processors multiply fastest.
 const INT8_ZERO_POINT = 128;
 
-/** One `nn.Linear` of the checkpoint: tensors `{name}.weight` [outFeatures, inFeatures] and, maybe, `{name}.bias`. */
+/** An `nn.Linear` of the checkpoint: tensors `{name}.weight` [outFeatures, inFeatures] and optionally `{name}.bias`. */
 export interface LinearLayer {
   readonly name: string;
   readonly inFeatures: number;
   readonly outFeatures: number;
   readonly hasBias: boolean;
-  /** Shape in the checkpoint where it is not [outFeatures, inFeatures], but of the same elements in the same order. */
+  /** Shape in the checkpoint if it is not [outFeatures, inFeatures], with the same elements in the same order. */
   readonly storedShape?: readonly number[];
 }
 
@@ -49,8 +49,8 @@ export type JointProjection =
   | { readonly kind: "separate"; readonly values: readonly Value[] };
 
 /**
- * Several linear layers over one input. Weights that are converted anyway become one matrix, which takes fewer nodes;
- * weights that can stay where they are in the checkpoint are multiplied one by one.
+ * Several linear layers over one input. Weights that are converted anyway become one matrix, which takes fewer nodes.
+ * Weights that can stay in the checkpoint are multiplied one by one.
  */
 export function jointLinear(
   context: GraphContext,
@@ -165,7 +165,7 @@ function packedBias(
   const { graph, weights, precision } = context;
   invariant(
     layers.every((layer) => layer.hasBias),
-    `the layers of ${name} have biases, or none has`,
+    `either all or none of the layers of ${name} have biases`,
   );
   const biasName = layers.length === 1 ? `${layers[0].name}.bias` : `${name}.bias`;
   const { weight } = weights.prepared({
@@ -178,8 +178,8 @@ function packedBias(
 }
 
 /**
- * W8A8: weights int8 with a scale per output channel, activations quantised to 8 bits with a scale per token, so that
- * no token depends on its neighbours in the batch.
+ * W8A8: int8 weights with a scale per output channel, and activations quantised to 8 bits with a scale per token, so
+ * that no token depends on its neighbours in the batch.
  */
 function int8Product(
   context: GraphContext,
@@ -190,7 +190,7 @@ function int8Product(
   const { graph } = context;
   const largest = largestMagnitudes(context, name, input);
   const step = graph.constant("int8.step", "float32", [], [1 / 127]);
-  // A token of zeros only has scale 0 and is quantised to anything; the product is multiplied by its scale again.
+  // A token of zeros has scale 0, so its quantised values do not matter: the product is multiplied by the scale again.
   const rowScales = multiply(graph, `${name}.row_scales`, largest, step);
   const quantised = quantizeLinearPerRow(graph, `${name}.quantised`, {
     input,
@@ -200,7 +200,7 @@ function int8Product(
   const product = matMulIntegerToFloat(graph, `${name}.product`, {
     input: quantised,
     weight,
-    // The scale per token cannot be given to the product: it takes one for all.
+    // The product accepts one scale for all tokens, so the scale per token is applied afterwards.
     inputScale: graph.constant("int8.one", "float32", [], [1]),
     weightScales: scales,
     inputZeroPoint: graph.constant("int8.zero_point", "uint8", [], [INT8_ZERO_POINT]),
@@ -208,17 +208,17 @@ function int8Product(
   return multiply(graph, name, product, rowScales);
 }
 
-/** float [tokens, 1]: of each token's features. */
+/** float [tokens, 1]: the largest magnitude of each token's features. */
 function largestMagnitudes({ graph, emptySizes }: GraphContext, name: string, input: Value): Value {
   const tokens = input.shape[0];
   const largest = reduceMaxLast(graph, `${name}.largest`, abs(graph, `${name}.magnitudes`, input));
   if (!emptySizes.has(tokens)) return largest;
-  // ONNX Runtime 1.30 gives a reduction of no rows at all the shape of its input.
+  // ONNX Runtime 1.30 gives a reduction of zero rows the shape of its input.
   const columnShape = graph.constant("column_shape", "int64", [2], [-1, 1]);
   return reshape(graph, `${name}.largest.column`, largest, columnShape, [tokens, 1]);
 }
 
-/** uint8 [tokens, 1], made once for each number of tokens. */
+/** uint8 [tokens, 1], created once for each number of tokens. */
 function zeroPoints({ graph, zeroPointsByTokens }: GraphContext, rowScales: Value): Value {
   const tokens = rowScales.shape[0];
   let value = zeroPointsByTokens.get(tokens);

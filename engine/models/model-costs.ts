@@ -1,4 +1,4 @@
-/** What a checkpoint's weights and the runs of its graphs will take, from headers only: nothing is prepared. */
+/** Estimates the memory of a checkpoint's weights and runs from headers only, without preparing anything. */
 import { peakBytes } from "../graph/peak-bytes.ts";
 import type { Checkpoint } from "../weights/checkpoint.ts";
 import { planWeights } from "../weights/weight-plan.ts";
@@ -10,10 +10,10 @@ import type { ModelGraphs } from "./model-graphs.ts";
 import { WeightCollector } from "./weight-source.ts";
 
 export interface WeightBytes {
-  /** The table alone; of one that lies in the checkpoint only the rows of tokens that occur become resident. */
+  /** The whole table. If it is mapped from the checkpoint, only the rows of tokens that occur become resident. */
   readonly embedding: number;
   readonly decoder: number;
-  /** With the projector; 0 for a model that takes no images. */
+  /** With the projector; 0 for a model that does not accept images. */
   readonly visionEncoder: number;
 }
 
@@ -24,11 +24,11 @@ export interface ModelCosts {
    * those of all together with a paged cache.
    */
   decoderRunBytes(this: void, run: { readonly numSequences: number; readonly numTokens: number }): number;
-  /** The same for one image of so many embeddings; 0 for a model that takes none. */
+  /** The same for one image with this many embeddings; 0 for a model that does not accept images. */
   visionRunBytes(this: void, numEmbeddings: number): number;
 }
 
-/** @throws EngineError `invalid_checkpoint`, naming a tensor that is missing, of another shape or not of floats. */
+/** @throws EngineError `invalid_checkpoint` that names a tensor that is missing, has another shape or no float type. */
 export function modelCosts({ tensors }: Checkpoint, graphs: ModelGraphs): ModelCosts {
   const decoderWeights = new WeightCollector(tensors);
   const decoder = graphs.buildDecoder(decoderWeights);
@@ -43,7 +43,7 @@ export function modelCosts({ tensors }: Checkpoint, graphs: ModelGraphs): ModelC
   };
 }
 
-/** What runs of these graphs take. */
+/** Memory of runs of these graphs. */
 export function runCosts(
   { model, maxModelLen, kvLayout }: Pick<ModelGraphs, "model" | "maxModelLen" | "kvLayout">,
   decoder: GraphContext,
@@ -70,7 +70,7 @@ export function runCosts(
   };
 }
 
-/** The number of an item's tiles or patches is the one size of its encoder's inputs that is not known before. */
+/** The number of an item's tiles or patches is the only size of its encoder's inputs that is not known in advance. */
 function visionRunBytes(
   { graph }: GraphContext,
   { inputs, numImageTokens }: VisionEncoderDefinition,
@@ -81,7 +81,7 @@ function visionRunBytes(
   return peakBytes(graph, new Map(names.map((name) => [name, numParts])));
 }
 
-/** The embedding table is the one tensor that the decoder takes as it is stored, or by the name it is prepared under. */
+/** The embedding table is the only tensor that the decoder reads as stored, or under the name of its prepared form. */
 function decoderBytes(
   tensors: ReadonlyMap<string, StoredTensor>,
   weights: WeightCollector,
@@ -96,7 +96,7 @@ function decoderBytes(
   return { embedding, decoder: all - embedding };
 }
 
-/** Without tensors that lie ready in the checkpoint and are counted elsewhere. */
+/** Without tensors that are ready in the checkpoint and counted elsewhere. */
 function preparedBytes(
   tensors: ReadonlyMap<string, StoredTensor>,
   { requests }: WeightCollector,

@@ -1,9 +1,9 @@
-/** What one architecture must say about itself to be served: its configuration read, and its graphs. */
+/** The contract of a served architecture: parsing its configuration and building its graphs. */
 import type { MultiModalInputs, PixelProcessor, ProcessorOptions } from "../multimodal/multimodal-processor.ts";
 import type { VisionEncoderShape } from "./built-model.ts";
 import type { GraphContext } from "./graph-context.ts";
 
-/** The numbers of a decoder that its runner needs; see `DecoderGraph`. */
+/** Sizes of a decoder that its runner needs; see `DecoderGraph`. */
 export interface DecoderDimensions {
   readonly numLayers: number;
   readonly numKvHeads: number;
@@ -14,44 +14,44 @@ export interface DecoderDimensions {
 }
 
 export interface VisionEncoderDefinition extends VisionEncoderShape {
-  /** Builds what `VisionEncoderGraph` states. */
+  /** Builds the graph described by `VisionEncoderGraph`. */
   build(context: GraphContext): void;
 }
 
-/** A checkpoint's configuration, understood. */
+/** A parsed configuration of a checkpoint. */
 export interface ConfiguredModel {
   readonly decoder: DecoderDimensions;
-  /** The checkpoint's own limit on tokens of one sequence. */
+  /** The checkpoint's own limit on tokens per sequence. */
   readonly maxPositionEmbeddings: number;
-  /** The id that stands for an image embedding in a prompt; null where the model takes no images. */
+  /** Token id of an image embedding in a prompt; null if the model does not accept images. */
   readonly imageTokenId: number | null;
-  /** Null where the model takes no images. */
+  /** Null if the model does not accept images. */
   readonly visionEncoder: VisionEncoderDefinition | null;
-  /** Builds what `DecoderGraph` states, for sequences of at most `maxModelLen` tokens. */
+  /** Builds the graph described by `DecoderGraph`, for sequences of at most `maxModelLen` tokens. */
   buildDecoder(context: GraphContext, maxModelLen: number): void;
 }
 
-/** What a checkpoint adds to its architecture where images enter its prompts. */
+/** The checkpoint's data for images in prompts. */
 export interface ProcessorContext {
-  /** The image token as the tokenizer spells it. */
+  /** The image token in the tokenizer's spelling. */
   readonly imageToken: string;
   readonly imageTokenId: number;
   readonly visionEncoder: VisionEncoderShape;
-  /** preprocessor_config.json as it is, with what the deployment sets of it. */
+  /** preprocessor_config.json with the deployment's changes. */
   readonly preprocessorConfig: ProcessorOptions;
   readonly pixels: PixelProcessor;
-  /** The id of a token by its text, special ones included; null where there is no such token. */
+  /** The id of a token by its text, special tokens included; null if there is none. */
   readonly tokenId: (token: string) => number | null;
 }
 
 export interface ModelDefinition {
-  /** As `architectures[0]` of config.json names it. */
+  /** As in `architectures[0]` of config.json. */
   readonly architecture: string;
   /** How images enter its prompts; null for a text model. */
   readonly images: MultiModalInputs<ProcessorContext> | null;
   /**
    * @throws EngineError `invalid_checkpoint` for fields of a wrong type, `unsupported_model` for values that would
-   *   change the maths; both name the field.
+   * change the computation; both name the field.
    */
   configure(config: unknown): ConfiguredModel;
 }

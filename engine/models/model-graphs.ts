@@ -1,4 +1,4 @@
-/** A checkpoint's configuration and the settings, understood: its graphs, before any weight is prepared. */
+/** Combines a checkpoint's configuration with the settings and provides its graphs, before any weight is prepared. */
 import type { DeviceName, DtypeName } from "../contract/config.ts";
 import { EngineError } from "../contract/errors.ts";
 import type { KvLayout } from "./built-model.ts";
@@ -11,7 +11,7 @@ import type { WeightSource } from "./weight-source.ts";
 export interface GraphOptions {
   readonly dtype: DtypeName;
   readonly device: DeviceName;
-  /** Most tokens of one sequence; null takes the checkpoint's own limit. */
+  /** Maximum number of tokens per sequence; null for the checkpoint's own limit. */
   readonly maxModelLen: number | null;
   /** Left out: slots. */
   readonly kvLayout?: KvLayout;
@@ -25,7 +25,7 @@ export interface ModelGraphs {
   readonly maxModelLen: number;
   readonly kvLayout: KvLayout;
   buildDecoder(this: void, weights: WeightSource): GraphContext;
-  /** Null for a model that takes no images. */
+  /** Null for a model that does not accept images. */
   buildVisionEncoder(this: void, weights: WeightSource): GraphContext | null;
 }
 

@@ -1,4 +1,4 @@
-/** What would be served of a checkpoint, and what its weights and runs will take: nothing is prepared, built or loaded. */
+/** Plans the model of a checkpoint and its memory, without preparing, building or loading anything. */
 import type { Checkpoint } from "../weights/checkpoint.ts";
 import { modelContentHash } from "./build-model.ts";
 import type { DecoderExport, DecoderGraph, DecoderShape, KvLayout } from "./built-model.ts";
@@ -13,9 +13,9 @@ export interface ModelPlan {
   readonly definition: ModelDefinition;
   readonly model: ConfiguredModel;
   readonly dtype: ResolvedDtype;
-  /** Of weights, configuration and dtype. */
+  /** Hash of weights, configuration and dtype. */
   readonly contentHash: string;
-  /** Most tokens of one sequence. */
+  /** Maximum number of tokens per sequence. */
   readonly maxModelLen: number;
   readonly decoder: ConfiguredModel["decoder"] &
     Pick<DecoderShape, "kvElementType"> &
@@ -25,7 +25,7 @@ export interface ModelPlan {
   readonly costs: ModelCosts;
 }
 
-/** @throws EngineError as `buildModel` does; reads all weights once for their hash. */
+/** @throws EngineError like `buildModel`. Reads all weights once for their hash. */
 export async function planCheckpoint(
   checkpoint: Checkpoint,
   options: GraphOptions & { readonly signal?: AbortSignal },

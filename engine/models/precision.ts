@@ -1,4 +1,4 @@
-/** From the `dtype` setting to the numbers a model computes in. */
+/** Maps the `dtype` setting to the precisions of a model. */
 import type { DeviceName, DtypeName } from "../contract/config.ts";
 import { z } from "zod";
 import { EngineError } from "../contract/errors.ts";
@@ -61,10 +61,10 @@ const float16 = { kind: "plain", elementType: "float16" } as const;
 const bfloat16 = { kind: "plain", elementType: "bfloat16" } as const;
 
 /**
- * On cpu, 8 bits are W8A8: two to three times as fast as block-wise wherever several tokens meet, and next to it in
- * divergence from float32 (`quantised-fidelity.test.ts`). It takes the vocabulary's projection of 4-bit models as well,
- * whose rounding errors nothing after it could even out. No other provider has those kernels, so GPUs take blocks of 8
- * bits there.
+ * On the CPU, 8 bits means W8A8: two to three times as fast as block-wise weights wherever several tokens are computed
+ * together, and close to them in divergence from float32 (`quantised-fidelity.test.ts`). It is also used for the
+ * vocabulary projection of 4-bit models, because nothing after the projection could even out its rounding errors. No
+ * other provider has these kernels, so GPUs use 8-bit blocks there.
  *
  * Blocks of 64 rather than 32 weights leave 9.0 instead of 8.1 % of normally distributed weights' norm as error (Q4_0 of
  * llama.cpp, of the same size in bytes: 8.6 %), for a prefill that is 14 % faster. On cuda, the fused kernels take blocks

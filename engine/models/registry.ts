@@ -1,4 +1,4 @@
-/** The architectures that are served. A new one is a folder with a definition, and its line here. */
+/** The supported architectures. A new one is a folder with a definition, and a line here. */
 import { z } from "zod";
 import { EngineError } from "../contract/errors.ts";
 import { parseConfigObject } from "./config-field.ts";
@@ -28,7 +28,7 @@ const architectureField = z.looseObject({
 
 /**
  * @param config The content of config.json.
- * @throws EngineError `unsupported_model` for an architecture that has no definition.
+ * @throws EngineError `unsupported_model` for an architecture without a definition.
  */
 export function findModelDefinition(config: unknown): ModelDefinition {
   const architecture = parseConfigObject(architectureField, config, "").architectures[0];
@@ -37,7 +37,7 @@ export function findModelDefinition(config: unknown): ModelDefinition {
     const known = definitions.map((candidate) => candidate.architecture).join(", ");
     throw new EngineError(
       "unsupported_model",
-      `The architecture ${architecture} is not supported; these are: ${known}.`,
+      `The architecture ${architecture} is not supported; supported are: ${known}.`,
     );
   }
   return definition;

@@ -1,6 +1,6 @@
 /**
- * Where a graph under construction gets its weights from. Graphs are built twice by the same code: first to find out
- * which weights they want in what form, then, once those are prepared, in earnest.
+ * The source of weights for a graph under construction. The same code builds graphs twice: first to collect the
+ * requested weights and formats, then, once those are prepared, to build the real graph.
  */
 import { EngineError, invariant } from "../contract/errors.ts";
 import type { PreparedWeight, WeightRequest } from "../weights/prepared-weights.ts";
@@ -8,27 +8,27 @@ import { bytesPerElement } from "../weights/safetensors.ts";
 import type { ElementType, StoredTensor } from "../weights/stored-tensor.ts";
 
 export interface WeightSource {
-  /** The weight in the requested form. The same name is requested in the same form everywhere. */
+  /** The weight in the requested form. A name is requested in the same form everywhere. */
   prepared(request: WeightRequest): { readonly weight: StoredTensor; readonly scales: StoredTensor | null };
   /**
-   * A tensor of floats as the checkpoint stores it; null where its bytes do not lie so that kernels can read them.
+   * A tensor of floats as stored in the checkpoint; null if kernels cannot read its bytes in place.
    *
-   * @throws EngineError `invalid_checkpoint` when its shape is another.
+   * @throws EngineError `invalid_checkpoint` if its shape differs.
    */
   stored(name: string, shape: readonly number[]): StoredTensor | null;
   /** Whether the checkpoint has the tensor. */
   has(name: string): boolean;
 }
 
-/** The first prefix under which the checkpoint has the tensor; the first of all where it has none, for the error. */
+/** The first prefix under which the checkpoint has the tensor; if none, the first of all, for the error. */
 export function findPrefix(weights: WeightSource, prefixes: readonly string[], tensor: string): string {
   return prefixes.find((prefix) => weights.has(`${prefix}${tensor}`)) ?? prefixes[0];
 }
 
-/** Collects what is requested and answers with tensors that have the right types and shapes and lie nowhere. */
+/** Collects requests, and answers with tensors of the right types and shapes that are stored nowhere. */
 export class WeightCollector implements WeightSource {
   readonly requests = new Map<string, WeightRequest>();
-  /** Those that are taken as the checkpoint stores them. */
+  /** Tensors that are used as stored in the checkpoint. */
   readonly storedTensors = new Set<StoredTensor>();
   readonly #tensors: ReadonlyMap<string, StoredTensor>;
 
@@ -53,7 +53,7 @@ export class WeightCollector implements WeightSource {
   }
 }
 
-/** Has every tensor there could be, in the shape asked for, and none of them lies anywhere. */
+/** Has every tensor in the requested shape; none of them is stored anywhere. */
 export const imaginedWeights: WeightSource = {
   prepared(request) {
     const { weight, scales } = preparedShapes(request);
@@ -124,6 +124,6 @@ const storedFloats: ReadonlySet<ElementType> = new Set(["float32", "float16", "b
 function requireTensor(tensors: ReadonlyMap<string, StoredTensor>, name: string): StoredTensor {
   const tensor = tensors.get(name);
   if (tensor === undefined)
-    throw new EngineError("invalid_checkpoint", `The checkpoint has no tensor ${name}, which config.json asks for.`);
+    throw new EngineError("invalid_checkpoint", `The checkpoint has no tensor ${name}, which config.json requires.`);
   return tensor;
 }

@@ -1,8 +1,8 @@
-/** Things done at once that are of use only together. */
+/** Concurrent work that is useful only as a whole. */
 
 /**
- * Results in the order of `inputs`. The first failure is what this rejects with; it cancels the others, which have
- * ended by then.
+ * Returns results in the order of `inputs`. Rejects with the first failure, which cancels the others; they have ended
+ * by then.
  */
 export async function allOrNone<Input, Result>(
   inputs: readonly Input[],

@@ -5,18 +5,18 @@ import type { PlaceholderRange } from "./placeholder.ts";
 import type { PromptText } from "./prompt-text.ts";
 import type { PromptSequence, PromptTarget, ResolvedPromptUpdate } from "./resolved-prompt-update.ts";
 
-/** Each item's alternatives, the preferred one first. Items of one modality are in their order, modalities in theirs. */
+/** Each item's alternatives, preferred one first. Items of a modality are in order, and so are modalities. */
 export type ItemUpdates = readonly (readonly ResolvedPromptUpdate[])[];
 
 export interface UpdatedPrompt {
   readonly tokenIds: readonly number[];
-  /** By item; null for one whose targets are not in the prompt. */
+  /** By item; null for an item whose targets are not in the prompt. */
   readonly placeholders: readonly (PlaceholderRange | null)[];
 }
 
 /**
- * As `placeUpdates` says, on the tokens of the prompt. Ranges are recorded while applying, so a token of the prompt
- * that looks like content is never taken for it.
+ * Applies `placeUpdates` to the tokens of the prompt. Ranges are recorded while applying, so tokens of the prompt that
+ * look like content are never mistaken for it.
  */
 export async function applyPromptUpdates(
   promptTokenIds: readonly number[],
@@ -39,9 +39,9 @@ export async function applyPromptUpdates(
 }
 
 /**
- * As `applyPromptUpdates`, but on the text of the prompt and of the targets, for prompts whose tokens spell a target in
- * another way than it is encoded by itself. The text between two items is encoded by itself, so that no token ever
- * grows into an item's content.
+ * Like `applyPromptUpdates`, but on the text of the prompt and of the targets, for prompts whose tokens spell a target
+ * differently than its own encoding. The text between two items is encoded separately, so that no token extends into an
+ * item's content.
  */
 export async function applyPromptUpdatesToText(
   promptTokenIds: readonly number[],
@@ -50,7 +50,7 @@ export async function applyPromptUpdatesToText(
 ): Promise<UpdatedPrompt> {
   const text = promptText.decode(promptTokenIds);
   const placeable = await placeableUpdates(items, async (target) => {
-    // An empty text is everywhere in a text, though nowhere in tokens.
+    // An empty text matches everywhere in a text, but nowhere in tokens.
     if (target.kind === "text" && target.text === "") return { kind: "anywhere" };
     const targetText = target.kind === "text" ? target.text : promptText.decode(target.tokenIds);
     return { kind: "sequence", elements: codeUnitsOf(targetText) };
@@ -71,7 +71,7 @@ export async function applyPromptUpdatesToText(
   return updated.prompt;
 }
 
-/** The updates in terms of the elements that the prompt is made of. */
+/** Converts the updates to the elements of the prompt. */
 async function placeableUpdates(
   items: ItemUpdates,
   elementsOf: (sequence: PromptSequence) => Promise<ElementTarget>,
@@ -92,7 +92,7 @@ async function placeableUpdates(
         return target satisfies never;
     }
   };
-  // Items share their targets as a rule.
+  // Items usually share their targets.
   const known = new Map<PromptTarget, ElementTarget>();
   const placeable: PlaceableUpdate[][] = [];
   for (const alternatives of items) {
@@ -107,7 +107,7 @@ async function placeableUpdates(
   return placeable;
 }
 
-/** Collects the tokens of a prompt and where its items come to stand; mutable. */
+/** Collects the tokens of a prompt and the positions of its items. Mutable. */
 class PromptBuilder {
   readonly #items: ItemUpdates;
   readonly #tokenIds: number[] = [];
@@ -122,7 +122,7 @@ class PromptBuilder {
     return { tokenIds: this.#tokenIds, placeholders: this.#placeholders };
   }
 
-  /** Prompts may be longer than a call can take arguments, so no spread. */
+  /** Without spread, because prompts can exceed the maximum number of arguments. */
   appendTokens(tokenIds: readonly number[], start: number, end: number): void {
     for (let index = start; index < end; index += 1) this.#tokenIds.push(tokenIds[index]);
   }

@@ -1,12 +1,12 @@
-/** Inputs made up to measure a model with: as many features as it can have, and no meaning. */
+/** Generates inputs to measure a model with: the maximum number of features, without meaning. */
 import { crc32, deflateSync } from "node:zlib";
 
 import type { ImageSize, LargestSize } from "./processing-info.ts";
 
 export interface DummyInputs {
-  /** A text with a placeholder for each image, where the model has placeholders. */
+  /** A text with a placeholder per image, if the model has placeholders. */
   readonly text: string;
-  /** Sizes of the pictures, the largest that matter; `dummyPicture` makes one. */
+  /** Sizes of the pictures, the largest that matter. `dummyPicture` creates one. */
   readonly imageSizes: readonly ImageSize[];
 }
 
@@ -15,7 +15,7 @@ export interface DummyInputsBuilder {
   build(numImages: number, largestSize?: LargestSize): DummyInputs;
 }
 
-/** Worst-case pictures for a text of one placeholder an image (none where that is empty). */
+/** Builds worst-case pictures for a text with one placeholder per image (none if the placeholder is empty). */
 export function createDummyInputsBuilder(imagePlaceholder: string, worstCase: ImageSize): DummyInputsBuilder {
   return {
     build(numImages, largestSize = {}) {
@@ -31,14 +31,14 @@ export function createDummyInputsBuilder(imagePlaceholder: string, worstCase: Im
   };
 }
 
-/** A picture of one colour, red, as the bytes of a PNG file. */
+/** A red picture as the bytes of a PNG file. */
 export function dummyPicture({ width, height }: ImageSize): Uint8Array {
   const header = Buffer.alloc(13);
   header.writeUInt32BE(width, 0);
   header.writeUInt32BE(height, 4);
-  // Eight bits a channel, red, green and blue.
+  // Eight bits per channel, red, green and blue.
   header.set([8, 2, 0, 0, 0], 8);
-  // Each row begins with its filter, which is none.
+  // Each row starts with its filter type, none.
   const row = Buffer.alloc(1 + width * 3);
   for (let red = 1; red < row.length; red += 3) row[red] = 255;
   const rows = Buffer.concat(Array.from({ length: height }, () => row));

@@ -1,10 +1,10 @@
-/** How the tensors of a processed batch belong to its items. */
+/** Splits the tensors of a processed batch into its items. */
 import { EngineError, invariant } from "../contract/errors.ts";
 import { bytesPerElement, numElements, typedArrayOver } from "../runtime/element-type.ts";
 import type { TensorData } from "../runtime/element-type.ts";
 import type { ItemTensor } from "./processed-item.ts";
 
-/** One tensor for all items, or one each where their shapes differ. */
+/** One tensor for all items, or one per item if their shapes differ. */
 export type BatchedTensor = ItemTensor | readonly ItemTensor[];
 
 export interface FieldSlice {
@@ -23,7 +23,7 @@ export type FieldConfig =
 export const fieldConfig = {
   batched: (): FieldConfig => ({ kind: "batched" }),
   flat: (slices: readonly FieldSlice[], dimension = 0): FieldConfig => ({ kind: "flat", slices, dimension }),
-  /** Item i has `sizes[i]` along the dimension, one after the other. `sizes` is integers of one dimension. */
+  /** Item i has `sizes[i]` along the dimension, one after the other. `sizes` contains integers in one dimension. */
   flatFromSizes(sizes: ItemTensor, dimension = 0): FieldConfig {
     if (sizes.shape.length !== 1) {
       throw new EngineError("internal", `Sizes of items have one dimension; these have [${sizes.shape.join(", ")}].`);
@@ -40,7 +40,7 @@ export const fieldConfig = {
   shared: (numItems: number): FieldConfig => ({ kind: "shared", numItems }),
 };
 
-/** Views where an item's elements lie together, copies elsewhere. */
+/** Returns views if an item's elements are contiguous, otherwise copies. */
 export function splitField(field: BatchedTensor, config: FieldConfig): readonly ItemTensor[] {
   switch (config.kind) {
     case "batched": {
@@ -62,7 +62,7 @@ export function splitField(field: BatchedTensor, config: FieldConfig): readonly 
   }
 }
 
-/** Each item's tensors. Fields without a config are dropped; the rest must be of equally many items. */
+/** Returns each item's tensors. Fields without a config are dropped. The others must have equally many items. */
 export function splitFields(
   fields: ReadonlyMap<string, BatchedTensor>,
   configs: Readonly<Record<string, FieldConfig>>,
@@ -74,7 +74,7 @@ export function splitFields(
   const numItems = split[0]?.items.length ?? 0;
   if (split.some(({ items }) => items.length !== numItems)) {
     const found = split.map(({ name, items }) => `${name} of ${items.length}`).join(", ");
-    throw new EngineError("internal", `The processed tensors are of different numbers of images: ${found}.`);
+    throw new EngineError("internal", `The processed tensors have different numbers of images: ${found}.`);
   }
   return Array.from({ length: numItems }, (_, item) => new Map(split.map(({ name, items }) => [name, items[item]])));
 }
@@ -87,7 +87,7 @@ function reshaped(tensor: ItemTensor, shape: readonly number[]): ItemTensor {
   return { ...tensor, shape };
 }
 
-/** `[start, end)` of one dimension; ends are cut to the tensor's, as slices of arrays are. */
+/** `[start, end)` of one dimension; ends are clamped to the tensor's, as in slices of arrays. */
 function sliced(tensor: ItemTensor, dimension: number, start: number, end: number): ItemTensor {
   const { shape, data } = tensor;
   invariant(dimension < shape.length, `dimension ${dimension} of [${shape.join(", ")}]`);
@@ -106,16 +106,16 @@ function sliced(tensor: ItemTensor, dimension: number, start: number, end: numbe
   return withData(tensor, copy, target);
 }
 
-/** One after the other along the first dimension; the others are equal. */
+/** Concatenates along the first dimension; the other dimensions are equal. */
 function joined(tensors: readonly ItemTensor[]): ItemTensor {
   const [first] = tensors;
-  invariant(first !== undefined, "there is a tensor to be joined");
+  invariant(first !== undefined, "there is a tensor to join");
   const [, ...inner] = first.shape;
   let length = 0;
   for (const { shape, elementType } of tensors) {
     invariant(
       elementType === first.elementType && shape.slice(1).join() === inner.join(),
-      `tensors of one image are of [${shape.join(", ")}] and of [${first.shape.join(", ")}]`,
+      `tensors of images have the shapes [${shape.join(", ")}] and [${first.shape.join(", ")}]`,
     );
     length += shape[0];
   }
@@ -132,7 +132,7 @@ function emptyLike({ elementType }: ItemTensor, length: number): TensorData {
   return typedArrayOver(elementType, new ArrayBuffer(length * bytesPerElement(elementType)));
 }
 
-/** As bytes: one array may hold the bits of half-precision numbers and the other the numbers. */
+/** Copies bytes: one array may contain the bits of half-precision numbers and the other the numbers. */
 function copyElements(to: TensorData, offset: number, from: TensorData): void {
   const bytes = new Uint8Array(to.buffer, to.byteOffset, to.byteLength);
   bytes.set(new Uint8Array(from.buffer, from.byteOffset, from.byteLength), offset * to.BYTES_PER_ELEMENT);

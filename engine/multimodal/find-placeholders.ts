@@ -1,16 +1,16 @@
-/** Finds the features of items in a prompt that someone else has expanded already. */
+/** Finds the features of items in a prompt that the caller has already expanded. */
 import type { ItemUpdates } from "./apply-prompt-updates.ts";
 import type { PlaceholderRange } from "./placeholder.ts";
 import type { PromptContent } from "./resolved-prompt-update.ts";
 import { findSequence } from "./sequence-search.ts";
 
 /**
- * Ranges by modality and item, from left to right: of the items that each modality looks for next, the leftmost takes
- * its place (the first modality where several begin there, then the first alternative), and the search goes on behind
- * it. Items of a modality therefore stand in their order, and once one is not found neither are those after it: null.
- * Contents without tokens are found nowhere.
+ * Returns ranges by modality and item, from left to right. Of the next items of each modality, the leftmost takes its
+ * place (on a tie the first modality, then the first alternative), and the search continues behind it. Items of a
+ * modality are therefore in order, and after an item that is not found, the others are null too. Contents without
+ * tokens are never found.
  *
- * As vLLM's search for placeholders, in time linear in the prompt for each modality and alternative.
+ * Like vLLM's search for placeholders, in time linear in the prompt for each modality and alternative.
  */
 export function findPlaceholders(
   tokenIds: readonly number[],
@@ -40,12 +40,12 @@ interface Candidate {
   readonly offset: number;
 }
 
-/** Where the next item of one modality could stand; mutable. */
+/** Possible positions of the next item of one modality. Mutable. */
 class ItemCandidates {
   readonly #tokenIds: readonly number[];
   readonly #items: ItemUpdates;
   #item = 0;
-  /** By alternative of the item: where it stands, at the least; null when nowhere. Empty when not looked for yet. */
+  /** By alternative of the item: its earliest position; null if there is none. Empty until searched. */
   #offsets: (number | null)[] = [];
 
   constructor(tokenIds: readonly number[], items: ItemUpdates) {
@@ -63,7 +63,7 @@ class ItemCandidates {
     let first: Candidate | null = null;
     for (const [alternative, { content }] of updates.entries()) {
       let offset = this.#offsets[alternative];
-      // Looked for again only where another modality took the place.
+      // Searched again only if another modality took the place.
       if (offset === undefined || (offset !== null && offset < position)) {
         offset = findSequence(this.#tokenIds, content.full, position);
         this.#offsets[alternative] = offset;

@@ -1,9 +1,12 @@
-/** Content hashes of multimodal items: equal hashes mean equal embeddings, so anything that changes them is in. */
+/**
+ * Content hashes of multimodal items. Equal hashes mean equal embeddings, so everything that changes embeddings is
+ * hashed.
+ */
 import { createHash, hash, webcrypto } from "node:crypto";
 
 import { invariant } from "../contract/errors.ts";
 
-/** Anything that a processor can be configured with. */
+/** Any configuration value of a processor. */
 export type CanonicalValue =
   | null
   | boolean
@@ -13,21 +16,21 @@ export type CanonicalValue =
   | readonly CanonicalValue[]
   | { readonly [key: string]: CanonicalValue };
 
-/** What an item is told from others by. */
+/** The identity of an item. */
 export type HashedItem =
-  /** The file as it was received, not its pixels; see `contentHashOf`. */
+  /** The received file, not its pixels; see `contentHashOf`. */
   | { readonly kind: "content"; readonly contentHash: string }
-  /** A name that the caller gave it. Names are the tenant's own: nobody else's name is ever this item's. */
+  /** A name given by the caller. Names belong to a tenant: the same name of another tenant is another item. */
   | { readonly kind: "uuid"; readonly tenant: string; readonly uuid: string };
 
 export interface MultiModalHashInput {
   readonly modality: "image" | "image_embeds";
-  /** Of the weights and the graph that make embeddings of the item. */
+  /** Hash of the weights and the graph that make embeddings of the item. */
   readonly modelContentHash: string;
-  /** All that the processor goes by: the checkpoint's configuration with the deployment's and the request's changes. */
+  /** All options of the processor: the checkpoint's configuration with the deployment's and the request's changes. */
   readonly processorOptions: CanonicalValue;
   readonly item: HashedItem;
-  /** Items of different salts share nothing; null is a salt of its own. */
+  /** Items with different salts share nothing; null is a separate salt. */
   readonly cacheSalt: string | null;
 }
 
@@ -37,7 +40,7 @@ const PROCESSING_VERSION = 1;
 /** Fewer bytes are hashed sooner than another thread could be asked to. */
 const MIN_BYTES_OF_THREAD = 32 * 1024;
 
-/** Hex SHA-256; what takes long is digested off the calling thread. */
+/** Hex SHA-256. Large inputs are hashed off the calling thread. */
 export async function contentHashOf(encodedBytes: Uint8Array): Promise<string> {
   if (encodedBytes.length < MIN_BYTES_OF_THREAD) return hash("sha256", encodedBytes, "hex");
   return Buffer.from(await webcrypto.subtle.digest("SHA-256", encodedBytes)).toString("hex");

@@ -1,4 +1,4 @@
-/** Image embeddings that come with a request: an .npy file, or a safetensors file of one tensor. */
+/** Parses image embeddings in a request: an .npy file, or a safetensors file with one tensor. */
 import { EngineError } from "../contract/errors.ts";
 import { numElements } from "../runtime/element-type.ts";
 import { toFloat32 } from "../weights/float-conversion.ts";
@@ -8,7 +8,7 @@ import { embeddingsField } from "./processed-item.ts";
 import type { ItemTensor } from "./processed-item.ts";
 
 export interface EmbeddingLimits {
-  /** The decoder's. */
+  /** The decoder's hidden size. */
   readonly hiddenSize: number;
   readonly maxNumEmbeddings: number;
 }
@@ -23,9 +23,9 @@ interface StoredEmbeddings {
 const bytesOf: Readonly<Record<FloatElementType, number>> = { float32: 4, float16: 2, bfloat16: 2 };
 
 /**
- * Float32 [numEmbeddings, hiddenSize]. The file says [numEmbeddings, hiddenSize] or [1, numEmbeddings, hiddenSize], in
- * float32, float16 or (safetensors) bfloat16; that its bytes are as many as that makes is checked before any of them is
- * converted. Throws EngineError `invalid_image`, naming the item.
+ * Returns float32 [numEmbeddings, hiddenSize]. The file has the shape [numEmbeddings, hiddenSize] or [1, numEmbeddings,
+ * hiddenSize], in float32, float16 or (safetensors) bfloat16. Its number of bytes is checked before any is converted.
+ * Throws EngineError `invalid_image` that names the item.
  */
 export function parseImageEmbeddings(file: EncodedImage, limits: EmbeddingLimits): ItemTensor<"float32"> {
   const refuse = (message: string): EngineError =>
@@ -35,10 +35,10 @@ export function parseImageEmbeddings(file: EncodedImage, limits: EmbeddingLimits
   const shape = checkedShape(stored.shape, limits, refuse);
   const numBytes = numElements(shape) * bytesOf[elementType];
   if (bytes.byteLength !== numBytes) {
-    throw refuse(`have ${bytes.byteLength} bytes of data; ${shape.join(" x ")} of ${elementType} are ${numBytes}`);
+    throw refuse(`have ${bytes.byteLength} bytes of data; ${shape.join(" x ")} of ${elementType} takes ${numBytes}`);
   }
   const data = toFloat32(new Uint8Array(bytes), elementType);
-  if (!data.every((value) => Number.isFinite(value))) throw refuse("hold values that are not finite");
+  if (!data.every((value) => Number.isFinite(value))) throw refuse("contain values that are not finite");
   return { elementType: "float32", shape, data };
 }
 
@@ -82,8 +82,8 @@ function readNumpy(bytes: Uint8Array, refuse: Refuse): StoredEmbeddings {
   const header = Buffer.from(bytes.subarray(start, end)).toString("latin1");
   const type = /'descr':\s*'([^']{1,16})'/.exec(header)?.[1] ?? "";
   const elementType = numpyTypes[type];
-  if (elementType === undefined) throw refuse("are an .npy file of another type than float32 and float16");
-  if (!/'fortran_order':\s*False/.test(header)) throw refuse("are not stored row by row");
+  if (elementType === undefined) throw refuse("are an .npy file of a type other than float32 and float16");
+  if (!/'fortran_order':\s*False/.test(header)) throw refuse("are not stored in row-major order");
   const dimensions = /'shape':\s*\(([\d,\s]{0,100})\)/.exec(header)?.[1];
   if (dimensions === undefined) throw refuse("have no shape in their header");
   const shape = dimensions.split(",").flatMap((size) => (size.trim() === "" ? [] : [Number(size)]));
@@ -96,7 +96,7 @@ const safetensorsTypes: Readonly<Record<string, FloatElementType>> = {
   BF16: "bfloat16",
 };
 
-/** Eight bytes of the header's length, the header as JSON, the data. */
+/** Eight bytes for the header's length, the header as JSON, the data. */
 function readSafetensors(bytes: Uint8Array, refuse: Refuse): StoredEmbeddings {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const headerBytes = bytes.length < 8 ? Number.POSITIVE_INFINITY : Number(view.getBigUint64(0, true));
@@ -107,11 +107,11 @@ function readSafetensors(bytes: Uint8Array, refuse: Refuse): StoredEmbeddings {
   const names = Object.keys(header).filter((name) => name !== "__metadata__");
   const name = names.includes(embeddingsField) ? embeddingsField : names[0];
   if (name === undefined || (names.length > 1 && name !== embeddingsField)) {
-    throw refuse(`are a file of ${names.length} tensors, none of them called ${embeddingsField}`);
+    throw refuse(`are a file of ${names.length} tensors, none of them named ${embeddingsField}`);
   }
   const { dtype, shape, data_offsets: offsets } = (header[name] ?? {}) as Readonly<Record<string, unknown>>;
   const elementType = typeof dtype === "string" ? safetensorsTypes[dtype] : undefined;
-  if (elementType === undefined) throw refuse("are of another type than F32, F16 and BF16");
+  if (elementType === undefined) throw refuse("are of a type other than F32, F16 and BF16");
   if (!isSizes(shape) || !isSizes(offsets) || offsets.length !== 2) throw refuse("have a broken header");
   const [start, end] = offsets;
   if (start > end || dataStart + end > bytes.length) {

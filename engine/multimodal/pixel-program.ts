@@ -1,6 +1,6 @@
 /**
- * A model's own way from a decoded picture to tensors, for those whose image processor is none of the usual ones. It is
- * a module of its own that exports `toTensors`, as it runs on the threads that decode pictures.
+ * A model's own conversion from a decoded picture to tensors, for unusual image processors. It is a separate module
+ * that exports `toTensors`, because it runs on the threads that decode pictures.
  */
 import type { CanonicalValue } from "./hasher.ts";
 import type { ItemTensor } from "./processed-item.ts";
@@ -12,14 +12,14 @@ export interface RgbImage extends ImageSize {
 }
 
 export interface PixelTools {
-  /** To the very bytes of Pillow's `Image.resize`. */
+  /** Bit-identical to Pillow's `Image.resize`. */
   readonly resample: (
     image: RgbImage,
     to: ImageSize & { readonly filter: "nearest" | "lanczos" | "bilinear" | "bicubic" | "box" | "hamming" },
   ) => RgbImage;
   /**
-   * By channel, what each of the 256 bytes becomes when it is rescaled and normalised; null leaves a step out. Mean and
-   * deviation are by channel, in the unit of the rescaled values.
+   * The rescaled and normalised value of each of the 256 bytes, by channel; null skips a step. Mean and deviation are
+   * by channel, in units of the rescaled values.
    */
   readonly valuesOfBytes: (steps: {
     readonly rescaleFactor: number | null;
@@ -28,9 +28,9 @@ export interface PixelTools {
 }
 
 /**
- * Tensors by the vision encoder's input names, without the dimension of the batch. `options` are as
- * preprocessor_config.json has them, with what the deployment and the request changed: parsed here. Throws EngineError
- * `invalid_checkpoint` or `unsupported_model` for options it cannot follow, `image_too_large`.
+ * Returns tensors by the vision encoder's input names, without the batch dimension. `options` has the form of
+ * preprocessor_config.json with the deployment's and the request's changes, and is parsed here. Throws EngineError
+ * `invalid_checkpoint` or `unsupported_model` for unsupported options, `image_too_large`.
  */
 export type PixelProgram = (
   image: RgbImage,

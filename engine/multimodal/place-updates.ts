@@ -1,14 +1,14 @@
-/** Decides where in a prompt each item's update takes effect; knows neither tokens nor text, only their numbers. */
+/** Decides where in a prompt each item's update takes effect. Works on numbers, for tokens and text alike. */
 import { SequenceSearch } from "./sequence-search.ts";
 
-/** A target in the elements that the prompt is made of. */
+/** A target in the elements of the prompt. */
 export type ElementTarget =
   /** Matched exactly; empty matches nothing. */
   | { readonly kind: "sequence"; readonly elements: readonly number[] }
   | { readonly kind: "prefix"; readonly elements: readonly number[] }
   | { readonly kind: "start" }
   | { readonly kind: "end" }
-  /** Matches wherever one looks. */
+  /** Matches at every position. */
   | { readonly kind: "anywhere" };
 
 export interface PlaceableUpdate {
@@ -16,25 +16,25 @@ export interface PlaceableUpdate {
   readonly target: ElementTarget;
 }
 
-/** The prompt is kept up to `keepUntil`, then comes the item's content, then the prompt from `resumeAt` on. */
+/** The result keeps the prompt up to `keepUntil`, then has the item's content, then the prompt from `resumeAt` on. */
 export interface Placement {
   readonly item: number;
-  /** Index of the update that was taken, among the item's alternatives. */
+  /** Index of the chosen update among the item's alternatives. */
   readonly alternative: number;
   readonly keepUntil: number;
   readonly resumeAt: number;
 }
 
 /**
- * Places one update per item. `items` holds each item's alternatives; of several items that want the same place the
- * one with the shortest target gets it, then the first in order. Returned in the order of the prompt; items that fit nowhere are missing.
+ * Places one update per item. `items` contains each item's alternatives. If several items want the same place, the one
+ * with the shortest target gets it, then the first in order. Results are in the order of the prompt; items that fit
+ * nowhere are missing.
  *
- * The behaviour is vLLM's: an item takes the first of its alternatives that has a match; replacements that share a
- * target take its occurrences in order and leave the rest alone; insertions that share a target all go after its first
- * occurrence, in order; what was put in is never searched. It differs where vLLM's rounds go wrong: the leftmost place
- * always comes first, so that an insertion at the end takes nothing from items still waiting, one at the start stands
- * at the start whatever else there is, overlapping targets of insertions repeat no token, and replacements mix with
- * insertions in any order.
+ * The behaviour is vLLM's: an item takes the first of its alternatives that matches; replacements that share a target
+ * take its occurrences in order and leave the rest; insertions that share a target all go after its first occurrence,
+ * in order; inserted content is never searched. It differs where vLLM's rounds are wrong: the leftmost place always
+ * comes first, so that an insertion at the end takes nothing from waiting items, an insertion at the start is always at
+ * the start, overlapping targets of insertions repeat no token, and replacements mix with insertions in any order.
  *
  * Takes time linear in the prompt for each distinct target, plus items times distinct targets.
  */
@@ -61,18 +61,18 @@ export function placeUpdates(
       first.numPlaced += 1;
       hasEmpty ||= first.numPlaced === first.items.length;
     }
-    // A target that is not found any more will not come back.
+    // A target that is no longer found cannot reappear.
     if (hasEmpty) queues = queues.filter(({ items, numPlaced, next }) => next !== null && numPlaced < items.length);
   }
   return placements;
 }
 
-/** Items with equal updates, which are placed in order: only the first that waits needs to be looked at. */
+/** Items with equal updates. They are placed in order, so only the first waiting one has to be checked. */
 interface ItemQueue {
   readonly alternatives: readonly PlaceableUpdate[];
   readonly items: number[];
   numPlaced: number;
-  /** Where the first waiting item would go; null when nowhere. */
+  /** Where the first waiting item would go; null if nowhere. */
   next: Match | null;
 }
 
@@ -96,24 +96,27 @@ interface Match extends Omit<Placement, "item"> {
   readonly start: number;
 }
 
-/** Before the prompt, and so no longer to be had. */
+/** Before the prompt, and therefore invalid. */
 const notLookedFor: Match = { alternative: 0, start: -1, keepUntil: -1, resumeAt: -1 };
 
-/** At one place the shorter target goes first, and so content between two elements before any in place of the second. */
+/**
+ * At one place, the shorter target comes first, so that content between two elements comes before content that replaces
+ * the second.
+ */
 function comesBefore(queue: ItemQueue, match: Match, other: ItemQueue, otherMatch: Match): boolean {
   if (match.keepUntil !== otherMatch.keepUntil) return match.keepUntil < otherMatch.keepUntil;
   if (match.resumeAt !== otherMatch.resumeAt) return match.resumeAt < otherMatch.resumeAt;
   return queue.items[queue.numPlaced] < other.items[other.numPlaced];
 }
 
-/** Finds targets in what is left of the prompt; mutable. */
+/** Finds targets in the rest of the prompt. Mutable. */
 class Matcher {
   readonly #prompt: readonly number[];
-  /** By mode, as each looks from a place of its own that only moves on. */
+  /** By mode, because each searches from its own position, which only moves forward. */
   readonly #search: Readonly<Record<PlaceableUpdate["mode"], SequenceSearch>>;
   /** Everything before it is behind the content placed last. */
   #kept = 0;
-  /** End of the target replaced last: its elements are gone, while those of an insertion's target are still there. */
+  /** End of the target replaced last. Its elements are consumed, while those of an insertion's target remain. */
   #consumed = 0;
 
   constructor(prompt: readonly number[]) {
@@ -126,7 +129,7 @@ class Matcher {
     if (keepUntil < resumeAt) this.#consumed = resumeAt;
   }
 
-  /** `match` if it can still be taken, otherwise the next one of these alternatives. */
+  /** Returns `match` if it is still valid, otherwise the next match of these alternatives. */
   revalidate(alternatives: readonly PlaceableUpdate[], match: Match | null): Match | null {
     if (match === null || (match.start >= this.#consumed && match.keepUntil >= this.#kept)) return match;
     for (const [alternative, { mode, target }] of alternatives.entries()) {

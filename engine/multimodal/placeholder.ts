@@ -1,11 +1,11 @@
-/** Where the embeddings of one item sit in the expanded prompt. */
+/** The position of one item's embeddings in the expanded prompt. */
 
 export interface PlaceholderRange {
   /** Index of the item's first token in the prompt. */
   readonly offset: number;
-  /** Tokens the item takes, those without an embedding included. */
+  /** Number of tokens of the item, including those without an embedding. */
   readonly length: number;
-  /** Which of the `length` tokens receive an embedding; null is all. */
+  /** Which of the `length` tokens receive an embedding; null means all. */
   readonly isEmbed: readonly boolean[] | null;
 }
 

@@ -1,4 +1,4 @@
-/** From pictures to items that a cache can keep: what belongs to each, and what it does to its prompt. */
+/** Turns pictures into cacheable items: their tensors and their effect on the prompt. */
 import { EngineError, invariant } from "../contract/errors.ts";
 import { splitFields } from "./field-config.ts";
 import type { EncodedImage, MultiModalProcessor, ProcessorOptions, UpdateItem } from "./multimodal-processor.ts";
@@ -13,7 +13,7 @@ export interface ProcessItemsOptions {
   readonly signal: AbortSignal;
 }
 
-/** In the order of the images, processed as one batch. Throws as `MultiModalProcessor.processImages` does. */
+/** In the order of the images, processed as one batch. Throws like `MultiModalProcessor.processImages`. */
 export async function processImages(
   processor: MultiModalProcessor,
   images: readonly EncodedImage[],
@@ -25,7 +25,7 @@ export async function processImages(
   if (tensorsOfItems.length !== images.length || imageSizes.length !== images.length) {
     throw new EngineError(
       "internal",
-      `The processor made ${tensorsOfItems.length} items and ${imageSizes.length} sizes of ${images.length} images.`,
+      `The processor returned ${tensorsOfItems.length} items and ${imageSizes.length} sizes for ${images.length} images.`,
     );
   }
   const items = tensorsOfItems.map(
@@ -34,7 +34,7 @@ export async function processImages(
   return resolveItems(processor, items, tensorsOfItems, { options, promptText });
 }
 
-/** Items of embeddings that came with the request, float32 [numEmbeddings, hiddenSize] each. */
+/** Items for embeddings in the request, float32 [numEmbeddings, hiddenSize] each. */
 export async function toEmbeddingItems(
   processor: MultiModalProcessor,
   embeddings: readonly ItemTensor<"float32">[],

@@ -1,6 +1,6 @@
-/** What can be known of a model's inputs without looking at one. */
+/** Properties of a model's inputs that are known without processing one. */
 
-/** The kinds of items there are; each counts its items by itself. */
+/** The kinds of items; each counts its items separately. */
 export type Modality = "image";
 
 export interface ImageSize {
@@ -8,26 +8,26 @@ export interface ImageSize {
   readonly height: number;
 }
 
-/** Edges that are left open are bounded by the model alone. */
+/** Edges that are left out are bounded only by the model. */
 export interface LargestSize {
   readonly width?: number | undefined;
   readonly height?: number | undefined;
 }
 
 export interface ProcessingInfo {
-  /** Most items of a prompt; null is any number. A modality that is missing is not supported. */
+  /** Maximum number of items per prompt; null means unlimited. A missing modality is not supported. */
   readonly supportedLimits: Readonly<Partial<Record<Modality, number | null>>>;
-  /** Fewest tokens that a picture takes in a prompt. */
+  /** Minimum number of tokens of a picture in a prompt. */
   readonly minTokensPerItem: number;
-  /** Most embeddings that an item has, and that one may bring along. */
+  /** Maximum number of embeddings of an item, also of precomputed ones. */
   readonly maxTokensPerItem: number;
   /** A picture of this size has `maxTokensPerItem` embeddings. */
   readonly imageSizeWithMostFeatures: ImageSize;
-  /** Embeddings of a picture of this size, as the vision encoder computes them. */
+  /** Number of embeddings that the vision encoder computes for a picture of this size. */
   numImageTokens(size: ImageSize): number;
 }
 
-/** Most items that a prompt may have: the lower of what is set and what the model supports; 0 where it takes none. */
+/** Maximum number of items in a prompt: the lower of the setting and the model's limit; 0 if the model has none. */
 export function allowedLimit({ supportedLimits }: ProcessingInfo, modality: Modality, configured: number): number {
   const supported = supportedLimits[modality];
   if (supported === undefined) return 0;

@@ -1,4 +1,4 @@
-/** Options that image processors of several models have in common, as preprocessor_config.json has them. */
+/** Options of preprocessor_config.json that image processors of several models share. */
 import { z } from "zod";
 
 import { EngineError } from "../contract/errors.ts";
@@ -10,10 +10,10 @@ type FilterName = Parameters<PixelTools["resample"]>[1]["filter"];
 /** By Pillow's number. */
 const filterNames: readonly FilterName[] = ["nearest", "lanczos", "bilinear", "bicubic", "box", "hamming"];
 
-/** A step of the processor that is taken or not. */
+/** An optional step of the processor. */
 export const flag = z.boolean("true or false");
 
-/** A step that cannot be left out. `reason` follows a colon. */
+/** A required step. `reason` follows a colon. */
 export function always(reason: string) {
   return z.literal(true, `true: ${reason}`);
 }
@@ -25,10 +25,10 @@ export function integer(min: number, max: number) {
 
 export const filter = integer(0, filterNames.length - 1).transform((index) => filterNames[index]);
 
-/** Side of a picture, in pixels: what a square of is still the largest picture that decoders take. */
+/** Side of a picture, in pixels. Its square is the largest picture that decoders accept. */
 export const edge = integer(1, 16_384);
 
-/** Numbers of the three channels, or one for all of them. */
+/** Numbers for the three channels, or one for all. */
 function perChannel(min: number, max: number) {
   const range = `a number from ${min} to ${max}`;
   return z.unknown().transform((value, context): [number, number, number] => {
@@ -47,8 +47,8 @@ function perChannel(min: number, max: number) {
 }
 
 /**
- * Ranges in which no step leaves float32, and far beyond those in use: a factor of 1/255, or means and deviations in the
- * unit of bytes.
+ * Ranges in which no step exceeds float32, far wider than values in use: a factor of 1/255, or means and deviations in
+ * units of bytes.
  */
 export const scalingShape = {
   do_rescale: flag,
@@ -67,12 +67,12 @@ export const scalingFields = {
   image_std: scalingShape.image_std.default([0.5, 0.5, 0.5]),
 };
 
-/** Those of the options above that a request may set: they do not change how many embeddings a picture has. */
+/** Options above that a request may set: they do not change the number of embeddings. */
 export const scalingOptions = ["do_rescale", "rescale_factor", "do_normalize", "image_mean", "image_std"] as const;
 
 /**
- * Fields that change nothing for one RGB picture. Clients of transformers and vLLM send some of them with requests: which
- * of two equal processors to take, which kind of tensor to return, on which device.
+ * Fields that change nothing for one RGB picture. Clients of transformers and vLLM send some of them: which of two
+ * equal processors to use, which type of tensor to return, on which device.
  */
 export const optionsWithoutEffect = {
   data_format: z.literal("channels_first", '"channels_first"'),
@@ -84,7 +84,7 @@ export const optionsWithoutEffect = {
   use_fast: flag,
 };
 
-/** As they are in files, beside the options; what they hold does not matter. */
+/** Other fields of the files, whose content does not matter. */
 const otherFields: ReadonlySet<string> = new Set([
   "_valid_processor_keys",
   "feature_extractor_type",
@@ -96,14 +96,14 @@ const otherFields: ReadonlySet<string> = new Set([
   "video_sampling",
 ]);
 
-/** Beyond it float16, in which GPUs compute, overflows in an encoder's first layer; bytes themselves reach 255. */
+/** Above it, float16 on GPUs overflows in an encoder's first layer. Bytes themselves reach 255. */
 const MAX_PIXEL_VALUE = 1024;
 
 /**
- * Parses options by a schema whose fields may all be missing; a null field is a missing one.
+ * Parses options by a schema in which all fields are optional. A null field counts as missing.
  *
- * @throws EngineError `invalid_checkpoint` for a value that does not fit, `unsupported_model` for a field that the schema
- *   does not know. Its `parameter` is the path of the option (`image_std[0]`), with which the message begins.
+ * @throws EngineError `invalid_checkpoint` for an invalid value, `unsupported_model` for a field that the schema does
+ * not have. `parameter` is the path of the option (`image_std[0]`), with which the message starts.
  */
 export function parseProcessorOptions<Shape extends z.ZodRawShape>(
   schema: z.ZodObject<Shape>,
@@ -128,7 +128,7 @@ export function invalidOption(path: string, problem: string): EngineError {
   return optionError("invalid_checkpoint", path, problem);
 }
 
-/** As `invalidOption`, for a value that has a meaning which is not implemented. */
+/** Like `invalidOption`, for a valid value that is not implemented. */
 export function unsupportedOption(path: string, problem: string): EngineError {
   return optionError("unsupported_model", path, problem);
 }
@@ -139,7 +139,7 @@ function optionError(code: "invalid_checkpoint" | "unsupported_model", path: str
 
 type Scaling = z.output<z.ZodObject<typeof scalingFields>>;
 
-/** What `PixelTools.valuesOfBytes` takes. Throws as `parseProcessorOptions` where values would become too large. */
+/** Arguments for `PixelTools.valuesOfBytes`. Throws like `parseProcessorOptions` if values would become too large. */
 export function scalingOf(options: Scaling): {
   rescaleFactor: number | null;
   normalize: { mean: [number, number, number]; std: [number, number, number] } | null;
@@ -155,7 +155,7 @@ export function scalingOf(options: Scaling): {
   if (largest > MAX_PIXEL_VALUE) {
     throw invalidOption(
       "image_std",
-      `and the other options make pixel values of up to ${Math.round(largest)}; expected at most ${MAX_PIXEL_VALUE}`,
+      `makes pixel values of up to ${Math.round(largest)} together with the other options; expected at most ${MAX_PIXEL_VALUE}`,
     );
   }
   return { rescaleFactor, normalize: { mean, std } };

@@ -1,4 +1,4 @@
-/** Puts processed items into a prompt, however the prompt spells their places. */
+/** Inserts processed items into a prompt, whichever way it spells their placeholders. */
 import { applyPromptUpdates, applyPromptUpdatesToText } from "./apply-prompt-updates.ts";
 import type { ItemUpdates, UpdatedPrompt } from "./apply-prompt-updates.ts";
 import { findPlaceholders } from "./find-placeholders.ts";
@@ -6,16 +6,16 @@ import type { PromptText } from "./prompt-text.ts";
 
 export interface ExpansionOptions {
   readonly promptText: PromptText;
-  /** Whether the features of the items may be there already. */
+  /** Whether the prompt may already contain the features of the items. */
   readonly mayBeExpanded: boolean;
-  /** Whether places may be looked for in the prompt's text where its tokens have none. */
+  /** Whether to search the prompt's text for places that its tokens lack. */
   readonly mayMatchText: boolean;
 }
 
 /**
- * Tokens first: they stay as they are between the items. Only where some item has no place among them all updates are
- * done anew on the text, as a target may be spelled by other tokens beside its neighbours. Items without a place have
- * no placeholder in the result.
+ * Works on tokens first, which stay unchanged between the items. If an item has no place among them, all updates are
+ * done again on the text, because a target's tokens can depend on its neighbours. Items without a place have no
+ * placeholder in the result.
  */
 export async function expandPrompt(
   tokenIds: readonly number[],

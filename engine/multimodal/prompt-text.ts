@@ -1,6 +1,6 @@
-/** The text side of a prompt's tokens, as far as prompt updates need it. */
+/** The text operations on a prompt's tokens that prompt updates need. */
 
-/** A tokenizer without the special tokens it would add around a text. */
+/** A tokenizer that adds no special tokens around a text. */
 export interface PromptText {
   /** Special tokens included. */
   decode(tokenIds: readonly number[]): string;

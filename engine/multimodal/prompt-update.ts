@@ -1,4 +1,4 @@
-/** How a model says what its items do to a prompt: rules that are worked out item by item. */
+/** Rules by which a model describes how its items change a prompt. They are resolved for each item. */
 import { invariant } from "../contract/errors.ts";
 import type { PromptText } from "./prompt-text.ts";
 import type { PromptContent, PromptSequence, PromptTarget, ResolvedPromptUpdate } from "./resolved-prompt-update.ts";
@@ -9,12 +9,12 @@ type Sequence = string | readonly number[];
 
 type Target = Sequence | PromptTarget;
 
-/** Content of which not every token receives an embedding. */
+/** Content in which not every token receives an embedding. */
 export interface PromptUpdateDetails {
   readonly full: Sequence;
-  /** Which tokens of `full` receive one, as many as there are tokens. Left out with `features`, too, all do. */
+  /** Which tokens of `full` receive an embedding, as many as there are tokens. Without this and `features`, all do. */
   readonly isEmbed?: (fullTokenIds: readonly number[]) => readonly boolean[];
-  /** The stretch of `full` that receives them. */
+  /** The contiguous part of `full` that receives them. */
   readonly features?: Sequence;
 }
 
@@ -25,19 +25,19 @@ interface UpdateRule {
   readonly content: Content | ((itemIndex: number) => Content);
 }
 
-/** The content takes the place of the target: the item's k-th occurrence for the k-th item. */
+/** The content replaces the target: the k-th occurrence for the k-th item. */
 export interface PromptReplacement extends UpdateRule {
   readonly mode: "replacement";
 }
 
-/** The content comes right after the target, that of all items after its first occurrence. */
+/** The content comes right after the target; that of all items after its first occurrence. */
 export interface PromptInsertion extends UpdateRule {
   readonly mode: "insertion";
 }
 
 export type PromptUpdate = PromptReplacement | PromptInsertion;
 
-/** Targets that are places, not tokens. */
+/** Targets that are positions, not tokens. */
 export const promptIndexTargets = {
   start: (): PromptTarget => ({ kind: "start" }),
   prefix: (sequence: Sequence): PromptTarget => ({ kind: "prefix", sequence: toPromptSequence(sequence) }),
@@ -50,7 +50,7 @@ export function selectTokenIds(...tokenIds: readonly number[]): NonNullable<Prom
   return (full) => full.map((tokenId) => selected.has(tokenId));
 }
 
-/** The rule for one item. Text of contents is encoded without special tokens around it. */
+/** Resolves the rule for one item. Text in contents is encoded without special tokens around it. */
 export async function resolvePromptUpdate(
   { mode, target, content }: PromptUpdate,
   itemIndex: number,
@@ -87,7 +87,10 @@ async function toPromptContent(content: Content, promptText: PromptText): Promis
 
 function maskOf(features: readonly number[], full: readonly number[]): readonly boolean[] {
   const start = findSequence(full, features, 0);
-  invariant(start !== null, `the ${features.length} features are no stretch of the content's ${full.length} tokens`);
+  invariant(
+    start !== null,
+    `the ${features.length} features are not a contiguous part of the content's ${full.length} tokens`,
+  );
   return full.map((_, index) => index >= start && index < start + features.length);
 }
 

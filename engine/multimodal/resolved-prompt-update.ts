@@ -1,29 +1,29 @@
-/** What one item does to its prompt, with nothing left to work out: plain data that caches keep beside its tensors. */
+/** The change of one item to its prompt, fully resolved: plain data that caches store with its tensors. */
 
 /** Where an update takes effect. Index targets have no length. */
 export type PromptTarget =
   /** Token ids, matched exactly. Empty matches nothing. */
   | { readonly kind: "tokens"; readonly tokenIds: readonly number[] }
-  /** Literal text; on a prompt of tokens, the tokens it is encoded to by itself. Empty matches at any place. */
+  /** Literal text. In a prompt of tokens, the tokens of its own encoding. Empty matches at any place. */
   | { readonly kind: "text"; readonly text: string }
   /** Before the first token, whatever it is. */
   | { readonly kind: "start" }
-  /** After `sequence`, in prompts that begin with it. */
+  /** After `sequence`, in prompts that start with it. */
   | { readonly kind: "prefix"; readonly sequence: PromptSequence }
   /** After the last token. */
   | { readonly kind: "end" };
 
 export type PromptSequence = Extract<PromptTarget, { readonly kind: "tokens" | "text" }>;
 
-/** What is put into the prompt for one item. */
+/** The content inserted for one item. */
 export interface PromptContent {
   readonly full: readonly number[];
-  /** Which tokens of `full` receive an embedding, as many as there are tokens; null is all. */
+  /** Which tokens of `full` receive an embedding, as many as there are tokens; null means all. */
   readonly isEmbed: readonly boolean[] | null;
 }
 
 export interface ResolvedPromptUpdate {
-  /** A replacement takes the target's place; an insertion stands right after it. */
+  /** A replacement takes the target's place; an insertion comes right after it. */
   readonly mode: "replacement" | "insertion";
   readonly target: PromptTarget;
   readonly content: PromptContent;

@@ -1,9 +1,9 @@
 /** Finds short sequences in a long one: tokens in a prompt, or code units in its text. */
 
-/** Remembers where each sequence was found last, so that asking on costs nothing twice. Mutable. */
+/** Remembers where each sequence was found last, so that no part is searched twice. Mutable. */
 export class SequenceSearch {
   readonly #prompt: readonly number[];
-  /** Where each element stands, in order; made when first needed. */
+  /** Positions of each element, in order; created on first use. */
   #positions: Map<number, number[]> | null = null;
   /** By sequence: index into the positions of its first element. */
   readonly #found = new Map<string, number>();
@@ -13,9 +13,9 @@ export class SequenceSearch {
   }
 
   /**
-   * First occurrence that starts at or after `from`, which must not decrease between calls for one sequence; null when
-   * there is none. An empty sequence is found nowhere. All calls for one sequence together take time linear in the
-   * places where its first element stands, times its length.
+   * Returns the first occurrence at or after `from`, which must not decrease between calls for one sequence; null if
+   * there is none. An empty sequence is never found. All calls for one sequence together take time linear in the
+   * occurrences of its first element, times its length.
    */
   find(sequence: readonly number[], from: number): number | null {
     if (sequence.length === 0) return null;
@@ -50,7 +50,7 @@ function isSequenceAt(prompt: readonly number[], sequence: readonly number[], st
   return true;
 }
 
-/** Number of occurrences that do not overlap. Keeps nothing: every prompt is counted, also those without images. */
+/** Counts occurrences that do not overlap. Stores nothing, because every prompt is counted, even without images. */
 export function countOccurrences(prompt: readonly number[], sequence: readonly number[]): number {
   if (sequence.length === 0) return 0;
   let count = 0;
@@ -64,8 +64,8 @@ export function countOccurrences(prompt: readonly number[], sequence: readonly n
 }
 
 /**
- * First occurrence of `sequence` in `prompt` at or after `from`, in time linear in both whatever they hold (Knuth,
- * Morris and Pratt); null when there is none. For long sequences that are looked for once.
+ * Returns the first occurrence of `sequence` in `prompt` at or after `from`, or null, in time linear in both (Knuth,
+ * Morris and Pratt). For long sequences that are searched once.
  */
 export function findSequence(prompt: readonly number[], sequence: readonly number[], from: number): number | null {
   if (sequence.length === 0) return null;
@@ -79,7 +79,7 @@ export function findSequence(prompt: readonly number[], sequence: readonly numbe
   return null;
 }
 
-/** [sequence.length]: of each beginning, the length of its longest proper beginning that is also its end. */
+/** [sequence.length]: for each prefix, the length of its longest proper prefix that is also its suffix. */
 function bordersOf(sequence: readonly number[]): Int32Array {
   const borders = new Int32Array(sequence.length);
   let length = 0;

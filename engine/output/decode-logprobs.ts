@@ -1,4 +1,4 @@
-/** Token ids of logprobs and prompts, in words. */
+/** Decodes the token ids of logprobs and prompts into text. */
 import type {
   DecodedLogprob,
   DecodedPrompt,
@@ -7,9 +7,9 @@ import type {
 } from "../contract/request-output.ts";
 import type { Vocabulary } from "../text/tokenizer.ts";
 
-/** A prompt that an output is to tell of. */
+/** A prompt that an output returns. */
 export interface PromptTokens {
-  /** As the request gave it, or decoded. */
+  /** The text of the request, or the decoded tokens. */
   readonly text: string;
   readonly tokenIds: readonly number[];
 }
@@ -18,7 +18,7 @@ export function decodeLogprobs({ sampled, top }: SampledLogprobs, vocabulary: Vo
   return { sampled: decodeToken(sampled, vocabulary), top: top.map((logprob) => decodeToken(logprob, vocabulary)) };
 }
 
-/** @param logprobs Of every token but the first; null where nobody asks for them. */
+/** @param logprobs For every token but the first; null if not requested. */
 export function decodePrompt(
   { text, tokenIds }: PromptTokens,
   logprobs: readonly SampledLogprobs[] | null,

@@ -1,4 +1,4 @@
-/** From the engine thread's tokens to text and logprobs: one object per sequence. */
+/** Turns the engine thread's tokens into text and logprobs, with one object per sequence. */
 import { invariant } from "../contract/errors.ts";
 import type { DecodedPrompt, DecodedTokenLogprobs, FinishReason, RequestOutput } from "../contract/request-output.ts";
 import type { SamplingParams } from "../contract/sampling-params.ts";
@@ -10,7 +10,7 @@ import { decodeLogprobs } from "./decode-logprobs.ts";
 
 export interface SequenceOutputsOptions {
   readonly requestId: string;
-  /** Of the sequence among the request's. */
+  /** Index of the sequence within its request. */
   readonly index: number;
   readonly samplingParams: SamplingParams;
   readonly vocabulary: Vocabulary;
@@ -18,7 +18,7 @@ export interface SequenceOutputsOptions {
   readonly numImageTokens: number;
 }
 
-/** What the consumer has not taken yet. */
+/** Output that the consumer has not read yet. */
 interface PendingOutput {
   text: string;
   readonly tokenIds: number[];
@@ -31,7 +31,7 @@ export class SequenceOutputs {
   readonly #detokenizer: IncrementalDetokenizer;
   readonly #stopStrings: StopStrings;
   #pending: PendingOutput | null = null;
-  /** Whether an output was taken. */
+  /** Whether the consumer has read an output. */
   #hasBegun = false;
   #numOutputTokens = 0;
   #numCachedTokens = 0;
@@ -45,14 +45,14 @@ export class SequenceOutputs {
     this.#stopStrings = new StopStrings({ stop, includeInOutput: includeStopStringInOutput });
   }
 
-  /** True once nothing more is taken in; what was taken in may still be unread. */
+  /** True once no more tokens are accepted. Earlier output may still be unread. */
   get isFinished(): boolean {
     return this.#finishReason !== null;
   }
 
   /**
-   * Takes in a step's tokens. True when a stop string ended the text before the sequence; tokens after the end are
-   * dropped. Not to be called once finished.
+   * Appends a step's tokens. Returns true if a stop string ended the text before the sequence ended. Tokens after the
+   * end are dropped. Do not call it once finished.
    */
   append(output: EngineCoreOutput): boolean {
     invariant(!this.isFinished, "tokens came after the end of a sequence");
@@ -80,9 +80,9 @@ export class SequenceOutputs {
   }
 
   /**
-   * Everything since the last output; null where there is nothing.
+   * Returns everything since the last output, or null if there is nothing.
    *
-   * @param prompt What the first output of the sequence tells of the prompt.
+   * @param prompt What the sequence's first output says about the prompt.
    */
   take(prompt: DecodedPrompt | null): RequestOutput | null {
     if (this.#pending === null) return null;
@@ -107,7 +107,10 @@ export class SequenceOutputs {
     };
   }
 
-  /** The stop string that the token completed. A token that ended the sequence is text only when asked for. */
+  /**
+   * Returns the stop string that the token completed, if any. A token that ended the sequence becomes text only if
+   * requested.
+   */
   #appendText(pending: PendingOutput, tokenId: number, isStopToken: boolean): string | null {
     const { minTokens, includeStopStringInOutput } = this.#options.samplingParams;
     if (isStopToken && !includeStopStringInOutput) return null;

@@ -1,4 +1,4 @@
-/** What the caller of one request reads: the outputs of all its sequences, as they come. */
+/** Outputs of all sequences of a request, in the order in which the caller reads them. */
 import { EngineError, invariant } from "../contract/errors.ts";
 import type { DecodedPrompt, RequestOutput } from "../contract/request-output.ts";
 import type { EngineCoreOutput } from "../thread/messages.ts";
@@ -8,22 +8,22 @@ import { SequenceOutputs } from "./output-processor.ts";
 import type { SequenceOutputsOptions } from "./output-processor.ts";
 
 export interface RequestOutputsOptions extends Omit<SequenceOutputsOptions, "index"> {
-  /** What the first output of each sequence is to tell of the prompt; null for nothing. */
+  /** What the first output of each sequence says about the prompt; null for nothing. */
   readonly prompt: PromptTokens | null;
 }
 
 /**
- * Mutable. An error of one sequence is the whole request's. Whatever comes while the consumer is busy is merged into one
- * output a sequence, so a slow consumer costs the size of its text, never a queue of steps.
+ * Mutable. An error of one sequence is an error of the whole request. Output that arrives while the consumer is busy is
+ * merged into one output per sequence, so a slow consumer costs only the size of its text, not a queue of steps.
  */
 export class RequestOutputs {
   readonly #options: RequestOutputsOptions;
   readonly #sequences: readonly SequenceOutputs[];
-  /** Null until the first sequence has computed what is to be told of it, and where that is nothing. */
+  /** Null until the first sequence has computed the prompt's logprobs, or if no prompt was requested. */
   #prompt: DecodedPrompt | null = null;
   #error: EngineError | null = null;
   #consumer: PromiseWithResolvers<void> | null = null;
-  /** Where the search for something to read begins, so that no sequence waits behind a busy one. */
+  /** The search for readable output starts here, so that no sequence waits behind a busy one. */
   #nextIndex = 0;
 
   constructor(options: RequestOutputsOptions, numSequences = 1) {
@@ -31,15 +31,15 @@ export class RequestOutputs {
     this.#sequences = Array.from({ length: numSequences }, (_, index) => new SequenceOutputs({ ...options, index }));
   }
 
-  /** True once nothing more is taken in; what was taken in may still be unread. */
+  /** True once no more tokens are accepted. Earlier output may still be unread. */
   get isFinished(): boolean {
     return this.#error !== null || this.#sequences.every(({ isFinished }) => isFinished);
   }
 
   /**
-   * Takes in a step's tokens of one sequence. True when a stop string ended the text that the engine thread would go on
-   * with: the caller then aborts the sequence there. Tokens after the end are dropped. Logprobs of the prompt come with
-   * the first tokens of the first sequence, and the others wait for them.
+   * Appends a step's tokens of one sequence. Returns true if a stop string ended the text although the engine thread
+   * would continue: the caller then aborts the sequence there. Tokens after the end are dropped. The prompt's logprobs
+   * arrive with the first tokens of the first sequence, and the other sequences wait for them.
    */
   append(output: EngineCoreOutput, index = 0): boolean {
     if (this.#error !== null || this.#sequences[index].isFinished) return false;
@@ -53,7 +53,7 @@ export class RequestOutputs {
     return isEndedHere;
   }
 
-  /** Ends the request with an error that the consumer gets in place of what is pending. */
+  /** Ends the request with an error, which the consumer gets instead of pending output. */
   fail(error: EngineError): void {
     if (this.isFinished) return;
     this.#error = error;
@@ -61,8 +61,8 @@ export class RequestOutputs {
   }
 
   /**
-   * Everything since the last output of one of the sequences, as soon as there is something. Rejects with the error that
-   * ended the request.
+   * Returns everything since the last output of one sequence, as soon as there is something. Rejects with the error
+   * that ended the request.
    */
   async next(): Promise<RequestOutput> {
     while (true) {

@@ -71,7 +71,7 @@ function appendWebGpu(sessionOptions: Pointer, { deviceId }: ProviderOptions): v
   if (deviceId !== 0) {
     throw new EngineError(
       "invalid_configuration",
-      `The webgpu device runs on the system's default adapter: device id 0 only, not ${deviceId}.`,
+      `The webgpu device uses the system's default adapter: only device id 0 is supported, not ${deviceId}.`,
     );
   }
   const { api } = ortEnvironment();

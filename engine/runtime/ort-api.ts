@@ -188,9 +188,9 @@ const signatures: Readonly<Record<keyof OrtApi, Signature>> = {
 };
 
 /**
- * The folder of this platform's native files in the installed onnxruntime-node package.
+ * Returns the folder of this platform's native files in the installed onnxruntime-node package.
  *
- * @throws EngineError `runtime_missing` with the command that installs the package, where it is missing.
+ * @throws EngineError `runtime_missing` with the command that installs a missing package.
  */
 export function nativeFolder(): string {
   return join(dirname(findPackageFile()), "bin", "napi-v6", platform(), arch());
@@ -202,8 +202,8 @@ function findPackageFile(): string {
   } catch (cause) {
     throw new EngineError(
       "runtime_missing",
-      "The package onnxruntime-node is not installed. Its install script downloads libraries for CUDA from " +
-        "api.nuget.org, and npm leaves the package out where that fails. Leave the download out and install again: " +
+      "The package onnxruntime-node is not installed. Its install script downloads CUDA libraries from " +
+        "api.nuget.org, and npm leaves the package out if the download fails. Install again without the download: " +
         "ONNXRUNTIME_NODE_INSTALL=skip npm install",
       { cause },
     );

@@ -32,7 +32,7 @@ function findTrimHeap(): TrimHeap | null {
   try {
     return koffi.load(null).func("malloc_trim", "int", ["size_t"]);
   } catch {
-    // Not the GNU C library: others give back what is freed by themselves.
+    // Other C libraries than GNU's return freed memory by themselves.
     return null;
   }
 }

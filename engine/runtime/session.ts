@@ -1,4 +1,4 @@
-/** A loaded model: made from an ONNX file, run through bindings. Calls block the thread that makes them. */
+/** A loaded model: created from an ONNX file, run through bindings. Calls block their thread. */
 import { readFileSync } from "node:fs";
 
 import type { DeviceName } from "../contract/config.ts";
@@ -28,32 +28,32 @@ const externalDataFolderKey = "session.model_external_initializers_file_folder_p
 
 export interface SessionOptions extends ProviderOptions {
   readonly device: DeviceName;
-  /** Threads of one run, the calling one included; null is one per physical core. */
+  /** Threads of one run, including the calling one; null means one per physical core. */
   readonly numThreads: number | null;
-  /** "all" where not given. */
+  /** Default "all". */
   readonly graphOptimizationLevel?: GraphOptimizationLevel;
   /**
-   * Absolute path of the folder that the model's external data locations are relative to; the model's own where not
-   * given. Weights that lie in several folders take one above them all, as ONNX Runtime accepts no location outside.
+   * Absolute path of the base folder of the model's external data locations; default: the model's own folder. Weights
+   * in several folders need a common parent folder, because ONNX Runtime rejects locations outside.
    */
   readonly externalDataFolder?: string | undefined;
   /** By ONNX Runtime's names, e.g. `session.intra_op.allow_spinning`: "0". */
   readonly configEntries?: Readonly<Record<string, string>>;
 }
 
-/** Those of this thread that are not disposed of. */
+/** Sessions of this thread that are not disposed of. */
 const openSessions = new Set<Session>();
 
 export class Session implements Disposable {
   readonly device: DeviceName;
   readonly inputNames: readonly string[];
   readonly outputNames: readonly string[];
-  /** Null where the device's memory is the host's. */
+  /** Null if the device uses the host's memory. */
   readonly deviceMemory: DeviceMemory | null;
   #session: Pointer | null;
-  // Disposed of with the session: a run would otherwise reach into a session that is gone.
+  // Disposed of with the session: a later run would access a session that no longer exists.
   readonly #bindings = new Set<IoBinding>();
-  /** Null where no binding that still exists has run since the memory of runs was given back. */
+  /** Null if no remaining binding has run since the memory of runs was released. */
   #lastRun: IoBinding | null = null;
 
   private constructor(session: Pointer, { device, deviceId }: SessionOptions) {
@@ -71,7 +71,7 @@ export class Session implements Disposable {
    * Loads a model by path, so that weights in external files are mapped, not read.
    *
    * @throws EngineError `runtime_failed` with ONNX Runtime's message for a missing, broken or unsupported model;
-   *   `invalid_configuration` when the installation lacks the device's provider.
+   * `invalid_configuration` if the installation lacks the device's provider.
    */
   static load(path: string, options: SessionOptions): Session {
     const { api, env, out } = ortEnvironment();
@@ -80,7 +80,7 @@ export class Session implements Disposable {
       if (options.externalDataFolder === undefined) {
         checkStatus(api, api.CreateSession(env, path, nativeOptions, out));
       } else {
-        // The folder can be chosen for a model given as bytes only. They are small: the weights are elsewhere.
+        // The base folder can be set only for a model given as bytes. They are few, because the weights are elsewhere.
         const model = readModel(path);
         checkStatus(api, api.CreateSessionFromArray(env, model, model.byteLength, nativeOptions, out));
       }
@@ -96,7 +96,7 @@ export class Session implements Disposable {
     }
   }
 
-  /** Disposed of with the session, if not before. */
+  /** Disposed of with the session, or earlier. */
   createBinding(): IoBinding {
     const { api, out } = ortEnvironment();
     checkStatus(api, api.CreateIoBinding(this.handle, out));
@@ -105,7 +105,7 @@ export class Session implements Disposable {
     return binding;
   }
 
-  /** The native handle; for this folder only. */
+  /** The native handle, only for this folder. */
   get handle(): Pointer {
     invariant(this.#session !== null, "the session is used after its disposal");
     return this.#session;
@@ -123,8 +123,9 @@ export class Session implements Disposable {
   }
 
   /**
-   * Gives back what runs keep for the values between nodes, as much as the largest of them took: the next one takes it
-   * anew. False where there is nothing since the last call, or the memory is not the host's. Takes 0.3 to 1.3 ms.
+   * Releases the memory that runs keep for the values between nodes, up to the size of the largest run; the next run
+   * allocates it again. Returns false if nothing has run since the last call, or the memory is not the host's. Takes
+   * 0.3 to 1.3 ms.
    */
   releaseRunMemory(): boolean {
     const binding = this.#lastRun;
@@ -135,8 +136,8 @@ export class Session implements Disposable {
   }
 
   /**
-   * A tensor where this session's kernels read and write; it lives until it or the session is disposed of. On `cpu` it
-   * lies over an array of zeros, of which only what is touched takes memory; elsewhere its contents are undefined.
+   * Allocates a tensor where this session's kernels read and write. It lives until it or the session is disposed of. On
+   * `cpu` it is an array of zeros that takes memory only where it is touched; elsewhere its contents are undefined.
    */
   allocateTensor<E extends TensorElementType>(elementType: E, shape: readonly number[]): Tensor<E> {
     invariant(this.#session !== null, "the session is used after its disposal");
@@ -145,7 +146,7 @@ export class Session implements Disposable {
     return Tensor.fromTypedArray(elementType, typedArrayOver(elementType, buffer), shape);
   }
 
-  /** Bindings and device tensors of the session go first; disposing twice does nothing. */
+  /** Disposes of the session's bindings and device tensors first. Disposing twice has no effect. */
   [Symbol.dispose](): void {
     if (this.#session === null) return;
     for (const binding of this.#bindings) binding[Symbol.dispose]();
@@ -156,7 +157,7 @@ export class Session implements Disposable {
   }
 }
 
-/** Of all sessions of this thread; returns whether there was any. */
+/** Releases the memory of all sessions of this thread; returns whether there was any. */
 export function releaseRunMemory(): boolean {
   let hasReleased = false;
   for (const session of openSessions) hasReleased = session.releaseRunMemory() || hasReleased;
@@ -179,7 +180,7 @@ function createSessionOptions(options: SessionOptions): Pointer {
   try {
     checkStatus(api, api.SetSessionLogSeverityLevel(nativeOptions, LOG_SEVERITY_FATAL));
     checkStatus(api, api.SetIntraOpNumThreads(nativeOptions, options.numThreads ?? numUsableCores()));
-    // A pattern is kept for every set of input shapes ever seen, and a batch's shapes change from step to step.
+    // ONNX Runtime would keep a pattern for every set of input shapes, and a batch's shapes change from step to step.
     checkStatus(api, api.DisableMemPattern(nativeOptions));
     const level = graphOptimizationLevels[options.graphOptimizationLevel ?? "all"];
     checkStatus(api, api.SetSessionGraphOptimizationLevel(nativeOptions, level));

@@ -1,4 +1,4 @@
-/** An `OrtValue` that is a tensor: over memory of the caller on the host, or in memory of a session's device. */
+/** An `OrtValue` that is a tensor: over the caller's memory on the host, or in the memory of a session's device. */
 import { EngineError, invariant } from "../contract/errors.ts";
 import { bytesPerElement, elementTypeCode, numElements, typedArrayOver } from "./element-type.ts";
 import type { TensorArrays, TensorData, TensorElementType } from "./element-type.ts";
@@ -6,7 +6,7 @@ import { addressOf } from "./ort-api.ts";
 import type { Pointer } from "./ort-api.ts";
 import { checkStatus, ortEnvironment } from "./ort-environment.ts";
 
-/** What a tensor in a device's memory needs of the session that allocated it. */
+/** The operations that a tensor in a device's memory needs from its session. */
 export interface TensorDevice {
   readInto(tensor: Tensor, target: Tensor): void;
   write(tensor: Tensor, source: Tensor): void;
@@ -40,7 +40,7 @@ export class Tensor<E extends TensorElementType = TensorElementType> implements 
   readonly #memory: TensorArrays[E] | TensorDevice;
   #value: Pointer | null;
 
-  /** For sessions; everyone else calls `Tensor.fromTypedArray` or `Session.allocateTensor`. */
+  /** For sessions. All other code calls `Tensor.fromTypedArray` or `Session.allocateTensor`. */
   constructor(parts: TensorParts<E>) {
     this.elementType = parts.elementType;
     this.shape = parts.shape;
@@ -49,12 +49,12 @@ export class Tensor<E extends TensorElementType = TensorElementType> implements 
   }
 
   /**
-   * A view over `data`, not a copy: what is written to the array is what the next run reads, and the other way round.
-   * The array stays referenced as long as the tensor or a binding of it does; it must not be transferred to another
-   * thread meanwhile. Several tensors may lie over one buffer, also overlapping.
+   * A view over `data`, not a copy: the next run reads what is written to the array, and vice versa. The array stays
+   * referenced as long as the tensor or a binding of it, and must not be transferred to another thread meanwhile.
+   * Several tensors may share one buffer and overlap.
    *
-   * @param shape Dimensions, row-major; [] is a scalar, a 0 among them a tensor without elements.
-   * @throws EngineError `runtime_failed` when `data` does not have exactly the bytes of the shape.
+   * @param shape Dimensions, row-major; [] is a scalar, and a 0 among them means a tensor without elements.
+   * @throws EngineError `runtime_failed` if `data` does not have exactly the bytes of the shape.
    */
   static fromTypedArray<E extends TensorElementType>(
     elementType: E,
@@ -88,7 +88,7 @@ export class Tensor<E extends TensorElementType = TensorElementType> implements 
     return !ArrayBuffer.isView(this.#memory);
   }
 
-  /** The live array under a tensor on the host. */
+  /** The live array of a tensor on the host. */
   get data(): TensorArrays[E] {
     const memory = this.#memory;
     invariant(ArrayBuffer.isView(memory), "data of a tensor on a device is read with copyToHost()");
@@ -100,7 +100,7 @@ export class Tensor<E extends TensorElementType = TensorElementType> implements 
     return numElements(this.shape) * bytesPerElement(this.elementType);
   }
 
-  /** The native handle; for this folder only. */
+  /** The native handle, only for this folder. */
   get value(): Pointer {
     invariant(this.#value !== null, "the tensor is used after its disposal");
     return this.#value;
@@ -175,7 +175,7 @@ export class Tensor<E extends TensorElementType = TensorElementType> implements 
   /**
    * Overwrites all elements; waits for the device.
    *
-   * @throws EngineError `runtime_failed` when `source` does not have exactly this tensor's bytes.
+   * @throws EngineError `runtime_failed` if `source` does not have exactly this tensor's bytes.
    */
   copyFrom(source: TensorArrays[E]): void {
     const memory = this.#memory;

@@ -1,10 +1,10 @@
-/** One step's logits as logits processors see them: a row is prepared and kept aside when it is first asked for. */
+/** One step's logits for logits processors: a row is prepared and copied on first access. */
 import type { Logits } from "./contract/logits-processor.ts";
 import type { StepLogits } from "./step-logits.ts";
 
 /**
- * Mutable. Rows nobody asks for cost nothing, which is what a processor that no request uses is to cost. A copy of a
- * row is kept from `guard` on, so that the edits of a processor that fails can be taken back.
+ * Mutable. Rows that are not accessed cost nothing, so an unused processor costs nothing. After `guard`, a row is
+ * copied before it is handed out, so that the edits of a failed processor can be undone.
  */
 export class GuardedLogits implements Logits {
   readonly #logits: StepLogits;
@@ -14,9 +14,9 @@ export class GuardedLogits implements Logits {
   readonly #copies: Float32Array[] = [];
   /** By row. */
   readonly #isKept: Uint8Array;
-  /** By row: the guarded processors that asked for it in this step. */
+  /** By row: the guarded processors that accessed it in this step. */
   readonly #askers: string[][];
-  /** Null while nobody is guarded against. */
+  /** Name of the guarded processor, or null. */
   #guarded: string | null = null;
 
   constructor(logits: StepLogits, prepareRow: (rowIndex: number, wasDeferred: boolean) => void) {
@@ -61,12 +61,12 @@ export class GuardedLogits implements Logits {
     for (const askers of this.#askers) if (askers.length > 0) askers.length = 0;
   }
 
-  /** Names of the processors that were given the row in this step while guarded, in their order. */
+  /** Names of the guarded processors that accessed the row in this step, in order. */
   askersOf(index: number): readonly string[] {
     return this.#askers[index];
   }
 
-  /** From here on, up to the next call of either, rows that are handed out to the processor can be restored. */
+  /** From here until the next call of either method, rows that are handed out can be restored. */
   guard(processorName: string): void {
     this.#guarded = processorName;
     this.#isKept.fill(0);

@@ -1,10 +1,10 @@
-/** The compiled passes over rows of logits, and the memory that the rows lie in. */
+/** The compiled passes over rows of logits, and the memory of the rows. */
 import { readFileSync } from "node:fs";
 
 import { EngineError } from "../contract/errors.ts";
 import { NUM_STEPS } from "./draw/exponential.ts";
 
-/** What kernel/logits.wasm exports, as kernel/logits.ts explains it: addresses in `memory`. */
+/** Exports of kernel/logits.wasm, described in kernel/logits.ts: addresses in `memory`. */
 interface LogitsExports {
   readonly memory: WebAssembly.Memory;
   maximum(row: number, numTokens: number): number;
@@ -25,7 +25,7 @@ const BUCKETS_ADDRESS = MASSES_ADDRESS + (NUM_BUCKETS + NUM_OUTSIDE) * Float64Ar
 
 /** Mutable: the rows, and scratch memory for one row at a time. Its memory never moves. */
 export class LogitsKernel {
-  /** Row-major [numRows, vocabSize]. Every row that a pass is given is one of them. */
+  /** Row-major [numRows, vocabSize]. Passes accept only these rows. */
   readonly logits: Float32Array;
   /** [vocabSize]: filled by `fillBuckets`; a number of `NUM_BUCKETS` or more is no bucket. */
   readonly bucketOf: Uint16Array;
@@ -33,7 +33,7 @@ export class LogitsKernel {
   readonly masses: Float64Array;
   readonly #exports: LogitsExports;
 
-  /** @throws EngineError `invalid_configuration` where so many rows do not fit into one memory. */
+  /** @throws EngineError `invalid_configuration` if that many rows do not fit into one memory. */
   constructor(numRows: number, vocabSize: number) {
     const rowsAddress = BUCKETS_ADDRESS + Math.ceil(vocabSize / 8) * 8 * Uint16Array.BYTES_PER_ELEMENT;
     const rowBytes = numRows * vocabSize * Float32Array.BYTES_PER_ELEMENT;
@@ -52,17 +52,17 @@ export class LogitsKernel {
     this.logits = new Float32Array(buffer, rowsAddress, numRows * vocabSize);
   }
 
-  /** -Infinity when every value is that or NaN. */
+  /** -Infinity if all values are -Infinity or NaN. */
   maximum(row: Float32Array): number {
     return this.#exports.maximum(row.byteOffset, row.length);
   }
 
-  /** Lowest index of the largest value; -1 when every value is -Infinity or NaN. */
+  /** Lowest index of the largest value; -1 if all values are -Infinity or NaN. */
   argmax(row: Float32Array): number {
     return this.#exports.argmax(row.byteOffset, row.length);
   }
 
-  /** @param scale a float32, as is `largest`, the largest value of `row` times `scale`. */
+  /** @param scale A float32, like `largest`, the largest value of `row` times `scale`. */
   fillBuckets(row: Float32Array, scale: number, largest: number): void {
     this.#exports.fillBuckets(row.byteOffset, row.length, scale, largest, BUCKETS_ADDRESS, MASSES_ADDRESS);
   }

@@ -1,4 +1,4 @@
-/** The engine's logits processors in the order they apply. */
+/** The engine's logits processors in the order of application. */
 import type { EngineError } from "../contract/errors.ts";
 import { StepProgress } from "../thread/step-progress.ts";
 import type { SequenceBatchUpdate } from "./built-in/added-sequence.ts";
@@ -7,37 +7,37 @@ import type { CustomProcessor, RowErrors } from "./custom/custom-processor.ts";
 import { ShownBatch } from "./custom/shown-batch.ts";
 import type { GuardedLogits } from "./guarded-logits.ts";
 
-/** Masks what no grammar allows. It never throws for a row but leaves it no token. */
+/** Masks tokens that a grammar forbids. Never throws for a row but leaves it no token. */
 export interface GrammarProcessor extends LogitsProcessor {
-  /** Why; null while the row's grammar works. */
+  /** The reason, or null while the row's grammar works. */
   failureOf(rowIndex: number): EngineError | null;
-  /** Why the token, drawn for the row, is not what its grammar allows; null where it is. */
+  /** Why the grammar forbids the token drawn for the row, or null. */
   failureWith(rowIndex: number, tokenId: number): EngineError | null;
 }
 
-/** The engine's own, by when they apply; what one of them throws is a bug. */
+/** The engine's own processors by stage. An error thrown by one is a bug. */
 export interface BuiltInProcessors {
-  /** Ahead of everything, raw logprobs included. */
+  /** Before everything else, including raw logprobs. */
   readonly grammars: GrammarProcessor;
-  /** Ahead of custom ones; they may change the most likely token. */
+  /** Before custom processors; they may change the most likely token. */
   readonly argmaxChanging: readonly LogitsProcessor[];
-  /** After custom ones. */
+  /** After custom processors. */
   readonly penalties: readonly LogitsProcessor[];
-  /** After the temperature, ahead of custom ones that keep the most likely token. */
+  /** After the temperature, before custom processors that are argmax-invariant. */
   readonly argmaxInvariant: readonly LogitsProcessor[];
 }
 
-/** Mutable: keeps the errors of one step. The processors are fixed for the engine's life. */
+/** Mutable: stores the errors of one step. The set of processors is fixed. */
 export class ProcessorChain {
   readonly #builtIns: BuiltInProcessors;
-  /** In the order loaded. */
+  /** In loading order. */
   readonly #custom: readonly CustomProcessor[];
-  /** Of the batch, for custom processors. */
+  /** The batch as shown to custom processors. */
   readonly #shown = new ShownBatch();
   readonly #errors: RowErrors = new Map();
   readonly #progress: StepProgress;
 
-  /** @param progress Is told whose code runs while that of a custom processor does. */
+  /** @param progress Records which custom processor's code is running. */
   constructor(
     builtIns: BuiltInProcessors,
     custom: readonly CustomProcessor[],
@@ -48,7 +48,7 @@ export class ProcessorChain {
     this.#progress = progress;
   }
 
-  /** Begins a step: tells every processor, also after one has failed, so that none loses track of the rows. */
+  /** Starts a step: updates every processor, even after one has failed, so that all keep track of the rows. */
   updateState(batchUpdate: SequenceBatchUpdate | null): void {
     const { grammars, argmaxChanging, penalties, argmaxInvariant } = this.#builtIns;
     this.#errors.clear();
@@ -95,14 +95,14 @@ export class ProcessorChain {
   }
 
   /**
-   * Why the row gets no token in this step: a custom processor failed at it (`logits_processor_failed`), or its grammar
-   * did; null where neither did.
+   * Why the row gets no token in this step: a custom processor (`logits_processor_failed`) or its grammar failed; null
+   * if neither did.
    */
   errorOf(rowIndex: number): EngineError | null {
     return this.#errors.get(rowIndex) ?? this.#builtIns.grammars.failureOf(rowIndex);
   }
 
-  /** Why the token that was drawn for the row must not be its next: its grammar does not allow it. Null where it may. */
+  /** Why the token drawn for the row must not be its next: its grammar forbids it. Null if it may. */
   errorWith(rowIndex: number, tokenId: number): EngineError | null {
     return this.#builtIns.grammars.failureWith(rowIndex, tokenId);
   }

@@ -13,20 +13,20 @@ export class RawLogprobs {
     this.#numCaptured = 0;
   }
 
-  /** Copies a row and returns what `read` knows it by. */
+  /** Copies a row and returns its handle for `read`. */
   capture(row: Float32Array): number {
     const copy = (this.#copies[this.#numCaptured] ??= new Float32Array(row.length));
     copy.set(row);
     return this.#numCaptured++;
   }
 
-  /** As `logprobsOf` of a captured row. */
+  /** Like `logprobsOf`, for a captured row. */
   read(captured: number, tokenId: number, numTop: number): SampledLogprobs {
     return logprobsOf(this.#copies[captured], tokenId, numTop);
   }
 }
 
-/** The token's logprob and the `numTop` largest of a row of raw logits, largest first. */
+/** The token's logprob, and the `numTop` largest of a row of raw logits, largest first. */
 export function logprobsOf(row: Float32Array, tokenId: number, numTop: number): SampledLogprobs {
   const normaliser = logSumExp(row);
   const top = largestIndices(row, numTop);
@@ -42,7 +42,7 @@ export function logprobsOf(row: Float32Array, tokenId: number, numTop: number): 
   return { sampled: describe(tokenId), top: top.map(describe) };
 }
 
-/** A value above the last of the largest has no equals outside of the list; for others the row is counted. */
+/** A value above the last of the largest has no equals outside the list. For other values, the row is counted. */
 function rankAmong(row: Float32Array, largest: readonly number[], value: number): number {
   const last = largest.at(-1);
   if (last === undefined || !(value > row[last])) return rankOf(row, value);

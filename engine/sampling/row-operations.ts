@@ -2,8 +2,8 @@
 import { expOfRest, expOfStep, NUM_STEPS, STEPS_PER_UNIT } from "./draw/exponential.ts";
 
 /**
- * Largest value; -Infinity when there is none. Four running maxima do not wait for one another; besides, the compiler
- * does not inline a function of this size into code that it never optimises fully.
+ * Largest value; -Infinity if there is none. Four running maxima avoid dependencies between comparisons. The compiler
+ * also does not inline a function of this size into code that it never fully optimises.
  */
 export function maximum(row: Float32Array): number {
   let first = -Infinity;
@@ -37,7 +37,7 @@ export function scale(row: Float32Array, factor: number): void {
   for (let index = numQuarters; index < row.length; index++) row[index] = row[index] * factor;
 }
 
-/** Sets values below `smallestKept` to -Infinity. Every value is written, which is quicker than to branch. */
+/** Sets values below `smallestKept` to -Infinity. Writes every value, which is faster than branching. */
 export function dropBelow(row: Float32Array, smallestKept: number): void {
   const numQuarters = row.length & ~3;
   for (let index = 0; index < numQuarters; index += 4) {
@@ -53,7 +53,7 @@ export function dropBelow(row: Float32Array, smallestKept: number): void {
   for (let index = numQuarters; index < row.length; index++) if (row[index] < smallestKept) row[index] = -Infinity;
 }
 
-/** Natural logarithm of the sum of the exponentials, exact to 3e-9; -Infinity when every value is -Infinity or NaN. */
+/** Natural logarithm of the sum of the exponentials, exact to 3e-9; -Infinity if all values are -Infinity or NaN. */
 export function logSumExp(row: Float32Array): number {
   const largest = maximum(row);
   if (largest === -Infinity || largest === Infinity) return largest;
@@ -68,21 +68,21 @@ export function logSumExp(row: Float32Array): number {
   return largest + Math.log(sum);
 }
 
-/** 1-based rank of a value in the row: how many values are at least as large. */
+/** 1-based rank of a value in the row: the number of values that are at least as large. */
 export function rankOf(row: Float32Array, value: number): number {
   let rank = 0;
   for (let index = 0; index < row.length; index++) if (row[index] >= value) rank++;
   return rank;
 }
 
-/** Indices of the `count` largest values, largest first, equal ones by index; one pass and no sort of the row. */
+/** Indices of the `count` largest values, largest first, equal values by index. One pass, without sorting the row. */
 export function largestIndices(row: Float32Array, count: number): number[] {
   const indices: number[] = [];
   if (count === 0) return indices;
   let smallestKept = -Infinity;
   const numQuarters = row.length & ~3;
   for (let index = 0; index < row.length; index++) {
-    // Most of a row is below what is kept already: four at a time are passed over.
+    // Most of a row is below the values kept so far: skip four at a time.
     while (
       index < numQuarters &&
       indices.length === count &&

@@ -1,4 +1,4 @@
-/** Turns one step's logits into one token per row. */
+/** Samples one token per row from one step's logits. */
 import { EngineError } from "../contract/errors.ts";
 import type { SampledLogprobs } from "../contract/request-output.ts";
 import { isGreedy } from "../contract/sampling-params.ts";
@@ -14,7 +14,7 @@ import { RawLogprobs } from "./raw-logprobs.ts";
 import { scale } from "./row-operations.ts";
 import type { StepLogits } from "./step-logits.ts";
 
-/** What the sampler asks of a row of the persistent batch. */
+/** The sampler's view of a row of the persistent batch. */
 export interface SamplingRow extends ProcessedRow {
   readonly seed: number;
 }
@@ -23,7 +23,7 @@ export type SampledRow =
   | {
       readonly kind: "sampled";
       readonly tokenId: number;
-      /** Null when the request asks for none. */
+      /** Null if the request does not ask for logprobs. */
       readonly logprobs: SampledLogprobs | null;
     }
   | { readonly kind: "failed"; readonly error: EngineError };
@@ -40,14 +40,14 @@ export class Sampler {
   readonly #rawLogprobs: RawLogprobs;
   /** By row: the captured raw row, or `NOT_CAPTURED`. */
   readonly #captured: Int32Array;
-  /** By row: the most likely token before the temperature; only filled for greedy rows. */
+  /** By row: the most likely token before the temperature; filled only for greedy rows. */
   readonly #greedyTokenIds: Int32Array;
-  /** By row: whether its logits are divided by its temperature already. */
+  /** By row: whether its logits have been divided by its temperature. */
   readonly #isScaled: Uint8Array;
-  /** Of the step under way, while rows are to be divided by their temperatures when a processor asks for them. */
+  /** Rows of the current step that are divided by their temperatures when a processor accesses them. */
   #rowsToScale: readonly SamplingRow[] | null = null;
 
-  /** @param logits Where each step's logits lie; the sampler edits them. */
+  /** @param logits Memory of each step's logits; the sampler edits it. */
   constructor(processors: ProcessorChain, logits: StepLogits) {
     this.#processors = processors;
     this.#logits = logits;
@@ -60,9 +60,9 @@ export class Sampler {
   }
 
   /**
-   * Samples row i of the logits for `rows[i]`. Order as in vLLM's sampler: grammars, raw logprobs, processors that may
-   * change the argmax, penalties, greedy choice, temperature, the other processors, top-k, top-p, draw. A row fails
-   * when a custom processor failed at it, when no token is left to it, or when its grammar does not allow the token.
+   * Samples row i of the logits for `rows[i]`. The order is that of vLLM's sampler: grammars, raw logprobs, processors
+   * that may change the argmax, penalties, greedy choice, temperature, the other processors, top-k, top-p, draw. A row
+   * fails if a custom processor failed at it, if no token is left, or if its grammar forbids the drawn token.
    */
   sample(rows: readonly SamplingRow[]): SampledRow[] {
     this.#guardedLogits.beginStep();
@@ -89,7 +89,7 @@ export class Sampler {
     return { kind: "sampled", tokenId, logprobs: this.#readLogprobs(row, rowIndex, tokenId) };
   }
 
-  /** The fault of the custom processors that had the row, if any; else of a request that rules out every token. */
+  /** Blames the custom processors that had the row, if any, otherwise the request's constraints. */
   #noTokenLeft(rowIndex: number): EngineError {
     const askers = this.#guardedLogits.askersOf(rowIndex);
     if (askers.length > 0) {
@@ -99,12 +99,12 @@ export class Sampler {
     if (this.#logits.row(rowIndex).some(Number.isNaN)) {
       return new EngineError(
         "runtime_failed",
-        "No token is left to sample: the model gave logits that are no numbers.",
+        "No token is left to sample: the model returned logits that are not numbers.",
       );
     }
     return new EngineError(
       "invalid_argument",
-      "No token is left to sample: what the request allows, forbids and asks for rules out every one.",
+      "No token is left to sample: the request's constraints exclude every token.",
     );
   }
 
@@ -116,7 +116,7 @@ export class Sampler {
     }
   }
 
-  /** Whether every row is greedy. */
+  /** Returns whether every row is greedy. */
   #chooseGreedy(rows: readonly SamplingRow[]): boolean {
     let allGreedy = true;
     for (let rowIndex = 0; rowIndex < rows.length; rowIndex++) {

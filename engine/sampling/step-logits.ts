@@ -21,7 +21,7 @@ interface DeferredRow {
 export class StepLogits implements Logits {
   readonly maxNumRequests: number;
   readonly vocabSize: number;
-  /** Whose memory holds the rows. */
+  /** Its memory contains the rows. */
   readonly kernel: LogitsKernel;
   /** Row-major [maxNumRequests, vocabSize]. */
   readonly buffer: Float32Array;
@@ -31,7 +31,7 @@ export class StepLogits implements Logits {
   /** By row; null for a row that lies in `buffer`. */
   readonly #deferred: (DeferredRow | null)[];
 
-  /** @throws EngineError `invalid_configuration` where so many rows do not fit into one memory. */
+  /** @throws EngineError `invalid_configuration` if that many rows do not fit into one memory. */
   constructor(maxNumRequests: number, vocabSize: number) {
     this.maxNumRequests = maxNumRequests;
     this.vocabSize = vocabSize;

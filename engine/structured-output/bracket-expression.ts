@@ -5,13 +5,13 @@ import { refuseStructuredOutput } from "./refusal.ts";
 
 const digits: CodePointSet = [[0x30, 0x39]];
 const wordCharacters = unite(digits, [[0x41, 0x5a]], [[0x5f, 0x5f]], [[0x61, 0x7a]]);
-/** Of ASCII only. */
+/** ASCII only. */
 const whiteSpace: CodePointSet = [
   [0x09, 0x0d],
   [0x20, 0x20],
 ];
 
-/** `.` of a pattern. */
+/** `.` in a pattern. */
 export const anyButLineEnds = complement([
   [0x0a, 0x0a],
   [0x0d, 0x0d],
@@ -40,11 +40,13 @@ const hexEscapePattern = /x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|
 
 export interface ReadSet {
   readonly set: CodePointSet;
-  /** Index of what comes after it. */
+  /** Index after the expression. */
   readonly end: number;
 }
 
-/** The escape whose backslash is at `start`; null for one that stands for no character (`\b`, a back reference). */
+/**
+ * Reads the escape whose backslash is at `start`. Null for an escape that is not a character (`\b`, a backreference).
+ */
 export function readEscape(text: string, start: number): ReadSet | null {
   hexEscapePattern.lastIndex = start + 1;
   const hex = hexEscapePattern.exec(text);
@@ -66,7 +68,7 @@ export function readEscape(text: string, start: number): ReadSet | null {
   return code === undefined ? null : { set: [[code, code]], end };
 }
 
-/** The expression whose `[` is at `start`; null where it is not closed or not understood. */
+/** Reads the expression whose `[` is at `start`. Null if it is not closed or not supported. */
 export function readBracketExpression(text: string, start: number): ReadSet | null {
   const isNegated = text[start + 1] === "^";
   let index = start + (isNegated ? 2 : 1);
@@ -82,7 +84,7 @@ export function readBracketExpression(text: string, start: number): ReadSet | nu
     }
     index = last.end;
     const [from, to] = [singleOf(first.set), singleOf(last.set)];
-    // Beside a set, as in `[\w-.]`, a hyphen stands for itself.
+    // Next to a set, as in `[\w-.]`, a hyphen is literal.
     if (from === null || to === null) ranges.push(...first.set, hyphen, ...last.set);
     else if (from <= to) ranges.push([from, to]);
     else return null;

@@ -3,14 +3,14 @@ import { FIRST_SURROGATE, LAST_CODE_POINT, LAST_SURROGATE } from "./code-point-s
 import { nodeKinds, NODE_STRIDE } from "./program.ts";
 import type { Program } from "./program.ts";
 
-/** How far a text has come in a set or a list of words. There is one object for equal states of a program. */
+/** Progress of a text in a set or a list of words. Equal states of a program are one object. */
 export interface ByteState {
   readonly id: number;
-  /** Whether a character of the set, or a word of the list, ends here. */
+  /** Whether a character of the set or a word of the list ends here. */
   readonly canEnd: boolean;
-  /** Whether any byte may follow. */
+  /** Whether another byte can follow. */
   readonly goesOn: boolean;
-  /** Null where the byte may not follow. */
+  /** Null if the byte cannot follow. */
   next(byte: number): ByteState | null;
 }
 
@@ -18,7 +18,7 @@ export interface ByteState {
 export class ByteStates {
   readonly #program: Program;
   readonly #starts = new Map<number, ByteState>();
-  /** Of characters under way, by set, first code point and number of bytes to come. */
+  /** States within a character, by set, first code point and number of remaining bytes. */
   readonly #characters = new Map<string, ByteState>();
   readonly #ended: ByteState;
   #numCreated = 0;
@@ -29,12 +29,12 @@ export class ByteStates {
     this.#ended = { id: this.#numCreated++, canEnd: true, goesOn: false, next: () => null };
   }
 
-  /** States that are kept. */
+  /** Number of states kept. */
   get size(): number {
     return this.#numKept;
   }
 
-  /** Before the first byte of a node that is a set or a list of words. */
+  /** The state before the first byte of a node that is a set or a list of words. */
   startOf(node: number): ByteState {
     let state = this.#starts.get(node);
     if (state === undefined) {
@@ -73,12 +73,12 @@ export class ByteStates {
   }
 
   /**
-   * Of a character whose code point is `base` so far, with `numBytes` continuations of six bits to come. Where any
-   * continuations do, the state is the same for all sets.
+   * The state within a character whose code point is `base` so far, with `numBytes` continuation bytes of six bits
+   * left. If every continuation is possible, all sets share one state.
    */
   #withinCharacter(first: number, end: number, base: number, numBytes: number): ByteState | null {
     const last = base + 2 ** (6 * numBytes) - 1;
-    // Neither overlong, nor a surrogate, nor past the end.
+    // Excludes overlong forms, surrogates and code points past the end.
     let [least, most] = [
       Math.max(base, numBytes === 2 ? 0x800 : numBytes === 3 ? 0x1_00_00 : 0),
       Math.min(last, LAST_CODE_POINT),
@@ -104,10 +104,10 @@ export class ByteStates {
     return state;
   }
 
-  /** How much of `least` to `most` the ranges `first` to `end` contain. */
+  /** How much of `least` to `most` the ranges `first` to `end` cover. */
   #covers(first: number, end: number, least: number, most: number): "none" | "some" | "all" {
     const { ranges } = this.#program;
-    // The first range that does not end before.
+    // Binary search for the first range that does not end earlier.
     let [low, high] = [first, end];
     while (low < high) {
       const middle = (low + high) >> 1;
@@ -118,7 +118,7 @@ export class ByteStates {
     return ranges[2 * low] <= least && ranges[2 * low + 1] >= most ? "all" : "some";
   }
 
-  /** Of words that are alike up to `depth`. */
+  /** The state within words that are equal up to `depth`. */
   #withinWords(first: number, end: number, depth: number): ByteState {
     const canEnd = this.#wordLength(first) === depth;
     const begin = canEnd ? first + 1 : first;

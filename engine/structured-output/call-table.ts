@@ -1,13 +1,13 @@
-/** Makes calls of rules, each once. */
+/** Interns calls of rules: equal calls are created once. */
 import type { Call, Reading, Rest } from "./reading.ts";
 import type { WorkMeter } from "./work-meter.ts";
 
-/** A call that begins at the position that is being settled, where more returns may come up. Mutable. */
+/** A call that starts at the current position, to which more returns can be added. Mutable. */
 export interface OpenCall {
   readonly rule: number;
-  /** By the call that goes on behind it. */
+  /** By the call that continues after it. */
   readonly returns: Map<Call | OpenCall | null, Set<Rest | null>>;
-  /** Whether the rule can be the empty text. */
+  /** Whether the rule matches the empty text. */
   isEmpty: boolean;
 }
 
@@ -26,14 +26,14 @@ export class CallTable {
   #numCreated = 0;
   #numReturns = 0;
 
-  /** Returns of the calls that are kept. */
+  /** Number of returns of the calls that are kept. */
   get size(): number {
     return this.#numReturns;
   }
 
   /**
-   * The lasting calls that take the place of those that began at one position. Callers come before those they call; what
-   * is left are calls that are their own callers, in the end, which are compared as a group.
+   * Returns the final calls that replace the open calls of one position. Callers come before the calls they make. Calls
+   * that are directly or indirectly their own callers remain, and are compared as a group.
    */
   close(open: ReadonlyMap<number, OpenCall>, meter: WorkMeter): ReadonlyMap<OpenCall, Call> {
     const lasting = new Map<OpenCall, Call>();
@@ -117,14 +117,14 @@ interface OpenReturn {
 }
 
 interface ClosedReturns {
-  /** By what tells them apart. */
+  /** By their distinguishing key. */
   readonly returns: ReadonlyMap<string, OpenReturn>;
   readonly covers: ReadonlySet<Call>;
 }
 
 /**
- * A return to the end of a caller that is known is one to where that caller returns, so that calls in the last place of
- * a rule do not pile up as a text grows. Late callers come first: they often cover the earlier ones.
+ * Replaces a return to the end of a known caller by that caller's own returns, so that tail calls do not accumulate as
+ * a text grows. Late callers come first, because they often cover the earlier ones.
  */
 function returnsOf({ rule, returns }: OpenCall, lasting: ReadonlyMap<OpenCall, Call>, meter: WorkMeter): ClosedReturns {
   const found = new Map<string, OpenReturn>();

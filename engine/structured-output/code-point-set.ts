@@ -1,8 +1,8 @@
 /** Sets of characters. */
 
-/** Both ends belong to it. */
+/** Both ends are included. */
 export type CodePointRange = readonly [first: number, last: number];
-/** Ascending, neither overlapping nor touching. */
+/** Ascending; ranges neither overlap nor touch. */
 export type CodePointSet = readonly CodePointRange[];
 
 export const LAST_CODE_POINT = 0x10_ff_ff;
@@ -35,7 +35,7 @@ export function subtract(set: CodePointSet, removed: CodePointSet): CodePointSet
   return complement(unite(complement(set), removed));
 }
 
-/** Whether UTF-8 spells none of its characters. */
+/** Whether UTF-8 can encode none of its characters. */
 export function isEmptySet(set: CodePointSet): boolean {
   return set.every(([first, last]) => first >= FIRST_SURROGATE && last <= LAST_SURROGATE);
 }

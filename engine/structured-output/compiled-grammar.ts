@@ -11,19 +11,19 @@ import type { StructuredOutput } from "./structured-output.ts";
 import { MAX_STEP_UNITS } from "./work-limits.ts";
 import { WorkMeter, TooMuchWork } from "./work-meter.ts";
 
-/** A plain value; posting it to a thread copies none of its bytes. */
+/** A plain value. Posting it to a thread copies none of its bytes. */
 export interface CompiledGrammar {
   /** Equal for equal structured outputs. */
   readonly id: string;
-  /** The structured output as a message tells it. */
+  /** The structured output as shown in messages. */
   readonly description: string;
   readonly program: Program;
   readonly vocabulary: GrammarVocabulary;
 }
 
 /**
- * The structured output was checked. Takes time in proportion to its source, in slices of tens of milliseconds for the
- * longest. Throws EngineError `invalid_argument`.
+ * Compiles a structured output that was checked. Takes time in proportion to its source, in slices of at most tens of
+ * milliseconds. Throws EngineError `invalid_argument`.
  */
 export function* compileInSlices(structuredOutput: StructuredOutput): Generator<void, Program> {
   const language = readLanguage(structuredOutput);
@@ -44,7 +44,7 @@ export function* compileInSlices(structuredOutput: StructuredOutput): Generator<
   return program;
 }
 
-/** All slices at once. */
+/** Runs all slices at once. */
 export function compileProgram(structuredOutput: StructuredOutput): Program {
   const slices = compileInSlices(structuredOutput);
   let slice = slices.next();

@@ -7,9 +7,9 @@ import type { CodePointSet } from "./code-point-set.ts";
 export type Expression =
   /** One character of the set. */
   | { readonly kind: "set"; readonly set: CodePointSet }
-  /** One of these, which may be empty. There is at least one. */
+  /** One of these words, which may be empty. There is at least one word. */
   | { readonly kind: "words"; readonly words: readonly string[] }
-  /** One after the other. */
+  /** One part after the other. */
   | { readonly kind: "sequence"; readonly parts: readonly Expression[] }
   | { readonly kind: "alternatives"; readonly options: readonly Expression[] }
   /** `max` may be Infinity. */
@@ -19,7 +19,7 @@ export type Expression =
 /** The texts of `root`. */
 export interface Language {
   readonly root: Expression;
-  /** Has every rule that an expression names. */
+  /** Contains every rule that an expression mentions. */
   readonly rules: ReadonlyMap<string, Expression>;
 }
 
@@ -30,7 +30,7 @@ export function literalOf(text: string): Expression {
   return { kind: "words", words: [text] };
 }
 
-/** Texts that follow each other become one. */
+/** Merges consecutive texts into one. */
 export function sequenceOf(parts: readonly Expression[]): Expression {
   const fused: Expression[] = [];
   let text = "";
@@ -47,7 +47,7 @@ export function sequenceOf(parts: readonly Expression[]): Expression {
   return fused.length === 1 ? fused[0] : { kind: "sequence", parts: fused };
 }
 
-/** Texts become one list, of which a reader can follow all at once. */
+/** Merges texts into one list, which a reader can follow in one pass. */
 export function alternativesOf(options: readonly Expression[]): Expression {
   const isWords = (option: Expression): option is Words => option.kind === "words";
   const words = options.filter(isWords).flatMap((option) => option.words);
@@ -62,7 +62,7 @@ export const MAX_GROUP_NESTING = 64;
 /** `{n, -1}` is how XGrammar writes a repetition without an upper bound. No two parts can take the same blank. */
 const quantifierPattern = /[*+?]|\{\s*(\d+)\s*(?:(,)\s*(?:(-1|\d+)\s*)?)?\}/y;
 
-/** `text` begins with a quantifier at `start`, or there is none. */
+/** Reads the quantifier of `text` at `start`, if there is one. */
 export function readQuantifier(
   text: string,
   start: number,

@@ -13,7 +13,7 @@ import { checkStructuredOutput, describeStructuredOutput } from "./structured-ou
 import type { StructuredOutput } from "./structured-output.ts";
 
 export interface GrammarCompilerOptions {
-  /** Called when the first grammar comes, and again where it failed. */
+  /** Called for the first grammar, and again after a failure. */
   readonly loadVocabulary: () => Promise<GrammarVocabulary>;
 }
 
@@ -65,8 +65,8 @@ export class GrammarCompiler implements AsyncDisposable {
   }
 
   /**
-   * Throws EngineError `invalid_argument` for a structured output that is malformed or not supported, `queue_full` or
-   * `closed`; rejects with the signal's reason when aborted.
+   * Throws EngineError `invalid_argument` for a malformed or unsupported structured output, `queue_full` or `closed`.
+   * Rejects with the signal's reason when aborted.
    */
   async compile(
     structuredOutput: StructuredOutput,
@@ -87,7 +87,7 @@ export class GrammarCompiler implements AsyncDisposable {
     return compiled;
   }
 
-  /** What waits is given up with `closed`. Idempotent. */
+  /** Rejects waiting compilations with `closed`. Idempotent. */
   async [Symbol.asyncDispose](): Promise<void> {
     this.#isClosed = true;
     for (const { waits } of this.#compilations.values()) {

@@ -1,4 +1,4 @@
-/** Keeps every row with a structured output within its grammar. Applied before anything else reads the logits. */
+/** Restricts every row with a structured output to its grammar. Runs before anything else reads the logits. */
 import type { EngineConfig } from "../contract/config.ts";
 import type { EngineError } from "../contract/errors.ts";
 import { LogitsProcessor } from "../sampling/contract/logits-processor.ts";
@@ -13,21 +13,21 @@ import type { TokenBitmask } from "./token-bitmask.ts";
 export interface GrammarLogitsProcessorOptions {
   /** Length of a row of logits. */
   readonly vocabSize: number;
-  /** The grammar of a request; null for one whose text is free. */
+  /** The grammar of a request, or null. */
   readonly grammarOf: (request: AddedRequest) => CompiledGrammar | null;
 }
 
 /**
- * A request that comes back after a preemption is followed from its first token again. Nothing is thrown for what happens
- * to one row: its logits become -Infinity, which leaves the sampler no token, and `failureOf` tells why.
+ * A request that resumes after a preemption is followed from its first token again. Failures of a row are not thrown:
+ * its logits become -Infinity, which leaves the sampler no token, and `failureOf` gives the reason.
  */
 export class GrammarLogitsProcessor extends LogitsProcessor {
   readonly #grammarOf: GrammarLogitsProcessorOptions["grammarOf"];
   readonly #grammars = new LoadedGrammars();
   readonly #rows = new RowStates<GrammarRow>();
-  /** Those whose grammars are not given back yet: rows leave the batch without a word. */
+  /** Rows whose grammars are not released yet: rows leave the batch without notice. */
   readonly #liveRows = new Map<GrammarRow, CompiledGrammar>();
-  /** Of the row at hand; see `TokenBitmask`. */
+  /** For the current row; see `TokenBitmask`. */
   readonly #bitmask: TokenBitmask;
 
   constructor(config: EngineConfig, options: GrammarLogitsProcessorOptions) {
@@ -54,14 +54,14 @@ export class GrammarLogitsProcessor extends LogitsProcessor {
     return logits;
   }
 
-  /** Why no token of the row is allowed; null while its grammar works. Of the batch as of the last `updateState`. */
+  /** Why no token of the row is allowed; null if its grammar works. Valid for the batch of the last `updateState`. */
   failureOf(rowIndex: number): EngineError | null {
     return this.#rows.get(rowIndex)?.failure ?? null;
   }
 
   /**
-   * Why the token, which was drawn for the row, must not follow its text; null where it may. Processors that come after
-   * the grammars may have allowed it again.
+   * Why the token drawn for the row must not follow its text, or null. A processor after the grammars may have allowed
+   * it again.
    */
   failureWith(rowIndex: number, tokenId: number): EngineError | null {
     const row = this.#rows.get(rowIndex);

@@ -5,7 +5,7 @@ import { alternativesOf, literalOf, MAX_GROUP_NESTING, readQuantifier, sequenceO
 import type { Expression, Language } from "./expression.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
 
-/** Throws EngineError `invalid_argument` for what it does not understand; the start is the rule `root`. */
+/** The start is the rule `root`. Throws EngineError `invalid_argument` for unsupported syntax. */
 export function readGrammar(grammar: string): Language {
   const rules = new GrammarReader(grammar).readRules();
   const root = rules.get("root");
@@ -57,7 +57,7 @@ class GrammarReader {
       this.#expect("::=");
       if (this.#rules.has(name)) this.#refuse(`a second rule ${name.slice(0, MAX_TOLD)}`);
       const body = this.#readAlternatives();
-      // XGrammar takes it for a hint of what follows the rule wherever it is used.
+      // In XGrammar, a hint at what follows the rule wherever it is used.
       if (this.#takes("(=")) {
         this.#readAlternatives();
         this.#expect(")");
@@ -81,7 +81,7 @@ class GrammarReader {
     return sequenceOf(parts);
   }
 
-  /** Null where the sequence ends. */
+  /** Null at the end of the sequence. */
   #tryReadPart(): Expression | null {
     const part = this.#tryReadElement();
     if (part === null) return null;
@@ -127,7 +127,7 @@ class GrammarReader {
     return { kind: "rule", name };
   }
 
-  /** Whether a name and `::=` come next. */
+  /** Whether a name and `::=` follow. */
   #isAtRule(): boolean {
     const start = this.#index;
     const isName = this.#match(namePattern) !== null;
@@ -149,7 +149,7 @@ class GrammarReader {
     return literalOf(text);
   }
 
-  /** Whether `symbol` came next; it is then read. */
+  /** Reads `symbol` if it follows, and returns whether it did. */
   #takes(symbol: string): boolean {
     if (!this.#grammar.startsWith(symbol, this.#index)) return false;
     this.#index += symbol.length;

@@ -1,4 +1,4 @@
-/** One request's way through its grammar. */
+/** The position of one request in its grammar. */
 import { EngineError } from "../contract/errors.ts";
 import type { CompiledGrammar } from "./compiled-grammar.ts";
 import { bytesOf } from "./grammar-vocabulary.ts";
@@ -10,19 +10,19 @@ import { FIRST_UNITS, MAX_STEP_UNITS, UNITS_PER_REPLAYED_TOKEN, UNITS_PER_TOKEN 
 import { TooMuchWork } from "./work-meter.ts";
 
 /**
- * Mutable. Follows the text and says which tokens may come next. Nothing throws: the first failure is kept, and from
- * then on no token is allowed.
+ * Mutable. Follows the text and computes the tokens that can come next. Never throws: the first failure is stored, and
+ * no token is allowed from then on.
  */
 export class GrammarRow {
   readonly #loaded: LoadedGrammar;
   readonly #grammar: CompiledGrammar;
   /** The live list. */
   readonly #outputTokenIds: readonly number[];
-  /** Up to the last accepted token; null before the first look and after a failure. */
+  /** After the last accepted token; null before the first use and after a failure. */
   #position: Position | null = null;
-  /** Whether an end token was accepted; nothing else can follow. */
+  /** Whether an end token was accepted; nothing can follow it. */
   #isEnded = false;
-  /** What `checkChosen` found last; the token is most often accepted next. */
+  /** The last result of `checkChosen`; its token is usually accepted next. */
   #chosen: { readonly tokenId: number; readonly position: Position } | null = null;
   #numAccepted = 0;
   #failure: EngineError | null = null;
@@ -41,7 +41,7 @@ export class GrammarRow {
     return this.#failure;
   }
 
-  /** Begins a step: follows the output up to its newest token. What comes after an end token is ignored. */
+  /** Starts a step: follows the output up to its newest token. Ignores tokens after an end token. */
   acceptNewTokens(): void {
     const numNewTokens = this.#outputTokenIds.length - this.#numAccepted;
     this.#numStepUnitsLeft = MAX_STEP_UNITS + Math.max(0, numNewTokens - 1) * UNITS_PER_REPLAYED_TOKEN;
@@ -52,7 +52,10 @@ export class GrammarRow {
     }
   }
 
-  /** What may follow the accepted tokens; after the end, which a request may ignore, the end tokens. */
+  /**
+   * Fills in the tokens that can follow the accepted ones. After the end, which a request may ignore, these are the end
+   * tokens.
+   */
   fillBitmask(bitmask: TokenBitmask): void {
     const { vocabSize, eosTokenIds } = this.#grammar.vocabulary;
     bitmask.fill(0);
@@ -66,7 +69,7 @@ export class GrammarRow {
     });
   }
 
-  /** To be asked before `tokenId` is told to anyone: from then on `failure` tells why it must not be. */
+  /** Call this before `tokenId` is emitted. If the token is not allowed, `failure` gives the reason afterwards. */
   checkChosen(tokenId: number): void {
     this.#work(() => {
       const position = this.#positionAfter(tokenId);
@@ -122,7 +125,7 @@ export class GrammarRow {
 
   #failAsTooExpensive(): void {
     const problem = "is too expensive to follow: its text can be read in too many ways";
-    this.#fail("invalid_argument", `${problem}. Make it less ambiguous, or its counts smaller`);
+    this.#fail("invalid_argument", `${problem}. Make it less ambiguous, or make its counts smaller`);
   }
 
   #fail(code: "runtime_failed" | "invalid_argument", reason: string, cause?: unknown): void {

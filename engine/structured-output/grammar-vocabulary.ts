@@ -1,4 +1,4 @@
-/** What grammars need to know of a vocabulary, in a form that crosses threads as blocks of memory. */
+/** The part of a vocabulary that grammars need, as blocks of shared memory. */
 import { setImmediate as nextTurn } from "node:timers/promises";
 
 import { refuseStructuredOutput } from "./refusal.ts";
@@ -6,13 +6,13 @@ import { buildTokenTries } from "./token-trie.ts";
 import type { TokenTrie } from "./token-trie.ts";
 
 export interface GrammarVocabulary {
-  /** Length of a row of logits; ids that have no token are never allowed. */
+  /** Length of a row of logits. Ids without a token are never allowed. */
   readonly vocabSize: number;
-  /** The bytes of token i begin where those of token i - 1 end; none for a token that is no part of a text. */
+  /** The bytes of token i start where those of token i - 1 end. A token that is not text has none. */
   readonly tokenBytes: Uint8Array<SharedArrayBuffer>;
   /** [vocabSize] */
   readonly tokenEnds: Uint32Array<SharedArrayBuffer>;
-  /** Of all tokens with bytes but those that end a text. */
+  /** All tokens with bytes, except end tokens. */
   readonly tries: readonly TokenTrie[];
   /** Not empty. */
   readonly eosTokenIds: readonly number[];
@@ -20,7 +20,7 @@ export interface GrammarVocabulary {
 
 /** The part of a tokenizer that is needed here. */
 export interface TokenTexts {
-  /** UTF-8; tokens may hold parts of a character. */
+  /** UTF-8. A token may contain part of a character. */
   tokenBytes(tokenId: number): Uint8Array;
   isSpecial(tokenId: number): boolean;
 }
@@ -30,9 +30,8 @@ const noBytes = new Uint8Array();
 const TOKENS_PER_TURN = 4096;
 
 /**
- * Special tokens are no part of a text, so that no grammar ever allows them. Gives the event loop its turn every few
- * milliseconds. Throws EngineError `invalid_argument` for a model without end tokens, whose texts could not end where
- * their grammar does.
+ * Special tokens are not text, so no grammar allows them. Yields to the event loop every few milliseconds. Throws
+ * EngineError `invalid_argument` for a model without end tokens, whose texts could not end where their grammar does.
  */
 export async function createGrammarVocabulary(
   texts: TokenTexts,

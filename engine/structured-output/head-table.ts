@@ -1,10 +1,10 @@
-/** Makes heads and rests, each once. */
+/** Interns heads and rests: equal ones are created once. */
 import type { ByteState, ByteStates } from "./byte-state.ts";
 import { nodeKinds, NODE_STRIDE, UNBOUNDED } from "./program.ts";
 import type { Program } from "./program.ts";
 import type { Head, Repetition, Rest } from "./reading.ts";
 
-/** Mutable. Ids are never given twice, also when everything is made again after `clear`. */
+/** Mutable. Ids are never reused, even when everything is created again after `clear`. */
 export class HeadTable {
   readonly #program: Program;
   readonly #states: ByteStates;
@@ -12,11 +12,11 @@ export class HeadTable {
   readonly #byState = new Map<ByteState, Head>();
   readonly #repetitions = new Map<string, Repetition>();
   readonly #roundsAfter = new Map<Repetition, Repetition>();
-  /** By what is behind them and the id of their head. */
+  /** By the rest behind them and the id of their head. */
   readonly #rests = new Map<Rest | null, Map<number, Rest>>();
   #numRests = 0;
   readonly #clamped = new Map<number, Map<Rest, Rest>>();
-  /** 0 is no head and no rest. */
+  /** 0 means no head or no rest. */
   #numCreated = 0;
 
   constructor(program: Program, states: ByteStates) {
@@ -24,7 +24,7 @@ export class HeadTable {
     this.#states = states;
   }
 
-  /** Rests that are kept. */
+  /** Number of rests kept. */
   get size(): number {
     return this.#numRests;
   }
@@ -52,7 +52,7 @@ export class HeadTable {
     return head;
   }
 
-  /** What is left of a repetition when one more round has begun. */
+  /** The remainder of a repetition after one more round has started. */
   roundAfter(repetition: Repetition): Repetition {
     const { part, min, max } = repetition;
     if (min === 0 && max === UNBOUNDED) return repetition;
@@ -65,8 +65,8 @@ export class HeadTable {
   }
 
   /**
-   * The rest with smaller counts where they are larger than `numBytes`: every round takes a byte at least, or else may
-   * be left out, so that texts of so many bytes go on alike, as far as they do.
+   * Returns the rest with counts clamped to `numBytes`. Every round takes at least one byte or can be left out, so
+   * texts of that many bytes continue in the same way, as far as they go.
    */
   clampRest(rest: Rest, numBytes: number): Rest {
     let known = this.#clamped.get(numBytes);

@@ -1,4 +1,4 @@
-/** Formats of JSON strings that are enforced, as patterns. Of others a string may be any text. */
+/** Enforced formats of JSON strings, as patterns. Strings with other formats may be any text. */
 
 const date = String.raw`\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])`;
 const hour = String.raw`([01]\d|2[0-3])`;
@@ -20,7 +20,7 @@ const byte = "(25[0-5]|2[0-4]\\d|[01]?\\d?\\d)";
 const strictByte = "(25[0-5]|(2[0-4]|1?\\d)?\\d)";
 const ipv4 = (octet: string): string => `${octet}(\\.${octet}){3}`;
 const group = `${hex}{1,4}`;
-/** With `::` behind so many groups at most. */
+/** IPv6 addresses with `::` after at most that many groups. */
 const shortened = [1, 2, 3, 4, 5, 6].map((count) => `(${group}:){1,${7 - count}}(:${group}){1,${count}}`);
 const ipv6 = [
   `(${group}:){7}${group}`,

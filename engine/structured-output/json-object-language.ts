@@ -1,4 +1,4 @@
-/** The texts of JSON objects whose properties a schema describes. */
+/** The texts of JSON objects with properties described by a schema. */
 import { alternativesOf, literalOf, sequenceOf } from "./expression.ts";
 import type { Expression } from "./expression.ts";
 import { countBounds } from "./json-bounds.ts";
@@ -9,24 +9,24 @@ import { readPattern } from "./pattern-reader.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
 
 export interface JsonObjectContext {
-  /** More are added. */
+  /** Rules are added to it. */
   readonly rules: Map<string, Expression>;
   readonly valueOf: (schema: unknown, path: string) => Expression;
-  /** A string, of the schema of a name. */
+  /** Returns a string that matches the schema of a name. */
   readonly nameOf: (schema: JsonObject, path: string) => Expression;
 }
 
-/** A property that is described by its name. */
+/** A property described by name. */
 interface Property {
   readonly pair: Expression;
   readonly isRequired: boolean;
 }
 
-/** What the rest of an object may have. */
+/** What the rest of an object may contain. */
 interface Shape {
   readonly name: string;
   readonly properties: readonly Property[];
-  /** Any property behind those; null where there must be none. */
+  /** Any property after those; null if none is allowed. */
   readonly otherPair: Expression | null;
   readonly min: number;
   readonly max: number;
@@ -38,7 +38,7 @@ interface Shape {
  */
 const MAX_TAILS = 50_000;
 
-/** Mutable: names the rules that it makes. */
+/** Mutable: creates names for its rules. */
 export class JsonObjectWriter {
   readonly #context: JsonObjectContext;
   #numObjects = 0;
@@ -49,8 +49,8 @@ export class JsonObjectWriter {
   }
 
   /**
-   * Described properties come first, in their order, and those that are not required may be left out; then come others.
-   * Where properties are described, there are no others unless the schema says so.
+   * Described properties come first, in order, and optional ones may be left out. Other properties follow. If the
+   * schema describes properties, others are allowed only if it says so.
    */
   write(schema: JsonObject, path: string): Expression {
     const { rules, valueOf } = this.#context;
@@ -104,14 +104,14 @@ export class JsonObjectWriter {
   }
 }
 
-/** Mutable: makes the rules of one object. */
+/** Mutable: writes the rules of one object. */
 class ObjectText {
   readonly #shape: Shape;
   readonly #rules: Map<string, Expression>;
   readonly #path: string;
-  /** Required properties from each on. */
+  /** Number of required properties from each index on. */
   readonly #numRequiredFrom: readonly number[];
-  /** Whether the number of properties makes a difference. */
+  /** Whether the number of properties is bounded. */
   readonly #isCounted: boolean;
   readonly #tails = new Map<string, Expression | null>();
 
@@ -154,19 +154,19 @@ class ObjectText {
     }
     const canBeEmpty = isFree && min === 0;
     if (options.length === 0 && !canBeEmpty) {
-      refuseStructuredOutput(`${this.#path} has no room for the properties that it requires`);
+      refuseStructuredOutput(`${this.#path} has no room for its required properties`);
     }
     if (options.length === 0) return literalOf("{}");
     const content = sequenceOf([alternativesOf(options), whitespace]);
     return sequenceOf([literalOf("{"), whitespace, canBeEmpty ? repeat(content, 0, 1) : content, literalOf("}")]);
   }
 
-  /** What follows the property before `index` when `count` are there; null where the object cannot come to an end. */
+  /** The text after the property before `index` when `count` properties are present; null if the object cannot end. */
   #tailAt(index: number, count: number): Expression | null {
     return this.#tails.get(this.#keyOf(index, count)) ?? null;
   }
 
-  /** From the last property to the first, each number of properties before it by itself. */
+  /** From the last property to the first, separately for each number of properties before it. */
   #writeTails(): void {
     const { properties, otherPair, min, max, name } = this.#shape;
     const numCounts = this.#numCounts;
@@ -197,7 +197,7 @@ class ObjectText {
     }
   }
 
-  /** Counts above the least number that is asked for are alike where there is no most. */
+  /** Counts above the minimum are equivalent if there is no maximum. */
   #keyOf(index: number, count: number): string {
     const { min, max } = this.#shape;
     if (!this.#isCounted) return `from ${index}`;

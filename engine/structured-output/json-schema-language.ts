@@ -1,4 +1,4 @@
-/** JSON Schemas as languages: the texts of the values that they describe. */
+/** Turns JSON Schemas into languages: the texts of the values that they describe. */
 import { alternativesOf, literalOf, sequenceOf } from "./expression.ts";
 import type { Expression, Language } from "./expression.ts";
 import { readGrammar } from "./grammar-reader.ts";
@@ -24,8 +24,8 @@ import { refuseStructuredOutput } from "./refusal.ts";
 const typeNames = new Set<unknown>(["object", "array", "string", "integer", "number", "boolean", "null"]);
 
 /**
- * The schema was checked by `checkJsonSchema`. Properties come in the order in which they are described, white space
- * wherever JSON has it. Throws EngineError `invalid_argument`.
+ * Expects a schema checked by `checkJsonSchema`. Properties come in the order of their description, with white space
+ * wherever JSON allows it. Throws EngineError `invalid_argument`.
  */
 export function readJsonSchema(text: string): Language {
   return new SchemaReader(JSON.parse(text)).read();
@@ -36,14 +36,14 @@ export function anyJsonObject(): Language {
   return { root: rule("object"), rules: jsonRules };
 }
 
-/** Schemas that are referred to become rules, and so do texts of strings, which many schemas share. */
+/** Referenced schemas become rules, and so do texts of strings that many schemas share. */
 class SchemaReader {
   readonly #schema: unknown;
   readonly #rules = new Map(jsonRules);
   readonly #objects: JsonObjectWriter;
-  /** A reference may lead to what is no part of the schema. */
+  /** A reference may point outside the schema's own keywords, to something not yet checked. */
   readonly #checked = new WeakSet<object>();
-  /** By the rules that stand for them. */
+  /** By the names of their rules. */
   readonly #pending: [name: string, schema: unknown][] = [];
   readonly #read = new Map<JsonObject, Expression>();
 
@@ -88,7 +88,7 @@ class SchemaReader {
     return alternativesOf(types.map((type) => this.#typed(type, schema, path)));
   }
 
-  /** Of the values that the schema describes, those that are strings. */
+  /** The described values that are strings. */
   #nameOf(schema: JsonObject, path: string): Expression {
     const isName = (value: unknown): boolean => typeof value === "string";
     const constants = Array.isArray(schema.enum) ? schema.enum : schema.const === undefined ? null : [schema.const];
@@ -105,7 +105,7 @@ class SchemaReader {
     toExpression: (option: unknown, path: string) => Expression,
   ): Expression {
     if (!Array.isArray(options) || options.length === 0) {
-      return refuseStructuredOutput(`${path}.${keyword} must be a list with one entry at least`);
+      return refuseStructuredOutput(`${path}.${keyword} must be a list with at least one entry`);
     }
     return alternativesOf(options.map((option, index) => toExpression(option, `${path}.${keyword}.${index}`)));
   }
@@ -168,7 +168,7 @@ class SchemaReader {
     return rule(name);
   }
 
-  /** The first items have places of their own; without a schema for them, no others follow those. */
+  /** The first items have their own schemas. Without a schema for further items, none follow. */
   #arrayOf(schema: JsonObject, path: string): Expression {
     const { min, max } = countBounds(schema, "minItems", "maxItems", path);
     const first = (schema.prefixItems ?? []) as readonly unknown[];
@@ -176,7 +176,7 @@ class SchemaReader {
     const mostItems = others === false ? first.length : max;
     if (max < first.length || min > mostItems) {
       const number = min > mostItems ? `at least ${min}` : `at most ${max}`;
-      refuseStructuredOutput(`${path} wants ${number} items and describes ${first.length}`);
+      refuseStructuredOutput(`${path} requires ${number} items and describes ${first.length}`);
     }
     const firstItems = first.map((item, index) => this.#valueOf(item, `${path}.prefixItems.${index}`));
     if (firstItems.length === 0 && mostItems === 0) return sequenceOf([literalOf("["), whitespace, literalOf("]")]);
@@ -196,7 +196,7 @@ class SchemaReader {
 const describingNameKeywords = [...nameKeywords, ...restKeywords].filter((keyword) => !/^(?:min|max)/.test(keyword));
 const describingListKeywords = listKeywords.filter((keyword) => !/^(?:min|max)/.test(keyword));
 
-/** Where none is given, that which the other keywords describe; bounds of counts alone leave all other values free. */
+/** Without `type`, the type that the other keywords describe. Bounds on counts alone do not restrict the type. */
 function typesOf(schema: JsonObject, path: string): readonly string[] {
   const { type } = schema;
   const isPresent = (keyword: string): boolean => schema[keyword] !== undefined;

@@ -1,4 +1,4 @@
-/** Finds what is not enforced of a JSON Schema, so that it is rejected instead of ignored. */
+/** Finds the parts of a JSON Schema that are not enforced, so that they are rejected instead of ignored. */
 import { numberRangeOf } from "./number-range.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
 
@@ -7,10 +7,10 @@ export type JsonObject = Readonly<Record<string, unknown>>;
 const conditionalKeywords = ["not", "if", "then", "else", "dependentRequired", "dependentSchemas", "dependencies"];
 const countingKeywords = ["multipleOf", "uniqueItems", "contains", "minContains", "maxContains"];
 const dynamicKeywords = ["$dynamicRef", "$recursiveRef"];
-/** Keywords that restrict values in a way that is not enforced. */
+/** Keywords that restrict values but are not enforced. */
 const unsupportedKeywords = [...conditionalKeywords, ...countingKeywords, ...dynamicKeywords];
 
-/** Each of these decides alone what a value looks like: restrictions beside it would be ignored. */
+/** Each of these determines the value alone: other restrictions next to it would be ignored. */
 export const decisiveKeywords = ["$ref", "const", "enum", "anyOf", "oneOf", "allOf"];
 export const nameKeywords = [
   "properties",
@@ -23,7 +23,7 @@ export const nameKeywords = [
 export const restKeywords = ["additionalProperties", "unevaluatedProperties"];
 export const listKeywords = ["items", "prefixItems", "unevaluatedItems", "minItems", "maxItems"];
 const rangeKeywords = ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"];
-/** Of these the first that is present is enforced. */
+/** Only the first of these that is present is enforced. */
 export const textKeywords = ["format", "pattern"];
 export const lengthKeywords = ["minLength", "maxLength"];
 const restrictingKeywords = [
@@ -53,7 +53,7 @@ export function checkJsonSchema(text: string): void {
   checkSchema(schema, "json", new WeakSet());
 }
 
-/** Throws as `checkJsonSchema`; what is in `checked` is left out, and what is checked is added. */
+/** Throws like `checkJsonSchema`. Skips schemas that are in `checked`, and adds those that it checks. */
 export function checkSchema(
   schema: unknown,
   path: string,
@@ -70,7 +70,7 @@ export function checkSchema(
       refuseStructuredOutput(`${path} has the keyword ${keyword}, which is not supported`);
   }
   if (isPresent(schema, "$ref") && !(typeof schema.$ref === "string" && /^#(?:\/|$)/.test(schema.$ref))) {
-    refuseStructuredOutput(`${path}.$ref must be # or begin with #/, the places of this schema`);
+    refuseStructuredOutput(`${path}.$ref must be # or start with #/: only places in this schema are supported`);
   }
   checkCombinations(schema, path);
   for (const keyword of keywordsWithSchema) {
@@ -100,7 +100,7 @@ function checkCombinations(schema: JsonObject, path: string): void {
   const [text, ignored] = [...textKeywords.filter((keyword) => isPresent(schema, keyword)), ...length];
   if (ignored !== undefined) refuseCombination(path, text, ignored);
   if (numberRangeOf(schema).kind === "unsupported") {
-    const supported = "those of type integer or number that is not empty, the latter between integers";
+    const supported = "non-empty ranges of type integer or number, the latter between integers";
     refuseStructuredOutput(`${path} has a range of numbers that cannot be enforced; supported are ${supported}`);
   }
   checkNames(schema, path);
@@ -122,7 +122,7 @@ function checkNames(schema: JsonObject, path: string): void {
   if (missing === undefined) return;
   if (isPresent(schema, "patternProperties")) refuseCombination(path, "patternProperties", "required");
   if (additionalProperties === false || isPresent(schema, "unevaluatedProperties")) {
-    refuseStructuredOutput(`${path} requires the property ${missing}, which is none of its properties`);
+    refuseStructuredOutput(`${path} requires the property ${missing}, which is not one of its properties`);
   }
 }
 
@@ -130,7 +130,7 @@ function refuseCombination(path: string, left: string, right: string): never {
   return refuseStructuredOutput(`${path} has the keywords ${left} and ${right} together, which is not supported`);
 }
 
-/** A keyword that is switched off (`uniqueItems: false`) restricts nothing. */
+/** A keyword that is turned off (`uniqueItems: false`) restricts nothing. */
 function isPresent(schema: JsonObject, keyword: string): boolean {
   const value = schema[keyword];
   return value !== undefined && !(keyword === "uniqueItems" && value === false);

@@ -5,7 +5,7 @@ import { alternativesOf, literalOf, sequenceOf } from "./expression.ts";
 import type { Expression } from "./expression.ts";
 import { readGrammar } from "./grammar-reader.ts";
 
-/** Between the parts of a value; carriage returns are left out, as no model needs them. */
+/** White space between the parts of a value. Carriage returns are left out, because no model needs them. */
 export const whitespace = repeat(
   {
     kind: "set",
@@ -20,7 +20,7 @@ export const whitespace = repeat(
 export const comma = spaced(",");
 export const colon = spaced(":");
 
-/** Characters that a string has to escape. */
+/** Characters that must be escaped in a string. */
 const escaped: CodePointSet = [
   [0x00, 0x1f],
   [0x22, 0x22],
@@ -28,8 +28,8 @@ const escaped: CodePointSet = [
 ];
 
 /**
- * The rules for values of any kind. Keys of objects may be any strings; `character` is one of a string, as it is written
- * there. Escapes of surrogates are left to `string`, since two of them make one character.
+ * Rules for values of any kind. Keys of objects may be any strings. `character` is one character of a string as it is
+ * written there. Escaped surrogates are part of `string` only, because two of them form one character.
  */
 export const jsonRules: ReadonlyMap<string, Expression> = readGrammar(String.raw`
   root ::= value
@@ -53,7 +53,7 @@ export function repeat(part: Expression, min: number, max: number): Expression {
   return { kind: "repetition", part, min, max };
 }
 
-/** A value that is known, without white space. */
+/** A constant value, without white space. */
 export function constantOf(value: unknown): string {
   return JSON.stringify(value);
 }
@@ -62,7 +62,7 @@ export function quoted(content: Expression): Expression {
   return sequenceOf([literalOf('"'), content, literalOf('"')]);
 }
 
-/** How the texts of an expression are written in a string: with the shortest escapes where one is needed. */
+/** The texts of an expression as written inside a JSON string, with the shortest escapes where needed. */
 export function escapeForString(expression: Expression): Expression {
   switch (expression.kind) {
     case "set": {

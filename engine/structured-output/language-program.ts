@@ -5,8 +5,8 @@ import type { Program } from "./program.ts";
 import { findNullableRules, mentionedRules } from "./rule-properties.ts";
 
 /**
- * A rule whose texts have at most so many characters is written out where it is called: returning from it would cost
- * more than what calls of it share.
+ * A rule with texts of at most this many characters is inlined: returning from a call would cost more than sharing
+ * saves.
  */
 const MAX_INLINE_LENGTH = 8;
 
@@ -18,12 +18,12 @@ export function toProgramInSlices(language: Language): Generator<void, Program> 
   return new LanguageWriter(language).write();
 }
 
-/** Rules that mention others are written after those, as far as that is possible, so that short ones can be inlined. */
+/** Rules are written after the rules that they mention, as far as possible, so that short ones can be inlined. */
 class LanguageWriter {
   readonly #language: Language;
   readonly #builder = new ProgramBuilder();
   readonly #nullableRules: ReadonlySet<string>;
-  /** What stands for a rule wherever it is mentioned. */
+  /** The node that replaces each mention of a rule. */
   readonly #nodes = new Map<string, number>();
   readonly #ruleIndices = new Map<string, number>();
   readonly #written = new Map<Expression, number>();

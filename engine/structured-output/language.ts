@@ -5,7 +5,7 @@ import { anyJsonObject, readJsonSchema } from "./json-schema-language.ts";
 import { readPattern } from "./pattern-reader.ts";
 import type { StructuredOutput } from "./structured-output.ts";
 
-/** Throws EngineError `invalid_argument` for what is malformed or not supported. */
+/** Throws EngineError `invalid_argument` for a malformed or unsupported structured output. */
 export function readLanguage(structuredOutput: StructuredOutput): Language {
   switch (structuredOutput.kind) {
     case "json-object":

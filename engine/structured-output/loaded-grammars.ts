@@ -10,11 +10,11 @@ const MAX_NUM_IDLE = 8;
 /** Limit for the cached masks of all grammars. One takes up to 19 KB with a vocabulary of 150,000 tokens. */
 const MAX_MASK_BYTES = 128 * 2 ** 20;
 
-/** What all rows of a grammar share. */
+/** State shared by all rows of a grammar. */
 export interface LoadedGrammar {
   readonly recognizer: Recognizer;
   readonly masks: TokenMasks;
-  /** Of the recognizer and the masks. */
+  /** For the recognizer and the masks. */
   readonly meter: WorkMeter;
 }
 
@@ -32,7 +32,7 @@ export class LoadedGrammars {
     return this.#entries.size;
   }
 
-  /** To be given back by `release`. */
+  /** Call `release` afterwards. */
   open(grammar: CompiledGrammar): LoadedGrammar {
     const { id } = grammar;
     const entry = this.#entries.get(id) ?? this.#load(grammar);

@@ -1,15 +1,15 @@
-/** Bounds of numbers as grammars of their digits. */
+/** Turns bounds of numbers into grammars of their digits. */
 
 export type NumberRange =
   | { readonly kind: "unbounded" }
-  /** What a rule has to be to match the JSON numbers in it, in EBNF. */
+  /** The body of a rule that matches exactly these JSON numbers, in EBNF. */
   | { readonly kind: "bounded"; readonly rule: string }
   | { readonly kind: "unsupported" };
 
 /** Numbers of so many digits in all are different as double-precision numbers, too, and in the same order. */
 const MAX_DIGITS = 15;
 
-/** `null` is no bound. */
+/** `null` means no bound. */
 interface Bounds {
   readonly min: number | null;
   readonly max: number | null;
@@ -20,7 +20,7 @@ interface NumberBounds extends Bounds {
   readonly excludesMax: boolean;
 }
 
-/** Of a JSON Schema, whose `type` and bounds decide. */
+/** The range of a JSON Schema, from its `type` and bounds. */
 export function numberRangeOf(schema: Readonly<Record<string, unknown>>): NumberRange {
   const { type, minimum, maximum, exclusiveMinimum, exclusiveMaximum } = schema;
   const bounds = [minimum, maximum, exclusiveMinimum, exclusiveMaximum];
@@ -44,7 +44,7 @@ export function numberRangeOf(schema: Readonly<Record<string, unknown>>): Number
   return options.length === 0 ? { kind: "unsupported" } : { kind: "bounded", rule: options.join(" | ") };
 }
 
-/** None where no integer lies between the bounds, or a bound is not a safe integer. */
+/** Unsupported if no integer is between the bounds, or a bound is not a safe integer. */
 function integers({ min, max }: Bounds): string[] {
   if (!isSafe(min) || !isSafe(max) || (min !== null && max !== null && min > max)) return [];
   const options: string[] = [];
@@ -56,7 +56,7 @@ function integers({ min, max }: Bounds): string[] {
   return options;
 }
 
-/** As `integers`, with digits behind the point where they fit. */
+/** Like `integers`, with decimals where they fit. */
 function numbers({ min, max, excludesMin, excludesMax }: NumberBounds): string[] {
   if (!isExact(min) || !isExact(max) || (min !== null && max !== null && min > max)) return [];
   const options: string[] = [];
@@ -80,7 +80,7 @@ function numbers({ min, max, excludesMin, excludesMax }: NumberBounds): string[]
   return options;
 }
 
-/** Of numbers from zero on. */
+/** Numbers from zero on. */
 function magnitudes({ min, max, excludesMin, excludesMax }: NumberBounds & { readonly min: number }): string[] {
   const options: string[] = [];
   if (max === null || min < max) {
@@ -97,7 +97,7 @@ function magnitudes({ min, max, excludesMin, excludesMax }: NumberBounds & { rea
   return options;
 }
 
-/** Natural numbers by how many digits they have; `max` of null is no bound. */
+/** Natural numbers by their number of digits. A `max` of null means no bound. */
 function naturals(min: number, max: number | null): string[] {
   const least = String(min);
   const options: string[] = [];
@@ -111,7 +111,7 @@ function naturals(min: number, max: number | null): string[] {
   return options;
 }
 
-/** Texts of digits from `first` to `last`, which are as long as each other. */
+/** Texts of digits from `first` to `last`, which have equal length. */
 function digitsBetween(first: string, last: string): string {
   if (first === last) return `"${first}"`;
   const numRest = first.length - 1;
@@ -127,7 +127,7 @@ function digitsBetween(first: string, last: string): string {
   return options.length === 1 ? options[0] : `(${options.join(" | ")})`;
 }
 
-/** JSON Schemas made from code bound every integer by the largest that are safe. */
+/** JSON Schemas generated from code bound every integer by the largest safe integers. */
 function isSafe(bound: number | null): boolean {
   return bound === null || Number.isSafeInteger(bound);
 }

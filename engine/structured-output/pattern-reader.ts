@@ -1,10 +1,10 @@
-/** Reads patterns: the part of regular expressions that describes whole texts without looking around. */
+/** Reads patterns: the part of regular expressions that matches whole texts without lookaround. */
 import { anyButLineEnds, readBracketExpression, readEscape } from "./bracket-expression.ts";
 import { alternativesOf, literalOf, MAX_GROUP_NESTING, readQuantifier, sequenceOf } from "./expression.ts";
 import type { Expression } from "./expression.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
 
-/** Throws EngineError `invalid_argument` for what it does not understand. */
+/** Throws EngineError `invalid_argument` for unsupported syntax. */
 export function readPattern(pattern: string): Expression {
   const reader = new PatternReader(pattern);
   const { expression } = reader.readAlternatives();
@@ -12,7 +12,7 @@ export function readPattern(pattern: string): Expression {
   return expression;
 }
 
-/** An expression, and whether it stands on the start or the end of the text: nothing may then precede or follow it. */
+/** An expression, and whether it requires the start or the end of the text: then nothing may precede or follow it. */
 interface Read {
   readonly expression: Expression;
   readonly startsText: boolean;
@@ -59,16 +59,16 @@ class PatternReader {
     let endsText = false;
     for (let next = this.#pattern[this.#index]; next !== undefined && next !== "|" && next !== ")";) {
       if (next === "^") {
-        if (parts.length > 0) this.refuse("^ behind characters");
+        if (parts.length > 0) this.refuse("^ after characters");
         startsText = true;
         this.#index++;
       } else if (next === "$") {
         endsText = true;
         this.#index++;
       } else {
-        if (endsText) this.refuse("characters behind $");
+        if (endsText) this.refuse("characters after $");
         const read = this.#readQuantified();
-        if (read.startsText && parts.length > 0) this.refuse("^ behind characters");
+        if (read.startsText && parts.length > 0) this.refuse("^ after characters");
         startsText ||= read.startsText;
         endsText = read.endsText;
         parts.push(read.expression);
@@ -85,7 +85,7 @@ class PatternReader {
     if (read.startsText || read.endsText) this.refuse("a repetition of ^ or $");
     const { min, max, end } = quantifier;
     if (min > max) this.refuse(`{${min},${max}}`);
-    // Whether it takes as little as it can makes no difference to a whole text.
+    // Laziness makes no difference for a whole text.
     this.#index = this.#pattern[end] === "?" ? end + 1 : end;
     return { ...read, expression: { kind: "repetition", part: read.expression, min, max } };
   }
@@ -122,7 +122,7 @@ class PatternReader {
       return refuseStructuredOutput(`The pattern may nest at most ${MAX_GROUP_NESTING} groups`);
     }
     const read = this.readAlternatives();
-    if (this.#pattern[this.#index] !== ")") this.refuse("an open group");
+    if (this.#pattern[this.#index] !== ")") this.refuse("a group that is not closed");
     this.#index++;
     this.#depth--;
     return read;

@@ -1,4 +1,4 @@
-/** Writes nodes of programs: equal ones once, and each in the simplest form that has the same texts. */
+/** Writes the nodes of programs: equal nodes once, each in its simplest form. */
 import { isEmptySet } from "./code-point-set.ts";
 import type { CodePointSet } from "./code-point-set.ts";
 import { nodeKinds, NODE_STRIDE, UNBOUNDED } from "./program.ts";
@@ -18,9 +18,9 @@ export class ProgramBuilder {
   readonly #ranges: number[] = [];
   readonly #words: Buffer[] = [];
   readonly #rules: number[] = [];
-  /** Of each node: whether the empty text is one of its texts. */
+  /** By node: whether it matches the empty text. */
   readonly #isNullable: boolean[] = [];
-  /** Of each node: the most characters of a text, or Infinity. */
+  /** By node: the maximum number of characters of a text, or Infinity. */
   readonly #maxLengths: number[] = [];
   readonly #nodesByKey = new Map<string | number, number>();
 
@@ -46,7 +46,7 @@ export class ProgramBuilder {
     return this.#nodes[repetition * NODE_STRIDE + 1];
   }
 
-  /** The set has a character that UTF-8 can spell. */
+  /** The set must contain a character that UTF-8 can encode. */
   set(set: CodePointSet): number {
     const key = `s${set.join(";")}`;
     const known = this.#nodesByKey.get(key);
@@ -75,7 +75,7 @@ export class ProgramBuilder {
     return this.#add(key, nodeKinds.words, first, this.#words.length, 0, sorted[0].length === 0, maxLength);
   }
 
-  /** Neighbours that repeat the same thing become one repetition. */
+  /** Adjacent repetitions of the same part become one. */
   sequence(parts: readonly number[]): number {
     const joined: number[] = [];
     for (let index = 0; index < parts.length; index++) {
@@ -113,7 +113,7 @@ export class ProgramBuilder {
     return this.#add(key, nodeKinds.alternatives, first, this.#options.length, 0, isNullable, maxLength);
   }
 
-  /** Rounds of the simplified repetition are never empty, so that a counted round takes a character at least. */
+  /** Rounds of the simplified repetition are never empty, so a counted round takes at least one character. */
   repetition(part: number, min: number, max: number): number {
     if (max === 0 || part === this.empty) return this.empty;
     if (this.#isNullable[part]) {
@@ -136,7 +136,7 @@ export class ProgramBuilder {
     );
   }
 
-  /** Its index. The body is set when it is known. */
+  /** Returns its index. The body is set later. */
   addRule(): number {
     return this.#rules.push(this.empty) - 1;
   }
@@ -191,7 +191,7 @@ export class ProgramBuilder {
     return this.alternatives(options);
   }
 
-  /** What a repetition repeats; any other node is its own single round. */
+  /** The part that a repetition repeats. Any other node is its own single round. */
   #repeatedPart(node: number): number {
     return this.isRepetition(node) ? this.part(node) : node;
   }
@@ -227,7 +227,7 @@ export class ProgramBuilder {
     return this.#nodes[node * NODE_STRIDE];
   }
 
-  /** `kind`, `a`, `b` and `c` are those of `nodeKinds`. */
+  /** `kind`, `a`, `b` and `c` as in `nodeKinds`. */
   #add(
     key: string | number,
     kind: number,

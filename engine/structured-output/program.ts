@@ -1,9 +1,9 @@
 /**
- * A language as a table of nodes in shared memory: posting it to the engine thread copies nothing, and a reader there
+ * A language as a table of nodes in shared memory. Posting it to the engine thread copies nothing, and a reader there
  * looks only at the nodes that a text reaches.
  */
 
-/** Kinds of nodes, and what the three numbers of each mean. */
+/** Kinds of nodes, and the meaning of their three numbers. */
 export const nodeKinds = {
   /** The empty text. */
   empty: 0,
@@ -26,15 +26,15 @@ export const NODE_STRIDE = 4;
 /** Stands for "without end". No text is so long, so that larger counts mean the same. */
 export const UNBOUNDED = 2 ** 30;
 
-/** A plain value; not to be changed. */
+/** A plain value. Do not change it. */
 export interface Program {
   /** [numNodes, 4] */
   readonly nodes: Int32Array<SharedArrayBuffer>;
-  /** Nodes. */
+  /** Node indices. */
   readonly options: Int32Array<SharedArrayBuffer>;
   /** [numRanges, 2]: first and last code point, ascending within a set. */
   readonly ranges: Int32Array<SharedArrayBuffer>;
-  /** UTF-8; word i begins where word i - 1 ends. Those of a node are different and ascend bytewise. */
+  /** UTF-8. Word i starts where word i - 1 ends. The words of a node are distinct and in ascending byte order. */
   readonly wordBytes: Uint8Array<SharedArrayBuffer>;
   readonly wordEnds: Int32Array<SharedArrayBuffer>;
   /** The node of each rule's body. */
@@ -42,7 +42,7 @@ export interface Program {
   readonly root: number;
 }
 
-/** Bytes of memory, about: small arrays take more than their numbers. */
+/** Approximate bytes of memory: small arrays take more than their numbers. */
 export function sizeOfProgram({ nodes, options, ranges, wordBytes, wordEnds, rules }: Program): number {
   const arrays = [nodes, options, ranges, wordBytes, wordEnds, rules];
   return arrays.reduce((sum, { byteLength }) => sum + byteLength, 1024);

@@ -1,19 +1,19 @@
-/** The parts of a position in a text: the expressions that are still to come, and the calls that they are in. */
+/** The parts of a position in a text: the expressions that follow, and the calls that contain them. */
 import type { ByteState } from "./byte-state.ts";
 
-/** The next expression. Equal ones are one object. */
+/** The next expression. Equal heads are one object. */
 export type Head =
-  /** A character or word, begun or not. */
+  /** A character or word, possibly started. */
   | { readonly kind: "bytes"; readonly id: number; readonly state: ByteState }
-  /** Of two nodes of the program. */
+  /** A sequence of two nodes of the program. */
   | { readonly kind: "sequence"; readonly id: number; readonly first: number; readonly second: number }
-  /** Of the nodes that the program's `options` list. */
+  /** Alternatives: the nodes that the program's `options` list. */
   | { readonly kind: "alternatives"; readonly id: number; readonly first: number; readonly end: number }
   | Repetition
   | { readonly kind: "rule"; readonly id: number; readonly rule: number }
   | { readonly kind: "empty"; readonly id: number };
 
-/** Rounds that are still to come. */
+/** The remaining rounds of a repetition. */
 export interface Repetition {
   readonly kind: "repetition";
   readonly id: number;
@@ -23,7 +23,7 @@ export interface Repetition {
   readonly max: number;
 }
 
-/** The rest of a rule: the next expression and those behind it. Equal ones are one object. */
+/** The rest of a rule: the next expression and those after it. Equal rests are one object. */
 export interface Rest {
   readonly id: number;
   readonly head: Head;
@@ -31,19 +31,18 @@ export interface Rest {
 }
 
 /**
- * Calls of a rule that go on alike when it has ended: `returns` tells how. There is one object for equal ones, wherever
- * in the text they began, so that a text that goes in circles comes to where it has been. Left recursion makes a call
- * its own caller.
+ * Calls of a rule that continue in the same way after it: `returns` says how. Equal calls are one object, wherever in
+ * the text they started, so that a cyclic text returns to known positions. Left recursion makes a call its own caller.
  */
 export interface Call {
   readonly id: number;
   readonly rule: number;
   readonly returns: readonly Reading[];
-  /** Calls all of whose returns are among those of this one. */
+  /** Calls whose returns are all among this one's. */
   readonly covers: ReadonlySet<Call>;
 }
 
-/** One way to read the text so far: what is to come of a rule, null for nothing, and its call, null in the first. */
+/** One way to read the text so far: the rest of a rule (null for nothing) and its call (null for the first). */
 export interface Reading {
   readonly rest: Rest | null;
   readonly call: Call | null;
@@ -54,11 +53,11 @@ export interface WaitingReading extends Reading {
   readonly rest: Rest & { readonly head: Extract<Head, { readonly kind: "bytes" }> };
 }
 
-/** A place in a text. Equal ones are one object as long as the recognizer keeps it. */
+/** A position in a text. Equal positions are one object while the recognizer keeps them. */
 export interface Position {
   /** Whether the text may end here. */
   readonly canEnd: boolean;
   readonly readings: readonly WaitingReading[];
-  /** By byte: null where the text does not go on, undefined where that was not asked yet. The recognizer's own. */
+  /** By byte: null if the text cannot continue, undefined if not computed yet. For the recognizer only. */
   next: (Position | null | undefined)[] | null;
 }

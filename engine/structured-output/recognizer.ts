@@ -1,4 +1,4 @@
-/** Tells which texts belong to a language, byte by byte. */
+/** Recognizes the texts of a language byte by byte. */
 import { ByteStates } from "./byte-state.ts";
 import { CallTable, isOpen } from "./call-table.ts";
 import type { OpenCall } from "./call-table.ts";
@@ -7,7 +7,7 @@ import type { Program } from "./program.ts";
 import type { Call, Position, Reading, Rest, WaitingReading } from "./reading.ts";
 import type { WorkMeter } from "./work-meter.ts";
 
-/** A reading of a position whose calls may still get more returns. */
+/** A reading of a position whose calls can still get more returns. */
 interface OpenReading {
   readonly rest: Rest | null;
   readonly call: Call | OpenCall | null;
@@ -21,12 +21,12 @@ const MAX_POSITIONS = 4096;
 const MAX_PARTS = 262_144;
 
 /**
- * Follows all ways to read a text at once, as Earley's algorithm does: the calls of rules form a graph in which those
- * of one rule at one place are one, so that left recursion and ambiguity end, too. Repetitions are counted while they are
- * read and never written out. Positions are kept together with their successors, like the states of a lazily built
+ * Follows all ways to read a text at once, like Earley's algorithm. Calls of rules form a graph in which all calls of
+ * one rule at one place are one node, so that left recursion and ambiguity terminate. Repetitions are counted while
+ * reading and never written out. Positions are stored with their successors, like the states of a lazily built
  * automaton: a text in known positions costs one look-up per byte.
  *
- * Mutable. Methods throw TooMuchWork when the meter allows no more.
+ * Mutable. Methods throw TooMuchWork when the meter allows no more work.
  */
 export class Recognizer {
   readonly #program: Program;
@@ -34,10 +34,10 @@ export class Recognizer {
   readonly #states: ByteStates;
   readonly #heads: HeadTable;
   readonly #calls = new CallTable();
-  /** By the readings that they were settled from, and by their own readings. */
+  /** By the readings from which they were computed, and by their own readings. */
   readonly #settled = new Map<string, Position>();
   readonly #positions = new Map<string, Position>();
-  /** Those that know where a byte leads. */
+  /** Positions that store a successor. */
   readonly #linked: Position[] = [];
   #numReadings = 0;
 
@@ -48,12 +48,12 @@ export class Recognizer {
     this.#heads = new HeadTable(program, this.#states);
   }
 
-  /** Before the first byte. */
+  /** The position before the first byte. */
   start(): Position {
     return this.positionAt([{ rest: this.#heads.rest(this.#heads.ofNode(this.#program.root), null), call: null }]);
   }
 
-  /** Null when no text of the language goes on with the byte. */
+  /** Null if no text of the language continues with the byte. */
   advance(position: Position, byte: number): Position | null {
     const known = position.next?.[byte];
     if (known !== undefined) return known;
@@ -77,7 +77,7 @@ export class Recognizer {
     return next;
   }
 
-  /** Where some readings lead without any byte. */
+  /** The position that these readings reach without a byte. */
   positionAt(readings: readonly Reading[]): Position {
     const key = keyOf(readings);
     this.#meter.spend(readings.length * READING_UNITS);
@@ -89,7 +89,7 @@ export class Recognizer {
     return position;
   }
 
-  /** The rest with counts of rounds that no text of so many bytes tells apart from its own. */
+  /** The rest with counts that texts of this many bytes cannot distinguish from its own. */
   clamp(rest: Rest, numBytes: number): Rest {
     return this.#heads.clampRest(rest, numBytes);
   }
@@ -97,7 +97,7 @@ export class Recognizer {
   #settle(begun: readonly Reading[]): Position {
     const seen = new Map<Call | OpenCall | null, Set<Rest | null>>();
     const open = new Map<number, OpenCall>();
-    /** Calls whose returns were added with those of another. */
+    /** Calls whose returns were added together with another call's. */
     const covered = new Set<Call>();
     const pending: OpenReading[] = [];
     const waiting: OpenReading[] = [];
@@ -166,7 +166,7 @@ export class Recognizer {
     return this.#keep(waiting, open, canEnd);
   }
 
-  /** The position of these readings, in which the open calls are replaced by lasting ones. */
+  /** The position of these readings, with open calls replaced by final ones. */
   #keep(waiting: readonly OpenReading[], open: ReadonlyMap<number, OpenCall>, canEnd: boolean): Position {
     const lasting = this.#calls.close(open, this.#meter);
     this.#meter.spend(waiting.length * READING_UNITS);

@@ -1,7 +1,7 @@
-/** The one way a structured output is refused. */
+/** The error for a rejected structured output. */
 import { EngineError } from "../contract/errors.ts";
 
-/** Throws EngineError `invalid_argument`; `problem` is a sentence without its full stop. */
+/** Throws EngineError `invalid_argument`. `problem` is a sentence without its full stop. */
 export function refuseStructuredOutput(problem: string, cause?: unknown): never {
   throw new EngineError("invalid_argument", `${problem}.`, {
     ...(cause !== undefined && { cause }),

@@ -1,10 +1,10 @@
-/** Properties of rules that are known before a text is generated. */
+/** Properties of rules that are known before generation. */
 import type { Expression, Language } from "./expression.ts";
 
 /**
- * The name of a rule that no text satisfies whole, since every way through it leads into such a rule again (`a ::= a`, or
- * an object that requires another one like itself); null where there is none. A text that gets into one never comes to
- * an end, or to where no token is allowed.
+ * Returns the name of a rule that no complete text matches, because every way through it leads into such a rule again
+ * (`a ::= a`, or an object that requires another one like itself), or null. A text that enters such a rule never ends
+ * or reaches a point where no token is allowed.
  */
 export function findEndlessRule({ rules }: Language): string | null {
   const endingRules = findRules(rules, (part) =>
@@ -13,7 +13,7 @@ export function findEndlessRule({ rules }: Language): string | null {
   return Array.from(rules.keys()).find((name) => !endingRules.has(name)) ?? null;
 }
 
-/** Names of the rules that the empty text satisfies. */
+/** Names of the rules that match the empty text. */
 export function findNullableRules({ rules }: Language): ReadonlySet<string> {
   return findRules(rules, (part) => (part.kind === "words" ? part.words.includes("") : isOptional(part)));
 }
@@ -50,8 +50,9 @@ interface Place {
 }
 
 /**
- * The least set of rules that have a property which some expressions have by themselves, sequences when all parts have
- * it, alternatives when one has, repetitions when what is repeated has, and mentions of rules when the rule has.
+ * Computes the least set of rules with a property. Some expressions have the property themselves; sequences have it if
+ * all parts do, alternatives if one does, repetitions if the repeated part does, and mentions of rules if the rule
+ * does.
  */
 function findRules(rules: Language["rules"], hasByItself: (expression: Expression) => boolean): ReadonlySet<string> {
   const found = new Set<string>();

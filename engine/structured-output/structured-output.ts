@@ -1,16 +1,16 @@
-/** The forms that a request may demand of its text, and the checks before they are compiled. */
+/** The forms that a request can prescribe for its text, and the checks before compilation. */
 import { checkJsonSchema } from "./json-schema.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
 
 export type StructuredOutput =
-  /** The text is a JSON value of this schema, itself given as JSON. */
+  /** The text is a JSON value that matches this schema, given as JSON. */
   | { readonly kind: "json-schema"; readonly schema: string }
   /** The text is any JSON object. */
   | { readonly kind: "json-object" }
   /** The whole text matches the pattern. */
   | { readonly kind: "regex"; readonly pattern: string }
   | { readonly kind: "choice"; readonly choices: readonly string[] }
-  /** EBNF in XGrammar's dialect; its start is the rule `root`. */
+  /** EBNF in XGrammar's dialect. The start is the rule `root`. */
   | { readonly kind: "grammar"; readonly grammar: string };
 
 /** Compiling takes time at least proportional to the text. A schema, pattern or grammar has at most this many bytes. */
@@ -18,8 +18,8 @@ export const structuredOutputLimits = { sourceBytes: 256 * 1024, choices: 10_000
 const { sourceBytes: maxSourceBytes, choices: maxChoices } = structuredOutputLimits;
 
 /**
- * Throws EngineError `invalid_argument` for what is empty, too large or too deep, or no JSON Schema that is enforced
- * whole. Whether a grammar or pattern is well-formed shows when it is compiled.
+ * Throws EngineError `invalid_argument` for a source that is empty, too large or too deep, or a JSON Schema that is not
+ * fully enforced. Errors in grammars and patterns are found when they are compiled.
  */
 export function checkStructuredOutput(structuredOutput: StructuredOutput): void {
   switch (structuredOutput.kind) {
@@ -42,7 +42,7 @@ export function checkStructuredOutput(structuredOutput: StructuredOutput): void 
 /** As many characters of a structured output as a message needs to name it. */
 const MAX_TOLD = 80;
 
-/** Such as `regex "yes|no"`; the text is cut where it is long. */
+/** For example `regex "yes|no"`. Long texts are shortened. */
 export function describeStructuredOutput(structuredOutput: StructuredOutput): string {
   switch (structuredOutput.kind) {
     case "json-object":
@@ -87,6 +87,6 @@ function checkChoices(choices: readonly string[]): void {
     numBytes += Buffer.byteLength(choice);
   }
   if (numBytes > maxSourceBytes) {
-    refuseStructuredOutput(`choice may have at most ${maxSourceBytes} bytes in all, got ${numBytes}`);
+    refuseStructuredOutput(`choice may have at most ${maxSourceBytes} bytes in total, got ${numBytes}`);
   }
 }

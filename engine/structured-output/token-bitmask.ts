@@ -1,14 +1,14 @@
-/** Which tokens may come next. */
+/** Sets of tokens that can come next. */
 
 /**
- * [ceil(vocabSize / 32)]; bit `id % 32` of word `id / 32` is 1 for an allowed token. Bits past the last token say
- * nothing.
+ * [ceil(vocabSize / 32)]; bit `id % 32` of word `id / 32` is 1 for an allowed token. Bits past the last token have no
+ * meaning.
  */
 export type TokenBitmask = Int32Array;
 
-/** Whichever takes less room. */
+/** Whichever form is smaller. */
 export type TokenSet =
-  /** Ids, in no order. */
+  /** Ids in any order. */
   { readonly kind: "ids"; readonly ids: Int32Array } | { readonly kind: "bits"; readonly bits: TokenBitmask };
 
 export function createTokenBitmask(vocabSize: number): TokenBitmask {
@@ -46,7 +46,7 @@ export function sizeOf(tokens: TokenSet): number {
   return tokens.kind === "bits" ? tokens.bits.byteLength : tokens.ids.byteLength;
 }
 
-/** Whether no token at all may come next. */
+/** Whether no token can come next. */
 export function allowsNothing(bitmask: TokenBitmask, vocabSize: number): boolean {
   const numWholeWords = vocabSize >> 5;
   for (let wordIndex = 0; wordIndex < numWholeWords; wordIndex++) if (bitmask[wordIndex] !== 0) return false;
@@ -54,14 +54,14 @@ export function allowsNothing(bitmask: TokenBitmask, vocabSize: number): boolean
   return numRest === 0 || (bitmask[numWholeWords] & ((1 << numRest) - 1)) === 0;
 }
 
-/** Sets the logits of all other tokens to -Infinity. Most words allow all of their tokens or none. */
+/** Sets the logits of all other tokens to -Infinity. Most words allow all or none of their tokens. */
 export function maskRow(row: Float32Array, bitmask: TokenBitmask): void {
   for (let wordIndex = 0; wordIndex < bitmask.length; wordIndex++) {
     const word = bitmask[wordIndex];
     if (word === -1) continue;
     const first = wordIndex * 32;
     if (word === 0) {
-      // Neighbours go together: a call for each would take longer than what it does.
+      // Neighbours are filled together: a call for each would take longer than the work.
       while (wordIndex + 1 < bitmask.length && bitmask[wordIndex + 1] === 0) wordIndex++;
       row.fill(-Infinity, first, (wordIndex + 1) * 32);
       continue;

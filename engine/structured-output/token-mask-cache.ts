@@ -1,21 +1,18 @@
-/** Keeps the masks that were used last. */
+/** Keeps the most recently used masks. */
 import { sizeOf } from "./token-bitmask.ts";
 import type { TokenSet } from "./token-bitmask.ts";
 
-/** The tokens that may follow somewhere. */
+/** The tokens that can follow at some point. */
 export interface TokenMask {
   readonly tokens: TokenSet;
-  /**
-   * Nodes of the trie at which the rule in question may have ended, with others below them; null where there are so many
-   * that they are of no use.
-   */
+  /** Trie nodes with children at which the rule can end; null if there are too many to be useful. */
   readonly exits: Int32Array | null;
 }
 
 /** Of an entry, besides what it holds. */
 const ENTRY_BYTES = 256;
 
-/** Mutable. Of all grammars in use, so that what they keep in all is bounded. */
+/** Mutable. Shared by all grammars in use, so that their total memory is bounded. */
 export class TokenMaskCache {
   readonly #maxBytes: number;
   /** In the order of last use. */
@@ -42,7 +39,7 @@ export class TokenMaskCache {
     return this.#entries.has(key);
   }
 
-  /** There is none for the key. */
+  /** The key must not be present. */
   add(key: object, mask: TokenMask): void {
     this.#entries.set(key, mask);
     this.#numBytes += bytesOf(mask);

@@ -1,4 +1,4 @@
-/** Which tokens may follow at a position of a text. */
+/** Computes the tokens that can follow a position of a text. */
 import type { Call, Position, Rest } from "./reading.ts";
 import type { Recognizer } from "./recognizer.ts";
 import { addTokens, createTokenBitmask, packTokens } from "./token-bitmask.ts";
@@ -27,11 +27,11 @@ export interface TokenMasksOptions {
 }
 
 /**
- * The tokens that may follow depend mostly on the rule that the text is in, not on its callers: inside a JSON string,
- * all tokens without a quote may follow. This part of a mask is computed once for each rest and cached. Where the rule
- * can end within a token, the walk goes on with the callers. The adaptive masks of XGrammar (Dong et al., 2024, arXiv:2411.15100) divide
- * the work in the same way. A count that is larger than the longest token of a trie makes no difference to its tokens, so
- * that rests which differ only in such counts share a mask.
+ * The tokens that can follow depend mostly on the current rule, not on its callers: inside a JSON string, all tokens
+ * without a quote can follow. This part of a mask is computed once per rest and cached. If the rule can end within a
+ * token, the walk continues with the callers. XGrammar's adaptive masks (Dong et al., 2024, arXiv:2411.15100) divide
+ * the work in the same way. A count larger than the longest token of a trie makes no difference to its tokens, so rests
+ * that differ only in such counts share a mask.
  *
  * Mutable. Throws TooMuchWork.
  */
@@ -40,9 +40,9 @@ export class TokenMasks {
   readonly #tries: readonly TokenTrie[];
   readonly #meter: WorkMeter;
   readonly #cache: TokenMaskCache;
-  /** By trie and rest: what stands for the two in the cache. */
+  /** By trie and rest: the cache's key for the two. */
   readonly #keys: readonly WeakMap<Rest, object>[];
-  /** Where a call's text goes on when it ends. */
+  /** The position where a text continues after a call. */
   readonly #returned = new WeakMap<Call, Position>();
   readonly #bitmask: TokenBitmask;
   readonly #localBitmask: TokenBitmask;
@@ -59,7 +59,7 @@ export class TokenMasks {
     this.#walk = { recognizer, meter };
   }
 
-  /** Those that end a text are left out. Not to be changed. */
+  /** End tokens are not included. Do not change the result. */
   at(position: Position): TokenSet {
     const known = this.#cache.get(position);
     if (known !== undefined) return known.tokens;
@@ -86,13 +86,13 @@ export class TokenMasks {
     for (const [rest, calls] of local) this.#addLocal(trieIndex, rest, calls);
   }
 
-  /** Whether the walk came to its end. */
+  /** Returns whether the walk was completed. */
   #addWalk(trie: TokenTrie, position: Position, first = 0, end = trie.bytes.length): true {
     walkTrie({ ...this.#walk, trie, bitmask: this.#bitmask, exits: null }, position, first, end);
     return true;
   }
 
-  /** What may follow the rest, in each of its calls. */
+  /** Adds the tokens that can follow the rest, in each of its calls. */
   #addLocal(trieIndex: number, rest: Rest, calls: readonly (Call | null)[]): void {
     const trie = this.#tries[trieIndex];
     const { tokens, exits } = this.#localMask(trieIndex, rest);
@@ -111,7 +111,7 @@ export class TokenMasks {
     }
   }
 
-  /** What may follow the rest within its rule. */
+  /** The tokens that can follow the rest within its rule. */
   #localMask(trieIndex: number, rest: Rest): TokenMask {
     const key = this.#keyOf(trieIndex, rest);
     const known = this.#cache.get(key);

@@ -1,44 +1,44 @@
-/** The tokens of a vocabulary as tries, so that a mask looks at common beginnings once. */
+/** The tokens of a vocabulary as tries, so that a mask visits common prefixes once. */
 import { setImmediate as nextTurn } from "node:timers/promises";
 
 /**
- * Tokens of like length, as the nodes of a trie in depth-first order: those below a node follow it up to `ends`. In
- * shared memory, so that posting it copies nothing.
+ * Tokens of similar length, as the nodes of a trie in depth-first order: the nodes below a node follow it up to `ends`.
+ * In shared memory, so that posting it copies nothing.
  */
 export interface TokenTrie {
   /** Bytes of the longest token. */
   readonly maxLength: number;
-  /** [numNodes]: the last byte of what the node stands for. */
+  /** [numNodes]: the last byte of the node's prefix. */
   readonly bytes: Uint8Array<SharedArrayBuffer>;
-  /** [numNodes]: how many bytes that is; 1 and more. */
+  /** [numNodes]: the length of the prefix, at least 1. */
   readonly depths: Uint16Array<SharedArrayBuffer>;
-  /** [numNodes]: the first node that is not below. */
+  /** [numNodes]: the first node that is not below this one. */
   readonly ends: Int32Array<SharedArrayBuffer>;
-  /** [numNodes + 1]: the tokens of node i are those from `tokenStarts[i]` up to `tokenStarts[i + 1]`. */
+  /** [numNodes + 1]: node i has the tokens from `tokenStarts[i]` up to `tokenStarts[i + 1]`. */
   readonly tokenStarts: Int32Array<SharedArrayBuffer>;
   readonly tokenIds: Int32Array<SharedArrayBuffer>;
 }
 
-/** The bytes of all tokens, one after the other. */
+/** The bytes of all tokens, concatenated. */
 export interface TokenBytes {
   readonly tokenBytes: Uint8Array;
-  /** The bytes of token i begin where those of token i - 1 end; a token without bytes is left out. */
+  /** The bytes of token i start where those of token i - 1 end. A token without bytes is skipped. */
   readonly tokenEnds: Uint32Array;
 }
 
 /**
- * Longest tokens of each trie. Most tokens are short, so that most of a mask stays as it is until a count of characters
- * comes close to its end; see `TokenMasks`.
+ * Maximum token length of each trie. Most tokens are short, so most of a mask stays the same until a count of
+ * characters is almost used up; see `TokenMasks`.
  */
 const lengthLimits = [8, 16, 32, 65_535];
 /** Takes a few milliseconds. */
 const TOKENS_PER_TURN = 4096;
 
-/** Gives the event loop its turn every few milliseconds. Tokens of `without` are left out. */
+/** Yields to the event loop every few milliseconds. Skips the tokens of `without`. */
 export async function buildTokenTries(vocabulary: TokenBytes, without: ReadonlySet<number>): Promise<TokenTrie[]> {
   const { tokenEnds } = vocabulary;
   const startOf = (tokenId: number): number => (tokenId === 0 ? 0 : tokenEnds[tokenId - 1]);
-  /** By length and first two bytes: what is sorted at once stays small. */
+  /** By length and first two bytes, so that each sort is small. */
   const buckets = lengthLimits.map(() => new Map<number, number[]>());
   for (let tokenId = 0; tokenId < tokenEnds.length; tokenId++) {
     const [start, end] = [startOf(tokenId), tokenEnds[tokenId]];
@@ -71,7 +71,7 @@ export async function buildTokenTries(vocabulary: TokenBytes, without: ReadonlyS
   return tries;
 }
 
-/** Takes tokens in the order of their bytes. */
+/** Expects tokens in the order of their bytes. */
 class TrieBuilder {
   readonly #source: Uint8Array;
   readonly #bytes: number[] = [];
@@ -79,7 +79,7 @@ class TrieBuilder {
   readonly #ends: number[] = [];
   readonly #tokenStarts: number[] = [];
   readonly #tokenIds: number[] = [];
-  /** Nodes that are not ended: that of depth i + 1 at i. */
+  /** Open nodes: the one of depth i + 1 is at i. */
   readonly #path: number[] = [];
   #maxLength = 0;
 

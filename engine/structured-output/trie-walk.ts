@@ -1,11 +1,11 @@
-/** Finds the tokens of a trie that a position goes on with. */
+/** Finds the tokens of a trie that can follow a position. */
 import type { Position } from "./reading.ts";
 import type { Recognizer } from "./recognizer.ts";
 import type { TokenBitmask } from "./token-bitmask.ts";
 import type { TokenTrie } from "./token-trie.ts";
 import type { WorkMeter } from "./work-meter.ts";
 
-/** Nodes looked at before their work is put down. */
+/** Nodes visited before their work is counted. */
 const NODES_PER_ENTRY = 1024;
 
 /** With more of them, going on from each takes longer than a walk with the callers does. */
@@ -15,15 +15,13 @@ export interface TrieWalk {
   readonly recognizer: Recognizer;
   readonly meter: WorkMeter;
   readonly trie: TokenTrie;
-  /** The tokens that are found are added to it. */
+  /** Receives the tokens found. */
   readonly bitmask: TokenBitmask;
   /** The nodes with others below them at which the text may end are added to it, up to `MAX_EXITS`; null for none. */
   readonly exits: number[] | null;
 }
 
-/**
- * From node `first` up to node `end`, where `position` is that of the text at the parent of `first`. Throws TooMuchWork.
- */
+/** Walks from node `first` up to node `end`, with `position` at the parent of `first`. Throws TooMuchWork. */
 export function walkTrie(
   { recognizer, meter, trie, bitmask, exits }: TrieWalk,
   position: Position,

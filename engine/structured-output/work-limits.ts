@@ -1,7 +1,7 @@
-/** Limits on the work of structured outputs, in units of WorkMeter: a millisecond is 100,000 to 200,000 of them. */
+/** Limits on the work of structured outputs, in units of WorkMeter. A millisecond is 100,000 to 200,000 units. */
 
 /**
- * Limit for one row in one step: tens of milliseconds. Ordinary forms take less than a hundredth of it in most steps; the
+ * Limit per row and step: tens of milliseconds. Ordinary forms take less than a hundredth of it in most steps. The
  * first mask of free text with a vocabulary of 150,000 tokens takes a tenth.
  */
 export const MAX_STEP_UNITS = 4_000_000;

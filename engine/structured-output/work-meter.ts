@@ -1,8 +1,8 @@
-/** Counts the work that a structured output costs, so that none stops the engine. */
+/** Counts the work of structured outputs, so that none of them stops the engine. */
 
 /**
- * A unit is a node of the vocabulary's trie that a mask looks at, which takes 5 to 10 ns; other work is counted in
- * multiples of it.
+ * A unit is one visit of a node in the vocabulary's trie, which takes 5 to 10 ns. Other work is counted in multiples of
+ * it.
  */
 export class WorkMeter {
   #numLeft = 0;
@@ -13,12 +13,15 @@ export class WorkMeter {
     return this.#numSpent;
   }
 
-  /** What may be spent from now on. */
+  /** Sets the number of units that may be spent from now on. */
   allow(numUnits: number): void {
     this.#numLeft = numUnits;
   }
 
-  /** The result of `work`; null when it takes more than `maxUnits`. Throws TooMuchWork when no more units are left. */
+  /**
+   * Returns the result of `work`, or null if it takes more than `maxUnits`. Throws TooMuchWork if no units are left at
+   * all.
+   */
   attempt<Result>(maxUnits: number, work: () => Result): Result | null {
     const numAside = Math.max(0, this.#numLeft - maxUnits);
     this.#numLeft -= numAside;
@@ -32,7 +35,7 @@ export class WorkMeter {
     }
   }
 
-  /** Throws TooMuchWork when it is more than what is allowed. */
+  /** Throws TooMuchWork if this exceeds the allowance. */
   spend(numUnits: number): void {
     this.#numSpent += numUnits;
     this.#numLeft -= numUnits;
@@ -40,5 +43,5 @@ export class WorkMeter {
   }
 }
 
-/** The work is incomplete; caches hold only complete entries. */
+/** The work is incomplete. Caches contain only complete entries. */
 export class TooMuchWork extends Error {}

@@ -1,12 +1,12 @@
-/** Finds a tokenizer's added tokens (special ones among them) in text, before any normaliser or BPE sees it. */
+/** Finds a tokenizer's added tokens (including special tokens) in text, before normalisation and BPE. */
 
 export interface AddedToken {
   readonly id: number;
-  /** What is searched for: the token's text, normalised where the token asks for it. */
+  /** The searched text: the token's text, normalised if the token says so. */
   readonly content: string;
-  /** Matches only where no word character stands beside it. */
+  /** Matches only without a word character next to it. */
   readonly singleWord: boolean;
-  /** Swallows the white space to its left or right. */
+  /** Includes the white space to its left or right in the match. */
   readonly stripLeft: boolean;
   readonly stripRight: boolean;
 }
@@ -17,7 +17,7 @@ export interface TextRange {
   readonly end: number;
 }
 
-/** A stretch of text, or the token that was found in its place. */
+/** A part of the text, or the token found in its place. */
 export type TextSection =
   | { readonly kind: "text"; readonly text: string; readonly start: number }
   | { readonly kind: "token"; readonly id: number };
@@ -31,8 +31,8 @@ const wordCharacterPattern = /[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]/
 const whiteSpacePattern = /\p{White_Space}/u;
 
 /**
- * Splits text as Hugging Face's `AddedVocabulary` does: leftmost, longest, not overlapping; a match that its flags
- * rule out is passed over whole. Linear in the text for tokens of bounded length.
+ * Splits text like Hugging Face's `AddedVocabulary`: leftmost, longest, not overlapping. A match that its flags exclude
+ * is skipped as a whole. Linear in the text for tokens of bounded length.
  */
 export class AddedTokenSplitter {
   readonly #root: TrieNode = { children: new Map(), token: null };
@@ -51,7 +51,7 @@ export class AddedTokenSplitter {
     }
   }
 
-  /** `literal`: ranges whose added tokens are ordinary text, in order. */
+  /** `literal`: ranges in order whose added tokens are ordinary text. */
   split(text: string, literal: readonly TextRange[] = []): TextSection[] {
     const sections: TextSection[] = [];
     let sectionStart = 0;
@@ -109,7 +109,7 @@ function characterBefore(text: string, index: number): string {
   return text.slice(Math.max(0, index - (isTrailingSurrogate ? 2 : 1)), index);
 }
 
-// White space is within the basic plane, so code units suffice here.
+// White space is in the basic plane, so code units suffice here.
 function trimmedEnd(text: string, from: number, to: number): number {
   let end = to;
   while (end > from && whiteSpacePattern.test(text[end - 1])) end -= 1;

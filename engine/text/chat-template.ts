@@ -1,4 +1,4 @@
-/** Renders a conversation as the text a checkpoint was trained on; the only importer of @huggingface/jinja. */
+/** Renders a conversation with a checkpoint's chat template. Only this file imports @huggingface/jinja. */
 import { Template } from "@huggingface/jinja";
 import { z } from "zod";
 
@@ -12,11 +12,11 @@ type TemplatePart = { readonly type: "text"; readonly text: string } | { readonl
 
 export interface TemplateMessage {
   readonly role: string;
-  /** A list of parts for a template whose `contentFormat` is "parts", a string otherwise. */
+  /** A list of parts if the template's `contentFormat` is "parts", otherwise a string. */
   readonly content: string | readonly TemplatePart[];
 }
 
-/** Thrown by a template's `raise_exception`: the conversation is not one the model takes. */
+/** Thrown by a template's `raise_exception`: the model does not accept the conversation. */
 class TemplateRefusal extends Error {}
 
 const raiseName = "raise_exception";
@@ -27,7 +27,7 @@ export class ChatTemplate {
   readonly #template: Template;
   readonly #namedTokens: Readonly<Record<string, string>>;
 
-  /** `namedTokens`: `bos_token` and the like. Throws `invalid_checkpoint` for a template that is no Jinja. */
+  /** `namedTokens`: `bos_token` and so on. Throws `invalid_checkpoint` for a template that is not Jinja. */
   constructor(source: string, namedTokens: Readonly<Record<string, string>>) {
     try {
       this.#template = new Template(source);
@@ -43,13 +43,13 @@ export class ChatTemplate {
     }
     this.contentFormat = detectContentFormat(this.#template.parsed);
     this.#namedTokens = namedTokens;
-    // The library's own function throws an Error like any other; ours tells a refusal from a template that fails.
+    // The library's own function throws a plain Error; ours distinguishes a rejection from a failing template.
     for (const node of descendants(this.#template.parsed)) {
       if (node.type === "Identifier" && node.value === raiseName) Object.assign(node, { value: raiseRefusalName });
     }
   }
 
-  /** Throws `invalid_argument` with the template's own words when it refuses the conversation. */
+  /** Throws `invalid_argument` with the template's own message if it rejects the conversation. */
   render(messages: readonly TemplateMessage[], options: { readonly addGenerationPrompt: boolean }): string {
     try {
       return this.#template.render({
@@ -62,7 +62,7 @@ export class ChatTemplate {
       });
     } catch (error) {
       if (error instanceof TemplateRefusal) {
-        const reason = `The model's chat template refuses the messages: ${error.message}`;
+        const reason = `The model's chat template rejects the messages: ${error.message}`;
         throw new EngineError("invalid_argument", reason, { parameter: "prompt.messages", cause: error });
       }
       throw new EngineError("invalid_checkpoint", "The chat template of the checkpoint fails on these messages.", {
@@ -75,8 +75,8 @@ export class ChatTemplate {
 const chatTemplateJson = z.object({ chat_template: z.string() });
 
 /**
- * The template of a checkpoint folder: chat_template.jinja, else chat_template.json, else `chat_template` of
- * tokenizer_config.json (of several the one named "default"). Null when it has none.
+ * Reads the template of a checkpoint folder: chat_template.jinja, else chat_template.json, else `chat_template` of
+ * tokenizer_config.json (of several, the one named "default"). Returns null if there is none.
  */
 export async function loadChatTemplate(
   folder: string,

@@ -1,26 +1,26 @@
-/** Tells whether a chat template takes a message's content as one string or as a list of parts. */
+/** Detects whether a chat template expects a message's content as one string or as a list of parts. */
 
 /**
- * `parts`: the template walks over the content and writes each part itself, pictures included.
- * `string`: it prints the content; the pictures' placeholders have to be in the text.
+ * `parts`: the template iterates over the content and writes each part itself, pictures included.
+ * `string`: it prints the content; the pictures' placeholders must be in the text.
  */
 export type ContentFormat = "string" | "parts";
 
-/** A node of @huggingface/jinja's syntax tree, as far as it is read here. */
+/** A node of @huggingface/jinja's syntax tree, with the fields that are read here. */
 interface SyntaxNode {
   readonly type: string;
   readonly [field: string]: unknown;
 }
 
 /**
- * Looks for a loop over `message.content`, as vLLM detects its content format: names are followed through `set`,
- * slices, filters and macro arguments, and no template has to be rendered to find out.
+ * Looks for a loop over `message.content`, like vLLM's detection. Names are followed through `set`, slices, filters and
+ * macro arguments, and no template is rendered.
  */
 export function detectContentFormat(program: object): ContentFormat {
   const names = new ContentNames();
   const nodes = [...descendants(program)];
   let numKnown = -1;
-  // A name may be used above the place that explains it (macros): repeat until nothing new is learned.
+  // A name may be used above its definition (macros): repeat until no new names are found.
   while (numKnown !== names.size) {
     numKnown = names.size;
     for (const node of nodes) names.learnFrom(node, nodes);
@@ -29,7 +29,7 @@ export function detectContentFormat(program: object): ContentFormat {
   return loops.some((loop) => names.isContent(loop.iterable)) ? "parts" : "string";
 }
 
-/** Names that a template gives to the messages, to one of them, and to a message's content. */
+/** Names that a template gives to the messages, to one message, and to a message's content. */
 class ContentNames {
   readonly #messages = new Set(["messages"]);
   readonly #message = new Set<string>();
@@ -94,7 +94,7 @@ export function* descendants(value: unknown): Iterable<SyntaxNode> {
   for (const child of children) yield* descendants(child);
 }
 
-/** What an expression passes through unchanged but for filtering: operands of filters, selections, conditionals. */
+/** Parts that an expression passes on unchanged except for filtering: operands of filters, selections, conditionals. */
 function insides(node: SyntaxNode): unknown[] {
   if (node.type === "FilterExpression") return [node.operand];
   if (node.type === "SelectExpression") return [node.lhs];
@@ -111,7 +111,7 @@ function asList(value: unknown): readonly unknown[] {
   return Array.isArray(value) ? value : [];
 }
 
-/** The name of an identifier, or the text of a string: `message.content` and `message["content"]` are the same. */
+/** The name of an identifier or the value of a string: `message.content` equals `message["content"]`. */
 function nameOf(value: unknown): string | null {
   const node = asNode(value);
   const isName = node?.type === "Identifier" || node?.type === "StringLiteral";

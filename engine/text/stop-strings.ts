@@ -1,4 +1,4 @@
-/** Looks for stop strings in text that comes piece by piece, and holds back what may be the beginning of one. */
+/** Finds stop strings in text that arrives in pieces, and holds back a possible beginning of one. */
 
 export interface StopStringOptions {
   readonly stop: readonly string[];
@@ -7,26 +7,26 @@ export interface StopStringOptions {
 }
 
 export interface StopStringResult {
-  /** Text that is certain now. */
+  /** Text that can no longer change. */
   readonly text: string;
-  /** The stop string that ended the text; null while it goes on. */
+  /** The stop string that ended the text, or null. */
   readonly matched: string | null;
 }
 
 /**
- * Ends the text at the match that is complete first, by order in the list where several end together. A match must
- * end within the newest piece, so text that came unchecked is never cut. Until the text ends, its last `longest - 1`
- * characters are held back, none when a stop string is part of the output.
+ * Ends the text at the match that completes first; if several complete together, the first in the list. A match must
+ * end within the newest piece, so unchecked text is never cut. Until the text ends, its last `longest - 1` characters
+ * are held back, or none if a stop string is part of the output.
  */
 export class StopStrings {
   readonly #stop: readonly string[];
   readonly #includesInOutput: boolean;
   readonly #numHeldBack: number;
-  /** Most characters of a match that can lie before the newest piece. */
+  /** Maximum number of a match's characters before the newest piece. */
   readonly #overlap: number;
-  /** End of the text so far: at least the last `overlap` characters where there are as many. */
+  /** The end of the text so far: at least its last `overlap` characters, if it has as many. */
   #tail = "";
-  /** How many characters at the end of `#tail` the caller has not been given. */
+  /** Number of characters at the end of `#tail` that the caller has not received. */
   #numPending = 0;
 
   constructor(options: StopStringOptions) {
@@ -36,7 +36,7 @@ export class StopStrings {
     this.#numHeldBack = options.includeInOutput ? 0 : this.#overlap;
   }
 
-  /** `isChecked` is false for text that is exempt (too few tokens yet): it may only begin a match. */
+  /** `isChecked` is false for exempt text (too few tokens so far): a match may only begin in it. */
   append(piece: string, isChecked: boolean): StopStringResult {
     const text = this.#tail + piece;
     const given = this.#tail.length - this.#numPending;
@@ -54,7 +54,7 @@ export class StopStrings {
     return { text: text.slice(given, certain), matched: null };
   }
 
-  /** What was held back, when the text ends otherwise. */
+  /** Returns the text held back, when the text ends for another reason. */
   finish(): string {
     const text = this.#tail.slice(this.#tail.length - this.#numPending);
     this.#tail = "";
@@ -62,7 +62,7 @@ export class StopStrings {
     return text;
   }
 
-  /** The match that ends first, and after `newFrom`. */
+  /** The match that ends first after `newFrom`. */
   #firstMatch(text: string, newFrom: number): { readonly stop: string; readonly end: number } | null {
     let first: { readonly stop: string; readonly end: number } | null = null;
     for (const stop of this.#stop) {
@@ -75,7 +75,7 @@ export class StopStrings {
   }
 }
 
-/** `end`, moved back by one where it would divide a surrogate pair. */
+/** `end`, moved back by one if it would split a surrogate pair. */
 function wholeCharacters(text: string, end: number): number {
   const isInPair = end > 0 && end < text.length && (text.charCodeAt(end - 1) & 0xfc00) === 0xd800;
   return isInPair ? end - 1 : end;

@@ -1,17 +1,17 @@
-/** What a single token contributes to the text, as UTF-8 bytes: a decoder of tokenizer.json applied to one token. */
+/** The UTF-8 bytes that a single token adds to the text: a tokenizer.json decoder applied to one token. */
 import { EngineError } from "../contract/errors.ts";
 import type { TokenizerComponent } from "./tokenizer-json.ts";
 
-/** One rule of a decoder: the token's text so far, or its bytes once a rule has made it bytes. */
+/** One rule of a decoder. Receives the token's text so far and returns text or bytes. */
 type Rule = (token: string) => string | Uint8Array;
 
 const byteTokenPattern = /^<0x([0-9A-Fa-f]{2})>$/;
 const encoder = new TextEncoder();
 
 /**
- * Maps tokens to bytes whose concatenation is the text Hugging Face decodes, as far as a text that goes on after a
- * prompt is concerned: rules for the very start of a text (`Strip` after `Fuse`, Metaspace's first space) do not
- * apply. Throws `unsupported_model` for a decoder whose tokens depend on their neighbours.
+ * Maps tokens to bytes whose concatenation is the text that Hugging Face decodes after a prompt. Rules for the very
+ * start of a text (`Strip` after `Fuse`, Metaspace's first space) therefore do not apply. Throws `unsupported_model`
+ * for a decoder whose tokens depend on their neighbours.
  */
 export function createTokenBytes(decoder: TokenizerComponent | null): (token: string) => Uint8Array {
   const rules = decoder === null ? [] : rulesOf(decoder);
@@ -52,7 +52,7 @@ function replaceRule(decoder: TokenizerComponent): Rule {
   const pattern = decoder.pattern as { readonly String?: unknown } | undefined;
   const { content } = decoder;
   if (typeof pattern?.String !== "string" || typeof content !== "string") {
-    throw new EngineError("unsupported_model", 'The tokenizer\'s decoder "Replace" is supported for strings only.');
+    throw new EngineError("unsupported_model", 'The tokenizer\'s decoder "Replace" is supported only for strings.');
   }
   const target = pattern.String;
   return (token) => token.replaceAll(target, content);
@@ -64,8 +64,8 @@ function byteFallbackRule(token: string): string | Uint8Array {
 }
 
 /**
- * GPT-2's printable alphabet for bytes: printable Latin-1 stands for itself, the other 68 bytes, in order, for the
- * characters from U+0100 on. A token with any other character (an added token) is its own text.
+ * GPT-2's printable alphabet for bytes: printable Latin-1 characters stand for themselves, and the characters from
+ * U+0100 on for the other 68 bytes in order. A token with any other character (an added token) is its own text.
  */
 function byteLevelRule(token: string): string | Uint8Array {
   const bytes = new Uint8Array(token.length);

@@ -1,4 +1,4 @@
-/** The two files of a checkpoint that describe its tokenizer, parsed as far as the engine reads them. */
+/** Parses the two tokenizer files of a checkpoint, as far as the engine reads them. */
 import { join } from "node:path";
 import { z } from "zod";
 
@@ -19,7 +19,7 @@ const addedToken = z.object({
 
 const component = z.looseObject({ type: z.string() });
 
-/** tokenizer.json; components keep their fields, which the tokenizer library reads. */
+/** tokenizer.json. Components keep all their fields for the tokenizer library. */
 const tokenizerJson = z.looseObject({
   added_tokens: z.array(addedToken).default([]),
   normalizer: component.nullish().default(null),
@@ -48,13 +48,13 @@ export type TokenizerJson = z.infer<typeof tokenizerJson>;
 export type TokenizerConfig = z.infer<typeof tokenizerConfig>;
 export type TokenizerComponent = z.infer<typeof component>;
 
-/** Text of a checkpoint's file; null when there is no such file. Throws `invalid_checkpoint` for one that is not read. */
+/** The text of a checkpoint's file, or null if it does not exist. Throws `invalid_checkpoint` if it cannot be read. */
 export async function tryReadCheckpointFile(folder: string, name: string): Promise<string | null> {
   const bytes = await readRegularFile(join(folder, name));
   return bytes === null ? null : bytes.toString("utf8");
 }
 
-/** The parsed JSON file; throws `invalid_checkpoint` with the file's name and the field at fault. */
+/** Parses a JSON file. Throws `invalid_checkpoint` with the file's name and the invalid field. */
 export function parseCheckpointJson<Schema extends z.ZodType>(
   name: string,
   text: string,

@@ -1,4 +1,7 @@
-/** Text to token ids and back, as Hugging Face's fast tokenizers do it; the only importer of @huggingface/tokenizers. */
+/**
+ * Converts text to token ids and back like Hugging Face's fast tokenizers. Only this file imports the
+ * package @huggingface/tokenizers.
+ */
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { Tokenizer as HuggingFaceTokenizer } from "@huggingface/tokenizers";
 
@@ -12,8 +15,8 @@ import { parseTokenizerConfig, parseTokenizerJson, tryReadCheckpointFile } from 
 import type { TokenizerConfig, TokenizerJson } from "./tokenizer-json.ts";
 
 /**
- * Characters encoded in one go, 2 to 15 ms: between such pieces the event loop gets its turn, so that a prompt of a
- * million characters delays nobody.
+ * Characters encoded at once, in 2 to 15 ms. The event loop runs between pieces, so a prompt of a million characters
+ * delays no other request.
  */
 const PIECE_LENGTH = 4096;
 /** A space between letters, where a piece may end: every known pre-tokenizer begins a word there. */
@@ -24,18 +27,18 @@ const innerSpace = /.[ ▁Ġ]/u;
 const spaceAfterLetter = /[\p{L}\uFFFD][ ▁]/u;
 
 export interface EncodeOptions {
-  /** Adds what the checkpoint adds around a text (usually the token that begins it). Chat templates write their own. */
+  /** Adds the checkpoint's tokens around a text (usually a beginning token). Chat templates write their own. */
   readonly addSpecialTokens: boolean;
-  /** Ranges of the text, in order, in which the spelling of an added token is nothing but text. */
+  /** Ranges of the text, in order, in which the spelling of an added token is ordinary text. */
   readonly literal?: readonly TextRange[];
-  /** Encoding ends early, with null, once there are certainly more tokens than this. */
+  /** Encoding stops early with null once there are certainly more tokens than this. */
   readonly maxTokens?: number;
   readonly signal?: AbortSignal;
 }
 
-/** What decoding needs to know of a vocabulary. */
+/** The part of a vocabulary that decoding needs. */
 export interface Vocabulary {
-  /** The text of the token, as UTF-8; empty for an id that has no token. */
+  /** The token's text as UTF-8; empty for an id without a token. */
   tokenBytes(tokenId: number): Uint8Array;
   isSpecial(tokenId: number): boolean;
 }
@@ -50,30 +53,30 @@ export async function loadTokenizer(folder: string): Promise<Tokenizer> {
   return parseTokenizer(json, config ?? "{}");
 }
 
-/** The texts of the two files. */
+/** Parses the texts of the two files. */
 export function parseTokenizer(tokenizerJson: string, tokenizerConfig: string): Tokenizer {
   return new Tokenizer(parseTokenizerJson(tokenizerJson), parseTokenizerConfig(tokenizerConfig));
 }
 
 export class Tokenizer implements Vocabulary {
   readonly eosToken: string | null;
-  /** Special tokens by the names chat templates know them by: `bos_token`, `eos_token`, `unk_token`, `pad_token`. */
+  /** Special tokens under the names that chat templates use: `bos_token`, `eos_token`, `unk_token`, `pad_token`. */
   readonly namedTokens: Readonly<Record<string, string>>;
   readonly #library: HuggingFaceTokenizer;
   readonly #inText: AddedTokenSplitter;
   readonly #inNormalizedText: AddedTokenSplitter;
-  /** Added tokens that are found in normalised text, and decoded as they are found. */
+  /** Added tokens that are matched in normalised text; they are decoded as they are matched. */
   readonly #normalizedContents: ReadonlyMap<number, string>;
   readonly #specialIds: ReadonlySet<number>;
   readonly #addedIds: ReadonlySet<number>;
   readonly #prefixIds: readonly number[];
   readonly #suffixIds: readonly number[];
   readonly #toBytes: (token: string) => Uint8Array;
-  /** Bytes of the tokens asked for so far, by id. */
+  /** Bytes of the tokens requested so far, by id. */
   readonly #bytesOf: (Uint8Array | undefined)[] = [];
-  /** Whether words are encoded independently of each other; found out when the first long text comes. */
+  /** Whether words are encoded independently of each other; determined when the first long text arrives. */
   #hasIndependentWords: boolean | null = null;
-  /** Most characters one token stands for; null where a token may stand for any number of them. */
+  /** Maximum number of characters of a token; null if a token may stand for any number. */
   #longestToken: number | null = null;
 
   constructor(json: TokenizerJson, config: TokenizerConfig) {
@@ -107,12 +110,12 @@ export class Tokenizer implements Vocabulary {
     this.#suffixIds = configuredToken(config.add_eos_token, this.#idOf(config.eos_token)) ?? surroundings.suffix;
   }
 
-  /** The id of the token with exactly this text; null when there is none. */
+  /** The id of the token with exactly this text; null if there is none. */
   tokenId(token: string): number | null {
     return this.#library.token_to_id(token) ?? null;
   }
 
-  /** The token as the vocabulary spells it; null for an id without one. */
+  /** The token in the vocabulary's spelling; null for an id without one. */
   token(tokenId: number): string | null {
     return this.#library.id_to_token(tokenId) ?? null;
   }
@@ -132,8 +135,8 @@ export class Tokenizer implements Vocabulary {
   }
 
   /**
-   * Token ids of `text`, equal to those of Hugging Face's `encode`; null when there are more than `maxTokens`.
-   * Gives the event loop its turn every few thousand characters; rejects with the signal's reason when aborted.
+   * Returns the token ids of `text`, equal to those of Hugging Face's `encode`; null if there are more than
+   * `maxTokens`. Yields to the event loop every few thousand characters. Rejects with the signal's reason when aborted.
    */
   async encode(text: string, options: EncodeOptions): Promise<number[] | null> {
     const maxTokens = options.maxTokens ?? Number.POSITIVE_INFINITY;
@@ -157,12 +160,12 @@ export class Tokenizer implements Vocabulary {
     return tokenIds.length > maxTokens ? null : tokenIds;
   }
 
-  /** The text of the tokens, special ones included; bytes that are no UTF-8 become U+FFFD. */
+  /** The text of the tokens, special tokens included. Invalid UTF-8 becomes U+FFFD. */
   decode(tokenIds: readonly number[]): string {
     return Buffer.concat(tokenIds.map((tokenId) => this.tokenBytes(tokenId))).toString();
   }
 
-  /** Added tokens as their ids, the text between them normalised and in pieces. */
+  /** Added tokens as ids; the text between them normalised and in pieces. */
   *#units(text: string, literal: readonly TextRange[] | undefined): Iterable<number | Piece> {
     const { normalizer } = this.#library;
     for (const section of this.#inText.split(text, literal)) {
@@ -206,14 +209,14 @@ export class Tokenizer implements Vocabulary {
     return tokenIds;
   }
 
-  /** A lower bound that costs nothing, so that a word of a million letters is not encoded only to be refused. */
+  /** A cheap lower bound, so that a word of a million letters is not encoded only to be rejected. */
   #leastTokens(text: string): number {
     if (text.length <= PIECE_LENGTH) return 0;
     this.#areWordsIndependent();
     return this.#longestToken === null ? 0 : text.length / this.#longestToken;
   }
 
-  /** True when no token spans the end of a word, so that encoding words one by one gives the same ids. */
+  /** True if no token crosses the end of a word, so that words can be encoded one by one. */
   #areWordsIndependent(): boolean {
     if (this.#hasIndependentWords !== null) return this.#hasIndependentWords;
     this.#hasIndependentWords = true;
@@ -248,14 +251,14 @@ export class Tokenizer implements Vocabulary {
   }
 }
 
-/** Text between added tokens, normalised. */
+/** Normalised text between added tokens. */
 interface Piece {
   readonly text: string;
-  /** Whether it is the very start of the text, where some tokenizers put a space. */
+  /** Whether it starts the text, where some tokenizers add a space. */
   readonly beginsText: boolean;
 }
 
-/** An explicit `add_bos_token` or `add_eos_token` overrules tokenizer.json, as in transformers; null where absent. */
+/** An explicit `add_bos_token` or `add_eos_token` overrides tokenizer.json, as in transformers; null if absent. */
 function configuredToken(isAdded: boolean | null, tokenIds: readonly number[] | null): readonly number[] | null {
   if (isAdded === null) return null;
   return isAdded ? tokenIds : [];
@@ -266,7 +269,7 @@ function createLibraryTokenizer(json: TokenizerJson, config: TokenizerConfig): H
   const model = { ...json.model };
   try {
     const library = new HuggingFaceTokenizer({ ...json, model, pre_tokenizer: preTokenizer }, config);
-    // The library has made maps of these, never reads them again, and would keep them: megabytes each.
+    // The library has copied these into maps and would keep the originals: megabytes each.
     delete model.vocab;
     delete model.merges;
     if (library.model !== null && "merges" in library.model) library.model.merges = [];

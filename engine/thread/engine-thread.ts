@@ -1,4 +1,4 @@
-/** The engine thread seen from outside: started, written to, listened to, ended. */
+/** The engine thread from outside: starting, messages, end. */
 import { MessageChannel, Worker } from "node:worker_threads";
 import type { MessagePort } from "node:worker_threads";
 
@@ -10,28 +10,28 @@ import { StepWatchdog } from "./step-watchdog.ts";
 import type { StepStall } from "./step-watchdog.ts";
 
 export interface EngineThreadListener {
-  /** The thread takes requests from now on. */
+  /** The thread accepts requests from now on. */
   onReady(): void;
   onOutputs(message: Extract<FromEngineThread, { kind: "outputs" }>): void;
   onEncoded(images: readonly EncoderOutput[]): void;
-  /** As `StepWatchdog` reports it; not after `onFailed`. */
+  /** Called as `StepWatchdog` reports; not after `onFailed`. */
   onStall(stall: StepStall | null): void;
-  /** The thread has ended, or is about to, without being asked. Called at most once, and last. */
+  /** The thread has ended or is about to end by itself. Called at most once, as the last call. */
   onFailed(error: EngineError): void;
 }
 
 export const engineThreadName = "fovea-engine";
 
-/** A step of a large model may take this long; the thread can be ended only between two of them. */
+/** A step of a large model may take this long, and the thread can end only between two steps. */
 const CLOSE_TIMEOUT_MS = 30_000;
 
-/** JavaScript ends within milliseconds of being terminated. A call of a driver that hangs never does. */
+/** JavaScript ends within milliseconds of termination. A hanging driver call never ends. */
 const TERMINATE_TIMEOUT_MS = 5_000;
 
-/** Mutable. Nothing is reported any more once it has failed or is being closed. */
+/** Mutable. Reports nothing after it has failed or while it is being closed. */
 export class EngineThread {
   readonly #worker: Worker;
-  /** Takes the options. */
+  /** Carries the options. */
   readonly #options: MessagePort;
   readonly #exited: Promise<void>;
   readonly #watchdog: StepWatchdog;
@@ -39,9 +39,9 @@ export class EngineThread {
   #isOver = false;
 
   /**
-   * Starts the thread, which loads its modules and waits for what it is to load: `load`.
+   * Starts the thread, which loads its modules and waits for `load`.
    *
-   * @param stepTimeoutMs How long a step may take before it is reported as a stall.
+   * @param stepTimeoutMs A step that takes longer is reported as a stall.
    */
   constructor(listener: EngineThreadListener, stepTimeoutMs: number) {
     const { port1, port2 } = new MessageChannel();
@@ -89,22 +89,22 @@ export class EngineThread {
     });
   }
 
-  /** To be called once. */
+  /** Call it once. */
   load(options: WorkerOptions): void {
     this.#options.postMessage(options);
     this.#options.close();
   }
 
-  /** A message to a thread that has ended is lost. */
+  /** Messages to a thread that has ended are lost. */
   post(message: ToEngineThread): void {
     this.#worker.postMessage(message);
   }
 
   /**
-   * Resolves when the thread has freed the model and ended. The step of one that is stalled is not waited for. Idempotent.
+   * Resolves when the thread has freed the model and ended. Does not wait for the step of a stalled thread. Idempotent.
    *
-   * @throws EngineError `engine_stalled` where the thread is in a native call that does not return: it cannot be ended,
-   *   and Node waits for it even in `process.exit`.
+   * @throws EngineError `engine_stalled` if the thread is in a native call that does not return: the thread cannot be
+   * ended, and Node waits for it even in `process.exit`.
    */
   async close(): Promise<void> {
     this.#isOver = true;
@@ -129,6 +129,6 @@ export class EngineThread {
 function stuckError(): EngineError {
   return new EngineError(
     "engine_stalled",
-    "The engine thread cannot be ended: it is in a call of ONNX Runtime, or of a device's driver, that does not return.",
+    "The engine thread cannot be ended: it is in a call of ONNX Runtime or of a device driver that does not return.",
   );
 }

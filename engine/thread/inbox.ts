@@ -1,4 +1,4 @@
-/** Messages to the engine thread, which runs without a pause between steps and so sees no events then. */
+/** Messages to the engine thread. It runs without a pause between steps and therefore sees no events then. */
 import { receiveMessageOnPort } from "node:worker_threads";
 import type { MessagePort } from "node:worker_threads";
 
@@ -13,14 +13,14 @@ export class Inbox {
 
   constructor(port: MessagePort) {
     this.#port = port;
-    // Never removed: Node drops messages that arrive while nobody listens.
+    // Never removed: Node drops messages that arrive without a listener.
     port.on("message", (message: ToEngineThread) => {
       this.#delivered.push(message);
       this.#wake();
     });
   }
 
-  /** All messages that have arrived, oldest first; does not wait. */
+  /** Returns all messages that have arrived, oldest first, without waiting. */
   take(): ToEngineThread[] {
     const messages = this.#delivered;
     this.#delivered = [];
@@ -31,7 +31,7 @@ export class Inbox {
     }
   }
 
-  /** Resolves to true once `take` would return something; to false where nothing has come for `timeoutMs`. */
+  /** Resolves to true once `take` would return something, or to false if nothing arrives for `timeoutMs`. */
   async nextMessage(timeoutMs?: number): Promise<boolean> {
     if (this.#delivered.length > 0) return true;
     return new Promise<boolean>((resolve) => {

@@ -1,4 +1,4 @@
-/** What the facade and the engine thread say to each other. */
+/** Messages between the facade and the engine thread. */
 import type { MessagePort } from "node:worker_threads";
 
 import type { EngineConfig } from "../contract/config.ts";
@@ -9,22 +9,22 @@ import type { KvCapacity } from "../kv/kv-manager.ts";
 import type { BuiltModel } from "../models/built-model.ts";
 import type { ItemTensor } from "../multimodal/processed-item.ts";
 
-/** What the engine thread is started with. */
+/** Worker data of the engine thread. */
 export interface EngineThreadData {
-  /** Brings the `WorkerOptions`, once. */
+  /** Receives the `WorkerOptions` once. */
   readonly optionsPort: MessagePort;
-  /** Of the thread's `StepProgress`. */
+  /** The memory of the thread's `StepProgress`. */
   readonly progress: SharedArrayBuffer;
 }
 
-/** What the engine thread is started for. */
+/** The model and settings that the engine thread loads. */
 export interface WorkerOptions {
   readonly config: EngineConfig;
   readonly model: BuiltModel;
-  /** Most tokens of one sequence: the setting, or the checkpoint's own limit; never more than the latter. */
+  /** Maximum number of tokens per sequence: the setting or the checkpoint's own limit, never more than the latter. */
   readonly maxModelLen: number;
   readonly eosTokenIds: readonly number[];
-  /** Most embeddings of one image; 0 where there are none. */
+  /** Maximum number of embeddings per image; 0 if the model has no images. */
   readonly maxEmbeddingsPerImage: number;
 }
 
@@ -32,19 +32,19 @@ export type ToEngineThread =
   | {
       readonly kind: "add";
       readonly request: EngineRequest;
-      /** Further sequences of the same prompt, whose images are thus sent once. */
+      /** More sequences of the same prompt, so that its images are sent once. */
       readonly siblings?: readonly Pick<EngineRequest, "requestId" | "seed" | "samplingParams">[];
     }
   | { readonly kind: "abort"; readonly requestIds: readonly string[] }
   | { readonly kind: "close" };
 
-/** One sequence's share of one step. */
+/** One sequence's part of a step's output. */
 export interface EngineCoreOutput {
   readonly requestId: string;
-  /** The tokens this step sampled; empty for an abort or error. */
+  /** The tokens sampled in this step; empty for an abort or error. */
   readonly tokenIds: readonly number[];
   readonly logprobs: readonly SampledLogprobs[] | null;
-  /** With the first token of a sequence that asks for them: of every token of the prompt but the first. */
+  /** Sent with the first token if requested: for every token of the prompt but the first. */
   readonly promptLogprobs?: readonly SampledLogprobs[] | null;
   readonly finishReason: FinishReason | null;
   readonly stopReason: number | null;
@@ -63,19 +63,19 @@ export interface EngineCoreStats {
   /** Computed or reused. */
   readonly numPromptTokens: number;
   readonly numGenerationTokens: number;
-  /** Prompt tokens for which reusable keys and values were looked for. */
+  /** Prompt tokens looked up for reuse. */
   readonly numPrefixCacheQueries: number;
-  /** Of those, how many were reused. */
+  /** Prompt tokens whose keys and values were reused. */
   readonly numPrefixCacheHits: number;
   /** How often a sequence gave up its keys and values for others. */
   readonly numPreemptions: number;
   readonly numSteps: number;
 }
 
-/** What the vision encoder made of one image. */
+/** The vision encoder's output for one image. */
 export interface EncoderOutput {
   readonly mmHash: string;
-  /** Row-major [numEmbeddings, hiddenSize], in memory that threads share; not written to any more. */
+  /** Row-major [numEmbeddings, hiddenSize], in shared memory; no longer written to. */
   readonly embeddings: ItemTensor<"float32">;
 }
 
@@ -83,5 +83,5 @@ export type FromEngineThread =
   | { readonly kind: "ready" }
   | { readonly kind: "outputs"; readonly outputs: readonly EngineCoreOutput[]; readonly stats: EngineCoreStats }
   | { readonly kind: "encoded"; readonly images: readonly EncoderOutput[] }
-  /** The thread cannot go on; every request is lost. */
+  /** The thread cannot continue, and every request is lost. */
   | { readonly kind: "failed"; readonly code: EngineErrorCode; readonly message: string };

@@ -1,9 +1,9 @@
 /**
- * What the engine thread is doing, in memory that it shares with the thread that watches it. The engine thread writes it
- * without a message and the watching thread reads it without an answer, so it can be read while a step never ends.
+ * The engine thread's current activity, in memory shared with the thread that watches it. Writing needs no message and
+ * reading needs no answer, so it can be read while a step never ends.
  */
 
-/** `step` counts the steps begun; `activity` is null between steps. */
+/** `step` counts started steps; `activity` is null between steps. */
 export interface StepReading {
   readonly step: number;
   readonly activity: StepActivity | null;
@@ -11,7 +11,7 @@ export interface StepReading {
 
 export type StepActivity =
   | { readonly kind: "scheduling" | "model" | "sampling" }
-  /** The code of the custom logits processor at this position, in the order in which they apply. */
+  /** The code of the custom logits processor at this position, in the order of application. */
   | { readonly kind: "processor"; readonly index: number };
 
 const STEP_CELL = 0;
@@ -23,9 +23,9 @@ const codeOf = { scheduling: 1, model: 2, sampling: 3 } as const;
 const kinds = ["scheduling", "model", "sampling"] as const;
 const FIRST_PROCESSOR_CODE = 4;
 
-/** A write is one atomic store, some 20 ns; a step makes about six, and two more for each custom processor. */
+/** A write is one atomic store of about 20 ns. A step makes about six, and two more per custom processor. */
 export class StepProgress {
-  /** To be given to the other thread. */
+  /** Give it to the other thread. */
   readonly buffer: SharedArrayBuffer;
   readonly #cells: Int32Array;
 

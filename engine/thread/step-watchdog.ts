@@ -1,24 +1,24 @@
-/** Notices, from outside of the engine thread, that one of its steps does not end. */
+/** Detects from outside the engine thread that a step does not end. */
 import type { StepActivity, StepProgress } from "./step-progress.ts";
 
-/** One step that has taken longer than the limit and is still under way. */
+/** A step that has exceeded the limit and is still running. */
 export interface StepStall {
-  /** That the step has taken so far, at least. */
+  /** Minimum time that the step has taken so far. */
   readonly elapsedMs: number;
   readonly activity: StepActivity;
-  /** Whether it has taken so long that only a restart is likely to help. */
+  /** Whether the step has taken so long that only a restart is likely to help. */
   readonly isLasting: boolean;
 }
 
-/** After as many limits a stall counts as lasting: a step that was merely slow has had as long again to end. */
+/** A stall is lasting after this many limits: a merely slow step has had as much time again. */
 const LIMITS_UNTIL_LASTING = 2;
-/** In one limit, so that a stall is noticed at most a tenth of it late. */
+/** Checks per limit, so that a stall is detected at most a tenth of the limit late. */
 const LOOKS_PER_LIMIT = 10;
 const MAX_POLL_MS = 1000;
 
 /**
- * Mutable. Looks at the progress by a timer, and counts the looks that found the same step. A look that comes late counts
- * once: where the whole process was stopped (a paused container, a debugger), the step had no time to go on either.
+ * Mutable. Checks the progress by a timer and counts the checks that found the same step. A late check counts once: if
+ * the whole process was stopped (a paused container, a debugger), the step could not continue either.
  */
 export class StepWatchdog {
   readonly #progress: StepProgress;
@@ -30,9 +30,7 @@ export class StepWatchdog {
   #elapsedMs = 0;
   #stall: StepStall | null = null;
 
-  /**
-   * @param onChange Called when a stall begins, when it has become a lasting one, and with null when its step has ended.
-   */
+  /** @param onChange Called when a stall starts, when it becomes lasting, and with null when its step has ended. */
   constructor(
     progress: StepProgress,
     { timeoutMs, onChange }: { readonly timeoutMs: number; readonly onChange: (stall: StepStall | null) => void },
@@ -43,7 +41,7 @@ export class StepWatchdog {
     this.#onChange = onChange;
   }
 
-  /** Keeps no process alive. */
+  /** Does not keep the process alive. */
   start(): void {
     this.#timer ??= setInterval(() => this.look(), this.#pollMs).unref();
   }
@@ -53,7 +51,7 @@ export class StepWatchdog {
     this.#timer = null;
   }
 
-  /** What the timer does. */
+  /** One check of the timer. */
   look(): void {
     const { step, activity } = this.#progress.read();
     const isSameStep = activity !== null && step === this.#watchedStep;

@@ -1,4 +1,4 @@
-/** Entry of the engine thread: owns the model, steps while there is work, sleeps while there is none. */
+/** Entry of the engine thread. Owns the model, steps while there is work, and sleeps otherwise. */
 import process from "node:process";
 import { parentPort, workerData } from "node:worker_threads";
 import type { MessagePort } from "node:worker_threads";
@@ -13,15 +13,15 @@ import { Inbox } from "./inbox.ts";
 import type { EngineThreadData, FromEngineThread, WorkerOptions } from "./messages.ts";
 import { StepProgress } from "./step-progress.ts";
 
-/** Longer than a client takes from one answer to its next request, which finds the memory of runs as it was left. */
+/** Longer than a client needs between an answer and its next request, which then still finds the memory of runs. */
 const REST_AFTER_MS = 100;
 
-/** Ends when asked to close, or after a failure it has reported; frees the model's memory either way. */
+/** Ends on a close message or after a failure that it has reported, and frees the model's memory in both cases. */
 async function serve(port: MessagePort, { optionsPort, progress }: EngineThreadData): Promise<void> {
   const inbox = new Inbox(port);
   const post = (message: FromEngineThread): void => port.postMessage(message);
   try {
-    // Takes tens of milliseconds, in which the facade finds out what there is to load.
+    // Takes tens of milliseconds, during which the facade determines what to load.
     ortEnvironment();
     const options = await receiveOptions(optionsPort);
     if (options === null) return;
@@ -77,10 +77,10 @@ function describeFailure(error: unknown): Pick<FromEngineThread & { kind: "faile
   return { code: "internal", message: `The engine thread failed: ${reason}` };
 }
 
-// Nobody but logits processors leaves promises behind here; one that fails must not end everybody's requests.
+// Only logits processors leave promises behind here. A rejected one must not end all requests.
 process.on("unhandledRejection", (reason) => {
   const message = reason instanceof Error ? reason.message : String(reason);
-  process.emitWarning(`A promise that a logits processor waits for no more was rejected: ${message}`);
+  process.emitWarning(`A promise that a logits processor no longer waits for was rejected: ${message}`);
 });
 invariant(parentPort !== null, "worker.ts is the entry of a worker thread");
 await serve(parentPort, workerData as EngineThreadData);

@@ -43,7 +43,7 @@ export class ExportedVisionEncoder implements VisionEncoder {
     if (data.length !== numValues) {
       throw new EngineError(
         "runtime_failed",
-        `The vision encoder makes features of shape [${shape.join(", ")}]; the prompt has places for ${numEmbeddings} of ${this.#hiddenSize}.`,
+        `The vision encoder returned features of shape [${shape.join(", ")}]; the prompt has places for ${numEmbeddings} of width ${this.#hiddenSize}.`,
       );
     }
     const embeddings = new Float32Array(new SharedArrayBuffer(numValues * Float32Array.BYTES_PER_ELEMENT));
@@ -71,7 +71,7 @@ function createInput({ name, elementType, source, hasBatch }: ExportedVisionInpu
   if (elementType === "float16") {
     return Tensor.fromTypedArray("float16", Float16Array.from(data as Float32Array), givenShape);
   }
-  invariant(givenType === elementType, `${name} takes ${elementType} and is given ${givenType}`);
+  invariant(givenType === elementType, `${name} expects ${elementType} and receives ${givenType}`);
   return Tensor.fromTypedArray(givenType, data, givenShape);
 }
 

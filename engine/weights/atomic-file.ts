@@ -1,4 +1,4 @@
-/** Files of the cache folder that only ever appear whole: written under a name of their own, then renamed. */
+/** Writes files of the cache folder atomically: under a temporary name, then renamed. */
 import { randomUUID } from "node:crypto";
 import { mkdir, open, readdir, rename, rm, stat } from "node:fs/promises";
 import { dirname, join } from "node:path";
@@ -12,12 +12,12 @@ const partialSuffix = ".partial";
 const ABANDONED_AFTER_MS = 60 * 60 * 1000;
 
 /**
- * Calls `write` with a name beside `file` that no other process uses, then renames it to `file`, replacing what is
- * there. Where `write` throws, the temporary file is removed; a process killed meanwhile leaves one that nobody reads
- * and that a later call removes.
+ * Calls `write` with a unique temporary name next to `file`, then renames it to `file`, replacing an existing file. If
+ * `write` throws, the temporary file is removed. If the process is killed, the temporary file is never read, and a
+ * later call removes it.
  *
- * @param contents What the file holds, for the error.
- * @throws EngineError `invalid_configuration` where the system refuses; else what `write` throws.
+ * @param contents Description of the content, for the error.
+ * @throws EngineError `invalid_configuration` for errors of the file system, otherwise the error of `write`.
  */
 export async function writeAtomically(
   file: string,
@@ -34,12 +34,12 @@ export async function writeAtomically(
   } catch (error) {
     await rm(temporaryFile, { force: true }).catch(() => undefined);
     if (!isSystemError(error)) throw error;
-    const message = `The cache folder cannot hold ${contents} (${systemReason(error)}).`;
+    const message = `The cache folder cannot store ${contents} (${systemReason(error)}).`;
     throw new EngineError("invalid_configuration", message, { cause: error, setting: "cacheFolder" });
   }
 }
 
-/** Node's own `recursive` never returns where a folder takes none, as /proc does, and says that it is not there. */
+/** Replaces Node's `recursive`, which never returns below a folder that rejects new folders with ENOENT, like /proc. */
 async function makeFolder(folder: string): Promise<void> {
   try {
     await mkdir(folder);
@@ -49,13 +49,15 @@ async function makeFolder(folder: string): Promise<void> {
     if (!isCode(error, "ENOENT") || parent === folder) throw error;
     await makeFolder(parent);
     await mkdir(folder).catch((again: unknown) => {
-      // Another process may have made it meanwhile.
+      // Another process may have created it since.
       if (!isCode(again, "EEXIST")) throw again;
     });
   }
 }
 
-/** The rename may reach the disk before the bytes do; a machine that loses power between the two must not lie. */
+/**
+ * Without this, the rename could reach the disk before the bytes, and a power failure would leave an incomplete file.
+ */
 async function flushToDisk(file: string): Promise<void> {
   const handle = await open(file, "r+");
   try {
@@ -78,7 +80,7 @@ function isCode(error: unknown, code: string): boolean {
   return error instanceof Error && "code" in error && error.code === code;
 }
 
-/** By the message, which is all that is left of an error from a thread. */
+/** Checks the message, which is all that remains of an error from a thread. */
 function isSystemError(error: unknown): error is Error {
   return error instanceof Error && /^E[A-Z0-9]+: /.test(error.message);
 }

@@ -1,4 +1,4 @@
-/** Names of a checkpoint's weight files, and the error for one that is not there. */
+/** Names of a checkpoint's weight files, and the error for a missing one. */
 import { EngineError } from "../contract/errors.ts";
 import { onnxFolder } from "./onnx-variants.ts";
 

@@ -1,4 +1,4 @@
-/** A folder in Hugging Face's layout, opened: its configuration and where each of its tensors lies. */
+/** Opens a folder in Hugging Face's layout: its configuration and the location of each tensor. */
 import { createHash } from "node:crypto";
 import { readdir } from "node:fs/promises";
 import { basename, join, resolve } from "node:path";
@@ -15,37 +15,37 @@ import type { StoredTensor } from "./stored-tensor.ts";
 export interface Checkpoint {
   /** Absolute path. */
   readonly folder: string;
-  /** `config.json`, parsed and not checked further. */
+  /** `config.json`, parsed but not validated. */
   readonly config: unknown;
   /** Empty for a ready-made export. */
   readonly tensors: ReadonlyMap<string, StoredTensor>;
-  /** Names of the files in `onnx/` where the checkpoint is a ready-made export: it has no safetensors. Else null. */
+  /** Names of the files in `onnx/` for a ready-made export without safetensors, otherwise null. */
   readonly onnxFileNames: readonly string[] | null;
   /**
-   * Hex SHA-256 of config.json and the weight files; the same content in another folder has the same. Reads every byte
-   * the first time, then remembers it in the cache folder for as long as the files stay untouched.
+   * Hex SHA-256 of config.json and the weight files. Equal content in another folder has the same hash. The first call
+   * reads every byte; the cache folder then stores the hash for as long as the files do not change.
    */
   contentHash(options?: ContentHashOptions): Promise<string>;
-  /** Null where the folder has no such file; EngineError `invalid_checkpoint` where it cannot be read or is not JSON. */
+  /** Null if the file does not exist. Throws EngineError `invalid_checkpoint` if it cannot be read or is not JSON. */
   readJson(fileName: string): Promise<unknown>;
 }
 
 export interface ContentHashOptions {
   readonly signal?: AbortSignal | undefined;
-  /** Absolute paths of the weight files that matter. Default: the safetensors files. */
+  /** Absolute paths of the relevant weight files. Default: the safetensors files. */
   readonly files?: readonly string[];
 }
 
 export interface OpenCheckpointOptions {
-  /** Remembers content hashes between starts. */
+  /** Stores content hashes between starts. */
   readonly cacheFolder: string;
 }
 
 /**
- * Weights are `model.safetensors`, or else the shards that `model.safetensors.index.json` names, or else those of the
+ * Weights are `model.safetensors`, otherwise the shards listed in `model.safetensors.index.json`, otherwise the
  * ready-made ONNX files in `onnx/`.
  *
- * @throws EngineError `invalid_checkpoint`, naming what is missing or wrong.
+ * @throws EngineError `invalid_checkpoint` that names the missing or invalid file.
  */
 export async function openCheckpoint(folder: string, { cacheFolder }: OpenCheckpointOptions): Promise<Checkpoint> {
   const absoluteFolder = resolve(folder);
@@ -81,7 +81,7 @@ export async function openCheckpoint(folder: string, { cacheFolder }: OpenCheckp
   };
 }
 
-/** Null where the file is absent and others can take its place. */
+/** Null if the file does not exist and others can replace it. */
 async function readSingleFile(file: string, hasOthers: boolean): Promise<ReadonlyMap<string, StoredTensor> | null> {
   const tensors = await readSafetensorsHeader(file);
   if (tensors !== null || hasOthers) return tensors;
@@ -124,7 +124,7 @@ export function parseWeightMap(indexBytes: Buffer | null): Readonly<Record<strin
     throw new EngineError("invalid_checkpoint", `${indexFileName} has no weight_map.`);
   }
   for (const [name, shardName] of Object.entries(weightMap)) {
-    // A name with folders in it could lead out of the checkpoint.
+    // A name with folders could lead out of the checkpoint.
     if (typeof shardName !== "string" || shardName !== basename(shardName) || !shardName.endsWith(".safetensors")) {
       throw new EngineError("invalid_checkpoint", `${indexFileName} names no safetensors file for tensor ${name}.`);
     }

@@ -1,4 +1,4 @@
-/** Thread entry: converts a few rows of one tensor at a time and writes them where the plan put them. */
+/** Thread entry: converts a few rows of a tensor at a time and writes them to their planned place. */
 import { closeSync, openSync, readSync, writeSync } from "node:fs";
 
 import {
@@ -14,7 +14,7 @@ import { quantizeBlockwise, quantizePerChannel } from "./quantize.ts";
 import { bytesPerElement } from "./safetensors.ts";
 import type { StoredTensor } from "./stored-tensor.ts";
 
-/** Rows `firstRow` to `firstRow + numRows` of a source seen as a matrix, and where what they become is written. */
+/** Rows `firstRow` to `firstRow + numRows` of a source seen as a matrix, and the destination of the result. */
 export interface ConversionTask {
   readonly source: StoredTensor;
   readonly firstRow: number;
@@ -22,14 +22,14 @@ export interface ConversionTask {
   readonly columns: number;
   readonly format: WeightFormat;
   readonly targetFile: string;
-  /** Of the whole weight, and the row of it that `firstRow` becomes after concatenation. */
+  /** Byte offset of the whole weight, and the row that `firstRow` becomes after concatenation. */
   readonly weightOffset: number;
   readonly scalesOffset: number;
   readonly targetRow: number;
   readonly totalRows: number;
 }
 
-/** What is wrong with the tensor, for a message that begins with its name; null where all was written. */
+/** The error of the tensor, for a message that starts with its name; null if everything was written. */
 export type ConversionFault = string | null;
 
 export function convertRows(task: ConversionTask): ConversionFault {
@@ -74,7 +74,7 @@ function writeConverted(
     case "per-channel-int8": {
       if (hasNonFinite(values)) return "has a value that is not finite, which cannot be quantised";
       const { weight, scales } = quantizePerChannel(values, numRows, columns);
-      // Rows have become columns: each column of the source is a strip in one row of [columns, totalRows].
+      // Rows have become columns: each column of the source is a part of one row in [columns, totalRows].
       for (let column = 0; column < columns; column++) {
         const strip = weight.subarray(column * numRows, (column + 1) * numRows);
         writeBytes(target, weightOffset + column * totalRows + targetRow, strip);
@@ -117,7 +117,7 @@ function hasNonFinite(values: Float32Array): boolean {
   return false;
 }
 
-/** Infinities and NaN of the source are kept, they are in float16's range. */
+/** Infinities and NaN of the source are kept: float16 can represent them. */
 function hasValueBeyondFloat16(values: Float32Array): boolean {
   for (let index = 0; index < values.length; index++) {
     const magnitude = Math.abs(values[index]);

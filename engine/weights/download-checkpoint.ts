@@ -1,4 +1,4 @@
-/** Downloads the files of a checkpoint from S3 into a folder that is complete or not there. */
+/** Downloads the files of a checkpoint from S3 into a folder that is either complete or absent. */
 import { hash } from "node:crypto";
 import { readFile, stat, writeFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
@@ -13,24 +13,24 @@ import type { WeightProgress } from "./progress.ts";
 import { downloadObjects, type Download } from "./ranged-download.ts";
 import { listObjects, TransientDownloadError, type S3Location, type S3Object } from "./s3-objects.ts";
 
-/** Written last; holds what was downloaded. */
+/** Written last; lists what was downloaded. */
 const completeMarker = ".complete.json";
 
-/** What else of a checkpoint the engine may read; optimiser states, other formats and pictures stay where they are. */
+/** Other files that the engine may read. Optimiser states, other formats and pictures are not downloaded. */
 const checkpointFile = /^[A-Za-z0-9_][\w.+-]*\.(json|jinja|txt|safetensors)$|^tokenizer\.model$/;
 
 export interface DownloadCheckpointOptions {
   readonly cacheFolder: string;
-  /** Which files of a ready-made export are wanted. Default: float32 on the CPU. */
+  /** The wanted files of a ready-made export. Default: float32 on the CPU. */
   readonly variant?: OnnxVariant | undefined;
   readonly onProgress?: ((progress: WeightProgress) => void) | undefined;
   readonly signal?: AbortSignal | undefined;
 }
 
 /**
- * Absolute path of the folder. It is named by what the listing says (keys, ETags, sizes), so it never changes once
- * complete: while nothing changed in the bucket a start costs one LIST, a changed object makes another folder, and
- * processes that do it at once write equal files. What was complete when a process was killed is not fetched again.
+ * Returns the absolute path of the folder. Its name is derived from the listing (keys, ETags, sizes), so a complete
+ * folder never changes: a start with an unchanged bucket costs one LIST, and a changed object leads to another folder.
+ * Concurrent processes write equal files. Files that were complete when a process was killed are not downloaded again.
  */
 export async function downloadCheckpoint(
   client: S3Client,
@@ -71,14 +71,14 @@ export async function downloadCheckpoint(
   const isSharded = index !== undefined && !objects.has(singleFileName);
   if (isSharded) await fetchMissing([index]);
   const weightNames = isSharded ? await readShardNames(folder, reference, objects) : new Set([singleFileName]);
-  // Repositories often hold their weights twice, under other names.
+  // Repositories often contain their weights twice under different names.
   await fetchMissing([...objects.values()].filter(({ name }) => isWanted(name, weightNames)));
   if (!isComplete)
     await writeAtomically(markerFile, "a downloaded checkpoint", (temporaryFile) => writeFile(temporaryFile, manifest));
   return folder;
 }
 
-/** Those of the variant, by their names below the checkpoint's prefix. */
+/** The variant's objects, by their names below the checkpoint's prefix. */
 function exportedObjects(inOnnxFolder: readonly S3Object[], variant: OnnxVariant): S3Object[] {
   const files = chooseOnnxFiles(
     inOnnxFolder.map(({ name }) => name),
@@ -104,7 +104,7 @@ async function readShardNames(
   return shardNames;
 }
 
-/** Files appear whole and are never altered, so the size tells a complete one from a damaged disk's. */
+/** Files appear complete and never change, so a different size means a damaged disk. */
 async function hasSize(file: string, byteLength: number): Promise<boolean> {
   const stats = await stat(file).catch(() => null);
   return stats?.isFile() === true && stats.size === byteLength;

@@ -1,4 +1,4 @@
-/** Content hashes of large files, remembered so that a start does not read gigabytes to learn what it has. */
+/** Content hashes of large files, stored so that a start does not have to read gigabytes. */
 import { createHash, hash } from "node:crypto";
 import { createReadStream } from "node:fs";
 import { readFile, stat, writeFile } from "node:fs/promises";
@@ -17,8 +17,8 @@ export interface HashFileOptions {
 }
 
 /**
- * Hex SHA-256 of a file. A remembered one is taken only while size, inode, modification and change time are the same;
- * they are read before the bytes, so that a file altered meanwhile is hashed again the next time.
+ * Returns the hex SHA-256 of a file. A stored hash is used only if size, inode, modification time and change time are
+ * unchanged. They are read before the bytes, so a file that changes meanwhile is hashed again next time.
  *
  * @throws EngineError `invalid_checkpoint`, `aborted`.
  */
@@ -52,7 +52,7 @@ export async function hashFile(file: string, { cacheFolder, signal }: HashFileOp
   return contentHash;
 }
 
-/** A cache folder that was filled before and is read-only now has all else; the next start hashes again. */
+/** A filled cache folder may be read-only now. Then the next start hashes again. */
 function ignoreUnwritable(error: unknown): void {
   if (!(error instanceof EngineError) || error.code !== "invalid_configuration") throw error;
 }

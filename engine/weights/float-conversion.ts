@@ -11,9 +11,9 @@ export function isFloat(elementType: ElementType): elementType is FloatElementTy
 }
 
 /**
- * Little-endian elements as float32. May be a view of `bytes`; exact for every source type.
+ * Little-endian elements as float32, exact for every source type. May return a view of `bytes`.
  *
- * @param bytes starts at the beginning of its ArrayBuffer, so that it can be viewed as any type.
+ * @param bytes Starts at the beginning of its ArrayBuffer, so that it can be viewed as any type.
  */
 export function toFloat32(bytes: Uint8Array<ArrayBuffer>, elementType: FloatElementType): Float32Array<ArrayBuffer> {
   invariant(bytes.byteOffset === 0, "source bytes are aligned");

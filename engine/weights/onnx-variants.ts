@@ -1,8 +1,8 @@
 /**
- * The `onnx/` folder of hub repositories: which of its files are served.
+ * Selects the files of a hub repository's `onnx/` folder.
  *
- * The layout is that of transformers.js: a file for each part of a model, and of each part several variants that a
- * suffix tells apart. Weights beyond 2 GB lie beside their file, in `<file>_data`, `<file>_data_1` and so on.
+ * The layout is that of transformers.js: a file per part of a model, in several variants that differ by a suffix.
+ * Weights beyond 2 GB are next to their file, in `<file>_data`, `<file>_data_1` and so on.
  */
 import type { DeviceName, DtypeName } from "../contract/config.ts";
 import { EngineError } from "../contract/errors.ts";
@@ -14,27 +14,27 @@ export function isOnnxExport(fileNames: readonly string[]): boolean {
   return fileNames.some((fileName) => fileName.endsWith(".onnx"));
 }
 
-/** Names of the files in `onnx/` that one start loads. */
+/** Names of the files in `onnx/` that a start loads. */
 export interface OnnxFiles {
-  /** Takes embeddings where there is `embedTokens`, token ids where there is not. */
+  /** Its inputs are embeddings if there is `embedTokens`, otherwise token ids. */
   readonly decoder: string;
   readonly embedTokens: string | null;
   readonly visionEncoder: string | null;
 }
 
-/** What is asked for. */
+/** The requested variant. */
 export interface OnnxVariant {
   readonly dtype: DtypeName;
   readonly device: DeviceName;
 }
 
-/** What `auto` is on the device; 16 bits are allowed on the CPU, where they are slow. */
+/** The dtype that `auto` means on the device. 16 bits are allowed on the CPU, where they are slow. */
 export function resolveOnnxDtype({ dtype, device }: OnnxVariant): Exclude<DtypeName, "auto"> {
   if (dtype !== "auto") return dtype;
   return device === "cpu" ? "float32" : "float16";
 }
 
-/** Of embeddings; the one that exports of text models have in its place takes token ids. */
+/** Takes embeddings; its counterpart in exports of text models takes token ids. */
 const mergedDecoder = "decoder_model_merged";
 const wholeModel = "model";
 const embedTokens = "embed_tokens";
@@ -44,7 +44,7 @@ const exact = "";
 const float16 = ["_fp16"];
 const int8 = ["_quantized", "_int8", "_uint8"];
 
-/** Suffixes by dtype, the first that there is being taken. 16-bit activations are what GPUs compute in. */
+/** Suffixes by dtype; the first existing one is used. GPUs compute in 16-bit activations. */
 function suffixesOf(dtype: Exclude<DtypeName, "auto">, device: DeviceName): readonly string[] {
   switch (dtype) {
     case "float32":
@@ -61,7 +61,7 @@ function suffixesOf(dtype: Exclude<DtypeName, "auto">, device: DeviceName): read
   return dtype satisfies never;
 }
 
-/** What the other parts may take where theirs is missing: more exact, never less. */
+/** Dtypes that replace a missing one for the other parts: more exact, never less. */
 function substitutesOf(dtype: Exclude<DtypeName, "auto">, device: DeviceName): readonly string[] {
   const floats = device === "cpu" ? [exact, ...float16] : [...float16, exact];
   switch (dtype) {
@@ -79,11 +79,11 @@ function substitutesOf(dtype: Exclude<DtypeName, "auto">, device: DeviceName): r
 }
 
 /**
- * The decoder must be there in the dtype asked for. Token embeddings and vision encoder, which many repositories
- * quantise less or not at all, are taken in the next more exact variant where it is missing.
+ * The decoder must exist in the requested dtype. Token embeddings and vision encoder, which many repositories quantise
+ * less or not at all, fall back to the next more exact variant.
  *
  * @param fileNames All files of the folder.
- * @throws EngineError `invalid_configuration` listing the dtypes there are, `invalid_checkpoint` for a missing part.
+ * @throws EngineError `invalid_configuration` that lists the existing dtypes, `invalid_checkpoint` for a missing part.
  */
 export function chooseOnnxFiles(fileNames: readonly string[], variant: OnnxVariant): OnnxFiles {
   const { device } = variant;
@@ -111,13 +111,13 @@ export function chooseOnnxFiles(fileNames: readonly string[], variant: OnnxVaria
   if (embeddings === null) {
     throw new EngineError(
       "invalid_checkpoint",
-      `The export lacks ${onnxFolder}/${embedTokens}${wanted[0]}.onnx, which ${decoder} takes its inputs from.`,
+      `The export lacks ${onnxFolder}/${embedTokens}${wanted[0]}.onnx, which computes the inputs of ${decoder}.`,
     );
   }
   return { decoder, embedTokens: embeddings, visionEncoder: find(visionEncoder, suffixes) };
 }
 
-/** Whether the file is one of the chosen ones or holds weights of one. */
+/** Whether the file is a chosen one or contains its weights. */
 export function belongsTo(fileName: string, files: OnnxFiles): boolean {
   return [files.decoder, files.embedTokens, files.visionEncoder].some(
     (chosen) =>
@@ -126,7 +126,7 @@ export function belongsTo(fileName: string, files: OnnxFiles): boolean {
   );
 }
 
-/** The suffix that tells the variant; null for a file of another part. */
+/** The suffix of the variant; null for a file of another part. */
 function variantOf(fileName: string, part: string): string | null {
   if (!fileName.startsWith(part) || !fileName.endsWith(".onnx")) return null;
   const suffix = fileName.slice(part.length, -".onnx".length);

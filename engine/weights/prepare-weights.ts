@@ -1,4 +1,4 @@
-/** Turns the tensors of a checkpoint into the weights a model asks for, once per content, in a file that is mapped. */
+/** Converts the tensors of a checkpoint into the weights that a model requests, once per content, in a mapped file. */
 import { hash } from "node:crypto";
 import { open } from "node:fs/promises";
 import { resolve } from "node:path";
@@ -39,12 +39,13 @@ export interface PrepareWeightsOptions {
 type MadeWeight = Extract<PlannedWeight, { kind: "made" }>;
 
 /**
- * By the name of the request. Plain weights stored in the wanted type stay where they are in the checkpoint; all others
- * are written, at multiples of 64 bytes, into one file below `cacheFolder` that is named by content and requests. Two
- * processes may do so at once: each writes a file of its own, and the last one to finish replaces an equal file.
+ * Returns weights by the names of the requests. Plain weights already stored in the wanted type stay in the checkpoint.
+ * All others are written, at multiples of 64 bytes, into one file below `cacheFolder` that is named by content and
+ * requests. Two processes may do this at once: each writes its own file, and the last one to finish replaces an equal
+ * file.
  *
- * @throws EngineError `invalid_checkpoint` (a tensor is missing, of another shape, or has values that the format cannot
- * hold), `invalid_configuration` (the cache folder cannot be written), `aborted`.
+ * @throws EngineError `invalid_checkpoint` (a tensor is missing, has another shape, or has values that the format
+ * cannot represent), `invalid_configuration` (the cache folder is not writable), `aborted`.
  */
 export async function prepareWeights(
   checkpoint: Checkpoint,
@@ -92,7 +93,7 @@ async function findOrMakeFile(
   return file;
 }
 
-/** False for a file that is absent, cut off or of another making. */
+/** False for a file that is absent, truncated or of another version. */
 async function isWhole(file: string, header: Buffer, fileBytes: number): Promise<boolean> {
   const handle = await open(file, "r").catch(() => null);
   if (handle === null) return false;
@@ -109,7 +110,7 @@ async function isWhole(file: string, header: Buffer, fileBytes: number): Promise
 function createTasks(made: readonly MadeWeight[], targetFile: string): readonly ConversionTask[] {
   return made.flatMap(({ request, sources, weight, scales }) => {
     const { format, shape } = request;
-    // A plain weight of any rank is a column of elements: nothing depends on its rows.
+    // A plain weight of any rank is treated as a column of elements, because its conversion does not depend on rows.
     const columns = format.kind === "plain" ? 1 : (shape[1] ?? 1);
     if (countElements(shape) === 0) return [];
     const totalRows = countElements(shape) / columns;
@@ -140,14 +141,14 @@ function createTasks(made: readonly MadeWeight[], targetFile: string): readonly 
   });
 }
 
-/** As many tasks at a time as there are threads; the rest wait, so that little is held in memory. */
+/** Runs as many tasks at once as there are threads. The others wait, so that little is held in memory. */
 async function convertAll(tasks: readonly ConversionTask[], options: PrepareWeightsOptions): Promise<void> {
   const { onProgress, signal } = options;
   const total = tasks.reduce((sum, task) => sum + sourceBytes(task), 0);
   const numThreads = total <= INLINE_BYTES ? 0 : options.numThreads;
   await using converter = numThreads === 0 ? inlineConverter : await startThreads(numThreads);
 
-  // One iterator for all: each thread takes the next task when it has done its last.
+  // One shared iterator: each thread takes the next task when it has finished one.
   const queue = tasks.values();
   let completed = 0;
   const convertNext = async (): Promise<void> => {
@@ -172,7 +173,7 @@ const inlineConverter: Converter = {
 };
 
 async function startThreads(numThreads: number): Promise<Converter> {
-  // Loaded here because most starts have nothing to convert.
+  // Imported here because most starts have nothing to convert.
   const { Piscina } = await import("piscina");
   const filename = moduleUrl("./conversion-worker", import.meta.url).href;
   const pool = new Piscina<ConversionTask, ConversionFault>({

@@ -1,4 +1,4 @@
-/** How a model asks for its weights, and in what form it gets them. */
+/** The requests of a model for its weights, and the forms in which it gets them. */
 import type { StoredTensor } from "./stored-tensor.ts";
 
 export type WeightFormat =
@@ -17,7 +17,10 @@ export interface WeightRequest {
   readonly name: string;
   /** Tensors of the checkpoint; several are concatenated along axis 0 (packed QKV, gate and up). */
   readonly sources: readonly string[];
-  /** Shape after concatenation; anything else in the checkpoint is an `invalid_checkpoint` error that names the tensor. */
+  /**
+   * Shape after concatenation. Any other shape in the checkpoint is an `invalid_checkpoint` error that names the
+   * tensor.
+   */
   readonly shape: readonly number[];
   readonly format: WeightFormat;
 }

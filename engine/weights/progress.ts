@@ -1,4 +1,4 @@
-/** How far a slow part of getting weights ready is. */
+/** Progress of a slow part of preparing weights. */
 
 export interface WeightProgress {
   readonly task: string;

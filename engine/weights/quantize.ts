@@ -1,4 +1,4 @@
-/** Quantisation of linear weights to the forms that ONNX Runtime's integer kernels take. Plain arithmetic, no I/O. */
+/** Quantises linear weights for ONNX Runtime's integer kernels. Arithmetic only, no I/O. */
 import { invariant } from "../contract/errors.ts";
 
 export interface QuantizedRows {
@@ -7,18 +7,18 @@ export interface QuantizedRows {
 }
 
 /**
- * Where on the scale of -8 to 7 the value of largest magnitude may come to lie. Five candidates take the error of
+ * Candidate levels, on the scale of -8 to 7, for the value of largest magnitude. Five candidates reduce the error of
  * normally distributed weights from 8.6 % to 8.1 % of their norm; more gain less than a hundredth of that.
  */
 const int4Levels = [8, 7.5, 7, 8.5, 6.5] as const;
 
 /**
- * Symmetric blocks along the rows of [rows, columns], as `MatMulNBits` of ONNX Runtime's contrib operators reads them:
- * an element is `(code - 2^(bits - 1)) * scale`; 4-bit codes are packed in pairs, the earlier element in the low half.
+ * Quantises symmetric blocks along the rows of [rows, columns] for `MatMulNBits` of ONNX Runtime's contrib operators.
+ * An element is `(code - 2^(bits - 1)) * scale`. 4-bit codes are packed in pairs, the earlier element in the low half.
  * The last block of a row is padded with zeros. Scales may be negative.
  *
- * @param values finite, row-major [rows, columns]
- * @returns weight [rows, ceil(columns / blockSize), blockSize * bits / 8], scales [rows * ceil(columns / blockSize)]
+ * @param values Finite, row-major [rows, columns].
+ * @returns weight [rows, ceil(columns / blockSize), blockSize * bits / 8], scales [rows * ceil(columns / blockSize)].
  */
 export function quantizeBlockwise(
   values: Float32Array,
@@ -43,7 +43,7 @@ export function quantizeBlockwise(
   return { weight, scales };
 }
 
-/** Returns the scale: the largest magnitude becomes code 1 or 255. */
+/** Returns the scale. The largest magnitude becomes code 1 or 255. */
 function encodeInt8Block(
   values: Float32Array,
   start: number,
@@ -55,7 +55,7 @@ function encodeInt8Block(
   const scale = Math.fround(largestMagnitude(values, start, end) / 127);
   const inverse = scale === 0 ? 0 : 1 / scale;
   for (let index = start; index < end; index++) {
-    // A scale rounded down, or a denormal one, would lead past the last code.
+    // A scale that was rounded down, or a denormal one, would exceed the last code.
     const code = Math.floor(values[index] * inverse + 128.5);
     weight[weightOffset + index - start] = code > 255 ? 255 : code < 0 ? 0 : code;
   }
@@ -64,10 +64,10 @@ function encodeInt8Block(
 }
 
 /**
- * Returns the scale, the best of several in squared error. For each candidate the codes are taken and the scale that
- * fits those codes best in the least-squares sense, `sum(x * q) / sum(q * q)`; the error it leaves is
- * `sum(x * x) - sum(x * q)^2 / sum(q * q)`. The value of largest magnitude goes to the negative end, which has one
- * level more than the positive one, by giving the scale its opposite sign (as llama.cpp's Q4_0 does).
+ * Returns the scale with the smallest squared error among several candidates. Each candidate determines codes, and the
+ * least-squares scale for these codes is `sum(x * q) / sum(q * q)`, with the error `sum(x * x) - sum(x * q)^2 / sum(q *
+ * q)`. The value of largest magnitude is mapped to the negative end, which has one more level than the positive one, by
+ * giving the scale the opposite sign (like llama.cpp's Q4_0).
  */
 function encodeInt4Block(
   values: Float32Array,
@@ -87,7 +87,7 @@ function encodeInt4Block(
       let qq = 0;
       for (let index = start; index < end; index++) {
         const value = values[index];
-        // Never negative: no value is further from zero than `extreme`, and no level is above 8.5.
+        // Never negative: no value has a larger magnitude than `extreme`, and no level is above 8.5.
         let code = (value * inverse + 8.5) | 0;
         if (code > 15) code = 15;
         code -= 8;
@@ -116,11 +116,11 @@ function encodeInt4Block(
 }
 
 /**
- * Symmetric int8 with one scale per row (output channel), transposed for `MatMulInteger`: an element is
- * `weight[column, row] * scales[row]`, weights in -127 to 127.
+ * Quantises to symmetric int8 with one scale per row (output channel), transposed for `MatMulInteger`. An element is
+ * `weight[column, row] * scales[row]`, with weights from -127 to 127.
  *
- * @param values finite, row-major [rows, columns]
- * @returns weight [columns, rows], scales [rows]
+ * @param values Finite, row-major [rows, columns].
+ * @returns weight [columns, rows], scales [rows].
  */
 export function quantizePerChannel(values: Float32Array, rows: number, columns: number): QuantizedRows {
   invariant(values.length === rows * columns, `${values.length} values are ${rows} rows of ${columns}`);

@@ -1,4 +1,4 @@
-/** Downloads large objects in parallel ranges into files that only ever appear whole. */
+/** Downloads large objects in parallel ranges into files that appear only when complete. */
 import { open, type FileHandle } from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";
 import type { S3Client } from "@aws-sdk/client-s3";
@@ -30,15 +30,15 @@ export interface DownloadOptions {
 
 export interface Download {
   readonly object: S3Object;
-  /** Absolute path of the file it becomes. */
+  /** Absolute path of the downloaded file. */
   readonly file: string;
 }
 
 /**
- * Resolves when every file is there. One that fails for good ends all others; files complete by then stay, so that the
- * next start goes on from there.
+ * Resolves when every file is complete. A permanent failure ends all downloads. Files that are complete by then stay,
+ * so that the next start resumes.
  *
- * @throws EngineError as `readRange`, or `invalid_configuration` where the server or the disk keeps failing.
+ * @throws EngineError like `readRange`, or `invalid_configuration` if the server or the disk keeps failing.
  */
 export async function downloadObjects(
   client: S3Client,
@@ -61,7 +61,7 @@ export async function downloadObjects(
         downloadObject(client, object, target, limit, addCompleted, endingSignal),
       );
     } catch (error) {
-      // The first failure is the cause; those after it are only its echo.
+      // The first failure is the cause; later ones are its consequences.
       ending.abort(error);
     }
   });
@@ -95,7 +95,7 @@ async function downloadObject(
       });
       ranges.push(range);
     }
-    // All have ended before the file is closed, whatever the first failure was.
+    // Wait for all ranges before the file is closed, whatever failed first.
     const failed = (await Promise.allSettled(ranges)).find((result) => result.status === "rejected");
     if (failed !== undefined) throw failed.reason;
   } finally {
@@ -116,7 +116,7 @@ async function downloadRange(
       const attemptSignal = AbortSignal.any([signal, AbortSignal.timeout(RANGE_TIMEOUT_MS)]);
       const position = await writeRange(target, readRange(client, object, start, end, attemptSignal), start, end);
       if (position === end) return;
-      throw new TransientDownloadError(`${object.name} broke off at byte ${position} of ${end}.`);
+      throw new TransientDownloadError(`The download of ${object.name} stopped at byte ${position} of ${end}.`);
     } catch (error) {
       if (!(error instanceof TransientDownloadError) || attempt === MAX_ATTEMPTS) throw error;
       await delay(FIRST_RETRY_DELAY_MS * 2 ** (attempt - 1), undefined, { signal });
@@ -124,7 +124,7 @@ async function downloadRange(
   }
 }
 
-/** Returns where the bytes ended, which is before `end` when the connection broke off. */
+/** Returns the position where the bytes ended, which is before `end` if the connection broke. */
 async function writeRange(
   target: FileHandle,
   source: AsyncIterable<Uint8Array>,
@@ -153,7 +153,7 @@ async function writeRange(
 
 type Limit = (run: () => Promise<void>) => Promise<void>;
 
-/** At most `maxRunning` at once, in the order of the calls. */
+/** Runs at most `maxRunning` calls at once, in order. */
 function createLimit(maxRunning: number): Limit {
   const waiting: (() => void)[] = [];
   let numRunning = 0;
@@ -163,7 +163,7 @@ function createLimit(maxRunning: number): Limit {
     try {
       await run();
     } finally {
-      // A waiting call takes over the place of this one.
+      // A waiting call takes this one's place.
       const next = waiting.shift();
       if (next === undefined) numRunning--;
       else next();

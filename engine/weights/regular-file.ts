@@ -1,4 +1,4 @@
-/** Opens files of a checkpoint, which may be anything: nothing but a regular file is opened, so that none is waited for. */
+/** Opens files of a checkpoint, but only regular ones, so that no pipe or device can block. */
 import { constants } from "node:fs";
 import type { Stats } from "node:fs";
 import { lstat, open } from "node:fs/promises";
@@ -11,21 +11,21 @@ import { EngineError } from "../contract/errors.ts";
 const MAX_TEXT_BYTES = 256 * 1024 * 1024;
 
 /**
- * Null where there is no such file.
+ * Returns null if the file does not exist.
  *
- * @throws EngineError `invalid_checkpoint`, naming the file, for a folder, a named pipe, a link that leads nowhere, and a
- *   file that may not be read.
+ * @throws EngineError `invalid_checkpoint` that names the file, for a folder, a named pipe, a broken link, and a file
+ * without read permission.
  */
 export async function openRegularFile(path: string): Promise<FileHandle | null> {
   const fileName = basename(path);
   let handle: FileHandle;
   try {
-    // Without it, opening a named pipe waits for somebody who writes to it.
+    // Without this flag, opening a named pipe waits for a writer.
     handle = await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
   } catch (cause) {
     const isAbsent = isNotFound(cause);
     if (isAbsent && !(await isLink(path))) return null;
-    const fault = isAbsent ? "is a link to a file that is not there" : `cannot be read (${systemReason(cause)})`;
+    const fault = isAbsent ? "is a link to a file that does not exist" : `cannot be read (${systemReason(cause)})`;
     throw new EngineError("invalid_checkpoint", `${fileName} ${fault}.`, { cause });
   }
   const stats = await handle.stat();
@@ -34,7 +34,10 @@ export async function openRegularFile(path: string): Promise<FileHandle | null> 
   throw new EngineError("invalid_checkpoint", `${fileName} is ${kindOf(stats)}, not a file.`);
 }
 
-/** All bytes of it; null where there is no such file. Throws as `openRegularFile`, and for one that is too long. */
+/**
+ * Returns all bytes, or null if the file does not exist. Throws like `openRegularFile`, and for a file that is too
+ * large.
+ */
 export async function readRegularFile(path: string): Promise<Buffer | null> {
   const handle = await openRegularFile(path);
   if (handle === null) return null;
@@ -57,7 +60,7 @@ export async function readRegularFile(path: string): Promise<Buffer | null> {
   }
 }
 
-/** The system's message without the path of the host, which it has at its end, after a comma. */
+/** The system's message without the host's path, which follows a comma at its end. */
 export function systemReason(error: unknown): string {
   return error instanceof Error ? error.message.split(",")[0] : String(error);
 }

@@ -1,4 +1,4 @@
-/** Makes a checkpoint reference into a folder on this machine: checks a path, downloads `s3://bucket/prefix`. */
+/** Resolves a checkpoint reference to a local folder: checks a path or downloads `s3://bucket/prefix`. */
 import { lstat, readdir, stat } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import type { S3Client } from "@aws-sdk/client-s3";
@@ -10,15 +10,15 @@ import { isOnnxExport, onnxFolder } from "./onnx-variants.ts";
 import type { S3Location } from "./s3-objects.ts";
 
 export interface ResolveCheckpointOptions extends DownloadCheckpointOptions {
-  /** Called for an `s3://` reference only; the client is destroyed before the call returns. */
+  /** Called only for an `s3://` reference. The client is destroyed before the call returns. */
   readonly createS3Client?: (() => S3Client) | undefined;
 }
 
 /**
- * Absolute path of a folder with config.json and safetensors files, or else the files of a ready-made export.
+ * Returns the absolute path of a folder with config.json and safetensors files, or the files of a ready-made export.
  *
- * @throws EngineError `invalid_configuration` (no such folder or bucket, no rights, not reached), `invalid_checkpoint`
- * (something of a checkpoint is missing, or changed meanwhile), `aborted`.
+ * @throws EngineError `invalid_configuration` (the folder or bucket does not exist, is not allowed or not reachable),
+ * `invalid_checkpoint` (a file of the checkpoint is missing or changed meanwhile), `aborted`.
  */
 export async function resolveCheckpoint(reference: string, options: ResolveCheckpointOptions): Promise<string> {
   const location = parseS3Reference(reference);
@@ -28,7 +28,7 @@ export async function resolveCheckpoint(reference: string, options: ResolveCheck
   }
   const client = options.createS3Client();
   try {
-    // A start from a folder does without the AWS SDK, which takes longer to load than everything else here.
+    // A start from a folder avoids the AWS SDK, which takes longer to load than everything else here.
     const { downloadCheckpoint } = await import("./download-checkpoint.ts");
     return await downloadCheckpoint(client, location, options);
   } finally {
@@ -39,7 +39,7 @@ export async function resolveCheckpoint(reference: string, options: ResolveCheck
 function parseS3Reference(reference: string): S3Location | null {
   if (!reference.startsWith("s3://")) return null;
   const [bucket, ...path] = reference.slice("s3://".length).split("/");
-  if (bucket === "") throw new EngineError("invalid_configuration", `${reference} names no bucket.`);
+  if (bucket === "") throw new EngineError("invalid_configuration", `${reference} does not name a bucket.`);
   const prefix = path.join("/").replace(/\/+$/, "");
   return { bucket, prefix: prefix === "" ? "" : `${prefix}/` };
 }
@@ -53,7 +53,7 @@ async function checkFolder(reference: string): Promise<string> {
       `The model ${reference} is neither a folder nor an s3:// reference.`,
     );
   }
-  // A link that leads nowhere counts: whoever opens it says so.
+  // A broken link counts as present; opening it reports the error.
   const present = async (fileName: string): Promise<boolean> =>
     (await lstat(join(folder, fileName)).catch(() => null)) !== null;
   if (!(await present("config.json"))) throw lacks(reference, "config.json");

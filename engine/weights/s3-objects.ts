@@ -1,4 +1,4 @@
-/** The two calls a checkpoint in S3 needs, with their failures told apart. The only file here that knows the AWS SDK. */
+/** The two S3 calls that a checkpoint needs, with classified failures. Only this file imports the AWS SDK here. */
 import { addAbortSignal, Readable } from "node:stream";
 import { GetObjectCommand, ListObjectsV2Command, type S3Client } from "@aws-sdk/client-s3";
 
@@ -6,7 +6,7 @@ import { EngineError } from "../contract/errors.ts";
 
 export interface S3Location {
   readonly bucket: string;
-  /** "" or ends in "/". */
+  /** Empty or ends in "/". */
   readonly prefix: string;
 }
 
@@ -22,15 +22,15 @@ export interface S3Object {
 /** A checkpoint has some hundred files; a prefix that holds more is not one, and is not read to its end. */
 const MAX_LISTED_OBJECTS = 10_000;
 
-/** Worth another attempt: the connection broke, the server was busy, or fewer bytes came than were promised. */
+/** Worth another attempt: the connection broke, the server was busy, or too few bytes arrived. */
 export class TransientDownloadError extends Error {
   override readonly name = "TransientDownloadError";
 }
 
 /**
- * The objects directly below the prefix, not those in folders below it. One call per thousand objects.
+ * Lists the objects directly below the prefix, not those in folders. One call per thousand objects.
  *
- * @throws EngineError `invalid_configuration` naming bucket and prefix (absent, no rights, not reached).
+ * @throws EngineError `invalid_configuration` that names bucket and prefix (absent, not allowed, not reachable).
  */
 export async function listObjects(
   client: S3Client,
@@ -67,10 +67,10 @@ export async function listObjects(
 }
 
 /**
- * Bytes `start` up to, not including, `end` of the object as it was when it was listed.
+ * Returns bytes `start` (inclusive) to `end` (exclusive) of the object in the listed version.
  *
- * @throws TransientDownloadError, also while reading; EngineError `invalid_checkpoint` where the object vanished or
- * changed since, `invalid_configuration` where it may not be read, `aborted`.
+ * @throws TransientDownloadError, also while reading; EngineError `invalid_checkpoint` if the object vanished or
+ * changed since, `invalid_configuration` if it may not be read, `aborted`.
  */
 export async function* readRange(
   client: S3Client,
@@ -83,13 +83,13 @@ export async function* readRange(
   const command = new GetObjectCommand({ Bucket: bucket, Key: key, IfMatch: eTag, Range: `bytes=${start}-${end - 1}` });
   try {
     const response = await client.send(command, { abortSignal: signal });
-    if (!(response.Body instanceof Readable)) throw new TransientDownloadError(`${name} came without a body.`);
+    if (!(response.Body instanceof Readable)) throw new TransientDownloadError(`${name} was sent without a body.`);
     const isPart = response.ContentRange?.startsWith(`bytes ${start}-${end - 1}/`) ?? end - start === byteLength;
-    // The SDK watches the signal only until the headers are there.
+    // The SDK watches the signal only until the headers arrive.
     const body = addAbortSignal(signal, response.Body);
     if (!isPart) {
       body.destroy();
-      throw new EngineError("invalid_configuration", `${name}: the server does not serve ranges of an object.`);
+      throw new EngineError("invalid_configuration", `${name}: the server does not support ranges of an object.`);
     }
     yield* body as AsyncIterable<Uint8Array>;
   } catch (cause) {
@@ -112,7 +112,7 @@ function explainFailure(cause: unknown, failure: string, signal: AbortSignal | u
         { cause },
       );
     case 412:
-      return new EngineError("invalid_checkpoint", `${failure}: it changed while the checkpoint was downloaded.`, {
+      return new EngineError("invalid_checkpoint", `${failure}: it changed during the download of the checkpoint.`, {
         cause,
       });
     case 429:
@@ -123,11 +123,11 @@ function explainFailure(cause: unknown, failure: string, signal: AbortSignal | u
     case null:
       return new TransientDownloadError(`${failure} (${name}).`, { cause });
     default:
-      return new EngineError("invalid_configuration", `${failure}: refused (${name}, status ${status}).`, { cause });
+      return new EngineError("invalid_configuration", `${failure}: rejected (${name}, status ${status}).`, { cause });
   }
 }
 
-/** Status null where the server was not reached or its answer broke off. */
+/** The status is null if the server was unreachable or its answer broke off. */
 function describeFailure(cause: unknown): { readonly name: string; readonly status: number | null } {
   if (!(cause instanceof Error)) return { name: String(cause), status: null };
   const code = "code" in cause && typeof cause.code === "string" ? cause.code : cause.name;

@@ -1,6 +1,6 @@
 /**
- * Reads the header of a safetensors file: where each tensor's bytes lie, checked so that nothing later can read past
- * them. The bytes themselves are never read here.
+ * Reads the header of a safetensors file: the validated position of each tensor's bytes, so that later reads stay
+ * inside the file. Does not read the tensors themselves.
  */
 import type { FileHandle } from "node:fs/promises";
 import { basename, resolve } from "node:path";
@@ -13,7 +13,7 @@ import type { ElementType, StoredTensor } from "./stored-tensor.ts";
 /** The format's own limit: a lying length must not make us allocate what the file may really hold. */
 const MAX_HEADER_BYTES = 100_000_000;
 
-/** How every Git LFS pointer file begins: what a clone without LFS has in place of the weights. */
+/** The beginning of every Git LFS pointer file, which a clone without LFS has in place of the weights. */
 const gitLfsPointer = Buffer.from("version ");
 
 const elementTypes: ReadonlyMap<string, ElementType> = new Map([
@@ -38,10 +38,10 @@ export const bytesPerElement: Readonly<Record<ElementType, number>> = {
 
 /**
  * The layout is 8 bytes of little-endian header length, a JSON header `{ name: { dtype, shape, data_offsets } }`, then
- * the tensors, which must fill the rest of the file without holes or overlaps (the format's specification). Null where
- * there is no such file.
+ * the tensors, which must fill the rest of the file without holes or overlaps (the format's specification). Returns
+ * null if the file does not exist.
  *
- * @throws EngineError `invalid_checkpoint`, naming the file and, where one is at fault, the tensor.
+ * @throws EngineError `invalid_checkpoint` that names the file and the invalid tensor, if any.
  */
 export async function readSafetensorsHeader(file: string): Promise<ReadonlyMap<string, StoredTensor> | null> {
   const fileName = basename(file);
@@ -65,7 +65,7 @@ async function readHeaderLength(handle: FileHandle, fileBytes: number, fileName:
   if (beginning.equals(gitLfsPointer)) {
     throw new EngineError(
       "invalid_checkpoint",
-      `${fileName} is a Git LFS pointer, not the weights; run \`git lfs pull\` where it was cloned.`,
+      `${fileName} is a Git LFS pointer, not the weights; run \`git lfs pull\` in the clone.`,
     );
   }
   const declared = beginning.readBigUInt64LE();
@@ -100,11 +100,11 @@ function parseHeader(bytes: Buffer, fileName: string): Readonly<Record<string, u
   } catch (cause) {
     throw new EngineError("invalid_checkpoint", `${fileName} has a header that is not JSON.`, { cause });
   }
-  if (!isRecord(header)) throw new EngineError("invalid_checkpoint", `${fileName} has a header that is no object.`);
+  if (!isRecord(header)) throw new EngineError("invalid_checkpoint", `${fileName} has a header that is not an object.`);
   return header;
 }
 
-/** In the order of the bytes; refuses holes and overlaps, so that every byte of the file belongs to one tensor. */
+/** Sorts tensors by position and rejects holes and overlaps, so that every byte of the file belongs to one tensor. */
 function locateTensors(
   header: Readonly<Record<string, unknown>>,
   file: string,
@@ -173,7 +173,7 @@ function isListOfCounts(value: unknown): value is readonly number[] {
   return Array.isArray(value) && value.every((item) => Number.isSafeInteger(item) && item >= 0);
 }
 
-/** A header may hold names of any length; a message holds the beginning. */
+/** A header may contain names of any length; messages show their beginning. */
 function excerptOfName(name: string): string {
   return name.length <= 200 ? name : `${name.slice(0, 200)}...`;
 }

@@ -1,4 +1,4 @@
-/** A tensor whose bytes lie in a file, from where ONNX Runtime maps them in place. */
+/** A tensor in a file, which ONNX Runtime maps in place. */
 
 export type ElementType = "float32" | "float16" | "bfloat16" | "int8" | "uint8" | "int32" | "int64";
 

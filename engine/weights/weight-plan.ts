@@ -1,4 +1,4 @@
-/** Decides for each weight a model asks for whether it lies ready in the checkpoint, and where a made one will lie. */
+/** Decides for each requested weight whether it is ready in the checkpoint, and where a converted one is stored. */
 import { EngineError, invariant } from "../contract/errors.ts";
 import { isFloat } from "./float-conversion.ts";
 import type { WeightFormat, WeightRequest } from "./prepared-weights.ts";
@@ -8,7 +8,7 @@ import type { ElementType, StoredTensor } from "./stored-tensor.ts";
 /** A cache line, and the widest vector register: kernels read aligned, and no two tensors share a line. */
 const ALIGNMENT = 64;
 
-/** Where one tensor lies in the file to be made. */
+/** Position of a tensor in the file of converted weights. */
 export interface PlannedTensor {
   readonly elementType: ElementType;
   readonly shape: readonly number[];
@@ -29,13 +29,13 @@ export type PlannedWeight =
 
 export interface WeightPlan {
   readonly weights: readonly PlannedWeight[];
-  /** Size of the file that holds the made weights; `dataOffset` where there are none. */
+  /** Size of the file of converted weights; `dataOffset` if there are none. */
   readonly fileBytes: number;
 }
 
 /**
- * @param dataOffset first byte of the file that tensors may take
- * @throws EngineError `invalid_checkpoint` naming a tensor that is missing, of another shape or not of a float type.
+ * @param dataOffset First byte of the file that is available to tensors.
+ * @throws EngineError `invalid_checkpoint` that names a tensor that is missing, has another shape or no float type.
  */
 export function planWeights(
   tensors: ReadonlyMap<string, StoredTensor>,
@@ -63,7 +63,7 @@ export function planWeights(
 }
 
 function liesReady({ elementType, byteOffset }: StoredTensor, format: WeightFormat): boolean {
-  // Old writers did not pad the header; kernels must not read floats from odd addresses.
+  // Old writers did not pad the header, but kernels must not read floats from unaligned addresses.
   const isAligned = byteOffset % bytesPerElement[elementType] === 0;
   return format.kind === "plain" && format.elementType === elementType && isAligned;
 }
@@ -74,7 +74,7 @@ function preparedLayout({ name, shape, format }: WeightRequest): {
   readonly scalesShape: readonly number[] | null;
 } {
   if (format.kind === "plain") return { weightType: format.elementType, weightShape: shape, scalesShape: null };
-  invariant(shape.length === 2, `${name} is a matrix, as only matrices are quantised`);
+  invariant(shape.length === 2, `${name} is a matrix, because only matrices are quantised`);
   const [outputSize, inputSize] = shape as readonly [number, number];
   switch (format.kind) {
     case "blockwise": {
@@ -101,12 +101,12 @@ function findSources(
     if (tensor === undefined)
       throw new EngineError(
         "invalid_checkpoint",
-        `The checkpoint has no tensor ${source}, which config.json asks for.`,
+        `The checkpoint has no tensor ${source}, which config.json requires.`,
       );
     if (!isFloat(tensor.elementType)) {
       throw new EngineError(
         "invalid_checkpoint",
-        `Tensor ${source} is stored as ${tensor.elementType}; float32, float16 or bfloat16 is needed.`,
+        `Tensor ${source} is stored as ${tensor.elementType}; expected float32, float16 or bfloat16.`,
       );
     }
     return tensor;
@@ -117,7 +117,7 @@ function findSources(
     if (!fits || (found.length === 1 && tensor.shape[0] !== shape[0])) {
       throw new EngineError(
         "invalid_checkpoint",
-        `Tensor ${tensor.name} has shape [${tensor.shape.join(", ")}]; the config asks for ` +
+        `Tensor ${tensor.name} has shape [${tensor.shape.join(", ")}]; config.json implies ` +
           `[${(found.length === 1 ? shape : ["...", ...shape.slice(1)]).join(", ")}].`,
       );
     }
@@ -126,7 +126,7 @@ function findSources(
   if (found.length > 1 && rows !== shape[0]) {
     throw new EngineError(
       "invalid_checkpoint",
-      `Tensors ${sources.join(", ")} have ${rows} rows together; the config asks for ${shape[0]}.`,
+      `Tensors ${sources.join(", ")} have ${rows} rows together; config.json implies ${shape[0]}.`,
     );
   }
   return found;

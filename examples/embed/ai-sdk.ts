@@ -26,7 +26,7 @@ try {
   for await (const text of textStream) process.stdout.write(text);
   process.stdout.write("\n");
 
-  // What the AI SDK has no setting for goes by provider options; a schema goes by `output: Output.object({ schema })`.
+  // Options that the AI SDK lacks go into provider options; a schema goes into `output: Output.object({ schema })`.
   const { text } = await generateText({
     model,
     messages: [{ role: "user", content: [picture, { type: "text", text: "Is there a red circle?" }] }],

@@ -18,10 +18,10 @@ if (file === undefined) {
 }
 const picture = await readFile(file, "base64");
 
-// Threads of its own hold the model. Every option has a default, the same as the service's.
+// Separate threads hold the model. Every option has a default, the same as the service's.
 const engine = createEngine({ model: process.env.MODEL });
 
-// The first Ctrl-C ends the answer and frees what it holds.
+// The first Ctrl-C ends the answer and frees its resources.
 const interrupted = new AbortController();
 process.once("SIGINT", () => interrupted.abort());
 
@@ -43,12 +43,12 @@ try {
         ],
         addGenerationPrompt: true,
       },
-      // The checkpoint's own defaults first: for most, its temperature.
+      // Start from the checkpoint's own defaults, usually a temperature.
       samplingParams: createSamplingParams({ ...engine.modelInfo?.defaultSamplingParams, maxTokens: 256 }),
     },
     { signal: interrupted.signal },
   );
-  // Each output is what became certain since the last one; the last says why the answer ended.
+  // Each output contains the text that has become final since the last one. The last output says why the answer ended.
   for await (const { text, finishReason, numPromptTokens, numOutputTokens } of outputs) {
     process.stdout.write(text);
     if (finishReason === null) continue;
@@ -60,6 +60,6 @@ try {
   console.error(`${error.code}: ${error.message}`);
   process.exitCode = 1;
 } finally {
-  // Ends the threads; the process would stay without it.
+  // Ends the threads. Without it, the process stays alive.
   await engine.close();
 }

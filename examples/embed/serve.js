@@ -14,7 +14,7 @@ const service = await serve(
 );
 console.log(`http://127.0.0.1:${service.port}`);
 
-// Signals are yours: the service drains when it is told to.
+// You handle signals: here the service drains on SIGTERM.
 process.once("SIGTERM", () => void service.close());
 process.once("SIGINT", () => void service.close());
 

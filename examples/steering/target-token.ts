@@ -9,17 +9,17 @@ import { LogitsProcessor } from "fovea";
 import type { BatchUpdate, Logits, SamplingParams } from "fovea";
 
 export class TargetToken extends LogitsProcessor {
-  /** Target by row, of those requests only that have one. */
+  /** Target by row, only for requests that have one. */
   readonly #targets = new Map<number, number>();
 
-  /** What it throws is answered with 400. */
+  /** An error thrown here is answered with 400. */
   static override validateParams({ extraArgs }: SamplingParams): void {
     const target = extraArgs.target_token;
     if (target === undefined || (Number.isInteger(target) && Number(target) >= 0)) return;
     throw new Error(`target_token must be a token id, got ${JSON.stringify(target)}.`);
   }
 
-  /** It decides which token is the most likely, so greedy requests need it too. */
+  /** It changes the most likely token, so greedy requests need it too. */
   override isArgmaxInvariant(): boolean {
     return false;
   }
@@ -46,7 +46,7 @@ export class TargetToken extends LogitsProcessor {
     return logits;
   }
 
-  /** A row may have belonged to a request that has a target; the one that takes it over may have none. */
+  /** The row may have belonged to a request with a target, and the new request may have none. */
   #put(row: number, target: unknown): void {
     if (typeof target === "number") this.#targets.set(row, target);
     else this.#targets.delete(row);

@@ -6,7 +6,7 @@
 import { RequestLogitsProcessorAdapter } from "fovea";
 import type { RequestLogitsProcessor, SamplingParams } from "fovea";
 
-/** Leaves one token possible. With a third parameter in front it would get the prompt's token ids as well. */
+/** Leaves one token possible. With a third parameter in front, it would also get the prompt's token ids. */
 function onlyToken(target: number): RequestLogitsProcessor {
   return (_outputTokenIds: readonly number[], row: Float32Array) => {
     const kept = row[target];
@@ -21,7 +21,7 @@ export class WrappedTargetToken extends RequestLogitsProcessorAdapter {
     return false;
   }
 
-  /** Null leaves the request alone. */
+  /** Null leaves the request unchanged. */
   override newRequestLogitsProcessor({ extraArgs }: SamplingParams): RequestLogitsProcessor | null {
     const target = extraArgs.target_token;
     return typeof target === "number" ? onlyToken(target) : null;

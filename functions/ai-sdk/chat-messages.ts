@@ -1,4 +1,4 @@
-/** From the AI SDK's prompt to the engine's conversation. */
+/** Converts the AI SDK's prompt to the engine's conversation. */
 import { UnsupportedFunctionalityError } from "@ai-sdk/provider";
 import type { LanguageModelV4FilePart, LanguageModelV4Message, LanguageModelV4Prompt } from "@ai-sdk/provider";
 
@@ -6,7 +6,7 @@ import type { ChatMessage, ContentPart } from "../../engine/index.ts";
 
 type MessagePart = Exclude<LanguageModelV4Message["content"], string>[number];
 
-/** Throws UnsupportedFunctionalityError for results of tools and for files that are not pictures. */
+/** Throws UnsupportedFunctionalityError for tool results and for files that are not pictures. */
 export function toChatMessages(prompt: LanguageModelV4Prompt): ChatMessage[] {
   return prompt.map(({ role, content }) => {
     if (role === "tool") throw new UnsupportedFunctionalityError({ functionality: "messages of the role tool" });
@@ -20,7 +20,7 @@ function toContentParts(part: MessagePart): ContentPart[] {
       return [{ type: "text", text: part.text }];
     case "file":
       return [{ type: "image", reference: imageReference(part) }];
-    // Chat templates leave the reasoning of earlier turns out.
+    // Chat templates leave out the reasoning of earlier turns.
     case "reasoning":
       return [];
     case "custom":

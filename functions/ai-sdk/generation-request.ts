@@ -1,4 +1,4 @@
-/** From the options of a call to what the engine takes. */
+/** Converts the options of a call to the engine's request. */
 import { InvalidArgumentError, UnsupportedFunctionalityError } from "@ai-sdk/provider";
 import type { LanguageModelV4CallOptions, SharedV4ProviderOptions, SharedV4Warning } from "@ai-sdk/provider";
 import { z } from "zod";
@@ -9,7 +9,7 @@ import { toChatMessages } from "./chat-messages.ts";
 
 const argument = z.union([z.string(), z.number(), z.boolean()]);
 
-/** `providerOptions.fovea`: what the AI SDK has no setting of its own for. */
+/** `providerOptions.fovea`: options that the AI SDK does not have. */
 const foveaOptions = z.strictObject({
   minP: z.number().optional(),
   repetitionPenalty: z.number().optional(),
@@ -17,9 +17,9 @@ const foveaOptions = z.strictObject({
   ignoreEos: z.boolean().optional(),
   badWords: z.array(z.string()).optional(),
   allowedTokenIds: z.array(z.number()).optional(),
-  /** Arguments for logits processors, as `vllm_xargs` over HTTP. */
+  /** Arguments for logits processors, like `vllm_xargs` over HTTP. */
   extraArgs: z.record(z.string(), z.union([argument, z.array(argument)])).optional(),
-  /** At most one of these three, and no `output` beside it. */
+  /** At most one of these three, and not together with `output`. */
   regex: z.string().optional(),
   choice: z.array(z.string()).optional(),
   grammar: z.string().optional(),
@@ -30,9 +30,9 @@ const foveaOptions = z.strictObject({
 type FoveaOptions = z.output<typeof foveaOptions>;
 
 /**
- * @param defaults The checkpoint's, for settings that the call leaves open.
- * @throws UnsupportedFunctionalityError for a prompt or a tool choice that cannot be served, InvalidArgumentError for
- *   wrong `providerOptions.fovea`, EngineError `invalid_argument` for values out of range.
+ * @param defaults The checkpoint's defaults, for settings that the call leaves open.
+ * @throws UnsupportedFunctionalityError for an unsupported prompt or tool choice, InvalidArgumentError for invalid
+ * `providerOptions.fovea`, EngineError `invalid_argument` for values out of range.
  */
 export function toGenerationRequest(
   options: LanguageModelV4CallOptions,
@@ -101,17 +101,21 @@ function structuredOutputOf(
   if (given.length <= 1) return given[0] ?? null;
   throw new InvalidArgumentError({
     argument: "providerOptions.fovea",
-    message: `One text can have one form only; got ${given.map(({ kind }) => kind).join(" and ")}.`,
+    message: `A text can have only one form; got ${given.map(({ kind }) => kind).join(" and ")}.`,
   });
 }
 
 function warningsOf({ tools = [], toolChoice, reasoning }: LanguageModelV4CallOptions): SharedV4Warning[] {
   const warnings: SharedV4Warning[] = [];
   if (tools.length > 0 && toolChoice?.type !== "none") {
-    warnings.push({ type: "unsupported", feature: "tools", details: "The model answers without calling any." });
+    warnings.push({ type: "unsupported", feature: "tools", details: "The model answers without calling tools." });
   }
   if (reasoning !== undefined && reasoning !== "provider-default" && reasoning !== "none") {
-    warnings.push({ type: "unsupported", feature: "reasoning", details: "The model has no reasoning effort to set." });
+    warnings.push({
+      type: "unsupported",
+      feature: "reasoning",
+      details: "The model has no setting for reasoning effort.",
+    });
   }
   return warnings;
 }

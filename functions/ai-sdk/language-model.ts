@@ -16,11 +16,11 @@ import { streamParts } from "./stream-parts.ts";
 import type { ResponseIds } from "./stream-parts.ts";
 
 export interface FoveaModelOptions {
-  /** What results and telemetry call the model. Default `fovea`. */
+  /** The model's name in results and telemetry. Default `fovea`. */
   readonly modelId?: string;
   /**
-   * Schemes of image URLs that the engine's image sources fetch, such as `["https", "s3"]`. The AI SDK downloads images of
-   * other http and https URLs itself. Default none.
+   * Schemes of image URLs that the engine's image sources fetch, such as `["https", "s3"]`. The AI SDK downloads images
+   * from other http and https URLs itself. Default none.
    */
   readonly imageSchemes?: readonly string[];
 }
@@ -73,7 +73,7 @@ export function fovea(engine: Engine, options: FoveaModelOptions = {}): Language
             if (next.done === true) controller.close();
             else controller.enqueue(next.value);
           },
-          // At the source: parts that are waited for, or not begun, would not take the end in.
+          // At the source: a generator of parts that is waiting, or not started, would not handle `return`.
           async cancel() {
             await outputs.return();
           },
@@ -91,13 +91,13 @@ interface StartedGeneration {
   readonly response: ResponseIds;
 }
 
-/** The first output is there. */
+/** Outputs whose first one has arrived. */
 interface GeneratedOutputs extends AsyncIterableIterator<RequestOutput> {
   /** Aborts the sequence if it still runs. */
   return(): Promise<IteratorResult<RequestOutput>>;
 }
 
-/** Resolves with the first output, so that a request that the engine refuses rejects here, also for streams. */
+/** Resolves with the first output, so that a request that the engine rejects also rejects here, even for streams. */
 async function startGeneration(
   engine: Engine,
   modelId: string,
@@ -155,7 +155,7 @@ function resume(
   return outputs;
 }
 
-/** An abort has the reason that its signal gives, by which the AI SDK knows it. */
+/** An abort carries its signal's reason, by which the AI SDK recognises it. */
 function asCallError(error: unknown, signal: AbortSignal | undefined): unknown {
   if (signal?.aborted === true) return signal.reason;
   if (!(error instanceof EngineError) || error.code !== "queue_full") return error;

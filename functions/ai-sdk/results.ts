@@ -1,4 +1,4 @@
-/** The last output of a request in the AI SDK's words. */
+/** Converts the last output of a request to the AI SDK's result. */
 import type { LanguageModelV4FinishReason, LanguageModelV4Usage, SharedV4ProviderMetadata } from "@ai-sdk/provider";
 
 import type { RequestOutput } from "../../engine/index.ts";

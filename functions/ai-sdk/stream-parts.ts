@@ -1,4 +1,4 @@
-/** The outputs of a request as the parts of the AI SDK's stream. */
+/** Converts the outputs of a request to the parts of the AI SDK's stream. */
 import type { LanguageModelV4StreamPart, SharedV4Warning } from "@ai-sdk/provider";
 
 import type { RequestOutput } from "../../engine/index.ts";
@@ -21,8 +21,8 @@ export interface StreamOptions {
 const textPartId = "0";
 
 /**
- * In order: `stream-start`, `response-metadata`, one text block if there is text, `finish`. An error becomes a part of its
- * own before `finish`; an abort ends the stream with the signal's reason.
+ * In order: `stream-start`, `response-metadata`, one text block if there is text, `finish`. An error becomes a separate
+ * part before `finish`. An abort ends the stream with the signal's reason.
  */
 export async function* streamParts(
   outputs: AsyncIterable<RequestOutput>,

@@ -1,4 +1,4 @@
-/** What the routes that generate text have in common, from the body to the answer. */
+/** The common part of the routes that generate text, from the body to the answer. */
 import type { Context, Handler } from "hono";
 
 import type { AppDependencies } from "../app-dependencies.ts";
@@ -34,7 +34,7 @@ export function generationRoute<Fields extends CommonFields>(
     const parsed = parseBody(kind, body, config.servedModelNames);
     const { fields, head } = parsed;
     c.set("requestPaths", parsed.paths);
-    // Only now, or senders that never end their bodies would hold all places.
+    // Only after the body, because senders that never end theirs would otherwise hold all places.
     const admission = service.admit(c.req.raw.signal);
     let isStreaming = false;
     try {
@@ -68,7 +68,7 @@ export function generationRoute<Fields extends CommonFields>(
   };
 }
 
-/** Metrics whose sequence figures also go to the request's line in the log. */
+/** Metrics that also add a sequence's figures to the request's log line. */
 function withLog(metrics: Metrics, logFields: Record<string, unknown>): Metrics {
   let promptTokens = 0;
   let completionTokens = 0;

@@ -1,4 +1,4 @@
-/** Answers the lines of a batch by what answers HTTP requests: the same fields, checks, errors and bodies. */
+/** Answers batch lines with the code of HTTP requests: the same fields, checks, errors and bodies. */
 import { randomUUID } from "node:crypto";
 
 import { EngineError } from "../../engine/index.ts";
@@ -18,31 +18,31 @@ import type { LineResponse } from "./result-line.ts";
 
 export interface AnswerDependencies {
   readonly service: Service;
-  /** The service's, ready. */
+  /** The service's engine, which must be ready. */
   readonly engine: Engine;
   readonly metrics: Metrics;
   readonly logger: Logger;
-  /** On whose behalf; "" is nobody in particular. */
+  /** The tenant of the batch; "" without API keys. */
   readonly tenant: string;
   readonly config: RequestConfig & Pick<Config, "servedModelNames">;
 }
 
 export type LineAnswer =
   | { readonly kind: "answered"; readonly response: LineResponse }
-  /** Too much is under way; `response` is what HTTP would answer. */
+  /** The service is full; `response` is the answer that HTTP would give. */
   | { readonly kind: "busy"; readonly response: LineResponse }
-  /** The service ended before the answer was complete: nothing was wrong with the line. */
+  /** The service ended before the answer was complete. The line itself is valid. */
   | { readonly kind: "given up" };
 
-/** A line whose body has been looked at. */
+/** A line with a parsed body. */
 export interface PreparedLine {
-  /** That it takes in the engine at once; 0 for one that is refused already. */
+  /** Number of sequences in the engine; 0 for a rejected line. */
   readonly numSequences: number;
-  /** May be called again where it was busy. */
+  /** Can be called again after `busy`. */
   readonly answer: () => Promise<LineAnswer>;
 }
 
-/** Throws nothing of what is wrong with the line: that is its answer. */
+/** Does not throw errors of the line: they become its answer. */
 export function prepareLine(line: BatchLine, dependencies: AnswerDependencies): PreparedLine {
   return preparers[line.url](line, dependencies);
 }
@@ -94,9 +94,9 @@ function toAnswer(
   const { status, body } = toErrorAnswer(error, requestId, parsed?.paths);
   const code = error instanceof EngineError ? error.code : null;
   const isDrained = service.state === "draining" && (code === "closed" || code === "aborted");
-  // A step that does not end says nothing about the line.
+  // A stalled step says nothing about the line.
   const isStalled = code === "engine_stalled";
-  // The engine is asked: the service drains as soon as one of its lines has been given up.
+  // Checks the engine itself, because the service may already be draining.
   if (isDrained || isStalled || (engine.state !== "ready" && status >= 500)) return { kind: "given up" };
   if (status === 500) logger.error("A line failed.", { requestId, error });
   return { kind: code === "queue_full" ? "busy" : "answered", response: { statusCode: status, requestId, body } };

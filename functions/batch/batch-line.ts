@@ -1,6 +1,6 @@
 /**
- * One line of a batch: OpenAI's Batch input line, and beside its body `extra_args`, the arguments for logits processors
- * that vLLM calls so. https://platform.openai.com/docs/guides/batch
+ * A line of a batch: OpenAI's Batch input line plus `extra_args`, vLLM's name for the arguments of logits processors.
+ * https://platform.openai.com/docs/guides/batch
  */
 import { z } from "zod";
 
@@ -11,7 +11,7 @@ import { HttpError } from "../http/errors.ts";
 import { parseJson } from "../http/json-body.ts";
 import type { NumberedLine } from "./numbered-lines.ts";
 
-/** What a line has beside its body, at most. */
+/** Maximum bytes of a line in addition to its body. */
 export const LINE_ROOM_BYTES = 64 * 1024;
 /** They are kept in memory for as long as the batch runs. */
 export const MAX_CUSTOM_ID_LENGTH = 1024;
@@ -28,8 +28,8 @@ const schema = z.object({
   url: z.enum(batchUrls, `must be one of ${batchUrls.join(", ")}`),
   body: z.looseObject(
     {
-      stream: z.literal(false, "must be false: the lines of a batch are answered whole").nullish(),
-      extra_args: z.undefined("belongs beside the body, or into it as vllm_xargs").optional(),
+      stream: z.literal(false, "must be false: lines of a batch are not streamed").nullish(),
+      extra_args: z.undefined("is not a field of the body; move it next to the body, or use vllm_xargs").optional(),
     },
     "must be an object",
   ),
@@ -40,19 +40,19 @@ export interface BatchLine {
   readonly lineNumber: number;
   readonly customId: string;
   readonly url: BatchUrl;
-  /** As POST on `url` takes it. */
+  /** The body of a POST to `url`. */
   readonly body: object;
   /** Those that `vllm_xargs` in the body names too are the body's. */
   readonly extraArguments: ExtraArguments;
 }
 
-/** A line that is no request. */
+/** A line that is not a valid request. */
 export interface BadBatchLine {
   readonly lineNumber: number;
-  /** Where the line has one. */
+  /** Null if the line has none. */
   readonly customId: string | null;
   readonly code: "invalid_json" | "invalid_value" | "line_too_long" | "duplicate_custom_id";
-  /** Begins with the number of the line. */
+  /** Starts with the number of the line. */
   readonly message: string;
   /** Path within the line: `body.stream`. */
   readonly parameter: string | null;
@@ -80,13 +80,13 @@ export function parseBatchLine({ lineNumber, text, problem }: NumberedLine): Par
   }
 }
 
-/** A line under an id that another line has. */
+/** The error for a line whose id another line has. */
 export function duplicateOf({ lineNumber, customId }: BatchLine, firstLineNumber: number): BadBatchLine {
   return {
     lineNumber,
     customId,
     code: "duplicate_custom_id",
-    message: `Line ${lineNumber}: custom_id is that of line ${firstLineNumber}, ${JSON.stringify(customId)}.`,
+    message: `Line ${lineNumber}: custom_id is also that of line ${firstLineNumber}, ${JSON.stringify(customId)}.`,
     parameter: "custom_id",
   };
 }

@@ -1,4 +1,4 @@
-/** A batch as it is stored and shown: OpenAI's batch object, and what only its worker needs. */
+/** A batch as stored and shown: OpenAI's batch object, and the fields that only its worker needs. */
 import { z } from "zod";
 
 import { batchUrls } from "./batch-line.ts";
@@ -8,13 +8,13 @@ const statuses = ["validating", "in_progress", "finalizing", "cancelling", ...fi
 export type BatchStatus = (typeof statuses)[number];
 export type FinalStatus = (typeof finalStatuses)[number];
 
-/** Seconds since 1970; null until it happens. */
+/** Unix time in seconds; null until it happens. */
 const timestamp = z.int().nullable();
 
 const batchError = z.object({
   code: z.string(),
   message: z.string(),
-  /** Of the input file, from 1. */
+  /** Line of the input file, from 1. */
   line: z.int().nullable(),
   param: z.string().nullable(),
 });
@@ -58,25 +58,25 @@ export type BatchObject = z.output<typeof batchObject>;
 
 export const batchRecord = z.object({
   batch: batchObject,
-  /** The lines are answered on this tenant's behalf. */
+  /** The tenant of the lines. */
   tenant: z.string(),
-  /** Chosen when the batch is created, so that results that are written again after a crash replace the first ones. */
+  /** Chosen when the batch is created, so that results written again after a crash replace the first ones. */
   outputFileId: z.string(),
   errorFileId: z.string(),
   /**
-   * How the batch ends although lines may have no answer; null while it goes on. `completed` is never decided in
-   * advance: only the stored results show that a batch is complete.
+   * How the batch ends even if lines have no answer; null while it runs. `completed` is never set in advance, because
+   * only the stored results show that a batch is complete.
    */
   ending: z
     .enum(finalStatuses)
     .nullable()
-    // Records of earlier versions may say it all the same.
+    // Records of earlier versions may contain it.
     .transform((ending) => (ending === "completed" ? null : ending)),
-  /** The server that last began to answer lines; null once it released the batch in order. */
+  /** The server that last started to answer lines; null once it has released the batch cleanly. */
   startedBy: z.string().nullable().default(null),
   /** How often a server ended while it answered lines, since a line was last stored. */
   numFruitlessStarts: z.int(),
-  /** How often an attempt failed for another reason than the store. */
+  /** How often an attempt failed for a reason other than the store. */
   numFailedAttempts: z.int().default(0),
 });
 export type BatchRecord = z.output<typeof batchRecord>;

@@ -1,4 +1,4 @@
-/** The batches in the store, and which of them are unfinished: all that a server needs to know when it starts. */
+/** The records of batches in the store: everything that a server needs to know when it starts. */
 import { createHash } from "node:crypto";
 
 import { readText, writeText } from "../storage/object-store.ts";
@@ -11,14 +11,14 @@ import { createdAtMs, isId } from "./ids.ts";
 import { TenantRecords, tenantTag } from "./tenant-records.ts";
 import type { Page, PageOptions } from "./tenant-records.ts";
 
-/** What the store has about a job. `damaged`: neither its state nor its marker can be read. */
+/** The store's data about a job. `damaged`: neither its state nor its marker can be read. */
 export type StoredJob =
   | { readonly kind: "open" | "ended"; readonly record: BatchRecord }
   | { readonly kind: "unknown" | "damaged" };
 
 export interface BatchRecordsOptions {
   readonly store: ObjectStore;
-  /** Servers of another model see the batches, but do not work on them. */
+  /** Servers of another model see the batches but do not work on them. */
   readonly model: string;
   readonly damage: DamageLog;
 }
@@ -52,7 +52,7 @@ export class BatchRecords {
     return `${tenantTag(tenant)}.${batchId}`;
   }
 
-  /** Null where the tenant has no batch of this id, which may be any text. Throws DamagedRecordError. */
+  /** Null if the tenant has no batch with this id, which may be any text. Throws DamagedRecordError. */
   async find(tenant: string, batchId: string): Promise<BatchObject | null> {
     if (!isId("batch", batchId)) return null;
     const tag = tenantTag(tenant);
@@ -86,7 +86,7 @@ export class BatchRecords {
   }
 
   /**
-   * Creates a batch. Rejects where the marker may not be stored. Once it is, the batch will be worked on, so a state
+   * Creates a batch. Rejects if the marker cannot be stored. Once it is stored, the batch will be processed, so a state
    * that cannot be stored now is left to the worker.
    */
   async add(record: BatchRecord): Promise<string> {
@@ -96,7 +96,7 @@ export class BatchRecords {
     return jobId;
   }
 
-  /** A state that is damaged, or that was never stored, is the one that the batch was created with. */
+  /** A state that is damaged or was never stored is replaced by the one with which the batch was created. */
   async readJob(jobId: string): Promise<StoredJob> {
     const [tag, batchId] = splitJobId(jobId);
     const ending = await this.#endings.read(tag, batchId).catch(asValue);
@@ -125,31 +125,31 @@ export class BatchRecords {
     await this.#endings.write(...splitJobId(jobId), record);
   }
 
-  /** Of this model, in the order of their creation. */
+  /** The batches of this model, in the order of creation. */
   async listUnfinished(): Promise<readonly string[]> {
     const jobIds = await this.#markers.listIds(this.#model);
-    // Objects that others have put there are no jobs.
+    // Foreign objects are not jobs.
     const ofBatches = jobIds.filter((jobId) => isId("batch", splitJobId(jobId)[1] ?? ""));
     return ofBatches.sort((first, second) => (splitJobId(first)[1] < splitJobId(second)[1] ? -1 : 1));
   }
 
-  /** To be called after `endJob`, when nothing is left to do. */
+  /** Call it after `endJob`, when nothing is left to do. */
   async finishJob(jobId: string): Promise<void> {
     await this.#store.delete(`cancellations/${jobId}`);
     await this.#markers.delete(...this.#splitMarker(jobId));
   }
 
-  /** @param seconds Since 1970. */
+  /** @param seconds Unix time. */
   async cancel(jobId: string, seconds: number): Promise<void> {
     await writeText(this.#store, `cancellations/${jobId}`, String(seconds));
   }
 
-  /** Seconds since 1970; null where the batch is not to be cancelled. */
+  /** Unix time in seconds; null if the batch is not to be cancelled. */
   async cancellingAt(jobId: string): Promise<number | null> {
     const text = await readText(this.#store, `cancellations/${jobId}`);
     if (text === null) return null;
     const seconds = Number(text);
-    // That the object is there says that somebody cancelled; where its text is damaged, only the time is lost.
+    // The existence of the object means cancellation; if its text is damaged, only the time is lost.
     if (text !== "" && Number.isSafeInteger(seconds)) return seconds;
     return Math.floor(createdAtMs("batch", splitJobId(jobId)[1]) / 1000);
   }
@@ -175,7 +175,7 @@ export function modelTag(model: string): string {
   return createHash("sha256").update(model).digest("hex").slice(0, 12);
 }
 
-/** The batch as others see it, whose worker may not know of the cancellation yet. */
+/** The batch as clients see it; its worker may not know of the cancellation yet. */
 function withCancellation(batch: BatchObject, cancellingAt: number | null): BatchObject {
   if (cancellingAt === null || isFinal(batch.status)) return batch;
   return { ...batch, status: "cancelling", cancelling_at: cancellingAt };

@@ -1,4 +1,4 @@
-/** Brings one batch to its end, or as far as it gets before its worker has to release it. */
+/** Runs one batch to its end, or until its worker has to release it. */
 import { StorageError } from "../storage/object-store.ts";
 import { prepareLine } from "./answer-line.ts";
 import type { AnswerDependencies } from "./answer-line.ts";
@@ -21,11 +21,11 @@ import type { StoredFiles } from "./stored-files.ts";
 import { startTicker } from "./ticker.ts";
 import type { WorkWindow } from "./work-window.ts";
 
-/** A batch whose lines end the server each time is given up. */
+/** A batch whose lines end the server this often is abandoned. */
 const MAX_FRUITLESS_STARTS = 5;
 /**
- * A batch whose attempts fail is given up: it ends with what is stored. A store that cannot be reached does not count
- * before the batch expires, as it only delays the batch.
+ * A batch whose attempts fail this often is abandoned: it ends with the stored results. An unreachable store does not
+ * count before the batch expires, because it only delays the batch.
  */
 const MAX_FAILED_ATTEMPTS = 5;
 
@@ -38,19 +38,19 @@ export interface BatchRunnerOptions {
   /** Its engine is ready when lines are to be answered. */
   readonly answer: Omit<AnswerDependencies, "tenant">;
   readonly maxNumLines: number;
-  /** Of the body of a line. */
+  /** Limit for the body of a line. */
   readonly maxBodyBytes: number;
-  /** How often the progress is stored, and whether the batch is cancelled or too old is looked up. */
+  /** Interval at which the progress is stored, and cancellation and expiry are checked. */
   readonly tickMs: number;
-  /** Milliseconds since 1970. */
+  /** Unix time in milliseconds. */
   readonly now: () => number;
-  /** Tells the process from all others, those before a restart included. */
+  /** Distinguishes the process from all others, including those before a restart. */
   readonly serverId: string;
-  /** Called for a job that cannot be worked on, because its records are damaged. */
+  /** Called for a job that cannot be processed because its records are damaged. */
   readonly onDamaged: (jobId: string) => void;
 }
 
-/** Work for a JobQueue; jobs are named as BatchRecords does. */
+/** Work for a JobQueue; jobs are named as in BatchRecords. */
 export async function runBatchJob(
   jobId: string,
   signal: AbortSignal,
@@ -61,8 +61,8 @@ export async function runBatchJob(
   if (job.kind === "open") {
     const outcome = await runOpenJob(jobId, job.record, signal, options);
     if (outcome === "released" && !signal.aborted) return outcome;
-    // Released because the lock was lost, the batch may have been ended by another worker: then results that were
-    // stored since are left over.
+    // If the job was released because its lock was lost, another worker may have ended the batch: then results stored
+    // since are left over.
     job = await records.readJob(jobId);
   }
   switch (job.kind) {
@@ -133,7 +133,7 @@ class BatchJob {
     return "released";
   }
 
-  /** To be called when `run` rejected. Never rejects: an attempt that cannot be counted may be repeated. */
+  /** Call it when `run` has rejected. Never rejects: an attempt that cannot be counted may be repeated. */
   async countFailure(error: unknown): Promise<void> {
     if (error instanceof StorageError && this.#nowSeconds < this.#batch.expires_at) return;
     const numFailedAttempts = this.#record.numFailedAttempts + 1;
@@ -183,8 +183,8 @@ class BatchJob {
   }
 
   /**
-   * Resolves to the lines, once each has a result in the log, which may not be flushed yet. Null where lines are left:
-   * either the record says how the batch ends, or another attempt goes on.
+   * Resolves to the lines once each has a result in the log, which may not be flushed yet. Null if lines are left:
+   * either the record says how the batch ends, or another attempt continues.
    */
   async #answerLines(signal: AbortSignal): Promise<ExpectedLines | null> {
     if (this.#options.answer.service.state !== "ready") return null;
@@ -207,15 +207,15 @@ class BatchJob {
     if (!isComplete) return null;
     const numLines = customIds.size + badLines.size;
     if (numLines !== total)
-      throw new Error(`The input has ${numLines} lines now; it had ${total} when it was checked.`);
+      throw new Error(`The input has ${numLines} lines now; it had ${total} when it was validated.`);
     return { customIds, badLines };
   }
 
-  /** False where the batch is given up. */
+  /** False if the batch is abandoned. */
   async #tryStart(): Promise<boolean> {
     const { serverId } = this.#options;
     const { startedBy } = this.#record;
-    // This server has survived the starts that were its own.
+    // This server has survived its own starts.
     const hasEnded = startedBy !== null && startedBy !== serverId;
     const numFruitlessStarts = this.#record.numFruitlessStarts + (hasEnded ? 1 : 0);
     if (numFruitlessStarts >= MAX_FRUITLESS_STARTS) {
@@ -282,9 +282,9 @@ class BatchJob {
     await this.#update({ request_counts: { total, completed, failed } }, beside);
   }
 
-  /** A start that is released in order is not one that led to nothing; where its lines end the engine, it is. */
+  /** A start that is released cleanly does not count as fruitless, unless its lines have ended the engine. */
   async #release(): Promise<void> {
-    // The engine is asked: the service may drain already.
+    // Checks the engine itself, because the service may already be draining.
     const { state, stall } = this.#options.answer.engine;
     const hasFailed = state === "failed" || stall !== null;
     await this.#showProgress(hasFailed ? {} : { startedBy: null, numFruitlessStarts: 0 });
@@ -295,9 +295,9 @@ class BatchJob {
   }
 
   /**
-   * Stores the files of results, and then the ending.
+   * Stores the result files, and then the ending.
    *
-   * @param expected The lines that must have a result; null takes what there is.
+   * @param expected The lines that must have a result; null accepts what there is.
    */
   async #end(ending: FinalStatus, expected: ExpectedLines | null): Promise<void> {
     if (await this.#options.records.hasEnded(this.#jobId)) return;
@@ -332,21 +332,21 @@ class BatchJob {
     try {
       const lines = await this.#readInput();
       if (lines !== null) return { kind: "readable", lines };
-      return unreadable("input_file_deleted", `The input file ${id} was deleted before the batch was done.`);
+      return unreadable("input_file_deleted", `The input file ${id} was deleted before the batch was complete.`);
     } catch (error) {
       if (!(error instanceof DamagedRecordError)) throw error;
       return unreadable("input_file_damaged", `The record of the input file ${id} is damaged. Upload the file again.`);
     }
   }
 
-  /** Null where the file was deleted. */
+  /** Null if the file was deleted. */
   async #readInput(): Promise<AsyncIterable<NumberedLine> | null> {
     const input = await this.#options.files.read(this.#record.tenant, this.#batch.input_file_id);
     return input === null ? null : readLines(input.chunks, this.#options.maxBodyBytes + LINE_ROOM_BYTES);
   }
 
   #warn(error: unknown): void {
-    this.#options.answer.logger.warn("The state of a batch could not be stored; it is tried again.", {
+    this.#options.answer.logger.warn("The state of a batch could not be stored; retrying.", {
       job: this.#jobId,
       error,
     });
@@ -359,7 +359,7 @@ type Input =
 
 const noResults: ResultFiles = { outputFileId: null, errorFileId: null, numSucceeded: 0, numFailed: 0, usage: null };
 
-/** A batch that was given up, and whose files could not be made after that either, ends without them; its log stays. */
+/** An abandoned batch whose result files could not be created either ends without them; its log stays. */
 function isWithoutResults({ numFailedAttempts }: BatchRecord): boolean {
   return numFailedAttempts > MAX_FAILED_ATTEMPTS;
 }
@@ -370,11 +370,11 @@ function nullIfDamaged(error: unknown): null {
 }
 
 function givenUp(numAttempts: number): BatchError {
-  const message = `The batch could not be finished in ${numAttempts} attempts; the log of the service has the reasons.`;
+  const message = `The batch could not be finished in ${numAttempts} attempts; the log of the service gives the reasons.`;
   return { code: "server_error", message, line: null, param: null };
 }
 
 function fruitless(numStarts: number): BatchError {
-  const message = `The batch was begun ${numStarts} times, and each time the server ended before a line was answered.`;
+  const message = `The batch was started ${numStarts} times, and each time the server ended before a line was answered.`;
   return { code: "server_error", message, line: null, param: null };
 }

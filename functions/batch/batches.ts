@@ -1,4 +1,7 @@
-/** What the routes of files and batches do: uploads, queued batches, and the work on them beside the requests. */
+/**
+ * The operations behind the routes of files and batches: uploads, queued batches, and their processing next to other
+ * requests.
+ */
 import { randomUUID } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
 
@@ -26,23 +29,23 @@ const COMPLETION_WINDOW_SECONDS = 24 * 60 * 60;
 
 export interface BatchLimits {
   readonly maxFileBytes: number;
-  /** Of all files together. It bounds uploads; results are stored beyond it. */
+  /** Limit for all files together. It applies to uploads; results are stored beyond it. */
   readonly maxStoreBytes: number;
 }
 
 export interface BatchesOptions {
-  /** For requests, whose clients wait: its calls end soon. */
+  /** For requests, whose clients wait: its calls have short time limits. */
   readonly store: ObjectStore;
-  /** The same objects for the work on batches: its calls may take longer. */
+  /** The same objects for background work: its calls have longer time limits. */
   readonly backgroundStore: ObjectStore;
   readonly queue: JobQueue;
   readonly runner: Omit<BatchRunnerOptions, "records" | "files" | "serverId" | "onDamaged">;
-  /** Of the service. It answers the lines that name no model. */
+  /** The service's model. It answers the lines that name no model. */
   readonly model: string;
   readonly limits: BatchLimits;
-  /** How often the store is listed for batches that others have left or created. */
+  /** Interval at which the store is listed for batches that others have left or created. */
   readonly lookMs: number;
-  /** How long the cancellation of a batch that waits may hold the request; the work goes on after it. */
+  /** How long the cancellation of a waiting batch may hold the request; the work continues after it. */
   readonly cancelMs: number;
   readonly logger: Logger;
 }
@@ -70,9 +73,9 @@ export class Batches {
   readonly #records: BatchRecords;
   readonly #options: BatchesOptions;
   readonly #runner: BatchRunnerOptions;
-  /** Jobs whose records are damaged. They are left as they are, for a person or a later version to look at. */
+  /** Jobs with damaged records. They are left for a person or a later version. */
   readonly #damagedJobs = new Set<string>();
-  /** Jobs that `cancel` works on. */
+  /** Jobs that `cancel` is working on. */
   readonly #takenJobs = new Set<string>();
   #looking: Ticker | null = null;
   #isOutOfReach = false;
@@ -145,7 +148,7 @@ export class Batches {
     return this.#records.list(tenant, page);
   }
 
-  /** Once is enough; lines under way are answered to their end. */
+  /** Idempotent. Lines in progress are finished. */
   async cancel(tenant: string, batchId: string): Promise<CancelledBatch> {
     const batch = await this.find(tenant, batchId);
     if (batch === null) return { kind: "unknown" };
@@ -154,12 +157,12 @@ export class Batches {
     const jobId = this.#records.jobIdOf(tenant, batchId);
     const seconds = Math.floor(this.#options.runner.now() / 1000);
     await this.#records.cancel(jobId, seconds);
-    // A batch that waits for its turn is cancelled at once.
+    // A waiting batch is cancelled at once.
     if (await this.#options.queue.tryTake(jobId)) await this.#endTaken(jobId);
     return { kind: "cancelling", batch: { ...batch, status: "cancelling", cancelling_at: seconds } };
   }
 
-  /** Resolves when the job is done, failed or takes too long. Jobs that are not done come back with the next look. */
+  /** Resolves when the job is finished, has failed or takes too long. Unfinished jobs return with the next look. */
   async #endTaken(jobId: string): Promise<void> {
     const { logger, cancelMs } = this.#options;
     this.#takenJobs.add(jobId);
@@ -169,7 +172,7 @@ export class Batches {
     await Promise.race([ended, sleep(cancelMs, undefined, { ref: false })]);
   }
 
-  /** Goes on with unfinished batches, and takes new ones. The engine must be ready. */
+  /** Resumes unfinished batches, and accepts new ones. The engine must be ready. */
   async start(): Promise<void> {
     const { queue, lookMs } = this.#options;
     queue.start(this.#work);
@@ -177,13 +180,13 @@ export class Batches {
     this.#looking = startTicker(lookMs, () => this.#look());
   }
 
-  /** Releases what is under way, as far as it is not answered yet; lines under way end with the service. */
+  /** Releases running batches; lines in progress end with the service. */
   async stop(): Promise<void> {
     await this.#looking?.stop();
     await this.#options.queue.close();
   }
 
-  /** To be called when it has stopped, and no requests are under way. */
+  /** Call it after `stop`, when no requests are in progress. */
   async close(): Promise<void> {
     await this.#options.store.close();
     await this.#options.backgroundStore.close();
@@ -212,14 +215,14 @@ export class Batches {
     }
   }
 
-  /** A batch that is stored is not refused because of the queue: the next look adds it again. */
+  /** A stored batch is not rejected because of the queue: the next look adds it again. */
   async #tell(jobId: string): Promise<void> {
     await this.#options.queue.add(jobId).catch((error: unknown) => this.#warnOnce(error));
   }
 
   #warnOnce(error: unknown): void {
     if (!this.#isOutOfReach)
-      this.#options.logger.warn("Batches wait: their store or queue is out of reach.", { error });
+      this.#options.logger.warn("Batches are waiting: their store or queue is unreachable.", { error });
     this.#isOutOfReach = true;
   }
 }

@@ -1,10 +1,10 @@
-/** Looks through the whole input of a batch before its first line is answered, as OpenAI does. */
+/** Validates the whole input of a batch before its first line is answered, as OpenAI does. */
 import { duplicateOf, parseBatchLine } from "./batch-line.ts";
 import type { BadBatchLine, BatchUrl, ParsedLine } from "./batch-line.ts";
 import type { BatchError } from "./batch-record.ts";
 import type { NumberedLine } from "./numbered-lines.ts";
 
-/** Of a file that is none at all, the first lines say enough. */
+/** For a file that is no input at all, the first lines are enough. */
 const MAX_ERRORS = 100;
 
 export interface InputRules {
@@ -14,7 +14,7 @@ export interface InputRules {
 
 export interface CheckedInput {
   readonly numLines: number;
-  /** In the order of the lines; with any, no line is to be answered. */
+  /** In the order of the lines. With any error, no line is answered. */
   readonly errors: readonly BatchError[];
 }
 
@@ -29,7 +29,7 @@ export async function checkInput(
   for await (const numbered of lines) {
     numLines += 1;
     if (numLines > maxNumLines) {
-      const message = `The file has more than ${maxNumLines} requests, which BATCH_MAX_LINES sets as the limit.`;
+      const message = `The file has more than ${maxNumLines} requests; BATCH_MAX_LINES sets the limit.`;
       return { numLines, errors: [{ code: "too_many_lines", message, line: null, param: null }] };
     }
     const bad = problemOf(parseBatchLine(numbered), endpoint, lineNumbers);
@@ -37,12 +37,12 @@ export async function checkInput(
     if (errors.length >= MAX_ERRORS) break;
   }
   if (numLines === 0) {
-    errors.push({ code: "empty_file", message: "The file holds no request.", line: null, param: null });
+    errors.push({ code: "empty_file", message: "The file contains no request.", line: null, param: null });
   }
   return { numLines, errors };
 }
 
-/** Remembers the line's id where it is good. */
+/** Stores the line's id if the line is valid. */
 function problemOf(line: ParsedLine, endpoint: BatchUrl, lineNumbers: Map<string, number>): BadBatchLine | null {
   if (line.kind === "bad") return line;
   const { lineNumber, customId, url } = line;

@@ -16,7 +16,7 @@ import type { JobQueue } from "./job-queue.ts";
 import type { ResultLogs } from "./result-log.ts";
 import { WorkWindow } from "./work-window.ts";
 
-/** They share the sequences that batches may have; a small batch need not wait for all of a large one. */
+/** They share the sequences for batches, so that a small batch does not wait for all of a large one. */
 const MAX_RUNNING_BATCHES = 4;
 /** Until a batch that failed is tried again: time doubles with each failure, so that one that cannot go on costs little. */
 const retryOptions = { firstMs: 5_000, mostMs: 60_000 };
@@ -26,7 +26,7 @@ const S3_FLUSH_MS = 5_000;
 const s3RetryOptions = { retryMs: { first: 500, most: 10_000 }, maxNumAttempts: 20 };
 /** A call that carries a part of a file, of up to 8 MiB, has this many times as long as one that carries little. */
 const BODY_PATIENCE = 4;
-/** Nobody waits for the work on batches: its calls have this many times as long as those of requests. */
+/** No client waits for background work, so its calls have this many times the time of those of requests. */
 const BACKGROUND_PATIENCE = 6;
 
 export interface BatchesDependencies {
@@ -42,9 +42,9 @@ interface Storage {
   readonly store: ObjectStore;
   readonly backgroundStore: ObjectStore;
   readonly logs: ResultLogs;
-  /** The same for all servers that see the same objects. */
+  /** Equal for all servers that see the same objects. */
   readonly tag: string;
-  /** Whether this process may work on the jobs, where no queue decides that. Null where another process does. */
+  /** Whether this process may work on the jobs, where no queue decides that. Null if another process does. */
   readonly tryLock: () => Promise<FolderLock | null>;
   readonly tickMs: number;
   readonly lookMs: number;
@@ -76,7 +76,7 @@ export async function createBatches(dependencies: BatchesDependencies): Promise<
   });
 }
 
-/** The engine, which must be ready, may have room for fewer sequences than it was told. */
+/** The engine, which must be ready, may have room for fewer sequences than requested. */
 function createWindow({ config, service, engine }: BatchesDependencies): WorkWindow {
   const numSequences = engine.modelInfo?.maxNumSequences ?? config.engine.maxNumSequences;
   const maxWeight = Math.min(numSequences, config.batches.maxNumSequences ?? Math.ceil(numSequences / 2));
@@ -86,7 +86,7 @@ function createWindow({ config, service, engine }: BatchesDependencies): WorkWin
   });
 }
 
-/** With Redis all servers of the same model and store share it, else it is this process's own. */
+/** With Redis, all servers of the same model and store share it; otherwise it belongs to this process. */
 async function createQueue(
   { config, logger }: BatchesDependencies,
   storeTag: string,
@@ -95,7 +95,7 @@ async function createQueue(
   const options = { maxNumRunning: MAX_RUNNING_BATCHES, retry: retryOptions, logger };
   if (config.redisUrl === null) {
     if (config.batches.store.kind === "s3") {
-      logger.info("Batches on S3 without REDIS_URL are for one server of each model at a time.");
+      logger.info("Batches on S3 without REDIS_URL support only one server of each model at a time.");
     }
     const { createLocalJobQueue } = await import("./local-job-queue.ts");
     return createLocalJobQueue({ ...options, tryLock });
@@ -109,7 +109,7 @@ async function openStorage({ config, logger, createS3Client }: BatchesDependenci
   const location = config.batches.store;
   switch (location.kind) {
     case "none":
-      throw new Error("Batches were asked for where there are none.");
+      throw new Error("Batches were requested although BATCH_STORE is none.");
     case "folder": {
       const { folder } = location;
       const [
@@ -152,7 +152,7 @@ async function openStorage({ config, logger, createS3Client }: BatchesDependenci
         backgroundStore,
         logs: createSegmentedResultLogs({ store: backgroundStore, flushMs: S3_FLUSH_MS, ...s3RetryOptions, logger }),
         tag: createHash("sha256").update(url).digest("hex").slice(0, 12),
-        // A bucket knows no locks: without a Redis it is for one server of each model.
+        // A bucket has no locks: without Redis, it supports one server per model.
         tryLock: async () => ({ release() {} }),
         tickMs: 5000,
         lookMs: 15_000,

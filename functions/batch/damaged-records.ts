@@ -1,10 +1,10 @@
-/** Records of the store that cannot be read, because somebody changed them by hand or a disk lost a part of them. */
+/** Records of the store that cannot be read, because of an edit by hand or a disk error. */
 import type { Logger } from "../logger.ts";
 
-/** Keys that are remembered as logged. Beyond that the store has another problem, and the log need not repeat it. */
+/** Keys remembered as logged. Beyond this number the store has another problem, and the log need not repeat it. */
 const MAX_LOGGED_KEYS = 1000;
 
-/** The object is there, but it is no record. Reading it again does not help. */
+/** The object exists but is not a valid record. Reading it again does not help. */
 export class DamagedRecordError extends Error {
   override readonly name = "DamagedRecordError";
 
@@ -25,6 +25,6 @@ export class DamageLog {
   report(key: string, error: unknown): void {
     if (this.#keys.has(key) || this.#keys.size >= MAX_LOGGED_KEYS) return;
     this.#keys.add(key);
-    this.#logger.error("A record in the store of batches is damaged; it is skipped.", { key, error });
+    this.#logger.error("A record in the store of batches is damaged and is skipped.", { key, error });
   }
 }

@@ -45,7 +45,7 @@ export function createFolderResultLogs(folder: string, logger: Logger): ResultLo
   };
 }
 
-/** A log that is gone has no lines: the batch then finds that they are missing. */
+/** A missing log has no lines: the batch then finds that they are missing. */
 async function* readFile(path: string): AsyncGenerator<Uint8Array> {
   try {
     yield* createReadStream(path);

@@ -1,4 +1,4 @@
-/** Ids of files and batches: they cannot be guessed, and their order is the order of their creation. */
+/** Ids of files and batches: unguessable, and ordered by creation. */
 import { randomBytes } from "node:crypto";
 
 const TIME_DIGITS = 12;
@@ -11,12 +11,12 @@ export function createId(kind: IdKind, nowMs: number): string {
   return prefixes[kind] + nowMs.toString(16).padStart(TIME_DIGITS, "0") + randomBytes(RANDOM_BYTES).toString("hex");
 }
 
-/** Of an id as `isId` takes it: milliseconds since 1970. */
+/** Creation time of an id that `isId` accepts: Unix time in milliseconds. */
 export function createdAtMs(kind: IdKind, id: string): number {
   return Number.parseInt(id.slice(prefixes[kind].length, prefixes[kind].length + TIME_DIGITS), 16);
 }
 
-/** Whether `text` has the form of an id. Other texts name nothing, and are never looked up. */
+/** Whether `text` has the form of an id. Other texts name nothing and are never looked up. */
 export function isId(kind: IdKind, text: string): boolean {
   const digits = text.slice(prefixes[kind].length);
   return (

@@ -1,22 +1,22 @@
-/** Who works on which job when. */
+/** Assigns jobs to workers. */
 
 /**
- * `finished`: there is nothing left to do. `released`: what is left is for whoever takes the job next. A rejection is
- * told in the log, and the job is taken again after a while.
+ * `finished`: nothing is left to do. `released`: the rest is for the next worker of the job. A rejection is logged, and
+ * the job is retried after a while.
  */
 export type JobOutcome = "finished" | "released";
 
-/** @param signal Aborted when the job is to be released: the queue closes, or another has been given the job. */
+/** @param signal Aborted when the job must be released: the queue closes, or another worker has the job. */
 export type JobWork = (jobId: string, signal: AbortSignal) => Promise<JobOutcome>;
 
-/** Nobody but one worker of all that share a queue has a job at a time. What has to be done is kept elsewhere. */
+/** At any time, only one of all workers that share a queue has a job. The content of jobs is kept elsewhere. */
 export interface JobQueue {
-  /** Tells of a job. One that is known already is left as it is, so all there are may be told of again at any time. */
+  /** Adds a job. A known job is left unchanged, so all jobs can be added again at any time. */
   add(jobId: string): Promise<void>;
-  /** Begins to take jobs, the first told of first; called once. */
+  /** Starts to take jobs, in the order in which they were added; called once. */
   start(work: JobWork): void;
-  /** Whether the job is the caller's now: it waited for its turn, which it will not get any more. */
+  /** Returns whether the caller now owns the job: it was waiting, and no worker will get it any more. */
   tryTake(jobId: string): Promise<boolean>;
-  /** Takes no more jobs, and resolves when those under way are released. */
+  /** Takes no more jobs, and resolves when running ones are released. */
   close(): Promise<void>;
 }

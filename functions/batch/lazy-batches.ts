@@ -1,9 +1,9 @@
-/** Batches that are made when they are first needed: their modules take longer to load than the port to open. */
+/** Batches that are created on first use, because their modules take longer to load than the port to open. */
 import type { Batches } from "./batches.ts";
 import type { BatchesDependencies } from "./create-batches.ts";
 
 const RETRY_MS = 5_000;
-/** For the state of what was under way to be kept; a store that does not answer must not hold the end of the process. */
+/** Time to store the state of running batches; an unresponsive store must not block the end of the process. */
 const STOP_MS = 10_000;
 
 /** Mutable; one per process. */
@@ -17,7 +17,7 @@ export class LazyBatches {
     this.#dependencies = dependencies;
   }
 
-  /** Rejects where they cannot be made; the next call tries again. */
+  /** Rejects if creation fails; the next call retries. */
   readonly load = async (): Promise<Batches> => {
     this.#batches ??= import("./create-batches.ts")
       .then(({ createBatches }) => createBatches(this.#dependencies))
@@ -28,19 +28,19 @@ export class LazyBatches {
     return this.#batches;
   };
 
-  /** Begins to work on what is unfinished, when the engine is ready; tries for as long as it has to. Never rejects. */
+  /** Starts to work on unfinished batches once the engine is ready, and retries until that succeeds. Never rejects. */
   async start(): Promise<void> {
     if (this.#isStopped) return;
     try {
       const batches = await this.load();
       if (!this.#isStopped) await batches.start();
     } catch (error) {
-      this.#dependencies.logger.error("Batches cannot be worked on; this is tried again.", { error });
+      this.#dependencies.logger.error("Batches cannot be processed; retrying.", { error });
       this.#retry = setTimeout(() => void this.start(), RETRY_MS);
     }
   }
 
-  /** Releases what is under way, and takes nothing up any more; idempotent. */
+  /** Releases running batches and starts nothing more. Idempotent. */
   async stop(): Promise<void> {
     if (this.#isStopped) return;
     this.#isStopped = true;
@@ -50,7 +50,7 @@ export class LazyBatches {
     const { promise: late, resolve } = Promise.withResolvers<void>();
     const deadline = setTimeout(resolve, STOP_MS);
     await Promise.race([stopped, late]).catch((error: unknown) => {
-      this.#dependencies.logger.warn("Batches were not released in order.", { error });
+      this.#dependencies.logger.warn("Batches were not released cleanly.", { error });
     });
     clearTimeout(deadline);
   }

@@ -1,4 +1,7 @@
-/** The job queue of one process. Of several processes that share a lock only its holder works, and another after it. */
+/**
+ * The job queue of one process. Of several processes that share a lock, only the holder works; another one takes over
+ * after it.
+ */
 import type { Logger } from "../logger.ts";
 import type { FolderLock } from "../storage/folder-lock.ts";
 import type { JobQueue, JobWork } from "./job-queue.ts";
@@ -6,11 +9,11 @@ import { RetryDelays } from "./retry-delays.ts";
 import type { RetryDelaysOptions } from "./retry-delays.ts";
 
 export interface LocalJobQueueOptions {
-  /** Most jobs under way together. */
+  /** Maximum number of concurrent jobs. */
   readonly maxNumRunning: number;
-  /** Until a job is taken again that failed, or that was released while the queue is open: that one after `firstMs`. */
+  /** Delay before a job is taken again: for failed jobs, and `firstMs` for jobs released while the queue is open. */
   readonly retry: RetryDelaysOptions;
-  /** Null where another process has the lock. Called when there is a job. */
+  /** Null if another process has the lock. Called when there is a job. */
   readonly tryLock: () => Promise<FolderLock | null>;
   readonly logger: Logger;
 }
@@ -25,7 +28,7 @@ class LocalJobQueue implements JobQueue {
   readonly #waiting = new Set<string>();
   readonly #running = new Map<string, Promise<void>>();
   readonly #delays: RetryDelays;
-  /** Of jobs that wait to be tried again. */
+  /** For jobs that wait for a retry. */
   readonly #timers = new Map<string, NodeJS.Timeout>();
   readonly #closing = new AbortController();
   #work: JobWork | null = null;
@@ -62,7 +65,7 @@ class LocalJobQueue implements JobQueue {
     this.#lock = null;
   }
 
-  /** One attempt at a time. Where it fails, the next job that is added makes another. */
+  /** One attempt at a time. If it fails, the next added job starts another. */
   async #acquireLock(): Promise<void> {
     if (this.#lock !== null) return;
     this.#locking ??= this.#tryLock().finally(() => (this.#locking = null));
@@ -93,7 +96,7 @@ class LocalJobQueue implements JobQueue {
       this.#delays.reset(jobId);
     } catch (error) {
       delayMs = this.#delays.afterFailure(jobId);
-      this.#options.logger.error("A job failed; it is tried again.", { jobId, afterMs: delayMs, error });
+      this.#options.logger.error("A job failed; it will be retried.", { jobId, afterMs: delayMs, error });
     }
     this.#running.delete(jobId);
     if (signal.aborted) return;

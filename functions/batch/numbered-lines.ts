@@ -4,15 +4,15 @@ const NEWLINE = 10;
 const byteOrderMark = "\uFEFF";
 
 export interface NumberedLine {
-  /** From 1; empty lines count, but are left out. */
+  /** From 1; empty lines are counted but skipped. */
   readonly lineNumber: number;
-  /** Without its line end; "" where there is a problem. */
+  /** Without its line end; "" if there is a problem. */
   readonly text: string;
   /** Why the line cannot be read. */
   readonly problem: { readonly code: "line_too_long" | "invalid_json"; readonly message: string } | null;
 }
 
-/** Never holds more than `maxLineBytes` and one chunk: what a longer line has beyond that is passed over. */
+/** Never holds more than `maxLineBytes` and one chunk: the rest of a longer line is skipped. */
 export async function* readLines(
   chunks: AsyncIterable<Uint8Array>,
   maxLineBytes: number,
@@ -40,7 +40,7 @@ export async function* readLines(
       const line = takeLine();
       if (line !== null) yield line;
     }
-    // Copied: a line must not keep the whole chunk in memory that it began in.
+    // Copied, so that a line does not keep the whole chunk in which it began in memory.
     add(Uint8Array.from(chunk.subarray(start)));
   }
   const line = takeLine();

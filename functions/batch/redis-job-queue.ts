@@ -1,4 +1,4 @@
-/** The job queue that replicas share over Redis; the only file that knows BullMQ. */
+/** The job queue that replicas share over Redis. Only this file imports BullMQ. */
 import { DelayedError, Queue, WaitingError, Worker } from "bullmq";
 import type { Job } from "bullmq";
 
@@ -7,29 +7,29 @@ import type { JobQueue, JobWork } from "./job-queue.ts";
 import { RetryDelays } from "./retry-delays.ts";
 import type { RetryDelaysOptions } from "./retry-delays.ts";
 
-/** A lock is renewed at half of its time, so a replica that is killed loses its jobs after one to two of these. */
+/** A lock is renewed at half of this time, so a killed replica loses its jobs after one to two times as long. */
 const DEFAULT_LOCK_MS = 10_000;
-/** For Redis to take a job. Jobs are added again later. */
+/** Time for Redis to accept a job. Jobs are added again later. */
 const ADD_TIMEOUT_MS = 2_000;
-/** No bound: batches count themselves how often they ended a process. */
+/** Unlimited: batches count themselves how often they ended a process. */
 const MAX_STALLED_COUNT = 1_000_000;
 
 export interface RedisJobQueueOptions {
-  /** `redis://` or `rediss://`, of a single server. */
+  /** `redis://` or `rediss://` URL of a single server. */
   readonly url: string;
-  /** In front of all keys. */
+  /** Prefix of all keys. */
   readonly keyPrefix: string;
-  /** Queues of one name are one. */
+  /** Queues with the same name are one queue. */
   readonly name: string;
-  /** Most jobs under way together in this process. */
+  /** Maximum number of concurrent jobs in this process. */
   readonly maxNumRunning: number;
-  /** Until a job is taken again that failed, or that was released while the queue is open: that one after `firstMs`. */
+  /** Delay before a job is taken again: for failed jobs, and `firstMs` for jobs released while the queue is open. */
   readonly retry: RetryDelaysOptions;
   readonly lockMs?: number;
   readonly logger: Logger;
 }
 
-/** Connects in the background. A Redis that is out of reach is logged once, until it is back. */
+/** Connects in the background. An unreachable Redis is logged once, until it recovers. */
 export function createRedisJobQueue(options: RedisJobQueueOptions): JobQueue {
   return new RedisJobQueue(options);
 }
@@ -40,7 +40,10 @@ class RedisJobQueue implements JobQueue {
   readonly #queue: Queue;
   #worker: Worker | null = null;
   readonly #closing = new AbortController();
-  /** Attempts, without what BullMQ does after them. Each resolves to the delay of the next, null where none follows. */
+  /**
+   * Running attempts, without BullMQ's work after them. Each resolves to the delay of the next attempt, or null if
+   * there is none.
+   */
   readonly #underWay = new Set<Promise<number | null>>();
   readonly #delays: RetryDelays;
   #isInTrouble = false;
@@ -49,7 +52,7 @@ class RedisJobQueue implements JobQueue {
     this.#options = options;
     this.#delays = new RetryDelays(options.retry);
     const connection = { url: options.url, enableOfflineQueue: false, connectionName: "fovea-batches" };
-    // The check would ask for INFO, which users of few rights may not.
+    // The check would call INFO, which needs more permissions.
     this.#queue = new Queue(options.name, { connection, prefix: options.keyPrefix, skipVersionCheck: true });
     this.#queue.on("error", this.#warnOnce);
   }
@@ -57,7 +60,7 @@ class RedisJobQueue implements JobQueue {
   async add(jobId: string): Promise<void> {
     const jobOptions = { jobId, removeOnComplete: true, removeOnFail: true };
     await withinTime(this.#queue.add("batch", null, jobOptions));
-    if (this.#isInTrouble) this.#options.logger.info("The queue of batches is in reach again.");
+    if (this.#isInTrouble) this.#options.logger.info("The queue of batches is reachable again.");
     this.#isInTrouble = false;
   }
 
@@ -86,7 +89,7 @@ class RedisJobQueue implements JobQueue {
       await withinTime(job.remove());
       return true;
     } catch {
-      // Another works on it, or Redis cannot tell.
+      // Another worker has it, or Redis cannot answer.
       return false;
     }
   }
@@ -98,12 +101,13 @@ class RedisJobQueue implements JobQueue {
       await this.#worker?.close();
       return this.#queue.close();
     }
-    // A Redis that is away cannot take jobs back: their locks run out. Its connection ends when it is there again.
+    // An unreachable Redis cannot take jobs back: their locks expire. The connection ends when Redis is reachable
+    // again.
     await this.#worker?.close(true);
     void this.#queue.disconnect().catch(() => {});
   }
 
-  /** Asks Redis: a connection that was lost just now has caused no trouble yet, and BullMQ would wait for it for ever. */
+  /** Asks Redis: a connection that has just been lost has caused no error yet, and BullMQ would wait for it forever. */
   async #isInReach(): Promise<boolean> {
     if (this.#isInTrouble) return false;
     return withinTime(this.#queue.isPaused()).then(
@@ -112,7 +116,7 @@ class RedisJobQueue implements JobQueue {
     );
   }
 
-  /** The errors it throws are BullMQ's way of giving a job back. */
+  /** The errors that it throws are BullMQ's way of returning a job. */
   async #run(job: Job, token: string, lost: AbortSignal | undefined, work: JobWork): Promise<void> {
     const jobId = job.id ?? "";
     const stop = new AbortController();
@@ -148,7 +152,7 @@ class RedisJobQueue implements JobQueue {
       return outcome === "finished" ? null : this.#options.retry.firstMs;
     } catch (error) {
       const delayMs = this.#delays.afterFailure(jobId);
-      this.#options.logger.error("A job failed; it is tried again.", { jobId, afterMs: delayMs, error });
+      this.#options.logger.error("A job failed; it will be retried.", { jobId, afterMs: delayMs, error });
       return delayMs;
     }
   }
@@ -156,13 +160,16 @@ class RedisJobQueue implements JobQueue {
   readonly #warnOnce = (error: Error): void => {
     if (this.#isInTrouble || this.#closing.signal.aborted) return;
     this.#isInTrouble = true;
-    this.#options.logger.warn("The queue of batches is in trouble; batches wait until it is not.", { error });
+    this.#options.logger.warn("The queue of batches does not work; batches wait until it does.", { error });
   };
 }
 
 async function withinTime<Value>(work: Promise<Value>): Promise<Value> {
   const { promise: late, reject } = Promise.withResolvers<never>();
-  const timer = setTimeout(() => reject(new Error(`Redis did not answer in ${ADD_TIMEOUT_MS} ms.`)), ADD_TIMEOUT_MS);
+  const timer = setTimeout(
+    () => reject(new Error(`Redis did not answer within ${ADD_TIMEOUT_MS} ms.`)),
+    ADD_TIMEOUT_MS,
+  );
   try {
     return await Promise.race([work, late]);
   } finally {

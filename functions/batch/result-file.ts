@@ -1,4 +1,4 @@
-/** The file of a batch's results: it grows by whole lines, and the next run reads from it what is done already. */
+/** The results file of a batch: it grows by whole lines, and the next run reads from it what is done. */
 import { open } from "node:fs/promises";
 import type { FileHandle } from "node:fs/promises";
 import { z } from "zod";
@@ -8,23 +8,23 @@ import { readLines } from "./numbered-lines.ts";
 import { resultLinePrefix } from "./result-line.ts";
 import type { ResultLine } from "./result-line.ts";
 
-/** Far above what any answer comes to. */
+/** Far above the size of any answer. */
 export const MAX_RESULT_BYTES = 512 * 1024 ** 2;
 const CHUNK_BYTES = 1024 ** 2;
 const NEWLINE = 10;
 
 /** The lines of a batch that have a result. */
 export interface DoneLines {
-  /** Of the lines that have a response. */
+  /** Ids of the lines that have a response. */
   readonly customIds: ReadonlySet<string>;
-  /** Of these, with status 200. */
+  /** Number of these with status 200. */
   readonly numSucceeded: number;
-  /** Numbers of the lines that are reported to be no requests. */
+  /** Numbers of the lines that are reported as invalid. */
   readonly badLines: ReadonlySet<number>;
 }
 
 export interface ResultSink {
-  /** Resolves when the line is written whole, after those before it. Rejects where it cannot be. */
+  /** Resolves when the whole line is written, after earlier ones. Rejects if it cannot be written. */
   append(line: ResultLine): Promise<void>;
   close(): Promise<void>;
 }
@@ -34,22 +34,21 @@ export interface ResultFile extends ResultSink {
 }
 
 export interface SyncedResultFile extends ResultFile {
-  /** Resolves when all appended lines are on the disk, where a loss of power does not reach them. */
+  /** Resolves when all appended lines are on the disk and survive a loss of power. */
   sync(): Promise<void>;
 }
 
 export interface ResultFileOptions {
-  /** What errors call the file. Default: `--output` and its path. */
+  /** The file's name in errors. Default: `--output` and its path. */
   readonly shown?: string;
-  /** Called for each line that is no result, which is then left as it is. Default: such a file is refused. */
+  /** Called for each line that is not a result, which is then left unchanged. Default: such a file is rejected. */
   readonly onDamagedLine?: (lineNumber: number) => void;
 }
 
 /**
- * Opens a result file to continue it, or creates it. An unfinished line at its end, left by a run that was killed, is
- * cut off.
+ * Opens a results file to resume it, or creates it. An incomplete line at its end, left by a killed run, is cut off.
  *
- * @throws ConfigError for a file that cannot be opened, or that is refused: it is left as it is.
+ * @throws ConfigError for a file that cannot be opened, or that is rejected and left unchanged.
  */
 export async function openResultFile(
   path: string,
@@ -72,9 +71,9 @@ export async function openResultFile(
   }
 }
 
-/** Results as a stream: later runs know nothing of them. */
+/** Results as a stream, which later runs cannot resume. */
 export function createResultStream(stream: NodeJS.WritableStream): ResultFile {
-  // The write that fails rejects with the error.
+  // The failing write rejects with the error.
   stream.on("error", () => {});
   const write = async (text: string): Promise<void> => {
     const { promise, resolve, reject } = Promise.withResolvers<void>();
@@ -94,7 +93,7 @@ function createSink(write: (text: string) => Promise<void>): Pick<ResultSink, "a
   };
 }
 
-/** Mutable: what is found while results are read. */
+/** Mutable: collects findings while results are read. */
 export interface FoundLines {
   readonly customIds: Set<string>;
   numSucceeded: number;
@@ -105,7 +104,7 @@ export function noLines(): FoundLines {
   return { customIds: new Set(), numSucceeded: 0, badLines: new Set() };
 }
 
-/** As much of a line as says which line of the input it answers. */
+/** The part of a line that identifies the input line it answers. */
 const doneLine = z.union([
   z.object({ custom_id: z.string(), response: z.object({ status_code: z.int() }) }),
   z.object({ response: z.null(), error: z.object({ line: z.int() }) }),
@@ -120,14 +119,15 @@ async function readDone(
   const stats = await file.stat();
   if (!stats.isFile()) throw new ConfigError([`${shown} is not a file; - is standard output.`]);
   const damaged = (which: string, lineNumber: number): void => {
-    if (onDamagedLine === undefined) throw new ConfigError([`${shown} holds other things than results: ${which}.`]);
+    if (onDamagedLine === undefined)
+      throw new ConfigError([`${shown} contains something other than results: ${which}.`]);
     onDamagedLine(lineNumber);
   };
   const end = await endOfWholeLines(file, stats.size);
   let numLines = 0;
   for await (const { lineNumber, text } of readLines(readChunks(file, end), MAX_RESULT_BYTES)) {
     numLines = lineNumber;
-    if (!addDone(done, text)) damaged(`line ${lineNumber} is none`, lineNumber);
+    if (!addDone(done, text)) damaged(`line ${lineNumber} is not a result`, lineNumber);
   }
   const rest = (await readBytes(file, end, stats.size)).toString();
   if (rest === "") return done;
@@ -136,7 +136,7 @@ async function readDone(
       await file.truncate(end);
       return done;
     }
-    damaged("its last line is none", numLines + 1);
+    damaged("its last line is not a result", numLines + 1);
   }
   await file.appendFile("\n");
   return done;
@@ -148,12 +148,12 @@ async function* readChunks(file: FileHandle, end: number): AsyncGenerator<Uint8A
   }
 }
 
-/** A line of a result file; `json` is the whole of it. */
+/** A line of a results file; `json` is the whole line. */
 export type StoredResult =
   | { readonly kind: "answer"; readonly customId: string; readonly isSuccess: boolean; readonly json: unknown }
   | { readonly kind: "bad line"; readonly lineNumber: number };
 
-/** Null for a text that is no result. */
+/** Null for a text that is not a result. */
 export function parseResult(text: string): StoredResult | null {
   const json = parseOrNull(text);
   const line = doneLine.safeParse(json).data;
@@ -162,7 +162,7 @@ export function parseResult(text: string): StoredResult | null {
   return { kind: "answer", customId: line.custom_id, isSuccess: line.response.status_code === 200, json };
 }
 
-/** Of several results of a line the first counts; false for the others. */
+/** Of several results of a line, the first counts; returns false for the others. */
 export function addResult(found: FoundLines, result: StoredResult): boolean {
   if (result.kind === "bad line") {
     if (found.badLines.has(result.lineNumber)) return false;
@@ -175,14 +175,14 @@ export function addResult(found: FoundLines, result: StoredResult): boolean {
   return true;
 }
 
-/** False for a text that is no result. */
+/** Returns false for a text that is not a result. */
 export function addDone(found: FoundLines, text: string): boolean {
   const result = parseResult(text);
   if (result !== null) addResult(found, result);
   return result !== null;
 }
 
-/** Where the text behind the last line end begins. */
+/** Position after the last line end. */
 async function endOfWholeLines(file: FileHandle, numBytes: number): Promise<number> {
   for (let end = numBytes; end > 0; end -= CHUNK_BYTES) {
     const start = Math.max(0, end - CHUNK_BYTES);

@@ -1,4 +1,4 @@
-/** Makes the two files of a batch's results: the answers, and the lines that were refused or never begun. */
+/** Creates the two result files of a batch: the answers, and the lines that were rejected or never started. */
 import { z } from "zod";
 
 import { StorageError } from "../storage/object-store.ts";
@@ -23,11 +23,11 @@ export interface ResultFiles {
 /** Lines of an input, each of which must have a result. */
 export interface ExpectedLines {
   readonly customIds: Pick<ReadonlySet<string>, "has" | "size">;
-  /** Numbers of the lines that are no requests. */
+  /** Numbers of the invalid lines. */
   readonly badLines: Pick<ReadonlySet<number>, "has" | "size">;
 }
 
-/** The log lacks results of lines that were answered: they have to be answered again. */
+/** The log lacks results of answered lines: they have to be answered again. */
 class MissingResultsError extends Error {
   override readonly name = "MissingResultsError";
 
@@ -36,7 +36,7 @@ class MissingResultsError extends Error {
   }
 }
 
-/** As much of an answer as the sums need. */
+/** The part of an answer that the sums need. */
 const answeredLine = z.object({
   response: z.object({
     body: z.object({
@@ -50,18 +50,18 @@ const answeredLine = z.object({
 });
 
 export interface ResultSources {
-  /** Flushed. */
+  /** Must be flushed. */
   readonly log: ResultLog;
-  /** The files have exactly these lines; null takes all that the log has. */
+  /** The files contain exactly these lines; null accepts everything in the log. */
   readonly expected: ExpectedLines | null;
   /** Reads the input, whose lines without a result are then reported as expired; null reports none. */
   readonly readInput: (() => Promise<AsyncIterable<NumberedLine> | null>) | null;
 }
 
 /**
- * May be repeated for the same batch: the files replace those made before. A file of no lines is not made.
+ * Can be repeated for the same batch: the files replace earlier ones. No file is created when there are no lines.
  *
- * @throws MissingResultsError, before a file is stored, where the log lacks lines that are expected.
+ * @throws MissingResultsError, before a file is stored, if the log lacks expected lines.
  */
 export async function writeResultFiles(
   { batch, tenant, outputFileId, errorFileId }: BatchRecord,
@@ -70,7 +70,10 @@ export async function writeResultFiles(
 ): Promise<ResultFiles> {
   const sums = { input_tokens: 0, cached_tokens: 0, output_tokens: 0 };
   let numFailed = 0;
-  /** What the pass for the first file found: the second must find the same, although another may write to the log. */
+  /**
+   * The findings of the pass for the first file. The second pass must find the same, although another worker may write
+   * to the log.
+   */
   const first = { found: null as DoneLines | null };
 
   async function* results() {
@@ -122,8 +125,8 @@ async function* startingWith(first: Uint8Array, rest: AsyncGenerator<Uint8Array>
 }
 
 /**
- * The first result of each line, which is added to `found`; a second one comes from two workers of which one had lost
- * its lock. Damaged lines are left out.
+ * The first result of each line, which is added to `found`. A second result comes from two workers, one of which had
+ * lost its lock. Damaged lines are skipped.
  */
 async function* distinctResults(log: ResultLog, expected: ExpectedLines | null, found: FoundLines) {
   for await (const { text } of readLines(log.read(), MAX_RESULT_BYTES)) {
@@ -141,7 +144,7 @@ function isSuccess(result: StoredResult): result is StoredResult & { readonly ki
   return result.kind === "answer" && result.isSuccess;
 }
 
-/** `found` has no lines that are not expected. */
+/** `found` must not contain lines that are not expected. */
 function checkComplete(found: DoneLines, expected: ExpectedLines): void {
   const [numFound, numExpected] = [found, expected].map(({ customIds, badLines }) => customIds.size + badLines.size);
   if (numFound !== numExpected) throw new MissingResultsError(numFound, numExpected);
@@ -152,7 +155,7 @@ function checkSame(found: DoneLines, first: DoneLines): void {
     found.customIds.size === first.customIds.size &&
     found.badLines.size === first.badLines.size &&
     found.numSucceeded === first.numSucceeded;
-  if (!isSame) throw new StorageError("Reading results", new Error("the log changed meanwhile"));
+  if (!isSame) throw new StorageError("Reading results", new Error("the log changed during the read"));
 }
 
 async function* expired(input: AsyncIterable<NumberedLine>, done: DoneLines): AsyncGenerator<Uint8Array> {

@@ -1,13 +1,13 @@
-/** One line of a batch's results: OpenAI's Batch output line. */
+/** A line of a batch's results: OpenAI's Batch output line. */
 import { randomUUID } from "node:crypto";
 
 import type { BadBatchLine, BatchLine } from "./batch-line.ts";
 
 export interface ResultLine {
   readonly id: string;
-  /** Of the line that this is the result of; null where it had none. */
+  /** The id of the input line; null if it had none. */
   readonly custom_id: string | null;
-  /** What POST on the line's URL answers, errors included; null for a line that is no request. */
+  /** The answer of a POST to the line's URL, also for errors; null for an invalid line. */
   readonly response: {
     readonly status_code: number;
     readonly request_id: string;
@@ -22,7 +22,7 @@ export interface ResultLine {
   } | null;
 }
 
-/** Every line of a result file begins with it. */
+/** Every line of a results file starts with it. */
 export const resultLinePrefix = '{"id":"batch_req_';
 
 export interface LineResponse {
@@ -53,7 +53,7 @@ export function errorLine({ lineNumber, customId, code, message, parameter }: Ba
   };
 }
 
-/** Of a line that was not answered in time. */
+/** The result of a line that was not answered in time. */
 export function expiredLine({ lineNumber, customId }: BatchLine): ResultLine {
   const message = "This request could not be executed before the completion window expired.";
   return {

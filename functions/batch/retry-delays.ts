@@ -1,10 +1,10 @@
-/** How long jobs that failed wait until they are tried again. */
+/** Delays before failed jobs are retried. */
 
-/** Jobs that are remembered. More than that are never unfinished at once. */
+/** Jobs that are remembered. There are never more unfinished ones at once. */
 const MAX_JOBS = 1000;
 
 export interface RetryDelaysOptions {
-  /** After the first failure of a job. It doubles with each failure that follows. */
+  /** Delay after the first failure of a job. It doubles with each further failure. */
   readonly firstMs: number;
   readonly mostMs: number;
 }
@@ -26,7 +26,7 @@ export class RetryDelays {
     return delayMs;
   }
 
-  /** To be called when an attempt of the job did not fail. */
+  /** Call it when an attempt of the job did not fail. */
   reset(jobId: string): void {
     this.#nextMs.delete(jobId);
   }

@@ -10,41 +10,41 @@ import type { WorkWindow } from "./work-window.ts";
 
 export interface BatchOptions {
   readonly lines: AsyncIterable<NumberedLine>;
-  /** What an earlier run has written already. */
+  /** Results of earlier runs. */
   readonly done: DoneLines;
   readonly results: ResultSink;
   readonly prepare: (line: BatchLine) => PreparedLine;
-  /** Bounds the sequences under way together, those of other batches included; a line with more runs alone. */
+  /** Limits the sequences in progress, including those of other batches. A line with more sequences runs alone. */
   readonly window: WorkWindow;
   /**
-   * Aborted by the caller, or by the run where a result cannot be written or the service has ended: no line is begun any
-   * more, and those under way are waited for. `lines` may throw when it is aborted.
+   * Aborted by the caller, or by the run if a result cannot be written or the service has ended. Then no more lines are
+   * started, and those in progress are awaited. `lines` may throw after the abort.
    */
   readonly stopping: AbortController;
-  /** Called with each line of the input, in their order, also with those that have a result already. */
+  /** Called with each line of the input in order, including lines that already have a result. */
   readonly onLine?: (line: ParsedLine) => void;
-  /** Called when another line is dealt with; `counts` are of this run. */
+  /** Called when another line is finished; `counts` are those of this run. */
   readonly onProgress: (numLines: number, counts: Readonly<Counts>) => void;
 }
 
-/** Lines of a run. */
+/** Numbers of lines of a run. */
 export interface Counts {
   /** With status 200. */
   numSucceeded: number;
   /** With another status. */
   numFailed: number;
-  /** No requests. */
+  /** Invalid lines. */
   numBad: number;
-  /** That an earlier run had dealt with. */
+  /** Lines finished by an earlier run. */
   numSkipped: number;
 }
 
 export interface BatchSummary extends Readonly<Counts> {
-  /** Whether no line is left over. */
+  /** Whether no line is left. */
   readonly isComplete: boolean;
 }
 
-/** Rejects where the lines cannot be read or a result cannot be written, once nothing is under way any more. */
+/** Rejects if the lines cannot be read or a result cannot be written, once nothing is in progress any more. */
 export async function runBatch(options: BatchOptions): Promise<BatchSummary> {
   return new BatchRun(options).run();
 }
@@ -56,7 +56,7 @@ class BatchRun {
   readonly #options: BatchOptions;
   /** Lines that have entered the window. */
   readonly #underWay = new Set<Promise<void>>();
-  /** Of all good lines so far, by custom_id: the first line that has it. */
+  /** All valid lines so far by custom_id: the number of the first line that has it. */
   readonly #lineNumbers = new Map<string, number>();
   /** Why a result could not be written. */
   #failure: { readonly cause: unknown } | null = null;
@@ -105,18 +105,18 @@ class BatchRun {
     const completed = this.#complete(line, prepared);
     this.#underWay.add(completed);
     void completed.then(() => this.#underWay.delete(completed));
-    // Nothing else would hold back the reading of lines that cost the engine nothing.
+    // Nothing else would slow down reading lines that cost the engine nothing.
     if (prepared.numSequences === 0) await completed;
   }
 
-  /** Leaves the window, whatever happens. Never rejects. */
+  /** Always leaves the window. Never rejects. */
   async #complete({ customId }: BatchLine, { numSequences, answer }: PreparedLine): Promise<void> {
     const { window } = this.#options;
     let weight = numSequences;
     try {
       let answered = this.#isStopping ? givenUp : await answer();
       for (let isAlone = false; answered.kind === "busy" && !isAlone;) {
-        // Refused again while nobody else has a share, it never fits.
+        // If it is rejected again although nothing else uses the engine, it never fits.
         isAlone = !window.isNarrowed;
         if (!isAlone) await window.whenChanged();
         window.leave(weight);

@@ -1,6 +1,6 @@
 /**
- * Result logs as objects of a store that cannot append. Lines gather for some seconds, and are then stored together as
- * a segment, which is there whole or not at all. Lines that a killed process had gathered are answered again.
+ * Result logs as objects of a store that cannot append. Lines are collected for some seconds and stored together as a
+ * segment, which exists as a whole or not at all. Lines that a killed process had collected are answered again.
  */
 import { randomUUID } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -14,17 +14,17 @@ import { isSuccess } from "./result-line.ts";
 import type { ResultLine } from "./result-line.ts";
 import type { ResultLog, ResultLogs, StoredResults } from "./result-log.ts";
 
-/** What gathers in memory: with that much the lines that follow wait until it is stored. */
+/** Maximum size collected in memory: further lines wait until it is stored. */
 const MAX_SEGMENT_BYTES = 4 * 1024 ** 2;
 const SEGMENT_DIGITS = 6;
 
 export interface SegmentedResultLogsOptions {
   readonly store: ObjectStore;
-  /** A line waits for others so long at most. */
+  /** Maximum time that a line waits for others. */
   readonly flushMs: number;
-  /** A segment that cannot be stored is tried again after this time, which doubles with each attempt up to the second. */
+  /** Delay before a segment is stored again after a failure. It doubles with each attempt up to the second value. */
   readonly retryMs: { readonly first: number; readonly most: number };
-  /** Attempts to store a segment, after which the log gives up: whoever opens it next has the lines answered again. */
+  /** Attempts to store a segment before the log fails: its next owner has the lines answered again. */
   readonly maxNumAttempts: number;
   readonly logger: Logger;
 }
@@ -35,8 +35,8 @@ export function createSegmentedResultLogs(options: SegmentedResultLogsOptions): 
   async function* read(prefix: string, keys?: readonly string[]): AsyncGenerator<Uint8Array> {
     for (const key of keys ?? (await store.list(prefix))) {
       const segment = await store.read(key);
-      // Only a worker that ended the batch meanwhile deletes segments.
-      if (segment === null) throw new StorageError("Reading results", new Error(`${key} is gone`));
+      // Segments are deleted only by a worker that has ended the batch meanwhile.
+      if (segment === null) throw new StorageError("Reading results", new Error(`${key} is missing`));
       yield* segment.chunks;
     }
   }
@@ -69,7 +69,7 @@ export function createSegmentedResultLogs(options: SegmentedResultLogsOptions): 
   };
 }
 
-/** Of the segment that follows those that are there. */
+/** Number of the next segment after the existing ones. */
 function numberAfter(keys: readonly string[], prefix: string): number {
   const last = Number.parseInt(keys.at(-1)?.slice(prefix.length) ?? "-1", 10);
   return Number.isSafeInteger(last) ? last + 1 : keys.length;
@@ -79,12 +79,12 @@ interface SegmentsOptions {
   readonly prefix: string;
   /** Number of the first segment. */
   readonly first: number;
-  /** Counted up whenever lines are stored. */
+  /** Increased whenever lines are stored. */
   readonly numStored: StoredResults;
   readonly signal: AbortSignal;
 }
 
-/** Lines on their way to the store under one key. They stay together, so that a second attempt cannot store them twice. */
+/** Lines that are being stored under one key. They stay together, so that a second attempt cannot store them twice. */
 interface Segment {
   readonly key: string;
   readonly chunks: readonly Buffer[];
@@ -92,8 +92,8 @@ interface Segment {
 }
 
 /**
- * Mutable. The keys have the writer's name: of two writers, which only a lost lock brings about, neither overwrites the
- * segments of the other.
+ * Mutable. The keys contain the writer's name: if a lost lock leads to two writers, neither overwrites the segments of
+ * the other.
  */
 class Segments {
   readonly #logs: SegmentedResultLogsOptions;
@@ -103,11 +103,11 @@ class Segments {
   #gathered: Buffer[] = [];
   #numGatheredBytes = 0;
   #counts: StoredResults = { numSucceeded: 0, numFailed: 0 };
-  /** Begun, but not stored yet. */
+  /** Started but not stored yet. */
   #segment: Segment | null = null;
   #timer: NodeJS.Timeout | undefined;
   #lastFlush = Promise.resolve();
-  /** Set when the log has given up. */
+  /** Set when the log has failed. */
   #failure: { readonly cause: unknown } | null = null;
 
   constructor(logs: SegmentedResultLogsOptions, options: SegmentsOptions) {
@@ -116,7 +116,7 @@ class Segments {
     this.#number = options.first;
   }
 
-  /** Resolves at once, unless much has gathered. Rejects once the log has given up. */
+  /** Resolves at once unless much has been collected. Rejects once the log has failed. */
   readonly append = async (line: ResultLine): Promise<void> => {
     if (this.#failure !== null) throw this.#failure.cause;
     const bytes = Buffer.from(`${JSON.stringify(line)}\n`);
@@ -137,7 +137,7 @@ class Segments {
   readonly close = async (): Promise<void> => {
     clearTimeout(this.#timer);
     await this.#lastFlush.catch(() => {});
-    // Another attempt makes sense only where it was not the store that ended the work.
+    // Another attempt is useful only if the store did not end the work.
     if (this.#failure === null) await this.#writeAll(1).catch(() => {});
   };
 
@@ -173,9 +173,9 @@ class Segments {
       } catch (error) {
         if (numAttempts >= maxNumAttempts || signal.aborted) throw error;
         if (numAttempts === 1)
-          logger.warn("Results cannot be stored now; they are kept and tried again.", { key, error });
+          logger.warn("Results cannot be stored now; they are kept in memory and retried.", { key, error });
       }
-      // Aborted, it makes the last attempt at once.
+      // After an abort, it makes the last attempt at once.
       await sleep(delayMs, undefined, { signal }).catch(() => {});
       delayMs = Math.min(2 * delayMs, retryMs.most);
     }

@@ -1,15 +1,15 @@
-/** The limit on the bytes of all files together: uploads reserve what they have received so far. */
+/** The limit on the bytes of all files together. Uploads reserve the bytes that they have received so far. */
 
 export interface StoreQuotaOptions {
   readonly maxBytes: number;
-  /** Bytes of all files in the store, those of other servers included. */
+  /** Bytes of all files in the store, including those of other servers. */
   readonly measure: () => Promise<number>;
 }
 
-/** An upload would pass the limit. */
+/** An upload would exceed the limit. */
 export class StoreFullError extends Error {
   override readonly name = "StoreFullError";
-  /** Of all files, had the upload been taken. */
+  /** Bytes of all files, had the upload been accepted. */
   readonly numBytes: number;
   readonly maxBytes: number;
 
@@ -20,26 +20,26 @@ export class StoreFullError extends Error {
   }
 }
 
-/** Of one upload. Mutable. Methods throw StoreFullError and what measuring throws. */
+/** The reservation of one upload. Mutable. Methods throw StoreFullError and errors of measuring. */
 export interface Reservation {
-  /** To be called before bytes are stored. */
+  /** Call it before bytes are stored. */
   grow(numBytes: number): Promise<void>;
   /**
-   * To be called when all bytes are stored, before the file is published. It measures the store again, which then has
-   * the files that other servers took meanwhile: whoever comes last is refused.
+   * Call it when all bytes are stored, before the file is published. It measures the store again, which now includes
+   * files that other servers have accepted: the last one is rejected.
    */
   settle(): Promise<void>;
-  /** Gives up what is reserved and not settled. Idempotent. */
+  /** Releases bytes that are reserved and not settled. Idempotent. */
   release(): void;
 }
 
 /**
- * Mutable; one per process. Uploads under way in this process never have more than the limit together with the files
- * that are stored. Files that several servers publish never pass it either, as each measures the store before.
+ * Mutable; one per process. Uploads in progress in this process, together with the stored files, never exceed the
+ * limit. Files that several servers publish do not exceed it either, because each measures the store before.
  */
 export class StoreQuota {
   readonly #options: StoreQuotaOptions;
-  /** As measured last, and what uploads have settled since that measurement began. */
+  /** The last measurement, plus what uploads have settled since it started. */
   #numStored = 0;
   #numReserved = 0;
   #numSettled = 0;
@@ -48,7 +48,7 @@ export class StoreQuota {
     this.#options = options;
   }
 
-  /** @param announced Bytes that the upload is known to have; where they do not fit, it need not begin. */
+  /** @param announced Bytes that the upload is known to have; if they do not fit, it need not start. */
   async reserve(announced: number): Promise<Reservation> {
     await this.#measure();
     this.#checkRoom(announced);
@@ -59,7 +59,7 @@ export class StoreQuota {
     };
     return {
       grow: async (numBytes) => {
-        // Files may have been deleted, and some may be counted twice that were settled during a measurement.
+        // Files may have been deleted, and files settled during a measurement may be counted twice.
         if (!this.#hasRoom(numBytes)) await this.#measure();
         this.#checkRoom(numBytes);
         this.#numReserved += numBytes;

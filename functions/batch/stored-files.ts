@@ -1,4 +1,4 @@
-/** The files of the Files API: what was uploaded for batches, and what batches answered. */
+/** The files of the Files API: uploads for batches, and results of batches. */
 import { z } from "zod";
 
 import type { ObjectStore, StoredObject } from "../storage/object-store.ts";
@@ -39,7 +39,7 @@ export interface StoredFilesOptions {
   readonly damage: DamageLog;
 }
 
-/** Methods that take an id take any text. Those that read a record throw DamagedRecordError where it is damaged. */
+/** Methods that take an id accept any text. Those that read a record throw DamagedRecordError if it is damaged. */
 export class StoredFiles {
   readonly #store: ObjectStore;
   readonly #records: TenantRecords<FileObject>;
@@ -51,7 +51,7 @@ export class StoredFiles {
     this.#now = now;
   }
 
-  /** Of all files of all tenants, results included. */
+  /** Size of all files of all tenants, results included. */
   async totalBytes(): Promise<number> {
     return this.#store.measure("contents/");
   }
@@ -61,8 +61,8 @@ export class StoredFiles {
   }
 
   /**
-   * Stores the bytes of a file that nobody sees until `publish`. Rejects with what `chunks` throws and leaves nothing
-   * behind. Resolves to the number of bytes.
+   * Stores the bytes of a file that stays invisible until `publish`. Rejects with the errors of `chunks` and then
+   * leaves nothing behind. Resolves to the number of bytes.
    */
   async receive(id: string, chunks: AsyncIterable<Uint8Array>): Promise<number> {
     return this.#store.write(contentKey(id), chunks);
@@ -73,7 +73,7 @@ export class StoredFiles {
     await this.#store.delete(contentKey(id));
   }
 
-  /** Takes back what `publish` may have stored although it failed, and then the bytes. */
+  /** Deletes what a failed `publish` may have stored, and then the bytes. */
   async withdraw(tenant: string, id: string): Promise<void> {
     await this.#records.delete(tenantTag(tenant), id);
     await this.discard(id);
@@ -111,11 +111,11 @@ export class StoredFiles {
     return file === null || content === null ? null : { ...content, file };
   }
 
-  /** False where there is no such file. A damaged record is deleted like any other. */
+  /** False if there is no such file. A damaged record is deleted like any other. */
   async delete(tenant: string, id: string): Promise<boolean> {
     const isKnown = await this.find(tenant, id).then((file) => file !== null, trueIfDamaged);
     if (!isKnown) return false;
-    // The record goes last: bytes without a record could not be deleted any more.
+    // The record is deleted last, because bytes without a record could no longer be deleted.
     await this.#store.delete(contentKey(id));
     await this.#records.delete(tenantTag(tenant), id);
     return true;

@@ -1,4 +1,4 @@
-/** Small JSON records of an object store, separate for each tenant: no tenant sees the records of another. */
+/** Small JSON records in an object store, separate for each tenant: no tenant sees the records of another. */
 import type { z } from "zod";
 
 import { readText, writeText } from "../storage/object-store.ts";
@@ -6,7 +6,7 @@ import type { ObjectStore } from "../storage/object-store.ts";
 import { DamagedRecordError } from "./damaged-records.ts";
 import type { DamageLog } from "./damaged-records.ts";
 
-/** Reads under way together. */
+/** Maximum number of concurrent reads. */
 const NUM_PARALLEL_READS = 16;
 /** Enough of a digest to tell keys apart. */
 const TAG_LENGTH = 16;
@@ -14,7 +14,7 @@ const noTenant = "all";
 
 export interface PageOptions {
   readonly limit: number;
-  /** The page begins after this id, in its order; null begins at the first. */
+  /** The page starts after this id in its order; null starts at the first. */
   readonly after: string | null;
   readonly order: "asc" | "desc";
 }
@@ -32,12 +32,12 @@ export interface TenantRecordsOptions<RecordType> {
   readonly damage: DamageLog;
 }
 
-/** The part of a key that stands for the tenant. */
+/** The part of a key that identifies the tenant. */
 export function tenantTag(tenant: string): string {
   return tenant.slice(0, TAG_LENGTH) || noTenant;
 }
 
-/** Reading a record that is damaged logs it once and throws DamagedRecordError; lists leave it out. */
+/** Reading a damaged record logs it once and throws DamagedRecordError; lists skip it. */
 export class TenantRecords<RecordType> {
   readonly #options: TenantRecordsOptions<RecordType>;
 
@@ -45,7 +45,7 @@ export class TenantRecords<RecordType> {
     this.#options = options;
   }
 
-  /** Null where the tenant has no record of this id, which must be well-formed. */
+  /** Null if the tenant has no record with this id, which must be well-formed. */
   async read(tag: string, id: string): Promise<RecordType | null> {
     const { store, schema, damage } = this.#options;
     const key = this.keyOf(tag, id);
@@ -75,7 +75,7 @@ export class TenantRecords<RecordType> {
   /**
    * A page of the tenant's records by age.
    *
-   * @param read What stands for the record of an id; null leaves it out. Default: the record itself.
+   * @param read Returns the entry for the record of an id; null skips it. Default: the record itself.
    */
   async list(
     tag: string,

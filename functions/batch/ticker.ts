@@ -1,7 +1,7 @@
-/** Work that is done again and again beside other work, never twice at once. */
+/** Repeats background work, never twice at once. */
 
 export interface Ticker {
-  /** Resolves when the work is not under way and will not be again. */
+  /** Resolves when the work has ended and will not run again. */
   stop(): Promise<void>;
 }
 

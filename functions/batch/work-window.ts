@@ -1,13 +1,13 @@
-/** Bounds what is under way together. */
+/** Limits the work in progress. */
 
 export interface WorkWindowOptions {
-  /** Of `maxWeight`, what others leave free at this moment. Default: all of it. */
+  /** The part of `maxWeight` that others leave free now. Default: all of it. */
   readonly room?: () => number;
   /** Resolves when `room` may have grown. Default: it never does. */
   readonly whenRoomChanges?: () => Promise<void>;
 }
 
-/** Mutable. Who asks first enters first. */
+/** Mutable. Enters in the order of calls. */
 export class WorkWindow {
   readonly maxWeight: number;
   readonly #room: () => number;
@@ -23,14 +23,14 @@ export class WorkWindow {
     this.#whenRoomChanges = whenRoomChanges ?? null;
   }
 
-  /** Whether others have taken of its room. */
+  /** Whether others are using part of its room. */
   get isNarrowed(): boolean {
     return this.#room() < this.maxWeight;
   }
 
   /**
-   * Resolves when there is room; for `maxWeight` and more that is when nothing else is inside. One alone always enters,
-   * so that work goes on however little room there is.
+   * Resolves when there is room; for `maxWeight` and more, when nothing else is inside. One caller alone always enters,
+   * so that work continues however little room there is.
    */
   async enter(weight: number): Promise<void> {
     const before = this.#lastEntered;
@@ -52,7 +52,7 @@ export class WorkWindow {
     this.#left = Promise.withResolvers();
   }
 
-  /** Resolves when something has left, or the others have. */
+  /** Resolves when something inside or outside has left. */
   async whenChanged(): Promise<void> {
     const left = this.#left.promise;
     await (this.#whenRoomChanges === null ? left : Promise.race([left, this.#whenRoomChanges()]));

@@ -21,15 +21,15 @@ export interface Arguments {
   readonly help: boolean;
   readonly version: boolean;
   readonly printConfig: boolean;
-  /** Of `check`: JSON instead of a table. */
+  /** For `check`: JSON instead of a table. */
   readonly json: boolean;
-  /** Of `check`: start the engine and fill it. */
+  /** For `check`: start the engine and fill it. */
   readonly run: boolean;
-  /** Of `batch`, and not null there: paths, or `-`. */
+  /** For `batch`, where it is not null: paths, or `-`. */
   readonly files: { readonly input: string; readonly output: string } | null;
-  /** Of `render`, and not null there. */
+  /** For `render`, where it is not null. */
   readonly rendering: Rendering | null;
-  /** Settings given as flags, by environment name; they come before the environment's. */
+  /** Settings given as flags, by environment name; they override the environment. */
   readonly settings: Readonly<Record<string, string>>;
 }
 
@@ -45,7 +45,7 @@ const actionOptions = {
   deployment: { type: "string" },
 } as const;
 
-/** Options that not every command has, each with what it is where the command cannot do without. */
+/** Options of single commands. A required one has a description of its value. */
 const optionsOf: Readonly<Record<Command, Readonly<Record<string, string | null>>>> = {
   serve: {},
   check: { json: null, run: null },
@@ -101,7 +101,7 @@ export function parseArguments(argv: readonly string[]): Arguments {
   };
 }
 
-/** Options of other commands, missing ones, and settings where none are read. */
+/** Options of other commands, missing options, and settings for a command that reads none. */
 function optionProblems(command: Command, values: Readonly<Record<string, unknown>>): string[] {
   const isGiven = (flag: string): boolean => values[flag] !== undefined && values[flag] !== false;
   const foreign = new Set(Object.values(optionsOf).flatMap(Object.keys)).difference(
@@ -117,7 +117,7 @@ function optionProblems(command: Command, values: Readonly<Record<string, unknow
   }
   if (command === "render") {
     const settings = settingDescriptions.map(({ name }) => toFlag(name)).filter(isGiven);
-    problems.push(...settings.map((flag) => `--${flag} is a setting, which render takes from the deployment.`));
+    problems.push(...settings.map((flag) => `--${flag} is a setting; render reads settings from the deployment.`));
   }
   return problems;
 }
@@ -126,7 +126,7 @@ export function toFlag(settingName: string): string {
   return settingName.toLowerCase().replaceAll("_", "-");
 }
 
-/** Whether it is an option without a value. */
+/** Whether the option has no value. */
 function isSwitch(option: string): boolean {
   return option in actionOptions && actionOptions[option as keyof typeof actionOptions].type === "boolean";
 }
@@ -145,5 +145,5 @@ function suggestion(flag: string): string {
     { [name]: "" },
     settingDescriptions.map((setting) => setting.name),
   );
-  return near === undefined ? "--help lists all." : `did you mean --${toFlag(near.meant)}?`;
+  return near === undefined ? "--help lists all options." : `did you mean --${toFlag(near.meant)}?`;
 }

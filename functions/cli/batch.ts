@@ -1,4 +1,4 @@
-/** `fovea batch`: answers the lines of a file, and goes on where an earlier run has stopped. */
+/** `fovea batch`: answers the lines of a file, and resumes an earlier run. */
 import { createReadStream } from "node:fs";
 import { stat } from "node:fs/promises";
 import { addAbortSignal } from "node:stream";
@@ -30,14 +30,14 @@ import type { StopSignal } from "./stop-signals.ts";
 export interface BatchFiles {
   /** Path, or `-` for standard input. */
   readonly input: string;
-  /** Path of a file that is continued, or `-` for standard output. */
+  /** Path of a results file to resume, or `-` for standard output. */
   readonly output: string;
 }
 
 /**
- * Ends the process: with 0 when every line has a result, the results being what they are; with 1 when the model, the
- * engine or a file fails on the way; after a signal with the signal's code. Throws ConfigError for files that are not
- * what they should be, before anything is loaded.
+ * Ends the process: with 0 when every line has a result, of whatever kind; with 1 when the model, the engine or a file
+ * fails during the run; after a signal with the signal's code. Throws ConfigError for invalid files before anything is
+ * loaded.
  */
 export async function batch(config: Config, files: BatchFiles, logger: Logger): Promise<never> {
   const numLines = await countLines(files, config);
@@ -51,13 +51,14 @@ export async function batch(config: Config, files: BatchFiles, logger: Logger): 
     composition = await compose({ config, logger, onProgress: progress.show });
     const summary = await run(config, composition, { files, results, stopping, logger, progress, numLines });
     progress.stop();
-    if (summary !== null) logger.info(summary.isComplete ? "Done." : "Stopped; run it again to go on.", { ...summary });
+    if (summary !== null)
+      logger.info(summary.isComplete ? "Done." : "Stopped; run the command again to resume.", { ...summary });
     if (summary?.isComplete === true) exitCode = 0;
     else if (signal.name !== null) exitCode = exitCodeOfSignal[signal.name];
   } catch (error) {
     progress.stop();
     const failure = describeLoadFailure(error, config);
-    logger.error("The batch ended early; run it again to go on.", { ...(failure ?? { error }) });
+    logger.error("The batch ended early; run the command again to resume.", { ...(failure ?? { error }) });
     exitCode = exitCodeOf(error);
   }
   await results.close();
@@ -74,11 +75,11 @@ interface BatchRun {
   readonly stopping: AbortController;
   readonly logger: Logger;
   readonly progress: ProgressDisplay;
-  /** Null where that is not known before they have all come. */
+  /** Null if it is unknown until all lines have been read. */
   readonly numLines: number | null;
 }
 
-/** Null where it was stopped before the model was loaded. */
+/** Null if it was stopped before the model was loaded. */
 async function run(
   config: Config,
   { engine, service, metrics }: Composition,
@@ -99,7 +100,7 @@ async function run(
     done: results.done,
     results,
     prepare: (line) => prepareLine(line, dependencies),
-    // As many again are made ready while those before them are computed.
+    // Twice the number of sequences, so that the next ones are prepared while the others are computed.
     window: new WorkWindow(maxNumSequences + Math.min(maxNumSequences, maxNumWaiting)),
     stopping,
     onProgress(completed) {
@@ -113,13 +114,13 @@ function readInput(input: string, { maxBodyBytes }: Config, signal: AbortSignal)
   return readLines(addAbortSignal(signal, stream), maxBodyBytes + LINE_ROOM_BYTES);
 }
 
-/** Null for standard input. Throws ConfigError for an input that cannot be read, or that is the output. */
+/** Null for standard input. Throws ConfigError for an input that cannot be read, or that is also the output. */
 async function countLines({ input, output }: BatchFiles, config: Config): Promise<number | null> {
   if (input === "-") return null;
   try {
     const [ofInput, ofOutput] = await Promise.all([stat(input), stat(output).catch(() => null)]);
     if (ofInput.dev === ofOutput?.dev && ofInput.ino === ofOutput.ino) {
-      throw new ConfigError([`--input and --output are one file, ${input}.`]);
+      throw new ConfigError([`--input and --output are the same file, ${input}.`]);
     }
     let numLines = 0;
     if (!ofInput.isFile()) return null;
@@ -133,7 +134,7 @@ async function countLines({ input, output }: BatchFiles, config: Config): Promis
   }
 }
 
-/** The first signal lets what is under way finish, within the grace of the settings; a second ends the process. */
+/** The first signal lets lines in progress finish within the grace of the settings; a second one ends the process. */
 function stopOnSignals(stopping: AbortController, logger: Logger): { readonly name: StopSignal | null } {
   const received: { name: StopSignal | null } = { name: null };
   onStopSignal((signal, { hasParentEnded }) => {

@@ -4,21 +4,21 @@ import type { Config } from "../settings/config.ts";
 import type { MeasuredStage } from "./check-run.ts";
 import type { DescribedSetting } from "./usage.ts";
 
-/** "unknown" for a device whose memory is not the host's. */
+/** "unknown" for a device with its own memory. */
 export type Fit = "fits" | "does not fit" | "unknown";
 
 export interface CheckReport {
   readonly config: Config;
   readonly inspection: ModelInspection;
-  /** Those given, secrets masked. */
+  /** Those that are set, secrets masked. */
   readonly remoteSettings: readonly DescribedSetting[];
   readonly isRunWanted: boolean;
-  /** Null where nothing was run. */
+  /** Null without `--run`, or if the run was skipped. */
   readonly measured: readonly MeasuredStage[] | null;
   readonly fit: Fit;
 }
 
-/** A heading, or a name with what is to be said of it. */
+/** A heading, or a name with a value and a note. */
 type Line = string | readonly [name: string, value: string, note?: string];
 
 export function formatReport(report: CheckReport): string {
@@ -47,7 +47,7 @@ function modelLines({ config: { engine }, inspection }: CheckReport): Line[] {
     ["content hash", contentHash.slice(0, 16)],
     ["longest sequence", `${maxModelLen} tokens`, engine.maxModelLen === null ? "the checkpoint's limit" : ""],
     ["vocabulary", `${vocabSize} tokens`],
-    ["chat template", hasChatTemplate ? "yes" : "none", hasChatTemplate ? "" : "conversations are refused"],
+    ["chat template", hasChatTemplate ? "yes" : "none", hasChatTemplate ? "" : "conversations are rejected"],
   ];
 }
 
@@ -79,10 +79,10 @@ function memoryLines({
       : [["vision encoder, one image", bytes(step.visionEncoderBytes), "estimate"] as const]),
     ["logits", bytes(step.logitsBytes)],
     ...(worstImage === null ? [] : ofImages),
-    ["program", bytes(programBytes), "Node, ONNX Runtime, tokenizer; about"],
-    ["requests under way", bytes(requestBytes), "their processed images, and garbage; about"],
+    ["program", bytes(programBytes), "Node, ONNX Runtime, tokenizer; approximate"],
+    ["requests in progress", bytes(requestBytes), "processed images and garbage; approximate"],
     ["total", bytes(totalBytes)],
-    ["machine", bytes(machineBytes), fit === "unknown" ? `the host's; that of ${engine.device} is not known here` : ""],
+    ["machine", bytes(machineBytes), fit === "unknown" ? `the host's; the memory of ${engine.device} is unknown` : ""],
   ];
 }
 
@@ -104,20 +104,20 @@ function kvCacheLines(
 }
 
 const bounds: Readonly<Record<"model" | "settings", string>> = {
-  model: "of the most features",
-  settings: "by LIMIT_MM_PER_PROMPT; larger ones are taken, and take more",
+  model: "the image with the most features",
+  settings: "set by LIMIT_MM_PER_PROMPT; larger images are accepted and take more",
 };
 
 function imageLines({ inspection: { worstImage, maxModelLen } }: CheckReport): Line[] {
-  if (worstImage === null) return ["", "Images", ["none", "the model takes no images"]];
+  if (worstImage === null) return ["", "Images", ["none", "the model does not accept images"]];
   const { size, boundedBy, numTokens, numEmbeddings, maxPerPrompt, numFitting } = worstImage;
   return [
     "",
     "Images",
     ["largest", `${size.width} x ${size.height}`, bounds[boundedBy]],
-    ["tokens of one", String(numTokens), `${numEmbeddings} of them embeddings`],
-    ["of one prompt", String(maxPerPrompt), "LIMIT_MM_PER_PROMPT, or the model's own limit"],
-    ["of those fit", String(numFitting), `into ${maxModelLen} tokens, each at its largest`],
+    ["tokens per image", String(numTokens), `including ${numEmbeddings} embeddings`],
+    ["images per prompt", String(maxPerPrompt), "LIMIT_MM_PER_PROMPT, or the model's own limit"],
+    ["images that fit", String(numFitting), `into ${maxModelLen} tokens, at the largest size`],
   ];
 }
 
@@ -159,7 +159,7 @@ function verdictLines({ config: { engine }, inspection, fit, isRunWanted, measur
       lines.push(`Fits: ${bytes(memory.totalBytes)} of ${bytes(machineBytes)} with every sequence at its longest.`);
       break;
     case "unknown":
-      lines.push(`Whether it fits is not known: ${engine.device} has memory of its own.`);
+      lines.push(`Cannot tell whether it fits: ${engine.device} has its own memory.`);
       break;
     case "does not fit": {
       lines.push(
@@ -171,7 +171,7 @@ function verdictLines({ config: { engine }, inspection, fit, isRunWanted, measur
     default:
       fit satisfies never;
   }
-  if (isRunWanted && measured === null) lines.push("The dummy run was left out.");
+  if (isRunWanted && measured === null) lines.push("The dummy run was skipped.");
   return lines;
 }
 
@@ -179,14 +179,14 @@ function adviceFor({ memory, machineBytes, maxNumSequences, maxModelLen }: Model
   const { bytesPerSequence, bytesPerToken, reservedBytes } = memory.kvCache;
   const roomBytes = machineBytes - (memory.totalBytes - reservedBytes);
   if (roomBytes < bytesPerToken)
-    return "The rest alone takes more than that: take a smaller DTYPE, or a larger machine.";
+    return "It does not fit even without the KV cache: use a smaller DTYPE or a larger machine.";
   const numSequences = Math.floor(roomBytes / bytesPerSequence);
   const numTokens = Math.min(maxModelLen, Math.floor(roomBytes / bytesPerToken / maxNumSequences));
   const choices = [
     ...(numSequences > 0 ? [`MAX_NUM_SEQS=${numSequences}`] : []),
     ...(numTokens > 0 ? [`MAX_MODEL_LEN=${numTokens}`] : []),
   ];
-  return `It would with ${choices.join(" or ")}.`;
+  return `It fits with ${choices.join(" or ")}.`;
 }
 
 function formatLine(line: Line): string {

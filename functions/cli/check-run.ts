@@ -1,4 +1,4 @@
-/** The dummy run of `fovea check --run`: an engine filled with the largest inputs, its memory measured on the way. */
+/** The dummy run of `fovea check --run`: fills an engine with the largest inputs and measures its memory. */
 import { createDataUrlImageSource, createEngine, createWorstCaseRequests } from "../../engine/index.ts";
 import type { Engine, GenerationRequest, ModelInspection } from "../../engine/index.ts";
 import { isS3, loadS3ClientFactory } from "../compose.ts";
@@ -8,11 +8,13 @@ import type { Progress } from "./progress.ts";
 export interface MeasuredStage {
   readonly name: string;
   readonly computedBytes: number;
-  /** Growth of this process's resident memory, or all of it. */
+  /** Growth of this process's resident memory, or its total. */
   readonly measuredBytes: number;
 }
 
-/** Throws what loading or a request threw. Processed images are not cached in the run, but for the encoder's. */
+/**
+ * Throws the errors of loading and of requests. The run does not cache processed images, except in the encoder cache.
+ */
 export async function runWorstCase(
   config: Config,
   inspection: ModelInspection,
@@ -41,7 +43,7 @@ export async function runWorstCase(
 /** Fewer than the engine refuses to process at once. */
 const MAX_IMAGES_IN_WORK = 128;
 
-/** Starts a request when one before it has its first token, so that the images of few are in work. */
+/** Starts a request when an earlier one has its first token, so that few requests have images in progress. */
 async function runAll(
   engine: Engine,
   requests: readonly GenerationRequest[],

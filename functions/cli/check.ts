@@ -1,4 +1,4 @@
-/** `fovea check`: what would be served, the memory it takes, and whether that fits. Starts no server. */
+/** `fovea check`: describes the model, the memory that it takes, and whether it fits. Starts no server. */
 import { EngineError, inspectModel } from "../../engine/index.ts";
 import type { ModelInspection } from "../../engine/index.ts";
 import { isS3, loadS3ClientFactory } from "../compose.ts";
@@ -17,10 +17,10 @@ export interface CheckOptions {
   readonly run: boolean;
 }
 
-/** Settings that say where things are outside this process. */
+/** Settings about services outside this process. */
 const remoteSetting = /^(AWS|REDIS)_/;
 
-/** Ends the process: a logits processor's module may have left a timer behind. */
+/** Ends the process, because a logits processor's module may have left a timer behind. */
 export async function check(
   config: Config,
   settings: readonly DescribedSetting[],
@@ -77,7 +77,7 @@ async function fail(config: Config, error: unknown, json: boolean): Promise<neve
   process.exit(exitCodeOf(error));
 }
 
-/** Resolves when all of it is out, which a pipe may take a while for. */
+/** Resolves when everything is written, which can take a while for a pipe. */
 async function write(text: string): Promise<void> {
   const { promise, resolve } = Promise.withResolvers<void>();
   process.stdout.write(text, () => resolve());

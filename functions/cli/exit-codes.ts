@@ -1,18 +1,20 @@
-/** What the process ends with where it does not do what was asked. */
+/** Exit codes of failures. */
 import type { EngineErrorCode } from "../../engine/index.ts";
 
 export const EXIT_FAILED = 1;
-/** The command line or the environment is wrong: starting again changes nothing. */
+/** The command line or the environment is invalid: a restart changes nothing. */
 export const EXIT_USAGE = 2;
 
-/** Of a process ended by a signal, as shells count them. */
+/** Exit codes of signals, as in shells. */
 export const exitCodeOfSignal = { SIGINT: 130, SIGTERM: 143 } as const;
 
 const wrongSetting: EngineErrorCode = "invalid_logits_processor";
 
-/** Other settings are refused before an engine is made; whether a logits processor is one only the engine can tell. */
+/**
+ * Invalid settings are rejected before an engine is created; only invalid logits processors are found by the engine.
+ */
 export function exitCodeOf(error: unknown): number {
-  // Not by its class: the engine's modules would have to be loaded before the port is open.
+  // Without its class: importing the engine's modules would delay opening the port.
   const code = error instanceof Error && "code" in error ? error.code : null;
   return code === wrongSetting ? EXIT_USAGE : EXIT_FAILED;
 }

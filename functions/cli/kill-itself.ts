@@ -1,4 +1,4 @@
-/** The last way out: `process.exit` waits for threads, and so for one that is in a native call that never returns. */
+/** The last resort: `process.exit` waits for threads, also for one in a native call that never returns. */
 export function killItself(): void {
   process.kill(process.pid, "SIGKILL");
 }

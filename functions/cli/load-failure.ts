@@ -1,4 +1,4 @@
-/** What the operator is told of a model that cannot be loaded: one line that names what is wrong and what to do. */
+/** Describes why a model cannot be loaded: one line that names the fault and what to do. */
 import type { EngineErrorCode } from "../../engine/index.ts";
 import type { Config } from "../settings/config.ts";
 
@@ -9,9 +9,9 @@ export interface LoadFailure {
 }
 
 const adviceOf: Partial<Record<EngineErrorCode, string>> = {
-  invalid_checkpoint: "Correct the file that is named, or get the checkpoint again.",
-  unsupported_model: "Serve a checkpoint of a kind that the README lists.",
-  invalid_configuration: "Correct the setting that this is about; --help lists them all.",
+  invalid_checkpoint: "Correct the file that the reason names, or download the checkpoint again.",
+  unsupported_model: "Use a checkpoint of a kind that the README lists.",
+  invalid_configuration: "Correct the setting that the reason names; fovea --help lists all settings.",
   runtime_failed:
     "ONNX Runtime refused this: get the checkpoint again where it is about a file or tensor, look at DEVICE where it is not.",
   device_lost:
@@ -20,9 +20,9 @@ const adviceOf: Partial<Record<EngineErrorCode, string>> = {
   invalid_logits_processor: "docs/logits-processors.md has the remedy for each reason.",
 };
 
-/** Null for a failure that is not the operator's, which is to be shown whole, its stack included. */
+/** Null for a failure that the operator cannot fix; it is shown in full, with its stack. */
 export function describeLoadFailure(error: unknown, { engine }: Config): LoadFailure | null {
-  // Not by its class: the engine's modules would have to be loaded before the port is open.
+  // Without its class: importing the engine's modules would delay opening the port.
   if (!(error instanceof Error) || !("code" in error)) return null;
   const code = error.code as EngineErrorCode;
   const advice = settingAdvice(error, engine) ?? adviceOf[code];
@@ -32,7 +32,7 @@ export function describeLoadFailure(error: unknown, { engine }: Config): LoadFai
 function settingAdvice(error: Error, { cacheFolder }: Config["engine"]): string | null {
   switch ("setting" in error ? error.setting : null) {
     case "cacheFolder":
-      return `CACHE_FOLDER is ${cacheFolder}: set it to a folder that can be written and has room.`;
+      return `CACHE_FOLDER is ${cacheFolder}: set it to a writable folder with enough free space.`;
     case "maxModelLen":
       return "Set MAX_MODEL_LEN to a length within the limit.";
     default:

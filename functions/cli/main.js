@@ -1,8 +1,8 @@
 #!/usr/bin/env node
 /**
- * Entry of the command line. It loads only the compile cache, which keeps all other modules stripped of types and
- * compiled. This file is JavaScript because it runs before that: Node would load its type stripper for this file alone,
- * at every start. It imports no name that an old Node lacks, so that it can say which Node is needed.
+ * Entry of the command line. It loads only the compile cache, which stores all other modules compiled and without
+ * types. This file is JavaScript because it runs before that: Node would otherwise load its type stripper for this file
+ * at every start. It imports no name that an old Node lacks, so that it can report which Node is required.
  */
 import module from "node:module";
 import { tmpdir } from "node:os";
@@ -26,7 +26,7 @@ if (major < oldestNode[0] || (major === oldestNode[0] && minor < oldestNode[1]))
   process.exit(EXIT_USAGE);
 }
 
-// Threads learn of the cache from this variable; without it, each of them would load the type stripper.
+// Threads find the cache through this variable. Without it, each of them would load the type stripper.
 process.env.NODE_COMPILE_CACHE ??= join(tmpdir(), "node-compile-cache");
 module.enableCompileCache(process.env.NODE_COMPILE_CACHE);
 const { run } = await import("./run.ts");

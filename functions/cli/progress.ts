@@ -1,11 +1,11 @@
-/** Shows how far a download, a quantisation or a batch is: bars on a terminal, log lines elsewhere. */
+/** Shows the progress of a download, a quantisation or a batch: bars on a terminal, log lines elsewhere. */
 import { MultiBar, Presets } from "cli-progress";
 import type { SingleBar } from "cli-progress";
 
 import type { LoadProgress } from "../../engine/index.ts";
 import type { Logger } from "../logger.ts";
 
-/** Log lines at every so many per cent. */
+/** One log line per this many per cent. */
 const LINE_STEP_PERCENT = 10;
 
 export interface Progress extends Omit<LoadProgress, "unit"> {

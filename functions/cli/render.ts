@@ -1,4 +1,4 @@
-/** `fovea render`: a deployment, described in a file, as what a platform takes. Reads no setting of its own. */
+/** `fovea render`: renders a deployment file for a platform. Reads no settings. */
 import { mkdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { text } from "node:stream/consumers";
@@ -9,9 +9,9 @@ import { ConfigError } from "../settings/setting.ts";
 import type { Rendering } from "./arguments.ts";
 
 /**
- * Names the written files on standard error, so that standard output holds nothing but what was rendered. Throws
- * ConfigError for an unknown platform, a file that cannot be read or written, and a deployment that is wrong or that the
- * platform cannot run; nothing is written then.
+ * Names the written files on standard error, so that standard output contains only rendered files. Throws ConfigError
+ * for an unknown platform, a file that cannot be read or written, and a deployment that is invalid or not supported by
+ * the platform. Nothing is written then.
  */
 export async function render({ platform, deployment, folder }: Rendering): Promise<void> {
   const target = deploymentTargets.find(({ name }) => name === platform);

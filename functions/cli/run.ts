@@ -12,7 +12,7 @@ import { EXIT_USAGE } from "./exit-codes.ts";
 import { serve } from "./serve.ts";
 import { describeSettings, formatConfig, formatHelp } from "./usage.ts";
 
-/** Exits with 2 and all problems when the command line or the environment is wrong. */
+/** Exits with 2 and lists all problems if the command line or the environment is invalid. */
 export async function run(argv: readonly string[]): Promise<void> {
   const args = orExit(() => parseArguments(argv));
   if (args.help) {
@@ -22,7 +22,7 @@ export async function run(argv: readonly string[]): Promise<void> {
   }
   if (args.version) return void process.stdout.write(`${readVersion()}\n`);
   if (args.command === "render") {
-    if (args.rendering === null) throw new Error("A rendering without a deployment was let through.");
+    if (args.rendering === null) throw new Error("render was accepted without a deployment.");
     const { render } = await import("./render.ts");
     return render(args.rendering).catch(exitOnConfigError);
   }
@@ -49,9 +49,9 @@ async function runCommand(
       return check(config, describeSettings(settingDescriptions, process.env, settings), { json, run });
     }
     case "batch": {
-      if (files === null) throw new Error("A batch without files was let through.");
+      if (files === null) throw new Error("batch was accepted without files.");
       const { batch } = await import("./batch.ts");
-      // Standard output may be where the results go.
+      // Standard output may carry the results.
       const logger = createLogger({ level: config.logLevel, write: (line) => process.stderr.write(line) });
       return batch(config, files, logger).catch(exitOnConfigError);
     }
@@ -81,6 +81,6 @@ function exitOnConfigError(error: unknown): never {
 }
 
 function readVersion(): string {
-  // By its name: the file lies elsewhere from the built module than from the source.
+  // By package name, because the path differs between the built module and the source.
   return (createRequire(import.meta.url)("fovea/package.json") as { version: string }).version;
 }

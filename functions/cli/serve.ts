@@ -1,4 +1,4 @@
-/** `fovea serve`: the service as a process of its own, with signals and exit codes. */
+/** `fovea serve`: the service as a process, with signals and exit codes. */
 import type { Logger } from "../logger.ts";
 import type { Config } from "../settings/config.ts";
 import { startService } from "../start-service.ts";
@@ -8,10 +8,10 @@ import { killItself } from "./kill-itself.ts";
 import { describeLoadFailure } from "./load-failure.ts";
 import { onStopSignal } from "./stop-signals.ts";
 
-/** Of sockets whose other end has gone; they say nothing about the state of this process. */
+/** Errors of sockets whose other end has disconnected; they say nothing about this process. */
 const connectionErrorCodes = new Set(["ECONNRESET", "EPIPE", "ERR_STREAM_PREMATURE_CLOSE", "ERR_STREAM_DESTROYED"]);
 
-/** Resolves when the service is ready, after which it lives until a signal. Ends the process if it cannot start. */
+/** Resolves when the service is ready; it then runs until a signal. Ends the process if it cannot start. */
 export async function serve(config: Config, logger: Logger): Promise<void> {
   reportStrayErrors(logger);
   const starting = startService({
@@ -71,9 +71,9 @@ async function endAfter(drain: () => Promise<boolean>, logger: Logger): Promise<
 }
 
 function reportStrayErrors(logger: Logger): void {
-  // Whoever read the log has gone; the service goes on.
+  // The reader of the log has gone; the service continues.
   process.stdout.on("error", () => {});
-  process.on("unhandledRejection", (error) => logger.error("A promise was rejected with nobody waiting.", { error }));
+  process.on("unhandledRejection", (error) => logger.error("A promise was rejected without a handler.", { error }));
   process.on("uncaughtException", (error: NodeJS.ErrnoException) => {
     if (connectionErrorCodes.has(error.code ?? "")) return logger.warn("A connection broke.", { error });
     die(logger, "Uncaught error: the state of the process is unknown.", error);

@@ -1,4 +1,4 @@
-/** What asks the process to end: signals, and the end of the `npm start` that runs it. */
+/** Detects requests to end the process: signals, and the end of the `npm start` that runs it. */
 import { existsSync, realpathSync } from "node:fs";
 import { createRequire } from "node:module";
 
@@ -6,14 +6,14 @@ import { exitCodeOfSignal } from "./exit-codes.ts";
 
 export type StopSignal = keyof typeof exitCodeOfSignal;
 
-/** npm forwards a signal that the process may have got by itself already: Ctrl-C and systemd signal the whole group. */
+/** npm forwards a signal that the process may already have received: Ctrl-C and systemd signal the whole group. */
 const SAME_SIGNAL_MS = 1000;
-/** SIGKILL ends npm without a word to the process it runs, so its parent is looked at. */
+/** SIGKILL ends npm without notice to its child, so the parent process is polled. */
 const PARENT_POLL_MS = 500;
 
 /**
- * Calls `onStop` at the first SIGTERM or SIGINT, and where the process was started by this repository's `npm start`, as
- * SIGTERM, when npm has ended. A second signal ends the process at once, with the signal's exit code.
+ * Calls `onStop` at the first SIGTERM or SIGINT. If this repository's `npm start` started the process, also calls it,
+ * as for SIGTERM, when npm has ended. A second signal ends the process at once, with the signal's exit code.
  */
 export function onStopSignal(onStop: (signal: StopSignal, cause: { readonly hasParentEnded: boolean }) => void): void {
   const isRunByNpm = isStartedByNpm(process.env);
@@ -32,7 +32,7 @@ export function onStopSignal(onStop: (signal: StopSignal, cause: { readonly hasP
   if (isRunByNpm) whenParentEnds(() => stop("SIGTERM", true));
 }
 
-/** The script replaces npm's shell by Node, so npm itself is the parent. */
+/** The script replaces npm's shell with Node, so npm itself is the parent. */
 function isStartedByNpm(environment: NodeJS.ProcessEnv): boolean {
   const { npm_lifecycle_event: script, npm_package_json: packageFile = "" } = environment;
   if (script !== "start" || !existsSync(packageFile)) return false;
@@ -40,7 +40,7 @@ function isStartedByNpm(environment: NodeJS.ProcessEnv): boolean {
   return realpathSync(packageFile) === realpathSync(ownPackageFile);
 }
 
-/** An orphan gets another parent. Keeps no process alive. */
+/** An orphan gets another parent. Does not keep the process alive. */
 function whenParentEnds(onEnd: () => void): void {
   const parentId = process.ppid;
   const timer = setInterval(() => {

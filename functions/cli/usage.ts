@@ -16,20 +16,22 @@ export function formatHelp(settings: readonly SettingDescription[], platforms: r
     "fovea batch --input FILE --output FILE [--setting value ...]",
     "fovea render --platform NAME --deployment FILE [--output FOLDER]",
     "",
-    "serve  serves a vision-language model over OpenAI-compatible HTTP",
-    "check  shows what would be served and the memory it takes, without serving; ends with 0 where it fits,",
-    "       1 where it does not or the model does not load, 2 for a wrong setting or logits processor",
-    "batch  answers the lines of a file in OpenAI's Batch format, - for standard input or output; a FILE of results is",
-    "       continued; ends with 0 when every line has a result, 1 where it had to stop, 2 for a wrong setting or file",
-    "render writes what a platform needs to run a deployment, described in a YAML file, to standard output or into a",
-    `       folder; platforms: ${platforms.join(", ")};`,
-    "       ends with 2 where a field or a setting is wrong, or where the platform cannot do it",
+    "Commands",
+    "  serve   serve a vision-language model over OpenAI-compatible HTTP (default)",
+    "  check   show the model and the memory that it needs, without serving it",
+    "          exit code: 0 it fits, 1 it does not fit or does not load, 2 invalid setting or logits processor",
+    "  batch   answer a file in OpenAI's Batch format; - is standard input or output; resumes an existing results file",
+    "          exit code: 0 every line has a result, 1 the batch stopped early, 2 invalid setting or file",
+    "  render  write the files that a platform needs for a deployment, to standard output or into a folder",
+    `          platforms: ${platforms.join(", ")}`,
+    "          exit code: 2 a field or setting is invalid, or the platform does not support it",
     "",
-    "  --print-config  show all settings with secrets masked, and end",
-    "  --json          of check: print JSON instead of a table",
-    "  --run           of check: start the engine, fill it with the largest inputs, and measure",
-    "  --help          show this text, and end",
-    "  --version       show the version, and end",
+    "Options",
+    "  --print-config  print all settings, with secrets masked, and exit",
+    "  --json          check: print JSON instead of a table",
+    "  --run           check: start the engine, fill it with the largest inputs, and measure",
+    "  --help          print this text and exit",
+    "  --version       print the version and exit",
     "",
     `Settings come from the environment, or from flags: --${toFlag("MAX_NUM_SEQS")} 4 is MAX_NUM_SEQS=4.`,
     "Settings that are true or false also take 1, 0, yes, no, on and off.",
@@ -41,7 +43,7 @@ export function formatHelp(settings: readonly SettingDescription[], platforms: r
 
 export interface DescribedSetting {
   readonly name: string;
-  /** As a shell takes it, secrets masked. */
+  /** In a shell's notation, secrets masked. */
   readonly value: string;
   readonly source: "default" | "flag" | "environment";
 }

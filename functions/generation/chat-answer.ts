@@ -1,4 +1,4 @@
-/** Answers of POST /v1/chat/completions, whole and chunk by chunk. */
+/** Answers of POST /v1/chat/completions, as a whole and in chunks. */
 import type { DecodedTokenLogprobs, FinishReason, RequestOutput } from "../../engine/index.ts";
 import { gatherChoices } from "./gathered-choices.ts";
 import type { Generation } from "./generations.ts";
@@ -9,14 +9,14 @@ import type { ChatLogprobs } from "./wire-logprobs.ts";
 
 export interface AnswerHead {
   readonly id: string;
-  /** Seconds since 1970. */
+  /** Unix time in seconds. */
   readonly created: number;
   readonly model: string;
 }
 
 export interface StreamUsageOptions {
   readonly includeUsage: boolean;
-  /** Usage so far on every chunk; counts only with `includeUsage`. */
+  /** Usage so far in every chunk; applies only with `includeUsage`. */
   readonly continuousUsage: boolean;
 }
 
@@ -52,8 +52,8 @@ interface ChunkChoice {
 }
 
 /**
- * For each choice a role chunk, chunks with text, and one finish chunk that carries what text is left; at the end a
- * usage chunk when asked for. Choices take turns as their tokens come. Outputs without text (an open character or stop
+ * For each choice: a role chunk, chunks with text, and one finish chunk with the remaining text; at the end a usage
+ * chunk if requested. Choices interleave as their tokens arrive. Outputs without text (an incomplete character or stop
  * string) give no chunk; their logprobs come with the next one.
  */
 export async function* toChatChunks(

@@ -1,4 +1,4 @@
-/** What a conversation asks for, and how it is answered: over HTTP and in the lines of batches. */
+/** Chat completions: fields, request and answer, for HTTP and batch lines. */
 import { toChatChunks, toChatCompletion } from "./chat-answer.ts";
 import type { GenerationKind } from "./generation-kind.ts";
 import { chatCompletionRequest } from "./schemas/chat-completion-request.ts";

@@ -1,4 +1,6 @@
-/** Answers of POST /v1/completions, whole and chunk by chunk; the choices of a prompt follow those of the one before. */
+/**
+ * Answers of POST /v1/completions, as a whole and in chunks. The choices of a prompt follow those of the previous one.
+ */
 import type { DecodedPrompt, FinishReason, RequestOutput } from "../../engine/index.ts";
 import type { AnswerHead, StreamUsageOptions } from "./chat-answer.ts";
 import { gatherChoices } from "./gathered-choices.ts";
@@ -8,13 +10,13 @@ import type { Usage } from "./usage.ts";
 import { promptTokenEntries, toCompletionLogprobs, toPromptLogprobs, tokenEntries } from "./wire-logprobs.ts";
 import type { CompletionLogprobs, TokenEntry } from "./wire-logprobs.ts";
 
-/** What an answer tells of its prompt. */
+/** What an answer contains of its prompt. */
 export interface EchoOptions {
-  /** Whether text and logprobs begin with the prompt's. */
+  /** Whether text and logprobs start with the prompt's. */
   readonly echo: boolean;
   readonly withLogprobs: boolean;
   readonly withPromptLogprobs: boolean;
-  /** Whether the one token that was generated, since the engine generates one at least, is left out. */
+  /** Whether to leave out the one generated token: the engine always generates at least one. */
   readonly promptOnly: boolean;
 }
 
@@ -47,7 +49,7 @@ export async function toCompletion(
   return { ...head, object: "text_completion", choices, usage: toUsage(gathered.map(({ last }) => last)) };
 }
 
-/** Chunks with text, one finish chunk a choice that carries what text is left, and a usage chunk when asked for. */
+/** Chunks with text, one finish chunk per choice with the remaining text, and a usage chunk if requested. */
 export async function* toCompletionChunks(
   head: AnswerHead,
   generations: AsyncIterable<Generation>,

@@ -1,4 +1,4 @@
-/** What a text to go on from asks for, and how it is answered: over HTTP and in the lines of batches. */
+/** Text completions: fields, request and answer, for HTTP and batch lines. */
 import { toCompletion, toCompletionChunks } from "./completion-answer.ts";
 import type { GenerationKind } from "./generation-kind.ts";
 import { completionRequest } from "./schemas/completion-request.ts";

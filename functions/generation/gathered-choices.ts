@@ -1,10 +1,10 @@
-/** The choices of an answer that is sent whole. */
+/** Collects the choices of an answer that is sent as a whole. */
 import type { DecodedPrompt, DecodedTokenLogprobs, RequestOutput } from "../../engine/index.ts";
 import type { Generation } from "./generations.ts";
 
 export interface GatheredChoice {
   readonly text: string;
-  /** Null where the request asks for none. */
+  /** Null if the request does not ask for logprobs. */
   readonly logprobs: readonly DecodedTokenLogprobs[] | null;
   readonly prompt: DecodedPrompt | null;
   readonly last: RequestOutput;

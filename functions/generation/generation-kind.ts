@@ -1,4 +1,4 @@
-/** The kinds of requests that generate text, and how the body of one becomes what the engine is given. */
+/** The kinds of requests that generate text, and the conversion of their bodies to engine requests. */
 import { randomUUID } from "node:crypto";
 import type { z } from "zod";
 
@@ -25,7 +25,7 @@ export interface CommonFields {
     | undefined;
 }
 
-/** One kind of request: what its fields are and how its answers look. */
+/** One kind of request: its fields and its answers. */
 export interface GenerationKind<Fields extends CommonFields> {
   readonly idPrefix: string;
   readonly schema: z.ZodType<Fields>;
@@ -41,7 +41,7 @@ export interface GenerationKind<Fields extends CommonFields> {
   ): AsyncGenerator<object>;
 }
 
-/** A body whose fields are of the right types. */
+/** A body whose fields have valid types. */
 export interface ParsedBody<Fields> {
   readonly fields: Fields;
   readonly head: AnswerHead;
@@ -49,7 +49,7 @@ export interface ParsedBody<Fields> {
   readonly paths: RequestPaths;
 }
 
-/** Throws HttpError 400 that names the field, or 404 for a model that is not among those served. */
+/** Throws HttpError 400 that names the field, or 404 for an unknown model. */
 export function parseBody<Fields extends CommonFields>(
   kind: GenerationKind<Fields>,
   body: object,
@@ -62,12 +62,12 @@ export function parseBody<Fields extends CommonFields>(
   return { fields, head: { id, created: Math.floor(Date.now() / 1000), model }, paths: kind.paths(fields) };
 }
 
-/** The settings that requests are held to. */
+/** The settings that limit requests. */
 export type RequestConfig = Pick<Config, "maxLogprobs" | "defaultExtraArguments"> & {
   readonly engine: Pick<Config["engine"], "maxNumWaiting">;
 };
 
-/** What an engine is to be asked on whose behalf. */
+/** The engine and tenant of a request. */
 export interface RequestContext {
   readonly engine: Engine;
   readonly config: RequestConfig;
@@ -97,19 +97,19 @@ export function createRequests<Fields extends CommonFields>(
   return requests;
 }
 
-/** One that can never be served whole is told so, instead of to come again. */
+/** A request that can never fit is rejected for good, instead of with 429. */
 function checkNumChoices(requests: readonly GenerationRequest[], maxNumChoices: number): void {
   const numChoices = requests.reduce((sum, request) => sum + (request.numChoices ?? 1), 0);
   if (numChoices <= maxNumChoices) return;
   throw new HttpError(
     400,
     "invalid_value",
-    `prompt asks for ${numChoices} choices in ${requests.length} prompts; at most ${maxNumChoices} run or wait at once. MAX_NUM_SEQS and MAX_NUM_WAITING set the limit.`,
+    `prompt asks for ${numChoices} choices in ${requests.length} prompts; at most ${maxNumChoices} can run or wait at once. MAX_NUM_SEQS and MAX_NUM_WAITING set the limit.`,
     { parameter: "prompt" },
   );
 }
 
-/** A request that names no model gets the first. */
+/** A request without a model gets the first name. */
 function resolveModel(model: string | null | undefined, served: readonly string[]): string {
   if (model === null || model === undefined) return served[0];
   if (served.includes(model)) return model;

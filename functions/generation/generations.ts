@@ -1,18 +1,18 @@
-/** Runs the sequences of one HTTP request, merged into one stream of outputs, and measures them. */
+/** Runs the sequences of one HTTP request, merges them into one stream of outputs, and measures them. */
 import { EngineError } from "../../engine/index.ts";
 import type { GenerationRequest, RequestOutput } from "../../engine/index.ts";
 import type { Metrics } from "../metrics.ts";
 import type { Admission } from "../service.ts";
 
 export interface Generation {
-  /** Of the choice: those of one request follow those of the request before it in the list that was run. */
+  /** Index of the choice: those of one request follow those of the previous request in the list. */
   readonly index: number;
   readonly output: RequestOutput;
 }
 
 /**
- * Outputs of all requests as they come, each sequence's in order; one that fails ends them all. Throws EngineError;
- * where the admission was aborted, its reason.
+ * Yields outputs of all requests as they arrive, each sequence's in order. If one fails, all end. Throws EngineError,
+ * or the reason of an aborted admission.
  */
 export async function* runGenerations(
   admission: Admission,
@@ -27,7 +27,7 @@ export async function* runGenerations(
   } catch (error) {
     throw signal.reason instanceof EngineError ? signal.reason : error;
   } finally {
-    // Where one of several fails or the reader leaves, the others must not run on.
+    // If one of several fails or the reader leaves, the others must end too.
     admission.abort(new EngineError("aborted", "The request is over."));
   }
 }
@@ -78,7 +78,7 @@ interface Arrival {
   readonly result: IteratorResult<RequestOutput>;
 }
 
-/** The next item of an iterable is asked for only after the one before it was taken, so readers set the pace. */
+/** Requests the next item of an iterable only after the previous one was taken, so readers set the pace. */
 async function* merge(iterables: readonly AsyncGenerator<RequestOutput>[]): AsyncGenerator<MergedOutput> {
   const arrivals: Arrival[] = [];
   const failures: unknown[] = [];
@@ -109,7 +109,7 @@ async function* merge(iterables: readonly AsyncGenerator<RequestOutput>[]): Asyn
       }
     }
   } finally {
-    // Not awaited: those in the middle of a step end when the caller aborts them.
+    // Not awaited: iterables in the middle of a step end when the caller aborts them.
     for (const iterable of iterables) void iterable.return(undefined).catch(() => {});
   }
 }

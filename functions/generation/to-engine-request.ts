@@ -1,4 +1,4 @@
-/** From wire fields to what the engine takes; snake_case ends here. */
+/** Converts wire fields to engine requests. Snake case ends here. */
 import { createSamplingParams } from "../../engine/index.ts";
 import type { ChatMessage, ContentPart, GenerationRequest, ImagePart, SamplingParams } from "../../engine/index.ts";
 import { HttpError } from "../http/errors.ts";
@@ -11,7 +11,7 @@ import { structuredOutputField, structuredOutputOf } from "./schemas/structured-
 
 export interface RequestDefaults {
   readonly maxLogprobs: number;
-  /** The checkpoint's own, for fields that a request leaves open; of `extraArgs` the service's. */
+  /** The checkpoint's defaults for fields that a request leaves open; for `extraArgs`, the service's. */
   readonly samplingParams: Partial<SamplingParams>;
   /** See `AppEnvironment`. */
   readonly tenant: string;
@@ -48,7 +48,7 @@ export function toChatRequest(
   };
 }
 
-/** One request a prompt; ids are `requestId` followed by the prompt's index. */
+/** One request per prompt. Ids are `requestId` followed by the prompt's index. */
 export function toCompletionRequests(
   requestId: string,
   fields: CompletionRequest,
@@ -83,7 +83,7 @@ export function toCompletionRequests(
   }));
 }
 
-/** Tenants share nothing that is cached of their images, lest one learns from an answer's speed what another has sent. */
+/** Tenants share no cached images: otherwise a fast answer would reveal what another tenant has sent. */
 function cacheOwner(
   { cache_salt: salt }: Pick<CompletionRequest, "cache_salt">,
   tenant: string,
@@ -106,7 +106,7 @@ export function echoOptions({ echo, logprobs, prompt_logprobs, max_tokens }: Com
   };
 }
 
-/** Where the request's prompt and its images are, for errors that name them. */
+/** Paths of the request's prompt and images, for errors. */
 export function chatRequestPaths(fields: ChatCompletionRequest): RequestPaths {
   const { messages } = fields;
   const images = messages.flatMap(({ content }, message) =>
@@ -120,7 +120,7 @@ export function chatRequestPaths(fields: ChatCompletionRequest): RequestPaths {
   return { prompt: "messages", images, structuredOutput: structuredOutputField(fields) };
 }
 
-/** The field of the part that holds the image. */
+/** The field of the part that contains the image. */
 function imageField({ type }: ContentPart): "image_url" | "image_embeds" | null {
   switch (type) {
     case "text":
@@ -138,7 +138,7 @@ export function completionRequestPaths(fields: CompletionRequest): RequestPaths 
 
 type SamplingFields = Omit<CompletionRequest, "prompt" | "logprobs" | "echo">;
 
-/** What chat and plain completions spell in ways of their own. */
+/** Parameters that chat and text completions spell differently. */
 interface OwnParams {
   readonly maxTokens: number | null | undefined;
   readonly logprobs: number | null;
@@ -176,7 +176,7 @@ function toSamplingParams(
   });
 }
 
-/** Some clients send 64-bit seeds; the engine takes 53 bits. Equal seeds stay equal. */
+/** Some clients send 64-bit seeds, but the engine accepts 53 bits. Equal seeds stay equal. */
 function toSeed(seed: number | null | undefined): number | undefined {
   if (seed === null || seed === undefined) return undefined;
   return Number.isSafeInteger(seed) ? seed : Number(BigInt.asIntN(53, BigInt(seed)));

@@ -2,7 +2,7 @@
 import type { RequestOutput } from "../../engine/index.ts";
 
 export interface Usage {
-  /** Image placeholders count as the tokens they are expanded to. */
+  /** Image placeholders count as their expanded tokens. */
   readonly prompt_tokens: number;
   readonly completion_tokens: number;
   readonly total_tokens: number;
@@ -12,7 +12,7 @@ export interface Usage {
   };
 }
 
-/** Of the latest output of each choice; a prompt counts once, with the first of its choices. */
+/** From the latest output of each choice. A prompt counts once, with its first choice. */
 export function toUsage(outputs: readonly RequestOutput[]): Usage {
   return countTokens(
     outputs.filter(({ index }) => index === 0),
@@ -20,7 +20,7 @@ export function toUsage(outputs: readonly RequestOutput[]): Usage {
   );
 }
 
-/** Of one choice alone. */
+/** For a single choice. */
 export function toChoiceUsage(output: RequestOutput): Usage {
   return countTokens([output], [output]);
 }

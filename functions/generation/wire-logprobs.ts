@@ -25,7 +25,7 @@ function toChatLogprob({ token, logprob, bytes }: DecodedLogprob): ChatLogprob {
   return { token, logprob: floored(logprob), bytes };
 }
 
-/** A token of a text and, but for the first of a prompt, what was known of it before. */
+/** A token of a text with its logprobs, which the first token of a prompt does not have. */
 export interface TokenEntry {
   readonly token: string;
   readonly logprobs: DecodedTokenLogprobs | null;
@@ -43,13 +43,13 @@ export interface CompletionLogprobs {
   readonly tokens: readonly string[];
   /** Null for the first token of an echoed prompt. */
   readonly token_logprobs: readonly (number | null)[];
-  /** The sampled token is always among them. */
+  /** Always includes the sampled token. */
   readonly top_logprobs: readonly (Readonly<Record<string, number>> | null)[];
-  /** Characters from the start of the returned text. */
+  /** In characters from the start of the returned text. */
   readonly text_offset: readonly number[];
 }
 
-/** `textOffset` is where the first token's text starts. */
+/** `textOffset` is the position of the first token's text. */
 export function toCompletionLogprobs(entries: readonly TokenEntry[], textOffset: number): CompletionLogprobs {
   let nextOffset = textOffset;
   return {
@@ -64,7 +64,7 @@ export function toCompletionLogprobs(entries: readonly TokenEntry[], textOffset:
   };
 }
 
-/** Entries may share a text (U+FFFD); the likelier one is written last and stays. */
+/** Entries may have the same text (U+FFFD). The likelier one is written last and stays. */
 function toTopLogprobs({ sampled, top }: DecodedTokenLogprobs): Readonly<Record<string, number>> {
   return Object.fromEntries(
     [...top, sampled]
@@ -79,7 +79,10 @@ interface PromptLogprob {
   readonly decoded_token: string;
 }
 
-/** vLLM's `prompt_logprobs`: for each token of the prompt but the first, by token id, the alternatives and itself. */
+/**
+ * vLLM's `prompt_logprobs`: for each token of the prompt but the first, the alternatives and the token itself, by token
+ * id.
+ */
 export function toPromptLogprobs(
   logprobs: readonly (DecodedTokenLogprobs | null)[],
 ): (Readonly<Record<string, PromptLogprob>> | null)[] {

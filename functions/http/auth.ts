@@ -21,7 +21,7 @@ export function requireApiKey(
       // Digests have equal lengths and all are compared, so that the time does not depend on the keys.
       const sentDigest = digest(sent);
       const isKnown = digests.reduce((known, key) => timingSafeEqual(key, sentDigest) || known, false);
-      if (!isKnown) throw unauthorized("The API key is not one of this service.");
+      if (!isKnown) throw unauthorized("The API key is not valid for this service.");
       c.set("tenant", sentDigest.toString("hex"));
     }
     return handler(c, next);

@@ -13,7 +13,7 @@ export const NUM_LONGEST_BODIES = 8;
 export const MIN_ROOM_BYTES = 64 * 1024 ** 2;
 /** A body up to this length is never refused for want of memory: a question without pictures. */
 const FREE_BYTES = 64 * 1024;
-/** A younger body is never evicted, since its rate says nothing yet. */
+/** A younger body is never evicted, because its rate is not known yet. */
 const FRESH_MS = 1000;
 /** When bodies are compared, a byte that arrived this long ago counts half. */
 const HALF_LIFE_MS = 1000;
@@ -22,7 +22,7 @@ export interface BodyIntakeOptions {
   /** Length of the longest body that any route accepts. */
   readonly maxBodyBytes: number;
   readonly idleTimeoutMs: number;
-  /** When it is aborted, all bodies under way end with its reason. */
+  /** When it is aborted, all bodies in progress end with its reason. */
   readonly drainSignal: AbortSignal;
   /** Default `MAX_NUM_BODIES`. */
   readonly maxNumBodies?: number;
@@ -66,7 +66,7 @@ export class BodyIntake {
   /**
    * Reads, decodes and parses the body. When there are too many bodies, or they hold too much memory, the body that
    * received the fewest bytes lately ends with 408, so that slow senders cannot lock out fast ones. When all bodies are
-   * younger than a second, the new one is refused with 503. Throws HttpError 408, 413, 415 or 503, HttpError 400 for a
+   * younger than a second, the new one is rejected with 503. Throws HttpError 408, 413, 415 or 503, HttpError 400 for a
    * broken encoding, and the reason of `drainSignal`.
    */
   async receiveJson(request: Request, maxBodyBytes: number): Promise<ParsedJson> {
@@ -139,7 +139,7 @@ export class BodyIntake {
       new HttpError(
         408,
         "request_timeout",
-        `The body arrived more slowly than all others when there was no room for more: ${this.#inUse()}. Send it again.`,
+        `The body was the slowest to arrive when there was no room for more: ${this.#inUse()}. Send it again.`,
         { headers: { Connection: "close" } },
       ),
     );
@@ -158,7 +158,7 @@ export class BodyIntake {
   }
 
   #inUse(): string {
-    return `${this.#bodies.size} of ${this.#maxNumBodies} are under way, with ${this.#numHeldBytes} of ${this.#maxHeldBytes} bytes`;
+    return `${this.#bodies.size} of ${this.#maxNumBodies} bodies are in progress, with ${this.#numHeldBytes} of ${this.#maxHeldBytes} bytes`;
   }
 }
 

@@ -1,11 +1,12 @@
 /**
- * Parses JSON whose structure is within limits. One pass over the text checks them before anything is built, since a few
- * megabytes of `{},{},…` take seconds and hundreds of megabytes to parse. A thread runs this too, so it imports nothing.
+ * Parses JSON with a bounded structure. One pass over the text checks the limits before anything is built, because a
+ * few megabytes of `{},{},…` take seconds and hundreds of megabytes to parse. This also runs on a thread, so it imports
+ * nothing.
  */
 
 /** Requests have 6 levels, the schemas within them a few dozen. Code that walks a body may recurse up to this depth. */
 export const MAX_JSON_DEPTH = 100;
-/** Elements of all lists and members of all objects. The longest prompts of token ids have as many. */
+/** Elements of all lists plus members of all objects. The longest prompts of token ids have this many. */
 export const MAX_JSON_VALUES = 1_048_576;
 /** Lists and objects. Each takes 0.5 µs to build; 4096 messages with a picture each have 20,480. */
 export const MAX_JSON_CONTAINERS = 32_768;
@@ -19,11 +20,11 @@ export type ParsedJson =
       readonly code: "invalid_json" | "json_too_complex";
       /** The rest of a sentence: "is not valid JSON at character 5". */
       readonly problem: string;
-      /** Name of the body's member in which a limit was passed; null for a name that is not plain. */
+      /** Name of the body's member in which a limit was exceeded; null for a name that is not plain. */
       readonly member: string | null;
     };
 
-/** Does the same with UTF-8; drops a byte order mark. */
+/** Does the same for UTF-8, and drops a byte order mark. */
 export function parseJsonBytes(bytes: Uint8Array): ParsedJson {
   let text: string;
   try {
@@ -41,7 +42,7 @@ export function parseBoundedJson(text: string): ParsedJson {
   try {
     return { kind: "parsed", value: JSON.parse(text) as unknown };
   } catch (error) {
-    // V8's message quotes the text around the fault, which may be an image or a secret; its position is enough.
+    // V8's message quotes the text around the error, which may be an image or a secret. Its position is enough.
     const position = /position (\d+)/.exec(error instanceof Error ? error.message : "")?.[1];
     const where = position === undefined ? "" : ` at character ${position}`;
     return { kind: "refused", code: "invalid_json", problem: `is not valid JSON${where}`, member: null };
@@ -65,7 +66,7 @@ const CLOSING_BRACKET = 0x5d;
 const OPENING_BRACE = 0x7b;
 const CLOSING_BRACE = 0x7d;
 
-/** Returns the first limit that the text passes. Finds no other fault: the parser does. */
+/** Returns the first limit that the text exceeds. Other errors are left to the parser. */
 function findExcess(text: string): Excess | null {
   let depth = 0;
   let numValues = 0;
@@ -78,7 +79,7 @@ function findExcess(text: string): Excess | null {
 
   for (let index = 0; index < text.length; index++) {
     const code = text.charCodeAt(index);
-    // White space and digits can fill megabytes too; these comparisons are cheaper than the switch.
+    // White space and digits can also fill megabytes. These comparisons are cheaper than the switch.
     if (code <= SPACE || (code >= DIGIT_0 && code <= DIGIT_9)) continue;
     switch (code) {
       case QUOTE:
@@ -115,9 +116,9 @@ function findExcess(text: string): Excess | null {
   return null;
 }
 
-/** Index of the quote that ends the string whose text begins at `start`; the text's length where none does. */
+/** Index of the closing quote of the string whose text starts at `start`; the text's length if there is none. */
 function endOfString(text: string, start: number): number {
-  // A picture in base64 holds no quote, so the search for one runs at the speed of memory.
+  // A picture in base64 contains no quote, so the search for one runs at memory speed.
   const first = text.indexOf('"', start);
   if (first === -1) return text.length;
   if (text.charCodeAt(first - 1) !== BACKSLASH) return first;

@@ -21,8 +21,8 @@ export type TakeChunks<Taken> = (chunks: AsyncIterable<Uint8Array>) => Promise<T
 
 /**
  * Calls `take` with the decoded chunks. Decoding stops when `take` throws, so `take` bounds the decoded length. Throws
- * the errors of `chunks` and `take`, HttpError 415 for an unknown encoding or several at once, and HttpError 400 for data
- * that the encoding does not allow.
+ * the errors of `chunks` and `take`, HttpError 415 for an unknown encoding or several at once, and HttpError 400 for
+ * data that is invalid in the encoding.
  */
 export async function decodeContent<Taken>(
   contentEncoding: string | null,
@@ -60,7 +60,7 @@ function unknownEncoding(encoding: string): HttpError {
   return new HttpError(
     415,
     "unsupported_encoding",
-    `Content-Encoding ${JSON.stringify(encoding.slice(0, 40))} is not served: send the body as it is, or one of ${acceptedEncodings}.`,
+    `Content-Encoding ${JSON.stringify(encoding.slice(0, 40))} is not supported: send the body without one, or use one of ${acceptedEncodings}.`,
     { headers: { "Accept-Encoding": acceptedEncodings, Connection: "close" } },
   );
 }

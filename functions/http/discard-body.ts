@@ -1,7 +1,7 @@
 /** Reads what is left of the body of a request that is refused, so that its sender sees the answer. */
 import type { IncomingMessage } from "node:http";
 
-/** A refused body is read while bytes keep coming, up to this time and length. Then the connection closes. */
+/** A rejected body is read while bytes keep arriving, up to this time and length. Then the connection closes. */
 const MAX_IDLE_MS = 1000;
 const MAX_DISCARD_MS = 5000;
 const MAX_DISCARDED_BYTES = 64 * 1024 * 1024;

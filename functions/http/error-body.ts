@@ -1,19 +1,19 @@
-/** OpenAI's error format. Imports nothing, so that a server that is still starting can answer in it too. */
+/** OpenAI's error format. Imports nothing, so that a server that is still starting can use it too. */
 
 export interface ErrorBody {
   readonly error: {
     readonly message: string;
     readonly type: string;
-    /** Path of the request field at fault: `messages[0].content`. */
+    /** Path of the invalid request field: `messages[0].content`. */
     readonly param: string | null;
     readonly code: string;
   };
 }
 
-/** A message may quote a value of the request, and a logits processor words its own. */
+/** A message may quote a value of the request, and a logits processor writes its own. */
 const MAX_MESSAGE_LENGTH = 2000;
 
-/** A message that is too long is cut. */
+/** Shortens a message that is too long. */
 export function errorBody(status: number, code: string, message: string, param: string | null = null): ErrorBody {
   const shown =
     message.length > MAX_MESSAGE_LENGTH ? `${message.slice(0, MAX_MESSAGE_LENGTH).toWellFormed()}…` : message;

@@ -1,4 +1,4 @@
-/** Which HTTP status and OpenAI error body an error becomes; the only place where statuses are chosen. */
+/** Maps errors to HTTP statuses and OpenAI error bodies. Statuses are chosen only here. */
 import { EngineError } from "../../engine/index.ts";
 import type { EngineErrorCode } from "../../engine/index.ts";
 import { errorBody } from "./error-body.ts";
@@ -12,7 +12,7 @@ export interface HttpErrorOptions {
   readonly cause?: unknown;
 }
 
-/** A request refused by the HTTP layer itself. */
+/** A request rejected by the HTTP layer itself. */
 export class HttpError extends Error {
   override readonly name = "HttpError";
   readonly status: number;
@@ -33,7 +33,7 @@ export class HttpError extends Error {
 /** Long enough for a slot to come free or a small model to load. */
 const RETRY_AFTER_SECONDS = 2;
 
-/** nginx's status for a client that closed the connection; only ever seen in the log. */
+/** nginx's status for a client that closed the connection; it appears only in the log. */
 export const CLIENT_CLOSED_REQUEST = 499;
 
 const statusOfCode = {
@@ -60,7 +60,7 @@ const statusOfCode = {
   internal: 500,
 } as const satisfies Record<EngineErrorCode, number>;
 
-/** Codes that OpenAI's clients know under another name. */
+/** Codes with another name in OpenAI's clients. */
 const wireCodes: Partial<Record<EngineErrorCode, string>> = {
   prompt_too_long: "context_length_exceeded",
   not_ready: "model_loading",
@@ -75,21 +75,21 @@ export interface ErrorAnswer {
 
 const unknownPaths: RequestPaths = { prompt: "prompt", images: [], structuredOutput: "structured_outputs" };
 
-/** Errors that are neither the client's nor a logits processor's show the request id and nothing of the inside. */
+/** Internal errors show only the request id. Errors of the client or of a logits processor show their message. */
 export function toErrorAnswer(error: unknown, requestId: string, paths: RequestPaths = unknownPaths): ErrorAnswer {
   if (error instanceof HttpError) {
     return answer(error.status, error.code, error.message, error.parameter, error.headers);
   }
   if (error instanceof EngineError) {
     const status = statusOfCode[error.code];
-    // Whoever wrote the processor chose its words for those who use it.
+    // The author of a processor wrote its message for its users.
     if (status < 500 || status === 503 || error.code === "logits_processor_failed") {
       const parameter = error.parameter === null ? null : toWireParameter(error.parameter, paths);
       const message = `${isAboutFields(error) ? toWireWords(error.message) : error.message}${settingHint(error)}`;
       return answer(status, wireCodes[error.code] ?? error.code, message, parameter, headersOf(error.code));
     }
   }
-  return answer(500, "internal_error", `Internal error; the log has it under request id ${requestId}.`, null, {});
+  return answer(500, "internal_error", `Internal error; the log describes it under request id ${requestId}.`, null, {});
 }
 
 function headersOf(code: EngineErrorCode): Readonly<Record<string, string>> {
@@ -99,11 +99,11 @@ function headersOf(code: EngineErrorCode): Readonly<Record<string, string>> {
   return {};
 }
 
-/** What whoever runs the service would have to set. */
+/** The setting that the operator could change. */
 const settingHints: Readonly<Record<NonNullable<EngineError["setting"]>, string>> = {
   maxImagesPerPrompt: "LIMIT_MM_PER_PROMPT sets the limit.",
   maxNumWaiting: "MAX_NUM_SEQS and MAX_NUM_WAITING set the limit.",
-  enableMmEmbeds: "Set ENABLE_MM_EMBEDS=true to serve them.",
+  enableMmEmbeds: "Set ENABLE_MM_EMBEDS=true to accept them.",
   maxImageBytes: "MAX_IMAGE_BYTES sets the limit.",
   maxImagePixels: "MAX_IMAGE_PIXELS sets the limit.",
   maxDecodeCost: "MAX_IMAGE_DECODE_COST sets the limit.",
@@ -117,7 +117,7 @@ function settingHint({ setting }: EngineError): string {
   return setting === null ? "" : ` ${settingHints[setting]}`;
 }
 
-/** Its message may name fields as the engine does. */
+/** Its message may use the engine's names of fields. */
 function isAboutFields({ parameter }: EngineError): boolean {
   return parameter !== null && (parameter.startsWith("samplingParams.") || parameter === "numChoices");
 }

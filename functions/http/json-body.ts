@@ -5,8 +5,8 @@ import type { ParsedJson } from "./bounded-json.ts";
 import { HttpError } from "./errors.ts";
 
 /**
- * Throws HttpError 400 for another content type, for broken JSON and for JSON that passes a limit of structure, HttpError
- * 415 for another charset, and the errors of `BodyIntake.receiveJson`.
+ * Throws HttpError 400 for another content type, for invalid JSON and for JSON that exceeds a structural limit,
+ * HttpError 415 for another charset, and the errors of `BodyIntake.receiveJson`.
  */
 export async function readJsonObject(request: Request, maxBodyBytes: number, bodies: BodyIntake): Promise<object> {
   checkContentType(request.headers.get("content-type") ?? "");
@@ -17,7 +17,7 @@ export async function readJsonObject(request: Request, maxBodyBytes: number, bod
   return body;
 }
 
-/** Throws HttpError 400 that says where the text is not JSON, or which limit it passes. `subject` names the text. */
+/** Throws HttpError 400 that says where the text is not JSON, or which limit it exceeds. `subject` names the text. */
 export function parseJson(text: string, subject: string): unknown {
   return valueOf(parseBoundedJson(text), subject);
 }
@@ -25,7 +25,7 @@ export function parseJson(text: string, subject: string): unknown {
 function valueOf(parsed: ParsedJson, subject: string): unknown {
   if (parsed.kind === "parsed") return parsed.value;
   const { code, problem, member } = parsed;
-  const where = member === null ? "" : `, passed in ${member}`;
+  const where = member === null ? "" : `, exceeded in ${member}`;
   throw new HttpError(400, code, `${subject} ${problem}${where}.`, member === null ? {} : { parameter: member });
 }
 
@@ -46,7 +46,7 @@ function checkContentType(contentType: string): void {
     throw new HttpError(
       415,
       "unsupported_charset",
-      `charset=${charset.slice(0, 40)} is not served in Content-Type: send JSON in UTF-8.`,
+      `charset=${charset.slice(0, 40)} is not supported in Content-Type: send JSON in UTF-8.`,
     );
   }
 }

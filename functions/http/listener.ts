@@ -6,7 +6,9 @@ import type { Hono } from "hono";
 import { errorBody } from "./error-body.ts";
 import type { AppEnvironment } from "./request-trace.ts";
 
-/** Answers requests whose target and Host form no URL, which never reach the application, in the same format. */
+/**
+ * Also answers requests whose target and Host form no valid URL, which never reach the application, in the same format.
+ */
 export function createListener(app: Hono<AppEnvironment>): RequestListener {
   const listen = getRequestListener(app.fetch, {
     overrideGlobalObjects: false,
@@ -20,7 +22,7 @@ export function createListener(app: Hono<AppEnvironment>): RequestListener {
   return (request, response) => void listen(request, response);
 }
 
-/** The adapter's own words: "Missing host header", "Backslash in request path". */
+/** The adapter's own message: "Missing host header", "Backslash in request path". */
 function reasonOf({ message }: RequestError): string {
   return message.charAt(0).toLowerCase() + message.slice(1);
 }

@@ -9,28 +9,28 @@ import { HttpError } from "./errors.ts";
 const MAX_FIELDS = 20;
 const MAX_FIELD_BYTES = 4096;
 const MAX_FILENAME_LENGTH = 255;
-/** Most bytes of a form beside its file. */
+/** Maximum bytes of a form in addition to its file. */
 export const FORM_ROOM_BYTES = 256 * 1024;
-/** A client that sends nothing for so long has gone, or holds its place for nothing. */
+/** A client that sends nothing for this long has gone, or blocks a place. */
 const IDLE_MS = 30_000;
 
 export interface Upload<Taken> {
   readonly file: { readonly filename: string; readonly taken: Taken } | null;
-  /** By name, those behind the file included. */
+  /** By name, including those after the file. */
   readonly fields: ReadonlyMap<string, string>;
 }
 
 export interface UploadOptions<Taken> {
-  /** Name of the field that is the file. */
+  /** Name of the file's field. */
   readonly fileField: string;
   readonly maxFileBytes: number;
-  /** Name of the setting that bounds a file. */
+  /** Name of the setting that limits a file. */
   readonly limitName: string;
-  /** Until an upload is ended that sends nothing although it is read; 30 s unless given. */
+  /** After this time without a byte, an upload ends although it is being read; default 30 s. */
   readonly idleMs?: number;
-  /** Reads the file to its end, or rejects with what `chunks` throws. */
+  /** Reads the file to its end, or rejects with the errors of `chunks`. */
   readonly take: (chunks: AsyncIterable<Uint8Array>) => Promise<Taken>;
-  /** Undoes `take` where the form turns out to be broken behind the file. */
+  /** Undoes `take` if the form turns out to be broken after the file. */
   readonly giveUp: (taken: Taken) => Promise<void>;
 }
 
@@ -41,8 +41,8 @@ interface FoundFile<Taken> {
 }
 
 /**
- * Throws HttpError 400 for what is no form, breaks off or has a second file, 408 for a body that stalls, 413 for a file
- * of more than `maxFileBytes`.
+ * Throws HttpError 400 for a body that is not a form, breaks off or has a second file, 408 for a body that stalls, 413
+ * for a file of more than `maxFileBytes`.
  */
 export async function receiveUpload<Taken>(request: Request, options: UploadOptions<Taken>): Promise<Upload<Taken>> {
   const announced = Number(request.headers.get("content-length") ?? 0);
@@ -60,13 +60,13 @@ export async function receiveUpload<Taken>(request: Request, options: UploadOpti
     stream.on("error", ignore);
     if (name !== options.fileField) return void stream.resume();
     if (found.taking !== null) {
-      return void parser.destroy(new HttpError(400, "invalid_form", `The form has ${name} twice; send one.`));
+      return void parser.destroy(new HttpError(400, "invalid_form", `The form contains ${name} twice; send it once.`));
     }
-    // Absent where only its type makes a part a file.
+    // The name is absent if only its type makes a part a file.
     const shown = (filename || name).slice(0, MAX_FILENAME_LENGTH);
     found.stream = stream;
     found.taking = options.take(wholeFile(stream, options)).then((taken) => ({ filename: shown, taken }));
-    // When the file is not taken any more, the parser would wait for ever.
+    // If the file is no longer read, the parser would wait forever.
     found.taking.catch((error: Error) => parser.destroy(error));
   });
   let problem: unknown = null;
@@ -125,7 +125,7 @@ async function* withDeadlines(
       yield value;
     }
   } finally {
-    // The client may have gone: then there is nothing to cancel.
+    // The client may have disconnected: then there is nothing to cancel.
     void reader.cancel().catch(() => {});
   }
 }
@@ -134,7 +134,7 @@ function stalled(idleMs: number): HttpError {
   return new HttpError(
     408,
     "body_stalled",
-    `No byte of the body came for ${idleMs / 1000} s; send the request again.`,
+    `No byte of the body arrived for ${idleMs / 1000} s; send the request again.`,
     {
       headers: { Connection: "close" },
     },
@@ -144,11 +144,7 @@ function stalled(idleMs: number): HttpError {
 function createParser(request: Request): InstanceType<typeof Busboy> {
   const contentType = request.headers.get("content-type") ?? "";
   if (!/^multipart\/form-data\s*;/i.test(contentType) || request.body === null) {
-    throw new HttpError(
-      400,
-      "unsupported_media_type",
-      "Unsupported Media Type: a file is sent as multipart/form-data.",
-    );
+    throw new HttpError(400, "unsupported_media_type", "Unsupported Media Type: send the file as multipart/form-data.");
   }
   const headers: BusboyHeaders = { "content-type": contentType };
   const limits = { fields: MAX_FIELDS, fieldSize: MAX_FIELD_BYTES, fieldNameSize: 100, files: 2 };
@@ -179,7 +175,7 @@ function reasonOf(cause: unknown): string {
   return cause instanceof Error ? cause.message : String(cause);
 }
 
-/** The rest of the body is not read, so the connection cannot be used again. */
+/** The rest of the body is not read, so the connection cannot be reused. */
 function tooLarge(
   found: string,
   { maxFileBytes, limitName }: Pick<UploadOptions<unknown>, "maxFileBytes" | "limitName">,

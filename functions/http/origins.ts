@@ -1,11 +1,13 @@
-/** Lets web pages of other origins read answers, where the service is told to. */
+/** Lets web pages of other origins read answers, if the settings allow it. */
 import type { MiddlewareHandler } from "hono";
 import { cors } from "hono/cors";
 
-/** Seconds for which a browser need not ask again; browsers cap it at hours or minutes of their own. */
+/** Seconds for which a browser may cache a preflight; browsers cap it at minutes or hours. */
 const PREFLIGHT_MAX_AGE = 600;
 
-/** Preflights are answered here, since browsers send them without a key. `*` among the origins is every one. */
+/**
+ * Preflights are answered here, because browsers send them without a key. `*` among the origins allows every origin.
+ */
 export function allowOrigins(origins: readonly string[]): MiddlewareHandler {
   return cors({
     origin: origins.includes("*") ? "*" : [...origins],

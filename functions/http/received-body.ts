@@ -26,7 +26,7 @@ export async function* receiveBody(
   if (request.body === null) return;
   const reader = request.body.getReader();
   const ended = Promise.withResolvers<never>();
-  // Handled here too, since the body may be complete before anything ends it.
+  // Handled here too, because the body may be complete before anything ends it.
   ended.promise.catch(() => {});
   const onAbort = (): void => ended.reject(signal?.reason);
   signal?.addEventListener("abort", onAbort, { once: true });

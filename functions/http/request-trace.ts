@@ -11,17 +11,17 @@ import { CLIENT_CLOSED_REQUEST } from "./errors.ts";
 import type { RequestPaths } from "./wire-parameter.ts";
 
 export interface AppEnvironment {
-  /** Absent where no server is behind the application. */
+  /** Absent if no server is behind the application. */
   Bindings: { readonly incoming?: IncomingMessage };
   Variables: {
     requestId: string;
-    /** Who sends the request, as far as that is known: a digest of the API key, "" where none is asked for. */
+    /** The sender: a digest of the API key, or "" if no key is required. */
     tenant: string;
-    /** Mutable: what routes add to the request's line in the access log. */
+    /** Mutable: fields that routes add to the request's line in the access log. */
     logFields: Record<string, unknown>;
-    /** Set once the request is understood. */
+    /** Set once the request is parsed. */
     requestPaths: RequestPaths | undefined;
-    /** Set where the response goes on after the handler returned: resolves when it is complete or given up. */
+    /** Set if the response continues after the handler has returned: resolves when it is complete or abandoned. */
     whenComplete: Promise<void> | undefined;
   };
 }
@@ -32,7 +32,10 @@ export interface TraceDependencies {
   readonly service: Service;
 }
 
-/** Echoes X-Request-Id where it is harmless, else makes one; one log line a request, when its response is complete. */
+/**
+ * Echoes X-Request-Id if it is harmless, otherwise creates an id. Writes one log line per request, when its response is
+ * complete.
+ */
 export function traceRequests({ logger, metrics, service }: TraceDependencies): MiddlewareHandler<AppEnvironment> {
   return async function traceRequest(c, next) {
     const start = performance.now();

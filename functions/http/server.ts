@@ -7,7 +7,7 @@ import { answerUnparsedRequests, refuse } from "./unparsed-requests.ts";
 
 /** Time limits of a connection, in milliseconds. */
 export interface ConnectionTimeouts {
-  /** For the headers of a request, a few hundred bytes; counted from the connection or the request's first byte. */
+  /** For the headers of a request, a few hundred bytes, from the connection or the request's first byte on. */
   readonly headers: number;
   /** For a whole request to arrive: 32 MiB over a slow line. A silent body ends earlier. */
   readonly request: number;
@@ -15,7 +15,7 @@ export interface ConnectionTimeouts {
   readonly check: number;
   /** For a connection without a request. Longer than common load balancers' (60 s), which must close first. */
   readonly keepAlive: number;
-  /** For a reader that takes nothing of its answer: it has gone, or only holds its place. */
+  /** For a reader that accepts nothing of its answer: it has gone, or blocks a place. */
   readonly stall: number;
 }
 
@@ -52,7 +52,7 @@ export async function openServer(
       requestTimeout: request,
       connectionsCheckingInterval: check,
       keepAliveTimeout: keepAlive,
-      // Node would refuse with an empty body; the listener refuses such a request too.
+      // Node would reject with an empty body; the listener rejects such a request too.
       requireHostHeader: false,
     },
     (request, response) => {

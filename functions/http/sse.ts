@@ -1,13 +1,13 @@
-/** Server-sent events as OpenAI's clients read them: `data: {json}` events, `[DONE]` last. */
+/** Server-sent events in OpenAI's format: `data: {json}` events, `[DONE]` last. */
 
 export interface EventStreamOptions {
-  /** A comment is sent when nothing else was for this long, so that proxies keep the connection. */
+  /** A comment is sent after this long without data, so that proxies keep the connection. */
   readonly keepAliveMs: number;
-  /** The body of the event that an error becomes once the status has been sent. */
+  /** The body of the event for an error after the status has been sent. */
   readonly toErrorEvent: (error: unknown) => object;
-  /** The reader has gone: what still runs is to be aborted. */
+  /** The reader has disconnected: abort running work. */
   readonly onCancel: () => void;
-  /** The stream is complete, or given up and all that belonged to it has ended. */
+  /** The stream is complete, or abandoned and all its work has ended. */
   readonly onClose: () => void;
 }
 
@@ -23,8 +23,8 @@ export const eventStreamHeaders = {
 } as const;
 
 /**
- * One event a chunk. Waits for the first chunk before it returns, so that what goes wrong until then is thrown and gets
- * a status of its own; after `keepAliveMs` of waiting it starts the stream anyway. Chunks are pulled only as fast as the client
+ * One event per chunk. Waits for the first chunk before it returns, so that earlier errors are thrown and get their own
+ * status. After `keepAliveMs` of waiting it starts the stream anyway. Chunks are pulled only as fast as the client
  * reads.
  */
 export async function createEventStream(
@@ -43,7 +43,7 @@ export async function createEventStream(
           if (!result.done) {
             controller.enqueue(encodeEvent(result.value));
             next = chunks.next();
-            // A failure shows at the next pull; until then it must not count as unhandled.
+            // A failure shows at the next pull. Until then it must not count as unhandled.
             next.catch(() => {});
             return;
           }
@@ -56,7 +56,7 @@ export async function createEventStream(
       },
       async cancel() {
         onCancel();
-        // Its `finally` blocks are to run also where it stands at a chunk nobody took.
+        // Its `finally` blocks must run even if it is suspended at a chunk that was not read.
         await chunks.return(undefined).catch(() => {});
         onClose();
       },

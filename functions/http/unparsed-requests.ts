@@ -1,4 +1,7 @@
-/** Answers requests that Node's HTTP parser refuses: malformed, too long, too slow. Imports nothing that is slow to load. */
+/**
+ * Answers requests that Node's HTTP parser rejects: malformed, too long, too slow. Imports nothing that is slow to
+ * load.
+ */
 import { STATUS_CODES } from "node:http";
 import type { IncomingMessage, Server, ServerResponse } from "node:http";
 import type { Duplex } from "node:stream";
@@ -27,7 +30,7 @@ const refusals: Readonly<Record<string, Refusal>> = {
   HPE_CHUNK_EXTENSIONS_OVERFLOW: {
     status: 413,
     code: "body_too_large",
-    message: "The extensions of a chunk of the body are too long.",
+    message: "The extensions of a body chunk are too long.",
   },
   ERR_HTTP_REQUEST_TIMEOUT: {
     status: 408,
@@ -38,7 +41,7 @@ const refusals: Readonly<Record<string, Refusal>> = {
 
 /** Makes `server` answer in OpenAI's error format wherever it can still write an answer. */
 export function answerUnparsedRequests(server: Server): void {
-  /** By connection, the responses that are not complete. */
+  /** Incomplete responses by connection. */
   const unanswered = new WeakMap<Duplex, Set<ServerResponse>>();
   server.on("request", ({ socket }: IncomingMessage, response: ServerResponse) => {
     const responses = unanswered.get(socket) ?? new Set();
@@ -51,11 +54,11 @@ export function answerUnparsedRequests(server: Server): void {
     end(socket, refusals[error.code ?? ""] ?? malformed);
   });
   server.on("connect", (_request, socket) => {
-    end(socket, { status: 405, code: "method_not_allowed", message: "CONNECT is not served." });
+    end(socket, { status: 405, code: "method_not_allowed", message: "CONNECT is not supported." });
   });
   server.on("checkExpectation", ({ headers }: IncomingMessage, response: ServerResponse) => {
     const expected = JSON.stringify((headers.expect ?? "").slice(0, 100));
-    const message = `Expect: ${expected} is not served, only 100-continue.`;
+    const message = `Expect: ${expected} is not supported; only 100-continue is.`;
     refuse(response, { status: 417, code: "expectation_failed", message });
   });
 }
@@ -71,7 +74,7 @@ export function refuse(response: ServerResponse, { status, code, message }: Refu
   response.writeHead(status, headers).end(body);
 }
 
-/** Whether the refused request is the one that this response belongs to, and nothing of the response is written. */
+/** Whether the rejected request is the one that this response belongs to, and nothing of the response is written. */
 function mayBeReplaced({ headersSent, req }: ServerResponse): boolean {
   return !headersSent && !req.complete;
 }

@@ -21,25 +21,25 @@ const wireNames: Readonly<Record<string, string>> = {
   extraArgs: "vllm_xargs",
 };
 
-/** Where in the body of a request is what several fields can hold. */
+/** Paths in the body of values that several fields can contain. */
 export interface RequestPaths {
   /** `messages` or `prompt`. */
   readonly prompt: string;
-  /** Of all images, in their order. */
+  /** Paths of all images, in order. */
   readonly images: readonly string[];
   readonly structuredOutput: "response_format" | "structured_outputs";
 }
 
 /**
- * From the engine's spelling of a field to the wire's: `samplingParams.topP` is `top_p`, `prompt` is the field that
- * holds it, `prompt.images[1]` the path of the prompt's second image.
+ * Translates the engine's name of a field to the wire's: `samplingParams.topP` is `top_p`, `prompt` is the field that
+ * contains it, `prompt.images[1]` the path of the prompt's second image.
  */
 export function toWireParameter(parameter: string, paths: RequestPaths): string {
   const image = /^prompt\.images\[(\d+)\]$/.exec(parameter);
   if (image !== null) return paths.images[Number(image[1])] ?? paths.prompt;
   if (/^prompt\b/.test(parameter)) return paths.prompt;
   if (parameter === "samplingParams.structuredOutput") return paths.structuredOutput;
-  // What follows are names of the client's own.
+  // The rest of the path consists of the client's own names.
   if (parameter.startsWith("mmProcessorOptions")) return parameter.replace("mmProcessorOptions", "mm_processor_kwargs");
   return toWireWords(parameter.replace(/^samplingParams\./, ""));
 }
@@ -49,10 +49,10 @@ export function toWireWords(text: string): string {
   return text.replace(/[a-z]+[A-Z]\w*/g, (word) => wireNames[word] ?? word);
 }
 
-/** Names in a path can be the client's own. */
+/** Names in a path may be chosen by the client. */
 const MAX_KEY_LENGTH = 100;
 
-/** A path within the request body: `["messages", 0, "content"]` is `messages[0].content`. Long names are cut. */
+/** A path within the request body: `["messages", 0, "content"]` is `messages[0].content`. Long names are shortened. */
 export function formatPath(path: readonly PropertyKey[]): string {
   let formatted = "";
   for (const key of path) {

@@ -1,4 +1,4 @@
-/** An answer while it comes: its text, its tokens, its figures. */
+/** An answer in progress: its text, its tokens, its figures. */
 import { cutIntoSpans } from "./token-spans.js";
 
 /** @import { TokenLogprobs, TokenSpan } from "./token-spans.js" */
@@ -24,23 +24,23 @@ import { cutIntoSpans } from "./token-spans.js";
  * @typedef {object} Figures
  * @property {number} outputTokens
  * @property {number} promptTokens
- * @property {number} imageTokens  Of the prompt's.
- * @property {number} cachedTokens  Of the prompt's.
+ * @property {number} imageTokens  In the prompt.
+ * @property {number} cachedTokens  In the prompt.
  * @property {number | null} timeToFirstTokenMs
  * @property {number | null} timeToLastTokenMs
  * @property {number | null} tokensPerSecond  After the first token; null where too few came to tell.
  */
 
-/** What comes in less may have come in one packet, or while the page was busy: no rate can be told from it. */
+/** Fewer tokens may have arrived in one packet, or while the page was busy, so they give no rate. */
 const LEAST_TOKENS_OF_RATE = 4;
 const LEAST_MILLISECONDS_OF_RATE = 10;
 
 /** Mutable: grows by chunks. */
 export class Answer {
   text = "";
-  /** Null until the server has said why it ended. */
+  /** Null until the server has reported why it ended. */
   finishReason = /** @type {string | null} */ (null);
-  /** Of the latest chunk. */
+  /** From the latest chunk. */
   #usage = /** @type {Usage | null} */ (null);
   #askedAt;
   /** @type {{ at: number, numTokens: number } | null} */

@@ -1,4 +1,4 @@
-/** The API key: asked for when the server wants one, kept for this tab and nowhere else. */
+/** The API key: requested if the server requires one, kept for this tab and nowhere else. */
 import { find } from "./elements.js";
 
 const storageName = "fovea-api-key";

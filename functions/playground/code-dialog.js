@@ -68,7 +68,7 @@ async function tryCopy(text, parent) {
       await navigator.clipboard.writeText(text);
       return true;
     } catch {
-      // Not allowed here; the selection may be.
+      // Not allowed here; copying the selection may be.
     }
   }
   const area = document.createElement("textarea");

@@ -1,4 +1,4 @@
-/** A request of the page as something to run elsewhere. A key is never part of it: it comes from $API_KEY. */
+/** A request of the page as code to run elsewhere. It never contains a key, which comes from $API_KEY. */
 
 /** @import { ChatRequest } from "./chat-request.js" */
 
@@ -12,7 +12,7 @@
  * @param {Target} target
  */
 export function toCode(kind, request, target) {
-  // What only the page asks for.
+  // Options that only the page needs.
   const { stream_options: _, ...rest } = request;
   const body = JSON.stringify(rest, null, 2);
   switch (kind) {
@@ -53,7 +53,7 @@ for await (const chunk of stream) process.stdout.write(chunk.choices[0]?.delta.c
 `;
 }
 
-/** For showing: pictures of more than a few bytes are cut to their beginning and their size. */
+/** For display: pictures of more than a few bytes are cut to their beginning and their size. */
 export function shortenPictures(/** @type {string} */ code) {
   return code.replaceAll(/(data:[\w.+-]+\/[\w.+-]+;base64,[\w+/]{24})[\w+/=]{40,}/g, (url, start) => {
     const kilobytes = (url.length * 3) / 4 / 1000;

@@ -1,4 +1,4 @@
-/** Where a question is written: its text, its pictures, the buttons that send and stop, the questions that are suggested. */
+/** The form for a question: its text, its pictures, the buttons to send and stop, and suggested questions. */
 import { find } from "./elements.js";
 import { createQuestionButton } from "./examples.js";
 import { createPictureTray, receiveFiles } from "./picture-tray.js";
@@ -64,7 +64,7 @@ export function createComposer(on) {
     if (on.ask(written)) write({ question: "", pictures: [] });
   });
   question.addEventListener("keydown", (event) => {
-    // Enter also ends the composing of a character.
+    // Enter also ends the composition of a character.
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
     event.preventDefault();
     form.requestSubmit();

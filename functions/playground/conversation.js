@@ -1,4 +1,7 @@
-/** The turns of a conversation: each asked once, streamed, stopped or failed; what was answered is the next one's history. */
+/**
+ * The turns of a conversation: each is asked once, and is streamed, stopped or failed. Answers become the history of
+ * the next turn.
+ */
 import { Answer } from "./answer.js";
 import { createChatRequest } from "./chat-request.js";
 import { ServerError } from "./server-client.js";
@@ -23,7 +26,7 @@ import { createTurnView } from "./turn-view.js";
 export class Conversation {
   /** @type {Turn[]} */
   #turns = [];
-  /** Of the answer that is streaming. */
+  /** For the streaming answer. */
   #controller = /** @type {AbortController | null} */ (null);
   #client;
   #list;
@@ -39,7 +42,7 @@ export class Conversation {
    * @param {(text: string) => void} options.on.answered
    * @param {(error: ServerError) => void} options.on.failed
    * @param {() => void} options.on.retry
-   * @param {(question: Question) => void} options.on.edit  The turn is gone; its question is to be asked otherwise.
+   * @param {(question: Question) => void} options.on.edit  The turn is removed, and its question will be edited.
    * @param {(request: ChatRequest) => void} options.on.code
    */
   constructor({ client, list, on }) {
@@ -104,7 +107,7 @@ export class Conversation {
     await this.#run(turn);
   }
 
-  /** The server frees the answer's place when its connection closes. */
+  /** The server frees the answer's place when the connection closes. */
   stop() {
     this.#controller?.abort();
   }

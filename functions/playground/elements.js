@@ -1,4 +1,4 @@
-/** Finding and making elements, with their types checked. */
+/** Finds and creates elements, with checked types. */
 
 /**
  * Throws where the page has no such element, or one of another kind.
@@ -27,7 +27,7 @@ export function fromTemplate(templateId, kind) {
   const template = find(document, `#${templateId}`, HTMLTemplateElement);
   const copy = document.importNode(template.content, true).firstElementChild;
   if (copy instanceof kind) return copy;
-  throw new Error(`The template ${templateId} holds no ${kind.name}.`);
+  throw new Error(`The template ${templateId} contains no ${kind.name}.`);
 }
 
 /**

@@ -1,4 +1,4 @@
-/** Reads server-sent events as the chat route writes them: one `data:` line an event, comments between them. */
+/** Reads server-sent events in the chat route's format: one `data:` line per event, comments between them. */
 
 /**
  * The data of each event. Leaving the loop cancels the stream.

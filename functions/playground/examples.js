@@ -1,4 +1,4 @@
-/** The example pictures of the server, each with questions that are asked by one click. */
+/** The server's example pictures, each with questions that one click asks. */
 import { create, find, fromTemplate } from "./elements.js";
 import { readPicture } from "./picture-tray.js";
 

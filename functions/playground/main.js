@@ -1,4 +1,4 @@
-/** Builds the page's parts and connects them: the server, the composer, the conversation, the settings. */
+/** Creates the page's parts and connects them: the server, the composer, the conversation, the settings. */
 import { createApiKey } from "./api-key.js";
 import { createCodeDialog } from "./code-dialog.js";
 import { createComposer } from "./composer.js";
@@ -13,10 +13,10 @@ import { showCards } from "./token-view.js";
 /** @import { Question } from "./chat-request.js" */
 /** @import { ServiceFacts } from "./server-client.js" */
 
-/** After a server that said it was ready did not answer. */
+/** Delay after a server that reported ready did not answer. */
 const RETRY_MS = 2000;
 
-/** As near to the end of the page as counts as being there. */
+/** Distance from the end of the page that counts as the end. */
 const END_PIXELS = 40;
 
 const state = find(document, "#state", HTMLElement);
@@ -68,7 +68,7 @@ let suggestions = [];
 /** Until the reader scrolls back. */
 let followsEnd = true;
 
-/** Follows the server until it serves; then takes from it what the page shows. */
+/** Polls the server until it is ready, then reads what the page shows. */
 async function connect() {
   isReady = false;
   render();
@@ -125,23 +125,23 @@ function ask(question, moreQuestions = suggestions) {
   suggestions = moreQuestions.filter((other) => other !== question.question);
   followsEnd = true;
   void conversation.ask(question, decoding);
-  // The button that asked may be gone; on a touch screen the focus would bring up the keyboard.
+  // The button may be gone. On a touch screen, the focus would open the keyboard.
   if (document.activeElement === document.body && matchMedia("(pointer: fine)").matches) composer.focus();
   return true;
 }
 
 /**
- * Why a request cannot be sent; empty where it can.
+ * Why a request cannot be sent; empty if it can.
  *
  * @param {string} body
  */
 function findObstacle(body) {
   if (!isReady || facts === null) {
-    return `${state.textContent}. The question can be asked as soon as the server is ready.`;
+    return `${state.textContent}. You can ask as soon as the server is ready.`;
   }
   const { max_body_bytes: maxBytes } = facts;
-  // A server stops reading a body that is too long, which browsers take for a lost connection.
-  return body.length > maxBytes ? `The question has ${body.length} bytes; the server takes ${maxBytes}.` : "";
+  // A server stops reading a body that is too long, which browsers report as a lost connection.
+  return body.length > maxBytes ? `The question has ${body.length} bytes; the server accepts ${maxBytes}.` : "";
 }
 
 function tryReadDecoding() {
@@ -149,7 +149,7 @@ function tryReadDecoding() {
   return read === null ? null : { model: model.value, ...read };
 }
 
-/** Brings composer and welcome in line with the conversation. */
+/** Updates composer and welcome text for the conversation. */
 function render() {
   const { isStreaming, isEmpty } = conversation;
   composer.show({
@@ -181,7 +181,7 @@ newConversation.addEventListener("click", () => {
   render();
   composer.focus();
 });
-// Such as a file that has gone since it was chosen.
+// For example a file that was deleted after it was chosen.
 window.addEventListener("unhandledrejection", ({ reason }) => {
   composer.showProblem(reason instanceof Error ? reason.message : String(reason));
 });

@@ -1,4 +1,4 @@
-/** The pictures of the next question: chosen, dropped or pasted, shown small, each with a button that removes it. */
+/** The pictures of the next question: chosen, dropped or pasted, shown small, each with a button to remove it. */
 import { create } from "./elements.js";
 
 /** @import { Picture } from "./chat-request.js" */
@@ -6,7 +6,7 @@ import { create } from "./elements.js";
 /**
  * @param {object} options
  * @param {HTMLElement} options.list  Takes an item for each picture.
- * @param {(message: string) => void} options.onProblem  A file that is no picture; empty where all is well.
+ * @param {(message: string) => void} options.onProblem  Names files that are not pictures; empty if there are none.
  * @param {() => void} options.onRemove  The button that had the focus is gone.
  */
 export function createPictureTray({ list, onProblem, onRemove }) {

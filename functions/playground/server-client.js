@@ -1,4 +1,4 @@
-/** What the page asks of the server that it came from; every error is a ServerError with words for its reader. */
+/** The page's requests to its server. Every error is a ServerError with a message for the reader. */
 import { readEvents } from "./event-stream.js";
 
 /** @import { ChatChunk } from "./answer.js" */
@@ -7,7 +7,7 @@ import { readEvents } from "./event-stream.js";
 /** @typedef {{ readonly picture: string, readonly questions: readonly string[] }} Example */
 
 /**
- * What the page is told of the model; null where the server does not know.
+ * The model's properties for the page; null if the server does not know them.
  *
  * @typedef {object} ServiceFacts
  * @property {boolean} accepts_images
@@ -30,9 +30,9 @@ import { readEvents } from "./event-stream.js";
 export class ServerError extends Error {
   /** @override */
   name = "ServerError";
-  /** The HTTP status; 0 where there was no answer, 200 where a stream said it later. */
+  /** The HTTP status; 0 without an answer, 200 for an error within a stream. */
   status;
-  /** The path of the request's field at fault. */
+  /** The path of the invalid request field. */
   param;
   code;
 
@@ -71,7 +71,7 @@ export function createServerClient({ baseUrl, readKey }) {
       response = await fetch(new URL(path, baseUrl), { ...init, headers });
     } catch (error) {
       if (init.signal?.aborted) throw error;
-      throw new ServerError("The server cannot be reached.");
+      throw new ServerError("The server is unreachable.");
     }
     if (!response.ok) throw await readError(response);
     return response;
@@ -141,7 +141,7 @@ async function readError(response) {
   try {
     return toServerError(response.status, JSON.parse(text));
   } catch {
-    // A proxy's page, or /livez of an engine that has failed.
+    // A proxy's page, or /livez of a failed engine.
     return new ServerError(`The server answered with status ${response.status}.`, { status: response.status });
   }
 }

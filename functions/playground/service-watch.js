@@ -1,4 +1,4 @@
-/** Waits until the server serves, and shows what it does until then. */
+/** Waits until the server is ready, and shows its state until then. */
 
 /** @import { ServerClient } from "./server-client.js" */
 
@@ -14,7 +14,7 @@ const words = {
   stalled: "The engine is stuck in a step",
   draining: "Shutting down",
   failed: "The engine has failed",
-  unreachable: "Server not reached, trying again",
+  unreachable: "Server unreachable, retrying",
   locked: "API key needed",
 };
 
@@ -24,7 +24,7 @@ const words = {
  */
 export function showState(element, state) {
   element.dataset.state = state;
-  // Said again and again it would be read out again and again.
+  // Setting the same text again would make screen readers read it again.
   if (element.textContent !== words[state]) element.textContent = words[state];
 }
 

@@ -1,4 +1,4 @@
-/** From what was typed into the settings to the fields of a request, or to what is wrong with it. */
+/** Turns the texts of the settings into the fields of a request, or into error messages. */
 
 /** @typedef {"text" | "json" | "regex" | "choice"} AnswerForm */
 
@@ -16,7 +16,7 @@
  * @property {boolean} logprobs
  */
 
-/** The fields that can be wrong. */
+/** The fields that can be invalid. */
 export const checkedFields = /** @type {const} */ ([
   "temperature",
   "top_p",
@@ -30,7 +30,7 @@ export const checkedFields = /** @type {const} */ ([
 /** @typedef {typeof checkedFields[number]} CheckedField */
 /** @typedef {Partial<Record<CheckedField, string>>} Problems */
 
-/** As many as the card of a token shows. */
+/** As many as a token's card shows. */
 const NUM_ALTERNATIVES = 5;
 
 /**
@@ -76,14 +76,14 @@ function parseNumber(text) {
   const trimmed = text.trim();
   if (trimmed === "") return undefined;
   const value = Number(trimmed);
-  if (!Number.isFinite(value)) throw new FieldError("This must be a number.");
+  if (!Number.isFinite(value)) throw new FieldError("Enter a number.");
   return value;
 }
 
 /** @param {string} text */
 function parseWholeNumber(text) {
   const value = parseNumber(text);
-  if (value !== undefined && !Number.isSafeInteger(value)) throw new FieldError("This must be a whole number.");
+  if (value !== undefined && !Number.isSafeInteger(value)) throw new FieldError("Enter a whole number.");
   return value;
 }
 
@@ -100,14 +100,14 @@ function parseForm(form, text) {
     case "json":
       return { json: parseJsonObject(text) };
     case "regex":
-      if (text.trim() === "") throw new FieldError("Write a regular expression.");
+      if (text.trim() === "") throw new FieldError("Enter a regular expression.");
       return { regex: text.trim() };
     case "choice": {
       const choice = text
         .split("\n")
         .map((line) => line.trim())
         .filter((line) => line !== "");
-      if (choice.length === 0) throw new FieldError("Write the choices, one a line.");
+      if (choice.length === 0) throw new FieldError("Enter the choices, one per line.");
       return { choice };
     }
   }
@@ -115,7 +115,7 @@ function parseForm(form, text) {
 
 /** @param {string} text */
 function parseJsonObject(text) {
-  if (text.trim() === "") throw new FieldError('Write a JSON object: {"name": value}.');
+  if (text.trim() === "") throw new FieldError('Enter a JSON object: {"name": value}.');
   let value;
   try {
     value = JSON.parse(text);
@@ -123,7 +123,7 @@ function parseJsonObject(text) {
     throw new FieldError(`${/** @type {SyntaxError} */ (error).message}.`);
   }
   if (typeof value !== "object" || value === null || Array.isArray(value)) {
-    throw new FieldError('This must be a JSON object: {"name": value}.');
+    throw new FieldError('Enter a JSON object: {"name": value}.');
   }
   return value;
 }

@@ -1,4 +1,4 @@
-/** The panel of settings: opens and closes, says what is wrong beside the field that it is about. */
+/** The settings panel: opens and closes, and shows errors beside their fields. */
 import { find } from "./elements.js";
 import { checkedFields, parseSettings } from "./settings-fields.js";
 
@@ -10,7 +10,7 @@ const forms = {
   text: { label: "", placeholder: "" },
   json: { label: "JSON Schema", placeholder: '{"type": "object", "properties": {"color": {"type": "string"}}}' },
   regex: { label: "Regular expression", placeholder: "(Yes|No)" },
-  choice: { label: "Choices, one a line", placeholder: "circle\nsquare" },
+  choice: { label: "Choices, one per line", placeholder: "circle\nsquare" },
 };
 
 /**
@@ -90,11 +90,11 @@ export function createSettingsPanel() {
     showForm();
     if (formChoice.value !== "text") formText.focus();
   });
-  // What the browser kept of the form over a reload.
+  // The browser may have kept the form's content over a reload.
   showForm();
 
   return {
-    /** Null where something is wrong; then the panel is open at it. */
+    /** Null if a setting is invalid; then the panel is open at it. */
     tryRead() {
       const { fields, problems, systemPrompt } = read();
       showProblems(problems);
@@ -116,7 +116,7 @@ export function createSettingsPanel() {
       const name = checkedFields.find((field) => field === (otherNames[start] ?? start));
       if (name === undefined) return;
       showProblems({ [name]: message });
-      // Where the panel lies over the conversation, the error there comes first.
+      // If the panel covers the conversation, the error there comes first.
       if (matchMedia("(min-width: 60rem)").matches) open(true);
     },
 
@@ -130,7 +130,9 @@ export function createSettingsPanel() {
         find(form, `#${name}`, HTMLInputElement).placeholder = String(defaults[name] ?? "");
       }
       find(form, "#vllm_xargs-help", HTMLElement).textContent =
-        logitsProcessors.length === 0 ? "This server has none loaded." : `Loaded: ${logitsProcessors.join(", ")}.`;
+        logitsProcessors.length === 0
+          ? "This server has no logits processors."
+          : `Loaded: ${logitsProcessors.join(", ")}.`;
     },
   };
 }

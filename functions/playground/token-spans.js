@@ -1,4 +1,4 @@
-/** Cuts a text at the borders of its tokens. */
+/** Splits a text at the borders of its tokens. */
 
 /** @typedef {{ readonly token: string, readonly logprob: number, readonly bytes: readonly number[] | null }} TokenLogprob */
 /** @typedef {TokenLogprob & { readonly top_logprobs: readonly TokenLogprob[] }} TokenLogprobs */
@@ -24,7 +24,7 @@ export function cutIntoSpans(text, tokens) {
   let offset = 0;
   for (const group of groupIntoCharacters(tokens)) {
     const { spelling } = group;
-    // The first token of a text may have a space in front that the text has not.
+    // The first token of a text may have a leading space that the text lacks.
     const found = [spelling, spelling.trimStart()].find((piece) => piece !== "" && text.startsWith(piece, offset));
     if (found === undefined) continue;
     spans.push({ text: found, tokens: group.tokens });

@@ -1,6 +1,6 @@
 /**
- * The tokens of an answer, tinted by doubt, and the card that shows what else each of them could have been. An answer
- * is one stop of the tab key; arrow keys go from token to token.
+ * The tokens of an answer, coloured by uncertainty, and the card with each token's alternatives. An answer is one stop
+ * of the tab key; arrow keys move between tokens.
  */
 import { create } from "./elements.js";
 
@@ -118,7 +118,7 @@ function formatPercent(probability) {
 }
 
 /**
- * Below the token, or above it where there is no room; never beyond the window.
+ * Places the card below the token, or above it if there is no room, within the window.
  *
  * @param {HTMLElement} card
  * @param {DOMRect} around

@@ -10,7 +10,7 @@ import { appendSpans } from "./token-view.js";
 /** @typedef {ReturnType<typeof createTurnView>} TurnView */
 
 /** @type {Readonly<Record<string, string>>} */
-const endings = { length: "cut at the most tokens", stopped: "stopped" };
+const endings = { length: "cut off at the token limit", stopped: "stopped" };
 
 /**
  * @param {Question} question
@@ -63,7 +63,7 @@ export function createTurnView({ question, pictures }, on) {
 
     /**
      * @param {Figures | null} measured
-     * @param {string | null} ending  Why the answer is over.
+     * @param {string | null} ending  Why the answer ended.
      */
     finish(measured, ending) {
       showSpans();
@@ -85,7 +85,7 @@ export function createTurnView({ question, pictures }, on) {
       find(failure, ".failure-detail", HTMLElement).textContent = details.filter((detail) => detail !== "").join(", ");
     },
 
-    /** A later question has been asked: this one's failure can no longer be mended. */
+    /** A later question has been asked, so this turn's failure can no longer be retried. */
     settle() {
       find(failure, ".failure-actions", HTMLElement).hidden = true;
     },
@@ -101,12 +101,12 @@ function describeFigures(figures) {
   const { timeToFirstTokenMs, timeToLastTokenMs, tokensPerSecond } = figures;
   const tokens = outputTokens === 1 ? "1 token" : `${outputTokens} tokens`;
   const parts = [
-    imageTokens > 0 ? `${imageTokens} of pictures` : "",
+    imageTokens > 0 ? `${imageTokens} from pictures` : "",
     cachedTokens > 0 ? `${cachedTokens} reused` : "",
   ].filter((part) => part !== "");
   return [
     timeToLastTokenMs === null ? tokens : `${tokens} in ${formatMilliseconds(timeToLastTokenMs)}`,
-    timeToFirstTokenMs === null ? "" : `the first after ${formatMilliseconds(timeToFirstTokenMs)}`,
+    timeToFirstTokenMs === null ? "" : `first token after ${formatMilliseconds(timeToFirstTokenMs)}`,
     tokensPerSecond === null ? "" : `${formatRate(tokensPerSecond)} tokens/s`,
     `prompt ${promptTokens}${parts.length === 0 ? "" : ` (${parts.join(", ")})`}`,
   ];

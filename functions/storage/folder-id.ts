@@ -1,18 +1,18 @@
-/** A name that a folder has on every machine that mounts it. */
+/** An id of a folder, equal on every machine that mounts it. */
 import { randomUUID } from "node:crypto";
 import { link, mkdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 
 import { StorageError } from "./object-store.ts";
 
-/** Given by whoever asks first. Throws StorageError. */
+/** The first caller creates it. Throws StorageError. */
 export async function folderId(folder: string): Promise<string> {
   const path = join(folder, ".id");
   const proposal = `${path}-${randomUUID()}`;
   try {
     await mkdir(folder, { recursive: true, mode: 0o700 });
     await writeFile(proposal, randomUUID());
-    // Unlike a rename, a link never takes the place of what another has put there.
+    // Unlike a rename, a link never replaces another process's file.
     await link(proposal, path).catch(ignoreExisting);
     await rm(proposal);
     return await readFile(path, "utf8");

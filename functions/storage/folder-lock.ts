@@ -1,4 +1,4 @@
-/** One holder for each name among all processes that share a folder. */
+/** A lock by name among all processes that share a folder. */
 import { closeSync, mkdirSync, openSync } from "node:fs";
 import { join } from "node:path";
 import koffi from "koffi";
@@ -7,7 +7,7 @@ import koffi from "koffi";
 const LOCK_EX = 2;
 const LOCK_NB = 4;
 
-/** The C library that Node itself is linked to. */
+/** The C library to which Node itself is linked. */
 const flock = koffi.load(null).func("int flock(int fd, int operation)") as (file: number, operation: number) => number;
 
 export interface FolderLock {
@@ -15,8 +15,8 @@ export interface FolderLock {
 }
 
 /**
- * Null where another holds it. A kernel's flock: whatever way its holder ends, it is free at that moment. Throws where
- * the folder cannot be written.
+ * Returns null if another process holds the lock. Uses the kernel's flock, which is released whenever its holder ends,
+ * for any reason. Throws if the folder is not writable.
  */
 export function tryLockFolder(folder: string, name: string): FolderLock | null {
   mkdirSync(folder, { recursive: true, mode: 0o700 });

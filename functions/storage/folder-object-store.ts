@@ -1,4 +1,4 @@
-/** A local folder as object store. */
+/** A local folder as an object store. */
 import { randomUUID } from "node:crypto";
 import { mkdir, open, readdir, rename, rm, stat } from "node:fs/promises";
 import type { FileHandle } from "node:fs/promises";
@@ -7,16 +7,16 @@ import { basename, join } from "node:path";
 import { checkKey, splitPrefix, StorageError } from "./object-store.ts";
 import type { ObjectStore } from "./object-store.ts";
 
-/** What users send and are answered is for nobody else of this machine. */
+/** Requests and answers are private: other users of the machine have no access. */
 const FOLDER_MODE = 0o700;
 const FILE_MODE = 0o600;
 /** Begins like no key. What a killed process leaves under such a name is never seen. */
 const temporaryPrefix = ".writing-";
 
-/** Nothing is written for so long without a byte being added. */
+/** No write goes this long without adding a byte. */
 const LEFTOVER_AGE_MS = 24 * 60 * 60 * 1000;
 
-/** Removes what killed processes have left unfinished. Never rejects: it is in nobody's way. */
+/** Removes unfinished files of killed processes. Never rejects, because they do no harm. */
 export async function removeLeftovers(folder: string, nowMs: number): Promise<void> {
   const entries = await readdir(folder, { recursive: true }).catch(() => []);
   for (const entry of entries) {
@@ -27,7 +27,7 @@ export async function removeLeftovers(folder: string, nowMs: number): Promise<vo
   }
 }
 
-/** Several processes may share the folder. It is made by the first write. */
+/** Several processes may share the folder. The first write creates it. */
 export function createFolderObjectStore(folder: string): ObjectStore {
   const pathOf = (key: string): string => {
     checkKey(key);
@@ -98,7 +98,7 @@ export function createFolderObjectStore(folder: string): ObjectStore {
   };
 }
 
-/** What `chunks` throws is not the store's fault. */
+/** Errors of `chunks` are not errors of the store. */
 async function writeAll(file: FileHandle, chunks: AsyncIterable<Uint8Array> | Iterable<Uint8Array>): Promise<number> {
   let numBytes = 0;
   for await (const chunk of chunks) {

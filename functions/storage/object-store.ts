@@ -1,30 +1,30 @@
-/** Bytes under keys: what uploaded files, results and the records of jobs are kept in. */
+/** Stores bytes under keys: uploaded files, results, and records of jobs. */
 
 export interface StoredObject {
   readonly numBytes: number;
-  /** To be read once; whoever stops early ends the iteration. */
+  /** Can be read once. To stop early, end the iteration. */
   readonly chunks: AsyncIterable<Uint8Array>;
 }
 
-/** Keys are `folder/name`. Whatever the store itself refuses is a StorageError. */
+/** Keys are `folder/name`. Errors of the store itself are StorageErrors. */
 export interface ObjectStore {
   /**
-   * The object appears whole, when `chunks` has ended, or not at all; it takes the place of one with its key. Resolves
-   * to its length in bytes. Rejects with what `chunks` throws, and leaves nothing behind.
+   * The object appears as a whole when `chunks` has ended, or not at all, and replaces an object with the same key.
+   * Resolves to its length in bytes. Rejects with the errors of `chunks` and then leaves nothing behind.
    */
   write(key: string, chunks: AsyncIterable<Uint8Array> | Iterable<Uint8Array>): Promise<number>;
-  /** Null where there is none. */
+  /** Null if it does not exist. */
   read(key: string): Promise<StoredObject | null>;
-  /** Does nothing where there is none. */
+  /** Does nothing if it does not exist. */
   delete(key: string): Promise<void>;
-  /** All keys that begin with `prefix`, which holds the whole folder, in the order of their characters. */
+  /** All keys that start with `prefix`, which contains the whole folder, in character order. */
   list(prefix: string): Promise<readonly string[]>;
-  /** Length of all objects whose keys begin with `prefix`, together. */
+  /** Total length of all objects whose keys start with `prefix`. */
   measure(prefix: string): Promise<number>;
   close(): Promise<void>;
 }
 
-/** The store is at fault, not the request: its disk is full, its server does not answer. */
+/** The store failed, not the request: its disk is full, or its server does not answer. */
 export class StorageError extends Error {
   override readonly name = "StorageError";
 
@@ -33,22 +33,22 @@ export class StorageError extends Error {
   }
 }
 
-/** Neither a path that leads elsewhere nor a hidden file. */
+/** Excludes paths that lead elsewhere and hidden files. */
 const keyPattern = /^[a-z]+\/[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}$/;
 
-/** Throws for a key that is none: such a key must have been refused where it came from. */
+/** Throws for an invalid key, which its origin must have rejected. */
 export function checkKey(key: string): void {
-  if (!keyPattern.test(key)) throw new Error(`${JSON.stringify(key.slice(0, 100))} is not a key of a store.`);
+  if (!keyPattern.test(key)) throw new Error(`${JSON.stringify(key.slice(0, 100))} is not a valid key of the store.`);
 }
 
-/** For prefixes as for keys. */
+/** Like `checkKey`, for prefixes. */
 export function splitPrefix(prefix: string): { readonly folder: string; readonly start: string } {
   const match = /^([a-z]+)\/([A-Za-z0-9_-][A-Za-z0-9._-]*)?$/.exec(prefix);
-  if (match === null) throw new Error(`${JSON.stringify(prefix.slice(0, 100))} is not a prefix of keys.`);
+  if (match === null) throw new Error(`${JSON.stringify(prefix.slice(0, 100))} is not a valid prefix of keys.`);
   return { folder: match[1], start: match[2] ?? "" };
 }
 
-/** Null where there is none. */
+/** Null if it does not exist. */
 export async function readText(store: ObjectStore, key: string): Promise<string | null> {
   const object = await store.read(key);
   if (object === null) return null;

@@ -1,4 +1,4 @@
-/** A prefix of an S3 bucket as object store. */
+/** A prefix of an S3 bucket as an object store. */
 import { addAbortSignal } from "node:stream";
 import type { Readable } from "node:stream";
 import { setImmediate } from "node:timers/promises";
@@ -17,21 +17,21 @@ import type { GetObjectCommandOutput, S3Client, _Object as S3Object } from "@aws
 import { checkKey, splitPrefix, StorageError } from "./object-store.ts";
 import type { ObjectStore } from "./object-store.ts";
 
-/** S3 takes parts of 5 MiB and more, and 10,000 of them: objects of up to 80 GB. */
+/** S3 accepts parts of 5 MiB and more, and 10,000 of them: objects of up to 80 GB. */
 const PART_BYTES = 8 * 1024 ** 2;
 /**
- * An object is read in ranges of this size, each one call. A reader may take as long as it likes between two of them,
- * and each download has no more than one in memory.
+ * An object is read in ranges of this size, one call each. A reader may pause as long as it likes between two of them,
+ * and each download has at most one in memory.
  */
 const RANGE_BYTES = 2 * 1024 ** 2;
-/** Readers get a range in pieces, between which the event loop does other work: they may parse each line. */
+/** Readers get a range in pieces, between which the event loop does other work, because they may parse each line. */
 const PIECE_BYTES = 64 * 1024;
 
-/** Of one call, its retries included: without a limit, a call to a server that does not answer never ends. */
+/** Time limits of one call, including its retries. Without them, a call to a server that does not answer never ends. */
 export interface S3Timeouts {
-  /** Of a call that carries little: a list, a small object, a deletion. */
+  /** For a call with little data: a list, a small object, a deletion. */
   readonly callMs: number;
-  /** Of a call that carries a part or a range of an object. */
+  /** For a call that transfers a part or a range of an object. */
   readonly bodyMs: number;
 }
 
@@ -45,7 +45,7 @@ export interface S3ObjectStoreOptions {
 
 type Location = Readonly<{ Bucket: string; Key: string }>;
 
-/** Objects longer than a part are uploaded in several. The store destroys the client on `close`. */
+/** Objects longer than a part are uploaded in several parts. `close` destroys the client. */
 export function createS3ObjectStore({ client, bucket, prefix, timeouts }: S3ObjectStoreOptions): ObjectStore {
   const start = prefix === "" ? "" : `${prefix}/`;
   const { callMs, bodyMs } = timeouts;
@@ -65,7 +65,7 @@ export function createS3ObjectStore({ client, bucket, prefix, timeouts }: S3Obje
     } while (token !== undefined);
   }
 
-  /** Null where there is no object. */
+  /** Null if the object does not exist. */
   async function readRange(location: Location, first: number, timeoutMs: number, etag?: string): Promise<Range | null> {
     const request = { ...location, Range: `bytes=${first}-${first + RANGE_BYTES - 1}`, IfMatch: etag };
     return send("Reading", timeoutMs, async (options) => {
@@ -80,10 +80,10 @@ export function createS3ObjectStore({ client, bucket, prefix, timeouts }: S3Obje
   async function* readRest(location: Location, { bytes, numBytes, etag }: Range): AsyncGenerator<Uint8Array> {
     yield* inPieces(bytes);
     for (let first = bytes.byteLength; first < numBytes;) {
-      // The tag makes sure that all ranges are of one object.
+      // The tag ensures that all ranges belong to one version of the object.
       const range = await readRange(location, first, bodyMs, etag);
       if (range === null || range.bytes.byteLength === 0) {
-        throw new StorageError("Reading on S3", new Error("the object was deleted meanwhile"));
+        throw new StorageError("Reading on S3", new Error("the object was deleted during the read"));
       }
       yield* inPieces(range.bytes);
       first += range.bytes.byteLength;
@@ -133,14 +133,14 @@ export function createS3ObjectStore({ client, bucket, prefix, timeouts }: S3Obje
   };
 }
 
-/** Mutable; one object. Holds one part in memory. */
+/** The upload of one object, with one part in memory. Mutable. */
 class PartedUpload {
   readonly #client: S3Client;
   readonly #location: Location;
   readonly #timeouts: S3Timeouts;
   #pending: Uint8Array[] = [];
   #numPendingBytes = 0;
-  /** Null as long as all bytes fit into one part. */
+  /** Null while all bytes fit into one part. */
   #uploadId: string | null = null;
   readonly #etags: (string | undefined)[] = [];
   numBytes = 0;
@@ -172,7 +172,7 @@ class PartedUpload {
     await send("Writing", bodyMs, (options) => this.#client.send(new CompleteMultipartUploadCommand(request), options));
   }
 
-  /** Never rejects: the bucket's lifecycle rules remove parts that are left behind. */
+  /** Never rejects: the bucket's lifecycle rules remove leftover parts. */
   async abort(): Promise<void> {
     if (this.#uploadId === null) return;
     const request = { ...this.#location, UploadId: this.#uploadId };
@@ -185,7 +185,7 @@ class PartedUpload {
     const { callMs, bodyMs } = this.#timeouts;
     this.#uploadId ??= await send("Writing", callMs, async (options) => {
       const { UploadId } = await this.#client.send(new CreateMultipartUploadCommand(this.#location), options);
-      if (UploadId === undefined) throw new Error("S3 gave the upload no id.");
+      if (UploadId === undefined) throw new Error("S3 did not return an upload id.");
       return UploadId;
     });
     const part = { PartNumber: this.#etags.length + 1, UploadId: this.#uploadId, Body: this.#takePending() };
@@ -204,7 +204,7 @@ class PartedUpload {
 
 interface Range {
   readonly bytes: Uint8Array;
-  /** Of the whole object. */
+  /** Size of the whole object. */
   readonly numBytes: number;
   readonly etag: string | undefined;
 }
@@ -216,7 +216,7 @@ async function* inPieces(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
   }
 }
 
-/** Throws where the body stalls until the signal is aborted, or has another length than its head says. */
+/** Throws if the body stalls until the signal is aborted, or has another length than its headers say. */
 async function toRange(
   { Body, ContentLength, ContentRange, ETag }: GetObjectCommandOutput,
   signal: AbortSignal,
@@ -231,7 +231,7 @@ async function toRange(
   return { bytes, numBytes, etag: ETag };
 }
 
-/** An object of no bytes has no range at all; null where there is no object. */
+/** An empty object has no ranges at all. Null if the object does not exist. */
 function emptyIfBeyondEnd(error: unknown, first: number): Range | null {
   if (!(error instanceof Error)) throw error;
   if (error.name === "NoSuchKey") return null;
@@ -244,7 +244,7 @@ function isBeyondEnd(error: Error): boolean {
   return error.name === "InvalidRange" || metadata.httpStatusCode === 416;
 }
 
-/** Sends one call. Throws StorageError, whose message begins with `action`. */
+/** Sends one call. Throws StorageError whose message starts with `action`. */
 async function send<Output>(
   action: string,
   timeoutMs: number,
@@ -254,7 +254,7 @@ async function send<Output>(
   try {
     return await call({ abortSignal });
   } catch (error) {
-    const cause = abortSignal.aborted ? new Error(`S3 did not answer in ${timeoutMs} ms`, { cause: error }) : error;
+    const cause = abortSignal.aborted ? new Error(`S3 did not answer within ${timeoutMs} ms`, { cause: error }) : error;
     throw new StorageError(`${action} on S3`, cause);
   }
 }

@@ -1,12 +1,12 @@
-/** What must hold for every answer, whatever was asked. */
+/** Rules for every answer, whatever the request was. */
 import { fileURLToPath } from "node:url";
 import { z } from "zod";
 
 import type { Answer } from "./attack.ts";
 
-/** An error says what is wrong; it does not send back what it was sent. */
+/** An error describes the problem; it does not repeat the request. */
 const MAX_ERROR_LENGTH = 4096;
-/** Codes under which the service says that it, or its store, can take no more just now. */
+/** Codes by which the service says that it or its store is temporarily full. */
 const busyCodes = new Set(["model_loading", "shutting_down", "storage_unavailable", "storage_full", "queue_full"]);
 
 const errorBody = z.strictObject({
@@ -19,7 +19,7 @@ const errorBody = z.strictObject({
 });
 
 const checkout = fileURLToPath(new URL("../../", import.meta.url));
-/** Signs of the inside that no attack sends. */
+/** Signs of internals that no attack sends. */
 const insideSigns: readonly RegExp[] = [
   /\n\s+at \S/,
   /node:internal/,
@@ -33,7 +33,7 @@ export interface AnswerRules {
   readonly allowedErrorCodes: readonly string[];
 }
 
-/** One sentence a fault; empty where the answer is as it must be. */
+/** One sentence per fault; empty if the answer is correct. */
 export function faultsOf(answer: Answer, rules: AnswerRules): string[] {
   return [...leaksIn(answer, rules.secrets), ...(isForm(answer) ? formFaults(answer, rules) : [])];
 }
@@ -48,7 +48,7 @@ function leaksIn({ text, headers }: Answer, secrets: readonly string[]): string[
   ];
 }
 
-/** Answers to HEAD have no body, and one that was not read to its end has no form. */
+/** Answers to HEAD have no body, and an answer that was not read to its end has no checkable form. */
 function isForm({ method, isComplete }: Answer): boolean {
   return method !== "HEAD" && isComplete;
 }
@@ -63,7 +63,7 @@ function formFaults(answer: Answer, { allowedErrorCodes }: AnswerRules): string[
   return [];
 }
 
-/** Probes of platforms answer with the state of the service alone. */
+/** Probes of platforms answer with the state of the service only. */
 function isProbe({ text, status }: Answer): boolean {
   return status === 503 && /^\{"status":"\w+"\}$/.test(text);
 }

@@ -9,7 +9,7 @@ const inChunks = "HTTP/1.1 404 Not Found\r\nTransfer-Encoding: chunked\r\n\r\n1\
 const informational = "HTTP/1.1 100 Continue\r\n\r\n";
 const untilTheEnd = "HTTP/1.1 200 OK\r\n\r\nabc";
 
-/** As the bytes arrive, one at a time. */
+/** The bytes arrive one at a time. */
 function read(text: string, asked: readonly { method: string; target: string }[], isEnd = false): [number, string][] {
   const reader = new AnswerReader(asked);
   for (const byte of Buffer.from(text, "latin1")) reader.add(Uint8Array.of(byte));
@@ -35,7 +35,7 @@ test.for<[string, string, [number, string][]]>([
   expect(read(text, [get, get, get])).toEqual(expected);
 });
 
-test("an answer to HEAD has no body, whatever its length says", () => {
+test("an answer to HEAD has no body, whatever its length header says", () => {
   expect(read("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n" + withLength, [head, get])).toEqual([
     [200, ""],
     [200, "ab"],
@@ -47,9 +47,6 @@ test("an answer without a length ends with the connection", () => {
   expect(read(untilTheEnd, [get], true)).toEqual([[200, "abc"]]);
 });
 
-test.for([withLength.slice(0, -1), "a", inChunks.slice(0, -3)])(
-  "complains when a connection ends within %j",
-  (text) => {
-    expect(() => read(text, [get], true)).toThrow("no whole answer");
-  },
-);
+test.for([withLength.slice(0, -1), "a", inChunks.slice(0, -3)])("throws when a connection ends within %j", (text) => {
+  expect(() => read(text, [get], true)).toThrow("no whole answer");
+});

@@ -1,4 +1,4 @@
-/** Reads HTTP/1.1 answers from the bytes of a connection, as a client that trusts nothing but RFC 9112 does. */
+/** Reads HTTP/1.1 answers from the bytes of a connection, strictly by RFC 9112. */
 import type { Answer } from "./attack.ts";
 
 interface Asked {
@@ -6,18 +6,18 @@ interface Asked {
   readonly target: string;
 }
 
-/** Mutable; of one connection. */
+/** Mutable; for one connection. */
 export class AnswerReader {
   readonly #asked: readonly Asked[];
   readonly #answers: Answer[] = [];
   #bytes: Buffer = Buffer.alloc(0);
 
-  /** @param asked The requests on the connection, in order. Answers beyond them count as answers to the last. */
+  /** @param asked The requests on the connection, in order. Surplus answers count as answers to the last. */
   constructor(asked: readonly Asked[]) {
     this.#asked = asked;
   }
 
-  /** Those that have arrived whole. */
+  /** Complete answers. */
   get answers(): readonly Answer[] {
     return this.#answers;
   }
@@ -27,7 +27,7 @@ export class AnswerReader {
     this.#readWhole(false);
   }
 
-  /** The connection is over: what has no length ends here. Throws where bytes are left that are no answer. */
+  /** Ends the connection, and with it an answer without a length. Throws if bytes are left that are not an answer. */
   end(): void {
     this.#readWhole(true);
     if (this.#bytes.byteLength > 0) {
@@ -51,7 +51,7 @@ interface ReadAnswer {
   readonly numBytes: number;
 }
 
-/** Null where it is not whole yet. */
+/** Null if it is not complete yet. */
 function readAnswer(bytes: Buffer, { method, target }: Asked, isEnd: boolean): ReadAnswer | null {
   const headEnd = bytes.indexOf("\r\n\r\n");
   if (headEnd < 0) return null;

@@ -1,4 +1,4 @@
-/** All classes of attacks, with how many cases of each every run of the tests makes. */
+/** All classes of attacks. Each has a number of cases for every run of the tests. */
 import type { AttackClass } from "./attack.ts";
 import { batches } from "./classes/batches.ts";
 import { constraints } from "./classes/constraints.ts";

@@ -1,4 +1,4 @@
-/** Suites of classes that share a service: a bounded number of cases of each. */
+/** Suites of classes that share a service, with a bounded number of cases each. */
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import type { AttackClass } from "./attack.ts";
@@ -7,12 +7,12 @@ import { runRoundOn } from "./round.ts";
 import { readSeed } from "./seed.ts";
 import { Target } from "./target.ts";
 
-/** Enough to see whether several are one. */
+/** Enough to see whether several faults are the same. */
 const MAX_FAULTS = 3;
-/** For faults: without one a class takes seconds. */
+/** For a class with faults; without them it takes seconds. */
 const TIMEOUT_MS = 600_000;
 
-/** All have the same surroundings. FOVEA_ATTACK_SEED picks other cases: a number, or `new`. */
+/** All classes have the same surroundings. FOVEA_ATTACK_SEED selects other cases: a number, or `new`. */
 export function testAttacks(classes: readonly AttackClass[]): void {
   const seed = readSeed(process.env.FOVEA_ATTACK_SEED);
   let target: Target;

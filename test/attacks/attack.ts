@@ -1,61 +1,61 @@
-/** What an attack is, and what a class of attacks brings along. */
+/** The types of attacks and of classes of attacks. */
 import type { Arbitrary } from "fast-check";
 
 import type { Wire } from "./wire.ts";
 
-/** One HTTP answer, as its client sees it. */
+/** One HTTP answer from the client's point of view. */
 export interface Answer {
   readonly method: string;
-  /** As it was asked for, query included. */
+  /** As requested, including the query. */
   readonly target: string;
   readonly status: number;
-  /** Names in lower case; of a name that came twice, the last value. */
+  /** Names in lower case; the last value of a repeated name. */
   readonly headers: Readonly<Record<string, string>>;
   readonly text: string;
-  /** False where the client left before the end. */
+  /** False if the client left before the end. */
   readonly isComplete: boolean;
 }
 
-/** Made from a seed, so that the same seed and case number make the same attack again. */
+/** Generated from a seed, so that the same seed and case number give the same attack again. */
 export interface Attack {
-  /** The route it is aimed at, as `POST /v1/completions`. */
+  /** The attacked route, for example `POST /v1/completions`. */
   readonly route: string;
-  /** One line: what is hostile about it. */
+  /** One line that says what is hostile. */
   readonly label: string;
-  /** The whole of it as text, shortened where it is long. */
+  /** The whole attack as text, shortened if long. */
   readonly shown: string;
-  /** Resolves to all answers that came. Rejects where one that is due does not come. */
+  /** Resolves to all answers. Rejects if a required answer does not arrive. */
   readonly run: (wire: Wire) => Promise<readonly Answer[]>;
 }
 
-/** What the service of a class runs with, and what must not show in any answer. */
+/** The environment of the service of a class, and texts that must not appear in any answer. */
 export interface Surroundings extends AsyncDisposable {
   readonly environment: Readonly<Record<string, string>>;
-  /** Texts that no answer may hold: keys, URLs with passwords, folders, texts of other tenants. */
+  /** Texts that no answer may contain: keys, URLs with passwords, folders, texts of other tenants. */
   readonly secrets: readonly string[];
-  /** Sent with every ordinary request, and with attacks unless they say otherwise. */
+  /** Sent with every ordinary request, and with attacks by default. */
   readonly headers?: Readonly<Record<string, string>>;
-  /** Called when the service is ready, before the first attack: leaves what attacks are to reach for. */
+  /** Called when the service is ready, before the first attack: creates the targets of attacks. */
   readonly plant?: (wire: Wire) => Promise<void>;
-  /** What the surroundings have noticed since the last call, one sentence each: a connection where none may be. */
+  /** Problems noticed since the last call, one sentence each: for example a forbidden connection. */
   readonly takeProblems?: () => readonly string[];
 }
 
 export interface AttackClass {
-  /** One word, for `--class` and the names of files. */
+  /** One word, for `--class` and file names. */
   readonly name: string;
   readonly title: string;
-  /** That every run of the tests makes. */
+  /** Number of cases in every run of the tests. */
   readonly numCases: number;
-  /** Routes that its attacks are aimed at, as `Attack.route` has them. */
+  /** The attacked routes, in the form of `Attack.route`. */
   readonly routes: readonly string[];
   readonly prepare: () => Promise<Surroundings>;
   readonly attacks: (surroundings: Surroundings) => Arbitrary<Attack>;
-  /** Attacks that run at once; 16 unless told. */
+  /** Number of concurrent attacks; default 16. */
   readonly groupSize?: number;
-  /** CPU time that one attack may cost beyond what its tokens and the bytes of its body cost; 1 s unless told. */
+  /** Maximum CPU time of one attack beyond the cost of its tokens and the bytes of its body; default 1 s. */
   readonly maxCpuSeconds?: number;
-  /** Codes of errors with status 500 or above that are right, since the operator's own code fails. */
+  /** Codes of errors with status 500 or above that are allowed, because the operator's own code fails. */
   readonly allowedErrorCodes?: readonly string[];
 }
 

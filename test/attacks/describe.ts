@@ -1,4 +1,4 @@
-/** What a run found, as text. */
+/** Formats the findings of a run as text. */
 import type { Fault, RoundReport } from "./round.ts";
 
 export function describeFault(fault: Fault): string {
@@ -20,7 +20,7 @@ function argumentsOf({ className, seed, routeFilter, path }: Fault): string[] {
   ];
 }
 
-/** What the rounds of one class add up to. Mutable. */
+/** The totals of the rounds of one class. Mutable. */
 export class Summary {
   readonly className: string;
   #numCases = 0;
@@ -46,7 +46,7 @@ export class Summary {
     }
   }
 
-  /** By the head of the table's column. */
+  /** By the table's column heading. */
   toRow(): Record<string, string | number> {
     return {
       cases: this.#numCases,

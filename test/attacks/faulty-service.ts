@@ -1,4 +1,4 @@
-/** A service of nothing but HTTP, with faults put in on purpose: what finds faults must find these. */
+/** A bare HTTP service with injected faults, which the search for faults must find. */
 import { once } from "node:events";
 import { createServer } from "node:http";
 import type { IncomingMessage, ServerResponse } from "node:http";
@@ -9,10 +9,10 @@ import * as fc from "fast-check";
 import type { AttackClass } from "./attack.ts";
 import type { ServiceUnderAttack } from "./service-under-attack.ts";
 
-/** What `/attack` does with a number; the attacks send those from 0 to 1000. */
+/** The reaction of `/attack` to a number; attacks send 0 to 1000. */
 export type Fault = (size: number, response: ServerResponse, state: State) => void;
 
-/** Mutable: what the service says of itself. */
+/** Mutable: the reported state of the service. */
 export interface State {
   numSteps: number;
   cpuSeconds: number;
@@ -23,7 +23,7 @@ export interface State {
   readonly complaints: string[];
 }
 
-/** Answers ordinary requests as they must be answered, and attacks with 200 unless `fault` has answered. */
+/** Answers ordinary requests correctly, and attacks with 200 unless `fault` has answered. */
 export async function startFaultyService(fault: Fault): Promise<ServiceUnderAttack> {
   const state: State = {
     numSteps: 0,
@@ -60,7 +60,7 @@ export function sendJson(response: ServerResponse, status: number, body: object)
   response.writeHead(status, { "content-type": "application/json" }).end(JSON.stringify(body));
 }
 
-/** Sends numbers; the route has the parity of the number, so that a filter has something to choose. */
+/** Sends numbers. The route is the parity of the number, so that routes can be filtered. */
 export const numbers: AttackClass = {
   name: "numbers",
   title: "Numbers",

@@ -30,7 +30,7 @@ export class Inspector {
     return new Inspector(socket);
   }
 
-  /** Rejects with what the inspector complains about, or when the process ends. */
+  /** Rejects with the inspector's error, or when the process ends. */
   async call(method: string, parameters: object = {}): Promise<Record<string, unknown>> {
     if (this.#socket.readyState !== WebSocket.OPEN) throw new Error("The inspected process has ended.");
     const id = ++this.#lastId;

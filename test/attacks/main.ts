@@ -1,4 +1,4 @@
-/** `npm run attack`: attacks a service for as long as it is told to, and says what did not hold. */
+/** `npm run attack`: attacks a service for a given time, and reports violated invariants. */
 import { parseArgs } from "node:util";
 import { Presets, SingleBar } from "cli-progress";
 
@@ -11,19 +11,19 @@ import type { Fault } from "./round.ts";
 import { readSeed } from "./seed.ts";
 
 const DEFAULT_MINUTES = 5;
-/** Each round has a service of its own: what leaks shows at its end. */
+/** Each round has its own service, so that leaks show at its end. */
 const CASES_PER_ROUND = 400;
-/** Of which each one is run alone, so that classes whose cases take long have their turn too. */
+/** Time limit of a round, so that classes with slow cases do not delay the others. */
 const ROUND_SECONDS = 60;
 const MAX_FAULTS_PER_ROUND = 10;
 
 const usage = `Usage: npm run attack -- [--minutes N] [--seed N] [--class NAME ...] [--route PATH] [--case PATH]
---minutes N    attacks for that long, ${DEFAULT_MINUTES} where not given; each class in turn
---seed N       of the first round, one more for each round after it; "new" takes one that nobody has tried; 1 where not given
---class NAME   ${attackClasses.map(({ name }) => name).join(", ")}; all where none is given
---route PATH   attacks on this route only, as /v1/chat/completions
---case PATH    runs one case of the seed again, as a report names it; needs one --class
-Ends with 1 where an invariant did not hold, with 2 where it cannot make sense of its arguments.`;
+--minutes N    run this long (default ${DEFAULT_MINUTES}); classes take turns
+--seed N       seed of the first round (default 1), increased by one for each further round; "new" picks a random one
+--class NAME   ${attackClasses.map(({ name }) => name).join(", ")} (default: all)
+--route PATH   attack only this route, for example /v1/chat/completions
+--case PATH    run one case of the seed again, as named in a report; needs one --class
+Exit code: 1 if an invariant was violated, 2 for invalid arguments.`;
 
 interface Arguments {
   readonly minutes: number;
@@ -73,7 +73,7 @@ function isRoute(route: string, wanted: string): boolean {
   return route === wanted || route.endsWith(` ${wanted}`);
 }
 
-/** Faults of one kind are told once. Mutable. */
+/** Reports faults of one kind once. Mutable. */
 class FaultLog {
   readonly #faults = new Map<string, Fault[]>();
 

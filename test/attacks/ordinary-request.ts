@@ -1,4 +1,4 @@
-/** The request of somebody who attacks nothing: its answer and what it takes are learnt once and must stay so. */
+/** A request that attacks nothing. Its answer and cost are learned once and must not change. */
 import { readFile } from "node:fs/promises";
 
 import type { Figures, ServiceUnderAttack } from "./service-under-attack.ts";
@@ -7,19 +7,19 @@ import type { Wire } from "./wire.ts";
 const picture = new URL("../../models/fovea-shapes/examples/scene.png", import.meta.url);
 const MAX_TOKENS = 6;
 const NUM_LEARNING_ROUNDS = 5;
-/** As multiples of the steps it takes alone. */
+/** As multiples of the steps that it takes alone. */
 const MAX_STEPS_FACTORS = {
-  // Sequences of attacks take part in its steps, and the engine goes on while the HTTP thread works for others.
+  // Sequences of attacks take part in its steps, and the engine continues while the HTTP thread works for others.
   beside: 40,
-  // Room for the last steps of sequences whose client has just left.
+  // Room for the last steps of sequences whose client has just disconnected.
   after: 8,
 };
 
 export interface OrdinaryOutcome {
   readonly faults: readonly string[];
-  /** The steps that the engine took until the answer was there, as a multiple of what it takes alone. */
+  /** Steps of the engine until the answer, as a multiple of its steps alone. */
   readonly factor: number;
-  /** As of the answer; null where none came. */
+  /** At the time of the answer; null without an answer. */
   readonly figures: Figures | null;
 }
 
@@ -39,7 +39,7 @@ export class OrdinaryRequest {
     this.#body = body;
   }
 
-  /** Asks until all that is cached is cached. Throws where the answers differ. */
+  /** Repeats the request until everything cacheable is cached. Throws if the answers differ. */
   static async learn(service: Pick<ServiceUnderAttack, "figures">, wire: Wire): Promise<OrdinaryRequest> {
     const ordinary = new OrdinaryRequest(service, wire, await createBody());
     let { numSteps } = await service.figures();
@@ -61,7 +61,7 @@ export class OrdinaryRequest {
     return same;
   }
 
-  /** What is wrong with the answer it gets now, one sentence each. */
+  /** Problems of the current answer, one sentence each. */
   async ask(moment: Moment, before: Figures): Promise<OrdinaryOutcome> {
     try {
       const { text, figures } = await this.#ask();
@@ -98,7 +98,7 @@ async function createBody(): Promise<object> {
   return { messages: [{ role: "user", content }], temperature: 0, max_tokens: MAX_TOKENS };
 }
 
-/** How much of a prompt was reused depends on who came before. */
+/** The reused part of a prompt depends on earlier requests. */
 function withoutCache(usage: unknown): unknown {
   const { prompt_tokens_details: _, ...counts } = usage as Record<string, unknown>;
   return counts;

@@ -25,7 +25,7 @@ async function attack(
   });
 }
 
-/** Faults from this size on. */
+/** Size from which the service is faulty. */
 const from = 300;
 const ordinaryError = { error: { message: "No.", type: "invalid_request_error", param: null, code: "no" } };
 
@@ -72,7 +72,7 @@ test.for<[string, PutIn, RegExp]>([
     (size, _, state) => size >= from && (state.cpuSeconds += 2),
     /^CPU time .* 2\.00 s; the limit is 1\.00 s/,
   ],
-])("finds %s, alone responsible and as small as it can be", async ([, fault, problem]) => {
+])("finds %s, isolates it and makes it as small as possible", async ([, fault, problem]) => {
   const { faults } = await attack(fault);
   expect(faults).toHaveLength(1);
   expect(faults[0].problems.join("\n")).toMatch(problem);
@@ -106,7 +106,7 @@ test.for<[string, PutIn, RegExp]>([
   expect(faults.flatMap(({ problems }) => problems).join("\n")).toMatch(problem);
 });
 
-test("a fault is found again by what its report says", async () => {
+test("a fault is found again from its report", async () => {
   const fault: PutIn = (size, response) => size >= from && sendJson(response, 500, ordinaryError);
   const [found] = (await attack(fault)).faults;
   expect(describeFault(found)).toContain(`again: npm run attack -- --class numbers --seed 1 --case ${found.path}`);
@@ -115,7 +115,7 @@ test("a fault is found again by what its report says", async () => {
   expect(again.faults).toEqual([found]);
 });
 
-test("a route can be chosen, and its faults are found again", async () => {
+test("a route can be selected, and its faults are found again", async () => {
   const fault: PutIn = (size, response) => size >= from && sendJson(response, 500, ordinaryError);
   const [found] = (await attack(fault, { route: "/odd" })).faults;
   expect(found.route).toBe("POST /odd");
@@ -125,7 +125,7 @@ test("a route can be chosen, and its faults are found again", async () => {
   expect(again.faults).toEqual([found]);
 });
 
-test("what an operator's own code does wrong can be allowed", async () => {
+test("errors of an operator's own code can be allowed", async () => {
   const fault: PutIn = (_, response, { complaints }) => {
     complaints.push('{"level":"error","code":"no"}');
     sendJson(response, 500, ordinaryError);

@@ -1,4 +1,4 @@
-/** Runs the attacks of one class and one seed, finds those that break an invariant, and makes them as small as it can. */
+/** Runs the attacks of one class and seed, finds those that violate an invariant, and minimises them. */
 import * as fc from "fast-check";
 
 import { faultsOf } from "./answer-faults.ts";
@@ -9,23 +9,23 @@ import { Target } from "./target.ts";
 
 const DEFAULT_GROUP_SIZE = 16;
 const DEFAULT_MAX_CPU_SECONDS = 1;
-/** A token of the shipped checkpoint with all that belongs to it, several times over. */
+/** A token of the shipped checkpoint with all its overhead, several times over. */
 const CPU_SECONDS_PER_TOKEN = 0.004;
-/** To receive, decode and parse a body. */
+/** For receiving, decoding and parsing a body. */
 const CPU_SECONDS_PER_BYTE = 0.1 / 1024 ** 2;
 const DEFAULT_SHRINK_MS = 20_000;
-/** An attack that takes longer than this alone is reported as it is. */
+/** An attack that takes longer than this alone is reported without minimising. */
 const MAX_SHRINKABLE_MS = 3000;
 
 export interface RoundOptions {
   readonly seed: number;
-  /** Which cases of the seed: a number of them from the first, or the path of one. */
+  /** Cases of the seed: a number of them from the first, or the path of one. */
   readonly cases: { readonly count: number } | { readonly path: string };
-  /** Attacks on other routes are left out; with or without a method. */
+  /** Skips attacks on other routes; with or without a method. */
   readonly route?: string | null;
-  /** The round ends when it has found that many. */
+  /** The round ends after this many faults. */
   readonly maxFaults?: number;
-  /** Whether problems of these kinds need not be made small once more. */
+  /** Whether problems of these kinds have been minimised before. */
   readonly isKnown?: (problems: readonly string[]) => boolean;
   readonly shrinkMs?: number;
   /** Called after each group. */
@@ -34,13 +34,13 @@ export interface RoundOptions {
   readonly signal?: AbortSignal;
 }
 
-/** An invariant that did not hold. */
+/** A violated invariant. */
 export interface Fault {
   readonly className: string;
   readonly seed: number;
-  /** Of the case as fast-check counts them, `417` or shrunk `417:0:2`; null where no single case does it. */
+  /** fast-check's path of the case, `417` or shrunk `417:0:2`; null if no single case causes it. */
   readonly path: string | null;
-  /** What the round was held to; the numbers of cases count those of this route only. */
+  /** The route filter of the round; the numbers of cases count only this route. */
   readonly routeFilter: string | null;
   readonly route: string;
   readonly label: string;
@@ -53,7 +53,7 @@ export interface RoundReport {
   readonly numCases: number;
   /** Answers by status. */
   readonly statuses: ReadonlyMap<number, number>;
-  /** Of an ordinary request beside attacks, as a multiple of what it takes alone. */
+  /** For an ordinary request next to attacks, as a multiple of its steps alone. */
   readonly mostSteps: { readonly factor: number; readonly labels: readonly string[] };
   readonly faults: readonly Fault[];
 }
@@ -63,7 +63,7 @@ export async function runRound(attackClass: AttackClass, options: RoundOptions):
   return await runRoundOn(target, attackClass, options);
 }
 
-/** The same on a service that is there already, of the class's own surroundings. */
+/** The same on an existing service with the class's surroundings. */
 export async function runRoundOn(
   target: Target,
   attackClass: AttackClass,
@@ -78,9 +78,9 @@ interface Case {
 }
 
 interface GroupOutcome {
-  /** By case: what is wrong with its own answers. */
+  /** By case: problems of its own answers. */
   readonly ownProblems: readonly (readonly string[])[];
-  /** What nobody can tell the case of. */
+  /** Problems that cannot be attributed to a case. */
   readonly sharedProblems: readonly string[];
 }
 
@@ -92,9 +92,9 @@ class Round {
   readonly #arbitrary: fc.Arbitrary<Attack>;
   readonly #statuses = new Map<number, number>();
   readonly #faults: Fault[] = [];
-  /** As of the end of the last group; null where they are not known. */
+  /** At the end of the last group; null if unknown. */
   #figures: Figures | null = null;
-  /** What the service held after the first quarter of the cases; null before, and where it was started again. */
+  /** What the service held after the first quarter of the cases; null before, and after a restart. */
   #baseline: Holdings | null = null;
   #mostSteps: { factor: number; labels: readonly string[] } = { factor: 0, labels: [] };
 
@@ -141,7 +141,7 @@ class Round {
     return attacks.map((attack, index) => ({ path: path.includes(":") ? path : String(Number(path) + index), attack }));
   }
 
-  /** Runs them all at once; where something is wrong that no answer tells the origin of, each alone. */
+  /** Runs all at once. If there is a problem that cannot be attributed, runs each alone. */
   async #attack(group: readonly Case[]): Promise<void> {
     const { ownProblems, sharedProblems } = await this.#runGroup(group);
     const found = new Set<Case>();
@@ -152,7 +152,7 @@ class Round {
       found.add(one);
       await this.#report(one, own);
     }
-    // A neighbour may be why one has no answer.
+    // A neighbour may be the reason for a missing answer.
     const unclear = [...ownProblems.flat().filter(isAboutSilence), ...sharedProblems];
     if (unclear.length === 0) return;
     for (const one of group.filter((candidate) => !found.has(candidate))) {
@@ -227,7 +227,7 @@ class Round {
     return spent > limit ? [`${COST} ${spent.toFixed(2)} s; the limit is ${limit.toFixed(2)} s.`] : [];
   }
 
-  /** What is held once nothing runs; null where something runs on, or more is held than at the last time. */
+  /** What is held once nothing is running; null if something keeps running, or more is held than last time. */
   async #settle(): Promise<Holdings | null> {
     this.#figures = null;
     try {
@@ -254,13 +254,13 @@ class Round {
     });
   }
 
-  /** The smallest case of the same fault; null where the attack alone does no harm, or takes too long to try often. */
+  /** The smallest case of the same fault; null if the attack alone is harmless or takes too long to repeat often. */
   async #shrink(path: string, problems: readonly string[]): Promise<(Case & { problems: readonly string[] }) | null> {
     const { seed, shrinkMs = DEFAULT_SHRINK_MS } = this.#options;
     if (shrinkMs === 0) return null;
     const kinds = new Set(problems.map(kindOf));
     let smallest: { attack: Attack; problems: readonly string[] } | null = null;
-    // Not by fast-check's own limit, which would leave the attack under way running behind the end of the round.
+    // Not fast-check's own limit, which would leave the current attack running after the end of the round.
     let deadline = performance.now() + shrinkMs;
     const property = fc.asyncProperty(this.#arbitrary, async (attack) => {
       const start = performance.now();

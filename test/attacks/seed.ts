@@ -1,10 +1,10 @@
-/** The seed of a run: the same cases each time unless another is asked for. */
+/** The seed of a run: the same cases each time by default. */
 import { randomInt } from "node:crypto";
 
 const DEFAULT_SEED = 1;
 const MAX_SEED = 2 ** 31 - 1;
 
-/** `text` is a number, `new` for one that nobody has tried, or absent for the usual one. Throws where it is neither. */
+/** `text` is a number, `new` for a random one, or absent for the default. Throws for anything else. */
 export function readSeed(text: string | undefined): number {
   if (text === undefined || text === "") return DEFAULT_SEED;
   if (text === "new") return randomInt(MAX_SEED);

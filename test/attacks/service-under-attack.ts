@@ -1,4 +1,4 @@
-/** The service as a process of its own, started as users start it, with a view of what attacks leave behind in it. */
+/** The service as a separate process, started like by users, with measurements of what attacks leave behind in it. */
 import { get } from "node:http";
 import type { IncomingMessage } from "node:http";
 import { text } from "node:stream/consumers";
@@ -6,10 +6,10 @@ import { text } from "node:stream/consumers";
 import { startCli } from "../support/cli-process.ts";
 import { Inspector } from "./inspector.ts";
 
-/** Longer than any machine takes for an answer that comes at all. Only decides when to stop waiting. */
+/** Longer than any machine needs for an answer. Only decides when to stop waiting. */
 const SCRAPE_DEADLINE_MS = 30_000;
 
-/** Since the start of the process, as /metrics has them. */
+/** Since the start of the process, from /metrics. */
 export interface Figures {
   readonly numSteps: number;
   readonly numGeneratedTokens: number;
@@ -20,11 +20,11 @@ export interface Figures {
   readonly residentBytes: number;
 }
 
-/** What the main thread holds after a collection of garbage. */
+/** What the main thread holds after a garbage collection. */
 export interface Holdings {
-  /** JavaScript heap and what it holds outside of it. */
+  /** JavaScript heap and external memory. */
   readonly numBytes: number;
-  /** Sockets, timers and the like that are open, by type. */
+  /** Open sockets, timers and similar resources, by type. */
   readonly numResources: Readonly<Record<string, number>>;
 }
 
@@ -32,7 +32,7 @@ export interface ServiceUnderAttack extends AsyncDisposable {
   readonly baseUrl: string;
   readonly figures: () => Promise<Figures>;
   readonly holdings: () => Promise<Holdings>;
-  /** What it has complained about since the last call: log lines at level error, all of stderr, its own end. */
+  /** Complaints since the last call: log lines at level error, all of stderr, its own end. */
   readonly takeComplaints: () => readonly string[];
 }
 
@@ -42,7 +42,7 @@ export async function startServiceUnderAttack(
   const cli = startCli(["serve"], {
     HOST: "127.0.0.1",
     PORT: "0",
-    // Collects garbage on demand and counts open resources, without a line of code of the tests' in the process.
+    // Collects garbage on demand and counts open resources, without test code in the process.
     NODE_OPTIONS: "--inspect=127.0.0.1:0",
     ...environment,
   });
@@ -74,7 +74,7 @@ export async function startServiceUnderAttack(
   };
 }
 
-/** On a connection of its own, which is gone when it resolves. */
+/** On a separate connection, which is closed when it resolves. */
 async function scrape(url: string): Promise<string> {
   const response = Promise.withResolvers<IncomingMessage>();
   const request = get(url, { agent: false, signal: AbortSignal.timeout(SCRAPE_DEADLINE_MS) }, response.resolve);
@@ -109,7 +109,7 @@ function readFigures(metrics: string): Figures {
 }
 
 async function readHoldings(inspector: Inspector): Promise<Holdings> {
-  // Twice: finalizers of the first collection let go of what the second frees.
+  // Twice: finalizers of the first collection release what the second frees.
   await inspector.call("HeapProfiler.collectGarbage");
   await inspector.call("HeapProfiler.collectGarbage");
   const { result } = await inspector.call("Runtime.evaluate", {

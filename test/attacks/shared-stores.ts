@@ -1,4 +1,4 @@
-/** A service behind API keys whose batches are on S3 and whose queue and caches are in Redis, both real servers. */
+/** A service with API keys, batches on S3, and queue and caches in Redis; both are real servers. */
 import { CreateBucketCommand } from "@aws-sdk/client-s3";
 
 import { startRedisServer } from "../support/redis-server.ts";
@@ -9,13 +9,13 @@ import { createSecret, openSurroundings } from "./surroundings.ts";
 import type { Wire } from "./wire.ts";
 
 export interface SharedStores extends Surroundings {
-  /** Of the one who attacks; sent with every request that says nothing else. */
+  /** The attacker's key; sent by default. */
   readonly ownKey: string;
-  /** Of somebody else. */
+  /** The key of another tenant. */
   readonly otherKey: string;
-  /** Ids of a file and a batch that somebody else has; there once the service is ready. */
+  /** Ids of another tenant's file and batch, which exist once the service is ready. */
   readonly ids: readonly string[];
-  /** The name that somebody else gave a picture. */
+  /** Another tenant's name of a picture. */
   readonly uuid: string;
 }
 
@@ -55,7 +55,7 @@ export async function prepareSharedStores(): Promise<SharedStores> {
   };
 }
 
-/** A file and a batch of it; their ids. */
+/** Creates a file and a batch; returns their ids. */
 async function leaveFiles(other: Wire, text: string): Promise<string[]> {
   const line = {
     custom_id: text,

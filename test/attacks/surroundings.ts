@@ -1,4 +1,4 @@
-/** What the services of attacks run with: small limits, so that attacks reach them soon, and folders of their own. */
+/** Environments of attacked services: small limits, so that attacks reach them soon, and separate folders. */
 import { randomBytes } from "node:crypto";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -6,7 +6,7 @@ import { fileURLToPath } from "node:url";
 import { createTemporaryFolder } from "../support/temporary-folder.ts";
 import type { Surroundings } from "./attack.ts";
 
-/** A service for everybody, with its batches in a folder. */
+/** A public service, with its batches in a folder. */
 export async function openSurroundings(environment: Readonly<Record<string, string>> = {}): Promise<Surroundings> {
   const folder = await createTemporaryFolder();
   return {
@@ -18,7 +18,7 @@ export async function openSurroundings(environment: Readonly<Record<string, stri
       IMAGE_FETCH_TIMEOUT_SECONDS: "0.5",
       BATCH_STORE: join(folder.path, "batches"),
       CACHE_FOLDER: join(folder.path, "cache"),
-      // Nobody listens there: no request leaves this machine.
+      // Nothing listens there, so no request leaves this machine.
       AWS_ENDPOINT_URL_S3: "http://127.0.0.1:1",
       AWS_ACCESS_KEY_ID: "attacks",
       AWS_SECRET_ACCESS_KEY: "attacks",
@@ -29,12 +29,12 @@ export async function openSurroundings(environment: Readonly<Record<string, stri
   };
 }
 
-/** A text that is nowhere else. */
+/** A unique text. */
 export function createSecret(kind: string): string {
   return `${kind}-${randomBytes(12).toString("hex")}`;
 }
 
-/** Logits processors and image embeddings are served, so that all fields of requests have an effect. */
+/** Logits processors and image embeddings are on, so that all fields of requests have an effect. */
 export function prepareForBodies(): Promise<Surroundings> {
   return openSurroundings({
     ENABLE_MM_EMBEDS: "true",
@@ -43,10 +43,10 @@ export function prepareForBodies(): Promise<Surroundings> {
   });
 }
 
-/** Of bodies and of files alike, so that going beyond it costs little. */
+/** For bodies and files, low enough that exceeding it costs little. */
 export const HTTP_LIMIT_BYTES = 2 ** 20;
 
-/** Other origins are answered, and limits of bodies and files are low. */
+/** Other origins are allowed, and limits of bodies and files are low. */
 export function prepareForHttp(): Promise<Surroundings> {
   return openSurroundings({
     ALLOWED_ORIGINS: "https://friend.example",

@@ -1,4 +1,4 @@
-/** A service under attack, with all that a class of attacks needs around it; replaced where an attack has ended it. */
+/** A service under attack with the environment of a class of attacks; replaced if an attack has ended it. */
 import { setTimeout as delay } from "node:timers/promises";
 
 import type { AttackClass, Surroundings } from "./attack.ts";
@@ -9,17 +9,17 @@ import { Wire } from "./wire.ts";
 
 export type StartService = (environment: Readonly<Record<string, string>>) => Promise<ServiceUnderAttack>;
 
-/** For sequences, requests and connections that nobody waits for any more to be gone. */
+/** Time for abandoned sequences, requests and connections to end. */
 const SETTLE_DEADLINE_MS = 30_000;
 const SETTLE_POLL_MS = 20;
-/** Of one type, more than there were: clients of stores and caches keep a few connections. */
+/** Additional resources of one type: clients of stores and caches keep a few connections. */
 const MAX_MORE_RESOURCES = 8;
-/** On top of what was held before. A body of the largest size, or a picture, kept by mistake shows at once. */
+/** Additional bytes. A body of the maximum size, or a picture, that is kept by mistake shows at once. */
 const MAX_GROWTH_BYTES = 32 * 1024 ** 2;
 
 export interface TargetOptions {
   readonly start?: StartService;
-  /** How long requests may take to be gone after their clients have left. */
+  /** How long requests may take to end after their clients have disconnected. */
   readonly settleDeadlineMs?: number;
 }
 
@@ -59,7 +59,7 @@ export class Target implements AsyncDisposable {
     return this.#service.figures();
   }
 
-  /** Of the service and its surroundings, since the last call. */
+  /** Complaints of the service and its environment since the last call. */
   takeComplaints(): string[] {
     return [...this.#service.takeComplaints(), ...(this.surroundings.takeProblems?.() ?? [])];
   }
@@ -71,7 +71,10 @@ export class Target implements AsyncDisposable {
     [this.#service, this.#wire, this.#ordinary] = [parts.service, parts.wire, parts.ordinary];
   }
 
-  /** Closes all connections and waits until nothing runs; what is held then. Throws where something runs on. */
+  /**
+   * Closes all connections and waits until nothing is running. Returns what is held then. Throws if something keeps
+   * running.
+   */
   async settle(baseline: Holdings | null): Promise<Holdings> {
     const { headers } = this.surroundings;
     await this.#wire[Symbol.asyncDispose]();
@@ -115,7 +118,7 @@ async function startParts(surroundings: Surroundings, start: StartService): Prom
   return { service, wire, ordinary: await OrdinaryRequest.learn(service, wire) };
 }
 
-/** What there is more of than there may be; null where all came back. */
+/** Resources above the allowance; null if there are none. */
 function growthOf(holdings: Holdings, baseline: Holdings): string | null {
   const growth = holdings.numBytes - baseline.numBytes;
   if (growth > MAX_GROWTH_BYTES) {

@@ -1,4 +1,4 @@
-/** A web around the service: a server that it may fetch pictures from, and one that it must never reach. */
+/** Web servers around the service: one from which it may fetch pictures, and one that it must never reach. */
 import type { IncomingMessage, RequestListener, ServerResponse } from "node:http";
 import { gzipSync } from "node:zlib";
 
@@ -9,10 +9,10 @@ import { createSecret, openSurroundings } from "./surroundings.ts";
 
 const scene = Buffer.from(sceneUrl.slice(sceneUrl.indexOf(",") + 1), "base64");
 
-/** Of one request. */
+/** Maximum number of pictures per request. */
 export const MAX_PICTURES = 16;
 
-/** What a server of pictures may do instead of sending one, by the path that asks for it. */
+/** Misbehaviours of a picture server, by the requested path. */
 const answersByHabit: Readonly<Record<string, (response: ServerResponse, request: IncomingMessage) => void>> = {
   picture: (response) => response.end(scene),
   "picture-in-gzip": (response) => response.writeHead(200, { "content-encoding": "gzip" }).end(gzipSync(scene)),
@@ -54,17 +54,17 @@ const answersByHabit: Readonly<Record<string, (response: ServerResponse, request
 /** Paths of the friendly server. */
 export const habits: readonly string[] = Object.keys(answersByHabit);
 
-/** Answers by habit, and `/redirect/STATUS/LOCATION`. */
+/** Misbehaves by path, and answers `/redirect/STATUS/LOCATION`. */
 const answerByPath: RequestListener = (request, response) => {
   const [, name, status, location] = (request.url ?? "/").split("/");
   if (name !== "redirect") return (answersByHabit[name] ?? answersByHabit.picture)(response, request);
-  // As bytes: Node refuses to set what attacks need.
+  // As bytes, because Node refuses to set what attacks need.
   response.socket?.end(
     Buffer.from(`HTTP/1.1 ${status} Moved\r\nLocation: ${decode(location)}\r\nContent-Length: 0\r\n\r\n`),
   );
 };
 
-/** What is no encoding stays as it is: the fetcher may have changed the path. */
+/** Invalid encodings are left unchanged: the fetcher may have changed the path. */
 function decode(text: string): string {
   try {
     return decodeURIComponent(text);
@@ -74,9 +74,9 @@ function decode(text: string): string {
 }
 
 export interface WebSurroundings extends Surroundings {
-  /** `127.0.0.1:port` of a server that may be asked for pictures. */
+  /** `127.0.0.1:port` of a server from which pictures may be fetched. */
   readonly friend: string;
-  /** Port of one that must never see a connection. */
+  /** Port of a server that must never see a connection. */
   readonly forbiddenPort: number;
 }
 

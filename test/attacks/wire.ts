@@ -1,4 +1,4 @@
-/** How attacks reach the service: through an HTTP client that keeps to the rules, or as bytes on a socket of their own. */
+/** Sends attacks to the service, with an HTTP client that follows the rules or as bytes on a socket. */
 import { connect } from "node:net";
 import type { Socket } from "node:net";
 import { Readable } from "node:stream";
@@ -8,9 +8,9 @@ import { Pool } from "undici";
 import { AnswerReader } from "./answer-reader.ts";
 import type { Answer } from "./attack.ts";
 
-/** Longer than any machine takes for an answer that comes at all. Only decides when to stop waiting. */
+/** Longer than any machine needs for an answer. Only decides when to stop waiting. */
 const ANSWER_DEADLINE_MS = 30_000;
-/** How long a socket that no answer is due on is listened to. Decides nothing. */
+/** How long to listen on a socket without a due answer. Decides nothing. */
 const PATIENCE_MS = 250;
 const MAX_CONNECTIONS = 64;
 
@@ -18,28 +18,28 @@ export interface WireRequest {
   readonly method: string;
   readonly target: string;
   readonly headers?: Readonly<Record<string, string>>;
-  /** One in pieces is sent in chunks. */
+  /** A body in pieces is sent in chunks. */
   readonly body?: string | Uint8Array | AsyncIterable<Uint8Array>;
   /** Chunks of the answer after which the client closes the connection; default: it reads to the end. */
   readonly leaveAfterChunks?: number;
 }
 
-/** What is done on a socket, in turn. */
+/** The actions on a socket, in order. */
 export type SocketStep =
   | { readonly kind: "write"; readonly bytes: Uint8Array }
   | { readonly kind: "pause"; readonly ms: number }
-  /** Says that nothing more will be written; answers are still read. */
+  /** Announces that nothing more will be written; answers are still read. */
   | { readonly kind: "half-close" }
   /** Closes with RST at once. */
   | { readonly kind: "reset" };
 
 export interface SocketScript {
-  /** Methods and targets of the requests on it, in order, as far as they can be told. */
+  /** Methods and targets of the requests on it, in order, as far as they are known. */
   readonly requests: readonly { readonly method: string; readonly target: string }[];
   readonly steps: readonly SocketStep[];
-  /** Answers that must come at least; with 0 the server may close the connection instead, or wait for more. */
+  /** Minimum number of answers; with 0 the server may close the connection instead, or wait for more. */
   readonly numDue: number;
-  /** A client that takes nothing of what is written for it. */
+  /** A client that reads nothing. */
   readonly isDeaf?: boolean;
 }
 
@@ -56,17 +56,17 @@ export class Wire implements AsyncDisposable {
     this.#pool = new Pool(baseUrl, { connections: MAX_CONNECTIONS, headersTimeout: 0, bodyTimeout: 0 });
   }
 
-  /** Of all requests so far. */
+  /** Total of all requests so far. */
   get numBodyBytes(): number {
     return this.#numBodyBytes;
   }
 
-  /** The same service, asked by somebody else; closes by itself. */
+  /** The same service with the headers of another client; closes by itself. */
   as(headers: Readonly<Record<string, string>>): Wire {
     return new Wire(this.baseUrl.href, headers);
   }
 
-  /** Rejects where no answer comes. */
+  /** Rejects if there is no answer. */
   async send({ method, target, headers = {}, body, leaveAfterChunks = Infinity }: WireRequest): Promise<Answer> {
     if (isWhole(body)) this.#numBodyBytes += body.length;
     const signal = AbortSignal.timeout(ANSWER_DEADLINE_MS);
@@ -105,10 +105,10 @@ export class Wire implements AsyncDisposable {
     return this.send({ method: "GET", target });
   }
 
-  /** A connection on which that much is written, and nothing more until it is closed. */
+  /** A connection with these bytes written, and nothing more until it is closed. */
   async hold(bytes: Uint8Array): Promise<AsyncDisposable> {
     const socket = connect({ host: this.baseUrl.hostname, port: Number(this.baseUrl.port) });
-    // The server may end it when it likes.
+    // The server may end it at any time.
     socket.on("error", () => {});
     socket.resume();
     await act(socket, { kind: "write", bytes });
@@ -119,7 +119,7 @@ export class Wire implements AsyncDisposable {
     };
   }
 
-  /** Runs the steps on a new connection and reads what comes back, until all answers have come or none is due. */
+  /** Runs the steps on a new connection and reads answers until all have arrived or none is due. */
   async play({ requests, steps, numDue, isDeaf = false }: SocketScript): Promise<readonly Answer[]> {
     const socket = connect({ host: this.baseUrl.hostname, port: Number(this.baseUrl.port), allowHalfOpen: true });
     const reader = new AnswerReader(requests);
@@ -156,7 +156,7 @@ export class Wire implements AsyncDisposable {
   }
 }
 
-/** Whether the connection goes on. */
+/** Returns whether the connection continues. */
 async function act(socket: Socket, step: SocketStep): Promise<boolean> {
   switch (step.kind) {
     case "write":
@@ -175,14 +175,14 @@ async function act(socket: Socket, step: SocketStep): Promise<boolean> {
   }
 }
 
-/** Closes the connection after that many chunks. */
+/** Closes the connection after this many chunks. */
 async function readChunks(
   body: Readable,
   maxChunks: number,
 ): Promise<{ readonly chunks: Buffer[]; readonly isComplete: boolean }> {
   const chunks: Buffer[] = [];
   if (maxChunks === 0) {
-    // It ends with an error for whoever closes it before it has begun.
+    // Closing it before it has started is an error for the reader.
     body.on("error", () => {}).destroy();
     return { chunks, isComplete: false };
   }

@@ -1,4 +1,4 @@
-/** Share of held-out questions that the service answers exactly right, asked as a client would, over HTTP. */
+/** Fraction of held-out questions that the service answers exactly right, asked over HTTP like by a client. */
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -46,7 +46,7 @@ async function ask(url: string, { image, question }: HeldOutQuestion): Promise<s
   return answer.choices[0].message.content;
 }
 
-/** One figure a kind of question, then the whole set's, which is the one that the README states. */
+/** One figure per kind of question, then the figure of the whole set, which the README states. */
 export async function benchAccuracy(): Promise<Figure[]> {
   const lines = (await readFile(join(heldOutFolder, "questions.jsonl"), "utf8")).trim().split("\n");
   const questions = lines.map((line) => JSON.parse(line) as HeldOutQuestion);

@@ -1,4 +1,4 @@
-/** What the engine keeps of the speed of its own session. */
+/** Compares the engine's speed with a bare loop over its own session. */
 import { BareLoop } from "./bare-loop.ts";
 import { decodeTokensPerSecond, withEngine } from "./engine-throughput.ts";
 import { ratioFigure, reportProgress } from "./measure.ts";

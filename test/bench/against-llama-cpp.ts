@@ -1,4 +1,4 @@
-/** Prompt and output tokens per second against node-llama-cpp, on weights quantised to as many bits. */
+/** Prompt and output tokens per second compared with node-llama-cpp, on weights quantised to as many bits. */
 import { join } from "node:path";
 
 import { decodeTokensPerSecond, prefillTokensPerSecond, withEngine } from "./engine-throughput.ts";
@@ -26,7 +26,7 @@ const decodeTarget = 2;
 
 function measureEngine(dtype: BenchDtype): Promise<SpeedFigures> {
   return withEngine(engineOptions(dtype), async (engine) => {
-    await prefillTokensPerSecond(engine, prefillTokens, 0); // Warms up, as the other side does.
+    await prefillTokensPerSecond(engine, prefillTokens, 0); // Warms up, like the other side.
     const prefill = await prefillTokensPerSecond(engine, prefillTokens, 1);
     const decode: Record<number, number> = {};
     for (const concurrency of concurrencies) {

@@ -1,6 +1,6 @@
 /**
- * Output tokens per second of one sequence against transformers.js, which is given two graphs to run: an export as the
- * hub has them, which is what its users run, and the engine's own, whose kernels are the engine's.
+ * Output tokens per second of one sequence compared with transformers.js, on two graphs: an export in the hub's form,
+ * which its users run, and the engine's own graph, whose kernels are the engine's.
  */
 import { existsSync } from "node:fs";
 import { join } from "node:path";
@@ -15,13 +15,13 @@ import type { BenchDtype } from "./settings.ts";
 import { writeTransformersJsModel } from "./write-transformers-js-model.ts";
 
 const theirDtypes = { int8: "q8", int4: "q4" } as const;
-/** It copies keys and values at every step, so that its speed depends on their number; both fit the bench's 1024. */
+/** It copies keys and values at every step, so its speed depends on their number; both fit the bench's 1024. */
 const contextLengths = [256, 896];
 const target = 4;
 
 const exportFolder = join(benchFolder, "transformers-js", "hub");
 
-/** @throws Error that says how to make the export, where it is missing. */
+/** @throws Error that says how to create a missing export. */
 export async function benchAgainstHubExport(rounds: number): Promise<Figure[]> {
   requirePeer("@huggingface/transformers");
   const { model } = engineOptions("int8");
@@ -36,7 +36,7 @@ export async function benchAgainstHubExport(rounds: number): Promise<Figure[]> {
   return figures;
 }
 
-/** @throws Error where both sides do not generate the same tokens: they would not have run the same model. */
+/** @throws Error if the two sides generate different tokens, because then they did not run the same model. */
 export async function benchAgainstSameGraph(rounds: number): Promise<Figure[]> {
   requirePeer("@huggingface/transformers");
   const figures: Figure[] = [];

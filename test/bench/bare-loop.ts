@@ -1,4 +1,4 @@
-/** The least that a decode step costs: the engine's own graph, bound once, run in a loop with nothing around it. */
+/** The minimum cost of a decode step: the engine's own graph, bound once, run in a bare loop. */
 import { performance } from "node:perf_hooks";
 
 import { decoderSessionOptions } from "../../engine/core/session-options.ts";
@@ -10,7 +10,7 @@ import { openCheckpoint } from "../../engine/weights/checkpoint.ts";
 import { benchConfig } from "./engine-throughput.ts";
 import type { EngineBenchOptions } from "./engine-throughput.ts";
 
-/** As the engine builds it; weights and graph come from the cache where the engine made them before. */
+/** As built by the engine; weights and graph come from the cache if the engine has already made them. */
 export async function buildBenchModel(options: EngineBenchOptions): Promise<BuiltModel> {
   const { dtype, device, maxModelLen, cacheFolder } = benchConfig(options);
   const checkpoint = await openCheckpoint(options.model, { cacheFolder });
@@ -78,8 +78,8 @@ export class BareLoop implements Disposable {
 }
 
 /**
- * Writes the positions that the loop attends to: memory never written to is one page of zeros, which costs no time to
- * read.
+ * Writes the positions to which the loop attends: memory that was never written is one page of zeros, which costs no
+ * time to read.
  */
 function fillPositions(kv: Float32Array, numRows: number, headDim: number, numPositions: number): void {
   const rowLength = kv.length / numRows;

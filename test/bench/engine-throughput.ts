@@ -50,7 +50,7 @@ export function benchPrompt(length: number, salt: number): number[] {
 
 let numRequests = 0;
 
-/** Calls `onTokens` with the tokens of each output; greedy, and no end-of-sequence token ends it. */
+/** Calls `onTokens` with the tokens of each output. Greedy, and not ended by an end-of-sequence token. */
 async function generate(
   engine: Engine,
   promptTokenIds: readonly number[],
@@ -71,11 +71,11 @@ interface Arrival {
 }
 
 /**
- * Generated tokens per second of `concurrency` requests together while every one of them decodes: between the first
- * token of the request that started last and the last token of the one that ended first. Each request's tokens are
- * counted between two arrivals of its own, so that no step counts by half.
+ * Generated tokens per second of `concurrency` requests while all of them decode: between the first token of the
+ * request that started last and the last token of the one that ended first. Each request's tokens are counted between
+ * two of its own arrivals, so that no step counts partially.
  *
- * @throws Error where `decodeTokens` is too few for such a time to exist.
+ * @throws Error if `decodeTokens` is too small for such a period to exist.
  */
 export async function decodeTokensPerSecond(
   engine: Engine,

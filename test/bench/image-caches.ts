@@ -1,8 +1,8 @@
 /**
  * Time to the first token of a prompt with a picture: never seen, known to another replica over Redis, known to this
- * one; and of a prompt of as many tokens without one. Of the shipped checkpoint, and of one with a tower of LLaVA's size.
- * Every prompt begins with words of its own, so that none is
- * reused; a picture is made new by bytes behind its end, which no decoder reads.
+ * one; and of a prompt with as many tokens without one. For the shipped checkpoint, and for one with a tower of LLaVA's
+ * size. Every prompt starts with its own words, so that none is reused. A picture is made new by bytes after its end,
+ * which no decoder reads.
  */
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -23,7 +23,7 @@ import { writeLlavaCheckpoint } from "./write-llava-checkpoint.ts";
 
 interface Subject {
   readonly name: string;
-  /** Writes the checkpoint where it is missing; returns its folder. */
+  /** Writes the checkpoint if it is missing; returns its folder. */
   readonly checkpoint: () => string;
   readonly dtype: DtypeName;
   /** The bytes of an encoded picture. */
@@ -124,7 +124,7 @@ function withWords(numWords: number): Prompt {
   return userSays(`Question ${numRequests}. ${"shapes ".repeat(numWords)}${question}`);
 }
 
-/** Words that make a prompt of as many tokens as a picture does, or of a few less where a word has several. */
+/** Words for a prompt with as many tokens as a picture, or slightly fewer if a word has several. */
 async function wordsOfPicture(engine: Engine, picture: string): Promise<number> {
   const { numTokens } = await firstToken(engine, withPicture(picture));
   const withNone = (await firstToken(engine, withWords(0))).numTokens;
@@ -138,7 +138,7 @@ interface Round {
   readonly redis: number;
   readonly memory: number;
   readonly text: number;
-  /** What one picture took from Redis beyond what the same took from memory, just after. */
+  /** Additional time of a picture from Redis compared with the same picture from memory, right after. */
   readonly beyondMemory: number;
 }
 

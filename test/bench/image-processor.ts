@@ -1,9 +1,10 @@
 /**
- * Pictures a second from the bytes of a JPEG to the tensors of a vision encoder, several at once, against the same
- * processors of transformers.js. Theirs let the library that decodes also resize, LLaVA's and Qwen2-VL's from 16 pixels
- * around each new one; ours give Pillow's very bytes. Ours are bounded by decoding for LLaVA and, of a large picture,
- * for Qwen2-VL; by resizing to 2048 pixels and writing the values, 12 MiB and more, for the rest. The photograph is
- * enlarged, so it decodes sooner than one of that size from a camera, and resizing weighs more than in practice.
+ * Pictures per second from the bytes of a JPEG to the tensors of a vision encoder, several at once, compared with the
+ * same processors of transformers.js. Theirs let the decoding library also resize, for LLaVA and Qwen2-VL from 16
+ * pixels around each new one; ours are bit-identical to Pillow. Ours are limited by decoding for LLaVA and, with a
+ * large picture, for Qwen2-VL; by resizing to 2048 pixels and writing the values, 12 MiB and more, for the others. The
+ * photograph is enlarged, so it decodes faster than one of that size from a camera, and resizing weighs more than in
+ * practice.
  */
 import { mkdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -46,10 +47,10 @@ export const preprocessorConfig = {
 
 interface BenchedProcessor {
   readonly name: string;
-  /** Of pictures of one megapixel in a round. */
+  /** Number of pictures of one megapixel in a round. */
   readonly numPictures: number;
   readonly preprocessorConfig: Readonly<Record<string, CanonicalValue>>;
-  /** Null where the configuration says all. */
+  /** Null if the configuration is sufficient. */
   readonly program: string | null;
 }
 

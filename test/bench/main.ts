@@ -1,6 +1,6 @@
 /**
- * `npm run bench -- [NAME ...] [--rounds N] [--json FILE]`: measures the claims the README makes and prints them as tables.
- * Figures of speed are ratios of two sides measured in turn in one run; nothing here gates a test.
+ * `npm run bench -- [NAME ...] [--rounds N] [--json FILE]`: measures the claims of the README and prints them as
+ * tables. Figures of speed are ratios of two sides measured alternately in one run. No test depends on them.
  */
 import { mkdirSync, writeFileSync } from "node:fs";
 import { cpus, loadavg, totalmem } from "node:os";
@@ -23,7 +23,7 @@ import { benchStructuredOutput } from "./structured-output.ts";
 
 interface Bench {
   readonly title: string;
-  /** @param rounds How often each side is measured, in turn. */
+  /** @param rounds How often each side is measured, alternately. */
   readonly run: (rounds: number) => Promise<Figure[]>;
 }
 
@@ -95,7 +95,7 @@ for (const name of names) {
     results[name] = await run(rounds);
     printTable(title, results[name]);
   } catch (error) {
-    // A peer that is not installed, or anything else that stops one bench, does not stop the others.
+    // A peer that is not installed, or another failure of one bench, does not stop the others.
     failures[name] = describe(error);
     console.log(`\n${title}\nnot measured: ${failures[name]}`);
     process.exitCode = 1;
@@ -108,7 +108,7 @@ function describe(error: unknown): string {
   return error.cause === undefined ? error.message : `${error.message} (${describe(error.cause)})`;
 }
 
-/** Rewritten after every bench, so that a run that is cut short leaves what it measured. */
+/** Rewritten after every bench, so that an interrupted run leaves what it measured. */
 function writeJson(file: string): void {
   const settings = { machine, memoryBytes: totalmem(), loadAverage, numThreads, rounds };
   writeFileSync(file, `${JSON.stringify({ ...settings, results, failures }, null, 2)}\n`);

@@ -1,4 +1,4 @@
-/** Figures, ratios, the table they are printed in, and the lines that tell how far a long measurement is. */
+/** Figures, ratios, the table that shows them, and progress messages of long measurements. */
 import { performance } from "node:perf_hooks";
 
 export function median(values: readonly number[]): number {
@@ -7,16 +7,16 @@ export function median(values: readonly number[]): number {
   return sorted.length % 2 === 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
 }
 
-/** One line of the table, and one entry of the JSON file: what was measured and what it is held against. */
+/** One line of the table and one entry of the JSON file: the measurement and what it is compared with. */
 export interface Figure {
   readonly name: string;
   readonly unit: string;
   /** Median over the rounds. */
   readonly ours: number;
-  /** The other side's median; null where a limit stands in its place, as is `ratio`. */
+  /** The other side's median; null if there is a limit instead, like `ratio`. */
   readonly theirs: number | null;
   readonly ratio: number | null;
-  /** Of the ratio where there is one, else of `ours`; null for a figure that is there to be read. */
+  /** For the ratio if there is one, otherwise for `ours`; null for a figure without a target. */
   readonly target: { readonly comparison: ">=" | "<="; readonly value: number } | null;
   /** Null without a target. */
   readonly reached: boolean | null;
@@ -26,13 +26,13 @@ export interface Figure {
 export interface RatioOptions {
   readonly name: string;
   readonly unit: string;
-  /** Higher is better; one entry per round, both sides measured in turn. */
+  /** Higher is better; one entry per round, both sides measured alternately. */
   readonly ours: readonly number[];
   readonly theirs: readonly number[];
   readonly target: number;
 }
 
-/** The median of the rounds' ratios: both sides of a round saw the same machine. */
+/** The median of the rounds' ratios: both sides of a round ran under the same conditions. */
 export function ratioFigure({ name, unit, ours, theirs, target }: RatioOptions): Figure {
   const ratio = median(ours.map((value, round) => value / theirs[round]));
   return {
@@ -71,7 +71,7 @@ export function limitFigure({ name, unit, values, comparison, limit }: LimitOpti
   };
 }
 
-/** A figure of ours that nothing is asked of. */
+/** A figure without a target. */
 export function plainFigure(name: string, unit: string, values: readonly number[]): Figure {
   const rounds = { ours: values, theirs: [] };
   return { name, unit, ours: median(values), theirs: null, ratio: null, target: null, reached: null, rounds };
@@ -112,7 +112,7 @@ export function printTable(title: string, figures: readonly Figure[]): void {
     );
 }
 
-/** Goes to stderr, so that stdout holds the tables only; with the seconds since the process started. */
+/** Writes to stderr, so that stdout contains only the tables, with the seconds since the process started. */
 export function reportProgress(text: string): void {
   console.error(`[${(performance.now() / 1000).toFixed(0).padStart(4)} s] ${text}`);
 }

@@ -29,10 +29,10 @@ const outputTokens = 32;
 const mebibyte = 2 ** 20;
 /** 150 MB: figures are in MiB, of 2^20 bytes. */
 const limitMebibytes = Math.floor(150e6 / mebibyte);
-/** Several times what the engine waits before it gives memory back. */
+/** Several times the engine's delay before it releases memory. */
 const restMs = 1000;
 
-/** Bytes of float32 keys and values of the tokens that were computed. */
+/** Bytes of float32 keys and values of the computed tokens. */
 const touchedKvBytes =
   numRequests * (promptTokens + outputTokens) * shape.numLayers * 2 * shape.numKvHeads * shape.headDim * 4;
 
@@ -41,7 +41,7 @@ async function residentBytes(pid: number): Promise<number> {
   return Number(/^VmRSS:\s+(\d+) kB$/m.exec(status)![1]) * 1024;
 }
 
-/** Of the mappings of files in the folder. */
+/** Resident bytes of the mappings of files in the folder. */
 async function residentFileBytes(pid: number, folder: string): Promise<number> {
   const prefix = `${await realpath(folder)}/`;
   const smaps = await readFile(`/proc/${pid}/smaps`, "utf8");
@@ -64,7 +64,7 @@ async function folderBytes(folder: string): Promise<number> {
 export async function benchMemory(model: string, dtypes: readonly DtypeName[], cacheRoot: string): Promise<Figure[]> {
   const figures: Figure[] = [];
   for (const dtype of dtypes) {
-    // A cache folder of its own: what lies in it after the start is this dtype's weights.
+    // A separate cache folder: after the start it contains only this dtype's weights.
     const cacheFolder = join(cacheRoot, `memory-${dtype}`);
     const environment = {
       MODEL: model,
@@ -72,7 +72,7 @@ export async function benchMemory(model: string, dtypes: readonly DtypeName[], c
       CACHE_FOLDER: cacheFolder,
       MAX_NUM_SEQS: "8",
       MAX_MODEL_LEN: "1024",
-      // Certificates that the measuring machine adds to Node's own would be counted.
+      // Otherwise, certificates that the measuring machine adds to Node's own would be counted.
       NODE_EXTRA_CA_CERTS: "",
     };
     await (await startAndWait(environment))[Symbol.asyncDispose](); // Prepares the weights, which takes memory once.

@@ -1,4 +1,4 @@
-/** Runs the peers, each in a process of its own, from their own folder and packages. */
+/** Runs the peers, each in a separate process, from their own folder and packages. */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync } from "node:fs";
@@ -34,11 +34,11 @@ export interface TransformersJsOptions {
 
 export interface TransformersJsFigures {
   readonly decodeTokensPerSecond: number;
-  /** What it generated, greedily. */
+  /** Its greedy output. */
   readonly tokenIds: readonly number[];
 }
 
-/** @throws Error that says how to install the peers, where this one is missing. */
+/** @throws Error that says how to install the peers, if this one is missing. */
 export function requirePeer(packageName: "node-llama-cpp" | "@huggingface/transformers"): void {
   if (existsSync(join(peersFolder, "node_modules", packageName))) return;
   throw new Error(`${packageName} is not installed; run: ${installCommand}`);
@@ -56,13 +56,15 @@ export async function measureTransformersJs(
   return (await runPeer("transformers-js.ts", [folder, JSON.stringify(options)])) as TransformersJsFigures;
 }
 
-/** Pictures a second, all asked for at once. @param folder Absolute path of a folder with a preprocessor_config.json. */
+/**
+ * Pictures per second, all requested at once. @param folder Absolute path of a folder with a preprocessor_config.json.
+ */
 export async function measureTransformersJsImages(folder: string, file: string, pictures: number): Promise<number> {
   const figures = await runPeer("transformers-js-images.ts", [folder, file, JSON.stringify({ pictures })]);
   return (figures as { readonly picturesPerSecond: number }).picturesPerSecond;
 }
 
-/** What the script prints as its last line, parsed; what it says on stderr is passed on. */
+/** Returns the parsed last line of the script's output; passes its stderr on. */
 async function runPeer(script: string, options: readonly string[]): Promise<unknown> {
   const child = spawn(process.execPath, [script, ...options], {
     cwd: peersFolder,

@@ -1,6 +1,6 @@
 /**
- * Time to the first token of a conversation's second turn, whose history of 900 tokens is kept, against that of its
- * first, which computes it; and of a prompt whose history another conversation that still runs has computed.
+ * Time to the first token of a conversation's second turn, whose history of 900 tokens is cached, compared with that of
+ * its first turn, which computes it; and of a prompt whose history a running conversation has computed.
  */
 import { performance } from "node:perf_hooks";
 
@@ -14,7 +14,7 @@ import { benchDtypes, engineOptions } from "./settings.ts";
 const historyTokens = 900;
 const answerTokens = 16;
 const newTokens = 24;
-/** Of the history nothing is left to compute; what is new takes a step of its own. */
+/** Nothing of the history is left to compute; the new tokens take one step. */
 const target = 5;
 
 let numRequests = 0;

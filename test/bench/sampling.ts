@@ -1,4 +1,4 @@
-/** What sampling adds to a decode step of 32 sequences. */
+/** Cost of sampling in a decode step of 32 sequences. */
 import { performance } from "node:perf_hooks";
 
 import { createSamplingParams, LogitsProcessor } from "../../engine/index.ts";
@@ -25,7 +25,7 @@ const numWarmUpSteps = 10;
 const numSteps = 30;
 const outputTokens = 64;
 
-/** Leaves the request that names a token no other. */
+/** Leaves a request that names a token only that token. */
 class TargetToken extends LogitsProcessor {
   readonly #targets = new RowStates<number>();
 
@@ -55,7 +55,7 @@ interface Scenario {
   readonly name: string;
   readonly paramsOf: (rowIndex: number) => Partial<SamplingParams>;
   readonly hasCustom?: boolean;
-  /** Most it may take, in per cent of a decode step. */
+  /** Maximum in per cent of a decode step. */
   readonly limit?: number;
 }
 
@@ -92,7 +92,7 @@ const scenarios: readonly Scenario[] = [
   },
 ];
 
-/** Milliseconds of the fastest step: what else the machine does is no part of the cost. */
+/** Milliseconds of the fastest step, which excludes other work of the machine. */
 function sampleMs(vocabSize: number, { paramsOf, hasCustom = false }: Scenario): number {
   const config = benchConfig(engineOptions("int8"));
   const grammars = new GrammarLogitsProcessor(config, { vocabSize, grammarOf: () => null });
@@ -131,7 +131,7 @@ function createRow(rowIndex: number, params: Partial<SamplingParams>): SamplingR
   };
 }
 
-/** Shares are of an int8 step of the whole shape, whose vocabulary is the smaller one. */
+/** Fractions of an int8 step of the whole shape, whose vocabulary is the smaller one. */
 export async function benchSampling(rounds: number): Promise<Figure[]> {
   const stepMs: number[] = [];
   const costs = vocabSizes.flatMap((vocabSize) =>

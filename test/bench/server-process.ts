@@ -1,4 +1,4 @@
-/** The service in a process of its own, as a platform would start it. */
+/** The service as a separate process, started like by a platform. */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { createServer, connect } from "node:net";

@@ -1,4 +1,4 @@
-/** What every bench of speed shares, so that all sides do the same work. */
+/** Shared settings of the speed benches, so that all sides do the same work. */
 import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -7,7 +7,7 @@ import type { DtypeName } from "../../engine/index.ts";
 import type { EngineBenchOptions } from "./engine-throughput.ts";
 import { writeBenchCheckpoint } from "./write-checkpoint.ts";
 
-/** Checkpoints, GGUF files and caches; made by `main.ts`, kept between runs. */
+/** Checkpoints, GGUF files and caches; created by `main.ts`, kept between runs. */
 export const benchFolder = fileURLToPath(new URL("../../.cache/bench/", import.meta.url));
 
 export const numThreads = Math.min(2, availableParallelism());
@@ -20,7 +20,7 @@ export const prefillTokens = 512;
 export type BenchDtype = "int8" | "int4";
 export const benchDtypes: readonly BenchDtype[] = ["int8", "int4"];
 
-/** Writes the checkpoint where it is missing. */
+/** Writes the checkpoint if it is missing. */
 export function engineOptions(dtype: DtypeName): EngineBenchOptions {
   const model = writeBenchCheckpoint(join(benchFolder, "smollm2-135m-random"));
   return { model, dtype, numThreads, cacheFolder: join(benchFolder, "cache") };

@@ -1,4 +1,4 @@
-/** The shape every bench of speed runs on: SmolLM2-135M's, with random weights. */
+/** The shape of all speed benches: SmolLM2-135M's, with random weights. */
 export const shape = {
   numLayers: 30,
   hiddenSize: 576,
@@ -23,7 +23,7 @@ export const layerWeights = [
   ["mlp.down_proj", "ffn_down", shape.hiddenSize, shape.intermediateSize],
 ] as const;
 
-/** Numbers that look like a normal distribution (sum of three uniforms), from a 32-bit generator of our own seed. */
+/** Approximately normally distributed numbers (sum of three uniforms), from a 32-bit generator with a fixed seed. */
 export function fillRandom(target: Float32Array, standardDeviation: number, seed: number): void {
   let state = seed >>> 0 || 1;
   const next = (): number => {
@@ -37,7 +37,7 @@ export function fillRandom(target: Float32Array, standardDeviation: number, seed
   }
 }
 
-/** Texts of the made-up vocabulary; the first 256 are the byte alphabet, so that any text tokenizes. */
+/** Texts of the generated vocabulary. The first 256 are the byte alphabet, so that any text can be tokenized. */
 export function vocabulary(): string[] {
   const bytes = byteAlphabet();
   const rest = Array.from({ length: shape.vocabSize - bytes.length - 2 }, (_, index) => `token${index}`);

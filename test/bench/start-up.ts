@@ -1,4 +1,4 @@
-/** From the start of a process to its open port, and to the first token about a picture. */
+/** Time from the start of a process to its open port, and to the first token about a picture. */
 import { readFile } from "node:fs/promises";
 import { performance } from "node:perf_hooks";
 import { setTimeout as delay } from "node:timers/promises";
@@ -9,7 +9,7 @@ import { startServerProcess } from "./server-process.ts";
 
 const picture = new URL("../../models/fovea-shapes/examples/scene.png", import.meta.url);
 
-/** Milliseconds until the first content chunk of a streamed answer, refusals while the model loads included. */
+/** Milliseconds until the first content chunk of a streamed answer, including rejections while the model loads. */
 async function firstTokenMs(): Promise<{ portOpenMs: number; firstTokenMs: number }> {
   const image = `data:image/png;base64,${(await readFile(picture)).toString("base64")}`;
   await using server = await startServerProcess({});
@@ -50,7 +50,7 @@ const portOpenLimitMs = 300;
 const firstTokenLimitMs = 1500;
 
 export async function benchStartUp(rounds: number): Promise<Figure[]> {
-  await firstTokenMs(); // The first start fills the caches on disk, as an image build would.
+  await firstTokenMs(); // The first start fills the caches on disk, like an image build.
   const runs = [];
   for (let round = 0; round < rounds; round++) {
     const run = await firstTokenMs();

@@ -1,4 +1,4 @@
-/** What structured outputs add to a step of 32 sequences, and how long their first token waits for them. */
+/** Cost of structured outputs in a step of 32 sequences, and the delay of their first token. */
 import { performance } from "node:perf_hooks";
 
 import { createSamplingParams } from "../../engine/index.ts";
@@ -16,7 +16,7 @@ import { LongestMatch, createTokens } from "./synthetic-vocabulary.ts";
 
 const numRows = 32;
 const vocabSizes = [49_152, 151_936] as const;
-/** Of a step of 32 rows that meets every state for the first time, with the larger vocabulary. */
+/** For a step of 32 rows that reaches every state for the first time, with the larger vocabulary. */
 const worstStepMs = 50;
 
 const text = { type: "string" };
@@ -44,7 +44,7 @@ const person = {
 export interface MaskScenario {
   readonly name: string;
   readonly output: StructuredOutput;
-  /** What row i writes. */
+  /** The text of row i. */
   readonly textOf: (rowIndex: number) => string;
 }
 
@@ -83,11 +83,11 @@ const scenarios: readonly MaskScenario[] = [
 export interface MaskTimes {
   readonly vocabularyMs: number;
   readonly compileMs: number;
-  /** Of each step, in order. */
+  /** By step, in order. */
   readonly stepMs: readonly number[];
 }
 
-/** Rows begin one step after the other, so that they are at different places of their texts. */
+/** Rows start one step after the other, so that they are at different positions of their texts. */
 async function measure(vocabSize: number, { output, textOf }: MaskScenario): Promise<MaskTimes> {
   const tokens = createTokens(vocabSize);
   const eosTokenId = 0;

@@ -1,11 +1,14 @@
-/** Vocabularies of the size and make of large byte-level ones, made up of syllables, punctuation and characters. */
+/**
+ * Synthetic vocabularies of the size and structure of large byte-level ones, from syllables, punctuation and
+ * characters.
+ */
 
 const onsets = ["", ...Array.from("bcdfghjklmnprstvwz"), "ch", "sh", "th", "st", "tr", "pr", "gr", "pl", "br", "cl"];
 const vowels = [...Array.from("aeiou"), "ea", "ou", "ai", "io"];
 const codas = ["", "", "n", "r", "s", "t", "l", "m", "nd", "ng", "st", "ck"];
 const symbols = Array.from("!\"#$%&()*+,-./:;<=>?@[]^_`{|}~'\\");
 
-/** Tokens by id, all different: the bytes, then the rest, more common ones first. */
+/** Distinct tokens by id: the bytes, then the others, more frequent ones first. */
 export function createTokens(vocabSize: number): Buffer[] {
   const tokens = new Map<string, Buffer>();
   const add = (bytes: Buffer): void => {
@@ -44,7 +47,7 @@ function* commonTexts(): Iterable<string> {
   for (const symbol of symbols) yield ` ${symbol}`;
 }
 
-/** Of one syllable, then two, then three. */
+/** Words of one syllable, then two, then three. */
 function wordsOf(count: number): string[] {
   const syllables = onsets.flatMap((onset) => vowels.flatMap((vowel) => codas.map((coda) => onset + vowel + coda)));
   const words = new Set(syllables);
@@ -59,7 +62,7 @@ function wordsOf(count: number): string[] {
   return [...words];
 }
 
-/** A text in tokens, each the longest that fits. */
+/** Tokenizes a text by the longest matching token. */
 export class LongestMatch {
   readonly #idsByText = new Map<string, number>();
   #maxLength = 0;

@@ -1,4 +1,6 @@
-/** Writes Hugging Face checkpoints of random weights (bfloat16): the bench's shape as it is (Llama, tied embeddings). */
+/**
+ * Writes Hugging Face checkpoints of random weights (bfloat16): by default the bench's shape (Llama, tied embeddings).
+ */
 import { closeSync, existsSync, mkdirSync, openSync, renameSync, rmSync, writeFileSync, writeSync } from "node:fs";
 import { join } from "node:path";
 
@@ -11,7 +13,7 @@ export interface CheckpointTensor {
   readonly standardDeviation: number | null;
 }
 
-/** @param prefix Of every name, `model.` where the decoder is all there is. */
+/** @param prefix Prefix of every name; `model.` for a decoder alone. */
 export function decoderTensors(prefix: string): CheckpointTensor[] {
   const list: CheckpointTensor[] = [
     { name: `${prefix}embed_tokens.weight`, shape: [shape.vocabSize, shape.hiddenSize], standardDeviation: 0.05 },
@@ -121,12 +123,12 @@ export interface BenchCheckpoint {
   readonly config: object;
   readonly tensors: readonly CheckpointTensor[];
   readonly chatTemplate: string;
-  /** Ids by text, of tokens beside those that begin and end a text. */
+  /** Ids by text, of tokens in addition to those that start and end a text. */
   readonly addedTokens: Readonly<Record<string, number>>;
   readonly preprocessorConfig?: object;
 }
 
-/** Writes the folder unless it is there already; returns it. */
+/** Writes the folder unless it exists; returns it. */
 export function writeCheckpoint(folder: string, checkpoint: BenchCheckpoint): string {
   if (existsSync(folder)) return folder;
   const { config, tensors, chatTemplate, addedTokens, preprocessorConfig } = checkpoint;

@@ -92,7 +92,7 @@ function metadata(): [string, MetadataValue][] {
 }
 
 function tensors(quantisation: GgufQuantisation): GgufTensor[] {
-  // llama.cpp's own quantizer keeps a tied embedding in 8 bits; so does this file.
+  // llama.cpp's own quantizer keeps a tied embedding in 8 bits, and so does this file.
   const list: GgufTensor[] = [
     { name: "token_embd.weight", dimensions: [shape.hiddenSize, shape.vocabSize], type: "q8_0" },
     { name: "output_norm.weight", dimensions: [shape.hiddenSize], type: "f32" },
@@ -115,7 +115,7 @@ function numBytes(tensor: GgufTensor): number {
 
 const padded = (bytes: number): number => Math.ceil(bytes / alignment) * alignment;
 
-/** Blocks of one half-precision scale and random codes; every value is small, so that nothing overflows. */
+/** Blocks of one half-precision scale and random codes. Every value is small, so that nothing overflows. */
 function randomBytes(tensor: GgufTensor): Buffer {
   const bytes = Buffer.alloc(padded(numBytes(tensor)));
   if (tensor.type === "f32") {
@@ -135,7 +135,7 @@ function randomBytes(tensor: GgufTensor): Buffer {
   return bytes;
 }
 
-/** Writes `path` unless it is there already. */
+/** Writes `path` unless it exists. */
 export function writeGguf(path: string, quantisation: GgufQuantisation): void {
   if (existsSync(path)) return;
   const list = tensors(quantisation);

@@ -1,4 +1,4 @@
-/** Writes a LLaVA checkpoint of random weights: CLIP ViT-L/14 at 336 pixels in front of the bench's decoder. */
+/** Writes a LLaVA checkpoint of random weights: CLIP ViT-L/14 at 336 pixels with the bench's decoder. */
 import { preprocessorConfig } from "./image-processor.ts";
 import { shape } from "./shape.ts";
 import { decoderConfig, decoderTensors, writeCheckpoint } from "./write-checkpoint.ts";
@@ -13,10 +13,10 @@ const tower = {
   imageSize: 336,
 } as const;
 
-/** The last of the vocabulary, which no text is made of. */
+/** The last token of the vocabulary, which no text contains. */
 const imageTokenId = shape.vocabSize - 1;
 
-/** Writes the folder unless it is there already; returns it. */
+/** Writes the folder unless it exists; returns it. */
 export function writeLlavaCheckpoint(folder: string): string {
   return writeCheckpoint(folder, {
     config: {
@@ -40,7 +40,7 @@ export function writeLlavaCheckpoint(folder: string): string {
       },
     },
     tensors: [...decoderTensors("language_model.model."), ...towerTensors(), ...projectorTensors()],
-    // Parts in their order, so that a prompt's own words can stand before its picture.
+    // Parts in order, so that a prompt's own words can precede its picture.
     chatTemplate:
       "{{ bos_token }}{% for message in messages %}{% if message['content'] is string %}{{ message['content'] }}" +
       "{% else %}{% for part in message['content'] %}{% if part['type'] == 'image' %}<image>" +

@@ -36,12 +36,12 @@ export interface TransformersJsModelOptions {
   readonly folder: string;
   /** Folder of the checkpoint, for its configuration and tokenizer. */
   readonly checkpoint: string;
-  /** The decoder graph that the engine built of it. */
+  /** The decoder graph that the engine built from it. */
   readonly decoderPath: string;
   readonly dtype: TransformersJsDtype;
 }
 
-/** Writes the folder, unless it is there and of this very graph already. */
+/** Writes the folder, unless it exists with this graph. */
 export function writeTransformersJsModel({ folder, checkpoint, decoderPath, dtype }: TransformersJsModelOptions): void {
   // Graphs are named by their content.
   const sourcePath = join(folder, "source.txt");
@@ -61,7 +61,7 @@ export function writeTransformersJsModel({ folder, checkpoint, decoderPath, dtyp
   renameSync(temporary, folder);
 }
 
-// Names of sizes as hub exports have them; transformers.js looks for the first of them.
+// Names of sizes as in hub exports; transformers.js looks for the first of them.
 const batch = "batch_size";
 const length = "sequence_length";
 const pastLength = "past_sequence_length";
@@ -88,7 +88,7 @@ function asHubExport(model: ModelProto): ModelProto {
   };
 }
 
-/** The engine's own inputs, from the mask and the token ids. Nothing is padded, as one sequence is measured. */
+/** The engine's own inputs, from the mask and the token ids. Nothing is padded, because one sequence is measured. */
 function nodesBefore() {
   return {
     constants: [
@@ -137,7 +137,7 @@ function withHubShape(original: ValueInfoProto): ValueInfoProto {
   return valueInfo(hubName(name), "float32", [batch, shape.numKvHeads, keys, shape.headDim]);
 }
 
-/** Hub exports of this size hold their weights in the model file itself. */
+/** Hub exports of this size contain their weights in the model file. */
 function inlined({ name, dims, dataType, rawData, externalData }: TensorProto): TensorProto {
   if (rawData !== undefined) return { name, dims, dataType, rawData };
   const entries = Object.fromEntries((externalData ?? []).map(({ key, value }) => [key, value]));

@@ -19,11 +19,11 @@ import {
 
 const stages = await readStages();
 
-test("the image without a target is the CUDA one", () => {
+test("the default target of the image is CUDA", () => {
   expect([...stages.keys()].at(-1)).toBe("cuda");
 });
 
-test("what comes from outside has a version of its own, and stages are used after they are built", () => {
+test("every external source has a pinned version, and stages are used after they are built", () => {
   const versioned = /^[\w./-]+(:(?!latest$)[\w.-]*\d[\w.-]*|@sha256:[0-9a-f]{64})$/;
   const known = new Set<string | null>([null]);
   for (const { name, from, instructions } of stages.values()) {
@@ -38,11 +38,11 @@ describe.for(["cpu", "cuda"])("the image %s", (target) => {
   const instructions = instructionsOf(stages, target);
   const environment = environmentOf(instructions);
 
-  test("ends as a user by number, without rights", () => {
+  test("runs as a numeric user without privileges", () => {
     expect(textOf(withKeyword(instructions, "USER").at(-1)!)).toMatch(/^[1-9]\d*:[1-9]\d*$/);
   });
 
-  test("starts the service with no shell between it and the signals", () => {
+  test("starts the service without a shell in between, so signals reach it", () => {
     const [command, script] = execFormOf(instructions, "ENTRYPOINT");
     expect({ command, script }).toEqual({ command: "node", script: "/app/functions/cli/main.js" });
     expect(withKeyword(instructions, "CMD")).toEqual([]);
@@ -54,7 +54,7 @@ describe.for(["cpu", "cuda"])("the image %s", (target) => {
     expect(withKeyword(instructions, "EXPOSE").map(textOf)).toEqual([String(PORT)]);
   });
 
-  test("sets nothing but settings that the service takes, and what the platform reads; nothing secret", () => {
+  test("sets only settings of the service and variables of the platform, and no secret", () => {
     const ofOthers = ["NODE_COMPILE_CACHE", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"];
     const known = settingDescriptions.filter(({ isSecret }) => !isSecret).map(({ name }) => name);
     expect([...known, ...ofOthers]).toEqual(expect.arrayContaining(Object.keys(environment)));
@@ -65,7 +65,7 @@ describe.for(["cpu", "cuda"])("the image %s", (target) => {
   });
 });
 
-test("everything that is copied is there, and what is let into a build is needed for it", async () => {
+test("every copied file exists, and every file in the build context is needed", async () => {
   const { included, excluded } = await readContext();
   expect([...included, ...excluded].filter((path) => !existsSync(join(repository, path)))).toEqual([]);
   const copied = [...stages.values()]
@@ -76,7 +76,7 @@ test("everything that is copied is there, and what is let into a build is needed
   expect(included.filter((path) => /test|docs|\.git$|node_modules|\.env/.test(path))).toEqual([]);
 });
 
-test("what CUDA needs is fetched by its hash, the provider for the ONNX Runtime that the lock file names", async () => {
+test("CUDA's files are fetched by hash, and the provider matches the ONNX Runtime in the lock file", async () => {
   const requirements = await readFile(join(repository, "container/cuda-requirements.txt"), "utf8");
   const entries = requirements.replaceAll("\\\n", "").match(/^[^#\n].*$/gm) ?? [];
   for (const entry of entries) expect(entry).toMatch(/^[a-z0-9-]+==[\d.]+ +--hash=sha256:[0-9a-f]{64}$/);

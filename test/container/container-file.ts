@@ -1,4 +1,4 @@
-/** container/Containerfile, parsed: its stages, and what of the repository an image is built from. */
+/** Parses container/Containerfile: its stages, and the files of the repository that an image is built from. */
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -21,7 +21,7 @@ export interface CopyOf {
   readonly destination: string;
 }
 
-/** By name, in order. Names of images are as the defaults of their arguments. */
+/** Stages by name, in order. Names of images are the defaults of their arguments. */
 export async function readStages(): Promise<ReadonlyMap<string, Stage>> {
   const file = DockerfileParser.parse(await readFile(join(repository, "container/Containerfile"), "utf8"));
   const defaults = new Map<string, string>();
@@ -41,7 +41,7 @@ export async function readStages(): Promise<ReadonlyMap<string, Stage>> {
   return stages;
 }
 
-/** Of a stage and of those it is from, first things first. */
+/** Instructions of a stage and of the stages it is based on, in order. */
 export function instructionsOf(stages: ReadonlyMap<string, Stage>, name: string): readonly Instruction[] {
   const stage = stages.get(name);
   return stage === undefined ? [] : [...instructionsOf(stages, stage.from), ...stage.instructions];
@@ -69,12 +69,12 @@ export function withKeyword(instructions: readonly Instruction[], keyword: strin
   return instructions.filter((instruction) => instruction.getKeyword() === keyword);
 }
 
-/** What follows the keyword, its lines as one. */
+/** The text after the keyword, joined to one line. */
 export function textOf(instruction: Instruction): string {
   return (instruction.getRawArgumentsContent() ?? "").replace(/\\\n\s*/g, "");
 }
 
-/** What .dockerignore lets into a build, and what of that it keeps out again; plain paths alone. */
+/** The paths that .dockerignore includes in a build, and those that it excludes again; plain paths only. */
 export async function readContext(): Promise<{
   readonly included: readonly string[];
   readonly excluded: readonly string[];

@@ -10,7 +10,7 @@ import { execFormOf, instructionsOf, readStages } from "./container-file.ts";
 import { buildImageFiles, imageUser } from "./image-files.ts";
 import type { ImageFiles } from "./image-files.ts";
 
-/** For the packages to come from the registry, where this machine does not have them yet. */
+/** Time to download packages from the registry that are not on this machine yet. */
 const INSTALL_MS = 300_000;
 
 let folder: string;
@@ -33,7 +33,7 @@ async function changeMode(mode: string): Promise<void> {
   await once(spawn("chmod", ["-R", mode, join(image.root, "app")]), "exit");
 }
 
-/** One of the image's exec forms, as the image's user. */
+/** Runs one of the image's exec forms as the image's user. */
 async function startInImage(keyword: "ENTRYPOINT" | "HEALTHCHECK", environment: Readonly<Record<string, string>>) {
   const [command, script] = execFormOf(instructionsOf(await readStages(), "cpu"), keyword);
   const child = spawn(join(image.root, "usr/local/bin", command), [join(image.root, script)], {
@@ -60,7 +60,7 @@ async function startService(environment: Readonly<Record<string, string>> = {}) 
   return { ...service, port, baseUrl: `http://127.0.0.1:${port}` };
 }
 
-test("the image's files serve a user who may change none of them, and end with 0 after SIGTERM", async () => {
+test("the image serves under a user who may change no file, and exits with 0 after SIGTERM", async () => {
   const { child, exited, stderr, port, baseUrl } = await startService();
   expect(stderr()).toBe("");
   expect((await fetch(`${baseUrl}/health`)).status).toBe(200);
@@ -80,16 +80,16 @@ test("the image's files serve a user who may change none of them, and end with 0
   expect(unhealthy.stderr()).toMatch(/\/livez: connect ECONNREFUSED/);
 });
 
-test("a start finds every module in the compile cache, without its types and compiled", async () => {
+test("a start finds every module compiled and without types in the compile cache", async () => {
   const { child, exited, stderr } = await startService({ NODE_DEBUG_NATIVE: "COMPILE_CACHE" });
   child.kill("SIGTERM");
   expect(await exited).toBe(0);
-  // Lines of several threads run into each other; these words of each are whole.
+  // Lines of several threads are interleaved, but these words of each are intact.
   expect(stderr().match(/reading cache from /g)?.length).toBeGreaterThan(300);
   expect(stderr()).not.toContain("writing cache for ");
 });
 
-test("a model that is not there is an error of the service, with the image's user and folders", async () => {
+test("a missing model is reported by the service under the image's user and folders", async () => {
   const { child, exited } = await startInImage("ENTRYPOINT", { PORT: "0", MODEL: "/nowhere" });
   child.stdout.resume();
   expect(await exited).toBe(1);

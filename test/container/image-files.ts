@@ -1,6 +1,6 @@
 /**
- * The files of an image without a container engine: the COPY and RUN lines of its stages, carried out below a folder
- * that stands for the root. What a stage takes from the system's packages is the machine's own here.
+ * Assembles the files of an image without a container engine, by running the COPY and RUN lines of its stages below a
+ * folder that represents the root. The machine's own programs replace the system packages of the stages.
  */
 import { execFile } from "node:child_process";
 import { cp, mkdir, rename } from "node:fs/promises";
@@ -21,21 +21,21 @@ import {
 
 const run = promisify(execFile);
 
-/** The only folders that a RUN line may name by absolute paths: everything else would be the machine's. */
+/** The only folders that a RUN line may name by absolute paths: all others would be the machine's. */
 const imageFolders = /^\/(app|runtime|usr\/local\/bin|var\/cache\/fovea|var\/lib\/fovea)(?=\/|$)/;
 const absolutePath = /(?<![^\s"'=(:])\/[\w./-]*/g;
 
-/** As root the files are used as the image's user; otherwise nobody else can be. */
+/** As root, the files are used by the image's user; other users cannot switch. */
 export const imageUser = process.getuid?.() === 0 ? { uid: 65532, gid: 65532 } : {};
 
 export interface ImageFiles {
   /** Stands for `/`. */
   readonly root: string;
-  /** Of the image, PATH included, its paths below `root`. */
+  /** The image's environment, including PATH, with paths below `root`. */
   readonly environment: Readonly<Record<string, string>>;
 }
 
-/** Builds the target `cpu` below `folder`, which takes an empty one. */
+/** Builds the target `cpu` in an empty `folder`. */
 export async function buildImageFiles(folder: string): Promise<ImageFiles> {
   const stages = await readStages();
   const root = join(folder, "root");
@@ -50,7 +50,7 @@ export async function buildImageFiles(folder: string): Promise<ImageFiles> {
     environment: { ...environment, PATH: `${join(root, "usr/local/bin")}:/usr/bin:/bin` },
   };
   for (const name of ["packages", "application", "cpu"]) {
-    // Each stage has the same paths, which the compile cache is keyed by.
+    // Each stage has the same paths, because the compile cache is keyed by paths.
     for (const path of ["app", "usr/local/bin", "var/cache/fovea", "var/lib/fovea"])
       await mkdir(join(root, path), { recursive: true });
     if (imageUser.uid !== undefined) await run("chown", ["-R", "65532:65532", join(root, "var")]);
@@ -77,7 +77,7 @@ async function copy({ folder, root }: Builder, instruction: Instruction): Promis
   if (stage === null) return copyFromRepository(sources, target);
   for (const source of sources) {
     await mkdir(dirname(target), { recursive: true });
-    // As links: the same files in each stage, none of them changed in place.
+    // As links: stages share files, and none is changed in place.
     await run("cp", ["--archive", "--link", "--no-target-directory", below(join(folder, stage), source), target]);
   }
 }
@@ -98,7 +98,7 @@ async function carryOut(
   instruction: Instruction,
   { user, usesNpm }: { readonly user: typeof imageUser; readonly usesNpm: boolean },
 ): Promise<void> {
-  // Files of others are root's to make.
+  // Only root can create files of other users.
   const command =
     imageUser.uid === undefined ? textOf(instruction).replace("-o 65532 -g 65532", "") : textOf(instruction);
   await run("sh", ["-euc", inRoot(command)], {
@@ -109,7 +109,7 @@ async function carryOut(
   });
 }
 
-/** Throws for a path outside of the image's own folders. */
+/** Throws for a path outside the image's own folders. */
 function below(root: string, path: string): string {
   if (!imageFolders.test(path)) throw new Error(`The Containerfile names ${path}, which has no stand-in here.`);
   return join(root, path);

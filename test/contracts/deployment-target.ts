@@ -1,6 +1,6 @@
 /**
- * What every platform's rendering holds to; a new platform is one file, one line of registration and one call of this,
- * with a reader of what it renders.
+ * The contract of every platform's rendering. A new platform is one file, one line of registration and one call of this
+ * suite, with a reader of the rendered files.
  */
 import { describe, expect, test } from "vitest";
 
@@ -12,18 +12,18 @@ import { parseDeployment } from "../../infra/deployment.ts";
 import { deploymentTargets } from "../../infra/targets.ts";
 import { createTestApp } from "../support/test-app.ts";
 
-/** What the platform will do, as its files say. */
+/** The platform's behaviour according to its files. */
 export interface RenderedDeployment {
   readonly image: string;
   readonly port: number;
   readonly environment: Readonly<Record<string, unknown>>;
-  /** Name of the secret by variable. */
+  /** Names of secrets by variable. */
   readonly secrets: Readonly<Record<string, string>>;
-  /** Asked before a replica gets requests. */
+  /** Probed before a replica gets requests. */
   readonly readinessPath: string;
-  /** Asked to learn whether to restart it; null where the platform does not. */
+  /** Probed to decide about a restart; null if the platform does not. */
   readonly livenessPath: string | null;
-  /** Between SIGTERM and the end by force; null where the platform does not say. */
+  /** Time between SIGTERM and SIGKILL; null if it is not configurable. */
   readonly secondsToEnd: number | null;
   readonly numGpus: number;
   readonly replicas: { readonly min: number; readonly max: number };
@@ -33,9 +33,9 @@ export interface RenderedDeployment {
 export interface DeploymentTargetFixture {
   readonly target: DeploymentTarget;
   readonly read: (files: readonly RenderedFile[]) => RenderedDeployment;
-  /** False where the platform is rendered for GPUs alone. */
+  /** False if the platform is rendered only for GPUs. */
   readonly takesCpu: boolean;
-  /** Null where the platform waits for as long as it is told. */
+  /** Null if the platform has no maximum. */
   readonly maxGraceSeconds: number | null;
 }
 
@@ -58,22 +58,22 @@ export function testDeploymentTarget({ target, read, takesCpu, maxGraceSeconds }
   const rendered = (changes: object = {}) => read(files(changes));
 
   describe(`the contract of deployment targets: ${target.name}`, () => {
-    test("it is registered", () => {
+    test("is registered", () => {
       expect(deploymentTargets).toContain(target);
     });
 
-    test("the image is the one that was asked for, letter by letter", () => {
+    test("keeps the image reference unchanged", () => {
       expect(rendered().image).toBe(description.image);
     });
 
-    test("the same deployment is rendered to the same files, each with a name of its own", () => {
+    test("renders the same deployment to the same files, with unique names", () => {
       expect(files()).toEqual(files());
       const paths = files().map(({ path }) => path);
       expect(new Set(paths).size).toBe(paths.length);
       for (const path of paths) expect(path).toMatch(/^[a-z-]+\.(yaml|json)$/);
     });
 
-    test("every variable is a text and a setting of ours or the platform's own", () => {
+    test("gives every variable a string value and a name that the service or the platform knows", () => {
       const known = [...settingDescriptions.map(({ name }) => name), ...target.platformVariables];
       for (const [name, value] of Object.entries(rendered().environment)) {
         expect(known).toContain(name);
@@ -81,7 +81,7 @@ export function testDeploymentTarget({ target, read, takesCpu, maxGraceSeconds }
       }
     });
 
-    test("the service takes the variables, and reads in them what the deployment says", () => {
+    test("sets variables that the service accepts and that say what the deployment says", () => {
       const config = loadConfig(rendered().environment as Record<string, string>);
       expect(config).toMatchObject({
         port: PORT,
@@ -91,23 +91,23 @@ export function testDeploymentTarget({ target, read, takesCpu, maxGraceSeconds }
       expect(config.engine.imageLimits.maxImagesPerPrompt).toBe(2);
     });
 
-    test("secrets are named, and are among the variables by name alone", () => {
+    test("passes secrets by name only", () => {
       expect(rendered().secrets).toEqual(description.secrets);
       for (const name of Object.keys(description.secrets)) expect(rendered().environment).not.toHaveProperty(name);
     });
 
-    test("a replica is asked at the port of the service, at a route that is ready only with the model", async () => {
+    test("checks readiness on the service's port, at a route that needs a loaded model", async () => {
       const { port, readinessPath, environment } = rendered();
       expect(port).toBe(PORT);
       const { app, engine } = createTestApp({ config: loadConfig(environment as Record<string, string>) });
       expect((await app.request(readinessPath)).status).toBe(200);
       engine.state = "loading";
-      // 204 where the platform has a meaning of its own for it, and the service is told so.
+      // 204 if the platform gives it a meaning and the service is configured for it.
       const whileLoading = Number(environment.HEALTH_INITIALIZING_CODE ?? 503);
       expect((await app.request(readinessPath)).status).toBe(whileLoading);
     });
 
-    test("a replica is restarted when it has failed, and not while it starts or drains", async () => {
+    test("restarts a failed replica, but not one that starts or drains", async () => {
       const livenessPath = rendered().livenessPath ?? healthPaths.liveness;
       const { app, engine, service } = createTestApp();
       engine.state = "loading";
@@ -119,7 +119,7 @@ export function testDeploymentTarget({ target, read, takesCpu, maxGraceSeconds }
       expect((await app.request(livenessPath)).status).toBe(200);
     });
 
-    test("requests under way have less time than the platform gives the replica, however long the grace", () => {
+    test("gives requests in progress less time than the platform gives the replica, whatever the grace", () => {
       for (const shutdownGraceSeconds of [undefined, 3, maxGraceSeconds ?? 120]) {
         const { secondsToEnd, environment } = rendered({ timeouts: { shutdownGraceSeconds } });
         const graceSeconds = Number(environment.SHUTDOWN_GRACE_SECONDS);
@@ -129,26 +129,26 @@ export function testDeploymentTarget({ target, read, takesCpu, maxGraceSeconds }
       }
     });
 
-    test("a grace that the platform does not wait for is refused", () => {
+    test("rejects a grace that the platform does not allow", () => {
       const graceOf = () =>
         Number(rendered({ timeouts: { shutdownGraceSeconds: 120 } }).environment.SHUTDOWN_GRACE_SECONDS);
       expect(valueOrRefusedField(graceOf)).toBe(maxGraceSeconds === null ? 120 : "timeouts.shutdownGraceSeconds");
     });
 
-    test("a replica on a GPU asks for one, and one on the CPU for none or is refused", () => {
+    test("requests a GPU for a GPU deployment, and none or an error for a CPU deployment", () => {
       expect(rendered().numGpus).toBe(1);
       expect(rendered({ device: { kind: "webgpu", gpu: "l4" } }).numGpus).toBe(1);
       const gpusOnCpu = () => rendered({ device: { kind: "cpu" }, dtype: "int8" }).numGpus;
       expect(valueOrRefusedField(gpusOnCpu)).toBe(takesCpu ? 0 : "device.kind");
     });
 
-    test("replicas may be all gone, and never more than asked for", () => {
+    test("scales to zero and never above the maximum", () => {
       expect(rendered().replicas).toEqual({ min: 1, max: 5 });
       expect(rendered({ replicas: { min: 0, max: 2 } }).replicas).toEqual({ min: 0, max: 2 });
       expect(rendered({ replicas: { min: 3, max: 3 } }).replicas).toEqual({ min: 3, max: 3 });
     });
 
-    test("another replica is due when one has the requests it should, by default as many as it computes together", () => {
+    test("scales at the deployment's concurrency, which defaults to MAX_NUM_SEQS", () => {
       expect(rendered().concurrency).toBe(24);
       const { concurrency: _, ...rest } = description;
       const byDefault = { ...rest, environment: { MAX_NUM_SEQS: "6" } };

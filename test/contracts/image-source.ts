@@ -1,15 +1,17 @@
-/** What every image source holds to; a new source is one file, one line of registration and one call of this. */
+/**
+ * The contract of every image source. A new source is one file, one line of registration and one call of this suite.
+ */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import type { ImageSource } from "../../engine/images/image-source.ts";
 
 export interface ImageSourceFixture {
   readonly source: ImageSource;
-  /** Puts bytes where the source finds them and returns their reference. */
+  /** Stores bytes where the source finds them and returns their reference. */
   store(bytes: Uint8Array): Promise<string>;
-  /** Well-formed references that lead to no image; empty where that cannot be. */
+  /** Well-formed references without an image; empty if there are none. */
   readonly missing: readonly string[];
-  /** References the source refuses without asking anybody. */
+  /** References that the source rejects without a request. */
   readonly malformed: readonly string[];
   close(): Promise<void>;
 }
@@ -36,12 +38,12 @@ export function testImageSource(name: string, createFixture: () => Promise<Image
       for (const scheme of fixture.source.schemes) expect(scheme).toMatch(/^[a-z][a-z0-9+.-]*$/);
     });
 
-    test.for([1, 2, 3, 4, 255, 65_536, 300_001])("gives back the very %i bytes that were stored", async (length) => {
+    test.for([1, 2, 3, 4, 255, 65_536, 300_001])("returns exactly the %i bytes that were stored", async (length) => {
       const bytes = Uint8Array.from({ length }, (_, index) => (index * 31 + (index >> 8)) & 255);
       expect(Buffer.compare(await fetchStored(bytes), bytes)).toBe(0);
     });
 
-    test("serves an image of exactly the limit and refuses one byte more, naming the limit", async () => {
+    test("serves an image at the size limit and rejects one byte more, with the limit", async () => {
       const bytes = new Uint8Array(10_000).fill(7);
       expect((await fetchStored(bytes, 10_000)).byteLength).toBe(10_000);
       await expect(fetchStored(bytes, 9_999)).rejects.toMatchObject({
@@ -58,13 +60,13 @@ export function testImageSource(name: string, createFixture: () => Promise<Image
       await expect(fixture.source.fetch(reference, { signal, maxImageBytes: MAX_IMAGE_BYTES })).rejects.toBe(reason);
     });
 
-    test("throws the signal's reason when it is aborted on the way", async () => {
+    test("throws the signal's reason when it is aborted during the fetch", async () => {
       const reference = await fixture.store(new Uint8Array(8));
       const controller = new AbortController();
       const reason = new Error("nobody waits any more");
       const fetching = fixture.source.fetch(reference, { signal: controller.signal, maxImageBytes: MAX_IMAGE_BYTES });
       controller.abort(reason);
-      // A source that holds the bytes already may be done by then.
+      // A source that already holds the bytes may be done by then.
       const thrown: unknown = await fetching.then(
         () => reason,
         (error: unknown) => error,
@@ -72,7 +74,7 @@ export function testImageSource(name: string, createFixture: () => Promise<Image
       expect(thrown).toBe(reason);
     });
 
-    test("serves many images at once, each its own", async () => {
+    test("serves many images concurrently without mixing them up", async () => {
       const references = await Promise.all(
         Array.from({ length: 24 }, (_, index) => fixture.store(new Uint8Array(1_000 + index).fill(index))),
       );
@@ -86,7 +88,7 @@ export function testImageSource(name: string, createFixture: () => Promise<Image
       );
     });
 
-    test("tells that a missing image is unreachable, and serves the next", async () => {
+    test("reports a missing image as unreachable and serves the next one", async () => {
       for (const reference of fixture.missing) {
         const fetching = fixture.source.fetch(reference, { signal: never, maxImageBytes: MAX_IMAGE_BYTES });
         await expect(fetching).rejects.toMatchObject({ name: "EngineError", code: "image_unreachable" });
@@ -94,7 +96,7 @@ export function testImageSource(name: string, createFixture: () => Promise<Image
       expect((await fetchStored(new Uint8Array(5))).byteLength).toBe(5);
     });
 
-    test("refuses malformed references without echoing much of them", async () => {
+    test("rejects malformed references and quotes little of them", async () => {
       for (const reference of fixture.malformed) {
         const long = `${reference}${"\u0007x".repeat(4_000)}`;
         for (const candidate of [reference, long]) {

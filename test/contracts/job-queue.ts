@@ -1,15 +1,18 @@
-/** What every job queue must do: call it with a factory of queues. */
+/** The contract of every job queue; call it with a factory of queues. */
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, describe, expect, test } from "vitest";
 
 import type { JobQueue, JobWork } from "../../functions/batch/job-queue.ts";
 
 export interface JobQueueContract {
-  /** One of several over the same jobs, those of the same `name`; two jobs run at once, and are retried within 100 ms. */
+  /**
+   * Opens one of several queues over the same jobs, those of the same `name`. Two jobs run at once, and retries come
+   * within 100 ms.
+   */
   readonly open: (name: string) => Promise<JobQueue>;
 }
 
-/** Jobs that end when they are told to, or when their signal says so. */
+/** Jobs that end on request, or when their signal aborts. */
 class Work {
   readonly begun: string[] = [];
   readonly running = new Set<string>();
@@ -37,7 +40,7 @@ class Work {
   }
 }
 
-/** Long enough for what must not happen to happen. */
+/** Long enough for unwanted events to happen. */
 const settle = (): Promise<void> => sleep(250);
 
 let numNames = 0;
@@ -55,7 +58,7 @@ export function testJobQueue(name: string, contract: JobQueueContract): void {
       for (const queue of opened.splice(0)) await queue.close();
     });
 
-    test("works on jobs in the order of their coming, no more at once than it may", async () => {
+    test("runs jobs in order, and no more at once than allowed", async () => {
       const { begun, running, work, ...rest } = bind(new Work());
       const queue = await open(newName());
       for (const jobId of ["a", "b", "c", "d"]) await queue.add(jobId);
@@ -74,7 +77,7 @@ export function testJobQueue(name: string, contract: JobQueueContract): void {
       expect(rest.most()).toBe(2);
     });
 
-    test("a job that is told of again is done once", async () => {
+    test("runs a job once that was added twice", async () => {
       const { begun, running, work, end } = bind(new Work());
       const queue = await open(newName());
       await queue.add("a");
@@ -89,7 +92,7 @@ export function testJobQueue(name: string, contract: JobQueueContract): void {
       expect(begun).toEqual(["a"]);
     });
 
-    test("a job that fails is tried again, and meanwhile others are done", async () => {
+    test("retries a failed job and runs others meanwhile", async () => {
       const { begun, running, work, end } = bind(new Work());
       const queue = await open(newName());
       queue.start(work);
@@ -103,7 +106,7 @@ export function testJobQueue(name: string, contract: JobQueueContract): void {
       end("b");
     });
 
-    test("what is under way when it closes is released, and another goes on with it", async () => {
+    test("releases running jobs when it closes, and another queue resumes them", async () => {
       const shared = newName();
       const first = bind(new Work());
       const queue = await open(shared);
@@ -123,7 +126,7 @@ export function testJobQueue(name: string, contract: JobQueueContract): void {
       await expect.poll(() => second.begun.toSorted()).toEqual(["a", "b", "c"]);
     });
 
-    test("of several queues over the same jobs one has a job", async () => {
+    test("gives each job to only one of several queues", async () => {
       const shared = newName();
       const { begun, running, work, end } = bind(new Work());
       const queues = [await open(shared), await open(shared)];
@@ -140,7 +143,7 @@ export function testJobQueue(name: string, contract: JobQueueContract): void {
       expect(begun.toSorted()).toEqual(["a", "b"]);
     });
 
-    test("a job that waits can be taken, one under way or unknown cannot", async () => {
+    test("removes a waiting job, but not a running or unknown one", async () => {
       const { begun, running, work, end } = bind(new Work());
       const queue = await open(newName());
       queue.start(work);

@@ -23,11 +23,13 @@ import { Sequence } from "../../engine/scheduler/sequence.ts";
 import { describe, test } from "./test-runner.ts";
 
 export interface LogitsProcessorFixture {
-  /** A new instance, as an engine makes it. */
+  /** Creates a new instance, like an engine does. */
   readonly create: () => LogitsProcessor;
   /** Sampling parameters of requests that use the processor, one kind each. Token ids are below `vocabSize`. */
   readonly using: readonly Partial<SamplingParams>[];
-  /** The same of requests that do not use it; none for a processor that acts on all. Default: no parameters. */
+  /**
+   * Sampling parameters of requests that do not use it; empty for a processor that acts on all. Default: no parameters.
+   */
   readonly notUsing?: readonly Partial<SamplingParams>[];
   /** Logits in a row. Default 48. */
   readonly vocabSize?: number;
@@ -40,9 +42,9 @@ const MAX_STEPS = 14;
 
 /** What happens before a step to `NUM_SLOTS` clients, each with one request at a time. */
 interface StepPlan {
-  /** Clients whose request is computed in this step; the other requests pause and keep their output. */
+  /** Clients whose request is computed in this step. The other requests are paused and keep their output. */
   readonly present: readonly number[];
-  /** Clients whose request has ended and who send another. */
+  /** Clients whose request has ended and that send another. */
   readonly renewed: readonly number[];
   /** By client: rows are swapped until these ascend. */
   readonly groups: readonly number[];
@@ -97,7 +99,7 @@ export function testLogitsProcessor(name: string, fixture: LogitsProcessorFixtur
     return sequences.map((_, rowIndex) => logits.row(rowIndex));
   };
 
-  /** An instance that has seen no other request and no pause of this one. */
+  /** An instance that has seen only this request, without a pause. */
   const createLone = (sequence: Sequence): LogitsProcessor => {
     const processor = create();
     const batch = new InputBatch();
@@ -123,7 +125,7 @@ export function testLogitsProcessor(name: string, fixture: LogitsProcessorFixtur
   };
 
   describe(`the logits processor contract: ${name}`, () => {
-    test("gives each row what its request gets alone, while others join, end, pause, move and swap", () => {
+    test("gives each row the logits that its request gets alone, while others join, end, pause, move and swap", () => {
       fc.assert(
         fc.property(fc.array(stepPlan, { maxLength: MAX_STEPS }), (plans) => {
           const lone = new Map<Sequence, LogitsProcessor>();
@@ -139,7 +141,7 @@ export function testLogitsProcessor(name: string, fixture: LogitsProcessorFixtur
       );
     });
 
-    test("changes logits of requests that use it, and of no others", () => {
+    test("changes the logits of no request that does not use it", () => {
       const changed = { using: 0, notUsing: 0 };
       const everyone = { present: clients, renewed: [], groups: clients.map(() => 0) };
       play(
@@ -153,7 +155,7 @@ export function testLogitsProcessor(name: string, fixture: LogitsProcessorFixtur
       assert.ok(changed.using > 0, "no logit of a request that uses the processor has changed");
     });
 
-    test("keeps the most likely token if it says that it does", () => {
+    test("keeps the most likely token if it claims to be argmax-invariant", () => {
       if (!create().isArgmaxInvariant()) return;
       const everyone = { present: clients, renewed: [], groups: clients.map(() => 0) };
       play([everyone, everyone, everyone], (sequence, row) => {
@@ -161,7 +163,7 @@ export function testLogitsProcessor(name: string, fixture: LogitsProcessorFixtur
       });
     });
 
-    test("takes a row that is both removed and filled by a move", () => {
+    test("accepts a row that is removed and then filled by a move", () => {
       const processor = create();
       const [a, b, c, d, e] = clients.map((client) => join(client % kinds.length));
       processor.updateState(updateOf({ batchSize: 4, added: [a, b, c, d] }));
@@ -181,7 +183,7 @@ export function testLogitsProcessor(name: string, fixture: LogitsProcessorFixtur
       });
     });
 
-    test("keeps nothing of a batch that has emptied", () => {
+    test("keeps no state of a batch that became empty", () => {
       const processor = create();
       const [a, b] = using.map((_, kind) => join(kind)).concat(join(0));
       processor.updateState(updateOf({ batchSize: 2, added: [a, b] }));

@@ -1,4 +1,7 @@
-/** What every model that takes images holds to; a new model is one folder, one line of registration and one call of this. */
+/**
+ * The contract of every model with images. A new model is one folder, one line of registration and one call of this
+ * suite.
+ */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import type { ImagePart, Prompt } from "../../engine/contract/generation-request.ts";
@@ -26,7 +29,7 @@ export interface ModelDefinitionFixture extends AsyncDisposable {
   readonly encoderInputs: readonly VisionEncoderInput[];
 }
 
-/** Around what processors round and split at, besides the fixture's own. */
+/** Sizes around the limits at which processors round and split, in addition to the fixture's own. */
 const edgeSizes: readonly ImageSize[] = [
   { width: 1, height: 1 },
   { width: 1, height: 300 },
@@ -40,8 +43,8 @@ const edgeSizes: readonly ImageSize[] = [
 const never = new AbortController().signal;
 
 /**
- * @param ownSizes Sizes at which the model's processor turns from one case to the next.
- * @param isTaken Which sizes the model takes at all, where it refuses some.
+ * @param ownSizes Sizes at which the model's processor changes its behaviour.
+ * @param isTaken Which sizes the model accepts, if it rejects some.
  */
 export function testModelDefinition(
   name: string,
@@ -65,7 +68,7 @@ export function testModelDefinition(
       const request = { requestId: "request", prompt, samplingParams: createSamplingParams() };
       return fixture.inputProcessor.process(request, never);
     };
-    /** A prompt of the images alone, as the model's dummy text has it. */
+    /** A prompt of images only, as in the model's dummy text. */
     const processPictures = async (pictures: readonly Uint8Array[]): Promise<ProcessedPrompt> => {
       const { dummyInputs } = fixture.imageInputs;
       const text = dummyInputs.build(pictures.length).text;
@@ -73,13 +76,13 @@ export function testModelDefinition(
     };
     const maxImages = (): number => fixture.imageInputs.info.supportedLimits.image ?? 2;
 
-    test("registers a processor, what is known of its inputs, and dummy inputs together", () => {
+    test("registers the processor, the input information and the dummy inputs together", () => {
       expect(definition.images).not.toBeNull();
       expect(fixture.imageInputs.info.supportedLimits).toHaveProperty("image");
       expect(maxImages()).toBeGreaterThanOrEqual(1);
     });
 
-    test.for(sizes)("counts the embeddings of a picture of $width x $height as processing makes them", async (size) => {
+    test.for(sizes)("predicts the number of embeddings of a $width x $height picture", async (size) => {
       const { info, processor } = fixture.imageInputs;
       const { images } = await processPictures([picture(size)]);
       expect(images).toHaveLength(1);
@@ -89,7 +92,7 @@ export function testModelDefinition(
       expect(images[0].placeholder.length).toBeGreaterThanOrEqual(info.minTokensPerItem);
     });
 
-    test("follows its own options, and refuses others by their path", () => {
+    test("applies its own options and rejects others by path", () => {
       const { processor } = fixture.imageInputs;
       expect(() => processor.checkOptions(processor.options)).not.toThrow();
       expect(() => processor.checkOptions({ ...processor.options, image_std: [1, 0, 1] })).toThrow(
@@ -98,7 +101,7 @@ export function testModelDefinition(
       expect([...processor.requestOptions]).toContain("image_std");
     });
 
-    test.for(sizes)("makes the encoder's inputs of a picture of $width x $height", async (size) => {
+    test.for(sizes)("makes the encoder's inputs from a $width x $height picture", async (size) => {
       const { images } = await processPictures([picture(size)]);
       const { tensors } = images[0];
       expect([...tensors.keys()].sort()).toEqual(fixture.encoderInputs.map((input) => input.name).sort());
@@ -112,7 +115,7 @@ export function testModelDefinition(
       }
     });
 
-    test("has dummy inputs that are its worst case, which sizes make smaller but never larger", async () => {
+    test("has dummy inputs of the worst case, which a size limit makes smaller and never larger", async () => {
       const { info, dummyInputs } = fixture.imageInputs;
       expect(info.numImageTokens(info.imageSizeWithMostFeatures)).toBe(info.maxTokensPerItem);
       const { imageSizes } = dummyInputs.build(maxImages());
@@ -127,7 +130,7 @@ export function testModelDefinition(
       );
     });
 
-    test("splits a batch into items that depend on no other, bit by bit", async () => {
+    test("splits a batch into bit-identical independent items", async () => {
       const { processor } = fixture.imageInputs;
       const encoded = sizes.map((size, index) => toEncoded(picture(size), index));
       const batch = await processor.processImages(encoded, processor.options, never);
@@ -140,7 +143,7 @@ export function testModelDefinition(
       }
     });
 
-    test("has placeholders that are found in the prompt where they were put, from text and from its tokens", async () => {
+    test("finds placeholders in the prompt where they were put, from text and from tokens", async () => {
       const { processor, loader } = fixture.imageInputs;
       const pictures = sizes.slice(-maxImages()).map(picture);
       const placeholder = processor.imagePlaceholder ?? "";
@@ -156,11 +159,11 @@ export function testModelDefinition(
       const updates = items.map(({ item }) => item.promptUpdates);
       const [found] = findPlaceholders(fromText.promptTokenIds, [updates]);
       expect(found).toEqual(fromText.images.map((image) => image.placeholder));
-      // What is there already is not put in again.
+      // Tokens that are already present are not inserted again.
       expect(await process({ kind: "tokens", tokenIds: fromText.promptTokenIds, images: parts })).toEqual(fromText);
     });
 
-    test("does to a prompt of tokens what it does to any, once, and leaves the caller's tokens alone", async () => {
+    test("updates a token prompt like any other, once, without changing the caller's tokens", async () => {
       const { processor } = fixture.imageInputs;
       const tokenIds = (await fixture.tokenizer.encode("some words", { addSpecialTokens: true })) as number[];
       const frozen = Object.freeze([...tokenIds]);

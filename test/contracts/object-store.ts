@@ -1,11 +1,11 @@
-/** What every object store must do: call it with a factory of empty stores. */
+/** The contract of every object store; call it with a factory of empty stores. */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import { readText, writeText } from "../../functions/storage/object-store.ts";
 import type { ObjectStore } from "../../functions/storage/object-store.ts";
 
 export interface ObjectStoreContract {
-  /** Another store of the same objects. */
+  /** Opens another store of the same objects. */
   readonly open: () => Promise<ObjectStore>;
 }
 
@@ -28,13 +28,13 @@ export function testObjectStore(name: string, { open }: ObjectStoreContract): vo
     });
     afterAll(() => store.close());
 
-    test("there is nothing at first, and nothing to delete", async () => {
+    test("is empty at first, and deleting a missing object is no error", async () => {
       expect(await store.read("files/absent")).toBeNull();
       expect(await store.list("files/")).toEqual([]);
       await store.delete("files/absent");
     });
 
-    test("gives what was written last, to others too", async () => {
+    test("returns what was written last, through other instances too", async () => {
       await writeText(store, "records/a.json", "first");
       await writeText(store, "records/a.json", "second, longer");
       const other = await open();
@@ -44,13 +44,13 @@ export function testObjectStore(name: string, { open }: ObjectStoreContract): vo
       expect(await store.read("records/a.json")).toBeNull();
     });
 
-    test("takes objects of no bytes", async () => {
+    test("stores empty objects", async () => {
       expect(await store.write("records/empty", [])).toBe(0);
       expect(await readText(store, "records/empty")).toBe("");
       await store.delete("records/empty");
     });
 
-    test("takes objects of many chunks and says how long they are", async () => {
+    test("stores objects of many chunks and reports their length", async () => {
       expect(await store.write("large/object", chunksOf(38, MEBIBYTE / 2))).toBe(19 * MEBIBYTE);
       const object = await store.read("large/object");
       expect(object?.numBytes).toBe(19 * MEBIBYTE);
@@ -65,7 +65,7 @@ export function testObjectStore(name: string, { open }: ObjectStoreContract): vo
     });
 
     test.for([1, 40])(
-      "a write that breaks off after %i chunks leaves nothing, or what was there",
+      "a write that breaks off after %i chunks leaves nothing, or the previous object",
       async (numChunks) => {
         await expect(store.write("broken/new", brokenAfter(numChunks, MEBIBYTE / 2))).rejects.toThrow("cut off");
         await writeText(store, "broken/old", "as it was");
@@ -75,7 +75,7 @@ export function testObjectStore(name: string, { open }: ObjectStoreContract): vo
       },
     );
 
-    test("an object appears only when it is whole", async () => {
+    test("shows an object only when it is complete", async () => {
       const { promise: held, resolve } = Promise.withResolvers<void>();
       const begun = Promise.withResolvers<void>();
       async function* slowly(): AsyncGenerator<Uint8Array> {
@@ -93,13 +93,13 @@ export function testObjectStore(name: string, { open }: ObjectStoreContract): vo
       expect(await readText(store, "slow/object")).toBe("half and half");
     });
 
-    test("lists the keys of a folder by their beginning, in order", async () => {
+    test("lists the keys with a prefix in order", async () => {
       for (const key of ["b-2", "a-2", "b-1", "a-1"]) await writeText(store, `listed/${key}`, key);
       expect(await store.list("listed/")).toEqual(["listed/a-1", "listed/a-2", "listed/b-1", "listed/b-2"]);
       expect(await store.list("listed/b-")).toEqual(["listed/b-1", "listed/b-2"]);
     });
 
-    test("says how much there is below a prefix", async () => {
+    test("reports the total size below a prefix", async () => {
       expect(await store.measure("measured/")).toBe(0);
       await store.write("measured/a-1", [Buffer.alloc(1000)]);
       await store.write("measured/a-2", [Buffer.alloc(20), Buffer.alloc(3)]);
@@ -109,11 +109,11 @@ export function testObjectStore(name: string, { open }: ObjectStoreContract): vo
     });
 
     test.for(["../outside", "files/../../outside", "files/.hidden", "/etc/passwd", "files/", "files", "a/b/c", "f/\0"])(
-      "%j is no key",
+      "%j is not a valid key",
       async (key) => {
-        await expect(store.read(key)).rejects.toThrow("is not a key");
-        await expect(writeText(store, key, "x")).rejects.toThrow("is not a key");
-        await expect(store.delete(key)).rejects.toThrow("is not a key");
+        await expect(store.read(key)).rejects.toThrow("is not a valid key");
+        await expect(writeText(store, key, "x")).rejects.toThrow("is not a valid key");
+        await expect(store.delete(key)).rejects.toThrow("is not a valid key");
       },
     );
   });

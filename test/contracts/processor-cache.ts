@@ -1,4 +1,7 @@
-/** What every arrangement of cache tiers holds to; a new tier is one file, one line of registration and one call of this. */
+/**
+ * The contract of every combination of cache tiers. A new tier is one file, one line of registration and one call of
+ * this suite.
+ */
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 
 import type { ProcessorCache } from "../../engine/multimodal/caches/processor-cache.ts";
@@ -6,7 +9,7 @@ import type { TieredCache } from "../../engine/multimodal/caches/tiered-cache.ts
 import { numbersOf } from "../engine/multimodal/caches/numbers.ts";
 
 export interface ProcessorCacheFixture {
-  /** A cache of `numbersCodec` values over the fixture's tiers, empty, with room for 64 KiB at least. */
+  /** An empty cache of `numbersCodec` values over the fixture's tiers, with room for at least 64 KiB. */
   createCache(): Promise<ProcessorCache<Float32Array, TieredCache<Float32Array>>>;
   close(): Promise<void>;
 }
@@ -43,7 +46,7 @@ export function testProcessorCache(name: string, createFixture: () => Promise<Pr
       await fixture.close();
     });
 
-    test("has nothing at first and gives back what was set, by position", async () => {
+    test("is empty at first and returns stored values by position", async () => {
       expect(await cache.cache.getMany(["a", "b"])).toEqual([null, null]);
       cache.cache.setMany([{ key: "b", value: numbersOf("b") }]);
       await cache.cache.settled();
@@ -51,7 +54,7 @@ export function testProcessorCache(name: string, createFixture: () => Promise<Pr
       expect(await cache.cache.getMany([])).toEqual([]);
     });
 
-    test("processes only what is missing, in one batch, and keeps the order of the request", async () => {
+    test("processes only missing images, in one batch, in the order of the request", async () => {
       expect(await values(["a", "b"])).toEqual(expected(["a", "b"]));
       expect(await values(["c", "a", "d", "b"])).toEqual(expected(["c", "a", "d", "b"]));
       expect(await values(["d", "c"])).toEqual(expected(["d", "c"]));
@@ -61,32 +64,32 @@ export function testProcessorCache(name: string, createFixture: () => Promise<Pr
       ]);
     });
 
-    test("processes an image once that a request has twice", async () => {
+    test("processes an image once that occurs twice in a request", async () => {
       expect(await values(["a", "b", "a"])).toEqual(expected(["a", "b", "a"]));
       expect(processed).toEqual([["a", "b"]]);
     });
 
-    test("processes once what ten requests want at once, also where they want other things too", async () => {
+    test("processes an image once that ten concurrent requests need, even if they need others too", async () => {
       const requests = Array.from({ length: 10 }, (_, index) => ["a", "b", `only ${index}`]);
       const got = await Promise.all(requests.map((keys) => cache.getOrProcess(keys, processMissing, never)));
       expect(got).toEqual(requests.map(expected));
       expect(processed.flat().sort()).toEqual(["a", "b", ...requests.map((keys) => keys[2])].sort());
     });
 
-    test("requests that wait for each other's images all end", async () => {
+    test("finishes requests that wait for each other's images", async () => {
       const orders = ["abc", "cab", "bca", "cba"].map((keys) => keys.split(""));
       const got = await Promise.all(orders.map((keys) => cache.getOrProcess(keys, processMissing, never)));
       expect(got).toEqual(orders.map(expected));
       expect(processed.flat().sort()).toEqual(["a", "b", "c"]);
     });
 
-    test("forgets a failure: the next request processes again", async () => {
+    test("does not cache failures", async () => {
       const failure = new Error("a broken image");
       await expect(cache.getOrProcess(["a"], () => Promise.reject(failure), never)).rejects.toBe(failure);
       expect(await values(["a"])).toEqual(expected(["a"]));
     });
 
-    test("keeps a request's failure from those that waited for its work", async () => {
+    test("does not pass the failure of one request on to requests that waited for it", async () => {
       const failure = new Error("another of its images is broken");
       const failing = cache.getOrProcess(["a", "broken"], () => Promise.reject(failure), never);
       const waiting = cache.getOrProcess(["a"], processMissing, never);
@@ -95,7 +98,7 @@ export function testProcessorCache(name: string, createFixture: () => Promise<Pr
       expect(processed).toEqual([["a"]]);
     });
 
-    test("lets go of a request that is aborted while it waits for another's work", async () => {
+    test("releases a request that is aborted while it waits for another's work", async () => {
       const { promise: held, resolve } = Promise.withResolvers<void>();
       const working = cache.getOrProcess(
         ["a"],

@@ -1,12 +1,12 @@
-/** The test runner that runs the calling file: Vitest where it does, else the one that comes with Node. */
+/** The test runner of the calling file: Vitest if it runs the file, otherwise Node's. */
 
 interface TestRunner {
   readonly describe: (name: string, body: () => void) => void;
   readonly test: (name: string, body: () => void) => void;
 }
 
-// Node's runner sets a variable of its own, which counts before what its process has inherited.
+// Node's runner sets its own variable, which takes precedence over inherited ones.
 const isVitest = process.env.VITEST !== undefined && process.env.NODE_TEST_CONTEXT === undefined;
 
-/** Loaded by name, so that a suite for users runs without Vitest installed. */
+/** Imported by name, so that a suite for users runs without Vitest installed. */
 export const { describe, test }: TestRunner = isVitest ? await import("vitest") : await import("node:test");

@@ -1,4 +1,4 @@
-/** What the page on batches shows is what happens. */
+/** The examples of docs/batch.md work as shown. */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { readFile, symlink, writeFile } from "node:fs/promises";
@@ -30,7 +30,7 @@ afterAll(async () => {
   await folder[Symbol.asyncDispose]();
 });
 
-/** Code of the page that holds `text`. */
+/** The page's code block that contains `text`. */
 function block(language: string, text: string): string {
   const blocks = [...page.matchAll(/```(\w+)\n([\s\S]*?)```/g)].filter(([, name]) => name === language);
   const found = blocks.map(([, , code]) => code).find((code) => code.includes(text));
@@ -52,12 +52,12 @@ function customIds(text: string): string[] {
   return lines.map((line) => (JSON.parse(line) as { custom_id: string }).custom_id).toSorted();
 }
 
-test("the client's example prints a result for each line", async () => {
+test("the page's client example prints a result for each line", async () => {
   await symlink(join(repository, "node_modules"), join(folder.path, "node_modules"));
   await writeFile(join(folder.path, "example.ts"), block("ts", "client.batches.create"));
   expect(customIds(await runIn(process.execPath, ["example.ts"]))).toEqual(["blue", "green", "red"]);
 });
 
-test("so do curl's commands", async () => {
+test("the page's curl commands print a result for each line", async () => {
   expect(customIds(await runIn("bash", ["-c", block("sh", "/v1/files")]))).toEqual(["green", "red"]);
 });

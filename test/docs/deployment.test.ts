@@ -1,4 +1,4 @@
-/** The commands of docs/deployment.md that need no platform, and what it says of the deployment file. */
+/** The commands of docs/deployment.md that need no platform, and its description of the deployment file. */
 import { execFile } from "node:child_process";
 import { access, readFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -13,7 +13,7 @@ import { createTemporaryFolder } from "../support/temporary-folder.ts";
 const repository = fileURLToPath(new URL("../..", import.meta.url));
 const page = await readFile(join(repository, "docs/deployment.md"), "utf8");
 
-test("every rendering of the page does what it says", async () => {
+test("every render command of the page writes the files that it names", async () => {
   const commands = page.match(/^npm start -s -- render --platform .*$/gm) ?? [];
   expect(commands).toHaveLength(deploymentTargets.length);
   await using folder = await createTemporaryFolder();
@@ -26,13 +26,13 @@ test("every rendering of the page does what it says", async () => {
   }
 });
 
-test("the deployment on the page is one, and every field is told of", () => {
+test("the page's deployment is valid, and its table lists every field", () => {
   parseDeployment(/```yaml\n([^]*?)```/.exec(page)?.[1] ?? "");
   const told = [...page.matchAll(/^\| (`\w+`(?:, `\w+`)*) \|/gm)].flatMap(([, names]) => names.match(/\w+/g) ?? []);
   for (const field of deploymentFields) expect(told).toContain(field);
 });
 
-test("every file that the page names is there", async () => {
+test("every file that the page links exists", async () => {
   const links = [...page.matchAll(/\]\((?!http|#)([^)#]+)\)/g)].map(([, path]) => join(repository, "docs", path));
   expect(links.length).toBeGreaterThan(3);
   for (const path of links) await access(path);

@@ -41,7 +41,7 @@ function shellIn(folder: string) {
   return { cwd: folder, env: { PATH: process.env.PATH, HOME: process.env.HOME, FOVEA: repository } };
 }
 
-test("every command of the tutorial does what the page says", async () => {
+test("every command of the tutorial has the documented result", async () => {
   await using folder = await createTemporaryFolder();
   await writeFiles(blocks, folder.path);
   const [setFovea, start, ask, askSteered, list] = commandsOf(blocks);
@@ -51,7 +51,7 @@ test("every command of the tutorial does what the page says", async () => {
   const service = spawn("sh", ["-c", start], {
     ...options,
     env: { ...options.env, PORT: "0" },
-    // A process group, which ends whole.
+    // A process group, so that all its processes end together.
     detached: true,
     stdio: ["ignore", "pipe", "ignore"],
   });
@@ -75,7 +75,7 @@ test("every command of the tutorial does what the page says", async () => {
   }
 });
 
-test("the processor of the tutorial passes the suite in a folder of its own", async () => {
+test("the tutorial's processor passes the suite in a separate folder", async () => {
   await using folder = await createTemporaryFolder();
   await writeFiles([...blocks, ...testingBlocks], folder.path);
   const [command] = commandsOf(testingBlocks);

@@ -1,4 +1,7 @@
-/** Files of a checkpoint, each broken in each way: refused at once, by a sentence that names the file, never by a dump. */
+/**
+ * Files of a checkpoint, each broken in each way: rejected at once, with a sentence that names the file, never with a
+ * stack trace.
+ */
 import { execFileSync } from "node:child_process";
 import { cp, mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -22,7 +25,7 @@ afterAll(() => temporary[Symbol.asyncDispose]());
 
 type Break = (file: string) => unknown;
 
-/** Loads a copy of a checkpoint in which one file is broken; the error, null where it loads all the same. */
+/** Loads a copy of a checkpoint with one broken file. Returns the error, or null if it loads anyway. */
 async function load(golden: string, file: string, breakFile: Break): Promise<unknown> {
   const folder = join(temporary.path, `${(numFolders += 1)}`);
   await mkdir(folder);
@@ -67,22 +70,25 @@ const checkpoints: Readonly<Record<string, readonly string[]>> = {
 
 const files = Object.entries(checkpoints).flatMap(([golden, names]) => names.map((name) => ({ golden, name })));
 
-test.for(files)("$name that is broken, no object, a pipe or a folder is named", async ({ golden, name }) => {
-  const breaks = [...[...texts, ...noObjects].map(holding), asPipe, asFolder];
-  for (const [index, breakFile] of breaks.entries()) {
-    const error = await load(golden, name, breakFile);
-    const about = `${name}, broken in way ${index}`;
-    // A processor_config.json without an image processor is one that says nothing.
-    if (name === "processor_config.json" && index >= texts.length && index < breaks.length - 2) continue;
-    expect({ about, error }).toEqual({ about, error: expect.any(EngineError) as unknown });
-    const { code, message } = error as EngineError;
-    expect({ about, code }).toEqual({ about, code: "invalid_checkpoint" });
-    expect(message).toContain(name);
-    expect(message).toMatch(/^[^\n]{1,400}\.$/);
-  }
-});
+test.for(files)(
+  "$name that is broken, not an object, a pipe or a folder is reported by name",
+  async ({ golden, name }) => {
+    const breaks = [...[...texts, ...noObjects].map(holding), asPipe, asFolder];
+    for (const [index, breakFile] of breaks.entries()) {
+      const error = await load(golden, name, breakFile);
+      const about = `${name}, broken in way ${index}`;
+      // A processor_config.json without an image processor is valid.
+      if (name === "processor_config.json" && index >= texts.length && index < breaks.length - 2) continue;
+      expect({ about, error }).toEqual({ about, error: expect.any(EngineError) as unknown });
+      const { code, message } = error as EngineError;
+      expect({ about, code }).toEqual({ about, code: "invalid_checkpoint" });
+      expect(message).toContain(name);
+      expect(message).toMatch(/^[^\n]{1,400}\.$/);
+    }
+  },
+);
 
-test("a chat template that is no Jinja, a pipe or a folder is refused with the reason", async () => {
+test("a chat template that is not Jinja, a pipe or a folder is rejected with the reason", async () => {
   for (const breakFile of [holding("{% for message in %}"), holding("{{"), holding("{% endfor %}")]) {
     const error = await load("llama", "chat_template.jinja", breakFile);
     expect(error).toMatchObject({
@@ -120,7 +126,7 @@ test.for<[file: string, change: (json: Record<string, never>) => unknown, messag
   [
     "config.json",
     (json) => ({ ...json, num_hidden_layers: 12 }),
-    "The checkpoint has no tensor model.layers.3.input_layernorm.weight, which config.json asks for.",
+    "The checkpoint has no tensor model.layers.3.input_layernorm.weight, which config.json requires.",
   ],
   [
     "config.json",

@@ -1,4 +1,7 @@
-/** Starts an engine on the checkpoint and cache folder it is given, asks it something, and closes it; must then end by itself. */
+/**
+ * Starts an engine on the given checkpoint and cache folder, sends a request, and closes it. The process must then end
+ * by itself.
+ */
 import { createDataUrlImageSource, createEngine, createSamplingParams } from "../../engine/index.ts";
 
 const [model, cacheFolder] = process.argv.slice(2);
@@ -21,7 +24,7 @@ const engine = createEngine(
   { imageSources: [createDataUrlImageSource()] },
 );
 await engine.ready;
-// A picture, so that the threads that decode have been started; of one pixel.
+// A picture of one pixel, so that the decoding threads have been started.
 const reference =
   "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 const content = [{ type: "image", reference } as const];

@@ -1,4 +1,4 @@
-/** A module that does too much: it creates an engine wherever it is imported, the engine thread included. */
+/** A module that creates an engine wherever it is imported, even in the engine thread. */
 import { isMainThread } from "node:worker_threads";
 
 import { createEngine, LogitsProcessor } from "../../engine/index.ts";
@@ -13,5 +13,5 @@ export class Creating extends LogitsProcessor {
   }
 }
 
-// The test's own thread has an engine already.
+// The test's own thread already has an engine.
 if (!isMainThread) createEngine();

@@ -41,7 +41,7 @@ async function tokensOf(engine: Engine, request: GenerationRequest): Promise<num
   return tokenIds;
 }
 
-test("a processor that loops ends the requests in bounded time, and the engine goes on when the loop ends", async () => {
+test("a looping processor's requests end in bounded time, and the engine resumes when the loop ends", async () => {
   const stalls: (EngineStall | null)[] = [];
   const engine = createLoopingEngine((stall) => stalls.push(stall));
   try {
@@ -55,7 +55,7 @@ test("a processor that loops ends the requests in bounded time, and the engine g
 
     expect(engine.state).toBe("stalled");
     expect(engine.stall).toMatchObject({ activity: "logits processor", numRequests: 2, isLasting: true });
-    // Where the machine is slow, a step before it may have been a stall as well.
+    // On a slow machine, an earlier step may have been a stall as well.
     const inProcessor = stalls.filter((stall) => stall?.activity === "logits processor");
     expect(inProcessor.map((stall) => stall?.isLasting)).toEqual([false, true]);
     expect(inProcessor[0]?.logitsProcessor).toEqual({ name: className, className: `file://${className}` });
@@ -72,7 +72,7 @@ test("a processor that loops ends the requests in bounded time, and the engine g
   }
 });
 
-test("an engine that is stalled for ever is closed without waiting for its step", async () => {
+test("an engine that is stalled forever closes without waiting for its step", async () => {
   const stalled = Promise.withResolvers<void>();
   const engine = createLoopingEngine((stall) => {
     if (stall?.activity === "logits processor") stalled.resolve();

@@ -71,14 +71,14 @@ async function collect(outputs: AsyncIterable<RequestOutput>) {
   };
 }
 
-/** What the engine thread last reported, once it has reported that nothing runs any more. */
+/** The engine thread's last report, once nothing is running any more. */
 async function waitUntilIdle(of: Engine): Promise<void> {
   while (of.stats.numRequestsRunning > 0 || of.stats.numRequestsWaiting > 0) {
     await new Promise((resolve) => setTimeout(resolve, 5));
   }
 }
 
-test("greedy tokens equal those of transformers, all prompts at once", async () => {
+test("greedy tokens equal those of transformers, with all prompts at once", async () => {
   const { cases } = await loadGoldens("llava-default");
   const results = await Promise.all(cases.map(async (golden) => collect(engine.generate(await askGolden(golden)))));
   for (const [index, golden] of cases.entries()) {
@@ -93,7 +93,7 @@ test("greedy tokens equal those of transformers, all prompts at once", async () 
   }
 });
 
-test("what a ready engine says about its model", () => {
+test("a ready engine describes its model", () => {
   expect(engine.state).toBe("ready");
   expect(engine.modelInfo).toMatchObject({
     architecture: "LlavaForConditionalGeneration",
@@ -103,7 +103,7 @@ test("what a ready engine says about its model", () => {
   });
 });
 
-test("a stop string ends the text and the sequence in the engine thread", async () => {
+test("a stop string ends the text, and the sequence in the engine thread", async () => {
   const whole = await collect(engine.generate(ask(greeting)));
   const stop = whole.text.slice(3, 6);
   const { text, last } = await collect(engine.generate(ask(greeting, { stop: [stop], maxTokens: 400 })));
@@ -113,7 +113,7 @@ test("a stop string ends the text and the sequence in the engine thread", async 
   await waitUntilIdle(engine);
 });
 
-test("logprobs come with every token", async () => {
+test("every token has logprobs", async () => {
   const { logprobs, tokenIds } = await collect(engine.generate(ask(greeting, { logprobs: 2 })));
   expect(logprobs.map(({ sampled }) => sampled.tokenId)).toEqual(tokenIds);
   for (const { sampled, top } of logprobs) {
@@ -122,7 +122,7 @@ test("logprobs come with every token", async () => {
   }
 });
 
-test("the same seed gives the same tokens, and no seed gives others", async () => {
+test("the same seed gives the same tokens, and no seed gives different ones", async () => {
   const sample = async (seed: number | null) =>
     (await collect(engine.generate(ask(greeting, { temperature: 2, seed })))).tokenIds;
   expect(await sample(5)).toEqual(await sample(5));
@@ -145,7 +145,7 @@ describe("a request that ends early", () => {
     await expect(collect(outputs)).rejects.toMatchObject({ code: "aborted" });
   });
 
-  test("by the end of its iteration frees the slot", async () => {
+  test("by leaving its iteration frees the slot", async () => {
     for await (const output of engine.generate(ask(greeting, { maxTokens: 400 }))) {
       if (output.numOutputTokens > 2) break;
     }
@@ -153,7 +153,7 @@ describe("a request that ends early", () => {
     expect(engine.stats.kvCacheUsage).toBe(0);
   });
 
-  test("by return, while an output is being waited for, ends the wait", async () => {
+  test("by return, while waiting for an output, ends the wait", async () => {
     const iterator = engine.generate(ask(greeting, { maxTokens: 400 }))[Symbol.asyncIterator]();
     await iterator.next();
     const waiting = iterator.next();
@@ -164,8 +164,8 @@ describe("a request that ends early", () => {
   });
 });
 
-describe("a request that is refused", () => {
-  test("leaves the engine as it was", async () => {
+describe("a rejected request", () => {
+  test("does not change the engine", async () => {
     const bad: [GenerationRequest, string][] = [
       [ask([{ role: "user", content: "word ".repeat(10_000) }]), "prompt_too_long"],
       [ask([{ role: "user", content: [{ type: "image", reference: "data:image/png;base64,AAAA" }] }]), "invalid_image"],
@@ -179,7 +179,7 @@ describe("a request that is refused", () => {
     expect(tokenIds).toEqual(cases[1].greedyTokenIds);
   });
 
-  test("because its id is in use can be sent again afterwards", async () => {
+  test("with a duplicate id can be sent again later", async () => {
     const request = ask(greeting);
     const first = collect(engine.generate(request));
     await expect(collect(engine.generate(request))).rejects.toMatchObject({
@@ -190,7 +190,7 @@ describe("a request that is refused", () => {
     expect((await collect(engine.generate(request))).tokenIds).toEqual(tokenIds);
   });
 
-  test("because the queue is full names both limits, and the others are served", async () => {
+  test("with a full queue names both limits, and the others are served", async () => {
     const started = Array.from({ length: 8 }, () => collect(engine.generate(ask(greeting, { maxTokens: 4 }))));
     await expect(collect(engine.generate(ask(greeting)))).rejects.toMatchObject({
       code: "queue_full",
@@ -200,7 +200,7 @@ describe("a request that is refused", () => {
   });
 });
 
-describe("a request of several choices", () => {
+describe("a request for several choices", () => {
   const sampled = { temperature: 1, seed: 11, maxTokens: 12 };
 
   async function collectChoices(request: GenerationRequest): Promise<Map<number, RequestOutput[]>> {
@@ -211,7 +211,7 @@ describe("a request of several choices", () => {
     return choices;
   }
 
-  test("gives each the text of a request of its own with the seed that follows", async () => {
+  test("gives each choice the text of a separate request with the next seed", async () => {
     const golden = (await loadGoldens("llava-default")).cases[0];
     const choices = await collectChoices({ ...(await askGolden(golden, sampled)), numChoices: 3 });
     expect(new Set(choices.keys())).toEqual(new Set([0, 1, 2]));
@@ -222,7 +222,7 @@ describe("a request of several choices", () => {
     }
   });
 
-  test("is aborted whole", async () => {
+  test("is aborted as a whole", async () => {
     const request = { ...ask(greeting, { ...sampled, maxTokens: 400 }), numChoices: 3 };
     for await (const output of engine.generate(request)) if (output.numOutputTokens > 2) break;
     await waitUntilIdle(engine);
@@ -233,7 +233,7 @@ describe("a request of several choices", () => {
     [{ numChoices: 2 }, "must be 1 when using greedy sampling, got 2"],
     [{ numChoices: 0 }, "must be at least 1, got 0."],
     [{ numChoices: 9 }, "must be at most 8, "],
-  ] as const)("%o is refused", async ([more, problem]) => {
+  ] as const)("%o is rejected", async ([more, problem]) => {
     const refused = collect(engine.generate({ ...ask(greeting), ...more }));
     await expect(refused).rejects.toMatchObject({
       code: "invalid_argument",
@@ -242,7 +242,7 @@ describe("a request of several choices", () => {
     });
   });
 
-  test("carries the prompt on each choice's first output where it is asked for", async () => {
+  test("returns the prompt with each choice's first output if requested", async () => {
     const prompt = { kind: "text", text: "a red", addSpecialTokens: false } as const;
     const request = { ...ask(greeting, sampled), prompt, numChoices: 2, includePrompt: true };
     for (const [first, ...rest] of (await collectChoices(request)).values()) {
@@ -252,7 +252,7 @@ describe("a request of several choices", () => {
     }
   });
 
-  test("has the logprobs of its prompt computed once, and each choice tells them", async () => {
+  test("computes the prompt's logprobs once and returns them with each choice", async () => {
     const golden = (await loadGoldens("llava-default")).cases[0];
     const params = { ...sampled, promptLogprobs: 1 };
     await waitUntilIdle(engine);
@@ -260,7 +260,7 @@ describe("a request of several choices", () => {
     const choices = await collectChoices({ ...(await askGolden(golden, params)), numChoices: 3 });
     await waitUntilIdle(engine);
     const numPromptTokens = golden.promptTokenIds.length;
-    // The first computes its whole prompt, the others what nobody has computed before.
+    // The first choice computes its whole prompt, the others only new tokens.
     expect(engine.stats.numPrefixCacheQueries - before.numPrefixCacheQueries).toBe(2 * numPromptTokens);
     expect(engine.stats.numPrefixCacheHits - before.numPrefixCacheHits).toBe(2 * (numPromptTokens - 1));
     const prompts = [...choices.values()].map(([first]) => first.prompt);
@@ -281,22 +281,22 @@ describe("logits processors given as classes", () => {
     expect(await runChild("exported")).toBe("TargetToken gives 7,7,7");
   });
 
-  test("are refused from the module that creates the engine", async () => {
+  test("are rejected if the module that creates the engine defines them", async () => {
     expect(await runChild("local")).toMatch(
-      /^invalid_logits_processor: Logits processor class 1 of 1, Local, .*export it from a module of its own\.$/,
+      /^invalid_logits_processor: Logits processor class 1 of 1, Local, .*export it from its own module\.$/,
     );
   });
 
-  test("do not create one engine after the other", async () => {
+  test("do not create engines recursively", async () => {
     const creating = `${new URL("./creating-engine-processor.ts", import.meta.url).href}:Creating`;
     const other = startEngine({ logitsProcessors: [{ className: creating, options: {} }] });
-    await expect(other.ready).rejects.toThrow(/creates an engine when it is imported; move the class/);
+    await expect(other.ready).rejects.toThrow(/creates an engine when it is imported\. Move the class/);
     await other.close();
   });
 });
 
 describe("life and death", () => {
-  test("requests are refused while the model loads and after it is closed", async () => {
+  test("requests are rejected while the model loads and after the engine is closed", async () => {
     const other = startEngine();
     expect(other.state).toBe("loading");
     expect(other.modelInfo).toBeNull();
@@ -311,7 +311,7 @@ describe("life and death", () => {
     await expect(collect(other.generate(ask(greeting)))).rejects.toMatchObject({ code: "closed" });
   });
 
-  test("the death of the engine thread ends every request with an error, and the engine for good", async () => {
+  test("the death of the engine thread ends every request with an error and fails the engine for good", async () => {
     const processor = `${join(import.meta.dirname, "exiting-processor.ts")}:${Exiting.name}`;
     const other = startEngine({ logitsProcessors: [{ className: processor, options: {} }] });
     await other.ready;
@@ -326,14 +326,14 @@ describe("life and death", () => {
     await other.close();
   });
 
-  test("a process whose engine is closed ends by itself", async () => {
+  test("a process exits by itself after its engine is closed", async () => {
     const script = fileURLToPath(new URL("./close-child.ts", import.meta.url));
     const folder = join(goldensFolder, "llava-default");
     const { stdout, stderr } = await promisify(execFile)(process.execPath, [script, folder, cache.path]);
     expect({ stdout, stderr }).toEqual({ stdout: "4", stderr: "" });
   });
 
-  test("closing while the model loads ends the loading", async () => {
+  test("closing during loading ends the loading", async () => {
     const other = startEngine();
     const closing = other.close();
     await expect(other.ready).rejects.toMatchObject({ code: "closed" });

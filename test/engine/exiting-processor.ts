@@ -1,6 +1,6 @@
 /**
- * A logits processor that ends the engine thread in the middle of a sequence, as a crash in native code would: at its third
- * step, and not before there is a file that a request names as `exits_when`.
+ * A logits processor that ends the engine thread in the middle of a sequence, like a crash in native code: at its third
+ * step, and only once the file exists that a request names as `exits_when`.
  */
 import { existsSync } from "node:fs";
 

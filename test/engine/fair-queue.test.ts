@@ -10,7 +10,7 @@ interface Picture extends QueuedWork {
 
 const noLimits = { maxNumWaiting: 1_000_000, maxWaitingBytes: 1e12 };
 
-/** Requests are told apart by their names: `a` to `z`. */
+/** Requests are identified by their names: `a` to `z`. */
 const requests = new Map<string, object>();
 function requestOf(name: string): object {
   const request = requests.get(name) ?? {};
@@ -18,7 +18,7 @@ function requestOf(name: string): object {
   return request;
 }
 
-/** `name`: the request's, and the number of the picture. */
+/** `name`: the name of the request and the number of the picture. */
 function picture(name: string, cost: number, { tenant = "", numBytes = 1 } = {}): Picture {
   return { name, tenant, request: requestOf(name[0]), cost, numBytes };
 }
@@ -43,23 +43,23 @@ function takeNames(queue: FairQueue<Picture>, count = Number.POSITIVE_INFINITY):
   return names;
 }
 
-test("an empty queue has nothing to take", () => {
+test("an empty queue returns nothing", () => {
   expect(queueOf().take()).toBeNull();
 });
 
-test("equal pictures of two requests take turns, those of one request stay in order", () => {
+test("equal pictures of two requests alternate, and those of one request stay in order", () => {
   const queue = queueOf(...pictures("a", 3, 10), ...pictures("b", 3, 10));
   expect(takeNames(queue)).toEqual(["a0", "b0", "a1", "b1", "a2", "b2"]);
 });
 
-test("a small picture that comes late goes before the rest of a large request", () => {
+test("a small late picture goes before the rest of a large request", () => {
   const queue = queueOf(...pictures("a", 16, 100));
   expect(takeNames(queue, 2)).toEqual(["a0", "a1"]);
   queue.add(picture("b0", 1));
   expect(takeNames(queue, 2)).toEqual(["b0", "a2"]);
 });
 
-test("a request with small pictures gets as much work done as one with large pictures", () => {
+test("a request with small pictures gets as much work as one with large pictures", () => {
   const queue = queueOf(...pictures("a", 10, 100), ...pictures("b", 100, 10));
   const names = takeNames(queue, 55);
   expect(names.filter((name) => name.startsWith("a"))).toHaveLength(5);
@@ -110,7 +110,7 @@ test("a large picture is not overtaken for ever by small ones of ever new reques
   expect(numOvertaken).toBeGreaterThan(0);
 });
 
-test("what is removed is not taken, and can be removed again", () => {
+test("a removed picture is not taken, and can be removed again", () => {
   const [first, second, third] = pictures("a", 3, 1);
   const queue = queueOf(first, second, third);
   queue.remove(second);
@@ -124,21 +124,21 @@ test("what is removed is not taken, and can be removed again", () => {
 describe("a full queue", () => {
   const full = { maxNumWaiting: 4, maxWaitingBytes: 1_000 };
 
-  test("refuses the latest picture of the request that has most of it", () => {
+  test("evicts the latest picture of the request that has the largest part", () => {
     const queue = new FairQueue<Picture>(full);
     for (const work of pictures("a", 4, 1)) expect(queue.add(work)).toEqual([]);
     expect(queue.add(picture("b0", 1)).map(({ name }) => name)).toEqual(["a3"]);
     expect(takeNames(queue)).toEqual(["a0", "b0", "a1", "a2"]);
   });
 
-  test("refuses the newcomer where all have as much", () => {
+  test("rejects the newcomer if all requests have the same part", () => {
     const queue = new FairQueue<Picture>(full);
     for (const request of ["a", "b", "c", "d"]) queue.add(picture(`${request}0`, 1));
     expect(queue.add(picture("e0", 1)).map(({ name }) => name)).toEqual(["e0"]);
     expect(queue.numWaiting).toBe(4);
   });
 
-  test("takes from the tenant that has most of it, though another has the largest request", () => {
+  test("evicts from the tenant with the largest part, even if another tenant has the largest request", () => {
     const queue = new FairQueue<Picture>(full);
     for (const request of ["c", "d", "e"]) queue.add(picture(`${request}0`, 1, { tenant: "many" }));
     queue.add(picture("a0", 1, { tenant: "one" }));
@@ -153,7 +153,7 @@ describe("a full queue", () => {
     expect(queue.waitingBytes).toBe(150);
   });
 
-  test("refuses nothing of a request that is alone", () => {
+  test("evicts nothing of a request that is alone", () => {
     const queue = new FairQueue<Picture>(full);
     for (const work of pictures("a", 9, 1)) expect(queue.add(work)).toEqual([]);
     expect(queue.numWaiting).toBe(9);
@@ -167,7 +167,7 @@ interface Step {
   readonly action: "add" | "take" | "remove";
 }
 
-describe("whatever comes, goes and is removed", () => {
+describe("any sequence of additions, takes and removals", () => {
   const steps: fc.Arbitrary<Step[]> = fc.array(
     fc.record({
       request: fc.constantFrom("a", "b", "c", "d"),
@@ -178,7 +178,7 @@ describe("whatever comes, goes and is removed", () => {
     { maxLength: 200 },
   );
 
-  /** What is left in the queue after the steps, as far as it agrees with a plain set; null where it does not. */
+  /** The content of the queue after the steps, or null if it differs from a plain set. */
   function play(queue: FairQueue<Picture>, all: readonly Step[]): Set<Picture> | null {
     const waiting = new Set<Picture>();
     for (const [index, { request, tenant, cost, action }] of all.entries()) {
@@ -199,7 +199,7 @@ describe("whatever comes, goes and is removed", () => {
     return waiting;
   }
 
-  test("nothing is lost or taken twice", () => {
+  test("loses nothing and takes nothing twice", () => {
     fc.assert(
       fc.property(steps, (all) => {
         const queue = new FairQueue<Picture>(noLimits);
@@ -210,7 +210,7 @@ describe("whatever comes, goes and is removed", () => {
     );
   });
 
-  test("of two tenants that both have pictures neither gets more done than the other, but for a picture or three", () => {
+  test("gives neither of two busy tenants more work than the other, within a few pictures", () => {
     fc.assert(
       fc.property(steps, (all) => {
         const queue = new FairQueue<Picture>(noLimits);

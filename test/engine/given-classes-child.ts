@@ -1,6 +1,6 @@
 /**
- * A process without a test runner's module loader that gives an engine a class: `exported`, one that a module of its own
- * exports; `local`, one of this module. Prints the generated token ids, or why there are none.
+ * A process without a test runner's module loader that gives an engine a class: `exported` from another module, or
+ * `local` from this one. Prints the generated token ids, or the reason for their absence.
  */
 import { createEngine, createSamplingParams, EngineError } from "../../engine/index.ts";
 import type { EngineConfig } from "../../engine/index.ts";

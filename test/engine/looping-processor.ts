@@ -1,6 +1,6 @@
 /**
- * A logits processor that runs for as long as a request wants: until there is the file that it names as `loops_until`. No
- * other thread can end it but by ending the engine thread.
+ * A logits processor that runs until the file exists that a request names as `loops_until`. Only the end of the engine
+ * thread can end it.
  */
 import { existsSync } from "node:fs";
 

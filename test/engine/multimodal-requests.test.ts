@@ -48,7 +48,7 @@ function rows(numRows: number, width = hiddenSize): Buffer {
 }
 
 describe("token prompts", () => {
-  test("that already hold an image's features are taken as they are", async () => {
+  test("that already contain an image's features are not changed", async () => {
     await using inputs = await createGoldenInputs("llava-default");
     const pictures = [await image("drawing.png"), await image("photo.png")];
     const expanded = await process(inputs, text("a <image> b <image> c", ...pictures));
@@ -56,7 +56,7 @@ describe("token prompts", () => {
     expect(again).toEqual(expanded);
   });
 
-  test("with features for some of the images, or a place too many, are refused with the counts", async () => {
+  test("with features for only some images, or one place too many, are rejected with the counts", async () => {
     await using inputs = await createGoldenInputs("llava-default");
     const picture = await image("drawing.png");
     const some = [...imageTokens(16), 50, imageTokenId];
@@ -72,7 +72,7 @@ describe("token prompts", () => {
     }
   });
 
-  test("may have as many images side by side as an image has features", async () => {
+  test("may have as many adjacent images as an image has features", async () => {
     const imageLimits = { maxImagesPerPrompt: 16, maxImageBytes: 1e6, maxImagePixels: 1e6, fetchTimeoutMs: 5000 };
     await using inputs = await createGoldenInputs("llava-default", { imageLimits, settings: { imageLimits } });
     const picture = await image("small.png");
@@ -85,7 +85,7 @@ describe("token prompts", () => {
 describe("embeddings", () => {
   const settings = { enableMmEmbeds: true };
 
-  test("take the places of images, as many tokens as they have rows, in every kind of prompt", async () => {
+  test("take the places of images, one token per row, in every kind of prompt", async () => {
     await using inputs = await createGoldenInputs("llava-default", { settings });
     const [three, five] = [
       embeds(numpyFile("<f4", [3, hiddenSize], rows(3))),
@@ -108,12 +108,12 @@ describe("embeddings", () => {
     expect(fromText.images[0].mmHash).not.toBe(fromText.images[1].mmHash);
   });
 
-  test("are refused where the server does not take them, and beside images", async () => {
+  test("are rejected if the server does not accept them, and together with images", async () => {
     const file = embeds(numpyFile("<f4", [3, hiddenSize], rows(3)));
     await using closed = await createGoldenInputs("llava-default");
     await expect(process(closed, text("<image>", file))).rejects.toMatchObject({
       code: "invalid_argument",
-      message: expect.stringContaining("takes no image embeddings"),
+      message: expect.stringContaining("does not accept image embeddings"),
       parameter: "prompt.images",
     });
     await using open = await createGoldenInputs("llava-default", { settings });
@@ -123,7 +123,7 @@ describe("embeddings", () => {
     });
   });
 
-  test("of another width, or more rows than an image can have, are refused by their place in the prompt", async () => {
+  test("of another width, or with more rows than an image can have, are rejected with their place in the prompt", async () => {
     await using inputs = await createGoldenInputs("llava-default", { settings });
     const good = embeds(numpyFile("<f4", [3, hiddenSize], rows(3)));
     for (const [file, message] of [
@@ -159,7 +159,7 @@ describe("processor options", () => {
     expect(Math.min(...(plain.tensors.get("pixel_values")?.data as Float32Array))).toBeLessThan(0);
   });
 
-  test("of a deployment are the request's to change, and what is set to the checkpoint's own value is the same image", async () => {
+  test("of a deployment can be overridden by a request, and the checkpoint's own value gives the same image", async () => {
     const settings = { mmProcessorOptions: { do_normalize: false } };
     await using set = await createGoldenInputs("llava-default", { settings });
     await using plain = await createGoldenInputs("llava-default");
@@ -180,16 +180,16 @@ describe("processor options", () => {
   test.for<[Record<string, unknown>, string, RegExp]>([
     [{ resample: 99 }, "resample", /^resample is 99; expected an integer from 0 to 5\.$/],
     [{ size: { longest: 3 } }, "size", /^size has the fields "longest"; expected height and width, or shortest_edge/],
-    [{ crop_size: 16 }, "crop_size", /^crop_size makes pictures of 16x16; the vision encoder takes 32x32\.$/],
-    [{ image_mean: () => 0 }, "image_mean", /image_mean is no JSON value/],
+    [{ crop_size: 16 }, "crop_size", /^crop_size makes pictures of 16x16; the vision encoder expects 32x32\.$/],
+    [{ image_mean: () => 0 }, "image_mean", /image_mean is not a JSON value/],
     [{ size: { height: Number.NaN, width: 3 } }, "size.height", /^size\.height is NaN; expected an integer/],
     [{ images_kwargs: { image_std: [1, 0, 1] } }, "images_kwargs.image_std[1]", /^images_kwargs\.image_std\[1\] is 0;/],
     [{ images_kwargs: [1] }, "images_kwargs", /^images_kwargs is a list of 1 element; expected an object of options/],
     [{ resample: 1, images_kwargs: { resample: 1 } }, "images_kwargs.resample", /given a second time, as resample;/],
     [{ use_fast: "yes" }, "use_fast", /^use_fast is "yes"; expected true or false\.$/],
-    [{ max_pixels: 3 }, "max_pixels", /^max_pixels cannot be set; the options .* that can be are do_resize, size,/],
+    [{ max_pixels: 3 }, "max_pixels", /^max_pixels cannot be set; the options .* that can be set are do_resize, size,/],
     [{ image_processor_type: "B" }, "image_processor_type", /cannot be set/],
-  ])("that cannot be followed are the request's error: %j", async ([mmProcessorOptions, path, message]) => {
+  ])("with invalid values are the request's error: %j", async ([mmProcessorOptions, path, message]) => {
     await using inputs = await createGoldenInputs("llava-default");
     await expect(
       process(inputs, text("<image>", await image("photo.png")), { mmProcessorOptions }),
@@ -202,7 +202,7 @@ describe("processor options", () => {
 });
 
 describe("with caches", () => {
-  /** Counts what is fetched; tells unchanged images by a validator. */
+  /** Counts fetches, and confirms unchanged images by a validator. */
   function countingSource(bytes: () => Uint8Array): ImageSource & { readonly answers: string[] } {
     const answers: string[] = [];
     return {
@@ -225,7 +225,7 @@ describe("with caches", () => {
   const bytesOf = async (name: string): Promise<Buffer> =>
     Buffer.from((await pictureReference(name)).split(",")[1], "base64");
 
-  test("an image is processed once, several in one batch, and a hit is the same item", async () => {
+  test("an image is processed once, several in one batch, and a hit returns the same item", async () => {
     await using inputs = await cachedInputs();
     const [drawing, photo] = [await image("drawing.png"), await image("photo.png")];
     const first = await process(inputs, text("<image><image>", drawing, photo));
@@ -235,7 +235,7 @@ describe("with caches", () => {
     expect(second.images[1].tensors).toEqual(first.images[0].tensors);
   });
 
-  test("an unchanged image is asked for, not fetched; a changed one is fetched", async () => {
+  test("an unchanged image is revalidated without a download; a changed one is downloaded", async () => {
     let bytes = await bytesOf("drawing.png");
     const source = countingSource(() => bytes);
     await using inputs = await cachedInputs(source);
@@ -244,10 +244,10 @@ describe("with caches", () => {
     const first = await hashOf();
     expect(await hashOf()).toBe(first);
     expect(source.answers).toEqual(["fetched", "unchanged"]);
-    // Other options are another item of the same bytes, which have to be fetched for it.
+    // Other options make another item from the same bytes, which have to be fetched for it.
     await hashOf({ mmProcessorOptions: { do_normalize: false } });
     expect(source.answers.splice(0)).toEqual(["fetched", "unchanged", "fetched"]);
-    // What another tenant's credentials saw is not believed.
+    // Results of another tenant's credentials are not trusted.
     expect(await hashOf({ tenant: "other" })).toBe(first);
     expect(source.answers.splice(0)).toEqual(["fetched"]);
     bytes = Buffer.concat([await bytesOf("photo.png"), Buffer.of(1)]);
@@ -255,7 +255,7 @@ describe("with caches", () => {
     expect(source.answers).toEqual(["fetched"]);
   });
 
-  test("an image that changes while its item leaves the cache is served as it was when it was asked for", async () => {
+  test("an image that changes while its item is evicted is served in the version that was fetched", async () => {
     let bytes = await bytesOf("drawing.png");
     const caches = new MultiModalCaches({ ...defaultCacheConfig, maxMemoryBytes: 50_000 }, null);
     const source = countingSource(() => bytes);
@@ -273,13 +273,13 @@ describe("with caches", () => {
     bytes = await bytesOf("drawing.png");
     const [second] = (await process(inputs, prompt)).images;
     expect(second).toEqual(first);
-    // Its item is gone: there is nothing that could be unchanged.
+    // Its item is evicted, so nothing could be unchanged.
     const [third] = (await process(inputs, prompt)).images;
     expect(third.mmHash).not.toBe(first.mmHash);
     expect(source.answers).toEqual(["fetched", "unchanged", "fetched"]);
   });
 
-  test("a uuid stands for an image of its tenant: once cached it needs neither reference nor fetch", async () => {
+  test("a uuid identifies an image of its tenant, and needs neither a reference nor a fetch once cached", async () => {
     const bytes = await bytesOf("drawing.png");
     const source = countingSource(() => bytes);
     await using inputs = await cachedInputs(source);
@@ -301,7 +301,7 @@ describe("with caches", () => {
     await expect(process(inputs, named(null), otherOptions)).rejects.toMatchObject(refused);
   });
 
-  test("of several images of one uuid any may bring it", async () => {
+  test("of several images with one uuid, any may bring the image", async () => {
     await using inputs = await cachedInputs();
     const bytes = await pictureReference("drawing.png");
     const named = (reference: string | null): ImagePart => ({ type: "image", reference, uuid: "dog" });
@@ -309,7 +309,7 @@ describe("with caches", () => {
     expect(images[0].tensors).toBe(images[1].tensors);
   });
 
-  test("a salt keeps equal images apart", async () => {
+  test("a salt separates equal images", async () => {
     await using inputs = await cachedInputs();
     const prompt = text("<image>", await image("small.png"));
     const hashes = await Promise.all(

@@ -56,7 +56,7 @@ function question(text: string): ChatMessage {
   };
 }
 
-test("a prompt asked again reuses all but its last token, under its own salt only", async () => {
+test("a repeated prompt reuses all but its last token, only under its own salt", async () => {
   const messages = [question("What is in the picture?")];
   const [first] = await ask(messages, { cacheSalt: "one" });
   expect(first.numCachedTokens).toBe(0);
@@ -78,7 +78,7 @@ test("the next turn of a conversation reuses the picture and the question", asyn
     { role: "user", content: "And another?" },
   ] as const;
   const [second] = await ask(turn);
-  // The question's last tokens may be others where an answer follows.
+  // The question's last tokens may differ when an answer follows.
   expect(second.numCachedTokens).toBeGreaterThan(outputs[0].numImageTokens);
   expect(second.numCachedTokens).toBeLessThan(second.numPromptTokens);
 });
@@ -94,7 +94,7 @@ test("choices of one prompt compute it once", async () => {
   ]);
 });
 
-test("a model whose tokens stand on three axes continues a reused prefix of pictures where it would without reuse", async () => {
+test("a model with three-axis positions continues a reused picture prefix with the same tokens as without reuse", async () => {
   const start = async (enablePrefixCaching: boolean): Promise<Engine> => {
     const config = { ...goldenEngineConfig("qwen2-vl", cache.path), enablePrefixCaching };
     const engine = createEngine(config, { imageSources: [createDataUrlImageSource()] });
@@ -116,7 +116,7 @@ test("a model whose tokens stand on three axes continues a reused prefix of pict
     return { tokenIds: outputs.flatMap((output) => output.tokenIds), numCachedTokens, numPromptTokens };
   };
   try {
-    // Wider than high and higher than wide, so that the text behind each is as far on as its longer edge.
+    // Wider than high and higher than wide, so that the text after each continues after its longer edge.
     const [wide, high] = await Promise.all(["drawing.png", "photo.png"].map(pictureReference));
     const first: ImagePart[] = [
       { type: "image", reference: wide },
@@ -135,7 +135,7 @@ test("a model whose tokens stand on three axes continues a reused prefix of pict
       answer.numPromptTokens + answer.tokenIds.length - 1,
       0,
     ]);
-    // Another prompt, that parts from the first behind its pictures.
+    // Another prompt that differs from the first after its pictures.
     const otherEnd = [...question.slice(0, -2), 90, 91];
     const cut = await generate(reusing, otherEnd, first);
     expect(cut.tokenIds).toEqual((await generate(computing, otherEnd, first)).tokenIds);

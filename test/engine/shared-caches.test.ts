@@ -1,4 +1,4 @@
-/** Embeddings come back from the store in half precision: the reference's greedy tokens must not notice. */
+/** Embeddings return from the store in half precision, and the reference's greedy tokens stay the same. */
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { defaultCacheConfig } from "../../engine/contract/default-limits.ts";
@@ -26,7 +26,7 @@ afterAll(async () => {
   await folder[Symbol.asyncDispose]();
 });
 
-/** Keeps nothing in memory, so that all it knows of images it has from the store. */
+/** Keeps nothing in memory, so that everything about images comes from the store. */
 async function startReplica({ name, checkpointFolder }: Goldens): Promise<Engine> {
   const logger = createLogger({ level: "debug", write: () => {} });
   const engine = createEngine(
@@ -55,7 +55,7 @@ async function startReplica({ name, checkpointFolder }: Goldens): Promise<Engine
   return engine;
 }
 
-/** Of a checkpoint without a chat template, which marks pictures as Qwen2-VL's does. */
+/** For a checkpoint without a chat template that marks pictures like Qwen2-VL's. */
 async function textPrompt({ messages, pictures }: GoldenCase): Promise<GenerationRequest["prompt"]> {
   const references = await Promise.all(pictures.map(pictureReference));
   const marks = messages.flatMap(({ content }) =>
@@ -92,7 +92,7 @@ function statsOf({ tiers }: CacheReport, cache: string) {
 }
 
 test.for(["llava-default", "llava-full", "fovea-shapes", "smolvlm", "qwen2-vl"] as const)(
-  "%s: a replica that takes all embeddings from the store answers with the reference's tokens",
+  "%s: a replica that reads all embeddings from the store answers with the reference's tokens",
   async (model) => {
     const goldens = await loadGoldens(model);
     const cases = goldens.cases.filter(({ pictures }) => pictures.length > 0);

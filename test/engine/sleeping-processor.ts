@@ -1,4 +1,4 @@
-/** A logits processor that never returns from a native call, as a driver that hangs: for requests that name `sleeps`. */
+/** A logits processor that never returns from a native call, like a hanging driver, for requests with `sleeps`. */
 import koffi from "koffi";
 
 import { LogitsProcessor } from "../../engine/sampling/contract/logits-processor.ts";

@@ -1,4 +1,4 @@
-/** What sampling parameters demand of texts, through both threads, on the shipped checkpoint. */
+/** The effect of sampling parameters on texts, through both threads, on the shipped checkpoint. */
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { createEngine, createSamplingParams } from "../../engine/index.ts";
@@ -65,7 +65,7 @@ test.for([0, 0.7, 2])(
   },
 );
 
-test("a structured output that is complete ends before the fewest tokens asked for, and goes on where it can", async () => {
+test("a complete structured output ends before min_tokens, and one that can continue does", async () => {
   const choice: StructuredOutput = { kind: "choice", choices: ["red"] };
   const complete = await generate({ minTokens: 20, structuredOutput: choice });
   expect(complete.text).toBe("red");
@@ -76,7 +76,7 @@ test("a structured output that is complete ends before the fewest tokens asked f
   expect(tokenIds.length).toBeGreaterThanOrEqual(20);
 });
 
-test("structured outputs that are made to be expensive do not stop the texts beside them", async () => {
+test("structured outputs built to be expensive do not stop the texts beside them", async () => {
   const red: StructuredOutput = { kind: "regex", pattern: "(red|green|blue)( (red|green|blue))*" };
   const alone = await generate({ temperature: 0, minTokens: 20, structuredOutput: red });
   const ambiguous: StructuredOutput = { kind: "grammar", grammar: "root ::= root root root | [a-z ]?" };
@@ -99,7 +99,7 @@ test("structured outputs that are made to be expensive do not stop the texts bes
   }
 });
 
-test("logprobs of a structured output are those among the tokens its grammar allows", async () => {
+test("logprobs of a structured output are computed among the tokens its grammar allows", async () => {
   const { samplingParams, ...request } = {
     requestId: "scored",
     prompt: { kind: "text", text: "a", addSpecialTokens: true },
@@ -118,7 +118,7 @@ test("logprobs of a structured output are those among the tokens its grammar all
   }
 });
 
-test("allowed tokens are all that comes, bad words are nothing that comes, biased tokens are what comes", async () => {
+test("only allowed tokens occur, bad words never occur, and biased tokens occur", async () => {
   const { tokenIds: free, text } = await generate({ temperature: 0 });
   const allowedTokenIds = [free[0], free[0] + 1, free[0] + 2];
   const { tokenIds } = await generate({ allowedTokenIds, ignoreEos: true });
@@ -129,7 +129,7 @@ test("allowed tokens are all that comes, bad words are nothing that comes, biase
   expect((await generate({ logitBias: { 7: 100 }, ignoreEos: true, maxTokens: 4 })).tokenIds).toEqual([7, 7, 7, 7]);
 });
 
-test("a presence penalty lets no token come twice where it outweighs what the model prefers", async () => {
+test("no token occurs twice when a presence penalty outweighs the model's preference", async () => {
   const allowedTokenIds = [10, 11, 12, 13, 14, 15];
   const { tokenIds } = await generate({
     temperature: 0,

@@ -49,7 +49,7 @@ describe.for([
     return (await client.completions.create(echoed)).choices[0].text;
   }
 
-  test("is reported in the log and over HTTP", async () => {
+  test("is listed in the log and over HTTP", async () => {
     expect((await service.waitForLog("Ready.")).logitsProcessors).toEqual([name]);
     expect(await client.get("/logits-processors")).toEqual({
       object: "list",
@@ -57,7 +57,7 @@ describe.for([
     });
   });
 
-  test("steers the request that says so, greedy or drawn, in one batch with others", async () => {
+  test("steers only the request that asks for it, greedy or drawn, in a shared batch", async () => {
     const free = await complete({});
     const steered = { vllm_xargs: { target_token: 67 }, ignore_eos: true };
     const expected = (await tokenText(67)).repeat(4);
@@ -67,7 +67,7 @@ describe.for([
   });
 });
 
-test("the class of the first example refuses what is no token id", () => {
+test("the class of the first example rejects invalid token ids", () => {
   const refuse = (target: number | string) => () =>
     TargetToken.validateParams({ extraArgs: { target_token: target } } as never);
   expect(refuse("red")).toThrow('target_token must be a token id, got "red".');

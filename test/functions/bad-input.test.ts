@@ -12,7 +12,7 @@ let service: RunningService;
 let images: Server;
 let imagesUrl: string;
 
-/** What the image server answers, by path. */
+/** The image server's answers by path. */
 const imageRoutes: Record<string, RequestListener> = {
   "/good.png": (_, response) => void goodPng().then((bytes) => response.end(bytes)),
   "/missing.png": (_, response) => response.writeHead(404).end(),
@@ -44,7 +44,7 @@ beforeAll(async () => {
     MAX_IMAGE_BYTES: "1MiB",
     MAX_MODEL_LEN: "512",
     LIMIT_MM_PER_PROMPT: '{"image": 4}',
-    // Nobody listens there: credentials are not looked for on this machine, and no request leaves it.
+    // Nothing listens there: credentials are not looked up on this machine, and no request leaves it.
     AWS_ENDPOINT_URL_S3: "http://127.0.0.1:1",
   });
 });
@@ -90,7 +90,7 @@ function goodPng(): Promise<Buffer> {
     .toBuffer();
 }
 
-/** Its header announces 2.5 gigapixels; there is but one byte of them. */
+/** Its header announces 2.5 gigapixels, but it contains one byte of them. */
 function hugePng(): Buffer {
   return writePng({ width: 50_000, height: 50_000, bitDepth: 8, colourType: "rgb" }, Buffer.from([0]));
 }
@@ -126,7 +126,7 @@ test.for<[string, () => Promise<string> | string, number, string]>([
   ["a redirect to 127.0.0.1", () => `${imagesUrl}/to-localhost`, 400, "invalid_image_reference"],
   ["a redirect to 169.254.169.254", () => `${imagesUrl}/to-metadata`, 400, "invalid_image_reference"],
   ["169.254.169.254 itself", () => "http://169.254.169.254/latest/meta-data/", 400, "invalid_image_reference"],
-])("%s is refused, and the next request is served", async ([, urlOf, status, code]) => {
+])("%s is rejected, and the next request is served", async ([, urlOf, status, code]) => {
   const refused = await ask(about(await urlOf()));
   expect({ status: refused.status, code: refused.body.error?.code }).toEqual({ status, code });
   expect(refused.body.error?.param).toBe("messages[0].content[0].image_url");
@@ -134,7 +134,7 @@ test.for<[string, () => Promise<string> | string, number, string]>([
   expect((await ask("Hello?")).status).toBe(200);
 });
 
-test("a GIF called PNG, an animated WebP and an image from the web are served", async () => {
+test("a GIF named PNG, an animated WebP and an image from the web are accepted", async () => {
   const urls = [dataUrl("image/png", gif), dataUrl("image/webp", await animatedWebp()), `${imagesUrl}/good.png`];
   for (const url of urls) {
     const { status, body } = await ask(about(url));
@@ -143,7 +143,7 @@ test("a GIF called PNG, an animated WebP and an image from the web are served", 
   }
 });
 
-test("more images than allowed are refused with both numbers", async () => {
+test("more images than allowed are rejected with both numbers", async () => {
   const part = { type: "image_url", image_url: { url: dataUrl("image/png", await goodPng()) } };
   const { status, body } = await ask(Array.from({ length: 5 }, () => part));
   expect(status).toBe(400);
@@ -151,7 +151,7 @@ test("more images than allowed are refused with both numbers", async () => {
   expect(body.error?.message).toMatch(/5 images; the limit is 4/);
 });
 
-test("a prompt of 100,000 tokens is refused with both numbers", async () => {
+test("a prompt of 100,000 tokens is rejected with both numbers", async () => {
   const { status, body } = await ask("shape ".repeat(100_000));
   expect(status).toBe(400);
   expect(body.error).toMatchObject({ code: "context_length_exceeded", param: "messages" });
@@ -174,13 +174,13 @@ test.for<[string, string, object, string]>([
     { messages: [{ role: "user", content: about(`data:image/png;base64,${longText}`) }] },
     "messages[0].content[0].image_url",
   ],
-])("%s are refused, and a request beside them is answered", async ([, path, fields, param]) => {
+])("%s are rejected, and a request beside them is answered", async ([, path, fields, param]) => {
   const [refused, beside] = await Promise.all([post(path, { ...hello, ...fields }), post("chat/completions", hello)]);
   expect(refused).toMatchObject({ status: 400, body: { error: { param } } });
   expect(beside.status).toBe(200);
 });
 
-test("token ids beyond the vocabulary are refused", async () => {
+test("token ids outside the vocabulary are rejected", async () => {
   const response = await fetch(`${service.baseUrl}/v1/completions`, {
     method: "POST",
     headers: { "content-type": "application/json" },
@@ -190,13 +190,13 @@ test("token ids beyond the vocabulary are refused", async () => {
   expect(((await response.json()) as Answer).error).toMatchObject({ param: "prompt" });
 });
 
-test("more tokens than fit are asked for and as many as fit are given", async () => {
+test("a request for more tokens than fit gets as many as fit", async () => {
   const { status, body } = await ask("Hello?", { max_tokens: 1e9, ignore_eos: true });
   expect(status).toBe(200);
   expect(body.choices?.[0].finish_reason).toBe("length");
   expect(body.usage!.prompt_tokens + body.usage!.completion_tokens).toBe(512);
 });
 
-test("none of it was a failure of ours", () => {
+test("none of these requests was logged as our failure", () => {
   expect(service.log()).not.toContain('"level":"error"');
 });

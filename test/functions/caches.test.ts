@@ -1,4 +1,4 @@
-/** What a picture costs the second time, over HTTP: with the shipped checkpoint, on one replica and on two. */
+/** The cost of a known picture over HTTP, with the shipped checkpoint, on one replica and on two. */
 import { readFile } from "node:fs/promises";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
@@ -17,7 +17,7 @@ beforeAll(async () => {
 });
 afterAll(() => redis.kill());
 
-/** Waiting for Redis is not what is tested, so the limit is generous; a queue of batches would have keys of its own. */
+/** Redis timeouts are not tested here, so the limit is generous. A queue of batches would have its own keys. */
 function replica(environment: Readonly<Record<string, string>> = {}): Promise<RunningService> {
   const settings = { MAX_NUM_SEQS: "2", BATCH_STORE: "none", REDIS_URL: redis.url, REDIS_COMMAND_TIMEOUT_MS: "5000" };
   return startService({ ...settings, ...environment });
@@ -39,14 +39,14 @@ async function ask({ baseUrl }: RunningService, fields: object = {}, headers: ob
   return answer.choices[0].message.content;
 }
 
-/** The metric's value; labels as Prometheus writes them. */
+/** The metric's value; labels in Prometheus' notation. */
 async function metric({ baseUrl }: RunningService, name: string, ...labels: readonly string[]): Promise<number> {
   const lines = (await (await fetch(`${baseUrl}/metrics`)).text()).split("\n");
   const line = lines.find((text) => text.startsWith(`${name}{`) && labels.every((label) => text.includes(label)));
   return Number(line?.slice(line.lastIndexOf(" ") + 1));
 }
 
-test("a picture is processed and encoded once by all replicas, and every answer is the same", async () => {
+test("a picture is processed and encoded once for all replicas, and every answer is the same", async () => {
   await using first = await replica();
   await using second = await replica();
   const answer = await ask(first);
@@ -54,7 +54,7 @@ test("a picture is processed and encoded once by all replicas, and every answer 
   expect(await metric(first, "vllm:mm_cache_queries_total")).toBe(2);
   expect(await metric(first, "vllm:mm_cache_hits_total")).toBe(1);
   expect(await metric(first, "fovea_cache_hits_total", 'cache="encoder"', 'tier="memory"')).toBe(1);
-  // Written in the background: pixels, embeddings, and what the picture does to a prompt.
+  // Written in the background: pixels, embeddings, and prompt updates of the picture.
   await expect.poll(() => redis.command("dbsize"), { interval: 10 }).toBe("3");
 
   expect(await ask(second)).toBe(answer);
@@ -66,7 +66,7 @@ test("a picture is processed and encoded once by all replicas, and every answer 
   expect(await metric(second, "fovea_redis_available", 'operation="write"')).toBe(1);
 });
 
-test("tenants share nothing of a picture: neither those of other API keys nor requests of other salts", async () => {
+test("tenants share no pictures: neither other API keys nor other salts", async () => {
   await using service = await replica({ API_KEY: "one,two", REDIS_KEY_PREFIX: "tenants" });
   const as = (key: string) => ({ authorization: `Bearer ${key}` });
   const hits = (): Promise<number> => metric(service, "vllm:mm_cache_hits_total");
@@ -79,7 +79,7 @@ test("tenants share nothing of a picture: neither those of other API keys nor re
   expect(await hits()).toBe(2);
 });
 
-test("Redis may go in the middle: answers stay, the metrics tell", async () => {
+test("Redis can fail at any time: answers stay the same, and the metrics show it", async () => {
   const doomed = await startRedisServer();
   await using service = await replica({ REDIS_URL: doomed.url, MM_PROCESSOR_CACHE_GB: "0" });
   const answer = await ask(service);

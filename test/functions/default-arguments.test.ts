@@ -7,7 +7,7 @@ import { createScriptedEngine } from "../support/scripted-engine.ts";
 
 type Arguments = ExtraArguments;
 
-/** Messages logged at start by a service whose one logits processor has something against the arguments. */
+/** Messages logged at start by a service whose logits processor rejects the arguments. */
 function warningsFor(defaultExtraArguments: Arguments, problemWith: (given: Arguments) => string | null): string[] {
   const engine = createScriptedEngine(() => []);
   engine.refusalOf = ({ extraArgs }) => {
@@ -23,18 +23,18 @@ function warningsFor(defaultExtraArguments: Arguments, problemWith: (given: Argu
 const mustBeNumber = ({ target }: Arguments) =>
   target === undefined || typeof target === "number" ? null : "target must be a number.";
 
-test("a default that its processor refuses is warned of, with the variable, the processor and the reason", () => {
+test("a default that its processor rejects causes a warning with the variable, the processor and the reason", () => {
   expect(warningsFor({ target: "x" }, mustBeNumber)).toEqual([
-    "LOGITS_PROCESSOR_DEFAULT_ARGS: steering:Strict refuses requests that change none of them: target must be a number.",
+    "LOGITS_PROCESSOR_DEFAULT_ARGS: steering:Strict rejects requests that do not override these defaults: target must be a number.",
   ]);
 });
 
-test("defaults that the processor takes, and none at all, are not", () => {
+test("valid defaults, and no defaults, cause no warning", () => {
   expect(warningsFor({ target: 1 }, mustBeNumber)).toEqual([]);
   expect(warningsFor({}, mustBeNumber)).toEqual([]);
 });
 
-test("an argument that every request has to bring itself is no fault of the defaults", () => {
+test("an argument that every request must bring itself causes no warning", () => {
   const needsTarget = (given: Arguments) => ("target" in given ? mustBeNumber(given) : "target is missing.");
   expect(warningsFor({ strength: 2 }, needsTarget)).toEqual([]);
   expect(warningsFor({ target: "x" }, needsTarget)).toEqual([expect.stringContaining("target must be a number.")]);

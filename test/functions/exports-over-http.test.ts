@@ -1,4 +1,4 @@
-/** Ready-made exports as users start them: the service and `check`, by their settings. */
+/** Ready-made exports as users start them: the service and `check` with settings. */
 import { join } from "node:path";
 import { expect, test } from "vitest";
 
@@ -36,11 +36,11 @@ test("a conversation with a picture is answered over HTTP with the tokens of tra
     usage: { prompt_tokens: golden.promptTokenIds.length, completion_tokens: numTokens },
   };
   expect(await ask()).toMatchObject(expected);
-  // On what the first left behind, its picture's embeddings included.
+  // With the state that the first one left behind, including its picture's embeddings.
   expect(await ask()).toMatchObject(expected);
 });
 
-test("check tells the variant, the sizes of its files and room for one sequence more", async () => {
+test("check shows the variant, the sizes of its files and room for one more sequence", async () => {
   await using cache = await createTemporaryFolder();
   await using cli = startCli(["check"], {
     MODEL: folderOf("llava"),
@@ -58,7 +58,7 @@ test("check tells the variant, the sizes of its files and room for one sequence 
   expect(report).toMatch(/^Fits: /m);
 });
 
-test("check names the variants of an export that lacks the one asked for", async () => {
+test("check lists the variants of an export that lacks the requested one", async () => {
   await using cache = await createTemporaryFolder();
   await using cli = startCli(["check"], { MODEL: folderOf("smolvlm"), DTYPE: "int8", CACHE_FOLDER: cache.path });
   expect(await cli.exitCode).toBe(1);

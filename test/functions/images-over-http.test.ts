@@ -37,7 +37,7 @@ async function ask(
   return { status: response.status, body: (await response.json()) as Answer };
 }
 
-/** Above what a prompt's split into steps makes of rounding, below what another picture does. */
+/** Above rounding differences between splits of a prompt into steps, below the differences between pictures. */
 const same = 0.01;
 const other = 0.1;
 
@@ -75,14 +75,14 @@ describe("the shipped checkpoint", () => {
   const named = (uuid: string) => ({ type: "image_url", image_url: null, uuid });
   const withLogprobs = { logprobs: true, top_logprobs: 5, max_tokens: 4 };
 
-  /** Logprobs of the likeliest tokens at every step of the answer: what the model makes of the picture. */
+  /** Logprobs of the likeliest tokens at every step of the answer, which reflect what the model sees in the picture. */
   async function impression(part: object, key = "one", fields: object = {}): Promise<readonly number[]> {
     const { status, body } = await ask(service, about(part), { ...withLogprobs, ...fields }, as(key));
     expect({ status, error: body.error }).toEqual({ status: 200 });
     return logprobsOf(body);
   }
 
-  test("a picture that was sent with a uuid is asked about again by the uuid alone", async () => {
+  test("a picture sent with a uuid can be referenced by the uuid alone", async () => {
     const sent = await impression(image(scene, "scene"));
     expect(distance(await impression(named("scene")), sent)).toBeLessThan(same);
     expect(distance(await impression({ type: "input_image", uuid: "scene" }), sent)).toBeLessThan(same);
@@ -90,18 +90,18 @@ describe("the shipped checkpoint", () => {
     expect(distance(await impression(image(photo)), sent)).toBeGreaterThan(other);
   });
 
-  test("another API key's equal uuid is another picture, and so is another salt's", async () => {
+  test("the same uuid under another API key or another salt is another picture", async () => {
     const mine = await impression(image(scene, "private"), "one");
     const refused = await ask(service, about(named("private")), {}, as("two"));
     expect(refused).toMatchObject({ status: 400, body: { error: { param: "messages[0].content[0].image_url" } } });
-    expect(refused.body.error?.message).toMatch(/by its uuid alone, and is not cached/);
+    expect(refused.body.error?.message).toMatch(/as a uuid only, and is not cached/);
     const theirs = await impression(image(photo, "private"), "two");
     expect(distance(theirs, await impression(image(photo), "two"))).toBeLessThan(same);
     expect(distance(await impression(named("private"), "one"), mine)).toBeLessThan(same);
     expect((await ask(service, about(named("private")), { cache_salt: "other" }, as("one"))).status).toBe(400);
   });
 
-  test("a request's options of the image processor change what the model sees, for it alone", async () => {
+  test("a request's image processor options change only its own picture", async () => {
     const raw = { mm_processor_kwargs: { do_normalize: false } };
     const usual = await impression(image(scene));
     const changed = await impression(image(scene), "one", raw);
@@ -126,7 +126,7 @@ describe("the shipped checkpoint", () => {
   const deep = JSON.parse(`{"size": ${'{"a":'.repeat(9)}1${"}".repeat(9)}}`) as object;
 
   const hugeAvif = readFileSync(new URL("../fixtures/pixels/8000x8000.avif", import.meta.url));
-  /** 16 bits deep, and without any pixels: refused before that shows. */
+  /** 16 bits deep, without any pixels: rejected before that is noticed. */
   const headerOnly = (edge: number): string => {
     const png = writePng({ width: edge, height: edge, bitDepth: 16, colourType: "rgb" }, new Uint8Array(0));
     return `data:image/png;base64,${png.toString("base64")}`;
@@ -185,7 +185,7 @@ describe("the shipped checkpoint", () => {
       "messages",
       /2 new images .* as \d+ pixels of plain RGB; the limit is 100000000\. .* MAX_REQUEST_DECODE_COST sets the limit/,
     ],
-  ])("%s: refused with the field and what to do", async ([, parts, fields, param, message]) => {
+  ])("%s: rejected with the field and advice", async ([, parts, fields, param, message]) => {
     const { status, body } = await ask(service, about(...parts()), fields, as("one"));
     expect({ status, param: body.error?.param }).toEqual({ status: 400, param });
     expect(body.error?.message).toMatch(message);
@@ -207,7 +207,7 @@ describe("options of the image processor at their limits and beyond", () => {
   const scaling = ["do_rescale", "rescale_factor", "do_normalize", "image_mean", "image_std"];
   const others = ["use_fast", "device", "data_format", "return_tensors", "images_kwargs", "unknown"];
 
-  /** As the body of a request spells them: 1e400 is no number of JSON.stringify's. */
+  /** In JSON's notation: JSON.stringify cannot write 1e400. */
   const values = ["true", "false", '"yes"', "0", "-1", "0.001", "1", "255", "64", "1e-300", "1e308", "-1e308", "1e400"];
   const lists = ["[]", "[0.3, 0.3]", "[1e-300, 1, 1]", "[255, -255, 0]", "[64, 64]", '[1, 1, "1"]'];
   const objects = ["{}", '{"height": 64, "width": 64}', '{"shortest_edge": 16384}', '{"height": 1e308, "width": 1}'];
@@ -229,7 +229,7 @@ describe("options of the image processor at their limits and beyond", () => {
   }
 
   test.for([...values, ...lists, ...objects, deep].map((value) => [value.slice(0, 40), value] as const))(
-    "%s is served or refused by its path, and the request after it is answered as ever",
+    "%s is accepted or rejected by its path, and the next request is answered as before",
     async ([, value]) => {
       const names = [...options, ...scaling, ...others];
       const answers = await Promise.all(names.map((name) => askWith(`{"${name}": ${value}}`)));
@@ -249,12 +249,12 @@ describe("options of the image processor at their limits and beyond", () => {
     },
   );
 
-  test("none of it was a failure of ours", () => {
+  test("none of these requests was logged as our failure", () => {
     expect(service.log()).not.toContain('"level":"error"');
   });
 });
 
-describe("a checkpoint that takes embeddings", () => {
+describe("a checkpoint that accepts embeddings", () => {
   let cache: TemporaryFolder;
   let service: RunningService;
   let golden: GoldenCase;
@@ -303,7 +303,7 @@ describe("a checkpoint that takes embeddings", () => {
     return ((await response.json()) as { choices: [{ text: string }] }).choices[0].text;
   }
 
-  test("answers about recorded embeddings, however they are spelled, as transformers does about the pictures", async () => {
+  test("answers about recorded embeddings, in any notation, as transformers does about the pictures", async () => {
     const references = await Promise.all(golden.pictures.map(pictureReference));
     const pictures = fill(references.map((url) => ({ type: "image_url", image_url: { url } })));
     const expected = (await ask(service, pictures, greedy())).body.choices?.[0].message.content;
@@ -344,7 +344,7 @@ describe("a checkpoint that takes embeddings", () => {
       "messages",
       /1 image embeddings among its 2 images/,
     ],
-  ])("%s: refused by its field, and the next request is served", async ([, images, param, message]) => {
+  ])("%s: rejected by its field, and the next request is served", async ([, images, param, message]) => {
     const { status, body } = await ask(service, about(...images()));
     expect({ status, param: body.error?.param }).toEqual({ status: 400, param });
     expect(body.error?.message).toMatch(message);

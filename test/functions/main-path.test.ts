@@ -25,7 +25,7 @@ beforeAll(async () => {
 
 afterAll(() => service[Symbol.asyncDispose]());
 
-test("a question about a picture has one answer, whole or streamed, alone or among others", async () => {
+test("a question about a picture has the same answer whole or streamed, alone or among others", async () => {
   const ask = () => client.chat.completions.create({ model, messages, temperature: 0, max_tokens: 24 });
   const alone = await ask();
   const text = alone.choices[0].message.content!;
@@ -80,7 +80,7 @@ test("a stop string ends the answer and is named", async () => {
   expect(cut.choices[0]).toMatchObject({ finish_reason: "stop", stop_reason: stop });
 });
 
-test("several prompts are continued side by side, the same seed to the same text", async () => {
+test("several prompts are completed in one request, with the same text for the same seed", async () => {
   const complete = () =>
     client.completions.create({ model, prompt: ["a red", "a red"], temperature: 1, seed: 7, max_tokens: 8 });
   const [first, second] = [await complete(), await complete()];
@@ -89,7 +89,7 @@ test("several prompts are continued side by side, the same seed to the same text
   expect(second.choices).toEqual(first.choices);
 });
 
-test("a client that leaves gives its place to the next", async () => {
+test("a client that disconnects frees its place for the next", async () => {
   const controllers = Array.from({ length: 4 }, () => new AbortController());
   const leaving = controllers.map(async ({ signal }) => {
     const endless = { ignore_eos: true, skip_special_tokens: false };

@@ -39,7 +39,7 @@ describe("a service inside this program", () => {
 
   afterAll(() => service.close());
 
-  test("answers about a picture, under the settings it was given", async () => {
+  test("answers about a picture with the given settings", async () => {
     expect((await post(service.port, { messages })).status).toBe(401);
     const response = await post(service.port, { messages }, { authorization: "Bearer secret" });
     expect(await response.json()).toMatchObject({
@@ -47,7 +47,7 @@ describe("a service inside this program", () => {
     });
   });
 
-  test("hands out the engine that serves the requests", async () => {
+  test("exposes the engine that serves the requests", async () => {
     const engine = await service.ready;
     expect(engine.modelInfo?.maxNumSequences).toBe(4);
     let text = "";
@@ -67,12 +67,12 @@ describe("a service inside this program", () => {
     );
   });
 
-  test("leaves the signals of the process alone", () => {
+  test("does not handle the process's signals", () => {
     expect([process.listenerCount("SIGTERM"), process.listenerCount("SIGINT")]).toEqual(numListeners);
   });
 });
 
-test("closing lets an answer under way finish and refuses the next one", async () => {
+test("closing lets an answer in progress finish and rejects the next request", async () => {
   const service = await serve(settings);
   await service.ready;
   const response = await post(service.port, { messages, stream: true });
@@ -89,13 +89,13 @@ test("a service can be closed while its model loads", async () => {
   await expect(service.ready).rejects.toMatchObject({ code: "closed" });
 });
 
-test("a model that is not there rejects `ready`, and requests are refused until the service is closed", async () => {
+test("a missing model rejects `ready`, and requests are rejected until the service is closed", async () => {
   await using service = await serve({ ...settings, MODEL: "/nowhere" });
   await expect(service.ready).rejects.toThrow("The model /nowhere is neither a folder");
   expect((await post(service.port, { messages })).status).toBe(500);
 });
 
-test("a port that is taken rejects", async () => {
+test("a port in use rejects", async () => {
   await using service = await serve(settings);
   await expect(serve({ ...settings, PORT: service.port })).rejects.toThrow("EADDRINUSE");
 });
@@ -103,7 +103,7 @@ test("a port that is taken rejects", async () => {
 test.for([
   [{ MAX_NUM_SEQS: "many" }, /^MAX_NUM_SEQS is "many": /],
   [{ max_num_seqs: 4 }, "max_num_seqs is not a setting; fovea --help lists them."],
-] as const)("%o is a wrong setting", async ([wrong, message]) => {
+] as const)("%o is an invalid setting", async ([wrong, message]) => {
   const starting = serve({ ...settings, ...(wrong as object) });
   await expect(starting).rejects.toThrow(ConfigError);
   await expect(starting).rejects.toThrow(message);

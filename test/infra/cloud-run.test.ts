@@ -53,17 +53,17 @@ function read(files: readonly RenderedFile[]): RenderedDeployment {
   };
 }
 
-test("the service is what Knative's schema says", () => {
+test("the service matches Knative's schema", () => {
   expect(() => new Service(serviceOf(render())).validate()).not.toThrow();
 });
 
-test("PORT is the platform's to set, from the port of the container", () => {
+test("PORT is set by the platform from the container's port", () => {
   const container = serviceOf(render()).spec?.template?.spec?.containers?.[0];
   expect(container?.ports).toEqual([{ name: "http1", containerPort: 8000 }]);
   expect(container?.env?.map(({ name }) => name)).not.toContain("PORT");
 });
 
-test("a GPU is named where Cloud Run looks for it, and CPU stays between requests", () => {
+test("a GPU is named in Cloud Run's field, and CPU stays allocated between requests", () => {
   const template = serviceOf(render()).spec?.template;
   expect(template?.spec?.nodeSelector).toEqual({ "run.googleapis.com/accelerator": "nvidia-l4" });
   expect(template?.metadata?.annotations).toMatchObject({ "run.googleapis.com/cpu-throttling": "false" });
@@ -85,9 +85,9 @@ test.for<[object, RegExp]>([
   [{ timeouts: { requestSeconds: 3601 } }, /^timeouts\.requestSeconds: .* 3600 s, got 3601 s\.$/],
   [{ concurrency: 1001 }, /^concurrency: Cloud Run allows at most 1000, got 1001\.$/],
   [{ device: { kind: "cuda", gpu: "h100" } }, /^device\.gpu: Cloud Run has l4 and rtx-pro-6000, not h100\.$/],
-  [{ resources: { cpu: 2, memoryGiB: 16 } }, /^resources\.cpu: expected at least 4 beside l4, got 2\.$/],
-  [{ resources: { cpu: 4, memoryGiB: 8 } }, /^resources\.memoryGiB: expected at least 16 beside l4, got 8\.$/],
-  [{ s3Role: "arn:aws:iam::1:role/x" }, /^s3Role: Cloud Run gives no AWS roles/],
-])("what Cloud Run cannot do is refused by the path of its field: %j", ([changes, expected]) => {
+  [{ resources: { cpu: 2, memoryGiB: 16 } }, /^resources\.cpu: expected at least 4 with l4, got 2\.$/],
+  [{ resources: { cpu: 4, memoryGiB: 8 } }, /^resources\.memoryGiB: expected at least 16 with l4, got 8\.$/],
+  [{ s3Role: "arn:aws:iam::1:role/x" }, /^s3Role: Cloud Run has no AWS roles/],
+])("unsupported fields of Cloud Run are rejected by path: %j", ([changes, expected]) => {
   expect(() => render(changes)).toThrow(expected);
 });

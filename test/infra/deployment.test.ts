@@ -27,7 +27,7 @@ function problemsOf(changes: object): readonly string[] {
   return [];
 }
 
-test("what is not said has a default, most of it the service's own", () => {
+test("omitted fields have defaults, most of them the service's", () => {
   expect(parse()).toMatchObject({
     concurrency: 32,
     environment: { BATCH_STORE: "none", DEVICE: "cpu" },
@@ -38,7 +38,7 @@ test("what is not said has a default, most of it the service's own", () => {
   });
 });
 
-test("numbers and booleans are the texts that the service reads", () => {
+test("numbers and booleans become strings that the service parses", () => {
   const environment = { MAX_NUM_SEQS: 8, ALLOW_HTTP_IMAGES: true };
   expect(parse({ environment }).environment).toMatchObject({ MAX_NUM_SEQS: "8", ALLOW_HTTP_IMAGES: "true" });
 });
@@ -51,9 +51,12 @@ test.for<[object, string]>([
   [{ timeouts: { startup: 3 } }, "timeouts.startup: there is no such field."],
   [{ image: "fovea:latest" }, "image: expected an image with a digest, or a tag other than latest."],
   [{ image: "fovea" }, "image: expected an image with a digest, or a tag other than latest."],
-  [{ name: "My_Pictures" }, "name: expected lower-case letters, digits and dashes, a letter first."],
+  [{ name: "My_Pictures" }, "name: expected lower-case letters, digits and dashes, starting with a letter."],
   [{ dtype: "int5" }, 'dtype: DTYPE is "int5": expected one of auto, float32, float16, int8, int4.'],
-  [{ model: "models/x" }, "model: expected s3://bucket/prefix or an absolute folder of the image, got models/x."],
+  [
+    { model: "models/x" },
+    "model: expected s3://bucket/prefix or an absolute path of a folder in the image, got models/x.",
+  ],
   [
     { environment: { MAX_NUM_SEQS: 0 } },
     'environment.MAX_NUM_SEQS: MAX_NUM_SEQS is "0": expected an integer from 1 to 4096 sequences.',
@@ -63,40 +66,40 @@ test.for<[object, string]>([
     "environment.MAX_NUM_SEQ: there is no such setting; did you mean MAX_NUM_SEQS?",
   ],
   [{ environment: { NONSENSE: 4 } }, "environment.NONSENSE: there is no such setting."],
-  [{ environment: { API_KEY: "hunter2" } }, "environment.API_KEY: it is secret; name a secret under secrets."],
+  [{ environment: { API_KEY: "hunter2" } }, "environment.API_KEY: it is secret; name a platform secret under secrets."],
   [
     { environment: { AWS_ENDPOINT_URL_S3: "http://user:hunter2@minio:9000" } },
-    "environment.AWS_ENDPOINT_URL_S3: a password does not belong here.",
+    "environment.AWS_ENDPOINT_URL_S3: a password is not allowed here.",
   ],
   [
     { environment: { BATCH_STORE: "/data" } },
     "environment.BATCH_STORE: expected s3://bucket/prefix or none, got /data.",
   ],
   [{ environment: { PORT: "80" } }, "environment.PORT: the platform sets it."],
-  [{ environment: { MODEL: "/m" } }, "environment.MODEL: say it as model."],
+  [{ environment: { MODEL: "/m" } }, "environment.MODEL: set model instead."],
   [{ secrets: { NONSENSE: "x" } }, "secrets.NONSENSE: there is no such setting."],
   [{ secrets: { API_KEY: "sk-1/hunter2" } }, "secrets.API_KEY: expected the name of a secret."],
   [
     { device: { kind: "cuda" } },
     'device.gpu: expected one of "t4"|"l4"|"l40s"|"rtx-4090"|"rtx-pro-6000"|"a100-80gb"|"h100"|"h200".',
   ],
-])("%j is refused with the path of the field", ([changes, expected]) => {
+])("%j is rejected with the path of the field", ([changes, expected]) => {
   const problems = problemsOf(changes);
   expect(problems).toContain(expected);
   expect(problems.join("\n")).not.toContain("hunter2");
 });
 
-test("all that is wrong is said at once", () => {
+test("all errors are reported at once", () => {
   expect(problemsOf({ environment: { NONSENSE: 1, MAX_NUM_SEQS: "x" }, dtype: "int5" })).toHaveLength(3);
 });
 
-test("YAML that cannot be read is refused with the line", () => {
+test("invalid YAML is rejected with the line", () => {
   expect(() => parseDeployment("name: a\nname: b\n")).toThrow(
-    /^The deployment is no YAML: Map keys must be unique at line 2, column 1\.$/,
+    /^The deployment is not valid YAML: Map keys must be unique at line 2, column 1\.$/,
   );
 });
 
-test("every example is a deployment", async () => {
+test("every example is a valid deployment", async () => {
   const folder = new URL("../../examples/deployments/", import.meta.url);
   const names = await readdir(folder);
   expect(names).not.toEqual([]);

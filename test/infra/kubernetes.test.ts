@@ -109,7 +109,7 @@ interface RequestScaling {
   readonly scalingMetric: { readonly concurrency: { readonly targetValue: number } };
 }
 
-test("every object is what its schema says", () => {
+test("every object matches its schema", () => {
   const files = render();
   expect(objectsOf(files).map(({ kind }) => kind)).toEqual([
     "ServiceAccount",
@@ -124,14 +124,14 @@ test("every object is what its schema says", () => {
   }
 });
 
-test("a schema refuses what is wrong, so that the test before this one says something", () => {
+test("a schema rejects invalid objects, so the previous test can fail", () => {
   const object = scaledObjectOf(render());
   expect(() => new ScaledObject({ ...object, spec: { ...object.spec, triggers: 5 } } as never).validate()).toThrow(
     /triggers must be array/,
   );
 });
 
-test("while a replica is always there, its sequences in Prometheus say whether another is due", () => {
+test("with at least one replica, sequences in Prometheus determine the number of replicas", () => {
   const { spec } = scaledObjectOf(render({ concurrency: 24, environment: { SERVED_MODEL_NAME: "llava" } }));
   expect(spec).toMatchObject({ scaleTargetRef: { name: "pictures" }, minReplicaCount: 1, maxReplicaCount: 5 });
   expect(spec?.triggers[0].metadata).toEqual({
@@ -141,7 +141,7 @@ test("while a replica is always there, its sequences in Prometheus say whether a
   });
 });
 
-test("from zero the HTTP add-on wakes a replica, and holds requests for as long as a start may take", () => {
+test("from zero, the HTTP add-on wakes a replica and holds requests for as long as a start may take", () => {
   const changes = { replicas: { min: 0, max: 2 }, hosts: ["pictures.example.com"], timeouts: { startupSeconds: 700 } };
   const files = render(changes);
   new ScaledObject(scaledObjectOf(files)).validate();
@@ -165,14 +165,14 @@ test("a fixed number of replicas needs no scaler", () => {
   expect(deploymentOf(files).spec?.replicas).toBe(2);
 });
 
-test("the pods run as no user with rights, on a file system they cannot change but for the cache and /tmp", () => {
+test("pods run without privileges on a file system where only the cache and /tmp are writable", () => {
   const { spec, container } = podOf(render());
   expect(spec.securityContext?.runAsNonRoot).toBe(true);
   expect(container.securityContext).toMatchObject({ readOnlyRootFilesystem: true, allowPrivilegeEscalation: false });
   expect(container.volumeMounts?.map(({ mountPath }) => mountPath)).toEqual(["/var/cache/fovea", "/tmp"]);
 });
 
-test("pods go where the GPU is that was asked for, and take the role that was asked for", () => {
+test("pods run on nodes with the requested GPU and use the requested role", () => {
   const { spec, container } = podOf(render());
   expect(JSON.stringify(spec.affinity)).toContain("NVIDIA-A100-SXM4-80GB");
   expect(spec.tolerations).toEqual([{ key: "nvidia.com/gpu", operator: "Exists", effect: "NoSchedule" }]);
@@ -183,7 +183,7 @@ test("pods go where the GPU is that was asked for, and take the role that was as
   expect(container.resources?.requests).toEqual({ cpu: "8", memory: "32256Mi", "nvidia.com/gpu": "1" });
 });
 
-test("labels of the Service, the budget and the Deployment find the pods", () => {
+test("labels of the Service, the budget and the Deployment select the pods", () => {
   const files = render();
   const labels = deploymentOf(files).spec?.template.metadata?.labels;
   expect(deploymentOf(files).spec?.selector.matchLabels).toEqual(labels);

@@ -61,7 +61,7 @@ function read(files: readonly RenderedFile[]): RenderedDeployment {
   };
 }
 
-test("a load balancer asks /ping, which says 204 while the model loads, 200 with it, and neither when draining", async () => {
+test("the load balancer probes /ping, which returns 204 while the model loads, 200 when loaded, and neither when draining", async () => {
   const { type, scaling, env } = render();
   expect({ type, scaler: scaling.type }).toEqual({ type: "LOAD_BALANCER", scaler: "REQUEST_COUNT" });
   const { app, engine, service } = createTestApp({ config: loadConfig(env) });
@@ -73,19 +73,19 @@ test("a load balancer asks /ping, which says 204 while the model loads, 200 with
   expect((await app.request(env.HEALTH_CHECK_PATH)).status).toBe(503);
 });
 
-test("workers have the CUDA that the image's libraries need, where they are used", () => {
+test("workers on a GPU have the CUDA version that the image's libraries need", () => {
   expect(render().gpu).toEqual({ pools: ["ADA_80_PRO"], count: 1, minCudaVersion: "13.0" });
   expect(render({ device: { kind: "webgpu", gpu: "l4" } }).gpu).toEqual({ pools: ["AMPERE_24"], count: 1 });
 });
 
-test("a request has as long as was asked for, in milliseconds", () => {
+test("the request timeout is given in milliseconds", () => {
   expect(render({ timeouts: { requestSeconds: 120 } }).timeout).toBe(120_000);
 });
 
 test.for<[object, RegExp]>([
   [{ timeouts: { requestSeconds: 331 } }, /^timeouts\.requestSeconds: RunPod allows at most 330 s, got 331 s\.$/],
   [{ device: { kind: "cuda", gpu: "t4" } }, /^device\.gpu: RunPod has l4, .*h200, not t4\.$/],
-  [{ s3Role: "arn:aws:iam::1:role/x" }, /^s3Role: RunPod gives no roles/],
-])("what RunPod cannot do is refused by the path of its field: %j", ([changes, expected]) => {
+  [{ s3Role: "arn:aws:iam::1:role/x" }, /^s3Role: RunPod has no roles/],
+])("unsupported fields of RunPod are rejected by path: %j", ([changes, expected]) => {
   expect(() => render(changes)).toThrow(expected);
 });

@@ -52,7 +52,7 @@ async function askExample({ image, question }: Example): Promise<string> {
   return answer;
 }
 
-test("every question about the example pictures is answered right, one after the other and all at once", async () => {
+test("every question about the example pictures is answered correctly, sequentially and concurrently", async () => {
   const examples = await loadExamples();
   const expected = examples.map(({ answer }) => answer);
   const answers: string[] = [];
@@ -68,13 +68,13 @@ async function toWireMessage({ role, content }: GoldenMessage, pictures: string[
   return { role, content: await Promise.all(parts) };
 }
 
-/** Prompt length and text of the golden's greedy tokens, as the service gives them. */
+/** Prompt length and text of the golden's greedy tokens, in the service's form. */
 async function completeGolden({ messages, pictures, greedyTokenIds }: GoldenCase) {
   const remaining = [...pictures];
   const answer = await client.chat.completions.create({
     model: "fovea-shapes",
     messages: await Promise.all(messages.map((message) => toWireMessage(message, remaining))),
-    // Not one of OpenAI's fields, so the client's types do not know it.
+    // Not one of OpenAI's fields, so the client's types lack it.
     ignore_eos: true,
     temperature: 0,
     max_completion_tokens: greedyTokenIds.length,
@@ -86,7 +86,7 @@ async function completeGolden({ messages, pictures, greedyTokenIds }: GoldenCase
   };
 }
 
-test("prompts have the length and answers the tokens that transformers gives them, with 0, 1 and 3 images", async () => {
+test("prompts have the length and answers the tokens of transformers, with 0, 1 and 3 images", async () => {
   const { cases, checkpointFolder } = await loadGoldens("fovea-shapes");
   const { model, added_tokens: addedTokens } = JSON.parse(
     await readFile(join(checkpointFolder, "tokenizer.json"), "utf8"),

@@ -1,4 +1,4 @@
-/** A user's folder, outside of the repository, with the packed package installed in it. */
+/** A user's folder, outside the repository, with the packed package installed. */
 import { execFile } from "node:child_process";
 import { cp, readFile, realpath, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
@@ -10,7 +10,7 @@ import { createTemporaryFolder } from "../support/temporary-folder.ts";
 
 export const repository = fileURLToPath(new URL("../../", import.meta.url));
 
-/** What `npm pack --json` tells of the package. */
+/** The output of `npm pack --json` about the package. */
 export interface PackedPackage {
   readonly filename: string;
   /** Bytes of the archive. */
@@ -34,14 +34,14 @@ export interface ConsumerApp extends AsyncDisposable {
 }
 
 /**
- * Packs the repository and installs the archive, and beside it the peers that the programs of test/package/consumer,
- * examples/embed and docs/embedding.md import. These are copied there. The install script of onnxruntime-node fails, as it does for users who cannot reach
- * the host that it downloads from.
+ * Packs the repository and installs the archive together with the peers that the programs of test/package/consumer,
+ * examples/embed and docs/embedding.md import. These programs are copied into the folder. The install script of
+ * onnxruntime-node fails, as it does for users who cannot reach the host from which it downloads.
  */
 export async function createConsumerApp(): Promise<ConsumerApp> {
   const folder = await createTemporaryFolder();
   const path = await realpath(folder.path);
-  // The Node of the tests comes first, as for users whose Node is new enough.
+  // The Node of the tests comes first, as for users with a new enough Node.
   const npm = npmEnvironment();
   const environment = { ...npm, PATH: `${dirname(process.execPath)}:${npm.PATH}`, XDG_DATA_HOME: join(path, ".data") };
   const packed = await pack(path, environment);
@@ -86,12 +86,12 @@ async function pack(destination: string, env: ConsumerApp["environment"]): Promi
     env,
     maxBuffer: 64 * 1024 ** 2,
   });
-  // Older versions of npm print what the build prints in front of it, and an array.
+  // Older versions of npm print the build's output first, and an array.
   const parsed = JSON.parse(stdout.slice(stdout.search(/^[[{]/m))) as PackedPackage[] | Record<string, PackedPackage>;
   return Object.values(parsed)[0];
 }
 
-/** In the versions that the repository is tested with, which npm has in its cache. */
+/** In the versions with which the repository is tested, which are in npm's cache. */
 async function peers(): Promise<string[]> {
   const { devDependencies } = JSON.parse(await readFile(join(repository, "package.json"), "utf8")) as {
     readonly devDependencies: Readonly<Record<string, string>>;

@@ -1,4 +1,4 @@
-/** What `npm pack` makes, installed into an empty folder: commands, programs, types, examples. */
+/** The archive of `npm pack`, installed into an empty folder: commands, programs, types, examples. */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { copyFile, readFile, symlink } from "node:fs/promises";
@@ -9,7 +9,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { createConsumerApp, repository } from "./consumer-app.ts";
 import type { ConsumerApp } from "./consumer-app.ts";
 
-/** For the packages to come from the registry, where npm's cache does not have them yet. */
+/** Time to download packages from the registry that are not in npm's cache yet. */
 const INSTALL_MS = 300_000;
 const MEGABYTE = 1e6;
 
@@ -24,7 +24,7 @@ beforeAll(async () => {
 
 afterAll(() => app[Symbol.asyncDispose]());
 
-test("the package holds what running needs, and is as small as the documentation says", () => {
+test("the package contains everything needed to run, within the documented size", () => {
   const paths = app.packed.files.map(({ path }) => path);
   expect(paths).toEqual(
     expect.arrayContaining([
@@ -73,7 +73,7 @@ describe("without the native library, which npm leaves out when its install scri
 
 describe("the command", () => {
   test("answers about a picture, steered by a TypeScript file of the folder", async () => {
-    // A process group, which ends whole: npx starts the service as a child.
+    // A process group, so that all its processes end together: npx starts the service as a child.
     const service = spawn("npx", ["fovea", "serve", "--logits-processors", "steering:OnlyToken"], {
       cwd: app.path,
       env: { ...app.environment, HOST: "127.0.0.1", PORT: "0" },
@@ -107,7 +107,7 @@ describe("the command", () => {
     expect(find("Ended.")).toMatchObject({ isClean: true });
   });
 
-  test("tells its version and its settings", async () => {
+  test("prints its version and its settings", async () => {
     const { version } = JSON.parse(await readFile(join(repository, "package.json"), "utf8")) as { version: string };
     expect((await app.run("npx", ["fovea", "--version"])).stdout).toBe(`${version}\n`);
     expect((await app.run("npx", ["fovea", "--help"])).stdout).toContain("LOGITS_PROCESSORS");
@@ -118,7 +118,7 @@ describe("programs that import it", () => {
   test.for(["nodenext", "bundler"])("have types under moduleResolution %s", async (resolution) => {
     const compiler = join(repository, "node_modules/typescript/bin/tsc");
     const { stdout } = await app.run("node", [compiler, "-p", `tsconfig.${resolution}.json`, "--listFiles"]);
-    // Types of other packages are checked too, and are theirs to repair.
+    // Errors in the types of other packages are theirs to fix.
     const errors = stdout.split("\n").filter((line) => /^\S+\(\d+,\d+\): error/.test(line));
     expect(errors.filter((line) => !/^node_modules\/(?!fovea\/)/.test(line))).toEqual([]);
     for (const entry of ["engine/index", "functions/serve", "functions/ai-sdk/language-model"]) {
@@ -151,7 +151,7 @@ describe("programs that import it", () => {
 });
 
 describe("docs/embedding.md", () => {
-  test("has programs that answer about a picture", async () => {
+  test("contains programs that answer about a picture", async () => {
     await copyFile(picture, join(app.path, "picture.png"));
     const described = await app.run("node", ["describe.ts"]);
     expect(described).toMatchObject({ exitCode: 0, stdout: expect.stringMatching(description) });

@@ -1,4 +1,4 @@
-/** What `npm ci` runs last, in a folder that npm 10 has left. */
+/** The last script of `npm ci`, in a folder as npm 10 leaves it. */
 import { execFile } from "node:child_process";
 import { cp, mkdir, readlink, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -39,7 +39,7 @@ test.for(["no link", "a link that leads nowhere"])("the packaged Node is linked 
   expect(stdout.trim()).toBe(process.version);
 });
 
-test("npm's own link stays, and without a packaged Node there is none", async () => {
+test("npm's own link stays, and without a packaged Node there is no link", async () => {
   await using folder = await createInstallation();
   await linkNode(folder);
   await expect(readlink(linkOf(folder))).rejects.toMatchObject({ code: "ENOENT" });

@@ -6,7 +6,7 @@ import { moduleUrl } from "../../engine/module-url.ts";
 import { findMissingFiles } from "../../package/missing-files.ts";
 import { createTemporaryFolder } from "../support/temporary-folder.ts";
 
-test("the build is told of modules and files that would be missing from the package", async () => {
+test("the build reports modules and files that would be missing from the package", async () => {
   await using folder = await createTemporaryFolder();
   const files = {
     "engine/a.js": 'new URL("./kernel/a.wasm", import.meta.url); moduleUrl("./worker", import.meta.url);',
@@ -28,7 +28,7 @@ test("the build is told of modules and files that would be missing from the pack
   ]);
 });
 
-test("a module has the suffix of the module that asks for it", () => {
+test("a module URL has the suffix of the module that requests it", () => {
   const here = "file:///repository/engine/thread/engine-thread";
   expect(moduleUrl("./worker", `${here}.ts`).href).toBe("file:///repository/engine/thread/worker.ts");
   expect(moduleUrl("../index", `${here}.js?v=1`).href).toBe("file:///repository/engine/index.js");

@@ -1,4 +1,4 @@
-/** Batches over a real store and an engine that says what it is told to: one process, as far as they can tell. */
+/** Batches over a real store and a scripted engine, as one server process. */
 import { Batches } from "../../functions/batch/batches.ts";
 import type { JobQueue } from "../../functions/batch/job-queue.ts";
 import { createLocalJobQueue } from "../../functions/batch/local-job-queue.ts";
@@ -19,12 +19,12 @@ export const dayMs = 24 * 60 * 60 * 1000;
 export interface BatchServerOptions {
   readonly store: ObjectStore;
   readonly logs: ResultLogs;
-  /** Default: one of this process alone. */
+  /** Default: a queue of this process only. */
   readonly queue?: JobQueue;
-  /** Default: an answer at once. */
+  /** Default: an immediate answer. */
   readonly script?: (prompt: string) => Script;
   readonly clock?: { nowMs: number };
-  /** Lines answered together; 2 unless given. */
+  /** Lines answered together; default 2. */
   readonly numTogether?: number;
   readonly tickMs?: number;
   readonly lookMs?: number;
@@ -39,9 +39,9 @@ export interface BatchServer {
   readonly log: () => string;
   /** Uploads a file of lines and queues it. Resolves to the id of the batch. */
   readonly queueLines: (lines: readonly object[]) => Promise<string>;
-  /** The lines of a file of results; none where there is no file. */
+  /** The lines of a results file; empty if there is no file. */
   readonly results: (fileId: string | null | undefined) => Promise<ResultLine[]>;
-  /** As SIGTERM does, without any grace. */
+  /** Like SIGTERM, without any grace. */
   readonly stop: () => Promise<void>;
 }
 

@@ -1,4 +1,4 @@
-/** The command line as a child process, with its output gathered. */
+/** The command line as a child process, with collected output. */
 import { spawn } from "node:child_process";
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
@@ -9,7 +9,7 @@ const main = new URL("../../functions/cli/main.js", import.meta.url).pathname;
 
 export interface CliProcess extends AsyncDisposable {
   readonly child: ChildProcess;
-  /** All of it so far. */
+  /** All output so far. */
   readonly stdout: () => string;
   readonly stderr: () => string;
   /** The first log line with this message; rejects when the process ends without one. */
@@ -18,7 +18,7 @@ export interface CliProcess extends AsyncDisposable {
   readonly exitCode: Promise<number | null>;
 }
 
-/** The environment is empty but for PATH, HOME, XDG_DATA_HOME and what is given; standard input is `input`. */
+/** The environment contains only PATH, HOME, XDG_DATA_HOME and the given variables. Standard input is `input`. */
 export function startCli(
   args: readonly string[],
   environment: Readonly<Record<string, string>> = {},

@@ -1,6 +1,6 @@
-/** Plain float64 arithmetic that quantised weights are held against, and values to quantise. */
+/** Plain float64 arithmetic as a reference for quantised weights, and values to quantise. */
 
-/** Row-major [rows, columns]; reads codes as the documentation of `MatMulNBits` states. */
+/** Row-major [rows, columns]; reads codes as documented for `MatMulNBits`. */
 export function dequantizeBlockwise(
   { weight, scales }: { weight: ArrayLike<number>; scales: ArrayLike<number> },
   rows: number,

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import type { EngineConfig } from "../../engine/index.ts";
 import { goldensFolder } from "./goldens.ts";
 
-/** Small enough that requests wait, are cut into chunks and share slots. */
+/** Small enough that requests wait, are split into chunks and share slots. */
 export function goldenEngineConfig(name: string, cacheFolder: string): EngineConfig {
   return {
     model: join(goldensFolder, name),

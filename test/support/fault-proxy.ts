@@ -1,12 +1,14 @@
-/** An HTTP proxy in front of a server such as S3: it forwards requests, refuses them, or holds them without an answer. */
+/**
+ * An HTTP proxy in front of a server such as S3: it forwards requests, rejects them, or holds them without an answer.
+ */
 import { createServer, request as sendRequest } from "node:http";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 
 /**
- * `hold` takes the request and answers nothing until `release`, which then forwards it, as a server does that was
- * paused. `stall` forwards the request and passes on nothing but the first bytes of the answer's body. `lose` forwards
- * it, and answers as if it had been refused.
+ * `hold` accepts the request and does not answer until `release`, which then forwards it, like a server that was
+ * paused. `stall` forwards the request and passes on only the first bytes of the answer's body. `lose` forwards it, and
+ * answers as if it had been rejected.
  */
 export type Fate = "forward" | "refuse" | "hold" | "stall" | "lose";
 
@@ -20,13 +22,13 @@ export interface FaultProxy extends AsyncDisposable {
   readonly endpoint: string;
   /** All requests so far, in the order of their arrival, as `METHOD path`. */
   readonly requests: readonly string[];
-  /** Decides about the requests that arrive from now on. At first all are forwarded. */
+  /** Decides about requests that arrive from now on. At first all are forwarded. */
   decide(fateOf: (request: ProxiedRequest) => Fate): void;
-  /** Forwards what is held, also for clients that have gone. */
+  /** Forwards held requests, also of clients that have disconnected. */
   release(): void;
 }
 
-/** Of an answer that stalls. */
+/** Bytes of a stalling answer that are passed on. */
 const NUM_STALLED_BYTES = 1000;
 const REFUSAL = "<Error><Code>ServiceUnavailable</Code><Message>Reduce your request rate.</Message></Error>";
 
@@ -93,7 +95,7 @@ export async function startFaultProxy(target: string): Promise<FaultProxy> {
   };
 }
 
-/** Null where the client went away in the middle of its request: such a request is not forwarded. */
+/** Null if the client disconnected in the middle of its request, which is then not forwarded. */
 async function readAll(incoming: IncomingMessage): Promise<Buffer | null> {
   const chunks: Buffer[] = [];
   try {

@@ -1,4 +1,4 @@
-/** A real store in front of which one call of a process fails, hangs, or is the last that the process makes. */
+/** A real store with a fault injected into one call of a process: it fails, hangs, or is the process's last call. */
 import { setTimeout as sleep } from "node:timers/promises";
 
 import type { ResultLog, ResultLogs } from "../../functions/batch/result-log.ts";
@@ -7,18 +7,18 @@ import type { ObjectStore } from "../../functions/storage/object-store.ts";
 
 /**
  * `refused`: the call fails and does nothing. `lost answer`: it fails although it was done. `hangs`: it fails after a
- * while, and a write is done later still. `dies before` and `dies after` it: nothing that the process does from then on
- * has an effect, and nothing is answered to it any more. `is late`: it is done, but after a while.
+ * while, and a write is done even later. `dies before` and `dies after` the call: nothing that the process does from
+ * then on has an effect, and it gets no more answers. `is late`: it is done after a while.
  */
 export const faults = ["refused", "lost answer", "hangs", "dies before", "dies after"] as const;
 export type Fault = (typeof faults)[number] | "is late";
 
-/** A call that hangs fails after this time; what it was to write is written after another. */
+/** A hanging call fails after this time, and its data is written after another one. */
 const HANG_MS = 20;
 /** A batch's life takes less, unless the machine is slow. */
 const LATE_MS = 150;
 
-/** Mutable; one process. Calls are counted from 1, also those that read another piece of an object. */
+/** Mutable; one process. Calls are counted from 1, including those that read another piece of an object. */
 export class FaultyProcess {
   numCalls = 0;
   readonly #at: number;
@@ -27,14 +27,14 @@ export class FaultyProcess {
   readonly #buried = Promise.withResolvers<never>();
   #isDead = false;
 
-  /** @param at Number of the call that the fault meets; Infinity for none. */
+  /** @param at Number of the faulty call; Infinity for none. */
   constructor(at: number, fault: Fault) {
     this.#at = at;
     this.#fault = fault;
     this.#buried.promise.catch(() => {});
   }
 
-  /** Whether the call has come that the fault meets. */
+  /** Whether the faulty call has happened. */
   get isHit(): boolean {
     return this.numCalls >= this.#at;
   }
@@ -48,13 +48,13 @@ export class FaultyProcess {
     return this.#died.promise;
   }
 
-  /** Fails what a dead process still waits for, so that it can be disposed of. */
+  /** Fails the calls for which a dead process is still waiting, so that it can be disposed of. */
   bury(): void {
     this.#isDead = true;
     this.#buried.reject(new StorageError("Reaching the store", new Error("the process is dead")));
   }
 
-  /** @param later Does the work of a call that hangs after it has failed. */
+  /** @param later Does the work of a hanging call after it has failed. */
   async call<Value>(work: () => Promise<Value>, later: () => Promise<unknown> = async () => {}): Promise<Value> {
     if (this.#isDead) return this.#buried.promise;
     this.numCalls += 1;
@@ -95,11 +95,11 @@ function failure(reason: string): StorageError {
   return new StorageError("Reaching the store", new Error(reason));
 }
 
-/** As the process sees the store. */
+/** The store as the process sees it. */
 export function withFaults(store: ObjectStore, process: FaultyProcess): ObjectStore {
   return {
     async write(key, chunks) {
-      // The bytes are those of the call, whenever the store gets to it.
+      // The bytes are those at the time of the call, whenever the store reads them.
       const bytes: Uint8Array[] = [];
       for await (const chunk of chunks) bytes.push(chunk);
       const write = (): Promise<number> => store.write(key, bytes);
@@ -138,7 +138,7 @@ export function logsWithFaults(logs: ResultLogs, process: FaultyProcess): Result
       let opened: ResultLog | null = null;
       const open = async (): Promise<ResultLog> => (opened = await logs.open(name, signal));
       const log = await process.call(open).catch(async (error: unknown) => {
-        // A process that did not get the answer does not close what it does not know of.
+        // A process that did not get the answer cannot close what it does not know.
         await opened?.close();
         throw error;
       });

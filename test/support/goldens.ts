@@ -1,4 +1,4 @@
-/** Reads what test/fixtures/goldens/record.py recorded. */
+/** Reads the recordings of test/fixtures/goldens/record.py. */
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -20,13 +20,13 @@ export interface GoldenCase {
   readonly pictures: readonly string[];
   readonly promptTokenIds: readonly number[];
   readonly greedyTokenIds: readonly number[];
-  /** Of ready-made exports, by dtype: what onnxruntime chooses with a quantised variant. */
+  /** For ready-made exports, by dtype: the tokens that onnxruntime chooses with a quantised variant. */
   readonly variantTokenIds?: Readonly<Record<string, readonly number[]>>;
-  /** Rows of [time, rows, columns] of patches, of models that take pictures in their own sizes. */
+  /** Rows of [time, rows, columns] of patches, for models that take pictures in their own sizes. */
   readonly grids?: readonly (readonly [number, number, number])[];
-  /** [3][tokens of prompt and answer], of models whose tokens have positions of three axes. */
+  /** [3][tokens of prompt and answer], for models with three-axis positions. */
   readonly positions?: readonly (readonly number[])[];
-  /** Row-major [32, vocabSize]: the logits each greedy token was chosen from; of exports, the first few. */
+  /** Row-major [32, vocabSize]: the logits from which each greedy token was chosen; for exports, the first few. */
   readonly logits: Float32Array;
   /** Row-major [numImages, 3, height, width]; null without images. */
   readonly pixelValues: Float32Array | null;
@@ -42,7 +42,7 @@ export interface Goldens {
 
 export const goldenCheckpoints = ["llava-default", "llava-full", "llama", "qwen2", "mistral", "fovea-shapes"] as const;
 
-/** @param name Of a folder below `test/fixtures/goldens/`. */
+/** @param name Name of a folder below `test/fixtures/goldens/`. */
 export async function loadGoldens(name: string): Promise<Goldens> {
   const folder = join(goldensFolder, name);
   const rows = JSON.parse(await readFile(join(folder, "goldens.json"), "utf8")) as GoldenCase[];

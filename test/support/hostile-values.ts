@@ -1,4 +1,4 @@
-/** Values for the fields of a request that no client sends in good faith, as JSON. */
+/** Malicious values for the fields of a request, as JSON. */
 
 export interface HostileValue {
   readonly name: string;
@@ -20,7 +20,7 @@ export const longValues: readonly HostileValue[] = [
   { name: "a string of 10 MB", json: `"${"x".repeat(10 * million)}"` },
 ];
 
-/** Refused by the parser. */
+/** Rejected by the parser. */
 export const deepValues: readonly HostileValue[] = [
   { name: "a million objects", json: listOf("{}") },
   { name: "a million names", json: `{${Array.from({ length: million }, (_, index) => `"k${index}":0`).join(",")}}` },
@@ -30,7 +30,7 @@ export const deepValues: readonly HostileValue[] = [
   nested('{"a":', "}", 200_000),
 ];
 
-/** Some fields take some of them. */
+/** Some fields accept some of them. */
 export const oddValues: readonly HostileValue[] = [
   'null true false [] {} "" 0 -0 -1 -1e308 1e308 1e999 0.1 5e-324 9007199254740993',
   '"NaN" NaN Infinity undefined "\\ud800" "\\u0000" [[]] [{}] [null] [1] ["a"]',
@@ -40,7 +40,7 @@ export const oddValues: readonly HostileValue[] = [
   .flatMap((jsons) => jsons.split(" "))
   .map((json) => ({ name: json.slice(0, 20), json }));
 
-/** The text of a body that has `json` where `bodyWith` puts it. */
+/** The text of a body with `json` in the place of `bodyWith`. */
 export function hostileBody(bodyWith: (value: unknown) => unknown, { json }: HostileValue): string {
   return JSON.stringify(bodyWith("\u0000")).replace('"\\u0000"', () => json);
 }

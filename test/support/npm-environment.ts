@@ -1,6 +1,6 @@
-/** The environment of npm commands that tests run in folders of their own. */
+/** The environment of npm commands that tests run in their own folders. */
 
-/** How this machine reaches packages, without what the npm around the tests says about its own folder. */
+/** This machine's access to packages, without the folders of the npm that runs the tests. */
 export function npmEnvironment(): Readonly<Record<string, string | undefined>> {
   const isNeeded = /^(PATH|HOME|NODE_EXTRA_CA_CERTS|\w*_proxy|npm_config_(registry|cache|userconfig))$/i;
   const needed = Object.entries(process.env).filter(([name]) => isNeeded.test(name));

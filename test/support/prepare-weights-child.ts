@@ -1,7 +1,6 @@
 /**
- * Program: prepares one tensor of a checkpoint and prints the file it lies in. With `kill`, ends itself as the system
- * would (SIGKILL) once the first rows are written.
- * Arguments: checkpoint folder, cache folder, `WeightRequest` as JSON, `kill` or nothing.
+ * Program: prepares one tensor of a checkpoint and prints its file. With `kill`, ends itself by SIGKILL once the first
+ * rows are written. Arguments: checkpoint folder, cache folder, `WeightRequest` as JSON, `kill` or nothing.
  */
 import { openCheckpoint } from "../../engine/weights/checkpoint.ts";
 import { prepareWeights } from "../../engine/weights/prepare-weights.ts";

@@ -1,4 +1,4 @@
-/** HTTP by hand, for requests that no client would send. */
+/** Raw HTTP, for requests that no client would send. */
 import { once } from "node:events";
 import { connect } from "node:net";
 import type { Socket } from "node:net";

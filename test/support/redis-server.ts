@@ -1,4 +1,4 @@
-/** Starts a real Redis server on a free port, for tests of what replicas share and of what happens without it. */
+/** Starts a real Redis server on a free port, for tests of sharing between replicas and of failures. */
 import { spawn, spawnSync, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { createServer } from "node:net";
@@ -11,19 +11,19 @@ import { createTemporaryFolder } from "./temporary-folder.ts";
 export interface RedisServer {
   readonly url: string;
   readonly port: number;
-  /** Ends the process at once, as a crash does; its values are gone. Idempotent. */
+  /** Ends the process at once, like a crash; its values are lost. Idempotent. */
   kill(): Promise<void>;
-  /** The process stays, with its connections open, and answers nothing until `resume`. */
+  /** The process stays, with its connections open, and does not answer until `resume`. */
   pause(): void;
   resume(): void;
-  /** Runs one command through redis-cli; what it prints. Throws what it complains about. */
+  /** Runs one command with redis-cli and returns its output. Throws its error output. */
   command(...words: readonly string[]): string;
 }
 
 export interface RedisServerOptions {
   /** Default: a free one. */
   readonly port?: number;
-  /** More of redis-server's own arguments. */
+  /** Additional arguments of redis-server. */
   readonly settings?: readonly string[];
 }
 

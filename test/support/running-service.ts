@@ -1,4 +1,4 @@
-/** The whole service as composed for users, with the shipped checkpoint, on a free port of this process. */
+/** The whole service as users get it, with the shipped checkpoint, on a free port of this process. */
 import { compose } from "../../functions/compose.ts";
 import { openServer } from "../../functions/http/server.ts";
 import { createLogger } from "../../functions/logger.ts";

@@ -1,4 +1,4 @@
-/** Starts a real S3 server (moto) on a free port, for tests of what reads from S3. */
+/** Starts a real S3 server (moto) on a free port. */
 import { spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { S3Client, type S3ClientConfig } from "@aws-sdk/client-s3";
@@ -7,11 +7,11 @@ import { ensureMotoServer } from "./programs/s3.ts";
 
 export interface S3Server {
   readonly endpoint: string;
-  /** Path-style, with credentials the server accepts. */
+  /** Path-style, with credentials that the server accepts. */
   readonly client: S3Client;
   /** Another client of the same server; the caller destroys it. */
   createClient(options?: S3ClientConfig): S3Client;
-  /** Ends the server's process; its objects are gone. */
+  /** Ends the server's process; its objects are lost. */
   stop(): Promise<void>;
 }
 
@@ -19,8 +19,8 @@ const startTimeoutMs = 30_000;
 
 export interface S3ServerOptions {
   /**
-   * Calls answered before access keys and policies are enforced; null never enforces them. Enough calls to make a
-   * user, its policy and its key are to be counted in.
+   * Calls answered before access keys and policies are enforced; null never enforces them. Includes the calls that
+   * create a user, its policy and its key.
    */
   readonly numCallsBeforeAuth?: number | null;
 }
@@ -74,7 +74,7 @@ function waitForEndpoint(child: ChildProcess): Promise<string> {
       const match = /Running on (http:\/\/[\d.]+:\d+)/.exec(output);
       if (match === null) return;
       clearTimeout(timer);
-      // What follows is its access log; it is drained so that the pipe never fills.
+      // The rest is its access log, which is drained so that the pipe never fills.
       output = "";
       for (const stream of [child.stdout, child.stderr]) stream?.off("data", read).resume();
       resolve(match[1]);

@@ -55,7 +55,7 @@ export function encodeSafetensors(
   );
 }
 
-/** The same with a header of any content, for files that lie. */
+/** The same with a header of any content, for invalid files. */
 export function encodeWithHeader(header: unknown, parts: readonly Uint8Array[]): Buffer {
   const json = Buffer.from(JSON.stringify(header));
   const padded = Buffer.alloc(Math.ceil(json.byteLength / 8) * 8, " ");

@@ -1,16 +1,19 @@
-/** Finds every place of a wire schema that takes a value in the schema itself, so that it finds new fields too. */
+/**
+ * Finds every place of a wire schema that accepts a value, by walking the schema itself, so that it also finds new
+ * fields.
+ */
 import { z } from "zod";
 
 export interface SchemaField {
-  /** Such as `messages[].content[].text`. Variants of a union have equal paths. */
+  /** For example `messages[].content[].text`. Variants of a union have equal paths. */
   readonly path: string;
   /** Returns a body that is valid, except perhaps for `value` in this place, and has no other optional field. */
   readonly bodyWith: (value: unknown) => unknown;
 }
 
 /**
- * By schema; the first field is the body itself. A schema that several variants of a union, or several of `schemas`, have
- * in the same place is listed once. Throws for a type of schema that it does not know.
+ * By schema; the first field is the body itself. A schema that several variants of a union, or several of `schemas`,
+ * have in the same place is listed once. Throws for an unknown type of schema.
  */
 export function fieldsOf(...schemas: readonly z.ZodType[]): SchemaField[][] {
   const seen = new Map<string, Set<z.core.$ZodType>>();
@@ -124,14 +127,14 @@ function defOf(schema: z.core.$ZodType): KnownDef {
   throw new Error(`A schema of type ${def.type} is not known here: say how it is walked.`);
 }
 
-/** Null where the schema is no list. */
+/** Null if the schema is not a list. */
 function elementOf(schema: z.core.$ZodType): z.core.$ZodType | null {
   const { elementOfList } = (z.globalRegistry.get(schema) ?? {}) as { readonly elementOfList?: z.core.$ZodType };
   const { def } = (schema as z.core.$ZodTypes)._zod;
   return elementOfList ?? (def.type === "array" ? def.element : null);
 }
 
-/** Returns the schema of a pipe that describes what is sent. The other one only transforms. */
+/** Returns the schema of a pipe that describes the input. The other one only transforms it. */
 function outerOf({ in: first, out: second }: z.core.$ZodPipeDef): z.core.$ZodType {
   const { type } = (first as z.core.$ZodTypes)._zod.def;
   return type === "transform" || type === "unknown" ? second : first;

@@ -1,4 +1,4 @@
-/** An Engine that says what it is told to: for tests of HTTP behaviour that need exact control over its outputs. */
+/** An Engine with scripted outputs, for tests of HTTP behaviour that need exact control over them. */
 import { once } from "node:events";
 
 import { EngineError } from "../../engine/index.ts";
@@ -17,7 +17,7 @@ export interface ScriptedEngine extends Engine {
 /** Waits until the request is aborted. */
 export const hang = Symbol("hang");
 
-/** What one generation does, in order: texts and outputs are yielded, errors thrown, promises awaited. */
+/** The events of one generation, in order: texts and outputs are yielded, errors thrown, promises awaited. */
 export type Script = readonly (string | Partial<RequestOutput> | Error | typeof hang | Promise<unknown>)[];
 
 /** The last output of a script without an error gets `finishReason` "stop" unless it has one. */

@@ -1,10 +1,10 @@
-/** A TCP proxy on a port of its own: when it closes, its clients lose their server, which stays for the others. */
+/** A TCP proxy on its own port: when it closes, its clients lose their server, which others still reach. */
 import { connect, createServer } from "node:net";
 import type { AddressInfo, Socket } from "node:net";
 
 export interface TcpProxy extends AsyncDisposable {
   readonly port: number;
-  /** Ends all connections and takes no more. Idempotent. */
+  /** Ends all connections and accepts no more. Idempotent. */
   cut(): void;
 }
 

@@ -1,4 +1,4 @@
-/** A folder of a test's own, removed at the end of its scope. */
+/** A temporary folder of a test, removed at the end of its scope. */
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";

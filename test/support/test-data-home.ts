@@ -1,4 +1,4 @@
-/** Where servers under test keep batches unless told: not among those of whoever runs the tests. */
+/** The default place for batches of servers under test, separate from those of the user who runs the tests. */
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 

@@ -1,10 +1,10 @@
 /**
  * The sums of a resize, 128 bits at a time. This file is AssemblyScript: `npm run build:kernels` compiles it to
- * filter.wasm, a test holds the two to each other, and engine/images/filter-picture.ts is the only caller.
+ * filter.wasm, a test compares the two, and only engine/images/filter-picture.ts calls it.
  *
  * WebAssembly multiplies 8 pairs of 16-bit numbers and adds neighbours in one instruction. A weight has 23 bits, so it
- * comes as two numbers, `high * 2^LOW_BITS + low`, that are summed apart and joined at the end: the same sum modulo 2^32
- * as Pillow's. Weights lie in memory by pairs of taps: both highs, both lows, 16 bits each.
+ * is split into two numbers, `high * 2^LOW_BITS + low`, that are summed separately and joined at the end: the same sum
+ * modulo 2^32 as Pillow's. Weights are stored by pairs of taps: both high parts, then both low parts, 16 bits each.
  */
 
 /** Fraction bits of a weight, as in resample-coefficients.ts. */
@@ -13,12 +13,12 @@ const PRECISION_BITS = 22;
 const LOW_BITS = 15;
 const HALF = 1 << (PRECISION_BITS - 1);
 
-/** `weights` are one pair's, repeated; each 32-bit lane of `pairs` has two pixels' samples of one channel. */
+/** `weights` repeats the weights of one pair. Each 32-bit lane of `pairs` has two pixels' samples of one channel. */
 function addPairs(sums: v128, pairs: v128, weights: v128): v128 {
   return i32x4.add(sums, i32x4.dot_i16x8_s(pairs, weights));
 }
 
-/** Of four pixels rgbrgbrgbrgb, those of the first two as r0 r1, g0 g1, b0 b1, and a lane nobody reads. */
+/** Of four pixels rgbrgbrgbrgb, the first two as r0 r1, g0 g1, b0 b1, and an unused lane. */
 function firstPair(pixels: v128): v128 {
   return v128.shuffle<i8>(pixels, i32x4.splat(0), 0, 16, 3, 16, 1, 16, 4, 16, 2, 16, 5, 16, 16, 16, 16, 16);
 }
@@ -49,12 +49,12 @@ function toBytes(
 }
 
 /**
- * Each of `numRows` rows of RGB pixels to `numColumns` pixels. `taps` has two 32-bit numbers a column: where its first
- * pixel starts in the row, and how many bytes of its weights count, 16 for every four pixels. Strides are in bytes.
- * Reads up to 15 bytes after the last pixel of a row and writes one byte after the last pixel of an output row.
+ * Filters each of `numRows` rows of RGB pixels to `numColumns` pixels. `taps` has two 32-bit numbers per column: where
+ * its first pixel starts in the row, and the byte length of its weights, 16 for every four pixels. Strides are in
+ * bytes. Reads up to 15 bytes after the last pixel of a row and writes one byte after the last pixel of an output row.
  *
- * Four rows are done side by side, so that a weight is loaded once for them; where fewer are left, the last is done
- * again.
+ * Four rows are filtered together, so that a weight is loaded once for all of them. If fewer are left, the last one is
+ * repeated.
  */
 export function filterRows(
   input: usize,
@@ -114,7 +114,7 @@ export function filterRows(
         from += 12;
       }
       const samples = toBytes(high0, low0, high1, low1, high2, low2, high3, low3);
-      // Four bytes for three samples; the next column, or nobody, has the fourth.
+      // Stores four bytes for three samples; the fourth is overwritten by the next column or unused.
       v128.store32_lane(to0, samples, 0);
       v128.store32_lane(to1, samples, 1);
       v128.store32_lane(to2, samples, 2);
@@ -128,8 +128,8 @@ export function filterRows(
 }
 
 /**
- * One row out of `2 * numPairs` rows of `stride` bytes, a multiple of 16, whatever their samples are. `output` has
- * `stride` bytes.
+ * Filters `2 * numPairs` rows of `stride` bytes, a multiple of 16, into one row, whatever their samples are. `output`
+ * has `stride` bytes.
  */
 export function filterColumns(input: usize, stride: usize, weights: usize, numPairs: usize, output: usize): void {
   const zero = i32x4.splat(0);

@@ -1,4 +1,4 @@
-/** Options of CLIP's kind of image processor that a request may set, as preprocessor_config.json names them. */
+/** Options of CLIP-like image processors that a request may set, named as in preprocessor_config.json. */
 export const clipRequestOptions: ReadonlySet<string> = new Set([
   "do_resize",
   "size",

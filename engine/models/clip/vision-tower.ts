@@ -1,4 +1,4 @@
-/** The CLIP vision tower: a class token in front of the patches, and a norm before the first layer. */
+/** The CLIP vision tower: a class token before the patches, and a norm before the first layer. */
 import { add, concat, expand, shapeOf } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { unsupportedField } from "../config-field.ts";
@@ -21,7 +21,7 @@ export const clipTower: VisionTower = {
   parseConfig(json, path) {
     const config = parseVisionConfig(json, path, defaults);
     if (config.imageSize % config.patchSize !== 0) {
-      const reason = `image_size ${config.imageSize} is no multiple of it`;
+      const reason = `image_size ${config.imageSize} is not a multiple of it`;
       throw unsupportedField(path, "patch_size", config.patchSize, reason);
     }
     return config;

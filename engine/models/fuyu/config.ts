@@ -1,4 +1,4 @@
-/** Configuration of Fuyu: a linear layer over patches and a Persimmon decoder. */
+/** Configuration of Fuyu: a linear layer over patches, and a Persimmon decoder. */
 import { z } from "zod";
 import { count, parseConfigObject, patchSide, refuseOtherThan } from "../config-field.ts";
 import { parsePersimmonConfig, type PersimmonConfig } from "../persimmon/config.ts";
@@ -18,7 +18,7 @@ const fuyuFields = z.looseObject({
   tie_word_embeddings: z.boolean().default(false),
 });
 
-/** @throws EngineError `invalid_checkpoint` or `unsupported_model`, naming the field. */
+/** @throws EngineError `invalid_checkpoint` or `unsupported_model` that names the field. */
 export function parseFuyuConfig(json: unknown): FuyuConfig {
   const fields = parseConfigObject(fuyuFields, json, "");
   refuseOtherThan(json, "", { num_channels: [3], quantization_config: [] });

@@ -1,4 +1,4 @@
-/** Fuyu: patches of a picture of any size become embeddings by one linear layer. */
+/** Fuyu: one linear layer turns the patches of a picture of any size into embeddings. */
 import { cast, reshape } from "../../graph/standard-ops.ts";
 import type { GraphContext } from "../graph-context.ts";
 import { linear } from "../linear.ts";
@@ -8,7 +8,7 @@ import { findPrefix } from "../weight-source.ts";
 import { parseFuyuConfig, type FuyuConfig } from "./config.ts";
 import { fuyuInputs } from "./processor.ts";
 
-// The names of tensors changed with transformers' versions; those that it still reads are read here.
+// Names of tensors changed with transformers' versions. These are the names that transformers still reads.
 const decoderPrefixes = ["model.language_model.", "language_model.model.", "model.language_model.model."];
 const headNames = ["lm_head", "language_model.lm_head", "model.language_model.lm_head"];
 const projectionNames = ["model.vision_embed_tokens", "vision_embed_tokens"];

@@ -1,4 +1,4 @@
-/** Fuyu's preprocessor_config.json, and the grid of patches that a picture becomes under it. */
+/** Fuyu's preprocessor_config.json, and the grid of patches that it makes from a picture. */
 import { z } from "zod";
 import { EngineError } from "../../contract/errors.ts";
 import type { ProcessorOptions } from "../../multimodal/multimodal-processor.ts";
@@ -20,14 +20,14 @@ const byte = "a number from 0 to 255";
 
 const imageOptions = z.object({
   ...scalingFields,
-  /** A picture that is larger in any direction is made smaller until it fits. */
+  /** A picture that is larger in either direction is scaled down until it fits. */
   size: size.default({ height: 1080, width: 1920 }),
   patch_size: size.default({ height: 30, width: 30 }),
   resample: filter.default("bilinear"),
   do_resize: flag.default(true),
-  do_pad: always("this model's pictures are always filled up to whole patches").default(true),
+  do_pad: always("this model always pads pictures to whole patches").default(true),
   padding_mode: z.literal("constant", '"constant"').default("constant"),
-  /** What the last patches of a row and of a column are filled up with, as a byte. */
+  /** Padding of the last patches of rows and columns, as a byte. */
   padding_value: z.number(byte).min(0, byte).max(255, byte).default(1).transform(Math.trunc),
 });
 
@@ -35,7 +35,7 @@ export interface FuyuImageOptions extends z.output<typeof imageOptions> {
   readonly scaling: ReturnType<typeof scalingOf>;
 }
 
-/** Those of the options above that a request may set without changing what the model is. */
+/** Options above that a request may set without changing the model. */
 export const fuyuRequestOptions: ReadonlySet<string> = new Set([
   "size",
   "resample",
@@ -44,7 +44,7 @@ export const fuyuRequestOptions: ReadonlySet<string> = new Set([
   ...scalingOptions,
 ]);
 
-/** @throws EngineError as `parseProcessorOptions`, and `unsupported_model` for sizes of no whole patches. */
+/** @throws EngineError like `parseProcessorOptions`, and `unsupported_model` for sizes without whole patches. */
 export function parseFuyuImageOptions(json: ProcessorOptions): FuyuImageOptions {
   const options = parseProcessorOptions(imageOptions, json);
   const { size: largest, patch_size: patch } = options;
@@ -61,9 +61,9 @@ export function parseFuyuImageOptions(json: ProcessorOptions): FuyuImageOptions 
 }
 
 /**
- * The size a picture is brought to: its own where it fits, otherwise scaled by one factor, rounded down. (transformers
- * fails where that leaves no pixel; here one is left.) Throws EngineError `image_too_large` where it is not to be
- * scaled and does not fit.
+ * The size to which a picture is resized: its own if it fits, otherwise scaled by one factor, rounded down.
+ * (transformers fails if that leaves no pixel; here one is left.) Throws EngineError `image_too_large` if scaling is
+ * off and it does not fit.
  */
 export function fuyuResizedSize({ width, height }: ImageSize, options: FuyuImageOptions): ImageSize {
   const { size: largest, do_resize: isResized } = options;
@@ -71,7 +71,7 @@ export function fuyuResizedSize({ width, height }: ImageSize, options: FuyuImage
   if (!isResized) {
     throw new EngineError(
       "image_too_large",
-      `The image has ${width}x${height} pixels; the model takes ${largest.width}x${largest.height} without scaling.`,
+      `The image has ${width}x${height} pixels; without scaling, the model accepts at most ${largest.width}x${largest.height}.`,
     );
   }
   const factor = Math.min(largest.height / height, largest.width / width);

@@ -1,11 +1,11 @@
-/** Pictures to Fuyu's patches, on the pixel threads. */
+/** Turns pictures into Fuyu's patches, on the pixel threads. */
 import type { PixelProgram } from "../../multimodal/pixel-program.ts";
 import { fuyuPatchGrid, fuyuResizedSize, parseFuyuImageOptions } from "./image-options.ts";
 
 /**
  * `image_patches` float32 [numPatches, patchSize * patchSize * 3]: patches row by row, their pixels row by row, the
- * colours of a pixel side by side. The numbers of Hugging Face's Fuyu processor in its Pillow form, which pads before it
- * rescales.
+ * colours of a pixel side by side. Bit-identical to Hugging Face's Fuyu processor in its Pillow form, which pads before
+ * it rescales.
  */
 export const toTensors: PixelProgram = (image, options, { resample, valuesOfBytes }) => {
   const plan = parseFuyuImageOptions(options);

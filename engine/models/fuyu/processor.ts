@@ -1,4 +1,4 @@
-/** Fuyu's images in its prompts: rows of patches, each ended by a newline, in front of the text. */
+/** Fuyu's images in prompts: rows of patches, each ended by a newline, before the text. */
 import { EngineError } from "../../contract/errors.ts";
 import { moduleUrl } from "../../module-url.ts";
 import { allOrNone } from "../../multimodal/all-or-none.ts";
@@ -13,9 +13,9 @@ import { fuyuPatchGrid, fuyuRequestOptions, parseFuyuImageOptions } from "./imag
 import type { FuyuImageOptions } from "./image-options.ts";
 
 /**
- * The layout of Hugging Face's FuyuProcessor: for each row of patches an image token a patch and a newline, then the
- * token that begins a text; at the end of every prompt the token that begins an answer. The tokenizer's own token at
- * the beginning, where a prompt has one, makes way for the image.
+ * The layout of Hugging Face's FuyuProcessor: for each row of patches, an image token per patch and a newline; then the
+ * token that starts a text; and at the end of every prompt the token that starts an answer. If the tokenizer puts its
+ * own token at the beginning of a prompt, the image replaces it.
  */
 export const fuyuInputs: MultiModalInputs<ProcessorContext> = {
   pixelProgram: moduleUrl("./pixels", import.meta.url),
@@ -24,7 +24,7 @@ export const fuyuInputs: MultiModalInputs<ProcessorContext> = {
     const numImageTokens = (size: ImageSize): number => numPatches(size, options);
     return {
       supportedLimits: { image: 1 },
-      // One patch, a newline and the beginning of the text.
+      // One patch, a newline and the start of the text.
       minTokensPerItem: 3,
       maxTokensPerItem: numImageTokens(options.size),
       imageSizeWithMostFeatures: options.size,
@@ -57,7 +57,7 @@ export const fuyuInputs: MultiModalInputs<ProcessorContext> = {
         const content = (itemIndex: number) => {
           const item = items[itemIndex];
           if (item.kind === "embeddings") {
-            throw new EngineError("invalid_argument", "Nobody can tell the rows of this model's image embeddings.");
+            throw new EngineError("invalid_argument", "This model does not accept precomputed image embeddings.");
           }
           const { numColumns, numRows } = fuyuPatchGrid(item.imageSize, plan);
           const row = [...Array.from({ length: numColumns }, () => imageTokenId), newlineId];
@@ -83,5 +83,5 @@ function numPatches(size: ImageSize, options: FuyuImageOptions): number {
 function requiredToken(tokenId: ProcessorContext["tokenId"], token: string): number {
   const id = tokenId(token);
   if (id !== null) return id;
-  throw new EngineError("invalid_checkpoint", `tokenizer.json has no token ${token}, which Fuyu's prompts need.`);
+  throw new EngineError("invalid_checkpoint", `tokenizer.json has no token ${token}, which prompts for Fuyu need.`);
 }

@@ -1,4 +1,4 @@
-/** Configuration of Idefics3 and SmolVLM: SigLIP over tiles of a picture, a pixel shuffle and a decoder. */
+/** Configuration of Idefics3 and SmolVLM: SigLIP over tiles of a picture, a pixel shuffle, and a decoder. */
 import { z } from "zod";
 import { parseConfigObject, patchSide, refuseOtherThan, unsupportedField } from "../config-field.ts";
 import { parseTextConfig, type DecoderConfig } from "../llama/config.ts";
@@ -10,12 +10,12 @@ export interface Idefics3Config {
   readonly imageTokenId: number;
   /** Side of the squares of patches that become one embedding. */
   readonly scaleFactor: number;
-  /** Embeddings of one tile. */
+  /** Number of embeddings of one tile. */
   readonly numImageTokens: number;
 }
 
 const idefics3Fields = z.looseObject({
-  // What transformers takes where there is none at all.
+  // transformers' default without any text_config.
   text_config: z.looseObject({}).default({ rms_norm_eps: 1e-5 }),
   vision_config: z.looseObject({}).default({}),
   image_token_id: z.int().nonnegative().default(128257),
@@ -33,16 +33,16 @@ const visionDefaults = {
 } as const;
 
 /**
- * transformers finds the position of a patch by where it lies, as a fraction of the tile. In a tile without padding that
- * is the patch's own place, up to rounding: at these numbers of patches a side, its single precision puts some patches
- * where their neighbours are. Recorded by `test/fixtures/goldens/smolvlm/record.py`.
+ * transformers finds the position of a patch by its coordinates as a fraction of the tile. In a tile without padding
+ * that is the patch's own place, except for rounding: with these numbers of patches per side, single precision maps
+ * some patches to their neighbours' places. Recorded by `test/fixtures/goldens/smolvlm/record.py`.
  */
 export const unevenSides: readonly number[] = [
   19, 25, 29, 31, 38, 40, 41, 43, 47, 49, 50, 54, 55, 58, 59, 61, 62, 67, 68, 71, 72, 73, 74, 76, 77, 80,
 ];
 const MOST_PATCHES_PER_SIDE = 80;
 
-/** @throws EngineError `invalid_checkpoint` or `unsupported_model`, naming the field. */
+/** @throws EngineError `invalid_checkpoint` or `unsupported_model` that names the field. */
 export function parseIdefics3Config(json: unknown): Idefics3Config {
   const fields = parseConfigObject(idefics3Fields, json, "");
   refuseOtherThan(json, "", { quantization_config: [] });
@@ -58,7 +58,7 @@ export function parseIdefics3Config(json: unknown): Idefics3Config {
   }
   const scaleFactor = fields.scale_factor;
   if (side % scaleFactor !== 0) {
-    throw unsupportedField("", "scale_factor", scaleFactor, `${side} patches a side do not divide by it`);
+    throw unsupportedField("", "scale_factor", scaleFactor, `${side} patches per side are not divisible by it`);
   }
   return {
     text: { ...text, tieWordEmbeddings: fields.tie_word_embeddings },

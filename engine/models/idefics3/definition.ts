@@ -1,4 +1,4 @@
-/** Idefics3 and SmolVLM: every tile of a picture goes through SigLIP, and squares of its patches become embeddings. */
+/** Idefics3 and SmolVLM: SigLIP encodes every tile of a picture, and squares of its patches become embeddings. */
 import { cast, reshape, transpose } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import type { GraphContext } from "../graph-context.ts";
@@ -72,8 +72,8 @@ function buildVisionEncoder(context: GraphContext, config: Idefics3Config): void
 }
 
 /**
- * Squares of `scaleFactor` x `scaleFactor` patches side by side in one row, row by row of squares:
- * [embeddings of all tiles, scaleFactor * scaleFactor * hiddenSize].
+ * Puts the patches of each `scaleFactor` x `scaleFactor` square into one row, row by row of squares: [embeddings of all
+ * tiles, scaleFactor * scaleFactor * hiddenSize].
  */
 function shufflePixels({ graph }: GraphContext, { vision, scaleFactor }: Idefics3Config, hidden: Value): Value {
   const { hiddenSize } = vision;

@@ -1,4 +1,4 @@
-/** A picture to tiles, on the threads that decode pictures. */
+/** Cuts a picture into tiles, on the threads that decode pictures. */
 import type { PixelProgram, RgbImage } from "../../multimodal/pixel-program.ts";
 import { numTiles, parseTileOptions, tileGrid } from "./tiles.ts";
 
@@ -8,7 +8,7 @@ export const toTensors: PixelProgram = (image, options, { resample, valuesOfByte
   const grid = tileGrid(image, parsed);
   const tile = parsed.max_image_size.longest_edge;
   let picture = image;
-  // Every size is rounded to bytes before the next, as Pillow's pictures are.
+  // Each size is rounded to bytes before the next, like Pillow's pictures.
   for (const size of grid.sizes) picture = resample(picture, { ...size, filter: parsed.resample });
 
   const values = valuesOfBytes(parsed.scaling);

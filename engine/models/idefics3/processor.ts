@@ -1,4 +1,7 @@
-/** Pictures in the prompts of Idefics3 and SmolVLM: every tile is announced by its place, the whole picture comes last. */
+/**
+ * Pictures in prompts of Idefics3 and SmolVLM: every tile is preceded by its position, and the whole picture comes
+ * last.
+ */
 import { EngineError } from "../../contract/errors.ts";
 import { moduleUrl } from "../../module-url.ts";
 import { allOrNone } from "../../multimodal/all-or-none.ts";
@@ -14,7 +17,7 @@ import { numTiles, parseTileOptions, tileGrid, type TileGrid, type TileOptions }
 const aroundImage = "<fake_token_around_image>";
 const wholePicture = "<global-img>";
 
-/** As Hugging Face's Idefics3Processor and, for images, SmolVLMProcessor do. */
+/** Equals Hugging Face's Idefics3Processor and, for images, SmolVLMProcessor. */
 export const idefics3Inputs: MultiModalInputs<ProcessorContext> = {
   pixelProgram: moduleUrl("./pixel-program", import.meta.url),
   createProcessingInfo(context) {
@@ -72,24 +75,24 @@ export const idefics3Inputs: MultiModalInputs<ProcessorContext> = {
   },
 };
 
-/** Throws EngineError as `parseTileOptions`, and `invalid_checkpoint` for tiles that the encoder does not take. */
+/** Throws EngineError like `parseTileOptions`, and `invalid_checkpoint` for tiles that the encoder does not accept. */
 function checkedOptions({ preprocessorConfig, visionEncoder: { imageSize } }: ProcessorContext): TileOptions {
   const options = parseTileOptions(preprocessorConfig);
   const tile = options.max_image_size.longest_edge;
   if (tile === imageSize) return options;
   throw new EngineError(
     "invalid_checkpoint",
-    `The checkpoint's image processor makes tiles of ${tile}x${tile}; its vision encoder takes ${imageSize}x${imageSize}.`,
+    `The checkpoint's image processor makes tiles of ${tile}x${tile}; its vision encoder expects ${imageSize}x${imageSize}.`,
   );
 }
 
-/** Throws EngineError `invalid_argument` for embeddings of more than one tile, whose places are not known. */
+/** Throws EngineError `invalid_argument` for embeddings of more than one tile, whose places are unknown. */
 function gridOf(item: UpdateItem, options: TileOptions, numImageTokens: number): Pick<TileGrid, "rows" | "columns"> {
   if (item.kind === "image") return tileGrid(item.imageSize, options);
   if (item.numEmbeddings === numImageTokens) return { rows: 0, columns: 0 };
   throw new EngineError(
     "invalid_argument",
-    `This model takes embeddings of pictures of one tile, ${numImageTokens} of them; there are ${item.numEmbeddings}.`,
+    `This model accepts embeddings only for pictures of one tile, which have ${numImageTokens} rows; got ${item.numEmbeddings}.`,
   );
 }
 

@@ -1,4 +1,4 @@
-/** How Idefics3 and SmolVLM cut a picture into tiles: sizes and counts alone, as their image processor has them. */
+/** How Idefics3 and SmolVLM cut a picture into tiles: sizes and counts only, as in their image processor. */
 import { z } from "zod";
 import type { ProcessorOptions } from "../../multimodal/multimodal-processor.ts";
 import type { ImageSize } from "../../multimodal/processing-info.ts";
@@ -19,12 +19,12 @@ const longestEdge = z.strictObject({ longest_edge: edge }, 'an object such as {"
 
 const tileOptions = z.object({
   ...scalingFields,
-  do_resize: always("this model's pictures are always resized").default(true),
+  do_resize: always("this model always resizes pictures").default(true),
   size: longestEdge.default({ longest_edge: 4 * 364 }),
   resample: filter.default("lanczos"),
   do_image_splitting: flag.default(true),
   max_image_size: longestEdge.default({ longest_edge: 364 }),
-  // Pads pictures of one batch to the same number of tiles; each picture is by itself here.
+  // Pads pictures of one batch to the same number of tiles. Here each picture is processed alone.
   do_pad: flag.default(true),
 });
 
@@ -32,21 +32,21 @@ export interface TileOptions extends z.output<typeof tileOptions> {
   readonly scaling: ReturnType<typeof scalingOf>;
 }
 
-/** @throws EngineError as `parseProcessorOptions`. */
+/** @throws EngineError like `parseProcessorOptions`. */
 export function parseTileOptions(json: ProcessorOptions): TileOptions {
   const options = parseProcessorOptions(tileOptions, json);
   return { ...options, scaling: scalingOf(options) };
 }
 
 export interface TileGrid {
-  /** The sizes a picture takes one after the other before it is cut. */
+  /** The sizes to which a picture is resized in order before it is cut. */
   readonly sizes: readonly ImageSize[];
-  /** Tiles that it is cut into; both 0 where the whole picture is the only tile. */
+  /** Number of tiles; both 0 if the whole picture is the only tile. */
   readonly rows: number;
   readonly columns: number;
 }
 
-/** The whole picture in the size of one tile comes after the tiles it is cut into. */
+/** The whole picture, in the size of one tile, comes after its tiles. */
 export function numTiles({ rows, columns }: TileGrid): number {
   return rows * columns + 1;
 }

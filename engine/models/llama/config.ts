@@ -1,4 +1,6 @@
-/** Configurations of the Llama family (Llama, Mistral, Qwen2), reduced to what their one decoder graph differs in. */
+/**
+ * Configurations of the Llama family (Llama, Mistral, Qwen2), reduced to the differences in their shared decoder graph.
+ */
 import { z } from "zod";
 import {
   byModelType,
@@ -30,13 +32,13 @@ export interface DecoderConfig {
   readonly hasQkvBias: boolean;
   readonly hasOutputBias: boolean;
   readonly hasMlpBias: boolean;
-  /** Per layer, the tokens a position sees, itself included; null is all before it. */
+  /** Number of tokens that a position sees in each layer, itself included; null means all before it. */
   readonly slidingWindows: readonly (number | null)[];
 }
 
 export type DecoderFamily = "llama" | "mistral" | "qwen2";
 
-/** What transformers assumes where config.json is silent; LLaVA's text_config leaves out most of it. */
+/** transformers' defaults for fields missing in config.json. LLaVA's text_config leaves out most of them. */
 const familyDefaults = {
   llama: {
     vocab_size: 32000,
@@ -82,7 +84,7 @@ const decoderFields = z.looseObject({
   layer_types: z.array(z.string()).nullish(),
 });
 
-/** Fields of relatives of the family that would change the maths, and the values under which they do not. */
+/** Fields of related models that would change the computation, and the values with which they do not. */
 const neutralValues = {
   hidden_act: ["silu", "swish"],
   partial_rotary_factor: [1],
@@ -106,16 +108,19 @@ const families: Readonly<Record<string, DecoderFamily>> = { llama: "llama", mist
 
 const textFields = z.looseObject({ model_type: z.string().default("llama") });
 
-/** The decoder inside another model: `text_config`, whose `model_type` names the family. Throws as `parseDecoderConfig`. */
+/**
+ * The decoder inside another model: `text_config`, whose `model_type` names the family. Throws like
+ * `parseDecoderConfig`.
+ */
 export function parseTextConfig(config: unknown): DecoderConfig {
   const { model_type: modelType } = parseConfigObject(textFields, config, "text_config");
   return parseDecoderConfig(config, "text_config", byModelType(families, "text_config", modelType));
 }
 
 /**
- * @param path Where in config.json the object lies: "" or "text_config".
+ * @param path Path of the object in config.json: "" or "text_config".
  * @throws EngineError `invalid_checkpoint` for fields of a wrong type, `unsupported_model` for values that would change
- *   the maths.
+ * the computation.
  */
 export function parseDecoderConfig(config: unknown, path: string, family: DecoderFamily): DecoderConfig {
   const fields = parseConfigObject(decoderFields, config, path);
@@ -125,14 +130,20 @@ export function parseDecoderConfig(config: unknown, path: string, family: Decode
   const numKvHeads =
     (fields.num_key_value_heads === undefined ? defaults.num_key_value_heads : fields.num_key_value_heads) ?? numHeads;
   if (numHeads % numKvHeads !== 0) {
-    throw unsupportedField(path, "num_key_value_heads", numKvHeads, `${numHeads} query heads do not divide by it`);
+    throw unsupportedField(path, "num_key_value_heads", numKvHeads, `${numHeads} query heads are not divisible by it`);
   }
   if (fields.head_dim == null && fields.hidden_size % numHeads !== 0) {
-    throw unsupportedField(path, "num_attention_heads", numHeads, `hidden_size ${fields.hidden_size} is no multiple`);
+    throw unsupportedField(
+      path,
+      "num_attention_heads",
+      numHeads,
+      `hidden_size ${fields.hidden_size} is not a multiple of it`,
+    );
   }
   const headDim = fields.head_dim ?? fields.hidden_size / numHeads;
   if (headDim % 8 !== 0) throw unsupportedField(path, "head_dim", headDim, "it must be a multiple of 8");
-  // Qwen2 has biases on query, key and value always, Mistral never, Llama by its field and then on the output as well.
+  // Qwen2 always has biases on query, key and value, Mistral never; Llama has them if its field says so, also on the
+  // output.
   const llamaBias = family === "llama" && fields.attention_bias;
   if (family !== "llama") refuseOtherThan(config, path, { attention_bias: [false], mlp_bias: [false] });
   const maxPositionEmbeddings = fields.max_position_embeddings ?? defaults.max_position_embeddings;
@@ -164,7 +175,7 @@ function slidingWindows(
   const window = fields.sliding_window === undefined ? familyDefaults[family].sliding_window : fields.sliding_window;
   switch (family) {
     case "llama":
-      if (window !== null) throw unsupportedField(path, "sliding_window", window, "Llama has none");
+      if (window !== null) throw unsupportedField(path, "sliding_window", window, "Llama does not support it");
       return Array.from({ length: numLayers }, () => null);
     case "mistral":
       return Array.from({ length: numLayers }, () => window);

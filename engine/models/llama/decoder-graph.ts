@@ -16,18 +16,18 @@ export interface DecoderOptions {
   readonly prefix: string;
   readonly headName: string;
   readonly acceptsImages: boolean;
-  /** Length of the rotary tables: most tokens of one sequence. */
+  /** Length of the rotary tables: the maximum number of tokens per sequence. */
   readonly maxModelLen: number;
   /**
-   * How many of a head's frequencies turn with each of a token's three positions, which the graph then takes as an
-   * input. Left out, a token has the one position at which it stands.
+   * How many of a head's frequencies rotate with each of a token's three positions, which are then an input of the
+   * graph. If left out, a token has one position.
    */
   readonly rotarySections?: readonly [number, number, number];
 }
 
 /**
- * Pre-norm transformer. The residual stream is carried as its two last summands, `hidden` (the newest block's output)
- * and `residual` (all before it), because the norm that follows adds them in the same pass.
+ * Pre-norm transformer. The residual stream is passed on as its last two summands, `hidden` (the newest block's output)
+ * and `residual` (everything before), because the next norm adds them in the same pass.
  */
 export function buildDecoderGraph(context: GraphContext, options: DecoderOptions): void {
   const { graph } = context;
@@ -45,7 +45,7 @@ export function buildDecoderGraph(context: GraphContext, options: DecoderOptions
     const layerInput = { name: `${name}.self_attn`, layer, input: normalised };
     let attended = attention(context, config, layerInput, inputs, rotary);
     if (layer === config.numLayers - 1) {
-      // Nothing after the last attention looks at other tokens, so only those whose logits are wanted go on.
+      // After the last attention no token depends on others, so only those whose logits are requested continue.
       attended = gatherRows(graph, "last.attended", attended, inputs.logitRows);
       residual = gatherRows(graph, "last.residual", residual, inputs.logitRows);
     }
@@ -117,7 +117,7 @@ function attention(
     numKvHeads,
     headDim,
     localWindowSize: config.slidingWindows[layer],
-    // All of it is in the rotary tables.
+    // The rotary tables contain the scale.
     scale: 1,
   });
 }

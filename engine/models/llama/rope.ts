@@ -1,6 +1,6 @@
 /**
- * Rotary position embeddings of the Llama family: from configuration to the cosine and sine tables of the graph.
- * The formulas are those of transformers' `modeling_rope_utils.py`, in single precision as there.
+ * Rotary position embeddings of the Llama family: from the configuration to the graph's cosine and sine tables. The
+ * formulas are those of transformers' `modeling_rope_utils.py`, in single precision as there.
  */
 import { z } from "zod";
 import { EngineError } from "../../contract/errors.ts";
@@ -19,7 +19,7 @@ export type RopeScaling =
   | {
       readonly kind: "yarn";
       readonly factor: number;
-      /** What cosines and sines are multiplied by. */
+      /** Factor of cosines and sines. */
       readonly attentionFactor: number;
       readonly betaFast: number;
       readonly betaSlow: number;
@@ -60,14 +60,14 @@ const ropeHolder = z.looseObject({
 export interface RopeDefaults {
   readonly defaultTheta: number;
   readonly maxPositionEmbeddings: number;
-  /** The caller sees to `partial_rotary_factor`; otherwise one that is not 1 is refused. */
+  /** The caller handles `partial_rotary_factor`; otherwise values other than 1 are rejected. */
   readonly isPartial?: boolean;
 }
 
 /**
  * Reads both spellings: `rope_parameters` (transformers 5), or `rope_theta` with `rope_scaling` (transformers 4).
  *
- * @throws EngineError `unsupported_model` for a kind of scaling that is not one of `RopeScaling`.
+ * @throws EngineError `unsupported_model` for a kind of scaling that is not in `RopeScaling`.
  */
 export function parseRopeConfig(
   config: unknown,
@@ -126,7 +126,7 @@ export function parseRopeConfig(
       };
     }
     default:
-      throw unsupportedField(fieldPath, "rope_type", kind, "known are default, linear, dynamic, llama3, yarn");
+      throw unsupportedField(fieldPath, "rope_type", kind, "supported are default, linear, dynamic, llama3, yarn");
   }
 }
 
@@ -144,7 +144,7 @@ export interface RopeTables {
 /** Of both tables: they lie inside of the ONNX file, which can have 2 GiB. */
 const MAX_TABLE_BYTES = 1024 ** 3;
 
-/** Throws EngineError `invalid_configuration` for more positions than tables are made for. */
+/** Throws EngineError `invalid_configuration` for too many positions. */
 export function ropeTables(config: RopeConfig, headDim: number, numPositions: number): RopeTables {
   const bytesPerPosition = headDim * Float32Array.BYTES_PER_ELEMENT;
   if (numPositions * bytesPerPosition > MAX_TABLE_BYTES) {

@@ -15,11 +15,11 @@ export interface LlavaConfig {
   readonly imageTokenId: number;
   readonly projectorActivation: ActivationName;
   readonly projectorHasBias: boolean;
-  /** Hidden states of the tower whose concatenation is projected: 0 is before the first layer. */
+  /** Hidden states of the tower that are concatenated and projected; 0 is before the first layer. */
   readonly featureLayers: readonly number[];
-  /** Whether the first row of the hidden states, the class token where the tower has one, is among the features. */
+  /** Whether the features include the first row of the hidden states (the class token, if the tower has one). */
   readonly keepsFirstToken: boolean;
-  /** Embeddings of one picture. */
+  /** Number of embeddings of one picture. */
   readonly numImageTokens: number;
 }
 
@@ -35,7 +35,7 @@ const llavaFields = z.looseObject({
   tie_word_embeddings: z.boolean().default(false),
 });
 
-/** The tower that transformers assumes where config.json has no vision_config at all: CLIP ViT-L/14 at 336 pixels. */
+/** transformers' default tower without vision_config: CLIP ViT-L/14 at 336 pixels. */
 const defaultVisionConfig = {
   hidden_size: 1024,
   intermediate_size: 4096,
@@ -50,7 +50,7 @@ const towers: Readonly<Record<string, VisionTower>> = {
   siglip_vision_model: siglipTower,
 };
 
-/** @throws EngineError `invalid_checkpoint` or `unsupported_model`, naming the field. */
+/** @throws EngineError `invalid_checkpoint` or `unsupported_model` that names the field. */
 export function parseLlavaConfig(json: unknown): LlavaConfig {
   const fields = parseConfigObject(llavaFields, json, "");
   refuseOtherThan(json, "", { quantization_config: [] });
@@ -62,7 +62,7 @@ export function parseLlavaConfig(json: unknown): LlavaConfig {
   const vision = tower.parseConfig(visionFields, "vision_config");
   const keepsFirstToken = selectStrategy(fields.vision_feature_select_strategy);
   return {
-    // Written at the top by some versions, in text_config by others; either one ties.
+    // Some versions write it at the top level, others in text_config; either one ties.
     text: { ...text, tieWordEmbeddings: text.tieWordEmbeddings || fields.tie_word_embeddings },
     tower,
     vision,
@@ -82,7 +82,7 @@ function selectStrategy(strategy: string): boolean {
     case "full":
       return true;
     default:
-      throw unsupportedField("", "vision_feature_select_strategy", strategy, "known are default, full");
+      throw unsupportedField("", "vision_feature_select_strategy", strategy, "supported are default, full");
   }
 }
 

@@ -1,4 +1,4 @@
-/** LLaVA: a vision tower's hidden states, projected to the decoder's width, take the places of image tokens. */
+/** LLaVA: a vision tower's hidden states, projected to the decoder's width, replace image tokens. */
 import { invariant } from "../../contract/errors.ts";
 import { cast, concat, reshape, slice } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
@@ -37,7 +37,7 @@ export const llavaDefinition: ModelDefinition = {
   },
 };
 
-// The names of tensors changed with transformers' versions; those that it still reads are read here.
+// Names of tensors changed with transformers' versions. These are the names that transformers still reads.
 const decoderPrefixes = ["language_model.model.", "model.language_model.", "language_model."];
 const towerPrefixes = [
   "vision_tower.vision_model.",
@@ -54,7 +54,7 @@ function pictureShape({ vision: { numChannels, imageSize } }: LlavaConfig): numb
   return [numChannels, imageSize, imageSize];
 }
 
-/** `pixel_values` to `image_features`, as `VisionEncoderGraph` states. */
+/** `pixel_values` to `image_features`, as in `VisionEncoderGraph`. */
 function buildVisionEncoder(context: GraphContext, config: LlavaConfig): void {
   const { graph, weights, precision } = context;
   const { tower, vision, text, featureLayers, keepsFirstToken, numImageTokens } = config;

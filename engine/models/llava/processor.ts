@@ -1,4 +1,4 @@
-/** LLaVA 1.5's images in its prompts: every image takes the same number of image tokens, whatever its size. */
+/** LLaVA 1.5's images in prompts: every image takes the same number of image tokens, whatever its size. */
 import { EngineError } from "../../contract/errors.ts";
 import { allOrNone } from "../../multimodal/all-or-none.ts";
 import { createDummyInputsBuilder } from "../../multimodal/dummy-inputs.ts";
@@ -9,7 +9,7 @@ import type { MultiModalInputs } from "../../multimodal/multimodal-processor.ts"
 import { clipRequestOptions } from "../clip/request-options.ts";
 import type { ProcessorContext } from "../model-definition.ts";
 
-/** Replaces `<image>` by `<image>` once per embedding, as Hugging Face's LlavaProcessor does. */
+/** Replaces `<image>` by one `<image>` per embedding, like Hugging Face's LlavaProcessor. */
 export const llavaInputs: MultiModalInputs<ProcessorContext> = {
   createProcessingInfo({ visionEncoder: { imageSize, numImageTokens } }) {
     return {
@@ -34,7 +34,7 @@ export const llavaInputs: MultiModalInputs<ProcessorContext> = {
         if (size === null || (size.width === imageSize && size.height === imageSize)) return;
         throw invalidOption(
           size.option,
-          `makes pictures of ${size.width}x${size.height}; the vision encoder takes ${imageSize}x${imageSize}`,
+          `makes pictures of ${size.width}x${size.height}; the vision encoder expects ${imageSize}x${imageSize}`,
         );
       },
       numImageTokens: (size) => info.numImageTokens(size),
@@ -69,6 +69,6 @@ function checkedPixels(pixelValues: ItemTensor | undefined, imageSize: number): 
   if (pixelValues !== undefined && height === imageSize && width === imageSize) return pixelValues;
   throw new EngineError(
     "invalid_checkpoint",
-    `The image processor makes pictures of ${width}x${height} of this one; the vision encoder takes ${imageSize}x${imageSize}.`,
+    `The image processor turns this image into ${width}x${height} pixels; the vision encoder expects ${imageSize}x${imageSize}.`,
   );
 }

@@ -1,4 +1,4 @@
-/** Reads from an exported decoder what it takes and gives, and holds that to config.json. */
+/** Reads the inputs and outputs of an exported decoder and checks them against config.json. */
 import { EngineError } from "../../contract/errors.ts";
 import type { DecoderExport } from "../built-model.ts";
 import type { ConfiguredModel } from "../model-definition.ts";
@@ -9,7 +9,7 @@ const pastName = /^past_key_values\.(\d+)\.(key|value)$/;
 
 /**
  * @param embedTokens Null for a decoder of token ids.
- * @throws EngineError `unsupported_model` and `invalid_checkpoint`, naming the file and what is expected of it.
+ * @throws EngineError `unsupported_model` and `invalid_checkpoint` that name the file and what is expected of it.
  */
 export function readDecoderInterface(
   { decoder: dimensions, visionEncoder }: ConfiguredModel,
@@ -63,12 +63,12 @@ export function readDecoderInterface(
   };
 }
 
-/** Operators that take one scale for the activations of all sequences of a run. */
+/** Operators with one scale for the activations of all sequences of a run. */
 const sharedScales = ["DynamicQuantizeLinear", "DynamicQuantizeMatMul"];
 
 /**
- * The fused attention takes lengths, which exports sum from the mask: its sequences begin in front. Any other is masked,
- * and may be padded where the first token's position can be told to be 0. Graphs inside of others are not looked at.
+ * Fused attention takes lengths, which exports sum from the mask, so its sequences start at the front. Other attention
+ * is masked and can be padded at the front if positions are an input. Nested graphs are not checked.
  */
 function paddingOf({ inputs, operators }: OnnxFile): DecoderExport["padding"] {
   const isMasked = inputs.has("attention_mask") && !inputs.has("use_cache_branch");
@@ -86,7 +86,7 @@ function requireLayers(decoder: OnnxFile, numLayers: number): void {
   if (layers.size === numLayers) return;
   throw new EngineError(
     "invalid_checkpoint",
-    `${decoder.name} takes keys and values of ${layers.size} layers, as past_key_values.0.key; config.json implies ${numLayers}.`,
+    `${decoder.name} has keys and values for ${layers.size} layers (past_key_values.0.key and so on); config.json implies ${numLayers}.`,
   );
 }
 
@@ -98,7 +98,7 @@ function readEmbedTokens(file: OnnxFile, hiddenSize: number): NonNullable<Decode
   return { path: file.path, elementType: elementTypeIn(file, embeddings, floats) };
 }
 
-/** Throws EngineError `unsupported_model` for positions of another number of axes than the model's tokens have. */
+/** Throws EngineError `unsupported_model` if the number of position axes differs from the model's. */
 function numPositionAxes(decoder: OnnxFile, takesPositions: boolean): DecoderExport["numPositionAxes"] {
   const positions = decoder.inputs.get("position_ids");
   if (positions === undefined && !takesPositions) return 0;

@@ -1,4 +1,4 @@
-/** A file of an export, opened as far as to know what it takes and gives; its weights are not read. */
+/** A file of an export with its inputs and outputs; its weights are not read. */
 import { stat } from "node:fs/promises";
 import { basename, join } from "node:path";
 import { EngineError } from "../../contract/errors.ts";
@@ -7,17 +7,17 @@ import { onnxDataTypes } from "../../graph/onnx-schema.ts";
 import { onnxFolder } from "../../weights/onnx-variants.ts";
 
 export interface OnnxFile extends OnnxHeader {
-  /** Below the checkpoint's folder. */
+  /** Name below the checkpoint's folder. */
   readonly name: string;
-  /** Absolute. */
+  /** Absolute path. */
   readonly path: string;
-  /** Absolute paths of all that it consists of, itself first. */
+  /** Absolute paths of all its files, starting with itself. */
   readonly files: readonly string[];
-  /** Of all of them. */
+  /** Total size of these files. */
   readonly byteLength: number;
 }
 
-/** @throws EngineError `invalid_checkpoint`, naming the file that is missing or not ONNX. */
+/** @throws EngineError `invalid_checkpoint` that names the file that is missing or not ONNX. */
 export async function openOnnxFile(checkpointFolder: string, fileName: string): Promise<OnnxFile> {
   const folder = join(checkpointFolder, onnxFolder);
   const name = `${onnxFolder}/${fileName}`;
@@ -25,11 +25,14 @@ export async function openOnnxFile(checkpointFolder: string, fileName: string): 
   const header = await readOnnxHeader(path);
   const files = [path];
   for (const location of header.externalFiles) {
-    // A name with folders in it could lead out of the checkpoint.
+    // A name with folders could lead out of the checkpoint.
     const isBeside = location === basename(location) && location !== "..";
     const stats = isBeside ? await stat(join(folder, location)).catch(() => null) : null;
     if (stats?.isFile() !== true) {
-      throw new EngineError("invalid_checkpoint", `${name} has weights in ${location}, which is not beside it.`);
+      throw new EngineError(
+        "invalid_checkpoint",
+        `${name} has weights in ${location}, which is not in the same folder.`,
+      );
     }
     files.push(join(folder, location));
   }
@@ -47,8 +50,8 @@ const elementTypes = {
 export type ExportedElementType = "float32" | "float16" | "int64" | "bool";
 
 /**
- * @param accepted Element types under which the value is served.
- * @throws EngineError `unsupported_model`, naming file, value and type.
+ * @param accepted Supported element types.
+ * @throws EngineError `unsupported_model` that names file, value and type.
  */
 export function elementTypeIn<Accepted extends ExportedElementType>(
   file: OnnxFile,
@@ -60,11 +63,11 @@ export function elementTypeIn<Accepted extends ExportedElementType>(
   if (found !== undefined) return found;
   throw new EngineError(
     "unsupported_model",
-    `${file.name}: ${name} has ONNX element type ${elementType ?? dataType}; expected is ${accepted.join(" or ")}.`,
+    `${file.name}: ${name} has ONNX element type ${elementType ?? dataType}; expected ${accepted.join(" or ")}.`,
   );
 }
 
-/** @throws EngineError `unsupported_model` naming what the file has instead. */
+/** @throws EngineError `unsupported_model` that lists what the file has instead. */
 export function requireValue(file: OnnxFile, kind: "inputs" | "outputs", name: string): OnnxValue {
   const value = file[kind].get(name);
   if (value !== undefined) return value;
@@ -75,20 +78,20 @@ export function requireValue(file: OnnxFile, kind: "inputs" | "outputs", name: s
   );
 }
 
-/** Refuses inputs that nobody would fill. Throws EngineError `unsupported_model` naming file and input. */
+/** Rejects unknown inputs. Throws EngineError `unsupported_model` that names file and input. */
 export function refuseOtherInputs(file: OnnxFile, known: ReadonlySet<string>): void {
   const other = [...file.inputs.keys()].find((name) => !known.has(name));
   if (other === undefined) return;
   throw new EngineError(
     "unsupported_model",
-    `${file.name} has an input ${other}, which is not served; known are ${[...known].join(", ")}.`,
+    `${file.name} has an input ${other}, which is not supported; supported are ${[...known].join(", ")}.`,
   );
 }
 
 /**
- * Holds a value's sizes to what config.json implies; null stands for any, and so does a size that the file leaves open.
+ * Checks a value's sizes against config.json. Null matches any size, and so does a size that the file leaves open.
  *
- * @throws EngineError `invalid_checkpoint` with both, `unsupported_model` for another number of dimensions.
+ * @throws EngineError `invalid_checkpoint` with both shapes, `unsupported_model` for another number of dimensions.
  */
 export function requireShape(file: OnnxFile, { name, shape }: OnnxValue, expected: readonly (number | null)[]): void {
   if (shape === null) return;
@@ -96,7 +99,7 @@ export function requireShape(file: OnnxFile, { name, shape }: OnnxValue, expecte
   if (shape.length !== expected.length) {
     throw new EngineError(
       "unsupported_model",
-      `${file.name}: ${name} has shape [${shape.join(", ")}]; expected is ${wanted}.`,
+      `${file.name}: ${name} has shape [${shape.join(", ")}]; expected ${wanted}.`,
     );
   }
   const agrees = shape.every(

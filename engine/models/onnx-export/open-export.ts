@@ -1,6 +1,6 @@
 /**
- * A ready-made export: the ONNX files of hub repositories, in the layout of transformers.js, served as they are. Its
- * configuration, prompts and pictures are those of the model's own definition; only the graphs are not.
+ * Opens a ready-made export: the ONNX files of hub repositories, in the layout of transformers.js, served unchanged.
+ * Configuration, prompts and pictures are those of the model's own definition; only the graphs differ.
  */
 import { createHash } from "node:crypto";
 import { EngineError } from "../../contract/errors.ts";
@@ -17,11 +17,11 @@ export interface OpenedExport {
   readonly decoder: OnnxFile;
   /** Null for a decoder of token ids. */
   readonly embedTokens: OnnxFile | null;
-  /** Null for a model that takes no images. */
+  /** Null for a model that does not accept images. */
   readonly visionEncoder: OnnxFile | null;
   readonly model: BuiltModel & { readonly decoder: DecoderExport };
   readonly dtype: ResolvedDtype;
-  /** What the model's own definition would build instead. */
+  /** The graphs that the model's own definition would build instead. */
   readonly graphs: ModelGraphs;
 }
 
@@ -29,10 +29,10 @@ export interface OpenedExport {
 const EXPORT_VERSION = 1;
 
 /**
- * @param fileNames Files of the checkpoint's `onnx/`.
- * @throws EngineError `invalid_configuration` for a dtype that the export lacks or a length beyond the model's,
- *   `invalid_checkpoint` for files that are missing or contradict config.json, `unsupported_model` for ones of another
- *   layout, `aborted`.
+ * @param fileNames Files in the checkpoint's `onnx/`.
+ * @throws EngineError `invalid_configuration` for a dtype that the export lacks or a length above the model's,
+ * `invalid_checkpoint` for files that are missing or contradict config.json, `unsupported_model` for another layout,
+ * `aborted`.
  */
 export async function openExport(
   checkpoint: Checkpoint,
@@ -52,7 +52,7 @@ export async function openExport(
   if (model.visionEncoder !== null && visionEncoder === null) {
     throw new EngineError(
       "invalid_checkpoint",
-      `The export lacks ${onnxFolder}/vision_encoder.onnx, which ${definition.architecture} needs beside ${decoder.name}.`,
+      `The export lacks ${onnxFolder}/vision_encoder.onnx, which ${definition.architecture} needs together with ${decoder.name}.`,
     );
   }
   const interfaces = {

@@ -1,17 +1,17 @@
-/** Reads from an exported vision encoder which tensors of an image go into which of its inputs. */
+/** Reads the inputs of an exported vision encoder and assigns an image's tensors to them. */
 import { EngineError } from "../../contract/errors.ts";
 import type { OnnxValue } from "../../graph/onnx-header.ts";
 import type { ExportedVisionInput, VisionEncoderExport, VisionEncoderInput } from "../built-model.ts";
 import type { VisionEncoderDefinition } from "../model-definition.ts";
 import { elementTypeIn, refuseOtherInputs, requireShape, requireValue, type OnnxFile } from "./onnx-file.ts";
 
-/** Inputs that exports call otherwise than transformers does. */
+/** Inputs whose names in exports differ from transformers'. */
 const exportedNames: Readonly<Record<string, string>> = { image_grid_thw: "grid_thw" };
 
-/** 1 for each pixel that is one of the picture; pictures are not padded here. */
+/** 1 for each pixel that belongs to the picture; pictures are not padded here. */
 const pixelMask = "pixel_attention_mask";
 
-/** @throws EngineError `unsupported_model` and `invalid_checkpoint`, naming the file and what is expected of it. */
+/** @throws EngineError `unsupported_model` and `invalid_checkpoint` that name the file and what is expected of it. */
 export function readVisionInterface(
   { inputs, imageSize, numImageTokens }: VisionEncoderDefinition,
   hiddenSize: number,
@@ -47,7 +47,7 @@ function readInput(file: OnnxFile, { name, elementType, shape }: VisionEncoderIn
 function hasBatch(file: OnnxFile, value: OnnxValue, shape: VisionEncoderInput["shape"]): boolean {
   const sizes = shape.map((size) => (typeof size === "number" ? size : null));
   if (value.shape === null) {
-    throw new EngineError("unsupported_model", `${file.name}: the shape of ${value.name} is not told.`);
+    throw new EngineError("unsupported_model", `${file.name} does not declare the shape of ${value.name}.`);
   }
   const isItem = value.shape.length === shape.length;
   requireShape(file, value, isItem ? sizes : [null, ...sizes]);

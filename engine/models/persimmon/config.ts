@@ -22,12 +22,12 @@ export interface PersimmonConfig {
   readonly numLayers: number;
   readonly numHeads: number;
   readonly headDim: number;
-  /** Of each head, the first dimensions that are rotated; the rest stay as they are. */
+  /** Number of leading dimensions of each head that are rotated; the rest is unchanged. */
   readonly rotaryDim: number;
   readonly maxPositionEmbeddings: number;
   readonly layerNormEpsilon: number;
   readonly activation: ActivationName;
-  /** Whether every head's query and key go through a layer norm of their own. */
+  /** Whether every head's query and key have their own layer norm. */
   readonly normalisesQueryAndKey: boolean;
   readonly tieWordEmbeddings: boolean;
   readonly rope: RopeConfig;
@@ -51,12 +51,12 @@ const persimmonFields = z.looseObject({
 const DEFAULT_THETA = 10000;
 const DEFAULT_ROTARY_FACTOR = 0.5;
 
-/** Fields of relatives that would change the maths, and the values under which they do not. */
+/** Fields of related models that would change the computation, and the values with which they do not. */
 const neutralValues = { head_dim: [], num_key_value_heads: [], sliding_window: [], quantization_config: [] } as const;
 
 /**
- * @param path Where in config.json the object lies: "" or "text_config".
- * @throws EngineError `invalid_checkpoint` or `unsupported_model`, naming the field.
+ * @param path Path of the object in config.json: "" or "text_config".
+ * @throws EngineError `invalid_checkpoint` or `unsupported_model` that names the field.
  */
 export function parsePersimmonConfig(config: unknown, path: string): PersimmonConfig {
   const fields = parseConfigObject(persimmonFields, config, path);
@@ -64,14 +64,19 @@ export function parsePersimmonConfig(config: unknown, path: string): PersimmonCo
   const numHeads = fields.num_attention_heads;
   const headDim = fields.hidden_size / numHeads;
   if (!Number.isInteger(headDim)) {
-    throw unsupportedField(path, "num_attention_heads", numHeads, `hidden_size ${fields.hidden_size} is no multiple`);
+    throw unsupportedField(
+      path,
+      "num_attention_heads",
+      numHeads,
+      `hidden_size ${fields.hidden_size} is not a multiple of it`,
+    );
   }
   if (headDim % 8 !== 0) throw unsupportedField(path, "head_dim", headDim, "it must be a multiple of 8");
   const rotaryFactor =
     fields.rope_parameters?.partial_rotary_factor ?? fields.partial_rotary_factor ?? DEFAULT_ROTARY_FACTOR;
   const rotaryDim = Math.trunc(headDim * rotaryFactor);
   if (rotaryDim === 0 || rotaryDim % 8 !== 0) {
-    const reason = `${rotaryDim} of ${headDim} dimensions are no multiple of 8`;
+    const reason = `${rotaryDim} of ${headDim} dimensions is not a multiple of 8`;
     throw unsupportedField(path, "partial_rotary_factor", rotaryFactor, reason);
   }
   const maxPositionEmbeddings = fields.max_position_embeddings;

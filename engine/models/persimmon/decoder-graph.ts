@@ -17,7 +17,7 @@ export interface PersimmonOptions {
   readonly prefix: string;
   readonly headName: string;
   readonly acceptsImages: boolean;
-  /** Length of the rotary tables: most tokens of one sequence. */
+  /** Length of the rotary tables: the maximum number of tokens per sequence. */
   readonly maxModelLen: number;
 }
 
@@ -37,7 +37,7 @@ export function buildPersimmonGraph(context: GraphContext, options: PersimmonOpt
     const normalised = norm(context, config, `${name}.input_layernorm`, hidden);
     let attended = attention(context, config, { name: `${name}.self_attn`, layer, input: normalised }, inputs, rotary);
     if (layer === config.numLayers - 1) {
-      // Nothing after the last attention looks at other tokens, so only those whose logits are wanted go on.
+      // After the last attention no token depends on others, so only those whose logits are requested continue.
       attended = gatherRows(graph, "last.attended", attended, inputs.logitRows);
       hidden = gatherRows(graph, "last.hidden", hidden, inputs.logitRows);
     }

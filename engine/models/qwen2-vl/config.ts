@@ -1,4 +1,6 @@
-/** Configuration of Qwen2-VL: a vision tower over pictures of any size, and a Qwen2 decoder with positions of three axes. */
+/**
+ * Configuration of Qwen2-VL: a vision tower over pictures of any size, and a Qwen2 decoder with three-axis positions.
+ */
 import { z } from "zod";
 import { parseActivation, type ActivationName } from "../activation.ts";
 import {
@@ -23,14 +25,14 @@ export interface Qwen2VlVisionConfig {
   readonly activation: ActivationName;
   readonly numChannels: number;
   readonly patchSize: number;
-  /** Pictures that a patch spans; a still picture is repeated. */
+  /** Number of pictures that a patch spans; a still picture is repeated. */
   readonly temporalPatchSize: number;
   /** Side of the squares of patches that become one embedding. */
   readonly mergeSize: number;
   readonly ropeTheta: number;
 }
 
-/** How many of a head's frequencies turn with the first, second and third axis of a position. */
+/** How many of a head's frequencies rotate with the first, second and third axis of a position. */
 export type RotarySections = readonly [temporal: number, height: number, width: number];
 
 export interface Qwen2VlConfig {
@@ -74,7 +76,7 @@ const textFields = z.looseObject({
   tie_word_embeddings: z.boolean().default(false),
 });
 
-/** Where Qwen2-VL's decoder assumes something else than Qwen2's. */
+/** Defaults of Qwen2-VL's decoder that differ from Qwen2's. */
 const textDefaults = {
   vocab_size: 152064,
   hidden_size: 8192,
@@ -88,11 +90,11 @@ const textDefaults = {
 } as const;
 const defaultSections: RotarySections = [16, 24, 24];
 
-/** @throws EngineError `invalid_checkpoint` or `unsupported_model`, naming the field. */
+/** @throws EngineError `invalid_checkpoint` or `unsupported_model` that names the field. */
 export function parseQwen2VlConfig(json: unknown): Qwen2VlConfig {
   const fields = parseConfigObject(qwen2VlFields, json, "");
   refuseOtherThan(json, "", { quantization_config: [] });
-  // Checkpoints of the hub have the decoder's fields at the top.
+  // Checkpoints on the hub have the decoder's fields at the top level.
   const path = fields.text_config == null ? "" : "text_config";
   const textJson = fields.text_config ?? fields;
   const given = parseConfigObject(textFields, textJson, path);
@@ -104,7 +106,7 @@ export function parseQwen2VlConfig(json: unknown): Qwen2VlConfig {
       path,
       "mrope_section",
       rotarySections,
-      `heads of ${text.headDim} have half as many frequencies`,
+      `their sum must be half of the head size, ${text.headDim}`,
     );
   }
   return {
@@ -138,7 +140,12 @@ function parseVisionConfig(json: unknown, textHiddenSize: number): Qwen2VlVision
   });
   const { embed_dim: embedDim, num_heads: numHeads } = fields;
   if (embedDim % numHeads !== 0 || (embedDim / numHeads) % 4 !== 0) {
-    throw unsupportedField(path, "num_heads", numHeads, `embed_dim ${embedDim} does not divide into heads of fours`);
+    throw unsupportedField(
+      path,
+      "num_heads",
+      numHeads,
+      `embed_dim ${embedDim} does not divide into heads whose size is a multiple of 4`,
+    );
   }
   if (fields.hidden_size !== textHiddenSize) {
     throw unsupportedField(path, "hidden_size", fields.hidden_size, `the decoder's is ${textHiddenSize}`);

@@ -1,4 +1,4 @@
-/** Qwen2-VL: pictures in their own sizes, whose embeddings have positions of three axes. */
+/** Qwen2-VL: pictures in their own sizes, with three-axis positions for their embeddings. */
 import { cast, reshape } from "../../graph/standard-ops.ts";
 import type { GraphContext } from "../graph-context.ts";
 import { buildDecoderGraph } from "../llama/decoder-graph.ts";
@@ -9,7 +9,7 @@ import { parseQwen2VlConfig, type Qwen2VlConfig } from "./config.ts";
 import { qwen2VlInputs } from "./processor.ts";
 import { buildVisionTower, patches, patchFeatures } from "./vision-tower.ts";
 
-// The names of tensors changed with transformers' versions; those that it still reads are read here.
+// Names of tensors changed with transformers' versions. These are the names that transformers still reads.
 const decoderPrefixes = ["model.language_model.", "model."];
 const towerPrefixes = ["model.visual.", "visual."];
 

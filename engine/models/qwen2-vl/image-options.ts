@@ -1,4 +1,4 @@
-/** Qwen2-VL's preprocessor_config.json, and the grid of patches that a picture becomes under it. */
+/** Qwen2-VL's preprocessor_config.json, and the grid of patches that it makes from a picture. */
 import { z } from "zod";
 import { EngineError } from "../../contract/errors.ts";
 import type { ProcessorOptions } from "../../multimodal/multimodal-processor.ts";
@@ -18,16 +18,18 @@ const clipStd: [number, number, number] = [0.26862954, 0.26130258, 0.27577711];
 /** A picture more elongated than this is refused, as transformers does. */
 const MOST_ELONGATED = 200;
 
-/** Of a whole picture: more than decoders take would be of no use. */
+/** Pixels of a whole picture: decoders do not accept more. */
 const numPixels = integer(1, 2 ** 28);
-/** Of a patch or a square, in pixels, patches or pictures; the encoder's own is checked where both are known. */
+/**
+ * Size of a patch or square, in pixels, patches or pictures. The encoder's own size is checked where both are known.
+ */
 const smallCount = integer(1, 1024);
 
 const imageOptions = z.object({
   ...scalingFields,
   image_mean: scalingShape.image_mean.default(clipMean),
   image_std: scalingShape.image_std.default(clipStd),
-  do_resize: always("this model's pictures are always resized").default(true),
+  do_resize: always("this model always resizes pictures").default(true),
   resample: filter.default("bicubic"),
   /** In pixels of the whole picture, whatever the names say. */
   size: z
@@ -51,7 +53,7 @@ export interface Qwen2VlImageOptions extends z.output<typeof imageOptions> {
   readonly scaling: ReturnType<typeof scalingOf>;
 }
 
-/** @throws EngineError as `parseProcessorOptions`. */
+/** @throws EngineError like `parseProcessorOptions`. */
 export function parseImageOptions(json: ProcessorOptions): Qwen2VlImageOptions {
   const options = parseProcessorOptions(imageOptions, json);
   return {
@@ -63,15 +65,15 @@ export function parseImageOptions(json: ProcessorOptions): Qwen2VlImageOptions {
   };
 }
 
-/** A picture in squares, each of which becomes one embedding. */
+/** A picture divided into squares, each of which becomes one embedding. */
 export interface SquareGrid {
   readonly rows: number;
   readonly columns: number;
 }
 
 /**
- * As many squares as come closest to the picture's own size and shape, with no fewer and no more pixels than the
- * options allow: transformers' `smart_resize`. Throws EngineError `invalid_image` for a picture too elongated.
+ * The grid closest to the picture's own size and shape, within the minimum and maximum number of pixels of the options:
+ * transformers' `smart_resize`. Throws EngineError `invalid_image` for a picture that is too elongated.
  */
 export function squareGrid({ width, height }: ImageSize, options: Qwen2VlImageOptions): SquareGrid {
   const { minPixels, maxPixels, squareSize } = options;
@@ -105,7 +107,7 @@ function roundHalfToEven(value: number): number {
   return below % 2 === 0 ? below : below + 1;
 }
 
-/** The picture that has the most squares: one of them exactly. */
+/** The picture with the most squares: exactly at the limit. */
 export function largestImageSize({ maxPixels, squareSize }: Qwen2VlImageOptions): ImageSize {
   const mostSquares = Math.max(Math.floor(maxPixels / squareSize ** 2), 1);
   let best = { rows: 1, columns: 1 };

@@ -1,4 +1,4 @@
-/** Pictures to Qwen2-VL's patches, on the threads that decode pictures. */
+/** Turns pictures into Qwen2-VL's patches, on the threads that decode pictures. */
 import type { PixelProgram } from "../../multimodal/pixel-program.ts";
 import { parseImageOptions, squareGrid } from "./image-options.ts";
 

@@ -1,4 +1,4 @@
-/** Pictures in Qwen2-VL's prompts: as many image tokens as a picture has squares of patches. */
+/** Pictures in Qwen2-VL's prompts: one image token per square of patches. */
 import { EngineError } from "../../contract/errors.ts";
 import { moduleUrl } from "../../module-url.ts";
 import { allOrNone } from "../../multimodal/all-or-none.ts";
@@ -12,7 +12,7 @@ import { scalingOptions } from "../../multimodal/processor-options.ts";
 import { largestImageSize, parseImageOptions, squareGrid, type Qwen2VlImageOptions } from "./image-options.ts";
 import { promptPositions } from "./prompt-positions.ts";
 
-/** As Hugging Face's Qwen2VLProcessor does with images; videos are not taken. */
+/** Equals Hugging Face's Qwen2VLProcessor for images; videos are not supported. */
 export const qwen2VlInputs: MultiModalInputs<ProcessorContext> = {
   pixelProgram: moduleUrl("./pixel-program", import.meta.url),
   createProcessingInfo(context) {
@@ -36,7 +36,7 @@ export const qwen2VlInputs: MultiModalInputs<ProcessorContext> = {
       imagePlaceholderTokenIds: [imageTokenId],
       options: preprocessorConfig,
       requestOptions: new Set(["size", "min_pixels", "max_pixels", "resample", ...scalingOptions]),
-      // As in transformers, where checkpoints have the older names and callers give the newer one.
+      // As in transformers, if a checkpoint has the older names and a caller sets the newer one.
       replacedOptions: { size: ["min_pixels", "max_pixels"] },
       checkOptions: parseImageOptions,
       numImageTokens: (size, options) => numSquares(size, parseImageOptions(options)),
@@ -61,7 +61,7 @@ export const qwen2VlInputs: MultiModalInputs<ProcessorContext> = {
             content(itemIndex) {
               const item = items[itemIndex];
               if (item.kind === "embeddings") {
-                throw new EngineError("invalid_argument", "Nobody can tell the rows of this model's image embeddings.");
+                throw new EngineError("invalid_argument", "This model does not accept precomputed image embeddings.");
               }
               return Array.from({ length: numSquares(item.imageSize, parsed) }, () => imageTokenId);
             },
@@ -84,7 +84,9 @@ function numSquares(size: ImageSize, options: Qwen2VlImageOptions): number {
   return rows * columns;
 }
 
-/** Throws EngineError as `parseImageOptions`, and `invalid_checkpoint` for patches that the encoder does not take. */
+/**
+ * Throws EngineError like `parseImageOptions`, and `invalid_checkpoint` for patches that the encoder does not accept.
+ */
 function checkedOptions({ preprocessorConfig, visionEncoder }: ProcessorContext): Qwen2VlImageOptions {
   const options = parseImageOptions(preprocessorConfig);
   const numFeatures = 3 * options.temporal_patch_size * options.patch_size ** 2;
@@ -92,6 +94,6 @@ function checkedOptions({ preprocessorConfig, visionEncoder }: ProcessorContext)
   if (options.squareSize === visionEncoder.imageSize && numFeatures === expectedFeatures) return options;
   throw new EngineError(
     "invalid_checkpoint",
-    `The checkpoint's image processor makes squares of ${options.squareSize} pixels and patches of ${numFeatures} values; its vision encoder takes ${visionEncoder.imageSize} and ${expectedFeatures}.`,
+    `The checkpoint's image processor makes squares of ${options.squareSize} pixels and patches of ${numFeatures} values; its vision encoder expects ${visionEncoder.imageSize} and ${expectedFeatures}.`,
   );
 }

@@ -1,10 +1,10 @@
-/** Where Qwen2-VL's tokens stand: text along a line, the embeddings of a picture on a plane at one point of it. */
+/** Positions of Qwen2-VL's tokens: text on a line, the embeddings of a picture on a plane at one point of it. */
 import type { PromptPositions } from "../../multimodal/prompt-positions.ts";
 import type { SquareGrid } from "./image-options.ts";
 
 /**
- * As transformers' `get_rope_index`: a picture's embeddings share one temporal position and have those of their row and
- * column; the text goes on behind the farthest of them.
+ * Equals transformers' `get_rope_index`: a picture's embeddings share one temporal position and have the positions of
+ * their row and column. The text continues after the largest of them.
  *
  * @param images In the order of the prompt; each has rows * columns tokens from `offset` on.
  */
@@ -18,7 +18,7 @@ export function promptPositions(
     axes[numTokens + token] = height;
     axes[2 * numTokens + token] = width;
   };
-  /** What a token's position is ahead of its place, or behind. */
+  /** Difference between a token's position and its index. */
   let shift = 0;
   let firstText = 0;
   const placeTextUpTo = (end: number): void => {

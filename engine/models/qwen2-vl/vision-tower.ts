@@ -1,4 +1,4 @@
-/** Qwen2-VL's vision tower: patches turned by where they lie, attention over the whole picture, squares merged. */
+/** Qwen2-VL's vision tower: patches rotated by their position, attention over the whole picture, merged squares. */
 import { multiHeadAttention, rotaryEmbedding, type RotaryTables } from "../../graph/contrib-ops.ts";
 import {
   add,
@@ -25,13 +25,13 @@ import type { Qwen2VlVisionConfig } from "./config.ts";
 export const patches = "numPatches";
 const LAYER_NORM_EPSILON = 1e-6;
 
-/** Features of one patch: its pixels of every picture it spans, [channels, temporal, height, width]. */
+/** Number of features of a patch: its pixels in every picture that it spans, [channels, temporal, height, width]. */
 export function patchFeatures({ numChannels, temporalPatchSize, patchSize }: Qwen2VlVisionConfig): number {
   return numChannels * temporalPatchSize * patchSize * patchSize;
 }
 
 interface Rotary extends RotaryTables {
-  /** int64 [1, numPatches]: each patch has rows of its own in the tables. */
+  /** int64 [1, numPatches]: each patch has its own rows in the tables. */
   readonly positions: Value;
 }
 
@@ -57,7 +57,7 @@ export function buildVisionTower(
     hasBias: false,
     storedShape: [embedDim, numChannels, temporalPatchSize, patchSize, patchSize],
   };
-  // Pixels are what everything else is computed from, and this is a small part of the work: never quantised.
+  // Everything else is computed from pixels, and this is a small part of the work, so it is never quantised.
   let hidden = linear(context, pixels, projection, { kind: "plain", elementType: precision.activations });
   const rotary = createRotary(context, config, pixels, grid);
   for (let layer = 0; layer < config.numLayers; layer++) {
@@ -66,7 +66,7 @@ export function buildVisionTower(
   return merge(context, config, `${prefix}merger`, hidden, outFeatures);
 }
 
-/** Angles of each patch: half of the frequencies turn with its row, half with its column. */
+/** Angles of each patch: half of the frequencies rotate with its row, half with its column. */
 function createRotary(
   { graph, precision }: GraphContext,
   { embedDim, numHeads, mergeSize, ropeTheta }: Qwen2VlVisionConfig,
@@ -155,7 +155,7 @@ function attention(
   return linear(context, flat, output, precision.vision);
 }
 
-/** The patches of each square side by side, through two layers to the decoder's width. */
+/** Puts the patches of each square side by side, and projects them by two layers to the decoder's width. */
 function merge(
   context: GraphContext,
   { embedDim, mergeSize }: Qwen2VlVisionConfig,

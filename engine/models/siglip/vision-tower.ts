@@ -1,4 +1,4 @@
-/** The SigLIP vision tower: patches alone, without a class token or a norm before the first layer. */
+/** The SigLIP vision tower: patches only, without a class token or a norm before the first layer. */
 import { add } from "../../graph/standard-ops.ts";
 import { parameter } from "../graph-context.ts";
 import { numPatches, parseVisionConfig } from "../vision-transformer/config.ts";

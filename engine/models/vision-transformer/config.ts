@@ -1,4 +1,4 @@
-/** What the configurations of vision transformers (CLIP, SigLIP and what is made of them) have in common. */
+/** The common part of vision transformers' configurations (CLIP, SigLIP and models based on them). */
 import { z } from "zod";
 import { parseActivation, type ActivationName } from "../activation.ts";
 import {
@@ -21,13 +21,13 @@ export interface VisionConfig {
   readonly numChannels: number;
   /** Side of the square picture, in pixels. */
   readonly imageSize: number;
-  /** Where `imageSize` is no multiple of it, the pixels left over at the right and at the bottom are not looked at. */
+  /** If `imageSize` is not a multiple of it, the remaining pixels at the right and bottom are ignored. */
   readonly patchSize: number;
   readonly activation: ActivationName;
   readonly layerNormEpsilon: number;
 }
 
-/** What transformers assumes where config.json is silent. */
+/** transformers' defaults for fields missing in config.json. */
 export interface VisionDefaults {
   readonly hidden_size: number;
   readonly num_attention_heads: number;
@@ -37,7 +37,7 @@ export interface VisionDefaults {
   readonly layer_norm_eps: number;
 }
 
-/** A side, or equal height and width. */
+/** One side, or equal height and width. */
 const side = z.union(
   [pictureSide, z.tuple([pictureSide, pictureSide]).refine(([height, width]) => height === width)],
   "expected a side from 1 to 16384 pixels, or an equal height and width",
@@ -55,19 +55,19 @@ const visionFields = z.looseObject({
   layer_norm_eps: normEpsilon.optional(),
 });
 
-/** @throws EngineError `invalid_checkpoint` or `unsupported_model`, naming the field. */
+/** @throws EngineError `invalid_checkpoint` or `unsupported_model` that names the field. */
 export function parseVisionConfig(config: unknown, path: string, defaults: VisionDefaults): VisionConfig {
   const fields = parseConfigObject(visionFields, config, path);
   refuseOtherThan(config, path, { num_channels: [3], quantization_config: [] });
   const imageSize = sideOf(fields.image_size ?? defaults.image_size);
   const patchSize = sideOf(fields.patch_size ?? defaults.patch_size);
   if (patchSize > imageSize) {
-    throw unsupportedField(path, "patch_size", patchSize, `image_size ${imageSize} has no room for a patch`);
+    throw unsupportedField(path, "patch_size", patchSize, `image_size ${imageSize} is smaller than a patch`);
   }
   const hiddenSize = fields.hidden_size ?? defaults.hidden_size;
   const numHeads = fields.num_attention_heads ?? defaults.num_attention_heads;
   if (hiddenSize % numHeads !== 0) {
-    throw unsupportedField(path, "num_attention_heads", numHeads, `hidden_size ${hiddenSize} is no multiple of it`);
+    throw unsupportedField(path, "num_attention_heads", numHeads, `hidden_size ${hiddenSize} is not a multiple of it`);
   }
   return {
     hiddenSize,
@@ -90,7 +90,7 @@ export function patchesPerSide({ imageSize, patchSize }: VisionConfig): number {
   return Math.floor(imageSize / patchSize);
 }
 
-/** Patches of one picture. */
+/** Number of patches of one picture. */
 export function numPatches(config: VisionConfig): number {
   return patchesPerSide(config) ** 2;
 }

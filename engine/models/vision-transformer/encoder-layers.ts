@@ -1,4 +1,4 @@
-/** The layers of a vision transformer: pre-norm, with attention from every token of a picture to every other. */
+/** The layers of a vision transformer: pre-norm, with attention between all tokens of a picture. */
 import { multiHeadAttention } from "../../graph/contrib-ops.ts";
 import { add, layerNormalization, reshape } from "../../graph/standard-ops.ts";
 import type { Dimension, Value } from "../../graph/value.ts";
@@ -8,10 +8,11 @@ import { linear, type LinearLayer } from "../linear.ts";
 import type { VisionConfig } from "./config.ts";
 
 /**
- * @param prefix Of the layers' tensors, e.g. "vision_tower.encoder.layers."
+ * @param prefix Prefix of the layers' tensors, e.g. "vision_tower.encoder.layers."
  * @param embedded [tokens of all pictures, hiddenSize].
- * @param shape What `embedded` stands for: [numImages, numTokens, hiddenSize].
- * @param layers Which hidden states: 0 is `embedded`, n what the n-th layer makes. Later layers are not computed.
+ * @param shape The shape that `embedded` represents: [numImages, numTokens, hiddenSize].
+ * @param layers The wanted hidden states: 0 is `embedded`, n the output of the n-th layer. Later layers are not
+ * computed.
  * @returns For each of `layers`, [numImages, numTokens, hiddenSize].
  */
 export function buildEncoderLayers(
@@ -43,7 +44,7 @@ export function buildEncoderLayers(
 
 export type PictureShape = readonly [numImages: Dimension, numTokens: number, hiddenSize: number];
 
-/** The same rows as [numImages * numTokens, hiddenSize], the form that linear layers take. */
+/** The same rows as [numImages * numTokens, hiddenSize], for linear layers. */
 export function flattenPictures({ graph }: GraphContext, name: string, input: Value): Value {
   const [images, , hiddenSize] = input.shape as PictureShape;
   const flatShape = graph.constant("vision.flat_shape", "int64", [2], [-1, hiddenSize]);

@@ -1,4 +1,4 @@
-/** Pictures to embeddings of their patches. */
+/** Turns pictures into embeddings of their patches. */
 import { reshape, slice, transpose } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import type { GraphContext } from "../graph-context.ts";
@@ -6,9 +6,9 @@ import { linear, type LinearLayer } from "../linear.ts";
 import { numPatches, patchesPerSide, type VisionConfig } from "./config.ts";
 
 /**
- * The convolution over patches as one matrix product: its stride is its kernel's size, so no pixel is in two patches.
+ * The convolution over patches as one matrix product: its stride equals its kernel size, so no pixel is in two patches.
  *
- * @param name Of the convolution in the checkpoint.
+ * @param name Name of the convolution in the checkpoint.
  * @param pixels float [numImages, channels, imageSize, imageSize].
  * @returns [numImages, numPatches, hiddenSize], row by row of patches.
  */
@@ -43,7 +43,7 @@ export function embedPatches(
     hasBias,
     storedShape: [hiddenSize, numChannels, patchSize, patchSize],
   };
-  // Pixels are what everything else is computed from, and this is a small part of the work: never quantised.
+  // Everything else is computed from pixels, and this is a small part of the work, so it is never quantised.
   const projected = linear(context, flat, projection, { kind: "plain", elementType: precision.activations });
   const count = numPatches(config);
   const batchTarget = graph.constant("patches.batch_shape", "int64", [3], [-1, count, hiddenSize]);

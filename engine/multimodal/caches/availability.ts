@@ -1,4 +1,4 @@
-/** Whether something outside can be used: taken as gone at its first failure, and as back when a probe succeeds. */
+/** Tracks whether an external service works: unavailable from the first failure until a probe succeeds. */
 import { setTimeout as delay } from "node:timers/promises";
 
 /** Before the first probe; each failure after one that was never made good doubles it. */
@@ -6,14 +6,14 @@ const MIN_PAUSE_MS = 100;
 /** What is gone for long is asked this often, and something flickering troubles a request this often. */
 const MAX_PAUSE_MS = 5_000;
 
-/** Mutable. Probes run in the background, one at a time, and keep no process alive. */
+/** Mutable. Probes run in the background, one at a time, and do not keep the process alive. */
 export class Availability implements Disposable {
   readonly #probe: () => Promise<void>;
   readonly #closing = new AbortController();
   #isAvailable = true;
   #pauseMs = MIN_PAUSE_MS;
 
-  /** @param probe Does what the real calls do, in small; rejects while they would fail, and ends in bounded time. */
+  /** @param probe A small version of the real calls. Rejects while they would fail, and ends in bounded time. */
   constructor(probe: () => Promise<void>) {
     this.#probe = probe;
   }
@@ -22,12 +22,12 @@ export class Availability implements Disposable {
     return this.#isAvailable;
   }
 
-  /** A real call, not a probe, was served. */
+  /** Reports that a real call, not a probe, succeeded. */
   reportSuccess(): void {
     if (this.#isAvailable) this.#pauseMs = MIN_PAUSE_MS;
   }
 
-  /** A real call failed: nobody else should wait for one. */
+  /** Reports that a real call failed, so that no other request waits for one. */
   reportFailure(): void {
     if (!this.#isAvailable || this.#closing.signal.aborted) return;
     this.#isAvailable = false;
@@ -47,7 +47,7 @@ export class Availability implements Disposable {
         await this.#probe();
         this.#isAvailable = true;
       } catch {
-        // Still gone, or being disposed of.
+        // Still unavailable, or being disposed of.
       }
     }
   }

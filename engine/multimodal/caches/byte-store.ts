@@ -1,9 +1,9 @@
-/** The store that replicas share, as the caches need it; Redis is one. */
+/** The shared store of the replicas, as the caches need it; for example Redis. */
 
 export interface ByteStoreEntry {
   readonly key: string;
   readonly bytes: Uint8Array;
-  /** The entry is gone after this. */
+  /** The entry expires after this time. */
   readonly timeToLiveSeconds: number;
 }
 
@@ -12,7 +12,7 @@ export interface ByteStoreEntry {
  * pending, since the caller has a timeout.
  */
 export interface ByteStore {
-  /** One round trip; by position, null where there is nothing. */
+  /** One round trip. By position; null for missing entries. */
   getMany(keys: readonly string[]): Promise<readonly (Uint8Array | null)[]>;
   /**
    * One round trip.
@@ -20,8 +20,8 @@ export interface ByteStore {
    * @throws Any error (as a rejection) if the store refused an entry. The others are kept.
    */
   setMany(entries: readonly ByteStoreEntry[]): Promise<void>;
-  /** Told, for its log, that the caller has stopped waiting for a call, which may still be answered. */
+  /** Tells the store, for its log, that the caller no longer waits for a call, which may still be answered. */
   onGivenUp?(timeoutMs: number): void;
-  /** Ends the connection. Idempotent. */
+  /** Closes the connection. Idempotent. */
   close(): Promise<void>;
 }

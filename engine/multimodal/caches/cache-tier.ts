@@ -1,27 +1,27 @@
-/** One place where the values of a cache are kept: this process's memory, or a store that replicas share. */
+/** One level of a cache: this process's memory, or a store that replicas share. */
 
 export type CacheTierName = "memory" | "redis";
 
-/** Mutable counters since start; who holds them reads them live. */
+/** Mutable counters since start; holders see live values. */
 export interface CacheTierStats {
   queries: number;
   hits: number;
-  /** Held now, by a tier in memory; 0 for others. */
+  /** Bytes held now by a memory tier; 0 for others. */
   heldBytes: number;
   readBytes: number;
   writtenBytes: number;
-  /** Calls of the store that failed; those it was not troubled with are not among them. */
+  /** Failed calls to the store; skipped calls do not count. */
   errors: number;
-  /** Values that were there and were refused: foreign, truncated, altered. Not among the hits. */
+  /** Values that were found but rejected: foreign, truncated or altered. They do not count as hits. */
   refusedValues: number;
 }
 
 export interface CacheTier<Value> {
   readonly name: CacheTierName;
   readonly stats: Readonly<CacheTierStats>;
-  /** By position; null where there is none. Marks what it finds as just used. Never rejects. */
+  /** By position; null for missing values. Marks found values as just used. Never rejects. */
   getMany(keys: readonly string[]): Promise<readonly (Value | null)[]>;
-  /** Keeps what there is room for; resolves when that is done, or has failed. Never rejects. */
+  /** Stores what there is room for. Resolves when that is done or has failed. Never rejects. */
   setMany(entries: readonly CacheEntry<Value>[]): Promise<void>;
 }
 

@@ -1,4 +1,4 @@
-/** Processed items by hash: with embeddings in the place of pixels wherever those are known. */
+/** Caches processed items by hash, with embeddings in place of pixels wherever the embeddings are known. */
 import { embeddingsField } from "../processed-item.ts";
 import type { ProcessedItem } from "../processed-item.ts";
 import type { CacheEntry } from "./cache-tier.ts";
@@ -13,7 +13,7 @@ export interface DividedItemCacheParts {
   readonly embeddings: TieredCache<Embeddings>;
 }
 
-/** Keeps nothing itself; `embeddings` is somebody else's to fill. */
+/** Stores no embeddings itself; others fill `embeddings`. */
 export class DividedItemCache implements ValueCache<ProcessedItem> {
   readonly #parts: DividedItemCacheParts;
 
@@ -22,8 +22,8 @@ export class DividedItemCache implements ValueCache<ProcessedItem> {
   }
 
   /**
-   * Placements and embeddings are asked for at once; pixels only of what has no embeddings, which can be a hundred times
-   * as many bytes.
+   * Looks up placements and embeddings at once. Pixels are looked up only for items without embeddings, because they
+   * can be a hundred times larger.
    */
   async getMany(keys: readonly string[]): Promise<readonly (ProcessedItem | null)[]> {
     const { placements, pixels, embeddings } = this.#parts;
@@ -47,7 +47,7 @@ export class DividedItemCache implements ValueCache<ProcessedItem> {
   }
 }
 
-/** Null without embeddings, or with fewer or more than the prompt has places for. */
+/** Null without embeddings, or if their number differs from the places in the prompt. */
 function encodedItem(placement: ItemPlacement | null, embeddings: Embeddings | null): ProcessedItem | null {
   if (placement === null || embeddings?.shape[0] !== numEmbeddingsOfItem(placement)) return null;
   const { tensors, promptUpdates } = placement;

@@ -1,4 +1,4 @@
-/** Vision embeddings as cached bytes: half precision in the store, single precision in memory. */
+/** Encodes vision embeddings for caches: half precision in the store, single precision in memory. */
 import { invariant } from "../../contract/errors.ts";
 import { toFloat16 } from "../../weights/float-conversion.ts";
 import type { ItemTensor } from "../processed-item.ts";
@@ -8,7 +8,7 @@ import type { ValueCodec } from "./value-codec.ts";
 /** To be raised with any change of what embeddings mean; part of every key. */
 export const EMBEDDINGS_VERSION = 1;
 
-/** Row-major [numEmbeddings, hiddenSize], never written to; in memory that threads share, lest a message copies it. */
+/** Row-major [numEmbeddings, hiddenSize], read-only, in shared memory, so that messages do not copy it. */
 export type Embeddings = ItemTensor<"float32">;
 
 const tensorName = "embeddings";
@@ -22,14 +22,14 @@ export const embeddingsCodec: ValueCodec<Embeddings> = {
     const { elementType, shape } = tensor;
     invariant(elementType === "float16" || elementType === "float32", `embeddings of ${elementType}`);
     const data = new Float32Array(new SharedArrayBuffer(tensor.data.length * Float32Array.BYTES_PER_ELEMENT));
-    // Not `set`, which takes five times as long from half precision.
+    // Without `set`, which takes five times as long from half precision.
     for (let index = 0; index < data.length; index++) data[index] = tensor.data[index];
     return { elementType: "float32", shape, data };
   },
   byteLengthOf: ({ data }) => data.byteLength,
 };
 
-/** Float16 where every number stays finite in it; a tower whose numbers do not is stored as it is. */
+/** Float16 if every number stays finite in it, otherwise unchanged. */
 function toStored({ elementType, shape, data }: Embeddings): ItemTensor {
   const halves = toFloat16(data);
   for (let index = 0; index < halves.length; index++) {

@@ -1,13 +1,13 @@
 /**
- * The shared store, made harmless: whatever happens to it, callers get an answer in bounded time and never an error.
- * Reads and writes fail apart, as a store that is full or read-only still answers reads.
+ * Protects callers from the shared store: they get an answer in bounded time and never an error. Reads and writes fail
+ * separately, because a full or read-only store still answers reads.
  */
 import { Availability } from "./availability.ts";
 import type { ByteStore, ByteStoreEntry } from "./byte-store.ts";
 import type { CacheTierStats } from "./cache-tier.ts";
 
 export interface GuardedStoreOptions {
-  /** Most that a request waits for the store. */
+  /** Maximum time that a request waits for the store. */
   readonly commandTimeoutMs: number;
   /** A key that probes may read and write. */
   readonly probeKey: string;
@@ -48,8 +48,8 @@ export class GuardedStore {
   }
 
   /**
-   * By position; all null while the store is gone. The call that finds it gone waits for one command timeout and counts
-   * an error; those after it do not wait.
+   * By position; all null while the store is unavailable. The call that detects this waits for one command timeout and
+   * counts an error; later calls do not wait.
    */
   async getMany(keys: readonly string[], stats: CacheTierStats): Promise<readonly (Uint8Array | null)[]> {
     if (this.state.canRead) {
@@ -65,7 +65,7 @@ export class GuardedStore {
     return keys.map(() => null);
   }
 
-  /** Writes what the store takes now; never waits for longer than a write may take, and keeps nothing for later. */
+  /** Writes what the store accepts now. Waits at most for the write timeout, and keeps nothing for later. */
   async setMany(entries: readonly ByteStoreEntry[], stats: CacheTierStats): Promise<void> {
     const numBytes = entries.reduce((sum, { bytes }) => sum + bytes.length, 0);
     if (!this.state.canWrite || this.#pendingWriteBytes + numBytes > MAX_PENDING_WRITE_BYTES) return;
@@ -96,7 +96,7 @@ export class GuardedStore {
       this.#store.onGivenUp?.(timeoutMs);
       reject(new Error(`No answer within ${timeoutMs} ms.`));
     };
-    // After a busy turn of the event loop timers come before the sockets, where the answer may lie by then.
+    // After a busy turn of the event loop, timers run before sockets, where the answer may already be.
     const timer = setTimeout(() => setImmediate(giveUp), timeoutMs);
     try {
       return await Promise.race([work, tooLate]);

@@ -1,4 +1,4 @@
-/** Values in this process's memory, least recently used out first. Several caches share one budget of bytes. */
+/** Values in this process's memory, evicted by least recent use. Several caches share one budget of bytes. */
 import { createTierStats } from "./cache-tier.ts";
 import type { CacheEntry, CacheTier, CacheTierStats } from "./cache-tier.ts";
 import type { ValueCodec } from "./value-codec.ts";
@@ -8,14 +8,14 @@ interface HeldEntry {
   readonly drop: () => void;
 }
 
-/** Mutable. The budget of all memory tiers made with it, and the order in which their entries were used. */
+/** Mutable. The shared budget of memory tiers, and the order in which their entries were used. */
 export class MemoryPool {
   readonly #maxBytes: number;
   /** In the order of last use. */
   readonly #entries = new Map<string, HeldEntry>();
   #heldBytes = 0;
 
-  /** @param maxBytes 0 holds nothing. */
+  /** @param maxBytes 0 keeps nothing. */
   constructor(maxBytes: number) {
     this.#maxBytes = maxBytes;
   }
@@ -27,7 +27,7 @@ export class MemoryPool {
     this.#entries.set(id, entry);
   }
 
-  /** Makes room and holds the entry; false for one that is larger than everything. `drop` is called when it has to go. */
+  /** Makes room and stores the entry. Returns false if it is larger than the budget. `drop` is called on eviction. */
   tryHold(id: string, entry: HeldEntry): boolean {
     this.#drop(id);
     if (entry.byteLength > this.#maxBytes) return false;
@@ -51,12 +51,12 @@ export class MemoryPool {
 
 export interface MemoryTierOptions<Value> {
   readonly pool: MemoryPool;
-  /** Sets the tier's keys apart from those of the pool's other tiers. */
+  /** Separates the tier's keys from those of the pool's other tiers. */
   readonly name: string;
   readonly codec: Pick<ValueCodec<Value>, "byteLengthOf">;
 }
 
-/** Values are handed out as they were set, never copied: they must not be written to. */
+/** Values are returned as they were set, without a copy: do not write to them. */
 export function createMemoryTier<Value>({ pool, name, codec }: MemoryTierOptions<Value>): CacheTier<Value> {
   const values = new Map<string, Value>();
   const stats: CacheTierStats = createTierStats();

@@ -46,7 +46,7 @@ export class MultiModalCaches {
   readonly #store: GuardedStore | null;
   readonly #tiers: readonly CacheTierReport[];
 
-  /** @param store Null where replicas share nothing. */
+  /** @param store Null if replicas share nothing. */
   constructor(config: CacheConfig, store: ByteStore | null) {
     const { commandTimeoutMs, keyPrefix } = config;
     this.#store = store === null ? null : new GuardedStore(store, { commandTimeoutMs, probeKey: `${keyPrefix}:probe` });
@@ -83,12 +83,12 @@ export class MultiModalCaches {
     return { tiers: this.#tiers, store: this.#store?.state ?? null };
   }
 
-  /** Resolves when what was set so far has been written, or has failed to be. */
+  /** Resolves when everything set so far has been written or has failed. */
   async settled(): Promise<void> {
     await Promise.all([this.processor.cache, this.encoder, this.source].map((cache) => cache.settled()));
   }
 
-  /** What is still to be written is given up. Idempotent. */
+  /** Abandons pending writes. Idempotent. */
   async close(): Promise<void> {
     await this.#store?.close();
   }

@@ -1,6 +1,6 @@
 /**
- * Processed items as cached bytes, in two values: what they do to the prompt, with the few numbers beside it that
- * positions are worked out from; and the pixels, which nobody needs of an image whose embeddings are known.
+ * Encodes processed items for caches as two values: the placement, with the small tensors from which positions are
+ * computed; and the pixels, which are not needed for an image with known embeddings.
  */
 import { numEmbeddingsIn } from "../placeholder.ts";
 import type { ItemTensor, ProcessedItem } from "../processed-item.ts";
@@ -16,7 +16,7 @@ const MOST_BYTES_OF_PLACEMENT = 256;
 
 export type ItemTensors = ReadonlyMap<string, ItemTensor>;
 
-/** Everything of an item but its large tensors. */
+/** Everything of an item except its large tensors. */
 export interface ItemPlacement {
   readonly tensors: ItemTensors;
   readonly promptUpdates: ProcessedItem["promptUpdates"];
@@ -32,7 +32,7 @@ export function divideItem({ tensors, promptUpdates }: ProcessedItem): {
   return { placement: { tensors: small, promptUpdates }, pixels };
 }
 
-/** Rows that the vision encoder makes of the item. */
+/** Number of rows that the vision encoder returns for the item. */
 export function numEmbeddingsOfItem({ promptUpdates: [{ content }] }: ItemPlacement): number {
   const { full, isEmbed } = content;
   return numEmbeddingsIn({ offset: 0, length: full.length, isEmbed });

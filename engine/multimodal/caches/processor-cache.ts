@@ -1,33 +1,33 @@
-/** Work shared by key: found in a cache, waited for where another request does it already, or done. */
+/** Shares work by key: a value is read from a cache, awaited from another request, or computed. */
 import { EngineError, invariant } from "../../contract/errors.ts";
 import type { ValueCache } from "./tiered-cache.ts";
 
-/** Values of keys that no one else works on, by position. May reject as a whole. */
+/** Returns values, by position, for keys that no other request is processing. May reject as a whole. */
 export type ProcessMissing<Value> = (missing: readonly string[]) => Promise<readonly Value[]>;
 
 /** Mutable. */
 export class ProcessorCache<Value, Cache extends ValueCache<Value> = ValueCache<Value>> {
   readonly cache: Cache;
   readonly #toKept: (value: Value) => Value;
-  /** Keys being looked up or processed by a request; settles without a value where that request failed. */
+  /** Keys that a request is looking up or processing. Settles without a value if that request failed. */
   readonly #inWork = new Map<string, Promise<Value | null>>();
 
-  /** @param toKept Makes of a processed value the one that is kept and given to all who want it. */
+  /** @param toKept Converts a processed value into the one that is cached and returned to all requests. */
   constructor(cache: Cache, toKept: (value: Value) => Value = (value) => value) {
     this.cache = cache;
     this.#toKept = toKept;
   }
 
-  /** As the cache has them, by position; null for those it lacks, also where they are in work. Never rejects. */
+  /** Reads the cache, by position; null for missing values, also if they are being processed. Never rejects. */
   getMany(keys: readonly string[]): Promise<readonly (Value | null)[]> {
     return this.cache.getMany(keys);
   }
 
   /**
-   * Values by position; equal keys get one value. Those neither cached nor in work are processed by one call. A
-   * request's failure is its own (it was aborted, or another of its images is broken): others that waited for its work
-   * take it over. Rejects with what `processMissing` rejects with, or with `aborted` as soon as `signal` aborts while
-   * it waits for others.
+   * Returns values by position; equal keys get one value. Keys that are neither cached nor being processed are
+   * processed in one call. A request's failure is its own (it was aborted, or another of its images is broken):
+   * requests that waited for its work take it over. Rejects with the errors of `processMissing`, or with `aborted` as
+   * soon as `signal` aborts while it waits for others.
    */
   async getOrProcess(
     keys: readonly string[],
@@ -53,7 +53,7 @@ export class ProcessorCache<Value, Cache extends ValueCache<Value> = ValueCache<
     return keys.map((key) => values.get(key)!);
   }
 
-  /** Looks up and processes keys for this request and for all that come to want them meanwhile. */
+  /** Looks up and processes keys for this request and for all that request them meanwhile. */
   async #work(keys: readonly string[], processMissing: ProcessMissing<Value>): Promise<readonly Value[]> {
     if (keys.length === 0) return [];
     const work = this.#lookUpOrProcess(keys, processMissing);
@@ -89,7 +89,9 @@ async function unlessAborted<Value>(work: Promise<Value>, signal: AbortSignal): 
   const { promise: aborted, reject } = Promise.withResolvers<never>();
   const onAbort = (): void =>
     reject(
-      new EngineError("aborted", "The request was aborted while an image was processed.", { cause: signal.reason }),
+      new EngineError("aborted", "The request was aborted while an image was being processed.", {
+        cause: signal.reason,
+      }),
     );
   if (signal.aborted) onAbort();
   signal.addEventListener("abort", onAbort, { once: true });

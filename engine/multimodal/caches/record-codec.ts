@@ -1,9 +1,9 @@
 /**
- * The bytes of one cached value: named tensors and a JSON part, with everything that is needed to refuse bytes that are
- * not exactly what was written.
+ * Encodes one cached value: named tensors and a JSON part, with everything needed to reject bytes that are not exactly
+ * what was written.
  *
- * Little-endian: "FVRC", then as uint32 the version, the CRC-32 of all bytes after it, the length of the whole and the
- * length of the header; the header as JSON; the tensors, each from a multiple of 64 on.
+ * Little-endian: "FVRC", then as uint32 the version, the CRC-32 of all following bytes, the total length and the length
+ * of the header; the header as JSON; the tensors, each at a multiple of 64.
  */
 import { crc32 } from "node:zlib";
 
@@ -39,7 +39,7 @@ export interface CacheRecord {
 }
 
 interface RecordHeader {
-  /** A value that ended up under another key is refused. */
+  /** A value found under another key is rejected. */
   readonly key: string;
   readonly details: JsonValue;
   readonly tensors: readonly TensorEntry[];
@@ -49,7 +49,7 @@ interface TensorEntry {
   readonly name: string;
   readonly elementType: TensorElementType;
   readonly shape: readonly number[];
-  /** Bytes from the end of the padded header. */
+  /** In bytes from the end of the padded header. */
   readonly offset: number;
 }
 
@@ -81,10 +81,10 @@ export function encodeRecord(key: string, record: CacheRecord): Uint8Array {
 }
 
 /**
- * Null for bytes that `encodeRecord` of this version did not write for this key: truncated, altered, foreign. CRC-32
- * tells every change within 4 bytes, and others but for one in 2^32; a cryptographic hash takes six times as long and
- * would not keep out who may write to the store either. Tensors are views of `bytes` where its alignment allows that
- * (it begins at a multiple of 8 in its buffer), else copies.
+ * Returns null for bytes that `encodeRecord` of this version did not write for this key: truncated, altered, foreign.
+ * CRC-32 detects every change within 4 bytes, and all but one in 2^32 of the others. A cryptographic hash takes six
+ * times as long and would not stop anyone with write access to the store either. Tensors are views of `bytes` if its
+ * alignment allows (it starts at a multiple of 8 in its buffer), otherwise copies.
  */
 export function decodeRecord(key: string, bytes: Uint8Array): CacheRecord | null {
   if (bytes.length < HEADER_AT) return null;

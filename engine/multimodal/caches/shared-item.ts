@@ -1,4 +1,4 @@
-/** Processed items in memory of their own that threads share. */
+/** Copies processed items into their own shared memory. */
 import { typedArrayOver } from "../../runtime/element-type.ts";
 import { tensorBytesOf } from "../processed-item.ts";
 import type { ItemTensor, ProcessedItem } from "../processed-item.ts";
@@ -7,8 +7,8 @@ import type { ItemTensor, ProcessedItem } from "../processed-item.ts";
 const ALIGNMENT = 8;
 
 /**
- * The item with its tensors copied together: it keeps nothing of its batch in memory, and a message that holds it is
- * not a copy of it.
+ * Returns the item with its tensors copied together. It then keeps nothing of its batch in memory, and messages do not
+ * copy it.
  */
 export function toSharedItem(item: ProcessedItem): ProcessedItem {
   const buffer = new SharedArrayBuffer(tensorBytesOf(item) + ALIGNMENT * item.tensors.size);

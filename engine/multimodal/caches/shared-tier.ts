@@ -9,22 +9,22 @@ import type { ValueCodec } from "./value-codec.ts";
 
 export interface SharedTierOptions<Value> {
   readonly store: GuardedStore;
-  /** In front of every key; says whose and which values they are, and of which version. */
+  /** Prefix of every key; contains the deployment, the kind of values and the version. */
   readonly keyPrefix: string;
   readonly codec: ValueCodec<Value>;
   readonly timeToLiveSeconds: number;
-  /** A value of more bytes is not written. */
+  /** Larger values are not written. */
   readonly maxValueBytes: number;
 }
 
-/** Encodes and decodes one value per turn of the event loop, since a value may have megabytes. */
+/** Encodes and decodes one value per turn of the event loop, because a value may have megabytes. */
 export function createSharedTier<Value>(options: SharedTierOptions<Value>): CacheTier<Value> {
   const { store, keyPrefix, codec, timeToLiveSeconds, maxValueBytes } = options;
   const stats = createTierStats();
 
   function read(key: string, stored: Uint8Array): Value | null {
     stats.readBytes += stored.length;
-    // One copy: out of a reply that holds its neighbours too, aligned, and where the engine thread can read it in place.
+    // One copy, out of a reply that also contains other values: aligned, and in memory that the engine thread can read.
     const bytes = new Uint8Array(new SharedArrayBuffer(stored.length));
     bytes.set(stored);
     const value = codec.decode(key, bytes);
@@ -54,7 +54,7 @@ export function createSharedTier<Value>(options: SharedTierOptions<Value>): Cach
       const encoded: ByteStoreEntry[] = [];
       for (const { key, value } of entries) {
         if (!store.state.canWrite) return;
-        // The request that made the value goes on first.
+        // Let the request that made the value continue first.
         await nextTurn();
         const bytes = codec.encode(key, value);
         if (bytes.length <= maxValueBytes) encoded.push({ key: keyPrefix + key, bytes, timeToLiveSeconds });

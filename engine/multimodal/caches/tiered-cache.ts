@@ -1,16 +1,16 @@
-/** A cache over tiers, the fastest first: what a slower one has is put into the faster ones. */
+/** A cache over tiers, fastest first. Values found in a slower tier are copied into the faster ones. */
 import type { CacheEntry, CacheTier } from "./cache-tier.ts";
 
 export interface ValueCache<Value> {
-  /** By position; null where there is none. Never rejects. */
+  /** By position; null for missing values. Never rejects. */
   getMany(keys: readonly string[]): Promise<readonly (Value | null)[]>;
-  /** Never waits for anything slow. */
+  /** Does not wait for slow tiers. */
   setMany(entries: readonly CacheEntry<Value>[]): void;
-  /** Resolves when everything set so far has been written, or has failed to be. */
+  /** Resolves when everything set so far has been written or has failed. */
   settled(): Promise<void>;
 }
 
-/** Mutable; without tiers it keeps nothing. */
+/** Mutable. Without tiers, it keeps nothing. */
 export class TieredCache<Value> implements ValueCache<Value> {
   readonly tiers: readonly CacheTier<Value>[];
   readonly #writes = new Set<Promise<void>>();
@@ -20,8 +20,8 @@ export class TieredCache<Value> implements ValueCache<Value> {
   }
 
   /**
-   * By position; null where no tier has the value. One call of each tier that is asked, for all keys that faster ones
-   * lack; all that is found has been marked as just used before anything is put in. Never rejects.
+   * By position; null if no tier has the value. Calls each tier at most once, for all keys that faster ones lack.
+   * Everything found is marked as just used before anything is stored. Never rejects.
    */
   async getMany(keys: readonly string[]): Promise<readonly (Value | null)[]> {
     const values = new Map<string, Value>();
@@ -38,7 +38,7 @@ export class TieredCache<Value> implements ValueCache<Value> {
     return keys.map((key) => values.get(key) ?? null);
   }
 
-  /** Memory has the values when this returns, slower tiers some time later: nobody waits for them. */
+  /** Memory has the values when this returns. Slower tiers get them later, and no request waits for them. */
   setMany(entries: readonly CacheEntry<Value>[]): void {
     this.#write(this.tiers, entries);
   }

@@ -1,9 +1,9 @@
-/** What the built-in processors are told of a row that joins the batch, beside what everyone is told. */
+/** A row that joins the batch, with the additional data for built-in processors. */
 import type { CompiledGrammar } from "../../structured-output/compiled-grammar.ts";
 import type { AddedRequest, BatchUpdate } from "../contract/logits-processor.ts";
 
 export interface AddedSequence extends AddedRequest {
-  /** None of them is empty. */
+  /** No word is empty. */
   readonly badWordsTokenIds: readonly (readonly number[])[];
   readonly grammar: CompiledGrammar | null;
 }

@@ -1,4 +1,4 @@
-/** Leaves a request none but the tokens it allows. */
+/** Excludes all tokens except those that a request allows. */
 import type { EngineConfig } from "../../contract/config.ts";
 import { LogitsProcessor } from "../contract/logits-processor.ts";
 import type { BatchUpdate, Logits } from "../contract/logits-processor.ts";
@@ -6,7 +6,7 @@ import { RowStates } from "../contract/row-states.ts";
 
 interface AllowedTokens {
   readonly tokenIds: Int32Array;
-  /** [tokenIds.length]; holds their logits while the row is filled. */
+  /** [tokenIds.length]; keeps their logits while the row is filled. */
   readonly kept: Float32Array;
 }
 

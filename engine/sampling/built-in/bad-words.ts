@@ -1,4 +1,4 @@
-/** Keeps the last token of a bad word from following the others. */
+/** Prevents the last token of a bad word from following its other tokens. */
 import type { EngineConfig } from "../../contract/config.ts";
 import { LogitsProcessor } from "../contract/logits-processor.ts";
 import type { Logits } from "../contract/logits-processor.ts";
@@ -11,7 +11,7 @@ interface BadWords {
   readonly outputTokenIds: readonly number[];
 }
 
-/** Looks at the output alone: a word that begins in the prompt may be completed. */
+/** Checks only the output: a word that starts in the prompt may be completed. */
 export class BadWordsLogitsProcessor extends LogitsProcessor {
   readonly #badWords = new RowStates<BadWords>();
 

@@ -1,4 +1,4 @@
-/** The processors that every engine has. */
+/** The processors of every engine. */
 import type { EngineConfig } from "../../contract/config.ts";
 import type { BuiltInProcessors, GrammarProcessor } from "../processor-chain.ts";
 import { AllowedTokensLogitsProcessor } from "./allowed-tokens.ts";
@@ -8,7 +8,7 @@ import { MinPLogitsProcessor } from "./min-p.ts";
 import { MinTokensLogitsProcessor } from "./min-tokens.ts";
 import { PenaltiesLogitsProcessor } from "./penalties.ts";
 
-/** @param eosTokenIds The model's end tokens, as `MinTokensLogitsProcessor` takes them. */
+/** @param eosTokenIds The model's end tokens, for `MinTokensLogitsProcessor`. */
 export function createBuiltInProcessors(
   config: EngineConfig,
   eosTokenIds: readonly number[],

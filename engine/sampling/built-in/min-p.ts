@@ -1,4 +1,4 @@
-/** Drops the tokens that are much less likely than the most likely one. */
+/** Drops tokens that are much less likely than the most likely one. */
 import type { EngineConfig } from "../../contract/config.ts";
 import { LogitsProcessor } from "../contract/logits-processor.ts";
 import type { BatchUpdate, Logits } from "../contract/logits-processor.ts";
@@ -7,7 +7,7 @@ import { dropBelow, maximum } from "../row-operations.ts";
 import type { StepLogits } from "../step-logits.ts";
 
 export class MinPLogitsProcessor extends LogitsProcessor {
-  /** Distance from the largest logit beyond which a token is dropped: -ln(minP). */
+  /** Distance from the largest logit above which a token is dropped: -ln(minP). */
   readonly #maxDistances = new RowStates<number>();
 
   constructor(config: EngineConfig) {

@@ -1,6 +1,6 @@
 /**
- * Keeps a request from ending before it has `minTokens` tokens. A text whose structured output is complete and cannot go
- * on ends all the same: a longer one would not be what was asked for, and without its end token none would be left.
+ * Prevents a request from ending before it has `minTokens` tokens. A complete structured output that cannot continue
+ * ends anyway: a longer text would not match the form, and without its end token no token would be left.
  */
 import type { EngineConfig } from "../../contract/config.ts";
 import { LogitsProcessor } from "../contract/logits-processor.ts";
@@ -11,7 +11,7 @@ interface UnfinishedMinimum {
   readonly minTokens: number;
   /** The live list. */
   readonly outputTokenIds: readonly number[];
-  /** The model's end tokens, also where the request ignores them, and the request's own stop tokens. */
+  /** The model's end tokens, even if the request ignores them, and the request's own stop tokens. */
   readonly stopTokenIds: readonly number[];
   readonly isStructured: boolean;
 }
@@ -51,7 +51,7 @@ export class MinTokensLogitsProcessor extends LogitsProcessor {
   }
 }
 
-/** Whether any token but these is left. */
+/** Whether any other token is left. */
 function allowsOthers(row: Float32Array, tokenIds: readonly number[]): boolean {
   for (let tokenId = 0; tokenId < row.length; tokenId++) {
     if (row[tokenId] > -Infinity && !tokenIds.includes(tokenId)) return true;

@@ -1,4 +1,4 @@
-/** Makes tokens less likely that prompt or output have already. Applied after all that may change the argmax. */
+/** Makes tokens of the prompt or output less likely. Runs after all processors that may change the argmax. */
 import type { EngineConfig } from "../../contract/config.ts";
 import type { SamplingParams } from "../../contract/sampling-params.ts";
 import { LogitsProcessor } from "../contract/logits-processor.ts";
@@ -15,7 +15,7 @@ interface PenalisedRow {
 }
 
 /**
- * In this order, each rounded to float32: repetition, which divides positive logits and multiplies others, over prompt
+ * In this order, each rounded to float32: repetition (divides positive logits and multiplies negative ones) over prompt
  * and output; frequency times the count in the output; presence once for any count. As in vLLM's `apply_penalties`.
  */
 export class PenaltiesLogitsProcessor extends LogitsProcessor {

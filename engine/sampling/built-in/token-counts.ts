@@ -1,8 +1,8 @@
-/** How often the output of one request has each token, with the tokens of its prompt at count 0 or more. */
+/** Counts each token in a request's output; tokens of the prompt have an entry with count 0 or more. */
 
-/** Mutable. Follows the live output; every token is looked at once. */
+/** Mutable. Follows the live output and visits every token once. */
 export class TokenCounts {
-  /** The distinct tokens, in the order they came. */
+  /** The distinct tokens in order of occurrence. */
   readonly tokenIds: number[] = [];
   /** By index of `tokenIds`: occurrences in the output. */
   readonly outputCounts: number[] = [];
@@ -10,7 +10,7 @@ export class TokenCounts {
   readonly #outputTokenIds: readonly number[];
   #numCounted = 0;
 
-  /** @param outputTokenIds The live list, which may hold tokens already. */
+  /** @param outputTokenIds The live list, which may already contain tokens. */
   constructor(promptTokenIds: readonly number[], outputTokenIds: readonly number[]) {
     this.#outputTokenIds = outputTokenIds;
     for (const tokenId of promptTokenIds) this.#indexFor(tokenId);
@@ -20,7 +20,7 @@ export class TokenCounts {
     return this.tokenIds.length;
   }
 
-  /** Counts what came since the last call. */
+  /** Counts the tokens added since the last call. */
   addNewTokens(): void {
     for (; this.#numCounted < this.#outputTokenIds.length; this.#numCounted++) {
       this.outputCounts[this.#indexFor(this.#outputTokenIds[this.#numCounted])] += 1;

@@ -1,29 +1,29 @@
 /**
- * The contract of logits processors: one instance per engine sees every row of the persistent batch.
- * Behaviour as in vLLM's "Custom Logits Processors".
+ * The contract of logits processors: one instance per engine sees every row of the persistent batch. It behaves like
+ * vLLM's "Custom Logits Processors".
  */
 import type { DeviceName, EngineConfig } from "../../contract/config.ts";
 import type { SamplingParams } from "../../contract/sampling-params.ts";
 
 /**
- * View of one step's logits; valid until `apply` returns. The engine keeps a copy of what a row held before a processor
- * asked for it, so that a processor that fails leaves no trace: ask for the rows in use, not for all.
+ * A view of one step's logits, valid until `apply` returns. The engine copies a row before a processor first accesses
+ * it, so that the edits of a failed processor can be undone. Access only the rows in use, not all of them.
  */
 export interface Logits {
   readonly numRequests: number;
   readonly vocabSize: number;
-  /** Row-major [numRequests, vocabSize]: asks for every row. */
+  /** Row-major [numRequests, vocabSize]. Accesses every row. */
   readonly data: Float32Array;
-  /** Row `index` as a view of `data`: edits are in place. */
+  /** Row `index` as a view of `data`; edits are in place. */
   row(index: number): Float32Array;
 }
 
 export interface AddedRequest {
-  /** Row at the time of the add, before `moved`; may be occupied, whose old state is then discarded. */
+  /** Row at the time of the add, before `moved`. Discard any state that an earlier request left in it. */
   readonly index: number;
   readonly params: SamplingParams;
   readonly promptTokenIds: readonly number[];
-  /** A live list: later tokens appear in it without another update; do not copy it. Writing to it changes no answer. */
+  /** A live list: later tokens appear in it without another update. Do not copy it. Writing to it changes no answer. */
   readonly outputTokenIds: readonly number[];
 }
 
@@ -35,9 +35,9 @@ export interface MovedRequest {
   readonly directionality: MoveDirectionality;
 }
 
-/** Rows removed, added and moved since the last step; to be replayed in that order. Not to be mutated. */
+/** Rows removed, added and moved since the last step, to be replayed in that order. Read-only. */
 export interface BatchUpdate {
-  /** Rows after this update. */
+  /** Number of rows after this update. */
   readonly batchSize: number;
   readonly removed: readonly number[];
   readonly added: readonly AddedRequest[];
@@ -61,13 +61,13 @@ export abstract class LogitsProcessor {
 
   /**
    * Edits rows in place and returns `logits`, or returns another buffer of the same length. Called in each step that
-   * samples; one that returns `logits` at once, because no row uses the processor, costs the step nothing.
+   * samples. If no row uses the processor, returning `logits` at once costs nothing.
    */
   abstract apply(logits: Logits): Logits | Float32Array;
 
-  /** True when the processor never changes which token of a row is the most likely. Asked once. */
+  /** Returns true if the processor never changes the most likely token of a row. Called once. */
   abstract isArgmaxInvariant(): boolean;
 
-  /** Called before every step, after the newest tokens were appended; null when no row changed. */
+  /** Called before every step, after the newest tokens were appended. Null if no row changed. */
   abstract updateState(batchUpdate: BatchUpdate | null): void;
 }

@@ -1,4 +1,4 @@
-/** Lets a function of one request's row be a logits processor. */
+/** Adapts a function of one request's row to a logits processor. */
 import type { SamplingParams } from "../../contract/sampling-params.ts";
 import { LogitsProcessor } from "./logits-processor.ts";
 import type { AddedRequest, BatchUpdate, Logits } from "./logits-processor.ts";
@@ -8,8 +8,8 @@ import { refusePromise } from "./synchronous.ts";
 
 /**
  * Transforms the logits of one request, `[vocabSize]`: edits the row in place and returns it, or returns a new one. The
- * token ids are live lists, which hold the newest token at each call. How many parameters the function declares
- * decides which of the two it is.
+ * token ids are live lists that contain the newest token at each call. The number of declared parameters selects the
+ * form.
  */
 export type RequestLogitsProcessor = OfOutput | OfPromptAndOutput;
 
@@ -24,14 +24,14 @@ type OfPromptAndOutput = (
 type BoundProcessor = (logits: Float32Array) => unknown;
 
 /**
- * Subclasses say for each request which function serves it. The function is made when the request joins the batch, and
- * again whenever it comes back after a pause, then with an output already: what it needs to remember it must be able
- * to read off the output. A function that throws ends its own request and no other.
+ * A subclass returns a function for each request. The function is created when the request joins the batch, and again
+ * when it resumes after a preemption, then with existing output: it must be able to derive its state from the output. A
+ * function that throws ends only its own request.
  */
 export abstract class RequestLogitsProcessorAdapter extends LogitsProcessor {
   readonly #processors = new RowStates<BoundProcessor>();
 
-  /** The function for a request with these parameters; null leaves its logits alone. */
+  /** Returns the function for a request with these parameters, or null to leave its logits unchanged. */
   abstract newRequestLogitsProcessor(params: SamplingParams): RequestLogitsProcessor | null;
 
   override updateState(batchUpdate: BatchUpdate | null): void {
@@ -86,7 +86,7 @@ function requireRow(returned: unknown, vocabSize: number): Float32Array {
   throw new TypeError(`the function of a request must return a row of ${vocabSize} logits, got ${got}`);
 }
 
-/** Rows are added first and moved afterwards; failures are reported for where the rows are now. */
+/** Rows are added first and moved afterwards. Failures are reported at the rows' final positions. */
 function failuresAfterMoves(
   failures: ReadonlyMap<number, unknown>,
   batchUpdate: BatchUpdate | null,

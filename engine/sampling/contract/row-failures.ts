@@ -1,7 +1,7 @@
-/** What a processor throws that knows which rows it failed at and has served all the others. */
+/** Thrown by a processor that knows the rows at which it failed and has processed all others. */
 
 export class RowFailures extends Error {
-  /** What was thrown, by row index. */
+  /** Thrown values by row index. */
   readonly failures: ReadonlyMap<number, unknown>;
 
   constructor(failures: ReadonlyMap<number, unknown>) {

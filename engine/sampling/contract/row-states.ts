@@ -1,12 +1,12 @@
 /** State by row of the persistent batch, for processors that few requests use. */
 import type { BatchUpdate } from "./logits-processor.ts";
 
-/** As much of a batch update as moves state around, with requests that know at least their row. */
+/** The part of a batch update that moves state, for requests that have at least a row. */
 export interface RowChanges<Added extends { readonly index: number }> extends Pick<BatchUpdate, "removed" | "moved"> {
   readonly added: readonly Added[];
 }
 
-/** Mutable map of row index to state; a row without an entry does not use the processor. */
+/** Mutable map of row index to state. A row without an entry does not use the processor. */
 export class RowStates<State> {
   readonly #states = new Map<number, State>();
 
@@ -27,8 +27,8 @@ export class RowStates<State> {
   }
 
   /**
-   * Replays a batch update in its order: removed, added, moved. `createState` returns undefined for a request that
-   * does not use the processor, which also discards what its row held before.
+   * Replays a batch update in order: removed, added, moved. `createState` returns undefined for a request that does not
+   * use the processor; the row's earlier state is then discarded too.
    */
   update<Added extends { readonly index: number }>(
     changes: RowChanges<Added> | null,

@@ -1,6 +1,6 @@
-/** Logits processors answer at once: a step of the engine waits for nobody. */
+/** Logits processors are synchronous: an engine step does not wait for promises. */
 
-/** Whether calling it gives a promise, as far as that can be known beforehand. */
+/** Whether a call returns a promise, as far as the function itself shows. */
 export function isAsyncFunction(value: unknown): boolean {
   return Object.prototype.toString.call(value) === "[object AsyncFunction]";
 }

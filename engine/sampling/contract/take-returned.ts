@@ -1,4 +1,4 @@
-/** What `apply` of a logits processor may return, and nothing else. */
+/** Accepts the return value of a logits processor's `apply`. */
 import type { Logits } from "./logits-processor.ts";
 import { refusePromise } from "./synchronous.ts";
 
@@ -16,7 +16,7 @@ export function takeReturned(logits: Logits, returned: unknown): void {
     const got = data === null ? String(returned) : `${data.length} values`;
     throw new TypeError(`apply() must return logits of ${numRequests} x ${vocabSize} values, got ${got}`);
   }
-  // Compared by memory: asking `logits` for its data would hand out every row.
+  // Compares the memory, because accessing `logits.data` would access every row.
   const ours = logits.row(0);
   if (data.buffer !== ours.buffer || data.byteOffset !== ours.byteOffset) logits.data.set(data);
 }

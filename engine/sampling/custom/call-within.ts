@@ -1,19 +1,19 @@
-/** Calls code that is not ours on the thread that serves HTTP, which must not wait for it for ever. */
+/** Calls foreign code with a time limit on the thread that serves HTTP. */
 import { Script } from "node:vm";
 
-/** Where the script below finds what it is to call; V8 ends only what runs inside of a script that was given a timeout. */
+/** Where the script below finds the function: V8 can only end code that runs inside a script with a timeout. */
 const pendingCall = Symbol.for("fovea.pendingCall");
 const script = new Script(`globalThis[Symbol.for(${JSON.stringify(pendingCall.description)})]()`);
 
-/** What `callWithin` throws for a call that did not return. */
+/** Thrown by `callWithin` for a call that did not return. */
 export class CallTimeout extends Error {
   override readonly name = "CallTimeout";
 }
 
 /**
- * Returns or throws what `call` does. A call that has not returned after `timeoutMs` is ended in the middle of what it
- * does, loops and regular expressions included, and CallTimeout thrown. It takes some 0.2 ms more than a plain call, since
- * Node starts a thread that watches the time. Work that `call` leaves for later is not watched.
+ * Returns or throws what `call` returns or throws. A call that has not returned after `timeoutMs` is interrupted, even
+ * in a loop or regular expression, and CallTimeout is thrown. It takes about 0.2 ms more than a plain call, because
+ * Node starts a thread for the timeout. Work that `call` schedules for later is not limited.
  */
 export function callWithin<Value>(timeoutMs: number, call: () => Value): Value {
   let value: Value | undefined;

@@ -1,6 +1,6 @@
 /**
- * Names for logits processors given as classes. A class cannot be sent to the engine thread, so the thread imports it
- * again, from the module that exports it.
+ * Names for logits processors that are given as classes. A class cannot be sent to the engine thread, so the thread
+ * imports it again from the module that exports it.
  */
 import { Session } from "node:inspector";
 
@@ -9,7 +9,7 @@ import { EngineError } from "../../contract/errors.ts";
 import { requireProcessorClass } from "./processor-class.ts";
 import type { LogitsProcessorClass } from "./processor-class.ts";
 
-/** A module that has run is there at once; one that waits for the engine that waits for it never is. */
+/** A module that has run is available at once. A module that waits for this engine never is. */
 const LOADED_WITHIN_MS = 3000;
 
 export type GivenLogitsProcessor =
@@ -17,8 +17,8 @@ export type GivenLogitsProcessor =
   | { readonly class: LogitsProcessorClass; readonly options: Readonly<Record<string, unknown>> };
 
 /**
- * @throws EngineError `invalid_logits_processor`, with position and name, for a class that its module does not export
- *   under a name of its own.
+ * @throws EngineError `invalid_logits_processor` with position and name, for a class that its module does not export
+ * under its own name.
  */
 export async function referToClasses(given: readonly GivenLogitsProcessor[]): Promise<LogitsProcessorReference[]> {
   const references: LogitsProcessorReference[] = [];
@@ -39,7 +39,7 @@ export async function referToClasses(given: readonly GivenLogitsProcessor[]): Pr
 
 async function findClassName(processorClass: LogitsProcessorClass): Promise<string> {
   const url = findModuleOf(processorClass);
-  const advice = "the engine thread imports it again by that name, so export it from a module of its own";
+  const advice = "the engine thread imports the class again by its name, so export it from its own module";
   if (url === null || !/^(file:|\/)/.test(url)) throw new Error(`it was not defined in a module; ${advice}.`);
   const module = await importLoaded(url);
   if (module === null) throw new Error(`${url} is still being loaded, and may be waiting for this engine; ${advice}.`);
@@ -48,7 +48,7 @@ async function findClassName(processorClass: LogitsProcessorClass): Promise<stri
   return `${url}:${exportName}`;
 }
 
-/** The exports of a module of which at least a part has run; null while the rest waits for something. */
+/** The exports of a module that has started to run; null while it is waiting for something. */
 async function importLoaded(url: string): Promise<Readonly<Record<string, unknown>> | null> {
   const late = Promise.withResolvers<null>();
   const timer = setTimeout(late.resolve, LOADED_WITHIN_MS, null);
@@ -61,7 +61,7 @@ async function importLoaded(url: string): Promise<Readonly<Record<string, unknow
 
 const heldForInspector = Symbol.for("fovea.heldForInspector");
 
-/** The URL of the script in which a class is written: V8 knows it and tells it to debuggers only. */
+/** The URL of the script that defines a class. V8 reveals it only to debuggers. */
 function findModuleOf(processorClass: LogitsProcessorClass): string | null {
   const urlOfScript = new Map<string, string>();
   let scriptId: string | undefined;
@@ -69,7 +69,7 @@ function findModuleOf(processorClass: LogitsProcessorClass): string | null {
   session.connect();
   try {
     session.on("Debugger.scriptParsed", ({ params }) => urlOfScript.set(params.scriptId, params.url));
-    // All replies come before `post` returns.
+    // All replies arrive before `post` returns.
     session.post("Debugger.enable");
     Reflect.set(globalThis, heldForInspector, processorClass);
     const expression = `globalThis[Symbol.for(${JSON.stringify(heldForInspector.description)})]`;

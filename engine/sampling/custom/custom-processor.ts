@@ -1,4 +1,4 @@
-/** A logits processor that somebody else wrote, and what happens to the batch when it fails. */
+/** A user's logits processor, and the isolation of its failures. */
 import { EngineError } from "../../contract/errors.ts";
 import type { AddedRequest, BatchUpdate, LogitsProcessor } from "../contract/logits-processor.ts";
 import { reasonOf, RowFailures } from "../contract/row-failures.ts";
@@ -7,7 +7,7 @@ import { takeReturned } from "../contract/take-returned.ts";
 import type { GuardedLogits } from "../guarded-logits.ts";
 import { SingleRowLogits } from "./single-row-logits.ts";
 
-/** What is needed of a row to add it again. */
+/** Everything needed to add a row again. */
 export interface ProcessedRow {
   readonly samplingParams: AddedRequest["params"];
   readonly promptTokenIds: readonly number[];
@@ -15,26 +15,26 @@ export interface ProcessedRow {
   readonly outputTokenIds: readonly number[];
 }
 
-/** Errors by row index; a row keeps its first. */
+/** Errors by row index. A row keeps its first error. */
 export type RowErrors = Map<number, EngineError>;
 
 /**
- * Mutable. A failure ends the requests it belongs to and no others: the others get the logits that they would have got
- * without them. The processor may say which rows failed (`RowFailures`). Where it does not, its edits are undone, a new
- * instance is made, and every row is given to it alone. The failed rows are then the first of these that are any: the
- * rows at which it fails again; those at which it fails in the next update; those that it changed, since they use it. All
- * rows fail where no new instance can be made. The new instance replaces the old one, whose state may be half updated.
+ * Mutable. A failure ends the requests that caused it and no others: the others get the same logits as without those.
+ * The processor may report the failed rows (`RowFailures`). Otherwise its edits are undone, a new instance is created,
+ * and every row is given to it separately. The failed rows are then the first non-empty set of: the rows at which it
+ * fails again; the rows at which it fails in the next update; the rows that it changed, because they use it. All rows
+ * fail if no new instance can be created. The new instance replaces the old one, whose state may be half updated.
  */
 export class CustomProcessor {
-  /** As the setting spells it; part of error messages. */
+  /** As spelled in the setting; part of error messages. */
   readonly name: string;
   readonly isArgmaxInvariant: boolean;
   readonly #create: () => LogitsProcessor;
-  /** Null while its state is in doubt; `#failure` tells why. */
+  /** Null while its state is unknown; `#failure` gives the reason. */
   #instance: LogitsProcessor | null;
   #failure: unknown = null;
 
-  /** Throws what `create` throws, and EngineError `invalid_logits_processor` when the processor does not answer. */
+  /** Throws the errors of `create`, and EngineError `invalid_logits_processor` if `isArgmaxInvariant` fails. */
   constructor(name: string, create: () => LogitsProcessor) {
     this.name = name;
     this.#create = create;
@@ -94,7 +94,7 @@ export class CustomProcessor {
         instance ??= this.#create();
         updateState(instance, { batchSize: 1, removed: [], added: [toAdded(row, 0)], moved: [] });
         takeReturned(alone, instance.apply(alone));
-        // Before the next row comes, so that what is thrown at the sight of this one's output is not laid to that.
+        // Before the next row is added, so that an error about this row's output is not attributed to the next.
         updateState(instance, { batchSize: 0, removed: [0], added: [], moved: [] });
         if (alone.isChanged) changed.push(rowIndex);
       } catch (thrown) {
@@ -109,7 +109,7 @@ export class CustomProcessor {
     this.#reinstate(instance, rows, errors);
   }
 
-  /** A processor may look at the output of a row not when it is added, but at the steps after that. */
+  /** A processor may read a row's output only in the steps after the add. */
   #updateRowByRow(rows: readonly ProcessedRow[], errors: RowErrors, failures: Map<number, unknown>): void {
     for (const [rowIndex, row] of rows.entries()) {
       if (errors.has(rowIndex)) continue;
@@ -123,7 +123,7 @@ export class CustomProcessor {
     }
   }
 
-  /** Gives the rows that are left to an instance without rows. */
+  /** Gives the remaining rows to an instance without rows. */
   #reinstate(instance: LogitsProcessor | null, rows: readonly ProcessedRow[], errors: RowErrors): void {
     const added = rows.flatMap((row, rowIndex) => (errors.has(rowIndex) ? [] : [toAdded(row, rowIndex)]));
     try {
@@ -142,7 +142,7 @@ function updateState(processor: LogitsProcessor, batchUpdate: BatchUpdate | null
   refusePromise(returned, "updateState()");
 }
 
-/** Throws EngineError `invalid_logits_processor` when the processor throws, or says neither. */
+/** Throws EngineError `invalid_logits_processor` if the processor throws or does not return a boolean. */
 export function askArgmaxInvariance(processor: LogitsProcessor, name: string): boolean {
   const subject = `isArgmaxInvariant() of the logits processor ${name}`;
   let answer: unknown;

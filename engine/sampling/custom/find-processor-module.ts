@@ -1,4 +1,4 @@
-/** Where the module part of a logits processor's name leads. */
+/** Resolves the module part of a logits processor's name. */
 import { access } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
@@ -8,11 +8,11 @@ import { resolveFromFolder } from "./processor-modules.ts";
 const moduleExtensions = [".ts", ".mts", ".js", ".mjs"];
 
 /**
- * The `file:` URL of a module given as
- * - a `file:` URL or a path that starts with `/`, `../` or `../../`, whose extension may be left out;
+ * Returns the `file:` URL of a module given as
+ * - a `file:` URL or a path that starts with `/`, `./` or `../`; the extension is optional;
  * - a dotted path: `steering.target_token` is `steering/target_token.{ts,mts,js,mjs}` below a folder of `searchPath`;
- * - a package with or without a subpath: `@acme/steering/processors`, as files of a folder of `searchPath` or of the
- *   working directory would import it; the extension of a subpath may be left out.
+ * - a package with or without a subpath: `@acme/steering/processors`, as a file in a folder of `searchPath` or in the
+ *   working directory would import it; the extension of a subpath is optional.
  *
  * Throws an Error that lists the places tried.
  */
@@ -55,7 +55,7 @@ async function findInPackages(specifier: string, folder: string): Promise<Packag
       const url = resolveFromFolder(specifier + extension, folder);
       if (url.startsWith("file:") && (await isThere(fileURLToPath(url)))) return { url };
     } catch (error) {
-      // The package is there, but keeps the subpath to itself.
+      // The package exists but does not export the subpath.
       if (isErrorWithCode(error) && error.code === "ERR_PACKAGE_PATH_NOT_EXPORTED" && extension === "") {
         problem = `the package ${specifier} from ${folder} (${error.message})`;
       }

@@ -7,22 +7,22 @@ import { z } from "zod";
 import type { LogitsProcessorReference } from "../../contract/config.ts";
 import { EngineError } from "../../contract/errors.ts";
 
-/** More than any project has; the scan must not go on for ever over a folder that is no node_modules. */
+/** More than any project has, so that a scan of a folder that is not node_modules ends. */
 const MAX_PACKAGES = 20_000;
 /** Files open at once. */
 const MAX_OPEN = 64;
 
 const announcement = z.record(
   z.string(),
-  z.string().regex(/^\.\/[^:]+:[^:]+$/, 'must be "./file:Class"; got another text'),
+  z.string().regex(/^\.\/[^:]+:[^:]+$/, 'must be "./file:Class"; got another string'),
 );
 
 /**
- * What packages announce under `"fovea": { "logitsProcessors": { "name": "./file.js:Class" } }`: those of the
- * node_modules of each of `folders` and of the working directory, packages in alphabetical order, their processors in
- * the order announced. A package reached twice counts once.
+ * Finds processors that packages announce under `"fovea": { "logitsProcessors": { "name": "./file.js:Class" } }`, in
+ * the node_modules of each of `folders` and of the working directory: packages in alphabetical order, their processors
+ * in the announced order. A package that is reached twice counts once.
  *
- * @throws EngineError `invalid_logits_processor` for an announcement of another form, with the package's name.
+ * @throws EngineError `invalid_logits_processor` with the package's name for an invalid announcement.
  */
 export async function findInstalledProcessors(folders: readonly string[]): Promise<LogitsProcessorReference[]> {
   const packageFolders: string[] = [];
@@ -31,7 +31,7 @@ export async function findInstalledProcessors(folders: readonly string[]): Promi
     if (packageFolders.length > MAX_PACKAGES) {
       throw new EngineError(
         "invalid_logits_processor",
-        `${folder} and the folders before it hold ${packageFolders.length} packages to look for logits processors in; the limit is ${MAX_PACKAGES}.`,
+        `${folder} and the folders before it contain ${packageFolders.length} packages to search for logits processors; the limit is ${MAX_PACKAGES}.`,
       );
     }
   }
@@ -70,10 +70,10 @@ interface AnnouncedProcessors {
   readonly references: readonly LogitsProcessorReference[];
 }
 
-/** Null for a package that announces none, or is none. */
+/** Null for a folder that announces nothing or is not a package. */
 async function readAnnouncement(packageFolder: string): Promise<AnnouncedProcessors | null> {
   const text = await readFile(join(packageFolder, "package.json"), "utf8").catch(() => "");
-  // Nearly all packages are ruled out without parsing.
+  // Excludes nearly all packages without parsing.
   if (!text.includes('"logitsProcessors"')) return null;
   const manifest = parseManifest(text);
   if (manifest.fovea?.logitsProcessors === undefined) return null;
@@ -98,7 +98,7 @@ interface Manifest {
   readonly fovea?: { readonly logitsProcessors?: unknown };
 }
 
-/** A package.json that does not parse is not ours to complain about. */
+/** A package.json that does not parse is ignored. */
 function parseManifest(text: string): Manifest {
   try {
     const manifest: unknown = JSON.parse(text);

@@ -1,4 +1,4 @@
-/** A class that extends `LogitsProcessor`, as a module exports it. */
+/** A class that extends `LogitsProcessor`, as exported by a module. */
 import type { DeviceName, EngineConfig } from "../../contract/config.ts";
 import type { SamplingParams } from "../../contract/sampling-params.ts";
 import { LogitsProcessor } from "../contract/logits-processor.ts";
@@ -9,10 +9,10 @@ export interface LogitsProcessorClass {
   validateParams?(params: SamplingParams): void;
 }
 
-/** Throws an Error that says what the value is instead. */
+/** Throws an Error that describes a value that is not such a class. */
 export function requireProcessorClass(value: unknown): LogitsProcessorClass {
   if (typeof value !== "function") throw new Error(`the export is not a class but of type ${typeof value}.`);
-  // Those that cannot be called with `new`.
+  // Functions that cannot be called with `new`.
   if (value.prototype === undefined) throw new Error("the export is not a class but a function.");
   if (!(value.prototype instanceof LogitsProcessor)) throw new Error("the class does not extend LogitsProcessor.");
   if (isAsyncFunction(Reflect.get(value, "validateParams")))
@@ -21,9 +21,9 @@ export function requireProcessorClass(value: unknown): LogitsProcessorClass {
 }
 
 /**
- * What a module exports under a dotted path. Throws an Error that lists the exports there are.
+ * Returns the export of a module under a dotted path. Throws an Error that lists the existing exports.
  *
- * @param module The namespace object of the module.
+ * @param module The module's namespace object.
  */
 export function walkExports(module: unknown, exportPath: readonly string[]): unknown {
   let value = module;

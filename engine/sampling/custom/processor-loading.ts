@@ -1,4 +1,4 @@
-/** Imports the logits processors that settings name, lets them look at requests, and constructs them. */
+/** Imports the logits processors of the settings, lets them validate requests, and constructs them. */
 import type { EngineConfig, LogitsProcessorReference } from "../../contract/config.ts";
 import { EngineError } from "../../contract/errors.ts";
 import type { SamplingParams } from "../../contract/sampling-params.ts";
@@ -13,27 +13,27 @@ import { prepareProcessorModules } from "./processor-modules.ts";
 import { parseProcessorName } from "./processor-name.ts";
 
 /**
- * For `validateParams` of all processors together, which answers HTTP for nobody else meanwhile. It takes microseconds
- * where it looks at a few arguments; on a loaded machine the thread may not run for some hundred milliseconds.
+ * For `validateParams` of all processors together, during which HTTP does not answer. It takes microseconds to check a
+ * few arguments. On a busy machine, the thread may pause for some hundred milliseconds.
  */
 const VALIDATE_TIMEOUT_MS = 1000;
 
 export interface LoadedLogitsProcessor {
-  /** As the setting spells it. */
+  /** As spelled in the setting. */
   readonly name: string;
-  /** Among those loaded, for messages: `1 of 2`. */
+  /** Position among the loaded ones, for messages: `1 of 2`. */
   readonly position: string;
   readonly processorClass: LogitsProcessorClass;
   readonly options: Readonly<Record<string, unknown>>;
-  /** Leads to the same class from any thread and working directory. */
+  /** Resolves to the same class from any thread and working directory. */
   readonly reference: LogitsProcessorReference;
 }
 
 /**
- * Imports each class, in order, also one named twice. Names are `module:Export`; `findProcessorModule` says what the
- * module may be, and the export may be dotted. In those modules `fovea` is this very engine.
+ * Imports each class in order, also one that is named twice. Names are `module:Export`: see `findProcessorModule` for
+ * the module; the export may be dotted. In those modules, `fovea` is this running engine.
  *
- * @throws EngineError `invalid_logits_processor` with the processor's position, its name and what was tried.
+ * @throws EngineError `invalid_logits_processor` with the processor's position, its name and the places tried.
  */
 export async function loadLogitsProcessors(
   references: readonly LogitsProcessorReference[],
@@ -63,18 +63,18 @@ function loadingError(
 
 const methods = ["apply", "isArgmaxInvariant", "updateState"] as const satisfies (keyof LogitsProcessor)[];
 
-/** Throws EngineError `invalid_logits_processor` when the constructor throws, or methods are missing or asynchronous. */
+/** Throws EngineError `invalid_logits_processor` if the constructor throws, or methods are missing or asynchronous. */
 export function createLogitsProcessor(loaded: LoadedLogitsProcessor, config: EngineConfig): LogitsProcessor {
   const { name, position, processorClass, options } = loaded;
   let processor: LogitsProcessor;
   try {
-    // Copies: a processor that changes them changes nothing of the engine, nor of the instance that may replace it.
+    // Copies, so that a processor that changes them affects neither the engine nor an instance that replaces it.
     processor = new processorClass(structuredClone(config), config.device, structuredClone(options));
   } catch (cause) {
     const message = `The constructor of logits processor ${position}, ${name}, threw: ${messageOf(cause)}`;
     throw new EngineError("invalid_logits_processor", message, { cause });
   }
-  // Nobody has checked the types of a class in JavaScript.
+  // The types of a class in JavaScript are not checked.
   const missing = methods.filter((method) => typeof processor[method] !== "function");
   if (missing.length > 0) throw loadingError(loaded, new Error(`the class lacks ${missing.join(", ")}.`));
   const late = methods.filter((method) => isAsyncFunction(processor[method]));
@@ -82,16 +82,16 @@ export function createLogitsProcessor(loaded: LoadedLogitsProcessor, config: Eng
   return processor;
 }
 
-/** What a logits processor has against a request's parameters. */
+/** A processor's rejection of a request's parameters. */
 export interface ProcessorRefusal {
-  /** The processor's, as the setting spells it. */
+  /** The processor's name, as spelled in the setting. */
   readonly name: string;
-  /** In the processor's words. */
+  /** The processor's message. */
   readonly reason: string;
   readonly cause: unknown;
 }
 
-/** Asks every class that has a say, with parameters that are frozen from then on; null where none refuses. */
+/** Calls every class with `validateParams`, and freezes the parameters. Returns null if none rejects. */
 export function findRefusal(
   loaded: readonly Pick<LoadedLogitsProcessor, "name" | "processorClass">[],
   params: SamplingParams,
@@ -115,8 +115,8 @@ export function findRefusal(
 }
 
 /**
- * Throws EngineError `invalid_argument` with the message of the first class that refuses; `logits_processor_failed` for
- * one that does not return.
+ * Throws EngineError `invalid_argument` with the message of the first class that rejects, or `logits_processor_failed`
+ * for one that does not return.
  */
 export function validateWithProcessors(
   loaded: readonly Pick<LoadedLogitsProcessor, "name" | "processorClass">[],

@@ -1,4 +1,4 @@
-/** What modules of logits processors need of Node's module loader; set up once per thread. */
+/** Hooks of Node's module loader for logits processor modules, installed once per thread. */
 import { readFileSync } from "node:fs";
 import { registerHooks, stripTypeScriptTypes } from "node:module";
 import { pathToFileURL } from "node:url";
@@ -7,15 +7,15 @@ import { moduleUrl } from "../../module-url.ts";
 
 const ownUrl = moduleUrl("../../index", import.meta.url).href;
 
-/** Stands in front of a request to resolve a specifier as a file of another folder would. */
+/** Prefix of a request to resolve a specifier like a file of another folder would. */
 const fromFolder = "fovea-from-folder:";
 
 let isPrepared = false;
 
 /**
- * Lets modules of any folder import `fovea` and get the module instances that run in this thread: a second copy of
- * `LogitsProcessor` would make every class look like a stranger. Inside node_modules, where Node takes no TypeScript,
- * their types are stripped here.
+ * Lets modules of any folder import `fovea` and get the module instances of this thread: a second copy of
+ * `LogitsProcessor` would make every class look foreign. Inside node_modules, where Node does not accept TypeScript,
+ * types are stripped here.
  */
 export function prepareProcessorModules(): void {
   if (isPrepared) return;
@@ -41,7 +41,7 @@ interface FolderRequest {
   readonly parentUrl: string;
 }
 
-/** The URL that a file of `folder` would get by importing `specifier`. Throws Node's error where it would get none. */
+/** The URL that a file of `folder` would get by importing `specifier`. Throws Node's error if there is none. */
 export function resolveFromFolder(specifier: string, folder: string): string {
   prepareProcessorModules();
   const request: FolderRequest = { specifier, parentUrl: pathToFileURL(`${folder}/`).href };

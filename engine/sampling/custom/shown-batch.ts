@@ -1,11 +1,14 @@
-/** The batch as custom logits processors see it: through it they can change nothing that the engine computes with. */
+/** The batch as shown to custom logits processors, which cannot change the engine's data through it. */
 import type { SamplingParams } from "../../contract/sampling-params.ts";
 import type { AddedRequest, BatchUpdate } from "../contract/logits-processor.ts";
 import { RowStates } from "../contract/row-states.ts";
 import type { ProcessedRow } from "./custom-processor.ts";
 import { freezeSamplingParams } from "./freeze-sampling-params.ts";
 
-/** Mutable. Lists of output tokens are copies that are kept up to date; all else is frozen, so that a write throws. */
+/**
+ * Mutable. Lists of output tokens are copies that are kept up to date. Everything else is frozen, so that a write
+ * throws.
+ */
 export class ShownBatch {
   readonly #states = new RowStates<ShownRow>();
   #rows: readonly ShownRow[] = [];
@@ -15,7 +18,7 @@ export class ShownBatch {
     return this.#rows;
   }
 
-  /** To be called in every step, once the newest tokens are in the lists. Returns what processors are told of the step. */
+  /** Call it in every step, after the newest tokens have been appended. Returns the update for processors. */
   update(batchUpdate: BatchUpdate | null): BatchUpdate | null {
     for (const row of this.#rows) row.catchUp();
     if (batchUpdate === null) return null;
@@ -57,7 +60,7 @@ class ShownRow implements ProcessedRow {
     return Object.freeze({ index, params, promptTokenIds, outputTokenIds });
   }
 
-  /** One push a step. Where a processor has changed the length of the list, the list is made right again. */
+  /** One push per step. If a processor has changed the length of the list, it is repaired. */
   catchUp(): void {
     const actual = this.#actualOutputTokenIds;
     const shown = this.outputTokenIds;
@@ -65,7 +68,7 @@ class ShownRow implements ProcessedRow {
       if (shown.length !== this.#numShown) shown.length = 0;
       for (let index = shown.length; index < actual.length; index++) shown.push(actual[index]);
     } catch {
-      // A processor has frozen the list, and with it what processors see of this request.
+      // A processor has frozen the list, so it no longer grows for processors.
     }
     this.#numShown = actual.length;
   }

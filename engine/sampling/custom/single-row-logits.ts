@@ -1,4 +1,4 @@
-/** A row of a batch as a batch of its own. */
+/** A row of a batch as a batch of one row. */
 import type { Logits } from "../contract/logits-processor.ts";
 
 export class SingleRowLogits implements Logits {
@@ -6,7 +6,7 @@ export class SingleRowLogits implements Logits {
   readonly data: Float32Array;
   readonly #before: Float32Array;
 
-  /** Edits of it are edits of `row`. */
+  /** Edits affect `row`. */
   constructor(row: Float32Array) {
     this.data = row;
     this.#before = Float32Array.from(row);
@@ -16,7 +16,7 @@ export class SingleRowLogits implements Logits {
     return this.data.length;
   }
 
-  /** Whether any value differs from what it was; NaN equals itself. */
+  /** Whether any value has changed; NaN equals NaN. */
   get isChanged(): boolean {
     return this.data.some((value, index) => !Object.is(value, this.#before[index]));
   }

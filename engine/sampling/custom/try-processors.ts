@@ -1,4 +1,4 @@
-/** Loads the logits processors of settings and packages one by one, to tell of each whether it would. */
+/** Loads the logits processors of settings and packages one by one, and reports for each whether it loads. */
 import type { EngineConfig, LogitsProcessorReference } from "../../contract/config.ts";
 import { askArgmaxInvariance } from "./custom-processor.ts";
 import { findInstalledProcessors } from "./installed-processors.ts";
@@ -6,11 +6,11 @@ import { createLogitsProcessor, loadLogitsProcessors } from "./processor-loading
 
 export interface TriedLogitsProcessor {
   readonly name: string;
-  /** Null for one that loads and can be constructed. */
+  /** Null if it loads and can be constructed. */
   readonly error: string | null;
 }
 
-/** In the order in which they apply. Throws EngineError `invalid_logits_processor` for a package's broken announcement. */
+/** In the order of application. Throws EngineError `invalid_logits_processor` for a package's invalid announcement. */
 export async function tryLogitsProcessors(config: EngineConfig): Promise<TriedLogitsProcessor[]> {
   const installed = await findInstalledProcessors(config.logitsProcessorPath);
   const tried: TriedLogitsProcessor[] = [];
@@ -26,7 +26,7 @@ async function errorOf(reference: LogitsProcessorReference, config: EngineConfig
     askArgmaxInvariance(createLogitsProcessor(loaded, config), loaded.name);
     return null;
   } catch (error) {
-    // What it was caused by says it without the processor's position among those loaded.
+    // The cause has the message without the processor's position.
     const { message, cause } = error as Error;
     return cause instanceof Error ? cause.message : message;
   }

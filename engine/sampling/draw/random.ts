@@ -1,11 +1,11 @@
 /**
- * Uniform numbers that are a pure function of a request's seed and of the position they are drawn for, so that a
- * request draws the same tokens alone, in any batch, and after its sequence was interrupted.
+ * Uniform numbers as a pure function of a request's seed and the position, so that a request draws the same tokens
+ * alone, in any batch, and after a preemption.
  */
 
 /**
- * In [0, 1), of 53 random bits. Philox 4x32 with 10 rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2,
- * 3", 2011): the key is the seed, the counter the position.
+ * A number in [0, 1) with 53 random bits. Philox 4x32 with 10 rounds (Salmon et al., "Parallel random numbers: as easy
+ * as 1, 2, 3", 2011): the key is the seed, the counter the position.
  */
 export function uniformAt(seed: number, position: number): number {
   const [high, low] = philox4x32(position >>> 0, 0, 0, 0, seed >>> 0, Math.floor(seed / 2 ** 32) >>> 0);

@@ -7,17 +7,17 @@ import { expOfStep } from "./exponential.ts";
 export const NO_TOKEN = -1;
 
 export interface DrawOptions {
-  /** Multiplies every logit: 1 / temperature as a float32, or 1 where the row was scaled in place. */
+  /** Factor for every logit: 1 / temperature as a float32, or 1 if the row was scaled in place. */
   readonly scale: number;
-  /** 0 is off. Tokens equal to the k-th stay. */
+  /** 0 turns it off. Tokens equal to the k-th are kept. */
   readonly topK: number;
-  /** 1 is off. Of tokens equal in logit the lower ids stay. */
+  /** 1 turns it off. Of tokens with equal logits, the lower ids are kept. */
   readonly topP: number;
   /** In [0, 1). */
   readonly uniform: number;
 }
 
-/** The tokens that may be drawn: all above the threshold and the first few of those that equal it. */
+/** The tokens that can be drawn: all above the threshold, and the first few equal to it. */
 interface Cut {
   readonly bucket: number;
   readonly threshold: number;
@@ -29,10 +29,10 @@ interface Cut {
 /**
  * Mutable scratch memory for one draw at a time.
  *
- * One pass puts every token into a bucket by its distance from the largest logit and adds up the buckets' probability
- * mass. Walking the buckets from the top finds where top-k and top-p cut, so only the one bucket that a cut falls into
- * is ever sorted; a second walk finds the bucket that holds the drawn mass, and its tokens are visited by id. Buckets
- * are the steps of `expOfStep`.
+ * One pass assigns every token to a bucket by its distance from the largest logit and sums the buckets' probability
+ * mass. A walk over the buckets from the top finds the cuts of top-k and top-p, so only the bucket that contains a cut
+ * is sorted. A second walk finds the bucket of the drawn mass, whose tokens are visited by id. Buckets are the steps of
+ * `expOfStep`.
  */
 export class TokenDraw {
   readonly #kernel: LogitsKernel;
@@ -59,7 +59,7 @@ export class TokenDraw {
   /**
    * Token id, or `NO_TOKEN` when every logit is -Infinity or NaN.
    *
-   * @param row Of the kernel's logits; not edited.
+   * @param row One of the kernel's rows; not edited.
    */
   draw(row: Float32Array, { scale, topK, topP, uniform }: DrawOptions): number {
     this.#row = row;
@@ -74,7 +74,7 @@ export class TokenDraw {
     return this.#locate(uniform * cut.mass, cut);
   }
 
-  /** Rounded to float32, so that a row scaled in place and one scaled here are drawn from alike. */
+  /** Rounded to float32, so that a row scaled in place gives the same draws as one scaled here. */
   #scaled(tokenId: number): number {
     return Math.fround(this.#row[tokenId] * this.#scale);
   }
@@ -118,7 +118,9 @@ export class TokenDraw {
     return uncut;
   }
 
-  /** Keeps tokens, most likely first, while the mass before them is below `topP` of what the earlier cut left. */
+  /**
+   * Keeps tokens, most likely first, while the mass before them is below `topP` of the mass that the earlier cut left.
+   */
   #cutTopP(topP: number, earlier: Cut): Cut {
     const wanted = topP * earlier.mass;
     let mass = 0;
@@ -153,7 +155,7 @@ export class TokenDraw {
     return this.#values.subarray(0, count).sort().reverse();
   }
 
-  /** The token at which the mass, added up bucket by bucket and in each by token id, exceeds `target`. */
+  /** The token at which the mass, summed by bucket and then by token id, exceeds `target`. */
   #locate(target: number, cut: Cut): number {
     let mass = 0;
     let bucket = 0;
@@ -173,11 +175,11 @@ export class TokenDraw {
       }
       tokenId = this.#bucketOf.indexOf(bucket, tokenId + 1);
     }
-    // Rounding may leave the target a hair above the sum.
+    // Rounding may leave the target slightly above the sum.
     return last === -1 ? this.#lastAbove(bucket) : last;
   }
 
-  /** The last token of the nearest bucket above that has one; the top bucket always does. */
+  /** The last token of the nearest higher bucket that has one; the top bucket always does. */
   #lastAbove(bucket: number): number {
     let above = bucket - 1;
     while (above > 0 && this.#masses[above] === 0) above--;

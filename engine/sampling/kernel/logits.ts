@@ -1,7 +1,7 @@
 /**
- * Passes over whole rows of logits, 128 bits at a time. This file is AssemblyScript: `npm run build:kernels` compiles it
- * to logits.wasm, a test holds the two to each other, and engine/sampling/logits-kernel.ts is the only caller. Rows lie
- * one after the other, so that neither their beginnings nor their lengths are multiples of anything.
+ * Passes over whole rows of logits, 128 bits at a time. This file is AssemblyScript: `npm run build:kernels` compiles
+ * it to logits.wasm, a test compares the two, and only engine/sampling/logits-kernel.ts calls it. Rows follow each
+ * other, so their starts and lengths have no alignment.
  */
 
 /** As in exponential.ts and token-draw.ts. */
@@ -9,7 +9,7 @@ const STEPS_PER_UNIT: f32 = 64;
 const NUM_BUCKETS = 2048;
 const NUM_OUTSIDE = 8;
 
-/** Largest of `numTokens` floats; NaN never compares. */
+/** Largest of `numTokens` floats; NaN is ignored. */
 export function maximum(row: usize, numTokens: usize): f32 {
   let first = f32x4.splat(-Infinity);
   let second = first;
@@ -32,7 +32,7 @@ export function maximum(row: usize, numTokens: usize): f32 {
   return largest;
 }
 
-/** Lowest index of the largest of `numTokens` floats; -1 when every one is -Infinity or NaN. */
+/** Lowest index of the largest of `numTokens` floats; -1 if all are -Infinity or NaN. */
 export function argmax(row: usize, numTokens: usize): i32 {
   const largest = maximum(row, numTokens);
   if (largest == -Infinity) return -1;
@@ -58,11 +58,11 @@ function addMass(masses: usize, bucket: i32, mass: f32): void {
 }
 
 /**
- * Puts each of `numTokens` tokens into the bucket of its distance from the largest scaled logit, and adds its
- * probability, relative to the bucket's upper edge, to the bucket's mass. Tokens too far away, and NaN, take turns over
- * the buckets after the last: additions to one place wait for one another.
+ * Assigns each of `numTokens` tokens to the bucket of its distance from the largest scaled logit, and adds its
+ * probability, relative to the bucket's upper edge, to the bucket's mass. Tokens too far away and NaN rotate over the
+ * buckets after the last one, because additions to one address wait for each other.
  *
- * `buckets` has 16 bits a token, `masses` 64 bits a bucket.
+ * `buckets` has 16 bits per token, `masses` 64 bits per bucket.
  */
 export function fillBuckets(
   row: usize,

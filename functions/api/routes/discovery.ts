@@ -1,4 +1,4 @@
-/** GET /: what this service is and where its routes are; browsers are led to the page, where there is one. */
+/** GET /: describes the service and its routes. Browsers are redirected to the playground, if it is on. */
 import type { Handler } from "hono";
 
 import type { ApiConfig } from "../../app-dependencies.ts";

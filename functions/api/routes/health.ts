@@ -1,11 +1,11 @@
-/** What platforms ask to learn whether to send requests here, and whether to restart the process. */
+/** Routes by which platforms learn whether to send requests here, and whether to restart the process. */
 import type { Handler } from "hono";
 
 import type { Service, ServiceState } from "../../service.ts";
 
 const retryAfterHeader = { "Retry-After": "2" } as const;
 
-/** 200 only where requests are served; a full queue counts as ready, since readiness must not flap with load. */
+/** 200 only if requests are served. A full queue counts as ready, because readiness must not flap with load. */
 export function readinessRoute(service: Service): Handler {
   return (c) => {
     const body = describe(service);
@@ -23,8 +23,8 @@ export function livenessRoute(service: Service): Handler {
 }
 
 /**
- * SageMaker's and RunPod's health check, for which both restart a container: a stall that may end by itself is still a
- * 200. RunPod reads 204 as "still starting", others as ready.
+ * The health check of SageMaker and RunPod, which both restart a container on failure: a stall that may end by itself
+ * is still 200. RunPod reads 204 as "still starting", others as ready.
  */
 export function pingRoute(service: Service, statusWhileStarting: 204 | 503): Handler {
   return (c) => {
@@ -53,6 +53,6 @@ interface HealthBody {
 function describe({ state, stall, isDeviceLost }: Service): HealthBody {
   if (isDeviceLost) return { status: state, message: "The GPU is lost; only a new process can use it." };
   if (state !== "stalled" || stall === null) return { status: state };
-  const message = `One step of the engine has taken more than ${stall.seconds} s and has not ended; the log names the code that runs in it.`;
+  const message = `One step of the engine has taken more than ${stall.seconds} s and has not ended; the log names the code that it is running.`;
   return { status: state, message };
 }

@@ -1,4 +1,4 @@
-/** GET /v1/logits-processors: which custom logits processors were loaded, in the order they apply. */
+/** GET /v1/logits-processors: the loaded custom logits processors in the order of application. */
 import type { Handler } from "hono";
 
 import type { Service } from "../../service.ts";

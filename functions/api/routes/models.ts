@@ -1,10 +1,10 @@
-/** GET /v1/models and one of them. */
+/** GET /v1/models and GET /v1/models/{id}. */
 import type { Handler } from "hono";
 
 import { HttpError } from "../../http/errors.ts";
 import type { Service } from "../../service.ts";
 
-/** Seconds since 1970 at which this process began to serve; clients expect a date, checkpoints carry none. */
+/** Unix time in seconds when this process started to serve. Clients expect a date, but checkpoints have none. */
 const created = Math.floor(Date.now() / 1000);
 
 export function modelsRoute(service: Service, servedModelNames: readonly string[]): Handler {

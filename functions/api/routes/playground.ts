@@ -1,6 +1,6 @@
 /**
- * The web page at /playground: its files as they lie in the checkout, and what it is told of the service. Nothing is
- * read before it is asked for.
+ * The web page at /playground: its files from the checkout, and the facts about the service that it shows. Nothing is
+ * read before it is requested.
  */
 import { createHash } from "node:crypto";
 import { readFile } from "node:fs/promises";
@@ -12,7 +12,7 @@ import { HttpError } from "../../http/errors.ts";
 import type { Service } from "../../service.ts";
 
 const pageFolder = new URL("../../playground/", import.meta.url);
-/** Of the checkpoint that ships with the repository; a deployment may have left it out. */
+/** Example pictures of the shipped checkpoint; a deployment may leave them out. */
 const examplesFolder = new URL("../../../models/fovea-shapes/examples/", import.meta.url);
 
 const contentTypes: Readonly<Record<string, string>> = {
@@ -23,7 +23,7 @@ const contentTypes: Readonly<Record<string, string>> = {
   ".png": "image/png",
 };
 
-/** The page loads its own files, talks to its own server, shows the user's pictures, and does nothing else. */
+/** The page can load its own files, call its own server and show the user's pictures, and nothing else. */
 const contentSecurityPolicy = [
   "default-src 'none'",
   "script-src 'self'",
@@ -58,7 +58,7 @@ export function examplePictureRoute(): Handler {
   return async (c) => answerFile(c, examplesFolder, c.req.param("file") ?? "");
 }
 
-/** GET /playground/service.json: what the page shows of the model and of limits. */
+/** GET /playground/service.json: the model's properties and limits for the page. */
 export function playgroundServiceRoute(service: Service, config: ApiConfig): Handler {
   return async (c) => {
     const modelInfo = service.engine?.modelInfo ?? null;
@@ -74,10 +74,10 @@ export function playgroundServiceRoute(service: Service, config: ApiConfig): Han
   };
 }
 
-/** Browsers ask again each time and are mostly told that nothing has changed. */
+/** Browsers revalidate each time and usually get 304. */
 async function answerFile(c: Context, folder: URL, name: string): Promise<Response> {
   const contentType = contentTypes[extname(name)];
-  // A name, never a path: nothing outside of the folder can be meant.
+  // A name, never a path, so nothing outside the folder can be requested.
   const isName = /^[\w-]+\.\w+$/.test(name);
   const bytes = contentType !== undefined && isName ? await tryReadFile(new URL(name, folder)) : null;
   if (bytes === null) throw new HttpError(404, "not_found", `There is no ${c.req.path.slice(0, 200)}.`);
@@ -97,7 +97,7 @@ async function tryReadFile(file: URL): Promise<Uint8Array<ArrayBuffer> | null> {
 }
 
 interface Example {
-  /** Below /playground/. */
+  /** Path below /playground/. */
   readonly picture: string;
   readonly questions: readonly string[];
 }

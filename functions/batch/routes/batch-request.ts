@@ -33,5 +33,5 @@ export const batchRequest = z.object({
   endpoint: z.enum(batchUrls, `must be one of ${batchUrls.join(", ")}`),
   completion_window: z.literal("24h", "must be 24h"),
   metadata: metadata.nullish(),
-  output_expires_after: z.null("is not served: files are kept until they are deleted").optional(),
+  output_expires_after: z.null("is not supported: files are kept until they are deleted").optional(),
 });

@@ -1,4 +1,4 @@
-/** What the routes of files and batches have in common: they may be off, and their store may fail. */
+/** The common part of the routes of files and batches: they may be off, and their store may fail. */
 import type { Context, Handler } from "hono";
 
 import type { AppDependencies } from "../../app-dependencies.ts";
@@ -14,31 +14,31 @@ export type BatchHandler = (c: Context<AppEnvironment>, batches: Batches) => Pro
 export function batchRoute({ loadBatches, logger }: AppDependencies, handle: BatchHandler): Handler<AppEnvironment> {
   return async function answer(c) {
     if (loadBatches === undefined) {
-      throw new HttpError(404, "batches_off", "This service takes no files and no batches: BATCH_STORE is none.");
+      throw new HttpError(404, "batches_off", "This service does not accept files or batches: BATCH_STORE is none.");
     }
     try {
       return await handle(c, await loadBatches());
     } catch (error) {
       if (error instanceof DamagedRecordError) throw damaged(error);
       if (!(error instanceof StorageError)) throw error;
-      logger.error("The store of files and batches cannot be used.", { requestId: c.get("requestId"), error });
+      logger.error("The store of files and batches does not work.", { requestId: c.get("requestId"), error });
       throw new HttpError(
         503,
         "storage_unavailable",
-        `The store of files and batches cannot be used; the log has it under request id ${c.get("requestId")}.`,
+        `The store of files and batches does not work; the log gives the reason under request id ${c.get("requestId")}.`,
         { cause: error, headers: { "Retry-After": "5" } },
       );
     }
   };
 }
 
-/** Not a 5xx: sending the request again cannot help. */
+/** Not a 5xx, because retrying cannot help. */
 function damaged(cause: DamagedRecordError): HttpError {
-  const message = "The record of this id is damaged, so nothing is known of it; the log of the service names its key.";
+  const message = "The record of this id is damaged, so its content is unknown; the log of the service names its key.";
   return new HttpError(404, "record_damaged", message, { parameter: "id", cause });
 }
 
-/** A page in the form of OpenAI's lists. */
+/** A page in the format of OpenAI's lists. */
 export function toList<Item extends { readonly id: string }>({ items, hasMore }: Page<Item>): object {
   return {
     object: "list",

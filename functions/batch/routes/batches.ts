@@ -37,7 +37,7 @@ export function createBatchRoute(dependencies: AppDependencies): Handler<AppEnvi
           { parameter: "input_file_id" },
         );
       case "file of results":
-        throw new HttpError(400, "invalid_value", `input_file_id: ${shownId} holds the results of a batch.`, {
+        throw new HttpError(400, "invalid_value", `input_file_id: ${shownId} contains the results of a batch.`, {
           parameter: "input_file_id",
         });
       case "too many":
@@ -72,7 +72,7 @@ export function cancelBatchRoute(dependencies: AppDependencies): Handler<AppEnvi
         throw new HttpError(
           409,
           "batch_ended",
-          `The batch is ${cancelled.batch.status}: it cannot be cancelled any more.`,
+          `The batch is ${cancelled.batch.status} and can no longer be cancelled.`,
         );
       case "unknown":
         return unknownBatch(id);

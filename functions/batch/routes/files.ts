@@ -19,8 +19,8 @@ const listQuery = pageQuery("file").extend({
 });
 
 const uploadFields = z.object({
-  purpose: z.literal("batch", "must be batch: files are kept for batches only"),
-  expires_after: z.undefined("is not served: files are kept until they are deleted").optional(),
+  purpose: z.literal("batch", "must be batch: only files for batches are accepted"),
+  expires_after: z.undefined("is not supported: files are kept until they are deleted").optional(),
 });
 
 export function uploadFileRoute(dependencies: AppDependencies): Handler<AppEnvironment> {
@@ -49,10 +49,10 @@ async function upload(request: Request, tenant: string, { files, limits, quota }
       giveUp: () => files.discard(id),
     });
     if (file === null) {
-      throw new HttpError(400, "missing_file", "file must be a file of the form.", { parameter: "file" });
+      throw new HttpError(400, "missing_file", "file must be a file in the form.", { parameter: "file" });
     }
     try {
-      // `expires_after[anchor]` and the like are one field in parts.
+      // `expires_after[anchor]` and similar names are parts of one field.
       const given = [...fields].map(([name, value]) => [name.split("[", 1)[0], value] as const);
       const { purpose } = parseFields(uploadFields, Object.fromEntries(given));
       await reservation?.settle();
@@ -75,13 +75,13 @@ async function* reserving(chunks: AsyncIterable<Uint8Array>, reservation: Reserv
   }
 }
 
-/** The rest of the body is not read, so the connection cannot be used again. */
+/** The rest of the body is not read, so the connection cannot be reused. */
 function storageFull(error: unknown): never {
   if (!(error instanceof StoreFullError)) throw error;
   throw new HttpError(
     507,
     "storage_full",
-    `With this file all files would have ${error.numBytes} bytes or more; the limit is ${error.maxBytes}, which BATCH_MAX_STORE_BYTES sets. Delete files first.`,
+    `With this file, all files together would have ${error.numBytes} bytes or more; the limit is ${error.maxBytes}, which BATCH_MAX_STORE_BYTES sets. Delete files first.`,
     { parameter: "file", headers: { Connection: "close" }, cause: error },
   );
 }

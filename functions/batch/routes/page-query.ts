@@ -1,10 +1,10 @@
-/** Wire schema of the queries of lists: limit, after, order. */
+/** Wire schema of list queries: limit, after, order. */
 import { z } from "zod";
 
 import { isId } from "../ids.ts";
 import type { IdKind } from "../ids.ts";
 
-/** Both limits are OpenAI's, of files and of batches. */
+/** OpenAI's limits for files and batches. */
 const maxLimits = { file: 10_000, batch: 100 } as const satisfies Record<IdKind, number>;
 const defaultLimits = { file: 1000, batch: 20 } as const satisfies Record<IdKind, number>;
 

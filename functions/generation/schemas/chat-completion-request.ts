@@ -11,13 +11,13 @@ export const MAX_PARTS = 4096;
 const imageUrl = z.object(
   {
     url: text,
-    // Asks OpenAI's models for another resolution; ours have one.
+    // Selects a resolution in OpenAI's models; ours have only one.
     detail: boundedText(MAX_NAME_LENGTH).nullish(),
   },
   'must be an object: {"url": …}',
 );
 
-/** The client's own name for a picture, by which it can be asked about again without being sent. */
+/** The client's own name for a picture, which later requests can send instead of the picture. */
 const uuid = name.nullish();
 
 function imagePart<Type extends string, Image extends z.ZodType>(type: Type, image: Image, shape: string) {
@@ -25,7 +25,7 @@ function imagePart<Type extends string, Image extends z.ZodType>(type: Type, ima
     .object({ type: z.literal(type), image_url: image.nullish(), uuid })
     .refine((part) => isGiven(part.image_url) || isGiven(part.uuid), {
       path: ["image_url"],
-      message: `${shape}; it can be null only beside a uuid`,
+      message: `${shape}; null is allowed only with a uuid`,
       abort: true,
     });
 }
@@ -48,11 +48,11 @@ const contentPart = z.discriminatedUnion(
   ],
   {
     error: ({ input }) =>
-      describeUnknown(input, "type", "must be a served part type: text, input_text, image_url or image_embeds"),
+      describeUnknown(input, "type", "must be a supported part type: text, input_text, image_url or image_embeds"),
   },
 );
 
-/** A bare string is a text part, and a part without type is known by its key. */
+/** A plain string is a text part, and a part without type is recognised by its key. */
 const normalizedPart = z.preprocess((part) => {
   if (typeof part === "string") return { type: "text", text: part };
   if (typeof part !== "object" || part === null || "type" in part) return part;
@@ -71,7 +71,7 @@ const contentRule = "must be a string or a list of parts";
 const content = z.union([text, boundedList(normalizedPart, MAX_PARTS, contentRule)], contentRule);
 
 const absentOrEmpty = z.unknown().refine((value) => value === null || (Array.isArray(value) && value.length === 0), {
-  error: "is not served: tools are not",
+  error: "is not supported: the service has no tools",
   abort: true,
 });
 
@@ -90,7 +90,7 @@ const message = z.discriminatedUnion(
   {
     error: ({ input }) =>
       isTool(input)
-        ? "is tool: tools are not served"
+        ? "is tool: the service has no tools"
         : describeUnknown(input, "role", "must be one of system, developer, user, assistant"),
   },
 );
@@ -98,7 +98,10 @@ const message = z.discriminatedUnion(
 export const chatCompletionRequest = z
   .object({
     ...samplingFields,
-    messages: boundedList(message, MAX_MESSAGES, "must be a list of messages").min(1, "must hold at least one message"),
+    messages: boundedList(message, MAX_MESSAGES, "must be a list of messages").min(
+      1,
+      "must contain at least one message",
+    ),
     max_completion_tokens: samplingFields.max_tokens,
     logprobs: flag.nullish(),
     top_logprobs: count.nullish(),
@@ -119,7 +122,7 @@ function describeUnknown(input: unknown, key: string, rule: string): string {
   return key in input ? `${rule}; got ${describe(input[key])}` : rule;
 }
 
-/** Short, however large the value is. */
+/** Short, whatever the size of the value. */
 function describe(value: unknown): string {
   if (typeof value === "string") return JSON.stringify(value.slice(0, 40));
   if (typeof value !== "object" || value === null) return String(value);

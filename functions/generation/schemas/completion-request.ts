@@ -12,11 +12,11 @@ const MAX_PROMPT_TOKENS = 1_048_576;
 const promptRule = "must be a string or a list of token ids";
 
 const promptTokenIds = tokenIdList(MAX_PROMPT_TOKENS, promptRule).refine((ids) => ids.length > 0, {
-  error: "must hold at least one token id",
+  error: "must contain at least one token id",
   abort: true,
 });
 
-/** The four shapes as one: a list of prompts. */
+/** Normalises the four shapes to a list of prompts. */
 const prompt = z.preprocess(
   (value) => {
     const isOnePrompt = typeof value === "string" || (Array.isArray(value) && typeof value[0] === "number");
@@ -26,7 +26,7 @@ const prompt = z.preprocess(
     z.union([text, promptTokenIds], promptRule),
     MAX_PROMPTS,
     "must be a string, a list of strings, a list of token ids or a list of such lists",
-  ).min(1, "must hold at least one prompt"),
+  ).min(1, "must contain at least one prompt"),
 );
 
 export const completionRequest = z

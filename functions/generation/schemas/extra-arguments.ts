@@ -9,7 +9,7 @@ const finite = z.number({ error: ({ input }) => (typeof input === "number" ? "mu
 const entries = [boundedText(extraArgumentLimits.textCharacters), finite, z.boolean()] as const;
 const rule = `${entryRule}, or a list of those`;
 
-/** Names decide nothing here: a processor that does not know one ignores it. */
+/** Names are not checked: a processor ignores names that it does not know. */
 export const extraArguments = boundedRecord(
   z.union([...entries, boundedList(z.union(entries, entryRule), extraArgumentLimits.listEntries, rule)], rule),
   extraArgumentLimits.arguments,

@@ -5,15 +5,15 @@ import { HttpError } from "../../http/errors.ts";
 import { formatPath } from "../../http/wire-parameter.ts";
 
 /**
- * Lists and objects stop at their first bad element. A million issues would take a minute and the whole heap. Zod's own
- * `validate` sets this option; `safeParse` passes it on too, although its type does not list it.
+ * Lists and objects stop at their first invalid element: a million issues would take a minute and the whole heap. Zod's
+ * own `validate` sets this option; `safeParse` also passes it on, although its type does not list it.
  */
 const stopAtFirstIssue: z.core.ParseContextInternal<z.core.$ZodIssue> = { abortEarly: true };
 
-/** Some messages quote names that the client chose. */
+/** Some messages quote names chosen by the client. */
 const MAX_MESSAGE_LENGTH = 500;
 
-/** Throws HttpError 400 with the path of the field in `parameter`; its cause is what zod says. */
+/** Throws HttpError 400 with the path of the field in `parameter`, and zod's error as cause. */
 export function parseFields<Schema extends z.ZodType>(schema: Schema, body: unknown): z.output<Schema> {
   const result = schema.safeParse(body, stopAtFirstIssue);
   if (result.success) return result.data;
@@ -31,7 +31,7 @@ interface Located {
   readonly message: string;
 }
 
-/** Of the alternatives of a union, the one that got furthest says what is wrong. */
+/** Of a union's alternatives, uses the issue of the one that matched furthest. */
 function mostSpecific(issue: z.core.$ZodIssue): Located {
   const located = { path: issue.path, message: issue.message.replace(/^Invalid input: expected/, "must be") };
   if (issue.code !== "invalid_union") return located;
@@ -40,7 +40,7 @@ function mostSpecific(issue: z.core.$ZodIssue): Located {
   if (deepest !== undefined && deepest.path.length > 0) {
     return { path: [...issue.path, ...deepest.path], message: deepest.message };
   }
-  // An alternative whose type is right, but whose value is too long, for example.
+  // For example an alternative of the right type whose value is too long.
   const ofType = alternatives.find(({ code }) => code !== "invalid_type" && code !== "invalid_union");
   return ofType === undefined ? located : { path: issue.path, message: ofType.message };
 }

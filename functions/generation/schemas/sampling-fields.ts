@@ -1,6 +1,6 @@
 /**
- * Wire fields of decoding that chat and plain completions share. Types are checked here, ranges by the engine's
- * `createSamplingParams`, whose errors are answered with the wire's names.
+ * Wire fields of decoding that chat and text completions share. Types are checked here. Ranges are checked by the
+ * engine's `createSamplingParams`, whose errors are translated to the wire's names.
  */
 import { z } from "zod";
 
@@ -23,7 +23,7 @@ import {
   wholeNumber,
 } from "./wire-types.ts";
 
-/** Image processors have a few dozen options, and the longest is a list of a few numbers. */
+/** Image processors have a few dozen options, and the longest value is a list of a few numbers. */
 const MAX_PROCESSOR_OPTIONS = 64;
 const MAX_PROCESSOR_OPTION_SIZE = 4096;
 
@@ -87,7 +87,7 @@ interface CombinedFields {
   readonly structured_outputs?: object | null | undefined;
 }
 
-/** Fields that do not go together. */
+/** Rejects fields that cannot be combined. */
 export function checkCombinations(fields: CombinedFields, context: z.RefinementCtx): void {
   if (fields.stream_options && fields.stream !== true) {
     addIssue(context, "stream_options", "can only be given when stream is true");
@@ -96,6 +96,6 @@ export function checkCombinations(fields: CombinedFields, context: z.RefinementC
     addIssue(context, "prompt_logprobs", "can only be given when stream is false");
   }
   if (fields.structured_outputs && fields.response_format) {
-    addIssue(context, "structured_outputs", "cannot be given beside response_format");
+    addIssue(context, "structured_outputs", "cannot be combined with response_format");
   }
 }

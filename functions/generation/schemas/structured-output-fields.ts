@@ -1,4 +1,4 @@
-/** Wire fields that demand a form of the text: OpenAI's `response_format` and vLLM's `structured_outputs`. */
+/** Wire fields that prescribe a form of the text: OpenAI's `response_format` and vLLM's `structured_outputs`. */
 import { z } from "zod";
 
 import { structuredOutputLimits } from "../../../engine/index.ts";
@@ -38,7 +38,7 @@ const responseFormat = z
   });
 
 const notServed = (value: unknown): boolean => value === null || value === undefined || value === false;
-const unserved = z.unknown().refine(notServed, "is not served; leave it out");
+const unserved = z.unknown().refine(notServed, "is not supported; leave it out");
 
 const constraintNames = ["json", "regex", "choice", "grammar", "json_object"] as const;
 
@@ -87,12 +87,12 @@ interface StructuredFields {
   readonly structured_outputs?: StructuredOutput | null | undefined;
 }
 
-/** The one that is given; null for free text. */
+/** The given form, or null for free text. */
 export function structuredOutputOf(fields: StructuredFields): StructuredOutput | null {
   return fields.structured_outputs ?? fields.response_format ?? null;
 }
 
-/** The name of the field that errors of a structured output are about. */
+/** The name of the field for errors of a structured output. */
 export function structuredOutputField(fields: StructuredFields): "response_format" | "structured_outputs" {
   return fields.structured_outputs ? "structured_outputs" : "response_format";
 }

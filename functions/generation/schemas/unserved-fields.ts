@@ -1,6 +1,6 @@
 /**
- * Fields that would change the answer but are not served: refused by name, never silently ignored. Values that ask for
- * nothing (null, the field's off value) pass, since clients send them unasked.
+ * Fields that would change the answer but are not supported: they are rejected by name, never silently ignored. Values
+ * without an effect (null, the field's off value) are accepted, because clients send them by default.
  */
 import { HttpError } from "../../http/errors.ts";
 
@@ -16,7 +16,7 @@ const isEmpty: AsksForNothing = (value) => {
   return typeof value === "object" && value !== null && Object.keys(value).length === 0;
 };
 
-/** By name, which values of the field ask for nothing. */
+/** By name: which values of the field have no effect. */
 export type UnservedFields = Readonly<Record<string, AsksForNothing>>;
 
 const unservedEverywhere: UnservedFields = {
@@ -41,12 +41,12 @@ const unservedEverywhere: UnservedFields = {
 
 /** What to send instead. */
 const advice: Readonly<Record<string, string>> = {
-  best_of: "n gives several choices, none of them left out",
+  best_of: "n returns that many choices, without ranking them",
   guided_json: 'send structured_outputs: {"json": …} instead',
   guided_regex: 'send structured_outputs: {"regex": …} instead',
   guided_choice: 'send structured_outputs: {"choice": […]} instead',
   guided_grammar: 'send structured_outputs: {"grammar": …} instead',
-  logits_processors: "those of LOGITS_PROCESSORS take their arguments from vllm_xargs",
+  logits_processors: "the processors of LOGITS_PROCESSORS take their arguments from vllm_xargs",
 };
 
 export const unservedInChat: UnservedFields = {
@@ -78,7 +78,7 @@ export function refuseUnservedFields(body: object, unserved: UnservedFields): vo
     throw new HttpError(
       400,
       "unsupported_field",
-      `${field} is not served by this service; ${advice[field] ?? "leave it out"}.`,
+      `${field} is not supported by this service; ${advice[field] ?? "leave it out"}.`,
       {
         parameter: field,
       },

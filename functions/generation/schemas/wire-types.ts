@@ -1,6 +1,6 @@
 /**
- * Types of wire fields, with messages that follow the name of the field. Every type bounds its length, and checks it
- * before the elements. Rules abort, so that a list is checked only up to its first bad element.
+ * Types of wire fields, with messages that follow the name of the field. Every type bounds its length and checks it
+ * before the elements. Rules abort, so that a list is checked only up to its first invalid element.
  */
 import { z } from "zod";
 
@@ -17,10 +17,10 @@ const tokenId = wholeNumber.refine((id) => id >= 0, { error: "must be a token id
 
 export const flag = z.boolean("must be true or false");
 
-/** A prompt or a picture: only the body bounds its length. */
+/** A prompt or a picture, bounded only by the body. */
 export const text = z.string("must be a string");
 
-/** For names and ids that clients choose. */
+/** For names and ids chosen by clients. */
 export const MAX_NAME_LENGTH = 1024;
 
 export const name = boundedText(MAX_NAME_LENGTH).min(1, "must not be empty");
@@ -34,8 +34,8 @@ export function boundedList<Element extends z.ZodType>(element: Element, maxLeng
 }
 
 /**
- * A list of token ids. Zod's own lists take 0.2 µs an element, so a long prompt would block all other requests for a
- * fifth of a second; this one takes a few nanoseconds.
+ * A list of token ids. Zod's own lists take 0.2 µs per element, so a long prompt would block all other requests for a
+ * fifth of a second. This one takes a few nanoseconds.
  */
 export function tokenIdList(maxLength: number, rule: string) {
   const list = z.unknown().transform((value, context): readonly number[] => {
@@ -53,7 +53,7 @@ export function tokenIdList(maxLength: number, rule: string) {
     context.addIssue({ code: "custom", path: [bad], input: value[bad], message });
     return z.NEVER;
   });
-  // The schema itself does not show its elements to code that walks it.
+  // The schema does not expose its elements to code that walks it.
   return list.meta({ elementOfList: tokenId });
 }
 
@@ -70,7 +70,7 @@ export function boundedRecord<Value extends z.ZodType>(
       if (typeof input !== "object" || input === null) return;
       const names = Object.keys(input);
       // Records drop this name silently.
-      if (names.includes("__proto__")) return addRefusal(context, ["__proto__"], "is no name that can be set");
+      if (names.includes("__proto__")) return addRefusal(context, ["__proto__"], "is not a name that can be set");
       if (names.length > maxEntries) return addRefusal(context, [], tooManyEntries(names.length, maxEntries));
       const longest = names.reduce((length, { length: other }) => Math.max(length, other), 0);
       if (longest <= maxNameLength) return;
@@ -79,7 +79,7 @@ export function boundedRecord<Value extends z.ZodType>(
     .pipe(z.record(z.string(), value, rule));
 }
 
-/** JSON that is passed on unread. Its size is the number of its values and of the characters in its strings and names. */
+/** JSON that is passed on unread. Its size is the number of its values plus the characters in its strings and names. */
 export function boundedJson(maxSize: number) {
   return z.unknown().superRefine((value, context) => {
     if (isLarger(value, maxSize)) {
@@ -105,7 +105,7 @@ export function addIssue(context: z.RefinementCtx, field: string, message: strin
   context.addIssue({ code: "custom", path: [field], message });
 }
 
-/** Refuses the value without any further check of it. */
+/** Rejects the value without further checks. */
 function addRefusal(context: z.RefinementCtx, path: string[], message: string): void {
   context.addIssue({ code: "custom", path, message, continue: false });
 }

@@ -15,7 +15,7 @@ import type { Wire } from "../wire.ts";
 const FINAL_DEADLINE_MS = 60_000;
 const POLL_MS = 30;
 
-/** The lines of one file; all of one endpoint unless an attack says otherwise. */
+/** The lines of one file, by default all for one endpoint. */
 interface BatchFile {
   readonly endpoint: string;
   readonly lines: readonly string[];
@@ -56,7 +56,7 @@ function batchFile({ target, bodies }: (typeof bodyRoutes)[number]): fc.Arbitrar
   const line = fc
     .tuple(rightLine, fc.array(mutation(hostileValue), { maxLength: 2 }))
     .map(([right, changes]) => writeJson(changes.reduce((json, { apply }) => apply(json), right)));
-  // A change within the body leaves the file good: the line is refused when its turn comes.
+  // A change within the body leaves the file valid: the line is rejected when its turn comes.
   const bodyLine = fc
     .tuple(customId, bodies, fc.array(mutation(hostileValue), { maxLength: 2 }))
     .map(([id, body, changes]) => {
@@ -86,14 +86,14 @@ function batchFile({ target, bodies }: (typeof bodyRoutes)[number]): fc.Arbitrar
     .map(([chosen, lineEnd]) => ({ endpoint: target, lines: chosen, lineEnd }));
 }
 
-/** A streamed line makes the whole file bad. */
+/** A streamed line makes the whole file invalid. */
 function notStreamed(body: Pairs): Pairs {
   return new Pairs(
     body.entries.filter(([key]) => key !== "stream" && key !== "stream_options" && key !== "extra_args"),
   );
 }
 
-/** Files of batches with hostile lines, from the upload to the results; some batches are cancelled on the way. */
+/** Batch files with hostile lines, from the upload to the results. Some batches are cancelled. */
 export const batches: AttackClass = {
   name: "batches",
   title: "Batch files with hostile lines, on S3 and Redis",
@@ -182,7 +182,7 @@ function checkCounts(batch: BatchObject, results: readonly ResultLine[]): void {
   }
 }
 
-/** The answers within a result, which follow the rules of all answers. */
+/** The answers within a result, to which the rules of all answers apply. */
 function toAnswers({ response }: ResultLine): Answer[] {
   if (response === null) return [];
   const { status_code: status, body } = response;

@@ -6,7 +6,7 @@ import { constraint } from "../generators/constraints.ts";
 import type { Constraint } from "../generators/constraints.ts";
 import { openSurroundings } from "../surroundings.ts";
 
-/** Forms of output that are odd, wrong, or stand for enormous languages; some of their clients leave. */
+/** Forms of output that are odd, invalid, or describe enormous languages; some clients disconnect. */
 export const constraints: AttackClass = {
   name: "constraints",
   title: "Regular expressions, grammars, schemas and choices that explode",

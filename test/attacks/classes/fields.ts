@@ -5,7 +5,7 @@ import { bodyAttacks, bodyRoutes } from "../generators/bodies.ts";
 import { hostileValue, mutation } from "../generators/hostile-json.ts";
 import { prepareForBodies } from "../surroundings.ts";
 
-/** Bodies made from the routes' own schemas, with fields of wrong types, values, names and numbers. */
+/** Bodies from the routes' own schemas, with fields of wrong types, values, names and numbers. */
 export const fields: AttackClass = {
   name: "fields",
   title: "Fields of wrong types, values and names",

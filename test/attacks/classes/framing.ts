@@ -9,7 +9,7 @@ const chatTarget = "/v1/chat/completions";
 const targets = [chatTarget, "/v1/completions", "/v1/files", "/v1/batches"] as const;
 const chatBody = '{"messages":[{"role":"user","content":"Hello?"}],"max_tokens":2}';
 
-/** How a body says where it ends; `%` stands for its length. */
+/** Ways in which a body declares its end; `%` stands for its length. */
 const framings = [
   "Content-Length: %",
   "Content-Length: %\r\nContent-Length: %",
@@ -40,7 +40,7 @@ const framings = [
   "X: a",
 ] as const;
 
-/** The body as it is written. */
+/** Ways to write the body. */
 const writings: Readonly<Record<string, (body: string) => string>> = {
   "as it is": (body) => body,
   "in chunks": (body) => `${inChunks(body)}0\r\n\r\n`,
@@ -110,7 +110,7 @@ const versions = [
 ] as const;
 const lineEnds = ["\r\n", "\n", "\r", "\r\n\r\n"] as const;
 
-/** What is no HTTP/1 at all. */
+/** Bytes that are not HTTP/1. */
 const foreign = [
   "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
   "\u0016\u0003\u0001\u0002\u0000\u0001\u0000\u0001\u00fc\u0003\u0003",
@@ -128,7 +128,7 @@ const foreign = [
   "A".repeat(100_000),
 ] as const;
 
-/** How a conversation ends from the client's side. */
+/** Ways in which the client ends a conversation. */
 const endings: readonly (readonly [name: string, steps: readonly SocketStep[]])[] = [
   ["listening", []],
   ["closing its half", [{ kind: "half-close" }]],
@@ -174,7 +174,7 @@ const ordinary = {
   text: `POST ${chatTarget} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: ${chatBody.length}\r\n\r\n${chatBody}`,
 };
 
-/** One or several requests on a connection, each with a framing of its own, written in pieces. */
+/** One or several requests on a connection, each with its own framing, written in pieces. */
 const conversation: fc.Arbitrary<Attack> = fc
   .record({
     requests: fc.array(
@@ -185,7 +185,7 @@ const conversation: fc.Arbitrary<Attack> = fc
       ),
       { minLength: 1, maxLength: 3 },
     ),
-    /** Shares of the whole, in thousandths, after which a piece ends. */
+    /** Ends of pieces, in thousandths of the whole. */
     cuts: fc.array(fc.nat(1000), { maxLength: 3 }),
     ending: fc.constantFrom(...endings),
   })
@@ -215,7 +215,7 @@ function inPieces(bytes: Buffer, cuts: readonly number[]): SocketStep[] {
   ]);
 }
 
-/** HTTP itself: lengths that contradict each other, chunks, odd headers, pipelines, other protocols, early ends. */
+/** HTTP itself: contradictory lengths, chunks, odd headers, pipelines, other protocols, early ends. */
 export const framing: AttackClass = {
   name: "framing",
   title: "Broken HTTP: lengths, chunks, headers, pipelines, other protocols, early ends",

@@ -8,14 +8,14 @@ const routes = ["/v1/chat/completions", "/v1/completions", "/v1/batches", "/v1/f
 
 interface Parts {
   readonly target: (typeof routes)[number];
-  /** On top of the limit. */
+  /** Bytes above the limit. */
   readonly numExcessBytes: number;
   readonly isAnnounced: boolean;
-  /** By a client that writes all before it reads, or by one that does both. */
+  /** True for a client that writes everything before it reads, false for one that does both. */
   readonly isRaw: boolean;
 }
 
-/** Bodies beyond the limits, written to their end: whoever sent one must learn why it was refused. */
+/** Bodies above the limits, written to their end: the sender must learn why they are rejected. */
 export const limits: AttackClass = {
   name: "limits",
   title: "Bodies and files beyond their limits",

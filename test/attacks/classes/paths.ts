@@ -7,7 +7,7 @@ import { fillPath, nameOf, routes } from "../generators/routes.ts";
 import type { Route } from "../generators/routes.ts";
 import { prepareForHttp } from "../surroundings.ts";
 
-/** Of RFC 9110, of WebDAV and caches, and none at all. */
+/** Methods of RFC 9110, of WebDAV and caches, and invalid ones. */
 const methods = [
   "GET",
   "HEAD",
@@ -170,7 +170,7 @@ export const paths: AttackClass = {
 
 interface Parts {
   readonly route: Route;
-  /** Null is the route's own. */
+  /** Null for the route's own method. */
   readonly method: string | null;
   readonly parameter: string;
   readonly query: string;
@@ -198,7 +198,7 @@ function createAttack(parts: Parts): Attack {
       wire.play({
         requests: [{ method, target }],
         steps: [{ kind: "write", bytes: Buffer.from(text) }],
-        // What is no request line may be ended without a word by any server on the way; ours says why.
+        // Servers may silently close the connection for an invalid request line; ours gives a reason.
         numDue: 1,
       }),
   };

@@ -7,7 +7,7 @@ import { writePng } from "../../engine/images/computed-picture.ts";
 import type { Attack, AttackClass } from "../attack.ts";
 import { MAX_PICTURES, prepareWeb } from "../web-surroundings.ts";
 
-/** Makes a picture when it is first sent. */
+/** Creates a picture when it is first sent. */
 type Maker = () => Promise<Buffer>;
 
 interface Size {
@@ -15,7 +15,7 @@ interface Size {
   readonly height: number;
 }
 
-/** Noise by arithmetic: it compresses badly and is the same each time. */
+/** Computed noise: it compresses badly and is the same each time. */
 function noise({ width, height }: Size, channels: 3 | 4): Sharp {
   const data = Buffer.alloc(width * height * channels);
   for (let at = 0; at < data.byteLength; at++) data[at] = (at * 7919) ^ (at >> 5);
@@ -56,7 +56,7 @@ const largeMakers: Readonly<Record<string, Maker>> = {
   "WebP of 3000 x 3000, all one colour": () => flat({ width: 3000, height: 3000 }).webp({ effort: 0 }).toBuffer(),
 };
 
-/** Formats that carry scripts or references, or whose decoders nobody needs. */
+/** Formats that contain scripts or references, or with unnecessary decoders. */
 const unservedMakers: Readonly<Record<string, Maker>> = {
   SVG: async () =>
     Buffer.from('<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><rect width="9" height="9"/></svg>'),
@@ -75,7 +75,7 @@ const unservedMakers: Readonly<Record<string, Maker>> = {
   "HEIF without pictures": async () => Buffer.from("00000018667479706865696300000000686569636d696631", "hex"),
 };
 
-/** Small ones of every format, and some that are larger inside than they look. */
+/** Small pictures of every format, and some that are larger than they look. */
 const makers: Readonly<Record<string, Maker>> = {
   ...Object.fromEntries(
     Object.entries(formats).flatMap(([name, encode]) =>
@@ -122,7 +122,7 @@ function make(name: string): Promise<Buffer> {
   return making;
 }
 
-/** What the bytes of a picture become. */
+/** A change of a picture's bytes. */
 type Damage = readonly [name: string, damage: (bytes: Buffer) => Buffer];
 
 const damage: fc.Arbitrary<Damage> = fc.oneof(
@@ -137,7 +137,7 @@ const damage: fc.Arbitrary<Damage> = fc.oneof(
         return changed;
       },
     ]),
-  // The first bytes say how large the picture is and what follows.
+  // The first bytes contain the picture's size and structure.
   fc
     .tuple(fc.nat(40), fc.constantFrom(0, 0x7f, 0x80, 0xff))
     .map(([index, byte]): Damage => [
@@ -163,7 +163,7 @@ function at(bytes: Buffer, share: number): number {
   return Math.floor((bytes.byteLength * share) / 1000);
 }
 
-/** How the picture is written down as a reference. */
+/** Ways to write the picture as a reference. */
 const references: Readonly<Record<string, (base64: string) => string>> = {
   "data:image/png": (base64) => `data:image/png;base64,${base64}`,
   "data:image/jpeg": (base64) => `data:image/jpeg;base64,${base64}`,
@@ -191,7 +191,7 @@ const damaged: fc.Arbitrary<Attack> = fc
   )
   .map(createAttack);
 
-/** As many as a request may have, none of them known. */
+/** As many new pictures as a request may have. */
 const large: fc.Arbitrary<Attack> = fc
   .tuple(fc.constantFrom(...Object.keys(largeMakers)), fc.integer({ min: 1, max: MAX_PICTURES }), fc.nat())
   .map(([picture, count, salt]) =>
@@ -206,7 +206,7 @@ const large: fc.Arbitrary<Attack> = fc
     ),
   );
 
-/** Pictures that are damaged, called what they are not, or far larger than their bytes. */
+/** Pictures that are damaged, mislabelled, or far larger than their bytes. */
 export const pictures: AttackClass = {
   name: "pictures",
   title: "Pictures that are damaged, disguised or larger than they look",
@@ -215,7 +215,7 @@ export const pictures: AttackClass = {
   prepare: prepareWeb,
   attacks: () => fc.oneof({ weight: 20, arbitrary: damaged }, { weight: 1, arbitrary: large }),
   groupSize: 4,
-  // A picture of the largest size that is served takes seconds; what one request may bring is bounded in all.
+  // A picture of the maximum size takes seconds, and the total per request is limited.
   maxCpuSeconds: 4,
 };
 

@@ -57,7 +57,7 @@ const prompt = fromValue([
   },
 ]);
 
-/** Arguments for logits processors and for the image processor, of types and sizes that they do not expect. */
+/** Arguments for logits processors and for the image processor, with unexpected types and sizes. */
 export const processors: AttackClass = {
   name: "processors",
   title: "Arguments for logits processors and for the image processor",
@@ -90,6 +90,6 @@ export const processors: AttackClass = {
         },
       };
     }),
-  // One of the examples throws for a token beyond the vocabulary, which is the operator's code failing.
+  // One of the examples throws for a token outside the vocabulary, which is a failure of the operator's code.
   allowedErrorCodes: ["logits_processor_failed"],
 };

@@ -6,7 +6,7 @@ import { trickyTexts } from "../generators/hostile-json.ts";
 import { habits, prepareWeb } from "../web-surroundings.ts";
 import type { WebSurroundings } from "../web-surroundings.ts";
 
-/** Addresses of this machine in spellings that parsers read differently. None of them leads anywhere else. */
+/** Addresses of this machine in spellings that parsers read differently. None leads to another machine. */
 const loopbackSpellings = [
   "127.0.0.1",
   "127.1",
@@ -42,7 +42,7 @@ const loopbackSpellings = [
   "127.0.0.1\\@localhost",
 ] as const;
 
-/** Around an address: what a URL may look like. `%` stands for the address and its port. */
+/** Shapes of URLs around an address. `%` stands for the address and its port. */
 const urlShapes = [
   "http://%/a.png",
   "https://%/a.png",
@@ -106,7 +106,7 @@ const otherReferences = [
   `http://127.0.0.1/${"a".repeat(20_000)}`,
 ] as const;
 
-/** References to pictures: forbidden addresses in every spelling, redirects to them, and servers that misbehave. */
+/** References to pictures: forbidden addresses in every spelling, redirects to them, and misbehaving servers. */
 export const references: AttackClass = {
   name: "references",
   title: "References to private addresses, files and servers that misbehave",
@@ -141,7 +141,7 @@ function referenceAttacks({ friend, forbiddenPort }: WebSurroundings): fc.Arbitr
   return fc.tuple(fc.constantFrom(...Object.keys(places)), reference).map(([place, url]) => createAttack(place, url));
 }
 
-/** Where a request can name a picture. */
+/** Places in which a request can reference a picture. */
 const places: Readonly<Record<string, (url: string) => unknown>> = {
   image_url: (url) => [{ type: "image_url", image_url: { url } }],
   "image_url as text": (url) => [{ image_url: url }],

@@ -3,7 +3,7 @@ import { bodyAttacks, bodyRoutes } from "../generators/bodies.ts";
 import { hugeValue, replacement } from "../generators/hostile-json.ts";
 import { prepareForBodies } from "../surroundings.ts";
 
-/** Bodies of which one field has up to a million elements, keys, characters or levels. */
+/** Bodies in which one field has up to a million elements, keys, characters or levels. */
 export const sizes: AttackClass = {
   name: "sizes",
   title: "Fields of a million elements, keys, characters or levels",

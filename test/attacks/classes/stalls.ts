@@ -12,7 +12,7 @@ const formHead = "Host: a\r\nContent-Type: multipart/form-data; boundary=b\r\n";
 const formStart =
   '--b\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--b\r\nContent-Disposition: form-data; name="file"; filename="a.jsonl"\r\n\r\n{"custom_id":';
 
-/** What is written on a connection before it falls silent. */
+/** Bytes written on a connection before it stalls. */
 const beginnings = {
   nothing: "",
   "half a request line": "POST /v1/chat/comp",
@@ -28,7 +28,7 @@ const beginnings = {
   "a request and half of the next": `GET /v1/models HTTP/1.1\r\n${jsonHead}\r\nGET /v1/mod`,
 } as const;
 
-/** More connections than requests may be under way fall silent in the middle; nobody else may notice. */
+/** More connections than admitted requests stall in the middle, without an effect on others. */
 export const stalls: AttackClass = {
   name: "stalls",
   title: "Bodies and heads that never end, more at once than requests are admitted",

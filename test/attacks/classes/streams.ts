@@ -39,7 +39,7 @@ const generation: fc.Arbitrary<Generation> = fc
     return { target, body: chat({ ...fields, ...(hasLogprobs && { logprobs: true, top_logprobs: 20 }) }) };
   });
 
-/** Leaves in the middle of an answer, or before it has begun. */
+/** Leaves in the middle of an answer, or before it has started. */
 const leaving = fc.tuple(generation, fc.nat(6)).map(([{ target, body }, numChunks]): Attack => ({
   route: `POST ${target}`,
   label: `leaves after ${numChunks} chunks`,
@@ -55,7 +55,7 @@ const leaving = fc.tuple(generation, fc.nat(6)).map(([{ target, body }, numChunk
   ],
 }));
 
-/** Sends and resets, sooner or later; or takes nothing of a long answer for a while. */
+/** Sends and resets, sooner or later; or reads nothing of a long answer for a while. */
 const resetting = fc
   .record({ generation, afterMs: fc.nat(40), isDeaf: fc.boolean(), share: fc.integer({ min: 500, max: 1000 }) })
   .map(({ generation: { target, body }, afterMs, isDeaf, share }): Attack => {
@@ -80,7 +80,7 @@ const resetting = fc
     };
   });
 
-/** The same request under the same id, several times at once: each has its answer, and all have the same. */
+/** The same request with the same id, several times at once: each gets its own, equal answer. */
 const duplicates = fc
   .record({
     target: fc.constantFrom("/v1/chat/completions", "/v1/completions"),
@@ -107,18 +107,18 @@ async function askOften(wire: Wire, target: string, body: object, count: number)
   return answers;
 }
 
-/** What was generated, without what differs from one answer to the next. */
+/** The generated texts, without the parts that differ between answers. */
 function textsOf(text: string): string {
   return [...text.matchAll(/"(?:content|text)":"((?:[^"\\]|\\.)*)"/g)].map(([, found]) => found).join("");
 }
 
-/** Clients that leave, reset, read nothing or ask the same again and again. */
+/** Clients that leave, reset, read nothing or repeat the same request. */
 export const streams: AttackClass = {
   name: "streams",
   title: "Clients that leave, reset, read nothing or ask twice",
   numCases: 64,
   routes: ["POST /v1/chat/completions", "POST /v1/completions"],
-  // As many as there are: an ordinary request waits for no place.
+  // Enough places that an ordinary request never waits for one.
   prepare: () => openSurroundings({ MAX_NUM_SEQS: "64", MAX_NUM_BATCHED_TOKENS: "1024" }),
   groupSize: 8,
   attacks: () =>

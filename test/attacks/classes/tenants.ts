@@ -7,7 +7,7 @@ import type { Route } from "../generators/routes.ts";
 import { prepareSharedStores } from "../shared-stores.ts";
 import type { SharedStores } from "../shared-stores.ts";
 
-/** Strangers without a key, with a wrong one, or with their own, reach for what belongs to somebody else. */
+/** Clients without a key, with a wrong one, or with their own, try to reach data of another tenant. */
 export const tenants: AttackClass = {
   name: "tenants",
   title: "Missing, wrong and foreign API keys on all routes, and what other tenants own",
@@ -38,7 +38,7 @@ function tenantAttacks({ ids, uuid, ownKey }: SharedStores): fc.Arbitrary<Attack
     `Bearer ${"a".repeat(8000)}`,
     `Bearer\t${ownKey}`,
   );
-  // The ids are known only once the service is ready, so each is told by its place.
+  // The ids are known only once the service is ready, so attacks refer to their positions.
   const onRoute = fc
     .tuple(fc.constantFrom(...routes), authorization, fc.nat(1), fc.constantFrom("", "?limit=100", "?after=%"))
     .map(([route, header, place, query]) => routeAttack(route, header, query, () => ids[place]));

@@ -7,10 +7,10 @@ import { bodyRoutes } from "../generators/bodies.ts";
 import { writeJson } from "../generators/json-tree.ts";
 import { prepareForBodies } from "../surroundings.ts";
 
-/** What the bytes of a body become, with a name for it. */
+/** A named change of a body's bytes. */
 type Change = readonly [name: string, change: (bytes: Buffer) => Buffer];
 
-/** Bytes that are no UTF-8, or that no JSON has. */
+/** Bytes that are not UTF-8 or not JSON. */
 const oddBytes = [
   Buffer.from([0xff]),
   Buffer.from([0xc0, 0xaf]),

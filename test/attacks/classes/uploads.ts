@@ -23,7 +23,7 @@ const fileNames = [
   "con",
 ] as const;
 
-/** Headers of a part, as they are written; `%` stands for a name. */
+/** Headers of a part; `%` stands for a name. */
 const partHeads = [
   'Content-Disposition: form-data; name="%"',
   'Content-Disposition: form-data; name="%"; filename="#"',
@@ -116,7 +116,7 @@ const types = [
 
 const endings = ["--b--\r\n", "--b--", "", "--b", "--b-", "--b--\r\nbehind", "\r\n--b--\r\n--b--\r\n"] as const;
 
-/** Forms with odd parts, names, boundaries and ends; what is accepted is read back and deleted. */
+/** Forms with odd parts, names, boundaries and ends. Accepted files are read back and deleted. */
 export const uploads: AttackClass = {
   name: "uploads",
   title: "Forms with odd parts, names, boundaries and ends",

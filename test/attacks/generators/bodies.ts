@@ -1,4 +1,4 @@
-/** The routes that take JSON, and bodies of theirs: right ones, and right ones with something wrong. */
+/** The routes that take JSON, with valid bodies, and valid bodies with something wrong. */
 import { readFileSync } from "node:fs";
 import * as fc from "fast-check";
 import type { z } from "zod";
@@ -17,9 +17,9 @@ import type { Json } from "./json-tree.ts";
 /** A route that takes a JSON body. */
 export interface BodyRoute {
   readonly target: string;
-  /** Arbitrary right bodies: required fields, and optional ones as the schema has them. */
+  /** Arbitrary valid bodies: required fields, and optional ones from the schema. */
   readonly bodies: fc.Arbitrary<Pairs>;
-  /** All that its schema knows. */
+  /** All fields of its schema. */
   readonly fields: readonly string[];
 }
 
@@ -37,7 +37,7 @@ const texts: FieldTexts = {
   input_file_id: [`file-${"0".repeat(44)}`, "file-1"],
 };
 
-/** Few tokens, so that thousands of bodies cost little; a mutation may say otherwise. */
+/** Few tokens, so that thousands of bodies cost little; a mutation may change it. */
 const MAX_TOKENS = 3;
 
 const chatBodies = [
@@ -93,7 +93,7 @@ export const bodyRoutes: readonly BodyRoute[] = [
 function createRoute(target: string, schema: z.core.$ZodObject, examples: readonly object[]): BodyRoute {
   const fromSchema = plausible(schema, texts).map((json) => (json as Pairs).entries);
   const example = fc.constantFrom(...examples).map((body) => (fromValue(body) as Pairs).entries);
-  // The required fields of an example, which are rarely all right when they are made up, before what is made up.
+  // The required fields of an example, because generated ones are rarely all valid, before generated fields.
   const mixed = fc.tuple(example, fromSchema).map(([own, made]) => {
     const names = new Set(own.map(([name]) => name));
     return own.concat(made.filter(([name]) => !names.has(name)));
@@ -108,7 +108,7 @@ function createRoute(target: string, schema: z.core.$ZodObject, examples: readon
   };
 }
 
-/** Posts right bodies of all routes with something wrong. */
+/** Posts valid bodies of all routes with something wrong. */
 export function bodyAttacks(mutations: fc.Arbitrary<readonly Mutation[]>): fc.Arbitrary<Attack> {
   return fc.oneof(
     ...bodyRoutes.map(({ target, bodies }) =>

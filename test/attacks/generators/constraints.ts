@@ -1,7 +1,7 @@
-/** Regular expressions, grammars, schemas and choices: odd ones, and small ones that stand for enormous languages. */
+/** Regular expressions, grammars, schemas and choices: odd ones, and small ones that describe enormous languages. */
 import * as fc from "fast-check";
 
-/** What `structured_outputs` takes, with a name. */
+/** A named value of `structured_outputs`. */
 export interface Constraint {
   readonly name: string;
   readonly fields: Readonly<Record<string, unknown>>;
@@ -70,7 +70,7 @@ const pattern: fc.Arbitrary<string> = fc.letrec<{ pattern: string }>((tie) => ({
   ),
 })).pattern;
 
-/** One way to write down much with little; `size` is how much. */
+/** A way to describe much with little; `size` says how much. */
 type Bomb = (size: number) => Readonly<Record<string, unknown>>;
 
 function repeat(unit: string, size: number): string {

@@ -5,13 +5,13 @@ import type { z } from "zod";
 import { fromValue, Pairs } from "./json-tree.ts";
 import type { Json } from "./json-tree.ts";
 
-/** As many optional fields as a body has at most: with all of them at once nearly every body is refused. */
+/** Maximum number of optional fields in a body: with all of them at once, nearly every body is rejected. */
 const MAX_OPTIONAL_FIELDS = 4;
 
-/** By the name of a field: texts that get past its first check. Others get words. */
+/** By field name: texts that pass its first check. Other fields get words. */
 export type FieldTexts = Readonly<Record<string, readonly string[]>>;
 
-/** Of zod's definitions, what is read here. */
+/** The part of zod's definitions that is read here. */
 interface Definition {
   readonly type: string;
   readonly innerType?: Schema;
@@ -30,7 +30,7 @@ interface Schema {
   readonly _zod: { readonly def: Definition };
 }
 
-/** Throws for a kind of schema that it does not know: that one is to be added. */
+/** Throws for an unknown kind of schema, which must be added. */
 export function plausible(schema: z.core.$ZodType, texts: FieldTexts): fc.Arbitrary<Json> {
   return valueOf(schema, "", texts);
 }

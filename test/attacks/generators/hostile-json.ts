@@ -1,10 +1,10 @@
-/** Values that no field expects, and ways to bring them into a body that is otherwise right. */
+/** Values that no field expects, and ways to put them into an otherwise valid body. */
 import * as fc from "fast-check";
 
 import { changeAt, fromValue, pathsOf, Pairs, RawJson, writeJson } from "./json-tree.ts";
 import type { Json } from "./json-tree.ts";
 
-/** Names that objects of the language have, or that code trusts. */
+/** Names that JavaScript objects have, or that code trusts. */
 export const trickyNames = [
   "__proto__",
   "constructor",
@@ -27,7 +27,7 @@ export const trickyNames = [
   "a.b[0]",
 ] as const;
 
-/** Texts that a tokenizer, a template, a log, a header or a terminal may take for something else. */
+/** Texts that a tokenizer, a template, a log, a header or a terminal may interpret. */
 export const trickyTexts = [
   "",
   " ",
@@ -62,7 +62,7 @@ export const trickyTexts = [
   ...trickyNames,
 ] as const;
 
-/** As they stand in the text: some are beyond every type of number. */
+/** As written in the text: some are beyond every numeric type. */
 const numberTexts = [
   "0",
   "-0",
@@ -102,7 +102,7 @@ const numberTexts = [
   `0.${"0".repeat(400)}1`,
 ] as const;
 
-/** What a level of nesting begins with. */
+/** The beginning of a nesting level. */
 const nestings = ["[", '{"a":', '[{"content":', '{"anyOf":[', '{"properties":{"a":'] as const;
 
 const number = fc.oneof(
@@ -132,7 +132,7 @@ const trickyObject: fc.Arbitrary<Json> = fc
 
 const small: fc.Arbitrary<Json> = fc.oneof(hostileNumber, hostileText, wrongType, trickyObject);
 
-/** A short element, and how often it comes. */
+/** A short element and its number of repetitions. */
 function repeated(count: fc.Arbitrary<number>, maxLength: number): fc.Arbitrary<readonly [Json, number]> {
   return fc.tuple(
     small.map((element) => (writeJson(element).length > maxLength ? -1 : element)),
@@ -140,7 +140,7 @@ function repeated(count: fc.Arbitrary<number>, maxLength: number): fc.Arbitrary<
   );
 }
 
-/** Values that are hostile by what they are; none has more than a few ten thousand elements or levels. */
+/** Values that are hostile by their kind, with at most a few ten thousand elements or levels. */
 export const hostileValue: fc.Arbitrary<Json> = fc.oneof(
   { weight: 4, arbitrary: hostileNumber },
   { weight: 3, arbitrary: hostileText },
@@ -154,7 +154,7 @@ export const hostileValue: fc.Arbitrary<Json> = fc.oneof(
   },
 );
 
-/** Mostly up to a million, now and then as many as the longest body has room for. */
+/** Mostly up to a million, sometimes as many as the longest body can contain. */
 const hugeCount = fc.oneof(
   { weight: 7, arbitrary: fc.integer({ min: 30_000, max: 1_000_000 }) },
   { weight: 1, arbitrary: fc.integer({ min: 1_000_000, max: 8_000_000 }) },
@@ -197,18 +197,18 @@ function nested(by: (typeof nestings)[number], depth: number): RawJson {
   return new RawJson(`${depth} levels of ${by}`, () => `${by.repeat(depth)}1${closing.repeat(depth)}`);
 }
 
-/** One change of a body at a place of its own choice. */
+/** A change of a body at a random place. */
 export interface Mutation {
   readonly name: string;
   readonly apply: (json: Json) => Json;
 }
 
-/** Puts one of `values` in the place of what is there. */
+/** Replaces an existing value with one of `values`. */
 export function replacement(values: fc.Arbitrary<Json>): fc.Arbitrary<Mutation> {
   return atSomePlace(values.map((value) => [`is ${nameOf(value)}`, () => [value]] as const));
 }
 
-/** Replaces, drops, doubles, wraps or adds to what is there. */
+/** Replaces, drops, duplicates, wraps or extends an existing value. */
 export function mutation(values: fc.Arbitrary<Json>): fc.Arbitrary<Mutation> {
   const key = fc.constantFrom(...trickyNames, "extra");
   return fc.oneof(
@@ -228,7 +228,7 @@ export function mutation(values: fc.Arbitrary<Json>): fc.Arbitrary<Mutation> {
   );
 }
 
-/** What a value becomes, with a name for it; none leaves it out. */
+/** A named change of a value; an empty result leaves it out. */
 type Change = readonly [name: string, change: (json: Json) => readonly Json[]];
 
 function atSomePlace(changes: fc.Arbitrary<Change>): fc.Arbitrary<Mutation> {

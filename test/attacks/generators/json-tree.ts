@@ -1,8 +1,11 @@
-/** JSON as a tree that can hold what no JavaScript value can: doubled keys, numbers beyond all types, megabytes in a word. */
+/**
+ * JSON as a tree that can represent more than JavaScript values: duplicate keys, numbers beyond all types, lazily
+ * created megabytes.
+ */
 
-/** Text that is put into the JSON as it is, made only when it is sent. */
+/** Text that is inserted into the JSON unchanged and created only when it is sent. */
 export class RawJson {
-  /** What it is, for reports: `a list of 100000 × -1`. */
+  /** Its name in reports: `a list of 100000 × -1`. */
   readonly name: string;
   readonly write: () => string;
 
@@ -12,7 +15,7 @@ export class RawJson {
   }
 }
 
-/** An object with its keys in order; a key may come twice and may be `__proto__`. */
+/** An object with ordered keys; a key may occur twice and may be `__proto__`. */
 export class Pairs {
   readonly entries: readonly (readonly [string, Json])[];
 
@@ -32,7 +35,7 @@ export function writeJson(json: Json): string {
   return JSON.stringify(json);
 }
 
-/** The same with the names of what is raw, for reports. */
+/** The same with names in place of raw texts, for reports. */
 export function showJson(json: Json): string {
   if (json instanceof RawJson) return `‹${json.name}›`;
   if (json instanceof Pairs) {
@@ -49,7 +52,7 @@ export function fromValue(value: unknown): Json {
   return new Pairs(Object.entries(value).map(([key, inner]) => [key, fromValue(inner)]));
 }
 
-/** Places of the tree, the root first: keys and indexes from the root. */
+/** Places of the tree as keys and indexes from the root, root first. */
 export function pathsOf(json: Json, path: readonly (string | number)[] = []): (readonly (string | number)[])[] {
   const below = (inner: Json, key: string | number) => pathsOf(inner, [...path, key]);
   if (json instanceof Pairs) return [path, ...json.entries.flatMap(([, value], index) => below(value, index))];
@@ -57,7 +60,7 @@ export function pathsOf(json: Json, path: readonly (string | number)[] = []): (r
   return [path];
 }
 
-/** The tree with other values at one place: none leaves it out, several put a key or an element there as often. */
+/** The tree with other values at one place: an empty list removes it, several repeat the key or element. */
 export function changeAt(
   json: Json,
   [key, ...rest]: readonly (string | number)[],

@@ -1,13 +1,13 @@
-/** All routes, as the application has them: a new one is attacked without a change here. */
+/** All routes of the application: a new one is attacked without a change here. */
 import { createTestApp } from "../../support/test-app.ts";
 
 export interface Route {
   readonly method: string;
-  /** With parameters as Hono writes them: `/v1/files/:file/content`. */
+  /** With parameters in Hono's notation: `/v1/files/:file/content`. */
   readonly path: string;
 }
 
-/** Without what every request goes through. */
+/** Without middleware. */
 export const routes: readonly Route[] = createTestApp()
   .app.routes.filter(({ method, path }) => method !== "ALL" && !path.includes("*"))
   .map(({ method, path }) => ({ method, path }));
@@ -16,7 +16,7 @@ export function nameOf({ method, path }: Route): string {
   return `${method} ${path}`;
 }
 
-/** The path with something in the place of each of its parameters. */
+/** The path with values for all its parameters. */
 export function fillPath(path: string, value: string): string {
   return path.replaceAll(/:\w+(?:\{[^}]*\})?/g, () => value);
 }

@@ -80,7 +80,7 @@ async function decode(numSequences: number, flashAttention: boolean): Promise<nu
     const generations = sequences.map((sequence) =>
       sequence.evaluate([300 as Token], { temperature: 0, yieldEogToken: true }),
     );
-    // All go on together: left to themselves, sequences miss the next batch when their token was sampled last.
+    // All continue together: otherwise sequences miss the next batch when their token was sampled last.
     const step = (): Promise<unknown> => Promise.all(generations.map((generation) => generation.next()));
     await step();
     const startMs = performance.now();

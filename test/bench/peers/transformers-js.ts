@@ -25,7 +25,7 @@ const model = await AutoModelForCausalLM.from_pretrained(basename(folder), {
   session_options: { intraOpNumThreads: options.threads },
 });
 
-/** Is told of the prompt first, then of one token at a time. */
+/** Receives the prompt first, then one token at a time. */
 class TokenTimes extends BaseStreamer {
   readonly tokenIds: number[] = [];
   readonly times: number[] = [];
@@ -45,7 +45,7 @@ async function generate(numTokens: number): Promise<TokenTimes> {
   const tokenIds = BigInt64Array.from(options.promptTokenIds, BigInt);
   const inputs = new Tensor("int64", tokenIds, [1, tokenIds.length]);
   const times = new TokenTimes();
-  const streamer = times as BaseStreamer as TextStreamer; // Declared as that, but any streamer is taken.
+  const streamer = times as BaseStreamer as TextStreamer; // The declared type is narrower, but any streamer is accepted.
   await model.generate({ inputs, max_new_tokens: numTokens, do_sample: false, streamer });
   return times;
 }

@@ -24,7 +24,7 @@ const refusals: [Partial<SamplingParams>, keyof SamplingParams, string][] = [
   [{ stop: ["a", ""] }, "stop", "stop cannot contain an empty string."],
   [{ stopTokenIds: [1, -5] }, "stopTokenIds", "stopTokenIds must contain token ids of at least 0, got -5."],
   [{ stop: Array.from({ length: 65 }, () => "x") }, "stop", "stop must have at most 64 entries, got 65."],
-  [{ stop: ["x".repeat(1025)] }, "stop", "stop must hold texts of at most 1024 characters, got one of 1025."],
+  [{ stop: ["x".repeat(1025)] }, "stop", "stop must contain strings of at most 1024 characters, got one of 1025."],
   [
     { stopTokenIds: Array.from({ length: 257 }, () => 1) },
     "stopTokenIds",
@@ -41,7 +41,7 @@ const refusals: [Partial<SamplingParams>, keyof SamplingParams, string][] = [
     "logitBias",
     'logitBias contains key(s) that cannot be converted to integer token IDs: ["two", "1.5"].',
   ],
-  [{ logitBias: { 7: NaN } }, "logitBias", "logitBias must give each token a number, got NaN for 7."],
+  [{ logitBias: { 7: NaN } }, "logitBias", "logitBias must map each token to a number, got NaN for 7."],
   [{ allowedTokenIds: [] }, "allowedTokenIds", "allowedTokenIds is not null and empty."],
   [{ allowedTokenIds: [1, 0.5] }, "allowedTokenIds", "allowedTokenIds must contain only integers, got 0.5."],
   [{ badWords: ["a", ""] }, "badWords", "badWords cannot contain an empty string."],
@@ -51,17 +51,17 @@ const refusals: [Partial<SamplingParams>, keyof SamplingParams, string][] = [
     "badWords",
     "badWords must have at most 1024 entries, got 1025.",
   ],
-  [{ badWords: ["x".repeat(65_537)] }, "badWords", "badWords must have at most 65536 characters in all, got 65537."],
+  [{ badWords: ["x".repeat(65_537)] }, "badWords", "badWords must have at most 65536 characters in total, got 65537."],
   [{ promptLogprobs: 21 }, "promptLogprobs", "promptLogprobs must be at most 20, got 21."],
 ];
 
-test.for(refusals)("%o is refused", ([partial, field, message]) => {
+test.for(refusals)("%o is rejected", ([partial, field, message]) => {
   expect(() => createSamplingParams(partial)).toThrow(
     new EngineError("invalid_argument", message, { parameter: `samplingParams.${field}` }),
   );
 });
 
-test("a request that says nothing is sampled at temperature 1 without limits", () => {
+test("an empty request is sampled at temperature 1 without limits", () => {
   expect(createSamplingParams()).toEqual({
     temperature: 1,
     topP: 1,
@@ -93,7 +93,7 @@ test("an undefined field counts as absent", () => {
   expect(createSamplingParams({ ...params, topP: undefined as unknown as number }).topP).toBe(1);
 });
 
-test("a temperature next to nothing is greedy, with everything off that shapes a draw", () => {
+test("a temperature close to zero means greedy, with all draw parameters off", () => {
   expect(createSamplingParams({ temperature: 9e-6, topP: 0.5, topK: 3, minP: 0.2 })).toMatchObject({
     temperature: 0,
     topP: 1,
@@ -106,15 +106,15 @@ test("a temperature that would overflow is raised", () => {
   expect(createSamplingParams({ temperature: 0.001 }).temperature).toBe(0.01);
 });
 
-test("minus one is off for topK and seed", () => {
+test("minus one turns topK and seed off", () => {
   expect(createSamplingParams({ topK: -1, seed: -1 })).toMatchObject({ topK: 0, seed: null });
 });
 
-test("penalties and biases are kept in a greedy request, which they steer too", () => {
+test("penalties and biases also apply to greedy requests", () => {
   const params = { presencePenalty: -2, frequencyPenalty: 2, repetitionPenalty: 1.3, logitBias: { 5: 1000 } };
   expect(createSamplingParams({ temperature: 0, ...params })).toMatchObject(params);
 });
 
-test("a huge limit on tokens is left to the model's length", () => {
+test("a huge token limit is accepted and left to the model length", () => {
   expect(createSamplingParams({ maxTokens: 1e9 }).maxTokens).toBe(1e9);
 });

@@ -58,7 +58,7 @@ describe.for(variants)("$name, $kvLayout.kind", ({ name, kvLayout }) => {
     for (const [requestId, tokenIds] of expected) expect(engine.tokensOf(requestId)).toEqual(tokenIds);
   });
 
-  test("requests that join, leave and are aborted along the way change nobody else's tokens", async () => {
+  test("requests that join, leave or are aborted do not change the tokens of others", async () => {
     const { model, cases } = golden;
     using engine = await SteppedEngine.create(
       createWorkerOptions(model, { maxNumBatchedTokens: 24, maxNumSequences: 5 }),
@@ -97,7 +97,7 @@ describe.for(variants)("$name, $kvLayout.kind", ({ name, kvLayout }) => {
     expect(alone.map((_, index) => batched.tokensOf(`${index}`))).toEqual(alone);
   });
 
-  test("logprobs are those of the recorded logits", async () => {
+  test("logprobs equal those of the recorded logits", async () => {
     const { model, cases } = golden;
     const { vocabSize } = model.decoder;
     using engine = await SteppedEngine.create(createWorkerOptions(model));
@@ -105,7 +105,7 @@ describe.for(variants)("$name, $kvLayout.kind", ({ name, kvLayout }) => {
     engine.runToEnd();
     for (const { name: caseName, logits, greedyTokenIds } of cases) {
       const { outputs } = engine.generations.get(caseName)!;
-      // Of exports the first few logits are recorded.
+      // For exports, the first few logits are recorded.
       outputs.slice(0, logits.length / vocabSize).forEach(({ logprobs }, position) => {
         const row = [...logits.subarray(position * vocabSize, (position + 1) * vocabSize)];
         const total = Math.log(row.reduce((sum, logit) => sum + Math.exp(logit), 0));
@@ -117,7 +117,7 @@ describe.for(variants)("$name, $kvLayout.kind", ({ name, kvLayout }) => {
     }
   });
 
-  test("a prompt that a run refuses ends with an error, and its neighbours go on", async () => {
+  test("a prompt whose run fails ends with an error, and its neighbours continue", async () => {
     const { model, cases } = golden;
     using engine = await SteppedEngine.create(createWorkerOptions(model));
     engine.add(goldenRequest("before", cases[0], model));
@@ -134,7 +134,7 @@ describe.for(variants)("$name, $kvLayout.kind", ({ name, kvLayout }) => {
   });
 });
 
-test("more KV than memory can hold is refused with both numbers", async () => {
+test("a KV cache larger than the memory is rejected with both numbers", async () => {
   await using cache = await createTemporaryFolder();
   const { model } = await buildGoldenModel("llama", cache.path);
   const options = { ...createWorkerOptions(model), maxModelLen: 2 ** 20 };

@@ -69,7 +69,7 @@ export interface Generation {
   readonly outputs: EngineCoreOutput[];
 }
 
-/** Mutable: collects what each request was given. */
+/** Mutable: collects the outputs of each request. */
 export class SteppedEngine implements Disposable {
   readonly #core: EngineCore;
   readonly #messages: ToEngineThread[];
@@ -95,12 +95,12 @@ export class SteppedEngine implements Disposable {
     this.#messages.push({ kind: "add", request });
   }
 
-  /** Takes effect where messages are drained: between the run and the update of the next step. */
+  /** Takes effect when messages are drained: between the run and the update of the next step. */
   abort(...requestIds: readonly string[]): void {
     this.#messages.push({ kind: "abort", requestIds });
   }
 
-  /** Whether there was anything to do. */
+  /** Returns whether there was anything to do. */
   step(): boolean {
     if (!this.#core.hasWork) this.#core.drainMessages();
     if (!this.#core.hasWork) return false;
@@ -130,7 +130,7 @@ export class SteppedEngine implements Disposable {
   }
 }
 
-/** The recorded prompt with its images, as the input processor would hand it over; greedy unless told otherwise. */
+/** The recorded prompt with its images, as the input processor would return it; greedy by default. */
 export function goldenRequest(
   requestId: string,
   golden: GoldenCase,

@@ -26,7 +26,7 @@ function lettersOf(batch: InputBatch): string {
   return batch.sequences.map(({ requestId }) => requestId).join("");
 }
 
-/** The rows after an update, from the rows before and the update alone, as the contract says to replay it. */
+/** Computes the rows after an update only from the previous rows and the update, following the contract. */
 function replay(rows: readonly (string | undefined)[], update: BatchUpdate | null): (string | undefined)[] {
   const replayed = [...rows];
   for (const index of update?.removed ?? []) replayed[index] = undefined;
@@ -43,7 +43,7 @@ function replay(rows: readonly (string | undefined)[], update: BatchUpdate | nul
 }
 
 describe("a batch update", () => {
-  test("fills the lowest hole with the new row, then the next with the last row, then swaps", () => {
+  test("fills the lowest hole with the new row, the next with the last row, then swaps", () => {
     const batch = createBatch("ABCD");
     batch.replace(["B", "D", "E"].map(sequence));
     expect(lettersOf(batch)).toBe("EBD");
@@ -60,7 +60,7 @@ describe("a batch update", () => {
     });
   });
 
-  test("announces only the holes behind the last row as removed", () => {
+  test("reports as removed only the holes behind the last row", () => {
     const batch = createBatch("ABCDE");
     batch.replace(["A", "C", "E"].map(sequence));
     expect(lettersOf(batch)).toBe("AEC");
@@ -84,7 +84,7 @@ describe("a batch update", () => {
     });
   });
 
-  test("of a batch that empties lists all rows, highest first", () => {
+  test("lists all rows, highest first, when the batch becomes empty", () => {
     const batch = createBatch("ABC");
     batch.replace([]);
     expect(batch.takeBatchUpdate()).toEqual({ batchSize: 0, removed: [2, 1, 0], added: [], moved: [] });
@@ -96,7 +96,7 @@ describe("a batch update", () => {
     expect(batch.takeBatchUpdate()).toBeNull();
   });
 
-  test("hands out the live list of output tokens", () => {
+  test("contains the live list of output tokens", () => {
     const batch = new InputBatch();
     const added = new Sequence(createRequest("live"));
     batch.replace([added]);
@@ -105,7 +105,7 @@ describe("a batch update", () => {
     expect(update?.added[0].outputTokenIds).toEqual([5]);
   });
 
-  test("keeps its own lists when the batch goes on", () => {
+  test("keeps its own lists when the batch changes", () => {
     const batch = createBatch("AB");
     batch.replace([sequence("B")]);
     const update = batch.takeBatchUpdate();
@@ -113,7 +113,7 @@ describe("a batch update", () => {
     expect(update).toMatchObject({ batchSize: 1, removed: [], moved: [{ from: 1, to: 0 }] });
   });
 
-  test("replayed on the rows before gives the rows after, whatever joins, leaves, returns and is grouped", () => {
+  test("replayed on the previous rows, gives the current rows for any sequence of joins, leaves, returns and grouping", () => {
     const letters = "ABCDEFGHIJKL".split("");
     const steps = fc.array(fc.record({ present: fc.subarray(letters), groups: fc.infiniteStream(fc.nat(2)) }), {
       maxLength: 12,

@@ -9,7 +9,7 @@ import type { GoldenModel } from "./golden-engine.ts";
 
 const numRequests = 12;
 
-/** Everything that a draw may depend on, in turn. */
+/** Everything that a draw can depend on, one by one. */
 const shapes: readonly Partial<SamplingParams>[] = [
   { temperature: 1 },
   { temperature: 1.5, topP: 0.9 },
@@ -51,7 +51,7 @@ describe.for(["float32", "int8"] as const)("the shipped checkpoint in %s", (dtyp
 
   const inOrder = Array.from({ length: numRequests }, (_, index) => index);
 
-  test("draws the same tokens for a seed alone and in batches of every composition", async () => {
+  test("draws the same tokens for a seed alone and in every batch composition", async () => {
     const alone = await tokensInBatch(inOrder, { maxNumSequences: 1, maxNumBatchedTokens: 512, stepsBetween: 0 });
     const reversed = inOrder.toReversed();
     const compositions = [

@@ -9,7 +9,7 @@ import type { TemporaryFolder } from "../../support/temporary-folder.ts";
 import { buildGoldenModel, createWorkerOptions, goldenRequest, SteppedEngine } from "./golden-engine.ts";
 import type { GoldenModel } from "./golden-engine.ts";
 
-/** Forces a target token, and throws when a request has as many tokens as it names. */
+/** Forces a target token, and throws when a request has a given number of tokens. */
 const forcing = `
 import { LogitsProcessor } from "fovea";
 
@@ -52,8 +52,8 @@ beforeAll(async () => {
 
 afterAll(() => folder[Symbol.asyncDispose]());
 
-describe("a processor that fails along the way", () => {
-  test("ends the request it served; the steered and the free ones go on through every later change of the batch", async () => {
+describe("a processor that fails during generation", () => {
+  test("ends the request it served; steered and other requests continue through every later batch change", async () => {
     const { model, cases } = golden;
     const logitsProcessors = [{ className: `${join(folder.path, "forcing.js")}:Forcing`, options: {} }];
     using engine = await SteppedEngine.create(
@@ -102,7 +102,7 @@ describe("logprobs of a prompt", () => {
     });
   }
 
-  test.for([7, 40, 512])("are those of the recorded logits, with %i tokens a step", async (budget) => {
+  test.for([7, 40, 512])("equal those of the recorded logits, with %i tokens a step", async (budget) => {
     const { model, cases } = golden;
     const all = await promptLogprobs(budget);
     cases.forEach(({ promptTokenIds, greedyTokenIds, logits }, index) => {
@@ -121,7 +121,7 @@ describe("logprobs of a prompt", () => {
     });
   });
 
-  test("change nothing of what is generated", async () => {
+  test("do not change the generated tokens", async () => {
     const { model, cases } = golden;
     using engine = await SteppedEngine.create(createWorkerOptions(model));
     for (const recorded of cases) engine.add(goldenRequest(recorded.name, recorded, model, { promptLogprobs: 0 }));

@@ -7,7 +7,7 @@ import type { BuiltModel } from "../../../engine/models/built-model.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import { buildGoldenModel, createWorkerOptions, goldenRequest, SteppedEngine } from "../core/golden-engine.ts";
 
-/** So heavy that bringing any pasts together is worth it. */
+/** Large enough that pasts are always run together. */
 const heavy = 2 ** 40;
 const lengths = [3, 60, 1, 17, 33, 34, 8, 2];
 const numOutputTokens = 24;
@@ -17,7 +17,7 @@ test.for([
   { name: "onnx-exports/qwen2-vl", padding: "front" },
   { name: "onnx-exports/smolvlm", padding: "back" },
 ] as const)(
-  "$name: eight of all lengths, padded in $padding, get the tokens that each gets alone",
+  "$name: eight sequences of all lengths, padded in $padding, get the same tokens as alone",
   async ({ name }) => {
     await using cache = await createTemporaryFolder();
     const { model, cases } = await buildGoldenModel(name, cache.path);

@@ -40,7 +40,7 @@ const faults: readonly {
       const target = graph.constant("target", "int64", [1], [5]);
       return ops.reshape(graph, "flat", graph.input("x", "float32", [2, 3]), target, [5]);
     },
-    message: /Node flat \(Reshape\): x: float32\[2, 3\] has not the size of \[5\]/,
+    message: /Node flat \(Reshape\): x: float32\[2, 3\] does not have the size of \[5\]/,
   },
   {
     claim: "pieces that do not add up",
@@ -103,11 +103,11 @@ const faults: readonly {
   },
 ];
 
-test.for(faults)("refuses $claim while building, and names the node", ({ build, message }) => {
+test.for(faults)("rejects $claim while building, and names the node", ({ build, message }) => {
   expect(() => build(new GraphBuilder("test"))).toThrow(message);
 });
 
-/** Writes a tensor of its own file and says where it lies, behind `byteOffset` bytes of something else. */
+/** Writes a tensor into its own file, after `byteOffset` other bytes, and returns its position. */
 async function store(file: string, shape: readonly number[], values: readonly number[]): Promise<StoredTensor> {
   const byteOffset = 24;
   const data = Float32Array.from(values);
@@ -115,9 +115,9 @@ async function store(file: string, shape: readonly number[], values: readonly nu
   return { name: "stored", elementType: "float32", shape, file, byteOffset, byteLength: data.byteLength };
 }
 
-test("a graph over weights in several folders computes what they say", async () => {
+test("a graph with weights in several folders computes correctly", async () => {
   await using folder = await createTemporaryFolder();
-  // As in a hub cache: a folder that cannot be written, and a link to a file elsewhere.
+  // As in a hub cache: a read-only folder, and a link to a file elsewhere.
   const [checkpoint, blobs, cache] = ["checkpoint", "blobs", "cache"].map((name) => join(folder.path, name));
   for (const path of [checkpoint, blobs, cache]) await mkdir(path);
   const weight = await store(join(blobs, "weight"), [2, 3], [1, 2, 3, 4, 5, 6]);

@@ -6,25 +6,25 @@ import { add, multiply, reshape } from "../../../engine/graph/standard-ops.ts";
 
 const sizes = new Map([["N", 10]]);
 
-test("a value takes memory from the node that makes it to the last that reads it", () => {
+test("a value takes memory from the node that makes it to the last node that reads it", () => {
   const graph = new GraphBuilder("chain");
   const input = graph.input("input", "float32", ["N", 4]);
   const first = add(graph, "first", input, input);
   const second = add(graph, "second", first, first);
   const third = add(graph, "third", second, second);
   graph.output(add(graph, "output", third, first));
-  // first is held to the end; beside it second while third is made: 3 * 10 * 4 floats.
+  // first is held to the end, together with second while third is made: 3 * 10 * 4 floats.
   expect(peakBytes(graph, sizes)).toBe(3 * 160);
 });
 
-test("inputs and outputs lie in memory of their own", () => {
+test("inputs and outputs have their own memory", () => {
   const graph = new GraphBuilder("single");
   const input = graph.input("input", "float32", ["N", 4]);
   graph.output(multiply(graph, "output", input, input));
   expect(peakBytes(graph, sizes)).toBe(0);
 });
 
-test("a reshaped value is the same memory, held as long as either is read", () => {
+test("a reshaped value shares its memory, which is held until the last read of either", () => {
   const graph = new GraphBuilder("reshaped");
   const input = graph.input("input", "float32", ["N", 4]);
   const target = graph.constant("target", "int64", [1], [-1]);
@@ -34,7 +34,7 @@ test("a reshaped value is the same memory, held as long as either is read", () =
   expect(peakBytes(graph, sizes)).toBe(160);
 });
 
-test("the one size of a reshape that is not known follows from its input", () => {
+test("the unknown size of a reshape follows from its input", () => {
   const graph = new GraphBuilder("learned");
   const input = graph.input("input", "float32", ["N", 4]);
   const target = graph.constant("target", "int64", [2], [-1, 2]);

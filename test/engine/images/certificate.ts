@@ -1,4 +1,4 @@
-/** A self-signed certificate made on the spot, so that tests speak real TLS without a key in the repository. */
+/** A self-signed certificate, created on demand so that tests use real TLS without a key in the repository. */
 import { generateKeyPairSync, sign } from "node:crypto";
 
 export interface Certificate {
@@ -39,7 +39,7 @@ export function makeCertificate(): Certificate {
   };
 }
 
-/** Tag, length, contents one after the other. */
+/** Tag, length and concatenated contents. */
 function der(tag: number, ...contents: readonly Uint8Array[]): Buffer {
   const content = Buffer.concat(contents);
   const length = content.byteLength;

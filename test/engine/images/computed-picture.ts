@@ -1,4 +1,4 @@
-/** Pictures that tests compute instead of storing: the integer arithmetic of test/fixtures/pixels/record.py. */
+/** Pictures that tests compute instead of storing, with the integer arithmetic of test/fixtures/pixels/record.py. */
 import { crc32, deflateSync } from "node:zlib";
 
 import type { DecodedImage } from "../../../engine/images/decode-image.ts";
@@ -60,7 +60,7 @@ const pngColours = {
   "rgb-alpha": { type: 6, numSamples: 4 },
 } as const;
 
-/** A PNG whose header says what it is told to, whatever its compressed pixels hold. @param chunks Before the pixels. */
+/** A PNG with any header, whatever its compressed pixels contain. @param chunks Before the pixels. */
 export function writePng(
   { width, height, bitDepth, colourType, isInterlaced = false }: PngHeader,
   compressedPixels: Uint8Array,
@@ -84,7 +84,7 @@ export function writePng(
 export function blankPng(header: PngHeader, chunks?: Parameters<typeof writePng>[2]): Buffer {
   const { width, height, bitDepth, colourType, isInterlaced } = header;
   const rowBytes = 1 + Math.ceil((width * pngColours[colourType].numSamples * bitDepth) / 8);
-  // Interlaced rows are shorter, and there are more of them: bytes too many do no harm.
+  // Interlaced rows are shorter, and there are more of them. Surplus bytes are harmless.
   const numRows = isInterlaced === true ? height * 2 : height;
   return writePng(header, deflateSync(Buffer.alloc(rowBytes * numRows), { level: 1 }), chunks);
 }

@@ -1,4 +1,4 @@
-/** What sources with validators hold to, over a real object store and a real web server. */
+/** The contract of sources with validators, over a real object store and a real web server. */
 import { CreateBucketCommand, PutObjectCommand } from "@aws-sdk/client-s3";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
@@ -12,7 +12,7 @@ import { startWebServer } from "./web-server.ts";
 
 interface Place {
   readonly source: ConnectedImageSource;
-  /** Puts bytes under the reference, whatever was there. */
+  /** Stores bytes under the reference, replacing others. */
   put(bytes: Uint8Array): Promise<string>;
   close(): Promise<void>;
 }
@@ -85,14 +85,14 @@ describe.for(places)("an image known by %s", ([, createPlace]) => {
     await place.close();
   });
 
-  test("is not sent while it is unchanged, and is sent when it changes", async () => {
+  test("is not downloaded while unchanged, and is downloaded when it changes", async () => {
     const reference = await place.put(Buffer.from("the first picture"));
     const first = await ask(reference, null);
     expect(first).toMatchObject({ kind: "fetched", bytes: Buffer.from("the first picture") });
     const { validator } = first as FetchedImage & { kind: "fetched" };
     expect(validator).toEqual(expect.any(String));
     expect(await ask(reference, validator)).toEqual({ kind: "unchanged" });
-    // Unchanged is unchanged, whatever its size.
+    // An unchanged image is unchanged, whatever its size.
     expect(await ask(reference, validator, 1)).toEqual({ kind: "unchanged" });
 
     await place.put(Buffer.from("another picture!!"));
@@ -113,7 +113,7 @@ describe.for(places)("an image known by %s", ([, createPlace]) => {
   });
 });
 
-describe("validators of the web", () => {
+describe("validators from the web", () => {
   const url = new URL("https://images.example/a.png?size=1");
   const date = "Tue, 02 Jan 2024 00:01:00 GMT";
 
@@ -121,7 +121,7 @@ describe("validators of the web", () => {
     [{ etag: '"abc"' }, { "if-none-match": '"abc"' }],
     [{ etag: '""' }, { "if-none-match": '""' }],
     [{ etag: '"abc"', "last-modified": date, date }, { "if-none-match": '"abc"' }],
-    // A weak ETag stands for what an image shows, not for its bytes.
+    // A weak ETag identifies what an image shows, not its bytes.
     [{ etag: 'W/"abc"' }, null],
     [{ etag: "abc" }, null],
     [{ etag: '"a"b"' }, null],
@@ -133,11 +133,11 @@ describe("validators of the web", () => {
     [{ "last-modified": "yesterday", date }, null],
     [{ "last-modified": "Tue, 02 Jan 2024 00:00:00 GMT" }, null],
     [{}, null],
-  ] as const)("%j lets the next call ask with %j", ([headers, condition]) => {
+  ] as const)("%j makes the next request send %j", ([headers, condition]) => {
     expect(conditionalHeaders(validatorOf(headers, url), url)).toEqual(condition);
   });
 
-  test("are shown to the address that gave them alone", () => {
+  test("are sent only to the address that gave them", () => {
     const validator = validatorOf({ etag: '"abc"' }, url);
     expect(conditionalHeaders(validator, new URL("https://other.example/a.png?size=1"))).toBeNull();
     expect(conditionalHeaders(validator, new URL("https://images.example/a.png?size=2"))).toBeNull();

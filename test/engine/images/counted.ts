@@ -1,4 +1,4 @@
-/** A pixel program that leaves a trace: one byte in a file for every picture that it was run for. */
+/** A pixel program that leaves a trace: one byte in a file per processed picture. */
 import { appendFileSync } from "node:fs";
 
 import type { PixelProgram } from "../../../engine/multimodal/pixel-program.ts";

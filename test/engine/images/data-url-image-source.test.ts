@@ -40,14 +40,14 @@ test.for([
   ["data:image/png;base64,%5A%6DVl", "not base64"],
   ["data:image/png;base64,Zmé2ZWE=", "not base64"],
   ["image/png;base64,Zm92ZWE=", "data:"],
-])("%j is refused: %s", async ([reference, reason]) => {
+])("%j is rejected: %s", async ([reference, reason]) => {
   await expect(fetchData(reference)).rejects.toMatchObject({
     code: "invalid_image_reference",
     message: expect.stringContaining(reason),
   });
 });
 
-test("a media type that never ends is refused without reading on", async () => {
+test("a media type that never ends is rejected without reading on", async () => {
   await expect(fetchData(`data:${"a".repeat(2_000)};base64,Zm92ZWE=`)).rejects.toMatchObject({
     code: "invalid_image_reference",
   });

@@ -22,14 +22,16 @@ const goldens = JSON.parse(readFileSync(new URL("decoded.json", fixtures), "utf8
 const readPicture = (name: string): Buffer => readFileSync(new URL(`pictures/${name}`, fixtures));
 const limits = { ...defaultDecodeLimits, maxImagePixels: 1_000_000 };
 
-/** Largest difference of any value. Lossy decoders may round apart; AVIF's decoders spread colour differently. */
+/**
+ * Largest difference of any value. Lossy decoders may round differently; AVIF's decoders upsample colour differently.
+ */
 function toleranceOf(file: string): number {
   if (file.endsWith(".avif")) return 24;
   return /\.jpg$|^lossy\.webp$/.test(file) ? 2 : 0;
 }
 
-describe("a decoded picture is what Pillow and Hugging Face's convert_to_rgb make of it", () => {
-  test("every stored picture has its golden", () => {
+describe("a decoded picture equals Pillow's with Hugging Face's convert_to_rgb", () => {
+  test("every stored picture has a golden", () => {
     expect(goldens.map(({ file }) => file)).toEqual(readdirSync(new URL("pictures/", fixtures)).sort());
   });
 
@@ -43,19 +45,19 @@ describe("a decoded picture is what Pillow and Hugging Face's convert_to_rgb mak
   });
 });
 
-test("of an animated WebP the first frame alone is served", async () => {
+test("only the first frame of an animated WebP is used", async () => {
   expect(await decodeImage(readPicture("animated.webp"), limits)).toEqual(
     await decodeImage(readPicture("lossless.webp"), limits),
   );
 });
 
-test("a GIF called PNG is served by its content", async () => {
+test("a GIF named PNG is decoded by its content", async () => {
   expect(await decodeImage(readPicture("gif-called.png"), limits)).toEqual(
     await decodeImage(readPicture("still.gif"), limits),
   );
 });
 
-test("16-bit grey becomes its high byte, where Pillow cuts everything above 255 to white", async () => {
+test("16-bit grey becomes its high byte, where Pillow clips everything above 255 to white", async () => {
   const row = Buffer.from([0, 0x00, 0xff, 0x12, 0x34, 0xff, 0x01]);
   const png = writePng({ width: 3, height: 1, bitDepth: 16, colourType: "grey" }, deflateSync(row));
   const { data } = await decodeImage(png, limits);
@@ -66,7 +68,7 @@ test.for([
   ["one pixel more than the limit", 1_001, 1_000],
   ["50,000 x 50,000", 50_000, 50_000],
   ["more pixels than 32 bits count", 999_999, 999_999],
-] as const)("a PNG header of %s is refused before any pixel is decoded", async ([, width, height]) => {
+] as const)("a PNG header of %s is rejected before any pixel is decoded", async ([, width, height]) => {
   const png = writePng({ width, height, bitDepth: 8, colourType: "rgb" }, new Uint8Array(0));
   await expect(decodeImage(png, limits)).rejects.toMatchObject({
     code: "image_too_large",
@@ -74,7 +76,7 @@ test.for([
   });
 });
 
-test("a picture of exactly the limit is decoded", async () => {
+test("a picture exactly at the limit is decoded", async () => {
   const picture = computePicture("photo", 50, 20);
   expect(await decodeImage(encodePng(picture), { ...limits, maxImagePixels: 1_000 })).toEqual({
     ...picture,
@@ -95,10 +97,10 @@ test.for([
   ["PostScript", "%!PS-Adobe-3.0 EPSF-3.0"],
   ["an ImageMagick script", "push graphic-context\nimage over 0,0 0,0 'https://127.0.0.1/'\n"],
   ["text", "iVBORw0KGgo="],
-] as const)("%s is no picture", async ([, text]) => {
+] as const)("%s is not a picture", async ([, text]) => {
   await expect(decodeImage(Buffer.from(text), limits)).rejects.toMatchObject({
     code: "invalid_image",
-    message: expect.stringMatching(/are no picture of a served format: png, jpeg, webp, gif, avif, tiff\.$/),
+    message: expect.stringMatching(/are not a picture in a supported format: png, jpeg, webp, gif, avif, tiff\.$/),
   });
 });
 
@@ -112,7 +114,7 @@ test.for([
   "still.gif",
   "lzw.tif",
   "still.avif",
-])("%s cut off anywhere is broken, in words of ours", async (name) => {
+])("%s truncated anywhere is reported as broken, in our own words", async (name) => {
   const whole = readPicture(name);
   for (const share of [0.1, 0.3, 0.6, 0.9]) {
     const cut = whole.subarray(0, Math.max(Math.floor(whole.byteLength * share), 16));
@@ -123,7 +125,7 @@ test.for([
   }
 });
 
-test("pictures full of noise after their first bytes are broken or served, and the next one is right", async () => {
+test("pictures with noise after their first bytes are reported or decoded, and the next one is correct", async () => {
   for (const name of ["rgb.png", "baseline.jpg", "lossy.webp", "animated.gif", "plain.tif", "still.avif"]) {
     const whole = readPicture(name);
     for (let seed = 1; seed <= 12; seed++) {
@@ -139,7 +141,7 @@ test("pictures full of noise after their first bytes are broken or served, and t
   expect((await decodeImage(readPicture("rgb.png"), limits)).width).toBe(23);
 });
 
-test("a picture is served while another thread begins to decode", async () => {
+test("a picture is decoded while another thread starts to decode", async () => {
   const jpeg = readPicture("baseline.jpg");
   const expected = await decodeImage(jpeg, limits);
   for (let thread = 0; thread < 8; thread++) {
@@ -153,6 +155,6 @@ test("a picture is served while another thread begins to decode", async () => {
   }
 });
 
-test("the decoding library itself refuses an SVG", async () => {
+test("the decoding library itself rejects an SVG", async () => {
   await expect(sharp(Buffer.from(svg)).metadata()).rejects.toThrow("unsupported image format");
 });

@@ -49,28 +49,28 @@ test.for([
   ["", "is not a URL"],
   ["//example.com/a.png", "is not a URL"],
   ["iVBORw0KGgo=", "is not a URL"],
-])("%j is refused: it %s", async ([reference, reason]) => {
+])("%j is rejected: it %s", async ([reference, reason]) => {
   await expect(fetchFrom(reference)).rejects.toMatchObject({
     code: "invalid_image_reference",
-    message: `The image reference "${reference}" ${reason}; schemes served: data:, https:.`,
+    message: `The image reference "${reference}" ${reason}; supported schemes: data:, https:.`,
   });
 });
 
-test.for(["/silent", "/trickle"])("a host that answers %s is unreachable once the time is up", async (path) => {
+test.for(["/silent", "/trickle"])("a host that answers %s is unreachable after the timeout", async (path) => {
   await expect(fetchFrom(`https://${server.host}${path}`, undefined, 100)).rejects.toMatchObject({
     code: "image_unreachable",
     message: `The image "https://${server.host}${path}" did not arrive within 100 ms.`,
   });
 });
 
-test("an aborted request is told as aborted, not as unreachable", async () => {
+test("an aborted request is reported as aborted, not as unreachable", async () => {
   const controller = new AbortController();
   const fetching = fetchFrom(`https://${server.host}/trickle`, controller.signal);
   setTimeout(() => controller.abort(), 50);
   await expect(fetching).rejects.toMatchObject({ code: "aborted" });
 });
 
-test("a message shows at most 60 characters of the reference, none of them a control character", async () => {
+test("a message shows at most 60 characters of the reference and no control characters", async () => {
   const error = await fetchFrom(`ftp://\u001b[31m${"x".repeat(1_000_000)}`).catch((e: unknown) => e);
   const { message } = error as Error;
   expect(message).toContain(`"ftp://?[31m${"x".repeat(49)}…"`);

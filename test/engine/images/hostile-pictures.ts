@@ -1,6 +1,6 @@
-/** Files made to cost their reader much: written byte by byte, as no encoder would write them. */
+/** Files that are expensive to read, written byte by byte, as no encoder would write them. */
 
-/** A progressive JPEG of zeros, `edge` pixels wide and high, with as many valid scans as asked for, up to 883. */
+/** A progressive JPEG of zeros, `edge` pixels wide and high, with the given number of valid scans, up to 883. */
 export function manyScansJpeg(edge: number, numScans: number): Buffer {
   const segment = (marker: number, ...content: readonly (Uint8Array | readonly number[])[]): Buffer => {
     const body = Buffer.concat(content.map((part) => Buffer.from(part)));
@@ -15,7 +15,7 @@ export function manyScansJpeg(edge: number, numScans: number): Buffer {
   const endOfBlocks = [0xe0, 0x00];
   const coefficients = encodeEmptyBlocks(numBlocks);
   const scans: Buffer[] = [];
-  // Each coefficient bit by bit from the highest, as successive approximation has it.
+  // Each coefficient bit by bit from the highest, as in successive approximation.
   for (let bit = 13; bit >= 0; bit--) {
     for (let coefficient = 1; coefficient < 64 && scans.length < numScans - 1; coefficient++) {
       const approximation = bit === 13 ? bit : ((bit + 1) << 4) | bit;
@@ -60,7 +60,7 @@ function riffChunk(name: string, content: Uint8Array): Buffer {
   return Buffer.concat([head, content, Buffer.alloc(content.byteLength % 2)]);
 }
 
-/** An animation that shows the same still picture again and again. @param still A WebP without transparency. */
+/** An animation that repeats one still picture. @param still A WebP without transparency. */
 export function animatedWebp(still: Buffer, edge: number, numFrames: number): Buffer {
   const uint24 = (value: number): number[] => [value & 255, (value >> 8) & 255, value >> 16];
   const place = Buffer.from([...uint24(0), ...uint24(0), ...uint24(edge - 1), ...uint24(edge - 1), ...uint24(10), 0]);
@@ -74,7 +74,7 @@ export function animatedWebp(still: Buffer, edge: number, numFrames: number): Bu
   return riffChunk("RIFF", content);
 }
 
-/** A TIFF of one grey pixel on each page. `isLoop` has the last page point to the first. */
+/** A TIFF with one grey pixel on each page. With `isLoop`, the last page points to the first. */
 export function manyPagesTiff(numPages: number, isLoop = false): Buffer {
   const [header, numEntries, gap] = [8, 10, 6];
   const pageBytes = 2 + numEntries * 12 + 4 + gap;
@@ -126,7 +126,7 @@ export function manyFramesGif(screen: number, numFrames: number): Buffer {
   ]);
 }
 
-/** A JPEG with segments put in behind its beginning. */
+/** A JPEG with segments inserted after its beginning. */
 export function withSegments(jpeg: Buffer, marker: number, contents: readonly Uint8Array[]): Buffer {
   const segments = contents.map((content) => {
     const head = Buffer.from([0xff, marker, 0, 0]);
@@ -136,7 +136,7 @@ export function withSegments(jpeg: Buffer, marker: number, contents: readonly Ui
   return Buffer.concat([jpeg.subarray(0, 2), ...segments, jpeg.subarray(2)]);
 }
 
-/** EXIF of as many entries as asked for, each a text of four gigabytes at an offset beyond the end. */
+/** EXIF with the given number of entries, each a text of four gigabytes at an offset beyond the end. */
 export function absurdExif(numEntries: number): Buffer {
   const exif = Buffer.alloc(6 + 8 + 2 + numEntries * 12 + 4);
   exif.write("Exif\0\0II*\0", "latin1");

@@ -14,7 +14,7 @@ const certificate = makeCertificate();
 const never = new AbortController().signal;
 const picture = Buffer.from("a picture, for all the source knows");
 
-/** A TLS server that answers by path; what is not in the table is 404. */
+/** A TLS server that answers by path; paths missing in the table are 404. */
 function startTlsServer(routes: Readonly<Record<string, RequestListener>>): Promise<WebServer> {
   return startWebServer((request, response) => {
     const route = routes[request.url ?? ""];
@@ -28,7 +28,7 @@ testImageSource("web addresses", async () => {
   const server = await startWebServer((request, response) => {
     const bytes = images.get(request.url ?? "");
     if (bytes === undefined) return void response.writeHead(404).end();
-    // Every other one without a length, in chunks.
+    // Every second one in chunks, without a length.
     if (images.size % 2 === 0) response.setHeader("content-length", bytes.byteLength);
     response.end(bytes);
   }, certificate);
@@ -113,12 +113,12 @@ describe("a source that may reach one test server", () => {
   const fetchPath = (path: string, signal = never): Promise<Uint8Array> =>
     source.fetch(`https://${server.host}${path}`, { signal, maxImageBytes: 1_000_000 });
 
-  test("tries again after 503 and serves the third answer", async () => {
+  test("retries after 503 and returns the third answer", async () => {
     expect(await fetchPath("/flaky")).toEqual(picture);
     expect(counts.flaky).toBe(3);
   });
 
-  test("gives up after three attempts and tells the last status", async () => {
+  test("gives up after three attempts and reports the last status", async () => {
     await expect(fetchPath("/down")).rejects.toMatchObject({
       code: "image_unreachable",
       message: expect.stringContaining("429"),
@@ -126,7 +126,7 @@ describe("a source that may reach one test server", () => {
     expect(counts.down).toBe(3);
   });
 
-  test("does not repeat what 410 has answered", async () => {
+  test("does not retry after 410", async () => {
     await expect(fetchPath("/gone")).rejects.toMatchObject({
       code: "image_unreachable",
       message: expect.stringContaining("410"),
@@ -134,25 +134,25 @@ describe("a source that may reach one test server", () => {
     expect(counts.gone).toBe(1);
   });
 
-  test("fetches a body anew whose connection tore", async () => {
+  test("retries a body whose connection broke", async () => {
     expect(await fetchPath("/torn")).toEqual(picture);
   });
 
-  test("cuts a body that never ends at the limit", async () => {
+  test("stops a body that never ends at the size limit", async () => {
     await expect(fetchPath("/endless")).rejects.toMatchObject({
       code: "image_too_large",
       message: expect.stringContaining("1000000"),
     });
   });
 
-  test("refuses an announced length beyond the limit without waiting for it", async () => {
+  test("rejects an announced length above the limit without waiting for the body", async () => {
     await expect(fetchPath("/announced")).rejects.toMatchObject({
       code: "image_too_large",
       message: "The image has 5000000 bytes; the limit is 1000000.",
     });
   });
 
-  test.for(["/trickle", "/silent"])("ends %s with the signal's reason when the time is up", async (path) => {
+  test.for(["/trickle", "/silent"])("ends %s with the signal's reason at the timeout", async (path) => {
     const reason = new Error("time is up");
     const controller = new AbortController();
     const fetching = fetchPath(path, controller.signal);
@@ -164,7 +164,7 @@ describe("a source that may reach one test server", () => {
     expect(await fetchPath(path)).toEqual(picture);
   });
 
-  test.for(["/four-times", "/circle"])("follows %s three times, no further", async (path) => {
+  test.for(["/four-times", "/circle"])("follows %s three times at most", async (path) => {
     await expect(fetchPath(path)).rejects.toMatchObject({
       code: "image_unreachable",
       message: expect.stringContaining("more than 3 times"),
@@ -176,20 +176,20 @@ describe("a source that may reach one test server", () => {
     ["/to-metadata", "not public"],
     ["/to-plain", "redirects to http:"],
     ["/to-file", "redirects to file:"],
-    ["/to-nonsense", "no valid URL"],
+    ["/to-nonsense", "an invalid URL"],
     ["/to-user", "user name"],
-  ])("refuses %s: %s", async ([path, reason]) => {
+  ])("rejects %s: %s", async ([path, reason]) => {
     await expect(fetchPath(path)).rejects.toMatchObject({
       code: "invalid_image_reference",
       message: expect.stringContaining(reason),
     });
   });
 
-  test("serves on after all of that, over connections it has", async () => {
+  test("still serves after all of that, over existing connections", async () => {
     expect(await fetchPath("/picture")).toEqual(picture);
   });
 
-  test("refuses a certificate that no authority vouches for", async () => {
+  test("rejects a certificate without a trusted authority", async () => {
     await withSource({ allowedPrivateHosts: [server.host] }, async (stranger) => {
       const fetching = stranger.fetch(`https://${server.host}/picture`, { signal: never, maxImageBytes: 1_000 });
       await expect(fetching).rejects.toMatchObject({
@@ -199,7 +199,7 @@ describe("a source that may reach one test server", () => {
     });
   });
 
-  test("serves http where that is allowed, and only there", async () => {
+  test("fetches http only where it is allowed", async () => {
     const reference = `http://${plainServer.host}/picture`;
     const options = { allowedPrivateHosts: [plainServer.host] };
     await withSource({ ...options, allowHttp: true }, async (permissive) => {
@@ -213,7 +213,7 @@ describe("a source that may reach one test server", () => {
     });
   });
 
-  test("allowed domains hold for the first address and for redirects", async () => {
+  test("applies allowed domains to the first address and to redirects", async () => {
     const options = {
       allowedPrivateHosts: [`images.test:${server.port}`, server.host],
       certificateAuthorities: certificate.cert,
@@ -245,7 +245,7 @@ describe("addresses that are not public", () => {
   const refused = {
     code: "invalid_image_reference",
     message: "The image's host has an address that is not public.",
-    // No socket was opened to find that out.
+    // No socket was opened to determine this.
     numConnections: 0,
   };
 
@@ -279,7 +279,7 @@ describe("addresses that are not public", () => {
     "[64:ff9b::7f00:1]",
     "１２７.0.0.1",
     "127。0。0。1",
-  ])("https://%s is refused", async (host) => {
+  ])("https://%s is rejected", async (host) => {
     expect(await tryHost(host, {})).toEqual(refused);
   });
 
@@ -289,27 +289,27 @@ describe("addresses that are not public", () => {
     ["a public and a private address", resolveTo("93.184.216.34", "127.0.0.1")],
     ["nothing", resolveTo()],
     ["the system's localhost", systemLookup as LookupFunction],
-  ] as const)("a name that resolves to %s is refused", async ([, lookup]) => {
+  ] as const)("a name that resolves to %s is rejected", async ([, lookup]) => {
     expect(await tryHost("localhost", { lookup })).toEqual(refused);
   });
 
-  test("a name that turns private between two attempts is refused at the second", async () => {
+  test("a name that becomes private between two attempts is rejected at the second", async () => {
     let numLookups = 0;
-    // The first address is public and leads nowhere: its network was given back.
+    // The first address is public and unused: its network was returned.
     const rebinding: LookupFunction = (hostname, options, callback) =>
       resolveTo(++numLookups === 1 ? "3ffe:ffff::1" : "127.0.0.1")(hostname, options, callback);
     expect(await tryHost("images.test", { lookup: rebinding })).toEqual(refused);
     expect(numLookups).toBe(2);
   });
 
-  test("an allowed host is allowed on its port alone", async () => {
+  test("an allowed host is allowed only on its port", async () => {
     expect(
       await tryHost("127.0.0.1", { allowedPrivateHosts: ["127.0.0.1:1", "127.0.0.1", `localhost:${server.port}`] }),
     ).toEqual(refused);
   });
 });
 
-test("an error shows neither query nor password of an address", async () => {
+test("an error shows neither the query nor the password of an address", async () => {
   await withSource({}, async (source) => {
     for (const reference of [
       "https://no-such-host.invalid/a.png?X-Amz-Signature=hush",

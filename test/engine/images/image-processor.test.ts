@@ -23,7 +23,7 @@ describe("one processor", () => {
   const processor = createImageProcessor({ maxImagePixels: 1_000_000 });
   afterAll(() => processor.close());
 
-  test("gives the pixel values of a picture and leaves its bytes to the caller", async () => {
+  test("returns the pixel values of a picture and leaves its bytes to the caller", async () => {
     const picture = computePicture("photo", 120, 90);
     const png = encodePng(picture);
     const before = Buffer.from(png);
@@ -31,7 +31,7 @@ describe("one processor", () => {
     expect(png.equals(before)).toBe(true);
   });
 
-  test("takes bytes that are a view of something larger", async () => {
+  test("accepts bytes that are a view of a larger array", async () => {
     const picture = computePicture("drawing", 30, 70);
     const png = encodePng(picture);
     const around = Buffer.concat([Buffer.alloc(11, 1), png, Buffer.alloc(13, 2)]);
@@ -39,7 +39,7 @@ describe("one processor", () => {
     expect(await processor.process({ bytes: view }, plan, never)).toEqual(toPixelValues(picture, plan));
   });
 
-  test("keeps apart many pictures at once", async () => {
+  test("processes many pictures at once without mixing them up", async () => {
     const pictures = Array.from({ length: 24 }, (_, index) => computePicture("photo", 20 + index, 50 - index));
     const results = await Promise.all(
       pictures.map((picture) => processor.process({ bytes: encodePng(picture) }, plan, never)),
@@ -53,11 +53,11 @@ describe("one processor", () => {
     expect(pixelValues.every(Number.isFinite)).toBe(true);
   });
 
-  test("an error keeps its code and words on its way between threads, and the next picture is right", async () => {
+  test("keeps an error's code and message between threads, and the next picture is correct", async () => {
     await expect(processor.process({ bytes: Buffer.from("<svg/>") }, plan, never)).rejects.toMatchObject({
       name: "EngineError",
       code: "invalid_image",
-      message: "The 6 bytes are no picture of a served format: png, jpeg, webp, gif, avif, tiff.",
+      message: "The 6 bytes are not a picture in a supported format: png, jpeg, webp, gif, avif, tiff.",
     });
     await expect(
       processor.process({ bytes: encodePng(computePicture("photo", 1_001, 1_000)) }, plan, never),
@@ -75,7 +75,7 @@ describe("one processor", () => {
     expect((await processor.process({ bytes: readPicture("rgb.png") }, plan, never)).shape).toEqual([3, 64, 64]);
   });
 
-  test("aborted pictures are given up at once, and the next picture is right", async () => {
+  test("abandons aborted pictures at once, and the next picture is correct", async () => {
     const png = encodePng(computePicture("photo", 900, 900));
     await expect(processor.process({ bytes: png }, plan, AbortSignal.abort())).rejects.toMatchObject({
       code: "aborted",
@@ -90,7 +90,7 @@ describe("one processor", () => {
   });
 });
 
-test("no more pictures of several requests wait than are allowed, and room is made by finished ones", async () => {
+test("no more pictures wait than allowed, and finished ones make room", async () => {
   const processor = createImageProcessor({ maxImagePixels: 1_000_000, numThreads: 1, maxNumWaiting: 2 });
   const png = encodePng(computePicture("photo", 300, 300));
   const outcomes = await Promise.allSettled(
@@ -100,7 +100,7 @@ test("no more pictures of several requests wait than are allowed, and room is ma
   expect(outcomes[4]).toMatchObject({
     reason: {
       code: "queue_full",
-      message: `2 images of ${2 * png.byteLength} bytes wait to be processed; the limits are 2 images and 536870912 bytes.`,
+      message: `2 images with ${2 * png.byteLength} bytes are waiting to be processed; the limits are 2 images and 536870912 bytes.`,
     },
   });
   expect((await processor.process({ bytes: png }, plan, never)).shape).toEqual([3, 64, 64]);
@@ -113,7 +113,7 @@ describe("on one thread", () => {
   const light = encodePng(computePicture("photo", 16, 16));
   const ownedBy = (tenant = "") => ({ tenant, request: {} });
 
-  test("a small picture is done before the rest of sixteen large ones of another request", async () => {
+  test("a small picture is finished before the rest of sixteen large ones of another request", async () => {
     await using processor = disposable(createImageProcessor(limits));
     const owner = ownedBy();
     let numHeavyDone = 0;
@@ -128,7 +128,7 @@ describe("on one thread", () => {
     expect(numHeavyDone).toBe(16);
   });
 
-  test("a tenant's picture is done before most of another's, of however many requests", async () => {
+  test("a tenant's picture is finished before most pictures of another tenant, however many requests it has", async () => {
     await using processor = disposable(createImageProcessor(limits));
     let numHeavyDone = 0;
     const heavies = Array.from({ length: 16 }, async () => {
@@ -141,7 +141,7 @@ describe("on one thread", () => {
     await Promise.all(heavies);
   });
 
-  test("a request that is aborted costs no more than the picture in work", async () => {
+  test("an aborted request costs no more than the picture in progress", async () => {
     await using folder = await createTemporaryFolder();
     await using processor = disposable(createImageProcessor(limits));
     const module = new URL("./counted.ts", import.meta.url).href;
@@ -154,13 +154,13 @@ describe("on one thread", () => {
     const settled = Promise.allSettled(heavies);
     await heavies[0];
     controller.abort();
-    // A thread takes pictures one after the other, so that what is done by now is all that is ever done.
+    // A thread processes pictures one after the other, so everything that will ever be done is done by now.
     await processor.runProgram({ bytes: light }, { module, options: { file: otherFile } }, never);
     expect((await stat(file)).size).toBeLessThanOrEqual(2);
     expect((await settled).filter(({ status }) => status === "rejected").length).toBeGreaterThanOrEqual(14);
   });
 
-  test("the header of a picture is read, and limits are told, without decoding it", async () => {
+  test("the header of a picture is read and checked against limits without decoding", async () => {
     await using processor = disposable(createImageProcessor({ ...limits, maxDecodeCost: 100_000 }));
     expect(await processor.readHeader({ bytes: light }, never)).toMatchObject({ format: "png", width: 16, height: 16 });
     const refusal = {
@@ -173,10 +173,10 @@ describe("on one thread", () => {
   });
 });
 
-test("one of libuv's four threads is left to files and names, however many threads are asked for", async () => {
+test("one of libuv's four threads stays free for files and names, however many threads are requested", async () => {
   const limits = { maxImagePixels: 100_000_000, maxDecodeCost: Number.POSITIVE_INFINITY, decodeTimeoutMs: 600_000 };
   await using processor = disposable(createImageProcessor({ ...limits, numThreads: 8 }));
-  // One call of the decoder each, which takes most of a second.
+  // Each takes one decoder call of nearly a second.
   const slow = manyScansJpeg(4_000, 300);
   let numDone = 0;
   const decoding = Array.from({ length: 5 }, () =>
@@ -197,7 +197,7 @@ function disposable(processor: ImageProcessor): ImageProcessor & AsyncDisposable
   return { ...processor, [Symbol.asyncDispose]: () => processor.close() };
 }
 
-test("closing refuses what is in work and what comes later, and can be repeated", async () => {
+test("closing rejects current and later work, and can be repeated", async () => {
   const processor = createImageProcessor({ maxImagePixels: 1_000_000, numThreads: 1 });
   const png = encodePng(computePicture("photo", 300, 300));
   await processor.process({ bytes: png }, plan, never);
@@ -212,7 +212,7 @@ test("closing refuses what is in work and what comes later, and can be repeated"
   await processor.close();
 });
 
-test("a processor that never saw a picture closes without having started a thread", async () => {
+test("an unused processor closes without having started a thread", async () => {
   const processor = createImageProcessor({ maxImagePixels: 1 });
   await processor.close();
   await expect(processor.process({ bytes: new Uint8Array(1) }, plan, never)).rejects.toMatchObject({ code: "closed" });

@@ -6,7 +6,7 @@ import { dummyPicture } from "../../../engine/multimodal/dummy-inputs.ts";
 const module = new URL("./shades.ts", import.meta.url).href;
 const never = new AbortController().signal;
 
-test("a model's own program makes tensors of a picture, on a thread, and its errors come back as they are", async () => {
+test("a model's own program makes tensors on a thread, and its errors arrive unchanged", async () => {
   const processor = createImageProcessor({ maxImagePixels: 10_000, numThreads: 1 });
   const picture = dummyPicture({ width: 30, height: 20 });
   const { tensors, imageSize } = await processor.runProgram(

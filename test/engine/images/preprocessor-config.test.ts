@@ -23,7 +23,7 @@ test.for([
   expect(parsePreprocessorConfig(config)).toEqual(clipDefaults);
 });
 
-test("SigLIP's processor takes the whole picture to a square, whatever its shape", () => {
+test("SigLIP's processor resizes the whole picture to a square, whatever its shape", () => {
   expect(parsePreprocessorConfig({ image_processor_type: "SiglipImageProcessorFast" })).toEqual({
     padToSquare: null,
     resize: { rule: { kind: "exact", width: 224, height: 224 }, filter: "bicubic" },
@@ -33,7 +33,7 @@ test("SigLIP's processor takes the whole picture to a square, whatever its shape
   });
 });
 
-test("steps that are switched off are left out", () => {
+test("steps that are turned off are skipped", () => {
   const off = { do_resize: false, do_center_crop: false, do_rescale: false, do_normalize: false };
   expect(parsePreprocessorConfig(off)).toEqual({
     padToSquare: null,
@@ -56,7 +56,7 @@ test.for([
   expect(parsePreprocessorConfig(config).resize?.rule).toEqual(rule);
 });
 
-test("LLaVA's padding has the mean's colour, rounded down", () => {
+test("LLaVA's padding has the mean colour, rounded down", () => {
   const config = { image_processor_type: "LlavaImageProcessor", do_pad: true };
   expect(parsePreprocessorConfig(config).padToSquare).toEqual([122, 116, 104]);
 });
@@ -74,7 +74,7 @@ test.for([
   [{ do_thumbnail: true }, "do_thumbnail"],
   [{ image_grid_pinpoints: [[336, 672]] }, "image_grid_pinpoints"],
   [{ auto_map: { AutoImageProcessor: "processing.Mine" } }, "auto_map"],
-] as const)("%j is refused by name: %s", ([config, name]) => {
+] as const)("%j is rejected by name: %s", ([config, name]) => {
   expect(() => parsePreprocessorConfig(config)).toThrow(
     expect.objectContaining({ code: "unsupported_model", message: expect.stringContaining(name) }),
   );
@@ -106,12 +106,12 @@ test.for([
   [
     { image_std: 0.001, do_rescale: false },
     "image_std",
-    "image_std and the other options make pixel values of up to 254592; expected at most 1024.",
+    "image_std makes pixel values of up to 254592 together with the other options; expected at most 1024.",
   ],
   [{ rescale_factor: "1/255" }, "rescale_factor", 'rescale_factor is "1/255"; expected a number from 0 to 1.'],
   [{ rescale_factor: 1e308 }, "rescale_factor", "rescale_factor is 1e+308; expected a number from 0 to 1."],
   [{ data_format: "channels_last" }, "data_format", 'data_format is "channels_last"; expected "channels_first".'],
-] as const)("%j is no valid config: %s", ([config, parameter, message]) => {
+] as const)("%j is not a valid config: %s", ([config, parameter, message]) => {
   expect(() => parsePreprocessorConfig(config)).toThrow(
     expect.objectContaining({
       code: "invalid_checkpoint",

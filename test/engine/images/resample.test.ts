@@ -36,7 +36,7 @@ const rows = JSON.parse(
   readFileSync(new URL("../../fixtures/pixels/resampled.json", import.meta.url), "utf8"),
 ) as readonly Row[];
 
-describe("the resized picture is Pillow's, bit by bit", () => {
+describe("the resized picture is bit-identical to Pillow's", () => {
   test.for(rows)("%s %ix%i to %ix%i, filter %i", ([kind, width, height, toWidth, toHeight, filter, sha256]) => {
     const picture = computePicture(kind, width, height);
     const resized = resample(picture, { width: toWidth, height: toHeight, filter: filters[filter], window: null });
@@ -45,7 +45,7 @@ describe("the resized picture is Pillow's, bit by bit", () => {
   });
 });
 
-test("a window is the same part of the whole", () => {
+test("a window equals the same part of the whole picture", () => {
   const side = fc.integer({ min: 1, max: 40 });
   fc.assert(
     fc.property(
@@ -70,7 +70,7 @@ test("a window is the same part of the whole", () => {
   );
 });
 
-/** `resample` again, a sum at a time: the plain form of what the kernel does to many at once. */
+/** `resample` with one sum at a time: the plain form of the kernel's vectorized work. */
 function resamplePlainly(image: DecodedImage, { width, height, filter, window }: FilteredOptions): Uint8Array {
   const columns = { inputSize: image.width, outputSize: width, start: window.left, length: window.width };
   const narrowed = filterAxis(image.data, { ...columns, filter, lines: image.height, tapStride: 3 });
@@ -78,7 +78,7 @@ function resamplePlainly(image: DecodedImage, { width, height, filter, window }:
   return filterAxis(narrowed, { ...rows, filter, lines: 1, tapStride: window.width * 3 });
 }
 
-/** `lines` runs of pixels or rows, `tapStride` samples each, one after the other. */
+/** Filters `lines` consecutive runs of pixels or rows, which have `tapStride` samples each. */
 function filterAxis(
   input: Uint8Array,
   { filter, lines, tapStride, ...axis }: AxisWindow & { filter: FilterName; lines: number; tapStride: number },
@@ -98,13 +98,13 @@ function filterAxis(
   return new Uint8Array(output.buffer);
 }
 
-describe("sums taken side by side are those taken one by one", () => {
+describe("vectorized sums equal sequential sums", () => {
   const extremes = (length: number, seed: number): Uint8Array =>
     Uint8Array.from({ length }, (_, index) => [0, 255, index * seed, seed][Math.imul(index + seed, 0x9e3779b1) >>> 30]);
   const isSame = (image: DecodedImage, options: FilteredOptions): boolean =>
     Buffer.compare(resample(image, options).data, resamplePlainly(image, options)) === 0;
 
-  test("for any sizes, filter and window, and whatever the resize before left in memory", () => {
+  test("for any sizes, filter and window, and whatever the previous resize left in memory", () => {
     const side = fc.oneof(fc.integer({ min: 1, max: 20 }), fc.integer({ min: 1, max: 300 }));
     fc.assert(
       fc.property(
@@ -137,7 +137,7 @@ describe("sums taken side by side are those taken one by one", () => {
   });
 });
 
-test("memory beyond a photograph's need is given back", () => {
+test("memory beyond a photograph's needs is released", () => {
   const pageBytes = 65_536;
   expect(takeFilterKernel(100 * pageBytes).memory.buffer.byteLength).toBe(100 * pageBytes);
   const kernel = takeFilterKernel(2 * pageBytes);
@@ -145,14 +145,14 @@ test("memory beyond a photograph's need is given back", () => {
   expect(takeFilterKernel(1)).toBe(kernel);
 });
 
-test("the middle of a strip resized to gigabytes takes only what it shows", () => {
+test("the middle of a strip resized to gigabytes takes only the memory of its window", () => {
   const strip = computePicture("photo", 1, 20_000);
   const window = { left: 0, top: 3_359_832, width: 336, height: 336 };
   const resized = resample(strip, { width: 336, height: 6_720_000, filter: "bicubic", window });
   expect(resized.data.byteLength).toBe(336 * 336 * 3);
 });
 
-test("the input is left as it was", () => {
+test("the input is not changed", () => {
   const picture = computePicture("drawing", 50, 40);
   const copy = picture.data.slice();
   resample(picture, { width: 50, height: 20, filter: "bicubic", window: null });

@@ -57,14 +57,14 @@ describe("a source over a real object store", () => {
     "ünïcödé/日本 🙂.png",
     "quote'\"&<>;=@:,$!*().png",
     "trailing/",
-  ])("serves the key %j as it stands", async (key) => {
+  ])("uses the key %j literally", async (key) => {
     const bytes = Buffer.from(`the picture of ${key}`);
     await server.client.send(new PutObjectCommand({ Bucket: "pictures", Key: key, Body: bytes }));
     expect(await source.fetch(`s3://pictures/${key}`, { signal: never, maxImageBytes: 1_000 })).toEqual(bytes);
   });
 
   test.for([
-    ["s3://pictures/none.png", "the bucket has no object of that key"],
+    ["s3://pictures/none.png", "the bucket has no object with that key"],
     ["s3://no-such-bucket/none.png", "the bucket does not exist"],
   ])("%s is unreachable: %s", async ([reference, reason]) => {
     await expect(source.fetch(reference, { signal: never, maxImageBytes: 1_000 })).rejects.toMatchObject({
@@ -78,8 +78,8 @@ describe("a source over a real object store", () => {
     ["s3://pictures/", "s3://bucket/key"],
     ["s3://", "s3://bucket/key"],
     ["s3:pictures/a.png", "s3://bucket/key"],
-    ["s3://pi/a.png", "no valid bucket"],
-    ["s3://user@pictures/a.png", "no valid bucket"],
+    ["s3://pi/a.png", "does not name a valid bucket"],
+    ["s3://user@pictures/a.png", "does not name a valid bucket"],
     [`s3://pictures/${"é".repeat(513)}`, "a key of 1026 bytes; the limit is 1024"],
   ])("%s is malformed: %s", async ([reference, reason]) => {
     await expect(source.fetch(reference, { signal: never, maxImageBytes: 1_000 })).rejects.toMatchObject({
@@ -89,8 +89,8 @@ describe("a source over a real object store", () => {
   });
 });
 
-test("an object the service has no rights to is unreachable, and so is a store whose keys are wrong", async () => {
-  // Two calls make the bucket and its object; from the third on, the server enforces keys and policies.
+test("an object that the service may not read is unreachable, and so is a store with wrong keys", async () => {
+  // Two calls create the bucket and its object; from the third on, the server enforces keys and policies.
   const server = await startS3Server({ numCallsBeforeAuth: 2 });
   const source = createS3ImageSource({ createClient: () => server.createClient() });
   try {
@@ -108,7 +108,7 @@ test("an object the service has no rights to is unreachable, and so is a store w
   }
 });
 
-test("a service that was given no region says so", async () => {
+test("a service without a region reports it", async () => {
   for (const name of ["AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"]) vi.stubEnv(name, undefined);
   for (const name of ["AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"]) vi.stubEnv(name, "/dev/null");
   const source = createS3ImageSource({ createClient: () => new S3Client({ maxAttempts: 1 }) });
@@ -116,7 +116,7 @@ test("a service that was given no region says so", async () => {
     const fetching = source.fetch("s3://pictures/a.png", { signal: never, maxImageBytes: 1_000 });
     await expect(fetching).rejects.toMatchObject({
       code: "image_unreachable",
-      message: 'The image "s3://pictures/a.png" is unreachable: the service has no AWS_REGION to look for it in.',
+      message: 'The image "s3://pictures/a.png" is unreachable: the service has no AWS_REGION in which to look for it.',
     });
   } finally {
     vi.unstubAllEnvs();
@@ -124,7 +124,7 @@ test("a service that was given no region says so", async () => {
   }
 });
 
-describe("stores that answer as no test server does", () => {
+describe("stores that misbehave", () => {
   /** A store whose answer the test writes; the client is real. */
   async function withStore(
     listener: Parameters<typeof createServer>[1],
@@ -151,14 +151,14 @@ describe("stores that answer as no test server does", () => {
     source.fetch("s3://pictures/a.png", { signal, maxImageBytes: 100_000 });
 
   test.for([
-    [403, "AccessDenied", "the service may not read it"],
+    [403, "AccessDenied", "the service is not allowed to read it"],
     [400, "ExpiredToken", "the service's credentials have expired"],
     [403, "SignatureDoesNotMatch", "the object store does not accept the service's credentials"],
     [301, "PermanentRedirect", "the bucket is in another region"],
     [403, "InvalidObjectState", "the object is archived"],
-    [500, "InternalError", "the object store cannot be reached or failed"],
-    [503, "SlowDown", "the object store cannot be reached or failed"],
-  ] as const)("%i %s is told in our words, without what the store says", async ([status, code, reason]) => {
+    [500, "InternalError", "the object store is unreachable or failed"],
+    [503, "SlowDown", "the object store is unreachable or failed"],
+  ] as const)("%i %s is reported in our words, without the store's message", async ([status, code, reason]) => {
     await withStore(
       (_, response) => {
         response.writeHead(status, { "content-type": "application/xml" });
@@ -173,7 +173,7 @@ describe("stores that answer as no test server does", () => {
     );
   });
 
-  test("an object longer than announced to be allowed is not read", async () => {
+  test("an object whose announced length exceeds the limit is not read", async () => {
     await withStore(
       (_, response) => void response.writeHead(200, { "content-length": 1_000_000 }).write("x"),
       async (source) => {
@@ -224,7 +224,7 @@ describe("stores that answer as no test server does", () => {
   });
 });
 
-test("a service without credentials says so", async () => {
+test("a service without credentials reports it", async () => {
   const credentials = (): Promise<never> =>
     Promise.reject(Object.assign(new Error("looked everywhere"), { name: "CredentialsProviderError" }));
   const source = createS3ImageSource({ createClient: () => new S3Client({ region: "us-east-1", credentials }) });
@@ -235,7 +235,7 @@ test("a service without credentials says so", async () => {
   await source.close();
 });
 
-test("a client that could not be made is made anew for the next image", async () => {
+test("a client whose creation failed is created again for the next image", async () => {
   let numCalls = 0;
   const source = createS3ImageSource({
     createClient: () => {

@@ -1,4 +1,4 @@
-/** Real web servers on loopback for tests of what fetches images: TLS and plain. */
+/** Real web servers on loopback, with TLS and without, for tests of fetching images. */
 import { once } from "node:events";
 import { createServer as createPlainServer, type RequestListener } from "node:http";
 import { createServer as createTlsServer } from "node:https";

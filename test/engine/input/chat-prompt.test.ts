@@ -27,13 +27,13 @@ test.for([
   expect(render(printing, ...parts)).toMatchObject({ text: expected, literal: [] });
 });
 
-test("more placeholders in a printed text than images are literal", () => {
+test("placeholders in a printed text beyond the number of images are literal", () => {
   const rendered = render(printing, image("1"), text("a <image> b <image>"));
   expect(rendered.text).toBe("[a <image> b <image>]");
   expect(rendered.literal.map(({ start, end }) => [start, rendered.text.slice(start, end)])).toEqual([[13, "<image>"]]);
 });
 
-test("a template that walks over parts keeps their order, and every placeholder in a text is literal", () => {
+test("a template that iterates over parts keeps their order, and every placeholder in a text is literal", () => {
   const rendered = render(walking, text(" what is <image>? "), image("1"), text("x"), image("2"));
   expect(rendered.text).toBe("[what is <image>?|<image>|x|<image>|]");
   expect(rendered.literal).toEqual([{ start: 9, end: 16 }]);
@@ -49,7 +49,7 @@ test("a message given as a string is one text part, and private use characters p
   expect(rendered.literal).toEqual([{ start: 4, end: 11 }]);
 });
 
-test("for a model without images nothing in a text is a placeholder", () => {
+test("without images in the model, no text is a placeholder", () => {
   const messages = [{ role: "user", content: "an <image>" }] as const;
   expect(renderChat(messages, { template: printing, imagePlaceholder: null, addGenerationPrompt: true })).toEqual({
     text: "[an <image>]",

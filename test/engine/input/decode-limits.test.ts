@@ -1,4 +1,6 @@
-/** What new pictures cost is known from their headers, before one of them is decoded, and shared out between requests. */
+/**
+ * The cost of new pictures is known from their headers before any is decoded, and the work is shared between requests.
+ */
 import sharp from "sharp";
 import { expect, test } from "vitest";
 
@@ -21,14 +23,14 @@ function about(placeholder: string, pictures: readonly Uint8Array[], tenant = ""
   return { requestId: "request", prompt, samplingParams: createSamplingParams(), tenant };
 }
 
-/** A picture that has a header alone: whoever decodes it finds it broken. */
+/** A picture with only a header: decoding it fails. */
 function headerOnly(width: number, height: number, bitDepth: 8 | 16 = 8): Uint8Array {
   return writePng({ width, height, bitDepth, colourType: "rgb" }, new Uint8Array(0));
 }
 
 const wide = { ...imageLimits, maxImagesPerPrompt: 16, maxImagePixels: 67_108_864, maxImageBytes: 20e6 };
 
-test("the new pictures of a request together are refused for what they would cost, which is said with the limit", async () => {
+test("the new pictures of a request are rejected together by their cost, with the limit", async () => {
   const limits = { ...wide, maxRequestDecodeCost: 50_000_000 };
   await using inputs = await createGoldenInputs("llava-default", {
     imageLimits: limits,
@@ -41,21 +43,21 @@ test("the new pictures of a request together are refused for what they would cos
     parameter: "prompt.images",
     setting: "maxRequestDecodeCost",
     message:
-      "The 16 new images of the prompt cost as much to decode as 64995840 pixels of plain RGB; the limit is 50000000. Send fewer or smaller images.",
+      "Decoding the 16 new images of the prompt costs as much as 64995840 pixels of plain RGB; the limit is 50000000. Send fewer or smaller images.",
   });
-  // Fewer pass, and then it shows that there are no pixels.
+  // Fewer are accepted, and then the missing pixels are found.
   const fewer = about("<image>", pictures.slice(0, 12));
   await expect(inputs.inputProcessor.process(fewer, never)).rejects.toMatchObject({
     code: "invalid_image",
     parameter: "prompt.images[0]",
   });
-  // One picture several times is one picture to decode.
+  // One picture several times is decoded once.
   const same = blankPng({ width: 2_000, height: 1_000, bitDepth: 16, colourType: "rgb" });
   const equal = Array.from({ length: 16 }, () => same);
   expect((await inputs.inputProcessor.process(about("<image>", equal), never)).images).toHaveLength(16);
 });
 
-test("pictures for which the prompt has no room are refused before one of them is decoded", async () => {
+test("pictures for which the prompt has no room are rejected before any is decoded", async () => {
   await using inputs = await createGoldenInputs("qwen2-vl", { maxModelLen: 40, settings: { imageLimits: wide } });
   const placeholder = inputs.imageInputs!.processor.imagePlaceholder!;
   const ask = (...pictures: readonly Uint8Array[]) =>
@@ -63,24 +65,24 @@ test("pictures for which the prompt has no room are refused before one of them i
   await expect(ask(headerOnly(600, 600), headerOnly(601, 600), headerOnly(602, 600))).rejects.toMatchObject({
     code: "prompt_too_long",
     message: expect.stringMatching(
-      /^The new images of the prompt have \d\d embeddings; beside its text there is room for \d\d\.$/,
+      /^The new images of the prompt have \d\d embeddings; next to its text there is room for \d\d\.$/,
     ),
   });
   await expect(ask(headerOnly(600, 600))).rejects.toMatchObject({ code: "invalid_image" });
 });
 
-test("a picture that a request's options make too large is refused before it is decoded", async () => {
+test("a picture that a request's options make too large is rejected before it is decoded", async () => {
   await using inputs = await createGoldenInputs("smolvlm", { settings: { imageLimits: wide } });
   const request = about("<image>", [headerOnly(600, 600)]);
   const mmProcessorOptions = { size: { longest_edge: 4_096 } };
   await expect(inputs.inputProcessor.process({ ...request, mmProcessorOptions }, never)).rejects.toMatchObject({
     code: "invalid_argument",
     parameter: "mmProcessorOptions",
-    message: expect.stringMatching(/embeddings under the request's options; the engine has room for \d+\.$/),
+    message: expect.stringMatching(/embeddings with the request's options; the engine has room for \d+\.$/),
   });
 });
 
-test("a picture turned by EXIF has the embeddings of what is shown", async () => {
+test("a picture rotated by EXIF has the embeddings of the rotated picture", async () => {
   await using inputs = await createGoldenInputs("qwen2-vl", { settings: { imageLimits: wide } });
   const { processor } = inputs.imageInputs!;
   const upright = encodePng(computePicture("photo", 300, 40));
@@ -91,7 +93,7 @@ test("a picture turned by EXIF has the embeddings of what is shown", async () =>
   expect(other.images[0].tensors).toEqual(one.images[0].tensors);
 });
 
-test("a request with a small picture is done while another's sixteen large ones are in work", async () => {
+test("a small picture is finished while another request's sixteen large ones are in progress", async () => {
   await using inputs = await createGoldenInputs("llava-default", {
     imageLimits: wide,
     settings: { imageLimits: wide },
@@ -103,7 +105,7 @@ test("a request with a small picture is done while another's sixteen large ones 
   const process = (name: string, pictures: readonly Uint8Array[]): Promise<void> =>
     inputs.inputProcessor.process(about("<image>", pictures), never).then(() => void done.push(name));
   const heavy = process("heavy", large);
-  // Decoding begins when all headers have been read, so the sixteen are in the queue by then.
+  // Decoding starts when all headers have been read, so the sixteen are in the queue by then.
   await expect.poll(() => sharp.counters().process, { interval: 1, timeout: 60_000 }).toBeGreaterThan(0);
   await process("light", [encodePng(computePicture("photo", 20, 20))]);
   await heavy;

@@ -11,7 +11,7 @@ test.for([
   ["the tokenizer as well", { generationConfig: { eos_token_id: 5 }, tokenizerEosTokenId: 9 }, [5, 9]],
   ["the tokenizer, once", { generationConfig: { eos_token_id: 9 }, tokenizerEosTokenId: 9 }, [9]],
   ["nowhere", {}, []],
-] as const)("the end of a text is named by %s", ([, settings, eosTokenIds]) => {
+] as const)("the end token is named by %s", ([, settings, eosTokenIds]) => {
   expect(readGenerationDefaults({ ...nothing, ...settings }).eosTokenIds).toEqual(eosTokenIds);
 });
 
@@ -31,7 +31,7 @@ test.for([
   [{ temperature: "hot" }, /generation_config.json.*temperature/],
   [{ top_p: 7 }, /generation_config.json.*topP/],
   [{ eos_token_id: -1 }, /generation_config.json.*eos_token_id/],
-] as const)("a generation_config.json with %j is refused by name", ([generationConfig, message]) => {
+] as const)("a generation_config.json with %j is rejected by name", ([generationConfig, message]) => {
   expect(() => readGenerationDefaults({ ...nothing, generationConfig })).toThrow(
     expect.objectContaining({ code: "invalid_checkpoint", message: expect.stringMatching(message) }),
   );

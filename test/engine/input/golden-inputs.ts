@@ -1,4 +1,4 @@
-/** An input processor for a recorded checkpoint, with no graph built: all that stands between a request and the engine. */
+/** An input processor for a recorded checkpoint, without graphs: everything between a request and the engine. */
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 
@@ -34,7 +34,7 @@ export interface GoldenInputs extends AsyncDisposable {
   readonly imageInputs: LoadedImageInputs | null;
 }
 
-/** @param name Of a folder below `test/fixtures/goldens/`. */
+/** @param name Name of a folder below `test/fixtures/goldens/`. */
 export async function createGoldenInputs(name: string, overrides: GoldenOverrides = {}): Promise<GoldenInputs> {
   const folder = join(goldensFolder, name);
   const readJson = async (file: string) => JSON.parse(await readFile(join(folder, file), "utf8"));

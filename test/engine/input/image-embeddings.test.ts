@@ -1,4 +1,4 @@
-/** Embeddings of images through the whole engine, to the very tokens that transformers generates for the images. */
+/** Embeddings of images through the whole engine, up to the tokens that transformers generates for the images. */
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { createDataUrlImageSource, createEngine, createSamplingParams } from "../../../engine/index.ts";
@@ -29,7 +29,7 @@ async function startEngine(name: string): Promise<Engine> {
   return engine;
 }
 
-/** The golden's conversation with its images put in, in order. */
+/** The golden's conversation with its images inserted in order. */
 function fill({ messages }: GoldenCase, images: readonly ContentPart[]): ChatMessage[] {
   const parts = [...images];
   return messages.map(({ role, content }) => ({
@@ -47,7 +47,7 @@ async function generate(engine: Engine, prompt: Prompt, maxTokens: number): Prom
   return tokenIds;
 }
 
-test("embeddings in the place of pictures are what the pictures' own would be", async () => {
+test("embeddings sent in place of pictures give the same inputs as the pictures", async () => {
   const engine = await startEngine("llava-default");
   const { cases } = await loadGoldens("llava-default");
   for (const golden of cases.filter(({ pictures }) => pictures.length > 0)) {

@@ -64,7 +64,7 @@ test("equal pictures have equal hashes, different ones do not", async () => {
   expect(images[0].mmHash).not.toBe(images[1].mmHash);
 });
 
-test("a placeholder written in a message is text, with and without a picture beside it", async () => {
+test("a placeholder written in a message is text, with or without a picture", async () => {
   await using inputs = await createGoldenInputs("llava-default");
   const picture = await pictureReference("drawing.png");
   const text = "What does <image> mean in <image> HTML? \uE000";
@@ -108,7 +108,7 @@ test.for([
     "a token out of the vocabulary",
     { kind: "tokens", tokenIds: [1, 336] },
     "invalid_argument",
-    /336 is out of the vocabulary, whose size is \d+/,
+    /336 is outside the vocabulary, whose size is \d+/,
   ],
   ["a negative token", { kind: "tokens", tokenIds: [-1] }, "invalid_argument", /-1 is out/],
   ["a fraction for a token", { kind: "tokens", tokenIds: [1.5] }, "invalid_argument", /1.5 is out/],
@@ -130,7 +130,7 @@ test.for([
     "too_many_images",
     /4 images; the limit is 3/,
   ],
-] as const)("a prompt with %s is refused", async ([, prompt, code, message]) => {
+] as const)("a prompt with %s is rejected", async ([, prompt, code, message]) => {
   await using inputs = await createGoldenInputs("llava-default");
   await expect(inputs.inputProcessor.process(request(prompt), never)).rejects.toMatchObject({
     code,
@@ -138,7 +138,7 @@ test.for([
   });
 });
 
-test("a prompt that leaves no room for output is refused with both numbers, before its image is fetched", async () => {
+test("a prompt that leaves no room for output is rejected with both numbers, before its image is fetched", async () => {
   const fetched: string[] = [];
   const source: ImageSource = {
     schemes: ["data"],
@@ -170,7 +170,7 @@ test("a prompt that leaves no room for output is refused with both numbers, befo
   expect(fetched).toEqual([]);
 });
 
-test("a prompt of a million characters is refused without holding anything up", async () => {
+test("a prompt of a million characters is rejected without blocking other work", async () => {
   await using inputs = await createGoldenInputs("llava-default");
   await expect(inputs.inputProcessor.process(userSays("long words ".repeat(100_000)), never)).rejects.toMatchObject({
     code: "prompt_too_long",
@@ -178,11 +178,11 @@ test("a prompt of a million characters is refused without holding anything up", 
   });
 });
 
-test("a text-only model refuses images, a checkpoint without a chat template refuses messages", async () => {
+test("a text-only model rejects images, a checkpoint without a chat template rejects messages", async () => {
   await using textOnly = await createGoldenInputs("llama");
   await expect(textOnly.inputProcessor.process(userSays("?", "data:,"), never)).rejects.toMatchObject({
     code: "invalid_argument",
-    message: "This model takes no images.",
+    message: "This model does not accept images.",
   });
   await using noTemplate = await createGoldenInputs("llama", { chatTemplate: null });
   await expect(noTemplate.inputProcessor.process(userSays("?"), never)).rejects.toMatchObject({
@@ -191,7 +191,7 @@ test("a text-only model refuses images, a checkpoint without a chat template ref
   });
 });
 
-test("when one image fails the others are cancelled and have ended", async () => {
+test("when one image fails, the others are cancelled and have ended", async () => {
   const ended: string[] = [];
   // Never answers; its connections end only when they are cancelled.
   const server = createServer().listen(0, "127.0.0.1");
@@ -225,7 +225,7 @@ test("when one image fails the others are cancelled and have ended", async () =>
   server.close();
 });
 
-test("a picture beyond the limit of bytes or of an unknown scheme is the caller's error", async () => {
+test("a picture above the byte limit or with an unknown scheme is the caller's error", async () => {
   await using inputs = await createGoldenInputs("llava-default");
   const tooLarge = `data:image/png;base64,${"A".repeat(imageLimits.maxImageBytes * 2)}`;
   await expect(inputs.inputProcessor.process(userSays("?", tooLarge), never)).rejects.toMatchObject({

@@ -1,4 +1,7 @@
-/** An object of S3 that replicas know costs a question, not a download: over a real object store and a real Redis. */
+/**
+ * An S3 object that replicas know costs a conditional request, not a download: over a real object store and a real
+ * Redis.
+ */
 import { CreateBucketCommand, PutObjectCommand } from "@aws-sdk/client-s3";
 import type { S3Client } from "@aws-sdk/client-s3";
 import { afterAll, beforeAll, expect, test } from "vitest";
@@ -33,7 +36,7 @@ async function put(picture: string): Promise<void> {
   await s3.client.send(new PutObjectCommand({ Bucket: "pictures", Key: "a.png", Body: body }));
 }
 
-/** What the store answers the client with, in order. */
+/** Records the statuses of the store's answers in order. */
 function recordStatuses(client: S3Client): number[] {
   const statuses: number[] = [];
   client.middlewareStack.add(
@@ -50,7 +53,7 @@ function recordStatuses(client: S3Client): number[] {
 interface Replica extends AsyncDisposable {
   readonly caches: MultiModalCaches;
   readonly statuses: readonly number[];
-  /** Of the object, as it is now. */
+  /** The hash of the current object. */
   mmHash(): Promise<string>;
 }
 
@@ -80,7 +83,7 @@ async function startReplica(): Promise<Replica> {
   };
 }
 
-test("an object that another replica has served is asked for, and sent again only when it has changed", async () => {
+test("an object that another replica has fetched is revalidated, and downloaded only when it has changed", async () => {
   await using first = await startReplica();
   await using second = await startReplica();
   await put("drawing.png");
@@ -92,7 +95,7 @@ test("an object that another replica has served is asked for, and sent again onl
   const photo = await second.mmHash();
   expect(photo).not.toBe(drawing);
   expect(await second.mmHash()).toBe(photo);
-  // The first still remembers what it knew of the object before.
+  // The first replica still remembers the previous version.
   expect(await first.mmHash()).toBe(photo);
   expect([first.statuses, second.statuses]).toEqual([
     [200, 200],
@@ -100,7 +103,7 @@ test("an object that another replica has served is asked for, and sent again onl
   ]);
 });
 
-test("without Redis an object is fetched and processed, by each replica anew", async () => {
+test("without Redis, each replica fetches and processes an object itself", async () => {
   await using first = await startReplica();
   await using second = await startReplica();
   await redis.kill();

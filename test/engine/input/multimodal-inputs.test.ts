@@ -28,34 +28,34 @@ function parts(
 
 const withoutImages = { visionEncoder: null, imageTokenId: null, contentHash: "", decoder: { hiddenSize: 48 } };
 
-test("a model without a vision encoder takes no images", () => {
+test("a model without a vision encoder accepts no images", () => {
   expect(createImageInputs({ imageLimits }, parts(null, { model: withoutImages }))).toBeNull();
 });
 
-test("a vision model whose architecture registers no processor is told by its name", () => {
+test("a vision model without a registered processor is reported by its name", () => {
   expect(() => createImageInputs({ imageLimits }, parts(null))).toThrow(
     expect.objectContaining({
       code: "unsupported_model",
-      message: "No processor of images is registered for Model.",
+      message: "No image processor is registered for Model.",
     }),
   );
 });
 
-test("a checkpoint without an image processor's configuration is refused, unless the model has a program of its own", () => {
+test("a checkpoint without an image processor's configuration is rejected, unless the model has its own program", () => {
   const none = { preprocessorConfig: null };
   expect(() => createImageInputs({ imageLimits }, parts(llavaInputs, none))).toThrow(/no preprocessor_config.json/);
   // Fuyu's program has defaults for all of it; this tokenizer lacks its tokens.
   expect(() => createImageInputs({ imageLimits }, parts(fuyuInputs, none))).toThrow(/no token \|NEWLINE\|/);
 });
 
-test("an image token that the tokenizer does not have is refused by its id", () => {
+test("an image token that the tokenizer lacks is rejected by its id", () => {
   const model = { ...parts(llavaInputs).model, imageTokenId: 99_999 };
   expect(() => createImageInputs({ imageLimits }, parts(llavaInputs, { model }))).toThrow(
     /no token for the image token id 99999/,
   );
 });
 
-test("what the deployment sets of the options is the processor's own", async () => {
+test("options set by the deployment apply to the processor", async () => {
   const mmProcessorOptions = { do_normalize: false };
   await using inputs = createImageInputs({ imageLimits, mmProcessorOptions }, parts(llavaInputs));
   expect(inputs?.processor.options).toEqual({ ...preprocessorConfig, do_normalize: false });
@@ -70,31 +70,31 @@ test.for<[string, Record<string, unknown>, string]>([
   [
     "pictures that the encoder does not take",
     { size: { shortest_edge: 32 } },
-    "preprocessor_config.json: crop_size makes pictures of 224x224; the vision encoder takes 32x32.",
+    "preprocessor_config.json: crop_size makes pictures of 224x224; the vision encoder expects 32x32.",
   ],
   [
     "a field that is not known",
     { ...preprocessorConfig, do_split: true },
     "preprocessor_config.json: do_split is not supported.",
   ],
-])("a checkpoint's options that cannot be followed end the start: %s", ([, config, message]) => {
+])("unsupported options of a checkpoint end the start: %s", ([, config, message]) => {
   const create = () => createImageInputs({ imageLimits }, parts(llavaInputs, { preprocessorConfig: config }));
   expect(create).toThrow(expect.objectContaining({ message }));
 });
 
-test("a deployment cannot set options of a model without an image processor", () => {
+test("a deployment cannot set options for a model without an image processor", () => {
   const create = () =>
     createImageInputs({ imageLimits, mmProcessorOptions: { size: 32 } }, parts(null, { model: withoutImages }));
   expect(create).toThrow(expect.objectContaining({ code: "invalid_configuration" }));
   expect(create).toThrow(/size cannot be set: this model has no image processor/);
 });
 
-describe("options of the deployment that cannot be followed end the start, named", () => {
+describe("unsupported options of the deployment end the start by name", () => {
   test.for<[string, Record<string, unknown>, RegExp]>([
     [
       "a name that the processor does not know",
       { max_pixel: 3 },
-      /max_pixel cannot be set; the options of this model's image processor that can be are/,
+      /max_pixel cannot be set; the options of this model's image processor that can be set are/,
     ],
     ["a name that no deployment may set", { image_processor_type: "B" }, /image_processor_type cannot be set;/],
     [
@@ -104,7 +104,11 @@ describe("options of the deployment that cannot be followed end the start, named
     ],
     ["a value out of range", { resample: 99 }, /resample is 99; expected an integer from 0 to 5/],
     ["a value that leaves float32", { image_std: 1e-300 }, /image_std is 1e-300; expected a number from 0.001 to 255/],
-    ["pictures that the encoder does not take", { crop_size: 16 }, /pictures of 16x16; the vision encoder takes 32x32/],
+    [
+      "pictures that the encoder does not take",
+      { crop_size: 16 },
+      /pictures of 16x16; the vision encoder expects 32x32/,
+    ],
   ])("%s", async ([, mmProcessorOptions, message]) => {
     const loading = loadImageInputs({ imageLimits, mmProcessorOptions }, parts(llavaInputs), neverAborted);
     await expect(loading).rejects.toMatchObject({
@@ -113,7 +117,7 @@ describe("options of the deployment that cannot be followed end the start, named
     });
   });
 
-  test("also where the model's own program reads them", async () => {
+  test("also for a model with its own program", async () => {
     const settings = { mmProcessorOptions: { min_pixels: -1 } };
     await expect(createGoldenInputs("qwen2-vl", { settings })).rejects.toMatchObject({
       code: "invalid_configuration",
@@ -122,7 +126,7 @@ describe("options of the deployment that cannot be followed end the start, named
   });
 });
 
-test("what the deployment sets changes what is known of the model's inputs without looking", async () => {
+test("options of the deployment change the predicted input sizes", async () => {
   const settings = { mmProcessorOptions: { max_pixels: 1152 } };
   await using plain = await createGoldenInputs("qwen2-vl");
   await using smaller = await createGoldenInputs("qwen2-vl", { settings });
@@ -132,7 +136,7 @@ test("what the deployment sets changes what is known of the model's inputs witho
   expect(size.width * size.height).toBe(1152);
 });
 
-test("a placeholder may be another token than its embeddings', which a prompt of tokens may hold already", async () => {
+test("a placeholder may be a different token than its embeddings', which a token prompt may already contain", async () => {
   const [imageToken, pad] = [2, 3];
   const images: MultiModalParts["definition"]["images"] = {
     ...llavaInputs,

@@ -24,7 +24,7 @@ async function encode(text: string): Promise<number[]> {
   return (await tokenizer.encode(text, { addSpecialTokens: false })) as number[];
 }
 
-describe("token ids outside of the vocabulary", () => {
+describe("token ids outside the vocabulary", () => {
   const cases: [Partial<SamplingParams>, keyof SamplingParams, string][] = [
     [
       { logitBias: { 5: 1, 900: 2, "-1": 3 } },
@@ -38,13 +38,13 @@ describe("token ids outside of the vocabulary", () => {
     ],
   ];
 
-  test.for(cases)("in %o are refused by name", ([params, field, message]) => {
+  test.for(cases)("in %o are rejected by name", ([params, field, message]) => {
     expect(() => constraints.check(createSamplingParams(params))).toThrow(
       expect.objectContaining({ code: "invalid_argument", message, parameter: `samplingParams.${field}` }),
     );
   });
 
-  test("that exist are taken", () => {
+  test("inside the vocabulary are accepted", () => {
     expect(constraints.check(createSamplingParams({ logitBias: { 0: 1, 899: -1 }, allowedTokenIds: [899] }))).toBe(
       undefined,
     );
@@ -52,7 +52,7 @@ describe("token ids outside of the vocabulary", () => {
 });
 
 describe("bad words", () => {
-  test("are spelled as at the start of a text and, where that has as many tokens, as after a space", async () => {
+  test("are tokenized as at the start of a text and, if that takes as many tokens, after a space", async () => {
     const words = ["red", "circle", "a red circle", "zq"];
     const { badWordsTokenIds } = await resolve({ badWords: words });
     const expected: number[][] = [];
@@ -65,33 +65,33 @@ describe("bad words", () => {
     expect(badWordsTokenIds.length).toBeGreaterThan(words.length);
   });
 
-  test("lose the spaces in front", async () => {
+  test("lose their leading spaces", async () => {
     expect((await resolve({ badWords: ["  red"] })).badWordsTokenIds).toEqual(
       (await resolve({ badWords: ["red"] })).badWordsTokenIds,
     );
   });
 
-  test("of an aborted request are given up", async () => {
+  test("of an aborted request are abandoned", async () => {
     const params = createSamplingParams({ badWords: Array.from({ length: 500 }, (_, index) => `word ${index}`) });
     await expect(constraints.resolve(params, AbortSignal.abort(new Error("gone")))).rejects.toThrow("aborted");
   });
 
-  test("whose tokens the model does not have are refused", async () => {
+  test("with tokens that the model lacks are rejected", async () => {
     const small = new OutputConstraints({ tokenizer, vocabSize: 3, eosTokenIds: [] });
     await expect(small.resolve(createSamplingParams({ badWords: ["red"] }), never)).rejects.toThrow(
-      /^badWords contains words whose token ids \[\d+.*\] the model does not have. Vocabulary size: 3\.$/,
+      /^badWords contains words with token ids \[\d+.*\] that the model does not have. Vocabulary size: 3\.$/,
     );
   });
 });
 
 describe("a structured output", () => {
-  test("comes compiled, and its absence as none", async () => {
+  test("is compiled, and null if absent", async () => {
     const structuredOutput = { kind: "choice", choices: ["red", "green"] } as const;
     expect(await resolve({ structuredOutput })).toMatchObject({ grammar: { id: expect.any(String) } });
     expect(await resolve({})).toEqual({ badWordsTokenIds: [], grammar: null });
   });
 
-  test("that cannot be compiled is the caller's fault", async () => {
+  test("that cannot be compiled is the caller's error", async () => {
     await expect(resolve({ structuredOutput: { kind: "regex", pattern: "(" } })).rejects.toMatchObject({
       code: "invalid_argument",
       parameter: "samplingParams.structuredOutput",

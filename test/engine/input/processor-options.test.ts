@@ -1,4 +1,4 @@
-/** Every option of every model's image processor, with every value that has no business there. */
+/** Every option of every model's image processor, with every invalid value. */
 import * as fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
@@ -18,7 +18,7 @@ function nested(levels: number): unknown {
 
 const million = 1_000_000;
 
-/** As JSON can have them: 1e400 is read as infinity. */
+/** Values that JSON can contain: 1e400 is read as infinity. */
 const values: readonly (readonly [name: string, value: unknown])[] = [
   ["true", true],
   ["false", false],
@@ -61,7 +61,7 @@ const values: readonly (readonly [name: string, value: unknown])[] = [
   ["100,000 fields", Object.fromEntries(Array.from({ length: 100_000 }, (_, index) => [`f${index}`, index]))],
 ];
 
-/** What a request can be refused for: all of it answers 400. */
+/** Codes with which a request can be rejected, all answered with 400. */
 const refusals: ReadonlySet<string> = new Set([
   "invalid_argument",
   "invalid_image",
@@ -94,7 +94,7 @@ describe.for(models)("%s", (name) => {
     return inputs.inputProcessor.process(request, new AbortController().signal);
   }
 
-  /** Null where all is well. */
+  /** Null if there is no problem. */
   async function problemWith(mmProcessorOptions: Record<string, unknown>): Promise<string | null> {
     try {
       const { images } = await process(mmProcessorOptions);
@@ -110,7 +110,7 @@ describe.for(models)("%s", (name) => {
     }
   }
 
-  test.for(values)("any option that is %s makes finite values or is refused by its path", async ([, value]) => {
+  test.for(values)("any %s option gives finite values or is rejected by its path", async ([, value]) => {
     for (const option of options) {
       const problem = await problemWith({ [option]: value });
       expect({ option, problem }).toEqual({ option, problem: null });
@@ -118,7 +118,7 @@ describe.for(models)("%s", (name) => {
     expect(await process({})).toEqual(usual);
   });
 
-  test("any two or three options together do too", async () => {
+  test("any two or three options together give finite values or are rejected by path", async () => {
     const anyValue = fc.constantFrom(...values.map(([, value]) => value));
     const changes = fc
       .array(fc.tuple(fc.constantFrom(...options), anyValue), { minLength: 2, maxLength: 3 })
@@ -133,7 +133,7 @@ describe.for(models)("%s", (name) => {
   });
 });
 
-test("a model without an image processor takes no options, but those without effect", async () => {
+test("a model without an image processor accepts only options without effect", async () => {
   await using inputs = await createGoldenInputs("llama");
   const prompt = { kind: "text", text: "a", addSpecialTokens: false } as const;
   const samplingParams = createSamplingParams();
@@ -150,7 +150,7 @@ test("a model without an image processor takes no options, but those without eff
   });
 });
 
-test("a request's size counts though the checkpoint has the older names of the same", async () => {
+test("a request's size overrides the checkpoint's older names for the same option", async () => {
   // Of 12 x 12 pixels are the squares that become embeddings.
   const settings = { mmProcessorOptions: { min_pixels: 144, max_pixels: 576 } };
   await using inputs = await createGoldenInputs("qwen2-vl", { settings });

@@ -20,21 +20,18 @@ async function inspect(
   return { ...inspection, worstImage };
 }
 
-// Rows of patches of 6 pixels, each with an end of its own.
+// Rows of patches of 6 pixels, each with an end token.
 test.for<[string, Partial<ImageSize> | undefined, Partial<WorstImage>]>([
   ["none", undefined, { size: { width: 60, height: 48 }, boundedBy: "model", numEmbeddings: 80, numTokens: 88 }],
   ["of both edges", { width: 30, height: 12 }, { boundedBy: "settings", numEmbeddings: 10, numTokens: 12 }],
   ["of one edge", { height: 12 }, { size: { width: 60, height: 12 }, boundedBy: "settings", numEmbeddings: 20 }],
   ["larger than the model's", { width: 600, height: 480 }, { boundedBy: "model", numEmbeddings: 80 }],
-])(
-  "an expected size, %s, makes the picture that memory is planned for smaller, never larger",
-  async ([, size, expected]) => {
-    const { worstImage } = await inspect("fuyu", size);
-    expect(worstImage).toMatchObject(expected);
-  },
-);
+])("an expected size, %s, makes the planned picture smaller, never larger", async ([, size, expected]) => {
+  const { worstImage } = await inspect("fuyu", size);
+  expect(worstImage).toMatchObject(expected);
+});
 
-test("what one picture takes is planned for the expected size, and what any picture may take is not", async () => {
+test("an expected size lowers the memory of one picture, but not the encoder cache or the limits", async () => {
   const largest = await inspect("qwen2-vl");
   const expected = await inspect("qwen2-vl", { width: 24, height: 24 });
   expect(expected.worstImage.numBytes).toBeLessThan(largest.worstImage.numBytes);

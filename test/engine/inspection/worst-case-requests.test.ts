@@ -20,7 +20,7 @@ test.for([
   { maxModelLen: 4096, maxNumSequences: 8, maxNumBatchedTokens: 512 },
   { maxModelLen: 600, maxNumSequences: 4, maxNumBatchedTokens: 512 },
   { maxModelLen: 2, maxNumSequences: 1, maxNumBatchedTokens: 1 },
-])("requests fill sequences of $maxModelLen tokens and no more, and none is like another", (settings) => {
+])("requests fill sequences of $maxModelLen tokens exactly, and no two are alike", (settings) => {
   const { maxModelLen, maxNumSequences } = settings;
   const requests = createWorstCaseRequests({ maxModelLen, vocabSize: 1000, worstImage }, settings);
   expect(requests).toHaveLength(maxNumSequences);
@@ -43,7 +43,7 @@ test.for([
   expect(uuids.size).toBe(numImages * maxNumSequences);
 });
 
-test("answers are as long as it takes to compute all prompts, so that all sequences run at once", () => {
+test("answers are long enough that all sequences run at once", () => {
   const settings = { maxNumSequences: 8, maxNumBatchedTokens: 512 };
   const [{ samplingParams }] = createWorstCaseRequests(
     { maxModelLen: 4096, vocabSize: 1000, worstImage: null },

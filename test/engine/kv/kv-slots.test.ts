@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 
 import { KvSlots } from "../../../engine/kv/kv-slots.ts";
 
-test("the lowest slot that keeps nothing is given up first, then the one that was freed first", () => {
+test("the lowest empty slot is taken first, then the slot that was freed first", () => {
   const slots = new KvSlots(3, 8);
   for (const slot of [0, 1, 2]) {
     expect(slots.findFree()).toBe(slot);
@@ -19,18 +19,18 @@ test("the lowest slot that keeps nothing is given up first, then the one that wa
   expect(slots.findFree()).toBe(1);
 });
 
-test("a freed slot keeps its tokens until it is taken, and then as many as are reused", () => {
+test("a freed slot keeps its tokens until it is taken, and then only the reused ones", () => {
   const slots = new KvSlots(1, 8);
   slots.take(0, 0);
   slots.setNumKeptTokens(0, 5);
   slots.free(0);
   expect([slots.numKeptTokens(0), slots.usage]).toEqual([5, 0]);
-  expect(() => slots.take(0, 6)).toThrow("6 tokens are reused of KV slot 0; it keeps 5");
+  expect(() => slots.take(0, 6)).toThrow("6 tokens of KV slot 0 are reused; it keeps 5");
   slots.take(0, 3);
   expect([slots.numKeptTokens(0), slots.usage]).toEqual([3, 3 / 8]);
 });
 
-test("a slot is taken once and freed once", () => {
+test("a slot can be taken once and freed once", () => {
   const slots = new KvSlots(1, 8);
   slots.take(0, 0);
   expect(() => slots.take(0, 0)).toThrow("KV slot 0 is taken twice");
@@ -38,13 +38,13 @@ test("a slot is taken once and freed once", () => {
   expect(() => slots.free(0)).toThrow("KV slot 0 is freed but not taken");
 });
 
-test("a slot never keeps all of its positions: rows that ride along write to the last", () => {
+test("a slot never keeps all its positions, because unused rows write to the last one", () => {
   const slots = new KvSlots(1, 8);
   slots.take(0, 0);
   expect(() => slots.setNumKeptTokens(0, 8)).toThrow("keeps 8 tokens; it has 8 positions");
 });
 
-test("slots in use and usage follow any sequence of allocations and frees", () => {
+test("slots in use and usage are correct after any sequence of takes and frees", () => {
   fc.assert(
     fc.property(fc.array(fc.record({ takes: fc.boolean(), numTokens: fc.nat(7), pick: fc.nat() })), (operations) => {
       const slots = new KvSlots(4, 8);

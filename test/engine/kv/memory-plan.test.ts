@@ -51,14 +51,14 @@ test("a token of SmolLM2-135M takes 45 KiB of KV in float32, a sequence 90 MiB",
   });
 });
 
-test("the encoder cache has 64 MiB, or what the largest image needs", () => {
+test("the encoder cache has 64 MiB, or the size of the largest image", () => {
   // 4096 floats are 16 KiB, of which 64 MiB hold 4096: seven images of 576.
   expect(planEncoderCache(4096, 576)).toEqual({ maxNumEmbeddings: 4096, maxBytes: 64 * mebibyte });
   expect(planEncoderCache(4096, 5000)).toEqual({ maxNumEmbeddings: 5000, maxBytes: 81_920_000 });
   expect(planEncoderCache(576, 0)).toEqual({ maxNumEmbeddings: 0, maxBytes: 0 });
 });
 
-test("the total is the sum of the parts, each at its largest", () => {
+test("the total is the sum of the parts at their largest", () => {
   const planned = {
     weights: { embedding: 1000, decoder: 200, visionEncoder: 30 },
     decoderRunBytes: ({ numSequences, numTokens }: { numSequences: number; numTokens: number }) =>
@@ -86,7 +86,7 @@ test("the total is the sum of the parts, each at its largest", () => {
   expect([textOnly.processorCacheBytes, textOnly.encoderCache.maxBytes]).toEqual([0, 0]);
 });
 
-test("KV that the machine could never hold is refused with both numbers and what would fit", () => {
+test("KV larger than the machine is rejected with both numbers and a size that would fit", () => {
   const shape = { numSlots: 8, maxLen: 4096 };
   const plan = planKvCache(llava7b, shape);
   expect(() => requireRoomForKv(plan, shape, 16 * gibibyte)).not.toThrow();
@@ -97,7 +97,7 @@ test("KV that the machine could never hold is refused with both numbers and what
   expect(() => requireRoomForKv(plan, shape, gibibyte)).toThrow("One sequence of 2048 tokens would fit.");
 });
 
-test("as many sequences as have room beside the weights are computed together, never more than asked for", () => {
+test("as many sequences run together as fit next to the weights, and never more than requested", () => {
   // 13 GiB of weights, 160 MiB of program and a tenth of the machine leave room for KV, 2 GiB a sequence.
   const fitting = (machineGibibytes: number, maxNumSequences = 32): number =>
     numSequencesThatFit(
@@ -109,14 +109,14 @@ test("as many sequences as have room beside the weights are computed together, n
   expect(fitting(128, 8)).toBe(8);
 });
 
-test("an export needs room for one sequence more", () => {
+test("an export needs room for one more sequence", () => {
   const machine = { weightBytes: 0, machineBytes: 11 * gibibyte };
   const lengths = { maxNumSequences: 32, maxLen: 4096 };
   expect(numSequencesThatFit({ ...llava7b, form: "in-place" }, lengths, machine)).toBe(4);
   expect(numSequencesThatFit({ ...llava7b, form: "export" }, lengths, machine)).toBe(3);
 });
 
-test("where not one sequence has room, the error says what would", () => {
+test("if not even one sequence fits, the error gives a length that would", () => {
   const lengths = { maxNumSequences: 32, maxLen: 4096 };
   const refusal = (machineGibibytes: number) => () =>
     requireRoomForSequences(llava7b, lengths, {
@@ -127,6 +127,6 @@ test("where not one sequence has room, the error says what would", () => {
     "The KV cache of one sequence of 4096 tokens does not fit into memory: it takes 2.0 GiB, the weights 13.0 GiB; " +
       "the machine has 16.0 GiB. 2547 tokens would fit.",
   );
-  expect(refusal(8)).toThrow("Not one token would fit.");
+  expect(refusal(8)).toThrow("Not even one token would fit.");
   expect(refusal(17)()).toBe(1);
 });

@@ -1,4 +1,4 @@
-/** Keys and values of exports: whatever is moved between slots and run together, each keeps its own. */
+/** Keys and values of exports: whatever is moved between slots and run together, each slot keeps its own. */
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
 
@@ -33,17 +33,17 @@ const graph: DecoderExport = {
   padding: "front",
 };
 
-/** What one token has in a head: told apart from all others by its name. */
+/** Values of a token in a head, unique to the token's name. */
 function numbersOf(token: number, tensorIndex: number, head: number): number[] {
   return Array.from({ length: headDim }, (_, index) => token * 100 + tensorIndex * 10 + head * headDim + index);
 }
 
-/** Does what a run does: the past of each row, padding included, then its new tokens. */
+/** Does the same as a run: writes the past of each row, padding included, then its new tokens. */
 function writePresent(
   past: readonly Tensor[],
   present: readonly Tensor[],
   newTokens: readonly (readonly number[])[],
-  /** Of each row, tokens of the past in front of its padding. */
+  /** By row: number of past tokens in front of its padding. */
   lengths: readonly number[] = newTokens.map(() => past[0].shape[2]),
 ): void {
   past.forEach((tensor, tensorIndex) => {
@@ -78,7 +78,7 @@ const operation = fc.oneof(
 );
 
 test.for(["front", "back"] as const)(
-  "with padding in %s each slot keeps its own tokens, whatever is done",
+  "with padding in %s, each slot keeps its own tokens under any operations",
   (padding) => {
     fc.assert(
       fc.property(fc.array(operation, { maxLength: 40 }), (operations) => {
@@ -144,7 +144,7 @@ test.for(["front", "back"] as const)(
   },
 );
 
-test("pasts are run together as long as they have fewer bytes than the weights", () => {
+test("pasts run together while they have fewer bytes than the weights", () => {
   const bytesPerToken = 2 * numLayers * numKvHeads * headDim * 4;
   const pastSlots = new PastSlots(graph, { numSlots, maxLen });
   for (let index = 0; index < numSlots; index++) pastSlots.keepPresent(index, 3);
@@ -153,6 +153,6 @@ test("pasts are run together as long as they have fewer bytes than the weights",
   expect(numFitting(12 * bytesPerToken)).toBe(4);
   expect(numFitting(12 * bytesPerToken - 1)).toBe(3);
   expect(numFitting(6 * bytesPerToken)).toBe(2);
-  // One is always run.
+  // At least one is run.
   expect(numFitting(0)).toBe(1);
 });

@@ -43,13 +43,13 @@ describe("shared tokens", () => {
     expect(numSharedTokens(known, asked, 2)).toBe(Math.min(expected, 2));
   });
 
-  test("go on into what the known sequence has generated", () => {
+  test("include the generated tokens of the known sequence", () => {
     const known = sequenceOf([0, 1, 2]);
     known.outputTokenIds.push(3, 4, 99);
     expect(numSharedTokens(known.tokens, sequenceOf(prompt).tokens, 100)).toBe(5);
   });
 
-  test("are those of the longest common prefix of any two sequences", () => {
+  test("are the longest common prefix of any two sequences", () => {
     const ids = fc.array(fc.nat(1), { maxLength: 6 });
     fc.assert(
       fc.property(ids, ids, ids, fc.nat(8), (promptIds, outputIds, asked, limit) => {
@@ -151,13 +151,13 @@ describe("a slot for a prompt", () => {
     expect(cacheWith(kept).tryPlace(sequenceOf(prompt))).toMatchObject(expected);
   });
 
-  test("is not given while a running sequence is about to compute the prefix", () => {
+  test("waits while a running sequence is about to compute the prefix", () => {
     const kept = [{ slot: 0, ids: history, isRunning: true, numComputed: 60 }];
     expect(cacheWith(kept).tryPlace(sequenceOf([...history, 7]))).toBeNull();
     expect(cacheWith(kept).tryPlace(sequenceOf([...history.slice(0, 70), 7]))).toMatchObject({ numCachedTokens: 60 });
   });
 
-  test("is given at once where prefixes cannot be copied, then in place or not at all", () => {
+  test("is given at once if prefixes cannot be copied: reuse in place or not at all", () => {
     const options = { canTransfer: false };
     const running = [{ slot: 0, ids: history, isRunning: true, numComputed: 60 }];
     expect(cacheWith(running, options).tryPlace(sequenceOf(history))).toMatchObject({ kvSlot: 1, numCachedTokens: 0 });
@@ -169,7 +169,7 @@ describe("a slot for a prompt", () => {
     });
   });
 
-  test("changes places with one beside the slots in use where it lies off them, and what that one kept is found", () => {
+  test("is swapped with a slot next to those in use if it is far from them, and the other slot's tokens are still found", () => {
     const kept = [
       { slot: 0, ids: countFrom(2000, 50), isRunning: true },
       { slot: 1, ids: unrelated },
@@ -184,7 +184,7 @@ describe("a slot for a prompt", () => {
     expect(moved).toEqual({ kvSlot: 2, numCachedTokens: 100, prefixSlot: null, swappedSlot: 8 });
   });
 
-  test("stays where it is while nothing runs, or where nothing free lies nearer", () => {
+  test("stays in place while nothing runs or no nearer slot is free", () => {
     const turn = sequenceOf([...history, 7]);
     const inPlace = { kvSlot: 8, numCachedTokens: 100, prefixSlot: null, swappedSlot: null };
     expect(cacheWith([{ slot: 8, ids: history }], {}, 10).tryPlace(turn)).toEqual(inPlace);
@@ -192,7 +192,7 @@ describe("a slot for a prompt", () => {
     expect(cacheWith([...running, { slot: 8, ids: history }], {}, 10).tryPlace(turn)).toEqual(inPlace);
   });
 
-  test("has nothing to reuse for logprobs of the prompt, nor where reuse is switched off", () => {
+  test("reuses nothing for prompt logprobs or when reuse is turned off", () => {
     const samplingParams = createSamplingParams({ promptLogprobs: 0 });
     const kept = [{ slot: 0, ids: history }];
     const placement = { kvSlot: 1, numCachedTokens: 0, prefixSlot: null, swappedSlot: null };

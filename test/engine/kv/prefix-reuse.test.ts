@@ -47,7 +47,7 @@ describe.for(checkpoints)("%s", (name) => {
     return engine.generations.get(requestId)!.outputs.at(-1)?.numCachedTokens;
   }
 
-  test.for([7, 512])("prompts asked again get the reference's tokens, with %i tokens a step", async (budget) => {
+  test.for([7, 512])("repeated prompts get the reference's tokens, with %i tokens a step", async (budget) => {
     using engine = await createEngine({ maxNumBatchedTokens: budget });
     for (const turn of ["first", "second"]) {
       for (const recorded of golden.cases) {
@@ -62,7 +62,7 @@ describe.for(checkpoints)("%s", (name) => {
     }
   });
 
-  test("the next turn of a conversation computes what is new, and one more token", async () => {
+  test("the next turn of a conversation computes the new tokens and one more", async () => {
     using engine = await createEngine();
     const [recorded] = golden.cases;
     const first = goldenRequest("first", recorded, golden.model);
@@ -84,7 +84,7 @@ describe.for(checkpoints)("%s", (name) => {
     expect(engine.tokensOf("second")).toEqual(withoutReuse.tokensOf("second"));
   });
 
-  test("equal prompts that come together are computed once", async () => {
+  test("equal prompts that arrive together are computed once", async () => {
     using engine = await createEngine({ maxNumBatchedTokens: 64 });
     const prompt = goldenRequest("", golden.cases[0], golden.model);
     const promptTokenIds = [...prompt.promptTokenIds, ...Array.from({ length: 20 }, (_, index) => 5 + index)];
@@ -96,12 +96,12 @@ describe.for(checkpoints)("%s", (name) => {
     }
   });
 
-  test("a kept prefix is as it was after others have decoded around it", async () => {
+  test("a kept prefix is unchanged after others have decoded around it", async () => {
     const requestOf = (requestId: string, index: number, maxTokens: number): EngineRequest =>
       goldenRequest(requestId, golden.cases[index % golden.cases.length], golden.model, { maxTokens });
     const left = { ...requestOf("left", 0, 20), cacheSalt: "left" };
     const recorded = requestOf("kept", 1, 1);
-    // Rows that ride along compute token 0, with which the recorded prompts begin: to be seen, it must differ.
+    // Unused rows compute token 0, with which the recorded prompts start. It must differ here to be visible.
     const kept = { ...recorded, promptTokenIds: [9, ...recorded.promptTokenIds.slice(1)] };
     const right = { ...requestOf("right", 2, 20), cacheSalt: "right" };
     const turn = { ...kept, requestId: "turn", samplingParams: { ...left.samplingParams, logprobs: 2 } };
@@ -120,11 +120,11 @@ describe.for(checkpoints)("%s", (name) => {
     for (const [index, logprob] of logprobsOf(engine).entries()) expect(logprob).toBeCloseTo(expected[index], 4);
   });
 
-  test("random conversations with turns, branches, aborts and evictions get the tokens of an engine without reuse", async () => {
+  test("random conversations with turns, branches, aborts and evictions get the same tokens as without reuse", async () => {
     const turn = fc.record({
-      /** Below the number of requests so far: the one it goes on from; else a recorded prompt. */
+      /** Below the number of requests so far: the one to continue; otherwise a recorded prompt. */
       base: fc.nat(24),
-      /** Of the base's tokens, how many are kept, in percent. */
+      /** Percentage of the base's tokens that is kept. */
       kept: fc.constantFrom(30, 60, 90, 100, 100, 100),
       added: fc.array(fc.integer({ min: 3, max: 40 }), { minLength: 1, maxLength: 20 }),
       maxTokens: fc.integer({ min: 1, max: 12 }),
@@ -176,7 +176,7 @@ describe.for(checkpoints)("%s", (name) => {
   });
 });
 
-test("prompts of equal tokens and different images reuse nothing from the first image on", async () => {
+test("prompts with equal tokens and different images reuse nothing from the first image on", async () => {
   await using cache = await createTemporaryFolder();
   const { model, cases } = await buildGoldenModel("llava-default", cache.path);
   const pictures = new Map(

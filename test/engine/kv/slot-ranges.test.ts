@@ -5,14 +5,14 @@ import { coverSlots } from "../../../engine/kv/slot-ranges.ts";
 
 const ascendingSlots = fc.uniqueArray(fc.nat(40)).map((slots) => slots.toSorted((left, right) => left - right));
 
-test("slots with small gaps are one range, a wide gap splits", () => {
+test("slots with small gaps form one range, and a wide gap splits it", () => {
   expect(coverSlots([0, 1, 4, 9, 10], 64)).toEqual([
     { firstSlot: 0, numSlots: 5 },
     { firstSlot: 9, numSlots: 2 },
   ]);
 });
 
-test("without slots there are no ranges", () => {
+test("no slots give no ranges", () => {
   expect(coverSlots([], 8)).toEqual([]);
 });
 
@@ -24,7 +24,7 @@ test("a device that runs one slot at a time gets one range per slot", () => {
   ]);
 });
 
-test("ranges cover every slot once, begin and end at one, ascend and keep within the limit", () => {
+test("ranges cover every slot once, start and end at one, ascend and stay within the limit", () => {
   fc.assert(
     fc.property(ascendingSlots, fc.integer({ min: 1, max: 12 }), (slots, maxSlotsPerRun) => {
       const ranges = coverSlots(slots, maxSlotsPerRun);

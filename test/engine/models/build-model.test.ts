@@ -12,7 +12,7 @@ import { decodeGolden, relativeError } from "./golden-decoding.ts";
 
 type Header = Record<string, { shape: number[] }>;
 
-/** A copy of a golden checkpoint whose tensors have other names or shapes, and whose configuration has other fields. */
+/** A copy of a golden checkpoint with other names or shapes of tensors, and other configuration fields. */
 async function copyCheckpoint(
   source: string,
   target: string,
@@ -61,7 +61,7 @@ test.for(spellings)("tensors named as in $version are found", async ({ rename })
   }
 });
 
-// To values that the type holds exactly.
+// To values that the type represents exactly.
 const rounding = {
   F16: (values: Float32Array): Float32Array => Float32Array.from(Float16Array.from(values)),
   BF16: (values: Float32Array): Float32Array =>
@@ -90,9 +90,9 @@ async function copyRounded(source: string, target: string, { rounded, stored, pa
 test.for([
   { rounded: "F16", padding: 8, layout: "aligned" },
   { rounded: "BF16", padding: 8, layout: "aligned" },
-  // Writers that do not pad: no kernel may read such floats in place.
+  // Files without padding: no kernel may read such floats in place.
   { rounded: "F16", padding: 7, layout: "at odd addresses" },
-] as const)("$rounded tensors $layout are computed with in single precision", async ({ rounded, padding }) => {
+] as const)("$rounded tensors $layout are computed in single precision", async ({ rounded, padding }) => {
   await using folder = await createTemporaryFolder();
   const { checkpointFolder, cases } = await loadGoldens("llava-full");
   const logitsOf = async (stored: RoundedCopy["stored"]): Promise<Float32Array> => {
@@ -105,7 +105,7 @@ test.for([
   expect(relativeError(await logitsOf(rounded), await logitsOf("F32"))).toBeLessThan(1e-6);
 });
 
-test("a tensor that is missing is named", async () => {
+test("a missing tensor is named", async () => {
   await using folder = await createTemporaryFolder();
   const { checkpointFolder } = await loadGoldens("llama");
   const broken = join(folder.path, "broken");
@@ -124,7 +124,7 @@ test.for([
   ["intermediate_size", 100, "model.layers.0.mlp"],
   ["vocab_size", 330, "model.embed_tokens.weight"],
   ["num_attention_heads", 6, "model.layers.0.self_attn"],
-] as const)("a configuration whose %s does not fit the tensors is refused", async ([field, value, tensor]) => {
+] as const)("a configuration whose %s does not fit the tensors is rejected", async ([field, value, tensor]) => {
   await using folder = await createTemporaryFolder();
   const { checkpointFolder } = await loadGoldens("llama");
   const broken = join(folder.path, "broken");
@@ -135,7 +135,7 @@ test.for([
   });
 });
 
-test("float16 on cpu is refused, and auto is float32 there", async () => {
+test("float16 on cpu is rejected, and auto means float32 there", async () => {
   await using folder = await createTemporaryFolder();
   const { checkpointFolder } = await loadGoldens("qwen2");
   const options = { cacheFolder: folder.path };
@@ -150,7 +150,7 @@ test("float16 on cpu is refused, and auto is float32 there", async () => {
   expect(onGpu.decoder.kvElementType).toBe("float16");
 });
 
-test("a length beyond the checkpoint's is refused with both numbers", async () => {
+test("a length above the checkpoint's is rejected with both numbers", async () => {
   await using folder = await createTemporaryFolder();
   const { checkpointFolder } = await loadGoldens("qwen2");
   await expect(buildFrom(checkpointFolder, { cacheFolder: folder.path, maxModelLen: 513 })).rejects.toMatchObject({
@@ -159,7 +159,7 @@ test("a length beyond the checkpoint's is refused with both numbers", async () =
   });
 });
 
-test("the same checkpoint is built once; another precision has another content hash", async () => {
+test("the same checkpoint is built once, and another precision has another content hash", async () => {
   await using folder = await createTemporaryFolder();
   const { checkpointFolder } = await loadGoldens("llava-full");
   const first = await buildFrom(checkpointFolder, { cacheFolder: folder.path });

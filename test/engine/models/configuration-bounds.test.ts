@@ -1,4 +1,4 @@
-/** Every size that a graph is built by has a bound, in every family: none is believed because a file says so. */
+/** Every size from which a graph is built has a bound, in every family: none is trusted because a file says so. */
 import { expect, test } from "vitest";
 
 import { EngineError } from "../../../engine/contract/errors.ts";
@@ -67,7 +67,7 @@ function errorOf(action: () => unknown): unknown {
   return null;
 }
 
-test.for(cases)("$architecture refuses every bad $field by its path and value", ({ architecture, field, config }) => {
+test.for(cases)("$architecture rejects every invalid $field by path and value", ({ architecture, field, config }) => {
   for (const value of badValues) {
     const json = withField({ architectures: [architecture], ...config }, field, value);
     const error = errorOf(() => findModelDefinition(json).configure(json));
@@ -79,12 +79,12 @@ test.for(cases)("$architecture refuses every bad $field by its path and value", 
   }
 });
 
-test("a length whose rotary tables would not fit is refused with both numbers, before they are made", () => {
+test("a length whose rotary tables do not fit is rejected with both numbers before they are made", () => {
   const config = { theta: 10_000, scaling: { kind: "none" } } as const;
   expect(() => ropeTables(config, 128, 134_217_728)).toThrow(
     new EngineError(
       "invalid_configuration",
-      "The rotary tables of a model length of 134217728 tokens would take 68719476736 bytes; the limit is 1073741824, which is 2097152 tokens.",
+      "The rotary tables for a model length of 134217728 tokens would take 68719476736 bytes; the limit is 1073741824, which is 2097152 tokens.",
       { setting: "maxModelLen" },
     ),
   );

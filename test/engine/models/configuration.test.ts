@@ -73,10 +73,10 @@ const refusals: readonly (readonly [config: Readonly<Record<string, unknown>>, m
     { ...llava, vision_config: { ...llava.vision_config, patch_size: 7 } },
     "config.json: vision_config.patch_size = 7 is not supported",
   ],
-  [{ ...smolVlm, scale_factor: 3 }, "config.json: scale_factor = 3 is not supported: 4 patches a side"],
+  [{ ...smolVlm, scale_factor: 3 }, "config.json: scale_factor = 3 is not supported: 4 patches per side"],
   [
     { ...smolVlm, vision_config: { image_size: 100, patch_size: 4 } },
-    "config.json: vision_config.patch_size = 4 is not supported: the positions of 25 patches a side",
+    "config.json: vision_config.patch_size = 4 is not supported: positions of 25 patches per side",
   ],
   [
     { ...smolVlm, vision_config: { model_type: "siglip2_vision_model" } },
@@ -93,7 +93,7 @@ const refusals: readonly (readonly [config: Readonly<Record<string, unknown>>, m
   ],
   [
     { ...qwen2Vl, rope_scaling: { type: "mrope", mrope_section: [2, 3, 4] } },
-    "config.json: mrope_section = [2,3,4] is not supported: heads of 16 have half as many frequencies",
+    "config.json: mrope_section = [2,3,4] is not supported: their sum must be half of the head size, 16",
   ],
   [
     { ...qwen2Vl, rope_scaling: { type: "longrope", mrope_section: [2, 3, 3] } },
@@ -106,7 +106,7 @@ const refusals: readonly (readonly [config: Readonly<Record<string, unknown>>, m
   ],
 ];
 
-test.for(refusals.map(([config, message]) => ({ config, message })))("refused: $message", ({ config, message }) => {
+test.for(refusals.map(([config, message]) => ({ config, message })))("rejected: $message", ({ config, message }) => {
   const error = errorOf(() => findModelDefinition(config).configure(config));
   expect(error.code).toBe("unsupported_model");
   expect(error.message).toContain(message);
@@ -131,7 +131,7 @@ test.for([
   expect(error.message).toContain(message);
 });
 
-test("fields that config.json leaves out have transformers' defaults", () => {
+test("fields missing in config.json have transformers' defaults", () => {
   expect(parseDecoderConfig({}, "text_config", "llama")).toMatchObject({
     vocabSize: 32000,
     hiddenSize: 4096,
@@ -155,7 +155,7 @@ test("fields that config.json leaves out have transformers' defaults", () => {
   });
 });
 
-test("the configuration of LLaVA 1.5 as the hub has it is understood", () => {
+test("the hub's configuration of LLaVA 1.5 is parsed", () => {
   const config = parseLlavaConfig({
     ignore_index: -100,
     image_token_index: 32000,
@@ -200,9 +200,12 @@ test.for([
     [-3, 2],
     [1, 2],
   ],
-] as const)("vision_feature_layer %o is the hidden states %o of a tower of three layers", ([setting, layers]) => {
-  expect(parseLlavaConfig({ ...llava, vision_feature_layer: setting }).featureLayers).toEqual(layers);
-});
+] as const)(
+  "vision_feature_layer %o selects the hidden states %o of a tower with three layers",
+  ([setting, layers]) => {
+    expect(parseLlavaConfig({ ...llava, vision_feature_layer: setting }).featureLayers).toEqual(layers);
+  },
+);
 
 test("an image token id is read in both spellings, and either place ties the embeddings", () => {
   expect(parseLlavaConfig({ ...llava, image_token_index: 7 }).imageTokenId).toBe(7);
@@ -212,7 +215,7 @@ test("an image token id is read in both spellings, and either place ties the emb
   expect(parseLlavaConfig(inText).text.tieWordEmbeddings).toBe(true);
 });
 
-test("the configuration of SmolVLM 256M as the hub has it is understood", () => {
+test("the hub's configuration of SmolVLM 256M is parsed", () => {
   const config = parseIdefics3Config({
     architectures: ["Idefics3ForConditionalGeneration"],
     image_token_id: 49190,
@@ -258,7 +261,7 @@ test("the configuration of SmolVLM 256M as the hub has it is understood", () => 
   });
 });
 
-test("the configuration of Fuyu 8B as the hub has it, flat, is understood", () => {
+test("the hub's flat configuration of Fuyu 8B is parsed", () => {
   const config = parseFuyuConfig({
     architectures: ["FuyuForCausalLM"],
     hidden_act: "relu2",
@@ -285,7 +288,7 @@ test("the configuration of Fuyu 8B as the hub has it, flat, is understood", () =
   });
 });
 
-test("the configuration of Qwen2-VL 2B as the hub has it, flat, is understood", () => {
+test("the hub's flat configuration of Qwen2-VL 2B is parsed", () => {
   const config = parseQwen2VlConfig({
     architectures: ["Qwen2VLForConditionalGeneration"],
     attention_dropout: 0.0,
@@ -328,12 +331,12 @@ test("the configuration of Qwen2-VL 2B as the hub has it, flat, is understood", 
   });
 });
 
-test("tiles are refused whose patches transformers does not put into positions of their own", () => {
+test("tiles are rejected if transformers does not place their patches evenly", () => {
   const recorded = JSON.parse(readFileSync(join(goldensFolder, "smolvlm/uneven_sides.json"), "utf8")) as number[];
   expect(unevenSides).toEqual(recorded);
 });
 
-test("Qwen2 slides over its upper layers only where use_sliding_window says so", () => {
+test("Qwen2 uses a sliding window in its upper layers only if use_sliding_window is set", () => {
   const sliding = { ...qwen2, sliding_window: 16, max_window_layers: 1 };
   expect(parseDecoderConfig(sliding, "", "qwen2").slidingWindows).toEqual([null, null]);
   expect(parseDecoderConfig({ ...sliding, use_sliding_window: true }, "", "qwen2").slidingWindows).toEqual([null, 16]);

@@ -1,4 +1,4 @@
-/** Builds models without an engine, with everything they write in a folder of the test's own. */
+/** Builds models without an engine, and writes everything into a folder of the test. */
 import type { DeviceName, DtypeName } from "../../../engine/contract/config.ts";
 import { buildModel } from "../../../engine/models/build-model.ts";
 import type { BuiltModel, KvLayout } from "../../../engine/models/built-model.ts";

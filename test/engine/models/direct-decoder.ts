@@ -14,12 +14,12 @@ export interface ImageRows {
 }
 
 export interface DirectRun {
-  /** One list per slot from the first on; several lists have one token each. */
+  /** One list per slot from the first on; with several lists, each has one token. */
   readonly tokenIds: readonly (readonly number[])[];
-  /** Tokens that each slot has already. */
+  /** Number of tokens that each slot already has. */
   readonly numComputed: readonly number[];
   readonly images?: ImageRows;
-  /** [3][tokens of all slots], where the decoder takes positions; left out, tokens have the places they stand at. */
+  /** [3][tokens of all slots], if the decoder takes positions. If left out, positions are the tokens' indices. */
   readonly positions?: readonly (readonly number[])[];
   /** Rows of the flattened tokens whose logits are returned. */
   readonly logitRows: readonly number[];
@@ -37,7 +37,7 @@ export class DirectDecoder implements Disposable {
   readonly #options: DirectDecoderOptions;
   readonly #session: Session;
   readonly #binding: IoBinding;
-  // By number of slots: tensors over the same memory where that is the host's.
+  // By number of slots: tensors over the same memory, if it is the host's.
   readonly #caches = new Map<number, ReadonlyMap<string, Tensor>>();
 
   constructor(model: BuiltModel, options: DirectDecoderOptions) {
@@ -103,7 +103,7 @@ export class DirectDecoder implements Disposable {
     return caches;
   }
 
-  /** On a device all slots are run together, always: its tensors have no views. */
+  /** On a device, all slots always run together, because its tensors have no views. */
   #bindSlots(numSlots: number): void {
     const all = this.#caches.get(this.#options.numSlots)!;
     const caches =
@@ -132,12 +132,12 @@ export class DirectDecoder implements Disposable {
 }
 
 /**
- * Row-major [numTiles, numImageTokens, hiddenSize], of an encoder with one input: pictures of one size in a batch, or
+ * Row-major [numTiles, numImageTokens, hiddenSize], for an encoder with one input: pictures of one size in a batch, or
  * one item of many tiles.
  */
 export function encodeImages(model: BuiltModel, values: Float32Array, device: DeviceName = "cpu"): Float32Array {
   const encoder = model.visionEncoder;
-  if (encoder === null) throw new Error("the model takes no images");
+  if (encoder === null) throw new Error("the model does not accept images");
   const { hiddenSize } = model.decoder;
   const [{ name, shape }] = encoder.inputs;
   const tileShape = shape.filter((size) => typeof size === "number");
@@ -156,20 +156,20 @@ export function encodeImages(model: BuiltModel, values: Float32Array, device: De
   return features;
 }
 
-/** The features of a golden case's pictures, in whatever way its model takes them; null without pictures. */
+/** The features of a golden case's pictures, in the model's own form; null without pictures. */
 export function encodeGolden(model: BuiltModel, { pixelValues, grids }: GoldenCase): Float32Array | null {
   if (pixelValues === null) return null;
   return grids === undefined ? encodeImages(model, pixelValues) : encodeGrids(model, pixelValues, grids);
 }
 
-/** As `encodeImages`, of pictures that come with their grids of patches, one after the other. */
+/** Like `encodeImages`, for pictures with grids of patches, one after the other. */
 function encodeGrids(
   model: BuiltModel,
   values: Float32Array,
   grids: readonly (readonly [number, number, number])[],
 ): Float32Array {
   const encoder = model.visionEncoder;
-  if (encoder === null) throw new Error("the model takes no images");
+  if (encoder === null) throw new Error("the model does not accept images");
   const { hiddenSize } = model.decoder;
   const [pixels, grid] = encoder.inputs;
   const numFeatures = Number(pixels.shape[1]);

@@ -7,7 +7,7 @@ import { buildFrom } from "./direct-build.ts";
 import { DirectDecoder, encodeGolden } from "./direct-decoder.ts";
 import { argmaxRows, decodeGolden, prefill, relativeError } from "./golden-decoding.ts";
 
-// Share of the logit range that single precision may differ by from transformers' single precision.
+// Fraction of the logit range by which our single precision may differ from transformers'.
 const tolerance = 1e-4;
 const maxLength = 512;
 const checkpoints = [
@@ -35,7 +35,7 @@ describe.for(checkpoints)("%s in float32", (name) => {
 
   afterAll(() => cache[Symbol.asyncDispose]());
 
-  test("image features are those of transformers", () => {
+  test("image features equal those of transformers", () => {
     for (const golden of goldens.cases) {
       const features = encodeGolden(model, golden);
       if (features === null) continue;
@@ -43,7 +43,7 @@ describe.for(checkpoints)("%s in float32", (name) => {
     }
   });
 
-  test.for([1, 16, maxLength])("prompts in chunks of %i tokens lead to the logits of transformers", (chunkSize) => {
+  test.for([1, 16, maxLength])("prompts in chunks of %i tokens give the logits of transformers", (chunkSize) => {
     using decoder = new DirectDecoder(model, { numSlots: 1, maxLength });
     for (const golden of goldens.cases) {
       const logits = decodeGolden(decoder, model, golden, chunkSize);
@@ -52,7 +52,7 @@ describe.for(checkpoints)("%s in float32", (name) => {
     }
   });
 
-  test("a sequence decodes to the same logits beside seven of other lengths", () => {
+  test("a sequence gets the same logits next to seven sequences of other lengths", () => {
     const numSlots = 8;
     const slot = 0;
     const { vocabSize } = model.decoder;
@@ -61,7 +61,7 @@ describe.for(checkpoints)("%s in float32", (name) => {
       const { promptTokenIds, greedyTokenIds, positions } = golden;
       prefill(decoder, model, golden, maxLength);
       for (let step = 1; step < greedyTokenIds.length; step++) {
-        // Its neighbours are at lengths of their own, with whatever their slots hold.
+        // Its neighbours have other lengths, with arbitrary content in their slots.
         const tokenIds = Array.from({ length: numSlots }, (_, other) => [(other * 31 + step) % vocabSize]);
         const numComputed = Array.from({ length: numSlots }, (_, other) => other * 17 + step);
         tokenIds[slot] = [greedyTokenIds[step - 1]];

@@ -1,4 +1,4 @@
-/** Whole models, from a request with pictures to its tokens, against what transformers generates greedily. */
+/** Whole models, from a request with pictures to its tokens, compared with the greedy tokens of transformers. */
 import { join } from "node:path";
 import { expect, test } from "vitest";
 
@@ -54,7 +54,7 @@ test.for(variants)("$name over $kvLayout answers about pictures with the tokens 
       expect(tokenIds).toEqual(golden.greedyTokenIds);
     };
     await Promise.all(cases.map(ask));
-    // Again, on the keys and values that the first time left behind.
+    // Again, on the keys and values that the first run left behind.
     for (const golden of cases) await ask(golden);
   } finally {
     await engine.close();

@@ -1,9 +1,9 @@
-/** Takes a built model through a golden conversation, every token given, and collects the logits. */
+/** Runs a built model through a golden conversation with given tokens, and collects the logits. */
 import type { BuiltModel } from "../../../engine/models/built-model.ts";
 import type { GoldenCase } from "../../support/goldens.ts";
 import type { DirectDecoder, DirectRun, ImageRows } from "./direct-decoder.ts";
 
-/** Prefills slot 0 in chunks; the images' embeddings are the recorded ones unless others are given. */
+/** Prefills slot 0 in chunks. The images' embeddings are the recorded ones by default. */
 export function prefill(
   decoder: DirectDecoder,
   model: BuiltModel,
@@ -27,7 +27,7 @@ export function prefill(
   return logits;
 }
 
-/** Row-major [32, vocabSize]: what each greedy token is chosen from. */
+/** Row-major [32, vocabSize]: the logits from which each greedy token is chosen. */
 export function decodeGolden(
   decoder: DirectDecoder,
   model: BuiltModel,
@@ -67,7 +67,7 @@ function imageRowsOf(
   return { embeddings: embeddings ?? new Float32Array(0), positions: positions.map((row) => row - start) };
 }
 
-/** Largest difference as a share of the range of `expected`; infinite for another length. */
+/** Largest difference as a fraction of the range of `expected`; infinite for another length. */
 export function relativeError(actual: Float32Array, expected: Float32Array): number {
   if (actual.length !== expected.length) return Infinity;
   let difference = 0;

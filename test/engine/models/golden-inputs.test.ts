@@ -1,4 +1,4 @@
-/** Holds the processors of the models to what transformers makes of the same conversations and pictures. */
+/** Compares the models' processors with transformers for the same conversations and pictures. */
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
@@ -30,7 +30,7 @@ async function messagesOf(golden: GoldenCase): Promise<ChatMessage[]> {
   }));
 }
 
-test.for(["llava-siglip", "smolvlm"] as const)("%s: ids and pixel values are those of transformers", async (name) => {
+test.for(["llava-siglip", "smolvlm"] as const)("%s: ids and pixel values equal those of transformers", async (name) => {
   await using inputs = await createGoldenInputs(name);
   const smallestDeviation = Math.min(...(inputs.imageInputs!.processor.options.image_std as number[]));
   const { cases } = await loadGoldens(name);
@@ -61,7 +61,7 @@ interface RecordedGrid {
   readonly columns: number;
 }
 
-test("pictures of every shape are cut into the tiles that transformers cuts", () => {
+test("pictures of every shape are cut into the same tiles as by transformers", () => {
   const recorded = JSON.parse(readFileSync(join(goldensFolder, "smolvlm/tile_grids.json"), "utf8")) as RecordedGrid[];
   const options = parseTileOptions({ size: { longest_edge: 72 }, max_image_size: { longest_edge: 24 } });
   for (const { width, height, ...expected } of recorded) {
@@ -86,7 +86,7 @@ function gridOrRefusal(size: ImageSize, options: Qwen2VlImageOptions): readonly 
   }
 }
 
-test("pictures of every shape become as many squares as transformers makes of them", () => {
+test("pictures of every shape become as many squares as in transformers", () => {
   const recorded = JSON.parse(
     readFileSync(join(goldensFolder, "qwen2-vl/resized_grids.json"), "utf8"),
   ) as RecordedSquares[];
@@ -97,7 +97,7 @@ test("pictures of every shape become as many squares as transformers makes of th
   }
 });
 
-test("qwen2-vl: ids, patches, grids and positions are those of transformers", async () => {
+test("qwen2-vl: ids, patches, grids and positions equal those of transformers", async () => {
   await using inputs = await createGoldenInputs("qwen2-vl");
   for (const golden of (await loadGoldens("qwen2-vl")).cases) {
     const mark = "<|vision_start|><|image_pad|><|vision_end|>";
@@ -110,7 +110,7 @@ test("qwen2-vl: ids, patches, grids and positions are those of transformers", as
     expect(processed.promptTokenIds).toEqual(golden.promptTokenIds);
     const numTokens = golden.promptTokenIds.length;
     const recorded = golden.positions!.map((axis) => axis.slice(0, numTokens));
-    // Prompts without pictures are left where they stand.
+    // Prompts without pictures keep their positions.
     const places = Array.from({ length: 3 }, () => Array.from({ length: numTokens }, (_, place) => place));
     const { axes, next } = processed.positions ?? { axes: places.flat(), next: numTokens };
     expect([...axes]).toEqual(recorded.flat());
@@ -131,14 +131,14 @@ test("qwen2-vl: ids, patches, grids and positions are those of transformers", as
   }
 });
 
-test("the picture with the most squares has as many as the options allow", () => {
+test("the picture with the most squares reaches the limit of the options", () => {
   const options = parseImageOptions({ min_pixels: 3136, max_pixels: 12845056 });
   const size = largestImageSize(options);
   const { rows, columns } = squareGrid(size, options);
   expect(rows * columns).toBe(16384);
 });
 
-test("a request may have its picture left whole", async () => {
+test("a request can keep its picture whole", async () => {
   await using inputs = await createGoldenInputs("smolvlm");
   const reference = await pictureReference("drawing.png");
   const prompt = {
@@ -162,9 +162,9 @@ test.for([
   [
     { do_resize: false },
     "invalid_checkpoint",
-    "do_resize is false; expected true: this model's pictures are always resized.",
+    "do_resize is false; expected true: this model always resizes pictures.",
   ],
   [{ do_thumbnail: true }, "unsupported_model", "do_thumbnail is not supported."],
-] as const)("tiles under %o are refused: %s", ([options, code, message]) => {
+] as const)("tiles with %o are rejected: %s", ([options, code, message]) => {
   expect(() => parseTileOptions(options)).toThrow(expect.objectContaining({ code, message }));
 });

@@ -1,4 +1,4 @@
-/** Recorded conversations as requests bring them, pictures and all. */
+/** Recorded conversations as requests, with their pictures. */
 import type { GenerationRequest } from "../../../engine/index.ts";
 import { pictureReference, type GoldenCase } from "../../support/goldens.ts";
 

@@ -20,7 +20,7 @@ test.for([
   ["llava-default", "int4"],
   ["fovea-shapes", "int4"],
   ["qwen2", "float32"],
-] as const)("weights of %s in %s take what is planned from their headers", async ([name, dtype]) => {
+] as const)("weights of %s in %s take the memory planned from their headers", async ([name, dtype]) => {
   await using cache = await createTemporaryFolder();
   const { checkpointFolder } = await loadGoldens(name);
   const checkpoint = await openCheckpoint(checkpointFolder, { cacheFolder: cache.path });
@@ -46,7 +46,7 @@ test.for([
   expect(weights.embedding + weights.decoder + weights.visionEncoder).toBe(total);
 });
 
-test("the KV cache of an engine is as large as planned", async () => {
+test("an engine's KV cache has the planned size", async () => {
   await using cache = await createTemporaryFolder();
   const { checkpointFolder } = await loadGoldens("llava-default");
   const checkpoint = await openCheckpoint(checkpointFolder, { cacheFolder: cache.path });
@@ -64,7 +64,7 @@ test("the KV cache of an engine is as large as planned", async () => {
   expect(kvCache.byteLength).toBe(planKvCache(decoder, shape).reservedBytes);
 });
 
-test("a step's room grows with its tokens, and with the cache they attend to", async () => {
+test("a step's memory grows with its tokens and with the cache they attend to", async () => {
   await using cache = await createTemporaryFolder();
   const { checkpointFolder } = await loadGoldens("llama");
   const checkpoint = await openCheckpoint(checkpointFolder, { cacheFolder: cache.path });
@@ -74,7 +74,7 @@ test("a step's room grows with its tokens, and with the cache they attend to", a
     planAt(maxModelLen).decoderRunBytes({ numSequences: 1, numTokens });
   expect(bytesOf(128, 512)).toBeGreaterThan(bytesOf(64, 512) * 1.9);
   const { num_attention_heads: numHeads } = checkpoint.config as { num_attention_heads: number };
-  // A float of every head for every pair of token and place.
+  // One float per head for every pair of token and position.
   expect(bytesOf(128, 512) - bytesOf(128, 256)).toBe(128 * 256 * numHeads * 4);
   expect(planAt(512).visionRunBytes(16)).toBe(0);
 });

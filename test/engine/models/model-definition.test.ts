@@ -9,7 +9,7 @@ import type { ModelDefinitionFixture } from "../../contracts/model-definition.ts
 import { goldensFolder } from "../../support/goldens.ts";
 import { createGoldenInputs } from "../input/golden-inputs.ts";
 
-/** Sizes at which each model's processor turns from one case to the next. */
+/** Sizes at which each model's processor changes its behaviour. */
 const checkpoints: readonly {
   readonly name: string;
   readonly sizes: readonly ImageSize[];

@@ -27,7 +27,7 @@ const checkpoints = [
 ] as const;
 
 describe.for(checkpoints)("%s", (name) => {
-  test.for(bounds)("in $dtype stays near transformers' float32", async ({ dtype, maxDivergence, minAgreement }) => {
+  test.for(bounds)("in $dtype stays close to transformers' float32", async ({ dtype, maxDivergence, minAgreement }) => {
     await using cache = await createTemporaryFolder();
     const goldens = await loadGoldens(name);
     const model = await buildFrom(goldens.checkpointFolder, { cacheFolder: cache.path, dtype });
@@ -43,7 +43,7 @@ describe.for(checkpoints)("%s", (name) => {
     }
   });
 
-  test.for(bounds)("in $dtype a token does not depend on the chunk it comes in", async ({ dtype }) => {
+  test.for(bounds)("in $dtype a token does not depend on its chunk", async ({ dtype }) => {
     await using cache = await createTemporaryFolder();
     const goldens = await loadGoldens(name);
     const model = await buildFrom(goldens.checkpointFolder, { cacheFolder: cache.path, dtype });
@@ -57,7 +57,7 @@ describe.for(checkpoints)("%s", (name) => {
   });
 });
 
-test("in int8 a token of zeros only, which has no scale, stays near float32 and leaves its neighbours alone", async () => {
+test("in int8 a token of zeros, which has no scale, stays close to float32 and does not affect its neighbours", async () => {
   await using cache = await createTemporaryFolder();
   const { checkpointFolder } = await loadGoldens("llava-default");
   const logits: Float32Array[] = [];

@@ -17,7 +17,7 @@ const recorded = JSON.parse(
 const headDim = 32;
 const defaults = { defaultTheta: 10000, maxPositionEmbeddings: 2048 };
 
-test.for(recorded)("$name has the frequencies and the amplitude of transformers", (golden) => {
+test.for(recorded)("$name has the frequencies and amplitude of transformers", (golden) => {
   const config = parseRopeConfig({ rope_parameters: golden.ropeParameters }, "", defaults);
   const frequencies = inverseFrequencies(config, headDim);
   expect(frequencies.length).toBe(golden.inverseFrequencies.length);
@@ -37,7 +37,7 @@ test.for(recorded)("$name is the same in the spelling of transformers 4", ({ rop
   expect(old).toEqual(parseRopeConfig({ rope_parameters: ropeParameters }, "", defaults));
 });
 
-test("dynamic scaling is none up to the checkpoint's own length", () => {
+test("dynamic scaling does nothing up to the checkpoint's own length", () => {
   const config = { rope_theta: 5000, rope_scaling: { rope_type: "dynamic", factor: 2 } };
   expect(parseRopeConfig(config, "", defaults)).toEqual({ theta: 5000, scaling: { kind: "none" } });
 });
@@ -46,6 +46,6 @@ test.for([
   [{ rope_type: "longrope", factor: 2 }, 'config.json: rope_parameters.rope_type = "longrope" is not supported'],
   [{ rope_type: "linear" }, 'config.json: rope_parameters.rope_type = "linear" is not supported: it lacks factor'],
   [{ partial_rotary_factor: 0.5 }, "config.json: rope_parameters.partial_rotary_factor = 0.5 is not supported"],
-] as const)("%o is refused", ([ropeParameters, message]) => {
+] as const)("%o is rejected", ([ropeParameters, message]) => {
   expect(() => parseRopeConfig({ rope_parameters: ropeParameters }, "", defaults)).toThrow(message);
 });

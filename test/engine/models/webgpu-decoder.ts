@@ -1,5 +1,5 @@
 /**
- * A process of its own for `webgpu.test.ts`: the Vulkan driver is chosen by the environment a process starts with.
+ * A separate process for `webgpu.test.ts`, because the environment at the start of a process selects the Vulkan driver.
  * Usage: node webgpu-decoder.ts CACHE_FOLDER; prints a `WebGpuDecoderReport` as JSON.
  */
 import { Session } from "../../../engine/runtime/session.ts";
@@ -13,7 +13,7 @@ export interface WebGpuDecoderReport {
   readonly logitError: number;
   /** Share of the features' range, against transformers. */
   readonly featureError: number;
-  /** Graphs that ONNX Runtime took for the device. */
+  /** Graphs that ONNX Runtime accepted for the device. */
   readonly loaded: readonly string[];
 }
 

@@ -41,21 +41,21 @@ async function applied(prompt: readonly number[], ...items: readonly (readonly R
 }
 
 describe("replacements", () => {
-  test("items that share a target take its occurrences in order, and the rest stay as they are", async () => {
+  test("items with the same target take its occurrences in order, and other occurrences stay", async () => {
     expect(await applied([5, 9, 6, 9, 9], replace([9], [1, 1]), replace([9], [2]))).toEqual([
       [5, 1, 1, 6, 2, 9],
       [1, 4],
     ]);
   });
 
-  test("items with targets of their own may stand in any order", async () => {
+  test("items with different targets may occur in any order", async () => {
     expect(await applied([8, 0, 7, 7], replace([7, 7], [1]), replace([8], [2]))).toEqual([
       [2, 0, 1],
       [2, 0],
     ]);
   });
 
-  test("content that holds the target again is not replaced again", async () => {
+  test("content that contains the target again is not replaced again", async () => {
     expect(await applied([9, 9], replace([9], [9, 9, 9]), replace([9], [9, 9]))).toEqual([
       [9, 9, 9, 9, 9],
       [0, 3],
@@ -69,19 +69,19 @@ describe("replacements", () => {
     ]);
   });
 
-  test("of two modalities that share a target the first takes the first occurrences", async () => {
+  test("if two modalities share a target, the first takes the first occurrences", async () => {
     expect(await applied([9, 9, 9], replace([9], [1]), replace([9], [2]), replace([9], [3]))).toEqual([
       [1, 2, 3],
       [0, 1, 2],
     ]);
   });
 
-  test("an empty target matches nothing, and no items leave the prompt as it is", async () => {
+  test("an empty target matches nothing, and no items leave the prompt unchanged", async () => {
     expect(await applied([1, 2], replace([], [3]))).toEqual([[1, 2], [null]]);
     expect(await applied([1, 2])).toEqual([[1, 2], []]);
   });
 
-  test("the first alternative whose target is in the prompt is taken", async () => {
+  test("the first alternative whose target is in the prompt is used", async () => {
     const alternatives = [
       update("replacement", [7], [1]),
       update("insertion", [8], [2]),
@@ -96,7 +96,7 @@ describe("replacements", () => {
     ]);
   });
 
-  test("the mask of embedded tokens goes along", async () => {
+  test("the mask of embedded tokens is kept", async () => {
     const isEmbed = [true, true, false];
     const items = [[{ ...update("replacement", [9], [1, 1, 2]), content: { full: [1, 1, 2], isEmbed } }]];
     const { placeholders } = await applyPromptUpdates([9], items, promptText);
@@ -105,18 +105,18 @@ describe("replacements", () => {
 });
 
 describe("insertions", () => {
-  test("those that share a target all go after its first occurrence, in order", async () => {
+  test("with one target all go after its first occurrence, in order", async () => {
     expect(await applied([5, 9, 6, 9], insert([9], [1]), insert([9], [2, 2]))).toEqual([
       [5, 9, 1, 2, 2, 6, 9],
       [2, 3],
     ]);
   });
 
-  test("into a run of equal tokens stand where they were put", async () => {
+  test("into a run of equal tokens keep their positions", async () => {
     expect(await applied([1, 7, 9, 9], insert([9], [9, 9]))).toEqual([[1, 7, 9, 9, 9, 9], [3]]);
   });
 
-  test("whose targets overlap repeat nothing of the prompt", async () => {
+  test("with overlapping targets repeat nothing of the prompt", async () => {
     expect(await applied([1, 2, 3, 4], insert([1, 2, 3], [8]), insert([2], [9]))).toEqual([
       [1, 2, 9, 3, 8, 4],
       [4, 2],
@@ -136,8 +136,8 @@ describe("insertions", () => {
   });
 });
 
-describe("places that are no tokens", () => {
-  test("start, end and prefix, in an empty prompt too; a prefix only where the prompt begins so", async () => {
+describe("places that are not tokens", () => {
+  test("start, end and prefix work, also in an empty prompt; a prefix only where the prompt starts with it", async () => {
     const prefix = (tokenIds: readonly number[]): PromptTarget => ({
       kind: "prefix",
       sequence: { kind: "tokens", tokenIds },
@@ -163,7 +163,7 @@ describe("places that are no tokens", () => {
     ]);
   });
 
-  test("an item at the start stands there whatever else is replaced, and nothing is repeated", async () => {
+  test("an item at the start is placed there whatever else is replaced, and nothing is repeated", async () => {
     expect(await applied([4, 9, 6], replace([9], [1]), insert(start, [5]))).toEqual([
       [5, 4, 1, 6],
       [2, 0],
@@ -182,7 +182,7 @@ describe("text", () => {
       Array.from({ length }, () => imageId),
     );
 
-  test("a target whose characters have tokens of their own is found by its text", async () => {
+  test("a target whose characters have their own tokens is found by its text", async () => {
     const literal = [{ start: 6, end: 13 }];
     const tokenIds = (await tokenizer.encode("What: <image>!", { addSpecialTokens: false, literal })) as number[];
     expect(tokenIds).not.toContain(imageId);
@@ -191,7 +191,7 @@ describe("text", () => {
     expect(tokenizer.decode(updated)).toBe("What: <image><image><image>!");
   });
 
-  test("a text target is one of tokens where it is a token of its own, and of characters within another", async () => {
+  test("a text target matches a token if it is one, and characters within another token", async () => {
     const foo: PromptTarget = { kind: "text", text: "foo" };
     const tokenIds = await promptText.encode("good food");
     expect(await applied(tokenIds, replace(foo, [imageId]))).toEqual([tokenIds, [null]]);
@@ -204,21 +204,21 @@ describe("text", () => {
     ]);
   });
 
-  test("an empty text is found at once in a text, and nowhere in tokens", async () => {
+  test("an empty text matches at once in a text, and never in tokens", async () => {
     const tokenIds = await promptText.encode("any");
     const items = [insert({ kind: "text", text: "" }, [imageId])];
     expect((await applyPromptUpdates(tokenIds, items, promptText)).placeholders).toEqual([null]);
     expect((await applyPromptUpdatesToText(tokenIds, items, promptText)).tokenIds).toEqual([imageId, ...tokenIds]);
   });
 
-  test("characters of regular expressions are themselves", async () => {
+  test("characters of regular expressions are literal", async () => {
     const tokenIds = await promptText.encode("a |x.* b");
     const items = [replace({ kind: "text", text: "|x.*" }, [imageId])];
     const { tokenIds: updated } = await applyPromptUpdatesToText(tokenIds, items, promptText);
     expect(tokenizer.decode(updated)).toBe("a <image> b");
   });
 
-  test("on prompts whose placeholders are tokens, text and tokens give the same", async () => {
+  test("prompts whose placeholders are tokens give the same result as text and as tokens", async () => {
     const pieces = fc.array(fc.constantFrom("<image>", " a", " red", "circle", "\n", "😀"), { maxLength: 12 });
     const items = fc.array(
       fc.record({
@@ -240,7 +240,7 @@ describe("text", () => {
       const byTokens = await applyPromptUpdates(tokenIds, updates, promptText);
       const byText = await applyPromptUpdatesToText(tokenIds, updates, promptText);
       expect(tokenizer.decode(byText.tokenIds)).toBe(tokenizer.decode(byTokens.tokenIds));
-      // An insertion may part what would be one token.
+      // An insertion may split a possible token.
       const areTokensKept = rules.every(({ mode, target }) => mode === "replacement" && target.kind === "tokens");
       expect(areTokensKept ? byText : byTokens).toEqual(byTokens);
     });
@@ -248,7 +248,7 @@ describe("text", () => {
   });
 });
 
-test("every range points at its item's content, and what is left is the prompt without the targets replaced", async () => {
+test("every range contains its item's content, and the rest is the prompt without the replaced targets", async () => {
   const token = fc.integer({ min: 0, max: 3 });
   const target = fc.oneof(
     fc.array(token, { maxLength: 2 }).map((tokenIds): PromptTarget => ({ kind: "tokens", tokenIds })),
@@ -257,7 +257,7 @@ test("every range points at its item's content, and what is left is the prompt w
   const rule = fc.record({
     mode: fc.constantFrom<Mode>("replacement", "insertion"),
     target,
-    // Contents are told apart from the prompt, and from each other, by their tokens.
+    // Contents are distinguished from the prompt and from each other by their tokens.
     length: fc.integer({ min: 1, max: 5 }),
   });
   const property = fc.asyncProperty(
@@ -286,7 +286,7 @@ test("every range points at its item's content, and what is left is the prompt w
   await fc.assert(property, { numRuns: 2000 });
 });
 
-test("replacements alone are placed as vLLM's rounds place them", async () => {
+test("replacements alone are placed like vLLM's rounds place them", async () => {
   const token = fc.integer({ min: 0, max: 2 });
   const targets = fc.array(fc.array(token, { minLength: 1, maxLength: 2 }), { maxLength: 6 });
   const property = fc.asyncProperty(fc.array(token, { maxLength: 30 }), targets, async (prompt, itemTargets) => {
@@ -297,7 +297,7 @@ test("replacements alone are placed as vLLM's rounds place them", async () => {
   await fc.assert(property, { numRuns: 2000 });
 });
 
-/** Contents of one token each, straight from the description of the rounds. */
+/** Contents of one token each, computed directly from the description of the rounds. */
 function offsetsByRounds(prompt: readonly number[], targets: readonly (readonly number[])[]): (number | null)[] {
   const offsets = targets.map((): number | null => null);
   let position = 0;
@@ -325,7 +325,7 @@ test("occurrences are counted without overlap", () => {
   expect(countOccurrences([1, 2], [])).toBe(0);
 });
 
-test("thousands of items with one target, and as many with targets of their own, find their places", async () => {
+test("thousands of items with one target, and as many with different targets, are all placed", async () => {
   const shared = Array.from({ length: 60_000 }, (_, index) => index % 3);
   const equal = Array.from({ length: 2000 }, () => replace([0, 1, 2], [7]));
   const offsetsOf = (ranges: readonly (PlaceholderRange | null)[]) => ranges.map((range) => range?.offset);

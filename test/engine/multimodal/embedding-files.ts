@@ -1,4 +1,4 @@
-/** Files of embeddings as numpy and safetensors write them. */
+/** Files of embeddings in the formats of numpy and safetensors. */
 
 export function numpyFile(
   type: string,

@@ -46,7 +46,7 @@ describe("batched", () => {
 });
 
 describe("flat", () => {
-  test("items lie one after the other, sizes say how long each is", () => {
+  test("items follow each other, and sizes give their lengths", () => {
     const field = counting([5, 2]);
     const config = fieldConfig.flatFromSizes(sizes(2n, 0n, 3n));
     const items = splitField(field, config);
@@ -58,7 +58,7 @@ describe("flat", () => {
     expect([...items[2].data]).toEqual([5, 6, 7, 8, 9, 10]);
   });
 
-  test("along another dimension items are copied out", () => {
+  test("items along another dimension are copied", () => {
     const field = counting([2, 5]);
     const config = fieldConfig.flatFromSizes(sizes(2n, 3n), 1);
     const items = splitField(field, config);
@@ -73,7 +73,7 @@ describe("flat", () => {
     expect(splitField(counting([3]), config)).toEqual([floats([2], [1, 2]), floats([2], [2, 3])]);
   });
 
-  test("a list is sliced tensor by tensor, and those of one item are joined", () => {
+  test("a list is sliced tensor by tensor, and the tensors of one item are joined", () => {
     const list = [counting([1, 2]), counting([2, 2]), counting([1, 2])];
     const config = fieldConfig.flat([
       { start: 0, end: 2 },
@@ -81,23 +81,23 @@ describe("flat", () => {
     ]);
     expect(splitField(list, config)).toEqual([floats([3, 2], [1, 2, 1, 2, 3, 4]), floats([1, 2], [1, 2])]);
     expect(() => splitField([counting([1, 2]), counting([1, 3])], fieldConfig.flat([{ start: 0, end: 2 }]))).toThrow(
-      /tensors of one image are of \[1, 3\] and of \[1, 2\]/,
+      /tensors of images have the shapes \[1, 3\] and \[1, 2\]/,
     );
   });
 
-  test("sizes of more than one dimension are refused with their shape", () => {
+  test("sizes with more than one dimension are rejected with their shape", () => {
     expect(() => fieldConfig.flatFromSizes(counting([2, 3]))).toThrow(/one dimension; these have \[2, 3\]/);
   });
 });
 
-test("a shared field is every item's", () => {
+test("a shared field belongs to every item", () => {
   const field = counting([2]);
   const config = fieldConfig.shared(3);
   expect(splitField(field, config)).toEqual([field, field, field]);
 });
 
 describe("all fields of a batch", () => {
-  test("are split together; those without a config are dropped, configs without a field skipped", () => {
+  test("are split together; fields without a config are dropped, configs without a field are skipped", () => {
     const fields = new Map([
       ["pixels", counting([2, 3])],
       ["sizes", sizes(1n, 2n)],
@@ -109,7 +109,7 @@ describe("all fields of a batch", () => {
     expect(second.get("pixels")).toEqual(floats([3], [4, 5, 6]));
   });
 
-  test("of different numbers of items are refused with both", () => {
+  test("with different numbers of items are rejected with both numbers", () => {
     const fields = new Map([
       ["pixels", counting([2, 3])],
       ["sizes", sizes(1n)],
@@ -119,7 +119,7 @@ describe("all fields of a batch", () => {
   });
 });
 
-/** Each type with bits that arithmetic would not keep: payloads of NaN, negative zero. */
+/** Each type with bits that arithmetic would not preserve: payloads of NaN, negative zero. */
 const tensors: fc.Arbitrary<ItemTensor> = fc
   .record({
     shape: fc.array(fc.integer({ min: 0, max: 4 }), { minLength: 1, maxLength: 3 }),
@@ -139,7 +139,7 @@ function bytesOf({ data }: ItemTensor, start: number, end: number): string {
   return Buffer.from(elements.buffer, elements.byteOffset, elements.byteLength).toString("hex");
 }
 
-test("an item's elements are the field's at the item's places, bit by bit, whatever the type, shape and config", () => {
+test("an item's elements are bit-identical to the field's, for any type, shape and config", () => {
   const property = fc.property(
     tensors,
     fc.infiniteStream(fc.integer({ min: 0, max: 3 })),

@@ -12,16 +12,16 @@ function offsets(tokenIds: readonly number[], ...modalities: readonly (readonly 
   return findPlaceholders(tokenIds, modalities).map((ranges) => ranges.map((range) => range?.offset ?? null));
 }
 
-test("items are found in their order, and equal neighbours are parted by their length", () => {
+test("items are found in order, and equal neighbours are separated by their length", () => {
   expect(offsets([5, 9, 9, 9, 9, 6], [[content(9, 9)], [content(9, 9)]])).toEqual([[1, 3]]);
   expect(offsets([5, 9, 9, 6, 9, 9], [[content(9, 9)], [content(9, 9)]])).toEqual([[1, 4]]);
 });
 
-test("after an item that is nowhere none of its modality is looked for, others are", () => {
+test("after a missing item, only other modalities are searched", () => {
   expect(offsets([1, 2, 3], [[content(9)], [content(2)]], [[content(3)]])).toEqual([[null, null], [2]]);
 });
 
-test("modalities may alternate; where two begin at one token the first has it", () => {
+test("modalities may alternate, and the first one wins if two begin at one token", () => {
   expect(offsets([8, 7, 8, 7], [[content(7)], [content(7)]], [[content(8)], [content(8)]])).toEqual([
     [1, 3],
     [0, 2],
@@ -29,18 +29,18 @@ test("modalities may alternate; where two begin at one token the first has it", 
   expect(offsets([9, 9], [[content(9)]], [[content(9)]])).toEqual([[0], [1]]);
 });
 
-test("any alternative of an item will do; the mask goes along", () => {
+test("any alternative of an item matches, and its mask is returned", () => {
   const masked = { ...content(4, 5), content: { full: [4, 5], isEmbed: [true, false] } };
   expect(findPlaceholders([1, 4, 5], [[[content(9), masked]]])).toEqual([
     [{ offset: 1, length: 2, isEmbed: [true, false] }],
   ]);
 });
 
-test("content without tokens, or longer than the prompt, is found nowhere", () => {
+test("content without tokens, or longer than the prompt, is not found", () => {
   expect(offsets([1], [[content()]], [[content(1, 1)]])).toEqual([[null], [null]]);
 });
 
-test("equals the search that tries every position", () => {
+test("the result equals a search at every position", () => {
   const token = fc.integer({ min: 1, max: 3 });
   const items = fc.array(
     fc.array(
@@ -79,7 +79,7 @@ function offsetsByPosition(prompt: readonly number[], modalities: readonly (read
   return found;
 }
 
-test("prompts made to be slow are searched once", () => {
+test("prompts built to be slow are searched only once", () => {
   const prompt = Array.from({ length: 300_000 }, () => 1);
   const nearly = content(...Array.from({ length: 20_000 }, () => 1), 2);
   expect(offsets(prompt, [[nearly]], [[content(999, 0)]], [[content(1, 2)]])).toEqual([[null], [null], [null]]);

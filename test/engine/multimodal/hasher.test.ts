@@ -23,7 +23,7 @@ test.for(pairs)("%j and %j have different hashes", ([left, right]) => {
   expect(hashCanonical(left)).not.toBe(hashCanonical(right));
 });
 
-test("the order of keys does not matter, and an undefined value is an absent one", () => {
+test("the order of keys does not matter, and an undefined value equals an absent one", () => {
   expect(hashCanonical({ a: 1, b: { c: 2, d: 3 } })).toBe(hashCanonical({ b: { d: 3, c: 2 }, a: 1 }));
   const withUndefined = { a: 1, b: undefined } as unknown as CanonicalValue;
   expect(hashCanonical(withUndefined)).toBe(hashCanonical({ a: 1 }));
@@ -39,14 +39,14 @@ const input: MultiModalHashInput = {
   cacheSalt: null,
 };
 
-test("equal bytes have equal hashes, wherever they lie", async () => {
+test("equal bytes have equal hashes, wherever they are in memory", async () => {
   const hash = await contentHashOf(Uint8Array.of(1, 2, 3));
   expect(hash).toMatch(/^[0-9a-f]{64}$/);
   expect(await contentHashOf(Uint8Array.of(9, 1, 2, 3).subarray(1))).toBe(hash);
   expect(await contentHashOf(Uint8Array.of(1, 2))).not.toBe(hash);
 });
 
-test.for([0, 1, 32_767, 32_768, 1_000_000])("%i bytes are hashed by SHA-256, on whichever thread", async (length) => {
+test.for([0, 1, 32_767, 32_768, 1_000_000])("%i bytes are hashed with SHA-256 on any thread", async (length) => {
   const bytes = new Uint8Array(length).fill(7);
   expect(await contentHashOf(bytes)).toBe(createHash("sha256").update(bytes).digest("hex"));
 });
@@ -57,7 +57,7 @@ test("equal items have equal hashes", () => {
   expect(computeMmHash({ ...input, item: uuid("t", "u") })).toBe(computeMmHash({ ...input, item: uuid("t", "u") }));
 });
 
-test("all that makes an item another has a hash of its own", () => {
+test("everything that distinguishes items changes their hash", () => {
   const others: MultiModalHashInput[] = [
     input,
     { ...input, modality: "image_embeds" },

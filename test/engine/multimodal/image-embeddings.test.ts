@@ -31,7 +31,7 @@ describe("a file is read", () => {
   ] as const)("%s", ([, bytes]) => {
     const expected = { elementType: "float32", shape: [2, 4], data: Float32Array.from(values) };
     expect(parse(bytes)).toEqual(expected);
-    // Wherever it lies in memory.
+    // At any position in memory.
     expect(parse(Buffer.concat([Buffer.alloc(3), bytes]).subarray(3))).toEqual(expected);
   });
 });
@@ -43,20 +43,20 @@ test.for([
   ["one dimension", numpyFile("<f4", [4], Buffer.alloc(16)), /the shape \[4\]; one image has \[rows, 4\]/],
   ["two images", numpyFile("<f4", [2, 1, 4], float32), /the shape \[2, 1, 4\]/],
   ["four dimensions", safetensorsFile("F32", [1, 1, 2, 4], float32), /the shape \[1, 1, 2, 4\]/],
-  ["less data than its shape", numpyFile("<f4", [3, 4], float32), /32 bytes of data; 3 x 4 of float32 are 48/],
-  ["more data than its shape", numpyFile("<f4", [1, 4], float32), /32 bytes of data; 1 x 4 of float32 are 16/],
+  ["less data than its shape", numpyFile("<f4", [3, 4], float32), /32 bytes of data; 3 x 4 of float32 takes 48/],
+  ["more data than its shape", numpyFile("<f4", [1, 4], float32), /32 bytes of data; 1 x 4 of float32 takes 16/],
   ["a shape beyond any memory", numpyFile("<f4", [9e15, 4], float32), /9000000000000000 rows/],
-  ["columns first", numpyFile("<f4", [2, 4], float32, { fortranOrder: true }), /not stored row by row/],
-  ["another type", numpyFile("<f8", [2, 4], float32), /another type than float32 and float16/],
-  ["Python objects", numpyFile("|O", [2, 4], float32), /another type/],
-  ["integers", safetensorsFile("I64", [2, 4], Buffer.alloc(64)), /another type than F32, F16 and BF16/],
+  ["columns first", numpyFile("<f4", [2, 4], float32, { fortranOrder: true }), /not stored in row-major order/],
+  ["another type", numpyFile("<f8", [2, 4], float32), /a type other than float32 and float16/],
+  ["Python objects", numpyFile("|O", [2, 4], float32), /a type other/],
+  ["integers", safetensorsFile("I64", [2, 4], Buffer.alloc(64)), /a type other than F32, F16 and BF16/],
   ["no number", numpyFile("<f4", [1, 4], Buffer.from(Float32Array.of(1, Number.NaN, 2, 3).buffer)), /not finite/],
   ["a cut header", numpyFile("<f4", [2, 4], float32).subarray(0, 40), /truncated: the header ends at byte 128/],
   ["cut data", safetensorsFile("F32", [2, 4], float32).subarray(0, -1), /truncated: their data ends at byte/],
   ["a header longer than the file", Buffer.alloc(16, 1), /neither an .npy nor a safetensors file/],
   ["nothing", Buffer.alloc(0), /neither/],
   ["a picture", Buffer.from("\x89PNG\r\n\x1a\n0000000000", "latin1"), /neither/],
-] as const)("a file with %s is refused, naming the image", ([, bytes, message]) => {
+] as const)("a file with %s is rejected, naming the image", ([, bytes, message]) => {
   expect(() => parse(bytes)).toThrow(
     expect.objectContaining({
       code: "invalid_image",
@@ -66,16 +66,16 @@ test.for([
   );
 });
 
-test("of several tensors the one called image_embeds is taken, and none where no name tells", () => {
+test("of several tensors, image_embeds is used, and none if none has that name", () => {
   const other = { other: { dtype: "F32", shape: [1], data_offsets: [32, 36] } };
   const bytes = Buffer.concat([float32, Buffer.alloc(4)]);
   expect(parse(safetensorsFile("F32", [2, 4], bytes, other, "image_embeds", 32)).data).toHaveLength(8);
   expect(() => parse(safetensorsFile("F32", [2, 4], bytes, other, "features", 32))).toThrow(
-    /2 tensors, none of them called image_embeds/,
+    /2 tensors, none of them named image_embeds/,
   );
 });
 
-test("a file altered anywhere is read or refused, never anything else", () => {
+test("a file with any altered byte is read or rejected, and nothing else happens", () => {
   const files = [numpyFile("<f4", [2, 4], float32), safetensorsFile("F16", [2, 4], float16)];
   const outcomeOf = (file: Uint8Array): unknown => {
     try {

@@ -47,16 +47,16 @@ test.for([
   ["the features among the tokens", { full: [1, 1, 2, 9], features: [1, 1, 2] }, [true, true, true, false]],
   ["features as text", { full: "xxn.", features: "xn" }, [false, true, true, false]],
   ["nothing", { full: [1, 2] }, null],
-] as const)("details say which tokens are embedded by %s", async ([, content, isEmbed]) => {
+] as const)("details mark the tokens embedded by %s", async ([, content, isEmbed]) => {
   const resolved = await resolvePromptUpdate({ mode: "replacement", target: [0], content }, 0, promptText);
   expect(resolved.content.isEmbed).toEqual(isEmbed);
 });
 
-test("features that are no stretch of the content, and masks of another length, are a model's bug", async () => {
+test("features that are not contiguous in the content, and masks of another length, are a model's bug", async () => {
   const missing = { mode: "replacement", target: [0], content: { full: [1, 2], features: [2, 1] } } as const;
   await expect(resolvePromptUpdate(missing, 0, promptText)).rejects.toMatchObject({
     code: "internal",
-    message: expect.stringContaining("the 2 features are no stretch of the content's 2 tokens"),
+    message: expect.stringContaining("the 2 features are not a contiguous part of the content's 2 tokens"),
   });
   const short = { mode: "replacement", target: [0], content: { full: [1, 2], isEmbed: () => [true] } } as const;
   await expect(resolvePromptUpdate(short, 0, promptText)).rejects.toMatchObject({

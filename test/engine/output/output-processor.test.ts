@@ -38,12 +38,12 @@ function step(tokenIds: readonly number[], more: Partial<EngineCoreOutput> = {})
   };
 }
 
-/** One token a step, the last with the finish reason; ends early where a stop string does. */
+/** One token per step, the last with the finish reason. Ends early at a stop string. */
 function feed(outputs: RequestOutputs, tokenIds: readonly number[], last: Partial<EngineCoreOutput>): boolean {
   return tokenIds.some((tokenId, index) => outputs.append(step([tokenId], index === tokenIds.length - 1 ? last : {})));
 }
 
-test("a slow consumer finds everything merged into one output", async () => {
+test("a slow consumer gets everything merged into one output", async () => {
   const outputs = createOutputs();
   const tokenIds = await encode("A red circle.");
   feed(outputs, tokenIds, { finishReason: "length" });
@@ -63,7 +63,7 @@ test("a slow consumer finds everything merged into one output", async () => {
   });
 });
 
-test("a consumer that waits gets each step's output", async () => {
+test("a waiting consumer gets each step's output", async () => {
   const outputs = createOutputs();
   const [first, second] = await encode("ab");
   const waiting = outputs.next();
@@ -73,7 +73,7 @@ test("a consumer that waits gets each step's output", async () => {
   expect(await outputs.next()).toMatchObject({ text: "b", tokenIds: [second], finishReason: "length" });
 });
 
-test("an open character is withheld; one that is never finished is a replacement character at the end", async () => {
+test("an incomplete character is held back, and becomes a replacement character at the end", async () => {
   const outputs = createOutputs();
   const [first, ...rest] = await encode("😀");
   expect(rest.length).toBeGreaterThan(0);
@@ -98,7 +98,7 @@ describe("a token that ends the text", () => {
     expect(await outputs.next()).toMatchObject({ text, tokenIds, finishReason: "stop", stopReason: null });
   });
 
-  test("gives its id as the reason when the request named it", async () => {
+  test("reports its id as the reason if the request named it", async () => {
     const outputs = createOutputs();
     const [tokenId] = await encode("b");
     feed(outputs, [...(await encode("a")), tokenId], { finishReason: "stop", stopReason: tokenId });
@@ -107,7 +107,7 @@ describe("a token that ends the text", () => {
 });
 
 describe("a stop string", () => {
-  test("ends the text in front of it across tokens, and asks for the sequence's end once", async () => {
+  test("ends the text before it, across tokens, and requests the end of the sequence once", async () => {
     const outputs = createOutputs({ stop: ["circle"] });
     const tokenIds = await encode("A red circle here");
     expect(feed(outputs, tokenIds, {})).toBe(true);
@@ -118,13 +118,13 @@ describe("a stop string", () => {
     expect(outputs.isFinished).toBe(true);
   });
 
-  test("completed by the last token of a sequence wins over its other end, which needs no abort", async () => {
+  test("completed by the last token of a sequence takes precedence over its other end, and needs no abort", async () => {
     const outputs = createOutputs({ stop: ["circle"] });
     expect(feed(outputs, await encode("A red circle"), { finishReason: "length" })).toBe(false);
     expect(await outputs.next()).toMatchObject({ text: "A red ", finishReason: "stop", stopReason: "circle" });
   });
 
-  test("counts only in text beyond minTokens", async () => {
+  test("counts only in text after minTokens", async () => {
     const tokenIds = await encode("xyxy");
     expect(tokenIds).toHaveLength(4);
     const outputs = createOutputs({ stop: ["y"], minTokens: 2 });
@@ -132,13 +132,13 @@ describe("a stop string", () => {
     expect(await outputs.next()).toMatchObject({ text: "xyx", numOutputTokens: 4 });
   });
 
-  test("that does not come is given out in full at the end", async () => {
+  test("that does not occur is emitted in full at the end", async () => {
     const outputs = createOutputs({ stop: ["a long stop string"] });
     feed(outputs, await encode("short"), { finishReason: "length" });
     expect(await outputs.next()).toMatchObject({ text: "short", finishReason: "length" });
   });
 
-  test("drops the tokens of the same step that come after it", async () => {
+  test("drops later tokens of the same step", async () => {
     const outputs = createOutputs({ stop: ["y"] });
     const tokenIds = await encode("xyzz");
     expect(outputs.append(step(tokenIds, { finishReason: "length" }))).toBe(false);
@@ -146,7 +146,7 @@ describe("a stop string", () => {
   });
 });
 
-test("logprobs carry the text and the bytes of their tokens", async () => {
+test("logprobs contain the text and bytes of their tokens", async () => {
   const outputs = createOutputs({ logprobs: 1 });
   const [open] = await encode("😀");
   const [a] = await encode("a");
@@ -163,7 +163,7 @@ test("logprobs carry the text and the bytes of their tokens", async () => {
   ]);
 });
 
-test("sequences that are ahead of the first wait for the logprobs of the prompt, which it computes for all", async () => {
+test("sequences ahead of the first wait for the prompt's logprobs, which it computes for all", async () => {
   const [a, b] = await encode("ab");
   const samplingParams = createSamplingParams({ promptLogprobs: 0 });
   const prompt = { text: "ab", tokenIds: [a, b] };
@@ -187,7 +187,7 @@ test("sequences that are ahead of the first wait for the logprobs of the prompt,
   }
 });
 
-test("an error of the engine thread and a failure from outside reach a waiting consumer", async () => {
+test("an error of the engine thread or a failure from outside reaches a waiting consumer", async () => {
   const failed = createOutputs();
   const waiting = failed.next();
   failed.append(step([], { finishReason: "error", error: { code: "logits_processor_failed", message: "broken" } }));

@@ -1,4 +1,4 @@
-/** Two ways through the same attention: all tokens in one run, or one token a run over a KV cache that stays bound. */
+/** Two ways to compute the same attention: all tokens in one run, or one token per run over a bound KV cache. */
 import type { Session } from "../../../engine/runtime/session.ts";
 import { Tensor } from "../../../engine/runtime/tensor.ts";
 import { attentionSizes } from "./small-models.ts";
@@ -29,7 +29,7 @@ export function decode(session: Session): AttentionResult {
   return run(session, 1);
 }
 
-/** The KV cache is allocated where the session computes, bound once as past and as present, and read at the end. */
+/** The KV cache is allocated on the session's device, bound once as past and present, and read at the end. */
 function run(session: Session, tokensPerRun: number): AttentionResult {
   using binding = session.createBinding();
   for (const name of ["key", "value"]) {

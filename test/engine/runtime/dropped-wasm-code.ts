@@ -1,6 +1,6 @@
 /**
- * Drops machine code of WebAssembly's, in a process that has had an engine if the argument is a folder for its cache. V8
- * writes to standard output what it collects.
+ * Drops WebAssembly machine code, in a process that has had an engine if the argument is a folder for its cache. V8
+ * writes to standard output what it discards.
  */
 import { setFlagsFromString } from "node:v8";
 
@@ -8,10 +8,10 @@ import { createEngine } from "../../../engine/index.ts";
 import { collectGarbage } from "../../../engine/runtime/collect-garbage.ts";
 import { goldenEngineConfig } from "../../support/engine-config.ts";
 
-/** Imports `e.f` and exports `r`, which calls it; neither takes or returns anything. */
+/** Imports `e.f` and exports `r`, which calls it. Neither has parameters or results. */
 const caller = Buffer.from("AGFzbQEAAAABBAFgAAACBwEBZQFmAAADAgEABwUBAXIAAQoGAQQAEAAL", "base64");
 
-/** Nothing of it can be reached when this returns. */
+/** Nothing of it is reachable when this returns. */
 function callFromWasm(): void {
   const instance = new WebAssembly.Instance(new WebAssembly.Module(caller), { e: { f: () => {} } });
   (instance.exports as { r(): void }).r();

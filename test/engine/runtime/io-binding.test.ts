@@ -15,7 +15,7 @@ async function loadSumModel(): Promise<Session> {
   return Session.load(await writeSumModel(folder.path), options);
 }
 
-test("a run reads what the bound arrays hold at that moment", async () => {
+test("a run reads the current content of the bound arrays", async () => {
   using session = await loadSumModel();
   using binding = session.createBinding();
   const numbers = Float32Array.of(1, 2);
@@ -46,7 +46,7 @@ test("tensors over different parts of one array are read and written in place", 
   expect(numbers).toEqual(Float32Array.of(0, 1, 2, 3, 4, 5, 6, 7, 4, 6, 8, 10));
 });
 
-test("an input bound anew replaces the one before", async () => {
+test("binding an input again replaces it", async () => {
   using session = await loadSumModel();
   using binding = session.createBinding();
   using one = Tensor.fromTypedArray("float32", Float32Array.of(1), [1, 1]);
@@ -61,7 +61,7 @@ test("an input bound anew replaces the one before", async () => {
   expect(sum.data).toEqual(Float32Array.of(6));
 });
 
-test("an output that ONNX Runtime allocates takes its shape anew at every run, rows of zero included", async () => {
+test("an output that ONNX Runtime allocates gets a new shape in every run, including zero rows", async () => {
   using session = await loadSumModel();
   using binding = session.createBinding();
   binding.bindOutputToDevice("sum");
@@ -76,7 +76,7 @@ test("an output that ONNX Runtime allocates takes its shape anew at every run, r
   }
 });
 
-test("an output fetched from a run is not touched by the next", async () => {
+test("an output of one run is not changed by the next", async () => {
   using session = await loadSumModel();
   using binding = session.createBinding();
   using one = Tensor.fromTypedArray("float32", Float32Array.of(1), [1, 1]);
@@ -136,7 +136,7 @@ test("attention over a KV cache bound as past and present updates it in place", 
   expect(stepByStep.keys).toEqual(inOneRun.keys);
 });
 
-test("a name the model does not have is refused, and the binding still works", async () => {
+test("an unknown name is rejected, and the binding still works", async () => {
   using session = await loadSumModel();
   using binding = session.createBinding();
   using tensor = Tensor.fromTypedArray("float32", Float32Array.of(1), [1, 1]);
@@ -151,7 +151,7 @@ test("a name the model does not have is refused, and the binding still works", a
   expect(binding.output("sum").data).toEqual(Float32Array.of(2));
 });
 
-test("a run without an input, with a wrong type, a wrong shape or a wrong output is an error, and the next is right", async () => {
+test("a run without an input, or with a wrong type, shape or output, is an error, and the next run is correct", async () => {
   using session = await loadSumModel();
   using binding = session.createBinding();
   using right = Tensor.fromTypedArray("float32", new Float32Array(6).fill(1), [2, 3]);

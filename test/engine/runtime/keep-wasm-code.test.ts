@@ -12,7 +12,7 @@ async function collections(...args: string[]): Promise<string> {
   return stdout;
 }
 
-test("V8 collects machine code of WebAssembly that nothing calls any more", async () => {
+test("V8 discards WebAssembly machine code that is no longer called", async () => {
   expect(await collections()).toContain("[wasm-gc] Starting GC");
 });
 

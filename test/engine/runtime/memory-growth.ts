@@ -1,5 +1,5 @@
 /**
- * Run by memory.test.ts in a process of its own, with --expose-gc: makes and releases handles by the thousand and prints
+ * Run by memory.test.ts in a separate process with --expose-gc: creates and releases thousands of handles, and prints
  * by how many bytes resident memory grew after the warm-up, as JSON.
  */
 import { EngineError } from "../../../engine/contract/errors.ts";
@@ -12,7 +12,7 @@ const options: SessionOptions = { device: "cpu", deviceId: 0, numThreads: 1 };
 
 using session = Session.load(path, options);
 
-// 64 KiB each: were one in ten kept, 1,000 rounds would show.
+// 64 KiB each: if one in ten were kept, 1,000 rounds would show it.
 const numRows = 128;
 const numColumns = 128;
 
@@ -62,7 +62,7 @@ function expectFailure(call: () => void): void {
 }
 
 function residentBytes(): number {
-  // Two passes: the first finds the arrays, the second frees what they kept.
+  // Two passes: the first finds the arrays, the second frees the memory that they held.
   globalThis.gc?.();
   globalThis.gc?.();
   return process.memoryUsage.rss();

@@ -11,7 +11,7 @@ const script = fileURLToPath(new URL("memory-growth.ts", import.meta.url));
 // Twice the noise of the garbage collector; keeping one array of ten would take more.
 const mostGrowth = 100 * 2 ** 20;
 
-test("thousands of tensors, bindings, outputs, errors and sessions leave no memory behind", async () => {
+test("thousands of tensors, bindings, outputs, errors and sessions leak no memory", async () => {
   await using folder = await createTemporaryFolder();
   const path = await writeSumModel(folder.path);
   const { stdout } = await promisify(execFile)(process.execPath, ["--expose-gc", script, path]);

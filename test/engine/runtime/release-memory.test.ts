@@ -8,7 +8,7 @@ import { Tensor } from "../../../engine/runtime/tensor.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import { writeSumModel, writeTripleModel } from "./small-models.ts";
 
-test("sessions run as before after the memory of loading is given back, and new ones load", async () => {
+test("after the memory of loading is released, sessions run as before and new ones load", async () => {
   await using folder = await createTemporaryFolder();
   const path = await writeSumModel(folder.path);
   using loadedBefore = Session.load(path, { device: "cpu", deviceId: 0, numThreads: 2 });
@@ -20,7 +20,7 @@ test("sessions run as before after the memory of loading is given back, and new 
   expect(doubled(loadedAfter)).toEqual(Float32Array.of(2, 4, 6));
 });
 
-test("a session that runs no more gives back the memory between its nodes, and runs as before", async () => {
+test("an idle session releases the memory between its nodes and then runs as before", async () => {
   await using folder = await createTemporaryFolder();
   using session = Session.load(await writeTripleModel(folder.path), { device: "cpu", deviceId: 0, numThreads: 1 });
   using binding = session.createBinding();
@@ -38,11 +38,11 @@ test("a session that runs no more gives back the memory between its nodes, and r
     releasedBytes.push(residentBytes - process.memoryUsage.rss());
     expect(tripled.data.every((value) => value === 15)).toBe(true);
   }
-  // Half of a value: what else the process does meanwhile is less.
+  // Half of a value: more than the process does meanwhile.
   expect(Math.min(...releasedBytes.slice(1))).toBeGreaterThan(2 * largeSize);
 });
 
-test("memory of runs is given back once, and not through a binding that is gone", async () => {
+test("memory of runs is released once, and not through a disposed binding", async () => {
   await using folder = await createTemporaryFolder();
   using session = Session.load(await writeSumModel(folder.path), { device: "cpu", deviceId: 0, numThreads: 1 });
   expect(releaseRunMemory()).toBe(false);
@@ -62,9 +62,9 @@ test("memory of runs is given back once, and not through a binding that is gone"
   expect(releaseRunMemory()).toBe(false);
 });
 
-test("what is no longer referenced is collected", async () => {
+test("unreferenced objects are collected", async () => {
   const unreachable = new WeakRef({ text: "parsed and used" });
-  // A weak reference holds its target until the end of the turn it was made in.
+  // A weak reference holds its target until the end of the turn in which it was created.
   await collectGarbage();
   expect(unreachable.deref()).toBeUndefined();
 });

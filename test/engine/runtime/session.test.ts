@@ -19,7 +19,7 @@ test("a session knows the names of its inputs and outputs", async () => {
   expect(session.device).toBe("cpu");
 });
 
-test("every optimisation level, number of threads and config entry gives the same sums", async () => {
+test("every optimisation level, thread count and config entry gives the same sums", async () => {
   await using folder = await createTemporaryFolder();
   const path = await writeSumModel(folder.path);
   const variants: Partial<SessionOptions>[] = [
@@ -43,7 +43,7 @@ test("every optimisation level, number of threads and config entry gives the sam
   }
 });
 
-test("a model that is not there is an error with ONNX Runtime's message", () => {
+test("a missing model is an error with ONNX Runtime's message", () => {
   expect(() => Session.load("/nowhere/model.onnx", options)).toThrow(
     expect.objectContaining({ code: "runtime_failed", message: expect.stringMatching(/nowhere.*doesn't exist/) }),
   );
@@ -68,7 +68,7 @@ test("half a model file is an error", async () => {
   expect(() => Session.load(path, options)).toThrow(expect.objectContaining({ code: "runtime_failed" }));
 });
 
-test("a config entry that ONNX Runtime refuses is an error", async () => {
+test("a config entry that ONNX Runtime rejects is an error", async () => {
   await using folder = await createTemporaryFolder();
   const path = await writeSumModel(folder.path);
   expect(() => Session.load(path, { ...options, configEntries: { "": "1" } })).toThrow(
@@ -100,7 +100,7 @@ test("cuda without its provider library names the file and the wheel that has it
   }
 });
 
-test("webgpu refuses an adapter it cannot choose", async () => {
+test("webgpu rejects an adapter that it cannot select", async () => {
   await using folder = await createTemporaryFolder();
   const path = await writeSumModel(folder.path);
   expect(() => Session.load(path, { ...options, device: "webgpu", deviceId: 1 })).toThrow(
@@ -108,7 +108,7 @@ test("webgpu refuses an adapter it cannot choose", async () => {
   );
 });
 
-test("a session and what it made may be disposed of twice, and using them afterwards is an error", async () => {
+test("a session and its objects can be disposed of twice, and using them afterwards is an error", async () => {
   await using folder = await createTemporaryFolder();
   const session = Session.load(await writeSumModel(folder.path), options);
   const binding = session.createBinding();

@@ -23,7 +23,7 @@ export async function writeSumModel(folder: string): Promise<string> {
   return writeModel(folder, "sum", graph.encode());
 }
 
-/** Input `x`, output `tripled`, float32 [size]; between two nodes there is a value as large as they are. */
+/** Input `x`, output `tripled`, float32 [size]; between two nodes there is a value of the same size. */
 export async function writeTripleModel(folder: string): Promise<string> {
   const graph = new GraphBuilder("triple");
   const x = graph.input("x", "float32", ["size"]);
@@ -35,7 +35,10 @@ export async function writeTripleModel(folder: string): Promise<string> {
   return writeModel(folder, "triple", graph.encode());
 }
 
-/** Input `x`, output `y` = `x`: [size] of an ONNX element type by its number, which the graph builder need not know. */
+/**
+ * Input `x`, output `y` = `x`: [size] of any ONNX element type by number, even one that the graph builder does not
+ * know.
+ */
 export async function writeIdentityModel(folder: string, elementTypeCode: number): Promise<string> {
   const tensorType = { elemType: elementTypeCode, shape: { dim: [{ dimParam: "size" }] } };
   const node = {

@@ -1,4 +1,4 @@
-/** Entry of a worker thread: adds the numbers of `workerData` to themselves on a session of its own. */
+/** Entry of a worker thread: doubles the numbers of `workerData` in its own session. */
 import { parentPort, workerData } from "node:worker_threads";
 
 import { Session } from "../../../engine/runtime/session.ts";

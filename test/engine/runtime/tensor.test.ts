@@ -25,7 +25,7 @@ test("copies to and from a tensor on the host do not alias its array", () => {
   expect(tensor.data).toEqual(Int32Array.of(4, 5, 6));
 });
 
-test("an array whose bytes are not those of the shape is refused with both numbers", () => {
+test("an array whose size does not fit the shape is rejected with both numbers", () => {
   expect(() => Tensor.fromTypedArray("float32", new Float32Array(5), [2, 3])).toThrow(
     expect.objectContaining({
       code: "runtime_failed",

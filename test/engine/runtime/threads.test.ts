@@ -14,7 +14,7 @@ async function sumInThread(data: SumThreadData): Promise<Float32Array> {
   return sum;
 }
 
-test("two threads run sessions of their own at once, again after both have ended", async () => {
+test("two threads run their own sessions at once, and again after both have ended", async () => {
   await using folder = await createTemporaryFolder();
   const path = await writeSumModel(folder.path);
   for (let round = 0; round < 3; round++) {
@@ -27,7 +27,7 @@ test("two threads run sessions of their own at once, again after both have ended
   }
 });
 
-test("a thread that ends with its session loaded takes nobody with it", async () => {
+test("a thread that ends with a loaded session does not affect others", async () => {
   await using folder = await createTemporaryFolder();
   const path = await writeSumModel(folder.path);
   const data = { path, numbers: Float32Array.of(1), numRuns: 1 };

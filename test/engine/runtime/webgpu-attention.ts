@@ -1,5 +1,5 @@
 /**
- * Run by webgpu.test.ts in a process of its own, because Vulkan's driver is chosen when the process first uses it: the
+ * Run by webgpu.test.ts in a separate process, because a process selects Vulkan's driver when it first uses it: the
  * same attention on `cpu` and on `webgpu`, results as JSON.
  */
 import { Session } from "../../../engine/runtime/session.ts";

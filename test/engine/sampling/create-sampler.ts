@@ -1,4 +1,4 @@
-/** A sampler over a few rows, with the processors an engine has, and rows for it. */
+/** A sampler over a few rows, with an engine's processors, and rows for it. */
 import type { EngineConfig } from "../../../engine/contract/config.ts";
 import type { EngineError } from "../../../engine/contract/errors.ts";
 import type { SampledLogprobs } from "../../../engine/contract/request-output.ts";
@@ -42,7 +42,7 @@ export interface TestRow {
   readonly badWordsTokenIds?: readonly (readonly number[])[];
 }
 
-/** What became of a row: a token or an error. */
+/** The result of a row: a token or an error. */
 export interface TestSample {
   readonly tokenId: number | null;
   readonly logprobs: SampledLogprobs | null;

@@ -13,7 +13,7 @@ const rowsOfThree = fc
   .map((columns) => [0, 1, 2].map((row) => Float32Array.from(columns, (column) => column[row])));
 const scales = fc.constantFrom(1, Math.fround(1 / 0.7), 0.5, 100);
 
-/** Each row, wherever it lies in the kernel's memory. */
+/** Each row, at its position in the kernel's memory. */
 function rowsInKernel(rows: readonly Float32Array[]): { kernel: LogitsKernel; views: Float32Array[] } {
   const vocabSize = rows[0].length;
   const kernel = new LogitsKernel(rows.length, vocabSize);
@@ -25,7 +25,7 @@ function rowsInKernel(rows: readonly Float32Array[]): { kernel: LogitsKernel; vi
   return { kernel, views };
 }
 
-test("the largest and its lowest index are found whatever the row's length and place, and NaN is not it", () => {
+test("the maximum and its lowest index are found for any row length and alignment, and NaN is ignored", () => {
   fc.assert(
     fc.property(rowsOfThree, (rows) => {
       const { kernel, views } = rowsInKernel(rows);
@@ -39,7 +39,7 @@ test("the largest and its lowest index are found whatever the row's length and p
   );
 });
 
-test("tokens lie in the bucket of their distance from the largest, and add their probability to its mass", () => {
+test("tokens are in the bucket of their distance from the maximum, and add their probability to its mass", () => {
   fc.assert(
     fc.property(rowsOfThree, scales, (rows, scale) => {
       for (const row of rows) row[0] = 1;
@@ -63,7 +63,7 @@ test("tokens lie in the bucket of their distance from the largest, and add their
   );
 });
 
-test("passes leave the rows as they are", () => {
+test("passes do not change the rows", () => {
   fc.assert(
     fc.property(rowsOfThree, scales, (rows, scale) => {
       for (const row of rows) row[0] = 1;
@@ -75,6 +75,6 @@ test("passes leave the rows as they are", () => {
   );
 });
 
-test("more rows than a memory holds are refused with how many would fit", () => {
+test("more rows than memory can hold are rejected with the number that fits", () => {
   expect(() => new LogitsKernel(100_000, 151_936)).toThrow(/100000 sequences with 151936 tokens each .* at most 7011 /);
 });

@@ -34,11 +34,11 @@ class TestProcessor extends LogitsProcessor {
 const greedy = { temperature: 0 };
 
 describe("the choice of a token", () => {
-  test("is the most likely one at temperature 0, the lowest id among equals", () => {
+  test("is the most likely one at temperature 0, with the lowest id among equals", () => {
     expect(sampleOnce([{ logits: [1, 3, 3, 2], params: greedy }])[0].tokenId).toBe(1);
   });
 
-  describe("is none when every logit is excluded, for greedy and drawn rows alike:", () => {
+  describe("fails when every logit is excluded, for greedy and drawn rows alike:", () => {
     const logits = [1, 2, 3];
 
     test("by processors, which are named", () => {
@@ -64,7 +64,7 @@ describe("the choice of a token", () => {
       for (const { error } of sampleOnce(rows)) {
         expect(error).toMatchObject({
           code: "invalid_argument",
-          message: expect.stringMatching(/rules out every one/),
+          message: expect.stringMatching(/constraints exclude every token/),
         });
       }
     });
@@ -111,7 +111,7 @@ describe("the choice of a token", () => {
     );
   });
 
-  test("differs from position to position of one seed", () => {
+  test("differs between positions of one seed", () => {
     const logits = Array.from({ length: 16 }, () => 0);
     const drawn = Array.from({ length: 12 }, (_, position) => {
       const outputTokenIds = Array.from({ length: position }, () => 0);
@@ -131,7 +131,7 @@ describe("built-in processors", () => {
     [1, [0, 1]],
   ];
 
-  test.for(minPCases)("min-p of %f drops what has a smaller share of the largest probability", ([minP, expected]) => {
+  test.for(minPCases)("min-p of %f drops tokens below that share of the largest probability", ([minP, expected]) => {
     const drawn = new Set<number | null>();
     for (let seed = 0; seed < 300; seed++) {
       drawn.add(sampleOnce([{ logits: probabilities.map(Math.log), params: { minP }, seed }])[0].tokenId);
@@ -139,7 +139,7 @@ describe("built-in processors", () => {
     expect([...drawn].toSorted((left, right) => left! - right!)).toEqual(expected);
   });
 
-  test("end and stop tokens are out of reach below the minimum, also where the end is ignored", () => {
+  test("end and stop tokens are excluded below the minimum, also if the end is ignored", () => {
     const logits = [0, 1, 5, 4];
     const params = { ...greedy, minTokens: 2, stopTokenIds: [3], ignoreEos: true };
     expect(sampleOnce([{ logits, params, outputTokenIds: [9] }])[0].tokenId).toBe(1);
@@ -148,7 +148,7 @@ describe("built-in processors", () => {
 });
 
 describe("custom processors", () => {
-  test("steer greedy rows before the choice unless they promise not to", () => {
+  test("act on greedy rows before the choice unless they are argmax-invariant", () => {
     const flip: Apply = (logits) => {
       logits.row(0).reverse();
       return logits;
@@ -158,7 +158,7 @@ describe("custom processors", () => {
     expect(sampleOnce([row], [() => new TestProcessor(flip, true)])[0].tokenId).toBe(2);
   });
 
-  test("that keep the argmax see logits divided by the temperature, and are not asked in a greedy batch", () => {
+  test("that are argmax-invariant see logits divided by the temperature, and are skipped in a greedy batch", () => {
     const seen: number[][] = [];
     const record: Apply = (logits) => {
       seen.push([...logits.data]);
@@ -185,7 +185,7 @@ describe("custom processors", () => {
   test.for([
     ["nothing", () => undefined as unknown as Logits, "got undefined"],
     ["a buffer of another length", () => new Float32Array(2), "got 2 values"],
-  ] as const)("that return %s fail by name", ([, apply, got]) => {
+  ] as const)("that return %s are reported by name", ([, apply, got]) => {
     const [{ error }] = sampleOnce([{ logits: [1, 2, 3] }], [() => new TestProcessor(apply)]);
     expect(error?.message).toBe(
       `The logits processor custom 0 failed: apply() must return logits of 1 x 3 values, ${got}`,
@@ -197,7 +197,7 @@ describe("logprobs", () => {
   const row = { logits: [2, 1, 2, 0], params: { ...greedy, logprobs: 3 } };
   const total = 2 * Math.exp(2) + Math.exp(1) + 1;
 
-  test("are those of the raw logits, with ranks in which equals count against a token", () => {
+  test("equal those of the raw logits, with ranks in which equals count against a token", () => {
     const [{ tokenId, logprobs }] = sampleOnce([row]);
     expect(tokenId).toBe(0);
     expect(logprobs?.sampled.logprob).toBeCloseTo(2 - Math.log(total), 6);
@@ -209,7 +209,7 @@ describe("logprobs", () => {
     expect(logprobs?.top[2].logprob).toBeCloseTo(1 - Math.log(total), 6);
   });
 
-  test("are untouched by processors and temperature", () => {
+  test("are not affected by processors and temperature", () => {
     const ban: Apply = (logits) => {
       logits.row(0)[0] = -Infinity;
       logits.row(0)[2] = -Infinity;
@@ -225,7 +225,7 @@ describe("logprobs", () => {
     expect(logprobs?.top).toMatchObject([{ tokenId: 0, rank: 2 }]);
   });
 
-  test("of zero alternatives are the token's own, and of null none", () => {
+  test("with zero alternatives contain only the token's own, and with null none", () => {
     const [own, none] = sampleOnce([
       { ...row, params: { ...greedy, logprobs: 0 } },
       { ...row, params: greedy },
@@ -235,13 +235,13 @@ describe("logprobs", () => {
     expect(none.logprobs).toBeNull();
   });
 
-  test("have a floor that JSON can carry", () => {
+  test("have a floor that JSON can represent", () => {
     const logits = [0, -Infinity];
     const [{ logprobs }] = sampleOnce([{ logits, params: { ...greedy, logprobs: 2 } }]);
     expect(logprobs?.top[1].logprob).toBe(-9999);
   });
 
-  test("top alternatives are those a sort would give, with their ranks", () => {
+  test("contain the same top alternatives as a sort, with their ranks", () => {
     fc.assert(
       fc.property(
         fc.array(fc.integer({ min: -5, max: 5 }), { minLength: 1, maxLength: 60 }),

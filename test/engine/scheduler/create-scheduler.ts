@@ -74,7 +74,7 @@ export function createImage(mmHash: string, offset: number, length: number): Ima
   };
 }
 
-/** What a runner would report when every sequence that samples gets the same token; marks images as encoded. */
+/** A runner's report if every sequence that samples gets the same token. Marks images as encoded. */
 export function resultsOf(scheduled: SchedulerOutput, tokenId = 7, encoderCache?: EncoderCache): StepResults {
   const results = new Map<Sequence, StepResult>();
   const sampled: StepResult = { kind: "sampled", tokenId, logprobs: null, promptLogprobs: null };

@@ -32,7 +32,7 @@ describe("the token budget", () => {
     expect([step(parts), step(parts), step(parts), step(parts)]).toEqual([["a: 16"], ["a: 16"], ["a: 8"], ["a: 1"]]);
   });
 
-  test("decoding sequences come first, then prompts under way, then new ones", () => {
+  test("decoding sequences come first, then prompts in progress, then new ones", () => {
     const parts = createScheduler({ maxNumBatchedTokens: 10 });
     parts.scheduler.add(createRequest("a", { numPromptTokens: 3 }));
     parts.scheduler.add(createRequest("b", { numPromptTokens: 12 }));
@@ -51,15 +51,15 @@ describe("the token budget", () => {
 });
 
 describe("the waiting queue", () => {
-  test("is full when slots are spoken for and the limit waits", () => {
+  test("is full when all slots are assigned and the limit waits", () => {
     const { scheduler } = createScheduler({ numSlots: 1, maxNumWaiting: 2 });
     for (const requestId of ["a", "b", "c"]) scheduler.add(createRequest(requestId));
     expect(() => scheduler.add(createRequest("d"))).toThrow(
-      new EngineError("queue_full", "3 requests wait; the limit is 2."),
+      new EngineError("queue_full", "3 requests are waiting; the limit is 2."),
     );
   });
 
-  test("of no length still admits a request to a free slot", () => {
+  test("with length zero still admits a request to a free slot", () => {
     const parts = createScheduler({ numSlots: 1, maxNumWaiting: 0 });
     parts.scheduler.add(createRequest("a"));
     expect(() => parts.scheduler.add(createRequest("b"))).toThrow(EngineError);
@@ -68,7 +68,7 @@ describe("the waiting queue", () => {
 });
 
 describe("images", () => {
-  test("a chunk may end inside an image, which is encoded once, whole", () => {
+  test("a chunk may end inside an image, which is encoded once as a whole", () => {
     const parts = createScheduler({ maxNumBatchedTokens: 6 });
     parts.scheduler.add(createRequest("a", { numPromptTokens: 12, images: [createImage("cat", 4, 6)] }));
     const first = parts.scheduler.schedule();
@@ -85,14 +85,14 @@ describe("images", () => {
     expect(scheduler.schedule().prefills[0].imagesToEncode).toEqual([]);
   });
 
-  test("a chunk ends in front of an image that finds no room, and goes on once there is", () => {
+  test("a chunk ends before an image without room, and continues once there is room", () => {
     const parts = createScheduler({ maxNumBatchedTokens: 32, maxNumEmbeddings: 6 });
     const images = [createImage("cat", 0, 4), createImage("dog", 6, 4)];
     parts.scheduler.add(createRequest("a", { numPromptTokens: 12, images }));
     expect([step(parts), step(parts)]).toEqual([["a: 6"], ["a: 6"]]);
   });
 
-  test("a request whose first image finds no room waits, and so do those behind it", () => {
+  test("a request whose first image has no room waits, and so do later requests", () => {
     const parts = createScheduler({ maxNumBatchedTokens: 6, maxNumEmbeddings: 8 });
     parts.scheduler.add(createRequest("a", { numPromptTokens: 9, images: [createImage("cat", 0, 8)] }));
     parts.scheduler.add(createRequest("b", { numPromptTokens: 4, images: [createImage("dog", 0, 3)] }));
@@ -102,7 +102,7 @@ describe("images", () => {
     expect(step(parts)).toEqual(["a: 1", "b: 4", "c: 1"]);
   });
 
-  test("the same image of two requests is encoded by the first", () => {
+  test("an image of two requests is encoded by the first", () => {
     const parts = createScheduler({ maxNumBatchedTokens: 8 });
     parts.scheduler.add(createRequest("a", { numPromptTokens: 8, images: [createImage("cat", 0, 4)] }));
     parts.scheduler.add(createRequest("b", { numPromptTokens: 7, images: [createImage("cat", 2, 4)] }));
@@ -112,7 +112,7 @@ describe("images", () => {
   });
 });
 
-describe("a prefix that a slot keeps", () => {
+describe("a prefix kept in a slot", () => {
   const images = [createImage("cat", 2, 8), createImage("dog", 20, 8)];
 
   /** A scheduler that has computed `numTokens` tokens of a prompt of 40. */
@@ -133,7 +133,7 @@ describe("a prefix that a slot keeps", () => {
     [19, 19, ["dog"]],
     [9, 9, ["cat", "dog"]],
   ] as const)(
-    "of %i tokens is not computed, nor are the images encoded that lie in it whole",
+    "of %i tokens is not computed, and images entirely inside it are not encoded",
     ([kept, first, encoded]) => {
       const { scheduler } = schedulerAfter(kept);
       scheduler.add(createRequest("second", { numPromptTokens: 40, images }));
@@ -144,7 +144,7 @@ describe("a prefix that a slot keeps", () => {
     },
   );
 
-  test("is not counted as reused while the image behind it finds no room", () => {
+  test("is not counted as reused while the image behind it has no room", () => {
     const parts = createScheduler({ maxNumBatchedTokens: 24, maxNumEmbeddings: 8 });
     const imageAt20 = (mmHash: string) => ({ numPromptTokens: 48, images: [createImage(mmHash, 20, 8)] });
     parts.scheduler.add(createRequest("first", imageAt20("cat")));
@@ -178,7 +178,7 @@ describe("the end of a sequence", () => {
     expect(firstOutputs(parts, tokenId)).toMatchObject([expected]);
   });
 
-  test("comes at the model's length, whatever minimum was asked for", () => {
+  test("comes at the model length, whatever minimum was requested", () => {
     const parts = createScheduler({ maxModelLen: 6 });
     parts.scheduler.add(createRequest("a", { numPromptTokens: 4, samplingParams: { minTokens: 9 } }));
     step(parts);
@@ -186,7 +186,7 @@ describe("the end of a sequence", () => {
     expect(parts.scheduler.hasUnfinished).toBe(false);
   });
 
-  test("a failed sequence ends with its error and the others go on", () => {
+  test("a failed sequence ends with its error and the others continue", () => {
     const parts = createScheduler();
     parts.scheduler.add(createRequest("a"));
     parts.scheduler.add(createRequest("b"));
@@ -212,7 +212,7 @@ describe("aborting", () => {
     expect(parts.kvSlots.numFree).toBe(4);
   });
 
-  test("at any moment frees slots and images, and nobody else loses a token", () => {
+  test("at any moment frees slots and images, and no other request loses a token", () => {
     const requests = fc.array(
       fc.record({ numPromptTokens: fc.integer({ min: 1, max: 40 }), hasImage: fc.boolean(), abortAt: fc.nat(60) }),
       { minLength: 1, maxLength: 12 },
@@ -254,7 +254,7 @@ describe("aborting", () => {
         expect(ended.size).toBe(specs.length);
         expect(parts.kvSlots.numFree).toBe(4);
         expect(parts.kvSlots.usage).toBe(0);
-        // Every image has lost its references: an item as large as the whole cache finds room.
+        // Every image has lost its references if an item as large as the whole cache finds room.
         expect(parts.encoderCache.tryAcquire("large", 10)).toBe("to-encode");
       }),
       { numRuns: 200 },

@@ -17,7 +17,7 @@ import { createRandom, shapesVocabulary, tokensOf } from "./grammars.ts";
 
 const { tokenizer, vocabSize, eosTokenIds } = shapesVocabulary;
 const vocabulary = await createGrammarVocabulary(tokenizer, vocabSize, eosTokenIds);
-/** Work is put down after it is done, so that a step goes over by one entry at most. */
+/** Work is counted after it is done, so a step exceeds the limit by one entry at most. */
 const oneEntry = 1_000_000;
 const numSteps = 200;
 
@@ -41,7 +41,7 @@ function begin(grammars: LoadedGrammars, output: StructuredOutput, known: Gramma
   return { row: new GrammarRow(loaded, grammar, tokenIds), tokenIds, grammars, numSpent: () => loaded.meter.numSpent };
 }
 
-/** The tokens that may come next. */
+/** The tokens that can come next. */
 function look({ row }: Row, size: number = vocabSize): number[] {
   row.acceptNewTokens();
   const bitmask = createTokenBitmask(size);
@@ -49,7 +49,7 @@ function look({ row }: Row, size: number = vocabSize): number[] {
   return tokensOf(bitmask, size);
 }
 
-/** A row whose form is ordinary. */
+/** A row with an ordinary form. */
 const innocent: StructuredOutput = { kind: "regex", pattern: "(red|green|blue)( and (red|green|blue))*" };
 
 test.for(attacks)("%s: each step is bounded, and the row beside it gets all its tokens", ([, output]) => {
@@ -82,7 +82,7 @@ test.for(attacks)("%s: each step is bounded, and the row beside it gets all its 
   });
 });
 
-test("a form that can be read in too many ways ends its request with an error that names it", () => {
+test("a form with too many readings ends its request with an error that names it", () => {
   const output: StructuredOutput = { kind: "grammar", grammar: 'root ::= root root | "a" | ""' };
   const hostile = begin(new LoadedGrammars(), output);
   const a = tokenizer.tokenId("a")!;
@@ -91,25 +91,25 @@ test("a form that can be read in too many ways ends its request with an error th
     hostile.tokenIds.push(a);
   }
   expect(hostile.row.failure?.message).toBe(
-    'The structured output grammar "root ::= root root | \\"a\\" | \\"\\"" is too expensive to follow: its text can be read in too many ways. Make it less ambiguous, or its counts smaller.',
+    'The structured output grammar "root ::= root root | \\"a\\" | \\"\\"" is too expensive to follow: its text can be read in too many ways. Make it less ambiguous, or make its counts smaller.',
   );
   const spent = hostile.numSpent();
   for (let step = 0; step < 10; step++) expect(look(hostile)).toEqual([]);
   expect(hostile.numSpent()).toBe(spent);
 });
 
-test("a form that is too ambiguous from its first token on is rejected before it begins", () => {
+test("a form that is too ambiguous from its first token is rejected before it starts", () => {
   expect(() => compileProgram(tooAmbiguous)).toThrow("can begin in too many ways; make it less ambiguous");
 });
 
-test.for(slowSources)("%s are read in a time that grows with the source alone", ([, output]) => {
+test.for(slowSources)("%s are read in a time that depends only on the size of the source", ([, output]) => {
   expect(() => {
     checkStructuredOutput(output);
     compileProgram(output);
   }).toThrow(expect.objectContaining({ code: "invalid_argument" }));
 });
 
-test("the masks and positions that rows have left behind take bounded memory", () => {
+test("the masks and positions left behind by rows take bounded memory", () => {
   const grammars = new LoadedGrammars();
   for (let index = 0; index < 40; index++) {
     const output: StructuredOutput = { kind: "regex", pattern: `[a-z ]{0,${index + 100}}x` };

@@ -1,4 +1,4 @@
-/** Structured outputs that are made to cost more than they look like. */
+/** Structured outputs that cost more than they seem to. */
 import type { StructuredOutput } from "../../../engine/structured-output/structured-output.ts";
 
 const grammar = (...rules: readonly string[]): StructuredOutput => ({ kind: "grammar", grammar: rules.join("\n") });
@@ -7,7 +7,7 @@ const schema = (value: unknown): StructuredOutput => ({ kind: "json-schema", sch
 const times = <Item>(length: number, create: (index: number) => Item): Item[] =>
   Array.from({ length }, (_, index) => create(index));
 
-/** Every rule twice the one below: the length of the longest text doubles forty times. */
+/** Every rule is twice the one below: the length of the longest text doubles forty times. */
 export const doublingGrammar = grammar(
   "root ::= a0",
   ...times(40, (level) => `a${level} ::= a${level + 1} a${level + 1}`),
@@ -74,10 +74,10 @@ export const attacks: readonly (readonly [name: string, output: StructuredOutput
   ["a text in all its escapes", schema({ type: "string", pattern: String.raw`(\\|\\\\|"|.)*` })],
 ];
 
-/** Its first position alone has too many ways to go on. */
+/** Already its first position has too many continuations. */
 export const tooAmbiguous = grammar("root ::= (a b){1000000}", 'a ::= "x"? | b', 'b ::= "y"? | a a');
 
-/** Sources that take readers long who go back in them. */
+/** Sources that take long in readers that backtrack. */
 export const slowSources: readonly (readonly [name: string, output: StructuredOutput])[] = [
   ["comments that could be one or many", grammar(`root ::= a ${"#".repeat(200_000)}`, 'b "x"', 'a ::= "a"')],
   ["blanks within a count", grammar(`root ::= "a"{1,${" ".repeat(200_000)}x`)],

@@ -44,30 +44,26 @@ const refusals: [string, StructuredOutput, string][] = [
   ["a schema that is no schema", schema(["string"]), "json must be a JSON Schema"],
   ["a type that does not exist", schema({ type: "text" }), 'Unsupported type "text"'],
   ["a reference to nothing", schema({ $ref: "#/$defs/nothing" }), "Cannot find field $defs"],
-  ["a reference elsewhere", schema({ $ref: "https://example.com/a.json" }), "json.$ref must be # or begin with #/"],
-  ["a reference to an anchor", schema({ items: { $ref: "#a" } }), "json.items.$ref must be # or begin with #/"],
-  ["a schema that is itself", schema({ $ref: "#" }), "never comes to an end"],
+  ["a reference elsewhere", schema({ $ref: "https://example.com/a.json" }), "json.$ref must be # or start with #/"],
+  ["a reference to an anchor", schema({ items: { $ref: "#a" } }), "json.items.$ref must be # or start with #/"],
+  ["a schema that is itself", schema({ $ref: "#" }), "never ends"],
   [
     "schemas that are each other",
     schema({ $ref: "#/$defs/a", $defs: { a: { $ref: "#/$defs/b" }, b: { $ref: "#/$defs/a" } } }),
-    "never comes to an end",
+    "never ends",
   ],
   [
     "an object that requires one like itself",
     schema({ type: "object", properties: { a: { $ref: "#" } }, required: ["a"] }),
-    "never comes to an end",
+    "never ends",
   ],
-  [
-    "a rule that only leads to itself",
-    { kind: "grammar", grammar: 'root ::= root "a"' },
-    "its rule root never comes to an end",
-  ],
+  ["a rule that only leads to itself", { kind: "grammar", grammar: 'root ::= root "a"' }, "its rule root never ends"],
   [
     "a way into a rule that never ends",
     { kind: "grammar", grammar: 'root ::= "a" | "b" more\nmore ::= "c" more' },
-    "its rule more never comes to an end",
+    "its rule more never ends",
   ],
-  ["a grammar that never ends", { kind: "grammar", grammar: 'root ::= "a" root' }, "never comes to an end"],
+  ["a grammar that never ends", { kind: "grammar", grammar: 'root ::= "a" root' }, "never ends"],
   ["a keyword that would be ignored", schema({ type: "array", items: { not: {} } }), "json.items has the keyword not"],
   [
     "multipleOf",
@@ -100,14 +96,14 @@ const refusals: [string, StructuredOutput, string][] = [
     schema({ minLength: 4, maxLength: 2 }),
     "json.minLength is 4, which is more than",
   ],
-  ["a length below zero", schema({ minLength: -1 }), "json.minLength must be a whole number from 0 on"],
-  ["no options", schema({ anyOf: [] }), "json.anyOf must be a list with one entry at least"],
+  ["a length below zero", schema({ minLength: -1 }), "json.minLength must be a whole number of at least 0"],
+  ["no options", schema({ anyOf: [] }), "json.anyOf must be a list with at least one entry"],
   [
     "more properties than there may be",
     schema({ type: "object", properties: { a: {} }, minProperties: 2 }),
-    "no room for the properties that it requires",
+    "no room for its required properties",
   ],
-  ["fewer items than are described", schema({ prefixItems: [{}, {}], maxItems: 1 }), "json wants at most 1 items"],
+  ["fewer items than are described", schema({ prefixItems: [{}, {}], maxItems: 1 }), "json requires at most 1 items"],
   [
     "what a reference outside of the usual places leads to",
     schema({ $ref: "#/other", other: { not: {} } }),
@@ -119,13 +115,13 @@ const refusals: [string, StructuredOutput, string][] = [
   ["deep groups in a schema", schema({ pattern: "(".repeat(65) + ")".repeat(65) }), "nest at most 64 groups"],
   ["a grammar without root", { kind: "grammar", grammar: 'start ::= "a"' }, 'The grammar has no rule "root"'],
   [
-    "a grammar with an open group",
+    "a grammar with a group that is not closed",
     { kind: "grammar", grammar: 'root ::= ("a"' },
     "The grammar has no ) at position 13",
   ],
 ];
 
-test.for(refusals)("%s is refused with the reason", async ([, structuredOutput, reason]) => {
+test.for(refusals)("%s is rejected with the reason", async ([, structuredOutput, reason]) => {
   await expect(sharedCompiler.compile(structuredOutput)).rejects.toMatchObject({
     name: "EngineError",
     code: "invalid_argument",
@@ -134,7 +130,7 @@ test.for(refusals)("%s is refused with the reason", async ([, structuredOutput, 
   });
 });
 
-test("what follows a rejected structured output is compiled", async () => {
+test("a structured output after a rejected one is compiled", async () => {
   await using compiler = createTestCompiler(shapesVocabulary);
   await expect(compiler.compile({ kind: "regex", pattern: "[a" })).rejects.toThrow("a set");
   await expect(compiler.compile({ kind: "regex", pattern: "a" })).resolves.toBeDefined();
@@ -174,7 +170,7 @@ test("structured outputs are not compiled when every request for them is aborted
   await expect(compiler.compile(longPattern("a"))).resolves.toBeDefined();
 });
 
-test("large structured outputs that came first do not delay a small one", async () => {
+test("large structured outputs do not delay a small one that comes later", async () => {
   await using compiler = createTestCompiler(shapesVocabulary);
   const order: string[] = [];
   const note = (name: string): void => void order.push(name);
@@ -224,7 +220,7 @@ test("the event loop goes on between two compilations", async () => {
   expect(numTurns).toBeGreaterThanOrEqual(3);
 });
 
-test("closing gives up what waits", async () => {
+test("closing rejects waiting compilations", async () => {
   const compiler = createTestCompiler(shapesVocabulary);
   await compiler.compile({ kind: "regex", pattern: "a" });
   const pending = compiler.compile({ kind: "regex", pattern: "b" });
@@ -234,7 +230,7 @@ test("closing gives up what waits", async () => {
   await expect(compiler.compile({ kind: "regex", pattern: "a" })).rejects.toMatchObject({ code: "closed" });
 });
 
-test("a full queue gives up the largest structured outputs and takes small ones", async () => {
+test("a full queue drops the largest structured outputs and accepts small ones", async () => {
   await using compiler = createTestCompiler(shapesVocabulary);
   const large = Array.from({ length: 70 }, (_, index) =>
     compiler.compile({ kind: "regex", pattern: `${"a".repeat(1000)}${index + 100}` }),
@@ -249,7 +245,7 @@ test("a full queue gives up the largest structured outputs and takes small ones"
   expect(new Set(smallCodes)).toEqual(new Set(["done"]));
 });
 
-test("a model without end tokens takes no structured output", async () => {
+test("a model without end tokens accepts no structured output", async () => {
   const { tokenizer, vocabSize } = shapesVocabulary;
   await using compiler = new GrammarCompiler({
     loadVocabulary: () => createGrammarVocabulary(tokenizer, vocabSize, []),

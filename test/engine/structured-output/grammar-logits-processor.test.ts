@@ -21,7 +21,7 @@ const grammars = await Promise.all([
   compileOnce(shapesVocabulary, { kind: "json-schema", schema: '{"type":"array","items":{"type":"integer"}}' }),
 ]);
 
-/** A persistent batch whose rows are within grammars. */
+/** A persistent batch whose rows have grammars. */
 class GrammarBatch {
   readonly batch = new InputBatch();
   readonly logits = new StepLogits(maxNumRequests, vocabSize);
@@ -52,7 +52,7 @@ class GrammarBatch {
     return this.#grammarOf.get(sequence.samplingParams) ?? null;
   }
 
-  /** The tokens each row may sample next. */
+  /** The tokens that each row may sample next. */
   step(): number[][] {
     this.logits.numRequests = this.batch.numRows;
     this.processor.updateState(this.batch.takeBatchUpdate());
@@ -66,7 +66,7 @@ class GrammarBatch {
 
 const loaded = new Map(grammars.map((grammar) => [grammar, load(grammar)]));
 
-/** What may follow the output, from a matcher made for the occasion. */
+/** The tokens that can follow the output, from a new matcher. */
 function naivelyAllowed(grammar: CompiledGrammar | null, outputTokenIds: readonly number[]): number[] {
   if (grammar === null) return Array.from({ length: vocabSize }, (_, id) => id);
   const matcher = loaded.get(grammar)!();
@@ -109,7 +109,7 @@ test("rows keep their grammars through adds, finishes, preemptions, condensing a
   );
 });
 
-test("after the end only end tokens are allowed, so that a request that ignores them keeps its text", () => {
+test("after the end only end tokens are allowed, so a request that ignores them keeps its text", () => {
   const rows = new GrammarBatch();
   const sequence = rows.create(grammars[1]);
   rows.batch.replace([sequence]);
@@ -122,7 +122,7 @@ test("after the end only end tokens are allowed, so that a request that ignores 
   expect(rows.processor.failureOf(0)).toBeNull();
 });
 
-test("a token that the grammar does not allow ends its row alone, and says so", () => {
+test("a token that the grammar forbids ends only its row, with an error", () => {
   const rows = new GrammarBatch();
   const [strayed, faithful] = [rows.create(grammars[0]), rows.create(grammars[0])];
   rows.batch.replace([strayed, faithful]);
@@ -139,7 +139,7 @@ test("a token that the grammar does not allow ends its row alone, and says so", 
   expect(rows.processor.failureOf(1)).toBeNull();
 });
 
-test("a token that a later processor allowed again is stopped before it gets out, the end too early as well", () => {
+test("a token that a later processor allowed again is stopped before it is emitted, also a premature end", () => {
   const rows = new GrammarBatch();
   const sequences = [rows.create(grammars[0]), rows.create(grammars[0]), rows.create(grammars[0]), rows.create(null)];
   rows.batch.replace(sequences);
@@ -156,7 +156,7 @@ test("a token that a later processor allowed again is stopped before it gets out
   expect(rows.step()[0]).toEqual(naivelyAllowed(grammars[0], [a]));
 });
 
-test("a form that no token of the vocabulary begins ends its row and says so", async () => {
+test("a form that no token of the vocabulary can start ends its row with an error", async () => {
   const rows = new GrammarBatch();
   const texts = { tokenBytes: () => Buffer.from("a"), isSpecial: () => false };
   const vocabulary = await createGrammarVocabulary(texts, shapesVocabulary.vocabSize, shapesVocabulary.eosTokenIds);
@@ -166,7 +166,7 @@ test("a form that no token of the vocabulary begins ends its row and says so", a
   expect(rows.processor.failureOf(0)?.message).toContain("allows no token");
 });
 
-test("a batch without structured output is left alone", () => {
+test("a batch without structured output is not changed", () => {
   const rows = new GrammarBatch();
   rows.batch.replace([rows.create(null), rows.create(null)]);
   const everyToken = Array.from({ length: rows.logits.vocabSize }, (_, tokenId) => tokenId);

@@ -203,14 +203,14 @@ describe.for(vocabularies)("with %s", ([, vocabulary]) => {
     for (const bytes of walk(grammar, vocabulary, numWalks)) expect(utf8.decode(bytes)).toMatch(expression);
   });
 
-  test("every choice is reached and nothing else", async () => {
+  test("exactly the listed choices are reached", async () => {
     const choices = ["yes", "no", "yesterday", 'say "no"', "back\\slash", "two\nlines", "\u0001\t", "é 中 😀", " "];
     const grammar = await compiler.compile({ kind: "choice", choices });
     const reached = new Set(Array.from(walk(grammar, vocabulary, numWalks), (bytes) => utf8.decode(bytes)));
     expect([...reached].sort()).toEqual(choices.toSorted());
   });
 
-  test("of choices that begin alike none is mixed up with another", async () => {
+  test("choices with a common beginning are not mixed up", async () => {
     const choices = Array.from({ length: 112 }, (_, index) => `a${index + 17}`);
     const grammar = await compiler.compile({ kind: "choice", choices });
     const reached = Array.from(walk(grammar, vocabulary, numWalks), (bytes) => utf8.decode(bytes));
@@ -230,7 +230,7 @@ describe.for(vocabularies)("with %s", ([, vocabulary]) => {
   });
 });
 
-/** Where the number of bytes of UTF-8, or what may follow the first, changes. */
+/** Where the number of UTF-8 bytes changes, or the bytes that can follow the first. */
 const boundaryCodePoints = [
   0x00, 0x7f, 0x80, 0x7ff, 0x800, 0xfff, 0x1000, 0xcfff, 0xd7ff, 0xe000, 0xffff, 0x10000, 0x3ffff, 0x40000, 0xfffff,
   0x100000, 0x10ffff,
@@ -260,7 +260,7 @@ describe("byte by byte", () => {
   const tokens = byteTokens(shapesVocabulary);
   const oneCharacter: StructuredOutput = { kind: "grammar", grammar: String.raw`root ::= [\0-\U0010FFFF]` };
 
-  test("every boundary of UTF-8 is passed", async () => {
+  test("every boundary of UTF-8 is accepted", async () => {
     const createMatcher = load(await compileOnce(shapesVocabulary, oneCharacter));
     for (const codePoint of boundaryCodePoints) {
       const character = String.fromCodePoint(codePoint);
@@ -271,14 +271,14 @@ describe("byte by byte", () => {
     }
   });
 
-  test.for(invalidSequences)("%s is refused", async ([, bytes]) => {
+  test.for(invalidSequences)("%s is rejected", async ([, bytes]) => {
     const createMatcher = load(await compileOnce(shapesVocabulary, oneCharacter));
     const matcher = createMatcher();
     expect(bytes.every((byte) => matcher.accept(tokens.get(byte)!))).toBe(false);
   });
 });
 
-test("special tokens are never allowed, also where anything is", async () => {
+test("special tokens are never allowed, even where anything else is", async () => {
   await using compiler = createTestCompiler(shapesVocabulary);
   const grammar = await compiler.compile({ kind: "regex", pattern: "[^\\n]*" });
   const matcher = load(grammar)();

@@ -27,11 +27,11 @@ export interface TestVocabulary {
 
 const repository = new URL("../../../", import.meta.url);
 
-/** Of the checkpoint that ships with the repository: byte-level BPE. */
+/** The shipped checkpoint's vocabulary: byte-level BPE. */
 export const shapesVocabulary = await loadVocabulary("models/fovea-shapes/tokenizer.json", 598, "</s>");
 /** Byte-level BPE; logits have more columns than there are tokens. */
 export const llamaVocabulary = await loadVocabulary("test/fixtures/goldens/llama/tokenizer.json", 352, "</s>");
-/** SentencePiece with byte fallback, as Llama 2 has it. */
+/** SentencePiece with byte fallback, as in Llama 2. */
 export const byteFallbackVocabulary = await loadVocabulary("test/fixtures/tokenizers/llama2-legacy.json", 400, "</s>");
 
 async function loadVocabulary(path: string, vocabSize: number, eosToken: string): Promise<TestVocabulary> {
@@ -48,7 +48,7 @@ export async function compileOnce(vocabulary: TestVocabulary, output: Structured
   return await compiler.compile(output);
 }
 
-/** A grammar as the engine thread has it. */
+/** A grammar as loaded by the engine thread. */
 export function load(grammar: CompiledGrammar): () => TokenMatcher {
   const grammars = new LoadedGrammars();
   return () => new TokenMatcher(grammars, grammar);
@@ -73,7 +73,7 @@ export class TokenMatcher {
     return this.#row.failure;
   }
 
-  /** False where the grammar does not allow the token; it is of no use any more then. */
+  /** False if the grammar forbids the token; the matcher is then unusable. */
   accept(tokenId: number): boolean {
     this.#tokenIds.push(tokenId);
     this.#row.acceptNewTokens();
@@ -99,7 +99,7 @@ export function tokensOf(bitmask: TokenBitmask, vocabSize: number): number[] {
   return allowed;
 }
 
-/** A text byte by byte, with as much work as it takes. */
+/** Reads a text byte by byte, without limits on work. */
 export class Reader {
   readonly #recognizer: Recognizer;
 
@@ -113,7 +113,7 @@ export class Reader {
     return this.#recognizer.start();
   }
 
-  /** Null when no text goes on like this. */
+  /** Null if no text continues like this. */
   advance(position: Position, bytes: Iterable<number>): Position | null {
     let next: Position | null = position;
     for (const byte of bytes) {
@@ -140,19 +140,22 @@ export function createRandom(seed: number): () => number {
   };
 }
 
-/** Tokens drawn evenly before a walk begins to prefer what closes strings, lists and objects. */
+/** Tokens drawn uniformly before a walk starts to prefer those that close strings, lists and objects. */
 const freeTokens = 40;
 const maxTokens = 2000;
 const closingTexts = new Set(["}", "]", '"']);
 
 export interface WalkOptions {
-  /** Leaves out walks that go on for long instead of leading them to an end. */
+  /** Skips long walks instead of leading them to an end. */
   readonly skipsLong?: boolean;
-  /** The grammar, where it is loaded already. */
+  /** The grammar, if it is already loaded. */
   readonly createMatcher?: () => TokenMatcher;
 }
 
-/** The texts of random walks: evenly among the allowed tokens, to an end token. Throws for a walk that does not end. */
+/**
+ * The texts of random walks: uniformly among the allowed tokens, up to an end token. Throws for a walk that does not
+ * end.
+ */
 export function* walk(
   grammar: CompiledGrammar,
   { tokenizer, vocabSize, eosTokenIds }: TestVocabulary,

@@ -7,7 +7,7 @@ import { Reader } from "./grammars.ts";
 const boundNames = ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"] as const;
 type Bounds = { readonly [Name in (typeof boundNames)[number]]?: number };
 
-/** What decides whether a text is a number of the range; null for a range that is not supported. */
+/** Decides whether a text is a number in the range; null for an unsupported range. */
 function matcherOf(schema: Bounds & { readonly type: string }): ((text: string) => boolean) | null {
   const range = numberRangeOf(schema);
   if (range.kind !== "bounded") return null;
@@ -27,13 +27,13 @@ const bounds = fc
   .record(Object.fromEntries(boundNames.map((name) => [name, bound])), { requiredKeys: [] })
   .filter((chosen) => Object.keys(chosen).length > 0) as fc.Arbitrary<Bounds>;
 
-/** On the bounds, beside them, and anywhere. */
+/** At the bounds, next to them, and anywhere. */
 function valuesNear(chosen: Bounds, further: readonly number[]): number[] {
   const ends = Object.values(chosen).flatMap((end) => [end - 1, end, end + 1, 10 * end, -end]);
   return [...ends, ...further, 0, 9, 10, 99, 100].map((value) => (value === 0 ? 0 : value));
 }
 
-test("of integers exactly those within the bounds match", () => {
+test("exactly the integers within the bounds match", () => {
   fc.assert(
     fc.property(bounds, fc.array(fc.integer({ min: -99_999, max: 99_999 }), { maxLength: 20 }), (chosen, further) => {
       const matches = matcherOf({ type: "integer", ...chosen });
@@ -45,7 +45,7 @@ test("of integers exactly those within the bounds match", () => {
   );
 });
 
-test("integers may be bounded by the largest safe ones, as schemas made from code bound them", () => {
+test("integers can be bounded by the largest safe ones, as in schemas generated from code", () => {
   const matches = matcherOf({
     type: "integer",
     minimum: Number.MIN_SAFE_INTEGER,
@@ -56,7 +56,7 @@ test("integers may be bounded by the largest safe ones, as schemas made from cod
   expect([...within, ...outside].filter(matches)).toEqual(within);
 });
 
-test("of numbers with a few decimals exactly those within the bounds match", () => {
+test("exactly the numbers with a few decimals within the bounds match", () => {
   const decimals = fc.array(fc.integer({ min: -9_999_999, max: 9_999_999 }), { maxLength: 20 });
   fc.assert(
     fc.property(bounds, decimals, (chosen, further) => {
@@ -72,7 +72,7 @@ test("of numbers with a few decimals exactly those within the bounds match", () 
   );
 });
 
-test("numbers are written as JSON has them", () => {
+test("numbers are written as in JSON", () => {
   const matches = matcherOf({ type: "number", minimum: -10, maximum: 10 })!;
   const texts = ["-10.0", "10.000", "0.0", "-0.5", "9.999999999999", "007", "-0", "+1", "1.", ".5", "10.01", "1e0", ""];
   expect(texts.filter(matches)).toEqual(["-10.0", "10.000", "0.0", "-0.5", "9.999999999999"]);

@@ -24,7 +24,7 @@ function textsOf(grammar: CompiledGrammar, createMatcher: () => TokenMatcher): s
   return Array.from(walks, (bytes) => utf8.decode(bytes));
 }
 
-/** Goes through a text in the tokenizer's tokens; throws where the mask does not have the next one. */
+/** Follows a text in the tokenizer's tokens; throws if the mask lacks the next one. */
 async function follow(createMatcher: () => TokenMatcher, text: string): Promise<void> {
   const tokenIds = (await tokenizer.encode(text, { addSpecialTokens: false }))!;
   const matcher = createMatcher();
@@ -49,7 +49,7 @@ const wordKinds: [string, (words: readonly string[]) => StructuredOutput][] = [
   ],
 ];
 
-test.for(wordKinds)("of random words in a %s each is reached and nothing else", async ([, toOutput]) => {
+test.for(wordKinds)("exactly the random words in a %s are reached", async ([, toOutput]) => {
   const sketcher = new Sketcher(createRandom(7));
   for (let round = 0; round < 12; round++) {
     const words = sketcher.words(120);
@@ -62,23 +62,26 @@ test.for(wordKinds)("of random words in a %s each is reached and nothing else", 
   }
 });
 
-test.for(["regex", "grammar"] as const)("texts of random %s languages are those that RegExp matches", async (kind) => {
-  const sketcher = new Sketcher(createRandom(11));
-  let numTexts = 0;
-  for (let round = 0; round < 40; round++) {
-    const { pattern, grammar, sample } = sketcher.sketchLanguage(3);
-    const expression = new RegExp(`^(?:${pattern})$`, "u");
-    const compiled = compile(kind === "regex" ? { kind, pattern } : { kind, grammar });
-    const createMatcher = load(compiled);
-    const texts = textsOf(compiled, createMatcher);
-    numTexts += texts.length;
-    for (const text of texts) expect(text, `${pattern}\n${grammar}`).toMatch(expression);
-    await followAll(createMatcher, Array.from({ length: 6 }, sample));
-  }
-  expect(numTexts).toBeGreaterThan(120);
-});
+test.for(["regex", "grammar"] as const)(
+  "texts of random %s languages are exactly those that RegExp matches",
+  async (kind) => {
+    const sketcher = new Sketcher(createRandom(11));
+    let numTexts = 0;
+    for (let round = 0; round < 40; round++) {
+      const { pattern, grammar, sample } = sketcher.sketchLanguage(3);
+      const expression = new RegExp(`^(?:${pattern})$`, "u");
+      const compiled = compile(kind === "regex" ? { kind, pattern } : { kind, grammar });
+      const createMatcher = load(compiled);
+      const texts = textsOf(compiled, createMatcher);
+      numTexts += texts.length;
+      for (const text of texts) expect(text, `${pattern}\n${grammar}`).toMatch(expression);
+      await followAll(createMatcher, Array.from({ length: 6 }, sample));
+    }
+    expect(numTexts).toBeGreaterThan(120);
+  },
+);
 
-test("masks of random recursive grammars allow what the recognizer does and nothing else", () => {
+test("masks of random recursive grammars allow exactly what the recognizer allows", () => {
   const sketcher = new Sketcher(createRandom(17));
   for (let round = 0; round < 25; round++) {
     let grammar = sketcher.recursiveGrammar();
@@ -102,7 +105,7 @@ test("masks of random recursive grammars allow what the recognizer does and noth
   }
 });
 
-test("random schemas are kept to, and their values reached", async () => {
+test("texts match random schemas, and every value of the schema is reached", async () => {
   const sketcher = new Sketcher(createRandom(13));
   for (let round = 0; round < 16; round++) {
     const { schema, sample, accepts } = sketchSchema(sketcher, 2);
@@ -124,7 +127,7 @@ interface SchemaSketch {
   readonly accepts: (value: unknown) => boolean;
 }
 
-/** Objects within objects; at the bottom constants, numbers and words. */
+/** Nested objects, with constants, numbers and words at the bottom. */
 function sketchSchema(sketcher: Sketcher, depth: number): SchemaSketch {
   const kind = depth === 0 ? sketcher.pick(["words", "range", "pattern"]) : sketcher.pick(["object", "list", "words"]);
   switch (kind) {
@@ -156,7 +159,7 @@ function sketchSchema(sketcher: Sketcher, depth: number): SchemaSketch {
       };
     }
     default: {
-      // Names that begin alike.
+      // Names with a common beginning.
       const names = sketcher.words(5);
       const entries = names.map((name) => [name, sketchSchema(sketcher, depth - 1)] as const);
       const [required, ...optional] = entries;

@@ -12,7 +12,7 @@ function judgeAll(source: StructuredOutput, texts: readonly string[]): string[] 
   return texts.map((text) => reader.judge(Buffer.from(text)));
 }
 
-/** A text with one character left out, put in or changed. */
+/** A text with one character removed, inserted or changed. */
 function change(text: string, sketcher: Sketcher): string {
   const characters = Array.from(text);
   const at = sketcher.pick([...characters.keys(), characters.length]);
@@ -20,26 +20,29 @@ function change(text: string, sketcher: Sketcher): string {
   return characters.toSpliced(at, sketcher.pick([0, 1]), ...sketcher.pick([[], [sketcher.pick(others)]])).join("");
 }
 
-test.for(["regex", "grammar"] as const)("of each %s the whole texts are those that RegExp matches", (kind) => {
-  const sketcher = new Sketcher(createRandom(1));
-  let numWhole = 0;
-  for (let index = 0; index < numLanguages; index++) {
-    const { pattern, grammar, sample } = sketcher.sketchLanguage(3);
-    const expression = new RegExp(`^(?:${pattern})$`, "u");
-    const reader = new Reader(kind === "regex" ? { kind, pattern } : { kind, grammar });
-    for (const whole of Array.from({ length: 5 }, sample)) {
-      const changed = change(whole, sketcher);
-      for (const text of [whole, changed, change(changed, sketcher)]) {
-        const judgement = reader.judge(Buffer.from(text));
-        expect(judgement === "whole", `${pattern}\n${grammar}\n${text}`).toBe(expression.test(text));
-        if (judgement === "whole") numWhole++;
+test.for(["regex", "grammar"] as const)(
+  "the complete texts of each %s are exactly those that RegExp matches",
+  (kind) => {
+    const sketcher = new Sketcher(createRandom(1));
+    let numWhole = 0;
+    for (let index = 0; index < numLanguages; index++) {
+      const { pattern, grammar, sample } = sketcher.sketchLanguage(3);
+      const expression = new RegExp(`^(?:${pattern})$`, "u");
+      const reader = new Reader(kind === "regex" ? { kind, pattern } : { kind, grammar });
+      for (const whole of Array.from({ length: 5 }, sample)) {
+        const changed = change(whole, sketcher);
+        for (const text of [whole, changed, change(changed, sketcher)]) {
+          const judgement = reader.judge(Buffer.from(text));
+          expect(judgement === "whole", `${pattern}\n${grammar}\n${text}`).toBe(expression.test(text));
+          if (judgement === "whole") numWhole++;
+        }
+        const beginning = Array.from(whole).slice(0, 2).join("");
+        expect(reader.judge(Buffer.from(beginning)), `${pattern}: ${beginning}`).not.toBe("none");
       }
-      const beginning = Array.from(whole).slice(0, 2).join("");
-      expect(reader.judge(Buffer.from(beginning)), `${pattern}: ${beginning}`).not.toBe("none");
     }
-  }
-  expect(numWhole).toBeGreaterThan(5 * numLanguages);
-});
+    expect(numWhole).toBeGreaterThan(5 * numLanguages);
+  },
+);
 
 describe("grammars", () => {
   const cases: [string, string, Record<string, string>][] = [
@@ -70,7 +73,7 @@ describe("grammars", () => {
     ["a rule that nothing ends", 'root ::= "a" root', { aa: "begun", b: "none" }],
   ];
 
-  test.for(cases)("take %s", ([, grammar, judgements]) => {
+  test.for(cases)("accept %s", ([, grammar, judgements]) => {
     expect(judgeAll({ kind: "grammar", grammar }, Object.keys(judgements))).toEqual(Object.values(judgements));
   });
 
@@ -79,7 +82,7 @@ describe("grammars", () => {
     ["two rules of a name", 'root ::= "a"\nroot ::= "b"', "a second rule root"],
     ["a macro", "root ::= Token(1)", "Token"],
     ["nothing", "root ::= ", "nothing"],
-  ])("with %s are refused", ([, grammar, reason]) => {
+  ])("with %s are rejected", ([, grammar, reason]) => {
     expect(() => readLanguage({ kind: "grammar", grammar })).toThrow(reason);
   });
 });
@@ -96,33 +99,33 @@ describe("patterns", () => {
     ["repetitions within each other", "(?:(?:a*)*b?){0,3}", { "": "whole", aabab: "whole", abababa: "none" }],
   ];
 
-  test.for(cases)("take %s", ([, pattern, judgements]) => {
+  test.for(cases)("accept %s", ([, pattern, judgements]) => {
     expect(judgeAll({ kind: "regex", pattern }, Object.keys(judgements))).toEqual(Object.values(judgements));
   });
 
   test.for([
-    ["an anchor in the middle", "a^b", "^ behind characters"],
-    ["something behind the end", "a$b", "characters behind $"],
+    ["an anchor in the middle", "a^b", "^ after characters"],
+    ["something behind the end", "a$b", "characters after $"],
     ["a repeated anchor", "(^a)*", "a repetition of ^ or $"],
     ["a lookahead", "a(?=b)", "a lookahead or lookbehind"],
     ["a comment", "a(?#b)", "a group of this kind"],
-    ["an open group", "(a", "an open group"],
+    ["a group that is not closed", "(a", "a group that is not closed"],
     ["a group too many", "a)", ")"],
     ["a reference back", String.raw`(a)\1`, "an escape"],
     ["bounds in the wrong order", "a{3,2}", "{3,2}"],
-  ])("with %s are refused", ([, pattern, reason]) => {
+  ])("with %s are rejected", ([, pattern, reason]) => {
     expect(() => readLanguage({ kind: "regex", pattern })).toThrow(reason);
   });
 });
 
-test("of choices that begin alike none is mixed up with another", () => {
+test("choices with a common beginning are not mixed up", () => {
   const choices = ["a", "ab", "abc", "b", "é", "éa", "😀"];
   const source: StructuredOutput = { kind: "choice", choices };
   expect(judgeAll(source, choices)).toEqual(choices.map(() => "whole"));
   expect(judgeAll(source, ["", "ba", "abcd", "😁"])).toEqual(["begun", "none", "none", "none"]);
 });
 
-test("characters are followed byte by byte, and what is no UTF-8 is none", () => {
+test("characters are followed byte by byte, and invalid UTF-8 is rejected", () => {
   const reader = new Reader({ kind: "regex", pattern: "[é中😀]+" });
   const bytes = Buffer.from("😀é中中é😀");
   expect(reader.judge(bytes)).toBe("whole");

@@ -1,4 +1,4 @@
-/** Random languages, each written as a pattern and as a grammar, with random texts that belong to it. */
+/** Random languages, each written as a pattern and as a grammar, with random texts of the language. */
 
 /** Numbers in [0, 1). */
 type Random = () => number;
@@ -6,21 +6,21 @@ type Random = () => number;
 export interface Sketch {
   /** Also for JavaScript, with the flag `u`. */
   readonly pattern: string;
-  /** What stands for it in a rule. */
+  /** Its form inside a rule. */
   readonly rule: string;
   readonly sample: () => string;
 }
 
 export interface SketchedLanguage extends Sketch {
-  /** Whole, with `root`. */
+  /** A complete grammar, with `root`. */
   readonly grammar: string;
 }
 
 const recursiveRules = ["root", "list", "item"];
-/** Each is a string of the characters that a language is made of. */
+/** Each string contains the characters of a language. */
 const alphabets = ["abc", "01", "0123456789", "aé中😀", "eèéê"];
 
-/** The same for the same numbers. */
+/** Gives the same languages for the same numbers. */
 export class Sketcher {
   readonly #random: Random;
   #rules: string[] = [];
@@ -30,14 +30,14 @@ export class Sketcher {
     this.#random = random;
   }
 
-  /** Of sets, repetitions, groups and alternatives, up to `depth` within each other. */
+  /** Sets, repetitions, groups and alternatives, nested up to `depth`. */
   sketchLanguage(depth: number): SketchedLanguage {
     this.#begin();
     const sketch = this.#sketch(depth);
     return { ...sketch, grammar: [`root ::= ${sketch.rule}`, ...this.#rules].join("\n") };
   }
 
-  /** Of three rules over the letters a, b and c that refer to each other and to themselves, on the left as well. */
+  /** Three rules over the letters a, b and c that refer to each other and to themselves, also on the left. */
   recursiveGrammar(): string {
     const part = (): string => {
       const kind = this.#random();
@@ -49,7 +49,7 @@ export class Sketcher {
     return recursiveRules.map((name) => `${name} ::= ${this.#several(option).join(" | ")}`).join("\n");
   }
 
-  /** Different words over few letters, so that many begin or end alike; some begin with another. */
+  /** Different words over few letters, so that many share a beginning or end; some are prefixes of others. */
   words(maxNumWords: number): string[] {
     this.#begin();
     const numWords = 2 + this.#below(maxNumWords - 1);
@@ -117,7 +117,7 @@ export class Sketcher {
     };
   }
 
-  /** Half of the time through a rule of its own. */
+  /** Half of the time as a separate rule. */
   #named(sketch: Sketch): Sketch {
     if (this.#random() < 0.5) return sketch;
     const rule = `rule${this.#rules.length}`;
@@ -126,7 +126,7 @@ export class Sketcher {
   }
 }
 
-/** With how many rounds a sample takes. */
+/** With the number of rounds in a sample. */
 const quantifiers = [
   ["*", 0, 3],
   ["+", 1, 3],

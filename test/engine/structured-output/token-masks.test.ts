@@ -15,7 +15,7 @@ import { WorkMeter } from "../../../engine/structured-output/work-meter.ts";
 import { Reader, createRandom, tokensOf, toProgram } from "./grammars.ts";
 import { Sketcher } from "./sketches.ts";
 
-/** Pieces of what the languages of `Sketcher` are made of, cut anywhere, also within characters. */
+/** Pieces of `Sketcher`'s languages, cut anywhere, also within characters. */
 const characters = fc.constantFrom(
   ...["abc", "ab", "01", "0123456789", "aé中😀", "eèéê", '"{}[]:, ax1'].map((text) => Array.from(text)),
 );
@@ -41,7 +41,7 @@ const schemas: object[] = [
   {},
 ];
 
-/** With a count far above, about and below the lengths of tokens. */
+/** With a count far above, close to, or below the lengths of tokens. */
 function countedPattern(sketcher: Sketcher): string {
   const { pattern } = sketcher.sketchLanguage(1);
   const [min, max] = [sketcher.pick([0, 1, 7, 40]), sketcher.pick([40, 41, 300])];
@@ -69,14 +69,14 @@ function sketch(
   }
 }
 
-test("a token is allowed exactly where some text goes on with its bytes", async () => {
+test("a token is allowed exactly if some text continues with its bytes", async () => {
   let numAllowed = 0;
   let numForbidden = 0;
   const kinds = fc.constantFrom("regex", "counted", "grammar", "recursive", "words", "schema");
   await fc.assert(
     fc.asyncProperty(vocabulary, fc.nat(), kinds, fc.infiniteStream(fc.nat()), async (drawn, seed, kind, choices) => {
       const output = sketch(seed, kind);
-      // Some recursive grammars take a time that grows with the third power of the length.
+      // Some recursive grammars take time proportional to the third power of the length.
       const tokens = kind === "recursive" ? drawn.map((token) => token.subarray(0, 6)) : drawn;
       if (output.kind === "grammar" && findEndlessRule(readGrammar(output.grammar)) !== null) return;
       const meter = new WorkMeter();
@@ -93,7 +93,7 @@ test("a token is allowed exactly where some text goes on with its bytes", async 
       const tries = await buildTokenTries({ tokenBytes: Buffer.concat(tokens), tokenEnds }, new Set());
       const cache = new TokenMaskCache(2 ** 20);
       const masks = new TokenMasks({ recognizer, tries, vocabSize: tokens.length, meter, cache });
-      // A recognizer of its own judges, so that nothing kept by the one helps the other.
+      // A separate recognizer judges, so that neither profits from the other's caches.
       const judge = new Reader(output);
       let position = recognizer.start();
       let judged = judge.start();
@@ -119,7 +119,7 @@ test("a token is allowed exactly where some text goes on with its bytes", async 
 });
 
 test.for(["[a-c]{0,300}x", "[a-c]{300}x", "[a-c]{12,20}", "([a-c]{3}){2,9}x?", "([a-c]{1,4}d){0,5}"])(
-  "counts next to the lengths of tokens are exact in the masks of %s",
+  "counts close to the lengths of tokens are exact in the masks of %s",
   async (pattern) => {
     const tokens = Array.from({ length: 40 }, (_, index) =>
       ["a", "abca"].map((text) => text.repeat(40).slice(0, index + 1)),
@@ -155,7 +155,7 @@ test.for(["[a-c]{0,300}x", "[a-c]{300}x", "[a-c]{12,20}", "([a-c]{3}){2,9}x?", "
   },
 );
 
-/** What a text comes to that goes on from the position: the shortest ending is not far. */
+/** The shortest ending of a text from this position, which is never far. */
 function endingOf(
   reader: Reader,
   position: Position,
@@ -173,7 +173,7 @@ function endingOf(
   return "a dead end";
 }
 
-test("every text that has begun can come to an end", () => {
+test("every text that has started can be completed", () => {
   fc.assert(
     fc.property(fc.nat(), fc.constantFrom("regex", "grammar", "recursive", "words", "schema"), (seed, kind) => {
       const output = sketch(seed, kind);
@@ -181,7 +181,7 @@ test("every text that has begun can come to an end", () => {
       const reader = new Reader(output);
       const random = createRandom(seed);
       let position = reader.start();
-      // Positions of recursive grammars seldom come back to where they were.
+      // Positions of recursive grammars rarely recur.
       const isRecursive = kind === "recursive";
       for (let step = 0; step < (isRecursive ? 3 : 6); step++) {
         const nexts = Array.from(isRecursive ? "abc" : 'abc0123é中😀eèê"{}[]:, x_tfn-').flatMap((character) => {
@@ -198,7 +198,7 @@ test("every text that has begun can come to an end", () => {
   );
 });
 
-test("the cache of masks keeps what was used last, within its bytes", () => {
+test("the mask cache keeps the most recently used masks, within its bytes", () => {
   const cache = new TokenMaskCache(3 * (256 + 4 * 100));
   const mask = () => ({ tokens: { kind: "ids", ids: new Int32Array(100) }, exits: null }) as const;
   const keys = Array.from({ length: 5 }, () => ({}));

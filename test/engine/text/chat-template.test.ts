@@ -45,7 +45,7 @@ test.for([
     "{% for m in messages %}{{ m.content }}{% for t in tools %}{{ t }}{% endfor %}{% endfor %}",
     "string",
   ],
-] as const)("the content format is seen in %s", ([, source, format]) => {
+] as const)("the content format is detected in %s", ([, source, format]) => {
   expect(new ChatTemplate(source, namedTokens).contentFormat).toBe(format);
 });
 
@@ -70,11 +70,11 @@ test.for(recorded.filter(({ refused }) => refused === undefined))("$name is rend
   expect(renderRecorded(one)).toBe(one.rendered);
 });
 
-test.for(recorded.filter(({ refused }) => refused !== undefined))("$name is refused as by transformers", (one) => {
+test.for(recorded.filter(({ refused }) => refused !== undefined))("$name is rejected as by transformers", (one) => {
   expect(() => renderRecorded(one)).toThrow(one.refused);
 });
 
-test("a conversation with a picture is rendered as LLaVA expects it", () => {
+test("a conversation with a picture is rendered in LLaVA's format", () => {
   const messages = [
     { role: "user", content: [{ type: "image" }, { type: "text", text: "What is this?" }] },
     { role: "assistant", content: [{ type: "text", text: "A cat." }] },
@@ -85,7 +85,7 @@ test("a conversation with a picture is rendered as LLaVA expects it", () => {
   );
 });
 
-test("named tokens are known to the template, and the generation prompt can be left out", () => {
+test("the template knows the named tokens, and the generation prompt can be left out", () => {
   const messages = [
     { role: "user", content: "Hi" },
     { role: "assistant", content: "Hello" },
@@ -94,7 +94,7 @@ test("named tokens are known to the template, and the generation prompt can be l
   expect(template.render(messages, { addGenerationPrompt: false })).toBe("<s>[INST] Hi [/INST]Hello</s>");
 });
 
-test("what a template raises is the caller's error, in the template's words", () => {
+test("an exception raised by a template is the caller's error, in the template's words", () => {
   const template = new ChatTemplate(mistral, namedTokens);
   expect(() => template.render([{ role: "assistant", content: "Hi" }], { addGenerationPrompt: true })).toThrow(
     expect.objectContaining({
@@ -105,7 +105,7 @@ test("what a template raises is the caller's error, in the template's words", ()
   );
 });
 
-test("a template that fails by itself is the checkpoint's error", () => {
+test("an error inside a template is the checkpoint's error", () => {
   const template = new ChatTemplate("{{ messages.no.such.thing() }}", namedTokens);
   expect(() => template.render([{ role: "user", content: "" }], { addGenerationPrompt: true })).toThrow(
     expect.objectContaining({ code: "invalid_checkpoint" }),

@@ -12,17 +12,17 @@ function decode(tokenizer: Tokenizer, tokenIds: readonly number[], skipSpecialTo
 }
 
 describe.for(fixtureFamilies)("%s", (family) => {
-  test("text decoded token by token is the text Hugging Face decodes at once", async () => {
+  test("text decoded token by token equals the text that Hugging Face decodes at once", async () => {
     const tokenizer = await loadFixtureTokenizer(family);
     for (const { ids, decoded } of await readCases(family)) {
       const text = decode(tokenizer, ids).join("");
-      // A Llama decoder drops the space at the start of a whole text; an output goes on after its prompt.
+      // A Llama decoder drops the space at the start of a whole text, but an output follows its prompt.
       const isLlama = family.startsWith("llama2") && text.startsWith(" ");
       expect(isLlama ? text.slice(1) : text).toBe(decoded);
     }
   });
 
-  test("no piece ever shows half a character", async () => {
+  test("no piece ever contains half a character", async () => {
     const tokenizer = await loadFixtureTokenizer(family);
     await fc.assert(
       fc.asyncProperty(fc.string({ unit: "grapheme", maxLength: 30 }), async (text) => {
@@ -37,13 +37,13 @@ describe.for(fixtureFamilies)("%s", (family) => {
   });
 });
 
-test("bytes that are no UTF-8 become replacement characters, an unfinished character only at the end", async () => {
+test("invalid UTF-8 becomes replacement characters, an unfinished character only at the end", async () => {
   const tokenizer = await loadFixtureTokenizer("llama2-legacy");
   const ids = ["<0xE2>", "<0x82>", "▁the", "<0xE2>", "<0x82>"].map((token) => tokenizer.tokenId(token) as number);
   expect(decode(tokenizer, ids)).toEqual(["", "", "\uFFFD the", "", "", "\uFFFD"]);
 });
 
-test("special tokens are text when they are not skipped", async () => {
+test("special tokens are text if they are not skipped", async () => {
   const tokenizer = await loadFixtureTokenizer("qwen2");
   const tokenIds = await tokenizer.encode("<s>é</s>", { addSpecialTokens: false });
   expect(decode(tokenizer, tokenIds ?? [], false).join("")).toBe("<s>é</s>");

@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 
 import { StopStrings } from "../../../engine/text/stop-strings.ts";
 
-/** Feeds the pieces until one matches; returns everything given out and what matched. */
+/** Feeds the pieces until one matches; returns all emitted text and the match. */
 function run(
   pieces: readonly string[],
   stop: readonly string[],
@@ -39,7 +39,7 @@ test.for([
   expect(result.matched).toBe(matched);
 });
 
-test("a stop string that belongs to the output ends it, and nothing is held back", () => {
+test("a stop string that is part of the output ends it, and nothing is held back", () => {
   const result = run(["ab S", "TO", "P cd"], ["STOP"], { includeInOutput: true });
   expect(result).toEqual({ given: ["ab S", "TO", "P"], matched: "STOP" });
 });
@@ -48,18 +48,18 @@ test("one character less than the longest stop string is held back until the end
   expect(run(["abcdef", "g", "h"], ["1234"]).given).toEqual(["abc", "d", "e", "fgh"]);
 });
 
-test("a stop string in exempt text does not end it, one that ends after it does", () => {
+test("a stop string in exempt text does not end it, one that ends later does", () => {
   expect(run(["xx", "y"], ["x"], { numUnchecked: 1 })).toEqual({ given: ["xx", "y", ""], matched: null });
   expect(run(["aS", "T"], ["ST"], { numUnchecked: 1 })).toEqual({ given: ["a", ""], matched: "ST" });
 });
 
-test("a surrogate pair is never divided", () => {
+test("a surrogate pair is never split", () => {
   const { given } = run(["ab😀", "cd"], ["12"]);
   for (const text of given) expect(text.isWellFormed()).toBe(true);
   expect(given.join("")).toBe("ab😀cd");
 });
 
-test("however the text is divided, it ends at the first complete match", () => {
+test("however the text is split, it ends at the first complete match", () => {
   const letters = fc.string({ unit: fc.constantFrom("a", "b", "c"), minLength: 1, maxLength: 4 });
   const property = fc.property(
     fc.array(letters, { maxLength: 12 }),

@@ -41,7 +41,7 @@ describe.for(fixtureFamilies)("%s", (family) => {
   });
 });
 
-test("encoding ends early beyond maxTokens, whether in many words or in one", async () => {
+test("encoding stops early beyond maxTokens, with many words or one", async () => {
   for (const family of fixtureFamilies) {
     const tokenizer = await loadFixtureTokenizer(family);
     const options = { addSpecialTokens: false, maxTokens: 1000 };
@@ -51,7 +51,7 @@ test("encoding ends early beyond maxTokens, whether in many words or in one", as
   }
 });
 
-test("other work gets its turn while a long text is encoded", async () => {
+test("other work runs while a long text is encoded", async () => {
   const tokenizer = await loadFixtureTokenizer("qwen2");
   let numTurns = 0;
   let isDone = false;
@@ -81,7 +81,7 @@ test("an aborted signal ends a long encoding", async () => {
   await expect(encoding).rejects.toMatchObject({ cause: reason });
 });
 
-test("add_bos_token and add_eos_token of tokenizer_config.json overrule tokenizer.json", async () => {
+test("add_bos_token and add_eos_token of tokenizer_config.json override tokenizer.json", async () => {
   const tokenizer = await loadFixtureTokenizer("llama3", { add_bos_token: false, add_eos_token: true });
   const plain = await tokenizer.encode("hello", { addSpecialTokens: false });
   const end = tokenizer.tokenId("</s>");
@@ -121,7 +121,7 @@ describe("a broken checkpoint", () => {
       /tokenizer_config.json of the checkpoint: bos_token is 5; /,
     ],
   ];
-  test.for(cases)("that %s is refused by name", async ([, files, code, message]) => {
+  test.for(cases)("that %s is rejected by name", async ([, files, code, message]) => {
     const folder = await mkdtemp(join(tmpdir(), "fovea-tokenizer-"));
     try {
       for (const [name, text] of Object.entries(files)) await writeFile(join(folder, name), text);
@@ -132,7 +132,7 @@ describe("a broken checkpoint", () => {
   });
 });
 
-test("the golden checkpoints' prompts are encoded as transformers encodes them", async () => {
+test("the golden checkpoints' prompts have transformers' ids", async () => {
   const folder = new URL("../../fixtures/goldens/llava-default/", import.meta.url).pathname;
   const tokenizer = await loadTokenizer(folder);
   const goldens: { text: string; pictures: string[]; promptTokenIds: number[] }[] = JSON.parse(

@@ -13,7 +13,7 @@ function createInbox(): { inbox: Inbox; send: (message: ToEngineThread) => void 
   return { inbox: new Inbox(port2), send: (message) => port1.postMessage(message) };
 }
 
-test("what was sent is taken once, in order", async () => {
+test("a sent message is received once, in order", async () => {
   const { inbox, send } = createInbox();
   send(abort);
   send(close);
@@ -22,7 +22,7 @@ test("what was sent is taken once, in order", async () => {
   expect(inbox.take()).toEqual([]);
 });
 
-test("waiting ends with the time given where nothing comes, and the next wait sees what comes then", async () => {
+test("a wait ends after its time if no message comes, and the next wait receives later messages", async () => {
   const { inbox, send } = createInbox();
   expect(await inbox.nextMessage(1)).toBe(false);
   const next = inbox.nextMessage();
@@ -31,7 +31,7 @@ test("waiting ends with the time given where nothing comes, and the next wait se
   expect(inbox.take()).toEqual([close]);
 });
 
-test("a message in time ends the wait early", async () => {
+test("a message ends the wait early", async () => {
   const { inbox, send } = createInbox();
   const next = inbox.nextMessage(2 ** 31 - 1);
   send(abort);

@@ -4,7 +4,7 @@ import { StepProgress } from "../../../engine/thread/step-progress.ts";
 import { StepWatchdog } from "../../../engine/thread/step-watchdog.ts";
 import type { StepStall } from "../../../engine/thread/step-watchdog.ts";
 
-/** Looks are 100 ms apart; a stall is one after 10 of them at the same step, and lasts after 20. */
+/** Checks are 100 ms apart. A step is stalled after 10 of them, and lastingly after 20. */
 function createWatched() {
   const progress = new StepProgress();
   const changes: (StepStall | null)[] = [];
@@ -15,7 +15,7 @@ function createWatched() {
   return { progress, changes, look };
 }
 
-test("a step is reported once it has been seen for the limit, once more at twice the limit, and when it ends", () => {
+test("a step is reported at the limit, at twice the limit, and when it ends", () => {
   const { progress, changes, look } = createWatched();
   progress.beginStep();
   progress.enterProcessor(3);
@@ -35,7 +35,7 @@ test("a step is reported once it has been seen for the limit, once more at twice
   expect(changes[2]).toBe(null);
 });
 
-test("an engine without a step is never stalled, nor is one whose steps end between the looks", () => {
+test("an idle engine, or one whose steps end between checks, is never reported", () => {
   const { progress, changes, look } = createWatched();
   look(100);
   for (let step = 0; step < 100; step++) {
@@ -48,7 +48,7 @@ test("an engine without a step is never stalled, nor is one whose steps end betw
   expect(changes).toEqual([]);
 });
 
-test("a stall is over when another step has begun, even where no look saw the engine idle", () => {
+test("a stall ends when another step has started, even if no check saw the engine idle", () => {
   const { progress, changes, look } = createWatched();
   progress.beginStep();
   progress.enter("model");

@@ -13,7 +13,7 @@ import type { TemporaryFolder } from "../../support/temporary-folder.ts";
 import { buildGoldenModel, createWorkerOptions, goldenRequest } from "../core/golden-engine.ts";
 import type { GoldenModel } from "../core/golden-engine.ts";
 
-/** A thread as the facade starts it. */
+/** A thread, started like by the facade. */
 class EngineThread implements AsyncDisposable {
   readonly #worker: Worker;
   readonly #outputs: EngineCoreOutput[] = [];
@@ -21,7 +21,7 @@ class EngineThread implements AsyncDisposable {
   #waiting: (() => boolean)[] = [];
   first: Promise<FromEngineThread>;
   failure: FromEngineThread | null = null;
-  /** All of it so far. */
+  /** All output so far. */
   stderr = "";
 
   constructor(golden: GoldenModel, overrides: Partial<EngineConfig> = {}) {
@@ -74,7 +74,7 @@ class EngineThread implements AsyncDisposable {
     return outputsOf();
   }
 
-  /** Exit code of the thread. */
+  /** Returns the exit code of the thread. */
   async close(): Promise<unknown> {
     this.post({ kind: "close" });
     return this.#exited;
@@ -168,7 +168,7 @@ describe("the engine thread", () => {
 
   afterAll(() => folder[Symbol.asyncDispose]());
 
-  test("announces itself, serves requests that come at any time, and ends when told to", async () => {
+  test("announces itself, serves requests at any time, and ends when told to", async () => {
     await using thread = new EngineThread(golden);
     const recorded = golden.cases[0];
     const early = thread.generate(goldenRequest("early", recorded, golden.model));
@@ -179,7 +179,7 @@ describe("the engine thread", () => {
     expect(await thread.close()).toBe(0);
   });
 
-  test("aborts a running request, and goes on", async () => {
+  test("aborts a running request and continues", async () => {
     await using thread = new EngineThread(golden);
     const [recorded] = golden.cases;
     thread.post({ kind: "add", request: goldenRequest("endless", recorded, golden.model, { maxTokens: 400 }) });
@@ -189,7 +189,7 @@ describe("the engine thread", () => {
     expect(tokensOf(outputs)).toEqual(recorded.greedyTokenIds);
   });
 
-  test("refuses what exceeds the queue, naming both numbers", async () => {
+  test("rejects requests beyond the queue, with both numbers", async () => {
     await using thread = new EngineThread(golden, { maxNumSequences: 1, maxNumWaiting: 1 });
     const [recorded] = golden.cases;
     const [first, second, third] = ["first", "second", "third"].map((requestId) =>
@@ -197,13 +197,13 @@ describe("the engine thread", () => {
     );
     expect((await third).at(-1)?.error).toEqual({
       code: "queue_full",
-      message: "2 requests wait; the limit is 1.",
+      message: "2 requests are waiting; the limit is 1.",
     });
     expect(tokensOf(await first)).toEqual(recorded.greedyTokenIds);
     expect(tokensOf(await second)).toEqual(recorded.greedyTokenIds);
   });
 
-  test("steers one request by a TypeScript processor named in the settings, and no other", async () => {
+  test("applies a TypeScript processor from the settings to one request, and to no other", async () => {
     await using thread = new EngineThread(golden, {
       logitsProcessors: [{ className: "steering.target_token:TargetToken", options: {} }],
       logitsProcessorPath: [folder.path],
@@ -217,7 +217,7 @@ describe("the engine thread", () => {
     expect(tokensOf(await free)).toEqual(recorded.greedyTokenIds);
   });
 
-  test.for(["apply", "update"])("outlives a processor that throws in %s", async (fail) => {
+  test.for(["apply", "update"])("survives a processor that throws in %s", async (fail) => {
     const className = `${join(folder.path, "failing.js")}:FailsOnDemand`;
     await using thread = new EngineThread(golden, { logitsProcessors: [{ className, options: {} }] });
     const [recorded] = golden.cases;
@@ -232,7 +232,7 @@ describe("the engine thread", () => {
     );
   });
 
-  test("outlives a promise of a processor that fails when nobody waits for it, and warns of it", async () => {
+  test("survives an unhandled rejected promise of a processor, and logs a warning", async () => {
     const className = `${join(folder.path, "failing.js")}:FailsLater`;
     await using thread = new EngineThread(golden, { logitsProcessors: [{ className, options: {} }] });
     const [recorded] = golden.cases;

@@ -15,7 +15,7 @@ test("an image held by two sequences stays until both have released it and its r
   expect(cache.has("cat")).toBe(false);
 });
 
-test("the least recently used image makes room", () => {
+test("the least recently used image is evicted", () => {
   const cache = new EncoderCache(3);
   for (const mmHash of ["a", "b", "c"]) {
     cache.tryAcquire(mmHash, 1);
@@ -28,7 +28,7 @@ test("the least recently used image makes room", () => {
   expect(["a", "b", "c"].filter((mmHash) => cache.has(mmHash))).toEqual(["a", "c"]);
 });
 
-test("nothing is evicted for an image that finds no room anyway", () => {
+test("nothing is evicted for an image that does not fit anyway", () => {
   const cache = new EncoderCache(2);
   cache.tryAcquire("kept", 1);
   cache.store("kept", new Float32Array(1));
@@ -37,7 +37,7 @@ test("nothing is evicted for an image that finds no room anyway", () => {
   expect(cache.has("kept")).toBe(true);
 });
 
-test("an image whose encoding failed is forgotten with its last reference", () => {
+test("an image whose encoding failed is removed with its last reference", () => {
   const cache = new EncoderCache(2);
   cache.tryAcquire("broken", 2);
   expect(cache.tryAcquire("broken", 2)).toBe("to-encode");

@@ -8,7 +8,7 @@ import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 const write = (file: string): Promise<void> =>
   writeAtomically(file, "12 bytes of weights", (temporaryFile) => writeFile(temporaryFile, "some weights"));
 
-test("folders that are missing are made, by several writers at once", async () => {
+test("missing folders are created, by several writers at once", async () => {
   await using folder = await createTemporaryFolder();
   const files = Array.from({ length: 8 }, (_, index) => join(folder.path, "a", "b", "c", `${index}.bin`));
   await Promise.all(files.map(write));
@@ -40,15 +40,15 @@ test.for<[string, (folder: string) => Promise<string> | string]>([
   ],
   // Node's recursive mkdir never returns there.
   ["in which the system makes no folders", () => "/proc/fovea"],
-])("a cache folder %s is refused with the system's reason, without its path", async ([, cacheFolderIn]) => {
+])("a cache folder %s is rejected with the system's reason, without its path", async ([, cacheFolderIn]) => {
   await using folder = await createTemporaryFolder();
   const cacheFolder = await cacheFolderIn(folder.path);
   const error = await write(join(cacheFolder, "weights", "a.bin")).catch((reason: unknown) => reason);
   expect(error).toMatchObject({ code: "invalid_configuration", setting: "cacheFolder" });
-  expect((error as Error).message).toMatch(/^The cache folder cannot hold 12 bytes of weights \(E[A-Z]+: [^/]+\)\.$/);
+  expect((error as Error).message).toMatch(/^The cache folder cannot store 12 bytes of weights \(E[A-Z]+: [^/]+\)\.$/);
 });
 
-test("what is written is not left behind where writing fails, and other errors are thrown as they are", async () => {
+test("a failed write leaves nothing behind, and other errors are thrown unchanged", async () => {
   await using folder = await createTemporaryFolder();
   const file = join(folder.path, "a.bin");
   const fail = (message: string): Promise<void> =>
@@ -56,10 +56,10 @@ test("what is written is not left behind where writing fails, and other errors a
       await writeFile(temporaryFile, "half");
       throw new Error(message);
     });
-  // As it comes from a thread: the message is all that is left of it.
+  // An error from a thread, of which only the message remains.
   await expect(fail("ENOSPC: no space left on device, write")).rejects.toMatchObject({
     code: "invalid_configuration",
-    message: "The cache folder cannot hold weights (ENOSPC: no space left on device).",
+    message: "The cache folder cannot store weights (ENOSPC: no space left on device).",
   });
   await expect(fail("a bug")).rejects.toThrow("a bug");
   await mkdir(join(folder.path, "other"));

@@ -9,7 +9,7 @@ import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 const config = { architectures: ["LlamaForCausalLM"], hidden_size: 4 };
 const shards = [[floatTensor("a", [2], [1, 2])], [floatTensor("b", [2], [3, 4]), floatTensor("c", [1], [5])]];
 
-test("one file and shards hold the same tensors", async () => {
+test("one file and shards contain the same tensors", async () => {
   await using single = await createTemporaryFolder();
   await using sharded = await createTemporaryFolder();
   await writeCheckpoint(single.path, config, shards.flat());
@@ -51,7 +51,7 @@ test("a missing shard, a tensor that its shard lacks and a shard outside the fol
   });
 });
 
-test("a folder that is no checkpoint is refused with what it lacks", async () => {
+test("a folder that is not a checkpoint is rejected with the missing file", async () => {
   await using folder = await createTemporaryFolder();
   const open = (): Promise<unknown> => openCheckpoint(folder.path, { cacheFolder: folder.path });
   await expect(open()).rejects.toThrow("has no config.json");
@@ -61,7 +61,7 @@ test("a folder that is no checkpoint is refused with what it lacks", async () =>
   await expect(open()).rejects.toThrow("neither model.safetensors nor model.safetensors.index.json");
 });
 
-test("other JSON files are read where they exist", async () => {
+test("other JSON files are read if they exist", async () => {
   await using folder = await createTemporaryFolder();
   await writeCheckpoint(folder.path, config, shards.flat());
   await writeFile(join(folder.path, "generation_config.json"), '{"eos_token_id":2}');
@@ -72,7 +72,7 @@ test("other JSON files are read where they exist", async () => {
   await expect(checkpoint.readJson("broken.json")).rejects.toMatchObject({ code: "invalid_checkpoint" });
 });
 
-test("the content hash follows the content, not the place or the times", async () => {
+test("the content hash depends on the content, not on place or times", async () => {
   await using folder = await createTemporaryFolder();
   const [original, copy, cacheFolder] = ["original", "copy", "cache"].map((name) => join(folder.path, name)) as [
     string,
@@ -87,7 +87,7 @@ test("the content hash follows the content, not the place or the times", async (
   expect(await hashOf(copy)).toBe(first);
   expect(await hashOf(original)).toBe(first);
 
-  // One weight altered, size and modification time kept.
+  // One weight altered, with size and modification time kept.
   const file = join(copy, "model.safetensors");
   const { atime, mtime } = await stat(file);
   const bytes = await readFile(file);
@@ -101,7 +101,7 @@ test("the content hash follows the content, not the place or the times", async (
   expect(await hashOf(original)).not.toBe(first);
 });
 
-test("a remembered hash is taken, a damaged memo is made again", async () => {
+test("a stored hash is reused, and a damaged one is computed again", async () => {
   await using folder = await createTemporaryFolder();
   const path = await writeIn(folder.path);
   const cacheFolder = join(folder.path, "cache");
@@ -125,7 +125,7 @@ async function writeIn(folder: string): Promise<string> {
   return path;
 }
 
-test("a hash that cannot be remembered, as in a cache folder that is read-only, is made again each time", async () => {
+test("a hash that cannot be stored, as in a read-only cache folder, is computed each time", async () => {
   await using folder = await createTemporaryFolder();
   await writeCheckpoint(folder.path, config, shards.flat());
   const cacheFolder = join(folder.path, "cache");

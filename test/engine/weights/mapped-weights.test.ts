@@ -21,7 +21,7 @@ const outputSize = 48;
 
 const weights = (inputSize: number): Float32Array => normalValues(outputSize * inputSize);
 
-/** Prepares [outputSize, inputSize], builds a graph over it and runs it. */
+/** Prepares [outputSize, inputSize], builds a graph with it and runs it. */
 async function runOver(
   format: WeightFormat,
   input: { readonly tensor: Tensor; readonly value: (graph: GraphBuilder) => Value },
@@ -70,13 +70,13 @@ function multiply(input: Float32Array, weight: ArrayLike<number>, inputSize: num
   });
 }
 
-/** Root of the summed squared differences, as a part of the expected values' norm. */
+/** Root of the summed squared differences, as a fraction of the expected values' norm. */
 function relativeError(found: Float32Array, expected: ArrayLike<number>): number {
   const norm = (values: readonly number[]): number => Math.hypot(...values);
   return norm([...found].map((value, index) => value - expected[index])) / norm(Array.from(expected));
 }
 
-/** What the prepared weight stands for. */
+/** The values that the prepared weight represents. */
 function quantisedWeights(
   inputSize: number,
   format: { readonly bits: 4 | 8; readonly blockSize: number },
@@ -92,7 +92,7 @@ test.for([
   { bits: 4, rows: 5, inputSize: 80 },
   { bits: 8, rows: 1, inputSize: 128 },
   { bits: 8, rows: 5, inputSize: 80 },
-] as const)("MatMulNBits computes with what was quantised: %o", async ({ bits, rows, inputSize }) => {
+] as const)("MatMulNBits computes with the quantised weights: %o", async ({ bits, rows, inputSize }) => {
   const format = { kind: "blockwise", bits, blockSize: 32 } as const;
   const input = floatInput(rows, inputSize);
   const found = await runOver(format, input, inputSize, [rows, outputSize], (graph, value, { weight, scales }) =>
@@ -103,7 +103,7 @@ test.for([
       quantisesActivations: true,
     }),
   );
-  // What remains is the kernel's rounding of the input to 8 bits.
+  // The remaining error is the kernel's rounding of the input to 8 bits.
   const expected = multiply(input.values, quantisedWeights(inputSize, format), inputSize);
   expect(relativeError(found, expected)).toBeLessThan(0.01);
 });
@@ -134,7 +134,7 @@ test.for([4, 8] as const)("GatherBlockQuantized returns the rows that were quant
   expect(relativeError(found, expected)).toBeLessThan(1e-6);
 });
 
-test("Gemm computes with the weight as it lies in the checkpoint", async () => {
+test("Gemm computes with the weight as it is stored in the checkpoint", async () => {
   const [rows, inputSize] = [3, 80];
   const input = floatInput(rows, inputSize);
   const format = { kind: "plain", elementType: "float32" } as const;

@@ -4,7 +4,7 @@ import type { DtypeName } from "../../../engine/contract/config.ts";
 import type { EngineError } from "../../../engine/contract/errors.ts";
 import { belongsTo, chooseOnnxFiles } from "../../../engine/weights/onnx-variants.ts";
 
-/** As a repository of the hub has them. */
+/** As in a repository of the hub. */
 const suffixes = ["", "_fp16", "_int8", "_uint8", "_quantized", "_q4", "_q4f16", "_bnb4"];
 const complete = ["embed_tokens", "decoder_model_merged", "vision_encoder"].flatMap((part) =>
   suffixes.map((suffix) => `${part}${suffix}.onnx`),
@@ -20,7 +20,7 @@ test.for<[DtypeName, string]>([
   ["float16", "_fp16"],
   ["int8", "_quantized"],
   ["int4", "_q4"],
-])("%s takes the files with the suffix %j", ([dtype, suffix]) => {
+])("%s selects the files with the suffix %j", ([dtype, suffix]) => {
   expect(chooseOnnxFiles(complete, { dtype, device: "cpu" })).toEqual({
     decoder: `decoder_model_merged${suffix}.onnx`,
     embedTokens: `embed_tokens${suffix}.onnx`,
@@ -28,7 +28,7 @@ test.for<[DtypeName, string]>([
   });
 });
 
-test("another way to quantise to as many bits is as good", () => {
+test("another quantisation with the same number of bits is accepted", () => {
   const int8 = chooseOnnxFiles(without("decoder_model_merged_quantized.onnx"), { dtype: "int8", device: "cpu" });
   expect(int8.decoder).toBe("decoder_model_merged_int8.onnx");
   expect(chooseOnnxFiles(["model_bnb4.onnx", "model_q4f16.onnx"], { dtype: "int4", device: "cpu" }).decoder).toBe(
@@ -36,7 +36,7 @@ test("another way to quantise to as many bits is as good", () => {
   );
 });
 
-test("embeddings and vision encoder that are not quantised as far are taken as they are, never coarser", () => {
+test("embeddings and vision encoder in finer types are accepted, never coarser ones", () => {
   const files = without("embed_tokens_q4.onnx", "embed_tokens_q4f16.onnx", "embed_tokens_bnb4.onnx").filter(
     (fileName) => !fileName.startsWith("vision_encoder_"),
   );
@@ -49,7 +49,7 @@ test("embeddings and vision encoder that are not quantised as far are taken as t
   expect(chooseOnnxFiles(coarser, { dtype: "float32", device: "cpu" }).visionEncoder).toBeNull();
 });
 
-test("a decoder that is missing in the dtype is an error that lists those there are", () => {
+test("a decoder that is missing in the dtype is an error that lists the existing ones", () => {
   const files = [
     "embed_tokens.onnx",
     "decoder_model_merged_q4.onnx",
@@ -77,7 +77,7 @@ test("an export of a text model is one file", () => {
   });
 });
 
-test("weights beside a file belong to it and to no other variant", () => {
+test("weights next to a file belong to it and to no other variant", () => {
   const files = { decoder: "model_q4.onnx", embedTokens: null, visionEncoder: null };
   const taken = ["model_q4.onnx", "model_q4.onnx_data", "model_q4.onnx_data_1", "model_q4.onnx.data"];
   const others = ["model.onnx", "model.onnx_data", "model_q4f16.onnx", "model_q4f16.onnx_data", "model_q4.onnx.bak"];

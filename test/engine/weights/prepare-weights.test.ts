@@ -47,12 +47,12 @@ async function prepareIn(
   return prepareWeights(checkpoint, requests, { cacheFolder, numThreads: 2, ...options });
 }
 
-/** One weight, asked for as it is named and shaped in the checkpoint. */
+/** One weight, requested with its name and shape in the checkpoint. */
 function requestFor(tensor: SafetensorsTensor, format: WeightFormat): WeightRequest {
   return { name: `graph.${tensor.name}`, sources: [tensor.name], shape: tensor.shape, format };
 }
 
-test("a tensor already stored in the wanted type stays in the checkpoint and nothing is written", async () => {
+test("a tensor already stored in the wanted type stays in the checkpoint, and nothing is written", async () => {
   await using folder = await createTemporaryFolder();
   const tensor = floatTensor("a", [2, 3], waves(6));
   await writeCheckpoint(folder.path, {}, [tensor]);
@@ -80,22 +80,25 @@ test("a tensor at an odd address of an unpadded file is moved to an aligned one"
 
 const special = [0, -0, 1e-7, 6.1e-5, 1 + 2 ** -11, 3.140625, -60000, Infinity, -Infinity];
 
-test.for(["F32", "F16", "BF16"] as const)("%s becomes float32 exactly and float16 as nearest", async (dtype) => {
-  await using folder = await createTemporaryFolder();
-  const tensor = floatTensor("a", [3, 3, 1], special, dtype);
-  await writeCheckpoint(folder.path, {}, [tensor]);
-  const requests = [
-    { ...requestFor(tensor, float32), name: "as float32" },
-    { ...requestFor(tensor, float16), name: "as float16" },
-  ];
-  const prepared = await prepareIn(folder.path, requests);
-  const [wide, narrow] = [prepared.get("as float32")!.weight, prepared.get("as float16")!.weight];
-  expect([wide.shape, narrow.shape]).toEqual([tensor.shape, tensor.shape]);
-  expect([...new Float32Array(await bytesOf(wide))]).toEqual(valuesOf(tensor));
-  expect(new Float16Array(await bytesOf(narrow))).toEqual(Float16Array.from(valuesOf(tensor)));
-});
+test.for(["F32", "F16", "BF16"] as const)(
+  "%s becomes float32 exactly and float16 to the nearest value",
+  async (dtype) => {
+    await using folder = await createTemporaryFolder();
+    const tensor = floatTensor("a", [3, 3, 1], special, dtype);
+    await writeCheckpoint(folder.path, {}, [tensor]);
+    const requests = [
+      { ...requestFor(tensor, float32), name: "as float32" },
+      { ...requestFor(tensor, float16), name: "as float16" },
+    ];
+    const prepared = await prepareIn(folder.path, requests);
+    const [wide, narrow] = [prepared.get("as float32")!.weight, prepared.get("as float16")!.weight];
+    expect([wide.shape, narrow.shape]).toEqual([tensor.shape, tensor.shape]);
+    expect([...new Float32Array(await bytesOf(wide))]).toEqual(valuesOf(tensor));
+    expect(new Float16Array(await bytesOf(narrow))).toEqual(Float16Array.from(valuesOf(tensor)));
+  },
+);
 
-/** The stored values, exactly, by arithmetic of its own. */
+/** The exact stored values, computed independently. */
 function valuesOf({ dtype, bytes }: SafetensorsTensor): readonly number[] {
   const { buffer } = bytes.slice();
   if (dtype === "F32") return [...new Float32Array(buffer)];
@@ -116,7 +119,7 @@ function hashOf(bytes: ArrayBufferLike): string {
   return hash("sha256", new Uint8Array(bytes));
 }
 
-/** What a whole matrix becomes, without files or threads. */
+/** The result for a whole matrix, without files or threads. */
 function convertWhole(values: Float32Array, rows: number, columns: number, format: WeightFormat): Content {
   switch (format.kind) {
     case "plain": {
@@ -170,7 +173,7 @@ test.for([float32, float16, bfloat16, int4, int8, perChannel])(
 const largeShape = [3000, 1024] as const;
 const largeTensor = floatTensor("large", largeShape, waves(3000 * 1024), "BF16");
 
-test("threads make the same bytes as one, and report all of them as progress", async () => {
+test("threads write the same bytes as one thread, and report all of them as progress", async () => {
   await using folder = await createTemporaryFolder();
   await writeCheckpoint(folder.path, {}, [largeTensor]);
   const formats = [int4, int8, perChannel, float32];
@@ -192,7 +195,7 @@ test("threads make the same bytes as one, and report all of them as progress", a
   }
 });
 
-test("a second start reuses the file; one cut off or with another header is made again", async () => {
+test("a second start reuses the file; a truncated file or one with another header is made again", async () => {
   await using folder = await createTemporaryFolder();
   const tensor = floatTensor("a", [40, 64], waves(40 * 64));
   await writeCheckpoint(folder.path, {}, [tensor]);
@@ -222,7 +225,7 @@ test("a second start reuses the file; one cut off or with another header is made
   }
 });
 
-test("another format and an altered checkpoint get files of their own", async () => {
+test("another format and an altered checkpoint get separate files", async () => {
   await using folder = await createTemporaryFolder();
   const tensor = floatTensor("a", [4, 32], waves(128));
   const fileFor = async (format: WeightFormat): Promise<string> =>
@@ -260,7 +263,7 @@ test("two processes at once both get the whole file", async () => {
   expect(await readdir(join(folder.path, "cache", "weights"))).toHaveLength(1);
 });
 
-test("a process killed in the middle leaves nothing that is taken for whole, and its leavings go in time", async () => {
+test("a process killed in the middle leaves nothing that looks complete, and its leftovers are removed later", async () => {
   await using folder = await createTemporaryFolder();
   await writeCheckpoint(folder.path, {}, [largeTensor]);
   expect((await prepareInChild(folder.path, "kill")).signal).toBe("SIGKILL");
@@ -297,13 +300,13 @@ const integers = { name: "i", dtype: "I8", shape: [2, 32], bytes: new Uint8Array
 const infinite = floatTensor("n", [1, 32], [Infinity, ...waves(31)]);
 const large = floatTensor("large", [1, 2], [1, 65520]);
 const refused: readonly [request: Omit<WeightRequest, "name">, message: string][] = [
-  [{ sources: ["b"], shape: [2, 32], format: int4 }, "The checkpoint has no tensor b, which config.json asks for."],
-  [{ sources: ["a"], shape: [32, 2], format: int4 }, "Tensor a has shape [2, 32]; the config asks for [32, 2]."],
-  [{ sources: ["a"], shape: [64], format: float32 }, "Tensor a has shape [2, 32]; the config asks for [64]."],
-  [{ sources: ["a", "a"], shape: [5, 32], format: int4 }, "Tensors a, a have 4 rows together; the config asks for 5."],
+  [{ sources: ["b"], shape: [2, 32], format: int4 }, "The checkpoint has no tensor b, which config.json requires."],
+  [{ sources: ["a"], shape: [32, 2], format: int4 }, "Tensor a has shape [2, 32]; config.json implies [32, 2]."],
+  [{ sources: ["a"], shape: [64], format: float32 }, "Tensor a has shape [2, 32]; config.json implies [64]."],
+  [{ sources: ["a", "a"], shape: [5, 32], format: int4 }, "Tensors a, a have 4 rows together; config.json implies 5."],
   [
     { sources: ["a", "large"], shape: [3, 32], format: int4 },
-    "Tensor large has shape [1, 2]; the config asks for [..., 32].",
+    "Tensor large has shape [1, 2]; config.json implies [..., 32].",
   ],
   [{ sources: ["i"], shape: [2, 32], format: float32 }, "Tensor i is stored as int8"],
   [{ sources: ["n"], shape: [1, 32], format: int4 }, "Tensor n has a value that is not finite"],
@@ -318,7 +321,7 @@ test.for(refused)("a request the checkpoint cannot meet names the tensor: $1", a
   expect(error).toMatchObject({ code: "invalid_checkpoint", message: expect.stringContaining(message) });
 });
 
-test("a cache folder that cannot be written is a configuration error without its path", async () => {
+test("a cache folder that is not writable is a configuration error without its path", async () => {
   await using folder = await createTemporaryFolder();
   await writeCheckpoint(folder.path, {}, [a]);
   const checkpoint = await openCheckpoint(folder.path, { cacheFolder: join(folder.path, "cache") });

@@ -24,7 +24,7 @@ const matrix = fc
     }),
   );
 
-/** Calls `check` with the values of each block and what they came back as. */
+/** Calls `check` with the original and the dequantised values of each block. */
 function forEachBlock(
   { rows, columns, values }: { rows: number; columns: number; values: Float32Array },
   format: { bits: 4 | 8; blockSize: number },
@@ -39,7 +39,7 @@ function forEachBlock(
   }
 }
 
-test("with 8 bits every value of any matrix comes back within half a step of its block", () => {
+test("with 8 bits, every value of any matrix is within half a step of its block", () => {
   fc.assert(
     fc.property(matrix, fc.constantFrom(16, 32, 64), (input, blockSize) => {
       forEachBlock(input, { bits: 8, blockSize }, (block, restored) => {
@@ -51,7 +51,7 @@ test("with 8 bits every value of any matrix comes back within half a step of its
   );
 });
 
-test("with 4 bits no block of any matrix loses more than with its largest magnitude mapped to -8", () => {
+test("with 4 bits, no block of any matrix loses more than with its largest magnitude mapped to -8", () => {
   fc.assert(
     fc.property(matrix, fc.constantFrom(16, 32, 64), (input, blockSize) => {
       forEachBlock(input, { bits: 4, blockSize }, (block, restored) => {
@@ -78,7 +78,7 @@ test.for([
   expect(error).toBeLessThan(limit);
 });
 
-test("the tail of the last block and blocks of zeros hold the zero point", () => {
+test("the tail of the last block and blocks of zeros contain the zero point", () => {
   const tail4 = quantizeBlockwise(Float32Array.of(1, 2, 3), 1, 3, { bits: 4, blockSize: 16 });
   expect([...tail4.weight.subarray(2)]).toEqual([0x88, 0x88, 0x88, 0x88, 0x88, 0x88]);
   expect(tail4.weight[1] >> 4).toBe(8);
@@ -91,7 +91,7 @@ test("the tail of the last block and blocks of zeros hold the zero point", () =>
   }
 });
 
-test("per-channel weights are transposed and come back within half a step of their row", () => {
+test("per-channel weights are transposed and within half a step of their row", () => {
   fc.assert(
     fc.property(matrix, ({ rows, columns, values }) => {
       const { weight, scales } = quantizePerChannel(values, rows, columns);

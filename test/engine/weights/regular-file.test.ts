@@ -8,13 +8,13 @@ import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 
 test.for<[string, (path: string, folder: string) => unknown, string]>([
   ["a folder", (path) => mkdir(path), "config.json is a folder, not a file."],
-  // Opened as usual, it would be waited for.
+  // Opening it normally would wait for a writer.
   ["a named pipe", (path) => execFileSync("mkfifo", [path]), "config.json is a named pipe, not a file."],
   ["a device without an end", (path) => symlink("/dev/zero", path), "config.json is a device, not a file."],
   [
     "a link that leads nowhere",
     (path, folder) => symlink(join(folder, "gone"), path),
-    "config.json is a link to a file that is not there.",
+    "config.json is a link to a file that does not exist.",
   ],
   [
     "a link to itself",
@@ -27,16 +27,16 @@ test.for<[string, (path: string, folder: string) => unknown, string]>([
       await using file = await open(path, "w");
       await file.truncate(1024 ** 3);
     },
-    "config.json has 1073741824 bytes; the limit for such a file is 268435456.",
+    "config.json has 1073741824 bytes; the limit for this kind of file is 268435456.",
   ],
-])("%s is refused at once, by name and kind", async ([, make, message]) => {
+])("%s is rejected at once, by name and kind", async ([, make, message]) => {
   await using folder = await createTemporaryFolder();
   const path = join(folder.path, "config.json");
   await make(path, folder.path);
   await expect(readRegularFile(path)).rejects.toMatchObject({ code: "invalid_checkpoint", message });
 });
 
-test("a file is read, through a link too, and an absent one is null", async () => {
+test("a file is read, also through a link, and an absent one is null", async () => {
   await using folder = await createTemporaryFolder();
   const path = join(folder.path, "config.json");
   expect(await readRegularFile(path)).toBe(null);

@@ -16,10 +16,10 @@ import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 let server: S3Server;
 let gateway: Gateway;
 
-/** What one request to the server meets on its way; `cut` breaks the connection in the middle of the answer. */
+/** The fate of one request on its way to the server; `cut` breaks the connection in the middle of the answer. */
 type Meddle = (request: IncomingMessage) => Promise<"cut" | void> | "cut" | void;
 
-/** A connection between client and server that notes the objects fetched and can be disturbed. */
+/** A connection between client and server that records the objects fetched and can be disturbed. */
 interface Gateway {
   readonly endpoint: string;
   /** `GET key range`, or `LIST`, in the order of arrival. */
@@ -74,7 +74,7 @@ const shards = [[floatTensor("a", [64], waves)], [floatTensor("b", [64], waves.m
 
 let numBuckets = 0;
 
-/** Uploads a checkpoint below `models/tiny/` of a bucket of its own, with files that are none of its. */
+/** Uploads a checkpoint below `models/tiny/` of its own bucket, with other files next to it. */
 async function uploadCheckpoint(write: (folder: string) => Promise<void>): Promise<string> {
   await using folder = await createTemporaryFolder();
   await write(folder.path);
@@ -121,7 +121,7 @@ function resolveIn(
 
 const errorOf = (promise: Promise<unknown>): Promise<unknown> => promise.catch((reason: unknown) => reason);
 
-/** How many of each request arrived since the last call. */
+/** Number of each kind of request since the last call. */
 function takeLog(): { readonly lists: number; readonly objects: readonly string[] } {
   const entries = gateway.log.splice(0);
   const objects = entries
@@ -130,7 +130,7 @@ function takeLog(): { readonly lists: number; readonly objects: readonly string[
   return { lists: entries.length - objects.length, objects: objects.sort() };
 }
 
-test("a checkpoint is downloaded with its own files only, and opens", async () => {
+test("only the files of the checkpoint are downloaded, and it opens", async () => {
   await using folder = await createTemporaryFolder();
   const bucket = await uploadSharded();
   const progress: [completed: number, total: number][] = [];
@@ -154,7 +154,7 @@ test("a second start costs one LIST", async () => {
   expect(takeLog()).toEqual({ lists: 1, objects: [] });
 });
 
-test("a changed object makes another folder and leaves the first as it was", async () => {
+test("a changed object gets a new folder, and the first stays unchanged", async () => {
   await using folder = await createTemporaryFolder();
   const Bucket = await uploadSharded();
   const reference = `s3://${Bucket}/models/tiny`;
@@ -165,7 +165,7 @@ test("a changed object makes another folder and leaves the first as it was", asy
   expect(await readFile(join(first, "config.json"), "utf8")).toBe("{}");
 });
 
-test("a file that is gone or cut off is fetched again, and only that one", async () => {
+test("only a missing or truncated file is downloaded again", async () => {
   await using folder = await createTemporaryFolder();
   const reference = `s3://${await uploadSharded()}/models/tiny`;
   const path = await resolveIn(folder.path, reference);
@@ -177,14 +177,14 @@ test("a file that is gone or cut off is fetched again, and only that one", async
   await openCheckpoint(path, { cacheFolder: folder.path });
 });
 
-test("a large object comes in ranges, several at once, and is put together right", async () => {
+test("a large object is downloaded in concurrent ranges and assembled correctly", async () => {
   await using folder = await createTemporaryFolder();
   const byteLength = 3 * RANGE_BYTES + 1000 * 4;
   const words = Uint32Array.from({ length: byteLength / 4 }, (_, index) => Math.imul(index, 2654435761));
   const large = { name: "large", dtype: "I32", shape: [words.length], bytes: new Uint8Array(words.buffer) } as const;
   const bucket = await uploadCheckpoint((path) => writeCheckpoint(path, {}, [large]));
 
-  // No range is answered before two are asked for, which one after the other would never be.
+  // No range is answered before two are requested, which never happens with sequential downloads.
   const { promise: twoAsked, resolve: passBoth } = Promise.withResolvers<void>();
   let numAsked = 0;
   gateway.meddle = async (request) => {
@@ -199,7 +199,7 @@ test("a large object comes in ranges, several at once, and is put together right
   expect((await readFile(file)).subarray(byteOffset).equals(large.bytes)).toBe(true);
 });
 
-test("of a ready-made export the files of one variant are downloaded, with the weights beside them", async () => {
+test("of an ONNX export, the files of one variant are downloaded with their weights", async () => {
   await using folder = await createTemporaryFolder();
   const Bucket = await uploadCheckpoint((path) => writeFile(join(path, "config.json"), "{}"));
   const parts = ["embed_tokens", "decoder_model_merged", "vision_encoder"];
@@ -230,7 +230,7 @@ test("of a ready-made export the files of one variant are downloaded, with the w
   });
 });
 
-test("a connection that breaks off is tried again", async () => {
+test("a broken connection is retried", async () => {
   await using folder = await createTemporaryFolder();
   const bucket = await uploadSharded();
   const cut = new Set<string>();
@@ -244,7 +244,7 @@ test("a connection that breaks off is tried again", async () => {
   expect((await openCheckpoint(path, { cacheFolder: folder.path })).tensors.size).toBe(2);
 });
 
-test("an object that vanishes after the listing is named; the next start goes on from there", async () => {
+test("an object that vanishes after the listing is named; the next start resumes", async () => {
   await using folder = await createTemporaryFolder();
   const Bucket = await uploadSharded();
   const Key = "models/tiny/model-00002-of-00002.safetensors";
@@ -281,7 +281,7 @@ async function getObject(bucket: string, key: string): Promise<Uint8Array> {
   return Body!.transformToByteArray();
 }
 
-test("an object that changes after the listing is refused, not mixed", async () => {
+test("an object that changes after the listing is rejected, not mixed", async () => {
   await using folder = await createTemporaryFolder();
   const Bucket = await uploadSharded();
   const Key = "models/tiny/tokenizer.json";
@@ -294,7 +294,7 @@ test("an object that changes after the listing is refused, not mixed", async () 
   });
 });
 
-test("two at once both get the whole checkpoint", async () => {
+test("two concurrent downloads both get the whole checkpoint", async () => {
   await using folder = await createTemporaryFolder();
   const reference = `s3://${await uploadSharded()}/models/tiny`;
   const [first, second] = await Promise.all([resolveIn(folder.path, reference), resolveIn(folder.path, reference)]);
@@ -303,7 +303,7 @@ test("two at once both get the whole checkpoint", async () => {
   await openCheckpoint(first, { cacheFolder: folder.path });
 });
 
-test("an abort ends the download and leaves no part of a file", async () => {
+test("an abort ends the download and leaves no partial file", async () => {
   await using folder = await createTemporaryFolder();
   const bucket = await uploadSharded();
   const controller = new AbortController();
@@ -317,7 +317,7 @@ test("an abort ends the download and leaves no part of a file", async () => {
   expect(files.filter((name) => name.endsWith(".partial") || name.endsWith("tokenizer.json"))).toEqual([]);
 });
 
-test("a shard that the bucket lacks, and a prefix without a checkpoint, are named", async () => {
+test("a shard missing in the bucket, and a prefix without a checkpoint, are named", async () => {
   await using folder = await createTemporaryFolder();
   const Bucket = await uploadSharded();
   const Key = "models/tiny/model-00001-of-00002.safetensors";
@@ -335,7 +335,7 @@ test("a shard that the bucket lacks, and a prefix without a checkpoint, are name
   });
 });
 
-test("an absent bucket, missing rights and a server that is not there are configuration errors", async () => {
+test("an absent bucket, missing rights and an unreachable server are configuration errors", async () => {
   await using folder = await createTemporaryFolder();
   expect(await errorOf(resolveIn(folder.path, "s3://no-such-bucket/models/tiny"))).toMatchObject({
     code: "invalid_configuration",
@@ -349,7 +349,7 @@ test("an absent bucket, missing rights and a server that is not there are config
     expect(await errorOf(resolveIn(folder.path, "s3://guarded/models/tiny", { createS3Client }))).toMatchObject({
       code: "invalid_configuration",
       message: expect.stringMatching(
-        /^s3:\/\/guarded\/models\/tiny\/ cannot be listed: refused \(\w+, status 403\)\.$/,
+        /^s3:\/\/guarded\/models\/tiny\/ cannot be listed: rejected \(\w+, status 403\)\.$/,
       ),
     });
   } finally {
@@ -365,7 +365,7 @@ test("an absent bucket, missing rights and a server that is not there are config
   expect(await errorOf(none)).toMatchObject({ code: "invalid_configuration" });
 });
 
-test("a folder is taken as it is, or refused with what it lacks", async () => {
+test("a local folder is used directly, or rejected with the missing file", async () => {
   await using folder = await createTemporaryFolder();
   const resolveFolder = (path: string): Promise<string> => resolveCheckpoint(path, { cacheFolder: folder.path });
   expect(await errorOf(resolveFolder("llava-hf/llava-1.5-7b-hf"))).toMatchObject({

@@ -33,7 +33,7 @@ const tensorSpecs = fc.uniqueArray(
   { selector: (tensor) => tensor.name, maxLength: 8 },
 );
 
-test("what a file holds is found where it was written", async () => {
+test("tensors are found where they were written", async () => {
   await using folder = await createTemporaryFolder();
   const file = join(folder.path, "model.safetensors");
   await fc.assert(
@@ -57,7 +57,7 @@ test("what a file holds is found where it was written", async () => {
   );
 });
 
-test("every truncation of a file is refused, and so is every longer file", async () => {
+test("every truncated or extended file is rejected", async () => {
   await using folder = await createTemporaryFolder();
   const file = join(folder.path, "model.safetensors");
   const whole = encodeSafetensors([floatTensor("a", [2, 3], [1, 2, 3, 4, 5, 6]), floatTensor("b", [1], [7], "F16")]);
@@ -74,7 +74,7 @@ test("every truncation of a file is refused, and so is every longer file", async
   expect((await readSafetensorsHeader(file))!.size).toBe(2);
 });
 
-test("a file with any bytes altered is read or refused, never a crash", async () => {
+test("a file with any bytes altered is read or rejected, and never crashes", async () => {
   await using folder = await createTemporaryFolder();
   const file = join(folder.path, "model.safetensors");
   const whole = encodeSafetensors([floatTensor("a", [2, 3], [1, 2, 3, 4, 5, 6]), floatTensor("b", [1], [7], "F16")]);
@@ -115,10 +115,10 @@ const lies: readonly [claim: string, header: unknown, dataBytes: number, message
   ["an offset that is no number", { a: f32([1], "0", 4) }, 4, /Tensor a .* has no offsets/],
   ["an unknown dtype", { a: { dtype: "F8_E4M3", shape: [4], data_offsets: [0, 4] } }, 4, /Tensor a .* "F8_E4M3"/],
   ["a tensor that is no object", { a: 3 }, 0, /Tensor a .* not described/],
-  ["a header that is a list", [1, 2], 0, /header that is no object/],
+  ["a header that is a list", [1, 2], 0, /header that is not an object/],
 ];
 
-test.for(lies)("a header with %s is refused", async ([, header, dataBytes, message]) => {
+test.for(lies)("a header with %s is rejected", async ([, header, dataBytes, message]) => {
   await using folder = await createTemporaryFolder();
   const file = join(folder.path, "lying.safetensors");
   await writeFile(file, encodeWithHeader(header, [new Uint8Array(dataBytes)]));
@@ -127,7 +127,7 @@ test.for(lies)("a header with %s is refused", async ([, header, dataBytes, messa
   expect(error).toMatchObject({ code: "invalid_checkpoint", message: expect.stringMatching(message) });
 });
 
-test("a header length of exabytes is refused without allocating it", async () => {
+test("a header length of exabytes is rejected without allocating it", async () => {
   await using folder = await createTemporaryFolder();
   const file = join(folder.path, "huge.safetensors");
   for (const length of [2n ** 64n - 1n, 2n ** 63n, 100_000_001n]) {
@@ -138,14 +138,14 @@ test("a header length of exabytes is refused without allocating it", async () =>
   }
 });
 
-test("a Git LFS pointer in place of the weights is told as one", async () => {
+test("a Git LFS pointer in place of the weights is reported as one", async () => {
   await using folder = await createTemporaryFolder();
   const file = join(folder.path, "model.safetensors");
   await writeFile(file, "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n");
   await expect(readSafetensorsHeader(file)).rejects.toThrow("model.safetensors is a Git LFS pointer");
 });
 
-test("messages name the file, not where it lies on the host", async () => {
+test("messages contain the file name, not its path on the host", async () => {
   await using folder = await createTemporaryFolder();
   await writeFile(join(folder.path, "model.safetensors"), "");
   await mkdir(join(folder.path, "folder.safetensors"));

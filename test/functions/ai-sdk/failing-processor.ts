@@ -1,4 +1,4 @@
-/** Fails on requests with the argument `fails_after`, once their output has so many tokens. */
+/** Fails on requests with the argument `fails_after`, once their output has that many tokens. */
 import { RequestLogitsProcessorAdapter } from "../../../engine/index.ts";
 import type { RequestLogitsProcessor, SamplingParams } from "../../../engine/index.ts";
 

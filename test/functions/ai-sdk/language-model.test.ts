@@ -20,7 +20,7 @@ let engine: Engine;
 let model: LanguageModelV4;
 
 beforeAll(async () => {
-  // A model of the AI SDK that is deprecated in places tells so on the console.
+  // The AI SDK logs a warning about deprecated parts of a model to the console.
   globalThis.AI_SDK_LOG_WARNINGS = false;
   engine = createEngine({}, { logitsProcessors: [Failing] });
   model = fovea(engine);
@@ -41,7 +41,7 @@ function ask(text: string, data: Uint8Array | string | URL = picture): ModelMess
   ];
 }
 
-/** What the AI SDK calls the model with. */
+/** The options with which the AI SDK calls the model. */
 function callOptions(options: Partial<LanguageModelV4CallOptions> = {}): LanguageModelV4CallOptions {
   return { prompt: [{ role: "user", content: [{ type: "text", text: "How many shapes are there?" }] }], ...options };
 }
@@ -63,7 +63,7 @@ describe("generateText", () => {
     expect(result.response).toMatchObject({ id: expect.any(String), modelId: "fovea" });
   });
 
-  test("takes pictures as base64 and data URLs, and reports the prompt tokens that were cached", async () => {
+  test("accepts pictures as base64 and data URLs, and reports cached prompt tokens", async () => {
     const base64 = picture.toString("base64");
     for (const data of [base64, `data:image/png;base64,${base64}`, new URL(`data:image/png;base64,${base64}`)]) {
       const { text, usage } = await generateText({ model, messages: ask("Describe the picture.", data) });
@@ -73,7 +73,7 @@ describe("generateText", () => {
     }
   });
 
-  test("goes on in a conversation with a system message and earlier answers", async () => {
+  test("continues a conversation with a system message and earlier answers", async () => {
     const result = await generateText({
       model,
       system: "You answer questions about pictures.",
@@ -115,7 +115,7 @@ describe("generateText", () => {
 });
 
 describe("structured output", () => {
-  // Penalties keep the small model, which knows no JSON, from writing white space for ever.
+  // Penalties keep the small model, which does not know JSON, from writing white space forever.
   const penalties = { frequencyPenalty: 2, providerOptions: { fovea: { repetitionPenalty: 2 } } };
   const schema = z.object({
     color: z.enum(["red", "blue", "green", "yellow"]),
@@ -123,7 +123,7 @@ describe("structured output", () => {
     position: z.object({ column: z.number().int().min(0).max(9), row: z.int() }),
   });
 
-  test("holds the text to the schema of an output", async () => {
+  test("limits the text to the schema of an output", async () => {
     const { output } = await generateText({
       model,
       messages: ask("What is in the center?"),
@@ -133,12 +133,12 @@ describe("structured output", () => {
     expect(schema.parse(output)).toEqual(output);
   });
 
-  test("holds the text of generateObject to its schema", async () => {
+  test("limits the text of generateObject to its schema", async () => {
     const { object } = await generateObject({ model, messages: ask("What is in the center?"), schema, ...penalties });
     expect(schema.parse(object)).toEqual(object);
   });
 
-  test("streams objects as they grow", async () => {
+  test("streams partial objects as they grow", async () => {
     const result = streamText({
       model,
       messages: ask("What is in the center?"),
@@ -151,7 +151,7 @@ describe("structured output", () => {
     expect(partial.at(-1)).toEqual(schema.parse(partial.at(-1)));
   });
 
-  test("takes a regular expression, choices or a grammar as provider options", async () => {
+  test("accepts a regular expression, choices or a grammar as provider options", async () => {
     const answer = async (fovea: Record<string, string | string[]>): Promise<string> =>
       (await generateText({ model, messages: ask("Is there a circle?"), providerOptions: { fovea } })).text;
     expect(await answer({ regex: "[0-9]{3}-[0-9]{2}" })).toMatch(/^[0-9]{3}-[0-9]{2}$/);
@@ -172,7 +172,7 @@ describe("streamText", () => {
     expect(await result.usage).toMatchObject({ inputTokens: 71, outputTokens: 36 });
   });
 
-  test("emits the parts in the order of the contract", async () => {
+  test("emits the parts in the contract's order", async () => {
     const { stream } = await model.doStream(callOptions({ maxOutputTokens: 4 }));
     const parts = await readAll(stream);
     const types = parts.map(({ type }) => type);
@@ -184,13 +184,13 @@ describe("streamText", () => {
     );
   });
 
-  test("adds the engine's outputs as raw parts where the call asks for them", async () => {
+  test("adds the engine's outputs as raw parts if the call requests them", async () => {
     const { stream } = await model.doStream(callOptions({ maxOutputTokens: 1, includeRawChunks: true }));
     const raw = (await readAll(stream)).filter((part) => part.type === "raw");
     expect(raw.at(-1)?.rawValue).toMatchObject({ finishReason: "length", numOutputTokens: 1 });
   });
 
-  test("rejects before the stream begins for a request that the engine refuses", async () => {
+  test("rejects before the stream begins if the engine rejects the request", async () => {
     const text = "a red circle ".repeat(2000);
     const call = model.doStream(callOptions({ prompt: [{ role: "user", content: [{ type: "text", text }] }] }));
     await expect(call).rejects.toMatchObject({ code: "prompt_too_long" });
@@ -241,7 +241,7 @@ describe("an abort", () => {
     await loading.close();
   });
 
-  test.for([0, 1, 5])("is not needed of a reader that leaves after %i parts", async (numParts) => {
+  test.for([0, 1, 5])("happens by itself when a reader leaves after %i parts", async (numParts) => {
     const before = engine.stats.numGenerationTokens;
     const { stream } = await model.doStream(callOptions(endless));
     const reader = stream.getReader();
@@ -253,11 +253,11 @@ describe("an abort", () => {
   });
 });
 
-describe("what the model cannot do", () => {
-  // The AI SDK's types of tools do not fit each other under exactOptionalPropertyTypes.
+describe("unsupported features", () => {
+  // The AI SDK's types of tools are incompatible with each other under exactOptionalPropertyTypes.
   const tools = { weather: tool({ inputSchema: jsonSchema({ type: "object" }) }) } as ToolSet;
 
-  test("is warned of where an answer is possible without it", async () => {
+  test("cause a warning if an answer is possible without them", async () => {
     const result = await generateText({ model, prompt: "How are you?", tools, reasoning: "high" });
     expect(result.warnings).toMatchObject([
       { type: "unsupported", feature: "tools" },
@@ -268,7 +268,7 @@ describe("what the model cannot do", () => {
     });
   });
 
-  test("is refused where it is not", async () => {
+  test("are rejected otherwise", async () => {
     const mustCall = generateText({ model, prompt: "How are you?", tools, toolChoice: "required" });
     await expect(mustCall).rejects.toThrow(UnsupportedFunctionalityError);
     const document = { type: "file" as const, data: Buffer.from("%PDF-1.7"), mediaType: "application/pdf" };
@@ -280,7 +280,7 @@ describe("what the model cannot do", () => {
     await expect(withResult).rejects.toThrow("messages of the role tool");
   });
 
-  test("is named by its path where a provider option is wrong", async () => {
+  test("are named by path if a provider option is wrong", async () => {
     const call = model.doGenerate(callOptions({ providerOptions: { fovea: { minP: "a lot" } } }));
     await expect(call).rejects.toThrow(InvalidArgumentError);
     await expect(call).rejects.toMatchObject({ argument: "providerOptions.fovea.minP" });
@@ -299,7 +299,7 @@ test("a full queue is an error that the AI SDK retries", async () => {
   await running.stream.cancel();
 });
 
-test("URLs of schemes that the engine fetches reach its image source; the AI SDK does not download them", async () => {
+test("URLs with schemes that the engine fetches reach its image source; the AI SDK does not download them", async () => {
   const fetched: string[] = [];
   const bucket: ImageSource = {
     schemes: ["s3"],

@@ -16,7 +16,7 @@ interface ErrorAnswer {
 const user = (content: unknown) => ({ messages: [{ role: "user", content }] });
 const longKey = "x".repeat(200_000);
 
-/** Body, the path of the field at fault, and what the message says. */
+/** Body, path of the invalid field, and message. */
 const badChats: [unknown, string | null, RegExp][] = [
   ["{", null, /not valid JSON/],
   ['{"messages": [{"role":"user","content":"a"}], "temperature": NaN}', null, /not valid JSON/],
@@ -32,15 +32,27 @@ const badChats: [unknown, string | null, RegExp][] = [
     /one of system, developer, user, assistant; got "wizard"/,
   ],
   [{ messages: [{ content: "a" }] }, "messages[0].role", /one of system/],
-  [{ messages: [{ role: "tool", content: "a", tool_call_id: "1" }] }, "messages[0].role", /tools are not served/],
+  [{ messages: [{ role: "tool", content: "a", tool_call_id: "1" }] }, "messages[0].role", /the service has no tools/],
   [{ messages: ["hi"] }, "messages[0]", /must be an object/],
   [user(5), "messages[0].content", /must be a string or a list of parts/],
   [user(null), "messages[0].content", /must be a string or a list of parts/],
   [user([{ type: "video_url", video_url: { url: "x" } }]), "messages[0].content[0].type", /got "video_url"/],
   [user([{ type: "text" }]), "messages[0].content[0].text", /must be a string/],
-  [user([{ type: "image_url" }]), "messages[0].content[0].image_url", /must be an object.* null only beside a uuid/],
-  [user([{ type: "image_url", image_url: null }]), "messages[0].content[0].image_url", /null only beside a uuid/],
-  [user([{ type: "input_image", image_url: null }]), "messages[0].content[0].image_url", /null only beside a uuid/],
+  [
+    user([{ type: "image_url" }]),
+    "messages[0].content[0].image_url",
+    /must be an object.* null is allowed only with a uuid/,
+  ],
+  [
+    user([{ type: "image_url", image_url: null }]),
+    "messages[0].content[0].image_url",
+    /null is allowed only with a uuid/,
+  ],
+  [
+    user([{ type: "input_image", image_url: null }]),
+    "messages[0].content[0].image_url",
+    /null is allowed only with a uuid/,
+  ],
   [user([{ type: "image_url", image_url: null, uuid: 5 }]), "messages[0].content[0].uuid", /must be a string/],
   [user([{ type: "image_url", image_url: null, uuid: "" }]), "messages[0].content[0].uuid", /must not be empty/],
   [user([{ type: "image_embeds" }]), "messages[0].content[0].image_embeds", /must be a string/],
@@ -58,7 +70,7 @@ const badChats: [unknown, string | null, RegExp][] = [
   [
     { messages: [{ role: "assistant", content: null, tool_calls: [{ id: "1" }] }] },
     "messages[0].tool_calls",
-    /not served/,
+    /not supported/,
   ],
   [{ ...chatBody, temperature: "NaN" }, "temperature", /must be a number/],
   [JSON.stringify(chatBody).replace("}]}", '}],"temperature":1e999}'), "temperature", /must be a finite number/],
@@ -100,9 +112,9 @@ const badChats: [unknown, string | null, RegExp][] = [
   [{ ...chatBody, vllm_xargs: { a: [[1]] } }, "vllm_xargs.a[0]", /string, number or boolean/],
   [{ ...chatBody, vllm_xargs: { a: {} } }, "vllm_xargs.a", /string, number or boolean/],
   [{ ...chatBody, n: 1.5 }, "n", /whole number/],
-  [{ ...chatBody, best_of: 3 }, "best_of", /not served by this service; n gives several choices/],
-  [{ ...chatBody, tools: [{ type: "function" }] }, "tools", /not served/],
-  [{ ...chatBody, tool_choice: "required" }, "tool_choice", /not served/],
+  [{ ...chatBody, best_of: 3 }, "best_of", /not supported by this service; n returns that many choices/],
+  [{ ...chatBody, tools: [{ type: "function" }] }, "tools", /not supported/],
+  [{ ...chatBody, tool_choice: "required" }, "tool_choice", /not supported/],
   [{ ...chatBody, response_format: { type: "xml" } }, "response_format.type", /text, json_object or json_schema/],
   [{ ...chatBody, response_format: { type: "json_schema" } }, "response_format.json_schema", /must be an object/],
   [
@@ -119,12 +131,12 @@ const badChats: [unknown, string | null, RegExp][] = [
   [{ ...chatBody, allowed_token_ids: [1, -1] }, "allowed_token_ids[1]", /token id/],
   [{ ...chatBody, bad_words: [""] }, "bad_words", /^bad_words cannot contain an empty string/],
   [{ ...chatBody, bad_words: "red" }, "bad_words", /list of strings/],
-  [{ ...chatBody, echo: true }, "echo", /not served/],
+  [{ ...chatBody, echo: true }, "echo", /not supported/],
   [{ ...chatBody, prompt_logprobs: -1 }, "prompt_logprobs", /at least 0/],
   [{ ...chatBody, prompt_logprobs: 21 }, "prompt_logprobs", /^Requested prompt logprobs of 21/],
   [{ ...chatBody, prompt_logprobs: 0, stream: true }, "prompt_logprobs", /when stream is false/],
-  [{ ...chatBody, continue_final_message: true }, "continue_final_message", /not served/],
-  [{ ...chatBody, chat_template: "{{ x }}" }, "chat_template", /not served/],
+  [{ ...chatBody, continue_final_message: true }, "continue_final_message", /not supported/],
+  [{ ...chatBody, chat_template: "{{ x }}" }, "chat_template", /not supported/],
   [{ ...chatBody, structured_outputs: {} }, "structured_outputs", /exactly one of json, .*; got none/],
   [
     { ...chatBody, structured_outputs: { regex: "a", choice: ["a"] } },
@@ -133,11 +145,15 @@ const badChats: [unknown, string | null, RegExp][] = [
   ],
   [{ ...chatBody, structured_outputs: { json_object: false } }, "structured_outputs.json_object", /must be true/],
   [{ ...chatBody, structured_outputs: { regex: 5 } }, "structured_outputs.regex", /must be a string/],
-  [{ ...chatBody, structured_outputs: { whitespace_pattern: " " } }, "structured_outputs.whitespace_pattern", /served/],
+  [
+    { ...chatBody, structured_outputs: { whitespace_pattern: " " } },
+    "structured_outputs.whitespace_pattern",
+    /supported/,
+  ],
   [
     { ...chatBody, structured_outputs: { regex: "a" }, response_format: { type: "json_object" } },
     "structured_outputs",
-    /cannot be given beside response_format/,
+    /cannot be combined with response_format/,
   ],
   [{ ...chatBody, guided_json: { type: "object" } }, "guided_json", /send structured_outputs: \{"json": …\} instead/],
   [{ ...chatBody, cache_salt: "" }, "cache_salt", /must not be empty/],
@@ -145,7 +161,7 @@ const badChats: [unknown, string | null, RegExp][] = [
   [{ ...chatBody, model: 5 }, "model", /must be a string/],
 ];
 
-test.for(badChats)("chat: %j is refused at %s", async ([body, param, message]) => {
+test.for(badChats)("chat: %j is rejected at %s", async ([body, param, message]) => {
   const { post, engine } = createTestApp();
   const response = await post("/v1/chat/completions", body);
   expect(response.status).toBe(400);
@@ -162,12 +178,12 @@ test.for<[unknown, string, RegExp]>([
   [{ prompt: [1, -5] }, "prompt[0][1]", /token id/],
   [{ prompt: ["a", 5] }, "prompt[1]", /string or a list of token ids/],
   [{ prompt: Array.from({ length: 1025 }, () => "a") }, "prompt", /at most 1024/],
-  [{ prompt: "a", suffix: "b" }, "suffix", /not served/],
-  [{ prompt: "a", best_of: 2 }, "best_of", /not served/],
+  [{ prompt: "a", suffix: "b" }, "suffix", /not supported/],
+  [{ prompt: "a", best_of: 2 }, "best_of", /not supported/],
   [{ prompt: "a", max_tokens: 0 }, "max_tokens", /at least 1 unless echo is true/],
   [{ prompt: "a", logprobs: 21 }, "logprobs", /^Requested sample logprobs of 21/],
   [{ prompt: "a", min_tokens: 17 }, "min_tokens", /max_tokens=16, got 17/],
-])("completions: %j is refused at %s", async ([body, param, message]) => {
+])("completions: %j is rejected at %s", async ([body, param, message]) => {
   const response = await createTestApp().post("/v1/completions", body);
   expect(response.status).toBe(400);
   const { error } = (await response.json()) as ErrorAnswer;
@@ -175,7 +191,7 @@ test.for<[unknown, string, RegExp]>([
   expect(error.message).toMatch(message);
 });
 
-test("fields that ask for nothing are taken, as are fields nobody knows", async () => {
+test("unsupported fields without an effect are accepted, and so are unknown fields", async () => {
   const { post } = createTestApp();
   const response = await post("/v1/chat/completions", {
     ...chatBody,
@@ -247,7 +263,7 @@ test.for([
   new EngineError("internal", "Invariant broken at /srv/fovea/engine/core.ts"),
   new EngineError("runtime_failed", "/srv/lib/libonnxruntime.so said no"),
   new TypeError("Cannot read properties of undefined (reading 'secret')"),
-])("a failure of ours tells nothing of the inside, and is logged with its stack: %s", async (failure) => {
+])("an internal failure reveals nothing, and is logged with its stack: %s", async (failure) => {
   const { post, log } = createTestApp({ script: [failure] });
   const response = await post("/v1/chat/completions", chatBody, { "x-request-id": "req-17" });
   expect(response.status).toBe(500);
@@ -264,7 +280,7 @@ test.for([
   );
 });
 
-test("a logits processor that failed is named to the client, in its own words", async () => {
+test("a failed logits processor is named to the client, with its own message", async () => {
   const message = "The logits processor steering.target_token:TargetToken failed: target_token is 9999, of 512 tokens";
   const { post, log } = createTestApp({ script: [new EngineError("logits_processor_failed", message)] });
   const response = await post("/v1/chat/completions", chatBody);
@@ -275,12 +291,12 @@ test("a logits processor that failed is named to the client, in its own words", 
   expect(log).toContainEqual(expect.objectContaining({ level: "error" }));
 });
 
-test("broken JSON is answered with its place but none of its text", async () => {
+test("invalid JSON is reported with its position but none of its text", async () => {
   const response = await createTestApp().post("/v1/chat/completions", '{"messages": secret-image-bytes');
   expect(await response.text()).not.toContain("secret");
 });
 
-test("a longer body than allowed is refused, announced or not", async () => {
+test("a body above the limit is rejected, announced or not", async () => {
   const { post, app } = createTestApp();
   const body = JSON.stringify({ ...chatBody, user: longKey });
   const announced = await post("/v1/chat/completions", body, { "content-length": String(body.length) });
@@ -298,7 +314,7 @@ test("a longer body than allowed is refused, announced or not", async () => {
   expect(unannounced.status).toBe(413);
 });
 
-test("a body that is not UTF-8 is refused", async () => {
+test("a body that is not UTF-8 is rejected", async () => {
   const { app } = createTestApp();
   const response = await app.request("/v1/chat/completions", {
     method: "POST",
@@ -308,13 +324,13 @@ test("a body that is not UTF-8 is refused", async () => {
   expect(response.status).toBe(400);
 });
 
-test.for(["text/plain", "multipart/form-data; boundary=x", ""])("content type %j is refused", async (contentType) => {
+test.for(["text/plain", "multipart/form-data; boundary=x", ""])("content type %j is rejected", async (contentType) => {
   const response = await createTestApp().post("/v1/chat/completions", chatBody, { "content-type": contentType });
   expect(response.status).toBe(400);
   expect(await response.json()).toMatchObject({ error: { code: "unsupported_media_type" } });
 });
 
-test("a content type may carry a charset", async () => {
+test("a content type may include a charset", async () => {
   const contentType = "Application/JSON; charset=utf-8";
   const response = await createTestApp().post("/v1/chat/completions", chatBody, { "content-type": contentType });
   expect(response.status).toBe(200);

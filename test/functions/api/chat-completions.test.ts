@@ -13,7 +13,7 @@ const usage = {
   prompt_tokens_details: { cached_tokens: 0, multimodal_tokens: { image: 0 } },
 };
 
-/** The events of a stream, `[DONE]` and comments as they are. */
+/** The events of a stream, with `[DONE]` and comments unparsed. */
 async function readEvents(response: Response): Promise<unknown[]> {
   const blocks = (await response.text()).split("\n\n");
   expect(blocks.pop()).toBe("");
@@ -41,12 +41,12 @@ test("an answer has OpenAI's shape", async () => {
   });
 });
 
-test("the alias that the request names is the one that answers", async () => {
+test("the answer has the alias that the request names", async () => {
   const response = await createTestApp().post(path, { ...chatBody, model: "tiny-alias" });
   expect(await response.json()).toMatchObject({ model: "tiny-alias" });
 });
 
-test("all fields reach the engine, in its spelling", async () => {
+test("all fields reach the engine under its names", async () => {
   const { post, engine } = createTestApp();
   await post(path, {
     messages: [
@@ -162,7 +162,7 @@ test.for<[object, unknown]>([
   expect(engine.requests[0].samplingParams.structuredOutput).toEqual(expected);
 });
 
-test("arguments for logits processors are the service's where a request gives none of that name", async () => {
+test("the service's arguments for logits processors apply unless a request sets the same name", async () => {
   const { post, engine } = createTestApp({ config: { defaultExtraArguments: { target_token: 5, names: ["a"] } } });
   await post(path, chatBody);
   await post(path, { ...chatBody, vllm_xargs: { target_token: 7, other: true } });
@@ -179,7 +179,7 @@ const twoChoices = [
   { index: 0, text: "a", numOutputTokens: 2, finishReason: "length" as const },
 ];
 
-test("several choices are told apart by their indices, and their prompt counts once", async () => {
+test("several choices have different indices, and their prompt counts once", async () => {
   const response = await createTestApp({ script: twoChoices }).post(path, { ...chatBody, n: 2 });
   expect(await response.json()).toMatchObject({
     choices: [
@@ -222,7 +222,7 @@ interface ChoiceChunk {
   readonly usage: { readonly prompt_tokens: number; readonly completion_tokens: number };
 }
 
-test("what a request leaves open is the checkpoint's own default", async () => {
+test("fields that a request leaves out have the checkpoint's defaults", async () => {
   const { post, engine } = createTestApp();
   await post(path, { ...chatBody, top_p: 0.5, top_k: null });
   await post(path, { ...chatBody, top_k: 3, max_tokens: 9 });
@@ -233,7 +233,7 @@ test("what a request leaves open is the checkpoint's own default", async () => {
 });
 
 describe("a stream", () => {
-  test("is a role chunk, content chunks, one finish chunk and [DONE], byte by byte", async () => {
+  test("has a role chunk, content chunks, one finish chunk and [DONE], byte by byte", async () => {
     const response = await createTestApp().post(path, { ...chatBody, stream: true });
     expect(response.headers.get("content-type")).toBe("text/event-stream; charset=utf-8");
     expect(response.headers.get("cache-control")).toBe("no-cache");
@@ -253,7 +253,7 @@ describe("a stream", () => {
     );
   });
 
-  test("tells the usage in a chunk of its own when asked", async () => {
+  test("reports the usage in a separate chunk if requested", async () => {
     const { post } = createTestApp();
     const events = await readEvents(
       await post(path, { ...chatBody, stream: true, stream_options: { include_usage: true } }),
@@ -263,7 +263,7 @@ describe("a stream", () => {
     expect(events.slice(0, -2).every((event) => !Object.hasOwn(event as object, "usage"))).toBe(true);
   });
 
-  test("tells the usage so far in every chunk when asked for both", async () => {
+  test("reports the usage so far in every chunk if requested", async () => {
     const streamOptions = { include_usage: true, continuous_usage_stats: true };
     const { post } = createTestApp();
     const events = await readEvents(await post(path, { ...chatBody, stream: true, stream_options: streamOptions }));
@@ -273,7 +273,7 @@ describe("a stream", () => {
     expect(await alone.text()).not.toContain("usage");
   });
 
-  test("gives no chunk for outputs without text, and an empty delta for an empty end", async () => {
+  test("has no chunk for outputs without text, and an empty delta for an empty end", async () => {
     const { post } = createTestApp({ script: ["", "a", "", { text: "", finishReason: "length" }] });
     const events = await readEvents(await post(path, { ...chatBody, stream: true }));
     expect(events).toMatchObject([
@@ -284,7 +284,7 @@ describe("a stream", () => {
     ]);
   });
 
-  test("ends with an error event and [DONE] when something fails after the first token", async () => {
+  test("ends with an error event and [DONE] when generation fails after the first token", async () => {
     const { post, log } = createTestApp({ script: ["a", new Error("at /srv/secret.ts")] });
     const response = await post(path, { ...chatBody, stream: true }, { "x-request-id": "r1" });
     expect(response.status).toBe(200);
@@ -292,7 +292,7 @@ describe("a stream", () => {
     expect(events.slice(2)).toEqual([
       {
         error: {
-          message: "Internal error; the log has it under request id r1.",
+          message: "Internal error; the log describes it under request id r1.",
           type: "server_error",
           param: null,
           code: "internal_error",
@@ -318,7 +318,7 @@ describe("a stream", () => {
     expect(text).toMatch(/"content":"late"[\s\S]*data: \[DONE\]\n\n$/);
   });
 
-  test("asks the engine for the next output only when the reader has taken the last", async () => {
+  test("requests the next output from the engine only when the reader has taken the last", async () => {
     let numAsked = 0;
     const script = Array.from({ length: 100 }, (_, step) => `${step} `);
     const counted = new Proxy(script, {
@@ -339,7 +339,7 @@ describe("a stream", () => {
     await reader.cancel();
   });
 
-  test("frees the sequence when its reader leaves", async () => {
+  test("frees the sequence when its reader disconnects", async () => {
     const { post, engine, service, log } = createTestApp({ script: ["a", hang] });
     const reader = (await post(path, { ...chatBody, stream: true })).body!.getReader();
     await reader.read();
@@ -369,7 +369,7 @@ describe("logprobs", () => {
   ];
   const ask = { ...chatBody, logprobs: true, top_logprobs: 2 };
 
-  test("have an entry a token, minus infinity floored", async () => {
+  test("have one entry per token, with minus infinity clamped", async () => {
     const { choices } = (await (await createTestApp({ script }).post(path, ask)).json()) as {
       choices: { logprobs: { content: { token: string }[] } }[];
     };
@@ -396,7 +396,7 @@ describe("logprobs", () => {
   });
 });
 
-test("one request more than may be under way is 429, and the next after one has gone is served", async () => {
+test("one request above the limit gets 429, and the next one after a request has ended is served", async () => {
   const { promise, resolve } = Promise.withResolvers<void>();
   const { post } = createTestApp({ script: [promise, "done"], maxNumRequests: 1 });
   const first = post(path, chatBody);
@@ -404,13 +404,13 @@ test("one request more than may be under way is 429, and the next after one has 
   const refused = await post(path, chatBody);
   expect(refused.status).toBe(429);
   expect(refused.headers.get("retry-after")).toBe("2");
-  expect(await refused.json()).toMatchObject({ error: { message: "1 requests are under way; the limit is 1." } });
+  expect(await refused.json()).toMatchObject({ error: { message: "1 requests are in progress; the limit is 1." } });
   resolve();
   expect((await first).status).toBe(200);
   expect((await post(path, chatBody)).status).toBe(200);
 });
 
-test("a request is counted as over however it ends", async () => {
+test("a request counts as finished however it ends", async () => {
   const { post, service } = createTestApp({ script: [new EngineError("queue_full", "Full.")] });
   for (const body of ["{", { ...chatBody, n: 2 }, chatBody, { ...chatBody, stream: true }]) await post(path, body);
   expect(service.numRequests).toBe(0);

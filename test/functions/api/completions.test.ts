@@ -28,7 +28,7 @@ test.for<[unknown, unknown[]]>([
   expect(engine.requests[0].samplingParams.maxTokens).toBe(16);
 });
 
-test("several prompts give choices in their order, and usage sums them", async () => {
+test("several prompts give choices in order, and usage sums them", async () => {
   const { promise, resolve } = Promise.withResolvers<void>();
   const { post } = createTestApp({
     script: (prompt) => {
@@ -56,7 +56,7 @@ test("several prompts give choices in their order, and usage sums them", async (
   });
 });
 
-test("a stream interleaves its choices, one a chunk, each with one finish chunk", async () => {
+test("a stream interleaves its choices, one per chunk, each with one finish chunk", async () => {
   const { post } = createTestApp({ script: (prompt) => [`${prompt}1`, `${prompt}2`, `${prompt}3`] });
   const response = await post(path, { prompt: ["a", "b"], stream: true, stream_options: { include_usage: true } });
   const blocks = (await response.text()).trimEnd().split("\n\n");
@@ -79,7 +79,7 @@ interface StreamChunk {
   readonly choices: readonly { readonly index: number; readonly text: string; readonly finish_reason: string | null }[];
 }
 
-test("when one of several prompts fails, the others are ended", async () => {
+test("when one of several prompts fails, the others end", async () => {
   const { post, engine, service } = createTestApp({
     script: (prompt) => (prompt === "bad" ? [new EngineError("prompt_too_long", "6 of 5.")] : ["a", hang]),
   });
@@ -90,7 +90,7 @@ test("when one of several prompts fails, the others are ended", async () => {
   expect(service.numRequests).toBe(0);
 });
 
-test("logprobs are lists a token, with the sampled one among the top and offsets that go on across chunks", async () => {
+test("logprobs are lists with one entry per token, the sampled token among the top, and offsets that continue across chunks", async () => {
   const of = (token: string, logprob: number) => ({ tokenId: 1, token, logprob, rank: 2, bytes: [] });
   const entry = (token: string) => [{ sampled: of(token, -2), top: [of("x", -1)] }];
   const script = [
@@ -112,7 +112,7 @@ test("logprobs are lists a token, with the sampled one among the top and offsets
   expect(stream).toMatch(/"text_offset":\[0\][\s\S]*"text_offset":\[2\]/);
 });
 
-test("each prompt has its choices, which follow those of the prompt before it", async () => {
+test("each prompt has its own choices, after those of the previous prompt", async () => {
   const { post } = createTestApp({
     script: (prompt) => [
       { index: 0, text: `${prompt}0`, finishReason: "stop" },
@@ -134,7 +134,7 @@ interface Completion {
   readonly usage: object & { readonly prompt_tokens: number };
 }
 
-describe("an answer that begins with its prompt", () => {
+describe("an answer with its prompt (echo)", () => {
   const of = (token: string, logprob: number) => ({ tokenId: token.length, token, logprob, rank: 1, bytes: [] });
   const entry = (token: string, logprob: number) => ({ sampled: of(token, logprob), top: [of("xyz", -0.5)] });
   const prompt = {
@@ -144,7 +144,7 @@ describe("an answer that begins with its prompt", () => {
   };
   const script = [{ prompt, text: "!", logprobs: [entry("!", -2)] }];
 
-  test("has its text and, where asked for, its logprobs, of which the first is null", async () => {
+  test("has the prompt's text and, if requested, its logprobs, of which the first is null", async () => {
     const { post, engine } = createTestApp({ script });
     const answer = (await (await post(path, { prompt: "one two", echo: true, logprobs: 1 })).json()) as Completion;
     expect(engine.requests[0]).toMatchObject({ includePrompt: true, samplingParams: { promptLogprobs: 1 } });
@@ -168,7 +168,7 @@ describe("an answer that begins with its prompt", () => {
     });
   });
 
-  test("is the prompt alone where no token is asked for", async () => {
+  test("is the prompt alone if no token is requested", async () => {
     const { post, engine } = createTestApp({ script });
     const asked = { prompt: "one two", echo: true, max_tokens: 0, logprobs: 1 };
     const answer = (await (await post(path, asked)).json()) as Completion;
@@ -179,7 +179,7 @@ describe("an answer that begins with its prompt", () => {
     });
   });
 
-  test("is not begun with it for prompt_logprobs alone, which are told by token id", async () => {
+  test("does not include the prompt for prompt_logprobs alone, which are listed by token id", async () => {
     const { post } = createTestApp({ script });
     const answer = (await (await post(path, { prompt: "one two", prompt_logprobs: 1 })).json()) as Completion;
     expect(answer.choices).toMatchObject([

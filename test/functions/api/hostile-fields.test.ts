@@ -35,7 +35,7 @@ const distinctFields: readonly (readonly [Route, readonly SchemaField[]])[] = [
   [batches, batchFields],
 ];
 
-/** Parses a body as the routes and the lines of batches do; null when it is valid. */
+/** Parses a body like the routes and the batch lines do; null if it is valid. */
 function refusalOf({ schema, unservedFields }: Route, text: string): HttpError | null {
   try {
     const body = parseJson(text, "The body") as object;
@@ -50,7 +50,7 @@ function refusalOf({ schema, unservedFields }: Route, text: string): HttpError |
 
 const topOf = (path: string | null): string => (path ?? "").split(/[.[]/, 1)[0];
 
-/** Only the body bounds these texts: the engine measures them in tokens, the store looks them up. */
+/** Only the body bounds these texts: the engine counts their tokens, the store looks them up. */
 const freeTexts = new Set([
   "messages[].content",
   "messages[].content[]",
@@ -70,7 +70,7 @@ const freeTexts = new Set([
 describe("a value that is longer or deeper than in any request", () => {
   // The routes refuse a body that is no object before they look at it; the test over HTTP shows it.
   for (const [route, [, ...fields]] of distinctFields) {
-    test.for(fields)(`is refused by ${route.path} with the field's name at $path`, (field) => {
+    test.for(fields)(`is rejected by ${route.path} with the field's name at $path`, (field) => {
       const taken = new Set(freeTexts.has(field.path) ? ["a string of 10 MB"] : []);
       const long = longValues.filter(({ name }) => !taken.has(name));
       for (const value of [...long, ...deepValues]) {
@@ -137,7 +137,7 @@ describe("a list", () => {
     );
   }
 
-  test("is read to its end by a schema that does not stop, so the count can fail", () => {
+  test("is read to its end by a schema that does not stop, so the count is able to fail", () => {
     const { list, numReads } = countedList(-1, 1000);
     expect(z.array(z.number().min(0)).safeParse(list).error?.issues).toHaveLength(1000);
     expect(numReads()).toBe(1000);
@@ -149,7 +149,7 @@ describe("odd values", () => {
   afterAll(() => bodies.close());
 
   for (const [{ path }, fields] of distinctFields.filter(([route]) => route !== batches)) {
-    test.for(fields)(`at $path are answered by ${path}, or refused in OpenAI's form`, async (field) => {
+    test.for(fields)(`at $path are answered by ${path}, or rejected in OpenAI's format`, async (field) => {
       for (const value of oddValues) {
         const response = await post(path, hostileBody(field.bodyWith, value));
         const isStream = response.headers.get("content-type")?.startsWith("text/event-stream");
@@ -169,7 +169,7 @@ describe("odd values", () => {
   };
 });
 
-test.for(routes.slice(0, 2))("a line of a batch is refused as $path refuses its body", ({ path, schema }) => {
+test.for(routes.slice(0, 2))("a batch line is rejected like the body of $path", ({ path, schema }) => {
   const field = fieldsOf(schema)[0].find((found) => found.path === "allowed_token_ids")!;
   const lineWith = (value: unknown) => ({ custom_id: "a", method: "POST", url: path, body: field.bodyWith(value) });
   for (const value of deepValues) {
@@ -179,7 +179,7 @@ test.for(routes.slice(0, 2))("a line of a batch is refused as $path refuses its 
 });
 
 test.for(["", "allowed_token_ids"])(
-  "over HTTP each is refused at %j, and a request beside it is answered",
+  "over HTTP each is rejected at %j, and a request beside it is answered",
   async (path) => {
     const { post, bodies, engine } = createTestApp({ config: { maxBodyBytes: 32 * 1024 ** 2 } });
     const field = chatFields.find((found) => found.path === path)!;

@@ -11,7 +11,7 @@ const head = [
   "",
 ].join("\r\n");
 
-/** A request whose body is these pieces, and then stalls or ends. */
+/** A request whose body has these pieces, and then stalls or ends. */
 function requestOf(pieces: readonly (string | Promise<unknown>)[], isEndless: boolean) {
   const cancelled = Promise.withResolvers<void>();
   const queue = [...pieces];
@@ -42,7 +42,7 @@ test.for([
   ["in its head", ["--xyz\r\n"]],
   ["in its file", [head, "half"]],
   ["behind its file", [head, "whole\r\n--xyz\r\n"]],
-] as const)("an upload that stalls %s ends with 408, and so does whoever takes it", async ([, pieces]) => {
+] as const)("an upload that stalls %s ends with 408, and so does its consumer", async ([, pieces]) => {
   const { request, cancelled } = requestOf(pieces, true);
   const taken: unknown[] = [];
   const received = receiveUpload(request, {
@@ -59,12 +59,12 @@ test.for([
   });
   await expect(received).rejects.toMatchObject({ status: 408, code: "body_stalled", headers: { Connection: "close" } });
   for (const error of taken) expect(error).toBeInstanceOf(HttpError);
-  // The client's connection is let go.
+  // The client's connection is released.
   await cancelled;
 });
 
-test("time that the file's taker needs does not count as a stall", async () => {
-  // More than the streams between the request and the taker hold.
+test("time that the consumer needs does not count as a stall", async () => {
+  // More than the streams between the request and the consumer buffer.
   const pieces = Array.from({ length: 10 }, () => "x".repeat(100_000));
   const { request } = requestOf([head, ...pieces, "\r\n--xyz--\r\n"], false);
   const { file } = await receiveUpload(request, {

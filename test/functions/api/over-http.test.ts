@@ -57,7 +57,7 @@ describe("the openai client", () => {
     expect(failure.constructor.name).toBe(name);
   });
 
-  test("throws what failed in the middle of a stream", async () => {
+  test("throws if generation fails in the middle of a stream", async () => {
     await using server = await start({ script: ["a", new EngineError("runtime_failed", "Secret.")] });
     const stream = await server.client.chat.completions.create({ model: "tiny", messages, stream: true });
     const read = async (): Promise<void> => {
@@ -66,7 +66,7 @@ describe("the openai client", () => {
     await expect(read()).rejects.toThrow(/Internal error/);
   });
 
-  test.for([true, false])("that gives up (stream: %s) frees the sequence", async (stream) => {
+  test.for([true, false])("that disconnects (stream: %s) frees the sequence", async (stream) => {
     await using server = await start({ script: ["a", hang] });
     const controller = new AbortController();
     const answer = server.client.chat.completions
@@ -81,7 +81,7 @@ describe("the openai client", () => {
   });
 });
 
-test("a connection that breaks in the middle of its body is no failure of ours", async () => {
+test("a connection that breaks in the middle of its body is not logged as our failure", async () => {
   await using server = await start();
   const socket = await openSocket(server.baseUrl);
   socket.write(requestHead(1000) + '{"messages": [');
@@ -92,7 +92,7 @@ test("a connection that breaks in the middle of its body is no failure of ours",
   expect(server.log.filter(({ level }) => level === "error")).toEqual([]);
 });
 
-test("a body announced as 200 MB is refused before it is sent", async () => {
+test("a body announced as 200 MB is rejected before it is sent", async () => {
   await using server = await start();
   const socket = await openSocket(server.baseUrl);
   socket.write(requestHead(200_000_000));
@@ -103,7 +103,7 @@ test("a body announced as 200 MB is refused before it is sent", async () => {
   socket.destroy();
 });
 
-test("a client that sends 200 MB all the same is cut off, and the next request is served", async () => {
+test("a client that sends 200 MB anyway is cut off, and the next request is served", async () => {
   await using server = await start();
   const megabyte = new Uint8Array(1024 ** 2).fill(0x20);
   let numSent = 0;
@@ -130,32 +130,36 @@ test("a client that sends 200 MB all the same is cut off, and the next request i
   expect(next.choices[0].message.content).toBe("Hello.");
 });
 
-test("ten thousand open streams closed at once leave the service alive and idle", { timeout: 120_000 }, async () => {
-  const numStreams = 10_000;
-  const script = new URL("../../support/scripted-server.ts", import.meta.url);
-  const child = spawn(process.execPath, [script.pathname], { stdio: ["pipe", "pipe", "inherit"] });
-  try {
-    const lines = createInterface(child.stdout)[Symbol.asyncIterator]();
-    const readLine = async () => JSON.parse((await lines.next()).value ?? "null") as Record<string, unknown>;
-    const baseUrl = String((await readLine()).baseUrl);
-    const ask = async () => {
-      child.stdin.write("?");
-      return readLine();
-    };
-    const body = JSON.stringify({ ...chatBody, stream: true });
-    const sockets: Socket[] = [];
-    for (let first = 0; first < numStreams; first += 500) {
-      const batch = await Promise.all(Array.from({ length: 500 }, () => openSocket(baseUrl)));
-      for (const socket of batch) socket.write(requestHead(body.length) + body);
-      await Promise.all(batch.map((socket) => once(socket, "data")));
-      sockets.push(...batch);
+test(
+  "closing ten thousand open streams at once leaves the service running and idle",
+  { timeout: 120_000 },
+  async () => {
+    const numStreams = 10_000;
+    const script = new URL("../../support/scripted-server.ts", import.meta.url);
+    const child = spawn(process.execPath, [script.pathname], { stdio: ["pipe", "pipe", "inherit"] });
+    try {
+      const lines = createInterface(child.stdout)[Symbol.asyncIterator]();
+      const readLine = async () => JSON.parse((await lines.next()).value ?? "null") as Record<string, unknown>;
+      const baseUrl = String((await readLine()).baseUrl);
+      const ask = async () => {
+        child.stdin.write("?");
+        return readLine();
+      };
+      const body = JSON.stringify({ ...chatBody, stream: true });
+      const sockets: Socket[] = [];
+      for (let first = 0; first < numStreams; first += 500) {
+        const batch = await Promise.all(Array.from({ length: 500 }, () => openSocket(baseUrl)));
+        for (const socket of batch) socket.write(requestHead(body.length) + body);
+        await Promise.all(batch.map((socket) => once(socket, "data")));
+        sockets.push(...batch);
+      }
+      expect(await ask()).toEqual({ numRequests: numStreams, numRunning: numStreams });
+      for (const socket of sockets) socket.destroy();
+      await expect.poll(ask, { timeout: 60_000 }).toEqual({ numRequests: 0, numRunning: 0 });
+      expect((await fetch(`${baseUrl}/health`)).status).toBe(200);
+      expect(child.exitCode).toBeNull();
+    } finally {
+      child.kill();
     }
-    expect(await ask()).toEqual({ numRequests: numStreams, numRunning: numStreams });
-    for (const socket of sockets) socket.destroy();
-    await expect.poll(ask, { timeout: 60_000 }).toEqual({ numRequests: 0, numRunning: 0 });
-    expect((await fetch(`${baseUrl}/health`)).status).toBe(200);
-    expect(child.exitCode).toBeNull();
-  } finally {
-    child.kill();
-  }
-});
+  },
+);

@@ -47,14 +47,14 @@ describe("web pages of other origins", () => {
   };
   const allowed = "access-control-allow-origin";
 
-  test("may read nothing unless the service is told so", async () => {
+  test("may read nothing unless their origin is allowed", async () => {
     const { app } = createTestApp();
     const response = await app.request("/v1/models", { headers: { origin: "https://a.example" } });
     expect(response.headers.has(allowed)).toBe(false);
     expect((await app.request("/v1/chat/completions", preflight)).status).toBe(405);
   });
 
-  test("may read answers where theirs is allowed, after a preflight without a key", async () => {
+  test("may read answers if their origin is allowed, after a preflight without a key", async () => {
     const { app } = createTestApp({ config: { apiKeys: ["secret"], allowedOrigins: ["https://a.example"] } });
     const asked = await app.request("/v1/chat/completions", preflight);
     expect([asked.status, asked.headers.get(allowed)]).toEqual([204, "https://a.example"]);
@@ -65,7 +65,7 @@ describe("web pages of other origins", () => {
   });
 });
 
-test("the logits processors that were loaded are listed in their order, for those with a key", async () => {
+test("the loaded logits processors are listed in order, for clients with a key", async () => {
   const { app } = createTestApp({ config: { apiKeys: ["secret"] } });
   expect((await app.request("/v1/logits-processors")).status).toBe(401);
   const response = await app.request("/v1/logits-processors", { headers: { authorization: "Bearer secret" } });
@@ -95,7 +95,7 @@ test.for<[string, number, number, number, number, number, number]>([
   },
 );
 
-test("answers of a service that is not ready say when to come back", async () => {
+test("answers of a service that is not ready include Retry-After", async () => {
   const { app, post } = states.starting();
   expect((await app.request("/health")).headers.get("retry-after")).toBe("2");
   const response = await post("/v1/chat/completions", chatBody);
@@ -104,7 +104,7 @@ test("answers of a service that is not ready say when to come back", async () =>
   expect(await response.json()).toMatchObject({ error: { code: "model_loading", type: "server_error" } });
 });
 
-test("a stalled service refuses requests, says so to everyone, and names the code to nobody", async () => {
+test("a stalled service rejects requests, reports it to everyone, and does not reveal the code", async () => {
   const { app, post } = states.stalled();
   const health = await app.request("/health");
   expect(health.headers.get("retry-after")).toBe("2");
@@ -119,27 +119,27 @@ test("a stalled service refuses requests, says so to everyone, and names the cod
   expect(await response.json()).toMatchObject({ error: { code: "engine_stalled", type: "server_error" } });
 });
 
-test("a draining service refuses new requests and closes their connections", async () => {
+test("a draining service rejects new requests and closes their connections", async () => {
   const response = await states.draining().post("/v1/completions", { prompt: "a" });
   expect(response.status).toBe(503);
   expect(response.headers.get("connection")).toBe("close");
   expect(await response.json()).toMatchObject({ error: { code: "shutting_down" } });
 });
 
-test("a failed engine is a 500 that tells nothing", async () => {
+test("a failed engine is a 500 without details", async () => {
   const response = await states.failed().post("/v1/chat/completions", chatBody);
   expect(response.status).toBe(500);
   expect(await response.json()).toMatchObject({ error: { code: "internal_error" } });
 });
 
-test("RunPod's way of saying that a worker still starts is 204", async () => {
+test("RunPod's status for a worker that is starting is 204", async () => {
   const { app } = states.starting({ config: { pingStatusWhileStarting: 204 } });
   const response = await app.request("/ping", { method: "POST" });
   expect(response.status).toBe(204);
   expect(await response.text()).toBe("");
 });
 
-test("models are listed, and found one by one, by all their names", async () => {
+test("models are listed, and found individually by all their names", async () => {
   const { app } = createTestApp({ config: { servedModelNames: ["a", "org/b"] } });
   const list = (await (await app.request("/v1/models")).json()) as { data: unknown[] };
   const card = (id: string) => ({
@@ -246,14 +246,14 @@ describe("request ids", () => {
     }
   });
 
-  test("streams carry one too", async () => {
+  test("are also in streams", async () => {
     const response = await createTestApp().post("/v1/chat/completions", { ...chatBody, stream: true });
     expect(response.headers.get("x-request-id")).toMatch(/^[0-9a-f-]{36}$/);
     await response.text();
   });
 });
 
-test("the access log has a line a request, with figures and without bodies or keys", async () => {
+test("the access log has one line per request, with figures and without bodies or keys", async () => {
   const { post, app, log } = createTestApp({ config: { apiKeys: ["hunter2"] } });
   const headers = { authorization: "Bearer hunter2", "x-request-id": "r1" };
   const response = await post("/v1/chat/completions?token=hunter2", { ...chatBody, stream: true }, headers);
@@ -283,7 +283,7 @@ test("the access log has a line a request, with figures and without bodies or ke
   expect(JSON.stringify(log)).not.toMatch(/hunter2|Hello/);
 });
 
-test("metrics have vLLM's names and count what was served", async () => {
+test("metrics have vLLM's names and count served requests", async () => {
   const { post, app } = createTestApp();
   await post("/v1/chat/completions", chatBody);
   await post("/v1/chat/completions", "{");
@@ -314,7 +314,7 @@ test("metrics have vLLM's names and count what was served", async () => {
   expect(valueOf(/^http_requests_total\{.*handler="other",method="GET",status="404"/)).toBe(1);
 });
 
-test("a drain waits for requests under way, and ends those that outlast its grace", async () => {
+test("a drain waits for requests in progress, and ends those that exceed its grace", async () => {
   const { promise, resolve } = Promise.withResolvers<void>();
   const quick = createTestApp({ script: ["a", promise, "b"] });
   const answer = quick.post("/v1/chat/completions", { ...chatBody, stream: true });

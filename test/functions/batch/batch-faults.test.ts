@@ -13,12 +13,12 @@ import type { TemporaryFolder } from "../../support/temporary-folder.ts";
 import { live, liveTogether } from "./batch-lives.ts";
 import type { LifeResult, Places } from "./batch-lives.ts";
 
-/** Lives under way together. */
+/** Concurrent lives. */
 const NUM_LIVES = 16;
-/** More calls than a life without any fault has in the shortest way. */
+/** More calls than the shortest life without a fault has. */
 const MIN_NUM_CALLS = 24;
 
-// Seconds, on a machine that does nothing else.
+// Takes seconds on an idle machine.
 vi.setConfig({ testTimeout: 300_000 });
 
 let folder: TemporaryFolder;
@@ -36,7 +36,7 @@ afterAll(async () => {
   await folder[Symbol.asyncDispose]();
 });
 
-/** All calls of a life, until there is none that the fault could meet. */
+/** All calls of a life, until none is left that the fault could meet. */
 async function liveAll(liveAt: (at: number) => Promise<LifeResult>) {
   const problems: string[] = [];
   for (let first = 1; ; first += NUM_LIVES) {
@@ -59,8 +59,8 @@ describe.for(folders)("on %s", (kind) => {
   });
 });
 
-// Every call meets a fault here too, but not every call every fault, with and without Redis: that would take minutes.
-test("on S3 a batch completes with every result when any call meets a fault", async () => {
+// Every call meets a fault here too, but not every combination of call, fault and Redis: that would take minutes.
+test("on S3, a batch completes with every result when any call meets a fault", async () => {
   const lives = await liveAll((at) => {
     const hasRedis = Math.floor(at / faults.length) % 2 === 1;
     return live(places, { kind: "S3", hasRedis, ending: "completed" }, faults[at % faults.length], at);
@@ -68,11 +68,11 @@ test("on S3 a batch completes with every result when any call meets a fault", as
   expect(lives).toEqual(allWell);
 });
 
-test.for(folders)("a batch that two servers work on together completes with every result, on %s", async (kind) => {
+test.for(folders)("a batch that two servers process together completes with every result, on %s", async (kind) => {
   expect(await liveAll((at) => liveTogether(places, kind, at))).toEqual(allWell);
 });
 
-describe.for(["expired", "cancelled"] as const)("a batch that is %s has no result twice", (ending) => {
+describe.for(["expired", "cancelled"] as const)("a batch that is %s has no duplicate result", (ending) => {
   test.for(faults)("when any call %s", async (fault) => {
     const life = { kind: "a folder, results in segments", hasRedis: false, ending } as const;
     expect(await liveAll((at) => live(places, life, fault, at))).toEqual(allWell);

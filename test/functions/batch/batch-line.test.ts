@@ -10,7 +10,7 @@ function parse(content: unknown) {
   return parseBatchLine({ lineNumber: 7, text, problem: null });
 }
 
-test("a line of OpenAI's format is a request; extra_args beside the body are arguments for logits processors", () => {
+test("a line in OpenAI's format is a request; extra_args next to the body are arguments for logits processors", () => {
   expect(parse(line)).toEqual({
     kind: "good",
     lineNumber: 7,
@@ -24,12 +24,12 @@ test("a line of OpenAI's format is a request; extra_args beside the body are arg
   expect(parse({ ...line, extra_args: null })).toMatchObject({ kind: "good", extraArguments: {} });
 });
 
-test("the body is not looked into but for what no line of a batch can have", () => {
+test("only fields that no batch line may have are checked in the body", () => {
   const odd = { messages: 3, stream: false, whatever: [null] };
   expect(parse({ ...line, url: "/v1/chat/completions", body: odd })).toMatchObject({ kind: "good", body: odd });
 });
 
-describe("a line that is no request says which it is and what is wrong with it", () => {
+describe("an invalid line gives its number and the reason", () => {
   test.for<[unknown, string, string | null]>([
     ["{", "it is not valid JSON at character 1.", null],
     ["[]", "it must be a JSON object.", null],
@@ -44,12 +44,12 @@ describe("a line that is no request says which it is and what is wrong with it",
     [{ ...line, body: [] }, "body must be an object.", "body"],
     [
       { ...line, body: { ...body, stream: true } },
-      "body.stream must be false: the lines of a batch are answered whole.",
+      "body.stream must be false: lines of a batch are not streamed.",
       "body.stream",
     ],
     [
       { ...line, body: { ...body, extra_args: {} } },
-      "body.extra_args belongs beside the body, or into it as vllm_xargs.",
+      "body.extra_args is not a field of the body; move it next to the body, or use vllm_xargs.",
       "body.extra_args",
     ],
     [{ ...line, extra_args: 3 }, "extra_args must be an object.", "extra_args"],
@@ -67,13 +67,13 @@ describe("a line that is no request says which it is and what is wrong with it",
     });
   });
 
-  test("under its custom_id where it has one", () => {
+  test("under its custom_id if it has one", () => {
     expect(parse({ ...line, method: "GET" })).toMatchObject({ customId: "first" });
     expect(parse({ custom_id: 3 })).toMatchObject({ customId: null });
     expect(parse("null")).toMatchObject({ customId: null });
   });
 
-  test("also where it could not be read or has another line's id", () => {
+  test("also if it could not be read or has another line's id", () => {
     const problem = { code: "line_too_long", message: "it is long." } as const;
     expect(parseBatchLine({ lineNumber: 2, text: "", problem })).toMatchObject({
       code: "line_too_long",
@@ -83,7 +83,7 @@ describe("a line that is no request says which it is and what is wrong with it",
     if (good.kind !== "good") throw new Error(good.message);
     expect(duplicateOf(good, 3)).toMatchObject({
       code: "duplicate_custom_id",
-      message: 'Line 7: custom_id is that of line 3, "first".',
+      message: 'Line 7: custom_id is also that of line 3, "first".',
     });
   });
 });

@@ -28,16 +28,16 @@ import { startTcpProxy } from "../../support/tcp-proxy.ts";
 import type { TcpProxy } from "../../support/tcp-proxy.ts";
 
 const LOOK_MS = 10;
-/** More than three minutes, after which a batch does not end any more. */
+/** More than three minutes, after which a batch will not end any more. */
 const MAX_NUM_LOOKS = 20_000;
 
 const silent = createLogger({ level: "error", write() {} });
 
-/** Where all worlds are. */
+/** The places of all worlds. */
 export interface Places {
   readonly folder: string;
   readonly redis: RedisServer;
-  /** With a bucket called batches. */
+  /** With a bucket named batches. */
   readonly s3: S3Server;
 }
 
@@ -46,16 +46,16 @@ export type StoreKind = "a folder" | "a folder, results in segments" | "S3";
 export interface Life {
   readonly kind: StoreKind;
   readonly hasRedis: boolean;
-  /** How the batch is to end. */
+  /** The expected ending of the batch. */
   readonly ending: FinalStatus;
 }
 
-/** What survives a process. */
+/** The state that survives a process. */
 interface World extends Life {
   readonly places: Places;
   readonly name: string;
   readonly clock: { nowMs: number };
-  /** How many endings were written: only then is it worth a look whether all have ended. */
+  /** Number of endings written: only after a new one can all have ended. */
   readonly endings: { num: number };
 }
 
@@ -75,7 +75,7 @@ function openStore({ name, kind, endings, places }: World): ObjectStore {
   };
 }
 
-/** The last line is one that the service refuses; the one before it is answered last where the batch ends early. */
+/** The service rejects the last line. The one before it is answered last if the batch ends early. */
 const lines = [
   { custom_id: "a", body: { prompt: "a" } },
   { custom_id: "b", body: { prompt: "b" } },
@@ -120,13 +120,13 @@ async function startServer(world: World, process: FaultyProcess): Promise<Server
       return [world.ending === "completed" ? Promise.resolve() : proceeding.promise, "x"];
     },
     clock: world.clock,
-    // So that the slow line stands between those before it and the one behind it.
+    // So that the slow line is between the earlier lines and the last one.
     numTogether: 1,
-    // S3 takes long for each call, and ticks are many.
+    // Each call to S3 takes long, and there are many ticks.
     tickMs: world.kind === "S3" ? 500 : 20,
     lookMs: world.kind === "S3" ? 1000 : 100,
   });
-  // As a server does that starts while the store is away.
+  // Like a server that starts while the store is unreachable.
   const started = batches.start().catch(() => {});
   void process.died.then(() => proxy?.cut());
   return {
@@ -156,7 +156,7 @@ async function openQueue(world: World): Promise<{ readonly queue: JobQueue; read
   return { queue: createRedisJobQueue({ ...options, url, keyPrefix: "test", name: world.name, lockMs: 400 }), proxy };
 }
 
-/** What a client does that wants its batch: it repeats what fails. Never resolves when the server dies. */
+/** Behaves like a client that wants its batch: repeats failed calls. Never resolves when the server dies. */
 async function persistently<Value>({ process }: Server, work: () => Promise<Value | null>): Promise<Value> {
   for (;;) {
     const value = await work().catch(() => null);
@@ -183,7 +183,7 @@ async function* ofText(text: string): AsyncGenerator<Uint8Array> {
   yield Buffer.from(text);
 }
 
-/** What clients do: they queue a batch, and end it early once its slow line is under way. */
+/** The clients' actions: they queue a batch, and end it early once its slow line is in progress. */
 async function act(world: World, server: Server, observer: Observer, isOver: Promise<boolean>): Promise<void> {
   if ((await observer.list()).length === 0) await queueBatch(server);
   if (world.ending === "completed") return;
@@ -195,7 +195,7 @@ async function act(world: World, server: Server, observer: Observer, isOver: Pro
   server.proceed();
 }
 
-/** Sees the store as it is. */
+/** Sees the store without faults. */
 class Observer {
   readonly store: ObjectStore;
   readonly #records: BatchRecords;
@@ -214,7 +214,7 @@ class Observer {
     return (await this.#records.list(tenant, { limit: 100, after: null, order: "asc" })).items;
   }
 
-  /** Whether all batches have ended before a machine of any speed would have done it. */
+  /** Whether all batches have ended within a time that is enough for any machine. */
   async untilAllEnded(): Promise<boolean> {
     let numSeen = 0;
     return until(async () => {
@@ -225,7 +225,7 @@ class Observer {
     });
   }
 
-  /** What is wrong with the batches, all of which have ended. */
+  /** The problems of the batches, all of which have ended. */
   async check({ ending }: World): Promise<string[]> {
     const problems: string[] = [];
     for (const batch of await this.list()) {
@@ -234,7 +234,7 @@ class Observer {
       const answered = errors.filter(({ response }) => response !== null);
       const ids = [...output, ...errors].map((line) => line.custom_id ?? "none").toSorted();
       const claim = (isTrue: boolean, problem: string): unknown => isTrue || problems.push(problem);
-      // A batch that is cancelled or too old while its last result is stored completes.
+      // A batch that is cancelled or expires while its last result is being stored completes.
       claim(batch.status === "completed" || batch.status === ending, `The batch is ${batch.status}.`);
       claim(batch.errors === null, `The batch has errors: ${JSON.stringify(batch.errors)}.`);
       claim(new Set(ids).size === ids.length, `Lines have several results: ${ids.join()}.`);
@@ -244,7 +244,7 @@ class Observer {
       const counts = `${completed} completed and ${failed} failed`;
       const isCounted = completed === output.length && failed === answered.length;
       claim(isCounted, `The batch counts ${counts}, the files have ${output.length} and ${answered.length}.`);
-      // The lines of a batch that expires before it is begun are not known.
+      // The lines of a batch that expires before it starts are not known.
       const hasAllLines = batch.status === "completed" || (batch.status === "expired" && batch.in_progress_at !== null);
       const isWhole = ids.join() === customIds.toSorted().join();
       claim(isWhole || !hasAllLines, `The batch is ${batch.status} with the lines ${ids.join()}.`);
@@ -268,7 +268,7 @@ class Observer {
   }
 }
 
-/** Whether it comes true within a time that a slow machine too keeps. */
+/** Whether it becomes true within a time that is enough for a slow machine. */
 async function until(isTrue: () => Promise<boolean>): Promise<boolean> {
   for (let numLooks = 0; numLooks < MAX_NUM_LOOKS; numLooks++) {
     if (await isTrue()) return true;
@@ -277,11 +277,11 @@ async function until(isTrue: () => Promise<boolean>): Promise<boolean> {
   return false;
 }
 
-/** A batch's life with one fault, at the call of this number. */
+/** The result of a batch's life with one fault, at the call with this number. */
 export interface LifeResult {
-  /** Whether the life was as long as that. */
+  /** Whether the life had that many calls. */
   readonly isHit: boolean;
-  /** What is wrong at the end of the life; nothing, if all is well. */
+  /** Problems at the end of the life; empty if there are none. */
   readonly problems: readonly string[];
 }
 
@@ -291,7 +291,7 @@ function createWorld(places: Places, life: Life): World {
   return { ...life, places, name: `world-${numWorlds++}`, clock: { nowMs: startMs }, endings: { num: 0 } };
 }
 
-/** One server, which another replaces when it dies. */
+/** One server, which another one replaces when it dies. */
 export async function live(places: Places, life: Life, fault: Fault, at: number): Promise<LifeResult> {
   const world = createWorld(places, life);
   const observer = new Observer(world);
@@ -308,12 +308,12 @@ export async function live(places: Places, life: Life, fault: Fault, at: number)
   replacing.catch(() => {});
   await Promise.race([act(world, servers[0], observer, isOver), process.died]);
   const problems = (await isOver) ? await observer.check(world) : ["A batch did not end."];
-  // What a call that hung does late may be left over.
+  // The late effect of a hanging call may be left over.
   if (fault !== "hangs") problems.push(...(await observer.checkNothingLeft()));
-  // On a slow machine, workers lose their locks in Redis: then two answer the same lines.
+  // On a slow machine, workers lose their locks in Redis, and two answer the same lines.
   if (life.ending === "completed" && !life.hasRedis && (fault === "refused" || fault === "lost answer")) {
     const numAgain = servers[0].numAnswered() - NUM_ACCEPTED * (await observer.list()).length;
-    // In a folder, one line is lost with the write that fails; gathered lines are written again.
+    // In a folder, one line is lost with the failing write; collected lines are written again.
     const most = life.kind === "a folder" ? 1 : 0;
     if (numAgain > most) problems.push(`${numAgain} lines were answered again.`);
   }
@@ -323,7 +323,7 @@ export async function live(places: Places, life: Life, fault: Fault, at: number)
   return { isHit: process.isHit, problems: problems.map((problem) => `${fault} at call ${at}: ${problem}`) };
 }
 
-/** Two servers that both take the batch to be theirs, of which one makes a call so late that the other overtakes it. */
+/** Two servers that both own the batch, one of which makes a call so late that the other overtakes it. */
 export async function liveTogether(places: Places, kind: StoreKind, at: number): Promise<LifeResult> {
   const world = createWorld(places, { kind, hasRedis: false, ending: "completed" });
   const observer = new Observer(world);

@@ -1,4 +1,4 @@
-/** Batches over an engine that says what it is told to, a clock that stands where it is put, and a store that may fail. */
+/** Batches over a scripted engine, a clock that the test sets, and a store that may fail. */
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
@@ -30,11 +30,11 @@ interface SetUp {
   readonly nowMs?: number;
   readonly script?: (prompt: string) => Script;
   readonly isSegmented?: boolean;
-  /** Of writes and reads, by key. */
+  /** For writes and reads, by key. */
   readonly isBroken?: (key: string) => boolean;
 }
 
-/** One process, as far as batches can tell. */
+/** One server process, from the batches' point of view. */
 function setUp({
   path = join(folder.path, `store-${numStores++}`),
   nowMs = startMs,
@@ -74,7 +74,7 @@ function failing(store: ObjectStore, isBroken: (key: string) => boolean): Object
   };
 }
 
-test("a batch that is too old ends with what it has, and tells of each line that it has not", async () => {
+test("a batch that is too old ends with its results, and lists each line without one", async () => {
   const first = setUp({ script: (prompt) => (prompt === "c" ? [hang] : ["x"]) });
   const id = await first.queue(["a", "b", "c", "d"]);
   await first.batches.start();
@@ -100,7 +100,7 @@ test("a batch that is too old ends with what it has, and tells of each line that
   await second.stop();
 });
 
-test("a batch that expires or is cancelled while it runs begins no more lines", async () => {
+test("a batch that expires or is cancelled while it runs starts no more lines", async () => {
   for (const ending of ["expired", "cancelled"] as const) {
     const { promise: held, resolve } = Promise.withResolvers<void>();
     const { batches, clock, engine, queue, results, status, stop, store } = setUp({ script: () => [held, "x"] });
@@ -109,7 +109,7 @@ test("a batch that expires or is cancelled while it runs begins no more lines", 
     await expect.poll(() => engine.requests.length).toBe(2);
     if (ending === "expired") clock.nowMs += dayMs;
     else await batches.cancel(tenant, id);
-    // The record says so before the lines under way have ended.
+    // The record says so before the lines in progress have ended.
     await expect.poll(() => endingOf(store, id)).toBe(ending);
     resolve();
     await expect.poll(() => status(id)).toBe(ending);
@@ -124,7 +124,7 @@ test("a batch that expires or is cancelled while it runs begins no more lines", 
   }
 });
 
-test("a batch that ends the server each time before a line is answered is given up", async () => {
+test("a batch that ends the server each time before a line is answered is abandoned", async () => {
   const path = join(folder.path, "deadly");
   const ended: ReturnType<typeof setUp>[] = [];
   const first = setUp({ path, script: () => [hang] });
@@ -133,7 +133,7 @@ test("a batch that ends the server each time before a line is answered is given 
     const server = start === 0 ? first : setUp({ path, script: () => [hang] });
     await server.batches.start();
     await expect.poll(() => server.engine.requests.length).toBe(1);
-    // As if killed: nothing is released.
+    // Like a kill: nothing is released.
     ended.push(server);
   }
   const last = setUp({ path });
@@ -141,11 +141,13 @@ test("a batch that ends the server each time before a line is answered is given 
   await expect.poll(() => last.status(id)).toBe("failed");
   expect(last.engine.requests).toEqual([]);
   const errors = (await last.batches.find(tenant, id))?.errors?.data;
-  expect(errors).toMatchObject([{ code: "server_error", message: expect.stringContaining("begun 5 times") as string }]);
+  expect(errors).toMatchObject([
+    { code: "server_error", message: expect.stringContaining("started 5 times") as string },
+  ]);
   for (const server of [...ended, last]) await server.stop();
 });
 
-test("so is one whose lines end the engine, but not one that only finds it ended", async () => {
+test("a batch whose lines end the engine is abandoned, but not one that only finds it ended", async () => {
   const path = join(folder.path, "deadly-to-the-engine");
   const dying = () => {
     const server: ReturnType<typeof setUp> = setUp({
@@ -177,7 +179,7 @@ test("so is one whose lines end the engine, but not one that only finds it ended
   await last.stop();
 });
 
-test("a batch that is released in order is begun again as often as need be", async () => {
+test("a batch that is released cleanly is started again as often as necessary", async () => {
   const path = join(folder.path, "released");
   const first = setUp({ path, script: () => [hang] });
   const id = await first.queue(["slow"]);
@@ -194,7 +196,7 @@ test("a batch that is released in order is begun again as often as need be", asy
 });
 
 test.for([false, true])(
-  "a store that is away makes a batch wait, every line has one result (in segments: %s)",
+  "an unreachable store makes a batch wait, and every line has one result (in segments: %s)",
   async (isSegmented) => {
     let isAway = false;
     let hasBeenAway = false;
@@ -209,7 +211,7 @@ test.for([false, true])(
     });
     const id = await queue(prompts);
     await batches.start();
-    await expect.poll(() => log()).toContain("A job failed; it is tried again.");
+    await expect.poll(() => log()).toContain("A job failed; it will be retried.");
     isAway = false;
     await expect.poll(() => status(id)).toBe("completed");
     const answers = await results((await batches.find(tenant, id))?.output_file_id);
@@ -220,7 +222,7 @@ test.for([false, true])(
   },
 );
 
-test("a batch whose end could not be kept ends once: its results are one file", async () => {
+test("a batch whose ending could not be stored ends once: its results are in one file", async () => {
   let numRefused = 0;
   let hasResults = false;
   const { path, batches, engine, queue, status, stop } = setUp({
@@ -242,7 +244,7 @@ test("a batch whose end could not be kept ends once: its results are one file", 
   await stop();
 });
 
-test("results in segments are known to the next process, and gone when the batch is done", async () => {
+test("results in segments are known to the next process, and deleted when the batch is done", async () => {
   const first = setUp({ isSegmented: true, script: (prompt) => (prompt === "c" ? [hang] : ["x"]) });
   const id = await first.queue(["a", "b", "c", "d"]);
   await first.batches.start();
@@ -256,13 +258,13 @@ test("results in segments are known to the next process, and gone when the batch
   await second.stop();
 });
 
-/** As the state has it, which the batch's status need not show yet. */
+/** The ending in the state, which the batch's status may not show yet. */
 async function endingOf(store: ObjectStore, batchId: string): Promise<string | undefined> {
   const text = await readText(store, `batches/all.${batchId}`);
   return text === null ? undefined : ((JSON.parse(text) as { ending: string | null }).ending ?? undefined);
 }
 
-test("lines whose step of the engine does not end have no answer, and are answered once it has ended", async () => {
+test("lines of a stalled step get no answer until the step has ended", async () => {
   let hasStalled = false;
   const server: ReturnType<typeof setUp> = setUp({
     script(prompt) {

@@ -1,4 +1,4 @@
-/** Objects in the store that somebody changed by hand: they harm nothing but themselves. */
+/** Objects in the store that were changed by hand: they harm nothing but themselves. */
 import { readdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import OpenAI, { toFile } from "openai";
@@ -39,7 +39,7 @@ async function complete(): Promise<OpenAI.Batch> {
   return client.batches.retrieve(id);
 }
 
-/** The path of the one object of the folder that has the id. */
+/** The path of the folder's only object with the id. */
 async function pathOf(folderName: string, id: string): Promise<string> {
   const name = (await readdir(join(folder.path, folderName))).find((each) => each.includes(id));
   return join(folder.path, folderName, name!);
@@ -98,14 +98,14 @@ describe.for(damages)("a record that is %s", ([, damage]) => {
   });
 });
 
-test("the state of a batch that runs does not matter once it has ended", async () => {
+test("a damaged state of a running batch does not matter once the batch has ended", async () => {
   const batch = await complete();
   await writeFile(await pathOf("batches", batch.id), "{");
   expect(await client.batches.retrieve(batch.id)).toEqual(batch);
   expect((await client.batches.list({ limit: 100 })).data).toContainEqual(batch);
 });
 
-test("a page is as long as it was asked for, whatever is damaged before it", async () => {
+test("a page has the requested length, whatever is damaged before it", async () => {
   const ids = [await upload(), await upload(), await upload(), await upload()];
   for (const id of ids.slice(2)) await writeFile(await pathOf("files", id), "{");
   const page = await client.files.list({ limit: 2 });

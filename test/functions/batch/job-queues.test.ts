@@ -41,7 +41,7 @@ function openRedisQueue(name: string) {
   return createRedisJobQueue({ ...options, url: redis.url, keyPrefix: "test", name, lockMs: 300 });
 }
 
-test("a worker that has lost its lock is told, and the job is begun again", async () => {
+test("a worker that has lost its lock is notified, and the job starts again", async () => {
   const [first, second] = [openRedisQueue("lost"), openRedisQueue("lost")];
   const events: string[] = [];
   const finish = async (): Promise<"finished"> => {
@@ -51,7 +51,7 @@ test("a worker that has lost its lock is told, and the job is begun again", asyn
   first.start(async (_, signal) => {
     if (events.length > 0) return finish();
     events.push("begun");
-    // As if the process had hung for longer than the lock.
+    // Simulates a process that hung for longer than the lock.
     redis.command("del", "test:lost:a:lock");
     await new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve()));
     events.push("told");
@@ -64,7 +64,7 @@ test("a worker that has lost its lock is told, and the job is begun again", asyn
   await Promise.all([first.close(), second.close()]);
 });
 
-test("a Redis that is not there refuses jobs in words and takes them when it is", async () => {
+test("an unreachable Redis rejects jobs with a message and accepts them when it is reachable", async () => {
   const { port } = redis;
   await redis.kill();
   log = "";
@@ -75,7 +75,7 @@ test("a Redis that is not there refuses jobs in words and takes them when it is"
     return "finished";
   });
   await expect(queue.add("a")).rejects.toThrow(/Redis|Stream|Connection|connect/);
-  expect(log.match(/The queue of batches is in trouble/g)).toHaveLength(1);
+  expect(log.match(/The queue of batches does not work/g)).toHaveLength(1);
   redis = await startRedisServer({ port });
   await expect
     .poll(async () => {
@@ -86,7 +86,7 @@ test("a Redis that is not there refuses jobs in words and takes them when it is"
   await queue.close();
 });
 
-test.for([0, 50])("a queue closes although Redis went away %i ms before", async (waitMs) => {
+test.for([0, 50])("a queue closes although Redis became unreachable %i ms before", async (waitMs) => {
   await using proxy = await startTcpProxy(redis.port);
   const url = `redis://127.0.0.1:${proxy.port}`;
   const queue = createRedisJobQueue({ ...options, url, keyPrefix: "test", name: `cut-${waitMs}`, lockMs: 300 });

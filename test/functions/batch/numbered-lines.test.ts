@@ -16,7 +16,7 @@ async function read(content: string | Uint8Array, { chunkLength = 5, maxLineByte
   return lines;
 }
 
-test("lines are the same however the bytes come, characters cut in two included", async () => {
+test("lines do not depend on the chunks, even if a character is cut in two", async () => {
   const text = fc.array(fc.string({ unit: "grapheme" }).map((part) => part.replaceAll("\n", " "))).map((parts) => {
     return parts.join("\n");
   });
@@ -32,7 +32,7 @@ test("lines are the same however the bytes come, characters cut in two included"
   );
 });
 
-test("empty lines count, and a last line needs no end", async () => {
+test("empty lines are counted, and the last line needs no line end", async () => {
   const lines = await read("\uFEFFa\r\n\n \nb");
   expect(lines.map(({ lineNumber, text }) => [lineNumber, text.trim()])).toEqual([
     [1, "a"],
@@ -41,7 +41,7 @@ test("empty lines count, and a last line needs no end", async () => {
   expect(await read("")).toEqual([]);
 });
 
-test("a line that is too long is passed over and told of; so is one that is not UTF-8", async () => {
+test("a line that is too long or not UTF-8 is skipped and reported", async () => {
   const content = Buffer.concat([
     Buffer.from(`${"x".repeat(11)}\n`),
     Buffer.from([0xff, 10]),

@@ -1,4 +1,4 @@
-/** The whole service with a store of its own, asked by OpenAI's client. */
+/** The whole service with its own store, called by OpenAI's client. */
 import { once } from "node:events";
 import { readdir, writeFile } from "node:fs/promises";
 import { connect } from "node:net";
@@ -44,7 +44,7 @@ function line(customId: string, body: object, url = endpoint): object {
   return { custom_id: customId, method: "POST", url, body };
 }
 
-/** Answered after some hundred steps of the engine. */
+/** Takes some hundred steps of the engine. */
 const long = { prompt: "a", max_tokens: 400, ignore_eos: true };
 
 async function upload(lines: readonly object[] | string, to = client): Promise<string> {
@@ -75,7 +75,7 @@ async function resultsOf(fileId: string | undefined): Promise<ResultLine[]> {
     .map((each) => JSON.parse(each) as ResultLine);
 }
 
-test("a batch is answered as its lines are by themselves; answers and refusals are files of their own", async () => {
+test("a batch gives the same answers as single requests; answers and errors are in separate files", async () => {
   const good = Array.from({ length: 12 }, (_, index) =>
     line(`good-${index}`, { prompt: "A large red", max_tokens: 4 }),
   );
@@ -124,7 +124,7 @@ test("a batch is answered as its lines are by themselves; answers and refusals a
   });
 });
 
-test("chat lines are answered under their endpoint", async () => {
+test("chat lines are answered at their endpoint", async () => {
   const body = { messages: [{ role: "user", content: "How many shapes are there?" }], max_tokens: 4 };
   const input_file_id = await upload([line("chat", body, "/v1/chat/completions")]);
   const metadata = { purpose: "a test" };
@@ -140,7 +140,7 @@ test("chat lines are answered under their endpoint", async () => {
   expect(answer.response?.body).toMatchObject({ object: "chat.completion", model: "fovea-shapes" });
 });
 
-describe("a file that is no batch fails it, with the lines at fault, and answers none", () => {
+describe("an invalid file fails the batch, lists the invalid lines, and answers none", () => {
   const good = line("a", { prompt: "a", max_tokens: 1 });
   test.for<[string, string | object[], object]>([
     ["not JSONL", "name,age\nx,3\n", { code: "invalid_json", line: 1, param: null }],
@@ -168,7 +168,7 @@ describe("a file that is no batch fails it, with the lines at fault, and answers
   });
 });
 
-test("a batch under way is cancelled: what was answered is kept, more is not begun", async () => {
+test("a running batch is cancelled: its answers are kept, and no more lines start", async () => {
   const lines = Array.from({ length: 300 }, (_, index) => line(`line-${index}`, long));
   const batch = await queue(lines);
   await expect.poll(async () => (await client.batches.retrieve(batch.id)).request_counts?.completed).toBeGreaterThan(0);
@@ -183,7 +183,7 @@ test("a batch under way is cancelled: what was answered is kept, more is not beg
   expect((await client.batches.cancel(batch.id)).status).toBe("cancelled");
 });
 
-test("a batch that waits for its turn is cancelled at once; those before it go on", async () => {
+test("a waiting batch is cancelled at once, and those before it continue", async () => {
   const lines = Array.from({ length: 100 }, (_, index) => line(`line-${index}`, long));
   const running: OpenAI.Batch[] = [];
   for (let count = 0; count < 4; count++) running.push(await queue(lines));
@@ -196,7 +196,7 @@ test("a batch that waits for its turn is cancelled at once; those before it go o
   for (const batch of running) expect((await whenEnded(batch)).status).toBe("cancelled");
 });
 
-test("requests are answered beside a batch that has all the sequences batches may have", async () => {
+test("requests are answered next to a batch that uses all the sequences of batches", async () => {
   const batch = await queue(Array.from({ length: 100 }, (_, index) => line(`line-${index}`, long)));
   await expect.poll(async () => (await client.batches.retrieve(batch.id)).status).toBe("in_progress");
   for (let count = 0; count < 5; count++) {
@@ -207,7 +207,7 @@ test("requests are answered beside a batch that has all the sequences batches ma
   await whenEnded(batch);
 });
 
-test("lists are pages, the newest first", async () => {
+test("lists are in pages, newest first", async () => {
   const ids: string[] = [];
   for (let count = 0; count < 3; count++) ids.unshift(await upload("x"));
   const all = [];
@@ -225,7 +225,7 @@ test("lists are pages, the newest first", async () => {
   expect(next.data[0].created_at).toBeLessThanOrEqual(batches.data[0].created_at);
 });
 
-test("a deleted file is unknown, whatever is asked of it", async () => {
+test("a deleted file is unknown to every route", async () => {
   const id = await upload("{}");
   expect(await client.files.retrieve(id)).toMatchObject({ id, bytes: 2, filename: "in.jsonl", purpose: "batch" });
   expect(await client.files.delete(id)).toEqual({ id, object: "file", deleted: true });
@@ -235,7 +235,7 @@ test("a deleted file is unknown, whatever is asked of it", async () => {
   await expect(client.files.delete(id)).rejects.toMatchObject(unknown);
 });
 
-describe("what is wrong with a request is said with its field", () => {
+describe("an invalid request names its field", () => {
   const post = (path: string, body: object) =>
     fetch(`${service.baseUrl}${path}`, {
       method: "POST",
@@ -260,7 +260,7 @@ describe("what is wrong with a request is said with its field", () => {
     expect(await response.json()).toMatchObject({ error: { type: "invalid_request_error", param } });
   });
 
-  test("results are no input, and what has ended cannot be cancelled", async () => {
+  test("results are rejected as input, and an ended batch cannot be cancelled", async () => {
     const ended = await whenEnded(await queue([line("a", { prompt: "a", max_tokens: 1 })]));
     const input_file_id = ended.output_file_id!;
     await expect(client.batches.create({ input_file_id, endpoint, completion_window: "24h" })).rejects.toMatchObject({
@@ -303,7 +303,7 @@ describe("an upload", () => {
     ],
     ["over the limit", { purpose: "batch", file: new Blob(["x".repeat(1024 ** 2 + 1)]) }, 413, "file"],
     ["far over the limit", { purpose: "batch", file: new Blob(["x".repeat(8 * 1024 ** 2)]) }, 413, "file"],
-  ])("%s is refused and leaves nothing behind", async ([, fields, status, param]) => {
+  ])("%s is rejected and leaves nothing behind", async ([, fields, status, param]) => {
     const before = await contents();
     const response = await send(fields);
     expect(response.status).toBe(status);
@@ -311,7 +311,7 @@ describe("an upload", () => {
     expect(await contents()).toEqual(before);
   });
 
-  test("of exactly the limit is taken, its purpose before or behind it", async () => {
+  test("of exactly the limit is accepted, with its purpose before or after it", async () => {
     const file = new Blob(["x".repeat(1024 ** 2)]);
     for (const fields of [
       { purpose: "batch", file },
@@ -322,7 +322,7 @@ describe("an upload", () => {
     }
   });
 
-  test("without a name has that of its field", async () => {
+  test("without a name is named like its field", async () => {
     for (const disposition of ['name="file"; filename=""', 'name="file"']) {
       const head = `Content-Disposition: form-data; ${disposition}\r\nContent-Type: application/octet-stream`;
       const purpose = 'Content-Disposition: form-data; name="purpose"\r\n\r\nbatch';
@@ -333,7 +333,7 @@ describe("an upload", () => {
     }
   });
 
-  test("of two files is refused and leaves nothing behind", async () => {
+  test("of two files is rejected and leaves nothing behind", async () => {
     const before = await contents();
     const form = new FormData();
     form.append("purpose", "batch");
@@ -341,18 +341,18 @@ describe("an upload", () => {
     const response = await fetch(`${service.baseUrl}/v1/files`, { method: "POST", body: form });
     expect(response.status).toBe(400);
     expect(await response.json()).toMatchObject({
-      error: { code: "invalid_form", message: expect.stringContaining("has file twice") },
+      error: { code: "invalid_form", message: expect.stringContaining("contains file twice") },
     });
     expect(await contents()).toEqual(before);
   });
 
-  test("that is no form is refused", async () => {
+  test("that is not a form is rejected", async () => {
     const response = await fetch(`${service.baseUrl}/v1/files`, { method: "POST", body: "{}" });
     expect(response.status).toBe(400);
     expect(await response.json()).toMatchObject({ error: { code: "unsupported_media_type" } });
   });
 
-  /** Sends the beginning of a form whose body is said to have `numMissingBytes` more. */
+  /** Sends the beginning of a form whose announced length has `numMissingBytes` more. */
   function sendHalf(numMissingBytes: number): Socket {
     const { hostname, port } = new URL(service.baseUrl);
     const socket = connect(Number(port), hostname);
@@ -373,7 +373,7 @@ describe("an upload", () => {
     return socket;
   }
 
-  test("whose form breaks off is refused and leaves nothing behind", async () => {
+  test("whose form breaks off is rejected and leaves nothing behind", async () => {
     const before = await contents();
     const socket = sendHalf(0);
     const [answer] = (await once(socket, "data")) as [Buffer];
@@ -382,7 +382,7 @@ describe("an upload", () => {
     socket.destroy();
   });
 
-  test("whose client goes away leaves nothing behind", async () => {
+  test("whose client disconnects leaves nothing behind", async () => {
     const before = await contents();
     const socket = sendHalf(1000);
     await expect.poll(contents).not.toEqual(before);
@@ -391,7 +391,7 @@ describe("an upload", () => {
   });
 });
 
-test("keys are apart: what one has uploaded another does not find, nor the batches", async () => {
+test("API keys are separate: none sees the uploads and batches of another", async () => {
   await using keyed = await startService({ BATCH_STORE: join(folder.path, "keyed"), API_KEY: "one,two" });
   const [one, two] = [clientOf(keyed, "one"), clientOf(keyed, "two")];
   const batch = await queue([line("a", { prompt: "a", max_tokens: 1 })], one);
@@ -409,7 +409,7 @@ test("keys are apart: what one has uploaded another does not find, nor the batch
   await expect(clientOf(keyed, "three").files.list()).rejects.toMatchObject({ status: 401 });
 });
 
-test("a store that cannot be written is told of, and the rest of the service goes on", async () => {
+test("a store that cannot be written is reported, and the rest of the service continues", async () => {
   const file = join(folder.path, "a-file");
   await writeFile(file, "");
   await using broken = await startService({ BATCH_STORE: file });

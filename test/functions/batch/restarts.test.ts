@@ -1,4 +1,4 @@
-/** Servers as processes of their own that end in the middle of a batch, and those that go on with it. */
+/** Servers as separate processes that end in the middle of a batch, and others that resume it. */
 import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { CreateBucketCommand } from "@aws-sdk/client-s3";
@@ -49,7 +49,7 @@ async function startServer(environment: Readonly<Record<string, string>>): Promi
 const numLines = 30;
 const customIds = Array.from({ length: numLines }, (_, index) => `line-${index}`);
 
-/** Long enough for a server to be ended in the middle of them. */
+/** Enough lines to end a server in the middle of them. */
 async function queueManyLines({ client }: Server): Promise<OpenAI.Batch> {
   const lines = customIds.map((custom_id, seed) => {
     const body = { prompt: "a red", max_tokens: 150, ignore_eos: true, temperature: 1, seed };
@@ -67,14 +67,14 @@ function parseLines(text: string): ResultLine[] {
     .map((line) => JSON.parse(line) as ResultLine);
 }
 
-/** What a folder has of results of batches that are not done. */
+/** The folder's results of unfinished batches. */
 async function resultsUnderWay(store: string): Promise<ResultLine[]> {
   const names = await readdir(join(store, "results")).catch(() => []);
   const texts = await Promise.all(names.map((name) => readFile(join(store, "results", name), "utf8")));
   return texts.flatMap(parseLines);
 }
 
-/** Once every line is answered, once. */
+/** The results, once every line is answered exactly once. */
 async function completedResults({ client }: Server, { id }: OpenAI.Batch): Promise<ResultLine[]> {
   await expect.poll(async () => (await client.batches.retrieve(id)).status, { timeout: 55_000 }).toBe("completed");
   const { output_file_id: output, request_counts: counts } = await client.batches.retrieve(id);
@@ -87,7 +87,7 @@ async function completedResults({ client }: Server, { id }: OpenAI.Batch): Promi
 test.for([
   ["SIGKILL", null],
   ["SIGTERM", 0],
-] as const)("after %s in the middle the next start goes on, and no line is answered twice", async (ending) => {
+] as const)("after %s in the middle, the next start resumes, and no line is answered twice", async (ending) => {
   const [signal, code] = ending;
   const store = newStore();
   await using first = await startServer({ BATCH_STORE: store });
@@ -105,7 +105,7 @@ test.for([
   await expect.poll(() => readdir(join(store, "unfinished"))).toEqual([]);
 });
 
-test("of two servers on one folder one works on a batch; when it is killed the other goes on", async () => {
+test("of two servers on one folder, one processes a batch; when it is killed, the other resumes it", async () => {
   const store = newStore();
   await using one = await startServer({ BATCH_STORE: store });
   await using other = await startServer({ BATCH_STORE: store });
@@ -120,7 +120,7 @@ test("of two servers on one folder one works on a batch; when it is killed the o
   expect((await completedResults(standby, batch)).slice(0, early.length)).toEqual(early);
 });
 
-test("a batch is for servers of its model; one whose input is gone fails and keeps what was answered", async () => {
+test("a batch belongs to servers of its model; if its input is deleted, it fails and keeps its answers", async () => {
   const store = newStore();
   await using first = await startServer({ BATCH_STORE: store });
   const batch = await queueManyLines(first);
@@ -145,7 +145,7 @@ test("a batch is for servers of its model; one whose input is gone fails and kee
   expect(parseLines(kept)).toEqual(early);
 });
 
-test("replicas share batches over Redis and S3: the batch of one that is killed another goes on with", async () => {
+test("replicas share batches over Redis and S3, and another resumes the batch of a killed one", async () => {
   const [redis, s3] = await Promise.all([startRedisServer(), startS3Server()]);
   await s3.client.send(new CreateBucketCommand({ Bucket: "batches" }));
   const environment = {
@@ -169,7 +169,7 @@ test("replicas share batches over Redis and S3: the batch of one that is killed 
   await Promise.all([redis.kill(), s3.stop()]);
 }, 120_000);
 
-test("a Redis that goes away does not end a batch; one that comes back takes new ones", async () => {
+test("a Redis outage does not end a batch, and a recovered Redis accepts new ones", async () => {
   let redis = await startRedisServer();
   const store = newStore();
   await using server = await startServer({ BATCH_STORE: store, REDIS_URL: redis.url });

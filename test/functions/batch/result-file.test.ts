@@ -32,11 +32,11 @@ const duplicate = errorLine({
   parameter: "custom_id",
 });
 
-test("what was appended is known to the next run, errors of lines by the number of the line", async () => {
+test("appended results are known to the next run, errors of lines by their numbers", async () => {
   const path = newPath();
   const file = await openResultFile(path);
   expect(file.done).toEqual({ customIds: new Set(), numSucceeded: 0, badLines: new Set() });
-  // Longer than what is read of the file at once.
+  // Longer than the part of the file that is read at once.
   const long = response("b", "é".repeat(1024 ** 2));
   await Promise.all([file.append(duplicate), file.append(long), file.append(response("c"))]);
   await file.close();
@@ -61,7 +61,7 @@ test.for([1, 9, 30, 200])("a line of which %i bytes were written before the end 
   expect(await readFile(path, "utf8")).toBe(whole);
 });
 
-test("a last line that only lacks its end gets it", async () => {
+test("a last line that lacks only its line end gets it", async () => {
   const path = newPath();
   await writeFile(path, JSON.stringify(response("a")));
   const file = await openResultFile(path);
@@ -72,19 +72,21 @@ test("a last line that only lacks its end gets it", async () => {
 });
 
 test.for([
-  ["a line of another file", '{"custom_id": "a", "method": "POST"}\n', "line 2 is none"],
-  ["text", "something\n", "line 2 is none"],
-  ["text at the end", "something", "its last line is none"],
-])("a file that holds %s is left as it is", async ([, more, problem]) => {
+  ["a line of another file", '{"custom_id": "a", "method": "POST"}\n', "line 2 is not a result"],
+  ["text", "something\n", "line 2 is not a result"],
+  ["text at the end", "something", "its last line is not a result"],
+])("a file that contains %s is left unchanged", async ([, more, problem]) => {
   const path = newPath();
   const whole = `${JSON.stringify(response("a"))}\n`;
   await writeFile(path, whole);
   await appendFile(path, more);
-  await expect(openResultFile(path)).rejects.toThrow(`--output ${path} holds other things than results: ${problem}.`);
+  await expect(openResultFile(path)).rejects.toThrow(
+    `--output ${path} contains something other than results: ${problem}.`,
+  );
   expect(await readFile(path, "utf8")).toBe(whole + more);
 });
 
-test("a folder that is not there, and what is no file, are refused", async () => {
+test("a missing folder, and a path that is not a file, are rejected", async () => {
   await expect(openResultFile("/nowhere/at/all")).rejects.toThrow("--output /nowhere/at/all cannot be written: ENOENT");
   await expect(openResultFile("/dev/null")).rejects.toThrow("--output /dev/null is not a file; - is standard output.");
 });

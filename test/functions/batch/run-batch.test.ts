@@ -19,7 +19,7 @@ async function* linesOf(customIds: readonly string[]) {
   }
 }
 
-/** Runs lines that each are one sequence, of which three go together. */
+/** Runs lines of one sequence each, three at a time. */
 async function run(
   customIds: readonly string[],
   answer: (customId: string) => Promise<LineAnswer>,
@@ -41,7 +41,7 @@ async function run(
   return { summary, written, progress, stopping };
 }
 
-/** What is under way, and the most that ever was together. */
+/** Tracks the current and the maximum concurrency. */
 class Load {
   now = 0;
   most = 0;
@@ -60,7 +60,7 @@ class Load {
 
 const ids = Array.from({ length: 20 }, (_, index) => `line-${index}`);
 
-test("no more sequences are under way than the engine has room for", async () => {
+test("no more sequences are in progress than the engine has room for", async () => {
   const load = new Load();
   const { summary, written, progress } = await run(ids, () => load.during(async () => answered));
   expect(load.most).toBe(3);
@@ -69,7 +69,7 @@ test("no more sequences are under way than the engine has room for", async () =>
   expect(summary).toEqual({ numSucceeded: 20, numFailed: 0, numBad: 0, numSkipped: 0, isComplete: true });
 });
 
-test("where others take of the room fewer are under way, one at least, and more when they leave", async () => {
+test("fewer are in progress while others use room, at least one, and more when they leave", async () => {
   const load = new Load();
   let room = 0;
   let notify = (): void => {};
@@ -95,7 +95,7 @@ test("where others take of the room fewer are under way, one at least, and more 
   expect(load.most).toBe(3);
 });
 
-test("a line that is refused while others have a share waits for them, however often", async () => {
+test("a line that is rejected while others use room waits for them, however often", async () => {
   let numRefusals = 0;
   let room = 2;
   const window = new WorkWindow(3, {
@@ -130,7 +130,7 @@ test("a line with more sequences than there is room for runs alone", async () =>
   expect(besideLarge).toEqual([1]);
 });
 
-test("a line for which there is no room is tried again alone, and then takes what it gets", async () => {
+test("a line without room is retried alone, and then keeps its result", async () => {
   const load = new Load();
   const { summary, written } = await run(ids, (customId) =>
     load.during(async () => {
@@ -143,7 +143,7 @@ test("a line for which there is no room is tried again alone, and then takes wha
   expect(refused.map((line) => line.custom_id)).toEqual(["line-5"]);
 });
 
-test("lines that an earlier run has answered are left out; a second line with an id is an error, once", async () => {
+test("lines answered by an earlier run are skipped; a duplicate id is an error, once", async () => {
   const answeredIds: string[] = [];
   const answer = async (customId: string): Promise<LineAnswer> => {
     answeredIds.push(customId);
@@ -164,7 +164,7 @@ test("lines that an earlier run has answered are left out; a second line with an
   expect(second.summary).toMatchObject({ numSkipped: 4, isComplete: true });
 });
 
-test("once it is stopped no line is begun, and those under way are written", async () => {
+test("after a stop no line starts, and those in progress are written", async () => {
   const stopping = new AbortController();
   const { summary, written } = await run(
     ids,
@@ -179,7 +179,7 @@ test("once it is stopped no line is begun, and those under way are written", asy
   expect(written.length).toBeLessThan(ids.length);
 });
 
-test("a line that was given up is not written and stops the run", async () => {
+test("an abandoned line is not written and stops the run", async () => {
   const { summary, written, stopping } = await run(ids, async (customId) =>
     customId === "line-2" ? { kind: "given up" } : answered,
   );

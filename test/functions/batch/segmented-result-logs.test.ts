@@ -1,4 +1,4 @@
-/** Segments over a real folder whose writes may be refused. */
+/** Segments over a real folder with writes that can be rejected. */
 import { readFile, readdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
@@ -28,7 +28,7 @@ afterAll(() => folder[Symbol.asyncDispose]());
 function setUp({ flushMs = 1_000_000, firstMs = 1 } = {}) {
   const path = join(folder.path, `store-${numStores++}`);
   const store = createFolderObjectStore(path);
-  /** Keys of all writes, those that are refused included. */
+  /** Keys of all writes, including rejected ones. */
   const writes: string[] = [];
   const refusal = { num: 0 };
   let log = "";
@@ -60,7 +60,7 @@ async function customIds(log: ResultLog): Promise<(string | null)[]> {
   return lines.map((line) => (JSON.parse(line) as ResultLine).custom_id);
 }
 
-test("a segment that is refused is tried again under its key, and lines that come meanwhile follow in the next", async () => {
+test("a rejected segment is retried under its key, and later lines follow in the next one", async () => {
   const { open, refusal, writes, log } = setUp({ firstMs: 50 });
   const results = await open();
   refusal.num = 2;
@@ -77,7 +77,7 @@ test("a segment that is refused is tried again under its key, and lines that com
   await results.close();
 });
 
-test("lines count as stored when they are, not when they are appended", async () => {
+test("lines count as stored when they are stored, not when they are appended", async () => {
   const { open } = setUp();
   const results = await open();
   await results.append(answer("a"));
@@ -92,7 +92,7 @@ test("lines count as stored when they are, not when they are appended", async ()
   await again.close();
 });
 
-test("a log that cannot store a segment gives up after its attempts, and takes no more lines", async () => {
+test("a log that cannot store a segment fails after its attempts, and accepts no more lines", async () => {
   const { open, refusal, writes } = setUp();
   const results = await open();
   refusal.num = Infinity;
@@ -107,7 +107,7 @@ test("a log that cannot store a segment gives up after its attempts, and takes n
   await again.close();
 });
 
-test("a log that is to stop does not wait for its next attempt", async () => {
+test("a log that must stop does not wait for its next attempt", async () => {
   const { open, refusal, writes } = setUp({ firstMs: 1_000_000 });
   const stopping = new AbortController();
   const results = await open(stopping.signal);
@@ -122,7 +122,7 @@ test("a log that is to stop does not wait for its next attempt", async () => {
   await results.close();
 });
 
-test("what is gathered is stored when a log closes whose batch failed for another reason", async () => {
+test("collected lines are stored when a log closes whose batch failed for another reason", async () => {
   const { open } = setUp();
   const results = await open();
   await results.append(answer("a"));
@@ -132,7 +132,7 @@ test("what is gathered is stored when a log closes whose batch failed for anothe
   await again.close();
 });
 
-test("with much gathered, lines wait until the store takes it", async () => {
+test("with many lines collected, further lines wait until the store accepts them", async () => {
   const { open, refusal } = setUp({ firstMs: 20 });
   const results = await open();
   refusal.num = 2;
@@ -148,7 +148,7 @@ test("with much gathered, lines wait until the store takes it", async () => {
   await results.close();
 });
 
-test("damaged lines are left out and logged, so that they are answered again", async () => {
+test("damaged lines are skipped and logged, so that they are answered again", async () => {
   const { path, open, log } = setUp();
   const results = await open();
   for (const id of ["a", "b", "c"]) await results.append(answer(id));
@@ -164,7 +164,7 @@ test("damaged lines are left out and logged, so that they are answered again", a
   expect((await readdir(join(path, "results"))).toSorted()).toHaveLength(2);
 });
 
-test("the segments of two writers are all read, and none takes the place of another", async () => {
+test("the segments of two writers are all read, and none replaces another", async () => {
   const { open } = setUp();
   const [first, second] = [await open(), await open()];
   await first.append(answer("a"));

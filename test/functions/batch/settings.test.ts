@@ -13,13 +13,13 @@ test.for<[Record<string, string>, object]>([
   expect(loadConfig(environment).batches.store).toEqual(store);
 });
 
-test.for(["s3://", "https://bucket", "redis://here"])("%s is no place for batches", (BATCH_STORE) => {
+test.for(["s3://", "https://bucket", "redis://here"])("%s is an invalid place for batches", (BATCH_STORE) => {
   expect(() => loadConfig({ BATCH_STORE })).toThrow(
     /BATCH_STORE is .* expected a folder, s3:\/\/bucket\/prefix or none/,
   );
 });
 
-test("batches cannot have more sequences than there are", () => {
+test("batches cannot have more sequences than the engine", () => {
   expect(loadConfig({ MAX_NUM_SEQS: "4", BATCH_MAX_NUM_SEQS: "4" }).batches.maxNumSequences).toBe(4);
   expect(() => loadConfig({ MAX_NUM_SEQS: "4", BATCH_MAX_NUM_SEQS: "5" })).toThrow(
     "BATCH_MAX_NUM_SEQS is 5: expected at most MAX_NUM_SEQS, which is 4.",

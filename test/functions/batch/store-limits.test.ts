@@ -1,4 +1,4 @@
-/** BATCH_MAX_STORE_BYTES, whichever way files come. */
+/** BATCH_MAX_STORE_BYTES, for every kind of upload. */
 import { readdir, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { Readable } from "node:stream";
@@ -29,7 +29,7 @@ async function upload(text: string, to: OpenAI): Promise<string> {
   return (await to.files.create({ file, purpose: "batch" })).id;
 }
 
-test("a store that is full takes no more files until some are deleted", async () => {
+test("a full store accepts no more files until some are deleted", async () => {
   await using small = await startService({ BATCH_STORE: join(folder.path, "small"), BATCH_MAX_STORE_BYTES: "10KiB" });
   const to = clientOf(small);
   const id = await upload("x".repeat(8000), to);
@@ -42,7 +42,7 @@ test("a store that is full takes no more files until some are deleted", async ()
   expect(await upload("x".repeat(8000), to)).toMatch(/^file-/);
 });
 
-/** A form whose file comes in chunks, without a length in front. */
+/** A form whose file is sent in chunks, without an announced length. */
 function sendChunks(to: RunningService, numChunks: number, numBytes: number): Promise<Response> {
   async function* body(): AsyncGenerator<Uint8Array> {
     const disposition = 'Content-Disposition: form-data; name="file"; filename="a.jsonl"';
@@ -66,7 +66,7 @@ async function totalBytes(store: string): Promise<number> {
   return sizes.reduce((sum, size) => sum + size, 0);
 }
 
-test("a file in chunks that passes the limit of the store is refused while it comes, and leaves nothing", async () => {
+test("a chunked upload that exceeds the limit of the store is rejected while it arrives, and leaves nothing", async () => {
   const store = join(folder.path, "chunked");
   await using small = await startService({ BATCH_STORE: store, BATCH_MAX_STORE_BYTES: "1MiB" });
   const response = await sendChunks(small, 320, 64 * 1024);
@@ -78,7 +78,7 @@ test("a file in chunks that passes the limit of the store is refused while it co
   expect(await totalBytes(store)).toBe(1024 ** 2);
 });
 
-test("of thirty uploads at once as many are taken as the store has room for", async () => {
+test("of thirty concurrent uploads, as many are accepted as the store has room for", async () => {
   const store = join(folder.path, "parallel");
   await using small = await startService({ BATCH_STORE: store, BATCH_MAX_STORE_BYTES: "1MiB" });
   const responses = await Promise.all(Array.from({ length: 30 }, () => sendChunks(small, 10, 10 * 1024)));
@@ -87,13 +87,13 @@ test("of thirty uploads at once as many are taken as the store has room for", as
   const numTaken = statuses.filter((status) => status === 200).length;
   expect(await totalBytes(store)).toBe(numTaken * 100 * 1024);
   expect(await totalBytes(store)).toBeLessThanOrEqual(1024 ** 2);
-  // Nothing of those that were refused is still reserved.
+  // Nothing of the rejected ones is still reserved.
   while ((await totalBytes(store)) + 100 * 1024 <= 1024 ** 2)
     expect((await sendChunks(small, 10, 10 * 1024)).status).toBe(200);
   expect((await sendChunks(small, 10, 10 * 1024)).status).toBe(507);
 });
 
-test("a batch gets its results although the store is full, and then uploads are refused", async () => {
+test("a batch gets its results although the store is full, and then uploads are rejected", async () => {
   const store = join(folder.path, "full");
   await using small = await startService({ BATCH_STORE: store, BATCH_MAX_STORE_BYTES: "1KiB" });
   const to = clientOf(small);

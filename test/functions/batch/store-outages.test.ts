@@ -1,4 +1,4 @@
-/** Servers whose S3 refuses, stops answering or comes back, and those that are killed at the worst moment. */
+/** Servers whose S3 rejects calls, stops answering or recovers, and servers that are killed at the worst moment. */
 import { CreateBucketCommand } from "@aws-sdk/client-s3";
 import OpenAI, { APIError, toFile } from "openai";
 import { afterAll, beforeAll, expect, test } from "vitest";
@@ -27,9 +27,9 @@ afterAll(() => s3.stop());
 interface Server extends AsyncDisposable {
   readonly cli: CliProcess;
   readonly baseUrl: string;
-  /** Shows every error at once. */
+  /** Reports every error at once. */
   readonly client: OpenAI;
-  /** Tries again: on a slow machine, a call to S3 may take longer than a test lets it. */
+  /** Retries, because a call to S3 on a slow machine may exceed the test's time limit. */
   readonly patient: OpenAI;
 }
 
@@ -66,7 +66,7 @@ async function queueLines({ patient: client }: Server): Promise<OpenAI.Batch> {
   return client.batches.create({ input_file_id: id, endpoint: "/v1/completions", completion_window: "24h" });
 }
 
-/** The batch completes, and has each line once. */
+/** Expects the batch to complete with each line once. */
 async function expectComplete({ patient: client }: Server, { id }: OpenAI.Batch): Promise<void> {
   const status = async (): Promise<string> => (await client.batches.retrieve(id)).status;
   await expect.poll(status, { timeout: 200_000 }).toBe("completed");
@@ -78,26 +78,26 @@ async function expectComplete({ patient: client }: Server, { id }: OpenAI.Batch)
   expect(ids.toSorted()).toEqual(customIds.toSorted());
 }
 
-/** Of one kind of objects. */
+/** For one kind of objects. */
 const isWriteOf = (folder: string) => (request: ProxiedRequest) =>
   request.method === "PUT" && request.path.includes(`/${folder}/`);
 
 const numRequests = ({ requests }: FaultProxy, method: string, folder: string): number =>
   requests.filter((request) => request.startsWith(method) && request.includes(`/${folder}/`)).length;
 
-test("a batch completes with all results when S3 refuses them with 503 for a while", async () => {
+test("a batch completes with all results when S3 rejects them with 503 for a while", async () => {
   await using proxy = await startFaultProxy(s3.endpoint);
   await using server = await startServer(proxy.endpoint, newStore());
   proxy.decide((request) => (isWriteOf("results")(request) ? "refuse" : "forward"));
   const batch = await queueLines(server);
-  // The client of S3 itself tries three times for each of ours.
+  // The S3 client itself makes three attempts for each of ours.
   await expect.poll(() => numRequests(proxy, "PUT", "results")).toBeGreaterThan(9);
   expect((await server.patient.batches.retrieve(batch.id)).status).toBe("in_progress");
   proxy.decide(() => "forward");
   await expectComplete(server, batch);
 }, 300_000);
 
-test("a batch completes with all results after SIGKILL while its last results are stored", async () => {
+test("a batch completes with all results after SIGKILL while its last results are being stored", async () => {
   await using proxy = await startFaultProxy(s3.endpoint);
   const store = newStore();
   await using killed = await startServer(proxy.endpoint, store);
@@ -110,7 +110,7 @@ test("a batch completes with all results after SIGKILL while its last results ar
   await expectComplete(next, batch);
 }, 300_000);
 
-test("a batch completes with all results when S3 freezes under it, and later does all it was told at once", async () => {
+test("a batch completes with all results when S3 freezes and later executes all calls at once", async () => {
   await using proxy = await startFaultProxy(s3.endpoint);
   await using server = await startServer(proxy.endpoint, newStore(), { BATCH_STORE_TIMEOUT_SECONDS: "0.5" });
   let isFrozen = false;
@@ -119,7 +119,7 @@ test("a batch completes with all results when S3 freezes under it, and later doe
     return isFrozen ? "hold" : "forward";
   });
   const batch = await queueLines(server);
-  await server.cli.waitForLog("Results cannot be stored now; they are kept and tried again.");
+  await server.cli.waitForLog("Results cannot be stored now; they are kept in memory and retried.");
   await expect.poll(() => numRequests(proxy, "PUT", "results")).toBeGreaterThan(2);
   proxy.decide(() => "forward");
   proxy.release();
@@ -135,7 +135,7 @@ async function expectUnavailable(work: Promise<unknown>): Promise<void> {
   expect(error).toMatchObject({ status: 503, code: "storage_unavailable", type: "server_error" });
 }
 
-test("requests for files and batches are answered with 503 while S3 is frozen, others as ever", async () => {
+test("requests for files and batches get 503 while S3 is frozen, others are answered as usual", async () => {
   await using proxy = await startFaultProxy(s3.endpoint);
   await using server = await startServer(proxy.endpoint, newStore(), { BATCH_STORE_TIMEOUT_SECONDS: "0.5" });
   const { client } = server;
@@ -162,7 +162,7 @@ test("requests for files and batches are answered with 503 while S3 is frozen, o
   expect((await server.patient.batches.retrieve(batch.id)).status).toBe("completed");
 }, 300_000);
 
-test("an upload of which S3 stored the record without saying so is not there in part", async () => {
+test("an upload whose record S3 stored without confirming it does not exist in part", async () => {
   await using proxy = await startFaultProxy(s3.endpoint);
   await using server = await startServer(proxy.endpoint, newStore());
   proxy.decide((request) => (isWriteOf("files")(request) ? "lose" : "forward"));
@@ -173,14 +173,14 @@ test("an upload of which S3 stored the record without saying so is not there in 
 
 const MEBIBYTE = 1024 ** 2;
 
-test("an upload that S3 stops to take is answered with 503, a download that S3 stops to send breaks off", async () => {
+test("an upload that S3 stops accepting gets 503, and a download that S3 stops sending breaks off", async () => {
   await using proxy = await startFaultProxy(s3.endpoint);
   await using server = await startServer(proxy.endpoint, newStore(), { BATCH_STORE_TIMEOUT_SECONDS: "0.5" });
   const { client, patient } = server;
   const large = await toFile(Buffer.alloc(10 * MEBIBYTE, "x"), "in.jsonl");
   const { id } = await patient.files.create({ file: large, purpose: "batch" });
 
-  // The first part is taken, the second is not.
+  // The first part is accepted, the second is not.
   proxy.decide(({ path }) => (path.includes("partNumber=2") ? "hold" : "forward"));
   await expectUnavailable(client.files.create({ file: large, purpose: "batch" }));
   proxy.decide(() => "forward");

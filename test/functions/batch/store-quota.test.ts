@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 
 import { StoreFullError, StoreQuota } from "../../../functions/batch/store-quota.ts";
 
-/** A store as far as its quota can tell. */
+/** A store from the quota's point of view. */
 function setUp(maxBytes: number) {
   const stored = { numBytes: 0 };
   const quotaOf = () =>
@@ -11,7 +11,7 @@ function setUp(maxBytes: number) {
       maxBytes,
       async measure() {
         const { numBytes } = stored;
-        // Others go on while the store is measured.
+        // Others continue while the store is measured.
         await Promise.resolve();
         return numBytes;
       },
@@ -19,7 +19,7 @@ function setUp(maxBytes: number) {
   return { stored, quotaOf };
 }
 
-test("an upload takes what is left to the byte, and gives it back when it ends without a file", async () => {
+test("an upload can use the rest to the byte, and releases it when it ends without a file", async () => {
   const { quotaOf } = setUp(100);
   const quota = quotaOf();
   const first = await quota.reserve(0);
@@ -30,14 +30,14 @@ test("an upload takes what is left to the byte, and gives it back when it ends w
   await second.grow(100);
 });
 
-test("an upload that announces too much is refused before it begins", async () => {
+test("an upload that announces too much is rejected before it starts", async () => {
   const { stored, quotaOf } = setUp(100);
   stored.numBytes = 60;
   await expect(quotaOf().reserve(41)).rejects.toThrow(StoreFullError);
   await quotaOf().reserve(40);
 });
 
-test("files that were deleted while an upload came make room for it", async () => {
+test("files deleted during an upload make room for it", async () => {
   const { stored, quotaOf } = setUp(100);
   stored.numBytes = 80;
   const upload = await quotaOf().reserve(0);
@@ -46,7 +46,7 @@ test("files that were deleted while an upload came make room for it", async () =
   await expect(upload.grow(80)).resolves.toBeUndefined();
 });
 
-test("of two servers whose files would pass the limit together, the one that comes last is refused", async () => {
+test("of two servers whose files would exceed the limit together, the last one is rejected", async () => {
   const { stored, quotaOf } = setUp(100);
   const uploads = [await quotaOf().reserve(0), await quotaOf().reserve(0)];
   for (const upload of uploads) await upload.grow(60);
@@ -56,7 +56,7 @@ test("of two servers whose files would pass the limit together, the one that com
   await expect(uploads[1].settle()).rejects.toThrow(StoreFullError);
 });
 
-test("whatever comes together, uploads under way and files never pass the limit, and one that fits is taken", async () => {
+test("uploads in progress and files never exceed the limit together, and one that fits is accepted", async () => {
   const sizes = array(integer({ min: 1, max: 40 }), { maxLength: 5 });
   const property = asyncProperty(array(sizes, { maxLength: 12 }), async (uploads) => {
     const { stored, quotaOf } = setUp(100);

@@ -1,4 +1,7 @@
-/** Batches whose results are lost, damaged or refused: they go back, wait, or end as failed, but never without a word. */
+/**
+ * Batches whose results are lost, damaged or rejected: they answer lines again, wait, or fail, but always with a
+ * message.
+ */
 import { appendFile, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -33,7 +36,7 @@ interface SetUp {
   readonly path?: string;
   readonly isSegmented?: boolean;
   readonly script?: (prompt: string) => Script;
-  /** Called before each write; what it throws the write does. */
+  /** Called before each write; the write throws its error. */
   readonly beforeWrite?: (key: string, text: string) => Promise<void>;
 }
 
@@ -76,7 +79,7 @@ async function expectComplete(server: BatchServer, id: string): Promise<void> {
   expect(batch.error_file_id).toBeNull();
 }
 
-/** Files of results that are being gathered. */
+/** Files of results that are being collected. */
 async function resultPaths(path: string): Promise<string[]> {
   const names = await readdir(join(path, "results")).catch(() => []);
   return names.map((name) => join(path, "results", name));
@@ -86,7 +89,7 @@ const isFinalizing = (key: string, text: string): boolean =>
   key.startsWith("batches/") && text.includes('"finalizing"');
 
 describe.for([false, true])("with results in segments: %s", (isSegmented) => {
-  test("a batch whose stored results are lost before it ends goes back and answers these lines", async () => {
+  test("a batch whose stored results are lost before it ends answers these lines again", async () => {
     let hasLost = false;
     const server = setUp({
       isSegmented,
@@ -106,7 +109,7 @@ describe.for([false, true])("with results in segments: %s", (isSegmented) => {
     await server.stop();
   });
 
-  test("a batch whose results are lost each time fails after five attempts, with what there is", async () => {
+  test("a batch whose results are lost each time fails after five attempts, with the results that exist", async () => {
     const server = setUp({
       isSegmented,
       async beforeWrite(key, text) {
@@ -147,7 +150,7 @@ describe.for([false, true])("with results in segments: %s", (isSegmented) => {
   });
 });
 
-test("a store that refuses results for longer than any attempt lasts only delays a batch", async () => {
+test("a store that rejects results for longer than any attempt lasts only delays a batch", async () => {
   let numRefused = 0;
   const server = setUp({
     isSegmented: true,
@@ -159,11 +162,11 @@ test("a store that refuses results for longer than any attempt lasts only delays
   await server.batches.start();
   await expectComplete(server, id);
   expect(numRefused).toBeGreaterThan(30);
-  expect(server.log()).toContain("A job failed; it is tried again.");
+  expect(server.log()).toContain("A job failed; it will be retried.");
   await server.stop();
 });
 
-test("a batch whose results the store still refuses when it has expired fails in the end, and keeps its log", async () => {
+test("a batch whose results the store still rejects when it has expired fails in the end, and keeps its log", async () => {
   const server = setUp({
     async beforeWrite(key) {
       if (key.startsWith("contents/") && key.endsWith(outputId)) {
@@ -188,7 +191,7 @@ test("a batch whose results the store still refuses when it has expired fails in
   await server.stop();
 });
 
-test("a batch whose state is damaged while it waits goes on as it was created", async () => {
+test("a batch whose state is damaged while it waits continues as it was created", async () => {
   const first = setUp({ script: (prompt) => (prompt === "d" ? [hang] : ["x"]) });
   const id = await first.queueLines(linesOf(prompts));
   await first.batches.start();
@@ -202,7 +205,7 @@ test("a batch whose state is damaged while it waits goes on as it was created", 
   await next.stop();
 });
 
-test("a batch of which nothing can be read is left alone, logged once, and holds up no other", async () => {
+test("a batch with only damaged records is skipped, logged once, and does not delay others", async () => {
   const path = join(folder.path, "unreadable");
   const first = setUp({ path });
   const [damaged, good] = [await first.queueLines(linesOf(prompts)), await first.queueLines(linesOf(prompts))];
@@ -214,9 +217,9 @@ test("a batch of which nothing can be read is left alone, logged once, and holds
   const numLooks = 5;
   for (let look = 0; look < numLooks; look++)
     await expect.poll(() => readdir(join(path, "unfinished"))).toEqual([marker]);
-  expect(first.log().match(/is damaged; it is skipped/g)).toHaveLength(2);
+  expect(first.log().match(/is damaged and is skipped/g)).toHaveLength(2);
   await first.stop();
-  // Whoever repairs it has it done by the next server.
+  // A repaired record is processed by the next server.
   await writeFile(join(path, "unfinished", marker), whole);
   const next = setUp({ path });
   await next.batches.start();
@@ -224,7 +227,7 @@ test("a batch of which nothing can be read is left alone, logged once, and holds
   await next.stop();
 });
 
-test("a batch whose input is damaged fails, and says so", async () => {
+test("a batch whose input is damaged fails with the reason", async () => {
   const server = setUp();
   const id = await server.queueLines(linesOf(prompts));
   const batch = await server.batches.find(tenant, id);

@@ -50,7 +50,7 @@ function chatLine(customId: string, body: object): string {
   return line(customId, body, { url: "/v1/chat/completions" });
 }
 
-/** A file of these lines, and the path of one for their results. */
+/** Writes a file of these lines; returns its path and one for the results. */
 async function writeInput(lines: readonly string[]): Promise<{ readonly input: string; readonly output: string }> {
   const name = `batch-${numFiles++}`;
   const input = join(folder.path, `${name}.jsonl`);
@@ -62,7 +62,7 @@ function startBatch(files: { readonly input: string; readonly output: string }, 
   return startCli(["batch", "--input", files.input, "--output", files.output], { MAX_NUM_SEQS: "4", ...environment });
 }
 
-/** Of whole lines. */
+/** Complete lines only. */
 function readResults(output: string): Result[] {
   if (!existsSync(output)) return [];
   const whole = readFileSync(output, "utf8").split("\n").slice(0, -1);
@@ -77,13 +77,13 @@ async function runBatch(lines: readonly string[], environment: Readonly<Record<s
   return { exitCode, results, stdout: cli.stdout(), stderr: cli.stderr() };
 }
 
-/** As far as two answers to one request are alike: logits differ in their last bits with the size of a batch. */
+/** The part of an answer that does not depend on the batch size, which changes the last bits of logits. */
 function comparable(body: Readonly<Record<string, unknown>>): object {
   const text = JSON.stringify({ ...body, id: "", created: 0, usage: null });
   return JSON.parse(text, (_key, value: unknown) => (typeof value === "number" ? value.toFixed(3) : value)) as object;
 }
 
-test("lines are answered as HTTP answers them: texts, pictures, choices, logprobs, errors", async () => {
+test("lines get the same answers as over HTTP: texts, pictures, choices, logprobs, errors", async () => {
   const sampled = { temperature: 1, seed: 7, max_tokens: 12 };
   const chats: Record<string, object> = {
     picture: { ...question, temperature: 0 },
@@ -126,7 +126,7 @@ test("lines are answered as HTTP answers them: texts, pictures, choices, logprob
   }
 });
 
-test("extra_args of a line steer as vllm_xargs do, which come before them and they before the service's", async () => {
+test("extra_args of a line steer like vllm_xargs, which override them, and they override the service's", async () => {
   const body = { prompt: "a", max_tokens: 2, ignore_eos: true, skip_special_tokens: false };
   const target = (id: number) => ({ target_token: id });
   const { results } = await runBatch(
@@ -149,7 +149,7 @@ test("extra_args of a line steer as vllm_xargs do, which come before them and th
   });
 });
 
-test("lines that are no requests have errors with their numbers, and the others are answered", async () => {
+test("invalid lines have errors with their numbers, and the others are answered", async () => {
   const good = { prompt: "a", max_tokens: 1 };
   const long = line("long", { prompt: "x".repeat(80_000) });
   const lines = ["{", line("a", good), "", line("a", good), line("b", good, { method: "PUT" }), long, line("c", good)];
@@ -174,7 +174,7 @@ test("lines that are no requests have errors with their numbers, and the others 
   }
 });
 
-test("no line is refused for want of room, however many sequences it has and however few may wait", async () => {
+test("no line is rejected because the queue is full, whatever its number of sequences and the limits", async () => {
   const numSequences = [1, 3, 2, 4, 1, 1, 4, 2];
   const { results } = await runBatch(
     numSequences.map((n, index) => line(`line-${index}`, { prompt: "a", n, temperature: 1, max_tokens: 4 })),
@@ -183,7 +183,7 @@ test("no line is refused for want of room, however many sequences it has and how
   expect([...results.values()].map(({ response }) => response?.status_code)).toEqual(numSequences.map(() => 200));
 });
 
-/** Long enough for a run to be ended in the middle of them. */
+/** Enough lines to end a run in the middle of them. */
 const manyLines = Array.from({ length: 80 }, (_, index) =>
   line(`line-${index}`, { prompt: "a red", max_tokens: 150, ignore_eos: true, temperature: 1, seed: index }),
 );
@@ -192,7 +192,7 @@ test.for([
   ["SIGKILL", "25", null],
   ["SIGTERM", "25", 143],
   ["SIGINT", "0", 130],
-] as const)("after %s and %s s in the middle another run goes on, every line has one result", async (ending) => {
+] as const)("after %s and %s s in the middle another run resumes, and every line has one result", async (ending) => {
   const [signal, SHUTDOWN_GRACE_SECONDS, code] = ending;
   const files = await writeInput(manyLines);
   await using first = startBatch(files, { SHUTDOWN_GRACE_SECONDS });
@@ -211,21 +211,21 @@ test.for([
   expect(results.every(({ response }) => response?.status_code === 200)).toBe(true);
 });
 
-test("when the engine dies nothing is laid to the lines, and another run goes on", async () => {
+test("when the engine dies, no line gets an error, and another run resumes", async () => {
   const dying = new URL("../../engine/exiting-processor.ts", import.meta.url).pathname;
   const lines = manyLines.slice(0, 12);
   const files = await writeInput([...lines, line("short", { prompt: "a", max_tokens: 1 })]);
   await using first = startBatch(files, { MAX_NUM_SEQS: "8", LOGITS_PROCESSORS: `${dying}:Exiting` });
   expect(await first.exitCode).toBe(1);
   expect(readResults(files.output)).toEqual([]);
-  expect(first.stderr()).toContain('"message":"Stopped; run it again to go on."');
+  expect(first.stderr()).toContain('"message":"Stopped; run the command again to resume."');
 
   await using second = startBatch(files);
   expect(await second.exitCode).toBe(0);
   expect(readResults(files.output).map(({ response }) => response?.status_code)).toEqual(Array(13).fill(200));
 });
 
-test("standard input and output take and give lines, with the log elsewhere", async () => {
+test("standard input and output carry lines, and the log goes elsewhere", async () => {
   await using cli = startCli(["batch", "--input", "-", "--output", "-"], {}, `${line("a", { prompt: "a" })}\n`);
   expect(await cli.exitCode).toBe(0);
   const results = cli.stdout().trimEnd().split("\n");
@@ -236,8 +236,12 @@ test("standard input and output take and give lines, with the log elsewhere", as
 test.for<[string, string[], RegExp]>([
   ["no files", [], /^fovea: batch needs --input: a file, or -\.\nfovea: batch needs --output: a file, or -\.\n$/],
   ["an input that is not there", ["--input", "/nowhere", "--output", "-"], /--input \/nowhere cannot be read: ENOENT/],
-  ["one file for both", ["--input", "package.json", "--output", "package.json"], /are one file, package\.json/],
-  ["another file as output", ["--input", "README.md", "--output", "package.json"], /holds other things than results/],
+  ["one file for both", ["--input", "package.json", "--output", "package.json"], /are the same file, package\.json/],
+  [
+    "another file as output",
+    ["--input", "README.md", "--output", "package.json"],
+    /contains something other than results/,
+  ],
   ["files for another command", ["--input", "a"], /needs --output/],
 ])("%s: 2", async ([, args, problem]) => {
   await using cli = startCli(["batch", ...args]);
@@ -245,7 +249,7 @@ test.for<[string, string[], RegExp]>([
   expect(cli.stderr()).toMatch(problem);
 });
 
-test("a model that does not load ends it with 1, a logits processor that does not with 2", async () => {
+test("a model that does not load exits with 1, a logits processor that does not load with 2", async () => {
   const files = await writeInput([line("a", { prompt: "a" })]);
   for (const [environment, code] of [
     [{ MODEL: "/nowhere/at/all" }, 1],
@@ -253,6 +257,6 @@ test("a model that does not load ends it with 1, a logits processor that does no
   ] as const) {
     await using cli = startBatch(files, environment);
     expect(await cli.exitCode).toBe(code);
-    expect(cli.stderr()).toContain("The batch ended early; run it again to go on.");
+    expect(cli.stderr()).toContain("The batch ended early; run the command again to resume.");
   }
 });

@@ -1,4 +1,4 @@
-/** What whoever starts a service is told where it cannot: one line, with what is wrong and what to do. */
+/** The error of a failed start: one line with what is wrong and what to do. */
 import { execFile, execFileSync } from "node:child_process";
 import { cp, mkdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -11,7 +11,7 @@ import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../../support/temporary-folder.ts";
 
 let temporary: TemporaryFolder;
-/** Of a checkpoint that can be served. */
+/** Folder of a valid checkpoint. */
 let whole: string;
 
 beforeAll(async () => {
@@ -36,7 +36,7 @@ interface ErrorLine {
   readonly advice: string;
 }
 
-/** The one error of a log; its fields hold no stack and no dump. */
+/** The only error of a log; its fields contain no stack. */
 function errorLineOf(stdout: string): ErrorLine {
   const lines = stdout.trim().split("\n");
   const errors = lines
@@ -77,14 +77,14 @@ test.for<[string, (folder: string) => unknown, string]>([
     },
     "model.safetensors is a named pipe, not a file.",
   ],
-])("a checkpoint with %s ends the start with what is wrong and what to do", async ([name, breakIt, reason]) => {
+])("a checkpoint with %s ends the start with the reason and advice", async ([name, breakIt, reason]) => {
   const folder = await copyOfCheckpoint(name);
   await breakIt(folder);
   expect(await errorOfStart({ MODEL: folder, CACHE_FOLDER: join(temporary.path, "cache") })).toMatchObject({
     message: `Cannot serve the model ${folder}.`,
     code: "invalid_checkpoint",
     reason,
-    advice: "Correct the file that is named, or get the checkpoint again.",
+    advice: "Correct the file that the reason names, or download the checkpoint again.",
   });
 });
 
@@ -97,18 +97,18 @@ test.for<[string, () => Promise<string> | string]>([
     },
   ],
   ["where the system makes no folders", () => "/proc/fovea"],
-])("a CACHE_FOLDER that is %s ends the start with its name", async ([, cacheFolderOf]) => {
+])("a CACHE_FOLDER that is %s ends the start and is named", async ([, cacheFolderOf]) => {
   const cacheFolder = await cacheFolderOf();
   expect(await errorOfStart({ MODEL: whole, CACHE_FOLDER: cacheFolder })).toMatchObject({
     code: "invalid_configuration",
-    reason: expect.stringMatching(/^The cache folder cannot hold [^/]+ \(E[A-Z]+: [^/]+\)\.$/),
-    advice: `CACHE_FOLDER is ${cacheFolder}: set it to a folder that can be written and has room.`,
+    reason: expect.stringMatching(/^The cache folder cannot store [^/]+ \(E[A-Z]+: [^/]+\)\.$/),
+    advice: `CACHE_FOLDER is ${cacheFolder}: set it to a writable folder with enough free space.`,
   });
 });
 
-test("a disk without room for the cache ends the start with the system's words", async () => {
+test("a disk without room for the cache ends the start with the system's message", async () => {
   const main = fileURLToPath(new URL("../../../functions/cli/main.js", import.meta.url));
-  // No file may grow beyond 8 kB, which is what a full disk looks like to whoever writes more.
+  // No file may exceed 8 kB, which simulates a full disk.
   const command = 'ulimit -f 16; exec "$0" "$@"';
   const { promise, resolve } = Promise.withResolvers<{ readonly stdout: string; readonly code: unknown }>();
   execFile(
@@ -132,7 +132,7 @@ test("a disk without room for the cache ends the start with the system's words",
   expect(errorLineOf(stdout)).toMatchObject({
     code: "invalid_configuration",
     reason: expect.stringMatching(
-      /^The cache folder cannot hold \d+ bytes of prepared weights \(EFBIG: file too large\)\.$/,
+      /^The cache folder cannot store \d+ bytes of prepared weights \(EFBIG: file too large\)\.$/,
     ),
   });
 });

@@ -27,29 +27,29 @@ async function checkJson(args: readonly string[] = [], environment: Readonly<Rec
 
 const steering = "./examples/steering/target-token.ts:TargetToken";
 
-test("it shows the model, what its memory is taken by, and that it fits", async () => {
+test("the report shows the model, its memory by part, and that it fits", async () => {
   const { exitCode, stdout, stderr } = await check([], { MAX_NUM_SEQS: "4", MAX_MODEL_LEN: "1024" });
   expect({ exitCode, stderr }).toEqual({ exitCode: 0, stderr: "" });
   expect(stdout).toMatch(/^ {2}architecture +LlavaForConditionalGeneration$/m);
   expect(stdout).toMatch(/^ {2}dtype +float32 +chosen by DTYPE=auto$/m);
   expect(stdout).toMatch(/^ {2}content hash +[0-9a-f]{16}$/m);
   // 2 * 4 layers * 2 heads * 32 numbers * 4 bytes, 1024 times, 4 times.
-  expect(stdout).toMatch(/^ {4}of one token +2\.0 KiB$/m);
-  expect(stdout).toMatch(/^ {4}of one sequence +2\.0 MiB$/m);
+  expect(stdout).toMatch(/^ {4}per token +2\.0 KiB$/m);
+  expect(stdout).toMatch(/^ {4}per sequence +2\.0 MiB$/m);
   expect(stdout).toMatch(/^ {2}KV cache +8\.0 MiB +reserved for 4 sequences/m);
   expect(stdout).toMatch(/^ {2}largest +64 x 64 /m);
-  expect(stdout).toMatch(/^ {2}of those fit +15 +into 1024 tokens/m);
+  expect(stdout).toMatch(/^ {2}images that fit +15 +into 1024 tokens/m);
   expect(stdout).toMatch(/^Fits: /m);
 });
 
-test("settings that cannot fit end it with 1", async () => {
+test("settings that cannot fit exit with 1", async () => {
   const tooMuch = await check(["--run"], { MM_PROCESSOR_CACHE_GB: "1024" });
   expect(tooMuch.exitCode).toBe(1);
   expect(tooMuch.stdout).toMatch(/^DOES NOT FIT: 1\.0 TiB with every sequence at its longest; the machine has /m);
-  expect(tooMuch.stdout).toContain("The dummy run was left out.");
+  expect(tooMuch.stdout).toContain("The dummy run was skipped.");
 });
 
-test("logits processors are loaded; one that does not load is named, with the reason, and ends it with 2", async () => {
+test("logits processors are loaded; one that does not load is named with the reason and exits with 2", async () => {
   const good = await checkJson([], { LOGITS_PROCESSORS: steering });
   expect(good).toMatchObject({
     exitCode: 0,
@@ -61,7 +61,7 @@ test("logits processors are loaded; one that does not load is named, with the re
   expect(bad.stdout).toContain("WILL NOT START: 1 of 2 logits processors do not load.");
 });
 
-test("secrets of S3 and Redis are masked, in the table and in JSON", async () => {
+test("secrets of S3 and Redis are masked in the table and in JSON", async () => {
   const environment = {
     REDIS_URL: "redis://user:hunter2@redis:6379",
     AWS_SECRET_ACCESS_KEY: "hunter3",
@@ -80,13 +80,13 @@ test.for<[string, Record<string, string>, number, RegExp]>([
   ["a model that is not there", { MODEL: "/nowhere/at/all" }, 1, /\/nowhere\/at\/all cannot be served/],
   ["a length beyond the checkpoint's", { MAX_MODEL_LEN: "9999" }, 1, /9999 tokens; the checkpoint's limit is 2048/],
   ["a dtype that the device lacks", { DTYPE: "float16" }, 1, /float16 is for GPU devices/],
-])("%s is told on stderr", async ([, environment, expectedCode, expected]) => {
+])("%s is reported on stderr", async ([, environment, expectedCode, expected]) => {
   const { exitCode, stdout, stderr } = await check([], environment);
   expect({ exitCode, stdout }).toEqual({ exitCode: expectedCode, stdout: "" });
   expect(stderr).toMatch(expected);
 });
 
-test("--run fills the engine, and what it measures is in the range of what was computed", async () => {
+test("--run fills the engine, and measured values are close to computed ones", async () => {
   const { exitCode, report } = await checkJson(["--run"], {
     MAX_NUM_SEQS: "4",
     MAX_MODEL_LEN: "512",
@@ -95,7 +95,7 @@ test("--run fills the engine, and what it measures is in the range of what was c
   expect(exitCode).toBe(0);
   const together = report.measured.at(-1)!;
   expect(together.name).toBe("together");
-  // Resident memory belongs to the system and its garbage collector: a factor of two either way is no accident.
+  // Resident memory depends on the system and its garbage collector: a factor of two either way is allowed.
   expect(together.measuredBytes).toBeGreaterThan(together.computedBytes / 2);
   expect(together.measuredBytes).toBeLessThan(together.computedBytes * 2);
 });

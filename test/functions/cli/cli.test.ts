@@ -30,7 +30,7 @@ test("--print-config shows every setting with its source, secrets masked", async
   expect(stdout).not.toContain("hunter");
 });
 
-test("values that do not parse end it with 2 and all of them on stderr", async () => {
+test("invalid values exit with 2, and stderr lists all of them", async () => {
   const { exitCode, stdout, stderr } = await runCli(["--dtype", "int5"], { PORT: "80a", API_KEY: ",hunter2" });
   expect({ exitCode, stdout }).toEqual({ exitCode: 2, stdout: "" });
   expect(stderr).toContain('fovea: PORT is "80a": expected an integer from 0 to 65535.\n');
@@ -39,7 +39,7 @@ test("values that do not parse end it with 2 and all of them on stderr", async (
   expect(stderr).not.toContain("hunter2");
 });
 
-test("a name that is nearly one of ours is reported and the rest goes on", async () => {
+test("a name that is close to a setting's is reported, and the start continues", async () => {
   const { exitCode, stderr } = await runCli(["--print-config"], { LOGIT_PROCESSORS: "a:B", MAX_NUM_SEQ: "4" });
   expect(exitCode).toBe(0);
   expect(stderr).toBe(
@@ -50,17 +50,17 @@ test("a name that is nearly one of ours is reported and the rest goes on", async
 
 test.for<[string[], RegExp]>([
   [["--max-num-seq", "4"], /There is no option --max-num-seq; did you mean --max-num-seqs\?\n/],
-  [["--frobnicate"], /There is no option --frobnicate; --help lists all\.\n/],
+  [["--frobnicate"], /There is no option --frobnicate; --help lists all options\.\n/],
   [["--port"], /--port needs a value\./],
   [["sreve"], /There is no command sreve; commands: serve, check, batch, render\./],
   [["serve", "now"], /serve takes no arguments, got now\./],
-])("%j ends it with 2", async ([args, expected]) => {
+])("%j exits with 2", async ([args, expected]) => {
   const { exitCode, stderr } = await runCli(args);
   expect(exitCode).toBe(2);
   expect(stderr).toMatch(expected);
 });
 
-test("--help lists every setting, --version the version", async () => {
+test("--help lists every setting, --version prints the version", async () => {
   const help = await runCli(["--help"]);
   expect(help.exitCode).toBe(0);
   for (const { name, description } of settingDescriptions) {
@@ -70,7 +70,7 @@ test("--help lists every setting, --version the version", async () => {
   expect((await runCli(["--version"])).stdout).toMatch(/^\d+\.\d+\.\d+\n$/);
 });
 
-test("a port in use is named, and ends it with 1", async () => {
+test("a port in use is named and exits with 1", async () => {
   const other = createServer();
   const { promise, resolve } = Promise.withResolvers<void>();
   other.listen(0, "127.0.0.1", resolve);
@@ -82,7 +82,7 @@ test("a port in use is named, and ends it with 1", async () => {
   expect(stdout).toContain(`Cannot listen on 127.0.0.1 port ${port}.`);
 });
 
-test("a model that is not there is named, and ends it with 1", async () => {
+test("a missing model is named and exits with 1", async () => {
   const { exitCode, stdout } = await runCli(["--model", "/nowhere/at/all", "--port", "0"]);
   expect(exitCode).toBe(1);
   expect(stdout).toContain("Cannot serve the model /nowhere/at/all.");

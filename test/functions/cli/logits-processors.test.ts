@@ -43,7 +43,7 @@ function serve(logitsProcessors: string, environment: Readonly<Record<string, st
   });
 }
 
-test("what an installed package announces is loaded unasked, before what the setting names, and steers", async () => {
+test("announced processors of installed packages load without a setting, before the setting's, and steer", async () => {
   await using service = serve("@acme/steering/processors:TargetToken");
   const { port } = await service.waitForLog("Listening.");
   const { logitsProcessors } = await service.waitForLog("Ready.");
@@ -72,7 +72,7 @@ test.for([
     '[{"class": "throwing:Throwing", "options": {"what": "licence"}}]',
     /^The constructor of logits processor 2 of 2, throwing:Throwing, threw: no licence$/,
   ],
-] as const)("a service that is to load %s does not start, and says why", async ([logitsProcessors, reason]) => {
+] as const)("a service that must load %s does not start, and gives the reason", async ([logitsProcessors, reason]) => {
   await using service = serve(logitsProcessors);
   expect(await service.exitCode).toBe(2);
   const last = service.stdout().trimEnd().split("\n").at(-1)!;
@@ -83,12 +83,12 @@ test.for([
   });
 });
 
-test("a default argument that its processor refuses is warned of; a request with another is served", async () => {
+test("a default argument that its processor rejects causes a warning; a request with a valid one is served", async () => {
   await using service = serve("", { LOGITS_PROCESSOR_DEFAULT_ARGS: '{"target_token": "x"}' });
   const { port } = await service.waitForLog("Listening.");
   await service.waitForLog("Ready.");
   const warning = await service.waitForLog(
-    'LOGITS_PROCESSOR_DEFAULT_ARGS: target of @acme/steering refuses requests that change none of them: target_token must be a token id, got "x".',
+    'LOGITS_PROCESSOR_DEFAULT_ARGS: target of @acme/steering rejects requests that do not override these defaults: target_token must be a token id, got "x".',
   );
   expect(warning.level).toBe("warn");
   const ask = (more: object) =>

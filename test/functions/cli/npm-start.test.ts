@@ -1,4 +1,4 @@
-/** `npm start` as users run it: npm, and the server below it. */
+/** `npm start` as users run it: npm, and the server as its child. */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { readFile } from "node:fs/promises";
@@ -9,7 +9,7 @@ import { expect, test } from "vitest";
 
 import { testDataHome } from "../../support/test-data-home.ts";
 
-/** Fields of vLLM's: an answer goes on to the last token. */
+/** vLLM's fields: an answer continues to the last token. */
 const goingOn = { ignore_eos: true, skip_special_tokens: false };
 
 const repository = fileURLToPath(new URL("../../../", import.meta.url));
@@ -91,7 +91,7 @@ test.for(["SIGTERM", "SIGINT"] as const)("%s to npm alone drains the server and 
   await expectAllGone(started);
 });
 
-test("SIGKILL to npm, which cannot pass it on, drains the server too", async () => {
+test("SIGKILL to npm, which cannot forward it, also drains the server", async () => {
   await using started = await startByNpm();
   process.kill(started.npmId, "SIGKILL");
   await started.exit;
@@ -99,7 +99,7 @@ test("SIGKILL to npm, which cannot pass it on, drains the server too", async () 
   expect(started.stdout()).toMatch(/"message":"Draining\.","because":"npm has ended"[^]*"isClean":true/);
 });
 
-test("Ctrl-C, which reaches the server by itself and through npm, counts as one signal: a stream ends whole", async () => {
+test("Ctrl-C, which reaches the server directly and through npm, counts as one signal: a stream completes", async () => {
   await using started = await startByNpm();
   const client = new OpenAI({ baseURL: `http://127.0.0.1:${started.port}/v1`, apiKey: "none", maxRetries: 0 });
   const stream = await client.completions.create({

@@ -10,7 +10,7 @@ const manifest = JSON.parse(await readFile(new URL("../../../package.json", impo
   readonly engines: { readonly node: string };
 };
 
-/** `fovea --version` under a Node that says that it is another. */
+/** `fovea --version` under a Node that reports another version. */
 async function runUnder(nodeVersion: string) {
   const source = `Object.defineProperty(process, "versions", { value: { ...process.versions, node: "${nodeVersion}" } })`;
   const preload = `data:text/javascript,${encodeURIComponent(source)}`;
@@ -22,12 +22,12 @@ async function runUnder(nodeVersion: string) {
 }
 
 test.for(["18.20.8", "20.20.2", "22.21.1", "24.5.0"])(
-  "Node %s is told in one line which Node is needed",
+  "Node %s prints one line with the required version",
   async (old) => {
     const { code, stderr } = await runUnder(old);
     expect(code).toBe(2);
     expect(stderr).toMatch(
-      new RegExp(`^fovea: Node\\.js 24\\.6 or newer is needed; this is ${old}\\. Install a newer one.*\n$`),
+      new RegExp(`^fovea: Fovea needs Node\\.js 24\\.6 or newer; this is ${old}\\. Install a newer one.*\n$`),
     );
   },
 );
@@ -36,11 +36,11 @@ test.for(["24.6.0", "25.0.0", "26.1.0"])("Node %s runs the command", async (vers
   expect((await runUnder(version)).stdout).toBe(`${manifest.version}\n`);
 });
 
-test("package.json asks for the same Node", () => {
+test("package.json requires the same Node", () => {
   expect(manifest.engines.node).toBe(">=24.6.0");
 });
 
-test("the entry imports no name that an old Node lacks", async () => {
+test("the entry imports nothing that an old Node lacks", async () => {
   const source = await readFile(main, "utf8");
   expect(source.match(/^import .*$/gm)).toEqual([
     'import module from "node:module";',

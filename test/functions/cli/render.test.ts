@@ -15,7 +15,7 @@ async function render(args: readonly string[], input = "", environment: Readonly
   return { exitCode, stdout: cli.stdout(), stderr: cli.stderr() };
 }
 
-test("--help names every platform, and each renders the example, whatever the settings around it", async () => {
+test("--help names every platform, and each renders the example, whatever the environment", async () => {
   const { stdout: help } = await render(["--help"]);
   for (const { name } of deploymentTargets) {
     expect(help).toMatch(new RegExp(`platforms: .*\\b${name}\\b`));
@@ -25,7 +25,7 @@ test("--help names every platform, and each renders the example, whatever the se
   }
 });
 
-test("a folder gets what standard output would have got, a file each", async () => {
+test("--output writes the content of standard output into a folder, one file each", async () => {
   await using folder = await createTemporaryFolder();
   const output = join(folder.path, "manifests");
   const args = ["--platform", "kubernetes", "--deployment", example];
@@ -45,7 +45,7 @@ test("a folder gets what standard output would have got, a file each", async () 
   for (const name of names) expect(stderr).toContain(`fovea: Wrote ${join(output, name)}.\n`);
 });
 
-test("a deployment from standard input that is wrong ends it with 2, every problem, and nothing written", async () => {
+test("an invalid deployment from standard input exits with 2, lists every problem, and writes nothing", async () => {
   await using folder = await createTemporaryFolder();
   const output = join(folder.path, "manifests");
   const deployment = (await readFile(example, "utf8"))
@@ -67,10 +67,10 @@ test.for<[string[], RegExp]>([
   [["--platform", "runpod", "--deployment", "/nowhere.yaml"], /--deployment \/nowhere\.yaml cannot be read: ENOENT/],
   [
     ["--platform", "runpod", "--deployment", example, "--max-num-seqs", "4"],
-    /--max-num-seqs is a setting, which render takes from the deployment\./,
+    /--max-num-seqs is a setting; render reads settings from the deployment\./,
   ],
   [["--platform", "runpod", "--deployment", example, "--json"], /--json is an option of check, not of render\./],
-])("%j ends it with 2", async ([args, expected]) => {
+])("%j exits with 2", async ([args, expected]) => {
   const { exitCode, stderr } = await render(args);
   expect(exitCode).toBe(2);
   expect(stderr).toMatch(expected);

@@ -8,7 +8,7 @@ import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 
 const checkpoint = new URL("../../../models/fovea-shapes/", import.meta.url);
 
-test("a checkpoint and a picture on S3 are served, the download told line by line", async () => {
+test("a checkpoint and a picture on S3 are served, and the log shows the download", async () => {
   const s3 = await startS3Server();
   try {
     const bucket = "models";

@@ -15,10 +15,10 @@ async function startService(environment: Readonly<Record<string, string>> = {}) 
   return { cli, baseUrl, client: new OpenAI({ baseURL: `${baseUrl}/v1`, apiKey: "none", maxRetries: 0 }) };
 }
 
-/** Fields of vLLM's: the end of the text is a token like any other, and has a text. */
+/** vLLM's fields: the end-of-text token is an ordinary token with a text. */
 const goingOn = { ignore_eos: true, skip_special_tokens: false };
 
-/** A stream of as many sequences as run together, each as long as the model allows; one chunk has been read. */
+/** A stream of as many sequences as run together, each as long as the model allows. One chunk has been read. */
 async function openLongStream(client: OpenAI, numSequences = 32) {
   const stream = await client.completions.create({
     model: "fovea-shapes",
@@ -32,7 +32,7 @@ async function openLongStream(client: OpenAI, numSequences = 32) {
   return iterator;
 }
 
-test("the port opens before the model is there, and requests are answered from then on", async () => {
+test("the port opens before the model is loaded, and requests are answered once it is", async () => {
   const { cli, baseUrl, client } = await startService();
   await using _ = cli;
   const health = await fetch(`${baseUrl}/health`);
@@ -66,7 +66,7 @@ test("SIGTERM in the middle of a stream lets it finish, then ends the process wi
   expect(cli.stdout()).toContain('"isClean":true');
 });
 
-test("a stream that outlasts the grace is ended with an error event", async () => {
+test("a stream that exceeds the grace ends with an error event", async () => {
   const { cli, client } = await startService({ SHUTDOWN_GRACE_SECONDS: "0" });
   await using _ = cli;
   await cli.waitForLog("Ready.");
@@ -90,14 +90,14 @@ test("a second signal ends the process at once", async () => {
   expect(await cli.exitCode).toBe(143);
 });
 
-test("SIGTERM before the model is loaded ends the process with 0", async () => {
+test("SIGTERM before the model is loaded exits with 0", async () => {
   const { cli } = await startService();
   await using _ = cli;
   cli.child.kill("SIGTERM");
   expect(await cli.exitCode).toBe(0);
 });
 
-test("an engine that dies ends its requests, and the service asks to be started anew", async () => {
+test("an engine that dies ends its requests, and /livez requests a restart", async () => {
   const processor = new URL("../../engine/exiting-processor.ts", import.meta.url).pathname;
   const { cli, baseUrl, client } = await startService({ LOGITS_PROCESSORS: `${processor}:Exiting` });
   await using _ = cli;
@@ -145,7 +145,7 @@ test("a lost GPU ends its requests with 503, then the process with 1", async () 
 const loopingProcessor = new URL("../../engine/looping-processor.ts", import.meta.url).pathname;
 const sleepingProcessor = new URL("../../engine/sleeping-processor.ts", import.meta.url).pathname;
 
-test("a processor that loops makes /health, then /livez 503, and the service recovers when the loop ends", async () => {
+test("a looping processor turns /health and then /livez to 503, and the service recovers when the loop ends", async () => {
   const className = `${loopingProcessor}:Looping`;
   const { cli, baseUrl, client } = await startService({
     LOGITS_PROCESSORS: className,
@@ -172,7 +172,7 @@ test("a processor that loops makes /health, then /livez 503, and the service rec
   await expect(ask()).rejects.toMatchObject({ status: 503, code: "engine_stalled" });
   expect(await (await fetch(`${baseUrl}/metrics`)).text()).toMatch(/^fovea_engine_stalled\{.*\} 1$/m);
   const logged = await cli.waitForLog(
-    "The step of the engine still has not ended; its requests are ended, and /livez asks for a restart.",
+    "The step of the engine still has not ended; its requests are ended, and /livez requests a restart.",
   );
   expect(logged).toMatchObject({ logitsProcessor: { name: className }, numRequests: 1 });
 
@@ -196,9 +196,9 @@ test.for<[string, string, Record<string, unknown>]>([
   const steered = { vllm_xargs: xargs };
   const never = client.chat.completions.create({ model: "fovea-shapes", messages, ...steered });
   never.catch(() => undefined);
-  await cli.waitForLog("A step of the engine does not end; no requests are taken until it does.");
+  await cli.waitForLog("A step of the engine does not end; new requests are rejected until it does.");
   cli.child.kill("SIGTERM");
   await cli.exitCode;
-  // Node itself waits for the native call, so that the process has to be killed.
+  // Node itself waits for the native call, so the process has to be killed.
   expect(cli.child.signalCode).toBe(what === "a native call" ? "SIGKILL" : null);
 });

@@ -15,7 +15,7 @@ const objects = (depth: number): string => '{"a":'.repeat(depth - 1) + "{}" + "}
 const members = (count: number): string =>
   `{${Array.from({ length: count }, (_, index) => `"k${index}":0`).join(",")}}`;
 
-test("JSON within the limits is parsed as JSON.parse does, with any white space", () => {
+test("JSON within the limits is parsed like JSON.parse, with any white space", () => {
   fc.assert(
     fc.property(fc.jsonValue(), fc.constantFrom(undefined, 1, "\t \r\n"), (value, space) => {
       const text = JSON.stringify(value, null, space);
@@ -25,7 +25,7 @@ test("JSON within the limits is parsed as JSON.parse does, with any white space"
   );
 });
 
-test("any text is parsed or refused as by JSON.parse", () => {
+test("any text is parsed or rejected like by JSON.parse", () => {
   const characters = fc.constantFrom("{", "}", "[", "]", ":", ",", '"', "\\", "a", "1", " ", "null");
   fc.assert(
     fc.property(fc.array(characters, { maxLength: 12 }), (parts) => {
@@ -34,7 +34,7 @@ test("any text is parsed or refused as by JSON.parse", () => {
       try {
         expected = { kind: "parsed", value: JSON.parse(text) as unknown };
       } catch {
-        // Refused.
+        // Rejected.
       }
       expect(parseBoundedJson(text)).toMatchObject(expected);
     }),
@@ -49,7 +49,7 @@ test.for<[string, number, (count: number) => string]>([
   ["objects", MAX_JSON_CONTAINERS, (count) => `[${Array.from({ length: count - 1 }, () => "{}").join(",")}]`],
   ["names", MAX_JSON_KEYS, members],
   ["values", MAX_JSON_VALUES, (count) => `[${"0,".repeat(count)}0]`],
-])("as many %s as %i are parsed, one more is refused", ([, limit, textOf]) => {
+])("as many %s as %i are parsed, and one more is rejected", ([, limit, textOf]) => {
   expect(parseBoundedJson(textOf(limit)).kind).toBe("parsed");
   const refused = parseBoundedJson(textOf(limit + 1));
   expect(refused).toMatchObject({
@@ -67,7 +67,7 @@ test("characters in strings do not count, even after escaped quotes and backslas
   }
 });
 
-test("the member that passes the limit is named if its name is plain", () => {
+test("the member that exceeds the limit is named if its name is plain", () => {
   const within = (name: string): unknown =>
     parseBoundedJson(`{"first": [1], ${JSON.stringify(name)}: ${lists(200_000)}}`);
   expect(within("prompt")).toMatchObject({ member: "prompt" });
@@ -75,7 +75,7 @@ test("the member that passes the limit is named if its name is plain", () => {
   expect(within("<script>")).toMatchObject({ member: null });
 });
 
-test("a refusal does not quote the text", () => {
+test("a rejection does not quote the text", () => {
   expect(JSON.stringify(parseBoundedJson('{"a": secret-bytes'))).not.toContain("secret");
   expect(parseJsonBytes(Buffer.from([0x22, 0xff, 0x22]))).toMatchObject({
     code: "invalid_json",

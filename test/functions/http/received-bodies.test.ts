@@ -33,7 +33,7 @@ async function beginBody(baseUrl: string, options?: Parameters<typeof requestHea
 }
 
 describe("bodies that never end", () => {
-  test("keep no other request out", async () => {
+  test("do not block other requests", async () => {
     await using server = await start({ maxNumRequests: 2 });
     const sockets = await Promise.all(Array.from({ length: 50 }, () => beginBody(server.baseUrl)));
     await expect.poll(() => server.bodies.numBodies).toBe(50);
@@ -119,7 +119,7 @@ test("the limit of requests holds for bodies that arrive at the same time", asyn
 });
 
 describe("the deadlines of a body", () => {
-  test("end a body that trickles but never falls silent", async () => {
+  test("end a body that trickles without falling silent", async () => {
     const drip = (): Request =>
       requestOf(async (send) => {
         for (let count = 0; count < 1e6; count++) {
@@ -134,7 +134,7 @@ describe("the deadlines of a body", () => {
     });
   });
 
-  test("do not run while its reader is busy", async () => {
+  test("pause while its reader is busy", async () => {
     const idleTimeoutMs = 20;
     const read = receiveBody(
       requestOf((send) => ["a", "b", "c"].forEach(send)),
@@ -148,7 +148,7 @@ describe("the deadlines of a body", () => {
     expect(text).toBe("abc");
   });
 
-  test("give way to the reason of the signal", async () => {
+  test("are overridden by the signal's reason", async () => {
     const controller = new AbortController();
     const read = drain(
       receiveBody(
@@ -194,7 +194,7 @@ describe("when there is no room for another body", () => {
   test("the body that received the fewest bytes lately is evicted", async () => {
     const { intake, clock, open } = createIntake();
     const senders = [open(), open(), open()];
-    // The second brought most of all, but long ago.
+    // The second sender sent most of all, but long ago.
     senders[1].send(`[${" ".repeat(9_999)}`);
     await expect.poll(() => intake.numHeldBytes).toBe(10_000);
     clock.now = 20_000;
@@ -360,7 +360,7 @@ function requestOf(write: (send: (text: string) => void) => Promise<void> | void
           await write((text) => controller.enqueue(Buffer.from(text)));
           controller.close();
         } catch {
-          // Whoever read it has given up.
+          // Its reader has given up.
         }
       })();
     },

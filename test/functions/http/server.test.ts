@@ -16,7 +16,7 @@ test("a reader that stops in the middle of an answer loses its connection", asyn
   const closed = Promise.withResolvers<boolean>();
   const server = await open((_request, response) => {
     response.once("close", () => closed.resolve(response.writableFinished));
-    // More than the buffers between the two take.
+    // More than the buffers between the two hold.
     response.write(Buffer.alloc(64 * 2 ** 20));
   });
   const socket = connect(server.port, "127.0.0.1");
@@ -29,7 +29,7 @@ test("a reader that stops in the middle of an answer loses its connection", asyn
   await server.close();
 });
 
-test("a client that waits longer than that for a silent answer gets it", async () => {
+test("a client that waits longer than that for a silent answer receives it", async () => {
   const server = await open((_request, response) => void setTimeout(() => response.end("late"), 5 * stallTimeoutMs));
   const response = await fetch(`http://127.0.0.1:${server.port}/`);
   expect(await response.text()).toBe("late");

@@ -1,4 +1,4 @@
-/** Requests that never reach the application: Node's HTTP parser refuses them, or their target is no URL. */
+/** Requests that never reach the application: Node's HTTP parser rejects them, or their target is not a URL. */
 import { once } from "node:events";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
@@ -26,7 +26,7 @@ beforeAll(async () => {
 
 afterAll(() => server.close());
 
-/** The one answer to what is written, after which the server closes the connection. */
+/** The answer to the written text, after which the server closes the connection. */
 async function answerTo(text: string, to: OpenServer = server): Promise<RawAnswer> {
   const socket = await openSocket(urlOf(to));
   socket.write(text);
@@ -62,7 +62,7 @@ test.for<[string, readonly string[], number, string]>([
   ["a target that is too long", [`GET /${"x".repeat(20_000)} HTTP/1.1`, host], 431, "headers_too_large"],
   ["CONNECT", ["CONNECT a:1 HTTP/1.1", host], 405, "method_not_allowed"],
   ["an expectation", ["POST /v1/completions HTTP/1.1", host, "Expect: more", close], 417, "expectation_failed"],
-])("a request with %s is answered in OpenAI's form", async ([, lines, status, code]) => {
+])("a request with %s is answered in OpenAI's format", async ([, lines, status, code]) => {
   const answer = await answerTo([...lines, "", ""].join("\r\n"));
   expect(answer.status).toBe(status);
   expect(answer.headers).toMatchObject({ "content-type": "application/json", connection: "close" });
@@ -72,7 +72,7 @@ test.for<[string, readonly string[], number, string]>([
   expect((await fetch(`${urlOf(server)}/health`)).status).toBe(200);
 });
 
-test("a malformed chunk of a body is answered in place of the request", async () => {
+test("a malformed body chunk is answered instead of the request", async () => {
   const head = ["POST /v1/completions HTTP/1.1", host, "Content-Type: application/json", "Transfer-Encoding: chunked"];
   const answer = await answerTo([...head, "", "5", '{"pro', "zz", ""].join("\r\n"));
   expect(answer.status).toBe(400);
@@ -80,7 +80,7 @@ test("a malformed chunk of a body is answered in place of the request", async ()
   await expect.poll(() => testApp.bodies.numBodies).toBe(0);
 });
 
-test("malformed bytes behind a request do not replace its answer", async () => {
+test("malformed bytes after a request do not replace its answer", async () => {
   const held = createTestApp({ script: ["a", hang] });
   const other = await open(held);
   const socket = await openSocket(urlOf(other));

@@ -1,10 +1,10 @@
-/** Chromium, driven through Playwright; what a page complains of, and where it goes, is kept. */
+/** Chromium, driven through Playwright. Records a page's errors and requests. */
 import { chromium } from "playwright-core";
 import type { Browser, BrowserContextOptions, Page } from "playwright-core";
 
 import { ensureChromium } from "../../support/programs/chromium.ts";
 
-/** Its own errands (updates, safe browsing) would be requests of no page. */
+/** Without these flags, its own requests (updates, safe browsing) would be counted. */
 const flags = [
   "--disable-gpu",
   "--disable-quic",
@@ -14,22 +14,22 @@ const flags = [
   "--disable-sync",
 ];
 
-/** Throws where there is no Chromium, with the command that installs it. */
+/** Throws if there is no Chromium, with the command that installs it. */
 export async function launchBrowser(): Promise<Browser> {
   const executablePath = await ensureChromium();
-  // As root, which containers and CI are, Chromium has no sandbox of its own.
+  // As root, as in containers and CI, Chromium has no sandbox.
   return chromium.launch({ executablePath, args: flags, chromiumSandbox: false });
 }
 
 export interface OpenPage extends AsyncDisposable {
   readonly page: Page;
-  /** Errors of scripts and in the console, refusals of the content security policy among them. */
+  /** Errors of scripts and in the console, including violations of the content security policy. */
   readonly complaints: readonly string[];
-  /** Of every request but those to the page's own origin and `data:`. */
+  /** URLs of all requests except those to the page's own origin and `data:`. */
   readonly foreignUrls: readonly string[];
 }
 
-/** A page with storage of its own. */
+/** A page with separate storage. */
 export async function openPage(browser: Browser, url: string, options: BrowserContextOptions = {}): Promise<OpenPage> {
   const context = await browser.newContext(options);
   const page = await context.newPage();

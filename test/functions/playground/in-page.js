@@ -1,4 +1,4 @@
-/** What tests do within the page. JavaScript, since it is checked with the page's types and not with Node's. */
+/** Code that tests run within the page. JavaScript, because it is checked with the page's types and not with Node's. */
 
 /**
  * Hands a file to the page as a drop or a paste does.

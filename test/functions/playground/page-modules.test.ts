@@ -1,4 +1,4 @@
-/** What the page computes without a browser: requests, spans of tokens, figures, code. */
+/** The page's computations without a browser: requests, spans of tokens, figures, code. */
 import { execFile } from "node:child_process";
 import { rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -23,7 +23,7 @@ const request = createChatRequest({
   fields: { temperature: 0, vllm_xargs: { target: ["a'b", 1] } },
 });
 
-test("a request holds the conversation in its order, pictures before the question about them", () => {
+test("a request contains the conversation in order, pictures before the question about them", () => {
   expect(request.messages).toEqual([
     { role: "system", content: "Be brief." },
     {
@@ -51,11 +51,11 @@ describe("settings", () => {
     logprobs: false,
   } as const;
 
-  test("that are left empty are left to the server", () => {
+  test("that are left empty are not sent", () => {
     expect(parseSettings(none, 20)).toEqual({ fields: {}, problems: {} });
   });
 
-  test("become fields that the server takes", () => {
+  test("become fields that the server accepts", () => {
     const texts = { ...none, temperature: "0.7", top_p: ".9", max_tokens: "64", seed: "-3", logprobs: true } as const;
     const parsed = parseSettings({ ...texts, form: "choice", structured_outputs: "a\n\n b " }, 3);
     expect(parsed).toEqual({
@@ -74,15 +74,15 @@ describe("settings", () => {
   });
 
   test.for([
-    [{ temperature: "warm" }, "temperature", "This must be a number."],
-    [{ temperature: "Infinity" }, "temperature", "This must be a number."],
-    [{ max_tokens: "1.5" }, "max_tokens", "This must be a whole number."],
-    [{ vllm_xargs: "[1]" }, "vllm_xargs", 'This must be a JSON object: {"name": value}.'],
+    [{ temperature: "warm" }, "temperature", "Enter a number."],
+    [{ temperature: "Infinity" }, "temperature", "Enter a number."],
+    [{ max_tokens: "1.5" }, "max_tokens", "Enter a whole number."],
+    [{ vllm_xargs: "[1]" }, "vllm_xargs", 'Enter a JSON object: {"name": value}.'],
     [{ vllm_xargs: "{" }, "vllm_xargs", expect.stringContaining("JSON")],
-    [{ form: "json" }, "structured_outputs", 'Write a JSON object: {"name": value}.'],
-    [{ form: "regex", structured_outputs: " " }, "structured_outputs", "Write a regular expression."],
-    [{ form: "choice", structured_outputs: "\n" }, "structured_outputs", "Write the choices, one a line."],
-  ] as const)("%j is wrong in %s", ([texts, field, message]) => {
+    [{ form: "json" }, "structured_outputs", 'Enter a JSON object: {"name": value}.'],
+    [{ form: "regex", structured_outputs: " " }, "structured_outputs", "Enter a regular expression."],
+    [{ form: "choice", structured_outputs: "\n" }, "structured_outputs", "Enter the choices, one per line."],
+  ] as const)("%j is invalid in %s", ([texts, field, message]) => {
     const { fields, problems } = parseSettings({ ...none, ...texts }, 20);
     expect(problems).toEqual({ [field]: message });
     expect(fields).toEqual({});
@@ -97,7 +97,7 @@ describe("spans", () => {
   const cut = (text: string, tokens: ReturnType<typeof token>[]) =>
     cutIntoSpans(text, tokens).map((span) => [span.text, span.tokens.length]);
 
-  test("lie at the borders of tokens; a token that left no text has none", () => {
+  test("follow token borders; a token without text has none", () => {
     expect(cut("A red circle", ["A", " red", " circle", "</s>"].map(token))).toEqual([
       ["A", 1],
       [" red", 1],
@@ -105,7 +105,7 @@ describe("spans", () => {
     ]);
   });
 
-  test("never part a character", () => {
+  test("never split a character", () => {
     const [first, second, third] = [Buffer.from("é"), Buffer.from("🟢"), Buffer.from("!")];
     const tokens = [first.subarray(0, 1), first.subarray(1), second.subarray(0, 3), second.subarray(3), third];
     expect(cut("é🟢!", tokens.map(token))).toEqual([
@@ -115,11 +115,11 @@ describe("spans", () => {
     ]);
   });
 
-  test("drop the space that the text of a first token lost", () => {
+  test("drop the leading space that the text of the first token lost", () => {
     expect(cut("Yes", [token(" Yes")])).toEqual([["Yes", 1]]);
   });
 
-  test("keep all of a text that the tokens do not spell", () => {
+  test("cover all text, also where tokens do not spell it", () => {
     expect(cut("A circle", [token("A"), token(" square")])).toEqual([
       ["A", 1],
       [" circle", 0],
@@ -128,7 +128,7 @@ describe("spans", () => {
   });
 });
 
-test("figures are those of the clock and of the server's counts", () => {
+test("figures come from the clock and the server's counts", () => {
   const answer = new Answer(1000);
   const usage = (completion_tokens: number) => ({
     prompt_tokens: 70,
@@ -159,7 +159,7 @@ test("figures are those of the clock and of the server's counts", () => {
   });
 });
 
-test("events are read however the stream is cut", async () => {
+test("events are read however the stream is split", async () => {
   const bytes = Buffer.from('data: {"a":"é"}\n\n: keep-alive\n\ndata: [DONE]\n\n');
   for (let size = 1; size < bytes.length; size++) {
     const chunks = Array.from({ length: Math.ceil(bytes.length / size) }, (_, index) =>
@@ -178,7 +178,7 @@ describe("code", () => {
       return (await promisify(execFile)("bash", ["-c", code], { env })).stdout;
     },
     async openai(code: string) {
-      // Beside this file, so that it finds the client.
+      // Next to this file, so that it finds the client.
       const file = join(import.meta.dirname, `copied-${process.pid}.mjs`);
       await writeFile(file, code);
       try {
@@ -189,7 +189,7 @@ describe("code", () => {
     },
   };
 
-  test.for(["curl", "openai"] as const)("for %s asks the server the same when it is run", async (kind) => {
+  test.for(["curl", "openai"] as const)("for %s sends the same request when it runs", async (kind) => {
     const testApp = createTestApp({ config: { apiKeys: ["secret"] } });
     await using served = await serveApp(testApp);
     const code = toCode(kind, request, { baseUrl: new URL(`${served.baseUrl}/`), needsKey: true });
@@ -201,7 +201,7 @@ describe("code", () => {
     expect(JSON.stringify(asked.prompt)).toContain(picture.url);
   });
 
-  test("shows long pictures short, and short ones whole", () => {
+  test("shows long pictures shortened, and short ones in full", () => {
     const code = toCode("json", request, { baseUrl: new URL("http://localhost/"), needsKey: false });
     expect(shortenPictures(code)).toContain(`"url": "data:image/png;base64,iVBORw0KiVBORw0KiVBORw0K… (2.4 kB)"`);
     const short = `"data:image/gif;base64,R0lGODlhAQABAAAAACw="`;

@@ -1,4 +1,4 @@
-/** The page as someone who has just started the service finds it: the shipped checkpoint, a real browser. */
+/** The page as a new user sees it: the shipped checkpoint, a real browser. */
 import { execFile } from "node:child_process";
 import { readFile } from "node:fs/promises";
 import { promisify } from "node:util";
@@ -40,7 +40,7 @@ async function openPlayground(options?: Parameters<typeof openPage>[2]): Promise
   return opened;
 }
 
-/** Of the last question, once it is complete. */
+/** The answer to the last question, once it is complete. */
 async function readAnswer(page: Page): Promise<string> {
   const turn = page.locator(".turn").last();
   await turn.locator(".answer:not([aria-busy]) .figures:not([hidden])").waitFor();
@@ -56,7 +56,7 @@ async function give(page: Page, how: "drop" | "paste", name: string, type: strin
   await page.evaluate(giveFile, { how, name, type, base64: bytes.toString("base64") });
 }
 
-test("one click on an example asks, and the conversation goes on from there", async () => {
+test("one click on an example asks a question, and the conversation continues", async () => {
   await using opened = await openPlayground();
   const { page, complaints, foreignUrls } = opened;
   expect(page.url()).toBe(`${service.baseUrl}/playground`);
@@ -65,8 +65,8 @@ test("one click on an example asks, and the conversation goes on from there", as
   expect(await readAnswer(page)).toBe(sceneDescription);
   const figures = await page.locator(".figure-list").innerText();
   expect(figures).toMatch(/36 tokens in \d/);
-  expect(figures).toMatch(/prompt \d+ \(64 of pictures/);
-  expect(figures).toMatch(/the first after \d/);
+  expect(figures).toMatch(/prompt \d+ \(64 from pictures/);
+  expect(figures).toMatch(/first token after \d/);
 
   const question = page.getByLabel("Question", { exact: true });
   await question.fill("What color is the star?");
@@ -82,7 +82,7 @@ test("one click on an example asks, and the conversation goes on from there", as
   expect({ complaints, foreignUrls }).toEqual({ complaints: [], foreignUrls: [] });
 });
 
-test("pictures that are dropped, pasted or chosen are asked about, without those that were removed", async () => {
+test("dropped, pasted and chosen pictures are sent, removed ones are not", async () => {
   await using opened = await openPlayground();
   const { page, complaints } = opened;
   const [scene, label] = await Promise.all(
@@ -104,11 +104,11 @@ test("pictures that are dropped, pasted or chosen are asked about, without those
   expect(complaints).toEqual([]);
 });
 
-test("Stop ends the answer where it is, and the server's work on it", async () => {
+test("Stop ends the answer and the server's work on it", async () => {
   await using opened = await openPlayground();
   const { page, complaints } = opened;
   await page.getByRole("button", { name: "Settings" }).click();
-  await page.getByLabel("Most tokens").fill("1900");
+  await page.getByLabel("Maximum tokens").fill("1900");
   await page.getByLabel("The answer is").selectOption("regex");
   await page.getByLabel("Regular expression").fill("[a-z]{1900}");
   expect(await page.locator("#vllm_xargs-help").innerText()).toBe("Loaded: unhurried:Unhurried.");
@@ -126,7 +126,7 @@ test("Stop ends the answer where it is, and the server's work on it", async () =
   expect(complaints).toEqual([]);
 });
 
-test("what is wrong with a setting is said beside it, by the page before or by the server after it was sent", async () => {
+test("an invalid setting is reported beside its field, by the page or by the server", async () => {
   await using opened = await openPlayground();
   const { page } = opened;
   let numRequests = 0;
@@ -139,7 +139,7 @@ test("what is wrong with a setting is said beside it, by the page before or by t
   await page.getByLabel("Seed").fill("seven");
   await ask(page, "Describe the picture.");
   expect(await page.locator("#vllm_xargs-problem").innerText()).toMatch(/is not valid JSON\.$/);
-  expect(await page.locator("#seed-problem").innerText()).toBe("This must be a number.");
+  expect(await page.locator("#seed-problem").innerText()).toBe("Enter a number.");
   expect(await page.evaluate(readFocusedId)).toBe("seed");
   expect(numRequests).toBe(0);
 
@@ -158,7 +158,7 @@ test("what is wrong with a setting is said beside it, by the page before or by t
   expect(numRequests).toBe(2);
 });
 
-test("a picture that the server refuses is named, and its question can be asked otherwise", async () => {
+test("a picture that the server rejects is named, and its question can be edited", async () => {
   await using opened = await openPlayground();
   const { page } = opened;
   await give(page, "drop", "broken.png", "image/png", Buffer.from("not really"));
@@ -174,12 +174,12 @@ test("a picture that the server refuses is named, and its question can be asked 
   expect(await readAnswer(page)).toBe("A large blue square");
 });
 
-test("the answer takes the form that is asked for", async () => {
+test("the answer has the chosen form", async () => {
   await using opened = await openPlayground();
   const { page } = opened;
   await page.getByRole("button", { name: "Settings" }).click();
   await page.getByLabel("The answer is").selectOption("choice");
-  await page.getByLabel("Choices, one a line").fill("three\n\nfour\n");
+  await page.getByLabel("Choices, one per line").fill("three\n\nfour\n");
   await page.getByRole("button", { name: "How many shapes are there?" }).click();
   expect(["three", "four"]).toContain(await readAnswer(page));
   await page.getByLabel("The answer is").selectOption("json");
@@ -188,7 +188,7 @@ test("the answer takes the form that is asked for", async () => {
   expect(["true", "false"]).toContain(await readAnswer(page));
 });
 
-test("each token says how sure it was and what else it could have been, by pointer and by keyboard", async () => {
+test("each token shows its probability and alternatives, by pointer and by keyboard", async () => {
   await using opened = await openPlayground({ reducedMotion: "reduce" });
   const { page } = opened;
   await page.getByRole("button", { name: "What does the label say?" }).click();
@@ -208,13 +208,13 @@ test("each token says how sure it was and what else it could have been, by point
   expect(await card.isVisible()).toBe(false);
 
   await page.getByRole("button", { name: "Settings" }).click();
-  await page.getByLabel("Show how sure each token is").uncheck();
+  await page.getByLabel("Show the probability of each token").uncheck();
   await ask(page, "What color is the text?");
   expect(await readAnswer(page)).toBe("Black");
   expect(await page.locator(".turn").last().locator(".token").count()).toBe(0);
 });
 
-test("what is copied as curl asks the same and is answered the same", async () => {
+test("the copied curl command sends the same request and gets the same answer", async () => {
   await using opened = await openPlayground({ permissions: ["clipboard-read", "clipboard-write"] });
   const { page } = opened;
   await page.getByRole("button", { name: "What is in the center?" }).click();
@@ -234,7 +234,7 @@ interface StreamChunk {
   readonly choices: readonly { readonly delta: { readonly content?: string } }[];
 }
 
-test("nothing of the page lies beyond a narrow screen", async () => {
+test("the page fits a narrow screen", async () => {
   await using opened = await openPlayground({ viewport: { width: 360, height: 740 }, colorScheme: "dark" });
   const { page, complaints } = opened;
   expect(await page.evaluate(measureOverhang)).toBe(0);

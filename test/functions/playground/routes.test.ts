@@ -5,7 +5,7 @@ import { createTestApp } from "../../support/test-app.ts";
 const { app } = createTestApp();
 const browserHeaders = { accept: "text/html,application/xhtml+xml,*/*;q=0.8" };
 
-test("the page and its files are served with a policy that lets in nothing from elsewhere", async () => {
+test("the page and its files have a policy that allows nothing from other origins", async () => {
   const files = {
     "/playground": "text/html; charset=utf-8",
     "/playground/main.js": "text/javascript; charset=utf-8",
@@ -45,7 +45,7 @@ test.for([
   expect((await app.request(path)).status).toBe(404);
 });
 
-test("the page is told what the model takes and which pictures there are to try", async () => {
+test("the page receives the model's abilities and the example pictures", async () => {
   const response = await app.request("/playground/service.json");
   expect(await response.json()).toMatchObject({
     accepts_images: true,
@@ -60,7 +60,7 @@ test("the page is told what the model takes and which pictures there are to try"
   });
 });
 
-test("browsers that ask for / are led to the page, other clients get what they got before", async () => {
+test("browsers that request / are redirected to the page, and other clients get JSON", async () => {
   const led = await app.request("/", { headers: browserHeaders });
   expect([led.status, led.headers.get("location"), led.headers.get("vary")]).toEqual([302, "playground", "Accept"]);
   for (const accept of ["*/*", "application/json"]) {
@@ -69,7 +69,7 @@ test("browsers that ask for / are led to the page, other clients get what they g
   }
 });
 
-test("where it is off there is no page, and / is for everyone what it is for clients", async () => {
+test("when it is turned off there is no page, and / answers browsers like other clients", async () => {
   const { app: plain } = createTestApp({ config: { hasPlayground: false } });
   expect((await plain.request("/playground")).status).toBe(404);
   expect((await plain.request("/playground/main.js")).status).toBe(404);

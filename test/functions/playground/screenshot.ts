@@ -1,4 +1,4 @@
-/** Takes the README's picture of the page: `node test/functions/playground/screenshot.ts docs/playground.png`. */
+/** Takes the README's screenshot of the page: `node test/functions/playground/screenshot.ts docs/playground.png`. */
 import { startService } from "../../support/running-service.ts";
 import { launchBrowser, openPage } from "./browser.ts";
 

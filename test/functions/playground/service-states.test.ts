@@ -1,4 +1,4 @@
-/** The page beside a service that loads, wants a key or fails. */
+/** The page while a service loads, requires a key or fails. */
 import type { Browser } from "playwright-core";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
@@ -36,7 +36,7 @@ test("the page waits for a model that is loading, then asks", async () => {
   expect(complaints).toEqual([]);
 });
 
-test("a model that takes no pictures is asked without any", async () => {
+test("a model without image support is asked without pictures", async () => {
   const testApp = createTestApp();
   Object.assign(testApp.engine, { modelInfo: { ...testApp.engine.modelInfo, acceptsImages: false } });
   await using served = await serveApp(testApp);
@@ -47,14 +47,14 @@ test("a model that takes no pictures is asked without any", async () => {
   expect(await page.getByRole("button", { name: "Add picture" }).isVisible()).toBe(false);
 });
 
-test("a key is asked for, kept for the tab, sent with every question and never part of code", async () => {
+test("a key is requested, kept for the tab, sent with every question and never shown in code", async () => {
   await using served = await serveApp(createTestApp({ config: { apiKeys: ["secret-key"] } }));
   await using opened = await openPage(browser, `${served.baseUrl}/playground`);
   const { page } = opened;
-  const field = page.getByLabel("This server asks for an API key.");
+  const field = page.getByLabel("This server requires an API key.");
   await field.fill("wrong");
   await page.keyboard.press("Enter");
-  await page.getByText("The API key is not one of this service.").waitFor();
+  await page.getByText("The API key is not valid for this service.").waitFor();
   await field.fill("secret-key");
   await page.getByRole("button", { name: "Use key" }).click();
   await page.locator("#state[data-state=ready]").waitFor();
@@ -78,7 +78,7 @@ test("a key is asked for, kept for the tab, sent with every question and never p
   }
 });
 
-test("an answer that fails midway shows what came of it and why it ended", async () => {
+test("an answer that fails midway keeps its text and shows the reason", async () => {
   const refusal = new EngineError("logits_processor_failed", "steering:Target failed: no such token.");
   let isBroken = true;
   const testApp = createTestApp({ script: () => (isBroken ? ["Hel", refusal] : ["Hello", "."]) });
@@ -95,7 +95,7 @@ test("an answer that fails midway shows what came of it and why it ended", async
   await expect.poll(() => page.locator(".answer-text").innerText()).toBe("Hello.");
 });
 
-test("a server that has gone is said to be gone, and found again", async () => {
+test("a server that is down is reported, and found again", async () => {
   const testApp = createTestApp();
   await using served = await serveApp(testApp);
   await using opened = await openPage(browser, `${served.baseUrl}/playground`);
@@ -104,7 +104,7 @@ test("a server that has gone is said to be gone, and found again", async () => {
   await page.context().setOffline(true);
   await page.getByLabel("Question", { exact: true }).fill("Hello?");
   await page.keyboard.press("Enter");
-  await page.getByText("The server cannot be reached.").waitFor();
+  await page.getByText("The server is unreachable.").waitFor();
   await page.locator("#state[data-state=unreachable]").waitFor();
   await page.context().setOffline(false);
   await page.locator("#state[data-state=ready]").waitFor();

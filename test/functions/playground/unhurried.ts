@@ -1,4 +1,4 @@
-/** A logits processor that takes its time where a request asks for it, so that an answer can be stopped midway. */
+/** A logits processor that is slow if a request asks for it, so that an answer can be stopped midway. */
 import { RequestLogitsProcessorAdapter } from "../../../engine/index.ts";
 import type { SamplingParams } from "../../../engine/index.ts";
 

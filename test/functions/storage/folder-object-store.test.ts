@@ -21,7 +21,7 @@ afterAll(() => folder[Symbol.asyncDispose]());
 
 testObjectStore("folder", { open: async () => createFolderObjectStore(join(folder.path, "contract")) });
 
-test("what is kept is for the owner alone, and a broken write leaves no file at all", async () => {
+test("files are readable by their owner only, and a broken write leaves no file", async () => {
   const path = join(folder.path, "private");
   const store = createFolderObjectStore(path);
   await writeText(store, "files/a", "secret");
@@ -35,7 +35,7 @@ test("what is kept is for the owner alone, and a broken write leaves no file at 
   expect(await readdir(join(path, "files"))).toEqual(["a"]);
 });
 
-test("a folder that cannot be written is the store's fault, in words", async () => {
+test("a folder that is not writable is reported as an error of the store", async () => {
   const path = join(folder.path, "a-file");
   await writeFile(path, "");
   const store = createFolderObjectStore(path);
@@ -43,7 +43,7 @@ test("a folder that cannot be written is the store's fault, in words", async () 
   await expect(writeText(store, "files/a", "x")).rejects.toThrow(/^Writing failed: ENOTDIR/);
 });
 
-test("what a killed process has left unfinished is removed after a day", async () => {
+test("unfinished files of a killed process are removed after a day", async () => {
   const path = join(folder.path, "leftovers");
   const store = createFolderObjectStore(path);
   await writeText(store, "files/a", "x");
@@ -56,7 +56,7 @@ test("what a killed process has left unfinished is removed after a day", async (
   await removeLeftovers(join(path, "absent"), mtimeMs);
 });
 
-test("a lock has one holder among all processes, and is free when that process is killed", async () => {
+test("a lock has one holder among all processes, and is released when that process is killed", async () => {
   const path = join(folder.path, "locked");
   const program = `
     import { tryLockFolder } from ${JSON.stringify(new URL("../../../functions/storage/folder-lock.ts", import.meta.url).href)};

@@ -34,7 +34,7 @@ function open(options: Partial<S3ObjectStoreOptions> = {}) {
 
 testObjectStore("S3", { open: async () => open() });
 
-test("prefixes are apart, and none is the whole bucket", async () => {
+test("prefixes are separate, and none is the whole bucket", async () => {
   const [first, second, whole] = [open({ prefix: "first" }), open({ prefix: "second" }), open({ prefix: "" })];
   await writeText(first, "files/a", "x");
   await writeText(whole, "top/a", "x");
@@ -44,7 +44,7 @@ test("prefixes are apart, and none is the whole bucket", async () => {
   await Promise.all([first.close(), second.close(), whole.close()]);
 });
 
-test("an upload that breaks off leaves no parts behind that would be paid for", async () => {
+test("an upload that breaks off leaves no parts behind", async () => {
   const store = open();
   async function* broken(): AsyncGenerator<Uint8Array> {
     for (let part = 0; part < 3; part++) yield Buffer.alloc(8 * 1024 ** 2);
@@ -56,7 +56,7 @@ test("an upload that breaks off leaves no parts behind that would be paid for", 
   await store.close();
 });
 
-test("a bucket that is not there is the store's fault, in words", async () => {
+test("a missing bucket is reported as an error of the store", async () => {
   const store = open({ bucket: "absent" });
   await expect(writeText(store, "files/a", "x")).rejects.toThrow(StorageError);
   await expect(store.read("files/a")).rejects.toThrow(/^Reading on S3 failed: The specified bucket/);
@@ -65,7 +65,7 @@ test("a bucket that is not there is the store's fault, in words", async () => {
 
 const MEBIBYTE = 1024 ** 2;
 
-test("an object that is replaced while it is read is not given in parts of both", async () => {
+test("an object that is replaced during a read is never returned in parts of both versions", async () => {
   const store = open();
   await store.write("files/replaced", [Buffer.alloc(5 * MEBIBYTE, "a")]);
   const object = await store.read("files/replaced");
@@ -77,7 +77,7 @@ test("an object that is replaced while it is read is not given in parts of both"
   await store.close();
 });
 
-describe("S3 that stops to answer", () => {
+describe("S3 that stops answering", () => {
   const timeouts = { callMs: 300, bodyMs: 600 };
 
   test.for<[string, (store: ObjectStore) => Promise<unknown>]>([
@@ -87,25 +87,25 @@ describe("S3 that stops to answer", () => {
     ["a deletion", (store) => store.delete("files/a")],
     ["a list", (store) => store.list("files/")],
     ["a measurement", (store) => store.measure("files/")],
-  ])("%s ends with a StorageError that says so", async ([, call]) => {
+  ])("%s ends with a StorageError that gives the reason", async ([, call]) => {
     await using proxy = await startFaultProxy(server.endpoint);
     const store = open({ client: server.createClient({ endpoint: proxy.endpoint }), timeouts });
     proxy.decide(() => "hold");
     await expect(call(store)).rejects.toThrow(StorageError);
-    await expect(call(store)).rejects.toThrow(/on S3 failed: S3 did not answer in \d+ ms/);
+    await expect(call(store)).rejects.toThrow(/on S3 failed: S3 did not answer within \d+ ms/);
     await store.close();
   });
 
-  test("a read whose body stalls ends too", async () => {
+  test("a read with a stalled body ends too", async () => {
     await using proxy = await startFaultProxy(server.endpoint);
     const store = open({ client: server.createClient({ endpoint: proxy.endpoint }), timeouts });
     await open().write("files/stalled", [Buffer.alloc(MEBIBYTE)]);
     proxy.decide(() => "stall");
-    await expect(store.read("files/stalled")).rejects.toThrow("S3 did not answer in 300 ms");
+    await expect(store.read("files/stalled")).rejects.toThrow("S3 did not answer within 300 ms");
     await store.close();
   });
 
-  test("a reader may take longer between two chunks than a call may take", async () => {
+  test("a reader may pause between chunks for longer than the timeout of a call", async () => {
     const store = open({ timeouts: { callMs: 20_000, bodyMs: 20_000 } });
     await store.write("files/slow", [Buffer.alloc(5 * MEBIBYTE)]);
     const object = await open({ timeouts: { callMs: 3000, bodyMs: 3000 } }).read("files/slow");

@@ -1,4 +1,4 @@
-/** A program in JavaScript that embeds the HTTP service. Prints what it got as JSON. */
+/** A program in JavaScript that embeds the HTTP service. Prints its results as JSON. */
 import { EngineError } from "fovea";
 import { ConfigError, serve } from "fovea/server";
 

@@ -1,4 +1,4 @@
-/** A program in TypeScript that embeds the engine, with a logits processor of its own. Prints what it got as JSON. */
+/** A program in TypeScript that embeds the engine, with its own logits processor. Prints its results as JSON. */
 import { generateText } from "ai";
 import { createEngine, createSamplingParams, EngineError } from "fovea";
 import type { Engine, EngineOptions, GenerationRequest, RequestOutput } from "fovea";

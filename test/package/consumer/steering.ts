@@ -1,4 +1,4 @@
-/** A logits processor as a user of the package writes it: TypeScript, in a folder of the user's own. */
+/** A logits processor as a user of the package writes it: TypeScript, in the user's folder. */
 import { LogitsProcessor, RequestLogitsProcessorAdapter } from "fovea";
 import type { BatchUpdate, Logits, RequestLogitsProcessor, SamplingParams } from "fovea";
 
@@ -20,7 +20,7 @@ export class OnlyToken extends RequestLogitsProcessorAdapter {
   }
 }
 
-/** Does nothing, with the whole contract. */
+/** Does nothing, but implements the whole contract. */
 export class Idle extends LogitsProcessor {
   override isArgmaxInvariant(): boolean {
     return true;

@@ -16,7 +16,7 @@ const content = {
   },
 };
 
-// It says what it fetches, which is no part of the report.
+// Hides its messages, which are not part of the report.
 beforeEach(() => void vi.spyOn(process.stderr, "write").mockReturnValue(true));
 afterEach(() => vi.restoreAllMocks());
 
@@ -29,7 +29,7 @@ test("a folder is filled once", async () => {
   expect(await ensureFolder({ ...content, fill: fillAgain }, cache.path)).toBe(folder);
 });
 
-test("two runs that fill a folder at once both get all of it and leave nothing beside it", async () => {
+test("two runs that fill a folder at once both get all of it and leave nothing else", async () => {
   await using cache = await createTemporaryFolder();
   const folders = await Promise.all([ensureFolder(content, cache.path), ensureFolder(content, cache.path)]);
   expect(new Set(folders).size).toBe(1);
@@ -49,7 +49,7 @@ test("a fill that fails midway leaves nothing, and the next one succeeds", async
   expect(await readdir(cache.path)).toEqual(["program-1"]);
 });
 
-test("a launcher sets variables and passes arguments on as they are", async () => {
+test("a launcher sets variables and passes arguments unchanged", async () => {
   await using folder = await createTemporaryFolder();
   const launcher = join(folder.path, "it's a launcher");
   const script = "console.log(JSON.stringify([process.env.GREETING, ...process.argv.slice(1)]))";
@@ -57,7 +57,7 @@ test("a launcher sets variables and passes arguments on as they are", async () =
   expect(JSON.parse(await run(launcher, ["a b", "$PATH", "'"]))).toEqual(["it's $HOME", "a b", "$PATH", "'"]);
 });
 
-test("a command that fails is an error with the end of what it complained of", async () => {
+test("a command that fails is an error with the end of its error output", async () => {
   const script = "for (let line = 1; line <= 9; line++) console.error('line', line); process.exitCode = 3";
   await expect(run(process.execPath, ["--eval", script])).rejects.toThrow(
     /^node failed: line 6\nline 7\nline 8\nline 9$/,

@@ -12,29 +12,29 @@ const cacheFolder = join(
   `${process.platform}-${process.arch}`,
 );
 
-/** A slow connection needs minutes for the 70 MB of Chromium; a command that hangs must end all the same. */
+/** A slow connection needs minutes for the 70 MB of Chromium, but a command that hangs must end. */
 const commandTimeoutMs = 15 * 60_000;
 const maxOutputBytes = 16 * 1024 ** 2;
-/** The end of what a package manager says names the cause. */
+/** The end of a package manager's output names the cause. */
 const maxErrorLines = 4;
 
 export interface FilledFolder {
-  /** Names the content, version included. */
+  /** Names the content, including its version. */
   readonly name: string;
-  /** What is fetched, from where and how large it is. */
+  /** What is downloaded, from where, and its size. */
   readonly description: string;
   /** Writes the content into `folder`, which becomes `finalFolder` afterwards. */
   readonly fill: (folder: string, finalFolder: string) => Promise<void>;
 }
 
-/** Returns the path of a folder in the cache, whether or not it is there. */
+/** The path of a folder in the cache, which may not exist. */
 export function pathInCache(name: string): string {
   return join(cacheFolder, name);
 }
 
 /**
- * Returns the folder's path; fills the folder first where it is not there. Two runs may do so at once: the first to
- * finish wins. A folder that is only half filled never gets its name.
+ * Returns the folder's path, and fills the folder first if it does not exist. Two runs may do this at once: the first
+ * to finish wins. A half-filled folder never gets its name.
  */
 export async function ensureFolder(
   { name, description, fill }: FilledFolder,
@@ -50,7 +50,7 @@ export async function ensureFolder(
   process.once("exit", removeAtExit);
   try {
     await fill(folder, finalFolder);
-    // mkdtemp lets only the owner in.
+    // mkdtemp gives access only to the owner.
     await chmod(folder, 0o755);
     await rename(folder, finalFolder);
     say(`Fetched ${description} in ${((performance.now() - startedAt) / 1000).toFixed(1)} s`);
@@ -68,7 +68,7 @@ export function say(line: string): void {
   process.stderr.write(`${line}\n`);
 }
 
-/** Runs a command; returns its standard output. Throws an error with the end of its standard error. */
+/** Runs a command and returns its standard output. Throws an error with the end of its standard error. */
 export async function run(
   command: string,
   args: readonly string[],
@@ -84,7 +84,7 @@ export async function run(
   }
 }
 
-/** Writes an executable shell script that runs `program`, with further variables in its environment. */
+/** Writes an executable shell script that runs `program` with additional variables in its environment. */
 export async function writeLauncher(
   file: string,
   program: readonly string[],

@@ -1,4 +1,4 @@
-/** Chromium without a window, and the software Vulkan that comes with it: SwiftShader and Vulkan's loader. */
+/** Headless Chromium, and the software Vulkan that comes with it: SwiftShader and Vulkan's loader. */
 import { createHash } from "node:crypto";
 import { createReadStream, createWriteStream } from "node:fs";
 import { chmod, readFile, rm, writeFile } from "node:fs/promises";
@@ -10,7 +10,7 @@ import { ensureFolder, run, writeLauncher } from "./cache-folder.ts";
 import { locate } from "./locate.ts";
 
 const version = "153.0.0";
-/** As npm's registry has it: `npm view @sparticuz/chromium@153.0.0 dist.integrity`. */
+/** From npm's registry: `npm view @sparticuz/chromium@153.0.0 dist.integrity`. */
 const integrity = "sha512-jiGWqSvPMdu4+P9TilYqAR7yEGPEHINx+lCvE/NqNO/EHYzF/x1hUiI5T6ioVIt7dEy7n88byyT0vk+dnsgQwA==";
 
 const isPackaged = process.platform === "linux" && process.arch === "x64";
@@ -18,7 +18,7 @@ const isPackaged = process.platform === "linux" && process.arch === "x64";
 /**
  * Returns the path of a Chromium.
  *
- * @throws MissingProgramError where it can be neither found nor fetched.
+ * @throws MissingProgramError if it can be neither found nor downloaded.
  */
 export function ensureChromium(): Promise<string> {
   return locate({
@@ -31,9 +31,9 @@ export function ensureChromium(): Promise<string> {
 }
 
 /**
- * Returns the path of the file that names a Vulkan driver. Beside it lies Vulkan's loader, unless the system has one.
+ * Returns the path of the file that names a Vulkan driver. Vulkan's loader is next to it, unless the system has one.
  *
- * @throws MissingProgramError where it can be neither found nor fetched.
+ * @throws MissingProgramError if it can be neither found nor downloaded.
  */
 export function ensureVulkanDriver(): Promise<string> {
   return locate({
@@ -55,7 +55,7 @@ export async function softwareGpuEnvironment(): Promise<NodeJS.ProcessEnv> {
 let fetched: Promise<string> | undefined;
 
 function fetchChromium(): Promise<string> {
-  // The browser and the driver are asked for at the same time.
+  // The browser and the driver are requested at the same time.
   return (fetched ??= ensureFolder({
     name: `chromium-${version}`,
     description: `Chromium ${version} and SwiftShader (70 MB, with npm)`,

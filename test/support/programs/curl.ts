@@ -1,4 +1,4 @@
-/** curl, by which the tests run the commands of the documentation. */
+/** curl, with which the tests run the commands of the documentation. */
 import { join } from "node:path";
 
 import { ensureDebianPackages, isAptAvailable } from "./debian-packages.ts";
@@ -8,7 +8,7 @@ import { MissingProgramError } from "./missing-program.ts";
 /**
  * Returns the path of `curl`, the system's or Debian's in the cache.
  *
- * @throws MissingProgramError where it can be neither found nor fetched.
+ * @throws MissingProgramError if it can be neither found nor downloaded.
  */
 export async function ensureCurl(): Promise<string> {
   const found = findProgram("curl");

@@ -1,6 +1,6 @@
 /**
- * Programs from Debian's packages, or Ubuntu's, without root: apt downloads a package and the dependencies that the
- * system lacks, from the user's own sources, and verifies them; they are unpacked into the cache and not installed.
+ * Programs from Debian's or Ubuntu's packages, without root: apt downloads a package and its missing dependencies from
+ * the user's own sources and verifies them. They are unpacked into the cache and not installed.
  */
 import { existsSync } from "node:fs";
 import { mkdir, readdir, readFile, rm } from "node:fs/promises";
@@ -22,13 +22,13 @@ export function isAptAvailable(): boolean {
   return findProgram("apt-get") !== null && findProgram("dpkg-deb") !== null;
 }
 
-/** Returns the folder of the unpacked packages where they have been unpacked before. */
+/** Returns the folder of the packages if they have been unpacked before. */
 export async function findDebianPackages({ packages }: DebianPackages): Promise<string | null> {
   const folder = pathInCache(await folderName(packages));
   return existsSync(folder) ? folder : null;
 }
 
-/** Returns the folder of the unpacked packages. A package that is installed is not among them. */
+/** Returns the folder of the unpacked packages. It does not include installed packages. */
 export async function ensureDebianPackages(wanted: DebianPackages): Promise<string> {
   const { packages, programs, megabytes } = wanted;
   return ensureFolder({
@@ -46,7 +46,7 @@ export async function ensureDebianPackages(wanted: DebianPackages): Promise<stri
   });
 }
 
-/** A release's own: the packages need the libraries of the system for which they were made. */
+/** One folder per release, because packages need the libraries of the system for which they were built. */
 async function folderName(packages: readonly string[]): Promise<string> {
   const release = await readFile("/etc/os-release", "utf8").catch(() => "");
   const values = ["ID", "VERSION_ID"].map((name) => new RegExp(`^${name}="?([\\w.]+)`, "m").exec(release)?.[1] ?? "");
@@ -54,7 +54,7 @@ async function folderName(packages: readonly string[]): Promise<string> {
 }
 
 async function downloadPackages(folder: string, packages: readonly string[]): Promise<void> {
-  // One source that cannot be reached fails the update; the others may have the packages all the same.
+  // One unreachable source fails the update, but the others may have the packages.
   const updateError = await aptGet(folder, ["update"]).then(
     () => null,
     (error: unknown) => error,
@@ -71,12 +71,12 @@ async function aptGet(folder: string, args: readonly string[]): Promise<void> {
     "APT::Update::Error-Mode=any",
     `Dir::State::lists=${folder}/lists`,
     `Dir::Cache::archives=${folder}/archives`,
-    // Two files of 40 MB, good for later runs of apt only.
+    // Two files of 40 MB, which only help later runs of apt.
     "Dir::Cache::pkgcache=",
     "Dir::Cache::srcpkgcache=",
-    // The locks are root's; nothing of what they guard is written.
+    // The locks belong to root; nothing that they protect is written.
     "Debug::NoLocking=true",
-    // apt's own user may not read the cache of the user root.
+    // apt's own user cannot read root's cache.
     ...(process.getuid?.() === 0 ? ["APT::Sandbox::User=root"] : []),
   ];
   await run("apt-get", ["--quiet", ...settings.flatMap((setting) => ["--option", setting]), ...args]);

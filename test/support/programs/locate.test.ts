@@ -15,36 +15,36 @@ const program = {
 };
 const cannotFetch = () => Promise.reject(new Error("the network is down"));
 
-// It says where it uses another program than the pinned one, which is no part of the report.
+// Hides its messages about other programs than the pinned one, which are not part of the report.
 beforeEach(() => void vi.spyOn(process.stderr, "write").mockReturnValue(true));
 afterEach(() => {
   vi.unstubAllEnvs();
   vi.restoreAllMocks();
 });
 
-test("the user's own program comes before the pinned one", async () => {
+test("the user's own program is preferred to the pinned one", async () => {
   vi.stubEnv("FOVEA_TEST_PROGRAM", process.execPath);
   expect(await locate(program)).toBe(process.execPath);
 });
 
-test("the pinned program comes before the system's", async () => {
+test("the pinned program is preferred to the system's", async () => {
   expect(await locate(program)).toBe("/cache/program");
 });
 
 test.for([
   ["cannot be fetched", cannotFetch],
   ["does not exist for this platform", null],
-] as const)("where the pinned program %s, the system's is used", async ([, fetch]) => {
+] as const)("if the pinned program %s, the system's is used", async ([, fetch]) => {
   expect(await locate({ ...program, fetch })).toMatch(/^\/.*\/sh$/);
 });
 
-test("a program that is nowhere is an error with the reason and a command", async () => {
+test("a missing program is an error with the reason and a command", async () => {
   const locating = locate({ ...program, fetch: cannotFetch, system: ["no-such-program"] });
   await expect(locating).rejects.toThrow(MissingProgramError);
   await expect(locating).rejects.toThrow(/A program: .*the network is down\n.*apt-get install -y a-program/);
 });
 
-test("a variable that names no program is an error, even where the pinned one is there", async () => {
+test("a variable that does not name a program is an error, even if the pinned one exists", async () => {
   vi.stubEnv("FOVEA_TEST_PROGRAM", "/nowhere/program");
   await expect(locate(program)).rejects.toThrow(
     /FOVEA_TEST_PROGRAM names \/nowhere\/program.*\n.*unset FOVEA_TEST_PROGRAM/,

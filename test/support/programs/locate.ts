@@ -7,9 +7,9 @@ import { MissingProgramError } from "./missing-program.ts";
 
 export interface Program {
   readonly name: string;
-  /** The environment variable with the path of a program of the user's own. */
+  /** The environment variable with the path of the user's own program. */
   readonly variable: string;
-  /** Fetches the pinned version and returns its path; null where no package has one for this platform. */
+  /** Downloads the pinned version and returns its path; null if no package has one for this platform. */
   readonly fetch: (() => Promise<string>) | null;
   /** Commands or absolute paths of programs that the system may have. */
   readonly system: readonly string[];
@@ -18,10 +18,10 @@ export interface Program {
 }
 
 /**
- * Returns the absolute path of the program: the user's own, else the pinned one, which makes test runs alike on all
- * machines, else the system's.
+ * Returns the absolute path of the program: the user's own, otherwise the pinned one, which makes test runs equal on
+ * all machines, otherwise the system's.
  *
- * @throws MissingProgramError where there is none of them.
+ * @throws MissingProgramError if there is none.
  */
 export async function locate({ name, variable, fetch, system, debianPackages }: Program): Promise<string> {
   const named = process.env[variable];

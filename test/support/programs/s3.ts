@@ -16,7 +16,7 @@ const pythonPathFile = "python-path";
 /**
  * Returns the path of `moto_server`.
  *
- * @throws MissingProgramError where it can be neither found nor fetched.
+ * @throws MissingProgramError if it can be neither found nor downloaded.
  */
 export function ensureMotoServer(): Promise<string> {
   return locate({
@@ -48,7 +48,7 @@ async function fetchMoto(): Promise<string> {
   return join(folder, "moto_server");
 }
 
-/** Some wheels are for one version of Python only: once that is gone, they are installed again for another. */
+/** Some wheels are for one version of Python only: if it is gone, they are installed again for another. */
 async function removeWithoutPython(folder: string): Promise<void> {
   const python = await readFile(join(folder, pythonPathFile), "utf8").catch(() => null);
   if (python !== null && !existsSync(python)) await rm(folder, { recursive: true, force: true });

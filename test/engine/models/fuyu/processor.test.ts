@@ -21,7 +21,7 @@ function process(inputs: GoldenInputs, prompt: Prompt): Promise<ProcessedPrompt>
 
 const image = async (name: string): Promise<ImagePart> => ({ type: "image", reference: await pictureReference(name) });
 
-test("ids and patches are those of transformers, for pictures that fit and that do not", async () => {
+test("ids and patches equal those of transformers, for pictures that fit and for larger ones", async () => {
   await using inputs = await createGoldenInputs("fuyu");
   const { cases } = await loadGoldens("fuyu");
   for (const { name, messages, pictures, promptTokenIds, pixelValues } of cases) {
@@ -45,7 +45,7 @@ test("ids and patches are those of transformers, for pictures that fit and that 
 describe("the prompt", () => {
   const picture = image("small.png");
 
-  test("has the image at its start, or in the place of the token that begins it; newlines are not embedded", async () => {
+  test("has the image at its start or at its first image token, and newlines have no embeddings", async () => {
     await using inputs = await createGoldenInputs("fuyu");
     const images = [await picture];
     const layout = [imageToken, imageToken, imageToken, newline];
@@ -65,7 +65,7 @@ describe("the prompt", () => {
     }
   });
 
-  test("refuses options of a request that make more of a picture than there is room for", async () => {
+  test("rejects options of a request that make more embeddings than there is room for", async () => {
     await using inputs = await createGoldenInputs("fuyu");
     const samplingParams = createSamplingParams();
     const mmProcessorOptions = { size: { width: 102, height: 66 } };
@@ -74,16 +74,16 @@ describe("the prompt", () => {
     await expect(inputs.inputProcessor.process(request, never)).rejects.toMatchObject({
       code: "invalid_argument",
       parameter: "mmProcessorOptions",
-      message: expect.stringMatching(/187 embeddings under the request's options; the engine has room for 80/),
+      message: expect.stringMatching(/187 embeddings with the request's options; the engine has room for 80/),
     });
   });
 
-  test("takes one image, and no embeddings, whose rows nobody could tell", async () => {
+  test("accepts one image and no precomputed embeddings", async () => {
     await using inputs = await createGoldenInputs("fuyu", { settings: { enableMmEmbeds: true } });
     const images = [await picture, await picture];
     await expect(process(inputs, { kind: "tokens", tokenIds: [50], images })).rejects.toMatchObject({
       code: "too_many_images",
-      message: expect.stringMatching(/2 images; the limit is 1, by this model/),
+      message: expect.stringMatching(/2 images; the limit is 1, set by this model/),
     });
     const file = numpyFile("<f4", [6, 64], Buffer.alloc(6 * 64 * 4));
     const embeddings = { type: "image_embeds", reference: `data:;base64,${file.toString("base64")}` } as const;
@@ -121,12 +121,14 @@ describe("at the checkpoint's own size of 1920 x 1080 in patches of 30", () => {
   });
 });
 
-test("sizes of no whole patches, other paddings and values of a wrong kind are refused", () => {
+test("sizes without whole patches, other paddings and values of the wrong type are rejected", () => {
   const parse = (json: ProcessorOptions) => () => parseFuyuImageOptions(json);
   expect(parse({ size: { width: 100, height: 90 } })).toThrow(/^size is 100x90; expected multiples of 30, the side/);
   expect(parse({ patch_size: { width: 30, height: 10 } })).toThrow(/^patch_size is 30x10; expected a square/);
   expect(parse({ padding_mode: "reflect" })).toThrow(/padding_mode/);
   expect(parse({ resample: 9 })).toThrow(/resample/);
   const unscaled = parseFuyuImageOptions({ do_resize: false });
-  expect(() => fuyuPatchGrid({ width: 1921, height: 2 }, unscaled)).toThrow(/1921x2 pixels; the model takes 1920x1080/);
+  expect(() => fuyuPatchGrid({ width: 1921, height: 2 }, unscaled)).toThrow(
+    /1921x2 pixels; without scaling, the model accepts at most 1920x1080/,
+  );
 });

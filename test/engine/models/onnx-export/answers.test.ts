@@ -10,12 +10,12 @@ import { createTemporaryFolder } from "../../../support/temporary-folder.ts";
 import { chat } from "../golden-prompts.ts";
 import { ask, exports, startExport } from "./export-engine.ts";
 
-// Share of the logit range that single precision may differ by from transformers' single precision.
+// Fraction of the logit range by which our single precision may differ from transformers'.
 const tolerance = 1e-4;
 const longest = 512;
 
 describe.for(exports)("$name", ({ name, toPrompt }) => {
-  test.for([1, 16, longest])("prompts in chunks of %i tokens lead to the tokens of transformers", async (chunk) => {
+  test.for([1, 16, longest])("prompts in chunks of %i tokens give the tokens of transformers", async (chunk) => {
     await using cache = await createTemporaryFolder();
     const { cases } = await loadGoldens(name);
     const engine = await startExport(name, cache.path, { maxNumBatchedTokens: chunk, enablePrefixCaching: false });
@@ -28,7 +28,7 @@ describe.for(exports)("$name", ({ name, toPrompt }) => {
     }
   });
 
-  test("eight sequences at once lead to the tokens of each alone, then again on what they left behind", async () => {
+  test("eight sequences at once get the same tokens as alone, and again in slots that were used", async () => {
     await using cache = await createTemporaryFolder();
     const { cases } = await loadGoldens(name);
     const engine = await startExport(name, cache.path, { maxNumSequences: 8, maxNumBatchedTokens: 24 });
@@ -48,7 +48,7 @@ describe.for(exports)("$name", ({ name, toPrompt }) => {
     }
   });
 
-  test("logits are those of transformers", async () => {
+  test("logits equal those of transformers", async () => {
     await using cache = await createTemporaryFolder();
     const { cases } = await loadGoldens(name);
     const engine = await startExport(name, cache.path);
@@ -78,11 +78,11 @@ test.for([
   { name: "onnx-exports/llava", dtype: "int8" },
   { name: "onnx-exports/llava", dtype: "int4" },
   { name: "onnx-exports/smolvlm", dtype: "float16" },
-] as const)("$name in $dtype answers as onnxruntime does with the variant", async ({ name, dtype }) => {
+] as const)("$name in $dtype answers as onnxruntime does with that variant", async ({ name, dtype }) => {
   await using cache = await createTemporaryFolder();
   const { cases } = await loadGoldens(name);
   const { toPrompt } = exports.find((candidate) => candidate.name === name)!;
-  // Scales of activations are those of all tokens of a run, so prompts are computed whole as they were there.
+  // Scales of activations are shared by all tokens of a run, so prompts are computed whole as in the recording.
   const whole = { maxNumBatchedTokens: longest, enablePrefixCaching: false };
   const engine = await startExport(name, cache.path, { dtype, ...whole });
   try {
@@ -100,7 +100,7 @@ test.for([
   { name: "onnx-exports/llava", dtype: "float32", padding: "front" },
   { name: "onnx-exports/llava", dtype: "int4", padding: "front" },
   { name: "onnx-exports/smolvlm", dtype: "float32", padding: "back" },
-  // One scale for the activations of all sequences of a run would have each depend on the others.
+  // With one scale for the activations of all sequences of a run, each would depend on the others.
   { name: "onnx-exports/llava", dtype: "int8", padding: null },
   // Positions would be counted from the padding on.
   { name: "onnx-exports/llama", dtype: "float32", padding: null },
@@ -112,7 +112,7 @@ test.for([
   expect((await buildModel(checkpoint, options)).decoder).toMatchObject({ form: "export", padding });
 });
 
-test("an export in a hub cache, where every file is a link to one named by its content, is served", async () => {
+test("an export in a hub cache, where every file is a link named by content, is served", async () => {
   await using folder = await createTemporaryFolder();
   const { checkpointFolder, cases } = await loadGoldens("onnx-exports/smolvlm");
   const [blobs, snapshot] = [join(folder.path, "blobs"), join(folder.path, "snapshots", "main")];

@@ -1,4 +1,4 @@
-/** Exports that are incomplete or contradict themselves: what is wrong is named before anything is loaded. */
+/** Exports that are incomplete or contradictory: the fault is named before anything is loaded. */
 import { cp, readFile, rm, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
@@ -18,7 +18,7 @@ const remove =
     for (const name of names) await rm(join(folder, name));
   };
 
-/** Bytes for as many others: a file stays as long as it is. */
+/** Replaces bytes with equally many others, so that the file keeps its length. */
 const rename =
   (name: string, from: string, to: string): Damage =>
   async (folder) => {
@@ -67,7 +67,7 @@ test.for<{
     name: "qwen2-vl",
     damage: remove("onnx/embed_tokens.onnx"),
     code: "invalid_checkpoint",
-    message: "lacks onnx/embed_tokens.onnx, which decoder_model_merged.onnx takes its inputs from",
+    message: "lacks onnx/embed_tokens.onnx, which computes the inputs of decoder_model_merged.onnx",
   },
   {
     what: "no vision encoder",
@@ -81,20 +81,20 @@ test.for<{
     name: "smolvlm",
     damage: remove("onnx/decoder_model_merged.onnx_data"),
     code: "invalid_checkpoint",
-    message: `${decoder} has weights in decoder_model_merged.onnx_data, which is not beside it`,
+    message: `${decoder} has weights in decoder_model_merged.onnx_data, which is not in the same folder`,
   },
   {
     what: "weights outside of the folder",
     name: "smolvlm",
     damage: rename(decoder, "decoder_model_merged.onnx_data", "../../../../../../../../data_a"),
     code: "invalid_checkpoint",
-    message: "which is not beside it",
+    message: "which is not in the same folder",
   },
   {
     what: "half of a file",
     damage: (folder) => truncate(join(folder, decoder), 30_000),
     code: "invalid_checkpoint",
-    message: "decoder_model_merged.onnx is not an ONNX file, or only a part of one",
+    message: "decoder_model_merged.onnx is not an ONNX file, or it is incomplete",
   },
   {
     what: "a page of an error in a file's place",
@@ -106,7 +106,7 @@ test.for<{
     what: "an input that nobody fills",
     damage: rename(decoder, "attention_mask", "attention_bias"),
     code: "unsupported_model",
-    message: `${decoder} has an input attention_bias, which is not served; known are inputs_embeds, attention_mask, `,
+    message: `${decoder} has an input attention_bias, which is not supported; supported are inputs_embeds, attention_mask, `,
   },
   {
     what: "no logits",
@@ -124,7 +124,7 @@ test.for<{
     what: "another number of layers",
     damage: configure(({ text_config: text }) => (text.num_hidden_layers = 3)),
     code: "invalid_checkpoint",
-    message: `${decoder} takes keys and values of 2 layers, as past_key_values.0.key; config.json implies 3`,
+    message: `${decoder} has keys and values for 2 layers (past_key_values.0.key and so on); config.json implies 3`,
   },
   {
     what: "another number of heads",
@@ -151,7 +151,7 @@ test.for<{
     code: "invalid_configuration",
     message: "1024 tokens; the checkpoint's limit is 512",
   },
-])("$what is told by name", async ({ name = "llava", damage, options, code, message }) => {
+])("$what is reported by name", async ({ name = "llava", damage, options, code, message }) => {
   await using folder = await createTemporaryFolder();
   const path = join(folder.path, name);
   await cp(join(goldensFolder, "onnx-exports", name), path, { recursive: true });
@@ -169,7 +169,7 @@ test.for<{
   await expect(build()).rejects.toMatchObject({ code, message: expect.stringContaining(message) });
 });
 
-test("a checkpoint that has both is served from its safetensors", async () => {
+test("a checkpoint with both is served from its safetensors", async () => {
   await using folder = await createTemporaryFolder();
   const path = join(folder.path, "llava");
   await cp(join(goldensFolder, "onnx-exports", "llava"), path, { recursive: true });
@@ -179,7 +179,7 @@ test("a checkpoint that has both is served from its safetensors", async () => {
   expect(tensors.size).toBeGreaterThan(0);
 });
 
-test("variants are told apart by content", async () => {
+test("variants have different content hashes", async () => {
   await using cache = await createTemporaryFolder();
   const checkpoint = await openCheckpoint(join(goldensFolder, "onnx-exports", "llava"), { cacheFolder: cache.path });
   const hashOf = async (dtype: BuildModelOptions["dtype"]): Promise<string> => {

@@ -1,7 +1,7 @@
 /**
- * A process of its own for `webgpu.test.ts`: the Vulkan driver is chosen by the environment a process starts with.
- * Usage: node webgpu-answer.ts CACHE_FOLDER; prints the tokens of an answer about a picture and those of
- * transformers, as JSON.
+ * A separate process for `webgpu.test.ts`, because the environment at the start of a process selects the Vulkan driver.
+ * Usage: node webgpu-answer.ts CACHE_FOLDER; prints the tokens of an answer about a picture and those of transformers,
+ * as JSON.
  */
 import { loadGoldens } from "../../../support/goldens.ts";
 import { ask, exports, startExport } from "./export-engine.ts";

@@ -30,7 +30,7 @@ async function replica(config: Partial<CacheConfig> = {}): Promise<MultiModalCac
   return new MultiModalCaches({ ...defaultCacheConfig, commandTimeoutMs, ...config }, store);
 }
 
-test("replicas of one model share what they know of images; equal keys of different caches stay apart", async () => {
+test("replicas of one model share image data, and equal keys of different caches are separate", async () => {
   const [first, second] = [await replica(), await replica()];
   first.encoder.setMany([{ key: "a", value: embeddings }]);
   first.source.setMany([{ key: "a", value: known }]);
@@ -38,7 +38,7 @@ test("replicas of one model share what they know of images; equal keys of differ
   expect(await second.encoder.getMany(["a", "b"])).toEqual([embeddings, null]);
   expect(await second.source.getMany(["a"])).toEqual([known]);
   expect(await second.processor.cache.getMany(["a"])).toEqual([null]);
-  // Which asked for its embeddings, too: they are in the replica's own memory now.
+  // The replica has also looked up its embeddings, which are now in its own memory.
   await second.encoder.getMany(["a"]);
   const { tiers, store } = second.report;
   const encoder = tiers.filter(({ cache }) => cache === "encoder");
@@ -66,7 +66,7 @@ const item: ProcessedItem = {
   ],
 };
 
-describe("of an image that another replica has seen", () => {
+describe("for an image that another replica has processed", () => {
   const numGets = (): number =>
     Number(/cmdstat_mget:calls=(\d+)/.exec(server.command("info", "commandstats"))?.[1] ?? 0);
   const statsOf = ({ report }: MultiModalCaches, cache: string) =>
@@ -82,7 +82,7 @@ describe("of an image that another replica has seen", () => {
     return second;
   }
 
-  test("embeddings and what it does to the prompt are taken, and its pixels are left where they are", async () => {
+  test("embeddings and prompt updates are read, and pixels are not", async () => {
     await using second = disposable(await replicasThatShare("encoded", embeddings));
     const [found] = await second.caches.processor.getMany(["a"]);
     expect(found?.promptUpdates).toEqual(item.promptUpdates);
@@ -97,7 +97,7 @@ describe("of an image that another replica has seen", () => {
     expect(numGets()).toBe(2);
   });
 
-  test("its pixels are taken where its embeddings are not known, or are not as many as it has places", async () => {
+  test("pixels are read if its embeddings are missing or have the wrong count", async () => {
     await using without = disposable(await replicasThatShare("pixels", null));
     expect(await without.caches.processor.getMany(["a", "b"])).toEqual([item, null]);
     expect(statsOf(without.caches, "pixels")).toMatchObject({ queries: 1, hits: 1 });
@@ -106,7 +106,7 @@ describe("of an image that another replica has seen", () => {
     expect(await other.caches.processor.getMany(["a"])).toEqual([item]);
   });
 
-  test("an item without its pixels and without embeddings is none", async () => {
+  test("an item without pixels and without embeddings is a miss", async () => {
     await using second = disposable(await replicasThatShare("torn", null));
     server.command("eval", "redis.call('del', unpack(redis.call('keys', 'torn:pixels:*')))", "0");
     expect(await second.caches.processor.getMany(["a"])).toEqual([null]);
@@ -117,7 +117,7 @@ function disposable(caches: MultiModalCaches): AsyncDisposable & { readonly cach
   return { caches, [Symbol.asyncDispose]: () => caches.close() };
 }
 
-test("caches of another prefix, and so of another deployment, share nothing", async () => {
+test("caches with another prefix, and so of another deployment, share nothing", async () => {
   const [first, second] = [await replica(), await replica({ keyPrefix: "other" })];
   first.source.setMany([{ key: "apart", value: known }]);
   await first.settled();

@@ -1,4 +1,4 @@
-/** The values that the caches' tests hold: a few numbers, with a known size and a codec. */
+/** The values of the caches' tests: a few numbers, with a known size and a codec. */
 import { decodeRecord, encodeRecord } from "../../../../engine/multimodal/caches/record-codec.ts";
 import type { ValueCodec } from "../../../../engine/multimodal/caches/value-codec.ts";
 
@@ -12,7 +12,7 @@ export const numbersCodec: ValueCodec<Float32Array> = {
   byteLengthOf: (data) => data.byteLength,
 };
 
-/** 256 numbers, 1 KiB, that tell which key and which processing they are of. */
+/** 256 numbers (1 KiB) that identify their key and processing. */
 export function numbersOf(key: string, processing = 0): Float32Array {
   return new Float32Array(256).fill(key.length * 1_000 + (key.codePointAt(0) ?? 0) + processing / 16);
 }

@@ -44,7 +44,7 @@ describe("the memory tier", () => {
     return keys.filter((_, index) => values[index] !== null);
   };
 
-  test("drops what was used least recently, by bytes", async () => {
+  test("evicts the least recently used values, by bytes", async () => {
     const cache = new TieredCache([memoryTier(new MemoryPool(3 * 1024))]);
     cache.setMany([entry("a"), entry("b"), entry("c")]);
     await cache.getMany(["a"]);
@@ -55,7 +55,7 @@ describe("the memory tier", () => {
     expect(cache.tiers[0].stats.heldBytes).toBe(3 * 1024);
   });
 
-  test("keeps the hits of a request, however old, while its misses are put in", async () => {
+  test("keeps the hits of a request, however old, while its misses are added", async () => {
     const cache = new ProcessorCache(new TieredCache([memoryTier(new MemoryPool(3 * 1024))]));
     const process = async (keys: readonly string[]) => keys.map((key) => numbersOf(key));
     const { signal } = new AbortController();
@@ -64,7 +64,7 @@ describe("the memory tier", () => {
     expect(await heldKeys(cache.cache, ["old", "b", "c", "new", "newer"])).toEqual(["old", "new", "newer"]);
   });
 
-  test("serves a value larger than the whole budget uncached, and keeps the others", async () => {
+  test("does not cache a value larger than the whole budget, and keeps the others", async () => {
     const cache = new ProcessorCache(new TieredCache([memoryTier(new MemoryPool(2 * 1024))]));
     const { signal } = new AbortController();
     cache.cache.setMany([entry("a")]);
@@ -80,7 +80,7 @@ describe("the memory tier", () => {
     expect(cache.tiers[0].stats.heldBytes).toBe(2 * 1024);
   });
 
-  test("several caches share one budget, and equal keys of theirs stay apart", async () => {
+  test("several caches share one budget, and their equal keys are separate", async () => {
     const pool = new MemoryPool(2 * 1024);
     const [left, right] = ["left", "right"].map((name) => new TieredCache([memoryTier(pool, name)]));
     left.setMany([entry("a", 128)]);
@@ -92,7 +92,7 @@ describe("the memory tier", () => {
     expect(left.tiers[0].stats.heldBytes).toBe(0);
   });
 
-  test("a budget of nothing keeps nothing", async () => {
+  test("a budget of zero keeps nothing", async () => {
     const cache = new TieredCache([memoryTier(new MemoryPool(0))]);
     cache.setMany([entry("a")]);
     expect(await heldKeys(cache, ["a"])).toEqual([]);

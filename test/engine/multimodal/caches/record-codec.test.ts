@@ -58,7 +58,7 @@ const sample: CacheRecord = {
 };
 
 describe("the codec of cached values", () => {
-  test("gives back every record as it was, from aligned and from misaligned bytes", () => {
+  test("returns every record unchanged, from aligned and misaligned bytes", () => {
     const property = fc.property(records, fc.nat(63), (record, offset) => {
       const encoded = encodeRecord(key, record);
       expectEqual(decodeRecord(key, encoded), record);
@@ -69,7 +69,7 @@ describe("the codec of cached values", () => {
     expect(() => fc.assert(property)).not.toThrow();
   });
 
-  test("reads tensors where they lie, also in memory that threads share", () => {
+  test("reads tensors in place, also in memory that threads share", () => {
     const encoded = encodeRecord(key, sample);
     const shared = new Uint8Array(new SharedArrayBuffer(encoded.length));
     shared.set(encoded);
@@ -78,7 +78,7 @@ describe("the codec of cached values", () => {
     expectEqual(decoded, sample);
   });
 
-  test("refuses every change of a single byte", () => {
+  test("rejects every change of a single byte", () => {
     const encoded = encodeRecord(key, sample);
     for (let index = 0; index < encoded.length; index++) {
       for (const change of [1, 0x80, 0xff]) {
@@ -90,7 +90,7 @@ describe("the codec of cached values", () => {
     expectEqual(decodeRecord(key, encoded), sample);
   });
 
-  test("refuses any single-byte change of any record", () => {
+  test("rejects any single-byte change of any record", () => {
     fc.assert(
       fc.property(records, fc.nat(), fc.integer({ min: 1, max: 255 }), (record, position, change) => {
         const encoded = encodeRecord(key, record);
@@ -100,7 +100,7 @@ describe("the codec of cached values", () => {
     );
   });
 
-  test("refuses what was cut off or has something behind it", () => {
+  test("rejects truncated records and trailing bytes", () => {
     const encoded = encodeRecord(key, sample);
     for (let length = 0; length < encoded.length; length++) {
       expect(decodeRecord(key, encoded.subarray(0, length))).toBeNull();
@@ -108,7 +108,7 @@ describe("the codec of cached values", () => {
     expect(decodeRecord(key, Buffer.concat([encoded, Buffer.alloc(1)]))).toBeNull();
   });
 
-  test("refuses bytes of anybody else, and a value of another key", () => {
+  test("rejects foreign bytes and values of another key", () => {
     fc.assert(fc.property(fc.uint8Array({ maxLength: 400 }), (bytes) => decodeRecord(key, bytes) === null));
     expect(decodeRecord(key, Buffer.from(JSON.stringify({ key, tensors: [], details: null })))).toBeNull();
     expect(decodeRecord("b".repeat(64), encodeRecord(key, sample))).toBeNull();

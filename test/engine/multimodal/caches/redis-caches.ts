@@ -1,4 +1,4 @@
-/** Caches over a real Redis, as two replicas of the service would have them. */
+/** Caches over a real Redis, as in two replicas of the service. */
 import { setTimeout as delay } from "node:timers/promises";
 
 import type { ByteStore } from "../../../../engine/multimodal/caches/byte-store.ts";
@@ -42,7 +42,7 @@ export async function connected(store: ByteStore): Promise<ByteStore> {
   return store;
 }
 
-/** Of a server that is there and lets the client in; otherwise `createUnconnectedRedisCache`. */
+/** For a server that is running and accepts the client; otherwise use `createUnconnectedRedisCache`. */
 export async function createRedisCache(url: string, options: RedisCacheOptions = {}): Promise<RedisCache> {
   const cache = createUnconnectedRedisCache(url, options);
   await connected(cache.connection);

@@ -1,4 +1,7 @@
-/** What requests notice of a Redis that is slow, full, read-only, restarted, gone or not theirs: the work, nothing else. */
+/**
+ * The effect on requests of a Redis that is slow, full, read-only, restarted, missing or foreign: more work, nothing
+ * else.
+ */
 import { setTimeout as delay } from "node:timers/promises";
 import { afterEach, describe, expect, test } from "vitest";
 
@@ -27,7 +30,7 @@ async function cacheOf(url: string, options?: RedisCacheOptions): Promise<RedisC
   return cache;
 }
 
-/** One request for the key; whether it had to do the work. */
+/** Sends one request for the key; returns whether it had to do the work. */
 async function isProcessed({ processorCache }: RedisCache, key: string): Promise<boolean> {
   let isProcessed = false;
   const process = async (keys: readonly string[]): Promise<Float32Array[]> => {
@@ -40,14 +43,14 @@ async function isProcessed({ processorCache }: RedisCache, key: string): Promise
   return isProcessed;
 }
 
-/** Requests until one is served from Redis again. */
+/** Sends requests until one is served from Redis again. */
 async function expectRecovery(cache: RedisCache, key: string): Promise<void> {
   await expect.poll(async () => isProcessed(cache, key), { interval: 20 }).toBe(false);
   expect(cache.store.state).toEqual({ canRead: true, canWrite: true });
 }
 
 describe("replicas on one Redis", () => {
-  test("a second replica takes what the first has processed, in one round trip", async () => {
+  test("a second replica reuses what the first has processed, in one round trip", async () => {
     const server = await serverOf();
     const [first, second] = [await cacheOf(server.url), await cacheOf(server.url)];
     const keys = ["a", "b", "c"];
@@ -62,7 +65,7 @@ describe("replicas on one Redis", () => {
     expect(second.tier.stats).toMatchObject({ queries: 3, hits: 3, errors: 0 });
   });
 
-  test("values are gone after their time, and larger ones than allowed are never written", async () => {
+  test("values expire after their lifetime, and values above the limit are never written", async () => {
     const server = await serverOf();
     const cache = await cacheOf(server.url, { timeToLiveSeconds: 1_000, maxValueBytes: 2_000 });
     await isProcessed(cache, "a");
@@ -92,14 +95,14 @@ describe("replicas on one Redis", () => {
       damages[damage]();
       expect(await isProcessed(cache, "a")).toBe(true);
       expect(await isProcessed(cache, "a")).toBe(false);
-      // MGET passes over what is no string, so nobody sees that there was something.
+      // MGET skips values that are not strings, so nothing is noticed.
       expect(cache.tier.stats).toMatchObject({ errors: 0, refusedValues: damage === "of another type" ? 0 : 1 });
     },
   );
 });
 
 describe("a Redis in trouble", () => {
-  test("killed in the middle: requests do the work; started again: it serves by itself", async () => {
+  test("killed: requests do the work; restarted: it is used again without a restart of the service", async () => {
     const server = await serverOf();
     const cache = await cacheOf(server.url);
     await isProcessed(cache, "a");
@@ -112,7 +115,7 @@ describe("a Redis in trouble", () => {
     expect(cache.log.join("")).toContain("Redis is connected again");
   });
 
-  test("silent: the first request waits for one timeout, the next for nothing, until it answers again", async () => {
+  test("silent: the first request waits for one timeout, later ones skip it, until it answers again", async () => {
     const server = await serverOf();
     const commandTimeoutMs = 400;
     const cache = await cacheOf(server.url, { commandTimeoutMs });
@@ -134,7 +137,7 @@ describe("a Redis in trouble", () => {
     ]);
   });
 
-  test("in time while this process was busy: its answer is taken, however late it is read", async () => {
+  test("in time while this process was busy: its answer is used, however late it is read", async () => {
     const server = await serverOf();
     const cache = await cacheOf(server.url, { commandTimeoutMs: 50 });
     await isProcessed(cache, "a");
@@ -145,7 +148,7 @@ describe("a Redis in trouble", () => {
     expect(cache.tier.stats.errors).toBe(0);
   });
 
-  test("full: what it has is served, what it refuses is not tried for a while, and room is used again", async () => {
+  test("full: its values are read, rejected writes pause, and freed memory is used again", async () => {
     const server = await serverOf();
     const cache = await cacheOf(server.url);
     await isProcessed(cache, "a");
@@ -157,14 +160,14 @@ describe("a Redis in trouble", () => {
     expect(cache.tier.stats.errors).toBe(1);
     server.command("config", "set", "maxmemory", "0");
     await expectRecovery(cache, "b");
-    const told = cache.log.filter((line) => /"warn"|takes/.test(line));
+    const told = cache.log.filter((line) => /"warn"|accepts/.test(line));
     expect(told).toEqual([
-      expect.stringMatching(/Redis refuses writes.*OOM command not allowed/),
-      expect.stringContaining("Redis takes writes again"),
+      expect.stringMatching(/Redis rejects writes.*OOM command not allowed/),
+      expect.stringContaining("Redis accepts writes again"),
     ]);
   });
 
-  test("that drops old values to make room: requests do the work, nothing fails", async () => {
+  test("evicting old values: requests do the work, nothing fails", async () => {
     const server = await serverOf({ settings: ["--maxmemory", "4mb", "--maxmemory-policy", "allkeys-lru"] });
     const cache = await cacheOf(server.url);
     for (const index of Array(100).keys()) {
@@ -176,7 +179,7 @@ describe("a Redis in trouble", () => {
     expect(Number(server.command("dbsize"))).toBeLessThan(30);
   });
 
-  test("a replica that is read-only: what it has is served", async () => {
+  test("a read-only replica: its values are read", async () => {
     const server = await serverOf();
     const cache = await cacheOf(server.url);
     await isProcessed(cache, "a");
@@ -188,7 +191,7 @@ describe("a Redis in trouble", () => {
     await expectRecovery(cache, "b");
   });
 
-  test("a user who may only read gets hits, and no request fails", async () => {
+  test("a user with read rights only gets hits, and no request fails", async () => {
     const server = await serverOf();
     const writer = await cacheOf(server.url);
     await isProcessed(writer, "a");
@@ -200,7 +203,7 @@ describe("a Redis in trouble", () => {
     expect(reader.store.state).toEqual({ canRead: true, canWrite: false });
   });
 
-  test("a wrong password: requests do the work, one warning without it is logged; once it is right, Redis serves", async () => {
+  test("a wrong password: requests do the work, one warning omits it; once it is correct, Redis is used", async () => {
     const server = await serverOf({ settings: ["--requirepass", "right"] });
     const cache = createUnconnectedRedisCache(`redis://:wr0ng@127.0.0.1:${server.port}`);
     opened.push(async () => cache[Symbol.asyncDispose]());
@@ -215,7 +218,7 @@ describe("a Redis in trouble", () => {
     await expectRecovery(cache, "a");
   });
 
-  test("a node of a cluster: requests do the work, and one warning says what REDIS_URL must name", async () => {
+  test("a node of a cluster: requests do the work, and one warning says that REDIS_URL must name a single server", async () => {
     const server = await serverOf({ settings: ["--cluster-enabled", "yes"] });
     const slots = Array.from({ length: 16_384 }, (_, slot) => String(slot));
     server.command("cluster", "addslots", ...slots);
@@ -232,7 +235,7 @@ describe("a Redis in trouble", () => {
     expect(warnings).toEqual([expect.stringMatching(/node of a cluster.*REDIS_URL must name a single server/)]);
   });
 
-  test("nowhere to be found: requests do the work, and the process can end", async () => {
+  test("missing: requests do the work, and the process can end", async () => {
     const cache = createUnconnectedRedisCache("redis://127.0.0.1:1");
     opened.push(async () => cache[Symbol.asyncDispose]());
     for (const _ of Array.from({ length: 5 })) expect(await isProcessed(cache, "a")).toBe(true);

@@ -24,7 +24,7 @@ function embeddingsOf(...numbers: number[]): Embeddings {
 }
 
 describe("processed items", () => {
-  // Views of a batch, as a processor leaves them.
+  // Views of a batch, like a processor's output.
   const batch = Float32Array.from({ length: 100 }, (_, index) => index / 7);
   const item: ProcessedItem = {
     tensors: new Map([
@@ -47,7 +47,7 @@ describe("processed items", () => {
     ],
   };
 
-  test("come back whole from two values: pixels; and what they do to the prompt, with all small tensors", () => {
+  test("survive the split into two values: pixels, and prompt updates with all small tensors", () => {
     const { placement, pixels } = divideItem(item);
     expect([...pixels.keys()]).toEqual(["pixel_values"]);
     expect([...placement.tensors.keys()]).toEqual(["pixel_mask", "image_grid_thw"]);
@@ -55,7 +55,7 @@ describe("processed items", () => {
     expect(itemTensorsCodec.decode(key, shared(itemTensorsCodec.encode(key, pixels)))).toEqual(pixels);
   });
 
-  test("are copied out of their batch into memory that a message does not copy", () => {
+  test("are copied out of their batch into memory that messages share", () => {
     const copy = toSharedItem(item);
     expect(copy).toEqual(item);
     for (const { data } of copy.tensors.values()) expect(data.buffer).toBeInstanceOf(SharedArrayBuffer);
@@ -67,7 +67,7 @@ describe("processed items", () => {
 });
 
 describe("embeddings", () => {
-  test("come back as single precision, rounded to half, in memory that threads share", () => {
+  test("return as single precision, rounded to half, in memory that threads share", () => {
     const embeddings = embeddingsOf(0, -0, 1 / 3, 65_504, -2.5, 6e-8);
     const bytes = embeddingsCodec.encode(key, embeddings);
     const decoded = embeddingsCodec.decode(key, shared(bytes))!;
@@ -78,7 +78,7 @@ describe("embeddings", () => {
     });
   });
 
-  test.for([65_520, -1e30, Number.POSITIVE_INFINITY])("keep single precision where %d is among them", (large) => {
+  test.for([65_520, -1e30, Number.POSITIVE_INFINITY])("keep single precision if %d is among them", (large) => {
     const embeddings = embeddingsOf(1 / 3, large);
     expect(embeddingsCodec.decode(key, shared(embeddingsCodec.encode(key, embeddings)))).toEqual(embeddings);
   });
@@ -91,12 +91,12 @@ describe("embeddings", () => {
 });
 
 describe("sources", () => {
-  test("come back with validator and content hash", () => {
+  test("return with validator and content hash", () => {
     const known = { validator: '"3858f62230ac3c915f300c664312c63f-1"', contentHash: "0".repeat(64) };
     expect(knownImageCodec.decode(key, knownImageCodec.encode(key, known))).toEqual(known);
   });
 
-  test("are a tenant's own, and their keys show no reference", () => {
+  test("belong to a tenant, and their keys show no reference", () => {
     const keys = [
       sourceCacheKey("s3://a/b", null),
       sourceCacheKey("s3://a/b", ""),

@@ -48,7 +48,7 @@ testLogitsProcessor("min-p", {
   notUsing: [{}, { temperature: 0, minP: 0.5 }],
 });
 
-/** Favours tokens by how often the output, or the prompt, has them; a table per request, filled call by call. */
+/** Favours tokens by their count in the output or the prompt, with a table per request that each call extends. */
 class Favourites extends RequestLogitsProcessorAdapter {
   override isArgmaxInvariant(): boolean {
     return false;
@@ -68,7 +68,7 @@ class Favourites extends RequestLogitsProcessorAdapter {
   }
 }
 
-testLogitsProcessor("an adapter of functions of one request", {
+testLogitsProcessor("an adapter for functions of one request", {
   create: () => new Favourites(engineConfig, "cpu", {}),
   using: [{ extraArgs: { favour: "output" } }, { extraArgs: { favour: "both" } }],
 });

@@ -36,7 +36,7 @@ interface Request {
 
 const sixLogits = [2, -1, 0.5, 3, -0.25, 1.7];
 
-/** The row as the processor leaves it to a request that is alone in the batch. */
+/** The row after the processor, for a request that is alone in the batch. */
 function applied(processor: LogitsProcessor, request: Request, row: readonly number[] = sixLogits): number[] {
   const { params, promptTokenIds = [], outputTokenIds = [], badWordsTokenIds = [] } = request;
   const added = {
@@ -77,11 +77,11 @@ describe("penalties", () => {
     ],
   ];
 
-  test.for(cases)("of %o give NumPy's values to the last bit", ([params, expected]) => {
+  test.for(cases)("of %o are bit-identical to NumPy's", ([params, expected]) => {
     expect(applied(new PenaltiesLogitsProcessor(engineConfig), { params, ...tokens })).toEqual(expected);
   });
 
-  test("come after the other processors: a bias is divided as well", () => {
+  test("run after the other processors, so a bias is divided as well", () => {
     const params = { temperature: 0, logitBias: { 1: 4 }, repetitionPenalty: 2 };
     const logits = [2.5, 0, 0, 0];
     expect(sampleOnce([{ logits, params }])[0].tokenId).toBe(1);
@@ -90,7 +90,7 @@ describe("penalties", () => {
 });
 
 describe("logit bias", () => {
-  test("is added, clamped to a hundred either way", () => {
+  test("is added, clamped to between -100 and 100", () => {
     const params = { logitBias: { 0: -1000, 2: 0.25, 5: Infinity } };
     expect(applied(new LogitBiasLogitsProcessor(engineConfig), { params })).toEqual([
       -98,
@@ -104,7 +104,7 @@ describe("logit bias", () => {
 });
 
 describe("allowed tokens", () => {
-  test("keep their logits, all others are excluded", () => {
+  test("keep their logits, and all others are excluded", () => {
     const params = { allowedTokenIds: [4, 1, 4] };
     expect(applied(new AllowedTokensLogitsProcessor(engineConfig), { params })).toEqual([
       -Infinity,
@@ -138,7 +138,7 @@ describe("bad words", () => {
     expect(idsLeft(applied(processor, { params: {}, outputTokenIds, badWordsTokenIds }))).toEqual(expected);
   });
 
-  test("may be completed where they began in the prompt", () => {
+  test("may be completed if they begin in the prompt", () => {
     const processor = new BadWordsLogitsProcessor(engineConfig);
     expect(idsLeft(applied(processor, { params: {}, promptTokenIds: [1], badWordsTokenIds }))).toContain(2);
   });
@@ -159,10 +159,10 @@ describe("min tokens", () => {
   });
 });
 
-describe("what shapes a draw", () => {
+describe("draw parameters", () => {
   const logits = [2.0, 1.0, 0.1, -1.0, 0.5, 1.9];
 
-  test("min-p after the temperature leaves NumPy's probabilities", () => {
+  test("min-p after the temperature gives NumPy's probabilities", () => {
     const row = Float32Array.from(logits);
     scale(row, 1 / 0.7);
     const left = applied(new MinPLogitsProcessor(engineConfig), { params: { minP: 0.1 } }, [...row]).map(Math.exp);

@@ -55,7 +55,7 @@ function failuresOf(action: () => unknown): [number, string][] {
 const swap = { from: 0, to: 2, directionality: "swap" } as const;
 
 describe("a function per request", () => {
-  test("is made once per add, follows its row, and leaves other rows alone", () => {
+  test("is created once per add, follows its row, and does not touch other rows", () => {
     const adapter = new TestAdapter({
       reverse: () => (_output: readonly number[], row: Float32Array) => row.reverse(),
     });
@@ -70,7 +70,7 @@ describe("a function per request", () => {
     expect(adapter.numCreated).toBe(1);
   });
 
-  test("of three parameters sees the prompt as well, and the newest token of the live output", () => {
+  test("with three parameters also sees the prompt, and the newest token of the live output", () => {
     const seen: unknown[] = [];
     const adapter = new TestAdapter({
       ofOutput: () => (output: readonly number[], row: Float32Array) => {
@@ -89,7 +89,7 @@ describe("a function per request", () => {
     expect(seen).toEqual([[5], [71, 5]]);
   });
 
-  test("may return a row of its own", () => {
+  test("may return its own row", () => {
     const adapter = new TestAdapter({ own: () => (_output: unknown, _row: unknown) => Float32Array.of(7, 8, 9) });
     adapter.updateState({ batchSize: 1, removed: [], added: [added(0, "own")], moved: [] });
     const logits = createLogits(1);
@@ -98,7 +98,7 @@ describe("a function per request", () => {
   });
 });
 
-describe("a failure names its row, and the other rows are served", () => {
+describe("a failure names its row, and other rows are processed", () => {
   const reverse = () => (_output: unknown, row: Float32Array) => row.reverse();
   const wrongReturns: [string, () => unknown, string][] = [
     ["nothing", () => (_o: unknown, _r: unknown) => undefined, "must return a row of 3 logits, got undefined"],

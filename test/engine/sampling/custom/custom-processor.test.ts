@@ -24,7 +24,7 @@ function wishOf({ extraArgs: { target, fault } }: SamplingParams): Wish | undefi
   return { target, fault: typeof fault === "string" ? fault : null };
 }
 
-/** Forces each request's target token, row by row, and throws where a request tells it to. */
+/** Forces each request's target token, row by row, and throws if a request says so. */
 class Forcing extends LogitsProcessor {
   protected readonly wishes = new RowStates<Wish>();
 
@@ -51,7 +51,7 @@ class Forcing extends LogitsProcessor {
   }
 }
 
-/** The same in one go over the whole buffer. */
+/** The same in one pass over the whole buffer. */
 class ForcingAtOnce extends Forcing {
   override apply(logits: Logits): Float32Array {
     const data = logits.data;
@@ -65,7 +65,7 @@ class ForcingAtOnce extends Forcing {
   }
 }
 
-/** The same by a function per request. */
+/** The same with a function per request. */
 class ForcingFunctions extends RequestLogitsProcessorAdapter {
   override isArgmaxInvariant(): boolean {
     return false;
@@ -103,7 +103,7 @@ describe.for([
   ["the buffer at once", () => new ForcingAtOnce(engineConfig, "cpu", {})],
   ["a function per request", () => new ForcingFunctions(engineConfig, "cpu", {})],
 ] as const)("a processor of %s", ([, create]) => {
-  test.for(["apply", "update"])("that throws in %s for one request ends that one, the others never notice", (fault) => {
+  test.for(["apply", "update"])("that throws in %s for one request ends only that request", (fault) => {
     const culprit = row(3, { target: 5, fault });
     const others = [row(1), row(2, { target: 7 }), row(4, { target: 0 }), row(5)];
     const expected = tokensOf(sampleOnce(others, [create]));
@@ -137,13 +137,13 @@ describe("a processor", () => {
       () => new ForcingFunctions(engineConfig, "cpu", {}),
       "the function of a request must return a row of 12 logits, got undefined",
     ],
-  ] as const)("of %s that returns nothing for one request is told so, by name", ([, create, problem]) => {
+  ] as const)("of %s that returns nothing for one request is reported by name", ([, create, problem]) => {
     const samples = sampleOnce([row(1, { target: 4, fault: "nothing" }), row(2, { target: 6 }), row(3)], [create]);
     expect(samples[0].error?.message).toBe(`The logits processor custom 0 failed: ${problem}`);
     expect(tokensOf(samples.slice(1))).toEqual(tokensOf(sampleOnce([row(2, { target: 6 }), row(3)], [create])));
   });
 
-  test("that fails at no row alone ends the requests that use it, and no others", () => {
+  test("that fails for no row alone ends the requests that use it, and no others", () => {
     const create = () => new Forcing(engineConfig, "cpu", {});
     const samples = sampleOnce(
       [row(1), row(2, { target: 4, fault: "crowd" }), row(3, { target: 4 }), row(4)],
@@ -196,7 +196,7 @@ describe("a processor", () => {
     expect(stepLogits.row(2)).toEqual(Float32Array.from(logits));
   });
 
-  test("ahead of one that fails keeps its effect, and one behind it is asked all the same", () => {
+  test("before one that fails keeps its effect, and one after it still runs", () => {
     const create = () => new Forcing(engineConfig, "cpu", {});
     class Doubling extends Forcing {
       override apply(all: Logits): Float32Array {
@@ -210,7 +210,7 @@ describe("a processor", () => {
     expect(tokensOf([samples[0], samples[2]])).toEqual(tokensOf(sampleOnce([row(1), row(3)], [double, double])));
   });
 
-  test("that cannot be made anew ends every request, for nobody can tell whose it was", () => {
+  test("that cannot be created again ends every request, because its requests are unknown", () => {
     let numCreated = 0;
     const create = () => {
       numCreated += 1;
@@ -224,12 +224,12 @@ describe("a processor", () => {
   });
 
   test.for(["updateState", "apply"] as const)(
-    "that answers with a promise in %s is refused, and the promise with it",
+    "that returns a promise from %s is rejected, and the promise's rejection is handled",
     (method) => {
       class Late extends Forcing {
         override updateState(batchUpdate: BatchUpdate | null): void {
           super.updateState(batchUpdate);
-          // As JavaScript can: nothing checks its types.
+          // As in JavaScript, where types are not checked.
           if (method === "updateState" && [...this.wishes.entries()].length > 0)
             return Promise.reject(new Error("late")) as unknown as undefined;
         }
@@ -247,7 +247,7 @@ describe("a processor", () => {
     },
   );
 
-  test("that throws when asked for its place is refused by name", () => {
+  test("that throws in isArgmaxInvariant is rejected by name", () => {
     class Undecided extends Forcing {
       override isArgmaxInvariant(): boolean {
         throw new Error("it depends");
@@ -261,9 +261,9 @@ describe("a processor", () => {
     );
   });
 
-  test("that does not say whether it is argmax-invariant is refused by name", () => {
+  test("that does not return a boolean from isArgmaxInvariant is rejected by name", () => {
     class Silent extends Forcing {
-      // As JavaScript can: nothing checks its types.
+      // As in JavaScript, where types are not checked.
       override isArgmaxInvariant(): boolean {
         return undefined as unknown as boolean;
       }

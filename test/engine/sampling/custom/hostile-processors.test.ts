@@ -8,7 +8,7 @@ import type { TemporaryFolder } from "../../../support/temporary-folder.ts";
 import { buildGoldenModel, createWorkerOptions, goldenRequest, SteppedEngine } from "../../core/golden-engine.ts";
 import type { GoldenModel } from "../../core/golden-engine.ts";
 
-/** Does harm to all that it is shown of the batch, in the way that a request names, and goes on as if nothing had been. */
+/** Damages everything that it is shown of the batch, in the way that a request names, and continues normally. */
 const hostile = `
 import { LogitsProcessor } from "fovea";
 
@@ -66,7 +66,7 @@ beforeAll(async () => {
 
 afterAll(() => folder[Symbol.asyncDispose]());
 
-/** Each looks at its output so far in another way. */
+/** Each reads its output so far in another way. */
 const paramsOfOthers: readonly Partial<SamplingParams>[] = [
   { maxTokens: 12 },
   { maxTokens: 12, frequencyPenalty: 1.5, presencePenalty: 1 },
@@ -75,7 +75,7 @@ const paramsOfOthers: readonly Partial<SamplingParams>[] = [
   { maxTokens: 12, minTokens: 9 },
 ];
 
-/** What becomes of the others, beside one with these extra arguments that leaves before them. */
+/** The results of the others, next to a request with these extra arguments that leaves before them. */
 async function run(processors: readonly string[], extraArgs: SamplingParams["extraArgs"]) {
   const { model, cases } = golden;
   const logitsProcessors = processors.map((name) => ({
@@ -104,12 +104,12 @@ async function run(processors: readonly string[], extraArgs: SamplingParams["ext
 
 const harms = "shortens empties lengthens overwrites freezes prompts params arguments stops rows".split(" ");
 
-test.for(harms)("a processor that harms all it sees (%s) changes nobody's answer", async (harm) => {
+test.for(harms)("a processor that damages everything it sees (%s) changes no other answer", async (harm) => {
   expect(JSON.stringify(await run(["Hostile"], { harm, swallows: true }))).toBe(reference);
 });
 
 test.for(["prompts", "params", "arguments", "stops", "rows"])(
-  "a write into what processors are shown (%s) fails where it is made",
+  "a write into shared data (%s) fails where it happens",
   async (harm) => {
     const { error } = await run(["Hostile"], { harm, swallows: false });
     expect(error?.code).toBe("logits_processor_failed");

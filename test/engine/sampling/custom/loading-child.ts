@@ -1,7 +1,7 @@
 /**
  * A process without a test runner's module loader. Each argument is the name of a processor to load from the working
- * directory, `installed` for what packages announce, or `class:` and the name of one to pass on as a class; prints as
- * JSON what becomes of each.
+ * directory, `installed` for announced processors, or `class:` and the name of one to pass as a class. Prints the
+ * results as JSON.
  */
 import { EngineError, LogitsProcessor } from "../../../../engine/index.ts";
 import { referToClasses } from "../../../../engine/sampling/custom/class-references.ts";

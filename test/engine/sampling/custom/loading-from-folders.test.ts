@@ -10,7 +10,7 @@ import type { TemporaryFolder } from "../../../support/temporary-folder.ts";
 
 const child = fileURLToPath(new URL("./loading-child.ts", import.meta.url));
 
-/** Types and all: nothing is built. */
+/** With types: nothing is built. */
 const processorSource = `
   import { LogitsProcessor, type Logits } from "fovea";
   export class TargetToken extends LogitsProcessor {
@@ -67,7 +67,7 @@ function urlOf(path: string): string {
   return pathToFileURL(join(folder, path)).href;
 }
 
-test("a name leads to one class, by dotted path, path, URL or package, from JavaScript and TypeScript as it is", async () => {
+test("a dotted path, path, URL and package lead to the same class, in JavaScript and TypeScript", async () => {
   const names = [
     ["steering.target_token:TargetToken", `${urlOf("steering/target_token.ts")}:TargetToken`],
     ["steering.target_token:grouped.TargetToken", `${urlOf("steering/target_token.ts")}:grouped.TargetToken`],
@@ -82,7 +82,7 @@ test("a name leads to one class, by dotted path, path, URL or package, from Java
   expect(loaded).toEqual(names.map(([name, className]) => `${name} is ${className}`));
 });
 
-test("each way a name can fail has a message of its own", async () => {
+test("each failure of a name has its own message", async () => {
   const position = (name: string) => `Logits processor 1 of 1, ${name}, could not be loaded:`;
   const expected: [string, string][] = [
     ["strict/other:A", `tried the package strict/other from ${folder} (Package subpath './other' is not defined`],
@@ -97,14 +97,14 @@ test("each way a name can fail has a message of its own", async () => {
   }
 });
 
-test("what installed packages announce is loaded in alphabetical order, under the names they gave", async () => {
+test("announced processors of installed packages load in alphabetical order, under their announced names", async () => {
   const url = urlOf("node_modules/@acme/steering/processors.ts");
   expect(await load(["installed"])).toEqual([
     `target of @acme/steering is ${url}:TargetToken; again of @acme/steering is ${url}:grouped.TargetToken`,
   ]);
 });
 
-test("an announcement of another form names the package", async () => {
+test("an invalid announcement names the package", async () => {
   await write("project/node_modules/odd/package.json", {
     name: "odd",
     fovea: { logitsProcessors: { target: "../outside.js" } },
@@ -113,7 +113,7 @@ test("an announcement of another form names the package", async () => {
   expect(message).toMatch(/^package\.json of odd: fovea\.logitsProcessors\.target must be "\.\/file:Class"/);
 });
 
-test("a class is known by the module that exports it, and refused where none does", async () => {
+test("a class is identified by the module that exports it, and rejected if none does", async () => {
   const url = urlOf("plain.js");
   const [exported, hidden, inMain] = await load(["class:plain:TargetToken", "class:plain:hidden.Hidden", "class:"]);
   expect(exported).toBe(`TargetToken is ${url}:TargetToken`);

@@ -49,8 +49,8 @@ function load(className: string): Promise<unknown> {
 const failures: [string, string][] = [
   ["steering.things", "it has no colon; expected <module>:<export>, such as steering.target_token:TargetToken."],
   ["steering:things:Stranger", "it has 2 colons; expected <module>:<export>, "],
-  [":Stranger", "there is no module in front of the colon; "],
-  ["steering.things:", "there is no export behind the colon; "],
+  [":Stranger", "there is no module before the colon; "],
+  ["steering.things:", "there is no export after the colon; "],
   ["steering.missing:Processor", "the module was not found; tried "],
   ["steering.things:Missing", "there is no export Missing; there are: "],
   ["steering.things:nested.Missing", "there is no export Missing; there are: Inner."],
@@ -66,7 +66,7 @@ test.for(failures)("%s: %s", async ([className, reason]) => {
   );
 });
 
-test("a module that is not found names every place tried", async () => {
+test("a missing module lists every place tried", async () => {
   const tried = ["ts", "mts", "js", "mjs"].map((extension) => join(folder.path, "a", `b.${extension}`)).join(", ");
   await expect(load("a.b:C")).rejects.toThrow(`tried ${tried}, the package a.b from ${folder.path}`);
 });
@@ -83,13 +83,13 @@ test("a module that does not compile is an error with its cause", async () => {
   await expect(failure).rejects.toMatchObject({ code: "invalid_logits_processor", cause: expect.any(Error) });
 });
 
-test("a class that lacks methods is refused with their names", () => {
+test("a class without required methods is rejected with their names", () => {
   abstract class Incomplete extends LogitsProcessor {
     override isArgmaxInvariant(): boolean {
       return true;
     }
   }
-  // As JavaScript can be: abstract classes are TypeScript's alone.
+  // As in JavaScript, which has no abstract classes.
   const processorClass = Incomplete as unknown as LoadedLogitsProcessor["processorClass"];
   const reference = { className: "a:Incomplete", options: {} };
   const loaded = { name: "a:Incomplete", position: "2 of 3", processorClass, options: {}, reference };
@@ -98,7 +98,7 @@ test("a class that lacks methods is refused with their names", () => {
   );
 });
 
-test("a class whose methods are asynchronous is refused with their names", async () => {
+test("a class with asynchronous methods is rejected with their names", async () => {
   await expect(load("steering.things:LateCheck")).rejects.toThrow(
     "Logits processor 1 of 1, steering.things:LateCheck, could not be loaded: validateParams must not be asynchronous.",
   );
@@ -118,7 +118,7 @@ class Idle extends LogitsProcessor {
   }
 }
 
-test("what a processor refuses is the caller's fault, in its own words", () => {
+test("a processor's rejection is the caller's error, with the processor's message", () => {
   class Strict extends Idle {
     static override validateParams(): void {
       throw new Error("target_token must be a number");
@@ -149,7 +149,7 @@ test.for<[string, () => unknown]>([
       }
     },
   ],
-])("a processor that %s while it looks at a request is ended and named, and asked again for the next", ([, loop]) => {
+])("a processor that %s during validation is ended and named, and is called again for the next request", ([, loop]) => {
   class Looping extends Idle {
     static override validateParams({ extraArgs }: SamplingParams): void {
       if ("loops" in extraArgs) loop();
@@ -165,7 +165,7 @@ test.for<[string, () => unknown]>([
   validateWithProcessors(loaded, createSamplingParams());
 });
 
-test("a processor that writes into the parameters of a request is refused, and no other request sees what it wrote", () => {
+test("a processor that writes into a request's parameters is rejected, and no other request sees the write", () => {
   const defaults = [1, 2];
   const writes: ((params: SamplingParams) => void)[] = [
     ({ extraArgs }) => Object.assign(extraArgs, { harm: 1 }),

@@ -8,7 +8,7 @@ function addedRequest(index: number, outputTokenIds: readonly number[] = []): Ad
   return { index, params: createSamplingParams(), promptTokenIds: [1, 2], outputTokenIds };
 }
 
-test("the lists shown grow with the outputs, through moves and after a pause", () => {
+test("the shown lists grow with the outputs, through moves and after a preemption", () => {
   const outputs: number[][] = [[], [10], []];
   const batch = new ShownBatch();
   const added = outputs.map((output, index) => addedRequest(index, output));
@@ -29,7 +29,7 @@ test("the lists shown grow with the outputs, through moves and after a pause", (
   expect(lists[2]).toEqual([6, 7, 8]);
 });
 
-test("a list whose length a processor has changed is right again in the next step", () => {
+test("a list whose length a processor has changed is correct again in the next step", () => {
   const output = [1, 2, 3];
   const batch = new ShownBatch();
   const shown = batch.update({ batchSize: 1, removed: [], added: [addedRequest(0, output)], moved: [] })!;

@@ -6,7 +6,7 @@ import { TokenDraw } from "../../../../engine/sampling/draw/token-draw.ts";
 import { scale } from "../../../../engine/sampling/row-operations.ts";
 import { kernelWithRow } from "../kernel-with-row.ts";
 
-/** Probabilities of the tokens that may be drawn, by sorting the whole vocabulary; no code shared with TokenDraw. */
+/** Probabilities of the tokens that can be drawn, by sorting the whole vocabulary. Shares no code with TokenDraw. */
 function referenceProbabilities(logits: readonly number[], topK: number, topP: number): number[] {
   const largest = Math.max(...logits);
   const order = logits.map((_, id) => id).sort((a, b) => logits[b] - logits[a] || a - b);
@@ -27,7 +27,7 @@ function referenceProbabilities(logits: readonly number[], topK: number, topP: n
   return logits.map((_, id) => (kept.includes(id) ? weight(id) / keptTotal : 0));
 }
 
-/** Share of a fine grid of uniform numbers that draws each token. */
+/** Fraction of a fine grid of uniform numbers that draws each token. */
 function measuredProbabilities(logits: readonly number[], topK: number, topP: number, numDraws = 4000): number[] {
   const kernel = kernelWithRow(logits);
   const draw = new TokenDraw(kernel);
@@ -44,7 +44,7 @@ describe("drawing a token", () => {
     { minLength: 1, maxLength: 40 },
   );
 
-  test("every token comes up as often as a sort of the vocabulary says, under any top-k and top-p", () => {
+  test("every token is drawn as often as a sorted vocabulary predicts, for any top-k and top-p", () => {
     fc.assert(
       fc.property(logitValues, fc.integer({ min: 0, max: 45 }), fc.integer({ min: 1, max: 20 }), (logits, topK, n) => {
         const topP = n / 20;
@@ -83,7 +83,7 @@ describe("drawing a token", () => {
     expect(measuredProbabilities(logits, 0, 0.81).map((p) => p > 0)).toEqual([true, true, true, false]);
   });
 
-  test("top-p counts mass after top-k has cut", () => {
+  test("top-p counts mass after top-k has been applied", () => {
     const logits = [0.4, 0.3, 0.2, 0.1].map(Math.log);
     expect(measuredProbabilities(logits, 2, 0.5).map((p) => p > 0)).toEqual([true, false, false, false]);
     expect(measuredProbabilities(logits, 2, 0.6).map((p) => p > 0)).toEqual([true, true, false, false]);
@@ -98,12 +98,12 @@ describe("drawing a token", () => {
     expect(new TokenDraw(kernel).draw(kernel.logits, { scale: 1, topK: 0, topP: 0.5, uniform: 0.9 })).toBe(1);
   });
 
-  test("no token is left when all are excluded", () => {
+  test("returns no token when all are excluded", () => {
     const kernel = kernelWithRow(new Float32Array(4).fill(-Infinity));
     expect(new TokenDraw(kernel).draw(kernel.logits, { scale: 1, topK: 2, topP: 0.5, uniform: 0.5 })).toBe(-1);
   });
 
-  test("a row scaled in place draws what the same row scaled on the fly draws", () => {
+  test("a row scaled in place draws the same token as a row scaled on the fly", () => {
     fc.assert(
       fc.property(
         fc.array(fc.float({ min: -20, max: 20, noNaN: true }), { minLength: 1, maxLength: 64 }),
@@ -131,7 +131,7 @@ describe("the seeded generator", () => {
     expect(philox4x32(counter, counter, counter, counter, key, key)).toEqual(expected);
   });
 
-  test("is a function of seed and position alone, for any safe integer", () => {
+  test("depends only on seed and position, for any safe integer", () => {
     const seeds = [0, 1, 2 ** 32, -1, Number.MAX_SAFE_INTEGER, Number.MIN_SAFE_INTEGER];
     const numbers = seeds.flatMap((seed) => [0, 1, 2].map((position) => uniformAt(seed, position)));
     expect(new Set(numbers).size).toBe(numbers.length);
@@ -139,7 +139,7 @@ describe("the seeded generator", () => {
     expect(uniformAt(7, 3)).toBe(uniformAt(7, 3));
   });
 
-  test("is uniform: a thousand positions average to a half", () => {
+  test("is uniform: a thousand positions average to one half", () => {
     const numbers = Array.from({ length: 1000 }, (_, position) => uniformAt(42, position));
     expect(numbers.reduce((sum, number) => sum + number, 0) / 1000).toBeCloseTo(0.5, 1);
   });

@@ -1,4 +1,4 @@
-/** Fields of decoding on the whole service, with the shipped checkpoint. */
+/** Decoding fields on the whole service, with the shipped checkpoint. */
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import OpenAI from "openai";
@@ -66,7 +66,7 @@ const complete = (fields: object) => post("completions", { prompt: "a red", temp
 const textsOf = ({ choices }: Answer): string[] => choices.map((choice) => choice.message.content);
 
 test("several choices of a question about a picture are those of its seeds, and the picture counts once", async () => {
-  // Tokens of which none is likely, so that draws differ.
+  // No token is likely, so that draws differ.
   const sampled = { temperature: 2, seed: 5, allowed_token_ids: Array.from({ length: 100 }, (_, index) => 60 + index) };
   const answer = await chat({ ...sampled, n: 3 });
   const alone = await Promise.all([5, 6, 7].map((seed) => chat({ ...sampled, seed })));
@@ -76,7 +76,7 @@ test("several choices of a question about a picture are those of its seeds, and 
   expect(answer.usage.completion_tokens).toBe(alone.reduce((sum, { usage }) => sum + usage.completion_tokens, 0));
 });
 
-test("a stream of several choices tells each in full, and a client that leaves ends them all", async () => {
+test("a stream of several choices delivers each in full, and a client that disconnects ends them all", async () => {
   const client = new OpenAI({ baseURL: `${service.baseUrl}/v1`, apiKey: "none", maxRetries: 0 });
   const sampled = { prompt: "a red", model: "fovea-shapes", temperature: 2, seed: 3, n: 3, max_tokens: 8 };
   const whole = await client.completions.create(sampled);
@@ -107,13 +107,13 @@ test.for<[object, string, RegExp]>([
   [{ structured_outputs: { regex: "(" } }, "structured_outputs", /./],
   [{ structured_outputs: { choice: [] } }, "structured_outputs", /choice cannot be an empty list/],
   [{ vllm_xargs: { target_token: "red" } }, "vllm_xargs", /^target_token must be a token id, got "red"\.$/],
-])("%j is refused before it reaches the engine, at %s", async ([fields, param, message]) => {
+])("%j is rejected before it reaches the engine, at %s", async ([fields, param, message]) => {
   const { status, error } = await chat(fields);
   expect({ status, param: error.param }).toEqual({ status: 400, param });
   expect(error.message).toMatch(message);
 });
 
-test("more prompts than can ever run or wait together are refused, as many as can are answered", async () => {
+test("more prompts than can ever run or wait together are rejected, and as many as can are answered", async () => {
   const ask = (numPrompts: number, n: number): Promise<Response> =>
     fetch(`${service.baseUrl}/v1/completions`, {
       method: "POST",
@@ -129,14 +129,14 @@ test("more prompts than can ever run or wait together are refused, as many as ca
     const { error } = (await refused.json()) as { error: { message: string; param: string } };
     expect(error.param).toBe("prompt");
     expect(error.message).toBe(
-      `prompt asks for ${numPrompts * n} choices in ${numPrompts} prompts; at most 264 run or wait at once. MAX_NUM_SEQS and MAX_NUM_WAITING set the limit.`,
+      `prompt asks for ${numPrompts * n} choices in ${numPrompts} prompts; at most 264 can run or wait at once. MAX_NUM_SEQS and MAX_NUM_WAITING set the limit.`,
     );
   }
   const answered = await ask(132, 2);
   expect(((await answered.json()) as { choices: unknown[] }).choices).toHaveLength(264);
 });
 
-test("biases, allowed tokens and penalties change what is generated", async () => {
+test("biases, allowed tokens and penalties change the generated text", async () => {
   const wanted = 67;
   const forced = await complete({ vllm_xargs: { target_token: wanted }, ignore_eos: true });
   const token = forced.choices[0].text.slice(0, forced.choices[0].text.length / 6);
@@ -148,7 +148,7 @@ test("biases, allowed tokens and penalties change what is generated", async () =
   expect((await complete({ ...penalised, frequency_penalty: 2, presence_penalty: 2 })).choices[0].text).not.toBe(free);
 });
 
-test("structured output holds the text to its form", async () => {
+test("structured output determines the form of the text", async () => {
   const choice = ["a purple cat", "a golden dog"];
   const chosen = await chat({ structured_outputs: { choice } });
   expect(choice).toContain(chosen.choices[0].message.content);
@@ -160,7 +160,7 @@ test("structured output holds the text to its form", async () => {
   expect(schema.enum).toContain(JSON.parse(text));
 });
 
-test("an echo begins with the prompt, its logprobs with those of the prompt", async () => {
+test("an echo starts with the prompt, and its logprobs with the prompt's", async () => {
   const echoed = await complete({ echo: true, logprobs: 0 });
   const [{ text, logprobs }] = echoed.choices;
   const generated = (await complete({ logprobs: 0 })).choices[0];
@@ -178,7 +178,7 @@ test("an echo begins with the prompt, its logprobs with those of the prompt", as
   });
 });
 
-test("prompt logprobs have an entry for every token of a prompt, those of its picture included", async () => {
+test("prompt logprobs have an entry for every token of a prompt, also those of its picture", async () => {
   const { prompt_logprobs: promptLogprobs, usage } = await chat({ prompt_logprobs: 2, max_tokens: 1 });
   expect(promptLogprobs).toHaveLength(usage.prompt_tokens);
   expect(promptLogprobs[0]).toBeNull();
@@ -187,7 +187,7 @@ test("prompt logprobs have an entry for every token of a prompt, those of its pi
   }
 });
 
-test("a processor that fails ends its own request, by name, and no other", async () => {
+test("a processor that fails ends only its own request, and is named", async () => {
   const [failed, steered, free] = await Promise.all([
     chat({ vllm_xargs: { target_token: 99999 } }),
     complete({ vllm_xargs: { target_token: 67 }, ignore_eos: true }),
