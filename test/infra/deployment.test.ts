@@ -52,7 +52,7 @@ test.for<[object, string]>([
   [{ image: "fovea:latest" }, "image: expected an image with a digest, or a tag other than latest."],
   [{ image: "fovea" }, "image: expected an image with a digest, or a tag other than latest."],
   [{ name: "My_Pictures" }, "name: expected lower-case letters, digits and dashes, starting with a letter."],
-  [{ dtype: "int5" }, 'dtype: DTYPE is "int5": expected one of auto, float32, float16, int8, int4.'],
+  [{ dtype: "int5" }, 'dtype: DTYPE is "int5": expected one of auto, float32, bfloat16, float16, int8, int4.'],
   [
     { model: "models/x" },
     "model: expected s3://bucket/prefix or an absolute path of a folder in the image, got models/x.",

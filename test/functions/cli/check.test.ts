@@ -79,7 +79,7 @@ test.for<[string, Record<string, string>, number, RegExp]>([
   ["a setting that does not parse", { MAX_NUM_SEQS: "many" }, 2, /MAX_NUM_SEQS is "many"/],
   ["a model that is not there", { MODEL: "/nowhere/at/all" }, 1, /\/nowhere\/at\/all cannot be served/],
   ["a length beyond the checkpoint's", { MAX_MODEL_LEN: "9999" }, 1, /9999 tokens; the checkpoint's limit is 2048/],
-  ["a dtype that the device lacks", { DTYPE: "float16" }, 1, /float16 is for GPU devices/],
+  ["a dtype that the device lacks", { DTYPE: "float16" }, 1, /float16 is not for cpu/],
 ])("%s is reported on stderr", async ([, environment, expectedCode, expected]) => {
   const { exitCode, stdout, stderr } = await check([], environment);
   expect({ exitCode, stdout }).toEqual({ exitCode: expectedCode, stdout: "" });

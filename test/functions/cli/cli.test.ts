@@ -34,7 +34,7 @@ test("invalid values exit with 2, and stderr lists all of them", async () => {
   const { exitCode, stdout, stderr } = await runCli(["--dtype", "int5"], { PORT: "80a", API_KEY: ",hunter2" });
   expect({ exitCode, stdout }).toEqual({ exitCode: 2, stdout: "" });
   expect(stderr).toContain('fovea: PORT is "80a": expected an integer from 0 to 65535.\n');
-  expect(stderr).toContain('fovea: DTYPE is "int5": expected one of auto, float32, float16, int8, int4.\n');
+  expect(stderr).toContain('fovea: DTYPE is "int5": expected one of auto, float32, bfloat16, float16, int8, int4.\n');
   expect(stderr).toMatch(/^fovea: API_KEY has a value that does not parse/m);
   expect(stderr).not.toContain("hunter2");
 });
