@@ -179,7 +179,10 @@ export class ThreadedEngine implements Engine {
     this.#closing.signal.addEventListener("abort", () => reject(closedError()), { once: true });
     this.#thread = new EngineThread(
       {
-        onReady: resolve,
+        onReady: (stats) => {
+          this.#stats = stats;
+          resolve();
+        },
         onOutputs: (message) => this.#takeOutputs(message),
         onEncoded: (images) => {
           const entries = images.map(({ mmHash, embeddings }) => ({ key: mmHash, value: embeddings }));

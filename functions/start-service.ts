@@ -65,6 +65,7 @@ export async function startService({ config, logger, loadProgressDisplay }: Star
       logger.info("Ready.", {
         models: config.servedModelNames,
         ...composition.engine.modelInfo,
+        kvCache: composition.engine.stats.kvCapacity,
         afterMs: Math.round(performance.now()),
       });
       return composition.engine;

@@ -4,14 +4,21 @@ import type { MessagePort } from "node:worker_threads";
 
 import { EngineError } from "../contract/errors.ts";
 import { moduleUrl } from "../module-url.ts";
-import type { EncoderOutput, EngineThreadData, FromEngineThread, ToEngineThread, WorkerOptions } from "./messages.ts";
+import type {
+  EncoderOutput,
+  EngineCoreStats,
+  EngineThreadData,
+  FromEngineThread,
+  ToEngineThread,
+  WorkerOptions,
+} from "./messages.ts";
 import { StepProgress } from "./step-progress.ts";
 import { StepWatchdog } from "./step-watchdog.ts";
 import type { StepStall } from "./step-watchdog.ts";
 
 export interface EngineThreadListener {
   /** The thread accepts requests from now on. */
-  onReady(): void;
+  onReady(stats: EngineCoreStats): void;
   onOutputs(message: Extract<FromEngineThread, { kind: "outputs" }>): void;
   onEncoded(images: readonly EncoderOutput[]): void;
   /** Called as `StepWatchdog` reports; not after `onFailed`. */
@@ -72,7 +79,7 @@ export class EngineThread {
       switch (message.kind) {
         case "ready":
           this.#watchdog.start();
-          return listener.onReady();
+          return listener.onReady(message.stats);
         case "outputs":
           return listener.onOutputs(message);
         case "encoded":

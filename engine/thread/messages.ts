@@ -80,7 +80,7 @@ export interface EncoderOutput {
 }
 
 export type FromEngineThread =
-  | { readonly kind: "ready" }
+  | { readonly kind: "ready"; readonly stats: EngineCoreStats }
   | { readonly kind: "outputs"; readonly outputs: readonly EngineCoreOutput[]; readonly stats: EngineCoreStats }
   | { readonly kind: "encoded"; readonly images: readonly EncoderOutput[] }
   /** The thread cannot continue, and every request is lost. */

@@ -28,7 +28,7 @@ async function serve(port: MessagePort, { optionsPort, progress }: EngineThreadD
     using core = await createEngineCore(options, () => inbox.take(), new StepProgress(progress));
     await collectGarbage();
     releaseFreedMemory();
-    post({ kind: "ready" });
+    post({ kind: "ready", stats: core.stats });
     try {
       await stepUntilClosed(core, inbox, post);
     } catch (error) {

@@ -10,6 +10,7 @@ import { benchAccuracy } from "./accuracy.ts";
 import { benchAgainstBareLoop } from "./against-bare-loop.ts";
 import { benchAgainstLlamaCpp } from "./against-llama-cpp.ts";
 import { benchAgainstHubExport, benchAgainstSameGraph } from "./against-transformers-js.ts";
+import { benchHostStep } from "./host-step.ts";
 import { benchImageCaches } from "./image-caches.ts";
 import { benchImageProcessor } from "./image-processor.ts";
 import { printTable, reportProgress } from "./measure.ts";
@@ -30,6 +31,7 @@ interface Bench {
 const benches: Readonly<Record<string, Bench>> = {
   engine: { title: "Engine against a bare loop over the same session", run: benchAgainstBareLoop },
   sampling: { title: "Sampling of 32 sequences", run: benchSampling },
+  "host-step": { title: "The host's share of a step of 64 sequences", run: benchHostStep },
   "structured-output": { title: "Structured output of 32 sequences", run: benchStructuredOutput },
   "llama-cpp": { title: "Against node-llama-cpp on the same shape", run: benchAgainstLlamaCpp },
   "transformers-js": { title: "Against transformers.js on the engine's own graph", run: benchAgainstSameGraph },

@@ -172,7 +172,10 @@ describe("the engine thread", () => {
     await using thread = new EngineThread(golden);
     const recorded = golden.cases[0];
     const early = thread.generate(goldenRequest("early", recorded, golden.model));
-    expect(await thread.first).toEqual({ kind: "ready" });
+    expect(await thread.first).toMatchObject({
+      kind: "ready",
+      stats: { kvCapacity: { numBlocks: 8, blockSize: 512 } },
+    });
     expect(tokensOf(await early)).toEqual(recorded.greedyTokenIds);
     const late = golden.cases.map((one) => thread.generate(goldenRequest(one.name, one, golden.model)));
     expect((await Promise.all(late)).map(tokensOf)).toEqual(golden.cases.map((one) => one.greedyTokenIds));
@@ -277,7 +280,10 @@ describe("the engine thread", () => {
 
   test("a lost device ends the thread, which says so first", async () => {
     await using thread = new EngineThread(await withEmbeddingNamed("CUDA failure 719: unspecified launch failure"));
-    expect(await thread.first).toEqual({ kind: "ready" });
+    expect(await thread.first).toMatchObject({
+      kind: "ready",
+      stats: { kvCapacity: { numBlocks: 8, blockSize: 512 } },
+    });
     thread.post({ kind: "add", request: beyond("failing") });
     await expect.poll(() => thread.failure).toMatchObject({ kind: "failed", code: "device_lost" });
     expect(await thread.close()).toBe(0);
