@@ -6,7 +6,7 @@ import { installedPackages } from "./installed-packages.ts";
 import type { WheelLibrary } from "./wheels.ts";
 
 /** Beside the production dependencies: what the experiments and the device suites of the tests run with. */
-const testPackages = ["vitest", "fast-check", "openai", "ai"];
+const testPackages = ["vitest", "fast-check"];
 
 /** Read by nobody at run time. */
 const droppedFiles = /\.(d\.ts|d\.mts|d\.cts|map|md|markdown|flow)$/i;

@@ -89,6 +89,10 @@ export class PackedStep implements Disposable {
       // In the host's memory.
       attention_metadata: Tensor.fromTypedArray("int32", Int32Array.from(metadata), [3]),
     };
+    // The logits come as they are.
+    const ones = session.allocateTensor("float32", [numSequences, 1]);
+    ones.copyFrom(new Float32Array(numSequences).fill(1));
+    views.inverse_temperature = ones;
     for (const tensor of Object.values(views)) this.#owned.use(tensor);
     for (const name of session.inputNames) if (name in views) this.#binding.bindInput(name, views[name]);
     caches.bind(this.#binding);
