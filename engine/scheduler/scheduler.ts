@@ -68,7 +68,10 @@ export class Scheduler {
     invariant(numTokens > 0 && numTokens < maxModelLen, `a prompt of ${numTokens} tokens, the limit is ${maxModelLen}`);
     const numQueued = this.#waiting.length - this.#kvManager.numFreeSequences;
     if (numQueued >= maxNumWaiting) {
-      throw new EngineError("queue_full", `${this.#waiting.length} requests wait; the limit is ${maxNumWaiting}.`);
+      throw new EngineError(
+        "queue_full",
+        `${this.#waiting.length} requests are waiting; the limit is ${maxNumWaiting}.`,
+      );
     }
     this.#waiting.push(new Sequence(request));
   }

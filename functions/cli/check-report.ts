@@ -70,9 +70,9 @@ function memoryLines({
     ["weights, decoder", bytes(weights.decoder)],
     ...(worstImage === null ? [] : [["weights, vision encoder", bytes(weights.visionEncoder)] as const]),
     ...kvCacheLines(engine, kvCache, maxNumSequences),
-    ...(isLimited ? [["", "", `no more have room; MAX_NUM_SEQS=${engine.maxNumSequences}`] as const] : []),
-    ["  of one sequence", bytes(kvCache.bytesPerSequence)],
-    ["  of one token", bytes(kvCache.bytesPerToken)],
+    ...(isLimited ? [["", "", `no room for more; MAX_NUM_SEQS=${engine.maxNumSequences}`] as const] : []),
+    ["  per sequence", bytes(kvCache.bytesPerSequence)],
+    ["  per token", bytes(kvCache.bytesPerToken)],
     ["decoder, one step", bytes(step.decoderBytes), `estimate; MAX_NUM_BATCHED_TOKENS=${maxNumBatchedTokens}`],
     ...(worstImage === null
       ? []

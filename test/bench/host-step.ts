@@ -22,7 +22,7 @@ import type { ToEngineThread } from "../../engine/thread/messages.ts";
 import { benchConfig } from "./engine-throughput.ts";
 import { limitFigure, median, plainFigure, reportProgress } from "./measure.ts";
 import type { Figure } from "./measure.ts";
-import { benchFolder } from "./settings.ts";
+import { benchFolder, engineOptions } from "./settings.ts";
 import { fillRandom } from "./shape.ts";
 
 const numSequences = 64;
@@ -124,7 +124,7 @@ async function writeIdleModel(): Promise<BuiltModel> {
 async function measureSteps(model: BuiltModel, params: Partial<SamplingParams>): Promise<number> {
   const messages: ToEngineThread[] = [];
   const config = {
-    ...benchConfig({ model: "idle", dtype: "float32" }),
+    ...benchConfig({ ...engineOptions("float32"), model: "idle" }),
     maxNumSequences: numSequences,
     maxNumBatchedTokens: 8192,
     numBlocks: numSequences * (maxModelLen / blockSize) + 1,

@@ -40,26 +40,29 @@ const { stop, stopTokenIds, badWords, logitBias, allowedTokenIds, logprobs } = s
 
 const deploymentRows: readonly (readonly [limit: string, value: string])[] = [
   [`mean rate of a body, after ${seconds(RATE_GRACE_MS)}`, `${MIN_BYTES_PER_SECOND} bytes/s`],
-  ["headers, the whole request", `${seconds(defaultTimeouts.headers)}, ${seconds(defaultTimeouts.request)}`],
   [
-    "bodies arriving at once",
-    `${MAX_NUM_BODIES}, and ${NUM_LONGEST_BODIES} x \`MAX_BODY_BYTES\` in memory (${mebibytes(MIN_ROOM_BYTES)} or more)`,
+    "time for the headers, for the whole request",
+    `${seconds(defaultTimeouts.headers)}, ${seconds(defaultTimeouts.request)}`,
   ],
-  ["levels of lists and objects in a body", shown(MAX_JSON_DEPTH)],
+  [
+    "bodies arriving at the same time",
+    `${MAX_NUM_BODIES}, and ${NUM_LONGEST_BODIES} x \`MAX_BODY_BYTES\` in memory (at least ${mebibytes(MIN_ROOM_BYTES)})`,
+  ],
+  ["nesting depth of a body", shown(MAX_JSON_DEPTH)],
   ["lists and objects, names, values in a body", list(MAX_JSON_CONTAINERS, MAX_JSON_KEYS, MAX_JSON_VALUES)],
   ["`stop`, `stop_token_ids`, `bad_words`", `${list(stop, stopTokenIds, badWords)} entries`],
   ["`logit_bias`, `allowed_token_ids`", `${list(logitBias, allowedTokenIds)} entries`],
   ["messages, parts of a message", MAX_MESSAGES === MAX_PARTS ? `${MAX_PARTS} each` : list(MAX_MESSAGES, MAX_PARTS)],
   [
     "`vllm_xargs`",
-    `${extraArgumentLimits.arguments} arguments; texts of ${shown(extraArgumentLimits.textCharacters)} characters, ` +
+    `${extraArgumentLimits.arguments} arguments; strings of ${shown(extraArgumentLimits.textCharacters)} characters, ` +
       `lists of ${shown(extraArgumentLimits.listEntries)} entries`,
   ],
 ];
 
 const securityRows: readonly (readonly [limit: string, value: string])[] = [
   ["body of a request", mebibytes(config.maxBodyBytes)],
-  ["requests under way", shown(engine.maxNumSequences + engine.maxNumWaiting)],
+  ["requests in progress", shown(engine.maxNumSequences + engine.maxNumWaiting)],
   ["alternatives for each token", shown(logprobs)],
   ["images of a prompt", shown(engine.imageLimits.maxImagesPerPrompt)],
   ["encoded image", mebibytes(engine.imageLimits.maxImageBytes)],
@@ -94,7 +97,7 @@ describe.for([
 });
 
 test("docs/batch.md gives the longest custom_id", () => {
-  expect(readPage("docs/batch.md")).toContain(`A text of up to ${MAX_CUSTOM_ID_LENGTH} characters`);
+  expect(readPage("docs/batch.md")).toContain(`A string of up to ${MAX_CUSTOM_ID_LENGTH} characters`);
 });
 
 function readPage(page: string): string {
