@@ -72,6 +72,8 @@ export class DirectPagedDecoder implements Disposable {
     const cumulative = [0];
     for (const sequence of sequences) cumulative.push(cumulative.at(-1)! + sequence.tokenIds.length);
 
+    // The graph computes at least one row.
+    const rowsToCompute = logitRows.length === 0 ? [0] : logitRows;
     const inputs: Record<string, Tensor> = {
       input_ids: int64(tokenIds, [tokenIds.length]),
       cumulative_lengths: int32(cumulative, [cumulative.length]),
@@ -80,7 +82,11 @@ export class DirectPagedDecoder implements Disposable {
         [sequences.length],
       ),
       block_table: int32(table, [sequences.length, numColumns]),
-      logit_rows: int64(logitRows, [logitRows.length]),
+      logit_rows: int64(rowsToCompute, [rowsToCompute.length]),
+      inverse_temperature: Tensor.fromTypedArray("float32", new Float32Array(rowsToCompute.length).fill(1), [
+        rowsToCompute.length,
+        1,
+      ]),
     };
     if (acceptsImages) {
       const rows = sequences.flatMap((sequence) => sequence.imageRows ?? sequence.tokenIds.map(() => -1));
@@ -97,13 +103,13 @@ export class DirectPagedDecoder implements Disposable {
       );
       inputs.positions = int64(axes, [3, tokenIds.length]);
     }
-    const logits = new Float32Array(logitRows.length * vocabSize);
-    using output = Tensor.fromTypedArray("float32", logits, [logitRows.length, vocabSize]);
+    const logits = new Float32Array(rowsToCompute.length * vocabSize);
+    using output = Tensor.fromTypedArray("float32", logits, [rowsToCompute.length, vocabSize]);
     for (const [name, tensor] of Object.entries(inputs)) this.#binding.bindInput(name, tensor);
     this.#binding.bindOutput("logits", output);
     this.#binding.run();
     for (const tensor of Object.values(inputs)) tensor[Symbol.dispose]();
-    return logits;
+    return logits.subarray(0, logitRows.length * vocabSize);
   }
 
   [Symbol.dispose](): void {
