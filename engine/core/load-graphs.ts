@@ -12,7 +12,7 @@ import { PagedDecoder, runOnScratchBlock } from "../decoder/paged-decoder.ts";
 import { BlockKvManager } from "../kv/block-kv-manager.ts";
 import type { KvManager } from "../kv/kv-manager.ts";
 import { KvSlots } from "../kv/kv-slots.ts";
-import { kvRoomBytes } from "../kv/memory-plan.ts";
+import { kvRoomBytes, requireRoomForWeights } from "../kv/memory-plan.ts";
 import { planBlocks } from "../kv/plan-blocks.ts";
 import { SlotKvManager } from "../kv/slot-kv-manager.ts";
 import { cudaMemoryBytes } from "../runtime/cuda-memory.ts";
@@ -61,6 +61,7 @@ export function loadVisionEncoder(config: EngineConfig, model: BuiltModel): Visi
 function loadPagedDecoder(options: DecoderOptions, graph: DecoderGraph, blockSize: number): LoadedDecoder {
   const { config, model, maxModelLen } = options;
   const { maxNumSequences, maxNumBatchedTokens } = config;
+  if (config.device === "cuda") requireRoomForWeights(graph, freeCudaBytes(config.deviceId));
   using loaded = new DisposableStack();
   const session = loaded.use(Session.load(graph.path, pagedSessionOptions(config, model)));
   const limits = {
@@ -79,7 +80,20 @@ function loadPagedDecoder(options: DecoderOptions, graph: DecoderGraph, blockSiz
   });
   const decoder = new PagedDecoder(graph, session, capacity, limits);
   loaded.move();
+  using warming = new DisposableStack();
+  warming.use(decoder);
+  if (config.device === "cuda" && !limits.isEager) decoder.warmUp();
+  warming.move();
   return { decoder, kvManager: new BlockKvManager({ ...config, capacity }) };
+}
+
+/** Infinity if the device cannot be asked. Loading the session then says why. */
+function freeCudaBytes(deviceId: number): number {
+  try {
+    return cudaMemoryBytes(deviceId).freeBytes;
+  } catch {
+    return Infinity;
+  }
 }
 
 /**

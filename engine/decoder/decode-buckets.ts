@@ -13,6 +13,12 @@ export function paddedSequences(numSequences: number): number {
   return sequenceBuckets.find((bucket) => bucket >= numSequences) ?? numSequences;
 }
 
+/** The padded numbers of sequences up to `maxNumSequences`, ascending. */
+export function sequenceCountsUpTo(maxNumSequences: number): readonly number[] {
+  const buckets = sequenceBuckets.filter((bucket) => bucket < maxNumSequences);
+  return [...buckets, maxNumSequences];
+}
+
 /** The columns of a block table for sequences of at most `numBlocks` blocks. */
 export function paddedColumns(numBlocks: number): number {
   return Math.max(MIN_COLUMNS, 2 ** Math.ceil(Math.log2(numBlocks)));

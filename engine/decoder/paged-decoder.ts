@@ -16,7 +16,7 @@ import type { Tensor } from "../runtime/tensor.ts";
 import type { PrefillChunk } from "../scheduler/scheduler-output.ts";
 import type { Sequence } from "../scheduler/sequence.ts";
 import { BoundedCache } from "./bounded-cache.ts";
-import { decodeShape, paddedColumns, paddedSequences } from "./decode-buckets.ts";
+import { decodeShape, paddedColumns, paddedSequences, sequenceCountsUpTo } from "./decode-buckets.ts";
 import type { Decoder, DecoderRun, LogitsTarget, TokenSpan } from "./decoder.ts";
 import { fillPackedInputs, fillScratchInputs, packedLayouts, placeEmbeddings, shapeOfSpans } from "./packed-inputs.ts";
 import type { PackedShape } from "./packed-inputs.ts";
@@ -88,6 +88,22 @@ export class PagedDecoder implements Decoder {
     else this.#computeEagerly(spans, step?.firstRow ?? this.#logits.spareRow);
     if (step === null) this.#logits.read(this.#logits.spareRow, rows);
     else step.logits.defer(step.firstRow, rows.length / this.#graph.vocabSize, this.#logits.deferred(step.firstRow));
+  }
+
+  /**
+   * Computes each number of sequences with short block tables twice, the largest first, on the scratch block. On CUDA
+   * the second time captures a graph, so that no request waits for it. Wider tables are captured when they are used.
+   */
+  warmUp(): void {
+    const numColumns = paddedColumns(1);
+    for (const numSequences of sequenceCountsUpTo(this.#logits.spareRow).toReversed()) {
+      const shape = { numTokens: numSequences, numSequences, numColumns, numRows: numSequences };
+      const decode = this.#decodeRunOf(shape);
+      for (let use = 0; use < 2; use++) {
+        fillPackedInputs(decode.run.inputs, shape, [], this.#graph);
+        decode.run.run(null, decode.nextGraph());
+      }
+    }
   }
 
   [Symbol.dispose](): void {

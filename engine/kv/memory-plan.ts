@@ -223,6 +223,16 @@ export function requireRoomForKv(
   );
 }
 
+/** @throws EngineError `invalid_configuration` if a device has too little free memory for the weights alone. */
+export function requireRoomForWeights({ weightBytes }: { readonly weightBytes: number }, freeBytes: number): void {
+  if (weightBytes <= freeBytes) return;
+  throw new EngineError(
+    "invalid_configuration",
+    `The decoder's weights do not fit into the GPU's memory: they take ${formatGibibytes(weightBytes)}, and ` +
+      `${formatGibibytes(freeBytes)} are free. Choose a smaller dtype, a larger GPU, or end other programs on it.`,
+  );
+}
+
 function formatGibibytes(bytes: number): string {
   return `${(bytes / 2 ** 30).toFixed(1)} GiB`;
 }

@@ -7,6 +7,7 @@ import {
   planMemory,
   requireRoomForKv,
   requireRoomForSequences,
+  requireRoomForWeights,
 } from "../../../engine/kv/memory-plan.ts";
 
 /** LLaVA-1.5-7B's: a Llama 2 7B decoder. */
@@ -129,4 +130,11 @@ test("if not even one sequence fits, the error gives a length that would", () =>
   );
   expect(refusal(8)).toThrow("Not even one token would fit.");
   expect(refusal(17)()).toBe(1);
+});
+
+test("weights that do not fit into a device's free memory are rejected with both sizes", () => {
+  expect(() => requireRoomForWeights({ weightBytes: 16 * gibibyte }, 8 * gibibyte)).toThrow(
+    "The decoder's weights do not fit into the GPU's memory: they take 16.0 GiB, and 8.0 GiB are free.",
+  );
+  expect(() => requireRoomForWeights({ weightBytes: 8 * gibibyte }, 8 * gibibyte)).not.toThrow();
 });
