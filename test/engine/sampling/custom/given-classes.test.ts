@@ -26,6 +26,10 @@ class Remote extends Silent {
   static readonly moduleUrl = "https://example.com/remote.js";
 }
 
+class Stranger {
+  readonly isProcessor = false;
+}
+
 const anonymous = (() =>
   class extends Silent {
     static readonly moduleUrl = import.meta.url;
@@ -71,7 +75,7 @@ describe("logits processors given as classes", () => {
       "Remote, could not be loaded: its static moduleUrl must be a file: URL, such as import.meta.url; got https://example.com/remote.js.",
     ],
     ["a class without a name", anonymous, "without a name, could not be loaded: the class needs the name under which"],
-    ["another class", class Stranger {}, "Stranger, could not be loaded: the class does not extend LogitsProcessor."],
+    ["another class", Stranger, "Stranger, could not be loaded: the class does not extend LogitsProcessor."],
     [
       "an instance",
       { class: 3, options: {} },
