@@ -2,7 +2,7 @@
 import { EngineError } from "../contract/errors.ts";
 
 /** The version of ONNX Runtime, and the CUDA that its provider is built for. */
-export const onnxRuntimeVersion = "1.30.0";
+const onnxRuntimeVersion = "1.30.0";
 export const CUDA_MAJOR_VERSION = 13;
 
 /** The first driver with CUDA 13.0. */
