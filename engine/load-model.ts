@@ -15,8 +15,8 @@ import { findModelDefinition } from "./models/registry.ts";
 import { MultiModalCaches } from "./multimodal/caches/multimodal-caches.ts";
 import { machineMemoryBytes } from "./runtime/machine-memory.ts";
 import { numUsableCores } from "./runtime/physical-cores.ts";
-import { referToClasses } from "./sampling/custom/class-references.ts";
-import type { GivenLogitsProcessor } from "./sampling/custom/class-references.ts";
+import { takeClasses } from "./sampling/custom/given-classes.ts";
+import type { GivenLogitsProcessor } from "./sampling/custom/given-classes.ts";
 import { findInstalledProcessors } from "./sampling/custom/installed-processors.ts";
 import { findRefusal, loadLogitsProcessors, validateWithProcessors } from "./sampling/custom/processor-loading.ts";
 import type { LoadedLogitsProcessor, ProcessorRefusal } from "./sampling/custom/processor-loading.ts";
@@ -167,8 +167,8 @@ async function loadAllLogitsProcessors(
   classes: readonly GivenLogitsProcessor[],
 ): Promise<LoadedLogitsProcessor[]> {
   const installed = await findInstalledProcessors(logitsProcessorPath);
-  const references = [...installed, ...logitsProcessors, ...(await referToClasses(classes))];
-  return loadLogitsProcessors(references, logitsProcessorPath);
+  const named = await loadLogitsProcessors([...installed, ...logitsProcessors], logitsProcessorPath);
+  return [...named, ...takeClasses(classes)];
 }
 
 /** Null for a checkpoint without one. Newer checkpoints keep it inside processor_config.json. */

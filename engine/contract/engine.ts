@@ -4,7 +4,7 @@ import type { S3Client } from "@aws-sdk/client-s3";
 import type { ImageSource } from "../images/image-source.ts";
 import type { ByteStore } from "../multimodal/caches/byte-store.ts";
 import type { CacheReport } from "../multimodal/caches/multimodal-caches.ts";
-import type { GivenLogitsProcessor } from "../sampling/custom/class-references.ts";
+import type { GivenLogitsProcessor } from "../sampling/custom/given-classes.ts";
 import type { ProcessorRefusal } from "../sampling/custom/processor-loading.ts";
 import type { EngineCoreStats } from "../thread/messages.ts";
 import type { EngineError } from "./errors.ts";
@@ -121,7 +121,8 @@ export interface EngineDependencies {
   readonly onFailed?: (error: EngineError) => void;
   /**
    * Logits processors given as classes, applied after those that settings name. The engine thread imports each class
-   * again, so it must be exported from a module that is safe to import, not from the one that creates the engine.
+   * again from the module that its `static moduleUrl = import.meta.url` names. The module must export the class under
+   * its name, and must not be the one that creates the engine.
    */
   readonly logitsProcessors?: readonly GivenLogitsProcessor[];
 }

@@ -4,7 +4,7 @@ import type { SampledLogprobs } from "../contract/request-output.ts";
 import { isGreedy } from "../contract/sampling-params.ts";
 import type { SamplingParams } from "../contract/sampling-params.ts";
 import { dropUnlikely } from "./built-in/min-p.ts";
-import type { ProcessedRow } from "./custom/custom-processor.ts";
+import type { ProcessedRow } from "./custom/replay-rows.ts";
 import { CandidateDraw, UNDECIDED } from "./draw/candidate-draw.ts";
 import { uniformAt } from "./draw/random.ts";
 import { NO_TOKEN, TokenDraw } from "./draw/token-draw.ts";

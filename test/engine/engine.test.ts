@@ -278,12 +278,18 @@ describe("logits processors given as classes", () => {
   }
 
   test("are imported by the engine thread from the module that exports them", async () => {
-    expect(await runChild("exported")).toBe("TargetToken gives 7,7,7");
+    expect(await runChild("exported")).toBe("Given gives 7,7,7");
   });
 
-  test("are rejected if the module that creates the engine defines them", async () => {
+  test("are rejected if their module does not export them under their name", async () => {
+    expect(await runChild("hidden")).toBe(
+      "invalid_logits_processor: Logits processor 1 of 1, Hidden, could not be loaded: there is no export Hidden; there are: Given, hidden.",
+    );
+  });
+
+  test("are rejected if their module creates the engine", async () => {
     expect(await runChild("local")).toMatch(
-      /^invalid_logits_processor: Logits processor class 1 of 1, Local, .*export it from its own module\.$/,
+      /^invalid_logits_processor: Logits processor 1 of 1, Local, .* creates an engine when it is imported; move the class to a module of its own\.$/,
     );
   });
 

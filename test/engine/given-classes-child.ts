@@ -1,14 +1,18 @@
 /**
- * A process without a test runner's module loader that gives an engine a class: `exported` from another module, or
- * `local` from this one. Prints the generated token ids, or the reason for their absence.
+ * A process without a test runner's module loader that gives an engine a class: `exported` by a module of its own,
+ * `hidden` in that module, or `local` to this one. Prints the generated token ids, or why there are none.
  */
 import { createEngine, createSamplingParams, EngineError } from "../../engine/index.ts";
 import type { EngineConfig } from "../../engine/index.ts";
-import { TargetToken } from "../../examples/steering/target-token.ts";
+import { Given, hidden } from "./given-processor.ts";
 
 const [kind, model, cacheFolder] = process.argv.slice(2);
 
-export class Local extends TargetToken {}
+export class Local extends Given {
+  static override readonly moduleUrl = import.meta.url;
+}
+
+const classes = { exported: Given, hidden, local: Local };
 
 const config: EngineConfig = {
   model,
@@ -27,7 +31,7 @@ const config: EngineConfig = {
 };
 const engine = createEngine(config, {
   imageSources: [],
-  logitsProcessors: [kind === "exported" ? TargetToken : Local],
+  logitsProcessors: [classes[kind as keyof typeof classes]],
 });
 try {
   await engine.ready;

@@ -13,9 +13,9 @@ import type { ObjectStore } from "../../functions/storage/object-store.ts";
 export const faults = ["refused", "lost answer", "hangs", "dies before", "dies after"] as const;
 export type Fault = (typeof faults)[number] | "is late";
 
-/** A hanging call fails after this time, and its data is written after another one. */
+/** A call that hangs fails after this time. */
 const HANG_MS = 20;
-/** A batch's life takes less, unless the machine is slow. */
+/** A late call takes this much longer. Most batches have ended by then, unless the machine is slow. */
 const LATE_MS = 150;
 
 /** Mutable; one process. Calls are counted from 1, including those that read another piece of an object. */
@@ -26,6 +26,7 @@ export class FaultyProcess {
   readonly #died = Promise.withResolvers<void>();
   readonly #buried = Promise.withResolvers<never>();
   #isDead = false;
+  #isLate = false;
 
   /** @param at Number of the faulty call; Infinity for none. */
   constructor(at: number, fault: Fault) {
@@ -41,6 +42,11 @@ export class FaultyProcess {
 
   get isDead(): boolean {
     return this.#isDead;
+  }
+
+  /** Whether a call has failed whose write the store has yet to do. */
+  get isLate(): boolean {
+    return this.#isLate;
   }
 
   /** Resolves when the process dies. */
@@ -67,7 +73,10 @@ export class FaultyProcess {
         throw failure("the answer was lost");
       case "hangs":
         await sleep(HANG_MS);
-        void sleep(HANG_MS).then(later);
+        this.#isLate = true;
+        void sleep(LATE_MS)
+          .then(later)
+          .finally(() => (this.#isLate = false));
         throw failure("no answer came in time");
       case "is late":
         await sleep(LATE_MS);

@@ -1,29 +1,21 @@
 /** A user's logits processor, and the isolation of its failures. */
 import { EngineError } from "../../contract/errors.ts";
-import type { AddedRequest, BatchUpdate, LogitsProcessor } from "../contract/logits-processor.ts";
+import type { BatchUpdate, LogitsProcessor } from "../contract/logits-processor.ts";
 import { reasonOf, RowFailures } from "../contract/row-failures.ts";
-import { refusePromise } from "../contract/synchronous.ts";
 import { takeReturned } from "../contract/take-returned.ts";
 import type { GuardedLogits } from "../guarded-logits.ts";
-import { SingleRowLogits } from "./single-row-logits.ts";
-
-/** Everything needed to add a row again. */
-export interface ProcessedRow {
-  readonly samplingParams: AddedRequest["params"];
-  readonly promptTokenIds: readonly number[];
-  /** The live list. */
-  readonly outputTokenIds: readonly number[];
-}
+import { replayRows, toAdded, updateState } from "./replay-rows.ts";
+import type { Failures, ProcessedRow } from "./replay-rows.ts";
 
 /** Errors by row index. A row keeps its first error. */
 export type RowErrors = Map<number, EngineError>;
 
 /**
- * Mutable. A failure ends the requests that caused it and no others: the others get the same logits as without those.
- * The processor may report the failed rows (`RowFailures`). Otherwise its edits are undone, a new instance is created,
- * and every row is given to it separately. The failed rows are then the first non-empty set of: the rows at which it
- * fails again; the rows at which it fails in the next update; the rows that it changed, because they use it. All rows
- * fail if no new instance can be created. The new instance replaces the old one, whose state may be half updated.
+ * Mutable. A failure ends the requests that cause it and no others. The others get the same logits as without them.
+ *
+ * The processor may say which rows failed (`RowFailures`). If it does not, its edits are undone, and `replayRows` applies
+ * it to every row alone and finds the failed rows. Then a new instance replaces the old one, whose state may be half
+ * updated. All rows fail as long as no new instance can be made.
  */
 export class CustomProcessor {
   /** As spelled in the setting; part of error messages. */
@@ -53,20 +45,32 @@ export class CustomProcessor {
 
   apply(logits: GuardedLogits, rows: readonly ProcessedRow[], errors: RowErrors): void {
     logits.guard(this.name);
+    if (!this.#tryApply(logits, errors)) {
+      const failures = replayRows(
+        { create: this.#create, failure: this.#failure },
+        logits,
+        withoutErrors(rows, errors),
+      );
+      this.#blame(failures, errors, logits);
+      this.#replaceInstance(rows, errors);
+    }
+    logits.unguard();
+  }
+
+  /** False if it is not known which rows failed. All edits are undone then. */
+  #tryApply(logits: GuardedLogits, errors: RowErrors): boolean {
+    if (this.#instance === null) return false;
     try {
-      if (this.#instance === null) return this.#applyRowByRow(logits, rows, errors);
       takeReturned(logits, this.#instance.apply(logits));
+      return true;
     } catch (thrown) {
       if (thrown instanceof RowFailures) {
-        for (const rowIndex of thrown.failures.keys()) logits.restoreRow(rowIndex);
-        this.#blame(thrown.failures, errors);
-      } else {
-        logits.restore();
-        this.#giveUp(thrown);
-        this.#applyRowByRow(logits, rows, errors);
+        this.#blame(thrown.failures, errors, logits);
+        return true;
       }
-    } finally {
-      logits.unguard();
+      logits.restore();
+      this.#giveUp(thrown);
+      return false;
     }
   }
 
@@ -75,61 +79,22 @@ export class CustomProcessor {
     this.#failure = thrown;
   }
 
-  #blame(failures: ReadonlyMap<number, unknown>, errors: RowErrors): void {
+  #blame(failures: Failures, errors: RowErrors, logits?: GuardedLogits): void {
     for (const [rowIndex, thrown] of failures) {
+      logits?.restoreRow(rowIndex);
       if (errors.has(rowIndex)) continue;
       const message = `The logits processor ${this.name} failed: ${reasonOf(thrown)}`;
       errors.set(rowIndex, new EngineError("logits_processor_failed", message, { cause: thrown }));
     }
   }
 
-  #applyRowByRow(logits: GuardedLogits, rows: readonly ProcessedRow[], errors: RowErrors): void {
-    const failures = new Map<number, unknown>();
-    const changed: number[] = [];
-    let instance: LogitsProcessor | null = null;
-    for (const [rowIndex, row] of rows.entries()) {
-      if (errors.has(rowIndex)) continue;
-      const alone = new SingleRowLogits(logits.row(rowIndex));
-      try {
-        instance ??= this.#create();
-        updateState(instance, { batchSize: 1, removed: [], added: [toAdded(row, 0)], moved: [] });
-        takeReturned(alone, instance.apply(alone));
-        // Before the next row is added, so that an error about this row's output is not attributed to the next.
-        updateState(instance, { batchSize: 0, removed: [0], added: [], moved: [] });
-        if (alone.isChanged) changed.push(rowIndex);
-      } catch (thrown) {
-        alone.restore();
-        failures.set(rowIndex, thrown);
-        instance = null;
-      }
-    }
-    if (failures.size === 0) this.#updateRowByRow(rows, errors, failures);
-    if (failures.size === 0) for (const rowIndex of changed) failures.set(rowIndex, this.#failure);
-    this.#blame(failures, errors);
-    this.#reinstate(instance, rows, errors);
-  }
-
-  /** A processor may read a row's output only in the steps after the add. */
-  #updateRowByRow(rows: readonly ProcessedRow[], errors: RowErrors, failures: Map<number, unknown>): void {
-    for (const [rowIndex, row] of rows.entries()) {
-      if (errors.has(rowIndex)) continue;
-      try {
-        const instance = this.#create();
-        updateState(instance, { batchSize: 1, removed: [], added: [toAdded(row, 0)], moved: [] });
-        updateState(instance, null);
-      } catch (thrown) {
-        failures.set(rowIndex, thrown);
-      }
-    }
-  }
-
-  /** Gives the remaining rows to an instance without rows. */
-  #reinstate(instance: LogitsProcessor | null, rows: readonly ProcessedRow[], errors: RowErrors): void {
-    const added = rows.flatMap((row, rowIndex) => (errors.has(rowIndex) ? [] : [toAdded(row, rowIndex)]));
+  /** Adds the rows without an error to a new instance. */
+  #replaceInstance(rows: readonly ProcessedRow[], errors: RowErrors): void {
+    const added = withoutErrors(rows, errors).map(([rowIndex, row]) => toAdded(row, rowIndex));
     try {
-      const successor = instance ?? this.#create();
-      updateState(successor, { batchSize: rows.length, removed: [], added, moved: [] });
-      this.#instance = successor;
+      const instance = this.#create();
+      updateState(instance, { batchSize: rows.length, removed: [], added, moved: [] });
+      this.#instance = instance;
       this.#failure = null;
     } catch (thrown) {
       this.#giveUp(thrown);
@@ -137,12 +102,7 @@ export class CustomProcessor {
   }
 }
 
-function updateState(processor: LogitsProcessor, batchUpdate: BatchUpdate | null): void {
-  const returned: unknown = processor.updateState(batchUpdate);
-  refusePromise(returned, "updateState()");
-}
-
-/** Throws EngineError `invalid_logits_processor` if the processor throws or does not return a boolean. */
+/** Throws EngineError `invalid_logits_processor` when the processor throws, or says neither. */
 export function askArgmaxInvariance(processor: LogitsProcessor, name: string): boolean {
   const subject = `isArgmaxInvariant() of the logits processor ${name}`;
   let answer: unknown;
@@ -155,6 +115,6 @@ export function askArgmaxInvariance(processor: LogitsProcessor, name: string): b
   throw new EngineError("invalid_logits_processor", `${subject} must return true or false, got ${String(answer)}.`);
 }
 
-function toAdded({ samplingParams, promptTokenIds, outputTokenIds }: ProcessedRow, index: number): AddedRequest {
-  return Object.freeze({ index, params: samplingParams, promptTokenIds, outputTokenIds });
+function withoutErrors(rows: readonly ProcessedRow[], errors: RowErrors): (readonly [number, ProcessedRow])[] {
+  return [...rows.entries()].filter(([rowIndex]) => !errors.has(rowIndex));
 }

@@ -2,8 +2,8 @@
 import type { SamplingParams } from "../../contract/sampling-params.ts";
 import type { AddedRequest, BatchUpdate } from "../contract/logits-processor.ts";
 import { RowStates } from "../contract/row-states.ts";
-import type { ProcessedRow } from "./custom-processor.ts";
 import { freezeSamplingParams } from "./freeze-sampling-params.ts";
+import type { ProcessedRow } from "./replay-rows.ts";
 
 /**
  * Mutable. Lists of output tokens are copies that are kept up to date. Everything else is frozen, so that a write

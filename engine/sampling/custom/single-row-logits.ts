@@ -25,8 +25,4 @@ export class SingleRowLogits implements Logits {
     if (index !== 0) throw new RangeError(`Row ${index} of logits with 1 row.`);
     return this.data;
   }
-
-  restore(): void {
-    this.data.set(this.#before);
-  }
 }

@@ -3,6 +3,8 @@ import { RequestLogitsProcessorAdapter } from "../../../engine/index.ts";
 import type { RequestLogitsProcessor, SamplingParams } from "../../../engine/index.ts";
 
 export class Failing extends RequestLogitsProcessorAdapter {
+  static readonly moduleUrl = import.meta.url;
+
   override isArgmaxInvariant(): boolean {
     return false;
   }

@@ -4,6 +4,9 @@ import type { BatchUpdate, Logits, RequestLogitsProcessor, SamplingParams } from
 
 /** Makes requests with the argument `only_token` repeat that token. */
 export class OnlyToken extends RequestLogitsProcessorAdapter {
+  /** Lets a program give the class to `createEngine`. */
+  static readonly moduleUrl = import.meta.url;
+
   static override validateParams({ extraArgs }: SamplingParams): void {
     const { only_token: tokenId } = extraArgs;
     if (tokenId !== undefined && !Number.isInteger(tokenId)) throw new Error("only_token must be a token id.");

@@ -18,9 +18,7 @@ const processorSource = `
     updateState(): void {}
     apply(logits: Logits): Logits { return logits; }
   }
-  export const grouped = { TargetToken };
-  class Hidden extends TargetToken {}
-  export const hidden = { Hidden };`;
+  export const grouped = { TargetToken };`;
 const plainSource = processorSource.replaceAll(/: (boolean|void|Logits)\b|, type Logits/g, "");
 
 let temporary: TemporaryFolder;
@@ -111,14 +109,4 @@ test("an invalid announcement names the package", async () => {
   });
   const [message] = await load(["installed"], join(folder, "project"));
   expect(message).toMatch(/^package\.json of odd: fovea\.logitsProcessors\.target must be "\.\/file:Class"/);
-});
-
-test("a class is identified by the module that exports it, and rejected if none does", async () => {
-  const url = urlOf("plain.js");
-  const [exported, hidden, inMain] = await load(["class:plain:TargetToken", "class:plain:hidden.Hidden", "class:"]);
-  expect(exported).toBe(`TargetToken is ${url}:TargetToken`);
-  expect(hidden).toMatch(
-    /^Logits processor class 1 of 1, Hidden, could not be loaded: .*plain\.js does not export it;/,
-  );
-  expect(inMain).toMatch(/InTheMainModule, could not be loaded: .* is still being loaded, and may be waiting/);
 });

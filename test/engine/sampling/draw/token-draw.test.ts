@@ -27,22 +27,49 @@ function referenceProbabilities(logits: readonly number[], topK: number, topP: n
   return logits.map((_, id) => (kept.includes(id) ? weight(id) / keptTotal : 0));
 }
 
-/** Fraction of a fine grid of uniform numbers that draws each token. */
-function measuredProbabilities(logits: readonly number[], topK: number, topP: number, numDraws = 4000): number[] {
+/** Uniform numbers at which a row is always drawn: a token in the wrong place shows if it has more than one of them. */
+const NUM_GRID_POINTS = 256;
+/** How exactly the place is found at which one token ends and the next begins. */
+const PRECISION = 2 ** -15;
+/** Every token has an error of up to one precision at either end. */
+const TOLERANCE = 2 * PRECISION + 1e-9;
+
+/**
+ * Share of the uniform numbers in [0, 1) that draws each token. A draw is a step function of the uniform number: the
+ * function is taken at the points of a grid, and each step between two points is found by bisection.
+ */
+function measuredProbabilities(logits: readonly number[], topK: number, topP: number): number[] {
   const kernel = kernelWithRow(logits);
   const draw = new TokenDraw(kernel);
-  const counts = logits.map(() => 0);
-  for (let index = 0; index < numDraws; index++) {
-    counts[draw.draw(kernel.logits, { scale: 1, topK, topP, uniform: (index + 0.5) / numDraws })] += 1;
+  const drawAt = (uniform: number): number => draw.draw(kernel.logits, { scale: 1, topK, topP, uniform });
+  const shares = logits.map(() => 0);
+  const measure = (start: number, first: number, end: number, last: number): void => {
+    if (first === last || end - start <= PRECISION) {
+      shares[first] += end - start;
+      return;
+    }
+    const middle = (start + end) / 2;
+    const token = drawAt(middle);
+    measure(start, first, middle, token);
+    measure(middle, token, end, last);
+  };
+  const largest = 1 - Number.EPSILON / 2;
+  const grid = Array.from({ length: NUM_GRID_POINTS }, (_, index) => index / NUM_GRID_POINTS);
+  const tokens = [...grid, largest].map(drawAt);
+  for (const [index, start] of grid.entries()) {
+    measure(start, tokens[index], grid[index + 1] ?? 1, tokens[index + 1]);
   }
-  return counts.map((count) => count / numDraws);
+  return shares;
 }
 
 describe("drawing a token", () => {
-  const logitValues = fc.array(
-    fc.integer({ min: -40, max: 24 }).map((n) => n / 4),
-    { minLength: 1, maxLength: 40 },
-  );
+  const rowOf = (largest: number, step: number): fc.Arbitrary<number[]> =>
+    fc.array(
+      fc.integer({ min: 0, max: largest }).map((n) => n * step),
+      { minLength: 1, maxLength: 40 },
+    );
+  // Few tokens matter in a row of the first kind. Many do in one of the second, and cuts fall between equal ones.
+  const logitValues = fc.oneof(rowOf(64, 1 / 4), rowOf(4, 1 / 2));
 
   test("every token is drawn as often as a sorted vocabulary predicts, for any top-k and top-p", () => {
     fc.assert(
@@ -51,10 +78,10 @@ describe("drawing a token", () => {
         const expected = referenceProbabilities(logits, topK, topP);
         const measured = measuredProbabilities(logits, topK, topP);
         for (let id = 0; id < logits.length; id++) {
-          expect(Math.abs(measured[id] - expected[id])).toBeLessThan(expected[id] === 0 ? 1e-9 : 1e-3);
+          expect(Math.abs(measured[id] - expected[id])).toBeLessThan(expected[id] === 0 ? 1e-9 : TOLERANCE);
         }
       }),
-      { numRuns: 60 },
+      { numRuns: 150 },
     );
   });
 
