@@ -289,7 +289,7 @@ describe("logits processors given as classes", () => {
 
   test("are rejected if their module creates the engine", async () => {
     expect(await runChild("local")).toMatch(
-      /^invalid_logits_processor: Logits processor 1 of 1, Local, .* creates an engine when it is imported; move the class to a module of its own\.$/,
+      /^invalid_logits_processor: Logits processor 1 of 1, Local, .* creates an engine when it is imported\. Move the class to its own module\.$/,
     );
   });
 
