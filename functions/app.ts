@@ -1,4 +1,4 @@
-/** The HTTP application: the routes, and what every request goes through. */
+/** The HTTP application: its routes, and the middleware of every request. */
 import type { IncomingMessage } from "node:http";
 import { Hono } from "hono";
 import type { Context } from "hono";

@@ -137,7 +137,7 @@ export function rotaryEmbedding(
   })[0];
 }
 
-/** What the operator's own rotary embedding takes: heads of a multiple of this size. */
+/** The operator's own rotary embedding requires head sizes that are a multiple of this. */
 export const ROTARY_HEAD_MULTIPLE = 16;
 
 export interface GroupQueryAttentionInputs {

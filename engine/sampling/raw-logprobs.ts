@@ -1,4 +1,4 @@
-/** Logprobs of the logits as the model gave them, kept aside before any processor or temperature changes a row. */
+/** Logprobs of the model's own logits, copied before any processor or temperature changes a row. */
 import { LEAST_LOGPROB } from "../contract/request-output.ts";
 import type { SampledLogprobs, TokenLogprob } from "../contract/request-output.ts";
 import { largestIndices, logSumExp, rankOf } from "./row-operations.ts";

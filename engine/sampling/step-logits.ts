@@ -1,4 +1,4 @@
-/** The memory that holds one step's logits, with row views made once. */
+/** The memory of one step's logits, with row views that are created once. */
 import type { Logits } from "./contract/logits-processor.ts";
 import type { Candidates } from "./draw/candidate-draw.ts";
 import { LogitsKernel } from "./logits-kernel.ts";

@@ -1,4 +1,4 @@
-/** Sets of characters and lists of words, byte by byte of their UTF-8. */
+/** Follows sets of characters and lists of words byte by byte in UTF-8. */
 import { FIRST_SURROGATE, LAST_CODE_POINT, LAST_SURROGATE } from "./code-point-set.ts";
 import { nodeKinds, NODE_STRIDE } from "./program.ts";
 import type { Program } from "./program.ts";

@@ -1,4 +1,4 @@
-/** Structured outputs in the form in which the engine thread follows them. */
+/** Compiles structured outputs into the form that the engine thread uses. */
 import type { GrammarVocabulary } from "./grammar-vocabulary.ts";
 import { toProgramInSlices } from "./language-program.ts";
 import { readLanguage } from "./language.ts";

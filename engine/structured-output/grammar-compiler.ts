@@ -124,7 +124,7 @@ export class GrammarCompiler implements AsyncDisposable {
     wait.result.reject(reason);
   }
 
-  /** Compiles until nothing waits, what comes meanwhile included. Never rejects. */
+  /** Compiles until no job is left, including jobs that arrive meanwhile. Never rejects. */
   async #work(): Promise<void> {
     this.#isWorking = true;
     await nextTurn();

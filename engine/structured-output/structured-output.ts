@@ -39,7 +39,7 @@ export function checkStructuredOutput(structuredOutput: StructuredOutput): void 
   }
 }
 
-/** As many characters of a structured output as a message needs to name it. */
+/** Maximum number of characters of a structured output in a message. */
 const MAX_TOLD = 80;
 
 /** For example `regex "yes|no"`. Long texts are shortened. */

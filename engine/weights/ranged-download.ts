@@ -8,13 +8,15 @@ import { writeAtomically } from "./atomic-file.ts";
 import type { WeightProgress } from "./progress.ts";
 import { readRange, TransientDownloadError, type S3Object } from "./s3-objects.ts";
 
-/** Object stores serve one connection at some 50 to 100 MB/s: ranges this large keep the cost of a request small. */
+/**
+ * Object stores serve one connection at about 50 to 100 MB/s. With ranges this large, the cost of a request is small.
+ */
 export const RANGE_BYTES = 8 * 1024 * 1024;
 
-/** Enough for a 10 Gbit/s link, below the SDK's own limit of sockets. */
+/** Enough for a 10 Gbit/s link, and below the SDK's own socket limit. */
 const MAX_PARALLEL_RANGES = 16;
 
-/** The network brings 64 kB at a time; a system call for each would take longer than the copying. */
+/** The network delivers 64 kB at a time. A system call for each would take longer than copying. */
 const WRITE_BYTES = 1024 * 1024;
 
 const MAX_ATTEMPTS = 5;

@@ -7,7 +7,7 @@ import { basename } from "node:path";
 
 import { EngineError } from "../contract/errors.ts";
 
-/** Of a file that is read whole; the largest of those, tokenizer.json of a vocabulary of 260,000, has some 35 MB. */
+/** Limit of a file that is read whole. The largest, tokenizer.json of a vocabulary of 260,000, has about 35 MB. */
 const MAX_TEXT_BYTES = 256 * 1024 * 1024;
 
 /**

@@ -19,7 +19,10 @@ export interface S3Object {
   readonly byteLength: number;
 }
 
-/** A checkpoint has some hundred files; a prefix that holds more is not one, and is not read to its end. */
+/**
+ * A checkpoint has at most some hundred files. A prefix with more objects is not a checkpoint and is not listed to its
+ * end.
+ */
 const MAX_LISTED_OBJECTS = 10_000;
 
 /** Worth another attempt: the connection broke, the server was busy, or too few bytes arrived. */

@@ -10,7 +10,7 @@ import { excerpt } from "../excerpt.ts";
 import { openRegularFile } from "./regular-file.ts";
 import type { ElementType, StoredTensor } from "./stored-tensor.ts";
 
-/** The format's own limit: a lying length must not make us allocate what the file may really hold. */
+/** The format's own limit, so that a false length cannot cause a huge allocation. */
 const MAX_HEADER_BYTES = 100_000_000;
 
 /** The beginning of every Git LFS pointer file, which a clone without LFS has in place of the weights. */

@@ -1,4 +1,4 @@
-/** Puts batches together as the settings say; loaded when the port is open. */
+/** Creates the batches' components as the settings say. Imported after the port is open. */
 import { createHash } from "node:crypto";
 import { join } from "node:path";
 import type { S3Client } from "@aws-sdk/client-s3";

@@ -1,4 +1,4 @@
-/** Reads a form with one file, which is never in memory as a whole; the only file that knows the form parser. */
+/** Reads a form with one file, which is never in memory as a whole. Only this file imports the form parser. */
 import type { ReadableStream } from "node:stream/web";
 import { setImmediate as turn } from "node:timers/promises";
 import { Busboy } from "@fastify/busboy";

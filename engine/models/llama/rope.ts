@@ -141,7 +141,7 @@ export interface RopeTables {
   readonly sin: Float32Array;
 }
 
-/** Of both tables: they lie inside of the ONNX file, which can have 2 GiB. */
+/** Limit for both tables: they are inside the ONNX file, which can have 2 GiB. */
 const MAX_TABLE_BYTES = 1024 ** 3;
 
 /** Throws EngineError `invalid_configuration` for too many positions. */

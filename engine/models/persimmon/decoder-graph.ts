@@ -1,4 +1,4 @@
-/** The decoder graph of Persimmon. Inputs and outputs are those that `DecoderGraph` states. */
+/** The decoder graph of Persimmon. Its inputs and outputs are those of `DecoderGraph`. */
 import { add, gatherRows, layerNormalization, reshape, split } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { applyActivation } from "../activation.ts";

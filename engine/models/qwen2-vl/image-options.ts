@@ -15,7 +15,7 @@ import {
 
 const clipMean: [number, number, number] = [0.48145466, 0.4578275, 0.40821073];
 const clipStd: [number, number, number] = [0.26862954, 0.26130258, 0.27577711];
-/** A picture more elongated than this is refused, as transformers does. */
+/** A picture with a larger aspect ratio is rejected, as in transformers. */
 const MOST_ELONGATED = 200;
 
 /** Pixels of a whole picture: decoders do not accept more. */
