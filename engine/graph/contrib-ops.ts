@@ -200,7 +200,7 @@ export function groupQueryAttention(
   if (rotary !== null && headDim % ROTARY_HEAD_MULTIPLE !== 0) {
     throw nodeError(
       node,
-      `heads of ${headDim} are no multiple of ${ROTARY_HEAD_MULTIPLE}, as its rotary embedding needs.`,
+      `the head size ${headDim} is not a multiple of ${ROTARY_HEAD_MULTIPLE}, which the rotary embedding needs.`,
     );
   }
   for (const table of rotary === null ? [] : [rotary.cosCache, rotary.sinCache]) {

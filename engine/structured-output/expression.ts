@@ -1,4 +1,7 @@
-/** Expressions that describe a set of texts, independent of notation. Plain values. */
+/**
+ * Expressions that describe a set of texts, independent of notation. Plain values. An expression may be a part of several
+ * others, or of one several times, so its size as a tree may be exponential: code that walks it visits each value once.
+ */
 import type { CodePointSet } from "./code-point-set.ts";
 
 export type Expression =

@@ -41,7 +41,7 @@ function partsOf(expression: Expression): readonly Expression[] {
   return expression.kind === "repetition" ? [expression.part] : [];
 }
 
-/** A position of an expression. Mutable. */
+/** An expression, at all its positions. Mutable. */
 interface Place {
   /** Each expression it is a part of, as often as it is one, and each rule whose body it is. */
   readonly within: (Place | string)[];

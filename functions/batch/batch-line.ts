@@ -42,7 +42,7 @@ export interface BatchLine {
   readonly url: BatchUrl;
   /** The body of a POST to `url`. */
   readonly body: object;
-  /** Those that `vllm_xargs` in the body names too are the body's. */
+  /** `vllm_xargs` in the body overrides arguments of the same name. */
   readonly extraArguments: ExtraArguments;
 }
 

@@ -18,10 +18,10 @@ if (major < oldestNode[0] || (major === oldestNode[0] && minor < oldestNode[1]))
   // For Linux, npm has packages of Node without install scripts, and npx uses the one that is installed next to Fovea.
   const beside =
     process.platform === "linux" && ["x64", "arm64"].includes(process.arch)
-      ? `, or put one beside Fovea with: npm install node-linux-${process.arch}@${oldestNode[0]}`
+      ? `, or install one next to Fovea: npm install node-linux-${process.arch}@${oldestNode[0]}`
       : "";
   console.error(
-    `fovea: Node.js ${oldestNode.join(".")} or newer is needed; this is ${process.versions.node}. Install a newer one${beside}`,
+    `fovea: Fovea needs Node.js ${oldestNode.join(".")} or newer; this is ${process.versions.node}. Install a newer one${beside}`,
   );
   process.exit(EXIT_USAGE);
 }

@@ -151,7 +151,7 @@ export function ropeTables(config: RopeConfig, headDim: number, numPositions: nu
     const most = Math.floor(MAX_TABLE_BYTES / bytesPerPosition);
     throw new EngineError(
       "invalid_configuration",
-      `The rotary tables of a model length of ${numPositions} tokens would take ${numPositions * bytesPerPosition} bytes; ` +
+      `The rotary tables for a model length of ${numPositions} tokens would take ${numPositions * bytesPerPosition} bytes; ` +
         `the limit is ${MAX_TABLE_BYTES}, which is ${most} tokens.`,
       { setting: "maxModelLen" },
     );

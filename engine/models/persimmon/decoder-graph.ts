@@ -27,7 +27,7 @@ export function buildPersimmonGraph(context: GraphContext, options: PersimmonOpt
   const { config, prefix, headName, acceptsImages, maxModelLen } = options;
   const inputs = createDecoderInputs(context);
   const { rope, rotaryDim } = config;
-  // Rotation reaches a part of a head only, so the scores' scale cannot be in it.
+  // Only a part of a head is rotated, so the rotary tables cannot contain the scores' scale.
   const rotary = createRotary(context, { rope, rotaryDim, maxModelLen, factor: 1 });
   const tableName = `${prefix}embed_tokens.weight`;
 

@@ -81,7 +81,7 @@ export function squareGrid({ width, height }: ImageSize, options: Qwen2VlImageOp
   if (elongation > MOST_ELONGATED) {
     throw new EngineError(
       "invalid_image",
-      `The image has ${width}x${height} pixels, ${elongation} times as many one way as the other; the limit is ${MOST_ELONGATED}.`,
+      `The image has ${width}x${height} pixels, an aspect ratio of ${elongation}; the limit is ${MOST_ELONGATED}.`,
     );
   }
   const nearest = { rows: roundHalfToEven(height / squareSize), columns: roundHalfToEven(width / squareSize) };
