@@ -190,7 +190,11 @@ function addCurrentFigures(registry: Registry, service: Service, bodies: BodyFig
   };
   const stats = () => service.engine?.stats;
   addGauge("vllm:num_requests_running", "Sequences in the running batch.", () => stats()?.numRequestsRunning);
-  addGauge("vllm:num_requests_waiting", "Sequences waiting to join the running batch.", () => stats()?.numRequestsWaiting);
+  addGauge(
+    "vllm:num_requests_waiting",
+    "Sequences waiting to join the running batch.",
+    () => stats()?.numRequestsWaiting,
+  );
   addGauge("vllm:kv_cache_usage_perc", "Fraction of the KV cache in use, 0 to 1.", () => stats()?.kvCacheUsage);
   addCounter("vllm:prompt_tokens_total", "Prompt tokens computed or reused.", () => stats()?.numPromptTokens);
   addCounter(

@@ -14,7 +14,7 @@ export interface ByteState {
   next(byte: number): ByteState | null;
 }
 
-/** Mutable; makes the states that are reached, and keeps them until `clear`. */
+/** Mutable. Creates states as they are reached, and keeps them until `clear`. */
 export class ByteStates {
   readonly #program: Program;
   readonly #starts = new Map<number, ByteState>();

@@ -29,7 +29,7 @@ export function* compileInSlices(structuredOutput: StructuredOutput): Generator<
   const language = readLanguage(structuredOutput);
   yield;
   const endless = findEndlessRule(language);
-  if (endless !== null) refuseStructuredOutput(`No text can have this form: its rule ${endless} never comes to an end`);
+  if (endless !== null) refuseStructuredOutput(`No text can have this form: its rule ${endless} never ends`);
   const program = yield* toProgramInSlices(language);
   yield;
   const meter = new WorkMeter();

@@ -146,7 +146,7 @@ async function writeRange(
   for await (const bytes of source) {
     chunks.push(bytes);
     numWaiting += bytes.byteLength;
-    if (position + numWaiting > end) throw new TransientDownloadError("more bytes came than were asked for");
+    if (position + numWaiting > end) throw new TransientDownloadError("more bytes arrived than were requested");
     if (numWaiting >= WRITE_BYTES) await flush();
   }
   if (numWaiting > 0) await flush();

@@ -46,7 +46,7 @@ export async function readRegularFile(path: string): Promise<Buffer | null> {
     if (size > MAX_TEXT_BYTES) {
       throw new EngineError(
         "invalid_checkpoint",
-        `${basename(path)} has ${size} bytes; the limit for such a file is ${MAX_TEXT_BYTES}.`,
+        `${basename(path)} has ${size} bytes; the limit for this kind of file is ${MAX_TEXT_BYTES}.`,
       );
     }
     return await handle.readFile();

@@ -61,7 +61,7 @@ export async function listObjects(
     if (objects.length > MAX_LISTED_OBJECTS) {
       throw new EngineError(
         "invalid_configuration",
-        `s3://${bucket}/${prefix} holds ${objects.length} objects or more; a checkpoint has at most ${MAX_LISTED_OBJECTS}.`,
+        `s3://${bucket}/${prefix} contains ${objects.length} objects or more; a checkpoint has at most ${MAX_LISTED_OBJECTS}.`,
       );
     }
     continuation = page.IsTruncated === true ? page.NextContinuationToken : undefined;

@@ -72,7 +72,7 @@ async function readHeaderLength(handle: FileHandle, fileBytes: number, fileName:
   if (declared > BigInt(MAX_HEADER_BYTES)) {
     throw new EngineError(
       "invalid_checkpoint",
-      `${fileName} is no safetensors file: it declares a header of ${declared} bytes; the limit is ${MAX_HEADER_BYTES}.`,
+      `${fileName} is not a safetensors file: it declares a header of ${declared} bytes; the limit is ${MAX_HEADER_BYTES}.`,
     );
   }
   if (8n + declared > BigInt(fileBytes)) {

@@ -14,8 +14,7 @@ const adviceOf: Partial<Record<EngineErrorCode, string>> = {
   invalid_configuration: "Correct the setting that the reason names; fovea --help lists all settings.",
   runtime_failed:
     "ONNX Runtime rejected this. Download the checkpoint again if the reason is about a file or tensor, otherwise check DEVICE.",
-  device_lost:
-    "Restart. If that does not help, check the GPU: nvidia-smi and the kernel's log name its faults.",
+  device_lost: "Restart. If that does not help, check the GPU: nvidia-smi and the kernel's log name its faults.",
   runtime_missing: "docs/embedding.md says which variable to set for the installation.",
   invalid_logits_processor: "docs/logits-processors.md lists the fix for each reason.",
 };

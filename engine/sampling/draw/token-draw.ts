@@ -57,7 +57,7 @@ export class TokenDraw {
   }
 
   /**
-   * Token id, or `NO_TOKEN` when every logit is -Infinity or NaN.
+   * Returns a token id, or `NO_TOKEN` if every logit is -Infinity or NaN.
    *
    * @param row One of the kernel's rows; not edited.
    */
