@@ -66,7 +66,7 @@ export interface DecoderShape {
 export interface DecoderGraph extends DecoderShape {
   readonly form: "in-place";
   readonly kvLayout: KvLayout;
-  /** Of the outputs of a paged graph; 0 for slots. */
+  /** Candidates per row in the outputs of a paged graph; 0 for slots. */
   readonly numCandidates: number;
   readonly path: string;
   /** Bytes of the decoder's weights, with the whole embedding table. */

@@ -77,7 +77,7 @@ function checkedLength(maxModelLen: number | null, maxPositionEmbeddings: number
   return maxModelLen;
 }
 
-/** What the CUDA provider's PagedAttention takes; larger powers of two too. */
+/** The smallest block size that the CUDA provider's PagedAttention supports; larger powers of two work too. */
 const SMALLEST_CUDA_BLOCK = 16;
 
 function checkKvLayout(kvLayout: KvLayout, device: DeviceName): void {
