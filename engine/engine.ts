@@ -42,7 +42,7 @@ const noStats: EngineCoreStats = {
   numSteps: 0,
 };
 
-/** Seeds that no request gave are drawn below it, from the system's randomness: the most `randomInt` can draw. */
+/** Exclusive limit of random seeds for requests without one: the most that `randomInt` supports. */
 const SEED_LIMIT = 2 ** 48 - 1;
 
 /** One request from its admission to its end. Mutable. */
@@ -350,7 +350,7 @@ export class ThreadedEngine implements Engine {
     };
     running.outputs = new RequestOutputs(options, to.sequenceIds.length);
     const seed = samplingParams.seed ?? randomInt(SEED_LIMIT);
-    // Those of the prompt are the same for all sequences.
+    // The prompt's logprobs are the same for all sequences.
     const withoutPromptLogprobs = { ...samplingParams, promptLogprobs: null };
     const [first, ...siblings] = to.sequenceIds.map((sequenceId, index) => ({
       requestId: sequenceId,

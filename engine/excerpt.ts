@@ -1,17 +1,17 @@
-/** Values and messages of other people, cut to what fits into an error. */
+/** Shortens foreign values and messages, so that they fit into an error. */
 
-/** Of a value of a checkpoint's file as JSON. */
+/** For a value in a checkpoint's file, as JSON: a file may contain values of any size. */
 const MAX_JSON_CHARACTERS = 80;
 const MAX_MESSAGE_CHARACTERS = 200;
 const MAX_TEXT_CHARACTERS = 40;
 
-/** A value as JSON, or its beginning. Takes the time of the whole value: for files, not for requests. */
+/** The value as JSON, shortened if necessary. The time is that of the whole value: for files, not for requests. */
 export function excerpt(value: unknown): string {
   const text = tryStringify(value) ?? "nested too deeply";
   return text.length <= MAX_JSON_CHARACTERS ? text : `${text.slice(0, MAX_JSON_CHARACTERS)}...`;
 }
 
-/** Null for a value that is nested more deeply than the stack allows, which JSON.parse takes. */
+/** Null for a value that is nested more deeply than the stack allows; JSON.parse accepts such values. */
 function tryStringify(value: unknown): string | null {
   try {
     return JSON.stringify(value) ?? "nothing";
@@ -30,7 +30,7 @@ export function shown(value: unknown): string {
   return value.length > MAX_TEXT_CHARACTERS ? `${text.slice(0, -1)}…"` : text;
 }
 
-/** The message of an error that a parser threw, on one line. */
+/** The message of a parser's error, on one line. */
 export function describeError(error: unknown): string {
   const message = error instanceof Error ? error.message : String(error);
   return message.replaceAll(/\s+/g, " ").slice(0, MAX_MESSAGE_CHARACTERS);

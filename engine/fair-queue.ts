@@ -1,4 +1,4 @@
-/** Whose work is next, of pictures and of grammars: tenants share it, and requests share the part of their tenant. */
+/** Chooses the next picture or grammar to process: tenants share the time, and requests share their tenant's part. */
 
 export interface QueuedWork {
   readonly tenant: string;
@@ -16,11 +16,11 @@ export interface FairQueueLimits {
 }
 
 /**
- * Weighted fair queueing (Demers, Keshav and Shenker, 1989) on two levels. If all tenants were served at the same time, at
- * equal rates, a virtual clock would show how much each has had. A tenant that comes begins at the clock, and its work is
- * finished at its cost later; the next work is that which would be finished first. The requests of a tenant share its
- * part in the same way. So equal work goes round robin, and a small picture goes before the large ones of others, however
- * many requests they are of. No work waits for ever, since the clock moves on with all that is served. Mutable.
+ * Weighted fair queueing (Demers, Keshav and Shenker, 1989) on two levels. If all tenants were served at the same time,
+ * at equal rates, a virtual clock would show how much each has received. A new tenant starts at the clock's time, and its
+ * work finishes later by its cost. The next work is the one that would finish first. The requests of a tenant share its
+ * part in the same way. Equal work therefore goes round robin, and a small picture goes before the large ones of others,
+ * however many requests they belong to. No work waits forever, because all served work advances the clock. Mutable.
  */
 export class FairQueue<Work extends QueuedWork> {
   readonly #limits: FairQueueLimits;
@@ -85,7 +85,7 @@ export class FairQueue<Work extends QueuedWork> {
       works.splice(index, 1);
       this.#count(work, -1);
     }
-    // What they had beyond their part is forgotten; the clock moved on with it for all others.
+    // What they received beyond their part is forgotten: it has advanced the clock for all others.
     if (works.length === 0) requests.delete(work.request);
     if (requests.children.length === 0) this.#tenants.delete(work.tenant);
   }
@@ -119,7 +119,7 @@ interface Member<Child> {
 class FairShares<Key, Child> {
   readonly #members = new Map<Key, Member<Child>>();
   readonly #createChild: () => Child;
-  /** What each member has had on average, of those that were there at each time. */
+  /** Average service that each present member has received so far. */
   #virtualTime = 0;
 
   constructor(createChild: () => Child) {

@@ -1,4 +1,4 @@
-/** From the settings to a model that is ready to be given to the engine thread, and the processor of its inputs. */
+/** Loads a model for the engine thread, together with the processor of its inputs. */
 import type { EngineConfig } from "./contract/config.ts";
 import { defaultCacheConfig } from "./contract/default-limits.ts";
 import type { EngineDependencies, ModelInfo } from "./contract/engine.ts";
@@ -145,7 +145,7 @@ export async function loadModel(
   };
 }
 
-/** A GPU's memory is not known before it is used, and sequences share the blocks of a paged cache. */
+/** A GPU's memory is unknown before its first use, and sequences share the blocks of a paged cache. */
 function numSequencesOf(
   { device, maxNumSequences }: EngineConfig,
   decoder: BuiltModel["decoder"],

@@ -1,4 +1,4 @@
-/** Reads JSON by a schema, and says in plain words which field is wrong, its value and what is expected. */
+/** Parses JSON by a schema and describes the first problem in plain words. */
 import type { z } from "zod";
 
 import { shown } from "./excerpt.ts";

@@ -1,4 +1,4 @@
-/** The HTTP application: the routes, and what every request goes through. */
+/** The HTTP application: its routes, and the middleware of every request. */
 import type { IncomingMessage } from "node:http";
 import { Hono } from "hono";
 import type { Context } from "hono";
@@ -30,9 +30,9 @@ export function createApp(dependencies: AppDependencies): Hono<AppEnvironment> {
     if (c.req.raw.signal.aborted) return c.body(null, CLIENT_CLOSED_REQUEST as ContentfulStatusCode);
     const incoming = incomingOf(c);
     if (incoming !== null && isWorthDiscarding(status)) await discardBody(incoming);
-    // The next request of the connection would stand behind the rest of this one.
+    // The rest of this body precedes the connection's next request.
     const isCut = incoming !== null && !incoming.complete;
-    // A full store is the caller's to empty, and the answer says so.
+    // The caller can empty a full store, and the answer says so.
     if (status >= 500 && status !== 503 && status !== 507) logger.error("A request failed.", { requestId, error });
     return c.json(body, status as ContentfulStatusCode, { ...headers, ...(isCut && { Connection: "close" }) });
   };
@@ -41,12 +41,12 @@ export function createApp(dependencies: AppDependencies): Hono<AppEnvironment> {
   return app;
 }
 
-/** A body that arrives too slowly, or when there is no room or time for it, is not waited for. */
+/** False if the body arrives too slowly, or if the server has no room or time for it. */
 function isWorthDiscarding(status: number): boolean {
   return status !== 408 && status !== 503;
 }
 
-/** Null where no server is behind the application; Hono then leaves `env` out. */
+/** Null if no server is behind the application; Hono then leaves out `env`. */
 function incomingOf({ env }: { readonly env: AppEnvironment["Bindings"] | undefined }): IncomingMessage | null {
   return env?.incoming ?? null;
 }

@@ -1,4 +1,4 @@
-/** Structured log: one JSON object a line. Callers pass no secrets and no request bodies. */
+/** Structured log: one JSON object per line. Callers pass no secrets and no request bodies. */
 import type { LogLevel } from "./settings/service.ts";
 
 type LogFields = Readonly<Record<string, unknown>>;

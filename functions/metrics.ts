@@ -58,31 +58,31 @@ export function createMetrics(service: Service, bodies: BodyFigures, modelName: 
   addCacheMetrics(registry, () => service.engine?.caches ?? null);
   const timeToFirstToken = new Histogram({
     name: "vllm:time_to_first_token_seconds",
-    help: "From the arrival of a request to its first token.",
+    help: "Time from the arrival of a request to its first token.",
     buckets: latencyBuckets,
     registers,
   });
   const interTokenLatency = new Histogram({
     name: "vllm:inter_token_latency_seconds",
-    help: "Between one token and the next of a sequence.",
+    help: "Time between consecutive tokens of a sequence.",
     buckets: interTokenBuckets,
     registers,
   });
   const requestLatency = new Histogram({
     name: "vllm:e2e_request_latency_seconds",
-    help: "From the arrival of a request to the end of its sequence.",
+    help: "Time from the arrival of a request to the end of its sequence.",
     buckets: latencyBuckets,
     registers,
   });
   const promptTokens = new Histogram({
     name: "vllm:request_prompt_tokens",
-    help: "Tokens of a prompt, image tokens included.",
+    help: "Prompt tokens per request, image tokens included.",
     buckets: tokenBuckets,
     registers,
   });
   const generationTokens = new Histogram({
     name: "vllm:request_generation_tokens",
-    help: "Tokens generated for a request.",
+    help: "Generated tokens per request.",
     buckets: tokenBuckets,
     registers,
   });
@@ -189,9 +189,13 @@ function addCurrentFigures(registry: Registry, service: Service, bodies: BodyFig
     );
   };
   const stats = () => service.engine?.stats;
-  addGauge("vllm:num_requests_running", "Sequences that are computed.", () => stats()?.numRequestsRunning);
-  addGauge("vllm:num_requests_waiting", "Sequences that wait to be computed.", () => stats()?.numRequestsWaiting);
-  addGauge("vllm:kv_cache_usage_perc", "Share of the KV cache in use, 0 to 1.", () => stats()?.kvCacheUsage);
+  addGauge("vllm:num_requests_running", "Sequences in the running batch.", () => stats()?.numRequestsRunning);
+  addGauge(
+    "vllm:num_requests_waiting",
+    "Sequences waiting to join the running batch.",
+    () => stats()?.numRequestsWaiting,
+  );
+  addGauge("vllm:kv_cache_usage_perc", "Fraction of the KV cache in use, 0 to 1.", () => stats()?.kvCacheUsage);
   addCounter("vllm:prompt_tokens_total", "Prompt tokens computed or reused.", () => stats()?.numPromptTokens);
   addCounter(
     "vllm:prefix_cache_queries_total",
@@ -205,7 +209,7 @@ function addCurrentFigures(registry: Registry, service: Service, bodies: BodyFig
   );
   addCounter(
     "vllm:num_preemptions_total",
-    "Sequences that gave up their keys and values for others and were computed again.",
+    "Sequences preempted: their keys and values were evicted and computed again.",
     () => stats()?.numPreemptions,
   );
   registry.registerMetric(
@@ -225,11 +229,11 @@ function addCurrentFigures(registry: Registry, service: Service, bodies: BodyFig
   addGauge("fovea_engine_stalled", "1 while an engine step exceeds its time limit, else 0.", () =>
     service.stall === null ? 0 : 1,
   );
-  addCounter("fovea_engine_steps_total", "Steps that the engine has computed.", () => stats()?.numSteps);
-  addGauge("fovea_http_requests_in_flight", "Requests for answers under way.", () => service.numRequests);
+  addCounter("fovea_engine_steps_total", "Steps computed by the engine.", () => stats()?.numSteps);
+  addGauge("fovea_http_requests_in_flight", "Generation requests in progress.", () => service.numRequests);
   addGauge(
     "fovea_http_bodies_in_flight",
-    "JSON bodies of requests that are arriving or being parsed.",
+    "JSON request bodies that are arriving or being parsed.",
     () => bodies.numBodies,
   );
   addGauge("fovea_http_body_bytes", "Bytes of these bodies in memory.", () => bodies.numHeldBytes);

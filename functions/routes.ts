@@ -1,4 +1,4 @@
-/** All routes of the service, each with who may call it. */
+/** All routes of the service, with their access rules. */
 import type { Handler } from "hono";
 
 import { chatCompletionsRoute } from "./api/routes/chat-completions.ts";
@@ -20,7 +20,7 @@ import { deleteFileRoute, fileContentRoute, fileRoute, listFilesRoute, uploadFil
 import type { AppEnvironment } from "./http/request-trace.ts";
 
 /**
- * `key`: only with one of the keys of API_KEY, where there are any; for routes that compute, or that show what a tenant
+ * `key`: only with one of the keys of API_KEY, if there are any; for routes that compute, or that show what a tenant
  * owns. `public`: everyone; for routes that show no more than the state of the service.
  */
 export type Access = "key" | "public";

@@ -19,23 +19,23 @@ export interface ServeOptions {
 export interface RunningService extends AsyncDisposable {
   readonly port: number;
   /**
-   * Resolves to the engine when it serves requests.
+   * Resolves to the engine when requests are served.
    *
-   * @throws EngineError (as a rejection) that ended loading.
+   * @throws EngineError (as a rejection) of loading.
    */
   readonly ready: Promise<Engine>;
   /**
-   * Refuses new requests, waits for running ones for up to SHUTDOWN_GRACE_SECONDS, and frees everything, the engine
-   * included. Resolves to whether all requests ended by themselves. Idempotent.
+   * Rejects new requests, waits up to SHUTDOWN_GRACE_SECONDS for requests in progress, and frees everything, including
+   * the engine. Resolves to whether all requests ended by themselves. Idempotent.
    */
   close(): Promise<boolean>;
 }
 
 /**
- * Serves a model over HTTP in this process, as `fovea serve` does, and resolves when the port is open. The caller handles
- * signals. Of the environment, only XDG_CACHE_HOME, XDG_DATA_HOME and the names of the AWS SDK are read.
+ * Serves a model over HTTP in this process, like `fovea serve`, and resolves when the port is open. Leaves signals to
+ * the caller. Reads no environment variables except XDG_CACHE_HOME, XDG_DATA_HOME and those of the AWS SDK.
  *
- * @throws ConfigError with one sentence for each wrong setting.
+ * @throws ConfigError with one sentence for each invalid setting.
  * @throws Error of the system (`EADDRINUSE`, `EACCES`, ...) if the port cannot be opened.
  */
 export async function serve(

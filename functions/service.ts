@@ -95,9 +95,9 @@ export class Service {
   }
 
   /**
-   * Counts a request as under way until its admission is released. To be called after the body is read, since a sender
-   * may take its time. Throws EngineError `not_ready`, `closed`, `queue_full`, `engine_stalled`, `device_lost` or
-   * `internal` when the service cannot take the request.
+   * Counts a request as in progress until its admission is released. Call it after the body is read, because a sender
+   * may be slow. Throws EngineError `not_ready`, `closed`, `queue_full`, `engine_stalled`, `device_lost` or `internal` if
+   * the service cannot accept the request.
    */
   admit(requestSignal: AbortSignal): Admission {
     this.checkRoom();

@@ -1,4 +1,4 @@
-/** The service from its socket to its end, for the command line and for programs that embed it. */
+/** Runs the service from opening its socket to its end, for the command line and for embedding programs. */
 import type { Engine, EngineError, LoadProgress } from "../engine/index.ts";
 import type { Composition } from "./compose.ts";
 import { openServer } from "./http/server.ts";

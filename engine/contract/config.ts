@@ -70,7 +70,7 @@ export interface EngineConfig {
   readonly kvLayout?: KvLayoutName;
   /** Tokens of one block of a paged KV cache. Default: the smallest that the device's kernels compute fast. */
   readonly blockSize?: number | null;
-  /** Blocks of a paged KV cache, in place of the number that fits into memory. */
+  /** Number of blocks of a paged KV cache, instead of the number that fits into memory. */
   readonly numBlocks?: number | null;
   /** Run steps over a paged KV cache as they are, without padded shapes and captured CUDA graphs. Default false. */
   readonly enforceEager?: boolean;
@@ -81,7 +81,7 @@ export interface EngineConfig {
   /** The largest number of requests that wait for a slot. One more is rejected with `queue_full`. */
   readonly maxNumWaiting: number;
   /**
-   * How long one step may take before the engine counts as stalled; after twice as long, requests are ended. Default:
+   * Time limit of a step, after which the engine counts as stalled; after twice as long, requests are ended. Default:
    * `defaultEngineLimits`.
    */
   readonly stepTimeoutMs?: number;

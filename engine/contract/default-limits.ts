@@ -9,11 +9,11 @@ export const defaultEngineLimits = {
   /** Longer prompts are split, so that running requests do not stall. */
   maxNumBatchedTokens: 512,
   maxNumWaiting: 256,
-  /** vLLM's default. The rest is for other programs and for memory that CUDA's libraries take unasked. */
+  /** vLLM's default. The rest is for other programs and for memory that CUDA's libraries allocate by themselves. */
   gpuMemoryUtilization: 0.9,
   /**
-   * The longest steps that are no failure: the first on a GPU, which compiles and tunes kernels for tens of seconds, and
-   * a prompt's on a slow CPU, where 512 tokens of 7B parameters take 15 s in int4 and over a minute in float32.
+   * Longer than any successful step: the first on a GPU, which compiles and tunes kernels for tens of seconds, and a
+   * prompt chunk on a slow CPU, where 512 tokens of 7B parameters take 15 s in int4 and over a minute in float32.
    */
   stepTimeoutMs: 120_000,
 } as const;
@@ -26,8 +26,9 @@ export const defaultImageLimits = {
 } as const;
 
 /**
- * One image may take one or two seconds of a core: 50 megapixels of progressive JPEG or of 16-bit PNG, 44 of AVIF. A
- * request may have four of those, or sixteen photographs of 12 megapixels. The timeout leaves room for a busy machine.
+ * One picture may take one or two seconds of a core: 50 megapixels of progressive JPEG or 16-bit PNG, or 44 of AVIF. A
+ * request may have four of those, or sixteen photographs of 12 megapixels. The time limit leaves room for a busy
+ * machine.
  */
 export const defaultDecodeLimits: DecodeLimits = {
   maxDecodeCost: 2 ** 27,
@@ -36,8 +37,8 @@ export const defaultDecodeLimits: DecodeLimits = {
 };
 
 /**
- * A quarter of a GiB holds the pixels of 190 images of 336 x 336, or of 5,000 of the shipped checkpoint's: a replica of
- * few requests a second meets its repeats there, and Redis, which outlives replicas, holds the rest.
+ * A quarter of a GiB holds the pixels of 190 images of 336 x 336, or of 5,000 of the shipped checkpoint's. That is
+ * enough for the repeats of a replica with a few requests per second; Redis, which outlives replicas, holds the rest.
  */
 export const defaultCacheConfig: CacheConfig = {
   maxMemoryBytes: 256 * MEBIBYTE,

@@ -78,8 +78,8 @@ export interface Engine {
   /** Live counters of the image caches; null until ready. */
   readonly caches: CacheReport | null;
   /**
-   * The refusal of the first logits processor that rejects these parameters; null if none does or the engine is not
-   * ready. `generate` checks the parameters by itself.
+   * The rejection of the first logits processor that rejects these parameters; null if none does or the engine is not
+   * ready. `generate` throws it by itself.
    */
   refusalOf(params: SamplingParams): ProcessorRefusal | null;
   /**

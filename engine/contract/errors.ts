@@ -75,7 +75,7 @@ export function aboutParameter(error: EngineError, parameter: string): EngineErr
 }
 
 /**
- * For conditions that only a bug of ours can break.
+ * Checks a condition that only a bug in Fovea can break.
  *
  * @throws EngineError `internal` if the condition does not hold.
  */

@@ -1,4 +1,4 @@
-/** Decoding settings of one request, and the one place that checks them. */
+/** Decoding parameters of a request. Only this file validates them. */
 import type { StructuredOutput } from "../structured-output/structured-output.ts";
 import { EngineError } from "./errors.ts";
 import type { ExtraArguments } from "./extra-arguments.ts";
@@ -74,7 +74,7 @@ const defaultSamplingParams: SamplingParams = {
   extraArgs: {},
 };
 
-/** Below it the division by the temperature loses all precision: the request is greedy. */
+/** Below it, the division by the temperature loses all precision, so the request is greedy. */
 const GREEDY_TEMPERATURE_LIMIT = 1e-5;
 /** Smaller temperatures overflow float32 logits. */
 const MIN_TEMPERATURE = 0.01;

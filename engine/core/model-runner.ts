@@ -49,8 +49,7 @@ export class ModelRunner implements Disposable {
 
   /**
    * Runs one step. A failure stays with the sequences it affects: a failed image or run with the sequences it serves, a
-   * failed logits processor with its rows. Only our own bugs and
-   * `device_lost` are thrown.
+   * failed logits processor with its rows. Only bugs in Fovea and `device_lost` are thrown.
    */
   run({ transfers, decodes, prefills }: SchedulerOutput): StepResults {
     const results = new Map<Sequence, StepResult>();
@@ -225,7 +224,7 @@ function attempt(results: Map<Sequence, StepResult>, sequences: readonly Sequenc
   }
 }
 
-/** Any error but our own bugs, and a device that is lost to all sequences. */
+/** Any error except bugs in Fovea and `device_lost`, which affects all sequences. */
 function isRuntimeError(error: unknown): error is EngineError {
   return error instanceof EngineError && error.code !== "internal" && error.code !== "device_lost";
 }

@@ -8,7 +8,7 @@ const sequenceBuckets = [1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256] 
 
 const MIN_COLUMNS = 8;
 
-/** The number of rows that `numSequences` are computed in. */
+/** The number of rows in which `numSequences` are computed. */
 export function paddedSequences(numSequences: number): number {
   return sequenceBuckets.find((bucket) => bucket >= numSequences) ?? numSequences;
 }

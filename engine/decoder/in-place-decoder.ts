@@ -1,5 +1,5 @@
 /**
- * Runs our own graphs, which read and write the KV cache in place: prompt chunks of one sequence, one-token steps of
+ * Runs Fovea's own graphs, which read and write the KV cache in place: prompt chunks of one sequence, one-token steps of
  * many.
  */
 import { invariant } from "../contract/errors.ts";

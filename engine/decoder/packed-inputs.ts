@@ -1,4 +1,4 @@
-/** The inputs of a packed run: the tokens of all sequences, one after the other, and where each belongs. */
+/** The inputs of a packed run: the tokens of all sequences, one after the other, and their places in the cache. */
 import { isGreedy } from "../contract/sampling-params.ts";
 import { SCRATCH_BLOCK_ID } from "../kv/block-pool.ts";
 import type { DecoderGraph } from "../models/built-model.ts";
@@ -11,9 +11,9 @@ import { writePositions } from "./token-positions.ts";
 export interface PackedShape {
   readonly numTokens: number;
   readonly numSequences: number;
-  /** Blocks of the longest sequence, or more. */
+  /** At least the number of blocks of the longest sequence. */
   readonly numColumns: number;
-  /** At least 1, also if nobody wants it. */
+  /** At least 1, even if no logits are requested. */
   readonly numRows: number;
 }
 
@@ -27,7 +27,7 @@ const tensor = <const E extends StepTensorLayout["elementType"]>(elementType: E,
 
 export type PackedLayouts = ReturnType<typeof packedLayouts>;
 
-/** The inputs that lie in step memory, by name. Graphs that lack one leave it unbound. */
+/** The inputs in step memory, by name. An input that the graph lacks stays unbound. */
 export function packedLayouts({ numTokens, numSequences, numColumns, numRows }: PackedShape) {
   return {
     input_ids: tensor("int64", [numTokens]),
@@ -56,7 +56,7 @@ export function shapeOfSpans(spans: readonly TokenSpan[]): PackedShape {
 
 /**
  * Fills the inputs of a run with the spans, in their order. Sequences beyond the spans are padding: each computes one
- * token at the beginning of the scratch block.
+ * token at the start of the scratch block.
  */
 export function fillPackedInputs(
   { arrays }: StepRegion<PackedLayouts>,
@@ -86,7 +86,7 @@ export function fillPackedInputs(
   for (; row < shape.numRows; row++) arrays.logit_rows[row] = BigInt(Math.min(row, shape.numTokens - 1));
 }
 
-/** Tokens of one sequence, all in the scratch block, for a run whose result nobody reads. */
+/** Tokens of one sequence, all in the scratch block, for a run whose result is not used. */
 export function fillScratchInputs({ arrays }: StepRegion<PackedLayouts>, { numTokens }: PackedShape): void {
   arrays.input_ids.fill(0n);
   arrays.cumulative_lengths.set([0, numTokens]);

@@ -10,7 +10,7 @@ import type { PackedLayouts, PackedShape } from "./packed-inputs.ts";
 import type { RunLogits, RunRows } from "./run-logits.ts";
 import type { StepMemory, StepRegion } from "./step-memory.ts";
 
-/** What the attention kernels of CUDA choose their way by, without waiting for the device. */
+/** Bounds by which CUDA's attention kernels are selected without waiting for the device. */
 export interface AttentionBounds {
   /** No sequence has more new tokens. */
   readonly maxNewTokens: number;
@@ -43,7 +43,7 @@ export class PackedRun implements Disposable {
   readonly #owned = new DisposableStack();
   #hasImages = false;
 
-  /** @param firstRow The step's row of logits that the run's first one is. */
+  /** @param firstRow Index in the step of the run's first row of logits. */
   constructor(parts: PackedRunParts, shape: PackedShape, firstRow: number) {
     const { session, graph, kvView, inputMemory, logits, emptyPool } = parts;
     this.shape = shape;

@@ -1,6 +1,6 @@
 /**
- * Runs our graphs over a paged KV cache: prompt chunks and newest tokens of all sequences together, in one run. Each
- * sequence brings its block table, so that no two of them need neighbouring memory.
+ * Runs Fovea's own graphs over a paged KV cache: prompt chunks and newest tokens of all sequences together, in one run.
+ * Each sequence has a block table, so no two of them need neighbouring memory.
  *
  * Steps in which every sequence decodes are padded to a few shapes. On CUDA each of them becomes a captured graph when
  * it is used for the second time; all other steps run eagerly.
@@ -37,7 +37,7 @@ export interface PagedDecoderLimits {
 /** Bindings of shapes hold native handles for the KV of every layer; captured graphs hold device memory. */
 const MAX_CACHED_RUNS = 64;
 
-/** Stands for no graph. */
+/** Means "no graph". */
 const eagerGraphId = "-1";
 
 /** Mutable; owns the session and the KV memory. */
@@ -161,7 +161,7 @@ class DecodeRun implements Disposable {
     run.setBounds({ maxNewTokens: 1, maxLength: numColumns * blockSize, minLongestLength });
   }
 
-  /** Null for the first use. A shape that comes up once is not worth a capture, which computes it three times. */
+  /** Null for the first use. A shape that is used once is not worth a capture, which computes it three times. */
   nextGraph(): RunOptions | null {
     return ++this.#numUses > 1 ? this.#graph : null;
   }
@@ -173,8 +173,8 @@ class DecodeRun implements Disposable {
 }
 
 /**
- * Runs as many tokens as a step may have, all in the scratch block. The device then has allocated the memory of its
- * largest run.
+ * Runs as many tokens as a step may have, all in the scratch block. Afterwards the device has allocated the memory of
+ * its largest run.
  */
 export function runOnScratchBlock(
   graph: DecoderGraph,

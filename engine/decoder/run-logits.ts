@@ -1,4 +1,4 @@
-/** The logits of packed runs, which stay where they are computed, and the likeliest tokens of each row. */
+/** The logits of packed runs, which stay where they are computed, and the most likely tokens of each row. */
 import type { DecoderGraph } from "../models/built-model.ts";
 import type { Session } from "../runtime/session.ts";
 import type { Tensor } from "../runtime/tensor.ts";
@@ -6,7 +6,7 @@ import type { DeferredLogits } from "../sampling/step-logits.ts";
 import { regionBytes, StepMemory } from "./step-memory.ts";
 import type { StepRegion } from "./step-memory.ts";
 
-/** Rows for runs whose logits nobody samples. Prompt logprobs take 32 at a time. */
+/** Rows for runs whose logits are not sampled. Prompt logprobs take 32 at a time. */
 const NUM_SPARE_ROWS = 32;
 
 type CandidateLayouts = ReturnType<typeof candidateLayouts>;
@@ -43,7 +43,7 @@ export class RunLogits implements Disposable {
   /** [numRows] */
   readonly #masses: Float32Array;
 
-  /** @param maxRows Of a step. */
+  /** @param maxRows Maximum number of rows in a step. */
   constructor(session: Session, { vocabSize, numCandidates }: DecoderGraph, maxRows: number) {
     const numRows = maxRows + NUM_SPARE_ROWS;
     this.spareRow = maxRows;
@@ -70,7 +70,7 @@ export class RunLogits implements Disposable {
     };
   }
 
-  /** Keeps what a run has written until the next step. Other runs write over it. */
+  /** Keeps a run's results until the next step. Other runs overwrite the memory. */
   keep({ firstRow, candidates }: RunRows): void {
     candidates.download();
     const { candidate_logits: values, candidate_ids: tokenIds, mass } = candidates.arrays;

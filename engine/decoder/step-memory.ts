@@ -22,9 +22,9 @@ type Layouts = Readonly<Record<string, StepTensorLayout>>;
 export interface StepRegion<L extends Layouts> extends Disposable {
   /** Host arrays to fill or to read. */
   readonly arrays: { readonly [Name in keyof L]: TensorArrays[L[Name]["elementType"]] };
-  /** The same, as a run sees them. */
+  /** The same memory as tensors for a run. */
   readonly tensors: { readonly [Name in keyof L]: Tensor };
-  /** Copies all arrays to the device. Does nothing where the device uses the host's memory. */
+  /** Copies all arrays to the device. Does nothing if the device uses the host's memory. */
   upload(): void;
   /** Copies all arrays from the device. */
   download(): void;
@@ -40,7 +40,7 @@ export class StepMemory implements Disposable {
   readonly #host: ArrayBuffer;
   readonly #device: Tensor<"uint8"> | null;
 
-  /** @param numBytes Of the largest region. */
+  /** @param numBytes Size of the largest region. */
   constructor(session: Pick<Session, "allocateTensor" | "deviceMemory">, numBytes: number) {
     this.#host = new ArrayBuffer(numBytes);
     this.#device = session.deviceMemory === null ? null : session.allocateTensor("uint8", [numBytes]);

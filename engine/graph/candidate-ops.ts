@@ -1,4 +1,4 @@
-/** Operators that find the likeliest tokens of a row. */
+/** Operators that find the most likely tokens of a row. */
 import { standardDomain, type GraphBuilder } from "./graph-builder.ts";
 import { checkElementType, checkRank } from "./node-checks.ts";
 import { addStandardNode } from "./standard-ops.ts";

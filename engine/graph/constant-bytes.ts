@@ -29,7 +29,8 @@ export function constantBytes(
       `Constant ${name} has ${data.length} values; its shape [${shape.join(", ")}] needs ${numElements}.`,
     );
   }
-  if (endianness() !== "LE") throw new EngineError("internal", "Constants are written on little-endian machines only.");
+  if (endianness() !== "LE")
+    throw new EngineError("internal", "Constants can be written only on little-endian machines.");
   if (elementType === "bfloat16") return new Uint8Array(toBfloat16(Float32Array.from(data)).buffer);
   if (elementType === "int64") return new Uint8Array(BigInt64Array.from(Array.from(data, BigInt)).buffer);
   return new Uint8Array(arrayTypes[elementType].from(data).buffer);

@@ -137,7 +137,7 @@ export function rotaryEmbedding(
   })[0];
 }
 
-/** What the operator's own rotary embedding takes: heads of a multiple of this size. */
+/** The operator's own rotary embedding requires head sizes that are a multiple of this. */
 export const ROTARY_HEAD_MULTIPLE = 16;
 
 export interface GroupQueryAttentionInputs {
@@ -200,7 +200,7 @@ export function groupQueryAttention(
   if (rotary !== null && headDim % ROTARY_HEAD_MULTIPLE !== 0) {
     throw nodeError(
       node,
-      `heads of ${headDim} are no multiple of ${ROTARY_HEAD_MULTIPLE}, as its rotary embedding needs.`,
+      `the head size ${headDim} is not a multiple of ${ROTARY_HEAD_MULTIPLE}, which the rotary embedding needs.`,
     );
   }
   for (const table of rotary === null ? [] : [rotary.cosCache, rotary.sinCache]) {

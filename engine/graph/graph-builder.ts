@@ -72,12 +72,12 @@ export class GraphBuilder {
     return this.#outputs;
   }
 
-  /** Version of the standard's operators: the lowest one that has every node. */
+  /** The lowest version of the standard's operators that has every node. */
   get opset(): number {
     return this.#opset;
   }
 
-  /** Of all external tensors. */
+  /** Total size of external tensors. */
   get externalBytes(): number {
     return this.#externalBytes;
   }

@@ -16,28 +16,28 @@ export interface PagedAttentionInputs {
   /** `[numBlocks, blockSize, numKvHeads, headDim]`. */
   readonly keyCache: Value;
   readonly valueCache: Value;
-  /** int32 [B + 1]: of each sequence, its first token among the N; then N. */
+  /** int32 [B + 1]: the index of each sequence's first token among the N; then N. */
   readonly cumulativeLengths: Value;
   /** int32 [B]: tokens of each sequence in the cache before this run. */
   readonly pastLengths: Value;
-  /** int32 [B, C], -1 where no block is mapped. */
+  /** int32 [B, C], -1 if no block is mapped. */
   readonly blockTable: Value;
   /** int32 [3] in host memory: upper bounds of the longest query and the longest KV, and the longest KV's lower bound. */
   readonly attentionMetadata: Value;
-  /** `[positions, rotaryDim / 2]` each; null where query and key come rotated. */
+  /** `[positions, rotaryDim / 2]` each; null if query and key are already rotated. */
   readonly rotary: RotaryTables | null;
   readonly numHeads: number;
   readonly numKvHeads: number;
   readonly headDim: number;
-  /** Tokens a position sees, itself included; null is all before it. */
+  /** Number of tokens that a position sees, including itself; null for all before it. */
   readonly localWindowSize: number | null;
-  /** What products of query and key are multiplied by; null is `1 / sqrt(headDim)`. */
+  /** Factor of the products of query and key; null means `1 / sqrt(headDim)`. */
   readonly scale: number | null;
   readonly presentKeyName: string;
   readonly presentValueName: string;
 }
 
-/** Whether the operator can rotate so many dimensions of a head: it rotates multiples of 16 of multiples of 16. */
+/** Whether the operator can rotate this many dimensions of a head: both numbers must be multiples of 16. */
 export function rotatesInside(headDim: number, rotaryDim: number): boolean {
   return headDim % ROTARY_HEAD_MULTIPLE === 0 && rotaryDim % ROTARY_HEAD_MULTIPLE === 0 && rotaryDim <= headDim;
 }
@@ -47,7 +47,7 @@ const unusedInputs = [null, null, null, null, null, null] as const;
 
 /**
  * Causal attention of a packed batch with rotary embedding and paged KV cache in one node, on CUDA only. It writes into
- * the caches that it is given: the outputs must be bound to the same memory.
+ * its input caches, so the outputs must be bound to the same memory.
  */
 export function pagedAttention(
   graph: GraphBuilder,
@@ -173,7 +173,7 @@ const ATTENTION_OPSET = 23;
 
 /**
  * Rotates `[1, N, heads * headDim]` by tables that have a row for each of the N tokens, `[1, N, headDim / 2]`: the
- * standard's rotary embedding, which can do without positions.
+ * standard's rotary embedding, which does not require positions.
  */
 export function rotateByRows(
   graph: GraphBuilder,

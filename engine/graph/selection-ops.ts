@@ -1,4 +1,4 @@
-/** Operators of the ONNX standard that compare, choose and look up: what the reference of paged attention is made of. */
+/** Operators of the ONNX standard that compare, choose and look up, for the reference of paged attention. */
 import type { GraphBuilder } from "./graph-builder.ts";
 import { checkElementType, checkRank, checkShape, nodeError, type NodeLabel } from "./node-checks.ts";
 import { addStandardNode } from "./standard-ops.ts";
@@ -76,7 +76,7 @@ export function gatherAt(graph: GraphBuilder, name: string, data: Value, indices
   return addStandardNode(graph, node, [data, indices], { elementType: data.elementType, shape });
 }
 
-/** A copy of `data` in which `data[indices[n, 0], indices[n, 1], ...]` is `updates[n]`; the same memory if bound so. */
+/** A copy of `data` in which `data[indices[n, 0], indices[n, 1], ...]` is `updates[n]`; in place if bound to `data`. */
 export function scatterAt(
   graph: GraphBuilder,
   name: string,
@@ -99,7 +99,7 @@ function checkCoordinates(node: NodeLabel, data: Value, indices: Value): number 
   return numAxes;
 }
 
-/** Sum along the last axis, which goes away. */
+/** Sum along the last axis, which is removed. */
 export function sumLast(graph: GraphBuilder, name: string, input: Value): Value {
   const axes = graph.constant("int64.-1", "int64", [1], [-1]);
   const result = { elementType: input.elementType, shape: input.shape.slice(0, -1) };

@@ -7,9 +7,9 @@ import type { ImageSource } from "./image-source.ts";
 const MAX_HEADER_CHARACTERS = 1024;
 
 /**
- * Serves `data:[<type>][;<parameter>]…;base64,<data>`. The type is ignored: formats are told apart by content. The data
- * is strict base64 of the standard alphabet, padded, without white space; its size is checked before it is decoded. The
- * errors of `fetch` are those of `ImageSource`.
+ * Reads `data:[<type>][;<parameter>]…;base64,<data>`. The type is ignored, because formats are detected by content. The
+ * data must be strict, padded base64 of the standard alphabet without white space. Its size is checked before it is
+ * decoded. `fetch` throws the errors of `ImageSource`.
  */
 export function createDataUrlImageSource(): ImageSource {
   return {

@@ -172,7 +172,10 @@ function requireFormat(bytes: Uint8Array): ImageFormat {
   const format = detectImageFormat(bytes);
   if (format !== null) return format;
   const served = imageFormats.join(", ");
-  throw new EngineError("invalid_image", `The ${bytes.byteLength} bytes are no picture of a served format: ${served}.`);
+  throw new EngineError(
+    "invalid_image",
+    `The ${bytes.byteLength} bytes are not a picture in a supported format: ${served}.`,
+  );
 }
 
 /** The library's message may contain memory addresses or host paths. The log receives it as the cause. */
@@ -189,6 +192,6 @@ const colourModels: readonly (ColourModel | undefined)[] = [undefined, "grey", "
 
 function colourModel(numSamples: number): ColourModel {
   const model = colourModels[numSamples];
-  invariant(model !== undefined, `sharp gave ${numSamples} samples a pixel`);
+  invariant(model !== undefined, `sharp returned ${numSamples} samples per pixel`);
   return model;
 }

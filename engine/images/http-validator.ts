@@ -8,7 +8,10 @@ interface HttpValidator {
   readonly value: string;
 }
 
-/** A file changed twice within the resolution of its date has one date; dates this old when sent stand for the bytes. */
+/**
+ * A file that changes twice within the resolution of its date keeps that date. Only dates at least this old when sent
+ * are reliable.
+ */
 const MIN_AGE_OF_DATE_MS = 60_000;
 
 /**

@@ -33,7 +33,7 @@ const RETRY_DELAY_MS = 100;
 const SILENCE_TIMEOUT_MS = 5_000;
 
 const redirectStatuses: ReadonlySet<number> = new Set([301, 302, 303, 307, 308]);
-/** Statuses that may be different next time: timed out, too many requests; and every 5xx. */
+/** Statuses that may change on a retry: timeout, too many requests; and every 5xx. */
 const transientStatuses: ReadonlySet<number> = new Set([408, 429]);
 
 type Outcome =

@@ -4,7 +4,7 @@ import { invariant } from "../contract/errors.ts";
 export interface FetchImageOptions {
   /** When it aborts, the source stops at once and rejects with the signal's reason. */
   readonly signal: AbortSignal;
-  /** Beyond this, the source stops reading and rejects with `image_too_large`. */
+  /** Above this limit, the source stops reading and rejects with `image_too_large`. */
   readonly maxImageBytes: number;
 }
 
@@ -30,10 +30,9 @@ export interface ImageSource {
    */
   fetch(reference: string, options: FetchImageOptions): Promise<Uint8Array>;
   /**
-   * As `fetch`, asking the source first whether it still has the same bytes, in the same call. Only of sources whose
-   * images can change and say so.
+   * Like `fetch`, but the same call first asks whether the bytes have changed. Only for sources that can answer that.
    *
-   * @throws What `fetch` throws.
+   * @throws The errors of `fetch`.
    */
   fetchIfChanged?(reference: string, options: FetchIfChangedOptions): Promise<FetchedImage>;
 }

@@ -8,7 +8,7 @@ import type { ValueCodec } from "../multimodal/caches/value-codec.ts";
 import { hashCanonical } from "../multimodal/hasher.ts";
 import type { CanonicalValue } from "../multimodal/hasher.ts";
 
-/** To be raised with any change of `KnownImage` or of what validators mean; part of every key. */
+/** Increase it with any change of `KnownImage` or of the meaning of validators. It is part of every key. */
 export const SOURCE_CACHE_VERSION = 1;
 
 export interface KnownImage {
@@ -19,7 +19,7 @@ export interface KnownImage {
 }
 
 const noTensors = new Map<string, never>();
-/** Keys, strings and the entries that hold them, about. */
+/** Approximate size of keys, strings and entries. */
 const OVERHEAD_BYTES = 256;
 
 export const knownImageCodec: ValueCodec<KnownImage> = {

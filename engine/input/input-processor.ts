@@ -1,4 +1,4 @@
-/** From a request as it came to one the engine thread can run: tokens, tensors, and where the two meet. */
+/** Turns a request into tokens, tensors and the positions that connect them, for the engine thread. */
 import type { ImageLimits } from "../contract/config.ts";
 import { EngineError, invariant } from "../contract/errors.ts";
 import type { GenerationRequest, ImagePart, Prompt } from "../contract/generation-request.ts";

@@ -1,4 +1,4 @@
-/** From the images of a request to items ready for the model: fetched and processed only where no cache has them. */
+/** Turns the images of a request into items for the model, and fetches and processes only those that no cache has. */
 import type { ImageLimits } from "../contract/config.ts";
 import { defaultDecodeLimits } from "../contract/default-limits.ts";
 import { aboutParameter, EngineError, invariant } from "../contract/errors.ts";

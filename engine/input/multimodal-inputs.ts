@@ -1,4 +1,4 @@
-/** Puts together how a loaded model takes images: its own registered parts, the pixel threads, sources and caches. */
+/** Assembles the image inputs of a loaded model: its registered parts, the pixel threads, sources and caches. */
 import type { EngineConfig } from "../contract/config.ts";
 import { aboutParameter, EngineError } from "../contract/errors.ts";
 import { shown } from "../excerpt.ts";
@@ -130,7 +130,7 @@ export async function loadImageInputs(
   }
 }
 
-/** Small enough for every limit. */
+/** In pixels; small enough for every limit. */
 const CHECKED_EDGE = 32;
 
 interface ConnectedInputs extends Pick<LoadedImageInputs, "info" | "processor" | "dummyInputs"> {

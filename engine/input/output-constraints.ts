@@ -52,8 +52,8 @@ export class OutputConstraints implements AsyncDisposable {
   }
 
   /**
-   * Compiles the grammar, in the tenant's share, and tokenises the words; the event loop goes on. Throws EngineError `invalid_argument`,
-   * or what the compiler of grammars throws; rejects with the signal's reason when aborted.
+   * Compiles the grammar, in the tenant's share, and tokenises the words without blocking the event loop. Throws
+   * EngineError `invalid_argument` or the grammar compiler's errors; rejects with the signal's reason when aborted.
    */
   async resolve(
     { badWords, structuredOutput }: SamplingParams,

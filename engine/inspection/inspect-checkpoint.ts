@@ -1,4 +1,4 @@
-/** What an engine would be, from its settings and the headers of its checkpoint: nothing is prepared, built or started. */
+/** Describes the engine that the settings and the checkpoint's headers would give, without building or starting it. */
 import type { DtypeName, EngineConfig, ImageLimits } from "../contract/config.ts";
 import { defaultCacheConfig } from "../contract/default-limits.ts";
 import type { EngineDependencies } from "../contract/engine.ts";

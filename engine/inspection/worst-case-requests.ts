@@ -1,4 +1,4 @@
-/** Requests made up to fill an engine: every sequence as long as it may be, with all the images it has room for. */
+/** Generates requests that fill an engine: every sequence at its maximum length, with as many images as fit. */
 import type { EngineConfig } from "../contract/config.ts";
 import type { GenerationRequest, ImagePart } from "../contract/generation-request.ts";
 import { createSamplingParams } from "../contract/sampling-params.ts";

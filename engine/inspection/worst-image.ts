@@ -1,4 +1,4 @@
-/** The picture that takes most of a model, measured by having its processor process one. */
+/** Finds the picture that needs the most resources, by processing one with the model's processor. */
 import type { ImagePart } from "../contract/generation-request.ts";
 import { createSamplingParams } from "../contract/sampling-params.ts";
 import { InputProcessor } from "../input/input-processor.ts";

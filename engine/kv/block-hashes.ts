@@ -8,7 +8,7 @@
 import { createHash } from "node:crypto";
 import type { SequenceTokens } from "../scheduler/sequence-tokens.ts";
 
-/** Mutable: computes each hash once, when it is asked for. The tokens may grow at the end. */
+/** Mutable: computes each hash once, on first access. The tokens may grow at the end. */
 export class BlockHashes {
   readonly #tokens: SequenceTokens;
   readonly #blockSize: number;
@@ -37,7 +37,7 @@ export class BlockHashes {
     const hash = createHash("sha256").update(tokenIds);
     const endToken = firstToken + this.#blockSize;
     const within = images.filter(({ offset, length }) => offset < endToken && offset + length > firstToken);
-    // JSON separates the parts: no text of one can pass for another.
+    // JSON separates the parts, so no content of one part can be taken for another.
     const parent = blockIndex === 0 ? [cacheSalt] : this.#hashes[blockIndex - 1];
     hash.update(
       JSON.stringify([parent, within.map(({ mmHash, offset, length }) => [mmHash, offset - firstToken, length])]),

@@ -15,7 +15,7 @@ export interface BlockKvOptions {
   readonly enablePrefixCaching?: boolean;
 }
 
-/** What a running sequence holds beside its block table. */
+/** State of a running sequence in addition to its block table. */
 interface Holding {
   readonly hashes: BlockHashes;
   /** Leading blocks whose tokens are complete; they are shared or reusable and no longer written to. */
@@ -31,7 +31,7 @@ export class BlockKvManager implements KvManager {
   readonly #maxNumSequences: number;
   readonly #isEnabled: boolean;
   readonly #holdings = new Map<Sequence, Holding>();
-  /** Blocks that running sequences are about to complete, and how many sequences each. */
+  /** Blocks that running sequences are about to complete, with the number of these sequences. */
   readonly #awaited = new Map<string, number>();
 
   constructor({ capacity, maxNumSequences, enablePrefixCaching = true }: BlockKvOptions) {
@@ -99,7 +99,7 @@ export class BlockKvManager implements KvManager {
     if (holding.awaited.length > 0 && !sequence.isPrefilling) this.#stopAwaiting(holding);
   }
 
-  /** The end of a sequence is evicted before its beginning, which more prompts share. */
+  /** The end of a sequence is evicted before its start, which more prompts share. */
   release(sequence: Sequence): void {
     const holding = this.#holdings.get(sequence);
     if (holding === undefined) return;

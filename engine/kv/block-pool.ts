@@ -1,7 +1,7 @@
 /**
  * The blocks of a paged KV cache: which are free, how many sequences hold each, and which keep tokens for reuse.
  *
- * The scheme is that of vLLM's block pool: a block that nobody holds is free; if it has a hash, its tokens stay
+ * The scheme is that of vLLM's block pool: a block without holders is free; if it has a hash, its tokens stay
  * reusable until the block is needed, and the least recently released one is taken first.
  */
 import { invariant } from "../contract/errors.ts";
@@ -36,7 +36,7 @@ export class BlockPool {
     return this.#unhashed.length + this.#reusable.size;
   }
 
-  /** Share of the blocks that sequences hold, 0 to 1. */
+  /** Fraction of the blocks that sequences hold, 0 to 1. */
   get usage(): number {
     return 1 - this.numFree / (this.numBlocks - 1);
   }
@@ -75,7 +75,7 @@ export class BlockPool {
 
   /**
    * Makes the tokens of a held block reusable. The block must not be written to any more. If another block keeps the
-   * same tokens, that one goes on being found.
+   * same tokens, `find` continues to return that one.
    */
   setHash(blockId: number, hash: string): void {
     invariant(this.#numReferences[blockId] > 0, `block ${blockId} gets a hash but is not held`);

@@ -1,4 +1,4 @@
-/** Which sequence holds which memory of the KV cache. The scheduler asks either layout through this interface. */
+/** Assigns memory of the KV cache to sequences. The scheduler uses both layouts through this interface. */
 import type { Sequence } from "../scheduler/sequence.ts";
 import type { SlotTransfer } from "./slot-transfer.ts";
 
@@ -23,7 +23,7 @@ export interface KvManager {
   readonly capacity: KvCapacity;
   /** The number of further sequences that may run. */
   readonly numFreeSequences: number;
-  /** Share of the cache that running sequences use, 0 to 1. */
+  /** Fraction of the cache that running sequences use, 0 to 1. */
   readonly usage: number;
   /** Whether a reusable prefix is looked up for the sequence. */
   looksUpPrefix(sequence: Sequence): boolean;

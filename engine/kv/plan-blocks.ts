@@ -1,4 +1,4 @@
-/** How many blocks a paged KV cache gets. */
+/** Computes the number of blocks of a paged KV cache. */
 import { EngineError } from "../contract/errors.ts";
 import type { KvCapacity } from "./kv-manager.ts";
 import { planKvCache } from "./memory-plan.ts";
@@ -14,7 +14,7 @@ export interface BlockPlanOptions {
   readonly roomBytes: number;
   /** Whether the cache takes all of `roomBytes`, or only as much as all sequences need at full length. */
   readonly takesAllRoom: boolean;
-  /** Takes the place of the number that would fit; null or undefined plans it. */
+  /** Overrides the number that would fit; null or undefined plans it. */
   readonly numBlocks?: number | null | undefined;
 }
 

@@ -18,7 +18,7 @@ import { openExport } from "./onnx-export/open-export.ts";
 import { createPreparedSource, WeightCollector } from "./weight-source.ts";
 
 export interface BuildModelOptions extends GraphOptions {
-  /** Receives prepared weights and the ONNX files. */
+  /** Receives prepared weights and ONNX files. */
   readonly cacheFolder: string;
   /** Threads that prepare weights. */
   readonly numThreads: number;
@@ -28,7 +28,7 @@ export interface BuildModelOptions extends GraphOptions {
 
 /**
  * @throws EngineError `unsupported_model` and `invalid_checkpoint` (both name the field or tensor),
- *   `invalid_configuration` for a dtype or KV layout that the device lacks or a length beyond the checkpoint's,
+ *   `invalid_configuration` for a dtype or KV layout that the device lacks or a length above the checkpoint's,
  *   `aborted`.
  */
 export async function buildModel(checkpoint: Checkpoint, options: BuildModelOptions): Promise<BuiltModel> {
@@ -91,7 +91,7 @@ async function writeGraph(folder: string, { graph }: GraphContext): Promise<stri
   return path;
 }
 
-/** Counts up when the same checkpoint and precision come to compute other numbers. */
+/** Increase it when the same checkpoint and precision compute other numbers. */
 const GRAPH_VERSION = 1;
 
 /** Hash of weights, configuration and precision. Reads all weights the first time. */

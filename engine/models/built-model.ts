@@ -27,7 +27,7 @@ export interface DecoderShape {
 }
 
 /**
- * A graph of ours.
+ * A graph built by Fovea.
  *
  * With KV slots its inputs are (B sequences of S tokens each in one run; N = B * S):
  * - `input_ids` int64 [B, S]
@@ -39,13 +39,13 @@ export interface DecoderShape {
  * - `logit_rows` int64 [R]: rows of the flat [N] tokens whose logits are computed (R may be 0)
  * - `past.{layer}.key`, `past.{layer}.value` [B, numKvHeads, maxLen, headDim]
  *
- * Outputs: `logits` float32 [R, vocabSize]; `present.{layer}.key`, `present.{layer}.value`, to be bound to the very
- * memory of the past. B > 1 is for S = 1 only; S > 1 with B = 1 continues at any length (chunked prefill).
+ * Outputs: `logits` float32 [R, vocabSize]; `present.{layer}.key`, `present.{layer}.value`, which must be bound to the
+ * memory of the past. B > 1 requires S = 1; S > 1 with B = 1 continues at any length (chunked prefill).
  *
- * With a paged KV cache they are (B sequences, whose N tokens are packed one sequence after the other; a sequence may
- * have none, the run has at least one):
+ * With a paged KV cache its inputs are (B sequences, whose N tokens are packed one sequence after the other; a sequence
+ * may have none, the run has at least one):
  * - `input_ids` int64 [N]
- * - `cumulative_lengths` int32 [B + 1]: of each sequence, its first token among the N; then N
+ * - `cumulative_lengths` int32 [B + 1]: the index of each sequence's first token among the N; then N
  * - `past_lengths` int32 [B]: tokens of each sequence in the cache before this run
  * - `block_table` int32 [B, C]: token `p` of a sequence lies in block `block_table[b, p / blockSize]`, which may be
  *   shared with other sequences if the run does not write to it; -1 if no block is mapped. On the CPU a run that needs
@@ -58,15 +58,15 @@ export interface DecoderShape {
  * - `logit_rows` int64 [R] (R at least 1), `inverse_temperature` float32 [R, 1]
  * - `past.{layer}.key`, `past.{layer}.value` [numBlocks, blockSize, numKvHeads, headDim]
  *
- * and the outputs are the same, with three more for rows that are drawn without reading all their logits:
+ * Its outputs are the same, with three more for rows that are drawn without reading all their logits:
  * - `candidate_logits` float32 [R, numCandidates]: the largest logits of each row, largest first
- * - `candidate_ids` int32 [R, numCandidates]: their tokens, of equal logits the lower ids
+ * - `candidate_ids` int32 [R, numCandidates]: their tokens; among equal logits, the lower ids
  * - `mass` float32 [R]: sum over the row of exp((logit - largest logit) * inverse_temperature)
  */
 export interface DecoderGraph extends DecoderShape {
   readonly form: "in-place";
   readonly kvLayout: KvLayout;
-  /** Of the outputs of a paged graph; 0 for slots. */
+  /** Candidates per row in the outputs of a paged graph; 0 for slots. */
   readonly numCandidates: number;
   readonly path: string;
   /** Bytes of the decoder's weights, with the whole embedding table. */

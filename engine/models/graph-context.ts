@@ -7,9 +7,9 @@ import type { KvLayout } from "./built-model.ts";
 import type { WeightSource } from "./weight-source.ts";
 
 export interface Precision {
-  /** Of activations, norms, biases and the KV cache. */
+  /** Type of activations, norms, biases and the KV cache. */
   readonly activations: "float32" | "float16" | "bfloat16";
-  /** Of the decoder's linear layers. */
+  /** Format of the decoder's linear layers. */
   readonly linear: WeightFormat;
   /** Format of the projection onto the vocabulary. */
   readonly head: WeightFormat;

@@ -1,4 +1,4 @@
-/** Linear layers in every form that weights come in. Activations are flat: `[tokens, features]`. */
+/** Linear layers for every weight format. Activations are flat: `[tokens, features]`. */
 import type { GraphBuilder } from "../graph/graph-builder.ts";
 import { matMulIntegerToFloat, matMulNBits, quantizeLinearPerRow } from "../graph/quantised-ops.ts";
 import {
@@ -18,7 +18,7 @@ import { EngineError, invariant } from "../contract/errors.ts";
 import type { WeightFormat } from "../weights/prepared-weights.ts";
 import type { GraphContext } from "./graph-context.ts";
 
-// Unsigned activations times signed weights is the form that processors multiply fastest.
+// Processors multiply unsigned activations by signed weights fastest.
 const INT8_ZERO_POINT = 128;
 
 /** An `nn.Linear` of the checkpoint: tensors `{name}.weight` [outFeatures, inFeatures] and optionally `{name}.bias`. */

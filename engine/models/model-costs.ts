@@ -20,8 +20,8 @@ export interface WeightBytes {
 export interface ModelCosts {
   readonly weights: WeightBytes;
   /**
-   * Most that values between the nodes take in a run. `numTokens` are those of each of the `numSequences` with KV slots,
-   * those of all together with a paged cache.
+   * Peak memory of values between the nodes in a run. With KV slots, `numTokens` counts the tokens of each of the
+   * `numSequences`; with a paged cache, those of all together.
    */
   decoderRunBytes(this: void, run: { readonly numSequences: number; readonly numTokens: number }): number;
   /** The same for one image with this many embeddings; 0 for a model that does not accept images. */

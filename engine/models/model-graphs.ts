@@ -13,7 +13,7 @@ export interface GraphOptions {
   readonly device: DeviceName;
   /** Maximum number of tokens per sequence; null for the checkpoint's own limit. */
   readonly maxModelLen: number | null;
-  /** Left out: slots. */
+  /** Default: slots. */
   readonly kvLayout?: KvLayout;
 }
 
@@ -34,7 +34,7 @@ const slots: KvLayout = { kind: "slots" };
 /**
  * @param config The content of config.json.
  * @throws EngineError `unsupported_model` and `invalid_checkpoint` (both name the field), `invalid_configuration` for a
- *   dtype or KV layout that the device lacks or a length beyond the checkpoint's. Building throws those of tensors.
+ *   dtype or KV layout that the device lacks or a length above the checkpoint's. Building throws the errors of tensors.
  */
 export function configureGraphs(config: unknown, options: GraphOptions): ModelGraphs {
   const { device, maxModelLen, kvLayout = slots } = options;
@@ -77,7 +77,7 @@ function checkedLength(maxModelLen: number | null, maxPositionEmbeddings: number
   return maxModelLen;
 }
 
-/** What the CUDA provider's PagedAttention takes; larger powers of two too. */
+/** The smallest block size that the CUDA provider's PagedAttention supports; larger powers of two work too. */
 const SMALLEST_CUDA_BLOCK = 16;
 
 function checkKvLayout(kvLayout: KvLayout, device: DeviceName): void {

@@ -10,11 +10,11 @@ export type ResolvedDtype = Exclude<DtypeName, "auto">;
 export interface PrecisionOptions {
   readonly dtype: DtypeName;
   readonly device: DeviceName;
-  /** The content of config.json: it says what the checkpoint's tensors are stored as. */
+  /** The content of config.json, which names the type of the checkpoint's tensors. */
   readonly config: unknown;
 }
 
-/** @throws EngineError `invalid_configuration` for a dtype that the device does not compute in. */
+/** @throws EngineError `invalid_configuration` for a dtype that the device does not support. */
 export function resolveDtype({ dtype, device, config }: PrecisionOptions): ResolvedDtype {
   const resolved = dtype === "auto" ? automaticDtype(device, config) : dtype;
   if (!supportedDtypes[device].includes(resolved)) {
@@ -47,7 +47,7 @@ function automaticDtype(device: DeviceName, config: unknown): ResolvedDtype {
 
 const dtypeFields = z.looseObject({ dtype: z.unknown(), torch_dtype: z.unknown(), text_config: z.unknown() }).partial();
 
-/** As transformers writes it: `dtype`, before version 5 `torch_dtype`, of the whole or of the text model alone. */
+/** In transformers' format: `dtype`, or `torch_dtype` before version 5, for the whole model or only for its text model. */
 function storesBfloat16(config: unknown): boolean {
   const fields = dtypeFields.safeParse(config);
   if (!fields.success) return false;
@@ -66,9 +66,9 @@ const bfloat16 = { kind: "plain", elementType: "bfloat16" } as const;
  * vocabulary projection of 4-bit models, because nothing after the projection could even out its rounding errors. No
  * other provider has these kernels, so GPUs use 8-bit blocks there.
  *
- * Blocks of 64 rather than 32 weights leave 9.0 instead of 8.1 % of normally distributed weights' norm as error (Q4_0 of
- * llama.cpp, of the same size in bytes: 8.6 %), for a prefill that is 14 % faster. On cuda, the fused kernels take blocks
- * of 32 and activations of float16 only.
+ * Blocks of 64 instead of 32 weights have an error of 9.0 instead of 8.1 % of normally distributed weights' norm
+ * (llama.cpp's Q4_0, of the same size in bytes: 8.6 %), for a prefill that is 14 % faster. On cuda, the fused kernels
+ * support only blocks of 32 and float16 activations.
  */
 export function precisionOf(dtype: ResolvedDtype, device: DeviceName): Precision {
   const isCpu = device === "cpu";
@@ -83,7 +83,7 @@ export function precisionOf(dtype: ResolvedDtype, device: DeviceName): Precision
       return { activations: "float16", linear: float16, head: float16, vision: float16 };
     case "bfloat16":
       return { activations: "bfloat16", linear: bfloat16, head: bfloat16, vision: bfloat16 };
-    // The vision tower stays exact: it is run once per picture, and everything said about the picture rests on it.
+    // The vision tower stays exact: it runs once per picture, and everything said about the picture depends on it.
     case "int8":
       return { activations, linear: int8, head: int8, vision: exact };
     case "int4":

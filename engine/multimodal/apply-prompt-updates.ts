@@ -1,4 +1,4 @@
-/** Turns the placeholders of a prompt into as many tokens as their items have features. */
+/** Expands the placeholders of a prompt into as many tokens as their items have features. */
 import { placeUpdates } from "./place-updates.ts";
 import type { ElementTarget, PlaceableUpdate } from "./place-updates.ts";
 import type { PlaceholderRange } from "./placeholder.ts";

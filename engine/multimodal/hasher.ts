@@ -34,10 +34,10 @@ export interface MultiModalHashInput {
   readonly cacheSalt: string | null;
 }
 
-/** Counts up when equal bytes and options come to be processed to other tensors. */
+/** Increase it when equal bytes and options are processed to different tensors. */
 const PROCESSING_VERSION = 1;
 
-/** Fewer bytes are hashed sooner than another thread could be asked to. */
+/** Fewer bytes are hashed faster than another thread could be asked. */
 const MIN_BYTES_OF_THREAD = 32 * 1024;
 
 /** Hex SHA-256. Large inputs are hashed off the calling thread. */

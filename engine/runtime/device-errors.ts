@@ -1,4 +1,4 @@
-/** What failures of a GPU mean: something to install, memory that ran out, or a device that is gone. */
+/** Explains failures of a GPU: missing software, exhausted memory, or a lost device. */
 import { EngineError } from "../contract/errors.ts";
 
 /** The version of ONNX Runtime, and the CUDA that its provider is built for. */
@@ -23,17 +23,17 @@ const lastingCudaErrors: ReadonlySet<number> = new Set([
 /** ONNX Runtime writes `CUDA failure 700: an illegal memory access was encountered ; GPU=0 ; ...`. */
 const cudaFailure = /\bCUDA (?:failure|error) (\d+)\b/i;
 
-/** Dawn's words, and CUDA's where a library reports them without a number. */
+/** Dawn's texts, and CUDA's texts from libraries that report no number. */
 const lostDevice =
   /device (?:was |is )?lost|lost device|unspecified launch failure|illegal memory access|uncorrectable ECC error|fallen off the bus/i;
 
-/** Whether a native error says that the device computes nothing any more until the process has ended. */
+/** Whether a native error says that the device is unusable until the process ends. */
 export function isDeviceLost(message: string): boolean {
   const failure = cudaFailure.exec(message);
   return (failure !== null && isLastingCudaError(Number(failure[1]))) || lostDevice.test(message);
 }
 
-/** @param status Of a call of CUDA's runtime. */
+/** @param status The status that a call of CUDA's runtime returned. */
 export function isLastingCudaError(status: number): boolean {
   return lastingCudaErrors.has(status);
 }
@@ -43,7 +43,7 @@ interface StartFailure {
   readonly explain: (match: RegExpExecArray, deviceId: number) => string;
 }
 
-/** By what ONNX Runtime 1.30 says, in the order in which they are looked for. */
+/** Patterns of ONNX Runtime 1.30's messages, in the order of the search. */
 const startFailures: readonly StartFailure[] = [
   {
     pattern: /libcuda\.so\.1: cannot open/,
@@ -86,7 +86,7 @@ const startFailures: readonly StartFailure[] = [
 /**
  * The error for a CUDA provider that does not start.
  *
- * @param cause Of ONNX Runtime; returned as it is where its reason is none that an installation could mend.
+ * @param cause The error of ONNX Runtime; returned unchanged if no installation could fix its reason.
  */
 export function explainCudaStart(cause: EngineError, deviceId: number): EngineError {
   for (const { pattern, explain } of startFailures) {
@@ -102,7 +102,7 @@ export function explainCudaStart(cause: EngineError, deviceId: number): EngineEr
 /**
  * The error for a provider library that is not in the folder.
  *
- * @param path Where it should be.
+ * @param path The expected path.
  */
 export function missingProviderError(fileName: string, path: string): EngineError {
   return new EngineError(

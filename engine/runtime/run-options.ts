@@ -6,7 +6,7 @@ import { checkStatus, ortEnvironment } from "./ort-environment.ts";
 export class RunOptions implements Disposable {
   #options: Pointer | null;
 
-  /** @throws EngineError `runtime_failed` for an entry that ONNX Runtime refuses. */
+  /** @throws EngineError `runtime_failed` for an entry that ONNX Runtime rejects. */
   constructor(configEntries: Readonly<Record<string, string>>) {
     const { api, out } = ortEnvironment();
     checkStatus(api, api.CreateRunOptions(out));
@@ -28,7 +28,7 @@ export class RunOptions implements Disposable {
     return this.#options;
   }
 
-  /** Disposing twice does nothing. */
+  /** Disposing twice has no effect. */
   [Symbol.dispose](): void {
     if (this.#options === null) return;
     ortEnvironment().api.ReleaseRunOptions(this.#options);

@@ -196,7 +196,7 @@ export class Tensor<E extends TensorElementType = TensorElementType> implements 
     );
   }
 
-  /** Bindings made before keep what they need; disposing twice does nothing. */
+  /** Earlier bindings keep what they need. Disposing twice has no effect. */
   [Symbol.dispose](): void {
     if (this.#value === null) return;
     ortEnvironment().api.ReleaseValue(this.#value);

@@ -8,9 +8,9 @@ import type { StepLogits } from "./step-logits.ts";
  */
 export class GuardedLogits implements Logits {
   readonly #logits: StepLogits;
-  /** Called before a row is handed out, once or more often. `wasDeferred`: the row was read for this. */
+  /** Called at least once before a row is handed out. `wasDeferred`: the row was read for this. */
   readonly #prepareRow: (rowIndex: number, wasDeferred: boolean) => void;
-  /** By row: its values when the guarded processor asked for it, of meaning while `#isKept`. */
+  /** By row: its values when the guarded processor accessed it; valid while `#isKept`. */
   readonly #copies: Float32Array[] = [];
   /** By row. */
   readonly #isKept: Uint8Array;
@@ -51,12 +51,12 @@ export class GuardedLogits implements Logits {
     return row;
   }
 
-  /** Whether the row's logits are elsewhere. Asking for the row reads them. */
+  /** Whether the row's logits are elsewhere. Accessing the row reads them. */
   isDeferred(index: number): boolean {
     return this.#logits.isDeferred(index);
   }
 
-  /** Forgets who asked for rows in the step before. */
+  /** Forgets the accesses of the previous step. */
   beginStep(): void {
     for (const askers of this.#askers) if (askers.length > 0) askers.length = 0;
   }

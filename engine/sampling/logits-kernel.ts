@@ -12,13 +12,13 @@ interface LogitsExports {
   fillBuckets(row: number, numTokens: number, scale: number, largest: number, buckets: number, masses: number): void;
 }
 
-/** A token beyond the last one has less than 1e-13 of the probability of the most likely one: it is never drawn. */
+/** A token beyond the last bucket has less than 1e-13 of the probability of the most likely one and is never drawn. */
 export const NUM_BUCKETS = NUM_STEPS;
-/** Numbers after the buckets, for tokens that cannot be drawn. */
+/** Additional entries for tokens that cannot be drawn. */
 export const NUM_OUTSIDE = 8;
 
 const PAGE_BYTES = 1 << 16;
-/** Of 32-bit addresses, less what the passes need besides the rows. */
+/** 32-bit address space, minus the memory that the passes need besides the rows. */
 const MAX_ROW_BYTES = 2 ** 32 - 2 ** 25;
 const MASSES_ADDRESS = 0;
 const BUCKETS_ADDRESS = MASSES_ADDRESS + (NUM_BUCKETS + NUM_OUTSIDE) * Float64Array.BYTES_PER_ELEMENT;
@@ -27,7 +27,7 @@ const BUCKETS_ADDRESS = MASSES_ADDRESS + (NUM_BUCKETS + NUM_OUTSIDE) * Float64Ar
 export class LogitsKernel {
   /** Row-major [numRows, vocabSize]. Passes accept only these rows. */
   readonly logits: Float32Array;
-  /** [vocabSize]: filled by `fillBuckets`; a number of `NUM_BUCKETS` or more is no bucket. */
+  /** [vocabSize]; filled by `fillBuckets`. A value of `NUM_BUCKETS` or more means no bucket. */
   readonly bucketOf: Uint16Array;
   /** [NUM_BUCKETS]: filled by `fillBuckets`. */
   readonly masses: Float64Array;

@@ -1,9 +1,9 @@
-/** Logprobs of the logits as the model gave them, kept aside before any processor or temperature changes a row. */
+/** Logprobs of the model's own logits, copied before any processor or temperature changes a row. */
 import { LEAST_LOGPROB } from "../contract/request-output.ts";
 import type { SampledLogprobs, TokenLogprob } from "../contract/request-output.ts";
 import { largestIndices, logSumExp, rankOf } from "./row-operations.ts";
 
-/** Mutable: one copied row for each request that asks for logprobs, reused from step to step. */
+/** Mutable: one copied row per request with logprobs, reused in every step. */
 export class RawLogprobs {
   readonly #copies: Float32Array[] = [];
   #numCaptured = 0;
@@ -36,7 +36,7 @@ export function logprobsOf(row: Float32Array, tokenId: number, numTop: number): 
     const rank = ranks.get(value) ?? rankAmong(row, top, value);
     ranks.set(value, rank);
     const logprob = value - normaliser;
-    // NaN, which a broken model gives, has no place in JSON either.
+    // NaN, which a broken model returns, cannot be written as JSON either.
     return { tokenId: id, logprob: logprob > LEAST_LOGPROB ? logprob : LEAST_LOGPROB, rank };
   };
   return { sampled: describe(tokenId), top: top.map(describe) };

@@ -1,4 +1,4 @@
-/** Passes over one row of logits, `[vocabSize]`. NaN never compares, so it counts as the least likely. */
+/** Passes over one row of logits, `[vocabSize]`. Comparisons with NaN are false, so it counts as least likely. */
 import { expOfRest, expOfStep, NUM_STEPS, STEPS_PER_UNIT } from "./draw/exponential.ts";
 
 /**

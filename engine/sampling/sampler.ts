@@ -134,8 +134,8 @@ export class Sampler {
   }
 
   /**
-   * Scales a row that a processor asks for. Any other row is scaled in the draw's own pass. Min-p has passed over a row
-   * that was deferred, so it follows here.
+   * Scales a row that a processor accesses. Any other row is scaled during the draw. Min-p skips deferred rows, so it is
+   * applied here if the row was deferred.
    */
   #prepareRow(rowIndex: number, wasDeferred: boolean): void {
     if (this.#rowsToScale === null || this.#isScaled[rowIndex] === 1) return;
@@ -170,7 +170,7 @@ export class Sampler {
   }
 }
 
-/** A float32, so that a row scaled in place and one scaled in the draw are drawn from alike. */
+/** A float32, so that a row scaled in place gives the same draws as one scaled during the draw. */
 export function inverseTemperature({ temperature }: SamplingParams): number {
   return Math.fround(1 / temperature);
 }

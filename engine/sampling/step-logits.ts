@@ -1,9 +1,9 @@
-/** The memory that holds one step's logits, with row views made once. */
+/** The memory of one step's logits, with row views that are created once. */
 import type { Logits } from "./contract/logits-processor.ts";
 import type { Candidates } from "./draw/candidate-draw.ts";
 import { LogitsKernel } from "./logits-kernel.ts";
 
-/** Logits of a run that have stayed where they were computed. Valid until the next run. */
+/** Logits of a run that are still where they were computed. Valid until the next run. */
 export interface DeferredLogits {
   /** @param rowIndex Of the run. */
   candidatesOf(rowIndex: number): Candidates;
@@ -17,7 +17,7 @@ interface DeferredRow {
   readonly rowIndex: number;
 }
 
-/** Mutable: `numRequests` is set before each step. A deferred row is read when somebody asks for it. */
+/** Mutable: `numRequests` is set before each step. A deferred row is read on first access. */
 export class StepLogits implements Logits {
   readonly maxNumRequests: number;
   readonly vocabSize: number;

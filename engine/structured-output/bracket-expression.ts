@@ -55,7 +55,7 @@ export function readEscape(text: string, start: number): ReadSet | null {
       hex.slice(1).find((group) => group !== undefined)!,
       16,
     );
-    if (code > LAST_CODE_POINT) refuseStructuredOutput(`The escape \\${hex[0]} is no character`);
+    if (code > LAST_CODE_POINT) refuseStructuredOutput(`The escape \\${hex[0]} is not a character`);
     return { set: [[code, code]], end: start + 1 + hex[0].length };
   }
   const codePoint = text.codePointAt(start + 1);

@@ -1,4 +1,4 @@
-/** Sets of characters and lists of words, byte by byte of their UTF-8. */
+/** Follows sets of characters and lists of words byte by byte in UTF-8. */
 import { FIRST_SURROGATE, LAST_CODE_POINT, LAST_SURROGATE } from "./code-point-set.ts";
 import { nodeKinds, NODE_STRIDE } from "./program.ts";
 import type { Program } from "./program.ts";
@@ -14,7 +14,7 @@ export interface ByteState {
   next(byte: number): ByteState | null;
 }
 
-/** Mutable; makes the states that are reached, and keeps them until `clear`. */
+/** Mutable. Creates states as they are reached, and keeps them until `clear`. */
 export class ByteStates {
   readonly #program: Program;
   readonly #starts = new Map<number, ByteState>();

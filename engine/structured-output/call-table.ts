@@ -15,7 +15,7 @@ export function isOpen(call: Call | OpenCall | null): call is OpenCall {
   return call !== null && "isEmpty" in call;
 }
 
-/** Units of work for each return: its key has to be made and sorted. */
+/** Units of work per return, whose key has to be made and sorted. */
 const RETURN_UNITS = 64;
 
 /** Mutable. */

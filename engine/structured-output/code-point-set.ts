@@ -6,7 +6,7 @@ export type CodePointRange = readonly [first: number, last: number];
 export type CodePointSet = readonly CodePointRange[];
 
 export const LAST_CODE_POINT = 0x10_ff_ff;
-/** Halves of characters of UTF-16, which stand for none by themselves. */
+/** Halves of UTF-16 surrogate pairs, which are not characters by themselves. */
 export const FIRST_SURROGATE = 0xd8_00;
 export const LAST_SURROGATE = 0xdf_ff;
 

@@ -1,4 +1,4 @@
-/** Structured outputs in the form in which the engine thread follows them. */
+/** Compiles structured outputs into the form that the engine thread uses. */
 import type { GrammarVocabulary } from "./grammar-vocabulary.ts";
 import { toProgramInSlices } from "./language-program.ts";
 import { readLanguage } from "./language.ts";
@@ -29,7 +29,7 @@ export function* compileInSlices(structuredOutput: StructuredOutput): Generator<
   const language = readLanguage(structuredOutput);
   yield;
   const endless = findEndlessRule(language);
-  if (endless !== null) refuseStructuredOutput(`No text can have this form: its rule ${endless} never comes to an end`);
+  if (endless !== null) refuseStructuredOutput(`No text can have this form: its rule ${endless} never ends`);
   const program = yield* toProgramInSlices(language);
   yield;
   const meter = new WorkMeter();

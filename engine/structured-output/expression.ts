@@ -1,6 +1,6 @@
 /**
- * What a text may look like, independent of how that is written down. Plain values. One may be a part of several others,
- * or of one several times, so that its size as a tree may be exponential: whoever walks it visits each value once.
+ * Expressions that describe a set of texts, independent of notation. Plain values. An expression may be a part of several
+ * others, or of one several times, so its size as a tree may be exponential: code that walks it visits each value once.
  */
 import type { CodePointSet } from "./code-point-set.ts";
 
@@ -56,10 +56,10 @@ export function alternativesOf(options: readonly Expression[]): Expression {
   return united.length === 1 ? united[0] : { kind: "alternatives", options: united };
 }
 
-/** Of groups within each other; readers recurse over them. */
+/** Maximum nesting of groups, over which readers recurse. */
 export const MAX_GROUP_NESTING = 64;
 
-/** `{n, -1}` is how XGrammar writes a repetition without an upper bound. No two parts can take the same blank. */
+/** `{n, -1}` is XGrammar's notation for a repetition without an upper bound. No two parts can match the same blank. */
 const quantifierPattern = /[*+?]|\{\s*(\d+)\s*(?:(,)\s*(?:(-1|\d+)\s*)?)?\}/y;
 
 /** Reads the quantifier of `text` at `start`, if there is one. */

@@ -19,7 +19,7 @@ export interface GrammarCompilerOptions {
 
 export interface CompileOptions {
   readonly signal?: AbortSignal;
-  /** Who shares the compiler with others. Default "". */
+  /** The tenant, which shares the compiler with others. Default "". */
   readonly tenant?: string;
 }
 
@@ -37,23 +37,22 @@ interface Wait extends QueuedWork {
   readonly result: PromiseWithResolvers<CompiledGrammar>;
 }
 
-/** The sources of all that wait are bounded by this number, as each source is bounded. */
+/** Maximum number of waiting structured outputs. It bounds their sources in total, because each source is bounded. */
 const MAX_NUM_WAITING = 64;
 const MAX_WAITING_BYTES = 16 * 2 ** 20;
-/** Of all compiled grammars kept. A common one takes a few KB, the largest 16 MB. */
+/** Limit for all compiled grammars kept. A typical one takes a few KB, the largest 16 MB. */
 const MAX_KEPT_BYTES = 64 * 2 ** 20;
 
 /**
- * The time that one takes is in proportion to its source, less than a millisecond for most. Tenants share the compiler, so
- * one that sends many sources does not delay those of others. A small source goes before the large ones of its tenant.
- * Mutable.
+ * The time to compile is proportional to the source, less than a millisecond for most. Tenants share the compiler, so one
+ * that sends many sources does not delay the others. Small sources go before large ones of the same tenant. Mutable.
  */
 export class GrammarCompiler implements AsyncDisposable {
   readonly #loadVocabulary: () => Promise<GrammarVocabulary>;
   /** By id, in the order of last use. */
   readonly #compiled = new Map<string, CompiledGrammar>();
   #keptBytes = 0;
-  /** Those that wait or are under way, by id. */
+  /** Waiting and running compilations by id. */
   readonly #compilations = new Map<string, Compilation>();
   readonly #queue = new FairQueue<Wait>({ maxNumWaiting: MAX_NUM_WAITING, maxWaitingBytes: MAX_WAITING_BYTES });
   #vocabulary: Promise<GrammarVocabulary> | null = null;
@@ -115,7 +114,7 @@ export class GrammarCompiler implements AsyncDisposable {
     }
   }
 
-  /** Leaves the compilation to those who still wait for it. */
+  /** Leaves the compilation to the callers that still wait for it. */
   #giveUp(wait: Wait, reason: unknown): void {
     const { id, waits } = wait.compilation;
     this.#queue.remove(wait);
@@ -124,7 +123,7 @@ export class GrammarCompiler implements AsyncDisposable {
     wait.result.reject(reason);
   }
 
-  /** Compiles until nothing waits, what comes meanwhile included. Never rejects. */
+  /** Compiles until no job is left, including jobs that arrive meanwhile. Never rejects. */
   async #work(): Promise<void> {
     this.#isWorking = true;
     await nextTurn();
@@ -161,7 +160,7 @@ export class GrammarCompiler implements AsyncDisposable {
   }
 }
 
-/** Null where all callers gave up before the end. */
+/** Null if all callers gave up before the end. */
 async function compile(
   { id, structuredOutput, waits }: Compilation,
   vocabulary: GrammarVocabulary,
@@ -176,7 +175,7 @@ async function compile(
 }
 
 function queueFullError(): EngineError {
-  const problem = `${MAX_NUM_WAITING} structured outputs wait to be compiled, which is the limit`;
+  const problem = `${MAX_NUM_WAITING} structured outputs are waiting to be compiled, which is the limit`;
   return new EngineError("queue_full", `${problem}, and those of this sender are the most or the largest.`);
 }
 

@@ -33,7 +33,7 @@ const codesByLetter: Readonly<Record<string, string>> = {
   "\\": "\\",
 };
 
-/** Characters of a name that a message tells. */
+/** Maximum number of characters of a name in a message. */
 const MAX_TOLD = 80;
 const macros = new Set(["TagDispatch", "Token", "ExcludeToken", "TokenTagDispatch"]);
 
@@ -121,7 +121,7 @@ class GrammarReader {
     if (match === null) return null;
     const [name] = match;
     this.#skip(blankPattern);
-    // Otherwise one of XGrammar's macros, which are about tokens.
+    // With a parenthesis it would be one of XGrammar's macros, which are about tokens.
     if (this.#grammar[this.#index] === "(" && macros.has(name)) this.#refuse(name);
     this.#usedNames.add(name);
     return { kind: "rule", name };

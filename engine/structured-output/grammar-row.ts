@@ -26,7 +26,7 @@ export class GrammarRow {
   #chosen: { readonly tokenId: number; readonly position: Position } | null = null;
   #numAccepted = 0;
   #failure: EngineError | null = null;
-  /** Units of work that the request may still spend, and how much of it in this step. */
+  /** Units of work that the request may still spend, and the part of it for this step. */
   #numUnitsLeft = FIRST_UNITS;
   #numStepUnitsLeft = MAX_STEP_UNITS;
 

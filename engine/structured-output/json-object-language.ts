@@ -33,8 +33,8 @@ interface Shape {
 }
 
 /**
- * Rules that all objects of a schema with bounds for their number of properties may take, which is one for each property
- * and number. As many take half a second.
+ * Maximum number of rules for all objects of a schema that bounds their number of properties: there is one rule per
+ * property and number. This many take half a second.
  */
 const MAX_TAILS = 50_000;
 
@@ -127,12 +127,12 @@ class ObjectText {
     this.#isCounted = max !== Infinity || min > numRequiredFrom[0];
   }
 
-  /** Rules that it takes because its properties are counted; others are in proportion to the source. */
+  /** Number of rules that counting the properties needs; that of other rules is proportional to the source. */
   get numCountedTails(): number {
     return this.#isCounted ? this.#numCounts * this.#shape.properties.length : 0;
   }
 
-  /** Of properties that are there already, as far as they make a difference. */
+  /** How many counts of the properties present must be distinguished. */
   get #numCounts(): number {
     const { properties, min, max } = this.#shape;
     if (!this.#isCounted) return 1;

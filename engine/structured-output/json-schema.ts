@@ -39,7 +39,7 @@ const keywordsWithSchema = [...restKeywords, "propertyNames", "items", "unevalua
 const keywordsWithSchemas = ["anyOf", "oneOf", "allOf", "prefixItems"];
 const keywordsWithNamedSchemas = ["properties", "patternProperties", "$defs", "definitions"] as const;
 
-/** Of schemas within each other; every level takes a few frames of the stack. */
+/** Maximum nesting of schemas. Every level takes a few stack frames. */
 const MAX_NESTING = 64;
 
 /** Throws EngineError `invalid_argument` that names the place in the schema. */

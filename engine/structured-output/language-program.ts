@@ -13,7 +13,9 @@ const MAX_INLINE_LENGTH = 8;
 /** Some milliseconds. */
 const RULES_PER_SLICE = 1000;
 
-/** Every rule of the language ends; see `findEndlessRule`. Throws EngineError `invalid_argument` for what is too large. */
+/**
+ * Every rule of the language must end; see `findEndlessRule`. Throws EngineError `invalid_argument` if it is too large.
+ */
 export function toProgramInSlices(language: Language): Generator<void, Program> {
   return new LanguageWriter(language).write();
 }

@@ -5,7 +5,7 @@ import { TokenMaskCache } from "./token-mask-cache.ts";
 import { TokenMasks } from "./token-masks.ts";
 import { WorkMeter } from "./work-meter.ts";
 
-/** Unused grammars that stay loaded, with their caches, for the next request. */
+/** Maximum number of unused grammars that stay loaded, with their caches, for later requests. */
 const MAX_NUM_IDLE = 8;
 /** Limit for the cached masks of all grammars. One takes up to 19 KB with a vocabulary of 150,000 tokens. */
 const MAX_MASK_BYTES = 128 * 2 ** 20;

@@ -6,7 +6,7 @@ export type NumberRange =
   | { readonly kind: "bounded"; readonly rule: string }
   | { readonly kind: "unsupported" };
 
-/** Numbers of so many digits in all are different as double-precision numbers, too, and in the same order. */
+/** Numbers with at most this many digits remain distinct and ordered as double-precision numbers. */
 const MAX_DIGITS = 15;
 
 /** `null` means no bound. */

@@ -20,7 +20,7 @@ interface Read {
 }
 
 const groupStartPattern = /\((?:\?:|\?P?<[A-Za-z_]\w*>|(?!\?))/y;
-/** Characters that mean something by themselves. */
+/** Characters with a special meaning. */
 const specialPattern = new Set("*+?{}()[]|\\^$");
 
 class PatternReader {

@@ -5,10 +5,10 @@ import { nodeKinds, NODE_STRIDE, UNBOUNDED } from "./program.ts";
 import type { Program } from "./program.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
 
-/** Forty times the nodes of the longest source that is a pattern; a program of so many takes 16 MB. */
+/** Forty times the nodes of the longest pattern. A program of this size takes 16 MB. */
 const MAX_NODES = 1_000_000;
 
-/** How deep into a node it is rewritten. */
+/** Maximum depth to which a node is rewritten. */
 const MAX_REWRITTEN_LEVELS = 32;
 
 /** Mutable. Nodes are numbers; the empty text is node 0. */
@@ -124,7 +124,7 @@ export class ProgramBuilder {
     if (min === 1 && max === 1) return part;
     if (this.isRepetition(part)) {
       const [inner, innerMin, innerMax] = this.#nodes.slice(part * NODE_STRIDE + 1, (part + 1) * NODE_STRIDE);
-      // `(x{1,b}){c,d}` leaves no number of rounds between c and bd out.
+      // `(x{1,b}){c,d}` can have any number of rounds from c to bd.
       if (innerMin === 1) return this.#repeat(inner, min, innerMax * max);
     }
     return this.#repeat(part, min, max);
@@ -165,7 +165,7 @@ export class ProgramBuilder {
     };
   }
 
-  /** The texts of a nullable node but the empty one; the node itself where that is not told easily. */
+  /** The texts of a nullable node except the empty one; the node itself if they are not easy to determine. */
   #withoutEmpty(node: number, levelsLeft = MAX_REWRITTEN_LEVELS): number {
     if (levelsLeft === 0) return node;
     const [kind, a, b, c] = this.#nodes.slice(node * NODE_STRIDE, (node + 1) * NODE_STRIDE);

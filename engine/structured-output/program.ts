@@ -23,7 +23,7 @@ export const nodeKinds = {
 
 /** Kind, a, b, c. */
 export const NODE_STRIDE = 4;
-/** Stands for "without end". No text is so long, so that larger counts mean the same. */
+/** Means "no limit". No text is this long, so larger counts are equivalent. */
 export const UNBOUNDED = 2 ** 30;
 
 /** A plain value. Do not change it. */

@@ -19,7 +19,7 @@ export interface Repetition {
   readonly id: number;
   readonly part: Head;
   readonly min: number;
-  /** `UNBOUNDED` for no end. */
+  /** `UNBOUNDED` for no limit. */
   readonly max: number;
 }
 

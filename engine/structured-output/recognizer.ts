@@ -13,11 +13,11 @@ interface OpenReading {
   readonly call: Call | OpenCall | null;
 }
 
-/** Units of work (see WorkMeter) for each look at a reading: about a quarter of a microsecond. */
+/** Units of work (see WorkMeter) per visit of a reading: about a quarter of a microsecond. */
 const READING_UNITS = 32;
-/** With more positions, all are dropped and made again when a text reaches them. Each takes up to 3 KB. */
+/** Above this number, all positions are dropped and created again when a text reaches them. Each takes up to 3 KB. */
 const MAX_POSITIONS = 4096;
-/** Readings, rests, returns of calls and byte states, of about 100 bytes each. */
+/** Limit for readings, rests, returns of calls and byte states, of about 100 bytes each. */
 const MAX_PARTS = 262_144;
 
 /**

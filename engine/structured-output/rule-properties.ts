@@ -18,7 +18,7 @@ export function findNullableRules({ rules }: Language): ReadonlySet<string> {
   return findRules(rules, (part) => (part.kind === "words" ? part.words.includes("") : isOptional(part)));
 }
 
-/** Names of all rules that an expression mentions, without those that they mention in turn. */
+/** Names of all rules that an expression mentions directly. */
 export function mentionedRules(expression: Expression): ReadonlySet<string> {
   const names = new Set<string>();
   const visited = new Set<Expression>();
@@ -41,11 +41,11 @@ function partsOf(expression: Expression): readonly Expression[] {
   return expression.kind === "repetition" ? [expression.part] : [];
 }
 
-/** An expression, wherever it stands. Mutable. */
+/** An expression, at all its positions. Mutable. */
 interface Place {
-  /** Each expression it is a part of, as often as it is one, and each rule whose body it is. */
+  /** The expressions that contain it, one entry per occurrence, and the rules whose body it is. */
   readonly within: (Place | string)[];
-  /** Parts that have to be found to have the property until this one has it. */
+  /** Number of parts that must be found to have the property before this one has it. */
   numMissing: number;
 }
 

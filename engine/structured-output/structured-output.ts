@@ -13,7 +13,10 @@ export type StructuredOutput =
   /** EBNF in XGrammar's dialect. The start is the rule `root`. */
   | { readonly kind: "grammar"; readonly grammar: string };
 
-/** Compiling takes time at least proportional to the text. A schema, pattern or grammar has at most this many bytes. */
+/**
+ * The maximum size of a schema, pattern or grammar, and the maximum number of choices. Compiling takes time at least
+ * proportional to the source.
+ */
 export const structuredOutputLimits = { sourceBytes: 256 * 1024, choices: 10_000 } as const;
 const { sourceBytes: maxSourceBytes, choices: maxChoices } = structuredOutputLimits;
 
@@ -39,7 +42,7 @@ export function checkStructuredOutput(structuredOutput: StructuredOutput): void 
   }
 }
 
-/** As many characters of a structured output as a message needs to name it. */
+/** Maximum number of characters of a structured output in a message. */
 const MAX_TOLD = 80;
 
 /** For example `regex "yes|no"`. Long texts are shortened. */

@@ -9,7 +9,7 @@ export interface TokenMask {
   readonly exits: Int32Array | null;
 }
 
-/** Of an entry, besides what it holds. */
+/** Size of an entry in addition to its content. */
 const ENTRY_BYTES = 256;
 
 /** Mutable. Shared by all grammars in use, so that their total memory is bounded. */

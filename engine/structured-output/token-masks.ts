@@ -9,11 +9,11 @@ import { MAX_EXITS, walkTrie } from "./trie-walk.ts";
 import type { TrieWalk } from "./trie-walk.ts";
 import type { WorkMeter } from "./work-meter.ts";
 
-/** Up to so many rests, their masks are united; for more, one walk from the position is tried first. */
+/** Up to this many rests, their masks are combined. Above it, one walk from the position is tried first. */
 const MAX_LOCAL_RESTS = 8;
-/** Units of work that such a walk may take: a tenth of one through a large vocabulary. */
+/** Units of work for such a walk: a tenth of a walk through a large vocabulary. */
 const JOINT_UNITS = 50_000;
-/** Units of work of adding a mask to another, and of packing one: 10 to 20 microseconds. */
+/** Units of work for adding a mask to another, or packing one: 10 to 20 microseconds. */
 const ADD_UNITS = 2048;
 const noExits = new Int32Array();
 

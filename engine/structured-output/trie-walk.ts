@@ -8,7 +8,7 @@ import type { WorkMeter } from "./work-meter.ts";
 /** Nodes visited before their work is counted. */
 const NODES_PER_ENTRY = 1024;
 
-/** With more of them, going on from each takes longer than a walk with the callers does. */
+/** Above this number, continuing from each exit takes longer than a walk with the callers. */
 export const MAX_EXITS = 4096;
 
 export interface TrieWalk {
@@ -17,7 +17,7 @@ export interface TrieWalk {
   readonly trie: TokenTrie;
   /** Receives the tokens found. */
   readonly bitmask: TokenBitmask;
-  /** The nodes with others below them at which the text may end are added to it, up to `MAX_EXITS`; null for none. */
+  /** Receives the nodes with children at which the text can end, up to `MAX_EXITS`; null to skip this. */
   readonly exits: number[] | null;
 }
 

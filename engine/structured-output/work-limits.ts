@@ -5,9 +5,9 @@
  * first mask of free text with a vocabulary of 150,000 tokens takes a tenth.
  */
 export const MAX_STEP_UNITS = 4_000_000;
-/** Units that a request has at its start, enough to compute the masks of its form. */
+/** Units that a request starts with, enough to compute the masks of its form. */
 export const FIRST_UNITS = 16_000_000;
-/** Units that a request gets with each token. Unspent ones add up to `FIRST_UNITS` at most. */
+/** Units that a request gets per token. Unspent units accumulate up to `FIRST_UNITS`. */
 export const UNITS_PER_TOKEN = 100_000;
-/** Units that a step gets for each token that is followed again after a preemption. */
+/** Units that a step gets for each token that is replayed after a preemption. */
 export const UNITS_PER_REPLAYED_TOKEN = 10_000;

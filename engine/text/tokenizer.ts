@@ -19,9 +19,9 @@ import type { TokenizerConfig, TokenizerJson } from "./tokenizer-json.ts";
  * delays no other request.
  */
 const PIECE_LENGTH = 4096;
-/** A space between letters, where a piece may end: every known pre-tokenizer begins a word there. */
+/** A space between letters, where a piece may end: every known pre-tokenizer starts a word there. */
 const wordStart = /\p{L}(?=[ ▁]\p{L})/gu;
-/** A space inside a token, as the kinds of vocabularies spell it. */
+/** A space inside a token, in the spellings of the supported vocabularies. */
 const innerSpace = /.[ ▁Ġ]/u;
 /** U+FFFD: bytes that may be the end of a letter. */
 const spaceAfterLetter = /[\p{L}\uFFFD][ ▁]/u;
@@ -189,7 +189,7 @@ export class Tokenizer implements Vocabulary {
         const end = match.index + match[0].length;
         yield { text: text.slice(start, end), beginsText: beginsText && start === 0 };
         start = end;
-        // Generators are resumed later: another text may have used the shared expression meanwhile.
+        // Generators are resumed later: another text may have used the shared expression since.
         wordStart.lastIndex = end + PIECE_LENGTH;
       }
     }

@@ -57,7 +57,7 @@ export interface EngineCoreOutput {
 export interface EngineCoreStats {
   readonly numRequestsRunning: number;
   readonly numRequestsWaiting: number;
-  /** Share of the KV cache in use, 0 to 1. */
+  /** Fraction of the KV cache in use, 0 to 1. */
   readonly kvCacheUsage: number;
   readonly kvCapacity: KvCapacity;
   /** Computed or reused. */
@@ -67,7 +67,7 @@ export interface EngineCoreStats {
   readonly numPrefixCacheQueries: number;
   /** Prompt tokens whose keys and values were reused. */
   readonly numPrefixCacheHits: number;
-  /** How often a sequence gave up its keys and values for others. */
+  /** How often a sequence was preempted. */
   readonly numPreemptions: number;
   readonly numSteps: number;
 }

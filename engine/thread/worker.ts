@@ -32,7 +32,7 @@ async function serve(port: MessagePort, { optionsPort, progress }: EngineThreadD
     try {
       await stepUntilClosed(core, inbox, post);
     } catch (error) {
-      // Before the model is freed, which may take the process with it where the device is lost.
+      // Before the model is freed, which may crash the process if the device is lost.
       post({ kind: "failed", ...describeFailure(error) });
     }
   } catch (error) {
@@ -63,7 +63,7 @@ async function stepUntilClosed(
   }
 }
 
-/** Null where the port is closed before any have come. */
+/** Null if the port is closed before the options arrive. */
 function receiveOptions(port: MessagePort): Promise<WorkerOptions | null> {
   const { promise, resolve } = Promise.withResolvers<WorkerOptions | null>();
   port.once("message", resolve);

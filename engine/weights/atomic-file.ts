@@ -8,7 +8,7 @@ import { systemReason } from "./regular-file.ts";
 
 const partialSuffix = ".partial";
 
-/** A live writer touches its file at least this often; what is older by this much was left by one that died. */
+/** A live writer touches its file more often than this. Older files were left behind by dead writers. */
 const ABANDONED_AFTER_MS = 60 * 60 * 1000;
 
 /**

@@ -8,7 +8,7 @@ import { EngineError } from "../contract/errors.ts";
 import { writeAtomically } from "./atomic-file.ts";
 import { systemReason } from "./regular-file.ts";
 
-/** Large enough to be as fast as the disk, small enough that hashing one chunk does not hold up the event loop. */
+/** Large enough for full disk speed, small enough that hashing a chunk does not block the event loop. */
 const CHUNK_BYTES = 4 * 1024 * 1024;
 
 export interface HashFileOptions {

@@ -37,7 +37,7 @@ export function toFloat32(bytes: Uint8Array<ArrayBuffer>, elementType: FloatElem
   }
 }
 
-/** Rounds to nearest, ties to even. The caller has checked that no value is beyond `LARGEST_FLOAT16`. */
+/** Rounds to nearest, ties to even. The caller has checked that no value exceeds `LARGEST_FLOAT16`. */
 export function toFloat16(values: Float32Array): Float16Array<ArrayBuffer> {
   const halves = new Float16Array(values.length);
   halves.set(values);

@@ -14,19 +14,21 @@ import { bytesPerElement } from "./safetensors.ts";
 import type { StoredTensor } from "./stored-tensor.ts";
 import { countElements, planWeights, type PlannedTensor, type PlannedWeight, type WeightPlan } from "./weight-plan.ts";
 
-/** Counts up when the same request makes other bytes, so that files of an older version are not taken. */
+/** Increase it when the same request produces other bytes, so that older files are not reused. */
 const FORMAT_VERSION = 1;
 
-/** The file begins with a page that says what it is; tensors follow. */
+/** The file starts with a page that describes it. Tensors follow. */
 const HEADER_BYTES = 4096;
 
-/** A task's rows, as float32, fit into a core's share of the last cache, and there are enough tasks to share out. */
+/**
+ * A task's rows as float32 fit into a core's share of the last-level cache, and there are enough tasks for all threads.
+ */
 const ELEMENTS_PER_TASK = 1024 * 1024;
 
-/** The transposed form is written in strips of this many bytes or more; shorter ones cost more calls than bytes. */
+/** Minimum strip width of the transposed form: shorter strips cost more in calls than in bytes. */
 const MIN_ROWS_PER_TRANSPOSED_TASK = 256;
 
-/** Below this much to read, starting threads takes longer than doing it. */
+/** With less to read, starting threads would take longer than the work. */
 const INLINE_BYTES = 4 * 1024 * 1024;
 
 export interface PrepareWeightsOptions {

@@ -2,7 +2,7 @@
 import type { StoredTensor } from "./stored-tensor.ts";
 
 export type WeightFormat =
-  /** As float; taken in place from the checkpoint where it is stored in that type, converted once otherwise. */
+  /** As float: mapped from the checkpoint if it is stored in that type, otherwise converted once. */
   | { readonly kind: "plain"; readonly elementType: "float32" | "float16" | "bfloat16" }
   /**
    * `MatMulNBits` of [out, in]: `weight` uint8 [out, ceil(in / blockSize), blockSize * bits / 8] (zero point 2^(bits-1)),

@@ -8,13 +8,15 @@ import { writeAtomically } from "./atomic-file.ts";
 import type { WeightProgress } from "./progress.ts";
 import { readRange, TransientDownloadError, type S3Object } from "./s3-objects.ts";
 
-/** Object stores serve one connection at some 50 to 100 MB/s: ranges this large keep the cost of a request small. */
+/**
+ * Object stores serve one connection at about 50 to 100 MB/s. With ranges this large, the cost of a request is small.
+ */
 export const RANGE_BYTES = 8 * 1024 * 1024;
 
-/** Enough for a 10 Gbit/s link, below the SDK's own limit of sockets. */
+/** Enough for a 10 Gbit/s link, and below the SDK's own socket limit. */
 const MAX_PARALLEL_RANGES = 16;
 
-/** The network brings 64 kB at a time; a system call for each would take longer than the copying. */
+/** The network delivers 64 kB at a time. A system call for each would take longer than copying. */
 const WRITE_BYTES = 1024 * 1024;
 
 const MAX_ATTEMPTS = 5;
@@ -144,7 +146,7 @@ async function writeRange(
   for await (const bytes of source) {
     chunks.push(bytes);
     numWaiting += bytes.byteLength;
-    if (position + numWaiting > end) throw new TransientDownloadError("more bytes came than were asked for");
+    if (position + numWaiting > end) throw new TransientDownloadError("more bytes arrived than were requested");
     if (numWaiting >= WRITE_BYTES) await flush();
   }
   if (numWaiting > 0) await flush();

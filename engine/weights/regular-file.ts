@@ -7,7 +7,7 @@ import { basename } from "node:path";
 
 import { EngineError } from "../contract/errors.ts";
 
-/** Of a file that is read whole; the largest of those, tokenizer.json of a vocabulary of 260,000, has some 35 MB. */
+/** Limit of a file that is read whole. The largest, tokenizer.json of a vocabulary of 260,000, has about 35 MB. */
 const MAX_TEXT_BYTES = 256 * 1024 * 1024;
 
 /**
@@ -46,7 +46,7 @@ export async function readRegularFile(path: string): Promise<Buffer | null> {
     if (size > MAX_TEXT_BYTES) {
       throw new EngineError(
         "invalid_checkpoint",
-        `${basename(path)} has ${size} bytes; the limit for such a file is ${MAX_TEXT_BYTES}.`,
+        `${basename(path)} has ${size} bytes; the limit for this kind of file is ${MAX_TEXT_BYTES}.`,
       );
     }
     return await handle.readFile();

@@ -19,7 +19,10 @@ export interface S3Object {
   readonly byteLength: number;
 }
 
-/** A checkpoint has some hundred files; a prefix that holds more is not one, and is not read to its end. */
+/**
+ * A checkpoint has at most some hundred files. A prefix with more objects is not a checkpoint and is not listed to its
+ * end.
+ */
 const MAX_LISTED_OBJECTS = 10_000;
 
 /** Worth another attempt: the connection broke, the server was busy, or too few bytes arrived. */
@@ -58,7 +61,7 @@ export async function listObjects(
     if (objects.length > MAX_LISTED_OBJECTS) {
       throw new EngineError(
         "invalid_configuration",
-        `s3://${bucket}/${prefix} holds ${objects.length} objects or more; a checkpoint has at most ${MAX_LISTED_OBJECTS}.`,
+        `s3://${bucket}/${prefix} contains ${objects.length} objects or more; a checkpoint has at most ${MAX_LISTED_OBJECTS}.`,
       );
     }
     continuation = page.IsTruncated === true ? page.NextContinuationToken : undefined;

@@ -10,7 +10,7 @@ import { excerpt } from "../excerpt.ts";
 import { openRegularFile } from "./regular-file.ts";
 import type { ElementType, StoredTensor } from "./stored-tensor.ts";
 
-/** The format's own limit: a lying length must not make us allocate what the file may really hold. */
+/** The format's own limit, so that a false length cannot cause a huge allocation. */
 const MAX_HEADER_BYTES = 100_000_000;
 
 /** The beginning of every Git LFS pointer file, which a clone without LFS has in place of the weights. */
@@ -72,7 +72,7 @@ async function readHeaderLength(handle: FileHandle, fileBytes: number, fileName:
   if (declared > BigInt(MAX_HEADER_BYTES)) {
     throw new EngineError(
       "invalid_checkpoint",
-      `${fileName} is no safetensors file: it declares a header of ${declared} bytes; the limit is ${MAX_HEADER_BYTES}.`,
+      `${fileName} is not a safetensors file: it declares a header of ${declared} bytes; the limit is ${MAX_HEADER_BYTES}.`,
     );
   }
   if (8n + declared > BigInt(fileBytes)) {

@@ -5,7 +5,7 @@ import type { WeightFormat, WeightRequest } from "./prepared-weights.ts";
 import { bytesPerElement } from "./safetensors.ts";
 import type { ElementType, StoredTensor } from "./stored-tensor.ts";
 
-/** A cache line, and the widest vector register: kernels read aligned, and no two tensors share a line. */
+/** A cache line and the widest vector register: kernels read aligned data, and no two tensors share a line. */
 const ALIGNMENT = 64;
 
 /** Position of a tensor in the file of converted weights. */

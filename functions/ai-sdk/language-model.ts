@@ -26,14 +26,13 @@ export interface FoveaModelOptions {
 }
 
 /**
- * Calls wait until the engine is ready. Settings that the engine lacks end up in `warnings`. The caller closes the
- * engine.
+ * Calls wait until the engine is ready. Unsupported settings are reported in `warnings`. The caller closes the engine.
  *
  * A call of the model rejects with
  *
- * - UnsupportedFunctionalityError for parts that the engine cannot read and for tools that must be called,
- * - APICallError where the queue is full; the AI SDK retries it,
- * - EngineError for every other refusal of the engine,
+ * - UnsupportedFunctionalityError for unsupported parts and required tools,
+ * - APICallError if the queue is full; the AI SDK retries it,
+ * - EngineError for every other rejection by the engine,
  * - the reason of its signal when that aborts.
  */
 export function fovea(engine: Engine, options: FoveaModelOptions = {}): LanguageModelV4 {

@@ -17,7 +17,7 @@ export interface StreamOptions {
   readonly abortSignal: AbortSignal | undefined;
 }
 
-/** One answer is one text block. */
+/** An answer is one text block. */
 const textPartId = "0";
 
 /**

@@ -13,7 +13,7 @@ import type { NumberedLine } from "./numbered-lines.ts";
 
 /** Maximum bytes of a line in addition to its body. */
 export const LINE_ROOM_BYTES = 64 * 1024;
-/** They are kept in memory for as long as the batch runs. */
+/** Ids are kept in memory while the batch runs. */
 export const MAX_CUSTOM_ID_LENGTH = 1024;
 
 export const batchUrls = ["/v1/chat/completions", "/v1/completions"] as const;
@@ -42,7 +42,7 @@ export interface BatchLine {
   readonly url: BatchUrl;
   /** The body of a POST to `url`. */
   readonly body: object;
-  /** Those that `vllm_xargs` in the body names too are the body's. */
+  /** `vllm_xargs` in the body overrides arguments of the same name. */
   readonly extraArguments: ExtraArguments;
 }
 

@@ -22,7 +22,7 @@ import type { Page, PageOptions } from "./tenant-records.ts";
 import { startTicker } from "./ticker.ts";
 import type { Ticker } from "./ticker.ts";
 
-/** Batches that wait or are under way. They are listed each time to see whether there is something to do. */
+/** Maximum number of waiting and running batches. All are listed in each look for work. */
 export const MAX_UNFINISHED = 1000;
 /** OpenAI's only completion window. */
 const COMPLETION_WINDOW_SECONDS = 24 * 60 * 60;

@@ -1,4 +1,4 @@
-/** Puts batches together as the settings say; loaded when the port is open. */
+/** Creates the batches' components as the settings say. Imported after the port is open. */
 import { createHash } from "node:crypto";
 import { join } from "node:path";
 import type { S3Client } from "@aws-sdk/client-s3";
@@ -18,13 +18,16 @@ import { WorkWindow } from "./work-window.ts";
 
 /** They share the sequences for batches, so that a small batch does not wait for all of a large one. */
 const MAX_RUNNING_BATCHES = 4;
-/** Until a batch that failed is tried again: time doubles with each failure, so that one that cannot go on costs little. */
+/**
+ * Delay before a failed batch is retried. It doubles with each failure, so that a batch that cannot succeed costs
+ * little.
+ */
 const retryOptions = { firstMs: 5_000, mostMs: 60_000 };
-/** Where results are on S3, what a server that is killed has answered in this time before is answered again. */
+/** With results on S3, answers of this last interval before a kill are computed again. */
 const S3_FLUSH_MS = 5_000;
-/** Results that S3 refuses are kept in memory and tried again for about three minutes, longer where it does not answer. */
+/** Results that S3 rejects stay in memory and are retried for about three minutes, or longer if it does not answer. */
 const s3RetryOptions = { retryMs: { first: 500, most: 10_000 }, maxNumAttempts: 20 };
-/** A call that carries a part of a file, of up to 8 MiB, has this many times as long as one that carries little. */
+/** A call that transfers part of a file, up to 8 MiB, has this many times the time of a small call. */
 const BODY_PATIENCE = 4;
 /** No client waits for background work, so its calls have this many times the time of those of requests. */
 const BACKGROUND_PATIENCE = 6;

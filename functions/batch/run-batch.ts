@@ -1,4 +1,4 @@
-/** Runs a batch: takes lines as fast as the engine takes them, and writes each result when it is there. */
+/** Runs a batch: passes lines on as fast as the engine accepts them, and writes each result when it is ready. */
 import type { LineAnswer, PreparedLine } from "./answer-line.ts";
 import { parseBatchLine, duplicateOf } from "./batch-line.ts";
 import type { BadBatchLine, BatchLine, ParsedLine } from "./batch-line.ts";

@@ -1,4 +1,4 @@
-/** What `fovea check` found, as a table for people and as JSON for machines. */
+/** The findings of `fovea check`, as a table for people and as JSON for programs. */
 import type { EngineConfig, ModelInspection } from "../../engine/index.ts";
 import type { Config } from "../settings/config.ts";
 import type { MeasuredStage } from "./check-run.ts";

@@ -40,7 +40,7 @@ export async function runWorstCase(
   }
 }
 
-/** Fewer than the engine refuses to process at once. */
+/** Fewer than the number that the engine rejects. */
 const MAX_IMAGES_IN_WORK = 128;
 
 /** Starts a request when an earlier one has its first token, so that few requests have images in progress. */

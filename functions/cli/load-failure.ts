@@ -13,11 +13,10 @@ const adviceOf: Partial<Record<EngineErrorCode, string>> = {
   unsupported_model: "Use a checkpoint of a kind that the README lists.",
   invalid_configuration: "Correct the setting that the reason names; fovea --help lists all settings.",
   runtime_failed:
-    "ONNX Runtime refused this: get the checkpoint again where it is about a file or tensor, look at DEVICE where it is not.",
-  device_lost:
-    "Start again; where that does not help, look at the GPU: nvidia-smi and the kernel's log name its faults.",
-  runtime_missing: "docs/embedding.md has what to set when you install.",
-  invalid_logits_processor: "docs/logits-processors.md has the remedy for each reason.",
+    "ONNX Runtime rejected this. Download the checkpoint again if the reason is about a file or tensor, otherwise check DEVICE.",
+  device_lost: "Restart. If that does not help, check the GPU: nvidia-smi and the kernel's log name its faults.",
+  runtime_missing: "docs/embedding.md says which variable to set for the installation.",
+  invalid_logits_processor: "docs/logits-processors.md lists the fix for each reason.",
 };
 
 /** Null for a failure that the operator cannot fix; it is shown in full, with its stack. */

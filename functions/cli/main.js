@@ -8,20 +8,20 @@ import module from "node:module";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
-/** As `engines` of package.json: the oldest Node that runs everything, by its major and minor version. */
+/** As in `engines` of package.json: the oldest Node that runs everything, by major and minor version. */
 const oldestNode = [24, 6];
-/** As exit-codes.ts, which an old Node could not load. */
+/** As in exit-codes.ts, which an old Node could not load. */
 const EXIT_USAGE = 2;
 
 const [major, minor] = process.versions.node.split(".").map(Number);
 if (major < oldestNode[0] || (major === oldestNode[0] && minor < oldestNode[1])) {
-  // For Linux npm has Node in packages without install scripts; npx takes the one that is installed beside Fovea.
+  // For Linux, npm has packages of Node without install scripts, and npx uses the one that is installed next to Fovea.
   const beside =
     process.platform === "linux" && ["x64", "arm64"].includes(process.arch)
-      ? `, or put one beside Fovea with: npm install node-linux-${process.arch}@${oldestNode[0]}`
+      ? `, or install one next to Fovea: npm install node-linux-${process.arch}@${oldestNode[0]}`
       : "";
   console.error(
-    `fovea: Node.js ${oldestNode.join(".")} or newer is needed; this is ${process.versions.node}. Install a newer one${beside}`,
+    `fovea: Fovea needs Node.js ${oldestNode.join(".")} or newer; this is ${process.versions.node}. Install a newer one${beside}`,
   );
   process.exit(EXIT_USAGE);
 }

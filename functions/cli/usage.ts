@@ -3,7 +3,7 @@ import { maskPasswords, secretMask } from "../settings/setting.ts";
 import type { Environment, SettingDescription } from "../settings/setting.ts";
 import { toFlag } from "./arguments.ts";
 
-/** @param platforms Names of those that `render` knows. */
+/** @param platforms Names of the platforms that `render` supports. */
 export function formatHelp(settings: readonly SettingDescription[], platforms: readonly string[]): string {
   const width = Math.max(...settings.map(({ name }) => name.length));
   const lines = settings.map(({ name, description, defaultText }) => {
@@ -33,8 +33,8 @@ export function formatHelp(settings: readonly SettingDescription[], platforms: r
     "  --help          print this text and exit",
     "  --version       print the version and exit",
     "",
-    `Settings come from the environment, or from flags: --${toFlag("MAX_NUM_SEQS")} 4 is MAX_NUM_SEQS=4.`,
-    "Settings that are true or false also take 1, 0, yes, no, on and off.",
+    `Settings, from the environment or as flags: --${toFlag("MAX_NUM_SEQS")} 4 is MAX_NUM_SEQS=4. Defaults are in parentheses.`,
+    "Settings that are true or false also accept 1, 0, yes, no, on and off.",
     "",
     ...lines,
     "",

@@ -73,7 +73,7 @@ export interface RequestContext {
   readonly config: RequestConfig;
   /** See `AppEnvironment`. */
   readonly tenant: string;
-  /** Arguments for logits processors that come before the service's and after those in the body. */
+  /** Arguments for logits processors. They override the service's, and the body overrides them. */
   readonly extraArguments?: ExtraArguments;
 }
 

@@ -1,4 +1,4 @@
-/** Logprobs as chat and plain completions report them. */
+/** Logprobs in the formats of chat and text completions. */
 import { LEAST_LOGPROB } from "../../engine/index.ts";
 import type { DecodedLogprob, DecodedPrompt, DecodedTokenLogprobs } from "../../engine/index.ts";
 

@@ -1,4 +1,4 @@
-/** Bearer keys of routes that are not public. */
+/** Bearer keys for every route that is not public. */
 import { createHash, timingSafeEqual } from "node:crypto";
 import type { Handler } from "hono";
 
@@ -6,7 +6,7 @@ import { HttpError } from "./errors.ts";
 import type { AppEnvironment } from "./request-trace.ts";
 
 /**
- * Wraps handlers: a request without one of the keys is answered with 401. Without any keys, everyone is served. Sets
+ * Wraps handlers, to reject requests with 401 unless one of the keys is sent; without keys, everyone passes. Sets
  * `tenant`, which the handlers of public routes do not have.
  */
 export function requireApiKey(
@@ -18,7 +18,7 @@ export function requireApiKey(
     if (digests.length > 0) {
       const sent = /^bearer +(\S+)\s*$/i.exec(c.req.header("authorization") ?? "")?.[1];
       if (sent === undefined) throw unauthorized("Send an API key: Authorization: Bearer <key>.");
-      // Digests have equal lengths and all are compared, so that the time does not depend on the keys.
+      // Digests have equal lengths and all are compared, so that timing reveals nothing about a key.
       const sentDigest = digest(sent);
       const isKnown = digests.reduce((known, key) => timingSafeEqual(key, sentDigest) || known, false);
       if (!isKnown) throw unauthorized("The API key is not valid for this service.");

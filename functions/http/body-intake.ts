@@ -5,13 +5,13 @@ import { HttpError } from "./errors.ts";
 import { JsonParser } from "./json-parser.ts";
 import { receiveBody } from "./received-body.ts";
 
-/** An ordinary body arrives within milliseconds, so this many at once are those of slow senders. */
+/** An ordinary body arrives within milliseconds, so this many at once come from slow senders. */
 export const MAX_NUM_BODIES = 1024;
-/** All bodies together may hold as many bytes as this many bodies of the greatest length. */
+/** All bodies together may hold as many bytes as this many bodies of maximum length. */
 export const NUM_LONGEST_BODIES = 8;
 /** All bodies together may hold this much in any case. */
 export const MIN_ROOM_BYTES = 64 * 1024 ** 2;
-/** A body up to this length is never refused for want of memory: a question without pictures. */
+/** A body up to this length is never rejected for lack of memory: a question without pictures. */
 const FREE_BYTES = 64 * 1024;
 /** A younger body is never evicted, because its rate is not known yet. */
 const FRESH_MS = 1000;

@@ -1,4 +1,4 @@
-/** Reads what is left of the body of a request that is refused, so that its sender sees the answer. */
+/** Reads the rest of the body of a rejected request, so that its sender sees the answer. */
 import type { IncomingMessage } from "node:http";
 
 /** A rejected body is read while bytes keep arriving, up to this time and length. Then the connection closes. */

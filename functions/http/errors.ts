@@ -30,7 +30,7 @@ export class HttpError extends Error {
   }
 }
 
-/** Long enough for a slot to come free or a small model to load. */
+/** Long enough for a slot to become free or a small model to load. */
 const RETRY_AFTER_SECONDS = 2;
 
 /** nginx's status for a client that closed the connection; it appears only in the log. */

@@ -1,4 +1,4 @@
-/** Reads a form with one file, which is never in memory as a whole; the only file that knows the form parser. */
+/** Reads a form with one file, which is never in memory as a whole. Only this file imports the form parser. */
 import type { ReadableStream } from "node:stream/web";
 import { setImmediate as turn } from "node:timers/promises";
 import { Busboy } from "@fastify/busboy";
@@ -52,7 +52,7 @@ export async function receiveUpload<Taken>(request: Request, options: UploadOpti
   const found: FoundFile<Taken> = { stream: null, taking: null };
   parser.on("field", (name, value) => void fields.set(name, value));
   const failure = Promise.withResolvers<never>();
-  // An error that comes when nobody waits any more must not end the process.
+  // The reader gets errors; an error after its end must not end the process.
   const ignore = (): void => {};
   failure.promise.catch(ignore);
   parser.on("error", failure.reject);
@@ -89,8 +89,8 @@ export async function receiveUpload<Taken>(request: Request, options: UploadOpti
 }
 
 /**
- * Resolves when the form and the body have ended. Not by pipeline(), as the parser may end before the body, which may
- * go on behind the form (RFC 2046, section 5.1.1), or never.
+ * Resolves when the form and the body have ended. pipeline() does not fit: the parser may end before the body, which may
+ * continue after the form (RFC 2046, section 5.1.1), or never.
  */
 async function parse<Taken>(
   body: AsyncIterable<Uint8Array>,
@@ -103,14 +103,14 @@ async function parse<Taken>(
     if (!hasEnded) await new Promise<void>((resolve) => parser.write(chunk, () => resolve()));
   }
   parser.end();
-  // The parser works within one turn of the event loop unless a file holds it up.
+  // The parser finishes within one turn of the event loop unless a file delays it.
   await turn();
   await found.taking;
   await turn();
   if (!hasEnded) throw new HttpError(400, "invalid_form", "The form cannot be read: its parts are malformed.");
 }
 
-/** The time counts while a chunk is waited for, not while the last one is being taken. Throws what `failure` throws. */
+/** The time runs while waiting for a chunk, not while the last one is being processed. Throws what `failure` throws. */
 async function* withDeadlines(
   body: ReadableStream<Uint8Array>,
   { idleMs, failure }: { readonly idleMs: number; readonly failure: Promise<never> },

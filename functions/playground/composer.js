@@ -15,7 +15,7 @@ import { createPictureTray, receiveFiles } from "./picture-tray.js";
 
 /**
  * @param {object} on
- * @param {(question: Question) => boolean} on.ask  Returns whether the question is under way; if not, it stays here.
+ * @param {(question: Question) => boolean} on.ask  Returns whether the question was sent; if not, it stays here.
  * @param {() => void} on.stop
  * @param {(question: Question) => void} on.code
  */

@@ -111,7 +111,7 @@ function showModels(names) {
 }
 
 /**
- * Returns whether the question is under way; if not, the page says why.
+ * Returns whether the question was sent; if not, the page says why.
  *
  * @param {Question} question
  * @param {readonly string[]} [moreQuestions]  To be suggested after it.

@@ -1,4 +1,4 @@
-/** The settings panel: opens and closes, and shows errors beside their fields. */
+/** The settings panel: opens and closes, and shows errors next to their fields. */
 import { find } from "./elements.js";
 import { checkedFields, parseSettings } from "./settings-fields.js";
 
@@ -106,7 +106,7 @@ export function createSettingsPanel() {
     },
 
     /**
-     * Says an error of the server beside its field, where the panel has that.
+     * Shows an error of the server next to its field, if the panel has that field.
      *
      * @param {string} parameter
      * @param {string} message

@@ -4,13 +4,13 @@ import { setting } from "./setting.ts";
 import { batchStore, bytes, GIBIBYTE, integer, seconds } from "./values.ts";
 
 export const batchSettings = {
-  /** Null where it follows from the user's home. */
+  /** Null if it depends on the user's home. */
   store: setting(
     "BATCH_STORE",
     batchStore(),
     "Where files and batches are stored: a folder, s3://bucket/prefix, or none to turn batches off; default: fovea/batches in $XDG_DATA_HOME or ~/.local/share.",
   ),
-  /** Null is half of the engine's. */
+  /** Null means half of the engine's. */
   maxNumSequences: setting(
     "BATCH_MAX_NUM_SEQS",
     integer(1, MAX_SEQUENCES, "sequences"),
@@ -28,7 +28,7 @@ export const batchSettings = {
   maxNumLines: setting("BATCH_MAX_LINES", integer(1, 10_000_000, "lines"), "Largest number of requests per batch.", {
     default: 50_000,
   }),
-  /** Of one call for a request that waits. */
+  /** Time limit of one call for a waiting request. */
   storeTimeoutMs: setting(
     "BATCH_STORE_TIMEOUT_SECONDS",
     seconds(0.1, 300),

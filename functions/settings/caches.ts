@@ -38,7 +38,7 @@ export const cacheSettings = {
   ),
 };
 
-/** Null where replicas share nothing. */
+/** Null if replicas share nothing. */
 export const redisUrlSetting = setting(
   "REDIS_URL",
   redisUrl(),

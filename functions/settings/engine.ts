@@ -33,7 +33,7 @@ export const engineSettings = {
     integer(1, 1024, "threads"),
     "Threads per computation; default: the number of physical cores.",
   ),
-  /** Null where it follows from the user's home. */
+  /** Null if it depends on the user's home. */
   cacheFolder: setting(
     "CACHE_FOLDER",
     path(),

@@ -10,7 +10,7 @@ export const serviceSettings = {
   port: setting("PORT", integer(0, 65_535), "TCP port to listen on; 0 takes a free one.", { default: 8000 }),
   host: setting("HOST", anyText(), "Address to listen on; :: listens on IPv6 and IPv4.", { default: "0.0.0.0" }),
 
-  /** The first is the one that answers give. Null where the model's own name is served. */
+  /** Answers give the first. Null to serve the model's own name. */
   servedModelNames: setting(
     "SERVED_MODEL_NAME",
     commaSeparated("names separated by commas"),
@@ -67,7 +67,7 @@ export const serviceSettings = {
     "How long running requests may take after SIGTERM. Then they are ended.",
     { default: 25 },
   ),
-  /** Null where it follows from `runpodEndpointId`. */
+  /** Null if it depends on `runpodEndpointId`. */
   pingStatusWhileStarting: setting(
     "HEALTH_INITIALIZING_CODE",
     oneOf([204, 503]),

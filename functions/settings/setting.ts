@@ -8,7 +8,7 @@ export interface Parser<Value> {
   readonly parse: (text: string) => Value | undefined;
 }
 
-/** What `--help` and `--print-config` say about a setting. */
+/** Description of a setting for `--help` and `--print-config`. */
 export interface SettingDescription {
   readonly name: string;
   readonly description: string;
@@ -39,7 +39,7 @@ interface DefaultOption {
 }
 
 interface UnsetOption<Value> {
-  /** In place of a default: the value where nothing is set. Null if left out. */
+  /** Instead of a default: the value if nothing is set. Null if left out. */
   readonly unset: Value;
 }
 
@@ -86,7 +86,7 @@ export type ValuesOf<Tree> = {
   readonly [Field in keyof Tree]: Tree[Field] extends Setting<string, infer Value> ? Value : ValuesOf<Tree[Field]>;
 };
 
-/** The values of a tree; undefined where the text is wrong. */
+/** The values of a tree; undefined for invalid texts. */
 export type ParsedValuesOf<Tree> = {
   readonly [Field in keyof Tree]: Tree[Field] extends Setting<string, infer Value>
     ? Value | undefined
@@ -140,7 +140,7 @@ function textOf({ name, isUnsetByEmpty, defaultText }: Setting, environment: Env
   return given === undefined || (isUnsetByEmpty && given.trim() === "") ? defaultText : given;
 }
 
-/** Characters of a wrong value that an error shows. */
+/** Maximum number of characters of an invalid value in an error. */
 const MAX_SHOWN_CHARACTERS = 80;
 
 function describeProblem({ name, isSecret, parser }: Setting, text: string): string {

@@ -10,7 +10,7 @@ import type { ObjectStore } from "./object-store.ts";
 /** Requests and answers are private: other users of the machine have no access. */
 const FOLDER_MODE = 0o700;
 const FILE_MODE = 0o600;
-/** Begins like no key. What a killed process leaves under such a name is never seen. */
+/** Not a valid start of a key, so files left behind by a killed process are never listed. */
 const temporaryPrefix = ".writing-";
 
 /** No write goes this long without adding a byte. */

@@ -5,10 +5,10 @@ import { cast, multiply, slice, subtract } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { logitRows, type GraphContext } from "../graph-context.ts";
 
-/** With 64 candidates, 32 rows take 16 KiB where their logits take 16 MiB. Few draws of a trained model go beyond. */
+/** With 64 candidates, 32 rows take 16 KiB instead of 16 MiB of logits. Few draws of a trained model need more. */
 const MAX_CANDIDATES = 64;
 
-/** Candidates of a row. */
+/** Number of candidates per row. */
 export function numCandidatesOf(vocabSize: number): number {
   return Math.min(MAX_CANDIDATES, vocabSize);
 }

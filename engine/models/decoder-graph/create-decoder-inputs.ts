@@ -4,7 +4,7 @@ import type { DecoderInputs } from "./decoder-inputs.ts";
 import { createReferencePagedInputs } from "./reference-paged-inputs.ts";
 import { createSlotInputs } from "./slot-inputs.ts";
 
-/** Adds the inputs that `DecoderGraph` states to the graph, in the form that the context asks for. */
+/** Adds the inputs of `DecoderGraph` to the graph, in the form for the context's KV layout and device. */
 export function createDecoderInputs(context: GraphContext): DecoderInputs {
   const { kvLayout, device } = context;
   if (kvLayout.kind === "slots") return createSlotInputs(context);

@@ -9,7 +9,7 @@ import type { JointProjection } from "../linear.ts";
 export interface DecoderInputs {
   /** int64 [N]. */
   readonly tokenIds: Value;
-  /** int64 [R]: rows of the N tokens whose logits are wanted. */
+  /** int64 [R]: rows of the N tokens whose logits are requested. */
   readonly logitRows: Value;
   /** Puts image embeddings in their tokens' rows: [N, hiddenSize]. Adds the inputs for them to the graph. */
   withImages(this: void, embedded: Value): Value;
@@ -26,15 +26,15 @@ export interface CachedAttention {
   readonly numHeads: number;
   readonly numKvHeads: number;
   readonly headDim: number;
-  /** Tokens a position sees, itself included; null is all before it. */
+  /** Number of tokens that a position sees, including itself; null for all before it. */
   readonly localWindowSize: number | null;
-  /** What products of query and key are multiplied by; null is `1 / sqrt(headDim)`. */
+  /** Factor of the products of query and key; null means `1 / sqrt(headDim)`. */
   readonly scale: number | null;
 }
 
 export interface Rotary {
   /** [rows, rotaryDim / 2] each, where `rotaryDim` is the part of a head that is rotated, from its start. */
   readonly tables: RotaryTables;
-  /** Which row a token takes: the row of its position in its sequence, or the row of its index in the run. */
+  /** The row that a token uses: the row of its position in its sequence, or the row of its index in the run. */
   readonly rowOf: "position" | "token";
 }

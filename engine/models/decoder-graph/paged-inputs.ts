@@ -1,4 +1,4 @@
-/** What both forms of the paged decoder graph share: its inputs, image embeddings, and where tokens stand. */
+/** Parts shared by both forms of the paged decoder graph: inputs, image embeddings, and the positions of tokens. */
 import { rotaryEmbedding } from "../../graph/contrib-ops.ts";
 import { rotateByRows } from "../../graph/paged-attention-ops.ts";
 import { greaterOrEqual, maximum, sliceRows, sumLast, where } from "../../graph/selection-ops.ts";
@@ -19,7 +19,7 @@ export interface PagedValues {
   readonly blockTable: Value;
 }
 
-/** Of each token of the run. */
+/** The place of each token of the run. */
 export interface TokenPlaces {
   /** int64 [N]: its sequence among the B. */
   readonly sequences: Value;
@@ -103,9 +103,9 @@ export function tokenPlaces(
 export type RowRotation = (name: string, flat: Value, rotary: Rotary, numHeads: number) => Value;
 
 /**
- * The operators want a batch of one sequence; its positions, or its rows of the tables, are made once for all layers.
+ * The operators need a batch of one sequence. Its positions, or its rows of the tables, are computed once for all layers.
  *
- * @param positions int64 [N]; called where tables have rows by position.
+ * @param positions int64 [N]; called if the tables have rows by position.
  */
 export function createRowRotation({ graph }: GraphContext, positions: () => Value): RowRotation {
   const known = new Map<string, Value>();

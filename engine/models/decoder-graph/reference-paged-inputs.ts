@@ -40,15 +40,15 @@ import {
 import { cachedTokens, tokens } from "./sizes.ts";
 
 interface PagedIndex {
-  /** Of the run's N tokens. */
+  /** Places of the run's N tokens. */
   readonly own: TokenPlaces;
-  /** Of the L tokens in the cache, sequence by sequence. */
+  /** Places of the L tokens in the cache, sequence by sequence. */
   readonly cached: TokenPlaces;
   /** int64 [N, 2]: block and place in it. */
   readonly ownSlots: Value;
   /** int64 [L, 2]. */
   readonly cachedSlots: Value;
-  /** bool [N, L] by window: which of the L a token sees. */
+  /** By window, bool [N, L]: which of the L tokens a token sees. */
   readonly masks: Map<number | null, Value>;
 }
 

@@ -11,13 +11,13 @@ export interface RotaryOptions {
   readonly rope: RopeConfig;
   /** Dimensions of a head that are rotated, from its start. */
   readonly rotaryDim: number;
-  /** Length of the tables: most tokens of one sequence. */
+  /** Length of the tables: the maximum number of tokens per sequence. */
   readonly maxModelLen: number;
-  /** What cosines and sines, and so rotated queries and keys, are multiplied by. */
+  /** Factor of cosines and sines, and therefore of rotated queries and keys. */
   readonly factor: number;
   /**
-   * How many of a head's frequencies turn with each of a token's three positions, which the graph then takes as an
-   * input. Left out, a token has the one position at which it stands.
+   * How many of a head's frequencies rotate with each of a token's three positions, which are then an input of the
+   * graph. If left out, a token has one position.
    */
   readonly sections?: readonly [number, number, number];
 }
@@ -43,7 +43,7 @@ export function createRotary({ graph, precision }: GraphContext, options: Rotary
   };
 }
 
-/** [N, half]: a row for every token of the run, put together from those of its three positions. */
+/** [N, half]: a row for every token of the run, composed of those of its three positions. */
 function sectionedRows(
   graph: GraphBuilder,
   name: string,

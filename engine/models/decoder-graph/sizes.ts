@@ -1,4 +1,4 @@
-/** Names of the sizes in decoder graphs that are known at run time only; see `DecoderGraph`. */
+/** Names of sizes in decoder graphs that are known only at run time; see `DecoderGraph`. */
 export const batch = "B";
 export const length = "S";
 export const tokens = "N";
@@ -7,5 +7,5 @@ export const cacheLength = "maxLen";
 export const blockColumns = "C";
 export const numBlocks = "numBlocks";
 export const poolRows = "P";
-/** Tokens of all sequences in the cache, those of the run included. */
+/** Tokens of all sequences in the cache, including those of the run. */
 export const cachedTokens = "L";

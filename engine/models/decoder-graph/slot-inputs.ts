@@ -1,4 +1,4 @@
-/** Decoding over KV slots: each sequence has a cache of the full length, and attention is one node a layer. */
+/** Decoding over KV slots: each sequence has a cache of the full length, and attention is one node per layer. */
 import { groupQueryAttention, rotaryEmbedding, ROTARY_HEAD_MULTIPLE } from "../../graph/contrib-ops.ts";
 import {
   add,
@@ -28,7 +28,7 @@ interface SlotValues {
   /** int32 [B]: tokens of each sequence after this run, minus one. */
   readonly seqlensK: Value;
   readonly totalSequenceLength: Value;
-  /** int64 [B, S] of each kind that a layer has asked for: rows of the rotary tables. */
+  /** int64 [B, S] for each kind that a layer uses: rows of the rotary tables. */
   readonly rotaryRows: Map<Rotary["rowOf"], Value>;
 }
 
@@ -87,7 +87,7 @@ function attend(context: GraphContext, values: SlotValues, attention: CachedAtte
   return reshape(graph, `${name}.flat`, output, flatShape, [tokens, numHeads * headDim]);
 }
 
-/** [B, S, features] each; packed, with the other two null, where attention does all the rest. */
+/** [B, S, features] each; or packed, with the other two null, if attention splits and rotates by itself. */
 function queryKeyValue(
   context: GraphContext,
   values: SlotValues,
@@ -144,9 +144,9 @@ function tokenRows({ graph }: GraphContext, { tokenIds, inputShape }: SlotValues
 }
 
 /**
- * A sink whose share of the softmax is 0. Where there is one, ONNX Runtime's CPU kernel does not take its tiled path,
- * which computes sequences of different lengths one after the other, but the one that spreads all heads of all
- * sequences over the threads: decoding many at once gains far more than long prompts lose.
+ * An attention sink whose share of the softmax is 0. With a sink, ONNX Runtime's CPU kernel avoids its tiled path,
+ * which computes sequences of different lengths one after the other, and spreads all heads of all sequences over the
+ * threads. Decoding many sequences at once gains far more than long prompts lose.
  */
 function emptySink({ graph, precision }: GraphContext, numHeads: number): Value {
   const lowest = Array.from({ length: numHeads }, () => -1e30);

@@ -6,7 +6,7 @@ import { linear } from "../linear.ts";
 import { outputCandidates } from "./candidates.ts";
 import type { DecoderInputs } from "./decoder-inputs.ts";
 
-/** What decoders call the sizes of their vocabulary and of its embeddings. */
+/** Decoders' names for the sizes of the vocabulary and its embeddings. */
 export interface VocabularySize {
   readonly vocabSize: number;
   readonly hiddenSize: number;
@@ -23,8 +23,8 @@ export function embedTokens(
   }: { readonly tableName: string; readonly size: VocabularySize; readonly acceptsImages: boolean },
 ): Value {
   const tableShape = [size.vocabSize, size.hiddenSize];
-  // Stays as the checkpoint stores it, also where the rest is quantised: a token reads one row, so nothing is gained
-  // by making it smaller, and mapped memory is committed for the rows that are read only.
+  // Stored as in the checkpoint, even if the rest is quantised: a token reads one row, so a smaller type gains nothing,
+  // and mapped memory is committed only for the rows that are read.
   const format = { kind: "plain", elementType: precision.activations } as const;
   const tableTensor =
     weights.stored(tableName, tableShape) ??
@@ -35,7 +35,7 @@ export function embedTokens(
   return acceptsImages ? inputs.withImages(embedded) : embedded;
 }
 
-/** Makes `logits` float32 [R, vocabSize] of the rows' hidden states, and in a paged graph the rows' candidates. */
+/** Computes `logits` float32 [R, vocabSize] from the rows' hidden states, and in a paged graph the rows' candidates. */
 export function outputLogits(context: GraphContext, input: Value, name: string, size: VocabularySize): void {
   const { graph, precision } = context;
   const { hiddenSize: inFeatures, vocabSize: outFeatures } = size;

@@ -53,7 +53,7 @@ export function parseIdefics3Config(json: unknown): Idefics3Config {
   const vision = parseVisionConfig(fields.vision_config, "vision_config", visionDefaults);
   const side = patchesPerSide(vision);
   if (side > MOST_PATCHES_PER_SIDE || unevenSides.includes(side)) {
-    const reason = `the positions of ${side} patches a side are not known to be even`;
+    const reason = `positions of ${side} patches per side are not known to be evenly spaced`;
     throw unsupportedField("vision_config", "patch_size", vision.patchSize, reason);
   }
   const scaleFactor = fields.scale_factor;

@@ -12,7 +12,7 @@ import {
   scalingOf,
 } from "../../multimodal/processor-options.ts";
 
-/** No picture becomes larger than this, whatever its options say. */
+/** Maximum edge of a picture, whatever its options say. */
 const LARGEST_EDGE = 4096;
 
 const longestEdge = z.strictObject({ longest_edge: edge }, 'an object such as {"longest_edge": 2048}');

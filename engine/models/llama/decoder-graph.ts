@@ -1,4 +1,4 @@
-/** The decoder graph of the Llama family. Inputs and outputs are those that `DecoderGraph` states. */
+/** The decoder graph of the Llama family. Its inputs and outputs are those of `DecoderGraph`. */
 import { quickGelu, simplifiedLayerNormalization, skipSimplifiedLayerNormalization } from "../../graph/contrib-ops.ts";
 import { gatherRows, multiply } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
@@ -62,8 +62,8 @@ function rotaryOf(context: GraphContext, { config, maxModelLen, rotarySections }
     rope: config.rope,
     rotaryDim: config.headDim,
     maxModelLen,
-    // Query and key each bring half of the scores' scale along: the CPU's product of one row with many, which is what
-    // decoding is, has a fast form for products that nothing multiplies afterwards.
+    // Query and key are each multiplied by half of the scores' scale (its root). The CPU's product of one row with many,
+    // which decoding uses, has a fast form only without a scale afterwards.
     factor: config.headDim ** -0.25,
     ...(rotarySections === undefined ? {} : { sections: rotarySections }),
   });

@@ -141,7 +141,7 @@ export interface RopeTables {
   readonly sin: Float32Array;
 }
 
-/** Of both tables: they lie inside of the ONNX file, which can have 2 GiB. */
+/** Limit for both tables: they are inside the ONNX file, which can have 2 GiB. */
 const MAX_TABLE_BYTES = 1024 ** 3;
 
 /** Throws EngineError `invalid_configuration` for too many positions. */
@@ -151,7 +151,7 @@ export function ropeTables(config: RopeConfig, headDim: number, numPositions: nu
     const most = Math.floor(MAX_TABLE_BYTES / bytesPerPosition);
     throw new EngineError(
       "invalid_configuration",
-      `The rotary tables of a model length of ${numPositions} tokens would take ${numPositions * bytesPerPosition} bytes; ` +
+      `The rotary tables for a model length of ${numPositions} tokens would take ${numPositions * bytesPerPosition} bytes; ` +
         `the limit is ${MAX_TABLE_BYTES}, which is ${most} tokens.`,
       { setting: "maxModelLen" },
     );

@@ -25,7 +25,7 @@ export interface OpenedExport {
   readonly graphs: ModelGraphs;
 }
 
-/** Counts up when the same files come to compute other numbers. */
+/** Increase it when the same files compute other numbers. */
 const EXPORT_VERSION = 1;
 
 /**
@@ -39,7 +39,7 @@ export async function openExport(
   fileNames: readonly string[],
   options: GraphOptions & { readonly signal?: AbortSignal },
 ): Promise<OpenedExport> {
-  // The dtype is that of files, and the runtime keeps their cache; what our own graphs could compute in does not matter.
+  // The dtype selects files, and the runtime keeps their cache; the precisions of Fovea's own graphs do not matter.
   const { maxModelLen } = options;
   const graphs = configureGraphs(checkpoint.config, { dtype: "float32", device: "cpu", maxModelLen });
   const { definition, model } = graphs;

@@ -1,4 +1,4 @@
-/** The decoder graph of Persimmon. Inputs and outputs are those that `DecoderGraph` states. */
+/** The decoder graph of Persimmon. Its inputs and outputs are those of `DecoderGraph`. */
 import { add, gatherRows, layerNormalization, reshape, split } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { applyActivation } from "../activation.ts";
@@ -27,7 +27,7 @@ export function buildPersimmonGraph(context: GraphContext, options: PersimmonOpt
   const { config, prefix, headName, acceptsImages, maxModelLen } = options;
   const inputs = createDecoderInputs(context);
   const { rope, rotaryDim } = config;
-  // Rotation reaches a part of a head only, so the scores' scale cannot be in it.
+  // Only a part of a head is rotated, so the rotary tables cannot contain the scores' scale.
   const rotary = createRotary(context, { rope, rotaryDim, maxModelLen, factor: 1 });
   const tableName = `${prefix}embed_tokens.weight`;
 

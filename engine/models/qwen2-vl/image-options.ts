@@ -15,7 +15,7 @@ import {
 
 const clipMean: [number, number, number] = [0.48145466, 0.4578275, 0.40821073];
 const clipStd: [number, number, number] = [0.26862954, 0.26130258, 0.27577711];
-/** A picture more elongated than this is refused, as transformers does. */
+/** A picture with a larger aspect ratio is rejected, as in transformers. */
 const MOST_ELONGATED = 200;
 
 /** Pixels of a whole picture: decoders do not accept more. */
@@ -81,7 +81,7 @@ export function squareGrid({ width, height }: ImageSize, options: Qwen2VlImageOp
   if (elongation > MOST_ELONGATED) {
     throw new EngineError(
       "invalid_image",
-      `The image has ${width}x${height} pixels, ${elongation} times as many one way as the other; the limit is ${MOST_ELONGATED}.`,
+      `The image has ${width}x${height} pixels, an aspect ratio of ${elongation}; the limit is ${MOST_ELONGATED}.`,
     );
   }
   const nearest = { rows: roundHalfToEven(height / squareSize), columns: roundHalfToEven(width / squareSize) };

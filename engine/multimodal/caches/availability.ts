@@ -1,9 +1,9 @@
 /** Tracks whether an external service works: unavailable from the first failure until a probe succeeds. */
 import { setTimeout as delay } from "node:timers/promises";
 
-/** Before the first probe; each failure after one that was never made good doubles it. */
+/** Pause before the first probe; doubled after each further failure. */
 const MIN_PAUSE_MS = 100;
-/** What is gone for long is asked this often, and something flickering troubles a request this often. */
+/** Maximum pause between probes, and how often a flickering service can delay a request. */
 const MAX_PAUSE_MS = 5_000;
 
 /** Mutable. Probes run in the background, one at a time, and do not keep the process alive. */

@@ -8,8 +8,8 @@ export interface ByteStoreEntry {
 }
 
 /**
- * Calls made while there is no connection reject at once; nothing is queued. A call that is not answered may stay
- * pending, since the caller has a timeout.
+ * Calls without a connection reject at once; nothing is queued. An unanswered call may stay pending, so the caller sets
+ * a time limit.
  */
 export interface ByteStore {
   /** One round trip. By position; null for missing entries. */
@@ -17,7 +17,7 @@ export interface ByteStore {
   /**
    * One round trip.
    *
-   * @throws Any error (as a rejection) if the store refused an entry. The others are kept.
+   * @throws Any error (as a rejection) if any entry was rejected; the others are stored.
    */
   setMany(entries: readonly ByteStoreEntry[]): Promise<void>;
   /** Tells the store, for its log, that the caller no longer waits for a call, which may still be answered. */

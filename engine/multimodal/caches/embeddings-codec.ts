@@ -5,7 +5,7 @@ import type { ItemTensor } from "../processed-item.ts";
 import { decodeRecord, encodeRecord } from "./record-codec.ts";
 import type { ValueCodec } from "./value-codec.ts";
 
-/** To be raised with any change of what embeddings mean; part of every key. */
+/** Increase it with any change of the meaning of embeddings. It is part of every key. */
 export const EMBEDDINGS_VERSION = 1;
 
 /** Row-major [numEmbeddings, hiddenSize], read-only, in shared memory, so that messages do not copy it. */

@@ -18,9 +18,9 @@ export interface StoreState {
   readonly canWrite: boolean;
 }
 
-/** Nobody waits for a write, but one that takes this long shows that the store cannot take any. */
+/** Requests do not wait for writes, but one that takes this long shows that the store cannot accept any. */
 const WRITE_TIMEOUT_MS = 2_000;
-/** Of values on their way to the store; what comes on top is not written. */
+/** Limit for values being written to the store. Further values are not written. */
 const MAX_PENDING_WRITE_BYTES = 64 * 2 ** 20;
 const probeBytes = Uint8Array.of(1);
 const PROBE_TIME_TO_LIVE_SECONDS = 60;

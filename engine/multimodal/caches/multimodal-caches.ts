@@ -1,4 +1,4 @@
-/** All that is remembered of images between requests: of their sources, of their processing and of their encoding. */
+/** All caches of images between requests: of their sources, their processing and their encoding. */
 import type { CacheConfig } from "../../contract/config.ts";
 import { knownImageCodec, SOURCE_CACHE_VERSION } from "../../images/source-cache.ts";
 import type { KnownImage } from "../../images/source-cache.ts";
@@ -19,7 +19,7 @@ import { createSharedTier } from "./shared-tier.ts";
 import { TieredCache } from "./tiered-cache.ts";
 import type { ValueCodec } from "./value-codec.ts";
 
-/** `pixels` are the processor's, of images whose embeddings are not known. */
+/** `pixels` are the processor's output for images without known embeddings. */
 export type CacheName = "processor" | "pixels" | "encoder" | "source";
 
 export interface CacheTierReport {

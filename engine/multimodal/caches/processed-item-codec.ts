@@ -8,10 +8,10 @@ import { decodeRecord, encodeRecord } from "./record-codec.ts";
 import type { JsonValue } from "./record-codec.ts";
 import type { ValueCodec } from "./value-codec.ts";
 
-/** To be raised with any change of what `ProcessedItem` says, or of how it is divided; part of every key. */
+/** Increase it with any change of `ProcessedItem` or of its division. It is part of every key. */
 export const PROCESSED_ITEM_VERSION = 2;
 
-/** Tensors of no more bytes stay with the placement: grids and sizes do, pixels do not. */
+/** Tensors up to this size stay with the placement: grids and sizes do, pixels do not. */
 const MOST_BYTES_OF_PLACEMENT = 256;
 
 export type ItemTensors = ReadonlyMap<string, ItemTensor>;

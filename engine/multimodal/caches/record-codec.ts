@@ -22,7 +22,7 @@ const CHECKED_FROM = 12;
 const TOTAL_LENGTH_AT = 12;
 const HEADER_LENGTH_AT = 16;
 const HEADER_AT = 20;
-/** Typed arrays of every element type can lie over a tensor. */
+/** Typed arrays of every element type can view a tensor. */
 const ALIGNMENT = 64;
 
 export type JsonValue =

@@ -3,7 +3,7 @@ import { typedArrayOver } from "../../runtime/element-type.ts";
 import { tensorBytesOf } from "../processed-item.ts";
 import type { ItemTensor, ProcessedItem } from "../processed-item.ts";
 
-/** Of every element type. */
+/** Sufficient for every element type. */
 const ALIGNMENT = 8;
 
 /**

@@ -4,7 +4,7 @@ import { LogitsProcessor } from "../contract/logits-processor.ts";
 import type { BatchUpdate, Logits } from "../contract/logits-processor.ts";
 import { RowStates } from "../contract/row-states.ts";
 
-/** At either end of it a token is all but forced, or all but banned. */
+/** At either limit, a token is practically forced or banned. */
 const MAX_BIAS = 100;
 
 interface TokenBiases {

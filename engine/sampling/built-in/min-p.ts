@@ -22,7 +22,7 @@ export class MinPLogitsProcessor extends LogitsProcessor {
     this.#maxDistances.update(batchUpdate, ({ params }) => (params.minP > 0 ? -Math.log(params.minP) : undefined));
   }
 
-  /** A deferred row is left to the sampler, which may not have to read it. */
+  /** Leaves a deferred row to the sampler, which may not have to read it. */
   override apply(logits: Logits & Partial<Pick<StepLogits, "isDeferred">>): Logits {
     for (const [rowIndex, maxDistance] of this.#maxDistances.entries()) {
       if (logits.isDeferred?.(rowIndex) !== true) dropDistant(logits.row(rowIndex), maxDistance);
@@ -36,7 +36,7 @@ export function dropUnlikely(row: Float32Array, minP: number): void {
   dropDistant(row, -Math.log(minP));
 }
 
-/** p < minP * max(p) is the same as logit < max(logit) + ln(minP), without a softmax. */
+/** p < minP * max(p) is equivalent to logit < max(logit) + ln(minP), which needs no softmax. */
 function dropDistant(row: Float32Array, maxDistance: number): void {
   dropBelow(row, maximum(row) - maxDistance);
 }

@@ -45,15 +45,15 @@ export interface BatchUpdate {
 }
 
 /**
- * An error of `apply` or `updateState` ends the requests that the processor was serving. The other requests go on as if
- * those had not been there. To find out which requests they are, the engine makes a new instance and adds each row to it
- * alone, with the output so far, as it does with a request that comes back after a pause.
+ * An error thrown by `apply` or `updateState` ends the requests that the processor was serving. The others continue as
+ * if those had not been there. If the engine has to find out which requests failed, it creates a new instance and adds
+ * each row to it separately, with the output so far, as for a request that resumes after a preemption.
  */
 export abstract class LogitsProcessor {
   /**
    * Checks a request before it reaches the engine.
    *
-   * @throws Any error to refuse the request. Its message goes to the client.
+   * @throws Any error to reject the request. Its message goes to the client.
    */
   static validateParams?(params: SamplingParams): void;
 

@@ -6,7 +6,7 @@ export function isAsyncFunction(value: unknown): boolean {
 }
 
 /**
- * Refuses a promise. Its own rejection is caught: unhandled, it would end the thread.
+ * Rejects a promise. Its own rejection is handled, because an unhandled one would end the thread.
  *
  * @throws TypeError that names the method.
  */

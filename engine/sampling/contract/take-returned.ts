@@ -5,7 +5,7 @@ import { refusePromise } from "./synchronous.ts";
 /**
  * Copies a returned buffer of the same shape into `logits`.
  *
- * @throws TypeError for a promise, for nothing and for another shape.
+ * @throws TypeError if a promise, nothing or another shape was returned.
  */
 export function takeReturned(logits: Logits, returned: unknown): void {
   if (returned === logits) return;

@@ -1,9 +1,9 @@
-/** Draws a row's token from its most likely candidates, where they decide it. */
+/** Draws a row's token from its most likely candidates, if they suffice. */
 import { NUM_BUCKETS } from "../logits-kernel.ts";
 import { STEPS_PER_UNIT } from "./exponential.ts";
 import type { DrawOptions } from "./token-draw.ts";
 
-/** In the place of a token id: the whole row has to be read. */
+/** Returned instead of a token id: the whole row must be read. */
 export const UNDECIDED = -2;
 
 /** The most likely tokens of a row of logits, and the mass of all of them. */
@@ -23,7 +23,7 @@ export interface CandidateDrawOptions extends DrawOptions {
   readonly minP: number;
 }
 
-/** The largest relative error of a device's mass: it adds up a vocabulary of 32-bit numbers in an order of its own. */
+/** The largest relative error of a device's mass: it sums a vocabulary of 32-bit numbers in an unspecified order. */
 const MAX_MASS_ERROR = 1e-4;
 /** The largest relative difference between sums of candidates here and in `TokenDraw`, whose exponentials are 32-bit. */
 const MAX_SUM_ERROR = 1e-6;
@@ -73,7 +73,7 @@ export class CandidateDraw {
     return lowest === this.#locate(options.uniform * range.high, tokenIds) ? lowest : UNDECIDED;
   }
 
-  /** Returns false for a row with infinities or NaN, about which the candidates do not tell enough. */
+  /** Returns false for a row with infinities or NaN, which the candidates do not describe sufficiently. */
   #prepare(values: Float32Array, scale: number): boolean {
     const numCandidates = values.length;
     if (this.#scaled.length !== numCandidates) {
@@ -95,7 +95,7 @@ export class CandidateDraw {
     return true;
   }
 
-  /** Leaves the candidates that are likely enough. If one is not, neither is any token that is no candidate. */
+  /** Keeps the candidates that are likely enough. If one is not, neither is any token that is not a candidate. */
   #dropUnlikely(minP: number): void {
     const numCandidates = this.#scaled.length;
     const smallestKept = minP > 0 ? this.#scaled[0] + Math.log(minP) : -Infinity;
@@ -110,7 +110,7 @@ export class CandidateDraw {
     if (this.#end < numCandidates) this.#isComplete = true;
   }
 
-  /** Tokens equal to the k-th stay. Returns false if tokens that are no candidates may be among the k most likely. */
+  /** Tokens equal to the k-th stay. Returns false if tokens that are not candidates may be among the k most likely. */
   #cutTopK(topK: number): boolean {
     if (topK >= this.#end) return this.#isComplete;
     const threshold = this.#scaled[topK - 1];
@@ -176,7 +176,7 @@ export class CandidateDraw {
       mass += this.#masses[index];
       if (mass > target) return tokenIds[index];
     }
-    // Rounding may leave the target a hair above the sum.
+    // Rounding may leave the target slightly above the sum.
     return tokenIds[order[order.length - 1]];
   }
 }

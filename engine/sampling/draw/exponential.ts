@@ -2,7 +2,7 @@
 
 /** Steps per unit of x. */
 export const STEPS_PER_UNIT = 64;
-/** From here on exp(-x) is less than 1e-13, which next to 1 is nothing: it counts as 0. */
+/** From here on, exp(-x) is below 1e-13 and counts as 0. */
 const MAX_EXPONENT = 32;
 export const NUM_STEPS = MAX_EXPONENT * STEPS_PER_UNIT;
 
@@ -15,7 +15,7 @@ export const expOfStep = Float64Array.from({ length: NUM_STEPS + 1 }, (_, step) 
   step === NUM_STEPS ? 0 : Math.exp(-step / STEPS_PER_UNIT),
 );
 
-/** exp(-rest / STEPS_PER_UNIT) of a rest in [0, 1]: exact to 3e-9, next to which float32 logits are coarse. */
+/** exp(-rest / STEPS_PER_UNIT) for a rest in [0, 1], exact to 3e-9, which is finer than float32 logits. */
 export function expOfRest(rest: number): number {
   return 1 + rest * (LINEAR_TERM + rest * (QUADRATIC_TERM + rest * CUBIC_TERM));
 }

@@ -1,9 +1,9 @@
-/** Draws one token of a row by temperature, top-k and top-p without sorting the vocabulary. */
+/** Draws a token of a row by temperature, top-k and top-p without sorting the vocabulary. */
 import { NUM_BUCKETS, NUM_OUTSIDE } from "../logits-kernel.ts";
 import type { LogitsKernel } from "../logits-kernel.ts";
 import { expOfStep } from "./exponential.ts";
 
-/** In the place of a token id. */
+/** Returned instead of a token id. */
 export const NO_TOKEN = -1;
 
 export interface DrawOptions {
@@ -38,9 +38,9 @@ export class TokenDraw {
   readonly #kernel: LogitsKernel;
   /** [vocabSize] */
   readonly #bucketOf: Uint16Array;
-  /** [NUM_BUCKETS + NUM_OUTSIDE]; of the row under way only where top-k asks for them. */
+  /** [NUM_BUCKETS + NUM_OUTSIDE]; filled for the current row only if top-k needs it. */
   readonly #counts = new Int32Array(NUM_BUCKETS + NUM_OUTSIDE);
-  /** [NUM_BUCKETS], relative to the bucket's upper edge as they are filled, to the largest logit afterwards. */
+  /** [NUM_BUCKETS]; relative to the bucket's upper edge while filling, to the largest logit afterwards. */
   readonly #masses: Float64Array;
   /** [vocabSize] */
   readonly #values: Float32Array;
@@ -57,7 +57,7 @@ export class TokenDraw {
   }
 
   /**
-   * Token id, or `NO_TOKEN` when every logit is -Infinity or NaN.
+   * Returns a token id, or `NO_TOKEN` if every logit is -Infinity or NaN.
    *
    * @param row One of the kernel's rows; not edited.
    */

@@ -49,7 +49,7 @@ interface HealthBody {
   readonly message?: string;
 }
 
-/** Everyone may ask, so it says no more of a stall than how long it has lasted; the log names the code. */
+/** Public, so it reveals only the duration of a stall; the log names the code. */
 function describe({ state, stall, isDeviceLost }: Service): HealthBody {
   if (isDeviceLost) return { status: state, message: "The GPU is lost; only a new process can use it." };
   if (state !== "stalled" || stall === null) return { status: state };

@@ -4,7 +4,7 @@ import { z } from "zod";
 import { checkCombinations, samplingFields } from "./sampling-fields.ts";
 import { addIssue, boundedList, boundedText, count, flag, MAX_NAME_LENGTH, name, text } from "./wire-types.ts";
 
-/** Longer conversations than contexts hold. */
+/** More messages than fit into any context. */
 export const MAX_MESSAGES = 4096;
 export const MAX_PARTS = 4096;
 

@@ -45,7 +45,7 @@ const constraintNames = ["json", "regex", "choice", "grammar", "json_object"] as
 const structuredOutputs = z
   .strictObject(
     {
-      json: z.union([jsonSchema, source], "must be a JSON Schema, as an object or as text").nullish(),
+      json: z.union([jsonSchema, source], "must be a JSON Schema, as an object or as a string").nullish(),
       regex: source.nullish(),
       choice: boundedList(source, choices, "must be a list of strings").nullish(),
       grammar: source.nullish(),

@@ -57,7 +57,7 @@ export function tokenIdList(maxLength: number, rule: string) {
   return list.meta({ elementOfList: tokenId });
 }
 
-/** An object with names that the client chooses. */
+/** An object with names chosen by the client, each up to `maxNameLength` characters. */
 export function boundedRecord<Value extends z.ZodType>(
   value: Value,
   maxEntries: number,

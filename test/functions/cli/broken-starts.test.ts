@@ -144,6 +144,6 @@ test("check gives the reason and the advice on one line", async () => {
   expect(await cli.exitCode).toBe(1);
   expect(cli.stderr()).toBe(
     `fovea: The model ${folder} cannot be served: tokenizer.json of the checkpoint: model is missing; expected an object. ` +
-      "Correct the file that is named, or get the checkpoint again.\n",
+      "Correct the file that the reason names, or download the checkpoint again.\n",
   );
 });
