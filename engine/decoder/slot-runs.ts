@@ -2,7 +2,7 @@
 import type { SlotRange } from "../kv/slot-ranges.ts";
 import type { PrefillChunk } from "../scheduler/scheduler-output.ts";
 import type { Sequence } from "../scheduler/sequence.ts";
-import type { DecoderRun, TokenSpan } from "./decoder.ts";
+import type { DecoderRun } from "./decoder.ts";
 
 /** See `Decoder.planRuns`. `planRanges` covers slots in ascending order. */
 export function planSlotRuns(

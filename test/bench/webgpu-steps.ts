@@ -46,9 +46,18 @@ function bindStep(graph: DecoderGraph, cache: KvCache, numSlots: number): Decode
   const int64 = (values: BigInt64Array, shape: readonly number[]): Tensor =>
     Tensor.fromTypedArray("int64", values, shape);
   binding.setInput("input_ids", int64(new BigInt64Array(numSlots).fill(9n), [numSlots, 1]));
-  binding.setInput("seqlens_k", Tensor.fromTypedArray("int32", new Int32Array(numSlots).fill(contextTokens), [numSlots]));
+  binding.setInput(
+    "seqlens_k",
+    Tensor.fromTypedArray("int32", new Int32Array(numSlots).fill(contextTokens), [numSlots]),
+  );
   binding.setInput("total_sequence_length", Tensor.fromTypedArray("int32", Int32Array.of(contextTokens + 1), []));
-  binding.setInput("logit_rows", int64(BigInt64Array.from({ length: numSlots }, (_, row) => BigInt(row)), [numSlots]));
+  binding.setInput(
+    "logit_rows",
+    int64(
+      BigInt64Array.from({ length: numSlots }, (_, row) => BigInt(row)),
+      [numSlots],
+    ),
+  );
   if (takesPositions) {
     const positions = new BigInt64Array(3 * numSlots).fill(BigInt(contextTokens));
     binding.setInput("positions", int64(positions, [3, numSlots]));

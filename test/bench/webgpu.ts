@@ -5,7 +5,7 @@ import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 
 import { softwareGpuEnvironment } from "../support/programs/chromium.ts";
-import { plainFigure, reportProgress } from "./measure.ts";
+import { median, plainFigure } from "./measure.ts";
 import type { Figure } from "./measure.ts";
 import { benchFolder } from "./settings.ts";
 import type { WebGpuSteps } from "./webgpu-steps.ts";
@@ -21,16 +21,12 @@ export async function benchWebGpu(rounds: number): Promise<Figure[]> {
   const args = [script, model, join(benchFolder, "cache"), String(rounds)];
   const { stdout } = await promisify(execFile)(process.execPath, args, { env });
   const adapter = isOnSystem ? "the system's adapter" : "SwiftShader";
-  return (JSON.parse(stdout) as WebGpuSteps[]).map(({ numSequences, together, alone }): Figure => {
-    const name = `a step of ${numSequences} on ${adapter}, together against one at a time`;
-    reportProgress(name);
-    const figure = plainFigure(name, "ms", together);
-    const ratios = alone.map((time, round) => time / together[round]);
-    return {
-      ...figure,
-      theirs: plainFigure(name, "ms", alone).ours,
-      ratio: plainFigure(name, "", ratios).ours,
-      rounds: { ours: together, theirs: alone },
-    };
-  });
+  return (JSON.parse(stdout) as WebGpuSteps[]).map((steps) => toFigure(steps, adapter));
+}
+
+function toFigure({ numSequences, together, alone }: WebGpuSteps, adapter: string): Figure {
+  const name = `a step of ${numSequences} on ${adapter}, together against one at a time`;
+  const ratio = median(alone.map((time, round) => time / together[round]));
+  const rounds = { ours: together, theirs: alone };
+  return { ...plainFigure(name, "ms", together), theirs: median(alone), ratio, rounds };
 }

@@ -44,6 +44,8 @@ afterAll(async () => {
 class BothCaches implements Disposable {
   readonly grouped: KvCache = new GroupedKvCache(device, graph, { numSlots, maxLen }, groupSize);
   readonly plain = createKvCache(session, graph, { numSlots, maxLen });
+  largestError = 0;
+  numDecoded = 0;
   readonly numKept = Array.from({ length: numSlots }, () => 0);
 
   prefill(slot: number, tokenIds: readonly number[]): void {
@@ -53,16 +55,15 @@ class BothCaches implements Disposable {
     const [actual, expected] = [this.grouped, this.plain].map((cache) =>
       run({ cache, session, graph }, slot, [tokenIds], [firstToken]),
     );
-    expect(maxDifference(actual, expected)).toBeLessThan(1e-3);
+    this.#note(actual, expected);
     this.numKept[slot] = endToken;
   }
 
   decode(slots: readonly number[], hasPrompts: boolean): void {
     const { vocabSize } = graph;
     const ranges = this.grouped.planRanges(slots, hasPrompts);
-    const numDecoded = ranges.map((range) => {
+    for (const range of ranges) {
       const members = slots.filter((slot) => slot >= range.firstSlot && slot < range.firstSlot + range.numSlots);
-      expect(this.grouped.rangeOf(members[0], members.at(-1)!)).toEqual(range);
       const firstToken = this.numKept[members[0]];
       this.grouped.prepare(range, { firstToken, endToken: firstToken + 1 });
       const rows = Array.from({ length: range.numSlots }, (_, row) => range.firstSlot + row);
@@ -72,11 +73,10 @@ class BothCaches implements Disposable {
       for (const slot of members) {
         const expected = run({ cache: this.plain, session, graph }, slot, [[9 + slot]], [this.numKept[slot]]);
         const row = slot - range.firstSlot;
-        expect(maxDifference(logits.subarray(row * vocabSize, (row + 1) * vocabSize), expected)).toBeLessThan(1e-3);
+        this.#note(logits.subarray(row * vocabSize, (row + 1) * vocabSize), expected);
       }
-      return members.length;
-    });
-    expect(numDecoded.reduce((sum, count) => sum + count, 0)).toBe(slots.length);
+      this.numDecoded += members.length;
+    }
     for (const slot of slots) this.numKept[slot] += 1;
   }
 
@@ -87,8 +87,13 @@ class BothCaches implements Disposable {
 
   swap(first: number, second: number): void {
     const numTokens = [this.numKept[first], this.numKept[second]] as const;
-    for (const cache of [this.grouped, this.plain]) cache.transfer!({ kind: "swap", slots: [first, second], numTokens });
+    for (const cache of [this.grouped, this.plain])
+      cache.transfer!({ kind: "swap", slots: [first, second], numTokens });
     [this.numKept[second], this.numKept[first]] = numTokens;
+  }
+
+  #note(actual: Float32Array, expected: Float32Array): void {
+    this.largestError = Math.max(this.largestError, maxDifference(actual, expected));
   }
 
   [Symbol.dispose](): void {
@@ -100,7 +105,10 @@ class BothCaches implements Disposable {
 test("any order of prompts, decodes, copies and swaps computes what each slot computes alone", () => {
   const slot = fc.nat(numSlots - 1);
   const operation = fc.oneof(
-    { weight: 3, arbitrary: fc.record({ kind: fc.constant("prefill" as const), slot, length: fc.integer({ min: 1, max: 5 }) }) },
+    {
+      weight: 3,
+      arbitrary: fc.record({ kind: fc.constant("prefill" as const), slot, length: fc.integer({ min: 1, max: 5 }) }),
+    },
     {
       weight: 4,
       arbitrary: fc.record({
@@ -117,13 +125,22 @@ test("any order of prompts, decodes, copies and swaps computes what each slot co
     fc.property(fc.array(operation, { minLength: 10, maxLength: 40 }), (operations) => {
       using caches = new BothCaches();
       const { numKept } = caches;
+      let numToDecode = 0;
       for (const [index, step] of operations.entries()) {
         if (step.kind === "decode") {
           const slots = step.slots.filter((each) => numKept[each] > 0 && numKept[each] < maxLen - 1);
-          if (slots.length > 0) caches.decode(slots.toSorted((left, right) => left - right), step.hasPrompts);
+          numToDecode += slots.length;
+          if (slots.length > 0)
+            caches.decode(
+              slots.toSorted((left, right) => left - right),
+              step.hasPrompts,
+            );
         } else if (step.kind === "prefill") {
           if (numKept[step.slot] + step.length >= maxLen) continue;
-          caches.prefill(step.slot, Array.from({ length: step.length }, (_, token) => 5 + ((index * 7 + token) % 80)));
+          caches.prefill(
+            step.slot,
+            Array.from({ length: step.length }, (_, token) => 5 + ((index * 7 + token) % 80)),
+          );
         } else if (step.kind === "shorten") {
           numKept[step.slot] = Math.floor((numKept[step.slot] * step.share) / 10);
         } else if (step.slot !== step.other) {
@@ -131,6 +148,8 @@ test("any order of prompts, decodes, copies and swaps computes what each slot co
           else caches.copy(step.slot, step.other, Math.floor((numKept[step.slot] * step.share) / 10));
         }
       }
+      expect(caches.largestError).toBeLessThan(1e-3);
+      expect(caches.numDecoded).toBe(numToDecode);
     }),
     { numRuns: 60, seed: 11 },
   );
@@ -145,6 +164,10 @@ test("slots of a group decode as one batch, and a slot alone without the others 
   expect(cache.planRanges([1], false)).toEqual([{ firstSlot: 1, numSlots: 1 }]);
   // There is one place beside the groups, and prompts come first.
   expect(cache.planRanges([2, 5], false)).toEqual([
+    { firstSlot: 2, numSlots: 1 },
+    { firstSlot: 3, numSlots: 3 },
+  ]);
+  expect([2, 5].map((slot) => cache.rangeOf(slot, slot))).toEqual([
     { firstSlot: 2, numSlots: 1 },
     { firstSlot: 3, numSlots: 3 },
   ]);

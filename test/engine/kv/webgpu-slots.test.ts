@@ -48,6 +48,10 @@ describe("five slots on webgpu", () => {
     for (const { numCachedTokens } of others) expect(numCachedTokens).toBe(first.numPromptTokens - 1);
   });
 
+  test("an adapter that would compute longer prompts wrongly refuses them at the start", () => {
+    expect(report.refusal).toContain("at most 31 tokens in a step (32 are set)");
+  });
+
   test("the next turn continues in its slot, and a branch takes a copy of what it shares", () => {
     expectSameTokens(report.turns);
     const [turn, branch] = report.turns;

@@ -24,6 +24,8 @@ export interface WebGpuSlotsReport {
   readonly mixed: readonly AnswerReport[];
   /** Equal prompts that come together. */
   readonly equal: readonly AnswerReport[];
+  /** Message of the error for runs of 32 tokens. */
+  readonly refusal: string;
   /** A conversation's next turn, and another that shares only its beginning. */
   readonly turns: readonly AnswerReport[];
 }
@@ -89,5 +91,11 @@ const turns = ask([
   requestOf("branch", [...kept.slice(0, 20), 50, 51, 52], 6),
 ]);
 
-const report: WebGpuSlotsReport = { recorded, mixed, equal, turns };
+const longer = { ...config, maxNumBatchedTokens: 32, device: "webgpu" } as const;
+const refusal = await SteppedEngine.create(createWorkerOptions(webgpu, longer)).then(
+  () => "",
+  (error: Error) => error.message,
+);
+
+const report: WebGpuSlotsReport = { recorded, mixed, equal, turns, refusal };
 process.stdout.write(JSON.stringify(report));

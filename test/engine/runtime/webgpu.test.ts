@@ -6,8 +6,8 @@ import { beforeAll, expect, test } from "vitest";
 import { softwareGpuEnvironment } from "../../support/programs/chromium.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import { attentionInputs } from "./attention-steps.ts";
-import { attendWithFourLanes } from "./small-subgroups.ts";
 import { writeAttentionModel, writeSumModel } from "./small-models.ts";
+import { attendWithFourLanes } from "./small-subgroups.ts";
 import type { WebGpuReport } from "./webgpu-attention.ts";
 
 /** A software GPU compiles its kernels on the processors. */

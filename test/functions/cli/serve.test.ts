@@ -128,16 +128,16 @@ test("a lost GPU ends its requests with 503, then the process with 1", async () 
   const { cli, client } = await startService({ LOGITS_PROCESSORS: `${processor}:LosesDevice` });
   await using _ = cli;
   await cli.waitForLog("Ready.");
-  const other = openLongStream(client, 1).then(async (iterator) => {
-    for (;;) if ((await iterator.next()).done === true) return "completed";
-  });
-  const losing = client.chat.completions.create({
-    model: "fovea-shapes",
-    messages,
-    vllm_xargs: { loses: true },
-  });
+  const iterator = await openLongStream(client, 1);
+  const readToEnd = async (): Promise<void> => {
+    while ((await iterator.next()).done !== true);
+  };
+  const reading = readToEnd();
+  reading.catch(() => undefined);
+  const loses = { vllm_xargs: { loses: true } };
+  const losing = client.chat.completions.create({ model: "fovea-shapes", messages, ...loses });
   await expect(losing).rejects.toMatchObject({ status: 503, code: "device_lost" });
-  await expect(other).rejects.toMatchObject({ code: "device_lost" });
+  await expect(reading).rejects.toMatchObject({ code: "device_lost" });
   expect(await cli.waitForLog("The GPU is lost, and the process ends.")).toMatchObject({ level: "error" });
   expect(await cli.exitCode).toBe(1);
 });
