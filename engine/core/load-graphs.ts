@@ -9,6 +9,7 @@ import { ExportedDecoder } from "../decoder/exported-decoder.ts";
 import { ExportedVisionEncoder } from "../vision/exported-vision-encoder.ts";
 import { InPlaceDecoder } from "../decoder/in-place-decoder.ts";
 import { PagedDecoder, runOnScratchBlock } from "../decoder/paged-decoder.ts";
+import { requireSoundPrompts } from "../decoder/require-sound-prompts.ts";
 import { BlockKvManager } from "../kv/block-kv-manager.ts";
 import type { KvManager } from "../kv/kv-manager.ts";
 import { KvSlots } from "../kv/kv-slots.ts";
@@ -31,13 +32,17 @@ export interface LoadedDecoder {
 }
 
 /**
- * Throws EngineError `runtime_failed` if a graph does not load, `invalid_configuration` if the KV cache does not fit.
+ * Throws EngineError `runtime_failed` if a graph does not load, `invalid_configuration` if the KV cache does not fit or
+ * the device computes wrong numbers with these limits.
  */
 export function loadDecoder(options: DecoderOptions): LoadedDecoder {
   const { config, model, maxModelLen } = options;
   const { decoder: graph } = model;
   if (graph.form === "in-place" && graph.kvLayout.kind === "paged") {
     return loadPagedDecoder(options, graph, graph.kvLayout.blockSize);
+  }
+  if (graph.form === "in-place" && config.device === "webgpu") {
+    requireSoundPrompts(config, Math.min(config.maxNumBatchedTokens, maxModelLen));
   }
   const sessionOptions = decoderSessionOptions(config, model);
   const kvSlots = new KvSlots(config.maxNumSequences, maxModelLen);

@@ -13,6 +13,7 @@ import type { PrefillChunk } from "../scheduler/scheduler-output.ts";
 import { noEmbeddings } from "./decoder.ts";
 import type { Decoder, DecoderRun, LogitsTarget, SpanEmbeddings, TokenSpan } from "./decoder.ts";
 import { planSlotRuns } from "./slot-runs.ts";
+import { coverSlots } from "../kv/slot-ranges.ts";
 import { ExportedSession } from "./exported-session.ts";
 import type { KvSlots } from "../kv/kv-slots.ts";
 import { PastBatch } from "../kv/past-batch.ts";
@@ -52,7 +53,7 @@ export class ExportedDecoder implements Decoder {
   }
 
   planRuns(decodes: readonly Sequence[], chunks: readonly PrefillChunk[]): readonly DecoderRun[] {
-    return planSlotRuns(decodes, chunks, this.#maxSlotsPerRun);
+    return planSlotRuns(decodes, chunks, (slots) => coverSlots(slots, this.#maxSlotsPerRun));
   }
 
   compute(spans: readonly TokenSpan[], { rows }: LogitsTarget): void {

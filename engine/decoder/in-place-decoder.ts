@@ -12,7 +12,7 @@ import { DecodeBatch } from "./decode-batch.ts";
 import type { PrefillChunk } from "../scheduler/scheduler-output.ts";
 import { DecoderBinding } from "./decoder-binding.ts";
 import type { Decoder, DecoderRun, LogitsTarget, TokenSpan } from "./decoder.ts";
-import { planSlotRuns, rangeOf } from "./slot-runs.ts";
+import { planSlotRuns } from "./slot-runs.ts";
 import { createKvCache } from "../kv/kv-cache.ts";
 import type { KvCache } from "../kv/kv-cache.ts";
 import type { KvSlots } from "../kv/kv-slots.ts";
@@ -56,13 +56,15 @@ export class InPlaceDecoder implements Decoder {
   }
 
   planRuns(decodes: readonly Sequence[], chunks: readonly PrefillChunk[]): readonly DecoderRun[] {
-    return planSlotRuns(decodes, chunks, this.#kvCache.maxSlotsPerRun);
+    return planSlotRuns(decodes, chunks, (slots, hasPrompts) => this.#kvCache.planRanges(slots, hasPrompts));
   }
 
   compute(spans: readonly TokenSpan[], { rows }: LogitsTarget): void {
     const [span] = spans;
     if (span.sequence.isPrefilling) return this.#prefill(span, rows);
-    const range = rangeOf(spans);
+    const slots = spans.map(({ sequence }) => sequence.kvSlot!);
+    const range = this.#kvCache.rangeOf(Math.min(...slots), Math.max(...slots));
+    this.#kvCache.prepare(range, span);
     const key = range.firstSlot * (this.#kvSlots.numSlots + 1) + range.numSlots;
     const batch = this.#decodeBatches.getOrCreate(
       key,
@@ -78,11 +80,14 @@ export class InPlaceDecoder implements Decoder {
     this.#session[Symbol.dispose]();
   }
 
-  #prefill({ sequence, firstToken, endToken, numLogits, embeddings }: TokenSpan, logits: Float32Array): void {
+  #prefill(span: TokenSpan, logits: Float32Array): void {
+    const { sequence, firstToken, endToken, numLogits, embeddings } = span;
     const { kvSlot } = sequence;
     const { hiddenSize, vocabSize, acceptsImages, takesPositions } = this.#graph;
     invariant(kvSlot !== null, "a prompt is computed without a KV slot");
-    const run = this.#prefillRuns.getOrCreate(kvSlot, () => this.#createRun({ firstSlot: kvSlot, numSlots: 1 }));
+    const range = { firstSlot: kvSlot, numSlots: 1 };
+    this.#kvCache.prepare(range, span);
+    const run = this.#prefillRuns.getOrCreate(kvSlot, () => this.#createRun(range));
     const tokenIds = BigInt64Array.from(sequence.tokenIdsBetween(firstToken, endToken), BigInt);
     const logitRows = BigInt64Array.from({ length: numLogits }, (_, row) => BigInt(tokenIds.length - numLogits + row));
     run.setInput("input_ids", Tensor.fromTypedArray("int64", tokenIds, [1, tokenIds.length]));

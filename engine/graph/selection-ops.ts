@@ -118,3 +118,37 @@ export function sliceRows(
   const shape = input.shape.with(0, size);
   return addStandardNode(graph, { name, operator: "Slice" }, [input, ...bounds], { ...input, shape });
 }
+
+/**
+ * The part of `input` between the corners `starts` and `ends` (exclusive), int64 [rank] each, which runs may set;
+ * `shape` is its shape.
+ */
+export function sliceBetween(
+  graph: GraphBuilder,
+  name: string,
+  input: Value,
+  { starts, ends, shape }: { readonly starts: Value; readonly ends: Value; readonly shape: Shape },
+): Value {
+  const node = { name, operator: "Slice" };
+  for (const corner of [starts, ends]) {
+    checkElementType(node, corner, "int64");
+    checkShape(node, corner, [input.shape.length]);
+  }
+  return addStandardNode(graph, node, [input, starts, ends], { elementType: input.elementType, shape });
+}
+
+/**
+ * A copy of `data` in which `updates[i, j, ...]` is written at `[indices[i, j, ...], j, ...]`; the same memory if bound
+ * so. `indices` int32 or int64 has the shape of `updates`, which may be smaller than `data` along every axis.
+ */
+export function scatterAlongFirstAxis(
+  graph: GraphBuilder,
+  name: string,
+  { data, indices, updates }: { readonly data: Value; readonly indices: Value; readonly updates: Value },
+): Value {
+  const node = { name, operator: "ScatterElements" };
+  checkElementType(node, indices, "int32", "int64");
+  checkElementType(node, updates, data.elementType);
+  checkShape(node, indices, updates.shape);
+  return addStandardNode(graph, node, [data, indices, updates], data, { axis: { kind: "int", value: 0 } });
+}

@@ -1,12 +1,15 @@
 /** The memory of the KV slots, and views of it that the decoder's past and present are bound to. */
 import { EngineError } from "../contract/errors.ts";
-import { allocateLayers, disposeAll, splitLayers } from "./kv-tensors.ts";
+import { GroupedKvCache, planGroupSize } from "./grouped-kv-cache.ts";
+import { allocateLayers, disposeAll, slotShape, splitLayers, totalBytes } from "./kv-tensors.ts";
 import { planKvCache, requireRoomForKv } from "./memory-plan.ts";
 import type { KvShape } from "./memory-plan.ts";
 import { bytesPerElement, numElements } from "../runtime/element-type.ts";
 import { machineMemoryBytes } from "../runtime/machine-memory.ts";
 import type { Session } from "../runtime/session.ts";
 import type { Tensor } from "../runtime/tensor.ts";
+import { coverSlots } from "./slot-ranges.ts";
+import type { SlotRange } from "./slot-ranges.ts";
 import type { SlotTransfer } from "./slot-transfer.ts";
 
 /** Keys and values of a part of the cache, layer by layer. Of slots: [numSlots, numKvHeads, maxLen, headDim] each. */
@@ -15,11 +18,27 @@ export interface KvView extends Disposable {
   readonly values: readonly Tensor[];
 }
 
+/** The tokens of a run's only sequence: it has `firstToken` in its slot, and `endToken` after the run. */
+export interface RunSpan {
+  readonly firstToken: number;
+  readonly endToken: number;
+}
+
 export interface KvCache extends Disposable {
   /** Most neighbouring slots that one run can see as one batch. */
   readonly maxSlotsPerRun: number;
   /** Reserved for all slots; on the host only what is touched is committed. */
   readonly byteLength: number;
+  /**
+   * Ranges that cover the slots that decode in a step (ascending), in ascending order; each is one run.
+   *
+   * @param hasPrompts Whether the step computes chunks of prompts as well.
+   */
+  planRanges(slots: readonly number[], hasPrompts: boolean): SlotRange[];
+  /** The range to run in which these slots of one planned range decode, and what lies between them. */
+  rangeOf(lowest: number, highest: number): SlotRange;
+  /** Brings the tokens of the range to where its view shows them. Call it before each run. */
+  prepare(range: SlotRange, span: RunSpan): void;
   /** A view of `numSlots` slots from `firstSlot` on; the caller disposes of it, and of the cache only afterwards. */
   view(firstSlot: number, numSlots: number): KvView;
   /** Null where memory is not reached in parts. */
@@ -43,7 +62,7 @@ export function createKvCache(session: KvSession, decoder: KvShape, shape: KvCac
     if (deviceMemory === null) return new HostKvCache(session, decoder, shape);
     return deviceMemory.hasViews
       ? new DeviceKvCache(session, decoder, shape)
-      : new SeparateKvCache(session, decoder, shape);
+      : createBufferKvCache(session, decoder, shape);
   } catch (cause) {
     throw new EngineError(
       "invalid_configuration",
@@ -51,6 +70,13 @@ export function createKvCache(session: KvSession, decoder: KvShape, shape: KvCac
       { cause },
     );
   }
+}
+
+function createBufferKvCache(session: KvSession, decoder: KvShape, shape: KvCacheShape): KvCache {
+  const groupSize = planGroupSize(decoder, shape);
+  return groupSize === 1
+    ? new SeparateKvCache(session, decoder, shape)
+    : new GroupedKvCache(session, decoder, shape, groupSize);
 }
 
 /** All slots of a layer lie in one allocation, so any range of neighbours is a batch of its own without a copy. */
@@ -65,6 +91,16 @@ abstract class ContiguousKvCache implements KvCache {
     this.tensors = allocateLayers(session, decoder, slotShape(decoder, numSlots, maxLen));
     this.byteLength = totalBytes(this.tensors);
   }
+
+  planRanges(slots: readonly number[]): SlotRange[] {
+    return coverSlots(slots, this.maxSlotsPerRun);
+  }
+
+  rangeOf(lowest: number, highest: number): SlotRange {
+    return { firstSlot: lowest, numSlots: highest - lowest + 1 };
+  }
+
+  prepare(): void {}
 
   view(firstSlot: number, numSlots: number): KvView {
     const views = this.tensors.map((tensor) => {
@@ -122,7 +158,7 @@ class DeviceKvCache extends ContiguousKvCache {
   }
 }
 
-/** On a device whose tensors are handles: each slot has tensors of its own and is run by itself. */
+/** On a device whose tensors are handles of buffers that hold one slot: each slot is run by itself. */
 class SeparateKvCache implements KvCache {
   readonly maxSlotsPerRun = 1;
   readonly transfer = null;
@@ -136,6 +172,16 @@ class SeparateKvCache implements KvCache {
     );
     this.byteLength = totalBytes(this.#slots.flat());
   }
+
+  planRanges(slots: readonly number[]): SlotRange[] {
+    return coverSlots(slots, this.maxSlotsPerRun);
+  }
+
+  rangeOf(slot: number): SlotRange {
+    return { firstSlot: slot, numSlots: 1 };
+  }
+
+  prepare(): void {}
 
   view(firstSlot: number): KvView {
     return { ...splitLayers(this.#slots[firstSlot]), [Symbol.dispose]: () => undefined };
@@ -158,12 +204,4 @@ function alignedSlotLength({ kvElementType, numKvHeads, headDim }: KvShape, maxL
   let length = maxLen;
   while ((length * tokenBytes) % SLOT_ALIGNMENT_BYTES !== 0) length += 1;
   return length;
-}
-
-function slotShape({ numKvHeads, headDim }: KvShape, numSlots: number, maxLen: number): readonly number[] {
-  return [numSlots, numKvHeads, maxLen, headDim];
-}
-
-function totalBytes(tensors: readonly Tensor[]): number {
-  return tensors.reduce((total, { byteLength }) => total + byteLength, 0);
 }

@@ -27,3 +27,12 @@ export function splitLayers(tensors: readonly Tensor[]): {
 export function disposeAll(tensors: readonly Tensor[]): void {
   for (const tensor of tensors) tensor[Symbol.dispose]();
 }
+
+/** Of the keys or values of one layer. */
+export function slotShape({ numKvHeads, headDim }: KvShape, numSlots: number, maxLen: number): readonly number[] {
+  return [numSlots, numKvHeads, maxLen, headDim];
+}
+
+export function totalBytes(tensors: readonly Tensor[]): number {
+  return tensors.reduce((total, { byteLength }) => total + byteLength, 0);
+}

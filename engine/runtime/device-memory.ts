@@ -15,14 +15,13 @@ export class DeviceMemory implements Disposable {
   readonly #allocator: Pointer;
   // Disposed of with the memory. Otherwise native code would free them on a device that no longer exists.
   readonly #tensors = new Set<Tensor>();
+  readonly device: DeviceName;
   #isDisposed = false;
-
-  readonly #device: DeviceName;
 
   /** @param memoryName The name that the device's execution provider uses. */
   constructor(session: Pointer, device: DeviceName, memoryName: string, deviceId: number) {
     const { api, out } = ortEnvironment();
-    this.#device = device;
+    this.device = device;
     this.memoryInfo = createMemoryInfo(memoryName, deviceId);
     try {
       checkStatus(api, api.CreateAllocator(session, this.memoryInfo, out));
@@ -50,9 +49,9 @@ export class DeviceMemory implements Disposable {
     return this.#keep(new Tensor({ elementType, shape, value: out[0], memory: this }));
   }
 
-  /** Whether `viewOf` works: not where tensors are handles of buffers. */
+  /** Whether `viewOf` works at every offset. Where tensors are handles of buffers, views begin at the first element. */
   get hasViews(): boolean {
-    return deviceHasViews(this.#device);
+    return deviceHasViews(this.device);
   }
 
   /** See `Tensor.view`. ONNX Runtime takes any address, so the bounds are checked before. */
@@ -62,7 +61,7 @@ export class DeviceMemory implements Disposable {
     byteOffset: number,
     shape: readonly number[],
   ): Tensor<E> {
-    invariant(this.hasViews, `tensors of ${this.#device} have no views`);
+    invariant(this.hasViews || byteOffset === 0, `a view in memory of ${this.device} begins within a tensor`);
     const { api, out } = ortEnvironment();
     checkStatus(api, api.GetTensorMutableData(tensor.value, out));
     const address = out[0] + BigInt(byteOffset);
@@ -114,7 +113,7 @@ export class DeviceMemory implements Disposable {
 
   #copy(source: Tensor, target: Tensor): void {
     if (source.byteLength === 0) return;
-    enableCopies(this.#device);
+    enableCopies(this.device);
     const { api, env } = ortEnvironment();
     const sources = BigUint64Array.of(source.value);
     const targets = BigUint64Array.of(target.value);

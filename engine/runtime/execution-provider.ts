@@ -23,7 +23,7 @@ export interface ProviderOptions {
 interface Device {
   /** Name of the memory that its kernels read and write; null if that is the host's memory. */
   readonly memoryName: string | null;
-  /** Whether addresses are those of the memory, so that a tensor may lie within another. */
+  /** Whether addresses are those of the memory, so that a tensor may begin anywhere within another. */
   readonly hasViews: boolean;
   readonly append: (sessionOptions: Pointer, options: ProviderOptions) => void;
   /** Enables `CopyTensors` for the memory if appending the provider does not. */

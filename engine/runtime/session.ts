@@ -74,14 +74,27 @@ export class Session implements Disposable {
    * `invalid_configuration` if the installation lacks the device's provider.
    */
   static load(path: string, options: SessionOptions): Session {
+    // The folder can be chosen for a model given as bytes only. They are small: the weights are elsewhere.
+    return Session.#create(options.externalDataFolder === undefined ? path : readModel(path), options);
+  }
+
+  /**
+   * Loads a model without external files from its bytes.
+   *
+   * @throws EngineError as `load` does.
+   */
+  static fromBytes(model: Uint8Array, options: SessionOptions): Session {
+    return Session.#create(model, options);
+  }
+
+  /** @param model Its path, or its bytes. */
+  static #create(model: string | Uint8Array, options: SessionOptions): Session {
     const { api, env, out } = ortEnvironment();
     const nativeOptions = createSessionOptions(options);
     try {
-      if (options.externalDataFolder === undefined) {
-        checkStatus(api, api.CreateSession(env, path, nativeOptions, out));
+      if (typeof model === "string") {
+        checkStatus(api, api.CreateSession(env, model, nativeOptions, out));
       } else {
-        // The base folder can be set only for a model given as bytes. They are few, because the weights are elsewhere.
-        const model = readModel(path);
         checkStatus(api, api.CreateSessionFromArray(env, model, model.byteLength, nativeOptions, out));
       }
     } finally {

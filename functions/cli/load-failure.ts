@@ -34,6 +34,8 @@ function settingAdvice(error: Error, { cacheFolder }: Config["engine"]): string 
       return `CACHE_FOLDER is ${cacheFolder}: set it to a writable folder with enough free space.`;
     case "maxModelLen":
       return "Set MAX_MODEL_LEN to a length within the limit.";
+    case "maxNumBatchedTokens":
+      return "Set MAX_NUM_BATCHED_TOKENS to a number within the limit.";
     default:
       return null;
   }

@@ -110,6 +110,7 @@ const settingHints: Readonly<Record<NonNullable<EngineError["setting"]>, string>
   maxRequestDecodeCost: "MAX_REQUEST_DECODE_COST sets the limit.",
   decodeTimeoutMs: "IMAGE_DECODE_TIMEOUT_SECONDS sets the limit.",
   maxModelLen: "MAX_MODEL_LEN sets the limit.",
+  maxNumBatchedTokens: "MAX_NUM_BATCHED_TOKENS sets the limit.",
   cacheFolder: "CACHE_FOLDER sets the folder.",
 };
 

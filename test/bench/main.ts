@@ -21,6 +21,7 @@ import { benchSampling } from "./sampling.ts";
 import { benchFolder, engineOptions, numThreads } from "./settings.ts";
 import { benchStartUp } from "./start-up.ts";
 import { benchStructuredOutput } from "./structured-output.ts";
+import { benchWebGpu } from "./webgpu.ts";
 
 interface Bench {
   readonly title: string;
@@ -47,6 +48,7 @@ const benches: Readonly<Record<string, Bench>> = {
     title: "Resident memory",
     run: () => benchMemory(engineOptions("int8").model, ["int8", "int4", "float32"], benchFolder),
   },
+  webgpu: { title: "A decode step on WebGPU", run: benchWebGpu },
   accuracy: { title: "Answers of the shipped checkpoint", run: benchAccuracy },
 };
 

@@ -1,51 +1,20 @@
 /** The caches of both kinds of memory. A device's is shown over host memory that ONNX Runtime allocates, as it does there. */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
-import { DecoderBinding } from "../../../engine/decoder/decoder-binding.ts";
 import { createKvCache } from "../../../engine/kv/kv-cache.ts";
-import type { KvCache, KvSession } from "../../../engine/kv/kv-cache.ts";
-import type { BuiltModel, DecoderGraph } from "../../../engine/models/built-model.ts";
+import type { KvSession } from "../../../engine/kv/kv-cache.ts";
+import type { DecoderGraph } from "../../../engine/models/built-model.ts";
 import { DeviceMemory } from "../../../engine/runtime/device-memory.ts";
 import { Session } from "../../../engine/runtime/session.ts";
-import { Tensor } from "../../../engine/runtime/tensor.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../../support/temporary-folder.ts";
 import { buildGoldenModel } from "../core/golden-engine.ts";
+import { inGraph, maxDifference, run } from "./run-over-cache.ts";
 
 const numSlots = 3;
 const maxLen = 24;
 /** Tokens of the prompt of each slot. */
 const promptLengths = [5, 1, 17];
-
-function inGraph({ decoder }: BuiltModel): DecoderGraph {
-  if (decoder.form !== "in-place") throw new Error("the golden model is a graph of ours");
-  return decoder;
-}
-
-/** One run of neighbouring slots, as the decoder makes it; the logits of the last token of each, one after the other. */
-function run(
-  { cache, session, graph }: { cache: KvCache; session: Session; graph: DecoderGraph },
-  firstSlot: number,
-  tokenIds: readonly (readonly number[])[],
-  numComputed: readonly number[],
-): Float32Array {
-  const [{ length }] = tokenIds;
-  const numRows = tokenIds.length;
-  using binding = new DecoderBinding(session, graph, cache.view(firstSlot, numRows));
-  const lengths = numComputed.map((computed) => computed + length);
-  const int64 = (values: readonly number[], shape: readonly number[]): Tensor =>
-    Tensor.fromTypedArray("int64", BigInt64Array.from(values, BigInt), shape);
-  binding.setInput("input_ids", int64(tokenIds.flat(), [numRows, length]));
-  const lastPlaces = Int32Array.from(lengths, (total) => total - 1);
-  binding.setInput("seqlens_k", Tensor.fromTypedArray("int32", lastPlaces, [numRows]));
-  binding.setInput("total_sequence_length", Tensor.fromTypedArray("int32", Int32Array.of(Math.max(...lengths)), []));
-  const rows = Array.from({ length: numRows }, (_, row) => (row + 1) * length - 1);
-  binding.setInput("logit_rows", int64(rows, [numRows]));
-  const logits = new Float32Array(numRows * graph.vocabSize);
-  binding.setOutput("logits", Tensor.fromTypedArray("float32", logits, [numRows, graph.vocabSize]));
-  binding.run();
-  return logits;
-}
 
 describe("slots within one allocation of a device", () => {
   let folder: TemporaryFolder;
@@ -115,7 +84,3 @@ describe("slots within one allocation of a device", () => {
     expect(cache.maxSlotsPerRun).toBe(15);
   });
 });
-
-function maxDifference(left: Float32Array, right: Float32Array): number {
-  return left.reduce((largest, value, index) => Math.max(largest, Math.abs(value - right[index])), 0);
-}

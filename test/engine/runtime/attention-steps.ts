@@ -4,7 +4,7 @@ import { Tensor } from "../../../engine/runtime/tensor.ts";
 import { attentionSizes } from "./small-models.ts";
 
 const { numHeads, numKvHeads, headDim, maxLength } = attentionSizes;
-const numTokens = 6;
+const defaultNumTokens = 6;
 const querySize = numHeads * headDim;
 const kvSize = numKvHeads * headDim;
 const kvShape = [1, numKvHeads, maxLength, headDim];
@@ -21,16 +21,34 @@ function numbers(size: number, seed: number): Float32Array {
   return Float32Array.from({ length: size }, (_, index) => (((index * 7919 + seed * 104729) % 2048) - 1024) / 1024);
 }
 
-export function decodeInOneRun(session: Session): AttentionResult {
-  return run(session, numTokens);
+export function decodeInOneRun(session: Session, numTokens = defaultNumTokens): AttentionResult {
+  return run(session, numTokens, numTokens);
 }
 
 export function decode(session: Session): AttentionResult {
-  return run(session, 1);
+  return run(session, defaultNumTokens, 1);
 }
 
-/** The KV cache is allocated on the session's device, bound once as past and present, and read at the end. */
-function run(session: Session, tokensPerRun: number): AttentionResult {
+/** What all runs compute on. */
+export interface AttentionInputs {
+  /** [numTokens, numHeads * headDim] */
+  readonly queries: Float32Array;
+  /** [numTokens, numKvHeads * headDim] */
+  readonly keys: Float32Array;
+  /** [numTokens, numKvHeads * headDim] */
+  readonly values: Float32Array;
+}
+
+export function attentionInputs(numTokens: number): AttentionInputs {
+  return {
+    queries: numbers(numTokens * querySize, 1),
+    keys: numbers(numTokens * kvSize, 2),
+    values: numbers(numTokens * kvSize, 3),
+  };
+}
+
+/** The KV cache is allocated where the session computes, bound once as past and as present, and read at the end. */
+function run(session: Session, numTokens: number, tokensPerRun: number): AttentionResult {
   using binding = session.createBinding();
   for (const name of ["key", "value"]) {
     const cache = session.allocateTensor("float32", kvShape);
@@ -38,9 +56,7 @@ function run(session: Session, tokensPerRun: number): AttentionResult {
     binding.bindInput(`past_${name}`, cache);
     binding.bindOutput(`present_${name}`, cache);
   }
-  const queries = numbers(numTokens * querySize, 1);
-  const keys = numbers(numTokens * kvSize, 2);
-  const values = numbers(numTokens * kvSize, 3);
+  const { queries, keys, values } = attentionInputs(numTokens);
   const outputs = new Float32Array(numTokens * querySize);
   for (let start = 0; start < numTokens; start += tokensPerRun) {
     const rows = (data: Float32Array, size: number): Tensor =>

@@ -64,7 +64,7 @@ export async function writeIdentityModel(folder: string, elementTypeCode: number
   return writeModel(folder, `identity-${elementTypeCode}`, model);
 }
 
-export const attentionSizes = { numHeads: 2, numKvHeads: 1, headDim: 32, maxLength: 16 } as const;
+export const attentionSizes = { numHeads: 2, numKvHeads: 1, headDim: 32, maxLength: 64 } as const;
 
 /** One `GroupQueryAttention`; inputs and outputs have the names of the operator's documentation. */
 export async function writeAttentionModel(folder: string): Promise<string> {

@@ -3,7 +3,7 @@
  * same attention on `cpu` and on `webgpu`, results as JSON.
  */
 import { Session } from "../../../engine/runtime/session.ts";
-import { decode } from "./attention-steps.ts";
+import { decode, decodeInOneRun } from "./attention-steps.ts";
 import type { AttentionResult } from "./attention-steps.ts";
 
 const [attentionPath, sumPath] = process.argv.slice(2);
@@ -16,6 +16,12 @@ export interface DeviceResults {
 export interface WebGpuReport {
   readonly cpu: DeviceResults;
   readonly webgpu: DeviceResults;
+  /** Outputs of a prompt of as many tokens in one run. */
+  readonly prompts: readonly {
+    readonly numTokens: number;
+    readonly cpu: readonly number[];
+    readonly webgpu: readonly number[];
+  }[];
   /** Four times [1, 2, 3]: doubled on the device, the result bound as input of the next run. */
   readonly doubledTwice: readonly number[];
   /** Shape and numbers of an output that stays on the device. */
@@ -37,7 +43,12 @@ function attentionOn(device: "cpu" | "webgpu"): DeviceResults {
   return toPlain(decode(session));
 }
 
-function sums(): Omit<WebGpuReport, "cpu" | "webgpu"> {
+function promptOn(device: "cpu" | "webgpu", numTokens: number): number[] {
+  using session = Session.load(attentionPath, { device, deviceId: 0, numThreads: 1 });
+  return [...decodeInOneRun(session, numTokens).outputs];
+}
+
+function sums(): Omit<WebGpuReport, "cpu" | "webgpu" | "prompts"> {
   using session = Session.load(sumPath, { device: "webgpu", deviceId: 0, numThreads: 1 });
   using binding = session.createBinding();
   using first = session.allocateTensor("float32", [1, 3]);
@@ -74,5 +85,14 @@ function messageOf(call: () => unknown): string {
   return "";
 }
 
-const report: WebGpuReport = { cpu: attentionOn("cpu"), webgpu: attentionOn("webgpu"), ...sums() };
+const report: WebGpuReport = {
+  cpu: attentionOn("cpu"),
+  webgpu: attentionOn("webgpu"),
+  prompts: [31, 32].map((numTokens) => ({
+    numTokens,
+    cpu: promptOn("cpu", numTokens),
+    webgpu: promptOn("webgpu", numTokens),
+  })),
+  ...sums(),
+};
 process.stdout.write(JSON.stringify(report));

@@ -1,0 +1,76 @@
+/** Copies tokens between slots on a device that has no views: a graph of its own, without weights. */
+import { GraphBuilder } from "../graph/graph-builder.ts";
+import { scatterAlongFirstAxis, sliceBetween } from "../graph/selection-ops.ts";
+import { expand } from "../graph/standard-ops.ts";
+import { Session } from "../runtime/session.ts";
+import type { ProviderOptions } from "../runtime/execution-provider.ts";
+import { Tensor } from "../runtime/tensor.ts";
+import type { DeviceName } from "../contract/config.ts";
+import type { KvShape } from "./memory-plan.ts";
+
+/** A slot among those of the tensors of all layers. */
+export interface SlotPlace {
+  /** Keys, then values, by layer: [numSlots, numKvHeads, maxLen, headDim]. */
+  readonly tensors: readonly Tensor[];
+  /** Index along the first axis. */
+  readonly row: number;
+}
+
+/** Owns its session. */
+export class SlotMover implements Disposable {
+  readonly #session: Session;
+  readonly #tokenShape: (numTokens: number) => readonly number[];
+
+  /** @throws EngineError `runtime_failed` if the device lacks a kernel. */
+  constructor(decoder: KvShape, device: DeviceName, options: ProviderOptions) {
+    this.#tokenShape = (numTokens) => [1, decoder.numKvHeads, numTokens, decoder.headDim];
+    this.#session = Session.fromBytes(buildMoveGraph(decoder), { ...options, device, numThreads: 1 });
+  }
+
+  /** Overwrites the first `numTokens` tokens of `to`, whose tensors may be those of `from`. Waits for the device. */
+  move(from: SlotPlace, to: SlotPlace, numTokens: number): void {
+    if (numTokens === 0) return;
+    const shape = this.#tokenShape(numTokens);
+    using small = new DisposableStack();
+    const int64 = (values: readonly number[]): Tensor =>
+      small.use(Tensor.fromTypedArray("int64", BigInt64Array.from(values, BigInt), [values.length]));
+    using binding = this.#session.createBinding();
+    binding.bindInput("starts", int64(shape.map((_, axis) => (axis === 0 ? from.row : 0))));
+    binding.bindInput("ends", int64(shape.map((size, axis) => (axis === 0 ? from.row + 1 : size))));
+    binding.bindInput("shape", int64(shape));
+    binding.bindInput("row", small.use(Tensor.fromTypedArray("int32", Int32Array.of(to.row), [1, 1, 1, 1])));
+    for (const [index, source] of from.tensors.entries()) {
+      binding.bindInput(`source.${index}`, source);
+      binding.bindInput(`target.${index}`, to.tensors[index]);
+      binding.bindOutput(`moved.${index}`, to.tensors[index]);
+    }
+    binding.run();
+  }
+
+  [Symbol.dispose](): void {
+    this.#session[Symbol.dispose]();
+  }
+}
+
+/**
+ * Of each tensor, a part is cut out and written to another place. `ScatterElements` is given a row for every element,
+ * which all tensors share: its kernel writes them in parallel, while `ScatterND` would write a slot in one thread.
+ */
+function buildMoveGraph({ numLayers, numKvHeads, headDim, kvElementType }: KvShape): Uint8Array {
+  const graph = new GraphBuilder("move_slots");
+  const rank = 4;
+  const moved = [1, numKvHeads, "num_tokens", headDim];
+  const starts = graph.input("starts", "int64", [rank]);
+  const ends = graph.input("ends", "int64", [rank]);
+  const row = graph.input("row", "int32", [1, 1, 1, 1]);
+  const indices = expand(graph, "rows", row, graph.input("shape", "int64", [rank]), moved);
+  for (let index = 0; index < 2 * numLayers; index++) {
+    const tensor = (name: string, numSlots: string, maxLen: string) =>
+      graph.input(`${name}.${index}`, kvElementType, [numSlots, numKvHeads, maxLen, headDim]);
+    const source = tensor("source", "num_sources", "source_length");
+    const data = tensor("target", "num_targets", "target_length");
+    const updates = sliceBetween(graph, `part.${index}`, source, { starts, ends, shape: moved });
+    graph.output(scatterAlongFirstAxis(graph, `moved.${index}`, { data, indices, updates }));
+  }
+  return graph.encode();
+}
