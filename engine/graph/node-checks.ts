@@ -8,7 +8,7 @@ export interface NodeLabel {
   readonly operator: string;
 }
 
-/** What operators over activations compute in; which of them a device has kernels for, `precision.ts` says. */
+/** Types in which operators compute activations. `precision.ts` selects those for which a device has kernels. */
 export const floats = ["float32", "float16", "bfloat16"] as const satisfies readonly ValueElementType[];
 
 export function nodeError(node: NodeLabel, problem: string): EngineError {

@@ -5,7 +5,7 @@ import type { ElementType } from "../weights/stored-tensor.ts";
 export type Dimension = number | string;
 export type Shape = readonly Dimension[];
 
-/** What weights are stored as, and what comparisons give. */
+/** Types of stored weights and of the results of comparisons. */
 export type ValueElementType = ElementType | "bool";
 
 export interface Value {

@@ -195,7 +195,7 @@ class SeparateKvCache implements KvCache {
 /** Kernels of ONNX Runtime's CUDA provider may count the elements of a run's cache in 32 bits. */
 const MAX_RUN_ELEMENTS = 2 ** 31 - 1;
 
-/** Every slot begins where an allocation could: kernels load up to 16 bytes at once, and may copy in larger pieces. */
+/** Every slot is aligned like an allocation: kernels load up to 16 bytes at once, and may copy in larger pieces. */
 const SLOT_ALIGNMENT_BYTES = 256;
 
 /** The shortest length, of at least `maxLen` tokens, whose slots are all aligned. */

@@ -19,7 +19,7 @@ export interface KvCachePlan {
   readonly bytesPerSequence: number;
   /** For all sequences. On the host, only touched pages are committed. */
   readonly reservedBytes: number;
-  /** Of a paged cache; null for slots. */
+  /** Capacity of a paged cache; null for slots. */
   readonly blocks: KvCapacity | null;
 }
 
@@ -93,7 +93,7 @@ export interface MemorySettings {
   readonly maxNumSequences: number;
   readonly maxNumBatchedTokens: number;
   readonly maxModelLen: number;
-  /** Of a paged KV cache; null or omitted for slots. */
+  /** Capacity of a paged KV cache; null or omitted for slots. */
   readonly blocks?: KvCapacity | null;
   /** 0 for a text model. */
   readonly maxEmbeddingsPerImage: number;
@@ -157,13 +157,13 @@ export interface HostMemory {
   readonly machineBytes: number;
 }
 
-/** What is left for keys and values on the host. */
+/** Memory left for keys and values on the host, in bytes. */
 export function kvRoomBytes({ weightBytes, machineBytes }: HostMemory): number {
   return machineBytes * (1 - SHARE_OF_REST) - weightBytes - PROGRAM_BYTES;
 }
 
 /**
- * The number of sequences of maximum length whose KV fits beside the weights and the rest, at most `maxNumSequences`; 0
+ * The number of sequences of maximum length whose KV fits in addition to the weights and the rest, at most `maxNumSequences`; 0
  * if not even one fits.
  */
 export function numSequencesThatFit(

@@ -20,7 +20,7 @@ export interface ModelPlan {
   readonly decoder: ConfiguredModel["decoder"] &
     Pick<DecoderShape, "kvElementType"> &
     Pick<DecoderGraph | DecoderExport, "form">;
-  /** Null for an export, which has neither slots nor blocks of ours. */
+  /** Null for an export, which has neither slots nor blocks. */
   readonly kvLayout: KvLayout | null;
   readonly costs: ModelCosts;
 }

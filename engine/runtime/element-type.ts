@@ -41,7 +41,7 @@ export function elementTypeCode(elementType: TensorElementType): number {
   return elementTypes[elementType].code;
 }
 
-/** @throws EngineError `runtime_failed` for a type that no tensor of ours has (strings, float64, ...). */
+/** @throws EngineError `runtime_failed` for a type that no tensor of Fovea has (strings, float64, ...). */
 export function elementTypeOfCode(code: number): TensorElementType {
   for (const [name, elementType] of Object.entries(elementTypes)) {
     if (elementType.code === code) return name as TensorElementType;

@@ -28,7 +28,7 @@ export function readTypeAndShape(value: Pointer): TypeAndShape {
 }
 
 /**
- * Copies a value in host memory into a tensor over our own memory, and releases the value. A view would outlive the
+ * Copies a value in host memory into a tensor over Fovea's own memory, and releases the value. A view would outlive the
  * memory that ONNX Runtime frees.
  */
 export function takeHostTensor(value: Pointer): Tensor {

@@ -109,9 +109,9 @@ export class Tensor<E extends TensorElementType = TensorElementType> implements 
   /**
    * A tensor over a part of this one's memory, which must outlive it; on WebGPU only over the first elements. Kernels of
    * a GPU load up to 16 bytes at once and expect allocations at multiples of 256 bytes, so views on a device should
-   * begin at such.
+   * start at such multiples.
    *
-   * @param firstElement Where the view begins in the flat elements of this tensor.
+   * @param firstElement Index of the view's first element in the flat elements of this tensor.
    * @throws EngineError `runtime_failed` when the view would reach beyond the tensor.
    */
   view(firstElement: number, shape: readonly number[]): Tensor<E> {

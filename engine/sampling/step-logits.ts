@@ -5,7 +5,7 @@ import { LogitsKernel } from "./logits-kernel.ts";
 
 /** Logits of a run that are still where they were computed. Valid until the next run. */
 export interface DeferredLogits {
-  /** @param rowIndex Of the run. */
+  /** @param rowIndex Index in the run. */
   candidatesOf(rowIndex: number): Candidates;
   /** Copies a row of the run into `row`, [vocabSize]. */
   read(rowIndex: number, row: Float32Array): void;
@@ -13,7 +13,7 @@ export interface DeferredLogits {
 
 interface DeferredRow {
   readonly logits: DeferredLogits;
-  /** Of the run. */
+  /** Index in the run. */
   readonly rowIndex: number;
 }
 

@@ -1,6 +1,6 @@
-/** Finds names in the environment that were probably meant to be one of ours. */
+/** Finds names in the environment that are probably misspelled settings. */
 
-/** Names of ours this short are too close to other people's (MODE, POST) for more than swapped letters. */
+/** Shorter setting names are too close to unrelated names (MODE, POST) to allow more than swapped letters. */
 const MIN_LENGTH_FOR_EDITS = 6;
 const MIN_LENGTH_FOR_TWO_EDITS = 10;
 
@@ -10,8 +10,8 @@ export interface NearName {
 }
 
 /**
- * Only close names count, so that a usual environment raises nothing: one edit for names of ours from 6 characters, two
- * from 10, one continuing the other (MAX_MODEL_LENGTH), or ours behind a FOVEA_ prefix.
+ * Only close names count, so that a usual environment raises nothing: one edit for setting names from 6 characters, two
+ * from 10, one name continuing the other (MAX_MODEL_LENGTH), or a setting name behind a FOVEA_ prefix.
  */
 export function findNearNames(
   environment: Readonly<Record<string, string | undefined>>,

@@ -185,7 +185,7 @@ describe("processor options", () => {
     [{ size: { height: Number.NaN, width: 3 } }, "size.height", /^size\.height is NaN; expected an integer/],
     [{ images_kwargs: { image_std: [1, 0, 1] } }, "images_kwargs.image_std[1]", /^images_kwargs\.image_std\[1\] is 0;/],
     [{ images_kwargs: [1] }, "images_kwargs", /^images_kwargs is a list of 1 element; expected an object of options/],
-    [{ resample: 1, images_kwargs: { resample: 1 } }, "images_kwargs.resample", /given a second time, as resample;/],
+    [{ resample: 1, images_kwargs: { resample: 1 } }, "images_kwargs.resample", /given twice, also as resample;/],
     [{ use_fast: "yes" }, "use_fast", /^use_fast is "yes"; expected true or false\.$/],
     [{ max_pixels: 3 }, "max_pixels", /^max_pixels cannot be set; the options .* that can be set are do_resize, size,/],
     [{ image_processor_type: "B" }, "image_processor_type", /cannot be set/],
