@@ -27,7 +27,7 @@ export class SlotMover implements Disposable {
     this.#session = Session.fromBytes(buildMoveGraph(decoder), { ...options, device, numThreads: 1 });
   }
 
-  /** Overwrites the first `numTokens` tokens of `to`, whose tensors may be those of `from`. Waits for the device. */
+  /** Overwrites the first `numTokens` tokens of `to`, whose tensors may be those of `from`. Later runs on the device see them. */
   move(from: SlotPlace, to: SlotPlace, numTokens: number): void {
     if (numTokens === 0) return;
     const shape = this.#tokenShape(numTokens);
