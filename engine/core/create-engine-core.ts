@@ -3,18 +3,18 @@ import { planEncoderCache } from "../kv/memory-plan.ts";
 import type { AddedSequence } from "../sampling/built-in/added-sequence.ts";
 import { createBuiltInProcessors } from "../sampling/built-in/built-in-processors.ts";
 import { CustomProcessor } from "../sampling/custom/custom-processor.ts";
-import { ProcessorChain } from "../sampling/processor-chain.ts";
 import { createLogitsProcessor, loadLogitsProcessors } from "../sampling/custom/processor-loading.ts";
+import { ProcessorChain } from "../sampling/processor-chain.ts";
 import { Sampler } from "../sampling/sampler.ts";
 import { StepLogits } from "../sampling/step-logits.ts";
-import { StepProgress } from "../thread/step-progress.ts";
+import { Scheduler } from "../scheduler/scheduler.ts";
 import { GrammarLogitsProcessor } from "../structured-output/grammar-logits-processor.ts";
+import type { ToEngineThread, WorkerOptions } from "../thread/messages.ts";
+import { StepProgress } from "../thread/step-progress.ts";
 import { EncoderCache } from "../vision/encoder-cache.ts";
 import { EngineCore } from "./engine-core.ts";
 import { loadDecoder, loadVisionEncoder } from "./load-graphs.ts";
-import type { ToEngineThread, WorkerOptions } from "../thread/messages.ts";
 import { ModelRunner } from "./model-runner.ts";
-import { Scheduler } from "../scheduler/scheduler.ts";
 
 /**
  * Loads logits processors and sessions.

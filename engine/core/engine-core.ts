@@ -1,10 +1,10 @@
 /** The inner loop of the engine. Sequences join and leave between steps; a step advances all of them. */
 import { EngineError } from "../contract/errors.ts";
-import type { EngineRequest } from "./engine-request.ts";
-import type { EncoderOutput, EngineCoreOutput, EngineCoreStats, ToEngineThread } from "../thread/messages.ts";
-import type { ModelRunner } from "./model-runner.ts";
 import type { Scheduler } from "../scheduler/scheduler.ts";
+import type { EncoderOutput, EngineCoreOutput, EngineCoreStats, ToEngineThread } from "../thread/messages.ts";
 import type { StepProgress } from "../thread/step-progress.ts";
+import type { EngineRequest } from "./engine-request.ts";
+import type { ModelRunner } from "./model-runner.ts";
 
 export interface EngineCoreParts {
   readonly scheduler: Scheduler;

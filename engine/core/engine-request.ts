@@ -1,9 +1,9 @@
 /** A validated, tokenized and processed request, as the engine thread receives it. Immutable. */
 import type { SamplingParams } from "../contract/sampling-params.ts";
-import type { CompiledGrammar } from "../structured-output/compiled-grammar.ts";
 import type { PlaceholderRange } from "../multimodal/placeholder.ts";
-import type { PromptPositions } from "../multimodal/prompt-positions.ts";
 import type { ProcessedItem } from "../multimodal/processed-item.ts";
+import type { PromptPositions } from "../multimodal/prompt-positions.ts";
+import type { CompiledGrammar } from "../structured-output/compiled-grammar.ts";
 
 /** One image of a prompt, ready for the vision encoder. */
 export interface ImageFeature {

@@ -1,12 +1,9 @@
 /** Loads a model's graphs, whichever form they have, and the KV cache that the decoder writes. */
-import { defaultEngineLimits } from "../contract/default-limits.ts";
 import type { EngineConfig } from "../contract/config.ts";
+import { defaultEngineLimits } from "../contract/default-limits.ts";
 import { invariant } from "../contract/errors.ts";
-import type { BuiltModel, DecoderGraph } from "../models/built-model.ts";
-import { BuiltVisionEncoder } from "../vision/built-vision-encoder.ts";
 import type { Decoder } from "../decoder/decoder.ts";
 import { ExportedDecoder } from "../decoder/exported-decoder.ts";
-import { ExportedVisionEncoder } from "../vision/exported-vision-encoder.ts";
 import { InPlaceDecoder } from "../decoder/in-place-decoder.ts";
 import { PagedDecoder, runOnScratchBlock } from "../decoder/paged-decoder.ts";
 import { requireSoundPrompts } from "../decoder/require-sound-prompts.ts";
@@ -16,12 +13,15 @@ import { KvSlots } from "../kv/kv-slots.ts";
 import { kvRoomBytes, requireRoomForWeights } from "../kv/memory-plan.ts";
 import { planBlocks } from "../kv/plan-blocks.ts";
 import { SlotKvManager } from "../kv/slot-kv-manager.ts";
+import type { BuiltModel, DecoderGraph } from "../models/built-model.ts";
 import { cudaMemoryBytes } from "../runtime/cuda-memory.ts";
 import { machineMemoryBytes } from "../runtime/machine-memory.ts";
 import { Session } from "../runtime/session.ts";
 import type { WorkerOptions } from "../thread/messages.ts";
-import { decoderSessionOptions, pagedSessionOptions, visionEncoderSessionOptions } from "./session-options.ts";
+import { BuiltVisionEncoder } from "../vision/built-vision-encoder.ts";
+import { ExportedVisionEncoder } from "../vision/exported-vision-encoder.ts";
 import type { VisionEncoder } from "../vision/vision-encoder.ts";
+import { decoderSessionOptions, pagedSessionOptions, visionEncoderSessionOptions } from "./session-options.ts";
 
 type DecoderOptions = Pick<WorkerOptions, "config" | "model" | "maxModelLen">;
 

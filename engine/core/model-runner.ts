@@ -1,24 +1,24 @@
 /** Runs the scheduler's output: encodes images, computes prompt chunks and newest tokens, samples the next tokens. */
 import { EngineError, invariant } from "../contract/errors.ts";
-import type { ImageFeature } from "./engine-request.ts";
+import { noEmbeddings } from "../decoder/decoder.ts";
+import type { Decoder, DecoderRun, SpanEmbeddings, TokenSpan } from "../decoder/decoder.ts";
 import { embeddingsField } from "../multimodal/processed-item.ts";
 import type { SequenceBatchUpdate } from "../sampling/built-in/added-sequence.ts";
 import type { ProcessorChain } from "../sampling/processor-chain.ts";
 import type { Sampler } from "../sampling/sampler.ts";
 import type { StepLogits } from "../sampling/step-logits.ts";
-import type { StepProgress } from "../thread/step-progress.ts";
-import { noEmbeddings } from "../decoder/decoder.ts";
-import type { Decoder, DecoderRun, SpanEmbeddings, TokenSpan } from "../decoder/decoder.ts";
-import type { EncoderCache } from "../vision/encoder-cache.ts";
-import { visitEmbeddings } from "../vision/image-span.ts";
-import { InputBatch } from "./input-batch.ts";
-import type { EncoderOutput } from "../thread/messages.ts";
-import { PromptLogprobs } from "./prompt-logprobs.ts";
 import { isLastChunk } from "../scheduler/scheduler-output.ts";
 import type { PrefillChunk, SchedulerOutput } from "../scheduler/scheduler-output.ts";
 import type { Sequence } from "../scheduler/sequence.ts";
-import type { StepResult, StepResults } from "./step-results.ts";
+import type { EncoderOutput } from "../thread/messages.ts";
+import type { StepProgress } from "../thread/step-progress.ts";
+import type { EncoderCache } from "../vision/encoder-cache.ts";
+import { visitEmbeddings } from "../vision/image-span.ts";
 import type { VisionEncoder } from "../vision/vision-encoder.ts";
+import type { ImageFeature } from "./engine-request.ts";
+import { InputBatch } from "./input-batch.ts";
+import { PromptLogprobs } from "./prompt-logprobs.ts";
+import type { StepResult, StepResults } from "./step-results.ts";
 
 export interface ModelRunnerParts {
   readonly decoder: Decoder;

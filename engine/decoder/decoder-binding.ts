@@ -1,9 +1,9 @@
 /** The decoder's session bound to a part of the KV cache. The binding is kept between steps. */
+import type { KvView } from "../kv/kv-cache.ts";
 import type { DecoderGraph } from "../models/built-model.ts";
 import type { IoBinding } from "../runtime/io-binding.ts";
 import type { Session } from "../runtime/session.ts";
 import { Tensor } from "../runtime/tensor.ts";
-import type { KvView } from "../kv/kv-cache.ts";
 
 /** Mutable. Rebinds only what changed since its last run. */
 export class DecoderBinding implements Disposable {

@@ -1,8 +1,8 @@
 /** Computes tokens: a decoder's session together with the KV cache. */
+import type { SlotTransfer } from "../kv/slot-transfer.ts";
+import type { StepLogits } from "../sampling/step-logits.ts";
 import type { PrefillChunk } from "../scheduler/scheduler-output.ts";
 import type { Sequence } from "../scheduler/sequence.ts";
-import type { StepLogits } from "../sampling/step-logits.ts";
-import type { SlotTransfer } from "../kv/slot-transfer.ts";
 
 /** Embeddings that replace tokens of a span. */
 export interface SpanEmbeddings {

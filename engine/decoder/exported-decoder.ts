@@ -6,20 +6,20 @@
  * they run one after the other.
  */
 import { invariant } from "../contract/errors.ts";
+import type { KvSlots } from "../kv/kv-slots.ts";
+import { PastBatch } from "../kv/past-batch.ts";
+import { PastSlots } from "../kv/past-slots.ts";
+import { coverSlots } from "../kv/slot-ranges.ts";
+import type { SlotTransfer } from "../kv/slot-transfer.ts";
 import type { DecoderExport } from "../models/built-model.ts";
 import { maxExportedLogitsRows } from "../models/onnx-export/bounded-logits.ts";
 import type { SessionOptions } from "../runtime/session.ts";
 import type { PrefillChunk } from "../scheduler/scheduler-output.ts";
+import type { Sequence } from "../scheduler/sequence.ts";
 import { noEmbeddings } from "./decoder.ts";
 import type { Decoder, DecoderRun, LogitsTarget, SpanEmbeddings, TokenSpan } from "./decoder.ts";
-import { planSlotRuns } from "./slot-runs.ts";
-import { coverSlots } from "../kv/slot-ranges.ts";
 import { ExportedSession } from "./exported-session.ts";
-import type { KvSlots } from "../kv/kv-slots.ts";
-import { PastBatch } from "../kv/past-batch.ts";
-import { PastSlots } from "../kv/past-slots.ts";
-import type { Sequence } from "../scheduler/sequence.ts";
-import type { SlotTransfer } from "../kv/slot-transfer.ts";
+import { planSlotRuns } from "./slot-runs.ts";
 import { spanPositions, outputPosition } from "./token-positions.ts";
 
 /** Mutable; owns sessions and KV memory. */

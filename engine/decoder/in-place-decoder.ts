@@ -3,22 +3,22 @@
  * many.
  */
 import { invariant } from "../contract/errors.ts";
+import { createKvCache } from "../kv/kv-cache.ts";
+import type { KvCache } from "../kv/kv-cache.ts";
+import type { KvSlots } from "../kv/kv-slots.ts";
+import type { SlotRange } from "../kv/slot-ranges.ts";
+import type { SlotTransfer } from "../kv/slot-transfer.ts";
 import type { DecoderGraph } from "../models/built-model.ts";
 import { Session } from "../runtime/session.ts";
 import type { SessionOptions } from "../runtime/session.ts";
 import { Tensor } from "../runtime/tensor.ts";
+import type { PrefillChunk } from "../scheduler/scheduler-output.ts";
+import type { Sequence } from "../scheduler/sequence.ts";
 import { BoundedCache } from "./bounded-cache.ts";
 import { DecodeBatch } from "./decode-batch.ts";
-import type { PrefillChunk } from "../scheduler/scheduler-output.ts";
 import { DecoderBinding } from "./decoder-binding.ts";
 import type { Decoder, DecoderRun, LogitsTarget, TokenSpan } from "./decoder.ts";
 import { planSlotRuns } from "./slot-runs.ts";
-import { createKvCache } from "../kv/kv-cache.ts";
-import type { KvCache } from "../kv/kv-cache.ts";
-import type { KvSlots } from "../kv/kv-slots.ts";
-import type { Sequence } from "../scheduler/sequence.ts";
-import type { SlotRange } from "../kv/slot-ranges.ts";
-import type { SlotTransfer } from "../kv/slot-transfer.ts";
 import { spanPositions } from "./token-positions.ts";
 
 /** A run holds native handles for the KV of every layer. Sequences use only a few different ranges. */

@@ -6,6 +6,7 @@
  * caching; the hash is SHA-256, so that tenants cannot make blocks collide.
  */
 import { createHash } from "node:crypto";
+
 import type { SequenceTokens } from "../scheduler/sequence-tokens.ts";
 
 /** Mutable: computes each hash once, on first access. The tokens may grow at the end. */

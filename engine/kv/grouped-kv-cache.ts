@@ -6,10 +6,10 @@
  */
 import { invariant } from "../contract/errors.ts";
 import { bytesPerElement, numElements } from "../runtime/element-type.ts";
+import type { Tensor } from "../runtime/tensor.ts";
 import type { KvCache, KvCacheShape, KvSession, KvView, RunSpan } from "./kv-cache.ts";
 import { allocateLayers, disposeAll, slotShape, splitLayers, totalBytes } from "./kv-tensors.ts";
 import type { KvShape } from "./memory-plan.ts";
-import type { Tensor } from "../runtime/tensor.ts";
 import { SlotMover } from "./slot-mover.ts";
 import type { SlotPlace } from "./slot-mover.ts";
 import type { SlotRange } from "./slot-ranges.ts";

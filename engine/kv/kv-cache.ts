@@ -1,13 +1,13 @@
 /** The memory of the KV slots, and views of it that the decoder's past and present are bound to. */
 import { EngineError } from "../contract/errors.ts";
-import { GroupedKvCache, planGroupSize } from "./grouped-kv-cache.ts";
-import { allocateLayers, disposeAll, slotShape, splitLayers, totalBytes } from "./kv-tensors.ts";
-import { planKvCache, requireRoomForKv } from "./memory-plan.ts";
-import type { KvShape } from "./memory-plan.ts";
 import { bytesPerElement, numElements } from "../runtime/element-type.ts";
 import { machineMemoryBytes } from "../runtime/machine-memory.ts";
 import type { Session } from "../runtime/session.ts";
 import type { Tensor } from "../runtime/tensor.ts";
+import { GroupedKvCache, planGroupSize } from "./grouped-kv-cache.ts";
+import { allocateLayers, disposeAll, slotShape, splitLayers, totalBytes } from "./kv-tensors.ts";
+import { planKvCache, requireRoomForKv } from "./memory-plan.ts";
+import type { KvShape } from "./memory-plan.ts";
 import { coverSlots } from "./slot-ranges.ts";
 import type { SlotRange } from "./slot-ranges.ts";
 import type { SlotTransfer } from "./slot-transfer.ts";

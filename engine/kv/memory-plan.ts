@@ -4,9 +4,9 @@
  */
 import type { DeviceName } from "../contract/config.ts";
 import { EngineError } from "../contract/errors.ts";
-import type { KvCapacity } from "./kv-manager.ts";
 import type { DecoderExport, DecoderGraph, DecoderShape } from "../models/built-model.ts";
 import type { ModelCosts, WeightBytes } from "../models/model-costs.ts";
+import type { KvCapacity } from "./kv-manager.ts";
 
 export type KvShape = Pick<DecoderShape, "numLayers" | "numKvHeads" | "headDim" | "kvElementType"> & {
   /** Default: in place. */

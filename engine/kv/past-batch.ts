@@ -2,9 +2,9 @@
  * Gathers the pasts of several KV slots, so that one run decodes all of them. Shorter pasts are padded, and the mask
  * excludes the padding. The tokens that the run adds are copied back to the slots.
  */
-import { planKvCache } from "./memory-plan.ts";
 import type { DecoderExport } from "../models/built-model.ts";
 import { Tensor } from "../runtime/tensor.ts";
+import { planKvCache } from "./memory-plan.ts";
 import { createPastNumbers } from "./past-slots.ts";
 import type { PastNumbers, PastSlots } from "./past-slots.ts";
 

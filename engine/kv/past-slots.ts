@@ -7,11 +7,11 @@
  * every device: runs on other devices copy the past there and the present back.
  */
 import { invariant } from "../contract/errors.ts";
-import { planKvCache, requireRoomForKv } from "./memory-plan.ts";
 import type { DecoderExport, KvElementType } from "../models/built-model.ts";
 import { machineMemoryBytes } from "../runtime/machine-memory.ts";
 import { Tensor } from "../runtime/tensor.ts";
 import type { KvSlots } from "./kv-slots.ts";
+import { planKvCache, requireRoomForKv } from "./memory-plan.ts";
 import type { SlotTransfer } from "./slot-transfer.ts";
 
 export type PastNumbers = Float32Array | Float16Array;

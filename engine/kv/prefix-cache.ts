@@ -1,9 +1,9 @@
 /** Prefix reuse: chooses the KV slot for a prompt, and the prompt tokens that need not be computed. */
 import { invariant } from "../contract/errors.ts";
-import type { KvSlots } from "./kv-slots.ts";
 import { numSharedTokens } from "../scheduler/sequence-tokens.ts";
 import type { SequenceTokens } from "../scheduler/sequence-tokens.ts";
 import type { Sequence } from "../scheduler/sequence.ts";
+import type { KvSlots } from "./kv-slots.ts";
 import { MAX_GAP } from "./slot-ranges.ts";
 import type { SlotTransfer } from "./slot-transfer.ts";
 

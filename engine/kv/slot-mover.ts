@@ -1,11 +1,11 @@
 /** Copies tokens between slots on a device that has no views: a graph of its own, without weights. */
+import type { DeviceName } from "../contract/config.ts";
 import { GraphBuilder } from "../graph/graph-builder.ts";
 import { scatterAlongFirstAxis, sliceBetween } from "../graph/selection-ops.ts";
 import { expand } from "../graph/standard-ops.ts";
-import { Session } from "../runtime/session.ts";
 import type { ProviderOptions } from "../runtime/execution-provider.ts";
+import { Session } from "../runtime/session.ts";
 import { Tensor } from "../runtime/tensor.ts";
-import type { DeviceName } from "../contract/config.ts";
 import type { KvShape } from "./memory-plan.ts";
 
 /** A slot among those of the tensors of all layers. */

@@ -1,5 +1,6 @@
 /** Activation functions of multi-layer perceptrons, by transformers' names (`ACT2FN`). */
 import { z } from "zod";
+
 import { quickGelu } from "../graph/contrib-ops.ts";
 import type { GraphBuilder } from "../graph/graph-builder.ts";
 import { gelu, multiply, relu } from "../graph/standard-ops.ts";

@@ -5,14 +5,15 @@
 import { createHash } from "node:crypto";
 import { access, writeFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
+
 import { externalDataFolder } from "../graph/external-data.ts";
 import { writeAtomically } from "../weights/atomic-file.ts";
 import type { Checkpoint } from "../weights/checkpoint.ts";
 import { prepareWeights } from "../weights/prepare-weights.ts";
 import type { WeightProgress } from "../weights/progress.ts";
 import type { BuiltModel } from "./built-model.ts";
-import type { GraphContext, Precision } from "./graph-context.ts";
 import { numCandidatesOf } from "./decoder-graph/candidates.ts";
+import type { GraphContext, Precision } from "./graph-context.ts";
 import { configureGraphs, type GraphOptions } from "./model-graphs.ts";
 import { openExport } from "./onnx-export/open-export.ts";
 import { createPreparedSource, WeightCollector } from "./weight-source.ts";

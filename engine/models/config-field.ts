@@ -3,6 +3,7 @@
  * rejected.
  */
 import { z } from "zod";
+
 import { EngineError } from "../contract/errors.ts";
 import { excerpt } from "../excerpt.ts";
 import { describeProblem, readBySchema } from "../schema-problem.ts";

@@ -1,4 +1,5 @@
 /** Linear layers for every weight format. Activations are flat: `[tokens, features]`. */
+import { EngineError, invariant } from "../contract/errors.ts";
 import type { GraphBuilder } from "../graph/graph-builder.ts";
 import { matMulIntegerToFloat, matMulNBits, quantizeLinearPerRow } from "../graph/quantised-ops.ts";
 import {
@@ -14,7 +15,6 @@ import {
   split,
 } from "../graph/standard-ops.ts";
 import type { Value } from "../graph/value.ts";
-import { EngineError, invariant } from "../contract/errors.ts";
 import type { WeightFormat } from "../weights/prepared-weights.ts";
 import type { GraphContext } from "./graph-context.ts";
 

@@ -1,11 +1,11 @@
 /** Estimates the memory of a checkpoint's weights and runs from headers only, without preparing anything. */
 import { peakBytes } from "../graph/peak-bytes.ts";
 import type { Checkpoint } from "../weights/checkpoint.ts";
-import { planWeights } from "../weights/weight-plan.ts";
 import type { StoredTensor } from "../weights/stored-tensor.ts";
-import type { VisionEncoderDefinition } from "./model-definition.ts";
+import { planWeights } from "../weights/weight-plan.ts";
 import { batch, cachedTokens, cacheLength, imageTokens, length, tokens } from "./decoder-graph/sizes.ts";
 import { logitRows, type GraphContext } from "./graph-context.ts";
+import type { VisionEncoderDefinition } from "./model-definition.ts";
 import type { ModelGraphs } from "./model-graphs.ts";
 import { WeightCollector } from "./weight-source.ts";
 

@@ -1,6 +1,7 @@
 /** Maps the `dtype` setting to the precisions of a model. */
-import type { DeviceName, DtypeName } from "../contract/config.ts";
 import { z } from "zod";
+
+import type { DeviceName, DtypeName } from "../contract/config.ts";
 import { EngineError } from "../contract/errors.ts";
 import type { WeightFormat } from "../weights/prepared-weights.ts";
 import type { Precision } from "./graph-context.ts";

@@ -1,13 +1,14 @@
 /** The supported architectures. A new one is a folder with a definition, and a line here. */
 import { z } from "zod";
+
 import { EngineError } from "../contract/errors.ts";
 import { parseConfigObject } from "./config-field.ts";
 import { fuyuDefinition } from "./fuyu/definition.ts";
 import { idefics3Definition, smolVlmDefinition } from "./idefics3/definition.ts";
 import { llamaDefinition, mistralDefinition, qwen2Definition } from "./llama/definition.ts";
 import { llavaDefinition } from "./llava/definition.ts";
-import { qwen2VlDefinition } from "./qwen2-vl/definition.ts";
 import type { ModelDefinition } from "./model-definition.ts";
+import { qwen2VlDefinition } from "./qwen2-vl/definition.ts";
 
 const definitions: readonly ModelDefinition[] = [
   llamaDefinition,

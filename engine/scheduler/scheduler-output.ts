@@ -1,7 +1,7 @@
 /** The scheduler's decision for one step, as data. */
 import type { ImageFeature } from "../core/engine-request.ts";
-import type { Sequence } from "./sequence.ts";
 import type { SlotTransfer } from "../kv/slot-transfer.ts";
+import type { Sequence } from "./sequence.ts";
 
 /** The next tokens of one prompt, or of a sequence that was preempted: `numTokens` tokens, starting at `firstToken`. */
 export interface PrefillChunk {

@@ -1,17 +1,17 @@
 /** Decides what each sequence computes in the next step, and applies the step's tokens to the sequences. */
 import { EngineError, invariant } from "../contract/errors.ts";
-import type { EngineRequest, ImageFeature } from "../core/engine-request.ts";
 import type { FinishReason } from "../contract/request-output.ts";
+import type { EngineRequest, ImageFeature } from "../core/engine-request.ts";
+import type { StepResults } from "../core/step-results.ts";
+import type { KvManager, KvPlacement } from "../kv/kv-manager.ts";
+import type { SlotTransfer } from "../kv/slot-transfer.ts";
+import type { EngineCoreOutput, EngineCoreStats } from "../thread/messages.ts";
 import type { EncoderCache } from "../vision/encoder-cache.ts";
 import { endTokenOf, numEmbeddingsOf } from "../vision/image-span.ts";
-import type { KvManager, KvPlacement } from "../kv/kv-manager.ts";
-import type { EngineCoreOutput, EngineCoreStats } from "../thread/messages.ts";
 import type { PrefillChunk, SchedulerOutput } from "./scheduler-output.ts";
 import { Sequence } from "./sequence.ts";
-import type { SlotTransfer } from "../kv/slot-transfer.ts";
 import { checkStop } from "./stop-conditions.ts";
 import type { StopLimits } from "./stop-conditions.ts";
-import type { StepResults } from "../core/step-results.ts";
 
 export interface SchedulerOptions extends StopLimits {
   readonly maxNumBatchedTokens: number;

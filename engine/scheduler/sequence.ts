@@ -1,9 +1,9 @@
 /** The engine's record of one generation. */
+import type { FinishReason } from "../contract/request-output.ts";
+import type { SamplingParams } from "../contract/sampling-params.ts";
 import type { EngineRequest, ImageFeature } from "../core/engine-request.ts";
 import type { PromptPositions } from "../multimodal/prompt-positions.ts";
-import type { FinishReason } from "../contract/request-output.ts";
 import type { CompiledGrammar } from "../structured-output/compiled-grammar.ts";
-import type { SamplingParams } from "../contract/sampling-params.ts";
 import { endTokenOf } from "../vision/image-span.ts";
 import { createSequenceTokens } from "./sequence-tokens.ts";
 import type { SequenceTokens } from "./sequence-tokens.ts";

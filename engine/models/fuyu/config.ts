@@ -1,5 +1,6 @@
 /** Configuration of Fuyu: a linear layer over patches, and a Persimmon decoder. */
 import { z } from "zod";
+
 import { count, parseConfigObject, patchSide, refuseOtherThan } from "../config-field.ts";
 import { parsePersimmonConfig, type PersimmonConfig } from "../persimmon/config.ts";
 

@@ -1,5 +1,6 @@
 /** Fuyu's preprocessor_config.json, and the grid of patches that it makes from a picture. */
 import { z } from "zod";
+
 import { EngineError } from "../../contract/errors.ts";
 import type { ProcessorOptions } from "../../multimodal/multimodal-processor.ts";
 import type { ImageSize } from "../../multimodal/processing-info.ts";

@@ -1,5 +1,6 @@
 /** Configuration of Idefics3 and SmolVLM: SigLIP over tiles of a picture, a pixel shuffle, and a decoder. */
 import { z } from "zod";
+
 import { parseConfigObject, patchSide, refuseOtherThan, unsupportedField } from "../config-field.ts";
 import { parseTextConfig, type DecoderConfig } from "../llama/config.ts";
 import { parseVisionConfig, patchesPerSide, type VisionConfig } from "../vision-transformer/config.ts";

@@ -9,9 +9,9 @@ import { createDummyInputsBuilder } from "../../multimodal/dummy-inputs.ts";
 import { fieldConfig } from "../../multimodal/field-config.ts";
 import type { MultiModalInputs, UpdateItem } from "../../multimodal/multimodal-processor.ts";
 import type { ItemTensor } from "../../multimodal/processed-item.ts";
+import { scalingOptions } from "../../multimodal/processor-options.ts";
 import { selectTokenIds } from "../../multimodal/prompt-update.ts";
 import type { ProcessorContext } from "../model-definition.ts";
-import { scalingOptions } from "../../multimodal/processor-options.ts";
 import { numTiles, parseTileOptions, tileGrid, type TileGrid, type TileOptions } from "./tiles.ts";
 
 const aroundImage = "<fake_token_around_image>";

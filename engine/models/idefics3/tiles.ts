@@ -1,5 +1,6 @@
 /** How Idefics3 and SmolVLM cut a picture into tiles: sizes and counts only, as in their image processor. */
 import { z } from "zod";
+
 import type { ProcessorOptions } from "../../multimodal/multimodal-processor.ts";
 import type { ImageSize } from "../../multimodal/processing-info.ts";
 import {

@@ -2,6 +2,7 @@
  * Configurations of the Llama family (Llama, Mistral, Qwen2), reduced to the differences in their shared decoder graph.
  */
 import { z } from "zod";
+
 import {
   byModelType,
   headCount,

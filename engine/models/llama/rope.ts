@@ -3,6 +3,7 @@
  * formulas are those of transformers' `modeling_rope_utils.py`, in single precision as there.
  */
 import { z } from "zod";
+
 import { EngineError } from "../../contract/errors.ts";
 import { parseConfigObject, positiveNumber, unsupportedField } from "../config-field.ts";
 

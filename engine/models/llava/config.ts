@@ -1,5 +1,6 @@
 /** Configuration of LLaVA: a vision tower, a projector and a decoder. */
 import { z } from "zod";
+
 import { parseActivation, type ActivationName } from "../activation.ts";
 import { clipTower } from "../clip/vision-tower.ts";
 import { byModelType, parseConfigObject, refuseOtherThan, unsupportedField } from "../config-field.ts";

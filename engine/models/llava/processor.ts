@@ -3,9 +3,9 @@ import { EngineError } from "../../contract/errors.ts";
 import { allOrNone } from "../../multimodal/all-or-none.ts";
 import { createDummyInputsBuilder } from "../../multimodal/dummy-inputs.ts";
 import { fieldConfig } from "../../multimodal/field-config.ts";
+import type { MultiModalInputs } from "../../multimodal/multimodal-processor.ts";
 import type { ItemTensor } from "../../multimodal/processed-item.ts";
 import { invalidOption } from "../../multimodal/processor-options.ts";
-import type { MultiModalInputs } from "../../multimodal/multimodal-processor.ts";
 import { clipRequestOptions } from "../clip/request-options.ts";
 import type { ProcessorContext } from "../model-definition.ts";
 

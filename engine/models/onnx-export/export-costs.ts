@@ -1,7 +1,7 @@
 /** Memory of an export: weights by the sizes of its files, runs by an estimate. */
-import { maxExportedLogitsRows } from "./bounded-logits.ts";
 import { runCosts, type ModelCosts } from "../model-costs.ts";
 import { imaginedWeights } from "../weight-source.ts";
+import { maxExportedLogitsRows } from "./bounded-logits.ts";
 import type { OpenedExport } from "./open-export.ts";
 
 /**

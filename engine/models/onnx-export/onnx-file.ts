@@ -1,6 +1,7 @@
 /** A file of an export with its inputs and outputs; its weights are not read. */
 import { stat } from "node:fs/promises";
 import { basename, join } from "node:path";
+
 import { EngineError } from "../../contract/errors.ts";
 import { readOnnxHeader, type OnnxHeader, type OnnxValue } from "../../graph/onnx-header.ts";
 import { onnxDataTypes } from "../../graph/onnx-schema.ts";

@@ -3,6 +3,7 @@
  * Configuration, prompts and pictures are those of the model's own definition; only the graphs differ.
  */
 import { createHash } from "node:crypto";
+
 import { EngineError } from "../../contract/errors.ts";
 import type { Checkpoint } from "../../weights/checkpoint.ts";
 import { chooseOnnxFiles, onnxFolder, resolveOnnxDtype } from "../../weights/onnx-variants.ts";

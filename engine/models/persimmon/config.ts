@@ -1,5 +1,6 @@
 /** Configuration of the Persimmon decoder. */
 import { z } from "zod";
+
 import { parseActivation, type ActivationName } from "../activation.ts";
 import {
   headCount,

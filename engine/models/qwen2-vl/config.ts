@@ -2,6 +2,7 @@
  * Configuration of Qwen2-VL: a vision tower over pictures of any size, and a Qwen2 decoder with three-axis positions.
  */
 import { z } from "zod";
+
 import { parseActivation, type ActivationName } from "../activation.ts";
 import {
   count,

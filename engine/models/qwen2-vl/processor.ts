@@ -7,8 +7,8 @@ import { fieldConfig } from "../../multimodal/field-config.ts";
 import type { MultiModalInputs } from "../../multimodal/multimodal-processor.ts";
 import type { ItemTensor } from "../../multimodal/processed-item.ts";
 import type { ImageSize } from "../../multimodal/processing-info.ts";
-import type { ProcessorContext } from "../model-definition.ts";
 import { scalingOptions } from "../../multimodal/processor-options.ts";
+import type { ProcessorContext } from "../model-definition.ts";
 import { largestImageSize, parseImageOptions, squareGrid, type Qwen2VlImageOptions } from "./image-options.ts";
 import { promptPositions } from "./prompt-positions.ts";
 

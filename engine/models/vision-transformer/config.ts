@@ -1,5 +1,6 @@
 /** The common part of vision transformers' configurations (CLIP, SigLIP and models based on them). */
 import { z } from "zod";
+
 import { parseActivation, type ActivationName } from "../activation.ts";
 import {
   count,
