@@ -29,7 +29,7 @@ export const healthPaths = {
   ping: "/ping",
 } as const;
 
-/** The folder of downloads and quantised weights, which the image sets as CACHE_FOLDER. */
+/** The folder of downloads and quantised weights; the image sets it as CACHE_FOLDER. */
 export const containerCacheFolder = "/var/cache/fovea";
 
 /** One problem for each exceeded limit; a `limit` of null means none. */

@@ -6,7 +6,7 @@ import type { Deployment } from "./deployment.ts";
 /** A replica ends after this time without traffic. A cold start costs more than a few idle minutes. */
 const COOLDOWN_SECONDS = 300;
 const POLLING_SECONDS = 15;
-/** Of KEDA's HTTP add-on, where its chart puts it. */
+/** Address of KEDA's HTTP add-on, as installed by its chart. */
 const httpScalerAddress = "keda-add-ons-http-external-scaler.keda:9090";
 
 /** Null if the number is fixed. */

@@ -12,7 +12,7 @@ const MAX_GRACE_SECONDS = 8;
 const MAX_REQUEST_SECONDS = 330;
 /** Keeps a replica for the next question of a conversation, which would otherwise wait for a cold start. */
 const IDLE_SECONDS = 60;
-/** The CUDA that the libraries in the image are of; workers with an older driver could not load them. */
+/** The CUDA version of the image's libraries. Workers with an older driver could not load them. */
 const minCudaVersion = "13.0";
 
 /** Groups of similar GPUs, which are the unit of selection. */
