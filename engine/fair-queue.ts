@@ -85,7 +85,7 @@ export class FairQueue<Work extends QueuedWork> {
       works.splice(index, 1);
       this.#count(work, -1);
     }
-    // What they received beyond their part is forgotten: it has advanced the clock for all others.
+    // Work beyond a member's part is not counted against it: it has advanced the clock for all others.
     if (works.length === 0) requests.delete(work.request);
     if (requests.children.length === 0) this.#tenants.delete(work.tenant);
   }

@@ -224,19 +224,36 @@ export function groupQueryAttention(
     ...node,
     domain: microsoftDomain,
     inputs: [query, key, value, pastKey, pastValue, inputs.seqlensK, inputs.totalSequenceLength, ...optionalInputs],
-    attributes: {
-      num_heads: int(numHeads),
-      kv_num_heads: int(numKvHeads),
-      do_rotary: int(rotary === null ? 0 : 1),
-      rotary_interleaved: int(0),
-      local_window_size: int(inputs.localWindowSize ?? -1),
-      ...(inputs.scale === null ? {} : { scale: float(inputs.scale) }),
-    },
+    attributes: cachedAttentionAttributes(inputs),
     outputs: [
       { name, elementType, shape: [batch, length, numHeads * headDim] },
       { name: inputs.presentKeyName, elementType, shape: pastKey.shape },
       { name: inputs.presentValueName, elementType, shape: pastValue.shape },
     ],
   });
-  return { output: output, presentKey: presentKey, presentValue: presentValue };
+  return { output, presentKey, presentValue };
+}
+
+/** Attributes of the operators that attend to a KV cache, with slots or with blocks. */
+export function cachedAttentionAttributes({
+  numHeads,
+  numKvHeads,
+  rotary,
+  localWindowSize,
+  scale,
+}: {
+  readonly numHeads: number;
+  readonly numKvHeads: number;
+  readonly rotary: RotaryTables | null;
+  readonly localWindowSize: number | null;
+  readonly scale: number | null;
+}): Readonly<Record<string, AttributeValue>> {
+  return {
+    num_heads: int(numHeads),
+    kv_num_heads: int(numKvHeads),
+    do_rotary: int(rotary === null ? 0 : 1),
+    rotary_interleaved: int(0),
+    local_window_size: int(localWindowSize ?? -1),
+    ...(scale === null ? {} : { scale: float(scale) }),
+  };
 }

@@ -1,5 +1,5 @@
 /** Attention operators of decoders with a paged KV cache: the CUDA provider's own, and the ONNX standard's. */
-import { ROTARY_HEAD_MULTIPLE, type RotaryTables } from "./contrib-ops.ts";
+import { cachedAttentionAttributes, ROTARY_HEAD_MULTIPLE, type RotaryTables } from "./contrib-ops.ts";
 import { microsoftDomain, standardDomain, type AttributeValue, type GraphBuilder } from "./graph-builder.ts";
 import { checkElementType, checkRank, checkShape, floats, knownSize, nodeError } from "./node-checks.ts";
 import type { Value } from "./value.ts";
@@ -107,14 +107,7 @@ export function pagedAttention(
       ...unusedInputs,
       attentionMetadata,
     ],
-    attributes: {
-      num_heads: int(numHeads),
-      kv_num_heads: int(numKvHeads),
-      do_rotary: int(rotary === null ? 0 : 1),
-      rotary_interleaved: int(0),
-      local_window_size: int(inputs.localWindowSize ?? -1),
-      ...(inputs.scale === null ? {} : { scale: float(inputs.scale) }),
-    },
+    attributes: cachedAttentionAttributes(inputs),
     outputs: [
       { name, elementType, shape: [tokens, numHeads * headDim] },
       { name: inputs.presentKeyName, elementType, shape: keyCache.shape },

@@ -8,7 +8,7 @@ import type { WheelLibrary } from "./wheels.ts";
 /** Beside the production dependencies: what the experiments and the device suites of the tests run with. */
 const testPackages = ["vitest", "fast-check"];
 
-/** Read by nobody at run time. */
+/** Files that no program reads at run time. */
 const droppedFiles = /\.(d\.ts|d\.mts|d\.cts|map|md|markdown|flow)$/i;
 
 const providerLibraries = ["libonnxruntime_providers_cuda.so", "libonnxruntime_providers_shared.so"];

@@ -99,7 +99,7 @@ test.for<[string, PutIn, RegExp]>([
   [
     "sequences run on",
     (_, __, state) => (state.numSequences += 1),
-    /\d+ sequences .* are under way though nobody waits/,
+    /\d+ sequences .* are in progress although no client waits/,
   ],
 ])("finds that %s", async ([, fault, problem]) => {
   const { faults } = await attack(fault);

@@ -86,7 +86,7 @@ export class Target implements AsyncDisposable {
       const holdings = await this.#service.holdings();
       const problem =
         numSequences + numRequests > 0
-          ? `${numSequences} sequences and ${numRequests} requests are under way though nobody waits for them.`
+          ? `${numSequences} sequences and ${numRequests} requests are in progress although no client waits for them.`
           : baseline && growthOf(holdings, baseline);
       if (problem === null) return holdings;
       if (performance.now() > deadline) throw new Error(problem);

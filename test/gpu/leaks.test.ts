@@ -39,15 +39,16 @@ describe.for(testDevices)("on %s", (device) => {
     return usedBytes() - before;
   }
 
+  const shape: AttentionShape = {
+    elementType,
+    numHeads: 2,
+    numKvHeads: 1,
+    headDim: 64,
+    localWindowSize: null,
+    blockSize: device === "cuda" ? 256 : 16,
+  };
+
   test("10,000 steps over views of one allocation leave no memory behind", async () => {
-    const shape: AttentionShape = {
-      elementType,
-      numHeads: 2,
-      numKvHeads: 1,
-      headDim: 64,
-      localWindowSize: null,
-      blockSize: device === "cuda" ? 256 : 16,
-    };
     const context = { device, folder: folder.path, dtype: null, report: collectReport(folder.path) };
     using session = loadGraph(context, "leaks", buildAttention(device, shape));
     const batch = randomBatch(shape, [{ past: 20, length: 1 }], 3);
@@ -58,14 +59,6 @@ describe.for(testDevices)("on %s", (device) => {
   });
 
   test("tensors, views and bindings that are disposed of leave no memory behind", async () => {
-    const shape: AttentionShape = {
-      elementType,
-      numHeads: 2,
-      numKvHeads: 1,
-      headDim: 64,
-      localWindowSize: null,
-      blockSize: device === "cuda" ? 256 : 16,
-    };
     const context = { device, folder: folder.path, dtype: null, report: collectReport(folder.path) };
     using session = loadGraph(context, "disposal", buildAttention(device, shape));
     const growth = await growthOf(() => {

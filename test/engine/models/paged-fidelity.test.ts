@@ -63,7 +63,7 @@ function decodePaged(
   { chunkSize, blockSize }: { readonly chunkSize: number; readonly blockSize: number },
 ): Float32Array {
   const imagePool = golden.imageFeatures;
-  // Blocks' first two are the sequence's own neighbours'; nobody has written them.
+  // The first two blocks belong to neighbours, and no run has written them.
   const blocks = blocksFor(numGiven(golden), blockSize, 2);
   using decoder = new DirectPagedDecoder(model, { numBlocks: blocks.length + 2, ...(imagePool && { imagePool }) });
   const { vocabSize } = model.decoder;
