@@ -6,39 +6,27 @@ import { GroupedKvCache, planGroupSize } from "../../../engine/kv/grouped-kv-cac
 import { createKvCache } from "../../../engine/kv/kv-cache.ts";
 import type { KvCache, KvSession } from "../../../engine/kv/kv-cache.ts";
 import type { DecoderGraph } from "../../../engine/models/built-model.ts";
-import { DeviceMemory } from "../../../engine/runtime/device-memory.ts";
-import { Session } from "../../../engine/runtime/session.ts";
-import { createTemporaryFolder } from "../../support/temporary-folder.ts";
-import type { TemporaryFolder } from "../../support/temporary-folder.ts";
-import { buildGoldenModel } from "../core/golden-engine.ts";
-import { inGraph, maxDifference, run } from "./run-over-cache.ts";
+import type { Session } from "../../../engine/runtime/session.ts";
+import { loadDecoderWithDeviceMemory } from "./decoder-with-device-memory.ts";
+import type { DecoderWithDeviceMemory } from "./decoder-with-device-memory.ts";
+import { maxDifference, run } from "./run-over-cache.ts";
 
 const numSlots = 7;
 const maxLen = 32;
 /** Two groups of this size, and one of a single slot. */
 const groupSize = 3;
 
-let folder: TemporaryFolder;
+let loaded: DecoderWithDeviceMemory;
 let graph: DecoderGraph;
 let session: Session;
-let memory: DeviceMemory;
 let device: KvSession;
 
 beforeAll(async () => {
-  folder = await createTemporaryFolder();
-  const { model } = await buildGoldenModel("llama", folder.path);
-  graph = inGraph(model);
-  const { externalDataFolder } = model;
-  session = Session.load(graph.path, { device: "cpu", deviceId: 0, numThreads: 1, externalDataFolder });
-  memory = new DeviceMemory(session.handle, "cpu", "Cpu", 0);
-  device = { deviceMemory: memory, allocateTensor: (elementType, shape) => memory.allocate(elementType, shape) };
+  loaded = await loadDecoderWithDeviceMemory();
+  ({ graph, session, device } = loaded);
 });
 
-afterAll(async () => {
-  memory[Symbol.dispose]();
-  session[Symbol.dispose]();
-  await folder[Symbol.asyncDispose]();
-});
+afterAll(() => loaded[Symbol.asyncDispose]());
 
 /** Slots by turns in a cache of groups, and each alone in one whose slots need no groups. */
 class BothCaches implements Disposable {

@@ -4,12 +4,10 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { createKvCache } from "../../../engine/kv/kv-cache.ts";
 import type { KvSession } from "../../../engine/kv/kv-cache.ts";
 import type { DecoderGraph } from "../../../engine/models/built-model.ts";
-import { DeviceMemory } from "../../../engine/runtime/device-memory.ts";
-import { Session } from "../../../engine/runtime/session.ts";
-import { createTemporaryFolder } from "../../support/temporary-folder.ts";
-import type { TemporaryFolder } from "../../support/temporary-folder.ts";
-import { buildGoldenModel } from "../core/golden-engine.ts";
-import { inGraph, maxDifference, run } from "./run-over-cache.ts";
+import type { Session } from "../../../engine/runtime/session.ts";
+import { loadDecoderWithDeviceMemory } from "./decoder-with-device-memory.ts";
+import type { DecoderWithDeviceMemory } from "./decoder-with-device-memory.ts";
+import { maxDifference, run } from "./run-over-cache.ts";
 
 const numSlots = 3;
 const maxLen = 24;
@@ -17,27 +15,17 @@ const maxLen = 24;
 const promptLengths = [5, 1, 17];
 
 describe("slots within one allocation of a device", () => {
-  let folder: TemporaryFolder;
+  let loaded: DecoderWithDeviceMemory;
   let graph: DecoderGraph;
   let session: Session;
-  let memory: DeviceMemory;
   let device: KvSession;
 
   beforeAll(async () => {
-    folder = await createTemporaryFolder();
-    const { model } = await buildGoldenModel("llama", folder.path);
-    graph = inGraph(model);
-    const { externalDataFolder } = model;
-    session = Session.load(graph.path, { device: "cpu", deviceId: 0, numThreads: 1, externalDataFolder });
-    memory = new DeviceMemory(session.handle, "cpu", "Cpu", 0);
-    device = { deviceMemory: memory, allocateTensor: (elementType, shape) => memory.allocate(elementType, shape) };
+    loaded = await loadDecoderWithDeviceMemory();
+    ({ graph, session, device } = loaded);
   });
 
-  afterAll(async () => {
-    memory[Symbol.dispose]();
-    session[Symbol.dispose]();
-    await folder[Symbol.asyncDispose]();
-  });
+  afterAll(() => loaded[Symbol.asyncDispose]());
 
   test("a ragged batch over them computes what it computes over a host's array, and so does each slot alone", () => {
     const logitsOver = (kvSession: KvSession): Float32Array[] => {
@@ -69,11 +57,11 @@ describe("slots within one allocation of a device", () => {
     const shape = { numLayers: 1, numKvHeads: 8, headDim: 128, kvElementType: "float16" } as const;
     const allocated: number[][] = [];
     const counting: KvSession = {
-      deviceMemory: memory,
+      deviceMemory: loaded.memory,
       // The size is what counts here: 40 slots of 2 ^ 17 tokens have 10 GiB.
       allocateTensor: (elementType, wanted) => {
         allocated.push([...wanted]);
-        return memory.allocate(elementType, [1]);
+        return loaded.memory.allocate(elementType, [1]);
       },
     };
     using cache = createKvCache(counting, shape, { numSlots: 40, maxLen: 2 ** 17 });
