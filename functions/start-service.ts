@@ -61,7 +61,7 @@ export async function startService({ config, logger, loadProgressDisplay }: Star
       });
       warnOfRefusedDefaults(composition.engine, config, logger);
       warnOfFewerSequences(composition.engine, config, logger);
-      composition.startBatches();
+      await composition.startBackgroundWork();
       logger.info("Ready.", {
         models: config.servedModelNames,
         ...composition.engine.modelInfo,
