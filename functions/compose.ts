@@ -16,6 +16,7 @@ import type { WorkWindow } from "./batch/work-window.ts";
 import { BodyIntake } from "./http/body-intake.ts";
 import { createListener } from "./http/listener.ts";
 import { LazyJobs } from "./jobs/lazy-jobs.ts";
+import { readJobSource } from "./jobs/sources/job-sources.ts";
 import type { Logger } from "./logger.ts";
 import { createMetrics } from "./metrics.ts";
 import type { Metrics } from "./metrics.ts";
@@ -26,6 +27,8 @@ export interface CompositionOptions {
   readonly config: Config;
   readonly logger: Logger;
   readonly onProgress?: (progress: LoadProgress) => void;
+  /** False serves the state of the process only, for workers. Default true. */
+  readonly servesRequests?: boolean;
   /** See `EngineDependencies.onFailed`. */
   readonly onFailed?: (error: EngineError) => void;
 }
@@ -36,11 +39,8 @@ export interface Composition {
   readonly metrics: Metrics;
   /** Its model is still loading; `engine.ready` settles when loading ends. */
   readonly engine: Engine;
-  /**
-   * Servers call this when the engine is ready: it works on queued batches and on jobs in the background. Rejects with
-   * ConfigError if the queue of jobs can never be used.
-   */
-  startBackgroundWork(): Promise<void>;
+  /** Servers call this when the engine is ready: it works on queued batches and on jobs in the background. */
+  startBackgroundWork(): void;
   /**
    * Rejects new requests, releases batches for the next start, and waits for requests and lines in progress; after
    * `graceMs` it ends them. Resolves to whether all requests ended by themselves.
@@ -50,7 +50,14 @@ export interface Composition {
   close(): Promise<void>;
 }
 
-export async function compose({ config, logger, onProgress, onFailed }: CompositionOptions): Promise<Composition> {
+/** @throws ConfigError for a JOB_SOURCE of an unknown kind. */
+export async function compose({
+  config,
+  logger,
+  servesRequests = true,
+  onProgress,
+  onFailed,
+}: CompositionOptions): Promise<Composition> {
   const { maxNumSequences, maxNumWaiting } = config.engine;
   const service = new Service({ maxNumRequests: maxNumSequences + maxNumWaiting });
   const bodies = new BodyIntake({
@@ -79,17 +86,17 @@ export async function compose({ config, logger, onProgress, onFailed }: Composit
   const window = (): WorkWindow => (sharedWindow ??= createWindow(config, service, engine));
   const createS3Client = async (): Promise<S3Client> => (await loadS3ClientFactory(config))();
   const background = { config, service, engine, metrics, logger, window, createS3Client };
-  const batches = config.batches.store.kind === "none" ? null : new LazyBatches(background);
-  const jobs = config.jobs.source === null ? null : new LazyJobs(config.jobs.source, background);
-  const app = createApp({ service, bodies, metrics, logger, config, ...(batches && { loadBatches: batches.load }) });
+  const batches = config.batches.store.kind === "none" || !servesRequests ? null : new LazyBatches(background);
+  const jobs = config.jobs.source === null ? null : new LazyJobs(readJobSource(config.jobs.source), background);
+  const app = createApp({ service, bodies, metrics, logger, config, servesRequests, ...(batches && { loadBatches: batches.load }) });
   return {
     listener: createListener(app),
     service,
     metrics,
     engine,
-    async startBackgroundWork() {
+    startBackgroundWork() {
       void batches?.start();
-      await jobs?.start();
+      void jobs?.start();
     },
     async drain(graceMs) {
       const [isClean] = await Promise.all([service.drain(graceMs), batches?.stop(), jobs?.stop()]);

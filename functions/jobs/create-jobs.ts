@@ -14,7 +14,7 @@ import { JobRunner } from "./job-runner.ts";
 import type { ResultSink } from "./result-sink.ts";
 import { createS3ResultSink } from "./sinks/s3-result-sink.ts";
 import { createWebhookResultSink } from "./sinks/webhook-result-sink.ts";
-import { openJobSource } from "./sources/job-sources.ts";
+import type { OpenJobSource } from "./sources/job-sources.ts";
 import { describeTarget, isAllowed, readTarget } from "./targets.ts";
 import type { Target } from "./targets.ts";
 
@@ -33,12 +33,8 @@ export interface JobsDependencies {
   readonly createS3Client: () => Promise<S3Client>;
 }
 
-/**
- * The engine must be ready.
- *
- * @throws ConfigError for an unknown kind of queue.
- */
-export async function createJobs(address: string, dependencies: JobsDependencies): Promise<JobRunner> {
+/** The engine must be ready. */
+export async function createJobs(openSource: OpenJobSource, dependencies: JobsDependencies): Promise<JobRunner> {
   const { config, service, engine, metrics, logger } = dependencies;
   const { jobs, maxBodyBytes } = config;
   const allowed = toTargets(jobs.allowedTargets);
@@ -51,14 +47,14 @@ export async function createJobs(address: string, dependencies: JobsDependencies
     if (client === null) throw new Error("A result goes to S3, for which there is no client.");
     return createS3ResultSink({ client, location: target, callMs: S3_CALL_MS });
   };
-  const source = await openJobSource(address, { leaseMs: jobs.leaseMs, awsRegion: config.s3.region });
+  const source = await openSource({ leaseMs: jobs.leaseMs, awsRegion: config.s3.region });
   const sinks = targets.map(openSink);
   if (sinks.length === 0 && !source.answersSenders) {
     logger.warn("Results of jobs go only to places that the jobs name: JOB_RESULTS is not set.", { source: source.name });
   }
   logger.info("Taking jobs.", { source: source.name, results: sinks.map(({ name }) => name) });
   const answer = { service, engine, metrics, logger, config, tenant: "" };
-  const runner = new JobRunner({
+  return new JobRunner({
     source,
     sinks,
     openTargets({ webhook }) {
@@ -84,7 +80,6 @@ export async function createJobs(address: string, dependencies: JobsDependencies
     },
     logger,
   });
-  return runner;
 }
 
 function toTargets(texts: readonly string[]): readonly Target[] {

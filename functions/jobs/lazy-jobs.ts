@@ -1,37 +1,36 @@
 /** The runner of jobs, created when the engine is ready: the modules of a queue take longer to load than the port. */
-import { ConfigError } from "../settings/setting.ts";
 import type { JobsDependencies } from "./create-jobs.ts";
 import type { JobRunner } from "./job-runner.ts";
+import type { OpenJobSource } from "./sources/job-sources.ts";
 
 const RETRY_MS = 5_000;
 
 /** Mutable; one per process. */
 export class LazyJobs {
-  readonly #address: string;
+  readonly #openSource: OpenJobSource;
   readonly #dependencies: JobsDependencies;
   #runner: Promise<JobRunner> | null = null;
   #isStopped = false;
   #retry: NodeJS.Timeout | undefined;
 
-  constructor(address: string, dependencies: JobsDependencies) {
-    this.#address = address;
+  constructor(openSource: OpenJobSource, dependencies: JobsDependencies) {
+    this.#openSource = openSource;
     this.#dependencies = dependencies;
   }
 
-  /** Call it when the engine is ready. Rejects with ConfigError for an address that can never work. */
+  /** Starts to take jobs once the engine is ready, and retries until that succeeds. Never rejects. */
   async start(): Promise<void> {
     if (this.#isStopped) return;
     try {
       this.#runner = import("./create-jobs.ts").then(({ createJobs }) =>
-        createJobs(this.#address, this.#dependencies),
+        createJobs(this.#openSource, this.#dependencies),
       );
       const runner = await this.#runner;
       if (!this.#isStopped) runner.start();
     } catch (error) {
       this.#runner = null;
-      if (error instanceof ConfigError) throw error;
       this.#dependencies.logger.error("Jobs cannot be taken; retrying.", { error });
-      this.#retry = setTimeout(() => void this.start().catch(() => {}), RETRY_MS);
+      this.#retry = setTimeout(() => void this.start(), RETRY_MS);
     }
   }
 

@@ -8,49 +8,52 @@ export interface JobSourceSettings {
   readonly awsRegion: string | null;
 }
 
-type OpenJobSource = (address: URL, settings: JobSourceSettings) => Promise<JobSource>;
+/** Opens the source of an address, whose client is imported then. */
+export type OpenJobSource = (settings: JobSourceSettings) => Promise<JobSource>;
 
-/** Clients are imported on first use only. */
-const openers: Readonly<Record<string, OpenJobSource>> = {
-  async sqs(address, { leaseMs, awsRegion: region }) {
-    const { createSqsJobSource } = await import("./sqs-job-source.ts");
-    return createSqsJobSource({ queueUrl: withScheme(address, "https"), region, leaseMs });
-  },
+/** Kinds of queues by scheme. Each checks an address at once and throws ConfigError for an incomplete one. */
+const kinds: Readonly<Record<string, (address: URL) => OpenJobSource>> = {
+  sqs: (address) => openSqs(withScheme(address, "https")),
   /** For servers of SQS's protocol without TLS, such as ElasticMQ. */
-  async "sqs+http"(address, { leaseMs, awsRegion: region }) {
-    const { createSqsJobSource } = await import("./sqs-job-source.ts");
-    return createSqsJobSource({ queueUrl: withScheme(address, "http"), region, leaseMs });
-  },
+  "sqs+http": (address) => openSqs(withScheme(address, "http")),
   redis: openRedis,
   rediss: openRedis,
 };
 
-async function openRedis(address: URL, { leaseMs }: JobSourceSettings): Promise<JobSource> {
-  const { createRedisJobSource } = await import("./redis-job-source.ts");
+function openSqs(queueUrl: string): OpenJobSource {
+  if (new URL(queueUrl).pathname.length < 2) {
+    throw new ConfigError(["JOB_SOURCE names no queue: write sqs:// and the rest of the queue's URL."]);
+  }
+  return async ({ leaseMs, awsRegion: region }) => {
+    const { createSqsJobSource } = await import("./sqs-job-source.ts");
+    return createSqsJobSource({ queueUrl, region, leaseMs });
+  };
+}
+
+function openRedis(address: URL): OpenJobSource {
   const queue = address.searchParams.get("queue");
   if (queue === null || queue === "") {
     throw new ConfigError(["JOB_SOURCE names no queue: write redis://host:port/0?queue=name."]);
   }
+  const prefix = address.searchParams.get("prefix") ?? "bull";
   const url = new URL(address);
   url.search = "";
-  return createRedisJobSource({
-    url: url.href,
-    queue,
-    prefix: address.searchParams.get("prefix") ?? "bull",
-    leaseMs,
-  });
+  return async ({ leaseMs }) => {
+    const { createRedisJobSource } = await import("./redis-job-source.ts");
+    return createRedisJobSource({ url: url.href, queue, prefix, leaseMs });
+  };
 }
 
 /** @throws ConfigError for an unknown kind or an incomplete address. */
-export async function openJobSource(address: string, settings: JobSourceSettings): Promise<JobSource> {
+export function readJobSource(address: string): OpenJobSource {
   const url = new URL(address);
   const scheme = url.protocol.slice(0, -1);
-  const open = Object.hasOwn(openers, scheme) ? openers[scheme] : undefined;
-  if (open === undefined) {
-    const schemes = Object.keys(openers).map((known) => `${known}://`);
+  const read = Object.hasOwn(kinds, scheme) ? kinds[scheme] : undefined;
+  if (read === undefined) {
+    const schemes = Object.keys(kinds).map((known) => `${known}://`);
     throw new ConfigError([`JOB_SOURCE starts with ${scheme}://; expected one of ${schemes.join(", ")}.`]);
   }
-  return open(url, settings);
+  return read(url);
 }
 
 function withScheme({ host, pathname }: URL, scheme: string): string {
