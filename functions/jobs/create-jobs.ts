@@ -3,13 +3,16 @@ import type { S3Client } from "@aws-sdk/client-s3";
 
 import type { Engine } from "../../engine/index.ts";
 import { prepareLine } from "../batch/answer-line.ts";
+import type { PreparedLine } from "../batch/answer-line.ts";
 import { LINE_ROOM_BYTES } from "../batch/batch-line.ts";
+import type { BatchLine } from "../batch/batch-line.ts";
 import type { WorkWindow } from "../batch/work-window.ts";
 import { HttpError } from "../http/errors.ts";
 import type { Logger } from "../logger.ts";
 import type { Metrics } from "../metrics.ts";
 import type { Service } from "../service.ts";
 import type { Config } from "../settings/config.ts";
+import { runFileJob } from "./file-job.ts";
 import { JobRunner } from "./job-runner.ts";
 import type { ResultSink } from "./result-sink.ts";
 import { createS3ResultSink } from "./sinks/s3-result-sink.ts";
@@ -54,6 +57,8 @@ export async function createJobs(openSource: OpenJobSource, dependencies: JobsDe
   }
   logger.info("Taking jobs.", { source: source.name, results: sinks.map(({ name }) => name) });
   const answer = { service, engine, metrics, logger, config, tenant: "" };
+  const prepare = (line: BatchLine): PreparedLine => prepareLine(line, answer);
+  const window = dependencies.window();
   return new JobRunner({
     source,
     sinks,
@@ -66,11 +71,19 @@ export async function createJobs(openSource: OpenJobSource, dependencies: JobsDe
       }
       return [openSink(target)];
     },
-    prepareLine: (line) => prepareLine(line, answer),
-    async runFile() {
-      throw refuse("input", "is a file; this queue takes single requests");
+    prepareLine: prepare,
+    async runFile(jobId, job, signal) {
+      for (const [field, place] of [
+        ["input", job.input],
+        ["output", job.output],
+      ] as const) {
+        if (isAllowed(place, allowed)) continue;
+        throw refuse(field, `is ${describeTarget(place)}, which JOB_ALLOWED_TARGETS does not allow`);
+      }
+      if (client === null) throw new Error("A file is on S3, for which there is no client.");
+      return runFileJob(jobId, job, signal, { client, prepareLine: prepare, window, maxBodyBytes, logger });
     },
-    window: dependencies.window(),
+    window,
     maxNumDeliveries: jobs.maxDeliveries,
     maxMessageBytes: maxBodyBytes + LINE_ROOM_BYTES,
     retry: retryOptions,

@@ -281,6 +281,92 @@ describe("deliveries", () => {
   });
 });
 
+describe("files", () => {
+  const put = (Key: string, Body: string) => aws.client.send(new PutObjectCommand({ Bucket: bucket, Key, Body }));
+
+  async function linesOf(Key: string): Promise<Result[]> {
+    const { Body } = await aws.client.send(new GetObjectCommand({ Bucket: bucket, Key }));
+    const text = (await Body?.transformToString()) ?? "";
+    return text
+      .split("\n")
+      .slice(0, -1)
+      .map((line) => JSON.parse(line) as Result);
+  }
+
+  test("every line of a file on S3 has a result in the output, and nothing else is left", async () => {
+    const prefix = randomUUID();
+    const lines = Array.from({ length: 30 }, (_, seed) => {
+      const body = { ...short, seed, ...(seed === 7 && { temperature: -1 }) };
+      return JSON.stringify({ custom_id: `line-${seed}`, method: "POST", url: "/v1/completions", body });
+    });
+    await put(`${prefix}/in.jsonl`, [...lines, "{", lines[0]].join("\n"));
+    const { queue, start } = await startWithQueue({ JOB_ALLOWED_TARGETS: `s3://${bucket}/${prefix}` });
+    await using _ = await start();
+    const output = `s3://${bucket}/${prefix}/out.jsonl`;
+    const job = await queue.add("file", { input: `s3://${bucket}/${prefix}/in.jsonl`, output });
+    const result = await returned(queue, job);
+    expect(result.response?.body).toEqual({
+      object: "fovea.job.file",
+      output,
+      request_counts: { total: 32, completed: 29, failed: 3 },
+    });
+    const results = await linesOf(`${prefix}/out.jsonl`);
+    expect(results.flatMap(({ custom_id: id, response }) => (response === null ? [] : [id])).toSorted()).toEqual(
+      Array.from({ length: 30 }, (_, seed) => `line-${seed}`).toSorted(),
+    );
+    expect(results.flatMap(({ error }) => error?.code ?? []).toSorted()).toEqual(["duplicate_custom_id", "invalid_json"]);
+    const { Contents = [] } = await aws.client.send(new ListObjectsV2Command({ Bucket: bucket, Prefix: prefix }));
+    expect(Contents.map(({ Key }) => Key)).toEqual([`${prefix}/in.jsonl`, `${prefix}/out.jsonl`]);
+  });
+
+  test("a file outside of the allowed places and a missing file are refused", async () => {
+    const prefix = randomUUID();
+    const { queue, start } = await startWithQueue({ JOB_ALLOWED_TARGETS: `s3://${bucket}/${prefix}` });
+    await using _ = await start();
+    const inside = `s3://${bucket}/${prefix}/x.jsonl`;
+    const cases = [
+      [{ input: `s3://${bucket}/${prefix}-other/in.jsonl`, output: inside }, "input", /does not allow/],
+      [{ input: inside, output: `s3://other/${prefix}/out.jsonl` }, "output", /does not allow/],
+      [{ input: inside, output: inside }, "input", /there is no object/],
+    ] as const;
+    for (const [message, param, reason] of cases) {
+      const { error } = await failed(queue, await queue.add("file", message));
+      expect(error).toMatchObject({ param, message: expect.stringMatching(reason) as string });
+    }
+  });
+
+  test("a file that is interrupted resumes where it was", async () => {
+    const prefix = randomUUID();
+    const lines = Array.from({ length: 24 }, (_, seed) => {
+      const body = { prompt: "a", max_tokens: 120, ignore_eos: true, temperature: 1, seed };
+      return JSON.stringify({ custom_id: `line-${seed}`, method: "POST", url: "/v1/completions", body });
+    });
+    await put(`${prefix}/in.jsonl`, lines.join("\n"));
+    const { queue, start } = await startWithQueue({ JOB_ALLOWED_TARGETS: `s3://${bucket}/${prefix}` });
+    const input = `s3://${bucket}/${prefix}/in.jsonl`;
+    const output = `s3://${bucket}/${prefix}/out.jsonl`;
+    const first = await start();
+    const job = await queue.add("file", { input, output });
+    const numAnswered = async (): Promise<number> =>
+      Number(
+        /^vllm:request_success_total\{.*\} (\d+)$/m.exec(await (await fetch(`${first.baseUrl}/metrics`)).text())?.[1] ?? 0,
+      );
+    await expect.poll(numAnswered, { timeout: 20_000 }).toBeGreaterThanOrEqual(4);
+    await first[Symbol.asyncDispose]();
+    const { Contents = [] } = await aws.client.send(
+      new ListObjectsV2Command({ Bucket: bucket, Prefix: `${prefix}/out.jsonl.parts/` }),
+    );
+    expect(Contents.length).toBeGreaterThan(0);
+    await using second = await start();
+    const result = await returned(queue, job);
+    expect(result.response?.body.request_counts).toEqual({ total: 24, completed: 24, failed: 0 });
+    expect((await linesOf(`${prefix}/out.jsonl`)).length).toBe(24);
+    const text = await (await fetch(`${second.baseUrl}/metrics`)).text();
+    const numSecond = Number(/^vllm:request_success_total\{.*finished_reason="length".*\} (\d+)$/m.exec(text)?.[1]);
+    expect(numSecond).toBeLessThanOrEqual(20);
+  });
+});
+
 test("a rejected message of SQS goes to the dead-letter queue and a good one is deleted", async () => {
   const prefix = randomUUID();
   const queue = await createSqsQueue(aws.endpoint, `jobs-${prefix}`);
