@@ -53,7 +53,7 @@ export async function compose({ config, logger, onProgress, onFailed }: Composit
     idleTimeoutMs: config.bodyIdleTimeoutMs,
     drainSignal: service.drainSignal,
   });
-  const metrics = createMetrics(service, bodies, config.servedModelNames[0]);
+  const metrics = createMetrics(service, bodies, config.servedModelNames[0]!);
   const connectedSources = [
     createHttpsImageSource(config.images),
     createS3ImageSource({ createClient: async () => (await loadS3ClientFactory(config))() }),
