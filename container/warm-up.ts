@@ -58,5 +58,5 @@ async function describePicture(port: number): Promise<string> {
   });
   if (!response.ok) throw new Error(`The service answered ${response.status}: ${await response.text()}`);
   const { choices } = (await response.json()) as { choices: readonly { message: { content: string } }[] };
-  return choices[0].message.content;
+  return choices[0]!.message.content;
 }

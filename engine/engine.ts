@@ -362,7 +362,7 @@ export class ThreadedEngine implements Engine {
     const { cacheSalt = null } = request;
     to.thread.post({
       kind: "add",
-      request: { ...prompt, ...constraints, ...first, cacheSalt },
+      request: { ...prompt, ...constraints, ...first!, cacheSalt },
       siblings,
     });
     return running.outputs;

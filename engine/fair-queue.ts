@@ -67,9 +67,9 @@ export class FairQueue<Work extends QueuedWork> {
   /** Null if the queue is empty. */
   take(): Work | null {
     if (this.#numWaiting === 0) return null;
-    const tenant = this.#tenants.next((requests) => requests.next(costOfFirst).child[0].cost);
+    const tenant = this.#tenants.next((requests) => requests.next(costOfFirst).child[0]!.cost);
     const request = tenant.child.next(costOfFirst);
-    const [work] = request.child;
+    const work = request.child[0]!;
     tenant.child.charge(request, work.cost);
     this.#tenants.charge(tenant, work.cost);
     this.remove(work);
@@ -94,7 +94,7 @@ export class FairQueue<Work extends QueuedWork> {
     const { maxNumWaiting, maxWaitingBytes } = this.#limits;
     if (this.#numWaiting <= maxNumWaiting && this.#waitingBytes <= maxWaitingBytes) return false;
     const [tenant, ...others] = this.#tenants.children;
-    return others.length > 0 || tenant.children.length > 1;
+    return others.length > 0 || tenant!.children.length > 1;
   }
 
   /** Sum of the shares of both limits. */
@@ -155,7 +155,7 @@ class FairShares<Key, Child> {
 }
 
 function costOfFirst([work]: readonly QueuedWork[]): number {
-  return work.cost;
+  return work!.cost;
 }
 
 /** The first of the elements with the largest value. */

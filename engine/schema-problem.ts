@@ -18,7 +18,7 @@ export type ReadResult<Output> =
 export function readBySchema<Schema extends z.ZodType>(schema: Schema, json: unknown): ReadResult<z.output<Schema>> {
   const result = schema.safeParse(json, { error: expectation });
   if (result.success) return { isValid: true, value: result.data };
-  const { path, message } = furthest(result.error.issues[0]);
+  const { path, message } = furthest(result.error.issues[0]!);
   return { isValid: false, path: formatPath(path), problem: `${stateOf(json, path)}; expected ${message}` };
 }
 

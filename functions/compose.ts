@@ -65,7 +65,7 @@ export async function compose({
     idleTimeoutMs: config.bodyIdleTimeoutMs,
     drainSignal: service.drainSignal,
   });
-  const metrics = createMetrics(service, bodies, config.servedModelNames[0]);
+  const metrics = createMetrics(service, bodies, config.servedModelNames[0]!);
   const connectedSources = [
     createHttpsImageSource(config.images),
     createS3ImageSource({ createClient: async () => (await loadS3ClientFactory(config))() }),

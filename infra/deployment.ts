@@ -124,7 +124,7 @@ export function parseDeployment(text: string): Deployment {
 
 /** The parser's message without the excerpt of the file below it. */
 function describeSyntax(message: string): string {
-  return `The deployment is not valid YAML: ${message.split("\n", 1)[0].replace(/:$/, "")}.`;
+  return `The deployment is not valid YAML: ${message.split("\n", 1)[0]!.replace(/:$/, "")}.`;
 }
 
 function describeIssue(issue: z.core.$ZodIssue): string[] {

@@ -76,7 +76,7 @@ export const throwsTag: Rule = {
       for (const comment of context.sourceCode.getAllComments()) {
         if (comment.type !== "Block" || !comment.value.startsWith("*")) continue;
         const [prose] = comment.value.slice(1).split(/^\s*\* @/m);
-        const text = prose.replaceAll(/\s*\n\s*\*?\s*/g, " ").trim();
+        const text = prose!.replaceAll(/\s*\n\s*\*?\s*/g, " ").trim();
         if (!throwsInProse.test(text)) continue;
         context.report({ loc: comment.loc, message: "Say in a @throws tag of its own which errors are thrown." });
       }
@@ -109,14 +109,15 @@ export const importOrder: Rule = {
       const sorted = imports.toSorted(compareImports);
       const expected = sorted
         .map((node, index) => {
-          const isFirstOwn = rankOf(node.source.value) === 2 && index > 0 && rankOf(sorted[index - 1].source.value) < 2;
+          const isFirstOwn =
+            rankOf(node.source.value) === 2 && index > 0 && rankOf(sorted[index - 1]!.source.value) < 2;
           return `${index === 0 ? "" : isFirstOwn ? "\n\n" : "\n"}${sourceCode.getText(node)}`;
         })
         .join("");
-      const range: [number, number] = [first.range[0], last.range[1]];
+      const range: [number, number] = [first!.range[0], last.range[1]];
       if (sourceCode.text.slice(...range) === expected) return;
       report({
-        node: first,
+        node: first!,
         message: "Sort the imports: node:, packages, own modules after a blank line, each by path (oxlint --fix).",
         fix: (fixer) => fixer.replaceTextRange(range, expected),
       });

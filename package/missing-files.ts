@@ -11,7 +11,7 @@ export function findMissingFiles(folder: string): string[] {
     const source = readFileSync(join(folder, module), "utf8");
     const inFolderOf = (path: string): string => join(folder, dirname(module), path);
     const files = [
-      ...source.matchAll(/new URL\("([^"]+)", import\.meta\.url\)/g).map(([, path]) => inFolderOf(path)),
+      ...source.matchAll(/new URL\("([^"]+)", import\.meta\.url\)/g).map(([, path]) => inFolderOf(path!)),
       ...source.matchAll(/moduleUrl\("([^"]+)", import\.meta\.url\)/g).map(([, path]) => inFolderOf(`${path}.js`)),
       ...source
         .matchAll(/new URL\(`([^`$]+)\$\{extname\(import\.meta\.url\)\}`, import\.meta\.url\)/g)

@@ -86,8 +86,8 @@ export class InputBatch {
   }
 
   swap(left: number, right: number): void {
-    const sequence = this.sequences[left];
-    this.#place(this.sequences[right], left);
+    const sequence = this.sequences[left]!;
+    this.#place(this.sequences[right]!, left);
     this.#place(sequence, right);
     this.#moved.push({ from: left, to: right, directionality: "swap" });
   }
@@ -98,9 +98,9 @@ export class InputBatch {
   groupBy(groupOf: (sequence: Sequence) => number): void {
     const wanted = this.sequences.map(groupOf).sort((left, right) => left - right);
     for (let rowIndex = 0; rowIndex < wanted.length; rowIndex++) {
-      if (groupOf(this.sequences[rowIndex]) === wanted[rowIndex]) continue;
+      if (groupOf(this.sequences[rowIndex]!) === wanted[rowIndex]) continue;
       let other = rowIndex + 1;
-      while (groupOf(this.sequences[other]) !== wanted[rowIndex]) other++;
+      while (groupOf(this.sequences[other]!) !== wanted[rowIndex]) other++;
       this.swap(rowIndex, other);
     }
   }

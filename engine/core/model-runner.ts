@@ -125,7 +125,7 @@ export class ModelRunner implements Disposable {
     const { decoder } = this.#parts;
     const numRows = spans.reduce((sum, { numLogits }) => sum + numLogits, 0);
     const target = { rows: this.#logits.rowsFrom(firstRow, numRows), step: { logits: this.#logits, firstRow } };
-    if (spans.length === 1) return attempt(results, [spans[0].sequence], () => decoder.compute(spans, target));
+    if (spans.length === 1) return attempt(results, [spans[0]!.sequence], () => decoder.compute(spans, target));
     try {
       decoder.compute(spans, target);
     } catch (error) {
@@ -193,7 +193,7 @@ export class ModelRunner implements Disposable {
     const sampled = this.#parts.sampler.sample(sequences);
     sequences.forEach((sequence, rowIndex) => {
       if (results.has(sequence)) return;
-      const row = sampled[rowIndex];
+      const row = sampled[rowIndex]!;
       const result = row.kind === "sampled" ? { ...row, promptLogprobs: this.#promptLogprobs.take(sequence) } : row;
       results.set(sequence, result);
     });

@@ -61,10 +61,10 @@ export class DecodeBatch implements Disposable {
     }
     this.#totalLength[0] = longest + 1;
     for (let row = 0; row < spans.length; row++) {
-      const { sequence } = spans[row];
+      const { sequence } = spans[row]!;
       const { kvSlot, outputTokenIds } = sequence;
       const index = kvSlot! - this.#firstSlot;
-      this.#inputIds[index] = BigInt(outputTokenIds[outputTokenIds.length - 1]);
+      this.#inputIds[index] = BigInt(outputTokenIds[outputTokenIds.length - 1]!);
       this.#logitRows[row] = BigInt(index);
       if (this.#positions !== null) this.#setPosition(this.#positions, index, sequence, kvSlots);
     }

@@ -21,8 +21,8 @@ export class DecoderBinding implements Disposable {
     this.#copiesInputs = session.deviceMemory !== null;
     this.#binding = session.createBinding();
     for (let layer = 0; layer < numLayers; layer++) {
-      this.#bindInPlace(`${layer}.key`, kvView.keys[layer]);
-      this.#bindInPlace(`${layer}.value`, kvView.values[layer]);
+      this.#bindInPlace(`${layer}.key`, kvView.keys[layer]!);
+      this.#bindInPlace(`${layer}.value`, kvView.values[layer]!);
     }
   }
 

@@ -57,7 +57,7 @@ export class ExportedDecoder implements Decoder {
   }
 
   compute(spans: readonly TokenSpan[], { rows }: LogitsTarget): void {
-    if (spans[0].sequence.isPrefilling) this.#prefill(spans[0], rows);
+    if (spans[0]!.sequence.isPrefilling) this.#prefill(spans[0]!, rows);
     else
       this.#decode(
         spans.map(({ sequence }) => sequence),
@@ -109,7 +109,7 @@ export class ExportedDecoder implements Decoder {
 
   #decodeTogether(sequences: readonly Sequence[], logits: Float32Array): void {
     const slots = sequences.map(({ kvSlot }) => kvSlot!);
-    const [slot] = slots;
+    const slot = slots[0]!;
     const isAlone = slots.length === 1;
     const numTotal = this.#pastSlots.lengthOf(slot) + 1;
     const batch = isAlone
@@ -122,7 +122,7 @@ export class ExportedDecoder implements Decoder {
     this.#session.run({
       numSequences: sequences.length,
       tokenIds: BigInt64Array.from(sequences, ({ outputTokenIds }) =>
-        BigInt(outputTokenIds[outputTokenIds.length - 1]),
+        BigInt(outputTokenIds[outputTokenIds.length - 1]!),
       ),
       embeddings: noEmbeddings,
       positionIds: this.#newestPositions(sequences),

@@ -60,7 +60,7 @@ export class InPlaceDecoder implements Decoder {
   }
 
   compute(spans: readonly TokenSpan[], { rows }: LogitsTarget): void {
-    const [span] = spans;
+    const span = spans[0]!;
     if (span.sequence.isPrefilling) return this.#prefill(span, rows);
     const slots = spans.map(({ sequence }) => sequence.kvSlot!);
     const range = this.#kvCache.rangeOf(Math.min(...slots), Math.max(...slots));

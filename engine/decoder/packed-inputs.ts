@@ -68,9 +68,9 @@ export function fillPackedInputs(
   let row = 0;
   arrays.cumulative_lengths[0] = 0;
   for (let index = 0; index < spans.length; index++) {
-    const { sequence, firstToken, endToken, numLogits } = spans[index];
+    const { sequence, firstToken, endToken, numLogits } = spans[index]!;
     arrays.past_lengths[index] = firstToken;
-    writeTokenIds(arrays.input_ids, spans[index], token);
+    writeTokenIds(arrays.input_ids, spans[index]!, token);
     writeBlocks(arrays.block_table, sequence.blockTable, index, shape.numColumns);
     if (takesPositions) writePositions(sequence, firstToken, endToken, arrays.positions, token);
     token += endToken - firstToken;
@@ -125,14 +125,14 @@ function writeTokenIds(target: BigInt64Array, { sequence, firstToken, endToken }
   const numPrompt = promptTokenIds.length;
   for (let place = firstToken; place < endToken; place++) {
     const tokenId = place < numPrompt ? promptTokenIds[place] : outputTokenIds[place - numPrompt];
-    target[token + place - firstToken] = BigInt(tokenId);
+    target[token + place - firstToken] = BigInt(tokenId!);
   }
 }
 
 function writeBlocks(target: Int32Array, blockTable: readonly number[], index: number, numColumns: number): void {
   const start = index * numColumns;
   for (let column = 0; column < numColumns; column++) {
-    target[start + column] = column < blockTable.length ? blockTable[column] : -1;
+    target[start + column] = column < blockTable.length ? blockTable[column]! : -1;
   }
 }
 

@@ -52,8 +52,8 @@ export class PackedRun implements Disposable {
     this.rows = this.#owned.use(logits.rows(firstRow, shape.numRows));
     this.#binding = this.#owned.use(session.createBinding());
     for (let layer = 0; layer < graph.numLayers; layer++) {
-      this.#bindInPlace(`${layer}.key`, kvView.keys[layer]);
-      this.#bindInPlace(`${layer}.value`, kvView.values[layer]);
+      this.#bindInPlace(`${layer}.key`, kvView.keys[layer]!);
+      this.#bindInPlace(`${layer}.value`, kvView.values[layer]!);
     }
     for (const [name, tensor] of Object.entries(this.inputs.tensors)) {
       if (session.inputNames.includes(name)) this.#binding.bindInput(name, tensor);

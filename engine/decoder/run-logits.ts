@@ -88,7 +88,7 @@ export class RunLogits implements Disposable {
         return {
           values: this.#values.subarray(start, end),
           tokenIds: this.#tokenIds.subarray(start, end),
-          mass: this.#masses[firstRow + rowIndex],
+          mass: this.#masses[firstRow + rowIndex]!,
           isWholeRow: this.#numCandidates === this.#vocabSize,
         };
       },

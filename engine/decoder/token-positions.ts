@@ -21,7 +21,9 @@ export function writePositions(
   for (let axis = 0; axis < 3; axis++) {
     for (let place = firstToken; place < endToken; place++) {
       const isPrompt = prompt !== null && place < numPromptTokens;
-      const position = isPrompt ? BigInt(prompt.axes[axis * numPromptTokens + place]) : outputPosition(sequence, place);
+      const position = isPrompt
+        ? BigInt(prompt.axes[axis * numPromptTokens + place]!)
+        : outputPosition(sequence, place);
       positions[axis * numColumns + firstColumn + place - firstToken] = position;
     }
   }

@@ -14,7 +14,7 @@ export function topK(
   const node = { name, operator: "TopK" };
   checkElementType(node, input, "float32");
   checkRank(node, input, 2);
-  const shape = [input.shape[0], count];
+  const shape = [input.shape[0]!, count];
   const [values, columns] = graph.addNode({
     ...node,
     domain: standardDomain,

@@ -191,7 +191,7 @@ export function groupQueryAttention(
   }
   for (const past of [pastKey, pastValue]) {
     checkElementType(node, past, elementType);
-    checkShape(node, past, [batch, numKvHeads, past.shape[2], headDim]);
+    checkShape(node, past, [batch, numKvHeads, past.shape[2]!, headDim]);
   }
   checkElementType(node, inputs.seqlensK, "int32");
   checkShape(node, inputs.seqlensK, [batch]);
@@ -205,7 +205,7 @@ export function groupQueryAttention(
   }
   for (const table of rotary === null ? [] : [rotary.cosCache, rotary.sinCache]) {
     checkElementType(node, table, elementType);
-    checkShape(node, table, [table.shape[0], headDim / 2]);
+    checkShape(node, table, [table.shape[0]!, headDim / 2]);
   }
   if (inputs.headSink !== null) {
     checkElementType(node, inputs.headSink, elementType);

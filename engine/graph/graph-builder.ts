@@ -47,6 +47,9 @@ export interface NodeDefinition {
   readonly outputs: readonly Value[];
 }
 
+/** One value for each element of a tuple. */
+export type ValuePerElement<Elements extends readonly unknown[]> = { -readonly [Index in keyof Elements]: Value };
+
 /** Mutable: nodes and initializers accumulate until `encode`. */
 export class GraphBuilder {
   readonly #name: string;
@@ -131,7 +134,9 @@ export class GraphBuilder {
   }
 
   /** For operator functions only. The caller has checked the inputs and states types and shapes of the outputs. */
-  addNode(definition: NodeDefinition): Value[] {
+  addNode<const Outputs extends readonly Value[]>(
+    definition: NodeDefinition & { readonly outputs: Outputs },
+  ): ValuePerElement<Outputs> {
     const what = `node ${definition.name} (${definition.operator})`;
     for (const input of definition.inputs) {
       if (input !== null && this.#values.get(input.name) !== input) {
@@ -141,7 +146,7 @@ export class GraphBuilder {
     const outputs = definition.outputs.map((output) => (output.name === "" ? output : this.#define(output, what)));
     this.#nodes.push({ ...definition, outputs });
     this.#opset = Math.max(this.#opset, definition.opset ?? OLDEST_OPSET);
-    return outputs;
+    return outputs as ValuePerElement<Outputs>;
   }
 
   /** The ONNX model as protobuf bytes. */

@@ -60,7 +60,7 @@ export function pagedAttention(
   const { elementType } = query;
   checkElementType(node, query, "float16", "bfloat16");
   checkRank(node, query, 2);
-  const [tokens] = query.shape;
+  const tokens = query.shape[0]!;
   if (numHeads % numKvHeads !== 0) throw nodeError(node, `${numHeads} heads do not divide into ${numKvHeads} groups.`);
   if ((key === null) !== (value === null)) throw nodeError(node, "key and value are both given or both packed.");
   if (key === null || value === null) {
@@ -74,12 +74,12 @@ export function pagedAttention(
   }
   for (const cache of [keyCache, valueCache]) {
     checkElementType(node, cache, elementType);
-    checkShape(node, cache, [keyCache.shape[0], keyCache.shape[1], numKvHeads, headDim]);
+    checkShape(node, cache, [keyCache.shape[0]!, keyCache.shape[1]!, numKvHeads, headDim]);
   }
   for (const index of [cumulativeLengths, pastLengths, blockTable, attentionMetadata]) {
     checkElementType(node, index, "int32");
   }
-  checkShape(node, blockTable, [pastLengths.shape[0], blockTable.shape[1]]);
+  checkShape(node, blockTable, [pastLengths.shape[0]!, blockTable.shape[1]!]);
   checkShape(node, attentionMetadata, [3]);
   if (rotary !== null) {
     const rotaryDim = 2 * knownSize(node, rotary.cosCache, 1);
@@ -140,13 +140,13 @@ export function maskedAttention(
   const node = { name, operator: "Attention" };
   const { elementType } = query;
   checkElementType(node, query, ...floats);
-  checkShape(node, query, [1, query.shape[1], numHeads * headDim]);
+  checkShape(node, query, [1, query.shape[1]!, numHeads * headDim]);
   for (const part of [key, value]) {
     checkElementType(node, part, elementType);
-    checkShape(node, part, [1, key.shape[1], numKvHeads * headDim]);
+    checkShape(node, part, [1, key.shape[1]!, numKvHeads * headDim]);
   }
   checkElementType(node, mask, "bool");
-  checkShape(node, mask, [query.shape[1], key.shape[1]]);
+  checkShape(node, mask, [query.shape[1]!, key.shape[1]!]);
   return graph.addNode({
     ...node,
     domain: standardDomain,
@@ -178,7 +178,7 @@ export function rotateByRows(
   const headDim = knownSize(node, input, 2) / numHeads;
   for (const table of [cosCache, sinCache]) {
     checkElementType(node, table, input.elementType);
-    checkShape(node, table, [1, input.shape[1], headDim / 2]);
+    checkShape(node, table, [1, input.shape[1]!, headDim / 2]);
   }
   return graph.addNode({
     ...node,

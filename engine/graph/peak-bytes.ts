@@ -49,7 +49,7 @@ function findRoots(graph: GraphBuilder): ReadonlyMap<Value, Value> {
   const roots = new Map<Value, Value>();
   for (const { operator, inputs, outputs } of graph.nodes) {
     const [input] = inputs;
-    if (operator === "Reshape" && input) roots.set(outputs[0], roots.get(input) ?? input);
+    if (operator === "Reshape" && input) roots.set(outputs[0]!, roots.get(input) ?? input);
   }
   return roots;
 }
@@ -78,12 +78,12 @@ function learnSize({ inputs: [input], outputs: [output] }: NodeDefinition, known
     numElements *= size;
   }
   const unknown: string[] = [];
-  for (const dimension of output.shape) {
+  for (const dimension of output!.shape) {
     const size = typeof dimension === "number" ? dimension : known.get(dimension);
     if (size === undefined) unknown.push(String(dimension));
     else numElements /= size;
   }
-  if (unknown.length === 1) known.set(unknown[0], numElements);
+  if (unknown.length === 1) known.set(unknown[0]!, numElements);
 }
 
 /** Memory that ONNX Runtime's kernels allocate while they run: the CPU's where both have one, as others allocate less. */
@@ -101,7 +101,7 @@ function scratchBytes(
     const queryHeads = intAttribute(attributes?.q_num_heads);
     const repeats = queryHeads / intAttribute(attributes?.kv_num_heads);
     return (
-      2 * bytesOf(query) + 2 * repeats * bytesOf(key) + 4 * queryHeads * sizeOf(query.shape[1]) * sizeOf(key.shape[1])
+      2 * bytesOf(query) + 2 * repeats * bytesOf(key) + 4 * queryHeads * sizeOf(query.shape[1]!) * sizeOf(key.shape[1]!)
     );
   }
   // Query, key and value after rotation.
@@ -110,7 +110,7 @@ function scratchBytes(
   // The same, and a float per head for every pair of a new token and a cache position.
   const numHeads = intAttribute(attributes?.num_heads);
   const [batch, length] = query.shape;
-  const scores = 4 * numHeads * sizeOf(batch) * sizeOf(length) * sizeOf(past.shape[2]);
+  const scores = 4 * numHeads * sizeOf(batch!) * sizeOf(length!) * sizeOf(past.shape[2]!);
   return scores + bytesOf(query) + (key ? 2 * bytesOf(key) : 0);
 }
 

@@ -77,10 +77,10 @@ export function gatherBlockQuantized(
   checkElementType(node, indices, "int32", "int64");
   checkElementType(node, weight, "uint8");
   checkRank(node, weight, 2);
-  checkShape(node, weight, [weight.shape[0], (columns * bits) / 8]);
+  checkShape(node, weight, [weight.shape[0]!, (columns * bits) / 8]);
   if (columns % blockSize !== 0)
     throw nodeError(node, `${columns} columns are not a multiple of block size ${blockSize}.`);
-  checkShape(node, scales, [weight.shape[0], columns / blockSize]);
+  checkShape(node, scales, [weight.shape[0]!, columns / blockSize]);
   return graph.addNode({
     ...node,
     domain: microsoftDomain,
@@ -100,8 +100,8 @@ export function quantizeLinearPerRow(
   checkElementType(node, input, "float32");
   checkElementType(node, zeroPoints, "uint8");
   checkRank(node, input, 2);
-  checkShape(node, scales, [input.shape[0], 1]);
-  checkShape(node, zeroPoints, [input.shape[0], 1]);
+  checkShape(node, scales, [input.shape[0]!, 1]);
+  checkShape(node, zeroPoints, [input.shape[0]!, 1]);
   return graph.addNode({
     ...node,
     domain: standardDomain,
@@ -135,14 +135,14 @@ export function matMulIntegerToFloat(
   checkElementType(node, weightScales, "float32");
   checkElementType(node, inputZeroPoint, "uint8");
   checkRank(node, input, 2);
-  checkShape(node, weight, [input.shape[1], weight.shape[1]]);
+  checkShape(node, weight, [input.shape[1]!, weight.shape[1]!]);
   checkShape(node, inputScale, []);
-  checkShape(node, weightScales, [weight.shape[1]]);
+  checkShape(node, weightScales, [weight.shape[1]!]);
   checkShape(node, inputZeroPoint, []);
   return graph.addNode({
     ...node,
     domain: microsoftDomain,
     inputs: [input, weight, inputScale, weightScales, inputZeroPoint],
-    outputs: [{ name, elementType: "float32", shape: [input.shape[0], weight.shape[1]] }],
+    outputs: [{ name, elementType: "float32", shape: [input.shape[0]!, weight.shape[1]!] }],
   })[0];
 }

@@ -72,7 +72,7 @@ export function nonZero(graph: GraphBuilder, name: string, input: Value, count: 
 export function gatherAt(graph: GraphBuilder, name: string, data: Value, indices: Value): Value {
   const node = { name, operator: "GatherND" };
   const numAxes = checkCoordinates(node, data, indices);
-  const shape = [indices.shape[0], ...data.shape.slice(numAxes)];
+  const shape = [indices.shape[0]!, ...data.shape.slice(numAxes)];
   return addStandardNode(graph, node, [data, indices], { elementType: data.elementType, shape });
 }
 
@@ -85,7 +85,7 @@ export function scatterAt(
   const node = { name, operator: "ScatterND" };
   const numAxes = checkCoordinates(node, data, indices);
   checkElementType(node, updates, data.elementType);
-  checkShape(node, updates, [indices.shape[0], ...data.shape.slice(numAxes)]);
+  checkShape(node, updates, [indices.shape[0]!, ...data.shape.slice(numAxes)]);
   return addStandardNode(graph, node, [data, indices, updates], data);
 }
 

@@ -1,5 +1,5 @@
 /** Operators of the ONNX standard (https://onnx.ai/onnx/operators) that the models use. */
-import { standardDomain, type AttributeValue, type GraphBuilder } from "./graph-builder.ts";
+import { standardDomain, type AttributeValue, type GraphBuilder, type ValuePerElement } from "./graph-builder.ts";
 import {
   checkElementType,
   checkRank,
@@ -36,7 +36,7 @@ export function addStandardNode(
   attributes: Readonly<Record<string, AttributeValue>> = {},
 ): Value {
   const outputs = [{ name: node.name, elementType: result.elementType, shape: result.shape }];
-  return graph.addNode({ ...node, domain: standardDomain, inputs, attributes, outputs })[0];
+  return graph.addNode({ ...node, domain: standardDomain, inputs, attributes, outputs })[0]!;
 }
 
 /** `input [M, K] x weight [N, K] transposed + bias [N]`: a linear layer over Hugging Face's weight layout. */
@@ -46,12 +46,12 @@ export function gemm(graph: GraphBuilder, name: string, input: Value, weight: Va
   checkElementType(node, weight, input.elementType);
   checkRank(node, input, 2);
   checkRank(node, weight, 2);
-  checkShape(node, weight, [weight.shape[0], input.shape[1]]);
+  checkShape(node, weight, [weight.shape[0]!, input.shape[1]!]);
   if (bias !== null) {
     checkElementType(node, bias, input.elementType);
-    checkShape(node, bias, [weight.shape[0]]);
+    checkShape(node, bias, [weight.shape[0]!]);
   }
-  const shape = [input.shape[0], weight.shape[0]];
+  const shape = [input.shape[0]!, weight.shape[0]!];
   const inputs = bias === null ? [input, weight] : [input, weight, bias];
   return addStandardNode(graph, node, inputs, { elementType: input.elementType, shape }, { transB: int(1) });
 }
@@ -98,8 +98,8 @@ export function scatterRows(graph: GraphBuilder, name: string, data: Value, indi
   const node = { name, operator: "ScatterND" };
   checkElementType(node, indices, "int64");
   checkElementType(node, updates, data.elementType);
-  checkShape(node, indices, [indices.shape[0], 1]);
-  checkShape(node, updates, [indices.shape[0], ...data.shape.slice(1)]);
+  checkShape(node, indices, [indices.shape[0]!, 1]);
+  checkShape(node, updates, [indices.shape[0]!, ...data.shape.slice(1)]);
   return addStandardNode(graph, node, [data, indices, updates], data);
 }
 
@@ -143,7 +143,7 @@ export function transpose(graph: GraphBuilder, name: string, input: Value, permu
   ) {
     throw nodeError(node, `[${permutation.join(", ")}] is not a permutation of the axes of ${describeValue(input)}.`);
   }
-  const shape = permutation.map((axis) => input.shape[axis]);
+  const shape = permutation.map((axis) => input.shape[axis]!);
   return addStandardNode(graph, node, [input], { elementType: input.elementType, shape }, { perm: ints(permutation) });
 }
 
@@ -154,7 +154,7 @@ export function concat(graph: GraphBuilder, name: string, inputs: readonly Value
   let size = 0;
   for (const input of inputs) {
     checkElementType(node, input, first.elementType);
-    checkShape(node, input, first.shape.with(axis, input.shape[axis]));
+    checkShape(node, input, first.shape.with(axis, input.shape[axis]!));
     size += knownSize(node, input, axis);
   }
   const shape = first.shape.with(axis, size);
@@ -174,12 +174,12 @@ export function expand(graph: GraphBuilder, name: string, input: Value, target: 
 }
 
 /** Cuts one axis into pieces of the given sizes. */
-export function split(
+export function split<const Sizes extends readonly number[]>(
   graph: GraphBuilder,
   name: string,
   input: Value,
-  { axis, sizes }: { readonly axis: number; readonly sizes: readonly number[] },
-): Value[] {
+  { axis, sizes }: { readonly axis: number; readonly sizes: Sizes },
+): ValuePerElement<Sizes> {
   const node = { name, operator: "Split" };
   const total = sizes.reduce((sum, size) => sum + size, 0);
   if (knownSize(node, input, axis) !== total) {
@@ -196,7 +196,7 @@ export function split(
       elementType: input.elementType,
       shape: input.shape.with(axis, size),
     })),
-  });
+  }) as ValuePerElement<Sizes>;
 }
 
 /** Elements from `start` (inclusive) to `end` (exclusive; default: the size of the axis) along one axis. */
@@ -282,7 +282,7 @@ export function range(graph: GraphBuilder, name: string, limit: Value, size: Dim
   checkElementType(node, limit, "int64");
   checkShape(node, limit, []);
   const [start, step] = [0, 1].map((value) => graph.constant(`int64.scalar.${value}`, "int64", [], [value]));
-  return addStandardNode(graph, node, [start, limit, step], { elementType: "int64", shape: [size] });
+  return addStandardNode(graph, node, [start!, limit, step!], { elementType: "int64", shape: [size] });
 }
 
 function int(value: number): AttributeValue {

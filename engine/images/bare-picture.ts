@@ -91,7 +91,7 @@ function pngWithoutTexts(bytes: Uint8Array): Uint8Array {
 
 /** The name of a chunk: four letters. */
 function nameAt(bytes: Uint8Array, at: number): string {
-  return String.fromCharCode(bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]);
+  return String.fromCharCode(bytes[at]!, bytes[at + 1]!, bytes[at + 2]!, bytes[at + 3]!);
 }
 
 function viewOf(bytes: Uint8Array): DataView {

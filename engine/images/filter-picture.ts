@@ -17,8 +17,8 @@ const LOW_BITS = 15;
  */
 export function filterPicture(image: DecodedImage, columns: AxisCoefficients, rows: AxisCoefficients): Uint8Array {
   const lastOutput = rows.numOutputs - 1;
-  const endRow = rows.starts[lastOutput] + rows.numTaps[lastOutput];
-  const numRows = endRow - rows.starts[0];
+  const endRow = rows.starts[lastOutput]! + rows.numTaps[lastOutput]!;
+  const numRows = endRow - rows.starts[0]!;
   const inputStride = image.width * 3;
   const rowLength = columns.numOutputs * 3;
   // The kernel writes one byte past each row and reads 16 bytes at a time.
@@ -73,10 +73,10 @@ export function filterPicture(image: DecodedImage, columns: AxisCoefficients, ro
 
   const output = new Uint8Array(rows.numOutputs * rowLength);
   for (let row = 0; row < rows.numOutputs; row++) {
-    const start = rows.starts[row];
-    if (start + rows.numTaps[row] > bandEnd) moveBandTo(start);
+    const start = rows.starts[row]!;
+    if (start + rows.numTaps[row]! > bandEnd) moveBandTo(start);
     const rowsAt = bandAt + (start - bandStart) * stride;
-    const numPairs = (rows.numTaps[row] + 1) >> 1;
+    const numPairs = (rows.numTaps[row]! + 1) >> 1;
     kernel.filterColumns(rowsAt, stride, rowWeightsAt + row * rowWeightsStride, numPairs, outputAt);
     output.set(memory.subarray(outputAt, outputAt + rowLength), row * rowLength);
   }
@@ -87,8 +87,8 @@ export function filterPicture(image: DecodedImage, columns: AxisCoefficients, ro
 function columnTaps({ numOutputs, starts, numTaps }: AxisCoefficients): Uint32Array {
   const taps = new Uint32Array(numOutputs * 2);
   for (let column = 0; column < numOutputs; column++) {
-    taps[column * 2] = starts[column] * 3;
-    taps[column * 2 + 1] = Math.ceil(numTaps[column] / 4) * 16;
+    taps[column * 2] = starts[column]! * 3;
+    taps[column * 2 + 1] = Math.ceil(numTaps[column]! / 4) * 16;
   }
   return taps;
 }
@@ -100,8 +100,8 @@ function packWeights({ numOutputs, maxTaps, numTaps, weights }: AxisCoefficients
   const stride = Math.ceil(maxTaps / 4) * 8;
   const packed = new Int16Array(numOutputs * stride);
   for (let output = 0; output < numOutputs; output++) {
-    for (let tap = 0; tap < numTaps[output]; tap++) {
-      const weight = weights[output * maxTaps + tap];
+    for (let tap = 0; tap < numTaps[output]!; tap++) {
+      const weight = weights[output * maxTaps + tap]!;
       const at = output * stride + (tap >> 1) * 4 + (tap & 1);
       packed[at] = weight >> LOW_BITS;
       packed[at + 2] = weight & ((1 << LOW_BITS) - 1);

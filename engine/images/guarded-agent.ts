@@ -60,7 +60,7 @@ function publicOnly(lookup: LookupFunction): LookupFunction {
         return callback(notPublic(), []);
       }
       if (options.all === true) return callback(null, addresses);
-      callback(null, addresses[0].address, addresses[0].family);
+      callback(null, addresses[0]!.address, addresses[0]!.family);
     });
   };
 }

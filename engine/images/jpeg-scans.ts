@@ -15,10 +15,10 @@ export function countJpegScans(bytes: Uint8Array): number {
     // Within a scan, 0xff is data if 0 or a restart marker follows. Between segments it may be repeated.
     at = bytes.indexOf(0xff, at);
     if (at === -1 || at + 3 >= bytes.byteLength) break;
-    const marker = bytes[at + 1];
+    const marker = bytes[at + 1]!;
     if (marker === END_OF_IMAGE) break;
     if (marker === START_OF_SCAN) numScans++;
-    at += marker === 0xff ? 1 : hasLength(marker) ? 2 + ((bytes[at + 2] << 8) | bytes[at + 3]) : 2;
+    at += marker === 0xff ? 1 : hasLength(marker) ? 2 + ((bytes[at + 2]! << 8) | bytes[at + 3]!) : 2;
   }
   return Math.max(numScans, 1);
 }

@@ -53,12 +53,12 @@ export function toPixelValues(image: DecodedImage, plan: PreprocessorPlan): Pixe
   for (let channel = 0; channel < 3; channel++) {
     const values = valueOfByte(plan, channel);
     const plane = pixelValues.subarray(channel * numPixels, (channel + 1) * numPixels);
-    if (visible.data.length < pixelValues.length) plane.fill(values[0]);
+    if (visible.data.length < pixelValues.length) plane.fill(values[0]!);
     for (let row = 0; row < visible.height; row++) {
       let from = row * visible.width * 3 + channel;
       const start = (row + Math.max(-top, 0)) * width + Math.max(-left, 0);
       for (let to = start; to < start + visible.width; to++) {
-        plane[to] = values[visible.data[from]];
+        plane[to] = values[visible.data[from]!]!;
         from += 3;
       }
     }
@@ -77,7 +77,7 @@ export function valueOfByte(
     values[byte] =
       normalize === null
         ? rescaled
-        : Math.fround(rescaled - Math.fround(normalize.mean[channel])) / Math.fround(normalize.std[channel]);
+        : Math.fround(rescaled - Math.fround(normalize.mean[channel]!)) / Math.fround(normalize.std[channel]!);
   }
   return values;
 }

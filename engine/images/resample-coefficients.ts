@@ -68,10 +68,10 @@ export function computeCoefficients(
     let sum = 0;
     for (let tap = 0; tap < count; tap++) {
       exact[tap] = filter.weight((tap + first - center + 0.5) * (1 / filterScale));
-      sum += exact[tap];
+      sum += exact[tap]!;
     }
     for (let tap = 0; tap < count; tap++) {
-      const weight = (sum === 0 ? exact[tap] : exact[tap] / sum) * 2 ** PRECISION_BITS;
+      const weight = (sum === 0 ? exact[tap]! : exact[tap]! / sum) * 2 ** PRECISION_BITS;
       weights[output * maxTaps + tap] = Math.trunc(weight < 0 ? weight - 0.5 : weight + 0.5);
     }
     starts[output] = first;

@@ -71,9 +71,9 @@ function pickNearest(image: DecodedImage, columns: Int32Array, rows: Int32Array)
   for (const row of rows) {
     for (const column of columns) {
       const from = (row * image.width + column) * 3;
-      data[to] = image.data[from];
-      data[to + 1] = image.data[from + 1];
-      data[to + 2] = image.data[from + 2];
+      data[to] = image.data[from]!;
+      data[to + 1] = image.data[from + 1]!;
+      data[to + 2] = image.data[from + 2]!;
       to += 3;
     }
   }

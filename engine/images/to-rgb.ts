@@ -34,11 +34,11 @@ function blendOnWhite(samples: Uint8Array, { stride, hasAlpha }: SampleLayout): 
   const green = stride === 4 ? 1 : 0;
   const blue = stride === 4 ? 2 : 0;
   for (let from = 0, to = 0; to < rgb.length; from += stride, to += 3) {
-    const alpha = hasAlpha ? samples[from + stride - 1] : 255;
+    const alpha = hasAlpha ? samples[from + stride - 1]! : 255;
     const white = 255 * (255 - alpha);
-    rgb[to] = divideBy255(samples[from] * alpha + white);
-    rgb[to + 1] = divideBy255(samples[from + green] * alpha + white);
-    rgb[to + 2] = divideBy255(samples[from + blue] * alpha + white);
+    rgb[to] = divideBy255(samples[from]! * alpha + white);
+    rgb[to + 1] = divideBy255(samples[from + green]! * alpha + white);
+    rgb[to + 2] = divideBy255(samples[from + blue]! * alpha + white);
   }
   return rgb;
 }
@@ -47,10 +47,10 @@ function blendOnWhite(samples: Uint8Array, { stride, hasAlpha }: SampleLayout): 
 function cmykToRgb(samples: Uint8Array): Uint8Array {
   const rgb = new Uint8Array((samples.length / 4) * 3);
   for (let from = 0, to = 0; to < rgb.length; from += 4, to += 3) {
-    const light = 255 - samples[from + 3];
-    rgb[to] = light - divideBy255(samples[from] * light);
-    rgb[to + 1] = light - divideBy255(samples[from + 1] * light);
-    rgb[to + 2] = light - divideBy255(samples[from + 2] * light);
+    const light = 255 - samples[from + 3]!;
+    rgb[to] = light - divideBy255(samples[from]! * light);
+    rgb[to + 1] = light - divideBy255(samples[from + 1]! * light);
+    rgb[to + 2] = light - divideBy255(samples[from + 2]! * light);
   }
   return rgb;
 }

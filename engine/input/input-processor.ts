@@ -248,7 +248,7 @@ export class InputProcessor {
   #features(items: readonly LoadedItem[], { placeholders }: UpdatedPrompt): ImageFeature[] {
     const features = items.map(({ mmHash, item: { tensors } }, index) => {
       const placeholder = placeholders[index];
-      invariant(placeholder !== null, "images without a place are rejected");
+      invariant(placeholder, "images without a place are rejected");
       return { tensors, mmHash, placeholder };
     });
     return features.sort((left, right) => left.placeholder.offset - right.placeholder.offset);

@@ -127,7 +127,7 @@ export class ItemLoader {
           const named = { kind: "uuid", tenant: request.tenant ?? "", uuid } as const;
           return { mmHash: this.#hash("image", named, request), item: null };
         }
-        const knownItem = known[index];
+        const knownItem = known[index] ?? null;
         const answer = await this.#fetchIfChanged(part, index, knownItem?.validator ?? null, either);
         if (answer.kind === "unchanged") {
           invariant(knownItem !== null, "an image without a cached source cannot be unchanged");
@@ -148,9 +148,9 @@ export class ItemLoader {
             item === null && other === mmHash ? [at] : [],
           );
           // Of several images with one uuid, any may bring the image.
-          const index = indices.find((at) => parts[at].reference !== null) ?? indices[0];
+          const index = indices.find((at) => parts[at]!.reference !== null) ?? indices[0];
           invariant(index !== undefined, "a cache requests only images that are missing");
-          return this.#inspect(fetched[index] ?? (await this.#fetch(parts[index], index, either)), request, either);
+          return this.#inspect(fetched[index] ?? (await this.#fetch(parts[index]!, index, either)), request, either);
         },
         signal,
       );
@@ -160,7 +160,7 @@ export class ItemLoader {
     };
     const wanted = identified.filter(({ item }) => item === null).map(({ mmHash }) => mmHash);
     const found = (await caches.processor.getOrProcess(wanted, processMissing, signal)).values();
-    return identified.map(({ item }, index) => ({ mmHash: mmHashes[index], item: item ?? found.next().value! }));
+    return identified.map(({ item }, index) => ({ mmHash: mmHashes[index]!, item: item ?? found.next().value! }));
   }
 
   /** Embeddings are not cached: they came with the request and are what a cache would hold. */
@@ -186,7 +186,7 @@ export class ItemLoader {
       options: request.processorOptions,
       promptText,
     });
-    return items.map((item, index) => ({ mmHash: loaded[index].mmHash, item }));
+    return items.map((item, index) => ({ mmHash: loaded[index]!.mmHash, item }));
   }
 
   /**

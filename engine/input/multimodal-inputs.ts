@@ -119,7 +119,7 @@ export async function loadImageInputs(
   if (inputs === null || Object.keys(config.mmProcessorOptions ?? {}).length === 0) return inputs;
   const { processor, dummyInputs } = inputs;
   const [size] = dummyInputs.build(1, { width: CHECKED_EDGE, height: CHECKED_EDGE }).imageSizes;
-  const picture = { bytes: dummyPicture(size), parameter: "mmProcessorOptions" };
+  const picture = { bytes: dummyPicture(size!), parameter: "mmProcessorOptions" };
   const settings = { options: processor.options, promptText: createPromptText(parts.tokenizer), signal };
   try {
     await processImages(processor, [picture], settings);

@@ -39,8 +39,8 @@ export async function measureWorstImage(
   const { info, dummyInputs, processor } = imageInputs;
   const placeholderTokenIds = processor.imagePlaceholderTokenIds;
   const { maxImagesPerPrompt, largestExpectedImage } = options.imageLimits;
-  const [size] = dummyInputs.build(1, largestExpectedImage).imageSizes;
-  const [largest] = dummyInputs.build(1).imageSizes;
+  const size = dummyInputs.build(1, largestExpectedImage).imageSizes[0]!;
+  const largest = dummyInputs.build(1).imageSizes[0]!;
   const isLargest = size.width === largest.width && size.height === largest.height;
   const reference = `data:image/png;base64,${Buffer.from(dummyPicture(size)).toString("base64")}`;
   const inputProcessor = new InputProcessor({
@@ -58,7 +58,7 @@ export async function measureWorstImage(
   const without = await process([]);
   const withImage = await process([{ type: "image", reference }]);
   const numTokens = withImage.promptTokenIds.length - without.promptTokenIds.length;
-  const [image] = withImage.images;
+  const image = withImage.images[0]!;
   const maxPerPrompt = allowedLimit(info, "image", maxImagesPerPrompt);
   // One position is for the output.
   const numFree = options.maxModelLen - 1 - without.promptTokenIds.length;

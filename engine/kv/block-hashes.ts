@@ -23,7 +23,7 @@ export class BlockHashes {
   /** The hash of the block with this index. All its tokens must be known. */
   at(blockIndex: number): string {
     for (let index = this.#hashes.length; index <= blockIndex; index++) this.#hashes.push(this.#hashBlock(index));
-    return this.#hashes[blockIndex];
+    return this.#hashes[blockIndex]!;
   }
 
   #hashBlock(blockIndex: number): string {
@@ -33,7 +33,7 @@ export class BlockHashes {
     for (let index = 0; index < tokenIds.length; index++) {
       const place = firstToken + index;
       const numPromptTokens = promptTokenIds.length;
-      tokenIds[index] = place < numPromptTokens ? promptTokenIds[place] : outputTokenIds[place - numPromptTokens];
+      tokenIds[index] = place < numPromptTokens ? promptTokenIds[place]! : outputTokenIds[place - numPromptTokens]!;
     }
     const hash = createHash("sha256").update(tokenIds);
     const endToken = firstToken + this.#blockSize;

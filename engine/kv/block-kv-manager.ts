@@ -93,7 +93,7 @@ export class BlockKvManager implements KvManager {
     if (!this.#isEnabled) return;
     const numFull = Math.floor(sequence.numComputedTokens / this.capacity.blockSize);
     for (; holding.numCompleteBlocks < numFull; holding.numCompleteBlocks++) {
-      const blockId = sequence.blockTable[holding.numCompleteBlocks];
+      const blockId = sequence.blockTable[holding.numCompleteBlocks]!;
       this.#pool.setHash(blockId, holding.hashes.at(holding.numCompleteBlocks));
     }
     if (holding.awaited.length > 0 && !sequence.isPrefilling) this.#stopAwaiting(holding);

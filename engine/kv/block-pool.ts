@@ -42,7 +42,7 @@ export class BlockPool {
   }
 
   numReferences(blockId: number): number {
-    return this.#numReferences[blockId];
+    return this.#numReferences[blockId]!;
   }
 
   /** Takes a free block for one holder. Its old tokens are no longer found. Call it while `numFree` is above 0. */
@@ -60,15 +60,15 @@ export class BlockPool {
   /** Adds a holder to a block that `find` returned. */
   hold(blockId: number): void {
     invariant(this.#hashes[blockId] !== null, `block ${blockId} is shared before its tokens are complete`);
-    this.#numReferences[blockId]++;
+    this.#numReferences[blockId]!++;
     this.#reusable.delete(blockId);
   }
 
   /** Removes a holder. A block without holders is free. */
   release(blockId: number): void {
-    invariant(this.#numReferences[blockId] > 0, `block ${blockId} is released but not held`);
-    this.#numReferences[blockId]--;
-    if (this.#numReferences[blockId] > 0) return;
+    invariant(this.#numReferences[blockId]! > 0, `block ${blockId} is released but not held`);
+    this.#numReferences[blockId]!--;
+    if (this.#numReferences[blockId]! > 0) return;
     if (this.#hashes[blockId] === null) this.#unhashed.push(blockId);
     else this.#reusable.add(blockId);
   }
@@ -78,7 +78,7 @@ export class BlockPool {
    * same tokens, `find` continues to return that one.
    */
   setHash(blockId: number, hash: string): void {
-    invariant(this.#numReferences[blockId] > 0, `block ${blockId} gets a hash but is not held`);
+    invariant(this.#numReferences[blockId]! > 0, `block ${blockId} gets a hash but is not held`);
     invariant(this.#hashes[blockId] === null, `block ${blockId} gets a second hash`);
     if (this.#blockIdsByHash.has(hash)) return;
     this.#hashes[blockId] = hash;
@@ -88,7 +88,7 @@ export class BlockPool {
   #evict(): number {
     for (const blockId of this.#reusable) {
       this.#reusable.delete(blockId);
-      const hash = this.#hashes[blockId];
+      const hash = this.#hashes[blockId] ?? null;
       if (hash !== null) this.#blockIdsByHash.delete(hash);
       this.#hashes[blockId] = null;
       return blockId;

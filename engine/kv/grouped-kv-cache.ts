@@ -76,7 +76,7 @@ export class GroupedKvCache implements KvCache {
     const candidates = alone.filter((slot) => !this.#isFirst(slot));
     const isThere = candidates.find((slot) => slot === this.#contents?.slot);
     this.#windowSlot = isThere ?? (hasPrompts ? null : (candidates[0] ?? null));
-    return [...groups.values()].map((members) => this.rangeOf(members[0], members.at(-1)!));
+    return [...groups.values()].map((members) => this.rangeOf(members[0]!, members.at(-1)!));
   }
 
   rangeOf(lowest: number, highest: number): SlotRange {
@@ -103,7 +103,7 @@ export class GroupedKvCache implements KvCache {
       return { ...splitLayers(this.#window), [Symbol.dispose]: () => undefined };
     }
     invariant(this.#isFirst(firstSlot), `a batch begins at KV slot ${firstSlot}, within a group`);
-    const views = this.#groups[this.#groupOf(firstSlot)].map((tensor) =>
+    const views = this.#groups[this.#groupOf(firstSlot)]!.map((tensor) =>
       tensor.view(0, [numSlots, ...tensor.shape.slice(1)]),
     );
     return { ...splitLayers(views), [Symbol.dispose]: () => disposeAll(views) };
@@ -117,7 +117,8 @@ export class GroupedKvCache implements KvCache {
       return;
     }
     this.#emptyWindow();
-    const [first, second] = transfer.slots.map((slot) => this.#placeOf(slot));
+    const [firstSlot, secondSlot] = transfer.slots;
+    const [first, second] = [this.#placeOf(firstSlot), this.#placeOf(secondSlot)];
     const [numFirst, numSecond] = transfer.numTokens;
     if (numSecond === 0) return this.#mover.move(first, second, numFirst);
     this.#mover.move(first, this.#windowPlace, numFirst);
@@ -151,6 +152,6 @@ export class GroupedKvCache implements KvCache {
   }
 
   #placeOf(slot: number): SlotPlace {
-    return { tensors: this.#groups[this.#groupOf(slot)], row: slot % this.maxSlotsPerRun };
+    return { tensors: this.#groups[this.#groupOf(slot)]!, row: slot % this.maxSlotsPerRun };
   }
 }

@@ -126,14 +126,14 @@ class HostKvCache extends ContiguousKvCache {
   /** A token has far fewer bytes here than the weights that computing it reads. */
   readonly transfer = (transfer: SlotTransfer): void => {
     for (const { data, shape } of this.tensors) {
-      const [, numKvHeads, maxLen, headDim] = shape;
+      const [, numKvHeads, maxLen, headDim] = shape as readonly [number, number, number, number];
       for (let head = 0; head < numKvHeads; head++) {
         const offsetOf = (slot: number): number => (slot * numKvHeads + head) * maxLen * headDim;
         if (transfer.kind === "copy") {
           const from = offsetOf(transfer.fromSlot);
           data.copyWithin(offsetOf(transfer.toSlot), from, from + transfer.numTokens * headDim);
         } else {
-          const [first, second] = transfer.slots.map(offsetOf);
+          const [first, second] = [offsetOf(transfer.slots[0]), offsetOf(transfer.slots[1])];
           const [numFirst, numSecond] = transfer.numTokens;
           const kept = data.slice(first, first + numFirst * headDim);
           data.copyWithin(first, second, second + numSecond * headDim);
@@ -184,7 +184,7 @@ class SeparateKvCache implements KvCache {
   prepare(): void {}
 
   view(firstSlot: number): KvView {
-    return { ...splitLayers(this.#slots[firstSlot]), [Symbol.dispose]: () => undefined };
+    return { ...splitLayers(this.#slots[firstSlot]!), [Symbol.dispose]: () => undefined };
   }
 
   [Symbol.dispose](): void {

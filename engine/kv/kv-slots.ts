@@ -49,7 +49,7 @@ export class KvSlots {
     for (let slot = 0; slot < this.numSlots; slot++) {
       if (this.isTaken(slot)) continue;
       if (this.#numKeptTokens[slot] === 0) return slot;
-      if (oldest === null || this.#freedAt[slot] < this.#freedAt[oldest]) oldest = slot;
+      if (oldest === null || this.#freedAt[slot]! < this.#freedAt[oldest]!) oldest = slot;
     }
     return oldest;
   }
@@ -76,14 +76,14 @@ export class KvSlots {
   swap(first: number, second: number): void {
     invariant(!this.isTaken(first) && !this.isTaken(second), `KV slot ${first} or ${second} is moved while taken`);
     for (const values of [this.#numKeptTokens, this.#freedAt]) {
-      [values[first], values[second]] = [values[second], values[first]];
+      [values[first], values[second]] = [values[second]!, values[first]!];
     }
   }
 
   /** Keeps only the first `numTokens` of the slot's tokens. */
   take(slot: number, numTokens: number): void {
     invariant(!this.isTaken(slot), `KV slot ${slot} is taken twice`);
-    const numKept = this.#numKeptTokens[slot];
+    const numKept = this.#numKeptTokens[slot]!;
     invariant(numTokens <= numKept, `${numTokens} tokens of KV slot ${slot} are reused; it keeps ${numKept}`);
     this.#isTaken[slot] = 1;
     this.#numTaken++;
@@ -95,19 +95,19 @@ export class KvSlots {
     invariant(this.isTaken(slot), `KV slot ${slot} is freed but not taken`);
     this.#isTaken[slot] = 0;
     this.#numTaken--;
-    this.#numTokensInUse -= this.#numKeptTokens[slot];
+    this.#numTokensInUse -= this.#numKeptTokens[slot]!;
     this.#freedAt[slot] = ++this.#numFreed;
   }
 
   numKeptTokens(slot: number): number {
-    return this.#numKeptTokens[slot];
+    return this.#numKeptTokens[slot]!;
   }
 
   /** The slot must be taken. */
   setNumKeptTokens(slot: number, numTokens: number): void {
     invariant(this.isTaken(slot), `KV slot ${slot} is written to but not taken`);
     invariant(numTokens < this.maxLen, `KV slot ${slot} keeps ${numTokens} tokens; it has ${this.maxLen} positions`);
-    this.#numTokensInUse += numTokens - this.#numKeptTokens[slot];
+    this.#numTokensInUse += numTokens - this.#numKeptTokens[slot]!;
     this.#numKeptTokens[slot] = numTokens;
   }
 }

@@ -42,7 +42,7 @@ export class PastBatch {
   numFitting(slots: readonly number[]): number {
     let longest = 0;
     for (let count = 1; count <= slots.length; count++) {
-      longest = Math.max(longest, this.#pastSlots.lengthOf(slots[count - 1]));
+      longest = Math.max(longest, this.#pastSlots.lengthOf(slots[count - 1]!));
       if (count * longest > this.#maxNumTokens) return Math.max(count - 1, 1);
     }
     return slots.length;
@@ -62,18 +62,18 @@ export class PastBatch {
     const numTotal = longest + 1;
     const mask = new BigInt64Array(slots.length * numTotal);
     for (let row = 0; row < slots.length; row++) {
-      const padding = longest - lengths[row];
+      const padding = longest - lengths[row]!;
       const firstSeen = row * numTotal + (isInFront ? padding : 0);
-      mask.fill(1n, firstSeen, firstSeen + lengths[row] + 1);
-      const size = lengths[row] * headDim;
+      mask.fill(1n, firstSeen, firstSeen + lengths[row]! + 1);
+      const size = lengths[row]! * headDim;
       for (let index = 0; index < 2 * numLayers; index++) {
-        const from = this.#pastSlots.buffer(slots[row], index);
+        const from = this.#pastSlots.buffer(slots[row]!, index);
         for (let head = 0; head < numKvHeads; head++) {
           const start = (row * numKvHeads + head) * longest * headDim;
           // Old values may be NaN, which no mask can exclude.
           const paddingStart = start + (isInFront ? 0 : size);
-          past[index].fill(0, paddingStart, paddingStart + padding * headDim);
-          past[index].set(from.subarray(head * size, (head + 1) * size), start + (isInFront ? padding * headDim : 0));
+          past[index]!.fill(0, paddingStart, paddingStart + padding * headDim);
+          past[index]!.set(from.subarray(head * size, (head + 1) * size), start + (isInFront ? padding * headDim : 0));
         }
       }
     }
@@ -86,14 +86,14 @@ export class PastBatch {
     const { present } = this.#buffers!;
     const total = Math.max(...slots.map((slot) => this.#pastSlots.lengthOf(slot))) + 1;
     for (let row = 0; row < slots.length; row++) {
-      const numTokens = this.#pastSlots.lengthOf(slots[row]) + 1;
+      const numTokens = this.#pastSlots.lengthOf(slots[row]!) + 1;
       const size = numTokens * headDim;
       const skipped = this.#graph.padding === "front" ? (total - numTokens) * headDim : 0;
       for (let index = 0; index < 2 * numLayers; index++) {
-        const to = this.#pastSlots.buffer(slots[row], index);
+        const to = this.#pastSlots.buffer(slots[row]!, index);
         for (let head = 0; head < numKvHeads; head++) {
           const start = (row * numKvHeads + head) * total * headDim + skipped;
-          to.set(present[index].subarray(start, start + size), head * size);
+          to.set(present[index]!.subarray(start, start + size), head * size);
         }
       }
     }

@@ -51,7 +51,7 @@ export class PastSlots {
   }
 
   lengthOf(slot: number): number {
-    return this.#lengths[slot];
+    return this.#lengths[slot]!;
   }
 
   /**
@@ -59,7 +59,7 @@ export class PastSlots {
    * key.
    */
   buffer(slot: number, index: number): PastNumbers {
-    return this.#sets[slot][index];
+    return this.#sets[slot]![index]!;
   }
 
   /** Call it after writing that many tokens into the slot's buffers. */
@@ -69,7 +69,7 @@ export class PastSlots {
 
   /** The slot's tokens as tensors [1, numKvHeads, numTokens, headDim]: a key and a value per layer. */
   past(slot: number): Tensor[] {
-    return this.#tensorsOver(this.#sets[slot], this.#lengths[slot]);
+    return this.#tensorsOver(this.#sets[slot]!, this.#lengths[slot]!);
   }
 
   /** The tensors into which a run writes a present of `numTokens`. `keepPresent` makes it the slot's past. */
@@ -80,17 +80,17 @@ export class PastSlots {
   /** Makes the present that was written last, of `numTokens`, the slot's past. */
   keepPresent(slot: number, numTokens: number): void {
     const written = this.#spare;
-    this.#spare = this.#sets[slot];
+    this.#spare = this.#sets[slot]!;
     this.#sets[slot] = written;
     this.#lengths[slot] = numTokens;
   }
 
   /** Drops all tokens except the first `numTokens`. */
   truncate(slot: number, numTokens: number): void {
-    const length = this.#lengths[slot];
+    const length = this.#lengths[slot]!;
     invariant(numTokens <= length, `${numTokens} tokens are needed from a KV slot that has ${length}`);
     if (numTokens === length) return;
-    for (const buffer of this.#sets[slot]) this.#copyHeads(buffer, length, buffer, numTokens);
+    for (const buffer of this.#sets[slot]!) this.#copyHeads(buffer, length, buffer, numTokens);
     this.#lengths[slot] = numTokens;
   }
 
@@ -98,16 +98,16 @@ export class PastSlots {
     switch (transfer.kind) {
       case "copy": {
         const { fromSlot, toSlot, numTokens } = transfer;
-        this.#sets[fromSlot].forEach((buffer, index) => {
-          this.#copyHeads(buffer, this.#lengths[fromSlot], this.#sets[toSlot][index], numTokens);
+        this.#sets[fromSlot]!.forEach((buffer, index) => {
+          this.#copyHeads(buffer, this.#lengths[fromSlot]!, this.#sets[toSlot]![index]!, numTokens);
         });
         this.#lengths[toSlot] = numTokens;
         return;
       }
       case "swap": {
         const [first, second] = transfer.slots;
-        [this.#sets[first], this.#sets[second]] = [this.#sets[second], this.#sets[first]];
-        [this.#lengths[first], this.#lengths[second]] = [this.#lengths[second], this.#lengths[first]];
+        [this.#sets[first], this.#sets[second]] = [this.#sets[second]!, this.#sets[first]!];
+        [this.#lengths[first], this.#lengths[second]] = [this.#lengths[second]!, this.#lengths[first]!];
         return;
       }
       default:

@@ -110,7 +110,7 @@ export class PrefixCache {
       const numTokens = [this.#kvSlots.numKeptTokens(kvSlot), numKeptInPlace] as const;
       transfers.push({ kind: "swap", slots: [kvSlot, swappedSlot], numTokens });
       this.#kvSlots.swap(kvSlot, swappedSlot);
-      this.#tokens[swappedSlot] = this.#tokens[kvSlot];
+      this.#tokens[swappedSlot] = this.#tokens[kvSlot] ?? null;
     }
     if (prefixSlot !== null) {
       transfers.push({ kind: "copy", fromSlot: prefixSlot, toSlot: kvSlot, numTokens: numCachedTokens });
@@ -173,7 +173,7 @@ export class PrefixCache {
    * next.
    */
   #numShared(slot: number, prompt: SequenceTokens, limit: number): number {
-    const tokens = this.#tokens[slot];
+    const tokens = this.#tokens[slot] ?? null;
     return tokens === null ? 0 : numSharedTokens(tokens, prompt, Math.min(limit, prompt.promptTokenIds.length - 1));
   }
 }

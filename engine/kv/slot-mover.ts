@@ -41,8 +41,8 @@ export class SlotMover implements Disposable {
     binding.bindInput("row", small.use(Tensor.fromTypedArray("int32", Int32Array.of(to.row), [1, 1, 1, 1])));
     for (const [index, source] of from.tensors.entries()) {
       binding.bindInput(`source.${index}`, source);
-      binding.bindInput(`target.${index}`, to.tensors[index]);
-      binding.bindOutput(`moved.${index}`, to.tensors[index]);
+      binding.bindInput(`target.${index}`, to.tensors[index]!);
+      binding.bindOutput(`moved.${index}`, to.tensors[index]!);
     }
     binding.run();
   }

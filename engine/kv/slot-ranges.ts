@@ -20,13 +20,13 @@ export function coverSlots(slots: readonly number[], maxSlotsPerRun: number): Sl
   const ranges: SlotRange[] = [];
   let firstSlot = 0;
   for (let index = 0; index < slots.length; index++) {
-    const slot = slots[index];
+    const slot = slots[index]!;
     if (index === 0) firstSlot = slot;
     const next = slots[index + 1];
     const goesOn = next !== undefined && next - slot - 1 <= MAX_GAP && next - firstSlot < maxSlotsPerRun;
     if (goesOn) continue;
     ranges.push({ firstSlot, numSlots: slot - firstSlot + 1 });
-    firstSlot = next;
+    if (next !== undefined) firstSlot = next;
   }
   return ranges;
 }

@@ -1,6 +1,6 @@
 /** Linear layers for every weight format. Activations are flat: `[tokens, features]`. */
 import { EngineError, invariant } from "../contract/errors.ts";
-import type { GraphBuilder } from "../graph/graph-builder.ts";
+import type { GraphBuilder, ValuePerElement } from "../graph/graph-builder.ts";
 import { matMulIntegerToFloat, matMulNBits, quantizeLinearPerRow } from "../graph/quantised-ops.ts";
 import {
   abs,
@@ -66,13 +66,13 @@ export function jointLinear(
 }
 
 /** The parts of a joint projection one by one; `widths` are the features of each. */
-export function separate(
+export function separate<const Widths extends readonly number[]>(
   graph: GraphBuilder,
   name: string,
   projected: JointProjection,
-  widths: readonly number[],
-): readonly Value[] {
-  if (projected.kind === "separate") return projected.values;
+  widths: Widths,
+): ValuePerElement<Widths> {
+  if (projected.kind === "separate") return projected.values as ValuePerElement<Widths>;
   return split(graph, `${name}.split`, projected.value, { axis: 1, sizes: widths });
 }
 
@@ -85,7 +85,7 @@ function project(
 ): Value {
   const { graph, weights, precision, device } = context;
   const outFeatures = layers.reduce((sum, layer) => sum + layer.outFeatures, 0);
-  const [{ inFeatures, hasBias, storedShape }] = layers;
+  const { inFeatures, hasBias, storedShape } = layers[0]!;
   const { weight, scales } = weights.prepared({
     name: `${weightName}.weight`,
     sources: layers.map((layer) => `${layer.name}.weight`),
@@ -167,7 +167,7 @@ function packedBias(
     layers.every((layer) => layer.hasBias),
     `either all or none of the layers of ${name} have biases`,
   );
-  const biasName = layers.length === 1 ? `${layers[0].name}.bias` : `${name}.bias`;
+  const biasName = layers.length === 1 ? `${layers[0]!.name}.bias` : `${name}.bias`;
   const { weight } = weights.prepared({
     name: biasName,
     sources: layers.map((layer) => `${layer.name}.bias`),
@@ -210,7 +210,7 @@ function int8Product(
 
 /** float [tokens, 1]: the largest magnitude of each token's features. */
 function largestMagnitudes({ graph, emptySizes }: GraphContext, name: string, input: Value): Value {
-  const tokens = input.shape[0];
+  const tokens = input.shape[0]!;
   const largest = reduceMaxLast(graph, `${name}.largest`, abs(graph, `${name}.magnitudes`, input));
   if (!emptySizes.has(tokens)) return largest;
   // ONNX Runtime 1.30 gives a reduction of zero rows the shape of its input.
@@ -220,7 +220,7 @@ function largestMagnitudes({ graph, emptySizes }: GraphContext, name: string, in
 
 /** uint8 [tokens, 1], created once for each number of tokens. */
 function zeroPoints({ graph, zeroPointsByTokens }: GraphContext, rowScales: Value): Value {
-  const tokens = rowScales.shape[0];
+  const tokens = rowScales.shape[0]!;
   let value = zeroPointsByTokens.get(tokens);
   if (value === undefined) {
     const shape = shapeOf(graph, `int8.${tokens}.shape`, rowScales);

@@ -22,7 +22,7 @@ export interface WeightSource {
 
 /** The first prefix under which the checkpoint has the tensor; if none, the first of all, for the error. */
 export function findPrefix(weights: WeightSource, prefixes: readonly string[], tensor: string): string {
-  return prefixes.find((prefix) => weights.has(`${prefix}${tensor}`)) ?? prefixes[0];
+  return prefixes.find((prefix) => weights.has(`${prefix}${tensor}`)) ?? prefixes[0]!;
 }
 
 /** Collects requests, and answers with tensors of the right types and shapes that are stored nowhere. */
@@ -89,12 +89,12 @@ function preparedShapes({ shape, format }: WeightRequest): {
     case "plain":
       return { weight: { elementType: format.elementType, shape }, scales: null };
     case "blockwise": {
-      const numBlocks = Math.ceil(shape[1] / format.blockSize);
-      const packed = [shape[0], numBlocks, (format.blockSize * format.bits) / 8];
-      return { weight: { elementType: "uint8", shape: packed }, scales: [shape[0] * numBlocks] };
+      const numBlocks = Math.ceil(shape[1]! / format.blockSize);
+      const packed = [shape[0]!, numBlocks, (format.blockSize * format.bits) / 8];
+      return { weight: { elementType: "uint8", shape: packed }, scales: [shape[0]! * numBlocks] };
     }
     case "per-channel-int8":
-      return { weight: { elementType: "int8", shape: [shape[1], shape[0]] }, scales: [shape[0]] };
+      return { weight: { elementType: "int8", shape: [shape[1]!, shape[0]!] }, scales: [shape[0]!] };
   }
   return format satisfies never;
 }

@@ -124,11 +124,11 @@ class PromptBuilder {
 
   /** Without spread, because prompts can exceed the maximum number of arguments. */
   appendTokens(tokenIds: readonly number[], start: number, end: number): void {
-    for (let index = start; index < end; index += 1) this.#tokenIds.push(tokenIds[index]);
+    for (let index = start; index < end; index += 1) this.#tokenIds.push(tokenIds[index]!);
   }
 
   appendContent(item: number, alternative: number): void {
-    const { full, isEmbed } = this.#items[item][alternative].content;
+    const { full, isEmbed } = this.#items[item]![alternative]!.content;
     this.#placeholders[item] = { offset: this.#tokenIds.length, length: full.length, isEmbed };
     this.appendTokens(full, 0, full.length);
   }

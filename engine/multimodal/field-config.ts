@@ -76,7 +76,7 @@ export function splitFields(
     const found = split.map(({ name, items }) => `${name} of ${items.length}`).join(", ");
     throw new EngineError("internal", `The processed tensors have different numbers of images: ${found}.`);
   }
-  return Array.from({ length: numItems }, (_, item) => new Map(split.map(({ name, items }) => [name, items[item]])));
+  return Array.from({ length: numItems }, (_, item) => new Map(split.map(({ name, items }) => [name, items[item]!])));
 }
 
 function isList(field: BatchedTensor): field is readonly ItemTensor[] {
@@ -91,8 +91,8 @@ function reshaped(tensor: ItemTensor, shape: readonly number[]): ItemTensor {
 function sliced(tensor: ItemTensor, dimension: number, start: number, end: number): ItemTensor {
   const { shape, data } = tensor;
   invariant(dimension < shape.length, `dimension ${dimension} of [${shape.join(", ")}]`);
-  const first = Math.min(start, shape[dimension]);
-  const last = Math.max(first, Math.min(end, shape[dimension]));
+  const first = Math.min(start, shape[dimension]!);
+  const last = Math.max(first, Math.min(end, shape[dimension]!));
   const inner = numElements(shape.slice(dimension + 1));
   const outer = numElements(shape.slice(0, dimension));
   const target = shape.with(dimension, last - first);
@@ -100,7 +100,7 @@ function sliced(tensor: ItemTensor, dimension: number, start: number, end: numbe
   const copy = emptyLike(tensor, numElements(target));
   const length = (last - first) * inner;
   for (let index = 0; index < outer; index += 1) {
-    const from = (index * shape[dimension] + first) * inner;
+    const from = (index * shape[dimension]! + first) * inner;
     copyElements(copy, index * length, data.subarray(from, from + length));
   }
   return withData(tensor, copy, target);
@@ -117,7 +117,7 @@ function joined(tensors: readonly ItemTensor[]): ItemTensor {
       elementType === first.elementType && shape.slice(1).join() === inner.join(),
       `tensors of images have the shapes [${shape.join(", ")}] and [${first.shape.join(", ")}]`,
     );
-    length += shape[0];
+    length += shape[0]!;
   }
   const data = emptyLike(first, length * numElements(inner));
   let offset = 0;

@@ -28,8 +28,8 @@ export function findPlaceholders(
     }
     if (first === null) return found;
     const { offset, item, content } = first;
-    found[modality][item] = { offset, length: content.full.length, isEmbed: content.isEmbed };
-    candidates[modality].advance();
+    found[modality]![item] = { offset, length: content.full.length, isEmbed: content.isEmbed };
+    candidates[modality]!.advance();
     position = offset + content.full.length;
   }
 }

@@ -95,7 +95,7 @@ function writeCanonical(hash: { update(bytes: Uint8Array): unknown }, value: Can
     hash.update(prefixed("map", keys.length));
     for (const key of keys.sort()) {
       writeCanonical(hash, key);
-      writeCanonical(hash, value[key]);
+      writeCanonical(hash, value[key]!);
     }
   }
 }

@@ -113,7 +113,7 @@ function readSafetensors(bytes: Uint8Array, refuse: Refuse): StoredEmbeddings {
   const elementType = typeof dtype === "string" ? safetensorsTypes[dtype] : undefined;
   if (elementType === undefined) throw refuse("are of a type other than F32, F16 and BF16");
   if (!isSizes(shape) || !isSizes(offsets) || offsets.length !== 2) throw refuse("have a broken header");
-  const [start, end] = offsets;
+  const [start, end] = offsets as [number, number];
   if (start > end || dataStart + end > bytes.length) {
     throw refuse(`are truncated: their data ends at byte ${dataStart + end}, the file at ${bytes.length}`);
   }

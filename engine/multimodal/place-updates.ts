@@ -56,7 +56,7 @@ export function placeUpdates(
     }
     if (first !== null && first.next !== null) {
       const { alternative, keepUntil, resumeAt } = first.next;
-      placements.push({ item: first.items[first.numPlaced], alternative, keepUntil, resumeAt });
+      placements.push({ item: first.items[first.numPlaced]!, alternative, keepUntil, resumeAt });
       matcher.take(first.next);
       first.numPlaced += 1;
       hasEmpty ||= first.numPlaced === first.items.length;
@@ -106,7 +106,7 @@ const notLookedFor: Match = { alternative: 0, start: -1, keepUntil: -1, resumeAt
 function comesBefore(queue: ItemQueue, match: Match, other: ItemQueue, otherMatch: Match): boolean {
   if (match.keepUntil !== otherMatch.keepUntil) return match.keepUntil < otherMatch.keepUntil;
   if (match.resumeAt !== otherMatch.resumeAt) return match.resumeAt < otherMatch.resumeAt;
-  return queue.items[queue.numPlaced] < other.items[other.numPlaced];
+  return queue.items[queue.numPlaced]! < other.items[other.numPlaced]!;
 }
 
 /** Finds targets in the rest of the prompt. Mutable. */

@@ -29,7 +29,7 @@ export async function processImages(
     );
   }
   const items = tensorsOfItems.map(
-    (tensors, index) => ({ kind: "image", imageSize: imageSizes[index], tensors }) as const,
+    (tensors, index) => ({ kind: "image", imageSize: imageSizes[index]!, tensors }) as const,
   );
   return resolveItems(processor, items, tensorsOfItems, { options, promptText });
 }
@@ -40,7 +40,7 @@ export async function toEmbeddingItems(
   embeddings: readonly ItemTensor<"float32">[],
   settings: Omit<ProcessItemsOptions, "signal">,
 ): Promise<readonly ProcessedItem[]> {
-  const items = embeddings.map(({ shape }) => ({ kind: "embeddings", numEmbeddings: shape[0] }) as const);
+  const items = embeddings.map(({ shape }) => ({ kind: "embeddings", numEmbeddings: shape[0]! }) as const);
   const tensors = embeddings.map((tensor) => new Map([[embeddingsField, tensor]]));
   return resolveItems(processor, items, tensors, settings);
 }

@@ -149,7 +149,7 @@ export function scalingOf(options: Scaling): {
   const { image_mean: mean, image_std: std } = options;
   const largest = Math.max(
     ...[0, 255 * (rescaleFactor ?? 1)].flatMap((value) =>
-      mean.map((center, channel) => Math.abs(value - center) / std[channel]),
+      mean.map((center, channel) => Math.abs(value - center) / std[channel]!),
     ),
   );
   if (largest > MAX_PIXEL_VALUE) {

@@ -23,7 +23,7 @@ export async function expandPrompt(
   { promptText, mayBeExpanded, mayMatchText }: ExpansionOptions,
 ): Promise<UpdatedPrompt> {
   if (mayBeExpanded) {
-    const [placeholders] = findPlaceholders(tokenIds, [items]);
+    const placeholders = findPlaceholders(tokenIds, [items])[0]!;
     if (isComplete({ tokenIds, placeholders })) return { tokenIds, placeholders };
   }
   const updated = await applyPromptUpdates(tokenIds, items, promptText);

@@ -19,15 +19,15 @@ export class SequenceSearch {
    */
   find(sequence: readonly number[], from: number): number | null {
     if (sequence.length === 0) return null;
-    const positions = this.#positionsOf(sequence[0]);
+    const positions = this.#positionsOf(sequence[0]!);
     const key = sequence.join();
     let index = this.#found.get(key) ?? 0;
     while (index < positions.length) {
-      if (positions[index] >= from && isSequenceAt(this.#prompt, sequence, positions[index])) break;
+      if (positions[index]! >= from && isSequenceAt(this.#prompt, sequence, positions[index]!)) break;
       index += 1;
     }
     this.#found.set(key, index);
-    return index < positions.length ? positions[index] : null;
+    return index < positions.length ? positions[index]! : null;
   }
 
   #positionsOf(element: number): readonly number[] {
@@ -54,11 +54,11 @@ function isSequenceAt(prompt: readonly number[], sequence: readonly number[], st
 export function countOccurrences(prompt: readonly number[], sequence: readonly number[]): number {
   if (sequence.length === 0) return 0;
   let count = 0;
-  let at = prompt.indexOf(sequence[0]);
+  let at = prompt.indexOf(sequence[0]!);
   while (at !== -1) {
     const isFound = isSequenceAt(prompt, sequence, at);
     if (isFound) count += 1;
-    at = prompt.indexOf(sequence[0], at + (isFound ? sequence.length : 1));
+    at = prompt.indexOf(sequence[0]!, at + (isFound ? sequence.length : 1));
   }
   return count;
 }
@@ -72,7 +72,7 @@ export function findSequence(prompt: readonly number[], sequence: readonly numbe
   const borders = bordersOf(sequence);
   let matched = 0;
   for (let position = from; position < prompt.length; position += 1) {
-    while (matched > 0 && prompt[position] !== sequence[matched]) matched = borders[matched - 1];
+    while (matched > 0 && prompt[position] !== sequence[matched]) matched = borders[matched - 1]!;
     if (prompt[position] === sequence[matched]) matched += 1;
     if (matched === sequence.length) return position + 1 - matched;
   }
@@ -84,7 +84,7 @@ function bordersOf(sequence: readonly number[]): Int32Array {
   const borders = new Int32Array(sequence.length);
   let length = 0;
   for (let index = 1; index < sequence.length; index += 1) {
-    while (length > 0 && sequence[index] !== sequence[length]) length = borders[length - 1];
+    while (length > 0 && sequence[index] !== sequence[length]) length = borders[length - 1]!;
     if (sequence[index] === sequence[length]) length += 1;
     borders[index] = length;
   }

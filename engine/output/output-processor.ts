@@ -62,7 +62,7 @@ export class SequenceOutputs {
       const isLast = output.finishReason !== null && index === output.tokenIds.length - 1;
       pending.tokenIds.push(tokenId);
       if (output.logprobs !== null)
-        pending.logprobs.push(decodeLogprobs(output.logprobs[index], this.#options.vocabulary));
+        pending.logprobs.push(decodeLogprobs(output.logprobs[index]!, this.#options.vocabulary));
       this.#numOutputTokens += 1;
       const matched = this.#appendText(pending, tokenId, isLast && output.finishReason === "stop");
       if (matched !== null) {

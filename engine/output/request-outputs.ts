@@ -42,13 +42,13 @@ export class RequestOutputs {
    * arrive with the first tokens of the first sequence, and the other sequences wait for them.
    */
   append(output: EngineCoreOutput, index = 0): boolean {
-    if (this.#error !== null || this.#sequences[index].isFinished) return false;
+    if (this.#error !== null || this.#sequences[index]!.isFinished) return false;
     if (output.finishReason === "error" || output.finishReason === "abort") {
       this.fail(errorOf(output));
       return false;
     }
     if (index === 0) this.#prompt ??= this.#describePrompt(output);
-    const isEndedHere = this.#sequences[index].append(output);
+    const isEndedHere = this.#sequences[index]!.append(output);
     this.#wakeConsumer();
     return isEndedHere;
   }
@@ -84,7 +84,7 @@ export class RequestOutputs {
     if (this.#options.prompt !== null && this.#prompt === null) return null;
     for (let offset = 0; offset < this.#sequences.length; offset += 1) {
       const index = (this.#nextIndex + offset) % this.#sequences.length;
-      const output = this.#sequences[index].take(this.#prompt);
+      const output = this.#sequences[index]!.take(this.#prompt);
       if (output === null) continue;
       this.#nextIndex = index + 1;
       return output;

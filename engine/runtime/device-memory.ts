@@ -25,7 +25,7 @@ export class DeviceMemory implements Disposable {
     this.memoryInfo = createMemoryInfo(memoryName, deviceId);
     try {
       checkStatus(api, api.CreateAllocator(session, this.memoryInfo, out));
-      this.#allocator = out[0];
+      this.#allocator = out[0]!;
     } catch (error) {
       api.ReleaseMemoryInfo(this.memoryInfo);
       throw error;
@@ -46,7 +46,7 @@ export class DeviceMemory implements Disposable {
         out,
       ),
     );
-    return this.#keep(new Tensor({ elementType, shape, value: out[0], memory: this }));
+    return this.#keep(new Tensor({ elementType, shape, value: out[0]!, memory: this }));
   }
 
   /** Whether `viewOf` works at every offset. Where tensors are handles of buffers, views begin at the first element. */
@@ -64,7 +64,7 @@ export class DeviceMemory implements Disposable {
     invariant(this.hasViews || byteOffset === 0, `a view in memory of ${this.device} begins within a tensor`);
     const { api, out } = ortEnvironment();
     checkStatus(api, api.GetTensorMutableData(tensor.value, out));
-    const address = out[0] + BigInt(byteOffset);
+    const address = out[0]! + BigInt(byteOffset);
     checkStatus(
       api,
       api.CreateTensorWithDataAsOrtValue(
@@ -77,7 +77,7 @@ export class DeviceMemory implements Disposable {
         out,
       ),
     );
-    return this.#keep(new Tensor({ elementType, shape, value: out[0], memory: this }));
+    return this.#keep(new Tensor({ elementType, shape, value: out[0]!, memory: this }));
   }
 
   /** Takes ownership of a value that ONNX Runtime allocated in this memory. */

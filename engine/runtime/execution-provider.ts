@@ -83,7 +83,7 @@ function createCudaOptions(deviceId: number): Pointer {
   try {
     // Loads the provider's library.
     checkStatus(api, api.CreateCUDAProviderOptions(out));
-    return out[0];
+    return out[0]!;
   } catch (error) {
     throw error instanceof EngineError ? explainCudaStart(error, deviceId) : error;
   }

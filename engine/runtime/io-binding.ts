@@ -124,8 +124,8 @@ export class IoBinding implements Disposable {
     });
     const { deviceMemory } = this.#owner;
     return bound === "device" && deviceMemory !== null
-      ? deviceMemory.adopt(values[index])
-      : takeHostTensor(values[index]);
+      ? deviceMemory.adopt(values[index]!)
+      : takeHostTensor(values[index]!);
   }
 
   clearInputs(): void {
@@ -163,7 +163,7 @@ export class IoBinding implements Disposable {
   #boundValues(): Pointer[] {
     const { api, allocator, out } = ortEnvironment();
     checkStatus(api, api.GetBoundOutputValues(this.#handle, allocator, out, outputCount));
-    const list = out[0];
+    const list = out[0]!;
     const values = pointersAt(list, Number(outputCount[0]));
     checkStatus(api, api.AllocatorFree(allocator, list));
     return values;

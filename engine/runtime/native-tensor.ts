@@ -14,14 +14,14 @@ export interface TypeAndShape {
 export function readTypeAndShape(value: Pointer): TypeAndShape {
   const { api, out } = ortEnvironment();
   checkStatus(api, api.GetTensorTypeAndShape(value, out));
-  const typeAndShape = out[0];
+  const typeAndShape = out[0]!;
   try {
     const code = new Int32Array(1);
     checkStatus(api, api.GetTensorElementType(typeAndShape, code));
     checkStatus(api, api.GetDimensionsCount(typeAndShape, out));
     const shape = new BigInt64Array(Number(out[0]));
     checkStatus(api, api.GetDimensions(typeAndShape, shape, shape.length));
-    return { elementType: elementTypeOfCode(code[0]), shape: Array.from(shape, Number) };
+    return { elementType: elementTypeOfCode(code[0]!), shape: Array.from(shape, Number) };
   } finally {
     api.ReleaseTensorTypeAndShapeInfo(typeAndShape);
   }
@@ -37,7 +37,7 @@ export function takeHostTensor(value: Pointer): Tensor {
     const { elementType, shape } = readTypeAndShape(value);
     const numBytes = numElements(shape) * bytesPerElement(elementType);
     checkStatus(api, api.GetTensorMutableData(value, out));
-    const bytes = numBytes === 0 ? new ArrayBuffer(0) : copyOfMemory(out[0], numBytes);
+    const bytes = numBytes === 0 ? new ArrayBuffer(0) : copyOfMemory(out[0]!, numBytes);
     return Tensor.fromTypedArray(elementType, typedArrayOver(elementType, bytes), shape);
   } finally {
     api.ReleaseValue(value);

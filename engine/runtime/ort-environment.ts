@@ -37,11 +37,11 @@ function createEnvironment(): OrtEnvironment {
   const api = loadOrtApi();
   const out = new BigUint64Array(1);
   checkStatus(api, api.CreateEnv(LOG_SEVERITY_FATAL, "fovea", out));
-  const env = out[0];
+  const env = out[0]!;
   checkStatus(api, api.CreateMemoryInfo("Cpu", DEVICE_ALLOCATOR, 0, DEFAULT_MEMORY, out));
-  const hostMemory = out[0];
+  const hostMemory = out[0]!;
   checkStatus(api, api.GetAllocatorWithDefaultOptions(out));
-  return { api, env, hostMemory, allocator: out[0], out };
+  return { api, env, hostMemory, allocator: out[0]!, out };
 }
 
 /**
@@ -52,7 +52,7 @@ export function shrinkingRunOptions(): Pointer {
   if (shrinkingOptions !== null) return shrinkingOptions;
   const { api, out } = ortEnvironment();
   checkStatus(api, api.CreateRunOptions(out));
-  const options = out[0];
+  const options = out[0]!;
   checkStatus(api, api.AddRunConfigEntry(options, "memory.enable_memory_arena_shrinkage", "cpu:0"));
   checkStatus(api, api.RunOptionsSetTerminate(options));
   shrinkingOptions = options;
@@ -63,7 +63,7 @@ export function shrinkingRunOptions(): Pointer {
 export function createMemoryInfo(name: string, deviceId: number): Pointer {
   const { api, out } = ortEnvironment();
   checkStatus(api, api.CreateMemoryInfo(name, DEVICE_ALLOCATOR, deviceId, DEFAULT_MEMORY, out));
-  return out[0];
+  return out[0]!;
 }
 
 /**

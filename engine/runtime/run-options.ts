@@ -10,7 +10,7 @@ export class RunOptions implements Disposable {
   constructor(configEntries: Readonly<Record<string, string>>) {
     const { api, out } = ortEnvironment();
     checkStatus(api, api.CreateRunOptions(out));
-    const options = out[0];
+    const options = out[0]!;
     try {
       for (const [key, value] of Object.entries(configEntries)) {
         checkStatus(api, api.AddRunConfigEntry(options, key, value));

@@ -100,7 +100,7 @@ export class Session implements Disposable {
     } finally {
       api.ReleaseSessionOptions(nativeOptions);
     }
-    const session = out[0];
+    const session = out[0]!;
     try {
       return new Session(session, options);
     } catch (error) {
@@ -113,7 +113,7 @@ export class Session implements Disposable {
   createBinding(): IoBinding {
     const { api, out } = ortEnvironment();
     checkStatus(api, api.CreateIoBinding(this.handle, out));
-    const binding = new IoBinding(this, out[0]);
+    const binding = new IoBinding(this, out[0]!);
     this.#bindings.add(binding);
     return binding;
   }
@@ -189,7 +189,7 @@ function readModel(path: string): Uint8Array {
 function createSessionOptions(options: SessionOptions): Pointer {
   const { api, out } = ortEnvironment();
   checkStatus(api, api.CreateSessionOptions(out));
-  const nativeOptions = out[0];
+  const nativeOptions = out[0]!;
   try {
     checkStatus(api, api.SetSessionLogSeverityLevel(nativeOptions, LOG_SEVERITY_FATAL));
     checkStatus(api, api.SetIntraOpNumThreads(nativeOptions, options.numThreads ?? numUsableCores()));
@@ -221,7 +221,7 @@ function readNames(session: Pointer, getCount: GetCount, getName: GetName): stri
   const count = Number(out[0]);
   for (let index = 0; index < count; index++) {
     checkStatus(api, getName(session, index, allocator, out));
-    const name = out[0];
+    const name = out[0]!;
     names.push(stringAt(name));
     checkStatus(api, api.AllocatorFree(allocator, name));
   }

@@ -81,7 +81,7 @@ export class Tensor<E extends TensorElementType = TensorElementType> implements 
         out,
       ),
     );
-    return new Tensor({ elementType, shape, value: out[0], memory: data });
+    return new Tensor({ elementType, shape, value: out[0]!, memory: data });
   }
 
   get isOnDevice(): boolean {
@@ -225,6 +225,6 @@ export function checkedByteLength(elementType: TensorElementType, shape: readonl
 
 /** Valid until the next call. */
 export function toNativeShape(shape: readonly number[]): BigInt64Array {
-  for (let axis = 0; axis < shape.length; axis++) shapeScratch[axis] = BigInt(shape[axis]);
+  for (let axis = 0; axis < shape.length; axis++) shapeScratch[axis] = BigInt(shape[axis]!);
   return shapeScratch;
 }

@@ -45,7 +45,7 @@ export class GuardedLogits implements Logits {
     this.#prepareRow(index, wasDeferred);
     if (this.#guarded !== null && this.#isKept[index] === 0) {
       this.#isKept[index] = 1;
-      this.#askers[index].push(this.#guarded);
+      this.#askers[index]!.push(this.#guarded);
       (this.#copies[index] ??= new Float32Array(row.length)).set(row);
     }
     return row;
@@ -63,7 +63,7 @@ export class GuardedLogits implements Logits {
 
   /** Names of the guarded processors that accessed the row in this step, in order. */
   askersOf(index: number): readonly string[] {
-    return this.#askers[index];
+    return this.#askers[index]!;
   }
 
   /** From here until the next call of either method, rows that are handed out can be restored. */
@@ -77,7 +77,7 @@ export class GuardedLogits implements Logits {
   }
 
   restoreRow(index: number): void {
-    if (this.#isKept[index] === 1) this.#logits.row(index).set(this.#copies[index]);
+    if (this.#isKept[index] === 1) this.#logits.row(index).set(this.#copies[index]!);
   }
 
   restore(): void {

@@ -68,7 +68,7 @@ export class ProcessorChain {
     const shownUpdate = this.#shown.update(batchUpdate);
     for (let index = 0; index < this.#custom.length; index++) {
       this.#progress.enterProcessor(index);
-      this.#custom[index].updateState(shownUpdate, this.#errors);
+      this.#custom[index]!.updateState(shownUpdate, this.#errors);
     }
     this.#progress.enter("sampling");
   }
@@ -86,7 +86,7 @@ export class ProcessorChain {
 
   #applyCustom(isArgmaxInvariant: boolean, logits: GuardedLogits): void {
     for (let index = 0; index < this.#custom.length; index++) {
-      const processor = this.#custom[index];
+      const processor = this.#custom[index]!;
       if (processor.isArgmaxInvariant !== isArgmaxInvariant) continue;
       this.#progress.enterProcessor(index);
       processor.apply(logits, this.#shown.rows, this.#errors);

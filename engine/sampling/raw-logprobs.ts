@@ -22,7 +22,7 @@ export class RawLogprobs {
 
   /** Like `logprobsOf`, for a captured row. */
   read(captured: number, tokenId: number, numTop: number): SampledLogprobs {
-    return logprobsOf(this.#copies[captured], tokenId, numTop);
+    return logprobsOf(this.#copies[captured]!, tokenId, numTop);
   }
 }
 
@@ -32,7 +32,7 @@ export function logprobsOf(row: Float32Array, tokenId: number, numTop: number): 
   const top = largestIndices(row, numTop);
   const ranks = new Map<number, number>();
   const describe = (id: number): TokenLogprob => {
-    const value = row[id];
+    const value = row[id]!;
     const rank = ranks.get(value) ?? rankAmong(row, top, value);
     ranks.set(value, rank);
     const logprob = value - normaliser;
@@ -45,6 +45,6 @@ export function logprobsOf(row: Float32Array, tokenId: number, numTop: number): 
 /** A value above the last of the largest has no equals outside the list. For other values, the row is counted. */
 function rankAmong(row: Float32Array, largest: readonly number[], value: number): number {
   const last = largest.at(-1);
-  if (last === undefined || !(value > row[last])) return rankOf(row, value);
+  if (last === undefined || !(value > row[last]!)) return rankOf(row, value);
   return largest.findLastIndex((tokenId) => row[tokenId] === value) + 1;
 }

@@ -12,16 +12,16 @@ export function maximum(row: Float32Array): number {
   let fourth = -Infinity;
   const numQuarters = row.length & ~3;
   for (let index = 0; index < numQuarters; index += 4) {
-    const a = row[index];
-    const b = row[index + 1];
-    const c = row[index + 2];
-    const d = row[index + 3];
+    const a = row[index]!;
+    const b = row[index + 1]!;
+    const c = row[index + 2]!;
+    const d = row[index + 3]!;
     if (a > first) first = a;
     if (b > second) second = b;
     if (c > third) third = c;
     if (d > fourth) fourth = d;
   }
-  for (let index = numQuarters; index < row.length; index++) if (row[index] > first) first = row[index];
+  for (let index = numQuarters; index < row.length; index++) if (row[index]! > first) first = row[index]!;
   return Math.max(first, second, third, fourth);
 }
 
@@ -29,28 +29,28 @@ export function maximum(row: Float32Array): number {
 export function scale(row: Float32Array, factor: number): void {
   const numQuarters = row.length & ~3;
   for (let index = 0; index < numQuarters; index += 4) {
-    row[index] = row[index] * factor;
-    row[index + 1] = row[index + 1] * factor;
-    row[index + 2] = row[index + 2] * factor;
-    row[index + 3] = row[index + 3] * factor;
+    row[index] = row[index]! * factor;
+    row[index + 1] = row[index + 1]! * factor;
+    row[index + 2] = row[index + 2]! * factor;
+    row[index + 3] = row[index + 3]! * factor;
   }
-  for (let index = numQuarters; index < row.length; index++) row[index] = row[index] * factor;
+  for (let index = numQuarters; index < row.length; index++) row[index] = row[index]! * factor;
 }
 
 /** Sets values below `smallestKept` to -Infinity. Writes every value, which is faster than branching. */
 export function dropBelow(row: Float32Array, smallestKept: number): void {
   const numQuarters = row.length & ~3;
   for (let index = 0; index < numQuarters; index += 4) {
-    const a = row[index];
-    const b = row[index + 1];
-    const c = row[index + 2];
-    const d = row[index + 3];
+    const a = row[index]!;
+    const b = row[index + 1]!;
+    const c = row[index + 2]!;
+    const d = row[index + 3]!;
     row[index] = a < smallestKept ? -Infinity : a;
     row[index + 1] = b < smallestKept ? -Infinity : b;
     row[index + 2] = c < smallestKept ? -Infinity : c;
     row[index + 3] = d < smallestKept ? -Infinity : d;
   }
-  for (let index = numQuarters; index < row.length; index++) if (row[index] < smallestKept) row[index] = -Infinity;
+  for (let index = numQuarters; index < row.length; index++) if (row[index]! < smallestKept) row[index] = -Infinity;
 }
 
 /** Natural logarithm of the sum of the exponentials, exact to 3e-9; -Infinity if all values are -Infinity or NaN. */
@@ -59,10 +59,10 @@ export function logSumExp(row: Float32Array): number {
   if (largest === -Infinity || largest === Infinity) return largest;
   let sum = 0;
   for (let index = 0; index < row.length; index++) {
-    const position = (largest - row[index]) * STEPS_PER_UNIT;
+    const position = (largest - row[index]!) * STEPS_PER_UNIT;
     if (position < NUM_STEPS) {
       const step = position | 0;
-      sum += expOfStep[step] * expOfRest(position - step);
+      sum += expOfStep[step]! * expOfRest(position - step);
     }
   }
   return largest + Math.log(sum);
@@ -71,7 +71,7 @@ export function logSumExp(row: Float32Array): number {
 /** 1-based rank of a value in the row: the number of values that are at least as large. */
 export function rankOf(row: Float32Array, value: number): number {
   let rank = 0;
-  for (let index = 0; index < row.length; index++) if (row[index] >= value) rank++;
+  for (let index = 0; index < row.length; index++) if (row[index]! >= value) rank++;
   return rank;
 }
 
@@ -86,23 +86,23 @@ export function largestIndices(row: Float32Array, count: number): number[] {
     while (
       index < numQuarters &&
       indices.length === count &&
-      !(row[index] > smallestKept) &&
-      !(row[index + 1] > smallestKept) &&
-      !(row[index + 2] > smallestKept) &&
-      !(row[index + 3] > smallestKept)
+      !(row[index]! > smallestKept) &&
+      !(row[index + 1]! > smallestKept) &&
+      !(row[index + 2]! > smallestKept) &&
+      !(row[index + 3]! > smallestKept)
     ) {
       index += 4;
     }
     if (index >= row.length) break;
-    const value = row[index];
+    const value = row[index]!;
     if (indices.length === count) {
       if (!(value > smallestKept)) continue;
       indices.pop();
     }
     let position = indices.length;
-    while (position > 0 && row[indices[position - 1]] < value) position--;
+    while (position > 0 && row[indices[position - 1]!]! < value) position--;
     indices.splice(position, 0, index);
-    smallestKept = row[indices[indices.length - 1]];
+    smallestKept = row[indices[indices.length - 1]!]!;
   }
   return indices;
 }

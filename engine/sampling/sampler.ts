@@ -82,7 +82,7 @@ export class Sampler {
   #sampleRow(row: SamplingRow, rowIndex: number): SampledRow {
     const error = this.#processors.errorOf(rowIndex);
     if (error !== null) return { kind: "failed", error };
-    const tokenId = isGreedy(row.samplingParams) ? this.#greedyTokenIds[rowIndex] : this.#drawToken(row, rowIndex);
+    const tokenId = isGreedy(row.samplingParams) ? this.#greedyTokenIds[rowIndex]! : this.#drawToken(row, rowIndex);
     if (tokenId === NO_TOKEN) return { kind: "failed", error: this.#noTokenLeft(rowIndex) };
     const refusal = this.#processors.errorWith(rowIndex, tokenId);
     if (refusal !== null) return { kind: "failed", error: refusal };
@@ -111,7 +111,7 @@ export class Sampler {
   #captureRawLogprobs(rows: readonly SamplingRow[]): void {
     this.#rawLogprobs.clear();
     for (let rowIndex = 0; rowIndex < rows.length; rowIndex++) {
-      const isWanted = rows[rowIndex].samplingParams.logprobs !== null;
+      const isWanted = rows[rowIndex]!.samplingParams.logprobs !== null;
       this.#captured[rowIndex] = isWanted ? this.#rawLogprobs.capture(this.#logits.row(rowIndex)) : NOT_CAPTURED;
     }
   }
@@ -120,7 +120,7 @@ export class Sampler {
   #chooseGreedy(rows: readonly SamplingRow[]): boolean {
     let allGreedy = true;
     for (let rowIndex = 0; rowIndex < rows.length; rowIndex++) {
-      if (isGreedy(rows[rowIndex].samplingParams)) this.#greedyTokenIds[rowIndex] = this.#mostLikely(rowIndex);
+      if (isGreedy(rows[rowIndex]!.samplingParams)) this.#greedyTokenIds[rowIndex] = this.#mostLikely(rowIndex);
       else allGreedy = false;
     }
     return allGreedy;
@@ -129,7 +129,7 @@ export class Sampler {
   /** The most likely token of the row, the lowest id among equals; `noToken` if there is none. */
   #mostLikely(rowIndex: number): number {
     const candidates = this.#logits.candidatesOf(rowIndex);
-    if (candidates !== null && Number.isFinite(candidates.mass)) return candidates.tokenIds[0];
+    if (candidates !== null && Number.isFinite(candidates.mass)) return candidates.tokenIds[0]!;
     return this.#logits.kernel.argmax(this.#logits.row(rowIndex));
   }
 
@@ -139,7 +139,7 @@ export class Sampler {
    */
   #prepareRow(rowIndex: number, wasDeferred: boolean): void {
     if (this.#rowsToScale === null || this.#isScaled[rowIndex] === 1) return;
-    const { samplingParams } = this.#rowsToScale[rowIndex];
+    const { samplingParams } = this.#rowsToScale[rowIndex]!;
     if (!isGreedy(samplingParams)) this.#scaleRow(samplingParams, rowIndex, wasDeferred);
   }
 
@@ -165,7 +165,7 @@ export class Sampler {
   }
 
   #readLogprobs({ samplingParams }: SamplingRow, rowIndex: number, tokenId: number): SampledLogprobs | null {
-    const captured = this.#captured[rowIndex];
+    const captured = this.#captured[rowIndex]!;
     return captured === NOT_CAPTURED ? null : this.#rawLogprobs.read(captured, tokenId, samplingParams.logprobs!);
   }
 }

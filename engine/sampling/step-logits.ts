@@ -66,7 +66,7 @@ export class StepLogits implements Logits {
       throw new RangeError(`Row ${index} of logits with ${this.#numRequests} rows.`);
     }
     this.#readDeferred(index);
-    return this.#rows[index];
+    return this.#rows[index]!;
   }
 
   /** Row-major [numRows, vocabSize]: where a run writes rows that it does not defer. */
@@ -85,14 +85,14 @@ export class StepLogits implements Logits {
 
   /** Null for a row that was read, and may have been edited since. */
   candidatesOf(index: number): Candidates | null {
-    const row = this.#deferred[index];
+    const row = this.#deferred[index] ?? null;
     return row === null ? null : row.logits.candidatesOf(row.rowIndex);
   }
 
   #readDeferred(index: number): void {
-    const row = this.#deferred[index];
+    const row = this.#deferred[index] ?? null;
     if (row === null) return;
-    row.logits.read(row.rowIndex, this.#rows[index]);
+    row.logits.read(row.rowIndex, this.#rows[index]!);
     this.#deferred[index] = null;
   }
 }

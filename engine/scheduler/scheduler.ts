@@ -103,7 +103,7 @@ export class Scheduler {
     const prefills: PrefillChunk[] = [];
     // The list gets shorter at its end when a sequence is preempted.
     for (let index = 0; index < this.#running.length; index++) {
-      const sequence = this.#running[index];
+      const sequence = this.#running[index]!;
       if (!sequence.isPrefilling || tokenBudget === 0) continue;
       if (this.#makeRoom(sequence)) tokenBudget -= this.#schedulePrefill(sequence, tokenBudget, prefills);
     }
@@ -163,7 +163,7 @@ export class Scheduler {
   #scheduleDecodes(maxNumTokens: number): Sequence[] {
     const decodes: Sequence[] = [];
     for (let index = 0; index < this.#running.length && decodes.length < maxNumTokens; index++) {
-      const sequence = this.#running[index];
+      const sequence = this.#running[index]!;
       if (sequence.isPrefilling || !this.#makeRoom(sequence)) continue;
       this.#kvManager.reserve(sequence, sequence.numComputedTokens + 1);
       decodes.push(sequence);
@@ -199,7 +199,7 @@ export class Scheduler {
     const transfers: SlotTransfer[] = [];
     let tokenBudget = maxNumTokens;
     while (tokenBudget > 0 && this.#waiting.length > 0 && this.#kvManager.numFreeSequences > 0) {
-      const sequence = this.#waiting[0];
+      const sequence = this.#waiting[0]!;
       const placement = this.#kvManager.tryPlace(sequence);
       if (placement === null) break;
       sequence.skipCachedTokens(placement.numCachedTokens);
@@ -262,7 +262,7 @@ export class Scheduler {
   #holdImages(sequence: Sequence, wantedEnd: number): { endToken: number; imagesToEncode: ImageFeature[] } {
     const imagesToEncode: ImageFeature[] = [];
     for (; sequence.endHeldImage < sequence.images.length; sequence.endHeldImage++) {
-      const image = sequence.images[sequence.endHeldImage];
+      const image = sequence.images[sequence.endHeldImage]!;
       if (image.placeholder.offset >= wantedEnd) break;
       const hold = this.#encoderCache.tryAcquire(image.mmHash, numEmbeddingsOf(image));
       if (hold === null) return { endToken: image.placeholder.offset, imagesToEncode };
@@ -272,8 +272,8 @@ export class Scheduler {
   }
 
   #releaseImages(sequence: Sequence, isDone: (image: ImageFeature) => boolean): void {
-    while (sequence.firstHeldImage < sequence.endHeldImage && isDone(sequence.images[sequence.firstHeldImage])) {
-      this.#encoderCache.release(sequence.images[sequence.firstHeldImage++].mmHash);
+    while (sequence.firstHeldImage < sequence.endHeldImage && isDone(sequence.images[sequence.firstHeldImage]!)) {
+      this.#encoderCache.release(sequence.images[sequence.firstHeldImage++]!.mmHash);
     }
   }
 

@@ -38,7 +38,7 @@ export function numSharedTokens(known: SequenceTokens, asked: SequenceTokens, li
     const right = asked.images[index];
     const offset = Math.min(left?.offset ?? Infinity, right?.offset ?? Infinity);
     if (offset >= numTokens) return numTokens;
-    const isSame = left?.offset === right?.offset && left.length === right.length && left.mmHash === right.mmHash;
+    const isSame = left?.offset === right?.offset && left?.length === right?.length && left?.mmHash === right?.mmHash;
     if (!isSame) return offset;
   }
 }

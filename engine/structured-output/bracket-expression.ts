@@ -102,5 +102,5 @@ function readMember(text: string, index: number): ReadSet | null {
 }
 
 function singleOf(set: CodePointSet): number | null {
-  return set.length === 1 && set[0][0] === set[0][1] ? set[0][0] : null;
+  return set.length === 1 && set[0]![0] === set[0]![1] ? set[0]![0] : null;
 }

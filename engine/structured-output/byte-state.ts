@@ -1,6 +1,6 @@
 /** Follows sets of characters and lists of words byte by byte in UTF-8. */
 import { FIRST_SURROGATE, LAST_CODE_POINT, LAST_SURROGATE } from "./code-point-set.ts";
-import { nodeKinds, NODE_STRIDE } from "./program.ts";
+import { nodeKinds, recordOf } from "./program.ts";
 import type { Program } from "./program.ts";
 
 /** Progress of a text in a set or a list of words. Equal states of a program are one object. */
@@ -38,7 +38,7 @@ export class ByteStates {
   startOf(node: number): ByteState {
     let state = this.#starts.get(node);
     if (state === undefined) {
-      const [kind, first, end] = this.#program.nodes.subarray(node * NODE_STRIDE);
+      const [kind, first, end] = recordOf(this.#program.nodes, node);
       state = kind === nodeKinds.set ? this.#startOfSet(first, end) : this.#withinWords(first, end, 0);
       this.#starts.set(node, state);
     }
@@ -111,11 +111,11 @@ export class ByteStates {
     let [low, high] = [first, end];
     while (low < high) {
       const middle = (low + high) >> 1;
-      if (ranges[2 * middle + 1] < least) low = middle + 1;
+      if (ranges[2 * middle + 1]! < least) low = middle + 1;
       else high = middle;
     }
-    if (low === end || ranges[2 * low] > most) return "none";
-    return ranges[2 * low] <= least && ranges[2 * low + 1] >= most ? "all" : "some";
+    if (low === end || ranges[2 * low]! > most) return "none";
+    return ranges[2 * low]! <= least && ranges[2 * low + 1]! >= most ? "all" : "some";
   }
 
   /** The state within words that are equal up to `depth`. */
@@ -134,17 +134,17 @@ export class ByteStates {
     let [low, high] = [first, end];
     while (low < high) {
       const middle = (low + high) >> 1;
-      if (wordBytes[this.#wordStart(middle) + depth] < byte) low = middle + 1;
+      if (wordBytes[this.#wordStart(middle) + depth]! < byte) low = middle + 1;
       else high = middle;
     }
     return low;
   }
 
   #wordStart(word: number): number {
-    return word === 0 ? 0 : this.#program.wordEnds[word - 1];
+    return word === 0 ? 0 : this.#program.wordEnds[word - 1]!;
   }
 
   #wordLength(word: number): number {
-    return this.#program.wordEnds[word] - this.#wordStart(word);
+    return this.#program.wordEnds[word]! - this.#wordStart(word);
   }
 }

@@ -90,16 +90,16 @@ export class CallTable {
   #closeGroup(group: readonly OpenCall[], lasting: Map<OpenCall, Call>, meter: WorkMeter): void {
     const members = group.map((call) => returnsOf(call, lasting, meter));
     const key = members
-      .map(({ returns }, index) => `${group[index].rule}=${[...returns.keys()].sort().join()}`)
+      .map(({ returns }, index) => `${group[index]!.rule}=${[...returns.keys()].sort().join()}`)
       .join("|");
     let known = this.#groups.get(key);
     if (known === undefined) {
       const created = new Map<number, Call & { returns: Reading[] }>();
       for (const [index, { rule }] of group.entries()) {
-        created.set(rule, { id: ++this.#numCreated, rule, returns: [], covers: members[index].covers });
+        created.set(rule, { id: ++this.#numCreated, rule, returns: [], covers: members[index]!.covers });
       }
       for (const [index, { rule }] of group.entries()) {
-        created.get(rule)!.returns = Array.from(members[index].returns.values(), ({ rest, call }) => ({
+        created.get(rule)!.returns = Array.from(members[index]!.returns.values(), ({ rest, call }) => ({
           rest,
           call: isOpen(call) ? created.get(call.rule)! : call,
         }));

@@ -44,7 +44,7 @@ export function sequenceOf(parts: readonly Expression[]): Expression {
     fused.push(part);
   }
   if (text !== "" || fused.length === 0) fused.push(literalOf(text));
-  return fused.length === 1 ? fused[0] : { kind: "sequence", parts: fused };
+  return fused.length === 1 ? fused[0]! : { kind: "sequence", parts: fused };
 }
 
 /** Merges texts into one list, which a reader can follow in one pass. */
@@ -53,7 +53,7 @@ export function alternativesOf(options: readonly Expression[]): Expression {
   const words = options.filter(isWords).flatMap((option) => option.words);
   const united: Expression[] = options.filter((option) => !isWords(option));
   if (words.length > 0) united.push({ kind: "words", words });
-  return united.length === 1 ? united[0] : { kind: "alternatives", options: united };
+  return united.length === 1 ? united[0]! : { kind: "alternatives", options: united };
 }
 
 /** Maximum nesting of groups, over which readers recurse. */

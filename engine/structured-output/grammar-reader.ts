@@ -139,7 +139,7 @@ class GrammarReader {
 
   #readString(): Expression {
     const [, source] = this.#match(stringPattern) ?? this.#refuse("a string that is not closed");
-    const text = source.replaceAll(escapePattern, (escape, x, u, long, letter) => {
+    const text = source!.replaceAll(escapePattern, (escape, x, u, long, letter) => {
       const hex: string | undefined = x ?? u ?? long;
       const code = hex === undefined ? null : Number.parseInt(hex, 16);
       if (code !== null) return code <= LAST_CODE_POINT ? String.fromCodePoint(code) : this.#refuse(escape);

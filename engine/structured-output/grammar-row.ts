@@ -47,7 +47,7 @@ export class GrammarRow {
     this.#numStepUnitsLeft = MAX_STEP_UNITS + Math.max(0, numNewTokens - 1) * UNITS_PER_REPLAYED_TOKEN;
     while (this.#failure === null && !this.#isEnded && this.#numAccepted < this.#outputTokenIds.length) {
       this.#numUnitsLeft = Math.min(FIRST_UNITS, this.#numUnitsLeft + UNITS_PER_TOKEN);
-      const tokenId = this.#outputTokenIds[this.#numAccepted];
+      const tokenId = this.#outputTokenIds[this.#numAccepted]!;
       this.#work(() => this.#accept(tokenId));
     }
   }
@@ -64,7 +64,7 @@ export class GrammarRow {
     if (this.#isEnded) return allowOnly(bitmask, eosTokenIds);
     this.#work(() => {
       addTokens(bitmask, this.#loaded.masks.at(position));
-      if (position.canEnd) for (const tokenId of eosTokenIds) bitmask[tokenId >> 5] |= 1 << (tokenId & 31);
+      if (position.canEnd) for (const tokenId of eosTokenIds) bitmask[tokenId >> 5]! |= 1 << (tokenId & 31);
       if (allowsNothing(bitmask, vocabSize)) this.#fail("runtime_failed", "allows no token here");
     });
   }
@@ -98,7 +98,7 @@ export class GrammarRow {
     if (bytes.length === 0) return null;
     let next: Position | null = position;
     for (let index = 0; index < bytes.length && next !== null; index++)
-      next = this.#loaded.recognizer.advance(next, bytes[index]);
+      next = this.#loaded.recognizer.advance(next, bytes[index]!);
     return next;
   }
 

@@ -54,7 +54,7 @@ export async function createGrammarVocabulary(
   const tokenBytes = new Uint8Array(new SharedArrayBuffer(numBytes));
   for (const [tokenId, bytes] of tokens.entries()) {
     if (tokenId % TOKENS_PER_TURN === 0) await nextTurn();
-    tokenBytes.set(bytes, tokenEnds[tokenId] - bytes.length);
+    tokenBytes.set(bytes, tokenEnds[tokenId]! - bytes.length);
   }
   const tries = await buildTokenTries({ tokenBytes, tokenEnds }, new Set(ends));
   return { vocabSize, tokenBytes, tokenEnds, tries, eosTokenIds: ends };

@@ -1,6 +1,6 @@
 /** Interns heads and rests: equal ones are created once. */
 import type { ByteState, ByteStates } from "./byte-state.ts";
-import { nodeKinds, NODE_STRIDE, UNBOUNDED } from "./program.ts";
+import { nodeKinds, recordOf, UNBOUNDED } from "./program.ts";
 import type { Program } from "./program.ts";
 import type { Head, Repetition, Rest } from "./reading.ts";
 
@@ -102,7 +102,7 @@ export class HeadTable {
   }
 
   #create(node: number): Head {
-    const [kind, a, b, c] = this.#program.nodes.subarray(node * NODE_STRIDE, (node + 1) * NODE_STRIDE);
+    const [kind, a, b, c] = recordOf(this.#program.nodes, node);
     switch (kind) {
       case nodeKinds.set:
       case nodeKinds.words:

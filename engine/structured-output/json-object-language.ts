@@ -122,9 +122,9 @@ class ObjectText {
     this.#path = path;
     const numRequiredFrom: number[] = Array.from({ length: properties.length + 1 }, () => 0);
     for (let index = properties.length - 1; index >= 0; index--)
-      numRequiredFrom[index] = numRequiredFrom[index + 1] + (properties[index].isRequired ? 1 : 0);
+      numRequiredFrom[index] = numRequiredFrom[index + 1]! + (properties[index]!.isRequired ? 1 : 0);
     this.#numRequiredFrom = numRequiredFrom;
-    this.#isCounted = max !== Infinity || min > numRequiredFrom[0];
+    this.#isCounted = max !== Infinity || min > numRequiredFrom[0]!;
   }
 
   /** Number of rules that counting the properties needs; that of other rules is proportional to the source. */
@@ -178,7 +178,7 @@ class ObjectText {
     }
     for (let index = properties.length - 1; index > 0; index--) {
       for (let count = 1; count <= Math.min(index, numCounts); count++) {
-        const { pair, isRequired } = properties[index];
+        const { pair, isRequired } = properties[index]!;
         const taken = count === max ? null : this.#tailAt(index + 1, count + 1);
         const left = isRequired ? null : this.#tailAt(index + 1, count);
         const options = [

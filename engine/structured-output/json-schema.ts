@@ -98,7 +98,7 @@ function checkCombinations(schema: JsonObject, path: string): void {
   }
   const length = lengthKeywords.filter((keyword) => isPresent(schema, keyword)).slice(0, 1);
   const [text, ignored] = [...textKeywords.filter((keyword) => isPresent(schema, keyword)), ...length];
-  if (ignored !== undefined) refuseCombination(path, text, ignored);
+  if (ignored !== undefined) refuseCombination(path, text!, ignored);
   if (numberRangeOf(schema).kind === "unsupported") {
     const supported = "non-empty ranges of type integer or number, the latter between integers";
     refuseStructuredOutput(`${path} has a range of numbers that cannot be enforced; supported are ${supported}`);

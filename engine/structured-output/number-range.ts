@@ -124,7 +124,7 @@ function digitsBetween(first: string, last: string): string {
   const [whole, wholeEnd] = [startsLow ? from : from + 1, endsHigh ? to : to - 1];
   if (whole <= wholeEnd) options.push(`[${whole}-${wholeEnd}]${numRest === 0 ? "" : ` [0-9]{${numRest}}`}`);
   if (!endsHigh) options.push(`"${to}" ${digitsBetween("0".repeat(numRest), last.slice(1))}`);
-  return options.length === 1 ? options[0] : `(${options.join(" | ")})`;
+  return options.length === 1 ? options[0]! : `(${options.join(" | ")})`;
 }
 
 /** JSON Schemas generated from code bound every integer by the largest safe integers. */

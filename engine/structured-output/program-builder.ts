@@ -1,7 +1,7 @@
 /** Writes the nodes of programs: equal nodes once, each in its simplest form. */
 import { isEmptySet } from "./code-point-set.ts";
 import type { CodePointSet } from "./code-point-set.ts";
-import { nodeKinds, NODE_STRIDE, UNBOUNDED } from "./program.ts";
+import { nodeKinds, NODE_STRIDE, recordOf, UNBOUNDED } from "./program.ts";
 import type { Program } from "./program.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
 
@@ -31,11 +31,11 @@ export class ProgramBuilder {
   }
 
   isNullable(node: number): boolean {
-    return this.#isNullable[node];
+    return this.#isNullable[node]!;
   }
 
   maxLength(node: number): number {
-    return this.#maxLengths[node];
+    return this.#maxLengths[node]!;
   }
 
   isRepetition(node: number): boolean {
@@ -43,7 +43,7 @@ export class ProgramBuilder {
   }
 
   part(repetition: number): number {
-    return this.#nodes[repetition * NODE_STRIDE + 1];
+    return this.#nodes[repetition * NODE_STRIDE + 1]!;
   }
 
   /** The set must contain a character that UTF-8 can encode. */
@@ -72,24 +72,24 @@ export class ProgramBuilder {
     }
     const sorted = this.#words.splice(first).sort((left, right) => Buffer.compare(left, right));
     for (const word of sorted) this.#words.push(word);
-    return this.#add(key, nodeKinds.words, first, this.#words.length, 0, sorted[0].length === 0, maxLength);
+    return this.#add(key, nodeKinds.words, first, this.#words.length, 0, sorted[0]!.length === 0, maxLength);
   }
 
   /** Adjacent repetitions of the same part become one. */
   sequence(parts: readonly number[]): number {
     const joined: number[] = [];
     for (let index = 0; index < parts.length; index++) {
-      const repeated = this.#repeatedPart(parts[index]);
+      const repeated = this.#repeatedPart(parts[index]!);
       let [min, max] = [0, 0];
       let end = index;
-      for (; end < parts.length && this.#repeatedPart(parts[end]) === repeated; end++) {
-        min += this.#minRounds(parts[end]);
-        max += this.#maxRounds(parts[end]);
+      for (; end < parts.length && this.#repeatedPart(parts[end]!) === repeated; end++) {
+        min += this.#minRounds(parts[end]!);
+        max += this.#maxRounds(parts[end]!);
       }
       const isAlone = end - index === 1 || this.#isNullable[repeated];
       if (isAlone) end = index + 1;
       const part = isAlone ? parts[index] : this.#repeat(repeated, min, max);
-      if (part !== this.empty) joined.push(part);
+      if (part !== this.empty) joined.push(part!);
       index = end - 1;
     }
     let node = joined.pop() ?? this.empty;
@@ -99,7 +99,7 @@ export class ProgramBuilder {
 
   alternatives(options: readonly number[]): number {
     const different = [...new Set(options)];
-    if (different.length === 1) return different[0];
+    if (different.length === 1) return different[0]!;
     const key = `a${different.join()}`;
     const known = this.#nodesByKey.get(key);
     if (known !== undefined) return known;
@@ -107,7 +107,7 @@ export class ProgramBuilder {
     let maxLength = 0;
     for (const option of different) {
       this.#options.push(option);
-      maxLength = Math.max(maxLength, this.#maxLengths[option]);
+      maxLength = Math.max(maxLength, this.#maxLengths[option]!);
     }
     const isNullable = different.some((option) => this.#isNullable[option]);
     return this.#add(key, nodeKinds.alternatives, first, this.#options.length, 0, isNullable, maxLength);
@@ -123,7 +123,7 @@ export class ProgramBuilder {
     }
     if (min === 1 && max === 1) return part;
     if (this.isRepetition(part)) {
-      const [inner, innerMin, innerMax] = this.#nodes.slice(part * NODE_STRIDE + 1, (part + 1) * NODE_STRIDE);
+      const [, inner, innerMin, innerMax] = recordOf(this.#nodes, part);
       // `(x{1,b}){c,d}` can have any number of rounds from c to bd.
       if (innerMin === 1) return this.#repeat(inner, min, innerMax * max);
     }
@@ -168,15 +168,15 @@ export class ProgramBuilder {
   /** The texts of a nullable node except the empty one; the node itself if they are not easy to determine. */
   #withoutEmpty(node: number, levelsLeft = MAX_REWRITTEN_LEVELS): number {
     if (levelsLeft === 0) return node;
-    const [kind, a, b, c] = this.#nodes.slice(node * NODE_STRIDE, (node + 1) * NODE_STRIDE);
+    const [kind, a, b, c] = recordOf(this.#nodes, node);
+    const nonEmptyOf = (part: number): number =>
+      this.#isNullable[part] ? this.#withoutEmpty(part, levelsLeft - 1) : part;
     if (kind === nodeKinds.repetition) return this.#isNullable[a] ? node : this.repetition(a, 1, c);
     if (kind === nodeKinds.words) {
       return this.words(this.#words.slice(a, b).flatMap((word) => (word.length === 0 ? [] : [word.toString()])));
     }
     if (kind === nodeKinds.sequence) {
-      const [first, second] = [a, b].map((part) =>
-        this.#isNullable[part] ? this.#withoutEmpty(part, levelsLeft - 1) : part,
-      );
+      const [first, second] = [nonEmptyOf(a), nonEmptyOf(b)];
       if (this.#isNullable[first] || this.#isNullable[second]) return node;
       return this.alternatives([this.sequence([first, b]), second]);
     }
@@ -184,7 +184,7 @@ export class ProgramBuilder {
     const options: number[] = [];
     for (const option of this.#options.slice(a, b)) {
       if (option === this.empty) continue;
-      const nonEmpty = this.#isNullable[option] ? this.#withoutEmpty(option, levelsLeft - 1) : option;
+      const nonEmpty = nonEmptyOf(option);
       if (this.#isNullable[nonEmpty]) return node;
       options.push(nonEmpty);
     }
@@ -197,11 +197,11 @@ export class ProgramBuilder {
   }
 
   #minRounds(node: number): number {
-    return this.isRepetition(node) ? this.#nodes[node * NODE_STRIDE + 2] : 1;
+    return this.isRepetition(node) ? this.#nodes[node * NODE_STRIDE + 2]! : 1;
   }
 
   #maxRounds(node: number): number {
-    return this.isRepetition(node) ? this.#nodes[node * NODE_STRIDE + 3] : 1;
+    return this.isRepetition(node) ? this.#nodes[node * NODE_STRIDE + 3]! : 1;
   }
 
   #repeat(part: number, min: number, max: number): number {
@@ -209,8 +209,8 @@ export class ProgramBuilder {
     const key = `${part}{${least},${most}`;
     const known = this.#nodesByKey.get(key);
     if (known !== undefined) return known;
-    const maxLength = most === UNBOUNDED ? Infinity : most * this.#maxLengths[part];
-    const isNullable = least === 0 || this.#isNullable[part];
+    const maxLength = most === UNBOUNDED ? Infinity : most * this.#maxLengths[part]!;
+    const isNullable = least === 0 || this.#isNullable[part]!;
     return this.#add(key, nodeKinds.repetition, part, least, most, isNullable, maxLength);
   }
 
@@ -218,13 +218,13 @@ export class ProgramBuilder {
     const key = first * MAX_NODES + second;
     const known = this.#nodesByKey.get(key);
     if (known !== undefined) return known;
-    const isNullable = this.#isNullable[first] && this.#isNullable[second];
-    const maxLength = this.#maxLengths[first] + this.#maxLengths[second];
+    const isNullable = this.#isNullable[first]! && this.#isNullable[second]!;
+    const maxLength = this.#maxLengths[first]! + this.#maxLengths[second]!;
     return this.#add(key, nodeKinds.sequence, first, second, 0, isNullable, maxLength);
   }
 
   #kindOf(node: number): number {
-    return this.#nodes[node * NODE_STRIDE];
+    return this.#nodes[node * NODE_STRIDE]!;
   }
 
   /** `kind`, `a`, `b` and `c` as in `nodeKinds`. */

@@ -42,6 +42,15 @@ export interface Program {
   readonly root: number;
 }
 
+/** Kind, a, b and c of a node. */
+export function recordOf(
+  nodes: ArrayLike<number>,
+  node: number,
+): readonly [kind: number, a: number, b: number, c: number] {
+  const at = node * NODE_STRIDE;
+  return [nodes[at]!, nodes[at + 1]!, nodes[at + 2]!, nodes[at + 3]!];
+}
+
 /** Approximate bytes of memory: small arrays take more than their numbers. */
 export function sizeOfProgram({ nodes, options, ranges, wordBytes, wordEnds, rules }: Program): number {
   const arrays = [nodes, options, ranges, wordBytes, wordEnds, rules];

@@ -141,7 +141,7 @@ export class Recognizer {
           break;
         case "alternatives":
           for (let index = head.first; index < head.end; index++)
-            add(heads.rest(heads.ofNode(this.#program.options[index]), behind), call);
+            add(heads.rest(heads.ofNode(this.#program.options[index]!), behind), call);
           break;
         case "repetition":
           if (head.min === 0) add(behind, call);
@@ -151,7 +151,7 @@ export class Recognizer {
           let begunCall = open.get(head.rule);
           if (begunCall === undefined) {
             open.set(head.rule, (begunCall = { rule: head.rule, returns: new Map(), isEmpty: false }));
-            add(heads.rest(heads.ofNode(this.#program.rules[head.rule]), null), begunCall);
+            add(heads.rest(heads.ofNode(this.#program.rules[head.rule]!), null), begunCall);
           }
           const known = begunCall.returns.get(call);
           if (known === undefined) begunCall.returns.set(call, new Set([behind]));
@@ -201,7 +201,7 @@ export class Recognizer {
 }
 
 function keyOf(readings: readonly Reading[]): string {
-  if (readings.length === 1) return `${readings[0].rest?.id ?? 0}:${readings[0].call?.id ?? 0}`;
+  if (readings.length === 1) return `${readings[0]!.rest?.id ?? 0}:${readings[0]!.call?.id ?? 0}`;
   const keys = readings.map(({ rest, call }) => `${rest?.id ?? 0}:${call?.id ?? 0}`);
   return [...new Set(keys)].sort().join();
 }

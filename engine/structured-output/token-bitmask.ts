@@ -17,25 +17,25 @@ export function createTokenBitmask(vocabSize: number): TokenBitmask {
 
 export function allowOnly(bitmask: TokenBitmask, tokenIds: readonly number[]): void {
   bitmask.fill(0);
-  for (const tokenId of tokenIds) bitmask[tokenId >> 5] |= 1 << (tokenId & 31);
+  for (const tokenId of tokenIds) bitmask[tokenId >> 5]! |= 1 << (tokenId & 31);
 }
 
 export function addTokens(bitmask: TokenBitmask, tokens: TokenSet): void {
   if (tokens.kind === "bits") {
     const { bits } = tokens;
-    for (let wordIndex = 0; wordIndex < bits.length; wordIndex++) bitmask[wordIndex] |= bits[wordIndex];
-  } else for (const tokenId of tokens.ids) bitmask[tokenId >> 5] |= 1 << (tokenId & 31);
+    for (let wordIndex = 0; wordIndex < bits.length; wordIndex++) bitmask[wordIndex]! |= bits[wordIndex]!;
+  } else for (const tokenId of tokens.ids) bitmask[tokenId >> 5]! |= 1 << (tokenId & 31);
 }
 
 /** A copy of the bits, or their ids. */
 export function packTokens(bitmask: TokenBitmask): TokenSet {
   let numTokens = 0;
-  for (let wordIndex = 0; wordIndex < bitmask.length; wordIndex++) numTokens += countBits(bitmask[wordIndex]);
+  for (let wordIndex = 0; wordIndex < bitmask.length; wordIndex++) numTokens += countBits(bitmask[wordIndex]!);
   if (numTokens > bitmask.length) return { kind: "bits", bits: bitmask.slice() };
   const ids = new Int32Array(numTokens);
   let index = 0;
   for (let wordIndex = 0; wordIndex < bitmask.length; wordIndex++) {
-    for (let word = bitmask[wordIndex]; word !== 0; word &= word - 1)
+    for (let word = bitmask[wordIndex]!; word !== 0; word &= word - 1)
       ids[index++] = wordIndex * 32 + 31 - Math.clz32(word & -word);
   }
   return { kind: "ids", ids };
@@ -51,13 +51,13 @@ export function allowsNothing(bitmask: TokenBitmask, vocabSize: number): boolean
   const numWholeWords = vocabSize >> 5;
   for (let wordIndex = 0; wordIndex < numWholeWords; wordIndex++) if (bitmask[wordIndex] !== 0) return false;
   const numRest = vocabSize & 31;
-  return numRest === 0 || (bitmask[numWholeWords] & ((1 << numRest) - 1)) === 0;
+  return numRest === 0 || (bitmask[numWholeWords]! & ((1 << numRest) - 1)) === 0;
 }
 
 /** Sets the logits of all other tokens to -Infinity. Most words allow all or none of their tokens. */
 export function maskRow(row: Float32Array, bitmask: TokenBitmask): void {
   for (let wordIndex = 0; wordIndex < bitmask.length; wordIndex++) {
-    const word = bitmask[wordIndex];
+    const word = bitmask[wordIndex]!;
     if (word === -1) continue;
     const first = wordIndex * 32;
     if (word === 0) {

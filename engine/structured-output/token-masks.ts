@@ -72,7 +72,7 @@ export class TokenMasks {
   }
 
   #addTrie(trieIndex: number, position: Position): void {
-    const trie = this.#tries[trieIndex];
+    const trie = this.#tries[trieIndex]!;
     const local = new Map<Rest, (Call | null)[]>();
     for (const { rest, call } of position.readings) {
       const clamped = this.#recognizer.clamp(rest, trie.maxLength);
@@ -94,7 +94,7 @@ export class TokenMasks {
 
   /** Adds the tokens that can follow the rest, in each of its calls. */
   #addLocal(trieIndex: number, rest: Rest, calls: readonly (Call | null)[]): void {
-    const trie = this.#tries[trieIndex];
+    const trie = this.#tries[trieIndex]!;
     const { tokens, exits } = this.#localMask(trieIndex, rest);
     this.#meter.spend(ADD_UNITS);
     addTokens(this.#bitmask, tokens);
@@ -116,7 +116,7 @@ export class TokenMasks {
     const key = this.#keyOf(trieIndex, rest);
     const known = this.#cache.get(key);
     if (known !== undefined) return known;
-    const trie = this.#tries[trieIndex];
+    const trie = this.#tries[trieIndex]!;
     const bitmask = this.#localBitmask.fill(0);
     const exits: number[] = [];
     const start = this.#recognizer.positionAt([{ rest, call: null }]);
@@ -128,7 +128,7 @@ export class TokenMasks {
   }
 
   #keyOf(trieIndex: number, rest: Rest): object {
-    const keys = this.#keys[trieIndex];
+    const keys = this.#keys[trieIndex]!;
     let key = keys.get(rest);
     if (key === undefined) keys.set(rest, (key = {}));
     return key;

@@ -37,14 +37,14 @@ const TOKENS_PER_TURN = 4096;
 /** Yields to the event loop every few milliseconds. Skips the tokens of `without`. */
 export async function buildTokenTries(vocabulary: TokenBytes, without: ReadonlySet<number>): Promise<TokenTrie[]> {
   const { tokenEnds } = vocabulary;
-  const startOf = (tokenId: number): number => (tokenId === 0 ? 0 : tokenEnds[tokenId - 1]);
+  const startOf = (tokenId: number): number => (tokenId === 0 ? 0 : tokenEnds[tokenId - 1]!);
   /** By length and first two bytes, so that each sort is small. */
   const buckets = lengthLimits.map(() => new Map<number, number[]>());
   for (let tokenId = 0; tokenId < tokenEnds.length; tokenId++) {
-    const [start, end] = [startOf(tokenId), tokenEnds[tokenId]];
+    const [start, end] = [startOf(tokenId), tokenEnds[tokenId]!];
     if (start === end || without.has(tokenId)) continue;
     const bucketsOfLength = buckets[lengthLimits.findIndex((limit) => end - start <= limit)];
-    const prefix = vocabulary.tokenBytes[start] * 256 + (end - start > 1 ? vocabulary.tokenBytes[start + 1] : 0);
+    const prefix = vocabulary.tokenBytes[start]! * 256 + (end - start > 1 ? vocabulary.tokenBytes[start + 1]! : 0);
     const bucket = bucketsOfLength?.get(prefix);
     if (bucket === undefined) bucketsOfLength?.set(prefix, [tokenId]);
     else bucket.push(tokenId);
@@ -61,7 +61,7 @@ export async function buildTokenTries(vocabulary: TokenBytes, without: ReadonlyS
         vocabulary.tokenBytes.subarray(startOf(tokenId), tokenEnds[tokenId]),
       ]);
       views.sort(([, left], [, right]) => Buffer.compare(left, right));
-      for (const [tokenId] of views) builder.add(tokenId, startOf(tokenId), tokenEnds[tokenId]);
+      for (const [tokenId] of views) builder.add(tokenId, startOf(tokenId), tokenEnds[tokenId]!);
       if ((numSinceTurn += bucket.length) < TOKENS_PER_TURN) continue;
       numSinceTurn = 0;
       await nextTurn();
@@ -90,13 +90,13 @@ class TrieBuilder {
   add(tokenId: number, start: number, end: number): void {
     let depth = 0;
     while (depth < this.#path.length && depth < end - start) {
-      if (this.#bytes[this.#path[depth]] !== this.#source[start + depth]) break;
+      if (this.#bytes[this.#path[depth]!] !== this.#source[start + depth]) break;
       depth++;
     }
     this.#endPath(depth);
     for (; depth < end - start; depth++) {
       this.#path.push(this.#bytes.length);
-      this.#bytes.push(this.#source[start + depth]);
+      this.#bytes.push(this.#source[start + depth]!);
       this.#depths.push(depth + 1);
       this.#ends.push(0);
       this.#tokenStarts.push(this.#tokenIds.length);

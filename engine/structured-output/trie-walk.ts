@@ -32,7 +32,7 @@ export function walkTrie(
   if (first >= end) return;
   /** By depth. */
   const path: Position[] = [];
-  const firstDepth = depths[first] - 1;
+  const firstDepth = depths[first]! - 1;
   path[0] = position;
   let numNodes = 0;
   for (let node = first; node < end;) {
@@ -40,22 +40,22 @@ export function walkTrie(
       meter.spend(numNodes);
       numNodes = 0;
     }
-    const depth = depths[node] - firstDepth;
-    const from = path[depth - 1];
-    const byte = bytes[node];
+    const depth = depths[node]! - firstDepth;
+    const from = path[depth - 1]!;
+    const byte = bytes[node]!;
     let next = from.next === null ? undefined : from.next[byte];
     if (next === undefined) next = recognizer.advance(from, byte);
     if (next === null) {
-      node = ends[node];
+      node = ends[node]!;
       continue;
     }
-    const tokensEnd = tokenStarts[node + 1];
-    for (let index = tokenStarts[node]; index < tokensEnd; index++) {
-      const tokenId = tokenIds[index];
-      bitmask[tokenId >> 5] |= 1 << (tokenId & 31);
+    const tokensEnd = tokenStarts[node + 1]!;
+    for (let index = tokenStarts[node]!; index < tokensEnd; index++) {
+      const tokenId = tokenIds[index]!;
+      bitmask[tokenId >> 5]! |= 1 << (tokenId & 31);
     }
     path[depth] = next;
-    const nodeEnd = ends[node];
+    const nodeEnd = ends[node]!;
     node++;
     if (exits !== null && next.canEnd && nodeEnd > node && exits.length < MAX_EXITS) exits.push(node - 1);
   }

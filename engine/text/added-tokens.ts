@@ -58,14 +58,14 @@ export class AddedTokenSplitter {
     let position = 0;
     let literalIndex = 0;
     while (position < text.length) {
-      while (literalIndex < literal.length && literal[literalIndex].end <= position) literalIndex += 1;
+      while (literalIndex < literal.length && literal[literalIndex]!.end <= position) literalIndex += 1;
       const match = this.#longestMatchAt(text, position);
       if (match === null) {
         position += 1;
         continue;
       }
       const end = position + match.content.length;
-      const isLiteral = literalIndex < literal.length && literal[literalIndex].start < end;
+      const isLiteral = literalIndex < literal.length && literal[literalIndex]!.start < end;
       if (isLiteral || (match.singleWord && touchesWord(text, position, end))) {
         position = end;
         continue;
@@ -112,12 +112,12 @@ function characterBefore(text: string, index: number): string {
 // White space is in the basic plane, so code units suffice here.
 function trimmedEnd(text: string, from: number, to: number): number {
   let end = to;
-  while (end > from && whiteSpacePattern.test(text[end - 1])) end -= 1;
+  while (end > from && whiteSpacePattern.test(text[end - 1]!)) end -= 1;
   return end;
 }
 
 function trimmedStart(text: string, from: number): number {
   let start = from;
-  while (start < text.length && whiteSpacePattern.test(text[start])) start += 1;
+  while (start < text.length && whiteSpacePattern.test(text[start]!)) start += 1;
   return start;
 }

@@ -60,7 +60,7 @@ function replaceRule(decoder: TokenizerComponent): Rule {
 
 function byteFallbackRule(token: string): string | Uint8Array {
   const match = byteTokenPattern.exec(token);
-  return match === null ? token : Uint8Array.of(Number.parseInt(match[1], 16));
+  return match === null ? token : Uint8Array.of(Number.parseInt(match[1]!, 16));
 }
 
 /**

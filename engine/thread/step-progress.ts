@@ -60,5 +60,5 @@ export class StepProgress {
 function activityOf(code: number): StepActivity | null {
   if (code === IDLE) return null;
   if (code >= FIRST_PROCESSOR_CODE) return { kind: "processor", index: code - FIRST_PROCESSOR_CODE };
-  return { kind: kinds[code - 1] };
+  return { kind: kinds[code - 1]! };
 }

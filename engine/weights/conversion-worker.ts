@@ -120,7 +120,7 @@ function hasNonFinite(values: Float32Array): boolean {
 /** Infinities and NaN of the source are kept: float16 can represent them. */
 function hasValueBeyondFloat16(values: Float32Array): boolean {
   for (let index = 0; index < values.length; index++) {
-    const magnitude = Math.abs(values[index]);
+    const magnitude = Math.abs(values[index]!);
     // Up to 65519.99 rounds to 65504.
     if (magnitude >= 65520 && magnitude !== Infinity) return true;
   }

@@ -29,7 +29,7 @@ export function toFloat32(bytes: Uint8Array<ArrayBuffer>, elementType: FloatElem
       // bfloat16 is the upper half of a float32.
       const halves = new Uint16Array(bytes.buffer, 0, bytes.byteLength / 2);
       const words = new Uint32Array(halves.length);
-      for (let index = 0; index < halves.length; index++) words[index] = halves[index] << 16;
+      for (let index = 0; index < halves.length; index++) words[index] = halves[index]! << 16;
       return new Float32Array(words.buffer);
     }
     default:
@@ -53,7 +53,7 @@ export function toBfloat16(values: Float32Array): Uint16Array<ArrayBuffer> {
   const words = new Uint32Array(values.buffer, values.byteOffset, values.length);
   const halves = new Uint16Array(values.length);
   for (let index = 0; index < halves.length; index++) {
-    const word = words[index];
+    const word = words[index]!;
     const isNaN = (word & ~SIGN_BIT) > INFINITY_BITS;
     // A NaN stays one: rounding its bits could make an infinity of it.
     halves[index] = isNaN ? (word >>> 16) | QUIET_BIT : (word + 0x7fff + ((word >>> 16) & 1)) >>> 16;

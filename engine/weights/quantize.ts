@@ -56,7 +56,7 @@ function encodeInt8Block(
   const inverse = scale === 0 ? 0 : 1 / scale;
   for (let index = start; index < end; index++) {
     // A scale that was rounded down, or a denormal one, would exceed the last code.
-    const code = Math.floor(values[index] * inverse + 128.5);
+    const code = Math.floor(values[index]! * inverse + 128.5);
     weight[weightOffset + index - start] = code > 255 ? 255 : code < 0 ? 0 : code;
   }
   weight.fill(128, weightOffset + end - start, weightOffset + blobBytes);
@@ -86,7 +86,7 @@ function encodeInt4Block(
       let xq = 0;
       let qq = 0;
       for (let index = start; index < end; index++) {
-        const value = values[index];
+        const value = values[index]!;
         // Never negative: no value has a larger magnitude than `extreme`, and no level is above 8.5.
         let code = (value * inverse + 8.5) | 0;
         if (code > 15) code = 15;
@@ -105,12 +105,12 @@ function encodeInt4Block(
   const inverse = scale === 0 ? 0 : 1 / scale;
   weight.fill(0x88, weightOffset, weightOffset + blobBytes);
   for (let index = start; index < end; index++) {
-    const nearest = Math.floor(values[index] * inverse + 8.5);
+    const nearest = Math.floor(values[index]! * inverse + 8.5);
     const code = nearest > 15 ? 15 : nearest < 0 ? 0 : nearest;
     const position = index - start;
     const byteIndex = weightOffset + (position >> 1);
     weight[byteIndex] =
-      (position & 1) === 0 ? (weight[byteIndex] & 0xf0) | code : (weight[byteIndex] & 0x0f) | (code << 4);
+      (position & 1) === 0 ? (weight[byteIndex]! & 0xf0) | code : (weight[byteIndex]! & 0x0f) | (code << 4);
   }
   return scale;
 }
@@ -132,7 +132,7 @@ export function quantizePerChannel(values: Float32Array, rows: number, columns: 
     scales[row] = scale;
     const inverse = scale === 0 ? 0 : 1 / scale;
     for (let column = 0; column < columns; column++) {
-      const code = Math.floor(values[start + column] * inverse + 0.5);
+      const code = Math.floor(values[start + column]! * inverse + 0.5);
       weight[column * rows + row] = code > 127 ? 127 : code < -127 ? -127 : code;
     }
   }
@@ -147,10 +147,10 @@ function largestByMagnitude(values: Float32Array, start: number, end: number): n
   let extreme = 0;
   let magnitude = 0;
   for (let index = start; index < end; index++) {
-    const value = values[index];
+    const value = values[index]!;
     const candidate = value < 0 ? -value : value;
     if (candidate > magnitude) {
-      magnitude = candidate;
+      magnitude = candidate!;
       extreme = value;
     }
   }

@@ -62,7 +62,7 @@ export async function readRegularFile(path: string): Promise<Buffer | null> {
 
 /** The system's message without the host's path, which follows a comma at its end. */
 export function systemReason(error: unknown): string {
-  return error instanceof Error ? error.message.split(",")[0] : String(error);
+  return error instanceof Error ? error.message.split(",")[0]! : String(error);
 }
 
 function kindOf(stats: Stats): string {

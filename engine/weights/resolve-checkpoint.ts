@@ -41,7 +41,7 @@ function parseS3Reference(reference: string): S3Location | null {
   const [bucket, ...path] = reference.slice("s3://".length).split("/");
   if (bucket === "") throw new EngineError("invalid_configuration", `${reference} does not name a bucket.`);
   const prefix = path.join("/").replace(/\/+$/, "");
-  return { bucket, prefix: prefix === "" ? "" : `${prefix}/` };
+  return { bucket: bucket!, prefix: prefix === "" ? "" : `${prefix}/` };
 }
 
 async function checkFolder(reference: string): Promise<string> {

@@ -39,7 +39,7 @@ export class TargetToken extends LogitsProcessor {
     for (const [index, target] of this.#targets) {
       if (target >= logits.vocabSize) throw new Error(`target_token is ${target}, of ${logits.vocabSize} tokens`);
       const row = logits.row(index);
-      const kept = row[target];
+      const kept = row[target]!;
       row.fill(Number.NEGATIVE_INFINITY);
       row[target] = kept;
     }

@@ -9,7 +9,7 @@ import type { RequestLogitsProcessor, SamplingParams } from "fovea";
 /** Leaves one token possible. With a third parameter in front, it would also get the prompt's token ids. */
 function onlyToken(target: number): RequestLogitsProcessor {
   return (_outputTokenIds: readonly number[], row: Float32Array) => {
-    const kept = row[target];
+    const kept = row[target]!;
     row.fill(Number.NEGATIVE_INFINITY);
     row[target] = kept;
     return row;

@@ -76,7 +76,7 @@ export function toGenerationRequest(
 function parseFoveaOptions(providerOptions: SharedV4ProviderOptions | undefined): FoveaOptions {
   const parsed = foveaOptions.safeParse(providerOptions?.fovea ?? {});
   if (parsed.success) return parsed.data;
-  const [{ path, message }] = parsed.error.issues;
+  const { path, message } = parsed.error.issues[0]!;
   throw new InvalidArgumentError({
     argument: ["providerOptions", "fovea", ...path].join("."),
     message: `${["providerOptions", "fovea", ...path].join(".")}: ${message}.`,

@@ -167,7 +167,7 @@ function asValue(error: unknown): DamagedRecordError {
 
 function splitJobId(jobId: string): readonly [tag: string, batchId: string] {
   const [tag, batchId] = jobId.split(".", 2);
-  return [tag, batchId];
+  return [tag!, batchId!];
 }
 
 /** A tag of fixed length for a name of any length and characters. */

@@ -72,7 +72,7 @@ export async function createBatches(dependencies: BatchesDependencies): Promise<
       tickMs,
       now: Date.now,
     },
-    model: config.servedModelNames[0],
+    model: config.servedModelNames[0]!,
     limits: config.batches,
     lookMs,
     cancelMs: config.batches.storeTimeoutMs,
@@ -95,7 +95,7 @@ async function createQueue(
     return createLocalJobQueue({ ...options, tryLock });
   }
   const { createRedisJobQueue } = await import("./redis-job-queue.ts");
-  const name = `batches-${storeTag}-${modelTag(config.servedModelNames[0])}`;
+  const name = `batches-${storeTag}-${modelTag(config.servedModelNames[0]!)}`;
   return createRedisJobQueue({ ...options, url: config.redisUrl, keyPrefix: config.batches.queueKeyPrefix, name });
 }
 
@@ -124,7 +124,7 @@ async function openStorage({ config, logger, createS3Client }: BatchesDependenci
         backgroundStore: store,
         logs: createFolderResultLogs(join(folder, "results"), logger),
         tag: config.redisUrl === null ? "" : await folderId(folder),
-        tryLock: async () => tryLockFolder(folder, modelTag(config.servedModelNames[0])),
+        tryLock: async () => tryLockFolder(folder, modelTag(config.servedModelNames[0]!)),
         tickMs: 1000,
         lookMs: 2000,
       };

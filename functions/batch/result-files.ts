@@ -147,7 +147,7 @@ function isSuccess(result: StoredResult): result is StoredResult & { readonly ki
 /** `found` must not contain lines that are not expected. */
 function checkComplete(found: DoneLines, expected: ExpectedLines): void {
   const [numFound, numExpected] = [found, expected].map(({ customIds, badLines }) => customIds.size + badLines.size);
-  if (numFound !== numExpected) throw new MissingResultsError(numFound, numExpected);
+  if (numFound !== numExpected) throw new MissingResultsError(numFound!, numExpected!);
 }
 
 function checkSame(found: DoneLines, first: DoneLines): void {

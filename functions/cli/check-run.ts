@@ -31,7 +31,7 @@ export async function runWorstCase(
     const startedBytes = process.memoryUsage.rss();
     const requests = createWorstCaseRequests(inspection, config.engine);
     const [first] = requests;
-    await runAll(engine, [{ ...first, requestId: "first" }], onProgress);
+    await runAll(engine, [{ ...first!, requestId: "first" }], onProgress);
     const firstBytes = process.memoryUsage.rss();
     await runAll(engine, requests, onProgress);
     return stages(inspection, requests, { startedBytes, firstBytes, filledBytes: process.memoryUsage.rss() });
@@ -72,7 +72,7 @@ async function runAll(
     });
     await rest;
   };
-  const numAtOnce = Math.max(1, Math.floor(MAX_IMAGES_IN_WORK / Math.max(1, imagesOf(requests[0]))));
+  const numAtOnce = Math.max(1, Math.floor(MAX_IMAGES_IN_WORK / Math.max(1, imagesOf(requests[0]!))));
   await Promise.all(Array.from({ length: numAtOnce }, startNext));
 }
 
@@ -90,7 +90,7 @@ function stages(
   const stepBytes = step.decoderBytes + step.visionEncoderBytes + step.logitsBytes;
   const started = programBytes + weightBytes;
   const first = kvCache.bytesPerSequence + stepBytes;
-  const numEmbeddings = requests.length * imagesOf(requests[0]) * (worstImage?.numEmbeddings ?? 0);
+  const numEmbeddings = requests.length * imagesOf(requests[0]!) * (worstImage?.numEmbeddings ?? 0);
   const encodedShare = Math.min(1, numEmbeddings / Math.max(1, encoderCache.maxNumEmbeddings));
   const others = kvCache.bytesPerSequence * (requests.length - 1) + encoderCache.maxBytes * encodedShare + requestBytes;
   return [

@@ -78,9 +78,9 @@ export async function* toChatChunks(
       yield chunk([{ index, delta, logprobs: null, finish_reason: null }], usageOf({ ...output, numOutputTokens: 0 }));
     }
     lastOutputs[index] = output;
-    if (output.logprobs) heldLogprobs[index].push(...output.logprobs);
+    if (output.logprobs) heldLogprobs[index]!.push(...output.logprobs);
     if (output.text === "" && output.finishReason === null) continue;
-    const logprobs = output.logprobs === null ? null : toChatLogprobs(heldLogprobs[index]);
+    const logprobs = output.logprobs === null ? null : toChatLogprobs(heldLogprobs[index]!);
     heldLogprobs[index] = [];
     const delta: ChatDelta = output.text === "" ? {} : { content: output.text };
     const ending = output.finishReason === null ? {} : { stop_reason: output.stopReason };

@@ -15,11 +15,11 @@ export async function gatherChoices(generations: AsyncIterable<Generation>): Pro
   const outputsOf: RequestOutput[][] = [];
   for await (const { index, output } of generations) (outputsOf[index] ??= []).push(output);
   return outputsOf.map((outputs) => {
-    const last = outputs[outputs.length - 1];
+    const last = outputs[outputs.length - 1]!;
     return {
       text: outputs.map(({ text }) => text).join(""),
       logprobs: last.logprobs === null ? null : outputs.flatMap(({ logprobs }) => logprobs ?? []),
-      prompt: outputs[0].prompt,
+      prompt: outputs[0]!.prompt,
       last,
     };
   });

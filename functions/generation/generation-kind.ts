@@ -111,7 +111,7 @@ function checkNumChoices(requests: readonly GenerationRequest[], maxNumChoices: 
 
 /** A request without a model gets the first name. */
 function resolveModel(model: string | null | undefined, served: readonly string[]): string {
-  if (model === null || model === undefined) return served[0];
+  if (model === null || model === undefined) return served[0]!;
   if (served.includes(model)) return model;
   const shown = model.length > 100 ? `${model.slice(0, 100)}…` : model;
   throw new HttpError(404, "model_not_found", `The model \`${shown}\` does not exist.`, { parameter: "model" });

@@ -23,7 +23,7 @@ export async function* runGenerations(
   try {
     const outputs = requests.map((request) => measure(engine.generate(request, { signal }), metrics));
     const firstChoices = firstChoicesOf(requests);
-    for await (const { index, output } of merge(outputs)) yield { index: firstChoices[index] + output.index, output };
+    for await (const { index, output } of merge(outputs)) yield { index: firstChoices[index]! + output.index, output };
   } catch (error) {
     throw signal.reason instanceof EngineError ? signal.reason : error;
   } finally {
@@ -85,7 +85,7 @@ async function* merge(iterables: readonly AsyncGenerator<RequestOutput>[]): Asyn
   let notify = Promise.withResolvers<void>();
   const askNext = async (index: number): Promise<void> => {
     try {
-      arrivals.push({ index, result: await iterables[index].next() });
+      arrivals.push({ index, result: await iterables[index]!.next() });
     } catch (error) {
       failures.push(error);
     }

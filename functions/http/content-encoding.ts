@@ -32,7 +32,7 @@ export async function decodeContent<Taken>(
   const encoding = (contentEncoding ?? "").trim().toLowerCase();
   if (encoding === "" || encoding === "identity") return take(chunks);
   if (!Object.hasOwn(decoders, encoding)) throw unknownEncoding(encoding);
-  const decoder = decoders[encoding]();
+  const decoder = decoders[encoding]!();
   const source = Readable.from(chunks, { objectMode: false });
   source.once("error", (error) => decoder.destroy(error));
   try {

@@ -33,7 +33,7 @@ function valueOf(parsed: ParsedJson, subject: string): unknown {
 const utf8Charsets = new Set(["utf-8", "utf8", "us-ascii"]);
 
 function checkContentType(contentType: string): void {
-  const mediaType = contentType.split(";", 1)[0].trim().toLowerCase();
+  const mediaType = contentType.split(";", 1)[0]!.trim().toLowerCase();
   if (mediaType !== "application/json" && !mediaType.endsWith("+json")) {
     throw new HttpError(
       400,
@@ -41,7 +41,7 @@ function checkContentType(contentType: string): void {
       "Unsupported Media Type: only application/json is allowed in Content-Type.",
     );
   }
-  const charset = /;\s*charset\s*=\s*"?([^\s";]*)/i.exec(contentType)?.[1].toLowerCase();
+  const charset = /;\s*charset\s*=\s*"?([^\s";]*)/i.exec(contentType)?.[1]?.toLowerCase();
   if (charset !== undefined && !utf8Charsets.has(charset)) {
     throw new HttpError(
       415,

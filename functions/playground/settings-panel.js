@@ -112,7 +112,7 @@ export function createSettingsPanel() {
      * @param {string} message
      */
     showError(parameter, message) {
-      const [start] = parameter.split(/[.[]/);
+      const [start = ""] = parameter.split(/[.[]/);
       const name = checkedFields.find((field) => field === (otherNames[start] ?? start));
       if (name === undefined) return;
       showProblems({ [name]: message });

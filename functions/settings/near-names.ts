@@ -52,12 +52,16 @@ function editDistance(first: string, second: string): number {
         continue;
       }
       const substitution = first[row - 1] === second[column - 1] ? 0 : 1;
-      let best = Math.min(distances[at - width] + 1, distances[at - 1] + 1, distances[at - width - 1] + substitution);
+      let best = Math.min(
+        distances[at - width]! + 1,
+        distances[at - 1]! + 1,
+        distances[at - width - 1]! + substitution,
+      );
       if (row > 1 && column > 1 && first[row - 1] === second[column - 2] && first[row - 2] === second[column - 1]) {
-        best = Math.min(best, distances[at - 2 * width - 2] + 1);
+        best = Math.min(best, distances[at - 2 * width - 2]! + 1);
       }
       distances[at] = best;
     }
   }
-  return distances[first.length * width + second.length];
+  return distances[first.length * width + second.length]!;
 }

@@ -53,7 +53,7 @@ export function bytes(min: number, max: number): Parser<number> {
     parse(text) {
       const match = /^(\d+)\s*([kmg]?)(?:i?b)?$/i.exec(text);
       if (match === null) return undefined;
-      return within(Number(match[1]) * factors[match[2].toLowerCase() as keyof typeof factors], min, max);
+      return within(Number(match[1]) * factors[match[2]!.toLowerCase() as keyof typeof factors], min, max);
     },
   };
 }
@@ -155,7 +155,7 @@ export function batchStore(): Parser<BatchStoreLocation> {
     parse(text) {
       if (text.toLowerCase() === "none") return { kind: "none" };
       const s3 = /^s3:\/\/([^/]+)\/*(.*?)\/*$/i.exec(text);
-      if (s3 !== null) return { kind: "s3", bucket: s3[1], prefix: s3[2] };
+      if (s3 !== null) return { kind: "s3", bucket: s3[1]!, prefix: s3[2]! };
       return text === "" || hasScheme(text) ? undefined : { kind: "folder", folder: resolve(text) };
     },
   };

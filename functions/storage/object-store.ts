@@ -45,7 +45,7 @@ export function checkKey(key: string): void {
 export function splitPrefix(prefix: string): { readonly folder: string; readonly start: string } {
   const match = /^([a-z]+)\/([A-Za-z0-9_-][A-Za-z0-9._-]*)?$/.exec(prefix);
   if (match === null) throw new Error(`${JSON.stringify(prefix.slice(0, 100))} is not a valid prefix of keys.`);
-  return { folder: match[1], start: match[2] ?? "" };
+  return { folder: match[1]!, start: match[2] ?? "" };
 }
 
 /** Null if it does not exist. */

@@ -19,7 +19,7 @@ export function installedPackages(repository: string, others: readonly string[])
   const lock = JSON.parse(readFileSync(join(repository, "package-lock.json"), "utf8")) as {
     readonly packages: Readonly<Record<string, LockedPackage>>;
   };
-  const root = lock.packages[""];
+  const root = lock.packages[""]!;
   const found = new Set<string>();
   const visit = (name: string, from: string, isOptional: boolean): void => {
     const path = resolvePackage(lock.packages, repository, name, from);
@@ -29,7 +29,7 @@ export function installedPackages(repository: string, others: readonly string[])
     }
     if (found.has(path)) return;
     found.add(path);
-    const { dependencies = {}, optionalDependencies = {}, peerDependencies = {} } = lock.packages[path];
+    const { dependencies = {}, optionalDependencies = {}, peerDependencies = {} } = lock.packages[path]!;
     for (const dependency of Object.keys(dependencies)) visit(dependency, path, dependency in optionalDependencies);
     for (const dependency of Object.keys({ ...optionalDependencies, ...peerDependencies }))
       visit(dependency, path, true);

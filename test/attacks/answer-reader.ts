@@ -56,8 +56,8 @@ function readAnswer(bytes: Buffer, { method, target }: Asked, isEnd: boolean): R
   const headEnd = bytes.indexOf("\r\n\r\n");
   if (headEnd < 0) return null;
   const [statusLine, ...lines] = bytes.subarray(0, headEnd).toString("latin1").split("\r\n");
-  const status = Number(/^HTTP\/1\.[01] (\d{3})(?: |$)/.exec(statusLine)?.[1]);
-  if (Number.isNaN(status)) throw new Error(`No status line: ${statusLine.slice(0, 200)}`);
+  const status = Number(/^HTTP\/1\.[01] (\d{3})(?: |$)/.exec(statusLine!)?.[1]);
+  if (Number.isNaN(status)) throw new Error(`No status line: ${statusLine!.slice(0, 200)}`);
   const headers = Object.fromEntries(
     lines.map((line) => {
       const colon = line.indexOf(":");

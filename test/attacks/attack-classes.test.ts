@@ -37,7 +37,7 @@ test("SECURITY.md has a row for every class, with its number of cases", () => {
 
 test("SECURITY.md names only existing settings", () => {
   const known = new Set([...settingDescriptions.map(({ name }) => name), "FOVEA_ATTACK_SEED"]);
-  const named = [...policy.matchAll(/`([A-Z]+_[A-Z_]+)[`=]/g)].map(([, name]) => name);
+  const named = [...policy.matchAll(/`([A-Z]+_[A-Z_]+)[`=]/g)].map(([, name]) => name!);
   expect(named.length).toBeGreaterThan(10);
   expect(named.filter((name) => !known.has(name))).toEqual([]);
 });

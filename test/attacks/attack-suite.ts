@@ -18,7 +18,7 @@ export function testAttacks(classes: readonly AttackClass[]): void {
   let target: Target;
 
   beforeAll(async () => {
-    target = await Target.prepare(classes[0]);
+    target = await Target.prepare(classes[0]!);
   });
   afterAll(() => target[Symbol.asyncDispose]());
 

@@ -93,7 +93,7 @@ class FaultLog {
   print(): void {
     for (const [first, ...others] of this.#faults.values()) {
       const more = others.length === 0 ? "" : `\n  and ${others.length} more of this kind`;
-      console.log(`\n${describeFault(first)}${more}`);
+      console.log(`\n${describeFault(first!)}${more}`);
     }
   }
 }
@@ -121,7 +121,7 @@ async function run({ minutes, seed, classes, route, path }: Arguments): Promise<
   bar.start(totalSeconds, 0, { numCases, numFaults: 0, name });
   const ticks = setInterval(show, 1000);
   for (let round = 0; path === null ? seconds() < totalSeconds : round === 0; round++) {
-    const attackClass = classes[round % classes.length];
+    const attackClass = classes[round % classes.length]!;
     ({ name } = attackClass);
     const left = totalSeconds - seconds();
     const report = await runRound(attackClass, {

@@ -75,8 +75,8 @@ test.for<[string, PutIn, RegExp]>([
 ])("finds %s, isolates it and makes it as small as possible", async ([, fault, problem]) => {
   const { faults } = await attack(fault);
   expect(faults).toHaveLength(1);
-  expect(faults[0].problems.join("\n")).toMatch(problem);
-  expect(faults[0].shown).toBe(String(from));
+  expect(faults[0]!.problems.join("\n")).toMatch(problem);
+  expect(faults[0]!.shown).toBe(String(from));
 });
 
 test.for<[string, PutIn, RegExp]>([
@@ -90,7 +90,7 @@ test.for<[string, PutIn, RegExp]>([
   ],
 ])("finds that %s", async ([, fault, problem]) => {
   const { faults } = await attack(fault);
-  expect(faults[0].problems.join("\n")).toMatch(problem);
+  expect(faults[0]!.problems.join("\n")).toMatch(problem);
 });
 
 test.for<[string, PutIn, RegExp]>([
@@ -108,7 +108,7 @@ test.for<[string, PutIn, RegExp]>([
 
 test("a fault is found again from its report", async () => {
   const fault: PutIn = (size, response) => size >= from && sendJson(response, 500, ordinaryError);
-  const [found] = (await attack(fault)).faults;
+  const found = (await attack(fault)).faults[0]!;
   expect(describeFault(found)).toContain(`again: npm run attack -- --class numbers --seed 1 --case ${found.path}`);
   const again = await attack(fault, { cases: { path: found.path! }, shrinkMs: 0 });
   expect(again.numCases).toBe(1);
@@ -117,7 +117,7 @@ test("a fault is found again from its report", async () => {
 
 test("a route can be selected, and its faults are found again", async () => {
   const fault: PutIn = (size, response) => size >= from && sendJson(response, 500, ordinaryError);
-  const [found] = (await attack(fault, { route: "/odd" })).faults;
+  const found = (await attack(fault, { route: "/odd" })).faults[0]!;
   expect(found.route).toBe("POST /odd");
   expect(Number(found.shown)).toBeGreaterThan(from);
   expect(describeFault(found)).toContain("--route /odd --case");

@@ -147,7 +147,7 @@ class Round {
     const found = new Set<Case>();
     for (const [index, one] of group.entries()) {
       if (this.#hasEnough) return;
-      const own = ownProblems[index].filter((problem) => !isAboutSilence(problem));
+      const own = ownProblems[index]!.filter((problem) => !isAboutSilence(problem));
       if (own.length === 0) continue;
       found.add(one);
       await this.#report(one, own);
@@ -193,7 +193,7 @@ class Round {
 
   async #runAlone(attack: Attack): Promise<string[]> {
     const { ownProblems, sharedProblems } = await this.#runGroup([{ path: "", attack }]);
-    return [...ownProblems[0], ...sharedProblems];
+    return [...ownProblems[0]!, ...sharedProblems];
   }
 
   async #runOne(attack: Attack): Promise<string[]> {
@@ -278,7 +278,7 @@ class Round {
 
   #reportGroup(group: readonly Case[], problems: readonly string[]): void {
     const shown = group.map(({ path, attack }) => `${path}: ${attack.route} ${attack.label}`).join("\n");
-    const label = group.length === 0 ? "all of the round" : `cases ${group[0].path} to ${group.at(-1)!.path} together`;
+    const label = group.length === 0 ? "all of the round" : `cases ${group[0]!.path} to ${group.at(-1)!.path} together`;
     this.#faults.push({
       className: this.#class.name,
       seed: this.#options.seed,

@@ -57,10 +57,10 @@ export const habits: readonly string[] = Object.keys(answersByHabit);
 /** Misbehaves by path, and answers `/redirect/STATUS/LOCATION`. */
 const answerByPath: RequestListener = (request, response) => {
   const [, name, status, location] = (request.url ?? "/").split("/");
-  if (name !== "redirect") return (answersByHabit[name] ?? answersByHabit.picture)(response, request);
+  if (name !== "redirect") return (answersByHabit[name ?? ""] ?? answersByHabit.picture!)(response, request);
   // As bytes, because Node refuses to set what attacks need.
   response.socket?.end(
-    Buffer.from(`HTTP/1.1 ${status} Moved\r\nLocation: ${decode(location)}\r\nContent-Length: 0\r\n\r\n`),
+    Buffer.from(`HTTP/1.1 ${status} Moved\r\nLocation: ${decode(location!)}\r\nContent-Length: 0\r\n\r\n`),
   );
 };
 

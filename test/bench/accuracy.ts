@@ -56,7 +56,7 @@ export async function benchAccuracy(): Promise<Figure[]> {
   let next = 0;
   const askOn = async (): Promise<void> => {
     while (next < questions.length) {
-      const question = questions[next++];
+      const question = questions[next++]!;
       const answer = await ask(server.url, question);
       const tally = byKind.get(question.kind) ?? { right: 0, asked: 0 };
       tally.asked += 1;

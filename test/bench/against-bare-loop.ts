@@ -23,7 +23,7 @@ export async function benchAgainstBareLoop(rounds: number): Promise<Figure[]> {
         );
         using loop = await BareLoop.create(engineOptions(dtype));
         theirs.push(loop.decodeTokensPerSecond(concurrency, contextTokens, decodeTokens));
-        const speeds = `${ours[round].toFixed(1)} and ${theirs[round].toFixed(1)} tok/s`;
+        const speeds = `${ours[round]!.toFixed(1)} and ${theirs[round]!.toFixed(1)} tok/s`;
         reportProgress(`${name}, round ${round + 1} of ${rounds}: ${speeds}`);
       }
       figures.push(ratioFigure({ name, unit: "tok/s", ours, theirs, target }));

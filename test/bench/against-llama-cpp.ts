@@ -54,9 +54,9 @@ export async function benchAgainstLlamaCpp(rounds: number): Promise<Figure[]> {
       const label = `round ${round + 1} of ${rounds}`;
       reportProgress(`${label}: llama.cpp ${quantisation} ...`);
       theirs.push(await measureLlamaCpp(gguf, options));
-      reportProgress(`${label}: llama.cpp ${quantisation}: ${summary(theirs[round])}; engine ${dtype} ...`);
+      reportProgress(`${label}: llama.cpp ${quantisation}: ${summary(theirs[round]!)}; engine ${dtype} ...`);
       ours.push(await measureEngine(dtype));
-      reportProgress(`${label}: engine ${dtype}: ${summary(ours[round])}`);
+      reportProgress(`${label}: engine ${dtype}: ${summary(ours[round]!)}`);
     }
     const figure = (name: string, target: number, speed: (figures: SpeedFigures) => number): Figure =>
       ratioFigure({
@@ -69,7 +69,7 @@ export async function benchAgainstLlamaCpp(rounds: number): Promise<Figure[]> {
     figures.push(
       figure(`prefill of ${prefillTokens}`, prefillTarget, (round) => round.prefillTokensPerSecond),
       ...concurrencies.map((concurrency) =>
-        figure(`decode, ${concurrency} at once,`, decodeTarget, (round) => round.decodeTokensPerSecond[concurrency]),
+        figure(`decode, ${concurrency} at once,`, decodeTarget, (round) => round.decodeTokensPerSecond[concurrency]!),
       ),
     );
   }

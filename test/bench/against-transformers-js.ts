@@ -72,7 +72,7 @@ async function measure(
         check(await greedyTokenIds(engine, promptTokenIds, decodeTokens), peer.tokenIds); // Warms up as well.
         ours.push(await decodeTokensPerSecond(engine, 1, contextTokens, decodeTokens));
       });
-      const speeds = `${ours[round].toFixed(1)} and ${theirs[round].toFixed(1)} tok/s`;
+      const speeds = `${ours[round]!.toFixed(1)} and ${theirs[round]!.toFixed(1)} tok/s`;
       reportProgress(`${name}, round ${round + 1} of ${rounds}: ${speeds}`);
     }
     figures.push(ratioFigure({ name, unit: "tok/s", ours, theirs, target }));

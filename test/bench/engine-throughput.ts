@@ -92,7 +92,7 @@ export async function decodeTokensPerSecond(
       return arrivals;
     }),
   );
-  const startMs = Math.max(...timelines.map((arrivals) => arrivals[0].atMs));
+  const startMs = Math.max(...timelines.map((arrivals) => arrivals[0]!.atMs));
   const endMs = Math.min(...timelines.map((arrivals) => arrivals.at(-1)!.atMs));
   return timelines.reduce((sum, arrivals) => sum + speedBetween(arrivals, startMs, endMs), 0);
 }
@@ -101,7 +101,7 @@ function speedBetween(arrivals: readonly Arrival[], startMs: number, endMs: numb
   const [first, ...rest] = arrivals.filter(({ atMs }) => atMs >= startMs && atMs <= endMs);
   const last = rest.at(-1);
   if (last === undefined) throw new Error("The first request ended before the last one had started.");
-  return (rest.reduce((sum, { numTokens }) => sum + numTokens, 0) * 1000) / (last.atMs - first.atMs);
+  return (rest.reduce((sum, { numTokens }) => sum + numTokens, 0) * 1000) / (last.atMs - first!.atMs);
 }
 
 /** Prompt tokens per second of one request: time to its only token. */

@@ -138,7 +138,7 @@ export async function benchImageProcessor(rounds: number): Promise<Figure[]> {
       for (let round = 0; round < rounds; round++) {
         theirs.push(await measureTransformersJsImages(folder, file, numPictures));
         ours.push(await ourPicturesPerSecond(processor, bytes, numPictures));
-        reportProgress(`${name}: ${ours[round].toFixed(1)} and ${theirs[round].toFixed(1)} pictures/s`);
+        reportProgress(`${name}: ${ours[round]!.toFixed(1)} and ${theirs[round]!.toFixed(1)} pictures/s`);
       }
       figures.push(ratioFigure({ name, unit: "pictures/s", ours, theirs, target }));
     }

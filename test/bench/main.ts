@@ -84,7 +84,7 @@ const { names, rounds, jsonFile } = parseCommandLine();
 mkdirSync(benchFolder, { recursive: true });
 const machine = `${cpus()[0]?.model.trim()}, ${cpus().length} cores, Node ${process.version}`;
 console.log(`${machine}; ${numThreads} threads, ${rounds} rounds; ratios are medians over rounds measured in turn.`);
-const loadAverage = loadavg()[0];
+const loadAverage = loadavg()[0]!;
 if (loadAverage > busyLoadPerCore * cpus().length) {
   // A runtime whose threads spin while they wait loses far more than its share of a core.
   console.log(`The machine is busy (load average ${loadAverage.toFixed(1)}): ratios will mislead.`);
@@ -93,7 +93,7 @@ if (loadAverage > busyLoadPerCore * cpus().length) {
 const results: Record<string, readonly Figure[]> = {};
 const failures: Record<string, string> = {};
 for (const name of names) {
-  const { title, run } = benches[name];
+  const { title, run } = benches[name]!;
   reportProgress(`${title} ...`);
   try {
     results[name] = await run(rounds);

@@ -4,7 +4,7 @@ import { performance } from "node:perf_hooks";
 export function median(values: readonly number[]): number {
   const sorted = values.toSorted((left, right) => left - right);
   const middle = sorted.length >> 1;
-  return sorted.length % 2 === 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
+  return sorted.length % 2 === 1 ? sorted[middle]! : (sorted[middle - 1]! + sorted[middle]!) / 2;
 }
 
 /** One line of the table and one entry of the JSON file: the measurement and what it is compared with. */
@@ -34,7 +34,7 @@ export interface RatioOptions {
 
 /** The median of the rounds' ratios: both sides of a round ran under the same conditions. */
 export function ratioFigure({ name, unit, ours, theirs, target }: RatioOptions): Figure {
-  const ratio = median(ours.map((value, round) => value / theirs[round]));
+  const ratio = median(ours.map((value, round) => value / theirs[round]!));
   return {
     name,
     unit,
@@ -98,15 +98,15 @@ export function printTable(title: string, figures: readonly Figure[]): void {
       figure.theirs === null ? "" : `${format(figure.theirs)} ${figure.unit}`,
       figure.ratio === null ? "" : figure.ratio.toFixed(2),
       formatTarget(figure),
-      verdicts[String(figure.reached)],
+      verdicts[String(figure.reached)]!,
     ]),
   ];
-  const widths = rows[0].map((_, column) => Math.max(...rows.map((row) => row[column].length)));
+  const widths = rows[0]!.map((_, column) => Math.max(...rows.map((row) => row[column]!.length)));
   console.log(`\n${title}`);
   for (const row of rows)
     console.log(
       row
-        .map((cell, column) => cell.padEnd(widths[column]))
+        .map((cell, column) => cell.padEnd(widths[column]!))
         .join("  ")
         .trimEnd(),
     );

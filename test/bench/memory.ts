@@ -49,7 +49,7 @@ async function residentFileBytes(pid: number, folder: string): Promise<number> {
   let isInside = false;
   for (const line of smaps.split("\n")) {
     const mapping = /^[0-9a-f]+-[0-9a-f]+ \S+ \S+ \S+ \d+ *(.*)$/.exec(line);
-    if (mapping !== null) isInside = mapping[1].startsWith(prefix);
+    if (mapping !== null) isInside = mapping[1]!.startsWith(prefix);
     else if (isInside) bytes += Number(/^Rss: +(\d+) kB$/.exec(line)?.[1] ?? 0) * 1024;
   }
   return bytes;

@@ -43,7 +43,7 @@ class TargetToken extends LogitsProcessor {
   override apply(logits: Logits): Logits {
     for (const [rowIndex, target] of this.#targets.entries()) {
       const row = logits.row(rowIndex);
-      const kept = row[target];
+      const kept = row[target]!;
       row.fill(-Infinity);
       row[target] = kept;
     }
@@ -141,14 +141,16 @@ export async function benchSampling(rounds: number): Promise<Figure[]> {
     using loop = await BareLoop.create(engineOptions("int8"));
     stepMs.push((numRows * 1000) / loop.decodeTokensPerSecond(numRows, contextTokens, decodeTokens));
     for (const { vocabSize, scenario, ms } of costs) ms.push(sampleMs(vocabSize, scenario));
-    reportProgress(`sampling, round ${round + 1} of ${rounds}: a step without it takes ${stepMs[round].toFixed(1)} ms`);
+    reportProgress(
+      `sampling, round ${round + 1} of ${rounds}: a step without it takes ${stepMs[round]!.toFixed(1)} ms`,
+    );
   }
   const figures = [plainFigure(`int8 decode step, ${numRows} at once`, "ms", stepMs)];
   for (const { vocabSize, scenario, ms } of costs) {
     const name = `${scenario.name}, vocabulary ${vocabSize}`;
     figures.push(plainFigure(name, "ms", ms));
     if (scenario.limit === undefined || vocabSize !== shape.vocabSize) continue;
-    const values = ms.map((sampling, round) => (100 * sampling) / stepMs[round]);
+    const values = ms.map((sampling, round) => (100 * sampling) / stepMs[round]!);
     figures.push(
       limitFigure({ name: `${name}, share`, unit: "% of a step", values, comparison: "<=", limit: scenario.limit }),
     );

@@ -91,7 +91,7 @@ export interface MaskTimes {
 async function measure(vocabSize: number, { output, textOf }: MaskScenario): Promise<MaskTimes> {
   const tokens = createTokens(vocabSize);
   const eosTokenId = 0;
-  const texts = { tokenBytes: (id: number) => tokens[id], isSpecial: (id: number) => id === eosTokenId };
+  const texts = { tokenBytes: (id: number) => tokens[id]!, isSpecial: (id: number) => id === eosTokenId };
   let vocabularyMs = 0;
   const loadVocabulary = async () => {
     const startMs = performance.now();
@@ -134,7 +134,7 @@ async function measure(vocabSize: number, { output, textOf }: MaskScenario): Pro
     }
     stepMs.push(performance.now() - startMs);
     for (const [rowIndex, tokenId] of next.entries())
-      if (step >= rowIndex) (added[rowIndex].outputTokenIds as number[]).push(tokenId);
+      if (step >= rowIndex) (added[rowIndex]!.outputTokenIds as number[]).push(tokenId);
   }
   return { vocabularyMs, compileMs, stepMs };
 }

@@ -27,8 +27,8 @@ export function createTokens(vocabSize: number): Buffer[] {
   for (let round = 0; tokens.size < vocabSize; round++) {
     for (const word of words) {
       if (tokens.size === vocabSize) break;
-      const name = word[0].toUpperCase() + word.slice(1);
-      add(Buffer.from([` ${word}`, word, ` ${name}`, name, `_${word}`, word.toUpperCase(), `.${word}`][round]));
+      const name = word[0]!.toUpperCase() + word.slice(1);
+      add(Buffer.from([` ${word}`, word, ` ${name}`, name, `_${word}`, word.toUpperCase(), `.${word}`][round]!));
     }
   }
   return [...tokens.values()];

@@ -85,7 +85,7 @@ const steps = counts.map((numSequences): WebGpuSteps => {
   // Kernels are compiled at the first run of a shape.
   timeOf(together);
   timeOf(alone.slice(0, 1));
-  const times = Array.from({ length: Number(roundsText) }, () => [timeOf(together), timeOf(alone)]);
+  const times = Array.from({ length: Number(roundsText) }, () => [timeOf(together), timeOf(alone)] as const);
   return { numSequences, together: times.map(([time]) => time), alone: times.map(([, time]) => time) };
 });
 process.stdout.write(JSON.stringify(steps));

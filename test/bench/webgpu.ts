@@ -26,7 +26,7 @@ export async function benchWebGpu(rounds: number): Promise<Figure[]> {
 
 function toFigure({ numSequences, together, alone }: WebGpuSteps, adapter: string): Figure {
   const name = `a step of ${numSequences} on ${adapter}, together against one at a time`;
-  const ratio = median(alone.map((time, round) => time / together[round]));
+  const ratio = median(alone.map((time, round) => time / together[round]!));
   const rounds = { ours: together, theirs: alone };
   return { ...plainFigure(name, "ms", together), theirs: median(alone), ratio, rounds };
 }

@@ -40,7 +40,7 @@ const numElements = (tensor: CheckpointTensor): number => tensor.shape.reduce((p
 function toBfloat16(values: Float32Array): Uint16Array {
   const words = new Uint32Array(values.buffer, values.byteOffset, values.length);
   const halves = new Uint16Array(values.length);
-  for (let index = 0; index < words.length; index++) halves[index] = words[index] >>> 16;
+  for (let index = 0; index < words.length; index++) halves[index] = words[index]! >>> 16;
   return halves;
 }
 

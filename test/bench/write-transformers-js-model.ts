@@ -142,7 +142,7 @@ function inlined({ name, dims, dataType, rawData, externalData }: TensorProto): 
   if (rawData !== undefined) return { name, dims, dataType, rawData };
   const entries = Object.fromEntries((externalData ?? []).map(({ key, value }) => [key, value]));
   const bytes = Buffer.alloc(Number(entries["length"]));
-  const file = openSync(resolve(externalDataFolder, entries["location"]), "r");
+  const file = openSync(resolve(externalDataFolder, entries["location"]!), "r");
   readSync(file, bytes, 0, bytes.length, Number(entries["offset"]));
   closeSync(file);
   return { name, dims, dataType, rawData: bytes };

@@ -83,7 +83,7 @@ test("CUDA's files are fetched by hash, and the provider matches the ONNX Runtim
   const lock = JSON.parse(await readFile(join(repository, "package-lock.json"), "utf8")) as {
     readonly packages: Readonly<Record<string, { readonly version: string }>>;
   };
-  expect(requirements).toContain(`onnxruntime-gpu==${lock.packages["node_modules/onnxruntime-node"].version} `);
+  expect(requirements).toContain(`onnxruntime-gpu==${lock.packages["node_modules/onnxruntime-node"]!.version} `);
   const fetching = withKeyword(stages.get("cuda-libraries")?.instructions ?? [], "RUN")
     .map(textOf)
     .join("\n");

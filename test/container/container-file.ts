@@ -35,7 +35,7 @@ export async function readStages(): Promise<ReadonlyMap<string, Stage>> {
       stages.set(current.name, current);
     } else if (current === null) {
       const [name, value] = textOf(instruction).split("=");
-      defaults.set(name, value);
+      defaults.set(name!, value!);
     } else current.instructions.push(instruction);
   }
   return stages;

@@ -36,7 +36,7 @@ async function changeMode(mode: string): Promise<void> {
 /** Runs one of the image's exec forms as the image's user. */
 async function startInImage(keyword: "ENTRYPOINT" | "HEALTHCHECK", environment: Readonly<Record<string, string>>) {
   const [command, script] = execFormOf(instructionsOf(await readStages(), "cpu"), keyword);
-  const child = spawn(join(image.root, "usr/local/bin", command), [join(image.root, script)], {
+  const child = spawn(join(image.root, "usr/local/bin", command!), [join(image.root, script!)], {
     cwd: join(image.root, "app"),
     env: { ...image.environment, ...environment },
     stdio: ["ignore", "pipe", "pipe"],

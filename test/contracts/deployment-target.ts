@@ -162,6 +162,6 @@ function valueOrRefusedField(run: () => number): number | string {
     return run();
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
-    return error.message.split(":")[0];
+    return error.message.split(":")[0]!;
   }
 }

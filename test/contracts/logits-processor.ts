@@ -115,11 +115,11 @@ export function testLogitsProcessor(name: string, fixture: LogitsProcessorFixtur
     const sequences = clients.map((client) => join(client % kinds.length));
     for (const { present, renewed, groups } of plans) {
       for (const client of renewed) sequences[client] = join((client + numSequences) % kinds.length);
-      batch.replace(present.map((client) => sequences[client]));
-      batch.groupBy((sequence) => groups[sequences.indexOf(sequence)]);
+      batch.replace(present.map((client) => sequences[client]!));
+      batch.groupBy((sequence) => groups[sequences.indexOf(sequence)]!);
       processor.updateState(batch.takeBatchUpdate());
       const rows = applyTo(processor, batch.sequences);
-      batch.sequences.forEach((sequence, rowIndex) => visit(sequence, rows[rowIndex]));
+      batch.sequences.forEach((sequence, rowIndex) => visit(sequence, rows[rowIndex]!));
       for (const sequence of batch.sequences) sequence.outputTokenIds.push(nextToken(sequence));
     }
   };
@@ -135,7 +135,7 @@ export function testLogitsProcessor(name: string, fixture: LogitsProcessorFixtur
             const processor = known ?? createLone(sequence);
             lone.set(sequence, processor);
             const [expected] = applyTo(processor, [sequence]);
-            assert.deepEqual(changedTokens(row, expected), []);
+            assert.deepEqual(changedTokens(row, expected!), []);
           });
         }),
       );
@@ -166,8 +166,8 @@ export function testLogitsProcessor(name: string, fixture: LogitsProcessorFixtur
     test("accepts a row that is removed and then filled by a move", () => {
       const processor = create();
       const [a, b, c, d, e] = clients.map((client) => join(client % kinds.length));
-      processor.updateState(updateOf({ batchSize: 4, added: [a, b, c, d] }));
-      const update = updateOf({ batchSize: 3, added: [e] });
+      processor.updateState(updateOf({ batchSize: 4, added: [a!, b!, c!, d!] }));
+      const update = updateOf({ batchSize: 3, added: [e!] });
       processor.updateState({
         ...update,
         removed: [2],
@@ -176,23 +176,23 @@ export function testLogitsProcessor(name: string, fixture: LogitsProcessorFixtur
           { from: 0, to: 1, directionality: "swap" },
         ],
       });
-      const sequences = [b, e, d];
+      const sequences = [b!, e!, d!];
       applyTo(processor, sequences).forEach((row, index) => {
-        const [expected] = applyTo(createLone(sequences[index]), [sequences[index]]);
-        assert.deepEqual(changedTokens(row, expected), []);
+        const [expected] = applyTo(createLone(sequences[index]!), [sequences[index]!]);
+        assert.deepEqual(changedTokens(row, expected!), []);
       });
     });
 
     test("keeps no state of a batch that became empty", () => {
       const processor = create();
       const [a, b] = using.map((_, kind) => join(kind)).concat(join(0));
-      processor.updateState(updateOf({ batchSize: 2, added: [a, b] }));
+      processor.updateState(updateOf({ batchSize: 2, added: [a!, b!] }));
       processor.updateState({ batchSize: 0, removed: [1, 0], added: [], moved: [] });
       processor.updateState(null);
       const others = notUsing.map((_, kind) => join(using.length + kind));
       processor.updateState(updateOf({ batchSize: others.length, added: others }));
       applyTo(processor, others).forEach((row, index) => {
-        assert.deepEqual(changedTokens(row, rawRow(others[index])), []);
+        assert.deepEqual(changedTokens(row, rawRow(others[index]!)), []);
       });
     });
   });

@@ -86,10 +86,10 @@ export function testModelDefinition(
       const { info, processor } = fixture.imageInputs;
       const { images } = await processPictures([picture(size)]);
       expect(images).toHaveLength(1);
-      expect(numEmbeddingsIn(images[0].placeholder)).toBe(info.numImageTokens(size));
+      expect(numEmbeddingsIn(images[0]!.placeholder)).toBe(info.numImageTokens(size));
       expect(processor.numImageTokens(size, processor.options)).toBe(info.numImageTokens(size));
       expect(info.numImageTokens(size)).toBeLessThanOrEqual(info.maxTokensPerItem);
-      expect(images[0].placeholder.length).toBeGreaterThanOrEqual(info.minTokensPerItem);
+      expect(images[0]!.placeholder.length).toBeGreaterThanOrEqual(info.minTokensPerItem);
     });
 
     test("applies its own options and rejects others by path", () => {
@@ -103,7 +103,7 @@ export function testModelDefinition(
 
     test.for(sizes)("makes the encoder's inputs from a $width x $height picture", async (size) => {
       const { images } = await processPictures([picture(size)]);
-      const { tensors } = images[0];
+      const { tensors } = images[0]!;
       expect([...tensors.keys()].sort()).toEqual(fixture.encoderInputs.map((input) => input.name).sort());
       for (const input of fixture.encoderInputs) {
         const tensor = tensors.get(input.name) as ItemTensor;

@@ -73,7 +73,7 @@ export function testProcessorCache(name: string, createFixture: () => Promise<Pr
       const requests = Array.from({ length: 10 }, (_, index) => ["a", "b", `only ${index}`]);
       const got = await Promise.all(requests.map((keys) => cache.getOrProcess(keys, processMissing, never)));
       expect(got).toEqual(requests.map(expected));
-      expect(processed.flat().sort()).toEqual(["a", "b", ...requests.map((keys) => keys[2])].sort());
+      expect(processed.flat().sort()).toEqual(["a", "b", ...requests.map((keys) => keys[2]!)].sort());
     });
 
     test("finishes requests that wait for each other's images", async () => {
@@ -119,7 +119,7 @@ export function testProcessorCache(name: string, createFixture: () => Promise<Pr
     test("counts queries, hits and bytes", async () => {
       await values(["a", "b"]);
       await values(["a", "c"]);
-      const [fastest] = cache.cache.tiers;
+      const fastest = cache.cache.tiers[0]!;
       expect(fastest.stats).toMatchObject({ queries: 4, hits: 1, errors: 0, refusedValues: 0 });
       expect(fastest.stats.writtenBytes).toBeGreaterThanOrEqual(3 * 1024);
       expect(fastest.stats.readBytes).toBeGreaterThanOrEqual(1024);

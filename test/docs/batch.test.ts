@@ -33,7 +33,7 @@ afterAll(async () => {
 /** The page's code block that contains `text`. */
 function block(language: string, text: string): string {
   const blocks = [...page.matchAll(/```(\w+)\n([\s\S]*?)```/g)].filter(([, name]) => name === language);
-  const found = blocks.map(([, , code]) => code).find((code) => code.includes(text));
+  const found = blocks.map(([, , code]) => code!).find((code) => code.includes(text));
   if (found === undefined) throw new Error(`The page has no ${language} with ${text}.`);
   return found;
 }

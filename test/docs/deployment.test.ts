@@ -28,13 +28,13 @@ test("every render command of the page writes the files that it names", async ()
 
 test("the page's deployment is valid, and its table lists every field", () => {
   parseDeployment(/```yaml\n([^]*?)```/.exec(page)?.[1] ?? "");
-  const told = [...page.matchAll(/^\| (`\w+`(?:, `\w+`)*) \|/gm)].flatMap(([, names]) => names.match(/\w+/g) ?? []);
+  const told = [...page.matchAll(/^\| (`\w+`(?:, `\w+`)*) \|/gm)].flatMap(([, names]) => names!.match(/\w+/g) ?? []);
   for (const field of deploymentFields) expect(told).toContain(field);
 });
 
 test("every file that the page links exists", async () => {
-  const links = [...page.matchAll(/\]\((?!http|#)([^)#]+)\)/g)].map(([, path]) => join(repository, "docs", path));
+  const links = [...page.matchAll(/\]\((?!http|#)([^)#]+)\)/g)].map(([, path]) => join(repository, "docs", path!));
   expect(links.length).toBeGreaterThan(3);
   for (const path of links) await access(path);
-  for (const [, path] of page.matchAll(/-f (container\/\S+)/g)) await access(join(repository, path));
+  for (const [, path] of page.matchAll(/-f (container\/\S+)/g)) await access(join(repository, path!));
 });

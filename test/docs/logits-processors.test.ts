@@ -48,7 +48,7 @@ test("every command of the tutorial has the documented result", async () => {
   expect(setFovea).toContain("export FOVEA=");
   const options = shellIn(folder.path);
 
-  const service = spawn("sh", ["-c", start], {
+  const service = spawn("sh", ["-c", start!], {
     ...options,
     env: { ...options.env, PORT: "0" },
     // A process group, so that all its processes end together.
@@ -62,13 +62,13 @@ test("every command of the tutorial has the documented result", async () => {
       const { stdout } = await promisify(execFile)("sh", ["-c", command.replace(":8000/", `:${port}/`)], options);
       return JSON.parse(stdout) as Answer;
     };
-    const described = (await run(ask)).choices[0].message.content;
+    const described = (await run(ask!)).choices[0]!.message.content;
     expect(described).toContain("red circle");
-    const steered = (await run(askSteered)).choices[0].message.content;
+    const steered = (await run(askSteered!)).choices[0]!.message.content;
     expect(steered).not.toBe(described);
     const words = steered.split(" ");
     expect(new Set(words).size).toBe(words.length);
-    expect(blocks.map(({ text }) => text)).toContain(JSON.stringify(await run(list)));
+    expect(blocks.map(({ text }) => text)).toContain(JSON.stringify(await run(list!)));
   } finally {
     process.kill(-service.pid!, "SIGTERM");
     await exited;
@@ -79,7 +79,7 @@ test("the tutorial's processor passes the suite in a separate folder", async () 
   await using folder = await createTemporaryFolder();
   await writeFiles([...blocks, ...testingBlocks], folder.path);
   const [command] = commandsOf(testingBlocks);
-  const { stdout } = await promisify(execFile)("sh", ["-ec", command], shellIn(folder.path));
+  const { stdout } = await promisify(execFile)("sh", ["-ec", command!], shellIn(folder.path));
   expect(stdout).toMatch(/pass 5$/m);
 });
 

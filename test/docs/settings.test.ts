@@ -21,9 +21,9 @@ interface Row {
 function settingRowsOf(page: string): Row[] {
   const tables = readFileSync(join(repository, page), "utf8").matchAll(/^\| name +\| default +\|.*\n((?:\|.*\n)+)/gm);
   return [...tables].flatMap(([, body]) =>
-    [...body.matchAll(/^\| `([A-Z0-9_]+)` \| (?:`([^`]*)`|(none)) \|/gm)].map(([, name, defaultText]) => ({
+    [...body!.matchAll(/^\| `([A-Z0-9_]+)` \| (?:`([^`]*)`|(none)) \|/gm)].map(([, name, defaultText]) => ({
       page,
-      name,
+      name: name!,
       defaultText: defaultText ?? null,
     })),
   );

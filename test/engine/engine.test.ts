@@ -82,7 +82,7 @@ test("greedy tokens equal those of transformers, with all prompts at once", asyn
   const { cases } = await loadGoldens("llava-default");
   const results = await Promise.all(cases.map(async (golden) => collect(engine.generate(await askGolden(golden)))));
   for (const [index, golden] of cases.entries()) {
-    const { tokenIds, last } = results[index];
+    const { tokenIds, last } = results[index]!;
     expect(tokenIds).toEqual(golden.greedyTokenIds);
     expect(last).toMatchObject({
       finishReason: "length",
@@ -175,8 +175,8 @@ describe("a rejected request", () => {
       await expect(collect(engine.generate(request))).rejects.toMatchObject({ code });
     }
     const { cases } = await loadGoldens("llava-default");
-    const { tokenIds } = await collect(engine.generate(await askGolden(cases[1])));
-    expect(tokenIds).toEqual(cases[1].greedyTokenIds);
+    const { tokenIds } = await collect(engine.generate(await askGolden(cases[1]!)));
+    expect(tokenIds).toEqual(cases[1]!.greedyTokenIds);
   });
 
   test("with a duplicate id can be sent again later", async () => {
@@ -212,7 +212,7 @@ describe("a request for several choices", () => {
   }
 
   test("gives each choice the text of a separate request with the next seed", async () => {
-    const golden = (await loadGoldens("llava-default")).cases[0];
+    const golden = (await loadGoldens("llava-default")).cases[0]!;
     const choices = await collectChoices({ ...(await askGolden(golden, sampled)), numChoices: 3 });
     expect(new Set(choices.keys())).toEqual(new Set([0, 1, 2]));
     for (const [index, outputs] of choices) {
@@ -246,14 +246,14 @@ describe("a request for several choices", () => {
     const prompt = { kind: "text", text: "a red", addSpecialTokens: false } as const;
     const request = { ...ask(greeting, sampled), prompt, numChoices: 2, includePrompt: true };
     for (const [first, ...rest] of (await collectChoices(request)).values()) {
-      expect(first.prompt).toMatchObject({ text: "a red", logprobs: null });
-      expect(first.prompt?.tokens.map(({ token }) => token).join("")).toBe("a red");
+      expect(first!.prompt).toMatchObject({ text: "a red", logprobs: null });
+      expect(first!.prompt?.tokens.map(({ token }) => token).join("")).toBe("a red");
       expect(rest.every((output) => output.prompt === null)).toBe(true);
     }
   });
 
   test("computes the prompt's logprobs once and returns them with each choice", async () => {
-    const golden = (await loadGoldens("llava-default")).cases[0];
+    const golden = (await loadGoldens("llava-default")).cases[0]!;
     const params = { ...sampled, promptLogprobs: 1 };
     await waitUntilIdle(engine);
     const before = engine.stats;
@@ -263,7 +263,7 @@ describe("a request for several choices", () => {
     // The first choice computes its whole prompt, the others only new tokens.
     expect(engine.stats.numPrefixCacheQueries - before.numPrefixCacheQueries).toBe(2 * numPromptTokens);
     expect(engine.stats.numPrefixCacheHits - before.numPrefixCacheHits).toBe(2 * (numPromptTokens - 1));
-    const prompts = [...choices.values()].map(([first]) => first.prompt);
+    const prompts = [...choices.values()].map(([first]) => first!.prompt);
     expect(prompts[0]!.logprobs).toHaveLength(numPromptTokens);
     expect(prompts).toEqual([prompts[0], prompts[0], prompts[0]]);
   });

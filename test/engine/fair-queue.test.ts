@@ -20,7 +20,7 @@ function requestOf(name: string): object {
 
 /** `name`: the name of the request and the number of the picture. */
 function picture(name: string, cost: number, { tenant = "", numBytes = 1 } = {}): Picture {
-  return { name, tenant, request: requestOf(name[0]), cost, numBytes };
+  return { name, tenant, request: requestOf(name[0]!), cost, numBytes };
 }
 
 function pictures(request: string, count: number, cost: number, options: { tenant?: string } = {}): Picture[] {
@@ -112,12 +112,12 @@ test("a large picture is not overtaken for ever by small ones of ever new reques
 
 test("a removed picture is not taken, and can be removed again", () => {
   const [first, second, third] = pictures("a", 3, 1);
-  const queue = queueOf(first, second, third);
-  queue.remove(second);
-  queue.remove(second);
+  const queue = queueOf(first!, second!, third!);
+  queue.remove(second!);
+  queue.remove(second!);
   expect([queue.numWaiting, queue.waitingBytes]).toEqual([2, 2]);
   expect(takeNames(queue)).toEqual(["a0", "a2"]);
-  queue.remove(first);
+  queue.remove(first!);
   expect([queue.numWaiting, queue.waitingBytes]).toEqual([0, 0]);
 });
 

@@ -15,7 +15,7 @@ export class Local extends Given {
 const classes = { exported: Given, hidden, local: Local };
 
 const config: EngineConfig = {
-  model,
+  model: model!,
   dtype: "float32",
   device: "cpu",
   deviceId: 0,
@@ -26,7 +26,7 @@ const config: EngineConfig = {
   logitsProcessors: [],
   logitsProcessorPath: [],
   numThreads: 1,
-  cacheFolder,
+  cacheFolder: cacheFolder!,
   imageLimits: { maxImagesPerPrompt: 1, maxImageBytes: 1e6, maxImagePixels: 1e6, fetchTimeoutMs: 5000 },
 };
 const engine = createEngine(config, {

@@ -99,13 +99,13 @@ describe("embeddings", () => {
     for (const { promptTokenIds, images } of [fromText, fromChat]) {
       expect(images.map(({ placeholder }) => placeholder.length)).toEqual([3, 5]);
       expect(images.map(({ tensors }) => [...tensors.keys()])).toEqual([["image_embeds"], ["image_embeds"]]);
-      expect(images[1].tensors.get("image_embeds")?.shape).toEqual([5, hiddenSize]);
+      expect(images[1]!.tensors.get("image_embeds")?.shape).toEqual([5, hiddenSize]);
       for (const { placeholder } of images) {
         const { offset, length } = placeholder;
         expect(new Set(promptTokenIds.slice(offset, offset + length))).toEqual(new Set([imageTokenId]));
       }
     }
-    expect(fromText.images[0].mmHash).not.toBe(fromText.images[1].mmHash);
+    expect(fromText.images[0]!.mmHash).not.toBe(fromText.images[1]!.mmHash);
   });
 
   test("are rejected if the server does not accept them, and together with images", async () => {
@@ -152,11 +152,11 @@ describe("processor options", () => {
     const [nested] = (await process(inputs, prompt, { mmProcessorOptions: { images_kwargs: { do_normalize: false } } }))
       .images;
     expect(nested).toEqual(raw);
-    expect(raw.mmHash).not.toBe(plain.mmHash);
-    const values = raw.tensors.get("pixel_values")?.data as Float32Array;
+    expect(raw!.mmHash).not.toBe(plain!.mmHash);
+    const values = raw!.tensors.get("pixel_values")?.data as Float32Array;
     expect(Math.min(...values)).toBeGreaterThanOrEqual(0);
     expect(Math.max(...values)).toBeLessThanOrEqual(1);
-    expect(Math.min(...(plain.tensors.get("pixel_values")?.data as Float32Array))).toBeLessThan(0);
+    expect(Math.min(...(plain!.tensors.get("pixel_values")?.data as Float32Array))).toBeLessThan(0);
   });
 
   test("of a deployment can be overridden by a request, and the checkpoint's own value gives the same image", async () => {
@@ -171,7 +171,7 @@ describe("processor options", () => {
       process(set, prompt, back),
       process(plain, prompt),
     ]);
-    const [first, second, third, fourth] = hashes.map(({ images }) => images[0].mmHash);
+    const [first, second, third, fourth] = hashes.map(({ images }) => images[0]!.mmHash);
     expect(first).toBe(second);
     expect(third).toBe(fourth);
     expect(first).not.toBe(fourth);
@@ -223,16 +223,16 @@ describe("with caches", () => {
   }
 
   const bytesOf = async (name: string): Promise<Buffer> =>
-    Buffer.from((await pictureReference(name)).split(",")[1], "base64");
+    Buffer.from((await pictureReference(name)).split(",")[1]!, "base64");
 
   test("an image is processed once, several in one batch, and a hit returns the same item", async () => {
     await using inputs = await cachedInputs();
     const [drawing, photo] = [await image("drawing.png"), await image("photo.png")];
     const first = await process(inputs, text("<image><image>", drawing, photo));
     const second = await process(inputs, text("x <image><image><image>", photo, drawing, photo));
-    expect(second.images[0].tensors).toBe(second.images[2].tensors);
-    expect(second.images.map(({ mmHash }) => mmHash)).toEqual([1, 0, 1].map((index) => first.images[index].mmHash));
-    expect(second.images[1].tensors).toEqual(first.images[0].tensors);
+    expect(second.images[0]!.tensors).toBe(second.images[2]!.tensors);
+    expect(second.images.map(({ mmHash }) => mmHash)).toEqual([1, 0, 1].map((index) => first.images[index]!.mmHash));
+    expect(second.images[1]!.tensors).toEqual(first.images[0]!.tensors);
   });
 
   test("an unchanged image is revalidated without a download; a changed one is downloaded", async () => {
@@ -240,7 +240,7 @@ describe("with caches", () => {
     const source = countingSource(() => bytes);
     await using inputs = await cachedInputs(source);
     const prompt = text("<image>", { type: "image", reference: "counted:1" });
-    const hashOf = async (extras?: Extras) => (await process(inputs, prompt, extras)).images[0].mmHash;
+    const hashOf = async (extras?: Extras) => (await process(inputs, prompt, extras)).images[0]!.mmHash;
     const first = await hashOf();
     expect(await hashOf()).toBe(first);
     expect(source.answers).toEqual(["fetched", "unchanged"]);
@@ -275,7 +275,7 @@ describe("with caches", () => {
     expect(second).toEqual(first);
     // Its item is evicted, so nothing could be unchanged.
     const [third] = (await process(inputs, prompt)).images;
-    expect(third.mmHash).not.toBe(first.mmHash);
+    expect(third!.mmHash).not.toBe(first!.mmHash);
     expect(source.answers).toEqual(["fetched", "unchanged", "fetched"]);
   });
 
@@ -306,7 +306,7 @@ describe("with caches", () => {
     const bytes = await pictureReference("drawing.png");
     const named = (reference: string | null): ImagePart => ({ type: "image", reference, uuid: "dog" });
     const { images } = await process(inputs, text("<image><image>", named(null), named(bytes)));
-    expect(images[0].tensors).toBe(images[1].tensors);
+    expect(images[0]!.tensors).toBe(images[1]!.tensors);
   });
 
   test("a salt separates equal images", async () => {
@@ -314,7 +314,7 @@ describe("with caches", () => {
     const prompt = text("<image>", await image("small.png"));
     const hashes = await Promise.all(
       [{}, { cacheSalt: "a" }, { cacheSalt: "b" }, { tenant: "x" }].map(
-        async (extras) => (await process(inputs, prompt, extras)).images[0].mmHash,
+        async (extras) => (await process(inputs, prompt, extras)).images[0]!.mmHash,
       ),
     );
     expect(new Set(hashes).size).toBe(3);

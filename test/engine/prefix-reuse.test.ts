@@ -59,13 +59,13 @@ function question(text: string): ChatMessage {
 test("a repeated prompt reuses all but its last token, only under its own salt", async () => {
   const messages = [question("What is in the picture?")];
   const [first] = await ask(messages, { cacheSalt: "one" });
-  expect(first.numCachedTokens).toBe(0);
+  expect(first!.numCachedTokens).toBe(0);
   const [again] = await ask(messages, { cacheSalt: "one" });
-  expect(again.numCachedTokens).toBe(first.numPromptTokens - 1);
+  expect(again!.numCachedTokens).toBe(first!.numPromptTokens - 1);
   const [other] = await ask(messages, { cacheSalt: "two" });
-  expect(other.numCachedTokens).toBe(0);
+  expect(other!.numCachedTokens).toBe(0);
   const [unsalted] = await ask(messages);
-  expect(unsalted.numCachedTokens).toBe(0);
+  expect(unsalted!.numCachedTokens).toBe(0);
 });
 
 test("the next turn of a conversation reuses the picture and the question", async () => {
@@ -77,16 +77,16 @@ test("the next turn of a conversation reuses the picture and the question", asyn
     { role: "assistant", content: answer },
     { role: "user", content: "And another?" },
   ] as const;
-  const [second] = await ask(turn);
+  const second = (await ask(turn))[0]!;
   // The question's last tokens may differ when an answer follows.
-  expect(second.numCachedTokens).toBeGreaterThan(outputs[0].numImageTokens);
+  expect(second.numCachedTokens).toBeGreaterThan(outputs[0]!.numImageTokens);
   expect(second.numCachedTokens).toBeLessThan(second.numPromptTokens);
 });
 
 test("choices of one prompt compute it once", async () => {
   const outputs = await ask([question("Write three words about it, thrice over.")], { numChoices: 3 });
   const cachedOf = (index: number) => outputs.find((output) => output.index === index)?.numCachedTokens;
-  const { numPromptTokens } = outputs[0];
+  const { numPromptTokens } = outputs[0]!;
   expect([cachedOf(0)! < numPromptTokens - 1, cachedOf(1), cachedOf(2)]).toEqual([
     true,
     numPromptTokens - 1,
@@ -112,22 +112,22 @@ test("a model with three-axis positions continues a reused picture prefix with t
     for await (const output of of.generate({ requestId: `axes-${numRequests++}`, prompt, samplingParams })) {
       outputs.push(output);
     }
-    const { numCachedTokens, numPromptTokens } = outputs[0];
+    const { numCachedTokens, numPromptTokens } = outputs[0]!;
     return { tokenIds: outputs.flatMap((output) => output.tokenIds), numCachedTokens, numPromptTokens };
   };
   try {
     // Wider than high and higher than wide, so that the text after each continues after its longer edge.
     const [wide, high] = await Promise.all(["drawing.png", "photo.png"].map(pictureReference));
     const first: ImagePart[] = [
-      { type: "image", reference: wide },
-      { type: "image", reference: high },
+      { type: "image", reference: wide! },
+      { type: "image", reference: high! },
     ];
     const question = [301, ...placeOfPicture, 306, 227, ...placeOfPicture, 318, 37];
     const answer = await generate(reusing, question, first);
     expect(answer.tokenIds).toEqual((await generate(computing, question, first)).tokenIds);
 
     const followUp = [...question, ...answer.tokenIds, 302, ...placeOfPicture, 264, 37];
-    const images = [...first, first[0]];
+    const images = [...first, first[0]!];
     const continued = await generate(reusing, followUp, images);
     const computed = await generate(computing, followUp, images);
     expect(continued.tokenIds).toEqual(computed.tokenIds);

@@ -120,11 +120,11 @@ test("logprobs of a structured output are computed among the tokens its grammar 
 
 test("only allowed tokens occur, bad words never occur, and biased tokens occur", async () => {
   const { tokenIds: free, text } = await generate({ temperature: 0 });
-  const allowedTokenIds = [free[0], free[0] + 1, free[0] + 2];
+  const allowedTokenIds = [free[0]!, free[0]! + 1, free[0]! + 2];
   const { tokenIds } = await generate({ allowedTokenIds, ignoreEos: true });
   for (const tokenId of tokenIds) expect(allowedTokenIds).toContain(tokenId);
   const [firstWord] = text.trim().split(/\s+/);
-  const { text: without } = await generate({ temperature: 0, badWords: [firstWord] });
+  const { text: without } = await generate({ temperature: 0, badWords: [firstWord!] });
   expect(without.split(/\s+/)).not.toContain(firstWord);
   expect((await generate({ logitBias: { 7: 100 }, ignoreEos: true, maxTokens: 4 })).tokenIds).toEqual([7, 7, 7, 7]);
 });

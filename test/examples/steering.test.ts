@@ -41,12 +41,12 @@ describe.for([
   async function complete(extraArguments: object, sampling: object = { temperature: 0 }): Promise<string> {
     const request = { model: "fovea-shapes", prompt: "a red circle", max_tokens: 4, ...sampling };
     const answer = await client.completions.create({ ...request, ...extraArguments });
-    return answer.choices[0].text;
+    return answer.choices[0]!.text;
   }
 
   async function tokenText(tokenId: number): Promise<string> {
     const echoed = { prompt: [tokenId], echo: true, max_tokens: 0, model: "fovea-shapes" };
-    return (await client.completions.create(echoed)).choices[0].text;
+    return (await client.completions.create(echoed)).choices[0]!.text;
   }
 
   test("is listed in the log and over HTTP", async () => {

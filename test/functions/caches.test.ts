@@ -36,7 +36,7 @@ async function ask({ baseUrl }: RunningService, fields: object = {}, headers: ob
   });
   if (!response.ok) throw new Error(await response.text());
   const answer = (await response.json()) as { choices: { message: { content: string } }[] };
-  return answer.choices[0].message.content;
+  return answer.choices[0]!.message.content;
 }
 
 /** The metric's value; labels in Prometheus' notation. */

@@ -14,7 +14,7 @@ test("a conversation with a picture is answered over HTTP with the tokens of tra
   await using cache = await createTemporaryFolder();
   await using service = await startService({ MODEL: folderOf("llava"), CACHE_FOLDER: cache.path });
   const golden = (await loadGoldens("onnx-exports/llava")).cases.find(({ name }) => name === "one")!;
-  const image = { type: "image_url", image_url: { url: await pictureReference(golden.pictures[0]) } };
+  const image = { type: "image_url", image_url: { url: await pictureReference(golden.pictures[0]!) } };
   const messages = golden.messages.map(({ role, content }) => ({
     role,
     content: content.map((part) => (part.type === "image" ? image : part)),

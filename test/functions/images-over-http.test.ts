@@ -42,11 +42,11 @@ const same = 0.01;
 const other = 0.1;
 
 function logprobsOf({ choices }: Answer): readonly number[] {
-  return choices![0].logprobs!.content.flatMap(({ top_logprobs: top }) => top.map(({ logprob }) => logprob));
+  return choices![0]!.logprobs!.content.flatMap(({ top_logprobs: top }) => top.map(({ logprob }) => logprob));
 }
 
 function distance(left: readonly number[], right: readonly number[]): number {
-  return Math.max(...left.map((value, index) => Math.abs(value - right[index])));
+  return Math.max(...left.map((value, index) => Math.abs(value - right[index]!)));
 }
 
 const question = { type: "text", text: "What is in the picture?" };
@@ -245,7 +245,7 @@ describe("options of the image processor at their limits and beyond", () => {
         ]);
       }
       const { body } = await askWith("{}");
-      expect(body.choices?.[0].message.content).toMatch(/red circle/);
+      expect(body.choices?.[0]?.message.content).toMatch(/red circle/);
     },
   );
 
@@ -271,7 +271,7 @@ describe("a checkpoint that accepts embeddings", () => {
     });
     const { cases } = await loadGoldens("llava-default");
     golden = cases.find(({ pictures }) => pictures.length === 3)!;
-    picture = await pictureReference(golden.pictures[0]);
+    picture = await pictureReference(golden.pictures[0]!);
     const features = golden.imageFeatures!;
     const size = features.length / golden.pictures.length;
     embeddings = golden.pictures.map((_, index) => {
@@ -306,7 +306,7 @@ describe("a checkpoint that accepts embeddings", () => {
   test("answers about recorded embeddings, in any notation, as transformers does about the pictures", async () => {
     const references = await Promise.all(golden.pictures.map(pictureReference));
     const pictures = fill(references.map((url) => ({ type: "image_url", image_url: { url } })));
-    const expected = (await ask(service, pictures, greedy())).body.choices?.[0].message.content;
+    const expected = (await ask(service, pictures, greedy())).body.choices?.[0]?.message.content;
     expect(expected).toBe(await textOf(golden.greedyTokenIds));
     for (const spelled of [
       embeddings,
@@ -318,7 +318,7 @@ describe("a checkpoint that accepts embeddings", () => {
     ]) {
       const { status, body } = await ask(service, fill(spelled), greedy());
       expect(status).toBe(200);
-      expect(body.choices?.[0].message.content).toBe(expected);
+      expect(body.choices?.[0]?.message.content).toBe(expected);
     }
   });
 
@@ -340,7 +340,7 @@ describe("a checkpoint that accepts embeddings", () => {
     ["a file", () => [{ type: "image_embeds", image_embeds: "file:///etc/passwd" }], here, /file/],
     [
       "a picture beside embeddings",
-      () => [embeddings[0], { type: "image_url", image_url: { url: picture } }],
+      () => [embeddings[0]!, { type: "image_url", image_url: { url: picture } }],
       "messages",
       /1 image embeddings among its 2 images/,
     ],

@@ -28,7 +28,7 @@ afterAll(() => service[Symbol.asyncDispose]());
 test("a question about a picture has the same answer whole or streamed, alone or among others", async () => {
   const ask = () => client.chat.completions.create({ model, messages, temperature: 0, max_tokens: 24 });
   const alone = await ask();
-  const text = alone.choices[0].message.content!;
+  const text = alone.choices[0]!.message.content!;
   expect(text).not.toBe("");
   expect(alone.usage!.prompt_tokens).toBeGreaterThan(numImageTokens);
   expect(alone.usage).toMatchObject({
@@ -37,7 +37,7 @@ test("a question about a picture has the same answer whole or streamed, alone or
   });
 
   const others = await Promise.all(Array.from({ length: 8 }, ask));
-  expect(others.map(({ choices }) => choices[0].message.content)).toEqual(Array.from({ length: 8 }, () => text));
+  expect(others.map(({ choices }) => choices[0]!.message.content)).toEqual(Array.from({ length: 8 }, () => text));
 
   const stream = client.chat.completions.stream({
     model,
@@ -47,8 +47,8 @@ test("a question about a picture has the same answer whole or streamed, alone or
     stream_options: { include_usage: true },
   });
   const streamed = await stream.finalChatCompletion();
-  expect(streamed.choices[0].message.content).toBe(text);
-  expect(streamed.choices[0].finish_reason).toBe(alone.choices[0].finish_reason);
+  expect(streamed.choices[0]!.message.content).toBe(text);
+  expect(streamed.choices[0]!.finish_reason).toBe(alone.choices[0]!.finish_reason);
   expect(streamed.usage?.completion_tokens).toBe(alone.usage!.completion_tokens);
 });
 
@@ -61,7 +61,7 @@ test("logprobs have a text, its bytes and the alternatives for every token", asy
     logprobs: true,
     top_logprobs: 3,
   });
-  const content = answer.choices[0].logprobs!.content!;
+  const content = answer.choices[0]!.logprobs!.content!;
   expect(content).toHaveLength(answer.usage!.completion_tokens);
   for (const { token, bytes, logprob, top_logprobs: top } of content) {
     expect(Buffer.from(bytes!).toString()).toBe(token);
@@ -73,10 +73,10 @@ test("logprobs have a text, its bytes and the alternatives for every token", asy
 
 test("a stop string ends the answer and is named", async () => {
   const whole = await client.chat.completions.create({ model, messages, temperature: 0, max_tokens: 24 });
-  const text = whole.choices[0].message.content!;
+  const text = whole.choices[0]!.message.content!;
   const stop = text.slice(2, 4);
   const cut = await client.chat.completions.create({ model, messages, temperature: 0, max_tokens: 24, stop });
-  expect(cut.choices[0].message.content).toBe(text.slice(0, text.indexOf(stop)));
+  expect(cut.choices[0]!.message.content).toBe(text.slice(0, text.indexOf(stop)));
   expect(cut.choices[0]).toMatchObject({ finish_reason: "stop", stop_reason: stop });
 });
 
@@ -85,7 +85,7 @@ test("several prompts are completed in one request, with the same text for the s
     client.completions.create({ model, prompt: ["a red", "a red"], temperature: 1, seed: 7, max_tokens: 8 });
   const [first, second] = [await complete(), await complete()];
   expect(first.choices).toHaveLength(2);
-  expect(first.choices[0].text).toBe(first.choices[1].text);
+  expect(first.choices[0]!.text).toBe(first.choices[1]!.text);
   expect(second.choices).toEqual(first.choices);
 });
 
@@ -103,7 +103,7 @@ test("a client that disconnects frees its place for the next", async () => {
   for (const controller of controllers) controller.abort();
   await Promise.allSettled(leaving);
   const next = await client.completions.create({ model, prompt: "a", max_tokens: 2 });
-  expect(next.choices[0].finish_reason).toMatch(/stop|length/);
+  expect(next.choices[0]!.finish_reason).toMatch(/stop|length/);
   await expect.poll(() => runningSequences()).toBe(0);
 });
 

@@ -82,7 +82,7 @@ test("a wrong block, or a key in a wrong place, is beyond every tolerance", () =
   const context = { device: "cpu" as const, folder: folder.path, dtype: null, report: collectReport(folder.path) };
   using session = loadGraph(context, "wrong-block", buildAttention("cpu", shape));
   const batch = randomBatch(shape, [{ past: 40, length: 1 }], 5);
-  const wrong = { ...batch, blockTable: batch.blockTable.with(0, batch.blockTable[1]) };
+  const wrong = { ...batch, blockTable: batch.blockTable.with(0, batch.blockTable[1]!) };
   const { attended } = runAttention(session, shape, batch);
   expect(relativeError(attended, attendInLoops(shape, batch).attended)).toBeLessThan(1e-5);
   expect(relativeError(attended, attendInLoops(shape, wrong).attended)).toBeGreaterThan(0.03);

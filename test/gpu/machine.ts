@@ -39,7 +39,7 @@ function listGpus(): Gpu[] {
       .split("\n")
       .map((row) => {
         const [name, driver, memory, computeCapability] = row.split(",").map((field) => field.trim());
-        return { name, driver, memoryMiB: Number(memory), computeCapability };
+        return { name: name!, driver: driver!, memoryMiB: Number(memory), computeCapability: computeCapability! };
       });
   } catch {
     return [];

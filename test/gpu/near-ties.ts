@@ -17,5 +17,5 @@ export function compareTokens(actual: readonly number[], golden: GoldenCase, voc
   if (actual[numEqual] === undefined) return { isEqual: false, numEqual, gap: Infinity };
   const row = golden.logits.subarray(numEqual * vocabSize, (numEqual + 1) * vocabSize);
   const range = row.reduce((high, value) => Math.max(high, value)) - row.reduce((low, value) => Math.min(low, value));
-  return { isEqual: false, numEqual, gap: (row[expected[numEqual]] - row[actual[numEqual]]) / range };
+  return { isEqual: false, numEqual, gap: (row[expected[numEqual]!]! - row[actual[numEqual]]!) / range };
 }

@@ -60,9 +60,9 @@ export function relativeError(actual: Float32Array, expected: Float32Array): num
   let difference = 0;
   let magnitude = 0;
   for (let index = 0; index < expected.length; index++) {
-    const distance = Math.abs(actual[index] - expected[index]);
+    const distance = Math.abs(actual[index]! - expected[index]!);
     if (!(distance <= difference)) difference = Number.isNaN(distance) ? Infinity : distance;
-    magnitude = Math.max(magnitude, Math.abs(expected[index]));
+    magnitude = Math.max(magnitude, Math.abs(expected[index]!));
   }
   return magnitude === 0 ? difference : difference / magnitude;
 }

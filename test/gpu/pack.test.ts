@@ -59,7 +59,7 @@ test("parts are at most as large as asked, and the manifest adds up", async () =
   const archives = await writePack();
   const manifest = JSON.parse(await readFile(join(pack, "MANIFEST.json"), "utf8"));
   expect(manifest.archives).toEqual(archives);
-  expect(archives[1].parts.length).toBeGreaterThan(3);
+  expect(archives[1]!.parts.length).toBeGreaterThan(3);
   let total = 0;
   for (const { name, bytes } of archives.flatMap(({ parts }) => parts)) {
     expect((await stat(join(pack, name))).size).toBe(bytes);
@@ -80,17 +80,16 @@ test("the script puts together what was packed", async () => {
 });
 
 test("the script names the parts that are missing or damaged, and unpacks nothing", async () => {
-  const [, { parts }] = await writePack();
-  const [first, second] = parts.map(({ name }) => join(pack, name));
+  const [first, second] = (await writePack())[1]!.parts.map(({ name }) => name);
   const target = join(folder.path, "assembled");
-  const bytes = await readFile(first);
-  bytes[17] ^= 1;
-  await writeFile(first, bytes);
-  expect(assemble(target)).toMatchObject({ status: 1, stderr: expect.stringContaining(`${parts[0].name}: FAILED`) });
-  await rm(second);
+  const bytes = await readFile(join(pack, first!));
+  bytes[17]! ^= 1;
+  await writeFile(join(pack, first!), bytes);
+  expect(assemble(target)).toMatchObject({ status: 1, stderr: expect.stringContaining(`${first}: FAILED`) });
+  await rm(join(pack, second!));
   expect(assemble(target)).toMatchObject({
     status: 1,
-    stderr: expect.stringMatching(`not here yet:.*${parts[1].name}`),
+    stderr: expect.stringMatching(`not here yet:.*${second}`),
   });
   await expect(stat(target)).rejects.toMatchObject({ code: "ENOENT" });
 });

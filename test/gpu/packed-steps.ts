@@ -94,7 +94,7 @@ export class PackedStep implements Disposable {
     ones.copyFrom(new Float32Array(numSequences).fill(1));
     views.inverse_temperature = ones;
     for (const tensor of Object.values(views)) this.#owned.use(tensor);
-    for (const name of session.inputNames) if (name in views) this.#binding.bindInput(name, views[name]);
+    for (const name of session.inputNames) if (name in views) this.#binding.bindInput(name, views[name]!);
     caches.bind(this.#binding);
     this.#binding.bindOutput("logits", this.#logits);
     for (let row = 0; row < numSequences; row++) {

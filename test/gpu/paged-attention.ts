@@ -106,10 +106,10 @@ export function randomBatch(
   sequences.forEach((sequence, row) => {
     for (let column = 0; column < numBlocksOf(sequence); column++) {
       const [block] = free.splice(randomBelow(random, free.length), 1);
-      blockTable[row * numColumns + column] = block;
+      blockTable[row * numColumns + column] = block!;
     }
-    const canShare = row > 0 && sequence.past >= blockSize && sequences[row - 1].past >= blockSize;
-    if (canShare) blockTable[row * numColumns] = blockTable[(row - 1) * numColumns];
+    const canShare = row > 0 && sequence.past >= blockSize && sequences[row - 1]!.past >= blockSize;
+    if (canShare) blockTable[row * numColumns] = blockTable[(row - 1) * numColumns]!;
   });
   const numTokens = sequences.reduce((sum, { length }) => sum + length, 0);
   const poolSize = numBlocks * blockSize * numKvHeads * headDim;
@@ -137,7 +137,7 @@ export function withUnwrittenMemory(shape: AttentionShape, batch: AttentionBatch
     const poisoned = new Float32Array(cache.length).fill(Number.NaN);
     batch.sequences.forEach(({ past }, row) => {
       for (let position = 0; position < past; position++) {
-        const block = batch.blockTable[row * batch.numColumns + Math.floor(position / blockSize)];
+        const block = batch.blockTable[row * batch.numColumns + Math.floor(position / blockSize)]!;
         const start = (block * blockSize + (position % blockSize)) * width;
         poisoned.set(cache.subarray(start, start + width), start);
       }
@@ -205,7 +205,7 @@ export function runAttention(
     "past.0.value": caches.value,
   };
   // ONNX Runtime drops inputs that no node reads.
-  for (const name of session.inputNames) binding.bindInput(name, inputs[name]);
+  for (const name of session.inputNames) binding.bindInput(name, inputs[name]!);
   if (bindsPresent) for (const part of ["key", "value"] as const) binding.bindOutput(`present.0.${part}`, caches[part]);
   const output = emptyArray(elementType, numTokens * numHeads * headDim);
   const outputName = session.outputNames.find((name) => !name.startsWith("present"))!;
@@ -219,7 +219,7 @@ export function runAttention(
   });
   const read = (tensor: Tensor): Float32Array =>
     decode(elementType, tensor.copyToHost() as Parameters<typeof decode>[1]);
-  return { attended: repeats[0], keyCache: read(caches.key), valueCache: read(caches.value), repeats };
+  return { attended: repeats[0]!, keyCache: read(caches.key), valueCache: read(caches.value), repeats };
 }
 
 function rotaryTables(headDim: number): { readonly cosines: Float32Array; readonly sines: Float32Array } {
@@ -244,8 +244,8 @@ export function attendInLoops(shape: AttentionShape, batch: AttentionBatch): Att
     for (let index = 0; index < half; index++) {
       const [left, right] = [source[offset + index], source[offset + half + index]];
       const [c, s] = [cosine[position * half + index], sine[position * half + index]];
-      rotated[index] = left * c - right * s;
-      rotated[half + index] = right * c + left * s;
+      rotated[index] = left! * c! - right! * s!;
+      rotated[half + index] = right! * c! + left! * s!;
     }
     return rounded(elementType, rotated);
   };
@@ -253,7 +253,7 @@ export function attendInLoops(shape: AttentionShape, batch: AttentionBatch): Att
   const valueCache = batch.valueCache.slice();
   const attended = new Float32Array(batch.numTokens * numHeads * headDim);
   const slotOf = (row: number, position: number): number =>
-    (blockTable[row * numColumns + Math.floor(position / blockSize)] * blockSize + (position % blockSize)) *
+    (blockTable[row * numColumns + Math.floor(position / blockSize)]! * blockSize + (position % blockSize)) *
     numKvHeads *
     headDim;
   let first = 0;
@@ -277,7 +277,7 @@ export function attendInLoops(shape: AttentionShape, batch: AttentionBatch): Att
         for (let seen = firstSeen; seen <= position; seen++) {
           const slot = slotOf(row, seen) + kvHead * headDim;
           let score = 0;
-          for (let index = 0; index < headDim; index++) score += query[index] * keyCache[slot + index];
+          for (let index = 0; index < headDim; index++) score += query[index]! * keyCache[slot + index]!;
           scores.push(score / Math.sqrt(headDim));
         }
         const largest = Math.max(...scores);
@@ -286,7 +286,7 @@ export function attendInLoops(shape: AttentionShape, batch: AttentionBatch): Att
         weights.forEach((weight, seen) => {
           const slot = slotOf(row, firstSeen + seen) + kvHead * headDim;
           for (let index = 0; index < headDim; index++) {
-            attended[at + index] += (weight / total) * valueCache[slot + index];
+            attended[at + index]! += (weight / total) * valueCache[slot + index]!;
           }
         });
       }

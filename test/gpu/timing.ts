@@ -18,5 +18,5 @@ export function timeRuns(run: () => void, { numWarmups = 3, numRuns }: TimingOpt
 }
 
 export function medianOf(sorted: readonly number[]): number {
-  return sorted[sorted.length >> 1];
+  return sorted[sorted.length >> 1]!;
 }

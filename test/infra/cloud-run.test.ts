@@ -22,7 +22,7 @@ function render(changes: object = {}): readonly RenderedFile[] {
 }
 
 function serviceOf([file]: readonly RenderedFile[]): IService {
-  return parse(file.text) as IService;
+  return parse(file!.text) as IService;
 }
 
 testDeploymentTarget({ target: cloudRun, read, takesCpu: true, maxGraceSeconds: 8 });

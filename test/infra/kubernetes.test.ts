@@ -57,7 +57,7 @@ function podOf(files: readonly RenderedFile[]): { readonly spec: IPodSpec; reado
   const { spec } = deploymentOf(files);
   const pod = spec?.template.spec;
   if (pod === undefined) throw new Error("The Deployment has no pod.");
-  return { spec: pod, container: pod.containers[0] };
+  return { spec: pod, container: pod.containers[0]! };
 }
 
 const models: Readonly<Record<string, unknown>> = {
@@ -134,7 +134,7 @@ test("a schema rejects invalid objects, so the previous test can fail", () => {
 test("with at least one replica, sequences in Prometheus determine the number of replicas", () => {
   const { spec } = scaledObjectOf(render({ concurrency: 24, environment: { SERVED_MODEL_NAME: "llava" } }));
   expect(spec).toMatchObject({ scaleTargetRef: { name: "pictures" }, minReplicaCount: 1, maxReplicaCount: 5 });
-  expect(spec?.triggers[0].metadata).toEqual({
+  expect(spec?.triggers[0]!.metadata).toEqual({
     serverAddress: "http://prometheus:9090",
     query: 'sum(vllm:num_requests_running{model_name="llava"}) + sum(vllm:num_requests_waiting{model_name="llava"})',
     threshold: "24",

@@ -32,7 +32,7 @@ function render(changes: object = {}): Endpoint {
 }
 
 function endpointOf([file]: readonly RenderedFile[]): Endpoint {
-  return JSON.parse(file.text) as Endpoint;
+  return JSON.parse(file!.text) as Endpoint;
 }
 
 testDeploymentTarget({ target: runPod, read, takesCpu: false, maxGraceSeconds: 8 });
@@ -52,7 +52,7 @@ function read(files: readonly RenderedFile[]): RenderedDeployment {
         return secret === undefined ? [] : [[name, secret]];
       }),
     ),
-    readinessPath: env.HEALTH_CHECK_PATH,
+    readinessPath: env.HEALTH_CHECK_PATH!,
     livenessPath: null,
     secondsToEnd: null,
     numGpus: gpu.count,
@@ -66,11 +66,11 @@ test("the load balancer probes /ping, which returns 204 while the model loads, 2
   expect({ type, scaler: scaling.type }).toEqual({ type: "LOAD_BALANCER", scaler: "REQUEST_COUNT" });
   const { app, engine, service } = createTestApp({ config: loadConfig(env) });
   engine.state = "loading";
-  expect((await app.request(env.HEALTH_CHECK_PATH)).status).toBe(204);
+  expect((await app.request(env.HEALTH_CHECK_PATH!)).status).toBe(204);
   engine.state = "ready";
-  expect((await app.request(env.HEALTH_CHECK_PATH)).status).toBe(200);
+  expect((await app.request(env.HEALTH_CHECK_PATH!)).status).toBe(200);
   await service.drain(0);
-  expect((await app.request(env.HEALTH_CHECK_PATH)).status).toBe(503);
+  expect((await app.request(env.HEALTH_CHECK_PATH!)).status).toBe(503);
 });
 
 test("workers on a GPU have the CUDA version that the image's libraries need", () => {

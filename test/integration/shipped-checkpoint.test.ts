@@ -82,7 +82,7 @@ async function completeGolden({ messages, pictures, greedyTokenIds }: GoldenCase
   } as OpenAI.ChatCompletionCreateParamsNonStreaming);
   return {
     promptTokens: answer.usage?.prompt_tokens,
-    tokens: answer.choices[0].logprobs?.content?.map(({ token }) => token),
+    tokens: answer.choices[0]!.logprobs?.content?.map(({ token }) => token),
   };
 }
 

@@ -88,7 +88,7 @@ async function pack(destination: string, env: ConsumerApp["environment"]): Promi
   });
   // Older versions of npm print the build's output first, and an array.
   const parsed = JSON.parse(stdout.slice(stdout.search(/^[[{]/m))) as PackedPackage[] | Record<string, PackedPackage>;
-  return Object.values(parsed)[0];
+  return Object.values(parsed)[0]!;
 }
 
 /** In the versions with which the repository is tested, which are in npm's cache. */

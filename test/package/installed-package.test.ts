@@ -95,7 +95,7 @@ describe("the command", () => {
           body: JSON.stringify({ ...(await question()), ...fields }),
         });
         const { choices } = (await response.json()) as { choices: readonly { message: { content: string } }[] };
-        return choices[0].message.content;
+        return choices[0]!.message.content;
       };
       expect(await ask({})).toMatch(description);
       const steered = await ask({ max_tokens: 4, ignore_eos: true, vllm_xargs: { only_token: 67 } });

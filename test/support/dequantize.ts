@@ -11,9 +11,9 @@ export function dequantizeBlockwise(
   return Float64Array.from({ length: rows * columns }, (_, index) => {
     const [row, column] = [Math.floor(index / columns), index % columns];
     const position = (row * numBlocks * blockSize + column) * (bits / 8);
-    const byte = weight[Math.floor(position)];
+    const byte = weight[Math.floor(position)]!;
     const code = bits === 8 ? byte : column % 2 === 0 ? byte & 15 : byte >> 4;
-    return (code - 2 ** (bits - 1)) * scales[row * numBlocks + Math.floor(column / blockSize)];
+    return (code - 2 ** (bits - 1)) * scales[row * numBlocks + Math.floor(column / blockSize)]!;
   });
 }
 

@@ -7,8 +7,8 @@ import { prepareWeights } from "../../engine/weights/prepare-weights.ts";
 import type { WeightRequest } from "../../engine/weights/prepared-weights.ts";
 
 const [folder, cacheFolder, requestJson, mode] = process.argv.slice(2);
-const request = JSON.parse(requestJson) as WeightRequest;
-const checkpoint = await openCheckpoint(folder, { cacheFolder });
+const request = JSON.parse(requestJson!) as WeightRequest;
+const checkpoint = await openCheckpoint(folder!, { cacheFolder: cacheFolder! });
 const onProgress = mode === "kill" ? (): void => void process.kill(process.pid, "SIGKILL") : undefined;
-const prepared = await prepareWeights(checkpoint, [request], { cacheFolder, numThreads: 2, onProgress });
+const prepared = await prepareWeights(checkpoint, [request], { cacheFolder: cacheFolder!, numThreads: 2, onProgress });
 process.stdout.write(prepared.get(request.name)?.weight.file ?? "");

@@ -43,13 +43,13 @@ export async function readAnswer(socket: Socket): Promise<RawAnswer> {
   socket.on("data", (chunk: Buffer) => chunks.push(chunk));
   if (!socket.closed) await once(socket, "close");
   const [head, ...rest] = Buffer.concat(chunks).toString().split("\r\n\r\n");
-  const [statusLine, ...lines] = head.split("\r\n");
+  const [statusLine, ...lines] = head!.split("\r\n");
   const headers = lines.map((line): [string, string] => {
     const [name, ...value] = line.split(":");
-    return [name.toLowerCase(), value.join(":").trim()];
+    return [name!.toLowerCase(), value.join(":").trim()];
   });
   return {
-    status: Number(/^HTTP\/1\.1 (\d{3}) /.exec(statusLine)?.[1]),
+    status: Number(/^HTTP\/1\.1 (\d{3}) /.exec(statusLine!)?.[1]),
     headers: Object.fromEntries(headers),
     body: rest.join("\r\n\r\n"),
   };

@@ -77,7 +77,7 @@ function waitForEndpoint(child: ChildProcess): Promise<string> {
       // The rest is its access log, which is drained so that the pipe never fills.
       output = "";
       for (const stream of [child.stdout, child.stderr]) stream?.off("data", read).resume();
-      resolve(match[1]);
+      resolve(match[1]!);
     };
     child.stdout?.on("data", read);
     child.stderr?.on("data", read);

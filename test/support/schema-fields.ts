@@ -81,7 +81,7 @@ function exampleOf(schema: z.core.$ZodType): unknown {
     case "pipe":
       return exampleOf(outerOf(def));
     case "union":
-      return exampleOf(def.options[0]);
+      return exampleOf(def.options[0]!);
     case "record":
       return {};
     case "object":

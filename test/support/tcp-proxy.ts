@@ -15,7 +15,7 @@ export async function startTcpProxy(targetPort: number): Promise<TcpProxy> {
     for (const [socket, other] of [
       [client, target],
       [target, client],
-    ]) {
+    ] as const) {
       sockets.add(socket);
       socket.on("error", () => {});
       socket.on("close", () => {

@@ -33,7 +33,7 @@ export const clipTower: VisionTower = {
     return buildEncoderLayers(context, config, `${prefix}encoder.layers.`, {
       // transformers' spelling.
       embedded: layerNorm(context, config, `${prefix}pre_layrnorm`, embedded),
-      shape: [pixels.shape[0], numPatches(config) + 1, config.hiddenSize],
+      shape: [pixels.shape[0]!, numPatches(config) + 1, config.hiddenSize],
       layers,
     });
   },
@@ -57,7 +57,7 @@ function embedPicture(context: GraphContext, config: VisionConfig, prefix: strin
   const classEmbedding = graph.externalTensor(className, classWeight, [1, 1, hiddenSize]);
   const oneByOne = graph.constant("vision.one_by_one", "int64", [2], [1, 1]);
   const classTarget = concat(graph, "class.shape", [shapeOf(graph, "num_images", pixels, 1), oneByOne], 0);
-  const classTokens = expand(graph, "class.tokens", classEmbedding, classTarget, [images, 1, hiddenSize]);
+  const classTokens = expand(graph, "class.tokens", classEmbedding, classTarget, [images!, 1, hiddenSize]);
   const withClass = concat(graph, "patches.with_class", [classTokens, patches], 1);
   const positionName = `${prefix}embeddings.position_embedding.weight`;
   return add(graph, "embedded", withClass, parameter(context, positionName, [numPatches(config) + 1, hiddenSize]));

@@ -3,7 +3,11 @@ import { invariant } from "../../contract/errors.ts";
 import type { CachedAttention, Rotary } from "./decoder-inputs.ts";
 
 /** Features of a token's query, key and value. */
-export function headWidths({ numHeads, numKvHeads, headDim }: CachedAttention): readonly number[] {
+export function headWidths({
+  numHeads,
+  numKvHeads,
+  headDim,
+}: CachedAttention): readonly [query: number, key: number, value: number] {
   return [numHeads * headDim, numKvHeads * headDim, numKvHeads * headDim];
 }
 

@@ -46,7 +46,7 @@ export function pagedInputs(
     tokenIds,
     logitRows: graph.input("logit_rows", "int64", [logitRows]),
     withImages(embedded) {
-      const pool = graph.input("image_pool", "float32", [poolRows, embedded.shape[1]]);
+      const pool = graph.input("image_pool", "float32", [poolRows, embedded.shape[1]!]);
       const rows = graph.input("image_rows", "int64", [tokens]);
       const none = graph.constant("int64.scalar.0", "int64", [], [0]);
       const images = gatherRows(graph, "image_pool.rows", pool, maximum(graph, "image_rows.any", rows, none));
@@ -146,5 +146,5 @@ export function createRowRotation({ graph }: GraphContext, positions: () => Valu
 /** [n] as [n, 1]. */
 export function asColumn({ graph }: GraphContext, name: string, values: Value): Value {
   const columnShape = graph.constant("column_shape", "int64", [2], [-1, 1]);
-  return reshape(graph, `${name}.column`, values, columnShape, [values.shape[0], 1]);
+  return reshape(graph, `${name}.column`, values, columnShape, [values.shape[0]!, 1]);
 }

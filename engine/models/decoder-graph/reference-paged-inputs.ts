@@ -83,7 +83,7 @@ function createIndex(context: GraphContext, values: PagedValues, blockSize: numb
   const [sequences, positions] = split(graph, "cache.axes", coordinates, { axis: 0, sizes: [1, 1] }).map((row, axis) =>
     reshape(graph, `cache.axis.${axis}`, row, anySize, [cachedTokens]),
   );
-  const cached: TokenPlaces = { sequences, positions };
+  const cached: TokenPlaces = { sequences: sequences!, positions: positions! };
 
   const table = mappedTable(context, blockTable);
   return {

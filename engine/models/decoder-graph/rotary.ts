@@ -56,5 +56,5 @@ function sectionedRows(
   );
   const [, half] = table.shape;
   const flatShape = graph.constant("rope.flat_shape", "int64", [2], [-1, Number(half)]);
-  return reshape(graph, name, concat(graph, `${name}.joined`, pieces, 2), flatShape, [tokens, half]);
+  return reshape(graph, name, concat(graph, `${name}.joined`, pieces, 2), flatShape, [tokens, half!]);
 }

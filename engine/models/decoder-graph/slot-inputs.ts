@@ -49,7 +49,7 @@ export function createSlotInputs(context: GraphContext): DecoderInputs {
     tokenIds: values.tokenIds,
     logitRows: graph.input("logit_rows", "int64", [logitRows]),
     withImages(embedded) {
-      const imageEmbeds = graph.input("image_embeds", "float32", [imageTokens, embedded.shape[1]]);
+      const imageEmbeds = graph.input("image_embeds", "float32", [imageTokens, embedded.shape[1]!]);
       const imagePositions = graph.input("image_positions", "int64", [imageTokens, 1]);
       const updates = cast(graph, "image_embeds.cast", imageEmbeds, embedded.elementType);
       return scatterRows(graph, "embedded.with_images", embedded, imagePositions, updates);
@@ -97,7 +97,7 @@ function queryKeyValue(
   const { graph } = context;
   const { name, projected, rotary } = attention;
   const batched = (part: string, flat: Value): Value =>
-    reshape(graph, `${name}.${part}.batched`, flat, values.batchShape, [batch, length, flat.shape[1]]);
+    reshape(graph, `${name}.${part}.batched`, flat, values.batchShape, [batch, length, flat.shape[1]!]);
   if (projected.kind === "packed" && rotatesInside) {
     return { query: batched("qkv", projected.value), key: null, value: null };
   }

@@ -24,7 +24,7 @@ export const toTensors: PixelProgram = (image, options, { resample, valuesOfByte
         const isInside = row < resized.height && column < resized.width;
         const pixel = (row * resized.width + column) * 3;
         for (let channel = 0; channel < 3; channel += 1) {
-          patches[at] = values[channel][isInside ? resized.data[pixel + channel] : padding];
+          patches[at] = values[channel]![isInside ? resized.data[pixel + channel]! : padding]!;
           at += 1;
         }
       }

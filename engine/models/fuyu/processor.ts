@@ -55,7 +55,7 @@ export const fuyuInputs: MultiModalInputs<ProcessorContext> = {
       promptUpdates(items, options): readonly PromptUpdate[] {
         const plan = parseFuyuImageOptions(options);
         const content = (itemIndex: number) => {
-          const item = items[itemIndex];
+          const item = items[itemIndex]!;
           if (item.kind === "embeddings") {
             throw new EngineError("invalid_argument", "This model does not accept precomputed image embeddings.");
           }

@@ -58,7 +58,7 @@ function buildVisionEncoder(context: GraphContext, config: Idefics3Config): void
   const pixels = cast(graph, "pixels", separate, precision.activations);
 
   const [hidden] = siglipTower.build(context, vision, prefix, pixels, [vision.numLayers]);
-  const flat = flattenPictures(context, "hidden.flat", hidden);
+  const flat = flattenPictures(context, "hidden.flat", hidden!);
   const shuffled = shufflePixels(context, config, layerNorm(context, vision, `${prefix}post_layernorm`, flat));
   const projection = {
     name: "model.connector.modality_projection.proj",

@@ -48,7 +48,7 @@ function writeTile(target: Float32Array, image: RgbImage, { left, top, tile, val
     for (let row = top; row < top + tile; row++) {
       let from = (row * image.width + left) * 3 + channel;
       for (let column = 0; column < tile; column++) {
-        target[to++] = valueOf[image.data[from]];
+        target[to++] = valueOf[image.data[from]!]!;
         from += 3;
       }
     }

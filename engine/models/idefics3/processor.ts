@@ -65,7 +65,7 @@ export const idefics3Inputs: MultiModalInputs<ProcessorContext> = {
             mode: "replacement",
             target: [imageTokenId],
             content: (itemIndex) => ({
-              full: layOut(gridOf(items[itemIndex], tileOptions, visionEncoder.numImageTokens), features),
+              full: layOut(gridOf(items[itemIndex]!, tileOptions, visionEncoder.numImageTokens), features),
               isEmbed: selectTokenIds(imageTokenId),
             }),
           },

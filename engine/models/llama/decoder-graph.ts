@@ -116,7 +116,7 @@ function attention(
     numHeads,
     numKvHeads,
     headDim,
-    localWindowSize: config.slidingWindows[layer],
+    localWindowSize: config.slidingWindows[layer] ?? null,
     // The rotary tables contain the scale.
     scale: 1,
   });
@@ -144,7 +144,7 @@ function gatedPerceptron(context: GraphContext, config: DecoderConfig, name: str
   const projected = jointLinear(context, `${name}.gate_up`, input, layers, precision.linear);
   const widths = layers.map((layer) => layer.outFeatures);
   const [gate, up] = separate(graph, `${name}.gate_up`, projected, widths);
-  const gated = multiply(graph, `${name}.gated`, quickGelu(graph, `${name}.silu`, gate, 1), up);
+  const gated = multiply(graph, `${name}.gated`, quickGelu(graph, `${name}.silu`, gate!, 1), up!);
   const down = { name: `${name}.down_proj`, inFeatures: intermediateSize, outFeatures: hiddenSize, hasBias };
   return linear(context, gated, down, precision.linear);
 }

@@ -164,7 +164,7 @@ export function ropeTables(config: RopeConfig, headDim: number, numPositions: nu
   const sin = new Float32Array(numPositions * half);
   for (let position = 0; position < numPositions; position++) {
     for (let index = 0; index < half; index++) {
-      const angle = Math.fround(position * frequencies[index]);
+      const angle = Math.fround(position * frequencies[index]!);
       cos[position * half + index] = Math.cos(angle) * amplitude;
       sin[position * half + index] = Math.sin(angle) * amplitude;
     }
@@ -199,8 +199,8 @@ export function inverseFrequencies({ theta, scaling }: RopeConfig, headDim: numb
       const dimensionOf = (rotations: number) =>
         (headDim * Math.log(originalMaxPositionEmbeddings / (rotations * 2 * Math.PI))) / (2 * Math.log(theta));
       const bounds = [dimensionOf(betaFast), dimensionOf(betaSlow)];
-      const low = Math.max(truncate ? Math.floor(bounds[0]) : bounds[0], 0);
-      const upper = Math.min(truncate ? Math.ceil(bounds[1]) : bounds[1], headDim - 1);
+      const low = Math.max(truncate ? Math.floor(bounds[0]!) : bounds[0]!, 0);
+      const upper = Math.min(truncate ? Math.ceil(bounds[1]!) : bounds[1]!, headDim - 1);
       // An empty ramp becomes a steep one.
       const high = upper === low ? upper + 0.001 : upper;
       return frequencies.map((frequency, index) => {

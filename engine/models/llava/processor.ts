@@ -53,7 +53,7 @@ export const llavaInputs: MultiModalInputs<ProcessorContext> = {
             mode: "replacement",
             target: [imageTokenId],
             content(itemIndex) {
-              const item = items[itemIndex];
+              const item = items[itemIndex]!;
               const numTokens = item.kind === "image" ? info.numImageTokens(item.imageSize) : item.numEmbeddings;
               return Array.from({ length: numTokens }, () => imageTokenId);
             },

@@ -49,7 +49,7 @@ export function readDecoderInterface(
     hiddenSize,
     vocabSize,
     takesPositions,
-    kvElementType: elementTypeIn(decoder, requireValue(decoder, "inputs", past[0]), floats),
+    kvElementType: elementTypeIn(decoder, requireValue(decoder, "inputs", past[0]!), floats),
     acceptsImages: visionEncoder !== null,
     embedTokens: embedTokens === null ? null : readEmbedTokens(embedTokens, hiddenSize),
     embedsElementType: embedTokens === null ? "float32" : elementTypeIn(decoder, inputs, floats),

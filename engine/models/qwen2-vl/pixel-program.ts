@@ -29,7 +29,7 @@ export const toTensors: PixelProgram = (image, options, { resample, valuesOfByte
       for (let row = top; row < top + patchSize; row++) {
         let from = (row * size.width + left) * 3 + channel;
         for (let column = 0; column < patchSize; column++) {
-          pixelValues[to++] = valueOf[picture.data[from]];
+          pixelValues[to++] = valueOf[picture.data[from]!]!;
           from += 3;
         }
       }

@@ -59,7 +59,7 @@ export const qwen2VlInputs: MultiModalInputs<ProcessorContext> = {
             mode: "replacement",
             target: [imageTokenId],
             content(itemIndex) {
-              const item = items[itemIndex];
+              const item = items[itemIndex]!;
               if (item.kind === "embeddings") {
                 throw new EngineError("invalid_argument", "This model does not accept precomputed image embeddings.");
               }
@@ -71,7 +71,7 @@ export const qwen2VlInputs: MultiModalInputs<ProcessorContext> = {
       promptPositions(numTokens, images) {
         const placed = images.map(({ placeholder, tensors }) => {
           const [, rows, columns] = Array.from((tensors.get("image_grid_thw") as ItemTensor<"int64">).data, Number);
-          return { offset: placeholder.offset, rows: rows / mergeSize, columns: columns / mergeSize };
+          return { offset: placeholder.offset, rows: rows! / mergeSize, columns: columns! / mergeSize };
         });
         return promptPositions(numTokens, placed);
       },
@@ -90,7 +90,7 @@ function numSquares(size: ImageSize, options: Qwen2VlImageOptions): number {
 function checkedOptions({ preprocessorConfig, visionEncoder }: ProcessorContext): Qwen2VlImageOptions {
   const options = parseImageOptions(preprocessorConfig);
   const numFeatures = 3 * options.temporal_patch_size * options.patch_size ** 2;
-  const [, expectedFeatures] = visionEncoder.inputs[0].shape;
+  const [, expectedFeatures] = visionEncoder.inputs[0]!.shape;
   if (options.squareSize === visionEncoder.imageSize && numFeatures === expectedFeatures) return options;
   throw new EngineError(
     "invalid_checkpoint",

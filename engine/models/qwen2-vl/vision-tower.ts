@@ -144,9 +144,9 @@ function attention(
     reshape(graph, `${name}.batched.${index}`, part, batchShape, [1, patches, embedDim]),
   );
   const attended = multiHeadAttention(graph, name, {
-    query: rotaryEmbedding(graph, `${name}.query.rotated`, { input: query, positions, ...tables }),
-    key: rotaryEmbedding(graph, `${name}.key.rotated`, { input: key, positions, ...tables }),
-    value,
+    query: rotaryEmbedding(graph, `${name}.query.rotated`, { input: query!, positions, ...tables }),
+    key: rotaryEmbedding(graph, `${name}.key.rotated`, { input: key!, positions, ...tables }),
+    value: value!,
     numHeads,
   });
   const flatShape = graph.constant("vision.flat_shape", "int64", [2], [-1, embedDim]);

@@ -28,7 +28,7 @@ export const siglipTower: VisionTower = {
     const embedded = add(context.graph, "embedded", patches, positions);
     return buildEncoderLayers(context, config, `${prefix}encoder.layers.`, {
       embedded: flattenPictures(context, "embedded.flat", embedded),
-      shape: [pixels.shape[0], numTokens, hiddenSize],
+      shape: [pixels.shape[0]!, numTokens, hiddenSize],
       layers,
     });
   },

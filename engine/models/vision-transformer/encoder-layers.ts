@@ -74,15 +74,16 @@ function encoderLayer(
   });
 
   const attentionInput = layerNorm(context, config, `${name}.layer_norm1`, hidden);
-  const [query, key, value] = ["q", "k", "v"].map((part) => {
+  const projected = (part: "q" | "k" | "v"): Value => {
     const projection = layer(`self_attn.${part}_proj`, hiddenSize, hiddenSize);
     const flat = linear(context, attentionInput, projection, precision.vision);
     return reshape(graph, `${name}.self_attn.${part}`, flat, batchShape, shape);
-  });
+  };
+  const [query, key, value] = [projected("q"), projected("k"), projected("v")];
   const attended = multiHeadAttention(graph, `${name}.self_attn`, { query, key, value, numHeads });
   const flat = flattenPictures(context, `${name}.self_attn.flat`, attended);
-  const projected = linear(context, flat, layer("self_attn.out_proj", hiddenSize, hiddenSize), precision.vision);
-  const middle = add(graph, `${name}.after_attention`, hidden, projected);
+  const attention = linear(context, flat, layer("self_attn.out_proj", hiddenSize, hiddenSize), precision.vision);
+  const middle = add(graph, `${name}.after_attention`, hidden, attention);
 
   const perceptronInput = layerNorm(context, config, `${name}.layer_norm2`, middle);
   const up = linear(context, perceptronInput, layer("mlp.fc1", hiddenSize, intermediateSize), precision.vision);

@@ -32,7 +32,7 @@ export function embedPatches(
   }
   const gridShape = [numChannels, side, patchSize, side, patchSize];
   const gridTarget = graph.constant("patches.grid_shape", "int64", [6], [-1, ...gridShape]);
-  const grid = reshape(graph, "patches.grid", covered, gridTarget, [images, ...gridShape]);
+  const grid = reshape(graph, "patches.grid", covered, gridTarget, [images!, ...gridShape]);
   const ordered = transpose(graph, "patches.ordered", grid, [0, 2, 4, 1, 3, 5]);
   const flatTarget = graph.constant("patches.flat_shape", "int64", [2], [-1, patchFeatures]);
   const flat = reshape(graph, "patches.flat", ordered, flatTarget, [`${images} * numPatches`, patchFeatures]);
@@ -47,5 +47,5 @@ export function embedPatches(
   const projected = linear(context, flat, projection, { kind: "plain", elementType: precision.activations });
   const count = numPatches(config);
   const batchTarget = graph.constant("patches.batch_shape", "int64", [3], [-1, count, hiddenSize]);
-  return reshape(graph, "patches.batched", projected, batchTarget, [images, count, hiddenSize]);
+  return reshape(graph, "patches.batched", projected, batchTarget, [images!, count, hiddenSize]);
 }

@@ -28,12 +28,12 @@ export class DividedItemCache implements ValueCache<ProcessedItem> {
   async getMany(keys: readonly string[]): Promise<readonly (ProcessedItem | null)[]> {
     const { placements, pixels, embeddings } = this.#parts;
     const [placed, encoded] = await Promise.all([placements.getMany(keys), embeddings.getMany(keys)]);
-    const items = placed.map((placement, index) => encodedItem(placement, encoded[index]));
+    const items = placed.map((placement, index) => encodedItem(placement, encoded[index]!));
     const isWanted = (index: number): boolean => items[index] === null && placed[index] !== null;
     const wanted = keys.filter((_, index) => isWanted(index));
     if (wanted.length === 0) return items;
     const found = (await pixels.getMany(wanted)).values();
-    return items.map((item, index) => (isWanted(index) ? unencodedItem(placed[index], found.next().value) : item));
+    return items.map((item, index) => (isWanted(index) ? unencodedItem(placed[index]!, found.next().value) : item));
   }
 
   setMany(entries: readonly CacheEntry<ProcessedItem>[]): void {

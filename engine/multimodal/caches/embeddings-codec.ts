@@ -23,7 +23,7 @@ export const embeddingsCodec: ValueCodec<Embeddings> = {
     invariant(elementType === "float16" || elementType === "float32", `embeddings of ${elementType}`);
     const data = new Float32Array(new SharedArrayBuffer(tensor.data.length * Float32Array.BYTES_PER_ELEMENT));
     // Without `set`, which takes five times as long from half precision.
-    for (let index = 0; index < data.length; index++) data[index] = tensor.data[index];
+    for (let index = 0; index < data.length; index++) data[index] = tensor.data[index]!;
     return { elementType: "float32", shape, data };
   },
   byteLengthOf: ({ data }) => data.byteLength,

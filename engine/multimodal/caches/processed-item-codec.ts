@@ -33,8 +33,8 @@ export function divideItem({ tensors, promptUpdates }: ProcessedItem): {
 }
 
 /** Number of rows that the vision encoder returns for the item. */
-export function numEmbeddingsOfItem({ promptUpdates: [{ content }] }: ItemPlacement): number {
-  const { full, isEmbed } = content;
+export function numEmbeddingsOfItem({ promptUpdates }: ItemPlacement): number {
+  const { full, isEmbed } = promptUpdates[0]!.content;
   return numEmbeddingsIn({ offset: 0, length: full.length, isEmbed });
 }
 

@@ -46,7 +46,7 @@ export class ProcessorCache<Value, Cache extends ValueCache<Value> = ValueCache<
         ...(await unlessAborted(Promise.all(waited), signal)),
       ];
       for (const [index, key] of [...own, ...others].entries()) {
-        const value = results[index];
+        const value = results[index] ?? null;
         if (value !== null) values.set(key, value);
       }
     }
@@ -61,7 +61,7 @@ export class ProcessorCache<Value, Cache extends ValueCache<Value> = ValueCache<
       this.#inWork.set(
         key,
         work.then(
-          (values) => values[index],
+          (values) => values[index]!,
           () => null,
         ),
       );
@@ -79,9 +79,9 @@ export class ProcessorCache<Value, Cache extends ValueCache<Value> = ValueCache<
     if (missing.length === 0) return cached as readonly Value[];
     const processed = (await processMissing(missing)).map(this.#toKept);
     invariant(processed.length === missing.length, `${processed.length} values for ${missing.length} keys`);
-    this.cache.setMany(missing.map((key, index) => ({ key, value: processed[index] })));
+    this.cache.setMany(missing.map((key, index) => ({ key, value: processed[index]! })));
     let next = 0;
-    return cached.map((value) => value ?? processed[next++]);
+    return cached.map((value) => value ?? processed[next++]!);
   }
 }
 

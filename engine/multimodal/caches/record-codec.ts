@@ -73,7 +73,7 @@ export function encodeRecord(key: string, record: CacheRecord): Uint8Array {
   bytes.writeUInt32LE(headerBytes.length, HEADER_LENGTH_AT);
   headerBytes.copy(bytes, HEADER_AT);
   for (const [index, { data }] of [...record.tensors.values()].entries()) {
-    const { offset } = entries[index];
+    const { offset } = entries[index]!;
     bytes.set(new Uint8Array(data.buffer, data.byteOffset, data.byteLength), dataAt + offset);
   }
   bytes.writeUInt32LE(crc32(bytes.subarray(CHECKED_FROM)), CHECKSUM_AT);

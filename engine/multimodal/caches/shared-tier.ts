@@ -46,7 +46,7 @@ export function createSharedTier<Value>(options: SharedTierOptions<Value>): Cach
       let numRead = 0;
       for (const [index, bytes] of stored.entries()) {
         if (bytes !== null && numRead++ > 0) await nextTurn();
-        values.push(bytes === null ? null : read(keys[index], bytes));
+        values.push(bytes === null ? null : read(keys[index]!, bytes));
       }
       return values;
     },

@@ -30,7 +30,7 @@ export class TieredCache<Value> implements ValueCache<Value> {
       if (wanted.length === 0) break;
       const found: CacheEntry<Value>[] = [];
       for (const [position, value] of (await tier.getMany(wanted)).entries()) {
-        if (value !== null) found.push({ key: wanted[position], value });
+        if (value !== null) found.push({ key: wanted[position]!, value });
       }
       for (const { key, value } of found) values.set(key, value);
       this.#write(this.tiers.slice(0, index), found);

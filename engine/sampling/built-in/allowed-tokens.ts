@@ -32,9 +32,9 @@ export class AllowedTokensLogitsProcessor extends LogitsProcessor {
   override apply(logits: Logits): Logits {
     for (const [rowIndex, { tokenIds, kept }] of this.#allowed.entries()) {
       const row = logits.row(rowIndex);
-      for (let index = 0; index < tokenIds.length; index++) kept[index] = row[tokenIds[index]];
+      for (let index = 0; index < tokenIds.length; index++) kept[index] = row[tokenIds[index]!]!;
       row.fill(-Infinity);
-      for (let index = 0; index < tokenIds.length; index++) row[tokenIds[index]] = kept[index];
+      for (let index = 0; index < tokenIds.length; index++) row[tokenIds[index]!] = kept[index]!;
     }
     return logits;
   }

@@ -33,7 +33,7 @@ export class BadWordsLogitsProcessor extends LogitsProcessor {
     for (const [rowIndex, { sequences, outputTokenIds }] of this.#badWords.entries()) {
       const row = logits.row(rowIndex);
       for (const sequence of sequences) {
-        if (endsWithAllButLast(outputTokenIds, sequence)) row[sequence[sequence.length - 1]] = -Infinity;
+        if (endsWithAllButLast(outputTokenIds, sequence)) row[sequence[sequence.length - 1]!] = -Infinity;
       }
     }
     return logits;

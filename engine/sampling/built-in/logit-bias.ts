@@ -38,7 +38,7 @@ export class LogitBiasLogitsProcessor extends LogitsProcessor {
   override apply(logits: Logits): Logits {
     for (const [rowIndex, { tokenIds, biases }] of this.#biases.entries()) {
       const row = logits.row(rowIndex);
-      for (let index = 0; index < tokenIds.length; index++) row[tokenIds[index]] += biases[index];
+      for (let index = 0; index < tokenIds.length; index++) row[tokenIds[index]!]! += biases[index]!;
     }
     return logits;
   }

@@ -54,7 +54,7 @@ export class MinTokensLogitsProcessor extends LogitsProcessor {
 /** Whether any other token is left. */
 function allowsOthers(row: Float32Array, tokenIds: readonly number[]): boolean {
   for (let tokenId = 0; tokenId < row.length; tokenId++) {
-    if (row[tokenId] > -Infinity && !tokenIds.includes(tokenId)) return true;
+    if (row[tokenId]! > -Infinity && !tokenIds.includes(tokenId)) return true;
   }
   return false;
 }

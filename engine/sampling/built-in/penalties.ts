@@ -60,9 +60,9 @@ function penalise(
   { repetitionPenalty, frequencyPenalty, presencePenalty, counts }: PenalisedRow,
 ): void {
   for (let index = 0; index < counts.numTokens; index++) {
-    const tokenId = counts.tokenIds[index];
-    const count = counts.outputCounts[index];
-    let logit = row[tokenId];
+    const tokenId = counts.tokenIds[index]!;
+    const count = counts.outputCounts[index]!;
+    let logit = row[tokenId]!;
     logit = Math.fround(logit > 0 ? logit / repetitionPenalty : logit * repetitionPenalty);
     if (count > 0) {
       logit = Math.fround(logit - Math.fround(frequencyPenalty * count));

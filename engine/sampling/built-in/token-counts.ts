@@ -23,7 +23,7 @@ export class TokenCounts {
   /** Counts the tokens added since the last call. */
   addNewTokens(): void {
     for (; this.#numCounted < this.#outputTokenIds.length; this.#numCounted++) {
-      this.outputCounts[this.#indexFor(this.#outputTokenIds[this.#numCounted])] += 1;
+      this.outputCounts[this.#indexFor(this.#outputTokenIds[this.#numCounted]!)]! += 1;
     }
   }
 

@@ -80,7 +80,7 @@ async function readAnnouncement(packageFolder: string): Promise<AnnouncedProcess
   const packageName = manifest.name ?? packageFolder;
   const parsed = announcement.safeParse(manifest.fovea.logitsProcessors);
   if (!parsed.success) {
-    const [{ path, message }] = parsed.error.issues;
+    const { path, message } = parsed.error.issues[0]!;
     const field = ["fovea.logitsProcessors", ...path].join(".");
     throw new EngineError("invalid_logits_processor", `package.json of ${packageName}: ${field} ${message}.`);
   }

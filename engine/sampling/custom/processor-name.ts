@@ -18,5 +18,5 @@ export function parseProcessorName(name: string): ProcessorName {
   const [modulePath, exportPath] = parts;
   if (modulePath === "") throw new Error(`there is no module before the colon; ${expected}.`);
   if (exportPath === "") throw new Error(`there is no export after the colon; ${expected}.`);
-  return { modulePath: scheme + modulePath, exportPath: exportPath.split(".") };
+  return { modulePath: scheme + modulePath, exportPath: exportPath!.split(".") };
 }

@@ -66,7 +66,7 @@ class ShownRow implements ProcessedRow {
     const shown = this.outputTokenIds;
     try {
       if (shown.length !== this.#numShown) shown.length = 0;
-      for (let index = shown.length; index < actual.length; index++) shown.push(actual[index]);
+      for (let index = shown.length; index < actual.length; index++) shown.push(actual[index]!);
     } catch {
       // A processor has frozen the list, so it no longer grows for processors.
     }

@@ -22,7 +22,7 @@ export async function tryLogitsProcessors(config: EngineConfig): Promise<TriedLo
 
 async function errorOf(reference: LogitsProcessorReference, config: EngineConfig): Promise<string | null> {
   try {
-    const [loaded] = await loadLogitsProcessors([reference], config.logitsProcessorPath);
+    const loaded = (await loadLogitsProcessors([reference], config.logitsProcessorPath))[0]!;
     askArgmaxInvariance(createLogitsProcessor(loaded, config), loaded.name);
     return null;
   } catch (error) {

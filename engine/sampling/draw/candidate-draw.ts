@@ -81,10 +81,10 @@ export class CandidateDraw {
       this.#buckets = new Int32Array(numCandidates);
       this.#masses = new Float64Array(numCandidates);
     }
-    const largest = Math.fround(values[0] * scale);
+    const largest = Math.fround(values[0]! * scale);
     if (!Number.isFinite(largest)) return false;
     for (let index = 0; index < numCandidates; index++) {
-      const scaled = Math.fround(values[index] * scale);
+      const scaled = Math.fround(values[index]! * scale);
       if (Number.isNaN(scaled)) return false;
       // Rounded after every operation, as the kernel does that fills `TokenDraw`'s buckets.
       const position = Math.fround(Math.fround(largest - scaled) * STEPS_PER_UNIT);
@@ -98,12 +98,12 @@ export class CandidateDraw {
   /** Keeps the candidates that are likely enough. If one is not, neither is any token that is not a candidate. */
   #dropUnlikely(minP: number): void {
     const numCandidates = this.#scaled.length;
-    const smallestKept = minP > 0 ? this.#scaled[0] + Math.log(minP) : -Infinity;
+    const smallestKept = minP > 0 ? this.#scaled[0]! + Math.log(minP) : -Infinity;
     this.#end = 0;
     while (
       this.#end < numCandidates &&
-      this.#buckets[this.#end] < NUM_BUCKETS &&
-      this.#scaled[this.#end] >= smallestKept
+      this.#buckets[this.#end]! < NUM_BUCKETS &&
+      this.#scaled[this.#end]! >= smallestKept
     ) {
       this.#end++;
     }
@@ -137,14 +137,14 @@ export class CandidateDraw {
     let mass = 0;
     for (let index = 0; index < this.#end; index++) {
       if (mass >= wanted) return index;
-      mass += this.#masses[index];
+      mass += this.#masses[index]!;
     }
     return mass >= wanted ? this.#end : this.#end + 1;
   }
 
   #sum(): MassRange {
     let mass = 0;
-    for (let index = 0; index < this.#end; index++) mass += this.#masses[index];
+    for (let index = 0; index < this.#end; index++) mass += this.#masses[index]!;
     return around(mass, MAX_SUM_ERROR);
   }
 
@@ -158,7 +158,7 @@ export class CandidateDraw {
       if (!this.#isComplete && bucket === lastBucket) return UNDECIDED;
       let end = start;
       let bucketMass = 0;
-      while (end < this.#end && this.#buckets[end] === bucket) bucketMass += this.#masses[end++];
+      while (end < this.#end && this.#buckets[end] === bucket) bucketMass += this.#masses[end++]!;
       if (end === this.#end && !this.#isComplete) return UNDECIDED;
       if (mass + bucketMass > target || end === this.#end)
         return this.#locateWithin(start, end, target - mass, tokenIds);
@@ -170,14 +170,14 @@ export class CandidateDraw {
 
   #locateWithin(start: number, end: number, target: number, tokenIds: Int32Array): number {
     const order = Array.from({ length: end - start }, (_, index) => start + index);
-    order.sort((left, right) => tokenIds[left] - tokenIds[right]);
+    order.sort((left, right) => tokenIds[left]! - tokenIds[right]!);
     let mass = 0;
     for (const index of order) {
-      mass += this.#masses[index];
-      if (mass > target) return tokenIds[index];
+      mass += this.#masses[index]!;
+      if (mass > target) return tokenIds[index]!;
     }
     // Rounding may leave the target slightly above the sum.
-    return tokenIds[order[order.length - 1]];
+    return tokenIds[order[order.length - 1]!]!;
   }
 }
 

@@ -76,24 +76,24 @@ export class TokenDraw {
 
   /** Rounded to float32, so that a row scaled in place gives the same draws as one scaled here. */
   #scaled(tokenId: number): number {
-    return Math.fround(this.#row[tokenId] * this.#scale);
+    return Math.fround(this.#row[tokenId]! * this.#scale);
   }
 
   #fillBuckets(): void {
     this.#kernel.fillBuckets(this.#row, this.#scale, this.#largest);
     const masses = this.#masses;
-    for (let bucket = 0; bucket < NUM_BUCKETS; bucket++) masses[bucket] *= expOfStep[bucket];
+    for (let bucket = 0; bucket < NUM_BUCKETS; bucket++) masses[bucket]! *= expOfStep[bucket]!;
   }
 
   #countTokens(): void {
     const bucketOf = this.#bucketOf;
     const counts = this.#counts.fill(0);
-    for (let tokenId = 0; tokenId < bucketOf.length; tokenId++) counts[bucketOf[tokenId]] += 1;
+    for (let tokenId = 0; tokenId < bucketOf.length; tokenId++) counts[bucketOf[tokenId]!]! += 1;
   }
 
   #totalMass(): number {
     let mass = 0;
-    for (let bucket = 0; bucket < NUM_BUCKETS; bucket++) mass += this.#masses[bucket];
+    for (let bucket = 0; bucket < NUM_BUCKETS; bucket++) mass += this.#masses[bucket]!;
     return mass;
   }
 
@@ -102,17 +102,17 @@ export class TokenDraw {
     let count = 0;
     let mass = 0;
     for (let bucket = 0; bucket < NUM_BUCKETS; bucket++) {
-      const inBucket = this.#counts[bucket];
+      const inBucket = this.#counts[bucket]!;
       if (count + inBucket < topK) {
         count += inBucket;
-        mass += this.#masses[bucket];
+        mass += this.#masses[bucket]!;
         continue;
       }
       const values = this.#sortedValues(bucket);
-      const threshold = values[topK - count - 1];
+      const threshold = values[topK - count - 1]!;
       let numKept = topK - count;
       while (numKept < values.length && values[numKept] === threshold) numKept++;
-      for (let index = 0; index < numKept; index++) mass += Math.exp(values[index] - this.#largest);
+      for (let index = 0; index < numKept; index++) mass += Math.exp(values[index]! - this.#largest);
       return { bucket, threshold, numAtThreshold: countEqual(values, threshold), mass };
     }
     return uncut;
@@ -125,7 +125,7 @@ export class TokenDraw {
     const wanted = topP * earlier.mass;
     let mass = 0;
     for (let bucket = 0; bucket < earlier.bucket; bucket++) {
-      const inBucket = this.#masses[bucket];
+      const inBucket = this.#masses[bucket]!;
       if (mass + inBucket >= wanted) return this.#cutWithin(bucket, mass, wanted, earlier);
       mass += inBucket;
     }
@@ -159,7 +159,7 @@ export class TokenDraw {
   #locate(target: number, cut: Cut): number {
     let mass = 0;
     let bucket = 0;
-    while (bucket < cut.bucket && mass + this.#masses[bucket] <= target) mass += this.#masses[bucket++];
+    while (bucket < cut.bucket && mass + this.#masses[bucket]! <= target) mass += this.#masses[bucket++]!;
     let last = -1;
     let numAtThreshold = 0;
     for (let tokenId = this.#bucketOf.indexOf(bucket); tokenId !== -1;) {

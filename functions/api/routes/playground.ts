@@ -82,7 +82,7 @@ async function answerFile(c: Context, folder: URL, name: string): Promise<Respon
   const bytes = contentType !== undefined && isName ? await tryReadFile(new URL(name, folder)) : null;
   if (bytes === null) throw new HttpError(404, "not_found", `There is no ${c.req.path.slice(0, 200)}.`);
   const etag = `"${createHash("sha256").update(bytes).digest("base64url").slice(0, 16)}"`;
-  const headers = { ...securityHeaders, "Content-Type": contentType, "Cache-Control": "no-cache", ETag: etag };
+  const headers = { ...securityHeaders, "Content-Type": contentType!, "Cache-Control": "no-cache", ETag: etag };
   if (c.req.header("if-none-match") === etag) return c.body(null, 304, headers);
   return c.body(bytes, 200, headers);
 }

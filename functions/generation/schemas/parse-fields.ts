@@ -17,7 +17,7 @@ const MAX_MESSAGE_LENGTH = 500;
 export function parseFields<Schema extends z.ZodType>(schema: Schema, body: unknown): z.output<Schema> {
   const result = schema.safeParse(body, stopAtFirstIssue);
   if (result.success) return result.data;
-  const { path, message } = mostSpecific(result.error.issues[0]);
+  const { path, message } = mostSpecific(result.error.issues[0]!);
   const parameter = formatPath(path);
   const shown = message.length > MAX_MESSAGE_LENGTH ? `${message.slice(0, MAX_MESSAGE_LENGTH)}…` : message;
   throw new HttpError(400, "invalid_value", `${parameter || "The body"} ${shown}.`, {

@@ -74,7 +74,7 @@ export const unservedInCompletions: UnservedFields = {
 /** Throws a 400 that names the first such field. */
 export function refuseUnservedFields(body: object, unserved: UnservedFields): void {
   for (const [field, value] of Object.entries(body)) {
-    if (value === null || !Object.hasOwn(unserved, field) || unserved[field](value)) continue;
+    if (value === null || !Object.hasOwn(unserved, field) || unserved[field]!(value)) continue;
     throw new HttpError(
       400,
       "unsupported_field",

@@ -49,7 +49,7 @@ export function tokenIdList(maxLength: number, rule: string) {
     }
     const bad = value.findIndex((id) => !Number.isInteger(id) || id < 0);
     if (bad === -1) return value as number[];
-    const [{ message }] = tokenId.safeParse(value[bad]).error?.issues ?? [{ message: "must be a token id" }];
+    const message = tokenId.safeParse(value[bad]).error?.issues[0]?.message ?? "must be a token id";
     context.addIssue({ code: "custom", path: [bad], input: value[bad], message });
     return z.NEVER;
   });

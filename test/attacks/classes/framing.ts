@@ -159,7 +159,7 @@ const request = fc
       method: "POST",
       target,
       label: `${framing.slice(0, 40)}, ${writing}, ${headers.join(", ").slice(0, 60)}`,
-      text: [`POST ${target} ${version}`, ...lines, "", writings[writing](chatBody)].join(lineEnd),
+      text: [`POST ${target} ${version}`, ...lines, "", writings[writing]!(chatBody)].join(lineEnd),
     };
   });
 
@@ -193,7 +193,7 @@ const conversation: fc.Arbitrary<Attack> = fc
     const bytes = Buffer.from(requests.map(({ text }) => text).join(""), "latin1");
     const isRight = requests.every((one) => one === ordinary);
     return {
-      route: `POST ${requests[0].target || chatTarget}`,
+      route: `POST ${requests[0]!.target || chatTarget}`,
       label: `${requests.map(({ label }) => label).join(" + ")}, ${endingName}`,
       shown: shorten(`${JSON.stringify(bytes.toString("latin1"))} ${endingName}`, 3000),
       run: (wire) =>

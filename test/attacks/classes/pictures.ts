@@ -117,7 +117,7 @@ const made = new Map<string, Promise<Buffer>>();
 function make(name: string): Promise<Buffer> {
   const known = made.get(name);
   if (known !== undefined) return known;
-  const making = makers[name]();
+  const making = makers[name]!();
   made.set(name, making);
   return making;
 }
@@ -133,7 +133,7 @@ const damage: fc.Arbitrary<Damage> = fc.oneof(
       `changed at ${flips.map(([share]) => share).join(", ")} ‰`,
       (bytes) => {
         const changed = Buffer.from(bytes);
-        if (changed.byteLength > 0) for (const [share, mask] of flips) changed[at(bytes, share)] ^= mask;
+        if (changed.byteLength > 0) for (const [share, mask] of flips) changed[at(bytes, share)]! ^= mask;
         return changed;
       },
     ]),
@@ -250,5 +250,5 @@ function createAttack(chosen: readonly DamagedPicture[]): Attack {
 
 async function toUrl({ picture, damages, reference }: DamagedPicture): Promise<string> {
   const bytes = damages.reduce((damaged, [, apply]) => apply(damaged), await make(picture));
-  return references[reference](bytes.toString("base64"));
+  return references[reference]!(bytes.toString("base64"));
 }

@@ -157,7 +157,7 @@ function createAttack(place: string, url: string): Attack {
     shown: `${shorten(JSON.stringify(url))} in ${place}`,
     run: async (wire) => [
       await wire.sendJson("/v1/chat/completions", {
-        messages: [{ role: "user", content: places[place](url) }],
+        messages: [{ role: "user", content: places[place]!(url) }],
         max_tokens: 1,
       }),
     ],

@@ -41,9 +41,9 @@ function tenantAttacks({ ids, uuid, ownKey }: SharedStores): fc.Arbitrary<Attack
   // The ids are known only once the service is ready, so attacks refer to their positions.
   const onRoute = fc
     .tuple(fc.constantFrom(...routes), authorization, fc.nat(1), fc.constantFrom("", "?limit=100", "?after=%"))
-    .map(([route, header, place, query]) => routeAttack(route, header, query, () => ids[place]));
+    .map(([route, header, place, query]) => routeAttack(route, header, query, () => ids[place]!));
   const ofUuid = fc.constantFrom(`Bearer ${ownKey}`).map((header) => uuidAttack(header, uuid));
-  const ofFile = fc.nat(1).map((place) => fileAttack(() => ids[place]));
+  const ofFile = fc.nat(1).map((place) => fileAttack(() => ids[place]!));
   return fc.oneof(
     { weight: 10, arbitrary: onRoute },
     { weight: 1, arbitrary: ofUuid },

@@ -171,7 +171,7 @@ const bombs: Readonly<Record<string, Bomb>> = {
 
 const bomb: fc.Arbitrary<Constraint> = fc
   .tuple(fc.constantFrom(...Object.keys(bombs)), fc.integer({ min: 1, max: 1000 }))
-  .map(([name, size]) => ({ name: `${name}, size ${size}`, fields: bombs[name](size) }));
+  .map(([name, size]) => ({ name: `${name}, size ${size}`, fields: bombs[name]!(size) }));
 
 const schema: fc.Arbitrary<unknown> = fc.letrec<{ schema: unknown }>((tie) => ({
   schema: fc.oneof(

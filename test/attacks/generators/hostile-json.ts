@@ -236,7 +236,7 @@ function atSomePlace(changes: fc.Arbitrary<Change>): fc.Arbitrary<Mutation> {
     name,
     apply(json) {
       const paths = pathsOf(json);
-      return changeAt(json, paths[place % paths.length], change);
+      return changeAt(json, paths[place % paths.length]!, change);
     },
   }));
 }

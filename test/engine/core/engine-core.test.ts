@@ -50,7 +50,7 @@ describe.for(variants)("$name, $kvLayout.kind", ({ name, kvLayout }) => {
     using engine = await SteppedEngine.create(createWorkerOptions(model, { maxNumBatchedTokens: budget }));
     const expected = new Map<string, readonly number[]>();
     for (let index = 0; index < 8; index++) {
-      const recorded = cases[index % cases.length];
+      const recorded = cases[index % cases.length]!;
       engine.add(goldenRequest(`${index}`, recorded, model));
       expected.set(`${index}`, recorded.greedyTokenIds);
     }
@@ -64,7 +64,7 @@ describe.for(variants)("$name, $kvLayout.kind", ({ name, kvLayout }) => {
       createWorkerOptions(model, { maxNumBatchedTokens: 24, maxNumSequences: 5 }),
     );
     for (let index = 0; index < 24; index++) {
-      const recorded = cases[index % cases.length];
+      const recorded = cases[index % cases.length]!;
       const maxTokens = index % 3 === 0 ? 5 : recorded.greedyTokenIds.length;
       engine.add(goldenRequest(`${index}`, recorded, model, { maxTokens }));
       for (let steps = 0; steps < index % 5; steps++) engine.step();
@@ -72,7 +72,7 @@ describe.for(variants)("$name, $kvLayout.kind", ({ name, kvLayout }) => {
     }
     engine.runToEnd();
     for (const [requestId, { tokenIds, outputs }] of engine.generations) {
-      const recorded = cases[Number(requestId) % cases.length];
+      const recorded = cases[Number(requestId) % cases.length]!;
       expect(tokenIds).toEqual(recorded.greedyTokenIds.slice(0, tokenIds.length));
       expect(["length", "abort"]).toContain(outputs.at(-1)?.finishReason);
     }
@@ -83,7 +83,7 @@ describe.for(variants)("$name, $kvLayout.kind", ({ name, kvLayout }) => {
     const { model, cases } = golden;
     const draw = { temperature: 1, topP: 0.95, topK: 40, logprobs: 2 };
     const requestOf = (index: number) =>
-      goldenRequest(`${index}`, cases[index % cases.length], model, index % 3 === 2 ? {} : draw, 1000 + index);
+      goldenRequest(`${index}`, cases[index % cases.length]!, model, index % 3 === 2 ? {} : draw, 1000 + index);
     const alone: (readonly number[])[] = [];
     using engine = await SteppedEngine.create(createWorkerOptions(model));
     for (let index = 0; index < 8; index++) {
@@ -109,10 +109,10 @@ describe.for(variants)("$name, $kvLayout.kind", ({ name, kvLayout }) => {
       outputs.slice(0, logits.length / vocabSize).forEach(({ logprobs }, position) => {
         const row = [...logits.subarray(position * vocabSize, (position + 1) * vocabSize)];
         const total = Math.log(row.reduce((sum, logit) => sum + Math.exp(logit), 0));
-        const [{ sampled, top }] = logprobs!;
+        const { sampled, top } = logprobs![0]!;
         expect(sampled).toMatchObject({ tokenId: greedyTokenIds[position], rank: 1 });
         expect(top.map(({ rank }) => rank)).toEqual([1, 2, 3]);
-        for (const { tokenId, logprob } of top) expect(logprob).toBeCloseTo(row[tokenId] - total, 3);
+        for (const { tokenId, logprob } of top) expect(logprob).toBeCloseTo(row[tokenId]! - total, 3);
       });
     }
   });
@@ -120,17 +120,17 @@ describe.for(variants)("$name, $kvLayout.kind", ({ name, kvLayout }) => {
   test("a prompt whose run fails ends with an error, and its neighbours continue", async () => {
     const { model, cases } = golden;
     using engine = await SteppedEngine.create(createWorkerOptions(model));
-    engine.add(goldenRequest("before", cases[0], model));
+    engine.add(goldenRequest("before", cases[0]!, model));
     engine.add({
-      ...goldenRequest("broken", cases[0], model),
+      ...goldenRequest("broken", cases[0]!, model),
       promptTokenIds: [1, model.decoder.vocabSize + 5],
       images: [],
     });
-    engine.add(goldenRequest("after", cases[0], model));
+    engine.add(goldenRequest("after", cases[0]!, model));
     engine.runToEnd();
     expect(engine.errorOf("broken")).toMatchObject({ code: "runtime_failed" });
-    expect(engine.tokensOf("before")).toEqual(cases[0].greedyTokenIds);
-    expect(engine.tokensOf("after")).toEqual(cases[0].greedyTokenIds);
+    expect(engine.tokensOf("before")).toEqual(cases[0]!.greedyTokenIds);
+    expect(engine.tokensOf("after")).toEqual(cases[0]!.greedyTokenIds);
   });
 });
 

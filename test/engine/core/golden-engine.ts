@@ -165,6 +165,6 @@ function imagesOf({ promptTokenIds, pixelValues, pictures }: GoldenCase, model: 
   return pictures.map((picture, index) => ({
     tensors: new Map([["pixel_values", pixelsOf(index)]]),
     mmHash: picture,
-    placeholder: { offset: firstTokens[index], length: numImageTokens, isEmbed: null },
+    placeholder: { offset: firstTokens[index]!, length: numImageTokens, isEmbed: null },
   }));
 }

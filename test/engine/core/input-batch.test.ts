@@ -102,7 +102,7 @@ describe("a batch update", () => {
     batch.replace([added]);
     const update = batch.takeBatchUpdate();
     added.outputTokenIds.push(5);
-    expect(update?.added[0].outputTokenIds).toEqual([5]);
+    expect(update?.added[0]!.outputTokenIds).toEqual([5]);
   });
 
   test("keeps its own lists when the batch changes", () => {

@@ -40,7 +40,7 @@ describe.for(["llama", "mistral", "llava-default"] as const)("%s", (name) => {
 
   function requestOf(index: number): EngineRequest {
     const params = { maxTokens: 16 + (index % 4) * 8, ignoreEos: true, ...shapes[index % shapes.length] };
-    return goldenRequest(`${index}`, golden.cases[index % golden.cases.length], golden.model, params, 900 + index);
+    return goldenRequest(`${index}`, golden.cases[index % golden.cases.length]!, golden.model, params, 900 + index);
   }
 
   /** Everything that a caller sees of the request, apart from how it was cut into steps. */
@@ -74,14 +74,14 @@ describe.for(["llama", "mistral", "llava-default"] as const)("%s", (name) => {
 
   test("equal prompts that come together share the blocks of the first", async () => {
     using engine = await createEngine({ maxNumBatchedTokens: 24 });
-    const prompt = goldenRequest("", golden.cases[0], golden.model, { maxTokens: 4 });
+    const prompt = goldenRequest("", golden.cases[0]!, golden.model, { maxTokens: 4 });
     const promptTokenIds = [...prompt.promptTokenIds, ...Array.from({ length: 20 }, (_, index) => 5 + index)];
     for (let index = 0; index < 6; index++) engine.add({ ...prompt, requestId: `${index}`, promptTokenIds });
     engine.runToEnd();
     const numShared = Math.floor((promptTokenIds.length - 1) / blockSize) * blockSize;
     for (let index = 1; index < 6; index++) {
       expect(engine.tokensOf(`${index}`)).toEqual(engine.tokensOf("0"));
-      expect(engine.generations.get(`${index}`)!.outputs[0].numCachedTokens).toBe(numShared);
+      expect(engine.generations.get(`${index}`)!.outputs[0]!.numCachedTokens).toBe(numShared);
     }
   });
 
@@ -109,7 +109,9 @@ describe.for(["llama", "mistral", "llava-default"] as const)("%s", (name) => {
         const requests: EngineRequest[] = [];
         turns.forEach(({ base, numKept, added, maxTokens, salt, numSteps, isAborted }, index) => {
           const requestId = `${index}`;
-          const fresh = goldenRequest(requestId, golden.cases[base % golden.cases.length], golden.model, { maxTokens });
+          const fresh = goldenRequest(requestId, golden.cases[base % golden.cases.length]!, golden.model, {
+            maxTokens,
+          });
           const from = requests[base] ?? fresh;
           const answer = from === fresh ? [] : reference.tokensOf(from.requestId);
           const kept = [...from.promptTokenIds, ...answer].slice(0, numKept);

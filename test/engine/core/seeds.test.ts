@@ -31,12 +31,16 @@ describe.for(["float32", "int8"] as const)("the shipped checkpoint in %s", (dtyp
 
   function requestOf(index: number): EngineRequest {
     const params = { maxTokens: 8 + (index % 5), ignoreEos: true, ...shapes[index % shapes.length] };
-    return goldenRequest(`${index}`, golden.cases[index % golden.cases.length], golden.model, params, 4000 + index);
+    return goldenRequest(`${index}`, golden.cases[index % golden.cases.length]!, golden.model, params, 4000 + index);
   }
 
   async function tokensInBatch(
     order: readonly number[],
-    { maxNumSequences, maxNumBatchedTokens, stepsBetween }: Readonly<Record<string, number>>,
+    {
+      maxNumSequences,
+      maxNumBatchedTokens,
+      stepsBetween,
+    }: Readonly<Record<"maxNumSequences" | "maxNumBatchedTokens" | "stepsBetween", number>>,
   ): Promise<(readonly number[])[]> {
     using engine = await SteppedEngine.create(
       createWorkerOptions(golden.model, { dtype, maxNumSequences, maxNumBatchedTokens }),

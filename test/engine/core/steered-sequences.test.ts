@@ -64,16 +64,16 @@ describe("a processor that fails during generation", () => {
       return { maxTokens: 6 + index, extraArgs: { target: index, ...(index % 3 === 2 && { failAt: index }) } };
     };
     for (let index = 0; index < 15; index++) {
-      engine.add(goldenRequest(`${index}`, cases[index % cases.length], model, paramsOf(index)));
+      engine.add(goldenRequest(`${index}`, cases[index % cases.length]!, model, paramsOf(index)));
       if (index % 4 === 3) engine.step();
     }
     engine.runToEnd();
-    const message = `The logits processor ${logitsProcessors[0].className} failed: enough of it`;
+    const message = `The logits processor ${logitsProcessors[0]!.className} failed: enough of it`;
     const targets = (index: number, count: number): number[] => Array.from({ length: count }, () => index);
     const expectedOf = (index: number) => {
       if (index % 3 === 2) return [targets(index, index), { code: "logits_processor_failed", message }];
       if (index % 3 === 1) return [targets(index, 6 + index), null];
-      return [cases[index % cases.length].greedyTokenIds.slice(0, 6 + index), null];
+      return [cases[index % cases.length]!.greedyTokenIds.slice(0, 6 + index), null];
     };
     for (let index = 0; index < 15; index++) {
       expect([engine.tokensOf(`${index}`), engine.errorOf(`${index}`)]).toEqual(expectedOf(index));
@@ -98,7 +98,7 @@ describe("logprobs of a prompt", () => {
         promptTokenIds.length + greedyTokenIds.length - 1,
         undefined,
       ]);
-      return outputs[0].promptLogprobs!;
+      return outputs[0]!.promptLogprobs!;
     });
   }
 
@@ -107,16 +107,16 @@ describe("logprobs of a prompt", () => {
     const all = await promptLogprobs(budget);
     cases.forEach(({ promptTokenIds, greedyTokenIds, logits }, index) => {
       const { vocabSize } = model.decoder;
-      const continuation = all[index].slice(promptTokenIds.length - 1);
+      const continuation = all[index]!.slice(promptTokenIds.length - 1);
       expect(continuation.map(({ sampled }) => sampled.tokenId)).toEqual(greedyTokenIds);
-      expect(all[index].slice(0, 3).map(({ sampled }) => sampled.tokenId)).toEqual(promptTokenIds.slice(1, 4));
+      expect(all[index]!.slice(0, 3).map(({ sampled }) => sampled.tokenId)).toEqual(promptTokenIds.slice(1, 4));
       continuation.forEach(({ sampled, top }, position) => {
         const row = [...logits.subarray(position * vocabSize, (position + 1) * vocabSize)];
         const total = Math.log(row.reduce((sum, logit) => sum + Math.exp(logit), 0));
         expect(sampled.rank).toBe(1);
         expect(top).toHaveLength(2);
         expect(top[0]).toEqual(sampled);
-        for (const { tokenId, logprob } of top) expect(logprob).toBeCloseTo(row[tokenId] - total, 3);
+        for (const { tokenId, logprob } of top) expect(logprob).toBeCloseTo(row[tokenId]! - total, 3);
       });
     });
   });

@@ -23,7 +23,7 @@ test.for([
     const { model, cases } = await buildGoldenModel(name, cache.path);
     const requests = lengths.map((length, index): EngineRequest => {
       const params = { maxTokens: numOutputTokens, logprobs: 1 };
-      const request = goldenRequest(`${index}`, { ...cases[0], pictures: [] }, model, params);
+      const request = goldenRequest(`${index}`, { ...cases[0]!, pictures: [] }, model, params);
       const promptTokenIds = Array.from({ length }, (_, place) => 5 + ((place * 31 + index * 17) % 300));
       return { ...request, promptTokenIds };
     });
@@ -31,7 +31,7 @@ test.for([
     const together = await generate(withWeightBytes(model, heavy), requests);
     expect(together.tokenIds).toEqual(alone.tokenIds);
     expect(together.logprobs).toHaveLength(lengths.length * numOutputTokens);
-    together.logprobs.forEach((logprob, index) => expect(logprob).toBeCloseTo(alone.logprobs[index], 4));
+    together.logprobs.forEach((logprob, index) => expect(logprob).toBeCloseTo(alone.logprobs[index]!, 4));
   },
 );
 
@@ -52,7 +52,7 @@ async function generate(
   return {
     tokenIds: requests.map(({ requestId }) => engine.tokensOf(requestId)),
     logprobs: requests.flatMap(({ requestId }) =>
-      engine.generations.get(requestId)!.outputs.map(({ logprobs }) => logprobs![0].sampled.logprob),
+      engine.generations.get(requestId)!.outputs.map(({ logprobs }) => logprobs![0]!.sampled.logprob),
     ),
   };
 }

@@ -23,11 +23,11 @@ test.for([true, false])("eager steps (%s) give the reference's tokens, alone and
   });
   using engine = await SteppedEngine.create(createWorkerOptions(model, { enforceEager, maxNumSequences: 5 }));
   for (let index = 0; index < 7; index++) {
-    engine.add(goldenRequest(`${index}`, cases[index % cases.length], model));
+    engine.add(goldenRequest(`${index}`, cases[index % cases.length]!, model));
     engine.step();
   }
   engine.runToEnd();
   for (let index = 0; index < 7; index++) {
-    expect(engine.tokensOf(`${index}`)).toEqual(cases[index % cases.length].greedyTokenIds);
+    expect(engine.tokensOf(`${index}`)).toEqual(cases[index % cases.length]!.greedyTokenIds);
   }
 });

@@ -119,20 +119,20 @@ test("a graph with weights in several folders computes correctly", async () => {
   await using folder = await createTemporaryFolder();
   // As in a hub cache: a read-only folder, and a link to a file elsewhere.
   const [checkpoint, blobs, cache] = ["checkpoint", "blobs", "cache"].map((name) => join(folder.path, name));
-  for (const path of [checkpoint, blobs, cache]) await mkdir(path);
-  const weight = await store(join(blobs, "weight"), [2, 3], [1, 2, 3, 4, 5, 6]);
-  await symlink(weight.file, join(checkpoint, "linked"));
-  await chmod(checkpoint, 0o555);
-  const norm = await store(join(cache, "norm"), [2], [10, 100]);
+  for (const path of [checkpoint, blobs, cache]) await mkdir(path!);
+  const weight = await store(join(blobs!, "weight"), [2, 3], [1, 2, 3, 4, 5, 6]);
+  await symlink(weight.file, join(checkpoint!, "linked"));
+  await chmod(checkpoint!, 0o555);
+  const norm = await store(join(cache!, "norm"), [2], [10, 100]);
 
   const graph = new GraphBuilder("two_folders");
   const input = graph.input("input", "float32", ["N", 3]);
-  const linked = graph.externalTensor("weight", { ...weight, file: join(checkpoint, "linked") });
+  const linked = graph.externalTensor("weight", { ...weight, file: join(checkpoint!, "linked") });
   const product = ops.gemm(graph, "product", input, linked, graph.constant("bias", "float32", [2], [0.5, -0.5]));
   const scaled = graph.externalTensor("norm", norm);
   const normalised = simplifiedLayerNormalization(graph, "output", { input: product, weight: scaled, epsilon: 0 });
   graph.output(normalised, ["N", 2]);
-  const path = join(cache, "model.onnx");
+  const path = join(cache!, "model.onnx");
   await writeFile(path, graph.encode());
 
   const options = { device: "cpu", deviceId: 0, numThreads: 1, externalDataFolder } as const;
@@ -148,8 +148,8 @@ test("a graph with weights in several folders computes correctly", async () => {
     [-0.5, -1.5],
   ].flatMap((row) => {
     const rootMeanSquare = Math.hypot(...row) / Math.SQRT2;
-    return [(row[0] / rootMeanSquare) * 10, (row[1] / rootMeanSquare) * 100];
+    return [(row[0]! / rootMeanSquare) * 10, (row[1]! / rootMeanSquare) * 100];
   });
   expected.forEach((value, index) => expect(output[index]).toBeCloseTo(value, 4));
-  await chmod(checkpoint, 0o755);
+  await chmod(checkpoint!, 0o755);
 });

@@ -41,9 +41,9 @@ test.for([
   ["data:image/png;base64,Zmé2ZWE=", "not base64"],
   ["image/png;base64,Zm92ZWE=", "data:"],
 ])("%j is rejected: %s", async ([reference, reason]) => {
-  await expect(fetchData(reference)).rejects.toMatchObject({
+  await expect(fetchData(reference!)).rejects.toMatchObject({
     code: "invalid_image_reference",
-    message: expect.stringContaining(reason),
+    message: expect.stringContaining(reason!),
   });
 });
 

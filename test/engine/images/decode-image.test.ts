@@ -40,7 +40,7 @@ describe("a decoded picture equals Pillow's with Hugging Face's convert_to_rgb",
     expect([decoded.width, decoded.height]).toEqual([width, height]);
     const expected = Buffer.from(rgb, "base64");
     expect(decoded.data.byteLength).toBe(expected.byteLength);
-    const differences = expected.map((value, index) => Math.abs(value - decoded.data[index]));
+    const differences = expected.map((value, index) => Math.abs(value - decoded.data[index]!));
     expect(Math.max(...differences)).toBeLessThanOrEqual(toleranceOf(file));
   });
 });
@@ -130,7 +130,7 @@ test("pictures with noise after their first bytes are reported or decoded, and t
     const whole = readPicture(name);
     for (let seed = 1; seed <= 12; seed++) {
       const bytes = Buffer.from(whole);
-      for (let index = 12 + seed; index < bytes.length; index += 7 * seed) bytes[index] ^= seed * 37;
+      for (let index = 12 + seed; index < bytes.length; index += 7 * seed) bytes[index]! ^= seed * 37;
       const outcome = await decodeImage(bytes, limits).then(
         ({ width, height, data }) => data.byteLength === width * height * 3,
         (error: unknown) => (error as { code?: string }).code,

@@ -50,7 +50,7 @@ test.for([
   ["//example.com/a.png", "is not a URL"],
   ["iVBORw0KGgo=", "is not a URL"],
 ])("%j is rejected: it %s", async ([reference, reason]) => {
-  await expect(fetchFrom(reference)).rejects.toMatchObject({
+  await expect(fetchFrom(reference!)).rejects.toMatchObject({
     code: "invalid_image_reference",
     message: `The image reference "${reference}" ${reason}; supported schemes: data:, https:.`,
   });

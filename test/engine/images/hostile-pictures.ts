@@ -99,10 +99,10 @@ export function manyPagesTiff(numPages: number, isLoop = false): Buffer {
     bytes.writeUInt16LE(numEntries, at);
     for (const [index, [tag, type, value]] of entries.entries()) {
       const entryAt = at + 2 + index * 12;
-      bytes.writeUInt16LE(tag, entryAt);
-      bytes.writeUInt16LE(type, entryAt + 2);
+      bytes.writeUInt16LE(tag!, entryAt);
+      bytes.writeUInt16LE(type!, entryAt + 2);
       bytes.writeUInt32LE(1, entryAt + 4);
-      bytes.writeUInt32LE(value, entryAt + 8);
+      bytes.writeUInt32LE(value!, entryAt + 8);
     }
     const isLast = page === numPages - 1;
     bytes.writeUInt32LE(isLast ? (isLoop ? header : 0) : at + pageBytes, at + 2 + numEntries * 12);

@@ -179,9 +179,9 @@ describe("a source that may reach one test server", () => {
     ["/to-nonsense", "an invalid URL"],
     ["/to-user", "user name"],
   ])("rejects %s: %s", async ([path, reason]) => {
-    await expect(fetchPath(path)).rejects.toMatchObject({
+    await expect(fetchPath(path!)).rejects.toMatchObject({
       code: "invalid_image_reference",
-      message: expect.stringContaining(reason),
+      message: expect.stringContaining(reason!),
     });
   });
 
@@ -339,6 +339,6 @@ function resolveTo(...addresses: readonly string[]): LookupFunction {
   const found = addresses.map((address) => ({ address, family: address.includes(":") ? 6 : 4 }));
   return (_hostname, options, callback) => {
     if (options.all === true) callback(null, found);
-    else callback(null, found[0].address, found[0].family);
+    else callback(null, found[0]!.address, found[0]!.family);
   };
 }

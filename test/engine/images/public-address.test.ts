@@ -47,5 +47,5 @@ test.for([
   ["localhost", "no address"],
   ["", "no address"],
 ])("%s is not public: %s", ([address]) => {
-  expect(isPublicAddress(address)).toBe(false);
+  expect(isPublicAddress(address!)).toBe(false);
 });

@@ -39,7 +39,7 @@ const rows = JSON.parse(
 describe("the resized picture is bit-identical to Pillow's", () => {
   test.for(rows)("%s %ix%i to %ix%i, filter %i", ([kind, width, height, toWidth, toHeight, filter, sha256]) => {
     const picture = computePicture(kind, width, height);
-    const resized = resample(picture, { width: toWidth, height: toHeight, filter: filters[filter], window: null });
+    const resized = resample(picture, { width: toWidth, height: toHeight, filter: filters[filter]!, window: null });
     expect([resized.width, resized.height]).toEqual([toWidth, toHeight]);
     expect(createHash("sha256").update(resized.data).digest("hex")).toBe(sha256);
   });
@@ -89,9 +89,9 @@ function filterAxis(
     const place = Math.floor(index / tapStride) % axis.length;
     const line = Math.floor(index / (tapStride * axis.length));
     let sum = 1 << 21;
-    for (let tap = 0; tap < numTaps[place]; tap++) {
-      const from = (line * axis.inputSize + starts[place] + tap) * tapStride + (index % tapStride);
-      sum += weights[place * maxTaps + tap] * input[from];
+    for (let tap = 0; tap < numTaps[place]!; tap++) {
+      const from = (line * axis.inputSize + starts[place]! + tap) * tapStride + (index % tapStride);
+      sum += weights[place * maxTaps + tap]! * input[from]!;
     }
     output[index] = sum >> 22;
   }
@@ -100,7 +100,10 @@ function filterAxis(
 
 describe("vectorized sums equal sequential sums", () => {
   const extremes = (length: number, seed: number): Uint8Array =>
-    Uint8Array.from({ length }, (_, index) => [0, 255, index * seed, seed][Math.imul(index + seed, 0x9e3779b1) >>> 30]);
+    Uint8Array.from(
+      { length },
+      (_, index) => [0, 255, index * seed, seed][Math.imul(index + seed, 0x9e3779b1) >>> 30]!,
+    );
   const isSame = (image: DecodedImage, options: FilteredOptions): boolean =>
     Buffer.compare(resample(image, options).data, resamplePlainly(image, options)) === 0;
 

@@ -67,7 +67,7 @@ describe("a source over a real object store", () => {
     ["s3://pictures/none.png", "the bucket has no object with that key"],
     ["s3://no-such-bucket/none.png", "the bucket does not exist"],
   ])("%s is unreachable: %s", async ([reference, reason]) => {
-    await expect(source.fetch(reference, { signal: never, maxImageBytes: 1_000 })).rejects.toMatchObject({
+    await expect(source.fetch(reference!, { signal: never, maxImageBytes: 1_000 })).rejects.toMatchObject({
       code: "image_unreachable",
       message: `The image "${reference}" is unreachable: ${reason}.`,
     });
@@ -82,9 +82,9 @@ describe("a source over a real object store", () => {
     ["s3://user@pictures/a.png", "does not name a valid bucket"],
     [`s3://pictures/${"é".repeat(513)}`, "a key of 1026 bytes; the limit is 1024"],
   ])("%s is malformed: %s", async ([reference, reason]) => {
-    await expect(source.fetch(reference, { signal: never, maxImageBytes: 1_000 })).rejects.toMatchObject({
+    await expect(source.fetch(reference!, { signal: never, maxImageBytes: 1_000 })).rejects.toMatchObject({
       code: "invalid_image_reference",
-      message: expect.stringContaining(reason),
+      message: expect.stringContaining(reason!),
     });
   });
 });

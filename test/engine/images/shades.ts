@@ -7,7 +7,7 @@ export const toTensors: PixelProgram = (image, { edge }, { resample }) => {
     throw new EngineError("unsupported_model", `The edge ${JSON.stringify(edge)} is no number.`);
   const { data } = resample(image, { width: edge, height: edge, filter: "bilinear" });
   const sums = new Float32Array(3);
-  for (const [index, value] of data.entries()) sums[index % 3] += value;
+  for (const [index, value] of data.entries()) sums[index % 3]! += value;
   const means = sums.map((sum) => sum / (edge * edge));
   return new Map([
     ["shades", { elementType: "float32", shape: [3], data: means }],

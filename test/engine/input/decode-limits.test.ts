@@ -90,7 +90,7 @@ test("a picture rotated by EXIF has the embeddings of the rotated picture", asyn
   const [one, other] = await Promise.all(
     [upright, turned].map((bytes) => inputs.inputProcessor.process(about(processor.imagePlaceholder!, [bytes]), never)),
   );
-  expect(other.images[0].tensors).toEqual(one.images[0].tensors);
+  expect(other!.images[0]!.tensors).toEqual(one!.images[0]!.tensors);
 });
 
 test("a small picture is finished while another request's sixteen large ones are in progress", async () => {

@@ -60,8 +60,8 @@ test("equal pictures have equal hashes, different ones do not", async () => {
   await using inputs = await createGoldenInputs("llava-default");
   const [drawing, photo] = [await pictureReference("drawing.png"), await pictureReference("photo.png")];
   const { images } = await inputs.inputProcessor.process(userSays("?", drawing, photo, drawing), never);
-  expect(images[0].mmHash).toBe(images[2].mmHash);
-  expect(images[0].mmHash).not.toBe(images[1].mmHash);
+  expect(images[0]!.mmHash).toBe(images[2]!.mmHash);
+  expect(images[0]!.mmHash).not.toBe(images[1]!.mmHash);
 });
 
 test("a placeholder written in a message is text, with or without a picture", async () => {

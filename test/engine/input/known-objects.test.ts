@@ -32,7 +32,7 @@ afterAll(async () => {
 });
 
 async function put(picture: string): Promise<void> {
-  const body = Buffer.from((await pictureReference(picture)).split(",")[1], "base64");
+  const body = Buffer.from((await pictureReference(picture)).split(",")[1]!, "base64");
   await s3.client.send(new PutObjectCommand({ Bucket: "pictures", Key: "a.png", Body: body }));
 }
 
@@ -73,7 +73,7 @@ async function startReplica(): Promise<Replica> {
     async mmHash() {
       const { images } = await inputs.inputProcessor.process(request, new AbortController().signal);
       await caches.settled();
-      return images[0].mmHash;
+      return images[0]!.mmHash;
     },
     async [Symbol.asyncDispose]() {
       await inputs[Symbol.asyncDispose]();

@@ -133,7 +133,7 @@ test("options of the deployment change the predicted input sizes", async () => {
   expect(plain.imageInputs?.info.maxTokensPerItem).toBe(16);
   expect(smaller.imageInputs?.info.maxTokensPerItem).toBe(8);
   const [size] = smaller.imageInputs!.dummyInputs.build(1).imageSizes;
-  expect(size.width * size.height).toBe(1152);
+  expect(size!.width * size!.height).toBe(1152);
 });
 
 test("a placeholder may be a different token than its embeddings', which a token prompt may already contain", async () => {

@@ -160,7 +160,7 @@ test("a request's size overrides the checkpoint's older names for the same optio
     const prompt = { kind: "text", text, addSpecialTokens: false, images } as const;
     const request = { requestId: "request", prompt, samplingParams: createSamplingParams(), mmProcessorOptions };
     const processed = await inputs.inputProcessor.process(request, new AbortController().signal);
-    return processed.images[0].placeholder.length;
+    return processed.images[0]!.placeholder.length;
   };
   expect(await countEmbeddings({})).toBeGreaterThan(1);
   expect(await countEmbeddings({ size: { shortest_edge: 1, longest_edge: 144 } })).toBe(1);

@@ -34,21 +34,21 @@ test.for([
     expect(numPromptTokens).toBeLessThan(maxModelLen);
     expect(numPromptTokens + samplingParams.maxTokens!).toBeGreaterThanOrEqual(Math.min(2, maxModelLen - 1));
     expect(numPromptTokens + samplingParams.maxTokens!).toBeLessThanOrEqual(maxModelLen);
-    beginnings.add(tokenIds[0]);
+    beginnings.add(tokenIds[0]!);
     for (const image of images) if (image.type === "image") uuids.add(image.uuid!);
   }
   expect(beginnings.size).toBe(maxNumSequences);
-  const [{ prompt }] = requests;
+  const { prompt } = requests[0]!;
   const numImages = prompt.kind === "tokens" ? (prompt.images ?? []).length : 0;
   expect(uuids.size).toBe(numImages * maxNumSequences);
 });
 
 test("answers are long enough that all sequences run at once", () => {
   const settings = { maxNumSequences: 8, maxNumBatchedTokens: 512 };
-  const [{ samplingParams }] = createWorstCaseRequests(
+  const { samplingParams } = createWorstCaseRequests(
     { maxModelLen: 4096, vocabSize: 1000, worstImage: null },
     settings,
-  );
+  )[0]!;
   // 8 * 4096 tokens, 504 a step beside 8 that decode: 66 steps.
   expect(samplingParams.maxTokens).toBeGreaterThanOrEqual(66);
 });

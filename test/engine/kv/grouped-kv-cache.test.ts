@@ -37,13 +37,13 @@ class BothCaches implements Disposable {
   readonly numKept = Array.from({ length: numSlots }, () => 0);
 
   prefill(slot: number, tokenIds: readonly number[]): void {
-    const firstToken = this.numKept[slot];
+    const firstToken = this.numKept[slot]!;
     const endToken = firstToken + tokenIds.length;
     this.grouped.prepare({ firstSlot: slot, numSlots: 1 }, { firstToken, endToken });
     const [actual, expected] = [this.grouped, this.plain].map((cache) =>
       run({ cache, session, graph }, slot, [tokenIds], [firstToken]),
     );
-    this.#note(actual, expected);
+    this.#note(actual!, expected!);
     this.numKept[slot] = endToken;
   }
 
@@ -52,20 +52,20 @@ class BothCaches implements Disposable {
     const ranges = this.grouped.planRanges(slots, hasPrompts);
     for (const range of ranges) {
       const members = slots.filter((slot) => slot >= range.firstSlot && slot < range.firstSlot + range.numSlots);
-      const firstToken = this.numKept[members[0]];
+      const firstToken = this.numKept[members[0]!]!;
       this.grouped.prepare(range, { firstToken, endToken: firstToken + 1 });
       const rows = Array.from({ length: range.numSlots }, (_, row) => range.firstSlot + row);
       const tokenIds = rows.map((slot) => [members.includes(slot) ? 9 + slot : 0]);
-      const numKept = rows.map((slot) => this.numKept[slot]);
+      const numKept = rows.map((slot) => this.numKept[slot]!);
       const logits = run({ cache: this.grouped, session, graph }, range.firstSlot, tokenIds, numKept);
       for (const slot of members) {
-        const expected = run({ cache: this.plain, session, graph }, slot, [[9 + slot]], [this.numKept[slot]]);
+        const expected = run({ cache: this.plain, session, graph }, slot, [[9 + slot]], [this.numKept[slot]!]);
         const row = slot - range.firstSlot;
         this.#note(logits.subarray(row * vocabSize, (row + 1) * vocabSize), expected);
       }
       this.numDecoded += members.length;
     }
-    for (const slot of slots) this.numKept[slot] += 1;
+    for (const slot of slots) this.numKept[slot]! += 1;
   }
 
   copy(fromSlot: number, toSlot: number, numTokens: number): void {
@@ -74,7 +74,7 @@ class BothCaches implements Disposable {
   }
 
   swap(first: number, second: number): void {
-    const numTokens = [this.numKept[first], this.numKept[second]] as const;
+    const numTokens = [this.numKept[first]!, this.numKept[second]!] as const;
     for (const cache of [this.grouped, this.plain])
       cache.transfer!({ kind: "swap", slots: [first, second], numTokens });
     [this.numKept[second], this.numKept[first]] = numTokens;
@@ -116,7 +116,7 @@ test("any order of prompts, decodes, copies and swaps computes what each slot co
       let numToDecode = 0;
       for (const [index, step] of operations.entries()) {
         if (step.kind === "decode") {
-          const slots = step.slots.filter((each) => numKept[each] > 0 && numKept[each] < maxLen - 1);
+          const slots = step.slots.filter((each) => numKept[each]! > 0 && numKept[each]! < maxLen - 1);
           numToDecode += slots.length;
           if (slots.length > 0)
             caches.decode(
@@ -124,16 +124,16 @@ test("any order of prompts, decodes, copies and swaps computes what each slot co
               step.hasPrompts,
             );
         } else if (step.kind === "prefill") {
-          if (numKept[step.slot] + step.length >= maxLen) continue;
+          if (numKept[step.slot]! + step.length >= maxLen) continue;
           caches.prefill(
             step.slot,
             Array.from({ length: step.length }, (_, token) => 5 + ((index * 7 + token) % 80)),
           );
         } else if (step.kind === "shorten") {
-          numKept[step.slot] = Math.floor((numKept[step.slot] * step.share) / 10);
+          numKept[step.slot] = Math.floor((numKept[step.slot]! * step.share) / 10);
         } else if (step.slot !== step.other) {
           if (step.kind === "swap") caches.swap(step.slot, step.other);
-          else caches.copy(step.slot, step.other, Math.floor((numKept[step.slot] * step.share) / 10));
+          else caches.copy(step.slot, step.other, Math.floor((numKept[step.slot]! * step.share) / 10));
         }
       }
       expect(caches.largestError).toBeLessThan(1e-3);

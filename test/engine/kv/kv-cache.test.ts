@@ -35,22 +35,22 @@ describe("slots within one allocation of a device", () => {
       const prompts = promptLengths.map((length, slot) => Array.from({ length }, (_, place) => 7 + slot + place));
       const prefilled = prompts.map((prompt, slot) => run(over, slot, [prompt], [0]));
       const together = run(over, 0, [[9], [11], [13]], promptLengths);
-      const alone = [9, 11, 13].map((tokenId, slot) => run(over, slot, [[tokenId]], [promptLengths[slot]]));
+      const alone = [9, 11, 13].map((tokenId, slot) => run(over, slot, [[tokenId]], [promptLengths[slot]!]));
       expect(maxDifference(together, Float32Array.from(alone.flatMap((row) => Array.from(row))))).toBeLessThan(1e-4);
       return [...prefilled, together];
     };
     const onHost = logitsOver(session);
     const onDevice = logitsOver(device);
-    onDevice.forEach((logits, index) => expect(maxDifference(logits, onHost[index])).toBeLessThan(1e-5));
-    expect(maxDifference(onDevice[0], onDevice[1])).toBeGreaterThan(0.01);
+    onDevice.forEach((logits, index) => expect(maxDifference(logits, onHost[index]!)).toBeLessThan(1e-5));
+    expect(maxDifference(onDevice[0]!, onDevice[1]!)).toBeGreaterThan(0.01);
   });
 
   test("a slot whose bytes are no multiple of 256 is lengthened until they are", () => {
     const shape = { numLayers: 1, numKvHeads: 1, headDim: 24, kvElementType: "float16" } as const;
     using cache = createKvCache(device, shape, { numSlots: 2, maxLen: 5 });
     using view = cache.view(1, 1);
-    expect(view.keys[0].shape).toEqual([1, 1, 16, 24]);
-    expect(view.keys[0].byteLength % 256).toBe(0);
+    expect(view.keys[0]!.shape).toEqual([1, 1, 16, 24]);
+    expect(view.keys[0]!.byteLength % 256).toBe(0);
   });
 
   test("a run takes as many slots as have fewer than 2^31 elements", () => {

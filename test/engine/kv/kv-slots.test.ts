@@ -53,13 +53,13 @@ test("slots in use and usage are correct after any sequence of takes and frees",
       for (const { takes, numTokens, pick } of operations) {
         const free = takes ? slots.findFree() : null;
         if (free !== null) {
-          const numReused = numTokens % (kept[free] + 1);
+          const numReused = numTokens % (kept[free]! + 1);
           slots.take(free, numReused);
           slots.setNumKeptTokens(free, numTokens);
           inUse.set(free, numTokens);
           kept[free] = numTokens;
         } else if (!takes && inUse.size > 0) {
-          const freed = [...inUse.keys()][pick % inUse.size];
+          const freed = [...inUse.keys()][pick % inUse.size]!;
           slots.free(freed);
           inUse.delete(freed);
         }

@@ -44,20 +44,20 @@ function writePresent(
   present: readonly Tensor[],
   newTokens: readonly (readonly number[])[],
   /** By row: number of past tokens in front of its padding. */
-  lengths: readonly number[] = newTokens.map(() => past[0].shape[2]),
+  lengths: readonly number[] = newTokens.map(() => past[0]!.shape[2]!),
 ): void {
   past.forEach((tensor, tensorIndex) => {
     const [numRows, , numPast] = tensor.shape;
     const from = tensor.data as Float32Array;
-    const to = present[tensorIndex].data as Float32Array;
-    const numTotal = present[tensorIndex].shape[2];
-    for (let row = 0; row < numRows; row++) {
+    const to = present[tensorIndex]!.data as Float32Array;
+    const numTotal = present[tensorIndex]!.shape[2]!;
+    for (let row = 0; row < numRows!; row++) {
       for (let head = 0; head < numKvHeads; head++) {
-        const start = (row * numKvHeads + head) * numPast * headDim;
-        const added = newTokens[row].flatMap((token) => numbersOf(token, tensorIndex, head));
+        const start = (row * numKvHeads + head) * numPast! * headDim;
+        const added = newTokens[row]!.flatMap((token) => numbersOf(token, tensorIndex, head));
         const target = (row * numKvHeads + head) * numTotal * headDim;
-        to.set(from.subarray(start, start + numPast * headDim), target);
-        to.set(added, target + lengths[row] * headDim);
+        to.set(from.subarray(start, start + numPast! * headDim), target);
+        to.set(added, target + lengths[row]! * headDim);
       }
     }
   });
@@ -92,40 +92,42 @@ test.for(["front", "back"] as const)(
         for (const step of operations) {
           if (step.kind === "run") {
             const tokens = take(step.numTokens);
-            const numTotal = expected[step.slot].length + tokens.length;
+            const numTotal = expected[step.slot]!.length + tokens.length;
             if (numTotal > maxLen) continue;
             writePresent(pastSlots.past(step.slot), pastSlots.present(numTotal), [tokens]);
             pastSlots.keepPresent(step.slot, numTotal);
-            expected[step.slot].push(...tokens);
+            expected[step.slot]!.push(...tokens);
           } else if (step.kind === "together") {
-            const slots = step.slots.filter((candidate) => expected[candidate].length < maxLen);
+            const slots = step.slots.filter((candidate) => expected[candidate]!.length < maxLen);
             if (slots.length < 2) continue;
             const tokens = slots.map(() => take(1));
             const { mask, past, present } = pastBatch.gather(slots);
             const numTotal = mask.length / slots.length;
             slots.forEach((candidate, row) => {
-              const seen = Array.from({ length: expected[candidate].length + 1 }, () => 1n);
+              const seen = Array.from({ length: expected[candidate]!.length + 1 }, () => 1n);
               const unseen = Array.from({ length: numTotal - seen.length }, () => 0n);
               masks.push([...mask.subarray(row * numTotal, (row + 1) * numTotal)]);
               expectedMasks.push(padding === "front" ? [...unseen, ...seen] : [...seen, ...unseen]);
             });
-            const lengths = slots.map((candidate) => (padding === "front" ? numTotal - 1 : expected[candidate].length));
+            const lengths = slots.map((candidate) =>
+              padding === "front" ? numTotal - 1 : expected[candidate]!.length,
+            );
             writePresent(past, present, tokens, lengths);
             pastBatch.scatter(slots);
-            slots.forEach((candidate, row) => expected[candidate].push(...tokens[row]));
+            slots.forEach((candidate, row) => expected[candidate]!.push(...tokens[row]!));
           } else if (step.kind === "truncate") {
-            const numTokens = Math.floor(expected[step.slot].length * step.share);
+            const numTokens = Math.floor(expected[step.slot]!.length * step.share);
             pastSlots.truncate(step.slot, numTokens);
-            expected[step.slot].length = numTokens;
+            expected[step.slot]!.length = numTokens;
           } else if (step.kind === "copy") {
             if (step.slot === step.toSlot) continue;
-            const numTokens = Math.floor(expected[step.slot].length * step.share);
+            const numTokens = Math.floor(expected[step.slot]!.length * step.share);
             pastSlots.transfer({ kind: "copy", fromSlot: step.slot, toSlot: step.toSlot, numTokens });
-            expected[step.toSlot] = expected[step.slot].slice(0, numTokens);
+            expected[step.toSlot] = expected[step.slot]!.slice(0, numTokens);
           } else {
             const slots = [step.slot, step.toSlot] as const;
             pastSlots.transfer({ kind: "swap", slots, numTokens: [0, 0] });
-            [expected[slots[0]], expected[slots[1]]] = [expected[slots[1]], expected[slots[0]]];
+            [expected[slots[0]], expected[slots[1]]] = [expected[slots[1]]!, expected[slots[0]]!];
           }
         }
         expect(masks).toEqual(expectedMasks);

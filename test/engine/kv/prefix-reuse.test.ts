@@ -64,7 +64,7 @@ describe.for(checkpoints)("%s", (name) => {
 
   test("the next turn of a conversation computes the new tokens and one more", async () => {
     using engine = await createEngine();
-    const [recorded] = golden.cases;
+    const recorded = golden.cases[0]!;
     const first = goldenRequest("first", recorded, golden.model);
     engine.add(first);
     engine.runToEnd();
@@ -86,7 +86,7 @@ describe.for(checkpoints)("%s", (name) => {
 
   test("equal prompts that arrive together are computed once", async () => {
     using engine = await createEngine({ maxNumBatchedTokens: 64 });
-    const prompt = goldenRequest("", golden.cases[0], golden.model);
+    const prompt = goldenRequest("", golden.cases[0]!, golden.model);
     const promptTokenIds = [...prompt.promptTokenIds, ...Array.from({ length: 20 }, (_, index) => 5 + index)];
     for (let index = 0; index < 6; index++) engine.add({ ...prompt, requestId: `${index}`, promptTokenIds });
     engine.runToEnd();
@@ -98,7 +98,7 @@ describe.for(checkpoints)("%s", (name) => {
 
   test("a kept prefix is unchanged after others have decoded around it", async () => {
     const requestOf = (requestId: string, index: number, maxTokens: number): EngineRequest =>
-      goldenRequest(requestId, golden.cases[index % golden.cases.length], golden.model, { maxTokens });
+      goldenRequest(requestId, golden.cases[index % golden.cases.length]!, golden.model, { maxTokens });
     const left = { ...requestOf("left", 0, 20), cacheSalt: "left" };
     const recorded = requestOf("kept", 1, 1);
     // Unused rows compute token 0, with which the recorded prompts start. It must differ here to be visible.
@@ -117,7 +117,7 @@ describe.for(checkpoints)("%s", (name) => {
     const logprobsOf = (one: SteppedEngine): number[] =>
       one.generations.get("turn")!.outputs.flatMap(({ logprobs }) => logprobs!.map(({ sampled }) => sampled.logprob));
     const expected = logprobsOf(withoutReuse);
-    for (const [index, logprob] of logprobsOf(engine).entries()) expect(logprob).toBeCloseTo(expected[index], 4);
+    for (const [index, logprob] of logprobsOf(engine).entries()) expect(logprob).toBeCloseTo(expected[index]!, 4);
   });
 
   test("random conversations with turns, branches, aborts and evictions get the same tokens as without reuse", async () => {
@@ -148,7 +148,7 @@ describe.for(checkpoints)("%s", (name) => {
           turns.forEach(({ base, kept, added, maxTokens, salt, wantsPromptLogprobs, numSteps, isAborted }, index) => {
             const requestId = `${index}`;
             const params = { maxTokens, promptLogprobs: wantsPromptLogprobs ? 0 : null };
-            const fresh = goldenRequest(requestId, cases[base % cases.length], model, params);
+            const fresh = goldenRequest(requestId, cases[base % cases.length]!, model, params);
             const from = requests[base] ?? fresh;
             const answer = from === fresh ? [] : reference.tokensOf(from.requestId);
             const numKept = Math.floor(((from.promptTokenIds.length + answer.length) * kept) / 100);
@@ -184,10 +184,10 @@ test("prompts with equal tokens and different images reuse nothing from the firs
   );
   const [first, other] = pictures.values();
   const recorded = cases.find(
-    (candidate) => candidate.pictures.length === 1 && candidate.pictures[0] === first.mmHash,
+    (candidate) => candidate.pictures.length === 1 && candidate.pictures[0] === first!.mmHash,
   )!;
   const request = goldenRequest("first", recorded, model);
-  const images = [{ ...other, placeholder: request.images[0].placeholder }];
+  const images = [{ ...other!, placeholder: request.images[0]!.placeholder }];
   using engine = await SteppedEngine.create(createWorkerOptions(model));
   using withoutReuse = await SteppedEngine.create(createWorkerOptions(model, { enablePrefixCaching: false }));
   engine.add(request);
@@ -197,7 +197,7 @@ test("prompts with equal tokens and different images reuse nothing from the firs
     one.runToEnd();
   }
   const outputs = engine.generations.get("other")!.outputs;
-  expect(outputs[0].numCachedTokens).toBeLessThanOrEqual(request.images[0].placeholder.offset);
+  expect(outputs[0]!.numCachedTokens).toBeLessThanOrEqual(request.images[0]!.placeholder.offset);
   expect(engine.tokensOf("other")).toEqual(withoutReuse.tokensOf("other"));
   expect(engine.tokensOf("other")).not.toEqual(engine.tokensOf("first"));
 });

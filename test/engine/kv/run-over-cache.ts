@@ -17,7 +17,7 @@ export function run(
   tokenIds: readonly (readonly number[])[],
   numComputed: readonly number[],
 ): Float32Array {
-  const [{ length }] = tokenIds;
+  const { length } = tokenIds[0]!;
   const numRows = tokenIds.length;
   using binding = new DecoderBinding(session, graph, cache.view(firstSlot, numRows));
   const lengths = numComputed.map((computed) => computed + length);
@@ -36,5 +36,5 @@ export function run(
 }
 
 export function maxDifference(left: Float32Array, right: Float32Array): number {
-  return left.reduce((largest, value, index) => Math.max(largest, Math.abs(value - right[index])), 0);
+  return left.reduce((largest, value, index) => Math.max(largest, Math.abs(value - right[index]!)), 0);
 }

@@ -34,8 +34,8 @@ test("ranges cover every slot once, start and end at one, ascend and stay within
       expect(covered.flat()).toEqual(slots);
       ranges.forEach(({ firstSlot, numSlots }, index) => {
         expect(numSlots).toBeLessThanOrEqual(maxSlotsPerRun);
-        expect(covered[index][0]).toBe(firstSlot);
-        expect(covered[index].at(-1)).toBe(firstSlot + numSlots - 1);
+        expect(covered[index]![0]).toBe(firstSlot);
+        expect(covered[index]!.at(-1)).toBe(firstSlot + numSlots - 1);
       });
     }),
   );

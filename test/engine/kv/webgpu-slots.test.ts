@@ -44,8 +44,8 @@ describe("five slots on webgpu", () => {
   test("equal prompts that come together are computed once and copied on the device", () => {
     expectSameTokens(report.equal);
     const [first, ...others] = report.equal;
-    expect(first.numCachedTokens).toBe(0);
-    for (const { numCachedTokens } of others) expect(numCachedTokens).toBe(first.numPromptTokens - 1);
+    expect(first!.numCachedTokens).toBe(0);
+    for (const { numCachedTokens } of others) expect(numCachedTokens).toBe(first!.numPromptTokens - 1);
   });
 
   test("an adapter that would compute longer prompts wrongly refuses them at the start", () => {
@@ -56,7 +56,7 @@ describe("five slots on webgpu", () => {
     expectSameTokens(report.turns);
     const [turn, branch] = report.turns;
     // The answer's last token was sampled, but nothing was computed after it.
-    expect(turn.numCachedTokens).toBe(turn.numPromptTokens - 4);
-    expect(branch.numCachedTokens).toBe(20);
+    expect(turn!.numCachedTokens).toBe(turn!.numPromptTokens - 4);
+    expect(branch!.numCachedTokens).toBe(20);
   });
 });

@@ -51,7 +51,7 @@ function answerOf({ requestId, promptTokenIds }: EngineRequest, expected: readon
 }
 
 const requestOf = (requestId: string, promptTokenIds: readonly number[], maxTokens: number): EngineRequest => ({
-  ...goldenRequest(requestId, cases[0], webgpu, { maxTokens }),
+  ...goldenRequest(requestId, cases[0]!, webgpu, { maxTokens }),
   promptTokenIds,
 });
 
@@ -71,7 +71,7 @@ const recorded = ["first", "second"].flatMap((turn) => {
   const requests = cases.map((golden) => goldenRequest(`${golden.name} ${turn}`, golden, webgpu));
   for (const request of requests) engine.add(request);
   engine.runToEnd();
-  return requests.map((request, index) => answerOf(request, cases[index].greedyTokenIds));
+  return requests.map((request, index) => answerOf(request, cases[index]!.greedyTokenIds));
 });
 
 const tokens = (seed: number, length: number): number[] =>
@@ -85,7 +85,7 @@ const mixed = ask(
 const shared = tokens(20, 22);
 const equal = ask([0, 1, 2, 3].map((index) => requestOf(`equal ${index}`, shared, 6)));
 const [first] = ask([requestOf("turn 0", tokens(40, 25), 8)]);
-const kept = [...tokens(40, 25), ...first.tokenIds];
+const kept = [...tokens(40, 25), ...first!.tokenIds];
 const turns = ask([
   requestOf("turn 1", [...kept, 9, 11, 13], 6),
   requestOf("branch", [...kept.slice(0, 20), 50, 51, 52], 6),

@@ -100,7 +100,7 @@ test.for([
     await copyRounded(checkpointFolder, copy, { rounded, stored, padding });
     const model = await buildFrom(copy, { cacheFolder: folder.path });
     using decoder = new DirectDecoder(model, { numSlots: 1, maxLength: 512 });
-    return decodeGolden(decoder, model, cases[1], 512, encodeImages(model, cases[1].pixelValues!));
+    return decodeGolden(decoder, model, cases[1]!, 512, encodeImages(model, cases[1]!.pixelValues!));
   };
   expect(relativeError(await logitsOf(rounded), await logitsOf("F32"))).toBeLessThan(1e-6);
 });
@@ -112,7 +112,7 @@ test("a missing tensor is named", async () => {
   const name = "model.layers.1.mlp.up_proj.weight";
   await copyCheckpoint(checkpointFolder, broken, (header) => {
     const { [name]: tensor, ...others } = header;
-    return { ...others, unknown: tensor };
+    return { ...others, unknown: tensor! };
   });
   await expect(buildFrom(broken, { cacheFolder: folder.path })).rejects.toMatchObject({
     code: "invalid_checkpoint",

@@ -53,9 +53,9 @@ const cases = Object.entries(families).flatMap(([architecture, { fields, config 
 
 function withField(config: object, path: string, value: unknown): object {
   const [first, ...rest] = path.split(".");
-  if (rest.length === 0) return { ...config, [first]: value };
-  const inner = (config as Record<string, object | undefined>)[first] ?? {};
-  return { ...config, [first]: withField(inner, rest.join("."), value) };
+  if (rest.length === 0) return { ...config, [first!]: value };
+  const inner = (config as Record<string, object | undefined>)[first!] ?? {};
+  return { ...config, [first!]: withField(inner, rest.join("."), value) };
 }
 
 function errorOf(action: () => unknown): unknown {

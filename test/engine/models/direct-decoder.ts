@@ -51,7 +51,7 @@ export class DirectDecoder implements Disposable {
   /** Row-major [logitRows.length, vocabSize]. */
   run({ tokenIds, numComputed, images, positions: given, logitRows }: DirectRun): Float32Array {
     const numSlots = tokenIds.length;
-    const [{ length }] = tokenIds;
+    const { length } = tokenIds[0]!;
     this.#bindSlots(numSlots);
     const { hiddenSize, vocabSize, acceptsImages, takesPositions } = this.#model.decoder;
     const int64 = (values: readonly number[], shape: readonly number[]): Tensor =>
@@ -75,7 +75,7 @@ export class DirectDecoder implements Disposable {
       inputs.image_positions = int64(positions, [positions.length, 1]);
     }
     if (takesPositions) {
-      const places = tokenIds.flatMap((ids, slot) => ids.map((_, index) => numComputed[slot] + index));
+      const places = tokenIds.flatMap((ids, slot) => ids.map((_, index) => numComputed[slot]! + index));
       inputs.positions = int64((given ?? [places, places, places]).flat(), [3, places.length]);
     }
     const logits = new Float32Array(logitRows.length * vocabSize);
@@ -139,7 +139,7 @@ export function encodeImages(model: BuiltModel, values: Float32Array, device: De
   const encoder = model.visionEncoder;
   if (encoder === null) throw new Error("the model does not accept images");
   const { hiddenSize } = model.decoder;
-  const [{ name, shape }] = encoder.inputs;
+  const { name, shape } = encoder.inputs[0]!;
   const tileShape = shape.filter((size) => typeof size === "number");
   const numTiles = values.length / tileShape.reduce((product, size) => product * size, 1);
   const isOneItem = tileShape.length < shape.length;
@@ -172,7 +172,7 @@ function encodeGrids(
   if (encoder === null) throw new Error("the model does not accept images");
   const { hiddenSize } = model.decoder;
   const [pixels, grid] = encoder.inputs;
-  const numFeatures = Number(pixels.shape[1]);
+  const numFeatures = Number(pixels!.shape[1]);
   using session = loadSession(model, encoder.path, { numSlots: 0, maxLength: 0 });
   using binding = session.createBinding();
   const features: number[] = [];
@@ -184,8 +184,8 @@ function encodeGrids(
     using input = Tensor.fromTypedArray("float32", patches, [1, numPatches, numFeatures]);
     using gridInput = Tensor.fromTypedArray("int64", BigInt64Array.from([time, rows, columns], BigInt), [1, 3]);
     using output = Tensor.fromTypedArray("float32", merged, [1, numPatches / 4, hiddenSize]);
-    binding.bindInput(pixels.name, input);
-    binding.bindInput(grid.name, gridInput);
+    binding.bindInput(pixels!.name, input);
+    binding.bindInput(grid!.name, gridInput);
     binding.bindOutput("image_features", output);
     binding.run();
     features.push(...merged);

@@ -64,10 +64,10 @@ describe.for(checkpoints)("%s in float32", (name) => {
         // Its neighbours have other lengths, with arbitrary content in their slots.
         const tokenIds = Array.from({ length: numSlots }, (_, other) => [(other * 31 + step) % vocabSize]);
         const numComputed = Array.from({ length: numSlots }, (_, other) => other * 17 + step);
-        tokenIds[slot] = [greedyTokenIds[step - 1]];
+        tokenIds[slot] = [greedyTokenIds[step - 1]!];
         numComputed[slot] = promptTokenIds.length + step - 1;
         const ownPosition = positions && {
-          positions: positions.map((axis) => numComputed.with(slot, axis[numComputed[slot]])),
+          positions: positions.map((axis) => numComputed.with(slot, axis[numComputed[slot]!]!)),
         };
         const logits = decoder.run({ tokenIds, numComputed, ...ownPosition, logitRows: [slot] });
         const expected = golden.logits.subarray(step * vocabSize, (step + 1) * vocabSize);

@@ -40,9 +40,9 @@ export function decodeGolden(
   const logits = new Float32Array(greedyTokenIds.length * vocabSize);
   logits.set(prefill(decoder, model, golden, chunkSize, imageFeatures));
   for (let step = 1; step < greedyTokenIds.length; step++) {
-    const tokenIds = [[greedyTokenIds[step - 1]]];
+    const tokenIds = [[greedyTokenIds[step - 1]!]];
     const numComputed = [promptTokenIds.length + step - 1];
-    const positions = positionsOf(golden, numComputed[0], numComputed[0] + 1);
+    const positions = positionsOf(golden, numComputed[0]!, numComputed[0]! + 1);
     logits.set(decoder.run({ tokenIds, numComputed, ...positions, logitRows: [0] }), step * vocabSize);
   }
   return logits;
@@ -73,9 +73,9 @@ export function relativeError(actual: Float32Array, expected: Float32Array): num
   let difference = 0;
   let [low, high] = [Infinity, -Infinity];
   for (let index = 0; index < expected.length; index++) {
-    difference = Math.max(difference, Math.abs(actual[index] - expected[index]));
-    low = Math.min(low, expected[index]);
-    high = Math.max(high, expected[index]);
+    difference = Math.max(difference, Math.abs(actual[index]! - expected[index]!));
+    low = Math.min(low, expected[index]!);
+    high = Math.max(high, expected[index]!);
   }
   return difference / (high - low);
 }
@@ -96,7 +96,7 @@ export function meanDivergence(expected: Float32Array, actual: Float32Array, row
     const reference = logSoftmax(expected.subarray(row * rowSize, (row + 1) * rowSize));
     const approximation = logSoftmax(actual.subarray(row * rowSize, (row + 1) * rowSize));
     reference.forEach((logprob, index) => {
-      divergence += Math.exp(logprob) * (logprob - approximation[index]);
+      divergence += Math.exp(logprob) * (logprob - approximation[index]!);
     });
   }
   return divergence / numRows;

@@ -46,7 +46,7 @@ test.for(["llava-siglip", "smolvlm"] as const)("%s: ids and pixel values equal t
     for (const { tensors } of images) {
       const { data } = tensors.get("pixel_values") as ItemTensor<"float32">;
       const expected = golden.pixelValues!.subarray(at, at + data.length);
-      const largest = data.reduce((max, value, index) => Math.max(max, Math.abs(value - expected[index])), 0);
+      const largest = data.reduce((max, value, index) => Math.max(max, Math.abs(value - expected[index]!)), 0);
       expect(largest).toBeLessThanOrEqual(oneStep);
       at += data.length;
     }
@@ -101,7 +101,7 @@ test("qwen2-vl: ids, patches, grids and positions equal those of transformers", 
   await using inputs = await createGoldenInputs("qwen2-vl");
   for (const golden of (await loadGoldens("qwen2-vl")).cases) {
     const mark = "<|vision_start|><|image_pad|><|vision_end|>";
-    const parts = golden.messages[0].content.map((part) => (part.type === "text" ? part.text : mark));
+    const parts = golden.messages[0]!.content.map((part) => (part.type === "text" ? part.text : mark));
     const references = await Promise.all(golden.pictures.map(pictureReference));
     const images = references.map((reference) => ({ type: "image", reference }) as const);
     const prompt = { kind: "text", text: parts.join(""), addSpecialTokens: false, images } as const;
@@ -114,12 +114,12 @@ test("qwen2-vl: ids, patches, grids and positions equal those of transformers", 
     const places = Array.from({ length: 3 }, () => Array.from({ length: numTokens }, (_, place) => place));
     const { axes, next } = processed.positions ?? { axes: places.flat(), next: numTokens };
     expect([...axes]).toEqual(recorded.flat());
-    expect(next).toBe(golden.positions![0][numTokens]);
+    expect(next).toBe(golden.positions![0]![numTokens]);
     let at = 0;
     for (const [index, { tensors }] of processed.images.entries()) {
       const { data } = tensors.get("pixel_values") as ItemTensor<"float32">;
       const expected = golden.pixelValues!.subarray(at, at + data.length);
-      const largest = data.reduce((max, value, element) => Math.max(max, Math.abs(value - expected[element])), 0);
+      const largest = data.reduce((max, value, element) => Math.max(max, Math.abs(value - expected[element]!)), 0);
       // One step of 255, in units of CLIP's smallest deviation.
       expect(largest).toBeLessThanOrEqual(1 / 255 / 0.26 + 1e-6);
       expect([...(tensors.get("image_grid_thw") as ItemTensor<"int64">).data].map(Number)).toEqual(
@@ -154,8 +154,8 @@ test("a request can keep its picture whole", async () => {
     mmProcessorOptions: { do_image_splitting: false },
   };
   const { images } = await inputs.inputProcessor.process(request, never);
-  expect(images[0].tensors.get("pixel_values")?.shape).toEqual([1, 3, 24, 24]);
-  expect(images[0].placeholder.isEmbed?.filter(Boolean)).toHaveLength(4);
+  expect(images[0]!.tensors.get("pixel_values")?.shape).toEqual([1, 3, 24, 24]);
+  expect(images[0]!.placeholder.isEmbed?.filter(Boolean)).toHaveLength(4);
 });
 
 test.for([

@@ -54,7 +54,7 @@ function scalarReference(
   const valueCache = caches.valueCache.slice();
   const width = numKvHeads * headDim;
   const slotAt = (blocks: readonly number[], position: number): number =>
-    (blocks[Math.floor(position / blockSize)] * blockSize + (position % blockSize)) * width;
+    (blocks[Math.floor(position / blockSize)]! * blockSize + (position % blockSize)) * width;
   let token = 0;
   for (const { past, added, blocks } of sequences) {
     for (let position = past; position < past + added; position++, token++) {
@@ -73,7 +73,7 @@ function scalarReference(
         const scores = seen.map((slot) => {
           let score = 0;
           for (let dim = 0; dim < headDim; dim++) {
-            score += query[(token * numHeads + head) * headDim + dim] * keyCache[slot + kvHead * headDim + dim];
+            score += query[(token * numHeads + head) * headDim + dim]! * keyCache[slot + kvHead * headDim + dim]!;
           }
           return score / Math.sqrt(headDim);
         });
@@ -82,7 +82,7 @@ function scalarReference(
         const total = shares.reduce((sum, share) => sum + share, 0);
         for (let dim = 0; dim < headDim; dim++) {
           output.push(
-            seen.reduce((sum, slot, index) => sum + shares[index] * valueCache[slot + kvHead * headDim + dim], 0) /
+            seen.reduce((sum, slot, index) => sum + shares[index]! * valueCache[slot + kvHead * headDim + dim]!, 0) /
               total,
           );
         }
@@ -225,7 +225,7 @@ test.for(cases)(
     binding.run();
 
     const largestError = made.reduce(
-      (most, value, index) => Math.max(most, Math.abs(value - expected.output[index])),
+      (most, value, index) => Math.max(most, Math.abs(value - expected.output[index]!)),
       0,
     );
     expect(largestError).toBeLessThan(1e-5);

@@ -91,8 +91,8 @@ test.for(
   const slots = await buildFrom(checkpointFolder, options);
   const paged = await buildFrom(checkpointFolder, { ...options, kvLayout: { kind: "paged", blockSize: 16 } });
   using decoder = new DirectDecoder(slots, { numSlots: 1, maxLength });
-  const expected = decodeGolden(decoder, slots, cases[0], maxLength);
-  const logits = decodePaged(paged, cases[0], { chunkSize: 7, blockSize: 16 });
+  const expected = decodeGolden(decoder, slots, cases[0]!, maxLength);
+  const logits = decodePaged(paged, cases[0]!, { chunkSize: 7, blockSize: 16 });
   // Activations that lie between two of 256 steps are rounded to one of them by the last bit.
   expect(meanDivergence(expected, logits, slots.decoder.vocabSize)).toBeLessThan(0.01);
 });
@@ -126,14 +126,16 @@ describe.for(checkpoints)("%s over a paged cache", (name) => {
   test.for([1, 8, 64])("computes the same with blocks of %i tokens", async (blockSize) => {
     const kvLayout = { kind: "paged", blockSize } as const;
     const model = await buildFrom(goldens.checkpointFolder, { cacheFolder: cache.path, kvLayout });
-    const [golden] = goldens.cases;
+    const golden = goldens.cases[0]!;
     const logits = decodePaged(model, golden, { chunkSize: 7, blockSize });
     expect(relativeError(logits, expected.get(golden.name)!)).toBeLessThan(tolerance);
   });
 
   test("computes prompts, chunks and decodes of all sequences in one run, with a shared prefix", () => {
     const blockSize = 16;
-    const golden = goldens.cases.toSorted((left, right) => right.promptTokenIds.length - left.promptTokenIds.length)[0];
+    const golden = goldens.cases.toSorted(
+      (left, right) => right.promptTokenIds.length - left.promptTokenIds.length,
+    )[0]!;
     const logits = expected.get(golden.name)!;
     const { vocabSize } = paged.decoder;
     const promptLength = golden.promptTokenIds.length;
@@ -146,7 +148,7 @@ describe.for(checkpoints)("%s over a paged cache", (name) => {
     const first = blocksFor(length, blockSize, 10);
     decoder.run({ sequences: [runOf(paged, golden, first, [0, length - 3])], logitRows: [] });
     const sharedPrefix = (start: number): number[] => [
-      first[0],
+      first[0]!,
       ...Array.from({ length: numOwn - 1 }, (_, index) => start + numOwn - index),
     ];
     const second = sharedPrefix(60);
@@ -178,7 +180,7 @@ describe.for(checkpoints)("%s over a paged cache", (name) => {
   });
 
   test("fails where a token's block is not mapped", () => {
-    const [golden] = goldens.cases;
+    const golden = goldens.cases[0]!;
     using decoder = new DirectPagedDecoder(paged, { numBlocks });
     const run = { ...runOf(paged, golden, [-1], [0, 2]), imageRows: [-1, -1] };
     expect(() => decoder.run({ sequences: [run], logitRows: [1] })).toThrow(/ind/);

@@ -49,9 +49,9 @@ describe.for(checkpoints)("%s", (name) => {
     const model = await buildFrom(goldens.checkpointFolder, { cacheFolder: cache.path, dtype });
     using decoder = new DirectDecoder(model, { numSlots: 1, maxLength });
     const [golden] = goldens.cases;
-    const whole = decodeGolden(decoder, model, golden, maxLength);
+    const whole = decodeGolden(decoder, model, golden!, maxLength);
     for (const chunkSize of [1, 7]) {
-      const chunked = decodeGolden(decoder, model, golden, chunkSize);
+      const chunked = decodeGolden(decoder, model, golden!, chunkSize);
       expect(meanDivergence(whole, chunked, model.decoder.vocabSize)).toBeLessThan(0.01);
     }
   });
@@ -69,5 +69,5 @@ test("in int8 a token of zeros, which has no scale, stays close to float32 and d
     const images = { embeddings: new Float32Array(model.decoder.hiddenSize), positions: [1] };
     logits.push(decoder.run({ tokenIds: [[5, 6, 7]], numComputed: [0], images, logitRows: [0, 1, 2] }));
   }
-  expect(meanDivergence(logits[0], logits[1], vocabSize)).toBeLessThan(0.05);
+  expect(meanDivergence(logits[0]!, logits[1]!, vocabSize)).toBeLessThan(0.05);
 });

@@ -22,13 +22,13 @@ test.for(recorded)("$name has the frequencies and amplitude of transformers", (g
   const frequencies = inverseFrequencies(config, headDim);
   expect(frequencies.length).toBe(golden.inverseFrequencies.length);
   golden.inverseFrequencies.forEach((expected, index) => {
-    expect(Math.abs(frequencies[index] / expected - 1)).toBeLessThan(1e-6);
+    expect(Math.abs(frequencies[index]! / expected - 1)).toBeLessThan(1e-6);
   });
   // At position 0 every cosine is the amplitude and every sine is zero.
   const { cos, sin } = ropeTables(config, headDim, 2);
   expect(cos[0]).toBeCloseTo(golden.amplitude, 6);
   expect(sin[0]).toBe(0);
-  expect(sin[headDim / 2]).toBeCloseTo(Math.sin(golden.inverseFrequencies[0]) * golden.amplitude, 6);
+  expect(sin[headDim / 2]).toBeCloseTo(Math.sin(golden.inverseFrequencies[0]!) * golden.amplitude, 6);
 });
 
 test.for(recorded)("$name is the same in the spelling of transformers 4", ({ ropeParameters }) => {

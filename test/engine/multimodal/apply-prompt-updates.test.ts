@@ -275,7 +275,7 @@ test("every range contains its item's content, and the rest is the prompt withou
       const restored = [...tokenIds];
       const ranges = placeholders.flatMap((range, item) => (range === null ? [] : [{ range, item }]));
       for (const { range, item } of ranges.sort((left, right) => right.range.offset - left.range.offset)) {
-        const [{ mode, target, content }] = items[item];
+        const { mode, target, content } = items[item]![0]!;
         expect(tokenIds.slice(range.offset, range.offset + range.length)).toEqual(content.full);
         const replaced = mode === "replacement" && target.kind === "tokens" ? target.tokenIds : [];
         restored.splice(range.offset, range.length, ...replaced);

@@ -28,7 +28,7 @@ describe("batched", () => {
     const field = counting([3, 2, 2]);
     const items = splitField(field, fieldConfig.batched());
     expect(items[1]).toEqual(floats([2, 2], [5, 6, 7, 8]));
-    expect(items[1].data.buffer).toBe(field.data.buffer);
+    expect(items[1]!.data.buffer).toBe(field.data.buffer);
   });
 
   test("items of different shapes are a list", () => {
@@ -55,7 +55,7 @@ describe("flat", () => {
       [0, 2],
       [3, 2],
     ]);
-    expect([...items[2].data]).toEqual([5, 6, 7, 8, 9, 10]);
+    expect([...items[2]!.data]).toEqual([5, 6, 7, 8, 9, 10]);
   });
 
   test("items along another dimension are copied", () => {
@@ -105,8 +105,8 @@ describe("all fields of a batch", () => {
     ]);
     const configs = { pixels: fieldConfig.batched(), sizes: fieldConfig.batched(), absent: fieldConfig.batched() };
     const [first, second] = splitFields(fields, configs);
-    expect([...first.keys()]).toEqual(["pixels", "sizes"]);
-    expect(second.get("pixels")).toEqual(floats([3], [4, 5, 6]));
+    expect([...first!.keys()]).toEqual(["pixels", "sizes"]);
+    expect(second!.get("pixels")).toEqual(floats([3], [4, 5, 6]));
   });
 
   test("with different numbers of items are rejected with both numbers", () => {
@@ -147,9 +147,9 @@ test("an item's elements are bit-identical to the field's, for any type, shape a
     (field, cuts, at) => {
       const dimension = at % field.shape.length;
       const slices: FieldSlice[] = [];
-      for (let start = 0; start < field.shape[dimension];) {
+      for (let start = 0; start < field.shape[dimension]!;) {
         const size = (cuts.next().value as number) + (slices.length > 8 ? 1 : 0);
-        slices.push({ start, end: Math.min(start + size, field.shape[dimension]) });
+        slices.push({ start, end: Math.min(start + size, field.shape[dimension]!) });
         start += size;
       }
       const product = (shape: readonly number[]): number => shape.reduce((total, size) => total * size, 1);
@@ -157,11 +157,11 @@ test("an item's elements are bit-identical to the field's, for any type, shape a
       const outer = product(field.shape.slice(0, dimension));
       const items = splitField(field, fieldConfig.flat(slices, dimension));
       for (const [index, { start, end }] of slices.entries()) {
-        const item = items[index];
+        const item = items[index]!;
         const length = (end - start) * inner;
         expect([item.elementType, item.shape]).toEqual([field.elementType, field.shape.with(dimension, end - start)]);
         for (let row = 0; row < outer; row += 1) {
-          const from = (row * field.shape[dimension] + start) * inner;
+          const from = (row * field.shape[dimension]! + start) * inner;
           expect(bytesOf(item, row * length, (row + 1) * length)).toBe(bytesOf(field, from, from + length));
         }
       }

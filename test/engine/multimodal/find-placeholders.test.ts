@@ -64,7 +64,7 @@ function offsetsByPosition(prompt: readonly number[], modalities: readonly (read
   const next = modalities.map(() => 0);
   for (let position = 0; position < prompt.length;) {
     const hit = modalities.flatMap((items, modality) =>
-      (items[next[modality]] ?? []).flatMap(({ content: { full } }) =>
+      (items[next[modality]!] ?? []).flatMap(({ content: { full } }) =>
         full.every((tokenId, index) => prompt[position + index] === tokenId) ? [{ modality, length: full.length }] : [],
       ),
     )[0];
@@ -72,8 +72,8 @@ function offsetsByPosition(prompt: readonly number[], modalities: readonly (read
       position += 1;
       continue;
     }
-    found[hit.modality][next[hit.modality]] = position;
-    next[hit.modality] += 1;
+    found[hit.modality]![next[hit.modality]!] = position;
+    next[hit.modality]! += 1;
     position += hit.length;
   }
   return found;

@@ -67,9 +67,9 @@ test("a waiting consumer gets each step's output", async () => {
   const outputs = createOutputs();
   const [first, second] = await encode("ab");
   const waiting = outputs.next();
-  outputs.append(step([first]));
+  outputs.append(step([first!]));
   expect(await waiting).toMatchObject({ text: "a", tokenIds: [first], finishReason: null, numOutputTokens: 1 });
-  outputs.append(step([second], { finishReason: "length" }));
+  outputs.append(step([second!], { finishReason: "length" }));
   expect(await outputs.next()).toMatchObject({ text: "b", tokenIds: [second], finishReason: "length" });
 });
 
@@ -77,11 +77,11 @@ test("an incomplete character is held back, and becomes a replacement character 
   const outputs = createOutputs();
   const [first, ...rest] = await encode("😀");
   expect(rest.length).toBeGreaterThan(0);
-  outputs.append(step([first]));
+  outputs.append(step([first!]));
   expect(await outputs.next()).toMatchObject({ text: "", tokenIds: [first] });
   outputs.append(step(rest));
   expect(await outputs.next()).toMatchObject({ text: "😀" });
-  outputs.append(step([first], { finishReason: "length" }));
+  outputs.append(step([first!], { finishReason: "length" }));
   expect(await outputs.next()).toMatchObject({ text: "\uFFFD" });
 });
 
@@ -101,7 +101,7 @@ describe("a token that ends the text", () => {
   test("reports its id as the reason if the request named it", async () => {
     const outputs = createOutputs();
     const [tokenId] = await encode("b");
-    feed(outputs, [...(await encode("a")), tokenId], { finishReason: "stop", stopReason: tokenId });
+    feed(outputs, [...(await encode("a")), tokenId!], { finishReason: "stop", stopReason: tokenId! });
     expect(await outputs.next()).toMatchObject({ text: "a", stopReason: tokenId });
   });
 });
@@ -151,14 +151,14 @@ test("logprobs contain the text and bytes of their tokens", async () => {
   const [open] = await encode("😀");
   const [a] = await encode("a");
   const logprobs = [
-    { sampled: { tokenId: a, logprob: -1, rank: 2 }, top: [{ tokenId: open, logprob: -0.5, rank: 1 }] },
+    { sampled: { tokenId: a!, logprob: -1, rank: 2 }, top: [{ tokenId: open!, logprob: -0.5, rank: 1 }] },
   ];
-  outputs.append(step([a], { logprobs }));
+  outputs.append(step([a!], { logprobs }));
   const output = await outputs.next();
   expect(output.logprobs).toEqual([
     {
       sampled: { tokenId: a, logprob: -1, rank: 2, token: "a", bytes: [0x61] },
-      top: [{ tokenId: open, logprob: -0.5, rank: 1, token: "\uFFFD", bytes: [...tokenizer.tokenBytes(open)] }],
+      top: [{ tokenId: open, logprob: -0.5, rank: 1, token: "\uFFFD", bytes: [...tokenizer.tokenBytes(open!)] }],
     },
   ]);
 });
@@ -166,13 +166,13 @@ test("logprobs contain the text and bytes of their tokens", async () => {
 test("sequences ahead of the first wait for the prompt's logprobs, which it computes for all", async () => {
   const [a, b] = await encode("ab");
   const samplingParams = createSamplingParams({ promptLogprobs: 0 });
-  const prompt = { text: "ab", tokenIds: [a, b] };
+  const prompt = { text: "ab", tokenIds: [a!, b!] };
   const shared = { samplingParams, vocabulary: tokenizer, prompt, numPromptTokens: 2, numImageTokens: 0 };
   const outputs = new RequestOutputs({ requestId: "request", ...shared }, 2);
-  outputs.append(step([a], { finishReason: "length" }), 1);
+  outputs.append(step([a!], { finishReason: "length" }), 1);
   const first = outputs.next();
-  outputs.append(step([b], { promptLogprobs: [{ sampled: { tokenId: b, logprob: -1, rank: 2 }, top: [] }] }), 0);
-  outputs.append(step([b], { finishReason: "length" }), 0);
+  outputs.append(step([b!], { promptLogprobs: [{ sampled: { tokenId: b!, logprob: -1, rank: 2 }, top: [] }] }), 0);
+  outputs.append(step([b!], { finishReason: "length" }), 0);
   const both = [await first, await outputs.next()].toSorted((left, right) => left.index - right.index);
   expect(both.map(({ tokenIds }) => tokenIds)).toEqual([[b, b], [a]]);
   for (const output of both) {

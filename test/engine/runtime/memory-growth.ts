@@ -7,7 +7,7 @@ import { Session } from "../../../engine/runtime/session.ts";
 import type { SessionOptions } from "../../../engine/runtime/session.ts";
 import { Tensor } from "../../../engine/runtime/tensor.ts";
 
-const path = process.argv[2];
+const path = process.argv[2]!;
 const options: SessionOptions = { device: "cpu", deviceId: 0, numThreads: 1 };
 
 using session = Session.load(path, options);

@@ -29,7 +29,7 @@ export async function writeTripleModel(folder: string): Promise<string> {
   const x = graph.input("x", "float32", ["size"]);
   const addX = (name: string, value: Value): Value => {
     const outputs = [{ name, elementType: "float32" as const, shape: ["size"] }];
-    return graph.addNode({ name, operator: "Add", domain: standardDomain, inputs: [value, x], outputs })[0];
+    return graph.addNode({ name, operator: "Add", domain: standardDomain, inputs: [value, x], outputs })[0]!;
   };
   graph.output(addX("tripled", addX("doubled", x)));
   return writeModel(folder, "triple", graph.encode());

@@ -39,7 +39,7 @@ function attendToken(query: Float32Array, token: number, { keys, values }: Atten
   for (let start = 0; start < numTokens; start += NUM_LANES) {
     const rows = Array.from(scores, (_, place) => start + (place % NUM_LANES));
     scores = scores.map((left, place) =>
-      start + place > token ? LOWEST : left + dot(query, keys, rows[place]) / Math.sqrt(headDim),
+      start + place > token ? LOWEST : left + dot(query, keys, rows[place]!) / Math.sqrt(headDim),
     );
     const newLargest = Math.max(largest, ...scores);
     scores = scores.map((score) => Math.exp(score - newLargest));
@@ -47,8 +47,8 @@ function attendToken(query: Float32Array, token: number, { keys, values }: Atten
     denominator = kept + scores.reduce((sum, share) => sum + share, 0);
     scores = scores.map((share) => share / denominator);
     for (let index = 0; index < headDim; index++) {
-      output[index] *= kept / denominator;
-      for (const [place, row] of rows.entries()) output[index] += scores[place] * values[row * headDim + index];
+      output[index]! *= kept / denominator;
+      for (const [place, row] of rows.entries()) output[index]! += scores[place]! * values[row * headDim + index]!;
     }
     largest = newLargest;
   }
@@ -56,5 +56,5 @@ function attendToken(query: Float32Array, token: number, { keys, values }: Atten
 }
 
 function dot(query: Float32Array, keys: Float32Array, row: number): number {
-  return query.reduce((sum, value, index) => sum + value * keys[row * headDim + index], 0);
+  return query.reduce((sum, value, index) => sum + value * keys[row * headDim + index]!, 0);
 }

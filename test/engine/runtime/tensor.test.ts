@@ -41,7 +41,7 @@ test("an array whose size does not fit the shape is rejected with both numbers",
 test.for([[[-1, -6]], [[1.5, 4]], [[Number.NaN]], [[2 ** 40, 2 ** 40]], [Array.from({ length: 17 }, () => 1)]])(
   "%j is not a shape",
   ([shape]) => {
-    expect(() => Tensor.fromTypedArray("float32", new Float32Array(6), shape)).toThrow(
+    expect(() => Tensor.fromTypedArray("float32", new Float32Array(6), shape!)).toThrow(
       expect.objectContaining({ code: "runtime_failed" }),
     );
   },

@@ -39,17 +39,17 @@ function toPlain({ outputs, keys }: AttentionResult): DeviceResults {
 }
 
 function attentionOn(device: "cpu" | "webgpu"): DeviceResults {
-  using session = Session.load(attentionPath, { device, deviceId: 0, numThreads: 1 });
+  using session = Session.load(attentionPath!, { device, deviceId: 0, numThreads: 1 });
   return toPlain(decode(session));
 }
 
 function promptOn(device: "cpu" | "webgpu", numTokens: number): number[] {
-  using session = Session.load(attentionPath, { device, deviceId: 0, numThreads: 1 });
+  using session = Session.load(attentionPath!, { device, deviceId: 0, numThreads: 1 });
   return [...decodeInOneRun(session, numTokens).outputs];
 }
 
 function sums(): Omit<WebGpuReport, "cpu" | "webgpu" | "prompts"> {
-  using session = Session.load(sumPath, { device: "webgpu", deviceId: 0, numThreads: 1 });
+  using session = Session.load(sumPath!, { device: "webgpu", deviceId: 0, numThreads: 1 });
   using binding = session.createBinding();
   using first = session.allocateTensor("float32", [1, 3]);
   using second = session.allocateTensor("float32", [1, 3]);
@@ -58,9 +58,9 @@ function sums(): Omit<WebGpuReport, "cpu" | "webgpu" | "prompts"> {
     [first, second],
     [second, first],
   ]) {
-    binding.bindInput("left", source);
-    binding.bindInput("right", source);
-    binding.bindOutput("sum", target);
+    binding.bindInput("left", source!);
+    binding.bindInput("right", source!);
+    binding.bindOutput("sum", target!);
     binding.run();
   }
   binding.bindOutputToDevice("sum");

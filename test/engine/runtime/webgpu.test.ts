@@ -30,7 +30,7 @@ test("with tensors that stay on the device between runs, webgpu gives the CPU's 
   const { cpu, webgpu, doubledTwice, allocated, afterDisposal } = report;
 
   expect(cpu.outputs.some((value) => value !== 0)).toBe(true);
-  webgpu.outputs.forEach((value, index) => expect(value).toBeCloseTo(cpu.outputs[index], 5));
+  webgpu.outputs.forEach((value, index) => expect(value).toBeCloseTo(cpu.outputs[index]!, 5));
   expect(webgpu.keys).toEqual(cpu.keys);
 
   expect(doubledTwice).toEqual([4, 8, 12]);
@@ -41,13 +41,13 @@ test("with tensors that stay on the device between runs, webgpu gives the CPU's 
 
 test("one run of 31 tokens gives the CPU's numbers, one of 32 those of a kernel that needs larger subgroups", () => {
   const largestError = (actual: readonly number[], expected: ArrayLike<number>): number =>
-    actual.reduce((largest, value, index) => Math.max(largest, Math.abs(value - expected[index])), 0);
+    actual.reduce((largest, value, index) => Math.max(largest, Math.abs(value - expected[index]!)), 0);
   const [fewer, more] = report.prompts;
-  expect([fewer.numTokens, more.numTokens]).toEqual([31, 32]);
-  expect(largestError(fewer.webgpu, fewer.cpu)).toBeLessThan(1e-5);
+  expect([fewer!.numTokens, more!.numTokens]).toEqual([31, 32]);
+  expect(largestError(fewer!.webgpu, fewer!.cpu)).toBeLessThan(1e-5);
   // Where this fails, SwiftShader or ONNX Runtime is mended: the tests' chunks may then be longer.
-  expect(largestError(more.webgpu, more.cpu)).toBeGreaterThan(0.1);
-  expect(largestError(more.webgpu, attendWithFourLanes(attentionInputs(more.numTokens)))).toBeLessThan(1e-5);
+  expect(largestError(more!.webgpu, more!.cpu)).toBeGreaterThan(0.1);
+  expect(largestError(more!.webgpu, attendWithFourLanes(attentionInputs(more!.numTokens)))).toBeLessThan(1e-5);
 });
 
 test("a machine without a Vulkan driver gets an error, not a crash", async () => {

@@ -72,10 +72,10 @@ export function sampleDeferred(
   const readRows = new Set<number>();
   const samples = sample(rows, custom, (logits) =>
     logits.defer(0, rows.length, {
-      candidatesOf: (index) => candidatesOf(rows[index], numCandidates),
+      candidatesOf: (index) => candidatesOf(rows[index]!, numCandidates),
       read: (index, row) => {
         readRows.add(index);
-        row.set(rows[index].logits);
+        row.set(rows[index]!.logits);
       },
     }),
   );
@@ -85,11 +85,11 @@ export function sampleDeferred(
 function candidatesOf({ logits, params }: TestRow, numCandidates: number): Candidates {
   const { temperature } = createSamplingParams(params);
   const row = Float32Array.from(logits);
-  const order = Array.from(row.keys()).sort((left, right) => row[right] - row[left] || left - right);
+  const order = Array.from(row.keys()).sort((left, right) => row[right]! - row[left]! || left - right);
   const tokenIds = Int32Array.from(order.slice(0, numCandidates));
-  const values = Float32Array.from(tokenIds, (tokenId) => row[tokenId]);
+  const values = Float32Array.from(tokenIds, (tokenId) => row[tokenId]!);
   const scale = temperature === 0 ? 1 : Math.fround(1 / temperature);
-  const mass = row.reduce((sum, logit) => sum + Math.exp(Math.fround(logit - values[0]) * scale), 0);
+  const mass = row.reduce((sum, logit) => sum + Math.exp(Math.fround(logit - values[0]!) * scale), 0);
   return { values, tokenIds, mass: Math.fround(mass), isWholeRow: numCandidates >= row.length };
 }
 
@@ -98,7 +98,7 @@ function sample(
   custom: readonly (() => LogitsProcessor)[],
   fill: (logits: StepLogits) => void,
 ): TestSample[] {
-  const vocabSize = rows[0].logits.length;
+  const vocabSize = rows[0]!.logits.length;
   const chain = createChain(vocabSize, custom);
   const logits = new StepLogits(rows.length, vocabSize);
   logits.numRequests = rows.length;
@@ -107,7 +107,7 @@ function sample(
   chain.updateState({ batchSize: rows.length, removed: [], added, moved: [] });
   const samplingRows = added.map(({ params, promptTokenIds, outputTokenIds }, index): SamplingRow => ({
     samplingParams: params,
-    seed: rows[index].seed ?? 0,
+    seed: rows[index]!.seed ?? 0,
     promptTokenIds,
     outputTokenIds,
   }));

@@ -10,12 +10,12 @@ const logit = fc.oneof(
 /** Three rows of one length. */
 const rowsOfThree = fc
   .array(fc.tuple(logit, logit, logit), { minLength: 1, maxLength: 41 })
-  .map((columns) => [0, 1, 2].map((row) => Float32Array.from(columns, (column) => column[row])));
+  .map((columns) => [0, 1, 2].map((row) => Float32Array.from(columns, (column) => column[row]!)));
 const scales = fc.constantFrom(1, Math.fround(1 / 0.7), 0.5, 100);
 
 /** Each row, at its position in the kernel's memory. */
 function rowsInKernel(rows: readonly Float32Array[]): { kernel: LogitsKernel; views: Float32Array[] } {
-  const vocabSize = rows[0].length;
+  const vocabSize = rows[0]!.length;
   const kernel = new LogitsKernel(rows.length, vocabSize);
   const views = rows.map((row, index) => {
     const view = kernel.logits.subarray(index * vocabSize, (index + 1) * vocabSize);
@@ -31,8 +31,8 @@ test("the maximum and its lowest index are found for any row length and alignmen
       const { kernel, views } = rowsInKernel(rows);
       for (const [index, row] of rows.entries()) {
         const largest = row.reduce((left, right) => (right > left ? right : left), -Infinity);
-        expect(kernel.maximum(views[index]) + 0).toBe(largest + 0);
-        expect(kernel.argmax(views[index])).toBe(largest === -Infinity ? -1 : row.indexOf(largest));
+        expect(kernel.maximum(views[index]!) + 0).toBe(largest + 0);
+        expect(kernel.argmax(views[index]!)).toBe(largest === -Infinity ? -1 : row.indexOf(largest));
       }
     }),
     { numRuns: 200 },
@@ -54,8 +54,8 @@ test("tokens are in the bucket of their distance from the maximum, and add their
         expect(Array.from(kernel.bucketOf, (bucket) => Math.min(bucket, NUM_BUCKETS))).toEqual(buckets);
 
         const masses = new Float64Array(NUM_BUCKETS);
-        buckets.forEach((bucket, token) => (masses[bucket] += Math.exp(bucket / 64 - distances[token])));
-        const errors = masses.map((mass, bucket) => Math.abs(kernel.masses[bucket] - mass));
+        buckets.forEach((bucket, token) => (masses[bucket]! += Math.exp(bucket / 64 - distances[token]!)));
+        const errors = masses.map((mass, bucket) => Math.abs(kernel.masses[bucket]! - mass));
         expect(Math.max(...errors)).toBeLessThan(1e-5);
       }
     }),

@@ -35,7 +35,7 @@ const greedy = { temperature: 0 };
 
 describe("the choice of a token", () => {
   test("is the most likely one at temperature 0, with the lowest id among equals", () => {
-    expect(sampleOnce([{ logits: [1, 3, 3, 2], params: greedy }])[0].tokenId).toBe(1);
+    expect(sampleOnce([{ logits: [1, 3, 3, 2], params: greedy }])[0]!.tokenId).toBe(1);
   });
 
   describe("fails when every logit is excluded, for greedy and drawn rows alike:", () => {
@@ -81,7 +81,7 @@ describe("the choice of a token", () => {
     const numDraws = 4000;
     let numFirst = 0;
     for (let seed = 0; seed < numDraws; seed++) {
-      const [{ tokenId }] = sampleOnce([{ logits: [1, 0], params: { temperature: 0.5 }, seed }]);
+      const { tokenId } = sampleOnce([{ logits: [1, 0], params: { temperature: 0.5 }, seed }])[0]!;
       if (tokenId === 0) numFirst++;
     }
     // softmax([2, 0])[0]; four standard deviations of the share are 0.02.
@@ -104,7 +104,7 @@ describe("the choice of a token", () => {
   test("is the same alone and in any batch", () => {
     fc.assert(
       fc.property(fc.array(testRow, { minLength: 1, maxLength: 6 }), (rows) => {
-        const alone = rows.map((row) => sampleOnce([row])[0].tokenId);
+        const alone = rows.map((row) => sampleOnce([row])[0]!.tokenId);
         expect(sampleOnce(rows).map(({ tokenId }) => tokenId)).toEqual(alone);
         expect(sampleOnce(rows.toReversed()).map(({ tokenId }) => tokenId)).toEqual(alone.toReversed());
       }),
@@ -115,7 +115,7 @@ describe("the choice of a token", () => {
     const logits = Array.from({ length: 16 }, () => 0);
     const drawn = Array.from({ length: 12 }, (_, position) => {
       const outputTokenIds = Array.from({ length: position }, () => 0);
-      return sampleOnce([{ logits, seed: 5, outputTokenIds }])[0].tokenId;
+      return sampleOnce([{ logits, seed: 5, outputTokenIds }])[0]!.tokenId;
     });
     expect(new Set(drawn).size).toBeGreaterThan(4);
   });
@@ -134,7 +134,7 @@ describe("built-in processors", () => {
   test.for(minPCases)("min-p of %f drops tokens below that share of the largest probability", ([minP, expected]) => {
     const drawn = new Set<number | null>();
     for (let seed = 0; seed < 300; seed++) {
-      drawn.add(sampleOnce([{ logits: probabilities.map(Math.log), params: { minP }, seed }])[0].tokenId);
+      drawn.add(sampleOnce([{ logits: probabilities.map(Math.log), params: { minP }, seed }])[0]!.tokenId);
     }
     expect([...drawn].toSorted((left, right) => left! - right!)).toEqual(expected);
   });
@@ -142,8 +142,8 @@ describe("built-in processors", () => {
   test("end and stop tokens are excluded below the minimum, also if the end is ignored", () => {
     const logits = [0, 1, 5, 4];
     const params = { ...greedy, minTokens: 2, stopTokenIds: [3], ignoreEos: true };
-    expect(sampleOnce([{ logits, params, outputTokenIds: [9] }])[0].tokenId).toBe(1);
-    expect(sampleOnce([{ logits, params, outputTokenIds: [9, 9] }])[0].tokenId).toBe(eosTokenId);
+    expect(sampleOnce([{ logits, params, outputTokenIds: [9] }])[0]!.tokenId).toBe(1);
+    expect(sampleOnce([{ logits, params, outputTokenIds: [9, 9] }])[0]!.tokenId).toBe(eosTokenId);
   });
 });
 
@@ -154,8 +154,8 @@ describe("custom processors", () => {
       return logits;
     };
     const row = { logits: [1, 2, 3], params: greedy };
-    expect(sampleOnce([row], [() => new TestProcessor(flip)])[0].tokenId).toBe(0);
-    expect(sampleOnce([row], [() => new TestProcessor(flip, true)])[0].tokenId).toBe(2);
+    expect(sampleOnce([row], [() => new TestProcessor(flip)])[0]!.tokenId).toBe(0);
+    expect(sampleOnce([row], [() => new TestProcessor(flip, true)])[0]!.tokenId).toBe(2);
   });
 
   test("that are argmax-invariant see logits divided by the temperature, and are skipped in a greedy batch", () => {
@@ -179,14 +179,14 @@ describe("custom processors", () => {
 
   test("may return another buffer of the same length", () => {
     const replace: Apply = () => Float32Array.of(9, 0, 0);
-    expect(sampleOnce([{ logits: [1, 2, 3], params: greedy }], [() => new TestProcessor(replace)])[0].tokenId).toBe(0);
+    expect(sampleOnce([{ logits: [1, 2, 3], params: greedy }], [() => new TestProcessor(replace)])[0]!.tokenId).toBe(0);
   });
 
   test.for([
     ["nothing", () => undefined as unknown as Logits, "got undefined"],
     ["a buffer of another length", () => new Float32Array(2), "got 2 values"],
   ] as const)("that return %s are reported by name", ([, apply, got]) => {
-    const [{ error }] = sampleOnce([{ logits: [1, 2, 3] }], [() => new TestProcessor(apply)]);
+    const { error } = sampleOnce([{ logits: [1, 2, 3] }], [() => new TestProcessor(apply)])[0]!;
     expect(error?.message).toBe(
       `The logits processor custom 0 failed: apply() must return logits of 1 x 3 values, ${got}`,
     );
@@ -198,7 +198,7 @@ describe("logprobs", () => {
   const total = 2 * Math.exp(2) + Math.exp(1) + 1;
 
   test("equal those of the raw logits, with ranks in which equals count against a token", () => {
-    const [{ tokenId, logprobs }] = sampleOnce([row]);
+    const { tokenId, logprobs } = sampleOnce([row])[0]!;
     expect(tokenId).toBe(0);
     expect(logprobs?.sampled.logprob).toBeCloseTo(2 - Math.log(total), 6);
     expect(logprobs?.top.map(({ tokenId: id, rank }) => [id, rank])).toEqual([
@@ -206,7 +206,7 @@ describe("logprobs", () => {
       [2, 2],
       [1, 3],
     ]);
-    expect(logprobs?.top[2].logprob).toBeCloseTo(1 - Math.log(total), 6);
+    expect(logprobs?.top[2]?.logprob).toBeCloseTo(1 - Math.log(total), 6);
   });
 
   test("are not affected by processors and temperature", () => {
@@ -215,10 +215,10 @@ describe("logprobs", () => {
       logits.row(0)[2] = -Infinity;
       return logits;
     };
-    const [{ tokenId, logprobs }] = sampleOnce(
+    const { tokenId, logprobs } = sampleOnce(
       [{ ...row, params: { logprobs: 1, temperature: 0.01 } }],
       [() => new TestProcessor(ban)],
-    );
+    )[0]!;
     expect(tokenId).toBe(1);
     expect(logprobs?.sampled).toMatchObject({ tokenId: 1, rank: 3 });
     expect(logprobs?.sampled.logprob).toBeCloseTo(1 - Math.log(total), 6);
@@ -230,15 +230,15 @@ describe("logprobs", () => {
       { ...row, params: { ...greedy, logprobs: 0 } },
       { ...row, params: greedy },
     ]);
-    expect(own.logprobs?.top).toEqual([]);
-    expect(own.logprobs?.sampled.rank).toBe(2);
-    expect(none.logprobs).toBeNull();
+    expect(own!.logprobs?.top).toEqual([]);
+    expect(own!.logprobs?.sampled.rank).toBe(2);
+    expect(none!.logprobs).toBeNull();
   });
 
   test("have a floor that JSON can represent", () => {
     const logits = [0, -Infinity];
-    const [{ logprobs }] = sampleOnce([{ logits, params: { ...greedy, logprobs: 2 } }]);
-    expect(logprobs?.top[1].logprob).toBe(-9999);
+    const { logprobs } = sampleOnce([{ logits, params: { ...greedy, logprobs: 2 } }])[0]!;
+    expect(logprobs?.top[1]?.logprob).toBe(-9999);
   });
 
   test("contain the same top alternatives as a sort, with their ranks", () => {
@@ -247,9 +247,9 @@ describe("logprobs", () => {
         fc.array(fc.integer({ min: -5, max: 5 }), { minLength: 1, maxLength: 60 }),
         fc.nat(20),
         (logits, n) => {
-          const [{ logprobs }] = sampleOnce([{ logits, params: { ...greedy, logprobs: n } }]);
-          const order = logits.map((_, id) => id).sort((a, b) => logits[b] - logits[a] || a - b);
-          const expected = order.slice(0, n).map((id) => [id, logits.filter((logit) => logit >= logits[id]).length]);
+          const { logprobs } = sampleOnce([{ logits, params: { ...greedy, logprobs: n } }])[0]!;
+          const order = logits.map((_, id) => id).sort((a, b) => logits[b]! - logits[a]! || a - b);
+          const expected = order.slice(0, n).map((id) => [id, logits.filter((logit) => logit >= logits[id]!).length]);
           expect(logprobs?.top.map(({ tokenId, rank }) => [tokenId, rank])).toEqual(expected);
         },
       ),
@@ -286,7 +286,7 @@ describe("deferred rows", () => {
   const custom = [
     () =>
       new TestProcessor((logits) => {
-        for (let index = 0; index < logits.numRequests; index += 2) logits.row(index)[1] += 0.5;
+        for (let index = 0; index < logits.numRequests; index += 2) logits.row(index)[1]! += 0.5;
         return logits;
       }, true),
   ];
@@ -323,7 +323,7 @@ describe("deferred rows", () => {
     const logits = Array.from({ length: vocabSize }, () => Number.NaN);
     for (const temperature of [0, 1]) {
       const { samples, readRows } = sampleDeferred([{ logits, params: { temperature } }], numCandidates);
-      expect(samples[0].error?.code).toBe("runtime_failed");
+      expect(samples[0]!.error?.code).toBe("runtime_failed");
       expect(readRows).toEqual(new Set([0]));
     }
   });

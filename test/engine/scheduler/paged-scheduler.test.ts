@@ -119,13 +119,13 @@ class PagedSimulation {
 
   #compute(sequence: Sequence, firstToken: number, endToken: number): number {
     const placeOf = (token: number): number =>
-      sequence.blockTable[Math.floor(token / blockSize)] * blockSize + (token % blockSize);
+      sequence.blockTable[Math.floor(token / blockSize)]! * blockSize + (token % blockSize);
     let state = firstToken === 0 ? 1 : this.#state[placeOf(firstToken - 1)];
     for (const [index, tokenId] of sequence.tokenIdsBetween(firstToken, endToken).entries()) {
-      state = nextState(state, tokenId, sequence.images, firstToken + index);
+      state = nextState(state!, tokenId, sequence.images, firstToken + index);
       this.#state[placeOf(firstToken + index)] = state;
     }
-    return state;
+    return state!;
   }
 
   #record(outputs: readonly EngineCoreOutput[]): void {
@@ -169,7 +169,7 @@ describe("shared prefixes", () => {
     simulation.runToEnd();
     expect(simulation.computed[0]).toEqual(["again", 8, 11]);
     expect(simulation.tokensOf("again")).toEqual(simulation.tokensOf("first"));
-    expect(simulation.outputs.get("again")![0].numCachedTokens).toBe(8);
+    expect(simulation.outputs.get("again")![0]!.numCachedTokens).toBe(8);
     expect(simulation.scheduler.stats).toMatchObject({ numPrefixCacheQueries: 22, numPrefixCacheHits: 8 });
   });
 
@@ -227,7 +227,7 @@ describe("shared prefixes", () => {
       simulation.add(each);
       simulation.runToEnd();
       expect(simulation.tokensOf(each.requestId)).toEqual(expectedTokens(each));
-      expect(simulation.outputs.get(each.requestId)![0].numCachedTokens).toBe(0);
+      expect(simulation.outputs.get(each.requestId)![0]!.numCachedTokens).toBe(0);
     }
   });
 
@@ -317,7 +317,7 @@ test("requests of every kind get the tokens that each gets alone, and no block i
         return createRequest(`${index}`, { promptTokenIds, images, cacheSalt: salt, samplingParams: { maxTokens } });
       });
       arrivals.forEach(({ steps, fate }, index) => {
-        simulation.add(requests[index]);
+        simulation.add(requests[index]!);
         if (fate === "fails") simulation.failing.add(`${index}`);
         for (let step = 0; step < steps; step++) simulation.step();
         if (fate === "aborts") simulation.abort(`${index}`);
@@ -325,7 +325,7 @@ test("requests of every kind get the tokens that each gets alone, and no block i
       simulation.runToEnd();
       requests.forEach((each, index) => {
         const tokenIds = simulation.tokensOf(each.requestId);
-        const isWhole = arrivals[index].fate === "ends";
+        const isWhole = arrivals[index]!.fate === "ends";
         expect(tokenIds).toEqual(expectedTokens(each).slice(0, isWhole ? undefined : tokenIds.length));
       });
       expect(simulation.kvManager.usage).toBe(0);

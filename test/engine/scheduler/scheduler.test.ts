@@ -72,7 +72,7 @@ describe("images", () => {
     const parts = createScheduler({ maxNumBatchedTokens: 6 });
     parts.scheduler.add(createRequest("a", { numPromptTokens: 12, images: [createImage("cat", 4, 6)] }));
     const first = parts.scheduler.schedule();
-    expect(first.prefills[0].imagesToEncode.map(({ mmHash }) => mmHash)).toEqual(["cat"]);
+    expect(first.prefills[0]!.imagesToEncode.map(({ mmHash }) => mmHash)).toEqual(["cat"]);
     parts.scheduler.update(first, resultsOf(first, 7, parts.encoderCache));
     expect(parts.encoderCache.has("cat")).toBe(true);
     const second = parts.scheduler.schedule();
@@ -82,7 +82,7 @@ describe("images", () => {
   test("an image behind the chunk is not encoded yet", () => {
     const { scheduler } = createScheduler({ maxNumBatchedTokens: 4 });
     scheduler.add(createRequest("a", { numPromptTokens: 12, images: [createImage("cat", 4, 6)] }));
-    expect(scheduler.schedule().prefills[0].imagesToEncode).toEqual([]);
+    expect(scheduler.schedule().prefills[0]!.imagesToEncode).toEqual([]);
   });
 
   test("a chunk ends before an image without room, and continues once there is room", () => {
@@ -108,7 +108,7 @@ describe("images", () => {
     parts.scheduler.add(createRequest("b", { numPromptTokens: 7, images: [createImage("cat", 2, 4)] }));
     step(parts);
     const second = parts.scheduler.schedule();
-    expect(second.prefills[0].imagesToEncode).toEqual([]);
+    expect(second.prefills[0]!.imagesToEncode).toEqual([]);
   });
 });
 
@@ -139,7 +139,7 @@ describe("a prefix kept in a slot", () => {
       scheduler.add(createRequest("second", { numPromptTokens: 40, images }));
       const { prefills } = scheduler.schedule();
       expect(prefills).toMatchObject([{ firstToken: first, numTokens: 40 - first }]);
-      expect(prefills[0].imagesToEncode.map(({ mmHash }) => mmHash)).toEqual(encoded);
+      expect(prefills[0]!.imagesToEncode.map(({ mmHash }) => mmHash)).toEqual(encoded);
       expect(scheduler.stats).toMatchObject({ numPrefixCacheHits: first, numPrefixCacheQueries: 80 });
     },
   );
@@ -193,7 +193,7 @@ describe("the end of a sequence", () => {
     const scheduled = parts.scheduler.schedule();
     const results = new Map(resultsOf(scheduled));
     const error = new EngineError("runtime_failed", "no memory");
-    results.set(scheduled.prefills[0].sequence, { kind: "failed", error });
+    results.set(scheduled.prefills[0]!.sequence, { kind: "failed", error });
     expect(parts.scheduler.update(scheduled, results)).toMatchObject([
       { requestId: "a", finishReason: "error", tokenIds: [], error: { code: "runtime_failed", message: "no memory" } },
       { requestId: "b", finishReason: null, tokenIds: [7] },

@@ -66,10 +66,10 @@ test.for(attacks)("%s: each step is bounded, and the row beside it gets all its 
     expect(spent, `step ${step}`).toBeLessThanOrEqual(MAX_STEP_UNITS + oneEntry);
     isOver = allowed.every((id) => eosTokenIds.includes(id));
     const texts = allowed.filter((id) => !eosTokenIds.includes(id));
-    if (!isOver) hostile.tokenIds.push(texts[Math.floor(random() * texts.length)]);
+    if (!isOver) hostile.tokenIds.push(texts[Math.floor(random() * texts.length)]!);
     const others = look(beside).filter((id) => !eosTokenIds.includes(id));
     expect(others.length).toBeGreaterThan(0);
-    beside.tokenIds.push(others[Math.floor(random() * others.length)]);
+    beside.tokenIds.push(others[Math.floor(random() * others.length)]!);
   }
   expect(beside.row.failure).toBeNull();
   expect(beside.tokenIds).toHaveLength(numSteps);

@@ -91,7 +91,7 @@ test("rows keep their grammars through adds, finishes, preemptions, condensing a
         const left = new Set(leaving.flatMap((index) => before[index] ?? []));
         const returned = new Set(returning.flatMap((index) => preempted[index] ?? []));
         const added = Array.from({ length: numAdded }, () =>
-          rows.create([...grammars, null][Math.floor(random() * 4)]),
+          rows.create([...grammars, null][Math.floor(random() * 4)]!),
         );
         const staying = before.filter((sequence) => !left.has(sequence));
         rows.batch.replace([...staying, ...returned, ...added].slice(0, maxNumRequests));
@@ -101,7 +101,7 @@ test("rows keep their grammars through adds, finishes, preemptions, condensing a
         const allowed = rows.step();
         rows.batch.sequences.forEach((sequence, rowIndex) => {
           expect(allowed[rowIndex]).toEqual(naivelyAllowed(rows.grammarOf(sequence), sequence.outputTokenIds));
-          sequence.outputTokenIds.push(allowed[rowIndex][Math.floor(random() * allowed[rowIndex].length)]);
+          sequence.outputTokenIds.push(allowed[rowIndex]![Math.floor(random() * allowed[rowIndex]!.length)]!);
         });
       }
     }),
@@ -116,7 +116,7 @@ test("after the end only end tokens are allowed, so a request that ignores them 
   sequence.outputTokenIds.push(...Array.from("blue", (letter) => tokenizer.tokenId(letter)!));
   expect(rows.step()).toEqual([eosTokenIds]);
   for (let round = 0; round < 3; round++) {
-    sequence.outputTokenIds.push(eosTokenIds[0]);
+    sequence.outputTokenIds.push(eosTokenIds[0]!);
     expect(rows.step()).toEqual([eosTokenIds]);
   }
   expect(rows.processor.failureOf(0)).toBeNull();
@@ -145,14 +145,14 @@ test("a token that a later processor allowed again is stopped before it is emitt
   rows.batch.replace(sequences);
   rows.step();
   const [a, z] = [tokenizer.tokenId("a")!, tokenizer.tokenId("z")!];
-  const failures = [a, z, eosTokenIds[0], z].map((tokenId, rowIndex) => rows.processor.failureWith(rowIndex, tokenId));
+  const failures = [a, z, eosTokenIds[0]!, z].map((tokenId, rowIndex) => rows.processor.failureWith(rowIndex, tokenId));
   expect(failures).toEqual([
     null,
     expect.objectContaining({ message: expect.stringContaining(`does not allow the token ${z}`) }),
     expect.objectContaining({ message: expect.stringContaining(`does not allow the token ${eosTokenIds[0]}`) }),
     null,
   ]);
-  sequences[0].outputTokenIds.push(a);
+  sequences[0]!.outputTokenIds.push(a);
   expect(rows.step()[0]).toEqual(naivelyAllowed(grammars[0], [a]));
 });
 

@@ -251,7 +251,7 @@ function byteTokens({ tokenizer, vocabSize }: TestVocabulary): Map<number, numbe
   const ids = new Map<number, number>();
   for (let id = 0; id < vocabSize; id++) {
     const bytes = tokenizer.tokenBytes(id);
-    if (bytes.length === 1 && !tokenizer.isSpecial(id)) ids.set(bytes[0], id);
+    if (bytes.length === 1 && !tokenizer.isSpecial(id)) ids.set(bytes[0]!, id);
   }
   return ids;
 }

@@ -95,7 +95,7 @@ export function allowedTokens(matcher: TokenMatcher, vocabSize: number): number[
 /** Ids in ascending order. */
 export function tokensOf(bitmask: TokenBitmask, vocabSize: number): number[] {
   const allowed: number[] = [];
-  for (let id = 0; id < vocabSize; id++) if (((bitmask[id >> 5] >> (id & 31)) & 1) === 1) allowed.push(id);
+  for (let id = 0; id < vocabSize; id++) if (((bitmask[id >> 5]! >> (id & 31)) & 1) === 1) allowed.push(id);
   return allowed;
 }
 
@@ -177,8 +177,8 @@ export function* walk(
       const preferred = [...eosTokenIds, ...closing].find((id) => allowed.includes(id));
       const isHurried = numTokens > freeTokens && preferred !== undefined && random() < 0.5;
       const tokenId = isHurried ? preferred : allowed[Math.floor(random() * allowed.length)];
-      if (!matcher.accept(tokenId)) throw new Error(`Walk ${seed}: token ${tokenId} is allowed and not accepted.`);
-      if (!matcher.isTerminated) bytes.push(...tokenizer.tokenBytes(tokenId));
+      if (!matcher.accept(tokenId!)) throw new Error(`Walk ${seed}: token ${tokenId} is allowed and not accepted.`);
+      if (!matcher.isTerminated) bytes.push(...tokenizer.tokenBytes(tokenId!));
     }
     yield Uint8Array.from(bytes);
   }

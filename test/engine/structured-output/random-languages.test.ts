@@ -29,8 +29,8 @@ async function follow(createMatcher: () => TokenMatcher, text: string): Promise<
   const tokenIds = (await tokenizer.encode(text, { addSpecialTokens: false }))!;
   const matcher = createMatcher();
   for (const tokenId of [...tokenIds, eosTokenIds[0]]) {
-    if (!allowedTokens(matcher, vocabSize).includes(tokenId)) throw new Error(`${text} cannot be reached: ${tokenId}`);
-    if (!matcher.accept(tokenId)) throw new Error(`${text}: token ${tokenId} is allowed and not accepted.`);
+    if (!allowedTokens(matcher, vocabSize).includes(tokenId!)) throw new Error(`${text} cannot be reached: ${tokenId}`);
+    if (!matcher.accept(tokenId!)) throw new Error(`${text}: token ${tokenId} is allowed and not accepted.`);
   }
 }
 
@@ -167,17 +167,17 @@ function sketchSchema(sketcher: Sketcher, depth: number): SchemaSketch {
         schema: {
           type: "object",
           properties: Object.fromEntries(entries.map(([name, { schema }]) => [name, schema])),
-          required: [required[0]],
+          required: [required![0]],
           additionalProperties: false,
         },
         sample: () => {
-          const present = [required, ...optional.filter(() => sketcher.pick([true, false]))];
+          const present = [required!, ...optional.filter(() => sketcher.pick([true, false]))];
           return Object.fromEntries(present.map(([name, { sample }]) => [name, sample()]));
         },
         accepts: (value) =>
           typeof value === "object" &&
           value !== null &&
-          required[0] in value &&
+          required![0] in value &&
           Object.entries(value).every(([name, inner]) =>
             entries.some(([known, { accepts }]) => known === name && accepts(inner)),
           ),

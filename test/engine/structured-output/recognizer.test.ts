@@ -82,7 +82,7 @@ describe("grammars", () => {
     ["two rules of a name", 'root ::= "a"\nroot ::= "b"', "a second rule root"],
     ["a macro", "root ::= Token(1)", "Token"],
     ["nothing", "root ::= ", "nothing"],
-  ])("with %s are rejected", ([, grammar, reason]) => {
+  ] as const)("with %s are rejected", ([, grammar, reason]) => {
     expect(() => readLanguage({ kind: "grammar", grammar })).toThrow(reason);
   });
 });
@@ -113,7 +113,7 @@ describe("patterns", () => {
     ["a group too many", "a)", ")"],
     ["a reference back", String.raw`(a)\1`, "an escape"],
     ["bounds in the wrong order", "a{3,2}", "{3,2}"],
-  ])("with %s are rejected", ([, pattern, reason]) => {
+  ] as const)("with %s are rejected", ([, pattern, reason]) => {
     expect(() => readLanguage({ kind: "regex", pattern })).toThrow(reason);
   });
 });

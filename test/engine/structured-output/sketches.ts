@@ -57,7 +57,7 @@ export class Sketcher {
   }
 
   pick<Item>(items: readonly Item[]): Item {
-    return items[this.#below(items.length)];
+    return items[this.#below(items.length)]!;
   }
 
   #begin(): void {

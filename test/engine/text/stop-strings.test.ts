@@ -68,7 +68,7 @@ test("however the text is split, it ends at the first complete match", () => {
       const text = pieces.join("");
       const ends = stop.map((string) => (text.includes(string) ? text.indexOf(string) + string.length : Infinity));
       const end = Math.min(...ends);
-      const expected = end === Infinity ? text : text.slice(0, end - stop[ends.indexOf(end)].length);
+      const expected = end === Infinity ? text : text.slice(0, end - stop[ends.indexOf(end)]!.length);
       const result = run(pieces, stop);
       expect(result.matched).toBe(end === Infinity ? null : stop[ends.indexOf(end)]);
       expect(result.given.join("")).toBe(expected);

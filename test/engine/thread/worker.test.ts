@@ -170,7 +170,7 @@ describe("the engine thread", () => {
 
   test("announces itself, serves requests at any time, and ends when told to", async () => {
     await using thread = new EngineThread(golden);
-    const recorded = golden.cases[0];
+    const recorded = golden.cases[0]!;
     const early = thread.generate(goldenRequest("early", recorded, golden.model));
     expect(await thread.first).toMatchObject({
       kind: "ready",
@@ -184,7 +184,7 @@ describe("the engine thread", () => {
 
   test("aborts a running request and continues", async () => {
     await using thread = new EngineThread(golden);
-    const [recorded] = golden.cases;
+    const recorded = golden.cases[0]!;
     thread.post({ kind: "add", request: goldenRequest("endless", recorded, golden.model, { maxTokens: 400 }) });
     thread.post({ kind: "abort", requestIds: ["endless"] });
     expect((await thread.lastOutputOf("endless")).at(-1)).toMatchObject({ finishReason: "abort", tokenIds: [] });
@@ -194,16 +194,16 @@ describe("the engine thread", () => {
 
   test("rejects requests beyond the queue, with both numbers", async () => {
     await using thread = new EngineThread(golden, { maxNumSequences: 1, maxNumWaiting: 1 });
-    const [recorded] = golden.cases;
+    const recorded = golden.cases[0]!;
     const [first, second, third] = ["first", "second", "third"].map((requestId) =>
       thread.generate(goldenRequest(requestId, recorded, golden.model)),
     );
-    expect((await third).at(-1)?.error).toEqual({
+    expect((await third!).at(-1)?.error).toEqual({
       code: "queue_full",
       message: "2 requests are waiting; the limit is 1.",
     });
-    expect(tokensOf(await first)).toEqual(recorded.greedyTokenIds);
-    expect(tokensOf(await second)).toEqual(recorded.greedyTokenIds);
+    expect(tokensOf(await first!)).toEqual(recorded.greedyTokenIds);
+    expect(tokensOf(await second!)).toEqual(recorded.greedyTokenIds);
   });
 
   test("applies a TypeScript processor from the settings to one request, and to no other", async () => {
@@ -211,7 +211,7 @@ describe("the engine thread", () => {
       logitsProcessors: [{ className: "steering.target_token:TargetToken", options: {} }],
       logitsProcessorPath: [folder.path],
     });
-    const [recorded] = golden.cases;
+    const recorded = golden.cases[0]!;
     const steered = thread.generate(
       goldenRequest("steered", recorded, golden.model, { maxTokens: 4, extraArgs: { target_token: 0 } }),
     );
@@ -223,7 +223,7 @@ describe("the engine thread", () => {
   test.for(["apply", "update"])("survives a processor that throws in %s", async (fail) => {
     const className = `${join(folder.path, "failing.js")}:FailsOnDemand`;
     await using thread = new EngineThread(golden, { logitsProcessors: [{ className, options: {} }] });
-    const [recorded] = golden.cases;
+    const recorded = golden.cases[0]!;
     const outputs = await thread.generate(goldenRequest("failing", recorded, golden.model, { extraArgs: { fail } }));
     const message = fail === "apply" ? "cannot apply" : "cannot take this request";
     expect(outputs.at(-1)).toMatchObject({
@@ -238,7 +238,7 @@ describe("the engine thread", () => {
   test("survives an unhandled rejected promise of a processor, and logs a warning", async () => {
     const className = `${join(folder.path, "failing.js")}:FailsLater`;
     await using thread = new EngineThread(golden, { logitsProcessors: [{ className, options: {} }] });
-    const [recorded] = golden.cases;
+    const recorded = golden.cases[0]!;
     for (const name of ["first", "second"]) {
       const outputs = await thread.generate(goldenRequest(name, recorded, golden.model));
       expect(tokensOf(outputs)).toEqual(recorded.greedyTokenIds);
@@ -258,14 +258,14 @@ describe("the engine thread", () => {
 
   /** A token that no table has. */
   const beyond = (requestId: string): EngineRequest => ({
-    ...goldenRequest(requestId, golden.cases[0], golden.model),
+    ...goldenRequest(requestId, golden.cases[0]!, golden.model),
     promptTokenIds: [2 ** 30],
     images: [],
   });
 
   test("memory that runs out in a run ends its sequence, and the others go on", async () => {
     await using thread = new EngineThread(await withEmbeddingNamed("CUDA failure 2: out of memory"));
-    const [recorded] = golden.cases;
+    const recorded = golden.cases[0]!;
     const other = thread.generate(goldenRequest("other", recorded, golden.model));
     const outputs = await thread.generate(beyond("failing"));
     expect(outputs.at(-1)).toMatchObject({

@@ -13,7 +13,7 @@ test("missing folders are created, by several writers at once", async () => {
   const files = Array.from({ length: 8 }, (_, index) => join(folder.path, "a", "b", "c", `${index}.bin`));
   await Promise.all(files.map(write));
   expect(await readdir(join(folder.path, "a", "b", "c"))).toHaveLength(8);
-  expect(await readFile(files[0], "utf8")).toBe("some weights");
+  expect(await readFile(files[0]!, "utf8")).toBe("some weights");
 });
 
 test.for<[string, (folder: string) => Promise<string> | string]>([

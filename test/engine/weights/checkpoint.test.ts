@@ -108,7 +108,7 @@ test("a stored hash is reused, and a damaged one is computed again", async () =>
   const hashOf = async (): Promise<string> => (await openCheckpoint(path, { cacheFolder })).contentHash();
   const first = await hashOf();
   const [memoName] = await readdir(join(cacheFolder, "hashes"));
-  const memoFile = join(cacheFolder, "hashes", memoName);
+  const memoFile = join(cacheFolder, "hashes", memoName!);
   const memo = await readFile(memoFile, "utf8");
 
   await writeFile(memoFile, memo.replace(/^[0-9a-f]{64}/, "0".repeat(64)));

@@ -26,7 +26,7 @@ test("floats between two of bfloat16 take the nearer one, halves the even one", 
       const [made] = toBfloat16(value);
       const lower = (isNegative ? 0x8000 : 0) + (word >>> 16);
       const [below, above] = widened(Uint16Array.of(lower, lower + 1));
-      const [toBelow, toAbove] = [Math.abs(value[0] - below), Math.abs(above - value[0])];
+      const [toBelow, toAbove] = [Math.abs(value[0]! - below!), Math.abs(above! - value[0]!)];
       const nearest = toBelow < toAbove || (toBelow === toAbove && lower % 2 === 0) ? lower : lower + 1;
       expect(made).toBe(nearest);
     }),

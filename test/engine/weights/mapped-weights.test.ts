@@ -65,7 +65,7 @@ function multiply(input: Float32Array, weight: ArrayLike<number>, inputSize: num
   return Float64Array.from({ length: rows * outputSize }, (_, index) => {
     const [row, output] = [Math.floor(index / outputSize), index % outputSize];
     let sum = 0;
-    for (let i = 0; i < inputSize; i++) sum += input[row * inputSize + i] * weight[output * inputSize + i];
+    for (let i = 0; i < inputSize; i++) sum += input[row * inputSize + i]! * weight[output * inputSize + i]!;
     return sum;
   });
 }
@@ -73,7 +73,7 @@ function multiply(input: Float32Array, weight: ArrayLike<number>, inputSize: num
 /** Root of the summed squared differences, as a fraction of the expected values' norm. */
 function relativeError(found: Float32Array, expected: ArrayLike<number>): number {
   const norm = (values: readonly number[]): number => Math.hypot(...values);
-  return norm([...found].map((value, index) => value - expected[index])) / norm(Array.from(expected));
+  return norm([...found].map((value, index) => value - expected[index]!)) / norm(Array.from(expected));
 }
 
 /** The values that the prepared weight represents. */
@@ -129,7 +129,7 @@ test.for([4, 8] as const)("GatherBlockQuantized returns the rows that were quant
   );
   const table = quantisedWeights(inputSize, format);
   const expected = found.map(
-    (_, index) => table[indices[Math.floor(index / inputSize)] * inputSize + (index % inputSize)],
+    (_, index) => table[indices[Math.floor(index / inputSize)]! * inputSize + (index % inputSize)]!,
   );
   expect(relativeError(found, expected)).toBeLessThan(1e-6);
 });

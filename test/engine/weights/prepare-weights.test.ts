@@ -103,7 +103,7 @@ function valuesOf({ dtype, bytes }: SafetensorsTensor): readonly number[] {
   const { buffer } = bytes.slice();
   if (dtype === "F32") return [...new Float32Array(buffer)];
   if (dtype === "F16") return [...new Float16Array(buffer)];
-  return Array.from(new Uint16Array(buffer), (half) => new Float32Array(Uint32Array.of(half * 65536).buffer)[0]);
+  return Array.from(new Uint16Array(buffer), (half) => new Float32Array(Uint32Array.of(half * 65536).buffer)[0]!);
 }
 
 const concatenated: WeightRequest = { name: "qkv", sources: ["q", "k", "v"], shape: [700, 48], format: int4 };
@@ -159,7 +159,7 @@ test.for([float32, float16, bfloat16, int4, int8, perChannel])(
       floatTensor("v", [399, 48], waves(399 * 48), "BF16"),
     ];
     const [q, k, v] = sources;
-    await writeShardedCheckpoint(folder.path, {}, [[v, q], [k]]);
+    await writeShardedCheckpoint(folder.path, {}, [[v!, q!], [k!]]);
     const prepared = await prepareIn(folder.path, [{ ...concatenated, format }]);
     const whole = Float32Array.from(sources.flatMap(valuesOf));
     const weight = prepared.get("qkv")!;
@@ -277,8 +277,8 @@ test("a process killed in the middle leaves nothing that looks complete, and its
   const [whole, abandoned] = (await readdir(weightsFolder)).sort((left, right) => left.length - right.length);
   expect(whole).toMatch(/\.bin$/);
   expect(abandoned).toBe(partial);
-  await utimes(join(weightsFolder, partial), 0, 0);
-  await rm(join(weightsFolder, whole));
+  await utimes(join(weightsFolder, partial!), 0, 0);
+  await rm(join(weightsFolder, whole!));
   await prepare();
   expect(await readdir(weightsFolder)).toEqual([whole]);
 });

@@ -44,7 +44,7 @@ test("with 8 bits, every value of any matrix is within half a step of its block"
     fc.property(matrix, fc.constantFrom(16, 32, 64), (input, blockSize) => {
       forEachBlock(input, { bits: 8, blockSize }, (block, restored) => {
         const bound = (Math.max(...block.map(Math.abs)) / 254) * (1 + 1e-5) + 1e-43;
-        block.forEach((value, index) => expect(Math.abs(restored[index] - value)).toBeLessThanOrEqual(bound));
+        block.forEach((value, index) => expect(Math.abs(restored[index]! - value)).toBeLessThanOrEqual(bound));
       });
     }),
     { numRuns: 200 },
@@ -58,7 +58,7 @@ test("with 4 bits, no block of any matrix loses more than with its largest magni
         const extreme = block.reduce((most, value) => (Math.abs(value) > Math.abs(most) ? value : most), 0);
         const scale = extreme === 0 ? 1 : extreme / -8;
         const plain = block.map((value) => value - Math.min(7, Math.max(-8, Math.round(value / scale))) * scale);
-        const ours = block.map((value, index) => value - restored[index]);
+        const ours = block.map((value, index) => value - restored[index]!);
         const roundingOfScale = sumOfSquares(block) * 1e-12 + 1e-80;
         expect(sumOfSquares(ours)).toBeLessThanOrEqual(sumOfSquares(plain) + roundingOfScale);
       });
@@ -74,14 +74,14 @@ test.for([
   const [rows, columns] = [128, 512];
   const values = normalValues(rows * columns);
   const restored = dequantizeBlockwise(quantizeBlockwise(values, rows, columns, format), rows, columns, format);
-  const error = Math.sqrt(sumOfSquares(values.map((value, index) => value - restored[index])) / sumOfSquares(values));
+  const error = Math.sqrt(sumOfSquares(values.map((value, index) => value - restored[index]!)) / sumOfSquares(values));
   expect(error).toBeLessThan(limit);
 });
 
 test("the tail of the last block and blocks of zeros contain the zero point", () => {
   const tail4 = quantizeBlockwise(Float32Array.of(1, 2, 3), 1, 3, { bits: 4, blockSize: 16 });
   expect([...tail4.weight.subarray(2)]).toEqual([0x88, 0x88, 0x88, 0x88, 0x88, 0x88]);
-  expect(tail4.weight[1] >> 4).toBe(8);
+  expect(tail4.weight[1]! >> 4).toBe(8);
   const tail8 = quantizeBlockwise(Float32Array.of(1, 2, 3), 1, 3, { bits: 8, blockSize: 16 });
   expect([...tail8.weight.subarray(3)]).toEqual(Array.from({ length: 13 }, () => 128));
   for (const bits of [4, 8] as const) {
@@ -98,9 +98,9 @@ test("per-channel weights are transposed and within half a step of their row", (
       for (let row = 0; row < rows; row++) {
         const extreme = Math.max(...values.subarray(row * columns, (row + 1) * columns).map(Math.abs));
         for (let column = 0; column < columns; column++) {
-          const code = weight[column * rows + row];
+          const code = weight[column * rows + row]!;
           expect(code).toBeGreaterThanOrEqual(-127);
-          const error = Math.abs(code * scales[row] - values[row * columns + column]);
+          const error = Math.abs(code * scales[row]! - values[row * columns + column]!);
           expect(error).toBeLessThanOrEqual((extreme / 254) * (1 + 1e-5) + 1e-43);
         }
       }

@@ -126,7 +126,7 @@ function takeLog(): { readonly lists: number; readonly objects: readonly string[
   const entries = gateway.log.splice(0);
   const objects = entries
     .filter((entry) => entry !== "LIST")
-    .map((entry) => entry.split(" ")[1].split("/").at(-1) ?? "");
+    .map((entry) => entry.split(" ")[1]!.split("/").at(-1) ?? "");
   return { lists: entries.length - objects.length, objects: objects.sort() };
 }
 
@@ -256,7 +256,7 @@ test("an object that vanishes after the listing is named; the next start resumes
     await server.client.send(new DeleteObjectCommand({ Bucket, Key }));
     await vi.waitFor(async () => {
       const [name] = await readdir(join(folder.path, "checkpoints"));
-      const complete = (await readdir(join(folder.path, "checkpoints", name))).filter(
+      const complete = (await readdir(join(folder.path, "checkpoints", name!))).filter(
         (file) => !file.endsWith(".partial"),
       );
       expect(complete.sort()).toEqual(others);
@@ -267,7 +267,7 @@ test("an object that vanishes after the listing is named; the next start resumes
     message: expect.stringContaining(`s3://${Bucket}/${Key} cannot be read: it does not exist`),
   });
   const [name] = await readdir(join(folder.path, "checkpoints"));
-  expect((await readdir(join(folder.path, "checkpoints", name))).sort()).toEqual(others);
+  expect((await readdir(join(folder.path, "checkpoints", name!))).sort()).toEqual(others);
 
   gateway.meddle = null;
   await server.client.send(new PutObjectCommand({ Bucket, Key, Body: vanishing }));

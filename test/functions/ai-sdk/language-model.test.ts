@@ -99,7 +99,7 @@ describe("generateText", () => {
     expect(short).toMatchObject({ text: "A large red", finishReason: "length", usage: { outputTokens: 3 } });
     const stopped = await generateText({ model, messages, stopSequences: [" circle"] });
     expect(stopped).toMatchObject({ text: "A large red", finishReason: "stop" });
-    expect(stopped.providerMetadata?.fovea.stopReason).toBe(" circle");
+    expect(stopped.providerMetadata?.fovea?.stopReason).toBe(" circle");
   });
 
   test("draws the same text from the same seed", async () => {

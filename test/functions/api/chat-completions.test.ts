@@ -159,7 +159,7 @@ test.for<[object, unknown]>([
 ])("%j is one structured output", async ([fields, expected]) => {
   const { post, engine } = createTestApp();
   expect((await post(path, { ...chatBody, ...fields })).status).toBe(200);
-  expect(engine.requests[0].samplingParams.structuredOutput).toEqual(expected);
+  expect(engine.requests[0]!.samplingParams.structuredOutput).toEqual(expected);
 });
 
 test("the service's arguments for logits processors apply unless a request sets the same name", async () => {
@@ -373,8 +373,8 @@ describe("logprobs", () => {
     const { choices } = (await (await createTestApp({ script }).post(path, ask)).json()) as {
       choices: { logprobs: { content: { token: string }[] } }[];
     };
-    expect(choices[0].logprobs.content.map(({ token }) => token)).toEqual(["a", "\uFFFD", "b"]);
-    expect(choices[0].logprobs.content[0]).toEqual({
+    expect(choices[0]!.logprobs.content.map(({ token }) => token)).toEqual(["a", "\uFFFD", "b"]);
+    expect(choices[0]!.logprobs.content[0]).toEqual({
       token: "a",
       logprob: -0.5,
       bytes: [97],

@@ -25,7 +25,7 @@ test.for<[unknown, unknown[]]>([
   const response = await post(path, { prompt });
   expect(response.status).toBe(200);
   expect(engine.requests.map((request) => request.prompt)).toEqual(expected);
-  expect(engine.requests[0].samplingParams.maxTokens).toBe(16);
+  expect(engine.requests[0]!.samplingParams.maxTokens).toBe(16);
 });
 
 test("several prompts give choices in order, and usage sums them", async () => {
@@ -99,7 +99,7 @@ test("logprobs are lists with one entry per token, the sampled token among the t
   ];
   const { post } = createTestApp({ script });
   const whole = (await (await post(path, { prompt: "a", logprobs: 1 })).json()) as { choices: { logprobs: unknown }[] };
-  expect(whole.choices[0].logprobs).toEqual({
+  expect(whole.choices[0]!.logprobs).toEqual({
     tokens: ["ab", "cd"],
     token_logprobs: [-2, -2],
     top_logprobs: [
@@ -172,7 +172,7 @@ describe("an answer with its prompt (echo)", () => {
     const { post, engine } = createTestApp({ script });
     const asked = { prompt: "one two", echo: true, max_tokens: 0, logprobs: 1 };
     const answer = (await (await post(path, asked)).json()) as Completion;
-    expect(engine.requests[0].samplingParams.maxTokens).toBe(1);
+    expect(engine.requests[0]!.samplingParams.maxTokens).toBe(1);
     expect(answer).toMatchObject({
       choices: [{ text: "one two", logprobs: { tokens: ["one", " two"] }, finish_reason: "length" }],
       usage: { completion_tokens: 0 },

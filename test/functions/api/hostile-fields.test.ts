@@ -30,9 +30,9 @@ const routes = [chat, completions, batches];
 const [chatFields, ownCompletionFields, batchFields] = fieldsOf(...routes.map(({ schema }) => schema));
 /** The two routes that generate text share most of their schemas, which are tested once. */
 const distinctFields: readonly (readonly [Route, readonly SchemaField[]])[] = [
-  [chat, chatFields],
-  [completions, ownCompletionFields],
-  [batches, batchFields],
+  [chat, chatFields!],
+  [completions, ownCompletionFields!],
+  [batches, batchFields!],
 ];
 
 /** Parses a body like the routes and the batch lines do; null if it is valid. */
@@ -48,7 +48,7 @@ function refusalOf({ schema, unservedFields }: Route, text: string): HttpError |
   }
 }
 
-const topOf = (path: string | null): string => (path ?? "").split(/[.[]/, 1)[0];
+const topOf = (path: string | null): string => (path ?? "").split(/[.[]/, 1)[0]!;
 
 /** Only the body bounds these texts: the engine counts their tokens, the store looks them up. */
 const freeTexts = new Set([
@@ -170,7 +170,7 @@ describe("odd values", () => {
 });
 
 test.for(routes.slice(0, 2))("a batch line is rejected like the body of $path", ({ path, schema }) => {
-  const field = fieldsOf(schema)[0].find((found) => found.path === "allowed_token_ids")!;
+  const field = fieldsOf(schema)[0]!.find((found) => found.path === "allowed_token_ids")!;
   const lineWith = (value: unknown) => ({ custom_id: "a", method: "POST", url: path, body: field.bodyWith(value) });
   for (const value of deepValues) {
     const line = parseBatchLine({ lineNumber: 1, text: hostileBody(lineWith, value), problem: null });
@@ -182,7 +182,7 @@ test.for(["", "allowed_token_ids"])(
   "over HTTP each is rejected at %j, and a request beside it is answered",
   async (path) => {
     const { post, bodies, engine } = createTestApp({ config: { maxBodyBytes: 32 * 1024 ** 2 } });
-    const field = chatFields.find((found) => found.path === path)!;
+    const field = chatFields!.find((found) => found.path === path)!;
     for (const value of [...longValues, ...deepValues]) {
       const [refused, beside] = await Promise.all([
         post(chat.path, hostileBody(field.bodyWith, value)),

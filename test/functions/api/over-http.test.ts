@@ -24,7 +24,7 @@ describe("the openai client", () => {
   test("reads an answer, a stream and a list of models", async () => {
     await using server = await start({ config: { apiKeys: ["key-one"] } });
     const answer = await server.client.chat.completions.create({ model: "tiny", messages });
-    expect(answer.choices[0].message.content).toBe("Hello.");
+    expect(answer.choices[0]!.message.content).toBe("Hello.");
     expect(answer.usage?.total_tokens).toBe(8);
 
     const stream = server.client.chat.completions.stream({
@@ -41,7 +41,7 @@ describe("the openai client", () => {
 
     const models = await server.client.models.list();
     expect(models.data.map(({ id }) => id)).toEqual(["tiny", "tiny-alias"]);
-    expect((await server.client.completions.create({ model: "tiny", prompt: "a" })).choices[0].text).toBe("Hello.");
+    expect((await server.client.completions.create({ model: "tiny", prompt: "a" })).choices[0]!.text).toBe("Hello.");
   });
 
   test.for<[EngineError, string]>([
@@ -127,7 +127,7 @@ test("a client that sends 200 MB anyway is cut off, and the next request is serv
   expect(status).toBe(413);
   expect(numSent).toBeLessThan(200);
   const next = await server.client.chat.completions.create({ model: "tiny", messages });
-  expect(next.choices[0].message.content).toBe("Hello.");
+  expect(next.choices[0]!.message.content).toBe("Hello.");
 });
 
 test(

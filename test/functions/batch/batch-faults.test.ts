@@ -63,7 +63,7 @@ describe.for(folders)("on %s", (kind) => {
 test("on S3, a batch completes with every result when any call meets a fault", async () => {
   const lives = await liveAll((at) => {
     const hasRedis = Math.floor(at / faults.length) % 2 === 1;
-    return live(places, { kind: "S3", hasRedis, ending: "completed" }, faults[at % faults.length], at);
+    return live(places, { kind: "S3", hasRedis, ending: "completed" }, faults[at % faults.length]!, at);
   });
   expect(lives).toEqual(allWell);
 });

@@ -311,13 +311,13 @@ export async function live(places: Places, life: Life, fault: Fault, at: number)
   };
   const replacing = replace();
   replacing.catch(() => {});
-  await Promise.race([act(world, servers[0], observer, isOver), process.died]);
+  await Promise.race([act(world, servers[0]!, observer, isOver), process.died]);
   const problems = (await isOver) ? await observer.check(world) : ["A batch did not end."];
   // The late effect of a hanging call may be left over.
   if (fault !== "hangs") problems.push(...(await observer.checkNothingLeft()));
   // On a slow machine, workers lose their locks in Redis, and two answer the same lines.
   if (life.ending === "completed" && !life.hasRedis && (fault === "refused" || fault === "lost answer")) {
-    const numAgain = servers[0].numAnswered() - NUM_ACCEPTED * (await observer.list()).length;
+    const numAgain = servers[0]!.numAnswered() - NUM_ACCEPTED * (await observer.list()).length;
     // In a folder, one line is lost with the failing write; collected lines are written again.
     const most = life.kind === "a folder" ? 1 : 0;
     if (numAgain > most) problems.push(`${numAgain} lines were answered again.`);
@@ -334,7 +334,7 @@ export async function liveTogether(places: Places, kind: StoreKind, at: number):
   const observer = new Observer(world);
   const late = new FaultyProcess(at, "is late");
   const servers = [await startServer(world, late)];
-  await queueBatch(servers[0]);
+  await queueBatch(servers[0]!);
   servers.push(await startServer(world, new FaultyProcess(Infinity, "is late")));
   const isOver = await observer.untilAllEnded(late);
   await Promise.all(servers.map(({ batches }) => batches.stop()));

@@ -103,8 +103,8 @@ test("a batch gives the same answers as single requests; answers and errors are 
     good.map((_, index) => `good-${index}`).toSorted(),
   );
   const alone = await client.completions.create({ model: "fovea-shapes", prompt: "A large red", max_tokens: 4 });
-  const texts = answers.map(({ response }) => (response!.body as OpenAI.Completion).choices[0].text);
-  expect(new Set(texts)).toEqual(new Set([alone.choices[0].text]));
+  const texts = answers.map(({ response }) => (response!.body as OpenAI.Completion).choices[0]!.text);
+  expect(new Set(texts)).toEqual(new Set([alone.choices[0]!.text]));
   const promptTokens = 12 * alone.usage!.prompt_tokens;
   expect(ended.usage).toMatchObject({
     input_tokens: promptTokens,
@@ -137,7 +137,7 @@ test("chat lines are answered at their endpoint", async () => {
   const ended = await whenEnded(batch);
   expect(ended).toMatchObject({ status: "completed", metadata, endpoint: "/v1/chat/completions" });
   const [answer] = await resultsOf(ended.output_file_id);
-  expect(answer.response?.body).toMatchObject({ object: "chat.completion", model: "fovea-shapes" });
+  expect(answer!.response?.body).toMatchObject({ object: "chat.completion", model: "fovea-shapes" });
 });
 
 describe("an invalid file fails the batch, lists the invalid lines, and answers none", () => {
@@ -188,10 +188,10 @@ test("a waiting batch is cancelled at once, and those before it continue", async
   const running: OpenAI.Batch[] = [];
   for (let count = 0; count < 4; count++) running.push(await queue(lines));
   const waiting = await queue(lines);
-  await expect.poll(async () => (await client.batches.retrieve(running[3].id)).status).toBe("in_progress");
+  await expect.poll(async () => (await client.batches.retrieve(running[3]!.id)).status).toBe("in_progress");
   await client.batches.cancel(waiting.id);
   expect(await client.batches.retrieve(waiting.id)).toMatchObject({ status: "cancelled", output_file_id: null });
-  expect((await client.batches.retrieve(running[0].id)).status).toBe("in_progress");
+  expect((await client.batches.retrieve(running[0]!.id)).status).toBe("in_progress");
   for (const batch of running) await client.batches.cancel(batch.id);
   for (const batch of running) expect((await whenEnded(batch)).status).toBe("cancelled");
 });
@@ -214,7 +214,7 @@ test("lists are in pages, newest first", async () => {
   for await (const file of client.files.list({ limit: 2, purpose: "batch" })) all.push(file.id);
   expect(all.slice(0, 3)).toEqual(ids);
   const oldest = await client.files.list({ limit: 1, order: "asc" });
-  expect(oldest.data[0].id).toBe(all.at(-1));
+  expect(oldest.data[0]!.id).toBe(all.at(-1));
   const outputs = await client.files.list({ purpose: "batch_output" });
   expect(new Set(outputs.data.map(({ purpose }) => purpose))).toEqual(new Set(["batch_output"]));
 
@@ -222,7 +222,7 @@ test("lists are in pages, newest first", async () => {
   expect(batches.data).toHaveLength(1);
   expect(batches.has_more).toBe(true);
   const next = await batches.getNextPage();
-  expect(next.data[0].created_at).toBeLessThanOrEqual(batches.data[0].created_at);
+  expect(next.data[0]!.created_at).toBeLessThanOrEqual(batches.data[0]!.created_at);
 });
 
 test("a deleted file is unknown to every route", async () => {

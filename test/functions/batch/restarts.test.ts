@@ -162,8 +162,8 @@ test("replicas share batches over Redis and S3, and another resumes the batch of
   const running = await Promise.all(servers.map(({ metric }) => metric("fovea_batches_running")));
   expect(new Set(running)).toEqual(new Set([0, 1]));
   const [killed] = servers.splice(running.indexOf(1), 1);
-  killed.cli.child.kill("SIGKILL");
-  await killed.cli.exitCode;
+  killed!.cli.child.kill("SIGKILL");
+  await killed!.cli.exitCode;
   await completedResults(servers[0], batch);
   await Promise.all(servers.map((server) => server[Symbol.asyncDispose]()));
   await Promise.all([redis.kill(), s3.stop()]);

@@ -79,7 +79,7 @@ test.for([
   const path = newPath();
   const whole = `${JSON.stringify(response("a"))}\n`;
   await writeFile(path, whole);
-  await appendFile(path, more);
+  await appendFile(path, more!);
   await expect(openResultFile(path)).rejects.toThrow(
     `--output ${path} contains something other than results: ${problem}.`,
   );

@@ -154,7 +154,7 @@ test("damaged lines are skipped and logged, so that they are answered again", as
   for (const id of ["a", "b", "c"]) await results.append(answer(id));
   await results.close();
   const [name] = await readdir(join(path, "results"));
-  const file = join(path, "results", name);
+  const file = join(path, "results", name!);
   await writeFile(file, (await readFile(file, "utf8")).replace('"custom_id":"b"', '"custom_id":"b'));
   const again = await open();
   expect(again.done.customIds).toEqual(new Set(["a", "c"]));

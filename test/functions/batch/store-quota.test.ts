@@ -51,9 +51,9 @@ test("of two servers whose files would exceed the limit together, the last one i
   const uploads = [await quotaOf().reserve(0), await quotaOf().reserve(0)];
   for (const upload of uploads) await upload.grow(60);
   stored.numBytes += 60;
-  await uploads[0].settle();
+  await uploads[0]!.settle();
   stored.numBytes += 60;
-  await expect(uploads[1].settle()).rejects.toThrow(StoreFullError);
+  await expect(uploads[1]!.settle()).rejects.toThrow(StoreFullError);
 });
 
 test("uploads in progress and files never exceed the limit together, and one that fits is accepted", async () => {

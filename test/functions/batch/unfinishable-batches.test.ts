@@ -97,8 +97,8 @@ describe.for([false, true])("with results in segments: %s", (isSegmented) => {
         if (hasLost || !isFinalizing(key, text)) return;
         hasLost = true;
         const [path] = await resultPaths(server.path);
-        const lines = (await readFile(path, "utf8")).split("\n");
-        await writeFile(path, lines.slice(1).join("\n"));
+        const lines = (await readFile(path!, "utf8")).split("\n");
+        await writeFile(path!, lines.slice(1).join("\n"));
       },
     });
     const id = await server.queueLines(linesOf(prompts));
@@ -187,7 +187,7 @@ test("a batch whose results the store still rejects when it has expired fails in
   expect(batch.errors?.data).toMatchObject([{ code: "server_error" }]);
   await expect.poll(() => readdir(join(server.path, "unfinished"))).toEqual([]);
   const [log] = await resultPaths(server.path);
-  expect((await readFile(log, "utf8")).split("\n")).toHaveLength(5);
+  expect((await readFile(log!, "utf8")).split("\n")).toHaveLength(5);
   await server.stop();
 });
 

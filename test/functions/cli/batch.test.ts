@@ -139,7 +139,7 @@ test("extra_args of a line steer like vllm_xargs, which override them, and they 
     ],
     { ...processors, LOGITS_PROCESSOR_DEFAULT_ARGS: JSON.stringify(target(67)) },
   );
-  const textOf = (id: string) => (results.get(id)!.response!.body.choices as { text: string }[])[0].text;
+  const textOf = (id: string) => (results.get(id)!.response!.body.choices as { text: string }[])[0]!.text;
   const texts = ["by default", "by the line", "by the body"].map(textOf);
   expect(new Set(texts).size).toBe(3);
   expect(textOf("by the line")).toBe(textOf("directly"));

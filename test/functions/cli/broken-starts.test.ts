@@ -43,7 +43,7 @@ function errorLineOf(stdout: string): ErrorLine {
     .map((line) => JSON.parse(line) as Record<string, unknown>)
     .filter(({ level }) => level === "error");
   expect(errors).toHaveLength(1);
-  expect(Object.keys(errors[0])).toEqual(["time", "level", "message", "code", "reason", "advice"]);
+  expect(Object.keys(errors[0]!)).toEqual(["time", "level", "message", "code", "reason", "advice"]);
   expect(JSON.stringify(errors[0])).not.toContain("\\n");
   return errors[0] as unknown as ErrorLine;
 }

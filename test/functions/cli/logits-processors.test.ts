@@ -60,7 +60,7 @@ test("announced processors of installed packages load without a setting, before 
     }),
   });
   const answer = (await response.json()) as { choices: { logprobs: { tokens: string[] } }[] };
-  const { tokens } = answer.choices[0].logprobs;
+  const { tokens } = answer.choices[0]!.logprobs;
   expect(tokens).toHaveLength(3);
   expect(new Set(tokens).size).toBe(1);
 });

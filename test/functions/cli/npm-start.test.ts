@@ -112,7 +112,7 @@ test("Ctrl-C, which reaches the server directly and through npm, counts as one s
   let finishReason: string | null = null;
   let hasSignalled = false;
   for await (const { choices } of stream) {
-    finishReason = choices[0].finish_reason;
+    finishReason = choices[0]!.finish_reason;
     if (!hasSignalled) process.kill(-started.npmId, "SIGINT");
     hasSignalled = true;
   }

@@ -59,7 +59,7 @@ test("SIGTERM in the middle of a stream lets it finish, then ends the process wi
   expect(refused).toBe(503);
   let finishReason: string | null = null;
   for (let next = await stream.next(); !next.done; next = await stream.next()) {
-    finishReason = next.value.choices[0].finish_reason;
+    finishReason = next.value.choices[0]!.finish_reason;
   }
   expect(finishReason).toBe("length");
   expect(await cli.exitCode).toBe(0);

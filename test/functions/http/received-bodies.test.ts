@@ -195,21 +195,21 @@ describe("when there is no room for another body", () => {
     const { intake, clock, open } = createIntake();
     const senders = [open(), open(), open()];
     // The second sender sent most of all, but long ago.
-    senders[1].send(`[${" ".repeat(9_999)}`);
+    senders[1]!.send(`[${" ".repeat(9_999)}`);
     await expect.poll(() => intake.numHeldBytes).toBe(10_000);
     clock.now = 20_000;
-    senders[0].send(`[${" ".repeat(99)}`);
-    senders[2].send(`[${" ".repeat(99)}`);
+    senders[0]!.send(`[${" ".repeat(99)}`);
+    senders[2]!.send(`[${" ".repeat(99)}`);
     await expect.poll(() => intake.numHeldBytes).toBe(10_200);
     const fast = open();
     fast.send("[]");
     fast.end();
     expect(await fast.outcome).toBe("parsed");
-    expect(await senders[1].outcome).toBe(408);
+    expect(await senders[1]!.outcome).toBe(408);
     for (const sender of [senders[0], senders[2]]) {
-      sender.send("]");
-      sender.end();
-      expect(await sender.outcome).toBe("parsed");
+      sender!.send("]");
+      sender!.end();
+      expect(await sender!.outcome).toBe("parsed");
     }
     expect(intake.numBodies).toBe(0);
   });
@@ -221,7 +221,7 @@ describe("when there is no room for another body", () => {
     expect(await open().outcome).toBe(503);
     clock.now = 1000;
     const late = open();
-    expect(await senders[0].outcome).toBe(408);
+    expect(await senders[0]!.outcome).toBe(408);
     expect(intake.numBodies).toBe(3);
     for (const sender of [...senders.slice(1), late]) {
       sender.send("{}");
@@ -249,7 +249,7 @@ describe("when there is no room for another body", () => {
     late.end();
     expect(await late.outcome).toBe("parsed");
     // All are as silent as the first.
-    expect(await hoarders[0].outcome).toBe(408);
+    expect(await hoarders[0]!.outcome).toBe(408);
     for (const hoarder of hoarders.slice(1)) {
       hoarder.send("]");
       hoarder.end();
@@ -343,7 +343,7 @@ test("a long body is parsed on a thread without a change", async () => {
   const response = await post("/v1/chat/completions", text);
   expect(response.status).toBe(200);
   expect(response.headers.get("content-type")).toMatch(/json/);
-  expect(engine.requests[0].prompt).toMatchObject({ kind: "chat", messages: [{ role: "user", content }] });
+  expect(engine.requests[0]!.prompt).toMatchObject({ kind: "chat", messages: [{ role: "user", content }] });
   const broken = await post("/v1/chat/completions", `${text.slice(0, -1)},}`);
   expect(broken.status).toBe(400);
   expect(await broken.json()).toMatchObject({

@@ -102,7 +102,7 @@ test.for([
   ["sends a part of its body", requestHead(100) + "{"],
 ])("a connection that %s is answered with 408 and closed", async ([, text]) => {
   const impatient = await open(testApp, { headers: 50, request: 100, check: 10 });
-  const { status, body } = await answerTo(text, impatient);
+  const { status, body } = await answerTo(text!, impatient);
   expect(status).toBe(408);
   expect(JSON.parse(body)).toMatchObject({ error: { code: "request_timeout", type: "invalid_request_error" } });
   await expect.poll(() => testApp.bodies.numBodies).toBe(0);

@@ -195,7 +195,7 @@ describe("code", () => {
     const code = toCode(kind, request, { baseUrl: new URL(`${served.baseUrl}/`), needsKey: true });
     const output = await runners[kind](code);
     expect(output).toContain("Hel");
-    const [asked] = testApp.engine.requests;
+    const asked = testApp.engine.requests[0]!;
     expect(asked.samplingParams).toMatchObject({ temperature: 0, extraArgs: { target: ["a'b", 1] } });
     expect(JSON.stringify(asked.prompt)).toContain("It's a dot.");
     expect(JSON.stringify(asked.prompt)).toContain(picture.url);

@@ -88,9 +88,9 @@ test("dropped, pasted and chosen pictures are sent, removed ones are not", async
   const [scene, label] = await Promise.all(
     ["scene.png", "label.png"].map((name) => readFile(new URL(name, examplesFolder))),
   );
-  await give(page, "drop", "scene.png", "image/png", scene);
-  await give(page, "paste", "pasted.png", "image/png", scene);
-  await page.locator("#picture-files").setInputFiles({ name: "label.png", mimeType: "image/png", buffer: label });
+  await give(page, "drop", "scene.png", "image/png", scene!);
+  await give(page, "paste", "pasted.png", "image/png", scene!);
+  await page.locator("#picture-files").setInputFiles({ name: "label.png", mimeType: "image/png", buffer: label! });
   await expect.poll(() => page.locator("#tray img").count()).toBe(3);
   await page.getByRole("button", { name: "Remove scene.png" }).click();
   await page.getByRole("button", { name: "Remove pasted.png" }).click();
@@ -226,8 +226,8 @@ test("the copied curl command sends the same request and gets the same answer", 
   await dialog.getByRole("button", { name: "Copied" }).waitFor();
   const copied = await page.evaluate(readClipboard);
   const { stdout } = await promisify(execFile)("bash", ["-c", copied]);
-  const chunks = stdout.matchAll(/^data: (\{.*\})$/gm).map(([, json]) => JSON.parse(json) as StreamChunk);
-  expect([...chunks].map(({ choices }) => choices[0].delta.content ?? "").join("")).toBe(answer);
+  const chunks = stdout.matchAll(/^data: (\{.*\})$/gm).map(([, json]) => JSON.parse(json!) as StreamChunk);
+  expect([...chunks].map(({ choices }) => choices[0]!.delta.content ?? "").join("")).toBe(answer);
 });
 
 interface StreamChunk {

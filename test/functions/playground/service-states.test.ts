@@ -71,7 +71,7 @@ test("a key is requested, kept for the tab, sent with every question and never s
     ["curl", "Bearer $API_KEY"],
     ["openai", "process.env.API_KEY"],
   ]) {
-    await dialog.getByRole("button", { name: kind }).click();
+    await dialog.getByRole("button", { name: kind! }).click();
     const code = await dialog.locator("code").innerText();
     expect(code).toContain(reference);
     expect(code).not.toContain("secret-key");

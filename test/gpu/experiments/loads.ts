@@ -49,7 +49,7 @@ function sumsOf(context: ExperimentContext): void {
   binding.run();
   context.report.check(
     "x + x",
-    doubled.every((value, index) => value === 2 * values[index]),
+    doubled.every((value, index) => value === 2 * values[index]!),
   );
   using onDevice = session.allocateTensor("float32", [1000]);
   onDevice.copyFrom(values);

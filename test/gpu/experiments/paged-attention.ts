@@ -27,7 +27,7 @@ const maxLoopWork = 4e6;
 
 function casesOf(context: ExperimentContext): Case[] {
   const isSmall = context.device === "cpu";
-  const heads = isSmall ? [[4, 2]] : [[32, 8]];
+  const heads = isSmall ? ([[4, 2]] as const) : ([[32, 8]] as const);
   const dims = isSmall ? [64] : [64, 96, 128, 256];
   const blockSizes = isSmall ? [16] : [16, 64, 128, 256];
   const decodes = (count: number, past: number): AttentionSequence[] =>

@@ -128,16 +128,16 @@ function measure(
     let error = 0;
     for (let row = 0; row < Math.min(numRows, 4); row++) {
       const scores = values.subarray(row * vocabSize, (row + 1) * vocabSize).map((value) => value * inverseTemperature);
-      const order = Array.from(scores.keys()).sort((left, right) => scores[right] - scores[left] || left - right);
-      const highest = scores[order[0]];
+      const order = Array.from(scores.keys()).sort((left, right) => scores[right]! - scores[left]! || left - right);
+      const highest = scores[order[0]!]!;
       const total = scores.reduce((sum, score) => sum + Math.exp(score - highest), 0);
       for (let place = 0; place < numCandidates; place++) {
         const index = row * numCandidates + place;
         // Equal logits may stand in any order: the ties are another check.
-        isEqual &&= scores[Number(result.ids[index])] === scores[order[place]];
-        error = Math.max(error, Math.abs(result.values[index] - scores[order[place]]));
+        isEqual &&= scores[Number(result.ids[index])] === scores[order[place]!];
+        error = Math.max(error, Math.abs(result.values[index]! - scores[order[place]!]!));
       }
-      error = Math.max(error, Math.abs(result.largest[row] * total - 1));
+      error = Math.max(error, Math.abs(result.largest[row]! * total - 1));
     }
     report.check(`${label}: the candidates are the host's`, isEqual && error < 1e-4, `error ${error.toExponential(1)}`);
     const numRuns = device === "cpu" ? 3 : 50;

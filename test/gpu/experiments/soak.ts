@@ -53,7 +53,7 @@ async function run(context: ExperimentContext): Promise<void> {
   const start = (): void => {
     const id = `${numStarted++}`;
     const index = randomBelow(random, cases.length);
-    const recorded = cases[index];
+    const recorded = cases[index]!;
     const isGolden = numStarted % 4 === 0;
     const params = isGolden
       ? {}
@@ -92,7 +92,7 @@ async function run(context: ExperimentContext): Promise<void> {
       if (last.error != null) report.check(`request ${id}`, false, last.error.message);
       if (golden !== null) {
         numGoldens += 1;
-        worstGap = Math.max(worstGap, compareTokens(generation.tokenIds, cases[golden], vocabSize).gap);
+        worstGap = Math.max(worstGap, compareTokens(generation.tokenIds, cases[golden]!, vocabSize).gap);
       }
       running.delete(id);
       engine.generations.delete(id);

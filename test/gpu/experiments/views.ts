@@ -51,7 +51,7 @@ function sumOfViews(context: ExperimentContext, elementType: FloatType): void {
       binding.run();
       const after = decode(elementType, whole.copyToHost());
       const at = (index: number): Float32Array => contents.subarray(startOf(index), startOf(index) + numElements);
-      const expected = at(0).map((value, index) => value + at(1)[index]);
+      const expected = at(0).map((value, index) => value + at(1)[index]!);
       error = relativeError(after.subarray(startOf(2), startOf(2) + numElements), expected);
       outcome = `error ${error.toExponential(1)}`;
     } catch (cause) {

@@ -61,7 +61,7 @@ async function encodeIntoPool(
   using rows = pool.view(rowsBefore * hiddenSize, [1, numImageTokens, hiddenSize]);
   using pixels = Tensor.fromTypedArray("float32", picture, [1, 3, imageSize, imageSize]);
   using encoding = tower.createBinding();
-  encoding.bindInput(encoder.inputs[0].name, pixels);
+  encoding.bindInput(encoder.inputs[0]!.name, pixels);
   encoding.bindOutput("image_features", rows);
   encoding.run();
 

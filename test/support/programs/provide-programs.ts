@@ -36,5 +36,5 @@ export async function setup(): Promise<void> {
 
 async function settle() {
   const results = await Promise.allSettled(Object.values(programs).map((ensure) => ensure()));
-  return Object.keys(programs).map((variable, index) => [variable, results[index]] as const);
+  return Object.keys(programs).map((variable, index) => [variable, results[index]!] as const);
 }

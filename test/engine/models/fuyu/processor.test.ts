@@ -29,7 +29,7 @@ test("ids and patches equal those of transformers, for pictures that fit and for
       content.flatMap((part) => (part.type === "text" ? [part.text] : [])),
     );
     const images = await Promise.all(pictures.map(image));
-    const processed = await process(inputs, { kind: "text", text, addSpecialTokens: false, images });
+    const processed = await process(inputs, { kind: "text", text: text!, addSpecialTokens: false, images });
     // transformers leaves the beginning of the answer to the caller where there is no picture.
     const expected = name === "text" ? [...promptTokenIds, beginningOfAnswer] : promptTokenIds;
     expect(processed.promptTokenIds).toEqual(expected);
@@ -37,7 +37,7 @@ test("ids and patches equal those of transformers, for pictures that fit and for
     const patches = item?.tensors.get("image_patches") as ItemTensor<"float32"> | undefined;
     const values = patches?.data ?? new Float32Array();
     expect(values).toHaveLength(pixelValues?.length ?? 0);
-    const largest = values.reduce((max, value, at) => Math.max(max, Math.abs(value - pixelValues![at])), 0);
+    const largest = values.reduce((max, value, at) => Math.max(max, Math.abs(value - pixelValues![at]!)), 0);
     expect(largest).toBeLessThanOrEqual(1e-6);
   }
 });
@@ -57,7 +57,7 @@ describe("the prompt", () => {
     ]) {
       const processed = await process(inputs, { kind: "tokens", tokenIds, images });
       expect(processed.promptTokenIds).toEqual(expected);
-      expect(processed.images[0].placeholder).toEqual({
+      expect(processed.images[0]!.placeholder).toEqual({
         offset: 0,
         length: 9,
         isEmbed: [true, true, true, false, true, true, true, false, false],

@@ -33,7 +33,7 @@ describe.for(exports)("$name", ({ name, toPrompt }) => {
     const { cases } = await loadGoldens(name);
     const engine = await startExport(name, cache.path, { maxNumSequences: 8, maxNumBatchedTokens: 24 });
     try {
-      const asked = Array.from({ length: 8 }, (_, index) => cases[index % cases.length]);
+      const asked = Array.from({ length: 8 }, (_, index) => cases[index % cases.length]!);
       const answers = await Promise.all(
         asked.map((golden, index) => ask(engine, toPrompt, golden, { requestId: `${golden.name}-${index}` })),
       );
@@ -62,9 +62,9 @@ describe.for(exports)("$name", ({ name, toPrompt }) => {
           const expected = golden.logits.subarray(row * vocabSize, (row + 1) * vocabSize);
           const norm = Math.log(expected.reduce((sum, logit) => sum + Math.exp(logit), 0));
           const range = Math.max(...expected) - Math.min(...expected);
-          expect(logprobs[row].top).toHaveLength(20);
-          for (const { tokenId, logprob } of logprobs[row].top) {
-            expect(Math.abs(logprob - (expected[tokenId] - norm))).toBeLessThan(tolerance * range);
+          expect(logprobs[row]!.top).toHaveLength(20);
+          for (const { tokenId, logprob } of logprobs[row]!.top) {
+            expect(Math.abs(logprob - (expected[tokenId]! - norm))).toBeLessThan(tolerance * range);
           }
         }
       }
@@ -126,7 +126,7 @@ test("an export in a hub cache, where every file is a link named by content, is 
   }
   const engine = await startExport("onnx-exports/smolvlm", folder.path, { model: snapshot });
   try {
-    expect((await ask(engine, chat, cases[0])).tokenIds).toEqual(cases[0].greedyTokenIds);
+    expect((await ask(engine, chat, cases[0]!)).tokenIds).toEqual(cases[0]!.greedyTokenIds);
   } finally {
     await engine.close();
   }

@@ -122,26 +122,26 @@ test.for<{
   },
   {
     what: "another number of layers",
-    damage: configure(({ text_config: text }) => (text.num_hidden_layers = 3)),
+    damage: configure(({ text_config: text }) => (text!.num_hidden_layers = 3)),
     code: "invalid_checkpoint",
     message: `${decoder} has keys and values for 2 layers (past_key_values.0.key and so on); config.json implies 3`,
   },
   {
     what: "another number of heads",
-    damage: configure(({ text_config: text }) => (text.num_key_value_heads = 4)),
+    damage: configure(({ text_config: text }) => (text!.num_key_value_heads = 4)),
     code: "invalid_checkpoint",
     message:
       "past_key_values.0.key has shape [batch_size, 2, past_sequence_length, 8]; config.json implies [any, 4, any, 8]",
   },
   {
     what: "another width",
-    damage: configure(({ text_config: text }) => (text.hidden_size = 32)),
+    damage: configure(({ text_config: text }) => (text!.hidden_size = 32)),
     code: "invalid_checkpoint",
     message: "inputs_embeds has shape [batch_size, sequence_length, 16]; config.json implies [any, any, 32]",
   },
   {
     what: "tiles of another size",
-    damage: configure(({ vision_config: vision }) => (vision.image_size = 40)),
+    damage: configure(({ vision_config: vision }) => (vision!.image_size = 40)),
     code: "invalid_checkpoint",
     message: "pixel_values has shape [batch_size, 3, 32, 32]; config.json implies [any, 3, 40, 40]",
   },

@@ -52,7 +52,7 @@ describe("the memory tier", () => {
     expect(await heldKeys(cache, ["a", "b", "c", "d"])).toEqual(["a", "c", "d"]);
     cache.setMany([entry("e", 512)]);
     expect(await heldKeys(cache, ["a", "c", "d", "e"])).toEqual(["d", "e"]);
-    expect(cache.tiers[0].stats.heldBytes).toBe(3 * 1024);
+    expect(cache.tiers[0]!.stats.heldBytes).toBe(3 * 1024);
   });
 
   test("keeps the hits of a request, however old, while its misses are added", async () => {
@@ -77,19 +77,19 @@ describe("the memory tier", () => {
     const cache = new TieredCache([memoryTier(new MemoryPool(2 * 1024))]);
     cache.setMany([entry("a", 128), entry("a", 256), entry("b", 256)]);
     expect(await heldKeys(cache, ["a", "b"])).toEqual(["a", "b"]);
-    expect(cache.tiers[0].stats.heldBytes).toBe(2 * 1024);
+    expect(cache.tiers[0]!.stats.heldBytes).toBe(2 * 1024);
   });
 
   test("several caches share one budget, and their equal keys are separate", async () => {
     const pool = new MemoryPool(2 * 1024);
     const [left, right] = ["left", "right"].map((name) => new TieredCache([memoryTier(pool, name)]));
-    left.setMany([entry("a", 128)]);
-    right.setMany([entry("a", 256)]);
-    expect((await left.getMany(["a"]))[0]).toHaveLength(128);
-    expect((await right.getMany(["a"]))[0]).toHaveLength(256);
-    right.setMany([entry("b", 256)]);
-    expect(await heldKeys(left, ["a"])).toEqual([]);
-    expect(left.tiers[0].stats.heldBytes).toBe(0);
+    left!.setMany([entry("a", 128)]);
+    right!.setMany([entry("a", 256)]);
+    expect((await left!.getMany(["a"]))[0]).toHaveLength(128);
+    expect((await right!.getMany(["a"]))[0]).toHaveLength(256);
+    right!.setMany([entry("b", 256)]);
+    expect(await heldKeys(left!, ["a"])).toEqual([]);
+    expect(left!.tiers[0]!.stats.heldBytes).toBe(0);
   });
 
   test("a budget of zero keeps nothing", async () => {

@@ -82,9 +82,9 @@ describe("the codec of cached values", () => {
     const encoded = encodeRecord(key, sample);
     for (let index = 0; index < encoded.length; index++) {
       for (const change of [1, 0x80, 0xff]) {
-        encoded[index] ^= change;
+        encoded[index]! ^= change;
         expect(decodeRecord(key, encoded)).toBeNull();
-        encoded[index] ^= change;
+        encoded[index]! ^= change;
       }
     }
     expectEqual(decodeRecord(key, encoded), sample);
@@ -94,7 +94,7 @@ describe("the codec of cached values", () => {
     fc.assert(
       fc.property(records, fc.nat(), fc.integer({ min: 1, max: 255 }), (record, position, change) => {
         const encoded = encodeRecord(key, record);
-        encoded[position % encoded.length] ^= change;
+        encoded[position % encoded.length]! ^= change;
         expect(decodeRecord(key, encoded)).toBeNull();
       }),
     );

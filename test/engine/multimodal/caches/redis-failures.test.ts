@@ -92,7 +92,7 @@ describe("replicas on one Redis", () => {
         "of another type": () =>
           server.command("eval", "redis.call('del', 'test:a'); redis.call('lpush', 'test:a', 1)", "0"),
       };
-      damages[damage]();
+      damages[damage]!();
       expect(await isProcessed(cache, "a")).toBe(true);
       expect(await isProcessed(cache, "a")).toBe(false);
       // MGET skips values that are not strings, so nothing is noticed.

@@ -59,7 +59,7 @@ class Favourites extends RequestLogitsProcessorAdapter {
     const favour = (tokenIds: readonly number[], row: Float32Array): Float32Array => {
       counts.clear();
       for (const tokenId of tokenIds) counts.set(tokenId, (counts.get(tokenId) ?? 0) + 1);
-      for (const [tokenId, count] of counts) row[tokenId] += count;
+      for (const [tokenId, count] of counts) row[tokenId]! += count;
       return row;
     };
     if (extraArgs.favour === "output") return favour;

@@ -84,8 +84,8 @@ describe("penalties", () => {
   test("run after the other processors, so a bias is divided as well", () => {
     const params = { temperature: 0, logitBias: { 1: 4 }, repetitionPenalty: 2 };
     const logits = [2.5, 0, 0, 0];
-    expect(sampleOnce([{ logits, params }])[0].tokenId).toBe(1);
-    expect(sampleOnce([{ logits, params, outputTokenIds: [1] }])[0].tokenId).toBe(0);
+    expect(sampleOnce([{ logits, params }])[0]!.tokenId).toBe(1);
+    expect(sampleOnce([{ logits, params, outputTokenIds: [1] }])[0]!.tokenId).toBe(0);
   });
 });
 
@@ -168,7 +168,7 @@ describe("draw parameters", () => {
     const left = applied(new MinPLogitsProcessor(engineConfig), { params: { minP: 0.1 } }, [...row]).map(Math.exp);
     const total = left.reduce((sum, weight) => sum + weight, 0);
     const expected = [0.449671, 0.10776412, 0, 0, 0.05275503, 0.38980985];
-    for (const [tokenId, weight] of left.entries()) expect(weight / total).toBeCloseTo(expected[tokenId], 6);
+    for (const [tokenId, weight] of left.entries()) expect(weight / total).toBeCloseTo(expected[tokenId]!, 6);
   });
 
   test.for([
@@ -181,17 +181,17 @@ describe("draw parameters", () => {
     const numDraws = 20_000;
     const counts = expected.map(() => 0);
     for (let index = 0; index < numDraws; index++) {
-      counts[draw.draw(kernel.logits, { scale: 1 / 0.7, topK, topP, uniform: (index + 0.5) / numDraws })] += 1;
+      counts[draw.draw(kernel.logits, { scale: 1 / 0.7, topK, topP, uniform: (index + 0.5) / numDraws })]! += 1;
     }
     for (const [tokenId, count] of counts.entries()) {
-      expect(Math.abs(count / numDraws - expected[tokenId])).toBeLessThan(1.1e-4);
+      expect(Math.abs(count / numDraws - expected[tokenId]!)).toBeLessThan(1.1e-4);
     }
   });
 
   test("logprobs are NumPy's log-softmax", () => {
-    const [{ logprobs }] = sampleOnce([{ logits, params: { temperature: 0, logprobs: 6 } }]);
+    const { logprobs } = sampleOnce([{ logits, params: { temperature: 0, logprobs: 6 } }])[0]!;
     const expected = [-0.99147342, -1.09147342, -1.99147342, -2.49147342, -2.89147342, -3.99147342];
     expect(logprobs?.top.map(({ tokenId }) => tokenId)).toEqual([0, 5, 1, 4, 2, 3]);
-    for (const [index, { logprob }] of logprobs!.top.entries()) expect(logprob).toBeCloseTo(expected[index], 6);
+    for (const [index, { logprob }] of logprobs!.top.entries()) expect(logprob).toBeCloseTo(expected[index]!, 6);
   });
 });

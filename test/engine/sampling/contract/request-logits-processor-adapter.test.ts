@@ -26,7 +26,7 @@ class TestAdapter extends RequestLogitsProcessorAdapter {
   }: ReturnType<typeof createSamplingParams>): RequestLogitsProcessor | null {
     if (extraArgs.function === undefined) return null;
     this.numCreated += 1;
-    return this.functions[String(extraArgs.function)]() as RequestLogitsProcessor;
+    return this.functions[String(extraArgs.function)]!() as RequestLogitsProcessor;
   }
 }
 

@@ -111,7 +111,7 @@ describe.for([
       const samples = sampleOnce(others.toSpliced(position, 0, culprit), [create]);
       const [failed] = samples.splice(position, 1);
       const reason = fault === "apply" ? "cannot apply" : "cannot take it";
-      expect(failed.error).toMatchObject({
+      expect(failed!.error).toMatchObject({
         code: "logits_processor_failed",
         message: `The logits processor custom 0 failed: ${reason}`,
       });
@@ -139,7 +139,7 @@ describe("a processor", () => {
     ],
   ] as const)("of %s that returns nothing for one request is reported by name", ([, create, problem]) => {
     const samples = sampleOnce([row(1, { target: 4, fault: "nothing" }), row(2, { target: 6 }), row(3)], [create]);
-    expect(samples[0].error?.message).toBe(`The logits processor custom 0 failed: ${problem}`);
+    expect(samples[0]!.error?.message).toBe(`The logits processor custom 0 failed: ${problem}`);
     expect(tokensOf(samples.slice(1))).toEqual(tokensOf(sampleOnce([row(2, { target: 6 }), row(3)], [create])));
   });
 
@@ -155,7 +155,7 @@ describe("a processor", () => {
       "The logits processor custom 0 failed: cannot serve so many",
       null,
     ]);
-    expect(tokensOf([samples[0], samples[3]])).toEqual(tokensOf(sampleOnce([row(1), row(4)])));
+    expect(tokensOf([samples[0]!, samples[3]!])).toEqual(tokensOf(sampleOnce([row(1), row(4)])));
   });
 
   test.for(["in every update", "in those without changes"])("that fails at an output %s ends its request", (when) => {
@@ -185,7 +185,7 @@ describe("a processor", () => {
     processor.apply(new GuardedLogits(stepLogits, () => {}), rows, errors);
     expect(errors.size).toBe(0);
 
-    outputs[1].push(9);
+    outputs[1]!.push(9);
     rows.forEach((_, index) => stepLogits.row(index).set(logits));
     processor.updateState(null, errors);
     processor.apply(new GuardedLogits(stepLogits, () => {}), rows, errors);
@@ -206,8 +206,8 @@ describe("a processor", () => {
     const double = () => new Doubling(engineConfig, "cpu", {});
     const rows = [row(1), row(2, { target: 4, fault: "apply" }), row(3)];
     const samples = sampleOnce(rows, [double, create, double]);
-    expect(samples[1].error?.message).toBe("The logits processor custom 1 failed: cannot apply");
-    expect(tokensOf([samples[0], samples[2]])).toEqual(tokensOf(sampleOnce([row(1), row(3)], [double, double])));
+    expect(samples[1]!.error?.message).toBe("The logits processor custom 1 failed: cannot apply");
+    expect(tokensOf([samples[0]!, samples[2]!])).toEqual(tokensOf(sampleOnce([row(1), row(3)], [double, double])));
   });
 
   test("that cannot be created again ends every request, because its requests are unknown", () => {

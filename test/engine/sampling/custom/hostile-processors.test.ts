@@ -83,12 +83,12 @@ async function run(processors: readonly string[], extraArgs: SamplingParams["ext
     options: {},
   }));
   using engine = await SteppedEngine.create(createWorkerOptions(model, { logitsProcessors, maxNumSequences: 8 }));
-  const first = cases[0];
+  const first = cases[0]!;
   paramsOfOthers.forEach((params, index) => {
-    const request = goldenRequest(`other ${index}`, cases[index % cases.length], model, params);
+    const request = goldenRequest(`other ${index}`, cases[index % cases.length]!, model, params);
     engine.add({
       ...request,
-      badWordsTokenIds: index === 0 ? [[first.greedyTokenIds[0], first.greedyTokenIds[1]]] : [],
+      badWordsTokenIds: index === 0 ? [[first.greedyTokenIds[0]!, first.greedyTokenIds[1]!]] : [],
     });
   });
   engine.step();

@@ -66,7 +66,7 @@ function urlOf(path: string): string {
 }
 
 test("a dotted path, path, URL and package lead to the same class, in JavaScript and TypeScript", async () => {
-  const names = [
+  const names: [string, string][] = [
     ["steering.target_token:TargetToken", `${urlOf("steering/target_token.ts")}:TargetToken`],
     ["steering.target_token:grouped.TargetToken", `${urlOf("steering/target_token.ts")}:grouped.TargetToken`],
     ["./steering/target_token:TargetToken", `${urlOf("steering/target_token.ts")}:TargetToken`],

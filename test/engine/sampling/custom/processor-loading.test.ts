@@ -103,7 +103,7 @@ test("a class with asynchronous methods is rejected with their names", async () 
     "Logits processor 1 of 1, steering.things:LateCheck, could not be loaded: validateParams must not be asynchronous.",
   );
   const [loaded] = await loadLogitsProcessors([{ className: "steering.things:Late", options: {} }], [folder.path]);
-  expect(() => createLogitsProcessor(loaded, goldenEngineConfig("llama", folder.path))).toThrow(
+  expect(() => createLogitsProcessor(loaded!, goldenEngineConfig("llama", folder.path))).toThrow(
     "Logits processor 1 of 1, steering.things:Late, could not be loaded: apply, updateState must not be asynchronous.",
   );
 });

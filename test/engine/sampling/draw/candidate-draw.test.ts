@@ -9,10 +9,10 @@ import { kernelWithRow } from "../kernel-with-row.ts";
 
 /** The `count` most likely tokens, as TopK orders them, and the mass as a device would compute it. */
 function candidatesOf(row: Float32Array, count: number, scale: number): Candidates {
-  const order = Array.from(row.keys()).sort((left, right) => row[right] - row[left] || left - right);
+  const order = Array.from(row.keys()).sort((left, right) => row[right]! - row[left]! || left - right);
   const tokenIds = Int32Array.from(order.slice(0, count));
-  const values = Float32Array.from(tokenIds, (tokenId) => row[tokenId]);
-  const mass = row.reduce((sum, logit) => Math.fround(sum + Math.exp(Math.fround((logit - values[0]) * scale))), 0);
+  const values = Float32Array.from(tokenIds, (tokenId) => row[tokenId]!);
+  const mass = row.reduce((sum, logit) => Math.fround(sum + Math.exp(Math.fround((logit - values[0]!) * scale))), 0);
   return { values, tokenIds, mass, isWholeRow: count >= row.length };
 }
 

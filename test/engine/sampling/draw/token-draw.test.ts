@@ -9,10 +9,10 @@ import { kernelWithRow } from "../kernel-with-row.ts";
 /** Probabilities of the tokens that can be drawn, by sorting the whole vocabulary. Shares no code with TokenDraw. */
 function referenceProbabilities(logits: readonly number[], topK: number, topP: number): number[] {
   const largest = Math.max(...logits);
-  const order = logits.map((_, id) => id).sort((a, b) => logits[b] - logits[a] || a - b);
+  const order = logits.map((_, id) => id).sort((a, b) => logits[b]! - logits[a]! || a - b);
   let kept = order;
-  if (topK > 0 && topK < logits.length) kept = kept.filter((id) => logits[id] >= logits[order[topK - 1]]);
-  const weight = (id: number): number => Math.exp(logits[id] - largest);
+  if (topK > 0 && topK < logits.length) kept = kept.filter((id) => logits[id]! >= logits[order[topK - 1]!]!);
+  const weight = (id: number): number => Math.exp(logits[id]! - largest);
   const sum = (ids: readonly number[]): number => ids.reduce((total, id) => total + weight(id), 0);
   const total = sum(kept);
   if (topP < 1) {
@@ -45,7 +45,7 @@ function measuredProbabilities(logits: readonly number[], topK: number, topP: nu
   const shares = logits.map(() => 0);
   const measure = (start: number, first: number, end: number, last: number): void => {
     if (first === last || end - start <= PRECISION) {
-      shares[first] += end - start;
+      shares[first]! += end - start;
       return;
     }
     const middle = (start + end) / 2;
@@ -57,7 +57,7 @@ function measuredProbabilities(logits: readonly number[], topK: number, topP: nu
   const grid = Array.from({ length: NUM_GRID_POINTS }, (_, index) => index / NUM_GRID_POINTS);
   const tokens = [...grid, largest].map(drawAt);
   for (const [index, start] of grid.entries()) {
-    measure(start, tokens[index], grid[index + 1] ?? 1, tokens[index + 1]);
+    measure(start, tokens[index]!, grid[index + 1] ?? 1, tokens[index + 1]!);
   }
   return shares;
 }
@@ -78,7 +78,7 @@ describe("drawing a token", () => {
         const expected = referenceProbabilities(logits, topK, topP);
         const measured = measuredProbabilities(logits, topK, topP);
         for (let id = 0; id < logits.length; id++) {
-          expect(Math.abs(measured[id] - expected[id])).toBeLessThan(expected[id] === 0 ? 1e-9 : TOLERANCE);
+          expect(Math.abs(measured[id]! - expected[id]!)).toBeLessThan(expected[id] === 0 ? 1e-9 : TOLERANCE);
         }
       }),
       { numRuns: 150 },

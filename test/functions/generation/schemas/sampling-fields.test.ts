@@ -72,7 +72,7 @@ test("several choices of a question about a picture are those of its seeds, and 
   const alone = await Promise.all([5, 6, 7].map((seed) => chat({ ...sampled, seed })));
   expect(textsOf(answer)).toEqual(alone.flatMap(textsOf));
   expect(new Set(textsOf(answer)).size).toBeGreaterThan(1);
-  expect(answer.usage.prompt_tokens).toBe(alone[0].usage.prompt_tokens);
+  expect(answer.usage.prompt_tokens).toBe(alone[0]!.usage.prompt_tokens);
   expect(answer.usage.completion_tokens).toBe(alone.reduce((sum, { usage }) => sum + usage.completion_tokens, 0));
 });
 
@@ -87,7 +87,7 @@ test("a stream of several choices delivers each in full, and a client that disco
   expect(texts).toEqual(whole.choices.map(({ text }) => text));
 
   const endless = { ...sampled, max_tokens: 1e9, ignore_eos: true, stream: true } as const;
-  for await (const { choices } of await client.completions.create(endless)) if (choices[0].index === 2) break;
+  for await (const { choices } of await client.completions.create(endless)) if (choices[0]!.index === 2) break;
   await expect
     .poll(async () => (await fetch(`${service.baseUrl}/metrics`)).text())
     .toMatch(/requests_running\{.*\} 0$/m);
@@ -124,12 +124,12 @@ test("more prompts than can ever run or wait together are rejected, and as many 
     [265, 1],
     [133, 2],
   ]) {
-    const refused = await ask(numPrompts, n);
+    const refused = await ask(numPrompts!, n!);
     expect(refused.status).toBe(400);
     const { error } = (await refused.json()) as { error: { message: string; param: string } };
     expect(error.param).toBe("prompt");
     expect(error.message).toBe(
-      `prompt asks for ${numPrompts * n} choices in ${numPrompts} prompts; at most 264 can run or wait at once. MAX_NUM_SEQS and MAX_NUM_WAITING set the limit.`,
+      `prompt asks for ${numPrompts! * n!} choices in ${numPrompts} prompts; at most 264 can run or wait at once. MAX_NUM_SEQS and MAX_NUM_WAITING set the limit.`,
     );
   }
   const answered = await ask(132, 2);
@@ -139,31 +139,31 @@ test("more prompts than can ever run or wait together are rejected, and as many 
 test("biases, allowed tokens and penalties change the generated text", async () => {
   const wanted = 67;
   const forced = await complete({ vllm_xargs: { target_token: wanted }, ignore_eos: true });
-  const token = forced.choices[0].text.slice(0, forced.choices[0].text.length / 6);
+  const token = forced.choices[0]!.text.slice(0, forced.choices[0]!.text.length / 6);
   const always = { ignore_eos: true, max_tokens: 6 };
-  expect((await complete({ ...always, logit_bias: { [wanted]: 100 } })).choices[0].text).toBe(token.repeat(6));
-  expect((await complete({ ...always, allowed_token_ids: [wanted] })).choices[0].text).toBe(token.repeat(6));
+  expect((await complete({ ...always, logit_bias: { [wanted]: 100 } })).choices[0]!.text).toBe(token.repeat(6));
+  expect((await complete({ ...always, allowed_token_ids: [wanted] })).choices[0]!.text).toBe(token.repeat(6));
   const penalised = { ...always, allowed_token_ids: [wanted, wanted + 1], logit_bias: { [wanted]: 1 } };
-  const free = (await complete(penalised)).choices[0].text;
-  expect((await complete({ ...penalised, frequency_penalty: 2, presence_penalty: 2 })).choices[0].text).not.toBe(free);
+  const free = (await complete(penalised)).choices[0]!.text;
+  expect((await complete({ ...penalised, frequency_penalty: 2, presence_penalty: 2 })).choices[0]!.text).not.toBe(free);
 });
 
 test("structured output determines the form of the text", async () => {
   const choice = ["a purple cat", "a golden dog"];
   const chosen = await chat({ structured_outputs: { choice } });
-  expect(choice).toContain(chosen.choices[0].message.content);
+  expect(choice).toContain(chosen.choices[0]!.message.content);
   const matched = await chat({ structured_outputs: { regex: "[0-9]{3}-[0-9]{2}" } });
-  expect(matched.choices[0].message.content).toMatch(/^[0-9]{3}-[0-9]{2}$/);
+  expect(matched.choices[0]!.message.content).toMatch(/^[0-9]{3}-[0-9]{2}$/);
   const schema = { enum: ["red", "blue"] };
   const response_format = { type: "json_schema", json_schema: { name: "answer", schema } };
-  const text = (await chat({ response_format })).choices[0].message.content;
+  const text = (await chat({ response_format })).choices[0]!.message.content;
   expect(schema.enum).toContain(JSON.parse(text));
 });
 
 test("an echo starts with the prompt, and its logprobs with the prompt's", async () => {
   const echoed = await complete({ echo: true, logprobs: 0 });
-  const [{ text, logprobs }] = echoed.choices;
-  const generated = (await complete({ logprobs: 0 })).choices[0];
+  const { text, logprobs } = echoed.choices[0]!;
+  const generated = (await complete({ logprobs: 0 })).choices[0]!;
   expect(text).toBe(`a red${generated.text}`);
   const { prompt_tokens, completion_tokens } = echoed.usage;
   expect(logprobs?.tokens).toHaveLength(prompt_tokens + completion_tokens);
@@ -198,8 +198,8 @@ test("a processor that fails ends only its own request, and is named", async () 
     code: "logits_processor_failed",
     message: "The logits processor steering.target-token:TargetToken failed: target_token is 99999, of 598 tokens",
   });
-  expect(steered.choices[0].text).toBe(
-    (await complete({ vllm_xargs: { target_token: 67 }, ignore_eos: true })).choices[0].text,
+  expect(steered.choices[0]!.text).toBe(
+    (await complete({ vllm_xargs: { target_token: 67 }, ignore_eos: true })).choices[0]!.text,
   );
   expect(textsOf(free)).toEqual(textsOf(await chat({})));
 });
