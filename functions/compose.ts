@@ -88,7 +88,15 @@ export async function compose({
   const background = { config, service, engine, metrics, logger, window, createS3Client };
   const batches = config.batches.store.kind === "none" || !servesRequests ? null : new LazyBatches(background);
   const jobs = config.jobs.source === null ? null : new LazyJobs(readJobSource(config.jobs.source), background);
-  const app = createApp({ service, bodies, metrics, logger, config, servesRequests, ...(batches && { loadBatches: batches.load }) });
+  const app = createApp({
+    service,
+    bodies,
+    metrics,
+    logger,
+    config,
+    servesRequests,
+    ...(batches && { loadBatches: batches.load }),
+  });
   return {
     listener: createListener(app),
     service,

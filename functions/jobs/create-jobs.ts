@@ -53,7 +53,9 @@ export async function createJobs(openSource: OpenJobSource, dependencies: JobsDe
   const source = await openSource({ leaseMs: jobs.leaseMs, awsRegion: config.s3.region });
   const sinks = targets.map(openSink);
   if (sinks.length === 0 && !source.answersSenders) {
-    logger.warn("Results of jobs go only to places that the jobs name: JOB_RESULTS is not set.", { source: source.name });
+    logger.warn("Results of jobs go only to places that the jobs name: JOB_RESULTS is not set.", {
+      source: source.name,
+    });
   }
   logger.info("Taking jobs.", { source: source.name, results: sinks.map(({ name }) => name) });
   const answer = { service, engine, metrics, logger, config, tenant: "" };

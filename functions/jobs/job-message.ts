@@ -39,14 +39,12 @@ export type ParsedMessage =
   | { readonly kind: "bad"; readonly customId: string | null; readonly refusal: JobRefusal };
 
 const webhook = z.string("must be a string").max(2048, "must have at most 2048 characters").nullish();
-const s3Object = z
-  .string("must be a string")
-  .transform((text, context): S3Location => {
-    const target = readTarget(text);
-    if (target?.kind === "s3" && target.key !== "") return target;
-    context.addIssue({ code: "custom", message: "must be s3://bucket/key" });
-    return z.NEVER;
-  });
+const s3Object = z.string("must be a string").transform((text, context): S3Location => {
+  const target = readTarget(text);
+  if (target?.kind === "s3" && target.key !== "") return target;
+  context.addIssue({ code: "custom", message: "must be s3://bucket/key" });
+  return z.NEVER;
+});
 const fileSchema = z.strictObject(
   {
     custom_id: z.string("must be a string").min(1, "must not be empty").max(1024).nullish(),
@@ -54,7 +52,10 @@ const fileSchema = z.strictObject(
     output: s3Object,
     webhook,
   },
-  { error: (issue) => (issue.code === "unrecognized_keys" ? `has an unknown field: ${issue.keys.join(", ")}` : undefined) },
+  {
+    error: (issue) =>
+      issue.code === "unrecognized_keys" ? `has an unknown field: ${issue.keys.join(", ")}` : undefined,
+  },
 );
 const targetsSchema = z.looseObject({ webhook });
 

@@ -107,7 +107,8 @@ export class JobRunner {
         for (const job of jobs) this.#begin(job);
       } catch (error) {
         if (signal.aborted) return;
-        if (!this.#isInTrouble) logger.warn("The queue of jobs does not work; retrying.", { source: source.name, error });
+        if (!this.#isInTrouble)
+          logger.warn("The queue of jobs does not work; retrying.", { source: source.name, error });
         this.#isInTrouble = true;
         await sleep(this.#delays.afterFailure(""), null, { signal }).catch(() => {});
       }

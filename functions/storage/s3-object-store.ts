@@ -58,7 +58,12 @@ export function createS3Objects(client: S3Client, timeouts: S3Timeouts): S3Objec
   const { callMs, bodyMs } = timeouts;
 
   /** Null if the object does not exist. */
-  async function readRange(location: S3ObjectLocation, first: number, timeoutMs: number, etag?: string): Promise<Range | null> {
+  async function readRange(
+    location: S3ObjectLocation,
+    first: number,
+    timeoutMs: number,
+    etag?: string,
+  ): Promise<Range | null> {
     const request = { ...location, Range: `bytes=${first}-${first + RANGE_BYTES - 1}`, IfMatch: etag };
     return send("Reading", timeoutMs, async (options) => {
       try {

@@ -43,8 +43,8 @@ export function testJobSource(name: string, createQueue: () => Promise<TestQueue
       return jobs;
     }
 
-    const bodyOf = ({ body }: LeasedJob): unknown => JSON.parse(body);
-    const numberOf = (job: LeasedJob): number => (bodyOf(job) as { n: number }).n;
+    const bodyOf = ({ body }: LeasedJob) => JSON.parse(body) as { readonly n: number };
+    const numberOf = (job: LeasedJob): number => bodyOf(job).n;
     const answer = (job: LeasedJob) => ({
       jobId: job.id,
       isSuccess: true,
@@ -59,7 +59,7 @@ export function testJobSource(name: string, createQueue: () => Promise<TestQueue
       const bodies = Array.from({ length: 7 }, (_, n) => ({ n, text: 'é "\\ 😀' }));
       const { source, open } = await start(...bodies);
       const jobs = await take(source, 7);
-      expect(jobs.map(bodyOf).toSorted((first: any, second: any) => first.n - second.n)).toEqual(bodies);
+      expect(jobs.map(bodyOf).toSorted((first, second) => first.n - second.n)).toEqual(bodies);
       expect(new Set(jobs.map(({ id }) => id)).size).toBe(7);
       expect(jobs.map(({ numDeliveries }) => numDeliveries)).toEqual(Array.from({ length: 7 }, () => 1));
       expect(await (await open()).take(5, never)).toEqual([]);

@@ -3,7 +3,6 @@ import { createHash } from "node:crypto";
 import { GetObjectCommand, PutObjectCommand } from "@aws-sdk/client-s3";
 import type { S3Client } from "@aws-sdk/client-s3";
 
-import type { JobResult } from "../job-result.ts";
 import type { ResultSink } from "../result-sink.ts";
 import { describeTarget } from "../targets.ts";
 import type { S3Location } from "../targets.ts";
@@ -20,7 +19,7 @@ export interface S3ResultSinkOptions {
 const plainId = /^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$/;
 
 /** `<prefix>/<job id>.json`, with the SHA-256 of an id that is not a good name. */
-export function resultKey(prefix: string, jobId: string): string {
+function resultKey(prefix: string, jobId: string): string {
   const name = plainId.test(jobId) ? jobId : createHash("sha256").update(jobId).digest("hex");
   const folder = prefix.replace(/\/+$/, "");
   return `${folder === "" ? "" : `${folder}/`}${name}.json`;

@@ -25,7 +25,7 @@ export interface WebhookResultSinkOptions {
 }
 
 /** `webhook-signature` of a payload: `v1,` and Base64 of HMAC-SHA256. */
-export function signWebhook(secret: Buffer, id: string, timestamp: number, payload: string): string {
+function signWebhook(secret: Buffer, id: string, timestamp: number, payload: string): string {
   return `v1,${createHmac("sha256", secret).update(`${id}.${timestamp}.${payload}`).digest("base64")}`;
 }
 

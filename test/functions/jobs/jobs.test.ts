@@ -41,7 +41,10 @@ afterAll(async () => {
 interface Result {
   readonly id: string;
   readonly custom_id: string | null;
-  readonly response: { readonly status_code: number; readonly body: any } | null;
+  readonly response: {
+    readonly status_code: number;
+    readonly body: { readonly choices?: unknown; readonly request_counts?: unknown };
+  } | null;
   readonly error: { readonly code: string; readonly message: string; readonly param: string | null } | null;
 }
 
@@ -100,14 +103,14 @@ describe("forms of messages", () => {
       ],
       temperature: 0,
     };
-    const post = async (path: string, body: object): Promise<any> =>
+    const post = async (path: string, body: object): Promise<{ choices: unknown }> =>
       (
         await fetch(`${service.baseUrl}${path}`, {
           method: "POST",
           headers: { "content-type": "application/json" },
           body: JSON.stringify(body),
         })
-      ).json();
+      ).json() as Promise<{ choices: unknown }>;
     const jobs = await Promise.all([
       queue.add("completion", short),
       queue.add("chat", chat),
@@ -117,7 +120,7 @@ describe("forms of messages", () => {
     const [completion, answer, line, body] = await Promise.all(jobs.map((job) => returned(queue, job)));
     const expected = await post("/v1/completions", short);
     const expectedChat = await post("/v1/chat/completions", chat);
-    expect(completion).toMatchObject({ id: jobs[0]!.id, custom_id: jobs[0]!.id, error: null });
+    expect(completion).toMatchObject({ id: jobs[0].id, custom_id: jobs[0].id, error: null });
     expect(completion!.response!.body.choices).toEqual(expected.choices);
     expect(answer!.response!.body.choices).toEqual(expectedChat.choices);
     expect(body!.response!.body.choices).toEqual(expectedChat.choices);
@@ -186,7 +189,12 @@ describe("results", () => {
 
   test("that are stored already are returned without another computation", async () => {
     const prefix = randomUUID();
-    const earlier = { id: "done", custom_id: "done", response: { status_code: 200, body: { told: "before" } }, error: null };
+    const earlier = {
+      id: "done",
+      custom_id: "done",
+      response: { status_code: 200, body: { told: "before" } },
+      error: null,
+    };
     await aws.client.send(
       new PutObjectCommand({ Bucket: bucket, Key: `${prefix}/done.json`, Body: JSON.stringify(earlier) }),
     );
@@ -311,10 +319,13 @@ describe("files", () => {
       request_counts: { total: 32, completed: 29, failed: 3 },
     });
     const results = await linesOf(`${prefix}/out.jsonl`);
-    expect(results.flatMap(({ custom_id: id, response }) => (response === null ? [] : [id])).toSorted()).toEqual(
+    expect(results.flatMap(({ custom_id: id, response }) => (response === null ? [] : [id ?? ""])).toSorted()).toEqual(
       Array.from({ length: 30 }, (_, seed) => `line-${seed}`).toSorted(),
     );
-    expect(results.flatMap(({ error }) => error?.code ?? []).toSorted()).toEqual(["duplicate_custom_id", "invalid_json"]);
+    expect(results.flatMap(({ error }) => error?.code ?? []).toSorted()).toEqual([
+      "duplicate_custom_id",
+      "invalid_json",
+    ]);
     const { Contents = [] } = await aws.client.send(new ListObjectsV2Command({ Bucket: bucket, Prefix: prefix }));
     expect(Contents.map(({ Key }) => Key)).toEqual([`${prefix}/in.jsonl`, `${prefix}/out.jsonl`]);
   });
@@ -349,7 +360,8 @@ describe("files", () => {
     const job = await queue.add("file", { input, output });
     const numAnswered = async (): Promise<number> =>
       Number(
-        /^vllm:request_success_total\{.*\} (\d+)$/m.exec(await (await fetch(`${first.baseUrl}/metrics`)).text())?.[1] ?? 0,
+        /^vllm:request_success_total\{.*\} (\d+)$/m.exec(await (await fetch(`${first.baseUrl}/metrics`)).text())?.[1] ??
+          0,
       );
     await expect.poll(numAnswered, { timeout: 20_000 }).toBeGreaterThanOrEqual(4);
     await first[Symbol.asyncDispose]();
@@ -383,8 +395,8 @@ test("a rejected message of SQS goes to the dead-letter queue and a good one is 
   await expect.poll(queue.count).toEqual({ numVisible: 0, numInFlight: 0 });
   expect(await queue.deadLetters()).toEqual(["{"]);
   const results = [...(await objects(prefix)).values()];
-  expect(results.map(({ response, error }) => response?.status_code ?? error?.code).toSorted()).toEqual([
-    200,
+  expect(results.map(({ response, error }) => String(response?.status_code ?? error?.code)).toSorted()).toEqual([
+    "200",
     "invalid_json",
   ]);
 });

@@ -4,6 +4,7 @@ import { CreateBucketCommand, GetObjectCommand, ListObjectsV2Command } from "@aw
 import { Queue } from "bullmq";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
+import type { ResultLine } from "../../../functions/batch/result-line.ts";
 import { startCli } from "../../support/cli-process.ts";
 import type { CliProcess } from "../../support/cli-process.ts";
 import { startRedisServer } from "../../support/redis-server.ts";
@@ -89,12 +90,12 @@ async function startWorker(address: string, prefix: string): Promise<CliProcess>
   return cli;
 }
 
-async function storedResults(prefix: string): Promise<readonly any[]> {
+async function storedResults(prefix: string): Promise<readonly ResultLine[]> {
   const { Contents = [] } = await aws.client.send(new ListObjectsV2Command({ Bucket: bucket, Prefix: `${prefix}/` }));
   return Promise.all(
     Contents.map(async ({ Key = "" }) => {
       const { Body } = await aws.client.send(new GetObjectCommand({ Bucket: bucket, Key }));
-      return JSON.parse((await Body?.transformToString()) ?? "");
+      return JSON.parse((await Body?.transformToString()) ?? "") as ResultLine;
     }),
   );
 }
@@ -109,25 +110,29 @@ test.for([
   ["BullMQ", "SIGTERM", openRedisQueue],
   ["SQS", "SIGKILL", openSqsQueue],
   ["SQS", "SIGTERM", openSqsQueue],
-] as const)("every job of %s has one result after workers ended by %s", { timeout: 120_000 }, async ([, kill, open]) => {
-  const queue = await open();
-  const prefix = randomUUID();
-  for (const [seed, customId] of customIds.entries()) await queue.send(jobOf(customId, seed));
-  for (let life = 1; life <= 2; life++) {
-    await using worker = await startWorker(queue.address, prefix);
-    await expect.poll(() => numStored(prefix), { timeout: 30_000 }).toBeGreaterThanOrEqual(8 * life);
-    worker.child.kill(kill);
-    const code = await worker.exitCode;
-    if (kill === "SIGTERM") expect(code, worker.stdout()).not.toBeNull();
-  }
-  expect(await numStored(prefix)).toBeLessThan(numJobs);
-  await using _ = await startWorker(queue.address, prefix);
-  await expect.poll(queue.numUnfinished, { timeout: 60_000, interval: 200 }).toBe(0);
-  const results = await storedResults(prefix);
-  expect(results.map(({ custom_id: id }) => id as string).toSorted()).toEqual(customIds);
-  expect(results.every(({ response }) => response.status_code === 200)).toBe(true);
-  await queue.close();
-});
+] as const)(
+  "every job of %s has one result after workers ended by %s",
+  { timeout: 120_000 },
+  async ([, kill, open]) => {
+    const queue = await open();
+    const prefix = randomUUID();
+    for (const [seed, customId] of customIds.entries()) await queue.send(jobOf(customId, seed));
+    for (let life = 1; life <= 2; life++) {
+      await using worker = await startWorker(queue.address, prefix);
+      await expect.poll(() => numStored(prefix), { timeout: 30_000 }).toBeGreaterThanOrEqual(8 * life);
+      worker.child.kill(kill);
+      const code = await worker.exitCode;
+      expect(code === null, worker.stdout()).toBe(kill === "SIGKILL");
+    }
+    expect(await numStored(prefix)).toBeLessThan(numJobs);
+    await using _ = await startWorker(queue.address, prefix);
+    await expect.poll(queue.numUnfinished, { timeout: 60_000, interval: 200 }).toBe(0);
+    const results = await storedResults(prefix);
+    expect(results.map(({ custom_id: id }) => id ?? "").toSorted()).toEqual(customIds);
+    expect(results.every(({ response }) => response?.status_code === 200)).toBe(true);
+    await queue.close();
+  },
+);
 
 test("a worker serves its health and metrics, and no requests", async () => {
   const queue = await openRedisQueue();
