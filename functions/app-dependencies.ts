@@ -19,6 +19,8 @@ export interface AppDependencies {
   readonly metrics: Metrics;
   readonly logger: Logger;
   readonly config: ApiConfig;
+  /** False leaves only the routes that show the state of the process. Default true. */
+  readonly servesRequests?: boolean;
   /** Absent if batches are off. */
   readonly loadBatches?: () => Promise<Batches>;
   /** Silence after which a stream sends a comment; default 10 s. */

@@ -10,10 +10,13 @@ import {
 } from "../engine/index.ts";
 import type { ByteStore, Engine, EngineError, EngineStall, LoadProgress } from "../engine/index.ts";
 import { createApp } from "./app.ts";
-import type { BatchesDependencies } from "./batch/create-batches.ts";
+import { createWindow } from "./batch/create-window.ts";
 import { LazyBatches } from "./batch/lazy-batches.ts";
+import type { WorkWindow } from "./batch/work-window.ts";
 import { BodyIntake } from "./http/body-intake.ts";
 import { createListener } from "./http/listener.ts";
+import { LazyJobs } from "./jobs/lazy-jobs.ts";
+import { readJobSource } from "./jobs/sources/job-sources.ts";
 import type { Logger } from "./logger.ts";
 import { createMetrics } from "./metrics.ts";
 import type { Metrics } from "./metrics.ts";
@@ -24,6 +27,8 @@ export interface CompositionOptions {
   readonly config: Config;
   readonly logger: Logger;
   readonly onProgress?: (progress: LoadProgress) => void;
+  /** False serves the state of the process only, for workers. Default true. */
+  readonly servesRequests?: boolean;
   /** See `EngineDependencies.onFailed`. */
   readonly onFailed?: (error: EngineError) => void;
 }
@@ -34,8 +39,8 @@ export interface Composition {
   readonly metrics: Metrics;
   /** Its model is still loading; `engine.ready` settles when loading ends. */
   readonly engine: Engine;
-  /** Servers call this when the engine is ready: it works on queued batches in the background. */
-  startBatches(): void;
+  /** Servers call this when the engine is ready: it works on queued batches and on jobs in the background. */
+  startBackgroundWork(): void;
   /**
    * Rejects new requests, releases batches for the next start, and waits for requests and lines in progress; after
    * `graceMs` it ends them. Resolves to whether all requests ended by themselves.
@@ -45,7 +50,14 @@ export interface Composition {
   close(): Promise<void>;
 }
 
-export async function compose({ config, logger, onProgress, onFailed }: CompositionOptions): Promise<Composition> {
+/** @throws ConfigError for a JOB_SOURCE of an unknown kind. */
+export async function compose({
+  config,
+  logger,
+  servesRequests = true,
+  onProgress,
+  onFailed,
+}: CompositionOptions): Promise<Composition> {
   const { maxNumSequences, maxNumWaiting } = config.engine;
   const service = new Service({ maxNumRequests: maxNumSequences + maxNumWaiting });
   const bodies = new BodyIntake({
@@ -70,20 +82,37 @@ export async function compose({ config, logger, onProgress, onFailed }: Composit
     },
   });
   service.engine = engine;
-  const batches = createLazyBatches({ config, service, engine, metrics, logger });
-  const app = createApp({ service, bodies, metrics, logger, config, ...(batches && { loadBatches: batches.load }) });
+  let sharedWindow: WorkWindow | null = null;
+  const window = (): WorkWindow => (sharedWindow ??= createWindow(config, service, engine));
+  const createS3Client = async (): Promise<S3Client> => (await loadS3ClientFactory(config))();
+  const background = { config, service, engine, metrics, logger, window, createS3Client };
+  const batches = config.batches.store.kind === "none" || !servesRequests ? null : new LazyBatches(background);
+  const jobs = config.jobs.source === null ? null : new LazyJobs(readJobSource(config.jobs.source), background);
+  const app = createApp({
+    service,
+    bodies,
+    metrics,
+    logger,
+    config,
+    servesRequests,
+    ...(batches && { loadBatches: batches.load }),
+  });
   return {
     listener: createListener(app),
     service,
     metrics,
     engine,
-    startBatches: () => void batches?.start(),
+    startBackgroundWork() {
+      void batches?.start();
+      void jobs?.start();
+    },
     async drain(graceMs) {
-      const [isClean] = await Promise.all([service.drain(graceMs), batches?.stop()]);
+      const [isClean] = await Promise.all([service.drain(graceMs), batches?.stop(), jobs?.stop()]);
       return isClean;
     },
     async close() {
       await batches?.close();
+      await jobs?.close();
       await bodies.close();
       await engine.close();
       await Promise.all(connectedSources.map((source) => source.close()));
@@ -97,14 +126,6 @@ function logStall(stall: EngineStall | null, logger: Logger): void {
     ? "The step of the engine still has not ended; its requests are ended, and /livez requests a restart."
     : "A step of the engine does not end; new requests are rejected until it does.";
   logger.error(message, { ...stall });
-}
-
-/** Null if batches are off. */
-function createLazyBatches(parts: Omit<BatchesDependencies, "createS3Client">): LazyBatches | null {
-  const { config } = parts;
-  if (config.batches.store.kind === "none") return null;
-  const createS3Client = async (): Promise<S3Client> => (await loadS3ClientFactory(config))();
-  return new LazyBatches({ ...parts, createS3Client });
 }
 
 export function isS3(reference: string): boolean {

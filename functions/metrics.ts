@@ -8,6 +8,7 @@ import type { FinishReason } from "../engine/index.ts";
 import type { FinalStatus } from "./batch/batch-record.ts";
 import { addCacheMetrics } from "./cache-metrics.ts";
 import type { BodyIntake } from "./http/body-intake.ts";
+import type { JobOutcome } from "./jobs/job-runner.ts";
 import type { Service } from "./service.ts";
 
 /** What a finished or abandoned sequence adds to the counters. */
@@ -38,6 +39,10 @@ export interface Metrics {
   setUnfinishedBatches(numBatches: number): void;
   /** Batches that this process is working on. */
   setRunningBatches(numBatches: number): void;
+  /** A job of a queue has ended, or went back to its queue. */
+  countJob(outcome: JobOutcome): void;
+  /** Jobs of a queue that this process has leased. */
+  setRunningJobs(numJobs: number): void;
 }
 
 const latencyBuckets = [
@@ -120,6 +125,17 @@ export function createMetrics(service: Service, bodies: BodyFigures, modelName: 
     help: "Batches that this process is working on.",
     registers,
   });
+  const jobs = new Counter({
+    name: "fovea_jobs_total",
+    help: "Jobs of the queue by outcome: completed, rejected, released for another try, or lost to another worker.",
+    labelNames: ["outcome"],
+    registers,
+  });
+  const runningJobs = new Gauge({
+    name: "fovea_jobs_running",
+    help: "Jobs of the queue that this process has leased.",
+    registers,
+  });
   const httpRequests = new Counter({
     name: "http_requests_total",
     help: "HTTP requests by route, method and status.",
@@ -157,6 +173,8 @@ export function createMetrics(service: Service, bodies: BodyFigures, modelName: 
     countBatch: (status) => batches.inc({ status }),
     countBatchLine: (outcome) => batchLines.inc({ outcome }),
     setUnfinishedBatches: (numBatches) => unfinishedBatches.set(numBatches),
+    countJob: (outcome) => jobs.inc({ outcome }),
+    setRunningJobs: (numJobs) => runningJobs.set(numJobs),
     setRunningBatches: (numBatches) => runningBatches.set(numBatches),
   };
 }

@@ -33,7 +33,12 @@ export interface Route {
 }
 
 export function createRoutes(dependencies: AppDependencies): readonly Route[] {
-  const { service, metrics, config } = dependencies;
+  const state = stateRoutes(dependencies);
+  return dependencies.servesRequests === false ? state : [...requestRoutes(dependencies), ...state];
+}
+
+function requestRoutes(dependencies: AppDependencies): readonly Route[] {
+  const { service, config } = dependencies;
   const { servedModelNames } = config;
   return [
     route("POST", "/v1/chat/completions", "key", chatCompletionsRoute(dependencies)),
@@ -50,12 +55,6 @@ export function createRoutes(dependencies: AppDependencies): readonly Route[] {
     route("GET", "/v1/batches/:batch", "key", getBatchRoute(dependencies)),
     route("POST", "/v1/batches/:batch/cancel", "key", cancelBatchRoute(dependencies)),
     route("GET", "/v1/logits-processors", "key", logitsProcessorsRoute(service)),
-    route("GET", "/health", "public", readinessRoute(service)),
-    route("GET", "/readyz", "public", readinessRoute(service)),
-    route("GET", "/livez", "public", livenessRoute(service)),
-    route("GET", "/ping", "public", pingRoute(service, config.pingStatusWhileStarting)),
-    route("POST", "/ping", "public", pingRoute(service, config.pingStatusWhileStarting)),
-    route("GET", "/metrics", "public", metricsRoute(metrics)),
     ...(config.hasPlayground
       ? [
           route("GET", "/playground", "public", playgroundPageRoute()),
@@ -65,6 +64,18 @@ export function createRoutes(dependencies: AppDependencies): readonly Route[] {
         ]
       : []),
     route("GET", "/", "public", discoveryRoute(service, config)),
+  ];
+}
+
+/** For probes and dashboards. */
+function stateRoutes({ service, metrics, config }: AppDependencies): readonly Route[] {
+  return [
+    route("GET", "/health", "public", readinessRoute(service)),
+    route("GET", "/readyz", "public", readinessRoute(service)),
+    route("GET", "/livez", "public", livenessRoute(service)),
+    route("GET", "/ping", "public", pingRoute(service, config.pingStatusWhileStarting)),
+    route("POST", "/ping", "public", pingRoute(service, config.pingStatusWhileStarting)),
+    route("GET", "/metrics", "public", metricsRoute(metrics)),
   ];
 }
 

@@ -104,9 +104,9 @@ export class Service {
     return this.#admit(requestSignal, () => {});
   }
 
-  /** Counts a batch line as in progress. Batches limit the number of their lines themselves. */
-  admitBatchLine(): Admission {
-    const admission = this.#admit(new AbortController().signal, () => (this.#numBatchLines -= 1));
+  /** Counts a line of a batch, or a job, as in progress. Their senders limit their number themselves. */
+  admitBatchLine(signal: AbortSignal = new AbortController().signal): Admission {
+    const admission = this.#admit(signal, () => (this.#numBatchLines -= 1));
     this.#numBatchLines += 1;
     return admission;
   }

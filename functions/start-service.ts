@@ -21,6 +21,8 @@ export interface StartedService {
 export interface StartOptions {
   readonly config: Config;
   readonly logger: Logger;
+  /** False serves the state of the process only, for workers. Default true. */
+  readonly servesRequests?: boolean;
   /** Called when the port is open, so that its imports do not delay that. */
   readonly loadProgressDisplay?: () => Promise<{
     readonly show: (progress: LoadProgress) => void;
@@ -29,7 +31,12 @@ export interface StartOptions {
 }
 
 /** Resolves when the port is open, before the model is loaded. Rejects if the address is not available. */
-export async function startService({ config, logger, loadProgressDisplay }: StartOptions): Promise<StartedService> {
+export async function startService({
+  config,
+  logger,
+  servesRequests = true,
+  loadProgressDisplay,
+}: StartOptions): Promise<StartedService> {
   const composing = Promise.withResolvers<Composition>();
   composing.promise.catch(() => {});
   const server = await openServer(
@@ -51,6 +58,7 @@ export async function startService({ config, logger, loadProgressDisplay }: Star
       const composition = await compose({
         config,
         logger,
+        servesRequests,
         onFailed: failed.resolve,
         ...(progress && { onProgress: progress.show }),
       });
@@ -61,7 +69,7 @@ export async function startService({ config, logger, loadProgressDisplay }: Star
       });
       warnOfRefusedDefaults(composition.engine, config, logger);
       warnOfFewerSequences(composition.engine, config, logger);
-      composition.startBatches();
+      composition.startBackgroundWork();
       logger.info("Ready.", {
         models: config.servedModelNames,
         ...composition.engine.modelInfo,

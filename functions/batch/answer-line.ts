@@ -38,8 +38,8 @@ export type LineAnswer =
 export interface PreparedLine {
   /** Number of sequences in the engine; 0 for a rejected line. */
   readonly numSequences: number;
-  /** Can be called again after `busy`. */
-  readonly answer: () => Promise<LineAnswer>;
+  /** Can be called again after `busy`. Its work ends when the signal is aborted; the answer then says nothing. */
+  readonly answer: (signal?: AbortSignal) => Promise<LineAnswer>;
 }
 
 /** Does not throw errors of the line: they become its answer. */
@@ -69,10 +69,10 @@ function prepare<Fields extends CommonFields>(
   const { fields, head, paths } = parsed;
   return {
     numSequences: requests.reduce((sum, { numChoices = 1 }) => sum + numChoices, 0),
-    async answer() {
+    async answer(signal) {
       let admission: Admission | null = null;
       try {
-        admission = service.admitBatchLine();
+        admission = service.admitBatchLine(signal);
         const answer = await kind.toAnswer(head, runGenerations(admission, requests, metrics), fields);
         metrics.addImages(paths.images.length);
         return { kind: "answered", response: { statusCode: 200, requestId: randomUUID(), body: answer } };

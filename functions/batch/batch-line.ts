@@ -71,13 +71,18 @@ export function parseBatchLine({ lineNumber, text, problem }: NumberedLine): Par
     if (typeof json !== "object" || json === null || Array.isArray(json)) {
       return bad({ code: "invalid_value", message: "it must be a JSON object.", parameter: null }, null);
     }
-    const { custom_id: customId, url, body, extra_args: given } = parseFields(schema, json);
-    return { kind: "good", lineNumber, customId, url, body, extraArguments: given ?? {} };
+    return { kind: "good", ...readBatchLine(json, lineNumber) };
   } catch (error) {
     if (!(error instanceof HttpError)) throw error;
     const code = error.code === "invalid_json" ? "invalid_json" : "invalid_value";
     return bad({ code, message: error.message, parameter: error.parameter || null }, customIdOf(json));
   }
+}
+
+/** Throws HttpError 400 that names the field. */
+export function readBatchLine(json: object, lineNumber: number): BatchLine {
+  const { custom_id: customId, url, body, extra_args: given } = parseFields(schema, json);
+  return { lineNumber, customId, url, body, extraArguments: given ?? {} };
 }
 
 /** The error for a line whose id another line has. */

@@ -14,7 +14,7 @@ import { modelTag } from "./batch-records.ts";
 import { Batches } from "./batches.ts";
 import type { JobQueue } from "./job-queue.ts";
 import type { ResultLogs } from "./result-log.ts";
-import { WorkWindow } from "./work-window.ts";
+import type { WorkWindow } from "./work-window.ts";
 
 /** They share the sequences for batches, so that a small batch does not wait for all of a large one. */
 const MAX_RUNNING_BATCHES = 4;
@@ -38,6 +38,8 @@ export interface BatchesDependencies {
   readonly engine: Engine;
   readonly metrics: Metrics;
   readonly logger: Logger;
+  /** Called when the engine is ready. */
+  readonly window: () => WorkWindow;
   readonly createS3Client: () => Promise<S3Client>;
 }
 
@@ -57,14 +59,13 @@ export async function createBatches(dependencies: BatchesDependencies): Promise<
   const { config, service, engine, metrics, logger } = dependencies;
   const { store, backgroundStore, logs, tag, tryLock, tickMs, lookMs } = await openStorage(dependencies);
   const queue = await createQueue(dependencies, tag, tryLock);
-  let window: WorkWindow | null = null;
   return new Batches({
     store,
     backgroundStore,
     queue,
     runner: {
       logs,
-      window: () => (window ??= createWindow(dependencies)),
+      window: dependencies.window,
       answer: { service, engine, metrics, logger, config },
       maxNumLines: config.batches.maxNumLines,
       maxBodyBytes: config.maxBodyBytes,
@@ -76,16 +77,6 @@ export async function createBatches(dependencies: BatchesDependencies): Promise<
     lookMs,
     cancelMs: config.batches.storeTimeoutMs,
     logger,
-  });
-}
-
-/** The engine, which must be ready, may have room for fewer sequences than requested. */
-function createWindow({ config, service, engine }: BatchesDependencies): WorkWindow {
-  const numSequences = engine.modelInfo?.maxNumSequences ?? config.engine.maxNumSequences;
-  const maxWeight = Math.min(numSequences, config.batches.maxNumSequences ?? Math.ceil(numSequences / 2));
-  return new WorkWindow(maxWeight, {
-    room: () => Math.min(maxWeight, numSequences - service.numRequests),
-    whenRoomChanges: () => service.whenReleased(),
   });
 }
 

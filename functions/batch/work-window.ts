@@ -28,6 +28,16 @@ export class WorkWindow {
     return this.#room() < this.maxWeight;
   }
 
+  /** Weight that can enter now; negative if others have taken room since. */
+  get free(): number {
+    return Math.min(this.maxWeight, this.#room()) - this.#weight;
+  }
+
+  /** Whether nothing is inside. */
+  get isEmpty(): boolean {
+    return this.#numInside === 0;
+  }
+
   /**
    * Resolves when there is room; for `maxWeight` and more, when nothing else is inside. One caller alone always enters,
    * so that work continues however little room there is.

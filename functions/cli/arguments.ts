@@ -5,7 +5,7 @@ import { settingDescriptions } from "../settings/config.ts";
 import { findNearNames } from "../settings/near-names.ts";
 import { ConfigError } from "../settings/setting.ts";
 
-const commands = ["serve", "check", "batch", "render"] as const;
+const commands = ["serve", "worker", "check", "batch", "render"] as const;
 export type Command = (typeof commands)[number];
 
 export interface Rendering {
@@ -48,6 +48,7 @@ const actionOptions = {
 /** Options of single commands. A required one has a description of its value. */
 const optionsOf: Readonly<Record<Command, Readonly<Record<string, string | null>>>> = {
   serve: {},
+  worker: {},
   check: { json: null, run: null },
   batch: { input: "a file, or -", output: "a file, or -" },
   render: { platform: "its name", deployment: "a file, or -", output: null },

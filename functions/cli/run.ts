@@ -1,4 +1,4 @@
-/** The commands: `fovea serve`, `fovea check`, `fovea batch`, `fovea render`, `--help`, `--version`, `--print-config`. */
+/** The commands: `fovea serve`, `fovea worker`, `fovea check`, `fovea batch`, `fovea render`, `--help`, `--version`, `--print-config`. */
 import { createRequire } from "node:module";
 
 import { createLogger } from "../logger.ts";
@@ -43,7 +43,16 @@ async function runCommand(
 ): Promise<void> {
   switch (command) {
     case "serve":
-      return serve(config, createLogger({ level: config.logLevel, write: (line) => process.stdout.write(line) }));
+    case "worker": {
+      if (config.jobs.source !== null) {
+        const { readJobSource } = await import("../jobs/sources/job-sources.ts");
+        orExit(() => readJobSource(config.jobs.source ?? ""));
+      } else if (command === "worker") {
+        exitOnConfigError(new ConfigError(["worker needs JOB_SOURCE: the queue to take jobs from."]));
+      }
+      const logger = createLogger({ level: config.logLevel, write: (line) => process.stdout.write(line) });
+      return serve(config, logger, { servesRequests: command === "serve" });
+    }
     case "check": {
       const { check } = await import("./check.ts");
       return check(config, describeSettings(settingDescriptions, process.env, settings), { json, run });

@@ -11,12 +11,18 @@ import { onStopSignal } from "./stop-signals.ts";
 /** Errors of sockets whose other end has disconnected; they say nothing about this process. */
 const connectionErrorCodes = new Set(["ECONNRESET", "EPIPE", "ERR_STREAM_PREMATURE_CLOSE", "ERR_STREAM_DESTROYED"]);
 
+export interface ServeOptions {
+  /** False for `fovea worker`, which only takes jobs. */
+  readonly servesRequests: boolean;
+}
+
 /** Resolves when the service is ready; it then runs until a signal. Ends the process if it cannot start. */
-export async function serve(config: Config, logger: Logger): Promise<void> {
+export async function serve(config: Config, logger: Logger, { servesRequests }: ServeOptions): Promise<void> {
   reportStrayErrors(logger);
   const starting = startService({
     config,
     logger,
+    servesRequests,
     loadProgressDisplay: async () => (await import("./progress.ts")).createProgressDisplay(process.stderr, logger),
   });
   const drain = drainOnSignals(logger, async () => (await starting).stop());

@@ -12,12 +12,14 @@ export function formatHelp(settings: readonly SettingDescription[], platforms: r
   });
   return [
     "fovea [serve] [--print-config] [--setting value ...]",
+    "fovea worker [--print-config] [--setting value ...]",
     "fovea check [--json] [--run] [--setting value ...]",
     "fovea batch --input FILE --output FILE [--setting value ...]",
     "fovea render --platform NAME --deployment FILE [--output FOLDER]",
     "",
     "Commands",
     "  serve   serve a vision-language model over OpenAI-compatible HTTP (default)",
+    "  worker  compute the jobs of the queue JOB_SOURCE; the port serves health and metrics only",
     "  check   show the model and the memory that it needs, without serving it",
     "          exit code: 0 it fits, 1 it does not fit or does not load, 2 invalid setting or logits processor",
     "  batch   answer a file in OpenAI's Batch format; - is standard input or output; resumes an existing results file",

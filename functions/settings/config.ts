@@ -10,6 +10,7 @@ import { batchSettings } from "./batches.ts";
 import { redisUrlSetting } from "./caches.ts";
 import { engineSettings } from "./engine.ts";
 import { imageSourceSettings } from "./images.ts";
+import { jobSettings } from "./jobs.ts";
 import { serviceSettings } from "./service.ts";
 import { ConfigError, readSettings, rowsOf } from "./setting.ts";
 import type { Environment, NamesOf, ParsedValuesOf, SettingDescription, ValuesOf } from "./setting.ts";
@@ -20,6 +21,7 @@ const settings = {
   images: imageSourceSettings,
   redisUrl: redisUrlSetting,
   batches: batchSettings,
+  jobs: jobSettings,
   s3: s3Settings,
 };
 

@@ -161,6 +161,31 @@ export function batchStore(): Parser<BatchStoreLocation> {
   };
 }
 
+/** Whether the text is `s3://bucket/prefix` or an http(s) URL. */
+export function isS3OrHttpUrl(text: string): boolean {
+  return /^s3:\/\/[^/\s]+/i.test(text) || isHttpUrl(text);
+}
+
+/** The URL of a service; its scheme says of which kind. */
+export function serviceAddress(): Parser<string> {
+  return {
+    expected: "an address such as sqs://host/account/queue",
+    parse: (text) => (hasScheme(text) && URL.canParse(text) ? text : undefined),
+  };
+}
+
+/** The key of Standard Webhooks: `whsec_` and Base64 of 24 to 64 bytes. */
+export function webhookSecret(): Parser<Buffer> {
+  return {
+    expected: "whsec_ and Base64 of 24 to 64 bytes",
+    parse(text) {
+      const match = /^whsec_([A-Za-z0-9+/]+={0,2})$/.exec(text);
+      const secret = Buffer.from(match?.[1] ?? "", "base64");
+      return secret.length >= 24 && secret.length <= 64 ? secret : undefined;
+    },
+  };
+}
+
 function parseDecimal(text: string): number {
   return /^\d+(\.\d+)?$/.test(text) ? Number(text) : Number.NaN;
 }

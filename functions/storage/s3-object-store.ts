@@ -15,7 +15,7 @@ import {
 import type { GetObjectCommandOutput, S3Client, _Object as S3Object } from "@aws-sdk/client-s3";
 
 import { checkKey, splitPrefix, StorageError } from "./object-store.ts";
-import type { ObjectStore } from "./object-store.ts";
+import type { ObjectStore, StoredObject } from "./object-store.ts";
 
 /** S3 accepts parts of 5 MiB and more, and 10,000 of them: objects of up to 80 GB. */
 const PART_BYTES = 8 * 1024 ** 2;
@@ -43,13 +43,75 @@ export interface S3ObjectStoreOptions {
   readonly timeouts: S3Timeouts;
 }
 
-type Location = Readonly<{ Bucket: string; Key: string }>;
+export type S3ObjectLocation = Readonly<{ Bucket: string; Key: string }>;
 
-/** Objects longer than a part are uploaded in several parts. `close` destroys the client. */
+/** Reads and writes whole objects anywhere in S3. Errors of S3 are StorageErrors. */
+export interface S3Objects {
+  /** See `ObjectStore.write`. */
+  write(location: S3ObjectLocation, chunks: AsyncIterable<Uint8Array> | Iterable<Uint8Array>): Promise<number>;
+  /** Null if the object does not exist. */
+  read(location: S3ObjectLocation): Promise<StoredObject | null>;
+}
+
+/** Objects longer than a part are uploaded in several parts, and read in ranges. */
+export function createS3Objects(client: S3Client, timeouts: S3Timeouts): S3Objects {
+  const { callMs, bodyMs } = timeouts;
+
+  /** Null if the object does not exist. */
+  async function readRange(
+    location: S3ObjectLocation,
+    first: number,
+    timeoutMs: number,
+    etag?: string,
+  ): Promise<Range | null> {
+    const request = { ...location, Range: `bytes=${first}-${first + RANGE_BYTES - 1}`, IfMatch: etag };
+    return send("Reading", timeoutMs, async (options) => {
+      try {
+        return await toRange(await client.send(new GetObjectCommand(request), options), options.abortSignal);
+      } catch (error) {
+        return emptyIfBeyondEnd(error, first);
+      }
+    });
+  }
+
+  async function* readRest(location: S3ObjectLocation, { bytes, numBytes, etag }: Range): AsyncGenerator<Uint8Array> {
+    yield* inPieces(bytes);
+    for (let first = bytes.byteLength; first < numBytes;) {
+      // The tag ensures that all ranges belong to one version of the object.
+      const range = await readRange(location, first, bodyMs, etag);
+      if (range === null || range.bytes.byteLength === 0) {
+        throw new StorageError("Reading on S3", new Error("the object was deleted during the read"));
+      }
+      yield* inPieces(range.bytes);
+      first += range.bytes.byteLength;
+    }
+  }
+
+  return {
+    async write(location, chunks) {
+      const upload = new PartedUpload(client, location, timeouts);
+      try {
+        for await (const chunk of chunks) await upload.add(chunk);
+        await upload.complete();
+        return upload.numBytes;
+      } catch (error) {
+        await upload.abort();
+        throw error;
+      }
+    },
+    async read(location) {
+      const range = await readRange(location, 0, callMs);
+      return range === null ? null : { numBytes: range.numBytes, chunks: readRest(location, range) };
+    },
+  };
+}
+
+/** `close` destroys the client. */
 export function createS3ObjectStore({ client, bucket, prefix, timeouts }: S3ObjectStoreOptions): ObjectStore {
   const start = prefix === "" ? "" : `${prefix}/`;
-  const { callMs, bodyMs } = timeouts;
-  const locate = (key: string): Location => {
+  const { callMs } = timeouts;
+  const objects = createS3Objects(client, timeouts);
+  const locate = (key: string): S3ObjectLocation => {
     checkKey(key);
     return { Bucket: bucket, Key: start + key };
   };
@@ -65,50 +127,9 @@ export function createS3ObjectStore({ client, bucket, prefix, timeouts }: S3Obje
     } while (token !== undefined);
   }
 
-  /** Null if the object does not exist. */
-  async function readRange(location: Location, first: number, timeoutMs: number, etag?: string): Promise<Range | null> {
-    const request = { ...location, Range: `bytes=${first}-${first + RANGE_BYTES - 1}`, IfMatch: etag };
-    return send("Reading", timeoutMs, async (options) => {
-      try {
-        return await toRange(await client.send(new GetObjectCommand(request), options), options.abortSignal);
-      } catch (error) {
-        return emptyIfBeyondEnd(error, first);
-      }
-    });
-  }
-
-  async function* readRest(location: Location, { bytes, numBytes, etag }: Range): AsyncGenerator<Uint8Array> {
-    yield* inPieces(bytes);
-    for (let first = bytes.byteLength; first < numBytes;) {
-      // The tag ensures that all ranges belong to one version of the object.
-      const range = await readRange(location, first, bodyMs, etag);
-      if (range === null || range.bytes.byteLength === 0) {
-        throw new StorageError("Reading on S3", new Error("the object was deleted during the read"));
-      }
-      yield* inPieces(range.bytes);
-      first += range.bytes.byteLength;
-    }
-  }
-
   return {
-    async write(key, chunks) {
-      const location = locate(key);
-      const upload = new PartedUpload(client, location, timeouts);
-      try {
-        for await (const chunk of chunks) await upload.add(chunk);
-        await upload.complete();
-        return upload.numBytes;
-      } catch (error) {
-        await upload.abort();
-        throw error;
-      }
-    },
-
-    async read(key) {
-      const location = locate(key);
-      const range = await readRange(location, 0, callMs);
-      return range === null ? null : { numBytes: range.numBytes, chunks: readRest(location, range) };
-    },
+    write: async (key, chunks) => objects.write(locate(key), chunks),
+    read: async (key) => objects.read(locate(key)),
 
     async delete(key) {
       const location = locate(key);
@@ -136,7 +157,7 @@ export function createS3ObjectStore({ client, bucket, prefix, timeouts }: S3Obje
 /** The upload of one object, with one part in memory. Mutable. */
 class PartedUpload {
   readonly #client: S3Client;
-  readonly #location: Location;
+  readonly #location: S3ObjectLocation;
   readonly #timeouts: S3Timeouts;
   #pending: Uint8Array[] = [];
   #numPendingBytes = 0;
@@ -145,7 +166,7 @@ class PartedUpload {
   readonly #etags: (string | undefined)[] = [];
   numBytes = 0;
 
-  constructor(client: S3Client, location: Location, timeouts: S3Timeouts) {
+  constructor(client: S3Client, location: S3ObjectLocation, timeouts: S3Timeouts) {
     this.#client = client;
     this.#location = location;
     this.#timeouts = timeouts;

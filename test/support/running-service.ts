@@ -17,7 +17,7 @@ export async function startService(environment: Readonly<Record<string, string>>
   const logger = createLogger({ level: "debug", write: (line) => (log += line) });
   const composition = await compose({ config, logger });
   await composition.engine.ready;
-  composition.startBatches();
+  composition.startBackgroundWork();
   const server = await openServer(config, Promise.resolve(composition.listener));
   return {
     baseUrl: `http://127.0.0.1:${server.port}`,

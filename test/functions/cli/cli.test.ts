@@ -52,7 +52,7 @@ test.for<[string[], RegExp]>([
   [["--max-num-seq", "4"], /There is no option --max-num-seq; did you mean --max-num-seqs\?\n/],
   [["--frobnicate"], /There is no option --frobnicate; --help lists all options\.\n/],
   [["--port"], /--port needs a value\./],
-  [["sreve"], /There is no command sreve; commands: serve, check, batch, render\./],
+  [["sreve"], /There is no command sreve; commands: serve, worker, check, batch, render\./],
   [["serve", "now"], /serve takes no arguments, got now\./],
 ])("%j exits with 2", async ([args, expected]) => {
   const { exitCode, stderr } = await runCli(args);

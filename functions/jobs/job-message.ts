@@ -1,0 +1,111 @@
+/** Messages of a queue: the body of a request, a line of a batch, or the address of a file of such lines. */
+import { z } from "zod";
+
+import { readBatchLine } from "../batch/batch-line.ts";
+import type { BatchLine } from "../batch/batch-line.ts";
+import { parseFields } from "../generation/schemas/parse-fields.ts";
+import { HttpError } from "../http/errors.ts";
+import { parseJson } from "../http/json-body.ts";
+import type { JobRefusal } from "./job-result.ts";
+import { readTarget } from "./targets.ts";
+import type { S3Location } from "./targets.ts";
+
+/** Where a message wants its result, beside the places that the settings name. */
+export interface JobTargets {
+  /** URL of a webhook; null without one. */
+  readonly webhook: string | null;
+}
+
+export interface LineJob {
+  readonly kind: "line";
+  readonly line: BatchLine;
+  readonly targets: JobTargets;
+}
+
+/** All lines of a file. */
+export interface FileJob {
+  readonly kind: "file";
+  readonly customId: string | null;
+  readonly input: S3Location;
+  /** The file of the results. */
+  readonly output: S3Location;
+  readonly targets: JobTargets;
+}
+
+export type Job = LineJob | FileJob;
+
+export type ParsedMessage =
+  | { readonly kind: "good"; readonly job: Job }
+  | { readonly kind: "bad"; readonly customId: string | null; readonly refusal: JobRefusal };
+
+const webhook = z.string("must be a string").max(2048, "must have at most 2048 characters").nullish();
+const s3Object = z.string("must be a string").transform((text, context): S3Location => {
+  const target = readTarget(text);
+  if (target?.kind === "s3" && target.key !== "") return target;
+  context.addIssue({ code: "custom", message: "must be s3://bucket/key" });
+  return z.NEVER;
+});
+const fileSchema = z.strictObject(
+  {
+    custom_id: z.string("must be a string").min(1, "must not be empty").max(1024).nullish(),
+    input: s3Object,
+    output: s3Object,
+    webhook,
+  },
+  {
+    error: (issue) =>
+      issue.code === "unrecognized_keys" ? `has an unknown field: ${issue.keys.join(", ")}` : undefined,
+  },
+);
+const targetsSchema = z.looseObject({ webhook });
+
+/** A message that is a bare request body has neither of these fields. */
+const lineFields = ["body", "url", "method", "custom_id"] as const;
+
+/**
+ * Reads a message. `{"messages": ...}` and `{"prompt": ...}` are bodies of requests, `{"url": ..., "body": ...}` is a
+ * line of a batch, and `{"input": "s3://...", "output": "s3://..."}` a file of lines. A line without `custom_id` gets
+ * the id of the job, and one without `url` the URL that its body fits.
+ */
+export function parseMessage(jobId: string, body: string): ParsedMessage {
+  let customId: string | null = null;
+  try {
+    const json = parseJson(body, "The message");
+    if (typeof json !== "object" || json === null || Array.isArray(json)) {
+      throw new HttpError(400, "invalid_json", "The message must be a JSON object.");
+    }
+    const message = json as Readonly<Record<string, unknown>>;
+    if (typeof message.custom_id === "string") customId = message.custom_id.slice(0, 1024);
+    if ("input" in message && !("body" in message)) return { kind: "good", job: readFileJob(message) };
+    return { kind: "good", job: readLineJob(jobId, message) };
+  } catch (error) {
+    if (!(error instanceof HttpError)) throw error;
+    const refusal = { code: error.code, message: error.message, parameter: error.parameter || null };
+    return { kind: "bad", customId, refusal };
+  }
+}
+
+function readFileJob(message: object): FileJob {
+  const { custom_id: customId, input, output, webhook: url } = parseFields(fileSchema, message);
+  return { kind: "file", customId: customId ?? null, input, output, targets: { webhook: url ?? null } };
+}
+
+function readLineJob(jobId: string, message: Readonly<Record<string, unknown>>): LineJob {
+  const isLine = lineFields.some((field) => field in message);
+  const { webhook: url } = parseFields(targetsSchema, message);
+  const { webhook: _, ...rest } = message;
+  const given = isLine ? rest : { body: rest };
+  const defaults = { custom_id: jobId, method: "POST", url: urlFor(given.body) };
+  const line = readBatchLine({ ...defaults, ...withoutNulls(given) }, 1);
+  return { kind: "line", line, targets: { webhook: url ?? null } };
+}
+
+function urlFor(body: unknown): string {
+  return typeof body === "object" && body !== null && "prompt" in body && !("messages" in body)
+    ? "/v1/completions"
+    : "/v1/chat/completions";
+}
+
+function withoutNulls(fields: Readonly<Record<string, unknown>>): object {
+  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== null));
+}

@@ -1,0 +1,262 @@
+/** Takes jobs from a queue as fast as the engine has room, and returns each with a result or for another try. */
+import { setTimeout as sleep } from "node:timers/promises";
+
+import type { LineAnswer, PreparedLine } from "../batch/answer-line.ts";
+import type { BatchLine } from "../batch/batch-line.ts";
+import { RetryDelays } from "../batch/retry-delays.ts";
+import type { RetryDelaysOptions } from "../batch/retry-delays.ts";
+import type { WorkWindow } from "../batch/work-window.ts";
+import { HttpError } from "../http/errors.ts";
+import type { Logger } from "../logger.ts";
+import { parseMessage } from "./job-message.ts";
+import type { FileJob, Job, JobTargets } from "./job-message.ts";
+import { answerResult, refusalResult } from "./job-result.ts";
+import type { JobRefusal, JobResult } from "./job-result.ts";
+import type { JobSource, LeasedJob } from "./job-source.ts";
+import { keepLease } from "./lease.ts";
+import type { ResultSink } from "./result-sink.ts";
+
+/** Statuses of answers that may differ on the next try. */
+const retryableStatuses: ReadonlySet<number> = new Set([500, 502, 503, 504]);
+
+export type JobOutcome = "completed" | "rejected" | "released" | "lost";
+
+export interface JobRunnerOptions {
+  readonly source: JobSource;
+  /** Every result goes to each of them, in this order. */
+  readonly sinks: readonly ResultSink[];
+  /** Sinks that the message names. Throws HttpError for a place that the settings do not allow. */
+  readonly openTargets: (targets: JobTargets) => readonly ResultSink[];
+  readonly prepareLine: (line: BatchLine) => PreparedLine;
+  /** Computes all lines of a file. Null if the engine ended before the file was complete. Throws HttpError for bad input. */
+  readonly runFile: (jobId: string, job: FileJob, signal: AbortSignal) => Promise<JobResult | null>;
+  /** Limits the sequences in progress together with those of batches. */
+  readonly window: WorkWindow;
+  /** Jobs beyond this number of deliveries are rejected: they may have ended the process each time. */
+  readonly maxNumDeliveries: number;
+  readonly maxMessageBytes: number;
+  /** Delays before a job or the queue is tried again. */
+  readonly retry: RetryDelaysOptions;
+  readonly onOutcome: (outcome: JobOutcome, numRunning: number) => void;
+  readonly logger: Logger;
+}
+
+type Attempt =
+  | { readonly kind: "complete" | "reject"; readonly result: JobResult; readonly sinks: readonly ResultSink[] }
+  | { readonly kind: "release"; readonly delayMs: number };
+
+/** Mutable. */
+export class JobRunner {
+  readonly #options: JobRunnerOptions;
+  readonly #stopping = new AbortController();
+  readonly #stopped = Promise.withResolvers<void>();
+  readonly #underWay = new Set<Promise<void>>();
+  readonly #delays: RetryDelays;
+  #taking: Promise<void> | null = null;
+  #isInTrouble = false;
+
+  constructor(options: JobRunnerOptions) {
+    this.#options = options;
+    this.#delays = new RetryDelays(options.retry);
+    this.#stopping.signal.addEventListener("abort", () => this.#stopped.resolve(), { once: true });
+  }
+
+  get numRunning(): number {
+    return this.#underWay.size;
+  }
+
+  /** Called once, when the engine is ready. */
+  start(): void {
+    this.#taking = this.#takeJobs();
+  }
+
+  /**
+   * Takes no more jobs, releases those that have not begun, and resolves when the others have ended: the service's drain
+   * ends them. Idempotent. Never rejects.
+   */
+  async stop(): Promise<void> {
+    this.#stopping.abort();
+    await this.#taking;
+    await Promise.all(this.#underWay);
+  }
+
+  async close(): Promise<void> {
+    await this.stop();
+    const { source, sinks, logger } = this.#options;
+    await Promise.all([source, ...sinks].map((part) => part.close())).catch((error: unknown) => {
+      logger.warn("The queue of jobs was not closed cleanly.", { error });
+    });
+  }
+
+  /** Never rejects. */
+  async #takeJobs(): Promise<void> {
+    const { source, window, logger } = this.#options;
+    const { signal } = this.#stopping;
+    while (!signal.aborted) {
+      // A job may have several sequences, so the number of jobs is limited as well.
+      const room = Math.min(window.free, window.maxWeight - this.#underWay.size);
+      if (room <= 0 && !(window.isEmpty && this.#underWay.size === 0)) {
+        await Promise.race([window.whenChanged(), this.#stopped.promise, ...this.#underWay]);
+        continue;
+      }
+      try {
+        const jobs = await source.take(Math.max(1, room), signal);
+        if (this.#isInTrouble) logger.info("The queue of jobs works again.", { source: source.name });
+        this.#isInTrouble = false;
+        this.#delays.reset("");
+        for (const job of jobs) this.#begin(job);
+      } catch (error) {
+        if (signal.aborted) return;
+        if (!this.#isInTrouble)
+          logger.warn("The queue of jobs does not work; retrying.", { source: source.name, error });
+        this.#isInTrouble = true;
+        await sleep(this.#delays.afterFailure(""), null, { signal }).catch(() => {});
+      }
+    }
+  }
+
+  #begin(job: LeasedJob): void {
+    const working = this.#work(job);
+    this.#underWay.add(working);
+    void working.then(() => this.#underWay.delete(working));
+  }
+
+  /** Never rejects: a job whose return fails is handed out again by the queue. */
+  async #work(job: LeasedJob): Promise<void> {
+    const { source, logger } = this.#options;
+    const lease = keepLease(job, source.leaseMs, logger);
+    let outcome: JobOutcome = "lost";
+    try {
+      const attempt = await this.#attempt(job, lease.lost);
+      // A renewal after the job is returned would be an error.
+      await lease.stop();
+      if (lease.lost.aborted) logger.warn("A job was lost to another worker or cancelled.", { jobId: job.id });
+      else outcome = await this.#return(job, attempt);
+    } catch (error) {
+      logger.error("A job could not be returned to its queue, which will hand it out again.", { jobId: job.id, error });
+    } finally {
+      await lease.stop();
+      this.#options.onOutcome(outcome, this.#underWay.size - 1);
+    }
+  }
+
+  async #return(job: LeasedJob, attempt: Attempt): Promise<JobOutcome> {
+    if (attempt.kind === "release") {
+      await job.release(attempt.delayMs);
+      return "released";
+    }
+    this.#delays.reset(job.id);
+    if (attempt.kind === "complete") {
+      await job.complete(attempt.result);
+      return "completed";
+    }
+    await job.reject(attempt.result);
+    this.#options.logger.warn("A job was rejected.", { jobId: job.id, result: attempt.result.text.slice(0, 500) });
+    return "rejected";
+  }
+
+  /** Computes and delivers the result. Never rejects. */
+  async #attempt(job: LeasedJob, signal: AbortSignal): Promise<Attempt> {
+    try {
+      const attempt = await this.#compute(job, signal);
+      if (attempt.kind !== "release") for (const sink of attempt.sinks) await sink.put(attempt.result, signal);
+      return attempt;
+    } catch (error) {
+      const delayMs = this.#delays.afterFailure(job.id);
+      if (!signal.aborted) {
+        this.#options.logger.error("A job failed; it will be retried.", { jobId: job.id, afterMs: delayMs, error });
+      }
+      return { kind: "release", delayMs };
+    }
+  }
+
+  async #compute(job: LeasedJob, signal: AbortSignal): Promise<Attempt> {
+    const { sinks, openTargets, maxNumDeliveries, maxMessageBytes } = this.#options;
+    const reject = (customId: string | null, refusal: JobRefusal, places = sinks): Attempt => {
+      return { kind: "reject", result: refusalResult(job.id, customId, refusal), sinks: places };
+    };
+    const numBytes = Buffer.byteLength(job.body);
+    if (numBytes > maxMessageBytes) {
+      const message = `The message has ${numBytes} bytes; the limit is ${maxMessageBytes}. Store pictures on S3 and send their addresses.`;
+      return reject(null, { code: "message_too_long", message });
+    }
+    const parsed = parseMessage(job.id, job.body);
+    if (parsed.kind === "bad") return reject(parsed.customId, parsed.refusal);
+    const customId = customIdOf(parsed.job);
+    let places: readonly ResultSink[];
+    try {
+      places = [...sinks, ...openTargets(parsed.job.targets)];
+    } catch (error) {
+      return reject(customId, toRefusal(error));
+    }
+    if (job.numDeliveries > maxNumDeliveries) {
+      const message = `The job was handed out ${job.numDeliveries} times without a result; the limit is ${maxNumDeliveries}.`;
+      return reject(customId, { code: "too_many_deliveries", message }, places);
+    }
+    for (const sink of places) {
+      const stored = (await sink.find?.(job.id, signal)) ?? null;
+      if (stored !== null) return { kind: "complete", result: stored, sinks: places };
+    }
+    return this.#run(job, parsed.job, { signal, places });
+  }
+
+  async #run(
+    { id, numDeliveries }: LeasedJob,
+    job: Job,
+    { signal, places: sinks }: { readonly signal: AbortSignal; readonly places: readonly ResultSink[] },
+  ): Promise<Attempt> {
+    if (job.kind === "file") {
+      try {
+        const result = await this.#options.runFile(id, job, signal);
+        return result === null ? { kind: "release", delayMs: 0 } : { kind: "complete", result, sinks };
+      } catch (error) {
+        return { kind: "reject", result: refusalResult(id, job.customId, toRefusal(error)), sinks };
+      }
+    }
+    const answer = await this.#answer(this.#options.prepareLine(job.line), signal);
+    if (answer.kind === "given up") return { kind: "release", delayMs: 0 };
+    const { response } = answer;
+    const isLastTry = numDeliveries >= this.#options.maxNumDeliveries;
+    if (retryableStatuses.has(response.statusCode) && !isLastTry) {
+      return { kind: "release", delayMs: this.#delays.afterFailure(id) };
+    }
+    return { kind: "complete", result: answerResult(id, job.line.customId, response), sinks };
+  }
+
+  /** Waits for room in the engine. */
+  async #answer({ numSequences, answer }: PreparedLine, signal: AbortSignal): Promise<LineAnswer> {
+    const { window } = this.#options;
+    let weight = numSequences;
+    for (let isAlone = false; ; weight = window.maxWeight) {
+      if (!(await this.#enter(weight))) return { kind: "given up" };
+      try {
+        const answered = await answer(signal);
+        // If it is rejected again although nothing else uses the engine, it never fits.
+        if (answered.kind !== "busy" || isAlone) return answered;
+        isAlone = !window.isNarrowed;
+        if (!isAlone) await Promise.race([window.whenChanged(), this.#stopped.promise]);
+      } finally {
+        window.leave(weight);
+      }
+    }
+  }
+
+  /** False if the runner stops first. */
+  async #enter(weight: number): Promise<boolean> {
+    const { window } = this.#options;
+    const entering = window.enter(weight).then(() => true);
+    const hasEntered = await Promise.race([entering, this.#stopped.promise.then(() => false)]);
+    if (!hasEntered) void entering.then(() => window.leave(weight));
+    return hasEntered;
+  }
+}
+
+function customIdOf(job: Job): string | null {
+  return job.kind === "line" ? job.line.customId : job.customId;
+}
+
+/** Rethrows errors that are not about the input. */
+function toRefusal(error: unknown): JobRefusal {
+  if (!(error instanceof HttpError)) throw error;
+  return { code: error.code, message: error.message, parameter: error.parameter || null };
+}

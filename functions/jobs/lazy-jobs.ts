@@ -1,0 +1,48 @@
+/** The runner of jobs, created when the engine is ready: the modules of a queue take longer to load than the port. */
+import type { JobsDependencies } from "./create-jobs.ts";
+import type { JobRunner } from "./job-runner.ts";
+import type { OpenJobSource } from "./sources/job-sources.ts";
+
+const RETRY_MS = 5_000;
+
+/** Mutable; one per process. */
+export class LazyJobs {
+  readonly #openSource: OpenJobSource;
+  readonly #dependencies: JobsDependencies;
+  #runner: Promise<JobRunner> | null = null;
+  #isStopped = false;
+  #retry: NodeJS.Timeout | undefined;
+
+  constructor(openSource: OpenJobSource, dependencies: JobsDependencies) {
+    this.#openSource = openSource;
+    this.#dependencies = dependencies;
+  }
+
+  /** Starts to take jobs once the engine is ready, and retries until that succeeds. Never rejects. */
+  async start(): Promise<void> {
+    if (this.#isStopped) return;
+    try {
+      this.#runner = import("./create-jobs.ts").then(({ createJobs }) =>
+        createJobs(this.#openSource, this.#dependencies),
+      );
+      const runner = await this.#runner;
+      if (!this.#isStopped) runner.start();
+    } catch (error) {
+      this.#runner = null;
+      this.#dependencies.logger.error("Jobs cannot be taken; retrying.", { error });
+      this.#retry = setTimeout(() => void this.start(), RETRY_MS);
+    }
+  }
+
+  /** Takes no more jobs, and resolves when all are returned to the queue. Idempotent. */
+  async stop(): Promise<void> {
+    this.#isStopped = true;
+    clearTimeout(this.#retry);
+    await (await this.#runner)?.stop();
+  }
+
+  async close(): Promise<void> {
+    await this.stop();
+    await (await this.#runner)?.close();
+  }
+}

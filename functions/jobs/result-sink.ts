@@ -1,0 +1,18 @@
+/** Places that results of jobs go to, beside the answer that a queue itself may carry. */
+import type { JobResult } from "./job-result.ts";
+
+export interface ResultSink {
+  /** The address without credentials, for logs. */
+  readonly name: string;
+  /**
+   * The result that an earlier delivery of the job stored; null if there is none. Absent where results cannot be read
+   * back. Rejects if the place cannot be reached.
+   */
+  find?(jobId: string, signal: AbortSignal): Promise<JobResult | null>;
+  /**
+   * Delivers a result. Tries several times; rejects with an error for logs when it gives up or `signal` is aborted. The
+   * result of a job may be delivered again, with the same id.
+   */
+  put(result: JobResult, signal: AbortSignal): Promise<void>;
+  close(): Promise<void>;
+}

@@ -1,0 +1,61 @@
+/** Kinds of queues by the scheme of their address. A new one is a file of this folder and an entry here. */
+import { ConfigError } from "../../settings/setting.ts";
+import type { JobSource } from "../job-source.ts";
+
+export interface JobSourceSettings {
+  readonly leaseMs: number;
+  /** Region of the AWS settings; null if the SDK finds it itself. */
+  readonly awsRegion: string | null;
+}
+
+/** Opens the source of an address, whose client is imported then. */
+export type OpenJobSource = (settings: JobSourceSettings) => Promise<JobSource>;
+
+/** Kinds of queues by scheme. Each checks an address at once and throws ConfigError for an incomplete one. */
+const kinds: Readonly<Record<string, (address: URL) => OpenJobSource>> = {
+  sqs: (address) => openSqs(withScheme(address, "https")),
+  /** For servers of SQS's protocol without TLS, such as ElasticMQ. */
+  "sqs+http": (address) => openSqs(withScheme(address, "http")),
+  redis: openRedis,
+  rediss: openRedis,
+};
+
+function openSqs(queueUrl: string): OpenJobSource {
+  if (new URL(queueUrl).pathname.length < 2) {
+    throw new ConfigError(["JOB_SOURCE names no queue: write sqs:// and the rest of the queue's URL."]);
+  }
+  return async ({ leaseMs, awsRegion: region }) => {
+    const { createSqsJobSource } = await import("./sqs-job-source.ts");
+    return createSqsJobSource({ queueUrl, region, leaseMs });
+  };
+}
+
+function openRedis(address: URL): OpenJobSource {
+  const queue = address.searchParams.get("queue");
+  if (queue === null || queue === "") {
+    throw new ConfigError(["JOB_SOURCE names no queue: write redis://host:port/0?queue=name."]);
+  }
+  const prefix = address.searchParams.get("prefix") ?? "bull";
+  const url = new URL(address);
+  url.search = "";
+  return async ({ leaseMs }) => {
+    const { createRedisJobSource } = await import("./redis-job-source.ts");
+    return createRedisJobSource({ url: url.href, queue, prefix, leaseMs });
+  };
+}
+
+/** @throws ConfigError for an unknown kind or an incomplete address. */
+export function readJobSource(address: string): OpenJobSource {
+  const url = new URL(address);
+  const scheme = url.protocol.slice(0, -1);
+  const read = Object.hasOwn(kinds, scheme) ? kinds[scheme] : undefined;
+  if (read === undefined) {
+    const schemes = Object.keys(kinds).map((known) => `${known}://`);
+    throw new ConfigError([`JOB_SOURCE starts with ${scheme}://; expected one of ${schemes.join(", ")}.`]);
+  }
+  return read(url);
+}
+
+function withScheme({ host, pathname }: URL, scheme: string): string {
+  return `${scheme}://${host}${pathname}`;
+}

@@ -1,0 +1,123 @@
+/**
+ * Jobs from a BullMQ queue in Redis. Producers add them with BullMQ: `queue.add("chat", { messages: [...] })`. The return
+ * value of a job is its result.
+ */
+import { randomUUID } from "node:crypto";
+import { UnrecoverableError, Worker } from "bullmq";
+import type { Job } from "bullmq";
+
+import { LeaseLostError } from "../job-source.ts";
+import type { JobSource, LeasedJob } from "../job-source.ts";
+
+/** How long a call to Redis waits for a job. The process may wait for its end when it closes. */
+const WAIT_SECONDS = 2;
+
+export interface RedisJobSourceOptions {
+  /** `redis://` or `rediss://` URL of a single server. */
+  readonly url: string;
+  readonly queue: string;
+  /** BullMQ's prefix of keys. */
+  readonly prefix: string;
+  /** Lock of taken jobs in milliseconds. */
+  readonly leaseMs: number;
+  readonly waitSeconds?: number;
+}
+
+/** Rejected jobs are among BullMQ's failed jobs. A job that loses its worker is handed out again. */
+export function createRedisJobSource(options: RedisJobSourceOptions): JobSource {
+  const { url, queue, prefix, leaseMs, waitSeconds = WAIT_SECONDS } = options;
+  const token = randomUUID();
+  let worker: Worker | null = null;
+  /** A call that waits for a job. It cannot be cancelled, so `take` leaves it to the next call. */
+  let waiting: Promise<Job<unknown> | undefined> | null = null;
+
+  function open(): Worker {
+    const opened = new Worker(queue, null, {
+      connection: { url, connectionName: "fovea-jobs", maxRetriesPerRequest: null },
+      prefix,
+      skipVersionCheck: true,
+      lockDuration: leaseMs,
+      stalledInterval: leaseMs,
+      // The runner counts the deliveries itself.
+      maxStalledCount: 1_000_000,
+      drainDelay: waitSeconds,
+    });
+    // Errors of calls reach their callers.
+    opened.on("error", () => {});
+    void opened.startStalledCheckTimer().catch(() => {});
+    return opened;
+  }
+
+  function toJob(job: Job<unknown>): LeasedJob {
+    const id = job.id ?? "";
+    return {
+      id,
+      body: JSON.stringify(job.data ?? null),
+      numDeliveries: Math.max(1, job.attemptsStarted),
+      lost: new AbortController().signal,
+      async renew() {
+        const isRenewed = await job.extendLock(token, leaseMs).catch((error: unknown) => {
+          if (isLost(error)) throw new LeaseLostError(id, error);
+          throw error;
+        });
+        if (isRenewed === 0) throw new LeaseLostError(id);
+      },
+      async complete(result) {
+        await job.moveToCompleted(JSON.parse(result.text), token, false);
+      },
+      async reject(result) {
+        await job.moveToFailed(new UnrecoverableError(result.text), token, false);
+      },
+      async release(delayMs) {
+        if (delayMs === 0) await job.moveToWait(token);
+        else await job.moveToDelayed(Date.now() + delayMs, token);
+      },
+    };
+  }
+
+  return {
+    name: `${new URL(url).protocol}//${new URL(url).host}, queue ${queue}`,
+    leaseMs,
+    answersSenders: true,
+    async take(maxNumJobs, signal) {
+      const from = (worker ??= open());
+      waiting ??= from.getNextJob(token);
+      const first = await untilAborted(waiting, signal).catch((error: unknown) => {
+        waiting = null;
+        throw error;
+      });
+      if (first === aborted) return [];
+      waiting = null;
+      const jobs: LeasedJob[] = [];
+      for (let job = first; job !== undefined; job = await from.getNextJob(token, { block: false })) {
+        jobs.push(toJob(job));
+        if (jobs.length >= maxNumJobs || signal.aborted) break;
+      }
+      return jobs;
+    },
+    async close() {
+      const late = await waiting?.catch(() => {});
+      await late?.moveToWait(token);
+      await worker?.close(true);
+    },
+  };
+}
+
+const aborted = Symbol("aborted");
+
+async function untilAborted<Value>(work: Promise<Value>, signal: AbortSignal): Promise<Value | typeof aborted> {
+  const { promise, resolve } = Promise.withResolvers<typeof aborted>();
+  const onAbort = (): void => resolve(aborted);
+  signal.addEventListener("abort", onAbort, { once: true });
+  if (signal.aborted) onAbort();
+  try {
+    return await Promise.race([work, promise]);
+  } finally {
+    signal.removeEventListener("abort", onAbort);
+  }
+}
+
+/** BullMQ's codes -2 and -6: the lock is missing, or another worker has it. */
+function isLost(error: unknown): boolean {
+  return error instanceof Error && /lock|not in the active state/i.test(error.message);
+}

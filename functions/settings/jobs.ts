@@ -1,0 +1,43 @@
+/** Settings of jobs from queues. */
+import { setting } from "./setting.ts";
+import { commaSeparated, integer, isS3OrHttpUrl, seconds, serviceAddress, webhookSecret } from "./values.ts";
+
+export const jobSettings = {
+  /** Its scheme names the kind of queue; functions/jobs/sources/ reads the rest. */
+  source: setting(
+    "JOB_SOURCE",
+    serviceAddress(),
+    "Queue to take jobs from: sqs://host/account/queue or redis://host:port/0?queue=name (BullMQ). Default: none.",
+    { secret: true },
+  ),
+  results: setting(
+    "JOB_RESULTS",
+    commaSeparated("s3://bucket/prefix and https:// addresses separated by commas", isS3OrHttpUrl),
+    "Where results of jobs go: s3://bucket/prefix stores one object per job, an https:// address is a webhook. Separated by commas. Queues that carry answers return results as well.",
+    { unset: [] },
+  ),
+  allowedTargets: setting(
+    "JOB_ALLOWED_TARGETS",
+    commaSeparated("s3://bucket/prefix and https:// addresses separated by commas", isS3OrHttpUrl),
+    "Addresses that jobs may name themselves: prefixes of S3 for input and output files, and of webhooks. Separated by commas. Default: none.",
+    { unset: [] },
+  ),
+  webhookSecret: setting(
+    "JOB_WEBHOOK_SECRET",
+    webhookSecret(),
+    "Secret that signs webhooks as Standard Webhooks do: whsec_ and Base64 of 24 to 64 bytes. Default: no signature.",
+    { secret: true },
+  ),
+  maxDeliveries: setting(
+    "JOB_MAX_DELIVERIES",
+    integer(1, 1000, "deliveries"),
+    "Number of times that a queue hands out a job before the job is rejected. It includes deliveries to workers that ended.",
+    { default: 5 },
+  ),
+  leaseMs: setting(
+    "JOB_LEASE_SECONDS",
+    seconds(5, 43_200),
+    "Time after which the queue gives the job of a silent worker to another one. Workers renew it three times as often.",
+    { default: 60 },
+  ),
+};

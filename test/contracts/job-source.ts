@@ -1,0 +1,153 @@
+/** The contract of every source of jobs; call it with a way to open, fill and inspect one of its queues. */
+import { setTimeout as sleep } from "node:timers/promises";
+import { afterEach, describe, expect, test } from "vitest";
+
+import { refusalResult } from "../../functions/jobs/job-result.ts";
+import type { JobSource, LeasedJob } from "../../functions/jobs/job-source.ts";
+
+/** A queue of its own. */
+export interface TestQueue {
+  /** Opens another worker's source of the queue, with leases of `LEASE_MS`. */
+  readonly open: () => Promise<JobSource>;
+  readonly send: (body: string) => Promise<void>;
+  /** Bodies of the dead letters. */
+  readonly deadLetters: () => Promise<readonly string[]>;
+}
+
+/** The shortest lease that all queues offer. */
+export const LEASE_MS = 2_000;
+
+const refusal = refusalResult("job", null, { code: "invalid_value", message: "The message is wrong." });
+
+export function testJobSource(name: string, createQueue: () => Promise<TestQueue>): void {
+  describe(`job source: ${name}`, () => {
+    const opened: JobSource[] = [];
+    const never = new AbortController().signal;
+
+    async function start(...bodies: readonly object[]) {
+      const queue = await createQueue();
+      const open = async (): Promise<JobSource> => {
+        const source = await queue.open();
+        opened.push(source);
+        return source;
+      };
+      const source = await open();
+      for (const body of bodies) await queue.send(JSON.stringify(body));
+      return { queue, source, open };
+    }
+
+    /** Takes until there are as many jobs: a queue may hand out fewer at once. */
+    async function take(source: JobSource, numJobs: number): Promise<LeasedJob[]> {
+      const jobs: LeasedJob[] = [];
+      while (jobs.length < numJobs) jobs.push(...(await source.take(numJobs - jobs.length, never)));
+      return jobs;
+    }
+
+    const bodyOf = ({ body }: LeasedJob) => JSON.parse(body) as { readonly n: number };
+    const numberOf = (job: LeasedJob): number => bodyOf(job).n;
+    const answer = (job: LeasedJob) => ({
+      jobId: job.id,
+      isSuccess: true,
+      text: JSON.stringify({ id: job.id, custom_id: "a", response: { status_code: 200 }, error: null }),
+    });
+
+    afterEach(async () => {
+      for (const source of opened.splice(0)) await source.close();
+    });
+
+    test("hands out each job once, with its body and an id of its own", async () => {
+      const bodies = Array.from({ length: 7 }, (_, n) => ({ n, text: 'é "\\ 😀' }));
+      const { source, open } = await start(...bodies);
+      const jobs = await take(source, 7);
+      expect(jobs.map(bodyOf).toSorted((first, second) => first.n - second.n)).toEqual(bodies);
+      expect(new Set(jobs.map(({ id }) => id)).size).toBe(7);
+      expect(jobs.map(({ numDeliveries }) => numDeliveries)).toEqual(Array.from({ length: 7 }, () => 1));
+      expect(await (await open()).take(5, never)).toEqual([]);
+      for (const job of jobs) await job.complete(answer(job));
+    });
+
+    test("hands out no more jobs than asked for", async () => {
+      const { source } = await start({ n: 0 }, { n: 1 }, { n: 2 });
+      const jobs = await source.take(2, never);
+      expect(jobs.length).toBeGreaterThan(0);
+      expect(jobs.length).toBeLessThanOrEqual(2);
+      for (const job of jobs) await job.release(0);
+    });
+
+    test("does not hand out a completed job again", async () => {
+      const { source, open, queue } = await start({ n: 0 });
+      const [job] = await take(source, 1);
+      await job!.complete(answer(job!));
+      await sleep(1.5 * LEASE_MS);
+      expect(await (await open()).take(1, never)).toEqual([]);
+      expect(await queue.deadLetters()).toEqual([]);
+    });
+
+    test("hands out a released job again, with the same id and a higher count", async () => {
+      const { source, open } = await start({ n: 0 });
+      const [first] = await take(source, 1);
+      await first!.release(0);
+      const other = await open();
+      const [second] = await take(other, 1);
+      expect(second).toMatchObject({ id: first!.id, body: first!.body, numDeliveries: 2 });
+      await second!.release(1000);
+      const [third] = await take(other, 1);
+      expect(third).toMatchObject({ id: first!.id, numDeliveries: 3 });
+      await third!.complete(answer(third!));
+    });
+
+    test("hands out the job of a silent worker to another one", async () => {
+      const { source, open } = await start({ n: 0 });
+      const [silent] = await take(source, 1);
+      const [taken] = await take(await open(), 1);
+      expect(taken!.id).toBe(silent!.id);
+      expect(taken!.numDeliveries).toBeGreaterThanOrEqual(2);
+      await taken!.complete(answer(taken!));
+    });
+
+    test("keeps a renewed job from other workers", async () => {
+      const { source, open } = await start({ n: 0 });
+      const [job] = await take(source, 1);
+      const other = await open();
+      const taken: LeasedJob[] = [];
+      const stopping = new AbortController();
+      const taking = (async () => {
+        while (!stopping.signal.aborted && taken.length === 0) taken.push(...(await other.take(1, stopping.signal)));
+      })();
+      for (let renewal = 0; renewal < 12; renewal++) {
+        await sleep(LEASE_MS / 4);
+        await job!.renew();
+      }
+      stopping.abort();
+      await taking;
+      expect(taken).toEqual([]);
+      await job!.complete(answer(job!));
+    });
+
+    test("moves a rejected job to the dead letters", async () => {
+      const { source, open, queue } = await start({ n: 0 }, { n: 1 });
+      const jobs = await take(source, 2);
+      const [good, bad] = jobs.toSorted((first, second) => numberOf(first) - numberOf(second));
+      await bad!.reject({ ...refusal, jobId: bad!.id });
+      await good!.complete(answer(good!));
+      await sleep(1.5 * LEASE_MS);
+      expect(await (await open()).take(1, never)).toEqual([]);
+      expect((await queue.deadLetters()).map((body) => JSON.parse(body))).toEqual([{ n: 1 }]);
+    });
+
+    test("stops waiting when its signal is aborted, and loses no job that arrives then", async () => {
+      const { source, queue, open } = await start();
+      const stopping = new AbortController();
+      const taking = source.take(1, stopping.signal);
+      stopping.abort();
+      await queue.send(JSON.stringify({ n: 0 }));
+      const late = await taking;
+      for (const job of late) await job.release(0);
+      await source.close();
+      opened.splice(opened.indexOf(source), 1);
+      const [job] = await take(await open(), 1);
+      expect(bodyOf(job!)).toEqual({ n: 0 });
+      await job!.complete(answer(job!));
+    });
+  });
+}

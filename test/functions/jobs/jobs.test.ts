@@ -1,0 +1,402 @@
+/** Jobs through the whole service: real queues, a real bucket, a real webhook and the shipped checkpoint. */
+import { createHmac, randomUUID } from "node:crypto";
+import { readFile } from "node:fs/promises";
+import { CreateBucketCommand, GetObjectCommand, ListObjectsV2Command, PutObjectCommand } from "@aws-sdk/client-s3";
+import { Queue } from "bullmq";
+import type { Job } from "bullmq";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+
+import { startRedisServer } from "../../support/redis-server.ts";
+import type { RedisServer } from "../../support/redis-server.ts";
+import { startService } from "../../support/running-service.ts";
+import type { RunningService } from "../../support/running-service.ts";
+import { startS3Server } from "../../support/s3-server.ts";
+import type { S3Server } from "../../support/s3-server.ts";
+import { createSqsQueue } from "../../support/sqs-queue.ts";
+import { startWebhookReceiver } from "../../support/webhook-receiver.ts";
+import type { WebhookReceiver } from "../../support/webhook-receiver.ts";
+
+const bucket = "results";
+const secret = Buffer.alloc(32, 7);
+
+let redis: RedisServer;
+let aws: S3Server;
+let hooks: WebhookReceiver;
+const queues: Queue[] = [];
+
+beforeAll(async () => {
+  [redis, aws, hooks] = await Promise.all([startRedisServer(), startS3Server(), startWebhookReceiver()]);
+  await aws.client.send(new CreateBucketCommand({ Bucket: bucket }));
+  process.env.AWS_ACCESS_KEY_ID = "test";
+  process.env.AWS_SECRET_ACCESS_KEY = "test";
+});
+
+afterAll(async () => {
+  await Promise.all(queues.map((queue) => queue.close()));
+  await hooks[Symbol.asyncDispose]();
+  await redis.kill();
+  await aws.stop();
+});
+
+interface Result {
+  readonly id: string;
+  readonly custom_id: string | null;
+  readonly response: {
+    readonly status_code: number;
+    readonly body: { readonly choices?: unknown; readonly request_counts?: unknown };
+  } | null;
+  readonly error: { readonly code: string; readonly message: string; readonly param: string | null } | null;
+}
+
+/** A service that takes jobs from a BullMQ queue of its own. */
+async function startWithQueue(settings: Readonly<Record<string, string>> = {}) {
+  const name = `jobs-${randomUUID()}`;
+  const queue = new Queue(name, { connection: { url: redis.url } });
+  queues.push(queue);
+  const start = (): Promise<RunningService> =>
+    startService({
+      JOB_SOURCE: `${redis.url}?queue=${name}`,
+      AWS_ENDPOINT_URL_S3: aws.endpoint,
+      AWS_REGION: "us-east-1",
+      BATCH_STORE: "none",
+      MAX_NUM_SEQS: "4",
+      ...settings,
+    });
+  return { queue, start };
+}
+
+const short = { prompt: "a red", max_tokens: 3, temperature: 0 };
+
+async function returned(queue: Queue, { id = "" }: Job): Promise<Result> {
+  await expect.poll(async () => (await queue.getJob(id))?.getState(), { timeout: 20_000 }).toBe("completed");
+  return (await queue.getJob(id))?.returnvalue as Result;
+}
+
+async function failed(queue: Queue, { id = "" }: Job): Promise<Result> {
+  await expect.poll(async () => (await queue.getJob(id))?.getState(), { timeout: 20_000 }).toBe("failed");
+  return JSON.parse((await queue.getJob(id))?.failedReason ?? "") as Result;
+}
+
+async function objects(prefix: string): Promise<ReadonlyMap<string, Result>> {
+  const { Contents = [] } = await aws.client.send(new ListObjectsV2Command({ Bucket: bucket, Prefix: prefix }));
+  const entries = Contents.map(async ({ Key = "" }) => {
+    const { Body } = await aws.client.send(new GetObjectCommand({ Bucket: bucket, Key }));
+    return [Key, JSON.parse((await Body?.transformToString()) ?? "") as Result] as const;
+  });
+  return new Map(await Promise.all(entries));
+}
+
+describe("forms of messages", () => {
+  test("a body of a request, a line of a batch and a chat about a picture are answered like over HTTP", async () => {
+    const { queue, start } = await startWithQueue();
+    await using service = await start();
+    const png = (await readFile("models/fovea-shapes/examples/circles.png")).toString("base64");
+    const chat = {
+      messages: [
+        {
+          role: "user",
+          content: [
+            { type: "image_url", image_url: { url: `data:image/png;base64,${png}` } },
+            { type: "text", text: "How many shapes are there?" },
+          ],
+        },
+      ],
+      temperature: 0,
+    };
+    const post = async (path: string, body: object): Promise<{ choices: unknown }> =>
+      (
+        await fetch(`${service.baseUrl}${path}`, {
+          method: "POST",
+          headers: { "content-type": "application/json" },
+          body: JSON.stringify(body),
+        })
+      ).json() as Promise<{ choices: unknown }>;
+    const jobs = await Promise.all([
+      queue.add("completion", short),
+      queue.add("chat", chat),
+      queue.add("line", { custom_id: "mine", method: "POST", url: "/v1/completions", body: short }),
+      queue.add("body", { body: chat }),
+    ]);
+    const [completion, answer, line, body] = await Promise.all(jobs.map((job) => returned(queue, job)));
+    const expected = await post("/v1/completions", short);
+    const expectedChat = await post("/v1/chat/completions", chat);
+    expect(completion).toMatchObject({ id: jobs[0].id, custom_id: jobs[0].id, error: null });
+    expect(completion!.response!.body.choices).toEqual(expected.choices);
+    expect(answer!.response!.body.choices).toEqual(expectedChat.choices);
+    expect(body!.response!.body.choices).toEqual(expectedChat.choices);
+    expect(line).toMatchObject({ custom_id: "mine", response: { status_code: 200 } });
+    expect(line!.response!.body.choices).toEqual(expected.choices);
+  });
+
+  test("a message that is no job fails with the reason, and the others are answered", async () => {
+    const { queue, start } = await startWithQueue({ MAX_BODY_BYTES: "100000", JOB_MAX_DELIVERIES: "2" });
+    await using _ = await start();
+    const deep = JSON.parse(`${"[".repeat(2000)}${"]".repeat(2000)}`) as unknown;
+    const cases: [unknown, RegExp][] = [
+      ["text", /must be a JSON object/],
+      [null, /must be a JSON object/],
+      [[1], /must be a JSON object/],
+      [{ prompt: "a", deep }, /nest|level|deep/i],
+      [{ prompt: "x".repeat(200_000) }, /bytes; the limit is/],
+      [{ custom_id: "c", body: [] }, /body must be an object/],
+      [{ custom_id: "c", url: "/v1/embeddings", body: short }, /url must be one of/],
+      [{ custom_id: "c", body: { ...short, stream: true } }, /stream must be false/],
+      [{ prompt: "a", webhook: 7 }, /webhook must be a string/],
+      [{ prompt: "a", webhook: "https://example.com/hook" }, /JOB_ALLOWED_TARGETS/],
+      [{ prompt: "a", webhook: "file:///etc/passwd" }, /webhook must be/],
+      [{ input: "s3://a/b", output: "nowhere" }, /output must be s3/],
+      [{ input: "s3://a/b", output: "s3://a/c", inputs: 1 }, /unknown field: inputs/],
+    ];
+    const good = await queue.add("good", short);
+    const jobs = await Promise.all(cases.map(([message]) => queue.add("bad", message)));
+    for (const [index, job] of jobs.entries()) {
+      const result = await failed(queue, job);
+      expect(result, JSON.stringify(cases[index]).slice(0, 100)).toMatchObject({ id: job.id, response: null });
+      expect(result.error?.message).toMatch(cases[index]![1]);
+    }
+    expect((await returned(queue, good)).response?.status_code).toBe(200);
+  });
+
+  test("a request that HTTP would refuse is completed with its status", async () => {
+    const { queue, start } = await startWithQueue();
+    await using _ = await start();
+    const unknown = await queue.add("model", { ...short, model: "another" });
+    const wrong = await queue.add("value", { ...short, temperature: -1 });
+    expect((await returned(queue, unknown)).response).toMatchObject({ status_code: 404 });
+    expect((await returned(queue, wrong)).response).toMatchObject({
+      status_code: 400,
+      body: { error: { param: "temperature" } },
+    });
+  });
+});
+
+describe("results", () => {
+  test("are stored once per job under a key that follows from its id", async () => {
+    const prefix = randomUUID();
+    const { queue, start } = await startWithQueue({ JOB_RESULTS: `s3://${bucket}/${prefix}` });
+    await using service = await start();
+    const plain = await queue.add("plain", short, { jobId: "order-17" });
+    const odd = await queue.add("odd", short, { jobId: "../é/%00" });
+    const [result] = [await returned(queue, plain), await returned(queue, odd)];
+    const stored = await objects(prefix);
+    expect([...stored.keys()].toSorted()).toEqual([
+      expect.stringMatching(new RegExp(`^${prefix}/[0-9a-f]{64}\\.json$`)),
+      `${prefix}/order-17.json`,
+    ]);
+    expect(stored.get(`${prefix}/order-17.json`)).toEqual(result);
+    expect(service.log()).toContain("Taking jobs.");
+  });
+
+  test("that are stored already are returned without another computation", async () => {
+    const prefix = randomUUID();
+    const earlier = {
+      id: "done",
+      custom_id: "done",
+      response: { status_code: 200, body: { told: "before" } },
+      error: null,
+    };
+    await aws.client.send(
+      new PutObjectCommand({ Bucket: bucket, Key: `${prefix}/done.json`, Body: JSON.stringify(earlier) }),
+    );
+    const { queue, start } = await startWithQueue({ JOB_RESULTS: `s3://${bucket}/${prefix}` });
+    await using _ = await start();
+    const job = await queue.add("again", short, { jobId: "done" });
+    expect(await returned(queue, job)).toEqual(earlier);
+    expect(await objects(prefix)).toEqual(new Map([[`${prefix}/done.json`, earlier]]));
+  });
+
+  test("are signed webhooks, which are tried again after an error", async () => {
+    const { queue, start } = await startWithQueue({
+      JOB_RESULTS: `${hooks.url}/all`,
+      JOB_ALLOWED_TARGETS: `${hooks.url}/some`,
+      JOB_WEBHOOK_SECRET: `whsec_${secret.toString("base64")}`,
+    });
+    const before = hooks.received.length;
+    let numRefused = 0;
+    hooks.answer((_, response) => response.writeHead(numRefused++ === 0 ? 500 : 204).end());
+    await using _ = await start();
+    const job = await queue.add("hook", { ...short, webhook: `${hooks.url}/some/17` });
+    const result = await returned(queue, job);
+    hooks.answer(204);
+    const received = hooks.received.slice(before);
+    expect(received.map(({ path }) => path)).toEqual(["/all", "/all", "/some/17"]);
+    for (const { headers, body } of received) {
+      expect(JSON.parse(body)).toMatchObject({ type: "fovea.job.finished", data: result });
+      const signed = `${headers["webhook-id"] as string}.${headers["webhook-timestamp"] as string}.${body}`;
+      const signature = createHmac("sha256", secret).update(signed).digest("base64");
+      expect(headers["webhook-signature"]).toBe(`v1,${signature}`);
+      expect(headers["webhook-id"]).toBe(job.id);
+    }
+  });
+
+  test("a webhook that redirects gets nothing at the new address, and the job is kept", async () => {
+    const { queue, start } = await startWithQueue({ JOB_RESULTS: `${hooks.url}/moved` });
+    const before = hooks.received.length;
+    hooks.answer((_, response) => response.writeHead(410, { location: `${hooks.url}/elsewhere` }).end());
+    const service = await start();
+    const { id = "" } = await queue.add("hook", short);
+    await expect.poll(() => service.log()).toContain("did not accept the result");
+    hooks.answer((_, response) => response.writeHead(302, { location: `${hooks.url}/elsewhere` }).end());
+    await service[Symbol.asyncDispose]();
+    hooks.answer(204);
+    expect(hooks.received.slice(before).every(({ path }) => path === "/moved")).toBe(true);
+    expect(await (await queue.getJob(id))?.getState()).not.toBe("completed");
+    await using _ = await start();
+    await returned(queue, (await queue.getJob(id))!);
+  });
+});
+
+describe("deliveries", () => {
+  test("a job that was handed out too often is rejected", async () => {
+    const { queue, start } = await startWithQueue({ JOB_MAX_DELIVERIES: "1", JOB_RESULTS: `${hooks.url}/gone` });
+    hooks.answer(410);
+    await using _ = await start();
+    const job = await queue.add("hook", short);
+    await expect.poll(async () => (await queue.getJob(job.id!))?.attemptsStarted).toBeGreaterThan(0);
+    hooks.answer(204);
+    const result = await failed(queue, job);
+    expect(result.error?.code).toBe("too_many_deliveries");
+  });
+
+  test("a drain gives back all jobs that are not answered", async () => {
+    const { queue, start } = await startWithQueue();
+    const service = await start();
+    const long = { prompt: "a", max_tokens: 1500, ignore_eos: true };
+    const jobs = await Promise.all(Array.from({ length: 6 }, () => queue.add("long", long)));
+    await expect.poll(async () => (await queue.getActiveCount()) > 0).toBe(true);
+    await service[Symbol.asyncDispose]();
+    const states = await Promise.all(jobs.map(async ({ id = "" }) => (await queue.getJob(id))?.getState()));
+    expect(states.filter((state) => state === "active")).toEqual([]);
+    expect(states.filter((state) => state === "waiting").length).toBeGreaterThan(0);
+    await queue.obliterate({ force: true });
+  });
+
+  test("jobs leave room for requests, and are answered beside them", async () => {
+    const { queue, start } = await startWithQueue({ MAX_NUM_SEQS: "2", BATCH_MAX_NUM_SEQS: "1" });
+    await using service = await start();
+    const jobs = await Promise.all(Array.from({ length: 5 }, () => queue.add("job", { ...short, max_tokens: 50 })));
+    await expect.poll(async () => queue.getActiveCount()).toBe(1);
+    const response = await fetch(`${service.baseUrl}/v1/completions`, {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify(short),
+    });
+    expect(response.status).toBe(200);
+    for (const job of jobs) await returned(queue, job);
+    const metrics = await (await fetch(`${service.baseUrl}/metrics`)).text();
+    expect(metrics).toMatch(/^fovea_jobs_total\{outcome="completed",.*\} 5$/m);
+    expect(metrics).toMatch(/^fovea_jobs_running\{.*\} 0$/m);
+  });
+});
+
+describe("files", () => {
+  const put = (Key: string, Body: string) => aws.client.send(new PutObjectCommand({ Bucket: bucket, Key, Body }));
+
+  async function linesOf(Key: string): Promise<Result[]> {
+    const { Body } = await aws.client.send(new GetObjectCommand({ Bucket: bucket, Key }));
+    const text = (await Body?.transformToString()) ?? "";
+    return text
+      .split("\n")
+      .slice(0, -1)
+      .map((line) => JSON.parse(line) as Result);
+  }
+
+  test("every line of a file on S3 has a result in the output, and nothing else is left", async () => {
+    const prefix = randomUUID();
+    const lines = Array.from({ length: 30 }, (_, seed) => {
+      const body = { ...short, seed, ...(seed === 7 && { temperature: -1 }) };
+      return JSON.stringify({ custom_id: `line-${seed}`, method: "POST", url: "/v1/completions", body });
+    });
+    await put(`${prefix}/in.jsonl`, [...lines, "{", lines[0]].join("\n"));
+    const { queue, start } = await startWithQueue({ JOB_ALLOWED_TARGETS: `s3://${bucket}/${prefix}` });
+    await using _ = await start();
+    const output = `s3://${bucket}/${prefix}/out.jsonl`;
+    const job = await queue.add("file", { input: `s3://${bucket}/${prefix}/in.jsonl`, output });
+    const result = await returned(queue, job);
+    expect(result.response?.body).toEqual({
+      object: "fovea.job.file",
+      output,
+      request_counts: { total: 32, completed: 29, failed: 3 },
+    });
+    const results = await linesOf(`${prefix}/out.jsonl`);
+    expect(results.flatMap(({ custom_id: id, response }) => (response === null ? [] : [id ?? ""])).toSorted()).toEqual(
+      Array.from({ length: 30 }, (_, seed) => `line-${seed}`).toSorted(),
+    );
+    expect(results.flatMap(({ error }) => error?.code ?? []).toSorted()).toEqual([
+      "duplicate_custom_id",
+      "invalid_json",
+    ]);
+    const { Contents = [] } = await aws.client.send(new ListObjectsV2Command({ Bucket: bucket, Prefix: prefix }));
+    expect(Contents.map(({ Key }) => Key)).toEqual([`${prefix}/in.jsonl`, `${prefix}/out.jsonl`]);
+  });
+
+  test("a file outside of the allowed places and a missing file are refused", async () => {
+    const prefix = randomUUID();
+    const { queue, start } = await startWithQueue({ JOB_ALLOWED_TARGETS: `s3://${bucket}/${prefix}` });
+    await using _ = await start();
+    const inside = `s3://${bucket}/${prefix}/x.jsonl`;
+    const cases = [
+      [{ input: `s3://${bucket}/${prefix}-other/in.jsonl`, output: inside }, "input", /does not allow/],
+      [{ input: inside, output: `s3://other/${prefix}/out.jsonl` }, "output", /does not allow/],
+      [{ input: inside, output: inside }, "input", /there is no object/],
+    ] as const;
+    for (const [message, param, reason] of cases) {
+      const { error } = await failed(queue, await queue.add("file", message));
+      expect(error).toMatchObject({ param, message: expect.stringMatching(reason) as string });
+    }
+  });
+
+  test("a file that is interrupted resumes where it was", async () => {
+    const prefix = randomUUID();
+    const lines = Array.from({ length: 24 }, (_, seed) => {
+      const body = { prompt: "a", max_tokens: 120, ignore_eos: true, temperature: 1, seed };
+      return JSON.stringify({ custom_id: `line-${seed}`, method: "POST", url: "/v1/completions", body });
+    });
+    await put(`${prefix}/in.jsonl`, lines.join("\n"));
+    const { queue, start } = await startWithQueue({ JOB_ALLOWED_TARGETS: `s3://${bucket}/${prefix}` });
+    const input = `s3://${bucket}/${prefix}/in.jsonl`;
+    const output = `s3://${bucket}/${prefix}/out.jsonl`;
+    const first = await start();
+    const job = await queue.add("file", { input, output });
+    const numAnswered = async (): Promise<number> =>
+      Number(
+        /^vllm:request_success_total\{.*\} (\d+)$/m.exec(await (await fetch(`${first.baseUrl}/metrics`)).text())?.[1] ??
+          0,
+      );
+    await expect.poll(numAnswered, { timeout: 20_000 }).toBeGreaterThanOrEqual(4);
+    await first[Symbol.asyncDispose]();
+    const { Contents = [] } = await aws.client.send(
+      new ListObjectsV2Command({ Bucket: bucket, Prefix: `${prefix}/out.jsonl.parts/` }),
+    );
+    expect(Contents.length).toBeGreaterThan(0);
+    await using second = await start();
+    const result = await returned(queue, job);
+    expect(result.response?.body.request_counts).toEqual({ total: 24, completed: 24, failed: 0 });
+    expect((await linesOf(`${prefix}/out.jsonl`)).length).toBe(24);
+    const text = await (await fetch(`${second.baseUrl}/metrics`)).text();
+    const numSecond = Number(/^vllm:request_success_total\{.*finished_reason="length".*\} (\d+)$/m.exec(text)?.[1]);
+    expect(numSecond).toBeLessThanOrEqual(20);
+  });
+});
+
+test("a rejected message of SQS goes to the dead-letter queue and a good one is deleted", async () => {
+  const prefix = randomUUID();
+  const queue = await createSqsQueue(aws.endpoint, `jobs-${prefix}`);
+  await using _ = await startService({
+    JOB_SOURCE: queue.address,
+    JOB_RESULTS: `s3://${bucket}/${prefix}`,
+    AWS_ENDPOINT_URL_S3: aws.endpoint,
+    AWS_REGION: "us-east-1",
+    BATCH_STORE: "none",
+  });
+  await queue.send("{");
+  await queue.send(JSON.stringify({ custom_id: "good", body: short }));
+  await expect.poll(async () => (await objects(prefix)).size, { timeout: 20_000 }).toBe(2);
+  await expect.poll(queue.count).toEqual({ numVisible: 0, numInFlight: 0 });
+  expect(await queue.deadLetters()).toEqual(["{"]);
+  const results = [...(await objects(prefix)).values()];
+  expect(results.map(({ response, error }) => String(response?.status_code ?? error?.code)).toSorted()).toEqual([
+    "200",
+    "invalid_json",
+  ]);
+});

@@ -1,0 +1,162 @@
+/** Workers as separate processes that end in the middle of their jobs, and others that take over. */
+import { randomUUID } from "node:crypto";
+import { CreateBucketCommand, GetObjectCommand, ListObjectsV2Command } from "@aws-sdk/client-s3";
+import { Queue } from "bullmq";
+import { afterAll, beforeAll, expect, test } from "vitest";
+
+import type { ResultLine } from "../../../functions/batch/result-line.ts";
+import { startCli } from "../../support/cli-process.ts";
+import type { CliProcess } from "../../support/cli-process.ts";
+import { startRedisServer } from "../../support/redis-server.ts";
+import type { RedisServer } from "../../support/redis-server.ts";
+import { startS3Server } from "../../support/s3-server.ts";
+import type { S3Server } from "../../support/s3-server.ts";
+import { createSqsQueue } from "../../support/sqs-queue.ts";
+
+const bucket = "results";
+const numJobs = 60;
+
+let redis: RedisServer;
+let aws: S3Server;
+
+beforeAll(async () => {
+  [redis, aws] = await Promise.all([startRedisServer(), startS3Server()]);
+  await aws.client.send(new CreateBucketCommand({ Bucket: bucket }));
+});
+
+afterAll(async () => {
+  await redis.kill();
+  await aws.stop();
+});
+
+const customIds = Array.from({ length: numJobs }, (_, index) => `job-${String(index).padStart(3, "0")}`);
+
+function jobOf(custom_id: string, seed: number): object {
+  return { custom_id, body: { prompt: "a red", max_tokens: 60, ignore_eos: true, temperature: 1, seed } };
+}
+
+interface TestQueue {
+  readonly address: string;
+  readonly send: (job: object) => Promise<void>;
+  /** Jobs that are neither done nor rejected. */
+  readonly numUnfinished: () => Promise<number>;
+  readonly close: () => Promise<void>;
+}
+
+async function openRedisQueue(): Promise<TestQueue> {
+  const name = `jobs-${randomUUID()}`;
+  const queue = new Queue(name, { connection: { url: redis.url } });
+  return {
+    address: `${redis.url}?queue=${name}`,
+    async send(job) {
+      await queue.add("job", job);
+    },
+    async numUnfinished() {
+      const { waiting = 0, active = 0, delayed = 0 } = await queue.getJobCounts("waiting", "active", "delayed");
+      return waiting + active + delayed;
+    },
+    close: () => queue.close(),
+  };
+}
+
+async function openSqsQueue(): Promise<TestQueue> {
+  const queue = await createSqsQueue(aws.endpoint, `jobs-${randomUUID()}`);
+  return {
+    address: queue.address,
+    send: (job) => queue.send(JSON.stringify(job)),
+    async numUnfinished() {
+      const { numVisible, numInFlight } = await queue.count();
+      return numVisible + numInFlight;
+    },
+    async close() {},
+  };
+}
+
+async function startWorker(address: string, prefix: string): Promise<CliProcess> {
+  const cli = startCli(["worker"], {
+    HOST: "127.0.0.1",
+    PORT: "0",
+    JOB_SOURCE: address,
+    JOB_RESULTS: `s3://${bucket}/${prefix}`,
+    JOB_LEASE_SECONDS: "5",
+    MAX_NUM_SEQS: "4",
+    SHUTDOWN_GRACE_SECONDS: "0.1",
+    AWS_ENDPOINT_URL_S3: aws.endpoint,
+    AWS_REGION: "us-east-1",
+    AWS_ACCESS_KEY_ID: "test",
+    AWS_SECRET_ACCESS_KEY: "test",
+  });
+  await cli.waitForLog("Taking jobs.");
+  return cli;
+}
+
+async function storedResults(prefix: string): Promise<readonly ResultLine[]> {
+  const { Contents = [] } = await aws.client.send(new ListObjectsV2Command({ Bucket: bucket, Prefix: `${prefix}/` }));
+  return Promise.all(
+    Contents.map(async ({ Key = "" }) => {
+      const { Body } = await aws.client.send(new GetObjectCommand({ Bucket: bucket, Key }));
+      return JSON.parse((await Body?.transformToString()) ?? "") as ResultLine;
+    }),
+  );
+}
+
+async function numStored(prefix: string): Promise<number> {
+  const { KeyCount = 0 } = await aws.client.send(new ListObjectsV2Command({ Bucket: bucket, Prefix: `${prefix}/` }));
+  return KeyCount;
+}
+
+test.for([
+  ["BullMQ", "SIGKILL", openRedisQueue],
+  ["BullMQ", "SIGTERM", openRedisQueue],
+  ["SQS", "SIGKILL", openSqsQueue],
+  ["SQS", "SIGTERM", openSqsQueue],
+] as const)(
+  "every job of %s has one result after workers ended by %s",
+  { timeout: 120_000 },
+  async ([, kill, open]) => {
+    const queue = await open();
+    const prefix = randomUUID();
+    for (const [seed, customId] of customIds.entries()) await queue.send(jobOf(customId, seed));
+    for (let life = 1; life <= 2; life++) {
+      await using worker = await startWorker(queue.address, prefix);
+      await expect.poll(() => numStored(prefix), { timeout: 30_000 }).toBeGreaterThanOrEqual(8 * life);
+      worker.child.kill(kill);
+      const code = await worker.exitCode;
+      expect(code === null, worker.stdout()).toBe(kill === "SIGKILL");
+    }
+    expect(await numStored(prefix)).toBeLessThan(numJobs);
+    await using _ = await startWorker(queue.address, prefix);
+    await expect.poll(queue.numUnfinished, { timeout: 60_000, interval: 200 }).toBe(0);
+    const results = await storedResults(prefix);
+    expect(results.map(({ custom_id: id }) => id ?? "").toSorted()).toEqual(customIds);
+    expect(results.every(({ response }) => response?.status_code === 200)).toBe(true);
+    await queue.close();
+  },
+);
+
+test("a worker serves its health and metrics, and no requests", async () => {
+  const queue = await openRedisQueue();
+  await using worker = await startWorker(queue.address, randomUUID());
+  const { port } = await worker.waitForLog("Listening.");
+  const get = (path: string, init?: RequestInit): Promise<Response> =>
+    fetch(`http://127.0.0.1:${String(port)}${path}`, init);
+  expect((await get("/health")).status).toBe(200);
+  expect(await (await get("/metrics")).text()).toContain("fovea_jobs_running");
+  expect((await get("/v1/models")).status).toBe(404);
+  expect((await get("/v1/chat/completions", { method: "POST", body: "{}" })).status).toBe(404);
+  await queue.close();
+});
+
+test.for([
+  [{}, /worker needs JOB_SOURCE/],
+  [{ JOB_SOURCE: "kafka://host/topic" }, /JOB_SOURCE starts with kafka:\/\/; expected one of sqs:\/\//],
+  [{ JOB_SOURCE: "redis://host" }, /names no queue/],
+  [{ JOB_SOURCE: "sqs://host" }, /names no queue/],
+  [{ JOB_SOURCE: "queue" }, /JOB_SOURCE .* expected an address/],
+  [{ JOB_RESULTS: "nowhere" }, /JOB_RESULTS is "nowhere"/],
+  [{ JOB_WEBHOOK_SECRET: "short" }, /JOB_WEBHOOK_SECRET has a value/],
+] as const)("rejects %o with the reason and exit code 2", async ([environment, reason]) => {
+  await using worker = startCli(["worker"], environment);
+  expect(await worker.exitCode).toBe(2);
+  expect(worker.stderr()).toMatch(reason);
+});
