@@ -3,7 +3,7 @@ import type { IService } from "@kubernetes-models/knative/serving.knative.dev/v1
 import { stringify } from "yaml";
 
 import { ConfigError } from "../functions/settings/setting.ts";
-import { PORT, exceeded, healthPaths } from "./deployment-target.ts";
+import { PORT, exceeded, healthPaths, queueProblems } from "./deployment-target.ts";
 import type { DeploymentTarget } from "./deployment-target.ts";
 import type { Deployment, GpuName } from "./deployment.ts";
 
@@ -30,7 +30,11 @@ export const cloudRun: DeploymentTarget = {
   name: "cloud-run",
   platformVariables: [],
   render(deployment) {
-    const problems = [...limitProblems(deployment), ...placementProblems(deployment)];
+    const problems = [
+      ...limitProblems(deployment),
+      ...placementProblems(deployment),
+      ...queueProblems("Cloud Run", deployment),
+    ];
     if (problems.length > 0) throw new ConfigError(problems);
     return [{ path: "service.yaml", text: stringify(service(deployment), { lineWidth: 0 }) }];
   },

@@ -43,3 +43,12 @@ export function exceeded(
       : [`${field}: ${platform} allows at most ${limit}${unit}, got ${value}${unit}.`],
   );
 }
+
+/** For platforms that count requests alone: a queue cannot wake a replica there. */
+export function queueProblems(platform: string, { worker, replicas, config }: Deployment): string[] {
+  if (worker) return [`worker: ${platform} scales by requests, which workers do not serve.`];
+  if (config.jobs.source === null || replicas.min > 0) return [];
+  return [
+    `replicas.min: ${platform} wakes replicas by requests alone, so jobs of JOB_SOURCE would wait; expected at least 1, got 0.`,
+  ];
+}

@@ -49,6 +49,7 @@ const description = z.strictObject({
     .strictObject({ min: z.int().min(0).max(1000), max: z.int().min(1).max(1000) })
     .refine(({ min, max }) => min <= max, "expected min to be at most max"),
   concurrency: z.int().positive().max(10_000).optional(),
+  worker: z.boolean().default(false),
   environment: z.record(z.string(), z.union([z.string(), z.number(), z.boolean()]).transform(String)).default({}),
   secrets: z.record(z.string(), secretName).default({}),
   s3Role: z.string().min(1).optional(),
@@ -74,6 +75,8 @@ export interface Deployment {
   readonly replicas: { readonly min: number; readonly max: number };
   /** Concurrent requests per replica, above which the platform adds another replica. */
   readonly concurrency: number;
+  /** Whether replicas only take jobs from the queue JOB_SOURCE, and serve no requests. */
+  readonly worker: boolean;
   /** Settings by environment name: known, valid and not secret, without PORT and SHUTDOWN_GRACE_SECONDS. */
   readonly environment: Readonly<Record<string, string>>;
   /** Names of the platform's secrets by environment name. */
@@ -109,6 +112,9 @@ export function parseDeployment(text: string): Deployment {
     DEVICE: rest.device.kind,
   };
   const config = checkSettings({ environment, secrets, settings });
+  if (rest.worker && config.jobs.source === null && !("JOB_SOURCE" in secrets)) {
+    throw new ConfigError(["worker: it needs environment.JOB_SOURCE, the queue to take jobs from."]);
+  }
   return {
     ...rest,
     concurrency: rest.concurrency ?? config.engine.maxNumSequences,

@@ -1,6 +1,10 @@
-/** The number of Kubernetes replicas: fixed, or scaled by KEDA on our metrics or on the requests in progress. */
-import type { IScaledObject } from "@kubernetes-models/keda/keda.sh/v1alpha1";
+/**
+ * The number of Kubernetes replicas: fixed, or scaled by KEDA on our metrics or on the requests in progress, and on the
+ * queue of jobs.
+ */
+import type { IScaledObject, ITriggerAuthentication } from "@kubernetes-models/keda/keda.sh/v1alpha1";
 
+import { ConfigError } from "../functions/settings/setting.ts";
 import type { Deployment } from "./deployment.ts";
 
 /** A replica ends after this time without traffic. A cold start costs more than a few idle minutes. */
@@ -26,9 +30,18 @@ export function scaledObject(deployment: Deployment) {
       advanced: {
         horizontalPodAutoscalerConfig: { behavior: { scaleDown: { stabilizationWindowSeconds: COOLDOWN_SECONDS } } },
       },
-      triggers: [metricsTrigger(deployment) ?? requestsTrigger(deployment)],
+      triggers: triggersOf(deployment),
     },
   } satisfies IScaledObject;
+}
+
+function triggersOf(deployment: Deployment) {
+  const requests = deployment.worker ? [] : [metricsTrigger(deployment) ?? requestsTrigger(deployment)];
+  const triggers = [...requests, ...batchTriggers(deployment), ...queueTriggers(deployment)];
+  if (triggers.length > 0) return triggers;
+  throw new ConfigError([
+    "replicas: KEDA cannot read the length of a queue whose address is a secret; give min and max the same value.",
+  ]);
 }
 
 /**
@@ -37,7 +50,7 @@ export function scaledObject(deployment: Deployment) {
  */
 export function interceptorRoute(deployment: Deployment) {
   const { name, hosts, concurrency, replicas, timeouts } = deployment;
-  if (replicas.min === replicas.max || metricsTrigger(deployment) !== null) return null;
+  if (deployment.worker || replicas.min === replicas.max || metricsTrigger(deployment) !== null) return null;
   return {
     apiVersion: "http.keda.sh/v1beta1",
     kind: "InterceptorRoute",
@@ -65,6 +78,61 @@ function metricsTrigger({ replicas, prometheusUrl, concurrency, config }: Deploy
       threshold: String(concurrency),
     },
   };
+}
+
+/** A replica that works on batches stays. Batches cannot wake one, because only replicas know of them. */
+function batchTriggers({ replicas, prometheusUrl, config }: Deployment) {
+  if (replicas.min === 0 || prometheusUrl === null || config.batches.store.kind === "none") return [];
+  const model = JSON.stringify(config.servedModelNames[0]);
+  const query = `max(fovea_batches_unfinished{model_name=${model}})`;
+  return [{ type: "prometheus", metadata: { serverAddress: prometheusUrl, query, threshold: "1" } }];
+}
+
+/** Counts jobs that wait and jobs that replicas have, so that a job wakes a replica and keeps it. */
+function queueTriggers(deployment: Deployment) {
+  const { name, concurrency, s3Role, config } = deployment;
+  const { source } = config.jobs;
+  if (source === null) return [];
+  const address = new URL(source);
+  const length = String(concurrency);
+  switch (address.protocol) {
+    case "sqs:": {
+      const awsRegion =
+        /^sqs\.([a-z0-9-]+)\.amazonaws\./.exec(address.hostname)?.[1] ?? config.s3.region ?? "us-east-1";
+      const queueURL = `https://${address.host}${address.pathname}`;
+      const identity = s3Role === null ? {} : { authenticationRef: { name } };
+      return [{ type: "aws-sqs-queue", metadata: { queueURL, queueLength: length, awsRegion }, ...identity }];
+    }
+    case "redis:":
+    case "rediss:": {
+      const { searchParams, port, hostname, protocol, pathname } = address;
+      const queue = `${searchParams.get("prefix") ?? "bull"}:${searchParams.get("queue")}`;
+      const server = {
+        address: `${hostname}:${port === "" ? "6379" : port}`,
+        databaseIndex: pathname.slice(1) || "0",
+        ...(protocol === "rediss:" && { enableTLS: "true" }),
+      };
+      // KEDA takes the largest number of replicas that a trigger asks for.
+      return ["wait", "active"].map((list) => ({
+        type: "redis",
+        metadata: { ...server, listName: `${queue}:${list}`, listLength: length },
+      }));
+    }
+    default:
+      return [];
+  }
+}
+
+/** Lets KEDA read the length of the queue with the replicas' own role; null where it needs none. */
+export function queueAuthentication(deployment: Deployment) {
+  const hasRole = queueTriggers(deployment).some((trigger) => "authenticationRef" in trigger);
+  if (!hasRole || scaledObject(deployment) === null) return null;
+  return {
+    apiVersion: "keda.sh/v1alpha1",
+    kind: "TriggerAuthentication",
+    metadata: { name: deployment.name },
+    spec: { podIdentity: { provider: "aws", identityOwner: "workload" } },
+  } satisfies ITriggerAuthentication;
 }
 
 function requestsTrigger({ name }: Deployment) {

@@ -10,7 +10,7 @@ import { stringify } from "yaml";
 import { containerCacheFolder, PORT, healthPaths } from "./deployment-target.ts";
 import type { DeploymentTarget, RenderedFile } from "./deployment-target.ts";
 import type { Deployment, GpuName } from "./deployment.ts";
-import { interceptorRoute, scaledObject } from "./kubernetes-scaling.ts";
+import { interceptorRoute, queueAuthentication, scaledObject } from "./kubernetes-scaling.ts";
 
 const DEFAULT_GRACE_SECONDS = 45;
 /** Time until every proxy knows that the pod is about to end. Requests that arrive meanwhile are served. */
@@ -39,8 +39,9 @@ export const kubernetes: DeploymentTarget = {
     const objects: Readonly<Record<string, unknown>> = {
       "service-account": serviceAccount(deployment),
       deployment: workload(deployment),
-      service: service(deployment),
+      service: deployment.worker ? null : service(deployment),
       "disruption-budget": disruptionBudget(deployment),
+      "queue-authentication": queueAuthentication(deployment),
       scaling: scaledObject(deployment),
       route: interceptorRoute(deployment),
     };
@@ -113,6 +114,7 @@ function container(deployment: Deployment) {
   return {
     name: "fovea",
     image,
+    ...(deployment.worker && { args: ["worker"] }),
     ports: [{ name: "http", containerPort: PORT }],
     env: environment(deployment),
     resources: {

@@ -3,7 +3,7 @@
  * unchanged. RunPod probes a route to decide whether to send requests, and reads 204 as "still starting".
  */
 import { ConfigError } from "../functions/settings/setting.ts";
-import { PORT, exceeded, healthPaths } from "./deployment-target.ts";
+import { PORT, exceeded, healthPaths, queueProblems } from "./deployment-target.ts";
 import type { DeploymentTarget } from "./deployment-target.ts";
 import type { Deployment, GpuName } from "./deployment.ts";
 
@@ -46,6 +46,7 @@ function problemsOf(deployment: Deployment): string[] {
   else if (poolOf(deployment) === undefined) {
     problems.push(`device.gpu: RunPod has ${Object.keys(gpuPools).join(", ")}, not ${device.gpu}.`);
   }
+  problems.push(...queueProblems("RunPod's load balancer", deployment));
   if (s3Role !== null) problems.push("s3Role: RunPod has no roles; list the secrets of a key pair under secrets.");
   return problems;
 }

@@ -8,7 +8,6 @@ export const jobSettings = {
     "JOB_SOURCE",
     serviceAddress(),
     "Queue to take jobs from: sqs://host/account/queue or redis://host:port/0?queue=name (BullMQ). Default: none.",
-    { secret: true },
   ),
   results: setting(
     "JOB_RESULTS",

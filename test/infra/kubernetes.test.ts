@@ -1,16 +1,18 @@
-import { ScaledObject } from "@kubernetes-models/keda/keda.sh/v1alpha1";
-import type { IScaledObject } from "@kubernetes-models/keda/keda.sh/v1alpha1";
+import { ScaledObject, TriggerAuthentication } from "@kubernetes-models/keda/keda.sh/v1alpha1";
+import type { IScaledObject, ITriggerAuthentication } from "@kubernetes-models/keda/keda.sh/v1alpha1";
 import { Deployment } from "kubernetes-models/apps/v1";
 import type { IDeployment } from "kubernetes-models/apps/v1";
 import { PodDisruptionBudget } from "kubernetes-models/policy/v1";
 import { Service, ServiceAccount } from "kubernetes-models/v1";
 import type { IContainer, IPodSpec } from "kubernetes-models/v1";
-import { expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { parseAllDocuments } from "yaml";
 
+import { cloudRun } from "../../infra/cloud-run.ts";
 import type { RenderedFile } from "../../infra/deployment-target.ts";
 import { parseDeployment } from "../../infra/deployment.ts";
 import { kubernetes } from "../../infra/kubernetes.ts";
+import { runPod } from "../../infra/runpod.ts";
 import { testDeploymentTarget } from "../contracts/deployment-target.ts";
 import type { RenderedDeployment } from "../contracts/deployment-target.ts";
 
@@ -189,4 +191,81 @@ test("labels of the Service, the budget and the Deployment select the pods", () 
   expect(deploymentOf(files).spec?.selector.matchLabels).toEqual(labels);
   expect(find(files, "Service").spec.selector).toEqual(labels);
   expect(find(files, "PodDisruptionBudget").spec.selector).toEqual({ matchLabels: labels });
+});
+
+describe("jobs", () => {
+  const sqs = "sqs://sqs.eu-west-1.amazonaws.com/123456789012/pictures";
+  const redis = "redis://redis.queues:6380/2?queue=pictures";
+
+  function triggersOf(files: readonly RenderedFile[]) {
+    return scaledObjectOf(files).spec?.triggers ?? [];
+  }
+
+  test("workers are scaled from zero by the length of an SQS queue, which KEDA reads with the replicas' role", () => {
+    const files = render({
+      worker: true,
+      replicas: { min: 0, max: 8 },
+      concurrency: 4,
+      environment: { JOB_SOURCE: sqs },
+    });
+    const objects = objectsOf(files);
+    expect(objects.map(({ kind }) => kind)).toEqual([
+      "ServiceAccount",
+      "Deployment",
+      "PodDisruptionBudget",
+      "TriggerAuthentication",
+      "ScaledObject",
+    ]);
+    expect(podOf(files).container.args).toEqual(["worker"]);
+    expect(triggersOf(files)).toEqual([
+      {
+        type: "aws-sqs-queue",
+        metadata: {
+          queueURL: "https://sqs.eu-west-1.amazonaws.com/123456789012/pictures",
+          queueLength: "4",
+          awsRegion: "eu-west-1",
+        },
+        authenticationRef: { name: "pictures" },
+      },
+    ]);
+    const authentication = new TriggerAuthentication(find(files, "TriggerAuthentication"));
+    expect(() => authentication.validate()).not.toThrow();
+    expect(() => new ScaledObject(scaledObjectOf(files)).validate()).not.toThrow();
+  });
+
+  test("waiting and running jobs of BullMQ both count, beside requests", () => {
+    const triggers = triggersOf(render({ concurrency: 4, environment: { JOB_SOURCE: redis } }));
+    expect(triggers.map(({ type }) => type)).toEqual(["prometheus", "redis", "redis"]);
+    expect(triggers.slice(1).map(({ metadata }) => metadata)).toEqual(
+      ["wait", "active"].map((list) => ({
+        address: "redis.queues:6380",
+        databaseIndex: "2",
+        listName: `bull:pictures:${list}`,
+        listLength: "4",
+      })),
+    );
+  });
+
+  test("unfinished batches keep a replica where Prometheus counts them", () => {
+    const triggers = triggersOf(render({ environment: { BATCH_STORE: "s3://bucket/batches" } }));
+    expect(triggers.map(({ metadata }) => metadata?.query)).toEqual([
+      expect.stringContaining("num_requests_running"),
+      expect.stringContaining("fovea_batches_unfinished"),
+    ]);
+  });
+
+  test("a worker without a queue and a queue that cannot be counted are rejected", () => {
+    expect(() => render({ worker: true })).toThrow(/worker: it needs environment.JOB_SOURCE/);
+    const secrets = { JOB_SOURCE: "queue-address" };
+    expect(() => render({ worker: true, secrets })).toThrow(/replicas: KEDA cannot read the length/);
+    expect(render({ worker: true, secrets, replicas: { min: 2, max: 2 } })).toBeDefined();
+    for (const target of [cloudRun, runPod]) {
+      const workers = { ...description, worker: true, environment: { JOB_SOURCE: sqs } };
+      expect(() => target.render(parseDeployment(JSON.stringify(workers)))).toThrow(/worker: .* scales by requests/);
+      const asleep = { ...workers, worker: false, replicas: { min: 0, max: 2 } };
+      expect(() => target.render(parseDeployment(JSON.stringify(asleep)))).toThrow(
+        /replicas.min: .* by requests alone/,
+      );
+    }
+  });
 });
