@@ -7,7 +7,7 @@ export const jobSettings = {
   source: setting(
     "JOB_SOURCE",
     serviceAddress(),
-    "Queue to take jobs from: sqs://host/account/queue or redis://host:port/0?queue=name (BullMQ). Default: none.",
+    "Queue to take jobs from: sqs://host/account/queue, redis://host:port/0?queue=name (BullMQ), amqp://host/vhost?queue=name (RabbitMQ) or nats://host:port/stream/consumer. Default: none.",
   ),
   results: setting(
     "JOB_RESULTS",

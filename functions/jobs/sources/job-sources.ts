@@ -18,6 +18,10 @@ const kinds: Readonly<Record<string, (address: URL) => OpenJobSource>> = {
   "sqs+http": (address) => openSqs(withScheme(address, "http")),
   redis: openRedis,
   rediss: openRedis,
+  amqp: openAmqp,
+  amqps: openAmqp,
+  nats: openNats,
+  "nats+tls": openNats,
 };
 
 function openSqs(queueUrl: string): OpenJobSource {
@@ -41,6 +45,33 @@ function openRedis(address: URL): OpenJobSource {
   return async ({ leaseMs }) => {
     const { createRedisJobSource } = await import("./redis-job-source.ts");
     return createRedisJobSource({ url: url.href, queue, prefix, leaseMs });
+  };
+}
+
+function openAmqp(address: URL): OpenJobSource {
+  const queue = address.searchParams.get("queue");
+  if (queue === null || queue === "") {
+    throw new ConfigError(["JOB_SOURCE names no queue: write amqp://user:password@host:5672/vhost?queue=name."]);
+  }
+  const url = new URL(address);
+  url.search = "";
+  return async () => {
+    const { createAmqpJobSource } = await import("./amqp-job-source.ts");
+    return createAmqpJobSource({ url: url.href, queue });
+  };
+}
+
+function openNats({ host, pathname, protocol, searchParams, username, password }: URL): OpenJobSource {
+  const [stream, consumer, ...rest] = pathname.slice(1).split("/");
+  if (!stream || !consumer || rest.length > 0) {
+    throw new ConfigError(["JOB_SOURCE names no stream and consumer: write nats://host:4222/stream/consumer."]);
+  }
+  const user = username === "" ? null : { name: decodeURIComponent(username), password: decodeURIComponent(password) };
+  const deadLetterSubject = searchParams.get("dead");
+  return async ({ leaseMs }) => {
+    const { createNatsJobSource } = await import("./nats-job-source.ts");
+    const tls = protocol === "nats+tls:";
+    return createNatsJobSource({ server: host, user, tls, stream, consumer, deadLetterSubject, leaseMs });
   };
 }
 

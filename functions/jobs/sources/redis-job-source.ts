@@ -8,6 +8,7 @@ import type { Job } from "bullmq";
 
 import { LeaseLostError } from "../job-source.ts";
 import type { JobSource, LeasedJob } from "../job-source.ts";
+import { aborted, WaitingCall } from "./waiting-call.ts";
 
 /** How long a call to Redis waits for a job. The process may wait for its end when it closes. */
 const WAIT_SECONDS = 2;
@@ -28,8 +29,7 @@ export function createRedisJobSource(options: RedisJobSourceOptions): JobSource 
   const { url, queue, prefix, leaseMs, waitSeconds = WAIT_SECONDS } = options;
   const token = randomUUID();
   let worker: Worker | null = null;
-  /** A call that waits for a job. It cannot be cancelled, so `take` leaves it to the next call. */
-  let waiting: Promise<Job<unknown> | undefined> | null = null;
+  const first = new WaitingCall<Job<unknown> | undefined>(() => (worker ??= open()).getNextJob(token));
 
   function open(): Worker {
     const opened = new Worker(queue, null, {
@@ -80,41 +80,20 @@ export function createRedisJobSource(options: RedisJobSourceOptions): JobSource 
     leaseMs,
     answersSenders: true,
     async take(maxNumJobs, signal) {
-      const from = (worker ??= open());
-      waiting ??= from.getNextJob(token);
-      const first = await untilAborted(waiting, signal).catch((error: unknown) => {
-        waiting = null;
-        throw error;
-      });
-      if (first === aborted) return [];
-      waiting = null;
+      const taken = await first.wait(signal);
       const jobs: LeasedJob[] = [];
-      for (let job = first; job !== undefined; job = await from.getNextJob(token, { block: false })) {
+      if (taken === aborted) return jobs;
+      for (let job = taken; job !== undefined; job = await worker?.getNextJob(token, { block: false })) {
         jobs.push(toJob(job));
         if (jobs.length >= maxNumJobs || signal.aborted) break;
       }
       return jobs;
     },
     async close() {
-      const late = await waiting?.catch(() => {});
-      await late?.moveToWait(token);
+      await (await first.rest())?.moveToWait(token);
       await worker?.close(true);
     },
   };
-}
-
-const aborted = Symbol("aborted");
-
-async function untilAborted<Value>(work: Promise<Value>, signal: AbortSignal): Promise<Value | typeof aborted> {
-  const { promise, resolve } = Promise.withResolvers<typeof aborted>();
-  const onAbort = (): void => resolve(aborted);
-  signal.addEventListener("abort", onAbort, { once: true });
-  if (signal.aborted) onAbort();
-  try {
-    return await Promise.race([work, promise]);
-  } finally {
-    signal.removeEventListener("abort", onAbort);
-  }
 }
 
 /** BullMQ's codes -2 and -6: the lock is missing, or another worker has it. */

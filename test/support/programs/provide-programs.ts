@@ -8,6 +8,8 @@ import { say } from "./cache-folder.ts";
 import { ensureChromium, ensureVulkanDriver } from "./chromium.ts";
 import { ensureCurl } from "./curl.ts";
 import { MissingProgramError } from "./missing-program.ts";
+import { ensureNatsServer } from "./nats.ts";
+import { ensureRabbitMqServer } from "./rabbitmq.ts";
 import { ensureRedisServer } from "./redis.ts";
 import { ensureMotoServer } from "./s3.ts";
 
@@ -17,6 +19,8 @@ const programs: Readonly<Record<string, () => Promise<string>>> = {
   VULKAN_DRIVER: ensureVulkanDriver,
   REDIS_SERVER: ensureRedisServer,
   MOTO_SERVER: ensureMotoServer,
+  NATS_SERVER: ensureNatsServer,
+  RABBITMQ_SERVER: ensureRabbitMqServer,
   PATH: async () => [process.env.PATH, dirname(await ensureCurl())].join(delimiter),
 };
 

@@ -1,0 +1,37 @@
+/** A call that waits for a job at a queue and cannot be cancelled: if nobody waits any more, the next caller gets it. */
+
+export const aborted = Symbol("aborted");
+
+/** Mutable. At most one call is under way. */
+export class WaitingCall<Value> {
+  readonly #start: () => Promise<Value>;
+  #underWay: Promise<Value> | null = null;
+
+  constructor(start: () => Promise<Value>) {
+    this.#start = start;
+  }
+
+  /** Resolves to the result of the call under way or of a new one, or to `aborted`, which leaves the call under way. */
+  async wait(signal: AbortSignal): Promise<Value | typeof aborted> {
+    const call = (this.#underWay ??= this.#start());
+    const { promise, resolve } = Promise.withResolvers<typeof aborted>();
+    const onAbort = (): void => resolve(aborted);
+    signal.addEventListener("abort", onAbort, { once: true });
+    if (signal.aborted) onAbort();
+    try {
+      const result = await Promise.race([call, promise]);
+      if (result !== aborted) this.#underWay = null;
+      return result;
+    } catch (error) {
+      this.#underWay = null;
+      throw error;
+    } finally {
+      signal.removeEventListener("abort", onAbort);
+    }
+  }
+
+  /** The result of a call that nobody waits for; undefined without one, or if it failed. */
+  async rest(): Promise<Value | undefined> {
+    return (await this.#underWay?.catch(() => {})) ?? undefined;
+  }
+}

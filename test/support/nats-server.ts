@@ -1,0 +1,24 @@
+/** Starts a real NATS server with JetStream on a free port. */
+import { ensureNatsServer } from "./programs/nats.ts";
+import { freePort, startServerProcess } from "./server-process.ts";
+import { createTemporaryFolder } from "./temporary-folder.ts";
+
+export interface NatsServer extends AsyncDisposable {
+  /** `host:port`. */
+  readonly address: string;
+}
+
+export async function startNatsServer(): Promise<NatsServer> {
+  const program = await ensureNatsServer();
+  const folder = await createTemporaryFolder();
+  const port = await freePort();
+  const args = ["--addr", "127.0.0.1", "--port", String(port), "--jetstream", "--store_dir", folder.path];
+  const server = await startServerProcess({ name: "nats-server", program, args, readyText: "Server is ready" });
+  return {
+    address: `127.0.0.1:${port}`,
+    async [Symbol.asyncDispose]() {
+      await server.kill();
+      await folder[Symbol.asyncDispose]();
+    },
+  };
+}

@@ -1,0 +1,81 @@
+/** Servers of the tests as child processes that end with the test. */
+import { spawn } from "node:child_process";
+import type { ChildProcess } from "node:child_process";
+import { once } from "node:events";
+import { createServer } from "node:net";
+import type { AddressInfo } from "node:net";
+
+export interface ServerProgram {
+  /** For errors. */
+  readonly name: string;
+  readonly program: string;
+  readonly args: readonly string[];
+  readonly environment?: NodeJS.ProcessEnv;
+  /** Printed when the server accepts connections. */
+  readonly readyText: string;
+}
+
+export interface ServerProcess {
+  readonly child: ChildProcess;
+  /** Ends the process at once, like a crash. Idempotent. */
+  kill(): Promise<void>;
+}
+
+const startTimeoutMs = 60_000;
+
+export async function startServerProcess(server: ServerProgram): Promise<ServerProcess> {
+  const { program, args, environment = process.env } = server;
+  // A group of its own, because a server may start others.
+  const child = spawn(program, args, { env: environment, stdio: ["ignore", "pipe", "pipe"], detached: true });
+  const killGroup = (): void => {
+    try {
+      if (child.pid !== undefined) process.kill(-child.pid, "SIGKILL");
+    } catch {
+      // It has ended.
+    }
+  };
+  process.once("exit", killGroup);
+  await untilReady(server, child, killGroup);
+  return {
+    child,
+    async kill() {
+      process.off("exit", killGroup);
+      const exited = child.exitCode === null && child.signalCode === null ? once(child, "exit") : null;
+      killGroup();
+      await exited;
+    },
+  };
+}
+
+function untilReady({ name, readyText }: ServerProgram, child: ChildProcess, kill: () => void): Promise<void> {
+  return new Promise((resolve, reject) => {
+    let output = "";
+    const fail = (reason: string): void => {
+      clearTimeout(timer);
+      kill();
+      reject(new Error(`${name} did not start (${reason}): ${output.slice(-2000)}`));
+    };
+    const timer = setTimeout(() => fail(`nothing after ${startTimeoutMs} ms`), startTimeoutMs);
+    const read = (chunk: Buffer): void => {
+      output += chunk.toString();
+      if (!output.includes(readyText)) return;
+      clearTimeout(timer);
+      // The rest is its log, which is drained so that the pipe never fills.
+      for (const stream of [child.stdout, child.stderr]) stream?.off("data", read).resume();
+      resolve();
+    };
+    child.stdout?.on("data", read);
+    child.stderr?.on("data", read);
+    child.once("error", (error) => fail(error.message));
+    child.once("exit", (code) => fail(`exit code ${code}`));
+  });
+}
+
+export async function freePort(): Promise<number> {
+  const server = createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  server.close();
+  await once(server, "close");
+  return port;
+}
