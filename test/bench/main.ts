@@ -13,6 +13,7 @@ import { benchAgainstHubExport, benchAgainstSameGraph } from "./against-transfor
 import { benchHostStep } from "./host-step.ts";
 import { benchImageCaches } from "./image-caches.ts";
 import { benchImageProcessor } from "./image-processor.ts";
+import { benchJobs } from "./jobs.ts";
 import { printTable, reportProgress } from "./measure.ts";
 import type { Figure } from "./measure.ts";
 import { benchMemory } from "./memory.ts";
@@ -48,6 +49,7 @@ const benches: Readonly<Record<string, Bench>> = {
     title: "Resident memory",
     run: () => benchMemory(engineOptions("int8").model, ["int8", "int4", "float32"], benchFolder),
   },
+  jobs: { title: "Jobs from queues, with an engine that answers at once", run: benchJobs },
   webgpu: { title: "A decode step on WebGPU", run: benchWebGpu },
   accuracy: { title: "Answers of the shipped checkpoint", run: benchAccuracy },
 };
