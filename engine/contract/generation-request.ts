@@ -31,6 +31,8 @@ export type Prompt =
       readonly addSpecialTokens: boolean;
       readonly images?: readonly ImagePart[];
     }
+  /** Text and images in order. Each image stands between the model's image markers, where it has such markers. */
+  | { readonly kind: "parts"; readonly parts: readonly ContentPart[]; readonly addSpecialTokens: boolean }
   /**
    * `images` are in the order of the placeholders in `tokenIds`: one image token each, or already as many as each image
    * has features.

@@ -4,6 +4,7 @@ import { EngineError, invariant } from "../contract/errors.ts";
 import type { GenerationRequest, ImagePart, Prompt } from "../contract/generation-request.ts";
 import type { EngineRequest, ImageFeature } from "../core/engine-request.ts";
 import type { UpdatedPrompt } from "../multimodal/apply-prompt-updates.ts";
+import { noMarkers } from "../multimodal/multimodal-processor.ts";
 import type { MultiModalProcessor, ProcessorOptions } from "../multimodal/multimodal-processor.ts";
 import { numEmbeddingsIn } from "../multimodal/placeholder.ts";
 import { allowedLimit } from "../multimodal/processing-info.ts";
@@ -15,6 +16,8 @@ import type { ChatTemplate } from "../text/chat-template.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
 import { imagePartsOf, renderChat } from "./chat-prompt.ts";
 import type { ItemLoader, ItemRequest, LoadedItem } from "./item-loader.ts";
+import { imagesOf, renderParts } from "./prompt-parts.ts";
+import type { RenderedPrompt } from "./prompt-parts.ts";
 import { isAboutOptions, noImageProcessor, requestOptions, tooManyEmbeddings } from "./request-options.ts";
 
 /** A model's image inputs. */
@@ -67,7 +70,7 @@ export class InputProcessor {
    */
   async process(request: GenerationRequest, signal: AbortSignal): Promise<ProcessedPrompt> {
     const { prompt } = request;
-    const parts = prompt.kind === "chat" ? imagePartsOf(prompt.messages) : (prompt.images ?? []);
+    const parts = imagesOfPrompt(prompt);
     this.#checkImages(parts, prompt);
     const options = this.#processorOptions(request);
     const tokenized = await this.#tokenize(prompt, signal);
@@ -88,7 +91,7 @@ export class InputProcessor {
   #checkImages(parts: readonly ImagePart[], prompt: Prompt): void {
     const { imageInputs, imageLimits } = this.#options;
     if (parts.length === 0) return;
-    const parameter = prompt.kind === "chat" ? "prompt.messages" : "prompt.images";
+    const parameter = imagesParameters[prompt.kind];
     if (imageInputs === null) {
       throw new EngineError("invalid_argument", "This model does not accept images.", { parameter });
     }
@@ -133,24 +136,35 @@ export class InputProcessor {
 
   async #encode(prompt: Prompt, signal: AbortSignal): Promise<TokenizedPrompt> {
     if (prompt.kind === "tokens") return { tokenIds: prompt.tokenIds, isExact: false };
-    const { tokenizer, chatTemplate, imageInputs, maxModelLen } = this.#options;
-    const rendered =
-      prompt.kind === "text"
-        ? { text: prompt.text, literal: [] }
-        : renderChat(prompt.messages, {
-            template: requireTemplate(chatTemplate),
-            imagePlaceholder: imageInputs?.processor.imagePlaceholder ?? null,
-            addGenerationPrompt: prompt.addGenerationPrompt,
-          });
+    const { tokenizer, maxModelLen } = this.#options;
+    const rendered = this.#render(prompt);
     const maxTokens = maxModelLen * MAX_COUNTED_LENGTHS;
     const tokenIds = await tokenizer.encode(rendered.text, {
-      addSpecialTokens: prompt.kind === "text" && prompt.addSpecialTokens,
+      addSpecialTokens: prompt.kind !== "chat" && prompt.addSpecialTokens,
       literal: rendered.literal,
       maxTokens,
       signal,
     });
     if (tokenIds === null) throw tooLong(`more than ${maxTokens}`, maxModelLen);
-    return { tokenIds, isExact: prompt.kind === "chat" };
+    return { tokenIds, isExact: prompt.kind !== "text" };
+  }
+
+  #render(prompt: Exclude<Prompt, { readonly kind: "tokens" }>): RenderedPrompt {
+    const { chatTemplate, imageInputs } = this.#options;
+    const imagePlaceholder = imageInputs?.processor.imagePlaceholder ?? null;
+    switch (prompt.kind) {
+      case "text":
+        return { text: prompt.text, literal: [] };
+      case "parts":
+        return renderParts(prompt.parts, imagePlaceholder, imageInputs?.processor.markers ?? noMarkers);
+      case "chat":
+        return renderChat(prompt.messages, {
+          template: requireTemplate(chatTemplate),
+          imagePlaceholder,
+          addGenerationPrompt: prompt.addGenerationPrompt,
+        });
+    }
+    return prompt satisfies never;
   }
 
   #checkTokens({ tokenIds, isExact }: TokenizedPrompt, parts: readonly ImagePart[]): void {
@@ -269,6 +283,18 @@ export class InputProcessor {
     invariant(imageInputs !== null, "images for a text-only model are rejected");
     return imageInputs;
   }
+}
+
+const imagesParameters = {
+  chat: "prompt.messages",
+  text: "prompt.images",
+  tokens: "prompt.images",
+  parts: "prompt",
+} as const satisfies Record<Prompt["kind"], string>;
+
+function imagesOfPrompt(prompt: Prompt): readonly ImagePart[] {
+  if (prompt.kind === "chat") return imagePartsOf(prompt.messages);
+  return prompt.kind === "parts" ? imagesOf(prompt.parts) : (prompt.images ?? []);
 }
 
 export function createPromptText(tokenizer: Tokenizer, signal?: AbortSignal): PromptText {

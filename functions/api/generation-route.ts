@@ -31,7 +31,7 @@ export function generationRoute<Fields extends CommonFields>(
   return async function generate(c) {
     service.checkRoom();
     const body = await readJsonObject(c.req.raw, config.maxBodyBytes, bodies);
-    const parsed = parseBody(kind, body, config.servedModelNames);
+    const parsed = parseBody(kind, body, config);
     const { fields, head } = parsed;
     c.set("requestPaths", parsed.paths);
     // Only after the body, because senders that never end theirs would otherwise hold all places.

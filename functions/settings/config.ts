@@ -9,7 +9,7 @@ import { awsSdkSettings, s3Settings } from "./aws.ts";
 import { batchSettings } from "./batches.ts";
 import { redisUrlSetting } from "./caches.ts";
 import { engineSettings } from "./engine.ts";
-import { imageSourceSettings } from "./images.ts";
+import { imageSourceSettings, inlineImagesSetting } from "./images.ts";
 import { serviceSettings } from "./service.ts";
 import { ConfigError, readSettings, rowsOf } from "./setting.ts";
 import type { Environment, NamesOf, ParsedValuesOf, SettingDescription, ValuesOf } from "./setting.ts";
@@ -18,6 +18,7 @@ const settings = {
   ...serviceSettings,
   engine: engineSettings,
   images: imageSourceSettings,
+  inlineImages: inlineImagesSetting,
   redisUrl: redisUrlSetting,
   batches: batchSettings,
   s3: s3Settings,
