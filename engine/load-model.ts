@@ -123,6 +123,7 @@ export async function loadModel(
       chatTemplate,
       imageInputs,
       imageLimits: config.imageLimits,
+      addAllImages: config.addAllImagesToPrompt ?? true,
       maxModelLen,
       vocabSize: model.decoder.vocabSize,
     }),

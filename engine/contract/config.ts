@@ -100,6 +100,11 @@ export interface EngineConfig {
   readonly imageLimits: ImageLimits;
   /** Limits of the image caches. Default: `defaultCacheConfig`. */
   readonly caches?: CacheConfig;
+  /**
+   * Show the model every image of a prompt. If false, it sees only the last one, and the tokens of the others keep the
+   * embedding of the placeholder. Default true.
+   */
+  readonly addAllImagesToPrompt?: boolean;
   /** Accept precomputed image embeddings in requests. They are used without verification. Default false. */
   readonly enableMmEmbeds?: boolean;
   /** Changes to the checkpoint's image processor options, as preprocessor_config.json names them. */

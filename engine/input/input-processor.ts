@@ -16,6 +16,8 @@ import type { ChatTemplate } from "../text/chat-template.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
 import { imagePartsOf, renderChat } from "./chat-prompt.ts";
 import type { ItemLoader, ItemRequest, LoadedItem } from "./item-loader.ts";
+import { countingFrom, promptLimitOf, shortenExpanded, shortenUnloaded } from "./prompt-limit.ts";
+import type { PromptLimit } from "./prompt-limit.ts";
 import { imagesOf, renderParts } from "./prompt-parts.ts";
 import type { RenderedPrompt } from "./prompt-parts.ts";
 import { isAboutOptions, noImageProcessor, requestOptions, tooManyEmbeddings } from "./request-options.ts";
@@ -38,12 +40,17 @@ export interface InputProcessorOptions {
   /** Null for a text-only model. */
   readonly imageInputs: ImageInputs | null;
   readonly imageLimits: ImageLimits;
+  /** Whether the model sees all images of a prompt, or only the last one. Default true. */
+  readonly addAllImages?: boolean;
   readonly maxModelLen: number;
   readonly vocabSize: number;
 }
 
 /** What the engine thread needs in addition to the caller's id, sampling parameters and seed. */
-export type ProcessedPrompt = Pick<EngineRequest, "promptTokenIds" | "images" | "positions">;
+export interface ProcessedPrompt extends Pick<EngineRequest, "promptTokenIds" | "images" | "positions"> {
+  /** Images of the request that the model does not see. */
+  readonly numOmittedImages: number;
+}
 
 /** A prompt whose images are not inserted yet. */
 interface TokenizedPrompt {
@@ -73,19 +80,58 @@ export class InputProcessor {
     const parts = imagesOfPrompt(prompt);
     this.#checkImages(parts, prompt);
     const options = this.#processorOptions(request);
-    const tokenized = await this.#tokenize(prompt, signal);
-    this.#checkTokens(tokenized, parts);
-    if (parts.length === 0) return { promptTokenIds: tokenized.tokenIds, images: [] };
+    const limit = this.#promptLimit(request);
+    const whole = await this.#tokenize(prompt, signal);
+    this.#checkTokens(whole, parts, limit !== null);
+    if (parts.length === 0) return this.#finish(whole.tokenIds, [], limit);
+
+    const shortened = limit === null ? null : shortenUnloaded(whole.tokenIds, parts, this.#imageInputs(), limit);
+    const tokenized = { ...whole, tokenIds: shortened?.tokenIds ?? whole.tokenIds };
+    const kept = shortened === null ? parts : shortened.kept.flatMap((index) => parts.slice(index, index + 1));
+    const numOmitted = parts.length - kept.length;
+    if (kept.length === 0) return this.#finish(tokenized.tokenIds, [], limit, numOmitted);
 
     // One position is for the output.
-    const maxNumEmbeddings = this.#options.maxModelLen - 1 - (tokenized.tokenIds.length - parts.length);
-    const items = await this.#loadItems(parts, { ...request, processorOptions: options, maxNumEmbeddings }, signal);
+    const room = this.#options.maxModelLen - 1 - (tokenized.tokenIds.length - kept.length);
+    const itemRequest = { ...request, processorOptions: options, ...(limit === null && { maxNumEmbeddings: room }) };
+    const items = await countingFrom(shortened?.kept[0] ?? 0, () => this.#loadItems(kept, itemRequest, signal));
     const expanded = await this.#expand(tokenized, items, signal);
-    this.#checkLength(expanded.tokenIds.length);
     const images = this.#features(items, expanded);
     this.#checkEmbeddings(images);
-    const positions = this.#imageInputs().processor.promptPositions?.(expanded.tokenIds.length, images);
-    return { promptTokenIds: expanded.tokenIds, images, ...(positions && { positions }) };
+    return this.#finish(expanded.tokenIds, images, limit, numOmitted);
+  }
+
+  /** Null if the prompt must not be shortened. */
+  #promptLimit(request: GenerationRequest): PromptLimit | null {
+    const { tokenizer, maxModelLen } = this.#options;
+    const { prompt } = request;
+    const limit = promptLimitOf(request, maxModelLen);
+    const hasPrefix = (prompt.kind === "text" || prompt.kind === "parts") && prompt.addSpecialTokens;
+    const prefixTokenIds = hasPrefix ? tokenizer.prefixIds : [];
+    return limit && { ...limit, prefixTokenIds, decode: (tokenIds) => tokenizer.decode(tokenIds) };
+  }
+
+  /** @param numOmitted Images that are not among `images` any more. */
+  #finish(
+    tokenIds: readonly number[],
+    images: readonly ImageFeature[],
+    limit: PromptLimit | null,
+    numOmitted = 0,
+  ): ProcessedPrompt {
+    const { imageInputs, addAllImages = true } = this.#options;
+    const markers = imageInputs?.processor.markers ?? noMarkers;
+    const prompt = limit === null ? { tokenIds, images } : shortenExpanded(tokenIds, images, markers, limit);
+    const { length } = prompt.tokenIds;
+    this.#checkLength(length);
+    const positions =
+      prompt.images.length > 0 ? imageInputs?.processor.promptPositions?.(length, prompt.images) : undefined;
+    const shown = addAllImages ? prompt.images : prompt.images.slice(-1);
+    return {
+      promptTokenIds: prompt.tokenIds,
+      images: shown,
+      ...(positions && { positions }),
+      numOmittedImages: numOmitted + images.length - shown.length,
+    };
   }
 
   #checkImages(parts: readonly ImagePart[], prompt: Prompt): void {
@@ -167,7 +213,10 @@ export class InputProcessor {
     return prompt satisfies never;
   }
 
-  #checkTokens({ tokenIds, isExact }: TokenizedPrompt, parts: readonly ImagePart[]): void {
+  #checkTokens({ tokenIds, isExact }: TokenizedPrompt, parts: readonly ImagePart[], mayBeShortened: boolean): void {
+    const checkLength = (numTokens: number): void => {
+      if (!mayBeShortened) this.#checkLength(numTokens);
+    };
     const { imageInputs, vocabSize } = this.#options;
     if (tokenIds.length === 0) {
       throw new EngineError("invalid_argument", "The prompt is empty.", { parameter: "prompt" });
@@ -181,7 +230,7 @@ export class InputProcessor {
       );
     }
     if (imageInputs === null || imageInputs.processor.imagePlaceholder === null) {
-      this.#checkLength(tokenIds.length);
+      checkLength(tokenIds.length);
       return;
     }
     const { imagePlaceholder, imagePlaceholderTokenIds } = imageInputs.processor;
@@ -189,10 +238,10 @@ export class InputProcessor {
     const fewestTokens = sumOf(parts, ({ type }) => (type === "image" ? imageInputs.info.minTokensPerItem : 1));
     if (!isExact && parts.length > 0 && mayHoldFeatures(tokenIds, imageInputs, parts.length, fewestTokens)) {
       // The length is checked again once the images are known.
-      this.#checkLength(tokenIds.length);
+      checkLength(tokenIds.length);
       return;
     }
-    this.#checkLength(tokenIds.length + fewestTokens - parts.length * imagePlaceholderTokenIds.length);
+    checkLength(tokenIds.length + fewestTokens - parts.length * imagePlaceholderTokenIds.length);
     if (numPlaceholders === parts.length) return;
     if (!isExact && numPlaceholders < parts.length) {
       const pieces = this.#options.tokenizer.decode(tokenIds).split(imagePlaceholder);

@@ -69,7 +69,8 @@ export class Tokenizer implements Vocabulary {
   readonly #normalizedContents: ReadonlyMap<number, string>;
   readonly #specialIds: ReadonlySet<number>;
   readonly #addedIds: ReadonlySet<number>;
-  readonly #prefixIds: readonly number[];
+  /** Tokens that `addSpecialTokens` puts before a text. */
+  readonly prefixIds: readonly number[];
   readonly #suffixIds: readonly number[];
   readonly #toBytes: (token: string) => Uint8Array;
   /** Bytes of the tokens requested so far, by id. */
@@ -106,7 +107,7 @@ export class Tokenizer implements Vocabulary {
     );
     this.eosToken = config.eos_token;
     const surroundings = this.#postProcessorTokens();
-    this.#prefixIds = configuredToken(config.add_bos_token, this.#idOf(config.bos_token)) ?? surroundings.prefix;
+    this.prefixIds = configuredToken(config.add_bos_token, this.#idOf(config.bos_token)) ?? surroundings.prefix;
     this.#suffixIds = configuredToken(config.add_eos_token, this.#idOf(config.eos_token)) ?? surroundings.suffix;
   }
 
@@ -140,7 +141,7 @@ export class Tokenizer implements Vocabulary {
    */
   async encode(text: string, options: EncodeOptions): Promise<number[] | null> {
     const maxTokens = options.maxTokens ?? Number.POSITIVE_INFINITY;
-    const tokenIds: number[] = options.addSpecialTokens ? [...this.#prefixIds] : [];
+    const tokenIds: number[] = options.addSpecialTokens ? [...this.prefixIds] : [];
     let numSinceTurn = 0;
     for (const unit of this.#units(text, options.literal)) {
       if (typeof unit === "number") {

@@ -44,6 +44,7 @@ export function toChatRequest(
       addGenerationPrompt: fields.add_generation_prompt ?? true,
     },
     numChoices: fields.n ?? 1,
+    ...truncation(fields),
     ...processorOptions(fields),
     ...cacheOwner(fields, tenant),
     samplingParams: toSamplingParams(
@@ -83,6 +84,7 @@ export function toCompletionRequests(
     prompt: toPrompt(prompt, promptPath(fields, index), inlineImages, fields.add_special_tokens ?? true),
     numChoices: fields.n ?? 1,
     includePrompt: echo,
+    ...truncation(fields),
     ...processorOptions(fields),
     tenant: owner.tenant,
     cacheSalt: owner.cacheSalt,
@@ -111,6 +113,19 @@ function cacheOwner(
   tenant: string,
 ): { readonly tenant: string; readonly cacheSalt: string } {
   return { tenant, cacheSalt: JSON.stringify([tenant, salt ?? ""]) };
+}
+
+function truncation({
+  truncate_prompt_tokens: truncatePromptTokens,
+  truncation_side: truncationSide,
+}: Pick<CompletionRequest, "truncate_prompt_tokens" | "truncation_side">): Pick<
+  GenerationRequest,
+  "truncatePromptTokens" | "truncationSide"
+> {
+  return {
+    ...(typeof truncatePromptTokens === "number" && { truncatePromptTokens }),
+    ...(truncationSide && { truncationSide }),
+  };
 }
 
 function processorOptions({

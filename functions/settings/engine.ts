@@ -117,6 +117,12 @@ export const engineSettings = {
     { default: "." },
   ),
 
+  addAllImagesToPrompt: setting(
+    "ADD_ALL_IMAGES_TO_PROMPT",
+    boolean(),
+    "Show the model all images of a prompt; if false, only the last one.",
+    { default: true },
+  ),
   enableMmEmbeds: setting(
     "ENABLE_MM_EMBEDS",
     boolean(),
