@@ -107,6 +107,12 @@ export interface EngineConfig {
   readonly addAllImagesToPrompt?: boolean;
   /** Accept precomputed image embeddings in requests. They are used without verification. Default false. */
   readonly enableMmEmbeds?: boolean;
+  /** Name of the pipeline that gives a text model its vision part. Null or left out: the model's name decides. */
+  readonly multimodalPipeline?: string | null;
+  /** Folders of pipeline modules. Default: only installed packages and the pipelines that ship with Fovea. */
+  readonly pipelinePath?: readonly string[];
+  /** Parameters of the pipeline, such as the folders of its weights. */
+  readonly pipelineParams?: Readonly<Record<string, unknown>>;
   /** Changes to the checkpoint's image processor options, as preprocessor_config.json names them. */
   readonly mmProcessorOptions?: Readonly<Record<string, unknown>>;
 }

@@ -208,6 +208,7 @@ export class InputProcessor {
           template: requireTemplate(chatTemplate),
           imagePlaceholder,
           addGenerationPrompt: prompt.addGenerationPrompt,
+          markers: imageInputs?.processor.placesImagesInText ? imageInputs.processor.markers : undefined,
         });
     }
     return prompt satisfies never;
@@ -221,8 +222,11 @@ export class InputProcessor {
     if (tokenIds.length === 0) {
       throw new EngineError("invalid_argument", "The prompt is empty.", { parameter: "prompt" });
     }
+    const placeholderTokenIds = imageInputs?.processor.imagePlaceholderTokenIds ?? [];
     for (const tokenId of tokenIds) {
       if (Number.isInteger(tokenId) && tokenId >= 0 && tokenId < vocabSize) continue;
+      // The placeholder of a pipeline may be outside the vocabulary. Images take its place.
+      if (placeholderTokenIds.includes(tokenId)) continue;
       throw new EngineError(
         "invalid_argument",
         `Token id ${tokenId} is outside the vocabulary, whose size is ${vocabSize}.`,

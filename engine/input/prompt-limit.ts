@@ -122,9 +122,10 @@ export function shortenExpanded(
     tokenIds: shortened.tokenIds,
     images: shortened.kept
       .flatMap((index) => images.slice(index, index + 1))
-      .map((image) => ({
-        ...image,
-        placeholder: { ...image.placeholder, offset: image.placeholder.offset - shift },
+      .map(({ tensors, mmHash, placeholder: { offset, length, isEmbed } }) => ({
+        tensors,
+        mmHash,
+        placeholder: { offset: offset - shift, length, isEmbed },
       })),
   };
 }

@@ -15,6 +15,8 @@ export interface GraphOptions {
   readonly maxModelLen: number | null;
   /** Default: slots. */
   readonly kvLayout?: KvLayout;
+  /** Default: that of the architecture. */
+  readonly definition?: ModelDefinition;
 }
 
 export interface ModelGraphs {
@@ -41,7 +43,7 @@ export function configureGraphs(config: unknown, options: GraphOptions): ModelGr
   checkKvLayout(kvLayout, device);
   const dtype = resolveDtype({ dtype: options.dtype, device, config });
   const precision = precisionOf(dtype, device);
-  const definition = findModelDefinition(config);
+  const { definition = findModelDefinition(config) } = options;
   const model = definition.configure(config);
   const length = checkedLength(maxModelLen, model.maxPositionEmbeddings);
   return {

@@ -80,6 +80,11 @@ export interface MultiModalProcessor {
   readonly imagePlaceholderTokenIds: readonly number[];
   /** Text around an image that a prompt has no placeholder for. Chat templates write it themselves. Default: none. */
   readonly markers?: ImageMarkers;
+  /**
+   * Whether the chat template knows nothing of images: each then stands at its place in the text of its message,
+   * between the markers. Default false.
+   */
+  readonly placesImagesInText?: boolean;
   /** The checkpoint's options. With the request's changes, they are part of every item's hash. */
   readonly options: ProcessorOptions;
   /** Names of the options that a request may set. */

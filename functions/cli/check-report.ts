@@ -37,11 +37,12 @@ export function formatReport(report: CheckReport): string {
 }
 
 function modelLines({ config: { engine }, inspection }: CheckReport): Line[] {
-  const { architecture, dtype, contentHash, maxModelLen, vocabSize, hasChatTemplate } = inspection;
+  const { architecture, pipeline, dtype, contentHash, maxModelLen, vocabSize, hasChatTemplate } = inspection;
   return [
     "Model",
     ["model", engine.model],
     ["architecture", architecture],
+    ...(pipeline === null ? [] : [["pipeline", pipeline] as const]),
     ["dtype", dtype, engine.dtype === "auto" ? "chosen by DTYPE=auto" : ""],
     ["device", engine.device],
     ["content hash", contentHash.slice(0, 16)],

@@ -6,6 +6,7 @@ import { defaultEngineLimits } from "../../engine/contract/default-limits.ts";
 import { cacheSettings } from "./caches.ts";
 import { imageLimitSettings } from "./images.ts";
 import { jsonObject, logitsProcessors } from "./json-values.ts";
+import { pipelineSettings } from "./pipelines.ts";
 import { setting } from "./setting.ts";
 import { boolean, checkpointReference, fraction, integer, oneOf, path, searchPath, seconds } from "./values.ts";
 
@@ -135,6 +136,7 @@ export const engineSettings = {
     "JSON object: changes to the options of the checkpoint's image processor, named as in preprocessor_config.json.",
     { default: "{}" },
   ),
+  ...pipelineSettings,
   imageLimits: imageLimitSettings,
   caches: cacheSettings,
 };

@@ -69,7 +69,7 @@ export function createTestApp({
       maxBodyBytes,
       maxLogprobs: 20,
       inlineImages: "completions",
-      engine: { maxNumWaiting: 256 },
+      engine: { maxNumWaiting: 256, pipelinePath: [] },
       defaultExtraArguments: {},
       servedModelNames: ["tiny", "tiny-alias"],
       pingStatusWhileStarting: 503,
