@@ -18,7 +18,7 @@ export { parseBlip2Config } from "./models/blip2/config.ts";
 export { buildBlip2Vision } from "./models/blip2/vision-tower.ts";
 export { buildQFormer } from "./models/blip2/q-former.ts";
 export { applyActivation } from "./models/activation.ts";
-export { parameter } from "./models/graph-context.ts";
+export { parameter, projectorContext } from "./models/graph-context.ts";
 export type { GraphContext } from "./models/graph-context.ts";
 export { linear } from "./models/linear.ts";
 export type { LinearLayer } from "./models/linear.ts";

@@ -113,6 +113,14 @@ export interface EngineConfig {
   readonly pipelinePath?: readonly string[];
   /** Parameters of the pipeline, such as the folders of its weights. */
   readonly pipelineParams?: Readonly<Record<string, unknown>>;
+  /** Type of the vision tower's weights and activations. Null or left out: that of the decoder, but not quantised. */
+  readonly visionDtype?: DtypeName | null;
+  /** Device of the vision tower. Null or left out: that of the decoder. */
+  readonly visionDevice?: DeviceName | null;
+  /** Type of the projector after the tower. Null or left out: that of the tower. */
+  readonly projectorDtype?: DtypeName | null;
+  /** Must be the tower's: both are one graph. */
+  readonly projectorDevice?: DeviceName | null;
   /** Changes to the checkpoint's image processor options, as preprocessor_config.json names them. */
   readonly mmProcessorOptions?: Readonly<Record<string, unknown>>;
 }

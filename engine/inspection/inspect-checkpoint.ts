@@ -10,6 +10,7 @@ import type { MemoryPlan, KvShape } from "../kv/memory-plan.ts";
 import { planBlocks } from "../kv/plan-blocks.ts";
 import { resolveKvLayout } from "../models/kv-layout.ts";
 import { planCheckpoint } from "../models/plan-checkpoint.ts";
+import type { VisionPart } from "../models/vision-parts.ts";
 import { openModel } from "../open-model.ts";
 import { keepWasmCode } from "../runtime/keep-wasm-code.ts";
 import { machineMemoryBytes } from "../runtime/machine-memory.ts";
@@ -25,6 +26,8 @@ export interface ModelInspection {
   /** Name of the pipeline that gives a text model its vision part; null if there is none. */
   readonly pipeline: string | null;
   readonly dtype: Exclude<DtypeName, "auto">;
+  /** Type and device of the vision tower and the projector; null without them, and for a ready-made export. */
+  readonly visionParts: { readonly vision: VisionPart; readonly projector: VisionPart } | null;
   /** Hash of weights, configuration and dtype, as used in cache keys. */
   readonly contentHash: string;
   /** Maximum number of tokens per sequence. */
@@ -74,15 +77,13 @@ export async function inspectCheckpoint(
   });
   const opened = await openModel(folder, config);
   const { checkpoint } = opened;
-  const { definition, model, dtype, contentHash, maxModelLen, kvLayout, decoder, costs } = await planCheckpoint(
-    checkpoint,
-    {
+  const { definition, model, dtype, visionParts, contentHash, maxModelLen, kvLayout, decoder, costs } =
+    await planCheckpoint(checkpoint, {
       ...config,
       definition: opened.definition,
       kvLayout: resolveKvLayout(config, checkpoint),
       signal,
-    },
-  );
+    });
   const { architecture } = definition;
   const tokenizer = await opened.loadTokenizer();
   const [preprocessorConfig, logitsProcessors, chatTemplate] = await Promise.all([
@@ -128,6 +129,7 @@ export async function inspectCheckpoint(
     architecture,
     pipeline: opened.pipeline,
     dtype,
+    visionParts: visionParts && { vision: typeOf(visionParts.vision), projector: typeOf(visionParts.projector) },
     contentHash,
     maxModelLen,
     maxNumSequences,
@@ -147,6 +149,10 @@ export async function inspectCheckpoint(
     worstImage,
     logitsProcessors,
   };
+}
+
+function typeOf({ dtype, device }: VisionPart): VisionPart {
+  return { dtype, device };
 }
 
 /**

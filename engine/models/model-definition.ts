@@ -19,6 +19,8 @@ export interface DecoderDimensions {
 }
 
 export interface VisionEncoderDefinition extends VisionEncoderShape {
+  /** Whether the graph builds its projector in a `projectorContext`. Default false. */
+  readonly hasProjector?: boolean;
   /** Builds the graph described by `VisionEncoderGraph`. */
   build(context: GraphContext): void;
 }

@@ -3,7 +3,7 @@ import { invariant } from "../../contract/errors.ts";
 import { concat, reshape, slice } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { applyActivation } from "../activation.ts";
-import type { GraphContext } from "../graph-context.ts";
+import { projectorContext, type GraphContext } from "../graph-context.ts";
 import { linear } from "../linear.ts";
 import { buildDecoderGraph } from "../llama/decoder-graph.ts";
 import { decoderDimensions } from "../llama/definition.ts";
@@ -50,7 +50,11 @@ export function llavaVisionEncoder(config: Omit<LlavaConfig, "text">, hiddenSize
     ...vision,
     numImageTokens,
     hiddenSize,
-    embed: (context, pixels) => project(context, config, hiddenSize, pictureFeatures(context, config, pixels)),
+    hasProjector: true,
+    embed(context, pixels) {
+      const projector = projectorContext(context, pictureFeatures(context, config, pixels));
+      return project(projector.context, config, hiddenSize, projector.input);
+    },
   });
 }
 

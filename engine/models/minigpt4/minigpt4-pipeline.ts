@@ -2,6 +2,7 @@
 import { parseBlip2Config, type Blip2Config } from "../blip2/config.ts";
 import { buildQFormer } from "../blip2/q-former.ts";
 import { buildBlip2Vision } from "../blip2/vision-tower.ts";
+import { projectorContext } from "../graph-context.ts";
 import { linear } from "../linear.ts";
 import type { VisionEncoderDefinition } from "../model-definition.ts";
 import type { Pipeline, PipelineParams } from "../pipelines/pipeline.ts";
@@ -42,9 +43,11 @@ function createVisionEncoder({ vision, qFormer }: Blip2Config, hiddenSize: numbe
     ...vision,
     numImageTokens: qFormer.numQueryTokens,
     hiddenSize,
-    embed(context, pixels) {
-      const states = buildBlip2Vision(context, vision, "vision_model.", pixels);
-      const queries = buildQFormer(context, qFormer, { prefix: "qformer.", queryTokens: "query_tokens" }, states);
+    hasProjector: true,
+    embed(towerContext, pixels) {
+      const states = buildBlip2Vision(towerContext, vision, "vision_model.", pixels);
+      const { context, input } = projectorContext(towerContext, states);
+      const queries = buildQFormer(context, qFormer, { prefix: "qformer.", queryTokens: "query_tokens" }, input);
       const layer = { name: projection, inFeatures: qFormer.hiddenSize, outFeatures: hiddenSize, hasBias: true };
       return linear(context, queries, layer, context.precision.vision);
     },

@@ -12,6 +12,8 @@ export interface PictureEncoderOptions {
   readonly numImageTokens: number;
   /** Width of the decoder. */
   readonly hiddenSize: number;
+  /** Whether `embed` builds its projector in a `projectorContext`. Default false. */
+  readonly hasProjector?: boolean;
   /**
    * Builds the graph from pixels, float [numImages, numChannels, imageSize, imageSize], to the embeddings of all
    * pictures, [numImages * numImageTokens, hiddenSize].
@@ -24,12 +26,13 @@ const images = "numImages";
 
 /** From `pixel_values` to `image_features`, as in `VisionEncoderGraph`. */
 export function createPictureEncoder(options: PictureEncoderOptions): VisionEncoderDefinition {
-  const { numChannels, imageSize, numImageTokens, hiddenSize } = options;
+  const { numChannels, imageSize, numImageTokens, hiddenSize, hasProjector = false } = options;
   const pictureShape = [numChannels, imageSize, imageSize];
   return {
     inputs: [{ name: pixelValues, elementType: "float32", shape: pictureShape }],
     imageSize,
     numImageTokens,
+    hasProjector,
     build(context) {
       const { graph, precision } = context;
       const pixels = graph.input(pixelValues, "float32", [images, ...pictureShape]);

@@ -1,7 +1,7 @@
 /** MiniGPT-4 against BLIP-2's parts of transformers joined to a Llama (record_minigpt4.py). */
 import { expect, test } from "vitest";
 
-import type { ContentPart, Prompt } from "../../../engine/index.ts";
+import type { ContentPart, EngineConfig, Prompt } from "../../../engine/index.ts";
 import { buildModel } from "../../../engine/models/build-model.ts";
 import type { VisionEncoderGraph } from "../../../engine/models/built-model.ts";
 import { openModel } from "../../../engine/open-model.ts";
@@ -9,7 +9,7 @@ import { BuiltVisionEncoder } from "../../../engine/vision/built-vision-encoder.
 import { loadGoldens, pictureReference, type GoldenCase } from "../../support/goldens.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import { relativeError } from "../models/golden-decoding.ts";
-import { answer, miniGpt4Config, miniGpt4Folder, startEngine } from "./pipeline-engine.ts";
+import { answer, miniGpt4Config, miniGpt4Folder, miniGpt4Params, startEngine } from "./pipeline-engine.ts";
 
 interface PipelineCase extends GoldenCase {
   readonly kind: "completion" | "chat";
@@ -37,30 +37,50 @@ async function toPrompt(golden: PipelineCase): Promise<Prompt> {
 
 const loadCases = async () => (await loadGoldens("minigpt4")).cases as readonly PipelineCase[];
 
-test("the vision graph computes the embeddings of transformers", async () => {
+const PIXELS = 3 * 28 * 28;
+
+/** The largest error of any picture's embeddings, as a share of their range. */
+async function visionError(settings: Partial<EngineConfig>): Promise<{ error: number; contentHash: string }> {
   await using cache = await createTemporaryFolder();
-  const config = miniGpt4Config(cache.path);
+  const config = { ...miniGpt4Config(cache.path), ...settings };
   const { checkpoint, definition } = await openModel(`${miniGpt4Folder}/llama`, config);
   const model = await buildModel(checkpoint, { ...config, definition, numThreads: 1, kvLayout: { kind: "slots" } });
-  const { externalDataFolder, decoder } = model;
+  const { externalDataFolder, decoder, contentHash } = model;
   const options = { device: "cpu", deviceId: 0, numThreads: 1, externalDataFolder } as const;
   using encoder = new BuiltVisionEncoder(model.visionEncoder as VisionEncoderGraph, decoder.hiddenSize, options);
-  let numImages = 0;
-  for (const { pictures, pixelValues, imageFeatures } of await loadCases()) {
-    for (const index of pictures.keys()) {
-      numImages++;
-      const numPixels = 3 * 28 * 28;
-      const data = pixelValues!.slice(index * numPixels, (index + 1) * numPixels);
+  const errors = (await loadCases()).flatMap(({ pictures, pixelValues, imageFeatures }) =>
+    pictures.map((_, index) => {
+      const data = pixelValues!.slice(index * PIXELS, (index + 1) * PIXELS);
       const embeddings = encoder.encode({
         mmHash: "",
         placeholder: { offset: 0, length: NUM_QUERY_TOKENS, isEmbed: null },
         tensors: new Map([["pixel_values", { elementType: "float32", shape: [3, 28, 28], data }]]),
       });
       const size = NUM_QUERY_TOKENS * decoder.hiddenSize;
-      expect(relativeError(embeddings, imageFeatures!.slice(index * size, (index + 1) * size))).toBeLessThan(1e-5);
-    }
+      return relativeError(embeddings, imageFeatures!.slice(index * size, (index + 1) * size));
+    }),
+  );
+  expect(errors).toHaveLength(7);
+  return { error: Math.max(...errors), contentHash };
+}
+
+test("the vision graph computes the embeddings of transformers", async () => {
+  expect((await visionError({})).error).toBeLessThan(1e-5);
+});
+
+test("tower and projector are quantised one by one, and each has a content hash of its own", async () => {
+  const exact = await visionError({});
+  const same = await visionError({ visionDtype: "float32", projectorDtype: "float32" });
+  const tower = await visionError({ visionDtype: "int8", projectorDtype: "float32" });
+  const projector = await visionError({ projectorDtype: "int8" });
+  const both = await visionError({ pipelineParams: { ...miniGpt4Params, vision_bits: 8 } });
+  expect(same).toEqual(exact);
+  for (const { error } of [tower, projector, both]) {
+    expect(error).toBeGreaterThan(1e-4);
+    expect(error).toBeLessThan(0.1);
   }
-  expect(numImages).toBe(7);
+  expect(new Set([tower.error, projector.error, both.error]).size).toBe(3);
+  expect(new Set([exact, tower, projector, both].map(({ contentHash }) => contentHash)).size).toBe(4);
 });
 
 test.for(["slots", "paged"] as const)("over %s, ids and greedy tokens equal the recorded ones", async (kvLayout) => {

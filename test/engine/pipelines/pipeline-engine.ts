@@ -8,7 +8,7 @@ import { goldensFolder } from "../../support/goldens.ts";
 
 export const miniGpt4Folder = join(goldensFolder, "minigpt4");
 
-const miniGpt4Params = {
+export const miniGpt4Params = {
   vision_model: join(miniGpt4Folder, "blip2"),
   projector: join(miniGpt4Folder, "projection.safetensors"),
 };
