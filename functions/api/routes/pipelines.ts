@@ -2,12 +2,19 @@
 import type { Handler } from "hono";
 
 import { listPipelines } from "../../../engine/index.ts";
+import type { PipelineList } from "../../../engine/index.ts";
 import type { AppEnvironment } from "../../http/request-trace.ts";
 import type { Service } from "../../service.ts";
 
 export function pipelinesRoute(service: Service, pipelinePath: readonly string[]): Handler<AppEnvironment> {
+  /** Packages are read once: modules that were imported stay the same anyway. */
+  let listed: Promise<PipelineList> | null = null;
   return async function showPipelines(c) {
-    const { pipelines, problems } = await listPipelines(pipelinePath);
+    listed ??= listPipelines(pipelinePath).catch((error: unknown) => {
+      listed = null;
+      throw error;
+    });
+    const { pipelines, problems } = await listed;
     const active = service.engine?.modelInfo?.pipeline ?? null;
     return c.json({
       object: "list",
