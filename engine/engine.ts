@@ -338,7 +338,7 @@ export class ThreadedEngine implements Engine {
     }
     to.model.checkParams(samplingParams);
     const constraints = await to.model.outputConstraints.resolve(samplingParams, running.ended, request.tenant);
-    const prompt = await inputProcessor.process(request, running.ended);
+    const { numOmittedImages, ...prompt } = await inputProcessor.process(request, running.ended);
     running.ended.throwIfAborted();
     const options = {
       requestId,
@@ -346,6 +346,7 @@ export class ThreadedEngine implements Engine {
       vocabulary: tokenizer,
       numPromptTokens: prompt.promptTokenIds.length,
       numImageTokens: prompt.images.reduce((sum, image) => sum + numEmbeddingsOf(image), 0),
+      numOmittedImages,
       prompt: describePrompt(request, prompt, tokenizer),
     };
     running.outputs = new RequestOutputs(options, to.sequenceIds.length);
@@ -395,12 +396,13 @@ export class ThreadedEngine implements Engine {
 
 /** Null if the request does not ask for the prompt. */
 function describePrompt(
-  { prompt, samplingParams, includePrompt = false }: GenerationRequest,
-  { promptTokenIds }: ProcessedPrompt,
+  { prompt, samplingParams, includePrompt = false, truncatePromptTokens }: GenerationRequest,
+  { promptTokenIds }: Pick<ProcessedPrompt, "promptTokenIds">,
   tokenizer: Tokenizer,
 ): PromptTokens | null {
   if (!includePrompt && samplingParams.promptLogprobs === null) return null;
-  const text = prompt.kind === "text" ? prompt.text : tokenizer.decode(promptTokenIds);
+  const text =
+    prompt.kind === "text" && truncatePromptTokens === undefined ? prompt.text : tokenizer.decode(promptTokenIds);
   return { text, tokenIds: promptTokenIds };
 }
 

@@ -9,7 +9,9 @@ export type {
   GenerateOptions,
   LoadProgress,
   ModelInfo,
+  PipelineList,
 } from "./contract/engine.ts";
+export { listPipelines } from "./pipelines/list-pipelines.ts";
 export { inspectModel } from "./inspection/inspect-model.ts";
 export type { ModelInspection } from "./inspection/inspect-checkpoint.ts";
 export { createWorstCaseRequests } from "./inspection/worst-case-requests.ts";

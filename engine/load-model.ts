@@ -11,8 +11,8 @@ import { keepsKvOnHost, requireRoomForSequences } from "./kv/memory-plan.ts";
 import { buildModel } from "./models/build-model.ts";
 import type { BuiltModel } from "./models/built-model.ts";
 import { resolveKvLayout } from "./models/kv-layout.ts";
-import { findModelDefinition } from "./models/registry.ts";
 import { MultiModalCaches } from "./multimodal/caches/multimodal-caches.ts";
+import { openModel } from "./open-model.ts";
 import { machineMemoryBytes } from "./runtime/machine-memory.ts";
 import { numUsableCores } from "./runtime/physical-cores.ts";
 import { takeClasses } from "./sampling/custom/given-classes.ts";
@@ -21,11 +21,8 @@ import { findInstalledProcessors } from "./sampling/custom/installed-processors.
 import { findRefusal, loadLogitsProcessors, validateWithProcessors } from "./sampling/custom/processor-loading.ts";
 import type { LoadedLogitsProcessor, ProcessorRefusal } from "./sampling/custom/processor-loading.ts";
 import { loadChatTemplate } from "./text/chat-template.ts";
-import { loadTokenizer } from "./text/tokenizer.ts";
 import type { Tokenizer } from "./text/tokenizer.ts";
 import type { WorkerOptions } from "./thread/messages.ts";
-import { openCheckpoint } from "./weights/checkpoint.ts";
-import type { Checkpoint } from "./weights/checkpoint.ts";
 import { resolveCheckpoint } from "./weights/resolve-checkpoint.ts";
 
 export interface LoadedModel extends AsyncDisposable {
@@ -62,14 +59,15 @@ export async function loadModel(
     onProgress,
     signal,
   });
-  const checkpoint = await openCheckpoint(folder, { cacheFolder });
+  const opened = await openModel(folder, config);
+  const { checkpoint, definition, pipeline } = opened;
   const numThreads = config.numThreads ?? numUsableCores();
   const kvLayout = resolveKvLayout(config, checkpoint);
   const [model, tokenizer, generationConfig, preprocessorConfig, logitsProcessors] = await Promise.all([
-    buildModel(checkpoint, { ...config, kvLayout, numThreads, signal, ...(onProgress && { onProgress }) }),
-    loadTokenizer(folder),
+    buildModel(checkpoint, { ...config, definition, kvLayout, numThreads, signal, ...(onProgress && { onProgress }) }),
+    opened.loadTokenizer(),
     checkpoint.readJson("generation_config.json"),
-    readPreprocessorConfig(checkpoint),
+    opened.readPreprocessorConfig(),
     loadAllLogitsProcessors(config, classes),
   ]);
   const chatTemplate = await loadChatTemplate(folder, tokenizer.namedTokens);
@@ -91,7 +89,7 @@ export async function loadModel(
     await loadImageInputs(
       config,
       {
-        definition: findModelDefinition(checkpoint.config),
+        definition,
         model,
         tokenizer,
         preprocessorConfig,
@@ -117,12 +115,14 @@ export async function loadModel(
       },
       defaultSamplingParams: samplingParams,
       logitsProcessors: logitsProcessors.map(({ name }) => name),
+      ...(pipeline !== null && { pipeline }),
     },
     inputProcessor: new InputProcessor({
       tokenizer,
       chatTemplate,
       imageInputs,
       imageLimits: config.imageLimits,
+      addAllImages: config.addAllImagesToPrompt ?? true,
       maxModelLen,
       vocabSize: model.decoder.vocabSize,
     }),
@@ -169,13 +169,4 @@ async function loadAllLogitsProcessors(
   const installed = await findInstalledProcessors(logitsProcessorPath);
   const named = await loadLogitsProcessors([...installed, ...logitsProcessors], logitsProcessorPath);
   return [...named, ...takeClasses(classes)];
-}
-
-/** Null for a checkpoint without one. Newer checkpoints keep it inside processor_config.json. */
-export async function readPreprocessorConfig(checkpoint: Checkpoint): Promise<unknown> {
-  const own = await checkpoint.readJson("preprocessor_config.json");
-  if (own !== null) return own;
-  const processor = await checkpoint.readJson("processor_config.json");
-  const isObject = typeof processor === "object" && processor !== null;
-  return isObject && "image_processor" in processor ? processor.image_processor : null;
 }

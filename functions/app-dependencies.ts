@@ -11,7 +11,7 @@ export type ApiConfig = Pick<
   Config,
   "allowedOrigins" | "apiKeys" | "hasPlayground" | "maxBodyBytes" | "servedModelNames" | "pingStatusWhileStarting"
 > &
-  RequestConfig;
+  RequestConfig & { readonly engine: Pick<Config["engine"], "pipelinePath"> };
 
 export interface AppDependencies {
   readonly service: Service;

@@ -8,6 +8,7 @@ import { livenessRoute, pingRoute, readinessRoute } from "./api/routes/health.ts
 import { logitsProcessorsRoute } from "./api/routes/logits-processors.ts";
 import { metricsRoute } from "./api/routes/metrics.ts";
 import { modelRoute, modelsRoute } from "./api/routes/models.ts";
+import { pipelinesRoute } from "./api/routes/pipelines.ts";
 import {
   examplePictureRoute,
   playgroundFileRoute,
@@ -55,6 +56,7 @@ function requestRoutes(dependencies: AppDependencies): readonly Route[] {
     route("GET", "/v1/batches/:batch", "key", getBatchRoute(dependencies)),
     route("POST", "/v1/batches/:batch/cancel", "key", cancelBatchRoute(dependencies)),
     route("GET", "/v1/logits-processors", "key", logitsProcessorsRoute(service)),
+    route("GET", "/v1/pipelines", "key", pipelinesRoute(service, config.engine.pipelinePath)),
     ...(config.hasPlayground
       ? [
           route("GET", "/playground", "public", playgroundPageRoute()),

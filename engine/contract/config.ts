@@ -100,8 +100,27 @@ export interface EngineConfig {
   readonly imageLimits: ImageLimits;
   /** Limits of the image caches. Default: `defaultCacheConfig`. */
   readonly caches?: CacheConfig;
+  /**
+   * Show the model every image of a prompt. If false, it sees only the last one, and the tokens of the others keep the
+   * embedding of the placeholder. Default true.
+   */
+  readonly addAllImagesToPrompt?: boolean;
   /** Accept precomputed image embeddings in requests. They are used without verification. Default false. */
   readonly enableMmEmbeds?: boolean;
+  /** Name of the pipeline that gives a text model its vision part. Null or left out: the model's name decides. */
+  readonly multimodalPipeline?: string | null;
+  /** Folders of pipeline modules. Default: only installed packages and the pipelines that ship with Fovea. */
+  readonly pipelinePath?: readonly string[];
+  /** Parameters of the pipeline, such as the folders of its weights. */
+  readonly pipelineParams?: Readonly<Record<string, unknown>>;
+  /** Type of the vision tower's weights and activations. Null or left out: that of the decoder, but not quantised. */
+  readonly visionDtype?: DtypeName | null;
+  /** Device of the vision tower. Null or left out: that of the decoder. */
+  readonly visionDevice?: DeviceName | null;
+  /** Type of the projector after the tower. Null or left out: that of the tower. */
+  readonly projectorDtype?: DtypeName | null;
+  /** Must be the tower's: both are one graph. */
+  readonly projectorDevice?: DeviceName | null;
   /** Changes to the checkpoint's image processor options, as preprocessor_config.json names them. */
   readonly mmProcessorOptions?: Readonly<Record<string, unknown>>;
 }

@@ -52,6 +52,8 @@ export interface ModelInfo {
   readonly defaultSamplingParams: Partial<SamplingParams>;
   /** Names of the custom logits processors in the order they apply. */
   readonly logitsProcessors: readonly string[];
+  /** Name of the pipeline that gives a text model its vision part; left out if there is none. */
+  readonly pipeline?: string;
 }
 
 export interface GenerateOptions {
@@ -97,6 +99,17 @@ export interface Engine {
    * @throws EngineError (as a rejection) `engine_stalled` if the engine thread is in a native call that does not return.
    */
   close(): Promise<void>;
+}
+
+/** Pipelines that settings can name. */
+export interface PipelineList {
+  readonly pipelines: readonly {
+    readonly name: string;
+    /** Folder or package of its module, or the name of one that ships with Fovea. */
+    readonly module: string;
+  }[];
+  /** A sentence for each module that was left out. */
+  readonly problems: readonly string[];
 }
 
 /** Progress of one slow part of loading, such as a download or a quantisation. */

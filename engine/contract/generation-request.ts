@@ -31,6 +31,8 @@ export type Prompt =
       readonly addSpecialTokens: boolean;
       readonly images?: readonly ImagePart[];
     }
+  /** Text and images in order. Each image stands between the model's image markers, where it has such markers. */
+  | { readonly kind: "parts"; readonly parts: readonly ContentPart[]; readonly addSpecialTokens: boolean }
   /**
    * `images` are in the order of the placeholders in `tokenIds`: one image token each, or already as many as each image
    * has features.
@@ -47,6 +49,13 @@ export interface GenerationRequest {
    * request's seed. Default 1. Greedy sampling accepts only 1, since all sequences would be equal.
    */
   readonly numChoices?: number;
+  /**
+   * Shortens a longer prompt to this many tokens, or for -1 to as many as fit into the model's length next to
+   * `maxTokens` of output. Images are removed as a whole. If left out, a prompt that is too long is rejected.
+   */
+  readonly truncatePromptTokens?: number;
+  /** The end of the prompt at which tokens are removed. Default `left`, the oldest. */
+  readonly truncationSide?: "left" | "right";
   /** Whether the first output of each choice contains the prompt. Default false. */
   readonly includePrompt?: boolean;
   /**

@@ -34,7 +34,7 @@ export interface DecodedTokenLogprobs {
 
 /** The prompt as text and tokens, expanded image placeholders included. */
 export interface DecodedPrompt {
-  /** As in the request; decoded if the request contained tokens or messages. */
+  /** As in the request; decoded if it contained tokens, messages or parts, or if the prompt may be truncated. */
   readonly text: string;
   /** One entry per token. */
   readonly tokens: readonly Pick<DecodedLogprob, "tokenId" | "token" | "bytes">[];
@@ -62,6 +62,8 @@ export interface RequestOutput {
   readonly numPromptTokens: number;
   /** Prompt tokens that are image embeddings. */
   readonly numImageTokens: number;
+  /** Images of the request that the model does not see: truncated, or older than the only one. Left out for none. */
+  readonly numOmittedImages?: number;
   /** Prompt tokens whose KV was reused. */
   readonly numCachedTokens: number;
   /** All tokens of the choice generated so far. */

@@ -23,5 +23,7 @@ export function pagedSessionOptions(config: EngineConfig, model: BuiltModel): Se
 
 /** The threads of this session do not spin after a run: they would take the cores from the decoder, which runs next. */
 export function visionEncoderSessionOptions(config: EngineConfig, model: BuiltModel): SessionOptions {
-  return { ...decoderSessionOptions(config, model), configEntries: { "session.intra_op.allow_spinning": "0" } };
+  const { visionEncoder } = model;
+  const device = (visionEncoder?.form === "in-place" ? visionEncoder.device : undefined) ?? config.device;
+  return { ...decoderSessionOptions(config, model), device, configEntries: { "session.intra_op.allow_spinning": "0" } };
 }

@@ -70,7 +70,10 @@ export function quickGelu(graph: GraphBuilder, name: string, input: Value, alpha
   })[0];
 }
 
-/** Attention without mask, cache or causality over `[batch, tokens, heads * headDim]` projections. */
+/**
+ * Attention without mask, cache or causality over `[batch, tokens, heads * headDim]` projections. Key and value may have
+ * another number of tokens than the query.
+ */
 export function multiHeadAttention(
   graph: GraphBuilder,
   name: string,
@@ -82,7 +85,7 @@ export function multiHeadAttention(
   checkRank(node, query, 3);
   for (const other of [key, value]) {
     checkElementType(node, other, query.elementType);
-    checkShape(node, other, query.shape);
+    checkShape(node, other, query.shape.with(1, key.shape[1]!));
   }
   if (knownSize(node, query, 2) % numHeads !== 0) {
     throw nodeError(node, `${describeValue(query)} does not divide into ${numHeads} heads.`);

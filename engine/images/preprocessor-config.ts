@@ -1,4 +1,4 @@
-/** Parses preprocessor_config.json of CLIP's, SigLIP's and LLaVA's image processors into the steps to perform. */
+/** Parses preprocessor_config.json of the image processors of CLIP, SigLIP, LLaVA and BLIP into the steps to perform. */
 import { z } from "zod";
 
 import { shown } from "../excerpt.ts";
@@ -64,11 +64,14 @@ const siglipDefaults: ProcessorDefaults = {
   mayPad: false,
 };
 
+const blipDefaults: ProcessorDefaults = { ...clipDefaults, size: { height: 384, width: 384 }, doCenterCrop: false };
+
 const defaultsByProcessor: Readonly<Record<string, ProcessorDefaults>> = {
   CLIPImageProcessor: clipDefaults,
   CLIPFeatureExtractor: clipDefaults,
   LlavaImageProcessor: { ...clipDefaults, mayPad: true },
   SiglipImageProcessor: siglipDefaults,
+  BlipImageProcessor: blipDefaults,
 };
 
 const length = "an integer from 1 to 16384";

@@ -1,8 +1,10 @@
 /** Renders a conversation as a prompt in which exactly its images are placeholders. */
 import { EngineError } from "../contract/errors.ts";
 import type { ChatMessage, ImagePart } from "../contract/generation-request.ts";
+import type { ImageMarkers } from "../multimodal/multimodal-processor.ts";
 import type { TextRange } from "../text/added-tokens.ts";
 import type { ChatTemplate, TemplateMessage } from "../text/chat-template.ts";
+import { splitPrompt } from "./prompt-parts.ts";
 
 export interface ChatPrompt {
   readonly text: string;
@@ -15,6 +17,8 @@ export interface ChatPromptOptions {
   /** Text of an image placeholder; null for a model that does not accept images. */
   readonly imagePlaceholder: string | null;
   readonly addGenerationPrompt: boolean;
+  /** For a template that knows nothing of images: each stands in the text of its message, between these markers. */
+  readonly markers?: ImageMarkers | undefined;
 }
 
 /** The images of a conversation in the order of the messages, which is the order of the placeholders. */
@@ -31,9 +35,13 @@ export function imagePartsOf(messages: readonly ChatMessage[]): ImagePart[] {
  * per line (as in vLLM), and surplus ones are ordinary text.
  */
 export function renderChat(messages: readonly ChatMessage[], options: ChatPromptOptions): ChatPrompt {
-  const { template, imagePlaceholder, addGenerationPrompt } = options;
+  const { template, imagePlaceholder, addGenerationPrompt, markers } = options;
   const mark = imagePlaceholder === null ? null : createLiteralMark(messages, imagePlaceholder);
-  const templateMessages = messages.map((message) => toTemplateMessage(message, template, imagePlaceholder, mark));
+  const templateMessages = messages.map((message) =>
+    mark !== null && imagePlaceholder !== null && markers !== undefined
+      ? withImagesInText(message, imagePlaceholder, markers, mark)
+      : toTemplateMessage(message, template, imagePlaceholder, mark),
+  );
   const rendered = template.render(templateMessages, { addGenerationPrompt });
   return mark?.remove(rendered) ?? { text: rendered, literal: [] };
 }
@@ -59,6 +67,19 @@ function toTemplateMessage(
   const numPlaced = Math.min(numImages, text.split(imagePlaceholder).length - 1);
   const missing = Array.from({ length: numImages - numPlaced }, () => imagePlaceholder);
   return { role, content: [...missing, mark.apply(text, numPlaced)].join("\n") };
+}
+
+function withImagesInText(
+  { role, content }: ChatMessage,
+  imagePlaceholder: string,
+  markers: ImageMarkers,
+  mark: LiteralMark,
+): TemplateMessage {
+  const parts = typeof content === "string" ? [{ type: "text", text: content } as const] : content;
+  const pieces = splitPrompt(parts, markers).map((part) =>
+    "image" in part ? imagePlaceholder : mark.apply(part.text, 0),
+  );
+  return { role, content: pieces.join("") };
 }
 
 /** A character that occurs in no message. It is put inside literal placeholders while the template is rendered. */

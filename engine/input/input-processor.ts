@@ -4,6 +4,7 @@ import { EngineError, invariant } from "../contract/errors.ts";
 import type { GenerationRequest, ImagePart, Prompt } from "../contract/generation-request.ts";
 import type { EngineRequest, ImageFeature } from "../core/engine-request.ts";
 import type { UpdatedPrompt } from "../multimodal/apply-prompt-updates.ts";
+import { noMarkers } from "../multimodal/multimodal-processor.ts";
 import type { MultiModalProcessor, ProcessorOptions } from "../multimodal/multimodal-processor.ts";
 import { numEmbeddingsIn } from "../multimodal/placeholder.ts";
 import { allowedLimit } from "../multimodal/processing-info.ts";
@@ -15,6 +16,10 @@ import type { ChatTemplate } from "../text/chat-template.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
 import { imagePartsOf, renderChat } from "./chat-prompt.ts";
 import type { ItemLoader, ItemRequest, LoadedItem } from "./item-loader.ts";
+import { countingFrom, promptLimitOf, shortenExpanded, shortenUnloaded } from "./prompt-limit.ts";
+import type { PromptLimit } from "./prompt-limit.ts";
+import { imagesOf, renderParts } from "./prompt-parts.ts";
+import type { RenderedPrompt } from "./prompt-parts.ts";
 import { isAboutOptions, noImageProcessor, requestOptions, tooManyEmbeddings } from "./request-options.ts";
 
 /** A model's image inputs. */
@@ -35,12 +40,17 @@ export interface InputProcessorOptions {
   /** Null for a text-only model. */
   readonly imageInputs: ImageInputs | null;
   readonly imageLimits: ImageLimits;
+  /** Whether the model sees all images of a prompt, or only the last one. Default true. */
+  readonly addAllImages?: boolean;
   readonly maxModelLen: number;
   readonly vocabSize: number;
 }
 
 /** What the engine thread needs in addition to the caller's id, sampling parameters and seed. */
-export type ProcessedPrompt = Pick<EngineRequest, "promptTokenIds" | "images" | "positions">;
+export interface ProcessedPrompt extends Pick<EngineRequest, "promptTokenIds" | "images" | "positions"> {
+  /** Images of the request that the model does not see. */
+  readonly numOmittedImages: number;
+}
 
 /** A prompt whose images are not inserted yet. */
 interface TokenizedPrompt {
@@ -67,28 +77,67 @@ export class InputProcessor {
    */
   async process(request: GenerationRequest, signal: AbortSignal): Promise<ProcessedPrompt> {
     const { prompt } = request;
-    const parts = prompt.kind === "chat" ? imagePartsOf(prompt.messages) : (prompt.images ?? []);
+    const parts = imagesOfPrompt(prompt);
     this.#checkImages(parts, prompt);
     const options = this.#processorOptions(request);
-    const tokenized = await this.#tokenize(prompt, signal);
-    this.#checkTokens(tokenized, parts);
-    if (parts.length === 0) return { promptTokenIds: tokenized.tokenIds, images: [] };
+    const limit = this.#promptLimit(request);
+    const whole = await this.#tokenize(prompt, signal);
+    this.#checkTokens(whole, parts, limit !== null);
+    if (parts.length === 0) return this.#finish(whole.tokenIds, [], limit);
+
+    const shortened = limit === null ? null : shortenUnloaded(whole.tokenIds, parts, this.#imageInputs(), limit);
+    const tokenized = { ...whole, tokenIds: shortened?.tokenIds ?? whole.tokenIds };
+    const kept = shortened === null ? parts : shortened.kept.flatMap((index) => parts.slice(index, index + 1));
+    const numOmitted = parts.length - kept.length;
+    if (kept.length === 0) return this.#finish(tokenized.tokenIds, [], limit, numOmitted);
 
     // One position is for the output.
-    const maxNumEmbeddings = this.#options.maxModelLen - 1 - (tokenized.tokenIds.length - parts.length);
-    const items = await this.#loadItems(parts, { ...request, processorOptions: options, maxNumEmbeddings }, signal);
+    const room = this.#options.maxModelLen - 1 - (tokenized.tokenIds.length - kept.length);
+    const itemRequest = { ...request, processorOptions: options, ...(limit === null && { maxNumEmbeddings: room }) };
+    const items = await countingFrom(shortened?.kept[0] ?? 0, () => this.#loadItems(kept, itemRequest, signal));
     const expanded = await this.#expand(tokenized, items, signal);
-    this.#checkLength(expanded.tokenIds.length);
     const images = this.#features(items, expanded);
     this.#checkEmbeddings(images);
-    const positions = this.#imageInputs().processor.promptPositions?.(expanded.tokenIds.length, images);
-    return { promptTokenIds: expanded.tokenIds, images, ...(positions && { positions }) };
+    return this.#finish(expanded.tokenIds, images, limit, numOmitted);
+  }
+
+  /** Null if the prompt must not be shortened. */
+  #promptLimit(request: GenerationRequest): PromptLimit | null {
+    const { tokenizer, maxModelLen } = this.#options;
+    const { prompt } = request;
+    const limit = promptLimitOf(request, maxModelLen);
+    const hasPrefix = (prompt.kind === "text" || prompt.kind === "parts") && prompt.addSpecialTokens;
+    const prefixTokenIds = hasPrefix ? tokenizer.prefixIds : [];
+    return limit && { ...limit, prefixTokenIds, decode: (tokenIds) => tokenizer.decode(tokenIds) };
+  }
+
+  /** @param numOmitted Images that are not among `images` any more. */
+  #finish(
+    tokenIds: readonly number[],
+    images: readonly ImageFeature[],
+    limit: PromptLimit | null,
+    numOmitted = 0,
+  ): ProcessedPrompt {
+    const { imageInputs, addAllImages = true } = this.#options;
+    const markers = imageInputs?.processor.markers ?? noMarkers;
+    const prompt = limit === null ? { tokenIds, images } : shortenExpanded(tokenIds, images, markers, limit);
+    const { length } = prompt.tokenIds;
+    this.#checkLength(length);
+    const positions =
+      prompt.images.length > 0 ? imageInputs?.processor.promptPositions?.(length, prompt.images) : undefined;
+    const shown = addAllImages ? prompt.images : prompt.images.slice(-1);
+    return {
+      promptTokenIds: prompt.tokenIds,
+      images: shown,
+      ...(positions && { positions }),
+      numOmittedImages: numOmitted + images.length - shown.length,
+    };
   }
 
   #checkImages(parts: readonly ImagePart[], prompt: Prompt): void {
     const { imageInputs, imageLimits } = this.#options;
     if (parts.length === 0) return;
-    const parameter = prompt.kind === "chat" ? "prompt.messages" : "prompt.images";
+    const parameter = imagesParameters[prompt.kind];
     if (imageInputs === null) {
       throw new EngineError("invalid_argument", "This model does not accept images.", { parameter });
     }
@@ -133,33 +182,51 @@ export class InputProcessor {
 
   async #encode(prompt: Prompt, signal: AbortSignal): Promise<TokenizedPrompt> {
     if (prompt.kind === "tokens") return { tokenIds: prompt.tokenIds, isExact: false };
-    const { tokenizer, chatTemplate, imageInputs, maxModelLen } = this.#options;
-    const rendered =
-      prompt.kind === "text"
-        ? { text: prompt.text, literal: [] }
-        : renderChat(prompt.messages, {
-            template: requireTemplate(chatTemplate),
-            imagePlaceholder: imageInputs?.processor.imagePlaceholder ?? null,
-            addGenerationPrompt: prompt.addGenerationPrompt,
-          });
+    const { tokenizer, maxModelLen } = this.#options;
+    const rendered = this.#render(prompt);
     const maxTokens = maxModelLen * MAX_COUNTED_LENGTHS;
     const tokenIds = await tokenizer.encode(rendered.text, {
-      addSpecialTokens: prompt.kind === "text" && prompt.addSpecialTokens,
+      addSpecialTokens: prompt.kind !== "chat" && prompt.addSpecialTokens,
       literal: rendered.literal,
       maxTokens,
       signal,
     });
     if (tokenIds === null) throw tooLong(`more than ${maxTokens}`, maxModelLen);
-    return { tokenIds, isExact: prompt.kind === "chat" };
+    return { tokenIds, isExact: prompt.kind !== "text" };
   }
 
-  #checkTokens({ tokenIds, isExact }: TokenizedPrompt, parts: readonly ImagePart[]): void {
+  #render(prompt: Exclude<Prompt, { readonly kind: "tokens" }>): RenderedPrompt {
+    const { chatTemplate, imageInputs } = this.#options;
+    const imagePlaceholder = imageInputs?.processor.imagePlaceholder ?? null;
+    switch (prompt.kind) {
+      case "text":
+        return { text: prompt.text, literal: [] };
+      case "parts":
+        return renderParts(prompt.parts, imagePlaceholder, imageInputs?.processor.markers ?? noMarkers);
+      case "chat":
+        return renderChat(prompt.messages, {
+          template: requireTemplate(chatTemplate),
+          imagePlaceholder,
+          addGenerationPrompt: prompt.addGenerationPrompt,
+          markers: imageInputs?.processor.placesImagesInText ? imageInputs.processor.markers : undefined,
+        });
+    }
+    return prompt satisfies never;
+  }
+
+  #checkTokens({ tokenIds, isExact }: TokenizedPrompt, parts: readonly ImagePart[], mayBeShortened: boolean): void {
+    const checkLength = (numTokens: number): void => {
+      if (!mayBeShortened) this.#checkLength(numTokens);
+    };
     const { imageInputs, vocabSize } = this.#options;
     if (tokenIds.length === 0) {
       throw new EngineError("invalid_argument", "The prompt is empty.", { parameter: "prompt" });
     }
+    const placeholderTokenIds = imageInputs?.processor.imagePlaceholderTokenIds ?? [];
     for (const tokenId of tokenIds) {
       if (Number.isInteger(tokenId) && tokenId >= 0 && tokenId < vocabSize) continue;
+      // The placeholder of a pipeline may be outside the vocabulary. Images take its place.
+      if (placeholderTokenIds.includes(tokenId)) continue;
       throw new EngineError(
         "invalid_argument",
         `Token id ${tokenId} is outside the vocabulary, whose size is ${vocabSize}.`,
@@ -167,7 +234,7 @@ export class InputProcessor {
       );
     }
     if (imageInputs === null || imageInputs.processor.imagePlaceholder === null) {
-      this.#checkLength(tokenIds.length);
+      checkLength(tokenIds.length);
       return;
     }
     const { imagePlaceholder, imagePlaceholderTokenIds } = imageInputs.processor;
@@ -175,10 +242,10 @@ export class InputProcessor {
     const fewestTokens = sumOf(parts, ({ type }) => (type === "image" ? imageInputs.info.minTokensPerItem : 1));
     if (!isExact && parts.length > 0 && mayHoldFeatures(tokenIds, imageInputs, parts.length, fewestTokens)) {
       // The length is checked again once the images are known.
-      this.#checkLength(tokenIds.length);
+      checkLength(tokenIds.length);
       return;
     }
-    this.#checkLength(tokenIds.length + fewestTokens - parts.length * imagePlaceholderTokenIds.length);
+    checkLength(tokenIds.length + fewestTokens - parts.length * imagePlaceholderTokenIds.length);
     if (numPlaceholders === parts.length) return;
     if (!isExact && numPlaceholders < parts.length) {
       const pieces = this.#options.tokenizer.decode(tokenIds).split(imagePlaceholder);
@@ -269,6 +336,18 @@ export class InputProcessor {
     invariant(imageInputs !== null, "images for a text-only model are rejected");
     return imageInputs;
   }
+}
+
+const imagesParameters = {
+  chat: "prompt.messages",
+  text: "prompt.images",
+  tokens: "prompt.images",
+  parts: "prompt",
+} as const satisfies Record<Prompt["kind"], string>;
+
+function imagesOfPrompt(prompt: Prompt): readonly ImagePart[] {
+  if (prompt.kind === "chat") return imagePartsOf(prompt.messages);
+  return prompt.kind === "parts" ? imagesOf(prompt.parts) : (prompt.images ?? []);
 }
 
 export function createPromptText(tokenizer: Tokenizer, signal?: AbortSignal): PromptText {

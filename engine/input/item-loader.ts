@@ -284,7 +284,7 @@ export class ItemLoader {
       if (reference !== null) return fetchImageIfChanged(sources, reference, validator, { signal, limits });
       throw new EngineError(
         "invalid_argument",
-        `Image ${index} was sent as a uuid only, and is not cached. Send the image with its uuid.`,
+        "The image was sent as a uuid only, and is not cached. Send the image with its uuid.",
       );
     });
   }

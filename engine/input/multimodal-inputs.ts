@@ -1,6 +1,6 @@
 /** Assembles the image inputs of a loaded model: its registered parts, the pixel threads, sources and caches. */
 import type { EngineConfig } from "../contract/config.ts";
-import { aboutParameter, EngineError } from "../contract/errors.ts";
+import { aboutParameter, EngineError, invariant } from "../contract/errors.ts";
 import { shown } from "../excerpt.ts";
 import { createImageProcessor } from "../images/image-processor.ts";
 import type { ImageProcessor } from "../images/image-processor.ts";
@@ -25,7 +25,7 @@ import type { ItemCaches } from "./item-loader.ts";
 import { deploymentOptions, isAboutOptions, noImageProcessor, optionsError } from "./request-options.ts";
 
 export interface MultiModalParts {
-  readonly definition: Pick<ModelDefinition, "architecture" | "images">;
+  readonly definition: Pick<ModelDefinition, "architecture" | "images" | "imageSpelling">;
   readonly model: Pick<BuiltModel, "imageTokenId" | "contentHash"> & {
     /** Null if the model does not accept images. Its graph may not be written yet. */
     readonly visionEncoder: ProcessorContext["visionEncoder"] | null;
@@ -61,7 +61,7 @@ export function createImageInputs(
     deploymentOptions(noImageProcessor, mmProcessorOptions ?? {});
     return null;
   }
-  const { images } = definition;
+  const { images, imageSpelling } = definition;
   if (images === null) {
     throw new EngineError("unsupported_model", `No image processor is registered for ${definition.architecture}.`);
   }
@@ -69,10 +69,12 @@ export function createImageInputs(
   if (preprocessorConfig === null && pixelProgram === undefined) {
     throw new EngineError("invalid_checkpoint", "The checkpoint has no preprocessor_config.json.");
   }
-  const imageToken = tokenizer.token(imageTokenId);
+  const imageToken = imageSpelling?.imagePlaceholder ?? tokenizer.token(imageTokenId);
   if (imageToken === null) {
     throw new EngineError("invalid_checkpoint", `tokenizer.json has no token for the image token id ${imageTokenId}.`);
   }
+  const placeholderTokenId = imageSpelling === undefined ? imageTokenId : tokenizer.tokenId(imageToken);
+  invariant(placeholderTokenId !== null, "the tokenizer of a pipeline has its placeholder");
   const imageProcessor = createImageProcessor(imageLimits);
   const context: ProcessorContext = {
     imageToken,
@@ -80,10 +82,12 @@ export function createImageInputs(
     visionEncoder,
     preprocessorConfig: optionsOf(preprocessorConfig),
     pixels: createPixelProcessor(imageProcessor, pixelProgram),
+    placeholderTokenId,
     tokenId: (token) => tokenizer.tokenId(token),
   };
   const ofCheckpoint = followingFile(() => connect(images, context));
-  const { info, processor, dummyInputs } = changedBySettings(ofCheckpoint, mmProcessorOptions);
+  const { info, processor: ofModel, dummyInputs } = changedBySettings(ofCheckpoint, mmProcessorOptions);
+  const processor = imageSpelling ? { ...ofModel, markers: imageSpelling, placesImagesInText: true } : ofModel;
   const loader = new ItemLoader({
     processor,
     pixels: context.pixels,

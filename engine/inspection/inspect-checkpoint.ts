@@ -8,23 +8,26 @@ import type { KvCapacity } from "../kv/kv-manager.ts";
 import { keepsKvOnHost, kvRoomBytes, numSequencesThatFit, planKvCache, planMemory } from "../kv/memory-plan.ts";
 import type { MemoryPlan, KvShape } from "../kv/memory-plan.ts";
 import { planBlocks } from "../kv/plan-blocks.ts";
-import { readPreprocessorConfig } from "../load-model.ts";
 import { resolveKvLayout } from "../models/kv-layout.ts";
 import { planCheckpoint } from "../models/plan-checkpoint.ts";
+import type { VisionPart } from "../models/vision-parts.ts";
+import { openModel } from "../open-model.ts";
 import { keepWasmCode } from "../runtime/keep-wasm-code.ts";
 import { machineMemoryBytes } from "../runtime/machine-memory.ts";
 import { tryLogitsProcessors } from "../sampling/custom/try-processors.ts";
 import type { TriedLogitsProcessor } from "../sampling/custom/try-processors.ts";
 import { loadChatTemplate } from "../text/chat-template.ts";
-import { loadTokenizer } from "../text/tokenizer.ts";
-import { openCheckpoint } from "../weights/checkpoint.ts";
 import { resolveCheckpoint } from "../weights/resolve-checkpoint.ts";
 import { measureWorstImage } from "./worst-image.ts";
 import type { WorstImage } from "./worst-image.ts";
 
 export interface ModelInspection {
   readonly architecture: string;
+  /** Name of the pipeline that gives a text model its vision part; null if there is none. */
+  readonly pipeline: string | null;
   readonly dtype: Exclude<DtypeName, "auto">;
+  /** Type and device of the vision tower and the projector; null without them, and for a ready-made export. */
+  readonly visionParts: { readonly vision: VisionPart; readonly projector: VisionPart } | null;
   /** Hash of weights, configuration and dtype, as used in cache keys. */
   readonly contentHash: string;
   /** Maximum number of tokens per sequence. */
@@ -72,19 +75,19 @@ export async function inspectCheckpoint(
     onProgress,
     signal,
   });
-  const checkpoint = await openCheckpoint(folder, { cacheFolder });
-  const { definition, model, dtype, contentHash, maxModelLen, kvLayout, decoder, costs } = await planCheckpoint(
-    checkpoint,
-    {
+  const opened = await openModel(folder, config);
+  const { checkpoint } = opened;
+  const { definition, model, dtype, visionParts, contentHash, maxModelLen, kvLayout, decoder, costs } =
+    await planCheckpoint(checkpoint, {
       ...config,
+      definition: opened.definition,
       kvLayout: resolveKvLayout(config, checkpoint),
       signal,
-    },
-  );
+    });
   const { architecture } = definition;
-  const tokenizer = await loadTokenizer(folder);
+  const tokenizer = await opened.loadTokenizer();
   const [preprocessorConfig, logitsProcessors, chatTemplate] = await Promise.all([
-    readPreprocessorConfig(checkpoint),
+    opened.readPreprocessorConfig(),
     tryLogitsProcessors(config),
     loadChatTemplate(folder, tokenizer.namedTokens),
   ]);
@@ -124,7 +127,9 @@ export async function inspectCheckpoint(
       : await measureWorstImage(imageInputs, { tokenizer, vocabSize, maxModelLen, imageLimits }, signal);
   return {
     architecture,
+    pipeline: opened.pipeline,
     dtype,
+    visionParts: visionParts && { vision: typeOf(visionParts.vision), projector: typeOf(visionParts.projector) },
     contentHash,
     maxModelLen,
     maxNumSequences,
@@ -144,6 +149,10 @@ export async function inspectCheckpoint(
     worstImage,
     logitsProcessors,
   };
+}
+
+function typeOf({ dtype, device }: VisionPart): VisionPart {
+  return { dtype, device };
 }
 
 /**

@@ -13,9 +13,10 @@ import { prepareWeights } from "../weights/prepare-weights.ts";
 import type { WeightProgress } from "../weights/progress.ts";
 import type { BuiltModel } from "./built-model.ts";
 import { numCandidatesOf } from "./decoder-graph/candidates.ts";
-import type { GraphContext, Precision } from "./graph-context.ts";
-import { configureGraphs, type GraphOptions } from "./model-graphs.ts";
+import type { GraphContext } from "./graph-context.ts";
+import { configureGraphs, type GraphOptions, type ModelGraphs } from "./model-graphs.ts";
 import { openExport } from "./onnx-export/open-export.ts";
+import { refuseVisionParts } from "./vision-parts.ts";
 import { createPreparedSource, WeightCollector } from "./weight-source.ts";
 
 export interface BuildModelOptions extends GraphOptions {
@@ -34,9 +35,10 @@ export interface BuildModelOptions extends GraphOptions {
  */
 export async function buildModel(checkpoint: Checkpoint, options: BuildModelOptions): Promise<BuiltModel> {
   if (checkpoint.onnxFileNames !== null) {
+    refuseVisionParts(options, "The parts of a ready-made ONNX export have the types and the device of the whole.");
     return (await openExport(checkpoint, checkpoint.onnxFileNames, options)).model;
   }
-  const { definition, model, precision, kvLayout, buildDecoder, buildVisionEncoder } = configureGraphs(
+  const { definition, model, precision, visionParts, kvLayout, buildDecoder, buildVisionEncoder } = configureGraphs(
     checkpoint.config,
     options,
   );
@@ -68,13 +70,14 @@ export async function buildModel(checkpoint: Checkpoint, options: BuildModelOpti
         : {
             form: "in-place",
             path: await writeGraph(folder, graphs.visionEncoder),
+            ...(visionParts !== null && { device: visionParts.vision.device }),
             inputs: model.visionEncoder.inputs,
             imageSize: model.visionEncoder.imageSize,
             numImageTokens: model.visionEncoder.numImageTokens,
           },
     maxPositionEmbeddings: model.maxPositionEmbeddings,
     imageTokenId: model.imageTokenId,
-    contentHash: await modelContentHash(checkpoint, precision, options.signal),
+    contentHash: await modelContentHash(checkpoint, { precision, visionParts }, options.signal),
   };
 }
 
@@ -98,9 +101,10 @@ const GRAPH_VERSION = 1;
 /** Hash of weights, configuration and precision. Reads all weights the first time. */
 export async function modelContentHash(
   checkpoint: Checkpoint,
-  precision: Precision,
+  { precision, visionParts }: Pick<ModelGraphs, "precision" | "visionParts">,
   signal?: AbortSignal,
 ): Promise<string> {
   const hash = createHash("sha256").update(await checkpoint.contentHash(signal === undefined ? {} : { signal }));
-  return hash.update(JSON.stringify([GRAPH_VERSION, precision])).digest("hex");
+  const changed = visionParts === null || visionParts.areDefault ? [] : [visionParts.vision, visionParts.projector];
+  return hash.update(JSON.stringify([GRAPH_VERSION, precision, ...changed])).digest("hex");
 }

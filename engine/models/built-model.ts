@@ -3,6 +3,8 @@
  * data, so that it can be sent to the engine thread.
  */
 
+import type { DeviceName } from "../contract/config.ts";
+
 export type KvElementType = "float32" | "float16" | "bfloat16";
 
 /**
@@ -136,6 +138,8 @@ export interface VisionEncoderShape {
  */
 export interface VisionEncoderGraph extends VisionEncoderShape {
   readonly form: "in-place";
+  /** Device that runs the graph. Default: the decoder's. */
+  readonly device?: DeviceName;
   readonly path: string;
 }
 

@@ -1,6 +1,7 @@
 /** The context in which the parts of a model's graph are built: builder, weights and precision. */
 import type { DeviceName } from "../contract/config.ts";
 import { GraphBuilder } from "../graph/graph-builder.ts";
+import { cast } from "../graph/standard-ops.ts";
 import type { Dimension, Value } from "../graph/value.ts";
 import type { WeightFormat } from "../weights/prepared-weights.ts";
 import type { KvLayout } from "./built-model.ts";
@@ -24,6 +25,8 @@ export interface GraphContext {
   readonly graph: GraphBuilder;
   readonly weights: WeightSource;
   readonly precision: Precision;
+  /** Precision of a vision graph's projector; see `projectorContext`. */
+  readonly projectorPrecision: Precision;
   /** Device that runs the graph. Kernels of the same operator are fast at different things. */
   readonly device: DeviceName;
   /** How the decoder's KV cache lies in memory; nothing else depends on it. */
@@ -36,10 +39,26 @@ export interface GraphContext {
 
 export function createGraphContext(
   name: string,
-  from: Pick<GraphContext, "weights" | "precision" | "device" | "kvLayout">,
+  from: Pick<GraphContext, "weights" | "precision" | "device" | "kvLayout"> &
+    Partial<Pick<GraphContext, "projectorPrecision">>,
 ): GraphContext {
   const graph = new GraphBuilder(name);
-  return { graph, ...from, zeroPointsByTokens: new Map(), emptySizes: new Set([logitRows]) };
+  return {
+    graph,
+    projectorPrecision: from.precision,
+    ...from,
+    zeroPointsByTokens: new Map(),
+    emptySizes: new Set([logitRows]),
+  };
+}
+
+/** The context in which a projector is built, and its input in the projector's type. */
+export function projectorContext(
+  context: GraphContext,
+  input: Value,
+): { readonly context: GraphContext; readonly input: Value } {
+  const { graph, projectorPrecision: precision } = context;
+  return { context: { ...context, precision }, input: cast(graph, "projector.input", input, precision.activations) };
 }
 
 /** A parameter in the activations' element type: norms, biases, embeddings of positions. */

@@ -1,5 +1,10 @@
 /** The contract of a served architecture: parsing its configuration and building its graphs. */
-import type { MultiModalInputs, PixelProcessor, ProcessorOptions } from "../multimodal/multimodal-processor.ts";
+import type {
+  ImageMarkers,
+  MultiModalInputs,
+  PixelProcessor,
+  ProcessorOptions,
+} from "../multimodal/multimodal-processor.ts";
 import type { VisionEncoderShape } from "./built-model.ts";
 import type { GraphContext } from "./graph-context.ts";
 
@@ -14,6 +19,8 @@ export interface DecoderDimensions {
 }
 
 export interface VisionEncoderDefinition extends VisionEncoderShape {
+  /** Whether the graph builds its projector in a `projectorContext`. Default false. */
+  readonly hasProjector?: boolean;
   /** Builds the graph described by `VisionEncoderGraph`. */
   build(context: GraphContext): void;
 }
@@ -27,8 +34,12 @@ export interface ConfiguredModel {
   readonly imageTokenId: number | null;
   /** Null if the model does not accept images. */
   readonly visionEncoder: VisionEncoderDefinition | null;
-  /** Builds the graph described by `DecoderGraph`, for sequences of at most `maxModelLen` tokens. */
-  buildDecoder(context: GraphContext, maxModelLen: number): void;
+  /**
+   * Builds the graph described by `DecoderGraph`, for sequences of at most `maxModelLen` tokens.
+   *
+   * @param acceptsImages Whether a pipeline adds images to a text model. Models with images of their own ignore it.
+   */
+  buildDecoder(context: GraphContext, maxModelLen: number, acceptsImages?: boolean): void;
 }
 
 /** The checkpoint's data for images in prompts. */
@@ -40,8 +51,16 @@ export interface ProcessorContext {
   /** preprocessor_config.json with the deployment's changes. */
   readonly preprocessorConfig: ProcessorOptions;
   readonly pixels: PixelProcessor;
+  /** The token of a whole image in a prompt whose images are not inserted yet. */
+  readonly placeholderTokenId: number;
   /** The id of a token by its text, special tokens included; null if there is none. */
   readonly tokenId: (token: string) => number | null;
+}
+
+/** How prompts of a text model spell images, if a pipeline gives it a vision part. */
+export interface ImageSpelling extends ImageMarkers {
+  /** Text of one image, in prompts that bring their images beside them. */
+  readonly imagePlaceholder: string;
 }
 
 export interface ModelDefinition {
@@ -49,6 +68,8 @@ export interface ModelDefinition {
   readonly architecture: string;
   /** How images enter its prompts; null for a text model. */
   readonly images: MultiModalInputs<ProcessorContext> | null;
+  /** Left out if the tokenizer has the image token, and the chat template places images. */
+  readonly imageSpelling?: ImageSpelling;
   /**
    * @throws EngineError `invalid_checkpoint` for fields of a wrong type, `unsupported_model` for values that would
    * change the computation; both name the field.

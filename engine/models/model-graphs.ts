@@ -6,15 +6,21 @@ import { createGraphContext, type GraphContext, type Precision } from "./graph-c
 import type { ConfiguredModel, ModelDefinition } from "./model-definition.ts";
 import { precisionOf, resolveDtype, type ResolvedDtype } from "./precision.ts";
 import { findModelDefinition } from "./registry.ts";
+import { refuseVisionParts, resolveVisionParts } from "./vision-parts.ts";
+import type { VisionParts, VisionPartSettings } from "./vision-parts.ts";
 import type { WeightSource } from "./weight-source.ts";
 
-export interface GraphOptions {
+export interface GraphOptions extends VisionPartSettings {
   readonly dtype: DtypeName;
   readonly device: DeviceName;
+  /** Default 0. */
+  readonly deviceId?: number;
   /** Maximum number of tokens per sequence; null for the checkpoint's own limit. */
   readonly maxModelLen: number | null;
   /** Default: slots. */
   readonly kvLayout?: KvLayout;
+  /** Default: that of the architecture. */
+  readonly definition?: ModelDefinition;
 }
 
 export interface ModelGraphs {
@@ -22,6 +28,8 @@ export interface ModelGraphs {
   readonly model: ConfiguredModel;
   readonly dtype: ResolvedDtype;
   readonly precision: Precision;
+  /** Null for a model that does not accept images. */
+  readonly visionParts: VisionParts | null;
   readonly maxModelLen: number;
   readonly kvLayout: KvLayout;
   buildDecoder(this: void, weights: WeightSource): GraphContext;
@@ -41,14 +49,16 @@ export function configureGraphs(config: unknown, options: GraphOptions): ModelGr
   checkKvLayout(kvLayout, device);
   const dtype = resolveDtype({ dtype: options.dtype, device, config });
   const precision = precisionOf(dtype, device);
-  const definition = findModelDefinition(config);
+  const { definition = findModelDefinition(config) } = options;
   const model = definition.configure(config);
+  const visionParts = visionPartsOf(model, options, dtype);
   const length = checkedLength(maxModelLen, model.maxPositionEmbeddings);
   return {
     definition,
     model,
     dtype,
     precision,
+    visionParts,
     maxModelLen: length,
     kvLayout,
     buildDecoder(weights) {
@@ -57,12 +67,32 @@ export function configureGraphs(config: unknown, options: GraphOptions): ModelGr
       return context;
     },
     buildVisionEncoder(weights) {
-      if (model.visionEncoder === null) return null;
-      const context = createGraphContext("vision_encoder", { weights, precision, device, kvLayout });
+      if (model.visionEncoder === null || visionParts === null) return null;
+      const { vision, projector } = visionParts;
+      const context = createGraphContext("vision_encoder", {
+        weights,
+        precision: vision.precision,
+        projectorPrecision: projector.precision,
+        device: vision.device,
+        kvLayout,
+      });
       model.visionEncoder.build(context);
       return context;
     },
   };
+}
+
+function visionPartsOf(
+  { visionEncoder }: ConfiguredModel,
+  options: GraphOptions,
+  dtype: ResolvedDtype,
+): VisionParts | null {
+  if (visionEncoder === null) {
+    refuseVisionParts(options, "This model has no vision part.");
+    return null;
+  }
+  const { device, deviceId = 0 } = options;
+  return resolveVisionParts(options, { dtype, device, deviceId }, visionEncoder.hasProjector ?? false);
 }
 
 function checkedLength(maxModelLen: number | null, maxPositionEmbeddings: number): number {

@@ -8,11 +8,15 @@ import { configureGraphs, type GraphOptions, type ModelGraphs } from "./model-gr
 import { exportCosts } from "./onnx-export/export-costs.ts";
 import { openExport } from "./onnx-export/open-export.ts";
 import type { ResolvedDtype } from "./precision.ts";
+import { refuseVisionParts } from "./vision-parts.ts";
+import type { VisionParts } from "./vision-parts.ts";
 
 export interface ModelPlan {
   readonly definition: ModelDefinition;
   readonly model: ConfiguredModel;
   readonly dtype: ResolvedDtype;
+  /** Null for a model that does not accept images, and for an export. */
+  readonly visionParts: VisionParts | null;
   /** Hash of weights, configuration and dtype. */
   readonly contentHash: string;
   /** Maximum number of tokens per sequence. */
@@ -31,11 +35,13 @@ export async function planCheckpoint(
   options: GraphOptions & { readonly signal?: AbortSignal },
 ): Promise<ModelPlan> {
   if (checkpoint.onnxFileNames !== null) {
+    refuseVisionParts(options, "The parts of a ready-made ONNX export have the types and the device of the whole.");
     const opened = await openExport(checkpoint, checkpoint.onnxFileNames, options);
     const { graphs, dtype } = opened;
     return {
       ...pickDefinition(graphs),
       dtype,
+      visionParts: null,
       contentHash: opened.model.contentHash,
       decoder: opened.model.decoder,
       kvLayout: null,
@@ -43,11 +49,12 @@ export async function planCheckpoint(
     };
   }
   const graphs = configureGraphs(checkpoint.config, options);
-  const { model, dtype, precision } = graphs;
+  const { model, dtype, precision, visionParts } = graphs;
   return {
     ...pickDefinition(graphs),
     dtype,
-    contentHash: await modelContentHash(checkpoint, precision, options.signal),
+    visionParts,
+    contentHash: await modelContentHash(checkpoint, graphs, options.signal),
     decoder: { ...model.decoder, kvElementType: precision.activations, form: "in-place" },
     kvLayout: graphs.kvLayout,
     costs: modelCosts(checkpoint, graphs),

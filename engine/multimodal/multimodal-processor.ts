@@ -65,11 +65,26 @@ export type UpdateItem =
   /** Its embeddings came with the request. */
   | { readonly kind: "embeddings"; readonly numEmbeddings: number };
 
+/** Text around each image of a prompt; empty where a model has none. */
+export interface ImageMarkers {
+  readonly imageStart: string;
+  readonly imageEnd: string;
+}
+
+export const noMarkers: ImageMarkers = { imageStart: "", imageEnd: "" };
+
 export interface MultiModalProcessor {
   /** The text of one image in a prompt; null if images have no placeholder in it. */
   readonly imagePlaceholder: string | null;
   /** The tokens of `imagePlaceholder` in a prompt; empty if that is null. */
   readonly imagePlaceholderTokenIds: readonly number[];
+  /** Text around an image that a prompt has no placeholder for. Chat templates write it themselves. Default: none. */
+  readonly markers?: ImageMarkers;
+  /**
+   * Whether the chat template knows nothing of images: each then stands at its place in the text of its message,
+   * between the markers. Default false.
+   */
+  readonly placesImagesInText?: boolean;
   /** The checkpoint's options. With the request's changes, they are part of every item's hash. */
   readonly options: ProcessorOptions;
   /** Names of the options that a request may set. */

@@ -16,6 +16,8 @@ export interface SequenceOutputsOptions {
   readonly vocabulary: Vocabulary;
   readonly numPromptTokens: number;
   readonly numImageTokens: number;
+  /** Default 0. */
+  readonly numOmittedImages?: number;
 }
 
 /** Output that the consumer has not read yet. */
@@ -87,7 +89,7 @@ export class SequenceOutputs {
   take(prompt: DecodedPrompt | null): RequestOutput | null {
     if (this.#pending === null) return null;
     const { text, tokenIds, logprobs } = this.#pending;
-    const { requestId, index, samplingParams, numPromptTokens, numImageTokens } = this.#options;
+    const { requestId, index, samplingParams, numPromptTokens, numImageTokens, numOmittedImages = 0 } = this.#options;
     const isFirst = !this.#hasBegun;
     this.#pending = null;
     this.#hasBegun = true;
@@ -102,6 +104,7 @@ export class SequenceOutputs {
       stopReason: this.#stopReason,
       numPromptTokens,
       numImageTokens,
+      ...(numOmittedImages > 0 && { numOmittedImages }),
       numCachedTokens: this.#numCachedTokens,
       numOutputTokens: this.#numOutputTokens,
     };

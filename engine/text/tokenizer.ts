@@ -43,19 +43,45 @@ export interface Vocabulary {
   isSpecial(tokenId: number): boolean;
 }
 
-/** Reads tokenizer.json and tokenizer_config.json; throws `invalid_checkpoint` or `unsupported_model`. */
-export async function loadTokenizer(folder: string): Promise<Tokenizer> {
+/** A token that the checkpoint may lack. */
+export interface ExtraToken {
+  readonly content: string;
+  /** Ids from here on are free in the model. */
+  readonly firstFreeId: number;
+}
+
+/**
+ * Reads tokenizer.json and tokenizer_config.json; throws `invalid_checkpoint` or `unsupported_model`.
+ *
+ * @param extraToken Added as a special token unless the tokenizer has it.
+ */
+export async function loadTokenizer(folder: string, extraToken?: ExtraToken): Promise<Tokenizer> {
   const [json, config] = await Promise.all([
     tryReadCheckpointFile(folder, "tokenizer.json"),
     tryReadCheckpointFile(folder, "tokenizer_config.json"),
   ]);
   if (json === null) throw new EngineError("invalid_checkpoint", "The checkpoint has no tokenizer.json.");
-  return parseTokenizer(json, config ?? "{}");
+  return parseTokenizer(json, config ?? "{}", extraToken);
 }
 
 /** Parses the texts of the two files. */
-export function parseTokenizer(tokenizerJson: string, tokenizerConfig: string): Tokenizer {
-  return new Tokenizer(parseTokenizerJson(tokenizerJson), parseTokenizerConfig(tokenizerConfig));
+export function parseTokenizer(tokenizerJson: string, tokenizerConfig: string, extraToken?: ExtraToken): Tokenizer {
+  const json = parseTokenizerJson(tokenizerJson);
+  return new Tokenizer(extraToken ? withToken(json, extraToken) : json, parseTokenizerConfig(tokenizerConfig));
+}
+
+function withToken(json: TokenizerJson, { content, firstFreeId }: ExtraToken): TokenizerJson {
+  const { vocab = {} } = json.model as { readonly vocab?: object };
+  const isInVocabulary = Array.isArray(vocab)
+    ? vocab.some(([token]) => token === content)
+    : Object.hasOwn(vocab, content);
+  if (isInVocabulary || json.added_tokens.some((token) => token.content === content)) return json;
+  const id = json.added_tokens.reduce(
+    (free, token) => Math.max(free, token.id + 1),
+    Math.max(firstFreeId, Object.keys(vocab).length),
+  );
+  const token = { id, content, special: true, normalized: false, single_word: false, lstrip: false, rstrip: false };
+  return { ...json, added_tokens: [...json.added_tokens, token] };
 }
 
 export class Tokenizer implements Vocabulary {
@@ -69,7 +95,8 @@ export class Tokenizer implements Vocabulary {
   readonly #normalizedContents: ReadonlyMap<number, string>;
   readonly #specialIds: ReadonlySet<number>;
   readonly #addedIds: ReadonlySet<number>;
-  readonly #prefixIds: readonly number[];
+  /** Tokens that `addSpecialTokens` puts before a text. */
+  readonly prefixIds: readonly number[];
   readonly #suffixIds: readonly number[];
   readonly #toBytes: (token: string) => Uint8Array;
   /** Bytes of the tokens requested so far, by id. */
@@ -106,7 +133,7 @@ export class Tokenizer implements Vocabulary {
     );
     this.eosToken = config.eos_token;
     const surroundings = this.#postProcessorTokens();
-    this.#prefixIds = configuredToken(config.add_bos_token, this.#idOf(config.bos_token)) ?? surroundings.prefix;
+    this.prefixIds = configuredToken(config.add_bos_token, this.#idOf(config.bos_token)) ?? surroundings.prefix;
     this.#suffixIds = configuredToken(config.add_eos_token, this.#idOf(config.eos_token)) ?? surroundings.suffix;
   }
 
@@ -140,7 +167,7 @@ export class Tokenizer implements Vocabulary {
    */
   async encode(text: string, options: EncodeOptions): Promise<number[] | null> {
     const maxTokens = options.maxTokens ?? Number.POSITIVE_INFINITY;
-    const tokenIds: number[] = options.addSpecialTokens ? [...this.#prefixIds] : [];
+    const tokenIds: number[] = options.addSpecialTokens ? [...this.prefixIds] : [];
     let numSinceTurn = 0;
     for (const unit of this.#units(text, options.literal)) {
       if (typeof unit === "number") {

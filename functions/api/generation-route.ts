@@ -5,6 +5,7 @@ import type { AppDependencies } from "../app-dependencies.ts";
 import { createRequests, parseBody } from "../generation/generation-kind.ts";
 import type { CommonFields, GenerationKind, ParsedBody } from "../generation/generation-kind.ts";
 import { runGenerations } from "../generation/generations.ts";
+import type { Generation } from "../generation/generations.ts";
 import { toErrorAnswer } from "../http/errors.ts";
 import { readJsonObject } from "../http/json-body.ts";
 import type { AppEnvironment } from "../http/request-trace.ts";
@@ -14,6 +15,9 @@ import { clientGone } from "../service.ts";
 import type { Admission } from "../service.ts";
 
 const DEFAULT_KEEP_ALIVE_MS = 10_000;
+
+/** The number of images that the model did not see. A stream that starts before its first text has no such header. */
+const omittedImagesHeader = "X-Omitted-Images";
 
 export function generationRoute<Fields extends CommonFields>(
   kind: GenerationKind<Fields>,
@@ -31,15 +35,20 @@ export function generationRoute<Fields extends CommonFields>(
   return async function generate(c) {
     service.checkRoom();
     const body = await readJsonObject(c.req.raw, config.maxBodyBytes, bodies);
-    const parsed = parseBody(kind, body, config.servedModelNames);
+    const parsed = parseBody(kind, body, config);
     const { fields, head } = parsed;
     c.set("requestPaths", parsed.paths);
     // Only after the body, because senders that never end theirs would otherwise hold all places.
     const admission = service.admit(c.req.raw.signal);
     let isStreaming = false;
     try {
-      const generations = startGenerations(c, parsed, admission);
-      if (fields.stream !== true) return c.json(await kind.toAnswer(head, generations, fields));
+      let numOmittedImages = 0;
+      const generations = countOmitted(startGenerations(c, parsed, admission), (count) => (numOmittedImages += count));
+      const omittedHeader = () => (numOmittedImages > 0 ? { [omittedImagesHeader]: String(numOmittedImages) } : {});
+      if (fields.stream !== true) {
+        const answer = await kind.toAnswer(head, generations, fields);
+        return c.json(answer, 200, omittedHeader());
+      }
       const usage = {
         includeUsage: fields.stream_options?.include_usage === true,
         continuousUsage: fields.stream_options?.continuous_usage_stats === true,
@@ -61,11 +70,25 @@ export function generationRoute<Fields extends CommonFields>(
       });
       isStreaming = true;
       c.set("whenComplete", complete.promise);
-      return c.body(events, 200, eventStreamHeaders);
+      return c.body(events, 200, { ...eventStreamHeaders, ...omittedHeader() });
     } finally {
       if (!isStreaming) admission.release();
     }
   };
+}
+
+/** Reports the omitted images of each prompt with its first output. */
+async function* countOmitted(
+  generations: AsyncGenerator<Generation>,
+  onOmitted: (numImages: number) => void,
+): AsyncGenerator<Generation> {
+  const seen = new Set<string>();
+  for await (const generation of generations) {
+    const { requestId, numOmittedImages = 0 } = generation.output;
+    if (!seen.has(requestId)) onOmitted(numOmittedImages);
+    seen.add(requestId);
+    yield generation;
+  }
 }
 
 /** Metrics that also add a sequence's figures to the request's log line. */

@@ -61,7 +61,7 @@ function prepare<Fields extends CommonFields>(
   let parsed: ParsedBody<Fields> | null = null;
   let requests: readonly GenerationRequest[];
   try {
-    parsed = parseBody(kind, body, config.servedModelNames);
+    parsed = parseBody(kind, body, config);
     requests = createRequests(kind, parsed, { engine, config, tenant, extraArguments });
   } catch (error) {
     return { numSequences: 0, answer: async () => toAnswer(error, parsed, dependencies) };

@@ -37,13 +37,21 @@ export function formatReport(report: CheckReport): string {
 }
 
 function modelLines({ config: { engine }, inspection }: CheckReport): Line[] {
-  const { architecture, dtype, contentHash, maxModelLen, vocabSize, hasChatTemplate } = inspection;
+  const { architecture, pipeline, visionParts, dtype, contentHash, maxModelLen, vocabSize, hasChatTemplate } =
+    inspection;
   return [
     "Model",
     ["model", engine.model],
     ["architecture", architecture],
+    ...(pipeline === null ? [] : [["pipeline", pipeline] as const]),
     ["dtype", dtype, engine.dtype === "auto" ? "chosen by DTYPE=auto" : ""],
     ["device", engine.device],
+    ...(visionParts === null
+      ? []
+      : ([
+          ["vision tower", `${visionParts.vision.dtype} on ${visionParts.vision.device}`],
+          ["projector", `${visionParts.projector.dtype} on ${visionParts.projector.device}`],
+        ] as const)),
     ["content hash", contentHash.slice(0, 16)],
     ["longest sequence", `${maxModelLen} tokens`, engine.maxModelLen === null ? "the checkpoint's limit" : ""],
     ["vocabulary", `${vocabSize} tokens`],

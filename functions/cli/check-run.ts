@@ -77,7 +77,7 @@ async function runAll(
 }
 
 function imagesOf({ prompt }: GenerationRequest): number {
-  return prompt.kind === "chat" ? 0 : (prompt.images?.length ?? 0);
+  return prompt.kind === "chat" || prompt.kind === "parts" ? 0 : (prompt.images?.length ?? 0);
 }
 
 function stages(

@@ -6,6 +6,7 @@ import type { Engine, ExtraArguments, GenerationRequest } from "../../engine/ind
 import { HttpError } from "../http/errors.ts";
 import type { RequestPaths } from "../http/wire-parameter.ts";
 import type { Config } from "../settings/config.ts";
+import type { InlineImages } from "../settings/images.ts";
 import type { AnswerHead, StreamUsageOptions } from "./chat-answer.ts";
 import type { Generation } from "./generations.ts";
 import { parseFields } from "./schemas/parse-fields.ts";
@@ -31,7 +32,7 @@ export interface GenerationKind<Fields extends CommonFields> {
   readonly schema: z.ZodType<Fields>;
   readonly unservedFields: UnservedFields;
   toRequests(requestId: string, fields: Fields, defaults: RequestDefaults): readonly GenerationRequest[];
-  paths(fields: Fields): RequestPaths;
+  paths(fields: Fields, inlineImages: InlineImages): RequestPaths;
   toAnswer(head: AnswerHead, generations: AsyncIterable<Generation>, fields: Fields): Promise<object>;
   toChunks(
     head: AnswerHead,
@@ -53,17 +54,21 @@ export interface ParsedBody<Fields> {
 export function parseBody<Fields extends CommonFields>(
   kind: GenerationKind<Fields>,
   body: object,
-  servedModelNames: readonly string[],
+  { servedModelNames, inlineImages }: Pick<Config, "servedModelNames" | "inlineImages">,
 ): ParsedBody<Fields> {
   refuseUnservedFields(body, kind.unservedFields);
   const fields = parseFields(kind.schema, body);
   const model = resolveModel(fields.model, servedModelNames);
   const id = `${kind.idPrefix}-${randomUUID().replaceAll("-", "")}`;
-  return { fields, head: { id, created: Math.floor(Date.now() / 1000), model }, paths: kind.paths(fields) };
+  return {
+    fields,
+    head: { id, created: Math.floor(Date.now() / 1000), model },
+    paths: kind.paths(fields, inlineImages),
+  };
 }
 
 /** The settings that limit requests. */
-export type RequestConfig = Pick<Config, "maxLogprobs" | "defaultExtraArguments"> & {
+export type RequestConfig = Pick<Config, "maxLogprobs" | "defaultExtraArguments" | "inlineImages"> & {
   readonly engine: Pick<Config["engine"], "maxNumWaiting">;
 };
 
@@ -85,6 +90,7 @@ export function createRequests<Fields extends CommonFields>(
 ): readonly GenerationRequest[] {
   const requests = kind.toRequests(head.id, fields, {
     maxLogprobs: config.maxLogprobs,
+    inlineImages: config.inlineImages,
     tenant,
     samplingParams: {
       ...engine.modelInfo?.defaultSamplingParams,

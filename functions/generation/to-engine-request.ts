@@ -1,9 +1,18 @@
 /** Converts wire fields to engine requests. Snake case ends here. */
 import { createSamplingParams } from "../../engine/index.ts";
-import type { ChatMessage, ContentPart, GenerationRequest, ImagePart, SamplingParams } from "../../engine/index.ts";
+import type {
+  ChatMessage,
+  ContentPart,
+  GenerationRequest,
+  ImagePart,
+  Prompt,
+  SamplingParams,
+} from "../../engine/index.ts";
 import { HttpError } from "../http/errors.ts";
 import type { RequestPaths } from "../http/wire-parameter.ts";
+import type { InlineImages } from "../settings/images.ts";
 import type { EchoOptions } from "./completion-answer.ts";
+import { readsInlineImages, splitInlineImages } from "./inline-images.ts";
 import type { ChatCompletionRequest, ChatMessageFields } from "./schemas/chat-completion-request.ts";
 import { DEFAULT_MAX_TOKENS } from "./schemas/completion-request.ts";
 import type { CompletionRequest } from "./schemas/completion-request.ts";
@@ -11,6 +20,7 @@ import { structuredOutputField, structuredOutputOf } from "./schemas/structured-
 
 export interface RequestDefaults {
   readonly maxLogprobs: number;
+  readonly inlineImages: InlineImages;
   /** The checkpoint's defaults for fields that a request leaves open; for `extraArgs`, the service's. */
   readonly samplingParams: Partial<SamplingParams>;
   /** See `AppEnvironment`. */
@@ -21,7 +31,7 @@ export interface RequestDefaults {
 export function toChatRequest(
   requestId: string,
   fields: ChatCompletionRequest,
-  { maxLogprobs, samplingParams: defaults, tenant }: RequestDefaults,
+  { maxLogprobs, inlineImages, samplingParams: defaults, tenant }: RequestDefaults,
 ): GenerationRequest {
   const logprobs = fields.logprobs ? (fields.top_logprobs ?? 0) : null;
   checkLogprobs(logprobs, maxLogprobs, "top_logprobs");
@@ -30,10 +40,11 @@ export function toChatRequest(
     requestId,
     prompt: {
       kind: "chat",
-      messages: fields.messages.map(toChatMessage),
+      messages: fields.messages.map((message, index) => toChatMessage(message, index, inlineImages)),
       addGenerationPrompt: fields.add_generation_prompt ?? true,
     },
     numChoices: fields.n ?? 1,
+    ...truncation(fields),
     ...processorOptions(fields),
     ...cacheOwner(fields, tenant),
     samplingParams: toSamplingParams(
@@ -52,7 +63,7 @@ export function toChatRequest(
 export function toCompletionRequests(
   requestId: string,
   fields: CompletionRequest,
-  { maxLogprobs, samplingParams: defaults, tenant }: RequestDefaults,
+  { maxLogprobs, inlineImages, samplingParams: defaults, tenant }: RequestDefaults,
 ): GenerationRequest[] {
   const logprobs = fields.logprobs ?? null;
   checkLogprobs(logprobs, maxLogprobs, "logprobs");
@@ -70,17 +81,30 @@ export function toCompletionRequests(
   const owner = cacheOwner(fields, tenant);
   return fields.prompt.map((prompt, index) => ({
     requestId: `${requestId}-${index}`,
-    prompt:
-      typeof prompt === "string"
-        ? { kind: "text", text: prompt, addSpecialTokens: fields.add_special_tokens ?? true }
-        : { kind: "tokens", tokenIds: prompt },
+    prompt: toPrompt(prompt, promptPath(fields, index), inlineImages, fields.add_special_tokens ?? true),
     numChoices: fields.n ?? 1,
     includePrompt: echo,
+    ...truncation(fields),
     ...processorOptions(fields),
     tenant: owner.tenant,
     cacheSalt: owner.cacheSalt,
     samplingParams,
   }));
+}
+
+function toPrompt(
+  prompt: string | readonly number[],
+  path: string,
+  inlineImages: InlineImages,
+  addSpecialTokens: boolean,
+): Prompt {
+  if (typeof prompt !== "string") return { kind: "tokens", tokenIds: prompt };
+  const parts = readsInlineImages(inlineImages, "completions") ? splitInlineImages(prompt, path) : null;
+  return parts === null ? { kind: "text", text: prompt, addSpecialTokens } : { kind: "parts", parts, addSpecialTokens };
+}
+
+function promptPath({ prompt }: CompletionRequest, index: number): string {
+  return prompt.length === 1 ? "prompt" : `prompt[${index}]`;
 }
 
 /** Tenants share no cached images: otherwise a fast answer would reveal what another tenant has sent. */
@@ -89,6 +113,19 @@ function cacheOwner(
   tenant: string,
 ): { readonly tenant: string; readonly cacheSalt: string } {
   return { tenant, cacheSalt: JSON.stringify([tenant, salt ?? ""]) };
+}
+
+function truncation({
+  truncate_prompt_tokens: truncatePromptTokens,
+  truncation_side: truncationSide,
+}: Pick<CompletionRequest, "truncate_prompt_tokens" | "truncation_side">): Pick<
+  GenerationRequest,
+  "truncatePromptTokens" | "truncationSide"
+> {
+  return {
+    ...(typeof truncatePromptTokens === "number" && { truncatePromptTokens }),
+    ...(truncationSide && { truncationSide }),
+  };
 }
 
 function processorOptions({
@@ -107,33 +144,23 @@ export function echoOptions({ echo, logprobs, prompt_logprobs, max_tokens }: Com
 }
 
 /** Paths of the request's prompt and images, for errors. */
-export function chatRequestPaths(fields: ChatCompletionRequest): RequestPaths {
-  const { messages } = fields;
-  const images = messages.flatMap(({ content }, message) =>
-    typeof content === "object" && content !== null
-      ? content.flatMap((part, index) => {
-          const field = imageField(toContentPart(part));
-          return field === null ? [] : [`messages[${message}].content[${index}].${field}`];
-        })
-      : [],
+export function chatRequestPaths(fields: ChatCompletionRequest, inlineImages: InlineImages): RequestPaths {
+  const images = fields.messages.flatMap((message, index) =>
+    partsOf(message, index, inlineImages).flatMap(({ part, path }) => (part.type === "text" ? [] : [path])),
   );
   return { prompt: "messages", images, structuredOutput: structuredOutputField(fields) };
 }
 
-/** The field of the part that contains the image. */
-function imageField({ type }: ContentPart): "image_url" | "image_embeds" | null {
-  switch (type) {
-    case "text":
-      return null;
-    case "image":
-      return "image_url";
-    case "image_embeds":
-      return "image_embeds";
-  }
-}
+/** The field of a part that contains its content. */
+const contentFields = { text: "text", image: "image_url", image_embeds: "image_embeds" } as const;
 
-export function completionRequestPaths(fields: CompletionRequest): RequestPaths {
-  return { prompt: "prompt", images: [], structuredOutput: structuredOutputField(fields) };
+export function completionRequestPaths(fields: CompletionRequest, inlineImages: InlineImages): RequestPaths {
+  const images = fields.prompt.flatMap((prompt, index) => {
+    const path = promptPath(fields, index);
+    const parsed = toPrompt(prompt, path, inlineImages, false);
+    return parsed.kind === "parts" ? parsed.parts.flatMap(({ type }) => (type === "text" ? [] : [path])) : [];
+  });
+  return { prompt: "prompt", images, structuredOutput: structuredOutputField(fields) };
 }
 
 type SamplingFields = Omit<CompletionRequest, "prompt" | "logprobs" | "echo">;
@@ -182,11 +209,31 @@ function toSeed(seed: number | null | undefined): number | undefined {
   return Number.isSafeInteger(seed) ? seed : Number(BigInt.asIntN(53, BigInt(seed)));
 }
 
-function toChatMessage({ role, content }: ChatMessageFields): ChatMessage {
-  return {
-    role: role === "developer" ? "system" : role,
-    content: typeof content === "object" && content !== null ? content.map(toContentPart) : (content ?? ""),
+function toChatMessage(message: ChatMessageFields, index: number, inlineImages: InlineImages): ChatMessage {
+  const parts = partsOf(message, index, inlineImages).map(({ part }) => part);
+  const [first, ...others] = parts;
+  const isPlain = !Array.isArray(message.content) && first?.type === "text" && others.length === 0;
+  return { role: message.role === "developer" ? "system" : message.role, content: isPlain ? first.text : parts };
+}
+
+interface PlacedPart {
+  readonly part: ContentPart;
+  /** The field of the body that contains the part. */
+  readonly path: string;
+}
+
+/** The parts of a message. A text with pictures in it gives several parts of one path. */
+function partsOf({ content }: ChatMessageFields, message: number, inlineImages: InlineImages): PlacedPart[] {
+  const path = `messages[${message}].content`;
+  const place = (part: ContentPart, partPath: string): PlacedPart[] => {
+    if (part.type !== "text" || !readsInlineImages(inlineImages, "chat")) return [{ part, path: partPath }];
+    const split = splitInlineImages(part.text, partPath) ?? [part];
+    return split.map((inText) => ({ part: inText, path: partPath }));
   };
+  if (typeof content !== "object" || content === null) return place({ type: "text", text: content ?? "" }, path);
+  return content
+    .map(toContentPart)
+    .flatMap((part, index) => place(part, `${path}[${index}].${contentFields[part.type]}`));
 }
 
 type PartFields = Exclude<NonNullable<ChatMessageFields["content"]>, string>[number];

@@ -9,6 +9,8 @@ export interface Usage {
   readonly prompt_tokens_details: {
     readonly cached_tokens: number;
     readonly multimodal_tokens: { readonly image: number };
+    /** Images that the model did not see, because the prompt was truncated or only the last image is shown. */
+    readonly omitted_images?: number;
   };
 }
 
@@ -27,6 +29,7 @@ export function toChoiceUsage(output: RequestOutput): Usage {
 
 function countTokens(prompts: readonly RequestOutput[], choices: readonly RequestOutput[]): Usage {
   const promptTokens = sum(prompts, (output) => output.numPromptTokens);
+  const omittedImages = sum(prompts, (output) => output.numOmittedImages ?? 0);
   const completionTokens = sum(choices, (output) => output.numOutputTokens);
   return {
     prompt_tokens: promptTokens,
@@ -35,6 +38,7 @@ function countTokens(prompts: readonly RequestOutput[], choices: readonly Reques
     prompt_tokens_details: {
       cached_tokens: sum(prompts, (output) => output.numCachedTokens),
       multimodal_tokens: { image: sum(prompts, (output) => output.numImageTokens) },
+      ...(omittedImages > 0 && { omitted_images: omittedImages }),
     },
   };
 }

@@ -12,6 +12,7 @@ const wireNames: Readonly<Record<string, string>> = {
   badWords: "bad_words",
   promptLogprobs: "prompt_logprobs",
   numChoices: "n",
+  truncatePromptTokens: "truncate_prompt_tokens",
   maxTokens: "max_tokens",
   minTokens: "min_tokens",
   stopTokenIds: "stop_token_ids",

@@ -9,7 +9,7 @@ import { awsSdkSettings, s3Settings } from "./aws.ts";
 import { batchSettings } from "./batches.ts";
 import { redisUrlSetting } from "./caches.ts";
 import { engineSettings } from "./engine.ts";
-import { imageSourceSettings } from "./images.ts";
+import { imageSourceSettings, inlineImagesSetting } from "./images.ts";
 import { jobSettings } from "./jobs.ts";
 import { serviceSettings } from "./service.ts";
 import { ConfigError, readSettings, rowsOf } from "./setting.ts";
@@ -19,6 +19,7 @@ const settings = {
   ...serviceSettings,
   engine: engineSettings,
   images: imageSourceSettings,
+  inlineImages: inlineImagesSetting,
   redisUrl: redisUrlSetting,
   batches: batchSettings,
   jobs: jobSettings,

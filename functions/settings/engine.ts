@@ -6,6 +6,7 @@ import { defaultEngineLimits } from "../../engine/contract/default-limits.ts";
 import { cacheSettings } from "./caches.ts";
 import { imageLimitSettings } from "./images.ts";
 import { jsonObject, logitsProcessors } from "./json-values.ts";
+import { pipelineSettings } from "./pipelines.ts";
 import { setting } from "./setting.ts";
 import { boolean, checkpointReference, fraction, integer, oneOf, path, searchPath, seconds } from "./values.ts";
 
@@ -117,6 +118,12 @@ export const engineSettings = {
     { default: "." },
   ),
 
+  addAllImagesToPrompt: setting(
+    "ADD_ALL_IMAGES_TO_PROMPT",
+    boolean(),
+    "Show the model all images of a prompt; if false, only the last one.",
+    { default: true },
+  ),
   enableMmEmbeds: setting(
     "ENABLE_MM_EMBEDS",
     boolean(),
@@ -129,6 +136,7 @@ export const engineSettings = {
     "JSON object: changes to the options of the checkpoint's image processor, named as in preprocessor_config.json.",
     { default: "{}" },
   ),
+  ...pipelineSettings,
   imageLimits: imageLimitSettings,
   caches: cacheSettings,
 };

@@ -2,7 +2,17 @@
 import { defaultDecodeLimits, defaultImageLimits } from "../../engine/contract/default-limits.ts";
 import { imagesPerPrompt } from "./json-values.ts";
 import { setting } from "./setting.ts";
-import { boolean, bytes, commaSeparated, integer, MEBIBYTE, seconds } from "./values.ts";
+import { boolean, bytes, commaSeparated, integer, MEBIBYTE, oneOf, seconds } from "./values.ts";
+
+export const inlineImageNames = ["completions", "all", "off"] as const;
+export type InlineImages = (typeof inlineImageNames)[number];
+
+export const inlineImagesSetting = setting(
+  "INLINE_IMAGES",
+  oneOf(inlineImageNames),
+  'Where <img src="data:image/jpeg;base64,..."> in a text is a picture: completions, all (chat messages too), or off.',
+  { default: "completions" },
+);
 
 /** sharp decodes no more by default: 16,383 x 16,383 pixels. */
 const MAX_DECODED_PIXELS = 16_383 ** 2;

@@ -192,7 +192,7 @@ async function createRunner(queue: BenchQueue, script: Script, onOutcome: () => 
     engine: app.engine,
     metrics: createMetrics(app.service, app.bodies, "bench"),
     logger,
-    config: { maxLogprobs: 20, engine: { maxNumWaiting: 256 }, defaultExtraArguments: {}, servedModelNames: ["tiny"] },
+    config: app.config,
     tenant: "",
   };
   const runner = new JobRunner({

@@ -27,6 +27,7 @@ export interface TestApp {
   readonly app: Hono<AppEnvironment>;
   readonly engine: ScriptedEngine;
   readonly service: Service;
+  readonly config: ApiConfig;
   readonly bodies: BodyIntake;
   /** Parsed lines, in order. */
   readonly log: Record<string, unknown>[];
@@ -57,29 +58,32 @@ export function createTestApp({
     ...(maxNumBodies !== undefined && { maxNumBodies }),
   });
   const log: Record<string, unknown>[] = [];
+  const appConfig: ApiConfig = {
+    allowedOrigins: [],
+    apiKeys: [],
+    hasPlayground: true,
+    maxBodyBytes,
+    maxLogprobs: 20,
+    inlineImages: "completions",
+    engine: { maxNumWaiting: 256, pipelinePath: [] },
+    defaultExtraArguments: {},
+    servedModelNames: ["tiny", "tiny-alias"],
+    pingStatusWhileStarting: 503,
+    ...config,
+  };
   const app = createApp({
     service,
     bodies,
     metrics: createMetrics(service, bodies, "tiny"),
     logger: createLogger({ level: "debug", write: (line) => log.push(JSON.parse(line) as Record<string, unknown>) }),
-    config: {
-      allowedOrigins: [],
-      apiKeys: [],
-      hasPlayground: true,
-      maxBodyBytes,
-      maxLogprobs: 20,
-      engine: { maxNumWaiting: 256 },
-      defaultExtraArguments: {},
-      servedModelNames: ["tiny", "tiny-alias"],
-      pingStatusWhileStarting: 503,
-      ...config,
-    },
+    config: appConfig,
     ...(keepAliveMs !== undefined && { keepAliveMs }),
   });
   return {
     app,
     engine,
     service,
+    config: appConfig,
     bodies,
     log,
     post: async (path, body, headers = {}) =>

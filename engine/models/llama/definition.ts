@@ -19,9 +19,9 @@ function createDecoderDefinition(architecture: string, family: DecoderFamily): M
         maxPositionEmbeddings: config.maxPositionEmbeddings,
         imageTokenId: null,
         visionEncoder: null,
-        buildDecoder(context: GraphContext, maxModelLen: number): void {
+        buildDecoder(context: GraphContext, maxModelLen: number, acceptsImages = false): void {
           const names = { prefix: "model.", headName: "lm_head" };
-          buildDecoderGraph(context, { config, ...names, acceptsImages: false, maxModelLen });
+          buildDecoderGraph(context, { config, ...names, acceptsImages, maxModelLen });
         },
       };
     },

@@ -1,13 +1,14 @@
 /** LLaVA: a vision tower's hidden states, projected to the decoder's width, replace image tokens. */
 import { invariant } from "../../contract/errors.ts";
-import { cast, concat, reshape, slice } from "../../graph/standard-ops.ts";
+import { concat, reshape, slice } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { applyActivation } from "../activation.ts";
-import type { GraphContext } from "../graph-context.ts";
+import { projectorContext, type GraphContext } from "../graph-context.ts";
 import { linear } from "../linear.ts";
 import { buildDecoderGraph } from "../llama/decoder-graph.ts";
 import { decoderDimensions } from "../llama/definition.ts";
-import type { ConfiguredModel, ModelDefinition } from "../model-definition.ts";
+import type { ConfiguredModel, ModelDefinition, VisionEncoderDefinition } from "../model-definition.ts";
+import { createPictureEncoder } from "../vision-transformer/picture-encoder.ts";
 import { findPrefix } from "../weight-source.ts";
 import { parseLlavaConfig, type LlavaConfig } from "./config.ts";
 import { llavaInputs } from "./processor.ts";
@@ -21,12 +22,7 @@ export const llavaDefinition: ModelDefinition = {
       decoder: decoderDimensions(config.text),
       maxPositionEmbeddings: config.text.maxPositionEmbeddings,
       imageTokenId: config.imageTokenId,
-      visionEncoder: {
-        inputs: [{ name: pixelValues, elementType: "float32", shape: pictureShape(config) }],
-        imageSize: config.vision.imageSize,
-        numImageTokens: config.numImageTokens,
-        build: (context) => buildVisionEncoder(context, config),
-      },
+      visionEncoder: llavaVisionEncoder(config, config.text.hiddenSize),
       buildDecoder(context, maxModelLen) {
         const { weights } = context;
         const prefix = findPrefix(weights, decoderPrefixes, "embed_tokens.weight");
@@ -39,50 +35,49 @@ export const llavaDefinition: ModelDefinition = {
 
 // Names of tensors changed with transformers' versions. These are the names that transformers still reads.
 const decoderPrefixes = ["language_model.model.", "model.language_model.", "language_model."];
-const towerPrefixes = [
+export const towerPrefixes = [
   "vision_tower.vision_model.",
   "model.vision_tower.vision_model.",
   "vision_tower.",
   "model.vision_tower.",
 ];
-const projectorPrefixes = ["multi_modal_projector.", "model.multi_modal_projector."];
+export const projectorPrefixes = ["multi_modal_projector.", "model.multi_modal_projector."];
 
-const pixelValues = "pixel_values";
-const images = "numImages";
-
-function pictureShape({ vision: { numChannels, imageSize } }: LlavaConfig): number[] {
-  return [numChannels, imageSize, imageSize];
+/** @param hiddenSize Width of the decoder. */
+export function llavaVisionEncoder(config: Omit<LlavaConfig, "text">, hiddenSize: number): VisionEncoderDefinition {
+  const { vision, numImageTokens } = config;
+  return createPictureEncoder({
+    ...vision,
+    numImageTokens,
+    hiddenSize,
+    hasProjector: true,
+    embed(context, pixels) {
+      const projector = projectorContext(context, pictureFeatures(context, config, pixels));
+      return project(projector.context, config, hiddenSize, projector.input);
+    },
+  });
 }
 
-/** `pixel_values` to `image_features`, as in `VisionEncoderGraph`. */
-function buildVisionEncoder(context: GraphContext, config: LlavaConfig): void {
-  const { graph, weights, precision } = context;
-  const { tower, vision, text, featureLayers, keepsFirstToken, numImageTokens } = config;
+/** [numImages * numImageTokens, features of all feature layers]. */
+function pictureFeatures(context: GraphContext, config: Omit<LlavaConfig, "text">, pixels: Value): Value {
+  const { graph, weights } = context;
+  const { tower, vision, featureLayers, keepsFirstToken } = config;
   const towerPrefix = findPrefix(weights, towerPrefixes, "embeddings.patch_embedding.weight");
-  const pixels = graph.input(pixelValues, "float32", [images, ...pictureShape(config)]);
-  const castPixels = cast(graph, "pixels", pixels, precision.activations);
   const states = tower
-    .build(context, vision, towerPrefix, castPixels, featureLayers)
+    .build(context, vision, towerPrefix, pixels, featureLayers)
     .map((state, index) => (keepsFirstToken ? state : slice(graph, `features.${index}`, state, { axis: 1, start: 1 })));
   const [first] = states;
   invariant(first !== undefined, "there is at least one feature layer");
   const features = states.length === 1 ? first : concat(graph, "features", states, 2);
   const featureSize = vision.hiddenSize * states.length;
   const flatShape = graph.constant("features.flat_shape", "int64", [2], [-1, featureSize]);
-  const flat = reshape(graph, "features.flat", features, flatShape, ["numImages * numImageTokens", featureSize]);
-
-  const projected = project(context, config, flat);
-  const outputShape = [numImageTokens, text.hiddenSize];
-  const target = graph.constant("image_features.shape", "int64", [3], [-1, ...outputShape]);
-  const unflattened = cast(graph, "projected.cast", projected, "float32");
-  graph.output(reshape(graph, "image_features", unflattened, target, [images, ...outputShape]));
+  return reshape(graph, "features.flat", features, flatShape, ["numImages * numImageTokens", featureSize]);
 }
 
-/** [tokens, features] to [tokens, the decoder's hiddenSize]. */
-function project(context: GraphContext, config: LlavaConfig, input: Value): Value {
+/** [tokens, features] to [tokens, hiddenSize]. */
+function project(context: GraphContext, config: Omit<LlavaConfig, "text">, hiddenSize: number, input: Value): Value {
   const { graph, weights, precision } = context;
   const prefix = findPrefix(weights, projectorPrefixes, "linear_1.weight");
-  const { hiddenSize } = config.text;
   const hasBias = config.projectorHasBias;
   const inFeatures = config.vision.hiddenSize * config.featureLayers.length;
   const up = { name: `${prefix}linear_1`, inFeatures, outFeatures: hiddenSize, hasBias };

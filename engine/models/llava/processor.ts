@@ -23,10 +23,12 @@ export const llavaInputs: MultiModalInputs<ProcessorContext> = {
   createDummyInputs(info, { imageToken }) {
     return createDummyInputsBuilder(imageToken, info.imageSizeWithMostFeatures);
   },
-  createProcessor(info, { imageToken, imageTokenId, preprocessorConfig, pixels, visionEncoder: { imageSize } }) {
+  createProcessor(info, context) {
+    const { imageToken, imageTokenId, placeholderTokenId, preprocessorConfig, pixels } = context;
+    const { imageSize } = context.visionEncoder;
     return {
       imagePlaceholder: imageToken,
-      imagePlaceholderTokenIds: [imageTokenId],
+      imagePlaceholderTokenIds: [placeholderTokenId],
       options: preprocessorConfig,
       requestOptions: clipRequestOptions,
       checkOptions(options) {
@@ -51,7 +53,7 @@ export const llavaInputs: MultiModalInputs<ProcessorContext> = {
         return [
           {
             mode: "replacement",
-            target: [imageTokenId],
+            target: [placeholderTokenId],
             content(itemIndex) {
               const item = items[itemIndex]!;
               const numTokens = item.kind === "image" ? info.numImageTokens(item.imageSize) : item.numEmbeddings;

@@ -34,6 +34,7 @@ export const qwen2VlInputs: MultiModalInputs<ProcessorContext> = {
     return {
       imagePlaceholder: imageToken,
       imagePlaceholderTokenIds: [imageTokenId],
+      markers: { imageStart: "<|vision_start|>", imageEnd: "<|vision_end|>" },
       options: preprocessorConfig,
       requestOptions: new Set(["size", "min_pixels", "max_pixels", "resample", ...scalingOptions]),
       // As in transformers, if a checkpoint has the older names and a caller sets the newer one.

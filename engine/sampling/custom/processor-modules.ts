@@ -1,11 +1,15 @@
-/** Hooks of Node's module loader for logits processor modules, installed once per thread. */
+/** Hooks of Node's module loader for modules of users (logits processors and pipelines), installed once per thread. */
 import { readFileSync } from "node:fs";
 import { registerHooks, stripTypeScriptTypes } from "node:module";
 import { pathToFileURL } from "node:url";
 
 import { moduleUrl } from "../../module-url.ts";
 
-const ownUrl = moduleUrl("../../index", import.meta.url).href;
+/** By specifier: the module of this thread. */
+const ownUrls: Readonly<Record<string, string>> = {
+  fovea: moduleUrl("../../index", import.meta.url).href,
+  "fovea/pipelines": moduleUrl("../../pipeline-parts", import.meta.url).href,
+};
 
 /** Prefix of a request to resolve a specifier like a file of another folder would. */
 const fromFolder = "fovea-from-folder:";
@@ -22,7 +26,8 @@ export function prepareProcessorModules(): void {
   isPrepared = true;
   registerHooks({
     resolve(specifier, context, nextResolve) {
-      if (specifier === "fovea") return { url: ownUrl, shortCircuit: true };
+      const ownUrl = Object.hasOwn(ownUrls, specifier) ? ownUrls[specifier] : undefined;
+      if (ownUrl !== undefined) return { url: ownUrl, shortCircuit: true };
       if (!specifier.startsWith(fromFolder)) return nextResolve(specifier, context);
       const request = JSON.parse(specifier.slice(fromFolder.length)) as FolderRequest;
       return nextResolve(request.specifier, { ...context, parentURL: request.parentUrl });

@@ -66,6 +66,8 @@ export const samplingFields = {
   include_stop_str_in_output: flag.nullish(),
   skip_special_tokens: flag.nullish(),
   add_special_tokens: flag.nullish(),
+  truncate_prompt_tokens: wholeNumber.nullish(),
+  truncation_side: z.enum(["left", "right"], "must be left or right").nullish(),
   stream: flag.nullish(),
   stream_options: z
     .object({ include_usage: flag.nullish(), continuous_usage_stats: flag.nullish() }, "must be an object")

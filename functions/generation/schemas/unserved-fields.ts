@@ -29,7 +29,6 @@ const unservedEverywhere: UnservedFields = {
   guided_grammar: never,
   guided_decoding_backend: never,
   guided_whitespace_pattern: never,
-  truncate_prompt_tokens: never,
   spaces_between_special_tokens: equals(true),
   logits_processors: isEmpty,
   media_io_kwargs: isEmpty,

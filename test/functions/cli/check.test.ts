@@ -1,3 +1,4 @@
+import { fileURLToPath } from "node:url";
 import { expect, test } from "vitest";
 
 import { startCli } from "../../support/cli-process.ts";
@@ -98,4 +99,24 @@ test("--run fills the engine, and measured values are close to computed ones", a
   // Resident memory depends on the system and its garbage collector: a factor of two either way is allowed.
   expect(together.measuredBytes).toBeGreaterThan(together.computedBytes / 2);
   expect(together.measuredBytes).toBeLessThan(together.computedBytes * 2);
+});
+
+test("the report shows the types of the vision part, and refuses those that the device lacks", async () => {
+  const settings = { MAX_NUM_SEQS: "4", MAX_MODEL_LEN: "1024" };
+  const { exitCode, stdout } = await check([], { ...settings, VISION_DTYPE: "int8", PROJECTOR_DTYPE: "float32" });
+  expect(exitCode).toBe(0);
+  expect(stdout).toMatch(/^ {2}vision tower +int8 on cpu$/m);
+  expect(stdout).toMatch(/^ {2}projector +float32 on cpu$/m);
+  const refused = await check([], { ...settings, VISION_DTYPE: "float16" });
+  expect(refused.exitCode).not.toBe(0);
+  expect(refused.stderr).toMatch(/vision tower cannot be float16 on cpu\. Set its dtype to one of float32, int8\./);
+  const apart = await check([], { ...settings, PROJECTOR_DEVICE: "cuda" });
+  expect(apart.stderr).toMatch(/projector cannot be on cuda with the vision tower on cpu/);
+});
+
+test("an unknown pipeline is refused with a list of those that there are", async () => {
+  const model = fileURLToPath(new URL("../../fixtures/goldens/minigpt4/llama", import.meta.url));
+  const { exitCode, stderr } = await check([], { MODEL: model, MULTIMODAL_PIPELINE: "blip3" });
+  expect(exitCode).not.toBe(0);
+  expect(stderr).toMatch(/no pipeline "blip3"; available are llava-v1\.5-7b, .*minigpt4-13b/);
 });

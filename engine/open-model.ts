@@ -1,0 +1,78 @@
+/** Opens a model's folder: its checkpoint, definition and tokenizer, with the parts of a pipeline if it has one. */
+import type { EngineConfig } from "./contract/config.ts";
+import { EngineError } from "./contract/errors.ts";
+import type { ModelDefinition } from "./models/model-definition.ts";
+import { joinCheckpoints, withPipeline } from "./models/pipelines/with-pipeline.ts";
+import { findModelDefinition } from "./models/registry.ts";
+import { selectPipeline } from "./pipelines/select-pipeline.ts";
+import type { PipelineConfig } from "./pipelines/select-pipeline.ts";
+import { loadTokenizer } from "./text/tokenizer.ts";
+import type { Tokenizer } from "./text/tokenizer.ts";
+import { openCheckpoint } from "./weights/checkpoint.ts";
+import type { Checkpoint } from "./weights/checkpoint.ts";
+
+export interface OpenedModel {
+  readonly checkpoint: Checkpoint;
+  readonly definition: ModelDefinition;
+  /** Name of the pipeline that gives the model its vision part; null if there is none. */
+  readonly pipeline: string | null;
+  /** Its first call reads the files. */
+  loadTokenizer(this: void): Promise<Tokenizer>;
+  /** Null for a checkpoint without one. */
+  readPreprocessorConfig(this: void): Promise<unknown>;
+}
+
+/**
+ * @throws EngineError `invalid_checkpoint`, `unsupported_model`, or `invalid_configuration` for a pipeline that does not
+ *   exist or does not go with the model.
+ */
+export async function openModel(
+  folder: string,
+  config: PipelineConfig & Pick<EngineConfig, "cacheFolder">,
+): Promise<OpenedModel> {
+  const checkpoint = await openCheckpoint(folder, config);
+  const definition = findModelDefinition(checkpoint.config);
+  if (definition.images !== null) {
+    if ((config.multimodalPipeline ?? null) !== null) {
+      throw new EngineError(
+        "invalid_configuration",
+        `The pipeline ${config.multimodalPipeline} is for text models; ${definition.architecture} has a vision part of its own.`,
+      );
+    }
+    return {
+      checkpoint,
+      definition,
+      pipeline: null,
+      loadTokenizer: () => loadTokenizer(folder),
+      readPreprocessorConfig: () => readPreprocessorConfig(checkpoint),
+    };
+  }
+  const pipeline = await selectPipeline(config);
+  if (pipeline === null) {
+    return {
+      checkpoint,
+      definition,
+      pipeline: null,
+      loadTokenizer: () => loadTokenizer(folder),
+      readPreprocessorConfig: async () => null,
+    };
+  }
+  const { vocabSize } = definition.configure(checkpoint.config).decoder;
+  const placeholder = { content: pipeline.imagePlaceholder, firstFreeId: vocabSize };
+  return {
+    checkpoint: await joinCheckpoints(checkpoint, pipeline, config.cacheFolder),
+    definition: withPipeline(definition, pipeline),
+    pipeline: pipeline.name,
+    loadTokenizer: () => loadTokenizer(folder, placeholder),
+    readPreprocessorConfig: async () => pipeline.preprocessorConfig,
+  };
+}
+
+/** Newer checkpoints keep it inside processor_config.json. */
+async function readPreprocessorConfig(checkpoint: Checkpoint): Promise<unknown> {
+  const own = await checkpoint.readJson("preprocessor_config.json");
+  if (own !== null) return own;
+  const processor = await checkpoint.readJson("processor_config.json");
+  const isObject = typeof processor === "object" && processor !== null;
+  return isObject && "image_processor" in processor ? processor.image_processor : null;
+}

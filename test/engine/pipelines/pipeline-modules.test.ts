@@ -1,0 +1,125 @@
+/** Where pipelines come from, and what happens to those that are broken. */
+import { mkdir, writeFile } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import { expect, test } from "vitest";
+
+import { listPipelines } from "../../../engine/index.ts";
+import { openModel } from "../../../engine/open-model.ts";
+import { goldensFolder } from "../../support/goldens.ts";
+import { createTemporaryFolder } from "../../support/temporary-folder.ts";
+import { miniGpt4Config } from "./pipeline-engine.ts";
+
+const shipped = ["llava-v1.5-7b", "llava-v1.5-13b", "minigpt4-7b", "minigpt4-13b"];
+
+async function writeFiles(folder: string, files: Readonly<Record<string, string>>): Promise<void> {
+  for (const [name, text] of Object.entries(files)) {
+    await mkdir(dirname(join(folder, name)), { recursive: true });
+    await writeFile(join(folder, name), text);
+  }
+}
+
+const moduleWith = (name: string, pipeline = "null"): string =>
+  `export const availablePipelines = ["${name}"];
+   export const getPipeline = (name) => name === "${name}" ? ${pipeline} : null;
+   export const getPipelineFromModelName = () => null;`;
+
+test("modules come from folders, subfolders and packages, and broken ones are left out with the reason", async () => {
+  await using folder = await createTemporaryFolder();
+  await writeFiles(folder.path, {
+    "own/pipelines.mjs": moduleWith("own"),
+    "many/b/pipelines.ts": `const names: string[] = ["second"];\n${moduleWith("x").replace('["x"]', "names")}`,
+    "many/a/pipelines.js": moduleWith("first"),
+    "many/throws/pipelines.js": 'throw new Error("no luck");',
+    "many/lacks/pipelines.js": 'export const availablePipelines = ["lacks"]; export const getPipeline = () => null;',
+    "many/empty/readme.txt": "",
+    "many/node_modules/acme/package.json": '{"name": "acme", "fovea": {"pipelines": "./lib/pipelines.js"}}',
+    "many/node_modules/acme/lib/pipelines.js": moduleWith("packaged"),
+    "many/node_modules/wrong/package.json": '{"name": "wrong", "fovea": {"pipelines": 5}}',
+    "package.json": '{"type": "module"}',
+  });
+  const path = [join(folder.path, "own"), join(folder.path, "many"), join(folder.path, "missing")];
+  const { pipelines, problems } = await listPipelines(path);
+  expect(pipelines.map(({ name }) => name)).toEqual(["own", "first", "second", "packaged", ...shipped]);
+  expect(pipelines.map(({ module }) => module).slice(0, 4)).toEqual([
+    path[0],
+    join(folder.path, "many/a"),
+    join(folder.path, "many/b"),
+    "acme",
+  ]);
+  expect(problems).toHaveLength(4);
+  for (const problem of [
+    /throws is left out: no luck/,
+    /lacks is left out: it exports no function/,
+    /missing/,
+    /wrong/,
+  ]) {
+    expect(problems.join("\n")).toMatch(problem);
+  }
+});
+
+const llama = join(goldensFolder, "minigpt4", "llama");
+
+test.for<[string, object, RegExp]>([
+  [
+    "an unknown name",
+    { multimodalPipeline: "blip3" },
+    /There is no pipeline "blip3"; available are llava-v1.5-7b, llava-v1.5-13b, minigpt4-7b, minigpt4-13b\./,
+  ],
+  [
+    "no vision model",
+    { pipelineParams: {} },
+    /parameter vision_model is missing; set it to the folder of a BLIP-2 checkpoint/,
+  ],
+  [
+    "no projector",
+    { pipelineParams: { vision_model: join(goldensFolder, "minigpt4/blip2"), projector: 7 } },
+    /parameter projector is 7; set it to a safetensors file/,
+  ],
+  [
+    "a projector that does not exist",
+    { pipelineParams: { vision_model: join(goldensFolder, "minigpt4/blip2"), projector: "/nowhere.safetensors" } },
+    /minigpt4-7b needs \/nowhere\.safetensors, which does not exist/,
+  ],
+  [
+    "a folder that is no vision model",
+    { pipelineParams: { vision_model: "/nowhere", projector: "x" } },
+    /\/nowhere has no readable config\.json/,
+  ],
+])("refuses a pipeline with %s", async ([, settings, message]) => {
+  await using folder = await createTemporaryFolder();
+  await expect(openModel(llama, { ...miniGpt4Config(folder.path), ...settings })).rejects.toMatchObject({
+    code: "invalid_configuration",
+    message: expect.stringMatching(message),
+  });
+});
+
+test("refuses a pipeline for a model with a vision part of its own", async () => {
+  await using folder = await createTemporaryFolder();
+  const config = miniGpt4Config(folder.path);
+  await expect(openModel(join(goldensFolder, "llava-default"), config)).rejects.toMatchObject({
+    code: "invalid_configuration",
+    message: expect.stringMatching(/LlavaForConditionalGeneration has a vision part of its own/),
+  });
+});
+
+test.for<[string, string, RegExp]>([
+  ["throws", '(() => { throw new Error("no weights"); })()', /The pipeline mine of .* cannot be created: no weights/],
+  ["returns no pipeline", '({ name: "mine" })', /has the imageStart undefined; expected a text/],
+  [
+    "has a placeholder outside the vocabulary",
+    `({ name: "mine", imageStart: "", imageEnd: "", imagePlaceholder: "<image>", placeholderTokenId: 99999, weights: [],
+        preprocessorConfig: {}, visionEncoder: () => ({}) })`,
+    /placeholder token 99999; the model's vocabulary has \d+ tokens/,
+  ],
+])("a user's pipeline that %s is refused by name", async ([, pipeline, message]) => {
+  await using folder = await createTemporaryFolder();
+  await writeFiles(folder.path, { "mine/pipelines.mjs": moduleWith("mine", pipeline) });
+  const config = { ...miniGpt4Config(folder.path), multimodalPipeline: "mine", pipelinePath: [folder.path] };
+  const configured = openModel(llama, config).then(({ definition, checkpoint }) =>
+    definition.configure(checkpoint.config),
+  );
+  await expect(configured).rejects.toMatchObject({
+    code: "invalid_configuration",
+    message: expect.stringMatching(message),
+  });
+});
