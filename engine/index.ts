@@ -28,6 +28,7 @@ export { extraArgumentLimits } from "./contract/extra-arguments.ts";
 export type { ExtraArgument, ExtraArguments } from "./contract/extra-arguments.ts";
 export type {
   ChatMessage,
+  ChatPromptInput,
   ChatRole,
   ContentPart,
   GenerationRequest,
@@ -40,12 +41,14 @@ export type {
   DecodedPrompt,
   DecodedTokenLogprobs,
   FinishReason,
+  ReasoningStart,
   RequestOutput,
   SampledLogprobs,
   TokenLogprob,
 } from "./contract/request-output.ts";
 export { createSamplingParams, samplingLimits } from "./contract/sampling-params.ts";
-export type { SamplingParams } from "./contract/sampling-params.ts";
+export type { ReasoningMarkers, ReasoningParams, SamplingParams } from "./contract/sampling-params.ts";
+export type { JsonObject, ToolCall, ToolDefinition } from "./contract/tools.ts";
 export { structuredOutputLimits } from "./structured-output/structured-output.ts";
 export type { StructuredOutput } from "./structured-output/structured-output.ts";
 export type { EngineCoreStats } from "./thread/messages.ts";

@@ -1,6 +1,13 @@
 /** Converts wire fields to engine requests. Snake case ends here. */
 import { createSamplingParams } from "../../engine/index.ts";
-import type { ChatMessage, ContentPart, GenerationRequest, ImagePart, SamplingParams } from "../../engine/index.ts";
+import type {
+  ChatMessage,
+  ChatPromptInput,
+  ContentPart,
+  GenerationRequest,
+  ImagePart,
+  SamplingParams,
+} from "../../engine/index.ts";
 import { HttpError } from "../http/errors.ts";
 import type { RequestPaths } from "../http/wire-parameter.ts";
 import type { EchoOptions } from "./completion-answer.ts";
@@ -32,6 +39,8 @@ export function toChatRequest(
       kind: "chat",
       messages: fields.messages.map(toChatMessage),
       addGenerationPrompt: fields.add_generation_prompt ?? true,
+      ...toolsOfPrompt(fields),
+      ...templateArguments(fields),
     },
     numChoices: fields.n ?? 1,
     ...processorOptions(fields),
@@ -45,6 +54,22 @@ export function toChatRequest(
       },
       defaults,
     ),
+  };
+}
+
+/** With `tool_choice: none`, the model does not see the tools. */
+function toolsOfPrompt({ tools, tool_choice: choice }: ChatCompletionRequest): Pick<ChatPromptInput, "tools"> {
+  return !tools || tools.length === 0 || choice === "none" ? {} : { tools };
+}
+
+/** The effort is a variable of some templates; others know only whether to think. */
+function templateArguments({
+  chat_template_kwargs: given,
+  reasoning_effort: effort,
+}: ChatCompletionRequest): Pick<ChatPromptInput, "templateArguments"> {
+  if (!effort) return given ? { templateArguments: given } : {};
+  return {
+    templateArguments: { reasoning_effort: effort, ...(effort === "none" && { enable_thinking: false }), ...given },
   };
 }
 
@@ -182,10 +207,27 @@ function toSeed(seed: number | null | undefined): number | undefined {
   return Number.isSafeInteger(seed) ? seed : Number(BigInt.asIntN(53, BigInt(seed)));
 }
 
-function toChatMessage({ role, content }: ChatMessageFields): ChatMessage {
+function toChatMessage(message: ChatMessageFields): ChatMessage {
+  const { role, content, name } = message;
   return {
     role: role === "developer" ? "system" : role,
     content: typeof content === "object" && content !== null ? content.map(toContentPart) : (content ?? ""),
+    ...(typeof name === "string" && { name }),
+    ...(message.role === "assistant" && toAssistantTurn(message)),
+    ...(message.role === "tool" && typeof message.tool_call_id === "string" && { toolCallId: message.tool_call_id }),
+  };
+}
+
+function toAssistantTurn(
+  message: Extract<ChatMessageFields, { role: "assistant" }>,
+): Pick<ChatMessage, "toolCalls" | "reasoning"> {
+  const calls = message.tool_calls ?? [];
+  const reasoning = message.reasoning_content ?? message.reasoning;
+  return {
+    ...(calls.length > 0 && {
+      toolCalls: calls.map(({ id, function: { name, arguments: given } }) => ({ id, name, arguments: given ?? {} })),
+    }),
+    ...(typeof reasoning === "string" && { reasoning }),
   };
 }
 
