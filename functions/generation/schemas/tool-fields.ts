@@ -4,12 +4,16 @@ import { z } from "zod";
 import { structuredOutputLimits } from "../../../engine/index.ts";
 import type { JsonObject, ToolDefinition } from "../../../engine/index.ts";
 import { parseBoundedJson } from "../../http/bounded-json.ts";
-import { addIssue, boundedJson, boundedList, flag, name, text } from "./wire-types.ts";
+import { addIssue, boundedJson, boundedList, boundedText, flag, name, text } from "./wire-types.ts";
 
 /** Twice as many as OpenAI accepts: clients of several MCP servers collect this many. Each is printed into the prompt. */
 export const MAX_TOOLS = 256;
 /** Calls of one turn. */
 export const MAX_TOOL_CALLS = 256;
+/** Characters. The largest descriptions are manuals of a few thousand. */
+const MAX_DESCRIPTION_LENGTH = 65_536;
+/** Values and characters of the arguments of a call, which may contain a file that the model wrote. */
+const MAX_ARGUMENTS_SIZE = 524_288;
 /** OpenAI's rule. Some formats of calls have no way to quote other names. */
 const toolNamePattern = /^[a-zA-Z0-9_-]{1,64}$/;
 
@@ -38,7 +42,7 @@ const tool = z
     {
       type: z.literal("function", "must be function: the service has no other tools"),
       function: z.object(
-        { name: toolName, description: text.nullish(), parameters: parameters.nullish(), strict: flag.nullish() },
+        { name: toolName, description: boundedText(MAX_DESCRIPTION_LENGTH).nullish(), parameters: parameters.nullish(), strict: flag.nullish() },
         functionRule,
       ),
     },
@@ -68,7 +72,11 @@ export const toolFields = {
 };
 
 /** Clients send the text that they received; chat templates need the object. */
-const callArguments = z.union([text, z.record(z.string(), z.unknown())], "must be a string with a JSON object").transform(
+const givenArguments = z.union(
+  [boundedText(MAX_ARGUMENTS_SIZE), boundedJson(MAX_ARGUMENTS_SIZE).pipe(z.record(z.string(), z.unknown()))],
+  "must be a string with a JSON object",
+);
+const callArguments = givenArguments.transform(
   (given, context): JsonObject => {
     if (typeof given !== "string") return given;
     if (given.trim() === "") return {};
