@@ -1,4 +1,5 @@
 /** Forms made of fixed text, free text and other forms: structural tags, and thinking before an answer. */
+import { EngineError } from "../contract/errors.ts";
 import { complement, unite } from "./code-point-set.ts";
 import { alternativesOf, literalOf, sequenceOf } from "./expression.ts";
 import type { Expression, Language } from "./expression.ts";
@@ -7,7 +8,8 @@ import type { StructuredOutput } from "./structured-output.ts";
 
 export type StructuralFormat =
   | { readonly type: "text"; readonly text: string }
-  | { readonly type: "form"; readonly form: StructuredOutput }
+  /** `field` is the request's field with the form, for errors. */
+  | { readonly type: "form"; readonly form: StructuredOutput; readonly field?: string }
   | { readonly type: "sequence"; readonly parts: readonly StructuralFormat[] }
   | { readonly type: "alternatives"; readonly options: readonly StructuralFormat[] }
   /** `max` null is no limit. */
@@ -25,27 +27,46 @@ export type StructuralFormat =
 /** Maximum nesting, over which readers recurse. */
 const MAX_DEPTH = 16;
 
-/** The forms within the format. Throws EngineError `invalid_argument` for a marker that cannot be followed. */
-export function formsIn(format: StructuralFormat, depth = 0): StructuredOutput[] {
+/**
+ * Checks all forms within the format with `checkForm`. Throws EngineError `invalid_argument`, also for a marker that
+ * cannot be followed.
+ */
+export function checkStructuralFormat(
+  format: StructuralFormat,
+  checkForm: (form: StructuredOutput) => void,
+  depth = 0,
+): void {
+  const check = (part: StructuralFormat): void => checkStructuralFormat(part, checkForm, depth + 1);
   if (depth > MAX_DEPTH) refuseStructuredOutput(`The format is nested more than ${MAX_DEPTH} levels deep`);
   switch (format.type) {
     case "text":
-      return [];
+      return;
     case "form":
-      return [format.form];
+      return namingField(format.field, () => checkForm(format.form));
     case "sequence":
-      return format.parts.flatMap((part) => formsIn(part, depth + 1));
+      return format.parts.forEach(check);
     case "alternatives":
       if (format.options.length === 0) refuseStructuredOutput("The format has no alternative");
-      return format.options.flatMap((option) => formsIn(option, depth + 1));
+      return format.options.forEach(check);
     case "repetition":
-      return formsIn(format.part, depth + 1);
+      return check(format.part);
     case "text-through":
     case "text-without":
-      checkMarker(format.marker);
-      return [];
+      return checkMarker(format.marker);
     default:
-      return format satisfies never;
+      format satisfies never;
+  }
+}
+
+/** Adds the field to errors of its form. */
+function namingField<Result>(field: string | undefined, read: () => Result): Result {
+  if (field === undefined) return read();
+  try {
+    return read();
+  } catch (error) {
+    if (!(error instanceof EngineError)) throw error;
+    const message = `${field} cannot be enforced: ${error.message}`;
+    throw new EngineError(error.code, message, { parameter: field, cause: error });
   }
 }
 
@@ -61,7 +82,11 @@ export function readStructuralFormat(
       case "text":
         return literalOf(part.text);
       case "form":
-        return adoptLanguage(readForm(part.form), `${numForms++}:`, rules);
+        return adoptLanguage(
+          namingField(part.field, () => readForm(part.form)),
+          `${numForms++}:`,
+          rules,
+        );
       case "sequence":
         return sequenceOf(part.parts.map(read));
       case "alternatives":

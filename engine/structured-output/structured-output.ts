@@ -1,7 +1,7 @@
 /** The forms that a request can prescribe for its text, and the checks before compilation. */
 import { checkJsonSchema } from "./json-schema.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
-import { formsIn } from "./structural-format.ts";
+import { checkStructuralFormat } from "./structural-format.ts";
 import type { StructuralFormat } from "./structural-format.ts";
 
 export type StructuredOutput =
@@ -92,7 +92,7 @@ function checkFormat(format: StructuralFormat): void {
   if (numBytes > MAX_FORMAT_BYTES) {
     refuseStructuredOutput(`A structural format may have at most ${MAX_FORMAT_BYTES} bytes, got ${numBytes}`);
   }
-  for (const form of formsIn(format)) checkStructuredOutput(form);
+  checkStructuralFormat(format, checkStructuredOutput);
 }
 
 function checkChoices(choices: readonly string[]): void {

@@ -2,7 +2,7 @@
 import type { Context, Handler } from "hono";
 
 import type { AppDependencies } from "../app-dependencies.ts";
-import { createRequests, parseBody } from "../generation/generation-kind.ts";
+import { createRequests, formatsOf, parseBody } from "../generation/generation-kind.ts";
 import type { CommonFields, GenerationKind, ParsedBody } from "../generation/generation-kind.ts";
 import { runGenerations } from "../generation/generations.ts";
 import { toErrorAnswer } from "../http/errors.ts";
@@ -39,13 +39,14 @@ export function generationRoute<Fields extends CommonFields>(
     let isStreaming = false;
     try {
       const generations = startGenerations(c, parsed, admission);
-      if (fields.stream !== true) return c.json(await kind.toAnswer(head, generations, fields));
+      const formats = formatsOf({ engine: admission.engine, config });
+      if (fields.stream !== true) return c.json(await kind.toAnswer(head, generations, fields, formats));
       const usage = {
         includeUsage: fields.stream_options?.include_usage === true,
         continuousUsage: fields.stream_options?.continuous_usage_stats === true,
       };
       const complete = Promise.withResolvers<void>();
-      const events = await createEventStream(kind.toChunks(head, generations, usage, fields), {
+      const events = await createEventStream(kind.toChunks(head, generations, usage, fields, formats), {
         keepAliveMs,
         toErrorEvent(error) {
           const requestId = c.get("requestId");

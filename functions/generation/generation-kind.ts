@@ -8,6 +8,8 @@ import type { RequestPaths } from "../http/wire-parameter.ts";
 import type { Config } from "../settings/config.ts";
 import type { AnswerHead, StreamUsageOptions } from "./chat-answer.ts";
 import type { Generation } from "./generations.ts";
+import { modelFormatsOf } from "./parsed-output/model-formats.ts";
+import type { ConfiguredFormats, ModelFormats } from "./parsed-output/model-formats.ts";
 import { parseFields } from "./schemas/parse-fields.ts";
 import { refuseUnservedFields } from "./schemas/unserved-fields.ts";
 import type { UnservedFields } from "./schemas/unserved-fields.ts";
@@ -32,12 +34,18 @@ export interface GenerationKind<Fields extends CommonFields> {
   readonly unservedFields: UnservedFields;
   toRequests(requestId: string, fields: Fields, defaults: RequestDefaults): readonly GenerationRequest[];
   paths(fields: Fields): RequestPaths;
-  toAnswer(head: AnswerHead, generations: AsyncIterable<Generation>, fields: Fields): Promise<object>;
+  toAnswer(
+    head: AnswerHead,
+    generations: AsyncIterable<Generation>,
+    fields: Fields,
+    formats: ModelFormats,
+  ): Promise<object>;
   toChunks(
     head: AnswerHead,
     generations: AsyncIterable<Generation>,
     usage: StreamUsageOptions,
     fields: Fields,
+    formats: ModelFormats,
   ): AsyncGenerator<object>;
 }
 
@@ -65,7 +73,14 @@ export function parseBody<Fields extends CommonFields>(
 /** The settings that limit requests. */
 export type RequestConfig = Pick<Config, "maxLogprobs" | "defaultExtraArguments"> & {
   readonly engine: Pick<Config["engine"], "maxNumWaiting">;
+  /** Default: the formats that the chat template shows. */
+  readonly outputFormats?: ConfiguredFormats;
 };
+
+/** The formats of the output of a request's model. */
+export function formatsOf({ engine, config }: Pick<RequestContext, "engine" | "config">): ModelFormats {
+  return modelFormatsOf(engine, config.outputFormats);
+}
 
 /** The engine and tenant of a request. */
 export interface RequestContext {
@@ -86,6 +101,7 @@ export function createRequests<Fields extends CommonFields>(
   const requests = kind.toRequests(head.id, fields, {
     maxLogprobs: config.maxLogprobs,
     tenant,
+    formats: formatsOf({ engine, config }),
     samplingParams: {
       ...engine.modelInfo?.defaultSamplingParams,
       extraArgs: { ...config.defaultExtraArguments, ...extraArguments },

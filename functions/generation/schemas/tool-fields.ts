@@ -26,14 +26,20 @@ export const toolName = text.regex(toolNamePattern, {
   abort: true,
 });
 
+/** An object with any members. Its type is checked before its size. */
+function jsonObject(maxSize: number, rule: string) {
+  return z
+    .unknown()
+    .refine((value) => isJsonObject(value), { error: rule, abort: true })
+    .pipe(boundedJson(maxSize))
+    .pipe(z.record(z.string(), z.unknown(), rule));
+}
+
 /** The values and characters of a schema are at most as many as the bytes of a structured output. */
-const parameters = boundedJson(structuredOutputLimits.sourceBytes)
-  .pipe(z.record(z.string(), z.unknown(), "must be a JSON Schema: an object"))
-  .refine(({ type }) => type === undefined || type === "object", {
-    path: ["type"],
-    error: "must be object: the arguments of a function are an object",
-    abort: true,
-  });
+const parameters = jsonObject(structuredOutputLimits.sourceBytes, "must be a JSON Schema: an object").refine(
+  ({ type }) => type === undefined || type === "object",
+  { path: ["type"], error: "must be object: the arguments of a function are an object", abort: true },
+);
 
 const functionRule = 'must be an object: {"name": …, "parameters": …}';
 
@@ -55,13 +61,18 @@ const tool = z
 /** `named`: the model must call this tool, once. */
 export type ToolChoice = "auto" | "none" | "required" | { readonly named: string };
 
+const toolChoiceRule = 'must be auto, none, required or {"type": "function", "function": {"name": …}}';
+
 const toolChoice = z
   .union(
     [
-      z.enum(["auto", "none", "required"]),
-      z.object({ type: z.literal("function"), function: z.object({ name: toolName }) }),
+      z.enum(["auto", "none", "required"], toolChoiceRule),
+      z.object({
+        type: z.literal("function", "must be function"),
+        function: z.object({ name: toolName }, 'must be an object: {"name": …}'),
+      }),
     ],
-    'must be auto, none, required or {"type": "function", "function": {"name": …}}',
+    toolChoiceRule,
   )
   .transform((choice): ToolChoice => (typeof choice === "string" ? choice : { named: choice.function.name }));
 
@@ -72,9 +83,10 @@ export const toolFields = {
 };
 
 /** Clients send the text that they received; chat templates need the object. */
+const argumentsRule = "must be a string with a JSON object";
 const givenArguments = z.union(
-  [boundedText(MAX_ARGUMENTS_SIZE), boundedJson(MAX_ARGUMENTS_SIZE).pipe(z.record(z.string(), z.unknown()))],
-  "must be a string with a JSON object",
+  [boundedText(MAX_ARGUMENTS_SIZE), jsonObject(MAX_ARGUMENTS_SIZE, argumentsRule)],
+  argumentsRule,
 );
 const callArguments = givenArguments.transform(
   (given, context): JsonObject => {

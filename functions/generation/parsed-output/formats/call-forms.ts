@@ -13,7 +13,7 @@ const noArguments = { type: "object", properties: {}, additionalProperties: fals
 const anyArguments: StructuredOutput = { kind: "json-object" };
 
 /** The JSON Schema of a tool's arguments. */
-export function schemaOf({ parameters }: ToolDefinition): StructuredOutput {
+function schemaOf({ parameters }: ToolDefinition): StructuredOutput {
   // Without it, a schema may match values that are no objects.
   const schema = parameters === null ? noArguments : { type: "object", ...parameters };
   return { kind: "json-schema", schema: JSON.stringify(schema) };
@@ -22,11 +22,12 @@ export function schemaOf({ parameters }: ToolDefinition): StructuredOutput {
 /** Calls that each start with a marker, among free text in mode `auto`. */
 export function taggedCalls(
   tools: readonly ToolDefinition[],
-  { mode, isParallel }: CallRules,
+  rules: CallRules,
   spelling: CallSpelling & { readonly trigger: string; readonly between: string },
 ): StructuredOutput {
+  const { mode, isParallel } = rules;
   const { trigger, between } = spelling;
-  const call = oneCall(tools, mode, spelling);
+  const call = oneCall(tools, rules, spelling);
   const max = isParallel ? null : 1;
   if (mode === "required") {
     const further = sequence(text(between + trigger), call);
@@ -40,11 +41,12 @@ export function taggedCalls(
 /** A JSON list of calls after a marker, and free text before it in mode `auto`. */
 export function listedCalls(
   tools: readonly ToolDefinition[],
-  { mode, isParallel }: CallRules,
+  rules: CallRules,
   spelling: CallSpelling & { readonly start: string },
 ): StructuredOutput {
+  const { mode, isParallel } = rules;
   const { start } = spelling;
-  const call = oneCall(tools, mode, spelling);
+  const call = oneCall(tools, rules, spelling);
   const further = isParallel ? [repetition(sequence(text(", "), call), 0, null)] : [];
   const list = sequence(text("["), call, ...further, text("]"));
   if (mode === "required") return structural(sequence(text(start), list));
@@ -60,10 +62,11 @@ export function listedCalls(
 /** Calls from the first character on, or a text that starts with another one in mode `auto`. */
 export function leadingCalls(
   tools: readonly ToolDefinition[],
-  { mode, isParallel }: CallRules,
+  rules: CallRules,
   spelling: CallSpelling & { readonly between: string; readonly otherText: string },
 ): StructuredOutput {
-  const call = oneCall(tools, mode, spelling);
+  const { mode, isParallel } = rules;
+  const call = oneCall(tools, rules, spelling);
   const further = isParallel ? [repetition(sequence(text(spelling.between), call), 0, null)] : [];
   const calls = sequence(call, ...further);
   if (mode === "required") return structural(calls);
@@ -71,12 +74,20 @@ export function leadingCalls(
   return structural({ type: "alternatives", options: [calls, other, text("")] });
 }
 
-function oneCall(tools: readonly ToolDefinition[], mode: CallRules["mode"], spelling: CallSpelling): StructuralFormat {
+function oneCall(
+  tools: readonly ToolDefinition[],
+  { mode, schemaField }: CallRules,
+  spelling: CallSpelling,
+): StructuralFormat {
   return {
     type: "alternatives",
     options: tools.map((tool) => {
       const form = mode === "required" || tool.strict ? schemaOf(tool) : anyArguments;
-      return sequence(text(spelling.before(tool.name)), { type: "form", form }, text(spelling.after));
+      return sequence(
+        text(spelling.before(tool.name)),
+        { type: "form", form, field: schemaField(tool) },
+        text(spelling.after),
+      );
     }),
   };
 }
