@@ -30,7 +30,7 @@ export const toolName = text.regex(toolNamePattern, {
 function jsonObject(maxSize: number, rule: string) {
   return z
     .unknown()
-    .refine((value) => isJsonObject(value), { error: rule, abort: true })
+    .refine((value): boolean => isJsonObject(value), { error: rule, abort: true })
     .pipe(boundedJson(maxSize))
     .pipe(z.record(z.string(), z.unknown(), rule));
 }
