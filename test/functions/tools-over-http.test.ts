@@ -5,6 +5,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import { startService } from "../support/running-service.ts";
 import type { RunningService } from "../support/running-service.ts";
+import { biasAgainstWhiteSpace } from "../support/whitespace-bias.ts";
 
 const model = "fovea-shapes";
 let service: RunningService;
@@ -22,7 +23,12 @@ const countParameters = {
   properties: {
     shape: { enum: ["circle", "square", "triangle"] },
     colour: { type: "string", maxLength: 8 },
-    options: { type: "object", properties: { exact: { type: "boolean" } }, required: ["exact"], additionalProperties: false },
+    options: {
+      type: "object",
+      properties: { exact: { type: "boolean" } },
+      required: ["exact"],
+      additionalProperties: false,
+    },
   },
   required: ["shape", "options"],
   additionalProperties: false,
@@ -61,6 +67,7 @@ const body = {
   tools,
   max_tokens: 200,
   parallel_tool_calls: false,
+  logit_bias: biasAgainstWhiteSpace,
 } satisfies OpenAI.ChatCompletionCreateParams;
 
 describe.for([
@@ -71,13 +78,13 @@ describe.for([
 
   test.for([1, 2, 3, 4, 5, 6])("gives a call whose arguments match the schema, with seed %i", async (seed) => {
     const answer = await client.chat.completions.create({ ...body, tool_choice: choice, seed, temperature: 1.5 });
-    const { message, finish_reason: reason } = answer.choices[0]!;
+    const { message, finish_reason: reason } = answer.choices[0];
     expect(reason).toBe("tool_calls");
     expect(message.content).toBeNull();
     expect(message.tool_calls).toHaveLength(1);
     const [call] = message.tool_calls!;
-    expect(call!.id).toMatch(/^call_[\da-f]{24}$/);
-    expectValid(call!);
+    expect(call.id).toMatch(/^call_[\da-f]{24}$/);
+    expectValid(call);
     if (isNamed) expect(call).toMatchObject({ function: { name: "count_shapes" } });
   });
 
@@ -100,10 +107,15 @@ describe.for([
         }),
       ]);
     expect(callsOf(joined)).toEqual(callsOf(whole));
-    expect(new Set(joined.choices.map(({ message }) => message.tool_calls![0]!.id)).size).toBe(3);
+    expect(new Set(joined.choices.map(({ message }) => message.tool_calls![0].id)).size).toBe(3);
     // The id, type and name come once, and arguments in several pieces.
     const [head, ...rest] = deltas;
-    expect(head).toMatchObject({ index: 0, id: expect.any(String), type: "function", function: { name: expect.any(String) } });
+    expect(head).toMatchObject({
+      index: 0,
+      id: expect.any(String),
+      type: "function",
+      function: { name: expect.any(String) },
+    });
     expect(rest.every(({ id, type, function: f, index }) => !id && !type && !f?.name && index === 0)).toBe(true);
     expect(rest.length).toBeGreaterThan(isNamed ? 1 : 0);
   });
@@ -119,7 +131,7 @@ test("parallel calls are all valid, and end where the tokens do", async () => {
     temperature: 1,
     max_tokens: 120,
   });
-  const { message, finish_reason: reason } = answer.choices[0]!;
+  const { message, finish_reason: reason } = answer.choices[0];
   const calls = message.tool_calls!;
   for (const call of reason === "length" ? calls.slice(0, -1) : calls) expectValid(call);
   expect(calls.length).toBeGreaterThan(0);
@@ -129,21 +141,27 @@ test("a strict tool leaves the model free to write text, and constrains what fol
   const strict = tools.map((tool) => ({ ...tool, function: { ...tool.function, strict: true } }));
   const free = await client.chat.completions.create({ ...body, tools: strict, temperature: 0, max_tokens: 16 });
   const plain = await client.chat.completions.create({ ...body, tools: [], temperature: 0, max_tokens: 16 });
-  expect(free.choices[0]!.message.content).toBe(plain.choices[0]!.message.content);
+  expect(free.choices[0].message.content).toBe(plain.choices[0].message.content);
 });
 
 test("a schema that cannot be enforced is rejected with its path, whole and streamed", async () => {
-  const broken = { type: "function", function: { name: "broken", parameters: { type: "object", properties: { a: { type: "colour" } } } } } as const;
+  const broken = {
+    type: "function",
+    function: { name: "broken", parameters: { type: "object", properties: { a: { type: "colour" } } } },
+  } as const;
   for (const stream of [false, true]) {
     const error = await client.chat.completions
       .create({ ...body, tools: [...tools, broken], tool_choice: "required", stream })
-      .then(() => null, (thrown: unknown) => thrown as InstanceType<typeof OpenAI.APIError>);
+      .then(
+        () => null,
+        (thrown: unknown) => thrown as InstanceType<typeof OpenAI.APIError>,
+      );
     expect(error).toMatchObject({ status: 400, param: "tools[3].function.parameters" });
     expect(error!.message).toContain("tools[3].function.parameters cannot be enforced");
   }
   // The same schema is only shown to a model that is free to call.
   const free = await client.chat.completions.create({ ...body, tools: [...tools, broken], max_tokens: 4 });
-  expect(free.choices[0]!.message.role).toBe("assistant");
+  expect(free.choices[0].message.role).toBe("assistant");
 });
 
 test("schemas nested a thousand levels deep are rejected", async () => {
@@ -170,7 +188,7 @@ test("a conversation with calls and results is answered, also where they do not 
   ];
   for (const messages of conversations) {
     const answer = await client.chat.completions.create({ model, messages, tools, max_tokens: 4 });
-    expect(answer.choices[0]!.message.role).toBe("assistant");
+    expect(answer.choices[0].message.role).toBe("assistant");
   }
 });
 

@@ -30,6 +30,13 @@ export const toolCallFormats: readonly ToolCallFormat[] = [
   pythonicFormat,
 ];
 
+/** vLLM's other names of the same formats. */
+export const otherFormatNames: ReadonlyMap<string, string> = new Map([
+  ["qwen3_xml", "qwen3_coder"],
+  ["llama4_json", "llama3_json"],
+  ["llama4_pythonic", "pythonic"],
+]);
+
 /** What a chat template has only if its model writes calls in a format, the most specific format first. */
 const signs: readonly (readonly [RegExp, ToolCallFormat])[] = [
   [/<function=/, qwen3XmlFormat],

@@ -54,7 +54,10 @@ export class OutputParser {
     return this.#parse(this.#splitter?.finish() ?? { reasoning: "", content: "" }, true);
   }
 
-  #parse({ reasoning, content }: { readonly reasoning: string; readonly content: string }, isEnd: boolean): ParsedDelta {
+  #parse(
+    { reasoning, content }: { readonly reasoning: string; readonly content: string },
+    isEnd: boolean,
+  ): ParsedDelta {
     const events: OutputEvent[] = [];
     if (this.#calls === null) events.push({ type: "text", text: content });
     else {

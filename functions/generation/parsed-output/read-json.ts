@@ -9,11 +9,7 @@ import type { Reading, TextSource } from "./text-source.ts";
  *
  * @param isSettled Whether the pieces are final: the reader cannot go back behind them.
  */
-export function* readJson(
-  source: TextSource,
-  take: (piece: string) => void,
-  isSettled: boolean,
-): Reading<boolean> {
+export function* readJson(source: TextSource, take: (piece: string) => void, isSettled: boolean): Reading<boolean> {
   const scanner = new JsonScanner();
   while (true) {
     const { text } = source;

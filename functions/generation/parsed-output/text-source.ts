@@ -83,7 +83,8 @@ const blank = /\s/;
 
 /** Reads white space. */
 export function* skipSpace(source: TextSource): Reading<void> {
-  for (let next = yield* peek(source); next !== "" && blank.test(next); next = yield* peek(source)) source.position += 1;
+  for (let next = yield* peek(source); next !== "" && blank.test(next); next = yield* peek(source))
+    source.position += 1;
 }
 
 /** Reads one of the words if the text continues with it. Returns null, with nothing read, if with none of them. */

@@ -51,9 +51,7 @@ export function planTools(request: ToolRequest, format: ToolCallFormat): ToolPla
   if (choice !== "auto") {
     const callable = typeof choice === "object" ? tools.filter(({ name }) => name === choice.named) : tools;
     const form = format.formOf(callable, rulesOf("required"));
-    return form === null
-      ? planWith(hermesFormat.formOf(callable, rulesOf("required")), hermesFormat)
-      : planWith(form);
+    return form === null ? planWith(hermesFormat.formOf(callable, rulesOf("required")), hermesFormat) : planWith(form);
   }
   if (answerForm !== null) {
     const calls = format.formOf(tools, rulesOf("required"));

@@ -98,8 +98,7 @@ const message = z.discriminatedUnion(
     z.object({ role: z.literal("tool"), content, name: participant, tool_call_id: participant }),
   ],
   {
-    error: ({ input }) =>
-      describeUnknown(input, "role", "must be one of system, developer, user, assistant, tool"),
+    error: ({ input }) => describeUnknown(input, "role", "must be one of system, developer, user, assistant, tool"),
   },
 );
 

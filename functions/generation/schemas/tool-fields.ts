@@ -48,7 +48,12 @@ const tool = z
     {
       type: z.literal("function", "must be function: the service has no other tools"),
       function: z.object(
-        { name: toolName, description: boundedText(MAX_DESCRIPTION_LENGTH).nullish(), parameters: parameters.nullish(), strict: flag.nullish() },
+        {
+          name: toolName,
+          description: boundedText(MAX_DESCRIPTION_LENGTH).nullish(),
+          parameters: parameters.nullish(),
+          strict: flag.nullish(),
+        },
         functionRule,
       ),
     },
@@ -88,17 +93,15 @@ const givenArguments = z.union(
   [boundedText(MAX_ARGUMENTS_SIZE), jsonObject(MAX_ARGUMENTS_SIZE, argumentsRule)],
   argumentsRule,
 );
-const callArguments = givenArguments.transform(
-  (given, context): JsonObject => {
-    if (typeof given !== "string") return given;
-    if (given.trim() === "") return {};
-    const parsed = parseBoundedJson(given);
-    if (parsed.kind === "parsed" && isJsonObject(parsed.value)) return parsed.value;
-    const problem = parsed.kind === "refused" ? `which ${parsed.problem}` : "which is not an object";
-    context.addIssue({ code: "custom", message: `must be a string with a JSON object, ${problem}` });
-    return z.NEVER;
-  },
-);
+const callArguments = givenArguments.transform((given, context): JsonObject => {
+  if (typeof given !== "string") return given;
+  if (given.trim() === "") return {};
+  const parsed = parseBoundedJson(given);
+  if (parsed.kind === "parsed" && isJsonObject(parsed.value)) return parsed.value;
+  const problem = parsed.kind === "refused" ? `which ${parsed.problem}` : "which is not an object";
+  context.addIssue({ code: "custom", message: `must be a string with a JSON object, ${problem}` });
+  return z.NEVER;
+});
 
 const toolCall = z.object(
   {

@@ -44,7 +44,10 @@ test("a message given as a string is one text part, and private use characters p
     { role: "user", content: "\uE000\uE001 <image>" },
     { role: "assistant", content: "\uE002" },
   ] as const;
-  const rendered = renderChat({ messages, addGenerationPrompt: true }, { template: walking, imagePlaceholder: "<image>" });
+  const rendered = renderChat(
+    { messages, addGenerationPrompt: true },
+    { template: walking, imagePlaceholder: "<image>" },
+  );
   expect(rendered.text).toBe("[\uE000\uE001 <image>|][\uE002|]");
   expect(rendered.literal).toEqual([{ start: 4, end: 11 }]);
 });

@@ -52,10 +52,7 @@ export function listedCalls(
   if (mode === "required") return structural(sequence(text(start), list));
   return structural({
     type: "alternatives",
-    options: [
-      sequence({ type: "text-through", marker: start }, list),
-      { type: "text-without", marker: start },
-    ],
+    options: [sequence({ type: "text-through", marker: start }, list), { type: "text-without", marker: start }],
   });
 }
 

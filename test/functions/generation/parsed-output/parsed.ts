@@ -38,7 +38,11 @@ export function parsingOf(format: ToolCallFormat, parsing: Partial<OutputParsing
   };
 }
 
-export function parseAll(parsing: OutputParsing, pieces: readonly string[], start: ReasoningStart | null = null): Parsed {
+export function parseAll(
+  parsing: OutputParsing,
+  pieces: readonly string[],
+  start: ReasoningStart | null = null,
+): Parsed {
   return joined(parseDeltas(parsing, pieces, start));
 }
 
@@ -56,7 +60,7 @@ function joined(deltas: readonly ParsedDelta[]): Parsed {
   const calls: [string, string][] = [];
   for (const { index, start, arguments: piece } of toolCalls) {
     if (start !== undefined) calls[index] = [start.name, ""];
-    calls[index]![1] += piece;
+    calls[index][1] += piece;
   }
   return { content, reasoning, calls };
 }
