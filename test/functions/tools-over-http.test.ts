@@ -85,7 +85,8 @@ describe.for([
     const [call] = message.tool_calls!;
     expect(call.id).toMatch(/^call_[\da-f]{24}$/);
     expectValid(call);
-    if (isNamed) expect(call).toMatchObject({ function: { name: "count_shapes" } });
+    const names = isNamed ? ["count_shapes"] : [...validators.keys()];
+    expect(names).toContain(call.type === "function" ? call.function.name : null);
   });
 
   test("streams the same call in pieces that OpenAI's client joins, for several choices", async () => {

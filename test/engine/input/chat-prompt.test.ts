@@ -59,3 +59,29 @@ test("without images in the model, no text is a placeholder", () => {
     literal: [],
   });
 });
+
+test("placeholders in calls, results, thinking, tools and variables mean no image", () => {
+  const template = new ChatTemplate(
+    "{% for m in messages %}{{ m.content }}{{ m.tool_calls | tojson }}{{ m.reasoning_content }}{{ m.name }}{% endfor %}{{ tools | tojson }}{{ mood }}",
+    {},
+  );
+  const call = { id: "1", name: "f", arguments: { "<image>": ["<image>"] } };
+  const rendered = renderChat(
+    {
+      messages: [
+        { role: "assistant", content: "", toolCalls: [call], reasoning: "<image>" },
+        { role: "tool", content: [image("1"), text("<image>")], name: "<image>" },
+      ],
+      addGenerationPrompt: true,
+      tools: [{ name: "f", description: "<image>", parameters: { type: "object", title: "<image>" }, strict: false }],
+      templateArguments: { mood: "<image>" },
+    },
+    { template, imagePlaceholder: "<image>" },
+  );
+  const places = Array.from(rendered.text.matchAll(/<image>/g), ({ index }) => index);
+  const meant = places.filter((place) => !rendered.literal.some(({ start }) => start === place));
+  expect(places).toHaveLength(8);
+  // The text of the result has a placeholder for its picture.
+  expect(meant).toHaveLength(1);
+  expect(rendered.literal).toHaveLength(7);
+});

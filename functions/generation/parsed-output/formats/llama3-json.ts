@@ -8,11 +8,11 @@ import type { Reading, TextSource } from "../text-source.ts";
 import type { ToolCallFormat } from "../tool-call-format.ts";
 import { leadingCalls } from "./call-forms.ts";
 
-const TAG = "<|python_tag|>";
+const startToken = "<|python_tag|>";
 
 export const llama3JsonFormat: ToolCallFormat = {
   name: "llama3_json",
-  specialTokens: [TAG],
+  specialTokens: [startToken],
   createParser(tools) {
     const names = new Set(tools.map(({ name }) => name));
     return createReadingParser((source) => readCalls(source, (name) => names.has(name)));
@@ -28,7 +28,7 @@ export const llama3JsonFormat: ToolCallFormat = {
 
 function* readCalls(source: TextSource, isName: (name: string) => boolean): Reading<void> {
   yield* skipSpace(source);
-  yield* tryRead(source, TAG);
+  yield* tryRead(source, startToken);
   yield* skipSpace(source);
   if (!(yield* readJsonCall(source, { isName, needsArguments: true }))) {
     source.position = 0;

@@ -40,14 +40,12 @@ const { schema: schemas } = fc.letrec<{ schema: Record<string, unknown>; object:
       additionalProperties: false,
     })),
 }));
-const parameters = fc
-  .dictionary(fc.stringMatching(/^[a-z_]{1,6}$/), schemas, { maxKeys: 3 })
-  .map((properties) => ({
-    type: "object",
-    properties,
-    required: Object.keys(properties),
-    additionalProperties: false,
-  }));
+const parameters = fc.dictionary(fc.stringMatching(/^[a-z_]{1,6}$/), schemas, { maxKeys: 3 }).map((properties) => ({
+  type: "object",
+  properties,
+  required: Object.keys(properties),
+  additionalProperties: false,
+}));
 const toolLists = fc.array(fc.option(parameters), { minLength: 1, maxLength: 3 }).map((list) =>
   list.map((schema, index): ToolDefinition => {
     return { name: `tool-${index}`, description: null, parameters: schema, strict: false };
@@ -84,7 +82,8 @@ for (const format of toolCallFormats) {
           expect(content).toBe("");
           expect(calls).toHaveLength(1);
           for (const [name, json] of calls) expectValid(tools, name, json);
-          if (isNamed) expect(calls[0][0]).toBe("tool-0");
+          const callable = isNamed ? [tools[0].name] : tools.map(({ name }) => name);
+          expect(callable).toContain(calls[0][0]);
           numCalls += 1;
         }
       }),

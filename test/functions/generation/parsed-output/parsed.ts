@@ -12,7 +12,7 @@ export interface Parsed {
   readonly calls: readonly (readonly [string, string])[];
 }
 
-export const weatherTool: ToolDefinition = {
+const weatherTool: ToolDefinition = {
   name: "get_weather",
   description: null,
   strict: false,
@@ -27,7 +27,7 @@ export const weatherTool: ToolDefinition = {
     },
   },
 };
-export const otherTool: ToolDefinition = { name: "stop-it", description: null, strict: false, parameters: null };
+const otherTool: ToolDefinition = { name: "stop-it", description: null, strict: false, parameters: null };
 
 export function parsingOf(format: ToolCallFormat, parsing: Partial<OutputParsing> = {}): OutputParsing {
   return {
