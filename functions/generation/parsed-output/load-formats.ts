@@ -12,16 +12,14 @@ import type { ToolCallFormat } from "./tool-call-format.ts";
 
 export type ParserConfig = Pick<Config, "toolCallParser" | "reasoningParser" | "parserPath">;
 
-const isFunction = (value: unknown): boolean => typeof value === "function";
+const method = z.unknown().refine((value) => typeof value === "function", "must be a function");
 
 const toolCallFormatSchema = z.object({
-  name: z.string("name must be a string"),
-  specialTokens: z.array(z.string(), "specialTokens must be a list of strings").default([]),
-  createParser: z.unknown().refine(isFunction, "createParser must be a function"),
-  formOf: z.unknown().refine((value) => value === undefined || isFunction(value), "formOf must be a function"),
-  createCallId: z
-    .unknown()
-    .refine((value) => value === undefined || isFunction(value), "createCallId must be a function"),
+  name: z.string("must be a string"),
+  specialTokens: z.array(z.string(), "must be a list of strings").default([]),
+  createParser: method,
+  formOf: method.optional(),
+  createCallId: method.optional(),
 });
 
 const marker = z.string("must be a string").min(2, "must have at least two characters");
@@ -29,7 +27,8 @@ const marker = z.string("must be a string").min(2, "must have at least two chara
 const reasoningFormatSchema = z.object({
   name: z.string("must be a string"),
   start: marker,
-  end: marker,
+  // Grammars follow the text up to it.
+  end: marker.refine((text) => text.lastIndexOf(text.charAt(0)) === 0, "must contain its first character only once"),
   startsInside: z.boolean("must be true or false").default(false),
 });
 
