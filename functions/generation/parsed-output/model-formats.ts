@@ -55,7 +55,7 @@ export function chooseToolCallFormat(template: string): ToolCallFormat {
 const formatsOfTemplates = new WeakMap<object, ModelFormats>();
 
 /** @param engine Its model is loaded, or its formats are those of a model without a chat template. */
-export function modelFormatsOf(engine: Engine, configured: ConfiguredFormats | undefined): ModelFormats {
+export function modelFormatsOf(engine: Engine, configured?: ConfiguredFormats): ModelFormats {
   const shown = shownFormats(engine);
   if (configured === undefined) return shown;
   const { toolCalls, reasoning } = configured;
