@@ -1,4 +1,5 @@
 /** Tools with the shipped checkpoint, which has never seen one: grammars alone make its calls valid. */
+import { readFile } from "node:fs/promises";
 import { Ajv2020 } from "ajv/dist/2020.js";
 import OpenAI from "openai";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -191,6 +192,19 @@ test("a conversation with calls and results is answered, also where they do not 
     const answer = await client.chat.completions.create({ model, messages, tools, max_tokens: 4 });
     expect(answer.choices[0].message.role).toBe("assistant");
   }
+});
+
+test("a picture in the result of a call is read", async () => {
+  const picture = await readFile(new URL("../../models/fovea-shapes/examples/scene.png", import.meta.url));
+  const url = `data:image/png;base64,${picture.toString("base64")}`;
+  const call = { id: "call_1", type: "function", function: { name: "look", arguments: "{}" } };
+  const messages = [
+    { role: "user", content: "Describe the picture." },
+    { role: "assistant", tool_calls: [call] },
+    { role: "tool", tool_call_id: "call_1", content: [{ type: "image_url", image_url: { url } }] },
+  ] as unknown as OpenAI.ChatCompletionMessageParam[];
+  const { usage } = await client.chat.completions.create({ model, messages, max_tokens: 4 });
+  expect(usage).toMatchObject({ prompt_tokens_details: { multimodal_tokens: { image: 64 } } });
 });
 
 test("harmless fields are accepted and ignored", async () => {

@@ -43,7 +43,7 @@ const signs: readonly (readonly [RegExp, ToolCallFormat])[] = [
   [/\[TOOL_CALLS\][^]*\[ARGS\]|\[ARGS\][^]*\[TOOL_CALLS\]/, mistralV11Format],
   [/\[TOOL_CALLS\]/, mistralFormat],
   [/<tool_call>/, hermesFormat],
-  [/\[\w+\(\w+=|<\|python_start\|>|func_name1?\(/, pythonicFormat],
+  [/\[\w+\(\w+=|func_name1?\(/, pythonicFormat],
   [/<\|python_tag\|>|"parameters"\s*:|'\{"name": '/, llama3JsonFormat],
 ];
 

@@ -146,6 +146,13 @@ test.for<Case>([
     "",
     [call(), ["stop-it", "{}"]],
   ],
+  [
+    "llama3_json",
+    "Llama 4's tags",
+    '<|python_start|>{"name": "stop-it", "parameters": {}}<|python_end|>',
+    "",
+    [["stop-it", "{}"]],
+  ],
   ["llama3_json", "other JSON as text", '{"name": "Ada", "born": 1815}', '{"name": "Ada", "born": 1815}', []],
   [
     "llama3_json",
