@@ -30,6 +30,7 @@ export { extraArgumentLimits } from "./contract/extra-arguments.ts";
 export type { ExtraArgument, ExtraArguments } from "./contract/extra-arguments.ts";
 export type {
   ChatMessage,
+  ChatPromptInput,
   ChatRole,
   ContentPart,
   GenerationRequest,
@@ -42,14 +43,17 @@ export type {
   DecodedPrompt,
   DecodedTokenLogprobs,
   FinishReason,
+  ReasoningStart,
   RequestOutput,
   SampledLogprobs,
   TokenLogprob,
 } from "./contract/request-output.ts";
 export { createSamplingParams, samplingLimits } from "./contract/sampling-params.ts";
-export type { SamplingParams } from "./contract/sampling-params.ts";
-export { structuredOutputLimits } from "./structured-output/structured-output.ts";
+export type { ReasoningMarkers, ReasoningParams, SamplingParams } from "./contract/sampling-params.ts";
+export type { JsonObject, ToolCall, ToolDefinition } from "./contract/tools.ts";
+export { checkStructuredOutput, structuredOutputLimits } from "./structured-output/structured-output.ts";
 export type { StructuredOutput } from "./structured-output/structured-output.ts";
+export type { StructuralFormat } from "./structured-output/structural-format.ts";
 export type { EngineCoreStats } from "./thread/messages.ts";
 export type { ConnectedImageSource, FetchImageOptions, ImageSource } from "./images/image-source.ts";
 export { createDataUrlImageSource } from "./images/data-url-image-source.ts";
@@ -67,5 +71,6 @@ export type {
   MoveDirectionality,
   MovedRequest,
 } from "./sampling/contract/logits-processor.ts";
+export { importExport } from "./sampling/custom/import-export.ts";
 export { RequestLogitsProcessorAdapter } from "./sampling/contract/request-logits-processor-adapter.ts";
 export type { RequestLogitsProcessor } from "./sampling/contract/request-logits-processor-adapter.ts";

@@ -13,6 +13,7 @@ import { createApp } from "./app.ts";
 import { createWindow } from "./batch/create-window.ts";
 import { LazyBatches } from "./batch/lazy-batches.ts";
 import type { WorkWindow } from "./batch/work-window.ts";
+import { loadConfiguredFormats } from "./generation/parsed-output/load-formats.ts";
 import { BodyIntake } from "./http/body-intake.ts";
 import { createListener } from "./http/listener.ts";
 import { LazyJobs } from "./jobs/lazy-jobs.ts";
@@ -50,14 +51,10 @@ export interface Composition {
   close(): Promise<void>;
 }
 
-/** @throws ConfigError for a JOB_SOURCE of an unknown kind. */
-export async function compose({
-  config,
-  logger,
-  servesRequests = true,
-  onProgress,
-  onFailed,
-}: CompositionOptions): Promise<Composition> {
+/** @throws ConfigError for a JOB_SOURCE of an unknown kind, and for parsers that cannot be loaded. */
+export async function compose(options: CompositionOptions): Promise<Composition> {
+  const { logger, servesRequests = true, onProgress, onFailed } = options;
+  const config = { ...options.config, outputFormats: await loadConfiguredFormats(options.config) };
   const { maxNumSequences, maxNumWaiting } = config.engine;
   const service = new Service({ maxNumRequests: maxNumSequences + maxNumWaiting });
   const bodies = new BodyIntake({

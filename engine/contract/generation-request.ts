@@ -1,7 +1,8 @@
 /** The input of `Engine.generate`: text and image references, not processed yet. */
 import type { SamplingParams } from "./sampling-params.ts";
+import type { JsonObject, ToolCall, ToolDefinition } from "./tools.ts";
 
-export type ChatRole = "system" | "user" | "assistant";
+export type ChatRole = "system" | "user" | "assistant" | "tool";
 
 /** An image of a prompt. */
 export type ImagePart =
@@ -19,11 +20,30 @@ export type ContentPart = { readonly type: "text"; readonly text: string } | Ima
 
 export interface ChatMessage {
   readonly role: ChatRole;
+  /** Empty text for an assistant's turn that only calls tools. */
   readonly content: string | readonly ContentPart[];
+  /** Of an assistant's turn. */
+  readonly toolCalls?: readonly ToolCall[];
+  /** Of an assistant's turn: the text of its thinking. Most chat templates print it for the last turns only. */
+  readonly reasoning?: string;
+  /** Of a tool's result: the call that it answers. */
+  readonly toolCallId?: string;
+  /** The name of the participant, or of the tool. */
+  readonly name?: string;
+}
+
+export interface ChatPromptInput {
+  readonly kind: "chat";
+  readonly messages: readonly ChatMessage[];
+  readonly addGenerationPrompt: boolean;
+  /** The tools that the chat template describes to the model. Default none. */
+  readonly tools?: readonly ToolDefinition[];
+  /** Further variables of the chat template (`chat_template_kwargs`), such as `enable_thinking`. */
+  readonly templateArguments?: JsonObject;
 }
 
 export type Prompt =
-  | { readonly kind: "chat"; readonly messages: readonly ChatMessage[]; readonly addGenerationPrompt: boolean }
+  | ChatPromptInput
   /** `images` are in the order of the model's image placeholders in `text`. */
   | {
       readonly kind: "text";

@@ -42,12 +42,19 @@ export interface DecodedPrompt {
   readonly logprobs: readonly (DecodedTokenLogprobs | null)[] | null;
 }
 
+/**
+ * Where an output starts, as the end of the prompt says: inside the model's thinking, after it, or before it.
+ */
+export type ReasoningStart = "inside" | "after" | "before";
+
 export interface RequestOutput {
   readonly requestId: string;
   /** Index of the choice that this delta belongs to. */
   readonly index: number;
   /** Set on the first output of each choice if the request asks for the prompt or its logprobs; otherwise null. */
   readonly prompt: DecodedPrompt | null;
+  /** Set on the first output of each choice if `samplingParams.reasoning` is set. */
+  readonly reasoningStart?: ReasoningStart;
   /** Text that became final since the last output; "" while a character or a stop string is incomplete. */
   readonly text: string;
   /** Tokens since the last output. */

@@ -3,6 +3,21 @@ import type { StructuredOutput } from "../structured-output/structured-output.ts
 import { EngineError } from "./errors.ts";
 import type { ExtraArguments } from "./extra-arguments.ts";
 
+/** How a model marks its thinking in its output. */
+export interface ReasoningMarkers {
+  /** Such as `<think>`. The chat template may write it at the end of the prompt. */
+  readonly start: string;
+  /** Such as `</think>`. */
+  readonly end: string;
+  /** Whether the output is thinking from its start unless the prompt ends with `end`. */
+  readonly startsInside: boolean;
+}
+
+export interface ReasoningParams extends ReasoningMarkers {
+  /** Tokens of thinking after which the engine writes `end`; null for any number. */
+  readonly tokenBudget: number | null;
+}
+
 export interface SamplingParams {
   /** 0 is greedy; values in (0, 0.01) are raised to 0.01. */
   readonly temperature: number;
@@ -41,6 +56,10 @@ export interface SamplingParams {
   readonly includeStopStringInOutput: boolean;
   readonly ignoreEos: boolean;
   readonly skipSpecialTokens: boolean;
+  /** Texts of special tokens that the text contains although `skipSpecialTokens` is true, such as `[TOOL_CALLS]`. */
+  readonly keptSpecialTokens: readonly string[];
+  /** How the model marks its thinking; null for a model that does not. `structuredOutput` is the form of the rest. */
+  readonly reasoning: ReasoningParams | null;
   /** Number of alternatives reported per generated token (0: the token's own only); null reports none. */
   readonly logprobs: number | null;
   /** Like `logprobs`, for every token of the prompt but the first. Such a prompt is computed without reused KV. */
@@ -69,6 +88,8 @@ const defaultSamplingParams: SamplingParams = {
   includeStopStringInOutput: false,
   ignoreEos: false,
   skipSpecialTokens: true,
+  keptSpecialTokens: [],
+  reasoning: null,
   logprobs: null,
   promptLogprobs: null,
   extraArgs: {},

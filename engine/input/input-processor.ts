@@ -57,6 +57,19 @@ interface TokenizedPrompt {
   readonly tokenIds: readonly number[];
   /** True if image tokens are the only images: the other text is known to contain none. */
   readonly isExact: boolean;
+  /** What was tokenized; "" for a prompt of tokens. */
+  readonly text: string;
+}
+
+/** A request that was checked as far as possible without its images. */
+export interface BegunPrompt {
+  /** The rendered conversation or the text of the prompt; "" for a prompt of tokens. */
+  readonly text: string;
+  readonly parts: readonly ImagePart[];
+  readonly options: ProcessorOptions;
+  readonly whole: TokenizedPrompt;
+  /** Null if the prompt must not be shortened. */
+  readonly limit: PromptLimit | null;
 }
 
 /** In model lengths: the tokens of a longer text are not counted to the end before it is rejected. */
@@ -69,13 +82,16 @@ export class InputProcessor {
     this.#options = options;
   }
 
-  /**
-   * Rejects everything that can be rejected without an image before fetching one. Images are fetched and processed
-   * concurrently. When one fails, the others are cancelled, and no work of the request is left when the promise
-   * settles. Throws EngineError `invalid_argument`, `prompt_too_long`, `too_many_images`, errors of images, or
-   * `aborted`.
-   */
+  /** `begin` and `complete`, with their errors. */
   async process(request: GenerationRequest, signal: AbortSignal): Promise<ProcessedPrompt> {
+    return this.complete(request, await this.begin(request, signal), signal);
+  }
+
+  /**
+   * Rejects everything that can be rejected without an image. Throws EngineError `invalid_argument`, `prompt_too_long`,
+   * `too_many_images` or `aborted`.
+   */
+  async begin(request: GenerationRequest, signal: AbortSignal): Promise<BegunPrompt> {
     const { prompt } = request;
     const parts = imagesOfPrompt(prompt);
     this.#checkImages(parts, prompt);
@@ -83,8 +99,20 @@ export class InputProcessor {
     const limit = this.#promptLimit(request);
     const whole = await this.#tokenize(prompt, signal);
     this.#checkTokens(whole, parts, limit !== null);
-    if (parts.length === 0) return this.#finish(whole.tokenIds, [], limit);
+    return { text: whole.text, parts, options, whole, limit };
+  }
 
+  /**
+   * Images are fetched and processed concurrently. When one fails, the others are cancelled, and no work of the request
+   * is left when the promise settles. Throws EngineError `invalid_argument`, `prompt_too_long`, errors of images, or
+   * `aborted`.
+   */
+  async complete(
+    request: GenerationRequest,
+    { parts, options, whole, limit }: BegunPrompt,
+    signal: AbortSignal,
+  ): Promise<ProcessedPrompt> {
+    if (parts.length === 0) return this.#finish(whole.tokenIds, [], limit);
     const shortened = limit === null ? null : shortenUnloaded(whole.tokenIds, parts, this.#imageInputs(), limit);
     const tokenized = { ...whole, tokenIds: shortened?.tokenIds ?? whole.tokenIds };
     const kept = shortened === null ? parts : shortened.kept.flatMap((index) => parts.slice(index, index + 1));
@@ -176,12 +204,12 @@ export class InputProcessor {
   /** Returns token ids in which every image is still one placeholder or (in token prompts) already has its features. */
   async #tokenize(prompt: Prompt, signal: AbortSignal): Promise<TokenizedPrompt> {
     const processor = this.#options.imageInputs?.processor;
-    const { tokenIds, isExact } = await this.#encode(prompt, signal);
-    return { tokenIds: processor?.applyTokensOnly?.(tokenIds) ?? tokenIds, isExact };
+    const { tokenIds, ...rest } = await this.#encode(prompt, signal);
+    return { tokenIds: processor?.applyTokensOnly?.(tokenIds) ?? tokenIds, ...rest };
   }
 
   async #encode(prompt: Prompt, signal: AbortSignal): Promise<TokenizedPrompt> {
-    if (prompt.kind === "tokens") return { tokenIds: prompt.tokenIds, isExact: false };
+    if (prompt.kind === "tokens") return { tokenIds: prompt.tokenIds, isExact: false, text: "" };
     const { tokenizer, maxModelLen } = this.#options;
     const rendered = this.#render(prompt);
     const maxTokens = maxModelLen * MAX_COUNTED_LENGTHS;
@@ -192,7 +220,7 @@ export class InputProcessor {
       signal,
     });
     if (tokenIds === null) throw tooLong(`more than ${maxTokens}`, maxModelLen);
-    return { tokenIds, isExact: prompt.kind !== "text" };
+    return { tokenIds, isExact: prompt.kind !== "text", text: rendered.text };
   }
 
   #render(prompt: Exclude<Prompt, { readonly kind: "tokens" }>): RenderedPrompt {
@@ -204,10 +232,9 @@ export class InputProcessor {
       case "parts":
         return renderParts(prompt.parts, imagePlaceholder, imageInputs?.processor.markers ?? noMarkers);
       case "chat":
-        return renderChat(prompt.messages, {
+        return renderChat(prompt, {
           template: requireTemplate(chatTemplate),
           imagePlaceholder,
-          addGenerationPrompt: prompt.addGenerationPrompt,
           markers: imageInputs?.processor.placesImagesInText ? imageInputs.processor.markers : undefined,
         });
     }

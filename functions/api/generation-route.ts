@@ -2,7 +2,7 @@
 import type { Context, Handler } from "hono";
 
 import type { AppDependencies } from "../app-dependencies.ts";
-import { createRequests, parseBody } from "../generation/generation-kind.ts";
+import { createRequests, formatsOf, parseBody } from "../generation/generation-kind.ts";
 import type { CommonFields, GenerationKind, ParsedBody } from "../generation/generation-kind.ts";
 import { runGenerations } from "../generation/generations.ts";
 import type { Generation } from "../generation/generations.ts";
@@ -42,11 +42,12 @@ export function generationRoute<Fields extends CommonFields>(
     const admission = service.admit(c.req.raw.signal);
     let isStreaming = false;
     try {
+      const formats = formatsOf({ engine: admission.engine, config });
       let numOmittedImages = 0;
       const generations = countOmitted(startGenerations(c, parsed, admission), (count) => (numOmittedImages += count));
       const omittedHeader = () => (numOmittedImages > 0 ? { [omittedImagesHeader]: String(numOmittedImages) } : {});
       if (fields.stream !== true) {
-        const answer = await kind.toAnswer(head, generations, fields);
+        const answer = await kind.toAnswer(head, generations, fields, formats);
         return c.json(answer, 200, omittedHeader());
       }
       const usage = {
@@ -54,7 +55,7 @@ export function generationRoute<Fields extends CommonFields>(
         continuousUsage: fields.stream_options?.continuous_usage_stats === true,
       };
       const complete = Promise.withResolvers<void>();
-      const events = await createEventStream(kind.toChunks(head, generations, usage, fields), {
+      const events = await createEventStream(kind.toChunks(head, generations, usage, fields, formats), {
         keepAliveMs,
         toErrorEvent(error) {
           const requestId = c.get("requestId");

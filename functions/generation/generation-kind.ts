@@ -9,6 +9,8 @@ import type { Config } from "../settings/config.ts";
 import type { InlineImages } from "../settings/images.ts";
 import type { AnswerHead, StreamUsageOptions } from "./chat-answer.ts";
 import type { Generation } from "./generations.ts";
+import { modelFormatsOf } from "./parsed-output/model-formats.ts";
+import type { ConfiguredFormats, ModelFormats } from "./parsed-output/model-formats.ts";
 import { parseFields } from "./schemas/parse-fields.ts";
 import { refuseUnservedFields } from "./schemas/unserved-fields.ts";
 import type { UnservedFields } from "./schemas/unserved-fields.ts";
@@ -33,12 +35,18 @@ export interface GenerationKind<Fields extends CommonFields> {
   readonly unservedFields: UnservedFields;
   toRequests(requestId: string, fields: Fields, defaults: RequestDefaults): readonly GenerationRequest[];
   paths(fields: Fields, inlineImages: InlineImages): RequestPaths;
-  toAnswer(head: AnswerHead, generations: AsyncIterable<Generation>, fields: Fields): Promise<object>;
+  toAnswer(
+    head: AnswerHead,
+    generations: AsyncIterable<Generation>,
+    fields: Fields,
+    formats: ModelFormats,
+  ): Promise<object>;
   toChunks(
     head: AnswerHead,
     generations: AsyncIterable<Generation>,
     usage: StreamUsageOptions,
     fields: Fields,
+    formats: ModelFormats,
   ): AsyncGenerator<object>;
 }
 
@@ -70,7 +78,14 @@ export function parseBody<Fields extends CommonFields>(
 /** The settings that limit requests. */
 export type RequestConfig = Pick<Config, "maxLogprobs" | "defaultExtraArguments" | "inlineImages"> & {
   readonly engine: Pick<Config["engine"], "maxNumWaiting">;
+  /** Default: the formats that the chat template shows. */
+  readonly outputFormats?: ConfiguredFormats;
 };
+
+/** The formats of the output of a request's model. */
+export function formatsOf({ engine, config }: Pick<RequestContext, "engine" | "config">): ModelFormats {
+  return modelFormatsOf(engine, config.outputFormats);
+}
 
 /** The engine and tenant of a request. */
 export interface RequestContext {
@@ -92,6 +107,7 @@ export function createRequests<Fields extends CommonFields>(
     maxLogprobs: config.maxLogprobs,
     inlineImages: config.inlineImages,
     tenant,
+    formats: formatsOf({ engine, config }),
     samplingParams: {
       ...engine.modelInfo?.defaultSamplingParams,
       extraArgs: { ...config.defaultExtraArguments, ...extraArguments },

@@ -2,17 +2,25 @@
 import { createSamplingParams } from "../../engine/index.ts";
 import type {
   ChatMessage,
+  ChatPromptInput,
   ContentPart,
   GenerationRequest,
   ImagePart,
   Prompt,
+  ReasoningParams,
   SamplingParams,
+  StructuredOutput,
+  ToolDefinition,
 } from "../../engine/index.ts";
 import { HttpError } from "../http/errors.ts";
 import type { RequestPaths } from "../http/wire-parameter.ts";
 import type { InlineImages } from "../settings/images.ts";
 import type { EchoOptions } from "./completion-answer.ts";
 import { readsInlineImages, splitInlineImages } from "./inline-images.ts";
+import type { ModelFormats } from "./parsed-output/model-formats.ts";
+import type { OutputParsing } from "./parsed-output/output-parser.ts";
+import { planTools, UnenforceableTool } from "./parsed-output/tool-plan.ts";
+import type { ToolPlan } from "./parsed-output/tool-plan.ts";
 import type { ChatCompletionRequest, ChatMessageFields } from "./schemas/chat-completion-request.ts";
 import { DEFAULT_MAX_TOKENS } from "./schemas/completion-request.ts";
 import type { CompletionRequest } from "./schemas/completion-request.ts";
@@ -25,14 +33,16 @@ export interface RequestDefaults {
   readonly samplingParams: Partial<SamplingParams>;
   /** See `AppEnvironment`. */
   readonly tenant: string;
+  readonly formats: ModelFormats;
 }
 
 /** Throws HttpError or EngineError `invalid_argument` for values out of range. */
 export function toChatRequest(
   requestId: string,
   fields: ChatCompletionRequest,
-  { maxLogprobs, inlineImages, samplingParams: defaults, tenant }: RequestDefaults,
+  { maxLogprobs, inlineImages, samplingParams: defaults, tenant, formats }: RequestDefaults,
 ): GenerationRequest {
+  const plan = planToolsOf(fields, formats);
   const logprobs = fields.logprobs ? (fields.top_logprobs ?? 0) : null;
   checkLogprobs(logprobs, maxLogprobs, "top_logprobs");
   checkLogprobs(fields.prompt_logprobs ?? null, maxLogprobs, "prompt_logprobs");
@@ -42,6 +52,8 @@ export function toChatRequest(
       kind: "chat",
       messages: fields.messages.map((message, index) => toChatMessage(message, index, inlineImages)),
       addGenerationPrompt: fields.add_generation_prompt ?? true,
+      ...toolsOfPrompt(fields),
+      ...templateArguments(fields),
     },
     numChoices: fields.n ?? 1,
     ...truncation(fields),
@@ -53,9 +65,82 @@ export function toChatRequest(
         maxTokens: fields.max_completion_tokens ?? fields.max_tokens,
         logprobs,
         promptLogprobs: fields.prompt_logprobs ?? null,
+        structuredOutput: plan?.structuredOutput ?? structuredOutputOf(fields),
+        keptSpecialTokens: plan?.parsing.format.specialTokens ?? [],
+        reasoning: reasoningOf(fields, formats),
       },
       defaults,
     ),
+  };
+}
+
+/** How the text of the answer is parsed. Throws like `toChatRequest`. */
+export function chatParsing(fields: ChatCompletionRequest, formats: ModelFormats): OutputParsing {
+  return {
+    toolCalls: planToolsOf(fields, formats)?.parsing ?? null,
+    reasoning: formats.reasoning,
+    includesReasoning: fields.include_reasoning ?? true,
+  };
+}
+
+function planToolsOf(fields: ChatCompletionRequest, { toolCalls: format }: ModelFormats): ToolPlan | null {
+  try {
+    return planTools(
+      {
+        tools: fields.tools ?? [],
+        choice: fields.tool_choice ?? "auto",
+        isParallel: fields.parallel_tool_calls ?? true,
+        answerForm: structuredOutputOf(fields),
+        schemaField: (tool) => toolField(fields, tool, "parameters"),
+      },
+      format,
+    );
+  } catch (error) {
+    if (!(error instanceof UnenforceableTool)) throw error;
+    const parameter = toolField(fields, error.tool, "strict");
+    throw new HttpError(
+      400,
+      "invalid_value",
+      `${parameter} ${error.message}. Leave it out, or send tool_choice: required.`,
+      { parameter, cause: error },
+    );
+  }
+}
+
+function toolField({ tools }: ChatCompletionRequest, tool: ToolDefinition, field: "parameters" | "strict"): string {
+  return `tools[${tools?.indexOf(tool) ?? 0}].function.${field}`;
+}
+
+function reasoningOf(
+  { thinking_token_budget: budget }: ChatCompletionRequest,
+  { reasoning }: ModelFormats,
+): ReasoningParams | null {
+  if (reasoning !== null) {
+    const { start, end, startsInside } = reasoning;
+    return { start, end, startsInside, tokenBudget: budget ?? null };
+  }
+  if (typeof budget !== "number") return null;
+  throw new HttpError(
+    400,
+    "invalid_value",
+    "thinking_token_budget cannot be applied: this model does not mark its thinking. REASONING_PARSER sets its markers.",
+    { parameter: "thinking_token_budget" },
+  );
+}
+
+/** With `tool_choice: none`, the model does not see the tools. */
+function toolsOfPrompt({ tools, tool_choice: choice }: ChatCompletionRequest): Pick<ChatPromptInput, "tools"> {
+  return !tools || tools.length === 0 || choice === "none" ? {} : { tools };
+}
+
+/** The effort is a variable of some templates; others know only whether to think. */
+function templateArguments({
+  chat_template_kwargs: given,
+  reasoning_effort: effort,
+}: ChatCompletionRequest): Pick<ChatPromptInput, "templateArguments"> {
+  if (!effort) return given ? { templateArguments: given } : {};
+  return {
+    templateArguments: { reasoning_effort: effort, ...(effort === "none" && { enable_thinking: false }), ...given },
   };
 }
 
@@ -75,6 +160,7 @@ export function toCompletionRequests(
       maxTokens: promptOnly ? 1 : (fields.max_tokens ?? DEFAULT_MAX_TOKENS),
       logprobs,
       promptLogprobs: fields.prompt_logprobs ?? (echo ? logprobs : null),
+      structuredOutput: structuredOutputOf(fields),
     },
     defaults,
   );
@@ -148,7 +234,8 @@ export function chatRequestPaths(fields: ChatCompletionRequest, inlineImages: In
   const images = fields.messages.flatMap((message, index) =>
     partsOf(message, index, inlineImages).flatMap(({ part, path }) => (part.type === "text" ? [] : [path])),
   );
-  return { prompt: "messages", images, structuredOutput: structuredOutputField(fields) };
+  const isToolForm = structuredOutputOf(fields) === null && (fields.tools ?? []).length > 0;
+  return { prompt: "messages", images, structuredOutput: isToolForm ? "tools" : structuredOutputField(fields) };
 }
 
 /** The field of a part that contains its content. */
@@ -170,11 +257,14 @@ interface OwnParams {
   readonly maxTokens: number | null | undefined;
   readonly logprobs: number | null;
   readonly promptLogprobs: number | null;
+  readonly structuredOutput: StructuredOutput | null;
+  readonly keptSpecialTokens?: readonly string[];
+  readonly reasoning?: ReasoningParams | null;
 }
 
 function toSamplingParams(
   fields: SamplingFields,
-  { maxTokens, logprobs, promptLogprobs }: OwnParams,
+  { maxTokens, logprobs, promptLogprobs, structuredOutput, keptSpecialTokens, reasoning }: OwnParams,
   defaults: Partial<SamplingParams>,
 ): SamplingParams {
   return createSamplingParams({
@@ -198,7 +288,9 @@ function toSamplingParams(
     skipSpecialTokens: fields.skip_special_tokens ?? undefined,
     logprobs,
     promptLogprobs,
-    structuredOutput: structuredOutputOf(fields),
+    structuredOutput,
+    keptSpecialTokens,
+    reasoning,
     extraArgs: { ...defaults.extraArgs, ...fields.vllm_xargs },
   });
 }
@@ -210,10 +302,30 @@ function toSeed(seed: number | null | undefined): number | undefined {
 }
 
 function toChatMessage(message: ChatMessageFields, index: number, inlineImages: InlineImages): ChatMessage {
+  const { role, name } = message;
   const parts = partsOf(message, index, inlineImages).map(({ part }) => part);
   const [first, ...others] = parts;
   const isPlain = !Array.isArray(message.content) && first?.type === "text" && others.length === 0;
-  return { role: message.role === "developer" ? "system" : message.role, content: isPlain ? first.text : parts };
+  return {
+    role: role === "developer" ? "system" : role,
+    content: isPlain ? first.text : parts,
+    ...(typeof name === "string" && { name }),
+    ...(message.role === "assistant" && toAssistantTurn(message)),
+    ...(message.role === "tool" && typeof message.tool_call_id === "string" && { toolCallId: message.tool_call_id }),
+  };
+}
+
+function toAssistantTurn(
+  message: Extract<ChatMessageFields, { role: "assistant" }>,
+): Pick<ChatMessage, "toolCalls" | "reasoning"> {
+  const calls = message.tool_calls ?? [];
+  const reasoning = message.reasoning_content ?? message.reasoning;
+  return {
+    ...(calls.length > 0 && {
+      toolCalls: calls.map(({ id, function: { name, arguments: given } }) => ({ id, name, arguments: given ?? {} })),
+    }),
+    ...(typeof reasoning === "string" && { reasoning }),
+  };
 }
 
 interface PlacedPart {

@@ -28,7 +28,7 @@ export interface RequestPaths {
   readonly prompt: string;
   /** Paths of all images, in order. */
   readonly images: readonly string[];
-  readonly structuredOutput: "response_format" | "structured_outputs";
+  readonly structuredOutput: "response_format" | "structured_outputs" | "tools";
 }
 
 /**

@@ -1,7 +1,9 @@
 /** Wire schema of POST /v1/chat/completions. */
 import { z } from "zod";
 
+import { reasoningFields } from "./reasoning-fields.ts";
 import { checkCombinations, samplingFields } from "./sampling-fields.ts";
+import { checkTools, toolCalls, toolFields } from "./tool-fields.ts";
 import { addIssue, boundedList, boundedText, count, flag, MAX_NAME_LENGTH, name, text } from "./wire-types.ts";
 
 /** More messages than fit into any context. */
@@ -71,33 +73,40 @@ const contentRule = "must be a string or a list of parts";
 const content = z.union([text, boundedList(normalizedPart, MAX_PARTS, contentRule)], contentRule);
 
 const absentOrEmpty = z.unknown().refine((value) => value === null || (Array.isArray(value) && value.length === 0), {
-  error: "is not supported: the service has no tools",
+  error: "is not supported; use tool_calls",
   abort: true,
 });
+
+/** The name of a participant. Chat templates may print it. */
+const participant = name.nullish();
 
 const message = z.discriminatedUnion(
   "role",
   [
-    z.object({ role: z.enum(["system", "developer"]), content }),
-    z.object({ role: z.literal("user"), content }),
+    z.object({ role: z.enum(["system", "developer"]), content, name: participant }),
+    z.object({ role: z.literal("user"), content, name: participant }),
     z.object({
       role: z.literal("assistant"),
       content: content.nullish(),
-      tool_calls: absentOrEmpty.optional(),
+      name: participant,
+      tool_calls: toolCalls.nullish(),
       function_call: absentOrEmpty.optional(),
+      // Servers return the same text under both names.
+      reasoning_content: text.nullish(),
+      reasoning: text.nullish(),
     }),
+    z.object({ role: z.literal("tool"), content, name: participant, tool_call_id: participant }),
   ],
   {
-    error: ({ input }) =>
-      isTool(input)
-        ? "is tool: the service has no tools"
-        : describeUnknown(input, "role", "must be one of system, developer, user, assistant"),
+    error: ({ input }) => describeUnknown(input, "role", "must be one of system, developer, user, assistant, tool"),
   },
 );
 
 export const chatCompletionRequest = z
   .object({
     ...samplingFields,
+    ...toolFields,
+    ...reasoningFields,
     messages: boundedList(message, MAX_MESSAGES, "must be a list of messages").min(
       1,
       "must contain at least one message",
@@ -109,6 +118,7 @@ export const chatCompletionRequest = z
   })
   .superRefine((fields, context) => {
     checkCombinations(fields, context);
+    checkTools(fields, context);
     if ((fields.top_logprobs ?? 0) > 0 && fields.logprobs !== true) {
       addIssue(context, "top_logprobs", "can only be given when logprobs is true");
     }
@@ -127,10 +137,6 @@ function describe(value: unknown): string {
   if (typeof value === "string") return JSON.stringify(value.slice(0, 40));
   if (typeof value !== "object" || value === null) return String(value);
   return Array.isArray(value) ? "a list" : "an object";
-}
-
-function isTool(input: unknown): boolean {
-  return isRecord(input) && (input.role === "tool" || input.role === "function");
 }
 
 function isRecord(input: unknown): input is Record<string, unknown> {

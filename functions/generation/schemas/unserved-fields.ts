@@ -33,7 +33,6 @@ const unservedEverywhere: UnservedFields = {
   logits_processors: isEmpty,
   media_io_kwargs: isEmpty,
   repetition_detection: never,
-  thinking_token_budget: never,
   return_token_ids: equals(false),
   return_tokens_as_token_ids: equals(false),
 };
@@ -45,20 +44,19 @@ const advice: Readonly<Record<string, string>> = {
   guided_regex: 'send structured_outputs: {"regex": …} instead',
   guided_choice: 'send structured_outputs: {"choice": […]} instead',
   guided_grammar: 'send structured_outputs: {"grammar": …} instead',
+  functions: "send tools instead",
+  function_call: "send tool_choice instead",
   logits_processors: "the processors of LOGITS_PROCESSORS take their arguments from vllm_xargs",
 };
 
 export const unservedInChat: UnservedFields = {
   ...unservedEverywhere,
   echo: equals(false),
-  tools: isEmpty,
-  tool_choice: equals("none", "auto"),
   functions: isEmpty,
   function_call: equals("none", "auto"),
   add_special_tokens: equals(false),
   continue_final_message: equals(false),
   chat_template: never,
-  chat_template_kwargs: isEmpty,
   documents: isEmpty,
   audio: never,
   modalities: (value) => Array.isArray(value) && value.every((modality) => modality === "text"),
@@ -67,6 +65,7 @@ export const unservedInChat: UnservedFields = {
 export const unservedInCompletions: UnservedFields = {
   ...unservedEverywhere,
   suffix: equals(""),
+  thinking_token_budget: never,
   prompt_embeds: never,
 };
 

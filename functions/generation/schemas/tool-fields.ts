@@ -1,0 +1,156 @@
+/** Wire fields of tools: the functions that a model may call, and the calls of earlier turns. */
+import { z } from "zod";
+
+import { structuredOutputLimits } from "../../../engine/index.ts";
+import type { JsonObject, ToolDefinition } from "../../../engine/index.ts";
+import { parseBoundedJson } from "../../http/bounded-json.ts";
+import { addIssue, boundedJson, boundedList, boundedText, flag, name, text } from "./wire-types.ts";
+
+/** Twice as many as OpenAI accepts: clients of several MCP servers collect this many. Each is printed into the prompt. */
+const MAX_TOOLS = 256;
+/** Calls of one turn. */
+const MAX_TOOL_CALLS = 256;
+/** Characters. The largest descriptions are manuals of a few thousand. */
+const MAX_DESCRIPTION_LENGTH = 65_536;
+/** Values and characters of the arguments of a call, which may contain a file that the model wrote. */
+const MAX_ARGUMENTS_SIZE = 524_288;
+/** OpenAI's rule. Some formats of calls have no way to quote other names. */
+const toolNamePattern = /^[a-zA-Z0-9_-]{1,64}$/;
+
+/** A name that a tool may have. */
+const toolName = text.regex(toolNamePattern, {
+  error: ({ input }) => {
+    const shown = typeof input === "string" ? JSON.stringify(input.slice(0, 80)) : typeof input;
+    return `must be 1 to 64 letters, digits, underscores and hyphens, got ${shown}`;
+  },
+  abort: true,
+});
+
+/** An object with any members. Its type is checked before its size. */
+function jsonObject(maxSize: number, rule: string) {
+  return z
+    .unknown()
+    .refine((value): boolean => isJsonObject(value), { error: rule, abort: true })
+    .pipe(boundedJson(maxSize))
+    .pipe(z.record(z.string(), z.unknown(), rule));
+}
+
+/** The values and characters of a schema are at most as many as the bytes of a structured output. */
+const parameters = jsonObject(structuredOutputLimits.sourceBytes, "must be a JSON Schema: an object").refine(
+  ({ type }) => type === undefined || type === "object",
+  { path: ["type"], error: "must be object: the arguments of a function are an object", abort: true },
+);
+
+const functionRule = 'must be an object: {"name": …, "parameters": …}';
+
+const tool = z
+  .object(
+    {
+      type: z.literal("function", "must be function: the service has no other tools"),
+      function: z.object(
+        {
+          name: toolName,
+          description: boundedText(MAX_DESCRIPTION_LENGTH).nullish(),
+          parameters: parameters.nullish(),
+          strict: flag.nullish(),
+        },
+        functionRule,
+      ),
+    },
+    'must be an object: {"type": "function", "function": …}',
+  )
+  .transform(({ function: { name: of, description, parameters: schema, strict } }): ToolDefinition => {
+    return { name: of, description: description ?? null, parameters: schema ?? null, strict: strict === true };
+  });
+
+/** `named`: the model must call this tool, once. */
+export type ToolChoice = "auto" | "none" | "required" | { readonly named: string };
+
+const toolChoiceRule = 'must be auto, none, required or {"type": "function", "function": {"name": …}}';
+
+const toolChoice = z
+  .union(
+    [
+      z.enum(["auto", "none", "required"], toolChoiceRule),
+      z.object({
+        type: z.literal("function", "must be function"),
+        function: z.object({ name: toolName }, 'must be an object: {"name": …}'),
+      }),
+    ],
+    toolChoiceRule,
+  )
+  .transform((choice): ToolChoice => (typeof choice === "string" ? choice : { named: choice.function.name }));
+
+export const toolFields = {
+  tools: boundedList(tool, MAX_TOOLS, "must be a list of tools").nullish(),
+  tool_choice: toolChoice.nullish(),
+  parallel_tool_calls: flag.nullish(),
+};
+
+/** Clients send the text that they received; chat templates need the object. */
+const argumentsRule = "must be a string with a JSON object";
+const givenArguments = z.union(
+  [boundedText(MAX_ARGUMENTS_SIZE), jsonObject(MAX_ARGUMENTS_SIZE, argumentsRule)],
+  argumentsRule,
+);
+const callArguments = givenArguments.transform((given, context): JsonObject => {
+  if (typeof given !== "string") return given;
+  if (given.trim() === "") return {};
+  const parsed = parseBoundedJson(given);
+  if (parsed.kind === "parsed" && isJsonObject(parsed.value)) return parsed.value;
+  const problem = parsed.kind === "refused" ? `which ${parsed.problem}` : "which is not an object";
+  context.addIssue({ code: "custom", message: `must be a string with a JSON object, ${problem}` });
+  return z.NEVER;
+});
+
+const toolCall = z.object(
+  {
+    id: name,
+    type: z.literal("function", "must be function").nullish(),
+    function: z.object({ name: toolName, arguments: callArguments.nullish() }, "must be an object"),
+  },
+  "must be an object",
+);
+
+/** The calls of an assistant's turn. */
+export const toolCalls = boundedList(toolCall, MAX_TOOL_CALLS, "must be a list of tool calls");
+
+interface ToolFields {
+  readonly tools?: readonly ToolDefinition[] | null | undefined;
+  readonly tool_choice?: ToolChoice | null | undefined;
+  readonly response_format?: object | null | undefined;
+  readonly structured_outputs?: object | null | undefined;
+}
+
+/** Rejects fields that cannot be combined. */
+export function checkTools(fields: ToolFields, context: z.RefinementCtx): void {
+  const { tools: given, tool_choice: choice } = fields;
+  const tools = given ?? [];
+  const names = new Set<string>();
+  for (const [index, tool] of tools.entries()) {
+    if (names.has(tool.name)) {
+      context.addIssue({
+        code: "custom",
+        path: ["tools", index, "function", "name"],
+        message: `is the name of two tools: ${tool.name}`,
+      });
+    }
+    names.add(tool.name);
+  }
+  if (choice === null || choice === undefined || choice === "none") return;
+  if (tools.length === 0) {
+    // Clients send auto by default.
+    if (choice !== "auto") addIssue(context, "tool_choice", "can only be given with tools");
+    return;
+  }
+  if (typeof choice === "object" && !names.has(choice.named)) {
+    addIssue(context, "tool_choice", `names a tool that tools does not have: ${choice.named}`);
+  }
+  if (choice === "auto" || (!fields.response_format && !fields.structured_outputs)) return;
+  const field = fields.structured_outputs ? "structured_outputs" : "response_format";
+  addIssue(context, field, "cannot be combined with a tool_choice that requires a call");
+}
+
+function isJsonObject(value: unknown): value is JsonObject {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
