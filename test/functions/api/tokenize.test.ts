@@ -179,9 +179,10 @@ describe("/v1/chat/completions/render", () => {
     const { mm_hashes: hashes, mm_placeholders: placeholders } = body.features!;
     expect(hashes.image).toHaveLength(2);
     expect(hashes.image[0]).toBe(hashes.image[1]);
-    const [first, second] = placeholders.image;
-    expect(second!.offset).toBeGreaterThanOrEqual(first!.offset + first!.length);
-    const imageToken = body.token_ids[first!.offset];
+    const first = placeholders.image.at(0)!;
+    const second = placeholders.image.at(1)!;
+    expect(second.offset).toBeGreaterThanOrEqual(first.offset + first.length);
+    const imageToken = body.token_ids[first.offset];
     const inRanges = placeholders.image.flatMap(({ offset, length }) => body.token_ids.slice(offset, offset + length));
     expect(inRanges).toEqual(body.token_ids.filter((tokenId) => tokenId === imageToken));
   });
