@@ -20,17 +20,18 @@ interface Answer {
   readonly [field: string]: unknown;
 }
 
-async function post<Body = Answer>(
+/** Answers without `error` are cast to their type by the callers. */
+async function post(
   path: string,
   body: object,
   key = "one",
-): Promise<{ readonly status: number; readonly body: Body }> {
+): Promise<{ readonly status: number; readonly body: Answer }> {
   const response = await fetch(`${service.baseUrl}${path}`, {
     method: "POST",
     headers: { "content-type": "application/json", authorization: `Bearer ${key}` },
     body: JSON.stringify(body),
   });
-  return { status: response.status, body: (await response.json()) as Body };
+  return { status: response.status, body: (await response.json()) as Answer };
 }
 
 interface Tokenized {
@@ -50,9 +51,16 @@ interface Rendered {
 }
 
 const usageOf = async (path: string, body: object): Promise<number> => {
-  const answer = await post<{ readonly usage: { readonly prompt_tokens: number } }>(path, { ...body, max_tokens: 1 });
-  return answer.body.usage.prompt_tokens;
+  const { usage } = (await post(path, { ...body, max_tokens: 1 })).body;
+  return (usage as { readonly prompt_tokens: number }).prompt_tokens;
 };
+
+const tokenize = async (body: object): Promise<Tokenized> =>
+  (await post("/tokenize", body)).body as unknown as Tokenized;
+const renderChat = async (body: object, key?: string): Promise<Rendered> =>
+  (await post("/v1/chat/completions/render", body, key)).body as unknown as Rendered;
+const renderCompletion = async (body: object): Promise<readonly Rendered[]> =>
+  (await post("/v1/completions/render", body)).body as unknown as readonly Rendered[];
 
 const messagesWith = (...urls: readonly string[]) => [
   {
@@ -67,7 +75,7 @@ const messagesWith = (...urls: readonly string[]) => [
 describe("/tokenize", () => {
   test.for([0, 1, 2])("counts a conversation with %i pictures like the engine", async (numImages) => {
     const messages = messagesWith(...Array.from({ length: numImages }, () => picture));
-    const { body } = await post<Tokenized>("/tokenize", { messages });
+    const body = await tokenize({ messages });
     expect(body.count).toBe(await usageOf("/v1/chat/completions", { messages }));
     expect(body.tokens).toHaveLength(body.count);
     expect(body.token_strs).toBeNull();
@@ -77,13 +85,13 @@ describe("/tokenize", () => {
   test("counts a prompt like the engine, with and without special tokens", async () => {
     const prompt = "A large red circle";
     for (const add_special_tokens of [true, false]) {
-      const { body } = await post<Tokenized>("/tokenize", { prompt, add_special_tokens });
+      const body = await tokenize({ prompt, add_special_tokens });
       expect(body.count).toBe(await usageOf("/v1/completions", { prompt, add_special_tokens }));
     }
   });
 
   test("returns tokens in the vocabulary's spelling on request", async () => {
-    const { body } = await post<Tokenized>("/tokenize", {
+    const body = await tokenize({
       prompt: "A large red circle",
       add_special_tokens: false,
       return_token_strs: true,
@@ -94,15 +102,15 @@ describe("/tokenize", () => {
 
   test("leaves out the generation prompt on request", async () => {
     const messages = messagesWith();
-    const { body: whole } = await post<Tokenized>("/tokenize", { messages });
-    const { body: without } = await post<Tokenized>("/tokenize", { messages, add_generation_prompt: false });
+    const whole = await tokenize({ messages });
+    const without = await tokenize({ messages, add_generation_prompt: false });
     expect(without.tokens).toEqual(whole.tokens.slice(0, without.count));
     expect(without.count).toBeLessThan(whole.count);
   });
 
   test("counts prompts that the model is too short for, up to a limit", async () => {
     const prompt = "circle ".repeat(5000);
-    const { body } = await post<Tokenized>("/tokenize", { prompt });
+    const body = await tokenize({ prompt });
     expect(body.count).toBeGreaterThan(body.max_model_len);
     expect((await post("/v1/completions", { prompt })).body.error).toMatchObject({ code: "context_length_exceeded" });
     const longer = await post("/tokenize", { prompt: "circle ".repeat(200_000) });
@@ -136,7 +144,7 @@ describe("/tokenize", () => {
 describe("/detokenize", () => {
   test("returns the text of the tokens", async () => {
     const prompt = "A large red circle, 12 km.\nÄ";
-    const { body } = await post<Tokenized>("/tokenize", { prompt, add_special_tokens: false });
+    const body = await tokenize({ prompt, add_special_tokens: false });
     expect((await post("/detokenize", { tokens: body.tokens })).body).toEqual({ prompt });
     expect((await post("/detokenize", { tokens: [] })).body).toEqual({ prompt: "" });
   });
@@ -162,13 +170,13 @@ describe("/detokenize", () => {
 describe("/v1/chat/completions/render", () => {
   test("returns the prompt's tokens with the hashes and ranges of its pictures", async () => {
     const messages = messagesWith(picture, picture);
-    const { body } = await post<Rendered>("/v1/chat/completions/render", {
+    const body = await renderChat({
       messages,
       max_tokens: 7,
       temperature: 1,
       top_p: 0.5,
     });
-    const { body: tokenized } = await post<Tokenized>("/tokenize", { messages });
+    const tokenized = await tokenize({ messages });
     expect(body).toMatchObject({
       request_id: expect.stringMatching(/^chatcmpl-/),
       model: "fovea-shapes",
@@ -189,12 +197,8 @@ describe("/v1/chat/completions/render", () => {
 
   test("returns equal hashes for equal pictures of one tenant only", async () => {
     const hashOf = async (key: string, fields: object = {}): Promise<string> => {
-      const answer = await post<Rendered>(
-        "/v1/chat/completions/render",
-        { messages: messagesWith(picture), ...fields },
-        key,
-      );
-      return answer.body.features!.mm_hashes.image[0];
+      const body = await renderChat({ messages: messagesWith(picture), ...fields }, key);
+      return body.features!.mm_hashes.image[0];
     };
     const hash = await hashOf("one");
     expect(await hashOf("one")).toBe(hash);
@@ -213,17 +217,17 @@ describe("/v1/chat/completions/render", () => {
 
 describe("/v1/completions/render", () => {
   test("returns one entry per prompt", async () => {
-    const { body } = await post<readonly Rendered[]>("/v1/completions/render", { prompt: ["A large", "A small red"] });
+    const body = await renderCompletion({ prompt: ["A large", "A small red"] });
     expect(body).toHaveLength(2);
     for (const [index, prompt] of ["A large", "A small red"].entries()) {
-      const { body: tokenized } = await post<Tokenized>("/tokenize", { prompt });
+      const tokenized = await tokenize({ prompt });
       expect(body[index]).toMatchObject({ token_ids: tokenized.tokens, features: null });
     }
   });
 
   test("limits max_tokens to the room that the prompt leaves", async () => {
-    const { body } = await post<readonly Rendered[]>("/v1/completions/render", { prompt: "A", max_tokens: 1_000_000 });
-    const { body: tokenized } = await post<Tokenized>("/tokenize", { prompt: "A" });
+    const body = await renderCompletion({ prompt: "A", max_tokens: 1_000_000 });
+    const tokenized = await tokenize({ prompt: "A" });
     expect(body[0].sampling_params.max_tokens).toBe(tokenized.max_model_len - tokenized.count);
   });
 
@@ -236,9 +240,9 @@ describe("/v1/completions/render", () => {
 describe("/invocations", () => {
   test("answers a conversation and a prompt, streamed and whole", async () => {
     const chat = { messages: messagesWith(picture), temperature: 0, max_tokens: 8 };
-    const invoked = await post<{ readonly choices: unknown }>("/invocations", chat);
+    const invoked = await post("/invocations", chat);
     expect(invoked.body).toMatchObject({ object: "chat.completion" });
-    const { body } = await post<{ readonly choices: unknown }>("/v1/chat/completions", chat);
+    const { body } = await post("/v1/chat/completions", chat);
     expect(invoked.body.choices).toEqual(body.choices);
     expect((await post("/invocations", { prompt: "A", max_tokens: 2 })).body).toMatchObject({
       object: "text_completion",
