@@ -23,7 +23,15 @@ export interface ChatMessage {
 }
 
 export type Prompt =
-  | { readonly kind: "chat"; readonly messages: readonly ChatMessage[]; readonly addGenerationPrompt: boolean }
+  | {
+      readonly kind: "chat";
+      readonly messages: readonly ChatMessage[];
+      readonly addGenerationPrompt: boolean;
+      /** Leaves the last message open, so that the model continues its text. Default false. */
+      readonly continueFinalMessage?: boolean;
+      /** Adds the tokenizer's special tokens to those of the chat template. Default false. */
+      readonly addSpecialTokens?: boolean;
+    }
   /** `images` are in the order of the model's image placeholders in `text`. */
   | {
       readonly kind: "text";

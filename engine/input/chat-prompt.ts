@@ -3,6 +3,7 @@ import { EngineError } from "../contract/errors.ts";
 import type { ChatMessage, ImagePart } from "../contract/generation-request.ts";
 import type { TextRange } from "../text/added-tokens.ts";
 import type { ChatTemplate, TemplateMessage } from "../text/chat-template.ts";
+import { openFinalMessage } from "./open-final-message.ts";
 
 export interface ChatPrompt {
   readonly text: string;
@@ -15,6 +16,8 @@ export interface ChatPromptOptions {
   /** Text of an image placeholder; null for a model that does not accept images. */
   readonly imagePlaceholder: string | null;
   readonly addGenerationPrompt: boolean;
+  /** Cuts the rendered text at the end of the last message's text. Default false. */
+  readonly continueFinalMessage?: boolean;
 }
 
 /** The images of a conversation in the order of the messages, which is the order of the placeholders. */
@@ -31,10 +34,14 @@ export function imagePartsOf(messages: readonly ChatMessage[]): ImagePart[] {
  * per line (as in vLLM), and surplus ones are ordinary text.
  */
 export function renderChat(messages: readonly ChatMessage[], options: ChatPromptOptions): ChatPrompt {
-  const { template, imagePlaceholder, addGenerationPrompt } = options;
-  const mark = imagePlaceholder === null ? null : createLiteralMark(messages, imagePlaceholder);
-  const templateMessages = messages.map((message) => toTemplateMessage(message, template, imagePlaceholder, mark));
-  const rendered = template.render(templateMessages, { addGenerationPrompt });
+  const { template, imagePlaceholder, addGenerationPrompt, continueFinalMessage = false } = options;
+  const open = continueFinalMessage ? openFinalMessage(messages, unusedPrivateCharacter(messages)) : null;
+  const mark = imagePlaceholder === null ? null : createLiteralMark(open?.messages ?? messages, imagePlaceholder);
+  const templateMessages = (open?.messages ?? messages).map((message) =>
+    toTemplateMessage(message, template, imagePlaceholder, mark),
+  );
+  const whole = template.render(templateMessages, { addGenerationPrompt });
+  const rendered = open?.cut(whole) ?? whole;
   return mark?.remove(rendered) ?? { text: rendered, literal: [] };
 }
 

@@ -141,10 +141,11 @@ export class InputProcessor {
             template: requireTemplate(chatTemplate),
             imagePlaceholder: imageInputs?.processor.imagePlaceholder ?? null,
             addGenerationPrompt: prompt.addGenerationPrompt,
+            continueFinalMessage: prompt.continueFinalMessage === true,
           });
     const maxTokens = maxModelLen * MAX_COUNTED_LENGTHS;
     const tokenIds = await tokenizer.encode(rendered.text, {
-      addSpecialTokens: prompt.kind === "text" && prompt.addSpecialTokens,
+      addSpecialTokens: prompt.addSpecialTokens === true,
       literal: rendered.literal,
       maxTokens,
       signal,

@@ -7,6 +7,7 @@ import type { CommonFields, GenerationKind, ParsedBody } from "../generation/gen
 import { runGenerations } from "../generation/generations.ts";
 import { toErrorAnswer } from "../http/errors.ts";
 import { readJsonObject } from "../http/json-body.ts";
+import { adoptRequestId } from "../http/request-trace.ts";
 import type { AppEnvironment } from "../http/request-trace.ts";
 import { createEventStream, eventStreamHeaders } from "../http/sse.ts";
 import type { Metrics } from "../metrics.ts";
@@ -45,6 +46,7 @@ export function generationAnswer<Fields extends CommonFields>(
     const parsed = parseBody(kind, body, config.servedModelNames);
     const { fields, head } = parsed;
     c.set("requestPaths", parsed.paths);
+    if (typeof fields.request_id === "string") adoptRequestId(c, fields.request_id);
     // Only after the body, because senders that never end theirs would otherwise hold all places.
     const admission = service.admit(c.req.raw.signal);
     let isStreaming = false;

@@ -4,7 +4,7 @@ import type { GenerationKind } from "./generation-kind.ts";
 import { chatCompletionRequest } from "./schemas/chat-completion-request.ts";
 import type { ChatCompletionRequest } from "./schemas/chat-completion-request.ts";
 import { unservedInChat } from "./schemas/unserved-fields.ts";
-import { chatRequestPaths, toChatRequest } from "./to-engine-request.ts";
+import { chatRequestPaths, toChatRequest, tokenOptions } from "./to-engine-request.ts";
 
 export const chatCompletionKind: GenerationKind<ChatCompletionRequest> = {
   idPrefix: "chatcmpl",
@@ -12,6 +12,6 @@ export const chatCompletionKind: GenerationKind<ChatCompletionRequest> = {
   unservedFields: unservedInChat,
   toRequests: (requestId, fields, defaults) => [toChatRequest(requestId, fields, defaults)],
   paths: chatRequestPaths,
-  toAnswer: toChatCompletion,
-  toChunks: toChatChunks,
+  toAnswer: (head, generations, fields) => toChatCompletion(head, generations, tokenOptions(fields)),
+  toChunks: (head, generations, usage, fields) => toChatChunks(head, generations, usage, tokenOptions(fields)),
 };

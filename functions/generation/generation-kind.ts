@@ -15,6 +15,7 @@ import type { RequestDefaults } from "./to-engine-request.ts";
 
 export interface CommonFields {
   readonly model?: string | null | undefined;
+  readonly request_id?: string | null | undefined;
   readonly stream?: boolean | null | undefined;
   readonly stream_options?:
     | {
@@ -45,6 +46,8 @@ export interface GenerationKind<Fields extends CommonFields> {
 export interface ParsedBody<Fields> {
   readonly fields: Fields;
   readonly head: AnswerHead;
+  /** For the engine. Not the client's, because two clients may choose the same id. */
+  readonly requestId: string;
   /** For errors that name a field. */
   readonly paths: RequestPaths;
 }
@@ -58,8 +61,10 @@ export function parseBody<Fields extends CommonFields>(
   refuseUnservedFields(body, kind.unservedFields);
   const fields = parseFields(kind.schema, body);
   const model = resolveModel(fields.model, servedModelNames);
-  const id = `${kind.idPrefix}-${randomUUID().replaceAll("-", "")}`;
-  return { fields, head: { id, created: Math.floor(Date.now() / 1000), model }, paths: kind.paths(fields) };
+  const requestId = `${kind.idPrefix}-${randomUUID().replaceAll("-", "")}`;
+  const id = typeof fields.request_id === "string" ? `${kind.idPrefix}-${fields.request_id}` : requestId;
+  const created = Math.floor(Date.now() / 1000);
+  return { fields, head: { id, created, model }, requestId, paths: kind.paths(fields) };
 }
 
 /** The settings that limit requests. */
@@ -80,10 +85,10 @@ export interface RequestContext {
 /** Throws HttpError 400 or EngineError `invalid_argument` for values out of range. */
 export function createRequests<Fields extends CommonFields>(
   kind: GenerationKind<Fields>,
-  { fields, head }: ParsedBody<Fields>,
+  { fields, requestId }: ParsedBody<Fields>,
   { engine, config, tenant, extraArguments = {} }: RequestContext,
 ): readonly GenerationRequest[] {
-  const requests = kind.toRequests(head.id, fields, {
+  const requests = kind.toRequests(requestId, fields, {
     maxLogprobs: config.maxLogprobs,
     tenant,
     samplingParams: {

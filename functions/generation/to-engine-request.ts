@@ -3,6 +3,7 @@ import { createSamplingParams } from "../../engine/index.ts";
 import type { ChatMessage, ContentPart, GenerationRequest, ImagePart, SamplingParams } from "../../engine/index.ts";
 import { HttpError } from "../http/errors.ts";
 import type { RequestPaths } from "../http/wire-parameter.ts";
+import type { TokenOptions } from "./chat-answer.ts";
 import type { EchoOptions } from "./completion-answer.ts";
 import type { ChatCompletionRequest, ChatMessageFields } from "./schemas/chat-completion-request.ts";
 import { DEFAULT_MAX_TOKENS } from "./schemas/completion-request.ts";
@@ -31,9 +32,12 @@ export function toChatRequest(
     prompt: {
       kind: "chat",
       messages: fields.messages.map(toChatMessage),
-      addGenerationPrompt: fields.add_generation_prompt ?? true,
+      addGenerationPrompt: fields.add_generation_prompt ?? fields.continue_final_message !== true,
+      ...(fields.continue_final_message === true && { continueFinalMessage: true }),
+      ...(fields.add_special_tokens === true && { addSpecialTokens: true }),
     },
     numChoices: fields.n ?? 1,
+    ...(fields.return_token_ids === true && { includePrompt: true }),
     ...processorOptions(fields),
     ...cacheOwner(fields, tenant),
     samplingParams: toSamplingParams(
@@ -68,14 +72,16 @@ export function toCompletionRequests(
     defaults,
   );
   const owner = cacheOwner(fields, tenant);
+  const parts = (fields.images ?? []).map(toContentPart).filter((part): part is ImagePart => part.type !== "text");
+  const images = parts.length > 0 ? { images: parts } : {};
   return fields.prompt.map((prompt, index) => ({
     requestId: `${requestId}-${index}`,
     prompt:
       typeof prompt === "string"
-        ? { kind: "text", text: prompt, addSpecialTokens: fields.add_special_tokens ?? true }
-        : { kind: "tokens", tokenIds: prompt },
+        ? { kind: "text", text: prompt, addSpecialTokens: fields.add_special_tokens ?? true, ...images }
+        : { kind: "tokens", tokenIds: prompt, ...images },
     numChoices: fields.n ?? 1,
-    includePrompt: echo,
+    includePrompt: echo || fields.return_token_ids === true,
     ...processorOptions(fields),
     tenant: owner.tenant,
     cacheSalt: owner.cacheSalt,
@@ -97,12 +103,23 @@ function processorOptions({
   return options ? { mmProcessorOptions: options } : {};
 }
 
-export function echoOptions({ echo, logprobs, prompt_logprobs, max_tokens }: CompletionRequest): EchoOptions {
+export function echoOptions(fields: CompletionRequest): EchoOptions {
+  const { echo, logprobs, prompt_logprobs, max_tokens } = fields;
   return {
     echo: echo === true,
     withLogprobs: typeof logprobs === "number",
     withPromptLogprobs: typeof prompt_logprobs === "number",
     promptOnly: max_tokens === 0,
+    ...tokenOptions(fields),
+  };
+}
+
+export function tokenOptions(
+  fields: Pick<CompletionRequest, "return_token_ids" | "return_tokens_as_token_ids">,
+): TokenOptions {
+  return {
+    returnsTokenIds: fields.return_token_ids === true,
+    tokensAsIds: fields.return_tokens_as_token_ids === true,
   };
 }
 
@@ -133,10 +150,11 @@ function imageField({ type }: ContentPart): "image_url" | "image_embeds" | null 
 }
 
 export function completionRequestPaths(fields: CompletionRequest): RequestPaths {
-  return { prompt: "prompt", images: [], structuredOutput: structuredOutputField(fields) };
+  const images = (fields.images ?? []).map((_, index) => `images[${index}]`);
+  return { prompt: "prompt", images, structuredOutput: structuredOutputField(fields) };
 }
 
-type SamplingFields = Omit<CompletionRequest, "prompt" | "logprobs" | "echo">;
+type SamplingFields = Omit<CompletionRequest, "prompt" | "images" | "logprobs" | "echo">;
 
 /** Parameters that chat and text completions spell differently. */
 interface OwnParams {

@@ -21,7 +21,7 @@ interface RenderedFields extends CommonFields {
 export function renderChatCompletionRoute(dependencies: AppDependencies): Handler<AppEnvironment> {
   return admittedRoute(dependencies, async (request) => {
     const parsed = promptsOf(chatCompletionKind, request, dependencies);
-    return renderOne(parsed, onlyRequestOf(parsed), request);
+    return renderOne(parsed, parsed.head.id, onlyRequestOf(parsed), request);
   });
 }
 
@@ -30,20 +30,23 @@ export function renderCompletionRoute(dependencies: AppDependencies): Handler<Ap
     const parsed = promptsOf(completionKind, request, dependencies);
     // One after the other, so that a body with many prompts counts as one request of the engine.
     const rendered: object[] = [];
-    for (const prompt of parsed.requests) rendered.push(await renderOne(parsed, prompt, request));
+    for (const [index, prompt] of parsed.requests.entries()) {
+      rendered.push(await renderOne(parsed, `${parsed.head.id}-${index}`, prompt, request));
+    }
     return rendered;
   });
 }
 
 async function renderOne(
   { fields, head }: PromptsOfBody<RenderedFields>,
+  id: string,
   request: GenerationRequest,
   { admission: { engine, signal } }: AdmittedRequest,
 ): Promise<object> {
   const prompt = await engine.render(request, { signal });
   const room = (engine.modelInfo?.maxModelLen ?? Number.POSITIVE_INFINITY) - prompt.tokenIds.length;
   return {
-    request_id: request.requestId,
+    request_id: id,
     token_ids: prompt.tokenIds,
     features: toFeatures(prompt),
     sampling_params: toWireSamplingParams(request, room),

@@ -35,8 +35,6 @@ const unservedEverywhere: UnservedFields = {
   media_io_kwargs: isEmpty,
   repetition_detection: never,
   thinking_token_budget: never,
-  return_token_ids: equals(false),
-  return_tokens_as_token_ids: equals(false),
 };
 
 /** What to send instead. */
@@ -56,8 +54,6 @@ export const unservedInChat: UnservedFields = {
   tool_choice: equals("none", "auto"),
   functions: isEmpty,
   function_call: equals("none", "auto"),
-  add_special_tokens: equals(false),
-  continue_final_message: equals(false),
   chat_template: never,
   chat_template_kwargs: isEmpty,
   documents: isEmpty,
