@@ -410,10 +410,10 @@ export class ThreadedEngine implements Engine {
     }));
     for (const sequenceId of to.sequenceIds) running.inThread.add(sequenceId);
     // Tensors are copied, or shared if they are in shared memory: caches keep the tensors of images.
-    const { cacheSalt = null } = request;
+    const { cacheSalt = null, priority = 0 } = request;
     to.thread.post({
       kind: "add",
-      request: { ...prompt, ...constraints, ...first, cacheSalt },
+      request: { ...prompt, ...constraints, ...first, cacheSalt, priority },
       siblings,
     });
     return running.outputs;

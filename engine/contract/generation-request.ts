@@ -67,6 +67,11 @@ export interface GenerationRequest {
   readonly mmProcessorOptions?: Readonly<Record<string, unknown>>;
   /** Owner of the request's image uuids: an equal uuid of another tenant is another image. Default "". */
   readonly tenant?: string;
+  /**
+   * Lower values are scheduled first, and preempted last; equal values in order of arrival. Default 0. See `WaitingQueue`
+   * for how long a request can be overtaken.
+   */
+  readonly priority?: number;
   /** Requests with different salts do not share cached prompts and images. */
   readonly cacheSalt?: string;
 }
