@@ -16,6 +16,7 @@ import type { RequestDefaults } from "./to-engine-request.ts";
 export interface CommonFields {
   readonly model?: string | null | undefined;
   readonly request_id?: string | null | undefined;
+  readonly priority?: number | null | undefined;
   readonly stream?: boolean | null | undefined;
   readonly stream_options?:
     | {
@@ -68,7 +69,7 @@ export function parseBody<Fields extends CommonFields>(
 }
 
 /** The settings that limit requests. */
-export type RequestConfig = Pick<Config, "maxLogprobs" | "defaultExtraArguments"> & {
+export type RequestConfig = Pick<Config, "maxLogprobs" | "defaultExtraArguments" | "schedulingPolicy"> & {
   readonly engine: Pick<Config["engine"], "maxNumWaiting">;
 };
 
@@ -80,17 +81,21 @@ export interface RequestContext {
   readonly tenant: string;
   /** Arguments for logits processors. They override the service's, and the body overrides them. */
   readonly extraArguments?: ExtraArguments;
+  /** Of requests without one. Default 0. */
+  readonly priority?: number;
 }
 
 /** Throws HttpError 400 or EngineError `invalid_argument` for values out of range. */
 export function createRequests<Fields extends CommonFields>(
   kind: GenerationKind<Fields>,
   { fields, requestId }: ParsedBody<Fields>,
-  { engine, config, tenant, extraArguments = {} }: RequestContext,
+  { engine, config, tenant, extraArguments = {}, priority = 0 }: RequestContext,
 ): readonly GenerationRequest[] {
+  checkPriority(fields.priority ?? 0, config);
   const requests = kind.toRequests(requestId, fields, {
     maxLogprobs: config.maxLogprobs,
     tenant,
+    priority: config.schedulingPolicy === "priority" ? (fields.priority ?? priority) : priority,
     samplingParams: {
       ...engine.modelInfo?.defaultSamplingParams,
       extraArgs: { ...config.defaultExtraArguments, ...extraArguments },
@@ -100,6 +105,17 @@ export function createRequests<Fields extends CommonFields>(
     checkNumChoices(requests, engine.modelInfo.maxNumSequences + config.engine.maxNumWaiting);
   }
   return requests;
+}
+
+/** As in vLLM. Otherwise any client could overtake all others. */
+function checkPriority(priority: number, { schedulingPolicy }: RequestConfig): void {
+  if (priority === 0 || schedulingPolicy === "priority") return;
+  throw new HttpError(
+    400,
+    "invalid_value",
+    `priority is ${priority}, but this service runs requests in order of arrival. Leave it out, or set SCHEDULING_POLICY=priority.`,
+    { parameter: "priority" },
+  );
 }
 
 /** A request that can never fit is rejected for good, instead of with 429. */

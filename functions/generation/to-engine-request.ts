@@ -16,13 +16,14 @@ export interface RequestDefaults {
   readonly samplingParams: Partial<SamplingParams>;
   /** See `AppEnvironment`. */
   readonly tenant: string;
+  readonly priority: number;
 }
 
 /** Throws HttpError or EngineError `invalid_argument` for values out of range. */
 export function toChatRequest(
   requestId: string,
   fields: ChatCompletionRequest,
-  { maxLogprobs, samplingParams: defaults, tenant }: RequestDefaults,
+  { maxLogprobs, samplingParams: defaults, tenant, priority }: RequestDefaults,
 ): GenerationRequest {
   const logprobs = fields.logprobs ? (fields.top_logprobs ?? 0) : null;
   checkLogprobs(logprobs, maxLogprobs, "top_logprobs");
@@ -40,6 +41,7 @@ export function toChatRequest(
     ...(fields.return_token_ids === true && { includePrompt: true }),
     ...processorOptions(fields),
     ...cacheOwner(fields, tenant),
+    priority,
     samplingParams: toSamplingParams(
       fields,
       {
@@ -56,7 +58,7 @@ export function toChatRequest(
 export function toCompletionRequests(
   requestId: string,
   fields: CompletionRequest,
-  { maxLogprobs, samplingParams: defaults, tenant }: RequestDefaults,
+  { maxLogprobs, samplingParams: defaults, tenant, priority }: RequestDefaults,
 ): GenerationRequest[] {
   const logprobs = fields.logprobs ?? null;
   checkLogprobs(logprobs, maxLogprobs, "logprobs");
@@ -85,6 +87,7 @@ export function toCompletionRequests(
     ...processorOptions(fields),
     tenant: owner.tenant,
     cacheSalt: owner.cacheSalt,
+    priority,
     samplingParams,
   }));
 }

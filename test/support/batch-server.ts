@@ -62,6 +62,7 @@ export function createBatchServer(options: BatchServerOptions): BatchServer {
   const config = {
     defaultExtraArguments: {},
     maxLogprobs: 20,
+    schedulingPolicy: "fcfs" as const,
     servedModelNames: ["tiny"],
     engine: { maxNumWaiting: 9 },
   };

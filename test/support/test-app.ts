@@ -68,6 +68,7 @@ export function createTestApp({
       hasPlayground: true,
       maxBodyBytes,
       maxLogprobs: 20,
+      schedulingPolicy: "fcfs",
       engine: { maxNumWaiting: 256 },
       defaultExtraArguments: {},
       servedModelNames: ["tiny", "tiny-alias"],

@@ -54,6 +54,7 @@ async function renderOne(
     stream: fields.stream === true,
     stream_options: fields.stream === true ? (fields.stream_options ?? null) : null,
     cache_salt: fields.cache_salt ?? null,
+    priority: request.priority ?? 0,
   };
 }
 

@@ -34,6 +34,13 @@ const requestId = boundedText(MAX_REQUEST_ID_LENGTH).regex(requestIdPattern, {
   abort: true,
 });
 
+/** As many as a 32-bit integer has; vLLM's clients send small numbers. */
+const MAX_PRIORITY = 2 ** 31 - 1;
+const priority = wholeNumber.refine((value) => Math.abs(value) <= MAX_PRIORITY, {
+  error: `must be between -${MAX_PRIORITY} and ${MAX_PRIORITY}`,
+  abort: true,
+});
+
 const wordList = boundedList(
   boundedText(samplingLimits.badWordsCharacters),
   samplingLimits.badWords,
@@ -44,6 +51,7 @@ export const samplingFields = {
   model: boundedText(MAX_NAME_LENGTH).nullish(),
   cache_salt: name.nullish(),
   request_id: requestId.nullish(),
+  priority: priority.nullish(),
   temperature: finite.nullish(),
   top_p: finite.nullish(),
   top_k: wholeNumber.nullish(),

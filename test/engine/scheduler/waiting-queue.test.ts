@@ -61,10 +61,8 @@ test("any arrivals, admissions and aborts keep the order, and no sequence is los
         const byUrgency = waiting.toSorted((a, b) => a.priority - b.priority || a.arrival - b.arrival);
         const oldest = waiting.toSorted((a, b) => a.arrival - b.arrival)[0];
         const taken = takeFrom(queue);
-        if (taken !== byUrgency[0]) {
-          expect(taken).toBe(oldest);
-          numStarving += 1;
-        }
+        expect([byUrgency[0], oldest]).toContain(taken);
+        if (taken !== byUrgency[0]) numStarving += 1;
         waiting = waiting.filter((sequence) => sequence !== taken);
         waited.delete(taken);
         for (const [, entry] of waited) entry.numTaken += 1;
@@ -107,15 +105,17 @@ describe("a scheduler", () => {
       return describeStep(scheduled);
     };
     const samplingParams = { maxTokens: 2 };
+    const steps: string[][] = [];
     for (const [name, priority] of [
       ["line 1", 1000],
       ["line 2", 1000],
       ["asked", 0],
     ] as const) {
       parts.scheduler.add(createRequest(name, { priority, samplingParams }));
-      if (name === "line 1") expect(step()).toEqual(["line 1: 4"]);
+      if (name === "line 1") steps.push(step());
     }
-    const order = [step(), step(), step(), step(), step()].map(([first]) => first?.split(":")[0]);
-    expect(order).toEqual(["line 1", "asked", "asked", "line 2", "line 2"]);
+    while (parts.scheduler.hasUnfinished) steps.push(step());
+    const order = steps.map(([first]) => first?.split(":")[0]);
+    expect(order).toEqual(["line 1", "line 1", "asked", "asked", "line 2", "line 2"]);
   });
 });

@@ -98,6 +98,7 @@ test("all fields reach the engine under its names", async () => {
       requestId: expect.stringMatching(/^chatcmpl-/),
       tenant: "",
       cacheSalt: '["","mine"]',
+      priority: 0,
       numChoices: 3,
       prompt: {
         kind: "chat",
