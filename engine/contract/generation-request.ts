@@ -46,7 +46,10 @@ export type Prompt =
   | { readonly kind: "tokens"; readonly tokenIds: readonly number[]; readonly images?: readonly ImagePart[] };
 
 /** The fields of a request that determine its prompt's tokens and the identity of its images. */
-export type PromptRequest = Pick<GenerationRequest, "prompt" | "mmProcessorOptions" | "tenant" | "cacheSalt">;
+export type PromptRequest = Pick<
+  GenerationRequest,
+  "prompt" | "mmProcessorOptions" | "tenant" | "cacheSalt" | "priority"
+>;
 
 export interface GenerationRequest {
   /** Unique among the requests in flight. */
