@@ -2,7 +2,7 @@
 import { randomInt } from "node:crypto";
 
 import type { EngineConfig } from "./contract/config.ts";
-import { defaultEngineLimits } from "./contract/default-limits.ts";
+import { defaultEngineLimits, MAX_COUNTED_TOKENS } from "./contract/default-limits.ts";
 import type {
   Engine,
   EngineDependencies,
@@ -175,7 +175,8 @@ export class ThreadedEngine implements Engine {
         images: images.map(({ mmHash, placeholder: { offset, length } }) => ({ mmHash, offset, length })),
       };
     } catch (error) {
-      throw running.ended.aborted ? running.ended.reason : error;
+      if (running.ended.aborted) throw running.ended.reason;
+      throw exceedsModelLen ? aboutCounting(error) : error;
     } finally {
       stopListening();
       this.#rendering.delete(running);
@@ -459,6 +460,14 @@ function describePrompt(
 function followingSeed(seed: number, index: number): number {
   const room = Number.MAX_SAFE_INTEGER - seed;
   return index <= room ? seed + index : Number.MIN_SAFE_INTEGER + (index - room - 1);
+}
+
+/** The limit is not the model's: its message names the prompt's tokens first, and then the limit. */
+function aboutCounting(error: unknown): unknown {
+  if (!(error instanceof EngineError) || error.code !== "prompt_too_long") return error;
+  const [numTokens] = error.message.split(";", 1);
+  const message = `${numTokens}; prompts that are longer than the model length are counted up to ${MAX_COUNTED_TOKENS} tokens.`;
+  return new EngineError("prompt_too_long", message, { parameter: "prompt", cause: error });
 }
 
 function checkTokenIds(tokenIds: readonly number[], vocabSize: number): void {

@@ -9,7 +9,7 @@ import type { Sequence } from "./sequence.ts";
 export const MAX_OVERTAKES = 32;
 
 /** Below 0 if `left` goes before `right`: a lower priority value, or an earlier arrival. */
-export function compareUrgency(left: Sequence, right: Sequence): number {
+function compareUrgency(left: Sequence, right: Sequence): number {
   return left.priority - right.priority || left.arrival - right.arrival;
 }
 

@@ -11,7 +11,7 @@ import type { AppEnvironment } from "../../http/request-trace.ts";
 import { admittedRoute, onlyRequestOf, promptsOf } from "../admitted-route.ts";
 
 /** vLLM's fields. The body may also have the fields of the route that generates for such a body. */
-export const tokenizeFields = z
+const tokenizeFields = z
   .object({ return_token_strs: flag.nullish(), prompt: text.nullish(), messages: z.unknown().optional() })
   .superRefine(({ prompt, messages = null }, context) => {
     if (typeof prompt === "string" && messages !== null)

@@ -116,6 +116,7 @@ describe("/tokenize", () => {
     const longer = await post("/tokenize", { prompt: "circle ".repeat(200_000) });
     expect(longer.status).toBe(400);
     expect(longer.body.error).toMatchObject({ code: "context_length_exceeded", param: "prompt" });
+    expect(longer.body.error?.message).toMatch(/^The prompt has \d+ tokens; .* up to 131072 tokens\.$/);
   });
 
   test.for<[string, object, string | null]>([
