@@ -2,7 +2,7 @@
 import { randomInt } from "node:crypto";
 
 import type { EngineConfig } from "./contract/config.ts";
-import { defaultEngineLimits, MAX_COUNTED_TOKENS } from "./contract/default-limits.ts";
+import { defaultEngineLimits } from "./contract/default-limits.ts";
 import type {
   Engine,
   EngineDependencies,
@@ -23,6 +23,8 @@ import type { LoadedModel } from "./load-model.ts";
 import type { CacheReport } from "./multimodal/caches/multimodal-caches.ts";
 import type { PromptTokens } from "./output/decode-logprobs.ts";
 import { RequestOutputs } from "./output/request-outputs.ts";
+import { aboutCounting, checkTokenIds } from "./rendering-errors.ts";
+import { RunningRequest } from "./running-request.ts";
 import { collectGarbage } from "./runtime/collect-garbage.ts";
 import type { ProcessorRefusal } from "./sampling/custom/processor-loading.ts";
 import type { Tokenizer } from "./text/tokenizer.ts";
@@ -46,35 +48,6 @@ const noStats: EngineCoreStats = {
 
 /** Exclusive limit of random seeds for requests without one: the most that `randomInt` supports. */
 const SEED_LIMIT = 2 ** 48 - 1;
-
-/** One request from its admission to its end. Mutable. */
-class RunningRequest {
-  readonly #ended = new AbortController();
-  /** Null while the input is processed. */
-  outputs: RequestOutputs | null = null;
-  /** Ids of its sequences that the engine thread holds and has not reported as ended. */
-  readonly inThread = new Set<string>();
-
-  /** Aborted, with an EngineError, when the request ends before its last output. */
-  get ended(): AbortSignal {
-    return this.#ended.signal;
-  }
-
-  end(error: EngineError): void {
-    this.#ended.abort(error);
-    this.outputs?.fail(error);
-  }
-
-  /** Ends with the signal. Returns a function that stops listening. */
-  endWith(signal: AbortSignal | undefined): () => void {
-    const onAbort = (): void => {
-      this.end(new EngineError("aborted", "The request was aborted.", { cause: signal?.reason }));
-    };
-    signal?.addEventListener("abort", onAbort, { once: true });
-    if (signal?.aborted === true) onAbort();
-    return () => signal?.removeEventListener("abort", onAbort);
-  }
-}
 
 /** One of the sequences of a request. */
 interface RunningSequence {
@@ -460,24 +433,6 @@ function describePrompt(
 function followingSeed(seed: number, index: number): number {
   const room = Number.MAX_SAFE_INTEGER - seed;
   return index <= room ? seed + index : Number.MIN_SAFE_INTEGER + (index - room - 1);
-}
-
-/** The limit is not the model's: its message names the prompt's tokens first, and then the limit. */
-function aboutCounting(error: unknown): unknown {
-  if (!(error instanceof EngineError) || error.code !== "prompt_too_long") return error;
-  const [numTokens] = error.message.split(";", 1);
-  const message = `${numTokens}; prompts that are longer than the model length are counted up to ${MAX_COUNTED_TOKENS} tokens.`;
-  return new EngineError("prompt_too_long", message, { parameter: "prompt", cause: error });
-}
-
-function checkTokenIds(tokenIds: readonly number[], vocabSize: number): void {
-  const index = tokenIds.findIndex((tokenId) => !Number.isInteger(tokenId) || tokenId < 0 || tokenId >= vocabSize);
-  if (index === -1) return;
-  throw new EngineError(
-    "invalid_argument",
-    `Token id ${tokenIds[index]} is outside the vocabulary, whose size is ${vocabSize}.`,
-    { parameter: `tokens[${index}]` },
-  );
 }
 
 function stalledError({ seconds }: EngineStall): EngineError {
