@@ -4,6 +4,8 @@ export interface QueuedWork {
   readonly tenant: string;
   /** Identity of the request. */
   readonly request: object;
+  /** Lower values go before others of the same tenant. Default 0. */
+  readonly priority?: number;
   /** Estimate above 0, in the same unit for all work. */
   readonly cost: number;
   /** Memory held while the work waits. */
@@ -15,12 +17,16 @@ export interface FairQueueLimits {
   readonly maxWaitingBytes: number;
 }
 
+/** Work that may overtake less urgent work of its tenant, one after the other; then all requests take turns again. */
+export const MAX_OVERTAKING_WORK = 32;
+
 /**
  * Weighted fair queueing (Demers, Keshav and Shenker, 1989) on two levels. If all tenants were served at the same time,
  * at equal rates, a virtual clock would show how much each has received. A new tenant starts at the clock's time, and its
  * work finishes later by its cost. The next work is the one that would finish first. The requests of a tenant share its
  * part in the same way. Equal work therefore goes round robin, and a small picture goes before the large ones of others,
- * however many requests they belong to. No work waits forever, because all served work advances the clock. Mutable.
+ * however many requests they belong to. Priority counts only within a tenant, so that no tenant gains by it. No work
+ * waits forever, because all served work advances the clock, and priority is ignored now and then. Mutable.
  */
 export class FairQueue<Work extends QueuedWork> {
   readonly #limits: FairQueueLimits;
@@ -67,10 +73,10 @@ export class FairQueue<Work extends QueuedWork> {
   /** Null if the queue is empty. */
   take(): Work | null {
     if (this.#numWaiting === 0) return null;
-    const tenant = this.#tenants.next((requests) => requests.next(costOfFirst).child[0]!.cost);
-    const request = tenant.child.next(costOfFirst);
+    const tenant = this.#tenants.next((requests) => costOfFirst(requests.next(costOfFirst, priorityOfFirst).child));
+    const request = tenant.child.next(costOfFirst, priorityOfFirst);
     const work = request.child[0]!;
-    tenant.child.charge(request, work.cost);
+    tenant.child.charge(request, work.cost, priorityOfFirst);
     this.#tenants.charge(tenant, work.cost);
     this.remove(work);
     return work;
@@ -121,6 +127,8 @@ class FairShares<Key, Child> {
   readonly #createChild: () => Child;
   /** Average service that each present member has received so far. */
   #virtualTime = 0;
+  /** Services in a row that a less urgent member waited for. */
+  #numOvertaking = 0;
 
   constructor(createChild: () => Child) {
     this.#createChild = createChild;
@@ -143,12 +151,22 @@ class FairShares<Key, Child> {
     this.#members.delete(key);
   }
 
-  /** The member whose next work would finish first; among equals, the oldest. There must be a member. */
-  next(nextCost: (child: Child) => number): Member<Child> {
-    return largest([...this.#members.values()], ({ child, finish }) => -(finish + nextCost(child)));
+  /**
+   * Of the members with the lowest priority value, or of all after `MAX_OVERTAKING_WORK` services, the one whose next
+   * work would finish first; among equals, the oldest. There must be a member.
+   */
+  next(nextCost: (child: Child) => number, priorityOf: (child: Child) => number = noPriority): Member<Child> {
+    const members = [...this.#members.values()];
+    const lowest = members.reduce((least, { child }) => Math.min(least, priorityOf(child)), Number.POSITIVE_INFINITY);
+    const isLimited = this.#numOvertaking < MAX_OVERTAKING_WORK;
+    const candidates = isLimited ? members.filter(({ child }) => priorityOf(child) === lowest) : members;
+    return largest(candidates, ({ child, finish }) => -(finish + nextCost(child)));
   }
 
-  charge(member: Member<Child>, cost: number): void {
+  charge(member: Member<Child>, cost: number, priorityOf: (child: Child) => number = noPriority): void {
+    const priority = priorityOf(member.child);
+    const isOvertaking = [...this.#members.values()].some(({ child }) => priorityOf(child) > priority);
+    this.#numOvertaking = isOvertaking ? this.#numOvertaking + 1 : 0;
     member.finish += cost;
     this.#virtualTime += cost / this.#members.size;
   }
@@ -156,6 +174,14 @@ class FairShares<Key, Child> {
 
 function costOfFirst([work]: readonly QueuedWork[]): number {
   return work!.cost;
+}
+
+function priorityOfFirst([work]: readonly QueuedWork[]): number {
+  return work!.priority ?? 0;
+}
+
+function noPriority(): number {
+  return 0;
 }
 
 /** The first of the elements with the largest value. */

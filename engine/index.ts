@@ -10,6 +10,9 @@ export type {
   LoadProgress,
   ModelInfo,
   PipelineList,
+  RenderedImage,
+  RenderedPrompt,
+  RenderOptions,
 } from "./contract/engine.ts";
 export { listPipelines } from "./pipelines/list-pipelines.ts";
 export { inspectModel } from "./inspection/inspect-model.ts";
@@ -36,6 +39,7 @@ export type {
   GenerationRequest,
   ImagePart,
   Prompt,
+  PromptRequest,
 } from "./contract/generation-request.ts";
 export { LEAST_LOGPROB } from "./contract/request-output.ts";
 export type {

@@ -40,6 +40,10 @@ export interface ChatPromptInput {
   readonly tools?: readonly ToolDefinition[];
   /** Further variables of the chat template (`chat_template_kwargs`), such as `enable_thinking`. */
   readonly templateArguments?: JsonObject;
+  /** Leaves the last message open, so that the model continues its text. Default false. */
+  readonly continueFinalMessage?: boolean;
+  /** Adds the tokenizer's special tokens to those of the chat template. Default false. */
+  readonly addSpecialTokens?: boolean;
 }
 
 export type Prompt =
@@ -58,6 +62,13 @@ export type Prompt =
    * has features.
    */
   | { readonly kind: "tokens"; readonly tokenIds: readonly number[]; readonly images?: readonly ImagePart[] };
+
+/** The fields of a request that determine its prompt's tokens and the identity of its images. */
+export type PromptRequest = Pick<
+  GenerationRequest,
+  "prompt" | "truncatePromptTokens" | "truncationSide" | "mmProcessorOptions" | "tenant" | "cacheSalt" | "priority"
+> &
+  Partial<Pick<GenerationRequest, "samplingParams">>;
 
 export interface GenerationRequest {
   /** Unique among the requests in flight. */
@@ -85,6 +96,11 @@ export interface GenerationRequest {
   readonly mmProcessorOptions?: Readonly<Record<string, unknown>>;
   /** Owner of the request's image uuids: an equal uuid of another tenant is another image. Default "". */
   readonly tenant?: string;
+  /**
+   * Lower values are scheduled first, and preempted last; equal values in order of arrival. Default 0. See `WaitingQueue`
+   * for how long a request can be overtaken.
+   */
+  readonly priority?: number;
   /** Requests with different salts do not share cached prompts and images. */
   readonly cacheSalt?: string;
 }

@@ -46,6 +46,8 @@ export interface EngineRequest {
   readonly thinkingBudget?: ThinkingBudget;
   /** A safe integer: `samplingParams.seed`, or a random one if that is null. */
   readonly seed: number;
+  /** Lower values are scheduled first. Default 0. */
+  readonly priority?: number;
   /** Requests with different salts do not reuse each other's keys and values. Null is a salt of its own. */
   readonly cacheSalt: string | null;
 }

@@ -34,6 +34,8 @@ export interface PictureOwner {
   readonly tenant: string;
   /** Identity of the request. */
   readonly request: object;
+  /** Lower values go before others of the same tenant. Default 0. */
+  readonly priority?: number;
 }
 
 /** A picture to process. Its bytes still belong to the caller and must not change until then. */
@@ -139,8 +141,8 @@ export function createImageProcessor(options: ImageProcessorOptions): ImageProce
     // Aborting through the pool would end a thread in native code. An abandoned task ends by itself.
     const abandoned = new Int32Array(new SharedArrayBuffer(4));
     const outcome = Promise.withResolvers<FinishedReply>();
-    const { tenant, request } = owner;
-    const task: Task = { tenant, request, cost, numBytes: bytes.byteLength, bytes, work, abandoned, outcome };
+    const { tenant, request, priority = 0 } = owner;
+    const task: Task = { tenant, request, priority, cost, numBytes: bytes.byteLength, bytes, work, abandoned, outcome };
     const onAbort = (): void => outcome.reject(aborted());
     const onClose = (): void => outcome.reject(closed());
     signal.addEventListener("abort", onAbort, { once: true });

@@ -5,6 +5,7 @@ import type { JsonObject, ToolDefinition } from "../contract/tools.ts";
 import type { ImageMarkers } from "../multimodal/multimodal-processor.ts";
 import type { TextRange } from "../text/added-tokens.ts";
 import type { ChatTemplate, TemplateMessage, TemplateTool } from "../text/chat-template.ts";
+import { openFinalMessage } from "./open-final-message.ts";
 import { splitPrompt } from "./prompt-parts.ts";
 
 export interface ChatPrompt {
@@ -35,14 +36,21 @@ export function imagePartsOf(messages: readonly ChatMessage[]): ImagePart[] {
  * per line (as in vLLM), and surplus ones are ordinary text.
  */
 export function renderChat(conversation: Omit<ChatPromptInput, "kind">, options: ChatPromptOptions): ChatPrompt {
-  const { messages, addGenerationPrompt, tools = [], templateArguments = {} } = conversation;
+  const { addGenerationPrompt, continueFinalMessage = false, tools = [], templateArguments = {} } = conversation;
+  const open = continueFinalMessage
+    ? openFinalMessage(
+        conversation.messages,
+        unusedPrivateCharacter([conversation.messages.map(contentTexts), tools, templateArguments]),
+      )
+    : null;
+  const messages = open?.messages ?? conversation.messages;
   const { imagePlaceholder, markers } = options;
   const template = tools.length > 0 ? options.template.forTools : options.template;
   const mark =
     imagePlaceholder === null
       ? null
       : createLiteralMark([messages.map(contentTexts), tools, templateArguments], imagePlaceholder);
-  const rendered = template.render(
+  const whole = template.render(
     messages.map((message) => toTemplateMessage(message, { template, imagePlaceholder, markers, mark })),
     {
       addGenerationPrompt,
@@ -50,6 +58,7 @@ export function renderChat(conversation: Omit<ChatPromptInput, "kind">, options:
       templateArguments: markAll(templateArguments, mark),
     },
   );
+  const rendered = open?.cut(whole) ?? whole;
   return mark?.remove(rendered) ?? { text: rendered, literal: [] };
 }
 

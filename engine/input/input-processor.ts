@@ -1,7 +1,7 @@
 /** Turns a request into tokens, tensors and the positions that connect them, for the engine thread. */
 import type { ImageLimits } from "../contract/config.ts";
 import { EngineError, invariant } from "../contract/errors.ts";
-import type { GenerationRequest, ImagePart, Prompt } from "../contract/generation-request.ts";
+import type { ImagePart, Prompt, PromptRequest } from "../contract/generation-request.ts";
 import type { EngineRequest, ImageFeature } from "../core/engine-request.ts";
 import type { UpdatedPrompt } from "../multimodal/apply-prompt-updates.ts";
 import { noMarkers } from "../multimodal/multimodal-processor.ts";
@@ -83,7 +83,7 @@ export class InputProcessor {
   }
 
   /** `begin` and `complete`, with their errors. */
-  async process(request: GenerationRequest, signal: AbortSignal): Promise<ProcessedPrompt> {
+  async process(request: PromptRequest, signal: AbortSignal): Promise<ProcessedPrompt> {
     return this.complete(request, await this.begin(request, signal), signal);
   }
 
@@ -91,7 +91,7 @@ export class InputProcessor {
    * Rejects everything that can be rejected without an image. Throws EngineError `invalid_argument`, `prompt_too_long`,
    * `too_many_images` or `aborted`.
    */
-  async begin(request: GenerationRequest, signal: AbortSignal): Promise<BegunPrompt> {
+  async begin(request: PromptRequest, signal: AbortSignal): Promise<BegunPrompt> {
     const { prompt } = request;
     const parts = imagesOfPrompt(prompt);
     this.#checkImages(parts, prompt);
@@ -108,7 +108,7 @@ export class InputProcessor {
    * `aborted`.
    */
   async complete(
-    request: GenerationRequest,
+    request: PromptRequest,
     { parts, options, whole, limit }: BegunPrompt,
     signal: AbortSignal,
   ): Promise<ProcessedPrompt> {
@@ -130,7 +130,7 @@ export class InputProcessor {
   }
 
   /** Null if the prompt must not be shortened. */
-  #promptLimit(request: GenerationRequest): PromptLimit | null {
+  #promptLimit(request: PromptRequest): PromptLimit | null {
     const { tokenizer, maxModelLen } = this.#options;
     const { prompt } = request;
     const limit = promptLimitOf(request, maxModelLen);
@@ -196,7 +196,7 @@ export class InputProcessor {
     }
   }
 
-  #processorOptions({ mmProcessorOptions }: GenerationRequest): ProcessorOptions {
+  #processorOptions({ mmProcessorOptions }: PromptRequest): ProcessorOptions {
     const { imageInputs } = this.#options;
     return requestOptions(imageInputs?.processor ?? noImageProcessor, mmProcessorOptions);
   }
@@ -214,7 +214,7 @@ export class InputProcessor {
     const rendered = this.#render(prompt);
     const maxTokens = maxModelLen * MAX_COUNTED_LENGTHS;
     const tokenIds = await tokenizer.encode(rendered.text, {
-      addSpecialTokens: prompt.kind !== "chat" && prompt.addSpecialTokens,
+      addSpecialTokens: prompt.addSpecialTokens === true,
       literal: rendered.literal,
       maxTokens,
       signal,

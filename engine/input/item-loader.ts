@@ -80,7 +80,7 @@ interface KnownItem extends IdentifiedImage {
 type InspectedImage = EncodedImage & Required<Pick<EncodedImage, "header">>;
 
 /** The request for which an image is loaded. */
-export interface ItemRequest extends Pick<GenerationRequest, "tenant" | "cacheSalt"> {
+export interface ItemRequest extends Pick<GenerationRequest, "tenant" | "cacheSalt" | "priority"> {
   /** The checkpoint's options with the request's changes. */
   readonly processorOptions: ProcessorOptions;
   /** Maximum number of embeddings for which the prompt has room; unlimited if left out. */
@@ -239,7 +239,7 @@ export class ItemLoader {
 
   /** Reads only the header, so that a request is rejected for its cost before any of it is spent. */
   async #inspect(image: EncodedImage, request: ItemRequest, signal: AbortSignal): Promise<InspectedImage> {
-    const owned = { ...image, owner: { tenant: request.tenant ?? "", request } };
+    const owned = { ...image, owner: { tenant: request.tenant ?? "", request, priority: request.priority ?? 0 } };
     return { ...owned, header: await this.#options.pixels.inspect(owned, signal) };
   }
 

@@ -1,6 +1,6 @@
 /** The number of tokens to which a request lets its prompt be shortened, and what that does to its images. */
 import { aboutParameter, EngineError } from "../contract/errors.ts";
-import type { GenerationRequest, ImagePart } from "../contract/generation-request.ts";
+import type { ImagePart, PromptRequest } from "../contract/generation-request.ts";
 import type { ImageFeature } from "../core/engine-request.ts";
 import { noMarkers } from "../multimodal/multimodal-processor.ts";
 import type { ImageMarkers, MultiModalProcessor } from "../multimodal/multimodal-processor.ts";
@@ -24,7 +24,7 @@ export interface PromptLimit {
  * @throws EngineError `invalid_argument` for a number of tokens that the model's length excludes.
  */
 export function promptLimitOf(
-  { truncatePromptTokens: numTokens, truncationSide: side = "left", samplingParams }: GenerationRequest,
+  { truncatePromptTokens: numTokens, truncationSide: side = "left", samplingParams }: PromptRequest,
   maxModelLen: number,
 ): Pick<PromptLimit, "maxTokens" | "side"> | null {
   if (numTokens === undefined) return null;
@@ -34,7 +34,7 @@ export function promptLimitOf(
   if (numTokens > maxModelLen) {
     throw refusal("truncatePromptTokens", `is ${numTokens}, more than the model length of ${maxModelLen}`);
   }
-  const numOutputTokens = samplingParams.maxTokens ?? 1;
+  const numOutputTokens = samplingParams?.maxTokens ?? 1;
   if (numOutputTokens >= maxModelLen) {
     throw new EngineError(
       "invalid_argument",

@@ -12,6 +12,7 @@ import type { PrefillChunk, SchedulerOutput } from "./scheduler-output.ts";
 import { Sequence } from "./sequence.ts";
 import { checkStop } from "./stop-conditions.ts";
 import type { StopLimits } from "./stop-conditions.ts";
+import { insertByUrgency, WaitingQueue } from "./waiting-queue.ts";
 
 export interface SchedulerOptions extends StopLimits {
   readonly maxNumBatchedTokens: number;
@@ -20,15 +21,15 @@ export interface SchedulerOptions extends StopLimits {
   readonly encoderCache: EncoderCache;
 }
 
-/** Mutable. First come, first served. */
+/** Mutable. By priority; first come, first served among equal ones. */
 export class Scheduler {
   readonly #options: SchedulerOptions;
   readonly #kvManager: KvManager;
   readonly #encoderCache: EncoderCache;
-  /** In order of arrival. Preempted sequences are at the front. */
-  #waiting: Sequence[] = [];
-  /** In order of admission; each holds memory of the KV cache. */
+  readonly #waiting = new WaitingQueue();
+  /** By urgency, the most urgent first; each holds memory of the KV cache. */
   #running: Sequence[] = [];
+  #numArrived = 0;
   #numPromptTokens = 0;
   #numGenerationTokens = 0;
   #numPrefixCacheQueries = 0;
@@ -73,7 +74,7 @@ export class Scheduler {
         `${this.#waiting.length} requests are waiting; the limit is ${maxNumWaiting}.`,
       );
     }
-    this.#waiting.push(new Sequence(request));
+    this.#waiting.add(new Sequence(request, this.#numArrived++));
   }
 
   /** Ends waiting and running sequences between steps. Unknown ids are ignored: their sequences have ended already. */
@@ -88,12 +89,13 @@ export class Scheduler {
 
   /**
    * Fills one step within the token budget. Sequences that decode take one token each. Prompts in progress take the
-   * rest of the budget in chunks. Waiting requests are then admitted in order of arrival while tokens and room last. A
-   * request whose prefix another sequence is about to compute waits for it, and so do the requests behind it. A chunk
+   * rest of the budget in chunks. Waiting requests are then admitted in order of `WaitingQueue` while tokens and room
+   * last. A request whose prefix another sequence is about to compute waits for it, and so do the requests behind it. A chunk
    * may end inside an image; the image is encoded whole, in the step of the first chunk that needs it.
    *
-   * If a sequence has no room for its next token, the youngest running sequence is preempted: it gives up its memory
-   * and waits at the front of the queue until it can be computed again. The oldest sequence therefore always advances.
+   * If a sequence has no room for its next token, the least urgent running sequence is preempted: of those with the
+   * highest priority value, the youngest. It gives up its memory and waits, before all that came later, until it can be
+   * computed again. The most urgent sequence therefore always advances.
    */
   schedule(): SchedulerOutput {
     const numPreemptionsBefore = this.#numPreemptions;
@@ -159,7 +161,7 @@ export class Scheduler {
     }
   }
 
-  /** Decodes come in order of admission, so that a sequence is never preempted after it was scheduled here. */
+  /** Decodes come in order of urgency, so that a sequence is never preempted after it was scheduled here. */
   #scheduleDecodes(maxNumTokens: number): Sequence[] {
     const decodes: Sequence[] = [];
     for (let index = 0; index < this.#running.length && decodes.length < maxNumTokens; index++) {
@@ -171,17 +173,17 @@ export class Scheduler {
     return decodes;
   }
 
-  /** Preempts younger sequences until the sequence has room for a token. Returns false if it had to go itself. */
+  /** Preempts less urgent sequences until the sequence has room for a token. Returns false if it had to go itself. */
   #makeRoom(sequence: Sequence): boolean {
     while (this.#kvManager.numTokensWithRoom(sequence) === 0) {
-      const youngest = this.#running.at(-1);
+      const leastUrgent = this.#running.at(-1);
       invariant(
-        youngest !== undefined && this.#running.length > 1,
+        leastUrgent !== undefined && this.#running.length > 1,
         `the KV cache has no room for request ${sequence.requestId} alone`,
       );
       this.#running.pop();
-      this.#preempt(youngest);
-      if (youngest === sequence) return false;
+      this.#preempt(leastUrgent);
+      if (leastUrgent === sequence) return false;
     }
     return true;
   }
@@ -191,15 +193,16 @@ export class Scheduler {
     this.#kvManager.release(sequence, true);
     this.#releaseImages(sequence, () => true);
     sequence.preempt();
-    this.#waiting.unshift(sequence);
+    this.#waiting.add(sequence);
   }
 
   /** Appends the first chunks of waiting sequences. Returns the transfers to perform before them. */
   #admitWaiting(maxNumTokens: number, prefills: PrefillChunk[]): SlotTransfer[] {
     const transfers: SlotTransfer[] = [];
     let tokenBudget = maxNumTokens;
-    while (tokenBudget > 0 && this.#waiting.length > 0 && this.#kvManager.numFreeSequences > 0) {
-      const sequence = this.#waiting[0]!;
+    while (tokenBudget > 0 && this.#kvManager.numFreeSequences > 0) {
+      const sequence = this.#waiting.next;
+      if (sequence === null) break;
       const placement = this.#kvManager.tryPlace(sequence);
       if (placement === null) break;
       sequence.skipCachedTokens(placement.numCachedTokens);
@@ -209,7 +212,7 @@ export class Scheduler {
         break;
       }
       tokenBudget -= chunk.numTokens;
-      this.#waiting.shift();
+      this.#waiting.take();
       transfers.push(...this.#admit(sequence, placement));
       this.#reserve(chunk);
       prefills.push(chunk);
@@ -220,7 +223,7 @@ export class Scheduler {
   /** Returns the transfers to perform before its first chunk. */
   #admit(sequence: Sequence, placement: KvPlacement): readonly SlotTransfer[] {
     const transfers = placement.take();
-    this.#running.push(sequence);
+    insertByUrgency(this.#running, sequence);
     this.#countPromptTokens(sequence);
     if (sequence.numPreemptions > 0) return transfers;
     this.#numPrefixCacheHits += placement.numCachedTokens;
@@ -285,7 +288,7 @@ export class Scheduler {
   }
 
   #dropFinished(): void {
-    this.#waiting = this.#waiting.filter(({ finishReason }) => finishReason === null);
+    this.#waiting.dropFinished();
     this.#running = this.#running.filter(({ finishReason }) => finishReason === null);
   }
 }

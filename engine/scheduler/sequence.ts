@@ -11,6 +11,10 @@ import type { SequenceTokens } from "./sequence-tokens.ts";
 /** Mutable; only the scheduler changes it. */
 export class Sequence {
   readonly requestId: string;
+  /** Lower values go first. */
+  readonly priority: number;
+  /** Its number among the sequences of the scheduler, in order of arrival. */
+  readonly arrival: number;
   readonly promptTokenIds: readonly number[];
   /** In the order of their placeholders. */
   readonly images: readonly ImageFeature[];
@@ -52,8 +56,10 @@ export class Sequence {
   firstHeldImage = 0;
   endHeldImage = 0;
 
-  constructor(request: EngineRequest) {
+  constructor(request: EngineRequest, arrival = 0) {
     this.requestId = request.requestId;
+    this.priority = request.priority ?? 0;
+    this.arrival = arrival;
     this.promptTokenIds = request.promptTokenIds;
     this.images = request.images;
     this.positions = request.positions ?? null;

@@ -8,6 +8,7 @@ import { runGenerations } from "../generation/generations.ts";
 import type { Generation } from "../generation/generations.ts";
 import { toErrorAnswer } from "../http/errors.ts";
 import { readJsonObject } from "../http/json-body.ts";
+import { adoptRequestId } from "../http/request-trace.ts";
 import type { AppEnvironment } from "../http/request-trace.ts";
 import { createEventStream, eventStreamHeaders } from "../http/sse.ts";
 import type { Metrics } from "../metrics.ts";
@@ -21,8 +22,21 @@ const omittedImagesHeader = "X-Omitted-Images";
 
 export function generationRoute<Fields extends CommonFields>(
   kind: GenerationKind<Fields>,
-  { service, bodies, metrics, logger, config, keepAliveMs = DEFAULT_KEEP_ALIVE_MS }: AppDependencies,
+  dependencies: AppDependencies,
 ): Handler<AppEnvironment> {
+  const { service, bodies, config } = dependencies;
+  const answer = generationAnswer(kind, dependencies);
+  return async (c) => {
+    service.checkRoom();
+    return answer(c, await readJsonObject(c.req.raw, config.maxBodyBytes, bodies));
+  };
+}
+
+/** Answers a body that has been read. */
+export function generationAnswer<Fields extends CommonFields>(
+  kind: GenerationKind<Fields>,
+  { service, metrics, logger, config, keepAliveMs = DEFAULT_KEEP_ALIVE_MS }: AppDependencies,
+): (c: Context<AppEnvironment>, body: object) => Promise<Response> {
   const startGenerations = (c: Context<AppEnvironment>, parsed: ParsedBody<Fields>, admission: Admission) => {
     const requests = createRequests(kind, parsed, { engine: admission.engine, config, tenant: c.get("tenant") });
     const { fields, head, paths } = parsed;
@@ -32,12 +46,11 @@ export function generationRoute<Fields extends CommonFields>(
     return runGenerations(admission, requests, withLog(metrics, c.get("logFields")));
   };
 
-  return async function generate(c) {
-    service.checkRoom();
-    const body = await readJsonObject(c.req.raw, config.maxBodyBytes, bodies);
+  return async function generate(c, body) {
     const parsed = parseBody(kind, body, config);
     const { fields, head } = parsed;
     c.set("requestPaths", parsed.paths);
+    if (typeof fields.request_id === "string") adoptRequestId(c, fields.request_id);
     // Only after the body, because senders that never end theirs would otherwise hold all places.
     const admission = service.admit(c.req.raw.signal);
     let isStreaming = false;

@@ -16,6 +16,9 @@ import type { Config } from "../settings/config.ts";
 import type { BatchLine, BatchUrl } from "./batch-line.ts";
 import type { LineResponse } from "./result-line.ts";
 
+/** Behind all requests that somebody waits for, even behind those that give themselves a low priority. */
+const LINE_PRIORITY = 1_000_000;
+
 export interface AnswerDependencies {
   readonly service: Service;
   /** The service's engine, which must be ready. */
@@ -62,7 +65,7 @@ function prepare<Fields extends CommonFields>(
   let requests: readonly GenerationRequest[];
   try {
     parsed = parseBody(kind, body, config);
-    requests = createRequests(kind, parsed, { engine, config, tenant, extraArguments });
+    requests = createRequests(kind, parsed, { engine, config, tenant, extraArguments, priority: LINE_PRIORITY });
   } catch (error) {
     return { numSequences: 0, answer: async () => toAnswer(error, parsed, dependencies) };
   }

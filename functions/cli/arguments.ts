@@ -59,7 +59,7 @@ export function parseArguments(argv: readonly string[]): Arguments {
   const flags = new Map(settingDescriptions.map(({ name }) => [toFlag(name), name]));
   const settingOptions = Object.fromEntries([...flags.keys()].map((flag) => [flag, { type: "string" } as const]));
   const { values, positionals, tokens } = parseArgs({
-    args: [...argv],
+    args: fromVllmForm(argv),
     options: { ...settingOptions, ...actionOptions },
     allowPositionals: true,
     strict: false,
@@ -100,6 +100,31 @@ export function parseArguments(argv: readonly string[]): Arguments {
     files: isText(values.input) && isText(values.output) ? { input: values.input, output: values.output } : null,
     settings: Object.fromEntries(settings),
   };
+}
+
+const logitsProcessorsFlag = "--logits-processors";
+
+/**
+ * vLLM's command lines in the form of ours: underscores in flags are dashes, and `--logits-processors A B`, whose values
+ * end at the next flag or command, is `--logits-processors A,B`.
+ */
+function fromVllmForm(argv: readonly string[]): string[] {
+  const args: string[] = [];
+  /** The values of the flag so far; null outside of its list. */
+  let names: string[] | null = null;
+  for (const arg of [...argv, null]) {
+    const endsList = arg === null || arg.startsWith("-") || (names !== null && names.length > 0 && isCommand(arg));
+    if (names !== null && !endsList) {
+      names.push(arg);
+      continue;
+    }
+    if (names !== null && names.length > 0) args.push(names.join(","));
+    if (arg === null) break;
+    const flag = arg.replace(/^--[^=]+/, (name) => name.replaceAll("_", "-"));
+    args.push(flag);
+    names = flag === logitsProcessorsFlag ? [] : null;
+  }
+  return args;
 }
 
 /** Options of other commands, missing options, and settings for a command that reads none. */

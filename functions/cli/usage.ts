@@ -36,6 +36,7 @@ export function formatHelp(settings: readonly SettingDescription[], platforms: r
     "  --version       print the version and exit",
     "",
     `Settings, from the environment or as flags: --${toFlag("MAX_NUM_SEQS")} 4 is MAX_NUM_SEQS=4. Defaults are in parentheses.`,
+    "--logits-processors also takes several names, separated by spaces, as vLLM's flag does; flags may have underscores.",
     "Settings that are true or false also accept 1, 0, yes, no, on and off.",
     "",
     ...lines,

@@ -1,5 +1,5 @@
 /** Answers of POST /v1/chat/completions, as a whole and in chunks. */
-import type { DecodedTokenLogprobs, RequestOutput } from "../../engine/index.ts";
+import type { DecodedPrompt, DecodedTokenLogprobs, RequestOutput } from "../../engine/index.ts";
 import { gatherParsedChoices } from "./parsed-output/parse-generations.ts";
 import type {
   ParsedDelta,
@@ -25,16 +25,25 @@ export interface StreamUsageOptions {
   readonly continuousUsage: boolean;
 }
 
+/** How an answer shows tokens; vLLM's fields. */
+export interface TokenOptions {
+  /** Ids of the prompt's and the output's tokens beside the text (`return_token_ids`). */
+  readonly returnsTokenIds: boolean;
+  /** `token_id:<id>` instead of text in logprobs (`return_tokens_as_token_ids`). */
+  readonly tokensAsIds: boolean;
+}
+
 export async function toChatCompletion(
   head: AnswerHead,
   generations: AsyncIterable<ParsedGeneration>,
+  { returnsTokenIds, tokensAsIds }: TokenOptions,
 ): Promise<object> {
   const choices = await gatherParsedChoices(generations);
   const promptLogprobs = choices[0]?.prompt?.logprobs ?? null;
   return {
     ...head,
     object: "chat.completion",
-    choices: choices.map(({ content, reasoning, toolCalls, finishReason, logprobs, last }, index) => ({
+    choices: choices.map(({ content, reasoning, toolCalls, finishReason, logprobs, tokenIds, last }, index) => ({
       index,
       message: {
         role: "assistant",
@@ -43,10 +52,12 @@ export async function toChatCompletion(
         ...(reasoning !== "" && reasoningFields(reasoning)),
         ...(toolCalls.length > 0 && { tool_calls: toolCalls.map(toWireCall) }),
       },
-      logprobs: logprobs === null ? null : toChatLogprobs(logprobs),
+      logprobs: logprobs === null ? null : toChatLogprobs(logprobs, tokensAsIds),
       finish_reason: finishReason,
       stop_reason: last.stopReason,
+      ...(returnsTokenIds && { token_ids: tokenIds }),
     })),
+    ...(returnsTokenIds && { prompt_token_ids: promptTokenIds(choices[0]?.prompt ?? null) }),
     usage: toUsage(choices.map(({ last }) => last)),
     ...(promptLogprobs !== null && { prompt_logprobs: toPromptLogprobs(promptLogprobs) }),
   };
@@ -59,6 +70,11 @@ function toWireCall({ id, name, arguments: json }: ParsedToolCall): object {
 /** DeepSeek's name and the newer one of vLLM and OpenRouter. Each client reads one of them. */
 function reasoningFields(text: string): Pick<ChatDelta, "reasoning_content" | "reasoning"> {
   return { reasoning_content: text, reasoning: text };
+}
+
+/** Null without a prompt. */
+export function promptTokenIds(prompt: DecodedPrompt | null): readonly number[] | null {
+  return prompt?.tokens.map(({ tokenId }) => tokenId) ?? null;
 }
 
 interface ChatDelta {
@@ -90,42 +106,54 @@ interface ChunkChoice {
   readonly logprobs: ChatLogprobs | null;
   readonly finish_reason: ParsedFinishReason | null;
   readonly stop_reason?: string | number | null;
+  readonly token_ids?: readonly number[];
 }
 
 /**
  * For each choice: a role chunk, chunks with text, thinking and calls, and one finish chunk with the rest; at the end a
  * usage chunk if requested. Choices interleave as their tokens arrive. Outputs without news (an incomplete character,
- * stop string or call) give no chunk; their logprobs come with the next one.
+ * stop string or call) give no chunk; their logprobs and token ids come with the next one.
  */
 export async function* toChatChunks(
   head: AnswerHead,
   generations: AsyncIterable<ParsedGeneration>,
   { includeUsage, continuousUsage }: StreamUsageOptions,
+  { returnsTokenIds, tokensAsIds }: TokenOptions,
 ): AsyncGenerator<object> {
   const chunk = (choices: readonly ChunkChoice[], usage: Usage | null): object => ({
     ...head,
     object: "chat.completion.chunk",
     choices,
-    ...(usage !== null && { usage }),
+    // As OpenAI: null in all chunks but the last.
+    ...(includeUsage && { usage }),
   });
   const usageOf = (output: RequestOutput): Usage | null =>
     includeUsage && continuousUsage ? toChoiceUsage(output) : null;
   const lastOutputs: RequestOutput[] = [];
   const heldLogprobs: DecodedTokenLogprobs[][] = [];
+  const heldTokenIds: number[][] = [];
   for await (const { index, output, delta: parsed, finishReason } of generations) {
     if (lastOutputs[index] === undefined) {
       heldLogprobs[index] = [];
+      heldTokenIds[index] = [];
       const delta: ChatDelta = { role: "assistant", content: "" };
-      yield chunk([{ index, delta, logprobs: null, finish_reason: null }], usageOf({ ...output, numOutputTokens: 0 }));
+      const first = chunk(
+        [{ index, delta, logprobs: null, finish_reason: null }],
+        usageOf({ ...output, numOutputTokens: 0 }),
+      );
+      yield returnsTokenIds ? { ...first, prompt_token_ids: promptTokenIds(output.prompt) } : first;
     }
     lastOutputs[index] = output;
     if (output.logprobs) heldLogprobs[index]!.push(...output.logprobs);
+    if (returnsTokenIds) heldTokenIds[index]!.push(...output.tokenIds);
     const delta = toChatDelta(parsed);
     if (finishReason === null && Object.keys(delta).length === 0) continue;
-    const logprobs = output.logprobs === null ? null : toChatLogprobs(heldLogprobs[index]!);
+    const logprobs = output.logprobs === null ? null : toChatLogprobs(heldLogprobs[index]!, tokensAsIds);
     heldLogprobs[index] = [];
+    const tokens = returnsTokenIds ? { token_ids: heldTokenIds[index]! } : {};
+    heldTokenIds[index] = [];
     const ending = finishReason === null ? {} : { stop_reason: output.stopReason };
-    yield chunk([{ index, delta, logprobs, finish_reason: finishReason, ...ending }], usageOf(output));
+    yield chunk([{ index, delta, logprobs, finish_reason: finishReason, ...ending, ...tokens }], usageOf(output));
   }
   if (includeUsage) yield chunk([], toUsage(lastOutputs));
 }

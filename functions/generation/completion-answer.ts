@@ -2,7 +2,8 @@
  * Answers of POST /v1/completions, as a whole and in chunks. The choices of a prompt follow those of the previous one.
  */
 import type { DecodedPrompt, FinishReason, RequestOutput } from "../../engine/index.ts";
-import type { AnswerHead, StreamUsageOptions } from "./chat-answer.ts";
+import { promptTokenIds } from "./chat-answer.ts";
+import type { AnswerHead, StreamUsageOptions, TokenOptions } from "./chat-answer.ts";
 import { gatherChoices } from "./gathered-choices.ts";
 import type { Generation } from "./generations.ts";
 import { toChoiceUsage, toUsage } from "./usage.ts";
@@ -11,7 +12,7 @@ import { promptTokenEntries, toCompletionLogprobs, toPromptLogprobs, tokenEntrie
 import type { CompletionLogprobs, TokenEntry } from "./wire-logprobs.ts";
 
 /** What an answer contains of its prompt. */
-export interface EchoOptions {
+export interface EchoOptions extends TokenOptions {
   /** Whether text and logprobs start with the prompt's. */
   readonly echo: boolean;
   readonly withLogprobs: boolean;
@@ -27,6 +28,8 @@ interface CompletionChoice {
   readonly finish_reason: FinishReason | null;
   readonly stop_reason?: string | number | null;
   readonly prompt_logprobs?: ReturnType<typeof toPromptLogprobs>;
+  readonly token_ids?: readonly number[];
+  readonly prompt_token_ids?: readonly number[] | null;
 }
 
 export async function toCompletion(
@@ -35,15 +38,16 @@ export async function toCompletion(
   options: EchoOptions,
 ): Promise<object> {
   const gathered = await gatherChoices(options.promptOnly ? withoutTokens(generations) : generations);
-  const choices = gathered.map(({ text, logprobs, prompt, last }, index): CompletionChoice => {
+  const choices = gathered.map(({ text, logprobs, prompt, tokenIds, last }, index): CompletionChoice => {
     const entries = [...echoedEntries(prompt, options), ...tokenEntries(logprobs ?? [])];
     return {
       index,
       text: echoedText(prompt, options) + text,
-      logprobs: options.withLogprobs ? toCompletionLogprobs(entries, 0) : null,
+      logprobs: options.withLogprobs ? toCompletionLogprobs(entries, 0, options.tokensAsIds) : null,
       finish_reason: last.finishReason,
       stop_reason: last.stopReason,
       ...(options.withPromptLogprobs && prompt?.logprobs && { prompt_logprobs: toPromptLogprobs(prompt.logprobs) }),
+      ...(options.returnsTokenIds && { token_ids: tokenIds, prompt_token_ids: promptTokenIds(prompt) }),
     };
   });
   return { ...head, object: "text_completion", choices, usage: toUsage(gathered.map(({ last }) => last)) };
@@ -60,14 +64,20 @@ export async function* toCompletionChunks(
     ...head,
     object: "text_completion",
     choices,
-    ...(usage !== null && { usage }),
+    // As OpenAI: null in all chunks but the last.
+    ...(includeUsage && { usage }),
   });
   const lastOutputs: RequestOutput[] = [];
+  const heldTokenIds: number[][] = [];
+  const prompts: (DecodedPrompt | null)[] = [];
   const heldEntries: TokenEntry[][] = [];
   const textOffsets: number[] = [];
   for await (const { index, output } of options.promptOnly ? withoutTokens(generations) : generations) {
     const prompt = lastOutputs[index] === undefined ? output.prompt : null;
     lastOutputs[index] = output;
+    prompts[index] ??= prompt;
+    const heldIds = (heldTokenIds[index] ??= []);
+    heldIds.push(...output.tokenIds);
     const held = (heldEntries[index] ??= []);
     held.push(...echoedEntries(prompt, options), ...tokenEntries(output.logprobs ?? []));
     const text = echoedText(prompt, options) + output.text;
@@ -76,10 +86,15 @@ export async function* toCompletionChunks(
     const choice = {
       index,
       text,
-      logprobs: options.withLogprobs ? toCompletionLogprobs(held, offset) : null,
+      logprobs: options.withLogprobs ? toCompletionLogprobs(held, offset, options.tokensAsIds) : null,
       finish_reason: output.finishReason,
       ...(output.finishReason !== null && { stop_reason: output.stopReason }),
+      ...(options.returnsTokenIds && { token_ids: heldIds }),
+      // With the first chunk of the choice.
+      ...(options.returnsTokenIds && prompts[index] && { prompt_token_ids: promptTokenIds(prompts[index]) }),
     };
+    heldTokenIds[index] = [];
+    prompts[index] = null;
     textOffsets[index] = held.reduce((sum, { token }) => sum + token.length, offset);
     heldEntries[index] = [];
     yield chunk([choice], includeUsage && continuousUsage ? toChoiceUsage(output) : null);

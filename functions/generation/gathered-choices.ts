@@ -7,6 +7,7 @@ export interface GatheredChoice {
   /** Null if the request does not ask for logprobs. */
   readonly logprobs: readonly DecodedTokenLogprobs[] | null;
   readonly prompt: DecodedPrompt | null;
+  readonly tokenIds: readonly number[];
   readonly last: RequestOutput;
 }
 
@@ -20,6 +21,7 @@ export async function gatherChoices(generations: AsyncIterable<Generation>): Pro
       text: outputs.map(({ text }) => text).join(""),
       logprobs: last.logprobs === null ? null : outputs.flatMap(({ logprobs }) => logprobs ?? []),
       prompt: outputs[0]!.prompt,
+      tokenIds: outputs.flatMap(({ tokenIds }) => tokenIds),
       last,
     };
   });

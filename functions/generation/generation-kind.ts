@@ -18,6 +18,8 @@ import type { RequestDefaults } from "./to-engine-request.ts";
 
 export interface CommonFields {
   readonly model?: string | null | undefined;
+  readonly request_id?: string | null | undefined;
+  readonly priority?: number | null | undefined;
   readonly stream?: boolean | null | undefined;
   readonly stream_options?:
     | {
@@ -54,6 +56,8 @@ export interface GenerationKind<Fields extends CommonFields> {
 export interface ParsedBody<Fields> {
   readonly fields: Fields;
   readonly head: AnswerHead;
+  /** For the engine. Not the client's, because two clients may choose the same id. */
+  readonly requestId: string;
   /** For errors that name a field. */
   readonly paths: RequestPaths;
 }
@@ -67,16 +71,17 @@ export function parseBody<Fields extends CommonFields>(
   refuseUnservedFields(body, kind.unservedFields);
   const fields = parseFields(kind.schema, body);
   const model = resolveModel(fields.model, servedModelNames);
-  const id = `${kind.idPrefix}-${randomUUID().replaceAll("-", "")}`;
-  return {
-    fields,
-    head: { id, created: Math.floor(Date.now() / 1000), model },
-    paths: kind.paths(fields, inlineImages),
-  };
+  const requestId = `${kind.idPrefix}-${randomUUID().replaceAll("-", "")}`;
+  const id = typeof fields.request_id === "string" ? `${kind.idPrefix}-${fields.request_id}` : requestId;
+  const created = Math.floor(Date.now() / 1000);
+  return { fields, head: { id, created, model }, requestId, paths: kind.paths(fields, inlineImages) };
 }
 
 /** The settings that limit requests. */
-export type RequestConfig = Pick<Config, "maxLogprobs" | "defaultExtraArguments" | "inlineImages"> & {
+export type RequestConfig = Pick<
+  Config,
+  "maxLogprobs" | "defaultExtraArguments" | "inlineImages" | "schedulingPolicy"
+> & {
   readonly engine: Pick<Config["engine"], "maxNumWaiting">;
   /** Default: the formats that the chat template shows. */
   readonly outputFormats?: ConfiguredFormats;
@@ -95,19 +100,23 @@ export interface RequestContext {
   readonly tenant: string;
   /** Arguments for logits processors. They override the service's, and the body overrides them. */
   readonly extraArguments?: ExtraArguments;
+  /** Of requests without one. Default 0. */
+  readonly priority?: number;
 }
 
 /** Throws HttpError 400 or EngineError `invalid_argument` for values out of range. */
 export function createRequests<Fields extends CommonFields>(
   kind: GenerationKind<Fields>,
-  { fields, head }: ParsedBody<Fields>,
-  { engine, config, tenant, extraArguments = {} }: RequestContext,
+  { fields, requestId }: ParsedBody<Fields>,
+  { engine, config, tenant, extraArguments = {}, priority = 0 }: RequestContext,
 ): readonly GenerationRequest[] {
-  const requests = kind.toRequests(head.id, fields, {
+  checkPriority(fields.priority ?? 0, config);
+  const requests = kind.toRequests(requestId, fields, {
     maxLogprobs: config.maxLogprobs,
     inlineImages: config.inlineImages,
     tenant,
     formats: formatsOf({ engine, config }),
+    priority: config.schedulingPolicy === "priority" ? (fields.priority ?? priority) : priority,
     samplingParams: {
       ...engine.modelInfo?.defaultSamplingParams,
       extraArgs: { ...config.defaultExtraArguments, ...extraArguments },
@@ -117,6 +126,17 @@ export function createRequests<Fields extends CommonFields>(
     checkNumChoices(requests, engine.modelInfo.maxNumSequences + config.engine.maxNumWaiting);
   }
   return requests;
+}
+
+/** As in vLLM. Otherwise any client could overtake all others. */
+function checkPriority(priority: number, { schedulingPolicy }: RequestConfig): void {
+  if (priority === 0 || schedulingPolicy === "priority") return;
+  throw new HttpError(
+    400,
+    "invalid_value",
+    `priority is ${priority}, but this service runs requests in order of arrival. Leave it out, or set SCHEDULING_POLICY=priority.`,
+    { parameter: "priority" },
+  );
 }
 
 /** A request that can never fit is rejected for good, instead of with 429. */
@@ -131,8 +151,8 @@ function checkNumChoices(requests: readonly GenerationRequest[], maxNumChoices: 
   );
 }
 
-/** A request without a model gets the first name. */
-function resolveModel(model: string | null | undefined, served: readonly string[]): string {
+/** A request without a model gets the first name. Throws HttpError 404 for an unknown name. */
+export function resolveModel(model: string | null | undefined, served: readonly string[]): string {
   if (model === null || model === undefined) return served[0]!;
   if (served.includes(model)) return model;
   const shown = model.length > 100 ? `${model.slice(0, 100)}…` : model;

@@ -15,6 +15,7 @@ import type {
 import { HttpError } from "../http/errors.ts";
 import type { RequestPaths } from "../http/wire-parameter.ts";
 import type { InlineImages } from "../settings/images.ts";
+import type { TokenOptions } from "./chat-answer.ts";
 import type { EchoOptions } from "./completion-answer.ts";
 import { readsInlineImages, splitInlineImages } from "./inline-images.ts";
 import type { ModelFormats } from "./parsed-output/model-formats.ts";
@@ -34,13 +35,14 @@ export interface RequestDefaults {
   /** See `AppEnvironment`. */
   readonly tenant: string;
   readonly formats: ModelFormats;
+  readonly priority: number;
 }
 
 /** Throws HttpError or EngineError `invalid_argument` for values out of range. */
 export function toChatRequest(
   requestId: string,
   fields: ChatCompletionRequest,
-  { maxLogprobs, inlineImages, samplingParams: defaults, tenant, formats }: RequestDefaults,
+  { maxLogprobs, inlineImages, samplingParams: defaults, tenant, formats, priority }: RequestDefaults,
 ): GenerationRequest {
   const plan = planToolsOf(fields, formats);
   const logprobs = fields.logprobs ? (fields.top_logprobs ?? 0) : null;
@@ -51,14 +53,18 @@ export function toChatRequest(
     prompt: {
       kind: "chat",
       messages: fields.messages.map((message, index) => toChatMessage(message, index, inlineImages)),
-      addGenerationPrompt: fields.add_generation_prompt ?? true,
+      addGenerationPrompt: fields.add_generation_prompt ?? fields.continue_final_message !== true,
+      ...(fields.continue_final_message === true && { continueFinalMessage: true }),
+      ...(fields.add_special_tokens === true && { addSpecialTokens: true }),
       ...toolsOfPrompt(fields),
       ...templateArguments(fields),
     },
     numChoices: fields.n ?? 1,
+    ...(fields.return_token_ids === true && { includePrompt: true }),
     ...truncation(fields),
     ...processorOptions(fields),
     ...cacheOwner(fields, tenant),
+    priority,
     samplingParams: toSamplingParams(
       fields,
       {
@@ -148,7 +154,7 @@ function templateArguments({
 export function toCompletionRequests(
   requestId: string,
   fields: CompletionRequest,
-  { maxLogprobs, inlineImages, samplingParams: defaults, tenant }: RequestDefaults,
+  { maxLogprobs, inlineImages, samplingParams: defaults, tenant, priority }: RequestDefaults,
 ): GenerationRequest[] {
   const logprobs = fields.logprobs ?? null;
   checkLogprobs(logprobs, maxLogprobs, "logprobs");
@@ -165,15 +171,20 @@ export function toCompletionRequests(
     defaults,
   );
   const owner = cacheOwner(fields, tenant);
+  const parts = (fields.images ?? []).map(toContentPart).filter((part): part is ImagePart => part.type !== "text");
   return fields.prompt.map((prompt, index) => ({
     requestId: `${requestId}-${index}`,
-    prompt: toPrompt(prompt, promptPath(fields, index), inlineImages, fields.add_special_tokens ?? true),
+    prompt: withImages(
+      toPrompt(prompt, promptPath(fields, index), inlineImages, fields.add_special_tokens ?? true),
+      parts,
+    ),
     numChoices: fields.n ?? 1,
-    includePrompt: echo,
+    includePrompt: echo || fields.return_token_ids === true,
     ...truncation(fields),
     ...processorOptions(fields),
     tenant: owner.tenant,
     cacheSalt: owner.cacheSalt,
+    priority,
     samplingParams,
   }));
 }
@@ -187,6 +198,15 @@ function toPrompt(
   if (typeof prompt !== "string") return { kind: "tokens", tokenIds: prompt };
   const parts = readsInlineImages(inlineImages, "completions") ? splitInlineImages(prompt, path) : null;
   return parts === null ? { kind: "text", text: prompt, addSpecialTokens } : { kind: "parts", parts, addSpecialTokens };
+}
+
+/** Throws HttpError 400 for images in two places, whose order would be unclear. */
+function withImages(prompt: Prompt, images: readonly ImagePart[]): Prompt {
+  if (images.length === 0 || prompt.kind === "chat") return prompt;
+  if (prompt.kind !== "parts") return { ...prompt, images };
+  throw new HttpError(400, "invalid_value", "images cannot be combined with pictures inside the prompt.", {
+    parameter: "images",
+  });
 }
 
 function promptPath({ prompt }: CompletionRequest, index: number): string {
@@ -220,12 +240,23 @@ function processorOptions({
   return options ? { mmProcessorOptions: options } : {};
 }
 
-export function echoOptions({ echo, logprobs, prompt_logprobs, max_tokens }: CompletionRequest): EchoOptions {
+export function echoOptions(fields: CompletionRequest): EchoOptions {
+  const { echo, logprobs, prompt_logprobs, max_tokens } = fields;
   return {
     echo: echo === true,
     withLogprobs: typeof logprobs === "number",
     withPromptLogprobs: typeof prompt_logprobs === "number",
     promptOnly: max_tokens === 0,
+    ...tokenOptions(fields),
+  };
+}
+
+export function tokenOptions(
+  fields: Pick<CompletionRequest, "return_token_ids" | "return_tokens_as_token_ids">,
+): TokenOptions {
+  return {
+    returnsTokenIds: fields.return_token_ids === true,
+    tokensAsIds: fields.return_tokens_as_token_ids === true,
   };
 }
 
@@ -242,15 +273,16 @@ export function chatRequestPaths(fields: ChatCompletionRequest, inlineImages: In
 const contentFields = { text: "text", image: "image_url", image_embeds: "image_embeds" } as const;
 
 export function completionRequestPaths(fields: CompletionRequest, inlineImages: InlineImages): RequestPaths {
-  const images = fields.prompt.flatMap((prompt, index) => {
+  const inText = fields.prompt.flatMap((prompt, index) => {
     const path = promptPath(fields, index);
     const parsed = toPrompt(prompt, path, inlineImages, false);
     return parsed.kind === "parts" ? parsed.parts.flatMap(({ type }) => (type === "text" ? [] : [path])) : [];
   });
+  const images = [...inText, ...(fields.images ?? []).map((_, index) => `images[${index}]`)];
   return { prompt: "prompt", images, structuredOutput: structuredOutputField(fields) };
 }
 
-type SamplingFields = Omit<CompletionRequest, "prompt" | "logprobs" | "echo">;
+type SamplingFields = Omit<CompletionRequest, "prompt" | "images" | "logprobs" | "echo">;
 
 /** Parameters that chat and text completions spell differently. */
 interface OwnParams {

@@ -12,7 +12,11 @@ export interface ChatLogprobs {
   readonly content: readonly (ChatLogprob & { readonly top_logprobs: readonly ChatLogprob[] })[];
 }
 
-export function toChatLogprobs(logprobs: readonly DecodedTokenLogprobs[]): ChatLogprobs {
+/** `asIds` writes `token_id:<id>` instead of the text; bytes are the text's in both cases. */
+export function toChatLogprobs(logprobs: readonly DecodedTokenLogprobs[], asIds: boolean): ChatLogprobs {
+  const toChatLogprob = (entry: DecodedLogprob): ChatLogprob => {
+    return { token: nameOf(entry, asIds), logprob: floored(entry.logprob), bytes: entry.bytes };
+  };
   return {
     content: logprobs.map(({ sampled, top }) => ({
       ...toChatLogprob(sampled),
@@ -21,22 +25,27 @@ export function toChatLogprobs(logprobs: readonly DecodedTokenLogprobs[]): ChatL
   };
 }
 
-function toChatLogprob({ token, logprob, bytes }: DecodedLogprob): ChatLogprob {
-  return { token, logprob: floored(logprob), bytes };
+function nameOf({ tokenId, token }: Pick<DecodedLogprob, "tokenId" | "token">, asIds: boolean): string {
+  return asIds ? `token_id:${tokenId}` : token;
 }
 
 /** A token of a text with its logprobs, which the first token of a prompt does not have. */
 export interface TokenEntry {
+  readonly tokenId: number;
   readonly token: string;
   readonly logprobs: DecodedTokenLogprobs | null;
 }
 
 export function tokenEntries(logprobs: readonly DecodedTokenLogprobs[]): TokenEntry[] {
-  return logprobs.map((entry) => ({ token: entry.sampled.token, logprobs: entry }));
+  return logprobs.map((entry) => ({
+    tokenId: entry.sampled.tokenId,
+    token: entry.sampled.token,
+    logprobs: entry,
+  }));
 }
 
 export function promptTokenEntries({ tokens, logprobs }: DecodedPrompt): TokenEntry[] {
-  return tokens.map(({ token }, index) => ({ token, logprobs: logprobs?.[index] ?? null }));
+  return tokens.map(({ tokenId, token }, index) => ({ tokenId, token, logprobs: logprobs?.[index] ?? null }));
 }
 
 export interface CompletionLogprobs {
@@ -49,13 +58,17 @@ export interface CompletionLogprobs {
   readonly text_offset: readonly number[];
 }
 
-/** `textOffset` is the position of the first token's text. */
-export function toCompletionLogprobs(entries: readonly TokenEntry[], textOffset: number): CompletionLogprobs {
+/** `textOffset` is the position of the first token's text. `asIds` writes `token_id:<id>` instead of the text. */
+export function toCompletionLogprobs(
+  entries: readonly TokenEntry[],
+  textOffset: number,
+  asIds: boolean,
+): CompletionLogprobs {
   let nextOffset = textOffset;
   return {
-    tokens: entries.map(({ token }) => token),
+    tokens: entries.map((entry) => nameOf(entry, asIds)),
     token_logprobs: entries.map(({ logprobs }) => (logprobs === null ? null : floored(logprobs.sampled.logprob))),
-    top_logprobs: entries.map(({ logprobs }) => (logprobs === null ? null : toTopLogprobs(logprobs))),
+    top_logprobs: entries.map(({ logprobs }) => (logprobs === null ? null : toTopLogprobs(logprobs, asIds))),
     text_offset: entries.map(({ token }) => {
       const offset = nextOffset;
       nextOffset += token.length;
@@ -65,11 +78,11 @@ export function toCompletionLogprobs(entries: readonly TokenEntry[], textOffset:
 }
 
 /** Entries may have the same text (U+FFFD). The likelier one is written last and stays. */
-function toTopLogprobs({ sampled, top }: DecodedTokenLogprobs): Readonly<Record<string, number>> {
+function toTopLogprobs({ sampled, top }: DecodedTokenLogprobs, asIds: boolean): Readonly<Record<string, number>> {
   return Object.fromEntries(
     [...top, sampled]
       .sort((first, second) => first.logprob - second.logprob)
-      .map(({ token, logprob }) => [token, floored(logprob)]),
+      .map((entry) => [nameOf(entry, asIds), floored(entry.logprob)]),
   );
 }
 

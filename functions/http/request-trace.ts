@@ -1,13 +1,14 @@
 /** Request ids, the access log and HTTP metrics. */
 import { randomUUID } from "node:crypto";
 import type { IncomingMessage } from "node:http";
-import type { MiddlewareHandler } from "hono";
+import type { Context, MiddlewareHandler } from "hono";
 import { routePath } from "hono/route";
 
 import type { Logger } from "../logger.ts";
 import type { Metrics } from "../metrics.ts";
 import type { Service } from "../service.ts";
 import { CLIENT_CLOSED_REQUEST } from "./errors.ts";
+import { isRequestId } from "./request-id.ts";
 import type { RequestPaths } from "./wire-parameter.ts";
 
 export interface AppEnvironment {
@@ -56,7 +57,7 @@ export function traceRequests({ logger, metrics, service }: TraceDependencies): 
       metrics.observeHttpRequest(handler, method, status, seconds);
       const isProbe = method === "GET" && !path.startsWith("/v1/");
       logger[isProbe ? "debug" : "info"]("request", {
-        requestId,
+        requestId: c.get("requestId"),
         method,
         path: path.slice(0, 200),
         status,
@@ -70,7 +71,13 @@ export function traceRequests({ logger, metrics, service }: TraceDependencies): 
   };
 }
 
-/** Ids end up in headers and logs. */
+/** Uses the id of the body, which must be valid, for logs and the answer's header, unless the request's header has one. */
+export function adoptRequestId(c: Context<AppEnvironment>, id: string): void {
+  if (sanitizeRequestId(c.req.header("x-request-id")) !== undefined) return;
+  c.set("requestId", id);
+  c.header("X-Request-Id", id);
+}
+
 function sanitizeRequestId(id: string | undefined): string | undefined {
-  return id !== undefined && /^[\w.:=+/-]{1,128}$/.test(id) ? id : undefined;
+  return id !== undefined && isRequestId(id) ? id : undefined;
 }

@@ -17,6 +17,9 @@ import {
 
 export type LogLevel = "debug" | "info" | "warn" | "error";
 
+/** vLLM's names. */
+const schedulingPolicies = ["fcfs", "priority"] as const;
+
 export const serviceSettings = {
   port: setting("PORT", integer(0, 65_535), "TCP port to listen on; 0 takes a free one.", { default: 8000 }),
   host: setting("HOST", anyText(), "Address to listen on; :: listens on IPv6 and IPv4.", { default: "0.0.0.0" }),
@@ -57,6 +60,12 @@ export const serviceSettings = {
     seconds(0.1, 300),
     "Longest wait for the next byte of a request body. After it, the request is answered with 408.",
     { default: 10 },
+  ),
+  schedulingPolicy: setting(
+    "SCHEDULING_POLICY",
+    oneOf(schedulingPolicies),
+    "fcfs: requests run in order of arrival, and lines of batches after them. priority: requests may have a priority, and lower ones run first.",
+    { default: "fcfs" },
   ),
   maxLogprobs: setting(
     "MAX_LOGPROBS",

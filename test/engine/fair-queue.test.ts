@@ -1,7 +1,7 @@
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 
-import { FairQueue } from "../../engine/fair-queue.ts";
+import { FairQueue, MAX_OVERTAKING_WORK } from "../../engine/fair-queue.ts";
 import type { QueuedWork } from "../../engine/fair-queue.ts";
 
 interface Picture extends QueuedWork {
@@ -19,11 +19,16 @@ function requestOf(name: string): object {
 }
 
 /** `name`: the name of the request and the number of the picture. */
-function picture(name: string, cost: number, { tenant = "", numBytes = 1 } = {}): Picture {
-  return { name, tenant, request: requestOf(name[0]!), cost, numBytes };
+function picture(name: string, cost: number, { tenant = "", numBytes = 1, priority = 0 } = {}): Picture {
+  return { name, tenant, request: requestOf(name[0]!), cost, numBytes, priority };
 }
 
-function pictures(request: string, count: number, cost: number, options: { tenant?: string } = {}): Picture[] {
+function pictures(
+  request: string,
+  count: number,
+  cost: number,
+  options: { tenant?: string; priority?: number } = {},
+): Picture[] {
   return Array.from({ length: count }, (_, index) => picture(`${request}${index}`, cost, options));
 }
 
@@ -227,5 +232,50 @@ describe("any sequence of additions, takes and removals", () => {
         expect(furthest).toBeLessThanOrEqual(150);
       }),
     );
+  });
+});
+
+describe("priority", () => {
+  test("puts urgent pictures of a tenant first, and leaves a bounded part to the others", () => {
+    const count = 3 * (MAX_OVERTAKING_WORK + 1);
+    const queue = queueOf(...pictures("b", count, 10, { priority: 1000 }), ...pictures("a", count, 10));
+    const names = takeNames(queue, count);
+    const late = names.flatMap((name, index) => (name.startsWith("b") ? [index] : []));
+    expect(late).toEqual([1, 2, 3].map((turn) => turn * (MAX_OVERTAKING_WORK + 1) - 1));
+    expect(takeNames(queue)).toHaveLength(count);
+  });
+
+  test("gives a tenant nothing of another's part, and loses no picture", () => {
+    const work = fc.record({
+      tenant: fc.constantFrom("one", "two", "three"),
+      request: fc.constantFrom("a", "b", "c"),
+      priority: fc.constantFrom(0, 0, -5, 1, 1000),
+    });
+    const tenantOf = new Map<string, string>();
+    let numReordered = 0;
+    fc.assert(
+      fc.property(fc.array(work, { maxLength: 60 }), fc.integer({ min: 1, max: 3 }), (works, step) => {
+        const orders = [false, true].map((hasPriority) => {
+          const queue = new FairQueue<Picture>(noLimits);
+          const names: string[] = [];
+          works.forEach(({ tenant, request, priority }, index) => {
+            const name = `${request}${tenant}${index}`;
+            tenantOf.set(name, tenant);
+            const owned = { ...picture(name, 10, { tenant, priority: hasPriority ? priority : 0 }) };
+            queue.add({ ...owned, request: requestOf(`${tenant}${request}${hasPriority ? priority : 0}`) });
+            if (index % step === 0) names.push(...takeNames(queue, 1));
+          });
+          names.push(...takeNames(queue));
+          return names;
+        });
+        const [plain = [], ordered = []] = orders;
+        expect(ordered.toSorted()).toEqual(plain.toSorted());
+        // All pictures cost the same, so the order of tenants does not depend on the order within them.
+        expect(ordered.map((name) => tenantOf.get(name))).toEqual(plain.map((name) => tenantOf.get(name)));
+        if (ordered.join() !== plain.join()) numReordered += 1;
+      }),
+      { numRuns: 200 },
+    );
+    expect(numReordered).toBeGreaterThan(50);
   });
 });

@@ -63,6 +63,7 @@ export function createBatchServer(options: BatchServerOptions): BatchServer {
     defaultExtraArguments: {},
     maxLogprobs: 20,
     inlineImages: "completions" as const,
+    schedulingPolicy: "fcfs" as const,
     servedModelNames: ["tiny"],
     engine: { maxNumWaiting: 9 },
   };

@@ -64,6 +64,7 @@ export function createTestApp({
     hasPlayground: true,
     maxBodyBytes,
     maxLogprobs: 20,
+    schedulingPolicy: "fcfs",
     inlineImages: "completions",
     engine: { maxNumWaiting: 256, pipelinePath: [] },
     defaultExtraArguments: {},

@@ -33,6 +33,7 @@ export interface ParsedChoice {
   /** Null if the request does not ask for logprobs. */
   readonly logprobs: readonly DecodedTokenLogprobs[] | null;
   readonly prompt: DecodedPrompt | null;
+  readonly tokenIds: readonly number[];
   readonly last: RequestOutput;
 }
 
@@ -41,6 +42,7 @@ interface OpenChoice {
   readonly reasoning: string[];
   readonly toolCalls: { id: string; name: string; readonly arguments: string[] }[];
   readonly logprobs: DecodedTokenLogprobs[];
+  readonly tokenIds: number[];
   readonly first: RequestOutput;
   last: ParsedGeneration;
 }
@@ -49,13 +51,14 @@ interface OpenChoice {
 export async function gatherParsedChoices(generations: AsyncIterable<ParsedGeneration>): Promise<ParsedChoice[]> {
   const choices: OpenChoice[] = [];
   for await (const generation of generations) addTo(choices, generation);
-  return choices.map(({ content, reasoning, toolCalls, logprobs, first, last }) => ({
+  return choices.map(({ content, reasoning, toolCalls, logprobs, tokenIds, first, last }) => ({
     content: content.join(""),
     reasoning: reasoning.join(""),
     toolCalls: toolCalls.map(({ id, name, arguments: pieces }) => ({ id, name, arguments: pieces.join("") })),
     finishReason: last.finishReason,
     logprobs: last.output.logprobs === null ? null : logprobs,
     prompt: first.prompt,
+    tokenIds,
     last: last.output,
   }));
 }
@@ -67,6 +70,7 @@ function addTo(choices: OpenChoice[], generation: ParsedGeneration): void {
     reasoning: [],
     toolCalls: [],
     logprobs: [],
+    tokenIds: [],
     first: output,
     last: generation,
   });
@@ -77,5 +81,6 @@ function addTo(choices: OpenChoice[], generation: ParsedGeneration): void {
     if (start !== undefined) choice.toolCalls[callIndex] = { ...start, arguments: [] };
     choice.toolCalls[callIndex]?.arguments.push(piece);
   }
+  choice.tokenIds.push(...output.tokenIds);
   for (const logprob of output.logprobs ?? []) choice.logprobs.push(logprob);
 }

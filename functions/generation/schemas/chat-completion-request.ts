@@ -36,7 +36,7 @@ function isGiven(value: unknown): boolean {
   return value !== null && value !== undefined;
 }
 
-const contentPart = z.discriminatedUnion(
+const typedPart = z.discriminatedUnion(
   "type",
   [
     z.object({ type: z.enum(["text", "input_text", "output_text"]), text }),
@@ -55,7 +55,7 @@ const contentPart = z.discriminatedUnion(
 );
 
 /** A plain string is a text part, and a part without type is recognised by its key. */
-const normalizedPart = z.preprocess((part) => {
+export const contentPart = z.preprocess((part) => {
   if (typeof part === "string") return { type: "text", text: part };
   if (typeof part !== "object" || part === null || "type" in part) return part;
   if ("image_url" in part) {
@@ -67,10 +67,10 @@ const normalizedPart = z.preprocess((part) => {
   }
   if ("image_embeds" in part) return { ...part, type: "image_embeds" };
   return "text" in part ? { ...part, type: "text" } : part;
-}, contentPart);
+}, typedPart);
 
 const contentRule = "must be a string or a list of parts";
-const content = z.union([text, boundedList(normalizedPart, MAX_PARTS, contentRule)], contentRule);
+const content = z.union([text, boundedList(contentPart, MAX_PARTS, contentRule)], contentRule);
 
 const absentOrEmpty = z.unknown().refine((value) => value === null || (Array.isArray(value) && value.length === 0), {
   error: "is not supported; use tool_calls",
@@ -115,10 +115,14 @@ export const chatCompletionRequest = z
     logprobs: flag.nullish(),
     top_logprobs: count.nullish(),
     add_generation_prompt: flag.nullish(),
+    continue_final_message: flag.nullish(),
   })
   .superRefine((fields, context) => {
     checkCombinations(fields, context);
     checkTools(fields, context);
+    if (fields.continue_final_message === true && fields.add_generation_prompt === true) {
+      addIssue(context, "continue_final_message", "cannot be combined with add_generation_prompt");
+    }
     if ((fields.top_logprobs ?? 0) > 0 && fields.logprobs !== true) {
       addIssue(context, "top_logprobs", "can only be given when logprobs is true");
     }

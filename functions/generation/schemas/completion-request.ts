@@ -1,13 +1,14 @@
 /** Wire schema of POST /v1/completions. */
 import { z } from "zod";
 
+import { completionImages } from "./completion-images.ts";
 import { checkCombinations, samplingFields } from "./sampling-fields.ts";
 import { addIssue, boundedList, count, flag, text, tokenIdList } from "./wire-types.ts";
 
 export const DEFAULT_MAX_TOKENS = 16;
 export const MAX_PROMPTS = 1024;
 /** As long as the longest contexts of models. The engine checks its own limit. */
-const MAX_PROMPT_TOKENS = 1_048_576;
+export const MAX_PROMPT_TOKENS = 1_048_576;
 
 const promptRule = "must be a string or a list of token ids";
 
@@ -33,11 +34,17 @@ export const completionRequest = z
   .object({
     ...samplingFields,
     prompt,
+    images: completionImages.nullish(),
     logprobs: count.nullish(),
     echo: flag.nullish(),
   })
   .superRefine((fields, context) => {
     checkCombinations(fields, context);
+    const numImages = fields.images?.length ?? 0;
+    if (numImages > 0 && fields.prompt.length > 1) {
+      const rule = `can be given beside one prompt, not beside ${fields.prompt.length}; send one request per prompt`;
+      addIssue(context, "images", rule);
+    }
     if (fields.max_tokens === 0 && fields.echo !== true) {
       addIssue(context, "max_tokens", "must be at least 1 unless echo is true");
     }

@@ -5,6 +5,7 @@
 import { z } from "zod";
 
 import { samplingLimits } from "../../../engine/index.ts";
+import { MAX_REQUEST_ID_LENGTH, requestIdPattern } from "../../http/request-id.ts";
 import { extraArguments } from "./extra-arguments.ts";
 import { structuredOutputFields } from "./structured-output-fields.ts";
 import {
@@ -27,6 +28,19 @@ import {
 const MAX_PROCESSOR_OPTIONS = 64;
 const MAX_PROCESSOR_OPTION_SIZE = 4096;
 
+/** It ends up in headers and logs. */
+const requestId = boundedText(MAX_REQUEST_ID_LENGTH).regex(requestIdPattern, {
+  error: "must consist of letters, digits and the characters _ . : = + / -",
+  abort: true,
+});
+
+/** As many as a 32-bit integer has; vLLM's clients send small numbers. */
+const MAX_PRIORITY = 2 ** 31 - 1;
+const priority = wholeNumber.refine((value) => Math.abs(value) <= MAX_PRIORITY, {
+  error: `must be between -${MAX_PRIORITY} and ${MAX_PRIORITY}`,
+  abort: true,
+});
+
 const wordList = boundedList(
   boundedText(samplingLimits.badWordsCharacters),
   samplingLimits.badWords,
@@ -36,6 +50,8 @@ const wordList = boundedList(
 export const samplingFields = {
   model: boundedText(MAX_NAME_LENGTH).nullish(),
   cache_salt: name.nullish(),
+  request_id: requestId.nullish(),
+  priority: priority.nullish(),
   temperature: finite.nullish(),
   top_p: finite.nullish(),
   top_k: wholeNumber.nullish(),
@@ -68,6 +84,8 @@ export const samplingFields = {
   add_special_tokens: flag.nullish(),
   truncate_prompt_tokens: wholeNumber.nullish(),
   truncation_side: z.enum(["left", "right"], "must be left or right").nullish(),
+  return_token_ids: flag.nullish(),
+  return_tokens_as_token_ids: flag.nullish(),
   stream: flag.nullish(),
   stream_options: z
     .object({ include_usage: flag.nullish(), continuous_usage_stats: flag.nullish() }, "must be an object")

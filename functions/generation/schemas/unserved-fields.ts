@@ -33,8 +33,6 @@ const unservedEverywhere: UnservedFields = {
   logits_processors: isEmpty,
   media_io_kwargs: isEmpty,
   repetition_detection: never,
-  return_token_ids: equals(false),
-  return_tokens_as_token_ids: equals(false),
 };
 
 /** What to send instead. */
@@ -54,8 +52,6 @@ export const unservedInChat: UnservedFields = {
   echo: equals(false),
   functions: isEmpty,
   function_call: equals("none", "auto"),
-  add_special_tokens: equals(false),
-  continue_final_message: equals(false),
   chat_template: never,
   documents: isEmpty,
   audio: never,

@@ -3,6 +3,7 @@ import { readFileSync } from "node:fs";
 import * as fc from "fast-check";
 import type { z } from "zod";
 
+import { detokenizeRequest } from "../../../functions/api/routes/detokenize.ts";
 import { batchRequest } from "../../../functions/batch/routes/batch-request.ts";
 import { chatCompletionRequest } from "../../../functions/generation/schemas/chat-completion-request.ts";
 import { completionRequest } from "../../../functions/generation/schemas/completion-request.ts";
@@ -87,6 +88,11 @@ const batchBodies = [
 export const bodyRoutes: readonly BodyRoute[] = [
   createRoute("/v1/chat/completions", chatCompletionRequest, chatBodies),
   createRoute("/v1/completions", completionRequest, completionBodies),
+  createRoute("/v1/chat/completions/render", chatCompletionRequest, chatBodies),
+  createRoute("/v1/completions/render", completionRequest, completionBodies),
+  createRoute("/invocations", chatCompletionRequest, chatBodies),
+  createRoute("/tokenize", chatCompletionRequest, chatBodies),
+  createRoute("/detokenize", detokenizeRequest, [{ tokens: [5, 6, 7] }]),
   createRoute("/v1/batches", batchRequest, batchBodies),
 ];
 

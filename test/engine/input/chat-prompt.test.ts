@@ -1,6 +1,7 @@
+import { readFile } from "node:fs/promises";
 import { expect, test } from "vitest";
 
-import type { ContentPart } from "../../../engine/contract/generation-request.ts";
+import type { ChatMessage, ContentPart } from "../../../engine/contract/generation-request.ts";
 import { renderChat } from "../../../engine/input/chat-prompt.ts";
 import { ChatTemplate } from "../../../engine/text/chat-template.ts";
 
@@ -84,4 +85,62 @@ test("placeholders in calls, results, thinking, tools and variables mean no imag
   // The text of the result has a placeholder for its picture.
   expect(meant).toHaveLength(1);
   expect(rendered.literal).toHaveLength(7);
+});
+
+interface ContinuedCase {
+  readonly name: string;
+  readonly template: string;
+  readonly messages: readonly {
+    readonly role: ChatMessage["role"];
+    readonly content:
+      | string
+      | readonly ({ readonly type: "text"; readonly text: string } | { readonly type: "image" })[];
+  }[];
+  readonly rendered: string;
+}
+
+const continued = { addGenerationPrompt: false, continueFinalMessage: true } as const;
+
+const continuedCases = JSON.parse(
+  await readFile(new URL("../../fixtures/chat-templates/continued.json", import.meta.url), "utf8"),
+) as readonly ContinuedCase[];
+
+test.for(continuedCases)(
+  "a final message is continued where transformers continues it: $name",
+  ({ template: source, messages, rendered }) => {
+    const template = new ChatTemplate(source, { bos_token: "<s>", eos_token: "</s>" });
+    const conversation = messages.map(({ role, content }): ChatMessage => {
+      if (typeof content === "string") return { role, content };
+      return { role, content: content.map((part) => (part.type === "text" ? part : image("1"))) };
+    });
+    const options = { template, imagePlaceholder: "<image>" };
+    expect(renderChat({ messages: conversation, ...continued }, options).text).toBe(rendered);
+  },
+);
+
+test("a final message is cut before the literal placeholders that follow it are marked", () => {
+  const messages = [
+    { role: "user", content: "a <image>" },
+    { role: "assistant", content: "b <image>" },
+  ] as const;
+  const rendered = renderChat({ messages, ...continued }, { template: printing, imagePlaceholder: "<image>" });
+  expect(rendered.text).toBe("[a <image>][b <image>");
+  expect(rendered.literal).toEqual([
+    { start: 3, end: 10 },
+    { start: 14, end: 21 },
+  ]);
+});
+
+test("without text in the final message there is nothing to continue", () => {
+  const messages = [{ role: "user", content: [image("1")] }] as const;
+  expect(() =>
+    renderChat({ messages, ...continued }, { template: walking, imagePlaceholder: "<image>" }),
+  ).toThrow(/no text/);
+  const dropping = new ChatTemplate("{% for m in messages %}{{ m.role }}{% endfor %}", {});
+  expect(() =>
+    renderChat(
+      { messages: [{ role: "user", content: "a" }], ...continued },
+      { template: dropping, imagePlaceholder: "<image>" },
+    ),
+  ).toThrow(/leaves out the text/);
 });

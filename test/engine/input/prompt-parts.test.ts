@@ -56,7 +56,7 @@ test.for(["llava-default", "qwen2-vl", "smolvlm"])(
     const placeholder = processor.imagePlaceholder!;
     const references = await Promise.all(pictures.map(pictureReference));
     const process = (prompt: Prompt) =>
-      inputs.inputProcessor.process({ requestId: "r", prompt, samplingParams: createSamplingParams() }, never);
+      inputs.inputProcessor.process({ prompt }, never);
     const samePrompts = fc.asyncProperty(content, async (pieces) => {
       const given = pieces.map((part) => (typeof part === "string" ? part.replaceAll(placeholder, "") : part));
       const images = given.filter((part) => typeof part === "number");

@@ -49,6 +49,7 @@ export interface RequestOverrides {
   readonly cacheSalt?: string | null;
   readonly images?: readonly ImageFeature[];
   readonly seed?: number;
+  readonly priority?: number;
   readonly samplingParams?: Partial<SamplingParams> | undefined;
 }
 
@@ -63,6 +64,7 @@ export function createRequest(requestId: string, overrides: RequestOverrides = {
     cacheSalt: overrides.cacheSalt ?? null,
     grammar: null,
     seed: overrides.seed ?? 0,
+    priority: overrides.priority ?? 0,
   };
 }
 

@@ -17,6 +17,7 @@ import type { Sequence } from "../../../engine/scheduler/sequence.ts";
 import type { EngineCoreOutput } from "../../../engine/thread/messages.ts";
 import { EncoderCache } from "../../../engine/vision/encoder-cache.ts";
 import { createImage, createRequest } from "./create-scheduler.ts";
+import { OrderCheck } from "./order-check.ts";
 
 const blockSize = 4;
 
@@ -39,6 +40,7 @@ class PagedSimulation {
   readonly computed: [string, number, number][] = [];
   /** Requests whose next run fails. */
   readonly failing = new Set<string>();
+  readonly #order = new OrderCheck();
 
   constructor(overrides: PagedOverrides = {}) {
     const { numBlocks = 17, maxNumSequences = 4, maxNumBatchedTokens = 16, enablePrefixCaching = true } = overrides;
@@ -61,6 +63,7 @@ class PagedSimulation {
   add(request: EngineRequest): void {
     this.outputs.set(request.requestId, []);
     this.scheduler.add(request);
+    this.#order.add(request);
   }
 
   abort(requestId: string): void {
@@ -69,6 +72,7 @@ class PagedSimulation {
 
   step(): void {
     const scheduled = this.scheduler.schedule();
+    this.#order.check(scheduled);
     const results = new Map<Sequence, StepResult>();
     const spans = [
       ...scheduled.decodes.map((sequence) => ({ sequence, firstToken: sequence.numComputedTokens, numTokens: 1 })),
@@ -130,6 +134,7 @@ class PagedSimulation {
 
   #record(outputs: readonly EngineCoreOutput[]): void {
     for (const output of outputs) this.outputs.get(output.requestId)!.push(output);
+    this.#order.drop(outputs.filter(({ finishReason }) => finishReason !== null));
   }
 }
 
@@ -299,6 +304,7 @@ test("requests of every kind get the tokens that each gets alone, and no block i
     steps: fc.nat({ max: 4 }),
     fate: fc.constantFrom("ends", "ends", "ends", "aborts", "fails"),
     salt: fc.constantFrom(null, null, "tenant"),
+    priority: fc.constantFrom(0, 0, 0, -5, 1, 1000),
   });
   const limits = fc.record({
     numBlocks: fc.integer({ min: 11, max: 24 }),
@@ -310,11 +316,12 @@ test("requests of every kind get the tokens that each gets alone, and no block i
   fc.assert(
     fc.property(limits, fc.array(arrival, { minLength: 1, maxLength: 14 }), (overrides, arrivals) => {
       const simulation = new PagedSimulation(overrides);
-      const requests = arrivals.map(({ prefix, length, maxTokens, image, salt }, index) => {
+      const requests = arrivals.map(({ prefix, length, maxTokens, image, salt, priority }, index) => {
         // Prompts with the same prefix differ behind it.
         const promptTokenIds = ascending(length, prefix * 100).map((id, place) => (place > 12 ? id + index : id));
         const images = image === null || length < 6 ? [] : [createImage(image, 2, 3)];
-        return createRequest(`${index}`, { promptTokenIds, images, cacheSalt: salt, samplingParams: { maxTokens } });
+        const samplingParams = { maxTokens };
+        return createRequest(`${index}`, { promptTokenIds, images, cacheSalt: salt, priority, samplingParams });
       });
       arrivals.forEach(({ steps, fate }, index) => {
         simulation.add(requests[index]!);
