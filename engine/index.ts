@@ -46,6 +46,7 @@ export type {
 } from "./contract/request-output.ts";
 export { createSamplingParams, samplingLimits } from "./contract/sampling-params.ts";
 export type { SamplingParams } from "./contract/sampling-params.ts";
+export type { RepetitionDetection } from "./contract/repetition-detection.ts";
 export { structuredOutputLimits } from "./structured-output/structured-output.ts";
 export type { StructuredOutput } from "./structured-output/structured-output.ts";
 export type { EngineCoreStats } from "./thread/messages.ts";

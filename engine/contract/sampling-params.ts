@@ -2,6 +2,9 @@
 import type { StructuredOutput } from "../structured-output/structured-output.ts";
 import { EngineError } from "./errors.ts";
 import type { ExtraArguments } from "./extra-arguments.ts";
+import { noRepeatNgramsOf } from "./no-repeat-ngram.ts";
+import { checkRepetitionDetection } from "./repetition-detection.ts";
+import type { RepetitionDetection } from "./repetition-detection.ts";
 
 export interface SamplingParams {
   /** 0 is greedy; values in (0, 0.01) are raised to 0.01. */
@@ -40,12 +43,14 @@ export interface SamplingParams {
   readonly stopTokenIds: readonly number[];
   readonly includeStopStringInOutput: boolean;
   readonly ignoreEos: boolean;
+  /** Ends an output that repeats itself; null for no such end. */
+  readonly repetitionDetection: RepetitionDetection | null;
   readonly skipSpecialTokens: boolean;
   /** Number of alternatives reported per generated token (0: the token's own only); null reports none. */
   readonly logprobs: number | null;
   /** Like `logprobs`, for every token of the prompt but the first. Such a prompt is computed without reused KV. */
   readonly promptLogprobs: number | null;
-  /** Arguments for logits processors, by name. */
+  /** Arguments for logits processors, by name; the built-in one for n-grams reads its own (`noRepeatNgramsOf`). */
   readonly extraArgs: ExtraArguments;
 }
 
@@ -68,6 +73,7 @@ const defaultSamplingParams: SamplingParams = {
   stopTokenIds: [],
   includeStopStringInOutput: false,
   ignoreEos: false,
+  repetitionDetection: null,
   skipSpecialTokens: true,
   logprobs: null,
   promptLogprobs: null,
@@ -123,6 +129,8 @@ export function createSamplingParams(partial: SamplingParamsInput = {}): Samplin
   checkLogitBias(params);
   checkAllowedTokenIds(params);
   checkBadWords(params);
+  if (params.repetitionDetection !== null) checkRepetitionDetection(params.repetitionDetection);
+  noRepeatNgramsOf(params.extraArgs);
   if (params.topK !== -1) requireInteger("topK", params.topK, 0, "0 (disable), or at least 1");
   checkLogprobs("logprobs", params.logprobs);
   checkLogprobs("promptLogprobs", params.promptLogprobs);
@@ -139,10 +147,12 @@ export function isGreedy(params: SamplingParams): boolean {
 
 function normalise(params: SamplingParams): SamplingParams {
   const seed = params.seed === -1 ? null : params.seed;
-  if (isGreedy(params)) return { ...params, seed, temperature: 0, topP: 1, topK: 0, minP: 0 };
+  const repetitionDetection = params.repetitionDetection?.maxPatternSize === 0 ? null : params.repetitionDetection;
+  if (isGreedy(params)) return { ...params, seed, repetitionDetection, temperature: 0, topP: 1, topK: 0, minP: 0 };
   return {
     ...params,
     seed,
+    repetitionDetection,
     temperature: Math.max(params.temperature, MIN_TEMPERATURE),
     topK: params.topK === -1 ? 0 : params.topK,
   };

@@ -5,6 +5,7 @@ import type { EngineRequest, ImageFeature } from "../core/engine-request.ts";
 import type { PromptPositions } from "../multimodal/prompt-positions.ts";
 import type { CompiledGrammar } from "../structured-output/compiled-grammar.ts";
 import { endTokenOf } from "../vision/image-span.ts";
+import { RepetitionDetector } from "./repetition-detector.ts";
 import { createSequenceTokens } from "./sequence-tokens.ts";
 import type { SequenceTokens } from "./sequence-tokens.ts";
 
@@ -21,6 +22,8 @@ export class Sequence {
   readonly badWordsTokenIds: readonly (readonly number[])[];
   readonly grammar: CompiledGrammar | null;
   readonly seed: number;
+  /** Follows the output; null if a loop does not end it. */
+  readonly repetitionDetector: RepetitionDetector | null;
   /** The live list that logits processors hold; do not replace. */
   readonly outputTokenIds: number[] = [];
   /** The inputs of its keys and values. The KV slot keeps them after the sequence ends. */
@@ -60,6 +63,8 @@ export class Sequence {
     this.badWordsTokenIds = request.badWordsTokenIds;
     this.grammar = request.grammar;
     this.seed = request.seed;
+    const { repetitionDetection } = request.samplingParams;
+    this.repetitionDetector = repetitionDetection === null ? null : new RepetitionDetector(repetitionDetection);
     this.numTokensToPrefill = request.promptTokenIds.length;
     this.tokens = createSequenceTokens(request, this.outputTokenIds);
   }

@@ -12,6 +12,7 @@ export function finishReasonOf(last: RequestOutput | null): LanguageModelV4Finis
     case "error":
       return { unified: raw, raw };
     case "abort":
+    case "repetition":
     case undefined:
       return { unified: "other", raw };
     default:

@@ -1,6 +1,13 @@
 /** Converts wire fields to engine requests. Snake case ends here. */
 import { createSamplingParams } from "../../engine/index.ts";
-import type { ChatMessage, ContentPart, GenerationRequest, ImagePart, SamplingParams } from "../../engine/index.ts";
+import type {
+  ChatMessage,
+  ContentPart,
+  GenerationRequest,
+  ImagePart,
+  RepetitionDetection,
+  SamplingParams,
+} from "../../engine/index.ts";
 import { HttpError } from "../http/errors.ts";
 import type { RequestPaths } from "../http/wire-parameter.ts";
 import type { EchoOptions } from "./completion-answer.ts";
@@ -168,12 +175,23 @@ function toSamplingParams(
     stopTokenIds: fields.stop_token_ids ?? defaults.stopTokenIds,
     includeStopStringInOutput: fields.include_stop_str_in_output ?? undefined,
     ignoreEos: fields.ignore_eos ?? defaults.ignoreEos,
+    repetitionDetection: toRepetitionDetection(fields.repetition_detection),
     skipSpecialTokens: fields.skip_special_tokens ?? undefined,
     logprobs,
     promptLogprobs,
     structuredOutput: structuredOutputOf(fields),
     extraArgs: { ...defaults.extraArgs, ...fields.vllm_xargs },
   });
+}
+
+/** Fields left out are 0, as in vLLM. */
+function toRepetitionDetection(fields: SamplingFields["repetition_detection"]): RepetitionDetection | null {
+  if (!fields) return null;
+  return {
+    maxPatternSize: fields.max_pattern_size ?? 0,
+    minPatternSize: fields.min_pattern_size ?? 0,
+    minCount: fields.min_count ?? 0,
+  };
 }
 
 /** Some clients send 64-bit seeds, but the engine accepts 53 bits. Equal seeds stay equal. */

@@ -6,6 +6,7 @@ import { BadWordsLogitsProcessor } from "./bad-words.ts";
 import { LogitBiasLogitsProcessor } from "./logit-bias.ts";
 import { MinPLogitsProcessor } from "./min-p.ts";
 import { MinTokensLogitsProcessor } from "./min-tokens.ts";
+import { NoRepeatNgramLogitsProcessor } from "./no-repeat-ngram.ts";
 import { PenaltiesLogitsProcessor } from "./penalties.ts";
 
 /** @param eosTokenIds The model's end tokens, for `MinTokensLogitsProcessor`. */
@@ -21,6 +22,7 @@ export function createBuiltInProcessors(
       new BadWordsLogitsProcessor(config),
       new MinTokensLogitsProcessor(config, eosTokenIds),
       new LogitBiasLogitsProcessor(config),
+      new NoRepeatNgramLogitsProcessor(config),
     ],
     penalties: [new PenaltiesLogitsProcessor(config)],
     argmaxInvariant: [new MinPLogitsProcessor(config)],

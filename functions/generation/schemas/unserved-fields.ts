@@ -33,7 +33,6 @@ const unservedEverywhere: UnservedFields = {
   spaces_between_special_tokens: equals(true),
   logits_processors: isEmpty,
   media_io_kwargs: isEmpty,
-  repetition_detection: never,
   thinking_token_budget: never,
   return_token_ids: equals(false),
   return_tokens_as_token_ids: equals(false),
