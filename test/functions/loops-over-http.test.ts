@@ -8,7 +8,7 @@ import { createTemporaryFolder } from "../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../support/temporary-folder.ts";
 
 const model = "fovea-shapes";
-const messages = [{ role: "user", content: "Is there a red circle?" }] as const;
+const messages: OpenAI.ChatCompletionMessageParam[] = [{ role: "user", content: "Is there a red circle?" }];
 /** The model loops between these tokens: first its own choice of them, then the same again and again. */
 const looping = { temperature: 0, max_tokens: 24, ignore_eos: true, logit_bias: { 67: 100, 68: 100 } };
 const repetition_detection = { max_pattern_size: 4, min_pattern_size: 1, min_count: 3 };
@@ -34,7 +34,7 @@ afterAll(async () => {
 
 /** With fields that the client's types do not have. */
 function chat(fields: object): Promise<OpenAI.ChatCompletion> {
-  return client.chat.completions.create({ model, messages: [...messages], ...looping, ...fields });
+  return client.chat.completions.create({ model, messages, ...looping, ...fields });
 }
 
 function complete(fields: object): Promise<OpenAI.Completion> {
@@ -54,7 +54,7 @@ describe("repetition_detection", () => {
   });
 
   test("ends a stream with the same reason", async () => {
-    const request = { model, messages: [...messages], ...looping, repetition_detection, stream: true } as const;
+    const request = { model, messages, ...looping, repetition_detection, stream: true } as const;
     const stream = await client.chat.completions.create(request);
     const choices = [];
     for await (const { choices: delta } of stream) choices.push(...delta);
