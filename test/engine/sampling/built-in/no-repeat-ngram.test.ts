@@ -2,6 +2,7 @@ import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 
 import { createSamplingParams } from "../../../../engine/contract/sampling-params.ts";
+import { NgramIndex } from "../../../../engine/sampling/built-in/ngram-index.ts";
 import { NoRepeatNgramLogitsProcessor } from "../../../../engine/sampling/built-in/no-repeat-ngram.ts";
 import { StepLogits } from "../../../../engine/sampling/step-logits.ts";
 import { engineConfig } from "../create-sampler.ts";
@@ -118,6 +119,32 @@ describe("an n-gram of the output", () => {
     row.append(2);
     expect(row.excluded()).toEqual([3]);
   });
+});
+
+test("a step reads as many tokens after 8,000 tokens of output as after 400", () => {
+  const stepReads = (numTokens: number): number => {
+    const tokenIds: number[] = [];
+    let numReads = 0;
+    const counted = new Proxy(tokenIds, {
+      get(target, key, receiver) {
+        if (/^\d+$/.test(String(key))) numReads++;
+        return Reflect.get(target, key, receiver) as unknown;
+      },
+    });
+    const rule = { size: 30, windowSize: 90, allowedTokenIds: new Set<number>() };
+    const index = new NgramIndex(rule, counted);
+    const logits = new StepLogits(1, 8);
+    logits.numRequests = 1;
+    // A loop of 40 tokens: every step finds an n-gram to exclude.
+    for (let length = 1; length <= numTokens; length++) {
+      tokenIds.push(length % 40);
+      numReads = 0;
+      index.excludeRepeats(logits, 0);
+    }
+    return numReads;
+  };
+  expect(stepReads(8000)).toBe(stepReads(400));
+  expect(stepReads(8000)).toBeGreaterThan(2 * 29);
 });
 
 test.for([
