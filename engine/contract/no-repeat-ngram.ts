@@ -15,7 +15,7 @@ export interface NoRepeatNgram {
 }
 
 /** A match of hashes is verified token by token. */
-const MAX_NGRAM_SIZE = 1024;
+export const MAX_NGRAM_SIZE = 1024;
 /** As in vLLM. */
 const DEFAULT_WINDOW_SIZE = 100;
 
