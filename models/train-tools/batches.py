@@ -38,6 +38,17 @@ class Batch:
     sources: np.ndarray  # int64 [pairs, 2]: line of `looks`; a column that its attention should go to
 
 
+def turn_start(piece: Piece, index: int) -> int:
+    """Where the first token of the assistant's turn is decided that has the token, or comes after it."""
+    if piece.is_answer[index]:
+        while piece.is_answer[index]:
+            index -= 1
+        return index
+    while not piece.is_answer[index + 1]:
+        index += 1
+    return index
+
+
 @dataclass
 class Piece:
     """A tokenized part of a prompt: token ids, which of them are the assistant's, and the marked parts."""
@@ -51,7 +62,8 @@ class Packer:
     def __init__(self, tokenizer: PreTrainedTokenizerFast) -> None:
         self.tokenizer = tokenizer
         self.pad = tokenizer.convert_tokens_to_ids(PAD)
-        words.pieces[:] = sorted(token for token in tokenizer.get_vocab() if token.isascii() and token.isalpha() and token.islower())
+        tokens = [token for token in tokenizer.get_vocab() if token.isascii() and token.isalpha()]
+        words.pieces[:] = sorted(token for token in tokens if token.islower())
 
     def piece(self, text: str, spans: list[Span]) -> Piece:
         encoding = self.tokenizer._tokenizer.encode(text, add_special_tokens=False)
@@ -109,12 +121,21 @@ class Packer:
         sources: dict[int, list[tuple[int, int]]] = {}  # key -> columns and token ids
         for key, first, end in prefix.spans:
             sources.setdefault(key, []).extend((column, prefix.ids[column]) for column in range(first, end))
+        unknown = {first for key, first, _ in piece.spans if kinds[key] == "noun" and key not in sources}
         for key, first, end in sorted(piece.spans, key=lambda span: span[1]):
             kind, is_copy = kinds[key], piece.is_answer[first]
             known = sources.setdefault(key, [])
             if kind == "item":
                 if is_copy:
-                    looks.append((SELECT, offset + first - 1, [column for column, _ in known]))
+                    asked = [column for column, _ in known]
+                    looks.append((SELECT, offset + first - 1, asked))
+                    start = turn_start(piece, first)
+                    if (SELECT, start) not in {(what, column - offset) for what, column, _ in looks}:
+                        looks.append((SELECT, offset + start, asked))
+                elif first in unknown:
+                    # No tool fits: the noun finds none, and the turn starts there.
+                    looks.append((SELECT, offset + turn_start(piece, first), [*range(offset + first, offset + end)]))
+                    looks += [(MATCH, offset + index, [0]) for index in range(first, end)]
             elif is_copy or kind == "noun":
                 for index in range(first, end):
                     same = [column for column, token in known if token == piece.ids[index]]

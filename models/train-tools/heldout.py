@@ -22,8 +22,8 @@ from train import CHECKPOINT_FOLDER
 from vocabulary import load_tokenizer
 
 SEED = "heldout-1"
-NUM_OF_KIND = {"single": 120, "parallel": 40, "loop": 60, "unanswerable": 40, "small-talk": 10}
-RENDERED_EVERY = 20
+NUM_OF_KIND = {"single": 60, "parallel": 20, "loop": 30, "unanswerable": 20, "small-talk": 5}
+RENDERED_EVERY = 10
 HALVES = {"new-words": True, "known-words": False}
 
 
