@@ -133,9 +133,8 @@ class Packer:
                     if (SELECT, start) not in {(what, column - offset) for what, column, _ in looks}:
                         looks.append((SELECT, offset + start, asked))
                 elif first in unknown:
-                    # No tool fits: the noun finds none, and the turn starts there.
+                    # No tool fits, which the noun knows that finds none.
                     looks.append((SELECT, offset + turn_start(piece, first), [*range(offset + first, offset + end)]))
-                    looks += [(MATCH, offset + index, [0]) for index in range(first, end)]
             elif is_copy or kind == "noun":
                 for index in range(first, end):
                     same = [column for column, token in known if token == piece.ids[index]]

@@ -13,9 +13,8 @@ FIRST_WEIGHT = 4  # of an answer's first token, which decides whether to call
 OTHER_WEIGHT = 0.1  # of a token that is not the assistant's; repeated names in them teach copying
 LOOK_WEIGHT = 0.5
 # Layer and head whose attention is taught to go, in this order: from a noun of the question to the
-# same noun in a tool's name, or to the first token if none has it (MATCH); from the start of a turn
-# and of a call to the noun that the question asks for next (SELECT); from each copied token to what
-# it copies (COPY).
+# same noun in a tool's name (MATCH); from the start of a turn and of a call to the noun that the
+# question asks for next (SELECT); from each copied token to what it copies (COPY).
 TAUGHT_HEADS = ((1, 0), (2, 0), (3, 0))
 
 
