@@ -54,6 +54,7 @@ export type {
 } from "./contract/request-output.ts";
 export { createSamplingParams, samplingLimits } from "./contract/sampling-params.ts";
 export type { ReasoningMarkers, ReasoningParams, SamplingParams } from "./contract/sampling-params.ts";
+export type { RepetitionDetection } from "./contract/repetition-detection.ts";
 export type { JsonObject, ToolCall, ToolDefinition } from "./contract/tools.ts";
 export { checkStructuredOutput, structuredOutputLimits } from "./structured-output/structured-output.ts";
 export type { StructuredOutput } from "./structured-output/structured-output.ts";

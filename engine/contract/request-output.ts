@@ -1,6 +1,10 @@
 /** The output of `Engine.generate`, delta by delta. */
 
-export type FinishReason = "stop" | "length" | "abort" | "error";
+/** `repetition`: the output repeated itself, see `SamplingParams.repetitionDetection`. */
+export type FinishReason = "stop" | "length" | "abort" | "error" | "repetition";
+
+/** The request's stop token that ended the text, or vLLM's name for a repetition. */
+export type TokenStopReason = number | "repetition_detected";
 
 /** The lowest logprob that is reported, as in vLLM: JSON has no minus infinity. No reachable logprob is below it. */
 export const LEAST_LOGPROB = -9999;
@@ -63,7 +67,7 @@ export interface RequestOutput {
   readonly logprobs: readonly DecodedTokenLogprobs[] | null;
   /** Null until the last output of the choice. */
   readonly finishReason: FinishReason | null;
-  /** The stop string or stop token id that ended the text, if one did. */
+  /** The stop string or stop token id that ended the text, if one did; `repetition_detected` for a repetition. */
   readonly stopReason: string | number | null;
   /** Tokens of the prompt, with image placeholders expanded. */
   readonly numPromptTokens: number;

@@ -2,6 +2,9 @@
 import type { StructuredOutput } from "../structured-output/structured-output.ts";
 import { EngineError } from "./errors.ts";
 import type { ExtraArguments } from "./extra-arguments.ts";
+import { noRepeatNgramsOf } from "./no-repeat-ngram.ts";
+import { checkRepetitionDetection } from "./repetition-detection.ts";
+import type { RepetitionDetection } from "./repetition-detection.ts";
 
 /** How a model marks its thinking in its output. */
 export interface ReasoningMarkers {
@@ -55,6 +58,8 @@ export interface SamplingParams {
   readonly stopTokenIds: readonly number[];
   readonly includeStopStringInOutput: boolean;
   readonly ignoreEos: boolean;
+  /** Ends an output that repeats itself; null for no such end. */
+  readonly repetitionDetection: RepetitionDetection | null;
   readonly skipSpecialTokens: boolean;
   /** Texts of special tokens that the text contains although `skipSpecialTokens` is true, such as `[TOOL_CALLS]`. */
   readonly keptSpecialTokens: readonly string[];
@@ -64,7 +69,7 @@ export interface SamplingParams {
   readonly logprobs: number | null;
   /** Like `logprobs`, for every token of the prompt but the first. Such a prompt is computed without reused KV. */
   readonly promptLogprobs: number | null;
-  /** Arguments for logits processors, by name. */
+  /** Arguments for logits processors, by name; the built-in one for n-grams reads its own (`noRepeatNgramsOf`). */
   readonly extraArgs: ExtraArguments;
 }
 
@@ -87,6 +92,7 @@ const defaultSamplingParams: SamplingParams = {
   stopTokenIds: [],
   includeStopStringInOutput: false,
   ignoreEos: false,
+  repetitionDetection: null,
   skipSpecialTokens: true,
   keptSpecialTokens: [],
   reasoning: null,
@@ -144,6 +150,8 @@ export function createSamplingParams(partial: SamplingParamsInput = {}): Samplin
   checkLogitBias(params);
   checkAllowedTokenIds(params);
   checkBadWords(params);
+  if (params.repetitionDetection !== null) checkRepetitionDetection(params.repetitionDetection);
+  noRepeatNgramsOf(params.extraArgs);
   if (params.topK !== -1) requireInteger("topK", params.topK, 0, "0 (disable), or at least 1");
   checkLogprobs("logprobs", params.logprobs);
   checkLogprobs("promptLogprobs", params.promptLogprobs);
@@ -160,10 +168,12 @@ export function isGreedy(params: SamplingParams): boolean {
 
 function normalise(params: SamplingParams): SamplingParams {
   const seed = params.seed === -1 ? null : params.seed;
-  if (isGreedy(params)) return { ...params, seed, temperature: 0, topP: 1, topK: 0, minP: 0 };
+  const repetitionDetection = params.repetitionDetection?.maxPatternSize === 0 ? null : params.repetitionDetection;
+  if (isGreedy(params)) return { ...params, seed, repetitionDetection, temperature: 0, topP: 1, topK: 0, minP: 0 };
   return {
     ...params,
     seed,
+    repetitionDetection,
     temperature: Math.max(params.temperature, MIN_TEMPERATURE),
     topK: params.topK === -1 ? 0 : params.topK,
   };

@@ -5,6 +5,7 @@ import type { EngineRequest, ImageFeature, ThinkingBudget } from "../core/engine
 import type { PromptPositions } from "../multimodal/prompt-positions.ts";
 import type { CompiledGrammar } from "../structured-output/compiled-grammar.ts";
 import { endTokenOf } from "../vision/image-span.ts";
+import { RepetitionDetector } from "./repetition-detector.ts";
 import { createSequenceTokens } from "./sequence-tokens.ts";
 import type { SequenceTokens } from "./sequence-tokens.ts";
 
@@ -26,6 +27,8 @@ export class Sequence {
   readonly thinkingBudget: ThinkingBudget | undefined;
   readonly grammar: CompiledGrammar | null;
   readonly seed: number;
+  /** Follows the output; null if a loop does not end it. */
+  readonly repetitionDetector: RepetitionDetector | null;
   /** The live list that logits processors hold; do not replace. */
   readonly outputTokenIds: number[] = [];
   /** The inputs of its keys and values. The KV slot keeps them after the sequence ends. */
@@ -68,6 +71,8 @@ export class Sequence {
     this.thinkingBudget = request.thinkingBudget;
     this.grammar = request.grammar;
     this.seed = request.seed;
+    const { repetitionDetection } = request.samplingParams;
+    this.repetitionDetector = repetitionDetection === null ? null : new RepetitionDetector(repetitionDetection);
     this.numTokensToPrefill = request.promptTokenIds.length;
     this.tokens = createSequenceTokens(request, this.outputTokenIds);
   }

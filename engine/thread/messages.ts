@@ -3,7 +3,7 @@ import type { MessagePort } from "node:worker_threads";
 
 import type { EngineConfig } from "../contract/config.ts";
 import type { EngineErrorCode } from "../contract/errors.ts";
-import type { FinishReason, SampledLogprobs } from "../contract/request-output.ts";
+import type { FinishReason, SampledLogprobs, TokenStopReason } from "../contract/request-output.ts";
 import type { EngineRequest } from "../core/engine-request.ts";
 import type { KvCapacity } from "../kv/kv-manager.ts";
 import type { BuiltModel } from "../models/built-model.ts";
@@ -47,7 +47,7 @@ export interface EngineCoreOutput {
   /** Sent with the first token if requested: for every token of the prompt but the first. */
   readonly promptLogprobs?: readonly SampledLogprobs[] | null;
   readonly finishReason: FinishReason | null;
-  readonly stopReason: number | null;
+  readonly stopReason: TokenStopReason | null;
   /** Set when `finishReason` is "error". */
   readonly error: { readonly code: EngineErrorCode; readonly message: string } | null;
   readonly numCachedTokens: number;

@@ -26,6 +26,10 @@ const foveaOptions = z.strictObject({
   repetitionPenalty: z.number().optional(),
   minTokens: z.number().optional(),
   ignoreEos: z.boolean().optional(),
+  /** Ends an output that repeats itself, with the finish reason `other` (raw: `repetition`). */
+  repetitionDetection: z
+    .strictObject({ maxPatternSize: z.number(), minPatternSize: z.number().default(0), minCount: z.number() })
+    .optional(),
   badWords: z.array(z.string()).optional(),
   allowedTokenIds: z.array(z.number()).optional(),
   /** Arguments for logits processors, like `vllm_xargs` over HTTP. */
@@ -82,6 +86,7 @@ export function toGenerationRequest(
         minTokens: own.minTokens,
         stop: options.stopSequences,
         ignoreEos: own.ignoreEos,
+        repetitionDetection: own.repetitionDetection,
         badWords: own.badWords,
         allowedTokenIds: own.allowedTokenIds,
         extraArgs: own.extraArgs,

@@ -15,6 +15,7 @@ export function finishReasonOf(reason: ParsedFinishReason | null): LanguageModel
     case "error":
       return { unified: raw, raw };
     case "abort":
+    case "repetition":
     case undefined:
       return { unified: "other", raw };
     default:

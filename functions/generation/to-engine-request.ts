@@ -8,6 +8,7 @@ import type {
   ImagePart,
   Prompt,
   ReasoningParams,
+  RepetitionDetection,
   SamplingParams,
   StructuredOutput,
   ToolDefinition,
@@ -317,6 +318,7 @@ function toSamplingParams(
     stopTokenIds: fields.stop_token_ids ?? defaults.stopTokenIds,
     includeStopStringInOutput: fields.include_stop_str_in_output ?? undefined,
     ignoreEos: fields.ignore_eos ?? defaults.ignoreEos,
+    repetitionDetection: toRepetitionDetection(fields.repetition_detection),
     skipSpecialTokens: fields.skip_special_tokens ?? undefined,
     logprobs,
     promptLogprobs,
@@ -325,6 +327,16 @@ function toSamplingParams(
     reasoning,
     extraArgs: { ...defaults.extraArgs, ...fields.vllm_xargs },
   });
+}
+
+/** Fields left out are 0, as in vLLM. */
+function toRepetitionDetection(fields: SamplingFields["repetition_detection"]): RepetitionDetection | null {
+  if (!fields) return null;
+  return {
+    maxPatternSize: fields.max_pattern_size ?? 0,
+    minPatternSize: fields.min_pattern_size ?? 0,
+    minCount: fields.min_count ?? 0,
+  };
 }
 
 /** Some clients send 64-bit seeds, but the engine accepts 53 bits. Equal seeds stay equal. */

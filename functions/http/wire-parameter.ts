@@ -20,6 +20,10 @@ const wireNames: Readonly<Record<string, string>> = {
   ignoreEos: "ignore_eos",
   skipSpecialTokens: "skip_special_tokens",
   extraArgs: "vllm_xargs",
+  repetitionDetection: "repetition_detection",
+  maxPatternSize: "max_pattern_size",
+  minPatternSize: "min_pattern_size",
+  minCount: "min_count",
 };
 
 /** Paths in the body of values that several fields can contain. */

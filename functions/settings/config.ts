@@ -5,6 +5,9 @@
 import { homedir, tmpdir } from "node:os";
 import { basename, join } from "node:path";
 
+import { EngineError } from "../../engine/contract/errors.ts";
+import type { ExtraArguments } from "../../engine/contract/extra-arguments.ts";
+import { noRepeatNgramsOf } from "../../engine/contract/no-repeat-ngram.ts";
 import { awsSdkSettings, s3Settings } from "./aws.ts";
 import { batchSettings } from "./batches.ts";
 import { redisUrlSetting } from "./caches.ts";
@@ -46,8 +49,8 @@ export function loadConfig(environment: Environment): Config {
 }
 
 /** Values that do not go together. */
-function conflictsOf({ engine, batches }: ParsedValuesOf<typeof settings>): string[] {
-  const conflicts: string[] = [];
+function conflictsOf({ engine, batches, defaultExtraArguments }: ParsedValuesOf<typeof settings>): string[] {
+  const conflicts = refusalOfDefaults(defaultExtraArguments ?? {});
   const maxNumSequences = engine.maxNumSequences ?? Number.NaN;
   const maxNumBatchedTokens = engine.maxNumBatchedTokens ?? Number.NaN;
   const maxNumBatchSequences = batches.maxNumSequences ?? Number.NaN;
@@ -62,6 +65,17 @@ function conflictsOf({ engine, batches }: ParsedValuesOf<typeof settings>): stri
     );
   }
   return conflicts;
+}
+
+/** Every request would be rejected for such a default. Arguments of loaded processors are checked after loading. */
+function refusalOfDefaults(defaultExtraArguments: ExtraArguments): string[] {
+  try {
+    noRepeatNgramsOf(defaultExtraArguments);
+    return [];
+  } catch (error) {
+    if (!(error instanceof EngineError)) throw error;
+    return [`LOGITS_PROCESSOR_DEFAULT_ARGS: ${error.message}`];
+  }
 }
 
 /** Adds the values that follow from others. */

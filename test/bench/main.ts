@@ -17,6 +17,7 @@ import { benchJobs } from "./jobs.ts";
 import { printTable, reportProgress } from "./measure.ts";
 import type { Figure } from "./measure.ts";
 import { benchMemory } from "./memory.ts";
+import { benchNoRepeatNgram } from "./no-repeat-ngram.ts";
 import { benchOutputParsing } from "./output-parsing.ts";
 import { benchPrefix } from "./prefix.ts";
 import { benchSampling } from "./sampling.ts";
@@ -34,6 +35,7 @@ interface Bench {
 const benches: Readonly<Record<string, Bench>> = {
   engine: { title: "Engine against a bare loop over the same session", run: benchAgainstBareLoop },
   sampling: { title: "Sampling of 32 sequences", run: benchSampling },
+  no_repeat_ngram: { title: "A step of 32 sequences whose n-grams must not repeat", run: benchNoRepeatNgram },
   "host-step": { title: "The host's share of a step of 64 sequences", run: benchHostStep },
   "structured-output": { title: "Structured output of 32 sequences", run: benchStructuredOutput },
   "output-parsing": { title: "Parsing of 32 streams of calls and thinking", run: benchOutputParsing },

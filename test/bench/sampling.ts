@@ -51,8 +51,10 @@ class TargetToken extends LogitsProcessor {
   }
 }
 
-interface Scenario {
+export interface Scenario {
   readonly name: string;
+  /** Length of each output before the first step; default `outputTokens`. */
+  readonly numOutputTokens?: number;
   readonly paramsOf: (rowIndex: number) => Partial<SamplingParams>;
   readonly hasCustom?: boolean;
   /** Maximum in per cent of a decode step. */
@@ -93,7 +95,8 @@ const scenarios: readonly Scenario[] = [
 ];
 
 /** Milliseconds of the fastest step, which excludes other work of the machine. */
-function sampleMs(vocabSize: number, { paramsOf, hasCustom = false }: Scenario): number {
+export function sampleMs(vocabSize: number, scenario: Scenario): number {
+  const { paramsOf, hasCustom = false, numOutputTokens = outputTokens } = scenario;
   const config = benchConfig(engineOptions("int8"));
   const grammars = new GrammarLogitsProcessor(config, { vocabSize, grammarOf: () => null });
   const custom = hasCustom ? [new CustomProcessor("TargetToken", () => new TargetToken(config, "cpu", {}))] : [];
@@ -102,7 +105,9 @@ function sampleMs(vocabSize: number, { paramsOf, hasCustom = false }: Scenario):
   logits.numRequests = numRows;
   const fresh = new Float32Array(numRows * vocabSize);
   fillRandom(fresh, 2.5, 1);
-  const rows = Array.from({ length: numRows }, (_, rowIndex) => createRow(rowIndex, paramsOf(rowIndex)));
+  const rows = Array.from({ length: numRows }, (_, rowIndex) =>
+    createRow(rowIndex, paramsOf(rowIndex), numOutputTokens),
+  );
   const added = rows.map(({ samplingParams, promptTokenIds, outputTokenIds }, index): AddedSequence => {
     const badWordsTokenIds = samplingParams.badWords.length > 0 ? [[5, 6], [7]] : [];
     return { index, params: samplingParams, promptTokenIds, outputTokenIds, badWordsTokenIds, grammar: null };
@@ -122,12 +127,12 @@ function sampleMs(vocabSize: number, { paramsOf, hasCustom = false }: Scenario):
   return fastestMs;
 }
 
-function createRow(rowIndex: number, params: Partial<SamplingParams>): SamplingRow {
+function createRow(rowIndex: number, params: Partial<SamplingParams>, numOutputTokens: number): SamplingRow {
   return {
     samplingParams: createSamplingParams(params),
     seed: rowIndex,
     promptTokenIds: benchPrompt(contextTokens, rowIndex),
-    outputTokenIds: benchPrompt(outputTokens, rowIndex + 100),
+    outputTokenIds: benchPrompt(numOutputTokens, rowIndex + 100),
   };
 }
 

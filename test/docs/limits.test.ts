@@ -4,6 +4,8 @@ import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
 
 import { extraArgumentLimits } from "../../engine/contract/extra-arguments.ts";
+import { MAX_NGRAM_SIZE } from "../../engine/contract/no-repeat-ngram.ts";
+import { repetitionLimits } from "../../engine/contract/repetition-detection.ts";
 import { samplingLimits } from "../../engine/contract/sampling-params.ts";
 import { MAX_REDIRECTS } from "../../engine/images/https-image-source.ts";
 import { MAX_CUSTOM_ID_LENGTH } from "../../functions/batch/batch-line.ts";
@@ -52,6 +54,8 @@ const deploymentRows: readonly (readonly [limit: string, value: string])[] = [
   ["lists and objects, names, values in a body", list(MAX_JSON_CONTAINERS, MAX_JSON_KEYS, MAX_JSON_VALUES)],
   ["`stop`, `stop_token_ids`, `bad_words`", `${list(stop, stopTokenIds, badWords)} entries`],
   ["`logit_bias`, `allowed_token_ids`", `${list(logitBias, allowedTokenIds)} entries`],
+  ["`repetition_detection`: pattern sizes, count", list(repetitionLimits.patternSize, repetitionLimits.count)],
+  ["`ngram_size`, `no_repeat_ngram_size`", shown(MAX_NGRAM_SIZE)],
   ["messages, parts of a message", MAX_MESSAGES === MAX_PARTS ? `${MAX_PARTS} each` : list(MAX_MESSAGES, MAX_PARTS)],
   [
     "`vllm_xargs`",

@@ -6,6 +6,7 @@ import { BadWordsLogitsProcessor } from "./bad-words.ts";
 import { LogitBiasLogitsProcessor } from "./logit-bias.ts";
 import { MinPLogitsProcessor } from "./min-p.ts";
 import { MinTokensLogitsProcessor } from "./min-tokens.ts";
+import { NoRepeatNgramLogitsProcessor } from "./no-repeat-ngram.ts";
 import { PenaltiesLogitsProcessor } from "./penalties.ts";
 import { ThinkingBudgetLogitsProcessor } from "./thinking-budget.ts";
 
@@ -22,6 +23,7 @@ export function createBuiltInProcessors(
       new BadWordsLogitsProcessor(config),
       new MinTokensLogitsProcessor(config, eosTokenIds),
       new LogitBiasLogitsProcessor(config),
+      new NoRepeatNgramLogitsProcessor(config),
       // Last, since it leaves a single token.
       new ThinkingBudgetLogitsProcessor(config),
     ],

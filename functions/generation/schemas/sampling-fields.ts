@@ -80,6 +80,12 @@ export const samplingFields = {
   stop_token_ids: tokenIdList(samplingLimits.stopTokenIds, "must be a list of token ids").nullish(),
   ignore_eos: flag.nullish(),
   include_stop_str_in_output: flag.nullish(),
+  repetition_detection: z
+    .object(
+      { max_pattern_size: count.nullish(), min_pattern_size: count.nullish(), min_count: count.nullish() },
+      "must be an object",
+    )
+    .nullish(),
   skip_special_tokens: flag.nullish(),
   add_special_tokens: flag.nullish(),
   truncate_prompt_tokens: wholeNumber.nullish(),

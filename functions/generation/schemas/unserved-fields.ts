@@ -32,7 +32,6 @@ const unservedEverywhere: UnservedFields = {
   spaces_between_special_tokens: equals(true),
   logits_processors: isEmpty,
   media_io_kwargs: isEmpty,
-  repetition_detection: never,
 };
 
 /** What to send instead. */

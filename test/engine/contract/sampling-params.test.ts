@@ -81,6 +81,7 @@ test("an empty request is sampled at temperature 1 without limits", () => {
     stopTokenIds: [],
     includeStopStringInOutput: false,
     ignoreEos: false,
+    repetitionDetection: null,
     skipSpecialTokens: true,
     logprobs: null,
     promptLogprobs: null,

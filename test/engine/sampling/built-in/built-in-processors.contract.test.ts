@@ -4,6 +4,7 @@ import { BadWordsLogitsProcessor } from "../../../../engine/sampling/built-in/ba
 import { LogitBiasLogitsProcessor } from "../../../../engine/sampling/built-in/logit-bias.ts";
 import { MinPLogitsProcessor } from "../../../../engine/sampling/built-in/min-p.ts";
 import { MinTokensLogitsProcessor } from "../../../../engine/sampling/built-in/min-tokens.ts";
+import { NoRepeatNgramLogitsProcessor } from "../../../../engine/sampling/built-in/no-repeat-ngram.ts";
 import { PenaltiesLogitsProcessor } from "../../../../engine/sampling/built-in/penalties.ts";
 import { ThinkingBudgetLogitsProcessor } from "../../../../engine/sampling/built-in/thinking-budget.ts";
 import { RequestLogitsProcessorAdapter } from "../../../../engine/sampling/contract/request-logits-processor-adapter.ts";
@@ -31,6 +32,16 @@ testLogitsProcessor("logit bias", {
   create: () => new LogitBiasLogitsProcessor(engineConfig),
   using: [{ logitBias: { 3: 1.5, 40: -1000 } }, { logitBias: { 0: 7 } }],
   notUsing: [{}, { logitBias: {} }],
+});
+
+testLogitsProcessor("no repeated n-grams", {
+  create: () => new NoRepeatNgramLogitsProcessor(engineConfig),
+  using: [
+    { extraArgs: { ngram_size: 1, window_size: 4 } },
+    { extraArgs: { ngram_size: 2, whitelist_token_ids: [3] } },
+    { extraArgs: { no_repeat_ngram_size: 1 } },
+  ],
+  notUsing: [{}, { extraArgs: { window_size: 4 } }, { extraArgs: { ngram_size: 0 } }],
 });
 
 testLogitsProcessor("penalties", {
