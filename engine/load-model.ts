@@ -72,7 +72,9 @@ export async function loadModel(
     readPreprocessorConfig(checkpoint),
     loadAllLogitsProcessors(config, classes),
   ]);
-  const chatTemplate = await loadChatTemplate(folder, tokenizer.namedTokens);
+  const definition = findModelDefinition(checkpoint.config);
+  const familyTemplate = definition.chatTemplate;
+  const chatTemplate = await loadChatTemplate(folder, tokenizer.namedTokens, { ...config, familyTemplate });
   signal.throwIfAborted();
 
   const tokenizerEosTokenId = tokenizer.eosToken === null ? null : tokenizer.tokenId(tokenizer.eosToken);
@@ -91,7 +93,7 @@ export async function loadModel(
     await loadImageInputs(
       config,
       {
-        definition: findModelDefinition(checkpoint.config),
+        definition,
         model,
         tokenizer,
         preprocessorConfig,

@@ -23,7 +23,16 @@ export interface ChatMessage {
 }
 
 export type Prompt =
-  | { readonly kind: "chat"; readonly messages: readonly ChatMessage[]; readonly addGenerationPrompt: boolean }
+  | {
+      readonly kind: "chat";
+      readonly messages: readonly ChatMessage[];
+      readonly addGenerationPrompt: boolean;
+      /**
+       * Whether the tokenizer adds its tokens (usually a beginning token) around the rendered conversation. Default: as
+       * transformers does (see `addsSpecialTokens`).
+       */
+      readonly addSpecialTokens?: boolean;
+    }
   /** `images` are in the order of the model's image placeholders in `text`. */
   | {
       readonly kind: "text";

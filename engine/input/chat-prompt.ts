@@ -38,6 +38,19 @@ export function renderChat(messages: readonly ChatMessage[], options: ChatPrompt
   return mark?.remove(rendered) ?? { text: rendered, literal: [] };
 }
 
+/**
+ * Whether the tokenizer adds its tokens around a rendered conversation. Processors of transformers add them unless the
+ * conversation begins with the beginning token; tokenizers of text models leave them to the template.
+ *
+ * @param bosToken The text of the beginning token; null for a tokenizer without one.
+ */
+export function addsSpecialTokens(
+  rendered: string,
+  { acceptsImages, bosToken }: { readonly acceptsImages: boolean; readonly bosToken: string | null },
+): boolean {
+  return acceptsImages && (bosToken === null || !rendered.startsWith(bosToken));
+}
+
 function toTemplateMessage(
   { role, content }: ChatMessage,
   template: ChatTemplate,

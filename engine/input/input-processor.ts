@@ -13,7 +13,7 @@ import type { PromptText } from "../multimodal/prompt-text.ts";
 import { countOccurrences } from "../multimodal/sequence-search.ts";
 import type { ChatTemplate } from "../text/chat-template.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
-import { imagePartsOf, renderChat } from "./chat-prompt.ts";
+import { addsSpecialTokens, imagePartsOf, renderChat } from "./chat-prompt.ts";
 import type { ItemLoader, ItemRequest, LoadedItem } from "./item-loader.ts";
 import { isAboutOptions, noImageProcessor, requestOptions, tooManyEmbeddings } from "./request-options.ts";
 
@@ -70,7 +70,7 @@ export class InputProcessor {
     const parts = prompt.kind === "chat" ? imagePartsOf(prompt.messages) : (prompt.images ?? []);
     this.#checkImages(parts, prompt);
     const options = this.#processorOptions(request);
-    const tokenized = await this.#tokenize(prompt, signal);
+    const tokenized = await this.#tokenize(prompt, parts.length, signal);
     this.#checkTokens(tokenized, parts);
     if (parts.length === 0) return { promptTokenIds: tokenized.tokenIds, images: [] };
 
@@ -125,10 +125,10 @@ export class InputProcessor {
   }
 
   /** Returns token ids in which every image is still one placeholder or (in token prompts) already has its features. */
-  async #tokenize(prompt: Prompt, signal: AbortSignal): Promise<TokenizedPrompt> {
+  async #tokenize(prompt: Prompt, numImages: number, signal: AbortSignal): Promise<TokenizedPrompt> {
     const processor = this.#options.imageInputs?.processor;
     const { tokenIds, isExact } = await this.#encode(prompt, signal);
-    return { tokenIds: processor?.applyTokensOnly?.(tokenIds) ?? tokenIds, isExact };
+    return { tokenIds: processor?.applyTokensOnly?.(tokenIds, numImages) ?? tokenIds, isExact };
   }
 
   async #encode(prompt: Prompt, signal: AbortSignal): Promise<TokenizedPrompt> {
@@ -143,8 +143,11 @@ export class InputProcessor {
             addGenerationPrompt: prompt.addGenerationPrompt,
           });
     const maxTokens = maxModelLen * MAX_COUNTED_LENGTHS;
+    const bosToken = tokenizer.namedTokens.bos_token ?? null;
+    const isWrapped = (): boolean =>
+      addsSpecialTokens(rendered.text, { acceptsImages: imageInputs !== null, bosToken });
     const tokenIds = await tokenizer.encode(rendered.text, {
-      addSpecialTokens: prompt.kind === "text" && prompt.addSpecialTokens,
+      addSpecialTokens: prompt.addSpecialTokens ?? isWrapped(),
       literal: rendered.literal,
       maxTokens,
       signal,

@@ -86,7 +86,7 @@ export async function inspectCheckpoint(
   const [preprocessorConfig, logitsProcessors, chatTemplate] = await Promise.all([
     readPreprocessorConfig(checkpoint),
     tryLogitsProcessors(config),
-    loadChatTemplate(folder, tokenizer.namedTokens),
+    loadChatTemplate(folder, tokenizer.namedTokens, { ...config, familyTemplate: definition.chatTemplate }),
   ]);
   await using imageInputs = await loadImageInputs(
     // The model's own dummy picture is never too large.

@@ -49,6 +49,8 @@ export interface ModelDefinition {
   readonly architecture: string;
   /** How images enter its prompts; null for a text model. */
   readonly images: MultiModalInputs<ProcessorContext> | null;
+  /** Jinja template for checkpoints without one, if those on the hub have none. */
+  readonly chatTemplate?: string;
   /**
    * @throws EngineError `invalid_checkpoint` for fields of a wrong type, `unsupported_model` for values that would
    * change the computation; both name the field.

@@ -103,10 +103,10 @@ export interface MultiModalProcessor {
    */
   promptUpdates(items: readonly UpdateItem[], options: ProcessorOptions): readonly PromptUpdate[];
   /**
-   * A change that the model makes to every prompt, with or without images (for example a token at the end). Does not
-   * change its argument, and is idempotent.
+   * A change that the model makes to a prompt besides its images (for example a token at the end). Does not change its
+   * argument, and is idempotent.
    */
-  applyTokensOnly?(tokenIds: readonly number[]): readonly number[];
+  applyTokensOnly?(tokenIds: readonly number[], numImages: number): readonly number[];
   /**
    * Positions of a prompt's tokens, for models whose positions are not simply 0, 1, 2 and so on.
    *

@@ -32,6 +32,7 @@ export function toChatRequest(
       kind: "chat",
       messages: fields.messages.map(toChatMessage),
       addGenerationPrompt: fields.add_generation_prompt ?? true,
+      ...(typeof fields.add_special_tokens === "boolean" && { addSpecialTokens: fields.add_special_tokens }),
     },
     numChoices: fields.n ?? 1,
     ...processorOptions(fields),

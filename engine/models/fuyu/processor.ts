@@ -14,8 +14,8 @@ import type { FuyuImageOptions } from "./image-options.ts";
 
 /**
  * The layout of Hugging Face's FuyuProcessor: for each row of patches, an image token per patch and a newline; then the
- * token that starts a text; and at the end of every prompt the token that starts an answer. If the tokenizer puts its
- * own token at the beginning of a prompt, the image replaces it.
+ * token that starts a text; and at the end of a prompt with an image the token that starts an answer. If the tokenizer
+ * puts its own token at the beginning of a prompt, the image replaces it. A prompt without an image is left unchanged.
  */
 export const fuyuInputs: MultiModalInputs<ProcessorContext> = {
   pixelProgram: moduleUrl("./pixels", import.meta.url),
@@ -68,8 +68,9 @@ export const fuyuInputs: MultiModalInputs<ProcessorContext> = {
         if (tokenizersBeginning === null) return [atStart];
         return [{ mode: "replacement", target: [tokenizersBeginning], content }, atStart];
       },
-      applyTokensOnly(tokenIds) {
-        return tokenIds.at(-1) === beginningOfAnswer ? tokenIds : [...tokenIds, beginningOfAnswer];
+      applyTokensOnly(tokenIds, numImages) {
+        if (numImages === 0 || tokenIds.at(-1) === beginningOfAnswer) return tokenIds;
+        return [...tokenIds, beginningOfAnswer];
       },
     };
   },

@@ -56,7 +56,6 @@ export const unservedInChat: UnservedFields = {
   tool_choice: equals("none", "auto"),
   functions: isEmpty,
   function_call: equals("none", "auto"),
-  add_special_tokens: equals(false),
   continue_final_message: equals(false),
   chat_template: never,
   chat_template_kwargs: isEmpty,
