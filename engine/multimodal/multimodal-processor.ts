@@ -2,6 +2,7 @@
  * The contract by which a vision model describes its inputs: everything that shared code needs to put images into its
  * prompts.
  */
+import type { ImageGrid } from "../contract/generation-request.ts";
 import type { PictureOwner } from "../images/image-processor.ts";
 import type { PictureHeader } from "../images/picture-header.ts";
 import type { DummyInputsBuilder } from "./dummy-inputs.ts";
@@ -63,7 +64,7 @@ export interface ProcessedBatch {
 export type UpdateItem =
   | { readonly kind: "image"; readonly imageSize: ImageSize; readonly tensors: ReadonlyMap<string, ItemTensor> }
   /** Its embeddings came with the request. */
-  | { readonly kind: "embeddings"; readonly numEmbeddings: number };
+  | { readonly kind: "embeddings"; readonly numEmbeddings: number; readonly grid: ImageGrid | null };
 
 export interface MultiModalProcessor {
   /** The text of one image in a prompt; null if images have no placeholder in it. */

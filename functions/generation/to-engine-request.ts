@@ -205,8 +205,14 @@ function toContentPart(part: PartFields): ContentPart {
     case "input_image":
       return toImagePart(part.image_url, part.uuid);
     case "image_embeds":
-      return { type: "image_embeds", reference: embeddingsReference(part.image_embeds) };
+      return toEmbeddingsPart(part.image_embeds);
   }
+}
+
+function toEmbeddingsPart(given: Extract<PartFields, { type: "image_embeds" }>["image_embeds"]): ImagePart {
+  if (typeof given === "string") return { type: "image_embeds", reference: embeddingsReference(given) };
+  const { image_embeds: file, image_grid_thw: grid } = given;
+  return { type: "image_embeds", reference: embeddingsReference(file), ...(grid && { grid }) };
 }
 
 function toImagePart(reference: string | null | undefined, uuid: string | null | undefined): ImagePart {

@@ -3,14 +3,15 @@ import { EngineError } from "../../contract/errors.ts";
 import { moduleUrl } from "../../module-url.ts";
 import { allOrNone } from "../../multimodal/all-or-none.ts";
 import { createDummyInputsBuilder } from "../../multimodal/dummy-inputs.ts";
+import { embeddingsGrid } from "../../multimodal/embeddings-grid.ts";
 import { fieldConfig } from "../../multimodal/field-config.ts";
-import type { MultiModalInputs } from "../../multimodal/multimodal-processor.ts";
+import type { MultiModalInputs, UpdateItem } from "../../multimodal/multimodal-processor.ts";
 import type { ImageSize } from "../../multimodal/processing-info.ts";
 import { promptIndexTargets, selectTokenIds } from "../../multimodal/prompt-update.ts";
 import type { PromptUpdate } from "../../multimodal/prompt-update.ts";
 import type { ProcessorContext } from "../model-definition.ts";
 import { fuyuPatchGrid, fuyuRequestOptions, parseFuyuImageOptions } from "./image-options.ts";
-import type { FuyuImageOptions } from "./image-options.ts";
+import type { FuyuImageOptions, PatchGrid } from "./image-options.ts";
 
 /**
  * The layout of Hugging Face's FuyuProcessor: for each row of patches, an image token per patch and a newline; then the
@@ -56,10 +57,8 @@ export const fuyuInputs: MultiModalInputs<ProcessorContext> = {
         const plan = parseFuyuImageOptions(options);
         const content = (itemIndex: number) => {
           const item = items[itemIndex];
-          if (item.kind === "embeddings") {
-            throw new EngineError("invalid_argument", "This model does not accept precomputed image embeddings.");
-          }
-          const { numColumns, numRows } = fuyuPatchGrid(item.imageSize, plan);
+          const { numColumns, numRows } =
+            item.kind === "embeddings" ? givenGrid(item, itemIndex) : fuyuPatchGrid(item.imageSize, plan);
           const row = [...Array.from({ length: numColumns }, () => imageTokenId), newlineId];
           const full = [...Array.from({ length: numRows }, () => row).flat(), beginningOfText];
           return { full, isEmbed: selectTokenIds(imageTokenId) };
@@ -75,6 +74,12 @@ export const fuyuInputs: MultiModalInputs<ProcessorContext> = {
     };
   },
 };
+
+/** Every patch is one embedding. */
+function givenGrid(item: Extract<UpdateItem, { readonly kind: "embeddings" }>, itemIndex: number): PatchGrid {
+  const { rows, columns } = embeddingsGrid(item, 1, itemIndex);
+  return { numRows: rows, numColumns: columns };
+}
 
 function numPatches(size: ImageSize, options: FuyuImageOptions): number {
   const { numColumns, numRows } = fuyuPatchGrid(size, options);

@@ -8,6 +8,9 @@ import { addIssue, boundedList, boundedText, count, flag, MAX_NAME_LENGTH, name,
 export const MAX_MESSAGES = 4096;
 export const MAX_PARTS = 4096;
 
+/** Patches of the longest side that decoders accept. */
+const MAX_GRID_SIDE = 16_384;
+
 const imageUrl = z.object(
   {
     url: text,
@@ -34,6 +37,16 @@ function isGiven(value: unknown): boolean {
   return value !== null && value !== undefined;
 }
 
+const gridSide = z.int().min(1).max(MAX_GRID_SIDE);
+const imageGrid = z.tuple([gridSide, gridSide, gridSide]);
+/** vLLM's form for models that need the grid of a picture's patches. */
+const imageEmbeds = z.strictObject({
+  image_embeds: z.string(),
+  image_grid_thw: z.union([imageGrid, z.tuple([imageGrid]).transform(([grid]) => grid)]).nullish(),
+});
+const embedsRule =
+  'must be a string: an .npy or safetensors file in base64, or a reference to one; or {"image_embeds": …, "image_grid_thw": [1, rows, columns]}';
+
 const contentPart = z.discriminatedUnion(
   "type",
   [
@@ -43,7 +56,7 @@ const contentPart = z.discriminatedUnion(
     imagePart("input_image", text, "must be a string"),
     z.object({
       type: z.literal("image_embeds"),
-      image_embeds: z.string("must be a string: an .npy or safetensors file in base64, or a reference to one"),
+      image_embeds: z.union([z.string(), imageEmbeds], embedsRule),
     }),
   ],
   {

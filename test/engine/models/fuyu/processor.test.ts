@@ -76,7 +76,7 @@ describe("the prompt", () => {
     });
   });
 
-  test("accepts one image and no precomputed embeddings", async () => {
+  test("accepts one image, and embeddings only with their grid", async () => {
     await using inputs = await createGoldenInputs("fuyu", { settings: { enableMmEmbeds: true } });
     const images = [await picture, await picture];
     await expect(process(inputs, { kind: "tokens", tokenIds: [50], images })).rejects.toMatchObject({
@@ -86,7 +86,7 @@ describe("the prompt", () => {
     const file = numpyFile("<f4", [6, 64], Buffer.alloc(6 * 64 * 4));
     const embeddings = { type: "image_embeds", reference: `data:;base64,${file.toString("base64")}` } as const;
     await expect(process(inputs, { kind: "tokens", tokenIds: [50], images: [embeddings] })).rejects.toMatchObject({
-      code: "invalid_argument",
+      code: "invalid_image",
     });
   });
 });
