@@ -134,10 +134,11 @@ export function filterPictureVerticallyFirst(
 
   const output = new Uint8Array(rows.numOutputs * rowLength);
   for (let row = 0; row < rows.numOutputs; row++) {
-    const start = rows.starts[row];
-    if (start + rows.numTaps[row] > bandEnd) moveBandTo(start);
+    const start = rows.starts[row] ?? 0;
+    const numTaps = rows.numTaps[row] ?? 0;
+    if (start + numTaps > bandEnd) moveBandTo(start);
     const rowsAt = bandAt + (start - bandStart) * stride;
-    const numPairs = (rows.numTaps[row] + 1) >> 1;
+    const numPairs = (numTaps + 1) >> 1;
     kernel.filterColumns(rowsAt, stride, rowWeightsAt + row * rowWeightsStride, numPairs, filteredAt);
     kernel.filterRows(
       filteredAt,

@@ -9,6 +9,7 @@ import { llamaDefinition, mistralDefinition, qwen2Definition } from "./llama/def
 import { llavaDefinition } from "./llava/definition.ts";
 import type { ModelDefinition } from "./model-definition.ts";
 import { persimmonDefinition } from "./persimmon/definition.ts";
+import { qwen25VlDefinition } from "./qwen2-5-vl/definition.ts";
 import { qwen2VlDefinition } from "./qwen2-vl/definition.ts";
 
 const definitions: readonly ModelDefinition[] = [
@@ -21,6 +22,7 @@ const definitions: readonly ModelDefinition[] = [
   smolVlmDefinition,
   fuyuDefinition,
   qwen2VlDefinition,
+  qwen25VlDefinition,
 ];
 
 const namesExpected = 'a list with the name of the model\'s class, such as ["LlamaForCausalLM"]';

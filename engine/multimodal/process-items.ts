@@ -49,7 +49,7 @@ export async function toEmbeddingItems(
   settings: Omit<ProcessItemsOptions, "signal">,
 ): Promise<readonly ProcessedItem[]> {
   const items = given.map(
-    ({ embeddings, grid }) => ({ kind: "embeddings", numEmbeddings: embeddings.shape[0]!, grid }) as const,
+    ({ embeddings, grid }) => ({ kind: "embeddings", numEmbeddings: embeddings.shape[0] ?? 0, grid }) as const,
   );
   const tensors = given.map(
     ({ embeddings, grid }) =>

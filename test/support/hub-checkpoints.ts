@@ -1,6 +1,6 @@
 /** Reads the recordings of test/fixtures/hub/record.py: checkpoints as they are on the hub. */
 import { existsSync, readdirSync, readFileSync } from "node:fs";
-import { copyFile } from "node:fs/promises";
+import { copyFile, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 
@@ -43,9 +43,16 @@ export function hubCases(name: string): readonly HubCase[] {
   return JSON.parse(readFileSync(join(hubFolder, name, "goldens.json"), "utf8")) as HubCase[];
 }
 
+/** The picture as a `data:` reference. */
+async function hubPictureReference(name: string): Promise<string> {
+  const own = join(hubFolder, "pictures", name);
+  if (!existsSync(own)) return pictureReference(name);
+  return `data:image/png;base64,${(await readFile(own)).toString("base64")}`;
+}
+
 /** The conversation with its pictures as `data:` references. */
 export async function hubMessages({ messages, pictures }: HubCase): Promise<ChatMessage[]> {
-  const references = await Promise.all(pictures.map(pictureReference));
+  const references = await Promise.all(pictures.map(hubPictureReference));
   return messages.map(({ role, content }) => ({
     role,
     content: content.map((part) =>

@@ -38,11 +38,11 @@ test.for(variants)("$name with files of transformers $generation over $kvLayout 
     device: "cpu",
     deviceId: 0,
     maxModelLen: 512,
-    maxNumSequences: 5,
+    maxNumSequences: 7,
     kvLayout,
     // Fewer than a picture has, so that prompts end inside of one.
     maxNumBatchedTokens: 24,
-    maxNumWaiting: 5,
+    maxNumWaiting: 7,
     logitsProcessors: [],
     logitsProcessorPath: [],
     numThreads: 1,
