@@ -212,7 +212,10 @@ function toContentPart(part: PartFields): ContentPart {
 function toEmbeddingsPart(given: Extract<PartFields, { type: "image_embeds" }>["image_embeds"]): ImagePart {
   if (typeof given === "string") return { type: "image_embeds", reference: embeddingsReference(given) };
   const { image_embeds: file, image_grid_thw: grid } = given;
-  return { type: "image_embeds", reference: embeddingsReference(file), ...(grid && { grid }) };
+  const reference = embeddingsReference(file);
+  if (!grid) return { type: "image_embeds", reference };
+  const [numTimes = 1, numRows = 1, numColumns = 1] = grid;
+  return { type: "image_embeds", reference, grid: [numTimes, numRows, numColumns] };
 }
 
 function toImagePart(reference: string | null | undefined, uuid: string | null | undefined): ImagePart {

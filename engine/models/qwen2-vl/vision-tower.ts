@@ -7,8 +7,8 @@ import { linear } from "../linear.ts";
 import type { Qwen2VlVisionConfig } from "./config.ts";
 import { patchAttention } from "./patch-attention.ts";
 import { embedPatches } from "./patch-embedding.ts";
-import { mergePatches } from "./patch-merger.ts";
 import type { TowerInputs } from "./patch-encoder.ts";
+import { mergePatches } from "./patch-merger.ts";
 import { createPatchRotary, type PatchRotary } from "./patch-rotary.ts";
 
 const LAYER_NORM_EPSILON = 1e-6;

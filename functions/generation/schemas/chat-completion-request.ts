@@ -10,6 +10,7 @@ export const MAX_PARTS = 4096;
 
 /** Patches of the longest side that decoders accept. */
 const MAX_GRID_SIDE = 16_384;
+const GRID_AXES = 3;
 
 const imageUrl = z.object(
   {
@@ -37,12 +38,12 @@ function isGiven(value: unknown): boolean {
   return value !== null && value !== undefined;
 }
 
-const gridSide = z.int().min(1).max(MAX_GRID_SIDE);
-const imageGrid = z.tuple([gridSide, gridSide, gridSide]);
+const gridRule = `must be a list of three integers from 1 to ${MAX_GRID_SIDE}: 1, rows and columns of patches`;
+const gridSide = z.int(gridRule).min(1, gridRule).max(MAX_GRID_SIDE, gridRule);
 /** vLLM's form for models that need the grid of a picture's patches. */
 const imageEmbeds = z.strictObject({
-  image_embeds: z.string(),
-  image_grid_thw: z.union([imageGrid, z.tuple([imageGrid]).transform(([grid]) => grid)]).nullish(),
+  image_embeds: text,
+  image_grid_thw: boundedList(gridSide, GRID_AXES, gridRule).min(GRID_AXES, gridRule).nullish(),
 });
 const embedsRule =
   'must be a string: an .npy or safetensors file in base64, or a reference to one; or {"image_embeds": …, "image_grid_thw": [1, rows, columns]}';
@@ -56,7 +57,7 @@ const contentPart = z.discriminatedUnion(
     imagePart("input_image", text, "must be a string"),
     z.object({
       type: z.literal("image_embeds"),
-      image_embeds: z.union([z.string(), imageEmbeds], embedsRule),
+      image_embeds: z.union([text, imageEmbeds], embedsRule),
     }),
   ],
   {

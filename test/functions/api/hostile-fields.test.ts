@@ -59,6 +59,7 @@ const freeTexts = new Set([
   "messages[].content[].image_url",
   "messages[].content[].image_url.url",
   "messages[].content[].image_embeds",
+  "messages[].content[].image_embeds.image_embeds",
   "prompt",
   "prompt[]",
   "stop",
