@@ -72,7 +72,8 @@ export async function loadModel(
     opened.readPreprocessorConfig(),
     loadAllLogitsProcessors(config, classes),
   ]);
-  const chatTemplate = await loadChatTemplate(folder, tokenizer.namedTokens);
+  const familyTemplate = definition.chatTemplate;
+  const chatTemplate = await loadChatTemplate(folder, tokenizer.namedTokens, { ...config, familyTemplate });
   signal.throwIfAborted();
 
   const tokenizerEosTokenId = tokenizer.eosToken === null ? null : tokenizer.tokenId(tokenizer.eosToken);

@@ -16,6 +16,13 @@ export type DtypeName = (typeof dtypeNames)[number];
 export const kvLayoutNames = ["auto", "slots", "paged"] as const;
 export type KvLayoutName = (typeof kvLayoutNames)[number];
 
+/**
+ * How messages are given to the chat template: their content as one text (`string`), or as a list of parts (`openai`).
+ * `auto` detects it in the template.
+ */
+export const chatTemplateContentFormats = ["auto", "string", "openai"] as const;
+export type ChatTemplateContentFormat = (typeof chatTemplateContentFormats)[number];
+
 export interface LogitsProcessorReference {
   /** `module:Export`. */
   readonly className: string;
@@ -123,4 +130,8 @@ export interface EngineConfig {
   readonly projectorDevice?: DeviceName | null;
   /** Changes to the checkpoint's image processor options, as preprocessor_config.json names them. */
   readonly mmProcessorOptions?: Readonly<Record<string, unknown>>;
+  /** Instead of the checkpoint's chat template: Jinja text, or the path of a file with it. */
+  readonly chatTemplate?: string | null;
+  /** Default `auto`. */
+  readonly chatTemplateContentFormat?: ChatTemplateContentFormat;
 }

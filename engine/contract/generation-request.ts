@@ -14,7 +14,15 @@ export type ImagePart =
       readonly uuid?: string;
     }
   /** Reference to an .npy or safetensors file with the vision encoder's output for an image. */
-  | { readonly type: "image_embeds"; readonly reference: string };
+  | {
+      readonly type: "image_embeds";
+      readonly reference: string;
+      /** For models whose prompts depend on the shape of a picture (Qwen2-VL, Fuyu). */
+      readonly grid?: ImageGrid;
+    };
+
+/** Pictures in time (1), rows and columns of patches, before any are merged. */
+export type ImageGrid = readonly [numTimes: number, numRows: number, numColumns: number];
 
 export type ContentPart = { readonly type: "text"; readonly text: string } | ImagePart;
 
@@ -42,7 +50,10 @@ export interface ChatPromptInput {
   readonly templateArguments?: JsonObject;
   /** Leaves the last message open, so that the model continues its text. Default false. */
   readonly continueFinalMessage?: boolean;
-  /** Adds the tokenizer's special tokens to those of the chat template. Default false. */
+  /**
+   * Whether the tokenizer adds its tokens (usually a beginning token) around the rendered conversation. Default: as
+   * transformers does (see `addsSpecialTokens`).
+   */
   readonly addSpecialTokens?: boolean;
 }
 

@@ -70,16 +70,20 @@ export function quickGelu(graph: GraphBuilder, name: string, input: Value, alpha
   })[0];
 }
 
-/**
- * Attention without mask, cache or causality over `[batch, tokens, heads * headDim]` projections. Key and value may have
- * another number of tokens than the query.
- */
-export function multiHeadAttention(
-  graph: GraphBuilder,
-  name: string,
-  inputs: { readonly query: Value; readonly key: Value; readonly value: Value; readonly numHeads: number },
-): Value {
-  const { query, key, value, numHeads } = inputs;
+export interface AttentionInputs {
+  /** [batch, tokens, heads * headDim]. */
+  readonly query: Value;
+  /** Like `query`, as is the value; both may have another number of tokens. */
+  readonly key: Value;
+  readonly value: Value;
+  readonly numHeads: number;
+  /** [batch, 1, tokens, tokens]: added to the scores of every head. */
+  readonly bias?: Value;
+}
+
+/** Attention without cache or causality. */
+export function multiHeadAttention(graph: GraphBuilder, name: string, inputs: AttentionInputs): Value {
+  const { query, key, value, numHeads, bias } = inputs;
   const node = { name, operator: "MultiHeadAttention" };
   checkElementType(node, query, ...floats);
   checkRank(node, query, 3);
@@ -87,13 +91,17 @@ export function multiHeadAttention(
     checkElementType(node, other, query.elementType);
     checkShape(node, other, query.shape.with(1, key.shape[1]!));
   }
+  if (bias !== undefined) {
+    checkElementType(node, bias, query.elementType);
+    checkRank(node, bias, 4);
+  }
   if (knownSize(node, query, 2) % numHeads !== 0) {
     throw nodeError(node, `${describeValue(query)} does not divide into ${numHeads} heads.`);
   }
   return graph.addNode({
     ...node,
     domain: microsoftDomain,
-    inputs: [query, key, value],
+    inputs: [query, key, value, ...(bias === undefined ? [] : [null, null, bias])],
     attributes: { num_heads: int(numHeads) },
     outputs: [{ name, elementType: query.elementType, shape: query.shape }],
   })[0];

@@ -83,6 +83,79 @@ export function filterPicture(image: DecodedImage, columns: AxisCoefficients, ro
   return output;
 }
 
+/**
+ * Like `filterPicture`, with the passes in the other order: filters the picture's columns by `rows`, rounds to bytes, and
+ * filters each resulting row by `columns`. The picture's rows are in a band that moves down it.
+ */
+export function filterPictureVerticallyFirst(
+  image: DecodedImage,
+  columns: AxisCoefficients,
+  rows: AxisCoefficients,
+): Uint8Array {
+  const inputStride = image.width * 3;
+  // The kernel reads 16 bytes at a time.
+  const stride = roundUpTo16(inputStride);
+  const bandRows = Math.min(rows.maxTaps + NUM_SPARE_ROWS, image.height);
+  const taps = columnTaps(columns);
+  const columnWeights = packWeights(columns);
+  const rowWeights = packWeights(rows);
+  const columnWeightsStride = columnWeights.byteLength / columns.numOutputs;
+  const rowWeightsStride = rowWeights.byteLength / rows.numOutputs;
+
+  const tapsAt = 0;
+  const columnWeightsAt = roundUpTo16(taps.byteLength);
+  const rowWeightsAt = columnWeightsAt + columnWeights.byteLength;
+  const bandAt = roundUpTo16(rowWeightsAt + rowWeights.byteLength);
+  // Taps are padded to pairs and fours: rows and pixels after the last one are multiplied by zero.
+  const filteredAt = bandAt + (bandRows + 1) * stride;
+  const outputAt = filteredAt + stride + 16;
+  const rowLength = columns.numOutputs * 3;
+  const kernel = takeFilterKernel(outputAt + roundUpTo16(rowLength + 1));
+  const memory = new Uint8Array(kernel.memory.buffer);
+  new Uint32Array(memory.buffer, tapsAt).set(taps);
+  new Int16Array(memory.buffer, columnWeightsAt).set(columnWeights);
+  new Int16Array(memory.buffer, rowWeightsAt).set(rowWeights);
+
+  // The band contains the rows [bandStart, bandEnd) of the picture.
+  let bandStart = 0;
+  let bandEnd = 0;
+  const moveBandTo = (start: number): void => {
+    if (start < bandEnd) {
+      memory.copyWithin(bandAt, bandAt + (start - bandStart) * stride, bandAt + (bandEnd - bandStart) * stride);
+    }
+    bandStart = start;
+    // A box filter can skip a row between two outputs.
+    bandEnd = Math.max(bandEnd, start);
+    for (; bandEnd < Math.min(start + bandRows, image.height); bandEnd++) {
+      const row = image.data.subarray(bandEnd * inputStride, (bandEnd + 1) * inputStride);
+      memory.set(row, bandAt + (bandEnd - bandStart) * stride);
+    }
+  };
+
+  const output = new Uint8Array(rows.numOutputs * rowLength);
+  for (let row = 0; row < rows.numOutputs; row++) {
+    const start = rows.starts[row] ?? 0;
+    const numTaps = rows.numTaps[row] ?? 0;
+    if (start + numTaps > bandEnd) moveBandTo(start);
+    const rowsAt = bandAt + (start - bandStart) * stride;
+    const numPairs = (numTaps + 1) >> 1;
+    kernel.filterColumns(rowsAt, stride, rowWeightsAt + row * rowWeightsStride, numPairs, filteredAt);
+    kernel.filterRows(
+      filteredAt,
+      stride,
+      1,
+      tapsAt,
+      columnWeightsAt,
+      columnWeightsStride,
+      columns.numOutputs,
+      outputAt,
+      rowLength,
+    );
+    output.set(memory.subarray(outputAt, outputAt + rowLength), row * rowLength);
+  }
+  return output;
+}
+
 /** By column: the byte of a row where its first pixel starts, and the byte length of its weights. */
 function columnTaps({ numOutputs, starts, numTaps }: AxisCoefficients): Uint32Array {
   const taps = new Uint32Array(numOutputs * 2);

@@ -1,8 +1,13 @@
 /** Resizes 8-bit RGB pictures bit-identically to Pillow, on whose output models are trained. */
 import { EngineError } from "../contract/errors.ts";
 import type { DecodedImage } from "./decode-image.ts";
-import { filterPicture } from "./filter-picture.ts";
+import { filterPicture, filterPictureVerticallyFirst } from "./filter-picture.ts";
 import { computeCoefficients, type ResampleFilterName } from "./resample-coefficients.ts";
+
+interface ImageSize {
+  readonly width: number;
+  readonly height: number;
+}
 
 /** A rectangle inside the resized picture. */
 interface ResampleWindow {
@@ -25,10 +30,10 @@ export interface ResampleOptions {
 }
 
 /**
- * Equals Pillow's `Image.resize((width, height), filter)`, cropped to the window: a horizontal pass over the rows that
- * the vertical pass needs, then the vertical pass, with fixed-point weights and rounding to 8 bits after each. An axis
- * that keeps its size has one weight of 1 per pixel, so filtering does not change it. Throws EngineError
- * `image_too_large`.
+ * Equals `Image.resize((width, height), filter)` of Pillow 13, cropped to the window: a horizontal pass over the rows
+ * that the vertical pass needs, then the vertical pass, or the other way round, with fixed-point weights and rounding to
+ * 8 bits after each. An axis that keeps its size has one weight of 1 per pixel, so filtering does not change it. Throws
+ * EngineError `image_too_large`.
  */
 export function resample(image: DecodedImage, { width, height, filter, window }: ResampleOptions): DecodedImage {
   const { left, top, ...size } = window ?? { left: 0, top: 0, width, height };
@@ -37,8 +42,14 @@ export function resample(image: DecodedImage, { width, height, filter, window }:
   if (filter === "nearest" || (width === image.width && height === image.height)) {
     return pickNearest(image, nearestIndices(columns), nearestIndices(rows));
   }
-  const data = filterPicture(image, computeCoefficients(filter, columns), computeCoefficients(filter, rows));
+  const filterInOrder = isVerticalFirst(image, { width, height }) ? filterPictureVerticallyFirst : filterPicture;
+  const data = filterInOrder(image, computeCoefficients(filter, columns), computeCoefficients(filter, rows));
   return { width: size.width, height: size.height, data };
+}
+
+/** Pillow 13's rule: if the height loses more than twice as many pixels as the width. Pillow 12 has no such rule. */
+function isVerticalFirst(from: ImageSize, to: ImageSize): boolean {
+  return from.height - to.height > 2 * Math.max(from.width - to.width, 0);
 }
 
 /**

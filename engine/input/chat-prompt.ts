@@ -62,6 +62,19 @@ export function renderChat(conversation: Omit<ChatPromptInput, "kind">, options:
   return mark?.remove(rendered) ?? { text: rendered, literal: [] };
 }
 
+/**
+ * Whether the tokenizer adds its tokens around a rendered conversation. Processors of transformers add them unless the
+ * conversation begins with the beginning token; tokenizers of text models leave them to the template.
+ *
+ * @param bosToken The text of the beginning token; null for a tokenizer without one.
+ */
+export function addsSpecialTokens(
+  rendered: string,
+  { acceptsImages, bosToken }: { readonly acceptsImages: boolean; readonly bosToken: string | null },
+): boolean {
+  return acceptsImages && (bosToken === null || !rendered.startsWith(bosToken));
+}
+
 /** Everything of a message that a template may print, but its images. */
 function contentTexts({ content, ...rest }: ChatMessage): unknown {
   return [typeof content === "string" ? content : content.filter(({ type }) => type === "text"), rest];

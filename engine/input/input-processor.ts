@@ -14,7 +14,7 @@ import type { PromptText } from "../multimodal/prompt-text.ts";
 import { countOccurrences } from "../multimodal/sequence-search.ts";
 import type { ChatTemplate } from "../text/chat-template.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
-import { imagePartsOf, renderChat } from "./chat-prompt.ts";
+import { addsSpecialTokens, imagePartsOf, renderChat } from "./chat-prompt.ts";
 import type { ItemLoader, ItemRequest, LoadedItem } from "./item-loader.ts";
 import { countingFrom, promptLimitOf, shortenExpanded, shortenUnloaded } from "./prompt-limit.ts";
 import type { PromptLimit } from "./prompt-limit.ts";
@@ -97,7 +97,7 @@ export class InputProcessor {
     this.#checkImages(parts, prompt);
     const options = this.#processorOptions(request);
     const limit = this.#promptLimit(request);
-    const whole = await this.#tokenize(prompt, signal);
+    const whole = await this.#tokenize(prompt, parts.length, signal);
     this.#checkTokens(whole, parts, limit !== null);
     return { text: whole.text, parts, options, whole, limit };
   }
@@ -202,19 +202,22 @@ export class InputProcessor {
   }
 
   /** Returns token ids in which every image is still one placeholder or (in token prompts) already has its features. */
-  async #tokenize(prompt: Prompt, signal: AbortSignal): Promise<TokenizedPrompt> {
+  async #tokenize(prompt: Prompt, numImages: number, signal: AbortSignal): Promise<TokenizedPrompt> {
     const processor = this.#options.imageInputs?.processor;
     const { tokenIds, ...rest } = await this.#encode(prompt, signal);
-    return { tokenIds: processor?.applyTokensOnly?.(tokenIds) ?? tokenIds, ...rest };
+    return { tokenIds: processor?.applyTokensOnly?.(tokenIds, numImages) ?? tokenIds, ...rest };
   }
 
   async #encode(prompt: Prompt, signal: AbortSignal): Promise<TokenizedPrompt> {
     if (prompt.kind === "tokens") return { tokenIds: prompt.tokenIds, isExact: false, text: "" };
-    const { tokenizer, maxModelLen } = this.#options;
+    const { tokenizer, imageInputs, maxModelLen } = this.#options;
     const rendered = this.#render(prompt);
     const maxTokens = maxModelLen * MAX_COUNTED_LENGTHS;
+    const bosToken = tokenizer.namedTokens.bos_token ?? null;
+    const isWrapped = (): boolean =>
+      addsSpecialTokens(rendered.text, { acceptsImages: imageInputs !== null, bosToken });
     const tokenIds = await tokenizer.encode(rendered.text, {
-      addSpecialTokens: prompt.addSpecialTokens === true,
+      addSpecialTokens: prompt.addSpecialTokens ?? isWrapped(),
       literal: rendered.literal,
       maxTokens,
       signal,

@@ -175,14 +175,16 @@ export class ItemLoader {
       parts,
       async (part, either, index) => {
         const file = await this.#fetch(part, index, either);
-        const contentHash = await contentHashOf(file.bytes);
+        const grid = (part.type === "image_embeds" ? part.grid : undefined) ?? null;
+        const fileHash = await contentHashOf(file.bytes);
+        // Positions depend on the grid.
+        const contentHash = grid === null ? fileHash : `${fileHash} ${grid.join(" ")}`;
         const mmHash = this.#hash("image_embeds", { kind: "content", contentHash }, request);
-        return { mmHash, embeddings: parseImageEmbeddings(file, limits) };
+        return { mmHash, embeddings: parseImageEmbeddings(file, limits), grid };
       },
       signal,
     );
-    const embeddings = loaded.map((item) => item.embeddings);
-    const items = await toEmbeddingItems(processor, embeddings, {
+    const items = await toEmbeddingItems(processor, loaded, {
       options: request.processorOptions,
       promptText,
     });

@@ -89,7 +89,7 @@ export async function inspectCheckpoint(
   const [preprocessorConfig, logitsProcessors, chatTemplate] = await Promise.all([
     opened.readPreprocessorConfig(),
     tryLogitsProcessors(config),
-    loadChatTemplate(folder, tokenizer.namedTokens),
+    loadChatTemplate(folder, tokenizer.namedTokens, { ...config, familyTemplate: definition.chatTemplate }),
   ]);
   await using imageInputs = await loadImageInputs(
     // The model's own dummy picture is never too large.

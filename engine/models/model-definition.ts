@@ -70,6 +70,8 @@ export interface ModelDefinition {
   readonly images: MultiModalInputs<ProcessorContext> | null;
   /** Left out if the tokenizer has the image token, and the chat template places images. */
   readonly imageSpelling?: ImageSpelling;
+  /** Jinja template for checkpoints without one, if those on the hub have none. */
+  readonly chatTemplate?: string;
   /**
    * @throws EngineError `invalid_checkpoint` for fields of a wrong type, `unsupported_model` for values that would
    * change the computation; both name the field.

@@ -8,23 +8,26 @@ import { idefics3Definition, smolVlmDefinition } from "./idefics3/definition.ts"
 import { llamaDefinition, mistralDefinition, qwen2Definition } from "./llama/definition.ts";
 import { llavaDefinition } from "./llava/definition.ts";
 import type { ModelDefinition } from "./model-definition.ts";
+import { persimmonDefinition } from "./persimmon/definition.ts";
+import { qwen25VlDefinition } from "./qwen2-5-vl/definition.ts";
 import { qwen2VlDefinition } from "./qwen2-vl/definition.ts";
 
 const definitions: readonly ModelDefinition[] = [
   llamaDefinition,
   mistralDefinition,
   qwen2Definition,
+  persimmonDefinition,
   llavaDefinition,
   idefics3Definition,
   smolVlmDefinition,
   fuyuDefinition,
   qwen2VlDefinition,
+  qwen25VlDefinition,
 ];
 
+const namesExpected = 'a list with the name of the model\'s class, such as ["LlamaForCausalLM"]';
 const architectureField = z.looseObject({
-  architectures: z
-    .array(z.string(), 'a list with the name of the model\'s class, such as ["LlamaForCausalLM"]')
-    .nonempty('a list with the name of the model\'s class, such as ["LlamaForCausalLM"]'),
+  architectures: z.array(z.string(), namesExpected).nonempty(namesExpected),
 });
 
 /**

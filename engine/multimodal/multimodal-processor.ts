@@ -2,6 +2,7 @@
  * The contract by which a vision model describes its inputs: everything that shared code needs to put images into its
  * prompts.
  */
+import type { ImageGrid } from "../contract/generation-request.ts";
 import type { PictureOwner } from "../images/image-processor.ts";
 import type { PictureHeader } from "../images/picture-header.ts";
 import type { DummyInputsBuilder } from "./dummy-inputs.ts";
@@ -63,7 +64,7 @@ export interface ProcessedBatch {
 export type UpdateItem =
   | { readonly kind: "image"; readonly imageSize: ImageSize; readonly tensors: ReadonlyMap<string, ItemTensor> }
   /** Its embeddings came with the request. */
-  | { readonly kind: "embeddings"; readonly numEmbeddings: number };
+  | { readonly kind: "embeddings"; readonly numEmbeddings: number; readonly grid: ImageGrid | null };
 
 /** Text around each image of a prompt; empty where a model has none. */
 export interface ImageMarkers {
@@ -118,10 +119,10 @@ export interface MultiModalProcessor {
    */
   promptUpdates(items: readonly UpdateItem[], options: ProcessorOptions): readonly PromptUpdate[];
   /**
-   * A change that the model makes to every prompt, with or without images (for example a token at the end). Does not
-   * change its argument, and is idempotent.
+   * A change that the model makes to a prompt besides its images (for example a token at the end). Does not change its
+   * argument, and is idempotent.
    */
-  applyTokensOnly?(tokenIds: readonly number[]): readonly number[];
+  applyTokensOnly?(tokenIds: readonly number[], numImages: number): readonly number[];
   /**
    * Positions of a prompt's tokens, for models whose positions are not simply 0, 1, 2 and so on.
    *

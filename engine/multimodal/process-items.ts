@@ -1,5 +1,7 @@
 /** Turns pictures into cacheable items: their tensors and their effect on the prompt. */
 import { EngineError, invariant } from "../contract/errors.ts";
+import type { ImageGrid } from "../contract/generation-request.ts";
+import { gridField, gridTensor } from "./embeddings-grid.ts";
 import { splitFields } from "./field-config.ts";
 import type { EncodedImage, MultiModalProcessor, ProcessorOptions, UpdateItem } from "./multimodal-processor.ts";
 import { embeddingsField } from "./processed-item.ts";
@@ -34,14 +36,28 @@ export async function processImages(
   return resolveItems(processor, items, tensorsOfItems, { options, promptText });
 }
 
-/** Items for embeddings in the request, float32 [numEmbeddings, hiddenSize] each. */
+export interface GivenEmbeddings {
+  /** [numEmbeddings, hiddenSize]. */
+  readonly embeddings: ItemTensor<"float32">;
+  readonly grid: ImageGrid | null;
+}
+
+/** Items for embeddings in the request. */
 export async function toEmbeddingItems(
   processor: MultiModalProcessor,
-  embeddings: readonly ItemTensor<"float32">[],
+  given: readonly GivenEmbeddings[],
   settings: Omit<ProcessItemsOptions, "signal">,
 ): Promise<readonly ProcessedItem[]> {
-  const items = embeddings.map(({ shape }) => ({ kind: "embeddings", numEmbeddings: shape[0]! }) as const);
-  const tensors = embeddings.map((tensor) => new Map([[embeddingsField, tensor]]));
+  const items = given.map(
+    ({ embeddings, grid }) => ({ kind: "embeddings", numEmbeddings: embeddings.shape[0] ?? 0, grid }) as const,
+  );
+  const tensors = given.map(
+    ({ embeddings, grid }) =>
+      new Map<string, ItemTensor>([
+        [embeddingsField, embeddings],
+        ...(grid === null ? [] : [[gridField, gridTensor(grid)] as const]),
+      ]),
+  );
   return resolveItems(processor, items, tensors, settings);
 }
 

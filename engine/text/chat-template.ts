@@ -3,9 +3,11 @@ import { Template } from "@huggingface/jinja";
 import { z } from "zod";
 
 import { callWithin, CallTimeout } from "../call-within.ts";
+import type { ChatTemplateContentFormat } from "../contract/config.ts";
 import { EngineError } from "../contract/errors.ts";
 import type { JsonObject } from "../contract/tools.ts";
-import { describeError } from "../excerpt.ts";
+import { describeError, excerpt } from "../excerpt.ts";
+import { readRegularFile } from "../weights/regular-file.ts";
 import { descendants, detectContentFormat } from "./content-format.ts";
 import type { ContentFormat } from "./content-format.ts";
 import { parseCheckpointJson, parseTokenizerConfig, tryReadCheckpointFile } from "./tokenizer-json.ts";
@@ -48,6 +50,8 @@ export interface ChatTemplateOptions {
   readonly fileName?: string;
   /** The checkpoint's own template for conversations with tools. */
   readonly forTools?: ChatTemplate | null;
+  /** Default: detected in the template. */
+  readonly contentFormat?: ContentFormat;
 }
 
 /** A prompt of a million tokens takes a few hundred milliseconds. Other requests wait meanwhile. */
@@ -70,9 +74,12 @@ export class ChatTemplate {
   /** In errors. */
   readonly #title: string;
 
-  /** `namedTokens`: `bos_token` and so on. Throws `invalid_checkpoint` for a template that is not Jinja. */
+  /**
+   * @param namedTokens `bos_token` and so on.
+   * @throws EngineError `invalid_checkpoint` for a template that is not Jinja.
+   */
   constructor(source: string, namedTokens: Readonly<Record<string, string>>, options: ChatTemplateOptions = {}) {
-    const { fileName, forTools } = options;
+    const { fileName, forTools, contentFormat } = options;
     this.#title = `The chat template of the checkpoint${fileName === undefined ? "" : ` (${fileName})`}`;
     try {
       this.#template = new Template(source);
@@ -83,7 +90,7 @@ export class ChatTemplate {
     }
     this.source = source;
     this.forTools = forTools ?? this;
-    this.contentFormat = detectContentFormat(this.#template.parsed);
+    this.contentFormat = contentFormat ?? detectContentFormat(this.#template.parsed);
     this.#namedTokens = namedTokens;
     // The library's own function throws a plain Error; ours distinguishes a rejection from a failing template.
     for (const node of descendants(this.#template.parsed)) {
@@ -124,20 +131,69 @@ export class ChatTemplate {
 
 const chatTemplateJson = z.object({ chat_template: z.string() });
 
+export interface ChatTemplateSettings {
+  /** Instead of the checkpoint's template: Jinja text, or the path of a file with it. */
+  readonly chatTemplate?: string | null;
+  /** Default `auto`: detected in the template. */
+  readonly chatTemplateContentFormat?: ChatTemplateContentFormat;
+}
+
 /**
- * Reads the template of a checkpoint folder: chat_template.jinja, else chat_template.json, else `chat_template` of
- * tokenizer_config.json (of several, the one named "default", and "tool_use" for conversations with tools). Returns null
- * if there is none.
+ * The template of the settings, else of the checkpoint's folder: chat_template.jinja, else chat_template.json, else
+ * `chat_template` of tokenizer_config.json (of several, the one named "default", and "tool_use" for conversations with
+ * tools), else the family's. Returns null if there is none.
+ *
+ * @throws EngineError `invalid_checkpoint` or `invalid_configuration`: a template that is not Jinja, a missing file.
  */
 export async function loadChatTemplate(
   folder: string,
   namedTokens: Readonly<Record<string, string>>,
+  { familyTemplate, ...settings }: ChatTemplateSettings & { readonly familyTemplate?: string | undefined } = {},
 ): Promise<ChatTemplate | null> {
+  const format = givenFormat(settings.chatTemplateContentFormat);
+  const contentFormat = format === undefined ? {} : { contentFormat: format };
+  if (settings.chatTemplate != null) {
+    const source = await readGivenTemplate(settings.chatTemplate);
+    return aboutSetting(() => new ChatTemplate(source, namedTokens, contentFormat));
+  }
   const found = await tryReadTemplate(folder);
-  if (found === null) return null;
+  if (found === null) {
+    return familyTemplate === undefined ? null : new ChatTemplate(familyTemplate, namedTokens, contentFormat);
+  }
   const { fileName, source, toolSource } = found;
-  const forTools = toolSource === null ? null : new ChatTemplate(toolSource, namedTokens, { fileName });
-  return new ChatTemplate(source, namedTokens, { fileName, forTools });
+  const options = { fileName, ...contentFormat };
+  const forTools = toolSource === null ? null : new ChatTemplate(toolSource, namedTokens, options);
+  return new ChatTemplate(source, namedTokens, { ...options, forTools });
+}
+
+/** vLLM's names for the formats. */
+function givenFormat(name: ChatTemplateContentFormat = "auto"): ContentFormat | undefined {
+  if (name === "auto") return undefined;
+  return name === "openai" ? "parts" : "string";
+}
+
+/** Every template that writes a message has one of these, and a path hardly ever does. */
+const jinjaTag = /\{[{%#]/;
+
+async function readGivenTemplate(given: string): Promise<string> {
+  if (jinjaTag.test(given)) return given;
+  const bytes = await readRegularFile(given);
+  if (bytes !== null) return bytes.toString("utf8");
+  throw new EngineError(
+    "invalid_configuration",
+    `The chat template of the settings is neither an existing file nor a Jinja template: ${excerpt(given)}.`,
+    { setting: "chatTemplate" },
+  );
+}
+
+function aboutSetting<Result>(run: () => Result): Result {
+  try {
+    return run();
+  } catch (error) {
+    if (!(error instanceof EngineError)) throw error;
+    const message = error.message.replace("of the checkpoint", "of the settings");
+    throw new EngineError("invalid_configuration", message, { cause: error, setting: "chatTemplate" });
+  }
 }
 
 interface FoundTemplate {

@@ -251,10 +251,25 @@ export class Tokenizer implements Vocabulary {
       preTokenizer === null ? [text] : preTokenizer.pre_tokenize(text, { section_index: beginsText ? 0 : 1 });
     const tokenIds: number[] = [];
     for (const token of model._call(words)) {
-      const tokenId = model.tokens_to_ids.get(token) ?? model.unk_token_id;
-      if (tokenId !== undefined) tokenIds.push(tokenId);
+      const tokenId = model.tokens_to_ids.get(token);
+      if (tokenId === undefined) tokenIds.push(...this.#unknownIds(token));
+      else tokenIds.push(tokenId);
     }
     return tokenIds;
+  }
+
+  /** The bytes of a text without a token, if the vocabulary falls back to bytes; otherwise the unknown token. */
+  #unknownIds(text: string): readonly number[] {
+    const { model } = this.#library;
+    const unknown = model?.unk_token_id === undefined ? [] : [model.unk_token_id];
+    if (!this.#fallsBackToBytes) return unknown;
+    const byteIds: number[] = [];
+    for (const byte of Buffer.from(text)) {
+      const tokenId = model?.tokens_to_ids.get(`<0x${byte.toString(16).toUpperCase().padStart(2, "0")}>`);
+      if (tokenId === undefined) return unknown;
+      byteIds.push(tokenId);
+    }
+    return byteIds;
   }
 
   /** A cheap lower bound, so that a word of a million letters is not encoded only to be rejected. */
@@ -277,10 +292,13 @@ export class Tokenizer implements Vocabulary {
         this.#hasIndependentWords = false;
       }
     }
-    const isLossless = (this.#library.model?.config as { byte_fallback?: boolean } | undefined)?.byte_fallback === true;
     const hasUnknown = this.#library.model?.unk_token_id !== undefined;
-    this.#longestToken = isLossless || !hasUnknown ? longest : null;
+    this.#longestToken = this.#fallsBackToBytes || !hasUnknown ? longest : null;
     return this.#hasIndependentWords;
+  }
+
+  get #fallsBackToBytes(): boolean {
+    return (this.#library.model?.config as { byte_fallback?: boolean } | undefined)?.byte_fallback === true;
   }
 
   #idOf(token: string | null): readonly number[] | null {

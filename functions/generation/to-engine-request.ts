@@ -56,7 +56,7 @@ export function toChatRequest(
       messages: fields.messages.map((message, index) => toChatMessage(message, index, inlineImages)),
       addGenerationPrompt: fields.add_generation_prompt ?? fields.continue_final_message !== true,
       ...(fields.continue_final_message === true && { continueFinalMessage: true }),
-      ...(fields.add_special_tokens === true && { addSpecialTokens: true }),
+      ...(typeof fields.add_special_tokens === "boolean" && { addSpecialTokens: fields.add_special_tokens }),
       ...toolsOfPrompt(fields),
       ...templateArguments(fields),
     },
@@ -407,8 +407,17 @@ function toContentPart(part: PartFields): ContentPart {
     case "input_image":
       return toImagePart(part.image_url, part.uuid);
     case "image_embeds":
-      return { type: "image_embeds", reference: embeddingsReference(part.image_embeds) };
+      return toEmbeddingsPart(part.image_embeds);
   }
+}
+
+function toEmbeddingsPart(given: Extract<PartFields, { type: "image_embeds" }>["image_embeds"]): ImagePart {
+  if (typeof given === "string") return { type: "image_embeds", reference: embeddingsReference(given) };
+  const { image_embeds: file, image_grid_thw: grid } = given;
+  const reference = embeddingsReference(file);
+  if (!grid) return { type: "image_embeds", reference };
+  const [numTimes = 1, numRows = 1, numColumns = 1] = grid;
+  return { type: "image_embeds", reference, grid: [numTimes, numRows, numColumns] };
 }
 
 function toImagePart(reference: string | null | undefined, uuid: string | null | undefined): ImagePart {

@@ -111,6 +111,7 @@ const settingHints: Readonly<Record<NonNullable<EngineError["setting"]>, string>
   decodeTimeoutMs: "IMAGE_DECODE_TIMEOUT_SECONDS sets the limit.",
   maxModelLen: "MAX_MODEL_LEN sets the limit.",
   maxNumBatchedTokens: "MAX_NUM_BATCHED_TOKENS sets the limit.",
+  chatTemplate: "CHAT_TEMPLATE sets the template.",
   cacheFolder: "CACHE_FOLDER sets the folder.",
 };
 

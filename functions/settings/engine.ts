@@ -1,14 +1,24 @@
 /** Settings of the engine: the model, the device, the scheduler and the logits processors. */
 import { fileURLToPath } from "node:url";
 
-import { deviceNames, dtypeNames, kvLayoutNames } from "../../engine/contract/config.ts";
+import { chatTemplateContentFormats, deviceNames, dtypeNames, kvLayoutNames } from "../../engine/contract/config.ts";
 import { defaultEngineLimits } from "../../engine/contract/default-limits.ts";
 import { cacheSettings } from "./caches.ts";
 import { imageLimitSettings } from "./images.ts";
 import { jsonObject, logitsProcessors } from "./json-values.ts";
 import { pipelineSettings } from "./pipelines.ts";
 import { setting } from "./setting.ts";
-import { boolean, checkpointReference, fraction, integer, oneOf, path, searchPath, seconds } from "./values.ts";
+import {
+  anyText,
+  boolean,
+  checkpointReference,
+  fraction,
+  integer,
+  oneOf,
+  path,
+  searchPath,
+  seconds,
+} from "./values.ts";
 
 const shippedCheckpoint = fileURLToPath(new URL("../../models/fovea-shapes", import.meta.url));
 
@@ -123,6 +133,17 @@ export const engineSettings = {
     boolean(),
     "Show the model all images of a prompt; if false, only the last one.",
     { default: true },
+  ),
+  chatTemplate: setting(
+    "CHAT_TEMPLATE",
+    anyText(),
+    "Chat template instead of the checkpoint's: the path of a file, or the Jinja text itself.",
+  ),
+  chatTemplateContentFormat: setting(
+    "CHAT_TEMPLATE_CONTENT_FORMAT",
+    oneOf(chatTemplateContentFormats),
+    "How the chat template takes messages: string, openai (a list of parts), or auto, which detects it.",
+    { default: "auto" },
   ),
   enableMmEmbeds: setting(
     "ENABLE_MM_EMBEDS",

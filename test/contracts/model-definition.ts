@@ -167,8 +167,10 @@ export function testModelDefinition(
       const { processor } = fixture.imageInputs;
       const tokenIds = (await fixture.tokenizer.encode("some words", { addSpecialTokens: true })) as number[];
       const frozen = Object.freeze([...tokenIds]);
-      const once = processor.applyTokensOnly?.(frozen) ?? frozen;
-      expect(processor.applyTokensOnly?.(once) ?? once).toEqual(once);
+      const once = processor.applyTokensOnly?.(frozen, 0) ?? frozen;
+      for (const [numImages, updated] of [once, processor.applyTokensOnly?.(frozen, 1) ?? frozen].entries()) {
+        expect(processor.applyTokensOnly?.(updated, numImages) ?? updated).toEqual(updated);
+      }
       expect(frozen).toEqual(tokenIds);
       const fromText = await process({ kind: "text", text: "some words", addSpecialTokens: true });
       expect(fromText.promptTokenIds).toEqual(once);

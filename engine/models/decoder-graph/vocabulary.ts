@@ -3,6 +3,7 @@ import { cast, gatherRows } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { logitRows, type GraphContext } from "../graph-context.ts";
 import { linear } from "../linear.ts";
+import type { WeightSource } from "../weight-source.ts";
 import { outputCandidates } from "./candidates.ts";
 import type { DecoderInputs } from "./decoder-inputs.ts";
 
@@ -33,6 +34,21 @@ export function embedTokens(
   const gathered = gatherRows(graph, "embedded", table, inputs.tokenIds);
   const embedded = cast(graph, "embedded.cast", gathered, precision.activations);
   return acceptsImages ? inputs.withImages(embedded) : embedded;
+}
+
+/** Names of the tensors that a head may share with the embeddings, without `.weight`. */
+export interface HeadNames {
+  readonly isTied: boolean;
+  readonly tableName: string;
+  readonly headName: string;
+}
+
+/**
+ * The tensor of the head. As in transformers, a head in the checkpoint counts even if config.json says that the
+ * embeddings replace it: a fine-tuned head is then kept, and an equal copy changes nothing.
+ */
+export function headTensor(weights: WeightSource, { isTied, tableName, headName }: HeadNames): string {
+  return isTied && !weights.has(`${headName}.weight`) ? tableName : headName;
 }
 
 /** Computes `logits` float32 [R, vocabSize] from the rows' hidden states, and in a paged graph the rows' candidates. */

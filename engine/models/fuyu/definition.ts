@@ -13,9 +13,13 @@ const decoderPrefixes = ["model.language_model.", "language_model.model.", "mode
 const headNames = ["lm_head", "language_model.lm_head", "model.language_model.lm_head"];
 const projectionNames = ["model.vision_embed_tokens", "vision_embed_tokens"];
 
+/** Checkpoints on the hub have no template. Fuyu knows no roles: it answers lines of text after one image. */
+const chatTemplate = `{% for message in messages %}{{ message['content'] }}{{ '\\n' }}{% endfor %}`;
+
 export const fuyuDefinition: ModelDefinition = {
   architecture: "FuyuForCausalLM",
   images: fuyuInputs,
+  chatTemplate,
   configure(json): ConfiguredModel {
     const config = parseFuyuConfig(json);
     const { numLayers, numHeads, headDim, hiddenSize, vocabSize } = config.text;

@@ -3,19 +3,20 @@ import { EngineError } from "../../contract/errors.ts";
 import { moduleUrl } from "../../module-url.ts";
 import { allOrNone } from "../../multimodal/all-or-none.ts";
 import { createDummyInputsBuilder } from "../../multimodal/dummy-inputs.ts";
+import { embeddingsGrid } from "../../multimodal/embeddings-grid.ts";
 import { fieldConfig } from "../../multimodal/field-config.ts";
-import type { MultiModalInputs } from "../../multimodal/multimodal-processor.ts";
+import type { MultiModalInputs, UpdateItem } from "../../multimodal/multimodal-processor.ts";
 import type { ImageSize } from "../../multimodal/processing-info.ts";
 import { promptIndexTargets, selectTokenIds } from "../../multimodal/prompt-update.ts";
 import type { PromptUpdate } from "../../multimodal/prompt-update.ts";
 import type { ProcessorContext } from "../model-definition.ts";
 import { fuyuPatchGrid, fuyuRequestOptions, parseFuyuImageOptions } from "./image-options.ts";
-import type { FuyuImageOptions } from "./image-options.ts";
+import type { FuyuImageOptions, PatchGrid } from "./image-options.ts";
 
 /**
  * The layout of Hugging Face's FuyuProcessor: for each row of patches, an image token per patch and a newline; then the
- * token that starts a text; and at the end of every prompt the token that starts an answer. If the tokenizer puts its
- * own token at the beginning of a prompt, the image replaces it.
+ * token that starts a text; and at the end of a prompt with an image the token that starts an answer. If the tokenizer
+ * puts its own token at the beginning of a prompt, the image replaces it. A prompt without an image is left unchanged.
  */
 export const fuyuInputs: MultiModalInputs<ProcessorContext> = {
   pixelProgram: moduleUrl("./pixels", import.meta.url),
@@ -56,10 +57,8 @@ export const fuyuInputs: MultiModalInputs<ProcessorContext> = {
         const plan = parseFuyuImageOptions(options);
         const content = (itemIndex: number) => {
           const item = items[itemIndex]!;
-          if (item.kind === "embeddings") {
-            throw new EngineError("invalid_argument", "This model does not accept precomputed image embeddings.");
-          }
-          const { numColumns, numRows } = fuyuPatchGrid(item.imageSize, plan);
+          const { numColumns, numRows } =
+            item.kind === "embeddings" ? givenGrid(item, itemIndex) : fuyuPatchGrid(item.imageSize, plan);
           const row = [...Array.from({ length: numColumns }, () => imageTokenId), newlineId];
           const full = [...Array.from({ length: numRows }, () => row).flat(), beginningOfText];
           return { full, isEmbed: selectTokenIds(imageTokenId) };
@@ -68,12 +67,19 @@ export const fuyuInputs: MultiModalInputs<ProcessorContext> = {
         if (tokenizersBeginning === null) return [atStart];
         return [{ mode: "replacement", target: [tokenizersBeginning], content }, atStart];
       },
-      applyTokensOnly(tokenIds) {
-        return tokenIds.at(-1) === beginningOfAnswer ? tokenIds : [...tokenIds, beginningOfAnswer];
+      applyTokensOnly(tokenIds, numImages) {
+        if (numImages === 0 || tokenIds.at(-1) === beginningOfAnswer) return tokenIds;
+        return [...tokenIds, beginningOfAnswer];
       },
     };
   },
 };
+
+/** Every patch is one embedding. */
+function givenGrid(item: Extract<UpdateItem, { readonly kind: "embeddings" }>, itemIndex: number): PatchGrid {
+  const { rows, columns } = embeddingsGrid(item, 1, itemIndex);
+  return { numRows: rows, numColumns: columns };
+}
 
 function numPatches(size: ImageSize, options: FuyuImageOptions): number {
   const { numColumns, numRows } = fuyuPatchGrid(size, options);

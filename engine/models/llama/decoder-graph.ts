@@ -5,7 +5,7 @@ import type { Value } from "../../graph/value.ts";
 import { createDecoderInputs } from "../decoder-graph/create-decoder-inputs.ts";
 import type { DecoderInputs, Rotary } from "../decoder-graph/decoder-inputs.ts";
 import { createRotary } from "../decoder-graph/rotary.ts";
-import { embedTokens, outputLogits } from "../decoder-graph/vocabulary.ts";
+import { embedTokens, headTensor, outputLogits } from "../decoder-graph/vocabulary.ts";
 import { parameter, type GraphContext } from "../graph-context.ts";
 import { jointLinear, linear, separate, type LinearLayer } from "../linear.ts";
 import type { DecoderConfig } from "./config.ts";
@@ -54,7 +54,8 @@ export function buildDecoderGraph(context: GraphContext, options: DecoderOptions
     hidden = gatedPerceptron(context, config, `${name}.mlp`, normalised);
   }
   const [normalised] = normalise(context, options, `${prefix}norm`, hidden, residual);
-  outputLogits(context, normalised, config.tieWordEmbeddings ? `${prefix}embed_tokens` : headName, config);
+  const names = { isTied: config.tieWordEmbeddings, tableName: `${prefix}embed_tokens`, headName };
+  outputLogits(context, normalised, headTensor(context.weights, names), config);
 }
 
 function rotaryOf(context: GraphContext, { config, maxModelLen, rotarySections }: DecoderOptions): Rotary {

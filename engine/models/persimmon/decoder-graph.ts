@@ -6,7 +6,7 @@ import { createDecoderInputs } from "../decoder-graph/create-decoder-inputs.ts";
 import type { DecoderInputs, Rotary } from "../decoder-graph/decoder-inputs.ts";
 import { createRotary } from "../decoder-graph/rotary.ts";
 import { tokens } from "../decoder-graph/sizes.ts";
-import { embedTokens, outputLogits } from "../decoder-graph/vocabulary.ts";
+import { embedTokens, headTensor, outputLogits } from "../decoder-graph/vocabulary.ts";
 import { parameter, type GraphContext } from "../graph-context.ts";
 import { linear, type LinearLayer } from "../linear.ts";
 import type { PersimmonConfig } from "./config.ts";
@@ -47,7 +47,8 @@ export function buildPersimmonGraph(context: GraphContext, options: PersimmonOpt
     hidden = add(graph, `${name}.after_mlp`, perceptron(context, config, `${name}.mlp`, perceptronInput), hidden);
   }
   const last = norm(context, config, `${prefix}final_layernorm`, hidden);
-  outputLogits(context, last, config.tieWordEmbeddings ? `${prefix}embed_tokens` : headName, config);
+  const names = { isTied: config.tieWordEmbeddings, tableName: `${prefix}embed_tokens`, headName };
+  outputLogits(context, last, headTensor(context.weights, names), config);
 }
 
 /** [N, hiddenSize], before the output projection. */

@@ -36,11 +36,15 @@ export interface Qwen2VlVisionConfig {
 /** How many of a head's frequencies rotate with the first, second and third axis of a position. */
 export type RotarySections = readonly [temporal: number, height: number, width: number];
 
-export interface Qwen2VlConfig {
+/** The configuration without the tower. */
+export interface QwenVlTextConfig {
   readonly text: DecoderConfig;
   readonly rotarySections: RotarySections;
-  readonly vision: Qwen2VlVisionConfig;
   readonly imageTokenId: number;
+}
+
+export interface Qwen2VlConfig extends QwenVlTextConfig {
+  readonly vision: Qwen2VlVisionConfig;
 }
 
 const visionFields = z.looseObject({
@@ -93,6 +97,12 @@ const defaultSections: RotarySections = [16, 24, 24];
 
 /** @throws EngineError `invalid_checkpoint` or `unsupported_model` that names the field. */
 export function parseQwen2VlConfig(json: unknown): Qwen2VlConfig {
+  const { visionJson, ...config } = parseQwenVlText(json);
+  return { ...config, vision: parseVisionConfig(visionJson, config.text.hiddenSize) };
+}
+
+/** The part that Qwen2-VL and Qwen2.5-VL share. Throws like `parseQwen2VlConfig`. */
+export function parseQwenVlText(json: unknown): QwenVlTextConfig & { readonly visionJson: unknown } {
   const fields = parseConfigObject(qwen2VlFields, json, "");
   refuseOtherThan(json, "", { quantization_config: [] });
   // Checkpoints on the hub have the decoder's fields at the top level.
@@ -113,8 +123,8 @@ export function parseQwen2VlConfig(json: unknown): Qwen2VlConfig {
   return {
     text: { ...text, tieWordEmbeddings: fields.tie_word_embeddings || given.tie_word_embeddings },
     rotarySections,
-    vision: parseVisionConfig(fields.vision_config, text.hiddenSize),
     imageTokenId: fields.image_token_id,
+    visionJson: fields.vision_config,
   };
 }
 

@@ -108,13 +108,52 @@ function roundHalfToEven(value: number): number {
   return below % 2 === 0 ? below : below + 1;
 }
 
-/** The picture with the most squares: exactly at the limit. */
-export function largestImageSize({ maxPixels, squareSize }: Qwen2VlImageOptions): ImageSize {
-  const mostSquares = Math.max(Math.floor(maxPixels / squareSize ** 2), 1);
+/** A picture that becomes as many squares as any other. */
+export function largestImageSize(options: Qwen2VlImageOptions): ImageSize {
+  let best: ImageSize = { width: 1, height: 1 };
+  let mostSquares = 0;
+  for (const size of candidatesForMost(options)) {
+    const { rows, columns } = squareGrid(size, options);
+    if (rows * columns < mostSquares) continue;
+    mostSquares = rows * columns;
+    best = size;
+  }
+  return best;
+}
+
+/** Heights per number of rows that are tried for a picture that is scaled up. */
+const MAX_TRIED_HEIGHTS = 64;
+
+/**
+ * Pictures among which one has the most squares. None has more if `squareGrid` keeps its size (the largest grid within
+ * the limit), scales it down (each side is rounded down, but to no less than one square: the most elongated picture),
+ * or scales it up (each side is rounded up: pictures a little less elongated than one with a row less).
+ */
+function* candidatesForMost({ minPixels, maxPixels, squareSize }: Qwen2VlImageOptions): Iterable<ImageSize> {
+  const squareArea = squareSize ** 2;
+  yield sizeOf(largestGrid(Math.max(Math.floor(maxPixels / squareArea), 1)), squareSize);
+  yield { width: MOST_ELONGATED * squareSize, height: squareSize };
+  yield { width: MOST_ELONGATED, height: 1 };
+  const fewestSquares = minPixels / squareArea;
+  if (minPixels < maxPixels && (Math.sqrt(fewestSquares) + 1) ** 2 < maxPixels / squareArea) return;
+  for (let rows = 1; rows <= Math.sqrt(fewestSquares); rows++) {
+    const tallest = rows * squareSize;
+    for (let height = tallest; height > Math.max(tallest - MAX_TRIED_HEIGHTS, 0); height--) {
+      const width = Math.ceil((fewestSquares * height) / rows ** 2) - 1;
+      if (width >= height) yield { width: Math.min(width, height * MOST_ELONGATED), height };
+    }
+  }
+}
+
+function largestGrid(mostSquares: number): SquareGrid {
   let best = { rows: 1, columns: 1 };
   for (let rows = 1; rows * rows <= mostSquares; rows++) {
     const columns = Math.min(Math.floor(mostSquares / rows), rows * MOST_ELONGATED);
     if (rows * columns >= best.rows * best.columns) best = { rows, columns };
   }
-  return { width: best.columns * squareSize, height: best.rows * squareSize };
+  return best;
+}
+
+function sizeOf({ rows, columns }: SquareGrid, squareSize: number): ImageSize {
+  return { width: columns * squareSize, height: rows * squareSize };
 }

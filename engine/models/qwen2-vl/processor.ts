@@ -3,6 +3,7 @@ import { EngineError } from "../../contract/errors.ts";
 import { moduleUrl } from "../../module-url.ts";
 import { allOrNone } from "../../multimodal/all-or-none.ts";
 import { createDummyInputsBuilder } from "../../multimodal/dummy-inputs.ts";
+import { embeddingsGrid } from "../../multimodal/embeddings-grid.ts";
 import { fieldConfig } from "../../multimodal/field-config.ts";
 import type { MultiModalInputs } from "../../multimodal/multimodal-processor.ts";
 import type { ItemTensor } from "../../multimodal/processed-item.ts";
@@ -62,7 +63,8 @@ export const qwen2VlInputs: MultiModalInputs<ProcessorContext> = {
             content(itemIndex) {
               const item = items[itemIndex]!;
               if (item.kind === "embeddings") {
-                throw new EngineError("invalid_argument", "This model does not accept precomputed image embeddings.");
+                const { rows, columns } = embeddingsGrid(item, mergeSize, itemIndex);
+                return Array.from({ length: rows * columns }, () => imageTokenId);
               }
               return Array.from({ length: numSquares(item.imageSize, parsed) }, () => imageTokenId);
             },

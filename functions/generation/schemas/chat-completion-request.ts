@@ -10,6 +10,10 @@ import { addIssue, boundedList, boundedText, count, flag, MAX_NAME_LENGTH, name,
 export const MAX_MESSAGES = 4096;
 export const MAX_PARTS = 4096;
 
+/** Patches of the longest side that decoders accept. */
+const MAX_GRID_SIDE = 16_384;
+const GRID_AXES = 3;
+
 const imageUrl = z.object(
   {
     url: text,
@@ -36,6 +40,16 @@ function isGiven(value: unknown): boolean {
   return value !== null && value !== undefined;
 }
 
+const gridRule = `must be a list of three integers from 1 to ${MAX_GRID_SIDE}: 1, rows and columns of patches`;
+const gridSide = z.int(gridRule).min(1, gridRule).max(MAX_GRID_SIDE, gridRule);
+/** vLLM's form for models that need the grid of a picture's patches. */
+const imageEmbeds = z.strictObject({
+  image_embeds: text,
+  image_grid_thw: boundedList(gridSide, GRID_AXES, gridRule).min(GRID_AXES, gridRule).nullish(),
+});
+const embedsRule =
+  'must be a string: an .npy or safetensors file in base64, or a reference to one; or {"image_embeds": …, "image_grid_thw": [1, rows, columns]}';
+
 const typedPart = z.discriminatedUnion(
   "type",
   [
@@ -45,7 +59,7 @@ const typedPart = z.discriminatedUnion(
     imagePart("input_image", text, "must be a string"),
     z.object({
       type: z.literal("image_embeds"),
-      image_embeds: z.string("must be a string: an .npy or safetensors file in base64, or a reference to one"),
+      image_embeds: z.union([text, imageEmbeds], embedsRule),
     }),
   ],
   {

@@ -59,7 +59,9 @@ export async function createGoldenInputs(name: string, overrides: GoldenOverride
   );
   const options: InputProcessorOptions = {
     tokenizer,
-    chatTemplate: await loadChatTemplate(folder, tokenizer.namedTokens),
+    chatTemplate: await loadChatTemplate(folder, tokenizer.namedTokens, {
+      familyTemplate: definition.chatTemplate,
+    }),
     imageInputs,
     imageLimits,
     maxModelLen: model.maxPositionEmbeddings,

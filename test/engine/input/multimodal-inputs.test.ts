@@ -130,10 +130,11 @@ test("options of the deployment change the predicted input sizes", async () => {
   const settings = { mmProcessorOptions: { max_pixels: 1152 } };
   await using plain = await createGoldenInputs("qwen2-vl");
   await using smaller = await createGoldenInputs("qwen2-vl", { settings });
-  expect(plain.imageInputs?.info.maxTokensPerItem).toBe(16);
-  expect(smaller.imageInputs?.info.maxTokensPerItem).toBe(8);
-  const [size] = smaller.imageInputs!.dummyInputs.build(1).imageSizes;
-  expect(size!.width * size!.height).toBe(1152);
+  // Limits of 16 and 8 squares, which the most elongated picture exceeds: it keeps one row.
+  expect(plain.imageInputs?.info.maxTokensPerItem).toBe(Math.floor(Math.sqrt(200 * 16)));
+  expect(smaller.imageInputs?.info.maxTokensPerItem).toBe(Math.sqrt(200 * 8));
+  const { imageSizes } = smaller.imageInputs!.dummyInputs.build(1);
+  expect(imageSizes.map((size) => smaller.imageInputs!.info.numImageTokens(size))).toEqual([40]);
 });
 
 test("a placeholder may be a different token than its embeddings', which a token prompt may already contain", async () => {

@@ -22,8 +22,8 @@ async function inspect(
 
 // Rows of patches of 6 pixels, each with an end token.
 test.for<[string, Partial<ImageSize> | undefined, Partial<WorstImage>]>([
-  ["none", undefined, { size: { width: 60, height: 48 }, boundedBy: "model", numEmbeddings: 80, numTokens: 88 }],
-  ["of both edges", { width: 30, height: 12 }, { boundedBy: "settings", numEmbeddings: 10, numTokens: 12 }],
+  ["none", undefined, { size: { width: 60, height: 48 }, boundedBy: "model", numEmbeddings: 80, numTokens: 89 }],
+  ["of both edges", { width: 30, height: 12 }, { boundedBy: "settings", numEmbeddings: 10, numTokens: 13 }],
   ["of one edge", { height: 12 }, { size: { width: 60, height: 12 }, boundedBy: "settings", numEmbeddings: 20 }],
   ["larger than the model's", { width: 600, height: 480 }, { boundedBy: "model", numEmbeddings: 80 }],
 ])("an expected size, %s, makes the planned picture smaller, never larger", async ([, size, expected]) => {

@@ -36,6 +36,16 @@ const families: Readonly<Record<string, { readonly fields: readonly string[]; re
     fields: [...inText(text), "patch_size"],
     config: { text_config: { model_type: "persimmon" } },
   },
+  PersimmonForCausalLM: { fields: text },
+  Qwen2_5_VLForConditionalGeneration: {
+    fields: [
+      ...llamaText,
+      ...["depth", "hidden_size", "intermediate_size", "num_heads", "out_hidden_size", "window_size"].map(
+        (field) => `vision_config.${field}`,
+      ),
+      ...["patch_size", "spatial_merge_size", "temporal_patch_size"].map((field) => `vision_config.${field}`),
+    ],
+  },
   Qwen2VLForConditionalGeneration: {
     fields: [
       ...llamaText,

@@ -7,6 +7,7 @@ import { parseFuyuConfig } from "../../../engine/models/fuyu/config.ts";
 import { parseIdefics3Config, unevenSides } from "../../../engine/models/idefics3/config.ts";
 import { parseDecoderConfig } from "../../../engine/models/llama/config.ts";
 import { parseLlavaConfig } from "../../../engine/models/llava/config.ts";
+import { parseQwen25VlConfig } from "../../../engine/models/qwen2-5-vl/config.ts";
 import { parseQwen2VlConfig } from "../../../engine/models/qwen2-vl/config.ts";
 import { findModelDefinition } from "../../../engine/models/registry.ts";
 import { goldensFolder } from "../../support/goldens.ts";
@@ -329,6 +330,49 @@ test("the hub's flat configuration of Qwen2-VL 2B is parsed", () => {
     text: { hasQkvBias: true, tieWordEmbeddings: true, headDim: 128, rope: { theta: 1e6, scaling: { kind: "none" } } },
     vision: { embedDim: 1280, intermediateSize: 5120, activation: "quick_gelu", ropeTheta: 10000 },
   });
+});
+
+const qwen25Vl = {
+  architectures: ["Qwen2_5_VLForConditionalGeneration"],
+  hidden_size: 2048,
+  num_attention_heads: 16,
+  num_key_value_heads: 2,
+  rope_scaling: { type: "mrope", mrope_section: [16, 24, 24] },
+  vision_config: {
+    depth: 32,
+    fullatt_block_indexes: [7, 15, 23, 31],
+    hidden_act: "silu",
+    hidden_size: 1280,
+    in_chans: 3,
+    intermediate_size: 3420,
+    num_heads: 16,
+    out_hidden_size: 2048,
+    patch_size: 14,
+    spatial_merge_size: 2,
+    temporal_patch_size: 2,
+    tokens_per_second: 2,
+    window_size: 112,
+  },
+};
+
+test("the hub's configuration of Qwen2.5-VL 3B has windows of 4 x 4 squares", () => {
+  expect(parseQwen25VlConfig(qwen25Vl)).toMatchObject({
+    rotarySections: [16, 24, 24],
+    vision: { embedDim: 1280, windowSide: 4, fullAttentionLayers: new Set([7, 15, 23, 31]), ropeTheta: 10000 },
+  });
+});
+
+test.for([
+  ["out_hidden_size", 1024, "the decoder's is 2048"],
+  ["window_size", 27, "a window has at least one square of 28 pixels"],
+  ["num_heads", 3, "hidden_size 1280 does not divide into heads whose size is a multiple of 4"],
+  ["hidden_act", "gelu", ""],
+] as const)("Qwen2.5-VL with vision_config.%s %s is rejected by name", ([field, value, reason]) => {
+  const config = { ...qwen25Vl, vision_config: { ...qwen25Vl.vision_config, [field]: value } };
+  const { code, message } = errorOf(() => parseQwen25VlConfig(config));
+  expect(code).toBe("unsupported_model");
+  expect(message).toContain(`config.json: vision_config.${field} = ${JSON.stringify(value)} is not supported`);
+  expect(message).toContain(reason);
 });
 
 test("tiles are rejected if transformers does not place their patches evenly", () => {

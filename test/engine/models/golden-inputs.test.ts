@@ -138,6 +138,28 @@ test("the picture with the most squares reaches the limit of the options", () =>
   expect(rows * columns).toBe(16384);
 });
 
+test.for([
+  ["a small limit", 3136, 12544],
+  ["an odd small limit", 3136, 20000],
+  ["one size for all pictures", 50_000, 50_000],
+  ["a minimum above the maximum", 40_000, 20_000],
+  ["a minimum close to the maximum", 45_000, 50_000],
+  ["a wide range", 3136, 100_000],
+] as const)("no picture has more squares than the one with the most, with %s", ([, min_pixels, max_pixels]) => {
+  const options = parseImageOptions({ min_pixels, max_pixels });
+  const numSquares = (size: ImageSize): number => {
+    const { rows, columns } = squareGrid(size, options);
+    return rows * columns;
+  };
+  let most = 0;
+  for (let height = 1; height <= 400; height++) {
+    for (let width = height; width <= Math.min(height * 200, 6000); width += width < 700 ? 1 : 7) {
+      most = Math.max(most, numSquares({ width, height }));
+    }
+  }
+  expect(numSquares(largestImageSize(options))).toBeGreaterThanOrEqual(most);
+});
+
 test("a request can keep its picture whole", async () => {
   await using inputs = await createGoldenInputs("smolvlm");
   const reference = await pictureReference("drawing.png");

@@ -230,3 +230,32 @@ test.for([
     await rm(folder, { recursive: true });
   }
 });
+
+test("the settings' template replaces the checkpoint's, and the family's is for checkpoints without one", async () => {
+  const folder = await mkdtemp(join(tmpdir(), "fovea-template-"));
+  const rendered = async (settings: Parameters<typeof loadChatTemplate>[2]) =>
+    (await loadChatTemplate(folder, namedTokens, settings))?.render([], { addGenerationPrompt: false });
+  try {
+    expect(await rendered({ familyTemplate: "family" })).toBe("family");
+    await writeFile(join(folder, "chat_template.jinja"), "own");
+    expect(await rendered({ familyTemplate: "family" })).toBe("own");
+    await writeFile(join(folder, "given.jinja"), "file of {{ bos_token }}");
+    expect(await rendered({ chatTemplate: join(folder, "given.jinja") })).toBe("file of <s>");
+    expect(await rendered({ chatTemplate: "text of {{ bos_token }}" })).toBe("text of <s>");
+    const missing = rendered({ chatTemplate: join(folder, "missing.jinja") });
+    await expect(missing).rejects.toMatchObject({ code: "invalid_configuration", setting: "chatTemplate" });
+    const broken = rendered({ chatTemplate: "{% if %}" });
+    await expect(broken).rejects.toMatchObject({ code: "invalid_configuration", setting: "chatTemplate" });
+  } finally {
+    await rm(folder, { recursive: true });
+  }
+});
+
+test.for([
+  ["auto", "parts"],
+  ["string", "string"],
+  ["openai", "parts"],
+] as const)("the content format %s gives LLaVA's template %s", async ([chatTemplateContentFormat, format]) => {
+  const settings = { chatTemplate: llava, chatTemplateContentFormat };
+  expect((await loadChatTemplate(tmpdir(), namedTokens, settings))?.contentFormat).toBe(format);
+});

@@ -61,6 +61,11 @@ const badChats: [unknown, string | null, RegExp][] = [
   [user([{ type: "image_url", image_url: null, uuid: 5 }]), "messages[0].content[0].uuid", /must be a string/],
   [user([{ type: "image_url", image_url: null, uuid: "" }]), "messages[0].content[0].uuid", /must not be empty/],
   [user([{ type: "image_embeds" }]), "messages[0].content[0].image_embeds", /must be a string/],
+  [
+    user([{ type: "image_embeds", image_embeds: { image_embeds: "AAAA", image_grid_thw: [1, 4] } }]),
+    "messages[0].content[0].image_embeds.image_grid_thw",
+    /must be a list of three integers from 1 to 16384/,
+  ],
   [{ ...chatBody, mm_processor_kwargs: [1] }, "mm_processor_kwargs", /must be an object/],
   [user([5]), "messages[0].content[0]", /must be an object/],
   [user([{ type: "image_url", image_url: "http://x" }]), "messages[0].content[0].image_url", /must be an object/],

@@ -60,6 +60,9 @@ test("all fields reach the engine under its names", async () => {
           { type: "image_url", image_url: { url: "https://example.com/a.png", detail: "low" } },
           { image_url: "s3://bucket/key" },
           { type: "input_image", image_url: "data:image/png;base64,AAAA" },
+          { type: "image_embeds", image_embeds: "AAAA" },
+          { type: "image_embeds", image_embeds: { image_embeds: "BBBB", image_grid_thw: [1, 4, 6] } },
+          { image_embeds: { image_embeds: "s3://bucket/embeds", image_grid_thw: [1, 2, 2] } },
         ],
       },
       { role: "assistant", content: null },
@@ -91,6 +94,7 @@ test("all fields reach the engine under its names", async () => {
     logprobs: true,
     top_logprobs: 2,
     add_generation_prompt: false,
+    add_special_tokens: true,
     vllm_xargs: { target: 5, names: ["a", 1, true] },
     cache_salt: "mine",
   });
@@ -104,6 +108,7 @@ test("all fields reach the engine under its names", async () => {
       prompt: {
         kind: "chat",
         addGenerationPrompt: false,
+        addSpecialTokens: true,
         messages: [
           { role: "system", content: "Be brief." },
           {
@@ -115,6 +120,9 @@ test("all fields reach the engine under its names", async () => {
               { type: "image", reference: "https://example.com/a.png" },
               { type: "image", reference: "s3://bucket/key" },
               { type: "image", reference: "data:image/png;base64,AAAA" },
+              { type: "image_embeds", reference: "data:;base64,AAAA" },
+              { type: "image_embeds", reference: "data:;base64,BBBB", grid: [1, 4, 6] },
+              { type: "image_embeds", reference: "s3://bucket/embeds", grid: [1, 2, 2] },
             ],
           },
           { role: "assistant", content: "" },

@@ -66,6 +66,7 @@ const freeTexts = new Set([
   "messages[].content[].image_embeds",
   "messages[].reasoning_content",
   "messages[].reasoning",
+  "messages[].content[].image_embeds.image_embeds",
   "prompt",
   "prompt[]",
   "images[]",

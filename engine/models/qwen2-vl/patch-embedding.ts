@@ -1,0 +1,35 @@
+/** The first layer of a tower over patches. */
+import type { Value } from "../../graph/value.ts";
+import type { GraphContext } from "../graph-context.ts";
+import { linear, type LinearLayer } from "../linear.ts";
+
+export interface PatchShape {
+  readonly numChannels: number;
+  readonly patchSize: number;
+  /** Number of pictures that a patch spans; a still picture is repeated. */
+  readonly temporalPatchSize: number;
+}
+
+/** Number of features of a patch: its pixels in every picture that it spans, [channels, temporal, height, width]. */
+export function patchFeatures({ numChannels, temporalPatchSize, patchSize }: PatchShape): number {
+  return numChannels * temporalPatchSize * patchSize * patchSize;
+}
+
+/** float [numPatches, features] to [numPatches, embedDim]. */
+export function embedPatches(
+  context: GraphContext,
+  config: PatchShape & { readonly embedDim: number },
+  prefix: string,
+  pixels: Value,
+): Value {
+  const { numChannels, temporalPatchSize, patchSize, embedDim } = config;
+  const projection: LinearLayer = {
+    name: `${prefix}patch_embed.proj`,
+    inFeatures: patchFeatures(config),
+    outFeatures: embedDim,
+    hasBias: false,
+    storedShape: [embedDim, numChannels, temporalPatchSize, patchSize, patchSize],
+  };
+  // Everything else is computed from pixels, and this is a small part of the work, so it is never quantised.
+  return linear(context, pixels, projection, { kind: "plain", elementType: context.precision.activations });
+}

@@ -1,0 +1,93 @@
+/** The models of the Qwen-VL family: a tower over the patches of a picture, and a decoder with three-axis positions. */
+import { cast, reshape } from "../../graph/standard-ops.ts";
+import type { Value } from "../../graph/value.ts";
+import type { GraphContext } from "../graph-context.ts";
+import type { DecoderConfig } from "../llama/config.ts";
+import { buildDecoderGraph } from "../llama/decoder-graph.ts";
+import { decoderDimensions } from "../llama/definition.ts";
+import type { ConfiguredModel } from "../model-definition.ts";
+import { findPrefix } from "../weight-source.ts";
+import type { RotarySections } from "./config.ts";
+import { patchFeatures, type PatchShape } from "./patch-embedding.ts";
+import { patches } from "./patch-rotary.ts";
+
+// Names of tensors changed with transformers' versions. These are the names that transformers still reads.
+const decoderPrefixes = ["model.language_model.", "model."];
+const towerPrefixes = ["model.visual.", "visual."];
+
+const pixelValues = "pixel_values";
+const imageGrid = "image_grid_thw";
+
+export interface TowerInputs {
+  /** float [numPatches, features], the patches of a square to be merged side by side, row by row of squares. */
+  readonly pixels: Value;
+  /** int64 [1, 3]: 1 (a still picture), rows and columns of patches. */
+  readonly grid: Value;
+  /** The decoder's width. */
+  readonly outFeatures: number;
+}
+
+/**
+ * Returns float [numPatches / mergeSize^2, outFeatures], row by row of squares.
+ *
+ * @param prefix Prefix of the tower's tensors, e.g. "model.visual."
+ */
+export type TowerBuilder<Vision> = (
+  context: GraphContext,
+  vision: Vision,
+  prefix: string,
+  inputs: TowerInputs,
+) => Value;
+
+export interface QwenVlConfig<Vision> {
+  readonly text: DecoderConfig;
+  readonly rotarySections: RotarySections;
+  readonly vision: Vision;
+  readonly imageTokenId: number;
+}
+
+export function configurePatchModel<Vision extends PatchShape & { readonly mergeSize: number }>(
+  config: QwenVlConfig<Vision>,
+  buildTower: TowerBuilder<Vision>,
+): ConfiguredModel {
+  const { text, vision, rotarySections } = config;
+  return {
+    decoder: { ...decoderDimensions(text), takesPositions: true },
+    maxPositionEmbeddings: text.maxPositionEmbeddings,
+    imageTokenId: config.imageTokenId,
+    visionEncoder: {
+      inputs: [
+        { name: pixelValues, elementType: "float32", shape: [patches, patchFeatures(vision)] },
+        { name: imageGrid, elementType: "int64", shape: [3] },
+      ],
+      imageSize: vision.patchSize * vision.mergeSize,
+      numImageTokens: 1,
+      build: (context) => buildVisionEncoder(context, config, buildTower),
+    },
+    buildDecoder(context, maxModelLen) {
+      const prefix = findPrefix(context.weights, decoderPrefixes, "embed_tokens.weight");
+      const names = { prefix, headName: "lm_head" };
+      buildDecoderGraph(context, { config: text, ...names, acceptsImages: true, maxModelLen, rotarySections });
+    },
+  };
+}
+
+/** `pixel_values` and `image_grid_thw` to `image_features` [1, numPatches / mergeSize^2, hiddenSize]. */
+function buildVisionEncoder<Vision extends PatchShape>(
+  context: GraphContext,
+  { vision, text }: QwenVlConfig<Vision>,
+  buildTower: TowerBuilder<Vision>,
+): void {
+  const { graph, weights, precision } = context;
+  const features = patchFeatures(vision);
+  const input = graph.input(pixelValues, "float32", [1, patches, features]);
+  const grid = graph.input(imageGrid, "int64", [1, 3]);
+  const flatTarget = graph.constant("patches.flat_shape", "int64", [2], [-1, features]);
+  const flat = reshape(graph, "patches.flat", input, flatTarget, [patches, features]);
+  const prefix = findPrefix(weights, towerPrefixes, "patch_embed.proj.weight");
+  const pixels = cast(graph, "pixels", flat, precision.activations);
+  const merged = buildTower(context, vision, prefix, { pixels, grid, outFeatures: text.hiddenSize });
+  const itemTarget = graph.constant("item_shape", "int64", [3], [1, -1, text.hiddenSize]);
+  const item = cast(graph, "merged.cast", merged, "float32");
+  graph.output(reshape(graph, "image_features", item, itemTarget, [1, "numSquares", text.hiddenSize]));
+}

@@ -1,0 +1,40 @@
+/** From patches to embeddings in the decoder's width. */
+import { reshape } from "../../graph/standard-ops.ts";
+import type { Value } from "../../graph/value.ts";
+import { applyActivation } from "../activation.ts";
+import type { GraphContext } from "../graph-context.ts";
+import { linear } from "../linear.ts";
+
+export interface MergerConfig {
+  /** Width of the tower. */
+  readonly embedDim: number;
+  /** Side of a square, in patches. */
+  readonly mergeSize: number;
+}
+
+/**
+ * Puts the patches of each square side by side, and projects them by two layers to the decoder's width.
+ *
+ * @param normalised float [numPatches, embedDim], after the merger's own norm.
+ * @returns float [numSquares, outFeatures].
+ */
+export function mergePatches(
+  context: GraphContext,
+  { embedDim, mergeSize }: MergerConfig,
+  name: string,
+  normalised: Value,
+  outFeatures: number,
+): Value {
+  const { graph, precision } = context;
+  const inFeatures = embedDim * mergeSize * mergeSize;
+  const squareShape = graph.constant("merger.shape", "int64", [2], [-1, inFeatures]);
+  const squares = reshape(graph, `${name}.squares`, normalised, squareShape, ["numSquares", inFeatures]);
+  const first = { name: `${name}.mlp.0`, inFeatures, outFeatures: inFeatures, hasBias: true };
+  const activated = applyActivation(graph, `${name}.mlp.1`, linear(context, squares, first, precision.vision), "gelu");
+  return linear(
+    context,
+    activated,
+    { name: `${name}.mlp.2`, inFeatures, outFeatures, hasBias: true },
+    precision.vision,
+  );
+}

@@ -1,0 +1,84 @@
+/** Rotary embedding of patches by their row and column. */
+import type { RotaryTables } from "../../graph/contrib-ops.ts";
+import {
+  add,
+  cast,
+  concat,
+  cosine,
+  divide,
+  gatherRows,
+  modulo,
+  multiply,
+  range,
+  reshape,
+  shapeOf,
+  sine,
+} from "../../graph/standard-ops.ts";
+import type { Value } from "../../graph/value.ts";
+import type { GraphContext } from "../graph-context.ts";
+
+export const patches = "numPatches";
+
+export interface PatchRotary extends RotaryTables {
+  /** int64 [1, numPatches]: each patch has its own rows in the tables. */
+  readonly positions: Value;
+}
+
+export interface PatchRotaryConfig {
+  /** Width of the tower. */
+  readonly embedDim: number;
+  readonly numHeads: number;
+  /** Side of the squares of patches that become one embedding. */
+  readonly mergeSize: number;
+  readonly ropeTheta: number;
+}
+
+/** Angles of each patch: half of the frequencies rotate with its row, half with its column. */
+export function createPatchRotary(
+  { graph, precision }: GraphContext,
+  { embedDim, numHeads, mergeSize, ropeTheta }: PatchRotaryConfig,
+  pixels: Value,
+  grid: Value,
+): PatchRotary {
+  const scalar = (value: number): Value => graph.constant(`int64.scalar.${value}`, "int64", [], [value]);
+  const flatGrid = reshape(graph, "grid.flat", grid, graph.constant("grid.shape", "int64", [1], [3]), [3]);
+  const numColumns = gatherRows(graph, "grid.columns", flatGrid, scalar(2));
+  const numPatches = gatherRows(graph, "patches.count", shapeOf(graph, "patches.shape", pixels, 1), scalar(0));
+  const index = range(graph, "patch", numPatches, patches);
+  const squareSize = scalar(mergeSize * mergeSize);
+  const side = scalar(mergeSize);
+  const squaresPerRow = divide(graph, "squares_per_row", numColumns, side);
+  const square = divide(graph, "patch.square", index, squareSize);
+  const inner = modulo(graph, "patch.inner", index, squareSize);
+  const axis = (name: string, outer: Value, within: Value): Value =>
+    add(graph, `patch.${name}`, multiply(graph, `patch.${name}.first`, outer, side), within);
+  const row = axis(
+    "row",
+    divide(graph, "patch.square.row", square, squaresPerRow),
+    divide(graph, "patch.inner.row", inner, side),
+  );
+  const column = axis(
+    "column",
+    modulo(graph, "patch.square.column", square, squaresPerRow),
+    modulo(graph, "patch.inner.column", inner, side),
+  );
+
+  const numFrequencies = embedDim / numHeads / 4;
+  const frequencies = new Float32Array(numFrequencies).map(
+    (_, frequency) => 1 / Math.fround(ropeTheta ** (frequency / numFrequencies)),
+  );
+  const frequencyRow = graph.constant("vision.frequencies", "float32", [1, numFrequencies], frequencies);
+  const columnShape = graph.constant("column_shape", "int64", [2], [-1, 1]);
+  const anglesOf = (name: string, position: Value): Value => {
+    const positions = cast(graph, `${name}.float`, position, "float32");
+    const asColumn = reshape(graph, `${name}.column`, positions, columnShape, [patches, 1]);
+    return multiply(graph, `${name}.angles`, asColumn, frequencyRow);
+  };
+  const angles = concat(graph, "angles", [anglesOf("rows", row), anglesOf("columns", column)], 1);
+  const oneRow = graph.constant("one_row", "int64", [2], [1, -1]);
+  return {
+    cosCache: cast(graph, "angles.cos.cast", cosine(graph, "angles.cos", angles), precision.activations),
+    sinCache: cast(graph, "angles.sin.cast", sine(graph, "angles.sin", angles), precision.activations),
+    positions: reshape(graph, "patch.own_row", index, oneRow, [1, patches]),
+  };
+}
