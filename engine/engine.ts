@@ -10,9 +10,11 @@ import type {
   EngineState,
   GenerateOptions,
   ModelInfo,
+  RenderedPrompt,
+  RenderOptions,
 } from "./contract/engine.ts";
 import { EngineError, invariant } from "./contract/errors.ts";
-import type { GenerationRequest } from "./contract/generation-request.ts";
+import type { GenerationRequest, PromptRequest } from "./contract/generation-request.ts";
 import type { RequestOutput } from "./contract/request-output.ts";
 import { isGreedy } from "./contract/sampling-params.ts";
 import type { SamplingParams } from "./contract/sampling-params.ts";
@@ -62,6 +64,16 @@ class RunningRequest {
     this.#ended.abort(error);
     this.outputs?.fail(error);
   }
+
+  /** Ends with the signal. Returns a function that stops listening. */
+  endWith(signal: AbortSignal | undefined): () => void {
+    const onAbort = (): void => {
+      this.end(new EngineError("aborted", "The request was aborted.", { cause: signal?.reason }));
+    };
+    signal?.addEventListener("abort", onAbort, { once: true });
+    if (signal?.aborted === true) onAbort();
+    return () => signal?.removeEventListener("abort", onAbort);
+  }
 }
 
 /** One of the sequences of a request. */
@@ -77,6 +89,8 @@ export class ThreadedEngine implements Engine {
   readonly #closing = new AbortController();
   /** By the engine thread's ids, which are never reused, so a late output cannot reach another request. */
   readonly #running = new Map<string, RunningSequence>();
+  /** Requests that only render their prompt. */
+  readonly #rendering = new Set<RunningRequest>();
   /** The callers' ids of running requests. */
   readonly #requestIds = new Set<string>();
   /** Sequences that the next message to the thread aborts. */
@@ -142,6 +156,41 @@ export class ThreadedEngine implements Engine {
       },
     };
     return iterator;
+  }
+
+  async render(
+    request: PromptRequest,
+    { signal, exceedsModelLen = false }: RenderOptions = {},
+  ): Promise<RenderedPrompt> {
+    const { model } = this.#admit(null, 1);
+    const running = new RunningRequest();
+    this.#rendering.add(running);
+    const stopListening = running.endWith(signal);
+    try {
+      running.ended.throwIfAborted();
+      const inputProcessor = exceedsModelLen ? model.promptCounter : model.inputProcessor;
+      const { promptTokenIds, images } = await inputProcessor.process(request, running.ended);
+      return {
+        tokenIds: promptTokenIds,
+        images: images.map(({ mmHash, placeholder: { offset, length } }) => ({ mmHash, offset, length })),
+      };
+    } catch (error) {
+      throw running.ended.aborted ? running.ended.reason : error;
+    } finally {
+      stopListening();
+      this.#rendering.delete(running);
+    }
+  }
+
+  async detokenize(tokenIds: readonly number[]): Promise<string> {
+    const { model } = this.#admit(null, 1);
+    checkTokenIds(tokenIds, model.modelInfo.vocabSize);
+    return model.tokenizer.detokenize(tokenIds);
+  }
+
+  tokensOf(tokenIds: readonly number[]): readonly string[] | null {
+    const tokenizer = this.#model?.tokenizer;
+    return tokenizer === undefined ? null : tokenIds.map((tokenId) => tokenizer.token(tokenId) ?? "");
   }
 
   close(): Promise<void> {
@@ -228,14 +277,20 @@ export class ThreadedEngine implements Engine {
     this.#stall = null;
     this.#failure = error;
     this.#stats = { ...this.#stats, numRequestsRunning: 0, numRequestsWaiting: 0, kvCacheUsage: 0 };
+    this.#endAll(error);
+  }
+
+  /** Also those that only render a prompt. */
+  #endAll(error: EngineError): void {
     for (const { request } of this.#running.values()) request.end(error);
+    for (const request of this.#rendering) request.end(error);
   }
 
   async #close(): Promise<void> {
     this.#state = "closed";
     this.#stall = null;
     this.#closing.abort(closedError());
-    for (const { request } of this.#running.values()) request.end(closedError());
+    this.#endAll(closedError());
     await this.ready.catch(() => undefined);
     try {
       await this.#thread?.close();
@@ -256,13 +311,9 @@ export class ThreadedEngine implements Engine {
       { length: numChoices },
       (_, index) => `${request.requestId}#${this.#numAdmitted}.${index}`,
     );
-    const onAbort = (): void => {
-      running.end(new EngineError("aborted", "The request was aborted.", { cause: signal?.reason }));
-    };
     for (const [index, sequenceId] of sequenceIds.entries()) this.#running.set(sequenceId, { request: running, index });
     this.#requestIds.add(request.requestId);
-    signal?.addEventListener("abort", onAbort, { once: true });
-    if (signal?.aborted === true) onAbort();
+    const stopListening = running.endWith(signal);
     try {
       running.ended.throwIfAborted();
       const outputs = await this.#start(request, running, { model, thread, sequenceIds });
@@ -274,15 +325,15 @@ export class ThreadedEngine implements Engine {
     } catch (error) {
       throw running.ended.aborted ? running.ended.reason : error;
     } finally {
-      signal?.removeEventListener("abort", onAbort);
+      stopListening();
       for (const sequenceId of sequenceIds) this.#running.delete(sequenceId);
       this.#requestIds.delete(request.requestId);
       for (const sequenceId of running.inThread) this.#abortInThread(sequenceId);
     }
   }
 
-  /** Throws if the engine is not ready, the id is in use, or the queue is full. */
-  #admit(requestId: string, numChoices: number): { readonly model: LoadedModel; readonly thread: EngineThread } {
+  /** Throws if the engine is not ready, the id is in use, or the queue is full. Null for a request without an id. */
+  #admit(requestId: string | null, numChoices: number): { readonly model: LoadedModel; readonly thread: EngineThread } {
     if (this.#state === "loading") throw new EngineError("not_ready", "The model is still loading.");
     if (this.#state === "closed") throw closedError();
     if (this.#stall !== null) throw stalledError(this.#stall);
@@ -307,13 +358,13 @@ export class ThreadedEngine implements Engine {
         { parameter: "numChoices", setting: "maxNumWaiting" },
       );
     }
-    if (this.#running.size + numChoices > maxNumRunning) {
+    if (this.#running.size + this.#rendering.size + numChoices > maxNumRunning) {
       throw new EngineError(
         "queue_full",
-        `${this.#running.size} requests run or wait; the limits are ${maxNumSequences} and ${maxNumWaiting}.`,
+        `${this.#running.size + this.#rendering.size} requests run or wait; the limits are ${maxNumSequences} and ${maxNumWaiting}.`,
       );
     }
-    if (this.#requestIds.has(requestId)) {
+    if (requestId !== null && this.#requestIds.has(requestId)) {
       throw new EngineError("invalid_argument", `A request with the id ${requestId} is already running.`, {
         parameter: "requestId",
       });
@@ -408,6 +459,16 @@ function describePrompt(
 function followingSeed(seed: number, index: number): number {
   const room = Number.MAX_SAFE_INTEGER - seed;
   return index <= room ? seed + index : Number.MIN_SAFE_INTEGER + (index - room - 1);
+}
+
+function checkTokenIds(tokenIds: readonly number[], vocabSize: number): void {
+  const index = tokenIds.findIndex((tokenId) => !Number.isInteger(tokenId) || tokenId < 0 || tokenId >= vocabSize);
+  if (index === -1) return;
+  throw new EngineError(
+    "invalid_argument",
+    `Token id ${tokenIds[index]} is outside the vocabulary, whose size is ${vocabSize}.`,
+    { parameter: `tokens[${index}]` },
+  );
 }
 
 function stalledError({ seconds }: EngineStall): EngineError {

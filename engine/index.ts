@@ -9,6 +9,9 @@ export type {
   GenerateOptions,
   LoadProgress,
   ModelInfo,
+  RenderedImage,
+  RenderedPrompt,
+  RenderOptions,
 } from "./contract/engine.ts";
 export { inspectModel } from "./inspection/inspect-model.ts";
 export type { ModelInspection } from "./inspection/inspect-checkpoint.ts";
@@ -34,6 +37,7 @@ export type {
   GenerationRequest,
   ImagePart,
   Prompt,
+  PromptRequest,
 } from "./contract/generation-request.ts";
 export { LEAST_LOGPROB } from "./contract/request-output.ts";
 export type {

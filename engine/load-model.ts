@@ -1,6 +1,6 @@
 /** Loads a model for the engine thread, together with the processor of its inputs. */
 import type { EngineConfig } from "./contract/config.ts";
-import { defaultCacheConfig } from "./contract/default-limits.ts";
+import { defaultCacheConfig, MAX_COUNTED_TOKENS } from "./contract/default-limits.ts";
 import type { EngineDependencies, ModelInfo } from "./contract/engine.ts";
 import type { SamplingParams } from "./contract/sampling-params.ts";
 import { readGenerationDefaults } from "./input/generation-defaults.ts";
@@ -31,6 +31,8 @@ import { resolveCheckpoint } from "./weights/resolve-checkpoint.ts";
 export interface LoadedModel extends AsyncDisposable {
   readonly modelInfo: ModelInfo;
   readonly inputProcessor: InputProcessor;
+  /** Accepts longer prompts than the model; see `RenderOptions`. */
+  readonly promptCounter: InputProcessor;
   readonly caches: MultiModalCaches;
   readonly tokenizer: Tokenizer;
   readonly outputConstraints: OutputConstraints;
@@ -102,6 +104,14 @@ export async function loadModel(
     ),
   );
   const imagePlaceholder = imageInputs?.processor.imagePlaceholder ?? null;
+  const inputs = {
+    tokenizer,
+    chatTemplate,
+    imageInputs,
+    imageLimits: config.imageLimits,
+    maxModelLen,
+    vocabSize: model.decoder.vocabSize,
+  };
   return {
     modelInfo: {
       architecture,
@@ -118,14 +128,8 @@ export async function loadModel(
       defaultSamplingParams: samplingParams,
       logitsProcessors: logitsProcessors.map(({ name }) => name),
     },
-    inputProcessor: new InputProcessor({
-      tokenizer,
-      chatTemplate,
-      imageInputs,
-      imageLimits: config.imageLimits,
-      maxModelLen,
-      vocabSize: model.decoder.vocabSize,
-    }),
+    inputProcessor: new InputProcessor(inputs),
+    promptCounter: new InputProcessor({ ...inputs, maxModelLen: Math.max(maxModelLen, MAX_COUNTED_TOKENS) }),
     caches,
     tokenizer,
     outputConstraints,

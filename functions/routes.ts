@@ -3,8 +3,11 @@ import type { Handler } from "hono";
 
 import { chatCompletionsRoute } from "./api/routes/chat-completions.ts";
 import { completionsRoute } from "./api/routes/completions.ts";
+import { detokenizeRoute } from "./api/routes/detokenize.ts";
 import { discoveryRoute } from "./api/routes/discovery.ts";
 import { livenessRoute, pingRoute, readinessRoute } from "./api/routes/health.ts";
+import { invocationsRoute } from "./api/routes/invocations.ts";
+import { loadRoute } from "./api/routes/load.ts";
 import { logitsProcessorsRoute } from "./api/routes/logits-processors.ts";
 import { metricsRoute } from "./api/routes/metrics.ts";
 import { modelRoute, modelsRoute } from "./api/routes/models.ts";
@@ -14,6 +17,9 @@ import {
   playgroundPageRoute,
   playgroundServiceRoute,
 } from "./api/routes/playground.ts";
+import { renderChatCompletionRoute, renderCompletionRoute } from "./api/routes/render.ts";
+import { tokenizeRoute } from "./api/routes/tokenize.ts";
+import { versionRoute } from "./api/routes/version.ts";
 import type { AppDependencies } from "./app-dependencies.ts";
 import { cancelBatchRoute, createBatchRoute, getBatchRoute, listBatchesRoute } from "./batch/routes/batches.ts";
 import { deleteFileRoute, fileContentRoute, fileRoute, listFilesRoute, uploadFileRoute } from "./batch/routes/files.ts";
@@ -38,6 +44,11 @@ export function createRoutes(dependencies: AppDependencies): readonly Route[] {
   return [
     route("POST", "/v1/chat/completions", "key", chatCompletionsRoute(dependencies)),
     route("POST", "/v1/completions", "key", completionsRoute(dependencies)),
+    route("POST", "/v1/chat/completions/render", "key", renderChatCompletionRoute(dependencies)),
+    route("POST", "/v1/completions/render", "key", renderCompletionRoute(dependencies)),
+    route("POST", "/invocations", "key", invocationsRoute(dependencies)),
+    route("POST", "/tokenize", "key", tokenizeRoute(dependencies)),
+    route("POST", "/detokenize", "key", detokenizeRoute(dependencies)),
     route("GET", "/v1/models", "key", modelsRoute(service, servedModelNames)),
     route("GET", "/v1/models/:model{.+}", "key", modelRoute(service, servedModelNames)),
     route("POST", "/v1/files", "key", uploadFileRoute(dependencies)),
@@ -55,6 +66,8 @@ export function createRoutes(dependencies: AppDependencies): readonly Route[] {
     route("GET", "/livez", "public", livenessRoute(service)),
     route("GET", "/ping", "public", pingRoute(service, config.pingStatusWhileStarting)),
     route("POST", "/ping", "public", pingRoute(service, config.pingStatusWhileStarting)),
+    route("GET", "/load", "public", loadRoute(service)),
+    route("GET", "/version", "public", versionRoute()),
     route("GET", "/metrics", "public", metricsRoute(metrics)),
     ...(config.hasPlayground
       ? [

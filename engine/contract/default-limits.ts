@@ -18,6 +18,12 @@ export const defaultEngineLimits = {
   stepTimeoutMs: 120_000,
 } as const;
 
+/**
+ * The longest prompt whose tokens are counted for models with a shorter length. A client that cuts documents to fit
+ * needs the count of the whole document.
+ */
+export const MAX_COUNTED_TOKENS = 131_072;
+
 export const defaultImageLimits = {
   maxImagesPerPrompt: 16,
   maxImageBytes: 20 * MEBIBYTE,

@@ -8,7 +8,7 @@ import type { GivenLogitsProcessor } from "../sampling/custom/given-classes.ts";
 import type { ProcessorRefusal } from "../sampling/custom/processor-loading.ts";
 import type { EngineCoreStats } from "../thread/messages.ts";
 import type { EngineError } from "./errors.ts";
-import type { GenerationRequest } from "./generation-request.ts";
+import type { GenerationRequest, PromptRequest } from "./generation-request.ts";
 import type { RequestOutput } from "./request-output.ts";
 import type { SamplingParams } from "./sampling-params.ts";
 
@@ -59,6 +59,31 @@ export interface GenerateOptions {
   readonly signal?: AbortSignal;
 }
 
+export interface RenderOptions extends GenerateOptions {
+  /**
+   * Also accept a prompt that the model is too short for, to learn its length. The limit is then
+   * `MAX_COUNTED_TOKENS`, or the model length if that is larger. Default false.
+   */
+  readonly exceedsModelLen?: boolean;
+}
+
+/** A prompt as the model receives it. */
+export interface RenderedPrompt {
+  /** With image placeholders expanded to one id per embedding. */
+  readonly tokenIds: readonly number[];
+  /** In the order of their positions. */
+  readonly images: readonly RenderedImage[];
+}
+
+export interface RenderedImage {
+  /** Hash of the image, the model, the processor options and the salt: the key of the caches. */
+  readonly mmHash: string;
+  /** Index of its first token in the prompt. */
+  readonly offset: number;
+  /** Number of its tokens, those without an embedding included. */
+  readonly length: number;
+}
+
 export interface Engine {
   readonly state: EngineState;
   /** The error that ended the engine, while loading or later; null until then. */
@@ -91,6 +116,21 @@ export interface Engine {
    *   `logits_processor_failed`, `runtime_failed`, or `engine_stalled` if a stall lasts.
    */
   generate(request: GenerationRequest, options?: GenerateOptions): AsyncIterable<RequestOutput>;
+  /**
+   * Turns a prompt into tokens exactly as `generate` does, and computes nothing on the model. Images are fetched and
+   * processed, and stay in the caches.
+   *
+   * @throws EngineError (as a rejection) like `generate` before its first output.
+   */
+  render(request: PromptRequest, options?: RenderOptions): Promise<RenderedPrompt>;
+  /**
+   * The text of the tokens, special tokens included. Invalid UTF-8 becomes U+FFFD.
+   *
+   * @throws EngineError (as a rejection) `not_ready`, or `invalid_argument` for an id outside the vocabulary.
+   */
+  detokenize(tokenIds: readonly number[]): Promise<string>;
+  /** The tokens in the vocabulary's own spelling ("" for an id without a token); null until ready. */
+  tokensOf(tokenIds: readonly number[]): readonly string[] | null;
   /**
    * Aborts running requests, ends the threads and frees all memory. Idempotent.
    *

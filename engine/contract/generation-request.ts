@@ -57,6 +57,9 @@ export type Prompt =
    */
   | { readonly kind: "tokens"; readonly tokenIds: readonly number[]; readonly images?: readonly ImagePart[] };
 
+/** The fields of a request that determine its prompt's tokens and the identity of its images. */
+export type PromptRequest = Pick<GenerationRequest, "prompt" | "mmProcessorOptions" | "tenant" | "cacheSalt">;
+
 export interface GenerationRequest {
   /** Unique among the requests in flight. */
   readonly requestId: string;

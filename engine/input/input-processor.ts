@@ -1,7 +1,7 @@
 /** Turns a request into tokens, tensors and the positions that connect them, for the engine thread. */
 import type { ImageLimits } from "../contract/config.ts";
 import { EngineError, invariant } from "../contract/errors.ts";
-import type { GenerationRequest, ImagePart, Prompt } from "../contract/generation-request.ts";
+import type { ImagePart, Prompt, PromptRequest } from "../contract/generation-request.ts";
 import type { EngineRequest, ImageFeature } from "../core/engine-request.ts";
 import type { UpdatedPrompt } from "../multimodal/apply-prompt-updates.ts";
 import type { MultiModalProcessor, ProcessorOptions } from "../multimodal/multimodal-processor.ts";
@@ -65,7 +65,7 @@ export class InputProcessor {
    * settles. Throws EngineError `invalid_argument`, `prompt_too_long`, `too_many_images`, errors of images, or
    * `aborted`.
    */
-  async process(request: GenerationRequest, signal: AbortSignal): Promise<ProcessedPrompt> {
+  async process(request: PromptRequest, signal: AbortSignal): Promise<ProcessedPrompt> {
     const { prompt } = request;
     const parts = prompt.kind === "chat" ? imagePartsOf(prompt.messages) : (prompt.images ?? []);
     this.#checkImages(parts, prompt);
@@ -119,7 +119,7 @@ export class InputProcessor {
     }
   }
 
-  #processorOptions({ mmProcessorOptions }: GenerationRequest): ProcessorOptions {
+  #processorOptions({ mmProcessorOptions }: PromptRequest): ProcessorOptions {
     const { imageInputs } = this.#options;
     return requestOptions(imageInputs?.processor ?? noImageProcessor, mmProcessorOptions);
   }

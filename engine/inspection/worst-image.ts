@@ -1,6 +1,5 @@
 /** Finds the picture that needs the most resources, by processing one with the model's processor. */
 import type { ImagePart } from "../contract/generation-request.ts";
-import { createSamplingParams } from "../contract/sampling-params.ts";
 import { InputProcessor } from "../input/input-processor.ts";
 import type { InputProcessorOptions, ProcessedPrompt } from "../input/input-processor.ts";
 import type { LoadedImageInputs } from "../input/multimodal-inputs.ts";
@@ -53,7 +52,7 @@ export async function measureWorstImage(
   const process = (images: readonly ImagePart[]): Promise<ProcessedPrompt> => {
     const tokenIds = [fillerTokenId(placeholderTokenIds), ...(images.length > 0 ? placeholderTokenIds : [])];
     const prompt = { kind: "tokens", tokenIds, images } as const;
-    return inputProcessor.process({ requestId: "worst-image", prompt, samplingParams: createSamplingParams() }, signal);
+    return inputProcessor.process({ prompt }, signal);
   };
   const without = await process([]);
   const withImage = await process([{ type: "image", reference }]);

@@ -10,6 +10,7 @@ import { describeError } from "../excerpt.ts";
 import { AddedTokenSplitter } from "./added-tokens.ts";
 import type { AddedToken, TextRange } from "./added-tokens.ts";
 import { faithfulPreTokenizer } from "./pre-tokenizer-rules.ts";
+import { createTextStartRule } from "./text-start-rule.ts";
 import { createTokenBytes } from "./token-bytes.ts";
 import { parseTokenizerConfig, parseTokenizerJson, tryReadCheckpointFile } from "./tokenizer-json.ts";
 import type { TokenizerConfig, TokenizerJson } from "./tokenizer-json.ts";
@@ -19,6 +20,8 @@ import type { TokenizerConfig, TokenizerJson } from "./tokenizer-json.ts";
  * delays no other request.
  */
 const PIECE_LENGTH = 4096;
+/** Tokens decoded at once, in about as much time. */
+const DECODED_AT_ONCE = 16_384;
 /** A space between letters, where a piece may end: every known pre-tokenizer starts a word there. */
 const wordStart = /\p{L}(?=[ ▁]\p{L})/gu;
 /** A space inside a token, in the spellings of the supported vocabularies. */
@@ -72,6 +75,7 @@ export class Tokenizer implements Vocabulary {
   readonly #prefixIds: readonly number[];
   readonly #suffixIds: readonly number[];
   readonly #toBytes: (token: string) => Uint8Array;
+  readonly #withoutTextStart: (text: string, firstToken: string) => string;
   /** Bytes of the tokens requested so far, by id. */
   readonly #bytesOf: (Uint8Array | undefined)[] = [];
   /** Whether words are encoded independently of each other; determined when the first long text arrives. */
@@ -100,6 +104,7 @@ export class Tokenizer implements Vocabulary {
     this.#addedIds = new Set(json.added_tokens.map((token) => token.id));
     this.#specialIds = new Set(json.added_tokens.filter((token) => token.special).map((token) => token.id));
     this.#toBytes = createTokenBytes(json.decoder);
+    this.#withoutTextStart = createTextStartRule(json.decoder);
     const names = ["bos_token", "eos_token", "unk_token", "pad_token"] as const;
     this.namedTokens = Object.fromEntries(
       names.flatMap((name) => (config[name] === null ? [] : [[name, config[name]]])),
@@ -163,6 +168,22 @@ export class Tokenizer implements Vocabulary {
   /** The text of the tokens, special tokens included. Invalid UTF-8 becomes U+FFFD. */
   decode(tokenIds: readonly number[]): string {
     return Buffer.concat(tokenIds.map((tokenId) => this.tokenBytes(tokenId))).toString();
+  }
+
+  /**
+   * The text of the tokens as Hugging Face decodes it on its own, not after a prompt: without the space that some
+   * tokenizers put before a text. Yields to the event loop every few thousand tokens.
+   */
+  async detokenize(tokenIds: readonly number[]): Promise<string> {
+    const bytes: Uint8Array[] = [];
+    for (let start = 0; start < tokenIds.length; start += DECODED_AT_ONCE) {
+      if (start > 0) await nextTurn();
+      const part = tokenIds.slice(start, start + DECODED_AT_ONCE);
+      bytes.push(Buffer.concat(part.map((tokenId) => this.tokenBytes(tokenId))));
+    }
+    const text = Buffer.concat(bytes).toString();
+    const [first] = tokenIds;
+    return first === undefined ? text : this.#withoutTextStart(text, this.token(first) ?? "");
   }
 
   /** Added tokens as ids; the text between them normalised and in pieces. */

@@ -17,8 +17,21 @@ const DEFAULT_KEEP_ALIVE_MS = 10_000;
 
 export function generationRoute<Fields extends CommonFields>(
   kind: GenerationKind<Fields>,
-  { service, bodies, metrics, logger, config, keepAliveMs = DEFAULT_KEEP_ALIVE_MS }: AppDependencies,
+  dependencies: AppDependencies,
 ): Handler<AppEnvironment> {
+  const { service, bodies, config } = dependencies;
+  const answer = generationAnswer(kind, dependencies);
+  return async (c) => {
+    service.checkRoom();
+    return answer(c, await readJsonObject(c.req.raw, config.maxBodyBytes, bodies));
+  };
+}
+
+/** Answers a body that has been read. */
+export function generationAnswer<Fields extends CommonFields>(
+  kind: GenerationKind<Fields>,
+  { service, metrics, logger, config, keepAliveMs = DEFAULT_KEEP_ALIVE_MS }: AppDependencies,
+): (c: Context<AppEnvironment>, body: object) => Promise<Response> {
   const startGenerations = (c: Context<AppEnvironment>, parsed: ParsedBody<Fields>, admission: Admission) => {
     const requests = createRequests(kind, parsed, { engine: admission.engine, config, tenant: c.get("tenant") });
     const { fields, head, paths } = parsed;
@@ -28,9 +41,7 @@ export function generationRoute<Fields extends CommonFields>(
     return runGenerations(admission, requests, withLog(metrics, c.get("logFields")));
   };
 
-  return async function generate(c) {
-    service.checkRoom();
-    const body = await readJsonObject(c.req.raw, config.maxBodyBytes, bodies);
+  return async function generate(c, body) {
     const parsed = parseBody(kind, body, config.servedModelNames);
     const { fields, head } = parsed;
     c.set("requestPaths", parsed.paths);

@@ -1,7 +1,6 @@
 /** The commands: `fovea serve`, `fovea check`, `fovea batch`, `fovea render`, `--help`, `--version`, `--print-config`. */
-import { createRequire } from "node:module";
-
 import { createLogger } from "../logger.ts";
+import { readVersion } from "../package-version.ts";
 import { loadConfig, settingDescriptions } from "../settings/config.ts";
 import type { Config } from "../settings/config.ts";
 import { findNearNames } from "../settings/near-names.ts";
@@ -78,9 +77,4 @@ function exitOnConfigError(error: unknown): never {
   if (!(error instanceof ConfigError)) throw error;
   for (const problem of error.problems) console.error(`fovea: ${problem}`);
   process.exit(EXIT_USAGE);
-}
-
-function readVersion(): string {
-  // By package name, because the path differs between the built module and the source.
-  return (createRequire(import.meta.url)("fovea/package.json") as { version: string }).version;
 }

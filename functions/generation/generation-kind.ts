@@ -109,8 +109,8 @@ function checkNumChoices(requests: readonly GenerationRequest[], maxNumChoices: 
   );
 }
 
-/** A request without a model gets the first name. */
-function resolveModel(model: string | null | undefined, served: readonly string[]): string {
+/** A request without a model gets the first name. Throws HttpError 404 for an unknown name. */
+export function resolveModel(model: string | null | undefined, served: readonly string[]): string {
   if (model === null || model === undefined) return served[0];
   if (served.includes(model)) return model;
   const shown = model.length > 100 ? `${model.slice(0, 100)}…` : model;

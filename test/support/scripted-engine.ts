@@ -105,6 +105,12 @@ export function createScriptedEngine(scriptOf: (request: GenerationRequest) => S
         if (!isFinished) numAborted++;
       }
     },
+    async render(request) {
+      const text = request.prompt.kind === "text" ? request.prompt.text : "chat";
+      return { tokenIds: Array.from(text, (character) => character.charCodeAt(0)), images: [] };
+    },
+    detokenize: async (tokenIds) => String.fromCharCode(...tokenIds.slice(0, 100)),
+    tokensOf: (tokenIds) => tokenIds.map((tokenId) => String.fromCharCode(tokenId)),
     async close() {
       this.state = "closed";
     },

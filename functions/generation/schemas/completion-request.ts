@@ -7,7 +7,7 @@ import { addIssue, boundedList, count, flag, text, tokenIdList } from "./wire-ty
 export const DEFAULT_MAX_TOKENS = 16;
 export const MAX_PROMPTS = 1024;
 /** As long as the longest contexts of models. The engine checks its own limit. */
-const MAX_PROMPT_TOKENS = 1_048_576;
+export const MAX_PROMPT_TOKENS = 1_048_576;
 
 const promptRule = "must be a string or a list of token ids";
 

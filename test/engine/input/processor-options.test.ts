@@ -136,12 +136,8 @@ describe.for(models)("%s", (name) => {
 test("a model without an image processor accepts only options without effect", async () => {
   await using inputs = await createGoldenInputs("llama");
   const prompt = { kind: "text", text: "a", addSpecialTokens: false } as const;
-  const samplingParams = createSamplingParams();
   const ask = (mmProcessorOptions: Record<string, unknown>) =>
-    inputs.inputProcessor.process(
-      { requestId: "request", prompt, samplingParams, mmProcessorOptions },
-      new AbortController().signal,
-    );
+    inputs.inputProcessor.process({ prompt, mmProcessorOptions }, new AbortController().signal);
   expect((await ask({ use_fast: true })).images).toEqual([]);
   await expect(ask({ size: 32 })).rejects.toMatchObject({
     code: "invalid_argument",

@@ -21,16 +21,21 @@ export interface TokenizerCase {
   readonly ids: readonly number[];
   readonly idsWithSpecial: readonly number[];
   readonly decoded: string;
+  /** The text of `idsWithSpecial`. */
+  readonly decodedWithSpecial: string;
 }
 
 const folder = new URL("../../fixtures/tokenizers/", import.meta.url);
 
+/** `changes` replace parts of tokenizer.json. */
 export async function loadFixtureTokenizer(
   family: FixtureFamily,
   config: Readonly<Record<string, unknown>> = {},
+  changes: Readonly<Record<string, unknown>> = {},
 ): Promise<Tokenizer> {
   const settings = { bos_token: "<s>", eos_token: "</s>", ...config };
-  return parseTokenizer(await readFile(new URL(`${family}.json`, folder), "utf8"), JSON.stringify(settings));
+  const json = JSON.parse(await readFile(new URL(`${family}.json`, folder), "utf8")) as object;
+  return parseTokenizer(JSON.stringify({ ...json, ...changes }), JSON.stringify(settings));
 }
 
 export async function readCases(family: FixtureFamily): Promise<TokenizerCase[]> {

@@ -18,6 +18,16 @@ describe.for(fixtureFamilies)("%s", (family) => {
     }
   });
 
+  test("the text of tokens equals that of Hugging Face tokenizers", async () => {
+    const tokenizer = await loadFixtureTokenizer(family);
+    for (const { text, idsWithSpecial, decodedWithSpecial } of await readCases(family)) {
+      expect({ text, decoded: await tokenizer.detokenize(idsWithSpecial) }).toEqual({
+        text,
+        decoded: decodedWithSpecial,
+      });
+    }
+  });
+
   test("a text long enough to be encoded in pieces has the ids of its words", async () => {
     const tokenizer = await loadFixtureTokenizer(family);
     const sentence = "The picture shows a red circle, 12 blue squares and don't\n\tforget Straße. ";
@@ -63,6 +73,19 @@ test("other work runs while a long text is encoded", async () => {
   await tokenizer.encode("some words of a long text ".repeat(8000), { addSpecialTokens: false });
   isDone = true;
   expect(numTurns).toBeGreaterThan(20);
+});
+
+// Recorded with Hugging Face tokenizers 0.23.3.
+test.for<[string, object, readonly string[]]>([
+  ["always", { prepend_scheme: "always" }, ["the picture", " the  picture", "<s>the", "<image> the", ""]],
+  ["first", { prepend_scheme: "first" }, ["the picture", " the  picture", "<s>the", "<image> the", ""]],
+  ["never", { prepend_scheme: "never" }, [" the picture", "  the  picture", "<s>the", "<image> the", ""]],
+  ["add_prefix_space", { add_prefix_space: true }, ["the picture", " the  picture", "<s>the", "<image> the", ""]],
+])("a Metaspace decoder that prepends %s drops its space at the start of a text", async ([, options, decoded]) => {
+  const decoder = { type: "Metaspace", replacement: "▁", ...options };
+  const tokenizer = await loadFixtureTokenizer("llama2-metaspace", {}, { decoder });
+  const prompts = [[362, 571, 349], [337, 362, 337, 571, 349], [1, 307, 353], [620, 362], []];
+  expect(await Promise.all(prompts.map((tokenIds) => tokenizer.detokenize(tokenIds)))).toEqual(decoded);
 });
 
 test("half a surrogate pair becomes a replacement character", async () => {

@@ -2,6 +2,7 @@
 import { afterAll, describe, expect, test } from "vitest";
 import { z } from "zod";
 
+import { detokenizeRequest } from "../../../functions/api/routes/detokenize.ts";
 import { parseBatchLine } from "../../../functions/batch/batch-line.ts";
 import { batchRequest } from "../../../functions/batch/routes/batch-request.ts";
 import { chatCompletionKind } from "../../../functions/generation/chat-completion-kind.ts";
@@ -25,13 +26,17 @@ interface Route {
 const chat: Route = { path: "/v1/chat/completions", ...chatCompletionKind };
 const completions: Route = { path: "/v1/completions", ...completionKind };
 const batches: Route = { path: "/v1/batches", schema: batchRequest, unservedFields: {} };
-const routes = [chat, completions, batches];
+const detokenize: Route = { path: "/detokenize", schema: detokenizeRequest, unservedFields: {} };
+const routes = [chat, completions, detokenize, batches];
 
-const [chatFields, ownCompletionFields, batchFields] = fieldsOf(...routes.map(({ schema }) => schema));
+const [chatFields, ownCompletionFields, detokenizeFields, batchFields] = fieldsOf(
+  ...routes.map(({ schema }) => schema),
+);
 /** The two routes that generate text share most of their schemas, which are tested once. */
 const distinctFields: readonly (readonly [Route, readonly SchemaField[]])[] = [
   [chat, chatFields],
   [completions, ownCompletionFields],
+  [detokenize, detokenizeFields],
   [batches, batchFields],
 ];
 

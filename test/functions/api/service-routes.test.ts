@@ -182,6 +182,7 @@ describe("with API keys", () => {
     "GET /",
     "GET /health",
     "GET /livez",
+    "GET /load",
     "GET /metrics",
     "GET /ping",
     "GET /playground",
@@ -189,6 +190,7 @@ describe("with API keys", () => {
     "GET /playground/examples/:file",
     "GET /playground/service.json",
     "GET /readyz",
+    "GET /version",
     "POST /ping",
   ];
   const routes = app.routes

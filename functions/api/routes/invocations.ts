@@ -1,0 +1,30 @@
+/**
+ * POST /invocations: the one route that SageMaker forwards requests to. As in vLLM, a body with `messages` is a chat
+ * completion, and a body with `prompt` is a text completion.
+ */
+import type { Handler } from "hono";
+
+import type { AppDependencies } from "../../app-dependencies.ts";
+import { chatCompletionKind } from "../../generation/chat-completion-kind.ts";
+import { completionKind } from "../../generation/completion-kind.ts";
+import { HttpError } from "../../http/errors.ts";
+import { readJsonObject } from "../../http/json-body.ts";
+import type { AppEnvironment } from "../../http/request-trace.ts";
+import { generationAnswer } from "../generation-route.ts";
+
+export function invocationsRoute(dependencies: AppDependencies): Handler<AppEnvironment> {
+  const { service, bodies, config } = dependencies;
+  const answerChat = generationAnswer(chatCompletionKind, dependencies);
+  const answerCompletion = generationAnswer(completionKind, dependencies);
+  return async (c) => {
+    service.checkRoom();
+    const body = await readJsonObject(c.req.raw, config.maxBodyBytes, bodies);
+    if ("messages" in body) return answerChat(c, body);
+    if ("prompt" in body) return answerCompletion(c, body);
+    throw new HttpError(
+      400,
+      "invalid_value",
+      "The body must have messages (a chat completion) or prompt (a text completion).",
+    );
+  };
+}
