@@ -18,6 +18,7 @@ import {
   playgroundServiceRoute,
 } from "./api/routes/playground.ts";
 import { renderChatCompletionRoute, renderCompletionRoute } from "./api/routes/render.ts";
+import { responsesRoute } from "./api/routes/responses.ts";
 import { tokenizeRoute } from "./api/routes/tokenize.ts";
 import { versionRoute } from "./api/routes/version.ts";
 import type { AppDependencies } from "./app-dependencies.ts";
@@ -44,6 +45,7 @@ export function createRoutes(dependencies: AppDependencies): readonly Route[] {
   return [
     route("POST", "/v1/chat/completions", "key", chatCompletionsRoute(dependencies)),
     route("POST", "/v1/completions", "key", completionsRoute(dependencies)),
+    route("POST", "/v1/responses", "key", responsesRoute(dependencies)),
     route("POST", "/v1/chat/completions/render", "key", renderChatCompletionRoute(dependencies)),
     route("POST", "/v1/completions/render", "key", renderCompletionRoute(dependencies)),
     route("POST", "/invocations", "key", invocationsRoute(dependencies)),

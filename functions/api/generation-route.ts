@@ -8,7 +8,8 @@ import { runGenerations } from "../generation/generations.ts";
 import { toErrorAnswer } from "../http/errors.ts";
 import { readJsonObject } from "../http/json-body.ts";
 import type { AppEnvironment } from "../http/request-trace.ts";
-import { createEventStream, eventStreamHeaders } from "../http/sse.ts";
+import { chunkFormat, createEventStream, eventStreamHeaders } from "../http/sse.ts";
+import { addWarnings } from "../http/warnings.ts";
 import type { Metrics } from "../metrics.ts";
 import { clientGone } from "../service.ts";
 import type { Admission } from "../service.ts";
@@ -45,6 +46,7 @@ export function generationAnswer<Fields extends CommonFields>(
     const parsed = parseBody(kind, body, config.servedModelNames);
     const { fields, head } = parsed;
     c.set("requestPaths", parsed.paths);
+    addWarnings(c, kind.warnings?.(fields) ?? []);
     // Only after the body, because senders that never end theirs would otherwise hold all places.
     const admission = service.admit(c.req.raw.signal);
     let isStreaming = false;
@@ -55,15 +57,17 @@ export function generationAnswer<Fields extends CommonFields>(
         includeUsage: fields.stream_options?.include_usage === true,
         continuousUsage: fields.stream_options?.continuous_usage_stats === true,
       };
+      const describeError = (error: unknown) => {
+        const requestId = c.get("requestId");
+        const { status, body } = toErrorAnswer(error, requestId, c.get("requestPaths"));
+        if (status === 500) logger.error("A stream failed.", { requestId, error });
+        return body;
+      };
       const complete = Promise.withResolvers<void>();
-      const events = await createEventStream(kind.toChunks(head, generations, usage, fields), {
+      const events = await createEventStream(kind.toChunks(head, generations, usage, fields, describeError), {
+        format: kind.eventFormat ?? chunkFormat,
         keepAliveMs,
-        toErrorEvent(error) {
-          const requestId = c.get("requestId");
-          const { status, body } = toErrorAnswer(error, requestId, c.get("requestPaths"));
-          if (status === 500) logger.error("A stream failed.", { requestId, error });
-          return body;
-        },
+        describeError,
         onCancel: () => admission.abort(clientGone()),
         onClose() {
           admission.release();

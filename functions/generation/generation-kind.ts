@@ -3,7 +3,9 @@ import { randomUUID } from "node:crypto";
 import type { z } from "zod";
 
 import type { Engine, ExtraArguments, GenerationRequest } from "../../engine/index.ts";
+import type { ErrorBody } from "../http/error-body.ts";
 import { HttpError } from "../http/errors.ts";
+import type { EventFormat } from "../http/sse.ts";
 import type { RequestPaths } from "../http/wire-parameter.ts";
 import type { Config } from "../settings/config.ts";
 import type { AnswerHead, StreamUsageOptions } from "./chat-answer.ts";
@@ -27,6 +29,7 @@ export interface CommonFields {
 
 /** One kind of request: its fields and its answers. */
 export interface GenerationKind<Fields extends CommonFields> {
+  /** Of the ids of answers: `chatcmpl-`. */
   readonly idPrefix: string;
   readonly schema: z.ZodType<Fields>;
   readonly unservedFields: UnservedFields;
@@ -38,7 +41,12 @@ export interface GenerationKind<Fields extends CommonFields> {
     generations: AsyncIterable<Generation>,
     usage: StreamUsageOptions,
     fields: Fields,
+    describeError: (error: unknown) => ErrorBody,
   ): AsyncGenerator<object>;
+  /** Default: OpenAI's chunks. */
+  readonly eventFormat?: EventFormat;
+  /** What the answer leaves out although the request asks for it. Default: nothing. */
+  warnings?(fields: Fields): readonly string[];
 }
 
 /** A body whose fields have valid types. */
@@ -58,7 +66,7 @@ export function parseBody<Fields extends CommonFields>(
   refuseUnservedFields(body, kind.unservedFields);
   const fields = parseFields(kind.schema, body);
   const model = resolveModel(fields.model, servedModelNames);
-  const id = `${kind.idPrefix}-${randomUUID().replaceAll("-", "")}`;
+  const id = `${kind.idPrefix}${randomUUID().replaceAll("-", "")}`;
   return { fields, head: { id, created: Math.floor(Date.now() / 1000), model }, paths: kind.paths(fields) };
 }
 

@@ -85,7 +85,7 @@ export function toErrorAnswer(error: unknown, requestId: string, paths: RequestP
     // The author of a processor wrote its message for its users.
     if (status < 500 || status === 503 || error.code === "logits_processor_failed") {
       const parameter = error.parameter === null ? null : toWireParameter(error.parameter, paths);
-      const message = `${isAboutFields(error) ? toWireWords(error.message) : error.message}${settingHint(error)}`;
+      const message = `${isAboutFields(error) ? toWireWords(error.message, paths) : error.message}${settingHint(error)}`;
       return answer(status, wireCodes[error.code] ?? error.code, message, parameter, headersOf(error.code));
     }
   }

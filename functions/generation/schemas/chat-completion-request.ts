@@ -98,8 +98,7 @@ const message = z.discriminatedUnion(
     z.object({ role: z.literal("tool"), content, name: participant, tool_call_id: participant }),
   ],
   {
-    error: ({ input }) =>
-      describeUnknown(input, "role", "must be one of system, developer, user, assistant, tool"),
+    error: ({ input }) => describeUnknown(input, "role", "must be one of system, developer, user, assistant, tool"),
   },
 );
 
@@ -128,7 +127,8 @@ export const chatCompletionRequest = z
 export type ChatCompletionRequest = z.output<typeof chatCompletionRequest>;
 export type ChatMessageFields = ChatCompletionRequest["messages"][number];
 
-function describeUnknown(input: unknown, key: string, rule: string): string {
+/** A message for a value whose `key` has no known value. */
+export function describeUnknown(input: unknown, key: string, rule: string): string {
   if (!isRecord(input)) return "must be an object";
   return key in input ? `${rule}; got ${describe(input[key])}` : rule;
 }

@@ -23,7 +23,7 @@ export const toolName = text.regex(toolNamePattern, {
 });
 
 /** The values and characters of a schema are at most as many as the bytes of a structured output. */
-const parameters = boundedJson(structuredOutputLimits.sourceBytes)
+export const parameters = boundedJson(structuredOutputLimits.sourceBytes)
   .pipe(z.record(z.string(), z.unknown(), "must be a JSON Schema: an object"))
   .refine(({ type }) => type === undefined || type === "object", {
     path: ["type"],
@@ -68,8 +68,9 @@ export const toolFields = {
 };
 
 /** Clients send the text that they received; chat templates need the object. */
-const callArguments = z.union([text, z.record(z.string(), z.unknown())], "must be a string with a JSON object").transform(
-  (given, context): JsonObject => {
+const callArguments = z
+  .union([text, z.record(z.string(), z.unknown())], "must be a string with a JSON object")
+  .transform((given, context): JsonObject => {
     if (typeof given !== "string") return given;
     if (given.trim() === "") return {};
     const parsed = parseBoundedJson(given);
@@ -77,8 +78,7 @@ const callArguments = z.union([text, z.record(z.string(), z.unknown())], "must b
     const problem = parsed.kind === "refused" ? `which ${parsed.problem}` : "which is not an object";
     context.addIssue({ code: "custom", message: `must be a string with a JSON object, ${problem}` });
     return z.NEVER;
-  },
-);
+  });
 
 const toolCall = z.object(
   {
