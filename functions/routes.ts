@@ -9,6 +9,7 @@ import { livenessRoute, pingRoute, readinessRoute } from "./api/routes/health.ts
 import { invocationsRoute } from "./api/routes/invocations.ts";
 import { loadRoute } from "./api/routes/load.ts";
 import { logitsProcessorsRoute } from "./api/routes/logits-processors.ts";
+import { countTokensRoute, messagesRoute } from "./api/routes/messages.ts";
 import { metricsRoute } from "./api/routes/metrics.ts";
 import { modelRoute, modelsRoute } from "./api/routes/models.ts";
 import {
@@ -32,10 +33,14 @@ import type { AppEnvironment } from "./http/request-trace.ts";
  */
 export type Access = "key" | "public";
 
+/** Whose clients call a route: the form of its errors, and the headers for keys. */
+export type Dialect = "openai" | "anthropic";
+
 export interface Route {
   readonly method: "GET" | "POST" | "DELETE";
   readonly path: string;
   readonly access: Access;
+  readonly dialect: Dialect;
   readonly handler: Handler<AppEnvironment>;
 }
 
@@ -46,6 +51,8 @@ export function createRoutes(dependencies: AppDependencies): readonly Route[] {
     route("POST", "/v1/chat/completions", "key", chatCompletionsRoute(dependencies)),
     route("POST", "/v1/completions", "key", completionsRoute(dependencies)),
     route("POST", "/v1/responses", "key", responsesRoute(dependencies)),
+    route("POST", "/v1/messages", "key", messagesRoute(dependencies), "anthropic"),
+    route("POST", "/v1/messages/count_tokens", "key", countTokensRoute(dependencies), "anthropic"),
     route("POST", "/v1/chat/completions/render", "key", renderChatCompletionRoute(dependencies)),
     route("POST", "/v1/completions/render", "key", renderCompletionRoute(dependencies)),
     route("POST", "/invocations", "key", invocationsRoute(dependencies)),
@@ -83,6 +90,12 @@ export function createRoutes(dependencies: AppDependencies): readonly Route[] {
   ];
 }
 
-function route(method: Route["method"], path: string, access: Access, handler: Handler<AppEnvironment>): Route {
-  return { method, path, access, handler };
+function route(
+  method: Route["method"],
+  path: string,
+  access: Access,
+  handler: Handler<AppEnvironment>,
+  dialect: Dialect = "openai",
+): Route {
+  return { method, path, access, dialect, handler };
 }

@@ -27,14 +27,18 @@ export interface CommonFields {
     | undefined;
 }
 
-/** One kind of request: its fields and its answers. */
-export interface GenerationKind<Fields extends CommonFields> {
+/** One kind of prompts: the fields of its bodies. */
+export interface PromptKind<Fields extends CommonFields> {
   /** Of the ids of answers: `chatcmpl-`. */
   readonly idPrefix: string;
   readonly schema: z.ZodType<Fields>;
   readonly unservedFields: UnservedFields;
   toRequests(requestId: string, fields: Fields, defaults: RequestDefaults): readonly GenerationRequest[];
   paths(fields: Fields): RequestPaths;
+}
+
+/** One kind of request: its fields and its answers. */
+export interface GenerationKind<Fields extends CommonFields> extends PromptKind<Fields> {
   toAnswer(head: AnswerHead, generations: AsyncIterable<Generation>, fields: Fields): Promise<object>;
   toChunks(
     head: AnswerHead,
@@ -59,7 +63,7 @@ export interface ParsedBody<Fields> {
 
 /** Throws HttpError 400 that names the field, or 404 for an unknown model. */
 export function parseBody<Fields extends CommonFields>(
-  kind: GenerationKind<Fields>,
+  kind: PromptKind<Fields>,
   body: object,
   servedModelNames: readonly string[],
 ): ParsedBody<Fields> {
@@ -87,7 +91,7 @@ export interface RequestContext {
 
 /** Throws HttpError 400 or EngineError `invalid_argument` for values out of range. */
 export function createRequests<Fields extends CommonFields>(
-  kind: GenerationKind<Fields>,
+  kind: PromptKind<Fields>,
   { fields, head }: ParsedBody<Fields>,
   { engine, config, tenant, extraArguments = {} }: RequestContext,
 ): readonly GenerationRequest[] {

@@ -13,6 +13,6 @@ export async function readEvents(response: Response): Promise<NamedEvent[]> {
     const match = /^(?:event: (?<name>[\w.]+)\n)?data: (?<data>.*)$/.exec(block);
     if (match?.groups === undefined) throw new Error(`Not an event: ${block}`);
     const { name = null, data } = match.groups;
-    return { name, data: JSON.parse(data!) as Record<string, unknown> };
+    return { name, data: JSON.parse(data) as Record<string, unknown> };
   });
 }

@@ -11,10 +11,9 @@ interface Recorded {
  * Returns a check that a value has exactly the published shape of a definition. Fields that no definition names fail too,
  * which the schemas themselves would allow.
  */
-export function wireSchemas(file: "openai-responses.json" | "anthropic-messages.json"): (
-  definition: string,
-  value: unknown,
-) => void {
+export function wireSchemas(
+  file: "openai-responses.json" | "anthropic-messages.json",
+): (definition: string, value: unknown) => void {
   const url = new URL(`../fixtures/wire-schemas/${file}`, import.meta.url);
   const { $defs } = JSON.parse(readFileSync(url, "utf8")) as Recorded;
   const ajv = new Ajv2020({ strict: false, allErrors: false });

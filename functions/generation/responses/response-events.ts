@@ -1,4 +1,5 @@
 /** Items of a response and the events that stream them. */
+import type { DecodedTokenLogprobs } from "../../../engine/index.ts";
 import type { AnswerPart, PartEvent } from "../parsed-output/answer-parts.ts";
 import { toChatLogprobs } from "../wire-logprobs.ts";
 
@@ -67,7 +68,7 @@ function toDelta({ part, text, logprobs }: Extract<PartEvent, { type: "delta" }>
         ...at,
         content_index: 0,
         delta: text,
-        logprobs: toChatLogprobs(logprobs).content,
+        logprobs: toEventLogprobs(logprobs),
       };
     case "call":
       return { type: "response.function_call_arguments.delta", ...at, delta: text };
@@ -85,12 +86,21 @@ function toDone(part: AnswerPart, at: ItemPosition): readonly object[] {
     case "reasoning":
       return [{ type: "response.reasoning_text.done", ...at, content_index: 0, text: part.text }, contentDone];
     case "text": {
-      const logprobs = toChatLogprobs(part.logprobs).content;
+      const logprobs = toEventLogprobs(part.logprobs);
       return [{ type: "response.output_text.done", ...at, content_index: 0, text: part.text, logprobs }, contentDone];
     }
     case "call":
       return [{ type: "response.function_call_arguments.done", ...at, name: part.call?.name, arguments: part.text }];
   }
+}
+
+/** Without the tokens' bytes, which only the parts of a whole answer have. */
+function toEventLogprobs(logprobs: readonly DecodedTokenLogprobs[]): readonly object[] {
+  return toChatLogprobs(logprobs).content.map(({ token, logprob, top_logprobs: top }) => ({
+    token,
+    logprob,
+    top_logprobs: top.map((other) => ({ token: other.token, logprob: other.logprob })),
+  }));
 }
 
 function toContentPart({ kind, text, logprobs }: AnswerPart): object {

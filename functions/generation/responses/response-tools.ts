@@ -20,7 +20,9 @@ const functionTool = z.object({
 const isHosted = (type: string): boolean => type !== "function";
 
 /** A tool that OpenAI runs itself, such as web_search. The answer does without it. */
-const hostedTool = z.object({ type: boundedText(MAX_NAME_LENGTH).refine(isHosted, "must be function") });
+const hostedTool = z.object({
+  type: boundedText(MAX_NAME_LENGTH).refine(isHosted, { error: "must be function", abort: true }),
+});
 
 export const responseTools = boundedList(
   z.union([functionTool, hostedTool], 'must be an object: {"type": "function", "name": …, "parameters": …}'),
@@ -32,17 +34,25 @@ type GivenTool = z.output<typeof responseTools>[number];
 
 const namedTool = z.object({ type: z.literal("function"), name: toolName });
 
+const choiceRule = 'must be auto, none, required, {"type": "function", "name": …} or {"type": "allowed_tools", …}';
+
 export const responseToolChoice = z.union(
   [
-    z.enum(["auto", "none", "required"]),
-    namedTool,
-    z.object({
-      type: z.literal("allowed_tools"),
-      mode: z.enum(["auto", "required"], "must be auto or required"),
-      tools: boundedList(namedTool, MAX_TOOLS, "must be a list of functions").min(1, "must not be empty"),
-    }),
+    z.enum(["auto", "none", "required"], choiceRule),
+    z.discriminatedUnion(
+      "type",
+      [
+        namedTool,
+        z.object({
+          type: z.literal("allowed_tools"),
+          mode: z.enum(["auto", "required"], "must be auto or required"),
+          tools: boundedList(namedTool, MAX_TOOLS, "must be a list of functions").min(1, "must not be empty"),
+        }),
+      ],
+      choiceRule,
+    ),
   ],
-  'must be auto, none, required, {"type": "function", "name": …} or {"type": "allowed_tools", …}',
+  choiceRule,
 );
 
 export type ResponseToolChoice = z.output<typeof responseToolChoice>;

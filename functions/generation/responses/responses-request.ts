@@ -27,16 +27,14 @@ const MAX_METADATA_VALUE_LENGTH = 512;
 const MAX_INCLUDED = 32;
 
 /** Decoding as in chat completions; the fields that chat completions spell differently are left out. */
-const decodingFields = z
-  .object(samplingFields)
-  .omit({
-    n: true,
-    prompt_logprobs: true,
-    max_tokens: true,
-    add_special_tokens: true,
-    stream_options: true,
-    response_format: true,
-  }).shape;
+const decodingFields = z.object(samplingFields).omit({
+  n: true,
+  prompt_logprobs: true,
+  max_tokens: true,
+  add_special_tokens: true,
+  stream_options: true,
+  response_format: true,
+}).shape;
 const { reasoning_effort: effort, ...thinkingFields } = reasoningFields;
 
 const schema = boundedJson(structuredOutputLimits.sourceBytes).pipe(
