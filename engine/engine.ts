@@ -19,12 +19,14 @@ import type { RequestOutput } from "./contract/request-output.ts";
 import { isGreedy } from "./contract/sampling-params.ts";
 import type { SamplingParams } from "./contract/sampling-params.ts";
 import type { ProcessedPrompt } from "./input/input-processor.ts";
+import { reasoningStartOf } from "./input/reasoning.ts";
 import type { LoadedModel } from "./load-model.ts";
 import type { CacheReport } from "./multimodal/caches/multimodal-caches.ts";
 import type { PromptTokens } from "./output/decode-logprobs.ts";
 import { RequestOutputs } from "./output/request-outputs.ts";
 import { collectGarbage } from "./runtime/collect-garbage.ts";
 import type { ProcessorRefusal } from "./sampling/custom/processor-loading.ts";
+import { withTextTokens } from "./text/text-tokens.ts";
 import type { Tokenizer } from "./text/tokenizer.ts";
 import { EngineThread } from "./thread/engine-thread.ts";
 import type { EngineCoreStats, FromEngineThread } from "./thread/messages.ts";
@@ -388,13 +390,20 @@ export class ThreadedEngine implements Engine {
       );
     }
     to.model.checkParams(samplingParams);
-    const constraints = await to.model.outputConstraints.resolve(samplingParams, running.ended, request.tenant);
-    const prompt = await inputProcessor.process(request, running.ended);
+    const begun = await inputProcessor.begin(request, running.ended);
+    const { reasoning } = samplingParams;
+    const reasoningStart = reasoning === null ? null : reasoningStartOf(begun.text, reasoning);
+    const { textTokenIds, ...constraints } = await to.model.outputConstraints.resolve(samplingParams, running.ended, {
+      ...(request.tenant !== undefined && { tenant: request.tenant }),
+      reasoningStart,
+    });
+    const prompt = await inputProcessor.complete(request, begun, running.ended);
     running.ended.throwIfAborted();
     const options = {
       requestId,
       samplingParams,
-      vocabulary: tokenizer,
+      vocabulary: withTextTokens(tokenizer, textTokenIds),
+      reasoningStart,
       numPromptTokens: prompt.promptTokenIds.length,
       numImageTokens: prompt.images.reduce((sum, image) => sum + numEmbeddingsOf(image), 0),
       prompt: describePrompt(request, prompt, tokenizer),

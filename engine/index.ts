@@ -53,8 +53,9 @@ export type {
 export { createSamplingParams, samplingLimits } from "./contract/sampling-params.ts";
 export type { ReasoningMarkers, ReasoningParams, SamplingParams } from "./contract/sampling-params.ts";
 export type { JsonObject, ToolCall, ToolDefinition } from "./contract/tools.ts";
-export { structuredOutputLimits } from "./structured-output/structured-output.ts";
+export { checkStructuredOutput, structuredOutputLimits } from "./structured-output/structured-output.ts";
 export type { StructuredOutput } from "./structured-output/structured-output.ts";
+export type { StructuralFormat } from "./structured-output/structural-format.ts";
 export type { EngineCoreStats } from "./thread/messages.ts";
 export type { ConnectedImageSource, FetchImageOptions, ImageSource } from "./images/image-source.ts";
 export { createDataUrlImageSource } from "./images/data-url-image-source.ts";

@@ -120,6 +120,7 @@ export async function loadModel(
       vocabSize: model.decoder.vocabSize,
       acceptsImages: imageInputs !== null,
       hasChatTemplate: chatTemplate !== null,
+      chatTemplate: chatTemplate?.forTools.source ?? null,
       eosTokenIds,
       specialTokens: {
         ...tokenizer.namedTokens,

@@ -45,6 +45,8 @@ export interface ModelInfo {
   readonly acceptsImages: boolean;
   /** Whether the model accepts conversations. */
   readonly hasChatTemplate: boolean;
+  /** The Jinja text of the chat template for conversations with tools; null without one. */
+  readonly chatTemplate: string | null;
   readonly eosTokenIds: readonly number[];
   /** Texts of the special tokens that exist, by name: `bos_token`, `eos_token`, `image_token`, ... */
   readonly specialTokens: Readonly<Record<string, string>>;

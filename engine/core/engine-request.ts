@@ -17,6 +17,16 @@ export interface ImageFeature {
   readonly placeholder: PlaceholderRange;
 }
 
+/** The most tokens of thinking, after which its end is written. */
+export interface ThinkingBudget {
+  readonly numTokens: number;
+  /** Of the markers; not empty. */
+  readonly startTokenIds: readonly number[];
+  readonly endTokenIds: readonly number[];
+  /** Whether the prompt has started the thinking. */
+  readonly startsInside: boolean;
+}
+
 export interface EngineRequest {
   readonly requestId: string;
   /** With image placeholders expanded to one id per embedding. */
@@ -32,6 +42,8 @@ export interface EngineRequest {
   readonly badWordsTokenIds: readonly (readonly number[])[];
   /** `samplingParams.structuredOutput`, compiled; null if the text is unconstrained. */
   readonly grammar: CompiledGrammar | null;
+  /** Omitted if the thinking is not limited. */
+  readonly thinkingBudget?: ThinkingBudget;
   /** A safe integer: `samplingParams.seed`, or a random one if that is null. */
   readonly seed: number;
   /** Requests with different salts do not reuse each other's keys and values. Null is a salt of its own. */

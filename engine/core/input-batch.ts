@@ -65,6 +65,7 @@ export class InputBatch {
       outputTokenIds: sequence.outputTokenIds,
       badWordsTokenIds: sequence.badWordsTokenIds,
       grammar: sequence.grammar,
+      thinkingBudget: sequence.thinkingBudget,
     });
     return index;
   }

@@ -1,8 +1,9 @@
 /** Renders a conversation as a prompt in which exactly its images are placeholders. */
 import { EngineError } from "../contract/errors.ts";
-import type { ChatMessage, ImagePart } from "../contract/generation-request.ts";
+import type { ChatMessage, ChatPromptInput, ImagePart } from "../contract/generation-request.ts";
+import type { JsonObject, ToolDefinition } from "../contract/tools.ts";
 import type { TextRange } from "../text/added-tokens.ts";
-import type { ChatTemplate, TemplateMessage } from "../text/chat-template.ts";
+import type { ChatTemplate, TemplateMessage, TemplateTool } from "../text/chat-template.ts";
 
 export interface ChatPrompt {
   readonly text: string;
@@ -14,7 +15,6 @@ export interface ChatPromptOptions {
   readonly template: ChatTemplate;
   /** Text of an image placeholder; null for a model that does not accept images. */
   readonly imagePlaceholder: string | null;
-  readonly addGenerationPrompt: boolean;
 }
 
 /** The images of a conversation in the order of the messages, which is the order of the placeholders. */
@@ -30,35 +30,101 @@ export function imagePartsOf(messages: readonly ChatMessage[]): ImagePart[] {
  * by newlines. Placeholders in them stand for the message's images. Missing placeholders are put before the text, one
  * per line (as in vLLM), and surplus ones are ordinary text.
  */
-export function renderChat(messages: readonly ChatMessage[], options: ChatPromptOptions): ChatPrompt {
-  const { template, imagePlaceholder, addGenerationPrompt } = options;
-  const mark = imagePlaceholder === null ? null : createLiteralMark(messages, imagePlaceholder);
-  const templateMessages = messages.map((message) => toTemplateMessage(message, template, imagePlaceholder, mark));
-  const rendered = template.render(templateMessages, { addGenerationPrompt });
+export function renderChat(conversation: Omit<ChatPromptInput, "kind">, options: ChatPromptOptions): ChatPrompt {
+  const { messages, addGenerationPrompt, tools = [], templateArguments = {} } = conversation;
+  const { imagePlaceholder } = options;
+  const template = tools.length > 0 ? options.template.forTools : options.template;
+  const mark =
+    imagePlaceholder === null
+      ? null
+      : createLiteralMark([messages.map(contentTexts), tools, templateArguments], imagePlaceholder);
+  const rendered = template.render(
+    messages.map((message) => toTemplateMessage(message, template, imagePlaceholder, mark)),
+    {
+      addGenerationPrompt,
+      ...(tools.length > 0 && { tools: tools.map((tool) => markAll(toTemplateTool(tool), mark)) }),
+      templateArguments: markAll(templateArguments, mark),
+    },
+  );
   return mark?.remove(rendered) ?? { text: rendered, literal: [] };
 }
 
+/** Everything of a message that a template may print, but its images. */
+function contentTexts({ content, ...rest }: ChatMessage): unknown {
+  return [typeof content === "string" ? content : content.filter(({ type }) => type === "text"), rest];
+}
+
+function toTemplateTool({ name, description, parameters }: ToolDefinition): TemplateTool {
+  return {
+    type: "function",
+    function: {
+      name,
+      ...(description !== null && { description }),
+      parameters: parameters ?? { type: "object", properties: {} },
+    },
+  };
+}
+
 function toTemplateMessage(
-  { role, content }: ChatMessage,
+  message: ChatMessage,
   template: ChatTemplate,
   imagePlaceholder: string | null,
   mark: LiteralMark | null,
 ): TemplateMessage {
+  const { role, name, toolCalls, toolCallId, reasoning } = message;
+  return {
+    role,
+    content: toTemplateContent(message, template, imagePlaceholder, mark),
+    ...(name !== undefined && { name: markAll(name, mark) }),
+    ...(toolCalls !== undefined && {
+      tool_calls: toolCalls.map((call) =>
+        markAll(
+          { type: "function", id: call.id, function: { name: call.name, arguments: call.arguments } } as const,
+          mark,
+        ),
+      ),
+    }),
+    ...(toolCallId !== undefined && { tool_call_id: markAll(toolCallId, mark) }),
+    ...(reasoning !== undefined && {
+      reasoning_content: markAll(reasoning, mark),
+      reasoning: markAll(reasoning, mark),
+    }),
+  };
+}
+
+function toTemplateContent(
+  { content }: ChatMessage,
+  template: ChatTemplate,
+  imagePlaceholder: string | null,
+  mark: LiteralMark | null,
+): TemplateMessage["content"] {
   const parts = typeof content === "string" ? [{ type: "text", text: content } as const] : content;
   if (template.contentFormat === "parts") {
-    return {
-      role,
-      content: parts.map((part) =>
-        part.type === "text" ? { type: "text", text: mark?.apply(part.text, 0) ?? part.text } : { type: "image" },
-      ),
-    };
+    return parts.map((part) =>
+      part.type === "text" ? { type: "text", text: mark?.apply(part.text, 0) ?? part.text } : { type: "image" },
+    );
   }
   const numImages = parts.filter((part) => part.type !== "text").length;
   const text = parts.flatMap((part) => (part.type === "text" ? [part.text] : [])).join("\n");
-  if (mark === null || imagePlaceholder === null) return { role, content: text };
+  if (mark === null || imagePlaceholder === null) return text;
   const numPlaced = Math.min(numImages, text.split(imagePlaceholder).length - 1);
   const missing = Array.from({ length: numImages - numPlaced }, () => imagePlaceholder);
-  return { role, content: [...missing, mark.apply(text, numPlaced)].join("\n") };
+  return [...missing, mark.apply(text, numPlaced)].join("\n");
+}
+
+/** The value with every placeholder in its texts and names marked: none of them means an image. */
+function markAll<Value>(value: Value, mark: LiteralMark | null): Value {
+  return mark === null ? value : (markedValue(value, mark) as Value);
+}
+
+/** Values of requests are nested as deeply as the parser of bodies allows, which is not too deep to recurse. */
+function markedValue(value: unknown, mark: LiteralMark): unknown {
+  if (typeof value === "string") return mark.apply(value, 0);
+  if (Array.isArray(value)) return value.map((element) => markedValue(element, mark));
+  if (typeof value !== "object" || value === null) return value;
+  return Object.fromEntries(
+    Object.entries(value as JsonObject).map(([name, member]) => [mark.apply(name, 0), markedValue(member, mark)]),
+  );
 }
 
 /** A character that occurs in no message. It is put inside literal placeholders while the template is rendered. */
@@ -69,8 +135,9 @@ interface LiteralMark {
   remove(rendered: string): { readonly text: string; readonly literal: readonly TextRange[] };
 }
 
-function createLiteralMark(messages: readonly ChatMessage[], placeholder: string): LiteralMark {
-  const character = unusedPrivateCharacter(messages);
+/** @param printed Everything that the template may print. */
+function createLiteralMark(printed: unknown, placeholder: string): LiteralMark {
+  const character = unusedPrivateCharacter(printed);
   const marked = placeholder.slice(0, 1) + character + placeholder.slice(1);
   return {
     apply(text, numMeant) {
@@ -91,14 +158,10 @@ function createLiteralMark(messages: readonly ChatMessage[], placeholder: string
   };
 }
 
-function unusedPrivateCharacter(messages: readonly ChatMessage[]): string {
+function unusedPrivateCharacter(printed: unknown): string {
   const used = new Set<string>();
-  for (const { content } of messages) {
-    const texts =
-      typeof content === "string" ? [content] : content.map((part) => (part.type === "text" ? part.text : ""));
-    for (const text of texts) {
-      for (const [character] of text.matchAll(/[\uE000-\uF8FF]/g)) used.add(character);
-    }
+  for (const text of textsIn(printed)) {
+    for (const [character] of text.matchAll(/[\uE000-\uF8FF]/g)) used.add(character);
   }
   for (let code = 0xe000; code <= 0xf8ff; code += 1) {
     const character = String.fromCharCode(code);
@@ -111,4 +174,13 @@ function unusedPrivateCharacter(messages: readonly ChatMessage[]): string {
       parameter: "prompt.messages",
     },
   );
+}
+
+function* textsIn(value: unknown): Iterable<string> {
+  if (typeof value === "string") yield value;
+  if (typeof value !== "object" || value === null) return;
+  for (const [name, member] of Object.entries(value)) {
+    if (!Array.isArray(value)) yield name;
+    yield* textsIn(member);
+  }
 }

@@ -47,6 +47,17 @@ interface TokenizedPrompt {
   readonly tokenIds: readonly number[];
   /** True if image tokens are the only images: the other text is known to contain none. */
   readonly isExact: boolean;
+  /** What was tokenized; "" for a prompt of tokens. */
+  readonly text: string;
+}
+
+/** A request that was checked as far as possible without its images. */
+export interface BegunPrompt {
+  /** The rendered conversation or the text of the prompt; "" for a prompt of tokens. */
+  readonly text: string;
+  readonly parts: readonly ImagePart[];
+  readonly options: ProcessorOptions;
+  readonly tokenized: TokenizedPrompt;
 }
 
 /** In model lengths: the tokens of a longer text are not counted to the end before it is rejected. */
@@ -59,19 +70,35 @@ export class InputProcessor {
     this.#options = options;
   }
 
-  /**
-   * Rejects everything that can be rejected without an image before fetching one. Images are fetched and processed
-   * concurrently. When one fails, the others are cancelled, and no work of the request is left when the promise
-   * settles. Throws EngineError `invalid_argument`, `prompt_too_long`, `too_many_images`, errors of images, or
-   * `aborted`.
-   */
+  /** `begin` and `complete`, with their errors. */
   async process(request: PromptRequest, signal: AbortSignal): Promise<ProcessedPrompt> {
+    return this.complete(request, await this.begin(request, signal), signal);
+  }
+
+  /**
+   * Rejects everything that can be rejected without an image. Throws EngineError `invalid_argument`, `prompt_too_long`,
+   * `too_many_images` or `aborted`.
+   */
+  async begin(request: PromptRequest, signal: AbortSignal): Promise<BegunPrompt> {
     const { prompt } = request;
     const parts = prompt.kind === "chat" ? imagePartsOf(prompt.messages) : (prompt.images ?? []);
     this.#checkImages(parts, prompt);
     const options = this.#processorOptions(request);
     const tokenized = await this.#tokenize(prompt, signal);
     this.#checkTokens(tokenized, parts);
+    return { text: tokenized.text, parts, options, tokenized };
+  }
+
+  /**
+   * Images are fetched and processed concurrently. When one fails, the others are cancelled, and no work of the request
+   * is left when the promise settles. Throws EngineError `invalid_argument`, `prompt_too_long`, errors of images, or
+   * `aborted`.
+   */
+  async complete(
+    request: PromptRequest,
+    { parts, options, tokenized }: BegunPrompt,
+    signal: AbortSignal,
+  ): Promise<ProcessedPrompt> {
     if (parts.length === 0) return { promptTokenIds: tokenized.tokenIds, images: [] };
 
     // One position is for the output.
@@ -127,20 +154,19 @@ export class InputProcessor {
   /** Returns token ids in which every image is still one placeholder or (in token prompts) already has its features. */
   async #tokenize(prompt: Prompt, signal: AbortSignal): Promise<TokenizedPrompt> {
     const processor = this.#options.imageInputs?.processor;
-    const { tokenIds, isExact } = await this.#encode(prompt, signal);
-    return { tokenIds: processor?.applyTokensOnly?.(tokenIds) ?? tokenIds, isExact };
+    const { tokenIds, ...rest } = await this.#encode(prompt, signal);
+    return { tokenIds: processor?.applyTokensOnly?.(tokenIds) ?? tokenIds, ...rest };
   }
 
   async #encode(prompt: Prompt, signal: AbortSignal): Promise<TokenizedPrompt> {
-    if (prompt.kind === "tokens") return { tokenIds: prompt.tokenIds, isExact: false };
+    if (prompt.kind === "tokens") return { tokenIds: prompt.tokenIds, isExact: false, text: "" };
     const { tokenizer, chatTemplate, imageInputs, maxModelLen } = this.#options;
     const rendered =
       prompt.kind === "text"
         ? { text: prompt.text, literal: [] }
-        : renderChat(prompt.messages, {
+        : renderChat(prompt, {
             template: requireTemplate(chatTemplate),
             imagePlaceholder: imageInputs?.processor.imagePlaceholder ?? null,
-            addGenerationPrompt: prompt.addGenerationPrompt,
           });
     const maxTokens = maxModelLen * MAX_COUNTED_LENGTHS;
     const tokenIds = await tokenizer.encode(rendered.text, {
@@ -150,7 +176,7 @@ export class InputProcessor {
       signal,
     });
     if (tokenIds === null) throw tooLong(`more than ${maxTokens}`, maxModelLen);
-    return { tokenIds, isExact: prompt.kind === "chat" };
+    return { tokenIds, isExact: prompt.kind === "chat", text: rendered.text };
   }
 
   #checkTokens({ tokenIds, isExact }: TokenizedPrompt, parts: readonly ImagePart[]): void {

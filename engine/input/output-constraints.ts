@@ -2,17 +2,32 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 
 import { EngineError } from "../contract/errors.ts";
-import type { SamplingParams } from "../contract/sampling-params.ts";
-import type { EngineRequest } from "../core/engine-request.ts";
+import type { ReasoningStart } from "../contract/request-output.ts";
+import type { ReasoningParams, SamplingParams } from "../contract/sampling-params.ts";
+import type { EngineRequest, ThinkingBudget } from "../core/engine-request.ts";
 import { GrammarCompiler } from "../structured-output/grammar-compiler.ts";
 import { createGrammarVocabulary } from "../structured-output/grammar-vocabulary.ts";
+import { withTextTokens } from "../text/text-tokens.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
+import { withThinking } from "./reasoning.ts";
 
 export interface OutputConstraintsOptions {
   readonly tokenizer: Tokenizer;
   /** Length of a row of logits. */
   readonly vocabSize: number;
   readonly eosTokenIds: readonly number[];
+}
+
+export interface ResolveOptions {
+  /** Default "". */
+  readonly tenant?: string;
+  /** Where the output starts; null, the default, for a model that does not mark its thinking. */
+  readonly reasoningStart?: ReasoningStart | null;
+}
+
+export interface ResolvedConstraints extends Pick<EngineRequest, "badWordsTokenIds" | "grammar" | "thinkingBudget"> {
+  /** Special tokens that are text for this request. */
+  readonly textTokenIds: readonly number[];
 }
 
 /** Words that are tokenised before other work gets a turn of the event loop. */
@@ -29,7 +44,8 @@ export class OutputConstraints implements AsyncDisposable {
     const { tokenizer, vocabSize, eosTokenIds } = options;
     this.#options = options;
     this.#grammars = new GrammarCompiler({
-      loadVocabulary: () => createGrammarVocabulary(tokenizer, vocabSize, eosTokenIds),
+      loadVocabulary: (textTokenIds) =>
+        createGrammarVocabulary(withTextTokens(tokenizer, textTokenIds), vocabSize, eosTokenIds),
     });
   }
 
@@ -56,18 +72,52 @@ export class OutputConstraints implements AsyncDisposable {
    * EngineError `invalid_argument` or the grammar compiler's errors; rejects with the signal's reason when aborted.
    */
   async resolve(
-    { badWords, structuredOutput }: SamplingParams,
+    params: SamplingParams,
     signal: AbortSignal,
-    tenant = "",
-  ): Promise<Pick<EngineRequest, "badWordsTokenIds" | "grammar">> {
+    { tenant = "", reasoningStart = null }: ResolveOptions = {},
+  ): Promise<ResolvedConstraints> {
+    const { badWords, structuredOutput, reasoning } = params;
     const badWordsTokenIds = await this.#tokenizeBadWords(badWords, signal);
-    const grammar =
-      structuredOutput === null ? null : await this.#grammars.compile(structuredOutput, { signal, tenant });
-    return { badWordsTokenIds, grammar };
+    const textTokenIds = this.#textTokenIds(params);
+    const form =
+      structuredOutput === null || reasoning === null || reasoningStart === null
+        ? structuredOutput
+        : withThinking(structuredOutput, reasoning, reasoningStart);
+    const grammar = form === null ? null : await this.#grammars.compile(form, { signal, tenant, textTokenIds });
+    const thinkingBudget = await this.#thinkingBudget(reasoning, reasoningStart);
+    return { badWordsTokenIds, textTokenIds, grammar, ...(thinkingBudget && { thinkingBudget }) };
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#grammars[Symbol.asyncDispose]();
+  }
+
+  /** In ascending order. */
+  #textTokenIds({ keptSpecialTokens, reasoning }: SamplingParams): number[] {
+    const { tokenizer, eosTokenIds } = this.#options;
+    const kept = new Set([...keptSpecialTokens, ...(reasoning === null ? [] : [reasoning.start, reasoning.end])]);
+    return [...kept]
+      .map((text) => tokenizer.tokenId(text))
+      .filter((tokenId) => tokenId !== null)
+      .filter((tokenId) => tokenizer.isSpecial(tokenId) && !eosTokenIds.includes(tokenId))
+      .sort((left, right) => left - right);
+  }
+
+  /** Null without a budget, and where the prompt has ended the thinking. */
+  async #thinkingBudget(
+    reasoning: ReasoningParams | null,
+    start: ReasoningStart | null,
+  ): Promise<ThinkingBudget | null> {
+    if (reasoning === null || reasoning.tokenBudget === null || start === null || start === "after") return null;
+    const { tokenizer } = this.#options;
+    const encode = async (text: string): Promise<readonly number[]> =>
+      (await tokenizer.encode(text, { addSpecialTokens: false })) ?? [];
+    return {
+      numTokens: reasoning.tokenBudget,
+      startTokenIds: await encode(reasoning.start),
+      endTokenIds: await encode(reasoning.end),
+      startsInside: start === "inside",
+    };
   }
 
   /**

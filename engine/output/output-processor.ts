@@ -1,6 +1,12 @@
 /** Turns the engine thread's tokens into text and logprobs, with one object per sequence. */
 import { invariant } from "../contract/errors.ts";
-import type { DecodedPrompt, DecodedTokenLogprobs, FinishReason, RequestOutput } from "../contract/request-output.ts";
+import type {
+  DecodedPrompt,
+  DecodedTokenLogprobs,
+  FinishReason,
+  ReasoningStart,
+  RequestOutput,
+} from "../contract/request-output.ts";
 import type { SamplingParams } from "../contract/sampling-params.ts";
 import { IncrementalDetokenizer } from "../text/incremental-detokenizer.ts";
 import { StopStrings } from "../text/stop-strings.ts";
@@ -14,6 +20,8 @@ export interface SequenceOutputsOptions {
   readonly index: number;
   readonly samplingParams: SamplingParams;
   readonly vocabulary: Vocabulary;
+  /** Null, the default, for a model that does not mark its thinking. */
+  readonly reasoningStart?: ReasoningStart | null;
   readonly numPromptTokens: number;
   readonly numImageTokens: number;
 }
@@ -87,7 +95,7 @@ export class SequenceOutputs {
   take(prompt: DecodedPrompt | null): RequestOutput | null {
     if (this.#pending === null) return null;
     const { text, tokenIds, logprobs } = this.#pending;
-    const { requestId, index, samplingParams, numPromptTokens, numImageTokens } = this.#options;
+    const { requestId, index, samplingParams, numPromptTokens, numImageTokens, reasoningStart } = this.#options;
     const isFirst = !this.#hasBegun;
     this.#pending = null;
     this.#hasBegun = true;
@@ -95,6 +103,7 @@ export class SequenceOutputs {
       requestId,
       index,
       prompt: isFirst ? prompt : null,
+      ...(isFirst && reasoningStart && { reasoningStart }),
       text,
       tokenIds,
       logprobs: samplingParams.logprobs === null ? null : logprobs,

@@ -1,7 +1,7 @@
 /** The engine's record of one generation. */
 import type { FinishReason } from "../contract/request-output.ts";
 import type { SamplingParams } from "../contract/sampling-params.ts";
-import type { EngineRequest, ImageFeature } from "../core/engine-request.ts";
+import type { EngineRequest, ImageFeature, ThinkingBudget } from "../core/engine-request.ts";
 import type { PromptPositions } from "../multimodal/prompt-positions.ts";
 import type { CompiledGrammar } from "../structured-output/compiled-grammar.ts";
 import { endTokenOf } from "../vision/image-span.ts";
@@ -19,6 +19,7 @@ export class Sequence {
   readonly samplingParams: SamplingParams;
   /** Each has at least one token. */
   readonly badWordsTokenIds: readonly (readonly number[])[];
+  readonly thinkingBudget: ThinkingBudget | undefined;
   readonly grammar: CompiledGrammar | null;
   readonly seed: number;
   /** The live list that logits processors hold; do not replace. */
@@ -58,6 +59,7 @@ export class Sequence {
     this.positions = request.positions ?? null;
     this.samplingParams = request.samplingParams;
     this.badWordsTokenIds = request.badWordsTokenIds;
+    this.thinkingBudget = request.thinkingBudget;
     this.grammar = request.grammar;
     this.seed = request.seed;
     this.numTokensToPrefill = request.promptTokenIds.length;

@@ -13,19 +13,22 @@ import { checkStructuredOutput, describeStructuredOutput } from "./structured-ou
 import type { StructuredOutput } from "./structured-output.ts";
 
 export interface GrammarCompilerOptions {
-  /** Called for the first grammar, and again after a failure. */
-  readonly loadVocabulary: () => Promise<GrammarVocabulary>;
+  /** Called for the first grammar with these special tokens as text, and again after a failure. */
+  readonly loadVocabulary: (textTokenIds: readonly number[]) => Promise<GrammarVocabulary>;
 }
 
 export interface CompileOptions {
   readonly signal?: AbortSignal;
   /** The tenant, which shares the compiler with others. Default "". */
   readonly tenant?: string;
+  /** Special tokens that are text, in ascending order. Default none. */
+  readonly textTokenIds?: readonly number[];
 }
 
 /** One source, for all callers that wait for it. */
 interface Compilation {
   readonly structuredOutput: StructuredOutput;
+  readonly textTokenIds: readonly number[];
   readonly id: string;
   /** Callers that have not given up. */
   readonly waits: Set<Wait>;
@@ -40,6 +43,11 @@ interface Wait extends QueuedWork {
 /** Maximum number of waiting structured outputs. It bounds their sources in total, because each source is bounded. */
 const MAX_NUM_WAITING = 64;
 const MAX_WAITING_BYTES = 16 * 2 ** 20;
+/**
+ * Vocabularies kept, which differ in the special tokens that are text: usually one, and one for tools. Each takes a few
+ * megabytes.
+ */
+const MAX_NUM_VOCABULARIES = 4;
 /** Limit for all compiled grammars kept. A typical one takes a few KB, the largest 16 MB. */
 const MAX_KEPT_BYTES = 64 * 2 ** 20;
 
@@ -48,14 +56,15 @@ const MAX_KEPT_BYTES = 64 * 2 ** 20;
  * that sends many sources does not delay the others. Small sources go before large ones of the same tenant. Mutable.
  */
 export class GrammarCompiler implements AsyncDisposable {
-  readonly #loadVocabulary: () => Promise<GrammarVocabulary>;
+  readonly #loadVocabulary: GrammarCompilerOptions["loadVocabulary"];
   /** By id, in the order of last use. */
   readonly #compiled = new Map<string, CompiledGrammar>();
   #keptBytes = 0;
   /** Waiting and running compilations by id. */
   readonly #compilations = new Map<string, Compilation>();
   readonly #queue = new FairQueue<Wait>({ maxNumWaiting: MAX_NUM_WAITING, maxWaitingBytes: MAX_WAITING_BYTES });
-  #vocabulary: Promise<GrammarVocabulary> | null = null;
+  /** By their text tokens, in the order of last use. */
+  readonly #vocabularies = new Map<string, Promise<GrammarVocabulary>>();
   #isWorking = false;
   #isClosed = false;
 
@@ -69,16 +78,16 @@ export class GrammarCompiler implements AsyncDisposable {
    */
   async compile(
     structuredOutput: StructuredOutput,
-    { signal, tenant = "" }: CompileOptions = {},
+    { signal, tenant = "", textTokenIds = [] }: CompileOptions = {},
   ): Promise<CompiledGrammar> {
     signal?.throwIfAborted();
     if (this.#isClosed) throw closedError();
     checkStructuredOutput(structuredOutput);
-    const source = JSON.stringify(structuredOutput);
+    const source = JSON.stringify(textTokenIds.length === 0 ? structuredOutput : [structuredOutput, textTokenIds]);
     const id = createHash("sha256").update(source).digest("base64url");
     const compiled = this.#compiled.get(id);
     if (compiled === undefined) {
-      const compilation = this.#compilations.get(id) ?? { structuredOutput, id, waits: new Set() };
+      const compilation = this.#compilations.get(id) ?? { structuredOutput, textTokenIds, id, waits: new Set() };
       return this.#waitFor(compilation, { tenant, size: source.length, signal });
     }
     this.#compiled.delete(id);
@@ -130,7 +139,7 @@ export class GrammarCompiler implements AsyncDisposable {
     for (let next = this.#queue.take(); next !== null; next = this.#queue.take()) {
       const { compilation } = next;
       try {
-        const grammar = await compile(compilation, await this.#loadVocabularyOnce());
+        const grammar = await compile(compilation, await this.#loadVocabularyOnce(compilation.textTokenIds));
         if (grammar !== null) this.#keep(grammar);
         for (const { result } of compilation.waits) result.resolve(grammar!);
       } catch (error) {
@@ -143,10 +152,15 @@ export class GrammarCompiler implements AsyncDisposable {
     this.#isWorking = false;
   }
 
-  #loadVocabularyOnce(): Promise<GrammarVocabulary> {
-    this.#vocabulary ??= this.#loadVocabulary();
-    this.#vocabulary.catch(() => void (this.#vocabulary = null));
-    return this.#vocabulary;
+  #loadVocabularyOnce(textTokenIds: readonly number[]): Promise<GrammarVocabulary> {
+    const key = textTokenIds.join();
+    const vocabulary = this.#vocabularies.get(key) ?? this.#loadVocabulary(textTokenIds);
+    this.#vocabularies.delete(key);
+    this.#vocabularies.set(key, vocabulary);
+    vocabulary.catch(() => void this.#vocabularies.delete(key));
+    const [oldest] = this.#vocabularies.keys();
+    if (this.#vocabularies.size > MAX_NUM_VOCABULARIES) this.#vocabularies.delete(oldest!);
+    return vocabulary;
   }
 
   #keep(grammar: CompiledGrammar): void {

@@ -3,6 +3,7 @@ import type { Language } from "./expression.ts";
 import { readGrammar } from "./grammar-reader.ts";
 import { anyJsonObject, readJsonSchema } from "./json-schema-language.ts";
 import { readPattern } from "./pattern-reader.ts";
+import { readStructuralFormat } from "./structural-format.ts";
 import type { StructuredOutput } from "./structured-output.ts";
 
 /** Throws EngineError `invalid_argument` for a malformed or unsupported structured output. */
@@ -18,6 +19,8 @@ export function readLanguage(structuredOutput: StructuredOutput): Language {
       return { root: { kind: "words", words: structuredOutput.choices }, rules: new Map() };
     case "grammar":
       return readGrammar(structuredOutput.grammar);
+    case "structural":
+      return readStructuralFormat(structuredOutput.format, readLanguage);
     default:
       return structuredOutput satisfies never;
   }

@@ -1,6 +1,8 @@
 /** The forms that a request can prescribe for its text, and the checks before compilation. */
 import { checkJsonSchema } from "./json-schema.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
+import { checkStructuralFormat } from "./structural-format.ts";
+import type { StructuralFormat } from "./structural-format.ts";
 
 export type StructuredOutput =
   /** The text is a JSON value that matches this schema, given as JSON. */
@@ -11,13 +13,17 @@ export type StructuredOutput =
   | { readonly kind: "regex"; readonly pattern: string }
   | { readonly kind: "choice"; readonly choices: readonly string[] }
   /** EBNF in XGrammar's dialect. The start is the rule `root`. */
-  | { readonly kind: "grammar"; readonly grammar: string };
+  | { readonly kind: "grammar"; readonly grammar: string }
+  /** Fixed text, free text and other forms, one after the other. */
+  | { readonly kind: "structural"; readonly format: StructuralFormat };
 
 /**
  * The maximum size of a schema, pattern or grammar, and the maximum number of choices. Compiling takes time at least
  * proportional to the source.
  */
 export const structuredOutputLimits = { sourceBytes: 256 * 1024, choices: 10_000 } as const;
+/** Of a structural format with all its forms: the schemas of a few hundred tools. */
+const MAX_FORMAT_BYTES = 4 * structuredOutputLimits.sourceBytes;
 const { sourceBytes: maxSourceBytes, choices: maxChoices } = structuredOutputLimits;
 
 /**
@@ -37,6 +43,8 @@ export function checkStructuredOutput(structuredOutput: StructuredOutput): void 
       return checkChoices(structuredOutput.choices);
     case "grammar":
       return checkText("grammar", structuredOutput.grammar);
+    case "structural":
+      return checkFormat(structuredOutput.format);
     default:
       structuredOutput satisfies never;
   }
@@ -58,6 +66,8 @@ export function describeStructuredOutput(structuredOutput: StructuredOutput): st
       return `choice ${tell(JSON.stringify(structuredOutput.choices))}`;
     case "grammar":
       return `grammar ${tell(JSON.stringify(structuredOutput.grammar))}`;
+    case "structural":
+      return `structural ${tell(JSON.stringify(structuredOutput.format))}`;
     default:
       return structuredOutput satisfies never;
   }
@@ -75,6 +85,14 @@ function checkText(name: string, text: string): void {
   }
   if (!text.isWellFormed()) refuseStructuredOutput(`${name} contains half of a surrogate pair`);
   if (text.includes("\0")) refuseStructuredOutput(`${name} contains a NUL character`);
+}
+
+function checkFormat(format: StructuralFormat): void {
+  const numBytes = Buffer.byteLength(JSON.stringify(format));
+  if (numBytes > MAX_FORMAT_BYTES) {
+    refuseStructuredOutput(`A structural format may have at most ${MAX_FORMAT_BYTES} bytes, got ${numBytes}`);
+  }
+  checkStructuralFormat(format, checkStructuredOutput);
 }
 
 function checkChoices(choices: readonly string[]): void {

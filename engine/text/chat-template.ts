@@ -2,19 +2,57 @@
 import { Template } from "@huggingface/jinja";
 import { z } from "zod";
 
+import { callWithin, CallTimeout } from "../call-within.ts";
 import { EngineError } from "../contract/errors.ts";
+import type { JsonObject } from "../contract/tools.ts";
 import { describeError } from "../excerpt.ts";
 import { descendants, detectContentFormat } from "./content-format.ts";
 import type { ContentFormat } from "./content-format.ts";
+
 import { parseCheckpointJson, parseTokenizerConfig, tryReadCheckpointFile } from "./tokenizer-json.ts";
 
 type TemplatePart = { readonly type: "text"; readonly text: string } | { readonly type: "image" };
 
+/** A message as transformers passes it to a template. */
 export interface TemplateMessage {
   readonly role: string;
   /** A list of parts if the template's `contentFormat` is "parts", otherwise a string. */
   readonly content: string | readonly TemplatePart[];
+  readonly name?: string;
+  readonly tool_calls?: readonly {
+    readonly type: "function";
+    readonly id: string;
+    readonly function: { readonly name: string; readonly arguments: JsonObject };
+  }[];
+  readonly tool_call_id?: string;
+  /** Templates read the thinking under one of these names. */
+  readonly reasoning_content?: string;
+  readonly reasoning?: string;
 }
+
+/** A tool as transformers passes it to a template. */
+export interface TemplateTool {
+  readonly type: "function";
+  readonly function: { readonly name: string; readonly description?: string; readonly parameters: JsonObject };
+}
+
+export interface RenderOptions {
+  readonly addGenerationPrompt: boolean;
+  /** Undefined in the template if there are none. */
+  readonly tools?: readonly TemplateTool[];
+  /** Further variables. They cannot replace those of the conversation. */
+  readonly templateArguments?: JsonObject;
+}
+
+export interface ChatTemplateOptions {
+  /** The file of the checkpoint that contains the template, for errors. */
+  readonly fileName?: string;
+  /** The checkpoint's own template for conversations with tools. */
+  readonly forTools?: ChatTemplate | null;
+}
+
+/** A prompt of a million tokens takes a few hundred milliseconds. Other requests wait meanwhile. */
+const MAX_RENDER_MS = 5000;
 
 /** Thrown by a template's `raise_exception`: the model does not accept the conversation. */
 class TemplateRefusal extends Error {}
@@ -24,23 +62,28 @@ const raiseRefusalName = "raise_refusal";
 
 export class ChatTemplate {
   readonly contentFormat: ContentFormat;
+  /** The Jinja text, which shows the model's formats of tools and thinking. */
+  readonly source: string;
+  /** The template for conversations with tools: another one, or this one. */
+  readonly forTools: ChatTemplate;
   readonly #template: Template;
   readonly #namedTokens: Readonly<Record<string, string>>;
+  /** In errors. */
+  readonly #title: string;
 
   /** `namedTokens`: `bos_token` and so on. Throws `invalid_checkpoint` for a template that is not Jinja. */
-  constructor(source: string, namedTokens: Readonly<Record<string, string>>) {
+  constructor(source: string, namedTokens: Readonly<Record<string, string>>, options: ChatTemplateOptions = {}) {
+    const { fileName, forTools } = options;
+    this.#title = `The chat template of the checkpoint${fileName === undefined ? "" : ` (${fileName})`}`;
     try {
       this.#template = new Template(source);
     } catch (error) {
-      const reason = describeError(error);
-      throw new EngineError(
-        "invalid_checkpoint",
-        `The chat template of the checkpoint is not valid Jinja (${reason}).`,
-        {
-          cause: error,
-        },
-      );
+      throw new EngineError("invalid_checkpoint", `${this.#title} is not valid Jinja (${describeError(error)}).`, {
+        cause: error,
+      });
     }
+    this.source = source;
+    this.forTools = forTools ?? this;
     this.contentFormat = detectContentFormat(this.#template.parsed);
     this.#namedTokens = namedTokens;
     // The library's own function throws a plain Error; ours distinguishes a rejection from a failing template.
@@ -49,25 +92,32 @@ export class ChatTemplate {
     }
   }
 
-  /** Throws `invalid_argument` with the template's own message if it rejects the conversation. */
-  render(messages: readonly TemplateMessage[], options: { readonly addGenerationPrompt: boolean }): string {
+  /**
+   * Throws `invalid_argument` with the template's own message if it rejects the conversation, and `invalid_checkpoint`
+   * if it fails or takes too long.
+   */
+  render(messages: readonly TemplateMessage[], options: RenderOptions): string {
+    const variables = {
+      ...options.templateArguments,
+      ...this.#namedTokens,
+      messages,
+      ...(options.tools !== undefined && { tools: options.tools }),
+      add_generation_prompt: options.addGenerationPrompt,
+      [raiseRefusalName]: (message: unknown) => {
+        throw new TemplateRefusal(String(message));
+      },
+    };
     try {
-      return this.#template.render({
-        ...this.#namedTokens,
-        messages,
-        add_generation_prompt: options.addGenerationPrompt,
-        [raiseRefusalName]: (message: unknown) => {
-          throw new TemplateRefusal(String(message));
-        },
-      });
+      return callWithin(MAX_RENDER_MS, () => this.#template.render(variables));
     } catch (error) {
       if (error instanceof TemplateRefusal) {
         const reason = `The model's chat template rejects the messages: ${error.message}`;
         throw new EngineError("invalid_argument", reason, { parameter: "prompt.messages", cause: error });
       }
-      throw new EngineError("invalid_checkpoint", "The chat template of the checkpoint fails on these messages.", {
-        cause: error,
-      });
+      const problem = error instanceof CallTimeout
+        ? `takes longer than ${MAX_RENDER_MS / 1000} seconds on these messages`
+        : `fails on these messages (${describeError(error)})`;
+      throw new EngineError("invalid_checkpoint", `${this.#title} ${problem}.`, { cause: error });
     }
   }
 }
@@ -76,23 +126,39 @@ const chatTemplateJson = z.object({ chat_template: z.string() });
 
 /**
  * Reads the template of a checkpoint folder: chat_template.jinja, else chat_template.json, else `chat_template` of
- * tokenizer_config.json (of several, the one named "default"). Returns null if there is none.
+ * tokenizer_config.json (of several, the one named "default", and "tool_use" for conversations with tools). Returns null
+ * if there is none.
  */
 export async function loadChatTemplate(
   folder: string,
   namedTokens: Readonly<Record<string, string>>,
 ): Promise<ChatTemplate | null> {
-  const source = await tryReadTemplate(folder);
-  return source === null ? null : new ChatTemplate(source, namedTokens);
+  const found = await tryReadTemplate(folder);
+  if (found === null) return null;
+  const { fileName, source, toolSource } = found;
+  const forTools = toolSource === null ? null : new ChatTemplate(toolSource, namedTokens, { fileName });
+  return new ChatTemplate(source, namedTokens, { fileName, forTools });
 }
 
-async function tryReadTemplate(folder: string): Promise<string | null> {
+interface FoundTemplate {
+  readonly fileName: string;
+  readonly source: string;
+  readonly toolSource: string | null;
+}
+
+async function tryReadTemplate(folder: string): Promise<FoundTemplate | null> {
   const jinja = await tryReadCheckpointFile(folder, "chat_template.jinja");
-  if (jinja !== null) return jinja;
+  if (jinja !== null) return { fileName: "chat_template.jinja", source: jinja, toolSource: null };
   const json = await tryReadCheckpointFile(folder, "chat_template.json");
-  if (json !== null) return parseCheckpointJson("chat_template.json", json, chatTemplateJson).chat_template;
-  const config = parseTokenizerConfig((await tryReadCheckpointFile(folder, "tokenizer_config.json")) ?? "{}");
-  const templates = config.chat_template;
-  if (templates === null || typeof templates === "string") return templates;
-  return templates.find(({ name }) => name === "default")?.template ?? null;
+  if (json !== null) {
+    const fileName = "chat_template.json";
+    return { fileName, source: parseCheckpointJson(fileName, json, chatTemplateJson).chat_template, toolSource: null };
+  }
+  const fileName = "tokenizer_config.json";
+  const templates = parseTokenizerConfig((await tryReadCheckpointFile(folder, fileName)) ?? "{}").chat_template;
+  if (templates === null) return null;
+  if (typeof templates === "string") return { fileName, source: templates, toolSource: null };
+  const named = (wanted: string): string | null => templates.find(({ name }) => name === wanted)?.template ?? null;
+  const source = named("default");
+  return source === null ? null : { fileName, source, toolSource: named("tool_use") };
 }

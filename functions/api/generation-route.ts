@@ -2,7 +2,7 @@
 import type { Context, Handler } from "hono";
 
 import type { AppDependencies } from "../app-dependencies.ts";
-import { createRequests, parseBody } from "../generation/generation-kind.ts";
+import { createRequests, formatsOf, parseBody } from "../generation/generation-kind.ts";
 import type { CommonFields, GenerationKind, ParsedBody } from "../generation/generation-kind.ts";
 import { runGenerations } from "../generation/generations.ts";
 import { toErrorAnswer } from "../http/errors.ts";
@@ -46,13 +46,14 @@ export function generationAnswer<Fields extends CommonFields>(
     const parsed = parseBody(kind, body, config.servedModelNames);
     const { fields, head } = parsed;
     c.set("requestPaths", parsed.paths);
-    addWarnings(c, kind.warnings?.(fields) ?? []);
     // Only after the body, because senders that never end theirs would otherwise hold all places.
     const admission = service.admit(c.req.raw.signal);
     let isStreaming = false;
     try {
       const generations = startGenerations(c, parsed, admission);
-      if (fields.stream !== true) return c.json(await kind.toAnswer(head, generations, fields));
+      const formats = formatsOf({ engine: admission.engine, config });
+      addWarnings(c, kind.warnings?.(fields, formats) ?? []);
+      if (fields.stream !== true) return c.json(await kind.toAnswer(head, generations, fields, formats));
       const usage = {
         includeUsage: fields.stream_options?.include_usage === true,
         continuousUsage: fields.stream_options?.continuous_usage_stats === true,
@@ -64,7 +65,7 @@ export function generationAnswer<Fields extends CommonFields>(
         return body;
       };
       const complete = Promise.withResolvers<void>();
-      const events = await createEventStream(kind.toChunks(head, generations, usage, fields, describeError), {
+      const events = await createEventStream(kind.toChunks(head, generations, usage, fields, formats, describeError), {
         format: kind.eventFormat ?? chunkFormat,
         keepAliveMs,
         describeError,

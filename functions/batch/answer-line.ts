@@ -5,7 +5,7 @@ import { EngineError } from "../../engine/index.ts";
 import type { Engine, GenerationRequest } from "../../engine/index.ts";
 import { chatCompletionKind } from "../generation/chat-completion-kind.ts";
 import { completionKind } from "../generation/completion-kind.ts";
-import { createRequests, parseBody } from "../generation/generation-kind.ts";
+import { createRequests, formatsOf, parseBody } from "../generation/generation-kind.ts";
 import type { CommonFields, GenerationKind, ParsedBody, RequestConfig } from "../generation/generation-kind.ts";
 import { runGenerations } from "../generation/generations.ts";
 import { toErrorAnswer } from "../http/errors.ts";
@@ -73,7 +73,8 @@ function prepare<Fields extends CommonFields>(
       let admission: Admission | null = null;
       try {
         admission = service.admitBatchLine();
-        const answer = await kind.toAnswer(head, runGenerations(admission, requests, metrics), fields);
+        const generations = runGenerations(admission, requests, metrics);
+        const answer = await kind.toAnswer(head, generations, fields, formatsOf({ engine, config }));
         metrics.addImages(paths.images.length);
         return { kind: "answered", response: { statusCode: 200, requestId: randomUUID(), body: answer } };
       } catch (error) {

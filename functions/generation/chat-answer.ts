@@ -1,7 +1,12 @@
 /** Answers of POST /v1/chat/completions, as a whole and in chunks. */
-import type { DecodedTokenLogprobs, FinishReason, RequestOutput } from "../../engine/index.ts";
-import { gatherChoices } from "./gathered-choices.ts";
-import type { Generation } from "./generations.ts";
+import type { DecodedTokenLogprobs, RequestOutput } from "../../engine/index.ts";
+import { gatherParsedChoices } from "./parsed-output/parse-generations.ts";
+import type {
+  ParsedDelta,
+  ParsedFinishReason,
+  ParsedGeneration,
+  ParsedToolCall,
+} from "./parsed-output/parsed-delta.ts";
 import { toChoiceUsage, toUsage } from "./usage.ts";
 import type { Usage } from "./usage.ts";
 import { toChatLogprobs, toPromptLogprobs } from "./wire-logprobs.ts";
@@ -20,17 +25,26 @@ export interface StreamUsageOptions {
   readonly continuousUsage: boolean;
 }
 
-export async function toChatCompletion(head: AnswerHead, generations: AsyncIterable<Generation>): Promise<object> {
-  const choices = await gatherChoices(generations);
+export async function toChatCompletion(
+  head: AnswerHead,
+  generations: AsyncIterable<ParsedGeneration>,
+): Promise<object> {
+  const choices = await gatherParsedChoices(generations);
   const promptLogprobs = choices[0]?.prompt?.logprobs ?? null;
   return {
     ...head,
     object: "chat.completion",
-    choices: choices.map(({ text, logprobs, last }, index) => ({
+    choices: choices.map(({ content, reasoning, toolCalls, finishReason, logprobs, last }, index) => ({
       index,
-      message: { role: "assistant", content: text, refusal: null },
+      message: {
+        role: "assistant",
+        content: content === "" && toolCalls.length > 0 ? null : content,
+        refusal: null,
+        ...(reasoning !== "" && reasoningFields(reasoning)),
+        ...(toolCalls.length > 0 && { tool_calls: toolCalls.map(toWireCall) }),
+      },
       logprobs: logprobs === null ? null : toChatLogprobs(logprobs),
-      finish_reason: last.finishReason,
+      finish_reason: finishReason,
       stop_reason: last.stopReason,
     })),
     usage: toUsage(choices.map(({ last }) => last)),
@@ -38,27 +52,54 @@ export async function toChatCompletion(head: AnswerHead, generations: AsyncItera
   };
 }
 
+function toWireCall({ id, name, arguments: json }: ParsedToolCall): object {
+  return { id, type: "function", function: { name, arguments: json } };
+}
+
+/** DeepSeek's name and the newer one of vLLM and OpenRouter. Each client reads one of them. */
+function reasoningFields(text: string): Pick<ChatDelta, "reasoning_content" | "reasoning"> {
+  return { reasoning_content: text, reasoning: text };
+}
+
 interface ChatDelta {
   readonly role?: "assistant";
   readonly content?: string;
+  readonly reasoning_content?: string;
+  readonly reasoning?: string;
+  readonly tool_calls?: readonly object[];
+}
+
+/** The id, type and name are in the first delta of a call only: clients join the texts of all its deltas. */
+function toChatDelta({ content, reasoning, toolCalls }: ParsedDelta): ChatDelta {
+  return {
+    ...(content !== undefined && { content }),
+    ...(reasoning !== undefined && reasoningFields(reasoning)),
+    ...(toolCalls !== undefined && {
+      tool_calls: toolCalls.map(({ index, start, arguments: json }) =>
+        start === undefined
+          ? { index, function: { arguments: json } }
+          : { index, id: start.id, type: "function", function: { name: start.name, arguments: json } },
+      ),
+    }),
+  };
 }
 
 interface ChunkChoice {
   readonly index: number;
   readonly delta: ChatDelta;
   readonly logprobs: ChatLogprobs | null;
-  readonly finish_reason: FinishReason | null;
+  readonly finish_reason: ParsedFinishReason | null;
   readonly stop_reason?: string | number | null;
 }
 
 /**
- * For each choice: a role chunk, chunks with text, and one finish chunk with the remaining text; at the end a usage
- * chunk if requested. Choices interleave as their tokens arrive. Outputs without text (an incomplete character or stop
- * string) give no chunk; their logprobs come with the next one.
+ * For each choice: a role chunk, chunks with text, thinking and calls, and one finish chunk with the rest; at the end a
+ * usage chunk if requested. Choices interleave as their tokens arrive. Outputs without news (an incomplete character,
+ * stop string or call) give no chunk; their logprobs come with the next one.
  */
 export async function* toChatChunks(
   head: AnswerHead,
-  generations: AsyncIterable<Generation>,
+  generations: AsyncIterable<ParsedGeneration>,
   { includeUsage, continuousUsage }: StreamUsageOptions,
 ): AsyncGenerator<object> {
   const chunk = (choices: readonly ChunkChoice[], usage: Usage | null): object => ({
@@ -71,7 +112,7 @@ export async function* toChatChunks(
     includeUsage && continuousUsage ? toChoiceUsage(output) : null;
   const lastOutputs: RequestOutput[] = [];
   const heldLogprobs: DecodedTokenLogprobs[][] = [];
-  for await (const { index, output } of generations) {
+  for await (const { index, output, delta: parsed, finishReason } of generations) {
     if (lastOutputs[index] === undefined) {
       heldLogprobs[index] = [];
       const delta: ChatDelta = { role: "assistant", content: "" };
@@ -79,12 +120,12 @@ export async function* toChatChunks(
     }
     lastOutputs[index] = output;
     if (output.logprobs) heldLogprobs[index].push(...output.logprobs);
-    if (output.text === "" && output.finishReason === null) continue;
+    const delta = toChatDelta(parsed);
+    if (finishReason === null && Object.keys(delta).length === 0) continue;
     const logprobs = output.logprobs === null ? null : toChatLogprobs(heldLogprobs[index]);
     heldLogprobs[index] = [];
-    const delta: ChatDelta = output.text === "" ? {} : { content: output.text };
-    const ending = output.finishReason === null ? {} : { stop_reason: output.stopReason };
-    yield chunk([{ index, delta, logprobs, finish_reason: output.finishReason, ...ending }], usageOf(output));
+    const ending = finishReason === null ? {} : { stop_reason: output.stopReason };
+    yield chunk([{ index, delta, logprobs, finish_reason: finishReason, ...ending }], usageOf(output));
   }
   if (includeUsage) yield chunk([], toUsage(lastOutputs));
 }

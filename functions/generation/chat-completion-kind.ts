@@ -1,10 +1,11 @@
 /** Chat completions: fields, request and answer, for HTTP and batch lines. */
 import { toChatChunks, toChatCompletion } from "./chat-answer.ts";
 import type { GenerationKind } from "./generation-kind.ts";
+import { parseGenerations } from "./parsed-output/parse-generations.ts";
 import { chatCompletionRequest } from "./schemas/chat-completion-request.ts";
 import type { ChatCompletionRequest } from "./schemas/chat-completion-request.ts";
 import { unservedInChat } from "./schemas/unserved-fields.ts";
-import { chatRequestPaths, toChatRequest } from "./to-engine-request.ts";
+import { chatParsing, chatRequestPaths, toChatRequest } from "./to-engine-request.ts";
 
 export const chatCompletionKind: GenerationKind<ChatCompletionRequest> = {
   idPrefix: "chatcmpl-",
@@ -12,6 +13,8 @@ export const chatCompletionKind: GenerationKind<ChatCompletionRequest> = {
   unservedFields: unservedInChat,
   toRequests: (requestId, fields, defaults) => [toChatRequest(requestId, fields, defaults)],
   paths: chatRequestPaths,
-  toAnswer: toChatCompletion,
-  toChunks: toChatChunks,
+  toAnswer: (head, generations, fields, formats) =>
+    toChatCompletion(head, parseGenerations(generations, chatParsing(fields, formats))),
+  toChunks: (head, generations, usage, fields, formats) =>
+    toChatChunks(head, parseGenerations(generations, chatParsing(fields, formats)), usage),
 };

@@ -10,6 +10,8 @@ import type { RequestPaths } from "../http/wire-parameter.ts";
 import type { Config } from "../settings/config.ts";
 import type { AnswerHead, StreamUsageOptions } from "./chat-answer.ts";
 import type { Generation } from "./generations.ts";
+import { modelFormatsOf } from "./parsed-output/model-formats.ts";
+import type { ConfiguredFormats, ModelFormats } from "./parsed-output/model-formats.ts";
 import { parseFields } from "./schemas/parse-fields.ts";
 import { refuseUnservedFields } from "./schemas/unserved-fields.ts";
 import type { UnservedFields } from "./schemas/unserved-fields.ts";
@@ -39,18 +41,24 @@ export interface PromptKind<Fields extends CommonFields> {
 
 /** One kind of request: its fields and its answers. */
 export interface GenerationKind<Fields extends CommonFields> extends PromptKind<Fields> {
-  toAnswer(head: AnswerHead, generations: AsyncIterable<Generation>, fields: Fields): Promise<object>;
+  toAnswer(
+    head: AnswerHead,
+    generations: AsyncIterable<Generation>,
+    fields: Fields,
+    formats: ModelFormats,
+  ): Promise<object>;
   toChunks(
     head: AnswerHead,
     generations: AsyncIterable<Generation>,
     usage: StreamUsageOptions,
     fields: Fields,
+    formats: ModelFormats,
     describeError: (error: unknown) => ErrorBody,
   ): AsyncGenerator<object>;
   /** Default: OpenAI's chunks. */
   readonly eventFormat?: EventFormat;
   /** What the answer leaves out although the request asks for it. Default: nothing. */
-  warnings?(fields: Fields): readonly string[];
+  warnings?(fields: Fields, formats: ModelFormats): readonly string[];
 }
 
 /** A body whose fields have valid types. */
@@ -77,7 +85,14 @@ export function parseBody<Fields extends CommonFields>(
 /** The settings that limit requests. */
 export type RequestConfig = Pick<Config, "maxLogprobs" | "defaultExtraArguments"> & {
   readonly engine: Pick<Config["engine"], "maxNumWaiting">;
+  /** Default: the formats that the chat template shows. */
+  readonly outputFormats?: ConfiguredFormats;
 };
+
+/** The formats of the output of a request's model. */
+export function formatsOf({ engine, config }: Pick<RequestContext, "engine" | "config">): ModelFormats {
+  return modelFormatsOf(engine, config.outputFormats);
+}
 
 /** The engine and tenant of a request. */
 export interface RequestContext {
@@ -98,6 +113,7 @@ export function createRequests<Fields extends CommonFields>(
   const requests = kind.toRequests(head.id, fields, {
     maxLogprobs: config.maxLogprobs,
     tenant,
+    formats: formatsOf({ engine, config }),
     samplingParams: {
       ...engine.modelInfo?.defaultSamplingParams,
       extraArgs: { ...config.defaultExtraArguments, ...extraArguments },

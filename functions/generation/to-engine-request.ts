@@ -6,11 +6,18 @@ import type {
   ContentPart,
   GenerationRequest,
   ImagePart,
+  ReasoningParams,
   SamplingParams,
+  StructuredOutput,
+  ToolDefinition,
 } from "../../engine/index.ts";
 import { HttpError } from "../http/errors.ts";
 import type { RequestPaths } from "../http/wire-parameter.ts";
 import type { EchoOptions } from "./completion-answer.ts";
+import type { ModelFormats } from "./parsed-output/model-formats.ts";
+import type { OutputParsing } from "./parsed-output/output-parser.ts";
+import { planTools, UnenforceableTool } from "./parsed-output/tool-plan.ts";
+import type { ToolPlan } from "./parsed-output/tool-plan.ts";
 import type { ChatCompletionRequest, ChatMessageFields } from "./schemas/chat-completion-request.ts";
 import { DEFAULT_MAX_TOKENS } from "./schemas/completion-request.ts";
 import type { CompletionRequest } from "./schemas/completion-request.ts";
@@ -22,14 +29,16 @@ export interface RequestDefaults {
   readonly samplingParams: Partial<SamplingParams>;
   /** See `AppEnvironment`. */
   readonly tenant: string;
+  readonly formats: ModelFormats;
 }
 
 /** Throws HttpError or EngineError `invalid_argument` for values out of range. */
 export function toChatRequest(
   requestId: string,
   fields: ChatCompletionRequest,
-  { maxLogprobs, samplingParams: defaults, tenant }: RequestDefaults,
+  { maxLogprobs, samplingParams: defaults, tenant, formats }: RequestDefaults,
 ): GenerationRequest {
+  const plan = planToolsOf(fields, formats);
   const logprobs = fields.logprobs ? (fields.top_logprobs ?? 0) : null;
   checkLogprobs(logprobs, maxLogprobs, "top_logprobs");
   checkLogprobs(fields.prompt_logprobs ?? null, maxLogprobs, "prompt_logprobs");
@@ -51,10 +60,67 @@ export function toChatRequest(
         maxTokens: fields.max_completion_tokens ?? fields.max_tokens,
         logprobs,
         promptLogprobs: fields.prompt_logprobs ?? null,
+        structuredOutput: plan?.structuredOutput ?? structuredOutputOf(fields),
+        keptSpecialTokens: plan?.parsing.format.specialTokens ?? [],
+        reasoning: reasoningOf(fields, formats),
       },
       defaults,
     ),
   };
+}
+
+/** How the text of the answer is parsed. Throws like `toChatRequest`. */
+export function chatParsing(fields: ChatCompletionRequest, formats: ModelFormats): OutputParsing {
+  return {
+    toolCalls: planToolsOf(fields, formats)?.parsing ?? null,
+    reasoning: formats.reasoning,
+    includesReasoning: fields.include_reasoning ?? true,
+  };
+}
+
+function planToolsOf(fields: ChatCompletionRequest, { toolCalls: format }: ModelFormats): ToolPlan | null {
+  try {
+    return planTools(
+      {
+        tools: fields.tools ?? [],
+        choice: fields.tool_choice ?? "auto",
+        isParallel: fields.parallel_tool_calls ?? true,
+        answerForm: structuredOutputOf(fields),
+        schemaField: (tool) => toolField(fields, tool, "parameters"),
+      },
+      format,
+    );
+  } catch (error) {
+    if (!(error instanceof UnenforceableTool)) throw error;
+    const parameter = toolField(fields, error.tool, "strict");
+    throw new HttpError(
+      400,
+      "invalid_value",
+      `${parameter} ${error.message}. Leave it out, or send tool_choice: required.`,
+      { parameter, cause: error },
+    );
+  }
+}
+
+function toolField({ tools }: ChatCompletionRequest, tool: ToolDefinition, field: "parameters" | "strict"): string {
+  return `tools[${tools?.indexOf(tool) ?? 0}].function.${field}`;
+}
+
+function reasoningOf(
+  { thinking_token_budget: budget }: ChatCompletionRequest,
+  { reasoning }: ModelFormats,
+): ReasoningParams | null {
+  if (reasoning !== null) {
+    const { start, end, startsInside } = reasoning;
+    return { start, end, startsInside, tokenBudget: budget ?? null };
+  }
+  if (typeof budget !== "number") return null;
+  throw new HttpError(
+    400,
+    "invalid_value",
+    "thinking_token_budget cannot be applied: this model does not mark its thinking. REASONING_PARSER sets its markers.",
+    { parameter: "thinking_token_budget" },
+  );
 }
 
 /** With `tool_choice: none`, the model does not see the tools. */
@@ -89,6 +155,7 @@ export function toCompletionRequests(
       maxTokens: promptOnly ? 1 : (fields.max_tokens ?? DEFAULT_MAX_TOKENS),
       logprobs,
       promptLogprobs: fields.prompt_logprobs ?? (echo ? logprobs : null),
+      structuredOutput: structuredOutputOf(fields),
     },
     defaults,
   );
@@ -142,7 +209,8 @@ export function chatRequestPaths(fields: ChatCompletionRequest): RequestPaths {
         })
       : [],
   );
-  return { prompt: "messages", images, structuredOutput: structuredOutputField(fields) };
+  const isToolForm = structuredOutputOf(fields) === null && (fields.tools ?? []).length > 0;
+  return { prompt: "messages", images, structuredOutput: isToolForm ? "tools" : structuredOutputField(fields) };
 }
 
 /** The field of the part that contains the image. */
@@ -168,11 +236,14 @@ interface OwnParams {
   readonly maxTokens: number | null | undefined;
   readonly logprobs: number | null;
   readonly promptLogprobs: number | null;
+  readonly structuredOutput: StructuredOutput | null;
+  readonly keptSpecialTokens?: readonly string[];
+  readonly reasoning?: ReasoningParams | null;
 }
 
 function toSamplingParams(
   fields: SamplingFields,
-  { maxTokens, logprobs, promptLogprobs }: OwnParams,
+  { maxTokens, logprobs, promptLogprobs, structuredOutput, keptSpecialTokens, reasoning }: OwnParams,
   defaults: Partial<SamplingParams>,
 ): SamplingParams {
   return createSamplingParams({
@@ -196,7 +267,9 @@ function toSamplingParams(
     skipSpecialTokens: fields.skip_special_tokens ?? undefined,
     logprobs,
     promptLogprobs,
-    structuredOutput: structuredOutputOf(fields),
+    structuredOutput,
+    keptSpecialTokens,
+    reasoning,
     extraArgs: { ...defaults.extraArgs, ...fields.vllm_xargs },
   });
 }

@@ -46,5 +46,7 @@ function toWireStructuredOutput(form: StructuredOutput): object {
       return { grammar: form.grammar };
     case "choice":
       return { choice: form.choices };
+    case "structural":
+      return { structural_tag: form.format };
   }
 }

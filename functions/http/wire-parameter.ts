@@ -27,10 +27,12 @@ export interface RequestPaths {
   readonly prompt: string;
   /** Paths of all images, in order. */
   readonly images: readonly string[];
-  /** `response_format` or `structured_outputs`. */
+  /** `response_format`, `structured_outputs` or `tools`. */
   readonly structuredOutput: string;
   /** By the engine's name: fields that only this request calls by another name. */
   readonly names?: Readonly<Record<string, string>>;
+  /** For a request that is converted to a chat completion: replaces paths of a chat completion in an error by its own. */
+  rename?(text: string): string;
 }
 
 /**

@@ -37,6 +37,7 @@ export function createScriptedEngine(scriptOf: (request: GenerationRequest) => S
       vocabSize: 1000,
       acceptsImages: true,
       hasChatTemplate: true,
+      chatTemplate: "{{ messages }}",
       eosTokenIds: [2],
       specialTokens: {},
       defaultSamplingParams: { topK: 50, maxTokens: 256 },

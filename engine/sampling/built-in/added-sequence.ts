@@ -1,4 +1,5 @@
 /** A row that joins the batch, with the additional data for built-in processors. */
+import type { ThinkingBudget } from "../../core/engine-request.ts";
 import type { CompiledGrammar } from "../../structured-output/compiled-grammar.ts";
 import type { AddedRequest, BatchUpdate } from "../contract/logits-processor.ts";
 
@@ -6,6 +7,7 @@ export interface AddedSequence extends AddedRequest {
   /** No word is empty. */
   readonly badWordsTokenIds: readonly (readonly number[])[];
   readonly grammar: CompiledGrammar | null;
+  readonly thinkingBudget?: ThinkingBudget | undefined;
 }
 
 export interface SequenceBatchUpdate extends BatchUpdate {

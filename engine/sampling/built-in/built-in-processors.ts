@@ -7,6 +7,7 @@ import { LogitBiasLogitsProcessor } from "./logit-bias.ts";
 import { MinPLogitsProcessor } from "./min-p.ts";
 import { MinTokensLogitsProcessor } from "./min-tokens.ts";
 import { PenaltiesLogitsProcessor } from "./penalties.ts";
+import { ThinkingBudgetLogitsProcessor } from "./thinking-budget.ts";
 
 /** @param eosTokenIds The model's end tokens, for `MinTokensLogitsProcessor`. */
 export function createBuiltInProcessors(
@@ -21,6 +22,8 @@ export function createBuiltInProcessors(
       new BadWordsLogitsProcessor(config),
       new MinTokensLogitsProcessor(config, eosTokenIds),
       new LogitBiasLogitsProcessor(config),
+      // Last, since it leaves a single token.
+      new ThinkingBudgetLogitsProcessor(config),
     ],
     penalties: [new PenaltiesLogitsProcessor(config)],
     argmaxInvariant: [new MinPLogitsProcessor(config)],

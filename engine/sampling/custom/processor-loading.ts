@@ -4,7 +4,7 @@ import { EngineError } from "../../contract/errors.ts";
 import type { SamplingParams } from "../../contract/sampling-params.ts";
 import type { LogitsProcessor } from "../contract/logits-processor.ts";
 import { isAsyncFunction, refusePromise } from "../contract/synchronous.ts";
-import { callWithin, CallTimeout } from "./call-within.ts";
+import { callWithin, CallTimeout } from "../../call-within.ts";
 import { findProcessorModule } from "./find-processor-module.ts";
 import { freezeSamplingParams } from "./freeze-sampling-params.ts";
 import { requireProcessorClass, walkExports } from "./processor-class.ts";

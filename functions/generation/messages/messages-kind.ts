@@ -2,9 +2,13 @@
 import { toAnthropicError } from "../../http/anthropic-error.ts";
 import type { EventFormat } from "../../http/sse.ts";
 import type { GenerationKind, PromptKind } from "../generation-kind.ts";
-import { parsedAsText } from "../parsed-output/parsed-as-text.ts";
+import type { Generation } from "../generations.ts";
+import type { ModelFormats } from "../parsed-output/model-formats.ts";
+import type { ParsedGeneration } from "../parsed-output/parsed-delta.ts";
+import { parseGenerations } from "../parsed-output/parse-generations.ts";
+import type { ChatCompletionRequest } from "../schemas/chat-completion-request.ts";
 import { unservedInMessages } from "../schemas/unserved-fields.ts";
-import { toChatRequest } from "../to-engine-request.ts";
+import { chatParsing, toChatRequest } from "../to-engine-request.ts";
 import { toMessage, toMessageEvents } from "./messages-answer.ts";
 import { countTokensRequest, hostedTypesOf, messagesRequest } from "./messages-request.ts";
 import type { CountTokensRequest, MessagesRequest } from "./messages-request.ts";
@@ -17,27 +21,49 @@ const eventFormat: EventFormat = {
   end: null,
 };
 
+function parsed(
+  generations: AsyncIterable<Generation>,
+  fields: MessagesRequest,
+  formats: ModelFormats,
+): AsyncGenerator<ParsedGeneration> {
+  return parseGenerations(generations, chatParsing(messagesToChatFields(fields), formats));
+}
+
 export const messagesKind: GenerationKind<MessagesRequest> = {
   idPrefix: "msg_",
   schema: messagesRequest,
   unservedFields: unservedInMessages,
-  toRequests: (requestId, fields, defaults) => [toChatRequest(requestId, messagesToChatFields(fields), defaults)],
+  toRequests: (requestId, fields, defaults) => [
+    toChatRequest(requestId, withoutVainBudget(messagesToChatFields(fields), defaults.formats), defaults),
+  ],
   paths: messagesRequestPaths,
-  toAnswer: (head, generations) => toMessage(head, parsedAsText(generations)),
-  toChunks: (head, generations) => toMessageEvents(head, parsedAsText(generations)),
+  toAnswer: (head, generations, fields, formats) => toMessage(head, parsed(generations, fields, formats)),
+  toChunks: (head, generations, _usage, fields, formats) => toMessageEvents(head, parsed(generations, fields, formats)),
   eventFormat,
-  warnings(fields) {
+  warnings(fields, formats) {
     const types = hostedTypesOf(fields);
-    if (types.length === 0) return [];
-    return [`The service has no tools of its own; the model does not see these tools: ${types.join(", ")}.`];
+    const isVain = formats.reasoning === null && fields.thinking?.type === "enabled";
+    return [
+      ...(types.length > 0
+        ? [`The service has no tools of its own; the model does not see these tools: ${types.join(", ")}.`]
+        : []),
+      ...(isVain ? ["This model does not mark its thinking, so thinking has no effect."] : []),
+    ];
   },
 };
+
+/** Clients of Anthropic's models ask every model to think. */
+function withoutVainBudget(fields: ChatCompletionRequest, { reasoning }: ModelFormats): ChatCompletionRequest {
+  return reasoning === null ? { ...fields, thinking_token_budget: null } : fields;
+}
 
 /** A prompt of which only the tokens are counted. */
 export const countedPromptKind: PromptKind<CountTokensRequest> = {
   idPrefix: "count_",
   schema: countTokensRequest,
   unservedFields: unservedInMessages,
-  toRequests: (requestId, fields, defaults) => [toChatRequest(requestId, promptToChatFields(fields), defaults)],
+  toRequests: (requestId, fields, defaults) => [
+    toChatRequest(requestId, withoutVainBudget(promptToChatFields(fields), defaults.formats), defaults),
+  ],
   paths: messagesRequestPaths,
 };

@@ -62,7 +62,8 @@ function thinkingFields({
 }
 
 /** Paths of the request's prompt and images, for errors. */
-export function messagesRequestPaths({ messages }: Pick<MessagesRequest, "messages">): RequestPaths {
+export function messagesRequestPaths(fields: CountTokensRequest): RequestPaths {
+  const { messages, output_config: config } = fields;
   return {
     prompt: "messages",
     images: messages.flatMap(({ content }, message) =>
@@ -77,8 +78,13 @@ export function messagesRequestPaths({ messages }: Pick<MessagesRequest, "messag
             );
           }),
     ),
-    structuredOutput: "output_config.format",
+    structuredOutput: config?.format ? "output_config.format" : "tools",
     names: { stop: "stop_sequences" },
+    rename: (text) =>
+      text.replace(/\btools\[(\d+)\]\.function\.(\w+)/g, (_, index: string, field: string) => {
+        const position = toolsOf(fields)[Number(index)]?.index ?? index;
+        return `tools[${position}].${field === "parameters" ? "input_schema" : field}`;
+      }),
   };
 }
 

@@ -24,6 +24,8 @@ export interface CallRules {
   readonly mode: "auto" | "required";
   /** Whether more than one call may follow. */
   readonly isParallel: boolean;
+  /** The request's field with the schema of a tool, for errors. */
+  schemaField(tool: ToolDefinition): string;
 }
 
 export interface ToolCallFormat {

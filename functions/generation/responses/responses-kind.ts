@@ -1,9 +1,12 @@
 /** Responses: fields, request and answer. */
 import type { EventFormat } from "../../http/sse.ts";
 import type { GenerationKind } from "../generation-kind.ts";
-import { parsedAsText } from "../parsed-output/parsed-as-text.ts";
+import type { Generation } from "../generations.ts";
+import type { ModelFormats } from "../parsed-output/model-formats.ts";
+import type { ParsedGeneration } from "../parsed-output/parsed-delta.ts";
+import { parseGenerations } from "../parsed-output/parse-generations.ts";
 import { unservedInResponses } from "../schemas/unserved-fields.ts";
-import { toChatRequest } from "../to-engine-request.ts";
+import { chatParsing, toChatRequest } from "../to-engine-request.ts";
 import { hostedTypesOf } from "./response-tools.ts";
 import { toResponse, toResponseEvents } from "./responses-answer.ts";
 import { responsesRequest } from "./responses-request.ts";
@@ -18,15 +21,23 @@ const eventFormat: EventFormat = {
   end: null,
 };
 
+function parsed(
+  generations: AsyncIterable<Generation>,
+  fields: ResponsesRequest,
+  formats: ModelFormats,
+): AsyncGenerator<ParsedGeneration> {
+  return parseGenerations(generations, chatParsing(responsesToChatFields(fields), formats));
+}
+
 export const responsesKind: GenerationKind<ResponsesRequest> = {
   idPrefix: "resp_",
   schema: responsesRequest,
   unservedFields: unservedInResponses,
   toRequests: (requestId, fields, defaults) => [toChatRequest(requestId, responsesToChatFields(fields), defaults)],
   paths: responsesRequestPaths,
-  toAnswer: (head, generations, fields) => toResponse(head, parsedAsText(generations), fields),
-  toChunks: (head, generations, _usage, fields, describeError) =>
-    toResponseEvents(head, parsedAsText(generations), fields, describeError),
+  toAnswer: (head, generations, fields, formats) => toResponse(head, parsed(generations, fields, formats), fields),
+  toChunks: (head, generations, _usage, fields, formats, describeError) =>
+    toResponseEvents(head, parsed(generations, fields, formats), fields, describeError),
   eventFormat,
   warnings(fields) {
     const types = hostedTypesOf(fields);

@@ -2,7 +2,7 @@
 import type { RequestPaths } from "../../http/wire-parameter.ts";
 import type { ChatCompletionRequest, ChatMessageFields } from "../schemas/chat-completion-request.ts";
 import type { InputItem, ItemContent } from "./input-items.ts";
-import { toolsForModel } from "./response-tools.ts";
+import { functionsOf, toolsForModel } from "./response-tools.ts";
 import type { ResponsesRequest } from "./responses-request.ts";
 
 type AssistantTurn = Extract<ChatMessageFields, { role: "assistant" }>;
@@ -46,7 +46,8 @@ export function includesLogprobs({ include, top_logprobs: numTopLogprobs }: Resp
 }
 
 /** Paths of the request's prompt and images, for errors. */
-export function responsesRequestPaths({ input, structured_outputs: structured }: ResponsesRequest): RequestPaths {
+export function responsesRequestPaths(fields: ResponsesRequest): RequestPaths {
+  const { input, structured_outputs: structured } = fields;
   const items = typeof input === "string" ? [] : input;
   return {
     prompt: "input",
@@ -57,9 +58,19 @@ export function responsesRequestPaths({ input, structured_outputs: structured }:
         type === "input_image" ? [`input[${index}].${field}[${part}].image_url`] : [],
       );
     }),
-    structuredOutput: structured ? "structured_outputs" : "text.format",
+    structuredOutput: isFormed(fields) ? (structured ? "structured_outputs" : "text.format") : "tools",
     names: { maxTokens: "max_output_tokens" },
+    rename: (text) =>
+      text.replace(/\btools\[(\d+)\]\.function\.(\w+)/g, (_, index: string, field: string) => {
+        const name = toolsForModel(fields).tools[Number(index)]?.name;
+        return `tools[${functionsOf(fields).find(({ tool }) => tool.name === name)?.index ?? index}].${field}`;
+      }),
   };
+}
+
+/** Whether a field other than the tools prescribes the form of the text. */
+function isFormed({ text, structured_outputs: structured }: ResponsesRequest): boolean {
+  return Boolean(structured) || (text?.format?.type ?? "text") !== "text";
 }
 
 function contentOf(item: InputItem): [field: string, content: ItemContent] {

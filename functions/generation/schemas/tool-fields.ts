@@ -4,12 +4,16 @@ import { z } from "zod";
 import { structuredOutputLimits } from "../../../engine/index.ts";
 import type { JsonObject, ToolDefinition } from "../../../engine/index.ts";
 import { parseBoundedJson } from "../../http/bounded-json.ts";
-import { addIssue, boundedJson, boundedList, flag, name, text } from "./wire-types.ts";
+import { addIssue, boundedJson, boundedList, boundedText, flag, name, text } from "./wire-types.ts";
 
 /** Twice as many as OpenAI accepts: clients of several MCP servers collect this many. Each is printed into the prompt. */
 export const MAX_TOOLS = 256;
 /** Calls of one turn. */
 export const MAX_TOOL_CALLS = 256;
+/** Characters. The largest descriptions are manuals of a few thousand. */
+const MAX_DESCRIPTION_LENGTH = 65_536;
+/** Values and characters of the arguments of a call, which may contain a file that the model wrote. */
+const MAX_ARGUMENTS_SIZE = 524_288;
 /** OpenAI's rule. Some formats of calls have no way to quote other names. */
 const toolNamePattern = /^[a-zA-Z0-9_-]{1,64}$/;
 
@@ -22,14 +26,20 @@ export const toolName = text.regex(toolNamePattern, {
   abort: true,
 });
 
+/** An object with any members. Its type is checked before its size. */
+function jsonObject(maxSize: number, rule: string) {
+  return z
+    .unknown()
+    .refine((value): boolean => isJsonObject(value), { error: rule, abort: true })
+    .pipe(boundedJson(maxSize))
+    .pipe(z.record(z.string(), z.unknown(), rule));
+}
+
 /** The values and characters of a schema are at most as many as the bytes of a structured output. */
-export const parameters = boundedJson(structuredOutputLimits.sourceBytes)
-  .pipe(z.record(z.string(), z.unknown(), "must be a JSON Schema: an object"))
-  .refine(({ type }) => type === undefined || type === "object", {
-    path: ["type"],
-    error: "must be object: the arguments of a function are an object",
-    abort: true,
-  });
+export const parameters = jsonObject(structuredOutputLimits.sourceBytes, "must be a JSON Schema: an object").refine(
+  ({ type }) => type === undefined || type === "object",
+  { path: ["type"], error: "must be object: the arguments of a function are an object", abort: true },
+);
 
 const functionRule = 'must be an object: {"name": …, "parameters": …}';
 
@@ -38,7 +48,12 @@ const tool = z
     {
       type: z.literal("function", "must be function: the service has no other tools"),
       function: z.object(
-        { name: toolName, description: text.nullish(), parameters: parameters.nullish(), strict: flag.nullish() },
+        {
+          name: toolName,
+          description: boundedText(MAX_DESCRIPTION_LENGTH).nullish(),
+          parameters: parameters.nullish(),
+          strict: flag.nullish(),
+        },
         functionRule,
       ),
     },
@@ -51,13 +66,18 @@ const tool = z
 /** `named`: the model must call this tool, once. */
 export type ToolChoice = "auto" | "none" | "required" | { readonly named: string };
 
+const toolChoiceRule = 'must be auto, none, required or {"type": "function", "function": {"name": …}}';
+
 const toolChoice = z
   .union(
     [
-      z.enum(["auto", "none", "required"]),
-      z.object({ type: z.literal("function"), function: z.object({ name: toolName }) }),
+      z.enum(["auto", "none", "required"], toolChoiceRule),
+      z.object({
+        type: z.literal("function", "must be function"),
+        function: z.object({ name: toolName }, 'must be an object: {"name": …}'),
+      }),
     ],
-    'must be auto, none, required or {"type": "function", "function": {"name": …}}',
+    toolChoiceRule,
   )
   .transform((choice): ToolChoice => (typeof choice === "string" ? choice : { named: choice.function.name }));
 
@@ -68,17 +88,20 @@ export const toolFields = {
 };
 
 /** Clients send the text that they received; chat templates need the object. */
-const callArguments = z
-  .union([text, z.record(z.string(), z.unknown())], "must be a string with a JSON object")
-  .transform((given, context): JsonObject => {
-    if (typeof given !== "string") return given;
-    if (given.trim() === "") return {};
-    const parsed = parseBoundedJson(given);
-    if (parsed.kind === "parsed" && isJsonObject(parsed.value)) return parsed.value;
-    const problem = parsed.kind === "refused" ? `which ${parsed.problem}` : "which is not an object";
-    context.addIssue({ code: "custom", message: `must be a string with a JSON object, ${problem}` });
-    return z.NEVER;
-  });
+const argumentsRule = "must be a string with a JSON object";
+const givenArguments = z.union(
+  [boundedText(MAX_ARGUMENTS_SIZE), jsonObject(MAX_ARGUMENTS_SIZE, argumentsRule)],
+  argumentsRule,
+);
+const callArguments = givenArguments.transform((given, context): JsonObject => {
+  if (typeof given !== "string") return given;
+  if (given.trim() === "") return {};
+  const parsed = parseBoundedJson(given);
+  if (parsed.kind === "parsed" && isJsonObject(parsed.value)) return parsed.value;
+  const problem = parsed.kind === "refused" ? `which ${parsed.problem}` : "which is not an object";
+  context.addIssue({ code: "custom", message: `must be a string with a JSON object, ${problem}` });
+  return z.NEVER;
+});
 
 const toolCall = z.object(
   {

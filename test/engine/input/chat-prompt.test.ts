@@ -12,7 +12,7 @@ const walking = new ChatTemplate(
 
 function render(template: ChatTemplate, ...content: ContentPart[]) {
   const messages = [{ role: "user", content }] as const;
-  return renderChat(messages, { template, imagePlaceholder: "<image>", addGenerationPrompt: true });
+  return renderChat({ messages, addGenerationPrompt: true }, { template, imagePlaceholder: "<image>" });
 }
 
 const image = (reference: string): ContentPart => ({ type: "image", reference });
@@ -44,14 +44,14 @@ test("a message given as a string is one text part, and private use characters p
     { role: "user", content: "\uE000\uE001 <image>" },
     { role: "assistant", content: "\uE002" },
   ] as const;
-  const rendered = renderChat(messages, { template: walking, imagePlaceholder: "<image>", addGenerationPrompt: true });
+  const rendered = renderChat({ messages, addGenerationPrompt: true }, { template: walking, imagePlaceholder: "<image>" });
   expect(rendered.text).toBe("[\uE000\uE001 <image>|][\uE002|]");
   expect(rendered.literal).toEqual([{ start: 4, end: 11 }]);
 });
 
 test("without images in the model, no text is a placeholder", () => {
   const messages = [{ role: "user", content: "an <image>" }] as const;
-  expect(renderChat(messages, { template: printing, imagePlaceholder: null, addGenerationPrompt: true })).toEqual({
+  expect(renderChat({ messages, addGenerationPrompt: true }, { template: printing, imagePlaceholder: null })).toEqual({
     text: "[an <image>]",
     literal: [],
   });

@@ -88,7 +88,7 @@ describe("a structured output", () => {
   test("is compiled, and null if absent", async () => {
     const structuredOutput = { kind: "choice", choices: ["red", "green"] } as const;
     expect(await resolve({ structuredOutput })).toMatchObject({ grammar: { id: expect.any(String) } });
-    expect(await resolve({})).toEqual({ badWordsTokenIds: [], grammar: null });
+    expect(await resolve({})).toEqual({ badWordsTokenIds: [], textTokenIds: [], grammar: null });
   });
 
   test("that cannot be compiled is the caller's error", async () => {

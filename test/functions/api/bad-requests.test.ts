@@ -14,6 +14,11 @@ interface ErrorAnswer {
 }
 
 const user = (content: unknown) => ({ messages: [{ role: "user", content }] });
+const tool = (fields: object = {}) => ({ type: "function", function: { name: "look_up", ...fields } });
+const named = (name: string) => ({ type: "function", function: { name } });
+const assistantCalling = (call: object) => ({
+  messages: [{ role: "assistant", tool_calls: [{ id: "1", type: "function", function: call }] }],
+});
 const longKey = "x".repeat(200_000);
 
 /** Body, path of the invalid field, and message. */
@@ -29,10 +34,10 @@ const badChats: [unknown, string | null, RegExp][] = [
   [
     { messages: [{ role: "wizard", content: "a" }] },
     "messages[0].role",
-    /one of system, developer, user, assistant; got "wizard"/,
+    /one of system, developer, user, assistant, tool; got "wizard"/,
   ],
   [{ messages: [{ content: "a" }] }, "messages[0].role", /one of system/],
-  [{ messages: [{ role: "tool", content: "a", tool_call_id: "1" }] }, "messages[0].role", /the service has no tools/],
+  [{ messages: [{ role: "function", content: "a", name: "f" }] }, "messages[0].role", /got "function"/],
   [{ messages: ["hi"] }, "messages[0]", /must be an object/],
   [user(5), "messages[0].content", /must be a string or a list of parts/],
   [user(null), "messages[0].content", /must be a string or a list of parts/],
@@ -69,8 +74,19 @@ const badChats: [unknown, string | null, RegExp][] = [
   ],
   [
     { messages: [{ role: "assistant", content: null, tool_calls: [{ id: "1" }] }] },
-    "messages[0].tool_calls",
-    /not supported/,
+    "messages[0].tool_calls[0].function",
+    /must be an object/,
+  ],
+  [assistantCalling({ name: "a b" }), "messages[0].tool_calls[0].function.name", /1 to 64 letters, .* got "a b"/],
+  [
+    assistantCalling({ name: "f", arguments: "{" }),
+    "messages[0].tool_calls[0].function.arguments",
+    /a string with a JSON object, which is not valid JSON/,
+  ],
+  [
+    assistantCalling({ name: "f", arguments: "[1]" }),
+    "messages[0].tool_calls[0].function.arguments",
+    /which is not an object/,
   ],
   [{ ...chatBody, temperature: "NaN" }, "temperature", /must be a number/],
   [JSON.stringify(chatBody).replace("}]}", '}],"temperature":1e999}'), "temperature", /must be a finite number/],
@@ -113,8 +129,36 @@ const badChats: [unknown, string | null, RegExp][] = [
   [{ ...chatBody, vllm_xargs: { a: {} } }, "vllm_xargs.a", /string, number or boolean/],
   [{ ...chatBody, n: 1.5 }, "n", /whole number/],
   [{ ...chatBody, best_of: 3 }, "best_of", /not supported by this service; n returns that many choices/],
-  [{ ...chatBody, tools: [{ type: "function" }] }, "tools", /not supported/],
-  [{ ...chatBody, tool_choice: "required" }, "tool_choice", /not supported/],
+  [{ ...chatBody, tools: [{ type: "function" }] }, "tools[0].function", /must be an object/],
+  [{ ...chatBody, tools: [{ type: "web_search" }] }, "tools[0].type", /must be function/],
+  [{ ...chatBody, tools: [tool({ name: "look up" })] }, "tools[0].function.name", /1 to 64 letters/],
+  [{ ...chatBody, tools: [tool({ name: "a".repeat(65) })] }, "tools[0].function.name", /1 to 64 letters/],
+  [{ ...chatBody, tools: [tool({ name: "" })] }, "tools[0].function.name", /1 to 64 letters/],
+  [{ ...chatBody, tools: [tool(), tool()] }, "tools[1].function.name", /is the name of two tools: look_up/],
+  [
+    { ...chatBody, tools: Array.from({ length: 1000 }, (_, index) => tool({ name: `tool_${index}` })) },
+    "tools",
+    /at most 256 entries, not 1000/,
+  ],
+  [{ ...chatBody, tools: [tool({ parameters: "{}" })] }, "tools[0].function.parameters", /must be a JSON Schema/],
+  [
+    { ...chatBody, tools: [tool({ parameters: { type: "string" } })] },
+    "tools[0].function.parameters.type",
+    /must be object/,
+  ],
+  [{ ...chatBody, tool_choice: "required" }, "tool_choice", /only be given with tools/],
+  [{ ...chatBody, tool_choice: named("f") }, "tool_choice", /only be given with tools/],
+  [{ ...chatBody, tools: [tool()], tool_choice: named("f") }, "tool_choice", /a tool that tools does not have: f/],
+  [{ ...chatBody, tools: [tool()], tool_choice: "any" }, "tool_choice", /must be auto, none, required or/],
+  [
+    { ...chatBody, tools: [tool()], tool_choice: "required", response_format: { type: "json_object" } },
+    "response_format",
+    /cannot be combined with a tool_choice that requires a call/,
+  ],
+  [{ ...chatBody, chat_template_kwargs: { messages: [] } }, "chat_template_kwargs.messages", /set by the service/],
+  [{ ...chatBody, chat_template_kwargs: [] }, "chat_template_kwargs", /must be an object/],
+  [{ ...chatBody, reasoning_effort: "huge" }, "reasoning_effort", /must be none, minimal, low/],
+  [{ ...chatBody, thinking_token_budget: 5 }, "thinking_token_budget", /does not mark its thinking. REASONING_PARSER/],
   [{ ...chatBody, response_format: { type: "xml" } }, "response_format.type", /text, json_object or json_schema/],
   [{ ...chatBody, response_format: { type: "json_schema" } }, "response_format.json_schema", /must be an object/],
   [

@@ -138,6 +138,8 @@ test("all fields reach the engine under its names", async () => {
         ignoreEos: true,
         includeStopStringInOutput: true,
         skipSpecialTokens: false,
+        keptSpecialTokens: [],
+        reasoning: null,
         logprobs: 2,
         promptLogprobs: 1,
         structuredOutput: { kind: "json-schema", schema: '{"type":"object"}' },

@@ -64,6 +64,8 @@ const freeTexts = new Set([
   "messages[].content[].image_url",
   "messages[].content[].image_url.url",
   "messages[].content[].image_embeds",
+  "messages[].reasoning_content",
+  "messages[].reasoning",
   "prompt",
   "prompt[]",
   "stop",
@@ -131,8 +133,9 @@ describe("a list", () => {
       }
     });
 
-    // In processor options and JSON Schemas any short list passes.
-    test.for(fields.filter((field) => !/^mm_processor_kwargs\.\*$|\.(json|schema)(\.\*)?$/.test(field.path)))(
+    // In options, arguments and JSON Schemas any short list passes.
+    const anyList = /^(mm_processor|chat_template)_kwargs\.\*$|\.arguments\.\*$|\.(json|schema|parameters)(\.\*)?$/;
+    test.for(fields.filter((field) => !anyList.test(field.path)))(
       `is read by ${path} up to its first bad element at $path`,
       (field) => {
         for (const element of [{}, null]) {

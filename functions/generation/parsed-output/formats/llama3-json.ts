@@ -1,0 +1,46 @@
+/**
+ * `{"name": …, "parameters": …}` as the whole answer, as Llama 3.1 and later write calls; several are separated by
+ * semicolons. Since nothing marks a call, only names of the request's tools count.
+ */
+import { readJsonCall } from "../read-json.ts";
+import { createReadingParser, peek, skipSpace, tryRead } from "../text-source.ts";
+import type { Reading, TextSource } from "../text-source.ts";
+import type { ToolCallFormat } from "../tool-call-format.ts";
+import { leadingCalls } from "./call-forms.ts";
+
+const TAG = "<|python_tag|>";
+
+export const llama3JsonFormat: ToolCallFormat = {
+  name: "llama3_json",
+  specialTokens: [TAG],
+  createParser(tools) {
+    const names = new Set(tools.map(({ name }) => name));
+    return createReadingParser((source) => readCalls(source, (name) => names.has(name)));
+  },
+  formOf: (tools, rules) =>
+    leadingCalls(tools, rules, {
+      before: (name) => `{"name": ${JSON.stringify(name)}, "parameters": `,
+      after: "}",
+      between: "; ",
+      otherText: "[ \\t\\r\\n]*([^{< \\t\\r\\n]|<[^|])(.|\\n)*",
+    }),
+};
+
+function* readCalls(source: TextSource, isName: (name: string) => boolean): Reading<void> {
+  yield* skipSpace(source);
+  yield* tryRead(source, TAG);
+  yield* skipSpace(source);
+  if (!(yield* readJsonCall(source, { isName, needsArguments: true }))) {
+    source.position = 0;
+    return;
+  }
+  while (true) {
+    yield* skipSpace(source);
+    const start = source.position;
+    yield* tryRead(source, ";", ",");
+    yield* skipSpace(source);
+    if ((yield* peek(source)) === "{" && (yield* readJsonCall(source, { isName, needsArguments: true }))) continue;
+    source.position = start;
+    return;
+  }
+}

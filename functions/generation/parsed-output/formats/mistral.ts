@@ -1,0 +1,100 @@
+/**
+ * Mistral's calls after the special token `[TOOL_CALLS]`: a JSON list of calls up to version 7 of its tokenizer, and
+ * `name[ARGS]{…}`, with the token before each call, since version 11.
+ */
+import { randomInt } from "node:crypto";
+
+import { readJson, readJsonCall } from "../read-json.ts";
+import { createReadingParser, emitUntil, peek, readWhile, skipSpace, tryRead } from "../text-source.ts";
+import type { Reading, TextSource } from "../text-source.ts";
+import type { CallRules, ToolCallFormat } from "../tool-call-format.ts";
+import { listedCalls, taggedCalls } from "./call-forms.ts";
+
+const START = "[TOOL_CALLS]";
+const ARGUMENTS = "[ARGS]";
+const CALL_ID = "[CALL_ID]";
+const MAX_NAME_LENGTH = 256;
+const MAX_ID_LENGTH = 64;
+
+const idCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+const ID_LENGTH = 9;
+
+const base = {
+  specialTokens: [START, ARGUMENTS, CALL_ID],
+  createParser: () => createReadingParser(readCalls),
+  // The chat templates reject other ids.
+  createCallId: () => Array.from({ length: ID_LENGTH }, () => idCharacters[randomInt(idCharacters.length)]).join(""),
+};
+
+/** Both forms are read. Constrained calls have the form of the list. */
+export const mistralFormat: ToolCallFormat = {
+  ...base,
+  name: "mistral",
+  formOf: (tools, rules) =>
+    listedCalls(tools, rules, {
+      start: START,
+      before: (name) => `{"name": ${JSON.stringify(name)}, "arguments": `,
+      after: "}",
+    }),
+};
+
+/** Both forms are read. Constrained calls have the form `name[ARGS]{…}`. */
+export const mistralV11Format: ToolCallFormat = {
+  ...base,
+  name: "mistral_v11",
+  formOf: (tools, rules: CallRules) =>
+    taggedCalls(tools, rules, {
+      trigger: START,
+      before: (name) => `${name}${ARGUMENTS}`,
+      after: "",
+      between: "",
+    }),
+};
+
+function* readCalls(source: TextSource): Reading<void> {
+  while (true) {
+    const found = yield* emitUntil(source, [START]);
+    if (found === null) return;
+    const start = source.position;
+    yield* skipSpace(source);
+    const isCall = (yield* peek(source)) === "[" ? yield* readList(source) : yield* readNamedCall(source);
+    if (isCall) {
+      yield* skipSpace(source);
+    } else {
+      source.position = start;
+      source.emitText(found.space + START);
+    }
+  }
+}
+
+function* readList(source: TextSource): Reading<boolean> {
+  source.position += 1;
+  for (let isFirst = true; ; isFirst = false) {
+    yield* skipSpace(source);
+    const start = source.position;
+    if (!(yield* readJsonCall(source, { isName: (name) => name !== "", needsArguments: false }))) {
+      if (!isFirst) source.position = start;
+      return !isFirst;
+    }
+    yield* skipSpace(source);
+    if ((yield* tryRead(source, ",")) === null) break;
+  }
+  yield* tryRead(source, "]");
+  return true;
+}
+
+function* readNamedCall(source: TextSource): Reading<boolean> {
+  const name = yield* readWhile(source, /[\w.-]/, MAX_NAME_LENGTH);
+  if (name === "") return false;
+  yield* skipSpace(source);
+  if ((yield* tryRead(source, CALL_ID)) !== null) {
+    yield* readWhile(source, /\w/, MAX_ID_LENGTH);
+    yield* skipSpace(source);
+  }
+  yield* tryRead(source, ARGUMENTS);
+  yield* skipSpace(source);
+  if ((yield* peek(source)) !== "{") return false;
+  source.emit({ type: "call", name });
+  yield* readJson(source, (piece) => source.emitArguments(piece), true);
+  return true;
+}

@@ -1,0 +1,102 @@
+/**
+ * `<tool_call><function=name><parameter=key>value</parameter></function></tool_call>`, as Qwen 3 Coder writes calls.
+ * Values are raw text, so the schema of the tool says which of them are numbers, flags or JSON.
+ */
+import type { JsonObject, ToolDefinition } from "../../../../engine/index.ts";
+import { createReadingParser, lengthOfBegunMarker, peek, readWhile, skipSpace, tryRead } from "../text-source.ts";
+import type { Reading, TextSource } from "../text-source.ts";
+import type { ToolCallFormat } from "../tool-call-format.ts";
+import { hermesFormat, readHermesBody, readTaggedCalls } from "./hermes.ts";
+import { parseLoosely, typeNameOf, typesOf } from "./schema-types.ts";
+
+const MAX_NAME_LENGTH = 256;
+const PARAMETER_END = "</parameter>";
+
+export const qwen3XmlFormat: ToolCallFormat = {
+  name: "qwen3_coder",
+  specialTokens: hermesFormat.specialTokens,
+  createParser: (tools) =>
+    createReadingParser((source) => readTaggedCalls(source, (body) => readXmlOrJsonBody(body, tools))),
+  // Raw text cannot carry every schema. The JSON form between the same tags can, and the parser reads both.
+  formOf: hermesFormat.formOf,
+};
+
+function* readXmlOrJsonBody(source: TextSource, tools: readonly ToolDefinition[]): Reading<boolean> {
+  if ((yield* peek(source)) === "{") return yield* readHermesBody(source);
+  const name = yield* readTagName(source, "<function=");
+  if (name === null) return false;
+  const properties = propertiesOf(tools.find((tool) => tool.name === name));
+  source.emit({ type: "call", name });
+  source.emitArguments("{");
+  for (let isFirst = true; ; isFirst = false) {
+    yield* skipSpace(source);
+    const key = yield* readTagName(source, "<parameter=");
+    if (key === null) break;
+    source.emitArguments(`${isFirst ? "" : ", "}${JSON.stringify(key)}: `);
+    if (!(yield* readValue(source, properties[key]))) return true;
+  }
+  // Arguments stay incomplete if the output ends within them, as in every other format.
+  if ((yield* peek(source)) === "") return true;
+  source.emitArguments("}");
+  yield* tryRead(source, "</function>");
+  return true;
+}
+
+function* readTagName(source: TextSource, start: "<function=" | "<parameter="): Reading<string | null> {
+  const position = source.position;
+  if ((yield* tryRead(source, start)) !== null) {
+    const name = yield* readWhile(source, /[^<>\n]/, MAX_NAME_LENGTH);
+    if (name !== "" && (yield* tryRead(source, ">")) !== null) return name.trim();
+  }
+  source.position = position;
+  return null;
+}
+
+function propertiesOf(tool: ToolDefinition | undefined): JsonObject {
+  const properties = tool?.parameters?.properties;
+  return typeof properties === "object" && properties !== null ? (properties as JsonObject) : {};
+}
+
+/**
+ * Emits the value as JSON: strings as they arrive, others once they are complete. One line break at either end belongs
+ * to the tags. Returns false if the text ends within the value.
+ */
+function* readValue(source: TextSource, schema: unknown): Reading<boolean> {
+  const types = typesOf(schema);
+  const isText = types.size === 0 || (types.size === 1 && types.has("string"));
+  yield* tryRead(source, "\n");
+  let value = "";
+  if (isText) source.emitArguments('"');
+  while (true) {
+    const { text, position } = source;
+    const end = text.indexOf(PARAMETER_END, position);
+    const pending = text.slice(position, end === -1 ? undefined : end);
+    const isWhole = end !== -1;
+    const settled = isWhole ? pending.replace(/\n$/, "") : withoutBegunEnd(pending);
+    if (isText) source.emitArguments(JSON.stringify(settled).slice(1, -1));
+    else value += settled;
+    source.position += isWhole ? pending.length + PARAMETER_END.length : settled.length;
+    source.forget();
+    if (isWhole) {
+      source.emitArguments(isText ? '"' : toJson(value, types));
+      return true;
+    }
+    if (source.isComplete) return false;
+    yield;
+  }
+}
+
+/** Holds back what may be the end tag and the line break before it. */
+function withoutBegunEnd(pending: string): string {
+  return pending.slice(0, pending.length - lengthOfBegunMarker(pending, [`\n${PARAMETER_END}`, PARAMETER_END]));
+}
+
+/** A value whose type the schema does not allow is a string. */
+function toJson(text: string, types: ReadonlySet<string>): string {
+  const value = parseLoosely(text.trim());
+  if (value !== undefined) {
+    const type = typeNameOf(value);
+    if (types.has(type) || (type === "integer" && types.has("number"))) return JSON.stringify(value);
+  }
+  return JSON.stringify(text);
+}

@@ -1,0 +1,68 @@
+/** The formats of a model's output: those of the settings, or those that its chat template shows. */
+import type { Engine } from "../../../engine/index.ts";
+import { hermesFormat } from "./formats/hermes.ts";
+import { llama3JsonFormat } from "./formats/llama3-json.ts";
+import { mistralFormat, mistralV11Format } from "./formats/mistral.ts";
+import { pythonicFormat } from "./formats/pythonic.ts";
+import { qwen3XmlFormat } from "./formats/qwen3-xml.ts";
+import { chooseReasoningFormat } from "./reasoning-format.ts";
+import type { ReasoningFormat } from "./reasoning-format.ts";
+import type { ToolCallFormat } from "./tool-call-format.ts";
+
+export interface ModelFormats {
+  readonly toolCalls: ToolCallFormat;
+  /** Null for a model that does not mark its thinking. */
+  readonly reasoning: ReasoningFormat | null;
+}
+
+/** The formats of the settings; null for those that the chat template shows. */
+export interface ConfiguredFormats {
+  readonly toolCalls: ToolCallFormat | null;
+  readonly reasoning: ReasoningFormat | "none" | null;
+}
+
+export const toolCallFormats: readonly ToolCallFormat[] = [
+  hermesFormat,
+  qwen3XmlFormat,
+  mistralFormat,
+  mistralV11Format,
+  llama3JsonFormat,
+  pythonicFormat,
+];
+
+/** What a chat template has only if its model writes calls in a format, the most specific format first. */
+const signs: readonly (readonly [RegExp, ToolCallFormat])[] = [
+  [/<function=/, qwen3XmlFormat],
+  [/\[TOOL_CALLS\][^]*\[ARGS\]|\[ARGS\][^]*\[TOOL_CALLS\]/, mistralV11Format],
+  [/\[TOOL_CALLS\]/, mistralFormat],
+  [/<tool_call>/, hermesFormat],
+  [/\[\w+\(\w+=|<\|python_start\|>|func_name1?\(/, pythonicFormat],
+  [/<\|python_tag\|>|"parameters"\s*:|'\{"name": '/, llama3JsonFormat],
+];
+
+/** A model whose template shows no tools gets the format that most fine-tuned models have. */
+export function chooseToolCallFormat(template: string): ToolCallFormat {
+  return signs.find(([sign]) => sign.test(template))?.[1] ?? hermesFormat;
+}
+
+const formatsOfTemplates = new WeakMap<object, ModelFormats>();
+
+/** @param engine Its model is loaded, or its formats are those of a model without a chat template. */
+export function modelFormatsOf(engine: Engine, configured: ConfiguredFormats | undefined): ModelFormats {
+  const shown = shownFormats(engine);
+  if (configured === undefined) return shown;
+  const { toolCalls, reasoning } = configured;
+  return {
+    toolCalls: toolCalls ?? shown.toolCalls,
+    reasoning: reasoning === "none" ? null : (reasoning ?? shown.reasoning),
+  };
+}
+
+function shownFormats({ modelInfo }: Engine): ModelFormats {
+  const known = modelInfo === null ? undefined : formatsOfTemplates.get(modelInfo);
+  if (known !== undefined) return known;
+  const template = modelInfo?.chatTemplate ?? "";
+  const formats = { toolCalls: chooseToolCallFormat(template), reasoning: chooseReasoningFormat(template) };
+  if (modelInfo !== null) formatsOfTemplates.set(modelInfo, formats);
+  return formats;
+}

@@ -1,0 +1,81 @@
+/** Parses the outputs of a request into deltas, and gathers them into whole answers. */
+import type { DecodedPrompt, DecodedTokenLogprobs, RequestOutput } from "../../../engine/index.ts";
+import type { Generation } from "../generations.ts";
+import { joinDeltas, OutputParser } from "./output-parser.ts";
+import type { OutputParsing } from "./output-parser.ts";
+import type { ParsedFinishReason, ParsedGeneration, ParsedToolCall } from "./parsed-delta.ts";
+
+/** One parsed output for each output, in the same order. */
+export async function* parseGenerations(
+  generations: AsyncIterable<Generation>,
+  parsing: OutputParsing,
+): AsyncGenerator<ParsedGeneration> {
+  const parsers: OutputParser[] = [];
+  for await (const { index, output } of generations) {
+    const parser = (parsers[index] ??= new OutputParser(parsing, output.reasoningStart ?? null));
+    const isLast = output.finishReason !== null;
+    const appended = parser.append(output.text);
+    const delta = isLast ? joinDeltas(appended, parser.finish()) : appended;
+    yield { index, output, delta, finishReason: finishReasonOf(output, parser) };
+  }
+}
+
+function finishReasonOf({ finishReason }: RequestOutput, { hasCalls }: OutputParser): ParsedFinishReason | null {
+  return finishReason === "stop" && hasCalls ? "tool_calls" : finishReason;
+}
+
+/** A choice of an answer that is sent as a whole. */
+export interface ParsedChoice {
+  readonly content: string;
+  readonly reasoning: string;
+  readonly toolCalls: readonly ParsedToolCall[];
+  readonly finishReason: ParsedFinishReason | null;
+  /** Null if the request does not ask for logprobs. */
+  readonly logprobs: readonly DecodedTokenLogprobs[] | null;
+  readonly prompt: DecodedPrompt | null;
+  readonly last: RequestOutput;
+}
+
+interface OpenChoice {
+  readonly content: string[];
+  readonly reasoning: string[];
+  readonly toolCalls: { id: string; name: string; readonly arguments: string[] }[];
+  readonly logprobs: DecodedTokenLogprobs[];
+  readonly first: RequestOutput;
+  last: ParsedGeneration;
+}
+
+/** In the order of their indices. */
+export async function gatherParsedChoices(generations: AsyncIterable<ParsedGeneration>): Promise<ParsedChoice[]> {
+  const choices: OpenChoice[] = [];
+  for await (const generation of generations) addTo(choices, generation);
+  return choices.map(({ content, reasoning, toolCalls, logprobs, first, last }) => ({
+    content: content.join(""),
+    reasoning: reasoning.join(""),
+    toolCalls: toolCalls.map(({ id, name, arguments: pieces }) => ({ id, name, arguments: pieces.join("") })),
+    finishReason: last.finishReason,
+    logprobs: last.output.logprobs === null ? null : logprobs,
+    prompt: first.prompt,
+    last: last.output,
+  }));
+}
+
+function addTo(choices: OpenChoice[], generation: ParsedGeneration): void {
+  const { index, output, delta } = generation;
+  const choice = (choices[index] ??= {
+    content: [],
+    reasoning: [],
+    toolCalls: [],
+    logprobs: [],
+    first: output,
+    last: generation,
+  });
+  choice.last = generation;
+  if (delta.content !== undefined) choice.content.push(delta.content);
+  if (delta.reasoning !== undefined) choice.reasoning.push(delta.reasoning);
+  for (const { index: callIndex, start, arguments: piece } of delta.toolCalls ?? []) {
+    if (start !== undefined) choice.toolCalls[callIndex] = { ...start, arguments: [] };
+    choice.toolCalls[callIndex]?.arguments.push(piece);
+  }
+  for (const logprob of output.logprobs ?? []) choice.logprobs.push(logprob);
+}

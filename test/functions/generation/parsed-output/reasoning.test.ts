@@ -1,0 +1,36 @@
+import { expect, test } from "vitest";
+
+import type { ReasoningStart } from "../../../../engine/index.ts";
+import { chooseReasoningFormat, reasoningFormats } from "../../../../functions/generation/parsed-output/reasoning-format.ts";
+import { parseAll } from "./parsed.ts";
+
+const formatNamed = (name: string) => reasoningFormats.find((format) => format.name === name)!;
+
+test.for<readonly [string, ReasoningStart, string, string, string]>([
+  ["qwen3", "before", "<think>\nHm.\n</think>\n\nYes.", "Hm.", "Yes."],
+  ["qwen3", "before", "\n<think>Hm.</think>Yes.", "Hm.", "Yes."],
+  ["qwen3", "before", "Yes. <think>no</think>", "", "Yes. <think>no</think>"],
+  ["qwen3", "before", "<thin ice", "", "<thin ice"],
+  ["qwen3", "inside", "Hm.\n</think>\n\nYes.", "Hm.", "Yes."],
+  ["qwen3", "inside", "<think>Hm.</think>Yes.", "Hm.", "Yes."],
+  ["qwen3", "inside", "Hm. </thi", "Hm. </thi", ""],
+  ["qwen3", "inside", "</think>Yes.", "", "Yes."],
+  ["qwen3", "inside", "a</think>b</think>c", "a", "b</think>c"],
+  ["qwen3", "after", "Yes. </think>", "", "Yes. </think>"],
+  ["mistral", "before", "[THINK]Hm.[/THINK]Yes.", "Hm.", "Yes."],
+  ["seed_oss", "inside", "Hm.</seed:think>Yes.", "Hm.", "Yes."],
+])("%s, starting %s: %j", ([name, start, text, reasoning, content]) => {
+  const parsing = { toolCalls: null, reasoning: formatNamed(name), includesReasoning: true };
+  expect(parseAll(parsing, [text], start)).toEqual({ content, reasoning, calls: [] });
+  expect(parseAll(parsing, Array.from(text), start)).toEqual({ content, reasoning, calls: [] });
+  expect(parseAll({ ...parsing, includesReasoning: false }, [text], start)).toMatchObject({ content, reasoning: "" });
+});
+
+test.for([
+  ["{% if enable_thinking %}<think>\n{% endif %}", "qwen3"],
+  ["{{ content.split('</think>')[-1] }}", "deepseek_r1"],
+  ["{{ '[THINK]' + block.thinking + '[/THINK]' }}", "mistral"],
+  ["{{ message.content }}", null],
+] as const)("the template %s has the format %s", ([template, name]) => {
+  expect(chooseReasoningFormat(template)?.name ?? null).toBe(name);
+});

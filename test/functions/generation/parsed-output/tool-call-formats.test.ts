@@ -1,0 +1,201 @@
+import { expect, test } from "vitest";
+
+import { chooseToolCallFormat, toolCallFormats } from "../../../../functions/generation/parsed-output/model-formats.ts";
+import { parseAll, parseDeltas, parsingOf } from "./parsed.ts";
+
+const formatNamed = (name: string) => toolCallFormats.find((format) => format.name === name)!;
+const paris = '{"city": "Paris", "days": 2}';
+const call = (json = paris): readonly [string, string] => ["get_weather", json];
+
+type Case = readonly [
+  format: string,
+  title: string,
+  text: string,
+  content: string,
+  calls: readonly (readonly [string, string])[],
+];
+
+test.for<Case>([
+  ["hermes", "a call", `<tool_call>\n{"name": "get_weather", "arguments": ${paris}}\n</tool_call>`, "", [call()]],
+  [
+    "hermes",
+    "text before calls, without the white space between",
+    `Let me see.\n\n<tool_call>{"name":"get_weather","arguments":${paris}}</tool_call>\n<tool_call>\n{"name": "stop-it"}\n</tool_call>\n`,
+    "Let me see.",
+    [call(), ["stop-it", "{}"]],
+  ],
+  ["hermes", "arguments before the name", `<tool_call>{"arguments": ${paris}, "name": "get_weather"}</tool_call>`, "", [call()]],
+  [
+    "hermes",
+    "arguments as a string",
+    `<tool_call>{"name": "get_weather", "arguments": ${JSON.stringify(paris)}}</tool_call>`,
+    "",
+    [call()],
+  ],
+  [
+    "hermes",
+    "a raw line break in a string, escaped",
+    '<tool_call>{"name": "get_weather", "arguments": {"city": "a\nb"}}</tool_call>',
+    "",
+    [call('{"city": "a\\nb"}')],
+  ],
+  ["hermes", "no end tag", `<tool_call>{"name": "get_weather", "arguments": ${paris}}`, "", [call()]],
+  [
+    "hermes",
+    "a call cut off in its arguments",
+    '<tool_call>{"name": "get_weather", "arguments": {"city": "Par',
+    "",
+    [call('{"city": "Par')],
+  ],
+  ["hermes", "a call cut off before its arguments as text", 'a <tool_call>{"name": "get_', 'a <tool_call>{"name": "get_', []],
+  ["hermes", "a broken call as text", "<tool_call>{name: x}</tool_call>", "<tool_call>{name: x}</tool_call>", []],
+  [
+    "hermes",
+    "a call after a broken one",
+    `<tool_call>oh <tool_call>{"name": "get_weather", "arguments": ${paris}}</tool_call>`,
+    "<tool_call>oh",
+    [call()],
+  ],
+  [
+    "hermes",
+    "one brace too many as text",
+    `<tool_call>{"name": "get_weather", "arguments": ${paris}}}</tool_call>`,
+    "}",
+    [call()],
+  ],
+  ["hermes", "text that only begins like a tag", "1 <tool_cat 2 <", "1 <tool_cat 2 <", []],
+  ["hermes", "text with white space at its end", "Done. \n", "Done. \n", []],
+  [
+    "qwen3_coder",
+    "a call with values of the schema's types",
+    "<tool_call>\n<function=get_weather>\n<parameter=city>\nParis\n</parameter>\n<parameter=days>\n2\n</parameter>\n" +
+      '<parameter=exact>\nTrue\n</parameter>\n<parameter=options>\n{"a": [1]}\n</parameter>\n' +
+      "<parameter=note>\nnull\n</parameter>\n</function>\n</tool_call>",
+    "",
+    [call('{"city": "Paris", "days": 2, "exact": true, "options": {"a":[1]}, "note": null}')],
+  ],
+  [
+    "qwen3_coder",
+    "a text of several lines with quotes and tags",
+    '<tool_call><function=get_weather><parameter=city>\n"a"\n</b>\n\n</parameter></function></tool_call>',
+    "",
+    [call(JSON.stringify({ city: '"a"\n</b>\n' }).replace(":", ": "))],
+  ],
+  [
+    "qwen3_coder",
+    "a value of the wrong type as a string",
+    "<tool_call><function=get_weather><parameter=days>two</parameter></function></tool_call>",
+    "",
+    [call('{"days": "two"}')],
+  ],
+  [
+    "qwen3_coder",
+    "a call without parameters",
+    "<tool_call>\n<function=stop-it>\n</function>\n</tool_call>",
+    "",
+    [["stop-it", "{}"]],
+  ],
+  [
+    "qwen3_coder",
+    "a call cut off in a value",
+    "<tool_call><function=get_weather><parameter=city>Par",
+    "",
+    [call('{"city": "Par')],
+  ],
+  ["qwen3_coder", "JSON between the tags", `<tool_call>{"name": "get_weather", "arguments": ${paris}}</tool_call>`, "", [call()]],
+  ["qwen3_coder", "a broken call as text", "<tool_call><function=", "<tool_call><function=", []],
+  [
+    "mistral",
+    "a list of calls",
+    `[TOOL_CALLS] [{"name": "get_weather", "arguments": ${paris}}, {"name": "stop-it", "arguments": {}}]`,
+    "",
+    [call(), ["stop-it", "{}"]],
+  ],
+  [
+    "mistral",
+    "named calls",
+    `Sure.[TOOL_CALLS]get_weather[ARGS]${paris}[TOOL_CALLS]stop-it[CALL_ID]abc123def[ARGS]{}`,
+    "Sure.",
+    [call(), ["stop-it", "{}"]],
+  ],
+  ["mistral_v11", "a name right before its arguments", `[TOOL_CALLS]get_weather${paris}`, "", [call()]],
+  ["mistral", "a broken list as text", "[TOOL_CALLS] [{]", "[TOOL_CALLS] [{]", []],
+  ["llama3_json", "a call", `{"name": "get_weather", "parameters": ${paris}}`, "", [call()]],
+  [
+    "llama3_json",
+    "a tag, and calls separated by semicolons",
+    `<|python_tag|>{"name": "get_weather", "parameters": ${paris}}; {"name": "stop-it", "parameters": {}}`,
+    "",
+    [call(), ["stop-it", "{}"]],
+  ],
+  ["llama3_json", "other JSON as text", '{"name": "Ada", "born": 1815}', '{"name": "Ada", "born": 1815}', []],
+  [
+    "llama3_json",
+    "a call of an unknown tool as text",
+    '{"name": "fly", "parameters": {}}',
+    '{"name": "fly", "parameters": {}}',
+    [],
+  ],
+  ["llama3_json", "a call within text as text", `So: {"name": "stop-it", "parameters": {}}`, `So: {"name": "stop-it", "parameters": {}}`, []],
+  [
+    "pythonic",
+    "calls with literals of Python",
+    `[get_weather(city='Pa"ris', days=-2, exact=True, options={"a": [1, 2.5, None], 'b': ("x",)}), stop-it()]`,
+    "",
+    [
+      call('{"city": "Pa\\"ris", "days": -2, "exact": true, "options": {"a": [1, 2.5, null], "b": ["x"]}}'),
+      ["stop-it", "{}"],
+    ],
+  ],
+  ["pythonic", "tags around", "<|python_start|>[stop-it()]<|python_end|>", "", [["stop-it", "{}"]]],
+  ["pythonic", "a list of words as text", "[a, b]", "[a, b]", []],
+  ["pythonic", "a reference as text", "[get_weather(city)] is called", "[get_weather(city)] is called", []],
+  ["pythonic", "a call cut off as text", "[get_weather(city='Pa", "[get_weather(city='Pa", []],
+])("%s: %s", ([name, , text, content, calls]) => {
+  const parsing = parsingOf(formatNamed(name));
+  expect(parseAll(parsing, [text])).toEqual({ content, reasoning: "", calls });
+  expect(parseAll(parsing, Array.from(text))).toEqual({ content, reasoning: "", calls });
+});
+
+test("arguments are streamed while they arrive, and the id and name come once", () => {
+  const pieces = ['<tool_call>{"name": "get_weather", "arguments": {"ci', 'ty": "Par', 'is"}}</tool_call>'];
+  const [first, second, third, last] = parseDeltas(parsingOf(formatNamed("hermes")), pieces);
+  expect(first!.toolCalls).toEqual([
+    { index: 0, start: { id: expect.stringMatching(/^call_/), name: "get_weather" }, arguments: '{"ci' },
+  ]);
+  expect(second!.toolCalls).toEqual([{ index: 0, arguments: 'ty": "Par' }]);
+  expect(third!.toolCalls).toEqual([{ index: 0, arguments: 'is"}' }]);
+  expect(last).toEqual({});
+});
+
+test("the strings of XML are streamed too", () => {
+  const pieces = ["<tool_call><function=get_weather><parameter=city>\nPa", 'ri"s\n', "</parameter></function></tool_call>"];
+  const texts = parseDeltas(parsingOf(formatNamed("qwen3_coder")), pieces).map(({ toolCalls }) =>
+    toolCalls?.map(({ arguments: piece }) => piece).join(""),
+  );
+  expect(texts).toEqual(['{"city": "Pa', 'ri\\"s', '"}', undefined]);
+});
+
+test("calls after the last allowed one are left out", () => {
+  const format = formatNamed("hermes");
+  const text = '<tool_call>{"name": "stop-it", "arguments": {}}</tool_call>'.repeat(3);
+  const parsing = parsingOf(format, { toolCalls: { format, tools: [], maxCalls: 1 } });
+  expect(parseAll(parsing, [text]).calls).toEqual([["stop-it", "{}"]]);
+});
+
+test("Mistral's ids are those that its chat template accepts", () => {
+  const [delta] = parseDeltas(parsingOf(formatNamed("mistral")), ["[TOOL_CALLS]stop-it[ARGS]{}"]);
+  expect(delta!.toolCalls![0]!.start!.id).toMatch(/^[a-zA-Z0-9]{9}$/);
+});
+
+test.for([
+  ["{{- '<tool_call>\\n{\"name\": \"' }}", "hermes"],
+  ["{{- '<tool_call>\\n<function=' + name + '>' }}", "qwen3_coder"],
+  ["{{ '[TOOL_CALLS] [' }}", "mistral"],
+  ["{{ '[TOOL_CALLS]' + name + '[ARGS]' }}", "mistral_v11"],
+  ['{{- \'{"name": "\' + name + \'", \' }}{{- \'"parameters": \' }}', "llama3_json"],
+  ["Use [func_name1(params_name1=params_value1)]", "pythonic"],
+  ["{{ message.content }}", "hermes"],
+])("the template %s has the format %s", ([template, name]) => {
+  expect(chooseToolCallFormat(template).name).toBe(name);
+});
