@@ -12,7 +12,7 @@ export async function readEvents(response: Response): Promise<NamedEvent[]> {
   return blocks.map((block) => {
     const match = /^(?:event: (?<name>[\w.]+)\n)?data: (?<data>.*)$/.exec(block);
     if (match?.groups === undefined) throw new Error(`Not an event: ${block}`);
-    const { name = null, data } = match.groups;
+    const { name = null, data = "" } = match.groups;
     return { name, data: JSON.parse(data) as Record<string, unknown> };
   });
 }

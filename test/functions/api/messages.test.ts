@@ -6,6 +6,7 @@ import type { NamedEvent } from "../../support/read-events.ts";
 import { hang } from "../../support/scripted-engine.ts";
 import { createTestApp } from "../../support/test-app.ts";
 import type { TestAppOptions } from "../../support/test-app.ts";
+import { thinkingFormats } from "../../support/thinking-formats.ts";
 import { wireSchemas } from "../../support/wire-schemas.ts";
 
 const path = "/v1/messages";
@@ -70,7 +71,7 @@ test("a stream has Anthropic's events in their order, and no [DONE]", async () =
 
 test("every field reaches the engine as the same field of a chat completion", async () => {
   const shared = { temperature: 0.5, top_p: 0.9, top_k: 40, max_tokens: 9, seed: 7, cache_salt: "mine" };
-  const { engine, post } = createTestApp();
+  const { engine, post } = createTestApp({ config: { outputFormats: thinkingFormats } });
   await post(path, {
     ...shared,
     system: [{ type: "text", text: "Be brief.", cache_control: { type: "ephemeral" } }],
@@ -201,6 +202,12 @@ test("a silence is filled with pings", async () => {
   const events = await reading;
   expect(events[0]).toEqual({ name: "ping", data: { type: "ping" } });
   expect(events.at(-1)!.name).toBe("message_stop");
+});
+
+test("thinking has no effect on a model that does not mark it, with a warning", async () => {
+  const { request, response } = await ask({ ...hello, thinking: { type: "enabled", budget_tokens: 64 } });
+  expect(response.headers.get("x-fovea-warning")).toMatch(/thinking has no effect/);
+  expect(request.samplingParams.reasoning).toBeNull();
 });
 
 test("tools of Anthropic's are left out, with a warning", async () => {
