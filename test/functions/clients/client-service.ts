@@ -1,4 +1,4 @@
-/** The service that clients talk to in tests: the shipped checkpoint, with JSON of few white spaces. */
+/** The service that clients talk to in tests: the shipped checkpoint, whose outputs have the lengths that tests need. */
 import { fileURLToPath } from "node:url";
 
 import { startService } from "../../support/running-service.ts";
@@ -6,7 +6,7 @@ import type { RunningService } from "../../support/running-service.ts";
 
 export const model = "fovea-shapes";
 
-export function startClientService(): Promise<RunningService> {
-  const processor = fileURLToPath(new URL("no-blank-runs.ts", import.meta.url));
-  return startService({ LOGITS_PROCESSORS: `${processor}:NoBlankRuns` });
+export function startClientService(environment: Readonly<Record<string, string>> = {}): Promise<RunningService> {
+  const processor = fileURLToPath(new URL("length-processor.ts", import.meta.url));
+  return startService({ LOGITS_PROCESSORS: `${processor}:ForClients`, ...environment });
 }

@@ -9,6 +9,7 @@ import type { RunningService } from "../../support/running-service.ts";
 import { wireSchemas } from "../../support/wire-schemas.ts";
 import { model, startClientService } from "./client-service.ts";
 import { describeQuestion, readExamplePicture, sceneAnswer } from "./example-pictures.ts";
+import { ALL_TOKENS } from "./length-processor.ts";
 
 const check = wireSchemas("openai-responses.json");
 let service: RunningService;
@@ -168,9 +169,8 @@ test("an aborted stream frees its place", async () => {
     model,
     input: "Describe the picture.",
     stream: true,
-    max_output_tokens: 1500,
-    ignore_eos: true,
-  } as OpenAI.Responses.ResponseCreateParamsStreaming);
+    max_output_tokens: ALL_TOKENS,
+  });
   for await (const event of stream) if (event.type === "response.output_text.delta") break;
   await expect
     .poll(async () => (await fetch(`${service.baseUrl}/metrics`)).text())
