@@ -22,7 +22,12 @@ const countParameters = {
   properties: {
     shape: { enum: ["circle", "square", "triangle"] },
     colour: { type: "string", maxLength: 8 },
-    options: { type: "object", properties: { exact: { type: "boolean" } }, required: ["exact"], additionalProperties: false },
+    options: {
+      type: "object",
+      properties: { exact: { type: "boolean" } },
+      required: ["exact"],
+      additionalProperties: false,
+    },
   },
   required: ["shape", "options"],
   additionalProperties: false,
@@ -103,7 +108,12 @@ describe.for([
     expect(new Set(joined.choices.map(({ message }) => message.tool_calls![0]!.id)).size).toBe(3);
     // The id, type and name come once, and arguments in several pieces.
     const [head, ...rest] = deltas;
-    expect(head).toMatchObject({ index: 0, id: expect.any(String), type: "function", function: { name: expect.any(String) } });
+    expect(head).toMatchObject({
+      index: 0,
+      id: expect.any(String),
+      type: "function",
+      function: { name: expect.any(String) },
+    });
     expect(rest.every(({ id, type, function: f, index }) => !id && !type && !f?.name && index === 0)).toBe(true);
     expect(rest.length).toBeGreaterThan(isNamed ? 1 : 0);
   });
@@ -133,11 +143,17 @@ test("a strict tool leaves the model free to write text, and constrains what fol
 });
 
 test("a schema that cannot be enforced is rejected with its path, whole and streamed", async () => {
-  const broken = { type: "function", function: { name: "broken", parameters: { type: "object", properties: { a: { type: "colour" } } } } } as const;
+  const broken = {
+    type: "function",
+    function: { name: "broken", parameters: { type: "object", properties: { a: { type: "colour" } } } },
+  } as const;
   for (const stream of [false, true]) {
     const error = await client.chat.completions
       .create({ ...body, tools: [...tools, broken], tool_choice: "required", stream })
-      .then(() => null, (thrown: unknown) => thrown as InstanceType<typeof OpenAI.APIError>);
+      .then(
+        () => null,
+        (thrown: unknown) => thrown as InstanceType<typeof OpenAI.APIError>,
+      );
     expect(error).toMatchObject({ status: 400, param: "tools[3].function.parameters" });
     expect(error!.message).toContain("tools[3].function.parameters cannot be enforced");
   }

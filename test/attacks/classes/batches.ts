@@ -1,6 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import * as fc from "fast-check";
 
+import { batchUrls } from "../../../functions/batch/batch-line.ts";
 import type { BatchObject } from "../../../functions/batch/batch-record.ts";
 import type { ResultLine } from "../../../functions/batch/result-line.ts";
 import { shorten } from "../attack.ts";
@@ -103,7 +104,9 @@ export const batches: AttackClass = {
   attacks: () =>
     fc
       .tuple(
-        fc.oneof(...bodyRoutes.filter(({ target }) => target !== "/v1/batches").map(batchFile)),
+        fc.oneof(
+          ...bodyRoutes.filter(({ target }) => (batchUrls as readonly string[]).includes(target)).map(batchFile),
+        ),
         fc.oneof({ weight: 5, arbitrary: fc.constant(false) }, { weight: 1, arbitrary: fc.constant(true) }),
       )
       .map(([file, isCancelled]): Attack => ({

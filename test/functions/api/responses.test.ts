@@ -35,7 +35,7 @@ async function respond(body: object, options?: TestAppOptions) {
   const answer = (await response.json()) as ResponseAnswer;
   expect(response.status).toBe(200);
   check("Response", answer);
-  return { ...testApp, response, answer, request: testApp.engine.requests[0]! };
+  return { ...testApp, response, answer, request: testApp.engine.requests[0] };
 }
 
 async function stream(body: object, options?: TestAppOptions): Promise<NamedEvent[]> {
@@ -90,10 +90,10 @@ test("a stream has OpenAI's events in their order, numbered without a gap, and n
     "response.output_item.done",
     "response.completed",
   ]);
-  expect(events[3]!.data).toMatchObject({ part: { type: "output_text", text: "" } });
-  expect(events[7]!.data).toMatchObject({ text: "Hello." });
-  expect(events[0]!.data).toMatchObject({ response: { status: "in_progress", output: [] } });
-  expect(events[10]!.data).toMatchObject({ response: { status: "completed", output: [{ type: "message" }] } });
+  expect(events[3].data).toMatchObject({ part: { type: "output_text", text: "" } });
+  expect(events[7].data).toMatchObject({ text: "Hello." });
+  expect(events[0].data).toMatchObject({ response: { status: "in_progress", output: [] } });
+  expect(events[10].data).toMatchObject({ response: { status: "completed", output: [{ type: "message" }] } });
 });
 
 test("every field reaches the engine as the same field of a chat completion", async () => {
@@ -158,7 +158,7 @@ test("every field reaches the engine as the same field of a chat completion", as
     top_logprobs: 2,
   });
   const [ours, chat] = engine.requests;
-  expect(ours).toEqual({ ...chat, requestId: ours!.requestId });
+  expect(ours).toEqual({ ...chat, requestId: ours.requestId });
 });
 
 test("calls and their results become turns of the conversation, and tools are flat", async () => {
@@ -217,8 +217,8 @@ test("calls and their results become turns of the conversation, and tools are fl
     tool_choice: "auto",
   });
   const [ours, chat] = engine.requests;
-  expect(ours).toEqual({ ...chat, requestId: ours!.requestId });
-  expect(ours!.prompt).toMatchObject({ tools: [{ name: "get_weather", strict: true }] });
+  expect(ours).toEqual({ ...chat, requestId: ours.requestId });
+  expect(ours.prompt).toMatchObject({ tools: [{ name: "get_weather", strict: true }] });
 });
 
 test("text after a call starts a new turn", async () => {
@@ -270,7 +270,7 @@ test("logprobs come with the text that they belong to", async () => {
   ];
   const body = { input: "Hello?", include: ["message.output_text.logprobs"], top_logprobs: 1 };
   const { answer } = await respond(body, { script });
-  expect(answer.output[0]!.content).toMatchObject([{ logprobs: [{ token: "\u00e9" }, { token: "a", logprob: -0.5 }] }]);
+  expect(answer.output[0].content).toMatchObject([{ logprobs: [{ token: "\u00e9" }, { token: "a", logprob: -0.5 }] }]);
   const events = await stream(body, { script });
   const deltas = events.filter(({ name }) => name === "response.output_text.delta");
   expect(deltas.map(({ data }) => data["logprobs"])).toMatchObject([[{ token: "\u00e9" }, { token: "a" }]]);
@@ -304,7 +304,7 @@ describe("a failure", () => {
     later.resolve();
     const [event] = await readEvents(response);
     expect(event).toMatchObject({ name: "error", data: { code: "shutting_down", sequence_number: 0 } });
-    check("ResponseStreamEvent", event!.data);
+    check("ResponseStreamEvent", event.data);
   });
 });
 

@@ -110,7 +110,10 @@ const writers: readonly (readonly [string, (name: string, json: string) => strin
 
 test.for(writers)("%s: every call that a model writes comes out as it was written", ([name, write]) => {
   const format = toolCallFormats.find((one) => one.name === name)!;
-  const calls = fc.array(fc.tuple(fc.constantFrom("get_weather", "stop-it"), jsonObjects), { minLength: 1, maxLength: 4 });
+  const calls = fc.array(fc.tuple(fc.constantFrom("get_weather", "stop-it"), jsonObjects), {
+    minLength: 1,
+    maxLength: 4,
+  });
   fc.assert(
     fc.property(prose, calls, splits, (text, written, lengths) => {
       const whole = text + written.map(([tool, json]) => write(tool, json)).join("");

@@ -38,7 +38,11 @@ export function parsingOf(format: ToolCallFormat, parsing: Partial<OutputParsing
   };
 }
 
-export function parseAll(parsing: OutputParsing, pieces: readonly string[], start: ReasoningStart | null = null): Parsed {
+export function parseAll(
+  parsing: OutputParsing,
+  pieces: readonly string[],
+  start: ReasoningStart | null = null,
+): Parsed {
   return joined(parseDeltas(parsing, pieces, start));
 }
 

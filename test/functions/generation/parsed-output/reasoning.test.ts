@@ -1,7 +1,10 @@
 import { expect, test } from "vitest";
 
 import type { ReasoningStart } from "../../../../engine/index.ts";
-import { chooseReasoningFormat, reasoningFormats } from "../../../../functions/generation/parsed-output/reasoning-format.ts";
+import {
+  chooseReasoningFormat,
+  reasoningFormats,
+} from "../../../../functions/generation/parsed-output/reasoning-format.ts";
 import { parseAll } from "./parsed.ts";
 
 const formatNamed = (name: string) => reasoningFormats.find((format) => format.name === name)!;

@@ -24,7 +24,13 @@ test.for<Case>([
     "Let me see.",
     [call(), ["stop-it", "{}"]],
   ],
-  ["hermes", "arguments before the name", `<tool_call>{"arguments": ${paris}, "name": "get_weather"}</tool_call>`, "", [call()]],
+  [
+    "hermes",
+    "arguments before the name",
+    `<tool_call>{"arguments": ${paris}, "name": "get_weather"}</tool_call>`,
+    "",
+    [call()],
+  ],
   [
     "hermes",
     "arguments as a string",
@@ -47,7 +53,13 @@ test.for<Case>([
     "",
     [call('{"city": "Par')],
   ],
-  ["hermes", "a call cut off before its arguments as text", 'a <tool_call>{"name": "get_', 'a <tool_call>{"name": "get_', []],
+  [
+    "hermes",
+    "a call cut off before its arguments as text",
+    'a <tool_call>{"name": "get_',
+    'a <tool_call>{"name": "get_',
+    [],
+  ],
   ["hermes", "a broken call as text", "<tool_call>{name: x}</tool_call>", "<tool_call>{name: x}</tool_call>", []],
   [
     "hermes",
@@ -102,7 +114,13 @@ test.for<Case>([
     "",
     [call('{"city": "Par')],
   ],
-  ["qwen3_coder", "JSON between the tags", `<tool_call>{"name": "get_weather", "arguments": ${paris}}</tool_call>`, "", [call()]],
+  [
+    "qwen3_coder",
+    "JSON between the tags",
+    `<tool_call>{"name": "get_weather", "arguments": ${paris}}</tool_call>`,
+    "",
+    [call()],
+  ],
   ["qwen3_coder", "a broken call as text", "<tool_call><function=", "<tool_call><function=", []],
   [
     "mistral",
@@ -136,7 +154,13 @@ test.for<Case>([
     '{"name": "fly", "parameters": {}}',
     [],
   ],
-  ["llama3_json", "a call within text as text", `So: {"name": "stop-it", "parameters": {}}`, `So: {"name": "stop-it", "parameters": {}}`, []],
+  [
+    "llama3_json",
+    "a call within text as text",
+    `So: {"name": "stop-it", "parameters": {}}`,
+    `So: {"name": "stop-it", "parameters": {}}`,
+    [],
+  ],
   [
     "pythonic",
     "calls with literals of Python",
@@ -169,7 +193,11 @@ test("arguments are streamed while they arrive, and the id and name come once", 
 });
 
 test("the strings of XML are streamed too", () => {
-  const pieces = ["<tool_call><function=get_weather><parameter=city>\nPa", 'ri"s\n', "</parameter></function></tool_call>"];
+  const pieces = [
+    "<tool_call><function=get_weather><parameter=city>\nPa",
+    'ri"s\n',
+    "</parameter></function></tool_call>",
+  ];
   const texts = parseDeltas(parsingOf(formatNamed("qwen3_coder")), pieces).map(({ toolCalls }) =>
     toolCalls?.map(({ arguments: piece }) => piece).join(""),
   );
@@ -189,11 +217,11 @@ test("Mistral's ids are those that its chat template accepts", () => {
 });
 
 test.for([
-  ["{{- '<tool_call>\\n{\"name\": \"' }}", "hermes"],
+  ['{{- \'<tool_call>\\n{"name": "\' }}', "hermes"],
   ["{{- '<tool_call>\\n<function=' + name + '>' }}", "qwen3_coder"],
   ["{{ '[TOOL_CALLS] [' }}", "mistral"],
   ["{{ '[TOOL_CALLS]' + name + '[ARGS]' }}", "mistral_v11"],
-  ['{{- \'{"name": "\' + name + \'", \' }}{{- \'"parameters": \' }}', "llama3_json"],
+  ["{{- '{\"name\": \"' + name + '\", ' }}{{- '\"parameters\": ' }}", "llama3_json"],
   ["Use [func_name1(params_name1=params_value1)]", "pythonic"],
   ["{{ message.content }}", "hermes"],
 ])("the template %s has the format %s", ([template, name]) => {
