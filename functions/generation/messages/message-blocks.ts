@@ -2,7 +2,8 @@
 import { z } from "zod";
 
 import { describeUnknown, MAX_MESSAGES, MAX_PARTS } from "../schemas/chat-completion-request.ts";
-import { boundedJson, boundedList, boundedText, flag, MAX_NAME_LENGTH, name, text } from "../schemas/wire-types.ts";
+import { jsonObject } from "../schemas/tool-fields.ts";
+import { boundedList, boundedText, flag, MAX_NAME_LENGTH, name, text } from "../schemas/wire-types.ts";
 
 /** Values and characters of the input of a call, which may contain a file that the model wrote. */
 const MAX_INPUT_SIZE = 524_288;
@@ -50,7 +51,7 @@ const block = z.discriminatedUnion(
       type: z.literal("tool_use"),
       id: name,
       name: messageToolName,
-      input: boundedJson(MAX_INPUT_SIZE).pipe(z.record(z.string(), z.unknown(), "must be an object")),
+      input: jsonObject(MAX_INPUT_SIZE, "must be an object"),
     }),
     z.object({
       type: z.literal("tool_result"),

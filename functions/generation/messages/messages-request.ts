@@ -7,18 +7,9 @@ import { MAX_DESCRIPTION_LENGTH } from "../responses/response-tools.ts";
 import { checkToolChoice } from "../schemas/conversation-rules.ts";
 import { reasoningFields } from "../schemas/reasoning-fields.ts";
 import { samplingFields } from "../schemas/sampling-fields.ts";
-import { MAX_TOOLS, parameters } from "../schemas/tool-fields.ts";
+import { jsonObject, MAX_TOOLS, parameters } from "../schemas/tool-fields.ts";
 import type { ToolChoice } from "../schemas/tool-fields.ts";
-import {
-  boundedJson,
-  boundedList,
-  boundedText,
-  count,
-  flag,
-  MAX_NAME_LENGTH,
-  text,
-  wholeNumber,
-} from "../schemas/wire-types.ts";
+import { boundedList, boundedText, count, flag, MAX_NAME_LENGTH, text, wholeNumber } from "../schemas/wire-types.ts";
 import { messages, messageToolName, system } from "./message-blocks.ts";
 
 /** Decoding as in chat completions; the fields that Anthropic spells differently are left out. */
@@ -60,9 +51,7 @@ const toolChoice = z.discriminatedUnion(
 const jsonFormat = z.object(
   {
     type: z.literal("json_schema", "must be json_schema"),
-    schema: boundedJson(structuredOutputLimits.sourceBytes).pipe(
-      z.record(z.string(), z.unknown(), "must be a JSON Schema: an object"),
-    ),
+    schema: jsonObject(structuredOutputLimits.sourceBytes, "must be a JSON Schema: an object"),
   },
   'must be an object: {"type": "json_schema", "schema": …}',
 );

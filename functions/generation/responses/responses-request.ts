@@ -5,9 +5,9 @@ import { structuredOutputLimits } from "../../../engine/index.ts";
 import { checkToolChoice } from "../schemas/conversation-rules.ts";
 import { reasoningFields } from "../schemas/reasoning-fields.ts";
 import { samplingFields } from "../schemas/sampling-fields.ts";
+import { jsonObject } from "../schemas/tool-fields.ts";
 import {
   addIssue,
-  boundedJson,
   boundedList,
   boundedRecord,
   boundedText,
@@ -37,9 +37,7 @@ const decodingFields = z.object(samplingFields).omit({
 }).shape;
 const { reasoning_effort: effort, ...thinkingFields } = reasoningFields;
 
-const schema = boundedJson(structuredOutputLimits.sourceBytes).pipe(
-  z.record(z.string(), z.unknown(), "must be a JSON Schema: an object"),
-);
+const schema = jsonObject(structuredOutputLimits.sourceBytes, "must be a JSON Schema: an object");
 
 const textFormat = z.discriminatedUnion(
   "type",

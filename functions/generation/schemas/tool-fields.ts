@@ -27,7 +27,7 @@ export const toolName = text.regex(toolNamePattern, {
 });
 
 /** An object with any members. Its type is checked before its size. */
-function jsonObject(maxSize: number, rule: string) {
+export function jsonObject(maxSize: number, rule: string) {
   return z
     .unknown()
     .refine((value): boolean => isJsonObject(value), { error: rule, abort: true })
