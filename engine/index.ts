@@ -73,5 +73,6 @@ export type {
   MoveDirectionality,
   MovedRequest,
 } from "./sampling/contract/logits-processor.ts";
+export { importExport } from "./sampling/custom/import-export.ts";
 export { RequestLogitsProcessorAdapter } from "./sampling/contract/request-logits-processor-adapter.ts";
 export type { RequestLogitsProcessor } from "./sampling/contract/request-logits-processor-adapter.ts";

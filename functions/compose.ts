@@ -12,6 +12,7 @@ import type { ByteStore, Engine, EngineError, EngineStall, LoadProgress } from "
 import { createApp } from "./app.ts";
 import type { BatchesDependencies } from "./batch/create-batches.ts";
 import { LazyBatches } from "./batch/lazy-batches.ts";
+import { loadConfiguredFormats } from "./generation/parsed-output/load-formats.ts";
 import { BodyIntake } from "./http/body-intake.ts";
 import { createListener } from "./http/listener.ts";
 import type { Logger } from "./logger.ts";
@@ -45,7 +46,9 @@ export interface Composition {
   close(): Promise<void>;
 }
 
-export async function compose({ config, logger, onProgress, onFailed }: CompositionOptions): Promise<Composition> {
+export async function compose(options: CompositionOptions): Promise<Composition> {
+  const { logger, onProgress, onFailed } = options;
+  const config = { ...options.config, outputFormats: await loadConfiguredFormats(options.config) };
   const { maxNumSequences, maxNumWaiting } = config.engine;
   const service = new Service({ maxNumRequests: maxNumSequences + maxNumWaiting });
   const bodies = new BodyIntake({

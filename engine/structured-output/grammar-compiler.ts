@@ -159,7 +159,7 @@ export class GrammarCompiler implements AsyncDisposable {
     this.#vocabularies.set(key, vocabulary);
     vocabulary.catch(() => void this.#vocabularies.delete(key));
     const [oldest] = this.#vocabularies.keys();
-    if (this.#vocabularies.size > MAX_NUM_VOCABULARIES) this.#vocabularies.delete(oldest!);
+    if (this.#vocabularies.size > MAX_NUM_VOCABULARIES) this.#vocabularies.delete(oldest);
     return vocabulary;
   }
 

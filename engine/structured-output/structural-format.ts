@@ -136,7 +136,7 @@ function adoptLanguage(language: Language, prefix: string, rules: Map<string, Ex
 /** The first character must be unique, so that a begun marker restarts only at its first character. */
 function checkMarker(marker: string): void {
   const characters = Array.from(marker);
-  if (characters.length < 2 || characters.lastIndexOf(characters[0]!) > 0) {
+  if (characters.length < 2 || characters.lastIndexOf(characters[0]) > 0) {
     refuseStructuredOutput(
       `The marker ${JSON.stringify(marker)} must have two characters or more, and its first only once`,
     );

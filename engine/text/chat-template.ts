@@ -8,7 +8,6 @@ import type { JsonObject } from "../contract/tools.ts";
 import { describeError } from "../excerpt.ts";
 import { descendants, detectContentFormat } from "./content-format.ts";
 import type { ContentFormat } from "./content-format.ts";
-
 import { parseCheckpointJson, parseTokenizerConfig, tryReadCheckpointFile } from "./tokenizer-json.ts";
 
 type TemplatePart = { readonly type: "text"; readonly text: string } | { readonly type: "image" };
@@ -114,9 +113,10 @@ export class ChatTemplate {
         const reason = `The model's chat template rejects the messages: ${error.message}`;
         throw new EngineError("invalid_argument", reason, { parameter: "prompt.messages", cause: error });
       }
-      const problem = error instanceof CallTimeout
-        ? `takes longer than ${MAX_RENDER_MS / 1000} seconds on these messages`
-        : `fails on these messages (${describeError(error)})`;
+      const problem =
+        error instanceof CallTimeout
+          ? `takes longer than ${MAX_RENDER_MS / 1000} seconds on these messages`
+          : `fails on these messages (${describeError(error)})`;
       throw new EngineError("invalid_checkpoint", `${this.#title} ${problem}.`, { cause: error });
     }
   }

@@ -1,17 +1,71 @@
 /** Converts the AI SDK's prompt to the engine's conversation. */
 import { UnsupportedFunctionalityError } from "@ai-sdk/provider";
-import type { LanguageModelV4FilePart, LanguageModelV4Message, LanguageModelV4Prompt } from "@ai-sdk/provider";
+import type {
+  LanguageModelV4FilePart,
+  LanguageModelV4Message,
+  LanguageModelV4Prompt,
+  LanguageModelV4ToolResultPart,
+} from "@ai-sdk/provider";
 
-import type { ChatMessage, ContentPart } from "../../engine/index.ts";
+import type { ChatMessage, ContentPart, JsonObject, ToolCall } from "../../engine/index.ts";
 
 type MessagePart = Exclude<LanguageModelV4Message["content"], string>[number];
 
-/** Throws UnsupportedFunctionalityError for tool results and for files that are not pictures. */
+type ToolMessage = Extract<LanguageModelV4Message, { role: "tool" }>;
+
+/** Throws UnsupportedFunctionalityError for approvals of tools and for files that are not pictures. */
 export function toChatMessages(prompt: LanguageModelV4Prompt): ChatMessage[] {
-  return prompt.map(({ role, content }) => {
-    if (role === "tool") throw new UnsupportedFunctionalityError({ functionality: "messages of the role tool" });
-    return { role, content: typeof content === "string" ? content : content.flatMap(toContentParts) };
+  return prompt.flatMap((message): ChatMessage[] => {
+    const { role, content } = message;
+    if (role === "tool") return content.map(toResultMessage);
+    if (typeof content === "string") return [{ role, content }];
+    const parts: readonly MessagePart[] = content;
+    const toolCalls = parts.flatMap(toToolCalls);
+    const reasoning = parts.flatMap((part) => (part.type === "reasoning" ? [part.text] : [])).join("\n");
+    return [
+      {
+        role,
+        content: parts.flatMap(toContentParts),
+        ...(toolCalls.length > 0 && { toolCalls }),
+        ...(reasoning !== "" && { reasoning }),
+      },
+    ];
   });
+}
+
+function toToolCalls(part: MessagePart): ToolCall[] {
+  if (part.type !== "tool-call") return [];
+  const { toolCallId: id, toolName: name, input } = part;
+  const isObject = typeof input === "object" && input !== null && !Array.isArray(input);
+  return [{ id, name, arguments: isObject ? (input as JsonObject) : {} }];
+}
+
+function toResultMessage(part: ToolMessage["content"][number]): ChatMessage {
+  if (part.type !== "tool-result") {
+    throw new UnsupportedFunctionalityError({ functionality: `parts of the type ${part.type}` });
+  }
+  return { role: "tool", content: toResultContent(part.output), toolCallId: part.toolCallId, name: part.toolName };
+}
+
+function toResultContent(output: LanguageModelV4ToolResultPart["output"]): ChatMessage["content"] {
+  switch (output.type) {
+    case "text":
+    case "error-text":
+      return output.value;
+    case "json":
+    case "error-json":
+      return JSON.stringify(output.value);
+    case "execution-denied":
+      return output.reason ?? "The user denied the call.";
+    case "content":
+      return output.value.map((part): ContentPart => {
+        if (part.type === "text") return { type: "text", text: part.text };
+        if (part.type === "file") return { type: "image", reference: imageReference(part) };
+        throw new UnsupportedFunctionalityError({ functionality: `results with parts of the type ${part.type}` });
+      });
+    default:
+      return output satisfies never;
+  }
 }
 
 function toContentParts(part: MessagePart): ContentPart[] {
@@ -20,12 +74,12 @@ function toContentParts(part: MessagePart): ContentPart[] {
       return [{ type: "text", text: part.text }];
     case "file":
       return [{ type: "image", reference: imageReference(part) }];
-    // Chat templates leave out the reasoning of earlier turns.
+    // Fields of their own in the message.
     case "reasoning":
+    case "tool-call":
       return [];
     case "custom":
     case "reasoning-file":
-    case "tool-call":
     case "tool-result":
     case "tool-approval-response":
       throw new UnsupportedFunctionalityError({ functionality: `parts of the type ${part.type}` });
@@ -34,7 +88,7 @@ function toContentParts(part: MessagePart): ContentPart[] {
   }
 }
 
-function imageReference({ data, mediaType }: LanguageModelV4FilePart): string {
+function imageReference({ data, mediaType }: Pick<LanguageModelV4FilePart, "data" | "mediaType">): string {
   if (mediaType.split("/")[0] !== "image") {
     throw new UnsupportedFunctionalityError({ functionality: `files of the type ${mediaType}` });
   }

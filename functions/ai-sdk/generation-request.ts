@@ -4,7 +4,18 @@ import type { LanguageModelV4CallOptions, SharedV4ProviderOptions, SharedV4Warni
 import { z } from "zod";
 
 import { createSamplingParams } from "../../engine/index.ts";
-import type { GenerationRequest, SamplingParams, StructuredOutput } from "../../engine/index.ts";
+import type {
+  ChatPromptInput,
+  GenerationRequest,
+  JsonObject,
+  SamplingParams,
+  StructuredOutput,
+  ToolDefinition,
+} from "../../engine/index.ts";
+import type { ModelFormats } from "../generation/parsed-output/model-formats.ts";
+import type { OutputParsing } from "../generation/parsed-output/output-parser.ts";
+import { planTools, UnenforceableTool } from "../generation/parsed-output/tool-plan.ts";
+import type { ToolPlan, ToolRequest } from "../generation/parsed-output/tool-plan.ts";
 import { toChatMessages } from "./chat-messages.ts";
 
 const argument = z.union([z.string(), z.number(), z.boolean()]);
@@ -31,21 +42,31 @@ type FoveaOptions = z.output<typeof foveaOptions>;
 
 /**
  * @param defaults The checkpoint's defaults, for settings that the call leaves open.
- * @throws UnsupportedFunctionalityError for an unsupported prompt or tool choice, InvalidArgumentError for invalid
+ * @throws UnsupportedFunctionalityError for an unsupported prompt or strict tool, InvalidArgumentError for invalid
  * `providerOptions.fovea`, EngineError `invalid_argument` for values out of range.
  */
 export function toGenerationRequest(
   options: LanguageModelV4CallOptions,
   defaults: Partial<SamplingParams>,
-): { readonly request: Omit<GenerationRequest, "requestId">; readonly warnings: SharedV4Warning[] } {
-  const { toolChoice } = options;
-  if (toolChoice?.type === "required" || toolChoice?.type === "tool") {
-    throw new UnsupportedFunctionalityError({ functionality: `toolChoice ${toolChoice.type}` });
-  }
+  formats: ModelFormats,
+): {
+  readonly request: Omit<GenerationRequest, "requestId">;
+  readonly parsing: OutputParsing;
+  readonly warnings: SharedV4Warning[];
+} {
   const own = parseFoveaOptions(options.providerOptions);
   const { cacheSalt, mmProcessorOptions } = own;
+  const answerForm = structuredOutputOf(options.responseFormat, own);
+  const plan = planOf(options, answerForm, formats);
+  const prompt: ChatPromptInput = {
+    kind: "chat",
+    messages: toChatMessages(options.prompt),
+    addGenerationPrompt: true,
+    ...(plan !== null && { tools: plan.parsing.tools }),
+    ...templateArguments(options, formats),
+  };
   const request = {
-    prompt: { kind: "chat", messages: toChatMessages(options.prompt), addGenerationPrompt: true },
+    prompt,
     samplingParams: createSamplingParams({
       ...defaults,
       ...definedOf({
@@ -65,12 +86,55 @@ export function toGenerationRequest(
         allowedTokenIds: own.allowedTokenIds,
         extraArgs: own.extraArgs,
       }),
-      structuredOutput: structuredOutputOf(options.responseFormat, own),
+      structuredOutput: plan?.structuredOutput ?? answerForm,
+      keptSpecialTokens: plan?.parsing.format.specialTokens,
+      reasoning: formats.reasoning === null ? null : { ...formats.reasoning, tokenBudget: null },
     }),
     ...(cacheSalt !== undefined && { cacheSalt }),
     ...(mmProcessorOptions !== undefined && { mmProcessorOptions }),
   } as const;
-  return { request, warnings: warningsOf(options) };
+  const parsing = { toolCalls: plan?.parsing ?? null, reasoning: formats.reasoning, includesReasoning: true };
+  return { request, parsing, warnings: warningsOf(options, formats) };
+}
+
+function planOf(
+  { tools = [], toolChoice }: LanguageModelV4CallOptions,
+  answerForm: StructuredOutput | null,
+  formats: ModelFormats,
+): ToolPlan | null {
+  const definitions = tools.flatMap((tool): ToolDefinition[] => {
+    if (tool.type !== "function") return [];
+    const { name, description = null, inputSchema, strict = false } = tool;
+    return [{ name, description, parameters: inputSchema as JsonObject, strict }];
+  });
+  try {
+    const choice = toToolChoice(toolChoice);
+    const schemaField = ({ name }: ToolDefinition): string => `tools.${name}.inputSchema`;
+    return planTools({ tools: definitions, choice, isParallel: true, answerForm, schemaField }, formats.toolCalls);
+  } catch (error) {
+    if (!(error instanceof UnenforceableTool)) throw error;
+    const { name } = error.tool;
+    throw new UnsupportedFunctionalityError({
+      functionality: "strict tools",
+      message: `tools.${name}: ${error.message}.`,
+    });
+  }
+}
+
+function toToolChoice(choice: LanguageModelV4CallOptions["toolChoice"]): ToolRequest["choice"] {
+  if (choice === undefined) return "auto";
+  return choice.type === "tool" ? { named: choice.toolName } : choice.type;
+}
+
+/** An effort is a variable of the chat template; see `docs/tools-and-reasoning.md`. */
+function templateArguments(
+  { reasoning }: LanguageModelV4CallOptions,
+  formats: ModelFormats,
+): Pick<ChatPromptInput, "templateArguments"> {
+  if (reasoning === undefined || reasoning === "provider-default" || formats.reasoning === null) return {};
+  return {
+    templateArguments: { reasoning_effort: reasoning, ...(reasoning === "none" && { enable_thinking: false }) },
+  };
 }
 
 function parseFoveaOptions(providerOptions: SharedV4ProviderOptions | undefined): FoveaOptions {
@@ -105,12 +169,14 @@ function structuredOutputOf(
   });
 }
 
-function warningsOf({ tools = [], toolChoice, reasoning }: LanguageModelV4CallOptions): SharedV4Warning[] {
+function warningsOf({ tools = [], reasoning }: LanguageModelV4CallOptions, formats: ModelFormats): SharedV4Warning[] {
   const warnings: SharedV4Warning[] = [];
-  if (tools.length > 0 && toolChoice?.type !== "none") {
-    warnings.push({ type: "unsupported", feature: "tools", details: "The model answers without calling tools." });
+  for (const tool of tools) {
+    if (tool.type === "function") continue;
+    warnings.push({ type: "unsupported", feature: `tool ${tool.id}`, details: "The engine runs no tools itself." });
   }
-  if (reasoning !== undefined && reasoning !== "provider-default" && reasoning !== "none") {
+  const asksForEffort = reasoning !== undefined && reasoning !== "provider-default" && reasoning !== "none";
+  if (asksForEffort && formats.reasoning === null) {
     warnings.push({
       type: "unsupported",
       feature: "reasoning",

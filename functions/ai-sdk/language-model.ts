@@ -4,12 +4,18 @@ import { APICallError } from "@ai-sdk/provider";
 import type {
   LanguageModelV4,
   LanguageModelV4CallOptions,
+  LanguageModelV4Content,
   LanguageModelV4StreamPart,
   SharedV4Warning,
 } from "@ai-sdk/provider";
 
 import { EngineError } from "../../engine/index.ts";
 import type { Engine, RequestOutput } from "../../engine/index.ts";
+import type { Generation } from "../generation/generations.ts";
+import { modelFormatsOf } from "../generation/parsed-output/model-formats.ts";
+import { gatherParsedChoices, parseGenerations } from "../generation/parsed-output/parse-generations.ts";
+import type { ParsedChoice } from "../generation/parsed-output/parse-generations.ts";
+import type { ParsedGeneration } from "../generation/parsed-output/parsed-delta.ts";
 import { toGenerationRequest } from "./generation-request.ts";
 import { finishReasonOf, providerMetadataOf, usageOf } from "./results.ts";
 import { streamParts } from "./stream-parts.ts";
@@ -30,7 +36,7 @@ export interface FoveaModelOptions {
  *
  * A call of the model rejects with
  *
- * - UnsupportedFunctionalityError for unsupported parts and required tools,
+ * - UnsupportedFunctionalityError for unsupported parts, and for strict tools that the model's format cannot enforce,
  * - APICallError if the queue is full; the AI SDK retries it,
  * - EngineError for every other rejection by the engine,
  * - the reason of its signal when that aborts.
@@ -44,16 +50,13 @@ export function fovea(engine: Engine, options: FoveaModelOptions = {}): Language
     supportedUrls: { "image/*": imageSchemes.map((scheme) => new RegExp(`^${scheme.replaceAll(/[.+-]/g, "\\$&")}:`)) },
 
     async doGenerate(callOptions) {
-      const { outputs, warnings, response } = await startGeneration(engine, modelId, callOptions);
-      let text = "";
-      let last: RequestOutput | null = null;
-      for await (const output of outputs) {
-        text += output.text;
-        last = output;
-      }
+      const { generations, warnings, response } = await startGeneration(engine, modelId, callOptions);
+      const choices = await gatherParsedChoices(generations);
+      const choice = choices[0] ?? null;
+      const last = choice?.last ?? null;
       return {
-        content: text === "" ? [] : [{ type: "text", text }],
-        finishReason: finishReasonOf(last),
+        content: choice === null ? [] : contentOf(choice),
+        finishReason: finishReasonOf(choice?.finishReason ?? null),
         usage: usageOf(last),
         providerMetadata: providerMetadataOf(last),
         response,
@@ -62,9 +65,9 @@ export function fovea(engine: Engine, options: FoveaModelOptions = {}): Language
     },
 
     async doStream(callOptions) {
-      const { outputs, warnings, response } = await startGeneration(engine, modelId, callOptions);
+      const { outputs, generations, warnings, response } = await startGeneration(engine, modelId, callOptions);
       const { includeRawChunks = false, abortSignal } = callOptions;
-      const parts = streamParts(outputs, { warnings, response, includeRawChunks, abortSignal });
+      const parts = streamParts(generations, { warnings, response, includeRawChunks, abortSignal });
       const stream = new ReadableStream<LanguageModelV4StreamPart>(
         {
           async pull(controller) {
@@ -84,8 +87,20 @@ export function fovea(engine: Engine, options: FoveaModelOptions = {}): Language
   };
 }
 
+function contentOf({ reasoning, content, toolCalls }: ParsedChoice): LanguageModelV4Content[] {
+  return [
+    ...(reasoning === "" ? [] : [{ type: "reasoning", text: reasoning } as const]),
+    ...(content === "" ? [] : [{ type: "text", text: content } as const]),
+    ...toolCalls.map(({ id, name, arguments: input }) => {
+      return { type: "tool-call", toolCallId: id, toolName: name, input } as const;
+    }),
+  ];
+}
+
 interface StartedGeneration {
   readonly outputs: GeneratedOutputs;
+  /** The parsed outputs. */
+  readonly generations: AsyncIterable<ParsedGeneration>;
   readonly warnings: SharedV4Warning[];
   readonly response: ResponseIds;
 }
@@ -104,17 +119,26 @@ async function startGeneration(
 ): Promise<StartedGeneration> {
   const { abortSignal } = callOptions;
   await waitUntilReady(engine, abortSignal);
-  const { request, warnings } = toGenerationRequest(callOptions, engine.modelInfo?.defaultSamplingParams ?? {});
+  const { request, parsing, warnings } = toGenerationRequest(
+    callOptions,
+    engine.modelInfo?.defaultSamplingParams ?? {},
+    modelFormatsOf(engine),
+  );
   const requestId = randomUUID();
   const response = { id: requestId, timestamp: new Date(), modelId };
   const signal = abortSignal === undefined ? {} : { signal: abortSignal };
   const iterator = engine.generate({ ...request, requestId }, signal)[Symbol.asyncIterator]();
   try {
     const first = await iterator.next();
-    return { outputs: resume(first, iterator, abortSignal), warnings, response };
+    const outputs = resume(first, iterator, abortSignal);
+    return { outputs, generations: parseGenerations(asGenerations(outputs), parsing), warnings, response };
   } catch (error) {
     throw asCallError(error, abortSignal);
   }
+}
+
+async function* asGenerations(outputs: AsyncIterable<RequestOutput>): AsyncGenerator<Generation> {
+  for await (const output of outputs) yield { index: 0, output };
 }
 
 async function waitUntilReady(engine: Engine, signal: AbortSignal | undefined): Promise<void> {

@@ -2,11 +2,14 @@
 import type { LanguageModelV4FinishReason, LanguageModelV4Usage, SharedV4ProviderMetadata } from "@ai-sdk/provider";
 
 import type { RequestOutput } from "../../engine/index.ts";
+import type { ParsedFinishReason } from "../generation/parsed-output/parsed-delta.ts";
 
-/** @param last Null if the request ended before its first output. */
-export function finishReasonOf(last: RequestOutput | null): LanguageModelV4FinishReason {
-  const raw = last?.finishReason ?? undefined;
+/** @param reason Null if the request ended before its last output. */
+export function finishReasonOf(reason: ParsedFinishReason | null): LanguageModelV4FinishReason {
+  const raw = reason ?? undefined;
   switch (raw) {
+    case "tool_calls":
+      return { unified: "tool-calls", raw };
     case "stop":
     case "length":
     case "error":

@@ -2,7 +2,18 @@
 import { samplingLimits } from "../../engine/contract/sampling-params.ts";
 import { extraArguments } from "./json-values.ts";
 import { setting } from "./setting.ts";
-import { anyText, boolean, bytes, commaSeparated, integer, MEBIBYTE, oneOf, origins, seconds } from "./values.ts";
+import {
+  anyText,
+  boolean,
+  bytes,
+  commaSeparated,
+  integer,
+  MEBIBYTE,
+  oneOf,
+  origins,
+  searchPath,
+  seconds,
+} from "./values.ts";
 
 export type LogLevel = "debug" | "info" | "warn" | "error";
 
@@ -59,6 +70,23 @@ export const serviceSettings = {
     extraArguments(),
     "JSON object: default arguments for logits processors. The vllm_xargs of a request override them.",
     { default: "{}" },
+  ),
+
+  toolCallParser: setting(
+    "TOOL_CALL_PARSER",
+    anyText(),
+    "Format of the model's tool calls: hermes, qwen3_coder, mistral, mistral_v11, llama3_json, pythonic, or module:Export; default: what the chat template shows.",
+  ),
+  reasoningParser: setting(
+    "REASONING_PARSER",
+    anyText(),
+    "Format of the model's thinking: qwen3, deepseek_r1, mistral, seed_oss, kimi, none, or module:Export; default: what the chat template shows.",
+  ),
+  parserPath: setting(
+    "PARSER_PATH",
+    searchPath(),
+    "Folders, separated by colons, in which modules of parsers are looked up.",
+    { default: "." },
   ),
 
   shutdownGraceMs: setting(

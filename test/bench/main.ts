@@ -16,6 +16,7 @@ import { benchImageProcessor } from "./image-processor.ts";
 import { printTable, reportProgress } from "./measure.ts";
 import type { Figure } from "./measure.ts";
 import { benchMemory } from "./memory.ts";
+import { benchOutputParsing } from "./output-parsing.ts";
 import { benchPrefix } from "./prefix.ts";
 import { benchSampling } from "./sampling.ts";
 import { benchFolder, engineOptions, numThreads } from "./settings.ts";
@@ -34,6 +35,7 @@ const benches: Readonly<Record<string, Bench>> = {
   sampling: { title: "Sampling of 32 sequences", run: benchSampling },
   "host-step": { title: "The host's share of a step of 64 sequences", run: benchHostStep },
   "structured-output": { title: "Structured output of 32 sequences", run: benchStructuredOutput },
+  "output-parsing": { title: "Parsing of 32 streams of calls and thinking", run: benchOutputParsing },
   "llama-cpp": { title: "Against node-llama-cpp on the same shape", run: benchAgainstLlamaCpp },
   "transformers-js": { title: "Against transformers.js on the engine's own graph", run: benchAgainstSameGraph },
   "transformers-js-hub": {

@@ -13,6 +13,7 @@ import * as fc from "fast-check";
 
 import { createSamplingParams } from "../../engine/contract/sampling-params.ts";
 import type { SamplingParams } from "../../engine/contract/sampling-params.ts";
+import type { ThinkingBudget } from "../../engine/core/engine-request.ts";
 import { InputBatch } from "../../engine/core/input-batch.ts";
 import type { SequenceBatchUpdate } from "../../engine/sampling/built-in/added-sequence.ts";
 import type { LogitsProcessor } from "../../engine/sampling/contract/logits-processor.ts";
@@ -35,6 +36,8 @@ export interface LogitsProcessorFixture {
   readonly vocabSize?: number;
   /** Bad words of every request that uses the processor, as the engine tokenizes them. Default none. */
   readonly badWordsTokenIds?: readonly (readonly number[])[];
+  /** Limit of the thinking of every request that uses the processor. Default none. */
+  readonly thinkingBudget?: ThinkingBudget;
 }
 
 const NUM_SLOTS = 9;
@@ -59,7 +62,7 @@ const stepPlan: fc.Arbitrary<StepPlan> = fc.record({
 
 /** Registers the tests of a logits processor with the test runner that runs the calling file. */
 export function testLogitsProcessor(name: string, fixture: LogitsProcessorFixture): void {
-  const { create, using, notUsing = [{}], vocabSize = 48, badWordsTokenIds = [] } = fixture;
+  const { create, using, notUsing = [{}], vocabSize = 48, badWordsTokenIds = [], thinkingBudget } = fixture;
   const kinds = [...using, ...notUsing];
   let numSequences = 0;
 
@@ -76,6 +79,7 @@ export function testLogitsProcessor(name: string, fixture: LogitsProcessorFixtur
       samplingParams,
       badWordsTokenIds: kind < using.length ? badWordsTokenIds : [],
       grammar: null,
+      ...(kind < using.length && thinkingBudget && { thinkingBudget }),
       cacheSalt: null,
       seed: 0,
     });

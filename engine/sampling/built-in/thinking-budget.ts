@@ -51,7 +51,7 @@ export class ThinkingBudgetLogitsProcessor extends LogitsProcessor {
     for (const [rowIndex, { forcedTokenId }] of this.#thinking.entries()) {
       if (forcedTokenId === null) continue;
       const row = logits.row(rowIndex);
-      const logit = row[forcedTokenId]!;
+      const logit = row[forcedTokenId];
       // A grammar allows no marker within a character. The next step is tried then.
       if (logit === -Infinity) continue;
       row.fill(-Infinity);
@@ -87,9 +87,9 @@ function follow(thinking: Thinking): boolean {
 /** The token of the marker that continues the tokens, which may have begun it since `firstIndex`. */
 function nextOf(tokenIds: readonly number[], firstIndex: number, marker: readonly number[]): number {
   for (let length = Math.min(marker.length - 1, tokenIds.length - firstIndex); length > 0; length--) {
-    if (endsWith(tokenIds, tokenIds.length, marker, length)) return marker[length]!;
+    if (endsWith(tokenIds, tokenIds.length, marker, length)) return marker[length];
   }
-  return marker[0]!;
+  return marker[0];
 }
 
 /** Whether the tokens up to `end` end with the first `length` tokens of the marker. */

@@ -1,16 +1,15 @@
 /** Imports the logits processors of the settings, lets them validate requests, and constructs them. */
+import { callWithin, CallTimeout } from "../../call-within.ts";
 import type { EngineConfig, LogitsProcessorReference } from "../../contract/config.ts";
 import { EngineError } from "../../contract/errors.ts";
 import type { SamplingParams } from "../../contract/sampling-params.ts";
 import type { LogitsProcessor } from "../contract/logits-processor.ts";
 import { isAsyncFunction, refusePromise } from "../contract/synchronous.ts";
-import { callWithin, CallTimeout } from "../../call-within.ts";
-import { findProcessorModule } from "./find-processor-module.ts";
 import { freezeSamplingParams } from "./freeze-sampling-params.ts";
-import { requireProcessorClass, walkExports } from "./processor-class.ts";
+import { importExport } from "./import-export.ts";
+import { requireProcessorClass } from "./processor-class.ts";
 import type { LogitsProcessorClass } from "./processor-class.ts";
 import { prepareProcessorModules } from "./processor-modules.ts";
-import { parseProcessorName } from "./processor-name.ts";
 
 /**
  * For `validateParams` of all processors together, during which HTTP does not answer. It takes microseconds to check a
@@ -137,22 +136,10 @@ async function resolveReference(
   name: string,
   searchPath: readonly string[],
 ): Promise<Omit<LoadedLogitsProcessor, "name" | "position">> {
-  const { modulePath, exportPath } = parseProcessorName(className);
-  const url = await findProcessorModule(modulePath, searchPath);
-  const module = await importModule(url);
-  const processorClass = requireProcessorClass(walkExports(module, exportPath));
+  const { url, exportPath, value } = await importExport(className, searchPath);
+  const processorClass = requireProcessorClass(value);
   const reference = { name, className: `${url}:${exportPath.join(".")}`, options };
   return { processorClass, options, reference };
-}
-
-async function importModule(url: string): Promise<unknown> {
-  try {
-    return await import(url);
-  } catch (cause) {
-    const isCommonJs = /outside a module|ES module syntax|Unexpected token 'export'/.test(messageOf(cause));
-    const advice = isCommonJs ? ' Does the package.json beside it lack "type": "module"?' : "";
-    throw new Error(`its module ${url} threw when it was imported: ${messageOf(cause)}${advice}`, { cause });
-  }
 }
 
 function messageOf(error: unknown): string {

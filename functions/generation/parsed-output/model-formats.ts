@@ -30,13 +30,20 @@ export const toolCallFormats: readonly ToolCallFormat[] = [
   pythonicFormat,
 ];
 
+/** vLLM's other names of the same formats. */
+export const otherFormatNames: ReadonlyMap<string, string> = new Map([
+  ["qwen3_xml", "qwen3_coder"],
+  ["llama4_json", "llama3_json"],
+  ["llama4_pythonic", "pythonic"],
+]);
+
 /** What a chat template has only if its model writes calls in a format, the most specific format first. */
 const signs: readonly (readonly [RegExp, ToolCallFormat])[] = [
   [/<function=/, qwen3XmlFormat],
   [/\[TOOL_CALLS\][^]*\[ARGS\]|\[ARGS\][^]*\[TOOL_CALLS\]/, mistralV11Format],
   [/\[TOOL_CALLS\]/, mistralFormat],
   [/<tool_call>/, hermesFormat],
-  [/\[\w+\(\w+=|<\|python_start\|>|func_name1?\(/, pythonicFormat],
+  [/\[\w+\(\w+=|func_name1?\(/, pythonicFormat],
   [/<\|python_tag\|>|"parameters"\s*:|'\{"name": '/, llama3JsonFormat],
 ];
 
@@ -48,7 +55,7 @@ export function chooseToolCallFormat(template: string): ToolCallFormat {
 const formatsOfTemplates = new WeakMap<object, ModelFormats>();
 
 /** @param engine Its model is loaded, or its formats are those of a model without a chat template. */
-export function modelFormatsOf(engine: Engine, configured: ConfiguredFormats | undefined): ModelFormats {
+export function modelFormatsOf(engine: Engine, configured?: ConfiguredFormats): ModelFormats {
   const shown = shownFormats(engine);
   if (configured === undefined) return shown;
   const { toolCalls, reasoning } = configured;

@@ -99,8 +99,10 @@ export class OutputParser {
   }
 
   #createId(): string {
-    const create = this.#parsing.toolCalls?.format.createCallId;
-    return create?.() ?? `call_${randomUUID().replaceAll("-", "").slice(0, CALL_ID_LENGTH)}`;
+    return (
+      this.#parsing.toolCalls?.format.createCallId?.() ??
+      `call_${randomUUID().replaceAll("-", "").slice(0, CALL_ID_LENGTH)}`
+    );
   }
 }
 

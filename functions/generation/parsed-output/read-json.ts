@@ -112,7 +112,7 @@ export function* readJsonCall(source: TextSource, { isName, needsArguments }: Js
 }
 
 /** The decoded string; null if there is none. */
-export function* readString(source: TextSource): Reading<string | null> {
+function* readString(source: TextSource): Reading<string | null> {
   if ((yield* peek(source)) !== '"') return null;
   const text = yield* readWholeJson(source);
   return text === null ? null : (JSON.parse(text) as string);

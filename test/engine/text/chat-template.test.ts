@@ -3,8 +3,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 
+import type { JsonObject } from "../../../engine/contract/tools.ts";
+import { renderChat } from "../../../engine/input/chat-prompt.ts";
 import { ChatTemplate, loadChatTemplate } from "../../../engine/text/chat-template.ts";
-import type { TemplateMessage } from "../../../engine/text/chat-template.ts";
+import type { TemplateMessage, TemplateTool } from "../../../engine/text/chat-template.ts";
 
 const namedTokens = { bos_token: "<s>", eos_token: "</s>" };
 
@@ -74,6 +76,59 @@ test.for(recorded.filter(({ refused }) => refused !== undefined))("$name is reje
   expect(() => renderRecorded(one)).toThrow(one.refused);
 });
 
+interface RecordedToolCase extends Omit<RecordedCase, "addGenerationPrompt"> {
+  readonly tools: readonly TemplateTool[] | null;
+  readonly templateArguments: JsonObject;
+}
+
+const recordedWithTools: readonly RecordedToolCase[] = JSON.parse(
+  await readFile(new URL("../../fixtures/chat-templates/tool-cases.json", import.meta.url), "utf8"),
+);
+
+function renderWithTools({ template, messages, tools, templateArguments }: RecordedToolCase): string {
+  return new ChatTemplate(template, namedTokens).render(messages, {
+    addGenerationPrompt: true,
+    templateArguments,
+    ...(tools !== null && { tools }),
+  });
+}
+
+test.for(recordedWithTools.filter(({ refused }) => refused === undefined))(
+  "$name is rendered with its calls as by transformers",
+  (one) => {
+    expect(renderWithTools(one)).toBe(one.rendered);
+  },
+);
+
+test.for(recordedWithTools.filter(({ refused }) => refused !== undefined))(
+  "$name is rejected with its calls as by transformers",
+  (one) => {
+    expect(() => renderWithTools(one)).toThrow(one.refused);
+  },
+);
+
+test("variables of a request cannot replace those of the conversation", () => {
+  const template = new ChatTemplate(
+    "{{ bos_token }}{{ messages | length }}{{ add_generation_prompt }}{{ mood }}",
+    namedTokens,
+  );
+  const templateArguments = { bos_token: "x", messages: [1, 2, 3], add_generation_prompt: false, mood: "!" };
+  expect(template.render([], { addGenerationPrompt: true, templateArguments })).toBe("<s>0true!");
+});
+
+test("a template that does not end is interrupted, and named", () => {
+  const nested = (depth: number): string =>
+    depth === 0 ? "{% set n = 1 %}" : `{% for a${depth} in messages %}${nested(depth - 1)}{% endfor %}`;
+  const template = new ChatTemplate(nested(9), namedTokens, { fileName: "chat_template.jinja" });
+  const messages = Array.from({ length: 40 }, () => ({ role: "user", content: "a" }));
+  expect(() => template.render(messages, { addGenerationPrompt: true })).toThrow(
+    expect.objectContaining({
+      code: "invalid_checkpoint",
+      message: expect.stringMatching(/\(chat_template\.jinja\) takes longer than 5 seconds/),
+    }),
+  );
+});
+
 test("a conversation with a picture is rendered in LLaVA's format", () => {
   const messages = [
     { role: "user", content: [{ type: "image" }, { type: "text", text: "What is this?" }] },
@@ -108,11 +163,33 @@ test("an exception raised by a template is the caller's error, in the template's
 test("an error inside a template is the checkpoint's error", () => {
   const template = new ChatTemplate("{{ messages.no.such.thing() }}", namedTokens);
   expect(() => template.render([{ role: "user", content: "" }], { addGenerationPrompt: true })).toThrow(
-    expect.objectContaining({ code: "invalid_checkpoint" }),
+    expect.objectContaining({
+      code: "invalid_checkpoint",
+      message: expect.stringMatching(/fails on these messages \(Cannot call something/),
+    }),
   );
   expect(() => new ChatTemplate("{% for %}", namedTokens)).toThrow(
     expect.objectContaining({ code: "invalid_checkpoint" }),
   );
+});
+
+test("a checkpoint's template for tools is used with tools", async () => {
+  const folder = await mkdtemp(join(tmpdir(), "fovea-template-"));
+  try {
+    const templates = [
+      { name: "default", template: "plain" },
+      { name: "tool_use", template: "{{ tools | length }} tools" },
+    ];
+    await writeFile(join(folder, "tokenizer_config.json"), JSON.stringify({ chat_template: templates }));
+    const template = (await loadChatTemplate(folder, namedTokens))!;
+    const tool = { name: "f", description: null, parameters: null, strict: false };
+    const conversation = { messages: [], addGenerationPrompt: true };
+    const options = { template, imagePlaceholder: null };
+    expect(renderChat(conversation, options).text).toBe("plain");
+    expect(renderChat({ ...conversation, tools: [tool, tool] }, options).text).toBe("2 tools");
+  } finally {
+    await rm(folder, { recursive: true });
+  }
 });
 
 test("text that looks like a template is not evaluated", () => {

@@ -1,7 +1,7 @@
 import { readFile } from "node:fs/promises";
 import { APICallError, InvalidArgumentError, UnsupportedFunctionalityError } from "@ai-sdk/provider";
 import type { LanguageModelV4, LanguageModelV4CallOptions, LanguageModelV4StreamPart } from "@ai-sdk/provider";
-import { generateObject, generateText, jsonSchema, Output, streamText, tool } from "ai";
+import { generateObject, generateText, jsonSchema, Output, stepCountIs, streamText, tool } from "ai";
 import type { ModelMessage, ToolSet } from "ai";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
@@ -253,31 +253,92 @@ describe("an abort", () => {
   });
 });
 
-describe("unsupported features", () => {
+describe("tools", () => {
+  const inputSchema = jsonSchema<{ shape: string }>({
+    type: "object",
+    properties: { shape: { enum: ["circle", "square"] } },
+    required: ["shape"],
+    additionalProperties: false,
+  });
   // The AI SDK's types of tools are incompatible with each other under exactOptionalPropertyTypes.
-  const tools = { weather: tool({ inputSchema: jsonSchema({ type: "object" }) }) } as ToolSet;
+  const tools = { count: tool({ inputSchema, execute: async ({ shape }) => `${shape}: 2` }) } as ToolSet;
+  // Penalties keep the small model, which does not know JSON, from writing white space forever.
+  const penalties = { frequencyPenalty: 2, providerOptions: { fovea: { repetitionPenalty: 2 } } };
+  const required = { tools, toolChoice: "required", maxOutputTokens: 400, ...penalties } as const;
+  const call = { toolName: "count", input: { shape: expect.stringMatching(/^(circle|square)$/) } };
 
-  test("cause a warning if an answer is possible without them", async () => {
-    const result = await generateText({ model, prompt: "How are you?", tools, reasoning: "high" });
-    expect(result.warnings).toMatchObject([
-      { type: "unsupported", feature: "tools" },
-      { type: "unsupported", feature: "reasoning" },
-    ]);
-    expect(await generateText({ model, prompt: "Hi", tools, toolChoice: "none" })).toMatchObject({
-      warnings: [],
+  test("are called, and their results answered, in a loop of the AI SDK", async () => {
+    const result = await generateText({
+      ...required,
+      model,
+      messages: ask("How many circles?"),
+      stopWhen: stepCountIs(2),
+      prepareStep: ({ stepNumber }) => ({ toolChoice: stepNumber === 0 ? "required" : "none" }),
     });
+    const [first, second] = result.steps;
+    expect(first.finishReason).toBe("tool-calls");
+    expect(first.toolCalls[0]).toMatchObject(call);
+    expect(first.toolResults[0].output).toMatch(/^(circle|square): 2$/);
+    expect(second.text).toMatch(/\w/);
+  });
+
+  test("are streamed as input deltas that join to the input of the call", async () => {
+    const { stream } = await model.doStream(
+      callOptions({
+        tools: [
+          {
+            type: "function",
+            name: "count",
+            inputSchema: {
+              type: "object",
+              properties: { n: { type: "integer", maximum: 9, minimum: 0 } },
+              required: ["n"],
+              additionalProperties: false,
+            },
+          },
+        ],
+        toolChoice: { type: "tool", toolName: "count" },
+        ...penalties,
+      }),
+    );
+    const parts = await readAll(stream);
+    const input = parts.flatMap((part) => (part.type === "tool-input-delta" ? [part.delta] : [])).join("");
+    expect(JSON.parse(input)).toEqual({ n: expect.any(Number) });
+    expect(parts.map(({ type }) => type).filter((type) => type !== "tool-input-delta")).toEqual([
+      "stream-start",
+      "response-metadata",
+      "tool-input-start",
+      "tool-input-end",
+      "tool-call",
+      "finish",
+    ]);
+    expect(parts.find(({ type }) => type === "tool-call")).toMatchObject({ toolName: "count", input });
+    expect(parts.at(-1)).toMatchObject({ finishReason: { unified: "tool-calls", raw: "tool_calls" } });
+  });
+
+  test("are not seen by the model with the choice none", async () => {
+    const options = { model, messages: ask("Describe the picture.") };
+    const result = await generateText({ ...options, tools, toolChoice: "none" });
+    expect(result).toMatchObject({ warnings: [], text: description });
+  });
+});
+
+describe("unsupported features", () => {
+  test("cause a warning if an answer is possible without them", async () => {
+    const result = await generateText({ model, prompt: "How are you?", reasoning: "high" });
+    expect(result.warnings).toMatchObject([{ type: "unsupported", feature: "reasoning" }]);
+    const search = { type: "provider", id: "openai.web_search", name: "web_search", args: {} } as const;
+    const { warnings } = await model.doGenerate(callOptions({ tools: [search] }));
+    expect(warnings).toMatchObject([{ type: "unsupported", feature: "tool openai.web_search" }]);
   });
 
   test("are rejected otherwise", async () => {
-    const mustCall = generateText({ model, prompt: "How are you?", tools, toolChoice: "required" });
-    await expect(mustCall).rejects.toThrow(UnsupportedFunctionalityError);
     const document = { type: "file" as const, data: Buffer.from("%PDF-1.7"), mediaType: "application/pdf" };
     const withDocument = generateText({ model, messages: [{ role: "user", content: [document] }] });
     await expect(withDocument).rejects.toThrow("files of the type application/pdf");
-    const output = { type: "text" as const, value: "sunny" };
-    const result = { type: "tool-result" as const, toolCallId: "1", toolName: "weather", output };
-    const withResult = model.doGenerate(callOptions({ prompt: [{ role: "tool", content: [result] }] }));
-    await expect(withResult).rejects.toThrow("messages of the role tool");
+    const approval = { type: "tool-approval-response" as const, approvalId: "1", approved: true };
+    const withApproval = model.doGenerate(callOptions({ prompt: [{ role: "tool", content: [approval] }] }));
+    await expect(withApproval).rejects.toThrow(UnsupportedFunctionalityError);
   });
 
   test("are named by path if a provider option is wrong", async () => {

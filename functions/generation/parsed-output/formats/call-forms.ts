@@ -71,18 +71,14 @@ export function leadingCalls(
   return structural({ type: "alternatives", options: [calls, other, text("")] });
 }
 
-function oneCall(
-  tools: readonly ToolDefinition[],
-  { mode, schemaField }: CallRules,
-  spelling: CallSpelling,
-): StructuralFormat {
+function oneCall(tools: readonly ToolDefinition[], rules: CallRules, spelling: CallSpelling): StructuralFormat {
   return {
     type: "alternatives",
     options: tools.map((tool) => {
-      const form = mode === "required" || tool.strict ? schemaOf(tool) : anyArguments;
+      const form = rules.mode === "required" || tool.strict ? schemaOf(tool) : anyArguments;
       return sequence(
         text(spelling.before(tool.name)),
-        { type: "form", form, field: schemaField(tool) },
+        { type: "form", form, field: rules.schemaField(tool) },
         text(spelling.after),
       );
     }),

@@ -8,21 +8,21 @@ import type { Reading, TextSource } from "../text-source.ts";
 import type { ToolCallFormat } from "../tool-call-format.ts";
 import { taggedCalls } from "./call-forms.ts";
 
-const START = "<tool_call>";
-const END = "</tool_call>";
+const startTag = "<tool_call>";
+const endTag = "</tool_call>";
 
 /** Reads what stands between the tags. Returns false, with nothing emitted, if it is no call. */
 export type ReadBody = (source: TextSource) => Reading<boolean>;
 
 export const hermesFormat: ToolCallFormat = {
   name: "hermes",
-  specialTokens: [START, END],
+  specialTokens: [startTag, endTag],
   createParser: () => createReadingParser((source) => readTaggedCalls(source, readHermesBody)),
   formOf: (tools, rules) =>
     taggedCalls(tools, rules, {
-      trigger: START,
+      trigger: startTag,
       before: (name) => `\n{"name": ${JSON.stringify(name)}, "arguments": `,
-      after: `}\n${END}`,
+      after: `}\n${endTag}`,
       between: "\n",
     }),
 };
@@ -35,10 +35,10 @@ export function readHermesBody(source: TextSource): Reading<boolean> {
 export function* readTaggedCalls(source: TextSource, readBody: ReadBody): Reading<void> {
   let isOpen = false;
   while (true) {
-    const found = yield* emitUntil(source, isOpen ? [END, START] : [START]);
+    const found = yield* emitUntil(source, isOpen ? [endTag, startTag] : [startTag]);
     if (found === null) return;
     isOpen = false;
-    if (found.marker === END) {
+    if (found.marker === endTag) {
       yield* skipSpace(source);
       continue;
     }
@@ -49,7 +49,7 @@ export function* readTaggedCalls(source: TextSource, readBody: ReadBody): Readin
       yield* skipSpace(source);
     } else {
       source.position = start;
-      source.emitText(found.space + START);
+      source.emitText(found.space + startTag);
     }
   }
 }

@@ -8,11 +8,14 @@ import type { Reading, TextSource } from "../text-source.ts";
 import type { ToolCallFormat } from "../tool-call-format.ts";
 import { leadingCalls } from "./call-forms.ts";
 
-const TAG = "<|python_tag|>";
+const startToken = "<|python_tag|>";
+/** Llama 4's, around the calls. */
+const startToken4 = "<|python_start|>";
+const endToken4 = "<|python_end|>";
 
 export const llama3JsonFormat: ToolCallFormat = {
   name: "llama3_json",
-  specialTokens: [TAG],
+  specialTokens: [startToken, startToken4, endToken4],
   createParser(tools) {
     const names = new Set(tools.map(({ name }) => name));
     return createReadingParser((source) => readCalls(source, (name) => names.has(name)));
@@ -28,7 +31,7 @@ export const llama3JsonFormat: ToolCallFormat = {
 
 function* readCalls(source: TextSource, isName: (name: string) => boolean): Reading<void> {
   yield* skipSpace(source);
-  yield* tryRead(source, TAG);
+  yield* tryRead(source, startToken, startToken4);
   yield* skipSpace(source);
   if (!(yield* readJsonCall(source, { isName, needsArguments: true }))) {
     source.position = 0;
@@ -41,6 +44,7 @@ function* readCalls(source: TextSource, isName: (name: string) => boolean): Read
     yield* skipSpace(source);
     if ((yield* peek(source)) === "{" && (yield* readJsonCall(source, { isName, needsArguments: true }))) continue;
     source.position = start;
+    yield* tryRead(source, endToken4);
     return;
   }
 }

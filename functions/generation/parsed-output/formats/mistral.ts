@@ -10,9 +10,9 @@ import type { Reading, TextSource } from "../text-source.ts";
 import type { CallRules, ToolCallFormat } from "../tool-call-format.ts";
 import { listedCalls, taggedCalls } from "./call-forms.ts";
 
-const START = "[TOOL_CALLS]";
-const ARGUMENTS = "[ARGS]";
-const CALL_ID = "[CALL_ID]";
+const startToken = "[TOOL_CALLS]";
+const argumentsToken = "[ARGS]";
+const callIdToken = "[CALL_ID]";
 const MAX_NAME_LENGTH = 256;
 const MAX_ID_LENGTH = 64;
 
@@ -20,7 +20,7 @@ const idCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012345
 const ID_LENGTH = 9;
 
 const base = {
-  specialTokens: [START, ARGUMENTS, CALL_ID],
+  specialTokens: [startToken, argumentsToken, callIdToken],
   createParser: () => createReadingParser(readCalls),
   // The chat templates reject other ids.
   createCallId: () => Array.from({ length: ID_LENGTH }, () => idCharacters[randomInt(idCharacters.length)]).join(""),
@@ -32,7 +32,7 @@ export const mistralFormat: ToolCallFormat = {
   name: "mistral",
   formOf: (tools, rules) =>
     listedCalls(tools, rules, {
-      start: START,
+      start: startToken,
       before: (name) => `{"name": ${JSON.stringify(name)}, "arguments": `,
       after: "}",
     }),
@@ -44,8 +44,8 @@ export const mistralV11Format: ToolCallFormat = {
   name: "mistral_v11",
   formOf: (tools, rules: CallRules) =>
     taggedCalls(tools, rules, {
-      trigger: START,
-      before: (name) => `${name}${ARGUMENTS}`,
+      trigger: startToken,
+      before: (name) => `${name}${argumentsToken}`,
       after: "",
       between: "",
     }),
@@ -53,7 +53,7 @@ export const mistralV11Format: ToolCallFormat = {
 
 function* readCalls(source: TextSource): Reading<void> {
   while (true) {
-    const found = yield* emitUntil(source, [START]);
+    const found = yield* emitUntil(source, [startToken]);
     if (found === null) return;
     const start = source.position;
     yield* skipSpace(source);
@@ -62,7 +62,7 @@ function* readCalls(source: TextSource): Reading<void> {
       yield* skipSpace(source);
     } else {
       source.position = start;
-      source.emitText(found.space + START);
+      source.emitText(found.space + startToken);
     }
   }
 }
@@ -87,11 +87,11 @@ function* readNamedCall(source: TextSource): Reading<boolean> {
   const name = yield* readWhile(source, /[\w.-]/, MAX_NAME_LENGTH);
   if (name === "") return false;
   yield* skipSpace(source);
-  if ((yield* tryRead(source, CALL_ID)) !== null) {
+  if ((yield* tryRead(source, callIdToken)) !== null) {
     yield* readWhile(source, /\w/, MAX_ID_LENGTH);
     yield* skipSpace(source);
   }
-  yield* tryRead(source, ARGUMENTS);
+  yield* tryRead(source, argumentsToken);
   yield* skipSpace(source);
   if ((yield* peek(source)) !== "{") return false;
   source.emit({ type: "call", name });

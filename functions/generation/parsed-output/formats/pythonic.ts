@@ -7,13 +7,13 @@ import type { Reading, TextSource } from "../text-source.ts";
 import type { ToolCallFormat } from "../tool-call-format.ts";
 import { readPythonLiteral } from "./python-literal.ts";
 
-const START = "<|python_start|>";
-const END = "<|python_end|>";
+const startToken = "<|python_start|>";
+const endToken = "<|python_end|>";
 const MAX_NAME_LENGTH = 256;
 
 export const pythonicFormat: ToolCallFormat = {
   name: "pythonic",
-  specialTokens: [START, END],
+  specialTokens: [startToken, endToken],
   createParser(tools) {
     const names = new Set(tools.map(({ name }) => name));
     return createReadingParser((source) => readCalls(source, names));
@@ -24,7 +24,7 @@ export const pythonicFormat: ToolCallFormat = {
 
 function* readCalls(source: TextSource, names: ReadonlySet<string>): Reading<void> {
   yield* skipSpace(source);
-  yield* tryRead(source, START);
+  yield* tryRead(source, startToken);
   yield* skipSpace(source);
   if ((yield* tryRead(source, "[")) === null || !(yield* readCall(source, names))) {
     source.position = 0;
@@ -42,7 +42,7 @@ function* readCalls(source: TextSource, names: ReadonlySet<string>): Reading<voi
   }
   if ((yield* tryRead(source, "]")) === null) return;
   yield* skipSpace(source);
-  yield* tryRead(source, END);
+  yield* tryRead(source, endToken);
   yield* skipSpace(source);
 }
 

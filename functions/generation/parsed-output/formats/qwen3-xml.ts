@@ -10,7 +10,7 @@ import { hermesFormat, readHermesBody, readTaggedCalls } from "./hermes.ts";
 import { parseLoosely, typeNameOf, typesOf } from "./schema-types.ts";
 
 const MAX_NAME_LENGTH = 256;
-const PARAMETER_END = "</parameter>";
+const parameterEnd = "</parameter>";
 
 export const qwen3XmlFormat: ToolCallFormat = {
   name: "qwen3_coder",
@@ -18,7 +18,7 @@ export const qwen3XmlFormat: ToolCallFormat = {
   createParser: (tools) =>
     createReadingParser((source) => readTaggedCalls(source, (body) => readXmlOrJsonBody(body, tools))),
   // Raw text cannot carry every schema. The JSON form between the same tags can, and the parser reads both.
-  formOf: hermesFormat.formOf,
+  formOf: (tools, rules) => hermesFormat.formOf(tools, rules),
 };
 
 function* readXmlOrJsonBody(source: TextSource, tools: readonly ToolDefinition[]): Reading<boolean> {
@@ -69,13 +69,13 @@ function* readValue(source: TextSource, schema: unknown): Reading<boolean> {
   if (isText) source.emitArguments('"');
   while (true) {
     const { text, position } = source;
-    const end = text.indexOf(PARAMETER_END, position);
+    const end = text.indexOf(parameterEnd, position);
     const pending = text.slice(position, end === -1 ? undefined : end);
     const isWhole = end !== -1;
     const settled = isWhole ? pending.replace(/\n$/, "") : withoutBegunEnd(pending);
     if (isText) source.emitArguments(JSON.stringify(settled).slice(1, -1));
     else value += settled;
-    source.position += isWhole ? pending.length + PARAMETER_END.length : settled.length;
+    source.position += isWhole ? pending.length + parameterEnd.length : settled.length;
     source.forget();
     if (isWhole) {
       source.emitArguments(isText ? '"' : toJson(value, types));
@@ -88,7 +88,7 @@ function* readValue(source: TextSource, schema: unknown): Reading<boolean> {
 
 /** Holds back what may be the end tag and the line break before it. */
 function withoutBegunEnd(pending: string): string {
-  return pending.slice(0, pending.length - lengthOfBegunMarker(pending, [`\n${PARAMETER_END}`, PARAMETER_END]));
+  return pending.slice(0, pending.length - lengthOfBegunMarker(pending, [`\n${parameterEnd}`, parameterEnd]));
 }
 
 /** A value whose type the schema does not allow is a string. */

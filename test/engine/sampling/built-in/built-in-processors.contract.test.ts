@@ -5,6 +5,7 @@ import { LogitBiasLogitsProcessor } from "../../../../engine/sampling/built-in/l
 import { MinPLogitsProcessor } from "../../../../engine/sampling/built-in/min-p.ts";
 import { MinTokensLogitsProcessor } from "../../../../engine/sampling/built-in/min-tokens.ts";
 import { PenaltiesLogitsProcessor } from "../../../../engine/sampling/built-in/penalties.ts";
+import { ThinkingBudgetLogitsProcessor } from "../../../../engine/sampling/built-in/thinking-budget.ts";
 import { RequestLogitsProcessorAdapter } from "../../../../engine/sampling/contract/request-logits-processor-adapter.ts";
 import type { RequestLogitsProcessor } from "../../../../engine/sampling/contract/request-logits-processor-adapter.ts";
 import { testLogitsProcessor } from "../../../contracts/logits-processor.ts";
@@ -46,6 +47,12 @@ testLogitsProcessor("min-p", {
   create: () => new MinPLogitsProcessor(engineConfig),
   using: [{ minP: 0.1 }, { minP: 1 }],
   notUsing: [{}, { temperature: 0, minP: 0.5 }],
+});
+
+testLogitsProcessor("thinking budget", {
+  create: () => new ThinkingBudgetLogitsProcessor(engineConfig),
+  using: [{}, { temperature: 0 }],
+  thinkingBudget: { numTokens: 3, startTokenIds: [40, 41], endTokenIds: [45, 46, 47], startsInside: true },
 });
 
 /** Favours tokens by their count in the output or the prompt, with a table per request that each call extends. */

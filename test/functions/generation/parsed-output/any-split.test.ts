@@ -60,7 +60,7 @@ function cut(text: string, lengths: readonly number[]): string[] {
   const characters = Array.from(text);
   const pieces: string[] = [];
   for (let index = 0, turn = 0; index < characters.length; turn += 1) {
-    const length = lengths[turn % lengths.length]!;
+    const length = lengths[turn % lengths.length];
     pieces.push(characters.slice(index, index + length).join(""));
     index += length;
   }

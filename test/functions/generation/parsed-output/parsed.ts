@@ -12,7 +12,7 @@ export interface Parsed {
   readonly calls: readonly (readonly [string, string])[];
 }
 
-export const weatherTool: ToolDefinition = {
+const weatherTool: ToolDefinition = {
   name: "get_weather",
   description: null,
   strict: false,
@@ -27,7 +27,7 @@ export const weatherTool: ToolDefinition = {
     },
   },
 };
-export const otherTool: ToolDefinition = { name: "stop-it", description: null, strict: false, parameters: null };
+const otherTool: ToolDefinition = { name: "stop-it", description: null, strict: false, parameters: null };
 
 export function parsingOf(format: ToolCallFormat, parsing: Partial<OutputParsing> = {}): OutputParsing {
   return {
@@ -60,7 +60,7 @@ function joined(deltas: readonly ParsedDelta[]): Parsed {
   const calls: [string, string][] = [];
   for (const { index, start, arguments: piece } of toolCalls) {
     if (start !== undefined) calls[index] = [start.name, ""];
-    calls[index]![1] += piece;
+    calls[index][1] += piece;
   }
   return { content, reasoning, calls };
 }

@@ -146,6 +146,13 @@ test.for<Case>([
     "",
     [call(), ["stop-it", "{}"]],
   ],
+  [
+    "llama3_json",
+    "Llama 4's tags",
+    '<|python_start|>{"name": "stop-it", "parameters": {}}<|python_end|>',
+    "",
+    [["stop-it", "{}"]],
+  ],
   ["llama3_json", "other JSON as text", '{"name": "Ada", "born": 1815}', '{"name": "Ada", "born": 1815}', []],
   [
     "llama3_json",
@@ -184,11 +191,11 @@ test.for<Case>([
 test("arguments are streamed while they arrive, and the id and name come once", () => {
   const pieces = ['<tool_call>{"name": "get_weather", "arguments": {"ci', 'ty": "Par', 'is"}}</tool_call>'];
   const [first, second, third, last] = parseDeltas(parsingOf(formatNamed("hermes")), pieces);
-  expect(first!.toolCalls).toEqual([
+  expect(first.toolCalls).toEqual([
     { index: 0, start: { id: expect.stringMatching(/^call_/), name: "get_weather" }, arguments: '{"ci' },
   ]);
-  expect(second!.toolCalls).toEqual([{ index: 0, arguments: 'ty": "Par' }]);
-  expect(third!.toolCalls).toEqual([{ index: 0, arguments: 'is"}' }]);
+  expect(second.toolCalls).toEqual([{ index: 0, arguments: 'ty": "Par' }]);
+  expect(third.toolCalls).toEqual([{ index: 0, arguments: 'is"}' }]);
   expect(last).toEqual({});
 });
 
@@ -213,7 +220,7 @@ test("calls after the last allowed one are left out", () => {
 
 test("Mistral's ids are those that its chat template accepts", () => {
   const [delta] = parseDeltas(parsingOf(formatNamed("mistral")), ["[TOOL_CALLS]stop-it[ARGS]{}"]);
-  expect(delta!.toolCalls![0]!.start!.id).toMatch(/^[a-zA-Z0-9]{9}$/);
+  expect(delta.toolCalls![0].start!.id).toMatch(/^[a-zA-Z0-9]{9}$/);
 });
 
 test.for([
