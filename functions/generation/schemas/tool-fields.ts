@@ -7,7 +7,7 @@ import { parseBoundedJson } from "../../http/bounded-json.ts";
 import { addIssue, boundedJson, boundedList, boundedText, flag, name, text } from "./wire-types.ts";
 
 /** Twice as many as OpenAI accepts: clients of several MCP servers collect this many. Each is printed into the prompt. */
-const MAX_TOOLS = 256;
+export const MAX_TOOLS = 256;
 /** Calls of one turn. */
 const MAX_TOOL_CALLS = 256;
 /** Characters. The largest descriptions are manuals of a few thousand. */
@@ -18,7 +18,7 @@ const MAX_ARGUMENTS_SIZE = 524_288;
 const toolNamePattern = /^[a-zA-Z0-9_-]{1,64}$/;
 
 /** A name that a tool may have. */
-const toolName = text.regex(toolNamePattern, {
+export const toolName = text.regex(toolNamePattern, {
   error: ({ input }) => {
     const shown = typeof input === "string" ? JSON.stringify(input.slice(0, 80)) : typeof input;
     return `must be 1 to 64 letters, digits, underscores and hyphens, got ${shown}`;
