@@ -41,7 +41,7 @@ export function responsesToChatFields(fields: ResponsesRequest): ChatCompletionR
 }
 
 /** The answer has logprobs if they are included by name, as with OpenAI, or if alternatives are asked for. */
-export function includesLogprobs({ include, top_logprobs: numTopLogprobs }: ResponsesRequest): boolean {
+function includesLogprobs({ include, top_logprobs: numTopLogprobs }: ResponsesRequest): boolean {
   return (include ?? []).includes("message.output_text.logprobs") || (numTopLogprobs ?? 0) > 0;
 }
 

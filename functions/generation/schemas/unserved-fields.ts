@@ -19,7 +19,7 @@ const isEmpty: AsksForNothing = (value) => {
 /** By name: which values of the field have no effect. */
 export type UnservedFields = Readonly<Record<string, AsksForNothing>>;
 
-export const unservedEverywhere: UnservedFields = {
+const unservedEverywhere: UnservedFields = {
   best_of: equals(1),
   use_beam_search: equals(false),
   logprob_token_ids: isEmpty,

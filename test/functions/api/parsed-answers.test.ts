@@ -1,5 +1,5 @@
 /** Thinking, texts and calls in the answers of Responses and Messages. */
-import fc from "fast-check";
+import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 
 import { readEvents } from "../../support/read-events.ts";
@@ -200,7 +200,7 @@ describe("/v1/messages", () => {
 
   test("streams blocks one after the other, each with its deltas between start and stop", async () => {
     const events = await messageEvents(toScript(["<think>Two ", "cities.</think>", "Let me look.", call("Oslo")]));
-    const seen = events.map(({ name, data }) => `${name} ${String(data["index"] ?? "")}`.trim());
+    const seen = events.map(({ name, data }) => `${name} ${(data["index"] as number | undefined) ?? ""}`.trim());
     expect(seen.filter((name, index) => name !== seen[index - 1])).toEqual([
       "message_start",
       ...[0, 1, 2].flatMap((index) => [
