@@ -25,7 +25,7 @@ async function ask(body: object, options?: TestAppOptions) {
   const answer = (await response.json()) as Record<string, unknown>;
   expect(response.status).toBe(200);
   check("Message", answer);
-  return { ...testApp, response, answer, request: testApp.engine.requests[0] };
+  return { ...testApp, response, answer, request: testApp.engine.requests.at(0)! };
 }
 
 async function stream(body: object, options?: TestAppOptions): Promise<NamedEvent[]> {
@@ -64,9 +64,9 @@ test("a stream has Anthropic's events in their order, and no [DONE]", async () =
     "message_delta",
     "message_stop",
   ]);
-  expect(events[0].data).toMatchObject({ message: { content: [], usage: { input_tokens: 5, output_tokens: 0 } } });
-  expect(events[1].data).toMatchObject({ index: 0, content_block: { type: "text", text: "" } });
-  expect(events[6].data).toMatchObject({ delta: { stop_reason: "end_turn" }, usage: { output_tokens: 3 } });
+  expect(events.at(0)!.data).toMatchObject({ message: { content: [], usage: { input_tokens: 5, output_tokens: 0 } } });
+  expect(events.at(1)!.data).toMatchObject({ index: 0, content_block: { type: "text", text: "" } });
+  expect(events.at(6)!.data).toMatchObject({ delta: { stop_reason: "end_turn" }, usage: { output_tokens: 3 } });
 });
 
 test("every field reaches the engine as the same field of a chat completion", async () => {
@@ -157,7 +157,8 @@ test("every field reaches the engine as the same field of a chat completion", as
     thinking_token_budget: 64,
     reasoning_effort: "low",
   });
-  const [ours, chat] = engine.requests;
+  const ours = engine.requests.at(0)!;
+  const chat = engine.requests.at(1)!;
   expect(ours).toEqual({ ...chat, requestId: ours.requestId });
 });
 

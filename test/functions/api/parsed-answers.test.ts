@@ -259,12 +259,12 @@ function joinBlocks(events: readonly NamedEvent[]): object[] {
     if (data["type"] === "content_block_start") blocks.push({ ...(data["content_block"] as object) });
     if (data["type"] !== "content_block_delta") continue;
     const { text, thinking, partial_json: partial } = data["delta"] as Delta;
-    const block = blocks[index];
+    const block = blocks.at(index)!;
     if (text !== undefined) block["text"] = `${String(block["text"])}${text}`;
     if (thinking !== undefined) block["thinking"] = `${String(block["thinking"])}${thinking}`;
     if (partial === undefined) continue;
     json[index] = `${json[index] ?? ""}${partial}`;
   }
-  for (const [index, text] of json.entries()) if (text !== undefined) blocks[index]["input"] = JSON.parse(text);
+  for (const [index, text] of json.entries()) if (text !== undefined) blocks.at(index)!["input"] = JSON.parse(text);
   return blocks;
 }

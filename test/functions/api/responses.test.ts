@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 
 import { EngineError } from "../../../engine/index.ts";
+import { pythonicFormat } from "../../../functions/generation/parsed-output/formats/pythonic.ts";
 import { readEvents } from "../../support/read-events.ts";
 import type { NamedEvent } from "../../support/read-events.ts";
 import { hang } from "../../support/scripted-engine.ts";
@@ -35,7 +36,7 @@ async function respond(body: object, options?: TestAppOptions) {
   const answer = (await response.json()) as ResponseAnswer;
   expect(response.status).toBe(200);
   check("Response", answer);
-  return { ...testApp, response, answer, request: testApp.engine.requests[0] };
+  return { ...testApp, response, answer, request: testApp.engine.requests.at(0)! };
 }
 
 async function stream(body: object, options?: TestAppOptions): Promise<NamedEvent[]> {
@@ -90,10 +91,10 @@ test("a stream has OpenAI's events in their order, numbered without a gap, and n
     "response.output_item.done",
     "response.completed",
   ]);
-  expect(events[3].data).toMatchObject({ part: { type: "output_text", text: "" } });
-  expect(events[7].data).toMatchObject({ text: "Hello." });
-  expect(events[0].data).toMatchObject({ response: { status: "in_progress", output: [] } });
-  expect(events[10].data).toMatchObject({ response: { status: "completed", output: [{ type: "message" }] } });
+  expect(events.at(3)!.data).toMatchObject({ part: { type: "output_text", text: "" } });
+  expect(events.at(7)!.data).toMatchObject({ text: "Hello." });
+  expect(events.at(0)!.data).toMatchObject({ response: { status: "in_progress", output: [] } });
+  expect(events.at(10)!.data).toMatchObject({ response: { status: "completed", output: [{ type: "message" }] } });
 });
 
 test("every field reaches the engine as the same field of a chat completion", async () => {
@@ -157,7 +158,8 @@ test("every field reaches the engine as the same field of a chat completion", as
     logprobs: true,
     top_logprobs: 2,
   });
-  const [ours, chat] = engine.requests;
+  const ours = engine.requests.at(0)!;
+  const chat = engine.requests.at(1)!;
   expect(ours).toEqual({ ...chat, requestId: ours.requestId });
 });
 
@@ -216,7 +218,8 @@ test("calls and their results become turns of the conversation, and tools are fl
     ],
     tool_choice: "auto",
   });
-  const [ours, chat] = engine.requests;
+  const ours = engine.requests.at(0)!;
+  const chat = engine.requests.at(1)!;
   expect(ours).toEqual({ ...chat, requestId: ours.requestId });
   expect(ours.prompt).toMatchObject({ tools: [{ name: "get_weather", strict: true }] });
 });
@@ -270,7 +273,9 @@ test("logprobs come with the text that they belong to", async () => {
   ];
   const body = { input: "Hello?", include: ["message.output_text.logprobs"], top_logprobs: 1 };
   const { answer } = await respond(body, { script });
-  expect(answer.output[0].content).toMatchObject([{ logprobs: [{ token: "\u00e9" }, { token: "a", logprob: -0.5 }] }]);
+  expect(answer.output.at(0)!.content).toMatchObject([
+    { logprobs: [{ token: "\u00e9" }, { token: "a", logprob: -0.5 }] },
+  ]);
   const events = await stream(body, { script });
   const deltas = events.filter(({ name }) => name === "response.output_text.delta");
   expect(deltas.map(({ data }) => data["logprobs"])).toMatchObject([[{ token: "\u00e9" }, { token: "a" }]]);
@@ -302,7 +307,7 @@ describe("a failure", () => {
     const testApp = createTestApp({ script: [later.promise, new EngineError("closed", "Down.")], keepAliveMs: 5 });
     const response = await testApp.post(path, { input: "Hello?", stream: true });
     later.resolve();
-    const [event] = await readEvents(response);
+    const event = (await readEvents(response)).at(0)!;
     expect(event).toMatchObject({ name: "error", data: { code: "shutting_down", sequence_number: 0 } });
     check("ResponseStreamEvent", event.data);
   });
@@ -329,6 +334,14 @@ test("allowed_tools narrows the tools that the model sees", async () => {
   });
   expect(request.prompt).toMatchObject({ tools: [{ name: "get_weather" }] });
   expect(answer["tool_choice"]).toEqual(choice);
+});
+
+test("an error of a tool names its place in the body, with the tools that are left out", async () => {
+  const { post } = createTestApp({ config: { outputFormats: { toolCalls: pythonicFormat, reasoning: null } } });
+  const response = await post(path, { input: "a", tools: [{ type: "web_search" }, weather] });
+  expect(await response.json()).toMatchObject({
+    error: { param: "tools[1].strict", message: expect.stringMatching(/^tools\[1\]\.strict cannot be enforced/) },
+  });
 });
 
 test("an error of a picture names its place in the body", async () => {
