@@ -5,6 +5,7 @@ import type { Context } from "hono";
 import type { ContentfulStatusCode } from "hono/utils/http-status";
 
 import type { AppDependencies } from "./app-dependencies.ts";
+import { toAnthropicError } from "./http/anthropic-error.ts";
 import { requireApiKey } from "./http/auth.ts";
 import { discardBody } from "./http/discard-body.ts";
 import { CLIENT_CLOSED_REQUEST, HttpError, toErrorAnswer } from "./http/errors.ts";
@@ -20,8 +21,11 @@ export function createApp(dependencies: AppDependencies): Hono<AppEnvironment> {
   app.use(traceRequests({ logger, metrics, service }));
   if (config.allowedOrigins.length > 0) app.use(allowOrigins(config.allowedOrigins));
   const requireKey = requireApiKey(config.apiKeys);
-  for (const { method, path, access, handler } of createRoutes(dependencies)) {
-    app.on(method, path, access === "key" ? requireKey(handler) : handler);
+  const anthropicPaths = new Set<string>();
+  for (const { method, path, access, dialect, handler } of createRoutes(dependencies)) {
+    const acceptsXApiKey = dialect === "anthropic";
+    if (acceptsXApiKey) anthropicPaths.add(path);
+    app.on(method, path, access === "key" ? requireKey(handler, { acceptsXApiKey }) : handler);
   }
 
   const answerError = async (error: unknown, c: Context<AppEnvironment>): Promise<Response> => {
@@ -34,7 +38,8 @@ export function createApp(dependencies: AppDependencies): Hono<AppEnvironment> {
     const isCut = incoming !== null && !incoming.complete;
     // The caller can empty a full store, and the answer says so.
     if (status >= 500 && status !== 503 && status !== 507) logger.error("A request failed.", { requestId, error });
-    return c.json(body, status as ContentfulStatusCode, { ...headers, ...(isCut && { Connection: "close" }) });
+    const shown = anthropicPaths.has(c.req.path) ? { ...toAnthropicError(body), request_id: requestId } : body;
+    return c.json(shown, status as ContentfulStatusCode, { ...headers, ...(isCut && { Connection: "close" }) });
   };
   app.onError(answerError);
   app.notFound((c) => answerError(notFound(app, c), c));

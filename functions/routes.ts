@@ -9,6 +9,7 @@ import { livenessRoute, pingRoute, readinessRoute } from "./api/routes/health.ts
 import { invocationsRoute } from "./api/routes/invocations.ts";
 import { loadRoute } from "./api/routes/load.ts";
 import { logitsProcessorsRoute } from "./api/routes/logits-processors.ts";
+import { countTokensRoute, messagesRoute } from "./api/routes/messages.ts";
 import { metricsRoute } from "./api/routes/metrics.ts";
 import { modelRoute, modelsRoute } from "./api/routes/models.ts";
 import { pipelinesRoute } from "./api/routes/pipelines.ts";
@@ -19,6 +20,7 @@ import {
   playgroundServiceRoute,
 } from "./api/routes/playground.ts";
 import { renderChatCompletionRoute, renderCompletionRoute } from "./api/routes/render.ts";
+import { responsesRoute } from "./api/routes/responses.ts";
 import { tokenizeRoute } from "./api/routes/tokenize.ts";
 import { versionRoute } from "./api/routes/version.ts";
 import type { AppDependencies } from "./app-dependencies.ts";
@@ -32,10 +34,14 @@ import type { AppEnvironment } from "./http/request-trace.ts";
  */
 export type Access = "key" | "public";
 
+/** Whose clients call a route: the form of its errors, and the headers for keys. */
+export type Dialect = "openai" | "anthropic";
+
 export interface Route {
   readonly method: "GET" | "POST" | "DELETE";
   readonly path: string;
   readonly access: Access;
+  readonly dialect: Dialect;
   readonly handler: Handler<AppEnvironment>;
 }
 
@@ -50,6 +56,9 @@ function requestRoutes(dependencies: AppDependencies): readonly Route[] {
   return [
     route("POST", "/v1/chat/completions", "key", chatCompletionsRoute(dependencies)),
     route("POST", "/v1/completions", "key", completionsRoute(dependencies)),
+    route("POST", "/v1/responses", "key", responsesRoute(dependencies)),
+    route("POST", "/v1/messages", "key", messagesRoute(dependencies), "anthropic"),
+    route("POST", "/v1/messages/count_tokens", "key", countTokensRoute(dependencies), "anthropic"),
     route("POST", "/v1/chat/completions/render", "key", renderChatCompletionRoute(dependencies)),
     route("POST", "/v1/completions/render", "key", renderCompletionRoute(dependencies)),
     route("POST", "/invocations", "key", invocationsRoute(dependencies)),
@@ -94,6 +103,12 @@ function stateRoutes({ service, metrics, config }: AppDependencies): readonly Ro
   ];
 }
 
-function route(method: Route["method"], path: string, access: Access, handler: Handler<AppEnvironment>): Route {
-  return { method, path, access, handler };
+function route(
+  method: Route["method"],
+  path: string,
+  access: Access,
+  handler: Handler<AppEnvironment>,
+  dialect: Dialect = "openai",
+): Route {
+  return { method, path, access, dialect, handler };
 }

@@ -5,7 +5,7 @@ import { EngineError } from "../../engine/index.ts";
 import type { GenerationRequest } from "../../engine/index.ts";
 import type { AppDependencies } from "../app-dependencies.ts";
 import { createRequests, parseBody } from "../generation/generation-kind.ts";
-import type { CommonFields, GenerationKind, ParsedBody } from "../generation/generation-kind.ts";
+import type { CommonFields, ParsedBody, PromptKind } from "../generation/generation-kind.ts";
 import { readJsonObject } from "../http/json-body.ts";
 import type { AppEnvironment } from "../http/request-trace.ts";
 import type { Admission } from "../service.ts";
@@ -43,7 +43,7 @@ export interface PromptsOfBody<Fields> extends ParsedBody<Fields> {
 
 /** The prompts of a body as the route that generates for it would send them to the engine. Throws like that route. */
 export function promptsOf<Fields extends CommonFields>(
-  kind: GenerationKind<Fields>,
+  kind: PromptKind<Fields>,
   { c, body, admission }: AdmittedRequest,
   { config, metrics }: Pick<AppDependencies, "config" | "metrics">,
 ): PromptsOfBody<Fields> {

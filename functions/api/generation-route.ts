@@ -10,7 +10,8 @@ import { toErrorAnswer } from "../http/errors.ts";
 import { readJsonObject } from "../http/json-body.ts";
 import { adoptRequestId } from "../http/request-trace.ts";
 import type { AppEnvironment } from "../http/request-trace.ts";
-import { createEventStream, eventStreamHeaders } from "../http/sse.ts";
+import { chunkFormat, createEventStream, eventStreamHeaders } from "../http/sse.ts";
+import { addWarnings } from "../http/warnings.ts";
 import type { Metrics } from "../metrics.ts";
 import { clientGone } from "../service.ts";
 import type { Admission } from "../service.ts";
@@ -56,6 +57,7 @@ export function generationAnswer<Fields extends CommonFields>(
     let isStreaming = false;
     try {
       const formats = formatsOf({ engine: admission.engine, config });
+      addWarnings(c, kind.warnings?.(fields, formats) ?? []);
       let numOmittedImages = 0;
       const generations = countOmitted(startGenerations(c, parsed, admission), (count) => (numOmittedImages += count));
       const omittedHeader = () => (numOmittedImages > 0 ? { [omittedImagesHeader]: String(numOmittedImages) } : {});
@@ -67,15 +69,17 @@ export function generationAnswer<Fields extends CommonFields>(
         includeUsage: fields.stream_options?.include_usage === true,
         continuousUsage: fields.stream_options?.continuous_usage_stats === true,
       };
+      const describeError = (error: unknown) => {
+        const requestId = c.get("requestId");
+        const { status, body } = toErrorAnswer(error, requestId, c.get("requestPaths"));
+        if (status === 500) logger.error("A stream failed.", { requestId, error });
+        return body;
+      };
       const complete = Promise.withResolvers<void>();
-      const events = await createEventStream(kind.toChunks(head, generations, usage, fields, formats), {
+      const events = await createEventStream(kind.toChunks(head, generations, usage, fields, formats, describeError), {
+        format: kind.eventFormat ?? chunkFormat,
         keepAliveMs,
-        toErrorEvent(error) {
-          const requestId = c.get("requestId");
-          const { status, body } = toErrorAnswer(error, requestId, c.get("requestPaths"));
-          if (status === 500) logger.error("A stream failed.", { requestId, error });
-          return body;
-        },
+        describeError,
         onCancel: () => admission.abort(clientGone()),
         onClose() {
           admission.release();

@@ -8,7 +8,7 @@ import { unservedInChat } from "./schemas/unserved-fields.ts";
 import { chatParsing, chatRequestPaths, toChatRequest, tokenOptions } from "./to-engine-request.ts";
 
 export const chatCompletionKind: GenerationKind<ChatCompletionRequest> = {
-  idPrefix: "chatcmpl",
+  idPrefix: "chatcmpl-",
   schema: chatCompletionRequest,
   unservedFields: unservedInChat,
   toRequests: (requestId, fields, defaults) => [toChatRequest(requestId, fields, defaults)],

@@ -7,7 +7,7 @@ import { unservedInCompletions } from "./schemas/unserved-fields.ts";
 import { completionRequestPaths, echoOptions, toCompletionRequests } from "./to-engine-request.ts";
 
 export const completionKind: GenerationKind<CompletionRequest> = {
-  idPrefix: "cmpl",
+  idPrefix: "cmpl-",
   schema: completionRequest,
   unservedFields: unservedInCompletions,
   toRequests: toCompletionRequests,

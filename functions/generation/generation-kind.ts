@@ -3,7 +3,9 @@ import { randomUUID } from "node:crypto";
 import type { z } from "zod";
 
 import type { Engine, ExtraArguments, GenerationRequest } from "../../engine/index.ts";
+import type { ErrorBody } from "../http/error-body.ts";
 import { HttpError } from "../http/errors.ts";
+import type { EventFormat } from "../http/sse.ts";
 import type { RequestPaths } from "../http/wire-parameter.ts";
 import type { Config } from "../settings/config.ts";
 import type { InlineImages } from "../settings/images.ts";
@@ -30,13 +32,18 @@ export interface CommonFields {
     | undefined;
 }
 
-/** One kind of request: its fields and its answers. */
-export interface GenerationKind<Fields extends CommonFields> {
+/** One kind of prompts: the fields of its bodies. */
+export interface PromptKind<Fields extends CommonFields> {
+  /** Of the ids of answers: `chatcmpl-`. */
   readonly idPrefix: string;
   readonly schema: z.ZodType<Fields>;
   readonly unservedFields: UnservedFields;
   toRequests(requestId: string, fields: Fields, defaults: RequestDefaults): readonly GenerationRequest[];
   paths(fields: Fields, inlineImages: InlineImages): RequestPaths;
+}
+
+/** One kind of request: its fields and its answers. */
+export interface GenerationKind<Fields extends CommonFields> extends PromptKind<Fields> {
   toAnswer(
     head: AnswerHead,
     generations: AsyncIterable<Generation>,
@@ -49,7 +56,12 @@ export interface GenerationKind<Fields extends CommonFields> {
     usage: StreamUsageOptions,
     fields: Fields,
     formats: ModelFormats,
+    describeError: (error: unknown) => ErrorBody,
   ): AsyncGenerator<object>;
+  /** Default: OpenAI's chunks. */
+  readonly eventFormat?: EventFormat;
+  /** What the answer leaves out although the request asks for it. Default: nothing. */
+  warnings?(fields: Fields, formats: ModelFormats): readonly string[];
 }
 
 /** A body whose fields have valid types. */
@@ -64,15 +76,15 @@ export interface ParsedBody<Fields> {
 
 /** Throws HttpError 400 that names the field, or 404 for an unknown model. */
 export function parseBody<Fields extends CommonFields>(
-  kind: GenerationKind<Fields>,
+  kind: PromptKind<Fields>,
   body: object,
   { servedModelNames, inlineImages }: Pick<Config, "servedModelNames" | "inlineImages">,
 ): ParsedBody<Fields> {
   refuseUnservedFields(body, kind.unservedFields);
   const fields = parseFields(kind.schema, body);
   const model = resolveModel(fields.model, servedModelNames);
-  const requestId = `${kind.idPrefix}-${randomUUID().replaceAll("-", "")}`;
-  const id = typeof fields.request_id === "string" ? `${kind.idPrefix}-${fields.request_id}` : requestId;
+  const requestId = `${kind.idPrefix}${randomUUID().replaceAll("-", "")}`;
+  const id = typeof fields.request_id === "string" ? `${kind.idPrefix}${fields.request_id}` : requestId;
   const created = Math.floor(Date.now() / 1000);
   return { fields, head: { id, created, model }, requestId, paths: kind.paths(fields, inlineImages) };
 }
@@ -106,7 +118,7 @@ export interface RequestContext {
 
 /** Throws HttpError 400 or EngineError `invalid_argument` for values out of range. */
 export function createRequests<Fields extends CommonFields>(
-  kind: GenerationKind<Fields>,
+  kind: PromptKind<Fields>,
   { fields, requestId }: ParsedBody<Fields>,
   { engine, config, tenant, extraArguments = {}, priority = 0 }: RequestContext,
 ): readonly GenerationRequest[] {

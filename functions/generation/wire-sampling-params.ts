@@ -34,7 +34,7 @@ export function toWireSamplingParams(
   };
 }
 
-function toWireStructuredOutput(form: StructuredOutput): object | null {
+function toWireStructuredOutput(form: StructuredOutput): object {
   switch (form.kind) {
     case "json-object":
       return { json_object: true };
@@ -47,7 +47,6 @@ function toWireStructuredOutput(form: StructuredOutput): object | null {
     case "choice":
       return { choice: form.choices };
     case "structural":
-      // It follows from the tools of the body, which a router sends on.
-      return null;
+      return { structural_tag: form.format };
   }
 }

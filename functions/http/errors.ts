@@ -77,16 +77,25 @@ const unknownPaths: RequestPaths = { prompt: "prompt", images: [], structuredOut
 
 /** Internal errors show only the request id. Errors of the client or of a logits processor show their message. */
 export function toErrorAnswer(error: unknown, requestId: string, paths: RequestPaths = unknownPaths): ErrorAnswer {
+  const rename = (text: string): string => paths.rename?.(text) ?? text;
   if (error instanceof HttpError) {
-    return answer(error.status, error.code, error.message, error.parameter, error.headers);
+    const { status, code, message, parameter, headers } = error;
+    return answer(status, code, rename(message), parameter === null ? null : rename(parameter), headers);
   }
   if (error instanceof EngineError) {
     const status = statusOfCode[error.code];
     // The author of a processor wrote its message for its users.
     if (status < 500 || status === 503 || error.code === "logits_processor_failed") {
       const parameter = error.parameter === null ? null : toWireParameter(error.parameter, paths);
-      const message = `${isAboutFields(error) ? toWireWords(error.message) : error.message}${settingHint(error)}`;
-      return answer(status, wireCodes[error.code] ?? error.code, message, parameter, headersOf(error.code));
+      const message = `${isAboutFields(error) ? toWireWords(error.message, paths) : error.message}${settingHint(error)}`;
+      const code = wireCodes[error.code] ?? error.code;
+      return answer(
+        status,
+        code,
+        rename(message),
+        parameter === null ? null : rename(parameter),
+        headersOf(error.code),
+      );
     }
   }
   return answer(500, "internal_error", `Internal error; the log describes it under request id ${requestId}.`, null, {});

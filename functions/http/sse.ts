@@ -1,10 +1,30 @@
-/** Server-sent events in OpenAI's format: `data: {json}` events, `[DONE]` last. */
+/** Server-sent events: OpenAI's chunks, which have no names and end with `[DONE]`, or events named by their type. */
+import type { ErrorBody } from "./error-body.ts";
+
+/** How the events of an endpoint are written. */
+export interface EventFormat {
+  /** Whether an `event:` line repeats the `type` of each event. */
+  readonly isNamed: boolean;
+  /** The event for an error after the status has been sent. */
+  toErrorEvent(error: ErrorBody): object;
+  /** Sent after a silence, so that proxies keep the connection. Null for a comment, which clients do not see. */
+  readonly keepAlive: object | null;
+  /** The last data, after the events; null for none. */
+  readonly end: string | null;
+}
+
+export const chunkFormat: EventFormat = {
+  isNamed: false,
+  toErrorEvent: (error) => error,
+  keepAlive: null,
+  end: "[DONE]",
+};
 
 export interface EventStreamOptions {
-  /** A comment is sent after this long without data, so that proxies keep the connection. */
+  readonly format: EventFormat;
+  /** `format.keepAlive` is sent after this long without data. */
   readonly keepAliveMs: number;
-  /** The body of the event for an error after the status has been sent. */
-  readonly toErrorEvent: (error: unknown) => object;
+  readonly describeError: (error: unknown) => ErrorBody;
   /** The reader has disconnected: abort running work. */
   readonly onCancel: () => void;
   /** The stream is complete, or abandoned and all its work has ended. */
@@ -12,8 +32,7 @@ export interface EventStreamOptions {
 }
 
 const encoder = new TextEncoder();
-const KEEP_ALIVE = encoder.encode(": keep-alive\n\n");
-const DONE = encoder.encode("data: [DONE]\n\n");
+const KEEP_ALIVE_COMMENT = encoder.encode(": keep-alive\n\n");
 const isLate = Symbol("late");
 
 export const eventStreamHeaders = {
@@ -29,7 +48,7 @@ export const eventStreamHeaders = {
  */
 export async function createEventStream(
   chunks: AsyncGenerator<object>,
-  { keepAliveMs, toErrorEvent, onCancel, onClose }: EventStreamOptions,
+  { format, keepAliveMs, describeError, onCancel, onClose }: EventStreamOptions,
 ): Promise<ReadableStream<Uint8Array>> {
   let next = chunks.next();
   await within(next, keepAliveMs);
@@ -39,18 +58,18 @@ export async function createEventStream(
       async pull(controller) {
         try {
           const result = await within(next, keepAliveMs);
-          if (result === isLate) return controller.enqueue(KEEP_ALIVE);
+          if (result === isLate) return controller.enqueue(encodeKeepAlive(format));
           if (!result.done) {
-            controller.enqueue(encodeEvent(result.value));
+            controller.enqueue(encodeEvent(result.value, format));
             next = chunks.next();
             // A failure shows at the next pull. Until then it must not count as unhandled.
             next.catch(() => {});
             return;
           }
         } catch (error) {
-          controller.enqueue(encodeEvent(toErrorEvent(error)));
+          controller.enqueue(encodeEvent(format.toErrorEvent(describeError(error)), format));
         }
-        controller.enqueue(DONE);
+        if (format.end !== null) controller.enqueue(encoder.encode(`data: ${format.end}\n\n`));
         controller.close();
         onClose();
       },
@@ -65,8 +84,13 @@ export async function createEventStream(
   );
 }
 
-function encodeEvent(data: object): Uint8Array {
-  return encoder.encode(`data: ${JSON.stringify(data)}\n\n`);
+function encodeEvent(data: object, { isNamed }: EventFormat): Uint8Array {
+  const name = isNamed && "type" in data ? `event: ${String(data.type)}\n` : "";
+  return encoder.encode(`${name}data: ${JSON.stringify(data)}\n\n`);
+}
+
+function encodeKeepAlive(format: EventFormat): Uint8Array {
+  return format.keepAlive === null ? KEEP_ALIVE_COMMENT : encodeEvent(format.keepAlive, format);
 }
 
 async function within<Value>(promise: Promise<Value>, timeoutMs: number): Promise<Value | typeof isLate> {

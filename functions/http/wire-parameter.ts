@@ -32,7 +32,12 @@ export interface RequestPaths {
   readonly prompt: string;
   /** Paths of all images, in order. */
   readonly images: readonly string[];
-  readonly structuredOutput: "response_format" | "structured_outputs" | "tools";
+  /** `response_format`, `structured_outputs` or `tools`. */
+  readonly structuredOutput: string;
+  /** By the engine's name: fields that only this request calls by another name. */
+  readonly names?: Readonly<Record<string, string>>;
+  /** For a request that is converted to a chat completion: replaces paths of a chat completion in an error by its own. */
+  rename?(text: string): string;
 }
 
 /**
@@ -46,12 +51,13 @@ export function toWireParameter(parameter: string, paths: RequestPaths): string 
   if (parameter === "samplingParams.structuredOutput") return paths.structuredOutput;
   // The rest of the path consists of the client's own names.
   if (parameter.startsWith("mmProcessorOptions")) return parameter.replace("mmProcessorOptions", "mm_processor_kwargs");
-  return toWireWords(parameter.replace(/^samplingParams\./, ""));
+  const name = parameter.replace(/^samplingParams\./, "");
+  return paths.names?.[name] ?? toWireWords(name, paths);
 }
 
 /** Replaces the engine's names of fields in a text by the wire's. */
-export function toWireWords(text: string): string {
-  return text.replace(/[a-z]+[A-Z]\w*/g, (word) => wireNames[word] ?? word);
+export function toWireWords(text: string, { names = {} }: Pick<RequestPaths, "names"> = {}): string {
+  return text.replace(/[a-z]+[A-Z]\w*/g, (word) => names[word] ?? wireNames[word] ?? word);
 }
 
 /** Names in a path may be chosen by the client. */

@@ -18,6 +18,36 @@ const errorBody = z.strictObject({
   }),
 });
 
+const anthropicErrorBody = z.strictObject({
+  type: z.literal("error"),
+  error: z.strictObject({
+    message: z.string().min(1),
+    type: z.enum([
+      "invalid_request_error",
+      "authentication_error",
+      "not_found_error",
+      "request_too_large",
+      "rate_limit_error",
+      "timeout_error",
+      "overloaded_error",
+      "api_error",
+    ]),
+  }),
+  request_id: z.string().optional(),
+});
+const responseErrorEvent = z.object({
+  type: z.literal("error"),
+  code: z.string(),
+  message: z.string().min(1),
+  param: z.string().nullable(),
+});
+const responseFailedEvent = z.object({
+  type: z.literal("response.failed"),
+  response: z.object({ error: z.object({ code: z.string(), message: z.string().min(1) }) }),
+});
+/** Last events of streams with named events. */
+const lastEvents = new Set(["response.completed", "response.incomplete", "response.failed", "message_stop", "error"]);
+
 const checkout = fileURLToPath(new URL("../../", import.meta.url));
 /** Signs of internals that no attack sends. */
 const insideSigns: readonly RegExp[] = [
@@ -56,8 +86,8 @@ function isForm({ method, isComplete }: Answer): boolean {
 function formFaults(answer: Answer, { allowedErrorCodes }: AnswerRules): string[] {
   const { status, headers, text } = answer;
   const type = headers["content-type"] ?? "";
-  if (status >= 400) return isProbe(answer) ? [] : errorFaults(status, type, text, allowedErrorCodes);
-  if (type.startsWith("text/event-stream")) return streamFaults(text, allowedErrorCodes);
+  if (status >= 400) return isProbe(answer) ? [] : errorFaults(answer, allowedErrorCodes);
+  if (type.startsWith("text/event-stream")) return streamFaults(answer, allowedErrorCodes);
   if (type.startsWith("application/json") && parse(text) === undefined)
     return ["The answer is called JSON and is none."];
   return [];
@@ -68,33 +98,88 @@ function isProbe({ text, status }: Answer): boolean {
   return status === 503 && /^\{"status":"\w+"\}$/.test(text);
 }
 
-function errorFaults(status: number, type: string, text: string, allowedCodes: readonly string[]): string[] {
-  const parsed = errorBody.safeParse(parse(text));
-  if (!type.startsWith("application/json") || !parsed.success) {
-    return [`Status ${status} without OpenAI's form of an error: ${JSON.stringify(text.slice(0, 200))} (${type}).`];
+interface FoundError {
+  readonly code: string;
+  readonly message: string;
+  /** Whether the service, and not the request, is at fault. */
+  readonly isOurs: boolean;
+}
+
+/** An error in the form of its route; null for anything else. */
+function readError(target: string, json: unknown): FoundError | null {
+  if (isAnthropic(target)) {
+    const { data } = anthropicErrorBody.safeParse(json);
+    return data === undefined
+      ? null
+      : { code: data.error.type, message: data.error.message, isOurs: data.error.type === "api_error" };
   }
-  const { code, message } = parsed.data.error;
+  const { data } = errorBody.safeParse(json);
+  if (data === undefined) return null;
+  const { code, message, type } = data.error;
+  return { code, message, isOurs: type === "server_error" && !busyCodes.has(code) };
+}
+
+function isAnthropic(target: string): boolean {
+  return /^\/v1\/messages(?:\/count_tokens)?(?:\?|$)/.test(target);
+}
+
+function errorFaults({ status, headers, text, target }: Answer, allowedCodes: readonly string[]): string[] {
+  const type = headers["content-type"] ?? "";
+  const found = readError(target, parse(text));
+  if (!type.startsWith("application/json") || found === null) {
+    return [`Status ${status} without the form of an error: ${JSON.stringify(text.slice(0, 200))} (${type}).`];
+  }
+  const { code, message, isOurs } = found;
   const faults: string[] = [];
-  if (status >= 500 && !busyCodes.has(code) && !allowedCodes.includes(code)) {
-    faults.push(`Status ${status}, ${code}: ${message}`);
-  }
+  if (status >= 500 && isOurs && !allowedCodes.includes(code)) faults.push(`Status ${status}, ${code}: ${message}`);
   if (text.length > MAX_ERROR_LENGTH) faults.push(`An error of ${text.length} characters, ${code}.`);
   return faults;
 }
 
-function streamFaults(text: string, allowedCodes: readonly string[]): string[] {
+function streamFaults({ text, target }: Answer, allowedCodes: readonly string[]): string[] {
   const events = text.split("\n\n").filter((event) => event !== "" && !event.startsWith(":"));
+  const isNamed = isAnthropic(target) || target.startsWith("/v1/responses");
+  return isNamed ? namedStreamFaults(events, target, allowedCodes) : chunkStreamFaults(events, target, allowedCodes);
+}
+
+function chunkStreamFaults(events: readonly string[], target: string, allowedCodes: readonly string[]): string[] {
   if (events.at(-1) !== "data: [DONE]") return ["The stream ends without [DONE]."];
   return events.slice(0, -1).flatMap((event) => {
     const json = event.startsWith("data: ") ? parse(event.slice("data: ".length)) : undefined;
     if (typeof json !== "object" || json === null) return [`An event is no JSON: ${event.slice(0, 100)}`];
     if (!("error" in json)) return [];
-    const parsed = errorBody.safeParse(json);
-    if (!parsed.success) return [`An error event without OpenAI's form: ${event.slice(0, 200)}`];
-    const { type, code, message } = parsed.data.error;
-    const isOurs = type === "server_error" && !busyCodes.has(code) && !allowedCodes.includes(code);
-    return isOurs ? [`An error event of ours, ${code}: ${message}`] : [];
+    const found = readError(target, json);
+    if (found === null) return [`An error event without OpenAI's form: ${event.slice(0, 200)}`];
+    return faultOf(found, allowedCodes);
   });
+}
+
+function namedStreamFaults(events: readonly string[], target: string, allowedCodes: readonly string[]): string[] {
+  const last = /^event: (\S+)/.exec(events.at(-1) ?? "")?.[1];
+  if (last === undefined || !lastEvents.has(last)) return [`The stream ends with ${events.at(-1)?.slice(0, 100)}.`];
+  return events.flatMap((event) => {
+    const [, name, data = ""] = /^event: (\S+)\ndata: (.*)$/.exec(event) ?? [];
+    const json = parse(data);
+    if (typeof json !== "object" || json === null || !("type" in json) || json.type !== name) {
+      return [`An event is not named by its type: ${event.slice(0, 100)}`];
+    }
+    if (name !== "error" && name !== "response.failed") return [];
+    const found = isAnthropic(target) ? readError(target, json) : readResponseError(json);
+    return found === null ? [`An error event without its form: ${event.slice(0, 200)}`] : faultOf(found, allowedCodes);
+  });
+}
+
+function readResponseError(json: object): FoundError | null {
+  const event = responseErrorEvent.safeParse(json).data;
+  if (event !== undefined) return { ...event, isOurs: event.code.endsWith("internal_error") };
+  const failed = responseFailedEvent.safeParse(json).data;
+  return failed === undefined
+    ? null
+    : { ...failed.response.error, isOurs: failed.response.error.message.startsWith("Internal error") };
+}
+
+function faultOf({ code, message, isOurs }: FoundError, allowedCodes: readonly string[]): string[] {
+  return isOurs && !allowedCodes.includes(code) ? [`An error event of ours, ${code}: ${message}`] : [];
 }
 
 function parse(text: string): unknown {

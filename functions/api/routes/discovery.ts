@@ -17,6 +17,9 @@ export function discoveryRoute(service: Service, { servedModelNames, hasPlaygrou
       routes: {
         chat_completions: "/v1/chat/completions",
         completions: "/v1/completions",
+        responses: "/v1/responses",
+        messages: "/v1/messages",
+        messages_count_tokens: "/v1/messages/count_tokens",
         chat_completions_render: "/v1/chat/completions/render",
         completions_render: "/v1/completions/render",
         tokenize: "/tokenize",

@@ -145,7 +145,8 @@ export const chatCompletionRequest = z
 export type ChatCompletionRequest = z.output<typeof chatCompletionRequest>;
 export type ChatMessageFields = ChatCompletionRequest["messages"][number];
 
-function describeUnknown(input: unknown, key: string, rule: string): string {
+/** A message for a value whose `key` has no known value. */
+export function describeUnknown(input: unknown, key: string, rule: string): string {
   if (!isRecord(input)) return "must be an object";
   return key in input ? `${rule}; got ${describe(input[key])}` : rule;
 }

@@ -7,7 +7,7 @@ import { parseBoundedJson } from "../../http/bounded-json.ts";
 import { addIssue, boundedJson, boundedList, boundedText, flag, name, text } from "./wire-types.ts";
 
 /** Twice as many as OpenAI accepts: clients of several MCP servers collect this many. Each is printed into the prompt. */
-const MAX_TOOLS = 256;
+export const MAX_TOOLS = 256;
 /** Calls of one turn. */
 const MAX_TOOL_CALLS = 256;
 /** Characters. The largest descriptions are manuals of a few thousand. */
@@ -18,7 +18,7 @@ const MAX_ARGUMENTS_SIZE = 524_288;
 const toolNamePattern = /^[a-zA-Z0-9_-]{1,64}$/;
 
 /** A name that a tool may have. */
-const toolName = text.regex(toolNamePattern, {
+export const toolName = text.regex(toolNamePattern, {
   error: ({ input }) => {
     const shown = typeof input === "string" ? JSON.stringify(input.slice(0, 80)) : typeof input;
     return `must be 1 to 64 letters, digits, underscores and hyphens, got ${shown}`;
@@ -27,7 +27,7 @@ const toolName = text.regex(toolNamePattern, {
 });
 
 /** An object with any members. Its type is checked before its size. */
-function jsonObject(maxSize: number, rule: string) {
+export function jsonObject(maxSize: number, rule: string) {
   return z
     .unknown()
     .refine((value): boolean => isJsonObject(value), { error: rule, abort: true })
@@ -36,7 +36,7 @@ function jsonObject(maxSize: number, rule: string) {
 }
 
 /** The values and characters of a schema are at most as many as the bytes of a structured output. */
-const parameters = jsonObject(structuredOutputLimits.sourceBytes, "must be a JSON Schema: an object").refine(
+export const parameters = jsonObject(structuredOutputLimits.sourceBytes, "must be a JSON Schema: an object").refine(
   ({ type }) => type === undefined || type === "object",
   { path: ["type"], error: "must be object: the arguments of a function are an object", abort: true },
 );

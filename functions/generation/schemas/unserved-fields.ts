@@ -34,6 +34,8 @@ const unservedEverywhere: UnservedFields = {
   media_io_kwargs: isEmpty,
 };
 
+const noStore = "the service stores no answers, so send the whole conversation";
+
 /** What to send instead. */
 const advice: Readonly<Record<string, string>> = {
   best_of: "n returns that many choices, without ranking them",
@@ -43,6 +45,13 @@ const advice: Readonly<Record<string, string>> = {
   guided_grammar: 'send structured_outputs: {"grammar": …} instead',
   functions: "send tools instead",
   function_call: "send tool_choice instead",
+  previous_response_id: `${noStore} in input`,
+  conversation: `${noStore} in input`,
+  background: "every answer is sent to the client that waits for it; use /v1/batches for work without a waiting client",
+  prompt: "the service has no prompt templates; send instructions and input",
+  moderation: "the service has no moderation; leave it out",
+  mcp_servers:
+    "the service calls no tools itself; connect to the servers in the client and send their functions as tools",
   logits_processors: "the processors of LOGITS_PROCESSORS take their arguments from vllm_xargs",
 };
 
@@ -62,6 +71,21 @@ export const unservedInCompletions: UnservedFields = {
   suffix: equals(""),
   thinking_token_budget: never,
   prompt_embeds: never,
+};
+
+export const unservedInResponses: UnservedFields = {
+  ...unservedEverywhere,
+  previous_response_id: never,
+  conversation: never,
+  background: equals(false),
+  prompt: never,
+  moderation: never,
+};
+
+export const unservedInMessages: UnservedFields = {
+  ...unservedEverywhere,
+  container: never,
+  mcp_servers: isEmpty,
 };
 
 /** Throws a 400 that names the first such field. */

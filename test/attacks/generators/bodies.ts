@@ -5,6 +5,8 @@ import type { z } from "zod";
 
 import { detokenizeRequest } from "../../../functions/api/routes/detokenize.ts";
 import { batchRequest } from "../../../functions/batch/routes/batch-request.ts";
+import { countTokensRequest, messagesRequest } from "../../../functions/generation/messages/messages-request.ts";
+import { responsesRequest } from "../../../functions/generation/responses/responses-request.ts";
 import { chatCompletionRequest } from "../../../functions/generation/schemas/chat-completion-request.ts";
 import { completionRequest } from "../../../functions/generation/schemas/completion-request.ts";
 import { shorten } from "../attack.ts";
@@ -76,6 +78,55 @@ const completionBodies = [
   { prompt: [[5, 6], [7]], logit_bias: { 7: 1 }, allowed_token_ids: [7, 8], bad_words: ["a"], stop_token_ids: [9] },
   { prompt: "a", structured_outputs: { choice: ["a", "b"] }, stream: true, min_tokens: 1 },
 ];
+const place = { type: "object", properties: { place: { type: "string" } } };
+const responseBodies = [
+  { input: "Hello?" },
+  {
+    instructions: "Be short.",
+    input: [
+      {
+        role: "user",
+        content: [
+          { type: "input_image", image_url: sceneUrl, detail: "auto" },
+          { type: "input_text", text: "Where is the star?" },
+        ],
+      },
+      { type: "reasoning", summary: [], content: [{ type: "reasoning_text", text: "Hm." }] },
+      { type: "function_call", call_id: "1", name: "look", arguments: '{"place":"center"}' },
+      { type: "function_call_output", call_id: "1", output: "A star" },
+    ],
+    tools: [{ type: "function", name: "look", parameters: place }, { type: "web_search" }],
+    tool_choice: "auto",
+    metadata: { a: "b" },
+  },
+  { input: "a", text: { format: { type: "json_schema", name: "a", schema: place } }, stream: true },
+  { input: "a", include: ["message.output_text.logprobs"], top_logprobs: 2, reasoning: { effort: "low" } },
+];
+const sceneBlock = {
+  type: "image",
+  source: { type: "base64", media_type: "image/png", data: scene.toString("base64") },
+};
+const messageBodies = [
+  { messages: [{ role: "user", content: "Hello?" }] },
+  {
+    system: [{ type: "text", text: "Be short." }],
+    messages: [
+      { role: "user", content: [sceneBlock, { type: "text", text: "Where is the star?" }] },
+      {
+        role: "assistant",
+        content: [
+          { type: "thinking", thinking: "Hm.", signature: "" },
+          { type: "tool_use", id: "1", name: "look", input: { place: "center" } },
+        ],
+      },
+      { role: "user", content: [{ type: "tool_result", tool_use_id: "1", content: [sceneBlock] }] },
+    ],
+    tools: [{ name: "look", input_schema: place }],
+    tool_choice: { type: "auto" },
+    thinking: { type: "adaptive" },
+  },
+  { messages: [{ role: "user", content: "a" }], stop_sequences: ["x"], stream: true },
+];
 const batchBodies = [
   {
     input_file_id: `file-${"0".repeat(44)}`,
@@ -92,11 +143,20 @@ export const bodyRoutes: readonly BodyRoute[] = [
   createRoute("/v1/completions/render", completionRequest, completionBodies),
   createRoute("/invocations", chatCompletionRequest, chatBodies),
   createRoute("/tokenize", chatCompletionRequest, chatBodies),
-  createRoute("/detokenize", detokenizeRequest, [{ tokens: [5, 6, 7] }]),
-  createRoute("/v1/batches", batchRequest, batchBodies),
+  createRoute("/detokenize", detokenizeRequest, [{ tokens: [5, 6, 7] }], null),
+  createRoute("/v1/responses", responsesRequest, responseBodies, "max_output_tokens"),
+  createRoute("/v1/messages", messagesRequest, messageBodies),
+  createRoute("/v1/messages/count_tokens", countTokensRequest, messageBodies, null),
+  createRoute("/v1/batches", batchRequest, batchBodies, null),
 ];
 
-function createRoute(target: string, schema: z.core.$ZodObject, examples: readonly object[]): BodyRoute {
+/** @param tokensField The field that bounds the output; null for a route that generates none. */
+function createRoute(
+  target: string,
+  schema: z.core.$ZodObject,
+  examples: readonly object[],
+  tokensField: string | null = "max_tokens",
+): BodyRoute {
   const fromSchema = plausible(schema, texts).map((json) => (json as Pairs).entries);
   const example = fc.constantFrom(...examples).map((body) => (fromValue(body) as Pairs).entries);
   // The required fields of an example, because generated ones are rarely all valid, before generated fields.
@@ -104,13 +164,12 @@ function createRoute(target: string, schema: z.core.$ZodObject, examples: readon
     const names = new Set(own.map(([name]) => name));
     return own.concat(made.filter(([name]) => !names.has(name)));
   });
-  const isGenerating = target !== "/v1/batches";
   return {
     target,
     fields: Object.keys(schema._zod.def.shape),
     bodies: fc
       .oneof({ weight: 2, arbitrary: example }, { weight: 3, arbitrary: mixed }, { weight: 2, arbitrary: fromSchema })
-      .map((entries) => new Pairs([...(isGenerating ? [["max_tokens", MAX_TOKENS] as const] : []), ...entries])),
+      .map((entries) => new Pairs([...(tokensField === null ? [] : [[tokensField, MAX_TOKENS] as const]), ...entries])),
   };
 }
 

@@ -7,6 +7,8 @@ import { parseBatchLine } from "../../../functions/batch/batch-line.ts";
 import { batchRequest } from "../../../functions/batch/routes/batch-request.ts";
 import { chatCompletionKind } from "../../../functions/generation/chat-completion-kind.ts";
 import { completionKind } from "../../../functions/generation/completion-kind.ts";
+import { countedPromptKind, messagesKind } from "../../../functions/generation/messages/messages-kind.ts";
+import { responsesKind } from "../../../functions/generation/responses/responses-kind.ts";
 import { parseFields } from "../../../functions/generation/schemas/parse-fields.ts";
 import { refuseUnservedFields } from "../../../functions/generation/schemas/unserved-fields.ts";
 import type { UnservedFields } from "../../../functions/generation/schemas/unserved-fields.ts";
@@ -27,17 +29,29 @@ const chat: Route = { path: "/v1/chat/completions", ...chatCompletionKind };
 const completions: Route = { path: "/v1/completions", ...completionKind };
 const batches: Route = { path: "/v1/batches", schema: batchRequest, unservedFields: {} };
 const detokenize: Route = { path: "/detokenize", schema: detokenizeRequest, unservedFields: {} };
-const routes = [chat, completions, detokenize, batches];
+const responses: Route = { path: "/v1/responses", ...responsesKind };
+const messages: Route = { path: "/v1/messages", ...messagesKind };
+const counted: Route = { path: "/v1/messages/count_tokens", ...countedPromptKind };
+const routes = [chat, completions, detokenize, batches, responses, messages, counted];
 
-const [chatFields, ownCompletionFields, detokenizeFields, batchFields] = fieldsOf(
-  ...routes.map(({ schema }) => schema),
-);
-/** The two routes that generate text share most of their schemas, which are tested once. */
+const [
+  chatFields,
+  ownCompletionFields,
+  detokenizeFields,
+  batchFields,
+  ownResponseFields,
+  ownMessageFields,
+  ownCountedFields,
+] = fieldsOf(...routes.map(({ schema }) => schema));
+/** The routes that generate text share most of their schemas, which are tested once. */
 const distinctFields: readonly (readonly [Route, readonly SchemaField[]])[] = [
   [chat, chatFields!],
   [completions, ownCompletionFields!],
   [detokenize, detokenizeFields!],
   [batches, batchFields!],
+  [responses, ownResponseFields!],
+  [messages, ownMessageFields!],
+  [counted, ownCountedFields!],
 ];
 
 /** Parses a body like the routes and the batch lines do; null if it is valid. */
@@ -77,6 +91,29 @@ const freeTexts = new Set([
   "stop[]",
   "input_file_id",
   "metadata.*",
+  "input",
+  "instructions",
+  "input[].content",
+  "input[].content[].text",
+  "input[].content[].refusal",
+  "input[].content[].image_url",
+  "input[].output",
+  "input[].output[].text",
+  "input[].output[].refusal",
+  "input[].output[].image_url",
+  "input[].summary[].text",
+  "input[].content[].text",
+  "text.format.description",
+  "system",
+  "system[].text",
+  "messages[].content[].source.data",
+  "messages[].content[].source.url",
+  "messages[].content[].content",
+  "messages[].content[].content[].text",
+  "messages[].content[].content[].source.data",
+  "messages[].content[].content[].source.url",
+  "messages[].content[].thinking",
+  "stop_sequences[]",
 ]);
 
 describe("a value that is longer or deeper than in any request", () => {
@@ -162,18 +199,25 @@ describe("odd values", () => {
   afterAll(() => bodies.close());
 
   for (const [{ path }, fields] of distinctFields.filter(([route]) => route !== batches)) {
-    test.for(fields)(`at $path are answered by ${path}, or rejected in OpenAI's format`, async (field) => {
+    const isAnthropic = path.startsWith(messages.path);
+    test.for(fields)(`at $path are answered by ${path}, or rejected in the format of its clients`, async (field) => {
       for (const value of oddValues) {
         const response = await post(path, hostileBody(field.bodyWith, value));
         const isStream = response.headers.get("content-type")?.startsWith("text/event-stream");
-        const { error } = (isStream ? {} : await response.json()) as { readonly error?: object };
+        // Responses have a null where an error would be.
+        const { error } = (isStream ? {} : await response.json()) as { readonly error?: object | null };
         const isRefused = [400, 404].includes(response.status);
         expect([value.name, response.status]).toEqual([value.name, isRefused ? response.status : 200]);
-        expect([value.name, error]).toEqual([value.name, isRefused ? openAiError : undefined]);
+        const expected = isAnthropic ? anthropicError : openAiError;
+        expect([value.name, error ?? undefined]).toEqual([value.name, isRefused ? expected : undefined]);
       }
     });
   }
 
+  const anthropicError = {
+    type: expect.stringMatching(/^(invalid_request_error|not_found_error)$/),
+    message: expect.stringMatching(/^.{1,700}$/s),
+  };
   const openAiError = {
     message: expect.stringMatching(/^.{1,700}$/s),
     type: "invalid_request_error",

@@ -1,0 +1,107 @@
+/** Wire schema of the conversation of POST /v1/messages: turns of the user and the assistant in blocks. */
+import { z } from "zod";
+
+import { describeUnknown, MAX_MESSAGES, MAX_PARTS } from "../schemas/chat-completion-request.ts";
+import { jsonObject } from "../schemas/tool-fields.ts";
+import { boundedList, boundedText, flag, MAX_NAME_LENGTH, name, text } from "../schemas/wire-types.ts";
+
+/** Values and characters of the input of a call, which may contain a file that the model wrote. */
+const MAX_INPUT_SIZE = 524_288;
+/** Anthropic's rule. */
+const toolNamePattern = /^[a-zA-Z0-9_-]{1,128}$/;
+
+/** A name that a tool may have. */
+export const messageToolName = boundedText(MAX_NAME_LENGTH).regex(toolNamePattern, {
+  error: "must be 1 to 128 letters, digits, underscores and hyphens",
+  abort: true,
+});
+
+const imageSource = z.discriminatedUnion(
+  "type",
+  [
+    z.object({
+      type: z.literal("base64"),
+      media_type: z.enum(
+        ["image/jpeg", "image/png", "image/gif", "image/webp"],
+        "must be image/jpeg, image/png, image/gif or image/webp",
+      ),
+      data: text,
+    }),
+    z.object({ type: z.literal("url"), url: text }),
+  ],
+  { error: ({ input }) => describeUnknown(input, "type", "must be base64 or url") },
+);
+
+const textBlock = z.object({ type: z.literal("text"), text });
+const imageBlock = z.object({ type: z.literal("image"), source: imageSource });
+
+const resultBlock = z.discriminatedUnion("type", [textBlock, imageBlock], {
+  error: ({ input }) => describeUnknown(input, "type", "must be a supported block type: text or image"),
+});
+const resultRule = "must be a string or a list of blocks";
+
+const blockRule = "must be a supported block type: text, image, tool_use, tool_result or thinking";
+
+const block = z.discriminatedUnion(
+  "type",
+  [
+    textBlock,
+    imageBlock,
+    z.object({
+      type: z.literal("tool_use"),
+      id: name,
+      name: messageToolName,
+      input: jsonObject(MAX_INPUT_SIZE, "must be an object"),
+    }),
+    z.object({
+      type: z.literal("tool_result"),
+      tool_use_id: name,
+      content: z.union([text, boundedList(resultBlock, MAX_PARTS, resultRule)], resultRule).nullish(),
+      is_error: flag.nullish(),
+    }),
+    z.object({ type: z.literal("thinking"), thinking: text }),
+    // Only the server that encrypted it can read it.
+    z.object({ type: z.literal("redacted_thinking") }),
+  ],
+  { error: ({ input }) => describeUnknown(input, "type", blockRule) },
+);
+
+const contentRule = "must be a string or a list of blocks";
+
+const message = z.object(
+  {
+    role: z.enum(["user", "assistant", "system"], "must be user, assistant or system"),
+    content: z.union([text, boundedList(block, MAX_PARTS, contentRule)], contentRule),
+  },
+  'must be an object: {"role": …, "content": …}',
+);
+
+export const messages = boundedList(message, MAX_MESSAGES, "must be a list of messages")
+  .min(1, "must contain at least one message")
+  .superRefine((list, context) => {
+    for (const [index, { role, content }] of list.entries()) {
+      if (typeof content === "string") continue;
+      const wrong = content.findIndex(({ type }) => !blocksOf[role].has(type));
+      if (wrong === -1) continue;
+      context.addIssue({
+        code: "custom",
+        path: [index, "content", wrong, "type"],
+        message: `cannot be ${content[wrong]?.type} in a message of the ${role}`,
+      });
+      return;
+    }
+  });
+
+const blocksOf: Readonly<Record<"user" | "assistant" | "system", ReadonlySet<string>>> = {
+  user: new Set(["text", "image", "tool_result"]),
+  assistant: new Set(["text", "tool_use", "thinking", "redacted_thinking"]),
+  system: new Set(["text"]),
+};
+
+const systemRule = "must be a string or a list of text blocks";
+
+export const system = z.union([text, boundedList(textBlock, MAX_PARTS, systemRule)], systemRule);
+
+export type MessageFields = z.output<typeof messages>[number];
+export type Block = z.output<typeof block>;
+export type ImageSource = z.output<typeof imageSource>;

@@ -1,0 +1,56 @@
+/** Content blocks of a message and the events that stream them. */
+import { parseBoundedJson } from "../../http/bounded-json.ts";
+import type { AnswerPart, PartEvent } from "../parsed-output/answer-parts.ts";
+
+/** Clients send a block of thinking back with its signature, which only has a meaning for Anthropic's models. */
+const noSignature = "";
+
+/** A block of `content`. */
+export function toBlock(part: AnswerPart): object {
+  switch (part.kind) {
+    case "reasoning":
+      return { type: "thinking", thinking: part.text, signature: noSignature };
+    case "text":
+      return { type: "text", text: part.text, citations: null };
+    case "call":
+      return toToolUse(part, inputOf(part.text));
+  }
+}
+
+function toToolUse({ call }: AnswerPart, input: object): object {
+  return { type: "tool_use", id: call?.id, name: call?.name, input, caller: { type: "direct" } };
+}
+
+/** Arguments that were cut off become an empty object: the block has no place for a text. */
+function inputOf(text: string): object {
+  const parsed = parseBoundedJson(text);
+  const { value } = parsed.kind === "parsed" ? parsed : { value: null };
+  return typeof value === "object" && value !== null && !Array.isArray(value) ? value : {};
+}
+
+export function toBlockEvents(event: PartEvent): readonly object[] {
+  const { part } = event;
+  const { index } = part;
+  switch (event.type) {
+    case "start": {
+      // The part may have grown already; its text comes in the deltas.
+      const block = part.kind === "call" ? toToolUse(part, {}) : toBlock({ ...part, text: "" });
+      return [{ type: "content_block_start", index, content_block: block }];
+    }
+    case "delta":
+      return [{ type: "content_block_delta", index, delta: toDelta(part.kind, event.text) }];
+    case "end":
+      return [{ type: "content_block_stop", index }];
+  }
+}
+
+function toDelta(kind: AnswerPart["kind"], text: string): object {
+  switch (kind) {
+    case "reasoning":
+      return { type: "thinking_delta", thinking: text };
+    case "text":
+      return { type: "text_delta", text };
+    case "call":
+      return { type: "input_json_delta", partial_json: text };
+  }
+}

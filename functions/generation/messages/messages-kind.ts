@@ -1,0 +1,69 @@
+/** Anthropic's messages: fields, request and answer. */
+import { toAnthropicError } from "../../http/anthropic-error.ts";
+import type { EventFormat } from "../../http/sse.ts";
+import type { GenerationKind, PromptKind } from "../generation-kind.ts";
+import type { Generation } from "../generations.ts";
+import type { ModelFormats } from "../parsed-output/model-formats.ts";
+import { parseGenerations } from "../parsed-output/parse-generations.ts";
+import type { ParsedGeneration } from "../parsed-output/parsed-delta.ts";
+import type { ChatCompletionRequest } from "../schemas/chat-completion-request.ts";
+import { unservedInMessages } from "../schemas/unserved-fields.ts";
+import { chatParsing, toChatRequest } from "../to-engine-request.ts";
+import { toMessage, toMessageEvents } from "./messages-answer.ts";
+import { countTokensRequest, hostedTypesOf, messagesRequest } from "./messages-request.ts";
+import type { CountTokensRequest, MessagesRequest } from "./messages-request.ts";
+import { messagesRequestPaths, messagesToChatFields, promptToChatFields } from "./to-chat-fields.ts";
+
+const eventFormat: EventFormat = {
+  isNamed: true,
+  toErrorEvent: toAnthropicError,
+  keepAlive: { type: "ping" },
+  end: null,
+};
+
+function parsed(
+  generations: AsyncIterable<Generation>,
+  fields: MessagesRequest,
+  formats: ModelFormats,
+): AsyncGenerator<ParsedGeneration> {
+  return parseGenerations(generations, chatParsing(messagesToChatFields(fields), formats));
+}
+
+export const messagesKind: GenerationKind<MessagesRequest> = {
+  idPrefix: "msg_",
+  schema: messagesRequest,
+  unservedFields: unservedInMessages,
+  toRequests: (requestId, fields, defaults) => [
+    toChatRequest(requestId, withoutVainBudget(messagesToChatFields(fields), defaults.formats), defaults),
+  ],
+  paths: messagesRequestPaths,
+  toAnswer: (head, generations, fields, formats) => toMessage(head, parsed(generations, fields, formats)),
+  toChunks: (head, generations, _usage, fields, formats) => toMessageEvents(head, parsed(generations, fields, formats)),
+  eventFormat,
+  warnings(fields, formats) {
+    const types = hostedTypesOf(fields);
+    const isVain = formats.reasoning === null && fields.thinking?.type === "enabled";
+    return [
+      ...(types.length > 0
+        ? [`The service has no tools of its own; the model does not see these tools: ${types.join(", ")}.`]
+        : []),
+      ...(isVain ? ["This model does not mark its thinking, so thinking has no effect."] : []),
+    ];
+  },
+};
+
+/** Clients of Anthropic's models ask every model to think. */
+function withoutVainBudget(fields: ChatCompletionRequest, { reasoning }: ModelFormats): ChatCompletionRequest {
+  return reasoning === null ? { ...fields, thinking_token_budget: null } : fields;
+}
+
+/** A prompt of which only the tokens are counted. */
+export const countedPromptKind: PromptKind<CountTokensRequest> = {
+  idPrefix: "count_",
+  schema: countTokensRequest,
+  unservedFields: unservedInMessages,
+  toRequests: (requestId, fields, defaults) => [
+    toChatRequest(requestId, withoutVainBudget(promptToChatFields(fields), defaults.formats), defaults),
+  ],
+  paths: messagesRequestPaths,
+};

@@ -1,0 +1,139 @@
+/** Converts the fields of POST /v1/messages to those of a chat completion, so that both take one way to the engine. */
+import type { RequestPaths } from "../../http/wire-parameter.ts";
+import type { ChatCompletionRequest, ChatMessageFields } from "../schemas/chat-completion-request.ts";
+import type { Block, ImageSource, MessageFields } from "./message-blocks.ts";
+import { toolChoiceOf, toolsOf } from "./messages-request.ts";
+import type { CountTokensRequest, MessagesRequest } from "./messages-request.ts";
+
+type AssistantTurn = Extract<ChatMessageFields, { role: "assistant" }>;
+type PartFields = Exclude<NonNullable<ChatMessageFields["content"]>, string>[number];
+type PictureBlock = Extract<Block, { type: "text" | "image" }>;
+
+export function messagesToChatFields(fields: MessagesRequest): ChatCompletionRequest {
+  const {
+    messages: _messages,
+    system: _system,
+    tools: _tools,
+    tool_choice: _choice,
+    thinking: _thinking,
+    output_config: _config,
+    stop_sequences: stop,
+    ...decoding
+  } = fields;
+  return { ...decoding, ...promptToChatFields(fields), stop };
+}
+
+/** The fields that determine the prompt. */
+export function promptToChatFields(fields: CountTokensRequest): ChatCompletionRequest {
+  const { model, cache_salt, mm_processor_kwargs, system, tool_choice: choice, output_config: config } = fields;
+  const tools = toolsOf(fields).map(({ tool }) => tool);
+  const isSingle = choice && "disable_parallel_tool_use" in choice && choice.disable_parallel_tool_use === true;
+  const format = config?.format;
+  return {
+    model,
+    cache_salt,
+    mm_processor_kwargs,
+    messages: [
+      ...(system ? [{ role: "system" as const, content: toContent(system) }] : []),
+      ...fields.messages.flatMap(toMessages),
+    ],
+    ...(tools.length > 0 && { tools, tool_choice: toolChoiceOf(fields), parallel_tool_calls: isSingle ? false : null }),
+    ...(format && { response_format: { kind: "json-schema" as const, schema: JSON.stringify(format.schema) } }),
+    ...thinkingFields(fields),
+  };
+}
+
+/** Without `thinking`, the model's own default applies. */
+function thinkingFields({
+  thinking,
+  output_config: config,
+  chat_template_kwargs: given,
+}: CountTokensRequest): Partial<ChatCompletionRequest> {
+  const effort = config?.effort ? { reasoning_effort: config.effort } : {};
+  if (!thinking) return { ...effort, chat_template_kwargs: given };
+  const isOn = thinking.type !== "disabled";
+  const isHidden = "display" in thinking && thinking.display === "omitted";
+  return {
+    ...effort,
+    chat_template_kwargs: { enable_thinking: isOn, ...given },
+    ...(isHidden && { include_reasoning: false }),
+    ...(thinking.type === "enabled" && { thinking_token_budget: thinking.budget_tokens }),
+  };
+}
+
+/** Paths of the request's prompt and images, for errors. */
+export function messagesRequestPaths(fields: CountTokensRequest): RequestPaths {
+  const { messages, output_config: config } = fields;
+  return {
+    prompt: "messages",
+    images: messages.flatMap(({ content }, message) =>
+      typeof content === "string"
+        ? []
+        : content.flatMap((block, index) => {
+            const path = `messages[${message}].content[${index}]`;
+            if (block.type === "image") return [`${path}.source`];
+            if (block.type !== "tool_result" || typeof block.content !== "object" || block.content === null) return [];
+            return block.content.flatMap(({ type }, part) =>
+              type === "image" ? [`${path}.content[${part}].source`] : [],
+            );
+          }),
+    ),
+    structuredOutput: config?.format ? "output_config.format" : "tools",
+    names: { stop: "stop_sequences" },
+    rename: (text) =>
+      text.replace(/\btools\[(\d+)\]\.function\.(\w+)/g, (_, index: string, field: string) => {
+        const position = toolsOf(fields)[Number(index)]?.index ?? index;
+        return `tools[${position}].${field === "parameters" ? "input_schema" : field}`;
+      }),
+  };
+}
+
+/** Results of tools are turns of their own; what else a user's turn has stays in order around them. */
+function toMessages({ role, content }: MessageFields): ChatMessageFields[] {
+  if (role === "assistant") return [toAssistantTurn(content)];
+  if (typeof content === "string") return [{ role, content }];
+  const messages: ChatMessageFields[] = [];
+  let parts: PictureBlock[] = [];
+  const flush = (): void => {
+    if (parts.length > 0) messages.push({ role, content: toContent(parts) });
+    parts = [];
+  };
+  for (const block of content) {
+    if (block.type === "text" || block.type === "image") parts.push(block);
+    if (block.type !== "tool_result") continue;
+    flush();
+    messages.push({ role: "tool", tool_call_id: block.tool_use_id, content: toContent(block.content ?? "") });
+  }
+  flush();
+  return messages.length > 0 ? messages : [{ role, content: "" }];
+}
+
+function toAssistantTurn(content: MessageFields["content"]): AssistantTurn {
+  if (typeof content === "string") return { role: "assistant", content };
+  const texts = content.flatMap((block) => (block.type === "text" ? [block.text] : []));
+  const thinking = content.flatMap((block) => (block.type === "thinking" ? [block.thinking] : []));
+  const calls = content.flatMap((block) =>
+    block.type === "tool_use" ? [{ id: block.id, function: { name: block.name, arguments: block.input } }] : [],
+  );
+  return {
+    role: "assistant",
+    ...(texts.length > 0 && { content: texts.join("") }),
+    ...(thinking.length > 0 && { reasoning_content: thinking.join("\n") }),
+    ...(calls.length > 0 && { tool_calls: calls }),
+  };
+}
+
+/** A single text is a string, which every chat template accepts. */
+function toContent(content: string | readonly PictureBlock[]): string | PartFields[] {
+  if (typeof content === "string") return content;
+  const [only] = content;
+  if (content.length === 1 && only?.type === "text") return only.text;
+  return content.map((block): PartFields => {
+    if (block.type === "text") return block;
+    return { type: "image_url", image_url: { url: referenceOf(block.source) } };
+  });
+}
+
+function referenceOf(source: ImageSource): string {
+  return source.type === "url" ? source.url : `data:${source.media_type};base64,${source.data}`;
+}

@@ -1,0 +1,87 @@
+/** Wire schema of the conversation of POST /v1/responses: items of messages, calls, results and thinking. */
+import { z } from "zod";
+
+import { describeUnknown, MAX_MESSAGES, MAX_PARTS } from "../schemas/chat-completion-request.ts";
+import { toolCalls, toolName } from "../schemas/tool-fields.ts";
+import { boundedList, boundedText, MAX_NAME_LENGTH, name, text } from "../schemas/wire-types.ts";
+
+const partRule = "must be a supported part type: input_text, input_image, output_text or refusal";
+
+/** Files need a store of documents and a reader for each of their types. */
+const contentPart = z.discriminatedUnion(
+  "type",
+  [
+    z.object({ type: z.enum(["input_text", "output_text", "text"]), text }),
+    z.object({ type: z.literal("refusal"), refusal: text }),
+    z
+      .object({
+        type: z.literal("input_image"),
+        image_url: text.nullish(),
+        // Selects a resolution in OpenAI's models; ours have only one.
+        detail: boundedText(MAX_NAME_LENGTH).nullish(),
+        /** The client's own name for a picture, as in chat completions. */
+        uuid: name.nullish(),
+      })
+      .refine(({ image_url, uuid }) => typeof image_url === "string" || typeof uuid === "string", {
+        path: ["image_url"],
+        message: "must be a URL or a data URL; the service has no files of pictures",
+        abort: true,
+      }),
+  ],
+  { error: ({ input }) => describeUnknown(input, "type", partRule) },
+);
+
+const contentRule = "must be a string or a list of parts";
+const content = z.union([text, boundedList(contentPart, MAX_PARTS, contentRule)], contentRule);
+
+const textParts = boundedList(
+  z.object({ type: boundedText(MAX_NAME_LENGTH), text }, 'must be an object: {"type": …, "text": …}'),
+  MAX_PARTS,
+  "must be a list of texts",
+);
+
+/** As in the calls of chat completions: text with a JSON object. */
+const { arguments: callArguments } = toolCalls.element.shape.function.shape;
+
+const item = z.discriminatedUnion(
+  "type",
+  [
+    z.object({
+      type: z.literal("message"),
+      role: z.enum(["user", "assistant", "system", "developer"], "must be one of user, assistant, system, developer"),
+      content,
+    }),
+    z.object({ type: z.literal("function_call"), call_id: name, name: toolName, arguments: callArguments }),
+    z.object({ type: z.literal("function_call_output"), call_id: name, output: content }),
+    z.object({ type: z.literal("reasoning"), summary: textParts.nullish(), content: textParts.nullish() }),
+  ],
+  { error: ({ input }) => describeItem(input) },
+);
+
+const itemRule = "must be a supported item type: message, function_call, function_call_output or reasoning";
+
+function describeItem(input: unknown): string {
+  if (typeof input === "object" && input !== null && "type" in input && input.type === "item_reference") {
+    return "must not be item_reference: the service stores no items. Send the item itself; clients do with store: false";
+  }
+  return describeUnknown(input, "type", itemRule);
+}
+
+/** Messages may come without a type. */
+const normalizedItem = z.preprocess(
+  (given) =>
+    typeof given === "object" && given !== null && "role" in given && !("type" in given)
+      ? { ...given, type: "message" }
+      : given,
+  item,
+);
+
+const inputRule = "must be a string or a list of items";
+
+export const input = z.union(
+  [text, boundedList(normalizedItem, MAX_MESSAGES, inputRule).min(1, "must contain at least one item")],
+  inputRule,
+);
+
+export type InputItem = Exclude<z.output<typeof input>, string>[number];
+export type ItemContent = z.output<typeof content>;

@@ -1,0 +1,109 @@
+/** Items of a response and the events that stream them. */
+import type { DecodedTokenLogprobs } from "../../../engine/index.ts";
+import type { AnswerPart, PartEvent } from "../parsed-output/answer-parts.ts";
+import { toChatLogprobs } from "../wire-logprobs.ts";
+
+export type ItemStatus = "in_progress" | "completed" | "incomplete";
+
+const idPrefixes = { reasoning: "rs", text: "msg", call: "fc" } as const satisfies Record<AnswerPart["kind"], string>;
+
+function itemIdOf({ kind, id }: AnswerPart): string {
+  return `${idPrefixes[kind]}_${id}`;
+}
+
+/** An item of `output`. */
+export function toItem(part: AnswerPart, status: ItemStatus): object {
+  const id = itemIdOf(part);
+  const content = status === "in_progress" ? [] : [toContentPart(part)];
+  switch (part.kind) {
+    case "reasoning":
+      return { id, type: "reasoning", status, summary: [], content };
+    case "text":
+      return { id, type: "message", status, role: "assistant", content };
+    case "call":
+      return {
+        id,
+        type: "function_call",
+        status,
+        call_id: part.call?.id,
+        name: part.call?.name,
+        arguments: status === "in_progress" ? "" : part.text,
+      };
+  }
+}
+
+/** The events of a part of the answer, in OpenAI's order, without their numbers. */
+export function toItemEvents(event: PartEvent): readonly object[] {
+  const { part } = event;
+  const at = { item_id: itemIdOf(part), output_index: part.index };
+  switch (event.type) {
+    case "start": {
+      const added = { type: "response.output_item.added", output_index: part.index, item: toItem(part, "in_progress") };
+      if (part.kind === "call") return [added];
+      // The part may have grown already; its text comes in the deltas.
+      const empty = toContentPart({ ...part, text: "", logprobs: [] });
+      return [added, { type: "response.content_part.added", ...at, content_index: 0, part: empty }];
+    }
+    case "delta":
+      return [toDelta(event, at)];
+    case "end": {
+      const item = toItem(part, event.isComplete ? "completed" : "incomplete");
+      return [...toDone(part, at), { type: "response.output_item.done", output_index: part.index, item }];
+    }
+  }
+}
+
+interface ItemPosition {
+  readonly item_id: string;
+  readonly output_index: number;
+}
+
+function toDelta({ part, text, logprobs }: Extract<PartEvent, { type: "delta" }>, at: ItemPosition): object {
+  switch (part.kind) {
+    case "reasoning":
+      return { type: "response.reasoning_text.delta", ...at, content_index: 0, delta: text };
+    case "text":
+      return {
+        type: "response.output_text.delta",
+        ...at,
+        content_index: 0,
+        delta: text,
+        logprobs: toEventLogprobs(logprobs),
+      };
+    case "call":
+      return { type: "response.function_call_arguments.delta", ...at, delta: text };
+  }
+}
+
+function toDone(part: AnswerPart, at: ItemPosition): readonly object[] {
+  const contentDone = {
+    type: "response.content_part.done",
+    ...at,
+    content_index: 0,
+    part: part.kind === "call" ? null : toContentPart(part),
+  };
+  switch (part.kind) {
+    case "reasoning":
+      return [{ type: "response.reasoning_text.done", ...at, content_index: 0, text: part.text }, contentDone];
+    case "text": {
+      const logprobs = toEventLogprobs(part.logprobs);
+      return [{ type: "response.output_text.done", ...at, content_index: 0, text: part.text, logprobs }, contentDone];
+    }
+    case "call":
+      return [{ type: "response.function_call_arguments.done", ...at, name: part.call?.name, arguments: part.text }];
+  }
+}
+
+/** Without the tokens' bytes, which only the parts of a whole answer have. */
+function toEventLogprobs(logprobs: readonly DecodedTokenLogprobs[]): readonly object[] {
+  return toChatLogprobs(logprobs, false).content.map(({ token, logprob, top_logprobs: top }) => ({
+    token,
+    logprob,
+    top_logprobs: top.map((other) => ({ token: other.token, logprob: other.logprob })),
+  }));
+}
+
+function toContentPart({ kind, text, logprobs }: AnswerPart): object {
+  if (kind === "reasoning") return { type: "reasoning_text", text };
+  return { type: "output_text", text, annotations: [], logprobs: toChatLogprobs(logprobs, false).content };
+}

@@ -1,0 +1,94 @@
+/** Answers of POST /v1/responses, as a whole and as events. */
+import type { RequestOutput } from "../../../engine/index.ts";
+import type { ErrorBody } from "../../http/error-body.ts";
+import type { AnswerHead } from "../chat-answer.ts";
+import { AnswerParts } from "../parsed-output/answer-parts.ts";
+import type { PartEvent } from "../parsed-output/answer-parts.ts";
+import type { ParsedFinishReason, ParsedGeneration } from "../parsed-output/parsed-delta.ts";
+import { toItem, toItemEvents } from "./response-events.ts";
+import { toResponseObject } from "./response-object.ts";
+import type { ResponseState } from "./response-object.ts";
+import type { ResponsesRequest } from "./responses-request.ts";
+
+/** Mutable: an answer while it grows. */
+class GrowingResponse {
+  readonly #head: AnswerHead;
+  readonly #fields: ResponsesRequest;
+  readonly #parts = new AnswerParts();
+  #last: RequestOutput | null = null;
+  #finishReason: ParsedFinishReason | null = null;
+
+  constructor(head: AnswerHead, fields: ResponsesRequest) {
+    this.#head = head;
+    this.#fields = fields;
+  }
+
+  get state(): ResponseState {
+    const reason = this.#finishReason;
+    const isWhole = reason === "stop" || reason === "tool_calls";
+    return isWhole ? { status: "completed" } : { status: "incomplete", reason: "max_output_tokens" };
+  }
+
+  append(generation: ParsedGeneration): readonly PartEvent[] {
+    this.#last = generation.output;
+    this.#finishReason = generation.finishReason;
+    return this.#parts.append(generation);
+  }
+
+  finish(): readonly PartEvent[] {
+    return this.#parts.finish(this.state.status === "completed");
+  }
+
+  toObject(state: ResponseState): object {
+    const { parts, numReasoningTokens } = this.#parts;
+    const isOpen = state.status === "in_progress";
+    const isCut = state.status === "incomplete" || state.status === "failed";
+    const output = isOpen
+      ? []
+      : parts.map((part) => toItem(part, isCut && part === parts.at(-1) ? "incomplete" : "completed"));
+    return toResponseObject(this.#head, this.#fields, state, { output, last: this.#last, numReasoningTokens });
+  }
+}
+
+export async function toResponse(
+  head: AnswerHead,
+  generations: AsyncIterable<ParsedGeneration>,
+  fields: ResponsesRequest,
+): Promise<object> {
+  const response = new GrowingResponse(head, fields);
+  for await (const generation of generations) response.append(generation);
+  response.finish();
+  return response.toObject(response.state);
+}
+
+/**
+ * The events in OpenAI's order, numbered from 0. A failure after the first event becomes `response.failed`; an earlier
+ * one is thrown.
+ */
+export async function* toResponseEvents(
+  head: AnswerHead,
+  generations: AsyncIterable<ParsedGeneration>,
+  fields: ResponsesRequest,
+  describeError: (error: unknown) => ErrorBody,
+): AsyncGenerator<object> {
+  const response = new GrowingResponse(head, fields);
+  let numEvents = 0;
+  const numbered = (event: object): object => ({ ...event, sequence_number: numEvents++ });
+  try {
+    for await (const generation of generations) {
+      if (numEvents === 0) {
+        const started = response.toObject({ status: "in_progress" });
+        yield numbered({ type: "response.created", response: started });
+        yield numbered({ type: "response.in_progress", response: started });
+      }
+      for (const event of response.append(generation).flatMap(toItemEvents)) yield numbered(event);
+    }
+    for (const event of response.finish().flatMap(toItemEvents)) yield numbered(event);
+    const { state } = response;
+    yield numbered({ type: `response.${state.status}`, response: response.toObject(state) });
+  } catch (error) {
+    if (numEvents === 0) throw error;
+    const state: ResponseState = { status: "failed", error: describeError(error) };
+    yield numbered({ type: "response.failed", response: response.toObject(state) });
+  }
+}

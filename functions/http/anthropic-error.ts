@@ -1,0 +1,32 @@
+/** Anthropic's error format, for /v1/messages. */
+import type { ErrorBody } from "./error-body.ts";
+
+export interface AnthropicErrorBody {
+  readonly type: "error";
+  readonly error: { readonly type: string; readonly message: string };
+}
+
+/** Types of OpenAI's format that Anthropic calls by another name. */
+const types: Readonly<Record<string, string>> = {
+  server_error: "api_error",
+};
+
+/** By our code, where Anthropic has a type of its own. */
+const typesOfCodes: Readonly<Record<string, string>> = {
+  body_too_large: "request_too_large",
+  model_not_found: "not_found_error",
+  not_found: "not_found_error",
+  queue_full: "rate_limit_error",
+  model_loading: "overloaded_error",
+  shutting_down: "overloaded_error",
+  engine_stalled: "overloaded_error",
+  device_lost: "overloaded_error",
+  too_many_bodies: "overloaded_error",
+  request_timeout: "timeout_error",
+};
+
+/** The format has no field for the path of the invalid field, so the message starts with it. */
+export function toAnthropicError({ error: { type, code, message, param } }: ErrorBody): AnthropicErrorBody {
+  const path = param === null || param === "" || message.includes(param) ? "" : `${param}: `;
+  return { type: "error", error: { type: typesOfCodes[code] ?? types[type] ?? type, message: `${path}${message}` } };
+}

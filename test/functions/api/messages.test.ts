@@ -1,0 +1,403 @@
+import { describe, expect, test } from "vitest";
+
+import { EngineError } from "../../../engine/index.ts";
+import { readEvents } from "../../support/read-events.ts";
+import type { NamedEvent } from "../../support/read-events.ts";
+import { hang } from "../../support/scripted-engine.ts";
+import { createTestApp } from "../../support/test-app.ts";
+import type { TestAppOptions } from "../../support/test-app.ts";
+import { thinkingFormats } from "../../support/thinking-formats.ts";
+import { wireSchemas } from "../../support/wire-schemas.ts";
+
+const path = "/v1/messages";
+const check = wireSchemas("anthropic-messages.json");
+const hello = { max_tokens: 50, messages: [{ role: "user", content: "Hello?" }] };
+const image = { type: "image", source: { type: "base64", media_type: "image/png", data: "AAAA" } };
+const weather = {
+  name: "get_weather",
+  description: "The weather in a city.",
+  input_schema: { type: "object", properties: { city: { type: "string" } } },
+};
+
+async function ask(body: object, options?: TestAppOptions) {
+  const testApp = createTestApp(options);
+  const response = await testApp.post(path, body, { "anthropic-version": "2023-06-01" });
+  const answer = (await response.json()) as Record<string, unknown>;
+  expect(response.status).toBe(200);
+  check("Message", answer);
+  return { ...testApp, response, answer, request: testApp.engine.requests.at(0)! };
+}
+
+async function stream(body: object, options?: TestAppOptions): Promise<NamedEvent[]> {
+  const events = await readEvents(await createTestApp(options).post(path, { ...body, stream: true }));
+  for (const { name, data } of events) {
+    check("RawMessageStreamEvent", data);
+    expect(name).toBe(data["type"]);
+  }
+  return events;
+}
+
+test("an answer is a message of the published shape", async () => {
+  const { answer, response } = await ask(hello);
+  expect(answer).toMatchObject({
+    id: expect.stringMatching(/^msg_/),
+    type: "message",
+    role: "assistant",
+    model: "tiny",
+    content: [{ type: "text", text: "Hello." }],
+    stop_reason: "end_turn",
+    stop_sequence: null,
+    usage: { input_tokens: 5, output_tokens: 3, cache_read_input_tokens: 0 },
+  });
+  expect(response.headers.get("request-id")).toBe(response.headers.get("x-request-id"));
+});
+
+test("a stream has Anthropic's events in their order, and no [DONE]", async () => {
+  const events = await stream(hello);
+  expect(events.map(({ name }) => name)).toEqual([
+    "message_start",
+    "content_block_start",
+    "content_block_delta",
+    "content_block_delta",
+    "content_block_delta",
+    "content_block_stop",
+    "message_delta",
+    "message_stop",
+  ]);
+  expect(events.at(0)!.data).toMatchObject({ message: { content: [], usage: { input_tokens: 5, output_tokens: 0 } } });
+  expect(events.at(1)!.data).toMatchObject({ index: 0, content_block: { type: "text", text: "" } });
+  expect(events.at(6)!.data).toMatchObject({ delta: { stop_reason: "end_turn" }, usage: { output_tokens: 3 } });
+});
+
+test("every field reaches the engine as the same field of a chat completion", async () => {
+  const shared = { temperature: 0.5, top_p: 0.9, top_k: 40, max_tokens: 9, seed: 7, cache_salt: "mine" };
+  const { engine, post } = createTestApp({ config: { outputFormats: thinkingFormats } });
+  await post(path, {
+    ...shared,
+    system: [{ type: "text", text: "Be brief.", cache_control: { type: "ephemeral" } }],
+    messages: [
+      {
+        role: "user",
+        content: [
+          { type: "text", text: "Which?" },
+          image,
+          { type: "image", source: { type: "url", url: "https://a.example/b.png" } },
+        ],
+      },
+      {
+        role: "assistant",
+        content: [
+          { type: "thinking", thinking: "Hm.", signature: "" },
+          { type: "redacted_thinking", data: "AAAA" },
+          { type: "text", text: "Let me look." },
+          { type: "tool_use", id: "toolu_1", name: "get_weather", input: { city: "Oslo" } },
+        ],
+      },
+      {
+        role: "user",
+        content: [
+          {
+            type: "tool_result",
+            tool_use_id: "toolu_1",
+            is_error: false,
+            content: [{ type: "text", text: "A map:" }, image],
+          },
+          { type: "text", text: "And now?" },
+        ],
+      },
+    ],
+    tools: [{ ...weather, type: "custom" }],
+    tool_choice: { type: "auto", disable_parallel_tool_use: true },
+    stop_sequences: ["END"],
+    thinking: { type: "enabled", budget_tokens: 64 },
+    output_config: { effort: "low" },
+    metadata: { user_id: "me" },
+  });
+  const url = "data:image/png;base64,AAAA";
+  await post("/v1/chat/completions", {
+    ...shared,
+    messages: [
+      { role: "system", content: "Be brief." },
+      {
+        role: "user",
+        content: [
+          { type: "text", text: "Which?" },
+          { type: "image_url", image_url: { url } },
+          { type: "image_url", image_url: { url: "https://a.example/b.png" } },
+        ],
+      },
+      {
+        role: "assistant",
+        reasoning_content: "Hm.",
+        content: "Let me look.",
+        tool_calls: [
+          { id: "toolu_1", type: "function", function: { name: "get_weather", arguments: '{"city":"Oslo"}' } },
+        ],
+      },
+      {
+        role: "tool",
+        tool_call_id: "toolu_1",
+        content: [
+          { type: "text", text: "A map:" },
+          { type: "image_url", image_url: { url } },
+        ],
+      },
+      { role: "user", content: "And now?" },
+    ],
+    tools: [
+      {
+        type: "function",
+        function: { name: weather.name, description: weather.description, parameters: weather.input_schema },
+      },
+    ],
+    tool_choice: "auto",
+    parallel_tool_calls: false,
+    stop: ["END"],
+    chat_template_kwargs: { enable_thinking: true },
+    thinking_token_budget: 64,
+    reasoning_effort: "low",
+  });
+  const ours = engine.requests.at(0)!;
+  const chat = engine.requests.at(1)!;
+  expect(ours).toEqual({ ...chat, requestId: ours.requestId });
+});
+
+test.for<[object, object]>([
+  [{ thinking: { type: "disabled" } }, { enable_thinking: false }],
+  [{ thinking: { type: "adaptive" } }, { enable_thinking: true }],
+  [{ thinking: { type: "disabled" }, chat_template_kwargs: { enable_thinking: true } }, { enable_thinking: true }],
+])("%j sets variables of the chat template", async ([fields, expected]) => {
+  const { request } = await ask({ ...hello, ...fields });
+  expect(request.prompt).toMatchObject({ templateArguments: expected });
+});
+
+test("output_config.format prescribes the form of the text", async () => {
+  const schema = { type: "object", properties: { shape: { type: "string" } } };
+  const { request } = await ask({ ...hello, output_config: { format: { type: "json_schema", schema } } });
+  expect(request.samplingParams.structuredOutput).toEqual({ kind: "json-schema", schema: JSON.stringify(schema) });
+});
+
+test.for([
+  [{ finishReason: "length" as const }, { stop_reason: "max_tokens", stop_sequence: null }],
+  [{ stopReason: "END" }, { stop_reason: "stop_sequence", stop_sequence: "END" }],
+  [{ stopReason: 7 }, { stop_reason: "end_turn", stop_sequence: null }],
+] as const)("an output with %j ends with %j", async ([output, expected]) => {
+  const script = [{ text: "Hello", ...output }];
+  const { answer } = await ask(hello, { script });
+  expect(answer).toMatchObject(expected);
+  const events = await stream(hello, { script });
+  expect(events.at(-2)!.data).toMatchObject({ type: "message_delta", delta: expected });
+});
+
+test("cached tokens are counted apart from the others of the prompt", async () => {
+  const { answer } = await ask(hello, { script: [{ text: "a", numPromptTokens: 9, numCachedTokens: 7 }] });
+  expect(answer["usage"]).toMatchObject({ input_tokens: 2, cache_read_input_tokens: 7, output_tokens: 1 });
+});
+
+test("a silence is filled with pings", async () => {
+  const later = Promise.withResolvers<void>();
+  const { post } = createTestApp({ script: [later.promise, "a"], keepAliveMs: 5 });
+  const response = await post(path, { ...hello, stream: true });
+  const reading = readEvents(response);
+  setTimeout(() => later.resolve(), 50);
+  const events = await reading;
+  expect(events[0]).toEqual({ name: "ping", data: { type: "ping" } });
+  expect(events.at(-1)!.name).toBe("message_stop");
+});
+
+test("thinking has no effect on a model that does not mark it, with a warning", async () => {
+  const { request, response } = await ask({ ...hello, thinking: { type: "enabled", budget_tokens: 64 } });
+  expect(response.headers.get("x-fovea-warning")).toMatch(/thinking has no effect/);
+  expect(request.samplingParams.reasoning).toBeNull();
+});
+
+test("tools of Anthropic's are left out, with a warning", async () => {
+  const { request, response } = await ask({
+    ...hello,
+    tools: [{ type: "web_search_20260318", name: "web_search", max_uses: 5 }, weather],
+  });
+  expect(response.headers.get("x-fovea-warning")).toMatch(/web_search_20260318/);
+  expect(request.prompt).toMatchObject({ tools: [{ name: "get_weather" }] });
+});
+
+describe("a failure", () => {
+  test.for<[EngineError, number, string]>([
+    [new EngineError("queue_full", "Full."), 429, "rate_limit_error"],
+    [new EngineError("prompt_too_long", "6 of 5."), 400, "invalid_request_error"],
+    [new EngineError("not_ready", "Loading."), 503, "overloaded_error"],
+    [new EngineError("internal", "A bug."), 500, "api_error"],
+  ])("with %s has status %i and Anthropic's body", async ([error, status, type]) => {
+    const { post } = createTestApp({ script: [error] });
+    const response = await post(path, hello);
+    const answer: unknown = await response.json();
+    check("ErrorResponse", answer);
+    expect([response.status, answer]).toEqual([status, expect.objectContaining({ type: "error" })]);
+    expect(answer).toMatchObject({ error: { type }, request_id: response.headers.get("request-id") });
+  });
+
+  test("in the middle of a stream is an error event", async () => {
+    const events = await stream(hello, { script: ["Hel", new EngineError("runtime_failed", "A secret.")] });
+    expect(events.at(-1)).toMatchObject({
+      name: "error",
+      data: { type: "error", error: { type: "api_error", message: expect.stringMatching(/Internal error/) } },
+    });
+  });
+
+  test("without a route, or with another method, has Anthropic's body too", async () => {
+    const { app } = createTestApp();
+    const response = await app.request(path);
+    expect(response.status).toBe(405);
+    check("ErrorResponse", await response.json());
+  });
+});
+
+describe("keys", () => {
+  const config = { apiKeys: ["key-one"] };
+
+  test.for([path, `${path}/count_tokens`])("%s accepts x-api-key and a bearer key", async (route) => {
+    const { post } = createTestApp({ config });
+    expect((await post(route, hello, { "x-api-key": "key-one" })).status).toBe(200);
+    expect((await post(route, hello, { authorization: "Bearer key-one" })).status).toBe(200);
+    for (const headers of [{}, { "x-api-key": "" }, { "x-api-key": "key-two" }]) {
+      const response = await post(route, hello, headers);
+      expect(response.status).toBe(401);
+      const answer = (await response.json()) as object;
+      check("ErrorResponse", answer);
+      expect(answer).toMatchObject({ error: { type: "authentication_error" } });
+    }
+  });
+
+  test("x-api-key opens no other route", async () => {
+    const { post } = createTestApp({ config });
+    expect((await post("/v1/responses", { input: "a" }, { "x-api-key": "key-one" })).status).toBe(401);
+    expect((await post("/v1/responses", { input: "a" }, { authorization: "Bearer key-one" })).status).toBe(200);
+  });
+});
+
+test("a client that leaves a stream frees the sequence", async () => {
+  const { post, engine, service } = createTestApp({ script: ["a", hang] });
+  const reader = (await post(path, { ...hello, stream: true })).body!.getReader();
+  await reader.read();
+  await reader.cancel();
+  await expect.poll(() => engine.numAborted).toBe(1);
+  expect(service.numRequests).toBe(0);
+});
+
+const user = (content: unknown) => ({ max_tokens: 5, messages: [{ role: "user", content }] });
+const assistant = (content: unknown) => ({ max_tokens: 5, messages: [{ role: "assistant", content }] });
+const tools = (...given: unknown[]) => ({ ...hello, tools: given });
+
+/** Body and message, which starts with the path of the invalid field. */
+const badBodies: [object, RegExp][] = [
+  [{ messages: hello.messages }, /^max_tokens must be a number/],
+  [{ ...hello, max_tokens: "5" }, /^max_tokens must be a number/],
+  [{ ...hello, max_tokens: 0 }, /^max_tokens must be at least 1/],
+  [{ max_tokens: 5 }, /^messages must be a list/],
+  [{ max_tokens: 5, messages: [] }, /^messages must contain at least one message/],
+  [{ max_tokens: 5, messages: ["a"] }, /^messages\[0\] must be an object/],
+  [
+    { max_tokens: 5, messages: [{ role: "tool", content: "a" }] },
+    /^messages\[0\]\.role must be user, assistant or system/,
+  ],
+  [user(5), /^messages\[0\]\.content must be a string or a list of blocks/],
+  [user([{ type: "document" }]), /^messages\[0\]\.content\[0\]\.type .*got "document"/],
+  [user([{ type: "text" }]), /^messages\[0\]\.content\[0\]\.text must be a string/],
+  [user([{ type: "image" }]), /^messages\[0\]\.content\[0\]\.source must be an object/],
+  [user([{ type: "image", source: { type: "file" } }]), /source\.type must be base64 or url; got "file"/],
+  [
+    user([{ type: "image", source: { type: "base64", media_type: "image/tiff", data: "AA" } }]),
+    /source\.media_type must be image\/jpeg/,
+  ],
+  [user([{ type: "image", source: { type: "url" } }]), /source\.url must be a string/],
+  [
+    user([{ type: "tool_use", id: "1", name: "a", input: {} }]),
+    /content\[0\]\.type cannot be tool_use in a message of the user/,
+  ],
+  [user([{ type: "tool_result" }]), /tool_use_id must be a string/],
+  [
+    user([{ type: "tool_result", tool_use_id: "1", content: [{ type: "document" }] }]),
+    /must be a supported block type: text or image/,
+  ],
+  [assistant([image]), /cannot be image in a message of the assistant/],
+  [assistant([{ type: "tool_use", id: "1", name: "a", input: "{}" }]), /input must be an object/],
+  [assistant([{ type: "tool_use", id: "1", name: "a b", input: {} }]), /name must be 1 to 128 letters/],
+  [{ ...hello, system: 5 }, /^system must be a string or a list of text blocks/],
+  [{ ...hello, system: [image] }, /^system\[0\]/],
+  [{ ...hello, model: "other" }, /does not exist/],
+  [{ ...hello, temperature: "hot" }, /^temperature must be a number/],
+  [{ ...hello, top_p: 2 }, /top_p/],
+  [{ ...hello, top_k: 1.5 }, /^top_k must be a whole number/],
+  [{ ...hello, stop_sequences: "END" }, /^stop_sequences must be a list of strings/],
+  [{ ...hello, stop_sequences: [""] }, /stop/],
+  [{ ...hello, stream: 1 }, /^stream must be true or false/],
+  [{ ...hello, thinking: { type: "much" } }, /^thinking\.type must be enabled/],
+  [{ ...hello, thinking: { type: "enabled", budget_tokens: -1 } }, /^thinking\.budget_tokens must be at least 0/],
+  [{ ...hello, output_config: { effort: "much" } }, /^output_config\.effort must be none/],
+  [{ ...hello, output_config: { format: { type: "yaml" } } }, /^output_config\.format\.type must be json_schema/],
+  [tools(5), /^tools\[0\] must be an object/],
+  [tools({ name: "a" }), /^tools\[0\]/],
+  [tools({ ...weather, name: "a b" }), /^tools\[0\]\.name must be 1 to 128 letters/],
+  [tools({ ...weather, input_schema: "{}" }), /^tools\[0\]\.input_schema must be a JSON Schema/],
+  [tools(weather, weather), /^tools\[1\]\.name is the name of two tools/],
+  [{ ...hello, tool_choice: { type: "any" } }, /^tool_choice can only require a call when tools has a function/],
+  [{ ...tools(weather), tool_choice: "auto" }, /^tool_choice must be/],
+  [
+    { ...tools(weather), tool_choice: { type: "tool", name: "b" } },
+    /^tool_choice names a tool that tools does not have: b/,
+  ],
+  [
+    { ...tools(weather), tool_choice: { type: "any" }, output_config: { format: { type: "json_schema", schema: {} } } },
+    /^output_config\.format cannot be combined/,
+  ],
+  [{ ...hello, container: "a" }, /^container is not supported/],
+  [{ ...hello, mcp_servers: [{ url: "a" }] }, /^mcp_servers is not supported.*in the client/],
+];
+
+test.for(badBodies.map(([body, message], index) => ({ body, message, index })))(
+  "an invalid value is rejected with $message ($index)",
+  async ({ body, message }) => {
+    const { post, engine } = createTestApp();
+    const response = await post(path, body);
+    const answer = (await response.json()) as { error: { type: string; message: string } };
+    check("ErrorResponse", answer);
+    expect(answer.error.message).toMatch(message);
+    const isUnknownModel = answer.error.type === "not_found_error";
+    expect(response.status).toBe(isUnknownModel ? 404 : 400);
+    expect(engine.requests).toHaveLength(0);
+  },
+);
+
+test("an error of a picture names its place in the body", async () => {
+  const { post } = createTestApp({
+    script: [new EngineError("invalid_image", "The image is broken.", { parameter: "prompt.images[1]" })],
+  });
+  const result = { type: "tool_result", tool_use_id: "1", content: [{ type: "text", text: "a" }, image] };
+  const response = await post(path, user([image, result]));
+  expect(await response.json()).toMatchObject({
+    error: { message: "messages[0].content[1].content[1].source: The image is broken." },
+  });
+});
+
+test("fields without an effect are accepted", async () => {
+  const { request } = await ask({
+    ...hello,
+    system: "",
+    service_tier: "auto",
+    context_management: { edits: [] },
+    cache_control: { type: "ephemeral" },
+    mcp_servers: [],
+    tools: [],
+    tool_choice: { type: "auto" },
+  });
+  expect(request.prompt).toMatchObject({ messages: [{ role: "user", content: "Hello?" }] });
+});
+
+test("count_tokens gives the tokens of the prompt, and generates nothing", async () => {
+  const { post, engine } = createTestApp();
+  const response = await post(`${path}/count_tokens`, { model: "tiny", messages: hello.messages });
+  const answer = await response.json();
+  check("MessageTokensCount", answer);
+  expect(answer).toEqual({ input_tokens: 4 });
+  expect(engine.requests).toHaveLength(0);
+  expect((await post(`${path}/count_tokens`, { messages: [] })).status).toBe(400);
+});

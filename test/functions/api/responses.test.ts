@@ -1,0 +1,491 @@
+import { describe, expect, test } from "vitest";
+
+import { EngineError } from "../../../engine/index.ts";
+import { pythonicFormat } from "../../../functions/generation/parsed-output/formats/pythonic.ts";
+import { readEvents } from "../../support/read-events.ts";
+import type { NamedEvent } from "../../support/read-events.ts";
+import { hang } from "../../support/scripted-engine.ts";
+import { createTestApp } from "../../support/test-app.ts";
+import type { TestAppOptions } from "../../support/test-app.ts";
+import { wireSchemas } from "../../support/wire-schemas.ts";
+
+const path = "/v1/responses";
+const check = wireSchemas("openai-responses.json");
+const picture = "data:image/png;base64,AAAA";
+const weather = {
+  type: "function",
+  name: "get_weather",
+  description: "The weather in a city.",
+  parameters: { type: "object", properties: { city: { type: "string" } } },
+  strict: true,
+};
+
+interface ResponseAnswer {
+  readonly id: string;
+  readonly status: string;
+  readonly output: readonly { readonly type: string; readonly status: string; readonly content: unknown }[];
+  readonly usage: unknown;
+  readonly incomplete_details: unknown;
+  readonly error: { readonly code: string; readonly message: string } | null;
+  readonly [field: string]: unknown;
+}
+
+async function respond(body: object, options?: TestAppOptions) {
+  const testApp = createTestApp(options);
+  const response = await testApp.post(path, body);
+  const answer = (await response.json()) as ResponseAnswer;
+  expect(response.status).toBe(200);
+  check("Response", answer);
+  return { ...testApp, response, answer, request: testApp.engine.requests.at(0)! };
+}
+
+async function stream(body: object, options?: TestAppOptions): Promise<NamedEvent[]> {
+  const events = await readEvents(await createTestApp(options).post(path, { ...body, stream: true }));
+  for (const [index, { name, data }] of events.entries()) {
+    check("ResponseStreamEvent", data);
+    expect([name, data["sequence_number"]]).toEqual([data["type"], index]);
+  }
+  return events;
+}
+
+test("an answer is one message with its usage, of the published shape", async () => {
+  const { answer } = await respond({ model: "tiny", input: "Hello?", metadata: { a: "b" }, store: true, user: "me" });
+  expect(answer).toMatchObject({
+    id: expect.stringMatching(/^resp_/),
+    object: "response",
+    status: "completed",
+    model: "tiny",
+    metadata: { a: "b" },
+    user: "me",
+    output: [
+      {
+        id: expect.stringMatching(/^msg_/),
+        type: "message",
+        role: "assistant",
+        status: "completed",
+        content: [{ type: "output_text", text: "Hello.", annotations: [], logprobs: [] }],
+      },
+    ],
+    usage: {
+      input_tokens: 5,
+      input_tokens_details: { cached_tokens: 0 },
+      output_tokens: 3,
+      output_tokens_details: { reasoning_tokens: 0 },
+      total_tokens: 8,
+    },
+  });
+});
+
+test("a stream has OpenAI's events in their order, numbered without a gap, and no [DONE]", async () => {
+  const events = await stream({ input: "Hello?" });
+  expect(events.map(({ name }) => name)).toEqual([
+    "response.created",
+    "response.in_progress",
+    "response.output_item.added",
+    "response.content_part.added",
+    "response.output_text.delta",
+    "response.output_text.delta",
+    "response.output_text.delta",
+    "response.output_text.done",
+    "response.content_part.done",
+    "response.output_item.done",
+    "response.completed",
+  ]);
+  expect(events.at(3)!.data).toMatchObject({ part: { type: "output_text", text: "" } });
+  expect(events.at(7)!.data).toMatchObject({ text: "Hello." });
+  expect(events.at(0)!.data).toMatchObject({ response: { status: "in_progress", output: [] } });
+  expect(events.at(10)!.data).toMatchObject({ response: { status: "completed", output: [{ type: "message" }] } });
+});
+
+test("every field reaches the engine as the same field of a chat completion", async () => {
+  const shared = {
+    temperature: 0.5,
+    top_p: 0.9,
+    top_k: 40,
+    seed: 7,
+    stop: ["END"],
+    vllm_xargs: { target: 5 },
+    cache_salt: "mine",
+    mm_processor_kwargs: { size: 5 },
+    chat_template_kwargs: { style: "short" },
+  };
+  const { engine, post } = createTestApp();
+  await post(path, {
+    ...shared,
+    instructions: "Be brief.",
+    input: [
+      {
+        role: "user",
+        content: [
+          { type: "input_text", text: "What is it?" },
+          { type: "input_image", image_url: picture, detail: "high" },
+        ],
+      },
+      { type: "reasoning", id: "rs_1", summary: [], content: [{ type: "reasoning_text", text: "Hm." }] },
+      {
+        type: "message",
+        id: "msg_1",
+        role: "assistant",
+        status: "completed",
+        content: [{ type: "output_text", text: "A square.", annotations: [] }],
+      },
+      { role: "developer", content: "Name its colour." },
+    ],
+    max_output_tokens: 9,
+    reasoning: { effort: "low", summary: "auto" },
+    text: { format: { type: "json_schema", name: "a", schema: { type: "object" }, strict: true }, verbosity: "low" },
+    include: ["message.output_text.logprobs"],
+    top_logprobs: 2,
+    truncation: "disabled",
+  });
+  await post("/v1/chat/completions", {
+    ...shared,
+    messages: [
+      { role: "system", content: "Be brief." },
+      {
+        role: "user",
+        content: [
+          { type: "text", text: "What is it?" },
+          { type: "image_url", image_url: { url: picture } },
+        ],
+      },
+      { role: "assistant", content: [{ type: "text", text: "A square." }], reasoning_content: "Hm." },
+      { role: "developer", content: "Name its colour." },
+    ],
+    max_tokens: 9,
+    reasoning_effort: "low",
+    response_format: { type: "json_schema", json_schema: { name: "a", schema: { type: "object" } } },
+    logprobs: true,
+    top_logprobs: 2,
+  });
+  const ours = engine.requests.at(0)!;
+  const chat = engine.requests.at(1)!;
+  expect(ours).toEqual({ ...chat, requestId: ours.requestId });
+});
+
+test("calls and their results become turns of the conversation, and tools are flat", async () => {
+  const { engine, post } = createTestApp();
+  await post(path, {
+    input: [
+      { role: "user", content: "Compare two cities." },
+      { type: "reasoning", summary: [{ type: "summary_text", text: "Two calls." }] },
+      { type: "function_call", call_id: "call_1", name: "get_weather", arguments: '{"city":"Oslo"}' },
+      { type: "function_call", call_id: "call_2", name: "get_weather", arguments: '{"city":"Rome"}' },
+      { type: "function_call_output", call_id: "call_1", output: "4 °C" },
+      {
+        type: "function_call_output",
+        call_id: "call_2",
+        output: [
+          { type: "input_text", text: "A map:" },
+          { type: "input_image", image_url: picture },
+        ],
+      },
+    ],
+    tools: [weather],
+    tool_choice: "auto",
+  });
+  await post("/v1/chat/completions", {
+    messages: [
+      { role: "user", content: "Compare two cities." },
+      {
+        role: "assistant",
+        reasoning_content: "Two calls.",
+        tool_calls: [
+          { id: "call_1", type: "function", function: { name: "get_weather", arguments: '{"city":"Oslo"}' } },
+          { id: "call_2", type: "function", function: { name: "get_weather", arguments: '{"city":"Rome"}' } },
+        ],
+      },
+      { role: "tool", tool_call_id: "call_1", content: "4 °C" },
+      {
+        role: "tool",
+        tool_call_id: "call_2",
+        content: [
+          { type: "text", text: "A map:" },
+          { type: "image_url", image_url: { url: picture } },
+        ],
+      },
+    ],
+    tools: [
+      {
+        type: "function",
+        function: {
+          name: weather.name,
+          description: weather.description,
+          parameters: weather.parameters,
+          strict: weather.strict,
+        },
+      },
+    ],
+    tool_choice: "auto",
+  });
+  const ours = engine.requests.at(0)!;
+  const chat = engine.requests.at(1)!;
+  expect(ours).toEqual({ ...chat, requestId: ours.requestId });
+  expect(ours.prompt).toMatchObject({ tools: [{ name: "get_weather", strict: true }] });
+});
+
+test("text after a call starts a new turn", async () => {
+  const { request } = await respond({
+    input: [
+      { role: "assistant", content: "Let me look." },
+      { type: "function_call", call_id: "1", name: "look", arguments: "{}" },
+      { role: "assistant", content: "Wait." },
+      { role: "assistant", content: "More." },
+    ],
+  });
+  expect(request.prompt).toMatchObject({
+    messages: [
+      { role: "assistant", content: "Let me look.", toolCalls: [{ id: "1", name: "look", arguments: {} }] },
+      { role: "assistant", content: "Wait." },
+      { role: "assistant", content: "More." },
+    ],
+  });
+});
+
+test("an answer that reaches max_output_tokens is incomplete, with the reason", async () => {
+  const script = [{ text: "Half an" }, { text: " ans", finishReason: "length" as const }];
+  const { answer } = await respond({ input: "Hello?", max_output_tokens: 2 }, { script });
+  expect(answer).toMatchObject({
+    status: "incomplete",
+    incomplete_details: { reason: "max_output_tokens" },
+    max_output_tokens: 2,
+    output: [{ status: "incomplete", content: [{ text: "Half an ans" }] }],
+  });
+  const events = await stream({ input: "Hello?" }, { script });
+  expect(events.at(-2)!.data).toMatchObject({ type: "response.output_item.done", item: { status: "incomplete" } });
+  expect(events.at(-1)!.data).toMatchObject({
+    type: "response.incomplete",
+    response: { status: "incomplete", incomplete_details: { reason: "max_output_tokens" } },
+  });
+});
+
+test("an empty answer has a message without text", async () => {
+  const { answer } = await respond({ input: "Hello?" }, { script: [""] });
+  expect(answer.output).toMatchObject([{ type: "message", content: [{ text: "" }] }]);
+});
+
+test("logprobs come with the text that they belong to", async () => {
+  const sampled = (token: string) => ({ tokenId: 1, logprob: -0.5, rank: 1, token, bytes: [...Buffer.from(token)] });
+  const entry = (token: string) => ({ sampled: sampled(token), top: [sampled(token)] });
+  const script = [
+    { text: "", logprobs: [entry("\u00e9")] },
+    { text: "\u00e9a", logprobs: [entry("a")] },
+  ];
+  const body = { input: "Hello?", include: ["message.output_text.logprobs"], top_logprobs: 1 };
+  const { answer } = await respond(body, { script });
+  expect(answer.output.at(0)!.content).toMatchObject([
+    { logprobs: [{ token: "\u00e9" }, { token: "a", logprob: -0.5 }] },
+  ]);
+  const events = await stream(body, { script });
+  const deltas = events.filter(({ name }) => name === "response.output_text.delta");
+  expect(deltas.map(({ data }) => data["logprobs"])).toMatchObject([[{ token: "\u00e9" }, { token: "a" }]]);
+});
+
+describe("a failure", () => {
+  test("before the first token has its own status and OpenAI's body", async () => {
+    const { post } = createTestApp({ script: [new EngineError("queue_full", "Full.")] });
+    for (const isStream of [false, true]) {
+      const response = await post(path, { input: "Hello?", stream: isStream });
+      expect(response.status).toBe(429);
+      expect(await response.json()).toMatchObject({ error: { type: "rate_limit_error", code: "queue_full" } });
+    }
+  });
+
+  test("in the middle of a stream is response.failed, with the text so far", async () => {
+    const events = await stream(
+      { input: "Hello?" },
+      { script: ["Hel", new EngineError("runtime_failed", "A secret.")] },
+    );
+    const { type, response } = events.at(-1)!.data as { type: string; response: ResponseAnswer };
+    expect([type, response.status, response.error?.code]).toEqual(["response.failed", "failed", "server_error"]);
+    expect(response.error?.message).toMatch(/Internal error/);
+    expect(response.output).toMatchObject([{ status: "incomplete", content: [{ text: "Hel" }] }]);
+  });
+
+  test("after a silence, before the first token, is an error event", async () => {
+    const later = Promise.withResolvers<void>();
+    const testApp = createTestApp({ script: [later.promise, new EngineError("closed", "Down.")], keepAliveMs: 5 });
+    const response = await testApp.post(path, { input: "Hello?", stream: true });
+    later.resolve();
+    const event = (await readEvents(response)).at(0)!;
+    expect(event).toMatchObject({ name: "error", data: { code: "shutting_down", sequence_number: 0 } });
+    check("ResponseStreamEvent", event.data);
+  });
+});
+
+test("tools that are not functions are left out, with a warning", async () => {
+  const { answer, response, request, log } = await respond({
+    input: "Hello?",
+    tools: [{ type: "web_search", filters: { allowed_domains: ["a"] } }, weather, { type: "mcp", server_label: "a" }],
+  });
+  const warning = response.headers.get("x-fovea-warning");
+  expect(warning).toMatch(/does not see these tools: web_search, mcp\./);
+  expect(log.at(-1)).toMatchObject({ warnings: warning });
+  expect(request.prompt).toMatchObject({ tools: [{ name: "get_weather" }] });
+  expect(answer["tools"]).toEqual([weather]);
+});
+
+test("allowed_tools narrows the tools that the model sees", async () => {
+  const choice = { type: "allowed_tools", mode: "auto", tools: [{ type: "function", name: "get_weather" }] };
+  const { answer, request } = await respond({
+    input: "Hello?",
+    tools: [{ ...weather, name: "other" }, weather],
+    tool_choice: choice,
+  });
+  expect(request.prompt).toMatchObject({ tools: [{ name: "get_weather" }] });
+  expect(answer["tool_choice"]).toEqual(choice);
+});
+
+test("an error of a tool names its place in the body, with the tools that are left out", async () => {
+  const { post } = createTestApp({ config: { outputFormats: { toolCalls: pythonicFormat, reasoning: null } } });
+  const response = await post(path, { input: "a", tools: [{ type: "web_search" }, weather] });
+  expect(await response.json()).toMatchObject({
+    error: { param: "tools[1].strict", message: expect.stringMatching(/^tools\[1\]\.strict cannot be enforced/) },
+  });
+});
+
+test("an error of a picture names its place in the body", async () => {
+  const { post } = createTestApp({
+    script: [new EngineError("invalid_image", "The image is broken.", { parameter: "prompt.images[1]" })],
+  });
+  const response = await post(path, {
+    input: [
+      { role: "user", content: [{ type: "input_image", image_url: picture }] },
+      { type: "function_call", call_id: "1", name: "look", arguments: "{}" },
+      {
+        type: "function_call_output",
+        call_id: "1",
+        output: [
+          { type: "input_text", text: "a" },
+          { type: "input_image", image_url: picture },
+        ],
+      },
+    ],
+  });
+  expect(await response.json()).toMatchObject({ error: { param: "input[2].output[1].image_url" } });
+});
+
+test("a client that leaves a stream frees the sequence", async () => {
+  const { post, engine, service } = createTestApp({ script: ["a", hang] });
+  const response = await post(path, { input: "Hello?", stream: true });
+  const reader = response.body!.getReader();
+  await reader.read();
+  await reader.cancel();
+  await expect.poll(() => engine.numAborted).toBe(1);
+  expect(service.numRequests).toBe(0);
+});
+
+const user = (content: unknown) => ({ input: [{ role: "user", content }] });
+const tools = (...given: unknown[]) => ({ input: "a", tools: given });
+
+/** Body, path of the invalid field, and message. */
+const badBodies: [object, string | null, RegExp][] = [
+  [{}, "input", /must be a string or a list of items/],
+  [{ input: 5 }, "input", /must be a string or a list of items/],
+  [{ input: [] }, "input", /must contain at least one item/],
+  [{ input: ["a"] }, "input[0]", /must be an object/],
+  [{ input: [{}] }, "input[0].type", /must be a supported item type: message, function_call/],
+  [{ input: [{ type: "web_search_call" }] }, "input[0].type", /got "web_search_call"/],
+  [{ input: [{ type: "item_reference", id: "msg_1" }] }, "input[0].type", /stores no items.* store: false/],
+  [{ input: [{ role: "tool", content: "a" }] }, "input[0].role", /one of user, assistant, system, developer/],
+  [user(5), "input[0].content", /must be a string or a list of parts/],
+  [user([{ type: "input_text" }]), "input[0].content[0].text", /must be a string/],
+  [user([{ type: "input_file", file_id: "f" }]), "input[0].content[0].type", /got "input_file"/],
+  [user([{ type: "input_image", file_id: "f" }]), "input[0].content[0].image_url", /no files of pictures/],
+  [user([{ type: "input_image", image_url: { url: "a" } }]), "input[0].content[0].image_url", /must be a string/],
+  [{ input: [{ type: "function_call", name: "a", arguments: "{}" }] }, "input[0].call_id", /must be a string/],
+  [
+    { input: [{ type: "function_call", call_id: "1", name: "a b", arguments: "{}" }] },
+    "input[0].name",
+    /letters, digits, underscores and hyphens, got "a b"/,
+  ],
+  [
+    { input: [{ type: "function_call", call_id: "1", name: "a", arguments: "[1]" }] },
+    "input[0].arguments",
+    /must be a string with a JSON object/,
+  ],
+  [{ input: [{ type: "function_call_output", call_id: "1" }] }, "input[0].output", /must be a string or a list/],
+  [{ input: [{ type: "reasoning", summary: "a" }] }, "input[0].summary", /must be a list of texts/],
+  [{ input: "a", instructions: 5 }, "instructions", /must be a string/],
+  [{ input: "a", model: "other" }, "model", /does not exist/],
+  [{ input: "a", max_output_tokens: "5" }, "max_output_tokens", /must be a number/],
+  [{ input: "a", max_output_tokens: 0 }, "max_output_tokens", /max_output_tokens must be at least 1/],
+  [{ input: "a", temperature: "hot" }, "temperature", /must be a number/],
+  [{ input: "a", temperature: -1 }, "temperature", /temperature/],
+  [{ input: "a", top_p: 2 }, "top_p", /top_p/],
+  [{ input: "a", top_logprobs: 21 }, "top_logprobs", /greater than max allowed: 20/],
+  [{ input: "a", stream: "yes" }, "stream", /must be true or false/],
+  [{ input: "a", store: 1 }, "store", /must be true or false/],
+  [{ input: "a", truncation: "some" }, "truncation", /must be auto or disabled/],
+  [{ input: "a", metadata: { a: 5 } }, "metadata.a", /must be a string/],
+  [{ input: "a", metadata: { a: "x".repeat(513) } }, "metadata.a", /at most 512 characters, not 513/],
+  [{ input: "a", include: "all" }, "include", /must be a list of names/],
+  [{ input: "a", reasoning: { effort: "much" } }, "reasoning.effort", /must be none, minimal/],
+  [{ input: "a", text: { format: { type: "yaml" } } }, "text.format.type", /must be text, json_object or json_schema/],
+  [{ input: "a", text: { format: { type: "json_schema", name: "a" } } }, "text.format.schema", /must be a JSON Schema/],
+  [
+    { input: "a", text: { format: { type: "json_object" } }, structured_outputs: { regex: "a" } },
+    "structured_outputs",
+    /cannot be combined with text.format/,
+  ],
+  [tools(5), "tools[0]", /must be an object/],
+  [tools({ type: "function" }), "tools[0].name", /must be/],
+  [tools({ ...weather, name: "a b" }), "tools[0].name", /letters, digits/],
+  [tools({ ...weather, parameters: { type: "array" } }), "tools[0].parameters.type", /must be object/],
+  [tools(weather, weather), "tools[1].name", /is the name of two tools: get_weather/],
+  [
+    tools(...Array.from({ length: 300 }, (_, index) => ({ ...weather, name: `t${index}` }))),
+    "tools",
+    /at most 256 entries, not 300/,
+  ],
+  [{ ...tools(weather), tool_choice: "some" }, "tool_choice", /must be auto, none, required/],
+  [{ ...tools(weather), tool_choice: { type: "web_search" } }, "tool_choice.type", /must be auto, none, required/],
+  [
+    { ...tools(weather), tool_choice: { type: "function", name: "other" } },
+    "tool_choice",
+    /names a tool that tools does not have: other/,
+  ],
+  [{ input: "a", tool_choice: "required" }, "tool_choice", /when tools has a function/],
+  [{ ...tools({ type: "web_search" }), tool_choice: "required" }, "tool_choice", /when tools has a function/],
+  [
+    { ...tools(weather), tool_choice: "required", text: { format: { type: "json_object" } } },
+    "text.format",
+    /cannot be combined with a tool_choice/,
+  ],
+  [{ input: "a", previous_response_id: "resp_1" }, "previous_response_id", /stores no answers/],
+  [{ input: "a", conversation: "conv_1" }, "conversation", /stores no answers/],
+  [{ input: "a", background: true }, "background", /\/v1\/batches/],
+  [{ input: "a", prompt: { id: "pmpt_1" } }, "prompt", /no prompt templates/],
+];
+
+test.for(badBodies.map(([body, param, message], index) => ({ index, body, param, message })))(
+  "an invalid value of $param is rejected with its path ($index)",
+  async ({ body, param, message }) => {
+    const { post, engine } = createTestApp();
+    const response = await post(path, body);
+    const { error } = (await response.json()) as { error: { message: string; param: string | null } };
+    expect([error.param, error.message]).toEqual([param, expect.stringMatching(message)]);
+    expect(response.status).toBe(param === "model" ? 404 : 400);
+    expect(engine.requests).toHaveLength(0);
+  },
+);
+
+test("fields without an effect are accepted", async () => {
+  const { response } = await respond({
+    input: "a",
+    previous_response_id: null,
+    background: false,
+    conversation: null,
+    service_tier: "auto",
+    prompt_cache_key: "a",
+    prompt_cache_retention: "24h",
+    safety_identifier: "a",
+    max_tool_calls: 5,
+    parallel_tool_calls: true,
+    stream_options: null,
+    include: ["reasoning.encrypted_content", "web_search_call.action.sources"],
+    tools: [],
+    tool_choice: "auto",
+  });
+  expect(response.headers.get("x-fovea-warning")).toBeNull();
+});

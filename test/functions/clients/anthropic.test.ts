@@ -1,0 +1,198 @@
+/** Anthropic's client against /v1/messages, with the shipped checkpoint. */
+import Anthropic, { APIUserAbortError, AuthenticationError, BadRequestError } from "@anthropic-ai/sdk";
+import { afterAll, beforeAll, expect, test } from "vitest";
+
+import type { RunningService } from "../../support/running-service.ts";
+import { wireSchemas } from "../../support/wire-schemas.ts";
+import { model, startClientService } from "./client-service.ts";
+import { describeQuestion, readExamplePicture, sceneAnswer } from "./example-pictures.ts";
+import { ALL_TOKENS } from "./length-processor.ts";
+
+const check = wireSchemas("anthropic-messages.json");
+let service: RunningService;
+let client: Anthropic;
+
+beforeAll(async () => {
+  service = await startClientService({ API_KEY: "a-key" });
+  client = new Anthropic({ baseURL: service.baseUrl, apiKey: "a-key", maxRetries: 0 });
+});
+
+afterAll(() => service[Symbol.asyncDispose]());
+
+async function ask(question: string): Promise<Anthropic.MessageParam[]> {
+  const { base64 } = await readExamplePicture("scene");
+  return [
+    {
+      role: "user",
+      content: [
+        { type: "image", source: { type: "base64", media_type: "image/png", data: base64 } },
+        { type: "text", text: question },
+      ],
+    },
+  ];
+}
+
+test("answers about a picture, and counts its tokens before", async () => {
+  const body = { model, messages: await ask(describeQuestion), system: "Answer briefly." };
+  const counted = await client.messages.countTokens(body);
+  const message = await client.messages.create({ ...body, max_tokens: 100 });
+  check("MessageTokensCount", counted);
+  expect(message.content).toMatchObject([{ type: "text", text: sceneAnswer }]);
+  expect(message.stop_reason).toBe("end_turn");
+  const { input_tokens: computed, cache_read_input_tokens: reused } = message.usage;
+  expect(counted.input_tokens).toBe(computed + (reused ?? 0));
+});
+
+test("accumulates a stream to the same answer", async () => {
+  const stream = client.messages.stream({ model, messages: await ask(describeQuestion), max_tokens: 100 });
+  const deltas: string[] = [];
+  stream.on("text", (delta) => deltas.push(delta));
+  const message = await stream.finalMessage();
+  expect(message.content).toMatchObject([{ type: "text", text: sceneAnswer }]);
+  expect(deltas.join("")).toBe(sceneAnswer);
+  expect(deltas.length).toBeGreaterThan(5);
+  expect(message.usage.output_tokens).toBeGreaterThan(5);
+  expect(message.stop_reason).toBe("end_turn");
+});
+
+test("every event of a stream has the published shape", async () => {
+  const stream = await client.messages.create({
+    model,
+    messages: await ask(describeQuestion),
+    max_tokens: 100,
+    stream: true,
+  });
+  let numEvents = 0;
+  for await (const event of stream) {
+    check("RawMessageStreamEvent", event);
+    numEvents += 1;
+  }
+  expect(numEvents).toBeGreaterThan(10);
+});
+
+test("continues a conversation with the blocks of the answer", async () => {
+  const messages = await ask("What color is the star?");
+  const first = await client.messages.create({ model, messages, max_tokens: 20 });
+  expect(first.content).toMatchObject([{ text: "Yellow" }]);
+  const second = await client.messages.create({
+    model,
+    max_tokens: 20,
+    messages: [
+      ...messages,
+      { role: "assistant", content: first.content as Anthropic.ContentBlockParam[] },
+      { role: "user", content: "What color is the square?" },
+    ],
+  });
+  expect(second.content).toMatchObject([{ text: "Blue" }]);
+});
+
+test("stops at a sequence and at max_tokens, and says so", async () => {
+  const messages = await ask(describeQuestion);
+  const stopped = await client.messages.create({ model, messages, max_tokens: 100, stop_sequences: ["circle"] });
+  expect(stopped).toMatchObject({ stop_reason: "stop_sequence", stop_sequence: "circle" });
+  expect(stopped.content).toMatchObject([{ text: "A large red " }]);
+  const cut = await client.messages.create({ model, messages, max_tokens: 2 });
+  expect(cut).toMatchObject({ stop_reason: "max_tokens", usage: { output_tokens: 2 } });
+});
+
+test("gives structured output by a schema", async () => {
+  const message = await client.messages.create({
+    model,
+    messages: await ask("What color is the star?"),
+    max_tokens: 100,
+    output_config: {
+      format: {
+        type: "json_schema",
+        schema: {
+          type: "object",
+          properties: { color: { type: "string", enum: ["Red", "Yellow"] } },
+          required: ["color"],
+          additionalProperties: false,
+        },
+      },
+    },
+  });
+  const [block] = message.content;
+  expect(JSON.parse(block?.type === "text" ? block.text : "")).toEqual({
+    color: expect.stringMatching(/^(Red|Yellow)$/),
+  });
+});
+
+test("a loop of required calls and results with pictures ends with an answer", async () => {
+  const { base64 } = await readExamplePicture("label");
+  const tools: Anthropic.Tool[] = [
+    {
+      name: "look",
+      description: "Looks at a place of the picture.",
+      input_schema: {
+        type: "object",
+        properties: { place: { type: "string", enum: ["center", "top left"] } },
+        required: ["place"],
+        additionalProperties: false,
+      },
+    },
+  ];
+  const messages: Anthropic.MessageParam[] = [{ role: "user", content: "What is in the center?" }];
+  for (let turn = 0; turn < 3; turn++) {
+    const message = await client.messages
+      .stream({
+        model,
+        messages,
+        tools,
+        max_tokens: 200,
+        tool_choice: { type: "any", disable_parallel_tool_use: true },
+      })
+      .finalMessage();
+    expect(message.stop_reason).toBe("tool_use");
+    const [block] = message.content;
+    expect(block).toMatchObject({
+      type: "tool_use",
+      name: "look",
+      input: { place: expect.stringMatching(/^(center|top left)$/) },
+    });
+    messages.push(
+      { role: "assistant", content: message.content as Anthropic.ContentBlockParam[] },
+      {
+        role: "user",
+        content: [
+          {
+            type: "tool_result",
+            tool_use_id: block?.type === "tool_use" ? block.id : "",
+            content: [
+              { type: "text", text: "A label" },
+              { type: "image", source: { type: "base64", media_type: "image/png", data: base64 } },
+            ],
+          },
+        ],
+      },
+    );
+  }
+  const last = await client.messages.create({ model, messages, tools, tool_choice: { type: "none" }, max_tokens: 20 });
+  expect(last.content).toMatchObject([{ type: "text" }]);
+});
+
+test("throws its own errors, with the id of the request", async () => {
+  const thrownBy = (answer: Promise<unknown>): Promise<unknown> => answer.catch((error: unknown) => error);
+  const messages = [{ role: "user" as const, content: "a" }];
+  const refused = await thrownBy(client.messages.create({ model, messages, max_tokens: 0 }));
+  expect(refused).toBeInstanceOf(BadRequestError);
+  expect(refused).toMatchObject({
+    type: "invalid_request_error",
+    apiMessage: expect.stringMatching(/max_tokens/),
+    requestID: expect.stringMatching(/./),
+  });
+  const stranger = new Anthropic({ baseURL: service.baseUrl, apiKey: "another", maxRetries: 0 });
+  const locked = await thrownBy(stranger.messages.create({ model, messages, max_tokens: 5 }));
+  expect(locked).toBeInstanceOf(AuthenticationError);
+});
+
+test("an aborted stream frees its place", async () => {
+  const messages = [{ role: "user" as const, content: "a" }];
+  const stream = client.messages.stream({ model, messages, max_tokens: ALL_TOKENS });
+  stream.on("text", () => stream.abort());
+  await expect(stream.finalMessage()).rejects.toBeInstanceOf(APIUserAbortError);
+  await expect.poll(() => service.log()).toMatch(/"path":"\/v1\/messages","status":499/);
+  await expect
+    .poll(async () => (await fetch(`${service.baseUrl}/metrics`)).text())
+    .toMatch(/^vllm:num_requests_running\{[^}]*\} 0$/m);
+});
