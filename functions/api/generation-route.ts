@@ -2,7 +2,7 @@
 import type { Context, Handler } from "hono";
 
 import type { AppDependencies } from "../app-dependencies.ts";
-import { createRequests, parseBody } from "../generation/generation-kind.ts";
+import { createRequests, parseBody, streamUsageOf } from "../generation/generation-kind.ts";
 import type { CommonFields, GenerationKind, ParsedBody } from "../generation/generation-kind.ts";
 import { runGenerations } from "../generation/generations.ts";
 import { toErrorAnswer } from "../http/errors.ts";
@@ -40,12 +40,8 @@ export function generationRoute<Fields extends CommonFields>(
     try {
       const generations = startGenerations(c, parsed, admission);
       if (fields.stream !== true) return c.json(await kind.toAnswer(head, generations, fields));
-      const usage = {
-        includeUsage: fields.stream_options?.include_usage === true,
-        continuousUsage: fields.stream_options?.continuous_usage_stats === true,
-      };
       const complete = Promise.withResolvers<void>();
-      const events = await createEventStream(kind.toChunks(head, generations, usage, fields), {
+      const events = await createEventStream(kind.toChunks(head, generations, streamUsageOf(fields), fields), {
         keepAliveMs,
         toErrorEvent(error) {
           const requestId = c.get("requestId");

@@ -62,6 +62,14 @@ export function parseBody<Fields extends CommonFields>(
   return { fields, head: { id, created: Math.floor(Date.now() / 1000), model }, paths: kind.paths(fields) };
 }
 
+/** Whether the chunks of a streamed answer give its usage. */
+export function streamUsageOf({ stream_options: options }: CommonFields): StreamUsageOptions {
+  return {
+    includeUsage: options?.include_usage === true,
+    continuousUsage: options?.continuous_usage_stats === true,
+  };
+}
+
 /** The settings that limit requests. */
 export type RequestConfig = Pick<Config, "maxLogprobs" | "defaultExtraArguments"> & {
   readonly engine: Pick<Config["engine"], "maxNumWaiting">;

@@ -1,13 +1,22 @@
 /** Settings of jobs from queues. */
 import { setting } from "./setting.ts";
-import { commaSeparated, integer, isS3OrHttpUrl, seconds, serviceAddress, webhookSecret } from "./values.ts";
+import {
+  anyText,
+  commaSeparated,
+  httpUrl,
+  integer,
+  isS3OrHttpUrl,
+  seconds,
+  serviceAddress,
+  webhookSecret,
+} from "./values.ts";
 
 export const jobSettings = {
   /** Its scheme names the kind of queue; functions/jobs/sources/ reads the rest. */
   source: setting(
     "JOB_SOURCE",
     serviceAddress(),
-    "Queue to take jobs from: sqs://host/account/queue or redis://host:port/0?queue=name (BullMQ). Default: none.",
+    "Queue to take jobs from: sqs://host/account/queue or redis://host:port/0?queue=name (BullMQ), or runpod for the queue of the RunPod endpoint that this process is a worker of. Default: none.",
     { secret: true },
   ),
   results: setting(
@@ -40,4 +49,21 @@ export const jobSettings = {
     "Time after which the queue gives the job of a silent worker to another one. Workers renew it three times as often.",
     { default: 60 },
   ),
+  /** RunPod sets them in the workers of queue-based endpoints. The URLs carry keys. */
+  runpod: {
+    jobUrl: setting("RUNPOD_WEBHOOK_GET_JOB", httpUrl(), "Set by RunPod: where workers take jobs.", { secret: true }),
+    outputUrl: setting("RUNPOD_WEBHOOK_POST_OUTPUT", httpUrl(), "Set by RunPod: where results go.", { secret: true }),
+    streamUrl: setting("RUNPOD_WEBHOOK_POST_STREAM", httpUrl(), "Set by RunPod: where chunks of answers go.", {
+      secret: true,
+    }),
+    pingUrl: setting("RUNPOD_WEBHOOK_PING", httpUrl(), "Set by RunPod: where heartbeats go.", { secret: true }),
+    apiKey: setting("RUNPOD_AI_API_KEY", anyText(), "Set by RunPod: key of the worker.", { secret: true, unset: "" }),
+    workerId: setting("RUNPOD_POD_ID", anyText(), "Set by RunPod: id of the worker."),
+    pingMs: setting(
+      "RUNPOD_PING_INTERVAL",
+      integer(100, 600_000, "milliseconds"),
+      "Set by RunPod: milliseconds between heartbeats.",
+      { default: 10_000 },
+    ),
+  },
 };

@@ -166,11 +166,14 @@ export function isS3OrHttpUrl(text: string): boolean {
   return /^s3:\/\/[^/\s]+/i.test(text) || isHttpUrl(text);
 }
 
-/** The URL of a service; its scheme says of which kind. */
+/** The URL of a service; its scheme says of which kind. A name of a kind alone is short for `name://`. */
 export function serviceAddress(): Parser<string> {
   return {
     expected: "an address such as sqs://host/account/queue",
-    parse: (text) => (hasScheme(text) && URL.canParse(text) ? text : undefined),
+    parse(text) {
+      const address = /^[a-z]+$/i.test(text) ? `${text}://` : text;
+      return hasScheme(address) && URL.canParse(address) ? address : undefined;
+    },
   };
 }
 

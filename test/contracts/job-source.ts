@@ -14,12 +14,30 @@ export interface TestQueue {
   readonly deadLetters: () => Promise<readonly string[]>;
 }
 
+/** Ways in which a queue differs from a queue of messages with leases, such as SQS. */
+export interface JobSourceTraits {
+  /**
+   * `queue`: a released job goes to any worker. `worker`: it stays with the worker that has it, because the queue takes
+   * no jobs back.
+   */
+  readonly releasesTo?: "queue" | "worker";
+  /**
+   * `lease`: the queue takes a job from a worker that does not renew it. `worker`: it takes all jobs of a worker that
+   * has ended, and does not tell how often it has handed out a job.
+   */
+  readonly expiresWith?: "lease" | "worker";
+}
+
 /** The shortest lease that all queues offer. */
 export const LEASE_MS = 2_000;
 
 const refusal = refusalResult("job", null, { code: "invalid_value", message: "The message is wrong." });
 
-export function testJobSource(name: string, createQueue: () => Promise<TestQueue>): void {
+export function testJobSource(
+  name: string,
+  createQueue: () => Promise<TestQueue>,
+  { releasesTo = "queue", expiresWith = "lease" }: JobSourceTraits = {},
+): void {
   describe(`job source: ${name}`, () => {
     const opened: JobSource[] = [];
     const never = new AbortController().signal;
@@ -87,7 +105,7 @@ export function testJobSource(name: string, createQueue: () => Promise<TestQueue
       const { source, open } = await start({ n: 0 });
       const [first] = await take(source, 1);
       await first!.release(0);
-      const other = await open();
+      const other = releasesTo === "queue" ? await open() : source;
       const [second] = await take(other, 1);
       expect(second).toMatchObject({ id: first!.id, body: first!.body, numDeliveries: 2 });
       await second!.release(1000);
@@ -99,9 +117,13 @@ export function testJobSource(name: string, createQueue: () => Promise<TestQueue
     test("hands out the job of a silent worker to another one", async () => {
       const { source, open } = await start({ n: 0 });
       const [silent] = await take(source, 1);
+      if (expiresWith === "worker") {
+        await source.close();
+        opened.splice(opened.indexOf(source), 1);
+      }
       const [taken] = await take(await open(), 1);
       expect(taken!.id).toBe(silent!.id);
-      expect(taken!.numDeliveries).toBeGreaterThanOrEqual(2);
+      expect(taken!.numDeliveries).toBeGreaterThanOrEqual(expiresWith === "lease" ? 2 : 1);
       await taken!.complete(answer(taken!));
     });
 
@@ -122,6 +144,16 @@ export function testJobSource(name: string, createQueue: () => Promise<TestQueue
       await taking;
       expect(taken).toEqual([]);
       await job!.complete(answer(job!));
+    });
+
+    test("does not hand out a completed job that is released afterwards", async () => {
+      const { source, open } = await start({ n: 0 });
+      const [job] = await take(source, 1);
+      await job!.complete(answer(job!));
+      await job!.release(0).catch(() => {});
+      await sleep(1.5 * LEASE_MS);
+      expect(await (await open()).take(1, never)).toEqual([]);
+      expect(await source.take(1, never)).toEqual([]);
     });
 
     test("moves a rejected job to the dead letters", async () => {
