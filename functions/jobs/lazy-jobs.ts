@@ -22,7 +22,9 @@ export class LazyJobs {
   async start(): Promise<void> {
     if (this.#isStopped) return;
     try {
-      this.#runner = import("./create-jobs.ts").then(({ createJobs }) => createJobs(this.#address, this.#dependencies));
+      this.#runner = import("./create-jobs.ts").then(({ createJobs }) =>
+        createJobs(this.#address, this.#dependencies),
+      );
       const runner = await this.#runner;
       if (!this.#isStopped) runner.start();
     } catch (error) {

@@ -96,12 +96,7 @@ export function createSqsJobSource(options: SqsJobSourceOptions): JobSource {
             const reason = { DataType: "String", StringValue: result.text.slice(0, 1000) };
             const groupId = Attributes?.MessageGroupId;
             const fifo = groupId === undefined ? {} : { MessageGroupId: groupId, MessageDeduplicationId: id };
-            const request = {
-              QueueUrl: url,
-              MessageBody: body,
-              MessageAttributes: { "fovea-result": reason },
-              ...fifo,
-            };
+            const request = { QueueUrl: url, MessageBody: body, MessageAttributes: { "fovea-result": reason }, ...fifo };
             await client.send(new SendMessageCommand(request), inTime());
           }
           await remove();
@@ -140,11 +135,6 @@ export function createSqsJobSource(options: SqsJobSourceOptions): JobSource {
 }
 
 function isLost(error: unknown): boolean {
-  const names = [
-    "InvalidParameterValue",
-    "MessageNotInflight",
-    "ReceiptHandleIsInvalid",
-    "InvalidParameterValueException",
-  ];
+  const names = ["InvalidParameterValue", "MessageNotInflight", "ReceiptHandleIsInvalid", "InvalidParameterValueException"];
   return error instanceof Error && names.includes(error.name);
 }
