@@ -29,7 +29,7 @@ export interface RunpodJob {
 /** Instead of an answer. `cut` ends the connection before the answer. */
 export type RunpodFault = number | "hang" | "cut";
 
-export interface RunpodServer {
+export interface RunpodServer extends AsyncDisposable {
   /** Settings of another worker. */
   readonly worker: () => RunpodWorkerSettings;
   /** The environment of another worker. */
@@ -45,6 +45,8 @@ export interface RunpodServer {
   readonly numFaults: () => number;
   /** The next job-take gets this text. */
   readonly handOut: (text: string) => void;
+  /** Texts that are not handed out yet. */
+  readonly numTexts: () => number;
   /** Paths with queries, in order. */
   readonly calls: readonly string[];
   readonly violations: readonly string[];
@@ -135,13 +137,13 @@ export async function startRunpodServer(options: RunpodServerOptions = {}): Prom
         const said = query.get("job_in_progress");
         if (said !== "0" && said !== "1") violate("no job_in_progress", request);
         if (isWorking && said === "0") violate("job_in_progress=0 with jobs", request);
-        const text = texts.shift();
-        if (text !== undefined) return json(text);
         const taken = await hold(response, () => {
+          if (texts.length > 0) return texts.shift()!;
           const found = takeJobs(worker, numJobs);
           return found.length > 0 ? found : null;
         });
         if (taken === null) return none();
+        if (typeof taken === "string") return json(taken);
         return json(isBatch ? `[${taken.map(toText).join(",")}]` : toText(taken[0]!));
       }
       case "job-stop": {
@@ -204,6 +206,14 @@ export async function startRunpodServer(options: RunpodServerOptions = {}): Prom
     pingUrl: `${base}/ping/$RUNPOD_POD_ID${query}`,
   };
 
+  async function stop(): Promise<void> {
+    clearInterval(expire);
+    const closed = Promise.withResolvers<void>();
+    server.close(() => closed.resolve());
+    server.closeAllConnections();
+    await closed.promise;
+  }
+
   return {
     worker: () => ({ ...urls, apiKey, workerId: `worker-${randomUUID()}` }),
     environment: () => ({
@@ -229,15 +239,11 @@ export async function startRunpodServer(options: RunpodServerOptions = {}): Prom
     fail: (call, ...list) => void faults.push(...list.map((fault) => ({ call, fault }))),
     numFaults: () => faults.length,
     handOut: (text) => void texts.push(text),
+    numTexts: () => texts.length,
     calls,
     violations,
-    async stop() {
-      clearInterval(expire);
-      const closed = Promise.withResolvers<void>();
-      server.close(() => closed.resolve());
-      server.closeAllConnections();
-      await closed.promise;
-    },
+    stop,
+    [Symbol.asyncDispose]: stop,
   };
 }
 

@@ -122,7 +122,7 @@ export function createRunpodApi(
         });
         const detail = await readText(answer, "a result", MAX_JOB_BYTES);
         if (statusCode >= 200 && statusCode < 300) return;
-        throw new RunpodError(`the result of ${jobId}`, statusCode, detail);
+        throw new RunpodError(`a post for ${jobId}`, statusCode, detail);
       } catch (error) {
         const delayMs = retryMs[attempt];
         if (delayMs === undefined || (error instanceof RunpodError && !error.isTemporary)) throw error;

@@ -19,6 +19,8 @@ import { RunpodStream } from "./runpod-stream.ts";
 const PAUSE_MS = 1_000;
 /** The SDK's pause after 429. */
 const TOO_MANY_REQUESTS_PAUSE_MS = 5_000;
+/** A shorter interval of heartbeats does not make RunPod answer sooner. */
+const MIN_PING_TIMEOUT_MS = 2_000;
 
 export interface RunpodJobSourceOptions {
   readonly worker: RunpodWorkerSettings;
@@ -230,12 +232,13 @@ class RunpodJobSource implements JobSource {
 
   async #sendHeartbeats(): Promise<void> {
     const { pingMs, logger } = this.#options;
+    const timeoutMs = Math.max(pingMs, MIN_PING_TIMEOUT_MS);
     let isInTrouble = false;
     while (!this.#closing.signal.aborted) {
       try {
         await this.#api.ping(
           [...this.#held.keys()],
-          AbortSignal.any([this.#closing.signal, AbortSignal.timeout(pingMs)]),
+          AbortSignal.any([this.#closing.signal, AbortSignal.timeout(timeoutMs)]),
         );
         isInTrouble = false;
         await this.#pause(pingMs);
