@@ -15,6 +15,7 @@ import { LazyBatches } from "./batch/lazy-batches.ts";
 import type { WorkWindow } from "./batch/work-window.ts";
 import { BodyIntake } from "./http/body-intake.ts";
 import { createListener } from "./http/listener.ts";
+import { createPushes, createRunpodJobs } from "./jobs/create-pushes.ts";
 import { LazyJobs } from "./jobs/lazy-jobs.ts";
 import type { Logger } from "./logger.ts";
 import { createMetrics } from "./metrics.ts";
@@ -81,7 +82,18 @@ export async function compose({ config, logger, onProgress, onFailed }: Composit
   const background = { config, service, engine, metrics, logger, window, createS3Client };
   const batches = config.batches.store.kind === "none" ? null : new LazyBatches(background);
   const jobs = config.jobs.source === null ? null : new LazyJobs(config.jobs.source, background);
-  const app = createApp({ service, bodies, metrics, logger, config, ...(batches && { loadBatches: batches.load }) });
+  const pushes = createPushes(config);
+  const pushedJobs = pushes && new LazyJobs(pushes.source, background);
+  const app = createApp({
+    service,
+    bodies,
+    metrics,
+    logger,
+    config,
+    ...(batches && { loadBatches: batches.load }),
+    ...(pushes?.events && { events: pushes.events }),
+    ...(pushes && config.jobs.hasRunpodLocalApi && { runpodJobs: createRunpodJobs(pushes.source, config, service) }),
+  });
   return {
     listener: createListener(app),
     service,
@@ -89,15 +101,16 @@ export async function compose({ config, logger, onProgress, onFailed }: Composit
     engine,
     async startBackgroundWork() {
       void batches?.start();
-      await jobs?.start();
+      await Promise.all([jobs?.start(), pushedJobs?.start()]);
     },
     async drain(graceMs) {
-      const [isClean] = await Promise.all([service.drain(graceMs), batches?.stop(), jobs?.stop()]);
+      pushes?.source.stop();
+      const [isClean] = await Promise.all([service.drain(graceMs), batches?.stop(), jobs?.stop(), pushedJobs?.stop()]);
       return isClean;
     },
     async close() {
       await batches?.close();
-      await jobs?.close();
+      await Promise.all([jobs?.close(), pushedJobs?.close()]);
       await bodies.close();
       await engine.close();
       await Promise.all(connectedSources.map((source) => source.close()));

@@ -18,12 +18,23 @@ import type { AppDependencies } from "./app-dependencies.ts";
 import { cancelBatchRoute, createBatchRoute, getBatchRoute, listBatchesRoute } from "./batch/routes/batches.ts";
 import { deleteFileRoute, fileContentRoute, fileRoute, listFilesRoute, uploadFileRoute } from "./batch/routes/files.ts";
 import type { AppEnvironment } from "./http/request-trace.ts";
+import { eventsRoute } from "./jobs/routes/events.ts";
+import {
+  cancelRoute,
+  runpodHealthRoute,
+  runRoute,
+  runSyncRoute,
+  statusRoute,
+  streamRoute,
+} from "./jobs/routes/runpod.ts";
+import type { RunpodJobs } from "./jobs/runpod-local/runpod-jobs.ts";
 
 /**
  * `key`: only with one of the keys of API_KEY, if there are any; for routes that compute, or that show what a tenant
- * owns. `public`: everyone; for routes that show no more than the state of the service.
+ * owns. `public`: everyone; for routes that show no more than the state of the service. `sender`: the route checks the
+ * sender itself, because platforms push events with tokens of their own.
  */
-export type Access = "key" | "public";
+export type Access = "key" | "public" | "sender";
 
 export interface Route {
   readonly method: "GET" | "POST" | "DELETE";
@@ -33,7 +44,7 @@ export interface Route {
 }
 
 export function createRoutes(dependencies: AppDependencies): readonly Route[] {
-  const { service, metrics, config } = dependencies;
+  const { service, metrics, config, events, runpodJobs } = dependencies;
   const { servedModelNames } = config;
   return [
     route("POST", "/v1/chat/completions", "key", chatCompletionsRoute(dependencies)),
@@ -49,6 +60,8 @@ export function createRoutes(dependencies: AppDependencies): readonly Route[] {
     route("GET", "/v1/batches", "key", listBatchesRoute(dependencies)),
     route("GET", "/v1/batches/:batch", "key", getBatchRoute(dependencies)),
     route("POST", "/v1/batches/:batch/cancel", "key", cancelBatchRoute(dependencies)),
+    ...(events ? [route("POST", "/events", "sender", eventsRoute(dependencies, events))] : []),
+    ...(runpodJobs ? runpodRoutes(dependencies, runpodJobs) : []),
     route("GET", "/v1/logits-processors", "key", logitsProcessorsRoute(service)),
     route("GET", "/health", "public", readinessRoute(service)),
     route("GET", "/readyz", "public", readinessRoute(service)),
@@ -66,6 +79,22 @@ export function createRoutes(dependencies: AppDependencies): readonly Route[] {
       : []),
     route("GET", "/", "public", discoveryRoute(service, config)),
   ];
+}
+
+/** Below both paths: RunPod's API has one path for each endpoint, its Python SDK serves the same without it. */
+function runpodRoutes(dependencies: AppDependencies, jobs: RunpodJobs): Route[] {
+  return ["", "/v2/:endpoint"].flatMap((prefix) => [
+    route("POST", `${prefix}/run`, "key", runRoute(dependencies, jobs)),
+    route("POST", `${prefix}/runsync`, "key", runSyncRoute(dependencies, jobs)),
+    // RunPod answers GET, the SDK POST.
+    ...(["GET", "POST"] as const).flatMap((method) => [
+      route(method, `${prefix}/status/:job`, "key", statusRoute(jobs)),
+      route(method, `${prefix}/stream/:job`, "key", streamRoute(jobs)),
+    ]),
+    route("POST", `${prefix}/cancel/:job`, "key", cancelRoute(jobs)),
+    // /health itself is the readiness of the service.
+    ...(prefix === "" ? [] : [route("GET", `${prefix}/health`, "key", runpodHealthRoute(jobs))]),
+  ]);
 }
 
 function route(method: Route["method"], path: string, access: Access, handler: Handler<AppEnvironment>): Route {

@@ -12,6 +12,7 @@ import type { Metrics } from "../metrics.ts";
 import type { Service } from "../service.ts";
 import type { Config } from "../settings/config.ts";
 import { JobRunner } from "./job-runner.ts";
+import type { JobSource } from "./job-source.ts";
 import type { ResultSink } from "./result-sink.ts";
 import { createS3ResultSink } from "./sinks/s3-result-sink.ts";
 import { createWebhookResultSink } from "./sinks/webhook-result-sink.ts";
@@ -39,7 +40,7 @@ export interface JobsDependencies {
  *
  * @throws ConfigError for an unknown kind of queue.
  */
-export async function createJobs(address: string, dependencies: JobsDependencies): Promise<JobRunner> {
+export async function createJobs(address: string | JobSource, dependencies: JobsDependencies): Promise<JobRunner> {
   const { config, service, engine, metrics, logger } = dependencies;
   const { jobs, maxBodyBytes } = config;
   const allowed = toTargets(jobs.allowedTargets);
@@ -52,13 +53,14 @@ export async function createJobs(address: string, dependencies: JobsDependencies
     if (client === null) throw new Error("A result goes to S3, for which there is no client.");
     return createS3ResultSink({ client, location: target, callMs: S3_CALL_MS });
   };
-  const source = await openJobSource(address, {
+  const settings = {
     leaseMs: jobs.leaseMs,
     awsRegion: config.s3.region,
     runpod: jobs.runpod,
     listModels: () => toModelList(service, config.servedModelNames),
     logger,
-  });
+  };
+  const source = typeof address === "string" ? await openJobSource(address, settings) : address;
   const sinks = targets.map(openSink);
   if (sinks.length === 0 && !source.answersSenders) {
     logger.warn("Results of jobs go only to places that the jobs name: JOB_RESULTS is not set.", {

@@ -2,18 +2,19 @@
 import { ConfigError } from "../settings/setting.ts";
 import type { JobsDependencies } from "./create-jobs.ts";
 import type { JobRunner } from "./job-runner.ts";
+import type { JobSource } from "./job-source.ts";
 
 const RETRY_MS = 5_000;
 
 /** Mutable; one per process. */
 export class LazyJobs {
-  readonly #address: string;
+  readonly #address: string | JobSource;
   readonly #dependencies: JobsDependencies;
   #runner: Promise<JobRunner> | null = null;
   #isStopped = false;
   #retry: NodeJS.Timeout | undefined;
 
-  constructor(address: string, dependencies: JobsDependencies) {
+  constructor(address: string | JobSource, dependencies: JobsDependencies) {
     this.#address = address;
     this.#dependencies = dependencies;
   }
@@ -22,9 +23,7 @@ export class LazyJobs {
   async start(): Promise<void> {
     if (this.#isStopped) return;
     try {
-      this.#runner = import("./create-jobs.ts").then(({ createJobs }) =>
-        createJobs(this.#address, this.#dependencies),
-      );
+      this.#runner = import("./create-jobs.ts").then(({ createJobs }) => createJobs(this.#address, this.#dependencies));
       const runner = await this.#runner;
       if (!this.#isStopped) runner.start();
     } catch (error) {

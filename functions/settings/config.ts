@@ -45,7 +45,7 @@ export function loadConfig(environment: Environment): Config {
 }
 
 /** Values that do not go together. */
-function conflictsOf({ engine, batches }: ParsedValuesOf<typeof settings>): string[] {
+function conflictsOf({ engine, batches, jobs }: ParsedValuesOf<typeof settings>): string[] {
   const conflicts: string[] = [];
   const maxNumSequences = engine.maxNumSequences ?? Number.NaN;
   const maxNumBatchedTokens = engine.maxNumBatchedTokens ?? Number.NaN;
@@ -58,6 +58,12 @@ function conflictsOf({ engine, batches }: ParsedValuesOf<typeof settings>): stri
   if (maxNumBatchSequences > maxNumSequences) {
     conflicts.push(
       `BATCH_MAX_NUM_SEQS is ${maxNumBatchSequences}: expected at most MAX_NUM_SEQS, which is ${maxNumSequences}.`,
+    );
+  }
+  // Everyone can get a token of a public issuer for any audience.
+  if (typeof jobs.push.audience === "string" && jobs.push.senders?.length === 0) {
+    conflicts.push(
+      "JOB_PUSH_AUDIENCE is set without JOB_PUSH_SENDERS: name the e-mail addresses or subjects that may push events.",
     );
   }
   return conflicts;

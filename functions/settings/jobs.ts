@@ -2,10 +2,12 @@
 import { setting } from "./setting.ts";
 import {
   anyText,
+  boolean,
   commaSeparated,
   httpUrl,
   integer,
   isS3OrHttpUrl,
+  issuerUrl,
   seconds,
   serviceAddress,
   webhookSecret,
@@ -48,6 +50,35 @@ export const jobSettings = {
     seconds(5, 43_200),
     "Time after which the queue gives the job of a silent worker to another one. Workers renew it three times as often.",
     { default: 60 },
+  ),
+  /** Who may push events to /events: senders with the secret, or with an ID token. Neither: there is no such route. */
+  push: {
+    secret: setting(
+      "JOB_PUSH_SECRET",
+      anyText(),
+      "Secret that senders of events to POST /events send as bearer token or X-Api-Key. Default: none.",
+      { secret: true },
+    ),
+    audience: setting(
+      "JOB_PUSH_AUDIENCE",
+      anyText(),
+      "Accepts events at POST /events with ID tokens of OpenID Connect for this audience. JOB_PUSH_SENDERS must be set. Default: none.",
+    ),
+    issuer: setting("JOB_PUSH_ISSUER", issuerUrl(), "Issuer of the ID tokens of senders.", {
+      default: "https://accounts.google.com",
+    }),
+    senders: setting(
+      "JOB_PUSH_SENDERS",
+      commaSeparated("e-mail addresses and subjects separated by commas"),
+      "Verified e-mail addresses or subjects of ID tokens that may push events, separated by commas.",
+      { unset: [] },
+    ),
+  },
+  hasRunpodLocalApi: setting(
+    "RUNPOD_LOCAL_API",
+    boolean(),
+    "Serve /run, /runsync, /status, /stream and /cancel as a RunPod endpoint does, also below /v2/{endpoint}, to try clients of RunPod.",
+    { default: false },
   ),
   /** RunPod sets them in the workers of queue-based endpoints. The URLs carry keys. */
   runpod: {

@@ -107,6 +107,15 @@ export function httpUrl(): Parser<string> {
   return { expected: "an http:// or https:// URL", parse: (text) => (isHttpUrl(text) ? text : undefined) };
 }
 
+/** Keys that verify tokens must not be read over plain HTTP, except from this machine. */
+export function issuerUrl(): Parser<string> {
+  const isLocal = (text: string): boolean => /^(127\.\d+\.\d+\.\d+|localhost|\[::1\])$/.test(new URL(text).hostname);
+  return {
+    expected: "an https:// URL",
+    parse: (text) => (isHttpUrl(text) && (/^https:/i.test(text) || isLocal(text)) ? text : undefined),
+  };
+}
+
 export function redisUrl(): Parser<string> {
   return {
     expected: "a redis:// or rediss:// URL",

@@ -26,18 +26,19 @@ export function readRunpodJob(job: string): { readonly id: string; readonly inpu
   const members = sliceMembers(job);
   const id = parseText(members?.get("id"));
   if (id === null || id === "") return null;
-  return { id, input: readInput(members?.get("input") ?? "null") };
+  return { id, input: readRunpodInput(members?.get("input") ?? "null") };
 }
 
-function readInput(text: string): RunpodInput {
+/** `text` is the job's `input`, which may be any text. */
+export function readRunpodInput(text: string): RunpodInput {
   const parsed = parseBoundedJson(text);
   const input = parsed.kind === "parsed" ? asObject(parsed.value) : null;
   // The message's refusal says what is wrong with it.
   if (input === null) return { message: text, form: "answer", usesStream: false };
   if (input.openai_input || input.openai_route) {
-    return request(input.openai_route, input.openai_input, { usesStream: true });
+    return toRequest(input, { url: input.openai_route, body: input.openai_input, usesStream: true });
   }
-  if (input.route) return request(input.route, input.body, { usesStream: false });
+  if (input.route) return toRequest(input, { url: input.route, body: input.body, usesStream: false });
   if ("body" in input || "custom_id" in input || "url" in input || typeof input.input === "string") {
     const usesStream = asObject(input.body)?.stream === true;
     return { message: text, form: "line", usesStream };
@@ -50,10 +51,13 @@ function readInput(text: string): RunpodInput {
   return { message: JSON.stringify(fields), form: "answer", usesStream: fields.stream === true };
 }
 
-function request(route: unknown, body: unknown, { usesStream }: Pick<RunpodInput, "usesStream">): RunpodInput {
-  const url = typeof route === "string" ? route.replace(/^\/openai(?=\/v1\/)/, "") : route;
+function toRequest(
+  { webhook }: Readonly<Record<string, unknown>>,
+  { url: given, body, usesStream }: { readonly url: unknown; readonly body: unknown; readonly usesStream: boolean },
+): RunpodInput {
+  const url = typeof given === "string" ? given.replace(/^\/openai(?=\/v1\/)/, "") : given;
   if (!body && url === "/v1/models") return { message: "null", form: "models", usesStream };
-  const message = JSON.stringify({ ...(url ? { url } : {}), body: body ?? {} });
+  const message = JSON.stringify({ ...(url ? { url } : {}), body: body ?? {}, webhook });
   return { message, form: "answer", usesStream: usesStream || asObject(body)?.stream === true };
 }
 
