@@ -82,19 +82,23 @@ export function createRoutes(dependencies: AppDependencies): readonly Route[] {
 }
 
 /** Below both paths: RunPod's API has one path for each endpoint, its Python SDK serves the same without it. */
-function runpodRoutes(dependencies: AppDependencies, jobs: RunpodJobs): Route[] {
-  return ["", "/v2/:endpoint"].flatMap((prefix) => [
+function runpodRoutes(dependencies: AppDependencies, jobs: RunpodJobs): readonly Route[] {
+  const routesBelow = (prefix: string): readonly Route[] => [
     route("POST", `${prefix}/run`, "key", runRoute(dependencies, jobs)),
     route("POST", `${prefix}/runsync`, "key", runSyncRoute(dependencies, jobs)),
-    // RunPod answers GET, the SDK POST.
-    ...(["GET", "POST"] as const).flatMap((method) => [
-      route(method, `${prefix}/status/:job`, "key", statusRoute(jobs)),
-      route(method, `${prefix}/stream/:job`, "key", streamRoute(jobs)),
-    ]),
+    route("GET", `${prefix}/status/:job`, "key", statusRoute(jobs)),
+    route("GET", `${prefix}/stream/:job`, "key", streamRoute(jobs)),
+    // The SDK answers POST.
+    route("POST", `${prefix}/status/:job`, "key", statusRoute(jobs)),
+    route("POST", `${prefix}/stream/:job`, "key", streamRoute(jobs)),
     route("POST", `${prefix}/cancel/:job`, "key", cancelRoute(jobs)),
+  ];
+  return [
+    ...routesBelow(""),
+    ...routesBelow("/v2/:endpoint"),
     // /health itself is the readiness of the service.
-    ...(prefix === "" ? [] : [route("GET", `${prefix}/health`, "key", runpodHealthRoute(jobs))]),
-  ]);
+    route("GET", "/v2/:endpoint/health", "key", runpodHealthRoute(jobs)),
+  ];
 }
 
 function route(method: Route["method"], path: string, access: Access, handler: Handler<AppEnvironment>): Route {

@@ -1,7 +1,8 @@
 /**
  * RunPod's side of a queue-based endpoint: the API of workers as runpod-python uses it (1.12.0 at 07fc6e2 of 2026-08-10:
  * rp_job.py, rp_http.py, rp_ping.py, rp_scale.py), and job states as docs/serverless/endpoints/job-states.mdx of
- * runpod/docs describes them (a900806 of 2026-08-20). It notes every call that breaks this contract.
+ * runpod/docs describes them (a900806 of 2026-08-20). It notes every call that breaks this contract. A worker of runpod
+ * 1.12.0 from PyPI completed, streamed, failed and stopped jobs of this server, and broke the contract in no call.
  */
 import { randomUUID } from "node:crypto";
 import { createServer } from "node:http";

@@ -20,7 +20,7 @@ const MAX_MS = 7 * 24 * 60 * 60 * 1000;
 const milliseconds = (min: number, max: number) =>
   z.int("must be an integer").min(min, `must be at least ${min}`).max(max, `must be at most ${max}`);
 const requestSchema = z.looseObject({
-  input: z.unknown().optional().refine((input) => input !== undefined, "is required"),
+  input: z.unknown().optional(),
   webhook: z.string("must be a string").nullish(),
   policy: z
     .looseObject({
@@ -100,6 +100,9 @@ async function submit(
   service.checkRoom();
   const body = await readJsonObject(c.req.raw, config.maxBodyBytes, bodies);
   const { input, webhook, policy } = parseFields(requestSchema, body);
+  if (input === undefined) {
+    throw new HttpError(400, "invalid_value", "input is required.", { parameter: "input" });
+  }
   const job = jobs.run(c.get("tenant"), kind, {
     input: JSON.stringify(isObject(input) && webhook ? { ...input, webhook } : input),
     executionTimeoutMs: policy?.executionTimeout ?? undefined,

@@ -8,7 +8,7 @@ import type { PushedJobSource, PushOutcome } from "../sources/pushed-job-source.
 import { readRunpodInput, toRunpodOutput } from "../sources/runpod-input.ts";
 
 /** Results are kept for this long after the end: /run, /runsync. */
-const RETENTION_MS = { run: 30 * 60 * 1000, runsync: 60 * 1000 } as const;
+const retentionMs = { run: 30 * 60 * 1000, runsync: 60 * 1000 } as const;
 /** RunPod's default limits for the whole life of a job, and for its execution. */
 const TTL_MS = 24 * 60 * 60 * 1000;
 const EXECUTION_MS = 10 * 60 * 1000;
@@ -54,17 +54,25 @@ export interface RunpodJobsOptions {
   readonly source: PushedJobSource;
   /** The answer to `GET /v1/models`. */
   readonly listModels: () => object;
+  /** Unix time in milliseconds. Default: the clock. */
+  readonly now?: () => number;
+  /** Default: 10,000. */
+  readonly maxNumJobs?: number;
+  /** Of all results and chunks in memory. Default: 256 Mi. */
+  readonly maxCharacters?: number;
 }
 
 /** Mutable. A job is visible to its tenant alone. */
 export class RunpodJobs {
   readonly #options: RunpodJobsOptions;
+  readonly #now: () => number;
   /** In the order of creation. */
   readonly #jobs = new Map<string, RunpodJob>();
   #numCharacters = 0;
 
   constructor(options: RunpodJobsOptions) {
     this.#options = options;
+    this.#now = options.now ?? Date.now;
   }
 
   /** Null if there is no room for another job. */
@@ -75,7 +83,7 @@ export class RunpodJobs {
       tenant,
       kind,
       status: "IN_QUEUE",
-      createdAt: Date.now(),
+      createdAt: this.#now(),
       takenAt: null,
       endedAt: null,
       result: null,
@@ -90,7 +98,7 @@ export class RunpodJobs {
     const input = readRunpodInput(request.input);
     if (input.form === "models") {
       const models = this.#options.listModels();
-      if (input.usesStream) job.chunks.push(models);
+      if (input.usesStream) this.#addChunk(job, models);
       this.#end(job, "COMPLETED", { output: [models] });
     } else {
       const first = this.#push(job, input, request, 1);
@@ -151,7 +159,7 @@ export class RunpodJobs {
       numDeliveries,
       onTaken: () => {
         job.status = "IN_PROGRESS";
-        job.takenAt ??= Date.now();
+        job.takenAt ??= this.#now();
         job.timeout ??= setTimeout(() => this.#stop(job, "TIMED_OUT"), executionTimeoutMs ?? EXECUTION_MS).unref();
       },
       ...(usesStream && { stream: async (chunk) => this.#addChunk(job, `data: ${JSON.stringify(chunk)}\n\n`) }),
@@ -208,7 +216,7 @@ export class RunpodJobs {
     if (job.endedAt !== null) return;
     clearTimeout(job.ttl);
     clearTimeout(job.timeout);
-    Object.assign(job, { status, result, endedAt: Date.now() });
+    Object.assign(job, { status, result, endedAt: this.#now() });
     this.#count(job, sizeOf(result));
     this.#announce(job);
     this.#makeRoom();
@@ -226,14 +234,15 @@ export class RunpodJobs {
 
   #forgetExpired(): void {
     for (const job of this.#jobs.values()) {
-      if (job.endedAt !== null && Date.now() - job.endedAt > RETENTION_MS[job.kind]) this.#forget(job);
+      if (job.endedAt !== null && this.#now() - job.endedAt > retentionMs[job.kind]) this.#forget(job);
     }
   }
 
   /** Forgets ended jobs, the oldest first, until there is room for another. */
   #makeRoom(): boolean {
     this.#forgetExpired();
-    const isFull = (): boolean => this.#jobs.size >= MAX_JOBS || this.#numCharacters > MAX_CHARACTERS;
+    const { maxNumJobs = MAX_JOBS, maxCharacters = MAX_CHARACTERS } = this.#options;
+    const isFull = (): boolean => this.#jobs.size >= maxNumJobs || this.#numCharacters > maxCharacters;
     if (!isFull()) return true;
     for (const job of this.#jobs.values()) {
       if (job.endedAt === null) continue;

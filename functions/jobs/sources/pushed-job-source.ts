@@ -69,7 +69,7 @@ export function createPushedJobSource({ maxNumWaiting, maxWaitingBytes }: Pushed
 
   function stop(): void {
     isStopped = true;
-    for (const entry of [...waiting]) end(entry, { kind: "released", delayMs: 0 });
+    for (let entry = waiting[0]; entry !== undefined; entry = waiting[0]) end(entry, { kind: "released", delayMs: 0 });
     arrived.resolve();
   }
 
@@ -138,7 +138,7 @@ export function createPushedJobSource({ maxNumWaiting, maxWaitingBytes }: Pushed
     },
     async close() {
       stop();
-      for (const entry of [...entries.values()]) end(entry, { kind: "released", delayMs: 0 });
+      for (const entry of entries.values()) end(entry, { kind: "released", delayMs: 0 });
     },
   };
 }
