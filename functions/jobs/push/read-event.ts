@@ -13,8 +13,6 @@ export interface PushedEvent {
   readonly jobId: string;
   /** For `parseMessage`. */
   readonly message: string;
-  /** As the sender counts; 1 if it does not tell. */
-  readonly numDeliveries: number;
   /** Of a CloudEvent; null for others. */
   readonly type: string | null;
 }
@@ -39,7 +37,6 @@ const pubSub = z.looseObject({
     attributes: z.record(z.string(), z.string()).nullish(),
   }),
   subscription: text,
-  deliveryAttempt: z.int().min(1).nullish(),
 });
 
 /** https://docs.aws.amazon.com/eventbridge/latest/ref/overiew-event-structure.html. */
@@ -71,24 +68,23 @@ function readCloudEvent(event: object): PushedEvent {
     return { ...readPubSub(data), kind: "cloudevent", type, jobId };
   }
   const message = typeof base64 === "string" ? decode(base64) : toMessage(data);
-  return { kind: "cloudevent", jobId, message, numDeliveries: 1, type };
+  return { kind: "cloudevent", jobId, message, type };
 }
 
 function readPubSub(body: object): PushedEvent {
-  const { message, subscription, deliveryAttempt } = parseFields(pubSub, body);
+  const { message, subscription } = parseFields(pubSub, body);
   return {
     kind: "pubsub",
     // Ids are unique within a topic.
     jobId: `${subscription}/${message.messageId}`,
     message: decode(message.data ?? ""),
-    numDeliveries: deliveryAttempt ?? 1,
     type: null,
   };
 }
 
 function readEventBridge(body: object): PushedEvent {
   const { id, detail } = parseFields(eventBridge, body);
-  return { kind: "eventbridge", jobId: id, message: toMessage(detail), numDeliveries: 1, type: null };
+  return { kind: "eventbridge", jobId: id, message: toMessage(detail), type: null };
 }
 
 /** Values of headers are percent-encoded: section 3.1.3.2 of the HTTP binding. */

@@ -31,8 +31,9 @@ export function eventsRoute(
   const recent = new RecentAnswers();
 
   async function run(event: PushedEvent): Promise<RecentAnswer> {
-    const { jobId: id, message: body, numDeliveries } = event;
-    const outcome = await source.push({ id, body, numDeliveries });
+    const { jobId: id, message: body } = event;
+    // A delivery that found no room counts for the sender as well, so the sender alone limits the number.
+    const outcome = await source.push({ id, body, numDeliveries: 1 });
     if (outcome === null) throw again(429, "too_many_jobs", "Too many pushed jobs are waiting.", 5_000);
     if (outcome.kind === "released") {
       throw again(503, "job_released", "The job has no result yet; send it again.", outcome.delayMs);

@@ -69,9 +69,19 @@ export interface RunpodApi {
   postChunk(jobId: string, output: unknown): Promise<void>;
 }
 
+/** Times in milliseconds; each has a default. */
+export interface RunpodTimes {
+  /** Delays before a result or chunk is sent again. */
+  readonly retryMs?: readonly number[];
+  /** Longest wait for jobs and stop signals. */
+  readonly longPollMs?: number;
+  /** Time limit of the other calls. */
+  readonly callMs?: number;
+}
+
 export function createRunpodApi(
   settings: RunpodWorkerSettings,
-  { retryMs = defaultRetryMs }: { readonly retryMs?: readonly number[] | undefined } = {},
+  { retryMs = defaultRetryMs, longPollMs = LONG_POLL_MS, callMs = CALL_MS }: RunpodTimes = {},
 ): RunpodApi {
   const { workerId, apiKey } = settings;
   const headers = { "user-agent": "fovea", ...(apiKey !== "" && { authorization: apiKey }) };
@@ -86,10 +96,10 @@ export function createRunpodApi(
     const stop = (): void => waiting.abort(signal.reason);
     signal.addEventListener("abort", stop, { once: true });
     if (signal.aborted) stop();
-    const timer = setTimeout(stop, LONG_POLL_MS);
+    const timer = setTimeout(stop, longPollMs);
     let answer: Awaited<ReturnType<typeof request>>;
     try {
-      answer = await request(url, { headers, signal: waiting.signal, headersTimeout: 0, bodyTimeout: CALL_MS });
+      answer = await request(url, { headers, signal: waiting.signal, headersTimeout: 0, bodyTimeout: callMs });
     } catch (error) {
       if (waiting.signal.aborted) return null;
       throw error;
@@ -118,7 +128,7 @@ export function createRunpodApi(
             "x-request-id": encodeURIComponent(jobId),
           },
           body: payload,
-          signal: AbortSignal.timeout(CALL_MS),
+          signal: AbortSignal.timeout(callMs),
         });
         const detail = await readText(answer, "a result", MAX_JOB_BYTES);
         if (statusCode >= 200 && statusCode < 300) return;

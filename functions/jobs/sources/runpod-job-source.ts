@@ -10,7 +10,7 @@ import type { JobResult } from "../job-result.ts";
 import { LeaseLostError } from "../job-source.ts";
 import type { JobSource, LeasedJob } from "../job-source.ts";
 import { createRunpodApi, RunpodError } from "./runpod-api.ts";
-import type { RunpodApi, RunpodWorkerSettings } from "./runpod-api.ts";
+import type { RunpodApi, RunpodTimes, RunpodWorkerSettings } from "./runpod-api.ts";
 import { readRunpodJob, toRunpodOutput } from "./runpod-input.ts";
 import type { RunpodInput } from "./runpod-input.ts";
 import { RunpodStream } from "./runpod-stream.ts";
@@ -28,8 +28,7 @@ export interface RunpodJobSourceOptions {
   /** The answer to `GET /v1/models`. */
   readonly listModels: () => object;
   readonly logger: Logger;
-  /** Delays between attempts to send a result; for tests. */
-  readonly retryMs?: readonly number[];
+  readonly times?: RunpodTimes;
 }
 
 /** A job that RunPod counts as this worker's. */
@@ -66,7 +65,7 @@ class RunpodJobSource implements JobSource {
   constructor(options: RunpodJobSourceOptions) {
     this.#options = options;
     this.name = `RunPod, ${new URL(options.worker.jobUrl).host}`;
-    this.#api = createRunpodApi(options.worker, { retryMs: options.retryMs });
+    this.#api = createRunpodApi(options.worker, options.times);
   }
 
   async take(maxNumJobs: number, signal: AbortSignal): Promise<readonly LeasedJob[]> {

@@ -41,7 +41,7 @@ export class RunpodStream {
 
   async #send(): Promise<void> {
     while (this.#waiting !== "") {
-      const text = this.#waiting.slice(0, MAX_CHUNK_CHARACTERS);
+      const text = firstPart(this.#waiting);
       this.#waiting = this.#waiting.slice(text.length);
       try {
         await this.#post(text);
@@ -52,4 +52,10 @@ export class RunpodStream {
       }
     }
   }
+}
+
+/** Does not cut a character that takes two units. */
+function firstPart(text: string): string {
+  const isCut = /[\ud800-\udbff]/.test(text.charAt(MAX_CHUNK_CHARACTERS - 1));
+  return text.slice(0, isCut ? MAX_CHUNK_CHARACTERS - 1 : MAX_CHUNK_CHARACTERS);
 }
