@@ -25,8 +25,8 @@ export interface OidcIssuer extends AsyncDisposable {
   readonly rotate: () => void;
   /** Number of times that the keys were read. */
   readonly numReads: () => number;
-  /** Instead of the keys: a status, a text, or no answer. Null again gives the keys. */
-  answer: number | string | "hang" | null;
+  /** Instead of the keys: a status or a text. Null again gives the keys. */
+  answer: number | string | null;
 }
 
 export function createIssuerKey(kind: "rsa" | "ec" = "rsa"): IssuerKey {
@@ -46,7 +46,6 @@ export async function startOidcIssuer(): Promise<OidcIssuer> {
     if (request.url === "/.well-known/openid-configuration")
       return json({ issuer: issuer.url, jwks_uri: `${issuer.url}/keys` });
     numReads++;
-    if (issuer.answer === "hang") return;
     if (typeof issuer.answer === "number") return void response.writeHead(issuer.answer).end();
     if (typeof issuer.answer === "string") return void response.end(issuer.answer);
     json({ keys: keys.map(({ jwk }) => jwk) });

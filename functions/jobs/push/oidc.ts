@@ -33,7 +33,7 @@ export interface Claims {
 
 export interface OidcVerifier {
   /** Throws HttpError 401 that says what is wrong with the token, and 503 if the issuer's keys cannot be read. */
-  verify(token: string): Promise<Claims>;
+  readonly verify: (token: string) => Promise<Claims>;
 }
 
 interface Keys {

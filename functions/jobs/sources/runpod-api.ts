@@ -17,7 +17,7 @@ const CALL_MS = 30_000;
 /** RunPod's limit for the input of `/runsync` is 20 MB, that of `/run` 10 MB. */
 const MAX_JOB_BYTES = 21 * 1024 ** 2;
 /** Bounds the memory of one call: this many of the largest jobs. */
-export const MAX_JOBS_PER_CALL = 10;
+const MAX_JOBS_PER_CALL = 10;
 /** Delays before a result or chunk is sent again: Fibonacci as in the SDK, which gives up after three attempts. */
 const defaultRetryMs: readonly number[] = [1_000, 1_000, 2_000, 3_000, 5_000, 8_000, 13_000];
 

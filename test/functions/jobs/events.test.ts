@@ -252,7 +252,7 @@ describe("deliveries", () => {
     const first = push(pushed, { signal: leaving.signal });
     await expect.poll(async () => (await metric("vllm:num_requests_running")) > 0).toBe(true);
     leaving.abort();
-    await expect(first).rejects.toThrow();
+    await expect(first).rejects.toThrow(/aborted/);
     const response = await push(pushed);
     expect([response.status, await response.text()]).toEqual([200, await stored(id)]);
   });

@@ -27,7 +27,7 @@ describe("pushed jobs", () => {
     const refusal = refusalResult("b", null, { code: "invalid_value", message: "No." });
     await first[1]!.reject(refusal);
     await last!.release(2_000);
-    expect(await Promise.all(outcomes)).toEqual([
+    expect(await Promise.all(outcomes.map(async (outcome) => outcome))).toEqual([
       { kind: "completed", result: answerOf("a") },
       { kind: "rejected", result: refusal },
       { kind: "released", delayMs: 2_000 },

@@ -208,6 +208,11 @@ describe("life of a job", () => {
     await expect.poll(() => own.job(other).status).toBe("COMPLETED");
     expect(own.calls.filter((call) => call.includes(`${id}?`) && call.includes("job-done"))).toHaveLength(1);
     expect(worker.log()).not.toContain("could not be returned");
+    const answerIds = own
+      .job(id)
+      .chunks.join("")
+      .match(/"id":"chatcmpl-\w+"/g);
+    expect(new Set(answerIds).size).toBe(1);
   });
 
   test("ignores answers that are no jobs, and takes the jobs beside them", async () => {
