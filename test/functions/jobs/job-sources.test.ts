@@ -1,16 +1,12 @@
 import { randomUUID } from "node:crypto";
 import { Queue } from "bullmq";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, beforeAll } from "vitest";
 
 import { createRedisJobSource } from "../../../functions/jobs/sources/redis-job-source.ts";
-import { createRunpodJobSource } from "../../../functions/jobs/sources/runpod-job-source.ts";
 import { createSqsJobSource } from "../../../functions/jobs/sources/sqs-job-source.ts";
-import { createLogger } from "../../../functions/logger.ts";
 import { LEASE_MS, testJobSource } from "../../contracts/job-source.ts";
 import { startRedisServer } from "../../support/redis-server.ts";
 import type { RedisServer } from "../../support/redis-server.ts";
-import { startRunpodServer } from "../../support/runpod-server.ts";
-import type { RunpodServer } from "../../support/runpod-server.ts";
 import { startS3Server } from "../../support/s3-server.ts";
 import type { S3Server } from "../../support/s3-server.ts";
 import { createSqsQueue } from "../../support/sqs-queue.ts";
@@ -18,7 +14,6 @@ import { createSqsQueue } from "../../support/sqs-queue.ts";
 let redis: RedisServer;
 let aws: S3Server;
 const queues: Queue[] = [];
-const runpodServers: RunpodServer[] = [];
 
 beforeAll(async () => {
   [redis, aws] = await Promise.all([startRedisServer(), startS3Server()]);
@@ -28,7 +23,6 @@ beforeAll(async () => {
 
 afterAll(async () => {
   await Promise.all(queues.map((queue) => queue.close()));
-  await Promise.all(runpodServers.map((server) => server.stop()));
   await redis.kill();
   await aws.stop();
 });
@@ -57,35 +51,4 @@ testJobSource("SQS", async () => {
     send: queue.send,
     deadLetters: queue.deadLetters,
   };
-});
-
-testJobSource(
-  "RunPod",
-  async () => {
-    const server = await startRunpodServer({ workerTimeoutMs: LEASE_MS });
-    runpodServers.push(server);
-    return {
-      open: async () =>
-        createRunpodJobSource({
-          worker: server.worker(),
-          pingMs: 200,
-          listModels: () => ({}),
-          logger: createLogger({ level: "debug", write: () => {} }),
-        }),
-      async send(body) {
-        server.run(body);
-      },
-      deadLetters: async () =>
-        server
-          .jobs()
-          .filter(({ status }) => status === "FAILED")
-          .map(({ input }) => input),
-    };
-  },
-  { releasesTo: "worker", expiresWith: "worker" },
-);
-
-test("the source of RunPod makes no call that RunPod's SDK would not make", () => {
-  expect(runpodServers.flatMap(({ calls }) => calls).length).toBeGreaterThan(0);
-  expect(runpodServers.flatMap(({ violations }) => violations)).toEqual([]);
 });
