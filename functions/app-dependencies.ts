@@ -2,6 +2,8 @@
 import type { Batches } from "./batch/batches.ts";
 import type { RequestConfig } from "./generation/generation-kind.ts";
 import type { BodyIntake } from "./http/body-intake.ts";
+import type { EventsDependencies } from "./jobs/routes/events.ts";
+import type { RunpodJobs } from "./jobs/runpod-local/runpod-jobs.ts";
 import type { Logger } from "./logger.ts";
 import type { Metrics } from "./metrics.ts";
 import type { Service } from "./service.ts";
@@ -23,6 +25,10 @@ export interface AppDependencies {
   readonly servesRequests?: boolean;
   /** Absent if batches are off. */
   readonly loadBatches?: () => Promise<Batches>;
+  /** Absent if no events are accepted. */
+  readonly events?: EventsDependencies;
+  /** Absent without RunPod's local API. */
+  readonly runpodJobs?: RunpodJobs;
   /** Silence after which a stream sends a comment; default 10 s. */
   readonly keepAliveMs?: number;
 }

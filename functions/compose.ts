@@ -16,6 +16,7 @@ import type { WorkWindow } from "./batch/work-window.ts";
 import { loadConfiguredFormats } from "./generation/parsed-output/load-formats.ts";
 import { BodyIntake } from "./http/body-intake.ts";
 import { createListener } from "./http/listener.ts";
+import { createPushes, createRunpodJobs } from "./jobs/create-pushes.ts";
 import { LazyJobs } from "./jobs/lazy-jobs.ts";
 import { readJobSource } from "./jobs/sources/job-sources.ts";
 import type { Logger } from "./logger.ts";
@@ -84,7 +85,12 @@ export async function compose(options: CompositionOptions): Promise<Composition>
   const createS3Client = async (): Promise<S3Client> => (await loadS3ClientFactory(config))();
   const background = { config, service, engine, metrics, logger, window, createS3Client };
   const batches = config.batches.store.kind === "none" || !servesRequests ? null : new LazyBatches(background);
-  const jobs = config.jobs.source === null ? null : new LazyJobs(readJobSource(config.jobs.source), background);
+  const jobs =
+    config.jobs.source === null
+      ? null
+      : new LazyJobs(readJobSource(config.jobs.source, config.jobs.runpod), background);
+  const pushes = servesRequests ? createPushes(config) : null;
+  const pushedJobs = pushes && new LazyJobs(async () => pushes.source, background);
   const app = createApp({
     service,
     bodies,
@@ -93,6 +99,8 @@ export async function compose(options: CompositionOptions): Promise<Composition>
     config,
     servesRequests,
     ...(batches && { loadBatches: batches.load }),
+    ...(pushes?.events && { events: pushes.events }),
+    ...(pushes && config.jobs.hasRunpodLocalApi && { runpodJobs: createRunpodJobs(pushes.source, config, service) }),
   });
   return {
     listener: createListener(app),
@@ -102,14 +110,16 @@ export async function compose(options: CompositionOptions): Promise<Composition>
     startBackgroundWork() {
       void batches?.start();
       void jobs?.start();
+      void pushedJobs?.start();
     },
     async drain(graceMs) {
-      const [isClean] = await Promise.all([service.drain(graceMs), batches?.stop(), jobs?.stop()]);
+      pushes?.source.stop();
+      const [isClean] = await Promise.all([service.drain(graceMs), batches?.stop(), jobs?.stop(), pushedJobs?.stop()]);
       return isClean;
     },
     async close() {
       await batches?.close();
-      await jobs?.close();
+      await Promise.all([jobs?.close(), pushedJobs?.close()]);
       await bodies.close();
       await engine.close();
       await Promise.all(connectedSources.map((source) => source.close()));

@@ -27,12 +27,23 @@ import type { AppDependencies } from "./app-dependencies.ts";
 import { cancelBatchRoute, createBatchRoute, getBatchRoute, listBatchesRoute } from "./batch/routes/batches.ts";
 import { deleteFileRoute, fileContentRoute, fileRoute, listFilesRoute, uploadFileRoute } from "./batch/routes/files.ts";
 import type { AppEnvironment } from "./http/request-trace.ts";
+import { eventsRoute } from "./jobs/routes/events.ts";
+import {
+  cancelRoute,
+  runpodHealthRoute,
+  runRoute,
+  runSyncRoute,
+  statusRoute,
+  streamRoute,
+} from "./jobs/routes/runpod.ts";
+import type { RunpodJobs } from "./jobs/runpod-local/runpod-jobs.ts";
 
 /**
  * `key`: only with one of the keys of API_KEY, if there are any; for routes that compute, or that show what a tenant
- * owns. `public`: everyone; for routes that show no more than the state of the service.
+ * owns. `public`: everyone; for routes that show no more than the state of the service. `sender`: the route checks the
+ * sender itself, because platforms push events with tokens of their own.
  */
-export type Access = "key" | "public";
+export type Access = "key" | "public" | "sender";
 
 /** Whose clients call a route: the form of its errors, and the headers for keys. */
 export type Dialect = "openai" | "anthropic";
@@ -51,7 +62,7 @@ export function createRoutes(dependencies: AppDependencies): readonly Route[] {
 }
 
 function requestRoutes(dependencies: AppDependencies): readonly Route[] {
-  const { service, config } = dependencies;
+  const { service, config, events, runpodJobs } = dependencies;
   const { servedModelNames } = config;
   return [
     route("POST", "/v1/chat/completions", "key", chatCompletionsRoute(dependencies)),
@@ -75,6 +86,8 @@ function requestRoutes(dependencies: AppDependencies): readonly Route[] {
     route("GET", "/v1/batches", "key", listBatchesRoute(dependencies)),
     route("GET", "/v1/batches/:batch", "key", getBatchRoute(dependencies)),
     route("POST", "/v1/batches/:batch/cancel", "key", cancelBatchRoute(dependencies)),
+    ...(events ? [route("POST", "/events", "sender", eventsRoute(dependencies, events))] : []),
+    ...(runpodJobs ? runpodRoutes(dependencies, runpodJobs) : []),
     route("GET", "/v1/logits-processors", "key", logitsProcessorsRoute(service)),
     route("GET", "/v1/pipelines", "key", pipelinesRoute(service, config.engine.pipelinePath)),
     ...(config.hasPlayground
@@ -86,6 +99,26 @@ function requestRoutes(dependencies: AppDependencies): readonly Route[] {
         ]
       : []),
     route("GET", "/", "public", discoveryRoute(service, config)),
+  ];
+}
+
+/** Below both paths: RunPod's API has one path for each endpoint, its Python SDK serves the same without it. */
+function runpodRoutes(dependencies: AppDependencies, jobs: RunpodJobs): readonly Route[] {
+  const routesBelow = (prefix: string): readonly Route[] => [
+    route("POST", `${prefix}/run`, "key", runRoute(dependencies, jobs)),
+    route("POST", `${prefix}/runsync`, "key", runSyncRoute(dependencies, jobs)),
+    route("GET", `${prefix}/status/:job`, "key", statusRoute(jobs)),
+    route("GET", `${prefix}/stream/:job`, "key", streamRoute(jobs)),
+    // The SDK answers POST.
+    route("POST", `${prefix}/status/:job`, "key", statusRoute(jobs)),
+    route("POST", `${prefix}/stream/:job`, "key", streamRoute(jobs)),
+    route("POST", `${prefix}/cancel/:job`, "key", cancelRoute(jobs)),
+  ];
+  return [
+    ...routesBelow(""),
+    ...routesBelow("/v2/:endpoint"),
+    // /health itself is the readiness of the service.
+    route("GET", "/v2/:endpoint/health", "key", runpodHealthRoute(jobs)),
   ];
 }
 

@@ -21,6 +21,13 @@ const placeOfSetting: Readonly<Record<string, string>> = {
   CACHE_FOLDER: "the image sets it, and the platform mounts a disk there",
   HEALTH_INITIALIZING_CODE: "the platform sets it",
   RUNPOD_ENDPOINT_ID: "the platform sets it",
+  RUNPOD_WEBHOOK_GET_JOB: "the platform sets it",
+  RUNPOD_WEBHOOK_POST_OUTPUT: "the platform sets it",
+  RUNPOD_WEBHOOK_POST_STREAM: "the platform sets it",
+  RUNPOD_WEBHOOK_PING: "the platform sets it",
+  RUNPOD_AI_API_KEY: "the platform sets it",
+  RUNPOD_POD_ID: "the platform sets it",
+  RUNPOD_PING_INTERVAL: "the platform sets it",
 };
 
 const fieldOfSetting: Readonly<Record<string, string>> = { MODEL: "model", DTYPE: "dtype", DEVICE: "device.kind" };

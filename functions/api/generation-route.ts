@@ -2,7 +2,7 @@
 import type { Context, Handler } from "hono";
 
 import type { AppDependencies } from "../app-dependencies.ts";
-import { createRequests, formatsOf, parseBody } from "../generation/generation-kind.ts";
+import { createRequests, formatsOf, parseBody, streamUsageOf } from "../generation/generation-kind.ts";
 import type { CommonFields, GenerationKind, ParsedBody } from "../generation/generation-kind.ts";
 import { runGenerations } from "../generation/generations.ts";
 import type { Generation } from "../generation/generations.ts";
@@ -65,10 +65,6 @@ export function generationAnswer<Fields extends CommonFields>(
         const answer = await kind.toAnswer(head, generations, fields, formats);
         return c.json(answer, 200, omittedHeader());
       }
-      const usage = {
-        includeUsage: fields.stream_options?.include_usage === true,
-        continuousUsage: fields.stream_options?.continuous_usage_stats === true,
-      };
       const describeError = (error: unknown) => {
         const requestId = c.get("requestId");
         const { status, body } = toErrorAnswer(error, requestId, c.get("requestPaths"));
@@ -76,6 +72,7 @@ export function generationAnswer<Fields extends CommonFields>(
         return body;
       };
       const complete = Promise.withResolvers<void>();
+      const usage = streamUsageOf(fields);
       const events = await createEventStream(kind.toChunks(head, generations, usage, fields, formats, describeError), {
         format: kind.eventFormat ?? chunkFormat,
         keepAliveMs,

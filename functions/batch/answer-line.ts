@@ -5,9 +5,10 @@ import { EngineError } from "../../engine/index.ts";
 import type { Engine, GenerationRequest } from "../../engine/index.ts";
 import { chatCompletionKind } from "../generation/chat-completion-kind.ts";
 import { completionKind } from "../generation/completion-kind.ts";
-import { createRequests, formatsOf, parseBody } from "../generation/generation-kind.ts";
+import { createRequests, formatsOf, parseBody, streamUsageOf } from "../generation/generation-kind.ts";
 import type { CommonFields, GenerationKind, ParsedBody, RequestConfig } from "../generation/generation-kind.ts";
 import { runGenerations } from "../generation/generations.ts";
+import type { Generation } from "../generation/generations.ts";
 import { toErrorAnswer } from "../http/errors.ts";
 import type { Logger } from "../logger.ts";
 import type { Metrics } from "../metrics.ts";
@@ -41,8 +42,11 @@ export type LineAnswer =
 export interface PreparedLine {
   /** Number of sequences in the engine; 0 for a rejected line. */
   readonly numSequences: number;
-  /** Can be called again after `busy`. Its work ends when the signal is aborted; the answer then says nothing. */
-  readonly answer: (signal?: AbortSignal) => Promise<LineAnswer>;
+  /**
+   * Can be called again after `busy`. Its work ends when the signal is aborted; the answer then says nothing. `stream`
+   * gets the chunks of a body with `stream: true`, one after the other; the answer is complete all the same.
+   */
+  readonly answer: (signal?: AbortSignal, stream?: (chunk: object) => Promise<void>) => Promise<LineAnswer>;
 }
 
 /** Does not throw errors of the line: they become its answer. */
@@ -72,12 +76,16 @@ function prepare<Fields extends CommonFields>(
   const { fields, head, paths } = parsed;
   return {
     numSequences: requests.reduce((sum, { numChoices = 1 }) => sum + numChoices, 0),
-    async answer(signal) {
+    async answer(signal, stream) {
       let admission: Admission | null = null;
       try {
         admission = service.admitBatchLine(signal);
         const generations = runGenerations(admission, requests, metrics);
-        const answer = await kind.toAnswer(head, generations, fields, formatsOf({ engine, config }));
+        const isStreamed = fields.stream === true && stream !== undefined;
+        const complete = isStreamed
+          ? replayed(await streamChunks(kind, parsed, generations, { ...dependencies, stream }))
+          : generations;
+        const answer = await kind.toAnswer(head, complete, fields, formatsOf({ engine, config }));
         metrics.addImages(paths.images.length);
         return { kind: "answered", response: { statusCode: 200, requestId: randomUUID(), body: answer } };
       } catch (error) {
@@ -87,6 +95,36 @@ function prepare<Fields extends CommonFields>(
       }
     },
   };
+}
+
+/** Returns all generations, for the complete answer. */
+async function streamChunks<Fields extends CommonFields>(
+  kind: GenerationKind<Fields>,
+  { head, fields, paths }: ParsedBody<Fields>,
+  generations: AsyncIterable<Generation>,
+  {
+    engine,
+    config,
+    stream,
+  }: Pick<AnswerDependencies, "engine" | "config"> & { readonly stream: (chunk: object) => Promise<void> },
+): Promise<readonly Generation[]> {
+  const seen: Generation[] = [];
+  const kept = async function* (): AsyncGenerator<Generation> {
+    for await (const generation of generations) {
+      seen.push(generation);
+      yield generation;
+    }
+  };
+  const formats = formatsOf({ engine, config });
+  const describeError = (error: unknown) => toErrorAnswer(error, randomUUID(), paths).body;
+  for await (const chunk of kind.toChunks(head, kept(), streamUsageOf(fields), fields, formats, describeError)) {
+    await stream(chunk);
+  }
+  return seen;
+}
+
+async function* replayed(generations: readonly Generation[]): AsyncGenerator<Generation> {
+  yield* generations;
 }
 
 function toAnswer(

@@ -45,7 +45,7 @@ async function runCommand(
     case "worker": {
       if (config.jobs.source !== null) {
         const { readJobSource } = await import("../jobs/sources/job-sources.ts");
-        orExit(() => readJobSource(config.jobs.source ?? ""));
+        orExit(() => readJobSource(config.jobs.source ?? "", config.jobs.runpod));
       } else if (command === "worker") {
         exitOnConfigError(new ConfigError(["worker needs JOB_SOURCE: the queue to take jobs from."]));
       }

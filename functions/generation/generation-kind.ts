@@ -89,6 +89,14 @@ export function parseBody<Fields extends CommonFields>(
   return { fields, head: { id, created, model }, requestId, paths: kind.paths(fields, inlineImages) };
 }
 
+/** Whether the chunks of a streamed answer give its usage. */
+export function streamUsageOf({ stream_options: options }: CommonFields): StreamUsageOptions {
+  return {
+    includeUsage: options?.include_usage === true,
+    continuousUsage: options?.continuous_usage_stats === true,
+  };
+}
+
 /** The settings that limit requests. */
 export type RequestConfig = Pick<
   Config,

@@ -2,6 +2,7 @@
 import type { S3Client } from "@aws-sdk/client-s3";
 
 import type { Engine } from "../../engine/index.ts";
+import { toModelList } from "../api/routes/models.ts";
 import { prepareLine } from "../batch/answer-line.ts";
 import type { PreparedLine } from "../batch/answer-line.ts";
 import { LINE_ROOM_BYTES } from "../batch/batch-line.ts";
@@ -50,7 +51,12 @@ export async function createJobs(openSource: OpenJobSource, dependencies: JobsDe
     if (client === null) throw new Error("A result goes to S3, for which there is no client.");
     return createS3ResultSink({ client, location: target, callMs: S3_CALL_MS });
   };
-  const source = await openSource({ leaseMs: jobs.leaseMs, awsRegion: config.s3.region });
+  const source = await openSource({
+    leaseMs: jobs.leaseMs,
+    awsRegion: config.s3.region,
+    listModels: () => toModelList(service, config.servedModelNames),
+    logger,
+  });
   const sinks = targets.map(openSink);
   if (sinks.length === 0 && !source.answersSenders) {
     logger.warn("Results of jobs go only to places that the jobs name: JOB_RESULTS is not set.", {

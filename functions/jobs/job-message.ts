@@ -62,12 +62,17 @@ const targetsSchema = z.looseObject({ webhook });
 /** A message that is a bare request body has neither of these fields. */
 const lineFields = ["body", "url", "method", "custom_id"] as const;
 
+export interface MessageOptions {
+  /** Whether the queue carries chunks of answers, so that a body may have `stream: true`. Default: false. */
+  readonly canStream?: boolean;
+}
+
 /**
  * Reads a message. `{"messages": ...}` and `{"prompt": ...}` are bodies of requests, `{"url": ..., "body": ...}` is a
  * line of a batch, and `{"input": "s3://...", "output": "s3://..."}` a file of lines. A line without `custom_id` gets
  * the id of the job, and one without `url` the URL that its body fits.
  */
-export function parseMessage(jobId: string, body: string): ParsedMessage {
+export function parseMessage(jobId: string, body: string, options: MessageOptions = {}): ParsedMessage {
   let customId: string | null = null;
   try {
     const json = parseJson(body, "The message");
@@ -77,7 +82,7 @@ export function parseMessage(jobId: string, body: string): ParsedMessage {
     const message = json as Readonly<Record<string, unknown>>;
     if (typeof message.custom_id === "string") customId = message.custom_id.slice(0, 1024);
     if ("input" in message && !("body" in message)) return { kind: "good", job: readFileJob(message) };
-    return { kind: "good", job: readLineJob(jobId, message) };
+    return { kind: "good", job: readLineJob(jobId, message, options) };
   } catch (error) {
     if (!(error instanceof HttpError)) throw error;
     const refusal = { code: error.code, message: error.message, parameter: error.parameter || null };
@@ -90,14 +95,26 @@ function readFileJob(message: object): FileJob {
   return { kind: "file", customId: customId ?? null, input, output, targets: { webhook: url ?? null } };
 }
 
-function readLineJob(jobId: string, message: Readonly<Record<string, unknown>>): LineJob {
+function readLineJob(
+  jobId: string,
+  message: Readonly<Record<string, unknown>>,
+  { canStream = false }: MessageOptions,
+): LineJob {
   const isLine = lineFields.some((field) => field in message);
   const { webhook: url } = parseFields(targetsSchema, message);
   const { webhook: _, ...rest } = message;
   const given = isLine ? rest : { body: rest };
   const defaults = { custom_id: jobId, method: "POST", url: urlFor(given.body) };
-  const line = readBatchLine({ ...defaults, ...withoutNulls(given) }, 1);
-  return { kind: "line", line, targets: { webhook: url ?? null } };
+  const fields: Readonly<Record<string, unknown>> = { ...defaults, ...withoutNulls(given) };
+  const targets = { webhook: url ?? null };
+  if (!canStream || !isStreamed(fields.body)) return { kind: "line", line: readBatchLine(fields, 1), targets };
+  // Lines of batches are never streamed.
+  const line = readBatchLine({ ...fields, body: { ...fields.body, stream: false } }, 1);
+  return { kind: "line", line: { ...line, body: { ...line.body, stream: true } }, targets };
+}
+
+function isStreamed(body: unknown): body is { readonly stream: true } {
+  return typeof body === "object" && body !== null && "stream" in body && body.stream === true;
 }
 
 function urlFor(body: unknown): string {

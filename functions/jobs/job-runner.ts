@@ -180,7 +180,7 @@ export class JobRunner {
       const message = `The message has ${numBytes} bytes; the limit is ${maxMessageBytes}. Store pictures on S3 and send their addresses.`;
       return reject(null, { code: "message_too_long", message });
     }
-    const parsed = parseMessage(job.id, job.body);
+    const parsed = parseMessage(job.id, job.body, { canStream: job.stream !== undefined });
     if (parsed.kind === "bad") return reject(parsed.customId, parsed.refusal);
     const customId = customIdOf(parsed.job);
     let places: readonly ResultSink[];
@@ -201,10 +201,11 @@ export class JobRunner {
   }
 
   async #run(
-    { id, numDeliveries }: LeasedJob,
+    leased: LeasedJob,
     job: Job,
     { signal, places: sinks }: { readonly signal: AbortSignal; readonly places: readonly ResultSink[] },
   ): Promise<Attempt> {
+    const { id, numDeliveries } = leased;
     if (job.kind === "file") {
       try {
         const result = await this.#options.runFile(id, job, signal);
@@ -213,7 +214,7 @@ export class JobRunner {
         return { kind: "reject", result: refusalResult(id, job.customId, toRefusal(error)), sinks };
       }
     }
-    const answer = await this.#answer(this.#options.prepareLine(job.line), signal);
+    const answer = await this.#answer(this.#options.prepareLine(job.line), signal, leased.stream?.bind(leased));
     if (answer.kind === "given up") return { kind: "release", delayMs: 0 };
     const { response } = answer;
     const isLastTry = numDeliveries >= this.#options.maxNumDeliveries;
@@ -224,13 +225,17 @@ export class JobRunner {
   }
 
   /** Waits for room in the engine. */
-  async #answer({ numSequences, answer }: PreparedLine, signal: AbortSignal): Promise<LineAnswer> {
+  async #answer(
+    { numSequences, answer }: PreparedLine,
+    signal: AbortSignal,
+    stream?: (chunk: object) => Promise<void>,
+  ): Promise<LineAnswer> {
     const { window } = this.#options;
     let weight = numSequences;
     for (let isAlone = false; ; weight = window.maxWeight) {
       if (!(await this.#enter(weight))) return { kind: "given up" };
       try {
-        const answered = await answer(signal);
+        const answered = await answer(signal, stream);
         // If it is rejected again although nothing else uses the engine, it never fits.
         if (answered.kind !== "busy" || isAlone) return answered;
         isAlone = !window.isNarrowed;

@@ -13,6 +13,11 @@ export interface LeasedJob {
   readonly numDeliveries: number;
   /** Aborted when the job is cancelled, or when another worker may have it. */
   readonly lost: AbortSignal;
+  /**
+   * Sends a chunk of the answer to the job's sender while it is computed; present where the queue carries chunks. Then the
+   * message may ask for them with `stream: true`. Resolves when the next chunk may come; never rejects.
+   */
+  stream?(chunk: object): Promise<void>;
   /** Extends the lease to `leaseMs` from now. Rejects with LeaseLostError if another worker may have the job. */
   renew(): Promise<void>;
   /** Removes the job from the queue, and answers its sender where the queue carries answers. */

@@ -49,7 +49,7 @@ export function loadConfig(environment: Environment): Config {
 }
 
 /** Values that do not go together. */
-function conflictsOf({ engine, batches, defaultExtraArguments }: ParsedValuesOf<typeof settings>): string[] {
+function conflictsOf({ engine, batches, jobs, defaultExtraArguments }: ParsedValuesOf<typeof settings>): string[] {
   const conflicts = refusalOfDefaults(defaultExtraArguments ?? {});
   const maxNumSequences = engine.maxNumSequences ?? Number.NaN;
   const maxNumBatchedTokens = engine.maxNumBatchedTokens ?? Number.NaN;
@@ -62,6 +62,12 @@ function conflictsOf({ engine, batches, defaultExtraArguments }: ParsedValuesOf<
   if (maxNumBatchSequences > maxNumSequences) {
     conflicts.push(
       `BATCH_MAX_NUM_SEQS is ${maxNumBatchSequences}: expected at most MAX_NUM_SEQS, which is ${maxNumSequences}.`,
+    );
+  }
+  // Everyone can get a token of a public issuer for any audience.
+  if (typeof jobs.push.audience === "string" && jobs.push.senders?.length === 0) {
+    conflicts.push(
+      "JOB_PUSH_AUDIENCE is set without JOB_PUSH_SENDERS: name the e-mail addresses or subjects that may push events.",
     );
   }
   return conflicts;

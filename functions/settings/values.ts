@@ -107,6 +107,15 @@ export function httpUrl(): Parser<string> {
   return { expected: "an http:// or https:// URL", parse: (text) => (isHttpUrl(text) ? text : undefined) };
 }
 
+/** Keys that verify tokens must not be read over plain HTTP, except from this machine. */
+export function issuerUrl(): Parser<string> {
+  const isLocal = (text: string): boolean => /^(127\.\d+\.\d+\.\d+|localhost|\[::1\])$/.test(new URL(text).hostname);
+  return {
+    expected: "an https:// URL",
+    parse: (text) => (isHttpUrl(text) && (/^https:/i.test(text) || isLocal(text)) ? text : undefined),
+  };
+}
+
 export function redisUrl(): Parser<string> {
   return {
     expected: "a redis:// or rediss:// URL",
@@ -166,11 +175,14 @@ export function isS3OrHttpUrl(text: string): boolean {
   return /^s3:\/\/[^/\s]+/i.test(text) || isHttpUrl(text);
 }
 
-/** The URL of a service; its scheme says of which kind. */
+/** The URL of a service; its scheme says of which kind. A name of a kind alone is short for `name://`. */
 export function serviceAddress(): Parser<string> {
   return {
     expected: "an address such as sqs://host/account/queue",
-    parse: (text) => (hasScheme(text) && URL.canParse(text) ? text : undefined),
+    parse(text) {
+      const address = /^[a-z]+$/i.test(text) ? `${text}://` : text;
+      return hasScheme(address) && URL.canParse(address) ? address : undefined;
+    },
   };
 }
 

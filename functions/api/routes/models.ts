@@ -8,7 +8,11 @@ import type { Service } from "../../service.ts";
 const created = Math.floor(Date.now() / 1000);
 
 export function modelsRoute(service: Service, servedModelNames: readonly string[]): Handler {
-  return (c) => c.json({ object: "list", data: servedModelNames.map((name) => toModelCard(name, service)) });
+  return (c) => c.json(toModelList(service, servedModelNames));
+}
+
+export function toModelList(service: Service, servedModelNames: readonly string[]): object {
+  return { object: "list", data: servedModelNames.map((name) => toModelCard(name, service)) };
 }
 
 export function modelRoute(service: Service, servedModelNames: readonly string[]): Handler {

@@ -19,7 +19,7 @@ export interface S3ResultSinkOptions {
 const plainId = /^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$/;
 
 /** `<prefix>/<job id>.json`, with the SHA-256 of an id that is not a good name. */
-function resultKey(prefix: string, jobId: string): string {
+export function resultKey(prefix: string, jobId: string): string {
   const name = plainId.test(jobId) ? jobId : createHash("sha256").update(jobId).digest("hex");
   const folder = prefix.replace(/\/+$/, "");
   return `${folder === "" ? "" : `${folder}/`}${name}.json`;

@@ -8,7 +8,7 @@ import type { ResultSink } from "../result-sink.ts";
 import { describeTarget } from "../targets.ts";
 
 /** The type of the events, which Standard Webhooks asks for. */
-const eventType = "fovea.job.finished";
+export const resultEventType = "fovea.job.finished";
 
 /** Delays before the second attempt and the further ones. */
 const defaultRetryMs = [1_000, 5_000, 30_000] as const;
@@ -67,7 +67,7 @@ export function createWebhookResultSink(options: WebhookResultSinkOptions): Resu
   return {
     name,
     async put({ jobId, text }, signal) {
-      const payload = `{"type":"${eventType}","timestamp":"${new Date().toISOString()}","data":${text}}`;
+      const payload = `{"type":"${resultEventType}","timestamp":"${new Date().toISOString()}","data":${text}}`;
       for (let attempt = 0; ; attempt++) {
         const problem = await post(jobId, payload, signal);
         signal.throwIfAborted();

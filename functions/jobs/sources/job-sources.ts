@@ -1,18 +1,27 @@
 /** Kinds of queues by the scheme of their address. A new one is a file of this folder and an entry here. */
+import type { Logger } from "../../logger.ts";
+import type { Config } from "../../settings/config.ts";
 import { ConfigError } from "../../settings/setting.ts";
 import type { JobSource } from "../job-source.ts";
+import type { RunpodWorkerSettings } from "./runpod-api.ts";
 
 export interface JobSourceSettings {
   readonly leaseMs: number;
   /** Region of the AWS settings; null if the SDK finds it itself. */
   readonly awsRegion: string | null;
+  /** The answer to `GET /v1/models`, for queues whose jobs may ask for it. */
+  readonly listModels: () => object;
+  readonly logger: Logger;
 }
+
+/** What RunPod tells its workers in the environment. */
+type RunpodSettings = Config["jobs"]["runpod"];
 
 /** Opens the source of an address, whose client is imported then. */
 export type OpenJobSource = (settings: JobSourceSettings) => Promise<JobSource>;
 
 /** Kinds of queues by scheme. Each checks an address at once and throws ConfigError for an incomplete one. */
-const kinds: Readonly<Record<string, (address: URL) => OpenJobSource>> = {
+const kinds: Readonly<Record<string, (address: URL, runpod: RunpodSettings) => OpenJobSource>> = {
   sqs: (address) => openSqs(withScheme(address, "https")),
   /** For servers of SQS's protocol without TLS, such as ElasticMQ. */
   "sqs+http": (address) => openSqs(withScheme(address, "http")),
@@ -22,7 +31,29 @@ const kinds: Readonly<Record<string, (address: URL) => OpenJobSource>> = {
   amqps: openAmqp,
   nats: openNats,
   "nats+tls": openNats,
+  runpod(_, { pingMs, ...settings }) {
+    const worker = toRunpodWorker(settings);
+    return async ({ listModels, logger }) => {
+      const { createRunpodJobSource } = await import("./runpod-job-source.ts");
+      return createRunpodJobSource({ worker, pingMs, listModels, logger });
+    };
+  },
 };
+
+function toRunpodWorker({
+  jobUrl,
+  outputUrl,
+  streamUrl,
+  workerId,
+  ...rest
+}: Omit<RunpodSettings, "pingMs">): RunpodWorkerSettings {
+  if (jobUrl?.includes("/job-take/") && outputUrl !== null && streamUrl !== null && workerId !== null) {
+    return { jobUrl, outputUrl, streamUrl, workerId, ...rest };
+  }
+  throw new ConfigError([
+    "JOB_SOURCE is runpod, but this is no worker of a queue-based RunPod endpoint: RUNPOD_WEBHOOK_GET_JOB (with /job-take/ in it), RUNPOD_WEBHOOK_POST_OUTPUT, RUNPOD_WEBHOOK_POST_STREAM and RUNPOD_POD_ID must be set. RunPod sets them.",
+  ]);
+}
 
 function openSqs(queueUrl: string): OpenJobSource {
   if (new URL(queueUrl).pathname.length < 2) {
@@ -76,7 +107,7 @@ function openNats({ host, pathname, protocol, searchParams, username, password }
 }
 
 /** @throws ConfigError for an unknown kind or an incomplete address. */
-export function readJobSource(address: string): OpenJobSource {
+export function readJobSource(address: string, runpod: RunpodSettings): OpenJobSource {
   const url = new URL(address);
   const scheme = url.protocol.slice(0, -1);
   const read = Object.hasOwn(kinds, scheme) ? kinds[scheme] : undefined;
@@ -84,7 +115,7 @@ export function readJobSource(address: string): OpenJobSource {
     const schemes = Object.keys(kinds).map((known) => `${known}://`);
     throw new ConfigError([`JOB_SOURCE starts with ${scheme}://; expected one of ${schemes.join(", ")}.`]);
   }
-  return read(url);
+  return read(url, runpod);
 }
 
 function withScheme({ host, pathname }: URL, scheme: string): string {
