@@ -133,9 +133,9 @@ test("a final message is cut before the literal placeholders that follow it are 
 
 test("without text in the final message there is nothing to continue", () => {
   const messages = [{ role: "user", content: [image("1")] }] as const;
-  expect(() =>
-    renderChat({ messages, ...continued }, { template: walking, imagePlaceholder: "<image>" }),
-  ).toThrow(/no text/);
+  expect(() => renderChat({ messages, ...continued }, { template: walking, imagePlaceholder: "<image>" })).toThrow(
+    /no text/,
+  );
   const dropping = new ChatTemplate("{% for m in messages %}{{ m.role }}{% endfor %}", {});
   expect(() =>
     renderChat(

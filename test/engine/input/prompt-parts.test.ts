@@ -2,7 +2,6 @@ import * as fc from "fast-check";
 import { expect, test } from "vitest";
 
 import type { ContentPart, Prompt } from "../../../engine/contract/generation-request.ts";
-import { createSamplingParams } from "../../../engine/contract/sampling-params.ts";
 import { renderParts, splitPrompt } from "../../../engine/input/prompt-parts.ts";
 import { noMarkers } from "../../../engine/multimodal/multimodal-processor.ts";
 import { pictureReference } from "../../support/goldens.ts";
@@ -55,8 +54,7 @@ test.for(["llava-default", "qwen2-vl", "smolvlm"])(
     const { imageStart, imageEnd } = processor.markers ?? noMarkers;
     const placeholder = processor.imagePlaceholder!;
     const references = await Promise.all(pictures.map(pictureReference));
-    const process = (prompt: Prompt) =>
-      inputs.inputProcessor.process({ prompt }, never);
+    const process = (prompt: Prompt) => inputs.inputProcessor.process({ prompt }, never);
     const samePrompts = fc.asyncProperty(content, async (pieces) => {
       const given = pieces.map((part) => (typeof part === "string" ? part.replaceAll(placeholder, "") : part));
       const images = given.filter((part) => typeof part === "number");
