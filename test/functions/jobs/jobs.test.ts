@@ -252,7 +252,7 @@ describe("deliveries", () => {
     hooks.answer(410);
     await using _ = await start();
     const job = await queue.add("hook", short);
-    await expect.poll(async () => (await queue.getJob(job.id!))?.attemptsStarted).toBeGreaterThan(0);
+    await expect.poll(() => hooks.received.some(({ path }) => path === "/gone"), { timeout: 20_000 }).toBe(true);
     hooks.answer(204);
     const result = await failed(queue, job);
     expect(result.error?.code).toBe("too_many_deliveries");
