@@ -5,6 +5,7 @@ import { createComposer } from "./composer.js";
 import { Conversation } from "./conversation.js";
 import { find } from "./elements.js";
 import { showExamples } from "./examples.js";
+import { createNotice } from "./notice.js";
 import { createServerClient, ServerError } from "./server-client.js";
 import { showState, waitUntilReady } from "./service-watch.js";
 import { createSettingsPanel } from "./settings-panel.js";
@@ -12,6 +13,7 @@ import { showCards } from "./token-view.js";
 
 /** @import { Question } from "./chat-request.js" */
 /** @import { ServiceFacts } from "./server-client.js" */
+/** @import { Turn } from "./turn-tree.js" */
 
 /** Delay after a server that reported ready did not answer. */
 const RETRY_MS = 2000;
@@ -27,9 +29,11 @@ const key = createApiKey(() => void connect());
 const client = createServerClient({ baseUrl: new URL("..", import.meta.url), readKey: key.read });
 const settings = createSettingsPanel();
 const codeDialog = createCodeDialog(() => ({ baseUrl: client.baseUrl, needsKey: key.read() !== null }));
+const notice = createNotice({ announce, onDismiss: () => composer.focus() });
 const composer = createComposer({
   ask,
   stop: () => conversation.stop(),
+  cancelEdit: (turn) => conversation.focusEdit(turn),
   code(question) {
     const decoding = tryReadDecoding();
     if (decoding !== null) codeDialog.show(conversation.toRequest(question, decoding));
@@ -38,26 +42,37 @@ const composer = createComposer({
 const conversation = new Conversation({
   client,
   list: find(document, "#conversation", HTMLElement),
+  prepare: tryPrepare,
   on: {
     change: render,
     grow: keepEndInView,
-    answered(text) {
-      find(document, "#announcer", HTMLElement).textContent = `Answer: ${text}`;
-    },
+    answered: (text) => announce(`Answer: ${text}`),
     failed(error) {
       if (error.param !== null) settings.showError(error.param, error.message);
       if (error.status === 401) key.ask(error.message);
       if (error.status === 0 || error.status === 503) void connect();
     },
-    retry() {
-      const decoding = tryReadDecoding();
-      if (decoding !== null) void conversation.retry(decoding);
+    edit(turn) {
+      if (conversation.tryWithdraw(turn)) {
+        composer.write(turn.question);
+        composer.focus();
+      } else {
+        composer.edit(turn);
+      }
     },
-    edit(question) {
-      composer.write(question);
-      composer.focus();
+    asked() {
+      notice.forgetUndo();
+      followsEnd = true;
+      // The button may be gone. On a touch screen, the focus would open the keyboard.
+      if (document.activeElement === document.body && matchMedia("(pointer: fine)").matches) composer.focus();
     },
-    code: (request) => codeDialog.show(request),
+    removed: (undo) => notice.show("The turn is deleted.", undo),
+    store() {},
+    code(turn, sent) {
+      const decoding = sent === null ? tryReadDecoding() : null;
+      const request = sent ?? (decoding && conversation.toRequest(turn.question, decoding, turn));
+      if (request !== null) codeDialog.show(request);
+    },
   },
 });
 let isReady = false;
@@ -101,7 +116,7 @@ function showWelcome({ accepts_images: acceptsImages, examples }) {
   find(document, "#welcome-title", HTMLElement).textContent = acceptsImages ? "Ask about a picture" : "Ask something";
   find(document, "#welcome-text", HTMLElement).hidden = !acceptsImages;
   list.hidden = !acceptsImages;
-  showExamples({ examples, list, onAsk: ask });
+  showExamples({ examples, list, onAsk: (question, moreQuestions) => ask(question, null, moreQuestions) });
 }
 
 /** @param {readonly string[]} names */
@@ -114,20 +129,30 @@ function showModels(names) {
  * Returns whether the question was sent; if not, the page says why.
  *
  * @param {Question} question
+ * @param {Turn | null} insteadOf
  * @param {readonly string[]} [moreQuestions]  To be suggested after it.
  */
-function ask(question, moreQuestions = suggestions) {
+function ask(question, insteadOf, moreQuestions = suggestions) {
   if (conversation.isStreaming) return false;
-  const decoding = tryReadDecoding();
-  const problem = decoding === null ? "" : findObstacle(JSON.stringify(conversation.toRequest(question, decoding)));
-  composer.showProblem(problem);
-  if (decoding === null || problem !== "") return false;
+  const decoding = tryPrepare(question, insteadOf);
+  if (decoding === null) return false;
   suggestions = moreQuestions.filter((other) => other !== question.question);
-  followsEnd = true;
-  void conversation.ask(question, decoding);
-  // The button may be gone. On a touch screen, the focus would open the keyboard.
-  if (document.activeElement === document.body && matchMedia("(pointer: fine)").matches) composer.focus();
+  void conversation.ask(question, decoding, insteadOf);
   return true;
+}
+
+/**
+ * Null if the question cannot be asked now; then the page says why.
+ *
+ * @param {Question} question
+ * @param {Turn | null} insteadOf
+ */
+function tryPrepare(question, insteadOf) {
+  const decoding = tryReadDecoding();
+  const body = decoding && JSON.stringify(conversation.toRequest(question, decoding, insteadOf));
+  const problem = body === null ? "" : findObstacle(body);
+  composer.showProblem(problem);
+  return problem === "" ? decoding : null;
 }
 
 /**
@@ -163,6 +188,11 @@ function render() {
   keepEndInView();
 }
 
+/** @param {string} text  Read out by screen readers when they have nothing else to read. */
+function announce(text) {
+  find(document, "#announcer", HTMLElement).textContent = text;
+}
+
 function keepEndInView() {
   if (followsEnd && !conversation.isEmpty) window.scrollTo(0, document.documentElement.scrollHeight);
 }
@@ -175,10 +205,11 @@ document.addEventListener(
   { passive: true },
 );
 newConversation.addEventListener("click", () => {
-  conversation.clear();
+  conversation.open();
+  notice.forgetUndo();
   suggestions = [];
+  composer.endEdit();
   composer.showProblem("");
-  render();
   composer.focus();
 });
 // For example a file that was deleted after it was chosen.

@@ -29,3 +29,9 @@ export function readFocusedId() {
 export function readClipboard() {
   return navigator.clipboard.readText();
 }
+
+/** The label or the text of the element that has the focus, or else its id. */
+export function readFocusedName() {
+  const focused = document.activeElement;
+  return focused?.getAttribute("aria-label") ?? (focused?.textContent.trim() || focused?.id) ?? "";
+}
