@@ -3,9 +3,12 @@ import { createApiKey } from "./api-key.js";
 import { createCodeDialog } from "./code-dialog.js";
 import { createComposer } from "./composer.js";
 import { Conversation } from "./conversation.js";
+import { openDatabase } from "./database.js";
 import { find } from "./elements.js";
 import { showExamples } from "./examples.js";
+import { createModelChoice } from "./model-choice.js";
 import { createNotice } from "./notice.js";
+import { createSavedConversations } from "./saved-conversations.js";
 import { createServerClient, ServerError } from "./server-client.js";
 import { showState, waitUntilReady } from "./service-watch.js";
 import { createSettingsPanel } from "./settings-panel.js";
@@ -13,7 +16,7 @@ import { showCards } from "./token-view.js";
 
 /** @import { Question } from "./chat-request.js" */
 /** @import { ServiceFacts } from "./server-client.js" */
-/** @import { Turn } from "./turn-tree.js" */
+/** @import { Turn, TurnTree } from "./turn-tree.js" */
 
 /** Delay after a server that reported ready did not answer. */
 const RETRY_MS = 2000;
@@ -22,13 +25,17 @@ const RETRY_MS = 2000;
 const END_PIXELS = 40;
 
 const state = find(document, "#state", HTMLElement);
-const model = find(document, "#model", HTMLSelectElement);
 const newConversation = find(document, "#new-conversation", HTMLButtonElement);
 
+const database = await openDatabase();
 const key = createApiKey(() => void connect());
 const client = createServerClient({ baseUrl: new URL("..", import.meta.url), readKey: key.read });
 const settings = createSettingsPanel();
 const codeDialog = createCodeDialog(() => ({ baseUrl: client.baseUrl, needsKey: key.read() !== null }));
+const models = createModelChoice(find(document, "#model", HTMLSelectElement), (name) => {
+  conversation.tree.model = name;
+  void saved.save(conversation.tree);
+});
 const notice = createNotice({ announce, onDismiss: () => composer.focus() });
 const composer = createComposer({
   ask,
@@ -67,12 +74,23 @@ const conversation = new Conversation({
       if (document.activeElement === document.body && matchMedia("(pointer: fine)").matches) composer.focus();
     },
     removed: (undo) => notice.show("The turn is deleted.", undo),
-    store() {},
+    store: (tree) => void saved.save(tree),
     code(turn, sent) {
       const decoding = sent === null ? tryReadDecoding() : null;
       const request = sent ?? (decoding && conversation.toRequest(turn.question, decoding, turn));
       if (request !== null) codeDialog.show(request);
     },
+  },
+});
+const saved = createSavedConversations({
+  database,
+  conversation,
+  notice,
+  onOpen: open,
+  focusConversation() {
+    // On a touch screen, the focus in the composer would open the keyboard.
+    if (matchMedia("(pointer: fine)").matches) composer.focus();
+    else find(document, "#conversation", HTMLElement).focus();
   },
 });
 let isReady = false;
@@ -92,7 +110,7 @@ async function connect() {
     const [names, processors] = await Promise.all([client.models(), client.logitsProcessors()]);
     facts = await client.facts();
     settings.showService(facts, processors);
-    showModels(names);
+    models.show(names);
     showWelcome(facts);
     key.accept();
     isReady = true;
@@ -117,12 +135,6 @@ function showWelcome({ accepts_images: acceptsImages, examples }) {
   find(document, "#welcome-text", HTMLElement).hidden = !acceptsImages;
   list.hidden = !acceptsImages;
   showExamples({ examples, list, onAsk: (question, moreQuestions) => ask(question, null, moreQuestions) });
-}
-
-/** @param {readonly string[]} names */
-function showModels(names) {
-  const chosen = model.value;
-  model.replaceChildren(...names.map((name) => new Option(name, name, false, name === chosen)));
 }
 
 /**
@@ -171,7 +183,23 @@ function findObstacle(body) {
 
 function tryReadDecoding() {
   const read = settings.tryRead();
-  return read === null ? null : { model: model.value, ...read };
+  return read === null ? null : { model: models.value, ...read };
+}
+
+/**
+ * Shows another conversation, or a new one.
+ *
+ * @param {TurnTree} [tree]
+ */
+function open(tree) {
+  suggestions = [];
+  followsEnd = true;
+  notice.forgetUndo();
+  composer.endEdit();
+  composer.showProblem("");
+  if (tree !== undefined && tree.model !== "") models.choose(tree.model);
+  conversation.open(tree);
+  saved.render();
 }
 
 /** Updates composer and welcome text for the conversation. */
@@ -205,11 +233,7 @@ document.addEventListener(
   { passive: true },
 );
 newConversation.addEventListener("click", () => {
-  conversation.open();
-  notice.forgetUndo();
-  suggestions = [];
-  composer.endEdit();
-  composer.showProblem("");
+  saved.openNew();
   composer.focus();
 });
 // For example a file that was deleted after it was chosen.
@@ -217,4 +241,5 @@ window.addEventListener("unhandledrejection", ({ reason }) => {
   composer.showProblem(reason instanceof Error ? reason.message : String(reason));
 });
 showCards(find(document, "#token-card", HTMLElement));
+await saved.restore();
 await connect();

@@ -1,0 +1,154 @@
+/**
+ * The list of saved conversations. It is one stop of the tab key: arrow keys move between conversations, and the next
+ * stops are the buttons of the conversation that has the focus. F2 renames it, Delete deletes it.
+ */
+import { create, find, fromTemplate } from "./elements.js";
+
+/** @import { ConversationRecord } from "./database.js" */
+
+/** @typedef {"open" | "pin" | "rename" | "export" | "remove"} RowAction */
+
+/** How names for screen readers begin; the title follows. @type {Readonly<Partial<Record<RowAction, string>>>} */
+const names = { pin: "Pin", rename: "Rename", export: "Export", remove: "Delete" };
+
+/**
+ * @param {object} options
+ * @param {HTMLElement} options.list
+ * @param {Readonly<Record<RowAction, (record: ConversationRecord) => void>>} options.on
+ * @param {(record: ConversationRecord, title: string) => void} options.onTitle  A new title was entered.
+ */
+export function createHistoryList({ list, on, onTitle }) {
+  /** @type {readonly ConversationRecord[]} */
+  let records = [];
+  /** The open conversation. */
+  let openId = "";
+  /** The row that the tab key reaches. */
+  let activeId = "";
+  /** A row whose title is being edited is not replaced. */
+  let isRenaming = false;
+
+  function render() {
+    if (isRenaming) return;
+    const focused = document.activeElement;
+    const focusedId = rowOf(focused)?.dataset.id;
+    const action = focused instanceof HTMLElement ? focused.dataset.action : undefined;
+    list.replaceChildren(...records.map(createRow));
+    activate(activeId);
+    if (focusedId !== undefined) focus(focusedId, action);
+  }
+
+  /** @param {ConversationRecord} record */
+  function createRow(record) {
+    const row = fromTemplate("history-template", HTMLLIElement);
+    row.dataset.id = record.id;
+    for (const button of row.querySelectorAll("button")) {
+      const action = /** @type {RowAction} */ (button.dataset.action);
+      button.addEventListener("click", () => on[action](record));
+      if (action === "open") button.textContent = record.title;
+      else button.setAttribute("aria-label", `${names[action]} ${record.title}`);
+      if (action === "open" && record.id === openId) button.setAttribute("aria-current", "true");
+      if (action === "pin") button.setAttribute("aria-pressed", String(record.isPinned));
+    }
+    return row;
+  }
+
+  /**
+   * Lets the tab key reach one row.
+   *
+   * @param {string} id  The open conversation's or the first row if the list lacks it.
+   */
+  function activate(id) {
+    const found = [id, openId].find((each) => records.some((record) => record.id === each)) ?? records[0]?.id ?? "";
+    activeId = found;
+    for (const row of rows()) {
+      for (const button of row.querySelectorAll("button")) button.tabIndex = row.dataset.id === found ? 0 : -1;
+    }
+  }
+
+  function rows() {
+    return [...list.children].filter((child) => child instanceof HTMLElement);
+  }
+
+  /**
+   * @param {string} id
+   * @param {string} [action]
+   */
+  function focus(id, action = "open") {
+    const row = rows().find((each) => each.dataset.id === id);
+    if (row !== undefined) find(row, `[data-action=${action}]`, HTMLButtonElement).focus();
+  }
+
+  /**
+   * Edits the title in place.
+   *
+   * @param {ConversationRecord} record
+   */
+  function rename(record) {
+    const row = rows().find((each) => each.dataset.id === record.id);
+    if (row === undefined || isRenaming) return;
+    const input = create("input", { className: "history-rename", value: record.title });
+    input.setAttribute("aria-label", `New title of ${record.title}`);
+    isRenaming = true;
+    row.replaceChildren(input);
+    input.focus();
+    input.select();
+    /** @param {boolean} isKept */
+    const end = (isKept) => {
+      if (!isRenaming) return;
+      const hadFocus = document.activeElement === input;
+      isRenaming = false;
+      render();
+      if (hadFocus) focus(record.id);
+      if (isKept && input.value.trim() !== record.title) onTitle(record, input.value);
+    };
+    input.addEventListener("blur", () => end(true));
+    input.addEventListener("keydown", (event) => {
+      event.stopPropagation();
+      if (event.key === "Enter" && !event.isComposing) end(true);
+      if (event.key === "Escape") end(false);
+    });
+  }
+
+  list.addEventListener("focusin", ({ target }) => {
+    const id = target instanceof Element ? rowOf(target)?.dataset.id : undefined;
+    if (id !== undefined && !isRenaming) activate(id);
+  });
+  list.addEventListener("keydown", (event) => {
+    const row = event.target instanceof Element ? rowOf(event.target) : null;
+    const all = rows();
+    const record = records.find(({ id }) => id === row?.dataset.id);
+    if (row === null || record === undefined) return;
+    const index = all.indexOf(row);
+    const targets = { ArrowDown: index + 1, ArrowUp: index - 1, Home: 0, End: all.length - 1 };
+    const next = event.key in targets ? all[targets[/** @type {keyof typeof targets} */ (event.key)]] : undefined;
+    if (next?.dataset.id !== undefined) focus(next.dataset.id);
+    else if (event.key === "F2") rename(record);
+    else if (event.key === "Delete") on.remove(record);
+    else return;
+    event.preventDefault();
+  });
+
+  return {
+    focus,
+    rename,
+
+    /**
+     * @param {readonly ConversationRecord[]} shown
+     * @param {string} open  The id of the open conversation.
+     */
+    show(shown, open) {
+      if (open !== openId) activeId = open;
+      records = shown;
+      openId = open;
+      render();
+    },
+  };
+}
+
+/**
+ * @param {Element | null} element
+ * @returns {HTMLElement | null}
+ */
+function rowOf(element) {
+  return element?.closest("[data-id]") ?? null;
+}
