@@ -22,7 +22,7 @@ export function createHistoryList({ list, on, onTitle }) {
   let records = [];
   /** The open conversation. */
   let openId = "";
-  /** The row that the tab key reaches. */
+  /** Of the row that had the focus last, or else of the open conversation. */
   let activeId = "";
   /** A row whose title is being edited is not replaced. */
   let isRenaming = false;
@@ -33,7 +33,7 @@ export function createHistoryList({ list, on, onTitle }) {
     const focusedId = rowOf(focused)?.dataset.id;
     const action = focused instanceof HTMLElement ? focused.dataset.action : undefined;
     list.replaceChildren(...records.map(createRow));
-    activate(activeId);
+    showReachable();
     if (focusedId !== undefined) focus(focusedId, action);
   }
 
@@ -52,16 +52,16 @@ export function createHistoryList({ list, on, onTitle }) {
     return row;
   }
 
-  /**
-   * Lets the tab key reach one row.
-   *
-   * @param {string} id  The open conversation's or the first row if the list lacks it.
-   */
-  function activate(id) {
-    const found = [id, openId].find((each) => records.some((record) => record.id === each)) ?? records[0]?.id ?? "";
-    activeId = found;
+  /** The active row's id, or where the list lacks it, that of the open conversation or of the first row. */
+  function reachableId() {
+    return [activeId, openId].find((id) => records.some((record) => record.id === id)) ?? records[0]?.id ?? "";
+  }
+
+  /** Lets the tab key reach one row. */
+  function showReachable() {
+    const id = reachableId();
     for (const row of rows()) {
-      for (const button of row.querySelectorAll("button")) button.tabIndex = row.dataset.id === found ? 0 : -1;
+      for (const button of row.querySelectorAll("button")) button.tabIndex = row.dataset.id === id ? 0 : -1;
     }
   }
 
@@ -111,7 +111,9 @@ export function createHistoryList({ list, on, onTitle }) {
 
   list.addEventListener("focusin", ({ target }) => {
     const id = target instanceof Element ? rowOf(target)?.dataset.id : undefined;
-    if (id !== undefined && !isRenaming) activate(id);
+    if (id === undefined || isRenaming) return;
+    activeId = id;
+    showReachable();
   });
   list.addEventListener("keydown", (event) => {
     const row = event.target instanceof Element ? rowOf(event.target) : null;
@@ -131,6 +133,7 @@ export function createHistoryList({ list, on, onTitle }) {
   return {
     focus,
     rename,
+    focusActive: () => focus(reachableId()),
 
     /**
      * @param {readonly ConversationRecord[]} shown

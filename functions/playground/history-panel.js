@@ -81,6 +81,13 @@ export function createHistoryPanel(on) {
     /** @param {string} id */
     focus: (id) => list.focus(id),
 
+    /** Or where the focus can go if there is no list. */
+    focusList() {
+      if (panel.hidden) find(document, "#question", HTMLElement).focus();
+      else if (records.length === 0) find(panel, "#history-close", HTMLElement).focus();
+      else list.focusActive();
+    },
+
     /** Where the drawer covers the conversation. */
     closeDrawer() {
       if (!hasRoom.matches) open(false);

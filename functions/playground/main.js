@@ -36,7 +36,7 @@ const models = createModelChoice(find(document, "#model", HTMLSelectElement), (n
   conversation.tree.model = name;
   void saved.save(conversation.tree);
 });
-const notice = createNotice({ announce, onDismiss: () => composer.focus() });
+const notice = createNotice(announce);
 const composer = createComposer({
   ask,
   stop: () => conversation.stop(),
@@ -73,7 +73,7 @@ const conversation = new Conversation({
       // The button may be gone. On a touch screen, the focus would open the keyboard.
       if (document.activeElement === document.body && matchMedia("(pointer: fine)").matches) composer.focus();
     },
-    removed: (undo) => notice.show("The turn is deleted.", undo),
+    removed: (undo) => notice.show("The turn is deleted.", composer.focus, undo),
     store: (tree) => void saved.save(tree),
     code(turn, sent) {
       const decoding = sent === null ? tryReadDecoding() : null;

@@ -3,16 +3,14 @@ import { find } from "./elements.js";
 
 /** @typedef {ReturnType<typeof createNotice>} Notice */
 
-/**
- * @param {object} options
- * @param {(text: string) => void} options.announce
- * @param {() => void} options.onDismiss  The button that had the focus is gone.
- */
-export function createNotice({ announce, onDismiss }) {
+/** @param {(text: string) => void} announce */
+export function createNotice(announce) {
   const element = find(document, "#notice", HTMLElement);
   const undo = find(element, "#notice-undo", HTMLButtonElement);
   /** @type {(() => void) | null} */
   let undoShown = null;
+  /** Moves the focus when its button is gone. */
+  let moveFocus = () => {};
 
   function hide() {
     element.hidden = true;
@@ -20,8 +18,9 @@ export function createNotice({ announce, onDismiss }) {
   }
 
   function dismiss() {
+    const hadFocus = element.contains(document.activeElement);
     hide();
-    onDismiss();
+    if (hadFocus) moveFocus();
   }
 
   undo.addEventListener("click", () => {
@@ -35,13 +34,13 @@ export function createNotice({ announce, onDismiss }) {
   });
 
   return {
-    hide,
-
     /**
      * @param {string} text
+     * @param {() => void} focusAfter  Moves the focus when the notice is closed.
      * @param {() => void} [onUndo]  Then the focus moves to the button that undoes.
      */
-    show(text, onUndo) {
+    show(text, focusAfter, onUndo) {
+      moveFocus = focusAfter;
       find(element, "#notice-text", HTMLElement).textContent = text;
       undoShown = onUndo ?? null;
       undo.hidden = onUndo === undefined;

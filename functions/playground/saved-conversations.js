@@ -46,7 +46,7 @@ export function createSavedConversations({ database, conversation, notice, onOpe
       evicted(titles, { maxConversations }) {
         const quoted = titles.map((title) => `“${title}”`).join(", ");
         const bound = `This browser keeps at most ${maxConversations} conversations, and a limited size of pictures.`;
-        notice.show(`${bound} Deleted as the oldest: ${quoted}. Pin conversations to keep them.`);
+        notice.show(`${bound} Deleted as the oldest: ${quoted}. Pin conversations to keep them.`, panel.focusList);
       },
     },
   });
@@ -84,7 +84,7 @@ export function createSavedConversations({ database, conversation, notice, onOpe
   async function remove(record) {
     const undo = await history.remove(record.id);
     if (record.id === conversation.tree.id) openNew();
-    notice.show(`“${record.title}” is deleted.`, () => {
+    notice.show(`“${record.title}” is deleted.`, panel.focusList, () => {
       void attempt(async () => {
         await undo();
         panel.focus(record.id);
@@ -101,13 +101,14 @@ export function createSavedConversations({ database, conversation, notice, onOpe
   /** @param {readonly ConversationRecord[]} records */
   async function exportRecords(records) {
     const numMissing = await exportConversations(records, history);
-    if (numMissing > 0) notice.show(`The file lacks ${count(numMissing, "picture")} that this browser cannot decode.`);
+    if (numMissing > 0)
+      notice.show(`The file lacks ${count(numMissing, "picture")} that this browser cannot decode.`, panel.focusList);
   }
 
   /** @param {File} file */
   async function importFile(file) {
     const numConversations = await importConversations(file, history);
-    notice.show(`${count(numConversations, "conversation")} imported.`);
+    notice.show(`${count(numConversations, "conversation")} imported.`, panel.focusList);
   }
 
   /** @param {() => Promise<void>} action */
@@ -116,7 +117,7 @@ export function createSavedConversations({ database, conversation, notice, onOpe
       await action();
     } catch (error) {
       if (!(error instanceof HistoryError || error instanceof FileError)) throw error;
-      notice.show(error.message);
+      notice.show(error.message, panel.focusList);
     }
   }
 

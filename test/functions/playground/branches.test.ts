@@ -1,11 +1,9 @@
 /** Answers that are regenerated, questions that are edited, and turns that are deleted, by keyboard and by name. */
-import type { Browser, Page } from "playwright-core";
+import type { Browser } from "playwright-core";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
-import { createTestApp, serveApp } from "../../support/test-app.ts";
-import type { ServedApp, TestApp } from "../../support/test-app.ts";
-import { launchBrowser, openPage } from "./browser.ts";
-import type { OpenPage } from "./browser.ts";
+import { launchBrowser } from "./browser.ts";
+import { ask, expectTurns, openChat } from "./chat-page.ts";
 import { readFocusedName } from "./in-page.js";
 
 let browser: Browser;
@@ -16,57 +14,8 @@ beforeAll(async () => {
 
 afterAll(() => browser.close());
 
-interface Chat extends AsyncDisposable {
-  readonly page: Page;
-  readonly testApp: TestApp;
-  /** The texts of the last request's messages. */
-  readonly lastMessages: () => string[];
-}
-
-/** A page whose server gives the answers 1, 2, 3 and so on. */
-async function openChat(): Promise<Chat> {
-  let numAnswers = 0;
-  const testApp = createTestApp({ script: () => [`Answer ${++numAnswers}`] });
-  const served: ServedApp = await serveApp(testApp);
-  const opened: OpenPage = await openPage(browser, `${served.baseUrl}/playground`);
-  await opened.page.locator("#state[data-state=ready]").waitFor();
-  return {
-    page: opened.page,
-    testApp,
-    lastMessages() {
-      const { prompt } = testApp.engine.requests.at(-1)!;
-      if (prompt.kind !== "chat") throw new Error(`A prompt of the kind ${prompt.kind}.`);
-      return prompt.messages.map(({ content }) => (typeof content === "string" ? content : JSON.stringify(content)));
-    },
-    async [Symbol.asyncDispose]() {
-      expect(opened.complaints).toEqual([]);
-      await opened[Symbol.asyncDispose]();
-      await served[Symbol.asyncDispose]();
-    },
-  };
-}
-
-async function ask(page: Page, question: string): Promise<void> {
-  await page.getByLabel("Question", { exact: true }).fill(question);
-  await page.keyboard.press("Enter");
-}
-
-async function expectTurns(page: Page, turns: readonly (readonly [string, string])[]): Promise<void> {
-  await expect
-    .poll(async () => {
-      const shown = await page.locator(".turn:not(:has([aria-busy]))").all();
-      return Promise.all(
-        shown.map(async (turn) => [
-          await turn.locator(".question-text").innerText(),
-          await turn.locator(".answer-text").innerText(),
-        ]),
-      );
-    })
-    .toEqual(turns);
-}
-
 test("a regenerated answer is another version, and the keyboard steps between versions", async () => {
-  await using chat = await openChat();
+  await using chat = await openChat(browser);
   const { page } = chat;
   await ask(page, "One?");
   await expectTurns(page, [["One?", "Answer 1"]]);
@@ -103,10 +52,11 @@ test("a regenerated answer is another version, and the keyboard steps between ve
 });
 
 test("an earlier question is edited into another version; Escape gives up and restores the draft", async () => {
-  await using chat = await openChat();
+  await using chat = await openChat(browser);
   const { page } = chat;
   const question = page.getByLabel("Question", { exact: true });
   await ask(page, "One?");
+  await expectTurns(page, [["One?", "Answer 1"]]);
   await ask(page, "Two?");
   await expectTurns(page, [
     ["One?", "Answer 1"],
@@ -136,9 +86,11 @@ test("an earlier question is edited into another version; Escape gives up and re
 });
 
 test("a deleted turn is not sent any more, and Undo brings it back", async () => {
-  await using chat = await openChat();
+  await using chat = await openChat(browser);
   const { page } = chat;
-  for (const question of ["One?", "Two?"]) await ask(page, question);
+  await ask(page, "One?");
+  await expectTurns(page, [["One?", "Answer 1"]]);
+  await ask(page, "Two?");
   await expectTurns(page, [
     ["One?", "Answer 1"],
     ["Two?", "Answer 2"],
