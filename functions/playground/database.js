@@ -93,12 +93,12 @@ function createIndexedDatabase(database) {
       try {
         /** @type {ConversationRecord[]} */
         const before = await resultOf(records.getAll());
-        const kept = new Set(await resultOf(blobs.getAllKeys()));
+        const kept = new Set(/** @type {string[]} */ (await resultOf(blobs.getAllKeys())));
         const after = change(before);
         for (const { id } of difference(before, after)) records.delete(id);
         for (const record of difference(after, before)) records.put(record);
         const used = usedPictures(after);
-        for (const id of kept) if (!used.has(String(id))) blobs.delete(id);
+        for (const id of kept) if (!used.has(id)) blobs.delete(id);
         for (const [id, blob] of pictures) if (used.has(id) && !kept.has(id)) blobs.put(blob, id);
         await done;
         return after;

@@ -44,7 +44,7 @@ export function createHistoryList({ list, on, onTitle }) {
     for (const button of row.querySelectorAll("button")) {
       const action = /** @type {RowAction} */ (button.dataset.action);
       button.addEventListener("click", () => on[action](record));
-      if (action === "open") button.textContent = record.title;
+      if (action === "open") Object.assign(button, { textContent: record.title, title: record.title });
       else button.setAttribute("aria-label", `${names[action]} ${record.title}`);
       if (action === "open" && record.id === openId) button.setAttribute("aria-current", "true");
       if (action === "pin") button.setAttribute("aria-pressed", String(record.isPinned));
@@ -104,8 +104,11 @@ export function createHistoryList({ list, on, onTitle }) {
     input.addEventListener("blur", () => end(true));
     input.addEventListener("keydown", (event) => {
       event.stopPropagation();
-      if (event.key === "Enter" && !event.isComposing) end(true);
-      if (event.key === "Escape") end(false);
+      const isEnter = event.key === "Enter" && !event.isComposing;
+      if (!isEnter && event.key !== "Escape") return;
+      // Otherwise the key would also press the button that gets the focus.
+      event.preventDefault();
+      end(isEnter);
     });
   }
 

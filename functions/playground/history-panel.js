@@ -19,7 +19,6 @@ export function createHistoryPanel(on) {
   const panel = find(document, "#history", HTMLElement);
   const toggle = find(document, "#history-toggle", HTMLButtonElement);
   const search = find(panel, "#history-search", HTMLInputElement);
-  const empty = find(panel, "#history-empty", HTMLElement);
   const exportAll = find(panel, "#export-all", HTMLButtonElement);
   const importFile = find(panel, "#import-file", HTMLInputElement);
   const behind = [find(document, "main", HTMLElement), find(document, "#settings", HTMLElement)];
@@ -52,8 +51,9 @@ export function createHistoryPanel(on) {
     list.show(found, openId);
     exportAll.disabled = records.length === 0;
     search.hidden = records.length === 0;
-    empty.hidden = found.length > 0;
-    empty.textContent = records.length === 0 ? "No conversations yet." : "No conversation contains these words.";
+    find(panel, "#history-none", HTMLElement).hidden = records.length > 0;
+    find(panel, "#search-result", HTMLElement).textContent =
+      records.length > 0 && found.length === 0 ? "No conversation contains these words." : "";
   }
 
   toggle.addEventListener("click", () => {

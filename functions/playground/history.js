@@ -36,20 +36,22 @@ export class History {
   #database;
   #limits;
   #on;
-  #channel = new BroadcastChannel("fovea-conversations");
+  #channel;
 
   /**
    * @param {object} options
    * @param {Database} options.database
    * @param {Limits} [options.limits]
+   * @param {BroadcastChannel} [options.channel]  To the other tabs.
    * @param {object} options.on
    * @param {() => void} options.on.change
    * @param {(ids: readonly string[]) => void} options.on.otherTab  Has changed conversations.
    * @param {(titles: readonly string[], limits: Limits) => void} options.on.evicted
    */
-  constructor({ database, limits = defaultLimits, on }) {
+  constructor({ database, limits = defaultLimits, channel = new BroadcastChannel("fovea-conversations"), on }) {
     this.#database = database;
     this.#limits = limits;
+    this.#channel = channel;
     this.#on = on;
     this.#channel.addEventListener("message", ({ data }) => void this.load().then(() => on.otherTab(data)));
   }

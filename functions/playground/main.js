@@ -73,7 +73,7 @@ const conversation = new Conversation({
       // The button may be gone. On a touch screen, the focus would open the keyboard.
       if (document.activeElement === document.body && matchMedia("(pointer: fine)").matches) composer.focus();
     },
-    removed: (undo) => notice.show("The turn is deleted.", composer.focus, undo),
+    removed: (undo) => notice.show("The turn is deleted.", () => composer.focus(), undo),
     store: (tree) => void saved.save(tree),
     code(turn, sent) {
       const decoding = sent === null ? tryReadDecoding() : null;

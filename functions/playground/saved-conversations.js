@@ -46,10 +46,12 @@ export function createSavedConversations({ database, conversation, notice, onOpe
       evicted(titles, { maxConversations }) {
         const quoted = titles.map((title) => `“${title}”`).join(", ");
         const bound = `This browser keeps at most ${maxConversations} conversations, and a limited size of pictures.`;
-        notice.show(`${bound} Deleted as the oldest: ${quoted}. Pin conversations to keep them.`, panel.focusList);
+        notice.show(`${bound} Deleted as the oldest: ${quoted}. Pin conversations to keep them.`, focusList);
       },
     },
   });
+
+  const focusList = () => panel.focusList();
 
   function render() {
     const { records } = history;
@@ -84,7 +86,7 @@ export function createSavedConversations({ database, conversation, notice, onOpe
   async function remove(record) {
     const undo = await history.remove(record.id);
     if (record.id === conversation.tree.id) openNew();
-    notice.show(`“${record.title}” is deleted.`, panel.focusList, () => {
+    notice.show(`“${record.title}” is deleted.`, focusList, () => {
       void attempt(async () => {
         await undo();
         panel.focus(record.id);
@@ -102,13 +104,13 @@ export function createSavedConversations({ database, conversation, notice, onOpe
   async function exportRecords(records) {
     const numMissing = await exportConversations(records, history);
     if (numMissing > 0)
-      notice.show(`The file lacks ${count(numMissing, "picture")} that this browser cannot decode.`, panel.focusList);
+      notice.show(`The file lacks ${count(numMissing, "picture")} that this browser cannot decode.`, focusList);
   }
 
   /** @param {File} file */
   async function importFile(file) {
     const numConversations = await importConversations(file, history);
-    notice.show(`${count(numConversations, "conversation")} imported.`, panel.focusList);
+    notice.show(`${count(numConversations, "conversation")} imported.`, focusList);
   }
 
   /** @param {() => Promise<void>} action */
@@ -117,7 +119,7 @@ export function createSavedConversations({ database, conversation, notice, onOpe
       await action();
     } catch (error) {
       if (!(error instanceof HistoryError || error instanceof FileError)) throw error;
-      notice.show(error.message, panel.focusList);
+      notice.show(error.message, focusList);
     }
   }
 

@@ -55,7 +55,11 @@ export async function readStorage() {
     blob instanceof Blob ? `${blob.type} of ${blob.size} bytes` : "no blob",
   );
   database.close();
-  return { conversations: JSON.stringify(conversations), pictures, local: JSON.stringify({ ...localStorage }) };
+  return {
+    conversations: JSON.stringify(conversations),
+    pictures,
+    local: JSON.stringify(Object.entries(localStorage)),
+  };
 }
 
 /**

@@ -3,9 +3,17 @@ import { readFile } from "node:fs/promises";
 import type { Browser, Page } from "playwright-core";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
+import { hang } from "../../support/scripted-engine.ts";
 import { launchBrowser } from "./browser.ts";
-import { ask, expectTurns, openChat, waitUntilReady } from "./chat-page.ts";
-import { giveFile, readFocusedName, readStorage, refuseStorage, storeConversations } from "./in-page.js";
+import { ask, expectTurns, openChat, readAccessibleNames, waitUntilReady } from "./chat-page.ts";
+import {
+  giveFile,
+  measureOverhang,
+  readFocusedName,
+  readStorage,
+  refuseStorage,
+  storeConversations,
+} from "./in-page.js";
 
 const scene = await readFile(new URL("../../../models/fovea-shapes/examples/scene.png", import.meta.url));
 
@@ -18,12 +26,8 @@ beforeAll(async () => {
 afterAll(() => browser.close());
 
 async function giveScene(page: Page): Promise<void> {
-  await page.evaluate(giveFile, {
-    how: "drop",
-    name: "scene.png",
-    type: "image/png",
-    base64: scene.toString("base64"),
-  });
+  const file = { name: "scene.png", type: "image/png", base64: scene.toString("base64") };
+  await page.evaluate(giveFile, { how: "drop" as const, ...file });
   await page.locator("#tray img").waitFor();
 }
 
@@ -100,6 +104,20 @@ test("an answer that ends after its conversation was deleted does not bring it b
   await page.reload();
   await waitUntilReady(page);
   expect(await readTitles(page)).toEqual([]);
+});
+
+test("a question whose answer the page left is there after a reload, and can be asked again", async () => {
+  await using chat = await openChat(browser, { scripts: [["Answer", hang]] });
+  const { page } = chat;
+  await ask(page, "One?");
+  await page.getByText("Answer").first().waitFor();
+  await expect.poll(async () => (await page.evaluate(readStorage)).conversations).toContain("One?");
+  await page.reload();
+  await waitUntilReady(page);
+  await page.getByText("This question has no answer.").waitFor();
+  expect(await page.getByRole("alert").filter({ hasText: /./ }).count()).toBe(0);
+  await page.getByRole("button", { name: "Try again" }).click();
+  await expectTurns(page, [["One?", "Answer 2"]]);
 });
 
 test("the list is used with the keyboard alone: opened, renamed, pinned, searched", async () => {
@@ -244,4 +262,77 @@ test("two tabs show the same conversations", async () => {
   await other.getByRole("button", { name: "New" }).click();
   await ask(other, "Three?");
   await expect.poll(() => readTitles(page)).toEqual(["Three?", "One?"]);
+});
+
+test("on a narrow screen, the list is a drawer that takes the keyboard and gives it back", async () => {
+  await using chat = await openChat(browser, {
+    context: { viewport: { width: 360, height: 740 }, colorScheme: "dark" },
+  });
+  const { page } = chat;
+  const focused = async () => page.evaluate(readFocusedName);
+  await ask(page, "One?");
+  await expectTurns(page, [["One?", "Answer 1"]]);
+  await page.getByRole("button", { name: "Regenerate answer 1" }).click();
+  await expectTurns(page, [["One?", "Answer 2"]]);
+  await page.getByRole("button", { name: "Edit question 1" }).click();
+  expect(await page.evaluate(measureOverhang)).toBe(0);
+  const toggle = page.getByRole("button", { name: "Conversations", exact: true });
+  expect(await toggle.getAttribute("aria-expanded")).toBe("false");
+  expect(await page.getByRole("complementary", { name: "Conversations" }).count()).toBe(0);
+
+  await toggle.press("Enter");
+  expect(await focused()).toBe("Close conversations");
+  expect(await page.evaluate(measureOverhang)).toBe(0);
+  // The covered page is out of the accessibility tree.
+  expect(await readAccessibleNames(page, "textbox")).toEqual([]);
+  await page.getByRole("button", { name: "Delete One?" }).press("Enter");
+  await page.getByRole("button", { name: "Undo" }).waitFor();
+  expect(await focused()).toBe("Undo");
+  expect(await page.evaluate(measureOverhang)).toBe(0);
+  await page.keyboard.press("Enter");
+  await expect.poll(focused).toBe("One?");
+  await page.keyboard.press("Escape");
+  expect(await focused()).toBe("Conversations");
+  expect(await readAccessibleNames(page, "textbox")).toEqual(["Question"]);
+
+  await page.keyboard.press("Enter");
+  await page.getByRole("button", { name: "One?", exact: true }).press("Enter");
+  await expectTurns(page, [["One?", "Answer 2"]]);
+  expect(await page.getByRole("complementary", { name: "Conversations" }).count()).toBe(0);
+  expect(await focused()).toBe("question");
+});
+
+test("the accessibility tree has names for the list, the turn and its versions", async () => {
+  await using chat = await openChat(browser);
+  const { page } = chat;
+  await ask(page, "One?");
+  await expectTurns(page, [["One?", "Answer 1"]]);
+  await page.getByRole("button", { name: "Regenerate answer 1" }).click();
+  await expectTurns(page, [["One?", "Answer 2"]]);
+  await page.getByRole("button", { name: "One?", exact: true }).waitFor();
+  expect(await page.locator("#history").ariaSnapshot()).toBe(`\
+- complementary "Conversations":
+  - heading "Conversations" [level=2]
+  - button "Close conversations"
+  - searchbox "Search conversations"
+  - list "Conversations":
+    - listitem:
+      - button "One?"
+      - button "Pin One?"
+      - button "Rename One?"
+      - button "Export One?"
+      - button "Delete One?"
+  - button "Import"
+  - button "Export all"
+  - paragraph: Conversations stay in this browser.`);
+  const turn = await page.getByRole("article", { name: "Turn 1" }).ariaSnapshot();
+  expect(turn).toContain(`\
+  - group "Version 2 of 2":
+    - button "Previous version of turn 1": ‹
+    - text: 2/2
+    - button "Next version of turn 1" [disabled]: ›
+  - button "Regenerate answer 1": Regenerate
+  - button "Edit question 1": Edit
+  - button "Delete turn 1": Delete
+  - button "Code of request 1": Code`);
 });
