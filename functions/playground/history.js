@@ -19,7 +19,7 @@ const MAX_BYTES = 250_000_000;
 const MAX_TITLE_LENGTH = 80;
 
 /** @type {Limits} */
-export const defaultLimits = { maxConversations: MAX_CONVERSATIONS, maxBytes: MAX_BYTES };
+const defaultLimits = { maxConversations: MAX_CONVERSATIONS, maxBytes: MAX_BYTES };
 
 /** The message is for the reader. */
 export class HistoryError extends Error {}
@@ -309,7 +309,7 @@ function toStored({ id, parentId, question, answer, ending, isShown }, blobs) {
 }
 
 /** @param {readonly Pick<StoredTurn, "question" | "pictures">[]} turns */
-export function titleOf([first]) {
+function titleOf([first]) {
   return shorten(first?.question || first?.pictures[0]?.name || "Conversation");
 }
 

@@ -4,8 +4,8 @@
  */
 import { FileError } from "./conversation-file.js";
 import { exportConversations, importConversations } from "./conversation-transfer.js";
-import { History, HistoryError } from "./history.js";
 import { createHistoryPanel } from "./history-panel.js";
+import { History, HistoryError } from "./history.js";
 
 /** @import { Conversation } from "./conversation.js" */
 /** @import { ConversationRecord, Database } from "./database.js" */

@@ -111,7 +111,7 @@ test.for<[string, unknown, string]>([
   ["a later version", { ...file, version: 2 }, "version is 2; this page reads version 1."],
   [
     "too many conversations",
-    { ...file, conversations: Array(201).fill(conversation) },
+    { ...file, conversations: Array.from({ length: 201 }, () => conversation) },
     "conversations has 201 entries; the limit is 200.",
   ],
   [
