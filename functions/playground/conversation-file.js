@@ -32,7 +32,7 @@ const format = "fovea-conversations";
 const VERSION = 1;
 /** As many as the page keeps. */
 const MAX_CONVERSATIONS = 200;
-/** With all versions; nobody asks as many. */
+/** With all versions; far more than a reader asks in one conversation. */
 const MAX_TURNS = 2000;
 const MAX_SHORT_TEXT_LENGTH = 200;
 

@@ -11,7 +11,7 @@ import { TurnTree } from "./turn-tree.js";
 /** @import { History } from "./history.js" */
 /** @import { PictureBytes } from "./picture-bytes.js" */
 
-/** All that the page keeps, with its pictures in base64. Browsers hold no longer texts than half a gigabyte. */
+/** All that the page keeps, with its pictures in base64. A text in a browser has at most about half a gigabyte. */
 const MAX_FILE_BYTES = 400_000_000;
 
 /** So that the browser has begun to save the file. */

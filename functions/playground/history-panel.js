@@ -35,7 +35,7 @@ export function createHistoryPanel(on) {
   function open(isOpen) {
     panel.hidden = !isOpen;
     toggle.setAttribute("aria-expanded", String(isOpen));
-    // What the drawer covers cannot be reached.
+    // The drawer covers these elements, so the keyboard must not reach them.
     for (const element of behind) element.inert = isOpen && !hasRoom.matches;
     find(document, "#history-veil", HTMLElement).hidden = !isOpen || hasRoom.matches;
   }

@@ -7,6 +7,7 @@ import { TurnTree } from "./turn-tree.js";
 
 /** @import { Picture } from "./chat-request.js" */
 /** @import { ConversationRecord, Database, StoredPicture, StoredTurn } from "./database.js" */
+/** @import { PictureBytes } from "./picture-bytes.js" */
 /** @import { Turn } from "./turn-tree.js" */
 
 /** @typedef {{ readonly maxConversations: number, readonly maxBytes: number }} Limits */
@@ -286,7 +287,7 @@ export function formatMegabytes(numBytes) {
 
 /**
  * @param {readonly Turn[]} turns
- * @returns {Promise<Map<Picture, import("./picture-bytes.js").PictureBytes>>}
+ * @returns {Promise<Map<Picture, PictureBytes>>}
  */
 async function readBlobs(turns) {
   const pictures = [...new Set(turns.flatMap(({ question }) => question.pictures))];
@@ -297,7 +298,7 @@ async function readBlobs(turns) {
 
 /**
  * @param {Turn} turn
- * @param {ReadonlyMap<Picture, import("./picture-bytes.js").PictureBytes>} blobs
+ * @param {ReadonlyMap<Picture, PictureBytes>} blobs
  * @returns {StoredTurn}
  */
 function toStored({ id, parentId, question, answer, ending, isShown }, blobs) {

@@ -49,7 +49,7 @@ export function createNotice(announce) {
       if (onUndo) undo.focus();
     },
 
-    /** What was deleted can no longer be brought back. */
+    /** Closes a notice that offers to undo: after another change, undoing would be wrong. */
     forgetUndo() {
       if (undoShown !== null) hide();
     },
