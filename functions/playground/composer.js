@@ -4,6 +4,7 @@ import { createQuestionButton } from "./examples.js";
 import { createPictureTray, receiveFiles } from "./picture-tray.js";
 
 /** @import { Question } from "./chat-request.js" */
+/** @import { Turn } from "./turn-tree.js" */
 
 /**
  * @typedef {object} ComposerState
@@ -15,8 +16,10 @@ import { createPictureTray, receiveFiles } from "./picture-tray.js";
 
 /**
  * @param {object} on
- * @param {(question: Question) => boolean} on.ask  Returns whether the question was sent; if not, it stays here.
+ * @param {(question: Question, insteadOf: Turn | null) => boolean} on.ask  Returns whether the question was sent; if
+ *   not, it stays here.
  * @param {() => void} on.stop
+ * @param {(turn: Turn) => void} on.cancelEdit
  * @param {(question: Question) => void} on.code
  */
 export function createComposer(on) {
@@ -28,6 +31,13 @@ export function createComposer(on) {
   const choosePictures = find(form, "#choose-pictures", HTMLButtonElement);
   const pictureFiles = find(form, "#picture-files", HTMLInputElement);
   const problem = find(form, "#composer-problem", HTMLElement);
+  const editNote = find(form, "#edit-note", HTMLElement);
+  /**
+   * The turn whose question is edited, and what was written here before.
+   *
+   * @type {{ readonly turn: Turn, readonly draft: Question } | null}
+   */
+  let edit = null;
   const tray = createPictureTray({
     list: find(form, "#tray", HTMLElement),
     onProblem: showProblem,
@@ -57,13 +67,32 @@ export function createComposer(on) {
     question.style.setProperty("height", `${question.scrollHeight}px`);
   }
 
+  function endEdit() {
+    if (edit === null) return;
+    write(edit.draft);
+    edit = null;
+    editNote.hidden = true;
+    showProblem("");
+  }
+
+  function cancelEdit() {
+    if (edit === null) return;
+    const { turn } = edit;
+    endEdit();
+    on.cancelEdit(turn);
+  }
+
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     const written = read();
     if (written.question === "" && written.pictures.length === 0) return question.focus();
-    if (on.ask(written)) write({ question: "", pictures: [] });
+    if (!on.ask(written, edit?.turn ?? null)) return;
+    write({ question: "", pictures: [] });
+    endEdit();
   });
+  find(form, "#edit-cancel", HTMLButtonElement).addEventListener("click", cancelEdit);
   question.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") cancelEdit();
     // Enter also ends the composition of a character.
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
     event.preventDefault();
@@ -90,6 +119,20 @@ export function createComposer(on) {
   return {
     showProblem,
     write,
+    endEdit,
+
+    /**
+     * Sending asks the question in place of the turn's.
+     *
+     * @param {Turn} turn
+     */
+    edit(turn) {
+      endEdit();
+      edit = { turn, draft: read() };
+      write(turn.question);
+      editNote.hidden = false;
+      question.focus();
+    },
 
     focus() {
       question.focus();
@@ -103,7 +146,9 @@ export function createComposer(on) {
       choosePictures.hidden = !acceptsImages;
       question.placeholder = acceptsImages ? "Ask about a picture…" : "Ask something…";
       suggestionList.replaceChildren(
-        ...suggestions.map((text) => createQuestionButton(text, () => void on.ask({ question: text, pictures: [] }))),
+        ...suggestions.map((text) =>
+          createQuestionButton(text, () => void on.ask({ question: text, pictures: [] }, null)),
+        ),
       );
     },
   };

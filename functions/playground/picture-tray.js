@@ -1,5 +1,6 @@
 /** The pictures of the next question: chosen, dropped or pasted, shown small, each with a button to remove it. */
 import { create } from "./elements.js";
+import { toDataUrl } from "./picture-bytes.js";
 
 /** @import { Picture } from "./chat-request.js" */
 
@@ -56,13 +57,7 @@ export function createPictureTray({ list, onProblem, onRemove }) {
  * @returns {Promise<Picture>}
  */
 export async function readPicture(file) {
-  /** @type {PromiseWithResolvers<string>} */
-  const { promise, resolve, reject } = Promise.withResolvers();
-  const reader = new FileReader();
-  reader.addEventListener("load", () => resolve(/** @type {string} */ (reader.result)));
-  reader.addEventListener("error", () => reject(reader.error));
-  reader.readAsDataURL(file);
-  return { name: file instanceof File ? file.name : "picture", url: await promise };
+  return { name: file instanceof File ? file.name : "picture", url: await toDataUrl(file) };
 }
 
 /**

@@ -1,34 +1,62 @@
 /** One question and its answer on the page. */
 import { create, find, fromTemplate } from "./elements.js";
 import { appendSpans } from "./token-view.js";
+import { isAnswered } from "./turn-tree.js";
 
 /** @import { Figures } from "./answer.js" */
-/** @import { Question } from "./chat-request.js" */
 /** @import { ServerError } from "./server-client.js" */
 /** @import { TokenSpan } from "./token-spans.js" */
+/** @import { Turn } from "./turn-tree.js" */
 
 /** @typedef {ReturnType<typeof createTurnView>} TurnView */
 
 /** @type {Readonly<Record<string, string>>} */
 const endings = { length: "cut off at the token limit", stopped: "stopped" };
 
+/** The names of the buttons for screen readers, which may list them without the turns that they belong to. */
+const actions = /** @type {const} */ ({
+  previous: "Previous version of turn",
+  next: "Next version of turn",
+  regenerate: "Regenerate answer",
+  edit: "Edit question",
+  remove: "Delete turn",
+  code: "Code of request",
+});
+
+/** @typedef {keyof typeof actions} TurnAction */
+
 /**
- * @param {Question} question
- * @param {Readonly<Record<"grow" | "retry" | "edit" | "code", () => void>>} on
+ * Where a turn stands among the others.
+ *
+ * @typedef {object} TurnPlace
+ * @property {number} number  From 1, here and below.
+ * @property {number} version
+ * @property {number} numVersions
+ * @property {boolean} isLocked  An answer is streaming, so no turn can be changed.
  */
-export function createTurnView({ question, pictures }, on) {
+
+/**
+ * A turn that has ended is shown with its answer.
+ *
+ * @param {Turn} turn
+ * @param {Readonly<Record<"grow" | TurnAction, () => void>>} on
+ */
+export function createTurnView(turn, on) {
   const element = fromTemplate("turn-template", HTMLElement);
   const answer = find(element, ".answer", HTMLElement);
   const text = find(answer, ".answer-text", HTMLElement);
   const failure = find(answer, ".failure", HTMLElement);
   const figures = find(answer, ".figures", HTMLElement);
+  const versions = find(figures, ".versions", HTMLElement);
+  const buttons = [...element.querySelectorAll("button")];
 
-  find(element, ".question-text", HTMLElement).textContent = question;
+  find(element, ".question-text", HTMLElement).textContent = turn.question.question;
   find(element, ".question-pictures", HTMLElement).append(
-    ...pictures.map(({ name, url }) => create("li", {}, [create("img", { src: url, alt: name })])),
+    ...turn.question.pictures.map(({ name, url }) => create("li", {}, [create("img", { src: url, alt: name })])),
   );
-  for (const name of /** @type {const} */ (["retry", "edit", "code"])) {
-    find(answer, `[data-action=${name}]`, HTMLButtonElement).addEventListener("click", on[name]);
+  for (const button of buttons) {
+    const action = /** @type {TurnAction} */ (button.dataset.action);
+    button.addEventListener("click", () => on[action]());
   }
   /** @type {TokenSpan[]} */
   let unshown = [];
@@ -40,13 +68,69 @@ export function createTurnView({ question, pictures }, on) {
     on.grow();
   }
 
+  /** @param {Pick<ServerError, "message" | "param" | "status">} error */
+  function showFailure({ message, param, status }) {
+    answer.removeAttribute("aria-busy");
+    failure.hidden = false;
+    figures.hidden = false;
+    figures.classList.add("failed");
+    find(failure, ".failure-message", HTMLElement).textContent = message;
+    const details = [status === 0 ? "" : `status ${status}`, param === null ? "" : `about ${param}`];
+    find(failure, ".failure-detail", HTMLElement).textContent = details.filter((detail) => detail !== "").join(", ");
+  }
+
+  /**
+   * @param {Figures | null} measured
+   * @param {string | null} ending
+   */
+  function showFigures(measured, ending) {
+    answer.removeAttribute("aria-busy");
+    figures.hidden = false;
+    const shown = [...(measured === null ? [] : describeFigures(measured)), endings[ending ?? ""] ?? ""];
+    find(figures, ".figure-list", HTMLElement).replaceChildren(
+      ...shown.filter((words) => words !== "").map((words) => create("li", { textContent: words })),
+    );
+  }
+
+  /** @param {TurnAction[]} names  Focuses the first of them that can be used. */
+  function focusAction(...names) {
+    const found = names.map((name) => find(figures, `[data-action=${name}]`, HTMLButtonElement));
+    found.find(({ disabled }) => !disabled)?.focus();
+  }
+
+  if (isAnswered(turn)) {
+    text.textContent = turn.answer;
+    showFigures(null, turn.ending);
+  } else {
+    // Not an alert: it is no news.
+    failure.removeAttribute("role");
+    showFailure({ message: "This question has no answer.", param: null, status: 0 });
+  }
+
   return {
     element,
+
+    /** @param {TurnPlace} place */
+    place({ number, version, numVersions, isLocked }) {
+      element.setAttribute("aria-label", `Turn ${number}`);
+      versions.hidden = numVersions === 1;
+      versions.setAttribute("aria-label", `Version ${version} of ${numVersions}`);
+      find(versions, ".version", HTMLElement).textContent = `${version}/${numVersions}`;
+      for (const button of buttons) {
+        const action = /** @type {TurnAction} */ (button.dataset.action);
+        if (figures.contains(button)) button.setAttribute("aria-label", `${actions[action]} ${number}`);
+        const isAtEnd = action === "previous" ? version === 1 : action === "next" && version === numVersions;
+        button.disabled = action !== "code" && (isLocked || isAtEnd);
+      }
+    },
+
+    focusAction,
 
     start() {
       text.replaceChildren();
       failure.hidden = true;
       figures.hidden = true;
+      figures.classList.remove("failed");
       answer.setAttribute("aria-busy", "true");
     },
 
@@ -67,27 +151,14 @@ export function createTurnView({ question, pictures }, on) {
      */
     finish(measured, ending) {
       showSpans();
-      answer.removeAttribute("aria-busy");
-      figures.hidden = false;
-      const shown = [...(measured === null ? [] : describeFigures(measured)), endings[ending ?? ""] ?? ""];
-      find(figures, ".figure-list", HTMLElement).replaceChildren(
-        ...shown.filter((words) => words !== "").map((words) => create("li", { textContent: words })),
-      );
+      showFigures(measured, ending);
     },
 
     /** @param {ServerError} error */
-    fail({ message, param, status }) {
+    fail(error) {
       showSpans();
-      answer.removeAttribute("aria-busy");
-      failure.hidden = false;
-      find(failure, ".failure-message", HTMLElement).textContent = message;
-      const details = [status === 0 ? "" : `status ${status}`, param === null ? "" : `about ${param}`];
-      find(failure, ".failure-detail", HTMLElement).textContent = details.filter((detail) => detail !== "").join(", ");
-    },
-
-    /** A later question has been asked, so this turn's failure can no longer be retried. */
-    settle() {
-      find(failure, ".failure-actions", HTMLElement).hidden = true;
+      failure.setAttribute("role", "alert");
+      showFailure(error);
     },
   };
 }
