@@ -87,6 +87,7 @@ const freeTexts = new Set([
   "images[].image_url",
   "images[].image_url.url",
   "images[].image_embeds",
+  "images[].image_embeds.image_embeds",
   "stop",
   "stop[]",
   "input_file_id",
