@@ -109,9 +109,11 @@ interface FoundError {
 function readError(target: string, json: unknown): FoundError | null {
   if (isAnthropic(target)) {
     const { data } = anthropicErrorBody.safeParse(json);
-    return data === undefined
-      ? null
-      : { code: data.error.type, message: data.error.message, isOurs: data.error.type === "api_error" };
+    if (data !== undefined) {
+      return { code: data.error.type, message: data.error.message, isOurs: data.error.type === "api_error" };
+    }
+    // Whether another spelling of the path reaches the route is up to the service.
+    if (target.startsWith("/v1/messages")) return null;
   }
   const { data } = errorBody.safeParse(json);
   if (data === undefined) return null;
@@ -119,19 +121,32 @@ function readError(target: string, json: unknown): FoundError | null {
   return { code, message, isOurs: type === "server_error" && !busyCodes.has(code) };
 }
 
+/** Attacks spell paths in many ways, which the service reads as the URL standard does. */
 function isAnthropic(target: string): boolean {
-  return /^\/v1\/messages(?:\/count_tokens)?(?:\?|$)/.test(target);
+  return /^\/v1\/messages(?:\/count_tokens)?$/.test(pathOf(target));
+}
+
+function pathOf(target: string): string {
+  try {
+    return decodeURIComponent(new URL(target, "http://127.0.0.1").pathname);
+  } catch {
+    return target;
+  }
+}
+
+function isBusy(code: string): boolean {
+  return busyCodes.has(code) || code === "overloaded_error" || code === "timeout_error";
 }
 
 function errorFaults({ status, headers, text, target }: Answer, allowedCodes: readonly string[]): string[] {
   const type = headers["content-type"] ?? "";
   const found = readError(target, parse(text));
   if (!type.startsWith("application/json") || found === null) {
-    return [`Status ${status} without the form of an error: ${JSON.stringify(text.slice(0, 200))} (${type}).`];
+    return [`Status ${status} without ${isAnthropic(target) ? "Anthropic's" : "OpenAI's"} form of an error: ${JSON.stringify(text.slice(0, 200))} (${type}).`];
   }
   const { code, message, isOurs } = found;
   const faults: string[] = [];
-  if (status >= 500 && isOurs && !allowedCodes.includes(code)) faults.push(`Status ${status}, ${code}: ${message}`);
+  if (status >= 500 && (isOurs || !isBusy(code)) && !allowedCodes.includes(code)) faults.push(`Status ${status}, ${code}: ${message}`);
   if (text.length > MAX_ERROR_LENGTH) faults.push(`An error of ${text.length} characters, ${code}.`);
   return faults;
 }

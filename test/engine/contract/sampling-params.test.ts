@@ -83,6 +83,8 @@ test("an empty request is sampled at temperature 1 without limits", () => {
     ignoreEos: false,
     repetitionDetection: null,
     skipSpecialTokens: true,
+    keptSpecialTokens: [],
+    reasoning: null,
     logprobs: null,
     promptLogprobs: null,
     extraArgs: {},

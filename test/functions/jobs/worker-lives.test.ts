@@ -152,7 +152,7 @@ test.for([
   [{ JOB_SOURCE: "kafka://host/topic" }, /JOB_SOURCE starts with kafka:\/\/; expected one of sqs:\/\//],
   [{ JOB_SOURCE: "redis://host" }, /names no queue/],
   [{ JOB_SOURCE: "sqs://host" }, /names no queue/],
-  [{ JOB_SOURCE: "queue" }, /JOB_SOURCE .* expected an address/],
+  [{ JOB_SOURCE: "a queue" }, /JOB_SOURCE .* expected an address/],
   [{ JOB_RESULTS: "nowhere" }, /JOB_RESULTS is "nowhere"/],
   [{ JOB_WEBHOOK_SECRET: "short" }, /JOB_WEBHOOK_SECRET has a value/],
 ] as const)("rejects %o with the reason and exit code 2", async ([environment, reason]) => {
