@@ -112,12 +112,12 @@ function readError(target: string, json: unknown): FoundError | null {
     if (data !== undefined) {
       return { code: data.error.type, message: data.error.message, isOurs: data.error.type === "api_error" };
     }
-    // Whether another spelling of the path reaches the route is up to the service.
-    if (target.startsWith("/v1/messages")) return null;
   }
   const { data } = errorBody.safeParse(json);
   if (data === undefined) return null;
   const { code, message, type } = data.error;
+  // Another spelling of the path need not reach the route, and broken HTTP reaches none.
+  if (target.startsWith("/v1/messages") && code !== "invalid_request") return null;
   return { code, message, isOurs: type === "server_error" && !busyCodes.has(code) };
 }
 
@@ -142,11 +142,14 @@ function errorFaults({ status, headers, text, target }: Answer, allowedCodes: re
   const type = headers["content-type"] ?? "";
   const found = readError(target, parse(text));
   if (!type.startsWith("application/json") || found === null) {
-    return [`Status ${status} without ${isAnthropic(target) ? "Anthropic's" : "OpenAI's"} form of an error: ${JSON.stringify(text.slice(0, 200))} (${type}).`];
+    return [
+      `Status ${status} without ${isAnthropic(target) ? "Anthropic's" : "OpenAI's"} form of an error: ${JSON.stringify(text.slice(0, 200))} (${type}).`,
+    ];
   }
   const { code, message, isOurs } = found;
   const faults: string[] = [];
-  if (status >= 500 && (isOurs || !isBusy(code)) && !allowedCodes.includes(code)) faults.push(`Status ${status}, ${code}: ${message}`);
+  if (status >= 500 && (isOurs || !isBusy(code)) && !allowedCodes.includes(code))
+    faults.push(`Status ${status}, ${code}: ${message}`);
   if (text.length > MAX_ERROR_LENGTH) faults.push(`An error of ${text.length} characters, ${code}.`);
   return faults;
 }

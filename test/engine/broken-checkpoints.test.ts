@@ -93,7 +93,9 @@ test("a chat template that is not Jinja, a pipe or a folder is rejected with the
     const error = await load("llama", "chat_template.jinja", breakFile);
     expect(error).toMatchObject({
       code: "invalid_checkpoint",
-      message: expect.stringMatching(/^The chat template of the checkpoint \(chat_template\.jinja\) is not valid Jinja \([^\n]+\)\.$/),
+      message: expect.stringMatching(
+        /^The chat template of the checkpoint \(chat_template\.jinja\) is not valid Jinja \([^\n]+\)\.$/,
+      ),
     });
   }
   for (const breakFile of [asPipe, asFolder]) {
