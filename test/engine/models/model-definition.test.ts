@@ -1,5 +1,5 @@
 import { readFileSync } from "node:fs";
-import { join } from "node:path";
+import { join, relative } from "node:path";
 
 import type { ModelDefinition } from "../../../engine/models/model-definition.ts";
 import { findModelDefinition } from "../../../engine/models/registry.ts";
@@ -7,11 +7,15 @@ import type { ImageSize } from "../../../engine/multimodal/processing-info.ts";
 import { testModelDefinition } from "../../contracts/model-definition.ts";
 import type { ModelDefinitionFixture } from "../../contracts/model-definition.ts";
 import { goldensFolder } from "../../support/goldens.ts";
+import { writeHubCheckpoint } from "../../support/hub-checkpoints.ts";
+import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import { createGoldenInputs } from "../input/golden-inputs.ts";
 
 /** Sizes at which each model's processor changes its behaviour. */
 const checkpoints: readonly {
   readonly name: string;
+  /** Whether it is in `test/fixtures/hub/`. */
+  readonly isOfHub?: boolean;
   readonly sizes: readonly ImageSize[];
   readonly isTaken?: (size: ImageSize) => boolean;
 }[] = [
@@ -48,12 +52,53 @@ const checkpoints: readonly {
     ],
     isTaken: ({ width, height }) => Math.max(width, height) <= 200 * Math.min(width, height),
   },
+  {
+    name: "pixtral",
+    isOfHub: true,
+    // Patches of 16 in at most 160 x 160: exactly one patch, one more column, the limit, and above it.
+    sizes: [
+      { width: 16, height: 16 },
+      { width: 17, height: 16 },
+      { width: 160, height: 160 },
+      { width: 161, height: 160 },
+    ],
+  },
+  {
+    name: "mistral3",
+    isOfHub: true,
+    // Squares of 8 in at most 280 x 280.
+    sizes: [
+      { width: 8, height: 9 },
+      { width: 280, height: 280 },
+      { width: 281, height: 279 },
+    ],
+  },
 ];
 
-for (const { name, sizes, isTaken } of checkpoints) {
-  const config: unknown = JSON.parse(readFileSync(join(goldensFolder, name, "config.json"), "utf8"));
+for (const { name, isOfHub = false, sizes, isTaken } of checkpoints) {
+  const folder = isOfHub ? `../hub/${name}/v5` : name;
+  const config: unknown = JSON.parse(readFileSync(join(goldensFolder, folder, "config.json"), "utf8"));
   const definition = findModelDefinition(config);
-  testModelDefinition(name, definition, () => createFixture(name, definition, config), sizes, isTaken);
+  const createFixtureOf = isOfHub ? createHubFixture : createFixture;
+  testModelDefinition(name, definition, () => createFixtureOf(name, definition, config), sizes, isTaken);
+}
+
+/** The files of transformers 5, put together in a folder. */
+async function createHubFixture(
+  name: string,
+  definition: ModelDefinition,
+  config: unknown,
+): Promise<ModelDefinitionFixture> {
+  const folder = await createTemporaryFolder();
+  await writeHubCheckpoint(name, "v5", folder.path);
+  const fixture = await createFixture(relative(goldensFolder, folder.path), definition, config);
+  return {
+    ...fixture,
+    async [Symbol.asyncDispose]() {
+      await fixture[Symbol.asyncDispose]();
+      await folder[Symbol.asyncDispose]();
+    },
+  };
 }
 
 async function createFixture(

@@ -1,0 +1,16 @@
+/** Turns pictures into Pixtral's patches, on the threads that decode pictures. */
+import type { PixelProgram } from "../../multimodal/pixel-program.ts";
+import { patchTensors } from "../qwen2-vl/patch-values.ts";
+import { parsePixtralImageOptions, pixtralGrid } from "./image-options.ts";
+
+/** As described by `patchTensors`. */
+export const toTensors: PixelProgram = (image, options, { resample, valuesOfBytes }) => {
+  const parsed = parsePixtralImageOptions(options);
+  const { rows, columns } = pixtralGrid(image, parsed);
+  const patchSize = parsed.patchSize.width;
+  const mergeSize = parsed.spatial_merge_size;
+  const squareSize = patchSize * mergeSize;
+  const size = { width: columns * squareSize, height: rows * squareSize };
+  const picture = resample(image, { ...size, filter: parsed.resample });
+  return patchTensors(picture, { patchSize, mergeSize, numTimes: 1, values: valuesOfBytes(parsed.scaling) });
+};
