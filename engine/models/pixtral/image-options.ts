@@ -36,32 +36,31 @@ const imageOptions = z.object({
         ? { height: size.longest_edge, width: size.longest_edge }
         : { height: size.height, width: size.width },
     ),
-  /** Side of a patch. The encoder's own size is checked where both are known. */
+  /** Side of a patch, in pixels. Files also have it as an object, which does not count: see `encoderOptions`. */
   patch_size: z
     .union(
       [side, z.object({ height: side, width: side })],
       'an integer or an object such as {"height": 16, "width": 16}',
     )
-    .optional(),
-  /** Side of a square in patches; processor_config.json has it, and here it is the encoder's. */
+    .transform((patch) => (typeof patch === "number" ? patch : patch.height))
+    .default(16),
+  /** Side of a square, in patches. */
   spatial_merge_size: side.default(1),
   // Only pictures of a batch are padded, and the encoder computes them one by one.
   do_pad: flag.default(true),
   default_to_square: flag.default(true),
 });
 
-export interface PixtralImageOptions extends Omit<z.output<typeof imageOptions>, "patch_size"> {
-  readonly patchSize: ImageSize;
+export interface PixtralImageOptions extends z.output<typeof imageOptions> {
+  /** Side of a square of patches that becomes one embedding, in pixels. */
+  readonly squareSize: number;
   readonly scaling: ReturnType<typeof scalingOf>;
 }
 
-const DEFAULT_PATCH = 16;
-
 /** @throws EngineError like `parseProcessorOptions`. */
 export function parsePixtralImageOptions(json: ProcessorOptions): PixtralImageOptions {
-  const { patch_size: patch = DEFAULT_PATCH, ...options } = parseProcessorOptions(imageOptions, json);
-  const patchSize = typeof patch === "number" ? { width: patch, height: patch } : patch;
-  return { ...options, patchSize, scaling: scalingOf(options) };
+  const options = parseProcessorOptions(imageOptions, json);
+  return { ...options, squareSize: options.patch_size * options.spatial_merge_size, scaling: scalingOf(options) };
 }
 
 /** A picture divided into squares, each of which becomes one embedding. */
@@ -75,9 +74,8 @@ export interface SquareGrid {
  * here one is left.)
  */
 export function pixtralGrid({ width, height }: ImageSize, options: PixtralImageOptions): SquareGrid {
-  const { size, patchSize, spatial_merge_size: mergeSize } = options;
+  const { size, squareSize } = options;
   const ratio = Math.max(height / size.height, width / size.width, 1);
-  const squares = (length: number, patch: number): number =>
-    Math.ceil(Math.max(Math.floor(length / ratio), 1) / (patch * mergeSize));
-  return { rows: squares(height, patchSize.height), columns: squares(width, patchSize.width) };
+  const squares = (length: number): number => Math.ceil(Math.max(Math.floor(length / ratio), 1) / squareSize);
+  return { rows: squares(height), columns: squares(width) };
 }

@@ -7,10 +7,12 @@ import { parsePixtralImageOptions, pixtralGrid } from "./image-options.ts";
 export const toTensors: PixelProgram = (image, options, { resample, valuesOfBytes }) => {
   const parsed = parsePixtralImageOptions(options);
   const { rows, columns } = pixtralGrid(image, parsed);
-  const patchSize = parsed.patchSize.width;
-  const mergeSize = parsed.spatial_merge_size;
-  const squareSize = patchSize * mergeSize;
-  const size = { width: columns * squareSize, height: rows * squareSize };
+  const size = { width: columns * parsed.squareSize, height: rows * parsed.squareSize };
   const picture = resample(image, { ...size, filter: parsed.resample });
-  return patchTensors(picture, { patchSize, mergeSize, numTimes: 1, values: valuesOfBytes(parsed.scaling) });
+  return patchTensors(picture, {
+    patchSize: parsed.patch_size,
+    mergeSize: parsed.spatial_merge_size,
+    numTimes: 1,
+    values: valuesOfBytes(parsed.scaling),
+  });
 };

@@ -87,23 +87,17 @@ function numSquares({ rows, columns }: SquareGrid): number {
 }
 
 /**
- * The checkpoint's options with the encoder's sizes, which transformers has from processor_config.json. Throws
- * EngineError like `parsePixtralImageOptions`, and `invalid_checkpoint` for patches that the encoder does not accept.
+ * The checkpoint's options with the encoder's sizes. transformers has them from processor_config.json, and also does not
+ * read `patch_size` of preprocessor_config.json.
  */
 function encoderOptions({ preprocessorConfig, visionEncoder }: ProcessorContext): ProcessorOptions {
   const [, numFeatures] = visionEncoder.inputs[0]!.shape;
   const patchSize = Math.sqrt((numFeatures as number) / 3);
-  const options = {
-    patch_size: patchSize,
+  return {
     ...preprocessorConfig,
+    patch_size: patchSize,
     spatial_merge_size: visionEncoder.imageSize / patchSize,
   };
-  const { width, height } = parsePixtralImageOptions(options).patchSize;
-  if (width === patchSize && height === patchSize) return options;
-  throw new EngineError(
-    "invalid_checkpoint",
-    `The checkpoint's image processor makes patches of ${width}x${height} pixels; its vision encoder expects ${patchSize}x${patchSize}.`,
-  );
 }
 
 function requiredToken(tokenId: ProcessorContext["tokenId"], token: string): number {

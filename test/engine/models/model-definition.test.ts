@@ -1,5 +1,5 @@
 import { readFileSync } from "node:fs";
-import { join, relative } from "node:path";
+import { join } from "node:path";
 
 import type { ModelDefinition } from "../../../engine/models/model-definition.ts";
 import { findModelDefinition } from "../../../engine/models/registry.ts";
@@ -7,9 +7,7 @@ import type { ImageSize } from "../../../engine/multimodal/processing-info.ts";
 import { testModelDefinition } from "../../contracts/model-definition.ts";
 import type { ModelDefinitionFixture } from "../../contracts/model-definition.ts";
 import { goldensFolder } from "../../support/goldens.ts";
-import { writeHubCheckpoint } from "../../support/hub-checkpoints.ts";
-import { createTemporaryFolder } from "../../support/temporary-folder.ts";
-import { createGoldenInputs } from "../input/golden-inputs.ts";
+import { createGoldenInputs, createHubInputs, type GoldenInputs } from "../input/golden-inputs.ts";
 
 /** Sizes at which each model's processor changes its behaviour. */
 const checkpoints: readonly {
@@ -83,22 +81,12 @@ for (const { name, isOfHub = false, sizes, isTaken } of checkpoints) {
   testModelDefinition(name, definition, () => createFixtureOf(name, definition, config), sizes, isTaken);
 }
 
-/** The files of transformers 5, put together in a folder. */
 async function createHubFixture(
   name: string,
   definition: ModelDefinition,
   config: unknown,
 ): Promise<ModelDefinitionFixture> {
-  const folder = await createTemporaryFolder();
-  await writeHubCheckpoint(name, "v5", folder.path);
-  const fixture = await createFixture(relative(goldensFolder, folder.path), definition, config);
-  return {
-    ...fixture,
-    async [Symbol.asyncDispose]() {
-      await fixture[Symbol.asyncDispose]();
-      await folder[Symbol.asyncDispose]();
-    },
-  };
+  return toFixture(name, definition, config, await createHubInputs(name));
 }
 
 async function createFixture(
@@ -106,7 +94,15 @@ async function createFixture(
   definition: ModelDefinition,
   config: unknown,
 ): Promise<ModelDefinitionFixture> {
-  const inputs = await createGoldenInputs(name);
+  return toFixture(name, definition, config, await createGoldenInputs(name));
+}
+
+function toFixture(
+  name: string,
+  definition: ModelDefinition,
+  config: unknown,
+  inputs: GoldenInputs,
+): ModelDefinitionFixture {
   const { visionEncoder } = definition.configure(config);
   if (inputs.imageInputs === null || visionEncoder === null) throw new Error(`${name} takes no images`);
   return {
