@@ -66,6 +66,11 @@ export interface ImageSpelling extends ImageMarkers {
 export interface ModelDefinition {
   /** As in `architectures[0]` of config.json. */
   readonly architecture: string;
+  /**
+   * `vision_config.model_type` of its checkpoints, if other definitions have the same architecture. One of them leaves
+   * this out and takes all other checkpoints.
+   */
+  readonly towerType?: string;
   /** How images enter its prompts; null for a text model. */
   readonly images: MultiModalInputs<ProcessorContext> | null;
   /** Left out if the tokenizer has the image token, and the chat template places images. */

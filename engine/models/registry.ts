@@ -9,6 +9,7 @@ import { llamaDefinition, mistralDefinition, qwen2Definition } from "./llama/def
 import { llavaDefinition } from "./llava/definition.ts";
 import type { ModelDefinition } from "./model-definition.ts";
 import { persimmonDefinition } from "./persimmon/definition.ts";
+import { mistral3Definition, pixtralDefinition } from "./pixtral/definition.ts";
 import { qwen25VlDefinition } from "./qwen2-5-vl/definition.ts";
 import { qwen2VlDefinition } from "./qwen2-vl/definition.ts";
 
@@ -18,6 +19,8 @@ const definitions: readonly ModelDefinition[] = [
   qwen2Definition,
   persimmonDefinition,
   llavaDefinition,
+  pixtralDefinition,
+  mistral3Definition,
   idefics3Definition,
   smolVlmDefinition,
   fuyuDefinition,
@@ -29,6 +32,7 @@ const namesExpected = 'a list with the name of the model\'s class, such as ["Lla
 const architectureField = z.looseObject({
   architectures: z.array(z.string(), namesExpected).nonempty(namesExpected),
 });
+const towerField = z.object({ vision_config: z.object({ model_type: z.string() }) });
 
 /**
  * @param config The content of config.json.
@@ -36,9 +40,13 @@ const architectureField = z.looseObject({
  */
 export function findModelDefinition(config: unknown): ModelDefinition {
   const architecture = parseConfigObject(architectureField, config, "").architectures[0];
-  const definition = definitions.find((candidate) => candidate.architecture === architecture);
+  const towerType = towerField.safeParse(config).data?.vision_config.model_type;
+  const candidates = definitions.filter((candidate) => candidate.architecture === architecture);
+  const definition =
+    candidates.find((candidate) => candidate.towerType !== undefined && candidate.towerType === towerType) ??
+    candidates.find((candidate) => candidate.towerType === undefined);
   if (definition === undefined) {
-    const known = definitions.map((candidate) => candidate.architecture).join(", ");
+    const known = [...new Set(definitions.map((candidate) => candidate.architecture))].join(", ");
     throw new EngineError(
       "unsupported_model",
       `The architecture ${architecture} is not supported; supported are: ${known}.`,

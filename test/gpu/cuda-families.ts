@@ -23,6 +23,8 @@ export const cudaFamilies: readonly CudaFamily[] = [
   // Its vision tower gives rows of the decoder's own width.
   { name: "qwen2-vl", sizes: { intermediate_size: 128, vocab_size: 512 } },
   { name: "../hub/qwen2.5-vl/v4", sizes: { intermediate_size: 128, vocab_size: 512 } },
+  { name: "../hub/pixtral/v4", sizes: grouped },
+  { name: "../hub/mistral3/v4", sizes: grouped },
   { name: "fuyu", sizes: wide },
 ];
 

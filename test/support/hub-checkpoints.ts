@@ -44,7 +44,7 @@ export function hubCases(name: string): readonly HubCase[] {
 }
 
 /** The picture as a `data:` reference. */
-async function hubPictureReference(name: string): Promise<string> {
+export async function hubPictureReference(name: string): Promise<string> {
   const own = join(hubFolder, "pictures", name);
   if (!existsSync(own)) return pictureReference(name);
   return `data:image/png;base64,${(await readFile(own)).toString("base64")}`;

@@ -87,8 +87,12 @@ function selectStrategy(strategy: string): boolean {
   }
 }
 
-/** Negative indices count from the last of the `numLayers + 1` hidden states. */
-function featureLayers(setting: number | readonly number[], numLayers: number): number[] {
+/**
+ * Indices of hidden states from `vision_feature_layer`: negative ones count from the last of the `numLayers + 1`.
+ *
+ * @throws EngineError `unsupported_model` for a layer that does not exist.
+ */
+export function featureLayers(setting: number | readonly number[], numLayers: number): number[] {
   const layers = typeof setting === "number" ? [setting] : setting;
   return layers.map((layer) => {
     const index = layer < 0 ? numLayers + 1 + layer : layer;

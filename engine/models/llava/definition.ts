@@ -2,14 +2,14 @@
 import { invariant } from "../../contract/errors.ts";
 import { concat, reshape, slice } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
-import { applyActivation } from "../activation.ts";
+import { applyActivation, type ActivationName } from "../activation.ts";
 import { projectorContext, type GraphContext } from "../graph-context.ts";
 import { linear } from "../linear.ts";
 import { buildDecoderGraph } from "../llama/decoder-graph.ts";
 import { decoderDimensions } from "../llama/definition.ts";
 import type { ConfiguredModel, ModelDefinition, VisionEncoderDefinition } from "../model-definition.ts";
 import { createPictureEncoder } from "../vision-transformer/picture-encoder.ts";
-import { findPrefix } from "../weight-source.ts";
+import { findPrefix, type WeightSource } from "../weight-source.ts";
 import { parseLlavaConfig, type LlavaConfig } from "./config.ts";
 import { llavaInputs } from "./processor.ts";
 
@@ -24,10 +24,8 @@ export const llavaDefinition: ModelDefinition = {
       imageTokenId: config.imageTokenId,
       visionEncoder: llavaVisionEncoder(config, config.text.hiddenSize),
       buildDecoder(context, maxModelLen) {
-        const { weights } = context;
-        const prefix = findPrefix(weights, decoderPrefixes, "embed_tokens.weight");
-        const headName = weights.has("language_model.lm_head.weight") ? "language_model.lm_head" : "lm_head";
-        buildDecoderGraph(context, { config: config.text, prefix, headName, acceptsImages: true, maxModelLen });
+        const names = decoderNames(context.weights);
+        buildDecoderGraph(context, { config: config.text, ...names, acceptsImages: true, maxModelLen });
       },
     };
   },
@@ -43,6 +41,14 @@ export const towerPrefixes = [
 ];
 export const projectorPrefixes = ["multi_modal_projector.", "model.multi_modal_projector."];
 
+/** How the checkpoint names the decoder's tensors. */
+export function decoderNames(weights: WeightSource): { readonly prefix: string; readonly headName: string } {
+  return {
+    prefix: findPrefix(weights, decoderPrefixes, "embed_tokens.weight"),
+    headName: weights.has("language_model.lm_head.weight") ? "language_model.lm_head" : "lm_head",
+  };
+}
+
 /** @param hiddenSize Width of the decoder. */
 export function llavaVisionEncoder(config: Omit<LlavaConfig, "text">, hiddenSize: number): VisionEncoderDefinition {
   const { vision, numImageTokens } = config;
@@ -53,7 +59,13 @@ export function llavaVisionEncoder(config: Omit<LlavaConfig, "text">, hiddenSize
     hasProjector: true,
     embed(context, pixels) {
       const projector = projectorContext(context, pictureFeatures(context, config, pixels));
-      return project(projector.context, config, hiddenSize, projector.input);
+      const shape = {
+        activation: config.projectorActivation,
+        hasBias: config.projectorHasBias,
+        inFeatures: vision.hiddenSize * config.featureLayers.length,
+        outFeatures: hiddenSize,
+      };
+      return buildProjector(projector.context, shape, projector.input);
     },
   });
 }
@@ -74,19 +86,22 @@ function pictureFeatures(context: GraphContext, config: Omit<LlavaConfig, "text"
   return reshape(graph, "features.flat", features, flatShape, ["numImages * numImageTokens", featureSize]);
 }
 
-/** [tokens, features] to [tokens, hiddenSize]. */
-function project(context: GraphContext, config: Omit<LlavaConfig, "text">, hiddenSize: number, input: Value): Value {
+export interface ProjectorShape {
+  readonly activation: ActivationName;
+  readonly hasBias: boolean;
+  readonly inFeatures: number;
+  /** Width of the decoder. */
+  readonly outFeatures: number;
+}
+
+/** [tokens, inFeatures] to [tokens, outFeatures], with the precision of `projectorContext`. */
+export function buildProjector(context: GraphContext, shape: ProjectorShape, input: Value): Value {
   const { graph, weights, precision } = context;
+  const { activation, hasBias, inFeatures, outFeatures } = shape;
   const prefix = findPrefix(weights, projectorPrefixes, "linear_1.weight");
-  const hasBias = config.projectorHasBias;
-  const inFeatures = config.vision.hiddenSize * config.featureLayers.length;
-  const up = { name: `${prefix}linear_1`, inFeatures, outFeatures: hiddenSize, hasBias };
-  const activated = applyActivation(
-    graph,
-    `${prefix}activation`,
-    linear(context, input, up, precision.vision),
-    config.projectorActivation,
-  );
-  const down = { name: `${prefix}linear_2`, inFeatures: hiddenSize, outFeatures: hiddenSize, hasBias };
+  const up = { name: `${prefix}linear_1`, inFeatures, outFeatures, hasBias };
+  const raised = linear(context, input, up, precision.vision);
+  const activated = applyActivation(graph, `${prefix}activation`, raised, activation);
+  const down = { name: `${prefix}linear_2`, inFeatures: outFeatures, outFeatures, hasBias };
   return linear(context, activated, down, precision.vision);
 }

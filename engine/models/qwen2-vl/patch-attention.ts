@@ -23,37 +23,60 @@ export interface PatchAttentionOptions {
   readonly windows?: PatchWindows | null;
 }
 
+/** Projections of the patches, each float [numPatches, embedDim]. */
+export interface PatchProjections {
+  readonly query: Value;
+  readonly key: Value;
+  readonly value: Value;
+}
+
 /**
- * Attention between all patches of a picture, or between those of each window.
+ * Attention between all patches of a picture, or between those of each window, with its projections.
  *
  * @param input float [numPatches, embedDim], normalised.
  */
 export function patchAttention(
   context: GraphContext,
-  { embedDim, numHeads }: Pick<PatchRotaryConfig, "embedDim" | "numHeads">,
+  sizes: Pick<PatchRotaryConfig, "embedDim" | "numHeads">,
   name: string,
   input: Value,
-  { rotary: { positions, ...tables }, windows = null }: PatchAttentionOptions,
+  options: PatchAttentionOptions,
 ): Value {
   const { graph, precision } = context;
+  const { embedDim } = sizes;
   const layer = { name: `${name}.qkv`, inFeatures: embedDim, outFeatures: 3 * embedDim, hasBias: true };
   const packed = linear(context, input, layer, precision.vision);
-  const parts = split(graph, `${name}.parts`, packed, { axis: 1, sizes: [embedDim, embedDim, embedDim] });
+  const [query, key, value] = split(graph, `${name}.parts`, packed, {
+    axis: 1,
+    sizes: [embedDim, embedDim, embedDim],
+  });
+  const attended = attendPatches(context, sizes, name, { query, key, value }, options);
+  const output = { name: `${name}.proj`, inFeatures: embedDim, outFeatures: embedDim, hasBias: true };
+  return linear(context, attended, output, precision.vision);
+}
+
+/** Returns float [numPatches, embedDim]: what the patches attend to, before the output's projection. */
+export function attendPatches(
+  { graph }: GraphContext,
+  { embedDim, numHeads }: Pick<PatchRotaryConfig, "embedDim" | "numHeads">,
+  name: string,
+  { query, key, value }: PatchProjections,
+  { rotary: { positions, ...tables }, windows = null }: PatchAttentionOptions,
+): Value {
   const batchShape = graph.constant("vision.batch_shape", "int64", [3], [1, -1, embedDim]);
-  const [query, key, value] = parts.map((part, index) =>
-    reshape(graph, `${name}.batched.${index}`, part, batchShape, [1, patches, embedDim]),
-  ) as [Value, Value, Value];
+  const batched = (index: number, part: Value): Value =>
+    reshape(graph, `${name}.batched.${index}`, part, batchShape, [1, patches, embedDim]);
+  const rotated = (part: string, input: Value): Value =>
+    rotaryEmbedding(graph, `${name}.${part}.rotated`, { input, positions, ...tables });
   const projected = {
-    query: rotaryEmbedding(graph, `${name}.query.rotated`, { input: query, positions, ...tables }),
-    key: rotaryEmbedding(graph, `${name}.key.rotated`, { input: key, positions, ...tables }),
-    value,
+    query: rotated("query", batched(0, query)),
+    key: rotated("key", batched(1, key)),
+    value: batched(2, value),
   };
   const attended =
     windows === null
       ? multiHeadAttention(graph, name, { ...projected, numHeads })
       : windows.attend(name, projected, { numHeads, embedDim });
   const flatShape = graph.constant("vision.flat_shape", "int64", [2], [-1, embedDim]);
-  const flat = reshape(graph, `${name}.flat`, attended, flatShape, [patches, embedDim]);
-  const output = { name: `${name}.proj`, inFeatures: embedDim, outFeatures: embedDim, hasBias: true };
-  return linear(context, flat, output, precision.vision);
+  return reshape(graph, `${name}.flat`, attended, flatShape, [patches, embedDim]);
 }

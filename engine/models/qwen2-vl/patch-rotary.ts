@@ -31,12 +31,17 @@ export interface PatchRotaryConfig {
   /** Side of the squares of patches that become one embedding. */
   readonly mergeSize: number;
   readonly ropeTheta: number;
+  /**
+   * Whether rows and columns take turns in the frequencies of a whole head. By default both have the same frequencies,
+   * those of half of a head.
+   */
+  readonly alternatesFrequencies?: boolean;
 }
 
 /** Angles of each patch: half of the frequencies rotate with its row, half with its column. */
 export function createPatchRotary(
   { graph, precision }: GraphContext,
-  { embedDim, numHeads, mergeSize, ropeTheta }: PatchRotaryConfig,
+  { embedDim, numHeads, mergeSize, ropeTheta, alternatesFrequencies = false }: PatchRotaryConfig,
   pixels: Value,
   grid: Value,
 ): PatchRotary {
@@ -64,17 +69,22 @@ export function createPatchRotary(
   );
 
   const numFrequencies = embedDim / numHeads / 4;
-  const frequencies = new Float32Array(numFrequencies).map(
-    (_, frequency) => 1 / Math.fround(ropeTheta ** (frequency / numFrequencies)),
-  );
-  const frequencyRow = graph.constant("vision.frequencies", "float32", [1, numFrequencies], frequencies);
+  const frequencyRow = (name: string, offset: number): Value => {
+    const frequencies = new Float32Array(numFrequencies).map(
+      (_, frequency) => 1 / Math.fround(ropeTheta ** ((frequency + offset) / numFrequencies)),
+    );
+    return graph.constant(name, "float32", [1, numFrequencies], frequencies);
+  };
+  const rowFrequencies = frequencyRow("vision.frequencies", 0);
+  const columnFrequencies = alternatesFrequencies ? frequencyRow("vision.column_frequencies", 0.5) : rowFrequencies;
   const columnShape = graph.constant("column_shape", "int64", [2], [-1, 1]);
-  const anglesOf = (name: string, position: Value): Value => {
+  const anglesOf = (name: string, position: Value, frequencies: Value): Value => {
     const positions = cast(graph, `${name}.float`, position, "float32");
     const asColumn = reshape(graph, `${name}.column`, positions, columnShape, [patches, 1]);
-    return multiply(graph, `${name}.angles`, asColumn, frequencyRow);
+    return multiply(graph, `${name}.angles`, asColumn, frequencies);
   };
-  const angles = concat(graph, "angles", [anglesOf("rows", row), anglesOf("columns", column)], 1);
+  const halves = [anglesOf("rows", row, rowFrequencies), anglesOf("columns", column, columnFrequencies)];
+  const angles = concat(graph, "angles", halves, 1);
   const oneRow = graph.constant("one_row", "int64", [2], [1, -1]);
   return {
     cosCache: cast(graph, "angles.cos.cast", cosine(graph, "angles.cos", angles), precision.activations),

@@ -1,6 +1,6 @@
 /** An input processor for a recorded checkpoint, without graphs: everything between a request and the engine. */
 import { readFile } from "node:fs/promises";
-import { join } from "node:path";
+import { join, relative } from "node:path";
 
 import type { EngineConfig, ImageLimits } from "../../../engine/contract/config.ts";
 import { createDataUrlImageSource } from "../../../engine/images/data-url-image-source.ts";
@@ -14,6 +14,8 @@ import { findModelDefinition } from "../../../engine/models/registry.ts";
 import { loadChatTemplate } from "../../../engine/text/chat-template.ts";
 import { loadTokenizer } from "../../../engine/text/tokenizer.ts";
 import { goldensFolder } from "../../support/goldens.ts";
+import { writeHubCheckpoint } from "../../support/hub-checkpoints.ts";
+import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 
 export const imageLimits: ImageLimits = {
   maxImagesPerPrompt: 3,
@@ -73,6 +75,20 @@ export async function createGoldenInputs(name: string, overrides: GoldenOverride
     options,
     imageInputs,
     [Symbol.asyncDispose]: async () => imageInputs?.[Symbol.asyncDispose](),
+  };
+}
+
+/** Of a folder below `test/fixtures/hub/`, with the files of transformers 5. */
+export async function createHubInputs(name: string, overrides: GoldenOverrides = {}): Promise<GoldenInputs> {
+  const folder = await createTemporaryFolder();
+  await writeHubCheckpoint(name, "v5", folder.path);
+  const inputs = await createGoldenInputs(relative(goldensFolder, folder.path), overrides);
+  return {
+    ...inputs,
+    async [Symbol.asyncDispose]() {
+      await inputs[Symbol.asyncDispose]();
+      await folder[Symbol.asyncDispose]();
+    },
   };
 }
 

@@ -30,6 +30,16 @@ const families: Readonly<Record<string, { readonly fields: readonly string[]; re
   MistralForCausalLM: { fields: [...llamaText, "sliding_window"] },
   Qwen2ForCausalLM: { fields: [...llamaText, "sliding_window"] },
   LlavaForConditionalGeneration: { fields: [...inText(llamaText), ...tower] },
+  Mistral3ForConditionalGeneration: {
+    fields: [
+      ...inText([...llamaText, "sliding_window"]),
+      ...["num_hidden_layers", "num_attention_heads", "hidden_size", "intermediate_size", "head_dim", "patch_size"].map(
+        (field) => `vision_config.${field}`,
+      ),
+      "spatial_merge_size",
+    ],
+    config: { text_config: {}, vision_config: { model_type: "pixtral" } },
+  },
   Idefics3ForConditionalGeneration: { fields: [...inText(llamaText), ...tower, "scale_factor"] },
   SmolVLMForConditionalGeneration: { fields: [...inText(llamaText), ...tower, "scale_factor"] },
   FuyuForCausalLM: {

@@ -7,6 +7,7 @@ import { parseFuyuConfig } from "../../../engine/models/fuyu/config.ts";
 import { parseIdefics3Config, unevenSides } from "../../../engine/models/idefics3/config.ts";
 import { parseDecoderConfig } from "../../../engine/models/llama/config.ts";
 import { parseLlavaConfig } from "../../../engine/models/llava/config.ts";
+import { parseMistral3Config, parsePixtralConfig } from "../../../engine/models/pixtral/config.ts";
 import { parseQwen25VlConfig } from "../../../engine/models/qwen2-5-vl/config.ts";
 import { parseQwen2VlConfig } from "../../../engine/models/qwen2-vl/config.ts";
 import { findModelDefinition } from "../../../engine/models/registry.ts";
@@ -67,8 +68,8 @@ const refusals: readonly (readonly [config: Readonly<Record<string, unknown>>, m
     'config.json: text_config.hidden_act = "relu" is not supported',
   ],
   [
-    { ...llava, vision_config: { model_type: "pixtral" } },
-    'config.json: vision_config.model_type = "pixtral" is not supported',
+    { ...llava, vision_config: { model_type: "dinov2" } },
+    'config.json: vision_config.model_type = "dinov2" is not supported',
   ],
   [
     { ...llava, vision_config: { ...llava.vision_config, patch_size: 7 } },
@@ -374,6 +375,90 @@ test.for([
   expect(message).toContain(`config.json: vision_config.${field} = ${JSON.stringify(value)} is not supported`);
   expect(message).toContain(reason);
 });
+
+const pixtral = {
+  architectures: ["LlavaForConditionalGeneration"],
+  image_token_index: 10,
+  text_config: {
+    hidden_size: 5120,
+    head_dim: 128,
+    intermediate_size: 14336,
+    model_type: "mistral",
+    num_hidden_layers: 40,
+    rms_norm_eps: 1e-5,
+    rope_theta: 1e9,
+    sliding_window: null,
+    vocab_size: 131072,
+  },
+  vision_config: {
+    head_dim: 64,
+    hidden_act: "silu",
+    image_size: 1024,
+    model_type: "pixtral",
+    patch_size: 16,
+    rope_theta: 10000,
+  },
+  vision_feature_layer: -1,
+  vision_feature_select_strategy: "full",
+};
+const mistral3 = {
+  architectures: ["Mistral3ForConditionalGeneration"],
+  image_token_index: 10,
+  text_config: { ...pixtral.text_config, intermediate_size: 32768 },
+  vision_config: { ...pixtral.vision_config, image_size: 1540, patch_size: 14 },
+};
+
+test("the hub's configuration of Pixtral 12B leaves out most sizes of its tower", () => {
+  const config = parsePixtralConfig(pixtral);
+  expect(config).toMatchObject({
+    text: { headDim: 128, numHeads: 32, numKvHeads: 8, rope: { theta: 1e9 } },
+    vision: { embedDim: 1024, numLayers: 24, numHeads: 16, intermediateSize: 4096, patchSize: 16, mergeSize: 1 },
+    imageTokenId: 10,
+    projectorHasBias: true,
+    featureLayers: [24],
+    hasPatchMerger: false,
+  });
+  expect(findModelDefinition(pixtral).towerType).toBe("pixtral");
+  expect(findModelDefinition(llava).towerType).toBeUndefined();
+});
+
+test("transformers 5 spells the tower's rotary embedding in another way", () => {
+  const { rope_theta: _, ...rest } = pixtral.vision_config;
+  const vision = { ...rest, rope_parameters: { rope_theta: 500, rope_type: "axial" } };
+  expect(parsePixtralConfig({ ...pixtral, vision_config: vision }).vision.ropeTheta).toBe(500);
+});
+
+test("Mistral 3 merges squares of patches and has no biases in its projector", () => {
+  expect(parseMistral3Config(mistral3)).toMatchObject({
+    vision: { patchSize: 14, mergeSize: 2 },
+    projectorHasBias: false,
+    featureLayers: [24],
+    hasPatchMerger: true,
+  });
+});
+
+test.for([
+  [{ ...pixtral, vision_feature_select_strategy: "default" }, 'vision_feature_select_strategy = "default"'],
+  [{ ...pixtral, vision_feature_layer: 25 }, "vision_feature_layer = 25"],
+  [{ ...pixtral, projector_hidden_act: "mish" }, 'projector_hidden_act = "mish"'],
+  [{ ...pixtral, quantization_config: {} }, "quantization_config = {}"],
+  [withTower(pixtral, { hidden_act: "mish" }), 'vision_config.hidden_act = "mish"'],
+  [withTower(pixtral, { num_channels: 1 }), "vision_config.num_channels = 1"],
+  [withTower(pixtral, { num_attention_heads: 3 }), "vision_config.num_attention_heads = 3"],
+  [withTower(pixtral, { head_dim: 32 }), "vision_config.head_dim = 32"],
+  [withTower(pixtral, { rope_parameters: { rope_type: "yarn" } }), 'vision_config.rope_parameters.rope_type = "yarn"'],
+  [withTower(mistral3, { model_type: "siglip_vision_model" }), 'vision_config.model_type = "siglip_vision_model"'],
+  [{ ...mistral3, vision_feature_layer: [-2, -1] }, "vision_feature_layer = [-2,-1]"],
+  [{ ...mistral3, text_config: { model_type: "ministral3" } }, 'text_config.model_type = "ministral3"'],
+] as const)("a model with Pixtral's tower is rejected by name: %s", ([config, field]) => {
+  const { code, message } = errorOf(() => findModelDefinition(config).configure(config));
+  expect(code).toBe("unsupported_model");
+  expect(message).toContain(`config.json: ${field} is not supported`);
+});
+
+function withTower(config: typeof pixtral | typeof mistral3, fields: object): object {
+  return { ...config, vision_config: { ...config.vision_config, ...fields } };
+}
 
 test("tiles are rejected if transformers does not place their patches evenly", () => {
   const recorded = JSON.parse(readFileSync(join(goldensFolder, "smolvlm/uneven_sides.json"), "utf8")) as number[];

@@ -7,11 +7,13 @@ import type { ImageSize } from "../../../engine/multimodal/processing-info.ts";
 import { testModelDefinition } from "../../contracts/model-definition.ts";
 import type { ModelDefinitionFixture } from "../../contracts/model-definition.ts";
 import { goldensFolder } from "../../support/goldens.ts";
-import { createGoldenInputs } from "../input/golden-inputs.ts";
+import { createGoldenInputs, createHubInputs, type GoldenInputs } from "../input/golden-inputs.ts";
 
 /** Sizes at which each model's processor changes its behaviour. */
 const checkpoints: readonly {
   readonly name: string;
+  /** Whether it is in `test/fixtures/hub/`. */
+  readonly isOfHub?: boolean;
   readonly sizes: readonly ImageSize[];
   readonly isTaken?: (size: ImageSize) => boolean;
 }[] = [
@@ -48,12 +50,43 @@ const checkpoints: readonly {
     ],
     isTaken: ({ width, height }) => Math.max(width, height) <= 200 * Math.min(width, height),
   },
+  {
+    name: "pixtral",
+    isOfHub: true,
+    // Patches of 16 in at most 160 x 160: exactly one patch, one more column, the limit, and above it.
+    sizes: [
+      { width: 16, height: 16 },
+      { width: 17, height: 16 },
+      { width: 160, height: 160 },
+      { width: 161, height: 160 },
+    ],
+  },
+  {
+    name: "mistral3",
+    isOfHub: true,
+    // Squares of 8 in at most 280 x 280.
+    sizes: [
+      { width: 8, height: 9 },
+      { width: 280, height: 280 },
+      { width: 281, height: 279 },
+    ],
+  },
 ];
 
-for (const { name, sizes, isTaken } of checkpoints) {
-  const config: unknown = JSON.parse(readFileSync(join(goldensFolder, name, "config.json"), "utf8"));
+for (const { name, isOfHub = false, sizes, isTaken } of checkpoints) {
+  const folder = isOfHub ? `../hub/${name}/v5` : name;
+  const config: unknown = JSON.parse(readFileSync(join(goldensFolder, folder, "config.json"), "utf8"));
   const definition = findModelDefinition(config);
-  testModelDefinition(name, definition, () => createFixture(name, definition, config), sizes, isTaken);
+  const createFixtureOf = isOfHub ? createHubFixture : createFixture;
+  testModelDefinition(name, definition, () => createFixtureOf(name, definition, config), sizes, isTaken);
+}
+
+async function createHubFixture(
+  name: string,
+  definition: ModelDefinition,
+  config: unknown,
+): Promise<ModelDefinitionFixture> {
+  return toFixture(name, definition, config, await createHubInputs(name));
 }
 
 async function createFixture(
@@ -61,7 +94,15 @@ async function createFixture(
   definition: ModelDefinition,
   config: unknown,
 ): Promise<ModelDefinitionFixture> {
-  const inputs = await createGoldenInputs(name);
+  return toFixture(name, definition, config, await createGoldenInputs(name));
+}
+
+function toFixture(
+  name: string,
+  definition: ModelDefinition,
+  config: unknown,
+  inputs: GoldenInputs,
+): ModelDefinitionFixture {
   const { visionEncoder } = definition.configure(config);
   if (inputs.imageInputs === null || visionEncoder === null) throw new Error(`${name} takes no images`);
   return {

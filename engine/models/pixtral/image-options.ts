@@ -1,0 +1,81 @@
+/** Pixtral's preprocessor_config.json, and the grid of squares that it makes from a picture. */
+import { z } from "zod";
+
+import type { ProcessorOptions } from "../../multimodal/multimodal-processor.ts";
+import type { ImageSize } from "../../multimodal/processing-info.ts";
+import {
+  always,
+  edge,
+  filter,
+  flag,
+  integer,
+  parseProcessorOptions,
+  scalingFields,
+  scalingOf,
+  scalingShape,
+} from "../../multimodal/processor-options.ts";
+
+const clipMean: [number, number, number] = [0.48145466, 0.4578275, 0.40821073];
+const clipStd: [number, number, number] = [0.26862954, 0.26130258, 0.27577711];
+
+const expectedSize = 'an object such as {"longest_edge": 1024} or {"height": 1024, "width": 1024}';
+const side = integer(1, 1024);
+
+const imageOptions = z.object({
+  ...scalingFields,
+  image_mean: scalingShape.image_mean.default(clipMean),
+  image_std: scalingShape.image_std.default(clipStd),
+  do_resize: always("this model always resizes pictures to whole patches").default(true),
+  resample: filter.default("bicubic"),
+  /** A picture that is larger in either direction is scaled down until it fits. */
+  size: z
+    .union([z.strictObject({ longest_edge: edge }), z.strictObject({ height: edge, width: edge })], expectedSize)
+    .default({ longest_edge: 1024 })
+    .transform((size) =>
+      "longest_edge" in size
+        ? { height: size.longest_edge, width: size.longest_edge }
+        : { height: size.height, width: size.width },
+    ),
+  /** Side of a patch, in pixels. Files also have it as an object, which does not count: see `encoderOptions`. */
+  patch_size: z
+    .union(
+      [side, z.object({ height: side, width: side })],
+      'an integer or an object such as {"height": 16, "width": 16}',
+    )
+    .transform((patch) => (typeof patch === "number" ? patch : patch.height))
+    .default(16),
+  /** Side of a square, in patches. */
+  spatial_merge_size: side.default(1),
+  // Only pictures of a batch are padded, and the encoder computes them one by one.
+  do_pad: flag.default(true),
+  default_to_square: flag.default(true),
+});
+
+export interface PixtralImageOptions extends z.output<typeof imageOptions> {
+  /** Side of a square of patches that becomes one embedding, in pixels. */
+  readonly squareSize: number;
+  readonly scaling: ReturnType<typeof scalingOf>;
+}
+
+/** @throws EngineError like `parseProcessorOptions`. */
+export function parsePixtralImageOptions(json: ProcessorOptions): PixtralImageOptions {
+  const options = parseProcessorOptions(imageOptions, json);
+  return { ...options, squareSize: options.patch_size * options.spatial_merge_size, scaling: scalingOf(options) };
+}
+
+/** A picture divided into squares, each of which becomes one embedding. */
+export interface SquareGrid {
+  readonly rows: number;
+  readonly columns: number;
+}
+
+/**
+ * The squares that cover the picture, after it is scaled down to fit. (transformers fails if scaling leaves no pixel;
+ * here one is left.)
+ */
+export function pixtralGrid({ width, height }: ImageSize, options: PixtralImageOptions): SquareGrid {
+  const { size, squareSize } = options;
+  const ratio = Math.max(height / size.height, width / size.width, 1);
+  const squares = (length: number): number => Math.ceil(Math.max(Math.floor(length / ratio), 1) / squareSize);
+  return { rows: squares(height), columns: squares(width) };
+}

@@ -1,0 +1,86 @@
+/** From patches to embeddings: Pixtral's tower, Mistral 3's patch merger, and the projector of LLaVA. */
+import { invariant } from "../../contract/errors.ts";
+import { cast, concat, reshape, transpose } from "../../graph/standard-ops.ts";
+import type { Value } from "../../graph/value.ts";
+import { projectorContext, type GraphContext } from "../graph-context.ts";
+import { linear } from "../linear.ts";
+import { buildProjector, projectorPrefixes, towerPrefixes } from "../llava/definition.ts";
+import type { VisionEncoderDefinition } from "../model-definition.ts";
+import { patches } from "../qwen2-vl/patch-rotary.ts";
+import { findPrefix } from "../weight-source.ts";
+import type { PixtralConfig } from "./config.ts";
+import { buildVisionTower, rmsNorm } from "./vision-tower.ts";
+
+const pixelValues = "pixel_values";
+const imageGrid = "image_grid_thw";
+const squares = "numSquares";
+
+export function pixtralVisionEncoder(config: PixtralConfig): VisionEncoderDefinition {
+  const { patchSize, mergeSize } = config.vision;
+  return {
+    inputs: [
+      { name: pixelValues, elementType: "float32", shape: [patches, numFeatures(config)] },
+      { name: imageGrid, elementType: "int64", shape: [3] },
+    ],
+    imageSize: patchSize * mergeSize,
+    numImageTokens: 1,
+    hasProjector: true,
+    build: (context) => buildVisionEncoder(context, config),
+  };
+}
+
+/** `pixel_values` and `image_grid_thw` to `image_features` [1, numPatches / mergeSize^2, hiddenSize]. */
+function buildVisionEncoder(context: GraphContext, config: PixtralConfig): void {
+  const { graph, weights, precision } = context;
+  const { vision, text, featureLayers } = config;
+  const features = numFeatures(config);
+  const input = graph.input(pixelValues, "float32", [1, patches, features]);
+  const grid = graph.input(imageGrid, "int64", [1, 3]);
+  const flatTarget = graph.constant("patches.flat_shape", "int64", [2], [-1, features]);
+  const flat = reshape(graph, "patches.flat", input, flatTarget, [patches, features]);
+  const pixels = cast(graph, "pixels", flat, precision.activations);
+  const prefix = findPrefix(weights, towerPrefixes, "patch_conv.weight");
+  const states = buildVisionTower(context, vision, prefix, { pixels, grid, featureLayers });
+  const [first] = states;
+  invariant(first !== undefined, "there is at least one feature layer");
+  const hidden = states.length === 1 ? first : concat(graph, "features", states, 1);
+
+  const projector = projectorContext(context, hidden);
+  const projected = buildProjector(
+    projector.context,
+    {
+      activation: config.projectorActivation,
+      hasBias: config.projectorHasBias,
+      inFeatures: vision.embedDim * states.length,
+      outFeatures: text.hiddenSize,
+    },
+    config.hasPatchMerger ? mergePatches(projector.context, config, projector.input) : projector.input,
+  );
+  const itemTarget = graph.constant("item_shape", "int64", [3], [1, -1, text.hiddenSize]);
+  const item = cast(graph, "projected.cast", projected, "float32");
+  graph.output(reshape(graph, "image_features", item, itemTarget, [1, "numEmbeddings", text.hiddenSize]));
+}
+
+function numFeatures({ vision: { numChannels, patchSize } }: PixtralConfig): number {
+  return numChannels * patchSize ** 2;
+}
+
+/**
+ * [numPatches, embedDim] to [numSquares, embedDim]: a norm, and a linear layer over the patches of each square. Its
+ * inputs are feature by feature, and for each feature patch by patch.
+ */
+function mergePatches(context: GraphContext, { vision, text }: PixtralConfig, input: Value): Value {
+  const { graph, weights, precision } = context;
+  const { embedDim, mergeSize } = vision;
+  const prefix = findPrefix(weights, projectorPrefixes, "linear_1.weight");
+  const normalised = rmsNorm(context, `${prefix}norm`, input, { size: embedDim, epsilon: text.rmsNormEpsilon });
+  const patchesPerSquare = mergeSize ** 2;
+  const inFeatures = patchesPerSquare * embedDim;
+  const squareTarget = graph.constant("merger.square_shape", "int64", [3], [-1, patchesPerSquare, embedDim]);
+  const bySquare = reshape(graph, "merger.squares", normalised, squareTarget, [squares, patchesPerSquare, embedDim]);
+  const byFeature = transpose(graph, "merger.features", bySquare, [0, 2, 1]);
+  const flatTarget = graph.constant("merger.flat_shape", "int64", [2], [-1, inFeatures]);
+  const flat = reshape(graph, "merger.flat", byFeature, flatTarget, [squares, inFeatures]);
+  const layer = { name: `${prefix}patch_merger.merging_layer`, inFeatures, outFeatures: embedDim, hasBias: false };
+  return linear(context, flat, layer, precision.vision);
+}

@@ -1,0 +1,54 @@
+/** The patches of a resized picture. */
+import type { RgbImage } from "../../multimodal/pixel-program.ts";
+
+export interface PatchLayout {
+  /** Side of a patch, in pixels. */
+  readonly patchSize: number;
+  /** Side of the squares of patches that become one embedding; the picture divides into them. */
+  readonly mergeSize: number;
+  /** Number of pictures that a patch spans. */
+  readonly numTimes: number;
+  /** For each channel [256]. */
+  readonly values: readonly Float32Array[];
+}
+
+/**
+ * `pixel_values` float32 [numPatches, 3 * temporal * patch * patch]: squares row by row, the patches of each row by row,
+ * a patch's planes of colour one after the other, each repeated for every picture in time; and `image_grid_thw` int64
+ * [3]: 1, rows and columns of patches.
+ */
+export function patchTensors(picture: RgbImage, { patchSize, mergeSize, numTimes, values }: PatchLayout) {
+  const squareSize = patchSize * mergeSize;
+  const rows = picture.height / squareSize;
+  const columns = picture.width / squareSize;
+  const numPatches = rows * columns * mergeSize * mergeSize;
+  const planeLength = patchSize * patchSize;
+  const numFeatures = values.length * numTimes * planeLength;
+  const pixelValues = new Float32Array(numPatches * numFeatures);
+  let to = 0;
+  for (let patch = 0; patch < numPatches; patch++) {
+    const square = Math.floor(patch / (mergeSize * mergeSize));
+    const inner = patch % (mergeSize * mergeSize);
+    const top = Math.floor(square / columns) * squareSize + Math.floor(inner / mergeSize) * patchSize;
+    const left = (square % columns) * squareSize + (inner % mergeSize) * patchSize;
+    for (const [channel, valueOf] of values.entries()) {
+      const plane = to;
+      for (let row = top; row < top + patchSize; row++) {
+        let from = (row * picture.width + left) * 3 + channel;
+        for (let column = 0; column < patchSize; column++) {
+          pixelValues[to++] = valueOf[picture.data[from]!]!;
+          from += 3;
+        }
+      }
+      for (let time = 1; time < numTimes; time++) {
+        pixelValues.copyWithin(to, plane, plane + planeLength);
+        to += planeLength;
+      }
+    }
+  }
+  const grid = BigInt64Array.of(1n, BigInt(rows * mergeSize), BigInt(columns * mergeSize));
+  return new Map([
+    ["pixel_values", { elementType: "float32", shape: [numPatches, numFeatures], data: pixelValues }],
+    ["image_grid_thw", { elementType: "int64", shape: [3], data: grid }],
+  ] as const);
+}
