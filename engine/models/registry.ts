@@ -5,7 +5,7 @@ import { EngineError } from "../contract/errors.ts";
 import { parseConfigObject } from "./config-field.ts";
 import { fuyuDefinition } from "./fuyu/definition.ts";
 import { idefics3Definition, smolVlmDefinition } from "./idefics3/definition.ts";
-import { llamaDefinition, mistralDefinition, qwen2Definition } from "./llama/definition.ts";
+import { llamaDefinition, mistralDefinition, qwen2Definition, qwen3Definition } from "./llama/definition.ts";
 import { llavaDefinition } from "./llava/definition.ts";
 import type { ModelDefinition } from "./model-definition.ts";
 import { persimmonDefinition } from "./persimmon/definition.ts";
@@ -16,6 +16,7 @@ const definitions: readonly ModelDefinition[] = [
   llamaDefinition,
   mistralDefinition,
   qwen2Definition,
+  qwen3Definition,
   persimmonDefinition,
   llavaDefinition,
   idefics3Definition,

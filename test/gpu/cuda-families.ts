@@ -17,6 +17,7 @@ export const cudaFamilies: readonly CudaFamily[] = [
   { name: "llama", sizes: grouped },
   { name: "mistral", sizes: grouped },
   { name: "qwen2", sizes: grouped },
+  { name: "qwen3", sizes: grouped },
   { name: "llava-default", sizes: grouped },
   { name: "llava-siglip", sizes: grouped },
   { name: "smolvlm", sizes: grouped },

@@ -1,13 +1,14 @@
 /** The decoder graph of the Llama family. Its inputs and outputs are those of `DecoderGraph`. */
 import { quickGelu, simplifiedLayerNormalization, skipSimplifiedLayerNormalization } from "../../graph/contrib-ops.ts";
-import { gatherRows, multiply } from "../../graph/standard-ops.ts";
+import { gatherRows, multiply, reshape } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { createDecoderInputs } from "../decoder-graph/create-decoder-inputs.ts";
 import type { DecoderInputs, Rotary } from "../decoder-graph/decoder-inputs.ts";
 import { createRotary } from "../decoder-graph/rotary.ts";
+import { tokens } from "../decoder-graph/sizes.ts";
 import { embedTokens, headTensor, outputLogits } from "../decoder-graph/vocabulary.ts";
 import { parameter, type GraphContext } from "../graph-context.ts";
-import { jointLinear, linear, separate, type LinearLayer } from "../linear.ts";
+import { jointLinear, linear, separate, type JointProjection, type LinearLayer } from "../linear.ts";
 import type { DecoderConfig } from "./config.ts";
 
 export interface DecoderOptions {
@@ -109,10 +110,11 @@ function attention(
     hasBias,
   });
   const layers = [projection("q", numHeads), projection("k", numKvHeads), projection("v", numKvHeads)];
+  const projected = jointLinear(context, `${name}.qkv`, input, layers, context.precision.linear);
   return inputs.attend({
     name,
     layer,
-    projected: jointLinear(context, `${name}.qkv`, input, layers, context.precision.linear),
+    projected: config.normalisesQueryAndKey ? withNorms(context, config, name, projected) : projected,
     rotary,
     numHeads,
     numKvHeads,
@@ -121,6 +123,31 @@ function attention(
     // The rotary tables contain the scale.
     scale: 1,
   });
+}
+
+/** The projections with an RMS norm over each head of query and key; all heads share its weights. */
+function withNorms(
+  context: GraphContext,
+  { numHeads, numKvHeads, headDim, rmsNormEpsilon: epsilon }: DecoderConfig,
+  name: string,
+  projected: JointProjection,
+): JointProjection {
+  const { graph } = context;
+  const widths = [numHeads * headDim, numKvHeads * headDim, numKvHeads * headDim] as const;
+  const [query, key, value] = separate(graph, `${name}.qkv`, projected, widths);
+  const headShape = graph.constant("attention.head_shape", "int64", [2], [-1, headDim]);
+  const normalised = (part: string, rows: Value, features: number): Value => {
+    const norm = `${name}.${part}_norm`;
+    const heads = reshape(graph, `${norm}.heads`, rows, headShape, [`N * ${part}Heads`, headDim]);
+    const weight = parameter(context, `${norm}.weight`, [headDim]);
+    const output = simplifiedLayerNormalization(graph, norm, { input: heads, weight, epsilon });
+    const rowShape = graph.constant(`attention.${part}_shape`, "int64", [2], [-1, features]);
+    return reshape(graph, `${norm}.rows`, output, rowShape, [tokens, features]);
+  };
+  return {
+    kind: "separate",
+    values: [normalised("q", query, widths[0]), normalised("k", key, widths[1]), value],
+  };
 }
 
 function outputProjection(config: DecoderConfig, name: string): LinearLayer {

@@ -29,6 +29,7 @@ const families: Readonly<Record<string, { readonly fields: readonly string[]; re
   LlamaForCausalLM: { fields: llamaText },
   MistralForCausalLM: { fields: [...llamaText, "sliding_window"] },
   Qwen2ForCausalLM: { fields: [...llamaText, "sliding_window"] },
+  Qwen3ForCausalLM: { fields: [...llamaText, "sliding_window"] },
   LlavaForConditionalGeneration: { fields: [...inText(llamaText), ...tower] },
   Idefics3ForConditionalGeneration: { fields: [...inText(llamaText), ...tower, "scale_factor"] },
   SmolVLMForConditionalGeneration: { fields: [...inText(llamaText), ...tower, "scale_factor"] },

@@ -13,6 +13,7 @@ const maxLength = 512;
 const checkpoints = [
   "llama",
   "qwen2",
+  "qwen3",
   "mistral",
   "llava-default",
   "llava-full",

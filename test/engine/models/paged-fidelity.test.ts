@@ -15,6 +15,7 @@ const numBlocks = 200;
 const checkpoints = [
   "llama",
   "qwen2",
+  "qwen3",
   "mistral",
   "llava-default",
   "llava-full",
