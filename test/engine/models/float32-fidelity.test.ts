@@ -17,6 +17,7 @@ const checkpoints = [
   "mistral",
   "llava-default",
   "llava-full",
+  "llava-qwen3",
   "llava-siglip",
   "smolvlm",
   "fuyu",
