@@ -11,6 +11,7 @@ import type { ModelDefinition } from "./model-definition.ts";
 import { persimmonDefinition } from "./persimmon/definition.ts";
 import { qwen25VlDefinition } from "./qwen2-5-vl/definition.ts";
 import { qwen2VlDefinition } from "./qwen2-vl/definition.ts";
+import { qwen3VlDefinition } from "./qwen3-vl/definition.ts";
 
 const definitions: readonly ModelDefinition[] = [
   llamaDefinition,
@@ -24,6 +25,7 @@ const definitions: readonly ModelDefinition[] = [
   fuyuDefinition,
   qwen2VlDefinition,
   qwen25VlDefinition,
+  qwen3VlDefinition,
 ];
 
 const namesExpected = 'a list with the name of the model\'s class, such as ["LlamaForCausalLM"]';

@@ -24,6 +24,7 @@ export const cudaFamilies: readonly CudaFamily[] = [
   // Its vision tower gives rows of the decoder's own width.
   { name: "qwen2-vl", sizes: { intermediate_size: 128, vocab_size: 512 } },
   { name: "../hub/qwen2.5-vl/v4", sizes: { intermediate_size: 128, vocab_size: 512 } },
+  { name: "../hub/qwen3-vl/v4", sizes: { intermediate_size: 128, vocab_size: 512, num_hidden_layers: 3 } },
   { name: "fuyu", sizes: wide },
 ];
 

@@ -1,6 +1,6 @@
 /** The decoder graph of the Llama family. Its inputs and outputs are those of `DecoderGraph`. */
 import { quickGelu, simplifiedLayerNormalization, skipSimplifiedLayerNormalization } from "../../graph/contrib-ops.ts";
-import { gatherRows, multiply, reshape } from "../../graph/standard-ops.ts";
+import { add, gatherRows, multiply, reshape } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { createDecoderInputs } from "../decoder-graph/create-decoder-inputs.ts";
 import type { DecoderInputs, Rotary } from "../decoder-graph/decoder-inputs.ts";
@@ -24,6 +24,12 @@ export interface DecoderOptions {
    * graph. If left out, a token has one position.
    */
   readonly rotarySections?: readonly [number, number, number];
+  /** Whether the three positions take turns among the frequencies. Default: each has a run of frequencies. */
+  readonly interleavesSections?: boolean;
+  /**
+   * Number of first layers, fewer than all, to whose outputs images add features of their own (DeepStack). Default 0.
+   */
+  readonly numImageLevels?: number;
 }
 
 /**
@@ -37,7 +43,10 @@ export function buildDecoderGraph(context: GraphContext, options: DecoderOptions
   const rotary = rotaryOf(context, options);
   const tableName = `${prefix}embed_tokens.weight`;
 
-  let hidden = embedTokens(context, inputs, { tableName, size: config, acceptsImages });
+  const { numImageLevels = 0 } = options;
+  const size = { tableName, size: config, acceptsImages, numLevels: numImageLevels };
+  const { embedded, levels } = embedTokens(context, inputs, size);
+  let hidden = embedded;
   let residual: Value | null = null;
   for (let layer = 0; layer < config.numLayers; layer++) {
     const name = `${prefix}layers.${layer}`;
@@ -53,13 +62,18 @@ export function buildDecoderGraph(context: GraphContext, options: DecoderOptions
     hidden = linear(context, attended, outputProjection(config, `${name}.self_attn`), context.precision.linear);
     [normalised, residual] = normalise(context, options, `${name}.post_attention_layernorm`, hidden, residual);
     hidden = gatedPerceptron(context, config, `${name}.mlp`, normalised);
+    const level = levels[layer];
+    if (level !== undefined) hidden = add(graph, `${name}.with_images`, hidden, level);
   }
   const [normalised] = normalise(context, options, `${prefix}norm`, hidden, residual);
   const names = { isTied: config.tieWordEmbeddings, tableName: `${prefix}embed_tokens`, headName };
   outputLogits(context, normalised, headTensor(context.weights, names), config);
 }
 
-function rotaryOf(context: GraphContext, { config, maxModelLen, rotarySections }: DecoderOptions): Rotary {
+function rotaryOf(
+  context: GraphContext,
+  { config, maxModelLen, rotarySections, interleavesSections = false }: DecoderOptions,
+): Rotary {
   return createRotary(context, {
     rope: config.rope,
     rotaryDim: config.headDim,
@@ -67,7 +81,7 @@ function rotaryOf(context: GraphContext, { config, maxModelLen, rotarySections }
     // Query and key are each multiplied by half of the scores' scale (its root). The CPU's product of one row with many,
     // which decoding uses, has a fast form only without a scale afterwards.
     factor: config.headDim ** -0.25,
-    ...(rotarySections === undefined ? {} : { sections: rotarySections }),
+    ...(rotarySections === undefined ? {} : { sections: rotarySections, interleavesSections }),
   });
 }
 

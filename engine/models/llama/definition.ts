@@ -31,5 +31,5 @@ function createDecoderDefinition(architecture: string, family: DecoderFamily): M
 
 export function decoderDimensions(config: DecoderConfig): DecoderDimensions {
   const { numLayers, numKvHeads, headDim, hiddenSize, vocabSize } = config;
-  return { numLayers, numKvHeads, headDim, hiddenSize, vocabSize };
+  return { numLayers, numKvHeads, headDim, hiddenSize, imageWidth: hiddenSize, vocabSize };
 }

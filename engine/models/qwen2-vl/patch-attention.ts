@@ -33,9 +33,10 @@ export function patchAttention(
   { embedDim, numHeads }: Pick<PatchRotaryConfig, "embedDim" | "numHeads">,
   name: string,
   input: Value,
-  { rotary: { positions, ...tables }, windows = null }: PatchAttentionOptions,
+  { rotary: { positions, cosCache, sinCache }, windows = null }: PatchAttentionOptions,
 ): Value {
   const { graph, precision } = context;
+  const tables = { cosCache, sinCache };
   const layer = { name: `${name}.qkv`, inFeatures: embedDim, outFeatures: 3 * embedDim, hasBias: true };
   const packed = linear(context, input, layer, precision.vision);
   const parts = split(graph, `${name}.parts`, packed, { axis: 1, sizes: [embedDim, embedDim, embedDim] });

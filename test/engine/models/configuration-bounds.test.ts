@@ -47,6 +47,17 @@ const families: Readonly<Record<string, { readonly fields: readonly string[]; re
       ...["patch_size", "spatial_merge_size", "temporal_patch_size"].map((field) => `vision_config.${field}`),
     ],
   },
+  Qwen3VLForConditionalGeneration: {
+    fields: [
+      ...llamaText,
+      ...["depth", "hidden_size", "intermediate_size", "num_heads", "out_hidden_size"].map(
+        (field) => `vision_config.${field}`,
+      ),
+      ...["patch_size", "spatial_merge_size", "temporal_patch_size", "num_position_embeddings"].map(
+        (field) => `vision_config.${field}`,
+      ),
+    ],
+  },
   Qwen2VLForConditionalGeneration: {
     fields: [
       ...llamaText,
