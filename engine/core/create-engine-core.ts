@@ -33,7 +33,7 @@ export async function createEngineCore(
   const { decoder: graph } = options.model;
   const processors = await createProcessors(options, progress);
   const encoderCache = new EncoderCache(
-    planEncoderCache(graph.hiddenSize, options.maxEmbeddingsPerImage).maxNumEmbeddings,
+    planEncoderCache(graph.imageWidth, options.maxEmbeddingsPerImage).maxNumEmbeddings,
   );
   using loaded = new DisposableStack();
   const { decoder, kvManager } = loadDecoder(options);
@@ -54,7 +54,7 @@ export async function createEngineCore(
     processors,
     sampler: new Sampler(processors, logits),
     logits,
-    hiddenSize: graph.hiddenSize,
+    imageWidth: graph.imageWidth,
     progress,
   });
   loaded.move();

@@ -59,8 +59,8 @@ export function loadVisionEncoder(config: EngineConfig, model: BuiltModel): Visi
   if (visionEncoder === null) return null;
   const options = visionEncoderSessionOptions(config, model);
   return visionEncoder.form === "export"
-    ? new ExportedVisionEncoder(visionEncoder, decoder.hiddenSize, options)
-    : new BuiltVisionEncoder(visionEncoder, decoder.hiddenSize, options);
+    ? new ExportedVisionEncoder(visionEncoder, decoder.imageWidth, options)
+    : new BuiltVisionEncoder(visionEncoder, decoder.imageWidth, options);
 }
 
 function loadPagedDecoder(options: DecoderOptions, graph: DecoderGraph, blockSize: number): LoadedDecoder {

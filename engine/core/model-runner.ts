@@ -29,7 +29,7 @@ export interface ModelRunnerParts {
   readonly sampler: Sampler;
   /** The memory in which the sampler expects the logits of each step. */
   readonly logits: StepLogits;
-  readonly hiddenSize: number;
+  readonly imageWidth: number;
   readonly progress: StepProgress;
 }
 
@@ -157,7 +157,7 @@ export class ModelRunner implements Disposable {
 
   /** If two prompts of this step share an image, both list it and it is encoded once. */
   #encodeImages(images: readonly ImageFeature[]): void {
-    const { encoderCache, visionEncoder, hiddenSize } = this.#parts;
+    const { encoderCache, visionEncoder, imageWidth } = this.#parts;
     for (const image of images) {
       const { mmHash, tensors } = image;
       if (encoderCache.has(mmHash)) continue;
@@ -165,13 +165,13 @@ export class ModelRunner implements Disposable {
       const data = visionEncoder.encode(image);
       encoderCache.store(mmHash, data);
       if (tensors.has(embeddingsField)) continue;
-      const shape = [data.length / hiddenSize, hiddenSize];
+      const shape = [data.length / imageWidth, imageWidth];
       this.#encoderOutputs.push({ mmHash, embeddings: { elementType: "float32", shape, data } });
     }
   }
 
   #gatherEmbeddings({ sequence, firstToken, numTokens }: PrefillChunk): SpanEmbeddings {
-    const { encoderCache, hiddenSize } = this.#parts;
+    const { encoderCache, imageWidth } = this.#parts;
     const endToken = firstToken + numTokens;
     const positions: bigint[] = [];
     const rows: Float32Array[] = [];
@@ -179,11 +179,11 @@ export class ModelRunner implements Disposable {
       const embeddings = encoderCache.get(image.mmHash);
       visitEmbeddings(image, firstToken, endToken, (token, embeddingRow) => {
         positions.push(BigInt(token - firstToken));
-        rows.push(embeddings.subarray(embeddingRow * hiddenSize, (embeddingRow + 1) * hiddenSize));
+        rows.push(embeddings.subarray(embeddingRow * imageWidth, (embeddingRow + 1) * imageWidth));
       });
     }
-    const gathered = new Float32Array(rows.length * hiddenSize);
-    rows.forEach((row, index) => gathered.set(row, index * hiddenSize));
+    const gathered = new Float32Array(rows.length * imageWidth);
+    rows.forEach((row, index) => gathered.set(row, index * imageWidth));
     return { embeddings: gathered, positions: BigInt64Array.from(positions) };
   }
 

@@ -42,7 +42,7 @@ export class DecodeBatch implements Disposable {
       run.setInput("positions", Tensor.fromTypedArray("int64", this.#positions, [3, numSlots]));
     }
     if (!graph.acceptsImages) return;
-    run.setInput("image_embeds", Tensor.fromTypedArray("float32", new Float32Array(0), [0, graph.hiddenSize]));
+    run.setInput("image_embeds", Tensor.fromTypedArray("float32", new Float32Array(0), [0, graph.imageWidth]));
     run.setInput("image_positions", Tensor.fromTypedArray("int64", new BigInt64Array(0), [0, 1]));
   }
 

@@ -83,7 +83,7 @@ export class InPlaceDecoder implements Decoder {
   #prefill(span: TokenSpan, logits: Float32Array): void {
     const { sequence, firstToken, endToken, numLogits, embeddings } = span;
     const { kvSlot } = sequence;
-    const { hiddenSize, vocabSize, acceptsImages, takesPositions } = this.#graph;
+    const { imageWidth, vocabSize, acceptsImages, takesPositions } = this.#graph;
     invariant(kvSlot !== null, "a prompt is computed without a KV slot");
     const range = { firstSlot: kvSlot, numSlots: 1 };
     this.#kvCache.prepare(range, span);
@@ -97,7 +97,7 @@ export class InPlaceDecoder implements Decoder {
     run.setOutput("logits", Tensor.fromTypedArray("float32", logits, [numLogits, vocabSize]));
     if (acceptsImages) {
       const numEmbeddings = embeddings.positions.length;
-      const rows = Tensor.fromTypedArray("float32", embeddings.embeddings, [numEmbeddings, hiddenSize]);
+      const rows = Tensor.fromTypedArray("float32", embeddings.embeddings, [numEmbeddings, imageWidth]);
       run.setInput("image_embeds", rows);
       run.setInput("image_positions", Tensor.fromTypedArray("int64", embeddings.positions, [numEmbeddings, 1]));
     }

@@ -98,19 +98,19 @@ export function fillScratchInputs({ arrays }: StepRegion<PackedLayouts>, { numTo
   arrays.image_rows.fill(TEXT_ROW);
 }
 
-/** Rows of image embeddings for the run, row-major [rows, hiddenSize], which `image_rows` names; null for none. */
+/** Rows of image embeddings for the run, row-major [rows, imageWidth], which `image_rows` names; null for none. */
 export function placeEmbeddings(
   { arrays }: StepRegion<PackedLayouts>,
   spans: readonly TokenSpan[],
-  hiddenSize: number,
+  imageWidth: number,
 ): Float32Array | null {
   const numRows = spans.reduce((sum, { embeddings }) => sum + embeddings.positions.length, 0);
   if (numRows === 0) return null;
-  const pool = new Float32Array(numRows * hiddenSize);
+  const pool = new Float32Array(numRows * imageWidth);
   let poolRow = 0;
   let firstToken = 0;
   for (const { embeddings, firstToken: start, endToken } of spans) {
-    pool.set(embeddings.embeddings, poolRow * hiddenSize);
+    pool.set(embeddings.embeddings, poolRow * imageWidth);
     for (const position of embeddings.positions) {
       arrays.image_rows[firstToken + Number(position)] = BigInt(poolRow++);
     }

@@ -26,7 +26,7 @@ export interface PackedRunParts {
   readonly kvView: KvView;
   readonly inputMemory: StepMemory;
   readonly logits: RunLogits;
-  /** [1, hiddenSize], for runs without images; null for a text model. */
+  /** [1, imageWidth], for runs without images; null for a text model. */
   readonly emptyPool: Tensor | null;
   /** Options of a run that neither captures nor replays a graph; null if the session captures none. */
   readonly eagerOptions: RunOptions | null;
@@ -73,7 +73,7 @@ export class PackedRun implements Disposable {
   /**
    * Blocks until KV and logits are written.
    *
-   * @param imagePool Row-major [rows, hiddenSize]; null for a run without images.
+   * @param imagePool Row-major [rows, imageWidth]; null for a run without images.
    * @param graphOptions Name the CUDA graph that the run captures or replays; null runs eagerly. A replay reads none of
    *   the bindings, only the memory that was bound when it was captured.
    * @throws EngineError `runtime_failed`.
@@ -81,7 +81,7 @@ export class PackedRun implements Disposable {
   run(imagePool: Float32Array | null, graphOptions: RunOptions | null): void {
     const { graph, emptyPool, logits } = this.#parts;
     if (imagePool !== null) {
-      const shape = [imagePool.length / graph.hiddenSize, graph.hiddenSize];
+      const shape = [imagePool.length / graph.imageWidth, graph.imageWidth];
       using pool = Tensor.fromTypedArray("float32", imagePool, shape);
       this.#binding.bindInput("image_pool", pool);
       this.#hasImages = true;

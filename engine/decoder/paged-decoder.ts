@@ -139,8 +139,8 @@ export class PagedDecoder implements Decoder {
     const maxLength = Math.max(...spans.map(({ endToken }) => endToken));
     const maxNewTokens = Math.max(...spans.map(({ firstToken, endToken }) => endToken - firstToken));
     run.setBounds({ maxNewTokens, maxLength, minLongestLength: maxLength });
-    const { acceptsImages, hiddenSize } = this.#graph;
-    run.run(acceptsImages ? placeEmbeddings(run.inputs, spans, hiddenSize) : null, null);
+    const { acceptsImages, imageWidth } = this.#graph;
+    run.run(acceptsImages ? placeEmbeddings(run.inputs, spans, imageWidth) : null, null);
   }
 }
 
@@ -225,8 +225,8 @@ function createParts(
 
 function emptyPoolOf(graph: DecoderGraph, session: Session, owned: DisposableStack): Tensor | null {
   if (!graph.acceptsImages) return null;
-  const pool = owned.use(session.allocateTensor("float32", [1, graph.hiddenSize]));
-  pool.copyFrom(new Float32Array(graph.hiddenSize));
+  const pool = owned.use(session.allocateTensor("float32", [1, graph.imageWidth]));
+  pool.copyFrom(new Float32Array(graph.imageWidth));
   return pool;
 }
 

@@ -29,7 +29,7 @@ export interface MultiModalParts {
   readonly model: Pick<BuiltModel, "imageTokenId" | "contentHash"> & {
     /** Null if the model does not accept images. Its graph may not be written yet. */
     readonly visionEncoder: ProcessorContext["visionEncoder"] | null;
-    readonly decoder: Pick<BuiltModel["decoder"], "hiddenSize">;
+    readonly decoder: Pick<BuiltModel["decoder"], "imageWidth">;
   };
   readonly tokenizer: Tokenizer;
   /** preprocessor_config.json or its replacement; null for a checkpoint without one. */
@@ -97,7 +97,7 @@ export function createImageInputs(
     limits: imageLimits,
     promptText: createPromptText(tokenizer),
     modelContentHash: model.contentHash,
-    hiddenSize: model.decoder.hiddenSize,
+    hiddenSize: model.decoder.imageWidth,
   });
   return {
     imageTokenId,

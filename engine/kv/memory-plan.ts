@@ -56,9 +56,9 @@ export interface EncoderCachePlan {
 }
 
 /** @param maxEmbeddingsPerImage 0 for a text model. */
-export function planEncoderCache(hiddenSize: number, maxEmbeddingsPerImage: number): EncoderCachePlan {
+export function planEncoderCache(imageWidth: number, maxEmbeddingsPerImage: number): EncoderCachePlan {
   if (maxEmbeddingsPerImage === 0) return { maxNumEmbeddings: 0, maxBytes: 0 };
-  const embeddingBytes = hiddenSize * Float32Array.BYTES_PER_ELEMENT;
+  const embeddingBytes = imageWidth * Float32Array.BYTES_PER_ELEMENT;
   const maxNumEmbeddings = Math.max(maxEmbeddingsPerImage, Math.floor(ENCODER_CACHE_BYTES / embeddingBytes));
   return { maxNumEmbeddings, maxBytes: maxNumEmbeddings * embeddingBytes };
 }
@@ -105,13 +105,13 @@ export interface MemorySettings {
 }
 
 export function planMemory(
-  decoder: KvShape & Pick<DecoderShape, "hiddenSize" | "vocabSize">,
+  decoder: KvShape & Pick<DecoderShape, "imageWidth" | "vocabSize">,
   { weights, decoderRunBytes, visionRunBytes }: ModelCosts,
   settings: MemorySettings,
 ): MemoryPlan {
   const { maxNumSequences, maxNumBatchedTokens, maxModelLen, maxEmbeddingsPerImage } = settings;
   const kvCache = planKvCache(decoder, { numSlots: maxNumSequences, maxLen: maxModelLen }, settings.blocks);
-  const encoderCache = planEncoderCache(decoder.hiddenSize, maxEmbeddingsPerImage);
+  const encoderCache = planEncoderCache(decoder.imageWidth, maxEmbeddingsPerImage);
   const chunkLength = Math.min(maxNumBatchedTokens, maxModelLen);
   const step = {
     // A run computes a chunk of one prompt, or the newest tokens of all sequences.

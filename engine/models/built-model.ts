@@ -21,6 +21,8 @@ export interface DecoderShape {
   readonly numKvHeads: number;
   readonly headDim: number;
   readonly hiddenSize: number;
+  /** Features of an image embedding: `hiddenSize`, and as many for each of the first layers that DeepStack adds to. */
+  readonly imageWidth: number;
   readonly vocabSize: number;
   readonly kvElementType: KvElementType;
   readonly acceptsImages: boolean;
@@ -35,7 +37,7 @@ export interface DecoderShape {
  * - `input_ids` int64 [B, S]
  * - `seqlens_k` int32 [B]: tokens of each sequence after this run, minus one
  * - `total_sequence_length` int32 []: the largest of those lengths, i.e. max(seqlens_k) + 1
- * - `image_embeds` float32 [M, hiddenSize], `image_positions` int64 [M, 1]: rows of the flat [N] tokens that are
+ * - `image_embeds` float32 [M, imageWidth], `image_positions` int64 [M, 1]: rows of the flat [N] tokens that are
  *   replaced by an image embedding (only where `acceptsImages`; M may be 0)
  * - `positions` int64 [3, N] (only where `takesPositions`): temporal, height and width of each token's position
  * - `logit_rows` int64 [R]: rows of the flat [N] tokens whose logits are computed (R may be 0)
@@ -54,7 +56,7 @@ export interface DecoderShape {
  *   an unmapped block fails
  * - `attention_metadata` int32 [3], on CUDA only and in host memory: upper bounds of the longest query and of the longest
  *   KV, and the longest KV's lower bound
- * - `image_pool` float32 [P, hiddenSize] (P at least 1), `image_rows` int64 [N]: the row of the pool that takes the
+ * - `image_pool` float32 [P, imageWidth] (P at least 1), `image_rows` int64 [N]: the row of the pool that takes the
  *   token's place, -1 for a token of text (only where `acceptsImages`)
  * - `positions` int64 [3, N] (only where `takesPositions`)
  * - `logit_rows` int64 [R] (R at least 1), `inverse_temperature` float32 [R, 1]
@@ -133,7 +135,7 @@ export interface VisionEncoderShape {
 
 /**
  * A graph built by Fovea. Inputs: `inputs`, each with a batch dimension in front. Output: `image_features` float32
- * [batch, numTokens, hiddenSize], the rows that replace image tokens. Only encoders of equally large items (all sizes
+ * [batch, numTokens, imageWidth], the rows that replace image tokens. Only encoders of equally large items (all sizes
  * of `inputs` known) take more than one item per run.
  */
 export interface VisionEncoderGraph extends VisionEncoderShape {

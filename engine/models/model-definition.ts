@@ -14,6 +14,7 @@ export interface DecoderDimensions {
   readonly numKvHeads: number;
   readonly headDim: number;
   readonly hiddenSize: number;
+  readonly imageWidth: number;
   readonly vocabSize: number;
   readonly takesPositions?: boolean;
 }

@@ -5,18 +5,20 @@ import { EngineError } from "../contract/errors.ts";
 import { parseConfigObject } from "./config-field.ts";
 import { fuyuDefinition } from "./fuyu/definition.ts";
 import { idefics3Definition, smolVlmDefinition } from "./idefics3/definition.ts";
-import { llamaDefinition, mistralDefinition, qwen2Definition } from "./llama/definition.ts";
+import { llamaDefinition, mistralDefinition, qwen2Definition, qwen3Definition } from "./llama/definition.ts";
 import { llavaDefinition } from "./llava/definition.ts";
 import type { ModelDefinition } from "./model-definition.ts";
 import { persimmonDefinition } from "./persimmon/definition.ts";
 import { mistral3Definition, pixtralDefinition } from "./pixtral/definition.ts";
 import { qwen25VlDefinition } from "./qwen2-5-vl/definition.ts";
 import { qwen2VlDefinition } from "./qwen2-vl/definition.ts";
+import { qwen3VlDefinition } from "./qwen3-vl/definition.ts";
 
 const definitions: readonly ModelDefinition[] = [
   llamaDefinition,
   mistralDefinition,
   qwen2Definition,
+  qwen3Definition,
   persimmonDefinition,
   llavaDefinition,
   pixtralDefinition,
@@ -26,6 +28,7 @@ const definitions: readonly ModelDefinition[] = [
   fuyuDefinition,
   qwen2VlDefinition,
   qwen25VlDefinition,
+  qwen3VlDefinition,
 ];
 
 const namesExpected = 'a list with the name of the model\'s class, such as ["LlamaForCausalLM"]';

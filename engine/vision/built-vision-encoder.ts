@@ -12,13 +12,13 @@ import type { VisionEncoder } from "./vision-encoder.ts";
 
 /** Owns its session. */
 export class BuiltVisionEncoder implements VisionEncoder {
-  readonly #hiddenSize: number;
+  readonly #imageWidth: number;
   readonly #session: Session;
   readonly #binding: IoBinding;
 
   /** Throws EngineError `runtime_failed` if the graph does not load. */
-  constructor(graph: VisionEncoderGraph, hiddenSize: number, sessionOptions: SessionOptions) {
-    this.#hiddenSize = hiddenSize;
+  constructor(graph: VisionEncoderGraph, imageWidth: number, sessionOptions: SessionOptions) {
+    this.#imageWidth = imageWidth;
     this.#session = Session.load(graph.path, sessionOptions);
     this.#binding = this.#session.createBinding();
   }
@@ -27,10 +27,10 @@ export class BuiltVisionEncoder implements VisionEncoder {
     const given = image.tensors.get(embeddingsField);
     if (given?.elementType === "float32") return given.data;
     const numEmbeddings = numEmbeddingsOf(image);
-    const numBytes = numEmbeddings * this.#hiddenSize * Float32Array.BYTES_PER_ELEMENT;
+    const numBytes = numEmbeddings * this.#imageWidth * Float32Array.BYTES_PER_ELEMENT;
     const embeddings = new Float32Array(new SharedArrayBuffer(numBytes));
     using inputs = new DisposableStack();
-    using features = Tensor.fromTypedArray("float32", embeddings, [1, numEmbeddings, this.#hiddenSize]);
+    using features = Tensor.fromTypedArray("float32", embeddings, [1, numEmbeddings, this.#imageWidth]);
     for (const [name, { elementType, data, shape }] of image.tensors) {
       const input = Tensor.fromTypedArray<TensorElementType>(elementType, data, [1, ...shape]);
       this.#binding.bindInput(name, inputs.use(input));

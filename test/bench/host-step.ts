@@ -108,6 +108,7 @@ async function writeIdleModel(): Promise<BuiltModel> {
       numKvHeads: 1,
       headDim: 8,
       hiddenSize: 8,
+      imageWidth: 8,
       vocabSize,
       kvElementType: "float32",
       acceptsImages: false,

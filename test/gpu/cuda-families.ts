@@ -17,6 +17,7 @@ export const cudaFamilies: readonly CudaFamily[] = [
   { name: "llama", sizes: grouped },
   { name: "mistral", sizes: grouped },
   { name: "qwen2", sizes: grouped },
+  { name: "qwen3", sizes: grouped },
   { name: "llava-default", sizes: grouped },
   { name: "llava-siglip", sizes: grouped },
   { name: "smolvlm", sizes: grouped },
@@ -25,6 +26,7 @@ export const cudaFamilies: readonly CudaFamily[] = [
   { name: "../hub/qwen2.5-vl/v4", sizes: { intermediate_size: 128, vocab_size: 512 } },
   { name: "../hub/pixtral/v4", sizes: grouped },
   { name: "../hub/mistral3/v4", sizes: grouped },
+  { name: "../hub/qwen3-vl/v4", sizes: { intermediate_size: 128, vocab_size: 512, num_hidden_layers: 3 } },
   { name: "fuyu", sizes: wide },
 ];
 

@@ -40,7 +40,15 @@ export interface Goldens {
   readonly cases: readonly GoldenCase[];
 }
 
-export const goldenCheckpoints = ["llava-default", "llava-full", "llama", "qwen2", "mistral", "fovea-shapes"] as const;
+export const goldenCheckpoints = [
+  "llava-default",
+  "llava-full",
+  "llama",
+  "qwen2",
+  "qwen3",
+  "mistral",
+  "fovea-shapes",
+] as const;
 
 /** @param name Name of a folder below `test/fixtures/goldens/`. */
 export async function loadGoldens(name: string): Promise<Goldens> {

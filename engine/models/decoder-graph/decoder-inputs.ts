@@ -11,10 +11,20 @@ export interface DecoderInputs {
   readonly tokenIds: Value;
   /** int64 [R]: rows of the N tokens whose logits are requested. */
   readonly logitRows: Value;
-  /** Puts image embeddings in their tokens' rows: [N, hiddenSize]. Adds the inputs for them to the graph. */
-  withImages(this: void, embedded: Value): Value;
+  /**
+   * Puts image embeddings in their tokens' rows: [N, hiddenSize]. Adds the inputs for them to the graph.
+   *
+   * @param numLevels Number of further features that an embedding has for later layers.
+   */
+  withImages(this: void, embedded: Value, numLevels: number): TokensWithImages;
   /** [N, numHeads * headDim], before the output projection; the layer's cache becomes inputs and outputs of the graph. */
   attend(this: void, attention: CachedAttention): Value;
+}
+
+export interface TokensWithImages {
+  readonly embedded: Value;
+  /** [N, hiddenSize] each: the embeddings' further features in the rows of images, and zeros in those of text. */
+  readonly levels: readonly Value[];
 }
 
 export interface CachedAttention {

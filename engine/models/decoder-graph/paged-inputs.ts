@@ -2,7 +2,7 @@
 import { rotaryEmbedding } from "../../graph/contrib-ops.ts";
 import { rotateByRows } from "../../graph/paged-attention-ops.ts";
 import { greaterOrEqual, maximum, sliceRows, sumLast, where } from "../../graph/selection-ops.ts";
-import { add, cast, gatherRows, range, reshape, shapeOf, subtract } from "../../graph/standard-ops.ts";
+import { add, cast, gatherRows, range, reshape, shapeOf, split, subtract } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { logitRows, type GraphContext } from "../graph-context.ts";
 import type { CachedAttention, DecoderInputs, Rotary } from "./decoder-inputs.ts";
@@ -45,16 +45,25 @@ export function pagedInputs(
   return {
     tokenIds,
     logitRows: graph.input("logit_rows", "int64", [logitRows]),
-    withImages(embedded) {
-      const pool = graph.input("image_pool", "float32", [poolRows, embedded.shape[1]!]);
+    withImages(embedded, numLevels) {
+      const width = Number(embedded.shape[1]);
+      const pool = graph.input("image_pool", "float32", [poolRows, (1 + numLevels) * width]);
       const rows = graph.input("image_rows", "int64", [tokens]);
       const none = graph.constant("int64.scalar.0", "int64", [], [0]);
       const images = gatherRows(graph, "image_pool.rows", pool, maximum(graph, "image_rows.any", rows, none));
-      return where(graph, "embedded.with_images", {
-        condition: asColumn(context, "image_rows.is_image", greaterOrEqual(graph, "image_rows.is_image", rows, none)),
-        chosen: cast(graph, "image_pool.cast", images, embedded.elementType),
-        other: embedded,
-      });
+      const isImage = greaterOrEqual(graph, "image_rows.is_image", rows, none);
+      const condition = asColumn(context, "image_rows.is_image", isImage);
+      const features = cast(graph, "image_pool.cast", images, embedded.elementType);
+      const chosenFor = (name: string, chosen: Value, other: Value): Value =>
+        where(graph, name, { condition, chosen, other });
+      if (numLevels === 0) return { embedded: chosenFor("embedded.with_images", features, embedded), levels: [] };
+      const sizes = Array.from({ length: 1 + numLevels }, () => width);
+      const [first, ...others] = split(graph, "image_pool.levels", features, { axis: 1, sizes });
+      const zero = graph.constant("image_levels.zero", context.precision.activations, [1, 1], [0]);
+      return {
+        embedded: chosenFor("embedded.with_images", first!, embedded),
+        levels: others.map((level, index) => chosenFor(`image_levels.${index}`, level, zero)),
+      };
     },
     attend,
   };

@@ -1,6 +1,5 @@
 /** Tables of rotary position embeddings as constants of a decoder's graph. */
-import type { GraphBuilder } from "../../graph/graph-builder.ts";
-import { concat, gatherRows, reshape, slice, split } from "../../graph/standard-ops.ts";
+import { add, concat, gatherRows, multiply, reshape, slice, split } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import type { GraphContext } from "../graph-context.ts";
 import { ropeTables, type RopeConfig } from "../llama/rope.ts";
@@ -20,10 +19,13 @@ export interface RotaryOptions {
    * graph. If left out, a token has one position.
    */
   readonly sections?: readonly [number, number, number];
+  /** Whether the three positions take turns among the frequencies. Default: each has a run of frequencies. */
+  readonly interleavesSections?: boolean;
 }
 
-export function createRotary({ graph, precision }: GraphContext, options: RotaryOptions): Rotary {
-  const { rope, rotaryDim, maxModelLen, factor, sections } = options;
+export function createRotary(context: GraphContext, options: RotaryOptions): Rotary {
+  const { graph, precision } = context;
+  const { rope, rotaryDim, maxModelLen, factor, sections, interleavesSections = false } = options;
   const { cos, sin } = ropeTables(rope, rotaryDim, maxModelLen);
   const table = (name: string, values: Float32Array): Value => {
     const scaled = values.map((value) => value * factor);
@@ -33,11 +35,12 @@ export function createRotary({ graph, precision }: GraphContext, options: Rotary
   const sinCache = table("rope.sin", sin);
   if (sections === undefined) return { tables: { cosCache, sinCache }, rowOf: "position" };
   const positions = graph.input("positions", "int64", [3, tokens]);
-  const sectioned = { positions, sections };
+  const axes = interleavesSections ? interleavedAxes(sections, rotaryDim / 2) : null;
+  const sectioned = { positions, sections, axes };
   return {
     tables: {
-      cosCache: sectionedRows(graph, "rope.cos.own", cosCache, sectioned),
-      sinCache: sectionedRows(graph, "rope.sin.own", sinCache, sectioned),
+      cosCache: sectionedRows(context, "rope.cos.own", cosCache, sectioned),
+      sinCache: sectionedRows(context, "rope.sin.own", sinCache, sectioned),
     },
     rowOf: "token",
   };
@@ -45,16 +48,52 @@ export function createRotary({ graph, precision }: GraphContext, options: Rotary
 
 /** [N, half]: a row for every token of the run, composed of those of its three positions. */
 function sectionedRows(
-  graph: GraphBuilder,
+  context: GraphContext,
   name: string,
   table: Value,
-  { positions, sections }: { readonly positions: Value; readonly sections: readonly number[] },
+  {
+    positions,
+    sections,
+    axes,
+  }: { readonly positions: Value; readonly sections: readonly number[]; readonly axes: readonly number[] | null },
 ): Value {
+  const { graph } = context;
   const rows = gatherRows(graph, `${name}.rows`, table, positions);
+  if (axes !== null) return interleavedRows(context, name, rows, axes);
   const pieces = split(graph, `${name}.pieces`, rows, { axis: 2, sizes: sections }).map((piece, axis) =>
     slice(graph, `${name}.axis.${axis}`, piece, { axis: 0, start: axis, end: axis + 1 }),
   );
   const [, half] = table.shape;
   const flatShape = graph.constant("rope.flat_shape", "int64", [2], [-1, Number(half)]);
   return reshape(graph, name, concat(graph, `${name}.joined`, pieces, 2), flatShape, [tokens, half!]);
+}
+
+/**
+ * The axis of each frequency: temporal, height, width and so on in turn, as long as height and width have frequencies
+ * left, then temporal.
+ */
+function interleavedAxes(sections: readonly [number, number, number], half: number): readonly number[] {
+  return Array.from({ length: half }, (_, frequency) => {
+    const axis = frequency % 3;
+    return frequency < 3 * sections[axis]! ? axis : 0;
+  });
+}
+
+/** The rows [3, N, half] of the three positions, each where its frequencies are: [N, half]. */
+function interleavedRows(
+  { graph, precision }: GraphContext,
+  name: string,
+  rows: Value,
+  axes: readonly number[],
+): Value {
+  const half = axes.length;
+  const parts = [0, 1, 2].map((axis) => {
+    const own = axes.map((other) => Number(other === axis));
+    const mask = graph.constant(`rope.axis.${axis}`, precision.activations, [1, 1, half], own);
+    const part = slice(graph, `${name}.axis.${axis}`, rows, { axis: 0, start: axis, end: axis + 1 });
+    return multiply(graph, `${name}.own.${axis}`, part, mask);
+  }) as [Value, Value, Value];
+  const joined = add(graph, `${name}.joined`, add(graph, `${name}.first_two`, parts[0], parts[1]), parts[2]);
+  const flatShape = graph.constant("rope.flat_shape", "int64", [2], [-1, half]);
+  return reshape(graph, name, joined, flatShape, [tokens, half]);
 }

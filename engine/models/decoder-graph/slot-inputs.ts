@@ -4,11 +4,13 @@ import {
   add,
   cast,
   concat,
+  expand,
   gatherRows,
   range,
   reshape,
   scatterRows,
   shapeOf,
+  split,
   subtract,
 } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
@@ -48,11 +50,23 @@ export function createSlotInputs(context: GraphContext): DecoderInputs {
   return {
     tokenIds: values.tokenIds,
     logitRows: graph.input("logit_rows", "int64", [logitRows]),
-    withImages(embedded) {
-      const imageEmbeds = graph.input("image_embeds", "float32", [imageTokens, embedded.shape[1]!]);
+    withImages(embedded, numLevels) {
+      const width = Number(embedded.shape[1]);
+      const imageEmbeds = graph.input("image_embeds", "float32", [imageTokens, (1 + numLevels) * width]);
       const imagePositions = graph.input("image_positions", "int64", [imageTokens, 1]);
-      const updates = cast(graph, "image_embeds.cast", imageEmbeds, embedded.elementType);
-      return scatterRows(graph, "embedded.with_images", embedded, imagePositions, updates);
+      const rows = cast(graph, "image_embeds.cast", imageEmbeds, embedded.elementType);
+      const place = (name: string, data: Value, updates: Value): Value =>
+        scatterRows(graph, name, data, imagePositions, updates);
+      if (numLevels === 0) return { embedded: place("embedded.with_images", embedded, rows), levels: [] };
+      const sizes = Array.from({ length: 1 + numLevels }, () => width);
+      const [first, ...others] = split(graph, "image_embeds.levels", rows, { axis: 1, sizes });
+      const zero = graph.constant("image_levels.zero", context.precision.activations, [1, 1], [0]);
+      const shape = shapeOf(graph, "embedded.shape", embedded);
+      const none = expand(graph, "image_levels.none", zero, shape, embedded.shape);
+      return {
+        embedded: place("embedded.with_images", embedded, first!),
+        levels: others.map((updates, level) => place(`image_levels.${level}`, none, updates)),
+      };
     },
     attend: (attention) => attend(context, values, attention),
   };

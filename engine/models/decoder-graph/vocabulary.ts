@@ -5,7 +5,7 @@ import { logitRows, type GraphContext } from "../graph-context.ts";
 import { linear } from "../linear.ts";
 import type { WeightSource } from "../weight-source.ts";
 import { outputCandidates } from "./candidates.ts";
-import type { DecoderInputs } from "./decoder-inputs.ts";
+import type { DecoderInputs, TokensWithImages } from "./decoder-inputs.ts";
 
 /** Decoders' names for the sizes of the vocabulary and its embeddings. */
 export interface VocabularySize {
@@ -13,7 +13,11 @@ export interface VocabularySize {
   readonly hiddenSize: number;
 }
 
-/** [N, hiddenSize]: embeddings of the tokens, and of the images among them. */
+/**
+ * [N, hiddenSize]: embeddings of the tokens, and of the images among them.
+ *
+ * @param options.numLevels Number of further features of an image embedding. Default 0.
+ */
 export function embedTokens(
   { graph, weights, precision }: GraphContext,
   inputs: DecoderInputs,
@@ -21,8 +25,14 @@ export function embedTokens(
     tableName,
     size,
     acceptsImages,
-  }: { readonly tableName: string; readonly size: VocabularySize; readonly acceptsImages: boolean },
-): Value {
+    numLevels = 0,
+  }: {
+    readonly tableName: string;
+    readonly size: VocabularySize;
+    readonly acceptsImages: boolean;
+    readonly numLevels?: number;
+  },
+): TokensWithImages {
   const tableShape = [size.vocabSize, size.hiddenSize];
   // Stored as in the checkpoint, even if the rest is quantised: a token reads one row, so a smaller type gains nothing,
   // and mapped memory is committed only for the rows that are read.
@@ -33,7 +43,7 @@ export function embedTokens(
   const table = graph.externalTensor("embedding_table", tableTensor);
   const gathered = gatherRows(graph, "embedded", table, inputs.tokenIds);
   const embedded = cast(graph, "embedded.cast", gathered, precision.activations);
-  return acceptsImages ? inputs.withImages(embedded) : embedded;
+  return acceptsImages ? inputs.withImages(embedded, numLevels) : { embedded, levels: [] };
 }
 
 /** Names of the tensors that a head may share with the embeddings, without `.weight`. */

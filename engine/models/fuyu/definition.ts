@@ -24,7 +24,7 @@ export const fuyuDefinition: ModelDefinition = {
     const config = parseFuyuConfig(json);
     const { numLayers, numHeads, headDim, hiddenSize, vocabSize } = config.text;
     return {
-      decoder: { numLayers, numKvHeads: numHeads, headDim, hiddenSize, vocabSize },
+      decoder: { numLayers, numKvHeads: numHeads, headDim, hiddenSize, imageWidth: hiddenSize, vocabSize },
       maxPositionEmbeddings: config.text.maxPositionEmbeddings,
       imageTokenId: config.imageTokenId,
       visionEncoder: {

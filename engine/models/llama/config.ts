@@ -1,5 +1,5 @@
 /**
- * Configurations of the Llama family (Llama, Mistral, Qwen2), reduced to the differences in their shared decoder graph.
+ * Configurations of the Llama family (Llama, Mistral, Qwen2, Qwen3), reduced to the differences in their shared decoder graph.
  */
 import { z } from "zod";
 
@@ -33,11 +33,13 @@ export interface DecoderConfig {
   readonly hasQkvBias: boolean;
   readonly hasOutputBias: boolean;
   readonly hasMlpBias: boolean;
+  /** Whether query and key of every head have an RMS norm, before they are rotated. */
+  readonly normalisesQueryAndKey: boolean;
   /** Number of tokens that a position sees in each layer, itself included; null means all before it. */
   readonly slidingWindows: readonly (number | null)[];
 }
 
-export type DecoderFamily = "llama" | "mistral" | "qwen2";
+export type DecoderFamily = "llama" | "mistral" | "qwen2" | "qwen3";
 
 /** transformers' defaults for fields missing in config.json. LLaVA's text_config leaves out most of them. */
 const familyDefaults = {
@@ -45,6 +47,7 @@ const familyDefaults = {
     vocab_size: 32000,
     intermediate_size: 11008,
     num_key_value_heads: null,
+    head_dim: null,
     max_position_embeddings: 2048,
     sliding_window: null,
   },
@@ -52,6 +55,7 @@ const familyDefaults = {
     vocab_size: 32000,
     intermediate_size: 14336,
     num_key_value_heads: 8,
+    head_dim: null,
     max_position_embeddings: 131072,
     sliding_window: 4096,
   },
@@ -59,6 +63,15 @@ const familyDefaults = {
     vocab_size: 151936,
     intermediate_size: 22016,
     num_key_value_heads: 32,
+    head_dim: null,
+    max_position_embeddings: 32768,
+    sliding_window: 4096,
+  },
+  qwen3: {
+    vocab_size: 151936,
+    intermediate_size: 22016,
+    num_key_value_heads: 32,
+    head_dim: 128,
     max_position_embeddings: 32768,
     sliding_window: 4096,
   },
@@ -101,11 +114,17 @@ const neutralValues = {
   logits_scaling: [1],
   logit_scale: [1],
   num_local_experts: [],
+  num_experts: [0],
   no_rope_layers: [],
   quantization_config: [],
 } as const;
 
-const families: Readonly<Record<string, DecoderFamily>> = { llama: "llama", mistral: "mistral", qwen2: "qwen2" };
+const families: Readonly<Record<string, DecoderFamily>> = {
+  llama: "llama",
+  mistral: "mistral",
+  qwen2: "qwen2",
+  qwen3: "qwen3",
+};
 
 const textFields = z.looseObject({ model_type: z.string().default("llama") });
 
@@ -133,7 +152,8 @@ export function parseDecoderConfig(config: unknown, path: string, family: Decode
   if (numHeads % numKvHeads !== 0) {
     throw unsupportedField(path, "num_key_value_heads", numKvHeads, `${numHeads} query heads are not divisible by it`);
   }
-  if (fields.head_dim == null && fields.hidden_size % numHeads !== 0) {
+  const ownHeadDim = fields.head_dim === undefined ? defaults.head_dim : fields.head_dim;
+  if (ownHeadDim === null && fields.hidden_size % numHeads !== 0) {
     throw unsupportedField(
       path,
       "num_attention_heads",
@@ -141,12 +161,13 @@ export function parseDecoderConfig(config: unknown, path: string, family: Decode
       `hidden_size ${fields.hidden_size} is not a multiple of it`,
     );
   }
-  const headDim = fields.head_dim ?? fields.hidden_size / numHeads;
+  const headDim = ownHeadDim ?? fields.hidden_size / numHeads;
   if (headDim % 8 !== 0) throw unsupportedField(path, "head_dim", headDim, "it must be a multiple of 8");
-  // Qwen2 always has biases on query, key and value, Mistral never; Llama has them if its field says so, also on the
-  // output.
-  const llamaBias = family === "llama" && fields.attention_bias;
-  if (family !== "llama") refuseOtherThan(config, path, { attention_bias: [false], mlp_bias: [false] });
+  // Qwen2 always has biases on query, key and value, Mistral never. Llama and Qwen3 have them if their field says so,
+  // also on the output.
+  const hasAttentionBias = (family === "llama" || family === "qwen3") && fields.attention_bias;
+  if (family === "mistral" || family === "qwen2") refuseOtherThan(config, path, { attention_bias: [false] });
+  if (family !== "llama") refuseOtherThan(config, path, { mlp_bias: [false] });
   const maxPositionEmbeddings = fields.max_position_embeddings ?? defaults.max_position_embeddings;
   return {
     vocabSize: fields.vocab_size ?? defaults.vocab_size,
@@ -160,9 +181,10 @@ export function parseDecoderConfig(config: unknown, path: string, family: Decode
     rmsNormEpsilon: fields.rms_norm_eps,
     tieWordEmbeddings: fields.tie_word_embeddings,
     rope: parseRopeConfig(config, path, { defaultTheta: DEFAULT_ROPE_THETA, maxPositionEmbeddings }),
-    hasQkvBias: family === "qwen2" || llamaBias,
-    hasOutputBias: llamaBias,
+    hasQkvBias: family === "qwen2" || hasAttentionBias,
+    hasOutputBias: hasAttentionBias,
     hasMlpBias: family === "llama" && fields.mlp_bias,
+    normalisesQueryAndKey: family === "qwen3",
     slidingWindows: slidingWindows(fields, path, family),
   };
 }
@@ -180,7 +202,8 @@ function slidingWindows(
       return Array.from({ length: numLayers }, () => null);
     case "mistral":
       return Array.from({ length: numLayers }, () => window);
-    case "qwen2": {
+    case "qwen2":
+    case "qwen3": {
       const used = fields.use_sliding_window ? window : null;
       if (layerTypes == null) {
         return Array.from({ length: numLayers }, (_, layer) => (layer >= fields.max_window_layers ? used : null));

@@ -1,13 +1,14 @@
 /** The decoder graph of the Llama family. Its inputs and outputs are those of `DecoderGraph`. */
 import { quickGelu, simplifiedLayerNormalization, skipSimplifiedLayerNormalization } from "../../graph/contrib-ops.ts";
-import { gatherRows, multiply } from "../../graph/standard-ops.ts";
+import { add, gatherRows, multiply, reshape } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { createDecoderInputs } from "../decoder-graph/create-decoder-inputs.ts";
 import type { DecoderInputs, Rotary } from "../decoder-graph/decoder-inputs.ts";
 import { createRotary } from "../decoder-graph/rotary.ts";
+import { tokens } from "../decoder-graph/sizes.ts";
 import { embedTokens, headTensor, outputLogits } from "../decoder-graph/vocabulary.ts";
 import { parameter, type GraphContext } from "../graph-context.ts";
-import { jointLinear, linear, separate, type LinearLayer } from "../linear.ts";
+import { jointLinear, linear, separate, type JointProjection, type LinearLayer } from "../linear.ts";
 import type { DecoderConfig } from "./config.ts";
 
 export interface DecoderOptions {
@@ -23,6 +24,12 @@ export interface DecoderOptions {
    * graph. If left out, a token has one position.
    */
   readonly rotarySections?: readonly [number, number, number];
+  /** Whether the three positions take turns among the frequencies. Default: each has a run of frequencies. */
+  readonly interleavesSections?: boolean;
+  /**
+   * Number of first layers, fewer than all, to whose outputs images add features of their own (DeepStack). Default 0.
+   */
+  readonly numImageLevels?: number;
 }
 
 /**
@@ -36,7 +43,10 @@ export function buildDecoderGraph(context: GraphContext, options: DecoderOptions
   const rotary = rotaryOf(context, options);
   const tableName = `${prefix}embed_tokens.weight`;
 
-  let hidden = embedTokens(context, inputs, { tableName, size: config, acceptsImages });
+  const { numImageLevels = 0 } = options;
+  const size = { tableName, size: config, acceptsImages, numLevels: numImageLevels };
+  const { embedded, levels } = embedTokens(context, inputs, size);
+  let hidden = embedded;
   let residual: Value | null = null;
   for (let layer = 0; layer < config.numLayers; layer++) {
     const name = `${prefix}layers.${layer}`;
@@ -52,13 +62,18 @@ export function buildDecoderGraph(context: GraphContext, options: DecoderOptions
     hidden = linear(context, attended, outputProjection(config, `${name}.self_attn`), context.precision.linear);
     [normalised, residual] = normalise(context, options, `${name}.post_attention_layernorm`, hidden, residual);
     hidden = gatedPerceptron(context, config, `${name}.mlp`, normalised);
+    const level = levels[layer];
+    if (level !== undefined) hidden = add(graph, `${name}.with_images`, hidden, level);
   }
   const [normalised] = normalise(context, options, `${prefix}norm`, hidden, residual);
   const names = { isTied: config.tieWordEmbeddings, tableName: `${prefix}embed_tokens`, headName };
   outputLogits(context, normalised, headTensor(context.weights, names), config);
 }
 
-function rotaryOf(context: GraphContext, { config, maxModelLen, rotarySections }: DecoderOptions): Rotary {
+function rotaryOf(
+  context: GraphContext,
+  { config, maxModelLen, rotarySections, interleavesSections = false }: DecoderOptions,
+): Rotary {
   return createRotary(context, {
     rope: config.rope,
     rotaryDim: config.headDim,
@@ -66,7 +81,7 @@ function rotaryOf(context: GraphContext, { config, maxModelLen, rotarySections }
     // Query and key are each multiplied by half of the scores' scale (its root). The CPU's product of one row with many,
     // which decoding uses, has a fast form only without a scale afterwards.
     factor: config.headDim ** -0.25,
-    ...(rotarySections === undefined ? {} : { sections: rotarySections }),
+    ...(rotarySections === undefined ? {} : { sections: rotarySections, interleavesSections }),
   });
 }
 
@@ -109,10 +124,11 @@ function attention(
     hasBias,
   });
   const layers = [projection("q", numHeads), projection("k", numKvHeads), projection("v", numKvHeads)];
+  const projected = jointLinear(context, `${name}.qkv`, input, layers, context.precision.linear);
   return inputs.attend({
     name,
     layer,
-    projected: jointLinear(context, `${name}.qkv`, input, layers, context.precision.linear),
+    projected: config.normalisesQueryAndKey ? withNorms(context, config, name, projected) : projected,
     rotary,
     numHeads,
     numKvHeads,
@@ -121,6 +137,31 @@ function attention(
     // The rotary tables contain the scale.
     scale: 1,
   });
+}
+
+/** The projections with an RMS norm over each head of query and key; all heads share its weights. */
+function withNorms(
+  context: GraphContext,
+  { numHeads, numKvHeads, headDim, rmsNormEpsilon: epsilon }: DecoderConfig,
+  name: string,
+  projected: JointProjection,
+): JointProjection {
+  const { graph } = context;
+  const widths = [numHeads * headDim, numKvHeads * headDim, numKvHeads * headDim] as const;
+  const [query, key, value] = separate(graph, `${name}.qkv`, projected, widths);
+  const headShape = graph.constant("attention.head_shape", "int64", [2], [-1, headDim]);
+  const normalised = (part: string, rows: Value, features: number): Value => {
+    const norm = `${name}.${part}_norm`;
+    const heads = reshape(graph, `${norm}.heads`, rows, headShape, [`N * ${part}Heads`, headDim]);
+    const weight = parameter(context, `${norm}.weight`, [headDim]);
+    const output = simplifiedLayerNormalization(graph, norm, { input: heads, weight, epsilon });
+    const rowShape = graph.constant(`attention.${part}_shape`, "int64", [2], [-1, features]);
+    return reshape(graph, `${norm}.rows`, output, rowShape, [tokens, features]);
+  };
+  return {
+    kind: "separate",
+    values: [normalised("q", query, widths[0]), normalised("k", key, widths[1]), value],
+  };
 }
 
 function outputProjection(config: DecoderConfig, name: string): LinearLayer {

@@ -7,6 +7,7 @@ import { buildDecoderGraph } from "./decoder-graph.ts";
 export const llamaDefinition = createDecoderDefinition("LlamaForCausalLM", "llama");
 export const mistralDefinition = createDecoderDefinition("MistralForCausalLM", "mistral");
 export const qwen2Definition = createDecoderDefinition("Qwen2ForCausalLM", "qwen2");
+export const qwen3Definition = createDecoderDefinition("Qwen3ForCausalLM", "qwen3");
 
 function createDecoderDefinition(architecture: string, family: DecoderFamily): ModelDefinition {
   return {
@@ -30,5 +31,5 @@ function createDecoderDefinition(architecture: string, family: DecoderFamily): M
 
 export function decoderDimensions(config: DecoderConfig): DecoderDimensions {
   const { numLayers, numKvHeads, headDim, hiddenSize, vocabSize } = config;
-  return { numLayers, numKvHeads, headDim, hiddenSize, vocabSize };
+  return { numLayers, numKvHeads, headDim, hiddenSize, imageWidth: hiddenSize, vocabSize };
 }

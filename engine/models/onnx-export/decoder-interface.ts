@@ -47,6 +47,7 @@ export function readDecoderInterface(
     numKvHeads,
     headDim,
     hiddenSize,
+    imageWidth: hiddenSize,
     vocabSize,
     takesPositions,
     kvElementType: elementTypeIn(decoder, requireValue(decoder, "inputs", past[0]!), floats),

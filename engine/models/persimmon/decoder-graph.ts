@@ -31,7 +31,7 @@ export function buildPersimmonGraph(context: GraphContext, options: PersimmonOpt
   const rotary = createRotary(context, { rope, rotaryDim, maxModelLen, factor: 1 });
   const tableName = `${prefix}embed_tokens.weight`;
 
-  let hidden = embedTokens(context, inputs, { tableName, size: config, acceptsImages });
+  let { embedded: hidden } = embedTokens(context, inputs, { tableName, size: config, acceptsImages });
   for (let layer = 0; layer < config.numLayers; layer++) {
     const name = `${prefix}layers.${layer}`;
     const normalised = norm(context, config, `${name}.input_layernorm`, hidden);

@@ -10,7 +10,7 @@ export const persimmonDefinition: ModelDefinition = {
     const config = parsePersimmonConfig(json, "");
     const { numLayers, numHeads, headDim, hiddenSize, vocabSize } = config;
     return {
-      decoder: { numLayers, numKvHeads: numHeads, headDim, hiddenSize, vocabSize },
+      decoder: { numLayers, numKvHeads: numHeads, headDim, hiddenSize, imageWidth: hiddenSize, vocabSize },
       maxPositionEmbeddings: config.maxPositionEmbeddings,
       imageTokenId: null,
       visionEncoder: null,

@@ -15,7 +15,7 @@ import {
   unsupportedField,
   width,
 } from "../config-field.ts";
-import { parseDecoderConfig, type DecoderConfig } from "../llama/config.ts";
+import { parseDecoderConfig, type DecoderConfig, type DecoderFamily } from "../llama/config.ts";
 
 export interface Qwen2VlVisionConfig {
   /** Width of the tower. */
@@ -101,8 +101,19 @@ export function parseQwen2VlConfig(json: unknown): Qwen2VlConfig {
   return { ...config, vision: parseVisionConfig(visionJson, config.text.hiddenSize) };
 }
 
-/** The part that Qwen2-VL and Qwen2.5-VL share. Throws like `parseQwen2VlConfig`. */
-export function parseQwenVlText(json: unknown): QwenVlTextConfig & { readonly visionJson: unknown } {
+export interface QwenVlTextDefaults {
+  readonly family: DecoderFamily;
+  readonly fields: object;
+  readonly sections: RotarySections;
+}
+
+const qwen2TextDefaults: QwenVlTextDefaults = { family: "qwen2", fields: textDefaults, sections: defaultSections };
+
+/** The part that Qwen2-VL and its successors share. Throws like `parseQwen2VlConfig`. */
+export function parseQwenVlText(
+  json: unknown,
+  defaults: QwenVlTextDefaults = qwen2TextDefaults,
+): QwenVlTextConfig & { readonly visionJson: unknown } {
   const fields = parseConfigObject(qwen2VlFields, json, "");
   refuseOtherThan(json, "", { quantization_config: [] });
   // Checkpoints on the hub have the decoder's fields at the top level.
@@ -110,8 +121,12 @@ export function parseQwenVlText(json: unknown): QwenVlTextConfig & { readonly vi
   const textJson = fields.text_config ?? fields;
   const given = parseConfigObject(textFields, textJson, path);
   const rope = given.rope_scaling ?? given.rope_parameters ?? {};
-  const text = parseDecoderConfig({ ...textDefaults, ...textJson, ...withoutSections(given) }, path, "qwen2");
-  const rotarySections = rope.mrope_section ?? defaultSections;
+  const text = parseDecoderConfig(
+    { ...defaults.fields, ...textJson, ...withoutSections(given) },
+    path,
+    defaults.family,
+  );
+  const rotarySections = rope.mrope_section ?? defaults.sections;
   if (2 * (rotarySections[0] + rotarySections[1] + rotarySections[2]) !== text.headDim) {
     throw unsupportedField(
       path,

@@ -61,13 +61,13 @@ export function attendPatches(
   { embedDim, numHeads }: Pick<PatchRotaryConfig, "embedDim" | "numHeads">,
   name: string,
   { query, key, value }: PatchProjections,
-  { rotary: { positions, ...tables }, windows = null }: PatchAttentionOptions,
+  { rotary: { positions, cosCache, sinCache }, windows = null }: PatchAttentionOptions,
 ): Value {
   const batchShape = graph.constant("vision.batch_shape", "int64", [3], [1, -1, embedDim]);
   const batched = (index: number, part: Value): Value =>
     reshape(graph, `${name}.batched.${index}`, part, batchShape, [1, patches, embedDim]);
   const rotated = (part: string, input: Value): Value =>
-    rotaryEmbedding(graph, `${name}.${part}.rotated`, { input, positions, ...tables });
+    rotaryEmbedding(graph, `${name}.${part}.rotated`, { input, positions, cosCache, sinCache });
   const projected = {
     query: rotated("query", batched(0, query)),
     key: rotated("key", batched(1, key)),

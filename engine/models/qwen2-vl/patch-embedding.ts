@@ -21,13 +21,14 @@ export function embedPatches(
   config: PatchShape & { readonly embedDim: number },
   prefix: string,
   pixels: Value,
+  hasBias = false,
 ): Value {
   const { numChannels, temporalPatchSize, patchSize, embedDim } = config;
   const projection: LinearLayer = {
     name: `${prefix}patch_embed.proj`,
     inFeatures: patchFeatures(config),
     outFeatures: embedDim,
-    hasBias: false,
+    hasBias,
     storedShape: [embedDim, numChannels, temporalPatchSize, patchSize, patchSize],
   };
   // Everything else is computed from pixels, and this is a small part of the work, so it is never quantised.

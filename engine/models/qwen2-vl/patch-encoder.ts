@@ -28,7 +28,7 @@ export interface TowerInputs {
 }
 
 /**
- * Returns float [numPatches / mergeSize^2, outFeatures], row by row of squares.
+ * Returns float [numPatches / mergeSize^2, imageWidth], row by row of squares: for each level, `outFeatures` values.
  *
  * @param prefix Prefix of the tower's tensors, e.g. "model.visual."
  */
@@ -44,15 +44,18 @@ export interface QwenVlConfig<Vision> {
   readonly rotarySections: RotarySections;
   readonly vision: Vision;
   readonly imageTokenId: number;
+  readonly interleavesSections?: boolean;
+  /** Number of first layers of the decoder that get features of their own from the tower. Default 0. */
+  readonly numImageLevels?: number;
 }
 
 export function configurePatchModel<Vision extends PatchShape & { readonly mergeSize: number }>(
   config: QwenVlConfig<Vision>,
   buildTower: TowerBuilder<Vision>,
 ): ConfiguredModel {
-  const { text, vision, rotarySections } = config;
+  const { text, vision, rotarySections, interleavesSections = false, numImageLevels = 0 } = config;
   return {
-    decoder: { ...decoderDimensions(text), takesPositions: true },
+    decoder: { ...decoderDimensions(text), imageWidth: imageWidthOf(config), takesPositions: true },
     maxPositionEmbeddings: text.maxPositionEmbeddings,
     imageTokenId: config.imageTokenId,
     visionEncoder: {
@@ -66,19 +69,29 @@ export function configurePatchModel<Vision extends PatchShape & { readonly merge
     },
     buildDecoder(context, maxModelLen) {
       const prefix = findPrefix(context.weights, decoderPrefixes, "embed_tokens.weight");
-      const names = { prefix, headName: "lm_head" };
-      buildDecoderGraph(context, { config: text, ...names, acceptsImages: true, maxModelLen, rotarySections });
+      buildDecoderGraph(context, {
+        config: text,
+        prefix,
+        headName: "lm_head",
+        acceptsImages: true,
+        maxModelLen,
+        rotarySections,
+        interleavesSections,
+        numImageLevels,
+      });
     },
   };
 }
 
-/** `pixel_values` and `image_grid_thw` to `image_features` [1, numPatches / mergeSize^2, hiddenSize]. */
+/** `pixel_values` and `image_grid_thw` to `image_features` [1, numPatches / mergeSize^2, imageWidth]. */
 function buildVisionEncoder<Vision extends PatchShape>(
   context: GraphContext,
-  { vision, text }: QwenVlConfig<Vision>,
+  config: QwenVlConfig<Vision>,
   buildTower: TowerBuilder<Vision>,
 ): void {
   const { graph, weights, precision } = context;
+  const { vision, text } = config;
+  const width = imageWidthOf(config);
   const features = patchFeatures(vision);
   const input = graph.input(pixelValues, "float32", [1, patches, features]);
   const grid = graph.input(imageGrid, "int64", [1, 3]);
@@ -87,7 +100,11 @@ function buildVisionEncoder<Vision extends PatchShape>(
   const prefix = findPrefix(weights, towerPrefixes, "patch_embed.proj.weight");
   const pixels = cast(graph, "pixels", flat, precision.activations);
   const merged = buildTower(context, vision, prefix, { pixels, grid, outFeatures: text.hiddenSize });
-  const itemTarget = graph.constant("item_shape", "int64", [3], [1, -1, text.hiddenSize]);
+  const itemTarget = graph.constant("item_shape", "int64", [3], [1, -1, width]);
   const item = cast(graph, "merged.cast", merged, "float32");
-  graph.output(reshape(graph, "image_features", item, itemTarget, [1, "numSquares", text.hiddenSize]));
+  graph.output(reshape(graph, "image_features", item, itemTarget, [1, "numSquares", width]));
+}
+
+function imageWidthOf<Vision>({ text, numImageLevels = 0 }: QwenVlConfig<Vision>): number {
+  return (1 + numImageLevels) * text.hiddenSize;
 }

@@ -16,6 +16,7 @@ export interface MergerConfig {
  * Puts the patches of each square side by side, and projects them by two layers to the decoder's width.
  *
  * @param normalised float [numPatches, embedDim], after the merger's own norm.
+ * @param layerNames The two layers' names below `name`.
  * @returns float [numSquares, outFeatures].
  */
 export function mergePatches(
@@ -24,17 +25,24 @@ export function mergePatches(
   name: string,
   normalised: Value,
   outFeatures: number,
+  layerNames: readonly [first: string, second: string] = ["mlp.0", "mlp.2"],
 ): Value {
   const { graph, precision } = context;
+  const [firstName, secondName] = layerNames;
   const inFeatures = embedDim * mergeSize * mergeSize;
   const squareShape = graph.constant("merger.shape", "int64", [2], [-1, inFeatures]);
   const squares = reshape(graph, `${name}.squares`, normalised, squareShape, ["numSquares", inFeatures]);
-  const first = { name: `${name}.mlp.0`, inFeatures, outFeatures: inFeatures, hasBias: true };
-  const activated = applyActivation(graph, `${name}.mlp.1`, linear(context, squares, first, precision.vision), "gelu");
+  const first = { name: `${name}.${firstName}`, inFeatures, outFeatures: inFeatures, hasBias: true };
+  const activated = applyActivation(
+    graph,
+    `${name}.activation`,
+    linear(context, squares, first, precision.vision),
+    "gelu",
+  );
   return linear(
     context,
     activated,
-    { name: `${name}.mlp.2`, inFeatures, outFeatures, hasBias: true },
+    { name: `${name}.${secondName}`, inFeatures, outFeatures, hasBias: true },
     precision.vision,
   );
 }

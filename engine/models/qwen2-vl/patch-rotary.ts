@@ -22,6 +22,9 @@ export const patches = "numPatches";
 export interface PatchRotary extends RotaryTables {
   /** int64 [1, numPatches]: each patch has its own rows in the tables. */
   readonly positions: Value;
+  /** int64 [numPatches]: row and column of each patch in the picture. */
+  readonly row: Value;
+  readonly column: Value;
 }
 
 export interface PatchRotaryConfig {
@@ -89,6 +92,8 @@ export function createPatchRotary(
   return {
     cosCache: cast(graph, "angles.cos.cast", cosine(graph, "angles.cos", angles), precision.activations),
     sinCache: cast(graph, "angles.sin.cast", sine(graph, "angles.sin", angles), precision.activations),
+    row,
+    column,
     positions: reshape(graph, "patch.own_row", index, oneRow, [1, patches]),
   };
 }

@@ -21,12 +21,12 @@ function parts(
   overrides: Partial<MultiModalParts> = {},
 ): MultiModalParts {
   const visionEncoder = { path: "", inputs: [], imageSize: 32, numImageTokens: 16 };
-  const model = { visionEncoder, imageTokenId: 2, contentHash: "", decoder: { hiddenSize: 48 } };
+  const model = { visionEncoder, imageTokenId: 2, contentHash: "", decoder: { imageWidth: 48 } };
   const definition = { architecture: "Model", images };
   return { definition, model, tokenizer, preprocessorConfig, imageSources: [], ...overrides };
 }
 
-const withoutImages = { visionEncoder: null, imageTokenId: null, contentHash: "", decoder: { hiddenSize: 48 } };
+const withoutImages = { visionEncoder: null, imageTokenId: null, contentHash: "", decoder: { imageWidth: 48 } };
 
 test("a model without a vision encoder accepts no images", () => {
   expect(createImageInputs({ imageLimits }, parts(null, { model: withoutImages }))).toBeNull();

@@ -25,6 +25,7 @@ const smolLm2135m = {
   numKvHeads: 3,
   headDim: 64,
   hiddenSize: 576,
+  imageWidth: 576,
   vocabSize: 49_152,
   kvElementType: "float32",
 } as const;

@@ -18,6 +18,7 @@ const graph: DecoderExport = {
   numKvHeads,
   headDim,
   hiddenSize: 4,
+  imageWidth: 4,
   vocabSize: 8,
   kvElementType: "float32",
   acceptsImages: false,

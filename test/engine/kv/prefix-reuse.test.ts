@@ -11,6 +11,7 @@ import type { GoldenModel } from "../core/golden-engine.ts";
 const checkpoints = [
   "llama",
   "qwen2",
+  "qwen3",
   "llava-default",
   "llava-full",
   "onnx-exports/llama",

@@ -29,6 +29,7 @@ const families: Readonly<Record<string, { readonly fields: readonly string[]; re
   LlamaForCausalLM: { fields: llamaText },
   MistralForCausalLM: { fields: [...llamaText, "sliding_window"] },
   Qwen2ForCausalLM: { fields: [...llamaText, "sliding_window"] },
+  Qwen3ForCausalLM: { fields: [...llamaText, "sliding_window"] },
   LlavaForConditionalGeneration: { fields: [...inText(llamaText), ...tower] },
   Mistral3ForConditionalGeneration: {
     fields: [
@@ -54,6 +55,17 @@ const families: Readonly<Record<string, { readonly fields: readonly string[]; re
         (field) => `vision_config.${field}`,
       ),
       ...["patch_size", "spatial_merge_size", "temporal_patch_size"].map((field) => `vision_config.${field}`),
+    ],
+  },
+  Qwen3VLForConditionalGeneration: {
+    fields: [
+      ...llamaText,
+      ...["depth", "hidden_size", "intermediate_size", "num_heads", "out_hidden_size"].map(
+        (field) => `vision_config.${field}`,
+      ),
+      ...["patch_size", "spatial_merge_size", "temporal_patch_size", "num_position_embeddings"].map(
+        (field) => `vision_config.${field}`,
+      ),
     ],
   },
   Qwen2VLForConditionalGeneration: {

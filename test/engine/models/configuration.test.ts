@@ -16,6 +16,7 @@ import { goldensFolder } from "../../support/goldens.ts";
 const llama = { architectures: ["LlamaForCausalLM"], hidden_size: 64, num_attention_heads: 4, num_hidden_layers: 2 };
 const mistral = { ...llama, architectures: ["MistralForCausalLM"], num_key_value_heads: 4 };
 const qwen2 = { ...llama, architectures: ["Qwen2ForCausalLM"], num_key_value_heads: 4 };
+const qwen3 = { ...qwen2, architectures: ["Qwen3ForCausalLM"] };
 const llava = {
   architectures: ["LlavaForConditionalGeneration"],
   text_config: { hidden_size: 64, num_attention_heads: 4 },
@@ -42,6 +43,21 @@ const qwen2Vl = {
   vision_config: { hidden_size: 64 },
 };
 
+const qwen3VlText = {
+  hidden_size: 64,
+  num_attention_heads: 4,
+  num_key_value_heads: 2,
+  head_dim: 24,
+  num_hidden_layers: 3,
+  rope_scaling: { mrope_interleaved: true, mrope_section: [6, 3, 3], rope_type: "default" },
+};
+const qwen3VlVision = { depth: 3, out_hidden_size: 64, deepstack_visual_indexes: [0, 2] };
+const qwen3Vl = {
+  architectures: ["Qwen3VLForConditionalGeneration"],
+  text_config: qwen3VlText,
+  vision_config: qwen3VlVision,
+};
+
 const refusals: readonly (readonly [config: Readonly<Record<string, unknown>>, message: string])[] = [
   [{ architectures: ["GemmaForCausalLM"] }, "The architecture GemmaForCausalLM is not supported"],
   [{ ...llama, hidden_act: "gelu" }, 'config.json: hidden_act = "gelu" is not supported'],
@@ -53,6 +69,49 @@ const refusals: readonly (readonly [config: Readonly<Record<string, unknown>>, m
   [{ ...mistral, attention_bias: true }, "config.json: attention_bias = true is not supported"],
   [{ ...qwen2, layer_types: ["full_attention"] }, 'config.json: layer_types = ["full_attention"] is not supported'],
   [{ ...qwen2, layer_types: ["linear", "linear"] }, 'config.json: layer_types = "linear" is not supported'],
+  [
+    { ...qwen3Vl, text_config: { ...qwen3VlText, use_sliding_window: true } },
+    "config.json: text_config.use_sliding_window = true is not supported",
+  ],
+  [
+    { ...qwen3Vl, text_config: { ...qwen3VlText, num_experts: 8 } },
+    "config.json: text_config.num_experts = 8 is not supported",
+  ],
+  [
+    {
+      ...qwen3Vl,
+      text_config: { ...qwen3VlText, rope_scaling: { mrope_interleaved: false, mrope_section: [6, 3, 3] } },
+    },
+    "config.json: text_config.rope_scaling.mrope_interleaved = false is not supported",
+  ],
+  [
+    { ...qwen3Vl, vision_config: { ...qwen3VlVision, deepstack_visual_indexes: [0, 1, 2] } },
+    "config.json: vision_config.deepstack_visual_indexes = [0,1,2] is not supported: the decoder has 3 layers",
+  ],
+  [
+    { ...qwen3Vl, vision_config: { ...qwen3VlVision, deepstack_visual_indexes: [2, 0] } },
+    "config.json: vision_config.deepstack_visual_indexes = [2,0] is not supported: expected ascending layers of the 3",
+  ],
+  [
+    { ...qwen3Vl, vision_config: { ...qwen3VlVision, num_position_embeddings: 35 } },
+    "config.json: vision_config.num_position_embeddings = 35 is not supported: it must be a square",
+  ],
+  [
+    { ...qwen3Vl, vision_config: { ...qwen3VlVision, out_hidden_size: 32 } },
+    "config.json: vision_config.out_hidden_size = 32 is not supported: the decoder's is 64",
+  ],
+  [{ ...qwen3, head_dim: 20 }, "config.json: head_dim = 20 is not supported"],
+  [{ ...qwen3, mlp_bias: true }, "config.json: mlp_bias = true is not supported"],
+  [{ ...qwen3, num_experts: 128 }, "config.json: num_experts = 128 is not supported"],
+  [{ ...qwen3, architectures: ["Qwen3MoeForCausalLM"] }, "The architecture Qwen3MoeForCausalLM is not supported"],
+  [
+    { ...qwen3, use_sliding_window: true, layer_types: ["chunked_attention", "full_attention"] },
+    'config.json: layer_types = "chunked_attention" is not supported',
+  ],
+  [
+    { ...qwen3, layer_types: ["full_attention", "sliding_attention"] },
+    'config.json: layer_types = "sliding_attention" is not supported',
+  ],
   [
     { ...llava, vision_feature_select_strategy: "cls" },
     'config.json: vision_feature_select_strategy = "cls" is not supported',
@@ -155,6 +214,20 @@ test("fields missing in config.json have transformers' defaults", () => {
     hasQkvBias: true,
     hasOutputBias: false,
   });
+  expect(parseDecoderConfig({}, "", "qwen3")).toMatchObject({
+    vocabSize: 151936,
+    headDim: 128,
+    maxPositionEmbeddings: 32768,
+    hasQkvBias: false,
+    normalisesQueryAndKey: true,
+  });
+});
+
+test("Qwen3 has a head size of its own, and biases only if attention_bias is set", () => {
+  expect(parseDecoderConfig({ ...qwen3, head_dim: 24 }, "", "qwen3").headDim).toBe(24);
+  expect(parseDecoderConfig(qwen3, "", "qwen3").headDim).toBe(128);
+  const biased = parseDecoderConfig({ ...qwen3, attention_bias: true }, "", "qwen3");
+  expect(biased).toMatchObject({ hasQkvBias: true, hasOutputBias: true, hasMlpBias: false });
 });
 
 test("the hub's configuration of LLaVA 1.5 is parsed", () => {
@@ -465,11 +538,14 @@ test("tiles are rejected if transformers does not place their patches evenly", (
   expect(unevenSides).toEqual(recorded);
 });
 
-test("Qwen2 uses a sliding window in its upper layers only if use_sliding_window is set", () => {
-  const sliding = { ...qwen2, sliding_window: 16, max_window_layers: 1 };
-  expect(parseDecoderConfig(sliding, "", "qwen2").slidingWindows).toEqual([null, null]);
-  expect(parseDecoderConfig({ ...sliding, use_sliding_window: true }, "", "qwen2").slidingWindows).toEqual([null, 16]);
-});
+test.for(["qwen2", "qwen3"] as const)(
+  "%s has windows in its upper layers only if use_sliding_window is set",
+  (family) => {
+    const sliding = { ...qwen2, sliding_window: 16, max_window_layers: 1 };
+    expect(parseDecoderConfig(sliding, "", family).slidingWindows).toEqual([null, null]);
+    expect(parseDecoderConfig({ ...sliding, use_sliding_window: true }, "", family).slidingWindows).toEqual([null, 16]);
+  },
+);
 
 function errorOf(action: () => unknown): EngineError {
   try {

@@ -36,7 +36,7 @@ describe.for(cudaFamilies)("$name on cuda", (family) => {
     const operators = new Set(graph.nodes.map(({ operator }) => operator));
     expect([...operators].filter((operator) => ["Shape", "Range", "NonZero", "Expand"].includes(operator))).toEqual([]);
     expect(graph.nodes.filter(({ operator }) => operator === "PagedAttention")).toHaveLength(
-      2 + Number(family.name === "llama"),
+      2 + Number(["llama", "qwen3", "../hub/qwen3-vl/v4"].includes(family.name)),
     );
   });
 });

@@ -13,9 +13,11 @@ const maxLength = 512;
 const checkpoints = [
   "llama",
   "qwen2",
+  "qwen3",
   "mistral",
   "llava-default",
   "llava-full",
+  "llava-qwen3",
   "llava-siglip",
   "smolvlm",
   "fuyu",

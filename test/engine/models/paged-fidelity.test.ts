@@ -15,9 +15,11 @@ const numBlocks = 200;
 const checkpoints = [
   "llama",
   "qwen2",
+  "qwen3",
   "mistral",
   "llava-default",
   "llava-full",
+  "llava-qwen3",
   "llava-siglip",
   "smolvlm",
   "fuyu",

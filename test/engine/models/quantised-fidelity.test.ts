@@ -18,6 +18,7 @@ const bounds = [
 const checkpoints = [
   "llama",
   "qwen2",
+  "qwen3",
   "mistral",
   "llava-default",
   "llava-full",

@@ -1,0 +1,137 @@
+/** Configuration of Qwen3-VL without mixture of experts. */
+import { z } from "zod";
+
+import { parseActivation, type ActivationName } from "../activation.ts";
+import {
+  count,
+  headCount,
+  layerCount,
+  parseConfigObject,
+  patchSide,
+  positiveNumber,
+  refuseOtherThan,
+  unsupportedField,
+  width,
+} from "../config-field.ts";
+import { parseQwenVlText, type QwenVlTextConfig, type QwenVlTextDefaults } from "../qwen2-vl/config.ts";
+
+export interface Qwen3VlVisionConfig {
+  /** Width of the tower. */
+  readonly embedDim: number;
+  readonly numLayers: number;
+  readonly numHeads: number;
+  readonly intermediateSize: number;
+  readonly activation: ActivationName;
+  readonly numChannels: number;
+  readonly patchSize: number;
+  /** Number of pictures that a patch spans; a still picture is repeated. */
+  readonly temporalPatchSize: number;
+  /** Side of the squares of patches that become one embedding. */
+  readonly mergeSize: number;
+  /** Side of the square of learned positions, which is resized to the picture's patches. */
+  readonly positionsPerSide: number;
+  /** Layers of the tower whose outputs the decoder's first layers get, one each. */
+  readonly levelLayers: readonly number[];
+  readonly ropeTheta: number;
+}
+
+export interface Qwen3VlConfig extends QwenVlTextConfig {
+  readonly vision: Qwen3VlVisionConfig;
+  readonly interleavesSections: true;
+  readonly numImageLevels: number;
+}
+
+const DEFAULT_THETA = 10000;
+
+const textDefaults: QwenVlTextDefaults = {
+  family: "qwen3",
+  fields: { max_position_embeddings: 128_000, rope_theta: 500_000 },
+  sections: [24, 20, 20],
+};
+
+const visionFields = z.looseObject({
+  depth: layerCount.default(27),
+  hidden_size: width.default(1152),
+  hidden_act: z.string().default("gelu_pytorch_tanh"),
+  intermediate_size: width.default(4304),
+  num_heads: headCount.default(16),
+  in_channels: count.default(3),
+  patch_size: patchSide.default(16),
+  spatial_merge_size: patchSide.default(2),
+  temporal_patch_size: patchSide.default(2),
+  out_hidden_size: width.default(3584),
+  /** 2,304 in all models so far. */
+  num_position_embeddings: z.int().min(4).max(1_048_576).default(2304),
+  deepstack_visual_indexes: z.array(z.int().nonnegative()).max(1024).default([8, 16, 24]),
+  rope_parameters: z.looseObject({ rope_theta: positiveNumber.default(DEFAULT_THETA) }).nullish(),
+});
+
+const ropeHolder = z.looseObject({ rope_scaling: z.unknown().optional(), rope_parameters: z.unknown().optional() });
+
+/** @throws EngineError `invalid_checkpoint` or `unsupported_model` that names the field. */
+export function parseQwen3VlConfig(json: unknown): Qwen3VlConfig {
+  const { visionJson, ...config } = parseQwenVlText(json, textDefaults);
+  refuseTextFields(json);
+  const vision = parseVisionConfig(visionJson, config.text.hiddenSize);
+  const numImageLevels = vision.levelLayers.length;
+  if (numImageLevels >= config.text.numLayers) {
+    const reason = `the decoder has ${config.text.numLayers} layers, and all but the last may get features`;
+    throw unsupportedField("vision_config", "deepstack_visual_indexes", vision.levelLayers, reason);
+  }
+  return { ...config, vision, interleavesSections: true, numImageLevels };
+}
+
+/** Fields that Qwen3 computes and the decoder of Qwen3-VL does not, and the values with which they change nothing. */
+function refuseTextFields(json: unknown): void {
+  const { text_config: text } = parseConfigObject(z.looseObject({ text_config: z.unknown().optional() }), json, "");
+  const [fields, path] = text == null ? [json, ""] : [text, "text_config"];
+  refuseOtherThan(fields, path, { use_sliding_window: [false] });
+  const holder = parseConfigObject(ropeHolder, fields, path);
+  for (const name of ["rope_scaling", "rope_parameters"] as const) {
+    const rope = holder[name];
+    if (rope != null) refuseOtherThan(rope, path === "" ? name : `${path}.${name}`, { mrope_interleaved: [true] });
+  }
+}
+
+function parseVisionConfig(json: unknown, textHiddenSize: number): Qwen3VlVisionConfig {
+  const path = "vision_config";
+  const fields = parseConfigObject(visionFields, json, path);
+  refuseOtherThan(json, path, {
+    model_type: ["qwen3_vl", "qwen3_vl_vision"],
+    in_channels: [3],
+    in_chans: [3],
+    quantization_config: [],
+  });
+  const { hidden_size: embedDim, num_heads: numHeads, out_hidden_size: outHiddenSize } = fields;
+  if (embedDim % numHeads !== 0 || (embedDim / numHeads) % 4 !== 0) {
+    const reason = `hidden_size ${embedDim} does not divide into heads whose size is a multiple of 4`;
+    throw unsupportedField(path, "num_heads", numHeads, reason);
+  }
+  if (outHiddenSize !== textHiddenSize) {
+    throw unsupportedField(path, "out_hidden_size", outHiddenSize, `the decoder's is ${textHiddenSize}`);
+  }
+  const positionsPerSide = Math.sqrt(fields.num_position_embeddings);
+  if (!Number.isInteger(positionsPerSide)) {
+    throw unsupportedField(path, "num_position_embeddings", fields.num_position_embeddings, "it must be a square");
+  }
+  const levelLayers = fields.deepstack_visual_indexes;
+  const isAscending = levelLayers.every((layer, index) => index === 0 || layer > levelLayers[index - 1]!);
+  if (!isAscending || levelLayers.some((layer) => layer >= fields.depth)) {
+    const reason = `expected ascending layers of the ${fields.depth}`;
+    throw unsupportedField(path, "deepstack_visual_indexes", levelLayers, reason);
+  }
+  return {
+    embedDim,
+    numLayers: fields.depth,
+    numHeads,
+    intermediateSize: fields.intermediate_size,
+    activation: parseActivation(path, "hidden_act", fields.hidden_act),
+    numChannels: fields.in_channels,
+    patchSize: fields.patch_size,
+    temporalPatchSize: fields.temporal_patch_size,
+    mergeSize: fields.spatial_merge_size,
+    positionsPerSide,
+    levelLayers,
+    ropeTheta: fields.rope_parameters?.rope_theta ?? DEFAULT_THETA,
+  };
+}

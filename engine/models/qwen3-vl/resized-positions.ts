@@ -1,0 +1,74 @@
+/** Learned positions of a square table, resized to the rows and columns of a picture's patches. */
+import { maximum } from "../../graph/selection-ops.ts";
+import { add, cast, divide, gatherRows, multiply, reshape, subtract } from "../../graph/standard-ops.ts";
+import type { Value } from "../../graph/value.ts";
+import { parameter, type GraphContext } from "../graph-context.ts";
+import { patches, type PatchRotary } from "../qwen2-vl/patch-rotary.ts";
+import type { Qwen3VlVisionConfig } from "./config.ts";
+
+interface Neighbours {
+  /** int64 [numPatches]: lines of the table before and behind the patch. */
+  readonly lines: readonly [before: Value, behind: Value];
+  /** float32 [numPatches] each: their shares, which sum to 1. */
+  readonly shares: readonly [before: Value, behind: Value];
+}
+
+/**
+ * Bilinear interpolation that puts the corners of the table in the corner patches (`align_corners`).
+ *
+ * @param grid int64 [1, 3]: 1, rows and columns of patches.
+ * @returns [numPatches, embedDim].
+ */
+export function resizedPositions(
+  context: GraphContext,
+  { positionsPerSide, embedDim }: Qwen3VlVisionConfig,
+  prefix: string,
+  { grid, rotary }: { readonly grid: Value; readonly rotary: PatchRotary },
+): Value {
+  const { graph, precision } = context;
+  const scalar = (value: number): Value => graph.constant(`int64.scalar.${value}`, "int64", [], [value]);
+  const flatGrid = reshape(graph, "positions.grid", grid, graph.constant("grid.shape", "int64", [1], [3]), [3]);
+  const side = scalar(positionsPerSide);
+  const neighbours = (name: string, position: Value, size: Value): Neighbours => {
+    // In integers, so that every patch finds its lines exactly: position * (side - 1) / (size - 1).
+    const steps = maximum(graph, `${name}.steps`, subtract(graph, `${name}.last`, size, scalar(1)), scalar(1));
+    const scaled = multiply(graph, `${name}.scaled`, position, scalar(positionsPerSide - 1));
+    const before = divide(graph, `${name}.before`, scaled, steps);
+    const rest = subtract(graph, `${name}.rest`, scaled, multiply(graph, `${name}.whole`, before, steps));
+    const share = divide(
+      graph,
+      `${name}.share`,
+      cast(graph, `${name}.rest.float`, rest, "float32"),
+      cast(graph, `${name}.steps.float`, steps, "float32"),
+    );
+    const one = graph.constant("float32.one", "float32", [], [1]);
+    // The last line has nothing behind it and all of the share.
+    const isBefore = add(graph, `${name}.next`, before, scalar(1));
+    const last = scalar(positionsPerSide - 1);
+    const beyond = maximum(graph, `${name}.beyond`, subtract(graph, `${name}.over`, isBefore, last), scalar(0));
+    return {
+      lines: [before, subtract(graph, `${name}.behind`, isBefore, beyond)],
+      shares: [subtract(graph, `${name}.share.before`, one, share), share],
+    };
+  };
+  const rows = neighbours("positions.row", rotary.row, gatherRows(graph, "positions.rows", flatGrid, scalar(1)));
+  const columns = neighbours(
+    "positions.column",
+    rotary.column,
+    gatherRows(graph, "positions.columns", flatGrid, scalar(2)),
+  );
+  const table = parameter(context, `${prefix}pos_embed.weight`, [positionsPerSide ** 2, embedDim]);
+  const columnShape = graph.constant("column_shape", "int64", [2], [-1, 1]);
+  const parts = [0, 1].flatMap((row) =>
+    [0, 1].map((column) => {
+      const name = `positions.corner.${row}.${column}`;
+      const firstOfLine = multiply(graph, `${name}.line`, rows.lines[row]!, side);
+      const index = add(graph, `${name}.index`, firstOfLine, columns.lines[column]!);
+      const share = multiply(graph, `${name}.share`, rows.shares[row]!, columns.shares[column]!);
+      const asColumn = reshape(graph, `${name}.column`, share, columnShape, [patches, 1]);
+      const values = gatherRows(graph, `${name}.values`, table, index);
+      return multiply(graph, name, values, cast(graph, `${name}.cast`, asColumn, precision.activations));
+    }),
+  );
+  return parts.reduce((sum, part, index) => add(graph, `positions.sum.${index}`, sum, part));
+}
