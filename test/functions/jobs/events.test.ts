@@ -247,7 +247,7 @@ describe("deliveries", () => {
 
   test("finishes the job of a sender that does not wait; the next delivery gets its answer", async () => {
     const id = nextId();
-    const pushed = eventBridge({ ...chat, max_tokens: 100, ignore_eos: true }, id);
+    const pushed = eventBridge({ ...chat, max_tokens: 1_500, ignore_eos: true }, id);
     const leaving = new AbortController();
     const first = push(pushed, { signal: leaving.signal });
     await expect.poll(async () => (await metric("vllm:num_requests_running")) > 0).toBe(true);

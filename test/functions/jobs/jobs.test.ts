@@ -273,8 +273,10 @@ describe("deliveries", () => {
 
   test("jobs leave room for requests, and are answered beside them", async () => {
     const { queue, start } = await startWithQueue({ MAX_NUM_SEQS: "2", BATCH_MAX_NUM_SEQS: "1" });
+    // Together they outlast several looks at the queue, also on a fast machine.
+    const lasting = { prompt: "a", max_tokens: 800, ignore_eos: true };
     await using service = await start();
-    const jobs = await Promise.all(Array.from({ length: 5 }, () => queue.add("job", { ...short, max_tokens: 50 })));
+    const jobs = await Promise.all(Array.from({ length: 5 }, () => queue.add("job", lasting)));
     await expect.poll(async () => queue.getActiveCount()).toBe(1);
     const response = await fetch(`${service.baseUrl}/v1/completions`, {
       method: "POST",
