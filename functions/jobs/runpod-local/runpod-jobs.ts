@@ -121,7 +121,7 @@ export class RunpodJobs {
     this.#stop(job, "CANCELLED");
   }
 
-  /** Takes the chunks that nobody has read yet. */
+  /** Takes the unread chunks. */
   readChunks(job: RunpodJob): unknown[] {
     const { chunks } = job;
     job.chunks = [];

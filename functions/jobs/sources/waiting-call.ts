@@ -1,4 +1,4 @@
-/** A call that waits for a job at a queue and cannot be cancelled: if nobody waits any more, the next caller gets it. */
+/** A call that waits for a job at a queue and cannot be cancelled. The next caller gets the result of an abandoned call. */
 
 export const aborted = Symbol("aborted");
 
@@ -30,7 +30,7 @@ export class WaitingCall<Value> {
     }
   }
 
-  /** The result of a call that nobody waits for; undefined without one, or if it failed. */
+  /** The result of an abandoned call. Undefined if there is none, or if it failed. */
   async rest(): Promise<Value | undefined> {
     return (await this.#underWay?.catch(() => {})) ?? undefined;
   }

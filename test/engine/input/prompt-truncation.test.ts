@@ -107,7 +107,7 @@ test.for<[string, number]>([
     const limit = Math.max(1, Math.ceil((whole.promptTokenIds.length * percent) / 100));
     const pinned = addSpecialTokens ? numPinned : 0;
     const expected = removeOneByOne(whole, { markers, numPinned: pinned, limit, side });
-    // Of a prompt with nothing but pinned tokens, nothing is left: it is rejected.
+    // A prompt of which only pinned tokens remain is rejected.
     fc.pre(expected.tokenIds.length > pinned);
     const { promptTokenIds, images, numOmittedImages } = await process(inputs, prompt, {
       truncatePromptTokens: limit,
