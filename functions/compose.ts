@@ -37,6 +37,8 @@ export interface CompositionOptions {
 
 export interface Composition {
   readonly listener: RequestListener;
+  /** Answers what shows the state of the process, and nothing else. */
+  readonly stateListener: RequestListener;
   readonly service: Service;
   readonly metrics: Metrics;
   /** Its model is still loading; `engine.ready` settles when loading ends. */
@@ -91,12 +93,9 @@ export async function compose(options: CompositionOptions): Promise<Composition>
       : new LazyJobs(readJobSource(config.jobs.source, config.jobs.runpod), background);
   const pushes = servesRequests ? createPushes(config) : null;
   const pushedJobs = pushes && new LazyJobs(async () => pushes.source, background);
+  const common = { service, bodies, metrics, logger, config };
   const app = createApp({
-    service,
-    bodies,
-    metrics,
-    logger,
-    config,
+    ...common,
     servesRequests,
     ...(batches && { loadBatches: batches.load }),
     ...(pushes?.events && { events: pushes.events }),
@@ -104,6 +103,7 @@ export async function compose(options: CompositionOptions): Promise<Composition>
   });
   return {
     listener: createListener(app),
+    stateListener: createListener(createApp({ ...common, servesRequests: false })),
     service,
     metrics,
     engine,
