@@ -4,6 +4,7 @@ import type { Composition } from "./compose.ts";
 import { openServer } from "./http/server.ts";
 import type { Logger } from "./logger.ts";
 import type { Config } from "./settings/config.ts";
+import { StartTimes } from "./start-times.ts";
 
 export interface StartedService {
   readonly port: number;
@@ -43,6 +44,8 @@ export async function startService({
     config,
     composing.promise.then(({ listener }) => listener),
   );
+  const startTimes = new StartTimes();
+  startTimes.recordListening();
   logger.info("Listening.", { host: config.host, port: server.port, afterMs: Math.round(performance.now()) });
 
   const failed = Promise.withResolvers<EngineError>();
@@ -59,6 +62,7 @@ export async function startService({
         config,
         logger,
         servesRequests,
+        startTimes,
         onFailed: failed.resolve,
         ...(progress && { onProgress: progress.show }),
       });
@@ -67,6 +71,7 @@ export async function startService({
         composition.service.fail();
         throw error;
       });
+      startTimes.recordReady();
       warnOfRefusedDefaults(composition.engine, config, logger);
       warnOfFewerSequences(composition.engine, config, logger);
       composition.startBackgroundWork();
@@ -75,6 +80,7 @@ export async function startService({
         ...composition.engine.modelInfo,
         kvCache: composition.engine.stats.kvCapacity,
         afterMs: Math.round(performance.now()),
+        phasesMs: startTimes.toLogField(),
       });
       return composition.engine;
     } finally {
