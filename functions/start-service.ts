@@ -5,6 +5,7 @@ import { openServer } from "./http/server.ts";
 import type { OpenServer } from "./http/server.ts";
 import type { Logger } from "./logger.ts";
 import type { Config } from "./settings/config.ts";
+import { StartTimes } from "./start-times.ts";
 
 export interface StartedService {
   readonly port: number;
@@ -44,6 +45,8 @@ export async function startService({
     config,
     composing.promise.then(({ listener }) => listener),
   );
+  const startTimes = new StartTimes();
+  startTimes.recordListening();
   logger.info("Listening.", { host: config.host, port: server.port, afterMs: Math.round(performance.now()) });
   const healthServer = await openHealthServer(config, composing.promise, server);
 
@@ -61,6 +64,7 @@ export async function startService({
         config,
         logger,
         servesRequests,
+        startTimes,
         onFailed: failed.resolve,
         ...(progress && { onProgress: progress.show }),
       });
@@ -69,6 +73,7 @@ export async function startService({
         composition.service.fail();
         throw error;
       });
+      startTimes.recordReady();
       warnOfRefusedDefaults(composition.engine, config, logger);
       warnOfFewerSequences(composition.engine, config, logger);
       composition.startBackgroundWork();
@@ -77,6 +82,7 @@ export async function startService({
         ...composition.engine.modelInfo,
         kvCache: composition.engine.stats.kvCapacity,
         afterMs: Math.round(performance.now()),
+        phasesMs: startTimes.toLogField(),
       });
       return composition.engine;
     } finally {

@@ -14,7 +14,7 @@ export interface ContainerProcess extends AsyncDisposable {
 
 /** Resolves when requests are served. */
 export async function startContainer(environment: Readonly<Record<string, string>>): Promise<ContainerProcess> {
-  const { child, kill } = await startServerProcess({
+  const server = await startServerProcess({
     name: "fovea serve",
     program: process.execPath,
     // The argument with which SageMaker runs an image.
@@ -24,11 +24,11 @@ export async function startContainer(environment: Readonly<Record<string, string
   });
   return {
     async stop() {
-      const exited = once(child, "exit");
-      child.kill("SIGTERM");
+      const exited = once(server.child, "exit");
+      server.child.kill("SIGTERM");
       const [code] = (await exited) as [number | null];
       return code;
     },
-    [Symbol.asyncDispose]: kill,
+    [Symbol.asyncDispose]: async () => server.kill(),
   };
 }

@@ -36,7 +36,7 @@ export function vertexPredictRoute(dependencies: AppDependencies): Handler<AppEn
     const predictions = await answerAll(
       c,
       // Fields of an instance override the parameters of all.
-      instances.map(({ "@requestFormat": _, ...fields }, index) => ({
+      instances.map((fields, index) => ({
         body: { ...parameters, ...fields },
         path: `instances[${index}]`,
       })),

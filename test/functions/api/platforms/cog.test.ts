@@ -97,7 +97,7 @@ describe("predictions", () => {
       });
       await expect.poll(() => testApp.engine.numRunning).toBe(1);
       client.abort();
-      await expect(request).rejects.toThrow();
+      await expect(request).rejects.toThrow("aborted");
     };
     const posted = createTestApp({ script: [hang] });
     await leave(posted, "POST", "/predictions");

@@ -31,5 +31,5 @@ test("PORT_HEALTH answers 204 while the model loads, then 200, and no requests; 
   });
   expect(answered.status).toBe(200);
   await service.close();
-  await expect(fetch(`${origin}/ping`)).rejects.toThrow();
+  await expect(fetch(`${origin}/ping`)).rejects.toThrow("fetch failed");
 });

@@ -116,9 +116,8 @@ test("predictions need a key if there are keys", async () => {
 });
 
 test("paths with parameters or wildcards are rejected", () => {
-  for (const path of ["predict", "/*", "/:model", "/a b", ""]) {
-    const environment = { AIP_PREDICT_ROUTE: path };
-    if (path === "") expect(loadConfig(environment).vertexRoutes.predict).toBe(null);
-    else expect(() => loadConfig(environment)).toThrow(/AIP_PREDICT_ROUTE is .* expected an absolute path/);
+  for (const path of ["predict", "/*", "/:model", "/a b"]) {
+    expect(() => loadConfig({ AIP_PREDICT_ROUTE: path })).toThrow(/AIP_PREDICT_ROUTE is .* expected an absolute path/);
   }
+  expect(loadConfig({ AIP_PREDICT_ROUTE: "" }).vertexRoutes.predict).toBe(null);
 });
