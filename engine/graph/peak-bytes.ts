@@ -10,16 +10,21 @@ import type { Dimension, Value } from "./value.ts";
  * upper bound of the memory in use: in-place operators and fusions take less. It excludes the reserve of ONNX Runtime's
  * arena.
  *
- * @param sizes By name, for dimensions known only at run time. Sizes implied by a reshape may be omitted; any other
- * omitted size counts as 1.
+ * @param sizes By name, for dimensions known only at run time. Sizes implied by a reshape may be omitted, and
+ * sums and products of given ones (`A * 3 + B`); any other omitted size counts as 1.
  */
 export function peakBytes(graph: GraphBuilder, sizes: ReadonlyMap<string, number>): number {
   const known = new Map(sizes);
+  const factor = (text: string): number => known.get(text) ?? (Number(text) || 1);
+  const product = (text: string): number =>
+    known.get(text) ?? text.split(" * ").reduce((size, part) => size * factor(part), 1);
   const sizeOf = (dimension: Dimension): number =>
-    typeof dimension === "number" ? dimension : (known.get(dimension) ?? 1);
+    typeof dimension === "number"
+      ? dimension
+      : (known.get(dimension) ?? dimension.split(" + ").reduce((size, part) => size + product(part), 0));
   const bytesOf = ({ elementType, shape }: Value): number => {
     const elementBytes = elementType === "bool" ? 1 : bytesPerElement[elementType];
-    return shape.reduce<number>((product, dimension) => product * sizeOf(dimension), elementBytes);
+    return shape.reduce<number>((bytes, dimension) => bytes * sizeOf(dimension), elementBytes);
   };
 
   const roots = findRoots(graph);

@@ -151,12 +151,13 @@ export function concat(graph: GraphBuilder, name: string, inputs: readonly Value
   const node = { name, operator: "Concat" };
   const first = inputs[0];
   if (first === undefined) throw nodeError(node, "there is nothing to concatenate.");
-  let size = 0;
   for (const input of inputs) {
     checkElementType(node, input, first.elementType);
     checkShape(node, input, first.shape.with(axis, input.shape[axis]!));
-    size += knownSize(node, input, axis);
   }
+  const sizes = inputs.map((input) => input.shape[axis]!);
+  const isKnown = sizes.every((size) => typeof size === "number");
+  const size = isKnown ? sizes.reduce((sum, each) => sum + each, 0) : sizes.join(" + ");
   const shape = first.shape.with(axis, size);
   return addStandardNode(graph, node, inputs, { elementType: first.elementType, shape }, { axis: int(axis) });
 }
