@@ -117,7 +117,7 @@ function convolve(
   const kept = gatherRows(graph, `${name}.kept`, past, rows);
   const listShape = graph.constant(`rows_of.${channels}`, "int64", [2], [-1, channels]);
   const keptRows = reshape(graph, `${name}.kept.rows`, kept, listShape, [`${batch} * ${numKept}`, channels]);
-  const joined = concat(graph, `${name}.list`, [keptRows, input], 0);
+  const joined = concat(graph, `${name}.list`, [keptRows, input], 0, `${batch} * ${numKept} + ${tokens}`);
   const numKeptRows = multiply(graph, `${name}.num_kept`, numSequences, scalar(context, numKept));
   /** Places in the list of tokens of the run (0 and above) and of those before them (negative). */
   const placesOf = (part: string, token: Value, ofSequence: Value, start: Value): Value => {
