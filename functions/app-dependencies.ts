@@ -12,9 +12,15 @@ import type { Telemetry } from "./telemetry/telemetry.ts";
 
 export type ApiConfig = Pick<
   Config,
-  "allowedOrigins" | "apiKeys" | "hasPlayground" | "maxBodyBytes" | "servedModelNames" | "pingStatusWhileStarting"
+  | "allowedOrigins"
+  | "apiKeys"
+  | "hasPlayground"
+  | "maxBodyBytes"
+  | "servedModelNames"
+  | "pingStatusWhileStarting"
+  | "vertexRoutes"
 > &
-  RequestConfig & { readonly engine: Pick<Config["engine"], "pipelinePath"> };
+  RequestConfig & { readonly engine: Pick<Config["engine"], "pipelinePath" | "maxNumSequences"> };
 
 export interface AppDependencies {
   readonly service: Service;

@@ -41,6 +41,8 @@ export interface CompositionOptions {
 
 export interface Composition {
   readonly listener: RequestListener;
+  /** Answers what shows the state of the process, and nothing else. */
+  readonly stateListener: RequestListener;
   readonly service: Service;
   readonly metrics: Metrics;
   /** Its model is still loading; `engine.ready` settles when loading ends. */
@@ -106,12 +108,9 @@ export async function compose(options: CompositionOptions): Promise<Composition>
       : new LazyJobs(readJobSource(config.jobs.source, config.jobs.runpod), background);
   const pushes = servesRequests ? createPushes(config) : null;
   const pushedJobs = pushes && new LazyJobs(async () => pushes.source, background);
+  const common = { service, bodies, metrics, logger, config };
   const app = createApp({
-    service,
-    bodies,
-    metrics,
-    logger,
-    config,
+    ...common,
     servesRequests,
     ...(telemetry && { telemetry }),
     ...(batches && { loadBatches: batches.load }),
@@ -120,6 +119,7 @@ export async function compose(options: CompositionOptions): Promise<Composition>
   });
   return {
     listener: createListener(app),
+    stateListener: createListener(createApp({ ...common, servesRequests: false })),
     service,
     metrics,
     engine,

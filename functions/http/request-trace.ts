@@ -10,6 +10,7 @@ import type { Service } from "../service.ts";
 import { answerAttributes } from "../telemetry/generation-attributes.ts";
 import type { RequestSpan, Telemetry } from "../telemetry/telemetry.ts";
 import { readTraceContext, traceIdOf } from "../telemetry/trace-context.ts";
+import type { ErrorBody } from "./error-body.ts";
 import { CLIENT_CLOSED_REQUEST } from "./errors.ts";
 import { isRequestId } from "./request-id.ts";
 import type { RequestPaths } from "./wire-parameter.ts";
@@ -27,6 +28,8 @@ export interface AppEnvironment {
     requestPaths: RequestPaths | undefined;
     /** Absent if no traces are sent, and for probes. */
     span: RequestSpan | undefined;
+    /** Set by routes whose callers expect another form of errors than OpenAI's. */
+    toErrorBody: ((body: ErrorBody) => object) | undefined;
     /** Set if the response continues after the handler has returned: resolves when it is complete or abandoned. */
     whenComplete: Promise<void> | undefined;
   };
