@@ -58,6 +58,7 @@ export async function loadModel(
     variant: config,
     cacheFolder,
     createS3Client,
+    hub: config.hub,
     onProgress,
     signal,
   });

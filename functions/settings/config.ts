@@ -7,11 +7,13 @@ import { basename, join } from "node:path";
 
 import { EngineError } from "../../engine/contract/errors.ts";
 import type { ExtraArguments } from "../../engine/contract/extra-arguments.ts";
+import { parseModelReference } from "../../engine/contract/model-reference.ts";
 import { noRepeatNgramsOf } from "../../engine/contract/no-repeat-ngram.ts";
 import { awsSdkSettings, s3Settings } from "./aws.ts";
 import { batchSettings } from "./batches.ts";
 import { redisUrlSetting } from "./caches.ts";
 import { engineSettings } from "./engine.ts";
+import { hubSettings } from "./hub.ts";
 import { imageSourceSettings, inlineImagesSetting } from "./images.ts";
 import { jobSettings } from "./jobs.ts";
 import { serviceSettings } from "./service.ts";
@@ -27,6 +29,7 @@ const settings = {
   batches: batchSettings,
   jobs: jobSettings,
   s3: s3Settings,
+  hub: hubSettings,
 };
 
 export type SettingName = NamesOf<typeof settings> | NamesOf<typeof awsSdkSettings>;
@@ -86,7 +89,7 @@ function refusalOfDefaults(defaultExtraArguments: ExtraArguments): string[] {
 
 /** Adds the values that follow from others. */
 function toConfig(
-  { engine, batches, s3, runpodEndpointId, ...service }: ValuesOf<typeof settings>,
+  { engine, batches, s3, hub, runpodEndpointId, ...service }: ValuesOf<typeof settings>,
   environment: Environment,
 ) {
   const { perPrompt, ...imageLimits } = engine.imageLimits;
@@ -94,11 +97,18 @@ function toConfig(
   return {
     ...service,
     /** At least one; the first is the one that answers give. */
-    servedModelNames: service.servedModelNames ?? [basename(engine.model)],
+    servedModelNames: service.servedModelNames ?? [nameOf(engine.model)],
     pingStatusWhileStarting: service.pingStatusWhileStarting ?? (runpodEndpointId === null ? 503 : 204),
     engine: {
       ...engine,
       cacheFolder: engine.cacheFolder ?? defaultCacheFolder(environment),
+      hub: {
+        endpoint: hub.endpoint,
+        token: hub.token,
+        tokenFile: hub.tokenFile ?? join(hub.home ?? defaultHubHome(environment), "token"),
+        isOffline: hub.isOffline,
+        cacheFolder: hub.cacheFolder ?? join(hub.home ?? defaultHubHome(environment), "hub"),
+      },
       imageLimits: {
         ...imageLimits,
         maxImagesPerPrompt: count,
@@ -113,6 +123,18 @@ function toConfig(
     },
     s3: { endpoint: s3.endpoint ?? s3.endpointOfAllServices, region: s3.region },
   } as const;
+}
+
+/** The name that vLLM gives: that of the repository, with its organisation; otherwise the last part of the path. */
+function nameOf(model: string): string {
+  const reference = parseModelReference(model);
+  return reference?.kind === "hub" ? reference.repository : basename(model);
+}
+
+/** As in huggingface_hub. */
+function defaultHubHome(environment: Environment): string {
+  if (environment.XDG_CACHE_HOME) return join(environment.XDG_CACHE_HOME, "huggingface");
+  return inHome([".cache", "huggingface"], "huggingface-cache");
 }
 
 function defaultCacheFolder(environment: Environment): string {
