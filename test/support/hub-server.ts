@@ -73,7 +73,8 @@ export function sha256(bytes: Buffer): string {
 /** The commit is derived from the files, so that equal content has an equal commit. */
 export function commitOf({ files }: HubRepositoryContent): string {
   const digest = createHash("sha1");
-  for (const [path, { bytes }] of [...files].sort()) digest.update(`${path}\0${gitHash(bytes)}\n`);
+  for (const [path, { bytes }] of [...files].sort(([first], [second]) => (first < second ? -1 : 1)))
+    digest.update(`${path}\0${gitHash(bytes)}\n`);
   return digest.digest("hex");
 }
 
@@ -99,7 +100,7 @@ export async function startHubServer(): Promise<HubServer> {
       // A signed address and a token at once are refused by S3.
       if (request.headers.authorization !== undefined) return respond({ status: 400 });
       const content = [...commits.values()]
-        .flatMap((files) => [...files.values()])
+        .flatMap((files) => Array.from(files.values()))
         .find(({ bytes }) => `/${sha256(bytes)}` === url.pathname);
       if (content === undefined) return respond({ status: 404 });
       if (url.searchParams.get("Signature") !== "valid") return respond({ status: 403 });
@@ -145,7 +146,7 @@ export async function startHubServer(): Promise<HubServer> {
         const start = Number(url.searchParams.get("cursor") ?? 0);
         const end = start + hub.pageSize;
         url.searchParams.set("cursor", String(end));
-        const next = `<${hub.endpoint}${url.pathname}?${url.searchParams}>; rel="next"`;
+        const next = `<${hub.endpoint}${url.pathname}${url.search}>; rel="next"`;
         return respond({ json: entries.slice(start, end), headers: end < entries.length ? { link: next } : {} });
       }
       if (content.isGated === true && token === undefined) {

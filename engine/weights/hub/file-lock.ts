@@ -13,10 +13,10 @@ const EXCLUSIVE_WITHOUT_WAITING = 2 | 4;
 /** Waiting in the kernel would block the event loop. */
 const POLL_MS = 250;
 
-type Flock = (fileDescriptor: number, operation: number) => number;
+type TryLock = (fileDescriptor: number) => boolean;
 
-/** Undefined until looked up; null on Windows, where downloads go on without locks. */
-let flock: Flock | null | undefined;
+/** Undefined until looked up. */
+let foundTryLock: TryLock | undefined;
 
 /**
  * Waits until no other process holds the lock. The system releases it when the holder ends, however it ends.
@@ -24,13 +24,11 @@ let flock: Flock | null | undefined;
  * Some network file systems grant every lock. A lock therefore saves work, and nothing may rely on it for correctness.
  */
 export async function lockFile(path: string, signal: AbortSignal): Promise<AsyncDisposable> {
-  const tryLock = findFlock();
+  const tryLock = (foundTryLock ??= findTryLock());
   await makeFolder(dirname(path));
   const handle = await open(path, "a");
   try {
-    while (tryLock !== null && tryLock(handle.fd, EXCLUSIVE_WITHOUT_WAITING) !== 0) {
-      await delay(POLL_MS, undefined, { signal });
-    }
+    while (!tryLock(handle.fd)) await delay(POLL_MS, undefined, { signal });
   } catch (error) {
     await handle.close();
     throw error;
@@ -38,9 +36,11 @@ export async function lockFile(path: string, signal: AbortSignal): Promise<Async
   return { [Symbol.asyncDispose]: () => handle.close() };
 }
 
-function findFlock(): Flock | null {
-  if (flock === undefined) {
-    flock = platform() === "win32" ? null : (koffi.load(null).func("flock", "int", ["int", "int"]) as Flock);
-  }
-  return flock;
+/** On Windows, downloads go on without locks. */
+function findTryLock(): TryLock {
+  if (platform() === "win32") return () => true;
+  const flock: (fileDescriptor: number, operation: number) => number = koffi
+    .load(null)
+    .func("flock", "int", ["int", "int"]);
+  return (fileDescriptor) => flock(fileDescriptor, EXCLUSIVE_WITHOUT_WAITING) === 0;
 }
