@@ -20,6 +20,7 @@ import { platformSettings } from "./platforms.ts";
 import { serviceSettings } from "./service.ts";
 import { ConfigError, readSettings, rowsOf } from "./setting.ts";
 import type { Environment, NamesOf, ParsedValuesOf, SettingDescription, ValuesOf } from "./setting.ts";
+import { telemetrySettings, toTelemetryConfig } from "./telemetry.ts";
 
 const settings = {
   ...serviceSettings,
@@ -32,6 +33,7 @@ const settings = {
   jobs: jobSettings,
   s3: s3Settings,
   hub: hubSettings,
+  telemetry: telemetrySettings,
 };
 
 export type SettingName = NamesOf<typeof settings> | NamesOf<typeof awsSdkSettings>;
@@ -91,7 +93,7 @@ function refusalOfDefaults(defaultExtraArguments: ExtraArguments): string[] {
 
 /** Adds the values that follow from others. */
 function toConfig(
-  { engine, batches, s3, hub, runpodEndpointId, platforms, ...service }: ValuesOf<typeof settings>,
+  { engine, batches, s3, hub, telemetry, runpodEndpointId, platforms, ...service }: ValuesOf<typeof settings>,
   environment: Environment,
 ) {
   const { perPrompt, ...imageLimits } = engine.imageLimits;
@@ -130,6 +132,7 @@ function toConfig(
       /** Prefix of every key of the queue in Redis. */
       queueKeyPrefix: engine.caches.keyPrefix,
     },
+    telemetry: toTelemetryConfig(telemetry),
     s3: { endpoint: s3.endpoint ?? s3.endpointOfAllServices, region: s3.region },
   } as const;
 }
