@@ -20,8 +20,8 @@ export function ensurePythonClients(): Promise<string> {
         name: "python-clients",
         description: "OpenAI's Python client and LiteLLM (61 MB, with pip)",
         requirements,
-        // The list is what they import, not all that they require. Python compiles the modules that are used.
-        options: ["--no-deps", "--no-compile"],
+        // The list is what they import, not all that they require.
+        options: ["--no-deps"],
         launcher: "python-with-clients",
         script: null,
       }),
