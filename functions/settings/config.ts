@@ -18,6 +18,7 @@ import { platformSettings } from "./platforms.ts";
 import { serviceSettings } from "./service.ts";
 import { ConfigError, readSettings, rowsOf } from "./setting.ts";
 import type { Environment, NamesOf, ParsedValuesOf, SettingDescription, ValuesOf } from "./setting.ts";
+import { telemetrySettings, toTelemetryConfig } from "./telemetry.ts";
 
 const settings = {
   ...serviceSettings,
@@ -29,6 +30,7 @@ const settings = {
   batches: batchSettings,
   jobs: jobSettings,
   s3: s3Settings,
+  telemetry: telemetrySettings,
 };
 
 export type SettingName = NamesOf<typeof settings> | NamesOf<typeof awsSdkSettings>;
@@ -88,7 +90,7 @@ function refusalOfDefaults(defaultExtraArguments: ExtraArguments): string[] {
 
 /** Adds the values that follow from others. */
 function toConfig(
-  { engine, batches, s3, runpodEndpointId, platforms, ...service }: ValuesOf<typeof settings>,
+  { engine, batches, s3, telemetry, runpodEndpointId, platforms, ...service }: ValuesOf<typeof settings>,
   environment: Environment,
 ) {
   const { perPrompt, ...imageLimits } = engine.imageLimits;
@@ -120,6 +122,7 @@ function toConfig(
       /** Prefix of every key of the queue in Redis. */
       queueKeyPrefix: engine.caches.keyPrefix,
     },
+    telemetry: toTelemetryConfig(telemetry),
     s3: { endpoint: s3.endpoint ?? s3.endpointOfAllServices, region: s3.region },
   } as const;
 }

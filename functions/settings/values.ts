@@ -97,6 +97,22 @@ export function commaSeparated(
   };
 }
 
+/** `name=value` pairs separated by commas. Values are percent-encoded. */
+export function keyValues(): Parser<Readonly<Record<string, string>>> {
+  return {
+    expected: "name=value pairs separated by commas",
+    parse(text) {
+      const pairs = text.split(",").map((pair) => /^\s*([^\s=]+)\s*=\s*(.*?)\s*$/.exec(pair));
+      try {
+        const entries = pairs.map((match) => [match![1]!, decodeURIComponent(match![2]!)] as const);
+        return Object.fromEntries(entries);
+      } catch {
+        return undefined;
+      }
+    },
+  };
+}
+
 /** Values of the Origin header of a browser, or * for any. */
 export function origins(): Parser<readonly string[]> {
   const isOrigin = (entry: string): boolean => entry === "*" || (isHttpUrl(entry) && new URL(entry).origin === entry);
