@@ -25,6 +25,7 @@ export type {
   DeviceName,
   DtypeName,
   EngineConfig,
+  HubConfig,
   ImageLimits,
   KvLayoutName,
   LogitsProcessorReference,

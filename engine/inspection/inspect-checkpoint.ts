@@ -72,6 +72,7 @@ export async function inspectCheckpoint(
     variant: config,
     cacheFolder,
     createS3Client,
+    hub: config.hub,
     onProgress,
     signal,
   });
