@@ -18,6 +18,7 @@ const elementTypes = {
   F32: "float32",
   F16: "float16",
   BF16: "bfloat16",
+  F8_E4M3: "float8e4m3",
   I8: "int8",
   U8: "uint8",
   I32: "int32",
