@@ -18,6 +18,8 @@ import type { GenerationRequest, PromptRequest } from "./contract/generation-req
 import type { RequestOutput } from "./contract/request-output.ts";
 import { isGreedy } from "./contract/sampling-params.ts";
 import type { SamplingParams } from "./contract/sampling-params.ts";
+import { timePhase } from "./contract/start-phase.ts";
+import type { OnStartPhase } from "./contract/start-phase.ts";
 import type { ProcessedPrompt } from "./input/input-processor.ts";
 import { reasoningStartOf } from "./input/reasoning.ts";
 import type { LoadedModel } from "./load-model.ts";
@@ -178,9 +180,9 @@ export class ThreadedEngine implements Engine {
     const ready = Promise.withResolvers<void>();
     ready.promise.catch(() => undefined);
     try {
-      const thread = this.#startThread(ready);
+      const thread = this.#startThread(ready, dependencies.onPhase);
       // Imported late, so that the process answers health checks before tokenizers and image decoders are in memory.
-      const { loadModel } = await import("./load-model.ts");
+      const { loadModel } = await timePhase("modules", dependencies.onPhase, () => import("./load-model.ts"));
       this.#closing.signal.throwIfAborted();
       this.#model = await loadModel(this.#config, dependencies, this.#closing.signal);
       this.#closing.signal.throwIfAborted();
@@ -200,10 +202,11 @@ export class ThreadedEngine implements Engine {
    * `ready` resolves when the thread accepts requests. It rejects if the thread fails before, or if the engine is
    * closed.
    */
-  #startThread({ resolve, reject }: PromiseWithResolvers<void>): EngineThread {
+  #startThread({ resolve, reject }: PromiseWithResolvers<void>, onPhase: OnStartPhase = () => {}): EngineThread {
     this.#closing.signal.addEventListener("abort", () => reject(closedError()), { once: true });
     this.#thread = new EngineThread(
       {
+        onPhase,
         onReady: (stats) => {
           this.#stats = stats;
           resolve();

@@ -41,6 +41,7 @@ export type {
   Prompt,
   PromptRequest,
 } from "./contract/generation-request.ts";
+export type { OnStartPhase, StartPhase } from "./contract/start-phase.ts";
 export { LEAST_LOGPROB } from "./contract/request-output.ts";
 export type {
   DecodedLogprob,

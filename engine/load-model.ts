@@ -3,6 +3,8 @@ import type { EngineConfig } from "./contract/config.ts";
 import { defaultCacheConfig, MAX_COUNTED_TOKENS } from "./contract/default-limits.ts";
 import type { EngineDependencies, ModelInfo } from "./contract/engine.ts";
 import type { SamplingParams } from "./contract/sampling-params.ts";
+import { timePhase } from "./contract/start-phase.ts";
+import type { OnStartPhase } from "./contract/start-phase.ts";
 import { readGenerationDefaults } from "./input/generation-defaults.ts";
 import { InputProcessor } from "./input/input-processor.ts";
 import { loadImageInputs } from "./input/multimodal-inputs.ts";
@@ -49,24 +51,35 @@ export interface LoadedModel extends AsyncDisposable {
  */
 export async function loadModel(
   config: EngineConfig,
-  { imageSources, createS3Client, createByteStore, onProgress, logitsProcessors: classes = [] }: EngineDependencies,
+  dependencies: EngineDependencies,
   signal: AbortSignal,
 ): Promise<LoadedModel> {
+  const { imageSources, createS3Client, createByteStore, onProgress, logitsProcessors: classes = [] } = dependencies;
+  const start = performance.now();
+  /** Time of the phases that are reported apart from `build`. */
+  let reportedSeconds = 0;
+  const onPhase: OnStartPhase = (phase, seconds) => {
+    reportedSeconds += seconds;
+    dependencies.onPhase?.(phase, seconds);
+  };
   const { cacheFolder } = config;
   await using parts = new AsyncDisposableStack();
-  const folder = await resolveCheckpoint(config.model, {
-    variant: config,
-    cacheFolder,
-    createS3Client,
-    onProgress,
-    signal,
-  });
+  const source = { variant: config, cacheFolder, createS3Client, onProgress, signal };
+  const folder = await timePhase("download", onPhase, () => resolveCheckpoint(config.model, source));
   const opened = await openModel(folder, config);
   const { checkpoint, definition, pipeline } = opened;
   const numThreads = config.numThreads ?? numUsableCores();
   const kvLayout = resolveKvLayout(config, checkpoint);
   const [model, tokenizer, generationConfig, preprocessorConfig, logitsProcessors] = await Promise.all([
-    buildModel(checkpoint, { ...config, definition, kvLayout, numThreads, signal, ...(onProgress && { onProgress }) }),
+    buildModel(checkpoint, {
+      ...config,
+      definition,
+      kvLayout,
+      numThreads,
+      signal,
+      onPhase,
+      ...(onProgress && { onProgress }),
+    }),
     opened.loadTokenizer(),
     checkpoint.readJson("generation_config.json"),
     opened.readPreprocessorConfig(),
@@ -102,6 +115,7 @@ export async function loadModel(
       signal,
     ),
   );
+  onPhase("build", (performance.now() - start) / 1000 - reportedSeconds);
   const imagePlaceholder = imageInputs?.processor.imagePlaceholder ?? null;
   const inputs = {
     tokenizer,

@@ -11,9 +11,15 @@ import type { Config } from "./settings/config.ts";
 
 export type ApiConfig = Pick<
   Config,
-  "allowedOrigins" | "apiKeys" | "hasPlayground" | "maxBodyBytes" | "servedModelNames" | "pingStatusWhileStarting"
+  | "allowedOrigins"
+  | "apiKeys"
+  | "hasPlayground"
+  | "maxBodyBytes"
+  | "servedModelNames"
+  | "pingStatusWhileStarting"
+  | "vertexRoutes"
 > &
-  RequestConfig & { readonly engine: Pick<Config["engine"], "pipelinePath"> };
+  RequestConfig & { readonly engine: Pick<Config["engine"], "pipelinePath" | "maxNumSequences"> };
 
 export interface AppDependencies {
   readonly service: Service;

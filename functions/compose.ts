@@ -24,6 +24,7 @@ import { createMetrics } from "./metrics.ts";
 import type { Metrics } from "./metrics.ts";
 import { Service } from "./service.ts";
 import type { Config } from "./settings/config.ts";
+import { StartTimes } from "./start-times.ts";
 
 export interface CompositionOptions {
   readonly config: Config;
@@ -31,12 +32,16 @@ export interface CompositionOptions {
   readonly onProgress?: (progress: LoadProgress) => void;
   /** False serves the state of the process only, for workers. Default true. */
   readonly servesRequests?: boolean;
+  /** Receives the engine's times, and is shown in /metrics. */
+  readonly startTimes?: StartTimes;
   /** See `EngineDependencies.onFailed`. */
   readonly onFailed?: (error: EngineError) => void;
 }
 
 export interface Composition {
   readonly listener: RequestListener;
+  /** Answers what shows the state of the process, and nothing else. */
+  readonly stateListener: RequestListener;
   readonly service: Service;
   readonly metrics: Metrics;
   /** Its model is still loading; `engine.ready` settles when loading ends. */
@@ -54,7 +59,7 @@ export interface Composition {
 
 /** @throws ConfigError for a JOB_SOURCE of an unknown kind, and for parsers that cannot be loaded. */
 export async function compose(options: CompositionOptions): Promise<Composition> {
-  const { logger, servesRequests = true, onProgress, onFailed } = options;
+  const { logger, servesRequests = true, startTimes = new StartTimes(), onProgress, onFailed } = options;
   const config = { ...options.config, outputFormats: await loadConfiguredFormats(options.config) };
   const { maxNumSequences, maxNumWaiting } = config.engine;
   const service = new Service({ maxNumRequests: maxNumSequences + maxNumWaiting });
@@ -63,7 +68,7 @@ export async function compose(options: CompositionOptions): Promise<Composition>
     idleTimeoutMs: config.bodyIdleTimeoutMs,
     drainSignal: service.drainSignal,
   });
-  const metrics = createMetrics(service, bodies, config.servedModelNames[0]!);
+  const metrics = createMetrics(service, bodies, config.servedModelNames[0]!, startTimes);
   const connectedSources = [
     createHttpsImageSource(config.images),
     createS3ImageSource({ createClient: async () => (await loadS3ClientFactory(config))() }),
@@ -73,6 +78,7 @@ export async function compose(options: CompositionOptions): Promise<Composition>
     ...(isS3(config.engine.model) && { createS3Client: await loadS3ClientFactory(config) }),
     ...(config.redisUrl !== null && { createByteStore: createStoreFactory(config.redisUrl, logger) }),
     ...(onProgress && { onProgress }),
+    onPhase: (phase, seconds) => startTimes.recordOfEngine(phase, seconds),
     onStall: (stall) => logStall(stall, logger),
     onFailed: (error) => {
       logger.error("The engine has failed; /livez asks for a restart.", { error });
@@ -91,12 +97,9 @@ export async function compose(options: CompositionOptions): Promise<Composition>
       : new LazyJobs(readJobSource(config.jobs.source, config.jobs.runpod), background);
   const pushes = servesRequests ? createPushes(config) : null;
   const pushedJobs = pushes && new LazyJobs(async () => pushes.source, background);
+  const common = { service, bodies, metrics, logger, config };
   const app = createApp({
-    service,
-    bodies,
-    metrics,
-    logger,
-    config,
+    ...common,
     servesRequests,
     ...(batches && { loadBatches: batches.load }),
     ...(pushes?.events && { events: pushes.events }),
@@ -104,6 +107,7 @@ export async function compose(options: CompositionOptions): Promise<Composition>
   });
   return {
     listener: createListener(app),
+    stateListener: createListener(createApp({ ...common, servesRequests: false })),
     service,
     metrics,
     engine,

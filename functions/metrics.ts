@@ -10,6 +10,7 @@ import { addCacheMetrics } from "./cache-metrics.ts";
 import type { BodyIntake } from "./http/body-intake.ts";
 import type { JobOutcome } from "./jobs/job-runner.ts";
 import type { Service } from "./service.ts";
+import { StartTimes } from "./start-times.ts";
 
 /** What a finished or abandoned sequence adds to the counters. */
 interface SequenceFigures {
@@ -53,13 +54,19 @@ const tokenBuckets = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_0
 
 type BodyFigures = Pick<BodyIntake, "numBodies" | "numHeldBytes">;
 
-export function createMetrics(service: Service, bodies: BodyFigures, modelName: string): Metrics {
+export function createMetrics(
+  service: Service,
+  bodies: BodyFigures,
+  modelName: string,
+  startTimes = new StartTimes(),
+): Metrics {
   const registry = new Registry();
   registry.setDefaultLabels({ model_name: modelName, engine: "0" });
   collectDefaultMetrics({ register: registry });
   const registers = [registry];
 
   addCurrentFigures(registry, service, bodies);
+  addStartTimes(registry, startTimes);
   addCacheMetrics(registry, () => service.engine?.caches ?? null);
   const timeToFirstToken = new Histogram({
     name: "vllm:time_to_first_token_seconds",
@@ -177,6 +184,20 @@ export function createMetrics(service: Service, bodies: BodyFigures, modelName: 
     setRunningJobs: (numJobs) => runningJobs.set(numJobs),
     setRunningBatches: (numBatches) => runningBatches.set(numBatches),
   };
+}
+
+function addStartTimes(registry: Registry, startTimes: StartTimes): void {
+  registry.registerMetric(
+    new Gauge({
+      name: "fovea_start_seconds",
+      help: "Time of each phase of the start, and in total from the process's start until requests were served.",
+      labelNames: ["phase"],
+      registers: [],
+      collect() {
+        for (const [phase, seconds] of startTimes.seconds) this.set({ phase }, seconds);
+      },
+    }),
+  );
 }
 
 /** Read at every scrape. */

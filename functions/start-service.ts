@@ -2,8 +2,10 @@
 import type { Engine, EngineError, LoadProgress } from "../engine/index.ts";
 import type { Composition } from "./compose.ts";
 import { openServer } from "./http/server.ts";
+import type { OpenServer } from "./http/server.ts";
 import type { Logger } from "./logger.ts";
 import type { Config } from "./settings/config.ts";
+import { StartTimes } from "./start-times.ts";
 
 export interface StartedService {
   readonly port: number;
@@ -43,7 +45,10 @@ export async function startService({
     config,
     composing.promise.then(({ listener }) => listener),
   );
+  const startTimes = new StartTimes();
+  startTimes.recordListening();
   logger.info("Listening.", { host: config.host, port: server.port, afterMs: Math.round(performance.now()) });
+  const healthServer = await openHealthServer(config, composing.promise, server);
 
   const failed = Promise.withResolvers<EngineError>();
   const load = async (): Promise<Engine> => {
@@ -59,6 +64,7 @@ export async function startService({
         config,
         logger,
         servesRequests,
+        startTimes,
         onFailed: failed.resolve,
         ...(progress && { onProgress: progress.show }),
       });
@@ -67,6 +73,7 @@ export async function startService({
         composition.service.fail();
         throw error;
       });
+      startTimes.recordReady();
       warnOfRefusedDefaults(composition.engine, config, logger);
       warnOfFewerSequences(composition.engine, config, logger);
       composition.startBackgroundWork();
@@ -75,6 +82,7 @@ export async function startService({
         ...composition.engine.modelInfo,
         kvCache: composition.engine.stats.kvCapacity,
         afterMs: Math.round(performance.now()),
+        phasesMs: startTimes.toLogField(),
       });
       return composition.engine;
     } finally {
@@ -87,10 +95,28 @@ export async function startService({
   const stop = async (): Promise<boolean> => {
     const composition = await composing.promise.catch(() => null);
     const isClean = (await composition?.drain(config.shutdownGraceMs)) ?? true;
-    await server.close();
+    await Promise.all([server.close(), healthServer?.close()]);
     await composition?.close();
     return isClean;
   };
   let stopped: Promise<boolean> | null = null;
   return { port: server.port, ready, failed: failed.promise, stop: () => (stopped ??= stop()) };
+}
+
+/** Null if the port of requests answers health checks too. Closes that port if it cannot open its own. */
+async function openHealthServer(
+  { host, healthPort }: Config,
+  composing: Promise<Composition>,
+  server: OpenServer,
+): Promise<OpenServer | null> {
+  if (healthPort === null) return null;
+  try {
+    return await openServer(
+      { host, port: healthPort },
+      composing.then(({ stateListener }) => stateListener),
+    );
+  } catch (error) {
+    await server.close();
+    throw error;
+  }
 }

@@ -92,6 +92,8 @@ export interface EngineConfig {
    * `defaultEngineLimits`.
    */
   readonly stepTimeoutMs?: number;
+  /** Compute two tokens before the engine is ready, so that the first request does not wait for kernels. Default false. */
+  readonly warmUp?: boolean;
   /** Reuse cached keys and values for shared prompt prefixes, images included. Default true. */
   readonly enablePrefixCaching?: boolean;
   readonly logitsProcessors: readonly LogitsProcessorReference[];

@@ -11,6 +11,7 @@ import type { EngineError } from "./errors.ts";
 import type { GenerationRequest, PromptRequest } from "./generation-request.ts";
 import type { RequestOutput } from "./request-output.ts";
 import type { SamplingParams } from "./sampling-params.ts";
+import type { OnStartPhase } from "./start-phase.ts";
 
 /** `stalled`: requests are rejected until the current step ends, if it ever does; see `Engine.stall`. */
 export type EngineState = "loading" | "ready" | "stalled" | "failed" | "closed";
@@ -170,6 +171,8 @@ export interface EngineDependencies {
   /** Called once while loading; the engine closes the store. Without it, replicas share nothing. */
   readonly createByteStore?: () => Promise<ByteStore>;
   readonly onProgress?: (progress: LoadProgress) => void;
+  /** Receives the time of each part of the start. */
+  readonly onPhase?: OnStartPhase;
   /** Called when a stall starts, again when it becomes lasting, and with null when its step has ended. */
   readonly onStall?: (stall: EngineStall | null) => void;
   /** Called at most once, when the engine thread has ended by itself after it was ready. */

@@ -1,4 +1,5 @@
 /** Assembles the parts of an engine thread. */
+import type { OnStartPhase } from "../contract/start-phase.ts";
 import { planEncoderCache } from "../kv/memory-plan.ts";
 import type { AddedSequence } from "../sampling/built-in/added-sequence.ts";
 import { createBuiltInProcessors } from "../sampling/built-in/built-in-processors.ts";
@@ -15,12 +16,14 @@ import { EncoderCache } from "../vision/encoder-cache.ts";
 import { EngineCore } from "./engine-core.ts";
 import { loadDecoder, loadVisionEncoder } from "./load-graphs.ts";
 import { ModelRunner } from "./model-runner.ts";
+import { warmUp } from "./warm-up.ts";
 
 /**
- * Loads logits processors and sessions.
+ * Loads logits processors and sessions, and warms up if the settings say so.
  *
  * @param takeMessages See `EngineCore`.
  * @param progress Receives the progress of each step.
+ * @param onPhase Receives the times of `load` and `first_step`.
  * @throws EngineError `invalid_logits_processor`, `invalid_configuration` for KV that does not fit, `runtime_failed`
  * for graphs that do not load.
  */
@@ -28,7 +31,9 @@ export async function createEngineCore(
   options: WorkerOptions,
   takeMessages: () => readonly ToEngineThread[],
   progress: StepProgress = new StepProgress(),
+  onPhase?: OnStartPhase,
 ): Promise<EngineCore> {
+  const start = performance.now();
   const { config, maxModelLen } = options;
   const { decoder: graph } = options.model;
   const processors = await createProcessors(options, progress);
@@ -38,37 +43,51 @@ export async function createEngineCore(
   using loaded = new DisposableStack();
   const { decoder, kvManager } = loadDecoder(options);
   loaded.use(decoder);
-  const scheduler = new Scheduler({
-    ...config,
-    maxModelLen,
-    eosTokenIds: new Set(options.eosTokenIds),
-    kvManager,
-    encoderCache,
-  });
   const visionEncoder = loaded.use(loadVisionEncoder(config, options.model));
   const logits = new StepLogits(config.maxNumSequences, graph.vocabSize);
-  const runner = new ModelRunner({
-    decoder,
-    visionEncoder,
-    encoderCache,
-    processors,
-    sampler: new Sampler(processors, logits),
-    logits,
-    imageWidth: graph.imageWidth,
-    progress,
-  });
+  const createCore = (chain: ProcessorChain, take: () => readonly ToEngineThread[]): EngineCore => {
+    const eosTokenIds = new Set(options.eosTokenIds);
+    const scheduler = new Scheduler({ ...config, maxModelLen, eosTokenIds, kvManager, encoderCache });
+    const runner = new ModelRunner({
+      decoder,
+      visionEncoder,
+      encoderCache,
+      processors: chain,
+      sampler: new Sampler(chain, logits),
+      logits,
+      imageWidth: graph.imageWidth,
+      progress,
+    });
+    return new EngineCore({ scheduler, runner, takeMessages: take, progress });
+  };
+  onPhase?.("load", (performance.now() - start) / 1000);
+  if (config.warmUp === true) {
+    const withoutCustom = createChain(options, [], progress);
+    const tokenId = options.eosTokenIds[0] ?? 0;
+    onPhase?.(
+      "first_step",
+      warmUp((take) => createCore(withoutCustom, take), { maxModelLen, tokenId }),
+    );
+  }
+  const core = createCore(processors, takeMessages);
   loaded.move();
-  return new EngineCore({ scheduler, runner, takeMessages, progress });
+  return core;
 }
 
-async function createProcessors(
-  { config, eosTokenIds, model }: WorkerOptions,
-  progress: StepProgress,
-): Promise<ProcessorChain> {
+async function createProcessors(options: WorkerOptions, progress: StepProgress): Promise<ProcessorChain> {
+  const { config } = options;
   const loadedProcessors = await loadLogitsProcessors(config.logitsProcessors, config.logitsProcessorPath);
   const custom = loadedProcessors.map(
     (loaded) => new CustomProcessor(loaded.name, () => createLogitsProcessor(loaded, config)),
   );
+  return createChain(options, custom, progress);
+}
+
+function createChain(
+  { config, eosTokenIds, model }: WorkerOptions,
+  custom: readonly CustomProcessor[],
+  progress: StepProgress,
+): ProcessorChain {
   const grammars = new GrammarLogitsProcessor(config, {
     vocabSize: model.decoder.vocabSize,
     // The batch contains sequences only.

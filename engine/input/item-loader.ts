@@ -99,7 +99,10 @@ export class ItemLoader {
    * the others, which have ended when this rejects: with an error of an image (`parameter` is `prompt.images[index]`)
    * or `aborted`.
    */
-  async load(parts: readonly ImagePart[], request: ItemRequest, signal: AbortSignal): Promise<readonly LoadedItem[]> {
+  async load(parts: readonly ImagePart[], given: ItemRequest, signal: AbortSignal): Promise<readonly LoadedItem[]> {
+    const { processor } = this.#options;
+    const processorOptions = processor.optionsFor?.(given.processorOptions, parts.length) ?? given.processorOptions;
+    const request = { ...given, processorOptions };
     try {
       return parts[0]?.type === "image_embeds"
         ? await this.#loadEmbeddings(parts, request, signal)

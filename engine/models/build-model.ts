@@ -6,6 +6,8 @@ import { createHash } from "node:crypto";
 import { access, writeFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
 
+import { timePhase } from "../contract/start-phase.ts";
+import type { OnStartPhase } from "../contract/start-phase.ts";
 import { externalDataFolder } from "../graph/external-data.ts";
 import { writeAtomically } from "../weights/atomic-file.ts";
 import type { Checkpoint } from "../weights/checkpoint.ts";
@@ -26,6 +28,7 @@ export interface BuildModelOptions extends GraphOptions {
   readonly numThreads: number;
   readonly onProgress?: (progress: WeightProgress) => void;
   readonly signal?: AbortSignal;
+  readonly onPhase?: OnStartPhase;
 }
 
 /**
@@ -45,7 +48,8 @@ export async function buildModel(checkpoint: Checkpoint, options: BuildModelOpti
   const collector = new WeightCollector(checkpoint.tensors);
   buildDecoder(collector);
   buildVisionEncoder(collector);
-  const prepared = await prepareWeights(checkpoint, [...collector.requests.values()], options);
+  const requests = [...collector.requests.values()];
+  const prepared = await timePhase("quantise", options.onPhase, () => prepareWeights(checkpoint, requests, options));
   const source = createPreparedSource(prepared, checkpoint.tensors);
   const graphs = { decoder: buildDecoder(source), visionEncoder: buildVisionEncoder(source) };
 
@@ -74,6 +78,7 @@ export async function buildModel(checkpoint: Checkpoint, options: BuildModelOpti
             inputs: model.visionEncoder.inputs,
             imageSize: model.visionEncoder.imageSize,
             numImageTokens: model.visionEncoder.numImageTokens,
+            ...(model.visionEncoder.imageOptions && { imageOptions: model.visionEncoder.imageOptions }),
           },
     maxPositionEmbeddings: model.maxPositionEmbeddings,
     imageTokenId: model.imageTokenId,

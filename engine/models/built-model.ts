@@ -4,6 +4,7 @@
  */
 
 import type { DeviceName } from "../contract/config.ts";
+import type { ProcessorOptions } from "../multimodal/multimodal-processor.ts";
 
 export type KvElementType = "float32" | "float16" | "bfloat16";
 
@@ -131,6 +132,8 @@ export interface VisionEncoderShape {
   readonly imageSize: number;
   /** Number of embeddings of one tile. */
   readonly numImageTokens: number;
+  /** Options of the image processor that are in config.json. */
+  readonly imageOptions?: ProcessorOptions;
 }
 
 /**

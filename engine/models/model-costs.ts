@@ -70,12 +70,12 @@ export function runCosts(
   };
 }
 
-/** The number of an item's tiles or patches is the only size of its encoder's inputs that is not known in advance. */
 function visionRunBytes(
   { graph }: GraphContext,
-  { inputs, numImageTokens }: VisionEncoderDefinition,
+  { inputs, numImageTokens, largestSizes }: VisionEncoderDefinition,
   numEmbeddings: number,
 ): number {
+  if (largestSizes !== undefined) return peakBytes(graph, largestSizes(numEmbeddings));
   const names = inputs.flatMap(({ shape }) => shape.filter((dimension) => typeof dimension === "string"));
   const numParts = Math.ceil(numEmbeddings / numImageTokens);
   return peakBytes(graph, new Map(names.map((name) => [name, numParts])));

@@ -22,6 +22,11 @@ export interface DecoderDimensions {
 export interface VisionEncoderDefinition extends VisionEncoderShape {
   /** Whether the graph builds its projector in a `projectorContext`. Default false. */
   readonly hasProjector?: boolean;
+  /**
+   * By name: the sizes of `inputs` that are not known in advance, at most, for a picture of so many embeddings. If left
+   * out, each is its number of tiles.
+   */
+  largestSizes?(this: void, numEmbeddings: number): ReadonlyMap<string, number>;
   /** Builds the graph described by `VisionEncoderGraph`. */
   build(context: GraphContext): void;
 }
@@ -49,7 +54,7 @@ export interface ProcessorContext {
   readonly imageToken: string;
   readonly imageTokenId: number;
   readonly visionEncoder: VisionEncoderShape;
-  /** preprocessor_config.json with the deployment's changes. */
+  /** preprocessor_config.json with the options of config.json and the deployment's changes. */
   readonly preprocessorConfig: ProcessorOptions;
   readonly pixels: PixelProcessor;
   /** The token of a whole image in a prompt whose images are not inserted yet. */

@@ -6,6 +6,7 @@ import { parseConfigObject } from "./config-field.ts";
 import { fuyuDefinition } from "./fuyu/definition.ts";
 import { idefics3Definition, smolVlmDefinition } from "./idefics3/definition.ts";
 import { llamaDefinition, mistralDefinition, qwen2Definition, qwen3Definition } from "./llama/definition.ts";
+import { llavaNextDefinition, llavaOneVisionDefinition } from "./llava-next/definition.ts";
 import { llavaDefinition } from "./llava/definition.ts";
 import type { ModelDefinition } from "./model-definition.ts";
 import { persimmonDefinition } from "./persimmon/definition.ts";
@@ -21,6 +22,8 @@ const definitions: readonly ModelDefinition[] = [
   qwen3Definition,
   persimmonDefinition,
   llavaDefinition,
+  llavaNextDefinition,
+  llavaOneVisionDefinition,
   pixtralDefinition,
   mistral3Definition,
   idefics3Definition,

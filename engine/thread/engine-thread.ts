@@ -3,6 +3,7 @@ import { MessageChannel, Worker } from "node:worker_threads";
 import type { MessagePort } from "node:worker_threads";
 
 import { EngineError } from "../contract/errors.ts";
+import type { OnStartPhase } from "../contract/start-phase.ts";
 import { moduleUrl } from "../module-url.ts";
 import type {
   EncoderOutput,
@@ -17,6 +18,7 @@ import { StepWatchdog } from "./step-watchdog.ts";
 import type { StepStall } from "./step-watchdog.ts";
 
 export interface EngineThreadListener {
+  readonly onPhase: OnStartPhase;
   /** The thread accepts requests from now on. */
   onReady(stats: EngineCoreStats): void;
   onOutputs(message: Extract<FromEngineThread, { kind: "outputs" }>): void;
@@ -77,6 +79,8 @@ export class EngineThread {
     this.#worker.on("message", (message: FromEngineThread) => {
       if (this.#isOver) return;
       switch (message.kind) {
+        case "phase":
+          return listener.onPhase(message.phase, message.seconds);
         case "ready":
           this.#watchdog.start();
           return listener.onReady(message.stats);

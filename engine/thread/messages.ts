@@ -4,6 +4,7 @@ import type { MessagePort } from "node:worker_threads";
 import type { EngineConfig } from "../contract/config.ts";
 import type { EngineErrorCode } from "../contract/errors.ts";
 import type { FinishReason, SampledLogprobs, TokenStopReason } from "../contract/request-output.ts";
+import type { StartPhase } from "../contract/start-phase.ts";
 import type { EngineRequest } from "../core/engine-request.ts";
 import type { KvCapacity } from "../kv/kv-manager.ts";
 import type { BuiltModel } from "../models/built-model.ts";
@@ -80,6 +81,8 @@ export interface EncoderOutput {
 }
 
 export type FromEngineThread =
+  /** A phase of the start has ended. */
+  | { readonly kind: "phase"; readonly phase: StartPhase; readonly seconds: number }
   | { readonly kind: "ready"; readonly stats: EngineCoreStats }
   | { readonly kind: "outputs"; readonly outputs: readonly EngineCoreOutput[]; readonly stats: EngineCoreStats }
   | { readonly kind: "encoded"; readonly images: readonly EncoderOutput[] }

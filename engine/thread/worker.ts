@@ -4,6 +4,7 @@ import { parentPort, workerData } from "node:worker_threads";
 import type { MessagePort } from "node:worker_threads";
 
 import { EngineError, invariant } from "../contract/errors.ts";
+import type { OnStartPhase } from "../contract/start-phase.ts";
 import { createEngineCore } from "../core/create-engine-core.ts";
 import type { EngineCore } from "../core/engine-core.ts";
 import { collectGarbage } from "../runtime/collect-garbage.ts";
@@ -22,10 +23,13 @@ async function serve(port: MessagePort, { optionsPort, progress }: EngineThreadD
   const post = (message: FromEngineThread): void => port.postMessage(message);
   try {
     // Takes tens of milliseconds, during which the facade determines what to load.
+    const start = performance.now();
     ortEnvironment();
+    const onPhase: OnStartPhase = (phase, seconds) => post({ kind: "phase", phase, seconds });
+    onPhase("runtime", (performance.now() - start) / 1000);
     const options = await receiveOptions(optionsPort);
     if (options === null) return;
-    using core = await createEngineCore(options, () => inbox.take(), new StepProgress(progress));
+    using core = await createEngineCore(options, () => inbox.take(), new StepProgress(progress), onPhase);
     await collectGarbage();
     releaseFreedMemory();
     post({ kind: "ready", stats: core.stats });

@@ -7,6 +7,7 @@ import { routePath } from "hono/route";
 import type { Logger } from "../logger.ts";
 import type { Metrics } from "../metrics.ts";
 import type { Service } from "../service.ts";
+import type { ErrorBody } from "./error-body.ts";
 import { CLIENT_CLOSED_REQUEST } from "./errors.ts";
 import { isRequestId } from "./request-id.ts";
 import type { RequestPaths } from "./wire-parameter.ts";
@@ -22,6 +23,8 @@ export interface AppEnvironment {
     logFields: Record<string, unknown>;
     /** Set once the request is parsed. */
     requestPaths: RequestPaths | undefined;
+    /** Set by routes whose callers expect another form of errors than OpenAI's. */
+    toErrorBody: ((body: ErrorBody) => object) | undefined;
     /** Set if the response continues after the handler has returned: resolves when it is complete or abandoned. */
     whenComplete: Promise<void> | undefined;
   };

@@ -14,12 +14,14 @@ import { redisUrlSetting } from "./caches.ts";
 import { engineSettings } from "./engine.ts";
 import { imageSourceSettings, inlineImagesSetting } from "./images.ts";
 import { jobSettings } from "./jobs.ts";
+import { platformSettings } from "./platforms.ts";
 import { serviceSettings } from "./service.ts";
 import { ConfigError, readSettings, rowsOf } from "./setting.ts";
 import type { Environment, NamesOf, ParsedValuesOf, SettingDescription, ValuesOf } from "./setting.ts";
 
 const settings = {
   ...serviceSettings,
+  platforms: platformSettings,
   engine: engineSettings,
   images: imageSourceSettings,
   inlineImages: inlineImagesSetting,
@@ -86,13 +88,20 @@ function refusalOfDefaults(defaultExtraArguments: ExtraArguments): string[] {
 
 /** Adds the values that follow from others. */
 function toConfig(
-  { engine, batches, s3, runpodEndpointId, ...service }: ValuesOf<typeof settings>,
+  { engine, batches, s3, runpodEndpointId, platforms, ...service }: ValuesOf<typeof settings>,
   environment: Environment,
 ) {
   const { perPrompt, ...imageLimits } = engine.imageLimits;
   const { count, width, height } = perPrompt;
+  const { vertex, sageMakerPort, healthPort } = platforms;
+  // The image sets PORT, so a platform that sets its own variable wins.
+  const port = vertex.port ?? sageMakerPort ?? service.port;
   return {
     ...service,
+    port,
+    /** Null if `port` answers health checks. */
+    healthPort: healthPort === port ? null : healthPort,
+    vertexRoutes: { health: vertex.healthRoute, predict: vertex.predictRoute },
     /** At least one; the first is the one that answers give. */
     servedModelNames: service.servedModelNames ?? [basename(engine.model)],
     pingStatusWhileStarting: service.pingStatusWhileStarting ?? (runpodEndpointId === null ? 503 : 204),

@@ -108,6 +108,12 @@ export const engineSettings = {
     "Longest step of the engine. After it, /health is 503; after twice as long, requests are ended and /livez is 503.",
     { default: defaultEngineLimits.stepTimeoutMs / 1000 },
   ),
+  warmUp: setting(
+    "WARM_UP",
+    boolean(),
+    "Compute two tokens before the service is ready, so that the first request does not wait for kernels.",
+    { default: true },
+  ),
   enablePrefixCaching: setting(
     "ENABLE_PREFIX_CACHING",
     boolean(),

@@ -123,6 +123,14 @@ export function redisUrl(): Parser<string> {
   };
 }
 
+/** A path of a route, which is compared as it is: no parameters and no wildcards. */
+export function routePath(): Parser<string> {
+  return {
+    expected: "an absolute path of letters, digits and - . _ ~ : / @, in which no part starts with a colon",
+    parse: (text) => (/^(\/(?!:)[\w.~:@-]*)+$/.test(text) ? text : undefined),
+  };
+}
+
 /** A path, made absolute. */
 export function path(): Parser<string> {
   return { expected: "a path", parse: (text) => (text === "" ? undefined : resolve(text)) };

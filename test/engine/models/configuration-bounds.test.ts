@@ -31,6 +31,8 @@ const families: Readonly<Record<string, { readonly fields: readonly string[]; re
   Qwen2ForCausalLM: { fields: [...llamaText, "sliding_window"] },
   Qwen3ForCausalLM: { fields: [...llamaText, "sliding_window"] },
   LlavaForConditionalGeneration: { fields: [...inText(llamaText), ...tower] },
+  LlavaNextForConditionalGeneration: { fields: [...inText(llamaText), ...tower] },
+  LlavaOnevisionForConditionalGeneration: { fields: [...inText(llamaText), ...tower] },
   Mistral3ForConditionalGeneration: {
     fields: [
       ...inText([...llamaText, "sliding_window"]),

@@ -45,6 +45,28 @@ test("the port opens before the model is loaded, and requests are answered once 
   expect(answer.usage?.completion_tokens).toBeGreaterThan(0);
 });
 
+test("a start logs the times of its phases in one line, and /metrics has the same", async () => {
+  const { cli, baseUrl } = await startService();
+  await using _ = cli;
+  const { phasesMs, afterMs } = (await cli.waitForLog("Ready.")) as {
+    readonly phasesMs: Readonly<Record<string, number>>;
+    readonly afterMs: number;
+  };
+  const { total = 0, runtime, ...inTurn } = phasesMs;
+  expect(Object.keys(inTurn)).toEqual(["process", "modules", "download", "quantise", "build", "load", "first_step"]);
+  expect(runtime).toBeGreaterThan(0);
+  expect(total).toBeLessThanOrEqual(afterMs);
+  // Rounding of each.
+  const sum = Object.values(inTurn).reduce((before, next) => before + next, 0);
+  expect(sum).toBeLessThanOrEqual(total + Object.keys(inTurn).length);
+
+  const metrics = await (await fetch(`${baseUrl}/metrics`)).text();
+  for (const [phase, ms] of Object.entries(phasesMs)) {
+    const [, seconds] = new RegExp(`^fovea_start_seconds\\{phase="${phase}",.*\\} (\\S+)$`, "m").exec(metrics) ?? [];
+    expect(Math.round(Number(seconds) * 1000), phase).toBe(ms);
+  }
+});
+
 test("SIGTERM in the middle of a stream lets it finish, then ends the process with 0", async () => {
   const { cli, baseUrl, client } = await startService();
   await using _ = cli;

@@ -1,0 +1,86 @@
+import { afterAll, beforeAll, expect, test } from "vitest";
+
+import { startPhases } from "../../engine/contract/start-phase.ts";
+import { createEngine, createSamplingParams } from "../../engine/index.ts";
+import type { Engine, EngineConfig, EngineDependencies } from "../../engine/index.ts";
+import { goldenEngineConfig } from "../support/engine-config.ts";
+import { loadGoldens } from "../support/goldens.ts";
+import { createTemporaryFolder } from "../support/temporary-folder.ts";
+import type { TemporaryFolder } from "../support/temporary-folder.ts";
+import { Failing } from "./failing-processor.ts";
+
+let cache: TemporaryFolder;
+
+beforeAll(async () => {
+  cache = await createTemporaryFolder();
+});
+
+afterAll(() => cache[Symbol.asyncDispose]());
+
+async function startEngine(
+  name: string,
+  overrides: Partial<EngineConfig> = {},
+  dependencies: Partial<EngineDependencies> = {},
+): Promise<Engine> {
+  const engine = createEngine({ ...goldenEngineConfig(name, cache.path), warmUp: true, ...overrides }, dependencies);
+  await engine.ready;
+  return engine;
+}
+
+async function answer(engine: Engine, tokenIds: readonly number[], maxTokens: number): Promise<number[]> {
+  const outputs = engine.generate({
+    requestId: "request",
+    prompt: { kind: "tokens", tokenIds },
+    samplingParams: createSamplingParams({ temperature: 0, maxTokens, ignoreEos: true }),
+  });
+  const answered: number[] = [];
+  for await (const { tokenIds: next } of outputs) answered.push(...next);
+  return answered;
+}
+
+test.for([
+  ["llama", { kvLayout: "slots" }],
+  ["llama", { kvLayout: "paged" }],
+  ["onnx-exports/smolvlm", {}],
+] as const)("the warm-up of %s %o leaves no trace: counters are 0 and answers the same", async ([name, overrides]) => {
+  const engine = await startEngine(name, overrides);
+  expect(engine.stats).toMatchObject({
+    numSteps: 0,
+    numPromptTokens: 0,
+    numGenerationTokens: 0,
+    numPrefixCacheQueries: 0,
+    numRequestsRunning: 0,
+    kvCacheUsage: 0,
+  });
+  const golden = (await loadGoldens(name)).cases.find(({ pictures }) => pictures.length === 0)!;
+  const { promptTokenIds, greedyTokenIds } = golden;
+  expect(await answer(engine, promptTokenIds, greedyTokenIds.length)).toEqual(greedyTokenIds);
+  expect(engine.stats.numPrefixCacheHits).toBe(0);
+  await engine.close();
+});
+
+test("a warm-up fits into the shortest model", async () => {
+  const engine = await startEngine("llama", { maxModelLen: 2 });
+  expect(await answer(engine, [5], 1)).toHaveLength(1);
+  await engine.close();
+});
+
+test("the warm-up does not run logits processors", async () => {
+  const engine = await startEngine("llama", {}, { logitsProcessors: [Failing] });
+  await expect(answer(engine, [5], 1)).rejects.toMatchObject({ code: "logits_processor_failed" });
+  await engine.close();
+});
+
+test("every phase of a start is reported once, and without a warm-up there is no first step", async () => {
+  const phasesOf = async (warmUp: boolean): Promise<string[]> => {
+    const phases: string[] = [];
+    const onPhase: EngineDependencies["onPhase"] = (phase, seconds) => {
+      expect(seconds).toBeGreaterThanOrEqual(0);
+      phases.push(phase);
+    };
+    await (await startEngine("llama", { warmUp, dtype: "int8" }, { onPhase })).close();
+    return phases.toSorted();
+  };
+  expect(await phasesOf(true)).toEqual(startPhases.toSorted());
+  expect(await phasesOf(false)).toEqual(startPhases.filter((phase) => phase !== "first_step").toSorted());
+});
