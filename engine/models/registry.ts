@@ -4,6 +4,7 @@ import { z } from "zod";
 import { EngineError } from "../contract/errors.ts";
 import { parseConfigObject } from "./config-field.ts";
 import { fuyuDefinition } from "./fuyu/definition.ts";
+import { glm4vDefinition, glmOcrDefinition } from "./glm4v/definition.ts";
 import { idefics3Definition, smolVlmDefinition } from "./idefics3/definition.ts";
 import { internVlDefinition } from "./internvl/definition.ts";
 import { llamaDefinition, mistralDefinition, qwen2Definition, qwen3Definition } from "./llama/definition.ts";
@@ -36,6 +37,8 @@ const definitions: readonly ModelDefinition[] = [
   qwen2VlDefinition,
   qwen25VlDefinition,
   qwen3VlDefinition,
+  glm4vDefinition,
+  glmOcrDefinition,
 ];
 
 const namesExpected = 'a list with the name of the model\'s class, such as ["LlamaForCausalLM"]';

@@ -1,4 +1,5 @@
 /** Tables of rotary position embeddings as constants of a decoder's graph. */
+import { invariant } from "../../contract/errors.ts";
 import { add, concat, gatherRows, multiply, reshape, slice, split } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import type { GraphContext } from "../graph-context.ts";
@@ -10,6 +11,11 @@ export interface RotaryOptions {
   readonly rope: RopeConfig;
   /** Dimensions of a head that are rotated, from its start. */
   readonly rotaryDim: number;
+  /**
+   * Dimensions that the tables cover; those behind `rotaryDim` keep their angle and are only multiplied by `factor`.
+   * Default: `rotaryDim`.
+   */
+  readonly tableDim?: number;
   /** Length of the tables: the maximum number of tokens per sequence. */
   readonly maxModelLen: number;
   /** Factor of cosines and sines, and therefore of rotated queries and keys. */
@@ -26,17 +32,22 @@ export interface RotaryOptions {
 export function createRotary(context: GraphContext, options: RotaryOptions): Rotary {
   const { graph, precision } = context;
   const { rope, rotaryDim, maxModelLen, factor, sections, interleavesSections = false } = options;
+  const { tableDim = rotaryDim } = options;
+  const half = tableDim / 2;
   const { cos, sin } = ropeTables(rope, rotaryDim, maxModelLen);
-  const table = (name: string, values: Float32Array): Value => {
-    const scaled = values.map((value) => value * factor);
-    return graph.constant(name, precision.activations, [maxModelLen, rotaryDim / 2], scaled);
+  const table = (name: string, values: Float32Array, unrotated: number): Value => {
+    const scaled = widened(values, rotaryDim / 2, half, unrotated).map((value) => value * factor);
+    return graph.constant(name, precision.activations, [maxModelLen, half], scaled);
   };
-  const cosCache = table("rope.cos", cos);
-  const sinCache = table("rope.sin", sin);
+  const cosCache = table("rope.cos", cos, 1);
+  const sinCache = table("rope.sin", sin, 0);
   if (sections === undefined) return { tables: { cosCache, sinCache }, rowOf: "position" };
   const positions = graph.input("positions", "int64", [3, tokens]);
   const axes = interleavesSections ? interleavedAxes(sections, rotaryDim / 2) : null;
-  const sectioned = { positions, sections, axes };
+  const [temporal, height, width] = sections;
+  // Dimensions that are not rotated have the same rows for every position.
+  const sectioned = { positions, sections: [temporal, height, half - temporal - height], axes };
+  invariant(width <= half - temporal - height, "sections are part of the tables");
   return {
     tables: {
       cosCache: sectionedRows(context, "rope.cos.own", cosCache, sectioned),
@@ -44,6 +55,16 @@ export function createRotary(context: GraphContext, options: RotaryOptions): Rot
     },
     rowOf: "token",
   };
+}
+
+/** Rows of `width` values with `value` behind their own ones. */
+function widened(rows: Float32Array, ownWidth: number, width: number, value: number): Float32Array {
+  if (ownWidth === width) return rows;
+  const wide = new Float32Array((rows.length / ownWidth) * width).fill(value);
+  for (let from = 0, to = 0; from < rows.length; from += ownWidth, to += width) {
+    wide.set(rows.subarray(from, from + ownWidth), to);
+  }
+  return wide;
 }
 
 /** [N, half]: a row for every token of the run, composed of those of its three positions. */

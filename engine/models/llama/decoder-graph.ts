@@ -1,6 +1,6 @@
 /** The decoder graph of the Llama family. Its inputs and outputs are those of `DecoderGraph`. */
 import { quickGelu, simplifiedLayerNormalization, skipSimplifiedLayerNormalization } from "../../graph/contrib-ops.ts";
-import { add, gatherRows, multiply, reshape } from "../../graph/standard-ops.ts";
+import { add, gatherRows, multiply, reshape, split, transpose } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { createDecoderInputs } from "../decoder-graph/create-decoder-inputs.ts";
 import type { DecoderInputs, Rotary } from "../decoder-graph/decoder-inputs.ts";
@@ -9,6 +9,7 @@ import { tokens } from "../decoder-graph/sizes.ts";
 import { embedTokens, headTensor, outputLogits } from "../decoder-graph/vocabulary.ts";
 import { parameter, type GraphContext } from "../graph-context.ts";
 import { jointLinear, linear, separate, type JointProjection, type LinearLayer } from "../linear.ts";
+import { rmsNorm } from "../rms-norm.ts";
 import type { DecoderConfig } from "./config.ts";
 
 export interface DecoderOptions {
@@ -30,6 +31,17 @@ export interface DecoderOptions {
    * Number of first layers, fewer than all, to whose outputs images add features of their own (DeepStack). Default 0.
    */
   readonly numImageLevels?: number;
+  /** Parts of GLM's decoders. Default: Llama's. */
+  readonly glm?: GlmParts;
+}
+
+/**
+ * GLM's layers: what attention and perceptron add has a norm of its own, gate and up projection are one matrix, and
+ * neighbouring dimensions of a head are rotated together.
+ */
+export interface GlmParts {
+  /** Dimensions of a head that are rotated, from its start. */
+  readonly rotaryDim: number;
 }
 
 /**
@@ -53,15 +65,18 @@ export function buildDecoderGraph(context: GraphContext, options: DecoderOptions
     let normalised: Value;
     [normalised, residual] = normalise(context, options, `${name}.input_layernorm`, hidden, residual);
     const layerInput = { name: `${name}.self_attn`, layer, input: normalised };
-    let attended = attention(context, config, layerInput, inputs, rotary);
+    let attended = attention(context, options, layerInput, inputs, rotary);
     if (layer === config.numLayers - 1) {
       // After the last attention no token depends on others, so only those whose logits are requested continue.
       attended = gatherRows(graph, "last.attended", attended, inputs.logitRows);
       residual = gatherRows(graph, "last.residual", residual, inputs.logitRows);
     }
     hidden = linear(context, attended, outputProjection(config, `${name}.self_attn`), context.precision.linear);
+    hidden = normaliseOutput(context, options, `${name}.post_self_attn_layernorm`, hidden);
     [normalised, residual] = normalise(context, options, `${name}.post_attention_layernorm`, hidden, residual);
-    hidden = gatedPerceptron(context, config, `${name}.mlp`, normalised);
+    const perceptron = options.glm === undefined ? gatedPerceptron : jointlyGatedPerceptron;
+    hidden = perceptron(context, config, `${name}.mlp`, normalised);
+    hidden = normaliseOutput(context, options, `${name}.post_mlp_layernorm`, hidden);
     const level = levels[layer];
     if (level !== undefined) hidden = add(graph, `${name}.with_images`, hidden, level);
   }
@@ -72,11 +87,12 @@ export function buildDecoderGraph(context: GraphContext, options: DecoderOptions
 
 function rotaryOf(
   context: GraphContext,
-  { config, maxModelLen, rotarySections, interleavesSections = false }: DecoderOptions,
+  { config, maxModelLen, rotarySections, interleavesSections = false, glm }: DecoderOptions,
 ): Rotary {
   return createRotary(context, {
     rope: config.rope,
-    rotaryDim: config.headDim,
+    rotaryDim: glm?.rotaryDim ?? config.headDim,
+    tableDim: config.headDim,
     maxModelLen,
     // Query and key are each multiplied by half of the scores' scale (its root). The CPU's product of one row with many,
     // which decoding uses, has a fast form only without a scale afterwards.
@@ -108,10 +124,16 @@ function normalise(
   return [normalised, sum];
 }
 
+/** The norm of what a block adds to the residual stream, if it has one. */
+function normaliseOutput(context: GraphContext, { config, glm }: DecoderOptions, name: string, output: Value): Value {
+  if (glm === undefined) return output;
+  return rmsNorm(context, name, output, { size: config.hiddenSize, epsilon: config.rmsNormEpsilon });
+}
+
 /** [N, numHeads * headDim], before the output projection. */
 function attention(
   context: GraphContext,
-  config: DecoderConfig,
+  { config, glm }: DecoderOptions,
   { name, layer, input }: { readonly name: string; readonly layer: number; readonly input: Value },
   inputs: DecoderInputs,
   rotary: Rotary,
@@ -125,10 +147,11 @@ function attention(
   });
   const layers = [projection("q", numHeads), projection("k", numKvHeads), projection("v", numKvHeads)];
   const projected = jointLinear(context, `${name}.qkv`, input, layers, context.precision.linear);
+  const normalised = config.normalisesQueryAndKey ? withNorms(context, config, name, projected) : projected;
   return inputs.attend({
     name,
     layer,
-    projected: config.normalisesQueryAndKey ? withNorms(context, config, name, projected) : projected,
+    projected: glm === undefined ? normalised : withPairsApart(context, config, name, normalised),
     rotary,
     numHeads,
     numKvHeads,
@@ -164,6 +187,29 @@ function withNorms(
   };
 }
 
+/**
+ * The projections with the first dimensions of all pairs of a head before the second ones, in queries and keys. Rotating
+ * them in halves then rotates neighbours, and the products of queries and keys stay the same.
+ */
+function withPairsApart(
+  context: GraphContext,
+  { numHeads, numKvHeads, headDim }: DecoderConfig,
+  name: string,
+  projected: JointProjection,
+): JointProjection {
+  const { graph } = context;
+  const widths = [numHeads * headDim, numKvHeads * headDim, numKvHeads * headDim] as const;
+  const [query, key, value] = separate(graph, `${name}.qkv`, projected, widths);
+  const pairShape = graph.constant("attention.pair_shape", "int64", [3], [-1, headDim / 2, 2]);
+  const apart = (part: string, rows: Value, features: number): Value => {
+    const pairs = reshape(graph, `${name}.${part}_pairs`, rows, pairShape, [`N * ${part}Heads`, headDim / 2, 2]);
+    const halves = transpose(graph, `${name}.${part}_halves`, pairs, [0, 2, 1]);
+    const rowShape = graph.constant(`attention.${part}_shape`, "int64", [2], [-1, features]);
+    return reshape(graph, `${name}.${part}_apart`, halves, rowShape, [tokens, features]);
+  };
+  return { kind: "separate", values: [apart("q", query, widths[0]), apart("k", key, widths[1]), value] };
+}
+
 function outputProjection(config: DecoderConfig, name: string): LinearLayer {
   return {
     name: `${name}.o_proj`,
@@ -193,5 +239,23 @@ export function gatedPerceptron(
   const [gate, up] = separate(graph, `${name}.gate_up`, projected, widths);
   const gated = multiply(graph, `${name}.gated`, quickGelu(graph, `${name}.silu`, gate!, 1), up!);
   const down = { name: `${name}.down_proj`, inFeatures: intermediateSize, outFeatures: hiddenSize, hasBias };
+  return linear(context, gated, down, precision.linear);
+}
+
+/** Like `gatedPerceptron`, from a checkpoint in which gate and up projection are one matrix. */
+function jointlyGatedPerceptron(
+  context: GraphContext,
+  { hiddenSize, intermediateSize }: DecoderConfig,
+  name: string,
+  input: Value,
+): Value {
+  const { graph, precision } = context;
+  const width = 2 * intermediateSize;
+  const joint = { name: `${name}.gate_up_proj`, inFeatures: hiddenSize, outFeatures: width, hasBias: false };
+  const sizes = [intermediateSize, intermediateSize] as const;
+  const projected = linear(context, input, joint, precision.linear);
+  const [gate, up] = split(graph, `${name}.gate_up.split`, projected, { axis: 1, sizes });
+  const gated = multiply(graph, `${name}.gated`, quickGelu(graph, `${name}.silu`, gate, 1), up);
+  const down = { name: `${name}.down_proj`, inFeatures: intermediateSize, outFeatures: hiddenSize, hasBias: false };
   return linear(context, gated, down, precision.linear);
 }

@@ -1,6 +1,6 @@
 /** From patches to embeddings: Pixtral's tower, Mistral 3's patch merger, and the projector of LLaVA. */
 import { invariant } from "../../contract/errors.ts";
-import { cast, concat, reshape, transpose } from "../../graph/standard-ops.ts";
+import { cast, concat, reshape } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { projectorContext, type GraphContext } from "../graph-context.ts";
 import { linear } from "../linear.ts";
@@ -8,13 +8,13 @@ import { buildProjector, projectorPrefixes, towerPrefixes } from "../llava/defin
 import type { VisionEncoderDefinition } from "../model-definition.ts";
 import { patches } from "../qwen2-vl/patch-rotary.ts";
 import { rmsNorm } from "../rms-norm.ts";
+import { squareRows } from "../vision-transformer/square-rows.ts";
 import { findPrefix } from "../weight-source.ts";
 import type { PixtralConfig } from "./config.ts";
 import { buildVisionTower } from "./vision-tower.ts";
 
 const pixelValues = "pixel_values";
 const imageGrid = "image_grid_thw";
-const squares = "numSquares";
 
 export function pixtralVisionEncoder(config: PixtralConfig): VisionEncoderDefinition {
   const { patchSize, mergeSize } = config.vision;
@@ -71,17 +71,13 @@ function numFeatures({ vision: { numChannels, patchSize } }: PixtralConfig): num
  * inputs are feature by feature, and for each feature patch by patch.
  */
 function mergePatches(context: GraphContext, { vision, text }: PixtralConfig, input: Value): Value {
-  const { graph, weights, precision } = context;
+  const { weights, precision } = context;
   const { embedDim, mergeSize } = vision;
   const prefix = findPrefix(weights, projectorPrefixes, "linear_1.weight");
   const normalised = rmsNorm(context, `${prefix}norm`, input, { size: embedDim, epsilon: text.rmsNormEpsilon });
   const patchesPerSquare = mergeSize ** 2;
   const inFeatures = patchesPerSquare * embedDim;
-  const squareTarget = graph.constant("merger.square_shape", "int64", [3], [-1, patchesPerSquare, embedDim]);
-  const bySquare = reshape(graph, "merger.squares", normalised, squareTarget, [squares, patchesPerSquare, embedDim]);
-  const byFeature = transpose(graph, "merger.features", bySquare, [0, 2, 1]);
-  const flatTarget = graph.constant("merger.flat_shape", "int64", [2], [-1, inFeatures]);
-  const flat = reshape(graph, "merger.flat", byFeature, flatTarget, [squares, inFeatures]);
+  const flat = squareRows(context, normalised, { size: embedDim, patchesPerSquare });
   const layer = { name: `${prefix}patch_merger.merging_layer`, inFeatures, outFeatures: embedDim, hasBias: false };
   return linear(context, flat, layer, precision.vision);
 }

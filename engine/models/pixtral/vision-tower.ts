@@ -1,12 +1,12 @@
 /** Pixtral's vision tower: patches rotated by their row and column, RMS norms, gated perceptrons, no biases. */
-import { add, multiply } from "../../graph/standard-ops.ts";
+import { add } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
-import { applyActivation } from "../activation.ts";
 import type { GraphContext } from "../graph-context.ts";
 import { jointLinear, linear, separate, type LinearLayer } from "../linear.ts";
 import { attendPatches } from "../qwen2-vl/patch-attention.ts";
 import { createPatchRotary, type PatchRotary } from "../qwen2-vl/patch-rotary.ts";
 import { rmsNorm } from "../rms-norm.ts";
+import { gatedPerceptron } from "../vision-transformer/gated-perceptron.ts";
 import type { PixtralVisionConfig } from "./config.ts";
 
 const RMS_NORM_EPSILON = 1e-5;
@@ -70,7 +70,12 @@ function block(
   const attended = attention(context, config, `${name}.attention`, input, rotary);
   const middle = add(graph, `${name}.after_attention`, hidden, attended);
   const perceptronInput = rmsNorm(context, `${name}.ffn_norm`, middle, shape);
-  const raised = gatedPerceptron(context, config, `${name}.feed_forward`, perceptronInput);
+  const raised = gatedPerceptron(context, `${name}.feed_forward`, perceptronInput, {
+    size: config.embedDim,
+    intermediateSize: config.intermediateSize,
+    hasBias: false,
+    activation: config.activation,
+  });
   return add(graph, `${name}.after_feed_forward`, middle, raised);
 }
 
@@ -94,25 +99,4 @@ function attention(
   const [query, key, value] = separate(graph, `${name}.qkv`, joint, [embedDim, embedDim, embedDim] as const);
   const attended = attendPatches(context, config, name, { query, key, value }, { rotary });
   return linear(context, attended, projection("o_proj"), precision.vision);
-}
-
-/** `down(activation(gate(input)) * up(input))`. */
-function gatedPerceptron(
-  context: GraphContext,
-  { embedDim, intermediateSize, activation }: PixtralVisionConfig,
-  name: string,
-  input: Value,
-): Value {
-  const { graph, precision } = context;
-  const layers = ["gate_proj", "up_proj"].map((part) => ({
-    name: `${name}.${part}`,
-    inFeatures: embedDim,
-    outFeatures: intermediateSize,
-    hasBias: false,
-  }));
-  const joint = jointLinear(context, `${name}.gate_up`, input, layers, precision.vision);
-  const [gate, up] = separate(graph, `${name}.gate_up`, joint, [intermediateSize, intermediateSize] as const);
-  const gated = multiply(graph, `${name}.gated`, applyActivation(graph, `${name}.activation`, gate, activation), up);
-  const down = { name: `${name}.down_proj`, inFeatures: intermediateSize, outFeatures: embedDim, hasBias: false };
-  return linear(context, gated, down, precision.vision);
 }

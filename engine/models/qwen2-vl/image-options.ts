@@ -7,11 +7,13 @@ import type { ImageSize } from "../../multimodal/processing-info.ts";
 import {
   always,
   filter,
+  flag,
   integer,
   parseProcessorOptions,
   scalingFields,
   scalingOf,
   scalingShape,
+  unsupportedOption,
 } from "../../multimodal/processor-options.ts";
 
 const clipMean: [number, number, number] = [0.48145466, 0.4578275, 0.40821073];
@@ -38,15 +40,25 @@ const imageOptions = z.object({
       { shortest_edge: numPixels, longest_edge: numPixels },
       'an object such as {"shortest_edge": 3136, "longest_edge": 1003520}, both in pixels of the whole picture',
     )
-    .default({ shortest_edge: 56 * 56, longest_edge: 28 * 28 * 1280 }),
+    .optional(),
   min_pixels: numPixels.optional(),
   max_pixels: numPixels.optional(),
   patch_size: smallCount.default(14),
   temporal_patch_size: smallCount.default(2),
   merge_size: smallCount.default(2),
+  /**
+   * From config.json: whether the picture is resized as by GLM's processor. It counts the pixels of all pictures that a
+   * patch spans, and first enlarges a picture that is smaller than a square.
+   */
+  resizes_like_glm: flag.default(false),
 });
 
+const defaultSize = { shortest_edge: 56 * 56, longest_edge: 28 * 28 * 1280 };
+const defaultGlmSize = { shortest_edge: 112 * 112, longest_edge: 28 * 28 * 15_000 };
+
 export interface Qwen2VlImageOptions extends z.output<typeof imageOptions> {
+  /** Whether a picture that is smaller than a square is enlarged first. */
+  readonly growsToSquare: boolean;
   readonly minPixels: number;
   readonly maxPixels: number;
   /** Side of a square of patches that becomes one embedding, in pixels. */
@@ -57,10 +69,18 @@ export interface Qwen2VlImageOptions extends z.output<typeof imageOptions> {
 /** @throws EngineError like `parseProcessorOptions`. */
 export function parseImageOptions(json: ProcessorOptions): Qwen2VlImageOptions {
   const options = parseProcessorOptions(imageOptions, json);
+  const { resizes_like_glm: isGlm, min_pixels, max_pixels } = options;
+  const size = options.size ?? (isGlm ? defaultGlmSize : defaultSize);
+  const older = min_pixels === undefined ? "max_pixels" : "min_pixels";
+  if (isGlm && options[older] !== undefined) {
+    throw unsupportedOption(older, "is not an option of this model's image processor; set size");
+  }
+  const numCounted = isGlm ? options.temporal_patch_size : 1;
   return {
     ...options,
-    minPixels: options.min_pixels ?? options.size.shortest_edge,
-    maxPixels: options.max_pixels ?? options.size.longest_edge,
+    minPixels: (min_pixels ?? size.shortest_edge) / numCounted,
+    maxPixels: (max_pixels ?? size.longest_edge) / numCounted,
+    growsToSquare: isGlm,
     squareSize: options.patch_size * options.merge_size,
     scaling: scalingOf(options),
   };
@@ -76,8 +96,9 @@ export interface SquareGrid {
  * The grid closest to the picture's own size and shape, within the minimum and maximum number of pixels of the options:
  * transformers' `smart_resize`. Throws EngineError `invalid_image` for a picture that is too elongated.
  */
-export function squareGrid({ width, height }: ImageSize, options: Qwen2VlImageOptions): SquareGrid {
+export function squareGrid(size: ImageSize, options: Qwen2VlImageOptions): SquareGrid {
   const { minPixels, maxPixels, squareSize } = options;
+  const { width, height } = options.growsToSquare ? grownToSquare(size, squareSize) : size;
   const elongation = Math.max(width, height) / Math.min(width, height);
   if (elongation > MOST_ELONGATED) {
     throw new EngineError(
@@ -98,6 +119,12 @@ export function squareGrid({ width, height }: ImageSize, options: Qwen2VlImageOp
     return { rows: squares(height), columns: squares(width) };
   }
   return nearest;
+}
+
+function grownToSquare({ width, height }: ImageSize, squareSize: number): ImageSize {
+  if (Math.min(width, height) >= squareSize) return { width, height };
+  const scale = Math.max(squareSize / height, squareSize / width);
+  return { width: Math.trunc(width * scale), height: Math.trunc(height * scale) };
 }
 
 /** Python's `round`. */

@@ -4,6 +4,7 @@ import { reshape, split } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import type { GraphContext } from "../graph-context.ts";
 import { linear } from "../linear.ts";
+import { rmsNorm } from "../rms-norm.ts";
 import { patches, type PatchRotary, type PatchRotaryConfig } from "./patch-rotary.ts";
 
 /** Parts of a picture between which there is no attention. */
@@ -21,6 +22,10 @@ export interface PatchAttentionOptions {
   readonly rotary: PatchRotary;
   /** If left out, every patch sees the whole picture. */
   readonly windows?: PatchWindows | null;
+  /** Which projections have biases. Default: both. */
+  readonly biases?: { readonly qkv: boolean; readonly output: boolean };
+  /** If given, each head of queries and keys has an RMS norm. */
+  readonly normEpsilon?: number | null;
 }
 
 /** Projections of the patches, each float [numPatches, embedDim]. */
@@ -44,15 +49,36 @@ export function patchAttention(
 ): Value {
   const { graph, precision } = context;
   const { embedDim } = sizes;
-  const layer = { name: `${name}.qkv`, inFeatures: embedDim, outFeatures: 3 * embedDim, hasBias: true };
+  const { biases = { qkv: true, output: true }, normEpsilon = null } = options;
+  const layer = { name: `${name}.qkv`, inFeatures: embedDim, outFeatures: 3 * embedDim, hasBias: biases.qkv };
   const packed = linear(context, input, layer, precision.vision);
   const [query, key, value] = split(graph, `${name}.parts`, packed, {
     axis: 1,
     sizes: [embedDim, embedDim, embedDim],
   });
-  const attended = attendPatches(context, sizes, name, { query, key, value }, options);
-  const output = { name: `${name}.proj`, inFeatures: embedDim, outFeatures: embedDim, hasBias: true };
+  const normalised = (part: string, rows: Value): Value =>
+    normEpsilon === null ? rows : normaliseHeads(context, sizes, `${name}.${part}`, rows, normEpsilon);
+  const projections = { query: normalised("q_norm", query), key: normalised("k_norm", key), value };
+  const attended = attendPatches(context, sizes, name, projections, options);
+  const output = { name: `${name}.proj`, inFeatures: embedDim, outFeatures: embedDim, hasBias: biases.output };
   return linear(context, attended, output, precision.vision);
+}
+
+/** float [numPatches, embedDim]; all heads share the weights of the norm. */
+function normaliseHeads(
+  context: GraphContext,
+  { embedDim, numHeads }: Pick<PatchRotaryConfig, "embedDim" | "numHeads">,
+  name: string,
+  rows: Value,
+  epsilon: number,
+): Value {
+  const { graph } = context;
+  const headDim = embedDim / numHeads;
+  const headShape = graph.constant("vision.head_shape", "int64", [2], [-1, headDim]);
+  const heads = reshape(graph, `${name}.heads`, rows, headShape, [`${patches} * numHeads`, headDim]);
+  const rowShape = graph.constant("vision.flat_shape", "int64", [2], [-1, embedDim]);
+  const normalised = rmsNorm(context, name, heads, { size: headDim, epsilon });
+  return reshape(graph, `${name}.rows`, normalised, rowShape, [patches, embedDim]);
 }
 
 /** Returns float [numPatches, embedDim]: what the patches attend to, before the output's projection. */

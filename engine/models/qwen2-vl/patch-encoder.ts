@@ -3,9 +3,9 @@ import { cast, reshape } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import type { GraphContext } from "../graph-context.ts";
 import type { DecoderConfig } from "../llama/config.ts";
-import { buildDecoderGraph } from "../llama/decoder-graph.ts";
+import { buildDecoderGraph, type GlmParts } from "../llama/decoder-graph.ts";
 import { decoderDimensions } from "../llama/definition.ts";
-import type { ConfiguredModel } from "../model-definition.ts";
+import type { ConfiguredModel, VisionEncoderDefinition } from "../model-definition.ts";
 import { findPrefix } from "../weight-source.ts";
 import type { RotarySections } from "./config.ts";
 import { patchFeatures, type PatchShape } from "./patch-embedding.ts";
@@ -47,13 +47,16 @@ export interface QwenVlConfig<Vision> {
   readonly interleavesSections?: boolean;
   /** Number of first layers of the decoder that get features of their own from the tower. Default 0. */
   readonly numImageLevels?: number;
+  /** See `DecoderOptions`. */
+  readonly glm?: GlmParts;
+  readonly imageOptions?: VisionEncoderDefinition["imageOptions"];
 }
 
 export function configurePatchModel<Vision extends PatchShape & { readonly mergeSize: number }>(
   config: QwenVlConfig<Vision>,
   buildTower: TowerBuilder<Vision>,
 ): ConfiguredModel {
-  const { text, vision, rotarySections, interleavesSections = false, numImageLevels = 0 } = config;
+  const { text, vision, rotarySections, interleavesSections = false, numImageLevels = 0, glm } = config;
   return {
     decoder: { ...decoderDimensions(text), imageWidth: imageWidthOf(config), takesPositions: true },
     maxPositionEmbeddings: text.maxPositionEmbeddings,
@@ -65,6 +68,7 @@ export function configurePatchModel<Vision extends PatchShape & { readonly merge
       ],
       imageSize: vision.patchSize * vision.mergeSize,
       numImageTokens: 1,
+      ...(config.imageOptions && { imageOptions: config.imageOptions }),
       build: (context) => buildVisionEncoder(context, config, buildTower),
     },
     buildDecoder(context, maxModelLen) {
@@ -78,6 +82,7 @@ export function configurePatchModel<Vision extends PatchShape & { readonly merge
         rotarySections,
         interleavesSections,
         numImageLevels,
+        ...(glm && { glm }),
       });
     },
   };

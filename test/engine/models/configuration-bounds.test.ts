@@ -23,6 +23,17 @@ const tower = [
   "image_size",
   "patch_size",
 ].map((field) => `vision_config.${field}`);
+const glmTower = [
+  "depth",
+  "hidden_size",
+  "intermediate_size",
+  "num_heads",
+  "out_hidden_size",
+  "image_size",
+  "patch_size",
+  "spatial_merge_size",
+  "temporal_patch_size",
+].map((field) => `vision_config.${field}`);
 const inText = (fields: readonly string[]): string[] => fields.map((field) => `text_config.${field}`);
 
 const families: Readonly<Record<string, { readonly fields: readonly string[]; readonly config?: object }>> = {
@@ -41,6 +52,11 @@ const families: Readonly<Record<string, { readonly fields: readonly string[]; re
   LlavaForConditionalGeneration: { fields: [...inText(llamaText), ...tower] },
   LlavaNextForConditionalGeneration: { fields: [...inText(llamaText), ...tower] },
   LlavaOnevisionForConditionalGeneration: { fields: [...inText(llamaText), ...tower] },
+  Glm4vForConditionalGeneration: {
+    fields: [...inText(llamaText), ...glmTower],
+    config: { text_config: { partial_rotary_factor: 0.5 } },
+  },
+  GlmOcrForConditionalGeneration: { fields: [...inText(llamaText), ...glmTower] },
   InternVLForConditionalGeneration: { fields: [...inText(llamaText), ...tower] },
   Mistral3ForConditionalGeneration: {
     fields: [

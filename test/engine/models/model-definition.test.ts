@@ -103,6 +103,18 @@ const checkpoints: readonly {
       { width: 200, height: 100 },
     ],
   },
+  {
+    name: "glm-ocr",
+    isOfHub: true,
+    // Squares of 28, from 8 to 32 of them; smaller pictures are enlarged first.
+    sizes: [
+      { width: 28, height: 27 },
+      { width: 56, height: 112 },
+      { width: 5, height: 90 },
+      { width: 225, height: 113 },
+    ],
+    isTaken: ({ width, height }) => Math.max(width, height) <= 200 * Math.min(width, height),
+  },
 ];
 
 for (const { name, isOfHub = false, sizes, isTaken } of checkpoints) {

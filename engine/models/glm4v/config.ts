@@ -1,0 +1,231 @@
+/**
+ * Configurations of GLM-4.1V and GLM-OCR: a vision tower over pictures of any size, and a GLM-4 decoder with three-axis
+ * positions. Of the decoder's fields, `attention_bias` and `num_nextn_predict_layers` are not read, as in transformers:
+ * the first belongs to the tower only, and the layers of the second predict tokens ahead.
+ */
+import { z } from "zod";
+
+import { parseActivation, type ActivationName } from "../activation.ts";
+import {
+  headCount,
+  layerCount,
+  normEpsilon,
+  parseConfigObject,
+  patchSide,
+  pictureSide,
+  positiveNumber,
+  refuseOtherThan,
+  unsupportedField,
+  width,
+} from "../config-field.ts";
+import { parseDecoderConfig, type DecoderConfig } from "../llama/config.ts";
+import type { GlmParts } from "../llama/decoder-graph.ts";
+import type { RotarySections } from "../qwen2-vl/config.ts";
+
+export interface Glm4vVisionConfig {
+  /** Width of the tower. */
+  readonly embedDim: number;
+  readonly numLayers: number;
+  readonly numHeads: number;
+  readonly intermediateSize: number;
+  readonly activation: ActivationName;
+  readonly numChannels: number;
+  readonly patchSize: number;
+  /** Number of pictures that a patch spans; a still picture is repeated. */
+  readonly temporalPatchSize: number;
+  /** Side of the squares of patches that become one embedding. */
+  readonly mergeSize: number;
+  readonly ropeTheta: number;
+  readonly epsilon: number;
+  readonly hasQkvBias: boolean;
+  /** On the projection after attention and in the perceptron. */
+  readonly hasOtherBiases: boolean;
+  readonly normalisesQueryAndKey: boolean;
+  /** Width of the merger's gated perceptron. */
+  readonly mergerWidth: number;
+  /** Side of the square of learned positions, resized to the picture's patches; null if there is none. */
+  readonly positionsPerSide: number | null;
+}
+
+export interface Glm4vConfig {
+  readonly text: DecoderConfig;
+  readonly rotarySections: RotarySections;
+  readonly glm: GlmParts;
+  readonly vision: Glm4vVisionConfig;
+  readonly imageTokenId: number;
+  readonly imageOptions: { readonly resizes_like_glm: true };
+}
+
+/** What the two models differ in. */
+interface Family {
+  readonly imageTokenId: number;
+  readonly modelTypes: { readonly text: string; readonly vision: readonly string[] };
+  readonly text: object;
+  readonly vision: object;
+  readonly isOcr: boolean;
+}
+
+const sharedTower = { depth: 24, patch_size: 14, image_size: 336 };
+const glm4v: Family = {
+  imageTokenId: 151343,
+  modelTypes: { text: "glm4v_text", vision: ["glm4v", "glm4v_vision"] },
+  text: {
+    vocab_size: 151552,
+    hidden_size: 4096,
+    intermediate_size: 13696,
+    num_hidden_layers: 40,
+    num_attention_heads: 32,
+    num_key_value_heads: 2,
+    max_position_embeddings: 32768,
+  },
+  vision: { ...sharedTower, hidden_size: 1536, num_heads: 12, out_hidden_size: 4096, intermediate_size: 13696 },
+  isOcr: false,
+};
+const glmOcr: Family = {
+  imageTokenId: 59280,
+  modelTypes: { text: "glm_ocr_text", vision: ["glm_ocr", "glm_ocr_vision"] },
+  text: {
+    vocab_size: 59392,
+    hidden_size: 1024,
+    intermediate_size: 4096,
+    num_hidden_layers: 16,
+    num_attention_heads: 16,
+    num_key_value_heads: 8,
+    max_position_embeddings: 131072,
+  },
+  vision: {
+    ...sharedTower,
+    hidden_size: 1024,
+    num_heads: 16,
+    out_hidden_size: 1536,
+    intermediate_size: 4096,
+    attention_bias: true,
+  },
+  isOcr: true,
+};
+
+const DEFAULT_THETA = 10000;
+
+const glmFields = z.looseObject({
+  text_config: z.looseObject({}).default({}),
+  vision_config: z.looseObject({}).default({}),
+  image_token_id: z.int().nonnegative().optional(),
+  tie_word_embeddings: z.boolean().default(false),
+});
+
+const sections = z.tuple([z.int().nonnegative(), z.int().nonnegative(), z.int().nonnegative()]);
+const ropeFields = z.looseObject({
+  mrope_section: sections.optional(),
+  partial_rotary_factor: positiveNumber.max(1).nullish(),
+});
+const textFields = z.looseObject({
+  rope_scaling: ropeFields.nullish(),
+  rope_parameters: ropeFields.nullish(),
+  partial_rotary_factor: positiveNumber.max(1).nullish(),
+});
+const defaultSections: RotarySections = [8, 12, 12];
+
+const visionFields = z.looseObject({
+  depth: layerCount,
+  hidden_size: width,
+  hidden_act: z.string().default("silu"),
+  attention_bias: z.boolean().default(false),
+  intermediate_size: width,
+  num_heads: headCount,
+  image_size: pictureSide,
+  patch_size: patchSide,
+  rms_norm_eps: normEpsilon.default(1e-5),
+  spatial_merge_size: patchSide.default(2),
+  temporal_patch_size: patchSide.default(2),
+  out_hidden_size: width,
+  rope_parameters: z.looseObject({ rope_theta: positiveNumber.default(DEFAULT_THETA) }).nullish(),
+});
+
+/** @throws EngineError `invalid_checkpoint` or `unsupported_model` that names the field. */
+export function parseGlm4vConfig(json: unknown): Glm4vConfig {
+  return parseGlm(json, glm4v);
+}
+
+/** Throws like `parseGlm4vConfig`. */
+export function parseGlmOcrConfig(json: unknown): Glm4vConfig {
+  return parseGlm(json, glmOcr);
+}
+
+function parseGlm(json: unknown, family: Family): Glm4vConfig {
+  const fields = parseConfigObject(glmFields, json, "");
+  refuseOtherThan(json, "", { quantization_config: [] });
+  const { text, ...positions } = parseText(fields.text_config, family);
+  return {
+    text: { ...text, tieWordEmbeddings: text.tieWordEmbeddings || fields.tie_word_embeddings },
+    ...positions,
+    vision: parseTower({ ...family.vision, ...fields.vision_config }, family, text.hiddenSize),
+    imageTokenId: fields.image_token_id ?? family.imageTokenId,
+    imageOptions: { resizes_like_glm: true },
+  };
+}
+
+function parseText(json: object, family: Family): Pick<Glm4vConfig, "text" | "rotarySections" | "glm"> {
+  const path = "text_config";
+  const given = parseConfigObject(textFields, json, path);
+  refuseOtherThan(json, path, { model_type: [family.modelTypes.text] });
+  const rope = given.rope_scaling ?? given.rope_parameters;
+  const factor = rope?.partial_rotary_factor ?? given.partial_rotary_factor ?? 1;
+  const text = parseDecoderConfig(
+    {
+      ...family.text,
+      rms_norm_eps: 1e-5,
+      ...json,
+      attention_bias: false,
+      partial_rotary_factor: null,
+      rope_scaling: given.rope_scaling && { ...given.rope_scaling, partial_rotary_factor: null },
+      rope_parameters: given.rope_parameters && { ...given.rope_parameters, partial_rotary_factor: null },
+    },
+    path,
+    "llama",
+  );
+  const rotaryDim = Math.trunc(text.headDim * factor);
+  const rotarySections = rope?.mrope_section ?? defaultSections;
+  if (rotaryDim % 2 !== 0 || 2 * (rotarySections[0] + rotarySections[1] + rotarySections[2]) !== rotaryDim) {
+    const reason = `their sum must be half of the ${rotaryDim} rotated dimensions of a head`;
+    throw unsupportedField(path, "mrope_section", rotarySections, reason);
+  }
+  return { text: { ...text, hasQkvBias: !family.isOcr }, rotarySections, glm: { rotaryDim } };
+}
+
+function parseTower(json: object, family: Family, textHiddenSize: number): Glm4vVisionConfig {
+  const path = "vision_config";
+  const fields = parseConfigObject(visionFields, json, path);
+  refuseOtherThan(json, path, { model_type: family.modelTypes.vision, in_channels: [3], quantization_config: [] });
+  refuseOtherThan(fields.rope_parameters ?? {}, `${path}.rope_parameters`, {
+    rope_type: ["axial", "default"],
+    partial_rotary_factor: [1],
+  });
+  const { hidden_size: embedDim, num_heads: numHeads, out_hidden_size: outHiddenSize } = fields;
+  if (embedDim % numHeads !== 0 || (embedDim / numHeads) % 4 !== 0) {
+    const reason = `hidden_size ${embedDim} does not divide into heads whose size is a multiple of 4`;
+    throw unsupportedField(path, "num_heads", numHeads, reason);
+  }
+  if (outHiddenSize !== textHiddenSize) {
+    throw unsupportedField(path, "out_hidden_size", outHiddenSize, `the decoder's is ${textHiddenSize}`);
+  }
+  const { isOcr } = family;
+  return {
+    embedDim,
+    numLayers: fields.depth,
+    numHeads,
+    // As in transformers: GLM-4.1V's layers have the width of the output, and its merger that of the field.
+    intermediateSize: isOcr ? fields.intermediate_size : outHiddenSize,
+    activation: parseActivation(path, "hidden_act", fields.hidden_act),
+    numChannels: 3,
+    patchSize: fields.patch_size,
+    temporalPatchSize: fields.temporal_patch_size,
+    mergeSize: fields.spatial_merge_size,
+    ropeTheta: fields.rope_parameters?.rope_theta ?? DEFAULT_THETA,
+    epsilon: fields.rms_norm_eps,
+    hasQkvBias: fields.attention_bias,
+    hasOtherBiases: isOcr && fields.attention_bias,
+    normalisesQueryAndKey: isOcr,
+    mergerWidth: isOcr ? 3 * outHiddenSize : fields.intermediate_size,
+    positionsPerSide: isOcr ? null : Math.floor(fields.image_size / fields.patch_size),
+  };
+}

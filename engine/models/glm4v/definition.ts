@@ -1,0 +1,21 @@
+/** GLM-4.1V and GLM-OCR: pictures in their own sizes, with three-axis positions for their embeddings. */
+import type { ModelDefinition } from "../model-definition.ts";
+import { configurePatchModel } from "../qwen2-vl/patch-encoder.ts";
+import { createPatchInputs } from "../qwen2-vl/processor.ts";
+import { parseGlm4vConfig, parseGlmOcrConfig } from "./config.ts";
+import { buildVisionTower } from "./vision-tower.ts";
+
+/** Equals Hugging Face's Glm4vProcessor and Glm46VProcessor for images; videos are not supported. */
+const images = createPatchInputs({ imageStart: "<|begin_of_image|>", imageEnd: "<|end_of_image|>" });
+
+export const glm4vDefinition: ModelDefinition = {
+  architecture: "Glm4vForConditionalGeneration",
+  images,
+  configure: (json) => configurePatchModel(parseGlm4vConfig(json), buildVisionTower),
+};
+
+export const glmOcrDefinition: ModelDefinition = {
+  architecture: "GlmOcrForConditionalGeneration",
+  images,
+  configure: (json) => configurePatchModel(parseGlmOcrConfig(json), buildVisionTower),
+};

@@ -1,0 +1,61 @@
+/** Learned positions of a square table, resized to the rows and columns of a picture's patches. */
+import { gridSample } from "../../graph/grid-sample-op.ts";
+import {
+  add,
+  cast,
+  concat,
+  divide,
+  gatherRows,
+  multiply,
+  reshape,
+  subtract,
+  transpose,
+} from "../../graph/standard-ops.ts";
+import type { Value } from "../../graph/value.ts";
+import { parameter, type GraphContext } from "../graph-context.ts";
+import { patches, type PatchRotary } from "../qwen2-vl/patch-rotary.ts";
+
+/**
+ * Bicubic interpolation by the centres of patches; outside of the table, its border continues.
+ *
+ * @param grid int64 [1, 3]: 1, rows and columns of patches.
+ * @returns [numPatches, embedDim].
+ */
+export function bicubicPositions(
+  context: GraphContext,
+  { positionsPerSide: side, embedDim }: { readonly positionsPerSide: number; readonly embedDim: number },
+  prefix: string,
+  { grid, rotary }: { readonly grid: Value; readonly rotary: PatchRotary },
+): Value {
+  const { graph, precision } = context;
+  const scalar = (value: number): Value => graph.constant(`float32.scalar.${value}`, "float32", [], [value]);
+  const index = (value: number): Value => graph.constant(`int64.scalar.${value}`, "int64", [], [value]);
+  const flatGrid = reshape(graph, "positions.grid", grid, graph.constant("grid.shape", "int64", [1], [3]), [3]);
+  const columnShape = graph.constant("column_shape", "int64", [2], [-1, 1]);
+  /** From -1 to 1 over the whole table. */
+  const coordinate = (name: string, position: Value, axis: number): Value => {
+    const size = cast(graph, `${name}.size`, gatherRows(graph, `${name}.count`, flatGrid, index(axis)), "float32");
+    const centre = add(graph, `${name}.centre`, cast(graph, `${name}.float`, position, "float32"), scalar(0.5));
+    const share = divide(graph, `${name}.share`, centre, size);
+    const scaled = subtract(graph, `${name}.scaled`, multiply(graph, `${name}.twice`, share, scalar(2)), scalar(1));
+    return reshape(graph, `${name}.column`, scaled, columnShape, [patches, 1]);
+  };
+  const places = concat(
+    graph,
+    "positions.places",
+    [coordinate("positions.x", rotary.column, 2), coordinate("positions.y", rotary.row, 1)],
+    1,
+  );
+  const placesShape = graph.constant("positions.places_shape", "int64", [4], [1, -1, 1, 2]);
+  const sampledAt = reshape(graph, "positions.sampled_at", places, placesShape, [1, patches, 1, 2]);
+
+  const name = `${prefix}embeddings.position_embedding.weight`;
+  const table = cast(graph, "positions.table", parameter(context, name, [side ** 2, embedDim]), "float32");
+  const byFeature = transpose(graph, "positions.by_feature", table, [1, 0]);
+  const planeShape = graph.constant("positions.plane_shape", "int64", [4], [1, embedDim, side, side]);
+  const plane = reshape(graph, "positions.plane", byFeature, planeShape, [1, embedDim, side, side]);
+  const sampled = gridSample(graph, "positions.sampled", plane, sampledAt);
+  const flatShape = graph.constant("positions.flat_shape", "int64", [2], [embedDim, -1]);
+  const rows = reshape(graph, "positions.flat", sampled, flatShape, [embedDim, patches]);
+  return cast(graph, "positions", transpose(graph, "positions.rows", rows, [1, 0]), precision.activations);
+}

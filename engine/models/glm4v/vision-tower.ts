@@ -1,0 +1,103 @@
+/** The vision tower of GLM-4.1V and GLM-OCR: RMS norms, gated perceptrons, and squares that a convolution merges. */
+import { add, layerNormalization } from "../../graph/standard-ops.ts";
+import type { Value } from "../../graph/value.ts";
+import { applyActivation } from "../activation.ts";
+import { parameter, type GraphContext } from "../graph-context.ts";
+import { linear } from "../linear.ts";
+import { patchAttention } from "../qwen2-vl/patch-attention.ts";
+import { embedPatches } from "../qwen2-vl/patch-embedding.ts";
+import type { TowerInputs } from "../qwen2-vl/patch-encoder.ts";
+import { createPatchRotary, type PatchRotary } from "../qwen2-vl/patch-rotary.ts";
+import { rmsNorm } from "../rms-norm.ts";
+import { gatedPerceptron } from "../vision-transformer/gated-perceptron.ts";
+import { squareRows } from "../vision-transformer/square-rows.ts";
+import type { Glm4vVisionConfig } from "./config.ts";
+import { bicubicPositions } from "./positions.ts";
+
+/** PyTorch's default. */
+const MERGER_NORM_EPSILON = 1e-5;
+
+/** Builds the tower as described by `TowerBuilder`. */
+export function buildVisionTower(
+  context: GraphContext,
+  config: Glm4vVisionConfig,
+  prefix: string,
+  { pixels, grid, outFeatures }: TowerInputs,
+): Value {
+  const { graph } = context;
+  const norm = { size: config.embedDim, epsilon: config.epsilon };
+  const rotary = createPatchRotary(context, config, pixels, grid);
+  let hidden = embedPatches(context, config, prefix, pixels, true);
+  const { positionsPerSide } = config;
+  if (positionsPerSide !== null) {
+    const normalised = rmsNorm(context, `${prefix}post_conv_layernorm`, hidden, norm);
+    const positions = bicubicPositions(context, { ...config, positionsPerSide }, prefix, { grid, rotary });
+    hidden = add(graph, "patches.placed", normalised, positions);
+  }
+  for (let layer = 0; layer < config.numLayers; layer++) {
+    hidden = block(context, config, `${prefix}blocks.${layer}`, hidden, rotary);
+  }
+  const normalised = rmsNorm(context, `${prefix}post_layernorm`, hidden, norm);
+  return mergeSquares(context, config, prefix, normalised, outFeatures);
+}
+
+function block(
+  context: GraphContext,
+  config: Glm4vVisionConfig,
+  name: string,
+  hidden: Value,
+  rotary: PatchRotary,
+): Value {
+  const { graph } = context;
+  const { embedDim, epsilon } = config;
+  const norm = { size: embedDim, epsilon };
+  const attended = patchAttention(context, config, `${name}.attn`, rmsNorm(context, `${name}.norm1`, hidden, norm), {
+    rotary,
+    biases: { qkv: config.hasQkvBias, output: config.hasOtherBiases },
+    normEpsilon: config.normalisesQueryAndKey ? epsilon : null,
+  });
+  const middle = add(graph, `${name}.after_attention`, hidden, attended);
+  const raised = gatedPerceptron(context, `${name}.mlp`, rmsNorm(context, `${name}.norm2`, middle, norm), {
+    size: embedDim,
+    intermediateSize: config.intermediateSize,
+    hasBias: config.hasOtherBiases,
+    activation: config.activation,
+  });
+  return add(graph, `${name}.after_mlp`, middle, raised);
+}
+
+/** [numPatches, embedDim] to [numSquares, outFeatures]: a convolution over squares, and a projection with a gate. */
+function mergeSquares(
+  context: GraphContext,
+  { embedDim, mergeSize, mergerWidth, activation }: Glm4vVisionConfig,
+  prefix: string,
+  hidden: Value,
+  outFeatures: number,
+): Value {
+  const { graph, precision } = context;
+  const patchesPerSquare = mergeSize ** 2;
+  const rows = squareRows(context, hidden, { size: embedDim, patchesPerSquare });
+  const convolution = {
+    name: `${prefix}downsample`,
+    inFeatures: embedDim * patchesPerSquare,
+    outFeatures,
+    hasBias: true,
+    storedShape: [outFeatures, embedDim, mergeSize, mergeSize],
+  };
+  // Quantised weights are made from matrices, and this is a small part of the work.
+  const merged = linear(context, rows, convolution, { kind: "plain", elementType: precision.activations });
+  const projection = { name: `${prefix}merger.proj`, inFeatures: outFeatures, outFeatures, hasBias: false };
+  const norm = `${prefix}merger.post_projection_norm`;
+  const normalised = layerNormalization(graph, norm, linear(context, merged, projection, precision.vision), {
+    weight: parameter(context, `${norm}.weight`, [outFeatures]),
+    bias: parameter(context, `${norm}.bias`, [outFeatures]),
+    epsilon: MERGER_NORM_EPSILON,
+  });
+  const activated = applyActivation(graph, `${prefix}merger.gelu`, normalised, "gelu");
+  return gatedPerceptron(context, `${prefix}merger`, activated, {
+    size: outFeatures,
+    intermediateSize: mergerWidth,
+    hasBias: false,
+    activation,
+  });
+}

@@ -1,0 +1,35 @@
+/** Gated perceptrons of vision towers. */
+import { multiply } from "../../graph/standard-ops.ts";
+import type { Value } from "../../graph/value.ts";
+import { applyActivation, type ActivationName } from "../activation.ts";
+import type { GraphContext } from "../graph-context.ts";
+import { jointLinear, linear, separate } from "../linear.ts";
+
+export interface GatedPerceptronShape {
+  /** Features of inputs and outputs. */
+  readonly size: number;
+  readonly intermediateSize: number;
+  readonly hasBias: boolean;
+  readonly activation: ActivationName;
+}
+
+/** `down(activation(gate(input)) * up(input))`, [rows, size] to [rows, size]. */
+export function gatedPerceptron(
+  context: GraphContext,
+  name: string,
+  input: Value,
+  { size, intermediateSize, hasBias, activation }: GatedPerceptronShape,
+): Value {
+  const { graph, precision } = context;
+  const layers = ["gate_proj", "up_proj"].map((part) => ({
+    name: `${name}.${part}`,
+    inFeatures: size,
+    outFeatures: intermediateSize,
+    hasBias,
+  }));
+  const joint = jointLinear(context, `${name}.gate_up`, input, layers, precision.vision);
+  const [gate, up] = separate(graph, `${name}.gate_up`, joint, [intermediateSize, intermediateSize] as const);
+  const gated = multiply(graph, `${name}.gated`, applyActivation(graph, `${name}.activation`, gate, activation), up);
+  const down = { name: `${name}.down_proj`, inFeatures: intermediateSize, outFeatures: size, hasBias };
+  return linear(context, gated, down, precision.vision);
+}

@@ -1,0 +1,63 @@
+import { expect, test } from "vitest";
+
+import { parseGlm4vConfig, parseGlmOcrConfig } from "../../../../engine/models/glm4v/config.ts";
+import { findModelDefinition } from "../../../../engine/models/registry.ts";
+
+const glm4v = {
+  architectures: ["Glm4vForConditionalGeneration"],
+  text_config: {
+    model_type: "glm4v_text",
+    partial_rotary_factor: 0.5,
+    rope_scaling: { type: "default", mrope_section: [8, 12, 12] },
+  },
+  vision_config: { model_type: "glm4v", attention_bias: false },
+};
+const glmOcr = {
+  architectures: ["GlmOcrForConditionalGeneration"],
+  text_config: {
+    head_dim: 128,
+    rope_parameters: { rope_type: "default", mrope_section: [16, 24, 24], partial_rotary_factor: 1 },
+  },
+  vision_config: { out_hidden_size: 1024 },
+};
+
+test("missing fields have transformers' defaults", () => {
+  expect(parseGlm4vConfig(glm4v)).toMatchObject({
+    text: { hiddenSize: 4096, headDim: 128, numKvHeads: 2, hasQkvBias: true, hasOutputBias: false, vocabSize: 151552 },
+    glm: { rotaryDim: 64 },
+    rotarySections: [8, 12, 12],
+    vision: { embedDim: 1536, intermediateSize: 4096, mergerWidth: 13696, positionsPerSide: 24, hasQkvBias: false },
+    imageTokenId: 151343,
+  });
+  expect(parseGlmOcrConfig(glmOcr)).toMatchObject({
+    text: { hiddenSize: 1024, headDim: 128, numKvHeads: 8, hasQkvBias: false, vocabSize: 59392 },
+    glm: { rotaryDim: 128 },
+    vision: { intermediateSize: 4096, mergerWidth: 3072, positionsPerSide: null, normalisesQueryAndKey: true },
+    imageTokenId: 59280,
+  });
+});
+
+const withTower = (fields: object) => ({ ...glm4v, vision_config: { ...glm4v.vision_config, ...fields } });
+const withText = (fields: object) => ({ ...glm4v, text_config: { ...glm4v.text_config, ...fields } });
+
+test.for<[object, string]>([
+  [withText({ partial_rotary_factor: 0.25 }), "text_config.mrope_section = [8,12,12]"],
+  [withText({ model_type: "glm4v_moe_text" }), 'text_config.model_type = "glm4v_moe_text"'],
+  [withText({ num_experts: 128 }), "text_config.num_experts = 128"],
+  [withText({ hidden_act: "gelu" }), 'text_config.hidden_act = "gelu"'],
+  [withText({ rope_scaling: { rope_type: "yarn2" } }), 'text_config.rope_scaling.rope_type = "yarn2"'],
+  [withTower({ out_hidden_size: 2048 }), "vision_config.out_hidden_size = 2048"],
+  [withTower({ num_heads: 7 }), "vision_config.num_heads = 7"],
+  [withTower({ hidden_act: "mish" }), 'vision_config.hidden_act = "mish"'],
+  [withTower({ in_channels: 1 }), "vision_config.in_channels = 1"],
+  [withTower({ model_type: "qwen2_vl" }), 'vision_config.model_type = "qwen2_vl"'],
+  [withTower({ rope_parameters: { rope_type: "yarn" } }), 'vision_config.rope_parameters.rope_type = "yarn"'],
+  [{ ...glm4v, quantization_config: {} }, "quantization_config = {}"],
+])("%j is rejected by name", ([config, field]) => {
+  expect(() => findModelDefinition(config).configure(config)).toThrow(
+    expect.objectContaining({
+      code: "unsupported_model",
+      message: expect.stringContaining(`config.json: ${field} is not supported`),
+    }),
+  );
+});

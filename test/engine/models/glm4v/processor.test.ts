@@ -1,0 +1,96 @@
+import { createHash } from "node:crypto";
+import { readFileSync } from "node:fs";
+import { describe, expect, test } from "vitest";
+
+import type { ImagePart } from "../../../../engine/contract/generation-request.ts";
+import { createSamplingParams } from "../../../../engine/contract/sampling-params.ts";
+import type { ProcessedPrompt } from "../../../../engine/input/input-processor.ts";
+import { largestImageSize, parseImageOptions, squareGrid } from "../../../../engine/models/qwen2-vl/image-options.ts";
+import type { ItemTensor } from "../../../../engine/multimodal/processed-item.ts";
+import { hubPictureReference } from "../../../support/hub-checkpoints.ts";
+import { createHubInputs } from "../../input/golden-inputs.ts";
+import type { GoldenInputs } from "../../input/golden-inputs.ts";
+import { numpyFile } from "../../multimodal/embedding-files.ts";
+
+interface Recorded {
+  readonly grids: readonly {
+    readonly width: number;
+    readonly height: number;
+    readonly size: readonly [shortest: number, longest: number];
+    /** Null for a picture that transformers rejects. */
+    readonly grid: readonly [rows: number, columns: number] | null;
+  }[];
+  /** By picture: SHA-256 of the pixel values. */
+  readonly pixels: Readonly<Record<string, string>>;
+}
+
+const file = new URL("../../../fixtures/hub/glm-4.1v/pictures.json", import.meta.url);
+const recorded = JSON.parse(readFileSync(file, "utf8")) as Recorded;
+const never = new AbortController().signal;
+const glm = { resizes_like_glm: true };
+
+async function process(inputs: GoldenInputs, image: ImagePart): Promise<ProcessedPrompt> {
+  const prompt = { kind: "tokens", tokenIds: [inputs.imageInputs!.imageTokenId], images: [image] } as const;
+  const request = { requestId: "request", prompt, samplingParams: createSamplingParams() };
+  return inputs.inputProcessor.process(request, never);
+}
+
+test("the grids of 200 sizes equal those of transformers", () => {
+  expect(recorded.grids).toHaveLength(200);
+  for (const { size, grid, ...picture } of recorded.grids) {
+    const [shortest_edge, longest_edge] = size;
+    const options = parseImageOptions({ ...glm, size: { shortest_edge, longest_edge } });
+    const about = JSON.stringify({ picture, size });
+    if (grid === null) expect(() => squareGrid(picture, options), about).toThrow("an aspect ratio of");
+    else expect(squareGrid(picture, options), about).toEqual({ rows: grid[0], columns: grid[1] });
+  }
+});
+
+test.for([
+  [12544, 47040000],
+  [12544, 50176],
+  [100_000, 100_000],
+])("no picture has more squares than the largest, for sizes from %i to %i", ([shortest_edge, longest_edge]) => {
+  const options = parseImageOptions({ ...glm, size: { shortest_edge: shortest_edge!, longest_edge: longest_edge! } });
+  const count = (width: number, height: number): number => {
+    const { rows, columns } = squareGrid({ width, height }, options);
+    return rows * columns;
+  };
+  const { width, height } = largestImageSize(options);
+  const most = count(width, height);
+  for (let width = 1; width < 8000; width = Math.ceil(width * 1.07)) {
+    const shortest = Math.max(Math.ceil(width / 190), 28);
+    for (let height = shortest; height < Math.min(8000, width * 190); height = Math.ceil(height * 1.09)) {
+      if (width >= 28) expect(count(width, height)).toBeLessThanOrEqual(most);
+    }
+  }
+});
+
+test("missing sizes are those of GLM's processor, and Qwen's older names are refused", () => {
+  expect(parseImageOptions(glm)).toMatchObject({ minPixels: 6272, maxPixels: 5_880_000 });
+  expect(() => parseImageOptions({ ...glm, max_pixels: 5000 })).toThrow("max_pixels is not an option of this model");
+  expect(parseImageOptions({})).toMatchObject({ minPixels: 3136, maxPixels: 1_003_520, growsToSquare: false });
+});
+
+describe.for(["glm-4.1v", "glm-ocr"])("%s", (name) => {
+  test("pixel values are bit-identical to those of transformers", async () => {
+    await using inputs = await createHubInputs(name);
+    const pictures = Object.entries(recorded.pixels);
+    expect(pictures).toHaveLength(5);
+    for (const [picture, hash] of pictures) {
+      const { images } = await process(inputs, { type: "image", reference: await hubPictureReference(picture) });
+      const { data } = images[0]!.tensors.get("pixel_values") as ItemTensor<"float32">;
+      const bytes = Buffer.from(data.buffer, data.byteOffset, data.byteLength);
+      expect(createHash("sha256").update(bytes).digest("hex"), picture).toBe(hash);
+    }
+  });
+
+  test("embeddings take the places of their grid, and are refused without one", async () => {
+    await using inputs = await createHubInputs(name, { settings: { enableMmEmbeds: true } });
+    const bytes = numpyFile("<f4", [6, 64], Buffer.alloc(6 * 64 * 4));
+    const embeddings = { type: "image_embeds", reference: `data:;base64,${bytes.toString("base64")}` } as const;
+    const { promptTokenIds } = await process(inputs, { ...embeddings, grid: [1, 4, 6] });
+    expect(promptTokenIds).toHaveLength(6);
+    await expect(process(inputs, embeddings)).rejects.toMatchObject({ code: "invalid_image" });
+  });
+});
