@@ -1,8 +1,8 @@
 /** Combines a checkpoint's configuration with the settings and provides its graphs, before any weight is prepared. */
 import type { DeviceName, DtypeName } from "../contract/config.ts";
 import { EngineError } from "../contract/errors.ts";
-import type { KvLayout } from "./built-model.ts";
-import { createGraphContext, type GraphContext, type Precision } from "./graph-context.ts";
+import type { KvElementType, KvLayout } from "./built-model.ts";
+import { createGraphContext, type GraphContext, type KvPrecision, type Precision } from "./graph-context.ts";
 import type { ConfiguredModel, ModelDefinition } from "./model-definition.ts";
 import { precisionOf, resolveDtype, type ResolvedDtype } from "./precision.ts";
 import { findModelDefinition } from "./registry.ts";
@@ -19,6 +19,8 @@ export interface GraphOptions extends VisionPartSettings {
   readonly maxModelLen: number | null;
   /** Default: slots. */
   readonly kvLayout?: KvLayout;
+  /** Default: the activations' type. */
+  readonly kvPrecision?: KvPrecision;
   /** Default: that of the architecture. */
   readonly definition?: ModelDefinition;
 }
@@ -32,6 +34,7 @@ export interface ModelGraphs {
   readonly visionParts: VisionParts | null;
   readonly maxModelLen: number;
   readonly kvLayout: KvLayout;
+  readonly kvElementType: KvElementType;
   buildDecoder(this: void, weights: WeightSource): GraphContext;
   /** Null for a model that does not accept images. */
   buildVisionEncoder(this: void, weights: WeightSource): GraphContext | null;
@@ -45,7 +48,7 @@ const slots: KvLayout = { kind: "slots" };
  *   dtype or KV layout that the device lacks or a length above the checkpoint's. Building throws the errors of tensors.
  */
 export function configureGraphs(config: unknown, options: GraphOptions): ModelGraphs {
-  const { device, maxModelLen, kvLayout = slots } = options;
+  const { device, maxModelLen, kvLayout = slots, kvPrecision = { kind: "activations" } } = options;
   checkKvLayout(kvLayout, device);
   const dtype = resolveDtype({ dtype: options.dtype, device, config });
   const precision = precisionOf(dtype, device);
@@ -61,8 +64,9 @@ export function configureGraphs(config: unknown, options: GraphOptions): ModelGr
     visionParts,
     maxModelLen: length,
     kvLayout,
+    kvElementType: kvPrecision.kind === "int8" ? "int8" : precision.activations,
     buildDecoder(weights) {
-      const context = createGraphContext("decoder", { weights, precision, device, kvLayout });
+      const context = createGraphContext("decoder", { weights, precision, device, kvLayout, kvPrecision });
       model.buildDecoder(context, length);
       return context;
     },
